@@ -1,0 +1,181 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * npemu: an RDMA NIC in user space.
+ *
+ * Every function below has exactly the signature, the return convention and the
+ * meaning of the libibverbs function of the same name with `ibv_` instead of
+ * `npemu_`; the manual page of that function documents it, and only what differs
+ * is said here. Objects are genuine `struct ibv_*` objects: the inline functions
+ * of <infiniband/verbs.h> (ibv_poll_cq, ibv_post_send, ibv_wr_*, ...) work on
+ * them unchanged, so there is no npemu_ twin of those.
+ *
+ * There is one device, `npemu0`, with one port. All processes of one user in one
+ * IPC and PID namespace form one fabric. All functions are thread-safe.
+ */
+
+#ifndef NPEMU_H
+#define NPEMU_H
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define NPEMU_DEVICE_NAME "npemu0"
+
+/* --- device ------------------------------------------------------------- */
+
+/**
+ * The list always holds the one device; finding or creating the fabric is left
+ * to @ref npemu_open_device, so that listing costs nothing and never fails but
+ * for lack of memory.
+ */
+struct ibv_device **npemu_get_device_list(int *num_devices);
+void npemu_free_device_list(struct ibv_device **list);
+const char *npemu_get_device_name(struct ibv_device *device);
+int npemu_get_device_index(struct ibv_device *device);
+
+/** The GUID names the fabric and process; zero where no fabric can be had. */
+__be64 npemu_get_device_guid(struct ibv_device *device);
+
+/**
+ * Attaches the process to the fabric (the first time) and opens the device.
+ * NULL with errno and one line on stderr on failure: ENODEV (no SysV shared
+ * memory, damaged or foreign fabric), ENOSPC (no free process slot), ENOMEM.
+ */
+struct ibv_context *npemu_open_device(struct ibv_device *device);
+int npemu_close_device(struct ibv_context *context);
+
+/** 1 if @a device is the emulated one, else 0. Reads only the pointer. */
+int npemu_is_device(const struct ibv_device *device);
+
+int npemu_query_device(struct ibv_context *context,
+                       struct ibv_device_attr *device_attr);
+int npemu_query_device_ex(struct ibv_context *context,
+                          const struct ibv_query_device_ex_input *input,
+                          struct ibv_device_attr_ex *attr);
+
+/** As the function (not the macro) ibv_query_port: fills all of @a attr. */
+int npemu_query_port(struct ibv_context *context, uint8_t port_num,
+                     struct ibv_port_attr *attr);
+int npemu_query_gid(struct ibv_context *context, uint8_t port_num, int index,
+                    union ibv_gid *gid);
+int npemu_query_gid_ex(struct ibv_context *context, uint32_t port_num,
+                       uint32_t gid_index, struct ibv_gid_entry *entry,
+                       uint32_t flags, size_t entry_size);
+ssize_t npemu_query_gid_table(struct ibv_context *context,
+                              struct ibv_gid_entry *entries,
+                              size_t max_entries, uint32_t flags,
+                              size_t entry_size);
+
+/** The GID type as sysfs tells it: 0, "IB/RoCE v1". */
+int npemu_query_gid_type(struct ibv_context *context, uint8_t port_num,
+                         unsigned index, unsigned *type);
+int npemu_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
+                     __be16 *pkey);
+int npemu_get_pkey_index(struct ibv_context *context, uint8_t port_num,
+                         __be16 pkey);
+
+/** Returns 0: nothing is needed, objects are never seen by a forked child. */
+int npemu_fork_init(void);
+enum ibv_fork_status npemu_is_fork_initialized(void);
+
+/* --- asynchronous events ------------------------------------------------ */
+
+int npemu_get_async_event(struct ibv_context *context,
+                          struct ibv_async_event *event);
+void npemu_ack_async_event(struct ibv_async_event *event);
+
+/* --- protection domain, memory ------------------------------------------ */
+
+struct ibv_pd *npemu_alloc_pd(struct ibv_context *context);
+int npemu_dealloc_pd(struct ibv_pd *pd);
+
+/**
+ * Pins the pages as the kernel does for a NIC: populated (writable if
+ * IBV_ACCESS_LOCAL_WRITE) and mlock()ed, once for all overlapping MRs. ENOMEM
+ * at RLIMIT_MEMLOCK, EFAULT where nothing is mapped. NPEMU_PIN=none in the
+ * environment leaves the pinning out.
+ */
+struct ibv_mr *npemu_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+                            int access);
+struct ibv_mr *npemu_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+                                 uint64_t iova, int access);
+struct ibv_mr *npemu_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+                                  uint64_t iova, unsigned access);
+
+/** When it returns no access through the keys is under way or will follow. */
+int npemu_dereg_mr(struct ibv_mr *mr);
+
+/* --- completion --------------------------------------------------------- */
+
+struct ibv_comp_channel *
+npemu_create_comp_channel(struct ibv_context *context);
+int npemu_destroy_comp_channel(struct ibv_comp_channel *channel);
+struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
+                               void *cq_context,
+                               struct ibv_comp_channel *channel,
+                               int comp_vector);
+int npemu_resize_cq(struct ibv_cq *cq, int cqe);
+int npemu_destroy_cq(struct ibv_cq *cq);
+int npemu_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
+                       void **cq_context);
+void npemu_ack_cq_events(struct ibv_cq *cq, unsigned nevents);
+
+/* --- queue pairs -------------------------------------------------------- */
+
+struct ibv_srq *npemu_create_srq(struct ibv_pd *pd,
+                                 struct ibv_srq_init_attr *init_attr);
+int npemu_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int npemu_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int npemu_destroy_srq(struct ibv_srq *srq);
+
+struct ibv_qp *npemu_create_qp(struct ibv_pd *pd,
+                               struct ibv_qp_init_attr *init_attr);
+struct ibv_qp *npemu_create_qp_ex(struct ibv_context *context,
+                                  struct ibv_qp_init_attr_ex *init_attr);
+struct ibv_qp_ex *npemu_qp_to_qp_ex(struct ibv_qp *qp);
+int npemu_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int npemu_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                   struct ibv_qp_init_attr *init_attr);
+int npemu_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
+                                 uint32_t flags);
+int npemu_destroy_qp(struct ibv_qp *qp);
+
+/* --- address handles ---------------------------------------------------- */
+
+struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+int npemu_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
+                          struct ibv_wc *wc, struct ibv_grh *grh,
+                          struct ibv_ah_attr *ah_attr);
+struct ibv_ah *npemu_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+                                       struct ibv_grh *grh, uint8_t port_num);
+int npemu_destroy_ah(struct ibv_ah *ah);
+
+/*
+ * --- not offered by this device: errno or the result is EOPNOTSUPP --------
+ */
+
+struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+                                   size_t length, uint64_t iova, int fd,
+                                   int access);
+int npemu_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+                   size_t length, int access);
+int npemu_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
+                       uint16_t lid);
+int npemu_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
+                       uint16_t lid);
+int npemu_query_ece(struct ibv_qp *qp, struct ibv_ece *ece);
+int npemu_set_ece(struct ibv_qp *qp, struct ibv_ece *ece);
+int npemu_resolve_eth_l2_from_gid(struct ibv_context *context,
+                                  struct ibv_ah_attr *attr, uint8_t *eth_mac,
+                                  uint16_t *vid);
+struct ibv_context *npemu_import_device(int cmd_fd);
+struct ibv_pd *npemu_import_pd(struct ibv_context *context, uint32_t handle);
+void npemu_unimport_pd(struct ibv_pd *pd);
+struct ibv_mr *npemu_import_mr(struct ibv_pd *pd, uint32_t handle);
+void npemu_unimport_mr(struct ibv_mr *mr);
+struct ibv_dm *npemu_import_dm(struct ibv_context *context, uint32_t handle);
+void npemu_unimport_dm(struct ibv_dm *dm);
+
+#endif
