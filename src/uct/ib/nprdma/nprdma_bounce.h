@@ -1,0 +1,111 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_BOUNCE_H_
+#define UCT_NPRDMA_BOUNCE_H_
+
+#include "nprdma_conn.h"
+
+/*
+ * Bounce slots: the only memory that this transport ever pins. All pools of a
+ * process share one budget (UCX_NPRDMA_MAX_PINNED). A pool belongs to one
+ * thread at a time; the budget itself is safe for any.
+ */
+
+typedef struct uct_nprdma_bounce uct_nprdma_bounce_t;
+
+/* Descriptor of one slot, in ordinary memory. */
+typedef struct uct_nprdma_slot {
+    uct_nprdma_op_t         op;     /* for the owner while a WR uses the slot */
+    struct uct_nprdma_slot  *next;  /* free list */
+    char                    *data;  /* slot_size bytes, pinned */
+    uint32_t                lkey;
+    uint32_t                index;  /* 0 .. num_slots - 1 */
+    uct_nprdma_bounce_t     *pool;
+} uct_nprdma_slot_t;
+
+struct uct_nprdma_bounce {
+    uct_nprdma_slot_t       *free;      /* LIFO: reuse what is in the cache */
+    unsigned                num_free;
+    unsigned                num_slots;
+    size_t                  slot_size;
+    uct_nprdma_slot_t       *slots;
+    struct uct_nprdma_md    *md;
+    struct ibv_mr           *mr;
+    void                    *base;
+    size_t                  length;     /* pinned bytes, whole pages */
+};
+
+
+/**
+ * Set the process-wide limit; the first caller decides, others are told when
+ * theirs differs.
+ *
+ * @param [in] max_pinned  Bytes.
+ */
+void uct_nprdma_bounce_set_budget(size_t max_pinned);
+
+
+/** @return Bytes pinned by all pools of this process. */
+size_t uct_nprdma_bounce_pinned(void);
+
+
+/**
+ * Allocate and register a pool. When the budget is short it is made smaller,
+ * down to min_slots; below that one error line is logged.
+ *
+ * @param [out] pool       Pool to set up.
+ * @param [in]  md         MD whose PD the memory is registered with.
+ * @param [in]  slot_size  Bytes per slot; rounded up to a cache line.
+ * @param [in]  num_slots  Slots wanted.
+ * @param [in]  min_slots  Slots needed.
+ * @param [in]  name       For messages.
+ *
+ * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
+ */
+ucs_status_t
+uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
+                       size_t slot_size, unsigned num_slots,
+                       unsigned min_slots, const char *name);
+
+
+/**
+ * Give the memory of a pool back. No work request may still use it.
+ *
+ * @param [in] pool  Pool set up by uct_nprdma_bounce_init().
+ */
+void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool);
+
+
+/** @return A free slot, or NULL. */
+static inline uct_nprdma_slot_t *
+uct_nprdma_bounce_get(uct_nprdma_bounce_t *pool)
+{
+    uct_nprdma_slot_t *slot = pool->free;
+
+    if (ucs_likely(slot != NULL)) {
+        pool->free = slot->next;
+        --pool->num_free;
+    }
+    return slot;
+}
+
+
+/** Give a slot back to the pool that it came from. */
+static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
+{
+    uct_nprdma_bounce_t *pool = slot->pool;
+
+    slot->next = pool->free;
+    pool->free = slot;
+    ++pool->num_free;
+}
+
+
+/**
+ * Completion function for the op of a slot that only has to be given back.
+ */
+void uct_nprdma_slot_release_op(struct uct_nprdma_iface *iface,
+                                uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
+                                ucs_status_t status);
+
+#endif

@@ -1,0 +1,206 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_CONN_H_
+#define UCT_NPRDMA_CONN_H_
+
+#include "nprdma_verbs.h"
+#include "nprdma_wire.h"
+
+#include <ucs/datastruct/queue.h>
+#include <ucs/sys/compiler_def.h>
+#include <ucs/sys/math.h>
+#include <ucs/type/status.h>
+
+struct uct_nprdma_iface;
+struct uct_nprdma_md;
+struct uct_nprdma_ep;
+
+/*
+ * A connection: the requester's RC queue pair of one direction, with the
+ * accounting of what was posted on it. The responder's side of it lives in the
+ * peer (nprdma_cm for kind AM, nprdma_service for kind SVC).
+ *
+ * Everything here but the fields marked "cm" belongs to the thread that calls
+ * the interface's progress.
+ */
+
+typedef struct uct_nprdma_conn uct_nprdma_conn_t;
+typedef struct uct_nprdma_op   uct_nprdma_op_t;
+
+typedef enum uct_nprdma_conn_state {
+    UCT_NPRDMA_CONN_NONE,       /* no QP yet */
+    UCT_NPRDMA_CONN_CONNECTING, /* REQ is on its way */
+    UCT_NPRDMA_CONN_CONNECTED,
+    UCT_NPRDMA_CONN_FAILED,     /* no more posts; may have WRs to be flushed */
+    UCT_NPRDMA_CONN_CLOSING     /* endpoint is gone; waits for its last WR */
+} uct_nprdma_conn_state_t;
+
+
+/**
+ * Called when the work request that an op was posted with is done, in posting
+ * order, from progress. The op may be reused or freed here.
+ *
+ * @param [in] iface   Interface of the connection.
+ * @param [in] conn    Connection it was posted on. Its ep is NULL when the
+ *                     endpoint has been destroyed meanwhile.
+ * @param [in] op      The op.
+ * @param [in] status  UCS_OK, or why the connection failed. With UCS_OK a SEND
+ *                     or RDMA WRITE has been placed at the peer.
+ */
+typedef void (*uct_nprdma_op_func_t)(struct uct_nprdma_iface *iface,
+                                     uct_nprdma_conn_t *conn,
+                                     uct_nprdma_op_t *op, ucs_status_t status);
+
+/* Embed it in whatever has to know about the end of a work request. */
+struct uct_nprdma_op {
+    ucs_queue_elem_t      queue;
+    uct_nprdma_op_func_t  func;
+    uint16_t              sn;       /* of its WR; filled when posted */
+};
+
+struct uct_nprdma_conn {
+    struct ibv_qp             *qp;
+    int32_t                   credits;    /* WRs that may be posted; 0 unless
+                                             CONNECTED */
+    uint16_t                  sn;         /* of the last WR posted */
+    uint16_t                  done_sn;    /* of the last WR known done */
+    uint16_t                  unsignaled; /* WRs since the last signaled one */
+    uint8_t                   kind;       /* enum uct_nprdma_conn_kind */
+    uint8_t                   state;      /* uct_nprdma_conn_state_t */
+    uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */
+    struct uct_nprdma_ep      *ep;        /* NULL: destroyed */
+    ucs_queue_head_t          ops;        /* posted, in order */
+    ucs_status_t              status;     /* why FAILED */
+    struct uct_nprdma_cm_conn *cm;        /* cm: while connecting */
+};
+
+/*
+ * A connection id is an index into the interface's table plus a generation, so
+ * that late completions and late packets find nothing.
+ */
+#define UCT_NPRDMA_CONN_INDEX_BITS   20
+#define UCT_NPRDMA_CONN_INDEX(_id)   ((_id) & \
+                                      UCS_MASK(UCT_NPRDMA_CONN_INDEX_BITS))
+
+
+/*
+ * wr_id of receives on the interface's receive CQ: a slot pointer (even) for
+ * the SRQ; for receives on the own RQ of an SVC connection the id of the
+ * connection and a number of the poster's choice.
+ */
+static inline uint64_t uct_nprdma_wr_id_svc(uint32_t conn_id, uint32_t index)
+{
+    return ((uint64_t)conn_id << 32) | (index << 1) | 1;
+}
+
+static inline int uct_nprdma_wr_id_is_svc(uint64_t wr_id)
+{
+    return wr_id & 1;
+}
+
+static inline uint32_t uct_nprdma_wr_id_conn(uint64_t wr_id)
+{
+    return wr_id >> 32;
+}
+
+static inline uint32_t uct_nprdma_wr_id_index(uint64_t wr_id)
+{
+    return (uint32_t)wr_id >> 1;
+}
+
+
+/* QP creation arguments beyond what is always the same. */
+typedef struct uct_nprdma_qp_params {
+    struct ibv_cq  *send_cq;
+    struct ibv_cq  *recv_cq;
+    struct ibv_srq *srq;        /* NULL: own RQ */
+    uint32_t       max_send_wr;
+    uint32_t       max_recv_wr; /* own RQ only */
+    uint32_t       max_inline;
+    void           *qp_context;
+} uct_nprdma_qp_params_t;
+
+
+/**
+ * Create an RC QP and bring it to INIT on a port.
+ *
+ * @param [in]  md        MD whose PD it is created on.
+ * @param [in]  port_num  Port.
+ * @param [in]  params    See uct_nprdma_qp_params_t.
+ * @param [out] qp_p      The QP, to be given to verbs->destroy_qp().
+ * @param [out] inline_p  Inline size obtained, may be NULL.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR / UCS_ERR_NO_MEMORY with a logged reason.
+ */
+ucs_status_t
+uct_nprdma_qp_create(struct uct_nprdma_md *md, uint8_t port_num,
+                     const uct_nprdma_qp_params_t *params, struct ibv_qp **qp_p,
+                     uint32_t *inline_p);
+
+
+/**
+ * Bring a QP from INIT to RTS, towards a peer.
+ *
+ * @param [in] md         MD of the QP.
+ * @param [in] port_num   Port of the QP.
+ * @param [in] qp         QP in INIT.
+ * @param [in] local_psn  PSN that the peer was or will be told.
+ * @param [in] peer       The peer's side.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ */
+ucs_status_t
+uct_nprdma_qp_connect(struct uct_nprdma_md *md, uint8_t port_num,
+                      struct ibv_qp *qp, uint32_t local_psn,
+                      const uct_nprdma_qp_addr_t *peer);
+
+
+/**
+ * Bring a QP to ERR: outstanding WRs complete with flush errors.
+ */
+void uct_nprdma_qp_to_err(struct uct_nprdma_md *md, struct ibv_qp *qp);
+
+
+/**
+ * Start connecting. Posting is possible once the state is CONNECTED, which
+ * progress brings about together with uct_nprdma_ep_schedule().
+ *
+ * @param [in] iface  Interface.
+ * @param [in] ep     Endpoint that the connection is for.
+ * @param [in] conn   Connection in state NONE; &ep->am or &ep->svc.
+ * @param [in] kind   What for.
+ *
+ * @return UCS_OK: connecting; or an error with a logged reason.
+ */
+ucs_status_t
+uct_nprdma_conn_start(struct uct_nprdma_iface *iface, struct uct_nprdma_ep *ep,
+                      uct_nprdma_conn_t *conn, enum uct_nprdma_conn_kind kind);
+
+
+/**
+ * @return The live connection with this id, or NULL.
+ */
+uct_nprdma_conn_t *
+uct_nprdma_conn_find(struct uct_nprdma_iface *iface, uint32_t conn_id);
+
+
+/** @return Number of WRs posted and not known done. */
+static inline unsigned uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
+{
+    return (uint16_t)(conn->sn - conn->done_sn);
+}
+
+
+/**
+ * Take a connection out of use after an error. Outstanding ops get the status
+ * as their WRs are flushed; the user's error handler is called once per
+ * endpoint.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] conn    Connection.
+ * @param [in] status  Why.
+ */
+void uct_nprdma_conn_fail(struct uct_nprdma_iface *iface,
+                          uct_nprdma_conn_t *conn, ucs_status_t status);
+
+#endif

@@ -1,0 +1,72 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_MD_H_
+#define UCT_NPRDMA_MD_H_
+
+#include "nprdma_compat.h"
+#include "nprdma_verbs.h"
+#include "nprdma_wire.h"
+
+struct uct_nprdma_service;
+struct uct_nprdma_monitor;
+
+typedef struct uct_nprdma_md_config {
+    uct_md_config_t super;
+    size_t          max_pinned;     /* process-wide, bytes */
+    unsigned        svc_slots;      /* of the service's SRQ */
+} uct_nprdma_md_config_t;
+
+
+/* A memory domain: one opened device with its protection domain. */
+typedef struct uct_nprdma_md {
+    uct_md_t                   super;
+    const uct_nprdma_verbs_t   *verbs;
+    struct ibv_context         *context;
+    struct ibv_pd              *pd;
+    struct ibv_device_attr     dev_attr;
+    pid_t                      owner;      /* a child after fork may not use it */
+    uct_nprdma_md_config_t     config;
+    char                       name[UCT_MD_NAME_MAX];
+    struct uct_nprdma_monitor  *monitor;   /* registrations; nprdma_mem */
+    struct uct_nprdma_service  *service;   /* nprdma_service */
+} uct_nprdma_md_t;
+
+
+/* Version-neutral MD attributes; nprdma_compat.h puts them into UCX's. */
+typedef struct uct_nprdma_md_caps {
+    uint64_t          flags;
+    uint64_t          reg_mem_types;
+    uint64_t          reg_nonblock_mem_types;
+    uint64_t          cache_mem_types;
+    uint64_t          access_mem_types;
+    size_t            rkey_packed_size;
+    ucs_linear_func_t reg_cost;
+} uct_nprdma_md_caps_t;
+
+
+extern ucs_config_field_t uct_nprdma_md_config_table[];
+
+/** Devices that may be used here, as MD resources. */
+ucs_status_t
+uct_nprdma_query_md_resources(uct_component_t *component,
+                              uct_md_resource_desc_t **resources_p,
+                              unsigned *num_resources_p);
+
+/** Open the device named md_name. */
+ucs_status_t
+uct_nprdma_md_open(uct_component_t *component, const char *md_name,
+                   const uct_md_config_t *config, uct_md_h *md_p);
+
+/** Close what uct_nprdma_md_open() opened. */
+void uct_nprdma_md_close(uct_md_h md);
+
+/** Fill the version-neutral attributes. */
+void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps);
+
+/** Ports in state ACTIVE, as transport resources "device:port". */
+ucs_status_t
+uct_nprdma_query_tl_devices(uct_md_h md,
+                            uct_tl_device_resource_t **tl_devices_p,
+                            unsigned *num_tl_devices_p);
+
+#endif

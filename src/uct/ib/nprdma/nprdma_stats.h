@@ -1,0 +1,86 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_STATS_H_
+#define UCT_NPRDMA_STATS_H_
+
+#include <stdint.h>
+#include <ucs/type/status.h>
+
+/*
+ * Counters of one interface. Plain integers: each is written by one thread
+ * only (progress, or the async handler under its lock for cm_xx).
+ */
+#define UCT_NPRDMA_FOREACH_STAT(_macro) \
+    _macro(am_short_tx)         \
+    _macro(am_bcopy_tx)         \
+    _macro(am_zcopy_tx)         \
+    _macro(am_bytes_tx)         \
+    _macro(am_rx)               \
+    _macro(am_bytes_rx)         \
+    _macro(am_rx_copied)        \
+    _macro(am_rx_malformed)     \
+    _macro(no_resource)         \
+    _macro(pending)             \
+    _macro(flush)               \
+    _macro(fence)               \
+    _macro(put)                 \
+    _macro(put_bytes)           \
+    _macro(get)                 \
+    _macro(get_bytes)           \
+    _macro(atomic)              \
+    _macro(svc_requests)        \
+    _macro(svc_replies)         \
+    _macro(svc_errors)          \
+    _macro(eps_created)         \
+    _macro(eps_destroyed)       \
+    _macro(eps_failed)          \
+    _macro(cm_tx)               \
+    _macro(cm_rx)               \
+    _macro(cm_retransmits)      \
+    _macro(cm_duplicates)       \
+    _macro(cm_stale)            \
+    _macro(cm_malformed)        \
+    _macro(cm_rejected)         \
+    _macro(cm_connected)        \
+    _macro(cm_accepted)         \
+    _macro(cm_injected)
+
+typedef struct uct_nprdma_stats {
+#define UCT_NPRDMA_STAT_FIELD(_name) uint64_t _name;
+    UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_FIELD)
+#undef UCT_NPRDMA_STAT_FIELD
+} uct_nprdma_stats_t;
+
+
+/**
+ * Check a value of UCX_NPRDMA_STATS.
+ *
+ * @param [in] spec  "", "stderr", "stdout" or "file:PATH".
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason.
+ */
+ucs_status_t uct_nprdma_stats_check(const char *spec);
+
+
+/**
+ * Write the counters as "name value" lines.
+ *
+ * @param [in] stats   Counters.
+ * @param [in] spec    As accepted by uct_nprdma_stats_check(); in PATH %p is
+ *                     the process id and %h the host name. Files are appended
+ *                     to.
+ * @param [in] device  Name of the interface's device, for the heading.
+ */
+void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats, const char *spec,
+                           const char *device);
+
+
+/**
+ * Show the counters in the UCS virtual file system, below an object.
+ *
+ * @param [in] obj    Object that has a node there already.
+ * @param [in] stats  Counters; must live as long as the node.
+ */
+void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats);
+
+#endif

@@ -1,0 +1,85 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_VERBS_H_
+#define UCT_NPRDMA_VERBS_H_
+
+#include <infiniband/verbs.h>
+
+/*
+ * Control verbs of one provider. The data path (post, poll, req_notify) needs
+ * no entry here: the inlines of verbs.h dispatch through the objects.
+ */
+typedef struct uct_nprdma_verbs {
+    const char           *name;
+    struct ibv_device **(*get_device_list)(int *num_devices);
+    void                (*free_device_list)(struct ibv_device **list);
+    const char         *(*get_device_name)(struct ibv_device *device);
+    struct ibv_context *(*open_device)(struct ibv_device *device);
+    int                 (*close_device)(struct ibv_context *context);
+    int                 (*query_device)(struct ibv_context *context,
+                                        struct ibv_device_attr *attr);
+    /* struct ibv_port_attr: verbs.h hides the old entry behind a macro */
+    int                 (*query_port_attr)(struct ibv_context *context,
+                                           uint8_t port_num,
+                                           struct ibv_port_attr *attr);
+    int                 (*query_gid)(struct ibv_context *context,
+                                     uint8_t port_num, int index,
+                                     union ibv_gid *gid);
+    int                 (*query_pkey)(struct ibv_context *context,
+                                      uint8_t port_num, int index,
+                                      __be16 *pkey);
+    struct ibv_pd      *(*alloc_pd)(struct ibv_context *context);
+    int                 (*dealloc_pd)(struct ibv_pd *pd);
+    /* verbs.h makes a macro of ibv_reg_mr, hence the other name */
+    struct ibv_mr      *(*register_mr)(struct ibv_pd *pd, void *addr,
+                                       size_t length, int access);
+    int                 (*dereg_mr)(struct ibv_mr *mr);
+    struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
+    int                 (*destroy_comp_channel)(struct ibv_comp_channel *channel);
+    struct ibv_cq      *(*create_cq)(struct ibv_context *context, int cqe,
+                                     void *cq_context,
+                                     struct ibv_comp_channel *channel,
+                                     int comp_vector);
+    int                 (*destroy_cq)(struct ibv_cq *cq);
+    int                 (*get_cq_event)(struct ibv_comp_channel *channel,
+                                        struct ibv_cq **cq, void **cq_context);
+    void                (*ack_cq_events)(struct ibv_cq *cq, unsigned nevents);
+    struct ibv_srq     *(*create_srq)(struct ibv_pd *pd,
+                                      struct ibv_srq_init_attr *attr);
+    int                 (*destroy_srq)(struct ibv_srq *srq);
+    struct ibv_qp      *(*create_qp)(struct ibv_pd *pd,
+                                     struct ibv_qp_init_attr *attr);
+    int                 (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr,
+                                     int attr_mask);
+    int                 (*destroy_qp)(struct ibv_qp *qp);
+    struct ibv_ah      *(*create_ah)(struct ibv_pd *pd,
+                                     struct ibv_ah_attr *attr);
+    int                 (*destroy_ah)(struct ibv_ah *ah);
+    int                 (*get_async_event)(struct ibv_context *context,
+                                           struct ibv_async_event *event);
+    void                (*ack_async_event)(struct ibv_async_event *event);
+    const char         *(*wc_status_str)(enum ibv_wc_status status);
+} uct_nprdma_verbs_t;
+
+
+/* UCX_NPRDMA_EMULATION */
+typedef enum uct_nprdma_emulation {
+    UCT_NPRDMA_EMULATION_AUTO,  /* only where no real device is usable */
+    UCT_NPRDMA_EMULATION_YES,
+    UCT_NPRDMA_EMULATION_NO,
+    UCT_NPRDMA_EMULATION_LAST
+} uct_nprdma_emulation_t;
+
+
+/**
+ * Providers of verbs devices that may be used here.
+ *
+ * @param [in]  emulation  Which of them the user allows.
+ * @param [out] providers  Filled with at most two providers, owned by us.
+ *
+ * @return Number of entries filled; 0 when there is no device at all.
+ */
+unsigned uct_nprdma_verbs_providers(uct_nprdma_emulation_t emulation,
+                                    const uct_nprdma_verbs_t *providers[2]);
+
+#endif
