@@ -1,0 +1,97 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_MEM_H_
+#define UCT_NPRDMA_MEM_H_
+
+#include "nprdma_md.h"
+
+#include <ucm/nprdma_reg.h>
+
+/*
+ * Memory registration, in shapes that do not depend on the UCX version.
+ * Registering pins nothing and asks no device: it records a range against
+ * which every request of a peer is checked.
+ */
+
+/* A packed key as it travels between processes */
+typedef struct uct_nprdma_packed_rkey {
+    uint64_t key;               /* nprdma_reg_key() of the owner */
+} __attribute__((packed)) uct_nprdma_packed_rkey_t;
+
+
+/**
+ * Give an MD its table of registrations.
+ *
+ * @param [in] md  MD; md->monitor is filled.
+ *
+ * @return UCS_OK, UCS_ERR_NO_MEMORY, or UCS_ERR_UNSUPPORTED with a logged
+ *         reason when this process cannot serve requests of peers.
+ */
+ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md);
+
+/** Undo @ref uct_nprdma_mem_init. */
+void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md);
+
+
+/**
+ * Record a range that peers may access.
+ *
+ * @param [in]  md       MD.
+ * @param [in]  address  First byte; need not be mapped.
+ * @param [in]  length   Bytes.
+ * @param [in]  flags    UCT_MD_MEM_ACCESS_xx; without any of them, everything
+ *                       is allowed.
+ * @param [out] memh_p   Handle of the registration.
+ *
+ * @return UCS_OK, UCS_ERR_NO_MEMORY, or UCS_ERR_UNSUPPORTED in a child made by
+ *         fork().
+ */
+ucs_status_t uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
+                                uint64_t flags, uct_mem_h *memh_p);
+
+
+/**
+ * End a registration. When it returns, no request touches the range on its
+ * behalf any more, so an invalidation is complete at once.
+ *
+ * @param [in] md      MD.
+ * @param [in] params  As for uct_md_mem_dereg_v2().
+ *
+ * @return UCS_OK or UCS_ERR_INVALID_PARAM.
+ */
+ucs_status_t
+uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
+
+
+/**
+ * Pack the key of a registration for peers.
+ *
+ * @param [in]  md    MD.
+ * @param [in]  memh  Registration.
+ * @param [out] rkey  sizeof(uct_nprdma_packed_rkey_t) bytes.
+ *
+ * @return UCS_OK.
+ */
+ucs_status_t uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, void *rkey);
+
+
+/**
+ * Make a peer's packed key usable.
+ *
+ * @param [in]  component  Not used.
+ * @param [in]  rkey       Packed key.
+ * @param [out] rkey_p     Key for operations.
+ * @param [out] handle_p   NULL: a key needs no memory.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM for what cannot be a key of ours.
+ */
+ucs_status_t
+uct_nprdma_rkey_unpack(uct_component_t *component, const void *rkey,
+                       uct_rkey_t *rkey_p, void **handle_p);
+
+
+/** Counterpart of @ref uct_nprdma_rkey_unpack; a key holds nothing. */
+ucs_status_t uct_nprdma_rkey_release(uct_component_t *component,
+                                     uct_rkey_t rkey, void *handle);
+
+#endif
