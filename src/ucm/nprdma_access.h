@@ -1,0 +1,102 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_ACCESS_H_
+#define NPRDMA_ACCESS_H_
+
+#include <ucs/type/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+
+/**
+ * Access to application memory on behalf of a peer. Memory that is unmapped,
+ * protected, or behind the end of its file gives an error, never a signal.
+ *
+ * Every function may return UCS_ERR_BUSY: the range is being unmapped right
+ * now. Nothing has been touched then; the caller drops what an unmapping
+ * thread may wait for (a registration, see @ref nprdma_reg_get), looks it up
+ * anew and tries again.
+ */
+
+
+typedef enum nprdma_atomic_op {
+    NPRDMA_ATOMIC_ADD,
+    NPRDMA_ATOMIC_AND,
+    NPRDMA_ATOMIC_OR,
+    NPRDMA_ATOMIC_XOR,
+    NPRDMA_ATOMIC_SWAP,
+    NPRDMA_ATOMIC_CSWAP,
+    NPRDMA_ATOMIC_LAST
+} nprdma_atomic_op_t;
+
+
+/**
+ * Prepare the process for accesses, or count one more user.
+ *
+ * @return UCS_OK, or UCS_ERR_UNSUPPORTED if the system lets a process not
+ *         copy to and from its own memory with process_vm_writev().
+ */
+ucs_status_t nprdma_access_init(void);
+
+
+/** Drop one user of @ref nprdma_access_init. */
+void nprdma_access_cleanup(void);
+
+
+/**
+ * @return Nonzero if accesses of 1, 2, 4 and 8 naturally aligned bytes and
+ *         atomics are single CPU instructions; zero if they are copies, and
+ *         atomics are atomic towards each other only.
+ */
+int nprdma_access_is_direct(void);
+
+
+/**
+ * Store bytes into application memory. 1, 2, 4 and 8 naturally aligned bytes
+ * appear at once wherever @ref nprdma_access_is_direct holds.
+ *
+ * @param [in] address  Where to store.
+ * @param [in] data     What to store, memory of the caller that cannot fault.
+ * @param [in] length   Bytes; zero does nothing.
+ *
+ * @return UCS_OK, UCS_ERR_BUSY, or UCS_ERR_INVALID_ADDR: not all of the range
+ *         can be written; what lies before the first such page may be.
+ */
+ucs_status_t
+nprdma_access_store(uintptr_t address, const void *data, size_t length);
+
+
+/**
+ * Fetch bytes from application memory, in the manner of
+ * @ref nprdma_access_store.
+ *
+ * @param [out] data     Memory of the caller that cannot fault.
+ * @param [in]  address  Where to fetch from.
+ * @param [in]  length   Bytes; zero does nothing.
+ *
+ * @return UCS_OK, UCS_ERR_BUSY, or UCS_ERR_INVALID_ADDR: not all of the range
+ *         can be read; the content of @a data is then undefined.
+ */
+ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length);
+
+
+/**
+ * Do an atomic operation on application memory.
+ *
+ * @param [in]  op       Operation.
+ * @param [in]  size     4 or 8 bytes; operands are truncated to it.
+ * @param [in]  address  Naturally aligned address.
+ * @param [in]  value    Operand, or the new value of a swap.
+ * @param [in]  compare  NPRDMA_ATOMIC_CSWAP stores @a value only over this.
+ * @param [out] old_p    The value before the operation, zero-extended.
+ *
+ * @return UCS_OK, UCS_ERR_BUSY, UCS_ERR_INVALID_ADDR if the memory cannot be
+ *         written, or UCS_ERR_INVALID_PARAM for a size, an alignment or an
+ *         operation that does not exist.
+ */
+ucs_status_t
+nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
+                     uint64_t value, uint64_t compare, uint64_t *old_p);
+
+#endif

@@ -1,0 +1,72 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_GUARD_H_
+#define NPRDMA_GUARD_H_
+
+#include <ucs/type/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+
+/**
+ * The unmap guard keeps a range of this process's address space mapped while
+ * a CPU instruction touches it, so that the instruction cannot fault.
+ *
+ * It listens to the raw UCM events, once before and once after the system
+ * call: a call that takes memory away waits for the accesses in progress on
+ * that memory, and no access begins there until the call has returned. Calls
+ * that do not overlap an access are not delayed.
+ *
+ * What it cannot see: system calls that bypass libc, mprotect() (UCM has no
+ * event for it), and another process that truncates a shared file.
+ */
+
+
+/** An access in progress, filled by @ref nprdma_guard_enter. */
+typedef struct nprdma_guard_ticket {
+    unsigned slot; /* Index in the table of accesses in progress */
+} nprdma_guard_ticket_t;
+
+
+/**
+ * Install the UCM event handlers, or count one more user of them.
+ *
+ * @return UCS_OK, or UCS_ERR_UNSUPPORTED when UCM cannot deliver the events
+ *         (switched off by UCX_MEM_EVENTS=n or hooks refused), or
+ *         UCS_ERR_NO_MEMORY. After an error no access may be guarded, and
+ *         @ref nprdma_guard_cleanup must not be called.
+ */
+ucs_status_t nprdma_guard_init(void);
+
+
+/** Drop one user of the event handlers; the last one removes them. */
+void nprdma_guard_cleanup(void);
+
+
+/**
+ * Begin to access a range.
+ *
+ * Does not wait: the caller may hold something that the unmapping thread
+ * needs, so it has to let go of that before it tries again.
+ *
+ * @param [in]  address   Start of the range.
+ * @param [in]  length    Its length in bytes, not zero.
+ * @param [out] ticket_p  To be passed to @ref nprdma_guard_leave.
+ *
+ * @return UCS_OK; UCS_ERR_BUSY when the range is being unmapped now or too
+ *         many accesses are in progress; UCS_ERR_UNSUPPORTED without handlers
+ *         and in a child made by fork().
+ */
+ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
+                                nprdma_guard_ticket_t *ticket_p);
+
+
+/**
+ * End an access.
+ *
+ * @param [in] ticket  From a successful @ref nprdma_guard_enter.
+ */
+void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket);
+
+#endif

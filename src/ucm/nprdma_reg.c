@@ -1,0 +1,281 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_reg.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+
+/* Records are allocated in chunks that never move: lookups take no lock */
+#define NPRDMA_REG_CHUNK_SHIFT 9
+#define NPRDMA_REG_CHUNK_SIZE  (1u << NPRDMA_REG_CHUNK_SHIFT)
+#define NPRDMA_REG_MAX_CHUNKS  8192
+#define NPRDMA_REG_NONE        UINT32_MAX
+
+/* state: the number of users in the low half, the generation in the high one */
+#define NPRDMA_REG_USERS(_state)      ((uint32_t)(_state))
+#define NPRDMA_REG_GENERATION(_state) ((uint32_t)((_state) >> 32))
+#define NPRDMA_REG_STATE(_generation) ((uint64_t)(_generation) << 32)
+#define NPRDMA_REG_IS_LIVE(_state)    (NPRDMA_REG_GENERATION(_state) & 1)
+
+/* Looks at the users before the waiter goes to sleep */
+#define NPRDMA_REG_SPIN 100
+
+
+struct nprdma_reg_table {
+    pthread_mutex_t        lock;       /* Adding and removing */
+    uint32_t               generation; /* Of records never used, even */
+    uint32_t               free_head;  /* Queue, linked through length */
+    uint32_t               free_tail;
+    uint32_t               num_chunks;
+    _Atomic uint32_t       count;
+    nprdma_reg_t *_Atomic  chunks[NPRDMA_REG_MAX_CHUNKS];
+};
+
+
+static nprdma_reg_t *
+nprdma_reg_find(const nprdma_reg_table_t *table, uint32_t index)
+{
+    uint32_t chunk = index >> NPRDMA_REG_CHUNK_SHIFT;
+    nprdma_reg_t *regs;
+
+    if (chunk >= NPRDMA_REG_MAX_CHUNKS) {
+        return NULL;
+    }
+
+    regs = atomic_load_explicit(&table->chunks[chunk], memory_order_acquire);
+    return (regs == NULL) ? NULL : &regs[index & (NPRDMA_REG_CHUNK_SIZE - 1)];
+}
+
+static void nprdma_reg_free_push(nprdma_reg_table_t *table, nprdma_reg_t *reg)
+{
+    reg->length = NPRDMA_REG_NONE;
+    if (table->free_head == NPRDMA_REG_NONE) {
+        table->free_head = reg->index;
+    } else {
+        nprdma_reg_find(table, table->free_tail)->length = reg->index;
+    }
+    table->free_tail = reg->index;
+}
+
+static nprdma_reg_t *nprdma_reg_free_pop(nprdma_reg_table_t *table)
+{
+    nprdma_reg_t *reg = nprdma_reg_find(table, table->free_head);
+
+    table->free_head = (uint32_t)reg->length;
+    return reg;
+}
+
+/*
+ * Called without the lock: memory hooks of another registration cache may end
+ * up in nprdma_reg_remove() while this thread allocates.
+ */
+static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
+{
+    nprdma_reg_t *regs;
+    uint32_t chunk, i;
+
+    regs = calloc(NPRDMA_REG_CHUNK_SIZE, sizeof(*regs));
+    if (regs == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    pthread_mutex_lock(&table->lock);
+    chunk = table->num_chunks;
+    if (chunk == NPRDMA_REG_MAX_CHUNKS) {
+        pthread_mutex_unlock(&table->lock);
+        free(regs);
+        return UCS_ERR_EXCEEDS_LIMIT;
+    }
+
+    for (i = 0; i < NPRDMA_REG_CHUNK_SIZE; ++i) {
+        atomic_init(&regs[i].state, NPRDMA_REG_STATE(table->generation));
+        regs[i].index = (chunk << NPRDMA_REG_CHUNK_SHIFT) + i;
+    }
+
+    atomic_store_explicit(&table->chunks[chunk], regs, memory_order_release);
+    ++table->num_chunks;
+    for (i = 0; i < NPRDMA_REG_CHUNK_SIZE; ++i) {
+        nprdma_reg_free_push(table, &regs[i]);
+    }
+
+    pthread_mutex_unlock(&table->lock);
+    return UCS_OK;
+}
+
+ucs_status_t nprdma_reg_table_create(nprdma_reg_table_t **table_p)
+{
+    nprdma_reg_table_t *table;
+    struct timespec now;
+
+    table = calloc(1, sizeof(*table));
+    if (table == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    /*
+     * Generations begin anywhere, so that a key of another process, or of an
+     * earlier life of this one, is most likely dead here.
+     */
+    if (getrandom(&table->generation, sizeof(table->generation),
+                  GRND_NONBLOCK) != sizeof(table->generation)) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        table->generation = (uint32_t)now.tv_nsec ^ ((uint32_t)getpid() << 12);
+    }
+
+    table->generation &= ~1u;
+    table->free_head   = NPRDMA_REG_NONE;
+    pthread_mutex_init(&table->lock, NULL);
+    *table_p = table;
+    return UCS_OK;
+}
+
+void nprdma_reg_table_destroy(nprdma_reg_table_t *table)
+{
+    uint32_t i;
+
+    for (i = 0; i < table->num_chunks; ++i) {
+        free(atomic_load(&table->chunks[i]));
+    }
+
+    pthread_mutex_destroy(&table->lock);
+    free(table);
+}
+
+unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table)
+{
+    return atomic_load_explicit(&table->count, memory_order_relaxed);
+}
+
+ucs_status_t
+nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
+               uint32_t access, nprdma_reg_t **reg_p)
+{
+    ucs_status_t status;
+    nprdma_reg_t *reg;
+
+    if ((address + length) < address) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    pthread_mutex_lock(&table->lock);
+    while (table->free_head == NPRDMA_REG_NONE) {
+        pthread_mutex_unlock(&table->lock);
+        status = nprdma_reg_table_grow(table);
+        if (status != UCS_OK) {
+            return status;
+        }
+        pthread_mutex_lock(&table->lock);
+    }
+
+    reg          = nprdma_reg_free_pop(table);
+    reg->address = address;
+    reg->length  = length;
+    reg->access  = access;
+    atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
+
+    /* Only now can it be found; nobody uses it, so there are no users to keep */
+    atomic_fetch_add_explicit(&reg->state, NPRDMA_REG_STATE(1),
+                              memory_order_release);
+    pthread_mutex_unlock(&table->lock);
+
+    *reg_p = reg;
+    return UCS_OK;
+}
+
+static void nprdma_reg_wait_users(nprdma_reg_t *reg)
+{
+    unsigned spin = 0;
+    uint32_t users;
+
+    while ((users = NPRDMA_REG_USERS(atomic_load(&reg->state))) != 0) {
+        if (++spin > NPRDMA_REG_SPIN) {
+            /* The low half comes first in memory (x86, arm64, power le) */
+            syscall(SYS_futex, &reg->state, FUTEX_WAIT_PRIVATE, users, NULL);
+        }
+    }
+}
+
+void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg)
+{
+    atomic_fetch_add(&reg->state, NPRDMA_REG_STATE(1));
+    nprdma_reg_wait_users(reg);
+
+    pthread_mutex_lock(&table->lock);
+    atomic_fetch_sub_explicit(&table->count, 1, memory_order_relaxed);
+    nprdma_reg_free_push(table, reg);
+    pthread_mutex_unlock(&table->lock);
+}
+
+uint64_t nprdma_reg_key(const nprdma_reg_t *reg)
+{
+    uint64_t state = atomic_load_explicit(&reg->state, memory_order_relaxed);
+
+    return NPRDMA_REG_STATE(NPRDMA_REG_GENERATION(state)) | reg->index;
+}
+
+int nprdma_reg_key_is_valid(uint64_t key)
+{
+    return NPRDMA_REG_IS_LIVE(key) &&
+           (((uint32_t)key >> NPRDMA_REG_CHUNK_SHIFT) < NPRDMA_REG_MAX_CHUNKS);
+}
+
+ucs_status_t
+nprdma_reg_get(nprdma_reg_table_t *table, uint64_t key, uintptr_t address,
+               size_t length, uint32_t access, nprdma_reg_t **reg_p)
+{
+    ucs_status_t status;
+    nprdma_reg_t *reg;
+    uint64_t state;
+
+    if (!nprdma_reg_key_is_valid(key)) {
+        return UCS_ERR_NO_ELEM;
+    }
+
+    reg = nprdma_reg_find(table, (uint32_t)key);
+    if (reg == NULL) {
+        return UCS_ERR_NO_ELEM;
+    }
+
+    state = atomic_load_explicit(&reg->state, memory_order_acquire);
+    do {
+        if (NPRDMA_REG_GENERATION(state) != NPRDMA_REG_GENERATION(key)) {
+            return UCS_ERR_NO_ELEM;
+        }
+    } while (!atomic_compare_exchange_weak(&reg->state, &state, state + 1));
+
+    /* The fields cannot change any more. No sum: a peer may make it wrap. */
+    if ((address < reg->address) ||
+        ((address - reg->address) > reg->length) ||
+        (length > (reg->length - (address - reg->address)))) {
+        status = UCS_ERR_OUT_OF_RANGE;
+    } else if ((reg->access & access) != access) {
+        status = UCS_ERR_REJECTED;
+    } else {
+        *reg_p = reg;
+        return UCS_OK;
+    }
+
+    nprdma_reg_put(reg);
+    return status;
+}
+
+void nprdma_reg_put(nprdma_reg_t *reg)
+{
+    uint64_t state = atomic_fetch_sub(&reg->state, 1) - 1;
+
+    if ((NPRDMA_REG_USERS(state) == 0) && !NPRDMA_REG_IS_LIVE(state)) {
+        syscall(SYS_futex, &reg->state, FUTEX_WAKE_PRIVATE, INT_MAX);
+    }
+}

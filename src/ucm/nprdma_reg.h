@@ -1,0 +1,123 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_REG_H_
+#define NPRDMA_REG_H_
+
+#include <ucs/type/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Table of registrations: the ranges of this process that peers may access.
+ *
+ * A registration has a key, its place in the table and a generation, and is
+ * found by it in constant time, without a lock. A key is dead for good once
+ * its registration is removed, also when the place is used again.
+ */
+
+
+typedef struct nprdma_reg_table nprdma_reg_table_t;
+
+
+/* What a peer may do */
+enum {
+    NPRDMA_REG_ACCESS_PUT    = 1 << 0,
+    NPRDMA_REG_ACCESS_GET    = 1 << 1,
+    NPRDMA_REG_ACCESS_ATOMIC = 1 << 2,
+    NPRDMA_REG_ACCESS_ALL    = NPRDMA_REG_ACCESS_PUT | NPRDMA_REG_ACCESS_GET |
+                               NPRDMA_REG_ACCESS_ATOMIC
+};
+
+
+/* A registration; read-only outside of nprdma_reg.c */
+typedef struct nprdma_reg {
+    _Atomic uint64_t state;   /* Generation (odd: live) and number of users */
+    uintptr_t        address;
+    size_t           length;  /* Bytes */
+    uint32_t         access;  /* NPRDMA_REG_ACCESS_xx */
+    uint32_t         index;   /* Place in the table */
+} nprdma_reg_t;
+
+
+/**
+ * Create a table.
+ *
+ * @param [out] table_p  Table, to be given to @ref nprdma_reg_table_destroy.
+ *
+ * @return UCS_OK or UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t nprdma_reg_table_create(nprdma_reg_table_t **table_p);
+
+
+/**
+ * Destroy a table with the registrations left in it.
+ *
+ * @param [in] table  Table that nobody uses any more.
+ */
+void nprdma_reg_table_destroy(nprdma_reg_table_t *table);
+
+
+/** @return Number of live registrations. */
+unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table);
+
+
+/**
+ * Add a registration. Does not look at the memory.
+ *
+ * @param [in]  table    Table.
+ * @param [in]  address  First byte.
+ * @param [in]  length   Bytes; zero gives a key that allows nothing.
+ * @param [in]  access   NPRDMA_REG_ACCESS_xx.
+ * @param [out] reg_p    The registration, owned by the table.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range wraps around;
+ *         UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT if the table is full.
+ */
+ucs_status_t
+nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
+               uint32_t access, nprdma_reg_t **reg_p);
+
+
+/**
+ * Remove a registration. Waits for those who use it (@ref nprdma_reg_get);
+ * nobody gets it any more when this returns. Neither allocates nor logs, so
+ * it may be called from memory hooks.
+ *
+ * @param [in] table  Table.
+ * @param [in] reg    Live registration.
+ */
+void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg);
+
+
+/** @return The key of a live registration, never 0 and never all ones. */
+uint64_t nprdma_reg_key(const nprdma_reg_t *reg);
+
+
+/** @return Nonzero if a value could be a key at all. */
+int nprdma_reg_key_is_valid(uint64_t key);
+
+
+/**
+ * Find a registration, and keep it from being removed.
+ *
+ * @param [in]  table    Table.
+ * @param [in]  key      Key as a peer gave it; any value is safe.
+ * @param [in]  address  First byte the peer wants to access.
+ * @param [in]  length   Bytes.
+ * @param [in]  access   What it wants to do, NPRDMA_REG_ACCESS_xx.
+ * @param [out] reg_p    The registration, to be passed to nprdma_reg_put().
+ *
+ * @return UCS_OK; UCS_ERR_NO_ELEM for a key that is not live;
+ *         UCS_ERR_OUT_OF_RANGE for bytes outside of the registration;
+ *         UCS_ERR_REJECTED for an access that it does not allow.
+ */
+ucs_status_t
+nprdma_reg_get(nprdma_reg_table_t *table, uint64_t key, uintptr_t address,
+               size_t length, uint32_t access, nprdma_reg_t **reg_p);
+
+
+/** Release a registration obtained by @ref nprdma_reg_get. */
+void nprdma_reg_put(nprdma_reg_t *reg);
+
+#endif
