@@ -1,0 +1,59 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Wire-up packets: anybody who knows the number of our UD queue pair can send
+ * one, so the parser must hold against any bytes.
+ */
+
+#include "fuzz.h"
+
+#include "uct/ib/nprdma/nprdma_wire.h"
+
+static void fuzz_check_accepted(const void *data, size_t size,
+                                const uct_nprdma_cm_packet_t *packet)
+{
+    FUZZ_CHECK(size == sizeof(*packet));
+    FUZZ_CHECK(!memcmp(data, packet, sizeof(*packet)));
+    FUZZ_CHECK(packet->magic == UCT_NPRDMA_CM_MAGIC);
+    FUZZ_CHECK(packet->version == UCT_NPRDMA_WIRE_VERSION);
+    FUZZ_CHECK(packet->type >= UCT_NPRDMA_CM_REQ);
+    FUZZ_CHECK(packet->type < UCT_NPRDMA_CM_TYPE_LAST);
+    FUZZ_CHECK(packet->kind < UCT_NPRDMA_CONN_KIND_LAST);
+    FUZZ_CHECK(packet->reason < UCT_NPRDMA_CM_REASON_LAST);
+    FUZZ_CHECK(packet->ud_qpn <= 0xffffff);
+    if ((packet->type == UCT_NPRDMA_CM_REQ) ||
+        (packet->type == UCT_NPRDMA_CM_REP)) {
+        /* What is going to be written into queue pair attributes */
+        FUZZ_CHECK(packet->qp.qpn <= 0xffffff);
+        FUZZ_CHECK(packet->qp.psn <= 0xffffff);
+        FUZZ_CHECK((packet->qp.dev.mtu >= 1) && (packet->qp.dev.mtu <= 5));
+        FUZZ_CHECK(packet->qp.dev.version == UCT_NPRDMA_WIRE_VERSION);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    void *copy = fuzz_copy(data, size);
+    uct_nprdma_cm_packet_t packet;
+    uct_nprdma_cm_parse_result_t result;
+
+    result = uct_nprdma_cm_parse(copy, size, &packet);
+    switch (result) {
+    case UCT_NPRDMA_CM_PARSE_OK:
+        fuzz_check_accepted(copy, size, &packet);
+        break;
+    case UCT_NPRDMA_CM_PARSE_SHORT:
+        FUZZ_CHECK(size != sizeof(packet));
+        break;
+    case UCT_NPRDMA_CM_PARSE_MAGIC:
+    case UCT_NPRDMA_CM_PARSE_VERSION:
+    case UCT_NPRDMA_CM_PARSE_FIELD:
+        FUZZ_CHECK(size == sizeof(packet));
+        break;
+    default:
+        FUZZ_CHECK(!"result out of range");
+    }
+
+    free(copy);
+    return 0;
+}
