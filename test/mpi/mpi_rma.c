@@ -1,0 +1,283 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * One-sided communication: Put, Get, Accumulate, Get_accumulate, Fetch_and_op
+ * and Compare_and_swap under fences, PSCW, locks and lock_all with flush, and a
+ * target that computes without calling MPI while it is accessed.
+ */
+
+#include "mpi_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_LENGTH (256 * 1024)
+
+/* Fences: every rank puts a block into every window and gets it back */
+static uint64_t put_get_fence(int round)
+{
+    uint64_t seed = 1000 + round;
+    size_t length = mpi_test_length(&seed, MAX_LENGTH);
+    char *base, *out, *in;
+    MPI_Win win;
+    int r, target;
+
+    MPI_Win_allocate(mpi_test_size * length + 1, 1, MPI_INFO_NULL,
+                     MPI_COMM_WORLD, &base, &win);
+    out = malloc(length + 1);
+    in  = malloc(length + 1);
+    mpi_test_fill(out, length, mpi_test_rank + round);
+
+    MPI_Win_fence(0, win);
+    for (r = 0; r < mpi_test_size; ++r) {
+        target = (mpi_test_rank + r) % mpi_test_size;
+        MPI_Put(out, length, MPI_BYTE, target, mpi_test_rank * length, length,
+                MPI_BYTE, win);
+    }
+    MPI_Win_fence(0, win);
+    for (r = 0; r < mpi_test_size; ++r) {
+        mpi_test_verify(base + r * length, length, r + round, "put block");
+    }
+    MPI_Win_fence(0, win);
+    for (r = 0; r < mpi_test_size; ++r) {
+        target = (mpi_test_rank + r) % mpi_test_size;
+        memset(in, 0xee, length);
+        MPI_Get(in, length, MPI_BYTE, target, r * length, length, MPI_BYTE,
+                win);
+        MPI_Win_fence(0, win);
+        mpi_test_verify(in, length, r + round, "got block");
+    }
+
+    MPI_Win_free(&win);
+    free(in);
+    free(out);
+    return 2 * (uint64_t)(mpi_test_size - 1) * length;
+}
+
+/* Post-start-complete-wait with the neighbours only */
+static uint64_t put_pscw(int round)
+{
+    int right     = (mpi_test_rank + 1) % mpi_test_size;
+    int left      = (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
+    size_t length = 1 + (round * 5003) % 30000;
+    char *base    = malloc(length);
+    char *out     = malloc(length);
+    MPI_Group world, to, from;
+    MPI_Win win;
+
+    mpi_test_fill(out, length, mpi_test_rank + 3);
+    MPI_Win_create(base, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 1, &right, &to);
+    MPI_Group_incl(world, 1, &left, &from);
+
+    MPI_Win_post(from, 0, win);
+    MPI_Win_start(to, 0, win);
+    MPI_Put(out, length, MPI_BYTE, right, 0, length, MPI_BYTE, win);
+    MPI_Win_complete(win);
+    MPI_Win_wait(win);
+    mpi_test_verify(base, length, left + 3, "PSCW block");
+
+    MPI_Group_free(&from);
+    MPI_Group_free(&to);
+    MPI_Group_free(&world);
+    MPI_Win_free(&win);
+    free(out);
+    free(base);
+    return mpi_test_size > 1 ? length : 0;
+}
+
+/* Counters on rank 0 that all ranks raise at the same time: each value of the
+ * fetching ones is seen exactly once, the sums come out exact */
+static uint64_t atomics(int round)
+{
+    enum { OPS = 200, FETCH = 0, ADD, CAS, SUM, NUM };
+    int64_t *base, one = 1, old, expected, desired;
+    char *seen = calloc(mpi_test_size, OPS);
+    MPI_Win win;
+    int i;
+
+    MPI_Win_allocate(NUM * sizeof(*base), sizeof(*base), MPI_INFO_NULL,
+                     MPI_COMM_WORLD, &base, &win);
+    memset(base, 0, NUM * sizeof(*base));
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, win);
+    for (i = 0; i < OPS; ++i) {
+        MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, FETCH, MPI_SUM, win);
+        MPI_Win_flush(0, win);
+        CHECK((old >= 0) && (old < (int64_t)mpi_test_size * OPS),
+              "fetched %ld", (long)old);
+        CHECK(seen[old]++ == 0, "fetched %ld twice", (long)old);
+
+        MPI_Accumulate(&one, 1, MPI_INT64_T, 0, ADD, 1, MPI_INT64_T, MPI_SUM,
+                       win);
+        MPI_Get_accumulate(&one, 1, MPI_INT64_T, &old, 1, MPI_INT64_T, 0, SUM,
+                           1, MPI_INT64_T, MPI_SUM, win);
+
+        /* An increment by compare and swap, until nobody was in between */
+        for (expected = 0;; expected = old) {
+            desired = expected + 1;
+            MPI_Compare_and_swap(&desired, &expected, &old, MPI_INT64_T, 0,
+                                 CAS, win);
+            MPI_Win_flush(0, win);
+            if (old == expected) {
+                break;
+            }
+        }
+    }
+    MPI_Win_unlock_all(win);
+    MPI_Allreduce(MPI_IN_PLACE, seen, mpi_test_size * OPS, MPI_CHAR, MPI_SUM,
+                  MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    MPI_Win_lock(MPI_LOCK_SHARED, mpi_test_rank, 0, win);
+    for (i = 0; (mpi_test_rank == 0) && (i < NUM); ++i) {
+        CHECK(base[i] == (int64_t)mpi_test_size * OPS,
+              "round %d: counter %d is %ld", round, i, (long)base[i]);
+    }
+    MPI_Win_unlock(mpi_test_rank, win);
+    for (i = 0; i < mpi_test_size * OPS; ++i) {
+        CHECK(seen[i] == 1, "value %d was fetched %d times", i, seen[i]);
+    }
+
+    MPI_Win_free(&win);
+    free(seen);
+    return mpi_test_rank == 0 ? 0 : OPS * 4 * sizeof(int64_t);
+}
+
+/* A read-modify-write that is correct only if exclusive locks exclude */
+static uint64_t exclusive_lock(int round)
+{
+    enum { TIMES = 30, WORDS = 300 };
+    int data[WORDS], *base;
+    MPI_Win win;
+    int i, k;
+
+    MPI_Win_allocate(sizeof(data), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD,
+                     &base, &win);
+    memset(base, 0, sizeof(data));
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (i = 0; i < TIMES; ++i) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+        MPI_Get(data, WORDS, MPI_INT, 0, 0, WORDS, MPI_INT, win);
+        MPI_Win_flush(0, win);
+        for (k = 0; k < WORDS; ++k) {
+            CHECK(data[k] == data[0], "word %d is %d, word 0 %d", k, data[k],
+                  data[0]);
+        }
+        for (k = 0; k < WORDS; ++k) {
+            ++data[k];
+        }
+        MPI_Put(data, WORDS, MPI_INT, 0, 0, WORDS, MPI_INT, win);
+        MPI_Win_unlock(0, win);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
+    MPI_Get(data, WORDS, MPI_INT, 0, 0, WORDS, MPI_INT, win);
+    MPI_Win_unlock(0, win);
+    CHECK(data[WORDS - 1] == TIMES * mpi_test_size, "round %d: count is %d",
+          round, data[WORDS - 1]);
+    MPI_Win_free(&win);
+    return mpi_test_rank == 0 ? 0 : 2 * TIMES * sizeof(data);
+}
+
+/* Vector accumulate of several ranks onto the same words */
+static uint64_t accumulate_vector(int round)
+{
+    enum { WORDS = 2000 };
+    int *base, out[WORDS];
+    MPI_Win win;
+    int i, r;
+
+    MPI_Win_allocate(sizeof(out), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD,
+                     &base, &win);
+    memset(base, 0, sizeof(out));
+    for (i = 0; i < WORDS; ++i) {
+        out[i] = i * (mpi_test_rank + 1) + round;
+    }
+    MPI_Win_fence(0, win);
+    for (r = 0; r < mpi_test_size; ++r) {
+        MPI_Accumulate(out, WORDS, MPI_INT, r, 0, WORDS, MPI_INT, MPI_SUM, win);
+    }
+    MPI_Win_fence(0, win);
+    for (i = 0; i < WORDS; ++i) {
+        CHECK(base[i] == i * (mpi_test_size * (mpi_test_size + 1) / 2) +
+                                 mpi_test_size * round,
+              "accumulated word %d is %d", i, base[i]);
+    }
+    MPI_Win_free(&win);
+    return (uint64_t)(mpi_test_size - 1) * sizeof(out);
+}
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + 1e-9 * ts.tv_nsec;
+}
+
+/* The target computes for a while and calls nothing. What the others put and
+ * flush in that time must be done long before it looks up: all of them are
+ * through within the time, which it learns from the memory itself. */
+static uint64_t computing_target(int round)
+{
+    enum { PUTS = 20 };
+    volatile int64_t *flag;
+    int64_t *base, value;
+    double end;
+    MPI_Win win;
+    int i, r;
+
+    MPI_Win_allocate(mpi_test_size * sizeof(*base), sizeof(*base),
+                     MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    memset(base, 0, mpi_test_size * sizeof(*base));
+    MPI_Win_lock_all(0, win);
+    /* Connects everybody to rank 0 */
+    value = -1;
+    MPI_Put(&value, 1, MPI_INT64_T, 0, mpi_test_rank, 1, MPI_INT64_T, win);
+    MPI_Win_flush(0, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    if (mpi_test_rank == 0) {
+        flag = base;
+        end  = now() + 20.0;
+        for (r = 1; r < mpi_test_size; ++r) {
+            while ((flag[r] != PUTS) && (now() < end)) {
+            }
+            CHECK(flag[r] == PUTS,
+                  "round %d: rank %d has done %ld of %d puts while the target "
+                  "computed for 20 s", round, r, (long)flag[r], PUTS);
+        }
+    } else {
+        for (i = 1; i <= PUTS; ++i) {
+            value = i;
+            MPI_Put(&value, 1, MPI_INT64_T, 0, mpi_test_rank, 1, MPI_INT64_T,
+                    win);
+            MPI_Win_flush(0, win);
+        }
+    }
+
+    MPI_Win_unlock_all(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_free(&win);
+    return mpi_test_rank == 0 ? 0 : PUTS * sizeof(int64_t);
+}
+
+int main(int argc, char **argv)
+{
+    int rounds     = mpi_test_init(argc, argv, MPI_THREAD_SINGLE, 4);
+    uint64_t bytes = 0;
+    int round;
+
+    for (round = 0; round < rounds; ++round) {
+        bytes += put_get_fence(round);
+        bytes += put_pscw(round);
+        bytes += accumulate_vector(round);
+        bytes += exclusive_lock(round);
+        bytes += atomics(round);
+        bytes += computing_target(round);
+    }
+    return mpi_test_done(bytes);
+}
