@@ -380,16 +380,22 @@ def retry(gtest, tests, results, rules):
     return again
 
 
+def matches(test, patterns):
+    return any(fnmatch.fnmatchcase(test.key, p) or
+               fnmatch.fnmatchcase(test.full, p) for p in patterns)
+
+
 def select_tests(tests, args, rules):
-    patterns = ['*']
-    if args.mode == 'short':
-        patterns = [row[0] for row in
-                    read_table(os.path.join(args.data, 'short'), 1)]
+    """Returns what to run, and what of the selection the rules exclude."""
+    without = []
     if args.filter:
-        patterns = args.filter.split(':')
-    chosen = [t for t in tests
-              if any(fnmatch.fnmatchcase(t.key, p) or
-                     fnmatch.fnmatchcase(t.full, p) for p in patterns)]
+        chosen = [t for t in tests if matches(t, args.filter.split(':'))]
+    else:
+        chosen = list(tests)
+    if args.mode == 'short':
+        without = [row[0] for row in
+                   read_table(os.path.join(args.data, 'not-in-short'), 1)]
+    chosen = [t for t in chosen if not matches(t, without)]
     excluded = [t for t in chosen if rules.find('exclude', t.key)]
     out = set(excluded)
     return [t for t in chosen if t not in out], excluded
