@@ -8,12 +8,16 @@
 #include "nprdma_wire.h"
 
 struct uct_nprdma_service;
-struct uct_nprdma_monitor;
+struct nprdma_reg_table;
 
 typedef struct uct_nprdma_md_config {
     uct_md_config_t super;
     size_t          max_pinned;     /* process-wide, bytes */
     unsigned        svc_slots;      /* of the service's SRQ */
+    unsigned        gid_index;
+    double          timeout;        /* of the RC transport, seconds */
+    unsigned        retry_count;
+    double          rnr_timeout;    /* seconds */
 } uct_nprdma_md_config_t;
 
 
@@ -27,7 +31,7 @@ typedef struct uct_nprdma_md {
     pid_t                      owner;      /* a child after fork may not use it */
     uct_nprdma_md_config_t     config;
     char                       name[UCT_MD_NAME_MAX];
-    struct uct_nprdma_monitor  *monitor;   /* registrations; nprdma_mem */
+    struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */
     struct uct_nprdma_service  *service;   /* nprdma_service */
 } uct_nprdma_md_t;
 
@@ -62,6 +66,25 @@ void uct_nprdma_md_close(uct_md_h md);
 
 /** Fill the version-neutral attributes. */
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps);
+
+/**
+ * Address of a port, as peers need it.
+ *
+ * @param [in]  md        MD.
+ * @param [in]  port_num  Port.
+ * @param [out] addr      Filled on success.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ */
+ucs_status_t uct_nprdma_md_port_addr(uct_nprdma_md_t *md, uint8_t port_num,
+                                     uct_nprdma_dev_addr_t *addr);
+
+/**
+ * Address vector to reach a port of a peer from a port of ours.
+ */
+void uct_nprdma_md_fill_ah_attr(const uct_nprdma_md_t *md, uint8_t port_num,
+                                const uct_nprdma_dev_addr_t *dev_addr,
+                                struct ibv_ah_attr *ah_attr);
 
 /** Ports in state ACTIVE, as transport resources "device:port". */
 ucs_status_t

@@ -5,7 +5,7 @@
 
 #include "nprdma_md.h"
 
-#include <ucm/nprdma_reg.h>
+#include "ucm/nprdma_reg.h"
 
 /*
  * Memory registration, in shapes that do not depend on the UCX version.
@@ -22,7 +22,7 @@ typedef struct uct_nprdma_packed_rkey {
 /**
  * Give an MD its table of registrations.
  *
- * @param [in] md  MD; md->monitor is filled.
+ * @param [in] md  MD; md->regs is filled.
  *
  * @return UCS_OK, UCS_ERR_NO_MEMORY, or UCS_ERR_UNSUPPORTED with a logged
  *         reason when this process cannot serve requests of peers.

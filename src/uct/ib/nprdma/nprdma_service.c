@@ -1,0 +1,906 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_service.h"
+#include "nprdma_bounce.h"
+#include "nprdma_svc_exec.h"
+
+#include <ucs/datastruct/khash.h>
+#include <ucs/datastruct/list.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+
+/* Replies that may be on their way to one peer: twice as many as it waits for,
+ * because it may have got one, and sent the next request, before we know */
+#define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
+
+/* Replies that may be on their way in all */
+#define UCT_NPRDMA_SERVICE_SEND_CQ_LEN  1024
+
+/* Slots for the results of fetches that are not sent inline */
+#define UCT_NPRDMA_SERVICE_TX_SLOTS     16
+
+/* Reply data that is sent inline where the device can */
+#define UCT_NPRDMA_SERVICE_INLINE       128
+
+/* Requests taken off the CQ at once, and executed in one call of progress */
+#define UCT_NPRDMA_SERVICE_BATCH        16
+#define UCT_NPRDMA_SERVICE_MAX_REQUESTS 64
+
+/* While the application progresses the thread only looks in now and then. A
+ * request waits for at most two of these when progress stops. */
+#define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
+
+
+enum {
+    UCT_NPRDMA_SERVICE_CONN_READY,
+    UCT_NPRDMA_SERVICE_CONN_CLOSING, /* Goes when its replies have left */
+    UCT_NPRDMA_SERVICE_CONN_CLOSED   /* The queue pair is destroyed */
+};
+
+
+struct uct_nprdma_service_conn {
+    ucs_list_link_t list;          /* In service->conns */
+    struct ibv_qp   *qp;
+    uint32_t        qpn;
+    uint32_t        sn;            /* Of the last request executed */
+    uint32_t        outstanding;   /* Replies sent and not completed */
+    uint32_t        failed_sn;     /* First failure not yet reported */
+    uint8_t         failed_status;
+    volatile int    state;
+    volatile int    released;      /* The cm has forgotten it */
+};
+
+KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
+
+struct uct_nprdma_service {
+    uct_nprdma_service_base_t super;
+    uct_nprdma_md_t           *md;
+    pthread_mutex_t           start_lock;
+    int                       started;
+
+    /* Protects the table, the list and the end of a connection; a leaf lock */
+    pthread_mutex_t           conns_lock;
+    khash_t(uct_nprdma_service_conns) conns_hash;
+    ucs_list_link_t           conns;
+    volatile int              attention;   /* A connection wants to go */
+
+    /* Held by whoever executes; what follows belongs to the holder */
+    pthread_mutex_t           exec_lock;
+    struct ibv_comp_channel   *channel;
+    struct ibv_cq             *recv_cq;
+    struct ibv_cq             *send_cq;
+    struct ibv_srq            *srq;
+    uct_nprdma_bounce_t       rx_pool;
+    uct_nprdma_bounce_t       tx_pool;
+    uint32_t                  max_inline;
+    uint32_t                  send_cq_avail;
+    struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
+    int                       num_wcs;     /* Polled */
+    int                       next_wc;     /* First of them not executed */
+    struct ibv_recv_wr        *refill;     /* Receives to be posted again */
+    struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
+    struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
+
+    /* Between progress and the thread */
+    volatile unsigned         num_polls;    /* Progress has looked */
+    volatile unsigned         num_executed; /* Requests, by anybody */
+    volatile int              stop;
+    int                       wakeup_fd;
+    pthread_t                 thread;
+};
+
+
+static void uct_nprdma_service_wakeup(uct_nprdma_service_t *service)
+{
+    uint64_t one = 1;
+    ssize_t ret  = write(service->wakeup_fd, &one, sizeof(one));
+
+    /* Can only fail when the counter is full, and then it is awake */
+    (void)ret;
+}
+
+static uct_nprdma_service_conn_t *
+uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
+{
+    uct_nprdma_service_conn_t *conn = NULL;
+    khiter_t iter;
+
+    pthread_mutex_lock(&service->conns_lock);
+    iter = kh_get(uct_nprdma_service_conns, &service->conns_hash, qpn);
+    if (iter != kh_end(&service->conns_hash)) {
+        conn = kh_value(&service->conns_hash, iter);
+    }
+    pthread_mutex_unlock(&service->conns_lock);
+    return conn;
+}
+
+
+/* ---- replies and their completions; exec_lock is held ---- */
+
+static void uct_nprdma_service_conn_closing(uct_nprdma_service_t *service,
+                                            uct_nprdma_service_conn_t *conn)
+{
+    if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
+        conn->state        = UCT_NPRDMA_SERVICE_CONN_CLOSING;
+        service->attention = 1;
+    }
+}
+
+static void uct_nprdma_service_conn_abort(uct_nprdma_service_t *service,
+                                          uct_nprdma_service_conn_t *conn)
+{
+    if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
+        uct_nprdma_qp_to_err(service->md, conn->qp);
+        uct_nprdma_service_conn_closing(service, conn);
+    }
+}
+
+static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
+{
+    struct ibv_wc wcs[UCT_NPRDMA_SERVICE_BATCH];
+    uct_nprdma_service_conn_t *conn;
+    int i, count;
+
+    do {
+        count = ibv_poll_cq(service->send_cq, UCT_NPRDMA_SERVICE_BATCH, wcs);
+        for (i = 0; i < count; ++i) {
+            ++service->send_cq_avail;
+            if (wcs[i].wr_id != 0) {
+                uct_nprdma_bounce_put((uct_nprdma_slot_t*)wcs[i].wr_id);
+            }
+
+            conn = uct_nprdma_service_find(service, wcs[i].qp_num);
+            if (conn == NULL) {
+                continue;
+            }
+
+            --conn->outstanding;
+            if (wcs[i].status != IBV_WC_SUCCESS) {
+                ucs_debug("service: reply on qp 0x%x failed: %s", conn->qpn,
+                          service->md->verbs->wc_status_str(wcs[i].status));
+                uct_nprdma_service_conn_abort(service, conn);
+            }
+        }
+    } while (count == UCT_NPRDMA_SERVICE_BATCH);
+}
+
+/* Whether one more reply may be sent; needs_slot tells what kind */
+static int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
+                                        const uct_nprdma_service_conn_t *conn,
+                                        int needs_slot)
+{
+    return (service->send_cq_avail > 0) &&
+           (conn->outstanding < UCT_NPRDMA_SERVICE_SQ_LEN) &&
+           (!needs_slot || (service->tx_pool.free != NULL) ||
+            uct_nprdma_bounce_grow(&service->tx_pool));
+}
+
+static void uct_nprdma_service_reply(uct_nprdma_service_t *service,
+                                     uct_nprdma_service_conn_t *conn, void *data,
+                                     size_t length, uct_nprdma_slot_t *slot)
+{
+    struct ibv_send_wr *bad_wr;
+    struct ibv_send_wr wr = {};
+    struct ibv_sge sge;
+
+    sge.addr      = (uintptr_t)data;
+    sge.length    = length;
+    sge.lkey      = (slot == NULL) ? 0 : slot->lkey;
+    wr.wr_id      = (uintptr_t)slot;
+    wr.sg_list    = &sge;
+    wr.num_sge    = 1;
+    wr.opcode     = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED | ((slot == NULL) ? IBV_SEND_INLINE : 0);
+    if (ibv_post_send(conn->qp, &wr, &bad_wr) != 0) {
+        ucs_error("service: ibv_post_send() on qp 0x%x failed: %m", conn->qpn);
+        if (slot != NULL) {
+            uct_nprdma_bounce_put(slot);
+        }
+        uct_nprdma_service_conn_abort(service, conn);
+        return;
+    }
+
+    --service->send_cq_avail;
+    ++conn->outstanding;
+}
+
+
+/* ---- requests; exec_lock is held ---- */
+
+/*
+ * @return Zero if the request has to wait for a reply to leave.
+ */
+static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
+                                      uct_nprdma_service_conn_t *conn,
+                                      const uct_nprdma_svc_request_t *request)
+{
+    int has_reply           = request->flags & UCT_NPRDMA_SVC_FLAG_REPLY;
+    uct_nprdma_slot_t *slot = NULL;
+    uct_nprdma_svc_reply_t *reply;
+    uct_nprdma_svc_status_t status;
+    char inline_reply[UCT_NPRDMA_SERVICE_INLINE] UCS_V_ALIGNED(8);
+    uint64_t result;
+    size_t length, max_length;
+
+    max_length = sizeof(*reply) +
+                 ((request->type == UCT_NPRDMA_SVC_NOP) ||
+                  (request->type == UCT_NPRDMA_SVC_STORE) ? 0 : request->length);
+    if (has_reply) {
+        if (!uct_nprdma_service_can_reply(service, conn,
+                                          max_length > service->max_inline)) {
+            return 0;
+        }
+        if (max_length > service->max_inline) {
+            slot = uct_nprdma_bounce_get(&service->tx_pool);
+        }
+    }
+
+    reply  = (slot == NULL) ? (void*)inline_reply : (void*)slot->data;
+    status = uct_nprdma_svc_execute(service->md->regs, request,
+                                    has_reply ? (void*)(reply + 1) : &result,
+                                    &length);
+    if (!has_reply) {
+        if ((status != UCT_NPRDMA_SVC_OK) && (conn->failed_status == 0)) {
+            conn->failed_status = status;
+            conn->failed_sn     = request->sn;
+        }
+        return 1;
+    }
+
+    reply->type          = UCT_NPRDMA_SVC_REPLY;
+    reply->status        = status;
+    reply->failed_status = conn->failed_status;
+    reply->reserved      = 0;
+    reply->sn            = request->sn;
+    reply->failed_sn     = conn->failed_sn;
+    reply->length        = length;
+    conn->failed_status  = 0;
+    conn->failed_sn      = 0;
+    uct_nprdma_service_reply(service, conn, reply, sizeof(*reply) + length,
+                             slot);
+    return 1;
+}
+
+/*
+ * @return Zero if the request has to wait for a reply to leave.
+ */
+static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
+                                     const struct ibv_wc *wc)
+{
+    const uct_nprdma_slot_t *slot = (uct_nprdma_slot_t*)wc->wr_id;
+    const uct_nprdma_svc_request_t *request;
+    uct_nprdma_service_conn_t *conn;
+
+    conn = uct_nprdma_service_find(service, wc->qp_num);
+    if ((conn == NULL) || (conn->state != UCT_NPRDMA_SERVICE_CONN_READY)) {
+        return 1; /* Late */
+    }
+
+    if (wc->status != IBV_WC_SUCCESS) {
+        uct_nprdma_service_conn_abort(service, conn);
+        return 1;
+    }
+
+    request = uct_nprdma_svc_request_parse(slot->data, wc->byte_len);
+    if ((request == NULL) || (request->sn != (conn->sn + 1))) {
+        ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"
+                  " the connection", wc->byte_len, conn->qpn);
+        uct_nprdma_service_conn_abort(service, conn);
+        return 1;
+    }
+
+    if (request->type == UCT_NPRDMA_SVC_FIN) {
+        uct_nprdma_service_conn_closing(service, conn);
+        return 1;
+    }
+
+    if (!uct_nprdma_service_execute(service, conn, request)) {
+        return 0;
+    }
+
+    conn->sn = request->sn;
+    return 1;
+}
+
+static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
+                                         uct_nprdma_slot_t *slot,
+                                         struct ibv_recv_wr *wr,
+                                         struct ibv_sge *sge,
+                                         struct ibv_recv_wr *next)
+{
+    sge->addr   = (uintptr_t)slot->data;
+    sge->length = UCT_NPRDMA_SVC_SLOT_SIZE;
+    sge->lkey   = slot->lkey;
+    wr->wr_id   = (uintptr_t)slot;
+    wr->next    = next;
+    wr->sg_list = sge;
+    wr->num_sge = 1;
+}
+
+/* Give the slots of executed requests back to the SRQ */
+static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
+                                      int last)
+{
+    struct ibv_recv_wr *head = NULL;
+    struct ibv_recv_wr *bad_wr;
+    int i;
+
+    for (i = first; i < last; ++i) {
+        uct_nprdma_service_post_recv(
+                service, (uct_nprdma_slot_t*)service->wcs[i].wr_id,
+                &service->refill_wrs[i], &service->refill_sges[i], head);
+        head = &service->refill_wrs[i];
+    }
+
+    if ((head != NULL) &&
+        (ibv_post_srq_recv(service->srq, head, &bad_wr) != 0)) {
+        ucs_error("service: ibv_post_srq_recv() failed: %m");
+    }
+}
+
+/*
+ * @return A connection whose queue pair is to be destroyed now; requests do not
+ *         find it any more.
+ */
+static uct_nprdma_service_conn_t *
+uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
+{
+    uct_nprdma_service_conn_t *dead = NULL;
+    uct_nprdma_service_conn_t *conn, *tmp;
+    khiter_t iter;
+
+    pthread_mutex_lock(&service->conns_lock);
+    ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
+        if (conn->released &&
+            (conn->state == UCT_NPRDMA_SERVICE_CONN_READY)) {
+            uct_nprdma_qp_to_err(service->md, conn->qp);
+            conn->state = UCT_NPRDMA_SERVICE_CONN_CLOSING;
+        }
+
+        if (conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSED) {
+            if (conn->released) {
+                ucs_list_del(&conn->list);
+                ucs_free(conn);
+            }
+        } else if (conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSING) {
+            if (conn->outstanding == 0) {
+                dead = conn;
+                break;
+            }
+            service->attention = 1; /* Look again when its replies are gone */
+        }
+    }
+
+    if (dead != NULL) {
+        iter = kh_get(uct_nprdma_service_conns, &service->conns_hash,
+                      dead->qpn);
+        kh_del(uct_nprdma_service_conns, &service->conns_hash, iter);
+        --service->super.num_conns;
+    }
+    pthread_mutex_unlock(&service->conns_lock);
+    return dead;
+}
+
+/* Free what the cm has released, destroy what has come to its end */
+static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
+{
+    uct_nprdma_service_conn_t *conn;
+
+    service->attention = 0;
+    while ((conn = uct_nprdma_service_next_dead(service)) != NULL) {
+        service->md->verbs->destroy_qp(conn->qp);
+        conn->state = UCT_NPRDMA_SERVICE_CONN_CLOSED;
+    }
+}
+
+/*
+ * Execute up to max requests.
+ *
+ * @param [out] blocked_p  Set if the next one waits for a reply to leave.
+ */
+static unsigned uct_nprdma_service_run(uct_nprdma_service_t *service,
+                                       unsigned max, int *blocked_p)
+{
+    unsigned count = 0;
+    int first, num_wcs;
+
+    *blocked_p = 0;
+    while ((count < max) && !*blocked_p) {
+        if (service->next_wc == service->num_wcs) {
+            service->next_wc = service->num_wcs = 0;
+            num_wcs = ibv_poll_cq(service->recv_cq, UCT_NPRDMA_SERVICE_BATCH,
+                                  service->wcs);
+            if (num_wcs <= 0) {
+                break;
+            }
+            service->num_wcs = num_wcs;
+        }
+
+        first = service->next_wc;
+        while (service->next_wc < service->num_wcs) {
+            if (!uct_nprdma_service_handle(service,
+                                           &service->wcs[service->next_wc])) {
+                uct_nprdma_service_reap(service);
+                if (!uct_nprdma_service_handle(
+                            service, &service->wcs[service->next_wc])) {
+                    *blocked_p = 1;
+                    break;
+                }
+            }
+            ++service->next_wc;
+            ++count;
+        }
+        uct_nprdma_service_refill(service, first, service->next_wc);
+    }
+
+    if (count > 0) {
+        service->num_executed += count;
+        uct_nprdma_service_reap(service);
+    }
+
+    if (ucs_unlikely(service->attention)) {
+        uct_nprdma_service_reap(service);
+        uct_nprdma_service_reclaim(service);
+    }
+
+    return count;
+}
+
+unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
+{
+    uct_nprdma_service_t *service = md->service;
+    unsigned count;
+    int blocked;
+
+    ++service->num_polls;
+    if (pthread_mutex_trylock(&service->exec_lock) != 0) {
+        return 0;
+    }
+
+    count = uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
+                                   &blocked);
+    pthread_mutex_unlock(&service->exec_lock);
+    return count;
+}
+
+
+/* ---- the thread ---- */
+
+static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
+{
+    int blocked;
+
+    pthread_mutex_lock(&service->exec_lock);
+    while (uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
+                                  &blocked) > 0) {
+        /* Let others have a turn */
+        pthread_mutex_unlock(&service->exec_lock);
+        pthread_mutex_lock(&service->exec_lock);
+    }
+    blocked = blocked || service->attention;
+    pthread_mutex_unlock(&service->exec_lock);
+    return blocked;
+}
+
+/* Ask for an event, and make sure that there is nothing left without one */
+static void uct_nprdma_service_arm(uct_nprdma_service_t *service)
+{
+    ibv_req_notify_cq(service->recv_cq, 0);
+    if (uct_nprdma_service_drain(service)) {
+        ibv_req_notify_cq(service->send_cq, 0);
+        uct_nprdma_service_drain(service);
+    }
+}
+
+static void uct_nprdma_service_get_events(uct_nprdma_service_t *service)
+{
+    struct ibv_cq *cq;
+    void *cq_context;
+    uint64_t value;
+    ssize_t ret;
+
+    while (service->md->verbs->get_cq_event(service->channel, &cq,
+                                            &cq_context) == 0) {
+        service->md->verbs->ack_cq_events(cq, 1);
+    }
+
+    ret = read(service->wakeup_fd, &value, sizeof(value));
+    (void)ret; /* Not readable if the event was one of the channel */
+}
+
+/*
+ * Stay away while the application's progress does the work.
+ */
+static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
+{
+    struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_BACKOFF_NS };
+    unsigned num_executed, num_polls;
+    struct pollfd pfd;
+
+    do {
+        num_executed = service->num_executed;
+        num_polls    = service->num_polls;
+        pfd.fd       = service->wakeup_fd;
+        pfd.events   = POLLIN;
+        if (ppoll(&pfd, 1, &interval, NULL) > 0) {
+            break;
+        }
+    } while ((service->num_polls != num_polls) &&
+             (service->num_executed != num_executed));
+}
+
+static void *uct_nprdma_service_thread(void *arg)
+{
+    uct_nprdma_service_t *service = arg;
+    unsigned num_polls            = service->num_polls;
+    struct pollfd pfds[2];
+
+    pfds[0].fd     = service->channel->fd;
+    pfds[0].events = POLLIN;
+    pfds[1].fd     = service->wakeup_fd;
+    pfds[1].events = POLLIN;
+
+    while (!service->stop) {
+        uct_nprdma_service_arm(service);
+        poll(pfds, 2, -1);
+        uct_nprdma_service_get_events(service);
+        uct_nprdma_service_drain(service);
+        if (service->num_polls != num_polls) {
+            uct_nprdma_service_back_off(service);
+            num_polls = service->num_polls;
+        }
+    }
+
+    return NULL;
+}
+
+static ucs_status_t
+uct_nprdma_service_start_thread(uct_nprdma_service_t *service)
+{
+    sigset_t all, old;
+    int ret;
+
+    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (service->wakeup_fd < 0) {
+        ucs_error("service: eventfd() failed: %m");
+        return UCS_ERR_IO_ERROR;
+    }
+
+    /* The application's signals are none of its business */
+    service->stop = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ret = pthread_create(&service->thread, NULL, uct_nprdma_service_thread,
+                         service);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (ret != 0) {
+        ucs_error("service: pthread_create() failed: %s", strerror(ret));
+        close(service->wakeup_fd);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    pthread_setname_np(service->thread, "nprdma-service");
+    return UCS_OK;
+}
+
+
+/* ---- start and end ---- */
+
+static ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
+{
+    struct ibv_recv_wr *bad_wr;
+    struct ibv_recv_wr wr;
+    struct ibv_sge sge;
+    uct_nprdma_slot_t *slot;
+
+    while ((slot = uct_nprdma_bounce_get(&service->rx_pool)) != NULL) {
+        uct_nprdma_service_post_recv(service, slot, &wr, &sge, NULL);
+        if (ibv_post_srq_recv(service->srq, &wr, &bad_wr) != 0) {
+            ucs_error("service: ibv_post_srq_recv() failed: %m");
+            return UCS_ERR_IO_ERROR;
+        }
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t uct_nprdma_service_create_cqs(uct_nprdma_service_t *service,
+                                                  unsigned recv_cq_len)
+{
+    const uct_nprdma_verbs_t *verbs = service->md->verbs;
+    struct ibv_context *context     = service->md->context;
+    int flags;
+
+    service->channel = verbs->create_comp_channel(context);
+    if (service->channel == NULL) {
+        ucs_error("service: ibv_create_comp_channel() failed: %m");
+        goto err;
+    }
+
+    flags = fcntl(service->channel->fd, F_GETFL);
+    if (fcntl(service->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+        ucs_error("service: fcntl() of a completion channel failed: %m");
+        goto err_channel;
+    }
+
+    service->recv_cq = verbs->create_cq(context, recv_cq_len, NULL,
+                                        service->channel, 0);
+    if (service->recv_cq == NULL) {
+        ucs_error("service: ibv_create_cq(%u) failed: %m", recv_cq_len);
+        goto err_channel;
+    }
+
+    service->send_cq = verbs->create_cq(context, UCT_NPRDMA_SERVICE_SEND_CQ_LEN,
+                                        NULL, service->channel, 0);
+    if (service->send_cq == NULL) {
+        ucs_error("service: ibv_create_cq(%u) failed: %m",
+                  UCT_NPRDMA_SERVICE_SEND_CQ_LEN);
+        goto err_recv_cq;
+    }
+
+    service->send_cq_avail = UCT_NPRDMA_SERVICE_SEND_CQ_LEN;
+    return UCS_OK;
+
+err_recv_cq:
+    verbs->destroy_cq(service->recv_cq);
+err_channel:
+    verbs->destroy_comp_channel(service->channel);
+err:
+    return UCS_ERR_IO_ERROR;
+}
+
+static void uct_nprdma_service_destroy_cqs(uct_nprdma_service_t *service)
+{
+    const uct_nprdma_verbs_t *verbs = service->md->verbs;
+
+    verbs->destroy_cq(service->send_cq);
+    verbs->destroy_cq(service->recv_cq);
+    verbs->destroy_comp_channel(service->channel);
+}
+
+static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
+{
+    struct ibv_srq_init_attr srq_attr = {};
+    uct_nprdma_md_t *md               = service->md;
+    ucs_status_t status;
+
+    status = uct_nprdma_bounce_init(&service->rx_pool, md,
+                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+                                    md->config.svc_slots,
+                                    ucs_min(md->config.svc_slots, 4u),
+                                    "service requests");
+    if (status != UCS_OK) {
+        goto err;
+    }
+
+    status = uct_nprdma_bounce_init(&service->tx_pool, md,
+                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+                                    UCT_NPRDMA_SERVICE_TX_SLOTS, 2,
+                                    "service replies");
+    if (status != UCS_OK) {
+        goto err_rx_pool;
+    }
+
+    status = uct_nprdma_service_create_cqs(service, md->config.svc_slots);
+    if (status != UCS_OK) {
+        goto err_tx_pool;
+    }
+
+    srq_attr.attr.max_wr  = md->config.svc_slots;
+    srq_attr.attr.max_sge = 1;
+    service->srq          = md->verbs->create_srq(md->pd, &srq_attr);
+    if (service->srq == NULL) {
+        ucs_error("service: ibv_create_srq(%u) failed: %m",
+                  md->config.svc_slots);
+        status = UCS_ERR_IO_ERROR;
+        goto err_cqs;
+    }
+
+    status = uct_nprdma_service_fill_srq(service);
+    if (status != UCS_OK) {
+        goto err_srq;
+    }
+
+    status = uct_nprdma_service_start_thread(service);
+    if (status != UCS_OK) {
+        goto err_srq;
+    }
+
+    service->started = 1;
+    return UCS_OK;
+
+err_srq:
+    md->verbs->destroy_srq(service->srq);
+err_cqs:
+    uct_nprdma_service_destroy_cqs(service);
+err_tx_pool:
+    uct_nprdma_bounce_cleanup(&service->tx_pool);
+err_rx_pool:
+    uct_nprdma_bounce_cleanup(&service->rx_pool);
+err:
+    return status;
+}
+
+ucs_status_t uct_nprdma_service_create(uct_nprdma_md_t *md)
+{
+    uct_nprdma_service_t *service;
+
+    service = ucs_calloc(1, sizeof(*service), "nprdma_service");
+    if (service == NULL) {
+        ucs_error("failed to allocate the service of %s", md->name);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    service->md = md;
+    pthread_mutex_init(&service->start_lock, NULL);
+    pthread_mutex_init(&service->conns_lock, NULL);
+    pthread_mutex_init(&service->exec_lock, NULL);
+    kh_init_inplace(uct_nprdma_service_conns, &service->conns_hash);
+    ucs_list_head_init(&service->conns);
+    md->service = service;
+    return UCS_OK;
+}
+
+static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
+{
+    const uct_nprdma_verbs_t *verbs = service->md->verbs;
+    uct_nprdma_service_conn_t *conn, *tmp;
+
+    service->stop = 1;
+    uct_nprdma_service_wakeup(service);
+    pthread_join(service->thread, NULL);
+    close(service->wakeup_fd);
+
+    ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
+        if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
+            verbs->destroy_qp(conn->qp);
+        }
+        ucs_list_del(&conn->list);
+        ucs_free(conn);
+    }
+
+    verbs->destroy_srq(service->srq);
+    uct_nprdma_service_destroy_cqs(service);
+    uct_nprdma_bounce_cleanup(&service->tx_pool);
+    uct_nprdma_bounce_cleanup(&service->rx_pool);
+}
+
+void uct_nprdma_service_destroy(uct_nprdma_md_t *md)
+{
+    uct_nprdma_service_t *service = md->service;
+
+    if (service->started) {
+        uct_nprdma_service_stop(service);
+    }
+
+    kh_destroy_inplace(uct_nprdma_service_conns, &service->conns_hash);
+    pthread_mutex_destroy(&service->exec_lock);
+    pthread_mutex_destroy(&service->conns_lock);
+    pthread_mutex_destroy(&service->start_lock);
+    ucs_free(service);
+    md->service = NULL;
+}
+
+
+/* ---- connections ---- */
+
+static ucs_status_t
+uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
+                                  uint8_t port_num,
+                                  const uct_nprdma_qp_addr_t *peer,
+                                  uint32_t local_psn,
+                                  uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_qp_params_t params = {
+        .send_cq     = service->send_cq,
+        .recv_cq     = service->recv_cq,
+        .srq         = service->srq,
+        .max_send_wr = UCT_NPRDMA_SERVICE_SQ_LEN,
+        .max_inline  = UCT_NPRDMA_SERVICE_INLINE,
+        .qp_context  = conn
+    };
+    uint32_t max_inline;
+    ucs_status_t status;
+
+    status = uct_nprdma_qp_create(service->md, port_num, &params, &conn->qp,
+                                  &max_inline);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_qp_connect(service->md, port_num, conn->qp, local_psn,
+                                   peer);
+    if (status != UCS_OK) {
+        service->md->verbs->destroy_qp(conn->qp);
+        return status;
+    }
+
+    conn->qpn           = conn->qp->qp_num;
+    service->max_inline = ucs_min(max_inline,
+                                  (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
+    return UCS_OK;
+}
+
+ucs_status_t
+uct_nprdma_service_accept(uct_nprdma_md_t *md, uint8_t port_num,
+                          const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,
+                          uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p)
+{
+    uct_nprdma_service_t *service = md->service;
+    uct_nprdma_service_conn_t *conn;
+    ucs_status_t status = UCS_OK;
+    khiter_t iter;
+    int ret;
+
+    pthread_mutex_lock(&service->start_lock);
+    if (!service->started) {
+        status = uct_nprdma_service_start(service);
+    }
+    pthread_mutex_unlock(&service->start_lock);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    conn = ucs_calloc(1, sizeof(*conn), "nprdma_service_conn");
+    if (conn == NULL) {
+        ucs_error("failed to allocate a service connection");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    /*
+     * The peer cannot send before it knows our queue pair number, so it is in
+     * the table in time.
+     */
+    status = uct_nprdma_service_conn_create_qp(service, port_num, peer,
+                                               local_psn, conn);
+    if (status != UCS_OK) {
+        ucs_free(conn);
+        return status;
+    }
+
+    pthread_mutex_lock(&service->conns_lock);
+    iter = kh_put(uct_nprdma_service_conns, &service->conns_hash, conn->qpn,
+                  &ret);
+    if (ret < 0) {
+        pthread_mutex_unlock(&service->conns_lock);
+        ucs_error("failed to allocate a service connection");
+        md->verbs->destroy_qp(conn->qp);
+        ucs_free(conn);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    kh_value(&service->conns_hash, iter) = conn;
+    ucs_list_add_tail(&service->conns, &conn->list);
+    ++service->super.num_conns;
+    pthread_mutex_unlock(&service->conns_lock);
+
+    *conn_p = conn;
+    *qpn_p  = conn->qpn;
+    return UCS_OK;
+}
+
+int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn)
+{
+    return conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSED;
+}
+
+void uct_nprdma_service_release(uct_nprdma_md_t *md,
+                                uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_service_t *service = md->service;
+
+    /* The thread does the rest: the connection may be in use just now */
+    conn->released     = 1;
+    service->attention = 1;
+    uct_nprdma_service_wakeup(service);
+}
