@@ -1,0 +1,201 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Requests and replies of the internal messages. A request that gets through
+ * the parser is executed on memory that does not exist: in place of the real
+ * access functions stand some that check whether they may be called so.
+ */
+
+#include "fuzz.h"
+
+#include "ucm/nprdma_access.h"
+#include "uct/ib/nprdma/nprdma_svc_exec.h"
+
+enum {
+    FUZZ_REPLY      = 1 << 7,   /* the message is a reply */
+    FUZZ_NEAR       = 1 << 6,   /* the address is relative to a region */
+    FUZZ_REGION     = 3         /* whose key is filled in; 3: no one's */
+};
+
+typedef struct {
+    uint64_t address;
+    uint64_t length;
+    uint32_t access;
+} fuzz_region_t;
+
+static const fuzz_region_t fuzz_regions[] = {
+    {0x10000, 64, NPRDMA_REG_ACCESS_ALL},
+    {0x7fff12345671, 20000, NPRDMA_REG_ACCESS_GET},
+    {UINT64_MAX - 4096, 4096, NPRDMA_REG_ACCESS_PUT | NPRDMA_REG_ACCESS_ATOMIC}
+};
+
+#define FUZZ_NUM_REGIONS (sizeof(fuzz_regions) / sizeof(fuzz_regions[0]))
+
+static struct {
+    const uint8_t *message;     /* of exactly the size received */
+    size_t        size;
+    unsigned      calls;
+} fuzz_current;
+
+/* Everything that the service does to memory goes through here. */
+static ucs_status_t
+fuzz_access(uint64_t address, uint64_t length, uint32_t access)
+{
+    const fuzz_region_t *region;
+    unsigned i;
+
+    for (i = 0; i < FUZZ_NUM_REGIONS; ++i) {
+        region = &fuzz_regions[i];
+        if ((address >= region->address) &&
+            (address - region->address < region->length)) {
+            FUZZ_CHECK(length <= region->length - (address - region->address));
+            FUZZ_CHECK(region->access & access);
+            ++fuzz_current.calls;
+            /* Every third one says that the memory is not there */
+            return (address % 3) ? UCS_OK : UCS_ERR_INVALID_ADDR;
+        }
+    }
+
+    FUZZ_CHECK(!"access outside of all regions");
+    return UCS_ERR_INVALID_ADDR;
+}
+
+ucs_status_t
+nprdma_access_store(uintptr_t address, const void *data, size_t length)
+{
+    const uint8_t *from = data;
+
+    FUZZ_CHECK(from >= fuzz_current.message);
+    FUZZ_CHECK(from + length <= fuzz_current.message + fuzz_current.size);
+    return fuzz_access(address, length, NPRDMA_REG_ACCESS_PUT);
+}
+
+ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length)
+{
+    memset(data, 0x5a, length);
+    return fuzz_access(address, length, NPRDMA_REG_ACCESS_GET);
+}
+
+ucs_status_t
+nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
+                     uint64_t value, uint64_t compare, uint64_t *old_p)
+{
+    FUZZ_CHECK(op < NPRDMA_ATOMIC_LAST);
+    FUZZ_CHECK((size == 4) || (size == 8));
+    *old_p = value ^ compare;
+    if (address % size) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+    return fuzz_access(address, size, NPRDMA_REG_ACCESS_ATOMIC);
+}
+
+static void fuzz_execute(nprdma_reg_table_t *table,
+                         const uct_nprdma_svc_request_t *request)
+{
+    /* As small as the interface allows, for the address sanitizer */
+    size_t room  = (request->type == UCT_NPRDMA_SVC_FETCH) ?
+                   UCT_NPRDMA_SVC_MAX_PAYLOAD : 8;
+    void *result = malloc(room);
+    size_t length;
+    uct_nprdma_svc_status_t status;
+
+    FUZZ_CHECK(result != NULL);
+    status = uct_nprdma_svc_execute(table, request, result, &length);
+    FUZZ_CHECK(status < UCT_NPRDMA_SVC_STATUS_LAST);
+    FUZZ_CHECK(length <= room);
+    FUZZ_CHECK((status == UCT_NPRDMA_SVC_OK) || (length == 0));
+    if ((status == UCT_NPRDMA_SVC_OK) &&
+        (request->type != UCT_NPRDMA_SVC_NOP)) {
+        FUZZ_CHECK(fuzz_current.calls == 1);
+    }
+    free(result);
+}
+
+static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
+{
+    const uct_nprdma_svc_request_t *request;
+
+    fuzz_current.message = message;
+    fuzz_current.size    = size;
+    fuzz_current.calls   = 0;
+    request              = uct_nprdma_svc_request_parse(message, size);
+    if (request == NULL) {
+        return;
+    }
+
+    FUZZ_CHECK((const void*)request == message);
+    FUZZ_CHECK(size >= sizeof(*request));
+    if (request->type == UCT_NPRDMA_SVC_STORE) {
+        FUZZ_CHECK(request->length == size - sizeof(*request));
+    }
+    FUZZ_CHECK(request->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+    if (request->type != UCT_NPRDMA_SVC_FIN) {
+        fuzz_execute(table, request);
+    }
+}
+
+static void fuzz_reply(const void *message, size_t size, uint32_t sn,
+                       size_t expected)
+{
+    const uct_nprdma_svc_reply_t *reply;
+
+    reply = uct_nprdma_svc_reply_parse(message, size, sn, expected);
+    if (reply == NULL) {
+        return;
+    }
+
+    FUZZ_CHECK((const void*)reply == message);
+    FUZZ_CHECK(reply->sn == sn);
+    FUZZ_CHECK(reply->length == size - sizeof(*reply));
+    FUZZ_CHECK((reply->status != UCT_NPRDMA_SVC_OK) ||
+               (reply->length == expected));
+    FUZZ_CHECK((uct_nprdma_svc_ucs_status(reply->status) == UCS_OK) ==
+               (reply->status == UCT_NPRDMA_SVC_OK));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_reader_t reader = {data, size};
+    nprdma_reg_t *regs[FUZZ_NUM_REGIONS];
+    uct_nprdma_svc_request_t *request;
+    nprdma_reg_table_t *table;
+    uint8_t control;
+    void *message;
+    unsigned i;
+
+    control = fuzz_read_u8(&reader);
+    if (control & FUZZ_REPLY) {
+        uint32_t sn     = fuzz_read_u8(&reader);
+        size_t expected = fuzz_read_u8(&reader);
+
+        message = fuzz_copy(reader.data, reader.left);
+        fuzz_reply(message, reader.left, sn, expected);
+        free(message);
+        return 0;
+    }
+
+    FUZZ_CHECK(nprdma_reg_table_create(&table) == UCS_OK);
+    for (i = 0; i < FUZZ_NUM_REGIONS; ++i) {
+        FUZZ_CHECK(nprdma_reg_add(table, fuzz_regions[i].address,
+                                  fuzz_regions[i].length,
+                                  fuzz_regions[i].access, &regs[i]) == UCS_OK);
+    }
+
+    /* Keys are random: only a known one gets a request beyond the table */
+    message = fuzz_copy(reader.data, reader.left);
+    request = message;
+    i       = control & FUZZ_REGION;
+    if ((reader.left >= sizeof(*request)) && (i < FUZZ_NUM_REGIONS)) {
+        if (request->key == 0) {
+            request->key = nprdma_reg_key(regs[i]);
+        }
+        if (control & FUZZ_NEAR) {
+            request->address += fuzz_regions[i].address;
+        }
+    }
+
+    fuzz_request(table, message, reader.left);
+    free(message);
+    nprdma_reg_table_destroy(table);
+    return 0;
+}
