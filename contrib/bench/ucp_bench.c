@@ -1,0 +1,350 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * UCP benchmark of what ucx_perftest has no test for, between two processes on
+ * one machine, each bound to a CPU of its own:
+ *
+ *   put-polling    8-byte put and flush; the target calls ucp_worker_progress()
+ *   put-computing  the same while the target computes for a second and calls
+ *                  nothing of UCX
+ *   connect N      N endpoints created and flushed, i.e. really connected
+ *
+ * put-* print the median and the largest of the times in microseconds, connect
+ * the microseconds per endpoint.
+ */
+
+#include <ucp/api/ucp.h>
+
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(_cond, _what) \
+    do { \
+        if (!(_cond)) { \
+            fprintf(stderr, "ucp_bench: error: %s\n", _what); \
+            exit(EXIT_FAILURE); \
+        } \
+    } while (0)
+
+#define UCP_CHECK(_call) \
+    do { \
+        ucs_status_t _status = (_call); \
+        if (_status != UCS_OK) { \
+            fprintf(stderr, "ucp_bench: error: %s: %s\n", #_call, \
+                    ucs_status_string(_status)); \
+            exit(EXIT_FAILURE); \
+        } \
+    } while (0)
+
+/* What the target does; a byte on the socket, which it looks at with progress */
+enum { CMD_COMPUTE = 'c', CMD_END = 'e' };
+
+typedef struct {
+    int           sock;
+    ucp_context_h context;
+    ucp_worker_h  worker;
+} side_t;
+
+static double now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
+}
+
+static void send_all(int sock, const void *data, size_t length)
+{
+    CHECK(send(sock, data, length, 0) == (ssize_t)length, "send to the peer");
+}
+
+static void recv_all(int sock, void *data, size_t length)
+{
+    CHECK(recv(sock, data, length, MSG_WAITALL) == (ssize_t)length,
+          "the other process has gone");
+}
+
+static void send_blob(int sock, const void *data, size_t length)
+{
+    send_all(sock, &length, sizeof(length));
+    send_all(sock, data, length);
+}
+
+static void *recv_blob(int sock)
+{
+    size_t length;
+    void *data;
+
+    recv_all(sock, &length, sizeof(length));
+    data = malloc(length);
+    recv_all(sock, data, length);
+    return data;
+}
+
+static void side_init(side_t *side, int sock, int cpu)
+{
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features   = UCP_FEATURE_RMA
+    };
+    ucp_worker_params_t worker_params = {0};
+    ucp_config_t *config;
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof(set), &set);
+
+    side->sock = sock;
+    UCP_CHECK(ucp_config_read(NULL, NULL, &config));
+    UCP_CHECK(ucp_init(&params, config, &side->context));
+    ucp_config_release(config);
+    UCP_CHECK(ucp_worker_create(side->context, &worker_params, &side->worker));
+}
+
+static void side_cleanup(side_t *side)
+{
+    ucp_worker_destroy(side->worker);
+    ucp_cleanup(side->context);
+}
+
+static void wait_for(side_t *side, ucs_status_ptr_t request)
+{
+    ucs_status_t status;
+
+    if (request == NULL) {
+        return;
+    }
+    CHECK(!UCS_PTR_IS_ERR(request),
+          ucs_status_string(UCS_PTR_STATUS(request)));
+    do {
+        ucp_worker_progress(side->worker);
+        status = ucp_request_check_status(request);
+    } while (status == UCS_INPROGRESS);
+    CHECK(status == UCS_OK, ucs_status_string(status));
+    ucp_request_free(request);
+}
+
+static void compute_one_second(void)
+{
+    double end = now_us() + 1e6;
+
+    while (now_us() < end) {
+    }
+}
+
+/* Serves until told to end; shows its memory for put */
+static void target_main(int sock)
+{
+    ucp_mem_map_params_t map = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+    };
+    static uint64_t memory[512] __attribute__((aligned(4096)));
+    uint64_t address = (uintptr_t)memory;
+    ucp_address_t *worker_address;
+    ucp_mem_h memh;
+    size_t length;
+    void *rkey;
+    side_t side;
+    char cmd;
+
+    side_init(&side, sock, sysconf(_SC_NPROCESSORS_ONLN) > 1);
+    map.address = memory;
+    map.length  = sizeof(memory);
+    UCP_CHECK(ucp_worker_get_address(side.worker, &worker_address, &length));
+    send_blob(sock, worker_address, length);
+    UCP_CHECK(ucp_mem_map(side.context, &map, &memh));
+    UCP_CHECK(ucp_rkey_pack(side.context, memh, &rkey, &length));
+    send_blob(sock, rkey, length);
+    send_all(sock, &address, sizeof(address));
+    ucp_rkey_buffer_release(rkey);
+
+    for (cmd = 0; cmd != CMD_END;) {
+        ucp_worker_progress(side.worker);
+        if (recv(sock, &cmd, 1, MSG_DONTWAIT) != 1) {
+            continue;
+        }
+        if (cmd == CMD_COMPUTE) {
+            send_all(sock, &cmd, 1);
+            compute_one_second();
+        }
+    }
+
+    send_all(sock, &memory[0], sizeof(memory[0]));
+    ucp_mem_unmap(side.context, memh);
+    ucp_worker_release_address(side.worker, worker_address);
+    side_cleanup(&side);
+}
+
+static ucp_ep_h make_ep(side_t *side, const ucp_address_t *address)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+        .address    = address
+    };
+    ucp_ep_h ep;
+
+    UCP_CHECK(ucp_ep_create(side->worker, &params, &ep));
+    return ep;
+}
+
+static void close_ep(side_t *side, ucp_ep_h ep)
+{
+    wait_for(side, ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FLUSH));
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double*)a, y = *(const double*)b;
+
+    return (x > y) - (x < y);
+}
+
+static void put_flush(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
+                      uint64_t remote, const uint64_t *value)
+{
+    ucp_request_param_t param = {0};
+
+    wait_for(side, ucp_put_nbx(ep, value, sizeof(*value), remote, rkey,
+                               &param));
+    wait_for(side, ucp_ep_flush_nbx(ep, &param));
+}
+
+static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
+                     uint64_t remote, int computing)
+{
+    int count     = computing ? 2000 : 20000;
+    double *times = calloc(count, sizeof(*times));
+    double start, began;
+    uint64_t value, seen;
+    char cmd = CMD_COMPUTE;
+    int i, done;
+
+    for (value = 1; value <= 200; ++value) {
+        put_flush(side, ep, rkey, remote, &value);
+    }
+    if (computing) {
+        send_all(side->sock, &cmd, 1);
+        recv_all(side->sock, &cmd, 1);
+    }
+
+    /* Only while the target certainly computes */
+    began = now_us();
+    for (i = 0; (i < count) && (!computing || (now_us() < began + 0.8e6));
+         ++i, ++value) {
+        start = now_us();
+        put_flush(side, ep, rkey, remote, &value);
+        times[i] = now_us() - start;
+    }
+
+    done = i;
+    cmd  = CMD_END;
+    send_all(side->sock, &cmd, 1);
+    /* tcp needs the target's progress for the last acknowledgements */
+    while (recv(side->sock, &seen, sizeof(seen), MSG_DONTWAIT) !=
+           sizeof(seen)) {
+        ucp_worker_progress(side->worker);
+    }
+    CHECK(seen == value - 1, "the target's memory has another value");
+    qsort(times, done, sizeof(*times), compare);
+    printf("median_us %.3f max_us %.3f puts %d\n", times[done / 2],
+           times[done - 1], done);
+    free(times);
+}
+
+static void connect_main(side_t *side, const ucp_address_t *address, int count)
+{
+    ucp_request_param_t param = {0};
+    ucp_ep_h *eps             = calloc(count, sizeof(*eps));
+    ucs_status_ptr_t *req     = calloc(count, sizeof(*req));
+    char cmd                  = CMD_END;
+    double start, end;
+    uint64_t seen;
+    int i;
+
+    start = now_us();
+    for (i = 0; i < count; ++i) {
+        eps[i] = make_ep(side, address);
+        req[i] = ucp_ep_flush_nbx(eps[i], &param);
+    }
+    for (i = 0; i < count; ++i) {
+        wait_for(side, req[i]);
+    }
+    end = now_us();
+    for (i = 0; i < count; ++i) {
+        close_ep(side, eps[i]);
+    }
+
+    send_all(side->sock, &cmd, 1);
+    recv_all(side->sock, &seen, sizeof(seen));
+    printf("us_per_endpoint %.2f total_us %.1f endpoints %d\n",
+           (end - start) / count, end - start, count);
+    free(req);
+    free(eps);
+}
+
+static void initiator_main(int sock, const char *kind, int count)
+{
+    void *address, *packed;
+    ucp_rkey_h rkey;
+    uint64_t remote;
+    ucp_ep_h ep;
+    side_t side;
+
+    side_init(&side, sock, 0);
+    address = recv_blob(sock);
+    packed  = recv_blob(sock);
+    recv_all(sock, &remote, sizeof(remote));
+
+    if (strcmp(kind, "connect") == 0) {
+        connect_main(&side, address, count);
+    } else {
+        ep = make_ep(&side, address);
+        UCP_CHECK(ucp_ep_rkey_unpack(ep, packed, &rkey));
+        put_main(&side, ep, rkey, remote, strcmp(kind, "put-computing") == 0);
+        ucp_rkey_destroy(rkey);
+        close_ep(&side, ep);
+    }
+
+    free(packed);
+    free(address);
+    side_cleanup(&side);
+}
+
+int main(int argc, char **argv)
+{
+    const char *kind = argc > 1 ? argv[1] : "";
+    int count        = argc > 2 ? atoi(argv[2]) : 1;
+    int socks[2], status;
+    pid_t child;
+
+    if ((strcmp(kind, "put-polling") && strcmp(kind, "put-computing") &&
+         strcmp(kind, "connect")) || (count < 1)) {
+        fprintf(stderr, "usage: ucp_bench put-polling | put-computing | "
+                        "connect ENDPOINTS\n");
+        return 2;
+    }
+
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0, "socketpair");
+    child = fork();
+    CHECK(child >= 0, "fork");
+    if (child == 0) {
+        close(socks[0]);
+        target_main(socks[1]);
+        exit(EXIT_SUCCESS);
+    }
+
+    close(socks[1]);
+    initiator_main(socks[0], kind, count);
+    CHECK((waitpid(child, &status, 0) == child) && (status == 0),
+          "the target process failed");
+    return EXIT_SUCCESS;
+}

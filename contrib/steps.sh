@@ -1,0 +1,155 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+#
+# What contrib/quickstart and contrib/check have in common; sourced by them.
+# They set: top (source tree), work (build trees and logs), me (own name).
+
+# Packages to build, install and use nprdma with Open MPI
+PACKAGES_BUILD="gcc make autoconf automake libtool pkg-config dpkg-dev
+    ca-certificates libucx-dev ucx-utils libibverbs-dev openmpi-bin
+    libopenmpi-dev gnuplot-nox man-db"
+
+# What the tests use beyond that
+PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
+    librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
+    hpcc xz-utils git numactl libnuma-dev patch procps"
+
+# Without these the tests concerned are skipped, visibly
+PACKAGES_OPTIONAL="libclang-rt-dev"
+
+step_started=$(date +%s)
+
+elapsed() {
+    s=$(($(date +%s) - ${1:-$step_started}))
+    printf '%d:%02d' $((s / 60)) $((s % 60))
+}
+
+say() { printf '%s: [%s] %s\n' "$me" "$(elapsed)" "$*"; }
+
+# die MESSAGE HINT: one line what failed, one what to do
+die() {
+    printf '%s: error: %s\n' "$me" "$1" >&2
+    [ -z "${2:-}" ] || printf '%s: what to do: %s\n' "$me" "$2" >&2
+    exit 1
+}
+
+# run_logged NAME COMMAND...: output goes to $work/logs/NAME.log; a dot every
+# ten seconds shows that it is alive. Returns the command's exit code.
+run_logged() {
+    name=$1
+    shift
+    log=$work/logs/$name.log
+    mkdir -p "$work/logs"
+    began=$(date +%s)
+    "$@" >"$log" 2>&1 </dev/null &
+    pid=$!
+    ticks=0
+    while kill -0 $pid 2>/dev/null; do
+        sleep 1
+        ticks=$((ticks + 1))
+        [ $((ticks % 10)) -ne 0 ] || printf '.'
+    done
+    [ $ticks -lt 10 ] || printf ' '
+    wait $pid
+}
+
+# required NAME HINT COMMAND...: a step that the rest depends on
+required() {
+    name=$1 hint=$2
+    shift 2
+    if run_logged "$name" "$@"; then
+        printf 'done (%s)\n' "$(elapsed "$began")"
+    else
+        printf 'FAILED (%s)\n' "$(elapsed "$began")"
+        tail -n 25 "$log" | sed 's/^/    /' >&2
+        die "$name failed; all of its output is in $log" "$hint"
+    fi
+}
+
+announce() { printf '%s: [%s] %s ... ' "$me" "$(elapsed)" "$*"; }
+
+missing_packages() {
+    for p in "$@"; do
+        dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null |
+            grep -q '^ii' || printf '%s ' "$p"
+    done
+}
+
+# install_packages NAME...: installs those that are not there
+install_packages() {
+    command -v dpkg-query >/dev/null ||
+        die "this system has no dpkg: it is made for Debian and Ubuntu" \
+            "install the equivalents of these packages: $*"
+    announce "packages"
+    missing=$(missing_packages "$@")
+    if [ -z "$missing" ]; then
+        echo "all there"
+        return 0
+    fi
+    sudo=
+    if [ "$(id -u)" != 0 ]; then
+        sudo=sudo
+        command -v sudo >/dev/null ||
+            die "packages are missing and neither root nor sudo is at hand" \
+                "as root: apt-get install $missing"
+    fi
+    echo "installing $missing"
+    # The password, if sudo wants one, before output goes to a file
+    [ -z "$sudo" ] || sudo -v
+    announce "package lists"
+    required apt-update "check the network and /etc/apt" \
+        $sudo apt-get -q -o DPkg::Lock::Timeout=120 update
+    announce "package installation"
+    # shellcheck disable=SC2086
+    required apt-install "as root: apt-get install $missing" \
+        $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+        -o DPkg::Lock::Timeout=120 install --no-install-recommends $missing
+}
+
+fetch_headers() {
+    announce "UCX internal headers"
+    required ucx-headers "see the message above" "$top/contrib/ucx-headers"
+}
+
+# Makes ./configure; only if something it is made from is newer
+generate() {
+    if [ -x "$top/configure" ] && [ -z "$(find "$top/configure.ac" \
+            "$top/config/m4" "$top/src" "$top/etc" "$top/doc" \
+            "$top/Makefile.am" \( -name '*.ac' -o -name '*.m4' -o \
+            -name Makefile.am \) -newer "$top/configure" -print |
+            grep -v '/lib*tool*\|/lt[a-z~]*\.m4')" ]; then
+        say "configure is up to date"
+        return 0
+    fi
+    announce "autogen.sh"
+    required autogen "see the message above" "$top/autogen.sh"
+}
+
+# build NAME PREFIX OPTION...: configures and makes in $work/NAME. Configures
+# again only if the options are others or configure has changed.
+build() {
+    tree=$work/$1
+    shift
+    options="--prefix=$*"
+    mkdir -p "$tree"
+    if [ ! -f "$tree/config.status" ] ||
+       [ "$top/configure" -nt "$tree/config.status" ] ||
+       [ "$(cat "$tree/.options" 2>/dev/null)" != "$options" ]; then
+        announce "configure (${tree##*/})"
+        prefix_option=--prefix=$1
+        shift
+        required "configure-${tree##*/}" "see the message above" \
+            sh -c 'cd "$1" && shift && "$@"' - "$tree" \
+            "$top/configure" "$prefix_option" "$@"
+        printf '%s' "$options" >"$tree/.options"
+    fi
+    announce "make (${tree##*/})"
+    required "make-${tree##*/}" "see the message above" \
+        make -C "$tree" -j "$(nproc)"
+}
+
+# Open MPI refuses root unless told twice
+allow_root() {
+    if [ "$(id -u)" = 0 ]; then
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    fi
+}
