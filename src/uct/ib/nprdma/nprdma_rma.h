@@ -21,6 +21,10 @@
  * it up.
  */
 
+/* Receives for replies that all connections of an interface have posted, at
+ * most; its receive CQ must have room for them */
+#define UCT_NPRDMA_RMA_MAX_REPLIES  256
+
 typedef struct uct_nprdma_rma_flush uct_nprdma_rma_flush_t;
 
 /**

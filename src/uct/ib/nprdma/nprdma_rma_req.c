@@ -1,0 +1,633 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_rma_req.h"
+#include "nprdma_tx.h"
+
+#include <ucs/debug/memtrack_int.h>
+
+
+/* Slots for data, shared by puts on their way and replies to gets */
+#define UCT_NPRDMA_RMA_SLOTS          32
+
+/* Slots for replies that carry next to nothing */
+#define UCT_NPRDMA_RMA_SMALL_SLOT     64
+
+/* Stores in a row after which the target is asked how far it is */
+#define UCT_NPRDMA_RMA_ACK_INTERVAL   1024
+
+/* No more unacknowledged requests, for sequence numbers to be comparable */
+#define UCT_NPRDMA_RMA_MAX_UNACKED    UCS_BIT(30)
+
+#define UCT_NPRDMA_RMA_SN_CMP(_sn1, _op, _sn2) \
+    ((int32_t)((_sn1) - (_sn2)) _op 0)
+
+
+static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_rma_iface_t *riface;
+    ucs_status_t status;
+    unsigned i;
+
+    riface = ucs_calloc(1, sizeof(*riface), "nprdma_rma_iface");
+    if (riface == NULL) {
+        ucs_error("failed to allocate the RMA side of an interface");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_bounce_init(&riface->pool, md, UCT_NPRDMA_SVC_SLOT_SIZE,
+                                    UCT_NPRDMA_RMA_SLOTS, 2, "RMA data");
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = uct_nprdma_bounce_init(&riface->small_pool, md,
+                                    UCT_NPRDMA_RMA_SMALL_SLOT,
+                                    UCT_NPRDMA_RMA_MAX_REPLIES, 16,
+                                    "RMA replies");
+    if (status != UCS_OK) {
+        goto err_pool;
+    }
+
+    ucs_list_head_init(&riface->stalled);
+    ucs_queue_head_init(&riface->free_waits);
+    for (i = 0; i < UCT_NPRDMA_RMA_MAX_REPLIES; ++i) {
+        riface->waits[i].index = i;
+        ucs_queue_push(&riface->free_waits, &riface->waits[i].queue);
+    }
+    for (i = 0; i < UCT_NPRDMA_RMA_MAX_LARGE; ++i) {
+        riface->larges[i].next = riface->free_larges;
+        riface->free_larges    = &riface->larges[i];
+    }
+
+    iface->rma = riface;
+    return UCS_OK;
+
+err_pool:
+    uct_nprdma_bounce_cleanup(&riface->pool);
+err_free:
+    ucs_free(riface);
+    return status;
+}
+
+void uct_nprdma_rma_iface_cleanup(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_rma_iface_t *riface = iface->rma;
+
+    if (riface != NULL) {
+        uct_nprdma_bounce_cleanup(&riface->small_pool);
+        uct_nprdma_bounce_cleanup(&riface->pool);
+        ucs_free(riface);
+        iface->rma = NULL;
+    }
+}
+
+static ucs_status_t
+uct_nprdma_rma_ep_init(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+{
+    uct_nprdma_rma_t *rma;
+    ucs_status_t status;
+
+    if (iface->rma == NULL) {
+        status = uct_nprdma_rma_iface_init(iface);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    rma = ucs_calloc(1, sizeof(*rma), "nprdma_rma");
+    if (rma == NULL) {
+        ucs_error("failed to allocate the RMA side of an endpoint");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    rma->ep = ep;
+    ucs_queue_head_init(&rma->waits);
+    ucs_queue_head_init(&rma->flushes);
+    ep->rma = rma;
+    return UCS_OK;
+}
+
+/* First operation of an endpoint, or one that meets it while connecting */
+static ucs_status_t
+uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+{
+    ucs_status_t status;
+
+    if (ep->rma == NULL) {
+        status = uct_nprdma_rma_ep_init(iface, ep);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    if (ep->svc.state == UCT_NPRDMA_CONN_NONE) {
+        status = uct_nprdma_conn_start(iface, ep, &ep->svc,
+                                       UCT_NPRDMA_CONN_SVC);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    return UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
+                                  uct_nprdma_ep_t *ep)
+{
+    ucs_status_t status = UCS_ERR_NO_RESOURCE;
+
+    if (ucs_unlikely(ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA)) {
+        status = uct_nprdma_ep_refusal(ep);
+    } else if (ucs_unlikely(ep->svc.state != UCT_NPRDMA_CONN_CONNECTED)) {
+        status = uct_nprdma_rma_begin_slow(iface, ep);
+    } else if (ucs_likely((ep->rma->large == NULL) &&
+                          uct_nprdma_rma_can_post(iface, ep->rma))) {
+        return UCS_OK;
+    }
+
+    iface->stats.no_resource += (status == UCS_ERR_NO_RESOURCE);
+    return status;
+}
+
+int uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    return uct_nprdma_conn_can_post(iface, &rma->ep->svc) &&
+           ((rma->sn - rma->done_sn) < UCT_NPRDMA_RMA_MAX_UNACKED);
+}
+
+static uct_nprdma_slot_t *
+uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_bounce_t *pool)
+{
+    if (ucs_unlikely((pool->free == NULL) &&
+                     (uct_nprdma_bounce_grow(pool) == 0))) {
+        iface->tx.starved = 1;
+        return NULL;
+    }
+
+    return uct_nprdma_bounce_get(pool);
+}
+
+uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface)
+{
+    return uct_nprdma_rma_pool_get(iface, &iface->rma->pool);
+}
+
+static void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
+                                     uct_nprdma_rma_wait_t *wait)
+{
+    uct_nprdma_bounce_put(wait->slot);
+    wait->rma = NULL;
+    ucs_queue_push_head(&riface->free_waits, &wait->queue);
+}
+
+uct_nprdma_rma_wait_t *
+uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        uint32_t length, uct_nprdma_rma_reply_func_t func)
+{
+    size_t reply_length = sizeof(uct_nprdma_svc_reply_t) + length;
+    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_bounce_t *pool;
+
+    if (rma->num_waits >= ucs_min((uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES,
+                                  iface->config.svc_queue_len)) {
+        return NULL;
+    }
+
+    if (ucs_queue_is_empty(&iface->rma->free_waits)) {
+        iface->tx.starved = 1;
+        return NULL;
+    }
+
+    pool = (reply_length <= UCT_NPRDMA_RMA_SMALL_SLOT) ?
+           &iface->rma->small_pool : &iface->rma->pool;
+    wait = ucs_queue_head_elem_non_empty(&iface->rma->free_waits,
+                                         uct_nprdma_rma_wait_t, queue);
+    wait->slot = uct_nprdma_rma_pool_get(iface, pool);
+    if (wait->slot == NULL) {
+        return NULL;
+    }
+
+    ucs_queue_pull_non_empty(&iface->rma->free_waits);
+    wait->rma    = rma;
+    wait->func   = func;
+    wait->length = length;
+    wait->failed = UCS_OK;
+    wait->comp   = NULL;
+    if (uct_nprdma_conn_post_recv(iface, &rma->ep->svc, wait->slot,
+                                  wait->index) != UCS_OK) {
+        uct_nprdma_rma_wait_free(iface->rma, wait);
+        return NULL;
+    }
+
+    ucs_queue_push(&rma->waits, &wait->queue);
+    ++rma->num_waits;
+    return wait;
+}
+
+static uct_completion_t *
+uct_nprdma_rma_acked(uct_nprdma_rma_iface_t *riface,
+                     uct_nprdma_rma_wait_t *wait, const void *data,
+                     ucs_status_t *status)
+{
+    return NULL;
+}
+
+ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma,
+                                 uct_nprdma_svc_request_t *request,
+                                 size_t length, uct_nprdma_slot_t *slot,
+                                 uct_nprdma_rma_wait_t *wait)
+{
+    struct ibv_send_wr wr = {};
+    uct_nprdma_op_t *op   = NULL;
+    struct ibv_sge sge;
+    ucs_status_t status;
+    int signal = 0;
+
+    if ((wait == NULL) &&
+        ((rma->sn - rma->reply_sn) >= UCT_NPRDMA_RMA_ACK_INTERVAL)) {
+        wait = uct_nprdma_rma_wait_add(iface, rma, 0, uct_nprdma_rma_acked);
+    }
+
+    request->sn    = rma->sn + 1;
+    request->flags = (wait == NULL) ? 0 : UCT_NPRDMA_SVC_FLAG_REPLY;
+    sge.addr       = (uintptr_t)request;
+    sge.length     = length;
+    wr.sg_list     = &sge;
+    wr.num_sge     = 1;
+    wr.opcode      = IBV_WR_SEND;
+    if (slot == NULL) {
+        sge.lkey      = 0;
+        wr.send_flags = IBV_SEND_INLINE;
+    } else {
+        /* Unsignaled sends may only hold half of the slots: see nprdma_tx.h */
+        sge.lkey       = slot->lkey;
+        op             = &slot->op;
+        op->func       = uct_nprdma_slot_release_op;
+        signal         = slot->pool->num_free < (slot->pool->num_slots / 2);
+    }
+
+    status = uct_nprdma_conn_post_inl(iface, &rma->ep->svc, &wr, op, signal);
+    if (ucs_unlikely(status != UCS_OK)) {
+        /* The connection fails: the receive of the wait comes back unused */
+        if (slot != NULL) {
+            uct_nprdma_bounce_put(slot);
+        }
+        if (wait != NULL) {
+            wait->func = uct_nprdma_rma_acked;
+            wait->sn   = rma->sn;
+        }
+        return status;
+    }
+
+    ++rma->sn;
+    ++iface->stats.svc_requests;
+    if (wait != NULL) {
+        wait->sn      = rma->sn;
+        rma->reply_sn = rma->sn;
+    }
+    return UCS_OK;
+}
+
+
+/* ---- acknowledgements, flush and fence ---- */
+
+/*
+ * Make sure that a reply will tell when all requests up to now are done.
+ */
+static ucs_status_t
+uct_nprdma_rma_ask(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_svc_request_t request;
+    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_slot_t *slot;
+
+    if (rma->reply_sn == rma->sn) {
+        return UCS_OK;
+    }
+
+    if (!uct_nprdma_conn_can_post(iface, &rma->ep->svc) ||
+        !uct_nprdma_rma_small_slot(iface, sizeof(request), &slot)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    wait = uct_nprdma_rma_wait_add(iface, rma, 0, uct_nprdma_rma_acked);
+    if (wait == NULL) {
+        uct_nprdma_rma_small_slot_put(slot);
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+    return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
+                                     slot, wait);
+}
+
+int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
+{
+    const uct_nprdma_rma_t *rma = ep->rma;
+
+    return (rma == NULL) ||
+           ((rma->done_sn == rma->sn) && (rma->large == NULL));
+}
+
+ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
+                                  uct_nprdma_ep_t *ep,
+                                  uct_nprdma_rma_flush_t *flush)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+    ucs_status_t status;
+
+    if (uct_nprdma_rma_is_idle(ep)) {
+        status = UCS_OK;
+        if ((rma != NULL) && (flush != NULL)) {
+            status     = rma->error;
+            rma->error = UCS_OK;
+        }
+        return status;
+    }
+
+    if (rma->large != NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = uct_nprdma_rma_ask(iface, rma);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (flush != NULL) {
+        flush->sn = rma->sn;
+        ucs_queue_push(&rma->flushes, &flush->queue);
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
+                                  uct_nprdma_ep_t *ep)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+
+    rma->is_fenced = 1;
+    rma->fence_sn  = rma->sn;
+    if ((rma->large != NULL) || (uct_nprdma_rma_ask(iface, rma) != UCS_OK)) {
+        uct_nprdma_rma_stall(iface->rma, rma);
+    }
+    return UCS_OK;
+}
+
+static void
+uct_nprdma_rma_check_fence(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    if (rma->is_fenced && (rma->large == NULL) &&
+        UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, rma->fence_sn)) {
+        rma->is_fenced = 0;
+        uct_nprdma_ep_unfence(iface, rma->ep);
+    }
+}
+
+ucs_status_t uct_nprdma_rma_build_fin(uct_nprdma_ep_t *ep, void *buf,
+                                      size_t *len)
+{
+    uct_nprdma_svc_request_t *request = buf;
+
+    UCS_STATIC_ASSERT(sizeof(*request) <= UCT_NPRDMA_FIN_MAX);
+
+    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_FIN, 0, 0, 0);
+    request->sn = (ep->rma == NULL) ? 1 : (ep->rma->sn + 1);
+    *len        = sizeof(*request);
+    return UCS_OK;
+}
+
+
+/* ---- progress ---- */
+
+void uct_nprdma_rma_stall(uct_nprdma_rma_iface_t *riface,
+                          uct_nprdma_rma_t *rma)
+{
+    if (!rma->is_stalled) {
+        rma->is_stalled = 1;
+        ucs_list_add_tail(&riface->stalled, &rma->stalled);
+    }
+}
+
+static void uct_nprdma_rma_unstall(uct_nprdma_rma_t *rma)
+{
+    if (rma->is_stalled) {
+        rma->is_stalled = 0;
+        ucs_list_del(&rma->stalled);
+    }
+}
+
+unsigned uct_nprdma_rma_progress(uct_nprdma_iface_t *iface)
+{
+    unsigned count = 0;
+    uct_nprdma_rma_t *rma, *tmp;
+
+    ucs_list_for_each_safe(rma, tmp, &iface->rma->stalled, stalled) {
+        if (rma->ep->svc.state != UCT_NPRDMA_CONN_CONNECTED) {
+            continue; /* Failed, will be told */
+        }
+
+        if (rma->large != NULL) {
+            count += uct_nprdma_rma_large_send(iface, rma);
+            if (rma->large != NULL) {
+                continue;
+            }
+            uct_nprdma_ep_schedule(iface, rma->ep);
+        }
+
+        if (rma->is_fenced) {
+            rma->fence_sn = rma->sn;
+            if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+                continue;
+            }
+            ++count;
+        }
+        uct_nprdma_rma_unstall(rma);
+    }
+
+    return count;
+}
+
+/* The end of one wait. Afterwards the endpoint may be gone: see rma->busy. */
+static void uct_nprdma_rma_wait_done(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma,
+                                     uct_nprdma_rma_wait_t *wait,
+                                     const void *data, ucs_status_t status)
+{
+    uct_completion_t *comp;
+
+    ucs_queue_pull_non_empty(&rma->waits);
+    --rma->num_waits;
+    comp = wait->func(iface->rma, wait, data, &status);
+    if (ucs_unlikely(wait->failed != UCS_OK)) {
+        rma->error = wait->failed;
+    }
+    uct_nprdma_rma_wait_free(iface->rma, wait);
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    }
+}
+
+static void uct_nprdma_rma_flushes_done(uct_nprdma_iface_t *iface,
+                                        uct_nprdma_rma_t *rma)
+{
+    ucs_status_t status = (rma->status != UCS_OK) ? rma->status : rma->error;
+    uct_nprdma_rma_flush_t *flush;
+
+    while (!ucs_queue_is_empty(&rma->flushes)) {
+        flush = ucs_queue_head_elem_non_empty(&rma->flushes,
+                                              uct_nprdma_rma_flush_t, queue);
+        if (UCT_NPRDMA_RMA_SN_CMP(flush->sn, >, rma->done_sn)) {
+            break;
+        }
+
+        ucs_queue_pull_non_empty(&rma->flushes);
+        rma->error = UCS_OK; /* Has been told now */
+        flush->func(iface, rma->ep, flush, status);
+    }
+}
+
+static void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
+{
+    ++rma->busy;
+}
+
+/* @return Nonzero if the endpoint is still there */
+static int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
+{
+    int is_alive = (rma->ep != NULL);
+
+    if ((--rma->busy == 0) && !is_alive) {
+        ucs_free(rma);
+    }
+    return is_alive;
+}
+
+static void uct_nprdma_rma_malformed(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_conn_t *conn,
+                                     const struct ibv_wc *wc)
+{
+    ucs_error("malformed reply of %u bytes on qp 0x%x, closing the connection",
+              wc->byte_len, wc->qp_num);
+    uct_nprdma_conn_fail(iface, conn, UCS_ERR_IO_ERROR);
+}
+
+unsigned
+uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+                            uint32_t index, const struct ibv_wc *wc)
+{
+    uct_nprdma_rma_wait_t *wait = &iface->rma->waits[index];
+    uct_nprdma_rma_t *rma       = wait->rma;
+    const uct_nprdma_svc_reply_t *reply;
+
+    /*
+     * A receive that was flushed is not a reply: whoever took the connection
+     * down ends what waits for it, by uct_nprdma_rma_ep_fail() or _cleanup().
+     */
+    if ((conn->ep == NULL) || (conn->ep->rma != rma) || (rma == NULL) ||
+        (wc->status != IBV_WC_SUCCESS)) {
+        return 0;
+    }
+
+    reply = uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len, wait->sn,
+                                       wait->length);
+    if ((reply == NULL) ||
+        (wait != ucs_queue_head_elem_non_empty(&rma->waits,
+                                               uct_nprdma_rma_wait_t, queue))) {
+        uct_nprdma_rma_malformed(iface, conn, wc);
+        return 0;
+    }
+
+    ++iface->stats.svc_replies;
+    rma->done_sn = wait->sn;
+    if (ucs_unlikely(reply->failed_status != UCT_NPRDMA_SVC_OK)) {
+        wait->failed = uct_nprdma_svc_ucs_status(reply->failed_status);
+        ++iface->stats.svc_errors;
+        ucs_debug("request %u on qp 0x%x failed: %s", reply->failed_sn,
+                  wc->qp_num, ucs_status_string(wait->failed));
+    }
+    if (ucs_unlikely(reply->status != UCT_NPRDMA_SVC_OK)) {
+        ++iface->stats.svc_errors;
+    }
+
+    uct_nprdma_rma_enter(rma);
+    uct_nprdma_rma_wait_done(iface, rma, wait, reply + 1,
+                             uct_nprdma_svc_ucs_status(reply->status));
+    if (rma->ep != NULL) {
+        uct_nprdma_rma_flushes_done(iface, rma);
+    }
+    if (rma->ep != NULL) {
+        uct_nprdma_rma_check_fence(iface, rma);
+        uct_nprdma_ep_schedule(iface, rma->ep);
+    }
+    uct_nprdma_rma_leave(rma);
+    return 1;
+}
+
+
+/* ---- the end ---- */
+
+/* Complete everything; rma->busy is held */
+static void uct_nprdma_rma_purge(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma, ucs_status_t status)
+{
+    uct_nprdma_rma_wait_t *wait;
+    uct_completion_t *comp = NULL;
+
+    rma->status = status;
+    uct_nprdma_rma_unstall(rma);
+    if (rma->large != NULL) {
+        comp = uct_nprdma_rma_large_abort(iface->rma, rma);
+    }
+
+    while (!ucs_queue_is_empty(&rma->waits)) {
+        wait = ucs_queue_head_elem_non_empty(&rma->waits,
+                                             uct_nprdma_rma_wait_t, queue);
+        uct_nprdma_rma_wait_done(iface, rma, wait, NULL, status);
+    }
+
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    }
+
+    rma->done_sn = rma->reply_sn = rma->sn;
+    uct_nprdma_rma_flushes_done(iface, rma);
+}
+
+void uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                            ucs_status_t status)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+
+    if (rma == NULL) {
+        return;
+    }
+
+    uct_nprdma_rma_enter(rma);
+    uct_nprdma_rma_purge(iface, rma, status);
+    if (rma->ep != NULL) {
+        uct_nprdma_rma_check_fence(iface, rma);
+    }
+    uct_nprdma_rma_leave(rma);
+}
+
+void uct_nprdma_rma_ep_cleanup(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+
+    if (rma == NULL) {
+        return;
+    }
+
+    uct_nprdma_rma_enter(rma);
+    uct_nprdma_rma_purge(iface, rma, UCS_ERR_CANCELED);
+    ep->rma = NULL;
+    rma->ep = NULL;
+    uct_nprdma_rma_leave(rma);
+}
