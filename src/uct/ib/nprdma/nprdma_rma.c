@@ -89,8 +89,9 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
     } UCS_S_PACKED message;
     ucs_status_t status;
 
-    UCT_CHECK_LENGTH((size_t)length, 0, uct_nprdma_rma_max_short(iface),
-                     "put_short");
+    UCT_CHECK_PARAM(length <= uct_nprdma_rma_max_short(iface),
+                    "put_short of %u bytes, at most %zu are possible", length,
+                    uct_nprdma_rma_max_short(iface));
 
     if (ucs_unlikely(length == 0)) {
         return uct_nprdma_ep_post_nop(iface, ep);
