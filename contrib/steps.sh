@@ -4,14 +4,14 @@
 # They set: top (source tree), work (build trees and logs), me (own name).
 
 # Packages to build, install and use nprdma with Open MPI
-PACKAGES_BUILD="gcc make autoconf automake libtool pkg-config dpkg-dev
+PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
     ca-certificates libucx-dev ucx-utils libibverbs-dev openmpi-bin
     libopenmpi-dev gnuplot-nox man-db"
 
 # What the tests use beyond that
 PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
-    hpcc xz-utils git numactl libnuma-dev patch procps"
+    hpcc xz-utils python3 numactl libnuma-dev procps groff shellcheck"
 
 # Without these the tests concerned are skipped, visibly
 PACKAGES_OPTIONAL="libclang-rt-dev"
