@@ -3,11 +3,13 @@
 #ifndef NPRDMA_ACCESS_H_
 #define NPRDMA_ACCESS_H_
 
+#include <ucs/sys/compiler_def.h>
 #include <ucs/type/status.h>
 
 #include <stddef.h>
 #include <stdint.h>
 
+BEGIN_C_DECLS
 
 /**
  * Access to application memory on behalf of a peer. Memory that is unmapped,
@@ -98,5 +100,7 @@ ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length);
 ucs_status_t
 nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
                      uint64_t value, uint64_t compare, uint64_t *old_p);
+
+END_C_DECLS
 
 #endif

@@ -56,7 +56,8 @@ typedef struct nprdma_guard_slot {
  * wait for accesses of threads that it does not have.
  */
 typedef struct nprdma_guard_state {
-    _Atomic uint32_t    live;     /* Handlers installed; zero in a child */
+    uint32_t            mine;     /* Zero in a child */
+    _Atomic uint32_t    live;     /* Handlers are installed */
     _Atomic uint32_t    unmaps;   /* Taken unmap slots */
     _Atomic uint32_t    overflow; /* Calls in progress that found no slot */
     _Atomic uint32_t    serial;
@@ -73,6 +74,11 @@ static struct {
     .lock = PTHREAD_MUTEX_INITIALIZER
 };
 
+
+static int nprdma_guard_is_child(const nprdma_guard_state_t *state)
+{
+    return !state->mine;
+}
 
 static int nprdma_guard_overlaps(const nprdma_guard_slot_t *slot,
                                  uintptr_t start, uintptr_t end)
@@ -232,7 +238,7 @@ static void nprdma_guard_before(ucm_event_type_t event_type, ucm_event_t *event,
     nprdma_guard_state_t *state = arg;
     uintptr_t start, end;
 
-    if (state->live &&
+    if (!nprdma_guard_is_child(state) &&
         nprdma_guard_event_range(event_type, event, &start, &end)) {
         nprdma_guard_block(state, start, end);
     }
@@ -244,7 +250,7 @@ static void nprdma_guard_after(ucm_event_type_t event_type, ucm_event_t *event,
     nprdma_guard_state_t *state = arg;
     uintptr_t start, end;
 
-    if (state->live &&
+    if (!nprdma_guard_is_child(state) &&
         nprdma_guard_event_range(event_type, event, &start, &end)) {
         nprdma_guard_unblock(state);
     }
@@ -265,13 +271,55 @@ static nprdma_guard_state_t *nprdma_guard_state_create(void)
         return NULL;
     }
 
+    state->mine = 1;
     return state;
 }
 
-static ucs_status_t nprdma_guard_install(void)
+static void nprdma_guard_ignore(ucm_event_type_t event_type, ucm_event_t *event,
+                                void *arg)
+{
+}
+
+/*
+ * Have UCM install its hooks. It is asked for the aggregate event, as others
+ * do: when asked for raw ones, UCM finds that malloc() does not cause each of
+ * them (UCM_EVENT_SBRK) and replaces malloc().
+ */
+static ucs_status_t nprdma_guard_install_hooks(void)
 {
     ucs_status_t status;
 
+    status = ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED,
+                                   NPRDMA_GUARD_PRIO_AFTER, nprdma_guard_ignore,
+                                   NULL);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    ucm_unset_event_handler(UCM_EVENT_VM_UNMAPPED, nprdma_guard_ignore, NULL);
+    return UCS_OK;
+}
+
+static ucs_status_t nprdma_guard_add_handler(int priority,
+                                             ucm_event_callback_t callback)
+{
+    return ucm_set_event_handler(NPRDMA_GUARD_EVENTS |
+                                 UCM_EVENT_FLAG_NO_INSTALL, priority, callback,
+                                 nprdma_guard.state);
+}
+
+static void nprdma_guard_remove_handler(ucm_event_callback_t callback)
+{
+    ucm_unset_event_handler(NPRDMA_GUARD_EVENTS, callback, nprdma_guard.state);
+}
+
+/*
+ * The handler that unblocks is added first and removed last: in between, calls
+ * of other threads then meet an extra unblock, which does nothing, never a lone
+ * block.
+ */
+static ucs_status_t nprdma_guard_install(void)
+{
     if (nprdma_guard.state == NULL) {
         nprdma_guard.state = nprdma_guard_state_create();
         if (nprdma_guard.state == NULL) {
@@ -279,29 +327,34 @@ static ucs_status_t nprdma_guard_install(void)
         }
     }
 
-    /*
-     * The handler that unblocks goes first: in between, calls of other threads
-     * then meet an extra unblock, which does nothing, never a lone block.
-     */
+    if (nprdma_guard_install_hooks() != UCS_OK) {
+        goto err;
+    }
+
+    if (nprdma_guard_add_handler(NPRDMA_GUARD_PRIO_AFTER,
+                                 nprdma_guard_after) != UCS_OK) {
+        goto err;
+    }
+
+    if (nprdma_guard_add_handler(NPRDMA_GUARD_PRIO_BEFORE,
+                                 nprdma_guard_before) != UCS_OK) {
+        goto err_remove_after;
+    }
+
     nprdma_guard.state->live = 1;
-    status = ucm_set_event_handler(NPRDMA_GUARD_EVENTS, NPRDMA_GUARD_PRIO_AFTER,
-                                   nprdma_guard_after, nprdma_guard.state);
-    if (status != UCS_OK) {
-        nprdma_guard.state->live = 0;
-        return UCS_ERR_UNSUPPORTED;
-    }
-
-    status = ucm_set_event_handler(NPRDMA_GUARD_EVENTS,
-                                   NPRDMA_GUARD_PRIO_BEFORE,
-                                   nprdma_guard_before, nprdma_guard.state);
-    if (status != UCS_OK) {
-        ucm_unset_event_handler(NPRDMA_GUARD_EVENTS, nprdma_guard_after,
-                                nprdma_guard.state);
-        nprdma_guard.state->live = 0;
-        return UCS_ERR_UNSUPPORTED;
-    }
-
     return UCS_OK;
+
+err_remove_after:
+    nprdma_guard_remove_handler(nprdma_guard_after);
+err:
+    return UCS_ERR_UNSUPPORTED;
+}
+
+static void nprdma_guard_uninstall(void)
+{
+    nprdma_guard.state->live = 0;
+    nprdma_guard_remove_handler(nprdma_guard_before);
+    nprdma_guard_remove_handler(nprdma_guard_after);
 }
 
 ucs_status_t nprdma_guard_init(void)
@@ -323,12 +376,7 @@ void nprdma_guard_cleanup(void)
 {
     pthread_mutex_lock(&nprdma_guard.lock);
     if (--nprdma_guard.users == 0) {
-        /* In the reverse order of installation, for the same reason */
-        ucm_unset_event_handler(NPRDMA_GUARD_EVENTS, nprdma_guard_before,
-                                nprdma_guard.state);
-        ucm_unset_event_handler(NPRDMA_GUARD_EVENTS, nprdma_guard_after,
-                                nprdma_guard.state);
-        nprdma_guard.state->live = 0;
+        nprdma_guard_uninstall();
     }
     pthread_mutex_unlock(&nprdma_guard.lock);
 }

@@ -3,11 +3,13 @@
 #ifndef NPRDMA_GUARD_H_
 #define NPRDMA_GUARD_H_
 
+#include <ucs/sys/compiler_def.h>
 #include <ucs/type/status.h>
 
 #include <stddef.h>
 #include <stdint.h>
 
+BEGIN_C_DECLS
 
 /**
  * The unmap guard keeps a range of this process's address space mapped while
@@ -68,5 +70,7 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
  * @param [in] ticket  From a successful @ref nprdma_guard_enter.
  */
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket);
+
+END_C_DECLS
 
 #endif

@@ -33,6 +33,14 @@
 #define NPRDMA_REG_SPIN 100
 
 
+struct nprdma_reg {
+    _Atomic uint64_t state;   /* Generation (odd: live) and number of users */
+    uintptr_t        address;
+    size_t           length;  /* Bytes; in a free record the next free one */
+    uint32_t         access;  /* NPRDMA_REG_ACCESS_xx */
+    uint32_t         index;   /* Place in the table */
+};
+
 struct nprdma_reg_table {
     pthread_mutex_t        lock;       /* Adding and removing */
     uint32_t               generation; /* Of records never used, even */

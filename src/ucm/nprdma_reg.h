@@ -3,10 +3,13 @@
 #ifndef NPRDMA_REG_H_
 #define NPRDMA_REG_H_
 
+#include <ucs/sys/compiler_def.h>
 #include <ucs/type/status.h>
 
 #include <stddef.h>
 #include <stdint.h>
+
+BEGIN_C_DECLS
 
 /**
  * Table of registrations: the ranges of this process that peers may access.
@@ -30,14 +33,8 @@ enum {
 };
 
 
-/* A registration; read-only outside of nprdma_reg.c */
-typedef struct nprdma_reg {
-    _Atomic uint64_t state;   /* Generation (odd: live) and number of users */
-    uintptr_t        address;
-    size_t           length;  /* Bytes */
-    uint32_t         access;  /* NPRDMA_REG_ACCESS_xx */
-    uint32_t         index;   /* Place in the table */
-} nprdma_reg_t;
+/* A registration */
+typedef struct nprdma_reg nprdma_reg_t;
 
 
 /**
@@ -119,5 +116,7 @@ nprdma_reg_get(nprdma_reg_table_t *table, uint64_t key, uintptr_t address,
 
 /** Release a registration obtained by @ref nprdma_reg_get. */
 void nprdma_reg_put(nprdma_reg_t *reg);
+
+END_C_DECLS
 
 #endif

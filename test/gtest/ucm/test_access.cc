@@ -1,0 +1,347 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include <ucm/nprdma_access.h>
+
+#include <ucm/api/ucm.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+class test_access : public ::testing::Test {
+protected:
+    static constexpr size_t page = 4096;
+
+    void SetUp() override
+    {
+        ASSERT_EQ(UCS_OK, nprdma_access_init());
+    }
+
+    void TearDown() override
+    {
+        nprdma_access_cleanup();
+    }
+
+    static char *map(size_t length, int prot = PROT_READ | PROT_WRITE)
+    {
+        void *ptr = mmap(nullptr, length, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                         0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return (char*)ptr;
+    }
+
+    static ucs_status_t
+    atomic(nprdma_atomic_op_t op, size_t size, void *ptr, uint64_t value,
+           uint64_t compare = 0, uint64_t *old_p = nullptr)
+    {
+        uint64_t old;
+        ucs_status_t status;
+
+        status = nprdma_access_atomic(op, size, (uintptr_t)ptr, value, compare,
+                                      (old_p == nullptr) ? &old : old_p);
+        return status;
+    }
+
+    /* Every kind of access to memory that nobody may touch */
+    static void expect_faults(char *ptr, bool readable = false)
+    {
+        char buffer[64] = {};
+        for (size_t length : {1, 2, 4, 8, 3, 64}) {
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                      nprdma_access_store((uintptr_t)ptr, buffer, length));
+            EXPECT_EQ(readable ? UCS_OK : UCS_ERR_INVALID_ADDR,
+                      nprdma_access_fetch(buffer, (uintptr_t)ptr, length));
+        }
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, atomic(NPRDMA_ATOMIC_ADD, 4, ptr, 1));
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, atomic(NPRDMA_ATOMIC_CSWAP, 8, ptr, 1));
+    }
+
+    template<typename T> static void check_atomics()
+    {
+        T memory[3]  = {T(0x5555555555555555), T(0x1234567812345678),
+                        T(0xaaaaaaaaaaaaaaaa)};
+        T expected   = memory[1];
+        T operand    = T(0xf0f0f0f0f0f0f0f0);
+        size_t size  = sizeof(T);
+        uint64_t old = 0;
+
+        auto check = [&](T next) {
+            EXPECT_EQ((uint64_t)expected, old);
+            EXPECT_EQ(next, memory[1]);
+            EXPECT_EQ(T(0x5555555555555555), memory[0]);
+            EXPECT_EQ(T(0xaaaaaaaaaaaaaaaa), memory[2]);
+            expected = next;
+        };
+
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_ADD, size, &memory[1], operand,
+                                 0, &old));
+        check(T(expected + operand));
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_AND, size, &memory[1], operand,
+                                 0, &old));
+        check(expected & operand);
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_OR, size, &memory[1], T(0x77), 0,
+                                 &old));
+        check(expected | T(0x77));
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_XOR, size, &memory[1], operand,
+                                 0, &old));
+        check(expected ^ operand);
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_SWAP, size, &memory[1], 42, 0,
+                                 &old));
+        check(42);
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_CSWAP, size, &memory[1], 43, 41,
+                                 &old));
+        check(42);
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_CSWAP, size, &memory[1], 43, 42,
+                                 &old));
+        check(43);
+    }
+
+    static void check_copies()
+    {
+        const size_t size = 4 * page;
+        char *ptr         = map(size);
+        std::vector<char> data(2 * page + 100);
+
+        std::iota(data.begin(), data.end(), 1);
+        for (size_t offset : {size_t(0), size_t(1), page - 4, page - 1}) {
+            for (size_t length : {size_t(0), size_t(1), size_t(2), size_t(4),
+                                  size_t(7), size_t(8), size_t(9), data.size()}) {
+                std::vector<char> copy(length);
+                memset(ptr, 0, size);
+                ASSERT_EQ(UCS_OK, nprdma_access_store((uintptr_t)ptr + offset,
+                                                      data.data(), length));
+                ASSERT_EQ(0, memcmp(ptr + offset, data.data(), length));
+                ASSERT_EQ((long)(size - length),
+                          std::count(ptr, ptr + offset, 0) +
+                          std::count(ptr + offset + length, ptr + size, 0));
+                ASSERT_EQ(UCS_OK,
+                          nprdma_access_fetch(copy.data(),
+                                              (uintptr_t)ptr + offset, length));
+                ASSERT_EQ(0, memcmp(copy.data(), data.data(), length));
+            }
+        }
+        munmap(ptr, size);
+    }
+};
+
+TEST_F(test_access, is_direct)
+{
+    EXPECT_TRUE(nprdma_access_is_direct());
+}
+
+TEST_F(test_access, copies)
+{
+    check_copies();
+}
+
+TEST_F(test_access, atomics)
+{
+    check_atomics<uint32_t>();
+    check_atomics<uint64_t>();
+}
+
+TEST_F(test_access, bad_atomics)
+{
+    uint64_t memory[2] = {1, 2};
+
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+              atomic(NPRDMA_ATOMIC_ADD, 8, (char*)memory + 4, 1));
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+              atomic(NPRDMA_ATOMIC_ADD, 4, (char*)memory + 2, 1));
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, atomic(NPRDMA_ATOMIC_ADD, 2, memory, 1));
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, atomic(NPRDMA_ATOMIC_ADD, 16, memory, 1));
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, atomic(NPRDMA_ATOMIC_LAST, 8, memory, 1));
+    EXPECT_EQ(1u, memory[0]);
+    EXPECT_EQ(2u, memory[1]);
+}
+
+TEST_F(test_access, unmapped)
+{
+    char *ptr = map(page);
+
+    munmap(ptr, page);
+    expect_faults(ptr);
+    expect_faults(nullptr);
+    expect_faults((char*)UINT64_C(0xffff800000000000));
+}
+
+TEST_F(test_access, prot_none)
+{
+    char *ptr = map(page, PROT_NONE);
+
+    expect_faults(ptr);
+    munmap(ptr, page);
+}
+
+TEST_F(test_access, read_only)
+{
+    char *ptr = map(page, PROT_READ);
+
+    expect_faults(ptr, true);
+    munmap(ptr, page);
+}
+
+TEST_F(test_access, truncated_file)
+{
+    int fd = memfd_create("nprdma-test", MFD_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(0, ftruncate(fd, 2 * page));
+    char *ptr = (char*)mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
+                            MAP_SHARED, fd, 0);
+    ASSERT_NE(MAP_FAILED, ptr);
+    memset(ptr, 1, 2 * page);
+
+    ASSERT_EQ(0, ftruncate(fd, page));
+    expect_faults(ptr + page);
+    EXPECT_EQ(UCS_OK, nprdma_access_store((uintptr_t)ptr, "x", 1));
+    munmap(ptr, 2 * page);
+    close(fd);
+}
+
+TEST_F(test_access, hole_in_the_middle)
+{
+    char *ptr = map(3 * page);
+    std::vector<char> data(3 * page, 'x');
+
+    munmap(ptr + page, page);
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+              nprdma_access_store((uintptr_t)ptr, data.data(), data.size()));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+              nprdma_access_fetch(data.data(), (uintptr_t)ptr, data.size()));
+    EXPECT_EQ(0, *(ptr + 2 * page));
+    munmap(ptr, page);
+    munmap(ptr + 2 * page, page);
+}
+
+TEST_F(test_access, untouched_memory_becomes_resident)
+{
+    char *ptr = map(page);
+    uint64_t value = 7;
+
+    EXPECT_EQ(UCS_OK, nprdma_access_fetch(&value, (uintptr_t)ptr, 8));
+    EXPECT_EQ(0u, value);
+    value = 8;
+    EXPECT_EQ(UCS_OK, nprdma_access_store((uintptr_t)ptr + 8, &value, 8));
+    EXPECT_EQ(8u, ((uint64_t*)ptr)[1]);
+    munmap(ptr, page);
+}
+
+/* Two threads add to the same word, one through nprdma_access_xx() */
+TEST_F(test_access, atomic_towards_the_cpu)
+{
+    static const int count = 100000;
+    uint64_t word = 0;
+
+    std::thread cpu([&]() {
+        for (int i = 0; i < count; ++i) {
+            __atomic_fetch_add(&word, 1, __ATOMIC_RELAXED);
+        }
+    });
+    for (int i = 0; i < count; ++i) {
+        EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_ADD, 8, &word, 1));
+    }
+    cpu.join();
+    EXPECT_EQ(2u * count, word);
+}
+
+TEST_F(test_access, words_are_never_torn)
+{
+    alignas(8) uint64_t word = 0;
+    std::atomic<bool> stop(false);
+    std::atomic<uint64_t> torn(0);
+
+    std::thread reader([&]() {
+        while (!stop) {
+            uint64_t value = __atomic_load_n(&word, __ATOMIC_RELAXED);
+            torn += (value != 0) && (value != UINT64_MAX);
+        }
+    });
+    for (uint64_t i = 0; i < 200000; ++i) {
+        uint64_t value = 0 - (i & 1);
+        EXPECT_EQ(UCS_OK, nprdma_access_store((uintptr_t)&word, &value, 8));
+    }
+    stop = true;
+    reader.join();
+    EXPECT_EQ(0u, torn);
+}
+
+/* Memory comes and goes under the accesses: an error at most, never a signal */
+TEST_F(test_access, races_with_unmap)
+{
+    std::atomic<bool> stop(false);
+    char *ptr = map(page);
+    int done = 0, faults = 0;
+
+    std::thread mapper([&]() {
+        while (!stop) {
+            munmap(ptr, page);
+            EXPECT_EQ(ptr, mmap(ptr, page, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS |
+                                MAP_FIXED_NOREPLACE, -1, 0));
+        }
+    });
+    for (int i = 0; (i < 50000) || (done == 0) || (faults == 0); ++i) {
+        uint64_t value = i;
+        ucs_status_t status;
+        switch (i % 3) {
+        case 0:
+            status = nprdma_access_store((uintptr_t)ptr, &value, 8);
+            break;
+        case 1:
+            status = nprdma_access_fetch(&value, (uintptr_t)ptr, 8);
+            break;
+        default:
+            status = atomic(NPRDMA_ATOMIC_ADD, 8, ptr, 1);
+            break;
+        }
+        done   += (status == UCS_OK);
+        faults += (status == UCS_ERR_INVALID_ADDR);
+        ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_INVALID_ADDR) ||
+                    (status == UCS_ERR_BUSY));
+    }
+    stop = true;
+    mapper.join();
+    munmap(ptr, page);
+}
+
+/* Without memory events everything still works, by copies */
+TEST(test_access_copy, all)
+{
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        struct copy_mode : test_access {
+            void TestBody() override
+            {
+                EXPECT_FALSE(nprdma_access_is_direct());
+                check_copies();
+                check_atomics<uint32_t>();
+                check_atomics<uint64_t>();
+                char *ptr = map(page);
+                munmap(ptr, page);
+                expect_faults(ptr);
+            }
+        } test;
+        ucm_global_config_t opts = ucm_global_opts;
+
+        opts.enable_events = 0;
+        ucm_set_global_opts(&opts);
+        if (nprdma_access_init() == UCS_OK) {
+            test.TestBody();
+            nprdma_access_cleanup();
+        }
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
+}

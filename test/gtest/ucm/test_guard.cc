@@ -1,0 +1,253 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include <ucm/nprdma_guard.h>
+
+#include <ucm/api/ucm.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+class test_guard : public ::testing::Test {
+protected:
+    static constexpr size_t page = 4096;
+
+    void SetUp() override
+    {
+        ASSERT_EQ(UCS_OK, nprdma_guard_init());
+    }
+
+    void TearDown() override
+    {
+        nprdma_guard_cleanup();
+    }
+
+    static void *map(size_t length = page)
+    {
+        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return ptr;
+    }
+
+    static ucs_status_t enter(void *ptr, nprdma_guard_ticket_t *ticket)
+    {
+        return nprdma_guard_enter((uintptr_t)ptr, 8, ticket);
+    }
+
+    /* A call that takes memory away has to wait for an access there */
+    template<typename F> void expect_waits(void *ptr, F call)
+    {
+        nprdma_guard_ticket_t ticket, other;
+        std::atomic<bool> done(false);
+
+        ASSERT_EQ(UCS_OK, enter(ptr, &ticket));
+        std::thread caller([&]() {
+            call();
+            done = true;
+        });
+
+        /* Once it has begun, nobody else may access the range */
+        ucs_status_t status;
+        while ((status = enter(ptr, &other)) == UCS_OK) {
+            nprdma_guard_leave(&other);
+            std::this_thread::yield();
+        }
+        EXPECT_EQ(UCS_ERR_BUSY, status);
+        EXPECT_FALSE(done);
+
+        nprdma_guard_leave(&ticket);
+        caller.join();
+
+        /* And once it is over, the address is like any other */
+        EXPECT_EQ(UCS_OK, enter(ptr, &other));
+        nprdma_guard_leave(&other);
+    }
+};
+
+TEST_F(test_guard, munmap)
+{
+    void *ptr = map(4 * page);
+
+    expect_waits((char*)ptr + page, [=]() { munmap(ptr, 4 * page); });
+}
+
+TEST_F(test_guard, mremap)
+{
+    void *ptr = map();
+    void *result;
+
+    expect_waits(ptr, [&]() {
+        result = mremap(ptr, page, 64 * page, MREMAP_MAYMOVE);
+    });
+    ASSERT_NE(MAP_FAILED, result);
+    munmap(result, 64 * page);
+}
+
+TEST_F(test_guard, mmap_fixed)
+{
+    void *ptr = map();
+
+    expect_waits(ptr, [=]() {
+        mmap(ptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0);
+    });
+    munmap(ptr, page);
+}
+
+TEST_F(test_guard, madvise)
+{
+    void *ptr = map();
+
+    expect_waits(ptr, [=]() { madvise(ptr, page, MADV_DONTNEED); });
+    munmap(ptr, page);
+}
+
+TEST_F(test_guard, shmdt)
+{
+    int shmid = shmget(IPC_PRIVATE, page, IPC_CREAT | 0600);
+    ASSERT_GE(shmid, 0);
+    void *ptr = shmat(shmid, nullptr, 0);
+    shmctl(shmid, IPC_RMID, nullptr);
+    ASSERT_NE((void*)-1, ptr);
+
+    expect_waits(ptr, [=]() { shmdt(ptr); });
+}
+
+TEST_F(test_guard, sbrk)
+{
+    char *ptr = (char*)sbrk(4 * page);
+    ASSERT_NE((void*)-1, ptr);
+
+    expect_waits(ptr + page, []() { (void)!sbrk(-4 * (intptr_t)page); });
+}
+
+TEST_F(test_guard, other_ranges_are_not_delayed)
+{
+    nprdma_guard_ticket_t ticket;
+    char *ptr = (char*)map(3 * page);
+
+    ASSERT_EQ(UCS_OK, enter(ptr + page, &ticket));
+    EXPECT_EQ(0, munmap(ptr, page));
+    EXPECT_EQ(0, munmap(ptr + 2 * page, page));
+    void *other = map();
+    EXPECT_EQ(0, munmap(other, page));
+    nprdma_guard_leave(&ticket);
+    munmap(ptr + page, page);
+}
+
+namespace {
+struct held_call {
+    std::atomic<bool> inside{false};
+    std::atomic<bool> go_on{false};
+    void              *address = nullptr;
+
+    static void callback(ucm_event_type_t, ucm_event_t *event, void *arg)
+    {
+        auto *self = static_cast<held_call*>(arg);
+        if (event->munmap.address == self->address) {
+            self->inside = true;
+            while (!self->go_on) {
+            }
+        }
+    }
+};
+}
+
+TEST_F(test_guard, blocks_its_range_only)
+{
+    nprdma_guard_ticket_t ticket;
+    held_call call;
+    char *ptr = (char*)map(2 * page);
+
+    call.address = ptr;
+    ASSERT_EQ(UCS_OK, ucm_set_event_handler(UCM_EVENT_MUNMAP, 5,
+                                            held_call::callback, &call));
+    std::thread caller([=]() { munmap(ptr, page); });
+    while (!call.inside) {
+        std::this_thread::yield();
+    }
+
+    EXPECT_EQ(UCS_ERR_BUSY, enter(ptr, &ticket));
+    EXPECT_EQ(UCS_ERR_BUSY, enter(ptr + page - 4, &ticket));
+    EXPECT_EQ(UCS_OK, enter(ptr + page, &ticket));
+    nprdma_guard_leave(&ticket);
+
+    call.go_on = true;
+    caller.join();
+    ucm_unset_event_handler(UCM_EVENT_MUNMAP, held_call::callback, &call);
+    EXPECT_EQ(UCS_OK, enter(ptr, &ticket));
+    nprdma_guard_leave(&ticket);
+    munmap(ptr + page, page);
+}
+
+TEST_F(test_guard, too_many_accesses)
+{
+    std::vector<nprdma_guard_ticket_t> tickets;
+    nprdma_guard_ticket_t ticket;
+    void *ptr = map();
+
+    while ((tickets.size() < 1000) && (enter(ptr, &ticket) == UCS_OK)) {
+        tickets.push_back(ticket);
+    }
+    EXPECT_GE(tickets.size(), 8u);
+    EXPECT_LT(tickets.size(), 1000u);
+    EXPECT_EQ(UCS_ERR_BUSY, enter(ptr, &ticket));
+    for (auto &t : tickets) {
+        nprdma_guard_leave(&t);
+    }
+    EXPECT_EQ(UCS_OK, enter(ptr, &ticket));
+    nprdma_guard_leave(&ticket);
+    munmap(ptr, page);
+}
+
+TEST_F(test_guard, many_calls_at_once)
+{
+    /* More threads inside of munmap() than there are slots for */
+    static const int num_threads = 48;
+    std::vector<std::thread> threads;
+    nprdma_guard_ticket_t ticket;
+    void *watched = map();
+
+    for (int i = 0; i < num_threads; ++i) {
+        threads.emplace_back([]() {
+            for (int j = 0; j < 200; ++j) {
+                munmap(map(), page);
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    /* Nothing is left blocked */
+    EXPECT_EQ(UCS_OK, enter(watched, &ticket));
+    nprdma_guard_leave(&ticket);
+    munmap(watched, page);
+}
+
+TEST_F(test_guard, child_does_not_wait)
+{
+    nprdma_guard_ticket_t ticket, other;
+    void *ptr = map();
+    int status;
+
+    ASSERT_EQ(UCS_OK, enter(ptr, &ticket));
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(10); /* Ends it if munmap() waits for a thread of the parent */
+        bool good = (munmap(ptr, page) == 0) &&
+                    (enter(ptr, &other) == UCS_ERR_UNSUPPORTED);
+        _exit(good ? 0 : 1);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
+    nprdma_guard_leave(&ticket);
+    munmap(ptr, page);
+}

@@ -1,0 +1,245 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include <ucm/nprdma_reg.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+class test_reg : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        ASSERT_EQ(UCS_OK, nprdma_reg_table_create(&m_table));
+    }
+
+    void TearDown() override
+    {
+        nprdma_reg_table_destroy(m_table);
+    }
+
+    nprdma_reg_t *
+    add(uintptr_t address, size_t length,
+        uint32_t access = NPRDMA_REG_ACCESS_ALL)
+    {
+        nprdma_reg_t *reg = nullptr;
+        EXPECT_EQ(UCS_OK, nprdma_reg_add(m_table, address, length, access,
+                                         &reg));
+        return reg;
+    }
+
+    ucs_status_t get(uint64_t key, uintptr_t address, size_t length,
+                     uint32_t access = NPRDMA_REG_ACCESS_PUT)
+    {
+        nprdma_reg_t *reg;
+        ucs_status_t status = nprdma_reg_get(m_table, key, address, length,
+                                             access, &reg);
+        if (status == UCS_OK) {
+            nprdma_reg_put(reg);
+        }
+        return status;
+    }
+
+    nprdma_reg_table_t *m_table = nullptr;
+};
+
+TEST_F(test_reg, bounds)
+{
+    uint64_t key = nprdma_reg_key(add(1000, 100));
+
+    EXPECT_EQ(UCS_OK, get(key, 1000, 100));
+    EXPECT_EQ(UCS_OK, get(key, 1000, 0));
+    EXPECT_EQ(UCS_OK, get(key, 1099, 1));
+    EXPECT_EQ(UCS_OK, get(key, 1100, 0));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 999, 1));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 999, 2));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 1000, 101));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 1099, 2));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 1101, 0));
+}
+
+TEST_F(test_reg, no_wrap_around)
+{
+    nprdma_reg_t *reg;
+
+    uint64_t key = nprdma_reg_key(add(1000, 100));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 1050, SIZE_MAX));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 1050, SIZE_MAX - 1049));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, UINTPTR_MAX, 2));
+
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+              nprdma_reg_add(m_table, UINTPTR_MAX - 10, 100,
+                             NPRDMA_REG_ACCESS_ALL, &reg));
+}
+
+TEST_F(test_reg, access)
+{
+    uint64_t key = nprdma_reg_key(add(0, 8, NPRDMA_REG_ACCESS_GET));
+
+    EXPECT_EQ(UCS_OK, get(key, 0, 8, NPRDMA_REG_ACCESS_GET));
+    EXPECT_EQ(UCS_ERR_REJECTED, get(key, 0, 8, NPRDMA_REG_ACCESS_PUT));
+    EXPECT_EQ(UCS_ERR_REJECTED, get(key, 0, 8, NPRDMA_REG_ACCESS_ATOMIC));
+    EXPECT_EQ(UCS_ERR_REJECTED, get(key, 0, 8, NPRDMA_REG_ACCESS_ALL));
+}
+
+TEST_F(test_reg, zero_length_allows_nothing)
+{
+    uint64_t key = nprdma_reg_key(add(1000, 0));
+
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, 1000, 1));
+}
+
+TEST_F(test_reg, dead_keys)
+{
+    nprdma_reg_t *reg = add(1000, 100);
+    uint64_t key      = nprdma_reg_key(reg);
+
+    EXPECT_EQ(1u, nprdma_reg_table_count(m_table));
+    nprdma_reg_remove(m_table, reg);
+    EXPECT_EQ(0u, nprdma_reg_table_count(m_table));
+    EXPECT_EQ(UCS_ERR_NO_ELEM, get(key, 1000, 1));
+
+    /* Until the place has been used again, and then still */
+    std::set<uint64_t> keys;
+    bool reused = false;
+    while (!reused) {
+        reg    = add(1000, 100);
+        reused = (uint32_t)nprdma_reg_key(reg) == (uint32_t)key;
+        EXPECT_TRUE(keys.insert(nprdma_reg_key(reg)).second);
+        EXPECT_EQ(UCS_ERR_NO_ELEM, get(key, 1000, 1));
+        nprdma_reg_remove(m_table, reg);
+    }
+    EXPECT_EQ(0u, keys.count(key));
+}
+
+TEST_F(test_reg, wrong_keys)
+{
+    uint64_t key = nprdma_reg_key(add(1000, 100));
+
+    EXPECT_TRUE(nprdma_reg_key_is_valid(key));
+    EXPECT_FALSE(nprdma_reg_key_is_valid(0));
+    EXPECT_FALSE(nprdma_reg_key_is_valid(UINT64_MAX));
+    for (int bit = 0; bit < 64; ++bit) {
+        EXPECT_EQ(UCS_ERR_NO_ELEM, get(key ^ (UINT64_C(1) << bit), 1000, 1))
+                << "bit " << bit;
+    }
+}
+
+TEST_F(test_reg, keys_of_other_tables)
+{
+    /* Generations begin at random: an accident has a chance of 2^-31 */
+    nprdma_reg_table_t *other;
+    nprdma_reg_t *reg;
+
+    ASSERT_EQ(UCS_OK, nprdma_reg_table_create(&other));
+    ASSERT_EQ(UCS_OK, nprdma_reg_add(other, 1000, 100, NPRDMA_REG_ACCESS_ALL,
+                                     &reg));
+    add(1000, 100);
+    EXPECT_EQ(UCS_ERR_NO_ELEM, get(nprdma_reg_key(reg), 1000, 1));
+    nprdma_reg_table_destroy(other);
+}
+
+TEST_F(test_reg, many)
+{
+    static const unsigned count = 100000;
+    std::vector<nprdma_reg_t*> regs;
+
+    for (unsigned i = 0; i < count; ++i) {
+        regs.push_back(add(i * UINT64_C(100), 100));
+    }
+    EXPECT_EQ(count, nprdma_reg_table_count(m_table));
+
+    for (unsigned i = 0; i < count; ++i) {
+        EXPECT_EQ(UCS_OK, get(nprdma_reg_key(regs[i]), i * UINT64_C(100), 100));
+    }
+
+    for (auto *reg : regs) {
+        nprdma_reg_remove(m_table, reg);
+    }
+    EXPECT_EQ(0u, nprdma_reg_table_count(m_table));
+}
+
+TEST_F(test_reg, full)
+{
+    nprdma_reg_t *reg;
+    ucs_status_t status;
+    unsigned count = 0;
+
+    while ((status = nprdma_reg_add(m_table, 0, 1, NPRDMA_REG_ACCESS_ALL,
+                                    &reg)) == UCS_OK) {
+        ++count;
+    }
+    EXPECT_EQ(UCS_ERR_EXCEEDS_LIMIT, status);
+    EXPECT_GE(count, 1000000u);
+
+    nprdma_reg_remove(m_table, reg);
+    EXPECT_NE(nullptr, add(0, 1));
+}
+
+TEST_F(test_reg, remove_waits_for_users)
+{
+    nprdma_reg_t *reg = add(1000, 100);
+    uint64_t key      = nprdma_reg_key(reg);
+    std::atomic<bool> removed(false);
+    nprdma_reg_t *user;
+
+    ASSERT_EQ(UCS_OK, nprdma_reg_get(m_table, key, 1000, 1,
+                                     NPRDMA_REG_ACCESS_GET, &user));
+    std::thread remover([&]() {
+        nprdma_reg_remove(m_table, reg);
+        removed = true;
+    });
+
+    /* Nobody else gets it from the moment that removal has begun */
+    while (get(key, 1000, 1) == UCS_OK) {
+        std::this_thread::yield();
+    }
+    EXPECT_FALSE(removed);
+
+    nprdma_reg_put(user);
+    remover.join();
+    EXPECT_TRUE(removed);
+}
+
+TEST_F(test_reg, concurrent)
+{
+    static const int rounds = 2000;
+    std::atomic<uint64_t> key(0);
+    std::atomic<int> in_use(0);
+    std::atomic<bool> stop(false);
+    std::atomic<int> hits(0);
+    std::vector<std::thread> users;
+
+    for (int i = 0; i < 3; ++i) {
+        users.emplace_back([&]() {
+            nprdma_reg_t *reg;
+            while (!stop) {
+                if (nprdma_reg_get(m_table, key, 1000, 1,
+                                   NPRDMA_REG_ACCESS_PUT, &reg) == UCS_OK) {
+                    ++in_use;
+                    ++hits;
+                    --in_use;
+                    nprdma_reg_put(reg);
+                }
+            }
+        });
+    }
+
+    for (int i = 0; (i < rounds) || (hits == 0); ++i) {
+        nprdma_reg_t *reg = add(1000, 1);
+        key               = nprdma_reg_key(reg);
+        if ((i % 4) == 0) {
+            std::this_thread::yield();
+        }
+        nprdma_reg_remove(m_table, reg);
+        EXPECT_EQ(0, in_use);
+    }
+    stop = true;
+    for (auto &user : users) {
+        user.join();
+    }
+    EXPECT_GT(hits, 0);
+}
