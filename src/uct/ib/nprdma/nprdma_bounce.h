@@ -5,40 +5,42 @@
 
 #include "nprdma_conn.h"
 
+#include <ucs/sys/compiler_def.h>
+
 /*
  * Bounce slots: the only memory that this transport ever pins. All pools of a
- * process share one budget (UCX_NPRDMA_MAX_PINNED). A pool belongs to one
- * thread at a time; the budget itself is safe for any.
+ * process share one budget (UCX_NPRDMA_MAX_PINNED). A pool consists of chunks
+ * and can grow; it never shrinks. A pool belongs to one thread at a time; the
+ * budget is safe for any.
  */
 
-typedef struct uct_nprdma_bounce uct_nprdma_bounce_t;
+typedef struct uct_nprdma_bounce       uct_nprdma_bounce_t;
+typedef struct uct_nprdma_bounce_chunk uct_nprdma_bounce_chunk_t;
 
 /* Descriptor of one slot, in ordinary memory. */
 typedef struct uct_nprdma_slot {
     uct_nprdma_op_t         op;     /* for the owner while a WR uses the slot */
     struct uct_nprdma_slot  *next;  /* free list */
     char                    *data;  /* slot_size bytes, pinned */
-    uint32_t                lkey;
-    uint32_t                index;  /* 0 .. num_slots - 1 */
     uct_nprdma_bounce_t     *pool;
+    uint32_t                lkey;
 } uct_nprdma_slot_t;
 
 struct uct_nprdma_bounce {
-    uct_nprdma_slot_t       *free;      /* LIFO: reuse what is in the cache */
-    unsigned                num_free;
-    unsigned                num_slots;
-    size_t                  slot_size;
-    uct_nprdma_slot_t       *slots;
-    struct uct_nprdma_md    *md;
-    struct ibv_mr           *mr;
-    void                    *base;
-    size_t                  length;     /* pinned bytes, whole pages */
+    uct_nprdma_slot_t         *free;     /* LIFO: reuse what is in the cache */
+    unsigned                  num_free;
+    unsigned                  num_slots;
+    unsigned                  max_slots; /* grows up to this */
+    size_t                    slot_size;
+    struct uct_nprdma_md      *md;
+    const char                *name;
+    uct_nprdma_bounce_chunk_t *chunks;
 };
 
 
 /**
- * Set the process-wide limit; the first caller decides, others are told when
- * theirs differs.
+ * Set the process-wide limit. The budget is one for all memory domains: the
+ * last one opened decides.
  *
  * @param [in] max_pinned  Bytes.
  */
@@ -50,22 +52,35 @@ size_t uct_nprdma_bounce_pinned(void);
 
 
 /**
- * Allocate and register a pool. When the budget is short it is made smaller,
- * down to min_slots; below that one error line is logged.
+ * Set up a pool and register its first chunk. The first pools of a process get
+ * max_slots at once; when a quarter of the budget is in use a pool begins with
+ * min_slots and grows when it must.
  *
  * @param [out] pool       Pool to set up.
  * @param [in]  md         MD whose PD the memory is registered with.
  * @param [in]  slot_size  Bytes per slot; rounded up to a cache line.
- * @param [in]  num_slots  Slots wanted.
+ * @param [in]  max_slots  Slots wanted.
  * @param [in]  min_slots  Slots needed.
- * @param [in]  name       For messages.
+ * @param [in]  name       For messages, a constant string.
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t
 uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
-                       size_t slot_size, unsigned num_slots,
+                       size_t slot_size, unsigned max_slots,
                        unsigned min_slots, const char *name);
+
+
+/**
+ * Add slots, if neither max_slots nor the budget is against it: a quarter of
+ * the budget is kept for pools that are yet to come. Costs system calls the
+ * few times that it does something.
+ *
+ * @param [in] pool  Pool.
+ *
+ * @return Number of slots added.
+ */
+unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool);
 
 
 /**

@@ -18,6 +18,45 @@
  * about endpoints is left in a list that only progress acts on.
  */
 
+/* Probes of requesters outstanding at a time */
+#define UCT_NPRDMA_CM_MAX_PROBES  16
+
+/*
+ * wr_id on the completion queue of wire-up: a slot pointer, odd if it was sent
+ * and even if it was received; a number with bit 63 set is a probe on the QP of
+ * that number.
+ */
+static inline uint64_t uct_nprdma_cm_wr_id_send(uct_nprdma_slot_t *slot)
+{
+    return (uintptr_t)slot | 1;
+}
+
+static inline int uct_nprdma_cm_wr_id_is_send(uint64_t wr_id)
+{
+    return wr_id & 1;
+}
+
+static inline uct_nprdma_slot_t *uct_nprdma_cm_wr_id_slot(uint64_t wr_id)
+{
+    return (uct_nprdma_slot_t*)(uintptr_t)(wr_id & ~1ull);
+}
+
+static inline uint64_t uct_nprdma_cm_wr_id_probe(uint32_t qpn)
+{
+    return UCS_BIT(63) | qpn;
+}
+
+static inline int uct_nprdma_cm_wr_id_is_probe(uint64_t wr_id)
+{
+    return (wr_id & UCS_BIT(63)) != 0;
+}
+
+static inline uint32_t uct_nprdma_cm_wr_id_qpn(uint64_t wr_id)
+{
+    return (uint32_t)wr_id;
+}
+
+
 typedef struct uct_nprdma_cm_config {
     double         retry_interval;  /* first retransmission, seconds */
     double         retry_max;       /* longest interval */
@@ -49,11 +88,10 @@ typedef struct uct_nprdma_cm_conn {
 } uct_nprdma_cm_conn_t;
 
 
-/* Responder's side; see nprdma_cm.c */
-struct uct_nprdma_cm_responder;
+/* Responder's side; see nprdma_responder.c */
+typedef struct uct_nprdma_responder uct_nprdma_responder_t;
 
-KHASH_TYPE(uct_nprdma_cm_responders, uint64_t,
-           struct uct_nprdma_cm_responder *);
+KHASH_TYPE(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*);
 
 /* Address handles, one for every port talked to. */
 typedef struct uct_nprdma_cm_ah {
@@ -63,27 +101,33 @@ typedef struct uct_nprdma_cm_ah {
 } uct_nprdma_cm_ah_t;
 
 typedef struct uct_nprdma_cm {
-    struct ibv_comp_channel            *channel;
-    struct ibv_cq                      *cq;
-    struct ibv_qp                      *qp;
-    uct_nprdma_bounce_t                pool;
-    uint32_t                           tx_posted;
-    ucs_list_link_t                    waiting;    /* for a place in window */
-    ucs_list_link_t                    in_flight;  /* REQ sent */
-    ucs_list_link_t                    outcomes;   /* for progress */
-    unsigned                           num_in_flight;
-    volatile int                       attention;  /* progress should look */
-    khash_t(uct_nprdma_cm_responders)  responders;
-    ucs_list_link_t                    unconfirmed; /* responders without RTU */
-    ucs_list_link_t                    dead;        /* responders to be freed */
-    ucs_list_link_t                    ahs;
-    int                                timer_id;    /* -1: nothing to do */
-    int                                wakeup_fd;   /* eventfd, part of the
-                                                       iface's event fd */
-    uct_nprdma_cm_config_t             config;
-    uint64_t                           nonce;
-    unsigned                           rand_state;
-    uct_nprdma_slot_t                  *held;       /* packet to be reordered */
+    struct ibv_comp_channel        *channel;
+    struct ibv_cq                  *cq;        /* UD, and probes by responders */
+    struct ibv_qp                  *qp;
+    uct_nprdma_bounce_t            pool;
+    unsigned                       tx_posted;
+    ucs_list_link_t                waiting;    /* for a place in the window */
+    ucs_list_link_t                in_flight;  /* REQ sent */
+    ucs_list_link_t                outcomes;   /* for progress */
+    unsigned                       num_in_flight;
+    volatile int                   attention;  /* progress should look */
+    khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
+    khash_t(uct_nprdma_responders) by_qpn;     /* those of kind AM */
+    ucs_list_link_t                unconfirmed; /* responders without RTU */
+    unsigned                       num_probes; /* outstanding */
+    ucs_list_link_t                ahs;
+    int                            timer_id;   /* -1: nothing is due */
+    int                            probe_timer_id; /* -1: no responder */
+    int                            wakeup_fd;  /* eventfd, part of the iface's
+                                                  event fd */
+    uct_nprdma_cm_config_t         config;
+    unsigned                       rand_state;
+    struct {                                   /* to be sent after the next */
+        int                        valid;
+        uct_nprdma_dev_addr_t      dev_addr;
+        uint32_t                   ud_qpn;
+        uct_nprdma_cm_packet_t     packet;
+    } held;
 } uct_nprdma_cm_t;
 
 
@@ -123,6 +167,21 @@ void uct_nprdma_cm_cancel(struct uct_nprdma_iface *iface,
 
 
 /**
+ * Tell the responder that the requester has given the connection up. Best
+ * effort: a responder finds out by itself too, later.
+ *
+ * @param [in] iface       Interface.
+ * @param [in] conn        Connection that was requested.
+ * @param [in] dev_addr    Where the peer is.
+ * @param [in] iface_addr  Which interface there.
+ */
+void uct_nprdma_cm_reset(struct uct_nprdma_iface *iface,
+                         uct_nprdma_conn_t *conn,
+                         const uct_nprdma_dev_addr_t *dev_addr,
+                         const uct_nprdma_iface_addr_t *iface_addr);
+
+
+/**
  * Part of progress: act on what wire-up has decided.
  *
  * @return Number of things done.
@@ -131,10 +190,31 @@ unsigned uct_nprdma_cm_progress(struct uct_nprdma_iface *iface);
 
 
 /**
+ * Send a wire-up packet. It may get lost, as any datagram: who needs an answer
+ * repeats it.
+ *
+ * @param [in] iface     Interface.
+ * @param [in] dev_addr  Destination port.
+ * @param [in] ud_qpn    Destination UD QP.
+ * @param [in] packet    What to send; magic, version, src_nonce and ud_qpn are
+ *                       filled in here.
+ */
+void uct_nprdma_cm_send(struct uct_nprdma_iface *iface,
+                        const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
+                        const uct_nprdma_cm_packet_t *packet);
+
+/** Make sure that the timer of retransmissions runs. */
+void uct_nprdma_cm_start_timer(struct uct_nprdma_iface *iface);
+
+/** @return When to repeat a packet; *interval is doubled. */
+ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);
+
+
+/**
  * The requester's last message on an AM connection has been received.
  *
  * @param [in] qp_num  Local QP that it arrived on.
  */
-void uct_nprdma_cm_fin(struct uct_nprdma_iface *iface, uint32_t qp_num);
+void uct_nprdma_responder_fin(struct uct_nprdma_iface *iface, uint32_t qp_num);
 
 #endif

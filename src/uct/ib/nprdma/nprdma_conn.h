@@ -62,13 +62,17 @@ struct uct_nprdma_conn {
     struct ibv_qp             *qp;
     int32_t                   credits;    /* WRs that may be posted; 0 unless
                                              CONNECTED */
+    int32_t                   max_credits;
     uint16_t                  sn;         /* of the last WR posted */
     uint16_t                  done_sn;    /* of the last WR known done */
     uint16_t                  unsignaled; /* WRs since the last signaled one */
     uint8_t                   kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
+    uint8_t                   established; /* cm: QP is connected, whatever
+                                             progress has seen of it */
     uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */
     struct uct_nprdma_ep      *ep;        /* NULL: destroyed */
+    uint8_t                   broken;     /* progress is to fail it */
     ucs_queue_head_t          ops;        /* posted, in order */
     ucs_status_t              status;     /* why FAILED */
     struct uct_nprdma_cm_conn *cm;        /* cm: while connecting */
@@ -79,15 +83,35 @@ struct uct_nprdma_conn {
  * that late completions and late packets find nothing.
  */
 #define UCT_NPRDMA_CONN_INDEX_BITS   20
-#define UCT_NPRDMA_CONN_INDEX(_id)   ((_id) & \
-                                      UCS_MASK(UCT_NPRDMA_CONN_INDEX_BITS))
+#define UCT_NPRDMA_CONN_INDEX(_id)   ((uint32_t)((_id) & \
+                                      UCS_MASK(UCT_NPRDMA_CONN_INDEX_BITS)))
+#define UCT_NPRDMA_CONN_NO_INDEX     UINT32_MAX
+
+/* Entry of the table */
+typedef struct uct_nprdma_conn_entry {
+    uct_nprdma_conn_t *conn;    /* NULL: free */
+    uint32_t          id;       /* of conn, or of the last one here */
+    uint32_t          next;     /* free list */
+} uct_nprdma_conn_entry_t;
+
+/* Gather elements of a send */
+#define UCT_NPRDMA_MAX_SEND_SGE      2
+
+/* Bytes that the last message of an SVC connection may have */
+#define UCT_NPRDMA_FIN_MAX           64
 
 
 /*
- * wr_id of receives on the interface's receive CQ: a slot pointer (even) for
+ * wr_id of sends: the connection's id and the sequence number of the WR. wr_id
+ * of receives on the interface's receive CQ: a slot pointer (even) for
  * the SRQ; for receives on the own RQ of an SVC connection the id of the
  * connection and a number of the poster's choice.
  */
+static inline uint64_t uct_nprdma_wr_id_tx(uint32_t conn_id, uint16_t sn)
+{
+    return ((uint64_t)conn_id << 32) | sn;
+}
+
 static inline uint64_t uct_nprdma_wr_id_svc(uint32_t conn_id, uint32_t index)
 {
     return ((uint64_t)conn_id << 32) | (index << 1) | 1;
@@ -177,13 +201,6 @@ uct_nprdma_conn_start(struct uct_nprdma_iface *iface, struct uct_nprdma_ep *ep,
                       uct_nprdma_conn_t *conn, enum uct_nprdma_conn_kind kind);
 
 
-/**
- * @return The live connection with this id, or NULL.
- */
-uct_nprdma_conn_t *
-uct_nprdma_conn_find(struct uct_nprdma_iface *iface, uint32_t conn_id);
-
-
 /** @return Number of WRs posted and not known done. */
 static inline unsigned uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
 {
@@ -202,5 +219,57 @@ static inline unsigned uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn
  */
 void uct_nprdma_conn_fail(struct uct_nprdma_iface *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
+
+/** Initialize a connection in state NONE. */
+void uct_nprdma_conn_init(uct_nprdma_conn_t *conn);
+
+
+/** Wire-up has succeeded: the connection may be used. */
+void uct_nprdma_conn_connected(struct uct_nprdma_iface *iface,
+                               uct_nprdma_conn_t *conn);
+
+
+/**
+ * WRs up to a sequence number are done: return their resources and call their
+ * ops.
+ */
+void uct_nprdma_conn_retire(struct uct_nprdma_iface *iface,
+                            uct_nprdma_conn_t *conn, uint16_t sn,
+                            ucs_status_t status);
+
+
+/**
+ * Post a WR that moves nothing, but completes after all before it, and fails
+ * if the peer is gone. May use the WRs that are reserved beyond the credits.
+ */
+ucs_status_t uct_nprdma_conn_post_nop(struct uct_nprdma_iface *iface,
+                                      uct_nprdma_conn_t *conn,
+                                      uct_nprdma_op_t *op);
+
+
+/** A post was refused by the device: note it, progress fails the endpoint. */
+void uct_nprdma_conn_post_failed(struct uct_nprdma_iface *iface,
+                                 uct_nprdma_conn_t *conn, int error);
+
+
+/** Take a connection out of use without telling the endpoint. */
+void uct_nprdma_conn_stop(struct uct_nprdma_iface *iface,
+                          uct_nprdma_conn_t *conn, ucs_status_t status);
+
+
+/** The endpoint is going: say goodbye to the peer if there is one. */
+void uct_nprdma_conn_close(struct uct_nprdma_iface *iface,
+                           uct_nprdma_conn_t *conn);
+
+
+/**
+ * Destroy the QP once no WR is outstanding.
+ *
+ * @param [in] force  Destroy it even so; ops get UCS_ERR_CANCELED.
+ *
+ * @return Whether the connection is gone.
+ */
+int uct_nprdma_conn_release(struct uct_nprdma_iface *iface,
+                            uct_nprdma_conn_t *conn, int force);
 
 #endif

@@ -23,6 +23,7 @@ enum {
 typedef struct uct_nprdma_ep {
     uct_base_ep_t           super;
     uint32_t                blocked;    /* UCT_NPRDMA_EP_xx */
+    ucs_status_t            status;     /* why FAILED */
     uct_nprdma_conn_t       am;         /* connected when ep is created */
     uct_nprdma_conn_t       svc;        /* on the first RMA or atomic */
     struct uct_nprdma_rma   *rma;       /* svc's state, see nprdma_rma.h; NULL
@@ -59,7 +60,7 @@ uct_nprdma_ep_unfence(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
  *
  * @return The failure of the endpoint, else UCS_ERR_NO_RESOURCE.
  */
-ucs_status_t uct_nprdma_ep_refusal(const uct_nprdma_ep_t *ep);
+ucs_status_t uct_nprdma_ep_refusal(uct_nprdma_ep_t *ep);
 
 
 /**
@@ -71,8 +72,36 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                         ucs_status_t status);
 
 
+/**
+ * Free endpoints that the user has destroyed, once their last WRs are done.
+ *
+ * @param [in] force  Even if those are not.
+ */
+void uct_nprdma_ep_reap(uct_nprdma_iface_t *iface, int force);
+
+
+/** Arbiter callback: try one pending request; arg is the interface. */
+ucs_arbiter_cb_result_t
+uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
+                              ucs_arbiter_group_t *group,
+                              ucs_arbiter_elem_t *elem, void *arg);
+
+
+/**
+ * Post an operation without data, which fails if the peer is gone. Zero-length
+ * put does this.
+ *
+ * @return UCS_OK, or as uct_nprdma_ep_refusal().
+ */
+ucs_status_t uct_nprdma_ep_post_nop(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_ep_t *ep);
+
+
 UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_ep_t, uct_ep_t, const uct_ep_params_t *);
-UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_ep_t, uct_ep_t);
+
+/* The operations of uct_iface_ops_t. */
+
+void uct_nprdma_ep_destroy(uct_ep_h tl_ep);
 
 ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                                     const void *payload, unsigned length);
@@ -102,5 +131,8 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags);
 
 ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
                                  uct_completion_t *comp);
+
+/* Version-neutral: newer UCX passes a structure. */
+ucs_status_t uct_nprdma_ep_invalidate(uct_ep_h tl_ep, unsigned flags);
 
 #endif

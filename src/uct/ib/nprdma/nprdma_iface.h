@@ -10,6 +10,16 @@
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 
+/*
+ * What UCP chooses protocols by, measured on the emulated RNIC: time of a call
+ * that sends, one way of a message without data, and bytes per second through
+ * bounce buffers.
+ */
+#define UCT_NPRDMA_OVERHEAD   150e-9
+#define UCT_NPRDMA_LATENCY    900e-9
+#define UCT_NPRDMA_BANDWIDTH  (4.0 * UCS_GBYTE)
+
+
 typedef struct uct_nprdma_iface_config {
     uct_iface_config_t     super;
     size_t                 seg_size;
@@ -21,13 +31,34 @@ typedef struct uct_nprdma_iface_config {
     unsigned               rx_max_batch;
     unsigned               svc_queue_len;
     size_t                 max_inline;
-    unsigned               gid_index;
-    unsigned               timeout;         /* 4.096 us << timeout */
-    unsigned               retry_count;
-    unsigned               rnr_timeout;     /* verbs encoding */
     char                   *stats;
     uct_nprdma_cm_config_t cm;
 } uct_nprdma_iface_config_t;
+
+
+/* Header of a short active message, with what the user calls header */
+typedef struct uct_nprdma_inl_hdr {
+    uct_nprdma_am_hdr_t am;
+    uint64_t            user;
+} __attribute__((packed)) uct_nprdma_inl_hdr_t;
+
+/* More is not asked of a device, even if it could */
+#define UCT_NPRDMA_MAX_INLINE  1024
+
+/* Pieces of a gather list of the user: they are copied, so any number would
+ * do */
+#define UCT_NPRDMA_MAX_IOV     16
+
+
+/* Receives given to the device by one call */
+#define UCT_NPRDMA_RX_MAX_BATCH  64
+
+/* Begin of a slot to receive to; UCX keeps a pointer of its own behind it, or
+ * in the headroom */
+typedef struct uct_nprdma_rx_head {
+    uct_nprdma_slot_t *slot;
+    void              *release_desc;
+} uct_nprdma_rx_head_t;
 
 
 /* An interface: one port as used by one worker. */
@@ -42,7 +73,12 @@ typedef struct uct_nprdma_iface {
                                                replies on SVC connections */
         int                 starved;        /* a post failed for want of what
                                                the interface shares */
+        int                 reap;           /* see uct_nprdma_ep_reap() */
+        int                 post_failed;    /* some connection is broken */
         ucs_arbiter_t       arbiter;
+        struct ibv_send_wr  inl_wr;         /* template of inline sends */
+        struct ibv_sge      inl_sge[UCT_NPRDMA_MAX_SEND_SGE];
+        uct_nprdma_inl_hdr_t inl_hdr;       /* inl_sge[0] points here */
     } tx;
 
     struct {
@@ -50,17 +86,31 @@ typedef struct uct_nprdma_iface {
         struct ibv_srq      *srq;
         uct_nprdma_bounce_t pool;
         unsigned            posted;
-        unsigned            payload_offset; /* of AM data in a slot */
-        unsigned            headroom;
+        unsigned            payload_offset; /* in a slot: of AM data, */
+        unsigned            headroom_offset; /* of what the user gets before
+                                                it, */
+        unsigned            hdr_offset;     /* and of what is received */
+        unsigned            length;         /* received at most */
+        uct_recv_desc_t     release_desc;
     } rx;
+
+    struct {
+        int                 valid;
+        int                 is_rx;
+        struct ibv_wc       wc;
+    } stash;                                /* see event_arm */
 
     uct_nprdma_stats_t      stats;
     uct_nprdma_cm_t         cm;
+    struct uct_nprdma_rma_iface *rma;       /* nprdma_rma's; NULL until it is
+                                               needed */
 
-    uct_nprdma_conn_t       **conns;        /* by index of the id */
+    uct_nprdma_conn_entry_t *conns;         /* by index of the id */
     unsigned                num_conns;      /* size of that table */
+    uint32_t                free_conn;      /* first free entry */
     ucs_list_link_t         eps;
-    ucs_list_link_t         closing;        /* connections without endpoint */
+    ucs_list_link_t         closing;        /* endpoints destroyed by the user
+                                               whose last WRs are on the way */
 
     struct ibv_comp_channel *channel;       /* of both CQs */
     int                     event_fd;       /* epoll: channel and cm */
@@ -70,19 +120,39 @@ typedef struct uct_nprdma_iface {
 
     struct {
         size_t              max_bcopy;      /* of AM; slots are a bit larger */
+        size_t              max_short;      /* of AM, with the user's header */
         uint32_t            max_inline;     /* WR payload that goes inline */
+        unsigned            tx_slots_low;   /* ask for completions below */
         uint32_t            tx_queue_len;
         uint32_t            tx_moderation;
+        uint32_t            max_unsignaled; /* of all connections */
         uint32_t            svc_queue_len;  /* SVC: send WRs and own receives */
         int32_t             tx_cq_len;
         unsigned            rx_max_batch;
+        unsigned            rx_reserve;     /* slots that the user never gets */
+        unsigned            rx_low;         /* few receives are posted */
     } config;
+    char                    *stats_spec;    /* UCX_NPRDMA_STATS */
 } uct_nprdma_iface_t;
 
 
 static inline uct_nprdma_md_t *uct_nprdma_iface_md(uct_nprdma_iface_t *iface)
 {
     return ucs_derived_of(iface->super.md, uct_nprdma_md_t);
+}
+
+
+/** @return The live connection with this id, or NULL. */
+static inline uct_nprdma_conn_t *
+uct_nprdma_conn_find(uct_nprdma_iface_t *iface, uint32_t conn_id)
+{
+    uint32_t idx = UCT_NPRDMA_CONN_INDEX(conn_id);
+
+    if (ucs_unlikely((idx >= iface->num_conns) ||
+                     (iface->conns[idx].id != conn_id))) {
+        return NULL;
+    }
+    return iface->conns[idx].conn;
 }
 
 
@@ -105,6 +175,9 @@ uct_nprdma_conn_can_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 }
 
 
+/** The pool is empty: grow it, or note that for the dispatcher. */
+uct_nprdma_slot_t *uct_nprdma_iface_tx_slot_slow(uct_nprdma_iface_t *iface);
+
 /** @return A slot to send from, or NULL, which the dispatcher is told of. */
 static inline uct_nprdma_slot_t *
 uct_nprdma_iface_tx_slot(uct_nprdma_iface_t *iface)
@@ -112,7 +185,7 @@ uct_nprdma_iface_tx_slot(uct_nprdma_iface_t *iface)
     uct_nprdma_slot_t *slot = uct_nprdma_bounce_get(&iface->tx.pool);
 
     if (ucs_unlikely(slot == NULL)) {
-        iface->tx.starved = 1;
+        slot = uct_nprdma_iface_tx_slot_slow(iface);
     }
     return slot;
 }
@@ -157,11 +230,65 @@ uct_nprdma_conn_post_recv(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 
 extern ucs_config_field_t uct_nprdma_iface_config_table[];
 
+/* In nprdma_component.c, like all tables of UCX's making */
+extern uct_iface_ops_t uct_nprdma_iface_ops;
+extern uct_iface_internal_ops_t uct_nprdma_iface_internal_ops;
+
 UCS_CLASS_DECLARE(uct_nprdma_iface_t, uct_md_h, uct_worker_h,
                   const uct_iface_params_t *, const uct_iface_config_t *);
 
 UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
                            uct_worker_h, const uct_iface_params_t *,
                            const uct_iface_config_t *);
+
+UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
+
+
+/** Give free slots to the device, up to a batch of them. */
+void uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface);
+
+/** Few receives are posted: post more, from new slots if need be. */
+void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface);
+
+/** Prepare free slots that are new in the pool. */
+void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface);
+
+/** Poll for completions of sends only. */
+void uct_nprdma_iface_reap_tx(uct_nprdma_iface_t *iface);
+
+/** The user gives a slot back that he has kept. */
+void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);
+
+
+/* The operations of uct_iface_ops_t; version-neutral where those differ. */
+
+unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface);
+
+ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
+                                    uct_iface_attr_t *attr);
+
+ucs_status_t uct_nprdma_iface_get_device_address(uct_iface_h tl_iface,
+                                                 uct_device_addr_t *addr);
+
+ucs_status_t uct_nprdma_iface_get_address(uct_iface_h tl_iface,
+                                          uct_iface_addr_t *addr);
+
+int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
+                                  const uct_device_addr_t *tl_dev_addr,
+                                  const uct_iface_addr_t *tl_iface_addr);
+
+ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
+                                    uct_completion_t *comp);
+
+ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags);
+
+ucs_status_t uct_nprdma_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p);
+
+ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events);
+
+ucs_status_t uct_nprdma_iface_estimate_perf(uct_iface_h tl_iface,
+                                            uct_perf_attr_t *perf_attr);
+
+void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface);
 
 #endif

@@ -11,13 +11,14 @@ struct uct_nprdma_service;
 struct nprdma_reg_table;
 
 typedef struct uct_nprdma_md_config {
-    uct_md_config_t super;
-    size_t          max_pinned;     /* process-wide, bytes */
-    unsigned        svc_slots;      /* of the service's SRQ */
-    unsigned        gid_index;
-    double          timeout;        /* of the RC transport, seconds */
-    unsigned        retry_count;
-    double          rnr_timeout;    /* seconds */
+    uct_md_config_t        super;
+    uct_nprdma_emulation_t emulation;
+    size_t                 max_pinned;     /* process-wide, bytes */
+    unsigned               svc_slots;      /* receives of the service */
+    unsigned               gid_index;
+    double                 timeout;        /* of the RC transport, seconds */
+    unsigned               retry_count;
+    double                 rnr_timeout;    /* seconds */
 } uct_nprdma_md_config_t;
 
 
@@ -49,6 +50,9 @@ typedef struct uct_nprdma_md_caps {
 
 
 extern ucs_config_field_t uct_nprdma_md_config_table[];
+
+/* In nprdma_component.c, like all tables of UCX's making */
+extern uct_md_ops_t uct_nprdma_md_ops;
 
 /** Devices that may be used here, as MD resources. */
 ucs_status_t

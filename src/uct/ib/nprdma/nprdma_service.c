@@ -166,8 +166,8 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
 
             --conn->outstanding;
             if (wcs[i].status != IBV_WC_SUCCESS) {
-                ucs_debug("service: reply on qp 0x%x failed: %s", conn->qpn,
-                          service->md->verbs->wc_status_str(wcs[i].status));
+                ucs_debug("service: reply on qp 0x%x failed: work completion "
+                          "status %d", conn->qpn, wcs[i].status);
                 uct_nprdma_service_conn_abort(service, conn);
             }
         }

@@ -18,19 +18,16 @@ typedef struct uct_nprdma_verbs {
     int                 (*close_device)(struct ibv_context *context);
     int                 (*query_device)(struct ibv_context *context,
                                         struct ibv_device_attr *attr);
-    /* struct ibv_port_attr: verbs.h hides the old entry behind a macro */
+    /* verbs.h makes a macro of ibv_query_port, hence the other name */
     int                 (*query_port_attr)(struct ibv_context *context,
                                            uint8_t port_num,
                                            struct ibv_port_attr *attr);
     int                 (*query_gid)(struct ibv_context *context,
                                      uint8_t port_num, int index,
                                      union ibv_gid *gid);
-    int                 (*query_pkey)(struct ibv_context *context,
-                                      uint8_t port_num, int index,
-                                      __be16 *pkey);
     struct ibv_pd      *(*alloc_pd)(struct ibv_context *context);
     int                 (*dealloc_pd)(struct ibv_pd *pd);
-    /* verbs.h makes a macro of ibv_reg_mr, hence the other name */
+    /* likewise ibv_reg_mr */
     struct ibv_mr      *(*register_mr)(struct ibv_pd *pd, void *addr,
                                        size_t length, int access);
     int                 (*dereg_mr)(struct ibv_mr *mr);
@@ -55,10 +52,6 @@ typedef struct uct_nprdma_verbs {
     struct ibv_ah      *(*create_ah)(struct ibv_pd *pd,
                                      struct ibv_ah_attr *attr);
     int                 (*destroy_ah)(struct ibv_ah *ah);
-    int                 (*get_async_event)(struct ibv_context *context,
-                                           struct ibv_async_event *event);
-    void                (*ack_async_event)(struct ibv_async_event *event);
-    const char         *(*wc_status_str)(enum ibv_wc_status status);
 } uct_nprdma_verbs_t;
 
 
@@ -71,6 +64,8 @@ typedef enum uct_nprdma_emulation {
 } uct_nprdma_emulation_t;
 
 
+#define UCT_NPRDMA_MAX_PROVIDERS  2
+
 /**
  * Providers of verbs devices that may be used here.
  *
@@ -80,6 +75,7 @@ typedef enum uct_nprdma_emulation {
  * @return Number of entries filled; 0 when there is no device at all.
  */
 unsigned uct_nprdma_verbs_providers(uct_nprdma_emulation_t emulation,
-                                    const uct_nprdma_verbs_t *providers[2]);
+                                    const uct_nprdma_verbs_t *
+                                            providers[UCT_NPRDMA_MAX_PROVIDERS]);
 
 #endif

@@ -78,7 +78,6 @@ enum uct_nprdma_cm_reason {
     UCT_NPRDMA_CM_REASON_NONE,
     UCT_NPRDMA_CM_REASON_STALE,     /* the interface it was meant for is gone */
     UCT_NPRDMA_CM_REASON_NO_RES,    /* no QP or memory for it */
-    UCT_NPRDMA_CM_REASON_VERSION,   /* another wire version */
     UCT_NPRDMA_CM_REASON_LAST
 };
 
@@ -116,6 +115,9 @@ enum uct_nprdma_am_type {
     UCT_NPRDMA_AM_DATA = 0x41,
     UCT_NPRDMA_AM_FIN          /* last message: the responder may go */
 };
+
+/* Active message ids are below this; the same as UCT_AM_ID_MAX. */
+#define UCT_NPRDMA_AM_ID_MAX  32
 
 typedef struct uct_nprdma_am_hdr {
     uint8_t  type;              /* enum uct_nprdma_am_type */

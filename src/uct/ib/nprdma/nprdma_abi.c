@@ -1,0 +1,87 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_abi.h"
+
+#include <uct/base/uct_iface.h>
+#include <ucs/debug/log.h>
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdio.h>
+
+typedef void (*uct_nprdma_ucp_version_func_t)(unsigned *major, unsigned *minor,
+                                              unsigned *release);
+
+/* Size that a symbol has in the library which is loaded, or 0 */
+static size_t uct_nprdma_abi_symbol_size(const char *name)
+{
+    void *address = dlsym(RTLD_DEFAULT, name);
+    ElfW(Sym) *symbol;
+    Dl_info info;
+
+    if ((address == NULL) ||
+        (dladdr1(address, &info, (void**)&symbol, RTLD_DL_SYMENT) == 0) ||
+        (symbol == NULL) || (info.dli_saddr != address)) {
+        return 0;
+    }
+
+    return symbol->st_size;
+}
+
+static int uct_nprdma_abi_check_size(const char *what, const char *symbol,
+                                     size_t expected)
+{
+    size_t size = uct_nprdma_abi_symbol_size(symbol);
+
+    if ((size == 0) || (size == expected)) {
+        return 1; /* nothing is known against it */
+    }
+
+    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
+              "used here: the %s has %zu bytes in the running libuct, %zu were "
+              "expected; rebuild nprdma for the installed UCX",
+              what, size, expected);
+    return 0;
+}
+
+/* Only libucp knows its version; a program that uses UCT alone lacks it */
+static int uct_nprdma_abi_check_version(void)
+{
+    uct_nprdma_ucp_version_func_t get_version;
+    unsigned major, minor, release, built_major, built_minor;
+
+    get_version = (uct_nprdma_ucp_version_func_t)dlsym(RTLD_DEFAULT,
+                                                       "ucp_get_version");
+    if ((get_version == NULL) ||
+        (sscanf(NPRDMA_UCX_VERSION, "%u.%u", &built_major, &built_minor) !=
+         2)) {
+        return 1;
+    }
+
+    get_version(&major, &minor, &release);
+    if ((major == built_major) && (minor == built_minor)) {
+        return 1;
+    }
+
+    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
+              "used with UCX %u.%u.%u; rebuild nprdma for the installed UCX",
+              major, minor, release);
+    return 0;
+}
+
+int uct_nprdma_abi_is_compatible(void)
+{
+    return uct_nprdma_abi_check_version() &&
+           uct_nprdma_abi_check_size("component table", "uct_tcp_component",
+                                     sizeof(uct_component_t)) &&
+           uct_nprdma_abi_check_size("transport table", "uct_self_tl",
+                                     sizeof(uct_tl_t)) &&
+           uct_nprdma_abi_check_size("internal operations table",
+                                     "uct_base_iface_internal_ops",
+                                     sizeof(uct_iface_internal_ops_t));
+}

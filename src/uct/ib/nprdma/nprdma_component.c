@@ -1,0 +1,132 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_abi.h"
+#include "nprdma_glue.h"
+#include "nprdma_rma.h"
+
+#include <ucs/debug/log.h>
+
+/*
+ * What UCX sees: the component, the transport, and the tables of their
+ * functions.
+ */
+
+uct_md_ops_t uct_nprdma_md_ops = {
+    .close              = uct_nprdma_md_close,
+    .query              = uct_nprdma_md_query,
+    .mem_alloc          = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_alloc_func_t),
+    .mem_free           = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_free_func_t),
+    .mem_advise         = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_advise_func_t),
+    .mem_reg            = uct_nprdma_mem_reg_op,
+    .mem_dereg          = uct_nprdma_mem_dereg,
+    .mem_query          = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_query_func_t),
+    .mkey_pack          = uct_nprdma_mkey_pack_op,
+    .detect_memory_type = UCT_NPRDMA_UNSUPPORTED(
+                                  uct_md_detect_memory_type_func_t),
+    UCT_NPRDMA_MD_OPS_OPTIONAL
+};
+
+uct_iface_ops_t uct_nprdma_iface_ops = {
+    .ep_put_short             = uct_nprdma_ep_put_short,
+    .ep_put_bcopy             = uct_nprdma_ep_put_bcopy,
+    .ep_put_zcopy             = uct_nprdma_ep_put_zcopy,
+    .ep_get_bcopy             = uct_nprdma_ep_get_bcopy,
+    .ep_get_zcopy             = uct_nprdma_ep_get_zcopy,
+    .ep_am_short              = uct_nprdma_ep_am_short,
+    .ep_am_short_iov          = uct_nprdma_ep_am_short_iov,
+    .ep_am_bcopy              = uct_nprdma_ep_am_bcopy,
+    .ep_am_zcopy              = uct_nprdma_ep_am_zcopy,
+    .ep_atomic_cswap64        = uct_nprdma_ep_atomic_cswap64,
+    .ep_atomic_cswap32        = uct_nprdma_ep_atomic_cswap32,
+    .ep_atomic32_post         = uct_nprdma_ep_atomic32_post,
+    .ep_atomic64_post         = uct_nprdma_ep_atomic64_post,
+    .ep_atomic32_fetch        = uct_nprdma_ep_atomic32_fetch,
+    .ep_atomic64_fetch        = uct_nprdma_ep_atomic64_fetch,
+    .ep_pending_add           = uct_nprdma_ep_pending_add,
+    .ep_pending_purge         = uct_nprdma_ep_pending_purge,
+    .ep_flush                 = uct_nprdma_ep_flush,
+    .ep_fence                 = uct_nprdma_ep_fence,
+    .ep_check                 = uct_nprdma_ep_check,
+    .ep_create                = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_ep_t),
+    .ep_destroy               = uct_nprdma_ep_destroy,
+    .iface_flush              = uct_nprdma_iface_flush,
+    .iface_fence              = uct_nprdma_iface_fence,
+    .iface_progress_enable    = uct_base_iface_progress_enable,
+    .iface_progress_disable   = uct_base_iface_progress_disable,
+    .iface_progress           = uct_nprdma_iface_progress,
+    .iface_event_fd_get       = uct_nprdma_iface_event_fd_get,
+    .iface_event_arm          = uct_nprdma_iface_event_arm,
+    .iface_close              = UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_iface_t),
+    .iface_query              = uct_nprdma_iface_query,
+    .iface_get_device_address = uct_nprdma_iface_get_device_address,
+    .iface_get_address        = uct_nprdma_iface_get_address,
+    .iface_is_reachable       = uct_nprdma_iface_is_reachable
+};
+
+uct_iface_internal_ops_t uct_nprdma_iface_internal_ops = {
+    .iface_estimate_perf = uct_nprdma_iface_estimate_perf,
+    .iface_vfs_refresh   = uct_nprdma_iface_vfs_refresh,
+    .ep_query            = UCT_NPRDMA_UNSUPPORTED(uct_ep_query_func_t),
+    .ep_invalidate       = uct_nprdma_ep_invalidate_op,
+    UCT_NPRDMA_INTERNAL_OPS_OPTIONAL
+};
+
+static uct_component_t uct_nprdma_component = {
+    .query_md_resources = uct_nprdma_query_md_resources,
+    .md_open            = uct_nprdma_md_open,
+    .cm_open            = UCT_NPRDMA_UNSUPPORTED(uct_component_cm_open_func_t),
+    .rkey_unpack        = uct_nprdma_rkey_unpack_op,
+    .rkey_ptr           = UCT_NPRDMA_UNSUPPORTED(
+                                  uct_component_rkey_ptr_func_t),
+    .rkey_release       = uct_nprdma_rkey_release,
+    UCT_NPRDMA_COMPONENT_RKEY_COMPARE
+    .name               = "nprdma",
+    .md_config          = {
+        .name           = "nprdma memory domain",
+        .prefix         = "NPRDMA_",
+        .table          = uct_nprdma_md_config_table,
+        .size           = sizeof(uct_nprdma_md_config_t)
+    },
+    .cm_config          = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(
+                                  &uct_nprdma_component),
+    .flags              = 0,
+    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function
+};
+
+static uct_tl_t uct_nprdma_tl = {
+    .name               = "nprdma",
+    .query_devices      = uct_nprdma_query_tl_devices,
+    .iface_open         = UCS_CLASS_NEW_FUNC_NAME(uct_nprdma_iface_t),
+    .config             = {
+        .name           = "nprdma transport",
+        .prefix         = "NPRDMA_",
+        .table          = uct_nprdma_iface_config_table,
+        .size           = sizeof(uct_nprdma_iface_config_t)
+    }
+};
+
+static int uct_nprdma_registered;
+
+UCS_F_CTOR static void uct_nprdma_load(void)
+{
+    if (!uct_nprdma_abi_is_compatible()) {
+        return;
+    }
+
+    uct_component_register(&uct_nprdma_component);
+    uct_tl_register(&uct_nprdma_component, &uct_nprdma_tl);
+    uct_nprdma_registered = 1;
+}
+
+UCS_F_DTOR static void uct_nprdma_unload(void)
+{
+    if (uct_nprdma_registered) {
+        uct_tl_unregister(&uct_nprdma_tl);
+        uct_component_unregister(&uct_nprdma_component);
+    }
+}

@@ -1,0 +1,281 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_GLUE_H_
+#define UCT_NPRDMA_GLUE_H_
+
+/*
+ * Thunks that put version-neutral functions into the shapes of the UCX that
+ * this is built for; see nprdma_compat.h. For nprdma_component.c.
+ */
+
+#include "nprdma_compat.h"
+#include "nprdma_ep.h"
+#include "nprdma_mem.h"
+
+#define UCT_NPRDMA_UNSUPPORTED(_type) \
+    ((_type)ucs_empty_function_return_unsupported)
+
+
+#ifdef NPRDMA_UCX_MD_QUERY_V2
+static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_v2_t *attr)
+{
+    uct_nprdma_md_caps_t caps;
+
+#if HAVE_DECL_UCT_MD_BASE_MD_QUERY
+    uct_md_base_md_query(attr);
+#else
+    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+    attr->max_alloc        = 0;
+    attr->alloc_mem_types  = 0;
+    attr->detect_mem_types = 0;
+    attr->dmabuf_mem_types = 0;
+#endif
+    uct_nprdma_md_caps(ucs_derived_of(md, uct_nprdma_md_t), &caps);
+    attr->flags                  = caps.flags;
+    attr->max_reg                = ULONG_MAX;
+    attr->reg_mem_types          = caps.reg_mem_types;
+#ifdef HAVE_UCT_MD_ATTR_V2_T_REG_NONBLOCK_MEM_TYPES
+    attr->reg_nonblock_mem_types = caps.reg_nonblock_mem_types;
+#endif
+#ifdef HAVE_UCT_MD_ATTR_V2_T_CACHE_MEM_TYPES
+    attr->cache_mem_types        = caps.cache_mem_types;
+#endif
+    attr->access_mem_types       = caps.access_mem_types;
+    attr->rkey_packed_size       = caps.rkey_packed_size;
+    attr->reg_cost               = caps.reg_cost;
+    return UCS_OK;
+}
+#else
+static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_t *attr)
+{
+    uct_nprdma_md_caps_t caps;
+
+    uct_nprdma_md_caps(ucs_derived_of(md, uct_nprdma_md_t), &caps);
+    memset(&attr->cap, 0, sizeof(attr->cap));
+    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+    attr->cap.flags            = caps.flags;
+    attr->cap.max_reg          = ULONG_MAX;
+    attr->cap.reg_mem_types    = caps.reg_mem_types;
+    attr->cap.access_mem_types = caps.access_mem_types;
+    attr->rkey_packed_size     = caps.rkey_packed_size;
+    attr->reg_cost             = caps.reg_cost;
+    return UCS_OK;
+}
+#endif
+
+
+#ifdef NPRDMA_UCX_MEM_REG_PARAMS
+static ucs_status_t
+uct_nprdma_mem_reg_op(uct_md_h md, void *address, size_t length,
+                      const uct_md_mem_reg_params_t *params, uct_mem_h *memh_p)
+{
+    return uct_nprdma_mem_reg(md, address, length,
+                              UCT_MD_MEM_REG_FIELD_VALUE(params, flags,
+                                                         FIELD_FLAGS, 0),
+                              memh_p);
+}
+#else
+static ucs_status_t
+uct_nprdma_mem_reg_op(uct_md_h md, void *address, size_t length, unsigned flags,
+                      uct_mem_h *memh_p)
+{
+    return uct_nprdma_mem_reg(md, address, length, flags, memh_p);
+}
+#endif
+
+
+#ifdef NPRDMA_UCX_MKEY_PACK_RANGE
+static ucs_status_t
+uct_nprdma_mkey_pack_op(uct_md_h md, uct_mem_h memh, void *address,
+                        size_t length, const uct_md_mkey_pack_params_t *params,
+                        void *buffer)
+{
+    return uct_nprdma_mkey_pack(md, memh, buffer);
+}
+#else
+static ucs_status_t
+uct_nprdma_mkey_pack_op(uct_md_h md, uct_mem_h memh,
+                        const uct_md_mkey_pack_params_t *params, void *buffer)
+{
+    return uct_nprdma_mkey_pack(md, memh, buffer);
+}
+#endif
+
+
+#ifdef NPRDMA_UCX_RKEY_UNPACK_PARAMS
+static ucs_status_t
+uct_nprdma_rkey_unpack_op(uct_component_t *component, const void *buffer,
+                          const uct_rkey_unpack_params_t *params,
+                          uct_rkey_t *rkey_p, void **handle_p)
+{
+    return uct_nprdma_rkey_unpack(component, buffer, rkey_p, handle_p);
+}
+#else
+#  define uct_nprdma_rkey_unpack_op  uct_nprdma_rkey_unpack
+#endif
+
+#ifdef HAVE_UCT_COMPONENT_T_RKEY_COMPARE
+#  define UCT_NPRDMA_COMPONENT_RKEY_COMPARE .rkey_compare = \
+                                                uct_base_rkey_compare,
+#else
+#  define UCT_NPRDMA_COMPONENT_RKEY_COMPARE
+#endif
+
+
+#ifdef NPRDMA_UCX_EP_INVALIDATE_PARAMS
+static ucs_status_t
+uct_nprdma_ep_invalidate_op(uct_ep_h ep,
+                            const uct_ep_invalidate_params_t *params)
+{
+    return uct_nprdma_ep_invalidate(ep, 0);
+}
+#else
+#  define uct_nprdma_ep_invalidate_op  uct_nprdma_ep_invalidate
+#endif
+
+
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_IS_REACHABLE_V2
+static int
+uct_nprdma_iface_is_reachable_v2(const uct_iface_h iface,
+                                 const uct_iface_is_reachable_params_t *params)
+{
+    const uct_device_addr_t *dev_addr;
+    const uct_iface_addr_t *iface_addr;
+
+    dev_addr   = UCS_PARAM_VALUE(UCT_IFACE_IS_REACHABLE_FIELD, params,
+                                 device_addr, DEVICE_ADDR, NULL);
+    iface_addr = UCS_PARAM_VALUE(UCT_IFACE_IS_REACHABLE_FIELD, params,
+                                 iface_addr, IFACE_ADDR, NULL);
+    if (!uct_nprdma_iface_is_reachable(iface, dev_addr, iface_addr)) {
+        return 0;
+    }
+
+#if HAVE_DECL_UCT_IFACE_SCOPE_IS_REACHABLE
+    return uct_iface_scope_is_reachable(iface, params);
+#else
+    return 1;
+#endif
+}
+#  define UCT_NPRDMA_OP_IS_REACHABLE_V2 .iface_is_reachable_v2 = \
+                                            uct_nprdma_iface_is_reachable_v2,
+#else
+#  define UCT_NPRDMA_OP_IS_REACHABLE_V2
+#endif
+
+
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_IS_CONNECTED
+static int
+uct_nprdma_ep_is_connected_op(const uct_ep_h tl_ep,
+                              const uct_ep_is_connected_params_t *params)
+{
+    uct_nprdma_ep_t *ep = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    const void *dev_addr, *iface_addr;
+
+    dev_addr   = UCS_PARAM_VALUE(UCT_EP_IS_CONNECTED_FIELD, params, device_addr,
+                                 DEVICE_ADDR, NULL);
+    iface_addr = UCS_PARAM_VALUE(UCT_EP_IS_CONNECTED_FIELD, params, iface_addr,
+                                 IFACE_ADDR, NULL);
+    return (dev_addr != NULL) && (iface_addr != NULL) &&
+           !memcmp(dev_addr, &ep->dev_addr, sizeof(ep->dev_addr)) &&
+           !memcmp(iface_addr, &ep->iface_addr, sizeof(ep->iface_addr));
+}
+#  define UCT_NPRDMA_OP_EP_IS_CONNECTED .ep_is_connected = \
+                                            uct_nprdma_ep_is_connected_op,
+#else
+#  define UCT_NPRDMA_OP_EP_IS_CONNECTED
+#endif
+
+
+/* Internal operations that we have no use for, where they exist */
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_QUERY_V2
+#  define UCT_NPRDMA_OP_QUERY_V2 .iface_query_v2 = uct_iface_base_query_v2,
+#else
+#  define UCT_NPRDMA_OP_QUERY_V2
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_MEM_ELEMENT_PACK
+#  define UCT_NPRDMA_OP_MEM_ELEMENT_PACK \
+        .iface_mem_element_pack = UCT_NPRDMA_UNSUPPORTED( \
+                uct_iface_mem_element_pack_func_t),
+#else
+#  define UCT_NPRDMA_OP_MEM_ELEMENT_PACK
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_CONNECT_TO_EP_V2
+#  define UCT_NPRDMA_OP_CONNECT_TO_EP_V2 \
+        .ep_connect_to_ep_v2 = UCT_NPRDMA_UNSUPPORTED( \
+                uct_ep_connect_to_ep_v2_func_t),
+#else
+#  define UCT_NPRDMA_OP_CONNECT_TO_EP_V2
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_DEVICE_EP
+#  define UCT_NPRDMA_OP_GET_DEVICE_EP \
+        .ep_get_device_ep = UCT_NPRDMA_UNSUPPORTED(uct_ep_get_device_ep_func_t),
+#else
+#  define UCT_NPRDMA_OP_GET_DEVICE_EP
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_PUT_SGL_ZCOPY
+#  define UCT_NPRDMA_OP_PUT_SGL \
+        .ep_put_sgl_zcopy = UCT_NPRDMA_UNSUPPORTED(uct_ep_put_sgl_zcopy_func_t),
+#else
+#  define UCT_NPRDMA_OP_PUT_SGL
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_SGL_ZCOPY
+#  define UCT_NPRDMA_OP_GET_SGL \
+        .ep_get_sgl_zcopy = UCT_NPRDMA_UNSUPPORTED(uct_ep_get_sgl_zcopy_func_t),
+#else
+#  define UCT_NPRDMA_OP_GET_SGL
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_OUTSTANDING_PURGE
+#  define UCT_NPRDMA_OP_OUTSTANDING_PURGE \
+        .ep_outstanding_purge = UCT_NPRDMA_UNSUPPORTED( \
+                uct_ep_outstanding_purge_func_t),
+#else
+#  define UCT_NPRDMA_OP_OUTSTANDING_PURGE
+#endif
+
+#define UCT_NPRDMA_INTERNAL_OPS_OPTIONAL \
+    UCT_NPRDMA_OP_IS_REACHABLE_V2 \
+    UCT_NPRDMA_OP_EP_IS_CONNECTED \
+    UCT_NPRDMA_OP_QUERY_V2 \
+    UCT_NPRDMA_OP_MEM_ELEMENT_PACK \
+    UCT_NPRDMA_OP_CONNECT_TO_EP_V2 \
+    UCT_NPRDMA_OP_GET_DEVICE_EP \
+    UCT_NPRDMA_OP_PUT_SGL \
+    UCT_NPRDMA_OP_GET_SGL \
+    UCT_NPRDMA_OP_OUTSTANDING_PURGE
+
+
+/* Likewise those of a memory domain */
+#ifdef HAVE_STRUCT_UCT_MD_OPS_IS_SOCKADDR_ACCESSIBLE
+#  define UCT_NPRDMA_MD_OP_SOCKADDR \
+        .is_sockaddr_accessible = (uct_md_is_sockaddr_accessible_func_t) \
+                ucs_empty_function_return_zero_int,
+#else
+#  define UCT_NPRDMA_MD_OP_SOCKADDR
+#endif
+#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ATTACH
+#  define UCT_NPRDMA_MD_OP_ATTACH \
+        .mem_attach = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_attach_func_t),
+#else
+#  define UCT_NPRDMA_MD_OP_ATTACH
+#endif
+#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ELEM_PACK
+#  define UCT_NPRDMA_MD_OP_ELEM_PACK \
+        .mem_elem_pack = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_elem_pack_func_t),
+#else
+#  define UCT_NPRDMA_MD_OP_ELEM_PACK
+#endif
+#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ELEM_RELEASE
+#  define UCT_NPRDMA_MD_OP_ELEM_RELEASE \
+        .mem_elem_release = (uct_md_mem_elem_release_func_t) \
+                ucs_empty_function,
+#else
+#  define UCT_NPRDMA_MD_OP_ELEM_RELEASE
+#endif
+
+#define UCT_NPRDMA_MD_OPS_OPTIONAL \
+    UCT_NPRDMA_MD_OP_SOCKADDR \
+    UCT_NPRDMA_MD_OP_ATTACH \
+    UCT_NPRDMA_MD_OP_ELEM_PACK \
+    UCT_NPRDMA_MD_OP_ELEM_RELEASE
+
+#endif

@@ -1,0 +1,411 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_md.h"
+#include "nprdma_bounce.h"
+#include "nprdma_mem.h"
+#include "nprdma_service.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/string.h>
+#include <ucs/sys/sys.h>
+
+/* A peer's hop limit when a global route header is used */
+#define UCT_NPRDMA_HOP_LIMIT  64
+
+/* Below this not even one interface could work */
+#define UCT_NPRDMA_MIN_PINNED (128 * UCS_KBYTE)
+
+static const char *uct_nprdma_emulation_names[] = {
+    [UCT_NPRDMA_EMULATION_AUTO] = "auto",
+    [UCT_NPRDMA_EMULATION_YES]  = "yes",
+    [UCT_NPRDMA_EMULATION_NO]   = "no",
+    [UCT_NPRDMA_EMULATION_LAST] = NULL
+};
+
+ucs_config_field_t uct_nprdma_md_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_nprdma_md_config_t, super),
+     UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
+
+    {"EMULATION", "auto",
+     "Whether to use the emulated RNIC:\n"
+     " - auto : only where there is no real RDMA device with a port that is up\n"
+     " - yes  : use the emulated one, and no other\n"
+     " - no   : use real devices only",
+     ucs_offsetof(uct_nprdma_md_config_t, emulation),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_emulation_names)},
+
+    {"MAX_PINNED", "4m",
+     "Limit of pinned memory, for all devices and interfaces of the process\n"
+     "together. Only the transport's own bounce buffers are ever pinned.",
+     ucs_offsetof(uct_nprdma_md_config_t, max_pinned),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SVC_SLOTS", "32",
+     "Number of buffers for requests of peers to the memory of this process.",
+     ucs_offsetof(uct_nprdma_md_config_t, svc_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"GID_INDEX", "0",
+     "Index of the port's GID to use. RoCE networks may need one of their own.",
+     ucs_offsetof(uct_nprdma_md_config_t, gid_index), UCS_CONFIG_TYPE_UINT},
+
+    {"TIMEOUT", "0.1s",
+     "Time after which the device repeats a packet that was not acknowledged.",
+     ucs_offsetof(uct_nprdma_md_config_t, timeout), UCS_CONFIG_TYPE_TIME},
+
+    {"RETRY_COUNT", "7",
+     "How often the device repeats a packet before the peer is taken for dead\n"
+     "(0 to 7).",
+     ucs_offsetof(uct_nprdma_md_config_t, retry_count), UCS_CONFIG_TYPE_UINT},
+
+    {"RNR_TIMEOUT", "20us",
+     "Time that a sender waits when the receiver has no buffer posted.",
+     ucs_offsetof(uct_nprdma_md_config_t, rnr_timeout), UCS_CONFIG_TYPE_TIME},
+
+    {NULL}
+};
+
+
+/* Called for every device that can be used */
+typedef int (*uct_nprdma_device_func_t)(const uct_nprdma_verbs_t *verbs,
+                                        struct ibv_device *device, void *arg);
+
+/* Call a function with the usable devices, until it returns nonzero */
+static void uct_nprdma_foreach_device(uct_nprdma_emulation_t emulation,
+                                      uct_nprdma_device_func_t func, void *arg)
+{
+    const uct_nprdma_verbs_t *providers[UCT_NPRDMA_MAX_PROVIDERS];
+    unsigned i, num_providers;
+    struct ibv_device **list;
+    int j, num_devices, stop;
+
+    num_providers = uct_nprdma_verbs_providers(emulation, providers);
+    stop          = 0;
+    for (i = 0; (i < num_providers) && !stop; ++i) {
+        list = providers[i]->get_device_list(&num_devices);
+        if (list == NULL) {
+            ucs_debug("%s: no device list: %m", providers[i]->name);
+            continue;
+        }
+
+        for (j = 0; (j < num_devices) && !stop; ++j) {
+            stop = func(providers[i], list[j], arg);
+        }
+        providers[i]->free_device_list(list);
+    }
+}
+
+typedef struct {
+    uct_md_resource_desc_t *resources;
+    unsigned               count;
+    ucs_status_t           status;
+} uct_nprdma_list_md_ctx_t;
+
+static int uct_nprdma_list_md(const uct_nprdma_verbs_t *verbs,
+                              struct ibv_device *device, void *arg)
+{
+    uct_nprdma_list_md_ctx_t *ctx = arg;
+    uct_md_resource_desc_t *resources;
+
+    resources = ucs_realloc(ctx->resources,
+                            (ctx->count + 1) * sizeof(*resources),
+                            "nprdma_md_resources");
+    if (resources == NULL) {
+        ctx->status = UCS_ERR_NO_MEMORY;
+        return 1;
+    }
+
+    ctx->resources = resources;
+    ucs_snprintf_zero(resources[ctx->count].md_name, UCT_MD_NAME_MAX, "%s",
+                      verbs->get_device_name(device));
+    ++ctx->count;
+    return 0;
+}
+
+ucs_status_t
+uct_nprdma_query_md_resources(uct_component_t *component,
+                              uct_md_resource_desc_t **resources_p,
+                              unsigned *num_resources_p)
+{
+    uct_nprdma_list_md_ctx_t ctx = { .status = UCS_OK };
+    uct_md_config_t *config;
+    ucs_status_t status;
+
+    /* Which devices there are depends on the configuration */
+    status = uct_md_config_read(component, NULL, NULL, &config);
+    if (status != UCS_OK) {
+        ucs_error("the configuration of nprdma is invalid, it is not used");
+        goto out_empty;
+    }
+
+    uct_nprdma_foreach_device(
+            ((uct_nprdma_md_config_t*)config)->emulation, uct_nprdma_list_md,
+            &ctx);
+    uct_config_release(config);
+    if (ctx.status != UCS_OK) {
+        ucs_free(ctx.resources);
+        return ctx.status;
+    }
+
+    *resources_p     = ctx.resources;
+    *num_resources_p = ctx.count;
+    return UCS_OK;
+
+out_empty:
+    *resources_p     = NULL;
+    *num_resources_p = 0;
+    return UCS_OK;
+}
+
+typedef struct {
+    const char               *name;
+    const uct_nprdma_verbs_t *verbs;
+    struct ibv_context       *context;
+} uct_nprdma_open_ctx_t;
+
+static int uct_nprdma_open_device(const uct_nprdma_verbs_t *verbs,
+                                  struct ibv_device *device, void *arg)
+{
+    uct_nprdma_open_ctx_t *ctx = arg;
+
+    if (strcmp(verbs->get_device_name(device), ctx->name)) {
+        return 0;
+    }
+
+    ctx->verbs   = verbs;
+    ctx->context = verbs->open_device(device);
+    if (ctx->context == NULL) {
+        ucs_error("%s: failed to open the device: %m", ctx->name);
+    }
+    return 1;
+}
+
+static ucs_status_t
+uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
+{
+    if (config->max_pinned < UCT_NPRDMA_MIN_PINNED) {
+        ucs_error("UCX_NPRDMA_MAX_PINNED: %zu bytes are too few, %zu are "
+                  "needed", config->max_pinned, (size_t)UCT_NPRDMA_MIN_PINNED);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((config->svc_slots == 0) || (config->svc_slots > 4096)) {
+        ucs_error("UCX_NPRDMA_SVC_SLOTS: %u is not in the range 1..4096",
+                  config->svc_slots);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (config->retry_count > 7) {
+        ucs_error("UCX_NPRDMA_RETRY_COUNT: %u is more than 7",
+                  config->retry_count);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
+                                const uct_md_config_t *config, uct_md_h *md_p)
+{
+    uct_nprdma_open_ctx_t ctx = { .name = md_name };
+    ucs_status_t status;
+    uct_nprdma_md_t *md;
+    int ret;
+
+    md = ucs_calloc(1, sizeof(*md), "nprdma_md");
+    if (md == NULL) {
+        ucs_error("failed to allocate a memory domain");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    md->config = *ucs_derived_of(config, uct_nprdma_md_config_t);
+    status     = uct_nprdma_md_check_config(&md->config);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    uct_nprdma_foreach_device(md->config.emulation, uct_nprdma_open_device,
+                              &ctx);
+    if (ctx.context == NULL) {
+        if (ctx.verbs == NULL) {
+            ucs_error("there is no device %s", md_name);
+        }
+        status = UCS_ERR_NO_DEVICE;
+        goto err_free;
+    }
+
+    md->super.ops       = &uct_nprdma_md_ops;
+    md->super.component = component;
+    md->verbs           = ctx.verbs;
+    md->context         = ctx.context;
+    md->owner           = getpid();
+    ucs_snprintf_zero(md->name, sizeof(md->name), "%s", md_name);
+    uct_nprdma_bounce_set_budget(md->config.max_pinned);
+
+    ret = md->verbs->query_device(md->context, &md->dev_attr);
+    if (ret != 0) {
+        ucs_error("%s: failed to query the device: %s", md_name, strerror(ret));
+        status = UCS_ERR_IO_ERROR;
+        goto err_close;
+    }
+
+    md->pd = md->verbs->alloc_pd(md->context);
+    if (md->pd == NULL) {
+        ucs_error("%s: failed to allocate a protection domain: %m", md_name);
+        status = UCS_ERR_IO_ERROR;
+        goto err_close;
+    }
+
+    status = uct_nprdma_mem_init(md);
+    if (status != UCS_OK) {
+        goto err_pd;
+    }
+
+    status = uct_nprdma_service_create(md);
+    if (status != UCS_OK) {
+        goto err_mem;
+    }
+
+    *md_p = &md->super;
+    return UCS_OK;
+
+err_mem:
+    uct_nprdma_mem_cleanup(md);
+err_pd:
+    md->verbs->dealloc_pd(md->pd);
+err_close:
+    md->verbs->close_device(md->context);
+err_free:
+    ucs_free(md);
+    return status;
+}
+
+void uct_nprdma_md_close(uct_md_h tl_md)
+{
+    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    int ret;
+
+    uct_nprdma_service_destroy(md);
+    uct_nprdma_mem_cleanup(md);
+    ret = md->verbs->dealloc_pd(md->pd);
+    if (ret != 0) {
+        ucs_warn("%s: failed to deallocate the protection domain: %s",
+                 md->name, strerror(ret));
+    }
+    md->verbs->close_device(md->context);
+    ucs_free(md);
+}
+
+void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
+{
+    /* Registering pins nothing and asks nobody: it is as good as free, and
+     * UCX need not keep registrations. An unpacked key is all that is needed
+     * remotely, and nothing is needed locally. */
+    memset(caps, 0, sizeof(*caps));
+    caps->flags                  = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY |
+                                   UCT_NPRDMA_MD_FLAG_INVALIDATE;
+    caps->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    caps->reg_nonblock_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    caps->cache_mem_types        = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    caps->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    caps->rkey_packed_size       = sizeof(uct_nprdma_packed_rkey_t);
+    caps->reg_cost               = ucs_linear_func_make(0, 0);
+}
+
+ucs_status_t uct_nprdma_md_port_addr(uct_nprdma_md_t *md, uint8_t port_num,
+                                     uct_nprdma_dev_addr_t *addr)
+{
+    struct ibv_port_attr port_attr = {};
+    union ibv_gid gid;
+    int ret;
+
+    ret = md->verbs->query_port_attr(md->context, port_num, &port_attr);
+    if (ret != 0) {
+        ucs_error("%s: failed to query port %u: %s", md->name, port_num,
+                  strerror(ret));
+        return UCS_ERR_IO_ERROR;
+    }
+
+    ret = md->verbs->query_gid(md->context, port_num, md->config.gid_index,
+                               &gid);
+    if (ret != 0) {
+        ucs_error("%s: port %u has no GID with index %u "
+                  "(see UCX_NPRDMA_GID_INDEX)", md->name, port_num,
+                  md->config.gid_index);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    memset(addr, 0, sizeof(*addr));
+    addr->version = UCT_NPRDMA_WIRE_VERSION;
+    addr->lid     = port_attr.lid;
+    addr->mtu     = port_attr.active_mtu;
+    memcpy(addr->gid, gid.raw, sizeof(addr->gid));
+    if (port_attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
+        addr->flags |= UCT_NPRDMA_DEV_ADDR_ETH;
+    }
+    return UCS_OK;
+}
+
+void uct_nprdma_md_fill_ah_attr(const uct_nprdma_md_t *md, uint8_t port_num,
+                                const uct_nprdma_dev_addr_t *dev_addr,
+                                struct ibv_ah_attr *ah_attr)
+{
+    memset(ah_attr, 0, sizeof(*ah_attr));
+    ah_attr->port_num = port_num;
+    ah_attr->dlid     = dev_addr->lid;
+    if (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) {
+        ah_attr->is_global      = 1;
+        ah_attr->grh.sgid_index = md->config.gid_index;
+        ah_attr->grh.hop_limit  = UCT_NPRDMA_HOP_LIMIT;
+        memcpy(ah_attr->grh.dgid.raw, dev_addr->gid, sizeof(dev_addr->gid));
+    }
+}
+
+ucs_status_t
+uct_nprdma_query_tl_devices(uct_md_h tl_md,
+                            uct_tl_device_resource_t **tl_devices_p,
+                            unsigned *num_tl_devices_p)
+{
+    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    struct ibv_port_attr port_attr;
+    uct_tl_device_resource_t *devices;
+    unsigned count;
+    uint8_t port;
+
+    devices = ucs_calloc(md->dev_attr.phys_port_cnt, sizeof(*devices),
+                         "nprdma_tl_devices");
+    if (devices == NULL) {
+        ucs_error("failed to allocate a list of %u ports",
+                  md->dev_attr.phys_port_cnt);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    count = 0;
+    for (port = 1; port <= md->dev_attr.phys_port_cnt; ++port) {
+        memset(&port_attr, 0, sizeof(port_attr));
+        if ((md->verbs->query_port_attr(md->context, port, &port_attr) != 0) ||
+            (port_attr.state != IBV_PORT_ACTIVE)) {
+            ucs_debug("%s: port %u is not active", md->name, port);
+            continue;
+        }
+
+        ucs_snprintf_zero(devices[count].name, sizeof(devices[count].name),
+                          "%s:%u", md->name, port);
+        devices[count].type       = UCT_DEVICE_TYPE_NET;
+        devices[count].sys_device = UCS_SYS_DEVICE_ID_UNKNOWN;
+        ++count;
+    }
+
+    if (count == 0) {
+        ucs_free(devices);
+        devices = NULL;
+    }
+
+    *tl_devices_p     = devices;
+    *num_tl_devices_p = count;
+    return UCS_OK;
+}

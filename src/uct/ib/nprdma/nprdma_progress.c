@@ -1,0 +1,395 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_ep.h"
+#include "nprdma_responder.h"
+#include "nprdma_rma.h"
+#include "nprdma_service.h"
+
+#include <ucs/debug/log.h>
+
+/*
+ * Progress of an interface: receiving, completions of sends, and whatever
+ * waits for either.
+ */
+
+#define UCT_NPRDMA_POLL_BATCH  16
+
+
+static ucs_status_t uct_nprdma_wc_status(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_SUCCESS:
+        return UCS_OK;
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return UCS_ERR_ENDPOINT_TIMEOUT;
+    case IBV_WC_WR_FLUSH_ERR:
+        return UCS_ERR_CANCELED;
+    case IBV_WC_REM_ABORT_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+        return UCS_ERR_CONNECTION_RESET;
+    default:
+        return UCS_ERR_IO_ERROR;
+    }
+}
+
+void uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
+{
+    struct ibv_recv_wr wrs[UCT_NPRDMA_RX_MAX_BATCH];
+    struct ibv_sge sges[UCT_NPRDMA_RX_MAX_BATCH];
+    unsigned i, count = ucs_min(iface->rx.pool.num_free,
+                                iface->config.rx_max_batch);
+    struct ibv_recv_wr *bad_wr;
+    uct_nprdma_slot_t *slot;
+    int ret;
+
+    if (count == 0) {
+        return;
+    }
+
+    for (i = 0; i < count; ++i) {
+        slot           = uct_nprdma_bounce_get(&iface->rx.pool);
+        sges[i].addr   = (uintptr_t)slot->data + iface->rx.hdr_offset;
+        sges[i].length = iface->rx.length;
+        sges[i].lkey   = slot->lkey;
+        wrs[i].wr_id   = (uintptr_t)slot;
+        wrs[i].sg_list = &sges[i];
+        wrs[i].num_sge = 1;
+        wrs[i].next    = &wrs[i + 1];
+    }
+    wrs[count - 1].next = NULL;
+
+    ret = ibv_post_srq_recv(iface->rx.srq, wrs, &bad_wr);
+    if (ucs_unlikely(ret != 0)) {
+        ucs_error("%s: failed to post receives: %s",
+                  uct_nprdma_iface_md(iface)->name, strerror(ret));
+        for (; bad_wr != NULL; bad_wr = bad_wr->next) {
+            uct_nprdma_bounce_put((uct_nprdma_slot_t*)(uintptr_t)bad_wr->wr_id);
+            --count;
+        }
+    }
+    iface->rx.posted += count;
+}
+
+/* What is not a plain active message: the end of a connection, or rubbish */
+static UCS_F_NOINLINE void
+uct_nprdma_iface_rx_other(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
+                          uct_nprdma_slot_t *slot, const void *data)
+{
+    if (wc->status != IBV_WC_SUCCESS) {
+        ucs_debug("iface %p: receive failed: work completion status %d", iface,
+                  wc->status);
+    } else if (uct_nprdma_am_parse(data, wc->byte_len) == UCT_NPRDMA_AM_FIN) {
+        uct_nprdma_responder_fin(iface, wc->qp_num);
+    } else {
+        ++iface->stats.am_rx_malformed;
+        ucs_debug("iface %p: ignored a malformed message of %u bytes", iface,
+                  wc->byte_len);
+    }
+
+    uct_nprdma_bounce_put(slot);
+}
+
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
+{
+    uct_nprdma_slot_t *slot  = (uct_nprdma_slot_t*)(uintptr_t)wc->wr_id;
+    uct_nprdma_am_hdr_t *hdr = UCS_PTR_BYTE_OFFSET(slot->data,
+                                                   iface->rx.hdr_offset);
+    unsigned flags           = UCT_CB_PARAM_FLAG_DESC;
+    ucs_status_t status;
+    void *desc;
+
+    --iface->rx.posted;
+    if (ucs_unlikely((wc->status != IBV_WC_SUCCESS) ||
+                     (wc->byte_len < sizeof(*hdr)) ||
+                     (hdr->type != UCT_NPRDMA_AM_DATA) ||
+                     (hdr->length != (wc->byte_len - sizeof(*hdr))) ||
+                     (hdr->am_id >= UCT_AM_ID_MAX))) {
+        uct_nprdma_iface_rx_other(iface, wc, slot, hdr);
+        return;
+    }
+
+    /* The user may keep slots, but not so many that receiving suffers: then
+     * he has to copy */
+    if (ucs_unlikely((iface->rx.posted + iface->rx.pool.num_free) <
+                     iface->config.rx_reserve)) {
+        ++iface->stats.am_rx_copied;
+        flags = 0;
+    }
+
+    ++iface->stats.am_rx;
+    iface->stats.am_bytes_rx += hdr->length;
+    status = uct_iface_invoke_am(&iface->super, hdr->am_id, hdr + 1,
+                                 hdr->length, flags);
+    if (ucs_likely(status == UCS_OK)) {
+        uct_nprdma_bounce_put(slot);
+    } else {
+        desc                = UCS_PTR_BYTE_OFFSET(slot->data,
+                                                  iface->rx.headroom_offset);
+        uct_recv_desc(desc) = &iface->rx.release_desc;
+    }
+}
+
+void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc)
+{
+    uct_nprdma_iface_t *iface = ucs_container_of(self, uct_nprdma_iface_t,
+                                                 rx.release_desc);
+    uct_nprdma_rx_head_t *head;
+
+    head = UCS_PTR_BYTE_OFFSET(desc, -(ptrdiff_t)iface->rx.headroom_offset);
+    uct_nprdma_bounce_put(head->slot);
+}
+
+static UCS_F_ALWAYS_INLINE unsigned
+uct_nprdma_iface_handle_rx(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
+{
+    uct_nprdma_conn_t *conn;
+
+    if (ucs_likely(!uct_nprdma_wr_id_is_svc(wc->wr_id))) {
+        uct_nprdma_iface_rx_am(iface, wc);
+        return 1;
+    }
+
+    conn = uct_nprdma_conn_find(iface, uct_nprdma_wr_id_conn(wc->wr_id));
+    if (conn == NULL) {
+        return 0; /* its buffers went with it */
+    }
+
+    return uct_nprdma_rma_handle_reply(iface, conn,
+                                       uct_nprdma_wr_id_index(wc->wr_id), wc);
+}
+
+static UCS_F_ALWAYS_INLINE unsigned
+uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface)
+{
+    struct ibv_wc wc[UCT_NPRDMA_POLL_BATCH];
+    unsigned count = 0;
+    int i, num_wcs;
+
+    num_wcs = ibv_poll_cq(iface->rx.cq, UCT_NPRDMA_POLL_BATCH, wc);
+    for (i = 0; i < num_wcs; ++i) {
+        if ((i + 1) < num_wcs) {
+            ucs_prefetch(((uct_nprdma_slot_t*)(uintptr_t)wc[i + 1].wr_id));
+        }
+        count += uct_nprdma_iface_handle_rx(iface, &wc[i]);
+    }
+
+    if (iface->rx.pool.num_free >= iface->config.rx_max_batch) {
+        uct_nprdma_iface_post_srq(iface);
+    } else if (ucs_unlikely(iface->rx.posted < iface->config.rx_low)) {
+        uct_nprdma_iface_rx_low(iface);
+    }
+
+    return count;
+}
+
+/* Few receives are left: post the ones that a batch was being collected of, or
+ * get more. */
+void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface)
+{
+    if (iface->rx.pool.num_free == 0) {
+        if (uct_nprdma_bounce_grow(&iface->rx.pool) == 0) {
+            return; /* the user keeps them; senders wait (RNR) */
+        }
+        uct_nprdma_iface_init_rx_slots(iface);
+    }
+
+    uct_nprdma_iface_post_srq(iface);
+}
+
+static UCS_F_NOINLINE void
+uct_nprdma_iface_tx_error(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
+                          uct_nprdma_conn_t *conn)
+{
+    ucs_status_t status = uct_nprdma_wc_status(wc->status);
+
+    /* The first one says why, the others are only flushed */
+    if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {
+        ucs_debug("iface %p: send on connection 0x%x kind %u failed: work "
+                  "completion status %d vendor error 0x%x", iface, conn->id,
+                  conn->kind, wc->status, wc->vendor_err);
+        uct_nprdma_conn_retire(iface, conn, (uint16_t)wc->wr_id, status);
+        uct_nprdma_conn_fail(iface, conn, status);
+    } else {
+        uct_nprdma_conn_retire(iface, conn, (uint16_t)wc->wr_id,
+                               (conn->state == UCT_NPRDMA_CONN_FAILED) ?
+                               conn->status : status);
+    }
+}
+
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_iface_handle_tx(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
+{
+    uct_nprdma_conn_t *conn;
+    uct_nprdma_ep_t *ep;
+
+    conn = uct_nprdma_conn_find(iface, uct_nprdma_wr_id_conn(wc->wr_id));
+    if (ucs_unlikely(conn == NULL)) {
+        return;
+    }
+
+    if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
+        uct_nprdma_iface_tx_error(iface, wc, conn);
+        return;
+    }
+
+    ep = conn->ep;
+    uct_nprdma_conn_retire(iface, conn, (uint16_t)wc->wr_id, UCS_OK);
+    if (ucs_likely(ep != NULL)) {
+        uct_nprdma_ep_schedule(iface, ep);
+    }
+}
+
+static UCS_F_ALWAYS_INLINE unsigned
+uct_nprdma_iface_poll_tx(uct_nprdma_iface_t *iface)
+{
+    struct ibv_wc wc[UCT_NPRDMA_POLL_BATCH];
+    int i, num_wcs;
+
+    num_wcs = ibv_poll_cq(iface->tx.cq, UCT_NPRDMA_POLL_BATCH, wc);
+    for (i = 0; i < num_wcs; ++i) {
+        uct_nprdma_iface_handle_tx(iface, &wc[i]);
+    }
+    return ucs_max(num_wcs, 0);
+}
+
+void uct_nprdma_iface_reap_tx(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_iface_poll_tx(iface);
+}
+
+/* A device that refuses to post is as bad as a failed completion, but the
+ * error handler must not be called from within an operation of the user */
+static UCS_F_NOINLINE void
+uct_nprdma_iface_fail_broken(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_ep_t *ep, *tmp;
+
+    iface->tx.post_failed = 0;
+    ucs_list_for_each_safe(ep, tmp, &iface->eps, list) {
+        if (ep->am.broken || ep->svc.broken) {
+            uct_nprdma_ep_fail(iface, ep, UCS_ERR_CONNECTION_RESET);
+        }
+    }
+}
+
+/* Completions that event_arm has found */
+static UCS_F_NOINLINE unsigned
+uct_nprdma_iface_handle_stash(uct_nprdma_iface_t *iface)
+{
+    struct ibv_wc wc = iface->stash.wc;
+    int is_rx        = iface->stash.is_rx;
+
+    iface->stash.valid = 0;
+    if (is_rx) {
+        return uct_nprdma_iface_handle_rx(iface, &wc);
+    }
+
+    uct_nprdma_iface_handle_tx(iface, &wc);
+    return 1;
+}
+
+/* What does not happen in most calls */
+static UCS_F_NOINLINE unsigned
+uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface)
+{
+    unsigned count = 0;
+
+    if (iface->tx.post_failed) {
+        uct_nprdma_iface_fail_broken(iface);
+        ++count;
+    }
+
+    if (iface->tx.reap) {
+        uct_nprdma_ep_reap(iface, 0);
+    }
+
+    if (iface->cm.attention || (iface->cm.num_in_flight > 0)) {
+        count += uct_nprdma_cm_progress(iface);
+    }
+
+    ucs_arbiter_dispatch(&iface->tx.arbiter, 1, uct_nprdma_ep_process_pending,
+                         iface);
+    return count;
+}
+
+unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    unsigned count            = 0;
+
+    if (ucs_unlikely(iface->stash.valid)) {
+        count = uct_nprdma_iface_handle_stash(iface);
+    }
+
+    count += uct_nprdma_iface_poll_rx(iface);
+    if ((count == 0) || (iface->tx.cq_avail < (iface->config.tx_cq_len / 2)) ||
+        (iface->tx.pool.num_free < iface->config.tx_slots_low)) {
+        count += uct_nprdma_iface_poll_tx(iface);
+    }
+
+    count += uct_nprdma_service_progress(uct_nprdma_iface_md(iface));
+    if (ucs_unlikely(iface->rma != NULL)) {
+        count += uct_nprdma_rma_progress(iface);
+    }
+
+    if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->tx.arbiter) ||
+                     iface->tx.reap || iface->tx.post_failed ||
+                     iface->cm.attention || (iface->cm.num_in_flight > 0))) {
+        count += uct_nprdma_iface_progress_slow(iface);
+    }
+
+    return count;
+}
+
+static void uct_nprdma_iface_drain_channel(uct_nprdma_iface_t *iface,
+                                           unsigned *count_p)
+{
+    const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_md(iface)->verbs;
+    struct ibv_cq *cq;
+    void *cq_context;
+
+    while (verbs->get_cq_event(iface->channel, &cq, &cq_context) == 0) {
+        verbs->ack_cq_events(cq, 1);
+        ++*count_p;
+    }
+}
+
+ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    unsigned count            = 0;
+
+    uct_nprdma_iface_drain_channel(iface, &count);
+    if ((count > 0) || iface->stash.valid || iface->cm.attention ||
+        iface->tx.post_failed || !ucs_arbiter_is_empty(&iface->tx.arbiter)) {
+        return UCS_ERR_BUSY;
+    }
+
+    /* Replies of the service are receives and complete operations: so both
+     * queues are armed for either kind of event. */
+    if ((ibv_req_notify_cq(iface->rx.cq, 0) != 0) ||
+        (ibv_req_notify_cq(iface->tx.cq, 0) != 0)) {
+        ucs_error("%s: failed to arm a completion queue: %m",
+                  uct_nprdma_iface_md(iface)->name);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    /* Not every device makes an event for what came before it was armed */
+    if (ibv_poll_cq(iface->rx.cq, 1, &iface->stash.wc) > 0) {
+        iface->stash.is_rx = 1;
+        iface->stash.valid = 1;
+    } else if (ibv_poll_cq(iface->tx.cq, 1, &iface->stash.wc) > 0) {
+        iface->stash.is_rx = 0;
+        iface->stash.valid = 1;
+    }
+
+    return iface->stash.valid ? UCS_ERR_BUSY : UCS_OK;
+}

@@ -1,0 +1,159 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_verbs.h"
+
+#include <npemu/npemu.h>
+#include <ucs/debug/log_def.h>
+#include <ucs/sys/compiler_def.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#define UCT_NPRDMA_VERBS_LIB  "libibverbs.so.1"
+
+/*
+ * X(member, verb): the entries of uct_nprdma_verbs_t and the public names that
+ * they come from, with ibv_ or npemu_ in front.
+ */
+#define UCT_NPRDMA_FOREACH_VERB(X)              \
+    X(get_device_list,      get_device_list)    \
+    X(free_device_list,     free_device_list)   \
+    X(get_device_name,      get_device_name)    \
+    X(open_device,          open_device)        \
+    X(close_device,         close_device)       \
+    X(query_device,         query_device)       \
+    X(query_port_attr,      query_port)         \
+    X(query_gid,            query_gid)          \
+    X(alloc_pd,             alloc_pd)           \
+    X(dealloc_pd,           dealloc_pd)         \
+    X(register_mr,          reg_mr)             \
+    X(dereg_mr,             dereg_mr)           \
+    X(create_comp_channel,  create_comp_channel) \
+    X(destroy_comp_channel, destroy_comp_channel) \
+    X(create_cq,            create_cq)          \
+    X(destroy_cq,           destroy_cq)         \
+    X(get_cq_event,         get_cq_event)       \
+    X(ack_cq_events,        ack_cq_events)      \
+    X(create_srq,           create_srq)         \
+    X(destroy_srq,          destroy_srq)        \
+    X(create_qp,            create_qp)          \
+    X(modify_qp,            modify_qp)          \
+    X(destroy_qp,           destroy_qp)         \
+    X(create_ah,            create_ah)          \
+    X(destroy_ah,           destroy_ah)
+
+
+static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
+    .name = "emulated RNIC",
+#define UCT_NPRDMA_VERB_EMULATED(_member, _verb) ._member = npemu_##_verb,
+    UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
+#undef UCT_NPRDMA_VERB_EMULATED
+};
+
+static uct_nprdma_verbs_t uct_nprdma_verbs_real = {
+    .name = UCT_NPRDMA_VERBS_LIB
+};
+
+static int uct_nprdma_verbs_real_usable;
+
+
+/* Real libibverbs is loaded at run time, so that a build which knows it also
+ * works where it is not installed. It is never unloaded: drivers do not like
+ * that. */
+static void uct_nprdma_verbs_load(void)
+{
+    void *lib = dlopen(UCT_NPRDMA_VERBS_LIB, RTLD_NOW | RTLD_LOCAL);
+
+    if (lib == NULL) {
+        ucs_debug("%s cannot be loaded: %s", UCT_NPRDMA_VERBS_LIB, dlerror());
+        return;
+    }
+
+#define UCT_NPRDMA_VERB_LOAD(_member, _verb) \
+    *(void**)&uct_nprdma_verbs_real._member = dlsym(lib, "ibv_" #_verb); \
+    if (uct_nprdma_verbs_real._member == NULL) { \
+        ucs_diag("%s has no symbol ibv_" #_verb ": not used", \
+                 UCT_NPRDMA_VERBS_LIB); \
+        dlclose(lib); \
+        return; \
+    }
+    UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_LOAD)
+#undef UCT_NPRDMA_VERB_LOAD
+
+    uct_nprdma_verbs_real_usable = 1;
+}
+
+/* A device counts when it has a port that is up: a cable that is not plugged
+ * in should not keep anybody from using the emulated one. */
+static int uct_nprdma_verbs_device_usable(const uct_nprdma_verbs_t *verbs,
+                                          struct ibv_device *device)
+{
+    struct ibv_port_attr port_attr = {};
+    struct ibv_device_attr dev_attr;
+    struct ibv_context *context;
+    int usable = 0;
+    uint8_t port;
+
+    context = verbs->open_device(device);
+    if (context == NULL) {
+        ucs_debug("%s cannot be opened: %m", verbs->get_device_name(device));
+        return 0;
+    }
+
+    if (verbs->query_device(context, &dev_attr) == 0) {
+        for (port = 1; (port <= dev_attr.phys_port_cnt) && !usable; ++port) {
+            usable = (verbs->query_port_attr(context, port, &port_attr) == 0) &&
+                     (port_attr.state == IBV_PORT_ACTIVE) &&
+                     (dev_attr.max_srq > 0);
+        }
+    }
+
+    verbs->close_device(context);
+    return usable;
+}
+
+static int uct_nprdma_verbs_any_usable(const uct_nprdma_verbs_t *verbs)
+{
+    struct ibv_device **list;
+    int i, num_devices, usable;
+
+    list = verbs->get_device_list(&num_devices);
+    if (list == NULL) {
+        return 0;
+    }
+
+    usable = 0;
+    for (i = 0; (i < num_devices) && !usable; ++i) {
+        usable = uct_nprdma_verbs_device_usable(verbs, list[i]);
+    }
+
+    verbs->free_device_list(list);
+    return usable;
+}
+
+unsigned uct_nprdma_verbs_providers(uct_nprdma_emulation_t emulation,
+                                    const uct_nprdma_verbs_t *
+                                            providers[UCT_NPRDMA_MAX_PROVIDERS])
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    unsigned count             = 0;
+
+    if (emulation != UCT_NPRDMA_EMULATION_YES) {
+        pthread_once(&once, uct_nprdma_verbs_load);
+        if (uct_nprdma_verbs_real_usable &&
+            uct_nprdma_verbs_any_usable(&uct_nprdma_verbs_real)) {
+            providers[count++] = &uct_nprdma_verbs_real;
+        }
+    }
+
+    if ((emulation == UCT_NPRDMA_EMULATION_YES) ||
+        ((emulation == UCT_NPRDMA_EMULATION_AUTO) && (count == 0))) {
+        providers[count++] = &uct_nprdma_verbs_emulated;
+    }
+
+    return count;
+}

@@ -1,0 +1,73 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_wire.h"
+
+#include <string.h>
+
+uct_nprdma_cm_parse_result_t
+uct_nprdma_cm_parse(const void *data, size_t length,
+                    uct_nprdma_cm_packet_t *packet)
+{
+    if (length != sizeof(*packet)) {
+        return UCT_NPRDMA_CM_PARSE_SHORT;
+    }
+
+    memcpy(packet, data, sizeof(*packet));
+    if (packet->magic != UCT_NPRDMA_CM_MAGIC) {
+        return UCT_NPRDMA_CM_PARSE_MAGIC;
+    }
+
+    if (packet->version != UCT_NPRDMA_WIRE_VERSION) {
+        return UCT_NPRDMA_CM_PARSE_VERSION;
+    }
+
+    /* QPN and PSN are 24 bits wide, and QP 0 and 1 are not for us */
+    if ((packet->type < UCT_NPRDMA_CM_REQ) ||
+        (packet->type >= UCT_NPRDMA_CM_TYPE_LAST) ||
+        (packet->kind >= UCT_NPRDMA_CONN_KIND_LAST) ||
+        (packet->reason >= UCT_NPRDMA_CM_REASON_LAST) ||
+        (packet->ud_qpn >> 24) || (packet->ud_qpn < 2) ||
+        (packet->qp.qpn >> 24) || (packet->qp.psn >> 24)) {
+        return UCT_NPRDMA_CM_PARSE_FIELD;
+    }
+
+    /* Those two carry an address to connect to */
+    if (((packet->type == UCT_NPRDMA_CM_REQ) ||
+         (packet->type == UCT_NPRDMA_CM_REP)) &&
+        ((packet->qp.qpn < 2) ||
+         (packet->qp.dev.version != UCT_NPRDMA_WIRE_VERSION) ||
+         (packet->qp.dev.mtu < 1) || (packet->qp.dev.mtu > 5))) {
+        return UCT_NPRDMA_CM_PARSE_FIELD;
+    }
+
+    return UCT_NPRDMA_CM_PARSE_OK;
+}
+
+int uct_nprdma_am_parse(const void *data, size_t length)
+{
+    uct_nprdma_am_hdr_t hdr;
+
+    if (length < sizeof(hdr)) {
+        return -1;
+    }
+
+    memcpy(&hdr, data, sizeof(hdr));
+    if (hdr.length != (length - sizeof(hdr))) {
+        return -1;
+    }
+
+    if (hdr.type == UCT_NPRDMA_AM_FIN) {
+        return (hdr.length == 0) ? UCT_NPRDMA_AM_FIN : -1;
+    }
+
+    if ((hdr.type != UCT_NPRDMA_AM_DATA) ||
+        (hdr.am_id >= UCT_NPRDMA_AM_ID_MAX)) {
+        return -1;
+    }
+
+    return UCT_NPRDMA_AM_DATA;
+}
