@@ -310,6 +310,10 @@ static const char *door_path(const char *path)
                    path;
 }
 
+/*
+ * The functions have names of their own in C: what the compiler knows of
+ * stat(), for example that the path is never NULL, would not hold here.
+ */
 #define DOOR_PATH_CALL(_name, _arg_type) \
     static int (*door_next_##_name)(const char *, _arg_type); \
     \
@@ -319,8 +323,9 @@ static const char *door_path(const char *path)
         door_next_##_name = dlsym(RTLD_NEXT, #_name); \
     } \
     \
-    DOOR_EXPORT int _name(const char *path, _arg_type arg); \
-    DOOR_EXPORT int _name(const char *path, _arg_type arg) \
+    DOOR_EXPORT int door_##_name(const char *path, _arg_type arg) \
+            __asm__(#_name); \
+    DOOR_EXPORT int door_##_name(const char *path, _arg_type arg) \
     { \
         /* Not yet, in the constructor of a library loaded before us. */ \
         if (door_next_##_name == NULL) { \

@@ -1,0 +1,87 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Stands for the real libibverbs.so.1: notes which function was called last,
+ * and with which first argument. It has one device, which is not ours.
+ */
+
+#include "verbs_door.h"
+
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+#define STUB_EXPORT __attribute__((visibility("default")))
+
+STUB_EXPORT const char *door_stub_called;
+STUB_EXPORT int door_stub_lists;
+
+static struct ibv_device door_stub_device = {.name = "stub0"};
+
+#define STUB(_result, _name, _failure, _owner, _params, _args) \
+    STUB_EXPORT _result ibv_##_name _params; \
+    STUB_EXPORT _result ibv_##_name _params \
+    { \
+        door_stub_called = "ibv_" #_name; \
+        return _failure; \
+    }
+
+#define STUB_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
+    STUB_EXPORT _result _ibv_##_name _params \
+    { \
+        door_stub_called = "_ibv_" #_name; \
+        return _failure; \
+    }
+
+NPEMU_DOOR_SERVED(STUB)
+NPEMU_DOOR_UNSUPPORTED(STUB)
+NPEMU_DOOR_HIDDEN(STUB_HIDDEN)
+
+#define STUB_DEVICE(_result, _name, _failure) \
+    STUB_EXPORT _result ibv_##_name(struct ibv_device *device) \
+    { \
+        door_stub_called = "ibv_" #_name; \
+        return _failure; \
+    }
+
+STUB_DEVICE(const char *, get_device_name, device->name)
+STUB_DEVICE(__be64, get_device_guid, 0)
+STUB_DEVICE(int, get_device_index, 7)
+STUB_DEVICE(struct ibv_context *, open_device, NULL)
+
+STUB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+    static struct ibv_device *list[] = {&door_stub_device, NULL};
+
+    ++door_stub_lists;
+    if (num_devices != NULL) {
+        *num_devices = 1;
+    }
+    return list;
+}
+
+STUB_EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+    if ((list != NULL) && (list[0] == &door_stub_device)) {
+        --door_stub_lists;
+    }
+}
+
+STUB_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
+                               struct _compat_ibv_port_attr *attr)
+{
+    door_stub_called = "ibv_query_port";
+    return 0;
+}
+
+STUB_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+    door_stub_called = "ibv_ack_async_event";
+}
+
+STUB_EXPORT int ibv_fork_init(void)
+{
+    door_stub_called = "ibv_fork_init";
+    return 0;
+}

@@ -1,0 +1,703 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace npt {
+
+static bool own_fabric;
+
+double ms_since(Clock::time_point start)
+{
+    return std::chrono::duration<double, std::milli>(Clock::now() - start)
+            .count();
+}
+
+bool wait_until(const std::function<bool()> &condition, int ms)
+{
+    auto start = Clock::now();
+
+    while (!condition()) {
+        if (ms_since(start) > ms) {
+            return false;
+        }
+        sched_yield();
+    }
+    return true;
+}
+
+long proc_status_kb(const char *name)
+{
+    std::ifstream file("/proc/self/status");
+    std::string key = std::string(name) + ":", line;
+
+    while (std::getline(file, line)) {
+        if (line.compare(0, key.size(), key) == 0) {
+            return atol(line.c_str() + key.size());
+        }
+    }
+    return -1;
+}
+
+bool has_own_fabric()
+{
+    return own_fabric;
+}
+
+uint8_t pattern_byte(uint64_t seed, size_t index)
+{
+    uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15ull + (index >> 3);
+
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 32;
+    return (uint8_t)(x >> (8 * (index & 7)));
+}
+
+void pattern_fill(void *buffer, size_t length, uint64_t seed)
+{
+    for (size_t i = 0; i < length; ++i) {
+        ((uint8_t*)buffer)[i] = pattern_byte(seed, i);
+    }
+}
+
+testing::AssertionResult pattern_holds(const void *buffer, size_t length,
+                                       uint64_t seed)
+{
+    for (size_t i = 0; i < length; ++i) {
+        if (((const uint8_t*)buffer)[i] != pattern_byte(seed, i)) {
+            return testing::AssertionFailure()
+                   << "byte " << i << " of " << length << " is "
+                   << (int)((const uint8_t*)buffer)[i] << ", should be "
+                   << (int)pattern_byte(seed, i);
+        }
+    }
+    return testing::AssertionSuccess();
+}
+
+/* --- objects -------------------------------------------------------------- */
+
+Device::Device()
+{
+    int count                = 0;
+    struct ibv_device **list = npemu_get_device_list(&count);
+
+    EXPECT_EQ(1, count);
+    if ((list == nullptr) || (count < 1)) {
+        return;
+    }
+    context = npemu_open_device(list[0]);
+    EXPECT_NE(nullptr, context) << strerror(errno);
+    npemu_free_device_list(list);
+    if (context != nullptr) {
+        pd = npemu_alloc_pd(context);
+        EXPECT_NE(nullptr, pd) << strerror(errno);
+    }
+}
+
+Device::~Device()
+{
+    if (pd != nullptr) {
+        EXPECT_EQ(0, npemu_dealloc_pd(pd));
+    }
+    if (context != nullptr) {
+        EXPECT_EQ(0, npemu_close_device(context));
+    }
+}
+
+Buffer::Buffer(Device &device, size_t length, int access, ibv_pd *pd) :
+    length(length)
+{
+    void *memory = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        ADD_FAILURE() << "mmap of " << length << ": " << strerror(errno);
+        return;
+    }
+    data = (uint8_t*)memory;
+    if (access >= 0) {
+        mr = npemu_reg_mr((pd == nullptr) ? device.pd : pd, data, length,
+                          access);
+        EXPECT_NE(nullptr, mr) << strerror(errno);
+    }
+}
+
+Buffer::~Buffer()
+{
+    dereg();
+    if (data != nullptr) {
+        munmap(data, length);
+    }
+}
+
+void Buffer::dereg()
+{
+    if (mr != nullptr) {
+        EXPECT_EQ(0, npemu_dereg_mr(mr));
+        mr = nullptr;
+    }
+}
+
+ibv_sge Buffer::sge(size_t offset, size_t size) const
+{
+    ibv_sge result;
+
+    result.addr   = at(offset);
+    result.length = (uint32_t)size;
+    result.lkey   = (mr == nullptr) ? 0 : mr->lkey;
+    return result;
+}
+
+Channel::Channel(Device &device) :
+    channel(npemu_create_comp_channel(device.context))
+{
+    EXPECT_NE(nullptr, channel) << strerror(errno);
+}
+
+Channel::~Channel()
+{
+    if (channel != nullptr) {
+        EXPECT_EQ(0, npemu_destroy_comp_channel(channel));
+    }
+}
+
+bool Channel::readable(int ms) const
+{
+    struct pollfd pfd = {channel->fd, POLLIN, 0};
+
+    return poll(&pfd, 1, ms) == 1;
+}
+
+ibv_cq *Channel::take()
+{
+    ibv_cq *cq       = nullptr;
+    void *cq_context = nullptr;
+
+    if (!readable(WAIT_MS)) {
+        ADD_FAILURE() << "no event on the channel";
+        return nullptr;
+    }
+    EXPECT_EQ(0, npemu_get_cq_event(channel, &cq, &cq_context));
+    if (cq != nullptr) {
+        EXPECT_EQ(cq->cq_context, cq_context);
+        npemu_ack_cq_events(cq, 1);
+    }
+    return cq;
+}
+
+Cq::Cq(Device &device, int cqe, Channel *channel, void *cq_context) :
+    cq(npemu_create_cq(device.context, cqe, cq_context,
+                       (channel == nullptr) ? nullptr : channel->channel, 0))
+{
+    EXPECT_NE(nullptr, cq) << strerror(errno);
+}
+
+Cq::~Cq()
+{
+    if (cq != nullptr) {
+        EXPECT_EQ(0, npemu_destroy_cq(cq));
+    }
+}
+
+ibv_wc Cq::wait(int ms)
+{
+    ibv_wc wc;
+    int count = 0;
+
+    memset(&wc, 0xcc, sizeof(wc));
+    wait_until([&] { return (count = ibv_poll_cq(cq, 1, &wc)) != 0; }, ms);
+    if (count != 1) {
+        ADD_FAILURE() << "no completion, ibv_poll_cq gives " << count;
+        memset(&wc, 0, sizeof(wc));
+        wc.status = (ibv_wc_status)-1;
+    }
+    return wc;
+}
+
+void Cq::expect(uint64_t wr_id, ibv_wc_status status, int count)
+{
+    for (int i = 0; i < count; ++i) {
+        ibv_wc wc = wait();
+
+        if (wc.status == (ibv_wc_status)-1) {
+            return;
+        }
+        EXPECT_EQ(wr_id + i, wc.wr_id);
+        EXPECT_EQ(status, wc.status) << "of wr_id " << wc.wr_id;
+    }
+}
+
+void Cq::expect_empty()
+{
+    ibv_wc wc;
+
+    EXPECT_EQ(0, ibv_poll_cq(cq, 1, &wc))
+            << "wr_id " << wc.wr_id << " status " << wc.status;
+}
+
+Srq::Srq(Device &device, uint32_t max_wr, uint32_t max_sge)
+{
+    ibv_srq_init_attr attr = {};
+
+    attr.attr.max_wr  = max_wr;
+    attr.attr.max_sge = max_sge;
+    srq               = npemu_create_srq(device.pd, &attr);
+    EXPECT_NE(nullptr, srq) << strerror(errno);
+}
+
+Srq::~Srq()
+{
+    if (srq != nullptr) {
+        EXPECT_EQ(0, npemu_destroy_srq(srq));
+    }
+}
+
+int Srq::post(uint64_t wr_id, const std::vector<ibv_sge> &list)
+{
+    ibv_recv_wr wr = {}, *bad = nullptr;
+
+    wr.wr_id   = wr_id;
+    wr.sg_list = const_cast<ibv_sge*>(list.data());
+    wr.num_sge = (int)list.size();
+    int ret    = ibv_post_srq_recv(srq, &wr, &bad);
+    EXPECT_EQ((ret == 0) ? nullptr : &wr, bad);
+    return ret;
+}
+
+/* --- queue pairs ---------------------------------------------------------- */
+
+Qp::Qp(Device &device, ibv_cq *send_cq, ibv_cq *recv_cq,
+       const QpOptions &options) :
+    options(options)
+{
+    static uint32_t next_psn   = 0x1000;
+    struct ibv_qp_init_attr attr = {};
+
+    psn                      = next_psn += 0x111;
+    attr.qp_context          = this;
+    attr.send_cq             = send_cq;
+    attr.recv_cq             = recv_cq;
+    attr.srq                 = options.srq;
+    attr.qp_type             = options.type;
+    attr.sq_sig_all          = options.sig_all;
+    attr.cap.max_send_wr     = options.send_wr;
+    attr.cap.max_recv_wr     = options.recv_wr;
+    attr.cap.max_send_sge    = options.sge;
+    attr.cap.max_recv_sge    = options.sge;
+    attr.cap.max_inline_data = options.inl;
+    qp = npemu_create_qp((options.pd == nullptr) ? device.pd : options.pd,
+                         &attr);
+    EXPECT_NE(nullptr, qp) << strerror(errno);
+    max_inline = attr.cap.max_inline_data;
+}
+
+Qp::~Qp()
+{
+    if (qp != nullptr) {
+        EXPECT_EQ(0, npemu_destroy_qp(qp));
+    }
+}
+
+Address Qp::address() const
+{
+    Address result = {};
+    ibv_port_attr port;
+
+    EXPECT_EQ(0, npemu_query_port(qp->context, 1, &port));
+    result.qpn = qp->qp_num;
+    result.psn = psn;
+    result.lid = port.lid;
+    return result;
+}
+
+int Qp::to_init()
+{
+    ibv_qp_attr attr = {};
+    int mask         = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    if (options.type == IBV_QPT_UD) {
+        attr.qkey = options.qkey;
+        mask     |= IBV_QP_QKEY;
+    } else {
+        attr.qp_access_flags = options.access;
+        mask                |= IBV_QP_ACCESS_FLAGS;
+    }
+    return npemu_modify_qp(qp, &attr, mask);
+}
+
+int Qp::to_rtr(const Address &peer)
+{
+    ibv_qp_attr attr = {};
+    int mask         = IBV_QP_STATE;
+
+    attr.qp_state = IBV_QPS_RTR;
+    if (options.type == IBV_QPT_RC) {
+        attr.path_mtu           = IBV_MTU_4096;
+        attr.dest_qp_num        = peer.qpn;
+        attr.rq_psn             = peer.psn;
+        attr.max_dest_rd_atomic = options.rd_atomic;
+        attr.min_rnr_timer      = options.min_rnr_timer;
+        attr.ah_attr.dlid       = peer.lid;
+        attr.ah_attr.port_num   = 1;
+        mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                IBV_QP_MIN_RNR_TIMER;
+    }
+    return npemu_modify_qp(qp, &attr, mask);
+}
+
+int Qp::to_rts()
+{
+    ibv_qp_attr attr = {};
+    int mask         = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
+    attr.qp_state = IBV_QPS_RTS;
+    attr.sq_psn   = psn;
+    if (options.type == IBV_QPT_RC) {
+        attr.timeout       = options.timeout;
+        attr.retry_cnt     = options.retry_cnt;
+        attr.rnr_retry     = options.rnr_retry;
+        attr.max_rd_atomic = options.rd_atomic;
+        mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                IBV_QP_MAX_QP_RD_ATOMIC;
+    }
+    return npemu_modify_qp(qp, &attr, mask);
+}
+
+int Qp::to_state(ibv_qp_state state)
+{
+    ibv_qp_attr attr = {};
+
+    attr.qp_state = state;
+    return npemu_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+void Qp::connect(const Address &peer)
+{
+    EXPECT_EQ(0, to_init());
+    EXPECT_EQ(0, to_rtr(peer));
+    EXPECT_EQ(0, to_rts());
+}
+
+ibv_qp_state Qp::state() const
+{
+    ibv_qp_attr attr           = {};
+    ibv_qp_init_attr init_attr = {};
+
+    EXPECT_EQ(0, npemu_query_qp(qp, &attr, IBV_QP_STATE, &init_attr));
+    return attr.qp_state;
+}
+
+int Qp::post_recv(uint64_t wr_id, const std::vector<ibv_sge> &list)
+{
+    ibv_recv_wr wr = {}, *bad = nullptr;
+
+    wr.wr_id   = wr_id;
+    wr.sg_list = const_cast<ibv_sge*>(list.data());
+    wr.num_sge = (int)list.size();
+    int ret    = ibv_post_recv(qp, &wr, &bad);
+    if (ret != 0) {
+        EXPECT_EQ(&wr, bad);
+    }
+    return ret;
+}
+
+int Qp::post(ibv_send_wr &wr)
+{
+    ibv_send_wr *bad = nullptr;
+    int ret          = ibv_post_send(qp, &wr, &bad);
+
+    if ((ret != 0) && (wr.next == nullptr)) {
+        EXPECT_EQ(&wr, bad);
+    }
+    return ret;
+}
+
+Pair::Pair(Device &device, const QpOptions &a_options,
+           const QpOptions &b_options, int cqe) :
+    cq_a(device, cqe), cq_b(device, cqe), a(device, cq_a, cq_a, a_options),
+    b(device, cq_b, cq_b, b_options)
+{
+    /* Both ends must listen before one of them talks. */
+    EXPECT_EQ(0, a.to_init());
+    EXPECT_EQ(0, b.to_init());
+    EXPECT_EQ(0, a.to_rtr(b.address()));
+    EXPECT_EQ(0, b.to_rtr(a.address()));
+    EXPECT_EQ(0, a.to_rts());
+    EXPECT_EQ(0, b.to_rts());
+}
+
+Wr::Wr(uint64_t id, ibv_wr_opcode op, std::vector<ibv_sge> sges,
+       unsigned flags) :
+    ibv_send_wr(), list(std::move(sges))
+{
+    wr_id      = id;
+    opcode     = op;
+    send_flags = flags;
+    sg_list    = list.data();
+    num_sge    = (int)list.size();
+}
+
+Wr &Wr::rdma(const Remote &remote)
+{
+    wr.rdma.remote_addr = remote.addr;
+    wr.rdma.rkey        = remote.rkey;
+    return *this;
+}
+
+Wr &Wr::rdma(const Buffer &buffer, size_t offset)
+{
+    return rdma(Remote{buffer.at(offset), buffer.mr->rkey});
+}
+
+Wr &Wr::atomic(const Remote &remote, uint64_t compare_add, uint64_t swap)
+{
+    wr.atomic.remote_addr = remote.addr;
+    wr.atomic.rkey        = remote.rkey;
+    wr.atomic.compare_add = compare_add;
+    wr.atomic.swap        = swap;
+    return *this;
+}
+
+Wr &Wr::ud(ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+    wr.ud.ah          = ah;
+    wr.ud.remote_qpn  = qpn;
+    wr.ud.remote_qkey = qkey;
+    return *this;
+}
+
+Wr &Wr::imm(uint32_t value)
+{
+    imm_data = htobe32(value);
+    return *this;
+}
+
+Wr &Wr::then(Wr &following)
+{
+    next = &following;
+    return *this;
+}
+
+bool has_async(Device &device, int ms)
+{
+    struct pollfd pfd = {device.context->async_fd, POLLIN, 0};
+
+    return poll(&pfd, 1, ms) == 1;
+}
+
+AsyncEvent take_async(Device &device)
+{
+    ibv_async_event event;
+
+    if (!has_async(device, WAIT_MS)) {
+        ADD_FAILURE() << "no async event";
+        return {-1, nullptr};
+    }
+    EXPECT_EQ(0, npemu_get_async_event(device.context, &event));
+    npemu_ack_async_event(&event);
+    return {event.event_type, event.element.qp};
+}
+
+/* --- processes ------------------------------------------------------------ */
+
+Pipe::~Pipe()
+{
+    close(m_read);
+    close(m_write);
+}
+
+bool Pipe::send_bytes(const void *data, size_t length)
+{
+    return write(m_write, data, length) == (ssize_t)length;
+}
+
+bool Pipe::recv_bytes(void *data, size_t length)
+{
+    struct pollfd pfd = {m_read, POLLIN, 0};
+    size_t done       = 0;
+
+    while (done < length) {
+        if (poll(&pfd, 1, WAIT_MS) != 1) {
+            return false;
+        }
+        ssize_t n = read(m_read, (char*)data + done, length - done);
+        if (n <= 0) {
+            return false;
+        }
+        done += n;
+    }
+    return true;
+}
+
+bool Pipe::await()
+{
+    char c;
+
+    return recv_bytes(&c, 1);
+}
+
+Child::Child(const Body &body)
+{
+    int to_child[2], to_parent[2];
+
+    if ((pipe2(to_child, O_CLOEXEC) != 0) ||
+        (pipe2(to_parent, O_CLOEXEC) != 0)) {
+        abort();
+    }
+
+    fflush(nullptr);
+    m_pid = fork();
+    if (m_pid == 0) {
+        close(to_child[1]);
+        close(to_parent[0]);
+        {
+            Pipe pipe(to_child[0], to_parent[1]);
+            body(pipe);
+        }
+        fflush(nullptr);
+        /* No destructors of the parent's objects, no second test run. */
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+
+    close(to_child[0]);
+    close(to_parent[1]);
+    if (m_pid < 0) {
+        abort();
+    }
+    m_pipe = std::make_unique<Pipe>(to_parent[0], to_child[1]);
+}
+
+Child::~Child()
+{
+    if (m_pid > 0) {
+        kill();
+    }
+}
+
+void Child::join()
+{
+    int status = 0;
+    pid_t pid  = 0;
+
+    wait_until([&] {
+        pid = waitpid(m_pid, &status, WNOHANG);
+        return pid != 0;
+    });
+    if (pid != m_pid) {
+        ADD_FAILURE() << "child " << m_pid << " does not end";
+        kill();
+        return;
+    }
+    m_pid = -1;
+    EXPECT_TRUE(WIFEXITED(status)) << "child killed by " << WTERMSIG(status);
+    EXPECT_EQ(0, WIFEXITED(status) ? WEXITSTATUS(status) : -1)
+            << "failures in the child, see above";
+}
+
+void Child::kill()
+{
+    int status;
+
+    ::kill(m_pid, SIGKILL);
+    EXPECT_EQ(m_pid, waitpid(m_pid, &status, 0));
+    m_pid = -1;
+}
+
+void in_child(const std::function<void()> &body)
+{
+    Child child([&](Pipe &) { body(); });
+
+    child.join();
+}
+
+bool become_nobody()
+{
+    constexpr unsigned NOBODY = 65534;
+
+    return (setgroups(0, nullptr) == 0) &&
+           (setresgid(NOBODY, NOBODY, NOBODY) == 0) &&
+           (setresuid(NOBODY, NOBODY, NOBODY) == 0);
+}
+
+void connect_over(Pipe &pipe, Qp &qp)
+{
+    EXPECT_EQ(0, qp.to_init());
+    EXPECT_TRUE(pipe.send(qp.address()));
+    EXPECT_EQ(0, qp.to_rtr(pipe.recv<Address>()));
+    EXPECT_EQ(0, qp.to_rts());
+    /* The peer answers only from RTR on. */
+    EXPECT_TRUE(pipe.signal());
+    EXPECT_TRUE(pipe.await());
+}
+
+std::string stderr_of(const std::function<void()> &body)
+{
+    testing::internal::CaptureStderr();
+    body();
+    return testing::internal::GetCapturedStderr();
+}
+
+/*
+ * The tests damage the fabric, and count what is left of it: they must be alone
+ * in it. A new IPC namespace has a fabric of its own, and a /dev/shm of its own
+ * shows what is left there.
+ */
+static void make_own_fabric()
+{
+    if (unshare(CLONE_NEWIPC | CLONE_NEWNS) != 0) {
+        uid_t uid = getuid();
+        gid_t gid = getgid();
+
+        if (unshare(CLONE_NEWUSER | CLONE_NEWIPC | CLONE_NEWNS) != 0) {
+            fprintf(stderr,
+                    "no IPC namespace of our own (%s): tests that would "
+                    "disturb others are skipped\n",
+                    strerror(errno));
+            return;
+        }
+        std::ofstream("/proc/self/setgroups") << "deny";
+        std::ofstream("/proc/self/uid_map") << uid << " " << uid << " 1";
+        std::ofstream("/proc/self/gid_map") << gid << " " << gid << " 1";
+    }
+
+    own_fabric = (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE,
+                        nullptr) == 0) &&
+                 (mount("npemu-test", "/dev/shm", "tmpfs", 0,
+                        "mode=1777,size=64m") == 0);
+}
+
+} // namespace npt
+
+int main(int argc, char **argv)
+{
+    /* A listing is no run, and is made at build time. */
+    bool listing = false;
+    for (int i = 1; i < argc; ++i) {
+        listing = listing || (strstr(argv[i], "list_tests") != nullptr);
+    }
+    if (!listing) {
+        npt::make_own_fabric();
+    }
+    signal(SIGPIPE, SIG_IGN);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

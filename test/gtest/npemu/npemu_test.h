@@ -1,0 +1,324 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What all tests of the emulated device share: objects that clean up after
+ * themselves, waiting for completions with a deadline, and child processes.
+ */
+
+#ifndef NPEMU_TEST_H
+#define NPEMU_TEST_H
+
+/* Templates of its own: not to be first seen within extern "C". */
+#include <infiniband/verbs.h>
+
+extern "C" {
+#include "npemu.h"
+}
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace npt {
+
+/* Everything a remote side may do. */
+constexpr int ACCESS_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                           IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+/* Long enough for a loaded machine under a sanitizer; never slept through. */
+constexpr int WAIT_MS = 20000;
+
+using Clock = std::chrono::steady_clock;
+
+/* Milliseconds since @a start. */
+double ms_since(Clock::time_point start);
+
+/* Waits until @a condition holds; false if that takes longer than @a ms. */
+bool wait_until(const std::function<bool()> &condition, int ms = WAIT_MS);
+
+/* Kilobytes of /proc/self/status, for example "VmLck". */
+long proc_status_kb(const char *name);
+
+/* Whether the tests run in an IPC namespace of their own; see main(). */
+bool has_own_fabric();
+
+/* Byte @a index of a pattern that differs for each @a seed. */
+uint8_t pattern_byte(uint64_t seed, size_t index);
+void pattern_fill(void *buffer, size_t length, uint64_t seed);
+testing::AssertionResult pattern_holds(const void *buffer, size_t length,
+                                       uint64_t seed);
+
+/* --- objects -------------------------------------------------------------- */
+
+/* The opened device and a protection domain. */
+class Device {
+public:
+    Device();
+    ~Device();
+    Device(const Device &) = delete;
+
+    /* The device failed to open: the test must return. */
+    bool ok() const { return pd != nullptr; }
+
+    ibv_context *context = nullptr;
+    ibv_pd      *pd      = nullptr;
+};
+
+/* Page-aligned memory of its own, registered. Access -1: not registered. */
+class Buffer {
+public:
+    Buffer(Device &device, size_t length, int access = ACCESS_ALL,
+           ibv_pd *pd = nullptr);
+    ~Buffer();
+    Buffer(const Buffer &) = delete;
+
+    ibv_sge sge(size_t offset, size_t size) const;
+    ibv_sge sge() const { return sge(0, length); }
+    uint64_t at(size_t offset) const { return (uintptr_t)data + offset; }
+    void fill(uint64_t seed) { pattern_fill(data, length, seed); }
+    void fill_byte(uint8_t value) { memset(data, value, length); }
+    void dereg();
+
+    uint8_t *data = nullptr;
+    size_t   length;
+    ibv_mr  *mr = nullptr;
+};
+
+class Channel {
+public:
+    explicit Channel(Device &device);
+    ~Channel();
+    Channel(const Channel &) = delete;
+
+    /* Whether an event is there within @a ms. */
+    bool readable(int ms = 0) const;
+
+    /* Takes one event, which must be there within WAIT_MS, and acks it. */
+    ibv_cq *take();
+
+    ibv_comp_channel *channel;
+};
+
+class Cq {
+public:
+    explicit Cq(Device &device, int cqe = 256, Channel *channel = nullptr,
+                void *cq_context = nullptr);
+    ~Cq();
+    Cq(const Cq &) = delete;
+
+    /* The next completion; status -1 and a failure if none comes. */
+    ibv_wc wait(int ms = WAIT_MS);
+
+    /* Expects @a count completions with @a status, in order of @a wr_id. */
+    void expect(uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS,
+                int count = 1);
+
+    /* Expects that there is none at this moment. */
+    void expect_empty();
+
+    operator ibv_cq *() const { return cq; }
+
+    ibv_cq *cq;
+};
+
+class Srq {
+public:
+    Srq(Device &device, uint32_t max_wr, uint32_t max_sge = 2);
+    ~Srq();
+    Srq(const Srq &) = delete;
+
+    int post(uint64_t wr_id, const std::vector<ibv_sge> &list);
+    operator ibv_srq *() const { return srq; }
+
+    ibv_srq *srq;
+};
+
+/* What a QP needs to know of its peer; goes through pipes. */
+struct Address {
+    uint32_t qpn;
+    uint32_t psn;
+    uint16_t lid;
+};
+
+/* Memory as its peer sees it. */
+struct Remote {
+    uint64_t addr;
+    uint32_t rkey;
+};
+
+struct QpOptions {
+    ibv_qp_type type     = IBV_QPT_RC;
+    uint32_t    send_wr  = 64;
+    uint32_t    recv_wr  = 64;
+    uint32_t    sge      = 4;
+    uint32_t    inl      = 64;
+    int         sig_all  = 0;
+    ibv_srq    *srq      = nullptr;
+    ibv_pd     *pd       = nullptr; /* the device's if null */
+    /* connection */
+    int      access        = ACCESS_ALL;
+    uint8_t  timeout       = 10; /* 4.2 ms */
+    uint8_t  retry_cnt     = 2;
+    uint8_t  rnr_retry     = 7;
+    uint8_t  min_rnr_timer = 1; /* 10 us */
+    uint8_t  rd_atomic     = 4;
+    uint32_t qkey          = 0x11111111;
+};
+
+class Qp {
+public:
+    Qp(Device &device, ibv_cq *send_cq, ibv_cq *recv_cq,
+       const QpOptions &options = QpOptions());
+    ~Qp();
+    Qp(const Qp &) = delete;
+
+    Address address() const;
+    int to_init();
+    int to_rtr(const Address &peer);
+    int to_rts();
+    int to_state(ibv_qp_state state);
+
+    /* From RESET to RTS; @a peer is ignored for UD. */
+    void connect(const Address &peer);
+    void connect() { connect(Address()); }
+    ibv_qp_state state() const;
+
+    int post_recv(uint64_t wr_id, const std::vector<ibv_sge> &list);
+    int post(ibv_send_wr &wr);
+
+    operator ibv_qp *() const { return qp; }
+
+    ibv_qp   *qp = nullptr;
+    QpOptions options;
+    uint32_t  psn;
+    uint32_t  max_inline = 0;
+};
+
+/* Two connected QPs of one process. */
+class Pair {
+public:
+    explicit Pair(Device &device, const QpOptions &a = QpOptions(),
+                  const QpOptions &b = QpOptions(), int cqe = 256);
+
+    Cq cq_a, cq_b; /* both directions */
+    Qp a, b;
+};
+
+/* A send work request with its SG list. */
+struct Wr : public ibv_send_wr {
+    Wr(uint64_t id, ibv_wr_opcode op, std::vector<ibv_sge> sges = {},
+       unsigned flags = IBV_SEND_SIGNALED);
+    Wr(const Wr &other) = delete;
+
+    Wr &rdma(const Remote &remote);
+    Wr &rdma(const Buffer &buffer, size_t offset = 0);
+    Wr &atomic(const Remote &remote, uint64_t compare_add, uint64_t swap = 0);
+    Wr &ud(ibv_ah *ah, uint32_t qpn, uint32_t qkey = 0x11111111);
+    Wr &imm(uint32_t value);
+    Wr &then(Wr &following);
+
+    std::vector<ibv_sge> list;
+};
+
+/* The async event that must come within WAIT_MS; acks it. */
+struct AsyncEvent {
+    int   type; /* -1: none came */
+    void *element;
+};
+AsyncEvent take_async(Device &device);
+bool has_async(Device &device, int ms = 0);
+
+/* --- processes ------------------------------------------------------------ */
+
+/* One end of a two-way pipe; all calls give up after WAIT_MS. */
+class Pipe {
+public:
+    Pipe(int read_fd, int write_fd) : m_read(read_fd), m_write(write_fd) {}
+    ~Pipe();
+
+    /* False if the other end has gone (a failure of the test only if the
+     * caller says so) or nothing came. */
+    bool send_bytes(const void *data, size_t length);
+    bool recv_bytes(void *data, size_t length);
+
+    template<typename T> bool send(const T &value)
+    {
+        return send_bytes(&value, sizeof(value));
+    }
+
+    template<typename T> T recv()
+    {
+        T value = {};
+        EXPECT_TRUE(recv_bytes(&value, sizeof(value))) << "no answer";
+        return value;
+    }
+
+    /* One byte: "I have come this far". */
+    bool signal() { return send('.'); }
+    bool await();
+
+private:
+    int m_read, m_write;
+};
+
+/*
+ * A forked child that runs @a body and exits: 0 if no expectation failed. To be
+ * created before the device is opened in the parent.
+ */
+class Child {
+public:
+    using Body = std::function<void(Pipe &)>;
+
+    explicit Child(const Body &body);
+
+    /* Kills the child if nobody waited for it. */
+    ~Child();
+    Child(const Child &) = delete;
+
+    Pipe &pipe() { return *m_pipe; }
+    pid_t pid() const { return m_pid; }
+
+    /* Expects a clean exit within WAIT_MS. */
+    void join();
+
+    /* SIGKILL, and reaps it. */
+    void kill();
+
+private:
+    pid_t                 m_pid;
+    std::unique_ptr<Pipe> m_pipe;
+};
+
+/*
+ * Runs @a body in a forked child, and fails where it fails. For tests whose
+ * process must not be the test program, because it changes its user or limits.
+ */
+void in_child(const std::function<void()> &body);
+
+/* Becomes the user nobody for good; false where we may not. */
+bool become_nobody();
+
+/* Exchanges addresses over @a pipe and connects. */
+void connect_over(Pipe &pipe, Qp &qp);
+
+/* As text what @a body writes to stderr. */
+std::string stderr_of(const std::function<void()> &body);
+
+} // namespace npt
+
+#define SKIP_UNLESS(_condition, _why) \
+    do { \
+        if (!(_condition)) { \
+            GTEST_SKIP() << _why; \
+        } \
+    } while (0)
+
+#endif

@@ -1,0 +1,390 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Completion queues and channels. */
+
+#include "npemu_test.h"
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include <fcntl.h>
+
+using namespace npt;
+
+/* A pair whose receiving side has its CQ on a channel. */
+class NpemuChannel : public testing::Test {
+protected:
+    NpemuChannel() :
+        channel(device), send_cq(device), recv_cq(device, 64, &channel, this),
+        a(device, send_cq, send_cq), b(device, recv_cq, recv_cq),
+        buffer(device, 4096)
+    {
+        EXPECT_EQ(0, a.to_init());
+        EXPECT_EQ(0, b.to_init());
+        EXPECT_EQ(0, a.to_rtr(b.address()));
+        EXPECT_EQ(0, b.to_rtr(a.address()));
+        EXPECT_EQ(0, a.to_rts());
+        EXPECT_EQ(0, b.to_rts());
+    }
+
+    /* One message from a to b, completed at both ends. */
+    void message(unsigned flags = 0)
+    {
+        ASSERT_EQ(0, b.post_recv(7, {buffer.sge(2048, 64)}));
+        Wr send(1, IBV_WR_SEND, {buffer.sge(0, 8)},
+                IBV_SEND_SIGNALED | flags);
+        ASSERT_EQ(0, a.post(send));
+        send_cq.expect(1);
+    }
+
+    Device  device;
+    Channel channel;
+    Cq      send_cq, recv_cq;
+    Qp      a, b;
+    Buffer  buffer;
+};
+
+TEST(NpemuCq, limits)
+{
+    Device device;
+    ibv_device_attr attr;
+    ASSERT_TRUE(device.ok());
+    ASSERT_EQ(0, npemu_query_device(device.context, &attr));
+
+    for (int cqe : {0, -1, attr.max_cqe + 1}) {
+        errno = 0;
+        EXPECT_EQ(nullptr, npemu_create_cq(device.context, cqe, nullptr,
+                                           nullptr, 0))
+                << cqe;
+        EXPECT_EQ(EINVAL, errno) << cqe;
+    }
+    for (int vector : {-1, device.context->num_comp_vectors}) {
+        errno = 0;
+        EXPECT_EQ(nullptr, npemu_create_cq(device.context, 16, nullptr,
+                                           nullptr, vector));
+        EXPECT_EQ(EINVAL, errno);
+    }
+
+    for (int cqe : {1, 100, attr.max_cqe}) {
+        ibv_cq *cq = npemu_create_cq(device.context, cqe, &attr, nullptr, 0);
+        ASSERT_NE(nullptr, cq) << cqe << ": " << strerror(errno);
+        EXPECT_LE(cqe, cq->cqe);
+        EXPECT_EQ(&attr, cq->cq_context);
+        EXPECT_EQ(device.context, cq->context);
+        EXPECT_EQ(0, npemu_destroy_cq(cq));
+    }
+}
+
+TEST(NpemuCq, busy_while_in_use)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq send_cq(device), recv_cq(device);
+    Qp qp(device, send_cq, recv_cq);
+
+    EXPECT_EQ(EBUSY, npemu_destroy_cq(send_cq));
+    EXPECT_EQ(EBUSY, npemu_destroy_cq(recv_cq));
+}
+
+TEST(NpemuCq, polls_in_batches)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Pair pair(device);
+    Buffer buffer(device, 4096);
+    ibv_wc wc[16];
+
+    EXPECT_EQ(0, ibv_poll_cq(pair.cq_a, 16, wc));
+    for (int i = 0; i < 10; ++i) {
+        Wr write(i, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+        write.rdma(buffer, 64);
+        ASSERT_EQ(0, pair.a.post(write));
+    }
+
+    int seen = 0;
+    ASSERT_TRUE(wait_until([&] {
+        int n = ibv_poll_cq(pair.cq_a, 4, wc + seen);
+        EXPECT_LE(n, 4);
+        EXPECT_LE(0, n);
+        seen += n;
+        return seen >= 10;
+    }));
+    EXPECT_EQ(10, seen);
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ((uint64_t)i, wc[i].wr_id);
+        EXPECT_EQ(IBV_WC_SUCCESS, wc[i].status);
+        EXPECT_EQ(IBV_WC_RDMA_WRITE, wc[i].opcode);
+        EXPECT_EQ(pair.a.qp->qp_num, wc[i].qp_num);
+    }
+    EXPECT_EQ(0, ibv_poll_cq(pair.cq_a, 0, wc));
+}
+
+TEST(NpemuCq, wraps_around)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Pair pair(device, QpOptions(), QpOptions(), 4);
+    Buffer buffer(device, 4096);
+
+    for (int i = 0; i < 1000; ++i) {
+        Wr first(2 * i, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+        Wr second(2 * i + 1, IBV_WR_RDMA_READ, {buffer.sge(8, 8)});
+        first.rdma(buffer, 64).then(second.rdma(buffer, 128));
+        ASSERT_EQ(0, pair.a.post(first));
+        pair.cq_a.expect(2 * i, IBV_WC_SUCCESS, 2);
+    }
+}
+
+TEST(NpemuCq, resize_keeps_completions)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Pair pair(device, QpOptions(), QpOptions(), 8);
+    Buffer buffer(device, 4096);
+    int depth = pair.cq_a.cq->cqe;
+    int next  = 0;
+
+    auto write = [&] {
+        Wr wr(next++, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+        ASSERT_EQ(0, pair.a.post(wr.rdma(buffer, 64)));
+    };
+    for (int i = 0; i < 6; ++i) {
+        write();
+    }
+    int ret = npemu_resize_cq(pair.cq_a, depth + 20);
+    if ((ret == EOPNOTSUPP) || (ret == ENOSYS)) {
+        pair.cq_a.expect(0, IBV_WC_SUCCESS, 6);
+        GTEST_SKIP() << "npemu0 does not resize completion queues";
+    }
+    ASSERT_EQ(0, ret);
+    EXPECT_LE(depth + 20, pair.cq_a.cq->cqe);
+    while (next < depth + 20) {
+        write();
+    }
+    EXPECT_EQ(EINVAL, npemu_resize_cq(pair.cq_a, 2)) << "would lose some";
+    EXPECT_EQ(EINVAL, npemu_resize_cq(pair.cq_a, 0));
+    pair.cq_a.expect(0, IBV_WC_SUCCESS, depth + 20);
+    EXPECT_EQ(0, npemu_resize_cq(pair.cq_a, 2));
+    write();
+    pair.cq_a.expect(next - 1);
+}
+
+TEST(NpemuCq, overflow_raises_an_event)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    QpOptions options;
+    options.send_wr = 256;
+    Pair pair(device, options, QpOptions(), 8);
+    Buffer buffer(device, 4096);
+
+    for (int i = 0; i <= pair.cq_a.cq->cqe; ++i) {
+        Wr write(i, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+        if (pair.a.post(write.rdma(buffer, 64)) != 0) {
+            break; /* in error after the overflow: may be refused */
+        }
+    }
+    AsyncEvent event = take_async(device);
+    EXPECT_EQ(IBV_EVENT_CQ_ERR, event.type);
+    EXPECT_EQ((void*)pair.cq_a.cq, event.element);
+}
+
+/* --- channels --------------------------------------------------------------- */
+
+TEST_F(NpemuChannel, has_a_pollable_fd)
+{
+    ibv_cq *cq;
+    void *cq_context;
+
+    EXPECT_EQ(device.context, channel.channel->context);
+    EXPECT_NE(0, fcntl(channel.channel->fd, F_GETFD) & FD_CLOEXEC);
+    int flags = fcntl(channel.channel->fd, F_GETFL);
+    ASSERT_EQ(0, fcntl(channel.channel->fd, F_SETFL, flags | O_NONBLOCK));
+    EXPECT_FALSE(channel.readable());
+    EXPECT_EQ(-1, npemu_get_cq_event(channel.channel, &cq, &cq_context));
+    EXPECT_EQ(EAGAIN, errno);
+}
+
+TEST_F(NpemuChannel, silent_unless_armed)
+{
+    message();
+    recv_cq.expect(7);
+    EXPECT_FALSE(channel.readable());
+}
+
+TEST_F(NpemuChannel, fires_once_per_arming)
+{
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    EXPECT_FALSE(channel.readable());
+    message();
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    EXPECT_FALSE(channel.readable());
+    message();
+    EXPECT_FALSE(channel.readable()) << "was not armed again";
+    recv_cq.expect(7);
+    recv_cq.expect(7);
+
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    message();
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7);
+}
+
+TEST_F(NpemuChannel, arming_a_cq_that_is_not_empty_fires_at_once)
+{
+    message();
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7);
+}
+
+TEST_F(NpemuChannel, solicited_only)
+{
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    message();
+    EXPECT_FALSE(channel.readable());
+    message(IBV_SEND_SOLICITED);
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7);
+    recv_cq.expect(7);
+}
+
+TEST_F(NpemuChannel, write_with_immediate_can_be_solicited)
+{
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    for (unsigned flag : {0u, (unsigned)IBV_SEND_SOLICITED}) {
+        ASSERT_EQ(0, b.post_recv(7, {}));
+        Wr write(1, IBV_WR_RDMA_WRITE_WITH_IMM, {buffer.sge(0, 8)},
+                 IBV_SEND_SIGNALED | flag);
+        ASSERT_EQ(0, a.post(write.rdma(buffer, 64)));
+        send_cq.expect(1);
+        EXPECT_EQ(flag != 0, channel.readable());
+    }
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7);
+    recv_cq.expect(7);
+}
+
+TEST_F(NpemuChannel, errors_are_solicited)
+{
+    ASSERT_EQ(0, b.post_recv(7, {buffer.sge(0, 8)}));
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    ASSERT_EQ(0, b.to_state(IBV_QPS_ERR));
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(NpemuChannel, arming_for_all_overrides_solicited)
+{
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    message();
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7);
+}
+
+TEST_F(NpemuChannel, send_completions_fire_too)
+{
+    Channel other(device);
+    Cq cq(device, 16, &other);
+    Qp c(device, cq, cq), d(device, cq, cq);
+    ASSERT_EQ(0, c.to_init());
+    ASSERT_EQ(0, d.to_init());
+    ASSERT_EQ(0, c.to_rtr(d.address()));
+    ASSERT_EQ(0, d.to_rtr(c.address()));
+    ASSERT_EQ(0, c.to_rts());
+
+    ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
+    Wr write(9, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+    ASSERT_EQ(0, c.post(write.rdma(buffer, 64)));
+    EXPECT_EQ(cq.cq, other.take());
+    cq.expect(9);
+}
+
+TEST_F(NpemuChannel, shared_by_several_cqs)
+{
+    Cq other(device, 16, &channel);
+    Qp c(device, send_cq, send_cq), d(device, send_cq, other);
+    ASSERT_EQ(0, c.to_init());
+    ASSERT_EQ(0, d.to_init());
+    ASSERT_EQ(0, c.to_rtr(d.address()));
+    ASSERT_EQ(0, d.to_rtr(c.address()));
+    ASSERT_EQ(0, c.to_rts());
+
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    ASSERT_EQ(0, ibv_req_notify_cq(other, 0));
+    ASSERT_EQ(0, d.post_recv(8, {buffer.sge(0, 64)}));
+    Wr send(1, IBV_WR_SEND, {buffer.sge(64, 8)});
+    ASSERT_EQ(0, c.post(send));
+    send_cq.expect(1);
+    EXPECT_EQ(other.cq, channel.take());
+    EXPECT_FALSE(channel.readable());
+    message();
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    other.expect(8);
+    recv_cq.expect(7);
+}
+
+TEST_F(NpemuChannel, busy_while_a_cq_uses_it)
+{
+    EXPECT_EQ(EBUSY, npemu_destroy_comp_channel(channel.channel));
+}
+
+TEST_F(NpemuChannel, blocking_get_is_woken)
+{
+    std::atomic<bool> woken{false};
+
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    std::thread sleeper([&] {
+        ibv_cq *cq;
+        void *cq_context;
+        EXPECT_EQ(0, npemu_get_cq_event(channel.channel, &cq, &cq_context));
+        EXPECT_EQ(recv_cq.cq, cq);
+        EXPECT_EQ(this, cq_context);
+        npemu_ack_cq_events(cq, 1);
+        woken = true;
+    });
+    message();
+    EXPECT_TRUE(wait_until([&] { return woken.load(); }));
+    sleeper.join();
+    recv_cq.expect(7);
+}
+
+/* The manual: destroying a CQ waits until all its events are acknowledged. */
+TEST_F(NpemuChannel, destroy_waits_for_ack)
+{
+    ibv_cq *cq = npemu_create_cq(device.context, 16, nullptr, channel.channel,
+                                 0);
+    ibv_cq *got;
+    void *cq_context;
+    std::atomic<bool> acked{false}, destroyed{false};
+
+    ASSERT_NE(nullptr, cq);
+    {
+        Qp c(device, cq, cq), d(device, cq, cq);
+        ASSERT_EQ(0, c.to_init());
+        ASSERT_EQ(0, d.to_init());
+        ASSERT_EQ(0, c.to_rtr(d.address()));
+        ASSERT_EQ(0, d.to_rtr(c.address()));
+        ASSERT_EQ(0, c.to_rts());
+        ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
+        Wr write(9, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+        ASSERT_EQ(0, c.post(write.rdma(buffer, 64)));
+        ASSERT_TRUE(channel.readable(WAIT_MS));
+        ASSERT_EQ(0, npemu_get_cq_event(channel.channel, &got, &cq_context));
+        ASSERT_EQ(cq, got);
+    }
+
+    std::thread destroyer([&] {
+        EXPECT_EQ(0, npemu_destroy_cq(cq));
+        EXPECT_TRUE(acked.load());
+        destroyed = true;
+    });
+    /* Time in which a destroy that does not wait would have returned. */
+    EXPECT_FALSE(wait_until([&] { return destroyed.load(); }, 50));
+    acked = true;
+    npemu_ack_cq_events(got, 1);
+    destroyer.join();
+    EXPECT_TRUE(destroyed.load());
+}

@@ -1,0 +1,427 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The door for unmodified verbs programs. These tests are such a program: they
+ * call libibverbs and run with the door in LD_PRELOAD. With DOOR_STUB in the
+ * environment a stand-in for the real library is below the door, which tells
+ * what was passed on to it.
+ */
+
+#include <infiniband/verbs.h>
+
+extern "C" {
+#include "verbs_door.h"
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port,
+                       unsigned index, unsigned *type);
+}
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Functions that the headers we compile with may not know. */
+template<typename Function> static Function function(const char *name)
+{
+    void *address = dlsym(RTLD_DEFAULT, name);
+
+    EXPECT_NE(nullptr, address) << name;
+    return reinterpret_cast<Function>(address);
+}
+
+static const char **stub_called()
+{
+    static const char **called = (const char**)dlsym(
+            dlopen("libibverbs.so.1", RTLD_LAZY), "door_stub_called");
+    return called;
+}
+
+/* --- objects of npemu0 ------------------------------------------------------------- */
+
+class DoorEmulated : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        int count;
+
+        list = ibv_get_device_list(&count);
+        ASSERT_NE(nullptr, list);
+        ASSERT_LE(1, count);
+        EXPECT_EQ(nullptr, list[count]);
+        /* After the real ones. */
+        ASSERT_STREQ("npemu0", ibv_get_device_name(list[count - 1]));
+        context = ibv_open_device(list[count - 1]);
+        ASSERT_NE(nullptr, context) << strerror(errno);
+        pd = ibv_alloc_pd(context);
+        ASSERT_NE(nullptr, pd);
+    }
+
+    void TearDown() override
+    {
+        if (pd != nullptr) {
+            EXPECT_EQ(0, ibv_dealloc_pd(pd));
+        }
+        if (context != nullptr) {
+            EXPECT_EQ(0, ibv_close_device(context));
+        }
+        if (list != nullptr) {
+            ibv_free_device_list(list);
+        }
+    }
+
+    ibv_qp *create_qp(ibv_cq *cq)
+    {
+        ibv_qp_init_attr attr = {};
+
+        attr.qp_type          = IBV_QPT_RC;
+        attr.send_cq          = cq;
+        attr.recv_cq          = cq;
+        attr.cap.max_send_wr  = 4;
+        attr.cap.max_recv_wr  = 4;
+        attr.cap.max_send_sge = 1;
+        attr.cap.max_recv_sge = 1;
+        return ibv_create_qp(pd, &attr);
+    }
+
+    ibv_device **list    = nullptr;
+    ibv_context *context = nullptr;
+    ibv_pd      *pd      = nullptr;
+};
+
+TEST_F(DoorEmulated, queries)
+{
+    ibv_device_attr attr;
+    ibv_device_attr_ex ex;
+    ibv_port_attr port;
+    union ibv_gid gid;
+    ibv_gid_entry entry;
+    unsigned type = 9;
+    __be16 pkey;
+
+    EXPECT_EQ(0, ibv_query_device(context, &attr));
+    EXPECT_EQ(0, ibv_query_device_ex(context, nullptr, &ex));
+    EXPECT_NE(0u, ibv_get_device_guid(context->device));
+    EXPECT_LE(-1, ibv_get_device_index(context->device));
+    EXPECT_EQ(0, ibv_query_port(context, 1, &port));
+    EXPECT_EQ(IBV_PORT_ACTIVE, port.state);
+    EXPECT_EQ(0, ibv_query_gid(context, 1, 0, &gid));
+    EXPECT_EQ(0, ibv_query_gid_ex(context, 1, 0, &entry, 0));
+    EXPECT_EQ(1, ibv_query_gid_table(context, &entry, 1, 0));
+    EXPECT_EQ(0, memcmp(&gid, &entry.gid, sizeof(gid)));
+    EXPECT_EQ(0, ibv_query_gid_type(context, 1, 0, &type));
+    EXPECT_EQ(0u, type);
+    EXPECT_EQ(0, ibv_query_pkey(context, 1, 0, &pkey));
+    EXPECT_EQ(0, ibv_get_pkey_index(context, 1, pkey));
+    EXPECT_EQ(0, ibv_fork_init());
+}
+
+/* The function behind the macro fills a shorter structure. */
+TEST_F(DoorEmulated, query_port_of_old_binaries)
+{
+    struct {
+        ibv_port_attr attr;
+        uint8_t       guard[64];
+    } room;
+
+    memset(&room, 0xa5, sizeof(room));
+    EXPECT_EQ(0, (ibv_query_port)(context, 1,
+                                  (struct _compat_ibv_port_attr*)&room.attr));
+    EXPECT_EQ(IBV_PORT_ACTIVE, room.attr.state);
+    EXPECT_EQ(0xa5a5, room.attr.port_cap_flags2);
+    EXPECT_EQ(EINVAL,
+              (ibv_query_port)(context, 9,
+                               (struct _compat_ibv_port_attr*)&room.attr));
+}
+
+TEST_F(DoorEmulated, connection_from_end_to_end)
+{
+    static uint8_t memory[8192];
+    ibv_comp_channel *channel = ibv_create_comp_channel(context);
+    ASSERT_NE(nullptr, channel);
+    ibv_cq *cq = ibv_create_cq(context, 16, this, channel, 0);
+    ASSERT_NE(nullptr, cq);
+    ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof(memory),
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    ASSERT_NE(nullptr, mr) << strerror(errno);
+    ibv_qp *qp = create_qp(cq);
+    ASSERT_NE(nullptr, qp);
+
+    ibv_qp_attr attr     = {};
+    attr.qp_state        = IBV_QPS_INIT;
+    attr.port_num        = 1;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    ASSERT_EQ(0, ibv_modify_qp(qp, &attr,
+                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                       IBV_QP_ACCESS_FLAGS));
+    attr.qp_state           = IBV_QPS_RTR;
+    attr.path_mtu           = IBV_MTU_1024;
+    attr.dest_qp_num        = qp->qp_num;
+    attr.ah_attr.dlid       = 1;
+    attr.ah_attr.port_num   = 1;
+    attr.max_dest_rd_atomic = 1;
+    ASSERT_EQ(0, ibv_modify_qp(qp, &attr,
+                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                                       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                       IBV_QP_MAX_DEST_RD_ATOMIC |
+                                       IBV_QP_MIN_RNR_TIMER));
+    attr.qp_state      = IBV_QPS_RTS;
+    attr.timeout       = 14;
+    attr.max_rd_atomic = 1;
+    ASSERT_EQ(0, ibv_modify_qp(qp, &attr,
+                               IBV_QP_STATE | IBV_QP_TIMEOUT |
+                                       IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                       IBV_QP_SQ_PSN |
+                                       IBV_QP_MAX_QP_RD_ATOMIC));
+
+    ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
+    memset(memory, 0x5a, 100);
+    ibv_sge sge           = {(uintptr_t)memory, 100, mr->lkey};
+    ibv_send_wr wr        = {}, *bad;
+    wr.opcode             = IBV_WR_RDMA_WRITE;
+    wr.send_flags         = IBV_SEND_SIGNALED;
+    wr.sg_list            = &sge;
+    wr.num_sge            = 1;
+    wr.wr.rdma.remote_addr = (uintptr_t)memory + 4096;
+    wr.wr.rdma.rkey        = mr->rkey;
+    ASSERT_EQ(0, ibv_post_send(qp, &wr, &bad));
+
+    ibv_cq *event_cq;
+    void *event_context;
+    ASSERT_EQ(0, ibv_get_cq_event(channel, &event_cq, &event_context));
+    EXPECT_EQ(cq, event_cq);
+    EXPECT_EQ(this, event_context);
+    ibv_ack_cq_events(cq, 1);
+    ibv_wc wc;
+    ASSERT_EQ(1, ibv_poll_cq(cq, 1, &wc));
+    EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+    EXPECT_EQ(0, memcmp(memory, memory + 4096, 100));
+
+    EXPECT_EQ(0, ibv_destroy_qp(qp));
+    EXPECT_EQ(0, ibv_dereg_mr(mr));
+    EXPECT_EQ(0, ibv_destroy_cq(cq));
+    EXPECT_EQ(0, ibv_destroy_comp_channel(channel));
+}
+
+/* An async event is acknowledged at the device it came from. */
+TEST_F(DoorEmulated, async_event)
+{
+    ibv_cq *cq            = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+    ibv_srq_init_attr srq_attr = {};
+    srq_attr.attr.max_wr  = 4;
+    srq_attr.attr.max_sge = 1;
+    ibv_srq *srq          = ibv_create_srq(pd, &srq_attr);
+    ASSERT_NE(nullptr, srq);
+    ibv_qp_init_attr init = {};
+    init.qp_type          = IBV_QPT_RC;
+    init.send_cq          = cq;
+    init.recv_cq          = cq;
+    init.srq              = srq;
+    init.cap.max_send_wr  = 4;
+    init.cap.max_send_sge = 1;
+    ibv_qp *qp            = ibv_create_qp(pd, &init);
+    ASSERT_NE(nullptr, qp);
+    ibv_qp_attr attr = {};
+    attr.qp_state    = IBV_QPS_INIT;
+    attr.port_num    = 1;
+    ASSERT_EQ(0, ibv_modify_qp(qp, &attr,
+                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                       IBV_QP_ACCESS_FLAGS));
+    attr.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(0, ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    ibv_async_event event;
+    ASSERT_EQ(0, ibv_get_async_event(context, &event));
+    EXPECT_EQ(IBV_EVENT_QP_LAST_WQE_REACHED, event.event_type);
+    EXPECT_EQ(qp, event.element.qp);
+    ibv_ack_async_event(&event);
+    /* Would wait for ever for an event that was not acknowledged. */
+    EXPECT_EQ(0, ibv_destroy_qp(qp));
+    EXPECT_EQ(0, ibv_destroy_srq(srq));
+    EXPECT_EQ(0, ibv_destroy_cq(cq));
+}
+
+/*
+ * Whatever npemu0 does not have answers EOPNOTSUPP, also by functions that came
+ * with later versions of libibverbs than the one installed.
+ */
+TEST_F(DoorEmulated, unsupported)
+{
+    ibv_cq *cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+    ibv_qp *qp = create_qp(cq);
+    ASSERT_NE(nullptr, qp);
+    union ibv_gid gid = {};
+    ibv_ece ece       = {};
+
+    EXPECT_EQ(nullptr, ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0));
+    EXPECT_EQ(EOPNOTSUPP, errno);
+    EXPECT_EQ(EOPNOTSUPP, ibv_attach_mcast(qp, &gid, 1));
+    EXPECT_EQ(EOPNOTSUPP, ibv_query_ece(qp, &ece));
+    EXPECT_EQ(EOPNOTSUPP, ibv_set_ece(qp, &ece));
+
+    /* Their first argument decides; they must not look at the others. */
+    void *first[] = {context, pd, qp};
+    const struct {
+        const char *name;
+        int first;
+    } later[] = {{"ibv_alloc_dmah", 0},        {"ibv_reg_mr_ex", 1},
+                 {"ibv_query_port_speed", 0},  {"ibv_alloc_buf", 1},
+                 {"ibv_reg_buf_mr", 1},        {"ibv_create_comp_cntr", 0},
+                 {"ibv_qp_attach_comp_cntr", 2},
+                 {"_ibv_query_comp_cntr_caps", 0}};
+    for (auto &it : later) {
+        using Call = uintptr_t (*)(void *, uintptr_t, uintptr_t, uintptr_t,
+                                   uintptr_t);
+        auto call  = function<Call>(it.name);
+        errno      = 0;
+        ASSERT_NE(nullptr, (void*)call);
+        int result = (int)call(first[it.first], 0, 0, 0, 0);
+        EXPECT_EQ(EOPNOTSUPP, errno) << it.name;
+        EXPECT_TRUE((result == 0) || (result == EOPNOTSUPP)) << it.name;
+    }
+    EXPECT_EQ(0, ibv_destroy_qp(qp));
+    EXPECT_EQ(0, ibv_destroy_cq(cq));
+}
+
+/* --- the device node ------------------------------------------------------------------ */
+
+TEST(DoorNode, looks_like_a_usable_character_device)
+{
+    struct stat st;
+
+    ASSERT_EQ(0, stat("/dev/infiniband/uverbs_npemu0", &st));
+    EXPECT_TRUE(S_ISCHR(st.st_mode));
+    EXPECT_EQ(0, access("/dev/infiniband/uverbs_npemu0", R_OK | W_OK));
+}
+
+TEST(DoorNode, other_paths_are_what_they_are)
+{
+    struct stat st;
+
+    errno = 0;
+    EXPECT_EQ(-1, stat("/dev/infiniband/uverbs_npemu1", &st));
+    EXPECT_EQ(ENOENT, errno);
+    errno = 0;
+    EXPECT_EQ(-1, access("/dev/infiniband/uverbs_npemu", F_OK));
+    EXPECT_EQ(ENOENT, errno);
+    ASSERT_EQ(0, stat("/dev", &st));
+    EXPECT_TRUE(S_ISDIR(st.st_mode));
+    /* Not known to the compiler: a bad address is the kernel's to refuse. */
+    const char *volatile bad = nullptr;
+    errno                    = 0;
+    EXPECT_EQ(-1, access(bad, F_OK));
+    EXPECT_EQ(EFAULT, errno);
+}
+
+/* --- objects of other devices ------------------------------------------------------- */
+
+class DoorForeign : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        if (getenv("DOOR_STUB") == nullptr) {
+            GTEST_SKIP() << "runs with the stand-in below the door only";
+        }
+        ASSERT_NE(nullptr, stub_called());
+    }
+};
+
+TEST_F(DoorForeign, devices_are_listed_before_ours)
+{
+    int *lists = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
+                             "door_stub_lists");
+    int count  = 0;
+
+    ibv_device **list = ibv_get_device_list(&count);
+    ASSERT_NE(nullptr, list);
+    ASSERT_EQ(2, count);
+    EXPECT_STREQ("stub0", ibv_get_device_name(list[0]));
+    EXPECT_STREQ("npemu0", ibv_get_device_name(list[1]));
+    EXPECT_EQ(nullptr, list[2]);
+    EXPECT_EQ(7, ibv_get_device_index(list[0]));
+    EXPECT_EQ(0u, ibv_get_device_guid(list[0]));
+    *stub_called() = "";
+    EXPECT_EQ(nullptr, ibv_open_device(list[0]));
+    EXPECT_STREQ("ibv_open_device", *stub_called());
+    EXPECT_EQ(1, *lists);
+    ibv_free_device_list(list);
+    EXPECT_EQ(0, *lists) << "the real list is given back";
+
+    EXPECT_EQ(0, ibv_fork_init());
+    EXPECT_STREQ("ibv_fork_init", *stub_called());
+}
+
+/* Every object begins with its context, a context with its device. */
+struct ForeignObject {
+    void *first;
+    char  rest[2048];
+};
+
+TEST_F(DoorForeign, every_verb_is_passed_on)
+{
+    static ForeignObject device, context, object;
+    int passed    = 0;
+    context.first = &device;
+    object.first  = &context;
+
+    auto check = [&](const char *name, const char *owner) {
+        using Call = void (*)(void *, uintptr_t, uintptr_t, uintptr_t,
+                              uintptr_t, uintptr_t);
+        auto call  = function<Call>(name);
+        ASSERT_NE(nullptr, (void*)call) << name;
+        *stub_called() = "nothing";
+        call(!strcmp(owner, "context") ? &context : &object, 0, 0, 0, 0, 0);
+        EXPECT_STREQ(name, *stub_called());
+        ++passed;
+    };
+#define CHECK(_result, _name, _failure, _owner, _params, _args) \
+    check("ibv_" #_name, #_owner);
+#define CHECK_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
+    check("_ibv_" #_name, #_owner);
+    NPEMU_DOOR_SERVED(CHECK)
+    NPEMU_DOOR_UNSUPPORTED(CHECK)
+    NPEMU_DOOR_HIDDEN(CHECK_HIDDEN)
+    check("ibv_query_port", "context");
+    EXPECT_LT(50, passed);
+
+    ibv_async_event event = {};
+    event.event_type      = IBV_EVENT_QP_FATAL;
+    event.element.qp      = (ibv_qp*)&object;
+    *stub_called()        = "nothing";
+    ibv_ack_async_event(&event);
+    EXPECT_STREQ("ibv_ack_async_event", *stub_called());
+    event.event_type = IBV_EVENT_PORT_ACTIVE;
+    event.element.qp = nullptr;
+    *stub_called()   = "nothing";
+    ibv_ack_async_event(&event);
+    EXPECT_STREQ("ibv_ack_async_event", *stub_called());
+}
+
+/* The stand-in lacks this one, as an older libibverbs would. */
+TEST_F(DoorForeign, verb_that_the_real_library_lacks)
+{
+    static ForeignObject device, context;
+    context.first = &device;
+    errno         = 0;
+    using Call    = int (*)(void *, void *, size_t);
+    EXPECT_EQ(EOPNOTSUPP,
+              function<Call>("_ibv_query_comp_cntr_caps")(&context, nullptr,
+                                                          0));
+    EXPECT_EQ(EOPNOTSUPP, errno);
+}
+
+int main(int argc, char **argv)
+{
+    if ((argc > 1) && !strcmp(argv[1], "--left-alone")) {
+#define PRINT(_name) puts(#_name);
+        NPEMU_DOOR_LEFT_ALONE(PRINT)
+        return 0;
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,412 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The shared memory: who may see it, what is refused, what is left. All of it
+ * needs a fabric of our own, see main().
+ */
+
+#include "npemu_test.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include <dirent.h>
+#include <sys/ipc.h>
+#include <sys/shm.h>
+#include <unistd.h>
+
+using namespace npt;
+
+struct Segment {
+    int      id;
+    shmid_ds ds;
+};
+
+static std::vector<Segment> segments()
+{
+    std::vector<Segment> result;
+    struct shm_info info;
+    int max = shmctl(0, SHM_INFO, (struct shmid_ds*)&info);
+
+    for (int i = 0; i <= max; ++i) {
+        Segment it;
+        it.id = shmctl(i, SHM_STAT, &it.ds);
+        if (it.id >= 0) {
+            result.push_back(it);
+        }
+    }
+    return result;
+}
+
+static int files_in_dev_shm()
+{
+    int count = 0;
+    DIR *dir  = opendir("/dev/shm");
+
+    while (struct dirent *entry = readdir(dir)) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(dir);
+    return count;
+}
+
+/* The header every version of the fabric begins with. */
+struct FabricHeader {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t size_check;
+};
+
+class NpemuFabric : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        SKIP_UNLESS(has_own_fabric(), "no IPC namespace of our own");
+        ASSERT_TRUE(segments().empty());
+    }
+
+    void TearDown() override
+    {
+        if (!has_own_fabric()) {
+            return;
+        }
+        /* A killed process is reaped before its memory is gone. */
+        EXPECT_TRUE(wait_until([] { return segments().empty(); }))
+                << segments().size() << " segments are left";
+        EXPECT_EQ(0, files_in_dev_shm());
+    }
+
+    /* A process that keeps the fabric alive. */
+    static void holder(Pipe &pipe)
+    {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        pipe.signal();
+        pipe.await();
+    }
+
+    /* The fabric is the smaller of the two segments of a lone process. */
+    static FabricHeader *attach_header()
+    {
+        auto all = segments();
+        if (all.size() != 2) {
+            ADD_FAILURE() << all.size() << " segments";
+            return nullptr;
+        }
+        auto it = std::min_element(all.begin(), all.end(),
+                                   [](const Segment &a, const Segment &b) {
+                                       return a.ds.shm_segsz < b.ds.shm_segsz;
+                                   });
+        void *address = shmat(it->id, nullptr, 0);
+        EXPECT_NE((void*)-1, address) << strerror(errno);
+        return (address == (void*)-1) ? nullptr : (FabricHeader*)address;
+    }
+
+    /* What a newcomer says who is expected to be refused. */
+    static std::string refused()
+    {
+        return stderr_of([] {
+            in_child([] {
+                struct ibv_device **list = npemu_get_device_list(nullptr);
+                ASSERT_NE(nullptr, list);
+                errno            = 0;
+                ibv_context *ctx = npemu_open_device(list[0]);
+                EXPECT_EQ(ENODEV, errno);
+                EXPECT_EQ(nullptr, ctx);
+                npemu_free_device_list(list);
+            });
+        });
+    }
+};
+
+TEST_F(NpemuFabric, memory_is_private_and_vanishes_by_itself)
+{
+    {
+        Child child(holder);
+        ASSERT_TRUE(child.pipe().await());
+        auto all = segments();
+        EXPECT_FALSE(all.empty());
+        for (auto &it : all) {
+            EXPECT_EQ(0600u, it.ds.shm_perm.mode & 0777u);
+            EXPECT_EQ(geteuid(), it.ds.shm_perm.uid);
+            EXPECT_TRUE(it.ds.shm_perm.mode & SHM_DEST) << "would stay";
+        }
+        child.pipe().signal();
+        child.join();
+    }
+    EXPECT_TRUE(segments().empty());
+}
+
+TEST_F(NpemuFabric, nothing_is_left_of_a_killed_process)
+{
+    Child a(holder), b(holder);
+    ASSERT_TRUE(a.pipe().await());
+    ASSERT_TRUE(b.pipe().await());
+    a.kill();
+    b.kill();
+}
+
+TEST_F(NpemuFabric, other_version_is_refused)
+{
+    Child child(holder);
+    ASSERT_TRUE(child.pipe().await());
+    FabricHeader *header = attach_header();
+    ASSERT_NE(nullptr, header);
+
+    header->version++;
+    std::string said = refused();
+    header->version--;
+    EXPECT_NE(std::string::npos, said.find("version")) << said;
+    EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
+
+    header->size_check ^= 0x1234;
+    said = refused();
+    header->size_check ^= 0x1234;
+    EXPECT_NE(std::string::npos, said.find("version")) << said;
+
+    /* Put right, it works again. */
+    in_child([] {
+        Device device;
+        EXPECT_TRUE(device.ok());
+    });
+    shmdt(header);
+    child.pipe().signal();
+    child.join();
+}
+
+TEST_F(NpemuFabric, damaged_one_is_refused)
+{
+    Child child(holder);
+    ASSERT_TRUE(child.pipe().await());
+    FabricHeader *header = attach_header();
+    ASSERT_NE(nullptr, header);
+
+    uint64_t magic   = header->magic;
+    header->magic    = 0x1122334455667788ull;
+    std::string said = refused();
+    header->magic    = magic;
+    EXPECT_NE(std::string::npos, said.find("damaged")) << said;
+    EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
+    shmdt(header);
+    child.pipe().signal();
+    child.join();
+}
+
+/* Any byte of the header: refused or not noticed, but never a crash or hang. */
+TEST_F(NpemuFabric, header_with_flipped_bits)
+{
+    Child child(holder);
+    ASSERT_TRUE(child.pipe().await());
+    FabricHeader *header = attach_header();
+    ASSERT_NE(nullptr, header);
+    uint8_t *bytes = (uint8_t*)header;
+
+    std::string said = stderr_of([&] {
+        for (int byte = 0; byte < 48; ++byte) {
+            bytes[byte] ^= 0x81;
+            in_child([] {
+                struct ibv_device **list = npemu_get_device_list(nullptr);
+                ibv_context *ctx         = npemu_open_device(list[0]);
+                if (ctx != nullptr) {
+                    npemu_close_device(ctx);
+                }
+                npemu_free_device_list(list);
+            });
+            bytes[byte] ^= 0x81;
+        }
+    });
+    EXPECT_NE(std::string::npos, said.find("npemu")) << said;
+    shmdt(header);
+    child.pipe().signal();
+    child.join();
+}
+
+/* Segments that have nothing to do with us. */
+TEST_F(NpemuFabric, foreign_segments_are_left_alone)
+{
+    std::vector<int> ids;
+    for (size_t size : {1, 4096, 1 << 20}) {
+        int id       = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
+        void *memory = shmat(id, nullptr, 0);
+        ASSERT_NE((void*)-1, memory);
+        memset(memory, 0x33, size);
+        if (size > 1) {
+            ASSERT_EQ(0, shmctl(id, IPC_RMID, nullptr)); /* as ours are */
+        } else {
+            ids.push_back(id);
+        }
+        in_child([] {
+            Device device;
+            EXPECT_TRUE(device.ok());
+        });
+        for (size_t i = 0; i < size; ++i) {
+            ASSERT_EQ(0x33, ((uint8_t*)memory)[i]);
+        }
+        ASSERT_EQ(0, shmdt(memory));
+    }
+    for (int id : ids) {
+        ASSERT_EQ(0, shmctl(id, IPC_RMID, nullptr));
+    }
+}
+
+/* Many at once make one fabric and not several. */
+TEST_F(NpemuFabric, opened_by_many_processes_at_once)
+{
+    constexpr int COUNT = 12;
+
+    for (int round = 0; round < 5; ++round) {
+        std::vector<std::unique_ptr<Child>> children;
+        for (int i = 0; i < COUNT; ++i) {
+            children.push_back(std::make_unique<Child>([](Pipe &pipe) {
+                EXPECT_TRUE(pipe.await());
+                Device device;
+                EXPECT_TRUE(device.ok());
+                pipe.signal();
+                EXPECT_TRUE(pipe.await());
+            }));
+        }
+        for (auto &child : children) {
+            child->pipe().signal();
+        }
+        for (auto &child : children) {
+            EXPECT_TRUE(child->pipe().await());
+        }
+        EXPECT_EQ(COUNT + 1u, segments().size()) << "one, and one for each";
+        for (auto &child : children) {
+            child->pipe().signal();
+        }
+        for (auto &child : children) {
+            child->join();
+        }
+    }
+}
+
+/* Killed while opening and closing, at any moment. */
+TEST_F(NpemuFabric, killed_while_opening)
+{
+    unsigned seed = std::random_device()();
+    std::mt19937 random(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+
+    for (int round = 0; round < 60; ++round) {
+        Child victim([](Pipe &pipe) {
+            pipe.signal();
+            for (;;) {
+                Device device;
+            }
+        });
+        ASSERT_TRUE(victim.pipe().await());
+        std::this_thread::sleep_for(
+                std::chrono::microseconds(random() % 4000));
+        victim.kill();
+        in_child([] {
+            Device device;
+            EXPECT_TRUE(device.ok());
+        });
+    }
+}
+
+/* There are 1024 process slots: those of the killed must come back. */
+TEST_F(NpemuFabric, slots_of_killed_processes_are_released)
+{
+    Child keeper(holder);
+    ASSERT_TRUE(keeper.pipe().await());
+    for (int round = 0; round < 1100; ++round) {
+        Child victim(holder);
+        ASSERT_TRUE(victim.pipe().await()) << round;
+        victim.kill();
+    }
+    keeper.pipe().signal();
+    keeper.join();
+}
+
+/* --- two users ------------------------------------------------------------------- */
+
+struct Identity {
+    ibv_gid gid;
+    Address address;
+};
+
+TEST_F(NpemuFabric, users_do_not_see_each_other)
+{
+    SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
+
+    auto body = [](Pipe &pipe) {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Cq cq(device);
+        QpOptions options;
+        options.timeout   = 8;
+        options.retry_cnt = 1;
+        Qp qp(device, cq, cq, options);
+        Buffer buffer(device, 4096);
+        Identity own = {};
+        EXPECT_EQ(0, npemu_query_gid(device.context, 1, 0, &own.gid));
+        own.address = qp.address();
+        pipe.send(own);
+        Identity other = pipe.recv<Identity>();
+        /* Generic code tells from the prefix that there is no way. */
+        EXPECT_NE(own.gid.global.subnet_prefix,
+                  other.gid.global.subnet_prefix);
+        qp.connect(other.address);
+        EXPECT_TRUE(pipe.signal());
+        EXPECT_TRUE(pipe.await());
+        Wr write(1, IBV_WR_SEND, {buffer.sge(0, 8)});
+        EXPECT_EQ(0, qp.post(write));
+        /* Connected to oneself if the numbers agree: not ready, then. */
+        ibv_wc wc;
+        int count = 0;
+        wait_until([&] { return (count = ibv_poll_cq(cq, 1, &wc)) != 0; },
+                   500);
+        EXPECT_TRUE((count == 0) || (wc.status != IBV_WC_SUCCESS));
+        EXPECT_TRUE(pipe.signal());
+        EXPECT_TRUE(pipe.await());
+    };
+    Child root(body);
+    Child nobody([&](Pipe &pipe) {
+        ASSERT_TRUE(become_nobody());
+        /* Not even by number. */
+        for (auto &it : segments()) {
+            EXPECT_EQ((void*)-1, shmat(it.id, nullptr, 0));
+            EXPECT_EQ(EACCES, errno);
+        }
+        body(pipe);
+    });
+    Identity of_root   = root.pipe().recv<Identity>();
+    Identity of_nobody = nobody.pipe().recv<Identity>();
+    root.pipe().send(of_nobody);
+    nobody.pipe().send(of_root);
+    for (int step = 0; step < 2; ++step) {
+        EXPECT_TRUE(root.pipe().await());
+        EXPECT_TRUE(nobody.pipe().await());
+        root.pipe().signal();
+        nobody.pipe().signal();
+    }
+    root.join();
+    nobody.join();
+}
+
+TEST_F(NpemuFabric, death_of_another_user_changes_nothing)
+{
+    SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
+
+    Child mine(holder);
+    Child other([](Pipe &pipe) {
+        ASSERT_TRUE(become_nobody());
+        holder(pipe);
+    });
+    ASSERT_TRUE(mine.pipe().await());
+    ASSERT_TRUE(other.pipe().await());
+    EXPECT_EQ(4u, segments().size());
+    other.kill();
+    EXPECT_TRUE(wait_until([] { return segments().size() == 2; }));
+    in_child([] {
+        Device device;
+        EXPECT_TRUE(device.ok());
+    });
+    mine.pipe().signal();
+    mine.join();
+}

@@ -1,0 +1,350 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Memory registration: what is taken, what is refused, and what is pinned. */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+#include <set>
+#include <thread>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+using namespace npt;
+
+TEST(NpemuMr, describes_the_memory)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 3 * 4096, -1);
+
+    ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data + 5, 5000, ACCESS_ALL);
+    ASSERT_NE(nullptr, mr);
+    EXPECT_EQ(device.context, mr->context);
+    EXPECT_EQ(device.pd, mr->pd);
+    EXPECT_EQ(buffer.data + 5, mr->addr);
+    EXPECT_EQ(5000u, mr->length);
+    EXPECT_NE(0u, mr->lkey);
+    EXPECT_NE(0u, mr->rkey);
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
+}
+
+TEST(NpemuMr, keys_are_not_soon_reused)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    std::set<uint32_t> keys;
+    Buffer buffer(device, 4096, -1);
+
+    /* At least one 8 bit key as on a NIC; nothing is said beyond that. */
+    for (int i = 0; i < 200; ++i) {
+        ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 4096, ACCESS_ALL);
+        ASSERT_NE(nullptr, mr);
+        EXPECT_TRUE(keys.insert(mr->rkey).second) << "round " << i;
+        ASSERT_EQ(0, npemu_dereg_mr(mr));
+    }
+}
+
+TEST(NpemuMr, refuses_contradictory_access)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+
+    for (int access : {(int)IBV_ACCESS_REMOTE_WRITE,
+                       (int)IBV_ACCESS_REMOTE_ATOMIC}) {
+        errno = 0;
+        EXPECT_EQ(nullptr,
+                  npemu_reg_mr(device.pd, buffer.data, 4096, access));
+        EXPECT_EQ(EINVAL, errno) << access;
+    }
+}
+
+TEST(NpemuMr, refuses_access_it_cannot_give)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+
+    for (unsigned access : {(unsigned)IBV_ACCESS_ON_DEMAND,
+                            (unsigned)IBV_ACCESS_MW_BIND,
+                            (unsigned)IBV_ACCESS_ZERO_BASED, 1u << 19}) {
+        errno = 0;
+        EXPECT_EQ(nullptr, npemu_reg_mr_iova2(device.pd, buffer.data, 4096,
+                                              (uintptr_t)buffer.data,
+                                              access | ACCESS_ALL))
+                << access;
+        EXPECT_TRUE((errno == EINVAL) || (errno == EOPNOTSUPP)) << errno;
+    }
+
+    /* Optional flags are hints that any device may ignore. */
+    ibv_mr *mr = npemu_reg_mr_iova2(device.pd, buffer.data, 4096,
+                                    (uintptr_t)buffer.data,
+                                    ACCESS_ALL | IBV_ACCESS_RELAXED_ORDERING);
+    ASSERT_NE(nullptr, mr);
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
+}
+
+TEST(NpemuMr, refuses_what_is_not_there)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4 * 4096, -1);
+
+    ASSERT_EQ(0, munmap(buffer.data + 2 * 4096, 4096));
+    errno = 0;
+    EXPECT_EQ(nullptr,
+              npemu_reg_mr(device.pd, buffer.data, 4 * 4096, ACCESS_ALL));
+    EXPECT_TRUE((errno == EFAULT) || (errno == ENOMEM)) << errno;
+    EXPECT_EQ(0, proc_status_kb("VmLck"));
+
+    errno = 0;
+    EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, (void*)(UINTPTR_MAX - 4095),
+                                    8192, ACCESS_ALL));
+    EXPECT_NE(0, errno);
+
+    errno = 0;
+    EXPECT_EQ(nullptr, npemu_reg_mr_iova2(device.pd, buffer.data, 4096,
+                                          UINT64_MAX - 100, ACCESS_ALL));
+    EXPECT_EQ(EINVAL, errno);
+}
+
+TEST(NpemuMr, read_only_memory)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+
+    ASSERT_EQ(0, mprotect(buffer.data, 4096, PROT_READ));
+    errno = 0;
+    EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, buffer.data, 4096,
+                                    IBV_ACCESS_LOCAL_WRITE));
+    EXPECT_EQ(EFAULT, errno);
+
+    ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 4096,
+                              IBV_ACCESS_REMOTE_READ);
+    ASSERT_NE(nullptr, mr) << strerror(errno);
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
+}
+
+TEST(NpemuMr, pins_pages)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    long before = proc_status_kb("VmLck");
+    Buffer buffer(device, 64 * 4096, -1);
+
+    ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 64 * 4096, ACCESS_ALL);
+    ASSERT_NE(nullptr, mr);
+    EXPECT_EQ(before + 256, proc_status_kb("VmLck"));
+
+    /* The overlap is pinned once, and until the last registration goes. */
+    ibv_mr *part = npemu_reg_mr(device.pd, buffer.data + 4096 + 1, 8 * 4096,
+                                ACCESS_ALL);
+    ASSERT_NE(nullptr, part);
+    EXPECT_EQ(before + 256, proc_status_kb("VmLck"));
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
+    EXPECT_EQ(before + 9 * 4, proc_status_kb("VmLck"));
+    EXPECT_EQ(0, npemu_dereg_mr(part));
+    EXPECT_EQ(before, proc_status_kb("VmLck"));
+}
+
+TEST(NpemuMr, pinned_pages_are_present)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 16 * 4096);
+    unsigned char present[16];
+
+    ASSERT_EQ(0, mincore(buffer.data, buffer.length, present));
+    for (unsigned char page : present) {
+        EXPECT_EQ(1, page & 1);
+    }
+}
+
+TEST(NpemuMr, pin_none)
+{
+    in_child([] {
+        setenv("NPEMU_PIN", "none", 1);
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Buffer buffer(device, 64 * 4096);
+        EXPECT_EQ(0, proc_status_kb("VmLck"));
+    });
+}
+
+TEST(NpemuMr, pin_unknown_value_is_named)
+{
+    std::string said = stderr_of([] {
+        in_child([] {
+            setenv("NPEMU_PIN", "granny", 1);
+            Device device;
+            Buffer buffer(device, 4096);
+        });
+    });
+    EXPECT_NE(std::string::npos, said.find("NPEMU_PIN")) << said;
+    EXPECT_NE(std::string::npos, said.find("granny")) << said;
+}
+
+TEST(NpemuMr, enomem_at_memlock_limit)
+{
+    SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
+
+    in_child([] {
+        struct rlimit limit = {1 << 20, 1 << 20};
+        ASSERT_EQ(0, setrlimit(RLIMIT_MEMLOCK, &limit));
+        ASSERT_TRUE(become_nobody());
+
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Buffer fits(device, 512 << 10);
+        Buffer large(device, 768 << 10, -1);
+
+        errno = 0;
+        EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, large.data, 768 << 10,
+                                        ACCESS_ALL));
+        EXPECT_EQ(ENOMEM, errno);
+        EXPECT_EQ(512, proc_status_kb("VmLck"));
+
+        /* What was there goes on, and there is room for what fits. */
+        ibv_mr *mr = npemu_reg_mr(device.pd, large.data, 256 << 10,
+                                  ACCESS_ALL);
+        EXPECT_NE(nullptr, mr) << strerror(errno);
+        if (mr != nullptr) {
+            EXPECT_EQ(0, npemu_dereg_mr(mr));
+        }
+        fits.dereg();
+        mr = npemu_reg_mr(device.pd, large.data, 768 << 10, ACCESS_ALL);
+        EXPECT_NE(nullptr, mr) << strerror(errno);
+        if (mr != nullptr) {
+            EXPECT_EQ(0, npemu_dereg_mr(mr));
+        }
+    });
+}
+
+TEST(NpemuMr, many)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+    std::vector<ibv_mr*> mrs;
+    std::set<uint32_t> keys;
+
+    for (int i = 0; i < 1000; ++i) {
+        ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 4096, ACCESS_ALL);
+        ASSERT_NE(nullptr, mr);
+        EXPECT_TRUE(keys.insert(mr->rkey).second);
+        mrs.push_back(mr);
+    }
+    for (ibv_mr *mr : mrs) {
+        EXPECT_EQ(0, npemu_dereg_mr(mr));
+    }
+    EXPECT_EQ(0, proc_status_kb("VmLck"));
+}
+
+TEST(NpemuMr, limit_is_the_advertised_one)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    ibv_device_attr attr;
+    Buffer buffer(device, 4096, -1);
+    std::vector<ibv_mr*> mrs;
+    ibv_mr *mr;
+
+    ASSERT_EQ(0, npemu_query_device(device.context, &attr));
+    SKIP_UNLESS(attr.max_mr <= 1 << 18, "limit too large to be reached");
+    while ((mr = npemu_reg_mr(device.pd, buffer.data, 4096, 0)) != nullptr) {
+        mrs.push_back(mr);
+        ASSERT_GE((size_t)attr.max_mr, mrs.size());
+    }
+    EXPECT_EQ(ENOMEM, errno);
+    EXPECT_EQ((size_t)attr.max_mr, mrs.size());
+    for (ibv_mr *m : mrs) {
+        ASSERT_EQ(0, npemu_dereg_mr(m));
+    }
+}
+
+TEST(NpemuMr, registered_by_many_threads)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 64 * 4096, -1);
+    std::vector<std::thread> threads;
+
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 200; ++i) {
+                ibv_mr *mr = npemu_reg_mr(device.pd,
+                                          buffer.data + (i + t) % 48 * 4096,
+                                          16 * 4096, ACCESS_ALL);
+                ASSERT_NE(nullptr, mr);
+                ASSERT_EQ(0, npemu_dereg_mr(mr));
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(0, proc_status_kb("VmLck"));
+}
+
+/* Keys are addressed by the I/O address, here as on both sides of a transfer. */
+class NpemuMrIova : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(NpemuMrIova, transfers)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Pair pair(device);
+    Buffer local(device, 8192, -1), remote(device, 8192, -1);
+    uint64_t iova = GetParam();
+
+    ibv_mr *lmr = npemu_reg_mr_iova(device.pd, local.data, 8192, iova,
+                                    ACCESS_ALL);
+    ibv_mr *rmr = npemu_reg_mr_iova2(device.pd, remote.data, 8192, iova,
+                                     ACCESS_ALL);
+    ASSERT_NE(nullptr, lmr) << strerror(errno);
+    ASSERT_NE(nullptr, rmr) << strerror(errno);
+    local.fill(1);
+
+    Wr write(1, IBV_WR_RDMA_WRITE, {{iova + 100, 5000, lmr->lkey}});
+    write.rdma(Remote{iova + 200, rmr->rkey});
+    ASSERT_EQ(0, pair.a.post(write));
+    pair.cq_a.expect(1);
+    EXPECT_EQ(0, memcmp(remote.data + 200, local.data + 100, 5000));
+
+    local.fill_byte(0);
+    Wr read(2, IBV_WR_RDMA_READ, {{iova, 8192, lmr->lkey}});
+    read.rdma(Remote{iova, rmr->rkey});
+    ASSERT_EQ(0, pair.a.post(read));
+    pair.cq_a.expect(2);
+    EXPECT_EQ(0, memcmp(remote.data, local.data, 8192));
+
+    /* Small and large SENDs take different ways to the receive buffer. */
+    for (uint32_t size : {16u, 6000u}) {
+        remote.fill_byte(0);
+        local.fill(size);
+        ASSERT_EQ(0, pair.b.post_recv(3, {{iova + 7, 8000, rmr->lkey}}));
+        Wr send(4, IBV_WR_SEND, {{iova, size, lmr->lkey}});
+        ASSERT_EQ(0, pair.a.post(send));
+        pair.cq_a.expect(4);
+        pair.cq_b.expect(3);
+        EXPECT_EQ(0, memcmp(remote.data + 7, local.data, size));
+    }
+
+    /* The virtual address is not an address of the key, unless it is. */
+    if (iova != (uintptr_t)remote.data) {
+        Wr wrong(5, IBV_WR_RDMA_WRITE, {{iova, 8, lmr->lkey}});
+        wrong.rdma(Remote{remote.at(0), rmr->rkey});
+        ASSERT_EQ(0, pair.a.post(wrong));
+        pair.cq_a.expect(5, IBV_WC_REM_ACCESS_ERR);
+    }
+    EXPECT_EQ(0, npemu_dereg_mr(lmr));
+    EXPECT_EQ(0, npemu_dereg_mr(rmr));
+}
+
+/* libibverbs wants the page offset of address and I/O address to agree. */
+INSTANTIATE_TEST_SUITE_P(Iova, NpemuMrIova,
+                         testing::Values(0, 0x10000, 0x7654321000ull,
+                                         0xffffffff00000000ull));

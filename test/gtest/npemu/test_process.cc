@@ -1,0 +1,512 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Two processes and more: sleeping, forking, exiting, being refused. */
+
+#include "npemu_test.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <set>
+#include <thread>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+using namespace npt;
+
+/* One side of a connection between two processes. */
+struct Side {
+    explicit Side(const QpOptions &options = QpOptions(),
+                  size_t size = 64 << 10) :
+        channel(device), cq(device, 256, &channel),
+        qp(device, cq, cq, options), buffer(device, size)
+    {
+    }
+
+    Device  device;
+    Channel channel;
+    Cq      cq;
+    Qp      qp;
+    Buffer  buffer;
+};
+
+static double cpu_ms()
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e3 +
+           (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e3;
+}
+
+/* --- sleeping -------------------------------------------------------------------- */
+
+TEST(NpemuSleep, receiver_wakes_for_each_message)
+{
+    constexpr int COUNT = 200;
+    Child receiver([](Pipe &pipe) {
+        Side side;
+        for (int i = 0; i < COUNT; ++i) {
+            if (i < 32) {
+                ASSERT_EQ(0, side.qp.post_recv(i, {side.buffer.sge(0, 8192)}));
+            }
+        }
+        ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
+        connect_over(pipe, side.qp);
+        int seen = 0;
+        while (seen < COUNT) {
+            ASSERT_EQ(side.cq.cq, side.channel.take());
+            ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
+            ibv_wc wc;
+            while (ibv_poll_cq(side.cq, 1, &wc) == 1) {
+                ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
+                ASSERT_EQ((uint32_t)seen, be32toh(wc.imm_data));
+                ASSERT_EQ(0, side.qp.post_recv(seen,
+                                               {side.buffer.sge(0, 8192)}));
+                ++seen;
+            }
+            pipe.signal();
+        }
+    });
+    Side side;
+    connect_over(receiver.pipe(), side.qp);
+    for (int i = 0; i < COUNT; ++i) {
+        Wr send(i, IBV_WR_SEND_WITH_IMM,
+                {side.buffer.sge(0, (i % 3) * 4000)});
+        ASSERT_EQ(0, side.qp.post(send.imm(i)));
+        side.cq.expect(i);
+        /* Asleep again, or about to be: both must do. */
+        if (i % 2) {
+            ASSERT_TRUE(receiver.pipe().await());
+        }
+    }
+    receiver.join();
+}
+
+/* The sender sleeps too: its own device must try again in the background. */
+TEST(NpemuSleep, sender_waits_for_a_receive_asleep)
+{
+    Child receiver([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        EXPECT_TRUE(pipe.await());
+        ASSERT_EQ(0, side.qp.post_recv(1, {side.buffer.sge(0, 8192)}));
+        side.cq.expect(1);
+        EXPECT_TRUE(pattern_holds(side.buffer.data, 5000, 3));
+        EXPECT_TRUE(pipe.await());
+    });
+    Side side;
+    connect_over(receiver.pipe(), side.qp);
+    side.buffer.fill(3);
+    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 5000)});
+    ASSERT_EQ(0, side.qp.post(send));
+    side.cq.expect_empty();
+    ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
+    receiver.pipe().signal();
+    EXPECT_EQ(side.cq.cq, side.channel.take());
+    side.cq.expect(1);
+    receiver.pipe().signal();
+    receiver.join();
+}
+
+TEST(NpemuSleep, rnr_exceeded_wakes_a_sleeping_sender)
+{
+    Child receiver([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        EXPECT_TRUE(pipe.await());
+    });
+    QpOptions options;
+    options.rnr_retry = 2;
+    Side side(options);
+    connect_over(receiver.pipe(), side.qp);
+    ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 1));
+    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
+    ASSERT_EQ(0, side.qp.post(send));
+    EXPECT_EQ(side.cq.cq, side.channel.take());
+    side.cq.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
+    receiver.pipe().signal();
+    receiver.join();
+}
+
+TEST(NpemuSleep, idle_costs_nothing)
+{
+    Child peer([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        EXPECT_TRUE(pipe.await());
+    });
+    Side side;
+    connect_over(peer.pipe(), side.qp);
+
+    double before = cpu_ms();
+    EXPECT_FALSE(side.channel.readable(300));
+    EXPECT_GT(10, cpu_ms() - before) << "ms of CPU in 300 ms";
+    peer.pipe().signal();
+    peer.join();
+}
+
+/* --- death -------------------------------------------------------------------------- */
+
+TEST(NpemuDeath, peer_killed_while_we_wait_for_its_receive)
+{
+    Child peer([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        pipe.signal();
+        pause();
+    });
+    Side side;
+    connect_over(peer.pipe(), side.qp);
+    ASSERT_TRUE(peer.pipe().await());
+    for (int i = 0; i < 3; ++i) {
+        Wr send(i, IBV_WR_SEND, {side.buffer.sge(0, 8)});
+        ASSERT_EQ(0, side.qp.post(send));
+    }
+    side.cq.expect_empty();
+    ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
+    peer.kill();
+    /* Asleep: nobody polls. */
+    EXPECT_EQ(side.cq.cq, side.channel.take());
+    side.cq.expect(0, IBV_WC_RETRY_EXC_ERR);
+    side.cq.expect(1, IBV_WC_WR_FLUSH_ERR, 2);
+    EXPECT_EQ(IBV_QPS_ERR, side.qp.state());
+}
+
+TEST(NpemuDeath, peer_killed_before_the_request)
+{
+    Child peer([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        pipe.send(Remote{side.buffer.at(0), side.buffer.mr->rkey});
+        pause();
+    });
+    QpOptions options;
+    options.timeout   = 12;
+    options.retry_cnt = 2;
+    Side side(options);
+    connect_over(peer.pipe(), side.qp);
+    Remote remote = peer.pipe().recv<Remote>();
+    peer.kill();
+
+    auto start = Clock::now();
+    Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8)});
+    ASSERT_EQ(0, side.qp.post(write.rdma(remote)));
+    side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_GE(3 * 16.77 * 4 + 2000, ms_since(start));
+}
+
+/* exit() with everything still open is as good as destroying it. */
+TEST(NpemuDeath, peer_exits_without_cleaning_up)
+{
+    Child peer([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        _exit(0);
+    });
+    Side side;
+    connect_over(peer.pipe(), side.qp);
+    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
+    peer.join();
+    ASSERT_EQ(0, side.qp.post(send));
+    side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* A program that replaces itself leaves the fabric. */
+TEST(NpemuDeath, peer_calls_exec)
+{
+    Child peer([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        execlp("sleep", "sleep", "60", nullptr);
+        ADD_FAILURE() << "exec: " << strerror(errno);
+    });
+    Side side;
+    connect_over(peer.pipe(), side.qp);
+    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
+    ASSERT_EQ(0, side.qp.post(send));
+    side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
+    peer.kill();
+}
+
+/* --- stopped ------------------------------------------------------------------------ */
+
+TEST(NpemuStopped, deregistering_waits_for_or_outruns_a_stopped_initiator)
+{
+    Child initiator([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        Remote remote = pipe.recv<Remote>();
+        pipe.signal();
+        for (;;) {
+            Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 32 << 10)});
+            ASSERT_EQ(0, side.qp.post(write.rdma(remote)));
+            ibv_wc wc = side.cq.wait();
+            if (wc.status != IBV_WC_SUCCESS) {
+                EXPECT_EQ(IBV_WC_REM_ACCESS_ERR, wc.status);
+                return;
+            }
+        }
+    });
+    Side side;
+    connect_over(initiator.pipe(), side.qp);
+    initiator.pipe().send(Remote{side.buffer.at(0), side.buffer.mr->rkey});
+    ASSERT_TRUE(initiator.pipe().await());
+    ASSERT_EQ(0, ::kill(initiator.pid(), SIGSTOP));
+
+    std::atomic<bool> done{false};
+    std::thread deregister([&] {
+        side.buffer.dereg();
+        /* Nobody writes here any more, and it is said so by returning. */
+        memset(side.buffer.data, 0x77, side.buffer.length);
+        done = true;
+    });
+    wait_until([&] { return done.load(); }, 50);
+    ASSERT_EQ(0, ::kill(initiator.pid(), SIGCONT));
+    deregister.join();
+    initiator.join();
+    for (size_t i = 0; i < side.buffer.length; ++i) {
+        ASSERT_EQ(0x77, side.buffer.data[i]) << i;
+    }
+}
+
+/* --- fork ---------------------------------------------------------------------------- */
+
+TEST(NpemuFork, child_is_refused_and_parent_unharmed)
+{
+    Side side;
+    Cq cq(side.device);
+    Qp qp(side.device, cq, cq);
+    qp.connect(qp.address());
+
+    in_child([&] {
+        ibv_device_attr attr;
+        ibv_wc wc;
+        Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8)});
+        ibv_send_wr *bad;
+        EXPECT_LE(-1, npemu_query_device(side.device.context, &attr));
+        EXPECT_EQ(nullptr, npemu_alloc_pd(side.device.context));
+        EXPECT_EQ(nullptr, npemu_reg_mr(side.device.pd, side.buffer.data, 8,
+                                        ACCESS_ALL));
+        EXPECT_EQ(nullptr, npemu_create_cq(side.device.context, 1, nullptr,
+                                           nullptr, 0));
+        write.rdma(side.buffer, 64);
+        EXPECT_NE(0, ibv_post_send(qp, &write, &bad));
+        EXPECT_GE(0, ibv_poll_cq(cq, 1, &wc));
+        EXPECT_NE(0, npemu_dereg_mr(side.buffer.mr));
+        EXPECT_NE(0, npemu_destroy_qp(qp));
+    });
+
+    Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8)});
+    ASSERT_EQ(0, qp.post(write.rdma(side.buffer, 64)));
+    cq.expect(1);
+}
+
+/* With a device of its own the child is a process like any other. */
+TEST(NpemuFork, child_opens_the_device_anew)
+{
+    Side side;
+    Child child([](Pipe &pipe) {
+        Side own;
+        connect_over(pipe, own.qp);
+        ASSERT_EQ(0, own.qp.post_recv(1, {own.buffer.sge()}));
+        own.cq.expect(1);
+        EXPECT_TRUE(pattern_holds(own.buffer.data, 20000, 4));
+    });
+    connect_over(child.pipe(), side.qp);
+    side.buffer.fill(4);
+    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 20000)});
+    ASSERT_EQ(0, side.qp.post(send));
+    side.cq.expect(1);
+    child.join();
+}
+
+/* A child that lives on does not keep a dead parent alive in the fabric. */
+TEST(NpemuFork, child_does_not_stand_for_its_dead_parent)
+{
+    int hold[2];
+    ASSERT_EQ(0, pipe(hold));
+    Child peer([&](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        if (fork() == 0) {
+            char c;
+            close(hold[1]);
+            _exit((int)read(hold[0], &c, 1)); /* until the test is over */
+        }
+        pipe.signal();
+        pause();
+    });
+    close(hold[0]);
+    Side side;
+    connect_over(peer.pipe(), side.qp);
+    ASSERT_TRUE(peer.pipe().await());
+    peer.kill();
+    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
+    ASSERT_EQ(0, side.qp.post(send));
+    side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
+    close(hold[1]);
+}
+
+static std::set<int> open_fds()
+{
+    std::set<int> fds;
+    DIR *dir = opendir("/proc/self/fd");
+
+    while (struct dirent *entry = readdir(dir)) {
+        int fd = atoi(entry->d_name);
+        if ((entry->d_name[0] != '.') && (fd != dirfd(dir))) {
+            fds.insert(fd);
+        }
+    }
+    closedir(dir);
+    return fds;
+}
+
+TEST(NpemuFork, descriptors_are_closed_by_exec_and_by_closing)
+{
+    std::set<int> before = open_fds();
+    {
+        Side side;
+        for (int fd : open_fds()) {
+            if (before.count(fd) == 0) {
+                EXPECT_NE(0, fcntl(fd, F_GETFD) & FD_CLOEXEC) << fd;
+            }
+        }
+    }
+    EXPECT_EQ(before, open_fds());
+}
+
+/* --- refused by the kernel ------------------------------------------------------- */
+
+/*
+ * A process whose memory may not be accessed: the request fails, one line says
+ * whom it was about, and nothing hangs.
+ */
+TEST(NpemuRefused, process_that_may_not_be_traced)
+{
+    SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
+
+    in_child([] {
+        ASSERT_TRUE(become_nobody());
+        /* A change of user clears it; a normal program has it set. */
+        ASSERT_EQ(0, prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
+        Child target([](Pipe &pipe) {
+            Side side;
+            connect_over(pipe, side.qp);
+            ASSERT_EQ(0, side.qp.post_recv(1, {side.buffer.sge()}));
+            ASSERT_EQ(0, prctl(PR_SET_DUMPABLE, 0, 0, 0, 0));
+            pipe.send(Remote{side.buffer.at(0), side.buffer.mr->rkey});
+            EXPECT_TRUE(pipe.await());
+        });
+        Side side;
+        connect_over(target.pipe(), side.qp);
+        Remote remote = target.pipe().recv<Remote>();
+
+        std::string said = stderr_of([&] {
+            Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8192)});
+            ASSERT_EQ(0, side.qp.post(write.rdma(remote)));
+            ibv_wc wc = side.cq.wait();
+            EXPECT_NE(IBV_WC_SUCCESS, wc.status);
+            EXPECT_NE(-1, (int)wc.status);
+        });
+        EXPECT_NE(std::string::npos,
+                  said.find(std::to_string(target.pid())))
+                << said;
+        EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
+        target.pipe().signal();
+        target.join();
+    });
+}
+
+/* --- limits of the process ----------------------------------------------------------- */
+
+TEST(NpemuLimits, no_descriptors_left)
+{
+    in_child([] {
+        struct rlimit limit;
+        ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &limit));
+        struct ibv_device **list = npemu_get_device_list(nullptr);
+        ASSERT_NE(nullptr, list);
+        bool opened = false;
+        /* One more each time: each step of opening fails once. */
+        for (rlim_t max = 3; (max < 40) && !opened; ++max) {
+            limit.rlim_cur = max;
+            ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
+            std::set<int> none;
+            errno            = 0;
+            ibv_context *ctx = npemu_open_device(list[0]);
+            if (ctx == nullptr) {
+                EXPECT_NE(0, errno);
+                continue;
+            }
+            opened = true;
+            ibv_comp_channel *channel;
+            std::vector<ibv_comp_channel*> channels;
+            while ((channel = npemu_create_comp_channel(ctx)) != nullptr) {
+                channels.push_back(channel);
+                ASSERT_GT(1000u, channels.size());
+            }
+            EXPECT_EQ(EMFILE, errno);
+            for (auto *it : channels) {
+                EXPECT_EQ(0, npemu_destroy_comp_channel(it));
+            }
+            EXPECT_EQ(0, npemu_close_device(ctx));
+        }
+        EXPECT_TRUE(opened);
+        npemu_free_device_list(list);
+    });
+}
+
+TEST(NpemuLimits, no_descriptors_leak_when_opening_fails)
+{
+    in_child([] {
+        struct rlimit limit;
+        ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &limit));
+        struct rlimit tight      = limit;
+        std::set<int> before     = open_fds();
+        struct ibv_device **list = npemu_get_device_list(nullptr);
+        for (int spare = 0; spare < 12; ++spare) {
+            tight.rlim_cur = *before.rbegin() + 1 + spare;
+            ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &tight));
+            ibv_context *ctx = npemu_open_device(list[0]);
+            ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
+            if (ctx != nullptr) {
+                EXPECT_EQ(0, npemu_close_device(ctx));
+            }
+            EXPECT_EQ(before, open_fds()) << spare;
+        }
+        npemu_free_device_list(list);
+        Device device;
+        EXPECT_TRUE(device.ok());
+    });
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(NpemuLimits, no_address_space_left)
+{
+    std::string said = stderr_of([] {
+        in_child([] {
+            struct rlimit limit      = {1ul << 30, 1ul << 30};
+            struct ibv_device **list = npemu_get_device_list(nullptr);
+            ASSERT_EQ(0, setrlimit(RLIMIT_AS, &limit));
+            errno            = 0;
+            ibv_context *ctx = npemu_open_device(list[0]);
+            if (ctx != nullptr) {
+                EXPECT_EQ(0, npemu_close_device(ctx));
+            } else {
+                EXPECT_EQ(ENOMEM, errno);
+            }
+            npemu_free_device_list(list);
+        });
+    });
+    EXPECT_GE(1, std::count(said.begin(), said.end(), '\n')) << said;
+}
+#endif

@@ -1,0 +1,509 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Queue pairs: creation, the state machine and its attribute checks. */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+#include <map>
+#include <set>
+
+using namespace npt;
+
+class NpemuQp : public testing::Test {
+protected:
+    NpemuQp() : cq(device) {}
+
+    ibv_qp_init_attr init(ibv_qp_type type = IBV_QPT_RC) const
+    {
+        ibv_qp_init_attr attr = {};
+
+        attr.qp_type          = type;
+        attr.send_cq          = cq;
+        attr.recv_cq          = cq;
+        attr.cap.max_send_wr  = 4;
+        attr.cap.max_recv_wr  = 4;
+        attr.cap.max_send_sge = 1;
+        attr.cap.max_recv_sge = 1;
+        return attr;
+    }
+
+    Device device;
+    Cq     cq;
+};
+
+TEST_F(NpemuQp, create)
+{
+    ibv_qp_init_attr attr = init();
+    std::set<uint32_t> numbers;
+    std::vector<ibv_qp*> qps;
+
+    for (int i = 0; i < 100; ++i) {
+        attr.qp_context = &numbers;
+        ibv_qp *qp      = npemu_create_qp(device.pd, &attr);
+        ASSERT_NE(nullptr, qp) << strerror(errno);
+        EXPECT_EQ(device.context, qp->context);
+        EXPECT_EQ(device.pd, qp->pd);
+        EXPECT_EQ(&numbers, qp->qp_context);
+        EXPECT_EQ(IBV_QPT_RC, qp->qp_type);
+        EXPECT_EQ(IBV_QPS_RESET, qp->state);
+        EXPECT_EQ(cq.cq, qp->send_cq);
+        EXPECT_EQ(cq.cq, qp->recv_cq);
+        EXPECT_LT(1u, qp->qp_num) << "0 and 1 are the management QPs";
+        EXPECT_GT(1u << 24, qp->qp_num);
+        EXPECT_TRUE(numbers.insert(qp->qp_num).second);
+        qps.push_back(qp);
+    }
+    for (ibv_qp *qp : qps) {
+        EXPECT_EQ(0, npemu_destroy_qp(qp));
+    }
+}
+
+TEST_F(NpemuQp, create_refuses)
+{
+    ibv_device_attr dev;
+    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
+
+    std::vector<std::function<void(ibv_qp_init_attr &)>> breaks = {
+            [](auto &attr) { attr.send_cq = nullptr; },
+            [](auto &attr) { attr.recv_cq = nullptr; },
+            [&](auto &attr) { attr.cap.max_send_wr = dev.max_qp_wr + 1; },
+            [&](auto &attr) { attr.cap.max_recv_wr = dev.max_qp_wr + 1; },
+            [&](auto &attr) { attr.cap.max_send_sge = dev.max_sge + 1; },
+            [&](auto &attr) { attr.cap.max_recv_sge = dev.max_sge + 1; },
+            [](auto &attr) { attr.cap.max_inline_data = 1u << 30; },
+    };
+    for (size_t i = 0; i < breaks.size(); ++i) {
+        ibv_qp_init_attr attr = init();
+        breaks[i](attr);
+        errno = 0;
+        EXPECT_EQ(nullptr, npemu_create_qp(device.pd, &attr)) << i;
+        EXPECT_EQ(EINVAL, errno) << i;
+    }
+}
+
+TEST_F(NpemuQp, returns_what_it_gives)
+{
+    ibv_qp_init_attr attr = init();
+    attr.cap              = {33, 17, 3, 2, 50};
+    ibv_qp *qp            = npemu_create_qp(device.pd, &attr);
+    ASSERT_NE(nullptr, qp);
+    EXPECT_LE(33u, attr.cap.max_send_wr);
+    EXPECT_LE(17u, attr.cap.max_recv_wr);
+    EXPECT_LE(3u, attr.cap.max_send_sge);
+    EXPECT_LE(2u, attr.cap.max_recv_sge);
+    EXPECT_LE(50u, attr.cap.max_inline_data);
+
+    ibv_qp_attr now;
+    ibv_qp_init_attr now_init;
+    ASSERT_EQ(0, npemu_query_qp(qp, &now, IBV_QP_CAP, &now_init));
+    EXPECT_EQ(0, memcmp(&attr.cap, &now.cap, sizeof(now.cap)));
+    EXPECT_EQ(0, memcmp(&attr.cap, &now_init.cap, sizeof(now.cap)));
+    EXPECT_EQ(cq.cq, now_init.send_cq);
+    EXPECT_EQ(cq.cq, now_init.recv_cq);
+    EXPECT_EQ(IBV_QPT_RC, now_init.qp_type);
+    EXPECT_EQ(0, npemu_destroy_qp(qp));
+}
+
+TEST_F(NpemuQp, limit_is_the_advertised_one)
+{
+    ibv_device_attr dev;
+    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
+    SKIP_UNLESS(dev.max_qp <= 1 << 16, "limit too large to be reached");
+
+    std::vector<ibv_qp*> qps;
+    ibv_qp_init_attr attr = init(IBV_QPT_UD);
+    attr.cap.max_send_wr  = 1;
+    attr.cap.max_recv_wr  = 1;
+    ibv_qp *qp;
+    while ((qp = npemu_create_qp(device.pd, &attr)) != nullptr) {
+        qps.push_back(qp);
+        ASSERT_GE((size_t)dev.max_qp, qps.size());
+    }
+    EXPECT_EQ(ENOMEM, errno);
+    /* Queues may use the room up before the numbers run out. */
+    EXPECT_LE(256u, qps.size());
+    for (ibv_qp *it : qps) {
+        ASSERT_EQ(0, npemu_destroy_qp(it));
+    }
+}
+
+TEST_F(NpemuQp, created_and_destroyed_for_long)
+{
+    ibv_qp_init_attr attr = init();
+    uint32_t last         = 0;
+
+    attr.cap.max_send_wr = 512;
+    attr.cap.max_recv_wr = 512;
+    for (int i = 0; i < 3000; ++i) {
+        ibv_qp *qp = npemu_create_qp(device.pd, &attr);
+        ASSERT_NE(nullptr, qp) << i << ": " << strerror(errno);
+        EXPECT_NE(last, qp->qp_num) << "a late packet would hit the new one";
+        last = qp->qp_num;
+        ASSERT_EQ(0, npemu_destroy_qp(qp));
+    }
+}
+
+/* --- state machine ----------------------------------------------------------- */
+
+/* The values of all attributes that a test sets. */
+static ibv_qp_attr good_values(ibv_qp_state to)
+{
+    ibv_qp_attr attr = {};
+
+    attr.qp_state           = to;
+    attr.port_num           = 1;
+    attr.qp_access_flags    = ACCESS_ALL;
+    attr.qkey               = 0x1234;
+    attr.path_mtu           = IBV_MTU_1024;
+    attr.dest_qp_num        = 17;
+    attr.rq_psn             = 100;
+    attr.sq_psn             = 200;
+    attr.max_rd_atomic      = 1;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer      = 12;
+    attr.timeout            = 14;
+    attr.retry_cnt          = 7;
+    attr.rnr_retry          = 7;
+    attr.ah_attr.dlid       = 1;
+    attr.ah_attr.port_num   = 1;
+    return attr;
+}
+
+/* IB table 96 / ibv_modify_qp(3): what a transition demands. */
+static int required(ibv_qp_type type, ibv_qp_state to)
+{
+    bool rc = type == IBV_QPT_RC;
+
+    switch (to) {
+    case IBV_QPS_INIT:
+        return IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+               (rc ? IBV_QP_ACCESS_FLAGS : IBV_QP_QKEY);
+    case IBV_QPS_RTR:
+        return rc ? IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                            IBV_QP_MIN_RNR_TIMER :
+                    0;
+    case IBV_QPS_RTS:
+        return IBV_QP_SQ_PSN |
+               (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                             IBV_QP_MAX_QP_RD_ATOMIC :
+                     0);
+    default:
+        return 0;
+    }
+}
+
+class NpemuQpState :
+    public testing::TestWithParam<std::tuple<ibv_qp_type, ibv_qp_state>> {
+protected:
+    /* Brings a fresh QP to @a state. */
+    static void bring(ibv_qp *qp, ibv_qp_state state)
+    {
+        std::vector<ibv_qp_state> path;
+
+        if (state == IBV_QPS_ERR) {
+            path = {IBV_QPS_ERR};
+        } else if (state != IBV_QPS_RESET) {
+            for (int s = IBV_QPS_INIT; s <= state; ++s) {
+                path.push_back((ibv_qp_state)s);
+            }
+        }
+        for (ibv_qp_state to : path) {
+            ibv_qp_attr attr = good_values(to);
+            ASSERT_EQ(0, npemu_modify_qp(qp, &attr,
+                                         IBV_QP_STATE |
+                                                 required(qp->qp_type, to)))
+                    << to;
+        }
+        ASSERT_EQ(state, qp->state);
+    }
+
+    static ibv_qp_state query(ibv_qp *qp)
+    {
+        ibv_qp_attr attr;
+        ibv_qp_init_attr init;
+
+        EXPECT_EQ(0, npemu_query_qp(qp, &attr, IBV_QP_STATE, &init));
+        EXPECT_EQ(attr.qp_state, qp->state);
+        return attr.qp_state;
+    }
+};
+
+/* Every required attribute is required, and leaves the state if it lacks. */
+TEST_P(NpemuQpState, transition_demands_its_attributes)
+{
+    auto [type, to]   = GetParam();
+    ibv_qp_state from = (ibv_qp_state)(to - 1);
+    int need          = required(type, to);
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    QpOptions options;
+    options.type = type;
+    Qp qp(device, cq, cq, options);
+
+    ASSERT_NO_FATAL_FAILURE(bring(qp, from));
+    for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
+        if (need & bit) {
+            ibv_qp_attr attr = good_values(to);
+            EXPECT_EQ(EINVAL, npemu_modify_qp(qp, &attr,
+                                              IBV_QP_STATE | (need & ~bit)))
+                    << "without " << bit;
+            EXPECT_EQ(from, query(qp));
+        }
+    }
+    ibv_qp_attr attr = good_values(to);
+    EXPECT_EQ(0, npemu_modify_qp(qp, &attr, IBV_QP_STATE | need));
+    EXPECT_EQ(to, query(qp));
+}
+
+/* Attributes that the transition does not know are refused. */
+TEST_P(NpemuQpState, transition_refuses_foreign_attributes)
+{
+    auto [type, to] = GetParam();
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    QpOptions options;
+    options.type = type;
+    Qp qp(device, cq, cq, options);
+    int foreign = 0;
+
+    switch (to) {
+    case IBV_QPS_INIT:
+        foreign = IBV_QP_SQ_PSN | IBV_QP_DEST_QPN | IBV_QP_TIMEOUT |
+                  IBV_QP_PATH_MTU;
+        foreign |= (type == IBV_QPT_RC) ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+        break;
+    case IBV_QPS_RTR:
+        foreign = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_PORT;
+        foreign |= (type == IBV_QPT_RC) ? IBV_QP_QKEY :
+                                          IBV_QP_AV | IBV_QP_DEST_QPN;
+        break;
+    default:
+        foreign = IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_PORT |
+                  IBV_QP_PATH_MTU;
+        break;
+    }
+
+    ASSERT_NO_FATAL_FAILURE(bring(qp, (ibv_qp_state)(to - 1)));
+    for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
+        if (foreign & bit) {
+            ibv_qp_attr attr = good_values(to);
+            EXPECT_EQ(EINVAL,
+                      npemu_modify_qp(qp, &attr,
+                                      IBV_QP_STATE | required(type, to) |
+                                              bit))
+                    << "with " << bit;
+            EXPECT_EQ(to - 1, query(qp));
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        All, NpemuQpState,
+        testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
+                         testing::Values(IBV_QPS_INIT, IBV_QPS_RTR,
+                                         IBV_QPS_RTS)));
+
+class NpemuQpStates : public NpemuQpState {};
+
+/* From each state to each: only what the state diagram has. */
+TEST_P(NpemuQpStates, diagram)
+{
+    auto [type, from] = GetParam();
+    static const std::map<ibv_qp_state, std::set<ibv_qp_state>> diagram = {
+            {IBV_QPS_RESET, {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR}},
+            {IBV_QPS_INIT,
+             {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_ERR}},
+            {IBV_QPS_RTR, {IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_ERR}},
+            {IBV_QPS_RTS, {IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_ERR}},
+            {IBV_QPS_ERR, {IBV_QPS_RESET, IBV_QPS_ERR}}};
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    QpOptions options;
+    options.type = type;
+
+    for (auto to : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+                    IBV_QPS_ERR}) {
+        Qp qp(device, cq, cq, options);
+        ASSERT_NO_FATAL_FAILURE(bring(qp, from));
+
+        bool allowed     = diagram.at(from).count(to) > 0;
+        int mask         = (from == to) ? 0 : required(type, to);
+        ibv_qp_attr attr = good_values(to);
+        EXPECT_EQ(allowed ? 0 : EINVAL,
+                  npemu_modify_qp(qp, &attr, IBV_QP_STATE | mask))
+                << from << " -> " << to;
+        EXPECT_EQ(allowed ? to : from, query(qp));
+    }
+}
+
+TEST_P(NpemuQpStates, current_state_is_compared)
+{
+    auto [type, from] = GetParam();
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    QpOptions options;
+    options.type = type;
+    Qp qp(device, cq, cq, options);
+
+    ASSERT_NO_FATAL_FAILURE(bring(qp, from));
+    if (from != IBV_QPS_RTS) {
+        return; /* elsewhere the attribute is not among the optional ones */
+    }
+    ibv_qp_attr attr  = good_values(IBV_QPS_RTS);
+    attr.cur_qp_state = IBV_QPS_SQE;
+    EXPECT_EQ(EINVAL, npemu_modify_qp(qp, &attr,
+                                      IBV_QP_STATE | IBV_QP_CUR_STATE));
+    attr.cur_qp_state = IBV_QPS_RTS;
+    EXPECT_EQ(0, npemu_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        All, NpemuQpStates,
+        testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
+                         testing::Values(IBV_QPS_RESET, IBV_QPS_INIT,
+                                         IBV_QPS_RTR, IBV_QPS_RTS,
+                                         IBV_QPS_ERR)));
+
+TEST_F(NpemuQp, attribute_values_are_checked)
+{
+    struct Case {
+        ibv_qp_state to;
+        std::function<void(ibv_qp_attr &)> set;
+    };
+    std::vector<Case> cases = {
+            {IBV_QPS_INIT, [](auto &attr) { attr.port_num = 0; }},
+            {IBV_QPS_INIT, [](auto &attr) { attr.port_num = 2; }},
+            {IBV_QPS_INIT, [](auto &attr) { attr.pkey_index = 1; }},
+            {IBV_QPS_INIT, [](auto &attr) { attr.qp_access_flags = 1 << 19; }},
+            {IBV_QPS_RTR, [](auto &attr) { attr.path_mtu = (ibv_mtu)0; }},
+            {IBV_QPS_RTR, [](auto &attr) { attr.path_mtu = (ibv_mtu)6; }},
+            {IBV_QPS_RTR, [](auto &attr) { attr.dest_qp_num = 1 << 24; }},
+            {IBV_QPS_RTR, [](auto &attr) { attr.min_rnr_timer = 32; }},
+            {IBV_QPS_RTR, [](auto &attr) { attr.max_dest_rd_atomic = 255; }},
+            {IBV_QPS_RTR, [](auto &attr) { attr.ah_attr.port_num = 2; }},
+            {IBV_QPS_RTS, [](auto &attr) { attr.timeout = 32; }},
+            {IBV_QPS_RTS, [](auto &attr) { attr.retry_cnt = 8; }},
+            {IBV_QPS_RTS, [](auto &attr) { attr.rnr_retry = 8; }},
+            {IBV_QPS_RTS, [](auto &attr) { attr.max_rd_atomic = 255; }},
+    };
+
+    for (size_t i = 0; i < cases.size(); ++i) {
+        Qp qp(device, cq, cq);
+        for (int s = IBV_QPS_INIT; s < cases[i].to; ++s) {
+            ibv_qp_attr attr = good_values((ibv_qp_state)s);
+            ASSERT_EQ(0, npemu_modify_qp(
+                                 qp, &attr,
+                                 IBV_QP_STATE | required(IBV_QPT_RC,
+                                                         (ibv_qp_state)s)));
+        }
+        ibv_qp_attr attr = good_values(cases[i].to);
+        cases[i].set(attr);
+        EXPECT_EQ(EINVAL,
+                  npemu_modify_qp(qp, &attr,
+                                  IBV_QP_STATE |
+                                          required(IBV_QPT_RC, cases[i].to)))
+                << "case " << i;
+    }
+}
+
+TEST_F(NpemuQp, query_returns_what_was_set)
+{
+    Qp qp(device, cq, cq);
+    ibv_qp_attr set = good_values(IBV_QPS_INIT), now;
+    ibv_qp_init_attr init;
+
+    for (auto to : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+        set.qp_state = to;
+        ASSERT_EQ(0, npemu_modify_qp(qp, &set,
+                                     IBV_QP_STATE |
+                                             required(IBV_QPT_RC, to)));
+    }
+    memset(&now, 0xff, sizeof(now));
+    ASSERT_EQ(0, npemu_query_qp(qp, &now, -1, &init));
+    EXPECT_EQ(IBV_QPS_RTS, now.qp_state);
+    EXPECT_EQ(IBV_QPS_RTS, now.cur_qp_state);
+    EXPECT_EQ(set.port_num, now.port_num);
+    EXPECT_EQ((unsigned)ACCESS_ALL & ~IBV_ACCESS_LOCAL_WRITE,
+              now.qp_access_flags & ~IBV_ACCESS_LOCAL_WRITE);
+    EXPECT_EQ(set.path_mtu, now.path_mtu);
+    EXPECT_EQ(set.dest_qp_num, now.dest_qp_num);
+    EXPECT_EQ(set.rq_psn, now.rq_psn);
+    EXPECT_EQ(set.sq_psn, now.sq_psn);
+    EXPECT_EQ(set.max_rd_atomic, now.max_rd_atomic);
+    EXPECT_EQ(set.max_dest_rd_atomic, now.max_dest_rd_atomic);
+    EXPECT_EQ(set.min_rnr_timer, now.min_rnr_timer);
+    EXPECT_EQ(set.timeout, now.timeout);
+    EXPECT_EQ(set.retry_cnt, now.retry_cnt);
+    EXPECT_EQ(set.rnr_retry, now.rnr_retry);
+    EXPECT_EQ(set.ah_attr.dlid, now.ah_attr.dlid);
+}
+
+TEST_F(NpemuQp, posting_needs_the_right_state)
+{
+    Buffer buffer(device, 4096);
+    Qp qp(device, cq, cq);
+    Wr send(1, IBV_WR_SEND, {buffer.sge(0, 8)});
+
+    EXPECT_EQ(EINVAL, qp.post_recv(1, {buffer.sge(0, 8)}));
+    EXPECT_EQ(EINVAL, qp.post(send));
+    ASSERT_EQ(0, qp.to_init());
+    EXPECT_EQ(0, qp.post_recv(2, {buffer.sge(0, 8)}));
+    EXPECT_EQ(EINVAL, qp.post(send));
+    ASSERT_EQ(0, qp.to_rtr(qp.address()));
+    EXPECT_EQ(0, qp.post_recv(3, {buffer.sge(0, 8)}));
+    EXPECT_EQ(EINVAL, qp.post(send));
+    cq.expect_empty();
+
+    ASSERT_EQ(0, qp.to_state(IBV_QPS_ERR));
+    cq.expect(2, IBV_WC_WR_FLUSH_ERR, 2);
+    EXPECT_EQ(0, qp.post(send));
+    cq.expect(1, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(0, qp.post_recv(4, {buffer.sge(0, 8)}));
+    cq.expect(4, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(NpemuQp, reset_forgets_what_was_posted)
+{
+    Buffer buffer(device, 4096);
+    Pair pair(device);
+
+    ASSERT_EQ(0, pair.b.post_recv(1, {buffer.sge(0, 64)}));
+    ASSERT_EQ(0, pair.b.to_state(IBV_QPS_RESET));
+    pair.cq_b.expect_empty();
+    EXPECT_EQ(IBV_QPS_RESET, pair.b.state());
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RESET));
+
+    /* And both can be connected anew. */
+    ASSERT_EQ(0, pair.a.to_init());
+    ASSERT_EQ(0, pair.b.to_init());
+    ASSERT_EQ(0, pair.a.to_rtr(pair.b.address()));
+    ASSERT_EQ(0, pair.b.to_rtr(pair.a.address()));
+    ASSERT_EQ(0, pair.a.to_rts());
+    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(0, 64)}));
+    Wr send(3, IBV_WR_SEND, {buffer.sge(64, 8)});
+    ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(3);
+    pair.cq_b.expect(2);
+}
+
+TEST_F(NpemuQp, access_flags_can_change_while_running)
+{
+    Buffer buffer(device, 4096);
+    Pair pair(device);
+    ibv_qp_attr attr = {};
+
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+    ASSERT_EQ(0, npemu_modify_qp(pair.b, &attr, IBV_QP_ACCESS_FLAGS));
+    Wr read(1, IBV_WR_RDMA_READ, {buffer.sge(0, 8)});
+    ASSERT_EQ(0, pair.a.post(read.rdma(buffer, 64)));
+    pair.cq_a.expect(1);
+    Wr write(2, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 64)));
+    pair.cq_a.expect(2, IBV_WC_REM_ACCESS_ERR);
+}

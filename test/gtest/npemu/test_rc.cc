@@ -1,0 +1,590 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Reliable connections: every operation, and what it must leave alone. */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+
+#include <sys/mman.h>
+
+using namespace npt;
+
+class NpemuRc : public testing::Test {
+protected:
+    static constexpr size_t SIZE = 64 << 10;
+
+    NpemuRc() : pair(device), local(device, SIZE), remote(device, SIZE) {}
+
+    Device device;
+    Pair   pair;
+    Buffer local, remote;
+};
+
+/* --- one operation, all sizes ---------------------------------------------- */
+
+enum Op { SEND, SEND_IMM, WRITE, WRITE_IMM, READ };
+
+/*
+ * Sizes around each limit of the implementation: what rides inline, in a CQ
+ * entry, in one page, in one chunk; in the same process and between two.
+ */
+class NpemuRcSizes :
+    public testing::TestWithParam<std::tuple<Op, size_t, bool>> {
+protected:
+    static constexpr size_t GUARD  = 512;
+    static constexpr uint32_t IMM  = 0x12345678;
+    static constexpr uint8_t AROUND = 0xa5;
+
+    static bool is_send(Op op) { return (op == SEND) || (op == SEND_IMM); }
+
+    static bool has_imm(Op op)
+    {
+        return (op == SEND_IMM) || (op == WRITE_IMM);
+    }
+
+    static void check_around(const Buffer &buffer, size_t offset, size_t size)
+    {
+        for (size_t i = 0; i < GUARD; ++i) {
+            ASSERT_EQ(AROUND, buffer.data[offset - 1 - i]) << "before, " << i;
+            ASSERT_EQ(AROUND, buffer.data[offset + size + i]) << "after, " << i;
+        }
+    }
+
+    /* The side that posts the operation. Odd offsets on purpose. */
+    static void requester(Device &device, Cq &cq, Qp &qp, Op op, size_t size,
+                          const Remote &remote)
+    {
+        static const ibv_wr_opcode opcodes[] = {
+                IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
+                IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ};
+        static const ibv_wc_opcode completions[] = {
+                IBV_WC_SEND, IBV_WC_SEND, IBV_WC_RDMA_WRITE,
+                IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ};
+        Buffer buffer(device, size + 2 * GUARD + 3);
+        size_t offset = GUARD + 3;
+
+        buffer.fill_byte(AROUND);
+        if (op != READ) {
+            pattern_fill(buffer.data + offset, size, size);
+        }
+        Wr wr(42, opcodes[op]);
+        if (size > 0) {
+            wr.list = {buffer.sge(offset, size)};
+            wr.sg_list = wr.list.data();
+            wr.num_sge = 1;
+        }
+        wr.imm(IMM);
+        if (!is_send(op)) {
+            wr.rdma(remote);
+        }
+        ASSERT_EQ(0, qp.post(wr));
+        ibv_wc wc = cq.wait();
+        EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+        EXPECT_EQ(42u, wc.wr_id);
+        EXPECT_EQ(completions[op], wc.opcode);
+        EXPECT_EQ(qp.qp->qp_num, wc.qp_num);
+        if (op == READ) {
+            EXPECT_EQ(size, wc.byte_len);
+        }
+        EXPECT_TRUE(pattern_holds(buffer.data + offset, size, size));
+        check_around(buffer, offset, size);
+    }
+
+    /* What the other side sees of it once the requester is done. */
+    static void check_target(Cq &cq, Qp &qp, Op op, size_t size, Buffer &buffer,
+                             size_t offset)
+    {
+        if (is_send(op) || has_imm(op)) {
+            ibv_wc wc = cq.wait();
+            EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+            EXPECT_EQ(77u, wc.wr_id);
+            EXPECT_EQ(is_send(op) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM,
+                      wc.opcode);
+            EXPECT_EQ(size, wc.byte_len);
+            EXPECT_EQ(qp.qp->qp_num, wc.qp_num);
+            EXPECT_EQ(has_imm(op), (wc.wc_flags & IBV_WC_WITH_IMM) != 0);
+            if (has_imm(op)) {
+                EXPECT_EQ(IMM, be32toh(wc.imm_data));
+            }
+        } else {
+            cq.expect_empty();
+        }
+        EXPECT_TRUE(pattern_holds(buffer.data + offset, size, size));
+        check_around(buffer, offset, size);
+    }
+
+    static void prepare_target(Qp &qp, Op op, size_t size, Buffer &buffer,
+                               size_t offset)
+    {
+        buffer.fill_byte(AROUND);
+        if (op == READ) {
+            pattern_fill(buffer.data + offset, size, size);
+        } else if (is_send(op)) {
+            std::vector<ibv_sge> list;
+            if (size > 0) {
+                list.push_back(buffer.sge(offset, size));
+            }
+            ASSERT_EQ(0, qp.post_recv(77, list));
+        } else if (op == WRITE_IMM) {
+            ASSERT_EQ(0, qp.post_recv(77, {}));
+        }
+    }
+};
+
+TEST_P(NpemuRcSizes, transfers)
+{
+    auto [op_, size_, two_processes] = GetParam();
+    Op op         = op_; /* lambdas cannot capture bindings in C++17 */
+    size_t size   = size_;
+    size_t offset = GUARD + 1;
+
+    if (!two_processes) {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Pair pair(device);
+        Buffer target(device, size + 2 * GUARD + 3);
+        prepare_target(pair.b, op, size, target, offset);
+        requester(device, pair.cq_a, pair.a, op, size,
+                  Remote{target.at(offset), target.mr->rkey});
+        check_target(pair.cq_b, pair.b, op, size, target, offset);
+        return;
+    }
+
+    Child target([=](Pipe &pipe) {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Cq cq(device);
+        Qp qp(device, cq, cq);
+        Buffer buffer(device, size + 2 * GUARD + 3);
+        connect_over(pipe, qp);
+        prepare_target(qp, op, size, buffer, offset);
+        pipe.send(Remote{buffer.at(offset), buffer.mr->rkey});
+        EXPECT_TRUE(pipe.await());
+        check_target(cq, qp, op, size, buffer, offset);
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    connect_over(target.pipe(), qp);
+    requester(device, cq, qp, op, size, target.pipe().recv<Remote>());
+    target.pipe().signal();
+    target.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        All, NpemuRcSizes,
+        testing::Combine(testing::Values(SEND, SEND_IMM, WRITE, WRITE_IMM,
+                                         READ),
+                         testing::Values(0, 1, 8, 63, 64, 65, 255, 256, 257,
+                                         4096, 8193, 65536, 65537,
+                                         (1 << 20) + 1),
+                         testing::Bool()));
+
+/* --- atomics ----------------------------------------------------------------- */
+
+TEST_F(NpemuRc, compare_and_swap)
+{
+    uint64_t *word = (uint64_t*)(remote.data + 64);
+    uint64_t *old  = (uint64_t*)local.data;
+
+    *word = 10;
+    Wr hit(1, IBV_WR_ATOMIC_CMP_AND_SWP, {local.sge(0, 8)});
+    hit.atomic(Remote{remote.at(64), remote.mr->rkey}, 10, 99);
+    ASSERT_EQ(0, pair.a.post(hit));
+    ibv_wc wc = pair.cq_a.wait();
+    EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+    EXPECT_EQ(IBV_WC_COMP_SWAP, wc.opcode);
+    EXPECT_EQ(8u, wc.byte_len);
+    EXPECT_EQ(10u, *old);
+    EXPECT_EQ(99u, *word);
+
+    Wr miss(2, IBV_WR_ATOMIC_CMP_AND_SWP, {local.sge(0, 8)});
+    miss.atomic(Remote{remote.at(64), remote.mr->rkey}, 10, 5);
+    ASSERT_EQ(0, pair.a.post(miss));
+    pair.cq_a.expect(2);
+    EXPECT_EQ(99u, *old);
+    EXPECT_EQ(99u, *word);
+    pair.cq_b.expect_empty();
+}
+
+TEST_F(NpemuRc, fetch_and_add)
+{
+    uint64_t *word = (uint64_t*)(remote.data + 64);
+    uint64_t *old  = (uint64_t*)local.data;
+
+    word[-1] = word[1] = 0x5555555555555555ull;
+    *word              = UINT64_MAX - 1;
+    for (uint64_t add : {(uint64_t)1, (uint64_t)3, (uint64_t)-7}) {
+        uint64_t before = *word;
+        Wr wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {local.sge(0, 8)});
+        wr.atomic(Remote{remote.at(64), remote.mr->rkey}, add);
+        ASSERT_EQ(0, pair.a.post(wr));
+        ibv_wc wc = pair.cq_a.wait();
+        EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+        EXPECT_EQ(IBV_WC_FETCH_ADD, wc.opcode);
+        EXPECT_EQ(before, *old);
+        EXPECT_EQ(before + add, *word);
+    }
+    EXPECT_EQ(0x5555555555555555ull, word[-1]);
+    EXPECT_EQ(0x5555555555555555ull, word[1]);
+}
+
+/* --- inline data --------------------------------------------------------------- */
+
+TEST_F(NpemuRc, inline_data_is_taken_at_once)
+{
+    uint8_t bytes[64];
+
+    /* Neither registered nor kept. */
+    ASSERT_LE(sizeof(bytes), pair.a.max_inline);
+    pattern_fill(bytes, sizeof(bytes), 3);
+    ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, 64)}));
+    Wr send(2, IBV_WR_SEND, {{(uintptr_t)bytes, 64, 0xdead}},
+            IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    ASSERT_EQ(0, pair.a.post(send));
+    memset(bytes, 0, sizeof(bytes));
+    pair.cq_a.expect(2);
+    pair.cq_b.expect(1);
+    EXPECT_TRUE(pattern_holds(remote.data, 64, 3));
+
+    pattern_fill(bytes, sizeof(bytes), 4);
+    Wr write(3, IBV_WR_RDMA_WRITE, {{(uintptr_t)bytes, 64, 0}},
+             IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote, 128)));
+    memset(bytes, 0, sizeof(bytes));
+    pair.cq_a.expect(3);
+    EXPECT_TRUE(pattern_holds(remote.data + 128, 64, 4));
+}
+
+/* Taken at once also where it cannot go out yet. */
+TEST_F(NpemuRc, inline_data_outlives_the_wait_for_a_receive)
+{
+    uint8_t bytes[32];
+
+    pattern_fill(bytes, sizeof(bytes), 3);
+    Wr send(2, IBV_WR_SEND, {{(uintptr_t)bytes, 32, 0}},
+            IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    ASSERT_EQ(0, pair.a.post(send));
+    memset(bytes, 0, sizeof(bytes));
+    ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, 64)}));
+    pair.cq_a.expect(2);
+    pair.cq_b.expect(1);
+    EXPECT_TRUE(pattern_holds(remote.data, 32, 3));
+}
+
+TEST_F(NpemuRc, inline_gathers)
+{
+    local.fill(1);
+    ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, 64)}));
+    Wr send(2, IBV_WR_SEND,
+            {local.sge(100, 5), local.sge(0, 0), local.sge(200, 7)},
+            IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(2);
+    EXPECT_EQ(12u, pair.cq_b.wait().byte_len);
+    EXPECT_EQ(0, memcmp(remote.data, local.data + 100, 5));
+    EXPECT_EQ(0, memcmp(remote.data + 5, local.data + 200, 7));
+}
+
+TEST_F(NpemuRc, inline_limits)
+{
+    Wr large(1, IBV_WR_RDMA_WRITE, {local.sge(0, pair.a.max_inline + 1)},
+             IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    EXPECT_NE(0, pair.a.post(large.rdma(remote)));
+    Wr most(2, IBV_WR_RDMA_WRITE, {local.sge(0, pair.a.max_inline)},
+            IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    EXPECT_EQ(0, pair.a.post(most.rdma(remote)));
+    pair.cq_a.expect(2);
+    pair.cq_a.expect_empty();
+}
+
+/* --- scatter, gather --------------------------------------------------------- */
+
+TEST_F(NpemuRc, gathers_and_scatters)
+{
+    for (size_t unit : {3, 100, 5000}) {
+        local.fill(unit);
+        remote.fill_byte(0);
+        ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, unit),
+                                          remote.sge(20000, 2 * unit),
+                                          remote.sge(40000, unit)}));
+        Wr send(2, IBV_WR_SEND,
+                {local.sge(30000, 2 * unit), local.sge(1, 0),
+                 local.sge(10, unit / 2)});
+        ASSERT_EQ(0, pair.a.post(send));
+        pair.cq_a.expect(2);
+        EXPECT_EQ(2 * unit + unit / 2, pair.cq_b.wait().byte_len);
+
+        std::vector<uint8_t> sent(local.data + 30000,
+                                  local.data + 30000 + 2 * unit);
+        sent.insert(sent.end(), local.data + 10, local.data + 10 + unit / 2);
+        EXPECT_EQ(0, memcmp(remote.data, &sent[0], unit));
+        EXPECT_EQ(0, memcmp(remote.data + 20000, &sent[unit],
+                            sent.size() - unit));
+        EXPECT_EQ(0, remote.data[20000 + sent.size() - unit]);
+        EXPECT_EQ(0, remote.data[40000]);
+    }
+}
+
+TEST_F(NpemuRc, read_scatters_and_write_gathers)
+{
+    remote.fill(9);
+    Wr read(1, IBV_WR_RDMA_READ,
+            {local.sge(5000, 100), local.sge(0, 3000), local.sge(9999, 1)});
+    ASSERT_EQ(0, pair.a.post(read.rdma(remote, 11)));
+    pair.cq_a.expect(1);
+    EXPECT_EQ(0, memcmp(local.data + 5000, remote.data + 11, 100));
+    EXPECT_EQ(0, memcmp(local.data, remote.data + 111, 3000));
+    EXPECT_EQ(remote.data[3111], local.data[9999]);
+
+    local.fill(10);
+    Wr write(2, IBV_WR_RDMA_WRITE,
+             {local.sge(5000, 100), local.sge(0, 3000), local.sge(9999, 1)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote, 13)));
+    pair.cq_a.expect(2);
+    EXPECT_EQ(0, memcmp(local.data + 5000, remote.data + 13, 100));
+    EXPECT_EQ(0, memcmp(local.data, remote.data + 113, 3000));
+    EXPECT_EQ(remote.data[3113], local.data[9999]);
+}
+
+TEST_F(NpemuRc, too_many_segments)
+{
+    ibv_qp_attr attr;
+    ibv_qp_init_attr init;
+    ASSERT_EQ(0, npemu_query_qp(pair.a, &attr, IBV_QP_CAP, &init));
+    std::vector<ibv_sge> list(init.cap.max_send_sge + 1, local.sge(0, 1));
+    Wr write(1, IBV_WR_RDMA_WRITE, list);
+    EXPECT_EQ(EINVAL, pair.a.post(write.rdma(remote)));
+    list.resize(init.cap.max_recv_sge + 1, local.sge(0, 1));
+    EXPECT_EQ(EINVAL, pair.b.post_recv(1, list));
+    pair.cq_a.expect_empty();
+}
+
+TEST_F(NpemuRc, zero_length_needs_no_memory)
+{
+    for (auto op : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+        Wr wr(1, op);
+        ASSERT_EQ(0, pair.a.post(wr.rdma(Remote{0, 0})));
+        pair.cq_a.expect(1);
+    }
+}
+
+/* --- order, signalling, lists -------------------------------------------------- */
+
+TEST_F(NpemuRc, list_is_executed_in_order)
+{
+    remote.fill(1);
+    Wr read(1, IBV_WR_RDMA_READ, {local.sge(0, 1000)});
+    Wr write(2, IBV_WR_RDMA_WRITE, {local.sge(0, 1000)},
+             IBV_SEND_SIGNALED | IBV_SEND_FENCE);
+    Wr again(3, IBV_WR_RDMA_READ, {local.sge(2000, 1000)});
+
+    read.rdma(remote).then(write.rdma(remote, 4096))
+            .then(again.rdma(remote, 4096));
+    read.then(write);
+    ASSERT_EQ(0, pair.a.post(read));
+    pair.cq_a.expect(1, IBV_WC_SUCCESS, 3);
+    EXPECT_EQ(0, memcmp(remote.data, local.data + 2000, 1000));
+}
+
+TEST_F(NpemuRc, list_stops_at_the_bad_one)
+{
+    local.fill(1);
+    Wr first(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+    Wr broken(2, (ibv_wr_opcode)99, {local.sge(0, 8)});
+    Wr never(3, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+    ibv_send_wr *bad = nullptr;
+
+    first.rdma(remote).then(broken);
+    broken.then(never);
+    never.rdma(remote, 64);
+    remote.fill_byte(0);
+    EXPECT_EQ(EINVAL, ibv_post_send(pair.a, &first, &bad));
+    EXPECT_EQ(&broken, bad);
+    pair.cq_a.expect(1);
+    pair.cq_a.expect_empty();
+    EXPECT_TRUE(pattern_holds(remote.data, 8, 1));
+    EXPECT_EQ(0, remote.data[64]);
+}
+
+TEST_F(NpemuRc, operations_it_does_not_have)
+{
+    for (auto op : {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV,
+                    IBV_WR_TSO, (ibv_wr_opcode)-1}) {
+        Wr wr(1, op, {local.sge(0, 8)});
+        EXPECT_NE(0, pair.a.post(wr)) << op;
+    }
+    pair.cq_a.expect_empty();
+    EXPECT_EQ(IBV_QPS_RTS, pair.a.state());
+}
+
+TEST_F(NpemuRc, unsignaled_is_silent)
+{
+    Wr silent(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)}, 0);
+    Wr loud(2, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+
+    silent.rdma(remote).then(loud.rdma(remote));
+    ASSERT_EQ(0, pair.a.post(silent));
+    pair.cq_a.expect(2);
+    pair.cq_a.expect_empty();
+}
+
+TEST(NpemuRcOptions, all_signaled)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    QpOptions options;
+    options.sig_all = 1;
+    Pair pair(device, options);
+    Buffer buffer(device, 4096);
+
+    Wr write(5, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)}, 0);
+    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 64)));
+    pair.cq_a.expect(5);
+}
+
+/* An error completes also what was not signaled. */
+TEST_F(NpemuRc, unsignaled_errors_complete)
+{
+    Wr wrong(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)}, 0);
+    ASSERT_EQ(0, pair.a.post(wrong.rdma(Remote{remote.at(0), 1})));
+    pair.cq_a.expect(1, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST(NpemuRcOptions, send_queue_overflow)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    QpOptions options;
+    options.send_wr = 8;
+    Pair pair(device, options);
+    Buffer buffer(device, 4096);
+    ibv_qp_attr attr;
+    ibv_qp_init_attr init;
+    ASSERT_EQ(0, npemu_query_qp(pair.a, &attr, IBV_QP_CAP, &init));
+    uint32_t depth = init.cap.max_send_wr;
+
+    auto write = [&](uint64_t id, unsigned flags) {
+        Wr wr(id, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)}, flags);
+        return pair.a.post(wr.rdma(buffer, 64));
+    };
+    /* Room comes back with the completion that is polled, not before. */
+    for (uint32_t i = 0; i < depth; ++i) {
+        ASSERT_EQ(0, write(i, IBV_SEND_SIGNALED));
+    }
+    EXPECT_EQ(ENOMEM, write(99, IBV_SEND_SIGNALED));
+    pair.cq_a.expect(0);
+    EXPECT_EQ(0, write(depth, IBV_SEND_SIGNALED));
+    EXPECT_EQ(ENOMEM, write(99, IBV_SEND_SIGNALED));
+    pair.cq_a.expect(1, IBV_WC_SUCCESS, depth);
+
+    /* A polled completion frees the silent ones before it. */
+    for (uint32_t round = 0; round < 10; ++round) {
+        for (uint32_t i = 0; i + 1 < depth; ++i) {
+            ASSERT_EQ(0, write(i, 0));
+        }
+        ASSERT_EQ(0, write(50, IBV_SEND_SIGNALED));
+        ASSERT_EQ(ENOMEM, write(99, IBV_SEND_SIGNALED));
+        pair.cq_a.expect(50);
+    }
+}
+
+TEST(NpemuRcOptions, receive_queue_overflow)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    QpOptions options;
+    options.recv_wr = 8;
+    Pair pair(device, QpOptions(), options);
+    Buffer buffer(device, 4096);
+    ibv_qp_attr attr;
+    ibv_qp_init_attr init;
+    ASSERT_EQ(0, npemu_query_qp(pair.b, &attr, IBV_QP_CAP, &init));
+
+    for (uint32_t i = 0; i < init.cap.max_recv_wr; ++i) {
+        ASSERT_EQ(0, pair.b.post_recv(i, {buffer.sge(0, 64)}));
+    }
+    EXPECT_EQ(ENOMEM, pair.b.post_recv(99, {buffer.sge(0, 64)}));
+    Wr send(1, IBV_WR_SEND, {buffer.sge(1024, 8)});
+    ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(1);
+    pair.cq_b.expect(0);
+    EXPECT_EQ(0, pair.b.post_recv(5, {buffer.sge(0, 64)}));
+    EXPECT_EQ(ENOMEM, pair.b.post_recv(99, {buffer.sge(0, 64)}));
+}
+
+TEST(NpemuRcOptions, receives_only)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    QpOptions none;
+    none.send_wr = 0;
+    none.sge     = 1;
+    none.inl     = 0;
+    QpOptions no_recv;
+    no_recv.recv_wr = 0;
+    Pair pair(device, no_recv, none);
+    Buffer buffer(device, 4096);
+
+    buffer.fill(1);
+    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 100)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 1000)));
+    pair.cq_a.expect(1);
+    EXPECT_EQ(0, memcmp(buffer.data, buffer.data + 1000, 100));
+    EXPECT_NE(0, pair.a.post_recv(1, {buffer.sge(0, 8)}));
+}
+
+/* A QP connected to itself, as communication libraries do for loopback. */
+TEST(NpemuRcOptions, connected_to_itself)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    Buffer buffer(device, 8192);
+
+    qp.connect(qp.address());
+    for (size_t size : {8, 3000}) {
+        buffer.fill(size);
+        ASSERT_EQ(0, qp.post_recv(1, {buffer.sge(4096, 4096)}));
+        Wr send(2, IBV_WR_SEND, {buffer.sge(0, size)});
+        ASSERT_EQ(0, qp.post(send));
+        int seen = 0;
+        for (int i = 0; i < 2; ++i) {
+            ibv_wc wc = cq.wait();
+            EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+            seen |= (wc.opcode == IBV_WC_RECV) ? 1 : 2;
+        }
+        EXPECT_EQ(3, seen);
+        EXPECT_TRUE(pattern_holds(buffer.data + 4096, size, size));
+    }
+}
+
+TEST(NpemuRcOptions, many_queue_pairs)
+{
+    constexpr int COUNT = 64;
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096);
+    std::vector<std::unique_ptr<Pair>> pairs;
+
+    for (int i = 0; i < COUNT; ++i) {
+        pairs.push_back(std::make_unique<Pair>(device));
+        ASSERT_EQ(0, pairs.back()->b.post_recv(i, {buffer.sge(i * 32, 32)}));
+    }
+    for (int i = 0; i < COUNT; ++i) {
+        uint32_t value = 0xabc000 + i;
+        Wr send(i, IBV_WR_SEND, {{(uintptr_t)&value, 4, 0}},
+                IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+        ASSERT_EQ(0, pairs[i]->a.post(send));
+    }
+    for (int i = 0; i < COUNT; ++i) {
+        pairs[i]->cq_a.expect(i);
+        pairs[i]->cq_b.expect(i);
+        uint32_t got;
+        memcpy(&got, buffer.data + i * 32, sizeof(got));
+        EXPECT_EQ(0xabc000u + i, got);
+    }
+}

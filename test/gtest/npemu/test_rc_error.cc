@@ -1,0 +1,727 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Reliable connections: every error, at both ends. */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+
+#include <sys/mman.h>
+
+using namespace npt;
+
+class NpemuRcError : public testing::Test {
+protected:
+    static constexpr size_t SIZE = 16 << 10;
+
+    NpemuRcError() : local(device, SIZE), remote(device, SIZE)
+    {
+        local.fill(1);
+        remote.fill(2);
+    }
+
+    /* The queues of both ends are flushed and the ends in error. */
+    static void expect_dead(Qp &qp, Cq &cq, Buffer &buffer)
+    {
+        EXPECT_EQ(IBV_QPS_ERR, qp.state());
+        Wr more(1000, IBV_WR_SEND, {buffer.sge(0, 8)}, 0);
+        ASSERT_EQ(0, qp.post(more));
+        cq.expect(1000, IBV_WC_WR_FLUSH_ERR);
+    }
+
+    Device device;
+    Buffer local, remote;
+};
+
+/* --- remote access ------------------------------------------------------------ */
+
+struct RemoteCase {
+    const char *name;
+    ibv_wr_opcode op;
+    std::function<void(Buffer &, ibv_mr *, Remote &)> spoil;
+    ibv_wc_status status = IBV_WC_REM_ACCESS_ERR;
+};
+
+static void PrintTo(const RemoteCase &it, std::ostream *out)
+{
+    *out << it.name << " op " << it.op;
+}
+
+class NpemuRemoteError : public testing::TestWithParam<RemoteCase> {};
+
+/*
+ * One request that must not pass: nothing is read or written, the requester
+ * learns the reason, and both ends are in error.
+ */
+TEST_P(NpemuRemoteError, is_refused)
+{
+    const RemoteCase &it = GetParam();
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Pair pair(device);
+    Buffer local(device, 16 << 10), memory(device, 16 << 10, -1);
+    local.fill(1);
+    memory.fill(2);
+    /* What is registered starts and ends in the midst of the memory. */
+    ibv_mr *mr = npemu_reg_mr(device.pd, memory.data + 4096, 8192, ACCESS_ALL);
+    ASSERT_NE(nullptr, mr);
+    Remote remote = {memory.at(4096), mr->rkey};
+    it.spoil(memory, mr, remote);
+
+    bool atomic = (it.op == IBV_WR_ATOMIC_CMP_AND_SWP) ||
+                  (it.op == IBV_WR_ATOMIC_FETCH_AND_ADD);
+    Wr wr(1, it.op, {local.sge(0, atomic ? 8 : 64)});
+    if (atomic) {
+        wr.atomic(remote, 1, 2);
+    } else {
+        wr.rdma(remote);
+    }
+    if (it.op == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        ASSERT_EQ(0, pair.b.post_recv(70, {}));
+    }
+    ASSERT_EQ(0, pair.b.post_recv(71, {local.sge(1024, 64)}));
+    ASSERT_EQ(0, pair.a.post_recv(72, {local.sge(1024, 64)}));
+    ASSERT_EQ(0, pair.a.post(wr));
+
+    pair.cq_a.expect(1, it.status);
+    EXPECT_TRUE(pattern_holds(local.data, 16 << 10, 1));
+    EXPECT_TRUE(pattern_holds(memory.data, 16 << 10, 2));
+    EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+    pair.cq_a.expect(72, IBV_WC_WR_FLUSH_ERR);
+
+    /* Class C fault of the responder (IB 9.9.3): error state, async event. */
+    AsyncEvent event = take_async(device);
+    EXPECT_EQ((it.status == IBV_WC_REM_ACCESS_ERR) ?
+                      IBV_EVENT_QP_ACCESS_ERR :
+                      IBV_EVENT_QP_REQ_ERR,
+              event.type);
+    EXPECT_EQ((void*)pair.b.qp, event.element);
+    EXPECT_EQ(IBV_QPS_ERR, pair.b.state());
+    if (it.op == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        EXPECT_EQ(IBV_WC_WR_FLUSH_ERR, pair.cq_b.wait().status);
+    }
+    pair.cq_b.expect(71, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
+}
+
+static std::vector<RemoteCase> remote_cases()
+{
+    std::vector<RemoteCase> cases;
+
+    for (auto op : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+                    IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
+                    IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+        uint64_t size = (op == IBV_WR_ATOMIC_CMP_AND_SWP) ||
+                                        (op == IBV_WR_ATOMIC_FETCH_AND_ADD) ?
+                                8 :
+                                64;
+        cases.push_back({"key 0", op,
+                         [](auto &, auto *, auto &r) { r.rkey = 0; }});
+        cases.push_back({"other generation", op, [](auto &, auto *, auto &r) {
+                             r.rkey ^= 1u << 31;
+                         }});
+        cases.push_back({"other index", op, [](auto &, auto *, auto &r) {
+                             r.rkey ^= 1u << 12;
+                         }});
+        cases.push_back({"before the start", op, [](auto &, auto *, auto &r) {
+                             r.addr -= 8;
+                         }});
+        cases.push_back({"beyond the end", op, [=](auto &, auto *, auto &r) {
+                             r.addr += 8192 - size + 8;
+                         }});
+        cases.push_back({"far away", op, [](auto &, auto *, auto &r) {
+                             r.addr += 1ull << 40;
+                         }});
+        cases.push_back({"wraps around", op, [](auto &, auto *, auto &r) {
+                             r.addr = ~7ull;
+                         }});
+        cases.push_back({"address 0", op,
+                         [](auto &, auto *, auto &r) { r.addr = 0; }});
+        cases.push_back({"deregistered", op, [](Buffer &memory, auto *mr,
+                                                auto &r) {
+                             ibv_mr *gone = npemu_reg_mr(mr->pd, memory.data,
+                                                         16 << 10, ACCESS_ALL);
+                             ASSERT_NE(nullptr, gone);
+                             r.rkey = gone->rkey;
+                             ASSERT_EQ(0, npemu_dereg_mr(gone));
+                         }});
+    }
+    for (auto op : {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+        cases.push_back({"misaligned", op,
+                         [](auto &, auto *, auto &r) { r.addr += 4; },
+                         IBV_WC_REM_INV_REQ_ERR});
+    }
+    return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NpemuRemoteError,
+                         testing::ValuesIn(remote_cases()));
+
+/* Access flags of the MR and of the QP: both must allow. */
+TEST_F(NpemuRcError, remote_access_flags)
+{
+    struct {
+        ibv_wr_opcode op;
+        int flag;
+    } ops[] = {{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE},
+               {IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+               {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC},
+               {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_ACCESS_REMOTE_ATOMIC}};
+
+    for (auto &op : ops) {
+        /* bit 0: the MR allows it, bit 1: the QP does */
+        for (int allowed = 0; allowed < 4; ++allowed) {
+            QpOptions options;
+            options.access = (allowed & 2) ? op.flag : ACCESS_ALL & ~op.flag;
+            Pair pair(device, QpOptions(), options);
+            Buffer target(device, 4096,
+                          IBV_ACCESS_LOCAL_WRITE |
+                                  ((allowed & 1) ? op.flag :
+                                                   ACCESS_ALL & ~op.flag));
+            Wr wr(1, op.op, {local.sge(0, 8)});
+            if (op.flag == IBV_ACCESS_REMOTE_ATOMIC) {
+                wr.atomic(Remote{target.at(0), target.mr->rkey}, 0, 0);
+            } else {
+                wr.rdma(target);
+            }
+            ASSERT_EQ(0, pair.a.post(wr));
+            ibv_wc wc = pair.cq_a.wait();
+            if (allowed == 3) {
+                EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+            } else {
+                /* IB: a QP that takes no such request calls it invalid. */
+                EXPECT_TRUE((wc.status == IBV_WC_REM_ACCESS_ERR) ||
+                            ((wc.status == IBV_WC_REM_INV_REQ_ERR) &&
+                             !(allowed & 2)))
+                        << "op " << op.op << " allowed " << allowed
+                        << " status " << wc.status;
+                EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+                take_async(device);
+            }
+        }
+    }
+}
+
+TEST_F(NpemuRcError, remote_key_of_another_pd)
+{
+    ibv_pd *other = npemu_alloc_pd(device.context);
+    ASSERT_NE(nullptr, other);
+    {
+        Pair pair(device);
+        Buffer foreign(device, 4096, ACCESS_ALL, other);
+        Wr wr(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+        ASSERT_EQ(0, pair.a.post(wr.rdma(foreign)));
+        pair.cq_a.expect(1, IBV_WC_REM_ACCESS_ERR);
+        EXPECT_EQ(0, foreign.data[0]);
+        EXPECT_EQ(IBV_EVENT_QP_ACCESS_ERR, take_async(device).type);
+    }
+    EXPECT_EQ(0, npemu_dealloc_pd(other));
+}
+
+TEST_F(NpemuRcError, read_where_none_is_served)
+{
+    QpOptions options;
+    options.rd_atomic = 0;
+    Cq cq_a(device), cq_b(device);
+    Qp a(device, cq_a, cq_a), b(device, cq_b, cq_b, options);
+    ASSERT_EQ(0, a.to_init());
+    ASSERT_EQ(0, b.to_init());
+    ASSERT_EQ(0, a.to_rtr(b.address()));
+    ASSERT_EQ(0, b.to_rtr(a.address()));
+    ASSERT_EQ(0, a.to_rts());
+    Wr read(1, IBV_WR_RDMA_READ, {local.sge(0, 8)});
+    ASSERT_EQ(0, a.post(read.rdma(remote)));
+    cq_a.expect(1, IBV_WC_REM_INV_REQ_ERR);
+}
+
+/* --- local protection ------------------------------------------------------------ */
+
+struct LocalCase {
+    const char *name;
+    std::function<void(Buffer &, ibv_sge &)> spoil;
+};
+
+static std::vector<LocalCase> local_cases()
+{
+    return {
+            {"key 0", [](auto &, auto &sge) { sge.lkey = 0; }},
+            {"other generation", [](auto &, auto &sge) {
+                 sge.lkey ^= 1u << 31;
+             }},
+            {"before the start", [](auto &, auto &sge) { sge.addr -= 1; }},
+            {"beyond the end", [](auto &buffer, auto &sge) {
+                 sge.addr = buffer.at(buffer.length - sge.length + 1);
+             }},
+            {"wraps around", [](auto &, auto &sge) { sge.addr = ~3ull; }},
+            {"too long", [](auto &, auto &sge) { sge.length = 1 << 20; }},
+    };
+}
+
+/* At the requester: its own error, the responder sees nothing of it. */
+TEST_F(NpemuRcError, local_protection_of_requests)
+{
+    for (auto &it : local_cases()) {
+        for (auto op : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+                        IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+            if ((op == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
+                !strcmp(it.name, "too long")) {
+                continue; /* that is a length error */
+            }
+            SCOPED_TRACE(std::string(it.name) + " op " + std::to_string(op));
+            Pair pair(device);
+            ibv_sge sge = local.sge(0, 8);
+            it.spoil(local, sge);
+            Wr wr(1, op, {sge});
+            if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+                wr.atomic(Remote{remote.at(0), remote.mr->rkey}, 1);
+            } else if (op != IBV_WR_SEND) {
+                wr.rdma(remote);
+            }
+            ASSERT_EQ(0, pair.b.post_recv(2, {remote.sge(8192, 64)}));
+            ASSERT_EQ(0, pair.a.post(wr));
+            pair.cq_a.expect(1, IBV_WC_LOC_PROT_ERR);
+            expect_dead(pair.a, pair.cq_a, local);
+            EXPECT_EQ(IBV_QPS_RTS, pair.b.state());
+            pair.cq_b.expect_empty();
+            EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+        }
+    }
+}
+
+TEST_F(NpemuRcError, second_segment_is_checked_before_the_first_is_moved)
+{
+    Pair pair(device);
+    ibv_sge bad = local.sge(0, 8);
+    bad.lkey ^= 1u << 31;
+    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 4096), bad});
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote)));
+    pair.cq_a.expect(1, IBV_WC_LOC_PROT_ERR);
+    EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+}
+
+TEST_F(NpemuRcError, local_key_of_another_pd)
+{
+    ibv_pd *other = npemu_alloc_pd(device.context);
+    ASSERT_NE(nullptr, other);
+    {
+        Pair pair(device);
+        Buffer foreign(device, 4096, ACCESS_ALL, other);
+        Wr wr(1, IBV_WR_RDMA_WRITE, {foreign.sge(0, 8)});
+        ASSERT_EQ(0, pair.a.post(wr.rdma(remote)));
+        pair.cq_a.expect(1, IBV_WC_LOC_PROT_ERR);
+    }
+    EXPECT_EQ(0, npemu_dealloc_pd(other));
+}
+
+/* Results need LOCAL_WRITE, sources do not. */
+TEST_F(NpemuRcError, local_write_permission)
+{
+    Buffer read_only(device, 4096, IBV_ACCESS_REMOTE_READ);
+    {
+        Pair pair(device);
+        Wr write(1, IBV_WR_RDMA_WRITE, {read_only.sge(0, 8)});
+        ASSERT_EQ(0, pair.a.post(write.rdma(remote, 512)));
+        pair.cq_a.expect(1);
+    }
+    for (auto op : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+        Pair pair(device);
+        Wr wr(1, op, {read_only.sge(0, 8)});
+        if (op == IBV_WR_RDMA_READ) {
+            wr.rdma(remote);
+        } else {
+            wr.atomic(Remote{remote.at(0), remote.mr->rkey}, 1);
+        }
+        ASSERT_EQ(0, pair.a.post(wr));
+        pair.cq_a.expect(1, IBV_WC_LOC_PROT_ERR);
+    }
+}
+
+/*
+ * A receive buffer that is not what its key says: the receiver's local error,
+ * and a remote operation error for the sender. Both ways a payload can take.
+ */
+TEST_F(NpemuRcError, local_protection_of_receives)
+{
+    for (auto &it : local_cases()) {
+        for (size_t size : {8, 6000}) {
+            SCOPED_TRACE(std::string(it.name) + " size " +
+                         std::to_string(size));
+            Pair pair(device);
+            ibv_sge sge = remote.sge(0, 8192);
+            it.spoil(remote, sge);
+            if (sge.length < 8192) {
+                continue;
+            }
+            ASSERT_EQ(0, pair.b.post_recv(2, {sge}));
+            Wr send(1, IBV_WR_SEND, {local.sge(0, size)});
+            ASSERT_EQ(0, pair.a.post(send));
+            pair.cq_b.expect(2, IBV_WC_LOC_PROT_ERR);
+            pair.cq_a.expect(1, IBV_WC_REM_OP_ERR);
+            EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+            EXPECT_EQ(IBV_QPS_ERR, pair.b.state());
+            EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+        }
+    }
+}
+
+TEST_F(NpemuRcError, receive_without_write_permission)
+{
+    Buffer read_only(device, 8192, IBV_ACCESS_REMOTE_READ);
+    for (size_t size : {8, 6000}) {
+        Pair pair(device);
+        ASSERT_EQ(0, pair.b.post_recv(2, {read_only.sge(0, 8192)}));
+        Wr send(1, IBV_WR_SEND, {local.sge(0, size)});
+        ASSERT_EQ(0, pair.a.post(send));
+        pair.cq_b.expect(2, IBV_WC_LOC_PROT_ERR);
+        pair.cq_a.expect(1, IBV_WC_REM_OP_ERR);
+        EXPECT_EQ(0, read_only.data[0]);
+    }
+}
+
+/* The key was good when it was posted and is gone when the message comes. */
+TEST_F(NpemuRcError, receive_buffer_deregistered_after_the_post)
+{
+    for (size_t size : {8, 6000}) {
+        Pair pair(device);
+        Buffer buffer(device, 8192);
+        ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge()}));
+        buffer.dereg();
+        Wr send(1, IBV_WR_SEND, {local.sge(0, size)});
+        ASSERT_EQ(0, pair.a.post(send));
+        pair.cq_b.expect(2, IBV_WC_LOC_PROT_ERR);
+        pair.cq_a.expect(1, IBV_WC_REM_OP_ERR);
+        EXPECT_EQ(0, buffer.data[0]);
+    }
+}
+
+/* --- length -------------------------------------------------------------------- */
+
+TEST_F(NpemuRcError, message_longer_than_the_receive)
+{
+    for (size_t size : {65, 6000}) {
+        Pair pair(device);
+        ASSERT_EQ(0, pair.b.post_recv(2, {remote.sge(0, 32),
+                                          remote.sge(100, size - 33)}));
+        Wr send(1, IBV_WR_SEND, {local.sge(0, size)});
+        ASSERT_EQ(0, pair.a.post(send));
+        pair.cq_b.expect(2, IBV_WC_LOC_LEN_ERR);
+        pair.cq_a.expect(1, IBV_WC_REM_INV_REQ_ERR);
+        EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+        EXPECT_EQ(IBV_QPS_ERR, pair.b.state());
+        EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+    }
+}
+
+TEST_F(NpemuRcError, atomic_result_of_other_length)
+{
+    for (size_t size : {4, 16}) {
+        Pair pair(device);
+        Wr wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {local.sge(0, size)});
+        wr.atomic(Remote{remote.at(0), remote.mr->rkey}, 1);
+        int ret = pair.a.post(wr);
+        if (ret == 0) {
+            ibv_wc wc = pair.cq_a.wait();
+            EXPECT_NE(IBV_WC_SUCCESS, wc.status) << size;
+            EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+        }
+    }
+}
+
+TEST_F(NpemuRcError, message_too_large)
+{
+    ibv_port_attr port;
+    ASSERT_EQ(0, npemu_query_port(device.context, 1, &port));
+    ibv_device_attr dev;
+    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
+    QpOptions options;
+    options.sge = dev.max_sge;
+    Pair pair(device, options);
+    /* The same memory again and again is long enough. */
+    size_t unit = port.max_msg_sz / options.sge + 4096;
+    SKIP_UNLESS(unit <= 256u << 20, "messages may be larger than memory");
+    Buffer large(device, unit, IBV_ACCESS_REMOTE_READ);
+    std::vector<ibv_sge> list(options.sge, large.sge());
+    Wr write(1, IBV_WR_RDMA_WRITE, list);
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote)));
+    pair.cq_a.expect(1, IBV_WC_LOC_LEN_ERR);
+    EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+}
+
+/* --- receiver not ready ----------------------------------------------------------- */
+
+TEST_F(NpemuRcError, rnr_gives_up_after_the_count)
+{
+    QpOptions sender, receiver;
+    sender.rnr_retry       = 3;
+    receiver.min_rnr_timer = 20; /* 10.24 ms */
+    Pair pair(device, sender, receiver);
+    Wr send(1, IBV_WR_SEND, {local.sge(0, 8)});
+
+    auto start = Clock::now();
+    ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
+    EXPECT_LE(3 * 10.24 * 0.99, ms_since(start));
+    expect_dead(pair.a, pair.cq_a, local);
+    EXPECT_EQ(IBV_QPS_RTS, pair.b.state()) << "no fault of the receiver";
+}
+
+TEST_F(NpemuRcError, rnr_without_retry_fails_at_once)
+{
+    QpOptions sender, receiver;
+    sender.rnr_retry       = 0;
+    receiver.min_rnr_timer = 31; /* 491 ms */
+    Pair pair(device, sender, receiver);
+    Wr send(1, IBV_WR_SEND, {local.sge(0, 8)});
+
+    auto start = Clock::now();
+    ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
+    EXPECT_GT(450, ms_since(start));
+}
+
+TEST_F(NpemuRcError, rnr_seven_waits_for_ever)
+{
+    QpOptions receiver;
+    receiver.min_rnr_timer = 1; /* 10 us: hundreds of tries in 50 ms */
+    Pair pair(device, QpOptions(), receiver);
+    Wr send(1, IBV_WR_SEND, {local.sge(0, 100)});
+    Wr after(2, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+
+    ASSERT_EQ(0, pair.a.post(send));
+    ASSERT_EQ(0, pair.a.post(after.rdma(remote, 4096)));
+    ibv_wc wc;
+    EXPECT_FALSE(wait_until(
+            [&] { return ibv_poll_cq(pair.cq_a, 1, &wc) != 0; }, 50));
+    EXPECT_EQ(pattern_byte(2, 4096), remote.data[4096]) << "out of order";
+    ASSERT_EQ(0, pair.b.post_recv(3, {remote.sge(0, 100)}));
+    pair.cq_a.expect(1, IBV_WC_SUCCESS, 2);
+    pair.cq_b.expect(3);
+    EXPECT_TRUE(pattern_holds(remote.data, 100, 1));
+}
+
+/* Each message has its own count. */
+TEST_F(NpemuRcError, rnr_count_starts_again)
+{
+    QpOptions sender, receiver;
+    sender.rnr_retry       = 6;
+    receiver.min_rnr_timer = 24; /* 40.96 ms */
+    Pair pair(device, sender, receiver);
+
+    for (int i = 0; i < 8; ++i) {
+        Wr send(i, IBV_WR_SEND, {local.sge(0, 8)});
+        ASSERT_EQ(0, pair.a.post(send));
+        pair.cq_a.expect_empty();
+        ASSERT_EQ(0, pair.b.post_recv(10 + i, {remote.sge(0, 100)}));
+        pair.cq_a.expect(i);
+        pair.cq_b.expect(10 + i);
+    }
+}
+
+TEST_F(NpemuRcError, rnr_for_write_with_immediate)
+{
+    Pair pair(device);
+    Wr write(1, IBV_WR_RDMA_WRITE_WITH_IMM, {local.sge(0, 8)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote)));
+    ibv_wc wc;
+    EXPECT_FALSE(wait_until(
+            [&] { return ibv_poll_cq(pair.cq_a, 1, &wc) != 0; }, 20));
+    ASSERT_EQ(0, pair.b.post_recv(3, {}));
+    pair.cq_a.expect(1);
+    pair.cq_b.expect(3);
+    EXPECT_TRUE(pattern_holds(remote.data, 8, 1));
+}
+
+/* --- transport retry --------------------------------------------------------------- */
+
+/* What the requester's peer looks like when the request goes out. */
+struct AbsentCase {
+    const char *name;
+    std::function<void(Qp &b)> spoil;
+};
+
+static void PrintTo(const AbsentCase &it, std::ostream *out)
+{
+    *out << it.name;
+}
+
+class NpemuRetryExceeded : public testing::TestWithParam<AbsentCase> {};
+
+TEST_P(NpemuRetryExceeded, fails_in_time)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    QpOptions options;
+    options.timeout   = 12; /* 16.8 ms */
+    options.retry_cnt = 2;
+    Pair pair(device, options);
+    Buffer buffer(device, 4096);
+    GetParam().spoil(pair.b);
+
+    auto start = Clock::now();
+    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 64)));
+    pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
+    double ms = ms_since(start);
+    /* IB: from (retries + 1) times the time-out to four times that. */
+    EXPECT_LE(3 * 16.77 * 0.99, ms);
+    EXPECT_GE(3 * 16.77 * 4 + 2000, ms) << "or a very slow machine";
+    EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+    EXPECT_EQ(0, buffer.data[64]);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        All, NpemuRetryExceeded,
+        testing::Values(
+                AbsentCase{"destroyed", [](Qp &b) {
+                               ASSERT_EQ(0, npemu_destroy_qp(b.qp));
+                               b.qp = nullptr;
+                           }},
+                AbsentCase{"reset", [](Qp &b) {
+                               ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
+                           }},
+                AbsentCase{"init", [](Qp &b) {
+                               ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
+                               ASSERT_EQ(0, b.to_init());
+                           }},
+                AbsentCase{"error", [](Qp &b) {
+                               ASSERT_EQ(0, b.to_state(IBV_QPS_ERR));
+                           }},
+                AbsentCase{"connected elsewhere", [](Qp &b) {
+                               ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
+                               b.connect(b.address());
+                           }},
+                AbsentCase{"other packet sequence number", [](Qp &b) {
+                               ibv_qp_attr attr;
+                               ibv_qp_init_attr init;
+                               ASSERT_EQ(0, npemu_query_qp(b.qp, &attr, -1,
+                                                           &init));
+                               ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
+                               b.connect(Address{attr.dest_qp_num,
+                                                 attr.rq_psn + 7,
+                                                 attr.ah_attr.dlid});
+                           }}));
+
+TEST_F(NpemuRcError, no_such_queue_pair)
+{
+    Cq cq(device);
+    for (uint32_t qpn : {2u, 0xffffffu, 0x00abcdu}) {
+        Qp qp(device, cq, cq);
+        qp.connect(Address{qpn, 0, 1});
+        Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+        ASSERT_EQ(0, qp.post(write.rdma(remote)));
+        cq.expect(1, IBV_WC_RETRY_EXC_ERR);
+    }
+}
+
+/* A peer that comes up within the retries is found: no error. */
+TEST_F(NpemuRcError, peer_that_comes_late)
+{
+    Cq cq_a(device), cq_b(device);
+    QpOptions patient;
+    patient.timeout   = 16; /* 268 ms */
+    patient.retry_cnt = 7;
+    Qp a(device, cq_a, cq_a, patient), b(device, cq_b, cq_b);
+    ASSERT_EQ(0, b.to_init());
+    a.connect(b.address());
+    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+    ASSERT_EQ(0, a.post(write.rdma(remote)));
+    cq_a.expect_empty();
+    ASSERT_EQ(0, b.to_rtr(a.address()));
+    cq_a.expect(1);
+    EXPECT_TRUE(pattern_holds(remote.data, 8, 1));
+}
+
+/* --- flush ------------------------------------------------------------------------ */
+
+TEST_F(NpemuRcError, everything_after_the_error_is_flushed_in_order)
+{
+    Pair pair(device);
+    Wr bad(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+    Wr second(2, IBV_WR_RDMA_WRITE, {local.sge(0, 8)}, 0);
+    Wr third(3, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(0, pair.a.post_recv(10 + i, {local.sge(64, 64)}));
+    }
+    bad.rdma(Remote{remote.at(0), 3}).then(second);
+    second.rdma(remote).then(third);
+    third.rdma(remote);
+    ASSERT_EQ(0, pair.a.post(bad));
+    pair.cq_a.expect(1, IBV_WC_REM_ACCESS_ERR);
+
+    uint64_t next_send = 2, next_recv = 10;
+    for (int i = 0; i < 5; ++i) {
+        ibv_wc wc = pair.cq_a.wait();
+        EXPECT_EQ(IBV_WC_WR_FLUSH_ERR, wc.status);
+        EXPECT_EQ((wc.wr_id < 10) ? next_send++ : next_recv++, wc.wr_id);
+        EXPECT_EQ(pair.a.qp->qp_num, wc.qp_num);
+    }
+    pair.cq_a.expect_empty();
+    EXPECT_TRUE(pattern_holds(remote.data, 8, 2));
+}
+
+TEST_F(NpemuRcError, what_waits_for_a_receive_is_flushed)
+{
+    Pair pair(device);
+    for (int i = 0; i < 3; ++i) {
+        Wr send(i, IBV_WR_SEND, {local.sge(0, 8)});
+        ASSERT_EQ(0, pair.a.post(send));
+    }
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_ERR));
+    pair.cq_a.expect(0, IBV_WC_WR_FLUSH_ERR, 3);
+    pair.cq_a.expect_empty();
+
+    /* And never arrives. */
+    ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, 8)}));
+    pair.cq_b.expect_empty();
+}
+
+/* Destroyed with work outstanding: its completions do not come any more. */
+TEST_F(NpemuRcError, destroy_with_work_outstanding)
+{
+    Cq cq(device);
+    {
+        Qp a(device, cq, cq), b(device, cq, cq);
+        ASSERT_EQ(0, a.to_init());
+        ASSERT_EQ(0, b.to_init());
+        ASSERT_EQ(0, a.to_rtr(b.address()));
+        ASSERT_EQ(0, b.to_rtr(a.address()));
+        ASSERT_EQ(0, a.to_rts());
+        ASSERT_EQ(0, a.post_recv(8, {local.sge(0, 8)}));
+        Wr done(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+        ASSERT_EQ(0, a.post(done.rdma(remote)));
+        Wr waits(2, IBV_WR_SEND, {local.sge(0, 8)});
+        ASSERT_EQ(0, a.post(waits));
+    }
+    cq.expect_empty();
+}
+
+/* A page that is unmapped under a pinned region: an error and no crash. */
+TEST(NpemuRcMemory, page_that_is_gone)
+{
+    Child target([](Pipe &pipe) {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Cq cq(device);
+        Qp qp(device, cq, cq);
+        Buffer buffer(device, 8 * 4096);
+        connect_over(pipe, qp);
+        ASSERT_EQ(0, munmap(buffer.data + 4 * 4096, 4096));
+        pipe.send(Remote{buffer.at(0), buffer.mr->rkey});
+        pipe.await();
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    Buffer buffer(device, 8 * 4096);
+    connect_over(target.pipe(), qp);
+    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge()});
+    ASSERT_EQ(0, qp.post(write.rdma(target.pipe().recv<Remote>())));
+    ibv_wc wc = cq.wait();
+    EXPECT_TRUE((wc.status == IBV_WC_REM_ACCESS_ERR) ||
+                (wc.status == IBV_WC_REM_OP_ERR))
+            << wc.status;
+    target.pipe().signal();
+    target.join();
+}

@@ -1,0 +1,268 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Shared receive queues. */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+
+using namespace npt;
+
+/* Two connected senders into one SRQ. */
+class NpemuSrq : public testing::Test {
+protected:
+    NpemuSrq() :
+        srq(device, 8), send_cq(device), recv_cq(device),
+        buffer(device, 8 * 4096), a(device, send_cq, send_cq),
+        b(device, send_cq, recv_cq, on_srq()),
+        c(device, send_cq, send_cq), d(device, send_cq, recv_cq, on_srq())
+    {
+        connect(a, b);
+        connect(c, d);
+    }
+
+    QpOptions on_srq() const
+    {
+        QpOptions options;
+        options.srq     = srq;
+        options.recv_wr = 0;
+        return options;
+    }
+
+    static void connect(Qp &one, Qp &other)
+    {
+        EXPECT_EQ(0, one.to_init());
+        EXPECT_EQ(0, other.to_init());
+        EXPECT_EQ(0, one.to_rtr(other.address()));
+        EXPECT_EQ(0, other.to_rtr(one.address()));
+        EXPECT_EQ(0, one.to_rts());
+        EXPECT_EQ(0, other.to_rts());
+    }
+
+    void send(Qp &from, uint64_t seed, size_t size = 100)
+    {
+        pattern_fill(buffer.data, size, seed);
+        Wr wr(seed, IBV_WR_SEND, {buffer.sge(0, size)});
+        ASSERT_EQ(0, from.post(wr));
+        send_cq.expect(seed);
+    }
+
+    Device device;
+    Srq    srq;
+    Cq     send_cq, recv_cq;
+    Buffer buffer;
+    Qp     a, b, c, d;
+};
+
+TEST(NpemuSrqCreate, limits)
+{
+    Device device;
+    ibv_device_attr dev;
+    ASSERT_TRUE(device.ok());
+    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
+
+    struct {
+        uint32_t max_wr, max_sge;
+        bool good;
+    } cases[] = {{1, 1, true},
+                 {(uint32_t)dev.max_srq_wr, (uint32_t)dev.max_srq_sge, true},
+                 {(uint32_t)dev.max_srq_wr + 1, 1, false},
+                 {1, (uint32_t)dev.max_srq_sge + 1, false},
+                 {0, 1, false}};
+    for (auto &it : cases) {
+        ibv_srq_init_attr attr = {};
+        attr.attr.max_wr       = it.max_wr;
+        attr.attr.max_sge      = it.max_sge;
+        attr.srq_context       = &dev;
+        errno                  = 0;
+        ibv_srq *srq           = npemu_create_srq(device.pd, &attr);
+        if (!it.good) {
+            EXPECT_EQ(nullptr, srq) << it.max_wr << " " << it.max_sge;
+            EXPECT_EQ(EINVAL, errno);
+            continue;
+        }
+        ASSERT_NE(nullptr, srq) << strerror(errno);
+        EXPECT_LE(it.max_wr, attr.attr.max_wr);
+        EXPECT_LE(it.max_sge, attr.attr.max_sge);
+        EXPECT_EQ(&dev, srq->srq_context);
+
+        ibv_srq_attr now;
+        EXPECT_EQ(0, npemu_query_srq(srq, &now));
+        EXPECT_EQ(attr.attr.max_wr, now.max_wr);
+        EXPECT_EQ(attr.attr.max_sge, now.max_sge);
+        EXPECT_EQ(0u, now.srq_limit);
+        EXPECT_EQ(0, npemu_destroy_srq(srq));
+    }
+}
+
+TEST_F(NpemuSrq, serves_all_its_queue_pairs_in_order)
+{
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_EQ(0, srq.post(10 + i, {buffer.sge(4096 * (i + 1), 4096)}));
+    }
+    for (int i = 0; i < 4; ++i) {
+        send((i & 1) ? c : a, i);
+        ibv_wc wc = recv_cq.wait();
+        EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+        EXPECT_EQ(10u + i, wc.wr_id);
+        EXPECT_EQ(((i & 1) ? d : b).qp->qp_num, wc.qp_num);
+        EXPECT_EQ(100u, wc.byte_len);
+        EXPECT_TRUE(pattern_holds(buffer.data + 4096 * (i + 1), 100, i));
+    }
+}
+
+TEST_F(NpemuSrq, overflow)
+{
+    ibv_srq_attr attr;
+    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
+
+    for (uint32_t i = 0; i < attr.max_wr; ++i) {
+        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
+    }
+    EXPECT_EQ(ENOMEM, srq.post(99, {buffer.sge(4096, 64)}));
+    send(a, 1);
+    recv_cq.expect(0, IBV_WC_LOC_LEN_ERR); /* 100 bytes into 64 */
+}
+
+TEST_F(NpemuSrq, list_stops_at_the_bad_one)
+{
+    ibv_srq_attr attr;
+    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
+    std::vector<ibv_recv_wr> wrs(attr.max_wr + 3);
+    ibv_sge sge      = buffer.sge(4096, 4096);
+    ibv_recv_wr *bad = nullptr;
+
+    for (size_t i = 0; i < wrs.size(); ++i) {
+        wrs[i]         = {};
+        wrs[i].wr_id   = i;
+        wrs[i].sg_list = &sge;
+        wrs[i].num_sge = 1;
+        wrs[i].next    = (i + 1 < wrs.size()) ? &wrs[i + 1] : nullptr;
+    }
+    EXPECT_EQ(ENOMEM, ibv_post_srq_recv(srq, &wrs[0], &bad));
+    EXPECT_EQ(&wrs[attr.max_wr], bad);
+    send(a, 1);
+    recv_cq.expect(0);
+}
+
+TEST_F(NpemuSrq, too_many_segments)
+{
+    ibv_srq_attr attr;
+    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
+    std::vector<ibv_sge> list(attr.max_sge + 1, buffer.sge(0, 8));
+    EXPECT_EQ(EINVAL, srq.post(1, list));
+}
+
+TEST_F(NpemuSrq, is_the_only_receive_queue)
+{
+    EXPECT_NE(0, b.post_recv(1, {buffer.sge(0, 8)}));
+}
+
+TEST_F(NpemuSrq, limit_event_comes_once)
+{
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 4096)}));
+    }
+    ibv_srq_attr attr = {};
+    attr.srq_limit    = 4;
+    ASSERT_EQ(0, npemu_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
+    EXPECT_EQ(4u, attr.srq_limit);
+
+    send(a, 1); /* 4 left: not below */
+    recv_cq.expect(0);
+    EXPECT_FALSE(has_async(device));
+    send(c, 2);
+    recv_cq.expect(1);
+    AsyncEvent event = take_async(device);
+    EXPECT_EQ(IBV_EVENT_SRQ_LIMIT_REACHED, event.type);
+    EXPECT_EQ((void*)srq.srq, event.element);
+
+    send(a, 3);
+    recv_cq.expect(2);
+    EXPECT_FALSE(has_async(device)) << "disarmed by the first";
+    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
+    EXPECT_EQ(0u, attr.srq_limit);
+}
+
+TEST_F(NpemuSrq, limit_above_the_fill_fires)
+{
+    ASSERT_EQ(0, srq.post(0, {buffer.sge(4096, 4096)}));
+    ASSERT_EQ(0, srq.post(1, {buffer.sge(4096, 4096)}));
+    ibv_srq_attr attr = {};
+    attr.srq_limit    = 3;
+    ASSERT_EQ(0, npemu_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+    send(a, 1);
+    recv_cq.expect(0);
+    EXPECT_EQ(IBV_EVENT_SRQ_LIMIT_REACHED, take_async(device).type);
+}
+
+TEST_F(NpemuSrq, modify_refuses)
+{
+    ibv_srq_attr attr = {}, now;
+    ASSERT_EQ(0, npemu_query_srq(srq, &now));
+    attr.srq_limit = now.max_wr + 1;
+    EXPECT_EQ(EINVAL, npemu_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+    EXPECT_EQ(EINVAL, npemu_modify_srq(srq, &attr, 1 << 7));
+    attr.max_wr = 1000;
+    /* Resizing is an optional capability, IBV_DEVICE_SRQ_RESIZE. */
+    ibv_device_attr dev;
+    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
+    if (!(dev.device_cap_flags & IBV_DEVICE_SRQ_RESIZE)) {
+        EXPECT_NE(0, npemu_modify_srq(srq, &attr, IBV_SRQ_MAX_WR));
+    }
+}
+
+TEST_F(NpemuSrq, busy_while_in_use)
+{
+    EXPECT_EQ(EBUSY, npemu_destroy_srq(srq));
+}
+
+TEST_F(NpemuSrq, rnr_until_posted)
+{
+    pattern_fill(buffer.data, 100, 5);
+    Wr wr(1, IBV_WR_SEND, {buffer.sge(0, 100)});
+    ASSERT_EQ(0, a.post(wr));
+    send_cq.expect_empty();
+    ASSERT_EQ(0, srq.post(2, {buffer.sge(4096, 4096)}));
+    send_cq.expect(1);
+    recv_cq.expect(2);
+    EXPECT_TRUE(pattern_holds(buffer.data + 4096, 100, 5));
+}
+
+/* IB C10-42: an SRQ's receives are not flushed, so the QP says it is done. */
+TEST_F(NpemuSrq, last_wqe_reached)
+{
+    ASSERT_EQ(0, srq.post(0, {buffer.sge(4096, 4096)}));
+    ASSERT_EQ(0, b.to_state(IBV_QPS_ERR));
+    AsyncEvent event = take_async(device);
+    EXPECT_EQ(IBV_EVENT_QP_LAST_WQE_REACHED, event.type);
+    EXPECT_EQ((void*)b.qp, event.element);
+    recv_cq.expect_empty();
+
+    /* The other QP still has the receive. */
+    send(c, 1);
+    recv_cq.expect(0);
+    EXPECT_FALSE(has_async(device));
+}
+
+TEST_F(NpemuSrq, last_wqe_after_a_remote_error)
+{
+    Wr wr(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+    wr.rdma(Remote{buffer.at(0), 0x7f7f7f7f});
+    ASSERT_EQ(0, a.post(wr));
+    send_cq.expect(1, IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(IBV_QPS_ERR, a.state());
+
+    /* The responder goes to the error state too, and its user is told. */
+    bool access_error = false, last_wqe = false;
+    while (!last_wqe) {
+        AsyncEvent event = take_async(device);
+        ASSERT_NE(-1, event.type);
+        EXPECT_EQ((void*)b.qp, event.element);
+        access_error |= (event.type == IBV_EVENT_QP_ACCESS_ERR);
+        last_wqe     |= (event.type == IBV_EVENT_QP_LAST_WQE_REACHED);
+    }
+    EXPECT_TRUE(access_error);
+    EXPECT_EQ(IBV_QPS_ERR, b.state());
+}

@@ -1,0 +1,74 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+#
+# For the scripts beside it: programs that nobody here wrote, on npemu0.
+# NPEMU_DOOR_PRELOAD must be set, see door.cmake.
+
+set -u
+: "${NPEMU_DOOR_PRELOAD:?must name libnpemu-verbs.so}"
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/npemu-verbs.XXXXXX") || exit 1
+pids=
+
+cleanup() {
+    for pid in $pids; do
+        kill "$pid" 2>/dev/null
+    done
+    rm -rf "$dir"
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM
+
+fail() {
+    echo "FAIL: $*"
+    for file in "$dir"/*; do
+        if [ -f "$file" ]; then
+            echo "--- ${file##*/}"
+            tail -n 60 "$file"
+        fi
+    done
+    exit 1
+}
+
+need() {
+    if ! command -v "$1" > /dev/null; then
+        echo "SKIPPED: $1 is not installed ($2)"
+        exit 77
+    fi
+}
+
+# on_door PROGRAM ARG...: the door is for that program, not for the shell
+on_door() {
+    env LD_PRELOAD="$NPEMU_DOOR_PRELOAD" "$@"
+}
+
+# A TCP port of our own for a test that may run beside others
+free_port() {
+    port=$((20000 + $$ % 20000))
+    while port_is_open "$port"; do
+        port=$((port + 1))
+    done
+    echo "$port"
+}
+
+port_is_open() {
+    hex=$(printf '%04X' "$1")
+    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+        awk -v port=":$hex" '$4 == "0A" && substr($2, length($2) - 4) == port \
+                             { found = 1 } END { exit !found }'
+}
+
+# wait_listening PID PORT: until the server PID listens
+wait_listening() {
+    tries=0
+    until port_is_open "$2"; do
+        kill -0 "$1" 2>/dev/null || fail "the server ended early"
+        tries=$((tries + 1))
+        [ "$tries" -lt 1000 ] || fail "the server does not listen"
+        sleep 0.02
+    done
+}
+
+# expect FILE REGEX: the proof must be there
+expect() {
+    grep -qE -- "$2" "$dir/$1" || fail "no '$2' in $1"
+}
