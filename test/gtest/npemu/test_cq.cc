@@ -190,7 +190,7 @@ TEST(NpemuCq, overflow_raises_an_event)
     EXPECT_EQ((void*)pair.cq_a.cq, event.element);
 }
 
-/* --- channels --------------------------------------------------------------- */
+/* --- channels ------------------------------------------------------------- */
 
 TEST_F(NpemuChannel, has_a_pollable_fd)
 {

@@ -261,7 +261,7 @@ TEST(NpemuDevice, opened_by_many_threads)
     }
 }
 
-/* --- protection domains ---------------------------------------------------- */
+/* --- protection domains --------------------------------------------------- */
 
 TEST(NpemuPd, busy_while_in_use)
 {
@@ -303,7 +303,7 @@ TEST(NpemuPd, busy_while_in_use)
     EXPECT_EQ(0, npemu_dealloc_pd(pd));
 }
 
-/* --- not offered ------------------------------------------------------------ */
+/* --- not offered ---------------------------------------------------------- */
 
 #define EXPECT_UNSUPPORTED(_result, _call) \
     do { \

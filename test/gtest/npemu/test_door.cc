@@ -43,7 +43,7 @@ static const char **stub_called()
     return called;
 }
 
-/* --- objects of npemu0 ------------------------------------------------------------- */
+/* --- objects of npemu0 ---------------------------------------------------- */
 
 class DoorEmulated : public testing::Test {
 protected:
@@ -288,7 +288,7 @@ TEST_F(DoorEmulated, unsupported)
     EXPECT_EQ(0, ibv_destroy_cq(cq));
 }
 
-/* --- the device node ------------------------------------------------------------------ */
+/* --- the device node ------------------------------------------------------ */
 
 TEST(DoorNode, looks_like_a_usable_character_device)
 {
@@ -318,7 +318,7 @@ TEST(DoorNode, other_paths_are_what_they_are)
     EXPECT_EQ(EFAULT, errno);
 }
 
-/* --- objects of other devices ------------------------------------------------------- */
+/* --- objects of other devices --------------------------------------------- */
 
 class DoorForeign : public testing::Test {
 protected:

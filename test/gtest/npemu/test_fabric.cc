@@ -323,7 +323,7 @@ TEST_F(NpemuFabric, slots_of_killed_processes_are_released)
     keeper.join();
 }
 
-/* --- two users ------------------------------------------------------------------- */
+/* --- two users ------------------------------------------------------------ */
 
 struct Identity {
     ibv_gid gid;

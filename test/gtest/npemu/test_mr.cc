@@ -289,7 +289,7 @@ TEST(NpemuMr, registered_by_many_threads)
     EXPECT_EQ(0, proc_status_kb("VmLck"));
 }
 
-/* Keys are addressed by the I/O address, here as on both sides of a transfer. */
+/* A key is addressed by I/O addresses, on both sides of a transfer. */
 class NpemuMrIova : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(NpemuMrIova, transfers)

@@ -46,7 +46,7 @@ static double cpu_ms()
            (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e3;
 }
 
-/* --- sleeping -------------------------------------------------------------------- */
+/* --- sleeping ------------------------------------------------------------- */
 
 TEST(NpemuSleep, receiver_wakes_for_each_message)
 {
@@ -153,7 +153,7 @@ TEST(NpemuSleep, idle_costs_nothing)
     peer.join();
 }
 
-/* --- death -------------------------------------------------------------------------- */
+/* --- death ---------------------------------------------------------------- */
 
 TEST(NpemuDeath, peer_killed_while_we_wait_for_its_receive)
 {
@@ -236,7 +236,7 @@ TEST(NpemuDeath, peer_calls_exec)
     peer.kill();
 }
 
-/* --- stopped ------------------------------------------------------------------------ */
+/* --- stopped -------------------------------------------------------------- */
 
 TEST(NpemuStopped, deregistering_waits_for_or_outruns_a_stopped_initiator)
 {
@@ -277,7 +277,7 @@ TEST(NpemuStopped, deregistering_waits_for_or_outruns_a_stopped_initiator)
     }
 }
 
-/* --- fork ---------------------------------------------------------------------------- */
+/* --- fork ----------------------------------------------------------------- */
 
 TEST(NpemuFork, child_is_refused_and_parent_unharmed)
 {
@@ -384,7 +384,7 @@ TEST(NpemuFork, descriptors_are_closed_by_exec_and_by_closing)
     EXPECT_EQ(before, open_fds());
 }
 
-/* --- refused by the kernel ------------------------------------------------------- */
+/* --- refused by the kernel ------------------------------------------------ */
 
 /*
  * A process whose memory may not be accessed: the request fails, one line says
@@ -426,7 +426,7 @@ TEST(NpemuRefused, process_that_may_not_be_traced)
     });
 }
 
-/* --- limits of the process ----------------------------------------------------------- */
+/* --- limits of the process ------------------------------------------------ */
 
 TEST(NpemuLimits, no_descriptors_left)
 {

@@ -144,7 +144,7 @@ TEST_F(NpemuQp, created_and_destroyed_for_long)
     }
 }
 
-/* --- state machine ----------------------------------------------------------- */
+/* --- state machine -------------------------------------------------------- */
 
 /* The values of all attributes that a test sets. */
 static ibv_qp_attr good_values(ibv_qp_state to)

@@ -21,7 +21,7 @@ protected:
     Buffer local, remote;
 };
 
-/* --- one operation, all sizes ---------------------------------------------- */
+/* --- one operation, all sizes --------------------------------------------- */
 
 enum Op { SEND, SEND_IMM, WRITE, WRITE_IMM, READ };
 
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          (1 << 20) + 1),
                          testing::Bool()));
 
-/* --- atomics ----------------------------------------------------------------- */
+/* --- atomics -------------------------------------------------------------- */
 
 TEST_F(NpemuRc, compare_and_swap)
 {
@@ -231,7 +231,7 @@ TEST_F(NpemuRc, fetch_and_add)
     EXPECT_EQ(0x5555555555555555ull, word[1]);
 }
 
-/* --- inline data --------------------------------------------------------------- */
+/* --- inline data ---------------------------------------------------------- */
 
 TEST_F(NpemuRc, inline_data_is_taken_at_once)
 {
@@ -300,7 +300,7 @@ TEST_F(NpemuRc, inline_limits)
     pair.cq_a.expect_empty();
 }
 
-/* --- scatter, gather --------------------------------------------------------- */
+/* --- scatter, gather ------------------------------------------------------ */
 
 TEST_F(NpemuRc, gathers_and_scatters)
 {
@@ -371,7 +371,7 @@ TEST_F(NpemuRc, zero_length_needs_no_memory)
     }
 }
 
-/* --- order, signalling, lists -------------------------------------------------- */
+/* --- order, signalling, lists --------------------------------------------- */
 
 TEST_F(NpemuRc, list_is_executed_in_order)
 {

@@ -33,7 +33,7 @@ protected:
     Buffer local, remote;
 };
 
-/* --- remote access ------------------------------------------------------------ */
+/* --- remote access -------------------------------------------------------- */
 
 struct RemoteCase {
     const char *name;
@@ -234,7 +234,7 @@ TEST_F(NpemuRcError, read_where_none_is_served)
     cq_a.expect(1, IBV_WC_REM_INV_REQ_ERR);
 }
 
-/* --- local protection ------------------------------------------------------------ */
+/* --- local protection ----------------------------------------------------- */
 
 struct LocalCase {
     const char *name;
@@ -394,7 +394,7 @@ TEST_F(NpemuRcError, receive_buffer_deregistered_after_the_post)
     }
 }
 
-/* --- length -------------------------------------------------------------------- */
+/* --- length --------------------------------------------------------------- */
 
 TEST_F(NpemuRcError, message_longer_than_the_receive)
 {
@@ -447,7 +447,7 @@ TEST_F(NpemuRcError, message_too_large)
     EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
 }
 
-/* --- receiver not ready ----------------------------------------------------------- */
+/* --- receiver not ready --------------------------------------------------- */
 
 TEST_F(NpemuRcError, rnr_gives_up_after_the_count)
 {
@@ -531,7 +531,7 @@ TEST_F(NpemuRcError, rnr_for_write_with_immediate)
     EXPECT_TRUE(pattern_holds(remote.data, 8, 1));
 }
 
-/* --- transport retry --------------------------------------------------------------- */
+/* --- transport retry ------------------------------------------------------ */
 
 /* What the requester's peer looks like when the request goes out. */
 struct AbsentCase {
@@ -631,7 +631,7 @@ TEST_F(NpemuRcError, peer_that_comes_late)
     EXPECT_TRUE(pattern_holds(remote.data, 8, 1));
 }
 
-/* --- flush ------------------------------------------------------------------------ */
+/* --- flush ---------------------------------------------------------------- */
 
 TEST_F(NpemuRcError, everything_after_the_error_is_flushed_in_order)
 {

@@ -438,7 +438,7 @@ TEST_P(NpemuStress, everything_at_once_with_checksums)
 
 INSTANTIATE_TEST_SUITE_P(Processes, NpemuStress, testing::Values(1, 2, 3, 4));
 
-/* --- threads ---------------------------------------------------------------------- */
+/* --- threads -------------------------------------------------------------- */
 
 /* Each thread its own connection; all use the same device. */
 TEST(NpemuThreads, own_connections)
@@ -560,7 +560,7 @@ TEST(NpemuThreads, deregistered_while_in_use)
     /* The writer's refusals are events of the responders. */
 }
 
-/* --- killed in the midst of it ---------------------------------------------------- */
+/* --- killed in the midst of it -------------------------------------------- */
 
 static size_t segments_left()
 {

@@ -191,7 +191,7 @@ TEST_F(NpemuUd, ah_refuses)
     EXPECT_EQ(EINVAL, errno);
 }
 
-/* --- what is dropped without a word -------------------------------------------- */
+/* --- what is dropped without a word --------------------------------------- */
 
 TEST_F(NpemuUd, dropped_for_another_queue_key)
 {
@@ -265,7 +265,7 @@ TEST_F(NpemuUd, receives_in_rtr)
     cq_b.expect(1);
 }
 
-/* --- errors ------------------------------------------------------------------------ */
+/* --- errors --------------------------------------------------------------- */
 
 TEST_F(NpemuUd, only_sends)
 {
