@@ -90,6 +90,9 @@ void uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 /** @return Nonzero if all requests of an endpoint have been executed. */
 int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep);
 
+/** @return Nonzero if uct_nprdma_rma_flush() has an error to tell. */
+int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep);
+
 /**
  * Wait for all requests of an endpoint.
  *

@@ -139,19 +139,24 @@ uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
 ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
                                   uct_nprdma_ep_t *ep)
 {
-    ucs_status_t status = UCS_ERR_NO_RESOURCE;
+    ucs_status_t status;
 
     if (ucs_unlikely(ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA)) {
-        status = uct_nprdma_ep_refusal(ep);
-    } else if (ucs_unlikely(ep->svc.state != UCT_NPRDMA_CONN_CONNECTED)) {
+        return uct_nprdma_ep_refusal(ep);
+    }
+
+    if (ucs_unlikely(ep->svc.state != UCT_NPRDMA_CONN_CONNECTED)) {
         status = uct_nprdma_rma_begin_slow(iface, ep);
+        if (status != UCS_ERR_NO_RESOURCE) {
+            return status;
+        }
     } else if (ucs_likely((ep->rma->large == NULL) &&
                           uct_nprdma_rma_can_post(iface, ep->rma))) {
         return UCS_OK;
     }
 
-    iface->stats.no_resource += (status == UCS_ERR_NO_RESOURCE);
-    return status;
+    ++iface->stats.no_resource;
+    return UCS_ERR_NO_RESOURCE;
 }
 
 int uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
@@ -335,16 +340,20 @@ int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
            ((rma->done_sn == rma->sn) && (rma->large == NULL));
 }
 
+int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep)
+{
+    return (ep->rma != NULL) && (ep->rma->error != UCS_OK);
+}
+
 ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
                                   uct_nprdma_ep_t *ep,
                                   uct_nprdma_rma_flush_t *flush)
 {
     uct_nprdma_rma_t *rma = ep->rma;
-    ucs_status_t status;
+    ucs_status_t status   = UCS_OK;
 
     if (uct_nprdma_rma_is_idle(ep)) {
-        status = UCS_OK;
-        if ((rma != NULL) && (flush != NULL)) {
+        if (rma != NULL) {
             status     = rma->error;
             rma->error = UCS_OK;
         }
