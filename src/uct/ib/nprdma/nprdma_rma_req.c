@@ -256,7 +256,11 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
 
     if ((wait == NULL) &&
         ((rma->sn - rma->reply_sn) >= UCT_NPRDMA_RMA_ACK_INTERVAL)) {
-        wait = uct_nprdma_rma_wait_add(iface, rma, 0, uct_nprdma_rma_acked);
+        /* A reply to an atomic has the old value, wanted or not */
+        wait = uct_nprdma_rma_wait_add(
+                iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
+                            request->length : 0,
+                uct_nprdma_rma_acked);
     }
 
     request->sn    = rma->sn + 1;
