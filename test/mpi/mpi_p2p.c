@@ -96,13 +96,14 @@ static uint64_t probed_ring(int round)
 
     mpi_test_fill(out, length, message_key(mpi_test_rank, right, round, 0));
     MPI_Isend(out, length, MPI_BYTE, right, 77, MPI_COMM_WORLD, &req);
-    MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    MPI_Probe(MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &status);
     MPI_Get_count(&status, MPI_BYTE, &count);
     CHECK(status.MPI_SOURCE == left, "message from %d", status.MPI_SOURCE);
     CHECK((size_t)count == message_length(left, mpi_test_rank, round, WINDOW),
           "probed length %d", count);
     in = malloc(count + 1);
-    MPI_Recv(in, count, MPI_BYTE, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &status);
+    MPI_Recv(in, count, MPI_BYTE, left, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    CHECK(status.MPI_TAG == 77, "message with tag %d", status.MPI_TAG);
     mpi_test_verify(in, count, message_key(left, mpi_test_rank, round, 0),
                     "probed message");
     MPI_Wait(&req, MPI_STATUS_IGNORE);
