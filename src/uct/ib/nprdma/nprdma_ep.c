@@ -37,7 +37,9 @@ ucs_status_t uct_nprdma_ep_refusal(uct_nprdma_ep_t *ep)
 
 void uct_nprdma_ep_schedule(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
 {
-    ucs_arbiter_group_schedule(&iface->tx.arbiter, &ep->arb_group);
+    if (iface->tx.dispatching != ep) {
+        ucs_arbiter_group_schedule(&iface->tx.arbiter, &ep->arb_group);
+    }
 }
 
 void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
@@ -251,9 +253,11 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     uct_nprdma_iface_t *iface = arg;
     ucs_status_t status;
 
-    iface->tx.starved = 0;
-    ep->blocked      &= ~UCT_NPRDMA_EP_PENDING;
-    status            = req->func(req);
+    iface->tx.starved     = 0;
+    iface->tx.dispatching = ep;
+    ep->blocked          &= ~UCT_NPRDMA_EP_PENDING;
+    status                = req->func(req);
+    iface->tx.dispatching = NULL;
     if (status == UCS_OK) {
         if (!ucs_arbiter_elem_is_only(elem)) {
             ep->blocked |= UCT_NPRDMA_EP_PENDING;
@@ -262,8 +266,13 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     }
 
     ep->blocked |= UCT_NPRDMA_EP_PENDING;
-    if ((status == UCS_INPROGRESS) || iface->tx.starved) {
+    if (status == UCS_INPROGRESS) {
         return UCS_ARBITER_CB_RESULT_NEXT_GROUP;
+    }
+
+    if (iface->tx.starved) {
+        /* The others would fare no better; next time it is first in line */
+        return UCS_ARBITER_CB_RESULT_STOP;
     }
 
     /* What this endpoint lacks comes back with uct_nprdma_ep_schedule() */

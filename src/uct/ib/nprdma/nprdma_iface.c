@@ -272,6 +272,7 @@ static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
     iface->tx.starved         = 0;
     iface->tx.reap            = 0;
     iface->tx.post_failed     = 0;
+    iface->tx.dispatching     = NULL;
     iface->tx.inl_sge[0].addr = (uintptr_t)&iface->tx.inl_hdr;
     iface->tx.inl_sge[0].lkey = 0;
     iface->tx.inl_sge[1].lkey = 0;

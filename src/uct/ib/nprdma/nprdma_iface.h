@@ -75,6 +75,8 @@ typedef struct uct_nprdma_iface {
                                                the interface shares */
         int                 reap;           /* see uct_nprdma_ep_reap() */
         int                 post_failed;    /* some connection is broken */
+        struct uct_nprdma_ep *dispatching;  /* its pending requests are being
+                                               tried: it is scheduled */
         ucs_arbiter_t       arbiter;
         struct ibv_send_wr  inl_wr;         /* template of inline sends */
         struct ibv_sge      inl_sge[UCT_NPRDMA_MAX_SEND_SGE];
