@@ -1,0 +1,133 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu_arena.h"
+#include "npemu_fabric.h"
+#include "npemu_log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+
+#define NPEMU_ARENA_MIN_SHIFT 6
+
+/* Freed blocks from this size on go back to the kernel at once. */
+#define NPEMU_ARENA_TRIM (64 * 1024)
+
+static unsigned npemu_arena_class(size_t size)
+{
+    unsigned index = 0;
+
+    while (((size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT)) < size) {
+        ++index;
+    }
+    return index;
+}
+
+int npemu_arena_init(npemu_arena_t *arena)
+{
+    memset(arena, 0, sizeof(*arena));
+    arena->shm = npemu_shm_create(IPC_PRIVATE, NPEMU_ARENA_SIZE, &arena->id);
+    if (arena->shm == NULL) {
+        npemu_error("cannot make or map the %lu MiB (address space only) of "
+                    "shared memory of this process: %s",
+                    NPEMU_ARENA_SIZE >> 20, strerror(errno));
+        return errno;
+    }
+
+    arena->brk = sizeof(npemu_arena_shm_t);
+    return 0;
+}
+
+void npemu_arena_cleanup(npemu_arena_t *arena)
+{
+    unsigned i;
+
+    for (i = 0; i < NPEMU_ARENA_CLASSES; ++i) {
+        free(arena->free[i].offsets);
+    }
+    if (arena->in_use != 0) {
+        npemu_debug("%lu bytes of objects were not destroyed",
+                    (unsigned long)arena->in_use);
+    }
+    shmdt(arena->shm);
+}
+
+uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size)
+{
+    unsigned index  = npemu_arena_class(size);
+    size_t block    = (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT);
+    size_t align    = (block < NPEMU_PAGE_SIZE) ? block : NPEMU_PAGE_SIZE;
+    int fresh       = 0;
+    uint64_t offset = 0;
+
+    if (index >= NPEMU_ARENA_CLASSES) {
+        return 0;
+    }
+
+    npemu_spin_lock(&arena->lock);
+    if (arena->free[index].count > 0) {
+        offset = arena->free[index].offsets[--arena->free[index].count];
+    } else {
+        offset = (arena->brk + align - 1) & ~(uint64_t)(align - 1);
+        fresh  = 1;
+        if (offset + block > NPEMU_ARENA_SIZE) {
+            offset = 0;
+        } else {
+            arena->brk = offset + block;
+        }
+    }
+    if (offset != 0) {
+        arena->in_use += block;
+    }
+    npemu_spin_unlock(&arena->lock);
+
+    if (offset == 0) {
+        npemu_warn("the shared memory of this process is full (%lu MiB)",
+                   NPEMU_ARENA_SIZE >> 20);
+    } else if (!fresh && (block < NPEMU_ARENA_TRIM)) {
+        memset(npemu_arena_ptr(arena->shm, offset), 0, block);
+    }
+    return offset;
+}
+
+void npemu_arena_free(npemu_arena_t *arena, uint64_t offset, size_t size)
+{
+    unsigned index = npemu_arena_class(size);
+    size_t block   = (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT);
+    size_t capacity;
+    uint64_t *offsets;
+
+    if (offset == 0) {
+        return;
+    }
+
+    /* Reads as zeros afterwards, as npemu_arena_alloc() promises */
+    if ((block >= NPEMU_ARENA_TRIM) &&
+        (madvise(npemu_arena_ptr(arena->shm, offset), block, MADV_REMOVE) <
+         0)) {
+        memset(npemu_arena_ptr(arena->shm, offset), 0, block);
+    }
+
+    npemu_spin_lock(&arena->lock);
+    arena->in_use -= block;
+    if (arena->free[index].count == arena->free[index].capacity) {
+        capacity = arena->free[index].capacity * 2 + 16;
+        offsets  = realloc(arena->free[index].offsets,
+                           capacity * sizeof(*offsets));
+        if (offsets == NULL) {
+            npemu_spin_unlock(&arena->lock);
+            return; /* lost until the process detaches */
+        }
+        arena->free[index].offsets  = offsets;
+        arena->free[index].capacity = capacity;
+    }
+    arena->free[index].offsets[arena->free[index].count++] = offset;
+    npemu_spin_unlock(&arena->lock);
+}

@@ -1,0 +1,538 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Completion queues, the consuming side and their life. */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu.h"
+#include "npemu_cq.h"
+#include "npemu_epoch.h"
+#include "npemu_log.h"
+#include "npemu_mr.h"
+#include "npemu_qp.h"
+#include "npemu_sq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NPEMU_CQ_MAX_CQE   (1 << 20)
+#define NPEMU_CQ_DATA_MIN  (16 * 1024)
+#define NPEMU_CQ_DATA_MAX  (256 * 1024)
+
+/* --- polling ---------------------------------------------------------------*/
+
+/* Put bytes where a receive says. The keys were good when it was posted; they may
+ * have been deregistered since. */
+static enum ibv_wc_status
+npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
+               const void *data, uint32_t left)
+{
+    const struct ibv_sge *sge;
+    uint32_t i, length;
+    uint64_t va;
+
+    for (i = 0; (left > 0) && (i < wqe->num_sge); ++i) {
+        sge = &wqe->sge[i];
+        if (skip >= sge->length) {
+            skip -= sge->length;
+            continue;
+        }
+
+        length = sge->length - skip;
+        length = (length < left) ? length : left;
+        if (!npemu_mr_check(rq->proc->shm, sge->lkey, rq->pd,
+                            IBV_ACCESS_LOCAL_WRITE, sge->addr + skip, length,
+                            &va)) {
+            return IBV_WC_LOC_PROT_ERR;
+        }
+
+        memcpy((void*)(uintptr_t)va, data, length);
+        data  = (const uint8_t*)data + length;
+        left -= length;
+        skip  = 0;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* The first 40 bytes of a UD receive, if there was a global route. */
+static enum ibv_wc_status npemu_cq_place_grh(npemu_cq_t *cq, npemu_rq_t *rq,
+                                             const npemu_rq_wqe_t *wqe,
+                                             uint32_t byte_len)
+{
+    struct ibv_grh grh = {.next_hdr = 0x1b, .hop_limit = 64};
+
+    grh.version_tclass_flow = htobe32(6u << 28);
+    grh.paylen              = htobe16(byte_len - sizeof(grh));
+    npemu_query_gid(cq->super.context, 1, 0, &grh.sgid);
+    grh.dgid = grh.sgid;
+    return npemu_cq_place(rq, wqe, 0, &grh, sizeof(grh));
+}
+
+static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
+                               const npemu_cqe_t *cqe, struct ibv_wc *wc)
+{
+    npemu_rq_t *rq      = qp->rq;
+    npemu_rq_wqe_t *wqe = npemu_rq_wqe(cq->proc->shm, rq->shm, cqe->index);
+    uint32_t data_len   = cqe->data_len;
+    const uint8_t *data = cqe->data;
+    uint32_t skip       = 0;
+
+    wc->wr_id = wqe->wr_id;
+    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+        skip = sizeof(struct ibv_grh);
+        if (wc->wc_flags & IBV_WC_GRH) {
+            wc->status = npemu_cq_place_grh(cq, rq, wqe, wc->byte_len);
+        }
+    }
+    if (data_len > 0) {
+        if (data_len > NPEMU_CQE_INLINE) {
+            data = cq->data + cqe->data_off;
+        }
+        wc->status = npemu_cq_place(rq, wqe, skip, data, data_len);
+    }
+    npemu_rq_free(rq, cqe->index);
+}
+
+/* Returns 0 if the entry is for nobody any more. */
+static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
+                         struct ibv_wc *wc)
+{
+    npemu_qp_t *qp;
+
+    if (npemu_unlikely(cqe->kind == NPEMU_CQE_SKIP)) {
+        return 0;
+    }
+
+    wc->status         = cqe->status;
+    wc->opcode         = cqe->opcode;
+    wc->vendor_err     = cqe->vendor_err;
+    wc->byte_len       = cqe->byte_len;
+    wc->imm_data       = cqe->imm_data;
+    wc->qp_num         = cqe->qpn;
+    wc->src_qp         = cqe->src_qp;
+    wc->wc_flags       = cqe->wc_flags;
+    wc->pkey_index     = 0;
+    wc->slid           = NPEMU_LID;
+    wc->sl             = 0;
+    wc->dlid_path_bits = 0;
+
+    /* Cannot be gone: who destroys it turns its entries into SKIP before */
+    qp = atomic_load_explicit(&cq->proc->qps[npemu_qpn_index(cqe->qpn)],
+                              memory_order_relaxed);
+    if (cqe->kind == NPEMU_CQE_SEND) {
+        wc->wr_id = cqe->wr_id;
+        atomic_store_explicit(&qp->sq_done, cqe->index, memory_order_release);
+    } else {
+        npemu_cq_take_recv(cq, qp, cqe, wc);
+    }
+    return 1;
+}
+
+static int npemu_cq_poll_locked(npemu_cq_t *cq, int num_entries,
+                                struct ibv_wc *wc)
+{
+    npemu_cq_ring_t *ring = atomic_load_explicit(&cq->ring,
+                                                 memory_order_acquire);
+    uint32_t pos          = atomic_load_explicit(&cq->head,
+                                                 memory_order_relaxed);
+    int count             = 0;
+    npemu_cqe_t *cqe;
+
+    while (count < num_entries) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            break;
+        }
+
+        count += npemu_cq_take(cq, cqe, &wc[count]);
+        if (cqe->data_len > NPEMU_CQE_INLINE) {
+            atomic_store_explicit(&cq->shm->data_head, cqe->data_end,
+                                  memory_order_release);
+        }
+        ++pos;
+    }
+
+    atomic_store_explicit(&cq->head, pos, memory_order_relaxed);
+    atomic_store_explicit(&cq->shm->head, pos, memory_order_release);
+    return count;
+}
+
+static inline int npemu_cq_is_empty(npemu_cq_t *cq)
+{
+    npemu_cq_ring_t *ring = atomic_load_explicit(&cq->ring,
+                                                 memory_order_acquire);
+    uint32_t pos          = atomic_load_explicit(&cq->head,
+                                                 memory_order_relaxed);
+
+    return atomic_load_explicit(&ring->cqes[pos & ring->mask].seq,
+                                memory_order_relaxed) != pos + 1;
+}
+
+int npemu_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
+{
+    npemu_cq_t *cq = npemu_cq(ibcq);
+    int count;
+
+    if (npemu_unlikely(cq->proc != npemu_self())) {
+        return -1;
+    }
+
+    if (npemu_unlikely(atomic_load_explicit(&cq->num_pending,
+                                            memory_order_relaxed) != 0)) {
+        npemu_sq_progress(cq);
+    }
+
+    if (npemu_cq_is_empty(cq)) {
+        return 0;
+    }
+
+    npemu_spin_lock(&cq->lock);
+    count = npemu_cq_poll_locked(cq, num_entries, wc);
+    npemu_spin_unlock(&cq->lock);
+    return count;
+}
+
+/* --- notification ----------------------------------------------------------*/
+
+int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+    npemu_cq_t *cq = npemu_cq(ibcq);
+    int fire;
+
+    if (cq->proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if (ibcq->channel == NULL) {
+        return 0;
+    }
+
+    /* Completions that are there and not polled fire at once, as mlx5 has it:
+     * users check the CQ before they arm it, not after */
+    npemu_cq_lock(cq);
+    fire = !npemu_cq_is_empty(cq);
+    if (fire) {
+        cq->shm->armed = 0;
+    } else if (!solicited_only) {
+        cq->shm->armed = NPEMU_CQ_ARMED;
+    } else if (cq->shm->armed != NPEMU_CQ_ARMED) {
+        cq->shm->armed = NPEMU_CQ_ARMED | NPEMU_CQ_SOLICITED;
+    }
+    npemu_rlock_release(&cq->shm->lock);
+
+    if (fire) {
+        npemu_cq_kick(cq);
+    }
+    return 0;
+}
+
+void npemu_cq_kick(npemu_cq_t *cq)
+{
+    if (cq->super.channel != NULL) {
+        atomic_fetch_add(&cq->shm->raised, 1);
+        npemu_eventfd_signal(cq->super.channel->fd);
+    }
+}
+
+/* --- entries of a QP -------------------------------------------------------*/
+
+void npemu_cq_clean(npemu_cq_t *cq, uint32_t qpn)
+{
+    npemu_cq_ring_t *ring;
+    npemu_cqe_t *cqe;
+    npemu_qp_t *qp;
+    uint32_t pos;
+
+    npemu_spin_lock(&cq->lock);
+    ring = atomic_load(&cq->ring);
+    qp   = atomic_load(&cq->proc->qps[npemu_qpn_index(qpn)]);
+    pos  = atomic_load(&cq->head);
+    for (;; ++pos) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            break;
+        }
+
+        if ((cqe->qpn == qpn) && (cqe->kind != NPEMU_CQE_SKIP)) {
+            if (cqe->kind == NPEMU_CQE_RECV) {
+                npemu_rq_free(qp->rq, cqe->index);
+            }
+            cqe->kind = NPEMU_CQE_SKIP;
+        }
+    }
+    npemu_spin_unlock(&cq->lock);
+}
+
+int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index)
+{
+    npemu_cq_ring_t *ring;
+    npemu_cqe_t *cqe;
+    uint32_t pos;
+    int found = 0;
+
+    npemu_spin_lock(&cq->lock);
+    ring = atomic_load(&cq->ring);
+    for (pos = atomic_load(&cq->head); !found; ++pos) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            break;
+        }
+        found = (cqe->kind == NPEMU_CQE_RECV) && (cqe->qpn == qpn) &&
+                (cqe->index == index);
+    }
+    npemu_spin_unlock(&cq->lock);
+    return found;
+}
+
+/* --- life ------------------------------------------------------------------*/
+
+static uint32_t npemu_cq_ring_size(int cqe)
+{
+    uint32_t size = 4;
+
+    while (size < (uint32_t)cqe) {
+        size *= 2;
+    }
+    return size;
+}
+
+static npemu_cq_ring_t *npemu_cq_ring_create(npemu_proc_t *proc, uint32_t size)
+{
+    npemu_cq_ring_t *ring = calloc(1, sizeof(*ring));
+
+    if (ring == NULL) {
+        return NULL;
+    }
+
+    ring->offset = npemu_arena_alloc(&proc->arena,
+                                     (size_t)size * sizeof(npemu_cqe_t));
+    if (ring->offset == 0) {
+        free(ring);
+        return NULL;
+    }
+
+    ring->cqes = npemu_arena_ptr(proc->shm, ring->offset);
+    ring->mask = size - 1;
+    return ring;
+}
+
+static void npemu_cq_ring_destroy(npemu_proc_t *proc, npemu_cq_ring_t *ring)
+{
+    npemu_arena_free(&proc->arena, ring->offset,
+                     (ring->mask + 1ul) * sizeof(npemu_cqe_t));
+    free(ring);
+}
+
+static uint32_t npemu_cq_data_size(uint32_t ring_size)
+{
+    uint32_t size = NPEMU_CQ_DATA_MIN;
+
+    while ((size < NPEMU_CQ_DATA_MAX) && (size < ring_size * 256)) {
+        size *= 2;
+    }
+    return size;
+}
+
+/* The record, the ring and the data ring. */
+static int npemu_cq_create_shm(npemu_cq_t *cq, int cqe)
+{
+    npemu_proc_t *proc = cq->proc;
+    uint32_t size      = npemu_cq_ring_size(cqe);
+    npemu_cq_ring_t *ring;
+    uint64_t offset;
+
+    offset = npemu_arena_alloc(&proc->arena, sizeof(npemu_cq_shm_t));
+    if (offset == 0) {
+        return ENOMEM;
+    }
+
+    cq->shm            = npemu_arena_ptr(proc->shm, offset);
+    cq->shm->data_size = npemu_cq_data_size(size);
+    cq->shm->data      = npemu_arena_alloc(&proc->arena, cq->shm->data_size);
+    ring               = npemu_cq_ring_create(proc, size);
+    if ((cq->shm->data == 0) || (ring == NULL)) {
+        npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
+        npemu_arena_free(&proc->arena, offset, sizeof(npemu_cq_shm_t));
+        if (ring != NULL) {
+            npemu_cq_ring_destroy(proc, ring);
+        }
+        return ENOMEM;
+    }
+
+    cq->data       = npemu_arena_ptr(proc->shm, cq->shm->data);
+    cq->shm->ring  = ring->offset;
+    cq->shm->mask  = ring->mask;
+    atomic_store(&cq->ring, ring);
+    cq->super.cqe  = size;
+    return 0;
+}
+
+static void npemu_cq_attach_channel(npemu_cq_t *cq, npemu_channel_t *channel)
+{
+    cq->shm->channel = channel->index + 1;
+    pthread_mutex_lock(&channel->lock);
+    ++channel->super.refcnt;
+    npemu_link_add(&channel->cqs, &cq->channel_link);
+    pthread_mutex_unlock(&channel->lock);
+}
+
+struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
+                               void *cq_context,
+                               struct ibv_comp_channel *channel,
+                               int comp_vector)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+    npemu_cq_t *cq;
+    int ret;
+
+    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE) || (comp_vector < 0) ||
+        (comp_vector >= context->num_comp_vectors)) {
+        errno = EINVAL;
+        return NULL;
+    }
+
+    if (proc == NULL) {
+        errno = NPEMU_ERR_FORKED;
+        return NULL;
+    }
+
+    cq = calloc(1, sizeof(*cq));
+    if (cq == NULL) {
+        return NULL;
+    }
+
+    cq->proc = proc;
+    ret      = npemu_cq_create_shm(cq, cqe);
+    if (ret != 0) {
+        free(cq);
+        errno = ret;
+        return NULL;
+    }
+
+    cq->super.context    = context;
+    cq->super.channel    = channel;
+    cq->super.cq_context = cq_context;
+    cq->super.handle     = npemu_arena_off(proc->shm, cq->shm) / 64;
+    pthread_mutex_init(&cq->super.mutex, NULL);
+    pthread_cond_init(&cq->super.cond, NULL);
+    npemu_link_init(&cq->pending);
+    if (channel != NULL) {
+        npemu_cq_attach_channel(cq, npemu_channel(channel));
+    }
+    pthread_mutex_lock(&proc->lock);
+    npemu_link_add(&proc->cqs, &cq->link);
+    pthread_mutex_unlock(&proc->lock);
+    return &cq->super;
+}
+
+/* Leave the channel; wait until the user acknowledged every event it got. */
+static void npemu_cq_detach_channel(npemu_cq_t *cq)
+{
+    npemu_channel_t *channel = npemu_channel(cq->super.channel);
+    uint32_t taken;
+
+    pthread_mutex_lock(&channel->lock);
+    npemu_link_del(&cq->channel_link);
+    --channel->super.refcnt;
+    taken = cq->taken;
+    pthread_mutex_unlock(&channel->lock);
+
+    pthread_mutex_lock(&cq->super.mutex);
+    while (cq->super.comp_events_completed != taken) {
+        pthread_cond_wait(&cq->super.cond, &cq->super.mutex);
+    }
+    pthread_mutex_unlock(&cq->super.mutex);
+}
+
+int npemu_destroy_cq(struct ibv_cq *ibcq)
+{
+    npemu_cq_t *cq     = npemu_cq(ibcq);
+    npemu_proc_t *proc = cq->proc;
+    npemu_cq_ring_t *ring, *older;
+
+    if (proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if (atomic_load(&cq->refcount) != 0) {
+        return EBUSY;
+    }
+
+    pthread_mutex_lock(&proc->lock);
+    npemu_link_del(&cq->link);
+    pthread_mutex_unlock(&proc->lock);
+    if (ibcq->channel != NULL) {
+        npemu_cq_detach_channel(cq);
+    }
+    npemu_async_forget_cq(ibcq);
+
+    for (ring = atomic_load(&cq->ring); ring != NULL; ring = older) {
+        older = ring->older;
+        npemu_cq_ring_destroy(proc, ring);
+    }
+    npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
+    npemu_arena_free(&proc->arena, npemu_arena_off(proc->shm, cq->shm),
+                     sizeof(npemu_cq_shm_t));
+    pthread_cond_destroy(&ibcq->cond);
+    pthread_mutex_destroy(&ibcq->mutex);
+    free(cq);
+    return 0;
+}
+
+/* Move what has not been polled to another ring, at the same positions modulo
+ * its size. Both locks are held. */
+static void npemu_cq_move(npemu_cq_t *cq, npemu_cq_ring_t *to)
+{
+    npemu_cq_ring_t *from = atomic_load(&cq->ring);
+    uint32_t pos;
+
+    for (pos = atomic_load(&cq->head); pos != cq->shm->tail; ++pos) {
+        to->cqes[pos & to->mask] = from->cqes[pos & from->mask];
+    }
+    to->older     = from;
+    cq->shm->ring = to->offset;
+    cq->shm->mask = to->mask;
+    atomic_store(&cq->ring, to);
+}
+
+int npemu_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+    npemu_cq_t *cq = npemu_cq(ibcq);
+    npemu_cq_ring_t *ring;
+    int ret = 0;
+
+    if (cq->proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE)) {
+        return EINVAL;
+    }
+
+    ring = npemu_cq_ring_create(cq->proc, npemu_cq_ring_size(cqe));
+    if (ring == NULL) {
+        return ENOMEM;
+    }
+
+    npemu_spin_lock(&cq->lock);
+    npemu_cq_lock(cq);
+    if (cq->shm->tail - atomic_load(&cq->head) > ring->mask + 1) {
+        ret = EINVAL; /* more is in it than would fit */
+    } else {
+        npemu_cq_move(cq, ring);
+        ibcq->cqe = ring->mask + 1;
+    }
+    npemu_rlock_release(&cq->shm->lock);
+    npemu_spin_unlock(&cq->lock);
+
+    if (ret != 0) {
+        npemu_cq_ring_destroy(cq->proc, ring);
+    }
+    return ret;
+}

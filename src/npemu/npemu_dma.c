@@ -1,0 +1,240 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu_dma.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Position in a list. */
+typedef struct {
+    const npemu_dma_list_t *list;
+    unsigned               index;
+    uint64_t               offset; /* in that element */
+} npemu_dma_pos_t;
+
+static void npemu_dma_list_add(npemu_dma_list_t *list, uint64_t va,
+                               uint64_t length)
+{
+    if (length > 0) {
+        list->iov[list->count].iov_base = (void*)(uintptr_t)va;
+        list->iov[list->count].iov_len  = length;
+        list->length                   += length;
+        ++list->count;
+    }
+}
+
+int npemu_dma_map_send(npemu_arena_shm_t *shm, uint32_t pd,
+                       const npemu_wqe_t *wqe, uint32_t access,
+                       npemu_dma_list_t *list)
+{
+    int is_inline = (wqe->flags & IBV_SEND_INLINE) && (access == 0);
+    uint64_t va;
+    uint32_t i;
+
+    list->count  = 0;
+    list->length = 0;
+    for (i = 0; i < wqe->num_sge; ++i) {
+        va = wqe->sge[i].addr;
+        if (!is_inline && (wqe->sge[i].length > 0) &&
+            !npemu_mr_check(shm, wqe->sge[i].lkey, pd, access,
+                            wqe->sge[i].addr, wqe->sge[i].length, &va)) {
+            return 0;
+        }
+        npemu_dma_list_add(list, va, wqe->sge[i].length);
+    }
+    return 1;
+}
+
+int npemu_dma_map_recv(npemu_arena_shm_t *shm, uint32_t pd,
+                       const npemu_rq_wqe_t *wqe, uint32_t skip,
+                       uint64_t length, npemu_dma_list_t *list)
+{
+    uint32_t i, size, num_sge = wqe->num_sge;
+    uint64_t va;
+
+    list->count  = 0;
+    list->length = 0;
+    num_sge      = (num_sge < NPEMU_MAX_SGE) ? num_sge : NPEMU_MAX_SGE;
+    for (i = 0; (i < num_sge) && (length > 0); ++i) {
+        size = wqe->sge[i].length;
+        if (skip >= size) {
+            skip -= size;
+            continue;
+        }
+
+        size = (size - skip < length) ? size - skip : length;
+        if (!npemu_mr_check(shm, wqe->sge[i].lkey, pd, IBV_ACCESS_LOCAL_WRITE,
+                            wqe->sge[i].addr + skip, size, &va)) {
+            return 0;
+        }
+        npemu_dma_list_add(list, va, size);
+        length -= size;
+        skip    = 0;
+    }
+    return length == 0;
+}
+
+void npemu_dma_gather(const npemu_dma_list_t *list, void *buffer)
+{
+    unsigned i;
+
+    for (i = 0; i < list->count; ++i) {
+        memcpy(buffer, list->iov[i].iov_base, list->iov[i].iov_len);
+        buffer = (uint8_t*)buffer + list->iov[i].iov_len;
+    }
+}
+
+void npemu_dma_scatter(const npemu_dma_list_t *list, const void *buffer)
+{
+    unsigned i;
+
+    for (i = 0; i < list->count; ++i) {
+        memcpy(list->iov[i].iov_base, buffer, list->iov[i].iov_len);
+        buffer = (const uint8_t*)buffer + list->iov[i].iov_len;
+    }
+}
+
+/* Cut the next bytes out of a list. Returns the number of elements. */
+static unsigned npemu_dma_slice(npemu_dma_pos_t *pos, uint64_t length,
+                                struct iovec *iov)
+{
+    const struct iovec *elem;
+    unsigned count = 0;
+    uint64_t size;
+
+    while (length > 0) {
+        elem = &pos->list->iov[pos->index];
+        size = elem->iov_len - pos->offset;
+        size = (size < length) ? size : length;
+
+        iov[count].iov_base = (uint8_t*)elem->iov_base + pos->offset;
+        iov[count].iov_len  = size;
+        ++count;
+
+        length      -= size;
+        pos->offset += size;
+        if (pos->offset == elem->iov_len) {
+            ++pos->index;
+            pos->offset = 0;
+        }
+    }
+    return count;
+}
+
+/* Both sides are ours. */
+static void npemu_dma_copy_self(const npemu_dma_list_t *local,
+                                const npemu_dma_list_t *remote, int to_remote)
+{
+    npemu_dma_pos_t pos = {.list = remote};
+    struct iovec slice[NPEMU_MAX_SGE];
+    unsigned i, j, count;
+    uint8_t *ptr;
+
+    for (i = 0; i < local->count; ++i) {
+        ptr   = local->iov[i].iov_base;
+        count = npemu_dma_slice(&pos, local->iov[i].iov_len, slice);
+        for (j = 0; j < count; ++j) {
+            if (to_remote) {
+                memmove(slice[j].iov_base, ptr, slice[j].iov_len);
+            } else {
+                memmove(ptr, slice[j].iov_base, slice[j].iov_len);
+            }
+            ptr += slice[j].iov_len;
+        }
+    }
+}
+
+/* Whose fault was EFAULT, or a short copy? Ask for one byte of each page of our
+ * side. */
+static npemu_dma_status_t npemu_dma_blame(const struct iovec *iov,
+                                          unsigned count)
+{
+    struct iovec byte, probe;
+    uint64_t addr, end;
+    unsigned i;
+    char c;
+
+    for (i = 0; i < count; ++i) {
+        addr = (uintptr_t)iov[i].iov_base;
+        end  = addr + iov[i].iov_len;
+        while (addr < end) {
+            byte  = (struct iovec){&c, 1};
+            probe = (struct iovec){(void*)(uintptr_t)addr, 1};
+            if (process_vm_readv(getpid(), &byte, 1, &probe, 1, 0) != 1) {
+                return NPEMU_DMA_LOCAL;
+            }
+            addr = (addr | (NPEMU_PAGE_SIZE - 1)) + 1;
+        }
+    }
+    return NPEMU_DMA_REMOTE;
+}
+
+static npemu_dma_status_t
+npemu_dma_chunk(npemu_peer_t *peer, const struct iovec *local,
+                unsigned num_local, const struct iovec *remote,
+                unsigned num_remote, uint64_t length, int to_remote)
+{
+    ssize_t ret;
+
+    ret = to_remote ? process_vm_writev(peer->pid, local, num_local, remote,
+                                        num_remote, 0) :
+                      process_vm_readv(peer->pid, local, num_local, remote,
+                                       num_remote, 0);
+    if (npemu_likely(ret == (ssize_t)length)) {
+        return NPEMU_DMA_OK;
+    }
+
+    if ((ret >= 0) || (errno == EFAULT)) {
+        return npemu_peer_is_alive(peer) ?
+                       npemu_dma_blame(local, num_local) : NPEMU_DMA_GONE;
+    }
+
+    if ((errno == ESRCH) || !npemu_peer_is_alive(peer)) {
+        return NPEMU_DMA_GONE;
+    }
+
+    npemu_peer_denied(peer, errno);
+    return NPEMU_DMA_DENIED;
+}
+
+npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
+                                  const npemu_dma_list_t *local,
+                                  const npemu_dma_list_t *remote,
+                                  int to_remote)
+{
+    npemu_dma_pos_t local_pos  = {.list = local};
+    npemu_dma_pos_t remote_pos = {.list = remote};
+    struct iovec local_iov[NPEMU_MAX_SGE], remote_iov[NPEMU_MAX_SGE];
+    unsigned num_local, num_remote;
+    npemu_dma_status_t status;
+    uint64_t done, length;
+
+    if (peer->is_self) {
+        npemu_dma_copy_self(local, remote, to_remote);
+        return NPEMU_DMA_OK;
+    }
+
+    for (done = 0; done < local->length; done += length) {
+        length = local->length - done;
+        length = (length < NPEMU_DMA_CHUNK) ? length : NPEMU_DMA_CHUNK;
+
+        /* pids are used again: never touch a stranger's memory */
+        if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
+            return NPEMU_DMA_GONE;
+        }
+
+        num_local  = npemu_dma_slice(&local_pos, length, local_iov);
+        num_remote = npemu_dma_slice(&remote_pos, length, remote_iov);
+        status     = npemu_dma_chunk(peer, local_iov, num_local, remote_iov,
+                                     num_remote, length, to_remote);
+        if (npemu_unlikely(status != NPEMU_DMA_OK)) {
+            return status;
+        }
+    }
+    return NPEMU_DMA_OK;
+}

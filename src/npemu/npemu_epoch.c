@@ -1,0 +1,155 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu_epoch.h"
+#include "npemu_log.h"
+
+#include <string.h>
+#include <time.h>
+
+#define NPEMU_QUIESCE_WARN_NS  1000000000ull
+#define NPEMU_QUIESCE_BRIEF_NS 100000000ull
+
+__thread npemu_epoch_tls_t npemu_epoch_tls;
+
+static pthread_key_t npemu_epoch_key;
+
+/* Thread exit: its counter goes to the next one that needs one. */
+static void npemu_epoch_thread_exit(void *arg)
+{
+    npemu_epoch_tls_t *tls = arg;
+    npemu_proc_t *proc     = npemu_self();
+    unsigned index;
+
+    if ((proc == NULL) || (tls->proc != proc) ||
+        (tls->attach_id != proc->attach_id) || tls->shared) {
+        return;
+    }
+
+    index = tls->seq - proc->fabric->threads[proc->slot_index];
+    pthread_mutex_lock(&proc->seq_alloc);
+    proc->seq_used[index] = 0;
+    pthread_mutex_unlock(&proc->seq_alloc);
+    tls->proc = NULL;
+}
+
+void npemu_epoch_init(npemu_proc_t *proc)
+{
+    pthread_mutex_init(&proc->seq_lock, NULL);
+    pthread_mutex_init(&proc->seq_alloc, NULL);
+    memset(proc->seq_used, 0, sizeof(proc->seq_used));
+    pthread_key_create(&npemu_epoch_key, npemu_epoch_thread_exit);
+}
+
+void npemu_epoch_cleanup(npemu_proc_t *proc)
+{
+    pthread_key_delete(npemu_epoch_key);
+    pthread_mutex_destroy(&proc->seq_alloc);
+    pthread_mutex_destroy(&proc->seq_lock);
+}
+
+void npemu_epoch_assign(npemu_proc_t *proc)
+{
+    npemu_epoch_tls_t *tls = &npemu_epoch_tls;
+    unsigned i;
+
+    pthread_mutex_lock(&proc->seq_alloc);
+    for (i = 0; (i < NPEMU_MAX_THREADS - 1) && proc->seq_used[i]; ++i) {
+    }
+    tls->shared       = (i == NPEMU_MAX_THREADS - 1);
+    proc->seq_used[i] = 1;
+    if (atomic_load(&proc->slot->nthreads) <= i) {
+        atomic_store(&proc->slot->nthreads, i + 1);
+    }
+    pthread_mutex_unlock(&proc->seq_alloc);
+
+    tls->proc      = proc;
+    tls->attach_id = proc->attach_id;
+    tls->seq       = &proc->fabric->threads[proc->slot_index][i];
+    pthread_setspecific(npemu_epoch_key, tls);
+}
+
+void npemu_epoch_shared_lock(npemu_proc_t *proc)
+{
+    pthread_mutex_lock(&proc->seq_lock);
+}
+
+void npemu_epoch_shared_unlock(npemu_proc_t *proc)
+{
+    pthread_mutex_unlock(&proc->seq_lock);
+}
+
+/* Wait for one counter that was seen odd. Returns 0 if the time is up. */
+static int npemu_epoch_wait(npemu_slot_t *slot, uint32_t gen,
+                            npemu_thread_seq_t *seq, uint64_t odd,
+                            uint64_t start, npemu_quiesce_t scope)
+{
+    const struct timespec pause = {.tv_nsec = 50000};
+    unsigned count              = 0;
+    int warned                  = 0;
+    uint64_t waited;
+
+    while (atomic_load(&seq->seq) == odd) {
+        if (++count < NPEMU_SPIN_MAX) {
+            npemu_cpu_relax();
+            continue;
+        } else if (count < 2 * NPEMU_SPIN_MAX) {
+            sched_yield();
+            continue;
+        }
+
+        if (npemu_slot_is_gone(slot, gen)) {
+            return 1;
+        }
+
+        waited = npemu_time_ns() - start;
+        if ((scope == NPEMU_QUIESCE_BRIEF) &&
+            (waited > NPEMU_QUIESCE_BRIEF_NS)) {
+            return 0;
+        }
+
+        if (!warned && (waited > NPEMU_QUIESCE_WARN_NS)) {
+            npemu_warn("waiting for process %d, which has not finished a work "
+                       "request for a second%s", slot->pid,
+                       npemu_pid_is_stopped(slot->pid) ? " and is stopped" :
+                                                         "");
+            warned = 1;
+        }
+        nanosleep(&pause, NULL);
+    }
+
+    return 1;
+}
+
+void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope)
+{
+    npemu_fabric_shm_t *fabric = proc->fabric;
+    uint64_t start             = npemu_time_ns();
+    npemu_thread_seq_t *seq;
+    unsigned i, t, first, last, nthreads;
+    npemu_slot_t *slot;
+    uint32_t gen;
+    uint64_t odd;
+
+    first = (scope == NPEMU_QUIESCE_LOCAL) ? proc->slot_index : 0;
+    last  = (scope == NPEMU_QUIESCE_LOCAL) ? proc->slot_index + 1 :
+                                             atomic_load(&fabric->num_slots);
+    for (i = first; i < last; ++i) {
+        slot     = &fabric->slots[i];
+        gen      = atomic_load(&slot->gen);
+        nthreads = atomic_load(&slot->nthreads);
+        for (t = 0; t < nthreads; ++t) {
+            seq = &fabric->threads[i][t];
+            /* Sequentially consistent, as the caller's mark and what the other
+             * side does are: either we see odd, or it sees the mark */
+            odd = atomic_load(&seq->seq);
+            if ((odd & 1) &&
+                !npemu_epoch_wait(slot, gen, seq, odd, start, scope)) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Who is executing a work request right now.
+ *
+ * Initiators read the records of their targets without taking a lock for it.
+ * Each thread has a sequence counter in the fabric segment that is odd from
+ * before the first such read until after the last memory access. Who wants to
+ * free or reuse something first marks it invalid, then waits until every
+ * counter that was odd has changed: whoever is odd later has seen the mark.
+ */
+
+#ifndef NPEMU_EPOCH_H
+#define NPEMU_EPOCH_H
+
+#include "npemu_proc.h"
+
+/* A thread's claim on a counter. */
+typedef struct {
+    npemu_proc_t       *proc;
+    uint64_t           attach_id;
+    npemu_thread_seq_t *seq;
+    int                shared; /* the counter of last resort */
+} npemu_epoch_tls_t;
+
+extern __thread npemu_epoch_tls_t npemu_epoch_tls;
+
+/** Give the calling thread a counter of the process. */
+void npemu_epoch_assign(npemu_proc_t *proc);
+
+/** Take the mutex of the shared counter, and release it. */
+void npemu_epoch_shared_lock(npemu_proc_t *proc);
+void npemu_epoch_shared_unlock(npemu_proc_t *proc);
+
+/**
+ * Start executing. Must not be nested, and nothing between it and
+ * @ref npemu_epoch_exit may wait for another counter.
+ */
+static inline void npemu_epoch_enter(npemu_proc_t *proc)
+{
+    npemu_epoch_tls_t *tls = &npemu_epoch_tls;
+
+    if (npemu_unlikely((tls->proc != proc) ||
+                       (tls->attach_id != proc->attach_id))) {
+        npemu_epoch_assign(proc);
+    }
+    if (npemu_unlikely(tls->shared)) {
+        npemu_epoch_shared_lock(proc);
+    }
+
+    /* A full barrier: the odd value is out before anything is looked at */
+    atomic_fetch_add(&tls->seq->seq, 1);
+}
+
+static inline void npemu_epoch_exit(npemu_proc_t *proc)
+{
+    npemu_epoch_tls_t *tls = &npemu_epoch_tls;
+    uint64_t seq;
+
+    seq = atomic_load_explicit(&tls->seq->seq, memory_order_relaxed);
+    atomic_store_explicit(&tls->seq->seq, seq + 1, memory_order_release);
+    if (npemu_unlikely(tls->shared)) {
+        npemu_epoch_shared_unlock(proc);
+    }
+}
+
+typedef enum {
+    NPEMU_QUIESCE_ALL,   /* every process of the fabric */
+    NPEMU_QUIESCE_LOCAL, /* threads of this process only */
+    NPEMU_QUIESCE_BRIEF  /* every process, but not longer than 100 ms */
+} npemu_quiesce_t;
+
+/**
+ * Wait until every thread that is executing a work request now has finished it.
+ * Threads of dead processes do not count; a stopped process is waited for, after
+ * one line that names it.
+ */
+void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
+
+/** Set up and tear down what the module keeps for the process. */
+void npemu_epoch_init(npemu_proc_t *proc);
+void npemu_epoch_cleanup(npemu_proc_t *proc);
+
+#endif

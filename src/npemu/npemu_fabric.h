@@ -1,0 +1,88 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Finding or making the fabric segment; process slots; who is alive. */
+
+#ifndef NPEMU_FABRIC_H
+#define NPEMU_FABRIC_H
+
+#include "npemu_shm.h"
+
+#include <linux/futex.h>
+
+/* Identity of a process in a fabric: in lock words and claims. Never 0. */
+static inline uint32_t npemu_owner_word(unsigned slot, uint32_t gen)
+{
+    return ((slot + 1) << 20) | (gen & 0xfffff);
+}
+
+/**
+ * Attach the fabric of this user, IPC and PID namespace; make it if there is
+ * none.
+ *
+ * @return The segment, or NULL with errno ENODEV or ENOMEM and an error line.
+ */
+npemu_fabric_shm_t *npemu_fabric_attach(void);
+
+/** Detach the segment; the kernel frees it with the last attachment. */
+void npemu_fabric_detach(npemu_fabric_shm_t *fabric);
+
+/**
+ * 64 bits that name the fabric: equal in all its processes, different on other
+ * hosts, for other users and in other namespaces. Needs no attachment.
+ */
+uint64_t npemu_fabric_id(void);
+
+/**
+ * Make a segment that vanishes with its last attachment and is not inherited by
+ * fork.
+ *
+ * @param [in]  key     SysV key, IPC_PRIVATE for none.
+ * @param [in]  size    Bytes.
+ * @param [out] id_p    shmid.
+ *
+ * @return Its address; NULL with errno of shmget/shmat.
+ */
+void *npemu_shm_create(int key, size_t size, int *id_p);
+
+/** Attach a segment by id, not inherited by fork. NULL with errno. */
+void *npemu_shm_attach(int id);
+
+/**
+ * Take a free slot, or one whose process is gone. Must be called by the thread
+ * that will live as long as the process uses the fabric, for that thread holds
+ * the slot's robust mutex.
+ *
+ * @return Index of the slot, -1 if all are taken.
+ */
+int npemu_slot_claim(npemu_fabric_shm_t *fabric);
+
+/** Give the slot back; by the thread that claimed it. */
+void npemu_slot_release(npemu_slot_t *slot);
+
+/**
+ * Is the process that took the slot as number @a gen still attached to it? One
+ * load of a rarely written cache line. A negative answer is final; the process
+ * may be alive under a new identity, after exec for instance.
+ */
+static inline int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
+{
+    uint32_t word = __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
+                                    __ATOMIC_ACQUIRE);
+
+    return (word & FUTEX_TID_MASK) && !(word & FUTEX_OWNER_DIED) &&
+           (atomic_load_explicit(&slot->ready, memory_order_acquire) == gen);
+}
+
+/**
+ * Like the negation of @ref npemu_slot_is_alive, but also waits, some
+ * milliseconds at most, until no thread of the dying process can run any more:
+ * after that its locks and its memory accesses are history.
+ *
+ * @return 1 if it is gone for certain, 0 if it is alive.
+ */
+int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen);
+
+/** 1 if the process is stopped (SIGSTOP, debugger), as /proc tells. */
+int npemu_pid_is_stopped(int pid);
+
+#endif

@@ -1,0 +1,15 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* What the device offers, where more than one file must know. */
+
+#ifndef NPEMU_LIMITS_H
+#define NPEMU_LIMITS_H
+
+#define NPEMU_MAX_WR        32768         /* of a send or receive queue */
+#define NPEMU_MAX_INLINE    1024          /* bytes */
+#define NPEMU_MAX_RD_ATOMIC 16
+#define NPEMU_MAX_MSG       (1ul << 31)   /* bytes, RC */
+#define NPEMU_MTU           4096          /* bytes, UD message */
+#define NPEMU_PORT          1
+
+#endif

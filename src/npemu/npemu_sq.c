@@ -1,0 +1,536 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu_ah.h"
+#include "npemu_cq.h"
+#include "npemu_limits.h"
+#include "npemu_send.h"
+#include "npemu_sq.h"
+#include "npemu_thread.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NPEMU_USEC 1000ull
+#define NPEMU_MSEC 1000000ull
+
+/* How often the thread tries a silent target again. */
+#define NPEMU_RETRY_STEP_NS (5 * NPEMU_MSEC)
+
+/* How long a request that is not executed at once is kept. */
+typedef struct {
+    npemu_wqe_t    wqe;
+    struct ibv_sge sge[];  /* max_send_sge, then max_inline_data bytes */
+} npemu_sq_entry_t;
+
+static npemu_sq_entry_t *npemu_sq_entry(npemu_qp_t *qp, uint32_t pos)
+{
+    return (npemu_sq_entry_t*)(qp->sq + (pos & qp->sq_mask) * qp->sq_stride);
+}
+
+int npemu_sq_init(npemu_qp_t *qp)
+{
+    uint32_t size = 1;
+
+    while (size < qp->cap.max_send_wr) {
+        size *= 2;
+    }
+    qp->sq_mask   = size - 1;
+    qp->sq_stride = (sizeof(npemu_sq_entry_t) +
+                     qp->cap.max_send_sge * sizeof(struct ibv_sge) +
+                     qp->cap.max_inline_data + 15) & ~(size_t)15;
+    /* Not touched before something has to wait, so it costs address space */
+    qp->sq        = malloc(size * qp->sq_stride);
+    return (qp->sq == NULL) ? ENOMEM : 0;
+}
+
+void npemu_sq_cleanup(npemu_qp_t *qp)
+{
+    free(qp->sq);
+}
+
+/* --- completion ------------------------------------------------------------*/
+
+static uint32_t npemu_sq_wc_opcode(uint32_t opcode)
+{
+    switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+        return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return IBV_WC_FETCH_ADD;
+    default:
+        return IBV_WC_SEND;
+    }
+}
+
+/* One more request is done; its completion, if one is due. */
+static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
+                              enum ibv_wc_status status, uint32_t length)
+{
+    npemu_cq_t *cq = qp->send_cq;
+    npemu_cqe_t *cqe;
+    uint8_t *data;
+
+    ++qp->executed;
+    if ((status == IBV_WC_SUCCESS) && !qp->sig_all &&
+        !(wqe->flags & IBV_SEND_SIGNALED)) {
+        return;
+    }
+
+    if (npemu_cq_begin(qp->proc, qp->proc->shm, cq->shm, 1, 0, &cqe, &data) !=
+        NPEMU_CQ_OK) {
+        atomic_fetch_or(&cq->shm->events, NPEMU_EV_CQ_ERR);
+        atomic_store(&qp->proc->shm->other_events, 1);
+        npemu_qp_fail_remote(qp->proc, atomic_load(&qp->proc->peers
+                                                   [qp->proc->slot_index]),
+                             npemu_qpn_index(qp->super.qp.qp_num),
+                             NPEMU_EV_QP_FATAL);
+        return;
+    }
+
+    cqe->kind       = NPEMU_CQE_SEND;
+    cqe->status     = status;
+    cqe->wc_flags   = 0;
+    cqe->qpn        = qp->super.qp.qp_num;
+    cqe->opcode     = npemu_sq_wc_opcode(wqe->opcode);
+    cqe->byte_len   = length;
+    cqe->imm_data   = 0;
+    cqe->src_qp     = 0;
+    cqe->vendor_err = 0;
+    cqe->wr_id      = wqe->wr_id;
+    cqe->index      = qp->executed;
+    npemu_cq_end(atomic_load_explicit(&qp->proc->peers[qp->proc->slot_index],
+                                      memory_order_relaxed),
+                 cq->shm, cqe, 0);
+}
+
+void npemu_sq_flush(npemu_qp_t *qp)
+{
+    while (qp->executed != qp->posted) {
+        npemu_sq_complete(qp, &npemu_sq_entry(qp, qp->executed)->wqe,
+                          IBV_WC_WR_FLUSH_ERR, 0);
+    }
+    qp->retry.kind = NPEMU_RETRY_NONE;
+}
+
+void npemu_sq_reset(npemu_qp_t *qp)
+{
+    qp->posted     = 0;
+    qp->executed   = 0;
+    qp->retry.kind = NPEMU_RETRY_NONE;
+    atomic_store(&qp->sq_done, 0);
+}
+
+/* --- retries ---------------------------------------------------------------*/
+
+/* IBA 9.7.5.2.8, table 45, in units of 10 us. */
+static uint64_t npemu_rnr_timer_ns(uint32_t code)
+{
+    static const uint32_t units[32] = {
+        65536, 1,    2,    3,    4,    6,    8,     12,    16,    24,   32,
+        48,    64,   96,   128,  192,  256,  384,   512,   768,   1024, 1536,
+        2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152
+    };
+
+    return units[code & 31] * 10 * NPEMU_USEC;
+}
+
+/* Local ACK timeout, IBA 9.7.6.1.3: 4.096 us * 2^timeout, per try. */
+static uint64_t npemu_transport_end_ns(npemu_qp_t *qp, uint64_t now)
+{
+    if (qp->attr.timeout == 0) {
+        return UINT64_MAX;
+    }
+
+    return now + ((4096ull << qp->attr.timeout) *
+                  (qp->attr.retry_cnt + 1ull));
+}
+
+static uint64_t npemu_transport_step_ns(npemu_qp_t *qp)
+{
+    uint64_t timeout = 4096ull << qp->attr.timeout;
+
+    return ((qp->attr.timeout == 0) || (timeout > NPEMU_RETRY_STEP_NS)) ?
+                   NPEMU_RETRY_STEP_NS : timeout;
+}
+
+/* The oldest request could not be executed: when to try again. Returns the
+ * status if that was the last time, else IBV_WC_SUCCESS. */
+static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
+                                         uint64_t now)
+{
+    npemu_retry_t *retry = &qp->retry;
+    npemu_rq_shm_t *rq;
+
+    if (why == NPEMU_EXEC_RETRY) {
+        if (retry->kind != NPEMU_RETRY_TRANSPORT) {
+            retry->kind   = NPEMU_RETRY_TRANSPORT;
+            retry->end_ns = npemu_transport_end_ns(qp, now);
+        }
+        retry->next_ns = now + npemu_transport_step_ns(qp);
+        return (now >= retry->end_ns) ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS;
+    }
+
+    rq = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
+    if (retry->kind != NPEMU_RETRY_RNR) {
+        retry->kind = NPEMU_RETRY_RNR;
+        retry->left = qp->attr.rnr_retry;
+        if (retry->left == 0) {
+            return IBV_WC_RNR_RETRY_EXC_ERR;
+        }
+        retry->next_ns = 0;
+    }
+    retry->tail = atomic_load(&rq->tail);
+    if (now >= retry->next_ns) {
+        /* 7 is for ever, IBA 11.6.2 */
+        if ((retry->left != 7) && (retry->next_ns != 0) &&
+            (--retry->left == 0)) {
+            return IBV_WC_RNR_RETRY_EXC_ERR;
+        }
+        retry->next_ns = now +
+            npemu_rnr_timer_ns(atomic_load(&qp->remote->min_rnr_timer));
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* Is it worth a try? A receive that was posted since makes it so at once. */
+static int npemu_sq_is_due(npemu_qp_t *qp, uint64_t now)
+{
+    npemu_rq_shm_t *rq;
+
+    switch (qp->retry.kind) {
+    case NPEMU_RETRY_RNR:
+        rq = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
+        return npemu_rq_has_news(rq, qp->retry.tail) ||
+               (now >= qp->retry.next_ns) ||
+               !npemu_peer_is_alive(qp->peer);
+    case NPEMU_RETRY_TRANSPORT:
+        return now >= qp->retry.next_ns;
+    default:
+        return 1;
+    }
+}
+
+/* --- execution -------------------------------------------------------------*/
+
+/* Execute one request, with whatever it needs. Returns 1 when it is done. */
+static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
+{
+    enum ibv_wc_status status;
+    npemu_exec_t ret;
+    uint32_t length;
+
+    do {
+        ret = npemu_send_exec(qp, wqe, &status, &length);
+        if (npemu_unlikely(ret == NPEMU_EXEC_ATTACH) &&
+            (npemu_peer_attach(qp->proc, npemu_qpn_slot(wqe->ud.qpn)) != 0)) {
+            ret    = NPEMU_EXEC_DONE; /* nobody there: the datagram is lost */
+            status = IBV_WC_SUCCESS;
+        }
+    } while (ret == NPEMU_EXEC_ATTACH);
+
+    if (npemu_unlikely(ret != NPEMU_EXEC_DONE)) {
+        status = npemu_sq_retry(qp, ret, npemu_time_ns());
+        if (status == IBV_WC_SUCCESS) {
+            return 0;
+        }
+    }
+
+    qp->retry.kind = NPEMU_RETRY_NONE;
+    if (npemu_likely(status == IBV_WC_SUCCESS)) {
+        npemu_sq_complete(qp, wqe, status, length);
+    } else {
+        npemu_qp_fail(qp);
+        npemu_sq_complete(qp, wqe, status, length);
+        npemu_sq_flush(qp);
+    }
+    return 1;
+}
+
+/* Execute what waits, as far as possible. sq_lock is held. */
+static void npemu_sq_run(npemu_qp_t *qp)
+{
+    enum ibv_qp_state state;
+
+    while (qp->executed != qp->posted) {
+        state = npemu_qp_state(qp);
+        if ((state == IBV_QPS_ERR) || (state == IBV_QPS_SQE)) {
+            npemu_sq_flush(qp);
+        } else if ((state != IBV_QPS_RTS) ||
+                   !npemu_sq_exec(qp, &npemu_sq_entry(qp, qp->executed)
+                                               ->wqe)) {
+            break;
+        }
+    }
+}
+
+static void npemu_sq_enlist(npemu_qp_t *qp)
+{
+    npemu_cq_t *cq = qp->send_cq;
+
+    if (qp->is_pending) {
+        return;
+    }
+
+    npemu_spin_lock(&cq->pending_lock);
+    qp->is_pending = 1;
+    npemu_link_add(&cq->pending, &qp->pending_link);
+    npemu_spin_unlock(&cq->pending_lock);
+    atomic_fetch_add(&cq->num_pending, 1);
+    npemu_thread_set_timer(qp->proc, qp->retry.next_ns);
+}
+
+/* Returns the earliest time at which something is due. The CQ's pending_lock is
+ * held; send queues are only tried for, since their owners take that lock with
+ * theirs held. */
+static uint64_t npemu_sq_progress_locked(npemu_cq_t *cq)
+{
+    uint64_t now   = npemu_time_ns();
+    uint64_t first = UINT64_MAX;
+    npemu_link_t *link, *next;
+    npemu_qp_t *qp;
+
+    for (link = cq->pending.next; link != &cq->pending; link = next) {
+        next = link->next;
+        qp   = npemu_container_of(link, npemu_qp_t, pending_link);
+        if (!npemu_spin_trylock(&qp->sq_lock)) {
+            first = (now + NPEMU_MSEC < first) ? now + NPEMU_MSEC : first;
+            continue;
+        }
+
+        if (npemu_sq_is_due(qp, now)) {
+            npemu_sq_run(qp);
+        }
+        if ((qp->executed == qp->posted) ||
+            (npemu_qp_state(qp) == IBV_QPS_SQD)) {
+            npemu_link_del(link);
+            qp->is_pending = 0;
+            atomic_fetch_sub(&cq->num_pending, 1);
+        } else if (qp->retry.next_ns < first) {
+            first = qp->retry.next_ns;
+        }
+        npemu_spin_unlock(&qp->sq_lock);
+    }
+    return first;
+}
+
+void npemu_sq_progress(npemu_cq_t *cq)
+{
+    if (npemu_spin_trylock(&cq->pending_lock)) {
+        npemu_sq_progress_locked(cq);
+        npemu_spin_unlock(&cq->pending_lock);
+    }
+}
+
+uint64_t npemu_sq_progress_all(npemu_proc_t *proc)
+{
+    uint64_t first = UINT64_MAX;
+    uint64_t when;
+    npemu_link_t *link;
+    npemu_cq_t *cq;
+
+    pthread_mutex_lock(&proc->lock);
+    for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
+        cq = npemu_container_of(link, npemu_cq_t, link);
+        if (atomic_load(&cq->num_pending) == 0) {
+            continue;
+        }
+
+        npemu_spin_lock(&cq->pending_lock);
+        when = npemu_sq_progress_locked(cq);
+        npemu_spin_unlock(&cq->pending_lock);
+        first = (when < first) ? when : first;
+    }
+    pthread_mutex_unlock(&proc->lock);
+    return first;
+}
+
+void npemu_sq_resume(npemu_qp_t *qp)
+{
+    npemu_spin_lock(&qp->sq_lock);
+    npemu_sq_run(qp);
+    if (qp->executed != qp->posted) {
+        npemu_sq_enlist(qp);
+    }
+    npemu_spin_unlock(&qp->sq_lock);
+}
+
+/* --- posting ---------------------------------------------------------------*/
+
+static int npemu_sq_opcode_is_good(npemu_qp_t *qp, uint32_t opcode)
+{
+    switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+        return 1;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return qp->super.qp.qp_type == IBV_QPT_RC;
+    default:
+        return 0;
+    }
+}
+
+static int npemu_sq_check_inline(npemu_qp_t *qp, const struct ibv_send_wr *wr)
+{
+    uint64_t length = 0;
+    int i;
+
+    if ((wr->opcode == IBV_WR_RDMA_READ) ||
+        (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) ||
+        (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
+        return EINVAL;
+    }
+
+    for (i = 0; i < wr->num_sge; ++i) {
+        length += wr->sg_list[i].length;
+    }
+    return (length > qp->cap.max_inline_data) ? EINVAL : 0;
+}
+
+/* Check a request and bring it into the engine's form. */
+static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
+                          npemu_wqe_t *wqe)
+{
+    npemu_ah_t *ah;
+
+    if (npemu_unlikely((wr->num_sge < 0) ||
+                       ((uint32_t)wr->num_sge > qp->cap.max_send_sge) ||
+                       !npemu_sq_opcode_is_good(qp, wr->opcode))) {
+        return EINVAL;
+    }
+
+    if (npemu_unlikely(qp->posted -
+                       atomic_load_explicit(&qp->sq_done,
+                                            memory_order_acquire) >=
+                       qp->cap.max_send_wr)) {
+        return ENOMEM;
+    }
+
+    wqe->wr_id    = wr->wr_id;
+    wqe->opcode   = wr->opcode;
+    wqe->flags    = wr->send_flags;
+    wqe->imm_data = wr->imm_data;
+    wqe->num_sge  = wr->num_sge;
+    wqe->sge      = wr->sg_list;
+    if ((wr->send_flags & IBV_SEND_INLINE) &&
+        npemu_unlikely(npemu_sq_check_inline(qp, wr) != 0)) {
+        return EINVAL;
+    }
+
+    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+        if (npemu_unlikely((wr->wr.ud.ah == NULL) ||
+                           (wr->wr.ud.ah->pd != qp->super.qp.pd))) {
+            return EINVAL;
+        }
+        ah                  = npemu_ah(wr->wr.ud.ah);
+        wqe->ud.qpn         = wr->wr.ud.remote_qpn;
+        wqe->ud.qkey        = wr->wr.ud.remote_qkey;
+        wqe->ud.dlid        = ah->dlid;
+        wqe->ud.is_global   = ah->is_global;
+        wqe->ud.unroutable  = ah->unroutable;
+    } else if (wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+        wqe->remote.addr        = wr->wr.atomic.remote_addr;
+        wqe->remote.rkey        = wr->wr.atomic.rkey;
+        wqe->remote.compare_add = wr->wr.atomic.compare_add;
+        wqe->remote.swap        = wr->wr.atomic.swap;
+    } else {
+        wqe->remote.addr = wr->wr.rdma.remote_addr;
+        wqe->remote.rkey = wr->wr.rdma.rkey;
+    }
+    return 0;
+}
+
+/* Keep a request that cannot be executed now, with its inline data. */
+static void npemu_sq_keep(npemu_qp_t *qp, uint32_t pos,
+                          const npemu_wqe_t *wqe)
+{
+    npemu_sq_entry_t *entry = npemu_sq_entry(qp, pos);
+    uint8_t *data           = (uint8_t*)&entry->sge[qp->cap.max_send_sge];
+    uint32_t i;
+
+    entry->wqe     = *wqe;
+    entry->wqe.sge = entry->sge;
+    for (i = 0; i < wqe->num_sge; ++i) {
+        entry->sge[i] = wqe->sge[i];
+        if (wqe->flags & IBV_SEND_INLINE) {
+            memcpy(data, (void*)(uintptr_t)wqe->sge[i].addr,
+                   wqe->sge[i].length);
+            entry->sge[i].addr = (uintptr_t)data;
+            data              += wqe->sge[i].length;
+        }
+    }
+}
+
+static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
+{
+    enum ibv_qp_state state = npemu_qp_state(qp);
+    uint32_t pos            = qp->posted;
+    npemu_wqe_t wqe;
+    int ret;
+
+    ret = npemu_sq_parse(qp, wr, &wqe);
+    if (npemu_unlikely(ret != 0)) {
+        return ret;
+    }
+
+    if (npemu_likely((state == IBV_QPS_RTS) && (qp->executed == pos))) {
+        qp->posted = pos + 1;
+        if (npemu_unlikely(!npemu_sq_exec(qp, &wqe))) {
+            npemu_sq_keep(qp, pos, &wqe);
+            npemu_sq_enlist(qp);
+        }
+        return 0;
+    }
+
+    switch (state) {
+    case IBV_QPS_RTS: /* behind what waits */
+    case IBV_QPS_SQD:
+        npemu_sq_keep(qp, pos, &wqe);
+        qp->posted = pos + 1;
+        return 0;
+    case IBV_QPS_ERR:
+    case IBV_QPS_SQE:
+        npemu_sq_keep(qp, pos, &wqe);
+        qp->posted = pos + 1;
+        npemu_sq_flush(qp);
+        return 0;
+    default:
+        return EINVAL; /* IBA 10.8.2.2.1: not before RTS */
+    }
+}
+
+int npemu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
+                    struct ibv_send_wr **bad_wr)
+{
+    npemu_qp_t *qp = npemu_qp(ibqp);
+    int ret        = 0;
+
+    if (npemu_unlikely(qp->proc != npemu_self())) {
+        *bad_wr = wr;
+        return NPEMU_ERR_FORKED;
+    }
+
+    npemu_spin_lock(&qp->sq_lock);
+    for (; wr != NULL; wr = wr->next) {
+        ret = npemu_sq_post(qp, wr);
+        if (npemu_unlikely(ret != 0)) {
+            *bad_wr = wr;
+            break;
+        }
+    }
+    npemu_spin_unlock(&qp->sq_lock);
+    return ret;
+}

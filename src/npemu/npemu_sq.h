@@ -1,0 +1,37 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Send queues: posting, order, retries, completion. */
+
+#ifndef NPEMU_SQ_H
+#define NPEMU_SQ_H
+
+#include "npemu_qp.h"
+
+/** ibv_post_send of this device. */
+int npemu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                    struct ibv_send_wr **bad_wr);
+
+/** Try again what waits in the send queues of a CQ. By pollers of the CQ. */
+void npemu_sq_progress(struct npemu_cq *cq);
+
+/**
+ * The same for all CQs, by the npemu thread.
+ *
+ * @return When to call again, UINT64_MAX if nothing waits.
+ */
+uint64_t npemu_sq_progress_all(npemu_proc_t *proc);
+
+/** Allocate and free what waiting requests are kept in. 0 or ENOMEM. */
+int npemu_sq_init(npemu_qp_t *qp);
+void npemu_sq_cleanup(npemu_qp_t *qp);
+
+/** Complete everything that waits as flushed. sq_lock is held. */
+void npemu_sq_flush(npemu_qp_t *qp);
+
+/** Forget everything that waits, and all positions. sq_lock is held. */
+void npemu_sq_reset(npemu_qp_t *qp);
+
+/** Go on with what was posted while the queue was drained (SQD to RTS). */
+void npemu_sq_resume(npemu_qp_t *qp);
+
+#endif
