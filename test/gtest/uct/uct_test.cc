@@ -1,0 +1,529 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <ucs/async/async_fwd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <grp.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Set by the build to the component that is tested */
+#ifndef NPRDMA_TEST_COMPONENT
+#error "NPRDMA_TEST_COMPONENT is not defined"
+#endif
+
+static const char *peer_environment = "NPRDMA_TEST_PEER";
+
+
+double now()
+{
+    return std::chrono::duration<double>(
+                   std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+}
+
+static void check(ucs_status_t status, const char *what)
+{
+    if (status != UCS_OK) {
+        throw std::runtime_error(std::string(what) + ": " +
+                                 ucs_status_string(status));
+    }
+}
+
+
+/* ---- buffer ---- */
+
+buffer::buffer(uct_md_h md, size_t length, void *ptr, unsigned flags) :
+    m_md(md), m_ptr(ptr), m_length(length), m_owner(ptr == nullptr),
+    m_memh(nullptr)
+{
+    if (m_owner) {
+        m_ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (m_ptr == MAP_FAILED) {
+            throw std::runtime_error("mmap");
+        }
+    }
+    check(uct_md_mem_reg(md, m_ptr, length, flags, &m_memh), "mem_reg");
+}
+
+buffer::~buffer()
+{
+    deregister();
+    if (m_owner) {
+        munmap(m_ptr, m_length);
+    }
+}
+
+void buffer::deregister()
+{
+    if (m_memh != nullptr) {
+        EXPECT_EQ(UCS_OK, uct_md_mem_dereg(m_md, m_memh));
+        m_memh = nullptr;
+    }
+}
+
+std::vector<char> buffer::packed_key() const
+{
+    uct_md_attr_t attr;
+
+    check(uct_md_query(m_md, &attr), "md_query");
+    std::vector<char> key(attr.rkey_packed_size);
+    check(uct_md_mkey_pack(m_md, m_memh, key.data()), "mkey_pack");
+    return key;
+}
+
+void buffer::fill(uint64_t seed)
+{
+    for (size_t i = 0; i < m_length; ++i) {
+        seed    = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        *ptr(i) = seed >> 56;
+    }
+}
+
+
+/* ---- completion ---- */
+
+static void on_completion(uct_completion_t *self)
+{
+    static_cast<completion*>(self)->done = true;
+}
+
+completion::completion(int count)
+{
+    this->func   = on_completion;
+    this->count  = count;
+    this->status = UCS_OK;
+}
+
+
+/* ---- entity ---- */
+
+static uct_component_h find_component()
+{
+    uct_component_h *components, found = nullptr;
+    unsigned count;
+
+    if (dlopen(NPRDMA_TEST_COMPONENT, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+        throw std::runtime_error(dlerror());
+    }
+
+    check(uct_query_components(&components, &count), "query_components");
+    for (unsigned i = 0; i < count; ++i) {
+        uct_component_attr_t attr = {};
+        attr.field_mask           = UCT_COMPONENT_ATTR_FIELD_NAME;
+        check(uct_component_query(components[i], &attr), "component_query");
+        if (std::string(attr.name) == "nprdma") {
+            found = components[i];
+        }
+    }
+    uct_release_component_list(components);
+    if (found == nullptr) {
+        throw std::runtime_error("component nprdma is not there");
+    }
+    return found;
+}
+
+/* Settings of somebody else's configuration are passed over */
+template<typename C>
+static void modify(C *config, const config_t &settings)
+{
+    for (auto &setting : settings) {
+        ucs_status_t status = uct_config_modify(config, setting.first.c_str(),
+                                                setting.second.c_str());
+        if (status != UCS_ERR_NO_ELEM) {
+            check(status, setting.first.c_str());
+        }
+    }
+}
+
+entity::entity(const config_t &config)
+{
+    m_component = find_component();
+    check(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &m_async),
+          "async_context_create");
+    check(uct_worker_create(m_async, UCS_THREAD_MODE_SINGLE, &m_worker),
+          "worker_create");
+    open_md(config);
+    open_iface(config);
+}
+
+void entity::open_md(const config_t &config)
+{
+    uct_component_attr_t attr = {};
+    std::vector<uct_md_resource_desc_t> mds;
+    uct_md_config_t *md_config;
+
+    attr.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
+    check(uct_component_query(m_component, &attr), "component_query");
+    mds.resize(attr.md_resource_count);
+    attr.field_mask   = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
+    attr.md_resources = mds.data();
+    check(uct_component_query(m_component, &attr), "component_query");
+    auto md = std::find_if(mds.begin(), mds.end(),
+                           [](const uct_md_resource_desc_t &desc) {
+                               return std::string(desc.md_name) == "npemu0";
+                           });
+    if (md == mds.end()) {
+        throw std::runtime_error("no MD npemu0");
+    }
+
+    check(uct_md_config_read(m_component, nullptr, nullptr, &md_config),
+          "md_config_read");
+    modify(md_config, config);
+    check(uct_md_open(m_component, md->md_name, md_config, &m_md), "md_open");
+    uct_config_release(md_config);
+    check(uct_md_query(m_md, &m_md_attr), "md_query");
+}
+
+void entity::open_iface(const config_t &config)
+{
+    uct_tl_resource_desc_t *tls;
+    uct_iface_config_t *iface_config;
+    uct_iface_params_t params = {};
+    unsigned count;
+
+    check(uct_md_query_tl_resources(m_md, &tls, &count), "query_tl_resources");
+    if (count != 1) {
+        throw std::runtime_error("not exactly one transport");
+    }
+
+    check(uct_md_iface_config_read(m_md, tls[0].tl_name, nullptr, nullptr,
+                                   &iface_config), "iface_config_read");
+    modify(iface_config, config);
+    params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE |
+                        UCT_IFACE_PARAM_FIELD_DEVICE |
+                        UCT_IFACE_PARAM_FIELD_RX_HEADROOM |
+                        UCT_IFACE_PARAM_FIELD_ERR_HANDLER |
+                        UCT_IFACE_PARAM_FIELD_ERR_HANDLER_ARG |
+                        UCT_IFACE_PARAM_FIELD_ERR_HANDLER_FLAGS;
+    params.open_mode            = UCT_IFACE_OPEN_MODE_DEVICE;
+    params.mode.device.tl_name  = tls[0].tl_name;
+    params.mode.device.dev_name = tls[0].dev_name;
+    params.err_handler          = on_error;
+    params.err_handler_arg      = this;
+    check(uct_iface_open(m_md, m_worker, &params, iface_config, &m_iface),
+          "iface_open");
+    uct_config_release(iface_config);
+    uct_release_tl_resource_list(tls);
+    check(uct_iface_query(m_iface, &m_attr), "iface_query");
+    uct_iface_progress_enable(m_iface,
+                              UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+}
+
+entity::~entity()
+{
+    for (auto ep : m_eps) {
+        uct_ep_destroy(ep);
+    }
+    for (auto &rkey : m_rkeys) {
+        uct_rkey_release(m_component, &rkey);
+    }
+    if (m_iface != nullptr) {
+        uct_iface_close(m_iface);
+    }
+    if (m_md != nullptr) {
+        uct_md_close(m_md);
+    }
+    if (m_worker != nullptr) {
+        uct_worker_destroy(m_worker);
+    }
+    if (m_async != nullptr) {
+        ucs_async_context_destroy(m_async);
+    }
+}
+
+ucs_status_t entity::on_error(void *arg, uct_ep_h ep, ucs_status_t status)
+{
+    static_cast<entity*>(arg)->failed[ep] = status;
+    return UCS_OK;
+}
+
+std::vector<char> entity::address() const
+{
+    std::vector<char> address(m_attr.device_addr_len + m_attr.iface_addr_len);
+
+    check(uct_iface_get_device_address(m_iface,
+                                       (uct_device_addr_t*)address.data()),
+          "get_device_address");
+    check(uct_iface_get_address(m_iface,
+                                (uct_iface_addr_t*)(address.data() +
+                                                    m_attr.device_addr_len)),
+          "get_address");
+    return address;
+}
+
+uct_ep_h entity::connect(const std::vector<char> &address)
+{
+    uct_ep_params_t params = {};
+    uct_ep_h ep;
+
+    params.field_mask = UCT_EP_PARAM_FIELD_IFACE |
+                        UCT_EP_PARAM_FIELD_DEV_ADDR |
+                        UCT_EP_PARAM_FIELD_IFACE_ADDR;
+    params.iface      = m_iface;
+    params.dev_addr   = (const uct_device_addr_t*)address.data();
+    params.iface_addr = (const uct_iface_addr_t*)(address.data() +
+                                                  m_attr.device_addr_len);
+    check(uct_ep_create(&params, &ep), "ep_create");
+    m_eps.push_back(ep);
+    return ep;
+}
+
+void entity::disconnect(uct_ep_h ep)
+{
+    m_eps.erase(std::remove(m_eps.begin(), m_eps.end(), ep), m_eps.end());
+    uct_ep_destroy(ep);
+}
+
+uct_rkey_t entity::unpack(const std::vector<char> &packed_key)
+{
+    uct_rkey_bundle_t bundle;
+
+    check(uct_rkey_unpack(m_component, packed_key.data(), &bundle),
+          "rkey_unpack");
+    m_rkeys.push_back(bundle);
+    return bundle.rkey;
+}
+
+ucs_status_t entity::retry(const std::function<ucs_status_t()> &op)
+{
+    ucs_status_t status = UCS_ERR_NO_RESOURCE;
+
+    wait([&]() {
+        status = op();
+        return status != UCS_ERR_NO_RESOURCE;
+    });
+    return status;
+}
+
+void entity::wait(const std::function<bool()> &condition)
+{
+    auto deadline = std::chrono::steady_clock::now() + patience;
+
+    while (!condition()) {
+        progress();
+        for (auto other : m_others) {
+            other->progress();
+        }
+        if (std::chrono::steady_clock::now() > deadline) {
+            throw std::runtime_error("waited in vain");
+        }
+    }
+}
+
+void entity::flush(uct_ep_h ep, ucs_status_t expected)
+{
+    completion comp;
+    ucs_status_t status;
+
+    status = retry([&]() { return uct_ep_flush(ep, 0, &comp); });
+    if (status == UCS_INPROGRESS) {
+        wait([&]() { return comp.done; });
+        status = comp.status;
+    }
+    EXPECT_EQ(expected, status) << ucs_status_string(status);
+}
+
+
+/* ---- uct_pair_test ---- */
+
+void uct_pair_test::SetUp()
+{
+    m_a.reset(new entity(config()));
+    m_b.reset(new entity(config()));
+    m_a->add_progress(m_b.get());
+    m_b->add_progress(m_a.get());
+    m_ab = m_a->connect(m_b->address());
+    m_ba = m_b->connect(m_a->address());
+}
+
+void uct_pair_test::TearDown()
+{
+    m_a.reset();
+    m_b.reset();
+}
+
+
+/* ---- peer ---- */
+
+std::map<std::string, peer::function_t> &peer::functions()
+{
+    static std::map<std::string, function_t> functions;
+    return functions;
+}
+
+peer::registration::registration(const char *name, function_t function)
+{
+    functions()[name] = function;
+}
+
+peer::peer(const std::string &function, uid_t uid, size_t memlock)
+{
+    int fds[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+        throw std::runtime_error("socketpair");
+    }
+
+    /* A new program, so that nothing of this one's UCX is in it */
+    std::string value = function + ":" + std::to_string(fds[1]);
+    pid_t parent      = getpid();
+    m_fd              = fds[0];
+    m_pid             = fork();
+    if (m_pid == 0) {
+        close(fds[0]);
+        if (memlock > 0) {
+            struct rlimit limit = {memlock, memlock};
+            setrlimit(RLIMIT_MEMLOCK, &limit);
+        }
+        if ((uid != 0) && ((setgroups(0, nullptr) != 0) ||
+                           (setgid(uid) != 0) || (setuid(uid) != 0))) {
+            _exit(126);
+        }
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) {
+            _exit(127);
+        }
+        setenv(peer_environment, value.c_str(), 1);
+        execl("/proc/self/exe", "uct-test-peer", (char*)nullptr);
+        _exit(127);
+    }
+    close(fds[1]);
+}
+
+peer::~peer()
+{
+    if (m_pid > 0) {
+        kill();
+    }
+    close(m_fd);
+}
+
+void peer::kill()
+{
+    int status;
+
+    ::kill(m_pid, SIGKILL);
+    waitpid(m_pid, &status, 0);
+    m_pid = -1;
+}
+
+int peer::join()
+{
+    int status;
+
+    waitpid(m_pid, &status, 0);
+    m_pid = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void peer::send(const void *data, size_t length)
+{
+    if (::send(m_fd, data, length, MSG_NOSIGNAL) != (ssize_t)length) {
+        throw std::runtime_error("the other process is gone");
+    }
+}
+
+void peer::receive(void *data, size_t length)
+{
+    if (recv(m_fd, data, length, MSG_WAITALL) != (ssize_t)length) {
+        throw std::runtime_error("the other process is gone");
+    }
+}
+
+bool peer::ready() const
+{
+    struct pollfd pfd = {m_fd, POLLIN, 0};
+    return poll(&pfd, 1, 0) > 0;
+}
+
+void peer::put_bytes(const std::vector<char> &bytes)
+{
+    put(bytes.size());
+    send(bytes.data(), bytes.size());
+}
+
+std::vector<char> peer::get_bytes()
+{
+    std::vector<char> bytes(get<size_t>());
+    receive(bytes.data(), bytes.size());
+    return bytes;
+}
+
+
+/* ---- /proc ---- */
+
+long proc_status_kb(pid_t pid, const std::string &name)
+{
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    std::string word;
+
+    while (file >> word) {
+        if (word == name) {
+            long value;
+            file >> value;
+            return value;
+        }
+    }
+    return -1;
+}
+
+double thread_cpu_time(pid_t pid, const std::string &name)
+{
+    std::string base = "/proc/" + std::to_string(pid) + "/task/";
+    DIR *dir         = opendir(base.c_str());
+    double total     = 0;
+    struct dirent *entry;
+
+    while ((dir != nullptr) && ((entry = readdir(dir)) != nullptr)) {
+        std::string comm;
+        std::ifstream(base + entry->d_name + "/comm") >> comm;
+        if (comm == name) {
+            unsigned long long ns = 0;
+            std::ifstream(base + entry->d_name + "/schedstat") >> ns;
+            total += ns * 1e-9;
+        }
+    }
+    if (dir != nullptr) {
+        closedir(dir);
+    }
+    return total;
+}
+
+
+int main(int argc, char **argv)
+{
+    const char *function = getenv(peer_environment);
+
+    if (function != nullptr) {
+        std::string value(function);
+        size_t colon = value.find(':');
+        peer parent(std::stoi(value.substr(colon + 1)));
+        try {
+            int ret = peer::functions().at(value.substr(0, colon))(parent);
+            return ::testing::Test::HasFailure() ? 1 : ret;
+        } catch (std::exception &e) {
+            fprintf(stderr, "%s: %s\n", function, e.what());
+            return 2;
+        }
+    }
+
+    ::testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

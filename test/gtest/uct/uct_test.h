@@ -1,0 +1,192 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_TEST_UCT_TEST_H_
+#define NPRDMA_TEST_UCT_TEST_H_
+
+#include <uct/api/uct.h>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/types.h>
+
+/* Conditions are awaited for this long before a test gives up */
+constexpr std::chrono::seconds patience(20);
+
+double now();
+
+/* Name and value pairs; for one interface or MD, without the UCX_ prefix */
+using config_t = std::map<std::string, std::string>;
+
+/* Memory registered with an MD */
+class buffer {
+public:
+    /* New pages, or those at ptr */
+    buffer(uct_md_h md, size_t length, void *ptr = nullptr,
+           unsigned flags = UCT_MD_MEM_ACCESS_ALL);
+    ~buffer();
+    buffer(const buffer&) = delete;
+
+    template<typename T = char> T *ptr(size_t offset = 0) const
+    {
+        return reinterpret_cast<T*>(static_cast<char*>(m_ptr) + offset);
+    }
+
+    uint64_t address(size_t offset = 0) const
+    {
+        return reinterpret_cast<uint64_t>(ptr(offset));
+    }
+
+    size_t length() const { return m_length; }
+    uct_mem_h memh() const { return m_memh; }
+
+    /* As it is sent to peers */
+    std::vector<char> packed_key() const;
+    void deregister();
+    void fill(uint64_t seed);
+
+private:
+    uct_md_h  m_md;
+    void      *m_ptr;
+    size_t    m_length;
+    bool      m_owner;
+    uct_mem_h m_memh;
+};
+
+/* A completion, and what it has been told */
+struct completion : uct_completion_t {
+    completion(int count = 1);
+    bool done = false;
+};
+
+/* A worker with one interface of nprdma */
+class entity {
+public:
+    explicit entity(const config_t &config = {});
+    ~entity();
+    entity(const entity&) = delete;
+
+    uct_md_h md() const { return m_md; }
+    uct_iface_h iface() const { return m_iface; }
+    uct_worker_h worker() const { return m_worker; }
+    const uct_iface_attr_t &attr() const { return m_attr; }
+    const uct_md_attr_t &md_attr() const { return m_md_attr; }
+
+    /* Both addresses, to be carried to the peer */
+    std::vector<char> address() const;
+    uct_ep_h connect(const std::vector<char> &address);
+    void disconnect(uct_ep_h ep);
+    unsigned progress() { return uct_worker_progress(m_worker); }
+
+    uct_rkey_t unpack(const std::vector<char> &packed_key);
+
+    /* Do it again until it does not answer UCS_ERR_NO_RESOURCE. Progresses
+     * this entity and those that wait() progresses. */
+    ucs_status_t retry(const std::function<ucs_status_t()> &op);
+
+    /* Progress until the condition holds; fails the test if it never does */
+    void wait(const std::function<bool()> &condition);
+    void flush(uct_ep_h ep, ucs_status_t expected = UCS_OK);
+
+    /* Others that live in this process and have to be progressed */
+    void add_progress(entity *other) { m_others.push_back(other); }
+
+    /* Endpoints that failed, and why */
+    std::map<uct_ep_h, ucs_status_t> failed;
+
+private:
+    void open_md(const config_t &config);
+    void open_iface(const config_t &config);
+    static ucs_status_t
+    on_error(void *arg, uct_ep_h ep, ucs_status_t status);
+
+    uct_component_h     m_component = nullptr;
+    ucs_async_context_t *m_async    = nullptr;
+    uct_worker_h        m_worker    = nullptr;
+    uct_md_h            m_md        = nullptr;
+    uct_iface_h         m_iface     = nullptr;
+    uct_iface_attr_t    m_attr      = {};
+    uct_md_attr_t       m_md_attr   = {};
+    std::vector<uct_ep_h>           m_eps;
+    std::vector<uct_rkey_bundle_t>  m_rkeys;
+    std::vector<entity*>            m_others;
+};
+
+/* Two entities in this process, each with an endpoint to the other */
+class uct_pair_test : public ::testing::Test {
+protected:
+    void SetUp() override;
+    void TearDown() override;
+    virtual config_t config() { return {}; }
+
+    std::unique_ptr<entity> m_a, m_b;
+    uct_ep_h                m_ab = nullptr; /* Endpoint of a to b */
+    uct_ep_h                m_ba = nullptr;
+};
+
+/* Another process, running one of the functions below with a socket to here */
+class peer {
+public:
+    using function_t = int (*)(peer &parent);
+
+    explicit peer(const std::string &function, uid_t uid = 0,
+                  size_t memlock = 0);
+    explicit peer(int fd) : m_fd(fd) {}
+    ~peer();
+    peer(const peer&) = delete;
+
+    void send(const void *data, size_t length);
+    void receive(void *data, size_t length);
+    /* Whether something can be received, or the other side is gone */
+    bool ready() const;
+
+    template<typename T> void put(const T &value)
+    {
+        send(&value, sizeof(value));
+    }
+
+    template<typename T> T get()
+    {
+        T value;
+        receive(&value, sizeof(value));
+        return value;
+    }
+
+    void put_bytes(const std::vector<char> &bytes);
+    std::vector<char> get_bytes();
+
+    pid_t pid() const { return m_pid; }
+    void kill();
+    /* Exit status; 0 if all of its checks were good */
+    int join();
+
+    /* Functions that a process can be started with */
+    struct registration {
+        registration(const char *name, function_t function);
+    };
+    static std::map<std::string, function_t> &functions();
+
+private:
+    int   m_fd  = -1;
+    pid_t m_pid = -1;
+};
+
+#define PEER_FUNCTION(_name) \
+    static int _name(peer &parent); \
+    static peer::registration _name##_registration(#_name, _name); \
+    static int _name(peer &parent)
+
+/* Kilobytes of a line like "VmLck:" of /proc/PID/status */
+long proc_status_kb(pid_t pid, const std::string &name);
+
+/* CPU time of all threads of a process with this name, in seconds */
+double thread_cpu_time(pid_t pid, const std::string &name);
+
+#endif
