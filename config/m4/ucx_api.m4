@@ -5,7 +5,7 @@
 # member, and used in src/uct/ib/nprdma/nprdma_compat.h only.
 
 m4_define([NPRDMA_UCX_API_INCLUDES], [[
-#include "ucx_config.h"
+#include <ucx_config.h>
 #include <uct/base/uct_iface.h>
 #include <uct/base/uct_md.h>
 #include <uct/api/v2/uct_v2.h>
@@ -29,6 +29,11 @@ AC_DEFUN([NPRDMA_UCX_API], [
     CPPFLAGS="-DHAVE_CONFIG_H $UCX_CPPFLAGS $VERBS_CPPFLAGS $CPPFLAGS"
     # A pointer of another type is only a warning otherwise
     CFLAGS="$CFLAGS -std=gnu11 -Werror=incompatible-pointer-types"
+
+    # Else every probe would say no
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([NPRDMA_UCX_API_INCLUDES],
+        [[return sizeof(uct_md_ops_t) == 0;]])], [], [AC_MSG_ERROR([
+    the UCX headers do not compile for the probes; see config.log])])
 
     AC_CHECK_MEMBERS([
         uct_component_t.rkey_compare,
