@@ -183,6 +183,9 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_MAX_IOV, "am_zcopy");
+    UCT_CHECK_PARAM(header_length <= uct_nprdma_iface_max_hdr(iface),
+                    "invalid am_zcopy header length: %u, at most %zu",
+                    header_length, uct_nprdma_iface_max_hdr(iface));
     UCT_CHECK_LENGTH(header_length + length, 0, iface->config.max_bcopy,
                      "am_zcopy");
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);

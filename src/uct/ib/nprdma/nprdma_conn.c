@@ -408,11 +408,16 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 
     uct_nprdma_cm_cancel(iface, conn);
-    conn->state   = UCT_NPRDMA_CONN_FAILED;
-    conn->status  = status;
-    conn->credits = 0;
-    uct_nprdma_conn_forget_unsignaled(iface, conn);
+    conn->state  = UCT_NPRDMA_CONN_FAILED;
+    conn->status = status;
     uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), conn->qp);
+    if (conn->unsignaled > 0) {
+        /* Those that were done before the error have no completion at all:
+         * one more WR, which is flushed, tells that they are out. */
+        uct_nprdma_conn_post_nop(iface, conn, NULL);
+    }
+    uct_nprdma_conn_forget_unsignaled(iface, conn);
+    conn->credits = 0;
 }
 
 void uct_nprdma_conn_fail(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,

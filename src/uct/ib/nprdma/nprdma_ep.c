@@ -17,7 +17,7 @@ typedef struct uct_nprdma_flush {
     uct_nprdma_rma_flush_t rma;
     unsigned               count;       /* of those that are outstanding */
     ucs_status_t           status;
-    uct_completion_t       *comp;       /* NULL: the endpoint is gone */
+    uct_completion_t       *comp;       /* NULL: the user has been told */
 } uct_nprdma_flush_t;
 
 
@@ -152,20 +152,32 @@ static void uct_nprdma_flush_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                           status);
 }
 
-/* The user does not want to hear of an endpoint that he has destroyed */
-static void uct_nprdma_ep_detach_flushes(uct_nprdma_ep_t *ep)
+static void uct_nprdma_flush_cancel(uct_nprdma_flush_t *flush)
+{
+    uct_completion_t *comp = flush->comp;
+
+    if (comp != NULL) {
+        flush->comp = NULL;
+        uct_invoke_completion(comp, UCS_ERR_CANCELED);
+    }
+}
+
+/* The user does not want to hear of an endpoint after he has destroyed it */
+static void uct_nprdma_ep_cancel_flushes(uct_nprdma_ep_t *ep)
 {
     uct_nprdma_op_t *op;
 
     ucs_queue_for_each(op, &ep->am.ops, queue) {
         if (op->func == uct_nprdma_flush_am_op) {
-            ucs_container_of(op, uct_nprdma_flush_t, am_op)->comp = NULL;
+            uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
+                                                     am_op));
         }
     }
 
     ucs_queue_for_each(op, &ep->svc.ops, queue) {
         if (op->func == uct_nprdma_flush_svc_op) {
-            ucs_container_of(op, uct_nprdma_flush_t, svc_op)->comp = NULL;
+            uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
+                                                     svc_op));
         }
     }
 }
@@ -178,7 +190,7 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
 
     ++iface->stats.eps_destroyed;
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
-    uct_nprdma_ep_detach_flushes(ep);
+    uct_nprdma_ep_cancel_flushes(ep);
     if (!uct_nprdma_rma_is_idle(ep)) {
         uct_nprdma_conn_stop(iface, &ep->svc, UCS_ERR_CANCELED);
         uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED);
@@ -454,7 +466,9 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
         return uct_nprdma_ep_flush_failed(ep, comp);
     }
 
-    if (ep->blocked & UCT_NPRDMA_EP_PENDING) {
+    /* Users take a flush that is done for a sign that sends will be accepted */
+    if ((ep->blocked & UCT_NPRDMA_EP_PENDING) ||
+        (ep->am.state == UCT_NPRDMA_CONN_CONNECTING)) {
         return uct_nprdma_ep_refusal(ep);
     }
 

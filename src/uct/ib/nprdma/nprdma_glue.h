@@ -25,13 +25,13 @@ static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_v2_t *attr)
     uct_md_base_md_query(attr);
 #else
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
-    attr->max_alloc        = 0;
     attr->alloc_mem_types  = 0;
     attr->detect_mem_types = 0;
     attr->dmabuf_mem_types = 0;
 #endif
     uct_nprdma_md_caps(ucs_derived_of(md, uct_nprdma_md_t), &caps);
     attr->flags                  = caps.flags;
+    attr->max_alloc              = ULONG_MAX;
     attr->max_reg                = ULONG_MAX;
     attr->reg_mem_types          = caps.reg_mem_types;
 #ifdef HAVE_UCT_MD_ATTR_V2_T_REG_NONBLOCK_MEM_TYPES
@@ -54,6 +54,7 @@ static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_t *attr)
     memset(&attr->cap, 0, sizeof(attr->cap));
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
     attr->cap.flags            = caps.flags;
+    attr->cap.max_alloc        = ULONG_MAX;
     attr->cap.max_reg          = ULONG_MAX;
     attr->cap.reg_mem_types    = caps.reg_mem_types;
     attr->cap.access_mem_types = caps.access_mem_types;

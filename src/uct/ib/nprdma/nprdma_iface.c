@@ -23,8 +23,8 @@
 /* Receives that the RMA side may have posted on all its connections */
 #define UCT_NPRDMA_RX_CQ_REPLIES 1024
 
-/* Slots begin at cache lines, and the fast receive path wants whole ones */
-#define UCT_NPRDMA_MAX_AM_ALIGN  1024
+/* Slots of a multiple of it begin at such addresses, as their pages do */
+#define UCT_NPRDMA_MAX_AM_ALIGN  4096
 
 /* An interface that is closed waits so long for its last messages */
 #define UCT_NPRDMA_LINGER_SEC    0.1
@@ -236,10 +236,15 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
         return status;
     }
 
+    if (!ucs_is_pow2(align)) {
+        ucs_error("active messages cannot be aligned to %zu bytes: that is not "
+                  "a power of two", align);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     slot_size = iface->rx.payload_offset + config->seg_size;
     if ((params->field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) &&
-        (align > 1) && (align <= UCT_NPRDMA_MAX_AM_ALIGN) &&
-        ucs_is_pow2(align)) {
+        (align > 1) && (align <= UCT_NPRDMA_MAX_AM_ALIGN)) {
         /* payload_offset + align_offset is to be a multiple of align */
         iface->rx.payload_offset += ucs_padding(iface->rx.payload_offset +
                                                 align_offset, align);
@@ -637,7 +642,7 @@ ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
     attr->cap.am.max_short        = iface->config.max_short;
     attr->cap.am.max_bcopy        = iface->config.max_bcopy;
     attr->cap.am.max_zcopy        = iface->config.max_bcopy;
-    attr->cap.am.max_hdr          = iface->config.max_bcopy;
+    attr->cap.am.max_hdr          = uct_nprdma_iface_max_hdr(iface);
     attr->cap.am.max_iov          = UCT_NPRDMA_MAX_IOV;
     attr->cap.am.opt_zcopy_align  = 1;
     attr->cap.am.align_mtu        = 1;

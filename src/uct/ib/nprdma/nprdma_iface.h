@@ -158,6 +158,13 @@ uct_nprdma_conn_find(uct_nprdma_iface_t *iface, uint32_t conn_id)
 }
 
 
+/** @return Longest header of am_zcopy; there is always room for data, too. */
+static inline size_t uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
+{
+    return iface->config.max_bcopy / 2;
+}
+
+
 /**
  * @return Whether one more WR may be posted on a connection. When not, and the
  *         reason is shared by the interface, notes that for the dispatcher of

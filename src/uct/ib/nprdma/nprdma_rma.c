@@ -90,7 +90,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
     ucs_status_t status;
 
     UCT_CHECK_PARAM(length <= uct_nprdma_rma_max_short(iface),
-                    "put_short of %u bytes, at most %zu are possible", length,
+                    "invalid put_short length: %u, at most %zu", length,
                     uct_nprdma_rma_max_short(iface));
 
     if (ucs_unlikely(length == 0)) {
