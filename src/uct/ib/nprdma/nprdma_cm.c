@@ -6,6 +6,7 @@
 
 #include "nprdma_ep.h"
 #include "nprdma_responder.h"
+#include "nprdma_ud.h"
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>
@@ -13,179 +14,12 @@
 #include <ucs/sys/sys.h>
 #include <ucs/time/time.h>
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-/* Any; both sides must have the same */
-#define UCT_NPRDMA_CM_QKEY         0x4e505244
-
-/* Datagrams on their way out */
-#define UCT_NPRDMA_CM_TX_LEN       32
-
-#define UCT_NPRDMA_CM_POLL_BATCH   16
 
 /* Requesters are probed so often: only leaks depend on it */
 #define UCT_NPRDMA_CM_PROBE_SEC    30
 
-#define UCT_NPRDMA_CM_SLOT_SIZE    (UCT_NPRDMA_GRH_LEN + \
-                                    sizeof(uct_nprdma_cm_packet_t))
-
-
-static int uct_nprdma_dev_addr_equal(const uct_nprdma_dev_addr_t *a,
-                                     const uct_nprdma_dev_addr_t *b)
-{
-    return memcmp(a, b, sizeof(*a)) == 0;
-}
-
-static struct ibv_ah *
-uct_nprdma_cm_get_ah(uct_nprdma_iface_t *iface,
-                     const uct_nprdma_dev_addr_t *dev_addr)
-{
-    uct_nprdma_md_t *md        = uct_nprdma_iface_md(iface);
-    struct ibv_ah_attr ah_attr = {};
-    uct_nprdma_cm_ah_t *entry;
-
-    ucs_list_for_each(entry, &iface->cm.ahs, list) {
-        if (uct_nprdma_dev_addr_equal(&entry->dev_addr, dev_addr)) {
-            return entry->ah;
-        }
-    }
-
-    entry = ucs_malloc(sizeof(*entry), "nprdma_ah");
-    if (entry == NULL) {
-        return NULL;
-    }
-
-    uct_nprdma_md_fill_ah_attr(md, iface->port_num, dev_addr, &ah_attr);
-    entry->dev_addr = *dev_addr;
-    entry->ah       = md->verbs->create_ah(md->pd, &ah_attr);
-    if (entry->ah == NULL) {
-        ucs_error("%s: failed to create an address handle for lid %u: %m",
-                  md->name, dev_addr->lid);
-        ucs_free(entry);
-        return NULL;
-    }
-
-    ucs_list_add_tail(&iface->cm.ahs, &entry->list);
-    return entry->ah;
-}
-
-static void uct_nprdma_cm_post_recv(uct_nprdma_iface_t *iface,
-                                    uct_nprdma_slot_t *slot)
-{
-    struct ibv_sge sge    = {
-        .addr   = (uintptr_t)slot->data,
-        .length = slot->pool->slot_size,
-        .lkey   = slot->lkey
-    };
-    struct ibv_recv_wr wr = {
-        .wr_id   = (uintptr_t)slot,
-        .sg_list = &sge,
-        .num_sge = 1
-    };
-    struct ibv_recv_wr *bad_wr;
-    int ret;
-
-    ret = ibv_post_recv(iface->cm.qp, &wr, &bad_wr);
-    if (ret != 0) {
-        ucs_error("%s: failed to post a receive for wire-up: %s",
-                  uct_nprdma_iface_md(iface)->name, strerror(ret));
-        uct_nprdma_bounce_put(slot);
-    }
-}
-
-static void uct_nprdma_cm_post_send(uct_nprdma_iface_t *iface,
-                                    const uct_nprdma_dev_addr_t *dev_addr,
-                                    uint32_t ud_qpn,
-                                    const uct_nprdma_cm_packet_t *packet)
-{
-    struct ibv_send_wr wr = {};
-    struct ibv_send_wr *bad_wr;
-    uct_nprdma_slot_t *slot;
-    struct ibv_sge sge;
-    int ret;
-
-    wr.wr.ud.ah = uct_nprdma_cm_get_ah(iface, dev_addr);
-    if ((wr.wr.ud.ah == NULL) ||
-        (iface->cm.tx_posted >= UCT_NPRDMA_CM_TX_LEN)) {
-        return; /* as good as lost on the way */
-    }
-
-    slot = uct_nprdma_bounce_get(&iface->cm.pool);
-    if (slot == NULL) {
-        return;
-    }
-
-    memcpy(slot->data, packet, sizeof(*packet));
-    sge.addr             = (uintptr_t)slot->data;
-    sge.length           = sizeof(*packet);
-    sge.lkey             = slot->lkey;
-    wr.wr_id             = uct_nprdma_cm_wr_id_send(slot);
-    wr.sg_list           = &sge;
-    wr.num_sge           = 1;
-    wr.opcode            = IBV_WR_SEND;
-    wr.send_flags        = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
-    wr.wr.ud.remote_qpn  = ud_qpn;
-    wr.wr.ud.remote_qkey = UCT_NPRDMA_CM_QKEY;
-    ret = ibv_post_send(iface->cm.qp, &wr, &bad_wr);
-    if (ret != 0) {
-        ucs_diag("%s: failed to send a wire-up packet: %s",
-                 uct_nprdma_iface_md(iface)->name, strerror(ret));
-        uct_nprdma_bounce_put(slot);
-        return;
-    }
-
-    ++iface->cm.tx_posted;
-    ++iface->stats.cm_tx;
-}
-
-/* True in the given percentage of cases */
-static int uct_nprdma_cm_inject(uct_nprdma_iface_t *iface, unsigned percent)
-{
-    if (((unsigned)rand_r(&iface->cm.rand_state) % 100) >= percent) {
-        return 0;
-    }
-    ++iface->stats.cm_injected;
-    return 1;
-}
-
-void uct_nprdma_cm_send(uct_nprdma_iface_t *iface,
-                        const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
-                        const uct_nprdma_cm_packet_t *packet)
-{
-    uct_nprdma_cm_t *cm         = &iface->cm;
-    uct_nprdma_cm_packet_t full = *packet;
-
-    full.magic     = UCT_NPRDMA_CM_MAGIC;
-    full.version   = UCT_NPRDMA_WIRE_VERSION;
-    full.src_nonce = iface->iface_addr.nonce;
-    full.ud_qpn    = iface->iface_addr.ud_qpn;
-
-    if (uct_nprdma_cm_inject(iface, cm->config.inject.drop)) {
-        return;
-    }
-
-    if (!cm->held.valid &&
-        uct_nprdma_cm_inject(iface, cm->config.inject.reorder)) {
-        cm->held.dev_addr = *dev_addr;
-        cm->held.ud_qpn   = ud_qpn;
-        cm->held.packet   = full;
-        cm->held.valid    = 1;
-        return;
-    }
-
-    uct_nprdma_cm_post_send(iface, dev_addr, ud_qpn, &full);
-    if (uct_nprdma_cm_inject(iface, cm->config.inject.dup)) {
-        uct_nprdma_cm_post_send(iface, dev_addr, ud_qpn, &full);
-    }
-
-    if (cm->held.valid) {
-        cm->held.valid = 0;
-        uct_nprdma_cm_post_send(iface, &cm->held.dev_addr, cm->held.ud_qpn,
-                                &cm->held.packet);
-    }
-}
 
 ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval)
 {
@@ -334,8 +168,8 @@ static void uct_nprdma_cm_handle_rej(uct_nprdma_iface_t *iface,
     uct_nprdma_cm_done(iface, conn->cm, UCS_ERR_CONNECTION_RESET);
 }
 
-static void uct_nprdma_cm_handle_packet(uct_nprdma_iface_t *iface,
-                                        const void *data, size_t length)
+void uct_nprdma_cm_handle_packet(uct_nprdma_iface_t *iface, const void *data,
+                                 size_t length)
 {
     uct_nprdma_cm_packet_t packet;
     uct_nprdma_cm_parse_result_t result;
@@ -368,52 +202,6 @@ static void uct_nprdma_cm_handle_packet(uct_nprdma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_cm_handle_wc(uct_nprdma_iface_t *iface,
-                                    const struct ibv_wc *wc)
-{
-    uct_nprdma_slot_t *slot;
-
-    if (uct_nprdma_cm_wr_id_is_probe(wc->wr_id)) {
-        uct_nprdma_responder_probed(iface, wc);
-        return;
-    }
-
-    slot = uct_nprdma_cm_wr_id_slot(wc->wr_id);
-    if (uct_nprdma_cm_wr_id_is_send(wc->wr_id)) {
-        --iface->cm.tx_posted;
-        uct_nprdma_bounce_put(slot);
-        return;
-    }
-
-    if (wc->status != IBV_WC_SUCCESS) {
-        uct_nprdma_bounce_put(slot);
-        return;
-    }
-
-    if (wc->byte_len > UCT_NPRDMA_GRH_LEN) {
-        uct_nprdma_cm_handle_packet(iface, slot->data + UCT_NPRDMA_GRH_LEN,
-                                    wc->byte_len - UCT_NPRDMA_GRH_LEN);
-    }
-    uct_nprdma_cm_post_recv(iface, slot);
-}
-
-static unsigned uct_nprdma_cm_poll(uct_nprdma_iface_t *iface)
-{
-    struct ibv_wc wc[UCT_NPRDMA_CM_POLL_BATCH];
-    unsigned count = 0;
-    int i, num_wcs;
-
-    do {
-        num_wcs = ibv_poll_cq(iface->cm.cq, UCT_NPRDMA_CM_POLL_BATCH, wc);
-        for (i = 0; i < num_wcs; ++i) {
-            uct_nprdma_cm_handle_wc(iface, &wc[i]);
-        }
-        count += ucs_max(num_wcs, 0);
-    } while (num_wcs == UCT_NPRDMA_CM_POLL_BATCH);
-
-    return count;
-}
-
 static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
                                         void *arg)
 {
@@ -431,7 +219,7 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
         ucs_error("%s: failed to arm the wire-up completion queue: %m",
                   uct_nprdma_iface_md(iface)->name);
     }
-    uct_nprdma_cm_poll(iface);
+    uct_nprdma_ud_poll(iface);
 }
 
 static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
@@ -442,7 +230,7 @@ static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
     ucs_time_t now            = ucs_get_time();
     uct_nprdma_cm_conn_t *entry, *tmp;
 
-    uct_nprdma_cm_poll(iface);
+    uct_nprdma_ud_poll(iface);
 
     ucs_list_for_each_safe(entry, tmp, &cm->in_flight, list) {
         if (now > entry->deadline) {
@@ -586,7 +374,7 @@ unsigned uct_nprdma_cm_progress(uct_nprdma_iface_t *iface)
 
     if (iface->cm.num_in_flight > 0) {
         UCS_ASYNC_BLOCK(iface->super.worker->async);
-        count += uct_nprdma_cm_poll(iface);
+        count += uct_nprdma_ud_poll(iface);
         UCS_ASYNC_UNBLOCK(iface->super.worker->async);
     }
 
@@ -607,99 +395,12 @@ unsigned uct_nprdma_cm_progress(uct_nprdma_iface_t *iface)
     return count;
 }
 
-static ucs_status_t uct_nprdma_cm_create_qp(uct_nprdma_iface_t *iface)
-{
-    uct_nprdma_cm_t *cm               = &iface->cm;
-    uct_nprdma_md_t *md               = uct_nprdma_iface_md(iface);
-    struct ibv_qp_init_attr init_attr = {};
-    struct ibv_qp_attr attr           = {};
-
-    init_attr.send_cq          = cm->cq;
-    init_attr.recv_cq          = cm->cq;
-    init_attr.qp_type          = IBV_QPT_UD;
-    init_attr.cap.max_send_wr  = UCT_NPRDMA_CM_TX_LEN;
-    init_attr.cap.max_recv_wr  = cm->config.rx_slots;
-    init_attr.cap.max_send_sge = 1;
-    init_attr.cap.max_recv_sge = 1;
-    cm->qp = md->verbs->create_qp(md->pd, &init_attr);
-    if (cm->qp == NULL) {
-        ucs_error("%s: failed to create a UD queue pair for wire-up: %m",
-                  md->name);
-        return UCS_ERR_IO_ERROR;
-    }
-
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = iface->port_num;
-    attr.qkey     = UCT_NPRDMA_CM_QKEY;
-    if (md->verbs->modify_qp(cm->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
-                             IBV_QP_PORT | IBV_QP_QKEY) != 0) {
-        goto err;
-    }
-
-    attr.qp_state = IBV_QPS_RTR;
-    if (md->verbs->modify_qp(cm->qp, &attr, IBV_QP_STATE) != 0) {
-        goto err;
-    }
-
-    attr.qp_state = IBV_QPS_RTS;
-    if (md->verbs->modify_qp(cm->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) !=
-        0) {
-        goto err;
-    }
-
-    return UCS_OK;
-
-err:
-    ucs_error("%s: failed to bring the UD queue pair to state %d: %m", md->name,
-              attr.qp_state);
-    md->verbs->destroy_qp(cm->qp);
-    return UCS_ERR_IO_ERROR;
-}
-
-static ucs_status_t uct_nprdma_cm_create_cq(uct_nprdma_iface_t *iface)
-{
-    uct_nprdma_cm_t *cm = &iface->cm;
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-
-    cm->channel = md->verbs->create_comp_channel(md->context);
-    if (cm->channel == NULL) {
-        ucs_error("%s: failed to create a completion channel: %m", md->name);
-        return UCS_ERR_IO_ERROR;
-    }
-
-    if (ucs_sys_fcntl_modfl(cm->channel->fd, O_NONBLOCK, 0) != UCS_OK) {
-        goto err;
-    }
-
-    cm->cq = md->verbs->create_cq(md->context,
-                                  cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN +
-                                  UCT_NPRDMA_CM_MAX_PROBES, iface, cm->channel,
-                                  0);
-    if (cm->cq == NULL) {
-        ucs_error("%s: failed to create a completion queue for wire-up: %m",
-                  md->name);
-        goto err;
-    }
-
-    return UCS_OK;
-
-err:
-    md->verbs->destroy_comp_channel(cm->channel);
-    return UCS_ERR_IO_ERROR;
-}
-
 /* From here on packets are handled, possibly by another thread */
 static ucs_status_t uct_nprdma_cm_start(uct_nprdma_iface_t *iface)
 {
     ucs_async_context_t *async = iface->super.worker->async;
     uct_nprdma_cm_t *cm        = &iface->cm;
     ucs_status_t status;
-    unsigned i;
-
-    for (i = 0; i < cm->config.rx_slots; ++i) {
-        uct_nprdma_cm_post_recv(iface, uct_nprdma_bounce_get(&cm->pool));
-    }
-
     if (ibv_req_notify_cq(cm->cq, 0) != 0) {
         ucs_error("failed to arm the wire-up completion queue: %m");
         return UCS_ERR_IO_ERROR;
@@ -727,8 +428,6 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_iface_t *iface,
                                 const uct_nprdma_cm_config_t *config)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-    unsigned num_slots  = config->rx_slots + UCT_NPRDMA_CM_TX_LEN;
     ucs_status_t status;
 
     memset(cm, 0, sizeof(*cm));
@@ -741,7 +440,6 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_iface_t *iface,
     ucs_list_head_init(&cm->waiting);
     ucs_list_head_init(&cm->in_flight);
     ucs_list_head_init(&cm->outcomes);
-    ucs_list_head_init(&cm->ahs);
     uct_nprdma_responder_init(iface);
 
     cm->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -750,20 +448,9 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_iface_t *iface,
         return UCS_ERR_IO_ERROR;
     }
 
-    status = uct_nprdma_bounce_init(&cm->pool, md, UCT_NPRDMA_CM_SLOT_SIZE,
-                                    num_slots, num_slots, "wire-up");
+    status = uct_nprdma_ud_init(iface);
     if (status != UCS_OK) {
         goto err_close;
-    }
-
-    status = uct_nprdma_cm_create_cq(iface);
-    if (status != UCS_OK) {
-        goto err_pool;
-    }
-
-    status = uct_nprdma_cm_create_qp(iface);
-    if (status != UCS_OK) {
-        goto err_cq;
     }
 
     iface->iface_addr.version = UCT_NPRDMA_WIRE_VERSION;
@@ -772,17 +459,12 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_iface_t *iface,
 
     status = uct_nprdma_cm_start(iface);
     if (status != UCS_OK) {
-        goto err_qp;
+        goto err_ud;
     }
     return UCS_OK;
 
-err_qp:
-    md->verbs->destroy_qp(cm->qp);
-err_cq:
-    md->verbs->destroy_cq(cm->cq);
-    md->verbs->destroy_comp_channel(cm->channel);
-err_pool:
-    uct_nprdma_bounce_cleanup(&cm->pool);
+err_ud:
+    uct_nprdma_ud_cleanup(iface);
 err_close:
     close(cm->wakeup_fd);
     return status;
@@ -791,8 +473,6 @@ err_close:
 void uct_nprdma_cm_cleanup(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-    uct_nprdma_cm_ah_t *ah, *tmp;
 
     /* Outside of the block: waits for a handler that is running */
     ucs_async_remove_handler(cm->channel->fd, 1);
@@ -802,13 +482,6 @@ void uct_nprdma_cm_cleanup(uct_nprdma_iface_t *iface)
     }
 
     uct_nprdma_responder_cleanup(iface);
-    md->verbs->destroy_qp(cm->qp);
-    ucs_list_for_each_safe(ah, tmp, &cm->ahs, list) {
-        md->verbs->destroy_ah(ah->ah);
-        ucs_free(ah);
-    }
-    md->verbs->destroy_cq(cm->cq);
-    md->verbs->destroy_comp_channel(cm->channel);
-    uct_nprdma_bounce_cleanup(&cm->pool);
+    uct_nprdma_ud_cleanup(iface);
     close(cm->wakeup_fd);
 }

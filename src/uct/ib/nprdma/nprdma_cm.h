@@ -106,6 +106,9 @@ typedef struct uct_nprdma_cm {
     struct ibv_qp                  *qp;
     uct_nprdma_bounce_t            pool;
     unsigned                       tx_posted;
+    unsigned                       rx_posted;
+    int                            broken;     /* UD QP is in ERR: wait for
+                                                  what is posted */
     ucs_list_link_t                waiting;    /* for a place in the window */
     ucs_list_link_t                in_flight;  /* REQ sent */
     ucs_list_link_t                outcomes;   /* for progress */
@@ -115,7 +118,8 @@ typedef struct uct_nprdma_cm {
     khash_t(uct_nprdma_responders) by_qpn;     /* those of kind AM */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
     unsigned                       num_probes; /* outstanding */
-    ucs_list_link_t                ahs;
+    ucs_list_link_t                ahs;        /* the one used last is first */
+    unsigned                       num_ahs;
     int                            timer_id;   /* -1: nothing is due */
     int                            probe_timer_id; /* -1: no responder */
     int                            wakeup_fd;  /* eventfd, part of the iface's

@@ -6,6 +6,7 @@
 
 #include "nprdma_ep.h"
 #include "nprdma_rma.h"
+#include "nprdma_svc_wire.h"
 #include "nprdma_tx.h"
 
 #include <ucs/debug/log.h>
@@ -259,11 +260,17 @@ uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     params.recv_cq    = iface->rx.cq;
     params.max_inline = iface->config.max_inline;
     if (kind == UCT_NPRDMA_CONN_AM) {
+        /* Messages that a slow peer does not take must not be in the way of
+         * put and get */
         params.srq         = iface->rx.srq;
         params.max_send_wr = iface->config.tx_queue_len;
+        conn->cq_reserve   = ucs_min((int32_t)iface->config.svc_queue_len,
+                                     iface->config.tx_cq_len / 4);
     } else {
         params.max_send_wr = iface->config.svc_queue_len;
-        params.max_recv_wr = iface->config.svc_queue_len;
+        params.max_recv_wr = ucs_max(iface->config.svc_queue_len,
+                                     (uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES);
+        conn->cq_reserve   = 0;
     }
     conn->max_credits   = params.max_send_wr;
     params.max_send_wr += UCT_NPRDMA_CONN_RESERVED_WR;

@@ -63,6 +63,8 @@ struct uct_nprdma_conn {
     int32_t                   credits;    /* WRs that may be posted; 0 unless
                                              CONNECTED */
     int32_t                   max_credits;
+    int32_t                   cq_reserve; /* places in the CQ that are left for
+                                             connections of the other kind */
     uint16_t                  sn;         /* of the last WR posted */
     uint16_t                  done_sn;    /* of the last WR known done */
     uint16_t                  unsignaled; /* WRs since the last signaled one */

@@ -176,7 +176,7 @@ uct_nprdma_conn_can_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
     if (ucs_unlikely(conn->credits <= 0)) {
         return 0;
     }
-    if (ucs_unlikely(iface->tx.cq_avail <= 0)) {
+    if (ucs_unlikely(iface->tx.cq_avail <= conn->cq_reserve)) {
         iface->tx.starved = 1;
         return 0;
     }

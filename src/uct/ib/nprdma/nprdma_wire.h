@@ -20,7 +20,7 @@
 #define UCT_NPRDMA_CM_MAGIC      0x6d63706eu
 
 /* A UD receive begins with room for the global route header. */
-#define UCT_NPRDMA_GRH_LEN       40
+#define UCT_NPRDMA_GRH_LEN       40u
 
 
 /* Device address: which fabric and which port of it. */

@@ -1,0 +1,450 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_ud.h"
+#include "nprdma_responder.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/sys.h>
+
+#include <fcntl.h>
+
+/* Any; both sides must have the same */
+#define UCT_NPRDMA_CM_QKEY         0x4e505244
+
+/* Datagrams on their way out */
+#define UCT_NPRDMA_CM_TX_LEN       32
+
+#define UCT_NPRDMA_CM_POLL_BATCH   16
+
+/* Address handles kept: strangers could name any number of addresses */
+#define UCT_NPRDMA_CM_MAX_AHS      64
+
+#define UCT_NPRDMA_CM_SLOT_SIZE    (UCT_NPRDMA_GRH_LEN + \
+                                    sizeof(uct_nprdma_cm_packet_t))
+
+
+static int uct_nprdma_dev_addr_equal(const uct_nprdma_dev_addr_t *a,
+                                     const uct_nprdma_dev_addr_t *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static void uct_nprdma_ud_destroy_ah(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_cm_ah_t *entry)
+{
+    ucs_list_del(&entry->list);
+    --iface->cm.num_ahs;
+    uct_nprdma_iface_md(iface)->verbs->destroy_ah(entry->ah);
+    ucs_free(entry);
+}
+
+static struct ibv_ah *
+uct_nprdma_ud_get_ah(uct_nprdma_iface_t *iface,
+                     const uct_nprdma_dev_addr_t *dev_addr)
+{
+    uct_nprdma_md_t *md        = uct_nprdma_iface_md(iface);
+    struct ibv_ah_attr ah_attr = {};
+    uct_nprdma_cm_ah_t *entry;
+
+    ucs_list_for_each(entry, &iface->cm.ahs, list) {
+        if (uct_nprdma_dev_addr_equal(&entry->dev_addr, dev_addr)) {
+            ucs_list_del(&entry->list);
+            ucs_list_add_head(&iface->cm.ahs, &entry->list);
+            return entry->ah;
+        }
+    }
+
+    /* A datagram on its way out may still need its handle */
+    if ((iface->cm.num_ahs >= UCT_NPRDMA_CM_MAX_AHS) &&
+        (iface->cm.tx_posted == 0)) {
+        uct_nprdma_ud_destroy_ah(iface, ucs_list_tail(&iface->cm.ahs,
+                                                      uct_nprdma_cm_ah_t,
+                                                      list));
+    }
+
+    entry = ucs_malloc(sizeof(*entry), "nprdma_ah");
+    if (entry == NULL) {
+        return NULL;
+    }
+
+    uct_nprdma_md_fill_ah_attr(md, iface->port_num, dev_addr, &ah_attr);
+    entry->dev_addr = *dev_addr;
+    entry->ah       = md->verbs->create_ah(md->pd, &ah_attr);
+    if (entry->ah == NULL) {
+        ucs_debug("%s: no address handle for lid %u: %m", md->name,
+                  dev_addr->lid);
+        ucs_free(entry);
+        return NULL;
+    }
+
+    ucs_list_add_head(&iface->cm.ahs, &entry->list);
+    ++iface->cm.num_ahs;
+    return entry->ah;
+}
+
+static void uct_nprdma_ud_post_recv(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_slot_t *slot)
+{
+    struct ibv_sge sge    = {
+        .addr   = (uintptr_t)slot->data,
+        .length = slot->pool->slot_size,
+        .lkey   = slot->lkey
+    };
+    struct ibv_recv_wr wr = {
+        .wr_id   = (uintptr_t)slot,
+        .sg_list = &sge,
+        .num_sge = 1
+    };
+    struct ibv_recv_wr *bad_wr;
+    int ret;
+
+    ret = ibv_post_recv(iface->cm.qp, &wr, &bad_wr);
+    if (ret != 0) {
+        ucs_error("%s: failed to post a receive for wire-up: %s",
+                  uct_nprdma_iface_md(iface)->name, strerror(ret));
+        uct_nprdma_bounce_put(slot);
+        return;
+    }
+
+    ++iface->cm.rx_posted;
+}
+
+static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
+                                    const uct_nprdma_dev_addr_t *dev_addr,
+                                    uint32_t ud_qpn,
+                                    const uct_nprdma_cm_packet_t *packet)
+{
+    struct ibv_send_wr wr = {};
+    struct ibv_send_wr *bad_wr;
+    uct_nprdma_slot_t *slot;
+    struct ibv_sge sge;
+    int ret;
+
+    wr.wr.ud.ah = uct_nprdma_ud_get_ah(iface, dev_addr);
+    if ((wr.wr.ud.ah == NULL) || iface->cm.broken ||
+        (iface->cm.tx_posted >= UCT_NPRDMA_CM_TX_LEN)) {
+        return; /* as good as lost on the way */
+    }
+
+    slot = uct_nprdma_bounce_get(&iface->cm.pool);
+    if (slot == NULL) {
+        return;
+    }
+
+    memcpy(slot->data, packet, sizeof(*packet));
+    sge.addr             = (uintptr_t)slot->data;
+    sge.length           = sizeof(*packet);
+    sge.lkey             = slot->lkey;
+    wr.wr_id             = uct_nprdma_cm_wr_id_send(slot);
+    wr.sg_list           = &sge;
+    wr.num_sge           = 1;
+    wr.opcode            = IBV_WR_SEND;
+    wr.send_flags        = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+    wr.wr.ud.remote_qpn  = ud_qpn;
+    wr.wr.ud.remote_qkey = UCT_NPRDMA_CM_QKEY;
+    ret = ibv_post_send(iface->cm.qp, &wr, &bad_wr);
+    if (ret != 0) {
+        ucs_diag("%s: failed to send a wire-up packet: %s",
+                 uct_nprdma_iface_md(iface)->name, strerror(ret));
+        uct_nprdma_bounce_put(slot);
+        return;
+    }
+
+    ++iface->cm.tx_posted;
+    ++iface->stats.cm_tx;
+}
+
+/* True in the given percentage of cases */
+static int uct_nprdma_ud_inject(uct_nprdma_iface_t *iface, unsigned percent)
+{
+    if (((unsigned)rand_r(&iface->cm.rand_state) % 100) >= percent) {
+        return 0;
+    }
+    ++iface->stats.cm_injected;
+    return 1;
+}
+
+void uct_nprdma_cm_send(uct_nprdma_iface_t *iface,
+                        const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
+                        const uct_nprdma_cm_packet_t *packet)
+{
+    uct_nprdma_cm_t *cm         = &iface->cm;
+    uct_nprdma_cm_packet_t full = *packet;
+
+    full.magic     = UCT_NPRDMA_CM_MAGIC;
+    full.version   = UCT_NPRDMA_WIRE_VERSION;
+    full.src_nonce = iface->iface_addr.nonce;
+    full.ud_qpn    = iface->iface_addr.ud_qpn;
+
+    if (uct_nprdma_ud_inject(iface, cm->config.inject.drop)) {
+        return;
+    }
+
+    if (!cm->held.valid &&
+        uct_nprdma_ud_inject(iface, cm->config.inject.reorder)) {
+        cm->held.dev_addr = *dev_addr;
+        cm->held.ud_qpn   = ud_qpn;
+        cm->held.packet   = full;
+        cm->held.valid    = 1;
+        return;
+    }
+
+    uct_nprdma_ud_post_send(iface, dev_addr, ud_qpn, &full);
+    if (uct_nprdma_ud_inject(iface, cm->config.inject.dup)) {
+        uct_nprdma_ud_post_send(iface, dev_addr, ud_qpn, &full);
+    }
+
+    if (cm->held.valid) {
+        cm->held.valid = 0;
+        uct_nprdma_ud_post_send(iface, &cm->held.dev_addr, cm->held.ud_qpn,
+                                &cm->held.packet);
+    }
+}
+
+/* Bring the UD QP from RESET to RTS */
+static ucs_status_t uct_nprdma_ud_start_qp(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_md_t *md     = uct_nprdma_iface_md(iface);
+    struct ibv_qp_attr attr = {
+        .port_num = iface->port_num,
+        .qkey     = UCT_NPRDMA_CM_QKEY
+    };
+    struct {
+        enum ibv_qp_state state;
+        int               mask;
+    } const steps[] = {
+        {IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+        {IBV_QPS_RTR, 0},
+        {IBV_QPS_RTS, IBV_QP_SQ_PSN}
+    };
+    unsigned i;
+    int ret;
+
+    for (i = 0; i < ucs_static_array_size(steps); ++i) {
+        attr.qp_state = steps[i].state;
+        ret           = md->verbs->modify_qp(iface->cm.qp, &attr,
+                                             IBV_QP_STATE | steps[i].mask);
+        if (ret != 0) {
+            ucs_error("%s: failed to bring the UD queue pair to state %d: %s",
+                      md->name, steps[i].state, strerror(ret));
+            return UCS_ERR_IO_ERROR;
+        }
+    }
+
+    return UCS_OK;
+}
+
+static void uct_nprdma_ud_fill_rq(uct_nprdma_iface_t *iface)
+{
+    unsigned i;
+
+    for (i = iface->cm.rx_posted; i < iface->cm.config.rx_slots; ++i) {
+        uct_nprdma_ud_post_recv(iface, uct_nprdma_bounce_get(&iface->cm.pool));
+    }
+}
+
+/* A packet that is too long for a receive breaks a UD QP on some devices, and
+ * anybody may send one. Let what is posted come back; then begin anew. */
+static void uct_nprdma_ud_broken(uct_nprdma_iface_t *iface,
+                                 const struct ibv_wc *wc)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+
+    if (wc->status != IBV_WC_WR_FLUSH_ERR) {
+        ++iface->stats.cm_malformed;
+        ucs_debug("iface %p: wire-up receive failed: work completion status %d",
+                  iface, wc->status);
+    }
+
+    if (!cm->broken) {
+        cm->broken = 1;
+        uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), cm->qp);
+    }
+}
+
+static void uct_nprdma_ud_repair(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm     = &iface->cm;
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+    if ((cm->rx_posted > 0) || (cm->tx_posted > 0)) {
+        return;
+    }
+
+    if ((uct_nprdma_iface_md(iface)->verbs->modify_qp(cm->qp, &attr,
+                                                      IBV_QP_STATE) != 0) ||
+        (uct_nprdma_ud_start_qp(iface) != UCS_OK)) {
+        ucs_error("%s: wire-up cannot be repaired: no more connections",
+                  uct_nprdma_iface_md(iface)->name);
+        return;
+    }
+
+    cm->broken = 0;
+    uct_nprdma_ud_fill_rq(iface);
+}
+
+static void uct_nprdma_ud_handle_wc(uct_nprdma_iface_t *iface,
+                                    const struct ibv_wc *wc)
+{
+    uct_nprdma_slot_t *slot;
+
+    if (uct_nprdma_cm_wr_id_is_probe(wc->wr_id)) {
+        uct_nprdma_responder_probed(iface, wc);
+        return;
+    }
+
+    slot = uct_nprdma_cm_wr_id_slot(wc->wr_id);
+    if (uct_nprdma_cm_wr_id_is_send(wc->wr_id)) {
+        --iface->cm.tx_posted;
+        uct_nprdma_bounce_put(slot);
+        return;
+    }
+
+    --iface->cm.rx_posted;
+    if (wc->status != IBV_WC_SUCCESS) {
+        uct_nprdma_bounce_put(slot);
+        uct_nprdma_ud_broken(iface, wc);
+        return;
+    }
+
+    uct_nprdma_cm_handle_packet(iface, slot->data + UCT_NPRDMA_GRH_LEN,
+                                ucs_max(wc->byte_len, UCT_NPRDMA_GRH_LEN) -
+                                UCT_NPRDMA_GRH_LEN);
+    uct_nprdma_ud_post_recv(iface, slot);
+}
+
+unsigned uct_nprdma_ud_poll(uct_nprdma_iface_t *iface)
+{
+    struct ibv_wc wc[UCT_NPRDMA_CM_POLL_BATCH];
+    unsigned count = 0;
+    int i, num_wcs;
+
+    do {
+        num_wcs = ibv_poll_cq(iface->cm.cq, UCT_NPRDMA_CM_POLL_BATCH, wc);
+        for (i = 0; i < num_wcs; ++i) {
+            uct_nprdma_ud_handle_wc(iface, &wc[i]);
+        }
+        count += ucs_max(num_wcs, 0);
+    } while (num_wcs == UCT_NPRDMA_CM_POLL_BATCH);
+
+    if (ucs_unlikely(iface->cm.broken)) {
+        uct_nprdma_ud_repair(iface);
+    }
+
+    return count;
+}
+
+static ucs_status_t uct_nprdma_ud_create_qp(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm               = &iface->cm;
+    uct_nprdma_md_t *md               = uct_nprdma_iface_md(iface);
+    struct ibv_qp_init_attr init_attr = {};
+    ucs_status_t status;
+
+    init_attr.send_cq          = cm->cq;
+    init_attr.recv_cq          = cm->cq;
+    init_attr.qp_type          = IBV_QPT_UD;
+    init_attr.cap.max_send_wr  = UCT_NPRDMA_CM_TX_LEN;
+    init_attr.cap.max_recv_wr  = cm->config.rx_slots;
+    init_attr.cap.max_send_sge = 1;
+    init_attr.cap.max_recv_sge = 1;
+    cm->qp = md->verbs->create_qp(md->pd, &init_attr);
+    if (cm->qp == NULL) {
+        ucs_error("%s: failed to create a UD queue pair for wire-up: %m",
+                  md->name);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    status = uct_nprdma_ud_start_qp(iface);
+    if (status != UCS_OK) {
+        md->verbs->destroy_qp(cm->qp);
+    }
+    return status;
+}
+
+static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+
+    cm->channel = md->verbs->create_comp_channel(md->context);
+    if (cm->channel == NULL) {
+        ucs_error("%s: failed to create a completion channel: %m", md->name);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    if (ucs_sys_fcntl_modfl(cm->channel->fd, O_NONBLOCK, 0) != UCS_OK) {
+        goto err;
+    }
+
+    cm->cq = md->verbs->create_cq(md->context,
+                                  cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN +
+                                  UCT_NPRDMA_CM_MAX_PROBES, iface, cm->channel,
+                                  0);
+    if (cm->cq == NULL) {
+        ucs_error("%s: failed to create a completion queue for wire-up: %m",
+                  md->name);
+        goto err;
+    }
+
+    return UCS_OK;
+
+err:
+    md->verbs->destroy_comp_channel(cm->channel);
+    return UCS_ERR_IO_ERROR;
+}
+
+ucs_status_t uct_nprdma_ud_init(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    unsigned num_slots  = cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN;
+    ucs_status_t status;
+
+    ucs_list_head_init(&cm->ahs);
+    status = uct_nprdma_bounce_init(&cm->pool, md, UCT_NPRDMA_CM_SLOT_SIZE,
+                                    num_slots, num_slots, "wire-up");
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_ud_create_cq(iface);
+    if (status != UCS_OK) {
+        goto err_pool;
+    }
+
+    status = uct_nprdma_ud_create_qp(iface);
+    if (status != UCS_OK) {
+        goto err_cq;
+    }
+
+    uct_nprdma_ud_fill_rq(iface);
+    return UCS_OK;
+
+err_cq:
+    md->verbs->destroy_cq(cm->cq);
+    md->verbs->destroy_comp_channel(cm->channel);
+err_pool:
+    uct_nprdma_bounce_cleanup(&cm->pool);
+    return status;
+}
+
+void uct_nprdma_ud_cleanup(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_cm_ah_t *ah, *tmp;
+
+    md->verbs->destroy_qp(cm->qp);
+    ucs_list_for_each_safe(ah, tmp, &cm->ahs, list) {
+        uct_nprdma_ud_destroy_ah(iface, ah);
+    }
+    md->verbs->destroy_cq(cm->cq);
+    md->verbs->destroy_comp_channel(cm->channel);
+    uct_nprdma_bounce_cleanup(&cm->pool);
+}
