@@ -93,6 +93,13 @@ static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
         }
         wc->status = npemu_cq_place(rq, wqe, skip, data, data_len);
     }
+    if (npemu_unlikely(wc->status != cqe->status)) {
+        /* The sender has gone on, but this end stops here as on a NIC */
+        npemu_qp_fail_remote(cq->proc,
+                             atomic_load(&cq->proc->peers
+                                         [cq->proc->slot_index]),
+                             npemu_qpn_index(cqe->qpn), 0);
+    }
     npemu_rq_free(rq, cqe->index);
 }
 

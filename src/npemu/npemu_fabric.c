@@ -82,19 +82,33 @@ static uint64_t npemu_boot_id(void)
     return hash;
 }
 
+static uint64_t npemu_fabric_compute_id(void)
+{
+    uint64_t hash = npemu_boot_id();
+
+    hash = npemu_mix(hash, npemu_ns_inode("/proc/self/ns/ipc"));
+    hash = npemu_mix(hash, npemu_ns_inode("/proc/self/ns/pid"));
+    return npemu_mix(hash, geteuid());
+}
+
+/* The id is asked for often. What it depends on can change: the user by setuid,
+ * the namespaces before the process attaches, where it is computed anew. */
+static _Atomic uint64_t npemu_fabric_cached_id;
+static _Atomic uint32_t npemu_fabric_cached_uid;
+
+static void npemu_fabric_refresh_id(void)
+{
+    atomic_store(&npemu_fabric_cached_uid, geteuid());
+    atomic_store(&npemu_fabric_cached_id, npemu_fabric_compute_id());
+}
+
 uint64_t npemu_fabric_id(void)
 {
-    static _Atomic uint64_t cached;
-    uint64_t hash = atomic_load_explicit(&cached, memory_order_relaxed);
-
-    if (hash == 0) {
-        hash = npemu_boot_id();
-        hash = npemu_mix(hash, npemu_ns_inode("/proc/self/ns/ipc"));
-        hash = npemu_mix(hash, npemu_ns_inode("/proc/self/ns/pid"));
-        hash = npemu_mix(hash, geteuid());
-        atomic_store(&cached, hash);
+    if ((atomic_load(&npemu_fabric_cached_id) == 0) ||
+        (atomic_load(&npemu_fabric_cached_uid) != geteuid())) {
+        npemu_fabric_refresh_id();
     }
-    return hash;
+    return atomic_load(&npemu_fabric_cached_id);
 }
 
 void *npemu_shm_attach(int id)
@@ -331,6 +345,7 @@ npemu_fabric_shm_t *npemu_fabric_attach(void)
     npemu_fabric_shm_t *fabric;
     int i, ret;
 
+    npemu_fabric_refresh_id();
     for (i = 0; i < NPEMU_FABRIC_RETRIES; ++i) {
         if (npemu_fabric_find(&fabric) < 0) {
             errno = ENODEV;

@@ -114,10 +114,7 @@ static void npemu_qp_handle_event(npemu_qp_t *qp)
     events = atomic_exchange(&qp->shm->events, 0);
     if ((events & NPEMU_EV_QP_FLUSH) &&
         (npemu_qp_state(qp) == IBV_QPS_ERR)) {
-        npemu_spin_lock(&qp->sq_lock);
-        npemu_sq_flush(qp);
-        npemu_spin_unlock(&qp->sq_lock);
-        npemu_qp_flush_recv(qp);
+        /* First the reason, then LAST_WQE_REACHED */
         if (events & NPEMU_EV_QP_FATAL) {
             npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_FATAL);
         }
@@ -127,6 +124,10 @@ static void npemu_qp_handle_event(npemu_qp_t *qp)
         if (events & NPEMU_EV_QP_REQ_ERR) {
             npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_REQ_ERR);
         }
+        npemu_spin_lock(&qp->sq_lock);
+        npemu_sq_flush(qp);
+        npemu_spin_unlock(&qp->sq_lock);
+        npemu_qp_flush_recv(qp);
     }
     pthread_mutex_unlock(&qp->control);
 }

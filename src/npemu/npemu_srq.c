@@ -21,7 +21,8 @@ struct ibv_srq *npemu_create_srq(struct ibv_pd *pd,
     npemu_srq_t *srq;
     int ret;
 
-    if ((max_wr > NPEMU_MAX_WR) || (max_sge > NPEMU_MAX_SGE)) {
+    if ((max_wr == 0) || (max_wr > NPEMU_MAX_WR) ||
+        (max_sge > NPEMU_MAX_SGE)) {
         errno = EINVAL;
         return NULL;
     }
@@ -31,7 +32,6 @@ struct ibv_srq *npemu_create_srq(struct ibv_pd *pd,
         return NULL;
     }
 
-    max_wr  = (max_wr == 0) ? 1 : max_wr;
     max_sge = (max_sge == 0) ? 1 : max_sge;
     srq     = calloc(1, sizeof(*srq));
     if (srq == NULL) {
