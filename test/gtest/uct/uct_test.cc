@@ -424,6 +424,20 @@ void peer::kill()
     m_pid = -1;
 }
 
+void peer::stop()
+{
+    int status;
+
+    ::kill(m_pid, SIGSTOP);
+    EXPECT_EQ(m_pid, waitpid(m_pid, &status, WUNTRACED));
+    EXPECT_TRUE(WIFSTOPPED(status));
+}
+
+void peer::go_on()
+{
+    ::kill(m_pid, SIGCONT);
+}
+
 int peer::join()
 {
     int status;

@@ -4,6 +4,7 @@
 #define NPRDMA_TEST_UCT_TEST_H_
 
 #include <uct/api/uct.h>
+#include <uct/api/v2/uct_v2.h>
 
 #include <gtest/gtest.h>
 
@@ -164,6 +165,8 @@ public:
 
     pid_t pid() const { return m_pid; }
     void kill();
+    void stop();  /* Returns when it has stopped */
+    void go_on();
     /* Exit status; 0 if all of its checks were good */
     int join();
 

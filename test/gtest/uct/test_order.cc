@@ -1,0 +1,158 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <cstring>
+
+/* Fence and flush */
+class test_order : public uct_pair_test {
+protected:
+    void SetUp() override
+    {
+        uct_pair_test::SetUp();
+        m_remote.reset(new buffer(m_b->md(), 65536));
+        m_local.reset(new buffer(m_a->md(), 65536));
+        m_rkey = m_a->unpack(m_remote->packed_key());
+        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am, this,
+                                                   0));
+    }
+
+    void TearDown() override
+    {
+        m_local.reset();
+        m_remote.reset();
+        uct_pair_test::TearDown();
+    }
+
+    static ucs_status_t
+    on_am(void *arg, void *data, size_t length, unsigned flags)
+    {
+        auto *self = static_cast<test_order*>(arg);
+        uint64_t sent;
+
+        (void)flags;
+        EXPECT_EQ(sizeof(sent), length);
+        memcpy(&sent, data, sizeof(sent));
+        self->m_seen.push_back(*self->m_remote->ptr<volatile uint64_t>() ==
+                               sent);
+        return UCS_OK;
+    }
+
+    std::unique_ptr<buffer> m_local, m_remote;
+    uct_rkey_t              m_rkey;
+    std::vector<bool>       m_seen; /* The put was there when the AM came */
+};
+
+TEST_F(test_order, fence_between_put_and_am)
+{
+    static const uint64_t count = 500;
+
+    for (uint64_t i = 1; i <= count; ++i) {
+        /* A large one, then the flag: both before the message */
+        completion comp;
+        uct_iov_t iov = {m_local->ptr(), 30000, m_local->memh(), 0, 1};
+        if ((i % 10) == 0) {
+            ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+                return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(8),
+                                        m_rkey, &comp);
+            }));
+        }
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_put_short(m_ab, &i, sizeof(i), m_remote->address(),
+                                    m_rkey);
+        }));
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0)); /* Does no harm */
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_am_short(m_ab, 1, i, nullptr, 0);
+        }));
+        m_a->wait([&]() { return m_seen.size() == i; });
+        ASSERT_TRUE(m_seen.back()) << i;
+        m_a->flush(m_ab);
+    }
+}
+
+TEST_F(test_order, fence_is_free_when_idle)
+{
+    EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+    EXPECT_EQ(UCS_OK, m_a->retry([&]() {
+        return uct_ep_am_short(m_ab, 1, 0, nullptr, 0);
+    }));
+    m_a->wait([&]() { return m_seen.size() == 1; });
+}
+
+TEST_F(test_order, put_passes_a_fence)
+{
+    /* Requests are executed in order anyhow, so they need not wait */
+    uint64_t value = 1;
+
+    ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+        return uct_ep_put_short(m_ab, &value, sizeof(value),
+                                m_remote->address(), m_rkey);
+    }));
+    for (value = 2; value < 20; ++value) {
+        EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ab, &value, sizeof(value),
+                                           m_remote->address(), m_rkey));
+    }
+    m_a->flush(m_ab);
+    EXPECT_EQ(19u, *m_remote->ptr<uint64_t>());
+}
+
+TEST_F(test_order, flush_completes_puts)
+{
+    for (uint64_t i = 1; i < 1000; ++i) {
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_put_short(m_ab, &i, sizeof(i), m_remote->address(),
+                                    m_rkey);
+        }));
+        m_a->flush(m_ab);
+        ASSERT_EQ(i, *m_remote->ptr<volatile uint64_t>());
+    }
+}
+
+TEST_F(test_order, iface_flush)
+{
+    uint64_t value = 77;
+
+    EXPECT_EQ(UCS_OK, m_a->retry([&]() {
+        return uct_ep_put_short(m_ab, &value, sizeof(value),
+                                m_remote->address(), m_rkey);
+    }));
+    ucs_status_t status;
+    m_a->wait([&]() {
+        status = uct_iface_flush(m_a->iface(), 0, nullptr);
+        return (status != UCS_INPROGRESS) && (status != UCS_ERR_NO_RESOURCE);
+    });
+    EXPECT_EQ(UCS_OK, status);
+    EXPECT_EQ(value, *m_remote->ptr<uint64_t>());
+}
+
+TEST_F(test_order, several_flushes)
+{
+    static const int count = 10;
+    completion comps[count];
+    int waiting = 0;
+
+    for (uint64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_put_short(m_ab, &i, sizeof(i), m_remote->address(),
+                                    m_rkey);
+        }));
+        ucs_status_t status = m_a->retry([&]() {
+            return uct_ep_flush(m_ab, 0, &comps[i]);
+        });
+        if (status == UCS_OK) {
+            comps[i].done = true;
+        } else {
+            ASSERT_EQ(UCS_INPROGRESS, status);
+            ++waiting;
+        }
+    }
+    m_a->wait([&]() { return comps[count - 1].done; });
+    for (auto &comp : comps) {
+        EXPECT_TRUE(comp.done);
+        EXPECT_EQ(UCS_OK, comp.status);
+    }
+    EXPECT_GT(waiting, 0);
+}

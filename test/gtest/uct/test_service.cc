@@ -1,0 +1,586 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+/*
+ * The service of a process that is busy, flooded, stopped or killed, from
+ * another process.
+ */
+
+namespace {
+
+constexpr size_t target_size = 1 << 20;
+
+enum command : int {
+    COMPUTE,    /* Do not call UCX until the next command */
+    PROGRESS,   /* Call progress until the next command */
+    FLOOD,      /* Put and get as the parent does, then answer */
+    QUIT
+};
+
+/* What the two processes tell each other at the beginning */
+struct hello {
+    std::vector<char> address, key;
+    uint64_t          base;
+
+    hello() = default;
+
+    hello(const entity &e, const buffer &b) :
+        address(e.address()), key(b.packed_key()), base(b.address())
+    {
+    }
+
+    void send(peer &to) const
+    {
+        to.put_bytes(address);
+        to.put_bytes(key);
+        to.put(base);
+    }
+
+    static hello receive(peer &from)
+    {
+        hello h;
+        h.address = from.get_bytes();
+        h.key     = from.get_bytes();
+        h.base    = from.get<uint64_t>();
+        return h;
+    }
+};
+
+void unpack(void *arg, const void *data, size_t length)
+{
+    memcpy(arg, data, length);
+}
+
+size_t pack_4000(void *dest, void *arg)
+{
+    memset(dest, *static_cast<char*>(arg), 4000);
+    return 4000;
+}
+
+/* Many operations in both directions at once, without waiting for any */
+void flood(entity &e, uct_ep_h ep, const hello &other)
+{
+    static const int count = 3000;
+    static char results[count][2048];
+    uct_rkey_t rkey = e.unpack(other.key);
+    completion comp(2 * count);
+    uint64_t sum;
+
+    for (int i = 0; i < count; ++i) {
+        char fill = i;
+        EXPECT_EQ(UCS_OK, e.retry([&]() {
+            ssize_t packed = uct_ep_put_bcopy(ep, pack_4000, &fill,
+                                              other.base + 65536, rkey);
+            return (packed < 0) ? (ucs_status_t)packed : UCS_OK;
+        }));
+        EXPECT_EQ(UCS_INPROGRESS, e.retry([&]() {
+            return uct_ep_get_bcopy(ep, unpack, results[i], 2048,
+                                    other.base + 65536, rkey, &comp);
+        }));
+        EXPECT_EQ(UCS_INPROGRESS, e.retry([&]() {
+            return uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1, &sum,
+                                         other.base, rkey, &comp);
+        }));
+    }
+    e.flush(ep);
+    EXPECT_EQ(0, comp.count);
+    EXPECT_EQ(UCS_OK, comp.status);
+    EXPECT_EQ((uint64_t)count - 1, sum);
+
+    /* In order: each get sees the put before it, whole */
+    for (int i = 0; i < count; ++i) {
+        EXPECT_EQ(2048, std::count(results[i], results[i] + 2048, (char)i));
+    }
+}
+
+ucs_status_t count_am(void *arg, void *, size_t, unsigned)
+{
+    ++*static_cast<long*>(arg);
+    return UCS_OK;
+}
+
+PEER_FUNCTION(target)
+{
+    entity e;
+    buffer memory(e.md(), target_size);
+    long num_am = 0;
+
+    uct_iface_set_am_handler(e.iface(), 1, count_am, &num_am, 0);
+    hello(e, memory).send(parent);
+    hello other = hello::receive(parent);
+    uct_ep_h ep = e.connect(other.address);
+    for (;;) {
+        switch (parent.get<command>()) {
+        case COMPUTE:
+            parent.put(0);
+            while (!parent.ready()) {
+                for (volatile int i = 0; i < 10000; ++i) {
+                }
+            }
+            break;
+        case PROGRESS:
+            parent.put(0);
+            while (!parent.ready()) {
+                for (int i = 0; i < 1000; ++i) {
+                    e.progress();
+                }
+            }
+            break;
+        case FLOOD:
+            flood(e, ep, other);
+            parent.put(0);
+            break;
+        case QUIT:
+            parent.put(num_am);
+            return 0;
+        }
+    }
+}
+
+/* Everything a process does on its own, for one that has few rights */
+PEER_FUNCTION(limited)
+{
+    entity e;
+    buffer memory(e.md(), target_size);
+    uct_ep_h ep     = e.connect(e.address());
+    uct_rkey_t rkey = e.unpack(memory.packed_key());
+    std::vector<char> result(target_size / 2);
+    completion put, get;
+
+    memory.fill(5);
+    uct_iov_t iov = {memory.ptr(), target_size / 2, memory.memh(), 0, 1};
+    EXPECT_EQ(UCS_INPROGRESS, e.retry([&]() {
+        return uct_ep_put_zcopy(ep, &iov, 1, memory.address(target_size / 2),
+                                rkey, &put);
+    }));
+    e.wait([&]() { return put.done; });
+    iov.buffer = result.data();
+    EXPECT_EQ(UCS_INPROGRESS, e.retry([&]() {
+        return uct_ep_get_zcopy(ep, &iov, 1, memory.address(target_size / 2),
+                                rkey, &get);
+    }));
+    e.wait([&]() { return get.done; });
+    EXPECT_EQ(0, memcmp(result.data(), memory.ptr(), result.size()));
+    parent.put(proc_status_kb(getpid(), "VmLck:"));
+    return 0;
+}
+
+/* Registrations that come and go, and what lies behind them */
+PEER_FUNCTION(deregister)
+{
+    entity e;
+
+    hello(e, buffer(e.md(), 4096)).send(parent);
+    for (unsigned round = 0;; ++round) {
+        auto memory = std::make_unique<buffer>(e.md(), 65536);
+        parent.put_bytes(memory->packed_key());
+        parent.put(memory->address());
+        while (!parent.ready()) { /* Until requests arrive */
+            e.progress();
+        }
+        if (parent.get<command>() == QUIT) {
+            return 0;
+        }
+        if ((round % 3) == 0) {
+            usleep(200); /* The thread's turn */
+        }
+        for (unsigned i = 0; i < (round % 50); ++i) {
+            e.progress();
+        }
+        if ((round % 2) == 0) {
+            /* After this the memory is ours alone */
+            memory->deregister();
+            memset(memory->ptr(), 'm', memory->length());
+            for (int i = 0; i < 200; ++i) {
+                e.progress();
+            }
+            EXPECT_EQ((long)memory->length(),
+                      std::count(memory->ptr(), memory->ptr(memory->length()),
+                                 'm'));
+        } else {
+            /* Unmapped while it is still registered */
+            munmap(memory->ptr(), memory->length());
+        }
+    }
+}
+
+} // namespace
+
+class test_service : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        m_entity.reset(new entity());
+        m_memory.reset(new buffer(m_entity->md(), target_size));
+    }
+
+    void TearDown() override
+    {
+        m_peer.reset();
+        m_memory.reset();
+        m_entity.reset();
+    }
+
+    void start(const std::string &function = "target")
+    {
+        m_peer.reset(new peer(function));
+        m_other = hello::receive(*m_peer);
+        hello(*m_entity, *m_memory).send(*m_peer);
+        m_ep   = m_entity->connect(m_other.address);
+        m_rkey = m_entity->unpack(m_other.key);
+    }
+
+    void tell(command c)
+    {
+        m_peer->put(c);
+        if ((c != FLOOD) && (c != QUIT)) {
+            m_peer->get<int>();
+        }
+    }
+
+    void put(uint64_t value, size_t offset = 0)
+    {
+        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
+            return uct_ep_put_short(m_ep, &value, sizeof(value),
+                                    m_other.base + offset, m_rkey);
+        }));
+    }
+
+    uint64_t get(size_t offset = 0)
+    {
+        uint64_t value = 0;
+        completion comp;
+        EXPECT_EQ(UCS_INPROGRESS, m_entity->retry([&]() {
+            return uct_ep_get_bcopy(m_ep, unpack, &value, sizeof(value),
+                                    m_other.base + offset, m_rkey, &comp);
+        }));
+        m_entity->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+        return value;
+    }
+
+    void quit(long num_am = 0)
+    {
+        tell(QUIT);
+        EXPECT_EQ(num_am, m_peer->get<long>());
+        EXPECT_EQ(0, m_peer->join());
+    }
+
+    /* A put and an atomic, and what a flush says about them */
+    ucs_status_t put_and_add(uint64_t address, uct_rkey_t rkey)
+    {
+        char fill = 'p';
+        completion comp;
+
+        EXPECT_EQ(UCS_OK, m_entity->retry([&]() {
+            ssize_t packed = uct_ep_put_bcopy(m_ep, pack_4000, &fill, address,
+                                              rkey);
+            return (packed < 0) ? (ucs_status_t)packed : UCS_OK;
+        }));
+        EXPECT_EQ(UCS_OK, m_entity->retry([&]() {
+            return uct_ep_atomic64_post(m_ep, UCT_ATOMIC_OP_ADD, 1,
+                                        address + 8192, rkey);
+        }));
+        ucs_status_t status = m_entity->retry([&]() {
+            return uct_ep_flush(m_ep, 0, &comp);
+        });
+        if (status == UCS_INPROGRESS) {
+            m_entity->wait([&]() { return comp.done; });
+            status = comp.status;
+        }
+        return status;
+    }
+
+    /* Median time of put and flush, in seconds */
+    double put_flush_time(int count)
+    {
+        std::vector<double> times;
+        for (int i = 0; i < count; ++i) {
+            double start = now();
+            put(i);
+            m_entity->flush(m_ep);
+            times.push_back(now() - start);
+        }
+        std::sort(times.begin(), times.end());
+        return times[count / 2];
+    }
+
+    hello                   m_other;
+    std::unique_ptr<entity> m_entity;
+    std::unique_ptr<buffer> m_memory;
+    std::unique_ptr<peer>   m_peer;
+    uct_ep_h                m_ep;
+    uct_rkey_t              m_rkey;
+};
+
+TEST_F(test_service, target_progresses)
+{
+    start();
+    tell(PROGRESS);
+    put(17);
+    EXPECT_EQ(17u, get());
+    RecordProperty("put_flush_us", std::to_string(put_flush_time(1000) * 1e6));
+    quit();
+}
+
+TEST_F(test_service, target_computes)
+{
+    start();
+    tell(PROGRESS); /* Wire-up, and a thread that is used to stay away */
+    put_flush_time(100);
+    tell(COMPUTE);
+    double median = put_flush_time(50);
+    EXPECT_LT(median, 1e-3);
+    EXPECT_EQ(49u, get());
+    RecordProperty("put_flush_us", std::to_string(median * 1e6));
+    quit();
+}
+
+TEST_F(test_service, target_never_progressed)
+{
+    start();
+    tell(COMPUTE);
+    put(1234);
+    EXPECT_EQ(1234u, get());
+    quit();
+}
+
+TEST_F(test_service, active_messages_are_stuck)
+{
+    char payload[100] = {};
+    int refused       = 0;
+    long sent         = 0;
+
+    start();
+    tell(PROGRESS);
+    put(1);
+    EXPECT_EQ(1u, get());
+    tell(COMPUTE);
+    /* Until nothing goes any more: the target takes none */
+    while (refused < 10000) {
+        ucs_status_t status = uct_ep_am_short(m_ep, 1, 0, payload,
+                                              sizeof(payload));
+        if (status == UCS_OK) {
+            refused = 0;
+            ++sent;
+        } else {
+            ASSERT_EQ(UCS_ERR_NO_RESOURCE, status);
+            ++refused;
+            m_entity->progress();
+        }
+    }
+    EXPECT_GT(sent, 10);
+    for (uint64_t i = 0; i < 100; ++i) {
+        put(i, 8);
+        EXPECT_EQ(i, get(8));
+    }
+    /* None is lost, either */
+    tell(PROGRESS);
+    m_entity->flush(m_ep);
+    quit(sent);
+}
+
+TEST_F(test_service, mutual_flood)
+{
+    start();
+    tell(FLOOD);
+    flood(*m_entity, m_ep, m_other);
+    m_entity->wait([&]() { return m_peer->ready(); });
+    m_peer->get<int>();
+    quit();
+}
+
+TEST_F(test_service, flood_of_a_busy_target)
+{
+    start();
+    tell(COMPUTE);
+    flood(*m_entity, m_ep, m_other);
+    quit();
+}
+
+TEST_F(test_service, idle_thread_uses_no_cpu)
+{
+    start();
+    tell(PROGRESS);
+    put_flush_time(100);
+    tell(COMPUTE);
+    put_flush_time(10);
+
+    /* It may need a moment to see that nothing comes any more */
+    double before, after = -1;
+    m_entity->wait([&]() {
+        before = after;
+        after  = thread_cpu_time(m_peer->pid(), "nprdma-service");
+        usleep(10000);
+        return before == after;
+    });
+    EXPECT_GT(after, 0);
+    usleep(300000);
+    EXPECT_EQ(after, thread_cpu_time(m_peer->pid(), "nprdma-service"));
+    put_flush_time(1);
+    EXPECT_GT(thread_cpu_time(m_peer->pid(), "nprdma-service"), after);
+    quit();
+}
+
+TEST_F(test_service, deregister_while_requests_arrive)
+{
+    int rounds    = 0, refused = 0;
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+
+    m_peer.reset(new peer("deregister"));
+    m_other = hello::receive(*m_peer);
+    m_ep    = m_entity->connect(m_other.address);
+    for (;;) {
+        uct_rkey_t rkey  = m_entity->unpack(m_peer->get_bytes());
+        uint64_t address = m_peer->get<uint64_t>();
+        EXPECT_EQ(UCS_OK, put_and_add(address, rkey));
+        ++rounds;
+        if (std::chrono::steady_clock::now() > deadline) {
+            m_peer->put(QUIT);
+            break;
+        }
+        m_peer->put(PROGRESS);
+        do {
+            ucs_status_t status = put_and_add(address, rkey);
+            ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_REJECTED) ||
+                        (status == UCS_ERR_INVALID_ADDR));
+            refused += (status != UCS_OK);
+        } while (!m_peer->ready());
+    }
+    EXPECT_GT(rounds, 10);
+    EXPECT_GT(refused, 0);
+    EXPECT_EQ(0, m_peer->join());
+}
+
+TEST_F(test_service, killed_with_operations_outstanding)
+{
+    static const int count = 50;
+    completion comps[count];
+    uint64_t results[count];
+    completion flush;
+    int posted = 0;
+
+    start();
+    tell(PROGRESS);
+    put(1);
+    EXPECT_EQ(1u, get());
+
+    m_peer->stop();
+    std::fill(results, results + count, 7);
+    for (int i = 0; i < count; ++i) {
+        ucs_status_t status = uct_ep_get_bcopy(m_ep, unpack, &results[i], 8,
+                                               m_other.base, m_rkey,
+                                               &comps[i]);
+        if (status != UCS_INPROGRESS) {
+            ASSERT_EQ(UCS_ERR_NO_RESOURCE, status);
+            break;
+        }
+        ++posted;
+        m_entity->progress();
+    }
+    ASSERT_GT(posted, 0);
+    ucs_status_t status = uct_ep_flush(m_ep, 0, &flush);
+    EXPECT_TRUE((status == UCS_INPROGRESS) ||
+                (status == UCS_ERR_NO_RESOURCE));
+    m_peer->kill();
+
+    /* A fetch that has arrived there is never answered: a check finds out */
+    m_entity->wait([&]() {
+        uct_ep_check(m_ep, 0, nullptr);
+        return m_entity->failed.count(m_ep) > 0;
+    });
+    EXPECT_NE(UCS_OK, m_entity->failed[m_ep]);
+    for (int i = 0; i < posted; ++i) {
+        EXPECT_TRUE(comps[i].done) << i;
+        EXPECT_NE(UCS_OK, comps[i].status) << i;
+        EXPECT_EQ(7u, results[i]) << i;
+    }
+    EXPECT_TRUE((status != UCS_INPROGRESS) ||
+                (flush.done && (flush.status != UCS_OK)));
+}
+
+TEST_F(test_service, cancel)
+{
+    static const size_t length = 300000;
+    std::vector<char> result(length, 'r');
+    completion comp, flush;
+
+    start();
+    tell(PROGRESS);
+    put(1);
+    EXPECT_EQ(1u, get());
+
+    m_peer->stop();
+    uct_iov_t iov = {result.data(), length, nullptr, 0, 1};
+    ASSERT_EQ(UCS_INPROGRESS, m_entity->retry([&]() {
+        return uct_ep_get_zcopy(m_ep, &iov, 1, m_other.base, m_rkey, &comp);
+    }));
+    ucs_status_t status = uct_ep_flush(m_ep, UCT_FLUSH_FLAG_CANCEL, &flush);
+    if (status == UCS_INPROGRESS) {
+        m_entity->wait([&]() { return flush.done; });
+    } else {
+        EXPECT_EQ(UCS_OK, status);
+    }
+    EXPECT_TRUE(comp.done);
+    EXPECT_EQ(UCS_ERR_CANCELED, comp.status);
+
+    /* What the target does now does not reach us */
+    memset(result.data(), 's', length);
+    m_peer->go_on();
+    double start_time = now();
+    m_entity->wait([&]() { return now() > start_time + 0.05; });
+    EXPECT_EQ((long)length, std::count(result.begin(), result.end(), 's'));
+
+    /* And a new endpoint works */
+    m_entity->disconnect(m_ep);
+    m_ep = m_entity->connect(m_other.address);
+    put(2);
+    EXPECT_EQ(2u, get());
+    quit();
+}
+
+TEST_F(test_service, endpoint_destroyed_with_operations_outstanding)
+{
+    std::vector<char> result(100000, 'r');
+    completion comp;
+
+    start();
+    tell(PROGRESS);
+    put(1);
+    EXPECT_EQ(1u, get());
+    for (int i = 0; i < 20; ++i) {
+        completion discarded;
+        uct_iov_t iov = {result.data(), result.size(), nullptr, 0, 1};
+        ASSERT_EQ(UCS_INPROGRESS, m_entity->retry([&]() {
+            return uct_ep_get_zcopy(m_ep, &iov, 1, m_other.base, m_rkey,
+                                    &discarded);
+        }));
+        m_entity->disconnect(m_ep);
+        EXPECT_TRUE(discarded.done);
+        m_ep = m_entity->connect(m_other.address);
+        put(i);
+        EXPECT_EQ((uint64_t)i, get());
+    }
+    quit();
+}
+
+TEST_F(test_service, few_rights)
+{
+    /* 8 MiB of locked memory, as an ordinary user has */
+    uid_t uid = (getuid() == 0) ? 65534 : 0;
+    peer other("limited", uid, 8 << 20);
+
+    long locked = other.get<long>();
+    EXPECT_LE(locked, 4096);
+    EXPECT_GT(locked, 0);
+    EXPECT_EQ(0, other.join());
+}

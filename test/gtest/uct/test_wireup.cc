@@ -1,0 +1,65 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+/* Wire-up packets that are lost, repeated and overtaken */
+class test_wireup : public ::testing::TestWithParam<config_t> {
+};
+
+TEST_P(test_wireup, many_endpoints)
+{
+    static const int count = 40;
+    entity a(GetParam()), b(GetParam());
+    buffer memory(b.md(), 4096);
+    buffer back(a.md(), 4096);
+    uct_rkey_t rkey      = a.unpack(memory.packed_key());
+    uct_rkey_t back_rkey = b.unpack(back.packed_key());
+
+    a.add_progress(&b);
+    b.add_progress(&a);
+    for (uint64_t i = 0; i < count; ++i) {
+        /* In both directions at the same time */
+        uct_ep_h ab = a.connect(b.address());
+        uct_ep_h ba = b.connect(a.address());
+        bool ab_done = false, ba_done = false;
+        a.wait([&]() {
+            if (!ab_done) {
+                ab_done = uct_ep_put_short(ab, &i, sizeof(i), memory.address(),
+                                           rkey) == UCS_OK;
+            }
+            if (!ba_done) {
+                ba_done = uct_ep_put_short(ba, &i, sizeof(i), back.address(),
+                                           back_rkey) == UCS_OK;
+            }
+            return ab_done && ba_done;
+        });
+        a.flush(ab);
+        b.flush(ba);
+        EXPECT_EQ(i, *memory.ptr<uint64_t>());
+        EXPECT_EQ(i, *back.ptr<uint64_t>());
+        if ((i % 2) == 0) {
+            a.disconnect(ab);
+            b.disconnect(ba);
+        }
+    }
+    EXPECT_TRUE(a.failed.empty());
+    EXPECT_TRUE(b.failed.empty());
+}
+
+static config_t faults(const char *drop, const char *dup, const char *reorder)
+{
+    return {{"CM_DROP", drop}, {"CM_DUP", dup}, {"CM_REORDER", reorder},
+            {"CM_RETRY_INTERVAL", "1ms"}, {"CM_RETRY_MAX", "10ms"},
+            {"CM_SEED", "42"}};
+}
+
+INSTANTIATE_TEST_SUITE_P(none, test_wireup,
+                         ::testing::Values(config_t{}));
+INSTANTIATE_TEST_SUITE_P(drop, test_wireup,
+                         ::testing::Values(faults("50", "0", "0")));
+INSTANTIATE_TEST_SUITE_P(dup, test_wireup,
+                         ::testing::Values(faults("0", "100", "0")));
+INSTANTIATE_TEST_SUITE_P(reorder, test_wireup,
+                         ::testing::Values(faults("0", "0", "50")));
+INSTANTIATE_TEST_SUITE_P(all, test_wireup,
+                         ::testing::Values(faults("30", "30", "30")));
