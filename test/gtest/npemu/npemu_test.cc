@@ -230,17 +230,21 @@ ibv_wc Cq::wait(int ms)
     return wc;
 }
 
-void Cq::expect(uint64_t wr_id, ibv_wc_status status, int count)
+bool Cq::expect(uint64_t wr_id, ibv_wc_status status, int count)
 {
+    bool good = true;
+
     for (int i = 0; i < count; ++i) {
         ibv_wc wc = wait();
 
         if (wc.status == (ibv_wc_status)-1) {
-            return;
+            return false;
         }
         EXPECT_EQ(wr_id + i, wc.wr_id);
         EXPECT_EQ(status, wc.status) << "of wr_id " << wc.wr_id;
+        good = good && (wc.wr_id == wr_id + i) && (wc.status == status);
     }
+    return good;
 }
 
 void Cq::expect_empty()

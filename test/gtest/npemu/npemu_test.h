@@ -117,8 +117,11 @@ public:
     /* The next completion; status -1 and a failure if none comes. */
     ibv_wc wait(int ms = WAIT_MS);
 
-    /* Expects @a count completions with @a status, in order of @a wr_id. */
-    void expect(uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS,
+    /*
+     * Expects @a count completions with @a status, in order of @a wr_id. False
+     * if they were not what was expected, or did not come.
+     */
+    bool expect(uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS,
                 int count = 1);
 
     /* Expects that there is none at this moment. */
@@ -165,8 +168,8 @@ struct QpOptions {
     ibv_pd     *pd       = nullptr; /* the device's if null */
     /* connection */
     int      access        = ACCESS_ALL;
-    uint8_t  timeout       = 10; /* 4.2 ms */
-    uint8_t  retry_cnt     = 2;
+    uint8_t  timeout       = 14; /* 67 ms, as most programs have it */
+    uint8_t  retry_cnt     = 7;
     uint8_t  rnr_retry     = 7;
     uint8_t  min_rnr_timer = 1; /* 10 us */
     uint8_t  rd_atomic     = 4;

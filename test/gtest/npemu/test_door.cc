@@ -288,6 +288,114 @@ TEST_F(DoorEmulated, unsupported)
     EXPECT_EQ(0, ibv_destroy_cq(cq));
 }
 
+/* --- beside another copy of the device ------------------------------------ */
+
+/*
+ * A program with the door may load a plug-in that has the device built in. Then
+ * there are two of them in one process: two members of the fabric.
+ */
+TEST_F(DoorEmulated, works_beside_a_copy_in_the_same_process)
+{
+    static uint8_t memory[2][32768];
+    struct End {
+        ibv_pd *pd;
+        ibv_cq *cq;
+        ibv_mr *mr;
+        ibv_qp *qp;
+    } ends[2];
+    ibv_device **own     = npemu_get_device_list(nullptr);
+    ibv_context *contexts[] = {context, npemu_open_device(own[0])};
+    ASSERT_NE(nullptr, contexts[1]) << strerror(errno);
+
+    ibv_qp_init_attr init  = {};
+    init.qp_type           = IBV_QPT_RC;
+    init.cap.max_send_wr   = 4;
+    init.cap.max_recv_wr   = 4;
+    init.cap.max_send_sge  = 1;
+    init.cap.max_recv_sge  = 1;
+    int access             = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+#define OF(_end, _verb, ...) \
+    ((_end) ? npemu_##_verb(__VA_ARGS__) : ibv_##_verb(__VA_ARGS__))
+    for (int i = 0; i < 2; ++i) {
+        ends[i].pd   = OF(i, alloc_pd, contexts[i]);
+        ends[i].cq   = OF(i, create_cq, contexts[i], 16, nullptr, nullptr, 0);
+        ends[i].mr   = OF(i, reg_mr_iova2, ends[i].pd, memory[i], 32768,
+                          (uintptr_t)memory[i], access);
+        ASSERT_NE(nullptr, ends[i].mr) << strerror(errno);
+        init.send_cq = ends[i].cq;
+        init.recv_cq = ends[i].cq;
+        ends[i].qp   = OF(i, create_qp, ends[i].pd, &init);
+        ASSERT_NE(nullptr, ends[i].qp) << strerror(errno);
+    }
+    for (auto state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+        for (int i = 0; i < 2; ++i) {
+            ibv_qp_attr attr        = {};
+            attr.qp_state           = state;
+            attr.port_num           = 1;
+            attr.qp_access_flags    = IBV_ACCESS_REMOTE_READ;
+            attr.path_mtu           = IBV_MTU_1024;
+            attr.dest_qp_num        = ends[1 - i].qp->qp_num;
+            attr.ah_attr.dlid       = 1;
+            attr.ah_attr.port_num   = 1;
+            attr.max_dest_rd_atomic = 1;
+            attr.timeout            = 14;
+            attr.max_rd_atomic      = 1;
+            attr.rnr_retry          = 7;
+            int mask = (state == IBV_QPS_INIT) ?
+                               IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                       IBV_QP_ACCESS_FLAGS :
+                       (state == IBV_QPS_RTR) ?
+                               IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                       IBV_QP_RQ_PSN |
+                                       IBV_QP_MAX_DEST_RD_ATOMIC |
+                                       IBV_QP_MIN_RNR_TIMER :
+                               IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                       IBV_QP_MAX_QP_RD_ATOMIC;
+            ASSERT_EQ(0, OF(i, modify_qp, ends[i].qp, &attr,
+                            IBV_QP_STATE | mask));
+        }
+    }
+
+    for (uint32_t size : {100u, 16000u}) {
+        for (int from = 0; from < 2; ++from) {
+            int to = 1 - from;
+            memset(memory[from], size & 0xff, size);
+            memset(memory[to] + 16384, 0, 16384);
+            ibv_sge recv_sge = {(uintptr_t)memory[to] + 16384, 16384,
+                                ends[to].mr->lkey};
+            ibv_sge send_sge = {(uintptr_t)memory[from], size,
+                                ends[from].mr->lkey};
+            ibv_recv_wr recv = {}, *bad_recv;
+            ibv_send_wr send = {}, *bad_send;
+            ibv_wc wc;
+            recv.sg_list     = &recv_sge;
+            recv.num_sge     = 1;
+            send.opcode      = IBV_WR_SEND;
+            send.send_flags  = IBV_SEND_SIGNALED;
+            send.sg_list     = &send_sge;
+            send.num_sge     = 1;
+            ASSERT_EQ(0, ibv_post_recv(ends[to].qp, &recv, &bad_recv));
+            ASSERT_EQ(0, ibv_post_send(ends[from].qp, &send, &bad_send));
+            while (ibv_poll_cq(ends[from].cq, 1, &wc) == 0) {
+            }
+            EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+            while (ibv_poll_cq(ends[to].cq, 1, &wc) == 0) {
+            }
+            EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+            EXPECT_EQ(0, memcmp(memory[from], memory[to] + 16384, size));
+        }
+    }
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(0, OF(i, destroy_qp, ends[i].qp));
+        EXPECT_EQ(0, OF(i, dereg_mr, ends[i].mr));
+        EXPECT_EQ(0, OF(i, destroy_cq, ends[i].cq));
+        EXPECT_EQ(0, OF(i, dealloc_pd, ends[i].pd));
+    }
+    EXPECT_EQ(0, npemu_close_device(contexts[1]));
+    npemu_free_device_list(own);
+}
+
 /* --- the device node ------------------------------------------------------ */
 
 TEST(DoorNode, looks_like_a_usable_character_device)

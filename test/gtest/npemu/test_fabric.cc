@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -321,6 +322,37 @@ TEST_F(NpemuFabric, slots_of_killed_processes_are_released)
     }
     keeper.pipe().signal();
     keeper.join();
+}
+
+/* A kernel that gives no segment, or only the first of two. */
+TEST_F(NpemuFabric, no_shared_memory_left)
+{
+    const char *path = "/proc/sys/kernel/shmmni"; /* of our own namespace */
+    std::string before;
+    std::ifstream(path) >> before;
+    SKIP_UNLESS(access(path, W_OK) == 0, "shmmni cannot be changed");
+
+    for (int limit = 0; limit < 2; ++limit) {
+        std::ofstream(path) << limit << std::flush;
+        std::string said = stderr_of([] {
+            in_child([] {
+                struct ibv_device **list = npemu_get_device_list(nullptr);
+                ASSERT_NE(nullptr, list);
+                errno = 0;
+                EXPECT_EQ(nullptr, npemu_open_device(list[0]));
+                EXPECT_NE(0, errno);
+                npemu_free_device_list(list);
+            });
+        });
+        EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
+        EXPECT_NE(std::string::npos, said.find("shared memory")) << said;
+        EXPECT_TRUE(wait_until([] { return segments().empty(); })) << limit;
+    }
+    std::ofstream(path) << before << std::flush;
+    in_child([] {
+        Device device;
+        EXPECT_TRUE(device.ok());
+    });
 }
 
 /* --- two users ------------------------------------------------------------ */

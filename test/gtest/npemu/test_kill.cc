@@ -37,7 +37,7 @@ public:
     {
         QpOptions result;
         result.timeout   = 12; /* 16.8 ms */
-        result.retry_cnt = 2;
+        result.retry_cnt = 7;
         return result;
     }
 
@@ -142,7 +142,7 @@ TEST(NpemuKill, peers_get_a_transport_error_in_time)
         victim.kill();
         start = Clock::now();
         while (traffic.step(peer)) {
-            ASSERT_GT(3 * 16.77 * 4 + 3000, ms_since(start));
+            ASSERT_GT(8 * 16.77 * 4 + 3000, ms_since(start));
         }
         EXPECT_EQ(IBV_WC_RETRY_EXC_ERR, traffic.status);
         EXPECT_EQ(IBV_QPS_ERR, traffic.qp.state());
@@ -176,7 +176,7 @@ TEST(NpemuKill, bystanders_go_on)
                 Wr send(2, IBV_WR_SEND, {buffer.sge(64, size)});
                 add.then(send);
                 ASSERT_EQ(0, qp.post(add));
-                cq.expect(2);
+                ASSERT_TRUE(cq.expect(2));
             }
             pipe.signal();
             pipe.await();
@@ -270,7 +270,7 @@ TEST(NpemuKill, receives_are_not_lost)
                 Wr send(2, IBV_WR_SEND,
                         {buffer.sge(0, victim_random() % 9000)});
                 ASSERT_EQ(0, qp.post(send));
-                cq.expect(2);
+                ASSERT_TRUE(cq.expect(2));
             }
         });
         Qp qp(device, send_cq, recv_cq, options);

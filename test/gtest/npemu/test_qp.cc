@@ -505,5 +505,6 @@ TEST_F(NpemuQp, access_flags_can_change_while_running)
     pair.cq_a.expect(1);
     Wr write(2, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
     ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 64)));
-    pair.cq_a.expect(2, IBV_WC_REM_ACCESS_ERR);
+    /* IBA 9.7.4.1.2: what a QP does not take is an invalid request. */
+    pair.cq_a.expect(2, IBV_WC_REM_INV_REQ_ERR);
 }

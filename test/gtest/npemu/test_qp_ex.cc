@@ -117,9 +117,8 @@ TEST_F(NpemuQpEx, refuses_what_else_it_does_not_have)
     attr.comp_mask = 0;
     EXPECT_EQ(nullptr, npemu_create_qp_ex(device.context, &attr)) << "no PD";
 
-    /* The inline function of the header takes the same way. */
     attr.comp_mask = IBV_QP_INIT_ATTR_PD;
-    ibv_qp *qp     = ibv_create_qp_ex(device.context, &attr);
+    ibv_qp *qp     = npemu_create_qp_ex(device.context, &attr);
     ASSERT_NE(nullptr, qp) << strerror(errno);
     EXPECT_EQ(0, npemu_destroy_qp(qp));
 }

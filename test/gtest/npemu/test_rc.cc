@@ -381,9 +381,9 @@ TEST_F(NpemuRc, list_is_executed_in_order)
              IBV_SEND_SIGNALED | IBV_SEND_FENCE);
     Wr again(3, IBV_WR_RDMA_READ, {local.sge(2000, 1000)});
 
-    read.rdma(remote).then(write.rdma(remote, 4096))
-            .then(again.rdma(remote, 4096));
-    read.then(write);
+    read.rdma(remote).then(write);
+    write.rdma(remote, 4096).then(again);
+    again.rdma(remote, 4096);
     ASSERT_EQ(0, pair.a.post(read));
     pair.cq_a.expect(1, IBV_WC_SUCCESS, 3);
     EXPECT_EQ(0, memcmp(remote.data, local.data + 2000, 1000));
@@ -533,7 +533,6 @@ TEST(NpemuRcOptions, receives_only)
     ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 1000)));
     pair.cq_a.expect(1);
     EXPECT_EQ(0, memcmp(buffer.data, buffer.data + 1000, 100));
-    EXPECT_NE(0, pair.a.post_recv(1, {buffer.sge(0, 8)}));
 }
 
 /* A QP connected to itself, as communication libraries do for loopback. */

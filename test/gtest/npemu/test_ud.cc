@@ -367,8 +367,8 @@ TEST_F(NpemuUd, flushed_in_error)
 
 TEST_F(NpemuUd, one_receiver_of_many_senders)
 {
-    std::vector<std::unique_ptr<Qp>> senders;
     Cq cq(device);
+    std::vector<std::unique_ptr<Qp>> senders;
 
     for (int i = 0; i < 20; ++i) {
         senders.push_back(std::make_unique<Qp>(device, cq, cq, ud()));
