@@ -95,7 +95,8 @@ static uct_component_t uct_nprdma_component = {
     .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(
                                   &uct_nprdma_component),
     .flags              = 0,
-    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function
+    .md_vfs_init        = UCT_NPRDMA_CAST(uct_component_md_vfs_init_func_t,
+                                          ucs_empty_function)
 };
 
 static uct_tl_t uct_nprdma_tl = {

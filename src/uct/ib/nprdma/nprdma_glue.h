@@ -12,8 +12,12 @@
 #include "nprdma_ep.h"
 #include "nprdma_mem.h"
 
+/* By way of (void): newer UCX declares these functions without arguments, and a
+ * direct cast would be warned of */
+#define UCT_NPRDMA_CAST(_type, _func) ((_type)(void (*)(void))(_func))
+
 #define UCT_NPRDMA_UNSUPPORTED(_type) \
-    ((_type)ucs_empty_function_return_unsupported)
+    UCT_NPRDMA_CAST(_type, ucs_empty_function_return_unsupported)
 
 
 #ifdef NPRDMA_UCX_MD_QUERY_V2
@@ -267,8 +271,8 @@ uct_nprdma_ep_is_connected_op(const uct_ep_h tl_ep,
 #endif
 #ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ELEM_RELEASE
 #  define UCT_NPRDMA_MD_OP_ELEM_RELEASE \
-        .mem_elem_release = (uct_md_mem_elem_release_func_t) \
-                ucs_empty_function,
+        .mem_elem_release = UCT_NPRDMA_CAST(uct_md_mem_elem_release_func_t, \
+                                            ucs_empty_function),
 #else
 #  define UCT_NPRDMA_MD_OP_ELEM_RELEASE
 #endif

@@ -176,7 +176,7 @@ uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface)
     num_wcs = ibv_poll_cq(iface->rx.cq, UCT_NPRDMA_POLL_BATCH, wc);
     for (i = 0; i < num_wcs; ++i) {
         if ((i + 1) < num_wcs) {
-            ucs_prefetch(((uct_nprdma_slot_t*)(uintptr_t)wc[i + 1].wr_id));
+            __builtin_prefetch((void*)(uintptr_t)wc[i + 1].wr_id);
         }
         count += uct_nprdma_iface_handle_rx(iface, &wc[i]);
     }
