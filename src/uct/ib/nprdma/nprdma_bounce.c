@@ -58,7 +58,7 @@ static int uct_nprdma_bounce_reserve(size_t length, size_t limit)
 static size_t
 uct_nprdma_bounce_length(const uct_nprdma_bounce_t *pool, unsigned num_slots)
 {
-    return ucs_align_up_pow2(num_slots * pool->slot_size, ucs_get_page_size());
+    return uct_nprdma_align_up(num_slots * pool->slot_size, ucs_get_page_size());
 }
 
 static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
@@ -151,7 +151,7 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
     pool->num_free  = 0;
     pool->num_slots = 0;
     pool->max_slots = max_slots;
-    pool->slot_size = ucs_align_up_pow2(slot_size, UCS_SYS_CACHE_LINE_SIZE);
+    pool->slot_size = uct_nprdma_align_up(slot_size, UCS_SYS_CACHE_LINE_SIZE);
     pool->md        = md;
     pool->name      = name;
     pool->chunks    = NULL;
@@ -192,7 +192,7 @@ unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool)
     }
 
     length = uct_nprdma_bounce_length(pool, num_slots);
-    if (!uct_nprdma_bounce_reserve(length, budget - (budget / 4))) {
+    if (!uct_nprdma_bounce_reserve(length, budget / 2)) {
         pool->max_slots = pool->num_slots; /* do not try again */
         return 0;
     }

@@ -72,8 +72,8 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
 
 
 /**
- * Add slots, if neither max_slots nor the budget is against it: a quarter of
- * the budget is kept for pools that are yet to come. Costs system calls the
+ * Add slots, if neither max_slots nor the budget is against it: half of the
+ * budget is kept for pools that are yet to come. Costs system calls the
  * few times that it does something.
  *
  * @param [in] pool  Pool.

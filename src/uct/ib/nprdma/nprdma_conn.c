@@ -244,6 +244,7 @@ void uct_nprdma_conn_init(uct_nprdma_conn_t *conn)
     conn->state  = UCT_NPRDMA_CONN_NONE;
     conn->status = UCS_OK;
     ucs_queue_head_init(&conn->ops);
+    ucs_queue_head_init(&conn->backlog);
 }
 
 ucs_status_t
@@ -288,11 +289,12 @@ uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         goto err_destroy_qp;
     }
 
-    conn->kind  = kind;
-    conn->ep    = ep;
-    conn->state = UCT_NPRDMA_CONN_CONNECTING;
-    status      = uct_nprdma_cm_connect(iface, conn, &ep->dev_addr,
-                                        &ep->iface_addr);
+    conn->kind    = kind;
+    conn->ep      = ep;
+    conn->state   = UCT_NPRDMA_CONN_CONNECTING;
+    conn->credits = ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX);
+    status        = uct_nprdma_cm_connect(iface, conn, &ep->dev_addr,
+                                          &ep->iface_addr);
     if (status != UCS_OK) {
         goto err_free_id;
     }
@@ -302,11 +304,22 @@ err_free_id:
     uct_nprdma_conn_id_free(iface, conn);
 err_destroy_qp:
     md->verbs->destroy_qp(conn->qp);
-    conn->qp    = NULL;
-    conn->state = UCT_NPRDMA_CONN_NONE;
+    conn->qp      = NULL;
+    conn->state   = UCT_NPRDMA_CONN_NONE;
+    conn->credits = 0;
 out:
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
     return status;
+}
+
+/* The QP is connected, and progress knows */
+static void uct_nprdma_conn_open(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_conn_t *conn)
+{
+    conn->state    = UCT_NPRDMA_CONN_CONNECTED;
+    conn->credits += conn->max_credits -
+                     ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX);
+    uct_nprdma_backlog_post(iface, conn);
 }
 
 void uct_nprdma_conn_connected(uct_nprdma_iface_t *iface,
@@ -314,8 +327,7 @@ void uct_nprdma_conn_connected(uct_nprdma_iface_t *iface,
 {
     ucs_assert(conn->state == UCT_NPRDMA_CONN_CONNECTING);
 
-    conn->state   = UCT_NPRDMA_CONN_CONNECTED;
-    conn->credits = conn->max_credits;
+    uct_nprdma_conn_open(iface, conn);
     uct_nprdma_ep_schedule(iface, conn->ep);
 }
 
@@ -406,6 +418,17 @@ void uct_nprdma_conn_post_failed(uct_nprdma_iface_t *iface,
     iface->tx.post_failed = 1;
 }
 
+/* There will be no connection for what has been posted for it */
+static void uct_nprdma_conn_abandon(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_conn_t *conn,
+                                    ucs_status_t status)
+{
+    conn->credits = 0;
+    uct_nprdma_backlog_drop(conn);
+    uct_nprdma_conn_forget_unsignaled(iface, conn);
+    uct_nprdma_conn_retire(iface, conn, conn->sn, status);
+}
+
 void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
                           ucs_status_t status)
 {
@@ -415,8 +438,11 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 
     uct_nprdma_cm_cancel(iface, conn);
-    conn->state  = UCT_NPRDMA_CONN_FAILED;
     conn->status = status;
+    if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
+        uct_nprdma_conn_abandon(iface, conn, status);
+    }
+    conn->state = UCT_NPRDMA_CONN_FAILED;
     uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), conn->qp);
     if (conn->unsignaled > 0) {
         /* Those that were done before the error have no completion at all:
@@ -472,8 +498,12 @@ void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 
     /* Progress may not have seen that the QP is connected */
     uct_nprdma_cm_cancel(iface, conn);
-    if ((conn->state == UCT_NPRDMA_CONN_CONNECTING) && conn->established) {
-        conn->state = UCT_NPRDMA_CONN_CONNECTED;
+    if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
+        if (conn->established) {
+            uct_nprdma_conn_open(iface, conn);
+        } else {
+            uct_nprdma_conn_abandon(iface, conn, UCS_ERR_CANCELED);
+        }
     }
 
     if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {

@@ -60,8 +60,8 @@ struct uct_nprdma_op {
 
 struct uct_nprdma_conn {
     struct ibv_qp             *qp;
-    int32_t                   credits;    /* WRs that may be posted; 0 unless
-                                             CONNECTED */
+    int32_t                   credits;    /* WRs that may be posted; few while
+                                             CONNECTING, 0 unless CONNECTED */
     int32_t                   max_credits;
     int32_t                   cq_reserve; /* places in the CQ that are left for
                                              connections of the other kind */
@@ -76,6 +76,7 @@ struct uct_nprdma_conn {
     struct uct_nprdma_ep      *ep;        /* NULL: destroyed */
     uint8_t                   broken;     /* progress is to fail it */
     ucs_queue_head_t          ops;        /* posted, in order */
+    ucs_queue_head_t          backlog;    /* see nprdma_backlog.h */
     ucs_status_t              status;     /* why FAILED */
     struct uct_nprdma_cm_conn *cm;        /* cm: while connecting */
 };
@@ -85,8 +86,8 @@ struct uct_nprdma_conn {
  * that late completions and late packets find nothing.
  */
 #define UCT_NPRDMA_CONN_INDEX_BITS   20
-#define UCT_NPRDMA_CONN_INDEX(_id)   ((uint32_t)((_id) & \
-                                      UCS_MASK(UCT_NPRDMA_CONN_INDEX_BITS)))
+#define UCT_NPRDMA_CONN_INDEX(_id)   ((_id) & \
+                                      ((1u << UCT_NPRDMA_CONN_INDEX_BITS) - 1))
 #define UCT_NPRDMA_CONN_NO_INDEX     UINT32_MAX
 
 /* Entry of the table */
@@ -101,6 +102,12 @@ typedef struct uct_nprdma_conn_entry {
 
 /* Bytes that the last message of an SVC connection may have */
 #define UCT_NPRDMA_FIN_MAX           64
+
+/* UCX has such functions too, but each version has them elsewhere */
+static inline size_t uct_nprdma_align_up(size_t value, size_t pow2)
+{
+    return (value + pow2 - 1) & ~(pow2 - 1);
+}
 
 
 /*

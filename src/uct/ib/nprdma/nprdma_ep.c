@@ -466,9 +466,7 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
         return uct_nprdma_ep_flush_failed(ep, comp);
     }
 
-    /* Users take a flush that is done for a sign that sends will be accepted */
-    if ((ep->blocked & UCT_NPRDMA_EP_PENDING) ||
-        (ep->am.state == UCT_NPRDMA_CONN_CONNECTING)) {
+    if (ep->blocked & UCT_NPRDMA_EP_PENDING) {
         return uct_nprdma_ep_refusal(ep);
     }
 
@@ -523,6 +521,10 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
 ucs_status_t uct_nprdma_ep_post_nop(uct_nprdma_iface_t *iface,
                                     uct_nprdma_ep_t *ep)
 {
+    if (ep->am.broken) {
+        return UCS_OK; /* what it would find out is already known */
+    }
+
     if ((ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA) ||
         !uct_nprdma_conn_can_post(iface, &ep->am)) {
         return uct_nprdma_ep_refusal(ep);

@@ -29,9 +29,6 @@
 /* An interface that is closed waits so long for its last messages */
 #define UCT_NPRDMA_LINGER_SEC    0.1
 
-/* Pools begin with so little when there are many of them */
-#define UCT_NPRDMA_MIN_SLOTS     2
-
 ucs_config_field_t uct_nprdma_iface_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_nprdma_iface_config_t, super),
      UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
@@ -41,14 +38,26 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, seg_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"TX_SLOTS", "48",
+    {"TX_MAX_BUFS", "48",
      "Number of bounce buffers to send from, at most. Interfaces that find a\n"
      "quarter of UCX_NPRDMA_MAX_PINNED in use begin with less and grow.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_slots), UCS_CONFIG_TYPE_UINT},
 
-    {"RX_SLOTS", "64",
-     "Number of bounce buffers to receive to, at most; as above.",
+    {"TX_BUFS_GROW", "1",
+     "Number of bounce buffers to send from that an interface begins with when\n"
+     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots_min),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"RX_MAX_BUFS", "64",
+     "Number of bounce buffers to receive to, at most.",
      ucs_offsetof(uct_nprdma_iface_config_t, rx_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"RX_BUFS_GROW", "2",
+     "Number of bounce buffers to receive to that an interface begins with when\n"
+     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots_min),
+     UCS_CONFIG_TYPE_UINT},
 
     {"TX_QUEUE_LEN", "64",
      "Messages that an endpoint may have on the way.",
@@ -144,8 +153,10 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
 {
     const uct_nprdma_config_range_t ranges[] = {
         {"SEG_SIZE", config->seg_size, 1024, UCS_MBYTE},
-        {"TX_SLOTS", config->tx_slots, UCT_NPRDMA_MIN_SLOTS, 65536},
-        {"RX_SLOTS", config->rx_slots, UCT_NPRDMA_MIN_SLOTS, 16384},
+        {"TX_MAX_BUFS", config->tx_slots, 1, 65536},
+        {"TX_BUFS_GROW", config->tx_slots_min, 1, config->tx_slots},
+        {"RX_MAX_BUFS", config->rx_slots, 2, 16384},
+        {"RX_BUFS_GROW", config->rx_slots_min, 2, config->rx_slots},
         {"TX_QUEUE_LEN", config->tx_queue_len, 2, 16384},
         {"TX_CQ_LEN", config->tx_cq_len, 16, 1048576},
         {"TX_MODERATION", config->tx_moderation, 1, 16384},
@@ -227,7 +238,7 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
     size_t align, align_offset, slot_size;
     ucs_status_t status;
 
-    iface->rx.payload_offset = ucs_align_up(
+    iface->rx.payload_offset = uct_nprdma_align_up(
             sizeof(uct_nprdma_rx_head_t) +
             ucs_max(headroom, sizeof(uct_nprdma_am_hdr_t)), sizeof(uint64_t));
     status = uct_iface_param_am_alignment(params, config->seg_size, 0, 0, &align,
@@ -246,9 +257,9 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
     if ((params->field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) &&
         (align > 1) && (align <= UCT_NPRDMA_MAX_AM_ALIGN)) {
         /* payload_offset + align_offset is to be a multiple of align */
-        iface->rx.payload_offset += ucs_padding(iface->rx.payload_offset +
-                                                align_offset, align);
-        slot_size = ucs_align_up_pow2(iface->rx.payload_offset +
+        iface->rx.payload_offset = uct_nprdma_align_up(
+                iface->rx.payload_offset + align_offset, align) - align_offset;
+        slot_size = uct_nprdma_align_up(iface->rx.payload_offset +
                                       config->seg_size, align);
     }
 
@@ -261,7 +272,7 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
     iface->rx.release_desc.cb      = uct_nprdma_iface_release_desc;
     status = uct_nprdma_bounce_init(&iface->rx.pool, uct_nprdma_iface_md(iface),
                                     slot_size, config->rx_slots,
-                                    UCT_NPRDMA_MIN_SLOTS, "receiving");
+                                    config->rx_slots_min, "receiving");
     if (status == UCS_OK) {
         uct_nprdma_iface_init_rx_slots(iface);
     }
@@ -497,7 +508,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md,
     status = uct_nprdma_bounce_init(&self->tx.pool, uct_nprdma_iface_md(self),
                                     sizeof(uct_nprdma_am_hdr_t) +
                                     config->seg_size, config->tx_slots,
-                                    UCT_NPRDMA_MIN_SLOTS, "sending");
+                                    config->tx_slots_min, "sending");
     if (status != UCS_OK) {
         goto err_queues;
     }

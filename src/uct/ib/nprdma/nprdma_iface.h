@@ -24,7 +24,9 @@ typedef struct uct_nprdma_iface_config {
     uct_iface_config_t     super;
     size_t                 seg_size;
     unsigned               tx_slots;
+    unsigned               tx_slots_min;
     unsigned               rx_slots;
+    unsigned               rx_slots_min;
     unsigned               tx_queue_len;
     unsigned               tx_cq_len;
     unsigned               tx_moderation;

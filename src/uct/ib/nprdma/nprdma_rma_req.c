@@ -126,14 +126,10 @@ uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     }
 
     if (ep->svc.state == UCT_NPRDMA_CONN_NONE) {
-        status = uct_nprdma_conn_start(iface, ep, &ep->svc,
-                                       UCT_NPRDMA_CONN_SVC);
-        if (status != UCS_OK) {
-            return status;
-        }
+        return uct_nprdma_conn_start(iface, ep, &ep->svc, UCT_NPRDMA_CONN_SVC);
     }
 
-    return UCS_ERR_NO_RESOURCE;
+    return UCS_OK;
 }
 
 ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
@@ -147,11 +143,13 @@ ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
 
     if (ucs_unlikely(ep->svc.state != UCT_NPRDMA_CONN_CONNECTED)) {
         status = uct_nprdma_rma_begin_slow(iface, ep);
-        if (status != UCS_ERR_NO_RESOURCE) {
+        if (status != UCS_OK) {
             return status;
         }
-    } else if (ucs_likely((ep->rma->large == NULL) &&
-                          uct_nprdma_rma_can_post(iface, ep->rma))) {
+    }
+
+    if (ucs_likely((ep->rma->large == NULL) &&
+                   uct_nprdma_rma_can_post(iface, ep->rma))) {
         return UCS_OK;
     }
 

@@ -3,6 +3,7 @@
 #ifndef UCT_NPRDMA_TX_H_
 #define UCT_NPRDMA_TX_H_
 
+#include "nprdma_backlog.h"
 #include "nprdma_iface.h"
 
 #include <ucs/debug/log.h>
@@ -39,7 +40,11 @@ uct_nprdma_conn_post_inl(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         wr->send_flags |= IBV_SEND_SIGNALED;
     }
 
-    ret = ibv_post_send(conn->qp, wr, &bad_wr);
+    if (ucs_likely(conn->state != UCT_NPRDMA_CONN_CONNECTING)) {
+        ret = ibv_post_send(conn->qp, wr, &bad_wr);
+    } else {
+        ret = uct_nprdma_backlog_add(conn, wr);
+    }
     if (ucs_unlikely(ret != 0)) {
         uct_nprdma_conn_post_failed(iface, conn, ret);
         return UCS_ERR_IO_ERROR;

@@ -1,0 +1,40 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_BACKLOG_H_
+#define UCT_NPRDMA_BACKLOG_H_
+
+#include "nprdma_conn.h"
+
+/*
+ * What is posted on a connection before it is connected. A queue pair refuses
+ * work requests then, and users that send once and flush, as with a transport
+ * that connects at once, would have to know. So the first few are kept here.
+ * In every other respect they are posted: they have a sequence number, credits,
+ * and an op that is called when they are done.
+ */
+
+/* WRs kept for a connection: what they hold is missing elsewhere */
+#define UCT_NPRDMA_BACKLOG_MAX  4
+
+/**
+ * Keep a work request.
+ *
+ * @param [in] conn  Connection in state CONNECTING.
+ * @param [in] wr    Work request; it and inline data are copied.
+ *
+ * @return 0 or ENOMEM, like ibv_post_send().
+ */
+int uct_nprdma_backlog_add(uct_nprdma_conn_t *conn,
+                           const struct ibv_send_wr *wr);
+
+/**
+ * Post what has been kept, on a connection that has just become CONNECTED. When
+ * the device refuses, the connection is left to progress to be failed.
+ */
+void uct_nprdma_backlog_post(struct uct_nprdma_iface *iface,
+                             uct_nprdma_conn_t *conn);
+
+/** Forget what has been kept. Whoever calls this retires the WRs. */
+void uct_nprdma_backlog_drop(uct_nprdma_conn_t *conn);
+
+#endif
