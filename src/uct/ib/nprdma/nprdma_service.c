@@ -56,6 +56,8 @@ struct uct_nprdma_service_conn {
     uint32_t        outstanding;   /* Replies sent and not completed */
     uint32_t        failed_sn;     /* First failure not yet reported */
     uint8_t         failed_status;
+    unsigned        drain;         /* Looks that had found the receive CQ empty
+                                      when the queue pair was stopped */
     volatile int    state;
     volatile int    released;      /* The cm has forgotten it */
 };
@@ -87,6 +89,7 @@ struct uct_nprdma_service {
     struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
     int                       num_wcs;     /* Polled */
     int                       next_wc;     /* First of them not executed */
+    unsigned                  num_drained; /* Looks that found the CQ empty */
     struct ibv_recv_wr        *refill;     /* Receives to be posted again */
     struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
     struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
@@ -136,11 +139,17 @@ static void uct_nprdma_service_conn_closing(uct_nprdma_service_t *service,
     }
 }
 
+/*
+ * Stop a connection that may have completions in the receive CQ. They take
+ * slots of the SRQ with them if the queue pair is destroyed before they have
+ * been polled, so it must be seen empty first.
+ */
 static void uct_nprdma_service_conn_abort(uct_nprdma_service_t *service,
                                           uct_nprdma_service_conn_t *conn)
 {
     if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
         uct_nprdma_qp_to_err(service->md, conn->qp);
+        conn->drain = service->num_drained;
         uct_nprdma_service_conn_closing(service, conn);
     }
 }
@@ -300,6 +309,7 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
     }
 
     if (request->type == UCT_NPRDMA_SVC_FIN) {
+        conn->drain = service->num_drained - 1; /* Nothing comes after it */
         uct_nprdma_service_conn_closing(service, conn);
         return 1;
     }
@@ -361,10 +371,8 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
 
     pthread_mutex_lock(&service->conns_lock);
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
-        if (conn->released &&
-            (conn->state == UCT_NPRDMA_SERVICE_CONN_READY)) {
-            uct_nprdma_qp_to_err(service->md, conn->qp);
-            conn->state = UCT_NPRDMA_SERVICE_CONN_CLOSING;
+        if (conn->released) {
+            uct_nprdma_service_conn_abort(service, conn);
         }
 
         if (conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSED) {
@@ -373,11 +381,12 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
                 ucs_free(conn);
             }
         } else if (conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSING) {
-            if (conn->outstanding == 0) {
+            if ((conn->outstanding == 0) &&
+                (conn->drain != service->num_drained)) {
                 dead = conn;
                 break;
             }
-            service->attention = 1; /* Look again when its replies are gone */
+            service->attention = 1; /* Look again when nothing is left of it */
         }
     }
 
@@ -421,6 +430,7 @@ static unsigned uct_nprdma_service_run(uct_nprdma_service_t *service,
             num_wcs = ibv_poll_cq(service->recv_cq, UCT_NPRDMA_SERVICE_BATCH,
                                   service->wcs);
             if (num_wcs <= 0) {
+                ++service->num_drained;
                 break;
             }
             service->num_wcs = num_wcs;
