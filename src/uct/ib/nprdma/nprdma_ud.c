@@ -17,7 +17,11 @@
 #define UCT_NPRDMA_CM_QKEY         0x4e505244
 
 /* Datagrams on their way out */
-#define UCT_NPRDMA_CM_TX_LEN       32
+#define UCT_NPRDMA_CM_TX_LEN       32u
+
+/* What one page holds is enough where pinned memory is short: who finds no
+ * room repeats its packet */
+#define UCT_NPRDMA_CM_MIN_SLOTS    20u
 
 #define UCT_NPRDMA_CM_POLL_BATCH   16
 
@@ -408,10 +412,17 @@ ucs_status_t uct_nprdma_ud_init(uct_nprdma_iface_t *iface)
 
     ucs_list_head_init(&cm->ahs);
     status = uct_nprdma_bounce_init(&cm->pool, md, UCT_NPRDMA_CM_SLOT_SIZE,
-                                    num_slots, num_slots, "wire-up");
+                                    num_slots, ucs_min(num_slots,
+                                                       UCT_NPRDMA_CM_MIN_SLOTS),
+                                    "wire-up");
     if (status != UCS_OK) {
         return status;
     }
+
+    num_slots           = cm->pool.num_slots;
+    cm->config.rx_slots = ucs_min(cm->config.rx_slots,
+                                  num_slots - ucs_min(num_slots / 2,
+                                                      UCT_NPRDMA_CM_TX_LEN));
 
     status = uct_nprdma_ud_create_cq(iface);
     if (status != UCS_OK) {
