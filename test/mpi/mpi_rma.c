@@ -244,13 +244,13 @@ static uint64_t computing_target(int round)
 
     if (mpi_test_rank == 0) {
         flag = base;
-        end  = now() + 20.0;
+        end  = now() + 60.0;
         for (r = 1; r < mpi_test_size; ++r) {
             while ((flag[r] != PUTS) && (now() < end)) {
             }
             CHECK(flag[r] == PUTS,
                   "round %d: rank %d has done %ld of %d puts while the target "
-                  "computed for 20 s", round, r, (long)flag[r], PUTS);
+                  "computed for 60 s", round, r, (long)flag[r], PUTS);
         }
     } else {
         for (i = 1; i <= PUTS; ++i) {
