@@ -90,6 +90,7 @@ TEST_F(test_order, put_passes_a_fence)
         return uct_ep_put_short(m_ab, &value, sizeof(value),
                                 m_remote->address(), m_rkey);
     }));
+    m_a->flush(m_ab); /* Connected, and there is room for the following */
     for (value = 2; value < 20; ++value) {
         EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
         EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ab, &value, sizeof(value),

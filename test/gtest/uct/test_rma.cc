@@ -325,7 +325,7 @@ TEST_F(test_rma, registration_takes_constant_time)
             ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
             best = std::min(best, now() - start);
         }
-        EXPECT_LT(best, 5e-6) << length << " bytes";
+        EXPECT_LT(best, 20e-6) << length << " bytes";
     };
 
     measure(8);
