@@ -71,27 +71,40 @@ static enum ibv_wc_status npemu_cq_place_grh(npemu_cq_t *cq, npemu_rq_t *rq,
     return npemu_cq_place(rq, wqe, 0, &grh, sizeof(grh));
 }
 
+/* Place what rode in the CQ. In an epoch: dereg_mr in another thread waits for
+ * this as it waits for initiators. */
+static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
+                                const npemu_rq_wqe_t *wqe,
+                                const npemu_cqe_t *cqe, struct ibv_wc *wc)
+{
+    const uint8_t *data = cqe->data;
+    uint32_t skip       = 0;
+
+    npemu_epoch_enter(cq->proc);
+    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+        skip = sizeof(struct ibv_grh);
+        if (wc->wc_flags & IBV_WC_GRH) {
+            wc->status = npemu_cq_place_grh(cq, qp->rq, wqe, wc->byte_len);
+        }
+    }
+    if (cqe->data_len > 0) {
+        if (cqe->data_len > NPEMU_CQE_INLINE) {
+            data = cq->data + cqe->data_off;
+        }
+        wc->status = npemu_cq_place(qp->rq, wqe, skip, data, cqe->data_len);
+    }
+    npemu_epoch_exit(cq->proc);
+}
+
 static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
                                const npemu_cqe_t *cqe, struct ibv_wc *wc)
 {
     npemu_rq_t *rq      = qp->rq;
     npemu_rq_wqe_t *wqe = npemu_rq_wqe(cq->proc->shm, rq->shm, cqe->index);
-    uint32_t data_len   = cqe->data_len;
-    const uint8_t *data = cqe->data;
-    uint32_t skip       = 0;
 
     wc->wr_id = wqe->wr_id;
-    if (qp->super.qp.qp_type == IBV_QPT_UD) {
-        skip = sizeof(struct ibv_grh);
-        if (wc->wc_flags & IBV_WC_GRH) {
-            wc->status = npemu_cq_place_grh(cq, rq, wqe, wc->byte_len);
-        }
-    }
-    if (data_len > 0) {
-        if (data_len > NPEMU_CQE_INLINE) {
-            data = cq->data + cqe->data_off;
-        }
-        wc->status = npemu_cq_place(rq, wqe, skip, data, data_len);
+    if ((cqe->data_len > 0) || (wc->wc_flags & IBV_WC_GRH)) {
+        npemu_cq_place_recv(cq, qp, wqe, cqe, wc);
     }
     if (npemu_unlikely(wc->status != cqe->status)) {
         /* The sender has gone on, but this end stops here as on a NIC */

@@ -72,10 +72,11 @@ npemu_lock_status_t npemu_rlock_slow(npemu_proc_t *proc, npemu_rlock_t *lock,
         }
 
         nanosleep(&pause, NULL);
-        if ((++sleeps == NPEMU_RLOCK_SLEEPS) && (owner != proc->owner)) {
-            if (!wait) {
-                return NPEMU_LOCK_BUSY;
-            }
+        if ((++sleeps < NPEMU_RLOCK_SLEEPS) || (owner == proc->owner)) {
+            continue;
+        } else if (!wait) {
+            return NPEMU_LOCK_BUSY;
+        } else if (sleeps == NPEMU_RLOCK_SLEEPS) {
             npemu_warn("waiting for process %d, which holds a lock and does "
                        "not run (stopped?)",
                        proc->fabric->slots[(owner >> 20) - 1].pid);

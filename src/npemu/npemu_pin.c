@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22
@@ -28,6 +29,7 @@ typedef struct {
 
 static struct {
     pthread_mutex_t   lock;
+    pid_t             pid;  /* a forked child inherits the list, not the pins */
     npemu_pin_range_t *ranges;
     size_t            count;
     size_t            capacity;
@@ -215,6 +217,10 @@ int npemu_pin(uint64_t start, uint64_t end, int writable)
     int ret;
 
     pthread_mutex_lock(&npemu_pins.lock);
+    if (npemu_pins.pid != getpid()) {
+        npemu_pins.pid   = getpid();
+        npemu_pins.count = 0;
+    }
     ret = npemu_pin_reserve();
     if (ret == 0) {
         npemu_pin_split(start);
