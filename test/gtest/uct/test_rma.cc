@@ -2,6 +2,7 @@
 
 #include "uct_test.h"
 
+#include <algorithm>
 #include <cstring>
 
 /* Put and get of every kind, data compared byte by byte */
@@ -29,7 +30,7 @@ protected:
     static size_t pack(void *dest, void *arg)
     {
         auto *source = static_cast<std::vector<char>*>(arg);
-        memcpy(dest, source->data(), source->size());
+        std::copy(source->begin(), source->end(), static_cast<char*>(dest));
         return source->size();
     }
 

@@ -582,6 +582,8 @@ TEST_F(test_service, few_rights)
 
     long locked = other.get<long>();
     EXPECT_LE(locked, 4096);
+#ifndef __SANITIZE_ADDRESS__ /* Which makes mlock() do nothing */
     EXPECT_GT(locked, 0);
+#endif
     EXPECT_EQ(0, other.join());
 }
