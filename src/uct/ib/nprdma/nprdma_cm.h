@@ -117,6 +117,10 @@ typedef struct uct_nprdma_cm {
     khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
     khash_t(uct_nprdma_responders) by_qpn;     /* those of kind AM */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
+    ucs_list_link_t                dying;      /* responders whose QP is in ERR
+                                                  but may have completions */
+    ucs_list_link_t                drained;    /* those that have none */
+    volatile unsigned              num_dying;  /* in both of them */
     unsigned                       num_probes; /* outstanding */
     ucs_list_link_t                ahs;        /* the one used last is first */
     unsigned                       num_ahs;

@@ -166,11 +166,10 @@ uct_nprdma_iface_handle_rx(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
                                        uct_nprdma_wr_id_index(wc->wr_id), wc);
 }
 
-static UCS_F_ALWAYS_INLINE unsigned
-uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface)
+static UCS_F_ALWAYS_INLINE int
+uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface, unsigned *count_p)
 {
     struct ibv_wc wc[UCT_NPRDMA_POLL_BATCH];
-    unsigned count = 0;
     int i, num_wcs;
 
     num_wcs = ibv_poll_cq(iface->rx.cq, UCT_NPRDMA_POLL_BATCH, wc);
@@ -178,7 +177,7 @@ uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface)
         if ((i + 1) < num_wcs) {
             __builtin_prefetch((void*)(uintptr_t)wc[i + 1].wr_id);
         }
-        count += uct_nprdma_iface_handle_rx(iface, &wc[i]);
+        *count_p += uct_nprdma_iface_handle_rx(iface, &wc[i]);
     }
 
     if (iface->rx.pool.num_free >= iface->config.rx_max_batch) {
@@ -187,7 +186,7 @@ uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface)
         uct_nprdma_iface_rx_low(iface);
     }
 
-    return count;
+    return num_wcs;
 }
 
 /* Few receives are left: post the ones that a batch was being collected of, or
@@ -298,7 +297,7 @@ uct_nprdma_iface_handle_stash(uct_nprdma_iface_t *iface)
 
 /* What does not happen in most calls */
 static UCS_F_NOINLINE unsigned
-uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface)
+uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
 {
     unsigned count = 0;
 
@@ -315,6 +314,10 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface)
         count += uct_nprdma_cm_progress(iface);
     }
 
+    if ((iface->cm.num_dying > 0) && rx_empty) {
+        uct_nprdma_responder_reap(iface);
+    }
+
     ucs_arbiter_dispatch(&iface->tx.arbiter, 1, uct_nprdma_ep_process_pending,
                          iface);
     return count;
@@ -324,12 +327,13 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
     unsigned count            = 0;
+    int num_rx;
 
     if (ucs_unlikely(iface->stash.valid)) {
         count = uct_nprdma_iface_handle_stash(iface);
     }
 
-    count += uct_nprdma_iface_poll_rx(iface);
+    num_rx = uct_nprdma_iface_poll_rx(iface, &count);
     if ((count == 0) || (iface->tx.cq_avail < (iface->config.tx_cq_len / 2)) ||
         (iface->tx.pool.num_free < iface->config.tx_slots_low)) {
         count += uct_nprdma_iface_poll_tx(iface);
@@ -342,8 +346,9 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
 
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->tx.arbiter) ||
                      iface->tx.reap || iface->tx.post_failed ||
-                     iface->cm.attention || (iface->cm.num_in_flight > 0))) {
-        count += uct_nprdma_iface_progress_slow(iface);
+                     iface->cm.attention || (iface->cm.num_in_flight > 0) ||
+                     (iface->cm.num_dying > 0))) {
+        count += uct_nprdma_iface_progress_slow(iface, num_rx == 0);
     }
 
     return count;

@@ -56,11 +56,11 @@ static int uct_nprdma_responder_hash(khash_t(uct_nprdma_responders) *hash,
     return 1;
 }
 
-static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
-                                         uct_nprdma_responder_t *resp)
+/* Nobody finds it any more */
+static void uct_nprdma_responder_forget(uct_nprdma_iface_t *iface,
+                                        uct_nprdma_responder_t *resp)
 {
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-    uint64_t key        = uct_nprdma_responder_key(resp->nonce, resp->conn_id);
+    uint64_t key = uct_nprdma_responder_key(resp->nonce, resp->conn_id);
 
     ucs_debug("iface %p: responder of connection 0x%x of 0x%" PRIx64 " qpn 0x%x "
               "goes", iface, resp->conn_id, resp->nonce, resp->qpn);
@@ -76,6 +76,15 @@ static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
 
     if (resp->qp != NULL) {
         uct_nprdma_responder_unhash(&iface->cm.by_qpn, resp->qpn);
+    }
+}
+
+static void uct_nprdma_responder_free(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+
+    if (resp->qp != NULL) {
         md->verbs->destroy_qp(resp->qp);
     }
 
@@ -84,6 +93,47 @@ static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
     }
 
     ucs_free(resp);
+}
+
+static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
+                                         uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_responder_forget(iface, resp);
+    uct_nprdma_responder_free(iface, resp);
+}
+
+/* The end of a responder without FIN. Destroying a QP takes its completions
+ * out of the CQ, and with them the buffers that came from the SRQ: so let
+ * progress receive what there is, first. */
+static void uct_nprdma_responder_abort(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_responder_forget(iface, resp);
+    if (resp->qp == NULL) {
+        uct_nprdma_responder_free(iface, resp);
+        return;
+    }
+
+    uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), resp->qp);
+    ucs_list_add_tail(&iface->cm.dying, &resp->list);
+    ++iface->cm.num_dying;
+}
+
+void uct_nprdma_responder_reap(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    uct_nprdma_responder_t *resp;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    while (!ucs_list_is_empty(&cm->drained)) {
+        resp = ucs_list_extract_head(&cm->drained, uct_nprdma_responder_t,
+                                     list);
+        --cm->num_dying;
+        uct_nprdma_responder_free(iface, resp);
+    }
+    ucs_list_splice_tail(&cm->drained, &cm->dying);
+    ucs_list_head_init(&cm->dying);
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
 /* Create the QP, or have the service create it, connected to the peer */
@@ -257,7 +307,7 @@ void uct_nprdma_responder_confirm(uct_nprdma_iface_t *iface,
     }
 
     if (packet->type == UCT_NPRDMA_CM_RST) {
-        uct_nprdma_responder_destroy(iface, resp);
+        uct_nprdma_responder_abort(iface, resp);
     } else if (!resp->confirmed) {
         resp->confirmed = 1;
         ucs_list_del(&resp->list);
@@ -270,7 +320,7 @@ void uct_nprdma_responder_timer(uct_nprdma_iface_t *iface, ucs_time_t now)
 
     ucs_list_for_each_safe(resp, tmp, &iface->cm.unconfirmed, list) {
         if (now > resp->deadline) {
-            uct_nprdma_responder_destroy(iface, resp);
+            uct_nprdma_responder_abort(iface, resp);
         } else if (now >= resp->next) {
             ++iface->stats.cm_retransmits;
             uct_nprdma_responder_send_rep(iface, resp);
@@ -335,7 +385,7 @@ void uct_nprdma_responder_probed(uct_nprdma_iface_t *iface,
     resp->probing = 0;
     --iface->cm.num_probes;
     if (wc->status != IBV_WC_SUCCESS) {
-        uct_nprdma_responder_destroy(iface, resp);
+        uct_nprdma_responder_abort(iface, resp);
     }
 }
 
@@ -356,6 +406,8 @@ void uct_nprdma_responder_init(uct_nprdma_iface_t *iface)
     kh_init_inplace(uct_nprdma_responders, &iface->cm.responders);
     kh_init_inplace(uct_nprdma_responders, &iface->cm.by_qpn);
     ucs_list_head_init(&iface->cm.unconfirmed);
+    ucs_list_head_init(&iface->cm.dying);
+    ucs_list_head_init(&iface->cm.drained);
 }
 
 void uct_nprdma_responder_cleanup(uct_nprdma_iface_t *iface)
@@ -369,6 +421,11 @@ void uct_nprdma_responder_cleanup(uct_nprdma_iface_t *iface)
             resp = kh_val(&iface->cm.responders, iter);
             uct_nprdma_responder_destroy(iface, resp);
         }
+    }
+
+    /* The SRQ goes with the interface: nothing is lost that was needed */
+    while (iface->cm.num_dying > 0) {
+        uct_nprdma_responder_reap(iface);
     }
 
     kh_destroy_inplace(uct_nprdma_responders, &iface->cm.responders);

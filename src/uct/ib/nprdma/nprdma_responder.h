@@ -20,7 +20,7 @@ struct uct_nprdma_service_conn;
  * All with the async context blocked, except where another rule is given.
  */
 struct uct_nprdma_responder {
-    ucs_list_link_t                list;       /* cm.unconfirmed */
+    ucs_list_link_t                list;       /* cm.unconfirmed, or dying */
     uint64_t                       nonce;      /* requester's interface */
     uint32_t                       conn_id;    /* given by the requester */
     uint8_t                        kind;       /* enum uct_nprdma_conn_kind */
@@ -58,6 +58,12 @@ void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface);
 /** A probe is complete. */
 void uct_nprdma_responder_probed(uct_nprdma_iface_t *iface,
                                  const struct ibv_wc *wc);
+
+/**
+ * The receive CQ has been seen empty: destroy the responders that were dying
+ * before, and let those wait for the next time that have been added since.
+ */
+void uct_nprdma_responder_reap(uct_nprdma_iface_t *iface);
 
 /** Destroy all of an interface. */
 void uct_nprdma_responder_cleanup(uct_nprdma_iface_t *iface);
