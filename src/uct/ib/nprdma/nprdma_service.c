@@ -4,113 +4,11 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_service.h"
-#include "nprdma_bounce.h"
+#include "nprdma_service_int.h"
 #include "nprdma_svc_exec.h"
 
-#include <ucs/datastruct/khash.h>
-#include <ucs/datastruct/list.h>
-
 #include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-
-/* Replies that may be on their way to one peer: twice as many as it waits for,
- * because it may have got one, and sent the next request, before we know */
-#define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
-
-/* Replies that may be on their way in all */
-#define UCT_NPRDMA_SERVICE_SEND_CQ_LEN  1024
-
-/* Slots for the results of fetches that are not sent inline */
-#define UCT_NPRDMA_SERVICE_TX_SLOTS     16
-
-/* Reply data that is sent inline where the device can */
-#define UCT_NPRDMA_SERVICE_INLINE       128
-
-/* Requests taken off the CQ at once, and executed in one call of progress */
-#define UCT_NPRDMA_SERVICE_BATCH        16
-#define UCT_NPRDMA_SERVICE_MAX_REQUESTS 64
-
-/* While the application progresses the thread only looks in now and then. A
- * request waits for at most two of these when progress stops. */
-#define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
-
-
-enum {
-    UCT_NPRDMA_SERVICE_CONN_READY,
-    UCT_NPRDMA_SERVICE_CONN_CLOSING, /* Goes when its replies have left */
-    UCT_NPRDMA_SERVICE_CONN_CLOSED   /* The queue pair is destroyed */
-};
-
-
-struct uct_nprdma_service_conn {
-    ucs_list_link_t list;          /* In service->conns */
-    struct ibv_qp   *qp;
-    uint32_t        qpn;
-    uint32_t        sn;            /* Of the last request executed */
-    uint32_t        outstanding;   /* Replies sent and not completed */
-    uint32_t        failed_sn;     /* First failure not yet reported */
-    uint8_t         failed_status;
-    unsigned        drain;         /* Looks that had found the receive CQ empty
-                                      when the queue pair was stopped */
-    volatile int    state;
-    volatile int    released;      /* The cm has forgotten it */
-};
-
-KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
-
-struct uct_nprdma_service {
-    uct_nprdma_service_base_t super;
-    uct_nprdma_md_t           *md;
-    pthread_mutex_t           start_lock;
-    int                       started;
-
-    /* Protects the table, the list and the end of a connection; a leaf lock */
-    pthread_mutex_t           conns_lock;
-    khash_t(uct_nprdma_service_conns) conns_hash;
-    ucs_list_link_t           conns;
-    volatile int              attention;   /* A connection wants to go */
-
-    /* Held by whoever executes; what follows belongs to the holder */
-    pthread_mutex_t           exec_lock;
-    struct ibv_comp_channel   *channel;
-    struct ibv_cq             *recv_cq;
-    struct ibv_cq             *send_cq;
-    struct ibv_srq            *srq;
-    uct_nprdma_bounce_t       rx_pool;
-    uct_nprdma_bounce_t       tx_pool;
-    uint32_t                  max_inline;
-    uint32_t                  send_cq_avail;
-    struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
-    int                       num_wcs;     /* Polled */
-    int                       next_wc;     /* First of them not executed */
-    unsigned                  num_drained; /* Looks that found the CQ empty */
-    struct ibv_recv_wr        *refill;     /* Receives to be posted again */
-    struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
-    struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
-
-    /* Between progress and the thread */
-    volatile unsigned         num_polls;    /* Progress has looked */
-    volatile unsigned         num_executed; /* Requests, by anybody */
-    volatile int              stop;
-    int                       wakeup_fd;
-    pthread_t                 thread;
-};
-
-
-static void uct_nprdma_service_wakeup(uct_nprdma_service_t *service)
-{
-    uint64_t one = 1;
-    ssize_t ret  = write(service->wakeup_fd, &one, sizeof(one));
-
-    /* Can only fail when the counter is full, and then it is awake */
-    (void)ret;
-}
 
 static uct_nprdma_service_conn_t *
 uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
@@ -412,13 +310,8 @@ static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
     }
 }
 
-/*
- * Execute up to max requests.
- *
- * @param [out] blocked_p  Set if the next one waits for a reply to leave.
- */
-static unsigned uct_nprdma_service_run(uct_nprdma_service_t *service,
-                                       unsigned max, int *blocked_p)
+unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
+                                int *blocked_p)
 {
     unsigned count = 0;
     int first, num_wcs;
@@ -481,126 +374,6 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
                                    &blocked);
     pthread_mutex_unlock(&service->exec_lock);
     return count;
-}
-
-
-/* ---- the thread ---- */
-
-static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
-{
-    int blocked;
-
-    pthread_mutex_lock(&service->exec_lock);
-    while (uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
-                                  &blocked) > 0) {
-        /* Let others have a turn */
-        pthread_mutex_unlock(&service->exec_lock);
-        pthread_mutex_lock(&service->exec_lock);
-    }
-    blocked = blocked || service->attention;
-    pthread_mutex_unlock(&service->exec_lock);
-    return blocked;
-}
-
-/* Ask for an event, and make sure that there is nothing left without one */
-static void uct_nprdma_service_arm(uct_nprdma_service_t *service)
-{
-    ibv_req_notify_cq(service->recv_cq, 0);
-    if (uct_nprdma_service_drain(service)) {
-        ibv_req_notify_cq(service->send_cq, 0);
-        uct_nprdma_service_drain(service);
-    }
-}
-
-static void uct_nprdma_service_get_events(uct_nprdma_service_t *service)
-{
-    struct ibv_cq *cq;
-    void *cq_context;
-    uint64_t value;
-    ssize_t ret;
-
-    while (service->md->verbs->get_cq_event(service->channel, &cq,
-                                            &cq_context) == 0) {
-        service->md->verbs->ack_cq_events(cq, 1);
-    }
-
-    ret = read(service->wakeup_fd, &value, sizeof(value));
-    (void)ret; /* Not readable if the event was one of the channel */
-}
-
-/*
- * Stay away while the application's progress does the work.
- */
-static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
-{
-    struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_BACKOFF_NS };
-    unsigned num_executed, num_polls;
-    struct pollfd pfd;
-
-    do {
-        num_executed = service->num_executed;
-        num_polls    = service->num_polls;
-        pfd.fd       = service->wakeup_fd;
-        pfd.events   = POLLIN;
-        if (ppoll(&pfd, 1, &interval, NULL) > 0) {
-            break;
-        }
-    } while ((service->num_polls != num_polls) &&
-             (service->num_executed != num_executed));
-}
-
-static void *uct_nprdma_service_thread(void *arg)
-{
-    uct_nprdma_service_t *service = arg;
-    unsigned num_polls            = service->num_polls;
-    struct pollfd pfds[2];
-
-    pfds[0].fd     = service->channel->fd;
-    pfds[0].events = POLLIN;
-    pfds[1].fd     = service->wakeup_fd;
-    pfds[1].events = POLLIN;
-
-    while (!service->stop) {
-        uct_nprdma_service_arm(service);
-        poll(pfds, 2, -1);
-        uct_nprdma_service_get_events(service);
-        uct_nprdma_service_drain(service);
-        if (service->num_polls != num_polls) {
-            uct_nprdma_service_back_off(service);
-            num_polls = service->num_polls;
-        }
-    }
-
-    return NULL;
-}
-
-static ucs_status_t
-uct_nprdma_service_start_thread(uct_nprdma_service_t *service)
-{
-    sigset_t all, old;
-    int ret;
-
-    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (service->wakeup_fd < 0) {
-        ucs_error("service: eventfd() failed: %m");
-        return UCS_ERR_IO_ERROR;
-    }
-
-    /* The application's signals are none of its business */
-    service->stop = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    ret = pthread_create(&service->thread, NULL, uct_nprdma_service_thread,
-                         service);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (ret != 0) {
-        ucs_error("service: pthread_create() failed: %s", strerror(ret));
-        close(service->wakeup_fd);
-        return UCS_ERR_IO_ERROR;
-    }
-
-    pthread_setname_np(service->thread, "nprdma-service");
-    return UCS_OK;
 }
 
 
@@ -721,7 +494,7 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
         goto err_srq;
     }
 
-    status = uct_nprdma_service_start_thread(service);
+    status = uct_nprdma_service_thread_start(service);
     if (status != UCS_OK) {
         goto err_srq;
     }
@@ -766,11 +539,7 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
     const uct_nprdma_verbs_t *verbs = service->md->verbs;
     uct_nprdma_service_conn_t *conn, *tmp;
 
-    service->stop = 1;
-    uct_nprdma_service_wakeup(service);
-    pthread_join(service->thread, NULL);
-    close(service->wakeup_fd);
-
+    uct_nprdma_service_thread_stop(service);
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
         if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
             verbs->destroy_qp(conn->qp);
@@ -912,5 +681,5 @@ void uct_nprdma_service_release(uct_nprdma_md_t *md,
     /* The thread does the rest: the connection may be in use just now */
     conn->released     = 1;
     service->attention = 1;
-    uct_nprdma_service_wakeup(service);
+    uct_nprdma_service_thread_wakeup(service);
 }

@@ -1,0 +1,125 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_SERVICE_INT_H_
+#define UCT_NPRDMA_SERVICE_INT_H_
+
+#include "nprdma_bounce.h"
+#include "nprdma_service.h"
+#include "nprdma_svc_wire.h"
+
+#include <ucs/datastruct/khash.h>
+#include <ucs/datastruct/list.h>
+
+#include <pthread.h>
+
+/*
+ * What nprdma_service.c (connections, execution) and nprdma_service_thread.c
+ * share.
+ */
+
+/* Replies that may be on their way to one peer: twice as many as it waits for,
+ * because it may have got one, and sent the next request, before we know */
+#define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
+
+/* Replies that may be on their way in all */
+#define UCT_NPRDMA_SERVICE_SEND_CQ_LEN  1024
+
+/* Slots for the results of fetches that are not sent inline */
+#define UCT_NPRDMA_SERVICE_TX_SLOTS     16
+
+/* Reply data that is sent inline where the device can */
+#define UCT_NPRDMA_SERVICE_INLINE       128
+
+/* Requests taken off the CQ at once, and executed in one call of progress */
+#define UCT_NPRDMA_SERVICE_BATCH        16
+#define UCT_NPRDMA_SERVICE_MAX_REQUESTS 64
+
+
+enum {
+    UCT_NPRDMA_SERVICE_CONN_READY,
+    UCT_NPRDMA_SERVICE_CONN_CLOSING, /* Goes when its replies have left */
+    UCT_NPRDMA_SERVICE_CONN_CLOSED   /* The queue pair is destroyed */
+};
+
+
+struct uct_nprdma_service_conn {
+    ucs_list_link_t list;          /* In service->conns */
+    struct ibv_qp   *qp;
+    uint32_t        qpn;
+    uint32_t        sn;            /* Of the last request executed */
+    uint32_t        outstanding;   /* Replies sent and not completed */
+    uint32_t        failed_sn;     /* First failure not yet reported */
+    uint8_t         failed_status;
+    unsigned        drain;         /* Looks that had found the receive CQ empty
+                                      when the queue pair was stopped */
+    volatile int    state;
+    volatile int    released;      /* The cm has forgotten it */
+};
+
+KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
+
+struct uct_nprdma_service {
+    uct_nprdma_service_base_t super;
+    uct_nprdma_md_t           *md;
+    pthread_mutex_t           start_lock;
+    int                       started;
+
+    /* Protects the table, the list and the end of a connection; a leaf lock */
+    pthread_mutex_t           conns_lock;
+    khash_t(uct_nprdma_service_conns) conns_hash;
+    ucs_list_link_t           conns;
+    volatile int              attention;   /* A connection wants to go */
+
+    /* Held by whoever executes; what follows belongs to the holder */
+    pthread_mutex_t           exec_lock;
+    struct ibv_comp_channel   *channel;
+    struct ibv_cq             *recv_cq;
+    struct ibv_cq             *send_cq;
+    struct ibv_srq            *srq;
+    uct_nprdma_bounce_t       rx_pool;
+    uct_nprdma_bounce_t       tx_pool;
+    uint32_t                  max_inline;
+    uint32_t                  send_cq_avail;
+    struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
+    int                       num_wcs;     /* Polled */
+    int                       next_wc;     /* First of them not executed */
+    unsigned                  num_drained; /* Looks that found the CQ empty */
+    struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
+    struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
+
+    /* Between progress and the thread */
+    volatile unsigned         num_polls;    /* Progress has looked */
+    volatile unsigned         num_executed; /* Requests, by anybody */
+    volatile int              stop;
+    int                       wakeup_fd;
+    pthread_t                 thread;
+};
+
+
+/**
+ * Execute requests. The caller holds exec_lock.
+ *
+ * @param [in]  service    Service.
+ * @param [in]  max        At most about as many.
+ * @param [out] blocked_p  Set if the next one waits for a reply to leave.
+ *
+ * @return Number of requests executed.
+ */
+unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
+                                int *blocked_p);
+
+
+/**
+ * Start the thread of a service whose queues are there.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ */
+ucs_status_t uct_nprdma_service_thread_start(uct_nprdma_service_t *service);
+
+/** Stop the thread, and wait until it has stopped. */
+void uct_nprdma_service_thread_stop(uct_nprdma_service_t *service);
+
+/** Let the thread look at the service. */
+void uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service);
+
+#endif

@@ -1,0 +1,151 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_service_int.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+
+/* While the application progresses the thread only looks in now and then. A
+ * request waits for at most two of these when progress stops. */
+#define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
+
+
+void uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
+{
+    uint64_t one = 1;
+    ssize_t ret  = write(service->wakeup_fd, &one, sizeof(one));
+
+    /* Can only fail when the counter is full, and then it is awake */
+    (void)ret;
+}
+
+static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
+{
+    int blocked;
+
+    pthread_mutex_lock(&service->exec_lock);
+    while (uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
+                                  &blocked) > 0) {
+        /* Let others have a turn */
+        pthread_mutex_unlock(&service->exec_lock);
+        pthread_mutex_lock(&service->exec_lock);
+    }
+    blocked = blocked || service->attention;
+    pthread_mutex_unlock(&service->exec_lock);
+    return blocked;
+}
+
+/* Ask for an event, and make sure that there is nothing left without one */
+static void uct_nprdma_service_arm(uct_nprdma_service_t *service)
+{
+    ibv_req_notify_cq(service->recv_cq, 0);
+    if (uct_nprdma_service_drain(service)) {
+        ibv_req_notify_cq(service->send_cq, 0);
+        uct_nprdma_service_drain(service);
+    }
+}
+
+static void uct_nprdma_service_get_events(uct_nprdma_service_t *service)
+{
+    struct ibv_cq *cq;
+    void *cq_context;
+    uint64_t value;
+    ssize_t ret;
+
+    while (service->md->verbs->get_cq_event(service->channel, &cq,
+                                            &cq_context) == 0) {
+        service->md->verbs->ack_cq_events(cq, 1);
+    }
+
+    ret = read(service->wakeup_fd, &value, sizeof(value));
+    (void)ret; /* Not readable if the event was one of the channel */
+}
+
+/*
+ * Stay away while the application's progress does the work.
+ */
+static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
+{
+    struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_BACKOFF_NS };
+    unsigned num_executed, num_polls;
+    struct pollfd pfd;
+
+    do {
+        num_executed = service->num_executed;
+        num_polls    = service->num_polls;
+        pfd.fd       = service->wakeup_fd;
+        pfd.events   = POLLIN;
+        if (ppoll(&pfd, 1, &interval, NULL) > 0) {
+            break;
+        }
+    } while ((service->num_polls != num_polls) &&
+             (service->num_executed != num_executed));
+}
+
+static void *uct_nprdma_service_thread(void *arg)
+{
+    uct_nprdma_service_t *service = arg;
+    unsigned num_polls            = service->num_polls;
+    struct pollfd pfds[2];
+
+    pfds[0].fd     = service->channel->fd;
+    pfds[0].events = POLLIN;
+    pfds[1].fd     = service->wakeup_fd;
+    pfds[1].events = POLLIN;
+
+    while (!service->stop) {
+        uct_nprdma_service_arm(service);
+        poll(pfds, 2, -1);
+        uct_nprdma_service_get_events(service);
+        uct_nprdma_service_drain(service);
+        if (service->num_polls != num_polls) {
+            uct_nprdma_service_back_off(service);
+            num_polls = service->num_polls;
+        }
+    }
+
+    return NULL;
+}
+
+ucs_status_t uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
+{
+    sigset_t all, old;
+    int ret;
+
+    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (service->wakeup_fd < 0) {
+        ucs_error("service: eventfd() failed: %m");
+        return UCS_ERR_IO_ERROR;
+    }
+
+    /* The application's signals are none of its business */
+    service->stop = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ret = pthread_create(&service->thread, NULL, uct_nprdma_service_thread,
+                         service);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (ret != 0) {
+        ucs_error("service: pthread_create() failed: %s", strerror(ret));
+        close(service->wakeup_fd);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    pthread_setname_np(service->thread, "nprdma-service");
+    return UCS_OK;
+}
+
+void uct_nprdma_service_thread_stop(uct_nprdma_service_t *service)
+{
+    service->stop = 1;
+    uct_nprdma_service_thread_wakeup(service);
+    pthread_join(service->thread, NULL);
+    close(service->wakeup_fd);
+}
