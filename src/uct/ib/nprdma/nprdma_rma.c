@@ -56,8 +56,10 @@ void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
 
     attr->cap.put.max_short       = uct_nprdma_rma_max_short(iface);
     attr->cap.put.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
-    /* No small put may ever be redone, so none may be a put_zcopy */
-    attr->cap.put.min_zcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD + 1;
+    /* No small put may ever be redone: whatever put_zcopy does with large ones,
+     * up to max_bcopy it is a message like the others. It must take them, for
+     * UCP 1.13 puts lists of buffers in no other way. */
+    attr->cap.put.min_zcopy       = 0;
     attr->cap.put.max_zcopy       = SIZE_MAX;
     attr->cap.put.opt_zcopy_align = 1;
     attr->cap.put.align_mtu       = 1;
