@@ -132,6 +132,31 @@ static void wait_for(side_t *side, ucs_status_ptr_t request)
     ucp_request_free(request);
 }
 
+static ucp_ep_h make_ep(side_t *side, const ucp_address_t *address)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+        .address    = address
+    };
+    ucp_ep_h ep;
+
+    UCP_CHECK(ucp_ep_create(side->worker, &params, &ep));
+    return ep;
+}
+
+/* Whatever comes of it: the peer may be closing, too */
+static void close_ep(side_t *side, ucp_ep_h ep)
+{
+    ucs_status_ptr_t request = ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FLUSH);
+
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+            ucp_worker_progress(side->worker);
+        }
+        ucp_request_free(request);
+    }
+}
+
 static void compute_one_second(void)
 {
     double end = now_us() + 1e6;
@@ -148,11 +173,14 @@ static void target_main(int sock)
                       UCP_MEM_MAP_PARAM_FIELD_LENGTH,
     };
     static uint64_t memory[512] __attribute__((aligned(4096)));
+    ucp_request_param_t param = {0};
     uint64_t address = (uintptr_t)memory;
     ucp_address_t *worker_address;
     ucp_mem_h memh;
     size_t length;
     void *rkey;
+    void *peer_address;
+    ucp_ep_h back;
     side_t side;
     char cmd;
 
@@ -164,8 +192,14 @@ static void target_main(int sock)
     UCP_CHECK(ucp_mem_map(side.context, &map, &memh));
     UCP_CHECK(ucp_rkey_pack(side.context, memh, &rkey, &length));
     send_blob(sock, rkey, length);
-    send_all(sock, &address, sizeof(address));
     ucp_rkey_buffer_release(rkey);
+
+    /* An endpoint back, as most programs have one: UCP polls no interface that
+     * it has not sent or received anything on */
+    peer_address = recv_blob(sock);
+    back         = make_ep(&side, peer_address);
+    wait_for(&side, ucp_ep_flush_nbx(back, &param));
+    send_all(sock, &address, sizeof(address));
 
     for (cmd = 0; cmd != CMD_END;) {
         ucp_worker_progress(side.worker);
@@ -178,27 +212,12 @@ static void target_main(int sock)
         }
     }
 
+    close_ep(&side, back);
+    free(peer_address);
     send_all(sock, &memory[0], sizeof(memory[0]));
     ucp_mem_unmap(side.context, memh);
     ucp_worker_release_address(side.worker, worker_address);
     side_cleanup(&side);
-}
-
-static ucp_ep_h make_ep(side_t *side, const ucp_address_t *address)
-{
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-        .address    = address
-    };
-    ucp_ep_h ep;
-
-    UCP_CHECK(ucp_ep_create(side->worker, &params, &ep));
-    return ep;
-}
-
-static void close_ep(side_t *side, ucp_ep_h ep)
-{
-    wait_for(side, ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FLUSH));
 }
 
 static int compare(const void *a, const void *b)
@@ -216,6 +235,15 @@ static void put_flush(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     wait_for(side, ucp_put_nbx(ep, value, sizeof(*value), remote, rkey,
                                &param));
     wait_for(side, ucp_ep_flush_nbx(ep, &param));
+}
+
+/* The target closes its endpoint, which takes progress on both sides */
+static void wait_for_end(side_t *side, uint64_t *seen)
+{
+    while (recv(side->sock, seen, sizeof(*seen), MSG_DONTWAIT) !=
+           sizeof(*seen)) {
+        ucp_worker_progress(side->worker);
+    }
 }
 
 static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
@@ -248,11 +276,7 @@ static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     done = i;
     cmd  = CMD_END;
     send_all(side->sock, &cmd, 1);
-    /* tcp needs the target's progress for the last acknowledgements */
-    while (recv(side->sock, &seen, sizeof(seen), MSG_DONTWAIT) !=
-           sizeof(seen)) {
-        ucp_worker_progress(side->worker);
-    }
+    wait_for_end(side, &seen);
     CHECK(seen == value - 1, "the target's memory has another value");
     qsort(times, done, sizeof(*times), compare);
     printf("median_us %.3f max_us %.3f puts %d\n", times[done / 2],
@@ -284,7 +308,7 @@ static void connect_main(side_t *side, const ucp_address_t *address, int count)
     }
 
     send_all(side->sock, &cmd, 1);
-    recv_all(side->sock, &seen, sizeof(seen));
+    wait_for_end(side, &seen);
     printf("us_per_endpoint %.2f total_us %.1f endpoints %d\n",
            (end - start) / count, end - start, count);
     free(req);
@@ -294,6 +318,8 @@ static void connect_main(side_t *side, const ucp_address_t *address, int count)
 static void initiator_main(int sock, const char *kind, int count)
 {
     void *address, *packed;
+    ucp_address_t *own;
+    size_t length;
     ucp_rkey_h rkey;
     uint64_t remote;
     ucp_ep_h ep;
@@ -302,7 +328,13 @@ static void initiator_main(int sock, const char *kind, int count)
     side_init(&side, sock, 0);
     address = recv_blob(sock);
     packed  = recv_blob(sock);
-    recv_all(sock, &remote, sizeof(remote));
+    UCP_CHECK(ucp_worker_get_address(side.worker, &own, &length));
+    send_blob(sock, own, length);
+    ucp_worker_release_address(side.worker, own);
+    while (recv(sock, &remote, sizeof(remote), MSG_DONTWAIT) !=
+           sizeof(remote)) {
+        ucp_worker_progress(side.worker);
+    }
 
     if (strcmp(kind, "connect") == 0) {
         connect_main(&side, address, count);
