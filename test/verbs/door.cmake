@@ -7,18 +7,13 @@ set(NPEMU_DOOR ${NPRDMA_BUILD}/src/npemu/.libs/libnpemu-verbs.so)
 set(NPEMU_DOOR_PRELOAD ${NPEMU_DOOR})
 
 # A sanitizer's library wants to be the first of all
-foreach(name address thread undefined)
-    if(name IN_LIST NPRDMA_SANITIZE)
-        string(REPLACE "address" "asan" library ${name})
-        string(REPLACE "thread" "tsan" library ${library})
-        string(REPLACE "undefined" "ubsan" library ${library})
+foreach(sanitizer address thread)
+    if(sanitizer IN_LIST NPRDMA_SANITIZE)
+        string(SUBSTRING ${sanitizer} 0 1 letter)
         execute_process(
-            COMMAND ${CMAKE_C_COMPILER} -print-file-name=lib${library}.so
+            COMMAND ${CMAKE_C_COMPILER} -print-file-name=lib${letter}san.so
             OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE)
-        # It may be a linker script, which the dynamic linker does not read
-        if(IS_ABSOLUTE "${path}")
-            get_filename_component(path ${path} REALPATH)
-            set(NPEMU_DOOR_PRELOAD "${path}:${NPEMU_DOOR_PRELOAD}")
-        endif()
+        get_filename_component(path ${path} REALPATH)
+        set(NPEMU_DOOR_PRELOAD "${path}:${NPEMU_DOOR_PRELOAD}")
     endif()
 endforeach()

@@ -225,7 +225,7 @@ ibv_wc Cq::wait(int ms)
     if (count != 1) {
         ADD_FAILURE() << "no completion, ibv_poll_cq gives " << count;
         memset(&wc, 0, sizeof(wc));
-        wc.status = (ibv_wc_status)-1;
+        wc.status = NO_COMPLETION;
     }
     return wc;
 }
@@ -237,7 +237,7 @@ bool Cq::expect(uint64_t wr_id, ibv_wc_status status, int count)
     for (int i = 0; i < count; ++i) {
         ibv_wc wc = wait();
 
-        if (wc.status == (ibv_wc_status)-1) {
+        if (wc.status == NO_COMPLETION) {
             return false;
         }
         EXPECT_EQ(wr_id + i, wc.wr_id);

@@ -36,6 +36,9 @@ constexpr int ACCESS_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
 /* Long enough for a loaded machine under a sanitizer; never slept through. */
 constexpr int WAIT_MS = 20000;
 
+/* The status of a completion that did not come. */
+constexpr ibv_wc_status NO_COMPLETION = (ibv_wc_status)31;
+
 using Clock = std::chrono::steady_clock;
 
 /* Milliseconds since @a start. */
@@ -114,7 +117,7 @@ public:
     ~Cq();
     Cq(const Cq &) = delete;
 
-    /* The next completion; status -1 and a failure if none comes. */
+    /* The next completion; NO_COMPLETION and a failure if none comes. */
     ibv_wc wait(int ms = WAIT_MS);
 
     /*
@@ -316,6 +319,13 @@ void connect_over(Pipe &pipe, Qp &qp);
 std::string stderr_of(const std::function<void()> &body);
 
 } // namespace npt
+
+/* Sanitizers make mlock() do nothing. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NPT_MLOCK_WORKS false
+#else
+#define NPT_MLOCK_WORKS true
+#endif
 
 #define SKIP_UNLESS(_condition, _why) \
     do { \

@@ -128,6 +128,7 @@ TEST(NpemuMr, read_only_memory)
 
 TEST(NpemuMr, pins_pages)
 {
+    SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
     Device device;
     ASSERT_TRUE(device.ok());
     long before = proc_status_kb("VmLck");
@@ -187,6 +188,7 @@ TEST(NpemuMr, pin_unknown_value_is_named)
 
 TEST(NpemuMr, enomem_at_memlock_limit)
 {
+    SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
     SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
 
     in_child([] {

@@ -393,7 +393,7 @@ TEST_F(NpemuRc, list_stops_at_the_bad_one)
 {
     local.fill(1);
     Wr first(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
-    Wr broken(2, (ibv_wr_opcode)99, {local.sge(0, 8)});
+    Wr broken(2, (ibv_wr_opcode)15, {local.sge(0, 8)});
     Wr never(3, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
     ibv_send_wr *bad = nullptr;
 
@@ -412,7 +412,7 @@ TEST_F(NpemuRc, list_stops_at_the_bad_one)
 TEST_F(NpemuRc, operations_it_does_not_have)
 {
     for (auto op : {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV,
-                    IBV_WR_TSO, (ibv_wr_opcode)-1}) {
+                    IBV_WR_TSO, (ibv_wr_opcode)15}) {
         Wr wr(1, op, {local.sge(0, 8)});
         EXPECT_NE(0, pair.a.post(wr)) << op;
     }
