@@ -13,6 +13,9 @@
 #define WINDOW     6
 #define MAX_LENGTH (1024 * 1024)
 
+/* Above the tags of flood(), whose messages others may have begun to send */
+#define RING_TAG   5000
+
 static uint64_t message_key(int from, int to, int round, int index)
 {
     return ((((uint64_t)from * 1024 + to) * 65536) + round) * 64 + index;
@@ -95,15 +98,15 @@ static uint64_t probed_ring(int round)
     int count;
 
     mpi_test_fill(out, length, message_key(mpi_test_rank, right, round, 0));
-    MPI_Isend(out, length, MPI_BYTE, right, 77, MPI_COMM_WORLD, &req);
-    MPI_Probe(MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &status);
+    MPI_Isend(out, length, MPI_BYTE, right, RING_TAG, MPI_COMM_WORLD, &req);
+    MPI_Probe(MPI_ANY_SOURCE, RING_TAG, MPI_COMM_WORLD, &status);
     MPI_Get_count(&status, MPI_BYTE, &count);
     CHECK(status.MPI_SOURCE == left, "message from %d", status.MPI_SOURCE);
     CHECK((size_t)count == message_length(left, mpi_test_rank, round, WINDOW),
           "probed length %d", count);
     in = malloc(count + 1);
     MPI_Recv(in, count, MPI_BYTE, left, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
-    CHECK(status.MPI_TAG == 77, "message with tag %d", status.MPI_TAG);
+    CHECK(status.MPI_TAG == RING_TAG, "message with tag %d", status.MPI_TAG);
     mpi_test_verify(in, count, message_key(left, mpi_test_rank, round, 0),
                     "probed message");
     MPI_Wait(&req, MPI_STATUS_IGNORE);
