@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -27,7 +28,8 @@
 #error "NPRDMA_TEST_COMPONENT is not defined"
 #endif
 
-static const char *peer_environment = "NPRDMA_TEST_PEER";
+static const char *peer_environment      = "NPRDMA_TEST_PEER";
+static const char *component_environment = "NPRDMA_TEST_COMPONENT_COPY";
 
 
 double now()
@@ -117,9 +119,11 @@ completion::completion(int count)
 static uct_component_h find_component()
 {
     uct_component_h *components, found = nullptr;
+    const char *copy = getenv(component_environment);
+    const char *path = (copy != nullptr) ? copy : NPRDMA_TEST_COMPONENT;
     unsigned count;
 
-    if (dlopen(NPRDMA_TEST_COMPONENT, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    if (dlopen(path, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
         throw std::runtime_error(dlerror());
     }
 
@@ -478,6 +482,28 @@ std::vector<char> peer::get_bytes()
     std::vector<char> bytes(get<size_t>());
     receive(bytes.data(), bytes.size());
     return bytes;
+}
+
+
+component_copy::component_copy()
+{
+    char pattern[] = "/tmp/nprdma-test.XXXXXX";
+
+    if (mkdtemp(pattern) == nullptr) {
+        throw std::runtime_error("mkdtemp");
+    }
+    m_dir            = pattern;
+    std::string path = m_dir + "/component.so";
+    std::filesystem::copy_file(NPRDMA_TEST_COMPONENT, path);
+    std::filesystem::permissions(m_dir, std::filesystem::perms(0755));
+    std::filesystem::permissions(path, std::filesystem::perms(0644));
+    setenv(component_environment, path.c_str(), 1);
+}
+
+component_copy::~component_copy()
+{
+    unsetenv(component_environment);
+    std::filesystem::remove_all(m_dir);
 }
 
 

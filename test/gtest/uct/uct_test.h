@@ -181,6 +181,16 @@ private:
     pid_t m_pid = -1;
 };
 
+/* Processes started meanwhile load the component from where everybody may */
+class component_copy {
+public:
+    component_copy();
+    ~component_copy();
+
+private:
+    std::string m_dir;
+};
+
 #define PEER_FUNCTION(_name) \
     static int _name(peer &parent); \
     static peer::registration _name##_registration(#_name, _name); \
