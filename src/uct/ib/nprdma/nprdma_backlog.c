@@ -48,8 +48,8 @@ static void uct_nprdma_backlog_copy_inline(uct_nprdma_backlog_wr_t *elem,
     elem->wr.num_sge    = 1;
 }
 
-int uct_nprdma_backlog_add(uct_nprdma_conn_t *conn,
-                           const struct ibv_send_wr *wr)
+static int uct_nprdma_backlog_keep(uct_nprdma_conn_t *conn,
+                                   const struct ibv_send_wr *wr)
 {
     uct_nprdma_backlog_wr_t *elem;
 
@@ -71,6 +71,19 @@ int uct_nprdma_backlog_add(uct_nprdma_conn_t *conn,
 
     ucs_queue_push(&conn->backlog, &elem->queue);
     return 0;
+}
+
+int uct_nprdma_backlog_add(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+                           struct ibv_send_wr *wr)
+{
+    struct ibv_send_wr *bad_wr;
+    int ret;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    ret = conn->established ? ibv_post_send(conn->qp, wr, &bad_wr) :
+                              uct_nprdma_backlog_keep(conn, wr);
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+    return ret;
 }
 
 void uct_nprdma_backlog_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)

@@ -10,26 +10,31 @@
  * work requests then, and users that send once and flush, as with a transport
  * that connects at once, would have to know. So the first few are kept here.
  * In every other respect they are posted: they have a sequence number, credits,
- * and an op that is called when they are done.
+ * and an op that is called when they are done. As nobody needs to call progress
+ * for what has been posted, wire-up posts them as soon as the queue pair is
+ * connected, in the async context if need be.
  */
 
 /* WRs kept for a connection: what they hold is missing elsewhere */
 #define UCT_NPRDMA_BACKLOG_MAX  4
 
 /**
- * Keep a work request.
+ * Keep a work request, or post it if the queue pair has been connected, which
+ * progress does not know yet.
  *
- * @param [in] conn  Connection in state CONNECTING.
- * @param [in] wr    Work request; it and inline data are copied.
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection in state CONNECTING.
+ * @param [in] wr     Work request; it and inline data are copied.
  *
- * @return 0 or ENOMEM, like ibv_post_send().
+ * @return 0 or an errno, like ibv_post_send().
  */
-int uct_nprdma_backlog_add(uct_nprdma_conn_t *conn,
-                           const struct ibv_send_wr *wr);
+int uct_nprdma_backlog_add(struct uct_nprdma_iface *iface,
+                           uct_nprdma_conn_t *conn, struct ibv_send_wr *wr);
 
 /**
- * Post what has been kept, on a connection that has just become CONNECTED. When
- * the device refuses, the connection is left to progress to be failed.
+ * Post what has been kept: the queue pair has just been connected. Called with
+ * the async context blocked. When the device refuses, the connection is left to
+ * progress to be failed.
  */
 void uct_nprdma_backlog_post(struct uct_nprdma_iface *iface,
                              uct_nprdma_conn_t *conn);

@@ -313,13 +313,11 @@ out:
 }
 
 /* The QP is connected, and progress knows */
-static void uct_nprdma_conn_open(uct_nprdma_iface_t *iface,
-                                 uct_nprdma_conn_t *conn)
+static void uct_nprdma_conn_open(uct_nprdma_conn_t *conn)
 {
     conn->state    = UCT_NPRDMA_CONN_CONNECTED;
     conn->credits += conn->max_credits -
                      ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX);
-    uct_nprdma_backlog_post(iface, conn);
 }
 
 void uct_nprdma_conn_connected(uct_nprdma_iface_t *iface,
@@ -327,7 +325,7 @@ void uct_nprdma_conn_connected(uct_nprdma_iface_t *iface,
 {
     ucs_assert(conn->state == UCT_NPRDMA_CONN_CONNECTING);
 
-    uct_nprdma_conn_open(iface, conn);
+    uct_nprdma_conn_open(conn);
     uct_nprdma_ep_schedule(iface, conn->ep);
 }
 
@@ -339,7 +337,8 @@ void uct_nprdma_conn_retire(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 
     conn->done_sn       = sn;
     iface->tx.cq_avail += count;
-    if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {
+    if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||
+        (conn->state == UCT_NPRDMA_CONN_CONNECTING)) {
         conn->credits += count;
     }
 
@@ -423,6 +422,7 @@ static void uct_nprdma_conn_abandon(uct_nprdma_iface_t *iface,
                                     uct_nprdma_conn_t *conn,
                                     ucs_status_t status)
 {
+    conn->state   = UCT_NPRDMA_CONN_FAILED;
     conn->credits = 0;
     uct_nprdma_backlog_drop(conn);
     uct_nprdma_conn_forget_unsignaled(iface, conn);
@@ -439,7 +439,7 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 
     uct_nprdma_cm_cancel(iface, conn);
     conn->status = status;
-    if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
+    if ((conn->state == UCT_NPRDMA_CONN_CONNECTING) && !conn->established) {
         uct_nprdma_conn_abandon(iface, conn, status);
     }
     conn->state = UCT_NPRDMA_CONN_FAILED;
@@ -500,7 +500,7 @@ void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
     uct_nprdma_cm_cancel(iface, conn);
     if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
         if (conn->established) {
-            uct_nprdma_conn_open(iface, conn);
+            uct_nprdma_conn_open(conn);
         } else {
             uct_nprdma_conn_abandon(iface, conn, UCS_ERR_CANCELED);
         }

@@ -43,7 +43,7 @@ uct_nprdma_conn_post_inl(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     if (ucs_likely(conn->state != UCT_NPRDMA_CONN_CONNECTING)) {
         ret = ibv_post_send(conn->qp, wr, &bad_wr);
     } else {
-        ret = uct_nprdma_backlog_add(conn, wr);
+        ret = uct_nprdma_backlog_add(iface, conn, wr);
     }
     if (ucs_unlikely(ret != 0)) {
         uct_nprdma_conn_post_failed(iface, conn, ret);
