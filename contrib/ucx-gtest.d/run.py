@@ -433,7 +433,7 @@ def parse_args():
     parser.add_argument('--mode', default='short',
                         choices=['short', 'full', 'baseline'])
     parser.add_argument('--filter', default='')
-    parser.add_argument('--timeout', type=float, default=120)
+    parser.add_argument('--timeout', type=float, default=300)
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--repeat', type=int, default=1)
     parser.add_argument('--env', action='append', default=[])
