@@ -193,7 +193,7 @@ nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
     reg->access  = access;
     atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
 
-    /* Only now can it be found; nobody uses it, so there are no users to keep */
+    /* Only now can it be found; nobody uses it yet */
     atomic_fetch_add_explicit(&reg->state, NPRDMA_REG_STATE(1),
                               memory_order_release);
     pthread_mutex_unlock(&table->lock);

@@ -114,7 +114,8 @@ protected:
         std::iota(data.begin(), data.end(), 1);
         for (size_t offset : {size_t(0), size_t(1), page - 4, page - 1}) {
             for (size_t length : {size_t(0), size_t(1), size_t(2), size_t(4),
-                                  size_t(7), size_t(8), size_t(9), data.size()}) {
+                                  size_t(7), size_t(8), size_t(9),
+                                  data.size()}) {
                 std::vector<char> copy(length + 1);
                 memset(ptr, 0, size);
                 ASSERT_EQ(UCS_OK, nprdma_access_store((uintptr_t)ptr + offset,

@@ -36,8 +36,9 @@ protected:
         });
         add("put_bcopy", 100, true, [this](uint64_t address, uct_rkey_t rkey) {
             return flushed([&]() {
-                ssize_t packed = uct_ep_put_bcopy(m_ab, pack_100, m_local->ptr(),
-                                                  address, rkey);
+                ssize_t packed = uct_ep_put_bcopy(m_ab, pack_100,
+                                                  m_local->ptr(), address,
+                                                  rkey);
                 return (packed < 0) ? (ucs_status_t)packed : UCS_OK;
             });
         });

@@ -92,9 +92,10 @@ static int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
             uct_nprdma_bounce_grow(&service->tx_pool));
 }
 
-static void uct_nprdma_service_reply(uct_nprdma_service_t *service,
-                                     uct_nprdma_service_conn_t *conn, void *data,
-                                     size_t length, uct_nprdma_slot_t *slot)
+static void
+uct_nprdma_service_reply(uct_nprdma_service_t *service,
+                         uct_nprdma_service_conn_t *conn, void *data,
+                         size_t length, uct_nprdma_slot_t *slot)
 {
     struct ibv_send_wr *bad_wr;
     struct ibv_send_wr wr = {};
@@ -139,9 +140,12 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     uint64_t result;
     size_t length, max_length;
 
-    max_length = sizeof(*reply) +
-                 ((request->type == UCT_NPRDMA_SVC_NOP) ||
-                  (request->type == UCT_NPRDMA_SVC_STORE) ? 0 : request->length);
+    max_length = sizeof(*reply);
+    if ((request->type == UCT_NPRDMA_SVC_FETCH) ||
+        (request->type == UCT_NPRDMA_SVC_ATOMIC)) {
+        max_length += request->length;
+    }
+
     if (has_reply) {
         if (!uct_nprdma_service_can_reply(service, conn,
                                           max_length > service->max_inline)) {

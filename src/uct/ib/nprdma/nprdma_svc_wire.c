@@ -68,11 +68,11 @@ uct_nprdma_svc_reply_parse(const void *data, size_t length, uint32_t sn,
         return NULL;
     }
 
-    if (reply->length != ((reply->status == UCT_NPRDMA_SVC_OK) ? expected : 0)) {
-        return NULL;
+    if (reply->status != UCT_NPRDMA_SVC_OK) {
+        expected = 0;
     }
 
-    return reply;
+    return (reply->length == expected) ? reply : NULL;
 }
 
 ucs_status_t uct_nprdma_svc_ucs_status(uint8_t status)
