@@ -37,7 +37,7 @@
 #define NPEMU_FABRIC_KEYS 16
 
 /* Longest wait for the threads of a dying process, milliseconds. */
-#define NPEMU_GONE_WAIT_MS 100
+#define NPEMU_GONE_WAIT_MS 1000
 
 static const uint32_t npemu_size_check =
         sizeof(npemu_slot_t) * 3 + sizeof(npemu_qp_shm_t) * 5 +

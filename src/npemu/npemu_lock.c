@@ -10,8 +10,8 @@
 
 #include <time.h>
 
-/* Rounds of yielding before the owner is looked at, and of sleeping before a
- * waiter that must not wait for ever gives up. */
+/* Rounds of yielding before it is seen whether the owner is gone, and of sleeping
+ * before it is seen whether it is stopped. */
 #define NPEMU_RLOCK_YIELDS 200
 #define NPEMU_RLOCK_SLEEPS 100
 
@@ -41,7 +41,9 @@ npemu_lock_status_t npemu_rlock_slow(npemu_proc_t *proc, npemu_rlock_t *lock,
     const struct timespec pause = {.tv_nsec = 100000};
     unsigned count              = 0;
     unsigned sleeps             = 0;
+    int warned                  = 0;
     uint32_t owner;
+    int pid;
 
     for (;;) {
         owner = atomic_load_explicit(lock, memory_order_relaxed);
@@ -72,14 +74,20 @@ npemu_lock_status_t npemu_rlock_slow(npemu_proc_t *proc, npemu_rlock_t *lock,
         }
 
         nanosleep(&pause, NULL);
-        if ((++sleeps < NPEMU_RLOCK_SLEEPS) || (owner == proc->owner)) {
+        if ((++sleeps % NPEMU_RLOCK_SLEEPS != 0) || (owner == proc->owner)) {
             continue;
-        } else if (!wait) {
-            return NPEMU_LOCK_BUSY;
-        } else if (sleeps == NPEMU_RLOCK_SLEEPS) {
-            npemu_warn("waiting for process %d, which holds a lock and does "
-                       "not run (stopped?)",
-                       proc->fabric->slots[(owner >> 20) - 1].pid);
+        }
+
+        /* On a busy machine it may just be waiting for a CPU */
+        pid = proc->fabric->slots[(owner >> 20) - 1].pid;
+        if (npemu_pid_is_stopped(pid)) {
+            if (!wait) {
+                return NPEMU_LOCK_BUSY;
+            } else if (!warned) {
+                npemu_warn("waiting for process %d, which holds a lock and is "
+                           "stopped", pid);
+                warned = 1;
+            }
         }
     }
 }

@@ -89,15 +89,25 @@ void npemu_rq_cleanup(npemu_rq_t *rq)
     free(rq->free);
 }
 
-void npemu_rq_reset(npemu_rq_t *rq)
+static void npemu_rq_lock_all(npemu_rq_t *rq)
 {
     npemu_rlock_take(rq->proc, &rq->shm->lock, 1);
     npemu_spin_lock(&rq->lock);
+}
+
+static void npemu_rq_unlock_all(npemu_rq_t *rq)
+{
+    npemu_spin_unlock(&rq->lock);
+    npemu_rlock_release(&rq->shm->lock);
+}
+
+void npemu_rq_reset(npemu_rq_t *rq)
+{
+    npemu_rq_lock_all(rq);
     rq->shm->tail_seen = atomic_load(&rq->shm->tail);
     atomic_store(&rq->shm->head, rq->shm->tail_seen);
     npemu_rq_fill_free(rq);
-    npemu_spin_unlock(&rq->lock);
-    npemu_rlock_release(&rq->shm->lock);
+    npemu_rq_unlock_all(rq);
 }
 
 /* May a payload that rides in the CQ be put there when it is polled? Not if a
@@ -231,40 +241,57 @@ void npemu_rq_unpop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     npemu_rlock_release(&rq->lock);
 }
 
+/* Is a WQE posted, not completed, not in the ring, and was taken by `owner`? The
+ * queue's locks are held. */
+static int npemu_rq_is_held_by(npemu_rq_t *rq, uint32_t index, uint32_t owner)
+{
+    npemu_rq_shm_t *shm    = rq->shm;
+    npemu_rq_entry_t *ring = npemu_arena_ptr(rq->proc->shm, shm->ring);
+    uint32_t *claims       = npemu_arena_ptr(rq->proc->shm, shm->claims);
+    uint32_t tail          = atomic_load(&shm->tail);
+    uint32_t pos;
+
+    if ((claims[index] != owner) || !rq->used[index]) {
+        return 0;
+    }
+
+    for (pos = atomic_load(&shm->head); pos != tail; ++pos) {
+        if (ring[pos & shm->mask].index == index) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
                       int (*is_done)(void *arg, uint32_t index), void *arg)
 {
-    npemu_rq_shm_t *shm      = rq->shm;
-    npemu_arena_shm_t *arena = rq->proc->shm;
-    npemu_rq_entry_t *ring   = npemu_arena_ptr(arena, shm->ring);
-    uint32_t *claims         = npemu_arena_ptr(arena, shm->claims);
-    npemu_rq_entry_t entry;
-    npemu_rq_wqe_t *wqe;
-    uint32_t i, pos, head, tail;
-    int posted;
+    npemu_rq_shm_t *shm    = rq->shm;
+    npemu_rq_entry_t *ring = npemu_arena_ptr(rq->proc->shm, shm->ring);
+    uint32_t i, head;
+    int is_held;
 
-    npemu_rlock_take(rq->proc, &shm->lock, 1);
-    npemu_spin_lock(&rq->lock);
     for (i = 0; i < rq->size; ++i) {
-        if ((claims[i] != owner) || !rq->used[i]) {
+        npemu_rq_lock_all(rq);
+        is_held = npemu_rq_is_held_by(rq, i, owner);
+        npemu_rq_unlock_all(rq);
+
+        /* is_done takes the lock of a CQ, and who polls that takes ours with it
+         * held. If the completion is polled between these steps, the WQE is free
+         * or posted again: the dead process cannot take it a second time. */
+        if (!is_held || is_done(arg, i)) {
             continue;
         }
 
-        head = atomic_load(&shm->head);
-        tail = atomic_load(&shm->tail);
-        for (pos = head, posted = 0; (pos != tail) && !posted; ++pos) {
-            posted = (ring[pos & shm->mask].index == i);
+        npemu_rq_lock_all(rq);
+        if (npemu_rq_is_held_by(rq, i, owner)) {
+            head = atomic_load(&shm->head) - 1;
+            ring[head & shm->mask].index  = i;
+            ring[head & shm->mask].length =
+                    npemu_rq_wqe(rq->proc->shm, shm, i)->length |
+                    NPEMU_RQ_CHECK_KEYS;
+            atomic_store(&shm->head, head);
         }
-        if (posted || is_done(arg, i)) {
-            continue;
-        }
-
-        wqe          = npemu_rq_wqe(arena, shm, i);
-        entry.index  = i;
-        entry.length = wqe->length | NPEMU_RQ_CHECK_KEYS;
-        ring[(head - 1) & shm->mask] = entry;
-        atomic_store(&shm->head, head - 1);
+        npemu_rq_unlock_all(rq);
     }
-    npemu_spin_unlock(&rq->lock);
-    npemu_rlock_release(&shm->lock);
 }
