@@ -58,7 +58,8 @@ static int uct_nprdma_bounce_reserve(size_t length, size_t limit)
 static size_t
 uct_nprdma_bounce_length(const uct_nprdma_bounce_t *pool, unsigned num_slots)
 {
-    return uct_nprdma_align_up(num_slots * pool->slot_size, ucs_get_page_size());
+    return uct_nprdma_align_up(num_slots * pool->slot_size,
+                               ucs_get_page_size());
 }
 
 static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
