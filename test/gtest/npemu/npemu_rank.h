@@ -152,6 +152,9 @@ private:
     static constexpr int RECVS = RankInfo::MAX * RECVS_PER_PEER;
     static constexpr int SENDS = 16;
 
+    /* Before the message of a send slot: results of atomics. */
+    static constexpr size_t HEAD = 64;
+
     enum Tag : uint64_t { RECV, SEND, WRITE, READ, ADD };
 
     static uint64_t id(Tag tag, int peer, uint32_t a, uint32_t b = 0)
@@ -187,7 +190,7 @@ private:
         uint32_t kind = random() % 4;
 
         if (kind == 0) {
-            size_t size = random_size(RECV_SIZE - sizeof(Message));
+            size_t size = random_size(RECV_SIZE - HEAD - sizeof(Message));
             send(peer, Message{Message::DATA, 0, (uint32_t)size,
                                (uint32_t)random()});
         } else if ((kind == 1) && (slots[peer] != 0)) {
@@ -245,7 +248,7 @@ private:
     {
         /* Slots in turn; the send queue is long enough for the rest. */
         size_t slot   = peer * SENDS + (next_send[peer]++ % SENDS);
-        size_t offset = slot * RECV_SIZE + 64;
+        size_t offset = slot * RECV_SIZE + HEAD;
         size_t size   = sizeof(message);
 
         while (send_busy[slot]) {

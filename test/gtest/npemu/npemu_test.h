@@ -327,6 +327,13 @@ std::string stderr_of(const std::function<void()> &body);
 #define NPT_MLOCK_WORKS true
 #endif
 
+/* TSan lets no child of a process with threads start threads. */
+#ifdef __SANITIZE_THREAD__
+#define NPT_FORK_WITH_THREADS false
+#else
+#define NPT_FORK_WITH_THREADS true
+#endif
+
 #define SKIP_UNLESS(_condition, _why) \
     do { \
         if (!(_condition)) { \

@@ -241,23 +241,14 @@ TEST(NpemuKill, receives_are_not_lost)
     std::mt19937 random(seed);
     SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed - 2));
     constexpr int RECEIVES = 8;
+    std::vector<std::unique_ptr<Child>> victims;
 
-    Device device;
-    Srq srq(device, RECEIVES);
-    ibv_srq_attr attr;
-    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
-    Cq send_cq(device), recv_cq(device, 256);
-    Buffer memory(device, (RECEIVES + 1) * 9216);
-    for (int i = 0; i < RECEIVES; ++i) {
-        ASSERT_EQ(0, srq.post(i, {memory.sge(i * 9216, 9216)}));
-    }
-
-    QpOptions options;
-    options.srq     = srq;
-    options.recv_wr = 0;
     for (int round = 0; round < 40 * factor(); ++round) {
-        unsigned victim_seed = random(), delay = random() % 2000;
-        Child victim([=](Pipe &pipe) {
+        unsigned victim_seed = random();
+        victims.push_back(std::make_unique<Child>([=](Pipe &pipe) {
+            if (!pipe.await()) {
+                return;
+            }
             Device own;
             ASSERT_TRUE(own.ok());
             Cq cq(own, 256);
@@ -272,7 +263,26 @@ TEST(NpemuKill, receives_are_not_lost)
                 ASSERT_EQ(0, qp.post(send));
                 ASSERT_TRUE(cq.expect(2));
             }
-        });
+        }));
+    }
+
+    Device device;
+    Srq srq(device, RECEIVES);
+    ibv_srq_attr attr;
+    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
+    Cq send_cq(device), recv_cq(device, 256);
+    Buffer memory(device, (RECEIVES + 1) * 9216);
+    for (int i = 0; i < RECEIVES; ++i) {
+        ASSERT_EQ(0, srq.post(i, {memory.sge(i * 9216, 9216)}));
+    }
+
+    QpOptions options;
+    options.srq     = srq;
+    options.recv_wr = 0;
+    for (auto &it : victims) {
+        Child &victim  = *it;
+        unsigned delay = random() % 2000;
+        victim.pipe().signal();
         Qp qp(device, send_cq, recv_cq, options);
         connect_over(victim.pipe(), qp);
         ASSERT_TRUE(victim.pipe().await());

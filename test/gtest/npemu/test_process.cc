@@ -310,6 +310,7 @@ TEST(NpemuFork, child_is_refused_and_parent_unharmed)
 /* With a device of its own the child is a process like any other. */
 TEST(NpemuFork, child_opens_the_device_anew)
 {
+    SKIP_UNLESS(NPT_FORK_WITH_THREADS, "TSan cannot follow such a fork");
     Side side;
     Child child([](Pipe &pipe) {
         Side own;
