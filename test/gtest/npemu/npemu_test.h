@@ -309,7 +309,7 @@ private:
  */
 void in_child(const std::function<void()> &body);
 
-/* Becomes the user nobody for good; false where we may not. */
+/* Root becomes the user nobody for good; others are nobody enough. */
 bool become_nobody();
 
 /* Exchanges addresses over @a pipe and connects. */
