@@ -83,6 +83,7 @@ static uint32_t npemu_async_drop(struct ibv_context *ibcontext, void *object,
         if (event->object == object) {
             npemu_link_del(link);
             free(event);
+            npemu_eventfd_unsignal(ibcontext->async_fd);
         }
     }
     delivered = count->delivered;

@@ -455,12 +455,16 @@ struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
 static void npemu_cq_detach_channel(npemu_cq_t *cq)
 {
     npemu_channel_t *channel = npemu_channel(cq->super.channel);
-    uint32_t taken;
+    uint32_t taken, raised;
 
     pthread_mutex_lock(&channel->lock);
     npemu_link_del(&cq->channel_link);
     --channel->super.refcnt;
     taken = cq->taken;
+    /* Events that nobody took go with the CQ: poll() must not tell of them */
+    for (raised = atomic_load(&cq->shm->raised); raised != taken; --raised) {
+        npemu_eventfd_unsignal(channel->super.fd);
+    }
     pthread_mutex_unlock(&channel->lock);
 
     pthread_mutex_lock(&cq->super.mutex);

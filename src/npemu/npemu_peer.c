@@ -56,6 +56,17 @@ void npemu_eventfd_signal(int fd)
     }
 }
 
+void npemu_eventfd_unsignal(int fd)
+{
+    uint64_t one;
+    struct iovec iov = {&one, sizeof(one)};
+
+    /* Not poll() and read(): another reader may come first. Kernels that cannot
+     * do it leave the descriptor readable once too often. */
+    while ((preadv2(fd, &iov, 1, -1, RWF_NOWAIT) < 0) && (errno == EINTR)) {
+    }
+}
+
 void npemu_peer_denied(npemu_peer_t *peer, int error)
 {
     if (atomic_exchange(&peer->denied, 1)) {

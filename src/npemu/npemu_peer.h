@@ -77,4 +77,7 @@ uint32_t npemu_eventfd_id(int fd);
 /** Add one to an eventfd. */
 void npemu_eventfd_signal(int fd);
 
+/** Take one from an eventfd in semaphore mode, if there is one; never blocks. */
+void npemu_eventfd_unsignal(int fd);
+
 #endif
