@@ -351,6 +351,25 @@ TEST_F(NpemuChannel, blocking_get_is_woken)
     recv_cq.expect(7);
 }
 
+/* An event that nobody took goes with its CQ. */
+TEST_F(NpemuChannel, destroy_takes_its_events_along)
+{
+    {
+        Cq other(device, 16, &channel);
+        Qp c(device, other, other);
+        ASSERT_EQ(0, c.to_init());
+        ASSERT_EQ(0, c.post_recv(1, {buffer.sge(0, 8)}));
+        ASSERT_EQ(0, ibv_req_notify_cq(other, 0));
+        ASSERT_EQ(0, c.to_state(IBV_QPS_ERR));
+        EXPECT_TRUE(channel.readable(WAIT_MS));
+    }
+    EXPECT_FALSE(channel.readable());
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    message();
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7);
+}
+
 /* The manual: destroying a CQ waits until all its events are acknowledged. */
 TEST_F(NpemuChannel, destroy_waits_for_ack)
 {

@@ -124,7 +124,7 @@ TEST(NpemuKill, peers_get_a_transport_error_in_time)
     std::mt19937 random(seed);
     SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed));
 
-    for (int round = 0; round < 40 * factor(); ++round) {
+    for (int round = 0; round < 100 * factor(); ++round) {
         SCOPED_TRACE("round " + std::to_string(round));
         unsigned victim_seed = random(), delay = random() % 3000;
         Child victim([=](Pipe &pipe) { run_until_killed(pipe, victim_seed); });

@@ -4,9 +4,11 @@
 
 #include "npemu_test.h"
 
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <set>
+#include <thread>
 
 using namespace npt;
 
@@ -507,4 +509,82 @@ TEST_F(NpemuQp, access_flags_can_change_while_running)
     ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 64)));
     /* IBA 9.7.4.1.2: what a QP does not take is an invalid request. */
     pair.cq_a.expect(2, IBV_WC_REM_INV_REQ_ERR);
+}
+
+/* --- a drained send queue ------------------------------------------------- */
+
+TEST_F(NpemuQp, send_queue_drained_holds_and_resumes)
+{
+    Buffer buffer(device, 4096);
+    Pair pair(device);
+    ibv_qp_attr attr = {};
+
+    attr.qp_state            = IBV_QPS_SQD;
+    attr.en_sqd_async_notify = 1;
+    ASSERT_EQ(0, npemu_modify_qp(pair.a, &attr,
+                                 IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+    EXPECT_EQ(IBV_QPS_SQD, pair.a.state());
+    AsyncEvent event = take_async(device);
+    EXPECT_EQ(IBV_EVENT_SQ_DRAINED, event.type);
+    EXPECT_EQ((void*)pair.a.qp, event.element);
+
+    /* What is posted now waits; what comes in is served. */
+    buffer.fill(1);
+    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 1024)));
+    Wr read(2, IBV_WR_RDMA_READ, {buffer.sge(2048, 64)});
+    ASSERT_EQ(0, pair.b.post(read.rdma(buffer, 0)));
+    pair.cq_b.expect(2);
+    pair.cq_a.expect_empty();
+    EXPECT_EQ(pattern_byte(1, 1024), buffer.data[1024]);
+
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    pair.cq_a.expect(1);
+    EXPECT_EQ(0, memcmp(buffer.data, buffer.data + 1024, 64));
+}
+
+/* The manual: destroying a QP waits until all its events are acknowledged. */
+TEST_F(NpemuQp, destroy_waits_for_the_ack_of_an_event)
+{
+    Srq srq(device, 4);
+    QpOptions options;
+    options.srq     = srq;
+    options.recv_wr = 0;
+    Qp qp(device, cq, cq, options);
+    ibv_async_event event;
+    std::atomic<bool> acked{false}, destroyed{false};
+
+    ASSERT_EQ(0, qp.to_init());
+    ASSERT_EQ(0, qp.to_state(IBV_QPS_ERR));
+    ASSERT_EQ(0, npemu_get_async_event(device.context, &event));
+    ASSERT_EQ(IBV_EVENT_QP_LAST_WQE_REACHED, event.event_type);
+
+    std::thread destroyer([&] {
+        EXPECT_EQ(0, npemu_destroy_qp(qp.qp));
+        qp.qp = nullptr;
+        EXPECT_TRUE(acked.load());
+        destroyed = true;
+    });
+    /* Time in which a destroy that does not wait would have returned. */
+    EXPECT_FALSE(wait_until([&] { return destroyed.load(); }, 50));
+    acked = true;
+    npemu_ack_async_event(&event);
+    destroyer.join();
+    EXPECT_TRUE(destroyed.load());
+}
+
+/* An event that nobody took goes with its object. */
+TEST_F(NpemuQp, destroy_takes_its_events_along)
+{
+    Srq srq(device, 4);
+    {
+        QpOptions options;
+        options.srq     = srq;
+        options.recv_wr = 0;
+        Qp qp(device, cq, cq, options);
+        ASSERT_EQ(0, qp.to_init());
+        ASSERT_EQ(0, qp.to_state(IBV_QPS_ERR));
+        EXPECT_TRUE(has_async(device, WAIT_MS));
+    }
+    EXPECT_FALSE(has_async(device));
 }

@@ -632,6 +632,24 @@ TEST_F(NpemuRcError, no_such_queue_pair)
     }
 }
 
+/* The right number behind a wrong address. */
+TEST_F(NpemuRcError, no_such_port)
+{
+    Cq cq_a(device), cq_b(device);
+    QpOptions options;
+    options.timeout   = 10;
+    options.retry_cnt = 1;
+    Qp a(device, cq_a, cq_a, options), b(device, cq_b, cq_b, options);
+    Address far = b.address();
+    far.lid    += 7;
+    a.connect(far);
+    b.connect(a.address());
+    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+    ASSERT_EQ(0, a.post(write.rdma(remote)));
+    cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+}
+
 /* A peer that comes up within the retries is found: no error. */
 TEST_F(NpemuRcError, peer_that_comes_late)
 {

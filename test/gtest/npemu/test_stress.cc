@@ -21,7 +21,7 @@ TEST_P(NpemuStress, everything_at_once_with_checksums)
 
     for (int self = 0; self < count; ++self) {
         ranks.push_back(std::make_unique<Child>([=](Pipe &pipe) {
-            Rank rank(self, count, seed, 400 * factor());
+            Rank rank(self, count, seed, 2000 * factor());
             pipe.send(rank.info());
             std::vector<RankInfo> all;
             for (int i = 0; i < count; ++i) {
