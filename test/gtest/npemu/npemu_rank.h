@@ -226,7 +226,7 @@ private:
             read.rdma(Remote{infos[peer].memory.addr + Layout::FIXED + from,
                              infos[peer].memory.rkey});
             post(peer, read);
-        } else if (kind == 3) {
+        } else if ((kind == 3) && (outstanding[0] < 8)) {
             uint64_t value = random() % 1000;
             Wr add(id(ADD, peer, 0), IBV_WR_ATOMIC_FETCH_AND_ADD,
                    {send_buffer.sge(0, 8)});
