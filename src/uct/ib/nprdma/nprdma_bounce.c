@@ -41,6 +41,11 @@ size_t uct_nprdma_bounce_pinned(void)
     return atomic_load(&uct_nprdma_bounce_used);
 }
 
+void uct_nprdma_bounce_forked(void)
+{
+    atomic_store(&uct_nprdma_bounce_used, 0);
+}
+
 /* Take a part of the budget if that leaves its total use within a limit */
 static int uct_nprdma_bounce_reserve(size_t length, size_t limit)
 {

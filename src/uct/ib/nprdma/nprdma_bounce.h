@@ -50,6 +50,9 @@ void uct_nprdma_bounce_set_budget(size_t max_pinned);
 /** @return Bytes pinned by all pools of this process. */
 size_t uct_nprdma_bounce_pinned(void);
 
+/** In a child of fork(): what its parent has pinned is not pinned here. */
+void uct_nprdma_bounce_forked(void);
+
 
 /**
  * Set up a pool and register its first chunk. The first pools of a process get

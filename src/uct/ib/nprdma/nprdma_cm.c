@@ -212,6 +212,10 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
     struct ibv_cq *cq;
     void *cq_context;
 
+    if (iface->forked) {
+        return;
+    }
+
     while (verbs->get_cq_event(iface->cm.channel, &cq, &cq_context) == 0) {
         verbs->ack_cq_events(cq, 1);
     }
@@ -231,6 +235,10 @@ static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
     uct_nprdma_cm_t *cm       = &iface->cm;
     ucs_time_t now            = ucs_get_time();
     uct_nprdma_cm_conn_t *entry, *tmp;
+
+    if (iface->forked) {
+        return;
+    }
 
     uct_nprdma_ud_poll(iface);
 
@@ -255,7 +263,11 @@ static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
 static void uct_nprdma_cm_probe_handler(int id, ucs_event_set_types_t events,
                                         void *arg)
 {
-    uct_nprdma_responder_probe_all(arg);
+    uct_nprdma_iface_t *iface = arg;
+
+    if (!iface->forked) {
+        uct_nprdma_responder_probe_all(iface);
+    }
 }
 
 void uct_nprdma_cm_start_timer(uct_nprdma_iface_t *iface)

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "nprdma_fork.h"
 #include "nprdma_rma.h"
 
 #include <ucs/debug/log.h>
@@ -458,6 +459,11 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md,
         return UCS_ERR_UNSUPPORTED;
     }
 
+    status = uct_nprdma_md_check_owner(ucs_derived_of(tl_md, uct_nprdma_md_t));
+    if (status != UCS_OK) {
+        return status;
+    }
+
     UCT_NPRDMA_IFACE_BASE_INIT(&uct_nprdma_iface_ops,
                                &uct_nprdma_iface_internal_ops, tl_md, worker,
                                params, tl_config);
@@ -478,6 +484,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md,
     self->num_conns   = 0;
     self->free_conn   = UCT_NPRDMA_CONN_NO_INDEX;
     self->stash.valid = 0;
+    self->forked      = 0;
     memset(&self->stats, 0, sizeof(self->stats));
     memset(&self->iface_addr, 0, sizeof(self->iface_addr));
     ucs_list_head_init(&self->eps);
@@ -528,11 +535,18 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md,
         goto err_cm;
     }
 
+    status = uct_nprdma_fork_add(self);
+    if (status != UCS_OK) {
+        goto err_event_fd;
+    }
+
     while (self->rx.pool.num_free > 0) {
         uct_nprdma_iface_post_srq(self);
     }
     return UCS_OK;
 
+err_event_fd:
+    close(self->event_fd);
 err_cm:
     uct_nprdma_cm_cleanup(self);
 err_rx_pool:
@@ -569,6 +583,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
         ucs_warn("interface %p is closed with endpoints", self);
     }
 
+    uct_nprdma_fork_remove(self);
     uct_nprdma_iface_linger(self);
     uct_nprdma_cm_cleanup(self);
     uct_nprdma_rma_iface_cleanup(self);

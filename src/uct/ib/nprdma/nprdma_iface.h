@@ -104,6 +104,11 @@ typedef struct uct_nprdma_iface {
         struct ibv_wc       wc;
     } stash;                                /* see event_arm */
 
+    /* This is a child's copy, to be left alone. Then stash.valid is set too, so
+     * that progress has one condition to check */
+    int                     forked;
+    ucs_list_link_t         fork_list;      /* see nprdma_fork.h */
+
     uct_nprdma_stats_t      stats;
     uct_nprdma_cm_t         cm;
     struct uct_nprdma_rma_iface *rma;       /* nprdma_rma's; NULL until it is

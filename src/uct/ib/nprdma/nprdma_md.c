@@ -290,6 +290,13 @@ void uct_nprdma_md_close(uct_md_h tl_md)
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     int ret;
 
+    if (getpid() != md->owner) {
+        /* Its queues and its thread are the parent's; this copy of the memory
+         * goes with the process */
+        ucs_debug("%s: was opened before fork(), not closed", md->name);
+        return;
+    }
+
     uct_nprdma_service_destroy(md);
     uct_nprdma_mem_cleanup(md);
     ret = md->verbs->dealloc_pd(md->pd);
@@ -299,6 +306,17 @@ void uct_nprdma_md_close(uct_md_h tl_md)
     }
     md->verbs->close_device(md->context);
     ucs_free(md);
+}
+
+ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
+{
+    if (getpid() != md->owner) {
+        ucs_error("%s: was opened before fork() by process %d, a child cannot "
+                  "open an interface of it", md->name, md->owner);
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    return UCS_OK;
 }
 
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)

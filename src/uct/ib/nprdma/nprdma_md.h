@@ -65,8 +65,14 @@ ucs_status_t
 uct_nprdma_md_open(uct_component_t *component, const char *md_name,
                    const uct_md_config_t *config, uct_md_h *md_p);
 
-/** Close what uct_nprdma_md_open() opened. */
+/** Close what uct_nprdma_md_open() opened; does nothing in a forked child. */
 void uct_nprdma_md_close(uct_md_h md);
+
+/**
+ * @return UCS_OK, or UCS_ERR_UNSUPPORTED with a logged reason in a forked child
+ *         of the process that opened the MD.
+ */
+ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md);
 
 /** Fill the version-neutral attributes. */
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps);

@@ -330,6 +330,9 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     int num_rx;
 
     if (ucs_unlikely(iface->stash.valid)) {
+        if (iface->forked) {
+            return 0;
+        }
         count = uct_nprdma_iface_handle_stash(iface);
     }
 

@@ -1,0 +1,36 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_FORK_H_
+#define UCT_NPRDMA_FORK_H_
+
+#include "nprdma_iface.h"
+
+/*
+ * A forked child inherits the objects of its parent's interfaces, but they
+ * still belong to the parent: neither the device's queues nor the file
+ * descriptors may be touched, and the threads are not there. So the functions
+ * of these interfaces are exchanged in the child, which costs the parent
+ * nothing: operations are refused, and closing leaves everything as it is. A
+ * child may open devices of its own.
+ */
+
+
+/**
+ * Have an interface left alone by children of this process. To be called when
+ * nothing else can fail.
+ *
+ * @param [in] iface  Interface.
+ *
+ * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
+ */
+ucs_status_t uct_nprdma_fork_add(uct_nprdma_iface_t *iface);
+
+
+/**
+ * Forget an interface before it is closed.
+ *
+ * @param [in] iface  Interface.
+ */
+void uct_nprdma_fork_remove(uct_nprdma_iface_t *iface);
+
+#endif

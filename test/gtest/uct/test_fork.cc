@@ -1,0 +1,257 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child may do what it likes with its copy, the parent goes on */
+class test_fork : public uct_pair_test {
+protected:
+    static constexpr size_t size = 20000;
+
+    void SetUp() override
+    {
+        uct_pair_test::SetUp();
+        m_local.reset(new buffer(m_a->md(), size));
+        m_remote.reset(new buffer(m_b->md(), size));
+        m_rkey = m_a->unpack(m_remote->packed_key());
+        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am,
+                                                   &m_received, 0));
+    }
+
+    void TearDown() override
+    {
+        m_local.reset();
+        m_remote.reset();
+        uct_pair_test::TearDown();
+    }
+
+    static ucs_status_t
+    on_am(void *arg, void *data, size_t length, unsigned flags)
+    {
+        (void)flags;
+        EXPECT_EQ(sizeof(uint64_t), length);
+        memcpy(arg, data, sizeof(uint64_t));
+        return UCS_OK;
+    }
+
+    /* Both kinds of connections, both ways of the service */
+    void communicate()
+    {
+        uint64_t number = ++m_count;
+        uct_iov_t iov   = {m_local->ptr(), size, m_local->memh(), 0, 1};
+        completion comp;
+
+        m_local->fill(number);
+        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(), m_rkey,
+                                    &comp);
+        }));
+        m_a->wait([&]() { return comp.done; });
+        m_a->flush(m_ab);
+        EXPECT_EQ(UCS_OK, comp.status);
+        EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), size));
+
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_am_short(m_ab, 1, number, nullptr, 0);
+        }));
+        m_a->wait([&]() { return m_received == number; });
+    }
+
+    /* Forks; the child ends with function's result. What it writes is kept. */
+    pid_t start(const std::function<int()> &function)
+    {
+        int fds[2];
+
+        EXPECT_EQ(0, pipe(fds));
+        fflush(nullptr);
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(patience.count());
+            dup2(fds[1], STDOUT_FILENO);
+            dup2(fds[1], STDERR_FILENO);
+            close(fds[0]);
+            close(fds[1]);
+            end(function());
+        }
+        close(fds[1]);
+        m_output_fd = fds[0];
+        return pid;
+    }
+
+    /* As programs do, unless leaks would be looked for: what only threads of
+     * the parent know of is one in the child */
+    [[noreturn]] static void end(int status)
+    {
+#ifdef __SANITIZE_ADDRESS__
+        fflush(nullptr);
+        _exit(status);
+#else
+        exit(status);
+#endif
+    }
+
+    /* Whether the child has said all that it is going to say */
+    bool read_output()
+    {
+        struct pollfd pfd = {m_output_fd, POLLIN, 0};
+        char data[4096];
+        ssize_t ret;
+
+        if (poll(&pfd, 1, 0) == 0) {
+            return false;
+        }
+
+        ret = read(m_output_fd, data, sizeof(data));
+        if (ret > 0) {
+            m_output.append(data, ret);
+        }
+        return ret <= 0;
+    }
+
+    /* The parent communicates until the child has ended */
+    void communicate_until_end(pid_t pid)
+    {
+        int status;
+
+        do {
+            ASSERT_NO_FATAL_FAILURE(communicate());
+        } while (!read_output());
+        close(m_output_fd);
+        ASSERT_EQ(pid, waitpid(pid, &status, 0));
+        EXPECT_TRUE(WIFEXITED(status)) << status << '\n' << m_output;
+        EXPECT_EQ(0, WEXITSTATUS(status)) << m_output;
+
+        for (int i = 0; i < 10; ++i) {
+            ASSERT_NO_FATAL_FAILURE(communicate());
+        }
+        EXPECT_TRUE(m_a->failed.empty());
+        EXPECT_TRUE(m_b->failed.empty());
+    }
+
+    size_t count_output(const std::string &text) const
+    {
+        size_t count = 0;
+
+        for (size_t pos = m_output.find(text); pos != std::string::npos;
+             pos        = m_output.find(text, pos + 1)) {
+            ++count;
+        }
+        return count;
+    }
+
+    /* In the child: 0 if everything is refused, else the number of the first
+     * operation that was not */
+    int use()
+    {
+        uct_iov_t iov             = {m_local->ptr(), 8, m_local->memh(), 0, 1};
+        std::vector<char> address = m_b->address();
+        uct_ep_params_t params    = {};
+        uint64_t value            = 0xdead;
+        completion comp;
+        uct_mem_h memh;
+        uct_ep_h ep;
+        std::vector<ucs_status_t> results;
+
+        params.field_mask = UCT_EP_PARAM_FIELD_IFACE |
+                            UCT_EP_PARAM_FIELD_DEV_ADDR |
+                            UCT_EP_PARAM_FIELD_IFACE_ADDR;
+        params.iface      = m_a->iface();
+        params.dev_addr   = (const uct_device_addr_t*)address.data();
+        params.iface_addr = (const uct_iface_addr_t*)(
+                address.data() + m_a->attr().device_addr_len);
+
+        results.push_back(uct_ep_am_short(m_ab, 1, value, nullptr, 0));
+        results.push_back((ucs_status_t)uct_ep_am_bcopy(m_ab, 1, pack, nullptr,
+                                                        0));
+        results.push_back(uct_ep_put_short(m_ab, &value, sizeof(value),
+                                           m_remote->address(), m_rkey));
+        results.push_back(uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(),
+                                           m_rkey, &comp));
+        results.push_back(uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(),
+                                           m_rkey, &comp));
+        results.push_back(uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, 1,
+                                               m_remote->address(), m_rkey));
+        results.push_back(uct_ep_flush(m_ab, 0, nullptr));
+        results.push_back(uct_iface_flush(m_a->iface(), 0, nullptr));
+        results.push_back(uct_ep_check(m_ab, 0, nullptr));
+        results.push_back(uct_iface_event_arm(m_a->iface(),
+                                              UCT_EVENT_RECV));
+        results.push_back(uct_ep_create(&params, &ep));
+        results.push_back(uct_md_mem_reg(m_a->md(), &value, sizeof(value),
+                                         UCT_MD_MEM_ACCESS_ALL, &memh));
+        for (size_t i = 0; i < results.size(); ++i) {
+            if (results[i] != UCS_ERR_UNSUPPORTED) {
+                return i + 1;
+            }
+        }
+        return 0;
+    }
+
+    static size_t pack(void *dest, void *arg)
+    {
+        (void)arg;
+        memset(dest, 0, 8);
+        return 8;
+    }
+
+    std::unique_ptr<buffer> m_local, m_remote;
+    uct_rkey_t              m_rkey;
+    uint64_t                m_received  = 0;
+    uint64_t                m_count     = 0;
+    int                     m_output_fd = -1;
+    std::string             m_output;
+};
+
+TEST_F(test_fork, child_exits)
+{
+    ASSERT_NO_FATAL_FAILURE(communicate());
+    pid_t pid = start([]() { return 0; });
+    ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
+    EXPECT_EQ("", m_output);
+}
+
+TEST_F(test_fork, child_closes)
+{
+    ASSERT_NO_FATAL_FAILURE(communicate());
+    pid_t pid = start([this]() {
+        TearDown();
+        return 0;
+    });
+    ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
+    EXPECT_EQ(1u, count_output("opened before fork()")) << m_output;
+}
+
+TEST_F(test_fork, child_is_refused)
+{
+    ASSERT_NO_FATAL_FAILURE(communicate());
+    pid_t pid = start([this]() {
+        int ret = 0;
+
+        for (int i = 0; (i < 3) && (ret == 0); ++i) {
+            ret = use();
+            for (int j = 0; j < 1000; ++j) {
+                /* Messages of the parent are not received here */
+                ret += (m_a->progress() + m_b->progress()) * 100;
+            }
+        }
+        TearDown();
+        return ret;
+    });
+    ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
+    EXPECT_EQ(1u, count_output("refuse everything")) << m_output;
+}
+
+TEST_F(test_fork, while_connecting)
+{
+    pid_t pid = start([this]() {
+        TearDown();
+        return 0;
+    });
+    ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
+}
