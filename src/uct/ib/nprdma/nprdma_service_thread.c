@@ -7,14 +7,33 @@
 #include "nprdma_service_int.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 
 /* While the application progresses the thread only looks in now and then. A
  * request waits for at most two of these when progress stops. */
 #define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
+
+/* The time slice that the thread asks for; 100 us is the shortest there is */
+#define UCT_NPRDMA_SERVICE_SLICE_NS     100000
+
+
+/* The first version of the kernel's structure: libc 2.36 does not declare it,
+ * and the kernel's own header cannot be included next to <sched.h>. */
+typedef struct uct_nprdma_sched_attr {
+    uint32_t size;
+    uint32_t policy;
+    uint64_t flags;
+    int32_t  nice;
+    uint32_t priority;
+    uint64_t runtime;  /* Of SCHED_OTHER: the slice, in nanoseconds */
+    uint64_t deadline;
+    uint64_t period;
+} uct_nprdma_sched_attr_t;
 
 
 void uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
@@ -89,11 +108,30 @@ static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
              (service->num_executed != num_executed));
 }
 
+/*
+ * With one CPU per rank the thread must take the CPU from an application that
+ * computes, and a peer waits for that. Linux (6.12 and later) lets a thread of
+ * a shorter slice do so at once, without any privilege; before, or if refused,
+ * it waits for the end of the application's slice when the load is high.
+ */
+static void uct_nprdma_service_thread_shorten_slice(void)
+{
+    uct_nprdma_sched_attr_t attr = { .size = sizeof(attr) };
+
+    if ((syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) == 0) &&
+        (attr.policy == SCHED_OTHER)) {
+        attr.runtime = UCT_NPRDMA_SERVICE_SLICE_NS;
+        (void)syscall(SYS_sched_setattr, 0, &attr, 0);
+    }
+}
+
 static void *uct_nprdma_service_thread(void *arg)
 {
     uct_nprdma_service_t *service = arg;
     unsigned num_polls            = service->num_polls;
     struct pollfd pfds[2];
+
+    uct_nprdma_service_thread_shorten_slice();
 
     pfds[0].fd     = service->channel->fd;
     pfds[0].events = POLLIN;
