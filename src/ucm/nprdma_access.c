@@ -210,7 +210,8 @@ ucs_status_t nprdma_access_init(void)
     ucs_status_t status = UCS_OK;
 
     pthread_mutex_lock(&nprdma_access.lock);
-    if (nprdma_access.users == 0) {
+    /* A forked child must not go on with the memory of its parent */
+    if ((nprdma_access.users == 0) || (nprdma_access.pid != getpid())) {
         status = nprdma_access_probe();
     }
     if (status == UCS_OK) {

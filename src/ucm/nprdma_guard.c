@@ -35,6 +35,21 @@
 #define NPRDMA_GUARD_PRIO_AFTER  1000000
 
 
+/*
+ * The handlers also run in threads that ThreadSanitizer has closed its books
+ * on: the C library gives the stack of a thread back, by madvise() or munmap(),
+ * at its very end. What runs in the hook is not instrumented, therefore.
+ */
+#if defined(__has_attribute)
+#  if __has_attribute(disable_sanitizer_instrumentation)
+#    define NPRDMA_GUARD_HOOK __attribute__((disable_sanitizer_instrumentation))
+#  endif
+#endif
+#ifndef NPRDMA_GUARD_HOOK
+#  define NPRDMA_GUARD_HOOK __attribute__((no_sanitize("thread")))
+#endif
+
+
 /* States of an access slot; the owner of an unmap slot is a thread id */
 enum {
     NPRDMA_GUARD_FREE   = 0,
@@ -75,11 +90,13 @@ static struct {
 };
 
 
+NPRDMA_GUARD_HOOK
 static int nprdma_guard_is_child(const nprdma_guard_state_t *state)
 {
     return !state->mine;
 }
 
+NPRDMA_GUARD_HOOK
 static int nprdma_guard_overlaps(const nprdma_guard_slot_t *slot,
                                  uintptr_t start, uintptr_t end)
 {
@@ -87,6 +104,7 @@ static int nprdma_guard_overlaps(const nprdma_guard_slot_t *slot,
            (atomic_load(&slot->end) > start);
 }
 
+NPRDMA_GUARD_HOOK
 static int nprdma_guard_in_progress(const nprdma_guard_slot_t *slot,
                                     uintptr_t start, uintptr_t end)
 {
@@ -95,6 +113,7 @@ static int nprdma_guard_in_progress(const nprdma_guard_slot_t *slot,
 }
 
 /* Runs in the hook, and so does all that it calls: no allocation, no log */
+NPRDMA_GUARD_HOOK
 static void nprdma_guard_block(nprdma_guard_state_t *state, uintptr_t start,
                                uintptr_t end)
 {
@@ -136,6 +155,7 @@ static void nprdma_guard_block(nprdma_guard_state_t *state, uintptr_t start,
     }
 }
 
+NPRDMA_GUARD_HOOK
 static void nprdma_guard_unblock(nprdma_guard_state_t *state)
 {
     uint32_t tid              = (uint32_t)syscall(SYS_gettid);
@@ -174,6 +194,7 @@ static void nprdma_guard_unblock(nprdma_guard_state_t *state)
  *
  * @return Nonzero if the call takes anything away.
  */
+NPRDMA_GUARD_HOOK
 static int nprdma_guard_event_range(ucm_event_type_t event_type,
                                     const ucm_event_t *event,
                                     uintptr_t *start_p, uintptr_t *end_p)
@@ -232,6 +253,7 @@ static int nprdma_guard_event_range(ucm_event_type_t event_type,
     return 1;
 }
 
+NPRDMA_GUARD_HOOK
 static void nprdma_guard_before(ucm_event_type_t event_type, ucm_event_t *event,
                                 void *arg)
 {
@@ -244,6 +266,7 @@ static void nprdma_guard_before(ucm_event_type_t event_type, ucm_event_t *event,
     }
 }
 
+NPRDMA_GUARD_HOOK
 static void nprdma_guard_after(ucm_event_type_t event_type, ucm_event_t *event,
                                void *arg)
 {
@@ -275,6 +298,7 @@ static nprdma_guard_state_t *nprdma_guard_state_create(void)
     return state;
 }
 
+NPRDMA_GUARD_HOOK
 static void nprdma_guard_ignore(ucm_event_type_t event_type, ucm_event_t *event,
                                 void *arg)
 {
@@ -364,6 +388,10 @@ ucs_status_t nprdma_guard_init(void)
     pthread_mutex_lock(&nprdma_guard.lock);
     if (nprdma_guard.users == 0) {
         status = nprdma_guard_install();
+    } else if (!nprdma_guard.state->mine) {
+        /* A forked child has the handlers already, and a state wiped clean */
+        nprdma_guard.state->mine = 1;
+        nprdma_guard.state->live = 1;
     }
     if (status == UCS_OK) {
         ++nprdma_guard.users;

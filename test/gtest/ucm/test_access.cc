@@ -314,6 +314,34 @@ TEST_F(test_access, races_with_unmap)
     munmap(ptr, page);
 }
 
+/* One that opens a device of its own, while the parent's is open */
+TEST_F(test_access, forked_child)
+{
+    char *ptr = map(page);
+    int status;
+
+    pid_t pid = fork();
+    if (pid == 0) {
+        char data[64];
+        memset(data, 'c', sizeof(data));
+        bool ok = (nprdma_access_init() == UCS_OK) &&
+                  nprdma_access_is_direct() &&
+                  (nprdma_access_store((uintptr_t)ptr, data, 64) == UCS_OK) &&
+                  (nprdma_access_store((uintptr_t)ptr + 64, data, 8) ==
+                   UCS_OK) &&
+                  (memcmp(ptr, data, 64) == 0) &&
+                  (memcmp(ptr + 64, data, 8) == 0) &&
+                  (atomic(NPRDMA_ATOMIC_ADD, 8, ptr + 128, 1) == UCS_OK);
+        _exit(ok ? 0 : 1);
+    }
+
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
+    EXPECT_EQ(page, (size_t)std::count(ptr, ptr + page, 0));
+    check_copies();
+    munmap(ptr, page);
+}
+
 /* Without memory events everything still works, by copies */
 TEST(test_access_copy, all)
 {
