@@ -148,10 +148,10 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
 
     if (has_reply) {
         if (!uct_nprdma_service_can_reply(service, conn,
-                                          max_length > service->max_inline)) {
+                                          max_length > conn->max_inline)) {
             return 0;
         }
-        if (max_length > service->max_inline) {
+        if (max_length > conn->max_inline) {
             slot = uct_nprdma_bounce_get(&service->tx_pool);
         }
     }
@@ -351,7 +351,8 @@ unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
     }
 
     if (count > 0) {
-        service->num_executed += count;
+        atomic_fetch_add_explicit(&service->num_executed, count,
+                                  memory_order_relaxed);
         uct_nprdma_service_reap(service);
     }
 
@@ -369,7 +370,7 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
     unsigned count;
     int blocked;
 
-    ++service->num_polls;
+    atomic_fetch_add_explicit(&service->num_polls, 1, memory_order_relaxed);
     if (pthread_mutex_trylock(&service->exec_lock) != 0) {
         return 0;
     }
@@ -608,9 +609,8 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
         return status;
     }
 
-    conn->qpn           = conn->qp->qp_num;
-    service->max_inline = ucs_min(max_inline,
-                                  (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
+    conn->qpn        = conn->qp->qp_num;
+    conn->max_inline = ucs_min(max_inline, (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
     return UCS_OK;
 }
 

@@ -5,6 +5,8 @@
 
 #include "nprdma_md.h"
 
+#include <stdatomic.h>
+
 /*
  * The target's side of the internal messages, one per MD: stores, fetches and
  * atomics of peers, executed by software. Requests arrive on a shared receive
@@ -91,14 +93,18 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md);
 
 /* What progress has to look at; first member of uct_nprdma_service_t */
 typedef struct uct_nprdma_service_base {
-    volatile unsigned num_conns;
+    atomic_uint num_conns;
 } uct_nprdma_service_base_t;
 
 
 /** As @ref uct_nprdma_service_progress_active; one load without connections. */
 static inline unsigned uct_nprdma_service_progress(uct_nprdma_md_t *md)
 {
-    if (ucs_likely(((uct_nprdma_service_base_t*)md->service)->num_conns == 0)) {
+    uct_nprdma_service_base_t *base = (uct_nprdma_service_base_t*)md->service;
+
+    /* Only a hint: what is behind it is protected by locks */
+    if (ucs_likely(atomic_load_explicit(&base->num_conns,
+                                        memory_order_relaxed) == 0)) {
         return 0;
     }
 

@@ -11,6 +11,7 @@
 #include <ucs/datastruct/list.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /*
  * What nprdma_service.c (connections, execution) and nprdma_service_thread.c
@@ -49,11 +50,12 @@ struct uct_nprdma_service_conn {
     uint32_t        sn;            /* Of the last request executed */
     uint32_t        outstanding;   /* Replies sent and not completed */
     uint32_t        failed_sn;     /* First failure not yet reported */
+    uint32_t        max_inline;    /* Of a reply */
     uint8_t         failed_status;
     unsigned        drain;         /* Looks that had found the receive CQ empty
                                       when the queue pair was stopped */
-    volatile int    state;
-    volatile int    released;      /* The cm has forgotten it */
+    atomic_int      state;
+    atomic_int      released;      /* The cm has forgotten it */
 };
 
 KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
@@ -68,7 +70,7 @@ struct uct_nprdma_service {
     pthread_mutex_t           conns_lock;
     khash_t(uct_nprdma_service_conns) conns_hash;
     ucs_list_link_t           conns;
-    volatile int              attention;   /* A connection wants to go */
+    atomic_int                attention;   /* A connection wants to go */
 
     /* Held by whoever executes; what follows belongs to the holder */
     pthread_mutex_t           exec_lock;
@@ -78,7 +80,6 @@ struct uct_nprdma_service {
     struct ibv_srq            *srq;
     uct_nprdma_bounce_t       rx_pool;
     uct_nprdma_bounce_t       tx_pool;
-    uint32_t                  max_inline;
     uint32_t                  send_cq_avail;
     struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
     int                       num_wcs;     /* Polled */
@@ -88,9 +89,9 @@ struct uct_nprdma_service {
     struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
 
     /* Between progress and the thread */
-    volatile unsigned         num_polls;    /* Progress has looked */
-    volatile unsigned         num_executed; /* Requests, by anybody */
-    volatile int              stop;
+    atomic_uint               num_polls;    /* Progress has looked */
+    atomic_uint               num_executed; /* Requests, by anybody */
+    atomic_int                stop;
     int                       wakeup_fd;
     pthread_t                 thread;
 };
