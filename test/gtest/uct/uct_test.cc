@@ -558,8 +558,8 @@ int main(int argc, char **argv)
         try {
             int ret = peer::functions().at(value.substr(0, colon))(parent);
             fflush(nullptr);
-            /* Not by exit(): LeakSanitizer of gcc 12 crashes now and then when
-             * it looks for leaks while a thread of the process is ending. The
+            /* Not by exit(): LeakSanitizer of gcc 12 crashes in some peers when
+             * it looks for leaks at their end; the cause is not known. The
              * parent's leaks are looked for. */
             _exit(::testing::Test::HasFailure() ? 1 : ret);
         } catch (std::exception &e) {
