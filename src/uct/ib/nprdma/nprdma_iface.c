@@ -30,171 +30,6 @@
 /* An interface that is closed waits so long for its last messages */
 #define UCT_NPRDMA_LINGER_SEC    0.1
 
-ucs_config_field_t uct_nprdma_iface_config_table[] = {
-    {"", "", NULL, ucs_offsetof(uct_nprdma_iface_config_t, super),
-     UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
-
-    {"SEG_SIZE", "8256",
-     "Largest active message, and size of the bounce buffers but for headers.",
-     ucs_offsetof(uct_nprdma_iface_config_t, seg_size),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"TX_MAX_BUFS", "48",
-     "Number of bounce buffers to send from, at most. Interfaces that find a\n"
-     "quarter of UCX_NPRDMA_MAX_PINNED in use begin with less and grow.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots), UCS_CONFIG_TYPE_UINT},
-
-    {"TX_BUFS_GROW", "1",
-     "Number of bounce buffers to send from that an interface begins with when\n"
-     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots_min),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"RX_MAX_BUFS", "64",
-     "Number of bounce buffers to receive to, at most.",
-     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots), UCS_CONFIG_TYPE_UINT},
-
-    {"RX_BUFS_GROW", "2",
-     "Number of bounce buffers to receive to that an interface begins with when\n"
-     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
-     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots_min),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"TX_QUEUE_LEN", "64",
-     "Messages that an endpoint may have on the way.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_queue_len),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"TX_CQ_LEN", "2048",
-     "Messages that all endpoints of an interface may have on the way.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_cq_len), UCS_CONFIG_TYPE_UINT},
-
-    {"TX_MODERATION", "16",
-     "Ask the device for a completion of every so many messages of an endpoint.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_moderation),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"RX_MAX_BATCH", "16",
-     "Buffers are given back to the device in batches of this size.",
-     ucs_offsetof(uct_nprdma_iface_config_t, rx_max_batch),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"SVC_QUEUE_LEN", "64",
-     "Put, get and atomic requests that an endpoint may have on the way.",
-     ucs_offsetof(uct_nprdma_iface_config_t, svc_queue_len),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"MAX_INLINE", "192",
-     "Messages of up to this size, with headers, are given to the device by\n"
-     "value.",
-     ucs_offsetof(uct_nprdma_iface_config_t, max_inline),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"STATS", "",
-     "Where to write the counters of an interface when it is closed: stderr,\n"
-     "stdout or file:PATH (in which %p is the process id and %h the host).",
-     ucs_offsetof(uct_nprdma_iface_config_t, stats), UCS_CONFIG_TYPE_STRING},
-
-    {"CM_RETRY_INTERVAL", "20ms",
-     "Time until an unanswered wire-up packet is repeated; doubles each time.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_interval),
-     UCS_CONFIG_TYPE_TIME},
-
-    {"CM_RETRY_MAX", "1s",
-     "Longest time between repeated wire-up packets.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_max),
-     UCS_CONFIG_TYPE_TIME},
-
-    {"CM_TIMEOUT", "30s",
-     "Time until a peer that does not answer wire-up is given up.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.timeout), UCS_CONFIG_TYPE_TIME},
-
-    {"CM_WINDOW", "32",
-     "Connections of an interface that are set up at the same time.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.window), UCS_CONFIG_TYPE_UINT},
-
-    {"CM_RX_LEN", "64",
-     "Wire-up packets that an interface can receive at once.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.rx_slots),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_DROP", "0",
-     "For tests: percentage of wire-up packets to lose.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.drop),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_DUP", "0",
-     "For tests: percentage of wire-up packets to send twice.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.dup),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_REORDER", "0",
-     "For tests: percentage of wire-up packets to send after the next one.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.reorder),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_SEED", "0",
-     "For tests: seed of the choice which packets those are; 0 is random.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.seed),
-     UCS_CONFIG_TYPE_UINT},
-
-    {NULL}
-};
-
-
-typedef struct {
-    const char *name;
-    size_t     value;
-    size_t     min;
-    size_t     max;
-} uct_nprdma_config_range_t;
-
-static ucs_status_t
-uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
-{
-    const uct_nprdma_config_range_t ranges[] = {
-        {"SEG_SIZE", config->seg_size, 1024, UCS_MBYTE},
-        {"TX_MAX_BUFS", config->tx_slots, 1, 65536},
-        {"TX_BUFS_GROW", config->tx_slots_min, 1, config->tx_slots},
-        {"RX_MAX_BUFS", config->rx_slots, 2, 16384},
-        {"RX_BUFS_GROW", config->rx_slots_min, 2, config->rx_slots},
-        {"TX_QUEUE_LEN", config->tx_queue_len, 2, 16384},
-        {"TX_CQ_LEN", config->tx_cq_len, 16, 1048576},
-        {"TX_MODERATION", config->tx_moderation, 1, 16384},
-        {"RX_MAX_BATCH", config->rx_max_batch, 1, UCT_NPRDMA_RX_MAX_BATCH},
-        {"SVC_QUEUE_LEN", config->svc_queue_len, 2, 16384},
-        {"MAX_INLINE", config->max_inline, UCT_NPRDMA_FIN_MAX,
-         UCT_NPRDMA_MAX_INLINE},
-        {"CM_WINDOW", config->cm.window, 1, 65536},
-        {"CM_RX_LEN", config->cm.rx_slots, 1, 16384},
-        {"CM_DROP", config->cm.inject.drop, 0, 99},
-        {"CM_DUP", config->cm.inject.dup, 0, 100},
-        {"CM_REORDER", config->cm.inject.reorder, 0, 100}
-    };
-    unsigned i;
-
-    for (i = 0; i < ucs_static_array_size(ranges); ++i) {
-        if ((ranges[i].value < ranges[i].min) ||
-            (ranges[i].value > ranges[i].max)) {
-            ucs_error("UCX_NPRDMA_%s: %zu is not in the range %zu..%zu",
-                      ranges[i].name, ranges[i].value, ranges[i].min,
-                      ranges[i].max);
-            return UCS_ERR_INVALID_PARAM;
-        }
-    }
-
-    if ((config->cm.retry_interval < 1e-4) ||
-        (config->cm.retry_max < config->cm.retry_interval) ||
-        (config->cm.timeout < config->cm.retry_interval)) {
-        ucs_error("UCX_NPRDMA_CM_RETRY_INTERVAL must be at least 100us and not "
-                  "longer than UCX_NPRDMA_CM_RETRY_MAX or "
-                  "UCX_NPRDMA_CM_TIMEOUT");
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    return uct_nprdma_stats_check(config->stats);
-}
-
 /* The number behind the colon of "device:port" */
 static ucs_status_t
 uct_nprdma_iface_parse_port(uct_nprdma_iface_t *iface, const char *dev_name)
@@ -427,9 +262,17 @@ static ucs_status_t uct_nprdma_iface_create_event_fd(uct_nprdma_iface_t *iface)
     return UCS_OK;
 }
 
-static void uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
-                                        const uct_nprdma_iface_config_t *config)
+static ucs_status_t
+uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
+                            const uct_nprdma_iface_config_t *config)
 {
+    ucs_status_t status;
+
+    status = uct_nprdma_iface_check_config(config);
+    if (status != UCS_OK) {
+        return status;
+    }
+
     iface->config.max_bcopy      = config->seg_size;
     iface->config.tx_queue_len   = config->tx_queue_len;
     iface->config.tx_moderation  = ucs_min(config->tx_moderation,
@@ -442,14 +285,122 @@ static void uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
                                            ucs_max(config->rx_slots / 4, 1u));
     iface->config.rx_reserve     = ucs_max(config->rx_slots / 2, 2u);
     iface->config.rx_low         = ucs_max(config->rx_slots / 8, 2u);
+    return UCS_OK;
 }
 
-UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md,
-                           uct_worker_h worker,
-                           const uct_iface_params_t *params,
-                           const uct_iface_config_t *tl_config)
+static void uct_nprdma_iface_cleanup_device(uct_nprdma_iface_t *iface)
 {
-    const uct_nprdma_iface_config_t *config;
+    uct_nprdma_iface_destroy_queues(iface);
+    uct_nprdma_bounce_cleanup(&iface->rx.pool);
+    uct_nprdma_bounce_cleanup(&iface->tx.pool);
+    ucs_arbiter_cleanup(&iface->tx.arbiter);
+}
+
+/* What is on the device, and the pinned memory. On failure nothing is left. */
+static ucs_status_t
+uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
+                             const uct_nprdma_iface_config_t *config,
+                             const uct_iface_params_t *params)
+{
+    ucs_status_t status;
+
+    status = uct_nprdma_iface_create_queues(iface, config);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_iface_probe_inline(iface, config->max_inline);
+    if (status != UCS_OK) {
+        goto err_queues;
+    }
+
+    uct_nprdma_iface_init_tx(iface);
+    status = uct_nprdma_bounce_init(&iface->tx.pool, uct_nprdma_iface_md(iface),
+                                    sizeof(uct_nprdma_am_hdr_t) +
+                                    config->seg_size, config->tx_slots,
+                                    config->tx_slots_min, "sending");
+    if (status != UCS_OK) {
+        goto err_queues;
+    }
+
+    status = uct_nprdma_iface_init_rx(iface, config, params);
+    if (status != UCS_OK) {
+        goto err_tx_pool;
+    }
+
+    while (iface->rx.pool.num_free > 0) {
+        status = uct_nprdma_iface_post_srq(iface);
+        if (status != UCS_OK) {
+            uct_nprdma_iface_cleanup_device(iface);
+            return status;
+        }
+    }
+    return UCS_OK;
+
+err_tx_pool:
+    uct_nprdma_bounce_cleanup(&iface->tx.pool);
+err_queues:
+    uct_nprdma_iface_destroy_queues(iface);
+    return status;
+}
+
+/* Wire-up, and what wakes a sleeping worker for it. On failure nothing is
+ * left. */
+static ucs_status_t
+uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
+                             const uct_nprdma_iface_config_t *config)
+{
+    ucs_status_t status;
+
+    if (iface->super.worker->async == NULL) {
+        ucs_error("nprdma needs a worker with an asynchronous context");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    status = uct_nprdma_cm_init(iface, &config->cm);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_iface_create_event_fd(iface);
+    if (status != UCS_OK) {
+        goto err_cm;
+    }
+
+    status = uct_nprdma_fork_add(iface);
+    if (status != UCS_OK) {
+        goto err_event_fd;
+    }
+
+    return UCS_OK;
+
+err_event_fd:
+    close(iface->event_fd);
+err_cm:
+    uct_nprdma_cm_cleanup(iface);
+    return status;
+}
+
+static void uct_nprdma_iface_init_tables(uct_nprdma_iface_t *iface)
+{
+    iface->rma         = NULL;
+    iface->conns       = NULL;
+    iface->num_conns   = 0;
+    iface->free_conn   = UCT_NPRDMA_CONN_NO_INDEX;
+    iface->stash.valid = 0;
+    iface->forked      = 0;
+    memset(&iface->stats, 0, sizeof(iface->stats));
+    memset(&iface->iface_addr, 0, sizeof(iface->iface_addr));
+    ucs_list_head_init(&iface->eps);
+    ucs_list_head_init(&iface->closing);
+}
+
+UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
+                    const uct_iface_params_t *params,
+                    const uct_iface_config_t *tl_config)
+{
+    const uct_nprdma_iface_config_t *config =
+            ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
     ucs_status_t status;
 
     UCT_CHECK_PARAM(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE,
@@ -468,29 +419,12 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md,
                                &uct_nprdma_iface_internal_ops, tl_md, worker,
                                params, tl_config);
 
-    config = ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
-    status = uct_nprdma_iface_check_config(config);
+    status = uct_nprdma_iface_set_config(self, config);
     if (status != UCS_OK) {
         return status;
     }
 
-    if (self->super.worker->async == NULL) {
-        ucs_error("nprdma needs a worker with an asynchronous context");
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    self->rma         = NULL;
-    self->conns       = NULL;
-    self->num_conns   = 0;
-    self->free_conn   = UCT_NPRDMA_CONN_NO_INDEX;
-    self->stash.valid = 0;
-    self->forked      = 0;
-    memset(&self->stats, 0, sizeof(self->stats));
-    memset(&self->iface_addr, 0, sizeof(self->iface_addr));
-    ucs_list_head_init(&self->eps);
-    ucs_list_head_init(&self->closing);
-    uct_nprdma_iface_set_config(self, config);
-
+    uct_nprdma_iface_init_tables(self);
     status = uct_nprdma_iface_parse_port(self, params->mode.device.dev_name);
     if (status != UCS_OK) {
         return status;
@@ -498,63 +432,24 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md,
 
     self->stats_spec = ucs_strdup(config->stats, "nprdma_stats_spec");
     if (self->stats_spec == NULL) {
+        ucs_error("failed to allocate the name of a file");
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_iface_create_queues(self, config);
+    status = uct_nprdma_iface_init_device(self, config, params);
     if (status != UCS_OK) {
         goto err_free_spec;
     }
 
-    status = uct_nprdma_iface_probe_inline(self, config->max_inline);
+    status = uct_nprdma_iface_init_wireup(self, config);
     if (status != UCS_OK) {
-        goto err_queues;
+        goto err_device;
     }
 
-    uct_nprdma_iface_init_tx(self);
-    status = uct_nprdma_bounce_init(&self->tx.pool, uct_nprdma_iface_md(self),
-                                    sizeof(uct_nprdma_am_hdr_t) +
-                                    config->seg_size, config->tx_slots,
-                                    config->tx_slots_min, "sending");
-    if (status != UCS_OK) {
-        goto err_queues;
-    }
-
-    status = uct_nprdma_iface_init_rx(self, config, params);
-    if (status != UCS_OK) {
-        goto err_tx_pool;
-    }
-
-    status = uct_nprdma_cm_init(self, &config->cm);
-    if (status != UCS_OK) {
-        goto err_rx_pool;
-    }
-
-    status = uct_nprdma_iface_create_event_fd(self);
-    if (status != UCS_OK) {
-        goto err_cm;
-    }
-
-    status = uct_nprdma_fork_add(self);
-    if (status != UCS_OK) {
-        goto err_event_fd;
-    }
-
-    while (self->rx.pool.num_free > 0) {
-        uct_nprdma_iface_post_srq(self);
-    }
     return UCS_OK;
 
-err_event_fd:
-    close(self->event_fd);
-err_cm:
-    uct_nprdma_cm_cleanup(self);
-err_rx_pool:
-    uct_nprdma_bounce_cleanup(&self->rx.pool);
-err_tx_pool:
-    uct_nprdma_bounce_cleanup(&self->tx.pool);
-err_queues:
-    uct_nprdma_iface_destroy_queues(self);
+err_device:
+    uct_nprdma_iface_cleanup_device(self);
 err_free_spec:
     ucs_free(self->stats_spec);
     return status;
@@ -588,10 +483,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_cm_cleanup(self);
     uct_nprdma_rma_iface_cleanup(self);
     close(self->event_fd);
-    uct_nprdma_iface_destroy_queues(self);
-    uct_nprdma_bounce_cleanup(&self->rx.pool);
-    uct_nprdma_bounce_cleanup(&self->tx.pool);
-    ucs_arbiter_cleanup(&self->tx.arbiter);
+    uct_nprdma_iface_cleanup_device(self);
     ucs_free(self->conns);
     uct_nprdma_stats_dump(&self->stats, self->stats_spec,
                           uct_nprdma_iface_md(self)->name);

@@ -244,7 +244,19 @@ uct_nprdma_conn_post_recv(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
                           uct_nprdma_slot_t *slot, uint32_t index);
 
 
+/* In nprdma_config.c */
 extern ucs_config_field_t uct_nprdma_iface_config_table[];
+
+/**
+ * Check values that UCX has parsed.
+ *
+ * @param [in] config  Configuration of an interface.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
+ *         variable.
+ */
+ucs_status_t
+uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config);
 
 /* In nprdma_component.c, like all tables of UCX's making */
 extern uct_iface_ops_t uct_nprdma_iface_ops;
@@ -260,8 +272,13 @@ UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
 UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
 
 
-/** Give free slots to the device, up to a batch of them. */
-void uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface);
+/**
+ * Give free slots to the device, up to a batch of them.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason; slots that were not
+ *         taken are free again.
+ */
+ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface);
 
 /** Few receives are posted: post more, from new slots if need be. */
 void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface);

@@ -17,59 +17,6 @@
 /* A peer's hop limit when a global route header is used */
 #define UCT_NPRDMA_HOP_LIMIT  64
 
-/* Below this not even one interface could work */
-#define UCT_NPRDMA_MIN_PINNED (128 * UCS_KBYTE)
-
-static const char *uct_nprdma_emulation_names[] = {
-    [UCT_NPRDMA_EMULATION_AUTO] = "auto",
-    [UCT_NPRDMA_EMULATION_YES]  = "yes",
-    [UCT_NPRDMA_EMULATION_NO]   = "no",
-    [UCT_NPRDMA_EMULATION_LAST] = NULL
-};
-
-ucs_config_field_t uct_nprdma_md_config_table[] = {
-    {"", "", NULL, ucs_offsetof(uct_nprdma_md_config_t, super),
-     UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
-
-    {"EMULATION", "auto",
-     "Whether to use the emulated RNIC:\n"
-     " - auto : only where there is no real RDMA device with a port that is up\n"
-     " - yes  : use the emulated one, and no other\n"
-     " - no   : use real devices only",
-     ucs_offsetof(uct_nprdma_md_config_t, emulation),
-     UCS_CONFIG_TYPE_ENUM(uct_nprdma_emulation_names)},
-
-    {"MAX_PINNED", "4m",
-     "Limit of pinned memory, for all devices and interfaces of the process\n"
-     "together. Only the transport's own bounce buffers are ever pinned.",
-     ucs_offsetof(uct_nprdma_md_config_t, max_pinned),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"SVC_SLOTS", "32",
-     "Number of buffers for requests of peers to the memory of this process.",
-     ucs_offsetof(uct_nprdma_md_config_t, svc_slots), UCS_CONFIG_TYPE_UINT},
-
-    {"GID_INDEX", "0",
-     "Index of the port's GID to use. RoCE networks may need one of their own.",
-     ucs_offsetof(uct_nprdma_md_config_t, gid_index), UCS_CONFIG_TYPE_UINT},
-
-    {"TIMEOUT", "0.1s",
-     "Time after which the device repeats a packet that was not acknowledged.",
-     ucs_offsetof(uct_nprdma_md_config_t, timeout), UCS_CONFIG_TYPE_TIME},
-
-    {"RETRY_COUNT", "7",
-     "How often the device repeats a packet before the peer is taken for dead\n"
-     "(0 to 7).",
-     ucs_offsetof(uct_nprdma_md_config_t, retry_count), UCS_CONFIG_TYPE_UINT},
-
-    {"RNR_TIMEOUT", "20us",
-     "Time that a sender waits when the receiver has no buffer posted.",
-     ucs_offsetof(uct_nprdma_md_config_t, rnr_timeout), UCS_CONFIG_TYPE_TIME},
-
-    {NULL}
-};
-
-
 /* Called for every device that can be used */
 typedef int (*uct_nprdma_device_func_t)(const uct_nprdma_verbs_t *verbs,
                                         struct ibv_device *device, void *arg);
@@ -185,80 +132,41 @@ static int uct_nprdma_open_device(const uct_nprdma_verbs_t *verbs,
     return 1;
 }
 
-static ucs_status_t
-uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
+static ucs_status_t uct_nprdma_md_open_device(uct_nprdma_md_t *md)
 {
-    if (config->max_pinned < UCT_NPRDMA_MIN_PINNED) {
-        ucs_error("UCX_NPRDMA_MAX_PINNED: %zu bytes are too few, %zu are "
-                  "needed", config->max_pinned, (size_t)UCT_NPRDMA_MIN_PINNED);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if ((config->svc_slots == 0) || (config->svc_slots > 4096)) {
-        ucs_error("UCX_NPRDMA_SVC_SLOTS: %u is not in the range 1..4096",
-                  config->svc_slots);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if (config->retry_count > 7) {
-        ucs_error("UCX_NPRDMA_RETRY_COUNT: %u is more than 7",
-                  config->retry_count);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    return UCS_OK;
-}
-
-ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
-                                const uct_md_config_t *config, uct_md_h *md_p)
-{
-    uct_nprdma_open_ctx_t ctx = { .name = md_name };
-    ucs_status_t status;
-    uct_nprdma_md_t *md;
-    int ret;
-
-    md = ucs_calloc(1, sizeof(*md), "nprdma_md");
-    if (md == NULL) {
-        ucs_error("failed to allocate a memory domain");
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    md->config = *ucs_derived_of(config, uct_nprdma_md_config_t);
-    status     = uct_nprdma_md_check_config(&md->config);
-    if (status != UCS_OK) {
-        goto err_free;
-    }
+    uct_nprdma_open_ctx_t ctx = { .name = md->name };
 
     uct_nprdma_foreach_device(md->config.emulation, uct_nprdma_open_device,
                               &ctx);
     if (ctx.context == NULL) {
         if (ctx.verbs == NULL) {
-            ucs_error("there is no device %s", md_name);
+            ucs_error("there is no device %s", md->name);
         }
-        status = UCS_ERR_NO_DEVICE;
-        goto err_free;
+        return UCS_ERR_NO_DEVICE;
     }
 
-    md->super.ops       = &uct_nprdma_md_ops;
-    md->super.component = component;
-    md->verbs           = ctx.verbs;
-    md->context         = ctx.context;
-    md->owner           = getpid();
-    ucs_snprintf_zero(md->name, sizeof(md->name), "%s", md_name);
-    uct_nprdma_bounce_set_budget(md->config.max_pinned);
+    md->verbs   = ctx.verbs;
+    md->context = ctx.context;
+    return UCS_OK;
+}
+
+/* On failure nothing is left but the opened device */
+static ucs_status_t uct_nprdma_md_init(uct_nprdma_md_t *md)
+{
+    ucs_status_t status;
+    int ret;
 
     ret = md->verbs->query_device(md->context, &md->dev_attr);
     if (ret != 0) {
-        ucs_error("%s: failed to query the device: %s", md_name, strerror(ret));
-        status = UCS_ERR_IO_ERROR;
-        goto err_close;
+        ucs_error("%s: failed to query the device: %s", md->name,
+                  strerror(ret));
+        return UCS_ERR_IO_ERROR;
     }
 
     md->pd = md->verbs->alloc_pd(md->context);
     if (md->pd == NULL) {
-        ucs_error("%s: failed to allocate a protection domain: %m", md_name);
-        status = UCS_ERR_IO_ERROR;
-        goto err_close;
+        ucs_error("%s: failed to allocate a protection domain: %m", md->name);
+        return UCS_ERR_IO_ERROR;
     }
 
     status = uct_nprdma_mem_init(md);
@@ -271,13 +179,51 @@ ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
         goto err_mem;
     }
 
-    *md_p = &md->super;
     return UCS_OK;
 
 err_mem:
     uct_nprdma_mem_cleanup(md);
 err_pd:
     md->verbs->dealloc_pd(md->pd);
+    return status;
+}
+
+ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
+                                const uct_md_config_t *config, uct_md_h *md_p)
+{
+    ucs_status_t status;
+    uct_nprdma_md_t *md;
+
+    md = ucs_calloc(1, sizeof(*md), "nprdma_md");
+    if (md == NULL) {
+        ucs_error("failed to allocate a memory domain");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    md->super.ops       = &uct_nprdma_md_ops;
+    md->super.component = component;
+    md->owner           = getpid();
+    md->config          = *ucs_derived_of(config, uct_nprdma_md_config_t);
+    ucs_snprintf_zero(md->name, sizeof(md->name), "%s", md_name);
+    status = uct_nprdma_md_check_config(&md->config);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = uct_nprdma_md_open_device(md);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    uct_nprdma_bounce_set_budget(md->config.max_pinned);
+    status = uct_nprdma_md_init(md);
+    if (status != UCS_OK) {
+        goto err_close;
+    }
+
+    *md_p = &md->super;
+    return UCS_OK;
+
 err_close:
     md->verbs->close_device(md->context);
 err_free:

@@ -49,7 +49,18 @@ typedef struct uct_nprdma_md_caps {
 } uct_nprdma_md_caps_t;
 
 
+/* In nprdma_config.c */
 extern ucs_config_field_t uct_nprdma_md_config_table[];
+
+/**
+ * Check values that UCX has parsed.
+ *
+ * @param [in] config  Configuration of an MD.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
+ *         variable.
+ */
+ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config);
 
 /* In nprdma_component.c, like all tables of UCX's making */
 extern uct_md_ops_t uct_nprdma_md_ops;

@@ -39,7 +39,7 @@ static ucs_status_t uct_nprdma_wc_status(enum ibv_wc_status status)
     }
 }
 
-void uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
+ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
 {
     struct ibv_recv_wr wrs[UCT_NPRDMA_RX_MAX_BATCH];
     struct ibv_sge sges[UCT_NPRDMA_RX_MAX_BATCH];
@@ -50,7 +50,7 @@ void uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
     int ret;
 
     if (count == 0) {
-        return;
+        return UCS_OK;
     }
 
     for (i = 0; i < count; ++i) {
@@ -75,6 +75,7 @@ void uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
         }
     }
     iface->rx.posted += count;
+    return (ret == 0) ? UCS_OK : UCS_ERR_IO_ERROR;
 }
 
 /* What is not a plain active message: the end of a connection, or rubbish */

@@ -1,0 +1,302 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_iface.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/sys/sys.h>
+
+/* Below this not even one interface could work */
+#define UCT_NPRDMA_MIN_PINNED (128 * UCS_KBYTE)
+
+/* Whoever waits longer for a peer does not want to know of its death */
+#define UCT_NPRDMA_MAX_SEC    86400
+
+static const char *uct_nprdma_emulation_names[] = {
+    [UCT_NPRDMA_EMULATION_AUTO] = "auto",
+    [UCT_NPRDMA_EMULATION_YES]  = "yes",
+    [UCT_NPRDMA_EMULATION_NO]   = "no",
+    [UCT_NPRDMA_EMULATION_LAST] = NULL
+};
+
+ucs_config_field_t uct_nprdma_md_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_nprdma_md_config_t, super),
+     UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
+
+    {"EMULATION", "auto",
+     "Whether to use the emulated RNIC:\n"
+     " - auto : only where there is no real RDMA device with a port that is up\n"
+     " - yes  : use the emulated one, and no other\n"
+     " - no   : use real devices only",
+     ucs_offsetof(uct_nprdma_md_config_t, emulation),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_emulation_names)},
+
+    {"MAX_PINNED", "4m",
+     "Limit of pinned memory, for all devices and interfaces of the process\n"
+     "together. Only the transport's own bounce buffers are ever pinned.",
+     ucs_offsetof(uct_nprdma_md_config_t, max_pinned),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SVC_SLOTS", "32",
+     "Number of buffers for requests of peers to the memory of this process.",
+     ucs_offsetof(uct_nprdma_md_config_t, svc_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"GID_INDEX", "0",
+     "Index of the port's GID to use. RoCE networks may need one of their own.",
+     ucs_offsetof(uct_nprdma_md_config_t, gid_index), UCS_CONFIG_TYPE_UINT},
+
+    {"TIMEOUT", "0.1s",
+     "Time after which the device repeats a packet that was not acknowledged.",
+     ucs_offsetof(uct_nprdma_md_config_t, timeout), UCS_CONFIG_TYPE_TIME},
+
+    {"RETRY_COUNT", "7",
+     "How often the device repeats a packet before the peer is taken for dead\n"
+     "(0 to 7).",
+     ucs_offsetof(uct_nprdma_md_config_t, retry_count), UCS_CONFIG_TYPE_UINT},
+
+    {"RNR_TIMEOUT", "20us",
+     "Time that a sender waits when the receiver has no buffer posted.",
+     ucs_offsetof(uct_nprdma_md_config_t, rnr_timeout), UCS_CONFIG_TYPE_TIME},
+
+    {NULL}
+};
+
+ucs_config_field_t uct_nprdma_iface_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_nprdma_iface_config_t, super),
+     UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
+
+    {"SEG_SIZE", "8256",
+     "Largest active message, and size of the bounce buffers but for headers.",
+     ucs_offsetof(uct_nprdma_iface_config_t, seg_size),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"TX_MAX_BUFS", "48",
+     "Number of bounce buffers to send from, at most. Interfaces that find a\n"
+     "quarter of UCX_NPRDMA_MAX_PINNED in use begin with less and grow.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"TX_BUFS_GROW", "1",
+     "Number of bounce buffers to send from that an interface begins with when\n"
+     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots_min),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"RX_MAX_BUFS", "64",
+     "Number of bounce buffers to receive to, at most.",
+     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"RX_BUFS_GROW", "2",
+     "Number of bounce buffers to receive to that an interface begins with when\n"
+     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots_min),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"TX_QUEUE_LEN", "64",
+     "Messages that an endpoint may have on the way.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_queue_len),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"TX_CQ_LEN", "2048",
+     "Messages that all endpoints of an interface may have on the way.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_cq_len), UCS_CONFIG_TYPE_UINT},
+
+    {"TX_MODERATION", "16",
+     "Ask the device for a completion of every so many messages of an endpoint.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_moderation),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"RX_MAX_BATCH", "16",
+     "Buffers are given back to the device in batches of this size.",
+     ucs_offsetof(uct_nprdma_iface_config_t, rx_max_batch),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"SVC_QUEUE_LEN", "64",
+     "Put, get and atomic requests that an endpoint may have on the way.",
+     ucs_offsetof(uct_nprdma_iface_config_t, svc_queue_len),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"MAX_INLINE", "192",
+     "Messages of up to this size, with headers, are given to the device by\n"
+     "value.",
+     ucs_offsetof(uct_nprdma_iface_config_t, max_inline),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"STATS", "",
+     "Where to write the counters of an interface when it is closed: stderr,\n"
+     "stdout or file:PATH (in which %p is the process id and %h the host).",
+     ucs_offsetof(uct_nprdma_iface_config_t, stats), UCS_CONFIG_TYPE_STRING},
+
+    {"CM_RETRY_INTERVAL", "20ms",
+     "Time until an unanswered wire-up packet is repeated; doubles each time.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_interval),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"CM_RETRY_MAX", "1s",
+     "Longest time between repeated wire-up packets.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_max),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"CM_TIMEOUT", "30s",
+     "Time until a peer that does not answer wire-up is given up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.timeout), UCS_CONFIG_TYPE_TIME},
+
+    {"CM_WINDOW", "32",
+     "Connections of an interface that are set up at the same time.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.window), UCS_CONFIG_TYPE_UINT},
+
+    {"CM_RX_LEN", "64",
+     "Wire-up packets that an interface can receive at once.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.rx_slots),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_DROP", "0",
+     "For tests: percentage of wire-up packets to lose.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.drop),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_DUP", "0",
+     "For tests: percentage of wire-up packets to send twice.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.dup),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_REORDER", "0",
+     "For tests: percentage of wire-up packets to send after the next one.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.reorder),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_SEED", "0",
+     "For tests: seed of the choice which packets those are; 0 is random.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.seed),
+     UCS_CONFIG_TYPE_UINT},
+
+    {NULL}
+};
+
+
+/* Values from min to max are right */
+typedef struct {
+    const char *name;
+    size_t     value;
+    size_t     min;
+    size_t     max;
+} uct_nprdma_config_number_t;
+
+/* In seconds */
+typedef struct {
+    const char *name;
+    double     value;
+    double     min;
+    double     max;
+} uct_nprdma_config_time_t;
+
+static ucs_status_t
+uct_nprdma_config_check_numbers(const uct_nprdma_config_number_t *numbers,
+                                unsigned count)
+{
+    unsigned i;
+
+    for (i = 0; i < count; ++i) {
+        if ((numbers[i].value < numbers[i].min) ||
+            (numbers[i].value > numbers[i].max)) {
+            ucs_error("UCX_NPRDMA_%s: %zu is not in the range %zu..%zu",
+                      numbers[i].name, numbers[i].value, numbers[i].min,
+                      numbers[i].max);
+            return UCS_ERR_INVALID_PARAM;
+        }
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_config_check_times(const uct_nprdma_config_time_t *times,
+                              unsigned count)
+{
+    unsigned i;
+
+    for (i = 0; i < count; ++i) {
+        /* UCX parses "nan", which is in no range */
+        if (!((times[i].value >= times[i].min) &&
+              (times[i].value <= times[i].max))) {
+            ucs_error("UCX_NPRDMA_%s: %gs is not in the range %gs..%gs",
+                      times[i].name, times[i].value, times[i].min,
+                      times[i].max);
+            return UCS_ERR_INVALID_PARAM;
+        }
+    }
+
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
+{
+    const uct_nprdma_config_number_t numbers[] = {
+        {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
+        {"SVC_SLOTS", config->svc_slots, 1, 4096},
+        {"GID_INDEX", config->gid_index, 0, UINT8_MAX},
+        {"RETRY_COUNT", config->retry_count, 0, 7}
+    };
+    /* What verbs can express */
+    const uct_nprdma_config_time_t times[]     = {
+        {"TIMEOUT", config->timeout, 1e-6, 8796},
+        {"RNR_TIMEOUT", config->rnr_timeout, 1e-6, 0.65536}
+    };
+    ucs_status_t status;
+
+    status = uct_nprdma_config_check_numbers(numbers,
+                                             ucs_static_array_size(numbers));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return uct_nprdma_config_check_times(times, ucs_static_array_size(times));
+}
+
+ucs_status_t
+uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
+{
+    const uct_nprdma_config_number_t numbers[] = {
+        {"SEG_SIZE", config->seg_size, 1024, UCS_MBYTE},
+        {"TX_MAX_BUFS", config->tx_slots, 1, 65536},
+        {"TX_BUFS_GROW", config->tx_slots_min, 1, config->tx_slots},
+        {"RX_MAX_BUFS", config->rx_slots, 2, 16384},
+        {"RX_BUFS_GROW", config->rx_slots_min, 2, config->rx_slots},
+        {"TX_QUEUE_LEN", config->tx_queue_len, 2, 16384},
+        {"TX_CQ_LEN", config->tx_cq_len, 16, 1048576},
+        {"TX_MODERATION", config->tx_moderation, 1, 16384},
+        {"RX_MAX_BATCH", config->rx_max_batch, 1, UCT_NPRDMA_RX_MAX_BATCH},
+        {"SVC_QUEUE_LEN", config->svc_queue_len, 2, 16384},
+        {"MAX_INLINE", config->max_inline, UCT_NPRDMA_FIN_MAX,
+         UCT_NPRDMA_MAX_INLINE},
+        {"CM_WINDOW", config->cm.window, 1, 65536},
+        {"CM_RX_LEN", config->cm.rx_slots, 1, 16384},
+        {"CM_DROP", config->cm.inject.drop, 0, 99},
+        {"CM_DUP", config->cm.inject.dup, 0, 100},
+        {"CM_REORDER", config->cm.inject.reorder, 0, 100}
+    };
+    const uct_nprdma_config_time_t times[]     = {
+        {"CM_RETRY_INTERVAL", config->cm.retry_interval, 1e-4,
+         UCT_NPRDMA_MAX_SEC},
+        {"CM_RETRY_MAX", config->cm.retry_max, config->cm.retry_interval,
+         UCT_NPRDMA_MAX_SEC},
+        {"CM_TIMEOUT", config->cm.timeout, config->cm.retry_interval,
+         UCT_NPRDMA_MAX_SEC}
+    };
+    ucs_status_t status;
+
+    status = uct_nprdma_config_check_numbers(numbers,
+                                             ucs_static_array_size(numbers));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_config_check_times(times, ucs_static_array_size(times));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return uct_nprdma_stats_check(config->stats);
+}
