@@ -1,0 +1,333 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_MONITOR_H_
+#define NPRDMA_MONITOR_H_
+
+#include <ucs/datastruct/list.h>
+#include <ucs/sys/compiler_def.h>
+#include <ucs/type/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+BEGIN_C_DECLS
+
+/**
+ * The memory monitor knows, page by page, what of this process's memory the NIC
+ * may touch, and takes a page away from the NIC before the kernel takes it from
+ * the process. It pins nothing. Why that is safe is in doc/monitor.md.
+ *
+ * Words: a *region* is a range of the address space for which the NIC has
+ * memory regions that never change; it is larger than most buffers, so that
+ * registering a buffer is a lookup. A *range* is a live registration in a
+ * region: only its pages are ever made accessible to the NIC. A page's *state*
+ * is one 32-bit word: bit 0, the NIC may read the page; bit 1, it may write it;
+ * the rest counts changes and never goes back.
+ */
+
+
+/* The unit of states, whatever the page size of the system */
+#define NPRDMA_STATE_PAGE_SHIFT 12
+#define NPRDMA_STATE_PAGE_SIZE  ((size_t)1 << NPRDMA_STATE_PAGE_SHIFT)
+
+
+/** The state of a page; C++ has no _Atomic, only tests are written in it. */
+#ifdef __cplusplus
+typedef uint32_t nprdma_state_t;
+#else
+typedef _Atomic uint32_t nprdma_state_t;
+#endif
+
+
+typedef struct nprdma_monitor nprdma_monitor_t;
+
+
+/** A region. All fields but @a priv are the monitor's; users read them. */
+typedef struct nprdma_region {
+    uintptr_t             address;   /* Of the first byte, page aligned */
+    size_t                length;    /* Bytes, whole pages */
+    int                   fd;        /* Offsets: [0, length) is the R window,
+                                      * [length, 2 * length) the W window, the
+                                      * states follow */
+    uint64_t              signature; /* What an absent page reads as; the same
+                                      * for all regions of the process */
+    const nprdma_state_t *states;    /* One word per page */
+    void                 *priv;      /* Of the user, who sets it in attach */
+} nprdma_region_t;
+
+
+/**
+ * A live registration, embedded in the object of whoever registers. All fields
+ * are the monitor's; users may read @a region, @a address and @a length.
+ */
+typedef struct nprdma_range {
+    ucs_list_link_t  list;
+    nprdma_region_t *region;  /* Covers the whole of the range */
+    uintptr_t        address; /* As registered, not rounded */
+    size_t           length;
+} nprdma_range_t;
+
+
+/** Whether pages are evicted on purpose, to see the rare cases often. */
+typedef enum nprdma_reclaim_mode {
+    NPRDMA_RECLAIM_OFF,
+    NPRDMA_RECLAIM_LOGICAL, /* The state only: the page stays where it is */
+    NPRDMA_RECLAIM_REAL,    /* The state, then MADV_PAGEOUT */
+    NPRDMA_RECLAIM_SAMPLED, /* None; the NIC asks the kernel what is present */
+    NPRDMA_RECLAIM_LAST
+} nprdma_reclaim_mode_t;
+
+
+/** Names of the modes, with a NULL at the end. */
+extern const char *nprdma_reclaim_mode_names[];
+
+
+/* What makes regions and pages: see nprdma_backend.h */
+struct nprdma_backend;
+
+
+typedef struct nprdma_monitor_params {
+    /* Who owns the state of the pages, for instance nprdma_backend_emulated */
+    const struct nprdma_backend *backend;
+
+    /* Bytes by which regions are aligned: a power of two, at least 2 MiB */
+    size_t                       region_size;
+
+    /* Bytes of state that regions without a live registration may hold; the
+     * least recently used one goes first */
+    size_t                       max_metadata;
+
+    /* Nonzero: memory that the process maps gets its region ahead of use */
+    int                          prereg;
+
+    /* Nonzero: learn from a userfaultfd too what bypasses libc */
+    int                          uffd;
+
+    nprdma_reclaim_mode_t        reclaim;
+    double                       reclaim_rate; /* Pages per second */
+    uint64_t                     seed;         /* Of the reclaimer; 0: random */
+
+    /* Wait until the NIC has finished what it was doing when this was called.
+     * Called in memory hooks: must not allocate, log, or take a lock under which
+     * anybody does. May be NULL: the back end does it. */
+    void (*drain)(void *arg);
+
+    /* Make what belongs to a new region (memory regions of the NIC), leave it in
+     * region->priv. Called in nprdma_monitor_register(), or on the thread that
+     * registers ahead, with no lock held that a memory hook takes. */
+    ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
+
+    /* Undo attach: no range of the region is live, all states are absent. Called
+     * in nprdma_monitor_register() and nprdma_monitor_destroy(), or on the thread
+     * that registers ahead. */
+    void (*detach)(void *arg, nprdma_region_t *region);
+
+    void                        *arg; /* Passed to the three functions above */
+} nprdma_monitor_params_t;
+
+
+typedef struct nprdma_monitor_stats {
+    uint64_t regions;       /* Regions there are */
+    uint64_t idle_regions;  /* Of these without a live registration */
+    uint64_t state_bytes;   /* State arrays of all regions */
+    uint64_t ranges;        /* Live registrations */
+    uint64_t created;       /* Regions ever made */
+    uint64_t preregistered; /* Of these ahead of use */
+    uint64_t evicted;       /* Regions dropped, being idle */
+    uint64_t populated;     /* Pages made accessible to the NIC */
+    uint64_t populate_ns;   /* Time that took in all, lookups of states included
+                             * when there was anything to do */
+    uint64_t faults;        /* Calls that had the kernel bring pages in */
+    uint64_t invalidated;   /* Pages taken away from the NIC */
+    uint64_t reclaimed;     /* Of these by the reclaimer */
+    uint64_t events;        /* Events that took something away */
+    uint64_t drains;        /* Waits for the NIC */
+    uint64_t efaults;       /* Pages that the NIC found gone without an event */
+} nprdma_monitor_stats_t;
+
+
+enum {
+    NPRDMA_POPULATE_WRITE    = 1 << 0, /* Destination, else only source */
+    NPRDMA_POPULATE_RESIDENT = 1 << 1  /* Only what is present: never faults */
+};
+
+
+/**
+ * Create a monitor.
+ *
+ * @param [in]  params     Copied.
+ * @param [out] monitor_p  To be given to @ref nprdma_monitor_destroy.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM after one line that names the parameter;
+ *         UCS_ERR_UNSUPPORTED if the memory events cannot be had (switched off
+ *         by UCX_MEM_EVENTS=n, or hooks refused): without them nothing is safe;
+ *         UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
+                                   nprdma_monitor_t **monitor_p);
+
+
+/**
+ * Destroy a monitor and its regions. In a child made by fork() this only forgets
+ * them: they are the parent's.
+ *
+ * @param [in] monitor  Without live registrations, and not in use.
+ */
+void nprdma_monitor_destroy(nprdma_monitor_t *monitor);
+
+
+/**
+ * Register a range: find a region that covers it or create one. Touches and
+ * populates nothing; the memory need not even be mapped yet. Finding one takes
+ * no lock and makes no system call.
+ *
+ * Not for memory hooks.
+ *
+ * @param [in]  monitor  Monitor.
+ * @param [in]  address  First byte.
+ * @param [in]  length   Bytes, at least one.
+ * @param [out] range    Memory of the caller, which stays in place until
+ *                       @ref nprdma_monitor_unregister. Ranges may overlap.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range is empty or wraps around;
+ *         UCS_ERR_UNSUPPORTED in a forked child; UCS_ERR_NO_MEMORY,
+ *         UCS_ERR_EXCEEDS_LIMIT (too many regions, no file descriptors) or what
+ *         attach returned if there is no region and none could be made.
+ */
+ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
+                                     uintptr_t address, size_t length,
+                                     nprdma_range_t *range);
+
+
+/**
+ * End a registration. The pages stay accessible to the NIC, ready for the next
+ * registration, unless they are invalidated here. Never allocates, so it may be
+ * called from the memory hooks of a registration cache.
+ *
+ * @param [in] monitor     Monitor.
+ * @param [in] range       Live range that nobody populates any more.
+ * @param [in] invalidate  Nonzero: take every page that no other live range
+ *                         covers away from the NIC, in all regions; when this
+ *                         returns the NIC does not touch them any more, and will
+ *                         not before they are registered again.
+ */
+void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
+                               int invalidate);
+
+
+/**
+ * Make pages accessible to the NIC, bringing them in where the process does not
+ * have them. What is accessible already costs no system call.
+ *
+ * Never blocks on anything but the kernel's page faults. May race with every
+ * other call and every event: a page that goes away meanwhile is not marked.
+ *
+ * @param [in] monitor  Monitor.
+ * @param [in] range    Live range.
+ * @param [in] address  First byte, inside of @a range.
+ * @param [in] length   Bytes; whole pages are populated, also where they stick
+ *                      out of the range.
+ * @param [in] flags    NPRDMA_POPULATE_xx. A page that is populated for writing
+ *                      can be read as well. With NPRDMA_POPULATE_RESIDENT pages
+ *                      that are not present are left alone, and so are those that
+ *                      would have to be copied in order to be written.
+ *
+ * @return UCS_OK: every page had the bit (with NPRDMA_POPULATE_RESIDENT: as many
+ *         as could be). UCS_ERR_INVALID_ADDR: a page is not mapped, protected, or
+ *         behind the end of its file, or was unmapped after it was registered;
+ *         those before it are populated. UCS_ERR_BUSY: the range is being
+ *         unmapped right now; the caller drops what the unmapping thread may wait
+ *         for (nprdma_reg_get()) and tries again. UCS_ERR_OUT_OF_RANGE: not
+ *         inside of @a range. UCS_ERR_UNSUPPORTED: forked child.
+ */
+ucs_status_t
+nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
+                        uintptr_t address, size_t length, unsigned flags);
+
+
+/**
+ * @param [in]  monitor  Monitor.
+ * @param [out] stats    Filled; the numbers need not be of one moment.
+ */
+void nprdma_monitor_query(nprdma_monitor_t *monitor,
+                          nprdma_monitor_stats_t *stats);
+
+
+/** @return Number of pages that @a length bytes, at least one, lie in. */
+static inline size_t nprdma_region_num_pages(uintptr_t address, size_t length)
+{
+    return ((address + length - 1) >> NPRDMA_STATE_PAGE_SHIFT) -
+           (address >> NPRDMA_STATE_PAGE_SHIFT) + 1;
+}
+
+
+/** @return Place of the state of a page of the region. */
+static inline size_t
+nprdma_region_page_index(const nprdma_region_t *region, uintptr_t address)
+{
+    return (address - region->address) >> NPRDMA_STATE_PAGE_SHIFT;
+}
+
+
+/**
+ * Remember the states of the local pages of an operation before it is posted
+ * (ARCHITECTURE 3, local side).
+ *
+ * @param [in]  region   Region.
+ * @param [in]  address  First byte, inside of it.
+ * @param [in]  length   Bytes, at least one, inside of it.
+ * @param [in]  bits     What every page must have, NPRDMA_PAGE_xx.
+ * @param [out] copy     nprdma_region_num_pages() words.
+ *
+ * @return Nonzero if every page has the bits. If not, populate and call again;
+ *         @a copy is then not complete.
+ */
+static inline int
+nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
+                       size_t length, uint32_t bits, uint32_t *copy)
+{
+    const uint32_t *states = (const uint32_t*)region->states +
+                             nprdma_region_page_index(region, address);
+    size_t count           = nprdma_region_num_pages(address, length);
+    uint32_t all           = bits;
+    size_t i;
+
+    for (i = 0; i < count; ++i) {
+        copy[i] = __atomic_load_n(&states[i], __ATOMIC_RELAXED);
+        all    &= copy[i];
+    }
+
+    return all == bits;
+}
+
+
+/**
+ * After the completion: whether no page went away meanwhile. Exact, because the
+ * state of a page changes before the page goes.
+ *
+ * @param [in] copy  As nprdma_region_snapshot() left it, for the same arguments.
+ *
+ * @return Nonzero if all states are what they were.
+ */
+static inline int
+nprdma_region_unchanged(const nprdma_region_t *region, uintptr_t address,
+                        size_t length, const uint32_t *copy)
+{
+    const uint32_t *states = (const uint32_t*)region->states +
+                             nprdma_region_page_index(region, address);
+    size_t count           = nprdma_region_num_pages(address, length);
+    uint32_t diff          = 0;
+    size_t i;
+
+    /* Not before the completion was seen */
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    for (i = 0; i < count; ++i) {
+        diff |= copy[i] ^ __atomic_load_n(&states[i], __ATOMIC_RELAXED);
+    }
+
+    return diff == 0;
+}
+
+END_C_DECLS
+
+#endif
