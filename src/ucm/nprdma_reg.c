@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -39,31 +40,40 @@ struct nprdma_reg {
     size_t           length;  /* Bytes; in a free record the next free one */
     uint32_t         access;  /* NPRDMA_REG_ACCESS_xx */
     uint32_t         index;   /* Place in the table */
+    char             extra[] __attribute__((aligned(16))); /* Of the user */
 };
 
 struct nprdma_reg_table {
     pthread_mutex_t        lock;       /* Adding and removing */
+    size_t                 size;       /* Of a record, with extra */
     uint32_t               generation; /* Of records never used, even */
     uint32_t               free_head;  /* Queue, linked through length */
     uint32_t               free_tail;
     uint32_t               num_chunks;
     _Atomic uint32_t       count;
-    nprdma_reg_t *_Atomic  chunks[NPRDMA_REG_MAX_CHUNKS];
+    void *_Atomic          chunks[NPRDMA_REG_MAX_CHUNKS];
 };
 
+
+static nprdma_reg_t *
+nprdma_reg_at(const nprdma_reg_table_t *table, void *chunk, uint32_t index)
+{
+    return (nprdma_reg_t*)((char*)chunk + (table->size * index));
+}
 
 static nprdma_reg_t *
 nprdma_reg_find(const nprdma_reg_table_t *table, uint32_t index)
 {
     uint32_t chunk = index >> NPRDMA_REG_CHUNK_SHIFT;
-    nprdma_reg_t *regs;
+    void *regs;
 
     if (chunk >= NPRDMA_REG_MAX_CHUNKS) {
         return NULL;
     }
 
     regs = atomic_load_explicit(&table->chunks[chunk], memory_order_acquire);
-    return (regs == NULL) ? NULL : &regs[index & (NPRDMA_REG_CHUNK_SIZE - 1)];
+    return (regs == NULL) ? NULL :
+           nprdma_reg_at(table, regs, index & (NPRDMA_REG_CHUNK_SIZE - 1));
 }
 
 static void nprdma_reg_free_push(nprdma_reg_table_t *table, nprdma_reg_t *reg)
@@ -91,13 +101,14 @@ static nprdma_reg_t *nprdma_reg_free_pop(nprdma_reg_table_t *table)
  */
 static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
 {
-    nprdma_reg_t *regs;
     uint32_t chunk, i;
+    nprdma_reg_t *reg;
+    void *regs;
 
-    regs = calloc(NPRDMA_REG_CHUNK_SIZE, sizeof(*regs));
-    if (regs == NULL) {
+    if (posix_memalign(&regs, 64, NPRDMA_REG_CHUNK_SIZE * table->size) != 0) {
         return UCS_ERR_NO_MEMORY;
     }
+    memset(regs, 0, NPRDMA_REG_CHUNK_SIZE * table->size);
 
     pthread_mutex_lock(&table->lock);
     chunk = table->num_chunks;
@@ -108,21 +119,22 @@ static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
     }
 
     for (i = 0; i < NPRDMA_REG_CHUNK_SIZE; ++i) {
-        atomic_init(&regs[i].state, NPRDMA_REG_STATE(table->generation));
-        regs[i].index = (chunk << NPRDMA_REG_CHUNK_SHIFT) + i;
+        reg        = nprdma_reg_at(table, regs, i);
+        reg->index = (chunk << NPRDMA_REG_CHUNK_SHIFT) + i;
+        atomic_init(&reg->state, NPRDMA_REG_STATE(table->generation));
     }
 
     atomic_store_explicit(&table->chunks[chunk], regs, memory_order_release);
     ++table->num_chunks;
     for (i = 0; i < NPRDMA_REG_CHUNK_SIZE; ++i) {
-        nprdma_reg_free_push(table, &regs[i]);
+        nprdma_reg_free_push(table, nprdma_reg_at(table, regs, i));
     }
 
     pthread_mutex_unlock(&table->lock);
     return UCS_OK;
 }
 
-ucs_status_t nprdma_reg_table_create(nprdma_reg_table_t **table_p)
+ucs_status_t nprdma_reg_table_create(size_t extra, nprdma_reg_table_t **table_p)
 {
     nprdma_reg_table_t *table;
     struct timespec now;
@@ -142,6 +154,7 @@ ucs_status_t nprdma_reg_table_create(nprdma_reg_table_t **table_p)
         table->generation = (uint32_t)now.tv_nsec ^ ((uint32_t)getpid() << 12);
     }
 
+    table->size        = sizeof(nprdma_reg_t) + ((extra + 15) & ~(size_t)15);
     table->generation &= ~1u;
     table->free_head   = NPRDMA_REG_NONE;
     pthread_mutex_init(&table->lock, NULL);
@@ -167,8 +180,8 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table)
 }
 
 ucs_status_t
-nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
-               uint32_t access, nprdma_reg_t **reg_p)
+nprdma_reg_alloc(nprdma_reg_table_t *table, uintptr_t address, size_t length,
+                 uint32_t access, nprdma_reg_t **reg_p)
 {
     ucs_status_t status;
     nprdma_reg_t *reg;
@@ -187,26 +200,30 @@ nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
         pthread_mutex_lock(&table->lock);
     }
 
-    reg          = nprdma_reg_free_pop(table);
+    reg = nprdma_reg_free_pop(table);
+    atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&table->lock);
+
     reg->address = address;
     reg->length  = length;
     reg->access  = access;
-    atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
-
-    /* Only now can it be found; nobody uses it yet */
-    atomic_fetch_add_explicit(&reg->state, NPRDMA_REG_STATE(1),
-                              memory_order_release);
-    pthread_mutex_unlock(&table->lock);
-
-    *reg_p = reg;
+    *reg_p       = reg;
     return UCS_OK;
 }
 
-static void nprdma_reg_wait_users(nprdma_reg_t *reg)
+void nprdma_reg_publish(nprdma_reg_t *reg)
+{
+    /* Only now can it be found; nobody uses it yet */
+    atomic_fetch_add_explicit(&reg->state, NPRDMA_REG_STATE(1),
+                              memory_order_release);
+}
+
+void nprdma_reg_retire(nprdma_reg_t *reg)
 {
     unsigned spin = 0;
     uint32_t users;
 
+    atomic_fetch_add(&reg->state, NPRDMA_REG_STATE(1));
     while ((users = NPRDMA_REG_USERS(atomic_load(&reg->state))) != 0) {
         if (++spin > NPRDMA_REG_SPIN) {
             /* The low half comes first in memory (x86, arm64, power le) */
@@ -215,15 +232,51 @@ static void nprdma_reg_wait_users(nprdma_reg_t *reg)
     }
 }
 
-void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg)
+void nprdma_reg_free(nprdma_reg_table_t *table, nprdma_reg_t *reg)
 {
-    atomic_fetch_add(&reg->state, NPRDMA_REG_STATE(1));
-    nprdma_reg_wait_users(reg);
-
     pthread_mutex_lock(&table->lock);
     atomic_fetch_sub_explicit(&table->count, 1, memory_order_relaxed);
     nprdma_reg_free_push(table, reg);
     pthread_mutex_unlock(&table->lock);
+}
+
+ucs_status_t
+nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
+               uint32_t access, nprdma_reg_t **reg_p)
+{
+    ucs_status_t status;
+
+    status = nprdma_reg_alloc(table, address, length, access, reg_p);
+    if (status == UCS_OK) {
+        nprdma_reg_publish(*reg_p);
+    }
+    return status;
+}
+
+void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg)
+{
+    nprdma_reg_retire(reg);
+    nprdma_reg_free(table, reg);
+}
+
+void *nprdma_reg_extra(nprdma_reg_t *reg)
+{
+    return reg->extra;
+}
+
+uintptr_t nprdma_reg_address(const nprdma_reg_t *reg)
+{
+    return reg->address;
+}
+
+size_t nprdma_reg_length(const nprdma_reg_t *reg)
+{
+    return reg->length;
+}
+
+uint32_t nprdma_reg_access(const nprdma_reg_t *reg)
+{
+    return reg->access;
 }
 
 uint64_t nprdma_reg_key(const nprdma_reg_t *reg)

@@ -40,11 +40,14 @@ typedef struct nprdma_reg nprdma_reg_t;
 /**
  * Create a table.
  *
+ * @param [in]  extra    Bytes that each registration carries for the user, see
+ *                       @ref nprdma_reg_extra.
  * @param [out] table_p  Table, to be given to @ref nprdma_reg_table_destroy.
  *
  * @return UCS_OK or UCS_ERR_NO_MEMORY.
  */
-ucs_status_t nprdma_reg_table_create(nprdma_reg_table_t **table_p);
+ucs_status_t
+nprdma_reg_table_create(size_t extra, nprdma_reg_table_t **table_p);
 
 
 /**
@@ -60,16 +63,46 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table);
 
 
 /**
- * Add a registration. Does not look at the memory.
+ * Prepare a registration. Does not look at the memory. Its key is not live
+ * until @ref nprdma_reg_publish, so that what it carries can be filled before a
+ * peer that guesses keys finds it.
  *
  * @param [in]  table    Table.
  * @param [in]  address  First byte.
  * @param [in]  length   Bytes; zero gives a key that allows nothing.
  * @param [in]  access   NPRDMA_REG_ACCESS_xx.
- * @param [out] reg_p    The registration, owned by the table.
+ * @param [out] reg_p    The registration, owned by the table, to be given to
+ *                       @ref nprdma_reg_free.
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range wraps around;
  *         UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT if the table is full.
+ */
+ucs_status_t
+nprdma_reg_alloc(nprdma_reg_table_t *table, uintptr_t address, size_t length,
+                 uint32_t access, nprdma_reg_t **reg_p);
+
+
+/** Let a prepared registration be found by its key, which is live from now. */
+void nprdma_reg_publish(nprdma_reg_t *reg);
+
+
+/**
+ * End a live registration. Waits for those who use it (@ref nprdma_reg_get);
+ * nobody gets it any more when this returns. Neither allocates nor logs, so
+ * it may be called from memory hooks.
+ */
+void nprdma_reg_retire(nprdma_reg_t *reg);
+
+
+/**
+ * Give a registration that is not live back to its table, with what it carries.
+ * Neither allocates nor logs.
+ */
+void nprdma_reg_free(nprdma_reg_table_t *table, nprdma_reg_t *reg);
+
+
+/**
+ * @ref nprdma_reg_alloc and @ref nprdma_reg_publish at once.
  */
 ucs_status_t
 nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
@@ -77,14 +110,27 @@ nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
 
 
 /**
- * Remove a registration. Waits for those who use it (@ref nprdma_reg_get);
- * nobody gets it any more when this returns. Neither allocates nor logs, so
- * it may be called from memory hooks.
- *
- * @param [in] table  Table.
- * @param [in] reg    Live registration.
+ * @ref nprdma_reg_retire and @ref nprdma_reg_free at once.
  */
 void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg);
+
+
+/**
+ * @return What a registration carries for the user, aligned to 16 bytes. It
+ *         begins as zeros, and keeps its contents when the place in the table
+ *         is used again. The memory stays until the table is destroyed.
+ */
+void *nprdma_reg_extra(nprdma_reg_t *reg);
+
+
+/** @return First byte of a registration. */
+uintptr_t nprdma_reg_address(const nprdma_reg_t *reg);
+
+/** @return Bytes of a registration that is not free. */
+size_t nprdma_reg_length(const nprdma_reg_t *reg);
+
+/** @return What a registration allows peers, NPRDMA_REG_ACCESS_xx. */
+uint32_t nprdma_reg_access(const nprdma_reg_t *reg);
 
 
 /** @return The key of a live registration, never 0 and never all ones. */

@@ -156,7 +156,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned live = 0;
     int i;
 
-    FUZZ_CHECK(nprdma_reg_table_create(&table) == UCS_OK);
+    FUZZ_CHECK(nprdma_reg_table_create(0, &table) == UCS_OK);
     while (reader.left > 0) {
         fuzz_reg_op(table, entries, &reader);
     }

@@ -174,7 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
 
-    FUZZ_CHECK(nprdma_reg_table_create(&table) == UCS_OK);
+    FUZZ_CHECK(nprdma_reg_table_create(0, &table) == UCS_OK);
     for (i = 0; i < FUZZ_NUM_REGIONS; ++i) {
         FUZZ_CHECK(nprdma_reg_add(table, fuzz_regions[i].address,
                                   fuzz_regions[i].length,

@@ -13,7 +13,7 @@ class test_reg : public ::testing::Test {
 protected:
     void SetUp() override
     {
-        ASSERT_EQ(UCS_OK, nprdma_reg_table_create(&m_table));
+        ASSERT_EQ(UCS_OK, nprdma_reg_table_create(0, &m_table));
     }
 
     void TearDown() override
@@ -134,7 +134,7 @@ TEST_F(test_reg, keys_of_other_tables)
     nprdma_reg_table_t *other;
     nprdma_reg_t *reg;
 
-    ASSERT_EQ(UCS_OK, nprdma_reg_table_create(&other));
+    ASSERT_EQ(UCS_OK, nprdma_reg_table_create(0, &other));
     ASSERT_EQ(UCS_OK, nprdma_reg_add(other, 1000, 100, NPRDMA_REG_ACCESS_ALL,
                                      &reg));
     add(1000, 100);

@@ -120,8 +120,20 @@ uct_nprdma_rkey_unpack_op(uct_component_t *component, const void *buffer,
 #endif
 
 #ifdef HAVE_UCT_COMPONENT_T_RKEY_COMPARE
+static ucs_status_t
+uct_nprdma_rkey_compare_op(uct_component_t *component, uct_rkey_t rkey1,
+                           uct_rkey_t rkey2,
+                           const uct_rkey_compare_params_t *params, int *result)
+{
+    if ((params->field_mask != 0) || (result == NULL)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    *result = uct_nprdma_rkey_order(rkey1, rkey2);
+    return UCS_OK;
+}
 #  define UCT_NPRDMA_COMPONENT_RKEY_COMPARE .rkey_compare = \
-                                                uct_base_rkey_compare,
+                                                uct_nprdma_rkey_compare_op,
 #else
 #  define UCT_NPRDMA_COMPONENT_RKEY_COMPARE
 #endif

@@ -8,6 +8,8 @@
 
 #include "ucm/nprdma_access.h"
 
+#include <ucs/debug/memtrack_int.h>
+
 #include <unistd.h>
 
 
@@ -27,7 +29,7 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
                  " are not atomic towards this process's own", md->name);
     }
 
-    status = nprdma_reg_table_create(&md->regs);
+    status = nprdma_reg_table_create(sizeof(uct_nprdma_mem_t), &md->regs);
     if (status != UCS_OK) {
         ucs_error("%s: failed to allocate the table of registrations",
                   md->name);
@@ -70,6 +72,7 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
 {
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     ucs_log_level_t level;
+    uct_nprdma_mem_t *mem;
     ucs_status_t status;
     nprdma_reg_t *reg;
 
@@ -81,8 +84,8 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = nprdma_reg_add(md->regs, (uintptr_t)address, length,
-                            uct_nprdma_mem_access(flags), &reg);
+    status = nprdma_reg_alloc(md->regs, (uintptr_t)address, length,
+                              uct_nprdma_mem_access(flags), &reg);
     if (status != UCS_OK) {
         ucs_log(level, "%s: failed to register %zu bytes at %p (%u are"
                 " registered): %s", md->name, length, address,
@@ -90,7 +93,10 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
         return status;
     }
 
-    *memh_p = reg;
+    mem      = nprdma_reg_extra(reg);
+    mem->reg = reg;
+    nprdma_reg_publish(reg);
+    *memh_p  = mem;
     return UCS_OK;
 }
 
@@ -98,6 +104,7 @@ ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    uct_nprdma_mem_t *mem;
     int invalidate;
 
     if (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_MEMH) ||
@@ -115,7 +122,8 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 
     /* In a child nobody serves peers, and nobody would wake us up */
     if (getpid() == md->owner) {
-        nprdma_reg_remove(md->regs, params->memh);
+        mem = params->memh;
+        nprdma_reg_remove(md->regs, mem->reg);
     }
 
     if (invalidate) {
@@ -125,34 +133,58 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
     return UCS_OK;
 }
 
-ucs_status_t uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, void *rkey)
+ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *buffer)
 {
-    uct_nprdma_packed_rkey_t *packed = rkey;
+    const uct_nprdma_mem_t *mem = memh;
+    uct_nprdma_rkey_t rkey      = {
+        .key     = nprdma_reg_key(mem->reg),
+        .address = nprdma_reg_address(mem->reg),
+        .length  = nprdma_reg_length(mem->reg)
+    };
 
-    packed->key = nprdma_reg_key(memh);
+    uct_nprdma_key_pack(&rkey, buffer);
     return UCS_OK;
 }
 
 ucs_status_t
-uct_nprdma_rkey_unpack(uct_component_t *component, const void *rkey,
+uct_nprdma_rkey_unpack(uct_component_t *component, const void *packed,
                        uct_rkey_t *rkey_p, void **handle_p)
 {
-    const uct_nprdma_packed_rkey_t *packed = rkey;
+    uct_nprdma_rkey_t *rkey;
 
-    UCS_STATIC_ASSERT(sizeof(uct_rkey_t) == sizeof(packed->key));
-
-    if (!nprdma_reg_key_is_valid(packed->key)) {
-        ucs_error("0x%" PRIx64 " is not a key of nprdma", packed->key);
-        return UCS_ERR_INVALID_PARAM;
+    rkey = ucs_malloc(sizeof(*rkey), "nprdma_rkey");
+    if (rkey == NULL) {
+        ucs_error("failed to allocate a remote key");
+        return UCS_ERR_NO_MEMORY;
     }
 
-    *rkey_p   = packed->key;
-    *handle_p = NULL;
-    return UCS_OK;
+    switch (uct_nprdma_key_unpack(packed, rkey)) {
+    case UCT_NPRDMA_KEY_OK:
+        *rkey_p   = (uct_rkey_t)rkey;
+        *handle_p = NULL;
+        return UCS_OK;
+    case UCT_NPRDMA_KEY_BAD_VERSION:
+        ucs_error("not a key of this version of nprdma: it begins with 0x%x, "
+                  "not 0x%x", *(const uint8_t*)packed, UCT_NPRDMA_KEY_VERSION);
+        break;
+    case UCT_NPRDMA_KEY_BAD_FIELD:
+        ucs_error("not a key of nprdma: its fields contradict each other");
+        break;
+    }
+
+    ucs_free(rkey);
+    return UCS_ERR_INVALID_PARAM;
 }
 
 ucs_status_t uct_nprdma_rkey_release(uct_component_t *component,
                                      uct_rkey_t rkey, void *handle)
 {
+    ucs_free((void*)rkey);
     return UCS_OK;
+}
+
+int uct_nprdma_rkey_order(uct_rkey_t rkey1, uct_rkey_t rkey2)
+{
+    return uct_nprdma_key_compare(uct_nprdma_rkey(rkey1),
+                                  uct_nprdma_rkey(rkey2));
 }

@@ -3,6 +3,7 @@
 #ifndef UCT_NPRDMA_MEM_H_
 #define UCT_NPRDMA_MEM_H_
 
+#include "nprdma_key.h"
 #include "nprdma_md.h"
 
 #include "ucm/nprdma_reg.h"
@@ -13,10 +14,20 @@
  * which every request of a peer is checked.
  */
 
-/* A packed key as it travels between processes */
-typedef struct uct_nprdma_packed_rkey {
-    uint64_t key;               /* nprdma_reg_key() of the owner */
-} __attribute__((packed)) uct_nprdma_packed_rkey_t;
+/*
+ * A registration, what uct_mem_h points to. It lives in the record of the table
+ * of registrations: making one allocates nothing.
+ */
+typedef struct uct_nprdma_mem {
+    nprdma_reg_t *reg;          /* The record; its key is what peers get */
+} uct_nprdma_mem_t;
+
+
+/** @return What an operation's uct_rkey_t stands for. */
+static inline const uct_nprdma_rkey_t *uct_nprdma_rkey(uct_rkey_t rkey)
+{
+    return (const uct_nprdma_rkey_t*)rkey;
+}
 
 
 /**
@@ -80,18 +91,23 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, void *rkey);
  *
  * @param [in]  component  Not used.
  * @param [in]  rkey       Packed key.
- * @param [out] rkey_p     Key for operations.
- * @param [out] handle_p   NULL: a key needs no memory.
+ * @param [out] rkey_p     Key for operations, see @ref uct_nprdma_rkey.
+ * @param [out] handle_p   NULL: the key itself is what has to be released.
  *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM for what cannot be a key of ours.
+ * @return UCS_OK; UCS_ERR_NO_MEMORY; or UCS_ERR_INVALID_PARAM, with a logged
+ *         reason, for what cannot be a key of ours.
  */
 ucs_status_t
 uct_nprdma_rkey_unpack(uct_component_t *component, const void *rkey,
                        uct_rkey_t *rkey_p, void **handle_p);
 
 
-/** Counterpart of @ref uct_nprdma_rkey_unpack; a key holds nothing. */
+/** Release a key that @ref uct_nprdma_rkey_unpack made. */
 ucs_status_t uct_nprdma_rkey_release(uct_component_t *component,
                                      uct_rkey_t rkey, void *handle);
+
+
+/** @return Order of two keys: 0 if they reach the same memory the same way. */
+int uct_nprdma_rkey_order(uct_rkey_t rkey1, uct_rkey_t rkey2);
 
 #endif

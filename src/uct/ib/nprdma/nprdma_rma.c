@@ -4,6 +4,7 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_mem.h"
 #include "nprdma_rma_req.h"
 
 #include "ucm/nprdma_access.h"
@@ -104,7 +105,8 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
     }
 
     uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
-                                remote_addr, rkey, length);
+                                remote_addr, uct_nprdma_rkey(rkey)->key,
+                                length);
     memcpy(message.data, buffer, length);
     status = uct_nprdma_rma_send(iface, ep->rma, &message.request,
                                  sizeof(message.request) + length, NULL, NULL);
@@ -146,7 +148,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
 
     ucs_assert(length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
     uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
-                                rkey, length);
+                                uct_nprdma_rkey(rkey)->key, length);
     status = uct_nprdma_rma_send(iface, ep->rma, request,
                                  sizeof(*request) + length, slot, NULL);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -250,7 +252,7 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
     }
 
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, remote_addr,
-                                rkey, length);
+                                uct_nprdma_rkey(rkey)->key, length);
     status = uct_nprdma_rma_ask_small(iface, ep, &request, sizeof(request),
                                       uct_nprdma_rma_get_bcopy_reply, comp,
                                       &wait);
@@ -304,7 +306,7 @@ static void uct_nprdma_rma_fill_atomic(uct_nprdma_rma_atomic_t *message,
                                        uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_nprdma_rma_fill_request(&message->request, UCT_NPRDMA_SVC_ATOMIC,
-                                remote_addr, rkey, size);
+                                remote_addr, uct_nprdma_rkey(rkey)->key, size);
     message->request.op       = uct_nprdma_rma_atomic_ops[opcode];
     message->operands.value   = value;
     message->operands.compare = compare;

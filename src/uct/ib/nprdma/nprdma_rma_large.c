@@ -4,6 +4,7 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_mem.h"
 #include "nprdma_rma_req.h"
 
 
@@ -208,7 +209,7 @@ uct_nprdma_rma_large_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     riface->free_larges = next;
     large->comp         = comp;
     large->address      = remote_addr;
-    large->key          = rkey;
+    large->key          = uct_nprdma_rkey(rkey)->key;
     large->is_get       = is_get;
     rma->large          = large;
     if (uct_nprdma_rma_large_send(iface, rma) == 0) {

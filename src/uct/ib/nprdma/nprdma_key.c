@@ -1,0 +1,86 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_key.h"
+
+#include "ucm/nprdma_reg.h"
+
+#include <string.h>
+
+
+void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
+                         uct_nprdma_packed_rkey_t *packed)
+{
+    memset(packed, 0, sizeof(*packed));
+    packed->version = UCT_NPRDMA_KEY_VERSION;
+    packed->key     = rkey->key;
+    packed->address = rkey->address;
+    packed->length  = rkey->length;
+    if ((rkey->r_rkey | rkey->w_rkey | rkey->s_rkey) == 0) {
+        return;
+    }
+
+    packed->flags          = UCT_NPRDMA_KEY_FLAG_REGION;
+    packed->r_rkey         = rkey->r_rkey;
+    packed->w_rkey         = rkey->w_rkey;
+    packed->s_rkey         = rkey->s_rkey;
+    packed->region_address = rkey->region_address;
+    packed->signature      = rkey->signature;
+}
+
+/* The region of a key that has one begins with a page, at or before the
+ * registration; a key without one says nothing of it */
+static int
+uct_nprdma_key_region_is_valid(const uct_nprdma_packed_rkey_t *packed)
+{
+    if (packed->flags & UCT_NPRDMA_KEY_FLAG_REGION) {
+        return ((packed->r_rkey != 0) || (packed->w_rkey != 0)) &&
+               (packed->s_rkey != 0) &&
+               (packed->region_address <= packed->address) &&
+               ((packed->region_address % UCT_NPRDMA_PAGE_SIZE) == 0);
+    }
+
+    return (packed->r_rkey == 0) && (packed->w_rkey == 0) &&
+           (packed->s_rkey == 0) && (packed->region_address == 0) &&
+           (packed->signature == 0);
+}
+
+uct_nprdma_key_result_t
+uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey)
+{
+    uct_nprdma_packed_rkey_t packed;
+
+    /* The version comes first in all of them */
+    if (*(const uint8_t*)data != UCT_NPRDMA_KEY_VERSION) {
+        return UCT_NPRDMA_KEY_BAD_VERSION;
+    }
+
+    memcpy(&packed, data, sizeof(packed));
+    if ((packed.flags & ~UCT_NPRDMA_KEY_FLAG_REGION) ||
+        (packed.reserved != 0) || !nprdma_reg_key_is_valid(packed.key) ||
+        (packed.length > (UINT64_MAX - packed.address)) ||
+        !uct_nprdma_key_region_is_valid(&packed)) {
+        return UCT_NPRDMA_KEY_BAD_FIELD;
+    }
+
+    memset(rkey, 0, sizeof(*rkey));
+    rkey->key            = packed.key;
+    rkey->address        = packed.address;
+    rkey->length         = packed.length;
+    rkey->region_address = packed.region_address;
+    rkey->signature      = packed.signature;
+    rkey->r_rkey         = packed.r_rkey;
+    rkey->w_rkey         = packed.w_rkey;
+    rkey->s_rkey         = packed.s_rkey;
+    return UCT_NPRDMA_KEY_OK;
+}
+
+int uct_nprdma_key_compare(const uct_nprdma_rkey_t *rkey1,
+                           const uct_nprdma_rkey_t *rkey2)
+{
+    /* Filled from zeroed memory: what lies between the fields is the same */
+    return memcmp(rkey1, rkey2, sizeof(*rkey1));
+}

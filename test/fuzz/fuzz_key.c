@@ -1,0 +1,61 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Packed keys as a peer's program hands them over. */
+
+#include "fuzz.h"
+
+#include "ucm/nprdma_reg.h"
+#include "uct/ib/nprdma/nprdma_key.h"
+
+static void fuzz_key_good(const uct_nprdma_rkey_t *rkey, const void *data)
+{
+    uint64_t end = rkey->address + rkey->length;
+    uct_nprdma_packed_rkey_t packed;
+    uct_nprdma_rkey_t again;
+
+    FUZZ_CHECK(nprdma_reg_key_is_valid(rkey->key));
+    FUZZ_CHECK(end >= rkey->address);
+    FUZZ_CHECK(uct_nprdma_key_covers(rkey, rkey->address, rkey->length));
+    FUZZ_CHECK(uct_nprdma_key_covers(rkey, end, 0));
+    FUZZ_CHECK(!uct_nprdma_key_covers(rkey, end, 1));
+    FUZZ_CHECK((rkey->address == 0) ||
+               !uct_nprdma_key_covers(rkey, rkey->address - 1, 1));
+    FUZZ_CHECK((rkey->length == UINT64_MAX) ||
+               !uct_nprdma_key_covers(rkey, rkey->address, rkey->length + 1));
+    if ((rkey->r_rkey | rkey->w_rkey) != 0) {
+        /* The index of a page's state must not wrap */
+        FUZZ_CHECK(rkey->s_rkey != 0);
+        FUZZ_CHECK(rkey->region_address <= rkey->address);
+    }
+
+    /* Nothing gets lost, and there is one packed form only */
+    uct_nprdma_key_pack(rkey, &packed);
+    FUZZ_CHECK(!memcmp(&packed, data, sizeof(packed)));
+    FUZZ_CHECK(uct_nprdma_key_unpack(&packed, &again) == UCT_NPRDMA_KEY_OK);
+    FUZZ_CHECK(uct_nprdma_key_compare(rkey, &again) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_reader_t reader = {data, size};
+    uct_nprdma_packed_rkey_t packed;
+    uct_nprdma_rkey_t rkey;
+    void *copy;
+
+    fuzz_read(&reader, &packed, sizeof(packed));
+    copy = fuzz_copy((const uint8_t*)&packed, sizeof(packed));
+    switch (uct_nprdma_key_unpack(copy, &rkey)) {
+    case UCT_NPRDMA_KEY_OK:
+        fuzz_key_good(&rkey, copy);
+        break;
+    case UCT_NPRDMA_KEY_BAD_VERSION:
+        FUZZ_CHECK(packed.version != UCT_NPRDMA_KEY_VERSION);
+        break;
+    case UCT_NPRDMA_KEY_BAD_FIELD:
+        FUZZ_CHECK(packed.version == UCT_NPRDMA_KEY_VERSION);
+        break;
+    }
+
+    free(copy);
+    return 0;
+}
