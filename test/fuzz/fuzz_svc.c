@@ -111,6 +111,22 @@ static void fuzz_execute(nprdma_reg_table_t *table,
     free(result);
 }
 
+/* The reply must fit, whatever the range */
+static void fuzz_populate_reply(const uct_nprdma_svc_request_t *request)
+{
+    uint64_t last = request->address + request->length + request->ahead;
+    unsigned states;
+
+    FUZZ_CHECK(request->length > 0);
+    FUZZ_CHECK(last > request->address);
+    states = uct_nprdma_svc_num_states(request->address, request->length);
+    FUZZ_CHECK(states >= 1);
+    FUZZ_CHECK(states <= UCT_NPRDMA_SVC_MAX_STATES);
+    FUZZ_CHECK(uct_nprdma_svc_populated_length(request->address,
+                                               request->length) <=
+               UCT_NPRDMA_SVC_MAX_PAYLOAD);
+}
+
 static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
 {
     const uct_nprdma_svc_request_t *request;
@@ -128,7 +144,12 @@ static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
     if (request->type == UCT_NPRDMA_SVC_STORE) {
         FUZZ_CHECK(request->length == size - sizeof(*request));
     }
-    FUZZ_CHECK(request->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+    if (request->type == UCT_NPRDMA_SVC_POPULATE) {
+        fuzz_populate_reply(request);
+    } else {
+        FUZZ_CHECK(request->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+        FUZZ_CHECK(request->ahead == 0);
+    }
     if (request->type != UCT_NPRDMA_SVC_FIN) {
         fuzz_execute(table, request);
     }
@@ -137,6 +158,7 @@ static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
 static void fuzz_reply(const void *message, size_t size, uint32_t sn,
                        size_t expected)
 {
+    const uct_nprdma_svc_populated_t *populated;
     const uct_nprdma_svc_reply_t *reply;
 
     reply = uct_nprdma_svc_reply_parse(message, size, sn, expected);
@@ -151,6 +173,10 @@ static void fuzz_reply(const void *message, size_t size, uint32_t sn,
                (reply->length == expected));
     FUZZ_CHECK((uct_nprdma_svc_ucs_status(reply->status) == UCS_OK) ==
                (reply->status == UCT_NPRDMA_SVC_OK));
+    if (reply->length >= sizeof(*populated)) {
+        populated = uct_nprdma_svc_populated_parse(reply + 1, expected);
+        FUZZ_CHECK((populated == NULL) || (populated->length <= expected));
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

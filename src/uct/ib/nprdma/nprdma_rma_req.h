@@ -161,14 +161,14 @@ static inline void
 uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
                             uint64_t address, uint64_t key, uint32_t length)
 {
-    request->type      = type;
-    request->flags     = 0;
-    request->op        = 0;
-    request->reserved  = 0;
-    request->key       = key;
-    request->address   = address;
-    request->length    = length;
-    request->reserved2 = 0;
+    request->type     = type;
+    request->flags    = 0;
+    request->op       = 0;
+    request->reserved = 0;
+    request->key      = key;
+    request->address  = address;
+    request->length   = length;
+    request->ahead    = 0;
 }
 
 

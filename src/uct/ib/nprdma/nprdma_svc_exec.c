@@ -87,6 +87,10 @@ uct_nprdma_svc_execute(nprdma_reg_table_t *table,
         return UCT_NPRDMA_SVC_OK;
     }
 
+    if (request->type == UCT_NPRDMA_SVC_POPULATE) {
+        return UCT_NPRDMA_SVC_ERR_WINDOW; /* No registration has one */
+    }
+
     for (;;) {
         status = nprdma_reg_get(table, request->key, request->address,
                                 request->length, access, &reg);

@@ -13,6 +13,7 @@ const uct_nprdma_svc_request_t *
 uct_nprdma_svc_request_parse(const void *data, size_t length)
 {
     const uct_nprdma_svc_request_t *request = data;
+    uint64_t range;
     size_t payload;
     int valid;
 
@@ -22,7 +23,8 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
 
     payload = length - sizeof(*request);
     if ((request->flags & ~UCT_NPRDMA_SVC_FLAG_REPLY) ||
-        (request->reserved != 0) || (request->reserved2 != 0)) {
+        (request->reserved != 0) ||
+        ((request->ahead != 0) && (request->type != UCT_NPRDMA_SVC_POPULATE))) {
         return NULL;
     }
 
@@ -40,6 +42,13 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
         valid = (request->op < NPRDMA_ATOMIC_LAST) &&
                 (payload == sizeof(uct_nprdma_svc_operands_t)) &&
                 ((request->length == 4) || (request->length == 8));
+        break;
+    case UCT_NPRDMA_SVC_POPULATE:
+        range = (uint64_t)request->length + request->ahead;
+        valid = !(request->op & ~UCT_NPRDMA_SVC_POPULATE_WRITE) &&
+                (payload == 0) && (request->length > 0) &&
+                (range <= (UINT64_MAX - request->address)) &&
+                (request->flags & UCT_NPRDMA_SVC_FLAG_REPLY);
         break;
     case UCT_NPRDMA_SVC_NOP:
     case UCT_NPRDMA_SVC_FIN:
@@ -75,6 +84,14 @@ uct_nprdma_svc_reply_parse(const void *data, size_t length, uint32_t sn,
     return (reply->length == expected) ? reply : NULL;
 }
 
+const uct_nprdma_svc_populated_t *
+uct_nprdma_svc_populated_parse(const void *data, uint32_t length)
+{
+    const uct_nprdma_svc_populated_t *populated = data;
+
+    return (populated->length <= length) ? populated : NULL;
+}
+
 ucs_status_t uct_nprdma_svc_ucs_status(uint8_t status)
 {
     switch (status) {
@@ -88,6 +105,8 @@ ucs_status_t uct_nprdma_svc_ucs_status(uint8_t status)
         return UCS_ERR_INVALID_ADDR;
     case UCT_NPRDMA_SVC_ERR_ALIGN:
         return UCS_ERR_INVALID_PARAM;
+    case UCT_NPRDMA_SVC_ERR_WINDOW:
+        return UCS_ERR_UNSUPPORTED;
     default:
         return UCS_ERR_IO_ERROR;
     }

@@ -19,6 +19,9 @@
 /* Replies that an initiator waits for on one connection, at most */
 #define UCT_NPRDMA_SVC_MAX_REPLIES  64
 
+/* What a page state tells of, whatever pages the CPU has */
+#define UCT_NPRDMA_SVC_PAGE_SIZE    4096
+
 /* What a receive slot must hold */
 #define UCT_NPRDMA_SVC_SLOT_SIZE    (UCT_NPRDMA_SVC_MAX_PAYLOAD + 64)
 
@@ -29,11 +32,17 @@ enum uct_nprdma_svc_type {
     UCT_NPRDMA_SVC_ATOMIC,          /* operands follow */
     UCT_NPRDMA_SVC_NOP,             /* all before it is done */
     UCT_NPRDMA_SVC_FIN,             /* last message */
-    UCT_NPRDMA_SVC_REPLY
+    UCT_NPRDMA_SVC_REPLY,
+    UCT_NPRDMA_SVC_POPULATE         /* pages go into their windows */
 };
 
 enum {
     UCT_NPRDMA_SVC_FLAG_REPLY = 1 << 0  /* a receive is posted for the reply */
+};
+
+enum {
+    UCT_NPRDMA_SVC_POPULATE_WRITE = 1 << 0 /* op of a POPULATE: for writing,
+                                              else for reading */
 };
 
 /* How a request ended, as it travels */
@@ -44,6 +53,7 @@ typedef enum uct_nprdma_svc_status {
     UCT_NPRDMA_SVC_ERR_ACCESS,      /* the registration does not allow it */
     UCT_NPRDMA_SVC_ERR_FAULT,       /* memory is not there, or protected */
     UCT_NPRDMA_SVC_ERR_ALIGN,       /* atomic at an odd address */
+    UCT_NPRDMA_SVC_ERR_WINDOW,      /* the NIC has no way to the memory */
     UCT_NPRDMA_SVC_STATUS_LAST
 } uct_nprdma_svc_status_t;
 
@@ -51,19 +61,38 @@ typedef enum uct_nprdma_svc_status {
 typedef struct uct_nprdma_svc_request {
     uint8_t  type;              /* enum uct_nprdma_svc_type */
     uint8_t  flags;             /* UCT_NPRDMA_SVC_FLAG_xx */
-    uint8_t  op;                /* ATOMIC: nprdma_atomic_op_t */
+    uint8_t  op;                /* ATOMIC: nprdma_atomic_op_t; POPULATE:
+                                   UCT_NPRDMA_SVC_POPULATE_xx */
     uint8_t  reserved;
     uint32_t sn;                /* first request of a connection has 1 */
     uint64_t key;
     uint64_t address;
     uint32_t length;            /* of the accessed memory; ATOMIC: 4 or 8 */
-    uint32_t reserved2;
+    uint32_t ahead;             /* POPULATE: bytes behind it, see there */
 } __attribute__((packed)) uct_nprdma_svc_request_t;
 
 typedef struct uct_nprdma_svc_operands {
     uint64_t value;
     uint64_t compare;
 } __attribute__((packed)) uct_nprdma_svc_operands_t;
+
+/*
+ * A POPULATE makes the target bring in the pages of [address, address + length)
+ * and point the R window at them, or both windows, as ARCHITECTURE 3 says under
+ * "state order". The initiator waits for that, so the target answers after a
+ * short time with what it has done by then, and goes on in the background, also
+ * with the `ahead` bytes behind the range, which are a hint: nothing tells of
+ * their errors. All of length + ahead must lie in the registration.
+ */
+typedef struct uct_nprdma_svc_populated {
+    uint32_t length;            /* Bytes of the range, from its begin, whose
+                                   pages are there; fewer than asked for: do
+                                   what can be done, ask for the rest again. 0
+                                   if the memory is just being unmapped */
+    uint32_t states[];          /* of the first pages of the range, see
+                                   uct_nprdma_svc_num_states(); after populate,
+                                   before the reply was sent */
+} __attribute__((packed)) uct_nprdma_svc_populated_t;
 
 typedef struct uct_nprdma_svc_reply {
     uint8_t  type;              /* UCT_NPRDMA_SVC_REPLY */
@@ -75,6 +104,34 @@ typedef struct uct_nprdma_svc_reply {
     uint32_t failed_sn;
     uint32_t length;            /* bytes that follow */
 } __attribute__((packed)) uct_nprdma_svc_reply_t;
+
+
+/* States that the reply to a POPULATE carries, at most */
+#define UCT_NPRDMA_SVC_MAX_STATES \
+    ((UCT_NPRDMA_SVC_MAX_PAYLOAD - sizeof(uct_nprdma_svc_populated_t)) / \
+     sizeof(uint32_t))
+
+
+/** @return Page states in the reply to a POPULATE of a range that is not empty
+ *          and does not wrap. */
+static inline unsigned
+uct_nprdma_svc_num_states(uint64_t address, uint32_t length)
+{
+    uint64_t first = address / UCT_NPRDMA_SVC_PAGE_SIZE;
+    uint64_t last  = (address + length - 1) / UCT_NPRDMA_SVC_PAGE_SIZE;
+    uint64_t count = last - first + 1;
+
+    return (count < UCT_NPRDMA_SVC_MAX_STATES) ? (unsigned)count :
+           (unsigned)UCT_NPRDMA_SVC_MAX_STATES;
+}
+
+/** @return Payload of a successful reply to a POPULATE, bytes. */
+static inline uint32_t
+uct_nprdma_svc_populated_length(uint64_t address, uint32_t length)
+{
+    return sizeof(uct_nprdma_svc_populated_t) +
+           (uct_nprdma_svc_num_states(address, length) * sizeof(uint32_t));
+}
 
 
 /**
@@ -105,6 +162,19 @@ uct_nprdma_svc_request_parse(const void *data, size_t length);
 const uct_nprdma_svc_reply_t *
 uct_nprdma_svc_reply_parse(const void *data, size_t length, uint32_t sn,
                            size_t expected);
+
+
+/**
+ * Check the payload of a successful reply to a POPULATE.
+ *
+ * @param [in] data    Payload that uct_nprdma_svc_reply_parse() has found to
+ *                     have uct_nprdma_svc_populated_length() bytes.
+ * @param [in] length  Length of the range in the request.
+ *
+ * @return The payload, in place, or NULL when it is malformed.
+ */
+const uct_nprdma_svc_populated_t *
+uct_nprdma_svc_populated_parse(const void *data, uint32_t length);
 
 
 /** @return The status that users get for a status on the wire. */
