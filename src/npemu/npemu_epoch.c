@@ -84,7 +84,7 @@ void npemu_epoch_shared_unlock(npemu_proc_t *proc)
 
 /* Wait for one counter that was seen odd. Returns 0 if the time is up. */
 static int npemu_epoch_wait(npemu_slot_t *slot, uint32_t gen,
-                            npemu_thread_seq_t *seq, uint64_t odd,
+                            _Atomic uint64_t *counter, uint64_t odd,
                             uint64_t start, npemu_quiesce_t scope)
 {
     const struct timespec pause = {.tv_nsec = 50000};
@@ -92,7 +92,12 @@ static int npemu_epoch_wait(npemu_slot_t *slot, uint32_t gen,
     int warned                  = 0;
     uint64_t waited;
 
-    while (atomic_load(&seq->seq) == odd) {
+    /* What dead processes leave behind must not cost the full spin each time */
+    if (npemu_unlikely(!npemu_slot_is_alive(slot, gen))) {
+        count = 2 * NPEMU_SPIN_MAX;
+    }
+
+    while (atomic_load(counter) == odd) {
         if (++count < NPEMU_SPIN_MAX) {
             npemu_cpu_relax();
             continue;
@@ -102,6 +107,8 @@ static int npemu_epoch_wait(npemu_slot_t *slot, uint32_t gen,
         }
 
         if (npemu_slot_is_gone(slot, gen)) {
+            /* Once is enough; fails if the slot has a new process */
+            atomic_compare_exchange_strong(counter, &odd, odd + 1);
             return 1;
         }
 
@@ -124,11 +131,20 @@ static int npemu_epoch_wait(npemu_slot_t *slot, uint32_t gen,
     return 1;
 }
 
-void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope)
+/* One of the two counters of a thread. */
+static inline _Atomic uint64_t *npemu_epoch_counter(npemu_thread_seq_t *seq,
+                                                    int is_dma)
+{
+    return is_dma ? &seq->dma : &seq->seq;
+}
+
+/* Wait for one of the two counters of everybody in the scope. */
+static void npemu_epoch_wait_all(npemu_proc_t *proc, npemu_quiesce_t scope,
+                                 int is_dma, const npemu_thread_seq_t *skip)
 {
     npemu_fabric_shm_t *fabric = proc->fabric;
     uint64_t start             = npemu_time_ns();
-    npemu_thread_seq_t *seq;
+    _Atomic uint64_t *counter;
     unsigned i, t, first, last, nthreads;
     npemu_slot_t *slot;
     uint32_t gen;
@@ -142,14 +158,34 @@ void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope)
         gen      = atomic_load(&slot->gen);
         nthreads = atomic_load(&slot->nthreads);
         for (t = 0; t < nthreads; ++t) {
-            seq = &fabric->threads[i][t];
+            if (&fabric->threads[i][t] == skip) {
+                continue;
+            }
+
+            counter = npemu_epoch_counter(&fabric->threads[i][t], is_dma);
             /* Sequentially consistent, as the caller's mark and what the other
              * side does are: either we see odd, or it sees the mark */
-            odd = atomic_load(&seq->seq);
+            odd = atomic_load(counter);
             if ((odd & 1) &&
-                !npemu_epoch_wait(slot, gen, seq, odd, start, scope)) {
+                !npemu_epoch_wait(slot, gen, counter, odd, start, scope)) {
                 return;
             }
         }
     }
+}
+
+void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope)
+{
+    npemu_epoch_wait_all(proc, scope, 0, NULL);
+}
+
+void npemu_epoch_drain(npemu_proc_t *proc)
+{
+    const npemu_epoch_tls_t *tls = &npemu_epoch_tls;
+
+    /* A hook that runs within an access of its own thread cannot wait for it */
+    npemu_epoch_wait_all(proc, NPEMU_QUIESCE_ALL, 1,
+                         ((tls->proc == proc) &&
+                          (tls->attach_id == proc->attach_id)) ? tls->seq :
+                                                                 NULL);
 }

@@ -8,6 +8,9 @@
  * before the first such read until after the last memory access. Who wants to
  * free or reuse something first marks it invalid, then waits until every
  * counter that was odd has changed: whoever is odd later has seen the mark.
+ *
+ * A second counter does the same for page states, chunk by chunk of a request,
+ * so that an eviction waits for one chunk in flight and not for whole requests.
  */
 
 #ifndef NPEMU_EPOCH_H
@@ -64,6 +67,26 @@ static inline void npemu_epoch_exit(npemu_proc_t *proc)
     }
 }
 
+/**
+ * Start to access memory that an IOMMU table covers, within an epoch: page states
+ * that are looked at until @ref npemu_epoch_dma_exit hold until then. Must not be
+ * nested.
+ */
+static inline void npemu_epoch_dma_enter(void)
+{
+    /* A full barrier: odd before any state is looked at */
+    atomic_fetch_add(&npemu_epoch_tls.seq->dma, 1);
+}
+
+static inline void npemu_epoch_dma_exit(void)
+{
+    npemu_thread_seq_t *seq = npemu_epoch_tls.seq;
+    uint64_t dma;
+
+    dma = atomic_load_explicit(&seq->dma, memory_order_relaxed);
+    atomic_store_explicit(&seq->dma, dma + 1, memory_order_release);
+}
+
 typedef enum {
     NPEMU_QUIESCE_ALL,   /* every process of the fabric */
     NPEMU_QUIESCE_LOCAL, /* threads of this process only */
@@ -76,6 +99,13 @@ typedef enum {
  * one line that names it.
  */
 void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
+
+/**
+ * Wait until every thread of every process that is between
+ * @ref npemu_epoch_dma_enter and @ref npemu_epoch_dma_exit has left, but for the
+ * calling one. Dead and stopped processes as above.
+ */
+void npemu_epoch_drain(npemu_proc_t *proc);
 
 /** Set up and tear down what the module keeps for the process. */
 void npemu_epoch_init(npemu_proc_t *proc);

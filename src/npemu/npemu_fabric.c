@@ -383,14 +383,15 @@ static void npemu_slot_reset(npemu_fabric_shm_t *fabric, unsigned index)
     npemu_slot_t *slot = &fabric->slots[index];
     uint32_t gen       = atomic_load(&slot->gen) + 1;
     uint32_t num_slots = atomic_load(&fabric->num_slots);
+    npemu_thread_seq_t *seq;
     unsigned i;
 
     atomic_store(&slot->ready, 0);
     atomic_store(&slot->gen, (gen & 0xfffff) ? gen : gen + 1);
     for (i = 0; i < NPEMU_MAX_THREADS; ++i) {
-        if (atomic_load(&fabric->threads[index][i].seq) & 1) {
-            atomic_fetch_add(&fabric->threads[index][i].seq, 1);
-        }
+        seq = &fabric->threads[index][i];
+        atomic_fetch_add(&seq->seq, atomic_load(&seq->seq) & 1);
+        atomic_fetch_add(&seq->dma, atomic_load(&seq->dma) & 1);
     }
     atomic_store(&slot->nthreads, 0);
 

@@ -34,7 +34,7 @@
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 1
+#define NPEMU_SHM_VERSION 2
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -78,9 +78,11 @@ typedef struct {
     _Atomic uint32_t nthreads; /* counters in use, high-water mark */
 } NPEMU_ALIGNED(128) npemu_slot_t;
 
-/* Odd while the thread executes a work request, see npemu_epoch.h. */
+/* Odd while the thread executes a work request, and while it accesses memory
+ * that an IOMMU table covers; see npemu_epoch.h. */
 typedef struct {
     _Atomic uint64_t seq;
+    _Atomic uint64_t dma;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_thread_seq_t;
 
 typedef struct {

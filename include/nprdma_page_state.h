@@ -1,0 +1,79 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The page state: one 32-bit word per 4 KiB page of a region, in an array that
+ * the memory monitor writes and everybody else reads (ARCHITECTURE 2). Kernel
+ * module, monitor, emulated IOMMU and transport mean the same by it.
+ */
+
+#ifndef NPRDMA_PAGE_STATE_H
+#define NPRDMA_PAGE_STATE_H
+
+#ifdef __cplusplus
+#include <atomic>
+#include <cstdint>
+typedef std::atomic<uint32_t> nprdma_page_state_t;
+#else
+#include <stdatomic.h>
+#include <stdint.h>
+typedef _Atomic uint32_t nprdma_page_state_t;
+#endif
+
+#define NPRDMA_PAGE_SHIFT 12
+#define NPRDMA_PAGE_SIZE  (1ul << NPRDMA_PAGE_SHIFT)
+
+#define NPRDMA_PAGE_R     1u /* the R window points at the page */
+#define NPRDMA_PAGE_W     2u /* the W window does */
+#define NPRDMA_PAGE_BITS  (NPRDMA_PAGE_R | NPRDMA_PAGE_W)
+/* Bits 2 to 31 count: +1 at every change of the word, wraps, never back. A word
+ * of 0 says that the page has never been present. */
+#define NPRDMA_PAGE_COUNT 4u
+
+/** The word that follows @a word when its bits become @a bits. */
+static inline uint32_t nprdma_page_next(uint32_t word, uint32_t bits)
+{
+    return ((word & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT) | bits;
+}
+
+/** Sequentially consistent, so that it orders with counts of DMA in flight. */
+static inline uint32_t nprdma_page_load(const nprdma_page_state_t *state)
+{
+    return __atomic_load_n((const uint32_t*)state, __ATOMIC_SEQ_CST);
+}
+
+/**
+ * Give a page other bits, unless somebody else changed the word meanwhile: that
+ * may be an emulated NIC, which marks a page absent that it could not access.
+ *
+ * @param [in] state  The word.
+ * @param [in] word   What it was when the decision was taken.
+ * @param [in] bits   Bits it gets.
+ *
+ * @return 1 if it was changed, else 0.
+ */
+static inline int nprdma_page_change(nprdma_page_state_t *state, uint32_t word,
+                                     uint32_t bits)
+{
+    return __atomic_compare_exchange_n((uint32_t*)state, &word,
+                                       nprdma_page_next(word, bits), 0,
+                                       __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+/**
+ * Take bits away from a page; a page that has none of them is left as it is.
+ *
+ * @return The word before.
+ */
+static inline uint32_t nprdma_page_clear(nprdma_page_state_t *state,
+                                         uint32_t bits)
+{
+    uint32_t word = nprdma_page_load(state);
+
+    while ((word & bits) &&
+           !nprdma_page_change(state, word, word & NPRDMA_PAGE_BITS & ~bits)) {
+        word = nprdma_page_load(state);
+    }
+    return word;
+}
+
+#endif

@@ -1,0 +1,200 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The emulated IOMMU: tables of page states that the emulated NIC obeys on every
+ * access, and the means of tests to make pages vanish at exact moments.
+ *
+ * A table belongs to one region of one process. Its descriptor stands for the
+ * dma-buf that the kernel module would give out (ARCHITECTURE 5), and is what
+ * npemu_reg_dmabuf_mr() takes; offsets [0, length) are the R window, [length,
+ * 2 length) the W window, and behind them are the page states, read-only. The
+ * memory behind the windows is that of the process that made the table.
+ *
+ * Nothing here allocates by malloc() or maps memory through the C library, for
+ * all of it may run in hooks on these.
+ */
+
+#ifndef NPEMU_IOMMU_H
+#define NPEMU_IOMMU_H
+
+#include "nprdma_page_state.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ibv_context;
+
+/* What the descriptor refers to; see npemu_table.h. */
+typedef struct npemu_iommu_header npemu_iommu_header_t;
+
+typedef struct npemu_iommu {
+    int                  fd;        /* close-on-exec */
+    npemu_iommu_header_t *header;
+    nprdma_page_state_t  *states;   /* one word per page, zero at first */
+    size_t               num_pages;
+} npemu_iommu_t;
+
+typedef struct npemu_iommu_stats {
+    uint64_t absent_reads;  /* pages of which an access got the signature */
+    uint64_t absent_writes; /* pages of which an access vanished */
+    uint64_t efault;        /* pages marked absent: the kernel had none */
+    uint64_t sampled;       /* pages marked absent: they were not resident */
+    uint64_t faults;        /* pages evicted by a fault plan */
+    uint64_t restored;      /* pages brought back by one */
+} npemu_iommu_stats_t;
+
+/**
+ * Make a table in which all pages are absent.
+ *
+ * @param [in]  address    First byte of the region, page aligned.
+ * @param [in]  length     Bytes, a multiple of the page size, not 0.
+ * @param [in]  signature  What reads of absent pages give, 64-bit words at
+ *                         addresses that are multiples of 8.
+ * @param [out] iommu      The table, until @ref npemu_iommu_destroy.
+ *
+ * @return 0; EINVAL; or an errno value of memfd_create(), ftruncate() or mmap(),
+ *         with one error line.
+ */
+int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
+                       npemu_iommu_t *iommu);
+
+/**
+ * Close and unmap a table. MRs on it that still exist, and accesses under way,
+ * find all pages absent.
+ */
+void npemu_iommu_destroy(npemu_iommu_t *iommu);
+
+/**
+ * Mark pages absent in both windows. It is not safe to take the pages before
+ * @ref npemu_iommu_drain has returned too.
+ *
+ * A fault plan brings a page back only if nobody changed its word meanwhile, so
+ * while there is one the words of absent pages are changed as well. For that
+ * reason a monitor clears states by this function, not on its own.
+ *
+ * @param [in] first  First page.
+ * @param [in] count  Pages.
+ *
+ * @return 0 if no access can be under way that saw one of the pages present, so
+ *         that no drain is due; else the number of pages that were present, at
+ *         least 1. A NIC that marked pages of the table absent makes it at least
+ *         1 from then on: another NIC may still be accessing such a page. Two
+ *         threads that invalidate the same page must both drain: who finds it
+ *         absent because the other has just cleared it gets 0 here.
+ */
+size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first,
+                              size_t count);
+
+/**
+ * Wait until no access that may have seen states of before the call is under way
+ * any more, in any process of the fabric: what an IOTLB flush with drain does.
+ * The calling thread's own access is not waited for, should it be in one. Dead
+ * processes do not count; a stopped one is waited for, after one line that names
+ * it. May be called in hooks on memory functions: no allocation, and no lock.
+ *
+ * @param [in] context  An open device of this process; nothing is done for one
+ *                      that was opened by a parent of it.
+ */
+void npemu_iommu_drain(struct ibv_context *context);
+
+/**
+ * Let the NIC ask the kernel which pages are resident, for each chunk, and treat
+ * others as absent (after marking them so): real memory pressure then looks as
+ * it does with a kernel module. Costs a system call per chunk.
+ *
+ * @param [in] sampled  Nonzero: on. Tables begin with off.
+ */
+void npemu_iommu_set_sampled(npemu_iommu_t *iommu, int sampled);
+
+/** Read the counters of a table. */
+void npemu_iommu_query(const npemu_iommu_t *iommu,
+                       npemu_iommu_stats_t *stats);
+
+/* --- gates ------------------------------------------------------------------*/
+
+/*
+ * Points at which a test can hold somebody who works on a certain page. The NIC
+ * passes the first three with each chunk of an access, the monitor the others.
+ */
+typedef enum {
+    NPEMU_GATE_CHUNK_BEGIN,        /* nothing looked at: a drain passes */
+    NPEMU_GATE_CHUNK_CHECKED,      /* states read, nothing moved: a drain waits */
+    NPEMU_GATE_CHUNK_END,          /* moved: a drain passes */
+    NPEMU_GATE_INVALIDATE_START,   /* nothing cleared yet */
+    NPEMU_GATE_INVALIDATE_QUIESCED,/* drained, before the page may go */
+    NPEMU_GATE_MAP,                /* faulted in, before bits are set */
+    NPEMU_GATE_LAST
+} npemu_gate_point_t;
+
+#define NPEMU_GATE_ANY_PAGE UINT64_MAX
+
+/**
+ * Hold the next one that comes to a point with a page, until it is released.
+ * One gate per table and point; arming it again releases who is held.
+ *
+ * @param [in] header  The table.
+ * @param [in] point   Where.
+ * @param [in] page    Page index, or NPEMU_GATE_ANY_PAGE.
+ */
+void npemu_gate_arm(npemu_iommu_header_t *header, npemu_gate_point_t point,
+                    uint64_t page);
+
+/**
+ * Wait until somebody is held.
+ *
+ * @param [in] timeout_ms  Milliseconds, negative: for ever.
+ *
+ * @return 0, or ETIMEDOUT.
+ */
+int npemu_gate_wait(npemu_iommu_header_t *header, npemu_gate_point_t point,
+                    int timeout_ms);
+
+/** Disarm a gate, and release who is held. */
+void npemu_gate_release(npemu_iommu_header_t *header,
+                        npemu_gate_point_t point);
+
+/**
+ * Come to a point: the call of a monitor. Costs one load unless a gate is armed.
+ * Who is held goes on by itself if the process that armed the gate has died.
+ *
+ * @param [in] first  First page that is worked on.
+ * @param [in] count  Pages.
+ */
+void npemu_gate_pass(npemu_iommu_header_t *header, npemu_gate_point_t point,
+                     uint64_t first, uint64_t count);
+
+/* --- fault plan -------------------------------------------------------------*/
+
+#define NPEMU_FAULT_MAX 64 /* entries per table */
+
+/*
+ * "On the nth access to the page, evict it." An access is what one work request
+ * does in one page through one window, however small the NIC's granules are. The
+ * plan flips the state only: the page itself stays, so that no data is lost.
+ */
+typedef struct npemu_fault {
+    uint64_t page;    /* index */
+    uint32_t windows; /* which accesses count: NPRDMA_PAGE_R, _W or both */
+    uint32_t access;  /* the nth of these evicts it, from 1 */
+    uint32_t tear;    /* bytes of the page, from its start, that this access
+                       * finds still there; 4096: it is evicted afterwards */
+    uint32_t restore; /* it is brought back at the end of the kth access since,
+                       * 1 is the one that evicts it; 0: it is not */
+} npemu_fault_t;
+
+/**
+ * Add an entry to the plan of a table. It counts accesses from now on and evicts
+ * once.
+ *
+ * @return Index of the entry; -1 if there are too many or it makes no sense
+ *         (page outside of the table, no window, access 0, tear > 4096).
+ */
+int npemu_fault_add(npemu_iommu_header_t *header, const npemu_fault_t *fault);
+
+/** Drop all entries. Pages that they evicted stay absent. */
+void npemu_fault_clear(npemu_iommu_header_t *header);
+
+/** 1 if the entry has evicted its page, else 0. */
+int npemu_fault_hits(npemu_iommu_header_t *header, int index);
+
+#endif

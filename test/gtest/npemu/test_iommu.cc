@@ -1,0 +1,181 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Tables of the emulated IOMMU: their life, states, gates, drains. */
+
+#include "npemu_test.h"
+
+extern "C" {
+#include "npemu_iommu.h"
+}
+
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace npt;
+
+namespace {
+
+constexpr uint64_t ADDRESS   = 0x7f0000000000;
+constexpr uint64_t SIGNATURE = 0x5a5a1234c0ffee77;
+
+class Table : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        ASSERT_EQ(0, npemu_iommu_create(ADDRESS, PAGES * NPRDMA_PAGE_SIZE,
+                                        SIGNATURE, &iommu));
+    }
+
+    void TearDown() override { npemu_iommu_destroy(&iommu); }
+
+    static constexpr size_t PAGES = 5000; /* more than a page of words */
+    npemu_iommu_t iommu;
+};
+
+TEST(TableArguments, BadRangesAreRefused)
+{
+    npemu_iommu_t iommu;
+
+    EXPECT_EQ(EINVAL, npemu_iommu_create(ADDRESS, 0, 1, &iommu));
+    EXPECT_EQ(EINVAL, npemu_iommu_create(ADDRESS, 100, 1, &iommu));
+    EXPECT_EQ(EINVAL, npemu_iommu_create(ADDRESS + 8, 4096, 1, &iommu));
+    EXPECT_EQ(EINVAL, npemu_iommu_create(-4096ull, 8192, 1, &iommu));
+}
+
+TEST_F(Table, AllPagesAreAbsentAtFirst)
+{
+    EXPECT_EQ(PAGES, iommu.num_pages);
+    for (size_t i = 0; i < PAGES; ++i) {
+        ASSERT_EQ(0u, nprdma_page_load(&iommu.states[i]));
+    }
+    EXPECT_EQ(FD_CLOEXEC, fcntl(iommu.fd, F_GETFD));
+}
+
+TEST_F(Table, SizeOfTheFileIsFixed)
+{
+    struct stat st;
+
+    ASSERT_EQ(0, fstat(iommu.fd, &st));
+    EXPECT_EQ(-1, ftruncate(iommu.fd, 4096));
+    EXPECT_EQ(-1, ftruncate(iommu.fd, st.st_size + 4096));
+}
+
+TEST_F(Table, EveryChangeCounts)
+{
+    nprdma_page_state_t *state = &iommu.states[17];
+
+    EXPECT_TRUE(nprdma_page_change(state, 0, NPRDMA_PAGE_R));
+    EXPECT_EQ(NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
+    /* Decided on what is no longer so */
+    EXPECT_FALSE(nprdma_page_change(state, 0, NPRDMA_PAGE_BITS));
+    EXPECT_TRUE(nprdma_page_change(state, nprdma_page_load(state),
+                                   NPRDMA_PAGE_BITS));
+    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_BITS,
+              nprdma_page_load(state));
+    nprdma_page_clear(state, NPRDMA_PAGE_W);
+    EXPECT_EQ(3 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
+    nprdma_page_clear(state, NPRDMA_PAGE_W);
+    EXPECT_EQ(3 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
+}
+
+TEST_F(Table, CountWraps)
+{
+    nprdma_page_state_t *state = &iommu.states[0];
+
+    *state = ~0u;
+    EXPECT_EQ(~0u, nprdma_page_clear(state, NPRDMA_PAGE_BITS));
+    EXPECT_EQ(0u, nprdma_page_load(state));
+}
+
+TEST_F(Table, InvalidateTellsWhetherADrainIsDue)
+{
+    for (size_t i = 10; i < 20; ++i) {
+        EXPECT_TRUE(nprdma_page_change(&iommu.states[i], 0, NPRDMA_PAGE_W));
+    }
+    EXPECT_EQ(0u, npemu_iommu_invalidate(&iommu, 0, 10));
+    EXPECT_EQ(5u, npemu_iommu_invalidate(&iommu, 5, 10));
+    EXPECT_EQ(5u, npemu_iommu_invalidate(&iommu, 0, PAGES));
+    EXPECT_EQ(0u, npemu_iommu_invalidate(&iommu, 0, PAGES));
+    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT, nprdma_page_load(&iommu.states[15]));
+}
+
+TEST_F(Table, GateHoldsOnceAndReleases)
+{
+    std::atomic<int> passed{0};
+
+    npemu_gate_arm(iommu.header, NPEMU_GATE_MAP, 7);
+    npemu_gate_pass(iommu.header, NPEMU_GATE_MAP, 0, 7);
+    npemu_gate_pass(iommu.header, NPEMU_GATE_MAP, 8, 100);
+    npemu_gate_pass(iommu.header, NPEMU_GATE_INVALIDATE_START, 7, 1);
+    EXPECT_EQ(ETIMEDOUT, npemu_gate_wait(iommu.header, NPEMU_GATE_MAP, 0));
+
+    std::thread thread([&] {
+        npemu_gate_pass(iommu.header, NPEMU_GATE_MAP, 5, 3);
+        passed = 1;
+    });
+    EXPECT_EQ(0, npemu_gate_wait(iommu.header, NPEMU_GATE_MAP, WAIT_MS));
+    /* Holds one only */
+    npemu_gate_pass(iommu.header, NPEMU_GATE_MAP, 7, 1);
+    EXPECT_EQ(0, passed);
+    npemu_gate_release(iommu.header, NPEMU_GATE_MAP);
+    thread.join();
+    EXPECT_EQ(1, passed);
+}
+
+TEST_F(Table, GateOfADeadProcessOpens)
+{
+    in_child([&] {
+        /* The table is not inherited, its descriptor is */
+        npemu_iommu_t own;
+
+        ASSERT_EQ(0, npemu_iommu_create(ADDRESS, 4096, SIGNATURE, &own));
+        pid_t pid = fork();
+        if (pid == 0) {
+            void *map = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
+                             own.fd, 0);
+            npemu_gate_arm((npemu_iommu_header_t*)map, NPEMU_GATE_MAP, 0);
+            _exit(0);
+        }
+        ASSERT_EQ(pid, waitpid(pid, nullptr, 0));
+        npemu_gate_pass(own.header, NPEMU_GATE_MAP, 0, 1);
+        npemu_iommu_destroy(&own);
+    });
+}
+
+TEST_F(Table, DrainReturnsWhenNothingIsUnderWay)
+{
+    Device device;
+
+    ASSERT_TRUE(device.ok());
+    npemu_iommu_drain(device.context);
+}
+
+TEST_F(Table, FaultsThatMakeNoSenseAreRefused)
+{
+    const npemu_fault_t good = {3, NPRDMA_PAGE_R, 1, 0, 0};
+    npemu_fault_t bad;
+
+    bad = good, bad.page = PAGES;
+    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
+    bad = good, bad.windows = 4;
+    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
+    bad = good, bad.access = 0;
+    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
+    bad = good, bad.tear = 4097;
+    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
+
+    for (int i = 0; i < NPEMU_FAULT_MAX; ++i) {
+        EXPECT_EQ(i, npemu_fault_add(iommu.header, &good));
+        EXPECT_EQ(0, npemu_fault_hits(iommu.header, i));
+    }
+    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &good));
+    npemu_fault_clear(iommu.header);
+    EXPECT_EQ(0, npemu_fault_add(iommu.header, &good));
+}
+
+} // namespace
