@@ -5,12 +5,16 @@
 #endif
 
 #include "nprdma_iface.h"
+#include "nprdma_key.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/sys.h>
 
 /* Below this not even one interface could work */
 #define UCT_NPRDMA_MIN_PINNED (128 * UCS_KBYTE)
+
+/* Pages per second: all of memory many times over */
+#define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9
 
 /* Whoever waits longer for a peer does not want to know of its death */
 #define UCT_NPRDMA_MAX_SEC    86400
@@ -20,6 +24,12 @@ static const char *uct_nprdma_emulation_names[] = {
     [UCT_NPRDMA_EMULATION_YES]  = "yes",
     [UCT_NPRDMA_EMULATION_NO]   = "no",
     [UCT_NPRDMA_EMULATION_LAST] = NULL
+};
+
+static const char *uct_nprdma_zcopy_names[] = {
+    [UCT_NPRDMA_ZCOPY_AUTO] = "auto",
+    [UCT_NPRDMA_ZCOPY_NO]   = "no",
+    [UCT_NPRDMA_ZCOPY_LAST] = NULL
 };
 
 ucs_config_field_t uct_nprdma_md_config_table[] = {
@@ -60,6 +70,68 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
     {"RNR_TIMEOUT", "20us",
      "Time that a sender waits when the receiver has no buffer posted.",
      ucs_offsetof(uct_nprdma_md_config_t, rnr_timeout), UCS_CONFIG_TYPE_TIME},
+
+    {"ZCOPY", "auto",
+     "Whether the device moves large messages without a copy. Memory is not\n"
+     "pinned in either case.\n"
+     " - auto : where the device and the memory monitor can\n"
+     " - no   : all data goes through bounce buffers",
+     ucs_offsetof(uct_nprdma_md_config_t, zcopy),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
+
+    {"REGION_SIZE", "256m",
+     "Unit of the address space that the device is told of at once. A power of\n"
+     "two. Registering what lies in one that is known is a mere lookup.",
+     ucs_offsetof(uct_nprdma_md_config_t, region_size),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"REGION_CACHE", "64m",
+     "Limit of the page states of regions that nothing is registered in: those\n"
+     "not used for longest are given up. One byte of it is for 1 KiB of memory.",
+     ucs_offsetof(uct_nprdma_md_config_t, region_cache),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SLICE", "256k",
+     "Zero-copy operations are done, and checked, in slices of this size.",
+     ucs_offsetof(uct_nprdma_md_config_t, slice), UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SCAN_MAX", "8k",
+     "Slices of a get up to this size are checked by their contents, larger ones\n"
+     "by the states of the pages.",
+     ucs_offsetof(uct_nprdma_md_config_t, scan_max), UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"MAX_TRIES", "3",
+     "After so many tries, a slice that meets absent pages each time goes through\n"
+     "bounce buffers.",
+     ucs_offsetof(uct_nprdma_md_config_t, max_tries), UCS_CONFIG_TYPE_UINT},
+
+    {"STATE_CACHE", "1m",
+     "Memory of an interface for the page states of its peers.",
+     ucs_offsetof(uct_nprdma_md_config_t, state_cache),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"PREREG", "n",
+     "Make regions for memory when it is mapped, ahead of its first use.",
+     ucs_offsetof(uct_nprdma_md_config_t, prereg), UCS_CONFIG_TYPE_BOOL},
+
+    {"UFFD", "n",
+     "Emulated RNIC: notice memory that is unmapped by system calls of the\n"
+     "program's own, too, by a userfaultfd.",
+     ucs_offsetof(uct_nprdma_md_config_t, uffd), UCS_CONFIG_TYPE_BOOL},
+
+    {"RECLAIM_RATE", "1000",
+     "For tests: pages per second that UCX_NPRDMA_RECLAIM evicts.",
+     ucs_offsetof(uct_nprdma_md_config_t, reclaim_rate),
+     UCS_CONFIG_TYPE_DOUBLE},
+
+    {"SEED", "0",
+     "For tests: seed of the choice which pages those are; 0 is random.",
+     ucs_offsetof(uct_nprdma_md_config_t, seed), UCS_CONFIG_TYPE_ULONG},
+
+    {"FAULT", "",
+     "For tests, emulated RNIC: lose pages in the middle of operations:\n"
+     "rate=P,seed=S[,granule=BYTES][,record=FILE][,replay=FILE].",
+     ucs_offsetof(uct_nprdma_md_config_t, fault), UCS_CONFIG_TYPE_STRING},
 
     {NULL}
 };
@@ -231,13 +303,45 @@ uct_nprdma_config_check_times(const uct_nprdma_config_time_t *times,
     return UCS_OK;
 }
 
+static ucs_status_t
+uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
+{
+    if (!ucs_is_pow2(config->region_size)) {
+        ucs_error("UCX_NPRDMA_REGION_SIZE: %zu is not a power of two",
+                  config->region_size);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (config->slice % UCT_NPRDMA_PAGE_SIZE) {
+        ucs_error("UCX_NPRDMA_SLICE: %zu is not a multiple of %u",
+                  config->slice, UCT_NPRDMA_PAGE_SIZE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    /* UCX parses "nan", which is in no range */
+    if (!((config->reclaim_rate >= 0) &&
+          (config->reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
+        ucs_error("UCX_NPRDMA_RECLAIM_RATE: %g is not in the range 0..%g",
+                  config->reclaim_rate, UCT_NPRDMA_MAX_RECLAIM_RATE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
 ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
 {
     const uct_nprdma_config_number_t numbers[] = {
         {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
         {"SVC_SLOTS", config->svc_slots, 1, 4096},
         {"GID_INDEX", config->gid_index, 0, UINT8_MAX},
-        {"RETRY_COUNT", config->retry_count, 0, 7}
+        {"RETRY_COUNT", config->retry_count, 0, 7},
+        {"REGION_SIZE", config->region_size, 2 * UCS_MBYTE, UCS_TBYTE},
+        {"REGION_CACHE", config->region_cache, 0, UCS_TBYTE},
+        {"SLICE", config->slice, UCT_NPRDMA_MIN_SLICE, UCT_NPRDMA_MAX_SLICE},
+        {"SCAN_MAX", config->scan_max, 0, config->slice},
+        {"MAX_TRIES", config->max_tries, 1, 1000},
+        {"STATE_CACHE", config->state_cache, 0, UCS_GBYTE}
     };
     /* What verbs can express */
     const uct_nprdma_config_time_t times[]     = {
@@ -252,7 +356,12 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         return status;
     }
 
-    return uct_nprdma_config_check_times(times, ucs_static_array_size(times));
+    status = uct_nprdma_config_check_times(times, ucs_static_array_size(times));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return uct_nprdma_md_check_zcopy(config);
 }
 
 ucs_status_t

@@ -28,6 +28,7 @@ void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
     packed->w_rkey         = rkey->w_rkey;
     packed->s_rkey         = rkey->s_rkey;
     packed->region_address = rkey->region_address;
+    packed->region_id      = rkey->region_id;
     packed->signature      = rkey->signature;
 }
 
@@ -45,7 +46,7 @@ uct_nprdma_key_region_is_valid(const uct_nprdma_packed_rkey_t *packed)
 
     return (packed->r_rkey == 0) && (packed->w_rkey == 0) &&
            (packed->s_rkey == 0) && (packed->region_address == 0) &&
-           (packed->signature == 0);
+           (packed->region_id == 0) && (packed->signature == 0);
 }
 
 uct_nprdma_key_result_t
@@ -71,6 +72,7 @@ uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey)
     rkey->address        = packed.address;
     rkey->length         = packed.length;
     rkey->region_address = packed.region_address;
+    rkey->region_id      = packed.region_id;
     rkey->signature      = packed.signature;
     rkey->r_rkey         = packed.r_rkey;
     rkey->w_rkey         = packed.w_rkey;

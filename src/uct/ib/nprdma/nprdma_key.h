@@ -29,6 +29,7 @@ typedef struct uct_nprdma_rkey {
     uint64_t address;           /* Of the registration, first byte */
     uint64_t length;            /* Bytes */
     uint64_t region_address;    /* First byte whose state the S MR shows */
+    uint64_t region_id;         /* No other region of that process ever has it */
     uint64_t signature;         /* What absent pages show when they are read */
     uint32_t r_rkey;            /* R window: RDMA READ */
     uint32_t w_rkey;            /* W window: RDMA WRITE */
@@ -48,6 +49,7 @@ typedef struct uct_nprdma_packed_rkey {
     uint64_t address;
     uint64_t length;
     uint64_t region_address;
+    uint64_t region_id;
     uint64_t signature;
 } __attribute__((packed)) uct_nprdma_packed_rkey_t;
 

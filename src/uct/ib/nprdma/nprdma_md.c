@@ -216,7 +216,8 @@ ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
     }
 
     uct_nprdma_bounce_set_budget(md->config.max_pinned);
-    status = uct_nprdma_md_init(md);
+    status           = uct_nprdma_md_init(md);
+    md->config.fault = NULL; /* UCX frees it with its configuration */
     if (status != UCS_OK) {
         goto err_close;
     }

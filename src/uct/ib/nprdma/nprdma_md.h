@@ -7,8 +7,25 @@
 #include "nprdma_verbs.h"
 #include "nprdma_wire.h"
 
+#include "ucm/nprdma_monitor.h"
+
+#include <stdatomic.h>
+
 struct uct_nprdma_service;
 struct nprdma_reg_table;
+
+/* Limits of UCX_NPRDMA_SLICE; buffers for page states are made for the largest */
+#define UCT_NPRDMA_MIN_SLICE  4096
+#define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
+
+
+/* UCX_NPRDMA_ZCOPY */
+typedef enum uct_nprdma_zcopy {
+    UCT_NPRDMA_ZCOPY_AUTO,      /* where device and monitor can */
+    UCT_NPRDMA_ZCOPY_NO,        /* copy mode */
+    UCT_NPRDMA_ZCOPY_LAST
+} uct_nprdma_zcopy_t;
+
 
 typedef struct uct_nprdma_md_config {
     uct_md_config_t        super;
@@ -19,6 +36,19 @@ typedef struct uct_nprdma_md_config {
     double                 timeout;        /* of the RC transport, seconds */
     unsigned               retry_count;
     double                 rnr_timeout;    /* seconds */
+    uct_nprdma_zcopy_t     zcopy;
+    size_t                 region_size;    /* granule, bytes */
+    size_t                 region_cache;   /* state of idle regions, bytes */
+    size_t                 slice;          /* of an operation, bytes */
+    size_t                 scan_max;       /* gets up to this are scanned */
+    unsigned               max_tries;      /* optimistic ones of a slice */
+    size_t                 state_cache;    /* of peers' page states, bytes */
+    int                    prereg;
+    int                    uffd;
+    nprdma_reclaim_mode_t  reclaim;
+    double                 reclaim_rate;   /* pages per second */
+    unsigned long          seed;           /* of all that is random */
+    char                   *fault;         /* valid in md_open only */
 } uct_nprdma_md_config_t;
 
 
@@ -33,6 +63,9 @@ typedef struct uct_nprdma_md {
     uct_nprdma_md_config_t     config;
     char                       name[UCT_MD_NAME_MAX];
     struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */
+    nprdma_monitor_t           *monitor;   /* regions; NULL: copy mode */
+    atomic_uint_fast64_t       region_id;  /* of the next region */
+    atomic_int                 copy_told;  /* a region could not be made */
     struct uct_nprdma_service  *service;   /* nprdma_service */
 } uct_nprdma_md_t;
 

@@ -19,7 +19,9 @@
  * of registrations: making one allocates nothing.
  */
 typedef struct uct_nprdma_mem {
-    nprdma_reg_t *reg;          /* The record; its key is what peers get */
+    nprdma_reg_t   *reg;        /* The record; its key is what peers get */
+    nprdma_range_t range;       /* Where the device finds it, */
+    int            has_region;  /* if at all */
 } uct_nprdma_mem_t;
 
 
@@ -45,7 +47,8 @@ void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md);
 
 
 /**
- * Record a range that peers may access.
+ * Record a range that peers may access. Touches no page. If the device cannot
+ * be told of it, its software copies the data.
  *
  * @param [in]  md       MD.
  * @param [in]  address  First byte; need not be mapped.
@@ -63,7 +66,10 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
 
 /**
  * End a registration. When it returns, no request touches the range on its
- * behalf any more, so an invalidation is complete at once.
+ * behalf any more. The device may still do so, as long as peers have keys of the
+ * region: with UCT_MD_MEM_DEREG_FLAG_INVALIDATE it has lost every page that no
+ * other registration covers, also when this returns, so that an invalidation is
+ * complete at once.
  *
  * @param [in] md      MD.
  * @param [in] params  As for uct_md_mem_dereg_v2().

@@ -84,6 +84,10 @@ static void uct_nprdma_verbs_load(void)
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_LOAD)
 #undef UCT_NPRDMA_VERB_LOAD
 
+    /* rdma-core 34 and later. Nobody makes descriptors for it yet: that is what
+     * the kernel module's back end of the monitor will do. */
+    *(void**)&uct_nprdma_verbs_real.register_dmabuf_mr =
+            dlsym(lib, "ibv_reg_dmabuf_mr");
     uct_nprdma_verbs_real_usable = 1;
 }
 

@@ -5,6 +5,8 @@
 
 #include <infiniband/verbs.h>
 
+struct nprdma_backend;
+
 /*
  * Control verbs of one provider. The data path (post, poll, req_notify) needs
  * no entry here: the inlines of verbs.h dispatch through the objects.
@@ -52,6 +54,23 @@ typedef struct uct_nprdma_verbs {
     struct ibv_ah      *(*create_ah)(struct ibv_pd *pd,
                                      struct ibv_ah_attr *attr);
     int                 (*destroy_ah)(struct ibv_ah *ah);
+
+    /*
+     * What zero copy takes. Where one of the first three is NULL there is none:
+     * all data goes through bounce buffers.
+     */
+    struct ibv_mr      *(*register_dmabuf_mr)(struct ibv_pd *pd,
+                                              uint64_t offset, size_t length,
+                                              uint64_t iova, int fd,
+                                              int access);
+    /* Who owns page states and windows for the devices of this provider */
+    const struct nprdma_backend *monitor_backend;
+    /* Wait until what the device was doing has ended. Called in memory hooks */
+    void                (*drain)(struct ibv_context *context);
+    /* UCX_NPRDMA_FAULT: evict pages at random. NULL: only the kernel does. Returns
+     * 0, or an errno value after one line that tells what is wrong */
+    int                 (*set_fault_plan)(struct ibv_context *context,
+                                          const char *plan);
 } uct_nprdma_verbs_t;
 
 
