@@ -22,7 +22,7 @@
 /* Microseconds from one put to the next while the target computes */
 #define COMPUTING_INTERVAL_US 2000.0
 
-/* What the target does; a byte on the socket, which it looks at with progress */
+/* What the target does: a byte on the socket, which it looks at in progress */
 enum { CMD_COMPUTE = 'c', CMD_END = 'e' };
 
 static void compute_one_second(void)

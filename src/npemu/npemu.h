@@ -5,13 +5,13 @@
  *
  * Every function below has exactly the signature, the return convention and the
  * meaning of the libibverbs function of the same name with `ibv_` instead of
- * `npemu_`; the manual page of that function documents it, and only what differs
- * is said here. Objects are genuine `struct ibv_*` objects: the inline functions
- * of <infiniband/verbs.h> (ibv_poll_cq, ibv_post_send, ibv_wr_*, ...) work on
- * them unchanged, so there is no npemu_ twin of those.
+ * `npemu_`; the manual page of that function documents it, and only what
+ * differs is said here. Objects are genuine `struct ibv_*` objects: the inline
+ * functions of <infiniband/verbs.h> (ibv_poll_cq, ibv_post_send, ibv_wr_*, ...)
+ * work on them unchanged, so there is no npemu_ twin of those.
  *
- * There is one device, `npemu0`, with one port. All processes of one user in one
- * IPC and PID namespace form one fabric. All functions are thread-safe.
+ * There is one device, `npemu0`, with one port. All processes of one user in
+ * one IPC and PID namespace form one fabric. All functions are thread-safe.
  */
 
 #ifndef NPEMU_H

@@ -57,7 +57,7 @@ void npemu_cq_clean(npemu_cq_t *cq, uint32_t qpn);
 /** 1 if a completion nobody has polled refers to a receive of this QP. */
 int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index);
 
-/** Take the producers' lock, as the owner; released by npemu_rlock_release(). */
+/** Take the producers' lock, as owner; released by npemu_rlock_release(). */
 void npemu_cq_lock(npemu_cq_t *cq);
 
 /** Raise one event with no cause: the user will poll and find what is there. */

@@ -12,9 +12,9 @@
 
 /*
  * Repair after a dead lock owner. A producer fills the entry at `tail` and its
- * data, then publishes it by `seq`, then moves `tail` and `data_tail`. If it was
- * killed before publishing, the position is written again by the next one; if
- * after, the positions follow here. A notification that was due may be lost
+ * data, then publishes it by `seq`, then moves `tail` and `data_tail`. If it
+ * was killed before publishing, the position is written again by the next one;
+ * if after, the positions follow here. A notification that was due may be lost
  * with it: npemu_recover() raises one.
  */
 static void npemu_cq_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
@@ -28,8 +28,8 @@ static void npemu_cq_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
     }
 }
 
-/* Room in the data ring; a payload is never split. Returns 0 if there is none. A
- * dead producer may have moved `data_base`: that is right without its data. */
+/* Room in the data ring; a payload is never split. Returns 0 if there is none.
+ * A dead producer may have moved `data_base`: right without its data, too. */
 static int npemu_cq_data_room(npemu_cq_shm_t *cq, uint32_t data_len,
                               npemu_cqe_t *cqe)
 {

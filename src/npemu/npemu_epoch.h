@@ -95,8 +95,8 @@ typedef enum {
 
 /**
  * Wait until every thread that is executing a work request now has finished it.
- * Threads of dead processes do not count; a stopped process is waited for, after
- * one line that names it.
+ * Threads of dead processes do not count; a stopped process is waited for,
+ * after one line that names it.
  */
 void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
 

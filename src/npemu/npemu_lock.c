@@ -10,8 +10,8 @@
 
 #include <time.h>
 
-/* Rounds of yielding before it is seen whether the owner is gone, and of sleeping
- * before it is seen whether it is stopped. */
+/* Rounds of yielding before it is seen whether the owner is gone, and of
+ * sleeping before it is seen whether it is stopped. */
 #define NPEMU_RLOCK_YIELDS 200
 #define NPEMU_RLOCK_SLEEPS 100
 

@@ -19,9 +19,9 @@ int npemu_mr_table_init(npemu_proc_t *proc);
 void npemu_mr_table_cleanup(npemu_proc_t *proc);
 
 /**
- * Check an access and translate its address, as a NIC does on every access. Only
- * inside an epoch, or for the own process while the caller knows that the key
- * stays registered.
+ * Check an access and translate its address, as a NIC does on every access.
+ * Only inside an epoch, or for the own process while the caller knows that the
+ * key stays registered.
  *
  * @param [in]  shm     Arena of the process that owns the memory.
  * @param [in]  key     lkey or rkey.

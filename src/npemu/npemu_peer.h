@@ -42,8 +42,8 @@ static inline int npemu_peer_is_alive(npemu_peer_t *peer)
 }
 
 /**
- * Attach the process in a slot, if there is one and it is not attached yet. Must
- * be called outside of any epoch.
+ * Attach the process in a slot, if there is one and it is not attached yet.
+ * Must be called outside of any epoch.
  *
  * @return 0; ESRCH if the slot is empty; or an errno value.
  */
@@ -77,7 +77,7 @@ uint32_t npemu_eventfd_id(int fd);
 /** Add one to an eventfd. */
 void npemu_eventfd_signal(int fd);
 
-/** Take one from an eventfd in semaphore mode, if there is one; never blocks. */
+/** Take one from an eventfd in semaphore mode, if there is one; no blocking. */
 void npemu_eventfd_unsignal(int fd);
 
 #endif

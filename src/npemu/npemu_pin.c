@@ -198,8 +198,9 @@ static int npemu_pin_add(uint64_t start, uint64_t end)
     return 0;
 }
 
-/* mlock() takes what is there; page pinning for a NIC that writes asks for write
- * access. Kernels before 5.14 cannot tell, and refuse even an empty range. */
+/* mlock() takes what is there; page pinning for a NIC that writes asks for
+ * write access. Kernels before 5.14 cannot tell, and refuse even an empty
+ * range. */
 static int npemu_pin_populate(uint64_t start, uint64_t end, int writable)
 {
     int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;

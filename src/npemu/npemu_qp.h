@@ -83,10 +83,10 @@ int npemu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
                     struct ibv_recv_wr **bad_wr);
 
 /**
- * The send queue has failed: RC to ERR, UD to SQE. The caller, with sq_lock held,
- * completes the request and flushes the send queue after this, so that who sees
- * the completion sees the state. The rest of an RC QP's transition (receive
- * queue, events) is left to the npemu thread.
+ * The send queue has failed: RC to ERR, UD to SQE. The caller, with sq_lock
+ * held, completes the request and flushes the send queue after this, so that
+ * who sees the completion sees the state. The rest of an RC QP's transition
+ * (receive queue, events) is left to the npemu thread.
  */
 void npemu_qp_fail(npemu_qp_t *qp);
 

@@ -241,8 +241,8 @@ void npemu_rq_unpop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     npemu_rlock_release(&rq->lock);
 }
 
-/* Is a WQE posted, not completed, not in the ring, and was taken by `owner`? The
- * queue's locks are held. */
+/* Is a WQE posted, not completed, not in the ring, and was taken by `owner`?
+ * The queue's locks are held. */
 static int npemu_rq_is_held_by(npemu_rq_t *rq, uint32_t index, uint32_t owner)
 {
     npemu_rq_shm_t *shm    = rq->shm;
@@ -277,8 +277,9 @@ void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
         npemu_rq_unlock_all(rq);
 
         /* is_done takes the lock of a CQ, and who polls that takes ours with it
-         * held. If the completion is polled between these steps, the WQE is free
-         * or posted again: the dead process cannot take it a second time. */
+         * held. If the completion is polled between these steps, the WQE is
+         * free or posted again: the dead process cannot take it a second
+         * time. */
         if (!is_held || is_done(arg, i)) {
             continue;
         }

@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* SENDs up to this many bytes ride in the target's CQ: two copies by memcpy cost
- * less than one by a system call. */
+/* SENDs up to this many bytes ride in the target's CQ: two copies by memcpy
+ * cost less than one by a system call. */
 #define NPEMU_EAGER_MAX 4096
 
 /* A work request on its way. */
@@ -407,9 +407,9 @@ static npemu_exec_t npemu_op_read(npemu_op_t *op)
 }
 
 /*
- * Atomic among the atomics on the target's memory (IBV_ATOMIC_HCA), under a lock
- * of the target. Nothing to repair if its owner dies: the value was written, or
- * it was not.
+ * Atomic among the atomics on the target's memory (IBV_ATOMIC_HCA), under a
+ * lock of the target. Nothing to repair if its owner dies: the value was
+ * written, or it was not.
  */
 static npemu_exec_t npemu_op_atomic_locked(npemu_op_t *op,
                                            const npemu_dma_list_t *remote)

@@ -185,8 +185,8 @@ typedef enum {
 
 /*
  * A completion. `seq` is the position plus one when the rest is valid. Payload
- * of a SEND that rides in the CQ is in `data` up to NPEMU_CQE_INLINE bytes, else
- * in the CQ's data ring; who polls puts it where the receive WQE says.
+ * of a SEND that rides in the CQ is in `data` up to NPEMU_CQE_INLINE bytes,
+ * else in the CQ's data ring; who polls puts it where the receive WQE says.
  */
 typedef struct {
     _Atomic uint32_t seq;

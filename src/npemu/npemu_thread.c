@@ -76,8 +76,8 @@ static void npemu_thread_new_peers(npemu_proc_t *proc)
     }
 }
 
-/* The descriptors to wait for. Returns their number; *blind_p is set if there is
- * a peer without one. */
+/* The descriptors to wait for. Returns their number; *blind_p is set if there
+ * is a peer without one. */
 static unsigned npemu_thread_collect(npemu_proc_t *proc, struct pollfd *fds,
                                      int *blind_p)
 {

@@ -326,9 +326,10 @@ static int foreign_send_fields(foreign_t *self)
 
 static int foreign_send_sizes(foreign_t *self)
 {
-    static const size_t sizes[] = {0, 1, 4, 39, 40, sizeof(uct_nprdma_cm_packet_t)
-                                   - 1, sizeof(uct_nprdma_cm_packet_t) + 1,
-                                   256, 1024, FOREIGN_MTU};
+    static const size_t sizes[] = {0, 1, 4, 39, 40,
+                                   sizeof(uct_nprdma_cm_packet_t) - 1,
+                                   sizeof(uct_nprdma_cm_packet_t) + 1, 256,
+                                   1024, FOREIGN_MTU};
     uint8_t data[FOREIGN_MTU] = {};
     unsigned i;
 

@@ -191,7 +191,10 @@ PEER_FUNCTION(deregister)
             return 0;
         }
         if ((round % 3) == 0) {
-            usleep(200); /* The thread's turn */
+            /* The thread's turn: the parent adds until this round is over */
+            auto *counter = memory->ptr<volatile uint64_t>(8192);
+            uint64_t seen = *counter;
+            await([&]() { return *counter != seen; });
         }
         for (unsigned i = 0; i < (round % 50); ++i) {
             e.progress();
@@ -416,19 +419,16 @@ TEST_F(test_service, idle_thread_uses_no_cpu)
     tell(COMPUTE);
     put_flush_time(10);
 
-    /* It may need a moment to see that nothing comes any more */
-    double before, after = -1;
-    m_entity->wait([&]() {
-        before = after;
-        after  = thread_cpu_time(m_peer->pid(), "nprdma-service");
-        usleep(10000);
-        return before == after;
+    await([&]() { return thread_sleeps(m_peer->pid(), "nprdma-service"); });
+    double before = thread_cpu_time(m_peer->pid(), "nprdma-service");
+    double start  = process_cpu_time(m_peer->pid());
+    EXPECT_GT(before, 0);
+    await([&]() {
+        return process_cpu_time(m_peer->pid()) > (start + 0.3);
     });
-    EXPECT_GT(after, 0);
-    usleep(300000);
-    EXPECT_EQ(after, thread_cpu_time(m_peer->pid(), "nprdma-service"));
+    EXPECT_EQ(before, thread_cpu_time(m_peer->pid(), "nprdma-service"));
     put_flush_time(1);
-    EXPECT_GT(thread_cpu_time(m_peer->pid(), "nprdma-service"), after);
+    EXPECT_GT(thread_cpu_time(m_peer->pid(), "nprdma-service"), before);
     quit();
 }
 

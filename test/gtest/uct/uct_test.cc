@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +39,18 @@ double now()
     return std::chrono::duration<double>(
                    std::chrono::steady_clock::now().time_since_epoch())
             .count();
+}
+
+void await(const std::function<bool()> &condition)
+{
+    auto deadline = std::chrono::steady_clock::now() + patience;
+
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            throw std::runtime_error("awaited in vain");
+        }
+        std::this_thread::yield();
+    }
 }
 
 static void check(ucs_status_t status, const char *what)
@@ -524,26 +538,70 @@ long proc_status_kb(pid_t pid, const std::string &name)
     return -1;
 }
 
-double thread_cpu_time(pid_t pid, const std::string &name)
+/* Directories of the threads of a process with this name, below /proc */
+static std::vector<std::string>
+threads_by_name(pid_t pid, const std::string &name)
 {
     std::string base = "/proc/" + std::to_string(pid) + "/task/";
     DIR *dir         = opendir(base.c_str());
-    double total     = 0;
+    std::vector<std::string> threads;
     struct dirent *entry;
 
     while ((dir != nullptr) && ((entry = readdir(dir)) != nullptr)) {
         std::string comm;
         std::ifstream(base + entry->d_name + "/comm") >> comm;
         if (comm == name) {
-            unsigned long long ns = 0;
-            std::ifstream(base + entry->d_name + "/schedstat") >> ns;
-            total += ns * 1e-9;
+            threads.push_back(base + entry->d_name);
         }
     }
     if (dir != nullptr) {
         closedir(dir);
     }
+    return threads;
+}
+
+double process_cpu_time(pid_t pid)
+{
+    struct timespec time = {};
+    clockid_t clock;
+
+    if (clock_getcpuclockid(pid, &clock) == 0) {
+        clock_gettime(clock, &time);
+    }
+    return time.tv_sec + (time.tv_nsec * 1e-9);
+}
+
+double thread_cpu_time(pid_t pid, const std::string &name)
+{
+    double total = 0;
+
+    for (auto &thread : threads_by_name(pid, name)) {
+        unsigned long long ns = 0;
+        std::ifstream(thread + "/schedstat") >> ns;
+        total += ns * 1e-9;
+    }
     return total;
+}
+
+bool thread_sleeps(pid_t pid, const std::string &name)
+{
+    auto threads = threads_by_name(pid, name);
+
+    return !threads.empty() &&
+           std::all_of(threads.begin(), threads.end(),
+                       [](const std::string &thread) {
+                           unsigned long fds = 0, count = 0, timeout = 0;
+                           long number = -1;
+                           std::ifstream file(thread + "/syscall");
+                           file >> number >> std::hex >> fds >> count >>
+                                   timeout;
+#ifdef SYS_poll
+                           if (number == SYS_poll) {
+                               return (int)timeout < 0;
+                           }
+#endif
+                           return (number == SYS_ppoll) && (timeout == 0);
+                       });
 }
 
 

@@ -23,6 +23,9 @@ constexpr std::chrono::seconds patience(60);
 
 double now();
 
+/* Return when the condition holds; fails the test if it never does */
+void await(const std::function<bool()> &condition);
+
 /* Name and value pairs; for one interface or MD, without the UCX_ prefix */
 using config_t = std::map<std::string, std::string>;
 
@@ -199,7 +202,14 @@ private:
 /* Kilobytes of a line like "VmLck:" of /proc/PID/status */
 long proc_status_kb(pid_t pid, const std::string &name);
 
+/* CPU time of a process, in seconds */
+double process_cpu_time(pid_t pid);
+
 /* CPU time of all threads of a process with this name, in seconds */
 double thread_cpu_time(pid_t pid, const std::string &name);
+
+/* Whether all threads of a process with this name, one at least, are blocked in
+ * poll() without a timeout: only an event can make them use the CPU */
+bool thread_sleeps(pid_t pid, const std::string &name);
 
 #endif

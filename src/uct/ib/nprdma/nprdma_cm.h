@@ -102,7 +102,7 @@ typedef struct uct_nprdma_cm_ah {
 
 typedef struct uct_nprdma_cm {
     struct ibv_comp_channel        *channel;
-    struct ibv_cq                  *cq;        /* UD, and probes by responders */
+    struct ibv_cq                  *cq;        /* UD, and responders' probes */
     struct ibv_qp                  *qp;
     uct_nprdma_bounce_t            pool;
     unsigned                       tx_posted;

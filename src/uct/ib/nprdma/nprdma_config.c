@@ -38,7 +38,7 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"EMULATION", "auto",
      "Whether to use the emulated RNIC:\n"
-     " - auto : only where there is no real RDMA device with a port that is up\n"
+     " - auto : only where no real RDMA device has a port that is up\n"
      " - yes  : use the emulated one, and no other\n"
      " - no   : use real devices only",
      ucs_offsetof(uct_nprdma_md_config_t, emulation),
@@ -151,8 +151,8 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, tx_slots), UCS_CONFIG_TYPE_UINT},
 
     {"TX_BUFS_GROW", "1",
-     "Number of bounce buffers to send from that an interface begins with when\n"
-     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     "Number of bounce buffers to send from that an interface begins with\n"
+     "when UCX_NPRDMA_MAX_PINNED is nearly used up.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_slots_min),
      UCS_CONFIG_TYPE_UINT},
 
@@ -161,8 +161,8 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, rx_slots), UCS_CONFIG_TYPE_UINT},
 
     {"RX_BUFS_GROW", "2",
-     "Number of bounce buffers to receive to that an interface begins with when\n"
-     "UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     "Number of bounce buffers to receive to that an interface begins with\n"
+     "when UCX_NPRDMA_MAX_PINNED is nearly used up.",
      ucs_offsetof(uct_nprdma_iface_config_t, rx_slots_min),
      UCS_CONFIG_TYPE_UINT},
 
@@ -176,7 +176,8 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, tx_cq_len), UCS_CONFIG_TYPE_UINT},
 
     {"TX_MODERATION", "16",
-     "Ask the device for a completion of every so many messages of an endpoint.",
+     "Ask the device for a completion of every so many messages of an\n"
+     "endpoint.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_moderation),
      UCS_CONFIG_TYPE_UINT},
 

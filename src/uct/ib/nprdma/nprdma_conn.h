@@ -211,7 +211,8 @@ uct_nprdma_conn_start(struct uct_nprdma_iface *iface, struct uct_nprdma_ep *ep,
 
 
 /** @return Number of WRs posted and not known done. */
-static inline unsigned uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
+static inline unsigned
+uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
 {
     return (uint16_t)(conn->sn - conn->done_sn);
 }

@@ -77,8 +77,8 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
     iface->rx.payload_offset = uct_nprdma_align_up(
             sizeof(uct_nprdma_rx_head_t) +
             ucs_max(headroom, sizeof(uct_nprdma_am_hdr_t)), sizeof(uint64_t));
-    status = uct_iface_param_am_alignment(params, config->seg_size, 0, 0, &align,
-                                          &align_offset);
+    status = uct_iface_param_am_alignment(params, config->seg_size, 0, 0,
+                                          &align, &align_offset);
     if (status != UCS_OK) {
         return status;
     }

@@ -59,7 +59,7 @@ typedef struct uct_nprdma_md {
     struct ibv_context         *context;
     struct ibv_pd              *pd;
     struct ibv_device_attr     dev_attr;
-    pid_t                      owner;      /* a child after fork may not use it */
+    pid_t                      owner;      /* a forked child may not use it */
     uct_nprdma_md_config_t     config;
     char                       name[UCT_MD_NAME_MAX];
     struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */

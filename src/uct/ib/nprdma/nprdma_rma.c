@@ -58,7 +58,8 @@ void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.put.max_short       = uct_nprdma_rma_max_short(iface);
     attr->cap.put.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
     /* UCP 1.13 puts lists of buffers in no other way, so there is no minimum. A
-     * small one is one store like any other put, and must stay so: done once. */
+     * small one is one store like any other put, and must stay so: done
+     * once. */
     attr->cap.put.min_zcopy       = 0;
     attr->cap.put.max_zcopy       = SIZE_MAX;
     attr->cap.put.opt_zcopy_align = 1;

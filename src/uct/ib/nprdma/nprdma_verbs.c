@@ -140,8 +140,7 @@ static int uct_nprdma_verbs_any_usable(const uct_nprdma_verbs_t *verbs)
 }
 
 unsigned uct_nprdma_verbs_providers(uct_nprdma_emulation_t emulation,
-                                    const uct_nprdma_verbs_t *
-                                            providers[UCT_NPRDMA_MAX_PROVIDERS])
+                                    const uct_nprdma_verbs_t **providers)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     unsigned count             = 0;

@@ -33,8 +33,10 @@ typedef struct uct_nprdma_verbs {
     struct ibv_mr      *(*register_mr)(struct ibv_pd *pd, void *addr,
                                        size_t length, int access);
     int                 (*dereg_mr)(struct ibv_mr *mr);
-    struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
-    int                 (*destroy_comp_channel)(struct ibv_comp_channel *channel);
+    struct ibv_comp_channel *(*create_comp_channel)(
+                                     struct ibv_context *context);
+    int                 (*destroy_comp_channel)(
+                                     struct ibv_comp_channel *channel);
     struct ibv_cq      *(*create_cq)(struct ibv_context *context, int cqe,
                                      void *cq_context,
                                      struct ibv_comp_channel *channel,
@@ -48,8 +50,8 @@ typedef struct uct_nprdma_verbs {
     int                 (*destroy_srq)(struct ibv_srq *srq);
     struct ibv_qp      *(*create_qp)(struct ibv_pd *pd,
                                      struct ibv_qp_init_attr *attr);
-    int                 (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr,
-                                     int attr_mask);
+    int                 (*modify_qp)(struct ibv_qp *qp,
+                                     struct ibv_qp_attr *attr, int attr_mask);
     int                 (*destroy_qp)(struct ibv_qp *qp);
     struct ibv_ah      *(*create_ah)(struct ibv_pd *pd,
                                      struct ibv_ah_attr *attr);
@@ -89,12 +91,12 @@ typedef enum uct_nprdma_emulation {
  * Providers of verbs devices that may be used here.
  *
  * @param [in]  emulation  Which of them the user allows.
- * @param [out] providers  Filled with at most two providers, owned by us.
+ * @param [out] providers  Filled with providers, owned by us, in order of
+ *                        preference; room for UCT_NPRDMA_MAX_PROVIDERS.
  *
  * @return Number of entries filled; 0 when there is no device at all.
  */
 unsigned uct_nprdma_verbs_providers(uct_nprdma_emulation_t emulation,
-                                    const uct_nprdma_verbs_t *
-                                            providers[UCT_NPRDMA_MAX_PROVIDERS]);
+                                    const uct_nprdma_verbs_t **providers);
 
 #endif
