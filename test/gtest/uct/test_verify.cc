@@ -1,0 +1,325 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+extern "C" {
+#include "uct/ib/nprdma/nprdma_state_cache.h"
+#include "uct/ib/nprdma/nprdma_verify.h"
+}
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+static constexpr uint64_t signature = 0x0123456789abcdef;
+static constexpr size_t   line      = UCT_NPRDMA_VERIFY_LINE;
+
+/*
+ * Data as it arrives from a range of remote memory, some lines of which come
+ * from the signature page. What is real has no byte in common with the
+ * signature.
+ */
+class arrival {
+public:
+    /* At a place here that is not aligned like the remote one */
+    arrival(uint64_t address, size_t length, size_t misalign) :
+        m_address(address), m_length(length), m_storage(length + 64),
+        m_data(m_storage.data() + misalign)
+    {
+        memset(m_data, 0x5a, length);
+    }
+
+    /* Bytes of [begin, end), remote addresses, come from the signature page */
+    void absent(uint64_t begin, uint64_t end)
+    {
+        uint8_t bytes[8];
+
+        memcpy(bytes, &signature, sizeof(bytes));
+        for (uint64_t i = std::max(begin, m_address);
+             i < std::min(end, m_address + m_length); ++i) {
+            m_data[i - m_address] = bytes[i % 8];
+        }
+    }
+
+    size_t scan() const
+    {
+        return uct_nprdma_verify_scan(m_data, m_address, m_length, signature);
+    }
+
+    uint8_t *data() { return m_data; }
+
+private:
+    uint64_t             m_address;
+    size_t               m_length;
+    std::vector<uint8_t> m_storage;
+    uint8_t              *m_data;
+};
+
+TEST(test_verify, real_data_passes)
+{
+    for (size_t offset = 0; offset < 2 * line; ++offset) {
+        for (size_t length = 0; length < 12 * line; ++length) {
+            arrival data(0x7000 + offset, length, length % 17);
+            ASSERT_EQ(0u, data.scan()) << offset << " " << length;
+        }
+    }
+}
+
+/* Every offset, every length, every line absent on its own */
+TEST(test_verify, any_line_is_found)
+{
+    for (size_t offset = 0; offset < line; ++offset) {
+        for (size_t length = 1; length < 11 * line; length += 1 + length / 97) {
+            uint64_t begin = 0x10000 + offset, end = begin + length;
+            for (uint64_t at = begin & ~(line - 1); at < end; at += line) {
+                arrival data(begin, length, (offset + length) % 13);
+                data.absent(at, at + line);
+                ASSERT_EQ(1u, data.scan())
+                        << offset << " " << length << " line " << at;
+            }
+        }
+    }
+}
+
+/* A page that goes away at any line, or comes back there */
+TEST(test_verify, half_real_page)
+{
+    static constexpr size_t page = 4096;
+
+    for (size_t offset : {size_t(0), size_t(3), size_t(64), size_t(100)}) {
+        uint64_t begin = 0x20000 + offset, end = begin + 2 * page + 17;
+        for (uint64_t tear = (begin & ~(line - 1)) + line; tear < end;
+             tear += line) {
+            arrival tail(begin, end - begin, 5), head(begin, end - begin, 5);
+            tail.absent(tear, end);
+            EXPECT_EQ((end - tear + line - 1) / line, tail.scan()) << tear;
+            head.absent(begin, tear);
+            EXPECT_EQ((tear - (begin & ~(line - 1))) / line, head.scan())
+                    << tear;
+        }
+    }
+}
+
+/* Only the first whole word of a line tells: it is the first that is there */
+TEST(test_verify, first_word_decides)
+{
+    arrival data(0x1000, 4 * line, 0);
+
+    for (size_t offset = 8; offset < line; offset += 8) {
+        memcpy(data.data() + line + offset, &signature, sizeof(signature));
+    }
+    EXPECT_EQ(0u, data.scan());
+    memcpy(data.data() + line, &signature, sizeof(signature));
+    EXPECT_EQ(1u, data.scan());
+}
+
+TEST(test_verify, word_across_a_boundary_is_no_word)
+{
+    /* The value of the signature where no absent page would show it */
+    for (size_t shift = 1; shift < 8; ++shift) {
+        arrival data(0x1000, 4 * line, 0);
+        memcpy(data.data() + line + shift, &signature, sizeof(signature));
+        EXPECT_EQ(0u, data.scan()) << shift;
+    }
+}
+
+/* Lines of which the range has no whole word are compared byte by byte */
+TEST(test_verify, partial_words)
+{
+    uint8_t bytes[8];
+
+    memcpy(bytes, &signature, sizeof(bytes));
+    for (size_t offset = 0; offset < line; ++offset) {
+        for (size_t length = 1; (length < 15) && (offset + length <= line);
+             ++length) {
+            uint64_t begin = 0x3000 + offset;
+            size_t skip    = -begin & 7;
+            arrival absent(begin, length, 3);
+            absent.absent(begin, begin + length);
+            ASSERT_EQ(1u, absent.scan()) << offset << " " << length;
+            if (skip + 8 <= length) {
+                continue;
+            }
+
+            /* One byte that differs makes it real */
+            for (size_t i = 0; i < length; ++i) {
+                arrival data(begin, length, 3);
+                data.absent(begin, begin + length);
+                data.data()[i] ^= 1;
+                ASSERT_EQ(0u, data.scan()) << offset << " " << length << " " << i;
+            }
+        }
+    }
+}
+
+/* By chance: a line that holds the value is suspect, whatever it is */
+TEST(test_verify, chance_match)
+{
+    std::mt19937_64 random(7);
+    std::vector<uint64_t> words(512);
+
+    for (int round = 0; round < 200; ++round) {
+        size_t expected = 0;
+        for (size_t i = 0; i < words.size(); ++i) {
+            words[i]  = (random() % 4) ? random() : signature;
+            expected += ((i % 8) == 0) && (words[i] == signature);
+        }
+        EXPECT_EQ(expected, uct_nprdma_verify_scan(
+                words.data(), 0x5000, words.size() * 8, signature));
+    }
+}
+
+TEST(test_verify, head)
+{
+    EXPECT_EQ(0u, uct_nprdma_verify_head(0x1000));
+    EXPECT_EQ(1u, uct_nprdma_verify_head(0x103f));
+    EXPECT_EQ(63u, uct_nprdma_verify_head(0x1041));
+    EXPECT_EQ(1u, uct_nprdma_verify_head(UINT64_MAX));
+}
+
+TEST(test_verify, states)
+{
+    static constexpr size_t count = 67;
+    std::vector<uint32_t> before(count), after;
+
+    for (size_t i = 0; i < count; ++i) {
+        before[i] = (i << 2) | 3;
+    }
+    after = before;
+    EXPECT_TRUE(uct_nprdma_verify_usable(before.data(), count, 1));
+    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count, 1));
+    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count, 2));
+
+    for (size_t i = 0; i < count; ++i) {
+        /* Gone and come back */
+        after[i] += 8;
+        EXPECT_FALSE(uct_nprdma_verify_states(before.data(), after.data(),
+                                              count, 1)) << i;
+        after[i] = before[i];
+
+        /* Absent before and after: equal, but worth nothing */
+        for (uint32_t bit : {1, 2}) {
+            before[i] = after[i] &= ~bit;
+            EXPECT_FALSE(uct_nprdma_verify_states(before.data(), after.data(),
+                                                  count, bit)) << i;
+            EXPECT_FALSE(uct_nprdma_verify_usable(before.data(), count, bit));
+            EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(),
+                                                 count, 3 ^ bit)) << i;
+            before[i] = after[i] |= bit;
+        }
+    }
+    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count, 3));
+}
+
+class test_state_cache : public ::testing::Test {
+protected:
+    using cache_t = std::unique_ptr<uct_nprdma_state_cache_t,
+                                    decltype(&uct_nprdma_state_cache_destroy)>;
+
+    static cache_t create(size_t size)
+    {
+        return cache_t(uct_nprdma_state_cache_create(size),
+                       uct_nprdma_state_cache_destroy);
+    }
+
+    static std::vector<uint32_t> words(size_t count, uint32_t begin)
+    {
+        std::vector<uint32_t> result(count);
+        for (size_t i = 0; i < count; ++i) {
+            result[i] = ((begin + i) << 2) | 3;
+        }
+        return result;
+    }
+
+    static bool known(const cache_t &cache, uct_nprdma_state_region_t region,
+                      uint64_t page, const std::vector<uint32_t> &expected)
+    {
+        std::vector<uint32_t> found(expected.size());
+        return uct_nprdma_state_cache_lookup(cache.get(), &region, page,
+                                             found.size(), 3, found.data()) &&
+               (found == expected);
+    }
+
+    static void keep(const cache_t &cache, uct_nprdma_state_region_t region,
+                     uint64_t page, const std::vector<uint32_t> &states)
+    {
+        uct_nprdma_state_cache_store(cache.get(), &region, page, states.size(),
+                                     states.data());
+    }
+
+    const uct_nprdma_state_region_t m_region = {17, 4};
+};
+
+TEST_F(test_state_cache, ranges)
+{
+    auto cache = create(1 << 20);
+
+    for (uint64_t page : {uint64_t(0), uint64_t(1), uint64_t(63), uint64_t(64),
+                          uint64_t(1000), uint64_t(1) << 50}) {
+        for (size_t count : {1, 2, 63, 64, 65, 200, 1025}) {
+            auto states = words(count, page + count);
+            keep(cache, m_region, page, states);
+            EXPECT_TRUE(known(cache, m_region, page, states));
+            states = words(count, page + count + 5);
+            keep(cache, m_region, page, states);
+            EXPECT_TRUE(known(cache, m_region, page, states)) << "newer";
+            uint32_t tail;
+            EXPECT_TRUE(uct_nprdma_state_cache_lookup(
+                    cache.get(), &m_region, page + count - 1, 1, 1, &tail));
+            EXPECT_EQ(states.back(), tail);
+        }
+    }
+}
+
+TEST_F(test_state_cache, regions_differ)
+{
+    auto cache = create(1 << 16);
+
+    keep(cache, {1, 1}, 5, words(3, 10));
+    EXPECT_FALSE(known(cache, {1, 2}, 5, words(3, 10)));
+    EXPECT_FALSE(known(cache, {2, 1}, 5, words(3, 10)));
+    keep(cache, {1, 2}, 5, words(3, 20));
+    keep(cache, {2, 1}, 5, words(3, 30));
+    EXPECT_TRUE(known(cache, {1, 1}, 5, words(3, 10)));
+    EXPECT_TRUE(known(cache, {1, 2}, 5, words(3, 20)));
+    EXPECT_TRUE(known(cache, {2, 1}, 5, words(3, 30)));
+}
+
+TEST_F(test_state_cache, absent_and_unknown)
+{
+    auto cache  = create(1 << 16);
+    auto states = words(100, 1);
+    std::vector<uint32_t> found(101);
+
+    keep(cache, m_region, 10, states);
+    EXPECT_FALSE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 9, 2, 1,
+                                               found.data()));
+    EXPECT_FALSE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 101,
+                                               1, found.data()));
+    states[70] &= ~2u; /* Readable only */
+    keep(cache, m_region, 10, states);
+    EXPECT_TRUE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100, 1,
+                                              found.data()));
+    EXPECT_FALSE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100,
+                                               2, found.data()));
+}
+
+TEST_F(test_state_cache, bounded)
+{
+    auto none  = create(0);
+    auto small = create(1); /* One set */
+    size_t kept = 0;
+
+    keep(none, m_region, 0, words(64, 1));
+    EXPECT_FALSE(known(none, m_region, 0, words(64, 1)));
+
+    for (uint64_t i = 0; i < 100; ++i) {
+        keep(small, m_region, i * 64, words(64, i));
+        EXPECT_TRUE(known(small, m_region, i * 64, words(64, i)));
+    }
+    for (uint64_t i = 0; i < 100; ++i) {
+        kept += known(small, m_region, i * 64, words(64, i));
+    }
+    EXPECT_EQ(4u, kept);
+}
