@@ -29,14 +29,17 @@ typedef _Atomic uint32_t nprdma_page_state_t;
  * of 0 says that the page has never been present. */
 #define NPRDMA_PAGE_COUNT 4u
 
+/* Memory hooks use these, and need them to be part of themselves */
+#define NPRDMA_PAGE_INLINE static inline __attribute__((always_inline))
+
 /** The word that follows @a word when its bits become @a bits. */
-static inline uint32_t nprdma_page_next(uint32_t word, uint32_t bits)
+NPRDMA_PAGE_INLINE uint32_t nprdma_page_next(uint32_t word, uint32_t bits)
 {
     return ((word & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT) | bits;
 }
 
 /** Sequentially consistent, so that it orders with counts of DMA in flight. */
-static inline uint32_t nprdma_page_load(const nprdma_page_state_t *state)
+NPRDMA_PAGE_INLINE uint32_t nprdma_page_load(const nprdma_page_state_t *state)
 {
     return __atomic_load_n((const uint32_t*)state, __ATOMIC_SEQ_CST);
 }
@@ -51,8 +54,8 @@ static inline uint32_t nprdma_page_load(const nprdma_page_state_t *state)
  *
  * @return 1 if it was changed, else 0.
  */
-static inline int nprdma_page_change(nprdma_page_state_t *state, uint32_t word,
-                                     uint32_t bits)
+NPRDMA_PAGE_INLINE int nprdma_page_change(nprdma_page_state_t *state,
+                                          uint32_t word, uint32_t bits)
 {
     return __atomic_compare_exchange_n((uint32_t*)state, &word,
                                        nprdma_page_next(word, bits), 0,
@@ -64,8 +67,8 @@ static inline int nprdma_page_change(nprdma_page_state_t *state, uint32_t word,
  *
  * @return The word before.
  */
-static inline uint32_t nprdma_page_clear(nprdma_page_state_t *state,
-                                         uint32_t bits)
+NPRDMA_PAGE_INLINE uint32_t nprdma_page_clear(nprdma_page_state_t *state,
+                                              uint32_t bits)
 {
     uint32_t word = nprdma_page_load(state);
 

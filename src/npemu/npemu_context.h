@@ -17,7 +17,7 @@ typedef struct npemu_context {
     struct verbs_context super;
 } npemu_context_t;
 
-static inline npemu_context_t *npemu_context(struct ibv_context *context)
+NPEMU_HOOK_INLINE npemu_context_t *npemu_context(struct ibv_context *context)
 {
     return npemu_container_of(context, npemu_context_t, super.context);
 }
@@ -26,7 +26,8 @@ static inline npemu_context_t *npemu_context(struct ibv_context *context)
  * The process, if the calling one is it that opened the device; else NULL: this
  * is a forked child, and the call must be refused.
  */
-static inline npemu_proc_t *npemu_context_proc(struct ibv_context *context)
+NPEMU_HOOK_INLINE npemu_proc_t *
+npemu_context_proc(struct ibv_context *context)
 {
     npemu_proc_t *proc = npemu_context(context)->proc;
 

@@ -8,7 +8,9 @@
 #include "npemu_log.h"
 
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NPEMU_QUIESCE_WARN_NS  1000000000ull
 #define NPEMU_QUIESCE_BRIEF_NS 100000000ull
@@ -82,17 +84,47 @@ void npemu_epoch_shared_unlock(npemu_proc_t *proc)
     pthread_mutex_unlock(&proc->seq_lock);
 }
 
+/* npemu_time_ns() in hooks. */
+NPEMU_HOOK
+static uint64_t npemu_epoch_time_ns(void)
+{
+    struct timespec ts;
+
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/* What is waited for. */
+typedef struct {
+    npemu_quiesce_t scope;
+    uint64_t        start;  /* when it got long, 0: it has not */
+    int             warned;
+} npemu_epoch_waiter_t;
+
+/* One line about a process that does not get on. */
+NPEMU_HOOK
+static void npemu_epoch_warn(npemu_epoch_waiter_t *waiter,
+                             const npemu_slot_t *slot)
+{
+    if (!waiter->warned) {
+        npemu_warn("waiting for process %d, which has not finished a work "
+                   "request for a second%s", slot->pid,
+                   npemu_pid_is_stopped(slot->pid) ? " and is stopped" : "");
+        waiter->warned = 1;
+    }
+}
+
 /* Wait for one counter that was seen odd. Returns 0 if the time is up. */
-static int npemu_epoch_wait(npemu_slot_t *slot, uint32_t gen,
-                            _Atomic uint64_t *counter, uint64_t odd,
-                            uint64_t start, npemu_quiesce_t scope)
+NPEMU_HOOK
+static int npemu_epoch_wait(npemu_epoch_waiter_t *waiter, npemu_slot_t *slot,
+                            uint32_t gen, _Atomic uint64_t *counter,
+                            uint64_t odd)
 {
     const struct timespec pause = {.tv_nsec = 50000};
     unsigned count              = 0;
-    int warned                  = 0;
-    uint64_t waited;
+    uint64_t now;
 
-    /* What dead processes leave behind must not cost the full spin each time */
+    /* What dead processes leave behind must not cost the full spin */
     if (npemu_unlikely(!npemu_slot_is_alive(slot, gen))) {
         count = 2 * NPEMU_SPIN_MAX;
     }
@@ -112,40 +144,31 @@ static int npemu_epoch_wait(npemu_slot_t *slot, uint32_t gen,
             return 1;
         }
 
-        waited = npemu_time_ns() - start;
-        if ((scope == NPEMU_QUIESCE_BRIEF) &&
-            (waited > NPEMU_QUIESCE_BRIEF_NS)) {
+        now           = npemu_epoch_time_ns();
+        waiter->start = (waiter->start == 0) ? now : waiter->start;
+        if ((waiter->scope == NPEMU_QUIESCE_BRIEF) &&
+            (now - waiter->start > NPEMU_QUIESCE_BRIEF_NS)) {
             return 0;
         }
-
-        if (!warned && (waited > NPEMU_QUIESCE_WARN_NS)) {
-            npemu_warn("waiting for process %d, which has not finished a work "
-                       "request for a second%s", slot->pid,
-                       npemu_pid_is_stopped(slot->pid) ? " and is stopped" :
-                                                         "");
-            warned = 1;
+        if (now - waiter->start > NPEMU_QUIESCE_WARN_NS) {
+            npemu_epoch_warn(waiter, slot);
         }
-        nanosleep(&pause, NULL);
+        syscall(SYS_nanosleep, &pause, NULL);
     }
 
     return 1;
 }
 
-/* One of the two counters of a thread. */
-static inline _Atomic uint64_t *npemu_epoch_counter(npemu_thread_seq_t *seq,
-                                                    int is_dma)
-{
-    return is_dma ? &seq->dma : &seq->seq;
-}
-
 /* Wait for one of the two counters of everybody in the scope. */
+NPEMU_HOOK
 static void npemu_epoch_wait_all(npemu_proc_t *proc, npemu_quiesce_t scope,
                                  int is_dma, const npemu_thread_seq_t *skip)
 {
-    npemu_fabric_shm_t *fabric = proc->fabric;
-    uint64_t start             = npemu_time_ns();
-    _Atomic uint64_t *counter;
+    npemu_epoch_waiter_t waiter = {.scope = scope};
+    npemu_fabric_shm_t *fabric  = proc->fabric;
     unsigned i, t, first, last, nthreads;
+    _Atomic uint64_t *counter;
+    npemu_thread_seq_t *seq;
     npemu_slot_t *slot;
     uint32_t gen;
     uint64_t odd;
@@ -158,16 +181,17 @@ static void npemu_epoch_wait_all(npemu_proc_t *proc, npemu_quiesce_t scope,
         gen      = atomic_load(&slot->gen);
         nthreads = atomic_load(&slot->nthreads);
         for (t = 0; t < nthreads; ++t) {
-            if (&fabric->threads[i][t] == skip) {
+            seq = &fabric->threads[i][t];
+            if (seq == skip) {
                 continue;
             }
 
-            counter = npemu_epoch_counter(&fabric->threads[i][t], is_dma);
+            counter = is_dma ? &seq->dma : &seq->seq;
             /* Sequentially consistent, as the caller's mark and what the other
              * side does are: either we see odd, or it sees the mark */
             odd = atomic_load(counter);
             if ((odd & 1) &&
-                !npemu_epoch_wait(slot, gen, counter, odd, start, scope)) {
+                !npemu_epoch_wait(&waiter, slot, gen, counter, odd)) {
                 return;
             }
         }
@@ -179,13 +203,15 @@ void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope)
     npemu_epoch_wait_all(proc, scope, 0, NULL);
 }
 
+NPEMU_HOOK
 void npemu_epoch_drain(npemu_proc_t *proc)
 {
-    const npemu_epoch_tls_t *tls = &npemu_epoch_tls;
+    const npemu_epoch_tls_t *tls   = &npemu_epoch_tls;
+    const npemu_thread_seq_t *skip = NULL;
 
     /* A hook that runs within an access of its own thread cannot wait for it */
-    npemu_epoch_wait_all(proc, NPEMU_QUIESCE_ALL, 1,
-                         ((tls->proc == proc) &&
-                          (tls->attach_id == proc->attach_id)) ? tls->seq :
-                                                                 NULL);
+    if ((tls->proc == proc) && (tls->attach_id == proc->attach_id)) {
+        skip = tls->seq;
+    }
+    npemu_epoch_wait_all(proc, NPEMU_QUIESCE_ALL, 1, skip);
 }

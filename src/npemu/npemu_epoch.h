@@ -26,7 +26,9 @@ typedef struct {
     int                shared; /* the counter of last resort */
 } npemu_epoch_tls_t;
 
-extern __thread npemu_epoch_tls_t npemu_epoch_tls;
+/* Memory hooks look at it: the first access of a thread must not allocate it. */
+extern __thread npemu_epoch_tls_t npemu_epoch_tls
+        __attribute__((tls_model("initial-exec")));
 
 /** Give the calling thread a counter of the process. */
 void npemu_epoch_assign(npemu_proc_t *proc);

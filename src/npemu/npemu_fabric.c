@@ -429,9 +429,11 @@ void npemu_slot_release(npemu_slot_t *slot)
     pthread_mutex_unlock(&slot->life);
 }
 
+NPEMU_HOOK
 int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
+    const struct timespec zero  = {0};
     struct pollfd pfd           = {.events = POLLIN};
     int i, pid, done;
 
@@ -457,12 +459,12 @@ int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen)
     }
 
     for (i = 0, done = 0; (i < NPEMU_GONE_WAIT_MS) && !done; ++i) {
-        done = poll(&pfd, 1, 0) > 0;
+        done = syscall(SYS_ppoll, &pfd, 1, &zero, NULL, 0) > 0;
         if (!done) {
-            nanosleep(&pause, NULL);
+            syscall(SYS_nanosleep, &pause, NULL);
         }
     }
-    close(pfd.fd);
+    syscall(SYS_close, pfd.fd);
     return 1;
 }
 

@@ -64,7 +64,7 @@ void npemu_slot_release(npemu_slot_t *slot);
  * load of a rarely written cache line. A negative answer is final; the process
  * may be alive under a new identity, after exec for instance.
  */
-static inline int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
+NPEMU_HOOK_INLINE int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
 {
     uint32_t word = __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
                                     __ATOMIC_ACQUIRE);

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <limits.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 /* How often who is held looks whether the process that armed the gate lives. */
 #define NPEMU_GATE_PATIENCE_NS 100000000l
 
+NPEMU_HOOK
 static void npemu_gate_sleep(npemu_gate_t *gate, uint32_t state, int64_t ns)
 {
     struct timespec timeout = {ns / 1000000000, ns % 1000000000};
@@ -30,6 +30,7 @@ static void npemu_gate_sleep(npemu_gate_t *gate, uint32_t state, int64_t ns)
     syscall(SYS_futex, &gate->state, FUTEX_WAIT, state, &timeout, NULL, 0);
 }
 
+NPEMU_HOOK
 static void npemu_gate_set(npemu_gate_t *gate, uint32_t state)
 {
     atomic_store(&gate->state, state);
@@ -68,12 +69,14 @@ int npemu_gate_wait(npemu_iommu_header_t *header, npemu_gate_point_t point,
     return 0;
 }
 
+NPEMU_HOOK
 void npemu_gate_release(npemu_iommu_header_t *header, npemu_gate_point_t point)
 {
     atomic_fetch_and(&header->hooks, ~(1u << point));
     npemu_gate_set(&header->gates[point], NPEMU_GATE_IDLE);
 }
 
+NPEMU_HOOK
 void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,
                      uint64_t first, uint64_t count)
 {
@@ -92,12 +95,13 @@ void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,
     pid = atomic_load(&gate->pid);
     while (atomic_load(&gate->state) == NPEMU_GATE_HELD) {
         npemu_gate_sleep(gate, NPEMU_GATE_HELD, NPEMU_GATE_PATIENCE_NS);
-        if ((kill(pid, 0) < 0) && (errno == ESRCH)) {
+        if ((syscall(SYS_kill, pid, 0) < 0) && (errno == ESRCH)) {
             npemu_gate_release(header, point);
         }
     }
 }
 
+NPEMU_HOOK
 void npemu_gate_pass(npemu_iommu_header_t *header, npemu_gate_point_t point,
                      uint64_t first, uint64_t count)
 {

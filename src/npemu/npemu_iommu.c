@@ -139,13 +139,16 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu)
     /* Peers may keep it mapped for a while: all absent, and next to no memory */
     if (fallocate(iommu->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   NPEMU_TABLE_STATES, 2 * array) < 0) {
-        npemu_iommu_invalidate(iommu, 0, iommu->num_pages);
+        npemu_iommu_invalidate(iommu, 0, iommu->num_pages, NPRDMA_PAGE_BITS,
+                               0);
     }
     npemu_table_unmap(iommu->header, npemu_table_size(iommu->num_pages));
     close(iommu->fd);
 }
 
-size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count)
+NPEMU_HOOK
+size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
+                              uint32_t bits, int touch)
 {
     uint32_t marked = atomic_load(&iommu->header->marked);
     size_t cleared  = 0;
@@ -155,19 +158,19 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count)
 
     for (i = first; i < first + count; ++i) {
         state = &iommu->states[i];
-        word  = nprdma_page_clear(state, NPRDMA_PAGE_BITS);
-        if (word & NPRDMA_PAGE_BITS) {
-            ++cleared;
+        word  = nprdma_page_clear(state, bits);
+        /* Make those fail who decided on what this word was */
+        while ((marked || touch) && !(word & bits) &&
+               !nprdma_page_change(state, word, word & NPRDMA_PAGE_BITS)) {
+            word = nprdma_page_clear(state, bits);
         }
-        while (marked && !(word & NPRDMA_PAGE_BITS) &&
-               !nprdma_page_change(state, word, 0)) {
-            word = nprdma_page_clear(state, NPRDMA_PAGE_BITS);
-        }
+        cleared += !!(word & bits);
     }
 
-    return (cleared > 0) ? cleared : atomic_load(&iommu->header->marked);
+    return (cleared > 0) ? cleared : marked;
 }
 
+NPEMU_HOOK
 void npemu_iommu_drain(struct ibv_context *context)
 {
     npemu_proc_t *proc = npemu_context_proc(context);

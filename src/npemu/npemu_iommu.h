@@ -65,25 +65,29 @@ int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
 void npemu_iommu_destroy(npemu_iommu_t *iommu);
 
 /**
- * Mark pages absent in both windows. It is not safe to take the pages before
- * @ref npemu_iommu_drain has returned too.
+ * Take pages away from windows. It is not safe to take the pages themselves
+ * before @ref npemu_iommu_drain has returned too. May be called in hooks.
  *
- * A fault plan brings a page back only if nobody changed its word meanwhile, so
- * while there is one the words of absent pages are changed as well. For that
- * reason a monitor clears states by this function, not on its own.
+ * Bits are set by nprdma_page_change(), with the word as it was before the page
+ * was faulted in: it fails if a NIC or somebody else changed the word meanwhile.
  *
  * @param [in] first  First page.
  * @param [in] count  Pages.
+ * @param [in] bits   Windows, NPRDMA_PAGE_BITS for both.
+ * @param [in] touch  Nonzero: change the words of pages that had none of the bits
+ *                    as well, so that page-ins of before the call fail. The same
+ *                    happens once a fault plan has evicted a page of the table,
+ *                    for it might bring it back.
  *
- * @return 0 if no access can be under way that saw one of the pages present, so
- *         that no drain is due; else the number of pages that were present, at
- *         least 1. A NIC that marked pages of the table absent makes it at least
- *         1 from then on: another NIC may still be accessing such a page. Two
- *         threads that invalidate the same page must both drain: who finds it
- *         absent because the other has just cleared it gets 0 here.
+ * @return 0 if no access can be under way that saw one of the bits set, so that
+ *         no drain is due; else the number of pages that lost bits, at least 1.
+ *         A NIC that marked pages of the table absent makes it at least 1 from
+ *         then on: another NIC may still be accessing such a page. Two threads
+ *         that invalidate the same page must both drain: who finds it absent
+ *         because the other has just cleared it gets 0 here.
  */
-size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first,
-                              size_t count);
+size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
+                              uint32_t bits, int touch);
 
 /**
  * Wait until no access that may have seen states of before the call is under way

@@ -22,6 +22,23 @@
 #define npemu_likely(_x)   __builtin_expect(!!(_x), 1)
 #define npemu_unlikely(_x) __builtin_expect(!!(_x), 0)
 
+/*
+ * Memory hooks also run in threads that ThreadSanitizer has closed its books on:
+ * the C library gives the stack of a thread back, by madvise() or munmap(), at
+ * its very end. What such hooks call is not instrumented, therefore, and uses
+ * system calls directly: the sanitizer watches the C library's functions.
+ * Inline functions of theirs must be merged into them.
+ */
+#if defined(__has_attribute)
+#  if __has_attribute(disable_sanitizer_instrumentation)
+#    define NPEMU_HOOK __attribute__((disable_sanitizer_instrumentation))
+#  endif
+#endif
+#ifndef NPEMU_HOOK
+#  define NPEMU_HOOK __attribute__((no_sanitize("thread")))
+#endif
+#define NPEMU_HOOK_INLINE static inline __attribute__((always_inline))
+
 #if defined(__x86_64__) || defined(__i386__)
 #define npemu_cpu_relax() __builtin_ia32_pause()
 #elif defined(__aarch64__)

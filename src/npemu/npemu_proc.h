@@ -101,7 +101,7 @@ typedef struct npemu_proc {
  */
 extern npemu_proc_t *_Atomic *npemu_self_ptr;
 
-static inline npemu_proc_t *npemu_self(void)
+NPEMU_HOOK_INLINE npemu_proc_t *npemu_self(void)
 {
     return atomic_load_explicit(npemu_self_ptr, memory_order_relaxed);
 }

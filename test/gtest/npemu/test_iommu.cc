@@ -33,6 +33,12 @@ protected:
 
     void TearDown() override { npemu_iommu_destroy(&iommu); }
 
+    size_t invalidate(size_t first, size_t count, int touch = 0)
+    {
+        return npemu_iommu_invalidate(&iommu, first, count, NPRDMA_PAGE_BITS,
+                                      touch);
+    }
+
     static constexpr size_t PAGES = 5000; /* more than a page of words */
     npemu_iommu_t iommu;
 };
@@ -97,11 +103,32 @@ TEST_F(Table, InvalidateTellsWhetherADrainIsDue)
     for (size_t i = 10; i < 20; ++i) {
         EXPECT_TRUE(nprdma_page_change(&iommu.states[i], 0, NPRDMA_PAGE_W));
     }
-    EXPECT_EQ(0u, npemu_iommu_invalidate(&iommu, 0, 10));
-    EXPECT_EQ(5u, npemu_iommu_invalidate(&iommu, 5, 10));
-    EXPECT_EQ(5u, npemu_iommu_invalidate(&iommu, 0, PAGES));
-    EXPECT_EQ(0u, npemu_iommu_invalidate(&iommu, 0, PAGES));
+    EXPECT_EQ(0u, invalidate(0, 10));
+    EXPECT_EQ(5u, invalidate(5, 10));
+    EXPECT_EQ(5u, invalidate(0, PAGES));
+    EXPECT_EQ(0u, invalidate(0, PAGES));
     EXPECT_EQ(2 * NPRDMA_PAGE_COUNT, nprdma_page_load(&iommu.states[15]));
+}
+
+TEST_F(Table, InvalidateTakesTheBitsItIsAskedTo)
+{
+    nprdma_page_state_t *state = &iommu.states[3];
+
+    EXPECT_TRUE(nprdma_page_change(state, 0, NPRDMA_PAGE_BITS));
+    EXPECT_EQ(1u, npemu_iommu_invalidate(&iommu, 3, 1, NPRDMA_PAGE_W, 0));
+    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
+    EXPECT_EQ(0u, npemu_iommu_invalidate(&iommu, 3, 1, NPRDMA_PAGE_W, 0));
+    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
+}
+
+TEST_F(Table, TouchedPagesCannotBeMappedOnOldGrounds)
+{
+    nprdma_page_state_t *state = &iommu.states[3];
+    uint32_t before            = nprdma_page_load(state);
+
+    EXPECT_EQ(0u, invalidate(3, 1, 1));
+    EXPECT_EQ(NPRDMA_PAGE_COUNT, nprdma_page_load(state));
+    EXPECT_FALSE(nprdma_page_change(state, before, NPRDMA_PAGE_R));
 }
 
 TEST_F(Table, GateHoldsOnceAndReleases)
