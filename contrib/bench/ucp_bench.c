@@ -4,8 +4,11 @@
  * UCP benchmark of what ucx_perftest has no test for, between two processes on
  * one machine, each bound to a CPU of its own:
  *
- *   put-polling    8-byte put and flush; the target calls ucp_worker_progress()
- *   put-computing  the same while the target computes for a second and calls
+ *   put-polling [BYTES]
+ *                  put (of 8 bytes) and flush; the target calls
+ *                  ucp_worker_progress()
+ *   put-computing [BYTES]
+ *                  the same while the target computes for a second and calls
  *                  nothing of UCX; one every two milliseconds, because back to
  *                  back they would take half of the CPU that it computes on,
  *                  and the scheduler would give it its share back
@@ -21,6 +24,9 @@
 
 /* Microseconds from one put to the next while the target computes */
 #define COMPUTING_INTERVAL_US 2000.0
+
+/* 64-bit words that a put can have */
+#define MAX_WORDS 512
 
 /* What the target does: a byte on the socket, which it looks at in progress */
 enum { CMD_COMPUTE = 'c', CMD_END = 'e' };
@@ -40,7 +46,7 @@ static void target_main(int sock)
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
                       UCP_MEM_MAP_PARAM_FIELD_LENGTH,
     };
-    static uint64_t memory[512] __attribute__((aligned(4096)));
+    static uint64_t memory[MAX_WORDS] __attribute__((aligned(4096)));
     ucp_request_param_t param = {0};
     uint64_t address = (uintptr_t)memory;
     ucp_address_t *worker_address;
@@ -89,11 +95,13 @@ static void target_main(int sock)
 }
 
 static void put_flush(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
-                      uint64_t remote, const uint64_t *value)
+                      uint64_t remote, uint64_t value, int words)
 {
+    static uint64_t data[MAX_WORDS];
     ucp_request_param_t param = {0};
 
-    wait_for(side, ucp_put_nbx(ep, value, sizeof(*value), remote, rkey,
+    data[0] = data[words - 1] = value;
+    wait_for(side, ucp_put_nbx(ep, data, words * sizeof(*data), remote, rkey,
                                &param));
     wait_for(side, ucp_ep_flush_nbx(ep, &param));
 }
@@ -123,7 +131,7 @@ static double longest_gap_us(void)
 }
 
 static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
-                     uint64_t remote, int computing)
+                     uint64_t remote, int computing, int words)
 {
     int count     = computing ? 400 : 20000;
     double *times = calloc(count, sizeof(*times));
@@ -133,7 +141,7 @@ static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     int i, done;
 
     for (value = 1; value <= 200; ++value) {
-        put_flush(side, ep, rkey, remote, &value);
+        put_flush(side, ep, rkey, remote, value, words);
     }
     if (computing) {
         send_all(side->sock, &cmd, 1);
@@ -147,7 +155,7 @@ static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
         while (computing && (now_us() < began + i * COMPUTING_INTERVAL_US)) {
         }
         start = now_us();
-        put_flush(side, ep, rkey, remote, &value);
+        put_flush(side, ep, rkey, remote, value, words);
         times[i] = now_us() - start;
     }
 
@@ -220,7 +228,8 @@ static void initiator_main(int sock, const char *kind, int count)
     } else {
         ep = make_ep(&side, address);
         UCP_CHECK(ucp_ep_rkey_unpack(ep, packed, &rkey));
-        put_main(&side, ep, rkey, remote, strcmp(kind, "put-computing") == 0);
+        put_main(&side, ep, rkey, remote, strcmp(kind, "put-computing") == 0,
+                 count / sizeof(uint64_t));
         ucp_rkey_destroy(rkey);
         close_ep(&side, ep);
     }
@@ -233,14 +242,18 @@ static void initiator_main(int sock, const char *kind, int count)
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "";
-    int count        = argc > 2 ? atoi(argv[2]) : 1;
+    int is_connect   = (strcmp(kind, "connect") == 0);
+    int count        = argc > 2 ? atoi(argv[2]) : (int)sizeof(uint64_t);
+    int max          = is_connect ? 1 << 20 : MAX_WORDS * sizeof(uint64_t);
     int socks[2], status;
     pid_t child;
 
     if ((strcmp(kind, "put-polling") && strcmp(kind, "put-computing") &&
-         strcmp(kind, "connect")) || (count < 1)) {
-        fprintf(stderr, "usage: ucp_bench put-polling | put-computing | "
-                        "connect ENDPOINTS\n");
+         !is_connect) || (count > max) ||
+        (count < (is_connect ? 1 : (int)sizeof(uint64_t))) ||
+        (!is_connect && (count % sizeof(uint64_t)))) {
+        fprintf(stderr, "usage: ucp_bench put-polling [BYTES] | put-computing "
+                        "[BYTES] | connect ENDPOINTS\n");
         return 2;
     }
 

@@ -1,0 +1,270 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * MPI benchmark of buffers that were never used for communication before. Each
+ * prints "SIZE VALUE" lines, the median over the turns:
+ *
+ *   once FIRST LAST       a message from one rank to the next whose buffers are
+ *                         used once; both sides write theirs before the clock
+ *                         starts. Microseconds from the receiver's call to its
+ *                         return.
+ *   untouched FIRST LAST  the same, the receiver has only mapped its buffer
+ *   allreduce FIRST LAST  MPI_Allreduce of doubles; the buffers are allocated,
+ *                         written and freed around each call, all timed
+ *   warm FIRST LAST       the same buffers each time
+ *   startup BYTES         every rank maps BYTES, shows them in a window, and
+ *                         touches one page in a hundred: "us VALUE" from the
+ *                         first call to the end of the first fence and
+ *                         "rss_percent VALUE", the largest of all ranks
+ *
+ * The contents are checked.
+ */
+
+#include <mpi.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define TURNS     9
+#define PAGE_SIZE 4096
+
+static int rank, num_ranks;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "fresh_bench: error: %s\n", what);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    exit(EXIT_FAILURE);
+}
+
+static void *map(size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        fail("cannot map the memory");
+    }
+    /* The size of its pages is not what is to be compared */
+    madvise(memory, length, MADV_NOHUGEPAGE);
+    return memory;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double*)a, y = *(const double*)b;
+
+    return (x > y) - (x < y);
+}
+
+/* One turn of a benchmark, in microseconds as this rank sees it */
+typedef double (*turn_func_t)(size_t size, int turn);
+
+static double message(size_t size, int turn, int receiver_writes)
+{
+    char *buffer = map(size);
+    double start, end;
+
+    if (rank & 1) {
+        if (receiver_writes) {
+            memset(buffer, 0x55, size);
+        }
+    } else {
+        memset(buffer, turn + 1, size);
+    }
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    if (rank & 1) {
+        MPI_Recv(buffer, size, MPI_BYTE, rank - 1, 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    } else {
+        MPI_Send(buffer, size, MPI_BYTE, rank + 1, 1, MPI_COMM_WORLD);
+    }
+    end = MPI_Wtime();
+    if ((buffer[0] != turn + 1) || memcmp(buffer, buffer + 1, size - 1)) {
+        fail("wrong data");
+    }
+    munmap(buffer, size);
+    return (end - start) * 1e6;
+}
+
+static double once(size_t size, int turn)
+{
+    return message(size, turn, 1);
+}
+
+static double untouched(size_t size, int turn)
+{
+    return message(size, turn, 0);
+}
+
+static void fill(double *out, size_t count, int turn)
+{
+    size_t i;
+
+    for (i = 0; i < count; ++i) {
+        out[i] = turn + rank;
+    }
+}
+
+static void check_sum(const double *in, size_t count, int turn)
+{
+    double sum = num_ranks * turn + num_ranks * (num_ranks - 1) / 2.0;
+    size_t i;
+
+    for (i = 0; i < count; i += PAGE_SIZE / sizeof(*in)) {
+        if (in[i] != sum) {
+            fail("wrong sum");
+        }
+    }
+}
+
+static double allreduce(size_t size, int turn)
+{
+    size_t count = size / sizeof(double);
+    double start, *in, *out;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    in    = map(size);
+    out   = map(size);
+    fill(out, count, turn);
+    MPI_Allreduce(out, in, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    check_sum(in, count, turn);
+    munmap(out, size);
+    munmap(in, size);
+    return (MPI_Wtime() - start) * 1e6;
+}
+
+static double warm(size_t size, int turn)
+{
+    static double *in, *out;
+    static size_t mapped;
+    size_t count = size / sizeof(double);
+    double start;
+
+    if (mapped != size) {
+        if (mapped != 0) {
+            munmap(in, mapped);
+            munmap(out, mapped);
+        }
+        in     = map(size);
+        out    = map(size);
+        mapped = size;
+    }
+
+    fill(out, count, turn);
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    MPI_Allreduce(out, in, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    start = (MPI_Wtime() - start) * 1e6;
+    check_sum(in, count, turn);
+    return start;
+}
+
+/* The slowest rank of each turn, the median of the turns */
+static void sweep(turn_func_t turn_func, size_t first, size_t last)
+{
+    double times[TURNS], us;
+    size_t size;
+    int turn;
+
+    for (size = first; size <= last; size *= 2) {
+        turn_func(size, 1); /* Connections, and what MPI itself allocates */
+        for (turn = 0; turn < TURNS; ++turn) {
+            us = turn_func(size, turn);
+            MPI_Reduce(&us, &times[turn], 1, MPI_DOUBLE, MPI_MAX, 0,
+                       MPI_COMM_WORLD);
+        }
+        if (rank == 0) {
+            qsort(times, TURNS, sizeof(*times), compare);
+            printf("%zu %.3f\n", size, times[TURNS / 2]);
+            fflush(stdout);
+        }
+    }
+}
+
+static long resident_pages(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    long total, resident = -1;
+
+    if ((file == NULL) || (fscanf(file, "%ld %ld", &total, &resident) != 2)) {
+        fail("cannot read /proc/self/statm");
+    }
+    fclose(file);
+    return resident;
+}
+
+static void startup(size_t length)
+{
+    uint64_t value = rank + 1;
+    long before    = resident_pages();
+    double result[2], max[2];
+    uint64_t *seen;
+    double start;
+    char *memory;
+    MPI_Win win;
+    size_t i;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start  = MPI_Wtime();
+    memory = map(length);
+    for (i = 0; i < length; i += 100 * PAGE_SIZE) {
+        memory[i] = 1;
+    }
+    MPI_Win_create(memory, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Win_fence(0, win);
+    MPI_Put(&value, 1, MPI_UINT64_T, rank ^ 1, PAGE_SIZE * 50, 1, MPI_UINT64_T,
+            win);
+    MPI_Win_fence(0, win);
+    result[0] = (MPI_Wtime() - start) * 1e6;
+    result[1] = 100.0 * (resident_pages() - before) / (length / PAGE_SIZE);
+
+    seen = (uint64_t*)(memory + PAGE_SIZE * 50);
+    if (*seen != (uint64_t)(rank ^ 1) + 1) {
+        fail("wrong data in the window");
+    }
+    MPI_Win_free(&win);
+    munmap(memory, length);
+    MPI_Reduce(result, max, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        printf("us %.1f rss_percent %.2f\n", max[0], max[1]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *kind = argc > 1 ? argv[1] : "";
+    size_t first     = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
+    size_t last      = argc > 3 ? strtoull(argv[3], NULL, 0) : first;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &num_ranks);
+    if ((num_ranks & 1) || (first < PAGE_SIZE)) {
+        fail("needs an even number of ranks and sizes from 4096");
+    }
+
+    if (!strcmp(kind, "once")) {
+        sweep(once, first, last);
+    } else if (!strcmp(kind, "untouched")) {
+        sweep(untouched, first, last);
+    } else if (!strcmp(kind, "allreduce")) {
+        sweep(allreduce, first, last);
+    } else if (!strcmp(kind, "warm")) {
+        sweep(warm, first, last);
+    } else if (!strcmp(kind, "startup")) {
+        startup(first);
+    } else {
+        fail("say once, untouched, allreduce, warm or startup");
+    }
+
+    MPI_Finalize();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,155 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What registering memory costs, asked of a UCT memory domain:
+ *
+ *   reg_bench COMPONENT DEVICE covered BYTES  a buffer that was registered
+ *                  before, and is in use: the cost of another registration
+ *   reg_bench COMPONENT DEVICE first BYTES    memory that nobody has touched
+ *
+ * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together:
+ * the median of many for `covered`, of three for `first`, each of fresh memory.
+ */
+
+#include <uct/api/uct.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define COVERED_TURNS 20001
+#define FIRST_TURNS   3
+
+#define CHECK(_cond, _what) \
+    do { \
+        if (!(_cond)) { \
+            fprintf(stderr, "reg_bench: error: %s\n", _what); \
+            exit(EXIT_FAILURE); \
+        } \
+    } while (0)
+
+#define UCT_CHECK(_call) \
+    do { \
+        ucs_status_t _status = (_call); \
+        CHECK(_status == UCS_OK, ucs_status_string(_status)); \
+    } while (0)
+
+static double now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double*)a, y = *(const double*)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *times, int count)
+{
+    qsort(times, count, sizeof(*times), compare);
+    return times[count / 2];
+}
+
+static uct_md_h open_md(const char *component_name, const char *device)
+{
+    uct_component_attr_t attr = {
+        .field_mask = UCT_COMPONENT_ATTR_FIELD_NAME
+    };
+    uct_component_h *components;
+    uct_md_config_t *config;
+    unsigned num_components, i;
+    uct_md_h md = NULL;
+
+    UCT_CHECK(uct_query_components(&components, &num_components));
+    for (i = 0; (i < num_components) && (md == NULL); ++i) {
+        UCT_CHECK(uct_component_query(components[i], &attr));
+        if (strcmp(attr.name, component_name) == 0) {
+            UCT_CHECK(uct_md_config_read(components[i], NULL, NULL, &config));
+            UCT_CHECK(uct_md_open(components[i], device, config, &md));
+            uct_config_release(config);
+        }
+    }
+
+    uct_release_component_list(components);
+    CHECK(md != NULL, "there is no such component");
+    return md;
+}
+
+static void *map(size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    CHECK(memory != MAP_FAILED, "cannot map the memory");
+    return memory;
+}
+
+static double reg_dereg(uct_md_h md, void *memory, size_t length)
+{
+    double start = now_us();
+    uct_mem_h memh;
+
+    UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL, &memh));
+    UCT_CHECK(uct_md_mem_dereg(md, memh));
+    return now_us() - start;
+}
+
+static double covered(uct_md_h md, size_t length)
+{
+    void *memory  = map(length);
+    double *times = calloc(COVERED_TURNS, sizeof(*times));
+    double result;
+    uct_mem_h memh;
+    int i;
+
+    UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL, &memh));
+    for (i = 0; i < COVERED_TURNS; ++i) {
+        times[i] = reg_dereg(md, memory, length);
+    }
+    result = median(times, COVERED_TURNS);
+    UCT_CHECK(uct_md_mem_dereg(md, memh));
+    munmap(memory, length);
+    free(times);
+    return result;
+}
+
+static double first(uct_md_h md, size_t length)
+{
+    double times[FIRST_TURNS];
+    void *memory;
+    int i;
+
+    for (i = 0; i < FIRST_TURNS; ++i) {
+        memory   = map(length);
+        times[i] = reg_dereg(md, memory, length);
+        munmap(memory, length);
+    }
+    return median(times, FIRST_TURNS);
+}
+
+int main(int argc, char **argv)
+{
+    double us;
+    uct_md_h md;
+    size_t length;
+
+    if ((argc != 5) || ((length = strtoull(argv[4], NULL, 0)) == 0) ||
+        (strcmp(argv[3], "covered") && strcmp(argv[3], "first"))) {
+        fprintf(stderr, "usage: reg_bench COMPONENT DEVICE covered|first "
+                        "BYTES\n");
+        return 2;
+    }
+
+    md = open_md(argv[1], argv[2]);
+    us = (argv[3][0] == 'c') ? covered(md, length) : first(md, length);
+    printf("us %.3f\n", us);
+    uct_md_close(md);
+    return EXIT_SUCCESS;
+}
