@@ -1,0 +1,713 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_events.h"
+#include "nprdma_maps.h"
+
+#include <ucm/api/ucm.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+
+/* A guard, and a monitor for each memory domain that is open */
+#define NPRDMA_EVENTS_NUM_LISTENERS 64
+
+/* Calls in progress beyond these block everything instead of a range */
+#define NPRDMA_EVENTS_NUM_CALLS 32
+
+#define NPRDMA_EVENTS_TYPES \
+    (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
+     UCM_EVENT_SHMDT | UCM_EVENT_SBRK | UCM_EVENT_BRK | UCM_EVENT_MADVISE)
+
+/* Far enough out to run before and after the handlers of everybody else */
+#define NPRDMA_EVENTS_PRIO_BEFORE (-1000000)
+#define NPRDMA_EVENTS_PRIO_AFTER  1000000
+
+
+/* A call in progress. The owner is a thread, zero if the slot is free. */
+typedef struct nprdma_events_call {
+    _Atomic uintptr_t owner;
+    _Atomic uintptr_t start;      /* What is blocked */
+    _Atomic uintptr_t end;
+    _Atomic uintptr_t grow_start; /* What the heap grows by */
+    _Atomic uintptr_t grow_end;
+    _Atomic uint32_t  serial;     /* Order in which slots were taken */
+} nprdma_events_call_t;
+
+
+typedef struct nprdma_events_entry {
+    const nprdma_listener_t *_Atomic listener;
+    _Atomic uint32_t                 busy; /* Hooks that call its functions */
+} nprdma_events_entry_t;
+
+
+/* In memory that a child finds wiped: it has none of the threads and calls */
+typedef struct nprdma_events_state {
+    uint32_t              mine;        /* Zero in a child */
+    _Atomic uint32_t      blocks;      /* Taken slots */
+    _Atomic uint32_t      overflow;    /* Calls in progress without a slot */
+    _Atomic uint32_t      serial;
+    _Atomic uint32_t      num_entries; /* That were ever used */
+    nprdma_events_call_t  calls[NPRDMA_EVENTS_NUM_CALLS];
+    nprdma_events_entry_t entries[NPRDMA_EVENTS_NUM_LISTENERS];
+} nprdma_events_state_t;
+
+
+static struct {
+    pthread_mutex_t        lock;
+    unsigned               users;
+    uintptr_t              page_size;
+    int                    forks; /* Handlers of fork() are installed */
+    nprdma_events_state_t *state; /* Kept until the process ends */
+} nprdma_events = {
+    .lock = PTHREAD_MUTEX_INITIALIZER
+};
+
+
+NPRDMA_HOOK
+static uintptr_t nprdma_events_page_down(uintptr_t address)
+{
+    return address & ~(nprdma_events.page_size - 1);
+}
+
+/* Stays below the end of the address space */
+NPRDMA_HOOK
+static uintptr_t nprdma_events_page_up(uintptr_t address)
+{
+    uintptr_t up = nprdma_events_page_down(address + nprdma_events.page_size -
+                                           1);
+
+    return (up < address) ? UINTPTR_MAX : up;
+}
+
+NPRDMA_HOOK
+static nprdma_span_t nprdma_events_pages(const void *address, size_t length)
+{
+    uintptr_t start = nprdma_events_page_down((uintptr_t)address);
+    uintptr_t end   = (uintptr_t)address + length;
+    nprdma_span_t span;
+
+    span.start = start;
+    span.end   = (end < start) ? UINTPTR_MAX : nprdma_events_page_up(end);
+    return span;
+}
+
+/*
+ * Nobody has named his thread by zero yet. Not gettid(), a system call in each
+ * hook, and not a variable of the thread, whose first use may allocate.
+ */
+NPRDMA_HOOK
+static uintptr_t nprdma_events_self(void)
+{
+    return (uintptr_t)pthread_self();
+}
+
+
+/* ---- ranges that calls in progress take away ---- */
+
+NPRDMA_HOOK
+static void nprdma_events_begin(nprdma_events_state_t *state,
+                                nprdma_span_t span, nprdma_span_t grow)
+{
+    uintptr_t self = nprdma_events_self();
+    nprdma_events_call_t *call;
+    uintptr_t expected;
+    unsigned i;
+
+    for (i = 0; i < NPRDMA_EVENTS_NUM_CALLS; ++i) {
+        call     = &state->calls[i];
+        expected = 0;
+        if (!atomic_compare_exchange_strong(&call->owner, &expected, self)) {
+            continue;
+        }
+
+        atomic_store(&call->start, span.start);
+        atomic_store(&call->end, span.end);
+        atomic_store(&call->grow_start, grow.start);
+        atomic_store(&call->grow_end, grow.end);
+        atomic_store(&call->serial, atomic_fetch_add(&state->serial, 1));
+        /* Sequentially consistent: whoever looks from here on sees the range */
+        atomic_fetch_add(&state->blocks, 1);
+        return;
+    }
+
+    atomic_fetch_add(&state->overflow, 1);
+}
+
+/* Calls of one thread can only be nested: the newest one returns first */
+NPRDMA_HOOK
+static nprdma_events_call_t *nprdma_events_last(nprdma_events_state_t *state)
+{
+    uintptr_t self             = nprdma_events_self();
+    nprdma_events_call_t *last = NULL;
+    nprdma_events_call_t *call;
+    unsigned i;
+
+    for (i = 0; i < NPRDMA_EVENTS_NUM_CALLS; ++i) {
+        call = &state->calls[i];
+        if ((atomic_load(&call->owner) == self) &&
+            ((last == NULL) || ((int32_t)(call->serial - last->serial) > 0))) {
+            last = call;
+        }
+    }
+
+    return last;
+}
+
+NPRDMA_HOOK
+static void nprdma_events_end(nprdma_events_state_t *state,
+                              nprdma_events_call_t *call)
+{
+    uint32_t overflow;
+
+    if (call != NULL) {
+        atomic_store(&call->end, 0);
+        atomic_store(&call->start, UINTPTR_MAX);
+        atomic_fetch_sub(&state->blocks, 1);
+        atomic_store(&call->owner, 0);
+        return;
+    }
+
+    overflow = atomic_load(&state->overflow);
+    while ((overflow > 0) &&
+           !atomic_compare_exchange_weak(&state->overflow, &overflow,
+                                         overflow - 1)) {
+    }
+}
+
+int nprdma_events_blocked(uintptr_t start, uintptr_t end)
+{
+    nprdma_events_state_t *state = nprdma_events.state;
+    unsigned i;
+
+    if (atomic_load(&state->overflow) > 0) {
+        return 1;
+    }
+
+    if (atomic_load(&state->blocks) == 0) {
+        return 0;
+    }
+
+    for (i = 0; i < NPRDMA_EVENTS_NUM_CALLS; ++i) {
+        if ((atomic_load(&state->calls[i].owner) != 0) &&
+            (atomic_load(&state->calls[i].start) < end) &&
+            (atomic_load(&state->calls[i].end) > start)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+void nprdma_events_block(nprdma_span_t span)
+{
+    nprdma_events_begin(nprdma_events.state, span, nprdma_span(0, 0));
+}
+
+void nprdma_events_unblock(void)
+{
+    nprdma_events_state_t *state = nprdma_events.state;
+
+    nprdma_events_end(state, nprdma_events_last(state));
+}
+
+
+/* ---- what an event means ---- */
+
+/* Advices that leave the pages of the range where they are */
+NPRDMA_HOOK
+static int nprdma_events_advice_is_harmless(int advice)
+{
+    switch (advice) {
+    case MADV_NORMAL:
+    case MADV_RANDOM:
+    case MADV_SEQUENTIAL:
+    case MADV_WILLNEED:
+    case MADV_DONTFORK:
+    case MADV_DOFORK:
+    case MADV_DONTDUMP:
+    case MADV_DODUMP:
+    case MADV_HUGEPAGE:
+    case MADV_NOHUGEPAGE:
+    case MADV_UNMERGEABLE:
+    case 20: /* MADV_COLD */
+    case 22: /* MADV_POPULATE_READ */
+    case 23: /* MADV_POPULATE_WRITE */
+        return 1;
+    default:
+        /* Unknown ones may make an access fault for good (guard regions) */
+        return 0;
+    }
+}
+
+/* Whether a call takes anything away. The same before and after the call. */
+NPRDMA_HOOK
+static int nprdma_events_takes(ucm_event_type_t type, const ucm_event_t *event)
+{
+    switch (type) {
+    case UCM_EVENT_MMAP:
+        return !!(event->mmap.flags & MAP_FIXED);
+    case UCM_EVENT_SHMAT:
+        return !!(event->shmat.shmflg & SHM_REMAP);
+    case UCM_EVENT_MADVISE:
+        return !nprdma_events_advice_is_harmless(event->madvise.advice);
+    case UCM_EVENT_MUNMAP:
+    case UCM_EVENT_MREMAP:
+    case UCM_EVENT_SHMDT:
+    case UCM_EVENT_SBRK: /* May also give: the heap grows */
+    case UCM_EVENT_BRK:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* The heap's end moves: it shrinks by *gone_p or grows by *grow_p */
+NPRDMA_HOOK
+static void nprdma_events_heap(uintptr_t now, uintptr_t then,
+                               nprdma_span_t *gone_p, nprdma_span_t *grow_p)
+{
+    /* The page that the end is in stays */
+    *gone_p = nprdma_span(nprdma_events_page_up(then),
+                          nprdma_events_page_up(now));
+    *grow_p = nprdma_span(nprdma_events_page_down(now),
+                          nprdma_events_page_up(then));
+    if (then >= now) {
+        *gone_p = nprdma_span(0, 0);
+    } else {
+        *grow_p = nprdma_span(0, 0);
+    }
+}
+
+NPRDMA_HOOK
+static nprdma_span_t nprdma_events_segment(int shmid, const void *address)
+{
+    uintptr_t start = (uintptr_t)address & ~(uintptr_t)(SHMLBA - 1);
+    struct shmid_ds ds;
+
+    return (shmctl(shmid, IPC_STAT, &ds) < 0) ?
+           nprdma_span(start, start) :
+           nprdma_events_pages((void*)start, ds.shm_segsz);
+}
+
+/*
+ * What a call will take away. Where that is not known exactly, more of it is
+ * taken than needed, but nothing is gone.
+ */
+NPRDMA_HOOK
+static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
+                                nprdma_span_t *taken_p, nprdma_span_t *gone_p,
+                                nprdma_span_t *grow_p)
+{
+    uintptr_t brk;
+
+    *gone_p = *grow_p = nprdma_span(0, 0);
+    switch (type) {
+    case UCM_EVENT_MMAP:
+        *gone_p = nprdma_events_pages(event->mmap.address, event->mmap.size);
+        break;
+    case UCM_EVENT_MUNMAP:
+        *gone_p = nprdma_events_pages(event->munmap.address,
+                                      event->munmap.size);
+        break;
+    case UCM_EVENT_MREMAP:
+        *gone_p = nprdma_events_pages(event->mremap.address,
+                                      event->mremap.old_size);
+        if (event->mremap.flags & MREMAP_FIXED) {
+            /* The target is not part of the event everywhere */
+            *taken_p = nprdma_span(0, UINTPTR_MAX);
+            return;
+        }
+        break;
+    case UCM_EVENT_SHMAT:
+        *gone_p = nprdma_events_segment(event->shmat.shmid,
+                                        event->shmat.shmaddr);
+        break;
+    case UCM_EVENT_SHMDT:
+        gone_p->start = (uintptr_t)event->shmdt.shmaddr;
+        gone_p->end   = nprdma_maps_segment_end(gone_p->start);
+        break;
+    case UCM_EVENT_SBRK:
+    case UCM_EVENT_BRK:
+        brk = (uintptr_t)syscall(SYS_brk, 0);
+        nprdma_events_heap(brk,
+                           (type == UCM_EVENT_BRK) ?
+                           (uintptr_t)event->brk.addr :
+                           brk + event->sbrk.increment, gone_p, grow_p);
+        break;
+    default:
+        *taken_p = nprdma_events_pages(event->madvise.addr,
+                                       event->madvise.length);
+        return;
+    }
+
+    *taken_p = *gone_p;
+}
+
+/* What is mapped after a call */
+NPRDMA_HOOK
+static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
+                                const nprdma_events_call_t *call,
+                                nprdma_span_t *mapped_p)
+{
+    nprdma_span_t taken, grow;
+    int failed;
+
+    switch (type) {
+    case UCM_EVENT_MMAP:
+        failed    = (event->mmap.result == MAP_FAILED);
+        *mapped_p = nprdma_events_pages(event->mmap.result, event->mmap.size);
+        break;
+    case UCM_EVENT_MREMAP:
+        failed    = (event->mremap.result == MAP_FAILED);
+        *mapped_p = nprdma_events_pages(event->mremap.result,
+                                        event->mremap.new_size);
+        break;
+    case UCM_EVENT_SHMAT:
+        failed    = (event->shmat.result == MAP_FAILED);
+        *mapped_p = nprdma_events_segment(event->shmat.shmid,
+                                          event->shmat.result);
+        break;
+    case UCM_EVENT_SBRK:
+    case UCM_EVENT_BRK:
+        failed    = (type == UCM_EVENT_BRK) ?
+                    (event->brk.result == -1) :
+                    (event->sbrk.result == MAP_FAILED);
+        *mapped_p = (call == NULL) ? nprdma_span(0, 0) :
+                    nprdma_span(call->grow_start, call->grow_end);
+        break;
+    case UCM_EVENT_MUNMAP:
+        failed    = (event->munmap.result == -1);
+        *mapped_p = nprdma_span(0, 0);
+        break;
+    case UCM_EVENT_SHMDT:
+        failed    = (event->shmdt.result == -1);
+        *mapped_p = nprdma_span(0, 0);
+        break;
+    default:
+        *mapped_p = nprdma_span(0, 0);
+        return 0;
+    }
+
+    if (!failed) {
+        return 1;
+    }
+
+    *mapped_p = nprdma_span(0, 0);
+    if (nprdma_events_takes(type, event)) {
+        nprdma_events_spans(type, event, &taken, mapped_p, &grow);
+    }
+    return 0;
+}
+
+
+/* ---- hooks ---- */
+
+/*
+ * Call a function of all listeners. Who removes one takes it out of its entry
+ * and then waits until the entry is not busy.
+ */
+#define NPRDMA_EVENTS_CALL(_state, _func, ...) \
+    do { \
+        nprdma_events_entry_t *_entry; \
+        const nprdma_listener_t *_listener; \
+        \
+        for (_entry = (_state)->entries; \
+             _entry < (_state)->entries + \
+                      atomic_load(&(_state)->num_entries); \
+             ++_entry) { \
+            if (atomic_load(&_entry->listener) == NULL) { \
+                continue; \
+            } \
+            \
+            atomic_fetch_add(&_entry->busy, 1); \
+            _listener = atomic_load(&_entry->listener); \
+            if ((_listener != NULL) && (_listener->_func != NULL)) { \
+                _listener->_func(__VA_ARGS__); \
+            } \
+            atomic_fetch_sub(&_entry->busy, 1); \
+        } \
+    } while (0)
+
+NPRDMA_HOOK
+static void nprdma_events_before(ucm_event_type_t type, ucm_event_t *event,
+                                 void *arg)
+{
+    nprdma_events_state_t *state = arg;
+    nprdma_span_t taken, gone, grow;
+
+    if (!state->mine || !nprdma_events_takes(type, event)) {
+        return;
+    }
+
+    nprdma_events_spans(type, event, &taken, &gone, &grow);
+    nprdma_events_begin(state, taken, grow);
+    if (taken.start < taken.end) {
+        NPRDMA_EVENTS_CALL(state, before, _listener->arg, taken, gone);
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_events_after(ucm_event_type_t type, ucm_event_t *event,
+                                void *arg)
+{
+    nprdma_events_state_t *state = arg;
+    nprdma_events_call_t *call   = NULL;
+    nprdma_span_t mapped;
+    int fresh, takes;
+
+    if (!state->mine) {
+        return;
+    }
+
+    takes = nprdma_events_takes(type, event);
+    if (takes) {
+        call = nprdma_events_last(state);
+    }
+
+    fresh = nprdma_events_mapped(type, event, call, &mapped);
+    if (mapped.start < mapped.end) {
+        NPRDMA_EVENTS_CALL(state, after, _listener->arg, mapped, fresh);
+    }
+
+    if (takes) {
+        nprdma_events_end(state, call);
+    }
+}
+
+static void nprdma_events_fork(void)
+{
+    nprdma_events_state_t *state = nprdma_events.state;
+
+    if (state->mine) {
+        NPRDMA_EVENTS_CALL(state, fork, _listener->arg);
+    }
+}
+
+static void nprdma_events_fork_prepare(void)
+{
+    pthread_mutex_lock(&nprdma_events.lock);
+    nprdma_events_fork();
+}
+
+static void nprdma_events_fork_parent(void)
+{
+    nprdma_events_fork();
+    pthread_mutex_unlock(&nprdma_events.lock);
+}
+
+static void nprdma_events_fork_child(void)
+{
+    pthread_mutex_unlock(&nprdma_events.lock);
+}
+
+
+/* ---- installation ---- */
+
+void *nprdma_events_alloc_wiped(size_t size)
+{
+    void *ptr;
+
+    ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+               -1, 0);
+    if (ptr == MAP_FAILED) {
+        return NULL;
+    }
+
+    if (madvise(ptr, size, MADV_WIPEONFORK) != 0) {
+        munmap(ptr, size);
+        return NULL;
+    }
+
+    return ptr;
+}
+
+void nprdma_events_free_wiped(void *ptr, size_t size)
+{
+    munmap(ptr, size);
+}
+
+NPRDMA_HOOK
+static void nprdma_events_ignore(ucm_event_type_t type, ucm_event_t *event,
+                                 void *arg)
+{
+}
+
+/*
+ * Have UCM install its hooks. It is asked for the aggregate event, as others
+ * do: when asked for raw ones, UCM finds that malloc() does not cause each of
+ * them (UCM_EVENT_SBRK) and replaces malloc().
+ */
+static ucs_status_t nprdma_events_install_hooks(void)
+{
+    ucs_status_t status;
+
+    status = ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED,
+                                   NPRDMA_EVENTS_PRIO_AFTER,
+                                   nprdma_events_ignore, NULL);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    ucm_unset_event_handler(UCM_EVENT_VM_UNMAPPED, nprdma_events_ignore, NULL);
+    return UCS_OK;
+}
+
+static ucs_status_t nprdma_events_add_handler(int priority,
+                                              ucm_event_callback_t callback)
+{
+    return ucm_set_event_handler(NPRDMA_EVENTS_TYPES |
+                                 UCM_EVENT_FLAG_NO_INSTALL, priority, callback,
+                                 nprdma_events.state);
+}
+
+static void nprdma_events_remove_handler(ucm_event_callback_t callback)
+{
+    ucm_unset_event_handler(NPRDMA_EVENTS_TYPES, callback, nprdma_events.state);
+}
+
+static ucs_status_t nprdma_events_prepare(void)
+{
+    if (nprdma_events.state == NULL) {
+        nprdma_events.page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
+        nprdma_events.state     =
+                nprdma_events_alloc_wiped(sizeof(*nprdma_events.state));
+        if (nprdma_events.state == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+        nprdma_events.state->mine = 1;
+    }
+
+    if (!nprdma_events.forks) {
+        if (pthread_atfork(nprdma_events_fork_prepare,
+                           nprdma_events_fork_parent,
+                           nprdma_events_fork_child) != 0) {
+            return UCS_ERR_NO_MEMORY;
+        }
+        nprdma_events.forks = 1;
+    }
+
+    return UCS_OK;
+}
+
+/*
+ * The handler that unblocks is added first and removed last: in between, calls
+ * of other threads then meet an extra unblock, which does nothing, never a lone
+ * block.
+ */
+static ucs_status_t nprdma_events_install(void)
+{
+    ucs_status_t status;
+
+    status = nprdma_events_prepare();
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (nprdma_events_install_hooks() != UCS_OK) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (nprdma_events_add_handler(NPRDMA_EVENTS_PRIO_AFTER,
+                                  nprdma_events_after) != UCS_OK) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (nprdma_events_add_handler(NPRDMA_EVENTS_PRIO_BEFORE,
+                                  nprdma_events_before) != UCS_OK) {
+        nprdma_events_remove_handler(nprdma_events_after);
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    return UCS_OK;
+}
+
+static void nprdma_events_uninstall(void)
+{
+    nprdma_events_remove_handler(nprdma_events_before);
+    nprdma_events_remove_handler(nprdma_events_after);
+}
+
+static nprdma_events_entry_t *
+nprdma_events_find(const nprdma_listener_t *listener)
+{
+    nprdma_events_state_t *state = nprdma_events.state;
+    unsigned i;
+
+    for (i = 0; i < atomic_load(&state->num_entries); ++i) {
+        if (atomic_load(&state->entries[i].listener) == listener) {
+            return &state->entries[i];
+        }
+    }
+
+    return NULL;
+}
+
+static nprdma_events_entry_t *nprdma_events_new_entry(void)
+{
+    nprdma_events_state_t *state = nprdma_events.state;
+    nprdma_events_entry_t *entry = nprdma_events_find(NULL);
+    uint32_t num_entries         = atomic_load(&state->num_entries);
+
+    if ((entry == NULL) && (num_entries < NPRDMA_EVENTS_NUM_LISTENERS)) {
+        entry = &state->entries[num_entries];
+        atomic_store(&state->num_entries, num_entries + 1);
+    }
+
+    return entry;
+}
+
+ucs_status_t nprdma_events_add(const nprdma_listener_t *listener)
+{
+    ucs_status_t status = UCS_OK;
+    nprdma_events_entry_t *entry;
+
+    pthread_mutex_lock(&nprdma_events.lock);
+    if (nprdma_events.users == 0) {
+        status = nprdma_events_install();
+    } else if (!nprdma_events.state->mine) {
+        /* A forked child has the handlers already, and a state wiped clean */
+        nprdma_events.state->mine = 1;
+    }
+
+    if (status == UCS_OK) {
+        entry = nprdma_events_new_entry();
+        if (entry != NULL) {
+            atomic_store(&entry->listener, listener);
+            ++nprdma_events.users;
+        } else {
+            status = UCS_ERR_EXCEEDS_LIMIT;
+        }
+    }
+    pthread_mutex_unlock(&nprdma_events.lock);
+    return status;
+}
+
+void nprdma_events_remove(const nprdma_listener_t *listener)
+{
+    nprdma_events_entry_t *entry;
+
+    pthread_mutex_lock(&nprdma_events.lock);
+    entry = nprdma_events_find(listener);
+    if (entry != NULL) {
+        atomic_store(&entry->listener, NULL);
+        while (atomic_load(&entry->busy) != 0) {
+            sched_yield();
+        }
+    }
+
+    if (--nprdma_events.users == 0) {
+        nprdma_events_uninstall();
+    }
+    pthread_mutex_unlock(&nprdma_events.lock);
+}

@@ -1,0 +1,24 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_MAPS_H_
+#define NPRDMA_MAPS_H_
+
+#include <ucs/sys/compiler_def.h>
+
+#include <stdint.h>
+
+BEGIN_C_DECLS
+
+/**
+ * What shmdt() of an address unmaps: an event does not tell the size of the
+ * segment. Reads /proc/self/maps by raw system calls: for memory hooks.
+ *
+ * @param [in] address  Where the segment is attached.
+ *
+ * @return First address behind what goes, or 0 if no segment begins there.
+ */
+uintptr_t nprdma_maps_segment_end(uintptr_t address);
+
+END_C_DECLS
+
+#endif
