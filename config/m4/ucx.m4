@@ -32,12 +32,14 @@ AC_DEFUN([NPRDMA_UCX], [
     tree of UCX $ucx_version.])])])
     AC_MSG_RESULT([$ucx_inc])
 
-    UCX_CPPFLAGS="-I$ucx_inc"
+    # As headers of the system: warnings are for our own code
+    UCX_CPPFLAGS="-isystem $ucx_inc"
     UCX_LIBS="-L$ucx_libdir -luct -lucs -lucm"
     AM_CONDITIONAL([WITH_UCX_SRC], [test -n "$with_ucx_src"])
     AC_SUBST([UCX_SRC], ["$with_ucx_src"])
     AC_SUBST([UCX_CPPFLAGS])
     AC_SUBST([UCX_LIBS])
+    AC_SUBST([UCX_LIBDIR], [$ucx_libdir])
     AC_SUBST([UCX_VERSION], [$ucx_version])
     AC_DEFINE_UNQUOTED([NPRDMA_UCX_VERSION], ["$ucx_version"],
         [The UCX version this is built for])

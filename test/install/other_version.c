@@ -1,0 +1,15 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Preloaded, it makes every UCX say that it is of a version that nprdma was
+ * never built for.
+ */
+
+void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release);
+
+void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
+{
+    *major   = 99;
+    *minor   = 1;
+    *release = 2;
+}
