@@ -1,0 +1,256 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * One page of a region and all that may happen to it at once (ARCHITECTURE 3,
+ * state order; 5, hooks and revocation): two NICs access it, the program unmaps
+ * and maps it again, the reclaimer evicts it, two threads populate it, its
+ * registration is revoked.
+ *
+ * It models nprdma_monitor_populate() and nprdma_monitor_unregister(),
+ * nprdma_events_before() and nprdma_events_after(), npemu_iommu_invalidate() and
+ * npemu_iommu_drain(), npemu_epoch_begin() and npemu_epoch_end().
+ *
+ * Each -DBREAK_x disables one rule and must lead to a counterexample.
+ */
+
+#ifndef ENGINES
+#define ENGINES   2
+#endif
+#define THREADS   2        /* that populate */
+
+/* The page state, which is the emulated IOMMU's table, and the IOTLB. Instead
+ * of a count there is what a count is good for: whether the word has changed
+ * since a thread has looked. */
+bit  valid;
+bit  tlb;
+bit  changed[THREADS];
+
+inline change() { changed[0] = 1; changed[1] = 1 }
+
+byte seq[ENGINES];         /* npemu_epoch: odd while a DMA is executed */
+
+bit  mapped = 1;           /* There is memory at the address */
+bit  owned;                /* and it has a frame, which the kernel may take */
+byte contents;             /* Whose: a new mapping is another one */
+byte expected;             /* What the registration was made for */
+
+bit  live = 1;             /* A live registration covers the page */
+byte blocked;              /* System calls in progress that change the page */
+bit  revoked;              /* Deregistration with invalidation has returned */
+
+/* A NIC: epoch begins, table looked up, memory accessed, epoch ends */
+proctype engine(byte e)
+{
+    bit hit;
+
+end:
+    do
+    :: true ->
+#ifdef BREAK_LOOKUP_BEFORE_EPOCH
+       if :: hit = valid :: hit = tlb fi;
+       seq[e] = (seq[e] + 1) % 4;
+#else
+       seq[e] = (seq[e] + 1) % 4;
+       if :: hit = valid :: hit = tlb fi;
+#endif
+       if
+       :: hit ->
+          d_step {
+              assert(owned);
+              assert(contents == expected);
+              assert(!revoked);
+              hit = 0
+          }
+       :: else
+       fi;
+       seq[e] = (seq[e] + 1) % 4
+    od
+}
+
+/* Waits for those that were odd when it began, whoever cleared the bit */
+inline drain()
+{
+#ifdef BREAK_DRAIN
+    skip
+#else
+    e = 0;
+    do
+    :: e < ENGINES ->
+       old = seq[e];
+       if
+       :: old % 2 == 1 -> seq[e] != old
+       :: else
+       fi;
+       e++
+    :: else -> break
+    od;
+    atomic { e = 0; old = 0 }
+#endif
+}
+
+inline flush()
+{
+#ifdef BREAK_FLUSH
+    skip
+#else
+    tlb = 0
+#endif
+}
+
+inline invalidate()
+{
+    d_step {
+        cleared = valid;
+        valid   = 0;
+#ifdef BREAK_COUNT_ONLY_IF_VALID
+        if
+        :: cleared -> change()
+        :: else
+        fi
+#else
+        change()
+#endif
+    };
+    flush();
+#ifdef BREAK_DRAIN_ONLY_IF_VALID
+    /* Another thread has cleared it, and may still be waiting */
+    if
+    :: cleared -> drain()
+    :: else
+    fi;
+#else
+    drain();
+#endif
+    cleared = 0
+}
+
+/* What populating demands of a page before it sets the bit, at that moment */
+#ifdef BREAK_RETRY
+#define UNCHANGED  true
+#else
+#define UNCHANGED  (!changed[i])
+#endif
+#ifdef BREAK_BLOCK
+#define FREE       true
+#else
+#define FREE       (!blocked)
+#endif
+#ifdef BREAK_REVOKE
+#define LIVE       true
+#else
+#define LIVE       (live)
+#endif
+
+proctype populate(byte i)
+{
+end:
+    do
+    :: !valid ->
+#ifndef BREAK_LOOK_BEFORE_CHECK
+       changed[i] = 0;
+#endif
+       if
+       :: !LIVE || !FREE -> goto again
+       :: else
+       fi;
+#ifdef BREAK_LOOK_BEFORE_CHECK
+       /* A call that is in progress has changed the word already */
+       changed[i] = 0;
+#endif
+       d_step {
+           if
+           :: mapped -> owned = 1
+           :: else
+           fi
+       };
+       atomic {
+           if
+           :: mapped && LIVE && FREE && UNCHANGED && !valid ->
+              tlb   = 1;
+              valid = 1;
+              change()
+           :: else
+           fi
+       };
+again:
+       changed[i] = 1      /* Nobody looks at it */
+    od
+}
+
+/* A hook: before the system call, the call, after it; then a new mapping */
+proctype program()
+{
+    byte e, old;
+    bit  cleared;
+
+    /* nprdma_events_before */
+#ifndef BREAK_BLOCK
+    blocked++;
+#endif
+    invalidate();
+    d_step {                      /* munmap */
+        mapped   = 0;
+        owned    = 0;
+        contents = 1
+    };
+    if
+    :: live = 0                   /* Retired until it is mapped again */
+    :: true                       /* The same by madvise: stays live */
+    fi;
+    d_step { mapped = 1; expected = 1; live = 1 };
+#ifndef BREAK_BLOCK
+    blocked--
+#else
+    skip
+#endif
+}
+
+/* The kernel, or the reclaimer on its behalf */
+proctype reclaimer()
+{
+    byte e, old;
+    bit  cleared;
+
+end:
+    do
+    :: owned ->
+#ifndef BREAK_BLOCK_RECLAIM
+       blocked++;
+#endif
+       invalidate();
+#ifdef BREAK_BLOCK_RECLAIM
+       owned = 0
+#else
+       d_step { owned = 0; blocked-- }
+#endif
+    od
+}
+
+proctype unregister()
+{
+    byte e, old;
+    bit  cleared;
+
+    live = 0;
+    invalidate();
+    revoked = 1
+}
+
+init {
+    atomic {
+        if
+        :: owned = 1; valid = 1; tlb = 1
+        :: true
+        fi;
+        run engine(0);
+        run engine(1);
+        run populate(0);
+        run populate(1);
+        run reclaimer();
+#ifdef REVOKE
+        run unregister();
+#else
+        run program();
+#endif
+    }
+}
