@@ -7,6 +7,9 @@
  *   put-polling [BYTES]
  *                  put (of 8 bytes) and flush; the target calls
  *                  ucp_worker_progress()
+ *   put-listening [BYTES]
+ *                  the same to a target that has no endpoint of its own and
+ *                  never sends anything: UCP polls no interface of it
  *   put-computing [BYTES]
  *                  the same while the target computes for a second and calls
  *                  nothing of UCX; one every two milliseconds, because back to
@@ -40,7 +43,7 @@ static void compute_one_second(void)
 }
 
 /* Serves until told to end; shows its memory for put */
-static void target_main(int sock)
+static void target_main(int sock, int has_endpoint)
 {
     ucp_mem_map_params_t map = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
@@ -54,7 +57,7 @@ static void target_main(int sock)
     size_t length;
     void *rkey;
     void *peer_address;
-    ucp_ep_h back;
+    ucp_ep_h back = NULL;
     side_t side;
     char cmd;
 
@@ -71,8 +74,10 @@ static void target_main(int sock)
     /* An endpoint back, as most programs have one: UCP polls no interface that
      * it has not sent or received anything on */
     peer_address = recv_blob(sock);
-    back         = make_ep(&side, peer_address);
-    wait_for(&side, ucp_ep_flush_nbx(back, &param));
+    if (has_endpoint) {
+        back = make_ep(&side, peer_address);
+        wait_for(&side, ucp_ep_flush_nbx(back, &param));
+    }
     send_all(sock, &address, sizeof(address));
 
     for (cmd = 0; cmd != CMD_END;) {
@@ -86,7 +91,9 @@ static void target_main(int sock)
         }
     }
 
-    close_ep(&side, back);
+    if (has_endpoint) {
+        close_ep(&side, back);
+    }
     free(peer_address);
     send_all(sock, &memory[0], sizeof(memory[0]));
     ucp_mem_unmap(side.context, memh);
@@ -248,12 +255,13 @@ int main(int argc, char **argv)
     int socks[2], status;
     pid_t child;
 
-    if ((strcmp(kind, "put-polling") && strcmp(kind, "put-computing") &&
-         !is_connect) || (count > max) ||
+    if ((strcmp(kind, "put-polling") && strcmp(kind, "put-listening") &&
+         strcmp(kind, "put-computing") && !is_connect) || (count > max) ||
         (count < (is_connect ? 1 : (int)sizeof(uint64_t))) ||
         (!is_connect && (count % sizeof(uint64_t)))) {
-        fprintf(stderr, "usage: ucp_bench put-polling [BYTES] | put-computing "
-                        "[BYTES] | connect ENDPOINTS\n");
+        fprintf(stderr, "usage: ucp_bench put-polling [BYTES] | put-listening "
+                        "[BYTES] |\n       put-computing [BYTES] | connect "
+                        "ENDPOINTS\n");
         return 2;
     }
 
@@ -262,7 +270,7 @@ int main(int argc, char **argv)
     CHECK(child >= 0, "fork");
     if (child == 0) {
         close(socks[0]);
-        target_main(socks[1]);
+        target_main(socks[1], strcmp(kind, "put-listening") != 0);
         exit(EXIT_SUCCESS);
     }
 

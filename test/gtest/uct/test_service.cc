@@ -358,6 +358,36 @@ TEST_F(test_service, target_never_progressed)
     quit();
 }
 
+/* UCP enables an interface's progress only when it has something to receive or
+ * an endpoint: a worker that is only put to must serve nevertheless */
+TEST_F(test_service, target_progress_not_enabled)
+{
+    entity target;
+    buffer memory(target.md(), target_size);
+    unsigned served = 0;
+
+    uct_iface_progress_disable(target.iface(),
+                               UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    m_ep         = m_entity->connect(target.address());
+    m_rkey       = m_entity->unpack(memory.packed_key());
+    m_other.base = memory.address();
+    for (uint64_t i = 1; served < 100; ++i) {
+        ASSERT_LT(i, 20000u) << "only the thread executes";
+        completion comp;
+        put(i);
+        ucs_status_t status = uct_ep_flush(m_ep, 0, &comp);
+        m_entity->wait([&]() {
+            served += target.progress();
+            if (status == UCS_ERR_NO_RESOURCE) {
+                status = uct_ep_flush(m_ep, 0, &comp);
+            }
+            return (status == UCS_OK) || comp.done;
+        });
+        EXPECT_EQ(i, *memory.ptr<uint64_t>());
+    }
+    m_entity->disconnect(m_ep);
+}
+
 TEST_F(test_service, active_messages_are_stuck)
 {
     char payload[100] = {};

@@ -378,6 +378,7 @@ err_event_fd:
     close(iface->event_fd);
 err_cm:
     uct_nprdma_cm_cleanup(iface);
+    uct_nprdma_iface_serve_no_more(iface);
     return status;
 }
 
@@ -387,6 +388,7 @@ static void uct_nprdma_iface_init_tables(uct_nprdma_iface_t *iface)
     iface->conns       = NULL;
     iface->num_conns   = 0;
     iface->free_conn   = UCT_NPRDMA_CONN_NO_INDEX;
+    iface->serve_id    = UCS_CALLBACKQ_ID_NULL;
     iface->stash.valid = 0;
     iface->forked      = 0;
     memset(&iface->stats, 0, sizeof(iface->stats));
@@ -481,6 +483,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_fork_remove(self);
     uct_nprdma_iface_linger(self);
     uct_nprdma_cm_cleanup(self);
+    uct_nprdma_iface_serve_no_more(self);
     uct_nprdma_rma_iface_cleanup(self);
     close(self->event_fd);
     uct_nprdma_iface_cleanup_device(self);

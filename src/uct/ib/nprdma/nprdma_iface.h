@@ -109,6 +109,8 @@ typedef struct uct_nprdma_iface {
     int                     forked;
     ucs_list_link_t         fork_list;      /* see nprdma_fork.h */
 
+    uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
+
     uct_nprdma_stats_t      stats;
     uct_nprdma_cm_t         cm;
     struct uct_nprdma_rma_iface *rma;       /* nprdma_rma's; NULL until it is
@@ -288,6 +290,18 @@ void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface);
 
 /** Poll for completions of sends only. */
 void uct_nprdma_iface_reap_tx(uct_nprdma_iface_t *iface);
+
+/**
+ * A peer has a connection of kind SVC to this interface: whenever the worker
+ * makes progress, execute requests, whether or not the user has enabled the
+ * progress of the interface. UCP does that only when it has an endpoint or
+ * something to receive. May be called from any thread with the async context
+ * blocked.
+ */
+void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface);
+
+/** Undo uct_nprdma_iface_serve(). Nobody makes progress meanwhile. */
+void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface);
 
 /** The user gives a slot back that he has kept. */
 void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);

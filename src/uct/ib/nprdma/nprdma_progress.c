@@ -358,6 +358,36 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     return count;
 }
 
+static unsigned uct_nprdma_iface_serve_progress(void *arg)
+{
+    uct_nprdma_iface_t *iface = arg;
+
+    /* Its own progress does it, too; a child leaves it to the parent */
+    if ((iface->super.progress_flags != 0) || iface->forked) {
+        return 0;
+    }
+
+    return uct_nprdma_service_progress(uct_nprdma_iface_md(iface));
+}
+
+void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface)
+{
+    uct_worker_progress_register_safe(&iface->super.worker->super,
+                                      uct_nprdma_iface_serve_progress, iface,
+                                      UCS_CALLBACKQ_FLAG_FAST,
+                                      &iface->serve_id);
+}
+
+void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface)
+{
+    /* Not unregister_safe, after which it may be called once more */
+    if (iface->serve_id != UCS_CALLBACKQ_ID_NULL) {
+        ucs_callbackq_remove(&iface->super.worker->super.progress_q,
+                             iface->serve_id);
+        iface->serve_id = UCS_CALLBACKQ_ID_NULL;
+    }
+}
+
 static void uct_nprdma_iface_drain_channel(uct_nprdma_iface_t *iface,
                                            unsigned *count_p)
 {

@@ -146,6 +146,7 @@ uct_nprdma_responder_connect(uct_nprdma_iface_t *iface,
     ucs_status_t status;
 
     if (resp->kind == UCT_NPRDMA_CONN_SVC) {
+        uct_nprdma_iface_serve(iface);
         return uct_nprdma_service_accept(md, iface->port_num, &resp->peer,
                                          resp->psn, &resp->svc, &resp->qpn);
     }
