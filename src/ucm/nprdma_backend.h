@@ -15,6 +15,10 @@ BEGIN_C_DECLS
  */
 
 
+/* Pages that are populated at once: one chunk */
+#define NPRDMA_POPULATE_BATCH 512
+
+
 /** What the back end sees of a populate in progress. */
 typedef struct nprdma_populate {
     nprdma_region_t *region;
@@ -22,14 +26,19 @@ typedef struct nprdma_populate {
     size_t           count; /* Pages, at most NPRDMA_POPULATE_BATCH */
     unsigned         flags; /* NPRDMA_POPULATE_xx */
 
+    /* The states from before it was found that no event blocks the pages */
+    uint32_t         words[NPRDMA_POPULATE_BATCH];
+
     /* Filled by the back end */
     uint64_t         populated; /* Pages whose state it set */
     uint64_t         faults;    /* Calls that had the kernel bring pages in */
 } nprdma_populate_t;
 
 
-/* Pages that are populated at once */
-#define NPRDMA_POPULATE_BATCH 512
+typedef enum nprdma_gate {
+    NPRDMA_GATE_INVALIDATE_START,   /* Nothing cleared yet */
+    NPRDMA_GATE_INVALIDATE_QUIESCED /* Drained, before the pages may go */
+} nprdma_gate_t;
 
 
 typedef struct nprdma_backend {
@@ -64,18 +73,28 @@ typedef struct nprdma_backend {
                          size_t count, uint32_t bits, int touch);
 
     /**
-     * Bring pages in and set their states, unless their words changed since
-     * this was called.
+     * Bring pages in, and only then set their states, each unless its word is
+     * not what it was before.
      *
      * @return UCS_OK; UCS_ERR_NO_RESOURCE: some words changed, look again;
-     *         UCS_ERR_INVALID_ADDR: a page cannot be populated, those before it
-     *         are (or are UCS_ERR_NO_RESOURCE cases, found at the next try).
+     *         UCS_ERR_INVALID_ADDR: a page cannot be populated, but all before
+     *         it are.
      */
     ucs_status_t (*populate)(void *priv, nprdma_populate_t *populate);
 
-    /** Point of a test in an invalidation, see the gates of the emulated RNIC. */
-    void (*gate)(nprdma_region_t *region, void *priv, int point, size_t first,
-                 size_t count);
+    /**
+     * @return The first page of [first, end) that is present in the process, or
+     *         end. Never faults. May be NULL.
+     */
+    size_t (*next_resident)(const nprdma_region_t *region, void *priv,
+                            size_t first, size_t end);
+
+    /**
+     * Tell that an invalidation of pages begins, and that it has been drained:
+     * where tests can hold it. May be NULL. Runs in memory hooks.
+     */
+    void (*gate)(nprdma_region_t *region, void *priv, nprdma_gate_t gate,
+                 size_t first, size_t count);
 
     /** @return Pages of the region that the NIC found gone without an event. */
     uint64_t (*efaults)(const nprdma_region_t *region, void *priv);

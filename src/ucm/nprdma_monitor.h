@@ -3,6 +3,8 @@
 #ifndef NPRDMA_MONITOR_H_
 #define NPRDMA_MONITOR_H_
 
+#include <nprdma_page_state.h>
+
 #include <ucs/datastruct/list.h>
 #include <ucs/sys/compiler_def.h>
 #include <ucs/type/status.h>
@@ -26,33 +28,20 @@ BEGIN_C_DECLS
  */
 
 
-/* The unit of states, whatever the page size of the system */
-#define NPRDMA_STATE_PAGE_SHIFT 12
-#define NPRDMA_STATE_PAGE_SIZE  ((size_t)1 << NPRDMA_STATE_PAGE_SHIFT)
-
-
-/** The state of a page; C++ has no _Atomic, only tests are written in it. */
-#ifdef __cplusplus
-typedef uint32_t nprdma_state_t;
-#else
-typedef _Atomic uint32_t nprdma_state_t;
-#endif
-
-
 typedef struct nprdma_monitor nprdma_monitor_t;
 
 
 /** A region. All fields but @a priv are the monitor's; users read them. */
 typedef struct nprdma_region {
-    uintptr_t             address;   /* Of the first byte, page aligned */
-    size_t                length;    /* Bytes, whole pages */
-    int                   fd;        /* Offsets: [0, length) is the R window,
-                                      * [length, 2 * length) the W window, the
-                                      * states follow */
-    uint64_t              signature; /* What an absent page reads as; the same
-                                      * for all regions of the process */
-    const nprdma_state_t *states;    /* One word per page */
-    void                 *priv;      /* Of the user, who sets it in attach */
+    uintptr_t                  address;   /* Of the first byte, page aligned */
+    size_t                     length;    /* Bytes, whole pages */
+    int                        fd;        /* Offsets: [0, length) R window,
+                                           * [length, 2 * length) W window, the
+                                           * states follow */
+    uint64_t                   signature; /* What an absent page reads as; the
+                                           * same for all of the process */
+    const nprdma_page_state_t *states;    /* One word per page */
+    void                      *priv;      /* Of the user, set in attach */
 } nprdma_region_t;
 
 
@@ -108,18 +97,18 @@ typedef struct nprdma_monitor_params {
     uint64_t                     seed;         /* Of the reclaimer; 0: random */
 
     /* Wait until the NIC has finished what it was doing when this was called.
-     * Called in memory hooks: must not allocate, log, or take a lock under which
-     * anybody does. May be NULL: the back end does it. */
+     * Called in memory hooks: must not allocate, log, or take a lock under
+     * which anybody does. May be NULL: the back end does it. */
     void (*drain)(void *arg);
 
-    /* Make what belongs to a new region (memory regions of the NIC), leave it in
-     * region->priv. Called in nprdma_monitor_register(), or on the thread that
-     * registers ahead, with no lock held that a memory hook takes. */
+    /* Make what belongs to a new region (memory regions of the NIC), leave it
+     * in region->priv. Called in nprdma_monitor_register(), or on the thread
+     * that registers ahead, with no lock held that a memory hook takes. */
     ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
 
-    /* Undo attach: no range of the region is live, all states are absent. Called
-     * in nprdma_monitor_register() and nprdma_monitor_destroy(), or on the thread
-     * that registers ahead. */
+    /* Undo attach: no range of the region is live, all states are absent.
+     * Called in nprdma_monitor_register() and nprdma_monitor_destroy(), or on
+     * the thread that registers ahead. */
     void (*detach)(void *arg, nprdma_region_t *region);
 
     void                        *arg; /* Passed to the three functions above */
@@ -158,18 +147,18 @@ enum {
  * @param [in]  params     Copied.
  * @param [out] monitor_p  To be given to @ref nprdma_monitor_destroy.
  *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM after one line that names the parameter;
- *         UCS_ERR_UNSUPPORTED if the memory events cannot be had (switched off
- *         by UCX_MEM_EVENTS=n, or hooks refused): without them nothing is safe;
- *         UCS_ERR_NO_MEMORY.
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM after one line that names the
+ *         parameter; UCS_ERR_UNSUPPORTED if the memory events cannot be had
+ *         (switched off by UCX_MEM_EVENTS=n, or hooks refused): without them
+ *         nothing is safe; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
                                    nprdma_monitor_t **monitor_p);
 
 
 /**
- * Destroy a monitor and its regions. In a child made by fork() this only forgets
- * them: they are the parent's.
+ * Destroy a monitor and its regions. In a child made by fork() this only
+ * forgets them: they are the parent's.
  *
  * @param [in] monitor  Without live registrations, and not in use.
  */
@@ -208,8 +197,8 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
  * @param [in] range       Live range that nobody populates any more.
  * @param [in] invalidate  Nonzero: take every page that no other live range
  *                         covers away from the NIC, in all regions; when this
- *                         returns the NIC does not touch them any more, and will
- *                         not before they are registered again.
+ *                         returns the NIC does not touch them any more, and
+ *                         will not before they are registered again.
  */
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
                                int invalidate);
@@ -229,16 +218,17 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
  *                      out of the range.
  * @param [in] flags    NPRDMA_POPULATE_xx. A page that is populated for writing
  *                      can be read as well. With NPRDMA_POPULATE_RESIDENT pages
- *                      that are not present are left alone, and so are those that
- *                      would have to be copied in order to be written.
+ *                      that are not present are left alone, and so are those
+ *                      that would have to be copied in order to be written.
  *
- * @return UCS_OK: every page had the bit (with NPRDMA_POPULATE_RESIDENT: as many
- *         as could be). UCS_ERR_INVALID_ADDR: a page is not mapped, protected, or
- *         behind the end of its file, or was unmapped after it was registered;
- *         those before it are populated. UCS_ERR_BUSY: the range is being
- *         unmapped right now; the caller drops what the unmapping thread may wait
- *         for (nprdma_reg_get()) and tries again. UCS_ERR_OUT_OF_RANGE: not
- *         inside of @a range. UCS_ERR_UNSUPPORTED: forked child.
+ * @return UCS_OK: every page had the bit (with NPRDMA_POPULATE_RESIDENT: as
+ *         many as could be). UCS_ERR_INVALID_ADDR: a page is not mapped,
+ *         protected, or behind the end of its file, or was unmapped after it
+ *         was registered; those before it are populated. UCS_ERR_BUSY: the
+ *         range is being unmapped right now; the caller drops what the
+ *         unmapping thread may wait for (nprdma_reg_get()) and tries again.
+ *         UCS_ERR_OUT_OF_RANGE: not inside of @a range. UCS_ERR_UNSUPPORTED:
+ * forked child.
  */
 ucs_status_t
 nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
@@ -256,8 +246,8 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
 /** @return Number of pages that @a length bytes, at least one, lie in. */
 static inline size_t nprdma_region_num_pages(uintptr_t address, size_t length)
 {
-    return ((address + length - 1) >> NPRDMA_STATE_PAGE_SHIFT) -
-           (address >> NPRDMA_STATE_PAGE_SHIFT) + 1;
+    return ((address + length - 1) >> NPRDMA_PAGE_SHIFT) -
+           (address >> NPRDMA_PAGE_SHIFT) + 1;
 }
 
 
@@ -265,7 +255,7 @@ static inline size_t nprdma_region_num_pages(uintptr_t address, size_t length)
 static inline size_t
 nprdma_region_page_index(const nprdma_region_t *region, uintptr_t address)
 {
-    return (address - region->address) >> NPRDMA_STATE_PAGE_SHIFT;
+    return (address - region->address) >> NPRDMA_PAGE_SHIFT;
 }
 
 
@@ -293,7 +283,7 @@ nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
     size_t i;
 
     for (i = 0; i < count; ++i) {
-        copy[i] = __atomic_load_n(&states[i], __ATOMIC_RELAXED);
+        copy[i] = __atomic_load_n(&states[i], __ATOMIC_ACQUIRE);
         all    &= copy[i];
     }
 
@@ -302,10 +292,11 @@ nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
 
 
 /**
- * After the completion: whether no page went away meanwhile. Exact, because the
- * state of a page changes before the page goes.
+ * After the completion was polled: whether no page went away meanwhile. Exact,
+ * because the state of a page changes before the page goes.
  *
- * @param [in] copy  As nprdma_region_snapshot() left it, for the same arguments.
+ * @param [in] copy  As nprdma_region_snapshot() left it, for the same
+ * arguments.
  *
  * @return Nonzero if all states are what they were.
  */
@@ -319,10 +310,8 @@ nprdma_region_unchanged(const nprdma_region_t *region, uintptr_t address,
     uint32_t diff          = 0;
     size_t i;
 
-    /* Not before the completion was seen */
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     for (i = 0; i < count; ++i) {
-        diff |= copy[i] ^ __atomic_load_n(&states[i], __ATOMIC_RELAXED);
+        diff |= copy[i] ^ __atomic_load_n(&states[i], __ATOMIC_ACQUIRE);
     }
 
     return diff == 0;

@@ -1,0 +1,285 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_backend.h"
+#include "nprdma_events.h"
+#include "nprdma_pagein.h"
+#include "nprdma_regions.h"
+
+#include <npemu/npemu_iommu.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * The states of pages are the table of the emulated RNIC's IOMMU: who clears
+ * one has re-pointed the window, and what is in flight is the drain's business.
+ */
+
+
+/* One per process; a child that becomes an owner itself gets another one */
+static struct {
+    pthread_mutex_t lock;
+    pid_t           pid;
+    uint64_t        signature;
+} nprdma_emulated = {
+    .lock = PTHREAD_MUTEX_INITIALIZER
+};
+
+
+static uint64_t nprdma_emulated_signature(void)
+{
+    uint64_t signature;
+    struct timespec now;
+
+    pthread_mutex_lock(&nprdma_emulated.lock);
+    if (nprdma_emulated.pid != getpid()) {
+        nprdma_emulated.pid = getpid();
+        if (getrandom(&nprdma_emulated.signature, sizeof(signature), 0) !=
+            sizeof(signature)) {
+            /* A chance match costs an assist, never correctness */
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            nprdma_emulated.signature = ((uint64_t)getpid() << 40) ^
+                                        (uint64_t)now.tv_nsec *
+                                        0x9e3779b97f4a7c15ull;
+        }
+    }
+    signature = nprdma_emulated.signature;
+    pthread_mutex_unlock(&nprdma_emulated.lock);
+    return signature;
+}
+
+static ucs_status_t
+nprdma_emulated_region_create(nprdma_region_t *region, void **priv_p)
+{
+    uint64_t signature = nprdma_emulated_signature();
+    npemu_iommu_t *iommu;
+    int ret;
+
+    iommu = malloc(sizeof(*iommu));
+    if (iommu == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    ret = npemu_iommu_create(region->address, region->length, signature, iommu);
+    if (ret != 0) {
+        free(iommu);
+        return (ret == ENOMEM) ? UCS_ERR_NO_MEMORY :
+               ((ret == EMFILE) || (ret == ENFILE)) ? UCS_ERR_EXCEEDS_LIMIT :
+               UCS_ERR_IO_ERROR;
+    }
+
+    region->fd        = iommu->fd;
+    region->signature = signature;
+    region->states    = iommu->states;
+    *priv_p           = iommu;
+    return UCS_OK;
+}
+
+static void nprdma_emulated_region_destroy(nprdma_region_t *region, void *priv)
+{
+    npemu_iommu_destroy(priv);
+    free(priv);
+    region->fd     = -1;
+    region->states = NULL;
+}
+
+NPRDMA_HOOK
+static size_t nprdma_emulated_invalidate(nprdma_region_t *region, void *priv,
+                                         size_t first, size_t count,
+                                         uint32_t bits, int touch)
+{
+    return npemu_iommu_invalidate(priv, first, count, bits, touch);
+}
+
+/*
+ * Set the states of pages that are in. One that somebody else changed meanwhile
+ * is all right if it has the bits: another populate did it.
+ *
+ * @return Nonzero if all have the bits.
+ */
+static int nprdma_emulated_map(npemu_iommu_t *iommu,
+                               nprdma_populate_t *populate, size_t offset,
+                               size_t count, uint32_t bits)
+{
+    int good = 1;
+    nprdma_page_state_t *state;
+    uint32_t word;
+    size_t i;
+
+    npemu_gate_pass(iommu->header, NPEMU_GATE_MAP, populate->first + offset,
+                    count);
+
+    for (i = offset; i < offset + count; ++i) {
+        state = &iommu->states[populate->first + i];
+        word  = populate->words[i];
+        if ((word & bits) == bits) {
+            continue;
+        }
+
+        if (nprdma_page_change(state, word, (word & NPRDMA_PAGE_BITS) | bits)) {
+            ++populate->populated;
+        } else {
+            good &= (nprdma_page_load(state) & bits) == bits;
+        }
+    }
+
+    return good;
+}
+
+/* The next run of pages, from *first_p on, that do not have the bits yet */
+static size_t nprdma_emulated_next(const nprdma_populate_t *populate,
+                                   uint32_t bits, size_t *first_p)
+{
+    size_t first = *first_p;
+    size_t end;
+
+    while ((first < populate->count) &&
+           ((populate->words[first] & bits) == bits)) {
+        ++first;
+    }
+
+    for (end = first; (end < populate->count) &&
+                      ((populate->words[end] & bits) != bits); ++end) {
+    }
+
+    *first_p = first;
+    return end - first;
+}
+
+static ucs_status_t
+nprdma_emulated_populate_all(npemu_iommu_t *iommu, nprdma_populate_t *populate,
+                             int write, uint32_t bits)
+{
+    int good = 1;
+    size_t first, count, done;
+
+    for (first = 0;
+         (count = nprdma_emulated_next(populate, bits, &first)) > 0;
+         first += count) {
+        done  = nprdma_pagein_fault(populate->region->address +
+                                    ((populate->first + first) <<
+                                     NPRDMA_PAGE_SHIFT),
+                                    count, write, &populate->faults);
+        good &= nprdma_emulated_map(iommu, populate, first, done, bits);
+        if (done < count) {
+            /* Those before it first, should one of them have changed */
+            return good ? UCS_ERR_INVALID_ADDR : UCS_ERR_NO_RESOURCE;
+        }
+    }
+
+    return good ? UCS_OK : UCS_ERR_NO_RESOURCE;
+}
+
+static int nprdma_page_set_has(const nprdma_page_set_t *set, size_t i)
+{
+    return (set->bits[i / 64] >> (i % 64)) & 1;
+}
+
+/*
+ * A page that is present, but belongs to somebody else too, is copied for
+ * writing: as far as the kernel did not tell before. What cannot be is left.
+ */
+static ucs_status_t
+nprdma_emulated_populate_resident(npemu_iommu_t *iommu,
+                                  nprdma_populate_t *populate, int write,
+                                  uint32_t bits)
+{
+    uintptr_t start = populate->region->address +
+                      (populate->first << NPRDMA_PAGE_SHIFT);
+    int good        = 1;
+    nprdma_page_set_t set;
+    size_t first, end, count;
+
+    nprdma_pagein_scan(start, populate->count, write, &set);
+    for (first = 0; first < populate->count; first = end) {
+        end = first + 1;
+        if (!nprdma_page_set_has(&set, first)) {
+            continue;
+        }
+
+        while ((end < populate->count) && nprdma_page_set_has(&set, end)) {
+            ++end;
+        }
+
+        count = end - first;
+        if (write) {
+            count = nprdma_pagein_fault(start + (first << NPRDMA_PAGE_SHIFT),
+                                        count, write, &populate->faults);
+        }
+        good &= nprdma_emulated_map(iommu, populate, first, count, bits);
+    }
+
+    return good ? UCS_OK : UCS_ERR_NO_RESOURCE;
+}
+
+static ucs_status_t
+nprdma_emulated_populate(void *priv, nprdma_populate_t *populate)
+{
+    int write     = !!(populate->flags & NPRDMA_POPULATE_WRITE);
+    uint32_t bits = write ? NPRDMA_PAGE_BITS : NPRDMA_PAGE_R;
+
+    return (populate->flags & NPRDMA_POPULATE_RESIDENT) ?
+           nprdma_emulated_populate_resident(priv, populate, write, bits) :
+           nprdma_emulated_populate_all(priv, populate, write, bits);
+}
+
+static size_t
+nprdma_emulated_next_resident(const nprdma_region_t *region, void *priv,
+                              size_t first, size_t end)
+{
+    return first + nprdma_pagein_next(region->address +
+                                      (first << NPRDMA_PAGE_SHIFT),
+                                      end - first);
+}
+
+NPRDMA_HOOK
+static void nprdma_emulated_gate(nprdma_region_t *region, void *priv,
+                                 nprdma_gate_t gate, size_t first, size_t count)
+{
+    npemu_iommu_t *iommu = priv;
+
+    npemu_gate_pass(iommu->header,
+                    (gate == NPRDMA_GATE_INVALIDATE_START) ?
+                    NPEMU_GATE_INVALIDATE_START :
+                    NPEMU_GATE_INVALIDATE_QUIESCED, first, count);
+}
+
+static uint64_t
+nprdma_emulated_efaults(const nprdma_region_t *region, void *priv)
+{
+    npemu_iommu_stats_t stats;
+
+    npemu_iommu_query(priv, &stats);
+    return stats.efault;
+}
+
+static void
+nprdma_emulated_sample(nprdma_region_t *region, void *priv, int enable)
+{
+    npemu_iommu_set_sampled(priv, enable);
+}
+
+const nprdma_backend_t nprdma_backend_emulated = {
+    .name           = "emulated",
+    .region_create  = nprdma_emulated_region_create,
+    .region_destroy = nprdma_emulated_region_destroy,
+    .invalidate     = nprdma_emulated_invalidate,
+    .populate       = nprdma_emulated_populate,
+    .next_resident  = nprdma_emulated_next_resident,
+    .gate           = nprdma_emulated_gate,
+    .efaults        = nprdma_emulated_efaults,
+    .sample         = nprdma_emulated_sample
+};
+
+npemu_iommu_t *nprdma_emulated_iommu(const nprdma_region_t *region)
+{
+    return ((const nprdma_region_obj_t*)region)->backend_priv;
+}

@@ -1,0 +1,222 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_monitor_int.h"
+
+/*
+ * Page-out, in the order of ARCHITECTURE 3. All of this runs in memory hooks:
+ * no allocation, no log, no lock.
+ */
+
+
+typedef struct nprdma_sweep {
+    nprdma_monitor_t *monitor;
+    nprdma_span_t     taken;
+    nprdma_span_t     gone;
+    uint32_t          bits;
+    size_t            cleared; /* Pages that lost a bit, or any if not known */
+    int               met;     /* There was a region */
+} nprdma_sweep_t;
+
+
+NPRDMA_HOOK
+static void nprdma_sweep_gate(nprdma_sweep_t *sweep,
+                              nprdma_region_obj_t *region, nprdma_gate_t gate)
+{
+    const nprdma_backend_t *backend = sweep->monitor->params.backend;
+    nprdma_pages_t pages;
+
+    if (backend->gate != NULL) {
+        pages = nprdma_region_pages(region, sweep->taken);
+        backend->gate(&region->super, region->backend_priv, gate, pages.first,
+                      pages.count);
+    }
+}
+
+/*
+ * The pages of one chunk. Absent ones count as changed when somebody is about
+ * to populate them: he has remembered the words, and finds that they differ.
+ */
+NPRDMA_HOOK
+static size_t nprdma_sweep_chunk(const nprdma_sweep_t *sweep,
+                                 nprdma_region_obj_t *region, size_t first,
+                                 size_t count)
+{
+    uintptr_t start = region->super.address + (first << NPRDMA_PAGE_SHIFT);
+    nprdma_span_t span;
+
+    span.start = start;
+    span.end   = start + (count << NPRDMA_PAGE_SHIFT);
+    return sweep->monitor->params.backend->invalidate(
+            &region->super, region->backend_priv, first, count, sweep->bits,
+            nprdma_monitor_is_populating(sweep->monitor, span));
+}
+
+NPRDMA_HOOK
+static void nprdma_sweep_pages(nprdma_sweep_t *sweep,
+                               nprdma_region_obj_t *region,
+                               nprdma_pages_t pages)
+{
+    size_t end = pages.first + pages.count;
+    size_t first, next;
+
+    for (first = pages.first; first < end; first = next) {
+        next = (first | (NPRDMA_CHUNK_PAGES - 1)) + 1;
+        if (next > end) {
+            next = end;
+        }
+
+        /* Where nothing was ever populated the states are not even looked at:
+         * that would allocate memory for them */
+        if (atomic_load(&region->touched[first / NPRDMA_CHUNK_PAGES])) {
+            sweep->cleared += nprdma_sweep_chunk(sweep, region, first,
+                                                 next - first);
+        }
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_sweep_region(nprdma_region_obj_t *region, void *arg)
+{
+    nprdma_sweep_t *sweep = arg;
+    nprdma_pages_t pages  = nprdma_region_pages(region, sweep->taken);
+
+    if (pages.count == 0) {
+        return;
+    }
+
+    sweep->met = 1;
+    nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_START);
+    nprdma_region_retire(region, nprdma_region_pages(region, sweep->gone));
+    nprdma_sweep_pages(sweep, region, pages);
+}
+
+/*
+ * The first gap in a span that no live range of the region covers; empty if
+ * there is none. A page that a live range touches counts as covered.
+ */
+static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
+                                      nprdma_span_t span)
+{
+    const uintptr_t mask = NPRDMA_PAGE_SIZE - 1;
+    uintptr_t start, end;
+    nprdma_range_t *range;
+    int moved;
+
+    nprdma_region_lock(region);
+    do {
+        moved = 0;
+        ucs_list_for_each(range, &region->ranges, list) {
+            start = range->address & ~mask;
+            end   = (range->address + range->length + mask) & ~mask;
+            if ((start <= span.start) && (end > span.start)) {
+                span.start = end;
+                moved      = 1;
+            }
+        }
+    } while (moved && (span.start < span.end));
+
+    ucs_list_for_each(range, &region->ranges, list) {
+        start = range->address & ~mask;
+        if ((start > span.start) && (start < span.end)) {
+            span.end = start;
+        }
+    }
+    nprdma_region_unlock(region);
+    return span;
+}
+
+static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
+{
+    nprdma_sweep_t *sweep = arg;
+    nprdma_span_t rest    = sweep->taken;
+    nprdma_span_t gap;
+
+    if (nprdma_region_pages(region, rest).count == 0) {
+        return;
+    }
+
+    sweep->met = 1;
+    nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_START);
+    for (;;) {
+        gap = nprdma_sweep_gap(region, rest);
+        if (gap.start >= gap.end) {
+            break;
+        }
+
+        nprdma_sweep_pages(sweep, region, nprdma_region_pages(region, gap));
+        rest.start = gap.end;
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_sweep_quiesced(nprdma_region_obj_t *region, void *arg)
+{
+    nprdma_sweep_t *sweep = arg;
+
+    if (nprdma_region_pages(region, sweep->taken).count > 0) {
+        nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_QUIESCED);
+    }
+}
+
+/* Clears by way of @a func, then drains */
+NPRDMA_HOOK
+static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
+{
+    nprdma_monitor_t *monitor = sweep->monitor;
+
+    atomic_fetch_add(&monitor->draining, 1);
+    nprdma_regions_foreach(&monitor->regions, sweep->taken, func, sweep);
+
+    /*
+     * Nothing was found: nothing can be in flight, unless somebody else has
+     * just cleared it and is still waiting for the NIC.
+     */
+    if ((sweep->cleared > 0) ||
+        (sweep->met && (atomic_load(&monitor->draining) > 1))) {
+        atomic_fetch_add(&monitor->count.drains, 1);
+        if (monitor->params.drain != NULL) {
+            monitor->params.drain(monitor->params.arg);
+        }
+    }
+
+    if (sweep->met) {
+        nprdma_regions_foreach(&monitor->regions, sweep->taken,
+                               nprdma_sweep_quiesced, sweep);
+    }
+
+    atomic_fetch_sub(&monitor->draining, 1);
+    atomic_fetch_add(&monitor->count.invalidated, sweep->cleared);
+}
+
+NPRDMA_HOOK
+size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
+                                 nprdma_span_t gone, uint32_t bits)
+{
+    nprdma_sweep_t sweep;
+
+    sweep.monitor = monitor;
+    sweep.taken   = taken;
+    sweep.gone    = gone;
+    sweep.bits    = bits;
+    sweep.cleared = 0;
+    sweep.met     = 0;
+    nprdma_sweep_run(&sweep, nprdma_sweep_region);
+    return sweep.cleared;
+}
+
+void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span)
+{
+    nprdma_sweep_t sweep;
+
+    sweep.monitor = monitor;
+    sweep.taken   = span;
+    sweep.gone    = nprdma_span(0, 0);
+    sweep.bits    = NPRDMA_PAGE_BITS;
+    sweep.cleared = 0;
+    sweep.met     = 0;
+    nprdma_sweep_run(&sweep, nprdma_sweep_uncovered);
+}

@@ -1,0 +1,539 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_monitor_int.h"
+#include "nprdma_prereg.h"
+#include "nprdma_reclaim.h"
+
+#include <ucs/debug/log.h>
+
+#include <string.h>
+
+
+const char *nprdma_reclaim_mode_names[] = {
+    [NPRDMA_RECLAIM_OFF]     = "off",
+    [NPRDMA_RECLAIM_LOGICAL] = "logical",
+    [NPRDMA_RECLAIM_REAL]    = "real",
+    [NPRDMA_RECLAIM_SAMPLED] = "sampled",
+    [NPRDMA_RECLAIM_LAST]    = NULL
+};
+
+
+/* ---- events ---- */
+
+NPRDMA_HOOK
+static void nprdma_monitor_before(void *arg, nprdma_span_t taken,
+                                  nprdma_span_t gone)
+{
+    nprdma_monitor_t *monitor = arg;
+
+    atomic_fetch_add(&monitor->count.events, 1);
+    nprdma_monitor_invalidate(monitor, taken, gone, NPRDMA_PAGE_BITS);
+}
+
+NPRDMA_HOOK
+static void nprdma_monitor_readmit(nprdma_region_obj_t *region, void *arg)
+{
+    const nprdma_span_t *span = arg;
+
+    nprdma_region_readmit(region, nprdma_region_pages(region, *span));
+}
+
+NPRDMA_HOOK
+static void nprdma_monitor_after(void *arg, nprdma_span_t mapped, int fresh)
+{
+    nprdma_monitor_t *monitor = arg;
+
+    nprdma_regions_foreach(&monitor->regions, mapped, nprdma_monitor_readmit,
+                           &mapped);
+    if (fresh && (monitor->prereg != NULL)) {
+        nprdma_prereg_add(monitor->prereg, mapped);
+    }
+}
+
+/*
+ * Parent and child share every page from the moment of the fork on: none can be
+ * written any more without being copied. Done before it, for what was populated
+ * before; and after it, for what was populated meanwhile.
+ */
+static void nprdma_monitor_fork(void *arg)
+{
+    nprdma_monitor_invalidate(arg, nprdma_span(0, UINTPTR_MAX),
+                              nprdma_span(0, 0), NPRDMA_PAGE_W);
+}
+
+
+/* ---- regions ---- */
+
+static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
+                                          nprdma_region_obj_t *region)
+{
+    const nprdma_backend_t *backend = monitor->params.backend;
+
+    monitor->params.detach(monitor->params.arg, &region->super);
+    if (backend->efaults != NULL) {
+        nprdma_monitor_count(&monitor->count.efaults,
+                             backend->efaults(&region->super,
+                                              region->backend_priv));
+    }
+    atomic_fetch_sub(&monitor->state_bytes,
+                     nprdma_region_state_bytes(&region->super));
+    backend->region_destroy(&region->super, region->backend_priv);
+    nprdma_regions_free(&monitor->regions, region);
+}
+
+/* Under the lock. @return Nonzero if there was an idle region to drop. */
+static int nprdma_monitor_evict(nprdma_monitor_t *monitor)
+{
+    nprdma_region_obj_t *region = nprdma_regions_take_idle(&monitor->regions);
+    uintptr_t start;
+
+    if (region == NULL) {
+        return 0;
+    }
+
+    /* Hooks see it until nothing of it is accessible any more */
+    start = region->super.address;
+    nprdma_monitor_invalidate(monitor,
+                              nprdma_span(start, start + region->super.length),
+                              nprdma_span(0, 0), NPRDMA_PAGE_BITS);
+    nprdma_regions_drop(&monitor->regions, region);
+    atomic_fetch_sub(&monitor->idle_bytes,
+                     nprdma_region_state_bytes(&region->super));
+    nprdma_monitor_count(&monitor->count.evicted, 1);
+    nprdma_monitor_destroy_region(monitor, region);
+    return 1;
+}
+
+/* Under the lock: make idle regions, and @a more bytes, fit into the limit */
+static void nprdma_monitor_trim(nprdma_monitor_t *monitor, size_t more)
+{
+    atomic_store(&monitor->trim, 0);
+    while ((atomic_load(&monitor->idle_bytes) + more >
+            monitor->params.max_metadata) && nprdma_monitor_evict(monitor)) {
+    }
+}
+
+static nprdma_region_obj_t *
+nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
+                          size_t length, ucs_status_t *status_p)
+{
+    const nprdma_backend_t *backend = monitor->params.backend;
+    nprdma_region_obj_t *region;
+    ucs_status_t status;
+
+    region = nprdma_regions_alloc(&monitor->regions, start, length);
+    while ((region == NULL) && nprdma_monitor_evict(monitor)) {
+        region = nprdma_regions_alloc(&monitor->regions, start, length);
+    }
+    if (region == NULL) {
+        status = UCS_ERR_EXCEEDS_LIMIT;
+        goto err;
+    }
+
+    do {
+        status = backend->region_create(&region->super, &region->backend_priv);
+    } while ((status == UCS_ERR_EXCEEDS_LIMIT) &&
+             nprdma_monitor_evict(monitor));
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    if ((monitor->params.reclaim == NPRDMA_RECLAIM_SAMPLED) &&
+        (backend->sample != NULL)) {
+        backend->sample(&region->super, region->backend_priv, 1);
+    }
+
+    status = monitor->params.attach(monitor->params.arg, &region->super);
+    if (status != UCS_OK) {
+        goto err_destroy;
+    }
+
+    return region;
+
+err_destroy:
+    backend->region_destroy(&region->super, region->backend_priv);
+err_free:
+    nprdma_regions_free(&monitor->regions, region);
+err:
+    *status_p = status;
+    return NULL;
+}
+
+/* The range of the region that is made for [start, end) */
+static nprdma_span_t
+nprdma_monitor_align(const nprdma_monitor_t *monitor, uintptr_t start,
+                     uintptr_t end)
+{
+    uintptr_t mask = monitor->params.region_size - 1;
+    nprdma_span_t span;
+
+    span.start = start & ~mask;
+    span.end   = (end + mask) & ~mask;
+    if (span.end < end) {
+        /* The last granule of the address space, less its last page */
+        span.end = ~(uintptr_t)0 & ~(NPRDMA_PAGE_SIZE - 1);
+    }
+
+    return span;
+}
+
+/* Under the lock. The caller gets a reference. */
+static nprdma_region_obj_t *
+nprdma_monitor_create_region(nprdma_monitor_t *monitor, nprdma_span_t span,
+                             ucs_status_t *status_p)
+{
+    size_t length = span.end - span.start;
+    nprdma_region_obj_t *region;
+    size_t state_bytes;
+
+    region = nprdma_monitor_new_region(monitor, span.start, length, status_p);
+    if (region == NULL) {
+        return NULL;
+    }
+
+    state_bytes = nprdma_region_state_bytes(&region->super);
+    atomic_store(&region->idle_since, atomic_fetch_add(&monitor->clock, 1));
+    atomic_fetch_add(&monitor->state_bytes, state_bytes);
+    atomic_fetch_add(&monitor->idle_bytes, state_bytes);
+    nprdma_monitor_count(&monitor->count.created, 1);
+    nprdma_regions_insert(&monitor->regions, region);
+    return region;
+}
+
+static nprdma_region_obj_t *
+nprdma_monitor_get_region(nprdma_monitor_t *monitor, uintptr_t start,
+                          uintptr_t end, ucs_status_t *status_p)
+{
+    nprdma_region_obj_t *region;
+
+    pthread_mutex_lock(&monitor->lock);
+    region = nprdma_regions_get(&monitor->regions, start, end);
+    if (region == NULL) {
+        nprdma_monitor_trim(monitor, 0);
+        region = nprdma_monitor_create_region(
+                monitor, nprdma_monitor_align(monitor, start, end), status_p);
+    }
+    pthread_mutex_unlock(&monitor->lock);
+    return region;
+}
+
+void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span)
+{
+    nprdma_span_t aligned = nprdma_monitor_align(monitor, span.start, span.end);
+    size_t state_bytes    = ((aligned.end - aligned.start) >>
+                             NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
+    nprdma_region_obj_t *region;
+    ucs_status_t status;
+
+    pthread_mutex_lock(&monitor->lock);
+    region = nprdma_regions_get(&monitor->regions, span.start, span.end);
+    if ((region == NULL) &&
+        (atomic_load(&monitor->idle_bytes) + state_bytes <=
+         monitor->params.max_metadata)) {
+        region = nprdma_monitor_create_region(monitor, aligned, &status);
+        if (region != NULL) {
+            nprdma_monitor_count(&monitor->count.preregistered, 1);
+        }
+    }
+    if (region != NULL) {
+        nprdma_region_put(region);
+    }
+    pthread_mutex_unlock(&monitor->lock);
+}
+
+
+/* ---- ranges ---- */
+
+static void nprdma_monitor_add_range(nprdma_monitor_t *monitor,
+                                     nprdma_region_obj_t *region,
+                                     nprdma_range_t *range)
+{
+    nprdma_span_t span = nprdma_span(range->address,
+                                     range->address + range->length);
+
+    nprdma_region_lock(region);
+    if (region->num_ranges++ == 0) {
+        atomic_fetch_sub(&monitor->idle_bytes,
+                         nprdma_region_state_bytes(&region->super));
+    }
+    ucs_list_add_tail(&region->ranges, &range->list);
+    nprdma_region_unlock(region);
+
+    nprdma_region_readmit(region, nprdma_region_pages(region, span));
+}
+
+ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
+                                     uintptr_t address, size_t length,
+                                     nprdma_range_t *range)
+{
+    uintptr_t end = address + length;
+    nprdma_region_obj_t *region;
+    ucs_status_t status;
+
+    if (!monitor->mine) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (end <= address) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    region = nprdma_regions_get(&monitor->regions, address, end);
+    if (region == NULL) {
+        region = nprdma_monitor_get_region(monitor, address, end, &status);
+        if (region == NULL) {
+            return status;
+        }
+    }
+
+    range->region  = &region->super;
+    range->address = address;
+    range->length  = length;
+    nprdma_monitor_add_range(monitor, region, range);
+    nprdma_monitor_count(&monitor->count.ranges, 1);
+
+    if (atomic_load_explicit(&monitor->trim, memory_order_relaxed)) {
+        /* Not where regions become idle: that may be in a memory hook */
+        pthread_mutex_lock(&monitor->lock);
+        nprdma_monitor_trim(monitor, 0);
+        pthread_mutex_unlock(&monitor->lock);
+    }
+
+    return UCS_OK;
+}
+
+void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
+                               int invalidate)
+{
+    nprdma_region_obj_t *region = nprdma_region_obj(range->region);
+    size_t state_bytes;
+
+    if (!monitor->mine) {
+        return;
+    }
+
+    nprdma_region_lock(region);
+    ucs_list_del(&range->list);
+    if (--region->num_ranges == 0) {
+        state_bytes = nprdma_region_state_bytes(&region->super);
+        atomic_store(&region->idle_since, atomic_fetch_add(&monitor->clock, 1));
+        if (atomic_fetch_add(&monitor->idle_bytes, state_bytes) + state_bytes >
+            monitor->params.max_metadata) {
+            atomic_store(&monitor->trim, 1);
+        }
+    }
+    nprdma_region_unlock(region);
+
+    if (invalidate) {
+        nprdma_monitor_revoke(monitor,
+                              nprdma_span(range->address,
+                                          range->address + range->length));
+    }
+
+    nprdma_region_put(region);
+    nprdma_monitor_count(&monitor->count.ranges, -1);
+}
+
+
+/* ---- creation ---- */
+
+static ucs_status_t
+nprdma_monitor_check(const nprdma_monitor_params_t *params)
+{
+    if ((params->region_size < NPRDMA_CHUNK_SIZE) ||
+        (params->region_size & (params->region_size - 1))) {
+        ucs_error("a region size of %zu bytes is not a power of two of at "
+                  "least %zu", params->region_size, NPRDMA_CHUNK_SIZE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((unsigned)params->reclaim >= NPRDMA_RECLAIM_LAST) {
+        ucs_error("there is no reclaimer mode %u", (unsigned)params->reclaim);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (((params->reclaim == NPRDMA_RECLAIM_LOGICAL) ||
+         (params->reclaim == NPRDMA_RECLAIM_REAL)) &&
+        !((params->reclaim_rate > 0) && (params->reclaim_rate <= 1e9))) {
+        ucs_error("a reclaimer cannot evict %g pages per second",
+                  params->reclaim_rate);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+static void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor)
+{
+    if (monitor->reclaimer != NULL) {
+        nprdma_reclaimer_stop(monitor->reclaimer);
+    }
+    if (monitor->prereg != NULL) {
+        nprdma_prereg_stop(monitor->prereg);
+    }
+}
+
+/* Once no hook can come any more */
+static void nprdma_monitor_free_threads(nprdma_monitor_t *monitor)
+{
+    if (monitor->prereg != NULL) {
+        nprdma_prereg_free(monitor->prereg);
+    }
+}
+
+static ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor)
+{
+    ucs_status_t status = UCS_OK;
+
+    if ((monitor->params.reclaim == NPRDMA_RECLAIM_LOGICAL) ||
+        (monitor->params.reclaim == NPRDMA_RECLAIM_REAL)) {
+        status = nprdma_reclaimer_start(monitor, &monitor->reclaimer);
+    }
+    if ((status == UCS_OK) && monitor->params.prereg) {
+        status = nprdma_prereg_start(monitor, &monitor->prereg);
+    }
+    if (status != UCS_OK) {
+        nprdma_monitor_stop_threads(monitor);
+        nprdma_monitor_free_threads(monitor);
+    }
+
+    return status;
+}
+
+ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
+                                   nprdma_monitor_t **monitor_p)
+{
+    nprdma_monitor_t *monitor;
+    ucs_status_t status;
+
+    status = nprdma_monitor_check(params);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    monitor = nprdma_events_alloc_wiped(sizeof(*monitor));
+    if (monitor == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    monitor->mine            = 1;
+    monitor->params          = *params;
+    monitor->listener.before = nprdma_monitor_before;
+    monitor->listener.after  = nprdma_monitor_after;
+    monitor->listener.fork   = nprdma_monitor_fork;
+    monitor->listener.arg    = monitor;
+    pthread_mutex_init(&monitor->lock, NULL);
+
+    status = nprdma_regions_init(&monitor->regions);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = nprdma_pagein_init();
+    if (status != UCS_OK) {
+        goto err_regions;
+    }
+
+    status = nprdma_monitor_start_threads(monitor);
+    if (status != UCS_OK) {
+        goto err_pagein;
+    }
+
+    /* Last: from here on hooks look at the monitor */
+    status = nprdma_events_add(&monitor->listener);
+    if (status != UCS_OK) {
+        goto err_threads;
+    }
+
+    *monitor_p = monitor;
+    return UCS_OK;
+
+err_threads:
+    nprdma_monitor_stop_threads(monitor);
+    nprdma_monitor_free_threads(monitor);
+err_pagein:
+    nprdma_pagein_cleanup();
+err_regions:
+    nprdma_regions_cleanup(&monitor->regions);
+err_free:
+    nprdma_events_free_wiped(monitor, sizeof(*monitor));
+    return status;
+}
+
+void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
+{
+    if (monitor->mine) {
+        nprdma_monitor_stop_threads(monitor);
+        pthread_mutex_lock(&monitor->lock);
+        while (nprdma_monitor_evict(monitor)) {
+        }
+        pthread_mutex_unlock(&monitor->lock);
+        nprdma_events_remove(&monitor->listener);
+        nprdma_monitor_free_threads(monitor);
+        pthread_mutex_destroy(&monitor->lock);
+        nprdma_regions_cleanup(&monitor->regions);
+        nprdma_pagein_cleanup();
+    }
+
+    nprdma_events_free_wiped(monitor, sizeof(*monitor));
+}
+
+
+/* ---- statistics ---- */
+
+typedef struct nprdma_monitor_sum {
+    nprdma_monitor_t *monitor;
+    uint64_t          idle;
+    uint64_t          efaults;
+} nprdma_monitor_sum_t;
+
+static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
+{
+    nprdma_monitor_sum_t *sum       = arg;
+    const nprdma_backend_t *backend = sum->monitor->params.backend;
+
+    nprdma_region_lock(region);
+    sum->idle += (region->num_ranges == 0);
+    nprdma_region_unlock(region);
+    if (backend->efaults != NULL) {
+        sum->efaults += backend->efaults(&region->super, region->backend_priv);
+    }
+}
+
+void nprdma_monitor_query(nprdma_monitor_t *monitor,
+                          nprdma_monitor_stats_t *stats)
+{
+    nprdma_monitor_counters_t *count = &monitor->count;
+    nprdma_monitor_sum_t sum         = { .monitor = monitor };
+
+    memset(stats, 0, sizeof(*stats));
+    if (!monitor->mine) {
+        return;
+    }
+
+    /* Under the lock, so that none is met twice */
+    pthread_mutex_lock(&monitor->lock);
+    nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
+                           nprdma_monitor_sum, &sum);
+    stats->regions       = atomic_load(&monitor->regions.count);
+    stats->efaults       = atomic_load(&count->efaults) + sum.efaults;
+    pthread_mutex_unlock(&monitor->lock);
+
+    stats->idle_regions  = sum.idle;
+    stats->state_bytes   = atomic_load(&monitor->state_bytes);
+    stats->ranges        = atomic_load(&count->ranges);
+    stats->created       = atomic_load(&count->created);
+    stats->preregistered = atomic_load(&count->preregistered);
+    stats->evicted       = atomic_load(&count->evicted);
+    stats->populated     = atomic_load(&count->populated);
+    stats->populate_ns   = atomic_load(&count->populate_ns);
+    stats->faults        = atomic_load(&count->faults);
+    stats->invalidated   = atomic_load(&count->invalidated);
+    stats->reclaimed     = atomic_load(&count->reclaimed);
+    stats->events        = atomic_load(&count->events);
+    stats->drains        = atomic_load(&count->drains);
+}

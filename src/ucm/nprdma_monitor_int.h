@@ -1,0 +1,119 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_MONITOR_INT_H_
+#define NPRDMA_MONITOR_INT_H_
+
+#include "nprdma_monitor.h"
+#include "nprdma_pagein.h"
+#include "nprdma_regions.h"
+
+#include <pthread.h>
+
+BEGIN_C_DECLS
+
+/* Threads that populate at once: more of them wait */
+#define NPRDMA_MONITOR_NUM_POPULATES 16
+
+
+/* A populate in progress, see nprdma_populate.c */
+typedef struct nprdma_populate_slot {
+    _Atomic uint32_t  active; /* Range valid; else claimed or free */
+    _Atomic uint32_t  claimed;
+    _Atomic uintptr_t start;
+    _Atomic uintptr_t end;
+} nprdma_populate_slot_t;
+
+
+typedef struct nprdma_monitor_counters {
+    _Atomic uint64_t ranges;
+    _Atomic uint64_t created;
+    _Atomic uint64_t preregistered;
+    _Atomic uint64_t evicted;
+    _Atomic uint64_t populated;
+    _Atomic uint64_t populate_ns;
+    _Atomic uint64_t faults;
+    _Atomic uint64_t invalidated;
+    _Atomic uint64_t reclaimed;
+    _Atomic uint64_t events;
+    _Atomic uint64_t drains;
+    _Atomic uint64_t efaults; /* Of regions that are gone */
+} nprdma_monitor_counters_t;
+
+
+struct nprdma_reclaimer;
+struct nprdma_prereg;
+
+
+/* In memory that a forked child finds wiped */
+struct nprdma_monitor {
+    uint32_t                  mine; /* Zero in a child */
+    nprdma_monitor_params_t   params;
+    nprdma_listener_t         listener;
+    nprdma_regions_t          regions;
+    pthread_mutex_t           lock; /* Creating and evicting regions. No memory
+                                     * hook takes it. */
+
+    _Atomic uint64_t          clock;       /* Ticks as regions become idle */
+    _Atomic uint64_t          state_bytes; /* Of all regions */
+    _Atomic uint64_t          idle_bytes;  /* Of those without a range */
+    _Atomic uint32_t          trim;        /* Idle regions exceed the limit */
+
+    _Atomic uint32_t          draining;    /* Invalidations that may not have
+                                            * drained yet what they cleared */
+    _Atomic uint32_t          populating;  /* Active slots */
+    nprdma_populate_slot_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
+
+    struct nprdma_reclaimer  *reclaimer;   /* Or NULL, as the next ones */
+    struct nprdma_prereg     *prereg;
+    nprdma_monitor_counters_t count;
+};
+
+
+static inline void nprdma_monitor_count(_Atomic uint64_t *counter, uint64_t add)
+{
+    atomic_fetch_add_explicit(counter, add, memory_order_relaxed);
+}
+
+
+/** @return Bytes of the states of a region. */
+static inline size_t nprdma_region_state_bytes(const nprdma_region_t *region)
+{
+    return (region->length >> NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
+}
+
+
+/**
+ * Take pages away from the NIC: their states are cleared, and nothing is in
+ * flight on them any more when this returns. For hooks.
+ *
+ * @param [in] taken  Which addresses.
+ * @param [in] gone   Of these what is to be retired.
+ * @param [in] bits   NPRDMA_PAGE_xx to clear.
+ *
+ * @return Number of pages that lost a bit.
+ */
+size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
+                                 nprdma_span_t gone, uint32_t bits);
+
+
+/**
+ * Take those pages of a span away from the NIC that no live range covers, in
+ * each region by itself; otherwise as @ref nprdma_monitor_invalidate.
+ */
+void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span);
+
+
+/** @return Nonzero if somebody is populating part of a span. For hooks. */
+int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
+                                 nprdma_span_t span);
+
+
+/**
+ * Create a region ahead of use, unless there is one, or it would not fit within
+ * the limit of idle ones.
+ */
+void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span);
+
+END_C_DECLS
+
+#endif

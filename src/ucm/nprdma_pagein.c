@@ -1,0 +1,316 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_pagein.h"
+
+#include <ucs/debug/log.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Younger than the C library's headers may be */
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+
+/* PAGEMAP_SCAN, Linux 6.7, Documentation/admin-guide/mm/pagemap.rst */
+#define NPRDMA_PAGEMAP_PRESENT (1u << 3)
+#define NPRDMA_PAGEMAP_PFNZERO (1u << 5)
+
+typedef struct nprdma_pagemap_run {
+    uint64_t start;
+    uint64_t end;
+    uint64_t categories;
+} nprdma_pagemap_run_t;
+
+typedef struct nprdma_pagemap_scan {
+    uint64_t size;
+    uint64_t flags;
+    uint64_t start;
+    uint64_t end;
+    uint64_t walk_end;
+    uint64_t vec;
+    uint64_t vec_len;
+    uint64_t max_pages;
+    uint64_t category_inverted;
+    uint64_t category_mask;
+    uint64_t category_anyof_mask;
+    uint64_t return_mask;
+} nprdma_pagemap_scan_t;
+
+#define NPRDMA_PAGEMAP_SCAN _IOWR('f', 16, nprdma_pagemap_scan_t)
+
+/* Words of /proc/self/pagemap */
+#define NPRDMA_PAGEMAP_WORD_PRESENT   (1ull << 63)
+#define NPRDMA_PAGEMAP_WORD_EXCLUSIVE (1ull << 56)
+
+#define NPRDMA_PAGEIN_NUM_RUNS 32
+
+
+static struct {
+    pthread_mutex_t lock;
+    unsigned        users;
+    int             fd;        /* /proc/self/pagemap */
+    pid_t           pid;       /* Whose: a child opens its own */
+    int             has_scan;  /* PAGEMAP_SCAN */
+    size_t          page_size; /* Of the system */
+} nprdma_pagein = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .fd   = -1
+};
+
+
+/*
+ * @return Number of runs, or -1. *walk_end_p is where the kernel stopped, with
+ *         the runs full.
+ */
+static long
+nprdma_pagein_runs(uintptr_t start, uintptr_t end, int write,
+                   nprdma_pagemap_run_t *runs, size_t num_runs,
+                   uint64_t max_pages, uintptr_t *walk_end_p)
+{
+    nprdma_pagemap_scan_t scan;
+    long ret;
+
+    memset(&scan, 0, sizeof(scan));
+    scan.size          = sizeof(scan);
+    scan.start         = start;
+    scan.end           = end;
+    scan.vec           = (uintptr_t)runs;
+    scan.vec_len       = num_runs;
+    scan.max_pages     = max_pages;
+    scan.category_mask = NPRDMA_PAGEMAP_PRESENT;
+    scan.return_mask   = NPRDMA_PAGEMAP_PRESENT;
+    if (write) {
+        scan.category_mask     |= NPRDMA_PAGEMAP_PFNZERO;
+        scan.category_inverted  = NPRDMA_PAGEMAP_PFNZERO;
+    }
+
+    ret         = syscall(SYS_ioctl, nprdma_pagein.fd, NPRDMA_PAGEMAP_SCAN,
+                          &scan);
+    *walk_end_p = scan.walk_end;
+    return ret;
+}
+
+ucs_status_t nprdma_pagein_init(void)
+{
+    ucs_status_t status = UCS_OK;
+    nprdma_pagemap_run_t run;
+    uintptr_t page, walk_end;
+
+    pthread_mutex_lock(&nprdma_pagein.lock);
+    if ((nprdma_pagein.users == 0) || (nprdma_pagein.pid != getpid())) {
+        nprdma_pagein.fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        if (nprdma_pagein.fd < 0) {
+            ucs_error("cannot open /proc/self/pagemap, which tells what memory "
+                      "is resident: %m");
+            status = UCS_ERR_IO_ERROR;
+        } else {
+            nprdma_pagein.pid       = getpid();
+            nprdma_pagein.page_size = (size_t)sysconf(_SC_PAGESIZE);
+            page = (uintptr_t)&run & ~(nprdma_pagein.page_size - 1);
+            nprdma_pagein.has_scan =
+                    nprdma_pagein_runs(page, page + nprdma_pagein.page_size, 0,
+                                       &run, 1, 0, &walk_end) == 1;
+        }
+    }
+    if (status == UCS_OK) {
+        ++nprdma_pagein.users;
+    }
+    pthread_mutex_unlock(&nprdma_pagein.lock);
+    return status;
+}
+
+void nprdma_pagein_cleanup(void)
+{
+    pthread_mutex_lock(&nprdma_pagein.lock);
+    if (--nprdma_pagein.users == 0) {
+        close(nprdma_pagein.fd);
+    }
+    pthread_mutex_unlock(&nprdma_pagein.lock);
+}
+
+static int nprdma_pagein_madvise(uintptr_t start, size_t count, int advice)
+{
+    /* Pages of the system may be larger than ours */
+    uintptr_t mask  = nprdma_pagein.page_size - 1;
+    uintptr_t first = start & ~mask;
+    uintptr_t end   = (start + (count << NPRDMA_PAGE_SHIFT) + mask) & ~mask;
+
+    return (int)syscall(SYS_madvise, first, end - first, advice);
+}
+
+size_t nprdma_pagein_fault(uintptr_t start, size_t count, int write,
+                           uint64_t *calls_p)
+{
+    int advice  = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    size_t done = 0;
+    size_t piece;
+
+    /* The kernel does not tell how far it came: the pieces are halved until one
+     * page is left that it cannot have */
+    for (piece = count; done < count; piece = (piece + 1) / 2) {
+        if (piece > count - done) {
+            piece = count - done;
+        }
+
+        ++*calls_p;
+        if (nprdma_pagein_madvise(start + (done << NPRDMA_PAGE_SHIFT), piece,
+                                  advice) == 0) {
+            done += piece;
+        } else if (piece == 1) {
+            break;
+        }
+    }
+
+    return done;
+}
+
+static void nprdma_page_set_add(nprdma_page_set_t *set, size_t first,
+                                size_t end)
+{
+    size_t bit, length;
+    uint64_t mask;
+
+    while (first < end) {
+        bit    = first % 64;
+        length = 64 - bit;
+        if (length > end - first) {
+            length = end - first;
+        }
+
+        mask = (length == 64) ? UINT64_MAX : (((uint64_t)1 << length) - 1);
+        set->bits[first / 64] |= mask << bit;
+        first += length;
+    }
+}
+
+static void nprdma_pagein_ioctl(uintptr_t start, size_t count, int write,
+                                nprdma_page_set_t *set)
+{
+    uintptr_t end = start + (count << NPRDMA_PAGE_SHIFT);
+    nprdma_pagemap_run_t runs[NPRDMA_PAGEIN_NUM_RUNS];
+    uintptr_t at = start;
+    uintptr_t walk_end;
+    long num_runs, i;
+
+    while (at < end) {
+        num_runs = nprdma_pagein_runs(at, end, write, runs,
+                                      NPRDMA_PAGEIN_NUM_RUNS, 0, &walk_end);
+        if (num_runs < 0) {
+            return;
+        }
+
+        for (i = 0; i < num_runs; ++i) {
+            nprdma_page_set_add(set, (runs[i].start - start) >>
+                                     NPRDMA_PAGE_SHIFT,
+                                (runs[i].end - start) >> NPRDMA_PAGE_SHIFT);
+        }
+        at = walk_end;
+    }
+}
+
+/*
+ * Words of pagemap of the pages from @a start on, which are of the size of the
+ * system: @return the number of words.
+ */
+static size_t nprdma_pagein_words(uintptr_t start, size_t count,
+                                  uint64_t *words)
+{
+    ssize_t size = pread(nprdma_pagein.fd, words, count * sizeof(*words),
+                         start / nprdma_pagein.page_size * sizeof(*words));
+
+    return (size < 0) ? 0 : (size / sizeof(*words));
+}
+
+static void nprdma_pagein_read(uintptr_t start, size_t count, int write,
+                               nprdma_page_set_t *set)
+{
+    uintptr_t first = start & ~(nprdma_pagein.page_size - 1);
+    uintptr_t end   = start + (count << NPRDMA_PAGE_SHIFT);
+    uint64_t wanted = NPRDMA_PAGEMAP_WORD_PRESENT |
+                      (write ? NPRDMA_PAGEMAP_WORD_EXCLUSIVE : 0);
+    uint64_t words[NPRDMA_PAGEIN_MAX];
+    uintptr_t low, high;
+    size_t num_words, i;
+
+    num_words = (end - first + nprdma_pagein.page_size - 1) /
+                nprdma_pagein.page_size;
+    num_words = nprdma_pagein_words(first, num_words, words);
+    for (i = 0; i < num_words; ++i) {
+        if ((words[i] & wanted) == wanted) {
+            low  = first + i * nprdma_pagein.page_size;
+            high = low + nprdma_pagein.page_size;
+            low  = (low < start) ? start : low;
+            high = (high > end) ? end : high;
+            nprdma_page_set_add(set, (low - start) >> NPRDMA_PAGE_SHIFT,
+                                (high - start) >> NPRDMA_PAGE_SHIFT);
+        }
+    }
+}
+
+void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
+                        nprdma_page_set_t *set)
+{
+    memset(set, 0, sizeof(*set));
+    if (nprdma_pagein.has_scan) {
+        nprdma_pagein_ioctl(start, count, write, set);
+    } else {
+        nprdma_pagein_read(start, count, write, set);
+    }
+}
+
+static size_t nprdma_pagein_next_by_read(uintptr_t start, size_t count)
+{
+    nprdma_page_set_t set;
+    size_t done, piece, i;
+
+    for (done = 0; done < count; done += piece) {
+        piece = (count - done > NPRDMA_PAGEIN_MAX) ? NPRDMA_PAGEIN_MAX :
+                                                     (count - done);
+        memset(&set, 0, sizeof(set));
+        nprdma_pagein_read(start + (done << NPRDMA_PAGE_SHIFT), piece, 0, &set);
+        for (i = 0; i < NPRDMA_PAGEIN_MAX / 64; ++i) {
+            if (set.bits[i] != 0) {
+                return done + i * 64 + __builtin_ctzll(set.bits[i]);
+            }
+        }
+    }
+
+    return count;
+}
+
+size_t nprdma_pagein_next(uintptr_t start, size_t count)
+{
+    nprdma_pagemap_run_t run;
+    uintptr_t walk_end;
+
+    if (!nprdma_pagein.has_scan) {
+        return nprdma_pagein_next_by_read(start, count);
+    }
+
+    return (nprdma_pagein_runs(start, start + (count << NPRDMA_PAGE_SHIFT), 0,
+                               &run, 1, 1, &walk_end) > 0) ?
+           ((run.start - start) >> NPRDMA_PAGE_SHIFT) : count;
+}
+
+void nprdma_pagein_evict(uintptr_t start, size_t count)
+{
+    nprdma_pagein_madvise(start, count, MADV_PAGEOUT);
+}

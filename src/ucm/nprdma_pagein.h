@@ -1,0 +1,87 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_PAGEIN_H_
+#define NPRDMA_PAGEIN_H_
+
+#include <nprdma_page_state.h>
+
+#include <ucs/sys/compiler_def.h>
+#include <ucs/type/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+BEGIN_C_DECLS
+
+/**
+ * What the kernel has of this process's memory: bringing pages in, and finding
+ * out which are. By raw system calls: UCM would report our own madvise() to us.
+ */
+
+
+/* Pages that nprdma_pagein_scan() looks at, at most */
+#define NPRDMA_PAGEIN_MAX 512
+
+
+/** A set of pages: bit i % 64 of word i / 64 stands for page i. */
+typedef struct nprdma_page_set {
+    uint64_t bits[NPRDMA_PAGEIN_MAX / 64];
+} nprdma_page_set_t;
+
+
+/**
+ * Open what is needed, or count one more user.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR after one line that tells why: residency
+ *         cannot be found out.
+ */
+ucs_status_t nprdma_pagein_init(void);
+
+/** Drop one user. */
+void nprdma_pagein_cleanup(void);
+
+
+/**
+ * Bring pages in.
+ *
+ * @param [in]    start    First byte, page aligned.
+ * @param [in]    count    Pages.
+ * @param [in]    write    Nonzero: such that a write does not fault; else a
+ *                         page that was never touched is a zero page.
+ * @param [inout] calls_p  Counts system calls.
+ *
+ * @return Pages, from the first one, that are in; less than @a count if one
+ *         cannot be: not mapped, protected, behind the end of its file.
+ */
+size_t nprdma_pagein_fault(uintptr_t start, size_t count, int write,
+                           uint64_t *calls_p);
+
+
+/**
+ * Find pages that are present; touches nothing.
+ *
+ * @param [in]  start  First byte, page aligned.
+ * @param [in]  count  Pages, at most NPRDMA_PAGEIN_MAX.
+ * @param [in]  write  Nonzero: leave out what a write would have to copy, as
+ *                     far as the kernel tells (zero pages).
+ * @param [out] set    Filled.
+ */
+void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
+                        nprdma_page_set_t *set);
+
+
+/**
+ * @param [in] start  First byte, page aligned.
+ * @param [in] count  Pages, any number.
+ *
+ * @return The first of the pages that is present, or @a count.
+ */
+size_t nprdma_pagein_next(uintptr_t start, size_t count);
+
+
+/** Have the kernel write pages out. They stay mapped. */
+void nprdma_pagein_evict(uintptr_t start, size_t count);
+
+END_C_DECLS
+
+#endif

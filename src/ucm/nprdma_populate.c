@@ -1,0 +1,318 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_monitor_int.h"
+
+#include <sched.h>
+#include <time.h>
+
+/*
+ * Page-in: a page's state is set only if nothing took the page away since it
+ * was brought in. No lock is taken against that, since memory hooks must not
+ * wait for us. The order is what does it:
+ *
+ *   here                                    in a hook
+ *   1. says which pages it populates        1. blocks the range
+ *   2. remembers their words                2. sees who populates there, and
+ *   3. gives up if the range is blocked        changes the words of absent
+ *   4. brings the pages in                     pages, too
+ *   5. sets each word that has not          3. drains
+ *      changed since 2.                     4. the system call
+ *                                           5. unblocks
+ *
+ * All of it is sequentially consistent. If 1. here is before 2. there, then the
+ * word changes, before 2. here (and 3. here finds the block, or the call is
+ * over) or after it (and 5. fails). If not, 3. here finds the block.
+ */
+
+
+/* Tries of a batch whose words change all the time */
+#define NPRDMA_POPULATE_TRIES 16
+
+/* Looks at a range that is blocked, before the caller is told */
+#define NPRDMA_POPULATE_PATIENCE 64
+
+
+NPRDMA_HOOK
+int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
+                                 nprdma_span_t span)
+{
+    const nprdma_populate_slot_t *slot;
+    unsigned i;
+
+    if (atomic_load(&monitor->populating) == 0) {
+        return 0;
+    }
+
+    for (i = 0; i < NPRDMA_MONITOR_NUM_POPULATES; ++i) {
+        slot = &monitor->populates[i];
+        if (atomic_load(&slot->active) &&
+            (atomic_load(&slot->start) < span.end) &&
+            (atomic_load(&slot->end) > span.start)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+static nprdma_populate_slot_t *
+nprdma_populate_begin(nprdma_monitor_t *monitor, nprdma_span_t span)
+{
+    nprdma_populate_slot_t *slot;
+    unsigned i;
+
+    for (i = 0;; i = (i + 1) % NPRDMA_MONITOR_NUM_POPULATES) {
+        slot = &monitor->populates[i];
+        if (!atomic_exchange(&slot->claimed, 1)) {
+            break;
+        }
+
+        if (i == NPRDMA_MONITOR_NUM_POPULATES - 1) {
+            sched_yield(); /* Who has them waits for nobody */
+        }
+    }
+
+    atomic_store(&slot->start, span.start);
+    atomic_store(&slot->end, span.end);
+    atomic_store(&slot->active, 1);
+    atomic_fetch_add(&monitor->populating, 1);
+    return slot;
+}
+
+static void
+nprdma_populate_end(nprdma_monitor_t *monitor, nprdma_populate_slot_t *slot)
+{
+    atomic_fetch_sub(&monitor->populating, 1);
+    atomic_store(&slot->active, 0);
+    atomic_store(&slot->claimed, 0);
+}
+
+static void nprdma_populate_remember(const nprdma_region_t *region,
+                                     nprdma_populate_t *populate)
+{
+    size_t i;
+
+    for (i = 0; i < populate->count; ++i) {
+        populate->words[i] = nprdma_page_load(
+                &region->states[populate->first + i]);
+    }
+}
+
+/* Pages of one chunk */
+static ucs_status_t
+nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
+                    nprdma_pages_t pages, nprdma_populate_t *populate)
+{
+    ucs_status_t status = UCS_OK;
+    nprdma_populate_slot_t *slot;
+    nprdma_span_t span;
+
+    span.start = region->super.address + (pages.first << NPRDMA_PAGE_SHIFT);
+    span.end   = span.start + (pages.count << NPRDMA_PAGE_SHIFT);
+
+    slot = nprdma_populate_begin(monitor, span);
+    atomic_store(&region->touched[pages.first / NPRDMA_CHUNK_PAGES], 1);
+    populate->first = pages.first;
+    populate->count = pages.count;
+    nprdma_populate_remember(&region->super, populate);
+
+    if (nprdma_events_blocked(span.start, span.end)) {
+        status = UCS_ERR_BUSY;
+    } else {
+        /* Pages from the first retired one on are as if they were not mapped */
+        populate->count = nprdma_region_not_retired(region, pages);
+        if (populate->count > 0) {
+            status = monitor->params.backend->populate(region->backend_priv,
+                                                       populate);
+        }
+        if ((status == UCS_OK) && (populate->count < pages.count)) {
+            status = UCS_ERR_INVALID_ADDR;
+        }
+    }
+
+    nprdma_populate_end(monitor, slot);
+    return status;
+}
+
+static uint64_t nprdma_populate_time(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * (uint64_t)1000000000 + now.tv_nsec;
+}
+
+static ucs_status_t
+nprdma_populate_insist(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
+                       nprdma_pages_t pages, nprdma_populate_t *populate)
+{
+    unsigned tries    = 0;
+    unsigned patience = 0;
+    ucs_status_t status;
+
+    for (;;) {
+        status = nprdma_populate_try(monitor, region, pages, populate);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            if (++tries == NPRDMA_POPULATE_TRIES) {
+                return UCS_ERR_BUSY;
+            }
+        } else if (status == UCS_ERR_BUSY) {
+            if (++patience == NPRDMA_POPULATE_PATIENCE) {
+                return UCS_ERR_BUSY;
+            }
+            sched_yield();
+        } else {
+            return status;
+        }
+    }
+}
+
+static ucs_status_t
+nprdma_populate_chunk(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
+                      nprdma_pages_t pages, nprdma_populate_t *populate)
+{
+    uint64_t start = nprdma_populate_time();
+    ucs_status_t status;
+
+    populate->populated = 0;
+    populate->faults    = 0;
+    status = nprdma_populate_insist(monitor, region, pages, populate);
+
+    nprdma_monitor_count(&monitor->count.populated, populate->populated);
+    nprdma_monitor_count(&monitor->count.faults, populate->faults);
+    nprdma_monitor_count(&monitor->count.populate_ns,
+                         nprdma_populate_time() - start);
+    return status;
+}
+
+/* @return Number of pages, from the first one, that have the bits already */
+static size_t
+nprdma_populate_present(const nprdma_region_obj_t *region, nprdma_pages_t pages,
+                        uint32_t bits)
+{
+    const nprdma_page_state_t *states = region->super.states + pages.first;
+    size_t i;
+
+    if (!atomic_load_explicit(&region->touched[pages.first /
+                                               NPRDMA_CHUNK_PAGES],
+                              memory_order_relaxed)) {
+        return 0;
+    }
+
+    for (i = 0; i < pages.count; ++i) {
+        if ((atomic_load_explicit(&states[i], memory_order_relaxed) & bits) !=
+            bits) {
+            break;
+        }
+    }
+
+    return i;
+}
+
+/*
+ * Where only resident pages are wanted, chunks that never had one are passed
+ * over without a look at their states, which would allocate memory for them.
+ */
+static size_t
+nprdma_populate_skip(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
+                     size_t first, size_t end)
+{
+    const nprdma_backend_t *backend = monitor->params.backend;
+
+    if ((backend->next_resident == NULL) ||
+        atomic_load_explicit(&region->touched[first / NPRDMA_CHUNK_PAGES],
+                             memory_order_relaxed)) {
+        return first;
+    }
+
+    return backend->next_resident(&region->super, region->backend_priv, first,
+                                  end);
+}
+
+/* What is behind a page that cannot be had is left alone */
+static ucs_status_t
+nprdma_populate_pages(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
+                      nprdma_pages_t pages, nprdma_populate_t *populate)
+{
+    int resident        = !!(populate->flags & NPRDMA_POPULATE_RESIDENT);
+    uint32_t bits       = (populate->flags & NPRDMA_POPULATE_WRITE) ?
+                          NPRDMA_PAGE_BITS : NPRDMA_PAGE_R;
+    ucs_status_t result = UCS_OK;
+    size_t end          = pages.first + pages.count;
+    nprdma_pages_t chunk;
+    ucs_status_t status;
+    size_t next;
+
+    for (chunk.first = pages.first; chunk.first < end; chunk.first = next) {
+        if (resident) {
+            chunk.first = nprdma_populate_skip(monitor, region, chunk.first,
+                                               end);
+            if (chunk.first == end) {
+                break;
+            }
+        }
+
+        next         = (chunk.first | (NPRDMA_CHUNK_PAGES - 1)) + 1;
+        next         = (next > end) ? end : next;
+        chunk.count  = next - chunk.first;
+        chunk.first += nprdma_populate_present(region, chunk, bits);
+        chunk.count  = next - chunk.first;
+        if (chunk.count == 0) {
+            continue;
+        }
+
+        status = nprdma_populate_chunk(monitor, region, chunk, populate);
+        if ((status == UCS_OK) || resident) {
+            continue;
+        }
+
+        if (status == UCS_ERR_INVALID_ADDR) {
+            return status;
+        }
+
+        result = status;
+    }
+
+    return result;
+}
+
+static int nprdma_populate_is_inside(const nprdma_range_t *range,
+                                     uintptr_t address, size_t length)
+{
+    return (address >= range->address) &&
+           (address - range->address <= range->length) &&
+           (length <= range->length - (address - range->address));
+}
+
+ucs_status_t
+nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
+                        uintptr_t address, size_t length, unsigned flags)
+{
+    nprdma_region_obj_t *region = nprdma_region_obj(range->region);
+    nprdma_populate_t populate;
+
+    if (!monitor->mine) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (!nprdma_populate_is_inside(range, address, length)) {
+        return UCS_ERR_OUT_OF_RANGE;
+    }
+
+    if (length == 0) {
+        return UCS_OK;
+    }
+
+    populate.region = &region->super;
+    populate.flags  = flags;
+    return nprdma_populate_pages(monitor, region,
+                                 nprdma_region_pages(region,
+                                                     nprdma_span(address,
+                                                                 address +
+                                                                 length)),
+                                 &populate);
+}

@@ -1,0 +1,132 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_prereg.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+
+/* The C library gives larger blocks a mapping of their own: a buffer perhaps */
+#define NPRDMA_PREREG_MIN ((size_t)128 * 1024)
+
+#define NPRDMA_PREREG_NUM 64
+
+
+enum {
+    NPRDMA_PREREG_FREE,
+    NPRDMA_PREREG_CLAIMED,
+    NPRDMA_PREREG_FULL
+};
+
+typedef struct nprdma_prereg_slot {
+    _Atomic uint32_t  state;
+    _Atomic uintptr_t start;
+    _Atomic uintptr_t end;
+} nprdma_prereg_slot_t;
+
+struct nprdma_prereg {
+    nprdma_monitor_t    *monitor;
+    pthread_t            thread;
+    _Atomic uint32_t     stop;
+    _Atomic uint32_t     added; /* Futex: changes with every mapping */
+    nprdma_prereg_slot_t slots[NPRDMA_PREREG_NUM];
+};
+
+
+NPRDMA_HOOK
+void nprdma_prereg_add(nprdma_prereg_t *prereg, nprdma_span_t span)
+{
+    nprdma_prereg_slot_t *slot;
+    uint32_t expected;
+    unsigned i;
+
+    if (span.end - span.start < NPRDMA_PREREG_MIN) {
+        return;
+    }
+
+    for (i = 0; i < NPRDMA_PREREG_NUM; ++i) {
+        slot     = &prereg->slots[i];
+        expected = NPRDMA_PREREG_FREE;
+        if (atomic_compare_exchange_strong(&slot->state, &expected,
+                                           NPRDMA_PREREG_CLAIMED)) {
+            atomic_store(&slot->start, span.start);
+            atomic_store(&slot->end, span.end);
+            atomic_store(&slot->state, NPRDMA_PREREG_FULL);
+            atomic_fetch_add(&prereg->added, 1);
+            syscall(SYS_futex, &prereg->added, FUTEX_WAKE_PRIVATE, 1);
+            return;
+        }
+    }
+}
+
+static void *nprdma_prereg_run(void *arg)
+{
+    nprdma_prereg_t *prereg = arg;
+    nprdma_prereg_slot_t *slot;
+    uint32_t added;
+    nprdma_span_t span;
+    unsigned i;
+
+    while (!atomic_load(&prereg->stop)) {
+        added = atomic_load(&prereg->added);
+        for (i = 0; i < NPRDMA_PREREG_NUM; ++i) {
+            slot = &prereg->slots[i];
+            if (atomic_load(&slot->state) != NPRDMA_PREREG_FULL) {
+                continue;
+            }
+
+            span = nprdma_span(slot->start, slot->end);
+            atomic_store(&slot->state, NPRDMA_PREREG_FREE);
+            nprdma_monitor_preregister(prereg->monitor, span);
+        }
+        syscall(SYS_futex, &prereg->added, FUTEX_WAIT_PRIVATE, added, NULL);
+    }
+
+    return NULL;
+}
+
+ucs_status_t
+nprdma_prereg_start(nprdma_monitor_t *monitor, nprdma_prereg_t **prereg_p)
+{
+    ucs_status_t status = UCS_OK;
+    nprdma_prereg_t *prereg;
+    sigset_t all, old;
+
+    prereg = nprdma_events_alloc_wiped(sizeof(*prereg));
+    if (prereg == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    /* Signals are for threads of the application */
+    prereg->monitor = monitor;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    if (pthread_create(&prereg->thread, NULL, nprdma_prereg_run, prereg) != 0) {
+        nprdma_events_free_wiped(prereg, sizeof(*prereg));
+        status = UCS_ERR_NO_MEMORY;
+    } else {
+        *prereg_p = prereg;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return status;
+}
+
+void nprdma_prereg_stop(nprdma_prereg_t *prereg)
+{
+    atomic_store(&prereg->stop, 1);
+    atomic_fetch_add(&prereg->added, 1);
+    syscall(SYS_futex, &prereg->added, FUTEX_WAKE_PRIVATE, INT_MAX);
+    pthread_join(prereg->thread, NULL);
+}
+
+void nprdma_prereg_free(nprdma_prereg_t *prereg)
+{
+    nprdma_events_free_wiped(prereg, sizeof(*prereg));
+}

@@ -1,0 +1,571 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_regions.h"
+
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+
+#define NPRDMA_REGIONS_SLAB_SIZE 64
+
+/* Looks at something before the processor is given away */
+#define NPRDMA_REGIONS_SPIN 100
+
+#define NPRDMA_REGIONS_BITS 64 /* Of a word of the bitmap */
+
+
+/* Objects that are never given back while the table lives */
+typedef struct nprdma_regions_slab {
+    struct nprdma_regions_slab *next;
+    nprdma_region_obj_t         regions[NPRDMA_REGIONS_SLAB_SIZE];
+} nprdma_regions_slab_t;
+
+
+/* Not through the C library: our own memory is nobody's event */
+static void *nprdma_regions_mmap(size_t size)
+{
+    long ptr = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return (ptr == -1) ? NULL : (void*)ptr;
+}
+
+static void nprdma_regions_munmap(void *ptr, size_t size)
+{
+    syscall(SYS_munmap, ptr, size);
+}
+
+ucs_status_t nprdma_regions_init(nprdma_regions_t *table)
+{
+    memset(table, 0, sizeof(*table));
+    table->entries = nprdma_regions_mmap(NPRDMA_REGIONS_MAX *
+                                         sizeof(*table->entries));
+    return (table->entries == NULL) ? UCS_ERR_NO_MEMORY : UCS_OK;
+}
+
+void nprdma_regions_cleanup(nprdma_regions_t *table)
+{
+    nprdma_regions_slab_t *slab;
+
+    while ((slab = table->slabs) != NULL) {
+        table->slabs = slab->next;
+        nprdma_regions_munmap(slab, sizeof(*slab));
+    }
+
+    nprdma_regions_munmap(table->entries,
+                          NPRDMA_REGIONS_MAX * sizeof(*table->entries));
+}
+
+
+/* ---- objects ---- */
+
+static int nprdma_regions_grow(nprdma_regions_t *table)
+{
+    nprdma_regions_slab_t *slab = nprdma_regions_mmap(sizeof(*slab));
+    unsigned i;
+
+    if (slab == NULL) {
+        return 0;
+    }
+
+    slab->next   = table->slabs;
+    table->slabs = slab;
+    for (i = 0; i < NPRDMA_REGIONS_SLAB_SIZE; ++i) {
+        atomic_store(&slab->regions[i].refs, NPRDMA_REGION_FREE);
+        slab->regions[i].next = table->free;
+        table->free           = &slab->regions[i];
+    }
+
+    return 1;
+}
+
+nprdma_region_obj_t *
+nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length)
+{
+    size_t num_chunks = (length + NPRDMA_CHUNK_SIZE - 1) >> NPRDMA_CHUNK_SHIFT;
+    size_t words      = num_chunks * (NPRDMA_CHUNK_PAGES / NPRDMA_REGIONS_BITS);
+    nprdma_region_obj_t *region;
+    size_t info_size;
+    char *info;
+
+    if ((atomic_load(&table->count) == NPRDMA_REGIONS_MAX) ||
+        ((table->free == NULL) && !nprdma_regions_grow(table))) {
+        return NULL;
+    }
+
+    info_size = words * sizeof(*region->retired) +
+                num_chunks * (sizeof(*region->retired_in) +
+                              sizeof(*region->touched));
+    info      = nprdma_regions_mmap(info_size);
+    if (info == NULL) {
+        return NULL;
+    }
+
+    region      = table->free;
+    table->free = region->next;
+
+    memset(&region->super, 0, sizeof(region->super));
+    region->super.address = address;
+    region->super.length  = length;
+    region->super.fd      = -1;
+    region->num_ranges    = 0;
+    region->backend_priv  = NULL;
+    region->num_chunks    = num_chunks;
+    region->info_size     = info_size;
+    region->retired       = (_Atomic uint64_t*)info;
+    region->retired_in    = (_Atomic uint16_t*)(region->retired + words);
+    region->touched       = (_Atomic uint8_t*)(region->retired_in + num_chunks);
+    ucs_list_head_init(&region->ranges);
+    atomic_store(&region->lock, 0);
+    atomic_store(&region->idle_since, 0);
+    atomic_store(&region->num_retired, 0);
+    atomic_store(&region->refs, 1);
+    return region;
+}
+
+void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region)
+{
+    nprdma_regions_munmap(region->retired, region->info_size);
+    atomic_store(&region->refs, NPRDMA_REGION_FREE);
+    region->next = table->free;
+    table->free  = region;
+}
+
+/* For those who want it to live on */
+static int nprdma_region_get(nprdma_region_obj_t *region)
+{
+    uint32_t refs = atomic_load_explicit(&region->refs, memory_order_relaxed);
+
+    do {
+        if (refs & NPRDMA_REGION_DYING) {
+            return 0;
+        }
+    } while (!atomic_compare_exchange_weak(&region->refs, &refs, refs + 1));
+
+    return 1;
+}
+
+/* For hooks, which have to see it until the very end */
+NPRDMA_HOOK
+static int nprdma_region_hold(nprdma_region_obj_t *region)
+{
+    uint32_t refs = atomic_load(&region->refs);
+
+    do {
+        if (refs == NPRDMA_REGION_FREE) {
+            return 0;
+        }
+    } while (!atomic_compare_exchange_weak(&region->refs, &refs, refs + 1));
+
+    return 1;
+}
+
+NPRDMA_HOOK
+void nprdma_region_put(nprdma_region_obj_t *region)
+{
+    atomic_fetch_sub(&region->refs, 1);
+}
+
+void nprdma_region_lock(nprdma_region_obj_t *region)
+{
+    unsigned spin = 0;
+
+    while (atomic_exchange_explicit(&region->lock, 1, memory_order_acquire)) {
+        if (++spin > NPRDMA_REGIONS_SPIN) {
+            sched_yield();
+        }
+    }
+}
+
+void nprdma_region_unlock(nprdma_region_obj_t *region)
+{
+    atomic_store_explicit(&region->lock, 0, memory_order_release);
+}
+
+
+/* ---- table ---- */
+
+/*
+ * Fields are stored with release and loaded with acquire: a reader that sees
+ * one of a change sees the odd sequence of that change, too, afterwards.
+ */
+static void nprdma_regions_write_begin(nprdma_regions_t *table)
+{
+    atomic_fetch_add(&table->seq, 1);
+}
+
+static void nprdma_regions_write_end(nprdma_regions_t *table)
+{
+    atomic_fetch_add(&table->seq, 1);
+}
+
+NPRDMA_HOOK
+static uint32_t nprdma_regions_read_begin(const nprdma_regions_t *table)
+{
+    uint32_t seq;
+
+    while ((seq = atomic_load(&table->seq)) & 1) {
+        sched_yield();
+    }
+
+    return seq;
+}
+
+NPRDMA_HOOK
+static int nprdma_regions_read_retry(const nprdma_regions_t *table,
+                                     uint32_t seq)
+{
+    return atomic_load_explicit(&table->seq, memory_order_relaxed) != seq;
+}
+
+NPRDMA_HOOK
+static uintptr_t nprdma_regions_load(const _Atomic uintptr_t *field)
+{
+    return atomic_load_explicit(field, memory_order_acquire);
+}
+
+static void nprdma_regions_set(nprdma_regions_t *table, uint32_t i,
+                               uintptr_t start, uintptr_t end,
+                               nprdma_region_obj_t *region)
+{
+    nprdma_regions_entry_t *entry = &table->entries[i];
+
+    atomic_store_explicit(&entry->start, start, memory_order_release);
+    atomic_store_explicit(&entry->end, end, memory_order_release);
+    atomic_store_explicit(&entry->region, region, memory_order_release);
+}
+
+static void nprdma_regions_move(nprdma_regions_t *table, uint32_t to,
+                                uint32_t from)
+{
+    const nprdma_regions_entry_t *entry = &table->entries[from];
+
+    nprdma_regions_set(table, to, entry->start, entry->end, entry->region);
+}
+
+static void nprdma_regions_update_reach(nprdma_regions_t *table, uint32_t from,
+                                        uint32_t count)
+{
+    uintptr_t reach = (from > 0) ? table->entries[from - 1].reach : 0;
+    uint32_t i;
+
+    for (i = from; i < count; ++i) {
+        if (table->entries[i].end > reach) {
+            reach = table->entries[i].end;
+        }
+        atomic_store_explicit(&table->entries[i].reach, reach,
+                              memory_order_release);
+    }
+}
+
+/* @return Number of entries that begin at or below an address */
+NPRDMA_HOOK
+static uint32_t nprdma_regions_upper(const nprdma_regions_t *table,
+                                     uint32_t count, uintptr_t address)
+{
+    uint32_t low = 0;
+    uint32_t middle;
+
+    while (low < count) {
+        middle = low + (count - low) / 2;
+        if (nprdma_regions_load(&table->entries[middle].start) <= address) {
+            low   = middle + 1;
+        } else {
+            count = middle;
+        }
+    }
+
+    return low;
+}
+
+void nprdma_regions_insert(nprdma_regions_t *table,
+                           nprdma_region_obj_t *region)
+{
+    uintptr_t start = region->super.address;
+    uint32_t count  = atomic_load(&table->count);
+    uint32_t place  = nprdma_regions_upper(table, count, start);
+    uint32_t i;
+
+    nprdma_regions_write_begin(table);
+    for (i = count; i > place; --i) {
+        nprdma_regions_move(table, i, i - 1);
+    }
+    nprdma_regions_set(table, place, start, start + region->super.length,
+                       region);
+    nprdma_regions_update_reach(table, place, count + 1);
+    atomic_store(&table->count, count + 1);
+    nprdma_regions_write_end(table);
+}
+
+void nprdma_regions_remove(nprdma_regions_t *table, nprdma_region_obj_t *region)
+{
+    uint32_t count = atomic_load(&table->count);
+    uint32_t place = 0;
+    uint32_t i;
+
+    while (table->entries[place].region != region) {
+        ++place;
+    }
+
+    nprdma_regions_write_begin(table);
+    for (i = place + 1; i < count; ++i) {
+        nprdma_regions_move(table, i - 1, i);
+    }
+    nprdma_regions_update_reach(table, place, count - 1);
+    atomic_store(&table->count, count - 1);
+    nprdma_regions_write_end(table);
+}
+
+/* Try a pointer that may be out of date */
+static int nprdma_regions_try(nprdma_region_obj_t *region, uintptr_t start,
+                              uintptr_t end)
+{
+    if (!nprdma_region_get(region)) {
+        return 0;
+    }
+
+    if ((region->super.address <= start) &&
+        (region->super.address + region->super.length >= end)) {
+        return 1;
+    }
+
+    nprdma_region_put(region);
+    return 0;
+}
+
+nprdma_region_obj_t *
+nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end)
+{
+    const nprdma_regions_entry_t *entry;
+    nprdma_region_obj_t *region;
+    uint32_t seq, i;
+
+    do {
+        seq = nprdma_regions_read_begin(table);
+        i   = nprdma_regions_upper(table, atomic_load(&table->count), start);
+        for (; i > 0; --i) {
+            entry = &table->entries[i - 1];
+            if (nprdma_regions_load(&entry->reach) < end) {
+                break;
+            }
+
+            if (nprdma_regions_load(&entry->end) < end) {
+                continue;
+            }
+
+            region = atomic_load_explicit(&entry->region, memory_order_acquire);
+            if (nprdma_regions_try(region, start, end)) {
+                return region;
+            }
+        }
+    } while (nprdma_regions_read_retry(table, seq));
+
+    return NULL;
+}
+
+NPRDMA_HOOK
+void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
+                            nprdma_regions_func_t func, void *arg)
+{
+    const nprdma_regions_entry_t *entry;
+    nprdma_region_obj_t *region;
+    uint32_t seq, i;
+
+    if (span.start >= span.end) {
+        return;
+    }
+
+    do {
+        seq = nprdma_regions_read_begin(table);
+        i   = nprdma_regions_upper(table, atomic_load(&table->count),
+                                   span.end - 1);
+        for (; i > 0; --i) {
+            entry = &table->entries[i - 1];
+            if (nprdma_regions_load(&entry->reach) <= span.start) {
+                break;
+            }
+
+            if (nprdma_regions_load(&entry->end) <= span.start) {
+                continue;
+            }
+
+            region = atomic_load(&entry->region);
+            if (nprdma_region_hold(region)) {
+                func(region, arg);
+                nprdma_region_put(region);
+            }
+        }
+    } while (nprdma_regions_read_retry(table, seq));
+}
+
+
+/* ---- idle regions ---- */
+
+nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table)
+{
+    uint32_t count              = atomic_load(&table->count);
+    nprdma_region_obj_t *oldest = NULL;
+    nprdma_region_obj_t *region;
+    uint32_t refs, i;
+
+    do {
+        oldest = NULL;
+        for (i = 0; i < count; ++i) {
+            region = table->entries[i].region;
+            if ((atomic_load(&region->refs) == 0) &&
+                ((oldest == NULL) ||
+                 (region->idle_since < oldest->idle_since))) {
+                oldest = region;
+            }
+        }
+        refs = 0;
+    } while ((oldest != NULL) &&
+             !atomic_compare_exchange_strong(&oldest->refs, &refs,
+                                             NPRDMA_REGION_DYING | 1));
+
+    return oldest;
+}
+
+void nprdma_regions_drop(nprdma_regions_t *table, nprdma_region_obj_t *region)
+{
+    nprdma_regions_remove(table, region);
+    while (atomic_load(&region->refs) != (NPRDMA_REGION_DYING | 1)) {
+        sched_yield();
+    }
+}
+
+
+/* ---- pages ---- */
+
+NPRDMA_HOOK
+nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
+                                   nprdma_span_t span)
+{
+    uintptr_t start      = region->super.address;
+    uintptr_t end        = start + region->super.length;
+    nprdma_pages_t pages = { 0, 0 };
+
+    if (span.start > start) {
+        start = span.start & ~(NPRDMA_PAGE_SIZE - 1);
+    }
+    if (span.end < end) {
+        end = span.end;
+    }
+
+    if (start < end) {
+        pages.first = (start - region->super.address) >>
+                      NPRDMA_PAGE_SHIFT;
+        pages.count = (end - start + NPRDMA_PAGE_SIZE - 1) >>
+                      NPRDMA_PAGE_SHIFT;
+    }
+
+    return pages;
+}
+
+/* Bits of a word of the bitmap that belong to the pages [first, end) */
+NPRDMA_HOOK
+static uint64_t nprdma_region_mask(size_t word, size_t first, size_t end)
+{
+    size_t low    = word * NPRDMA_REGIONS_BITS;
+    uint64_t mask = UINT64_MAX;
+
+    if (first > low) {
+        mask &= UINT64_MAX << (first - low);
+    }
+    if (end < low + NPRDMA_REGIONS_BITS) {
+        mask &= ~(UINT64_MAX << (end - low));
+    }
+
+    return mask;
+}
+
+NPRDMA_HOOK
+void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages)
+{
+    size_t end = pages.first + pages.count;
+    uint64_t mask, old;
+    size_t word, chunk;
+    int changed;
+
+    for (word = pages.first / NPRDMA_REGIONS_BITS;
+         word * NPRDMA_REGIONS_BITS < end; ++word) {
+        mask = nprdma_region_mask(word, pages.first, end);
+        if ((atomic_load(&region->retired[word]) & mask) == mask) {
+            continue;
+        }
+
+        /* Counted first: who finds no count must not miss a bit */
+        chunk   = word * NPRDMA_REGIONS_BITS / NPRDMA_CHUNK_PAGES;
+        changed = __builtin_popcountll(mask);
+        atomic_fetch_add(&region->num_retired, changed);
+        atomic_fetch_add(&region->retired_in[chunk], changed);
+        old     = atomic_fetch_or(&region->retired[word], mask);
+        changed = __builtin_popcountll(old & mask);
+        atomic_fetch_sub(&region->retired_in[chunk], changed);
+        atomic_fetch_sub(&region->num_retired, changed);
+    }
+}
+
+NPRDMA_HOOK
+void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages)
+{
+    size_t end = pages.first + pages.count;
+    size_t word, chunk;
+    uint64_t mask;
+    int changed;
+
+    if (atomic_load(&region->num_retired) == 0) {
+        return;
+    }
+
+    for (word = pages.first / NPRDMA_REGIONS_BITS;
+         word * NPRDMA_REGIONS_BITS < end; ++word) {
+        chunk = word * NPRDMA_REGIONS_BITS / NPRDMA_CHUNK_PAGES;
+        if (atomic_load(&region->retired_in[chunk]) == 0) {
+            /* To the last word of the chunk */
+            word |= NPRDMA_CHUNK_PAGES / NPRDMA_REGIONS_BITS - 1;
+            continue;
+        }
+
+        mask = nprdma_region_mask(word, pages.first, end);
+        if ((atomic_load(&region->retired[word]) & mask) == 0) {
+            continue;
+        }
+
+        mask   &= atomic_fetch_and(&region->retired[word], ~mask);
+        changed = __builtin_popcountll(mask);
+        atomic_fetch_sub(&region->retired_in[chunk], changed);
+        atomic_fetch_sub(&region->num_retired, changed);
+    }
+}
+
+size_t nprdma_region_not_retired(const nprdma_region_obj_t *region,
+                                 nprdma_pages_t pages)
+{
+    size_t end = pages.first + pages.count;
+    uint64_t retired;
+    size_t word;
+
+    if (atomic_load(&region->num_retired) == 0) {
+        return pages.count;
+    }
+
+    for (word = pages.first / NPRDMA_REGIONS_BITS;
+         word * NPRDMA_REGIONS_BITS < end; ++word) {
+        retired = atomic_load(&region->retired[word]) &
+                  nprdma_region_mask(word, pages.first, end);
+        if (retired != 0) {
+            return word * NPRDMA_REGIONS_BITS + __builtin_ctzll(retired) -
+                   pages.first;
+        }
+    }
+
+    return pages.count;
+}

@@ -1,0 +1,312 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_monitor.h"
+
+class test_monitor_region : public test_monitor {
+};
+
+TEST_F(test_monitor_region, parameters)
+{
+    for (size_t size : { (size_t)0, (size_t)1 << 20, 3 * chunk }) {
+        params.region_size = size;
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+                  nprdma_monitor_create(&params, &monitor));
+    }
+    params.region_size = chunk;
+    params.reclaim     = NPRDMA_RECLAIM_LAST;
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, nprdma_monitor_create(&params, &monitor));
+    params.reclaim = NPRDMA_RECLAIM_LOGICAL;
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, nprdma_monitor_create(&params, &monitor));
+    params.reclaim = NPRDMA_RECLAIM_OFF;
+    start();
+}
+
+TEST_F(test_monitor_region, one_region_for_a_granule)
+{
+    nprdma_range_t range[3];
+    start();
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range[0], ptr + 5, 1));
+    ASSERT_EQ(UCS_OK, reg(&range[1], ptr + 3 * page - 1, 2 * page));
+    ASSERT_EQ(UCS_OK, reg(&range[2], ptr, params.region_size));
+    EXPECT_EQ(range[0].region, range[1].region);
+    EXPECT_EQ(range[0].region, range[2].region);
+
+    const nprdma_region_t *region = range[0].region;
+    EXPECT_EQ((uintptr_t)ptr, region->address);
+    EXPECT_EQ(params.region_size, region->length);
+    EXPECT_GE(region->fd, 0);
+    EXPECT_NE(0u, fcntl(region->fd, F_GETFD) & FD_CLOEXEC);
+    EXPECT_EQ(1u, stats().regions);
+    EXPECT_EQ(3u, stats().ranges);
+    EXPECT_EQ(0u, stats().idle_regions);
+    EXPECT_EQ(params.region_size / page * 4, stats().state_bytes);
+
+    /* Nothing was touched */
+    EXPECT_FALSE(is_present(ptr));
+    EXPECT_EQ(0, all_bits(&range[0], ptr, 16 * page));
+    for (auto &r : range) {
+        unreg(&r);
+    }
+    EXPECT_EQ(0u, stats().ranges);
+    EXPECT_EQ(1u, stats().idle_regions);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_region, same_signature_for_all)
+{
+    nprdma_range_t a, b;
+    start();
+    char *ptr = map(2 * params.region_size);
+
+    ASSERT_EQ(UCS_OK, reg(&a, ptr, page));
+    ASSERT_EQ(UCS_OK, reg(&b, ptr + params.region_size, page));
+    EXPECT_NE(a.region, b.region);
+    EXPECT_EQ(a.region->signature, b.region->signature);
+    EXPECT_NE(0u, a.region->signature);
+    unreg(&a);
+    unreg(&b);
+    munmap(ptr, 2 * params.region_size);
+}
+
+TEST_F(test_monitor_region, spanning_and_larger_buffers)
+{
+    nprdma_range_t small, spanning, large, inside, again;
+    size_t granule = params.region_size;
+    start();
+    char *ptr = map(4 * granule);
+
+    ASSERT_EQ(UCS_OK, reg(&small, ptr + granule, page));
+    ASSERT_EQ(UCS_OK, reg(&spanning, ptr + 2 * granule - 1, 2));
+    EXPECT_NE(small.region, spanning.region);
+    EXPECT_EQ((uintptr_t)ptr + granule, spanning.region->address);
+    EXPECT_EQ(2 * granule, spanning.region->length);
+
+    /* Growth adds a region, the others stay what they are */
+    ASSERT_EQ(UCS_OK, reg(&large, ptr + 1, 3 * granule));
+    EXPECT_EQ((uintptr_t)ptr, large.region->address);
+    EXPECT_EQ(4 * granule, large.region->length);
+
+    /* Covered: by whichever region */
+    ASSERT_EQ(UCS_OK, reg(&inside, ptr + 2 * granule - 1, granule));
+    ASSERT_EQ(UCS_OK, reg(&again, ptr + 3 * granule, page));
+    EXPECT_EQ(large.region, again.region);
+    EXPECT_EQ(3u, stats().regions);
+    EXPECT_EQ(3u, stats().created);
+    for (auto r : { &small, &spanning, &large, &inside, &again }) {
+        EXPECT_LE(r->region->address, r->address);
+        EXPECT_GE(r->region->address + r->region->length,
+                  r->address + r->length);
+        unreg(r);
+    }
+    munmap(ptr, 4 * granule);
+}
+
+TEST_F(test_monitor_region, bad_ranges)
+{
+    nprdma_range_t range;
+    start();
+
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, reg(&range, &range, 0));
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, reg(&range, (void*)~0ul, 1));
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, reg(&range, &range, SIZE_MAX));
+    EXPECT_EQ(0u, stats().regions);
+
+    /* The highest page there is; nobody can have it */
+    ASSERT_EQ(UCS_OK, reg(&range, (void*)(-2 * page), page));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    unreg(&range);
+}
+
+TEST_F(test_monitor_region, attach_fails)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = map();
+
+    attach_status = UCS_ERR_NO_RESOURCE;
+    EXPECT_EQ(UCS_ERR_NO_RESOURCE, reg(&range, ptr, page));
+    EXPECT_EQ(0u, stats().regions);
+    EXPECT_EQ(0u, stats().state_bytes);
+    attach_status = UCS_OK;
+    EXPECT_EQ(UCS_OK, reg(&range, ptr, page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
+{
+    size_t granule = params.region_size;
+    nprdma_range_t range[4];
+    params.max_metadata = 2 * granule / page * 4;
+    start();
+    char *ptr = map(4 * granule);
+
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_EQ(UCS_OK, reg(&range[i], ptr + i * granule, page));
+        populate(&range[i], NPRDMA_POPULATE_WRITE);
+    }
+    /* All are live: the limit is for idle ones */
+    EXPECT_EQ(4u, stats().regions);
+
+    nprdma_region_t *region[4];
+    for (int i : { 2, 0, 3, 1 }) {
+        region[i] = range[i].region;
+        unreg(&range[i]);
+    }
+    EXPECT_EQ(4u, stats().idle_regions);
+
+    /* Of the last ones, 3 and 1, one is in use again, so there is room for 0 */
+    ASSERT_EQ(UCS_OK, reg(&range[1], ptr + granule, page));
+    EXPECT_EQ(region[1], range[1].region);
+    EXPECT_EQ(1u, stats().evicted);
+    EXPECT_EQ(0u, attached.count(region[2]));
+    EXPECT_EQ(1u, attached.count(region[0]));
+    unreg(&range[1]);
+
+    ASSERT_EQ(UCS_OK, reg(&range[3], ptr + 3 * granule, page));
+    EXPECT_EQ(1u, stats().evicted);
+    unreg(&range[3]);
+    ASSERT_EQ(UCS_OK, reg(&range[2], ptr + 2 * granule, page));
+    EXPECT_EQ(2u, stats().evicted);
+    EXPECT_EQ(3u, stats().regions);
+    EXPECT_EQ(5u, stats().created);
+
+    /* It is a new one: nothing of it is populated */
+    EXPECT_EQ(0u, bits(&range[2], ptr + 2 * granule));
+    EXPECT_EQ(3u, bits(&range[1], ptr + granule));
+    unreg(&range[2]);
+    munmap(ptr, 4 * granule);
+}
+
+TEST_F(test_monitor_region, metadata_returns_to_baseline)
+{
+    params.max_metadata = 0;
+    start();
+    nprdma_range_t range, other;
+    char *ptr  = map(2 * params.region_size);
+    int fd     = open("/dev/null", O_RDONLY);
+
+    for (int i = 0; i < 200; ++i) {
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, params.region_size + 1));
+        ASSERT_EQ(UCS_OK, populate(&range, ptr, page));
+        unreg(&range);
+        ASSERT_EQ(UCS_OK, reg(&other, ptr, page));
+        unreg(&other);
+    }
+    EXPECT_LE(stats().regions, 2u);
+    EXPECT_LE(stats().state_bytes, 3 * params.region_size / page * 4);
+
+    /* And no descriptors are lost */
+    int next = open("/dev/null", O_RDONLY);
+    EXPECT_LE(next, fd + 5);
+    close(next);
+    close(fd);
+    munmap(ptr, 2 * params.region_size);
+}
+
+TEST_F(test_monitor_region, lookups_while_the_table_changes)
+{
+    static constexpr int num_granules = 16;
+    size_t granule      = params.region_size;
+    params.max_metadata = 4 * granule / page * 4;
+    start();
+    char *ptr = map(num_granules * granule);
+    std::vector<std::thread> threads;
+
+    for (unsigned t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t]() {
+            unsigned seed = t;
+            nprdma_range_t range;
+            for (int i = 0; i < 3000; ++i) {
+                char *start = ptr + rand_r(&seed) % num_granules * granule;
+                ASSERT_EQ(UCS_OK, reg(&range, start + 7, page));
+                ASSERT_LE(range.region->address, (uintptr_t)start + 7);
+                ASSERT_GE(range.region->address + range.region->length,
+                          (uintptr_t)start + 7 + page);
+                ASSERT_EQ(1u, [&]() {
+                    std::lock_guard<std::mutex> guard(lock);
+                    return attached.count(range.region);
+                }());
+                unreg(&range);
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_GT(stats().evicted, 0u);
+    EXPECT_EQ(stats().regions, stats().created - stats().evicted);
+    EXPECT_EQ(stats().regions, stats().idle_regions);
+    EXPECT_EQ(0u, stats().ranges);
+    munmap(ptr, num_granules * granule);
+}
+
+TEST_F(test_monitor_region, two_monitors)
+{
+    nprdma_monitor_t *second;
+    nprdma_range_t a, b;
+    start();
+    ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &second));
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&a, ptr, page));
+    ASSERT_EQ(UCS_OK,
+              nprdma_monitor_register(second, (uintptr_t)ptr, page, &b));
+    ASSERT_EQ(UCS_OK, populate(&a));
+    EXPECT_EQ(1u, bits(&a, ptr));
+    EXPECT_EQ(0u, bits(&b, ptr));
+    ASSERT_EQ(UCS_OK, nprdma_monitor_populate(second, &b, (uintptr_t)ptr, page,
+                                              NPRDMA_POPULATE_WRITE));
+    munmap(ptr, 16 * page);
+    EXPECT_EQ(0u, bits(&a, ptr));
+    EXPECT_EQ(0u, bits(&b, ptr));
+    unreg(&a);
+    nprdma_monitor_unregister(second, &b, 0);
+    nprdma_monitor_destroy(second);
+}
+
+TEST_F(test_monitor_region, preregistration)
+{
+    nprdma_range_t range;
+    params.prereg = 1;
+    start();
+    char *ptr = map(params.region_size);
+
+    wait_until([&]() {
+        std::lock_guard<std::mutex> guard(lock);
+        for (auto region : attached) {
+            if ((region->address <= (uintptr_t)ptr) &&
+                (region->address + region->length >=
+                 (uintptr_t)ptr + params.region_size)) {
+                return true;
+            }
+        }
+        return false;
+    });
+    EXPECT_GT(stats().preregistered, 0u);
+    uint64_t created = stats().created;
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, params.region_size));
+    EXPECT_EQ(created, stats().created);
+    /* Ahead of use means the region, not the memory */
+    EXPECT_FALSE(is_present(ptr));
+    EXPECT_EQ(0u, stats().populated);
+    unreg(&range);
+    munmap(ptr, params.region_size);
+}
+
+TEST_F(test_monitor_region, preregistration_keeps_to_the_limit)
+{
+    params.prereg       = 1;
+    params.max_metadata = params.region_size / page * 4;
+    start();
+    char *ptr = map(8 * params.region_size);
+    char *one = map(params.region_size);
+
+    wait_until([&]() { return stats().regions > 0; });
+    EXPECT_EQ(1u, stats().regions);
+    EXPECT_EQ(0u, stats().evicted);
+    munmap(one, params.region_size);
+    munmap(ptr, 8 * params.region_size);
+}

@@ -1,0 +1,224 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_TEST_MONITOR_H
+#define NPRDMA_TEST_MONITOR_H
+
+#include <ucm/nprdma_backend.h>
+#include <ucm/nprdma_monitor.h>
+
+/* Templates of its own: not to be first seen within extern "C" */
+#include <infiniband/verbs.h>
+
+extern "C" {
+#include <npemu/npemu_iommu.h>
+}
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A monitor whose NIC is the test: it decides when a drain is over. */
+class test_monitor : public ::testing::Test {
+protected:
+    static constexpr size_t page  = NPRDMA_PAGE_SIZE;
+    static constexpr size_t chunk = 2u << 20;
+
+    void SetUp() override
+    {
+        params.backend      = &nprdma_backend_emulated;
+        params.region_size  = 4 * chunk;
+        params.max_metadata = 1u << 30;
+        params.drain        = drain_cb;
+        params.attach       = attach_cb;
+        params.detach       = detach_cb;
+        params.arg          = this;
+    }
+
+    void TearDown() override
+    {
+        if (monitor != nullptr) {
+            stop();
+        }
+    }
+
+    void start()
+    {
+        ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &monitor));
+    }
+
+    void stop()
+    {
+        nprdma_monitor_destroy(monitor);
+        monitor = nullptr;
+        EXPECT_TRUE(attached.empty());
+    }
+
+    nprdma_monitor_stats_t stats()
+    {
+        nprdma_monitor_stats_t result;
+        nprdma_monitor_query(monitor, &result);
+        return result;
+    }
+
+    /* Memory at the start of a granule, so that all of it is in one region */
+    char *map(size_t length = 16 * page, int prot = PROT_READ | PROT_WRITE,
+              int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1)
+    {
+        size_t size = length + params.region_size;
+        char *area  = (char*)mmap(nullptr, size, PROT_NONE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                                  -1, 0);
+        EXPECT_NE(MAP_FAILED, (void*)area);
+        char *ptr = (char*)(((uintptr_t)area + params.region_size - 1) &
+                            ~(uintptr_t)(params.region_size - 1));
+        munmap(area, ptr - area);
+        munmap(ptr + length, area + size - ptr - length);
+        EXPECT_EQ(ptr, mmap(ptr, length, prot, flags | MAP_FIXED, fd, 0));
+        return ptr;
+    }
+
+    ucs_status_t reg(nprdma_range_t *range, const void *ptr, size_t length)
+    {
+        return nprdma_monitor_register(monitor, (uintptr_t)ptr, length, range);
+    }
+
+    void unreg(nprdma_range_t *range, int invalidate = 0)
+    {
+        nprdma_monitor_unregister(monitor, range, invalidate);
+    }
+
+    ucs_status_t populate(nprdma_range_t *range, unsigned flags = 0)
+    {
+        return nprdma_monitor_populate(monitor, range, range->address,
+                                       range->length, flags);
+    }
+
+    ucs_status_t populate(nprdma_range_t *range, const void *ptr, size_t length,
+                          unsigned flags = 0)
+    {
+        return nprdma_monitor_populate(monitor, range, (uintptr_t)ptr, length,
+                                       flags);
+    }
+
+    static uint32_t state(const nprdma_range_t *range, const void *ptr)
+    {
+        size_t index = nprdma_region_page_index(range->region, (uintptr_t)ptr);
+        return nprdma_page_load(&range->region->states[index]);
+    }
+
+    static uint32_t bits(const nprdma_range_t *range, const void *ptr)
+    {
+        return state(range, ptr) & NPRDMA_PAGE_BITS;
+    }
+
+    /* The bits that all pages have, or -1 if they differ */
+    static int all_bits(const nprdma_range_t *range, const char *ptr,
+                        size_t length)
+    {
+        uint32_t first = bits(range, ptr);
+        for (size_t i = page; i < length; i += page) {
+            if (bits(range, ptr + i) != first) {
+                return -1;
+            }
+        }
+        return (int)first;
+    }
+
+    static npemu_iommu_header_t *header(const nprdma_range_t *range)
+    {
+        return nprdma_emulated_iommu(range->region)->header;
+    }
+
+    /* Whether the kernel has a page of ours in memory, without touching it */
+    static bool is_present(const void *ptr)
+    {
+        static int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        uint64_t word = 0;
+        EXPECT_EQ((ssize_t)sizeof(word),
+                  pread(fd, &word, sizeof(word),
+                        (uintptr_t)ptr / page * sizeof(word)));
+        return (word >> 63) != 0;
+    }
+
+    /* System calls that libc, and so UCM, does not see */
+    static void raw_munmap(void *ptr, size_t length)
+    {
+        EXPECT_EQ(0, syscall(SYS_munmap, ptr, length));
+    }
+
+    static void raw_mmap(void *ptr, size_t length)
+    {
+        EXPECT_EQ((long)ptr,
+                  syscall(SYS_mmap, ptr, length, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    }
+
+    template<typename F> static void wait_until(F condition)
+    {
+        auto limit = std::chrono::steady_clock::now() +
+                     std::chrono::seconds(60);
+        while (!condition()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), limit);
+            std::this_thread::yield();
+        }
+    }
+
+    /* What happens in a drain: in a memory hook, so nothing that allocates */
+    void (*on_drain)(test_monitor *self) = nullptr;
+    std::atomic<int> drains{0};
+    ucs_status_t     attach_status = UCS_OK;
+
+    nprdma_monitor_params_t    params{};
+    nprdma_monitor_t           *monitor = nullptr;
+    std::mutex                 lock;
+    std::set<nprdma_region_t*> attached;
+
+private:
+    static void drain_cb(void *arg)
+    {
+        auto self = static_cast<test_monitor*>(arg);
+        ++self->drains;
+        if (self->on_drain != nullptr) {
+            self->on_drain(self);
+        }
+    }
+
+    static ucs_status_t attach_cb(void *arg, nprdma_region_t *region)
+    {
+        auto self = static_cast<test_monitor*>(arg);
+        std::lock_guard<std::mutex> guard(self->lock);
+        if (self->attach_status == UCS_OK) {
+            EXPECT_TRUE(self->attached.insert(region).second);
+            region->priv = self;
+        }
+        return self->attach_status;
+    }
+
+    static void detach_cb(void *arg, nprdma_region_t *region)
+    {
+        auto self = static_cast<test_monitor*>(arg);
+        std::lock_guard<std::mutex> guard(self->lock);
+        EXPECT_EQ(1u, self->attached.erase(region));
+        EXPECT_EQ((void*)self, region->priv);
+        /* Nothing is accessible any more */
+        for (size_t i = 0; i < region->length / page; ++i) {
+            uint32_t word = nprdma_page_load(&region->states[i]);
+            ASSERT_EQ(0u, word & NPRDMA_PAGE_BITS);
+        }
+    }
+};
+
+#endif
