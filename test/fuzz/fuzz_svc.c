@@ -94,7 +94,7 @@ static void fuzz_execute(nprdma_reg_table_t *table,
 {
     /* As small as the interface allows, for the address sanitizer */
     size_t room  = (request->type == UCT_NPRDMA_SVC_FETCH) ?
-                   UCT_NPRDMA_SVC_MAX_PAYLOAD : 8;
+                   UCT_NPRDMA_SVC_MAX_PIECE : 8;
     void *result = malloc(room);
     size_t length;
     uct_nprdma_svc_status_t status;
@@ -147,7 +147,7 @@ static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
     if (request->type == UCT_NPRDMA_SVC_POPULATE) {
         fuzz_populate_reply(request);
     } else {
-        FUZZ_CHECK(request->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+        FUZZ_CHECK(request->length <= UCT_NPRDMA_SVC_MAX_PIECE);
         FUZZ_CHECK(request->ahead == 0);
     }
     if (request->type != UCT_NPRDMA_SVC_FIN) {

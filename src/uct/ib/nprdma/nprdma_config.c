@@ -11,7 +11,7 @@
 #include <ucs/sys/sys.h>
 
 /* Below this not even one interface could work */
-#define UCT_NPRDMA_MIN_PINNED (128 * UCS_KBYTE)
+#define UCT_NPRDMA_MIN_PINNED (512 * UCS_KBYTE)
 
 /* Pages per second: all of memory many times over */
 #define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9

@@ -156,7 +156,7 @@ unsigned uct_nprdma_rma_large_send(uct_nprdma_iface_t *iface,
     while ((large->requested < large->length) &&
            uct_nprdma_rma_can_post(iface, rma)) {
         length = ucs_min(large->length - large->requested,
-                         (size_t)UCT_NPRDMA_SVC_MAX_PAYLOAD);
+                         (size_t)UCT_NPRDMA_SVC_MAX_PIECE);
         status = large->is_get ?
                  uct_nprdma_rma_large_send_get(iface, rma, large, length) :
                  uct_nprdma_rma_large_send_put(iface, rma, large, length);

@@ -239,6 +239,33 @@ static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
     wr->num_sge = 1;
 }
 
+static ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
+{
+    struct ibv_recv_wr *bad_wr;
+    struct ibv_recv_wr wr;
+    struct ibv_sge sge;
+    uct_nprdma_slot_t *slot;
+
+    while ((slot = uct_nprdma_bounce_get(&service->rx_pool)) != NULL) {
+        uct_nprdma_service_post_recv(service, slot, &wr, &sge, NULL);
+        if (ibv_post_srq_recv(service->srq, &wr, &bad_wr) != 0) {
+            ucs_error("service: ibv_post_srq_recv() failed: %m");
+            return UCS_ERR_IO_ERROR;
+        }
+    }
+
+    return UCS_OK;
+}
+
+/* Requests have come for half of the slots at once, so peers may have to wait
+ * for a free one: have more of them */
+static void uct_nprdma_service_grow(uct_nprdma_service_t *service)
+{
+    if (uct_nprdma_bounce_grow(&service->rx_pool) > 0) {
+        uct_nprdma_service_fill_srq(service);
+    }
+}
+
 /* Give the slots of executed requests back to the SRQ */
 static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
                                       int last)
@@ -331,6 +358,12 @@ unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
                 break;
             }
             service->num_wcs = num_wcs;
+            if (ucs_unlikely((2 * (unsigned)num_wcs >=
+                              service->rx_pool.num_slots) &&
+                             (service->rx_pool.num_slots <
+                              service->rx_pool.max_slots))) {
+                uct_nprdma_service_grow(service);
+            }
         }
 
         first = service->next_wc;
@@ -383,24 +416,6 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
 
 
 /* ---- start and end ---- */
-
-static ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
-{
-    struct ibv_recv_wr *bad_wr;
-    struct ibv_recv_wr wr;
-    struct ibv_sge sge;
-    uct_nprdma_slot_t *slot;
-
-    while ((slot = uct_nprdma_bounce_get(&service->rx_pool)) != NULL) {
-        uct_nprdma_service_post_recv(service, slot, &wr, &sge, NULL);
-        if (ibv_post_srq_recv(service->srq, &wr, &bad_wr) != 0) {
-            ucs_error("service: ibv_post_srq_recv() failed: %m");
-            return UCS_ERR_IO_ERROR;
-        }
-    }
-
-    return UCS_OK;
-}
 
 static ucs_status_t uct_nprdma_service_create_cqs(uct_nprdma_service_t *service,
                                                   unsigned recv_cq_len)

@@ -14,7 +14,7 @@
  * @param [in]  table     Registrations.
  * @param [in]  request   From uct_nprdma_svc_request_parse(), of a type that
  *                        accesses memory or NOP.
- * @param [out] result    What the reply carries: UCT_NPRDMA_SVC_MAX_PAYLOAD
+ * @param [out] result    What the reply carries: UCT_NPRDMA_SVC_MAX_PIECE
  *                        bytes for a FETCH, 8 for an ATOMIC, else not used.
  * @param [out] length_p  Bytes put there; 0 after an error.
  *

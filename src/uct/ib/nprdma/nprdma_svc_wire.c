@@ -31,11 +31,11 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
     switch (request->type) {
     case UCT_NPRDMA_SVC_STORE:
         valid = (request->op == 0) && (payload == request->length) &&
-                (payload > 0) && (payload <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+                (payload > 0) && (payload <= UCT_NPRDMA_SVC_MAX_PIECE);
         break;
     case UCT_NPRDMA_SVC_FETCH:
         valid = (request->op == 0) && (payload == 0) && (request->length > 0) &&
-                (request->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD) &&
+                (request->length <= UCT_NPRDMA_SVC_MAX_PIECE) &&
                 (request->flags & UCT_NPRDMA_SVC_FLAG_REPLY);
         break;
     case UCT_NPRDMA_SVC_ATOMIC:

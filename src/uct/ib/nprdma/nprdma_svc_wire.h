@@ -13,8 +13,13 @@
  * RC delivers each once and in order; sequence numbers only prove it.
  */
 
-/* Most bytes that one request or reply carries, whatever the configuration */
+/* Most bytes of an operation that is one request and one reply */
 #define UCT_NPRDMA_SVC_MAX_PAYLOAD  8192
+
+/* Most bytes that a STORE or a FETCH carries: pieces of what is too large for
+ * one, and has to be copied. Twice as fast as with pieces of 8 KiB; 64 KiB are
+ * not worth their buffers. */
+#define UCT_NPRDMA_SVC_MAX_PIECE    32768
 
 /* Replies that an initiator waits for on one connection, at most */
 #define UCT_NPRDMA_SVC_MAX_REPLIES  64
@@ -23,7 +28,7 @@
 #define UCT_NPRDMA_SVC_PAGE_SIZE    4096
 
 /* What a receive slot must hold */
-#define UCT_NPRDMA_SVC_SLOT_SIZE    (UCT_NPRDMA_SVC_MAX_PAYLOAD + 64)
+#define UCT_NPRDMA_SVC_SLOT_SIZE    (UCT_NPRDMA_SVC_MAX_PIECE + 64)
 
 
 enum uct_nprdma_svc_type {
