@@ -3,6 +3,7 @@
 #include "uct_test.h"
 
 #include <ucs/async/async_fwd.h>
+#include <ucs/debug/log.h>
 
 #include <algorithm>
 #include <csignal>
@@ -59,6 +60,43 @@ static void check(ucs_status_t status, const char *what)
         throw std::runtime_error(std::string(what) + ": " +
                                  ucs_status_string(status));
     }
+}
+
+
+/* ---- complaints ---- */
+
+static std::vector<std::string> *complaints_now;
+
+static ucs_log_func_rc_t
+collect(const char *, unsigned, const char *, ucs_log_level_t level,
+        const ucs_log_component_config_t *, const char *format, va_list args)
+{
+    char line[1024];
+
+    if (level > UCS_LOG_LEVEL_WARN) {
+        return UCS_LOG_FUNC_RC_CONTINUE;
+    }
+    vsnprintf(line, sizeof(line), format, args);
+    complaints_now->push_back(line);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+complaints::complaints()
+{
+    complaints_now = &m_lines;
+    ucs_log_push_handler(collect);
+}
+
+complaints::~complaints()
+{
+    ucs_log_pop_handler();
+    complaints_now = nullptr;
+}
+
+unsigned num_descriptors()
+{
+    auto begin = std::filesystem::directory_iterator("/proc/self/fd");
+    return std::distance(begin, std::filesystem::directory_iterator());
 }
 
 
@@ -130,7 +168,7 @@ completion::completion(int count)
 
 /* ---- entity ---- */
 
-static uct_component_h find_component()
+uct_component_h find_component()
 {
     uct_component_h *components, found = nullptr;
     const char *copy = getenv(component_environment);
@@ -172,13 +210,19 @@ static void modify(C *config, const config_t &settings)
 
 entity::entity(const config_t &config)
 {
-    m_component = find_component();
-    check(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &m_async),
-          "async_context_create");
-    check(uct_worker_create(m_async, UCS_THREAD_MODE_SINGLE, &m_worker),
-          "worker_create");
-    open_md(config);
-    open_iface(config);
+    try {
+        m_component = find_component();
+        check(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK,
+                                       &m_async),
+              "async_context_create");
+        check(uct_worker_create(m_async, UCS_THREAD_MODE_SINGLE, &m_worker),
+              "worker_create");
+        open_md(config);
+        open_iface(config);
+    } catch (...) {
+        close();
+        throw;
+    }
 }
 
 void entity::open_md(const config_t &config)
@@ -204,8 +248,10 @@ void entity::open_md(const config_t &config)
     check(uct_md_config_read(m_component, nullptr, nullptr, &md_config),
           "md_config_read");
     modify(md_config, config);
-    check(uct_md_open(m_component, md->md_name, md_config, &m_md), "md_open");
+    ucs_status_t status = uct_md_open(m_component, md->md_name, md_config,
+                                      &m_md);
     uct_config_release(md_config);
+    check(status, "md_open");
     check(uct_md_query(m_md, &m_md_attr), "md_query");
 }
 
@@ -235,16 +281,22 @@ void entity::open_iface(const config_t &config)
     params.mode.device.dev_name = tls[0].dev_name;
     params.err_handler          = on_error;
     params.err_handler_arg      = this;
-    check(uct_iface_open(m_md, m_worker, &params, iface_config, &m_iface),
-          "iface_open");
+    ucs_status_t status = uct_iface_open(m_md, m_worker, &params, iface_config,
+                                         &m_iface);
     uct_config_release(iface_config);
     uct_release_tl_resource_list(tls);
+    check(status, "iface_open");
     check(uct_iface_query(m_iface, &m_attr), "iface_query");
     uct_iface_progress_enable(m_iface,
                               UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
 }
 
 entity::~entity()
+{
+    close();
+}
+
+void entity::close()
 {
     for (auto ep : m_eps) {
         uct_ep_destroy(ep);

@@ -29,6 +29,25 @@ void await(const std::function<bool()> &condition);
 /* Name and value pairs; for one interface or MD, without the UCX_ prefix */
 using config_t = std::map<std::string, std::string>;
 
+/* Loads nprdma; throws if it is not there */
+uct_component_h find_component();
+
+/* While it lives, it keeps errors and warnings of UCX instead of stderr */
+class complaints {
+public:
+    complaints();
+    ~complaints();
+    complaints(const complaints&) = delete;
+
+    const std::vector<std::string> &lines() const { return m_lines; }
+
+private:
+    std::vector<std::string> m_lines;
+};
+
+/* Open descriptors of this process */
+unsigned num_descriptors();
+
 /* Memory registered with an MD */
 class buffer {
 public:
@@ -106,6 +125,7 @@ public:
     std::map<uct_ep_h, ucs_status_t> failed;
 
 private:
+    void close();
     void open_md(const config_t &config);
     void open_iface(const config_t &config);
     static ucs_status_t

@@ -294,7 +294,7 @@ uct_nprdma_config_check_times(const uct_nprdma_config_time_t *times,
         /* UCX parses "nan", which is in no range */
         if (!((times[i].value >= times[i].min) &&
               (times[i].value <= times[i].max))) {
-            ucs_error("UCX_NPRDMA_%s: %gs is not in the range %gs..%gs",
+            ucs_error("UCX_NPRDMA_%s: %g s is not in the range %g..%g s",
                       times[i].name, times[i].value, times[i].min,
                       times[i].max);
             return UCS_ERR_INVALID_PARAM;
@@ -390,10 +390,8 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
     const uct_nprdma_config_time_t times[]     = {
         {"CM_RETRY_INTERVAL", config->cm.retry_interval, 1e-4,
          UCT_NPRDMA_MAX_SEC},
-        {"CM_RETRY_MAX", config->cm.retry_max, config->cm.retry_interval,
-         UCT_NPRDMA_MAX_SEC},
-        {"CM_TIMEOUT", config->cm.timeout, config->cm.retry_interval,
-         UCT_NPRDMA_MAX_SEC}
+        {"CM_RETRY_MAX", config->cm.retry_max, 1e-4, UCT_NPRDMA_MAX_SEC},
+        {"CM_TIMEOUT", config->cm.timeout, 1e-4, UCT_NPRDMA_MAX_SEC}
     };
     ucs_status_t status;
 
@@ -406,6 +404,15 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
     status = uct_nprdma_config_check_times(times, ucs_static_array_size(times));
     if (status != UCS_OK) {
         return status;
+    }
+
+    if ((config->cm.retry_interval > config->cm.retry_max) ||
+        (config->cm.retry_interval > config->cm.timeout)) {
+        ucs_error("UCX_NPRDMA_CM_RETRY_INTERVAL: %g s is longer than "
+                  "UCX_NPRDMA_CM_RETRY_MAX or UCX_NPRDMA_CM_TIMEOUT, %g s and "
+                  "%g s", config->cm.retry_interval, config->cm.retry_max,
+                  config->cm.timeout);
+        return UCS_ERR_INVALID_PARAM;
     }
 
     return uct_nprdma_stats_check(config->stats);

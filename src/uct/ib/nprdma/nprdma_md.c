@@ -6,6 +6,7 @@
 
 #include "nprdma_md.h"
 #include "nprdma_bounce.h"
+#include "nprdma_config.h"
 #include "nprdma_mem.h"
 #include "nprdma_service.h"
 
@@ -13,6 +14,8 @@
 #include <ucs/debug/memtrack_int.h>
 #include <ucs/sys/string.h>
 #include <ucs/sys/sys.h>
+
+#include <stdatomic.h>
 
 /* A peer's hop limit when a global route header is used */
 #define UCT_NPRDMA_HOP_LIMIT  64
@@ -78,25 +81,36 @@ uct_nprdma_query_md_resources(uct_component_t *component,
                               uct_md_resource_desc_t **resources_p,
                               unsigned *num_resources_p)
 {
+    static atomic_flag warned    = ATOMIC_FLAG_INIT;
     uct_nprdma_list_md_ctx_t ctx = { .status = UCS_OK };
+    uct_nprdma_emulation_t emulation;
     uct_md_config_t *config;
     ucs_status_t status;
+
+    if (uct_nprdma_config_check_env() != UCS_OK) {
+        goto out_empty;
+    }
 
     /* Which devices there are depends on the configuration */
     status = uct_md_config_read(component, NULL, NULL, &config);
     if (status != UCS_OK) {
-        /* UCX has told which value it is */
+        /* From a file, and UCX has told which value it is */
         ucs_debug("the configuration of nprdma is invalid, it is not used");
         goto out_empty;
     }
 
-    uct_nprdma_foreach_device(
-            ((uct_nprdma_md_config_t*)config)->emulation, uct_nprdma_list_md,
-            &ctx);
+    emulation = ((uct_nprdma_md_config_t*)config)->emulation;
     uct_config_release(config);
+    uct_nprdma_foreach_device(emulation, uct_nprdma_list_md, &ctx);
     if (ctx.status != UCS_OK) {
         ucs_free(ctx.resources);
         return ctx.status;
+    }
+
+    if ((ctx.count == 0) && (emulation == UCT_NPRDMA_EMULATION_NO) &&
+        !atomic_flag_test_and_set(&warned)) {
+        ucs_warn("UCX_NPRDMA_EMULATION=no, and there is no RDMA device with a "
+                 "port that is up: nprdma is not available");
     }
 
     *resources_p     = ctx.resources;
@@ -337,8 +351,9 @@ uct_nprdma_query_tl_devices(uct_md_h tl_md,
                             unsigned *num_tl_devices_p)
 {
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
-    struct ibv_port_attr port_attr;
     uct_tl_device_resource_t *devices;
+    struct ibv_port_attr port_attr;
+    uct_nprdma_dev_addr_t dev_addr;
     unsigned count;
     uint8_t port;
 
@@ -356,6 +371,12 @@ uct_nprdma_query_tl_devices(uct_md_h tl_md,
         if ((md->verbs->query_port_attr(md->context, port, &port_attr) != 0) ||
             (port_attr.state != IBV_PORT_ACTIVE)) {
             ucs_debug("%s: port %u is not active", md->name, port);
+            continue;
+        }
+
+        /* Without an address, no interface: better told before somebody counts
+         * on it */
+        if (uct_nprdma_md_port_addr(md, port, &dev_addr) != UCS_OK) {
             continue;
         }
 

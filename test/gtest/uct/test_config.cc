@@ -1,0 +1,211 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <ucs/async/async.h>
+
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/*
+ * Values that UCX parses but that make no sense, and limits of the system: the
+ * reason is told, nothing crashes or hangs, and nothing is left behind.
+ */
+
+namespace {
+
+struct wrong {
+    config_t   config;
+    const char *told;  /* Is in the one line of error */
+};
+
+const wrong wrong_values[] = {
+    {{{"MAX_PINNED", "0"}}, "UCX_NPRDMA_MAX_PINNED"},
+    {{{"MAX_PINNED", "127k"}}, "UCX_NPRDMA_MAX_PINNED"},
+    {{{"SVC_SLOTS", "0"}}, "UCX_NPRDMA_SVC_SLOTS"},
+    {{{"SVC_SLOTS", "4097"}}, "UCX_NPRDMA_SVC_SLOTS"},
+    {{{"GID_INDEX", "256"}}, "UCX_NPRDMA_GID_INDEX"},
+    {{{"TIMEOUT", "0"}}, "UCX_NPRDMA_TIMEOUT"},
+    {{{"TIMEOUT", "-1"}}, "UCX_NPRDMA_TIMEOUT"},
+    {{{"TIMEOUT", "nan"}}, "UCX_NPRDMA_TIMEOUT"},
+    {{{"TIMEOUT", "inf"}}, "UCX_NPRDMA_TIMEOUT"},
+    {{{"RETRY_COUNT", "8"}}, "UCX_NPRDMA_RETRY_COUNT"},
+    {{{"RNR_TIMEOUT", "0"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
+    {{{"RNR_TIMEOUT", "1s"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
+    {{{"SEG_SIZE", "0"}}, "UCX_NPRDMA_SEG_SIZE"},
+    {{{"SEG_SIZE", "inf"}}, "UCX_NPRDMA_SEG_SIZE"},
+    {{{"TX_MAX_BUFS", "0"}}, "UCX_NPRDMA_TX_MAX_BUFS"},
+    {{{"TX_MAX_BUFS", "4"}, {"TX_BUFS_GROW", "5"}}, "UCX_NPRDMA_TX_BUFS_GROW"},
+    {{{"RX_MAX_BUFS", "1"}}, "UCX_NPRDMA_RX_MAX_BUFS"},
+    {{{"RX_MAX_BUFS", "4294967295"}}, "UCX_NPRDMA_RX_MAX_BUFS"},
+    {{{"RX_MAX_BUFS", "4"}, {"RX_BUFS_GROW", "5"}}, "UCX_NPRDMA_RX_BUFS_GROW"},
+    {{{"TX_QUEUE_LEN", "1"}}, "UCX_NPRDMA_TX_QUEUE_LEN"},
+    {{{"TX_CQ_LEN", "0"}}, "UCX_NPRDMA_TX_CQ_LEN"},
+    {{{"TX_MODERATION", "0"}}, "UCX_NPRDMA_TX_MODERATION"},
+    {{{"RX_MAX_BATCH", "65"}}, "UCX_NPRDMA_RX_MAX_BATCH"},
+    {{{"SVC_QUEUE_LEN", "0"}}, "UCX_NPRDMA_SVC_QUEUE_LEN"},
+    {{{"MAX_INLINE", "0"}}, "UCX_NPRDMA_MAX_INLINE"},
+    {{{"MAX_INLINE", "1025"}}, "UCX_NPRDMA_MAX_INLINE"},
+    {{{"CM_RETRY_INTERVAL", "0"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
+    {{{"CM_RETRY_INTERVAL", "nan"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
+    {{{"CM_RETRY_MAX", "1ms"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_TIMEOUT", "1e9s"}}, "UCX_NPRDMA_CM_TIMEOUT"},
+    {{{"CM_WINDOW", "0"}}, "UCX_NPRDMA_CM_WINDOW"},
+    {{{"CM_RX_LEN", "0"}}, "UCX_NPRDMA_CM_RX_LEN"},
+    {{{"CM_DROP", "100"}}, "UCX_NPRDMA_CM_DROP"},
+    {{{"CM_DUP", "101"}}, "UCX_NPRDMA_CM_DUP"},
+    {{{"CM_REORDER", "101"}}, "UCX_NPRDMA_CM_REORDER"},
+    {{{"STATS", "stdlog"}}, "UCX_NPRDMA_STATS"},
+    {{{"STATS", "file:"}}, "UCX_NPRDMA_STATS"},
+    /* Each is right, but one buffer is more than all that may be pinned */
+    {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "256k"}}, "UCX_NPRDMA_MAX_PINNED"},
+};
+
+/* Whether a process can talk to itself: wire-up, active message, put */
+bool works()
+{
+    try {
+        entity e;
+        buffer memory(e.md(), 4096);
+        uct_ep_h ep     = e.connect(e.address());
+        uct_rkey_t rkey = e.unpack(memory.packed_key());
+        uint64_t value  = 7;
+        ucs_status_t status;
+
+        status = e.retry([&]() {
+            return (e.failed.count(ep) > 0) ? UCS_ERR_ENDPOINT_TIMEOUT :
+                   uct_ep_put_short(ep, &value, sizeof(value),
+                                    memory.address(), rkey);
+        });
+        if (status != UCS_OK) {
+            return false;
+        }
+        e.wait([&]() {
+            return (*memory.ptr<volatile uint64_t>() == value) ||
+                   (e.failed.count(ep) > 0);
+        });
+        return e.failed.empty();
+    } catch (const std::runtime_error &error) {
+        return false;
+    }
+}
+
+/* Keeps UCX's own thread running: UCX 1.13 ends the process by an
+ * assertion if it cannot start that (ucs_async_thread_start), whatever the
+ * transport */
+class async_thread {
+public:
+    async_thread() : m_fd(eventfd(0, EFD_CLOEXEC))
+    {
+        EXPECT_EQ(UCS_OK,
+                  ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD_SPINLOCK,
+                                              m_fd, UCS_EVENT_SET_EVREAD,
+                                              nothing, nullptr, nullptr));
+    }
+
+    ~async_thread()
+    {
+        EXPECT_EQ(UCS_OK, ucs_async_remove_handler(m_fd, 1));
+        close(m_fd);
+    }
+
+private:
+    static void nothing(int, ucs_event_set_types_t, void *) {}
+    int m_fd;
+};
+
+/* Whether it works, and what is told. What a process keeps once it has used
+ * the emulated RNIC is not lost: it is there once. */
+int with_limit(peer &parent, int resource, rlim_t limit)
+{
+    struct rlimit old;
+    bool good;
+
+    find_component(); /* Loading is UCX's business */
+    async_thread thread;
+    getrlimit(resource, &old);
+    struct rlimit low = {std::min(limit, old.rlim_max), old.rlim_max};
+    {
+        complaints told;
+        EXPECT_EQ(0, setrlimit(resource, &low));
+        good = works();
+        EXPECT_EQ(0, setrlimit(resource, &old));
+        EXPECT_TRUE(good || !told.lines().empty());
+        for (auto &line : told.lines()) {
+            EXPECT_EQ(std::string::npos, line.find("Assertion")) << line;
+        }
+    }
+    parent.put(good);
+
+    /* Afterwards, as if nothing had been */
+    EXPECT_TRUE(works());
+    unsigned before = num_descriptors();
+    EXPECT_TRUE(works());
+    EXPECT_EQ(before, num_descriptors());
+    return 0;
+}
+
+PEER_FUNCTION(few_descriptors)
+{
+    return with_limit(parent, RLIMIT_NOFILE, parent.get<rlim_t>());
+}
+
+PEER_FUNCTION(little_locked_memory)
+{
+    return with_limit(parent, RLIMIT_MEMLOCK, parent.get<rlim_t>());
+}
+
+} // namespace
+
+TEST(test_config, wrong_values)
+{
+    { entity good; } /* What a process does once */
+    unsigned before = num_descriptors();
+
+    for (auto &w : wrong_values) {
+        complaints told;
+        EXPECT_THROW(entity e(w.config), std::runtime_error) << w.told;
+        EXPECT_EQ(1u, told.lines().size()) << w.told;
+        for (auto &line : told.lines()) {
+            EXPECT_NE(std::string::npos, line.find(w.told)) << line;
+        }
+        EXPECT_EQ(before, num_descriptors()) << w.told;
+        EXPECT_EQ(0, proc_status_kb(getpid(), "VmLck:")) << w.told;
+    }
+    entity good;
+}
+
+TEST(test_config, few_descriptors)
+{
+    unsigned refused = 0;
+
+    for (rlim_t limit = 4;; ++limit) {
+        peer p("few_descriptors");
+        p.put(limit);
+        bool good = p.get<bool>();
+        EXPECT_EQ(0, p.join()) << limit << " descriptors";
+        if (good) {
+            break;
+        }
+        ++refused;
+        ASSERT_LT(limit, 256u);
+    }
+    /* Queues, wire-up and service all need some */
+    EXPECT_GT(refused, 10u);
+}
+
+TEST(test_config, little_locked_memory)
+{
+    component_copy everybody_may;
+    unsigned refused = 0;
+
+    for (rlim_t limit = 0; limit <= 8 * 1024 * 1024;
+         limit = (limit == 0) ? 4096 : limit * 4) {
+        peer p("little_locked_memory", 65534, 8 * 1024 * 1024);
+        p.put(limit);
+        refused += !p.get<bool>();
+        EXPECT_EQ(0, p.join()) << limit << " bytes";
+    }
+    EXPECT_GT(refused, 0u);
+}
