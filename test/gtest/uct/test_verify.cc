@@ -188,8 +188,10 @@ TEST(test_verify, states)
     }
     after = before;
     EXPECT_TRUE(uct_nprdma_verify_usable(before.data(), count, 1));
-    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count, 1));
-    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count, 2));
+    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count,
+                                         1));
+    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count,
+                                         2));
 
     for (size_t i = 0; i < count; ++i) {
         /* Gone and come back */
@@ -209,7 +211,8 @@ TEST(test_verify, states)
             before[i] = after[i] |= bit;
         }
     }
-    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count, 3));
+    EXPECT_TRUE(uct_nprdma_verify_states(before.data(), after.data(), count,
+                                         3));
 }
 
 class test_state_cache : public ::testing::Test {
@@ -299,8 +302,8 @@ TEST_F(test_state_cache, absent_and_unknown)
                                                1, found.data()));
     states[70] &= ~2u; /* Readable only */
     keep(cache, m_region, 10, states);
-    EXPECT_TRUE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100, 1,
-                                              found.data()));
+    EXPECT_TRUE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100,
+                                              1, found.data()));
     EXPECT_FALSE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100,
                                                2, found.data()));
 }

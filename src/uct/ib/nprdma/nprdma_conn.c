@@ -247,6 +247,12 @@ void uct_nprdma_conn_init(uct_nprdma_conn_t *conn)
     ucs_queue_head_init(&conn->backlog);
 }
 
+/* Credits of a connection that is not there yet */
+static int32_t uct_nprdma_conn_early_credits(const uct_nprdma_conn_t *conn)
+{
+    return ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX + conn->reserve);
+}
+
 ucs_status_t
 uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                       uct_nprdma_conn_t *conn, enum uct_nprdma_conn_kind kind)
@@ -265,16 +271,21 @@ uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
          * put and get */
         params.srq         = iface->rx.srq;
         params.max_send_wr = iface->config.tx_queue_len;
+        conn->reserve      = 0;
         conn->cq_reserve   = ucs_min((int32_t)iface->config.svc_queue_len,
                                      iface->config.tx_cq_len / 4);
     } else {
         params.max_send_wr = iface->config.svc_queue_len;
         params.max_recv_wr = ucs_max(iface->config.svc_queue_len,
                                      (uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES);
-        conn->cq_reserve   = 0;
+        conn->reserve      = UCT_NPRDMA_CONN_REDO_WR;
+        conn->cq_reserve   = ucs_min(UCT_NPRDMA_CONN_REDO_WR,
+                                     iface->config.tx_cq_len / 8);
     }
-    conn->max_credits   = params.max_send_wr;
-    params.max_send_wr += UCT_NPRDMA_CONN_RESERVED_WR;
+    conn->moderation    = ucs_min(iface->config.tx_moderation,
+                                  params.max_send_wr / 2);
+    conn->max_credits   = params.max_send_wr + conn->reserve;
+    params.max_send_wr  = conn->max_credits + UCT_NPRDMA_CONN_RESERVED_WR;
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
 
@@ -292,7 +303,7 @@ uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     conn->kind    = kind;
     conn->ep      = ep;
     conn->state   = UCT_NPRDMA_CONN_CONNECTING;
-    conn->credits = ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX);
+    conn->credits = uct_nprdma_conn_early_credits(conn);
     status        = uct_nprdma_cm_connect(iface, conn, &ep->dev_addr,
                                           &ep->iface_addr);
     if (status != UCS_OK) {
@@ -316,8 +327,7 @@ out:
 static void uct_nprdma_conn_open(uct_nprdma_conn_t *conn)
 {
     conn->state    = UCT_NPRDMA_CONN_CONNECTED;
-    conn->credits += conn->max_credits -
-                     ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX);
+    conn->credits += conn->max_credits - uct_nprdma_conn_early_credits(conn);
 }
 
 void uct_nprdma_conn_connected(uct_nprdma_iface_t *iface,
@@ -447,10 +457,16 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     if (conn->unsignaled > 0) {
         /* Those that were done before the error have no completion at all:
          * one more WR, which is flushed, tells that they are out. */
-        uct_nprdma_conn_post_nop(iface, conn, NULL);
+        status = uct_nprdma_conn_post_nop(iface, conn, NULL);
+    } else {
+        status = UCS_OK;
     }
     uct_nprdma_conn_forget_unsignaled(iface, conn);
     conn->credits = 0;
+    if (ucs_unlikely(status != UCS_OK)) {
+        /* Then nothing would ever tell: without queue pair they are out */
+        uct_nprdma_conn_release(iface, conn, 1);
+    }
 }
 
 void uct_nprdma_conn_fail(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,

@@ -63,11 +63,14 @@ struct uct_nprdma_conn {
     int32_t                   credits;    /* WRs that may be posted; few while
                                              CONNECTING, 0 unless CONNECTED */
     int32_t                   max_credits;
+    int32_t                   reserve;    /* credits that are for redo and
+                                             verification only */
     int32_t                   cq_reserve; /* places in the CQ that are left for
                                              connections of the other kind */
     uint16_t                  sn;         /* of the last WR posted */
     uint16_t                  done_sn;    /* of the last WR known done */
     uint16_t                  unsignaled; /* WRs since the last signaled one */
+    uint16_t                  moderation; /* one of so many is signaled */
     uint8_t                   kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
     uint8_t                   established; /* cm: QP is connected, whatever
@@ -99,6 +102,10 @@ typedef struct uct_nprdma_conn_entry {
 
 /* Gather elements of a send */
 #define UCT_NPRDMA_MAX_SEND_SGE      2
+
+/* WRs of an SVC connection that new operations do not get: what has been started
+ * must be verified and redone, whatever the user posts in his callbacks */
+#define UCT_NPRDMA_CONN_REDO_WR      4
 
 /* Bytes that the last message of an SVC connection may have */
 #define UCT_NPRDMA_FIN_MAX           64
@@ -229,6 +236,15 @@ uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
  */
 void uct_nprdma_conn_fail(struct uct_nprdma_iface *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
+
+/** Let an op be called when everything posted up to now is done. */
+static inline void uct_nprdma_conn_add_drain_op(uct_nprdma_conn_t *conn,
+                                                uct_nprdma_op_t *op)
+{
+    op->sn = conn->sn;
+    ucs_queue_push(&conn->ops, &op->queue);
+}
+
 
 /** Initialize a connection in state NONE. */
 void uct_nprdma_conn_init(uct_nprdma_conn_t *conn);

@@ -42,21 +42,15 @@ void uct_nprdma_ep_schedule(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     }
 }
 
-void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                        ucs_status_t status)
+/* Tell the user, after all of his operations have been completed */
+static void uct_nprdma_ep_tell(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
 {
+    ucs_status_t status = ep->status;
     ucs_status_t handler_status;
 
-    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
-        return; /* told before, or canceled by the user */
+    if (ep->blocked & UCT_NPRDMA_EP_DESTROYED) {
+        return;
     }
-
-    ep->blocked |= UCT_NPRDMA_EP_FAILED;
-    ep->status   = status;
-    ++iface->stats.eps_failed;
-    uct_nprdma_conn_stop(iface, &ep->am, status);
-    uct_nprdma_conn_stop(iface, &ep->svc, status);
-    uct_nprdma_rma_ep_fail(iface, ep, status);
 
     ucs_debug("iface %p: ep %p failed: %s", iface, ep,
               ucs_status_string(status));
@@ -67,6 +61,24 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
             "%s: connection to the peer with lid %u UD queue pair 0x%x failed: "
             "%s", uct_nprdma_iface_md(iface)->name, ep->dev_addr.lid,
             ep->iface_addr.ud_qpn, ucs_status_string(status));
+}
+
+void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                        ucs_status_t status)
+{
+    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+        return; /* told before, or canceled by the user */
+    }
+
+    ep->blocked |= UCT_NPRDMA_EP_FAILED;
+    ep->status   = status;
+    ++iface->stats.eps_failed;
+    uct_nprdma_conn_stop(iface, &ep->am, status);
+    uct_nprdma_conn_stop(iface, &ep->svc, status);
+    if (uct_nprdma_rma_ep_fail(iface, ep, status,
+                               uct_nprdma_ep_tell) == UCS_OK) {
+        uct_nprdma_ep_tell(iface, ep);
+    }
 }
 
 static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
@@ -189,15 +201,21 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
                                                uct_nprdma_iface_t);
 
     ++iface->stats.eps_destroyed;
+    ep->blocked |= UCT_NPRDMA_EP_DESTROYED;
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
     uct_nprdma_ep_cancel_flushes(ep);
     if (!uct_nprdma_rma_is_idle(ep)) {
         uct_nprdma_conn_stop(iface, &ep->svc, UCS_ERR_CANCELED);
-        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED);
+        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED, NULL);
     }
 
     uct_nprdma_conn_close(iface, &ep->am);
     uct_nprdma_conn_close(iface, &ep->svc);
+    if (!uct_nprdma_rma_is_idle(ep)) {
+        /* The user may free his buffers when this returns, and nobody has to
+         * call progress: without its queue pair the NIC is out of them */
+        uct_nprdma_conn_release(iface, &ep->svc, 1);
+    }
     UCS_CLASS_CLEANUP(uct_nprdma_ep_t, ep);
 
     /* The memory stays until the last messages are out: see the reaper */
@@ -316,14 +334,6 @@ void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
     ep->blocked &= ~UCT_NPRDMA_EP_PENDING;
 }
 
-/* Let an op be called when everything posted up to now is done */
-static void uct_nprdma_conn_add_drain_op(uct_nprdma_conn_t *conn,
-                                         uct_nprdma_op_t *op)
-{
-    op->sn = conn->sn;
-    ucs_queue_push(&conn->ops, &op->queue);
-}
-
 /* A flush of connections that have failed: their WRs are on the way back */
 static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
                                                uct_completion_t *comp)
@@ -368,7 +378,7 @@ uct_nprdma_ep_cancel(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         ep->status   = UCS_ERR_CANCELED;
         uct_nprdma_conn_stop(iface, &ep->am, UCS_ERR_CANCELED);
         uct_nprdma_conn_stop(iface, &ep->svc, UCS_ERR_CANCELED);
-        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED);
+        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED, NULL);
     }
 
     return uct_nprdma_ep_flush_failed(ep, comp);
@@ -509,8 +519,12 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
     UCT_TL_EP_STAT_FENCE(&ep->super);
 
     /* The service executes requests in order, and the AM connection is in
-     * order too. Only an AM may overtake a request that was posted before. */
+     * order too. An AM, or what the NIC does, may overtake a request that was
+     * posted before; and anything, what is not verified. */
     if (!uct_nprdma_rma_is_idle(ep) && !(ep->blocked & UCT_NPRDMA_EP_FAILED)) {
+        if (uct_nprdma_rma_is_unordered(ep)) {
+            ep->blocked |= UCT_NPRDMA_EP_FENCED_RMA;
+        }
         ep->blocked |= UCT_NPRDMA_EP_FENCED;
         return uct_nprdma_rma_fence(iface, ep);
     }

@@ -11,12 +11,18 @@ struct uct_nprdma_rma;
 /* Why an endpoint refuses operations for now (or for good). */
 enum {
     UCT_NPRDMA_EP_PENDING = 1 << 0, /* requests are queued: keep the order */
-    UCT_NPRDMA_EP_FENCED  = 1 << 1, /* AM waits for the RMA before a fence */
+    UCT_NPRDMA_EP_FENCED  = 1 << 1, /* AM and optimistic RMA wait for the RMA
+                                       before a fence */
     UCT_NPRDMA_EP_FAILED  = 1 << 2, /* error handler has been or will be told */
+    UCT_NPRDMA_EP_FENCED_RMA = 1 << 3, /* requests to the service wait, too */
+    UCT_NPRDMA_EP_DESTROYED  = 1 << 4, /* the user does not hear of it any
+                                          more */
 
     UCT_NPRDMA_EP_BLOCK_AM  = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FENCED |
                               UCT_NPRDMA_EP_FAILED,
-    UCT_NPRDMA_EP_BLOCK_RMA = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FAILED
+    UCT_NPRDMA_EP_BLOCK_RMA = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FAILED |
+                              UCT_NPRDMA_EP_FENCED_RMA,
+    UCT_NPRDMA_EP_BLOCK_OPT = UCT_NPRDMA_EP_BLOCK_AM
 };
 
 /* An endpoint: the way to one peer interface. */
@@ -45,12 +51,12 @@ void uct_nprdma_ep_schedule(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep);
 
 /**
  * The fence of an endpoint has been reached: everything of the service
- * connection that was posted before it is done. Active messages may go.
+ * connection that was posted before it is done and verified.
  */
 static inline void
 uct_nprdma_ep_unfence(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
 {
-    ep->blocked &= ~UCT_NPRDMA_EP_FENCED;
+    ep->blocked &= ~(UCT_NPRDMA_EP_FENCED | UCT_NPRDMA_EP_FENCED_RMA);
     uct_nprdma_ep_schedule(iface, ep);
 }
 

@@ -73,6 +73,8 @@ typedef struct uct_nprdma_iface {
         uint32_t            unsignaled;     /* of all connections */
         uct_nprdma_bounce_t pool;           /* slots to send from, and for the
                                                replies on SVC connections */
+        unsigned            num_awaited;    /* completions that an operation
+                                               needs to go on */
         int                 starved;        /* a post failed for want of what
                                                the interface shares */
         int                 reap;           /* see uct_nprdma_ep_reap() */
@@ -182,7 +184,7 @@ static inline size_t uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
 static inline int
 uct_nprdma_conn_can_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 {
-    if (ucs_unlikely(conn->credits <= 0)) {
+    if (ucs_unlikely(conn->credits <= conn->reserve)) {
         return 0;
     }
     if (ucs_unlikely(iface->tx.cq_avail <= conn->cq_reserve)) {
@@ -190,6 +192,18 @@ uct_nprdma_conn_can_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
         return 0;
     }
     return 1;
+}
+
+
+/**
+ * @return Whether WRs that verify or redo what has been posted before may be
+ *         posted on a connection: they have a share of their own.
+ */
+static inline int
+uct_nprdma_conn_can_redo(uct_nprdma_iface_t *iface,
+                         const uct_nprdma_conn_t *conn, int32_t count)
+{
+    return (conn->credits >= count) && (iface->tx.cq_avail >= count);
 }
 
 

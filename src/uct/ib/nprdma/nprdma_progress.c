@@ -338,7 +338,8 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     }
 
     num_rx = uct_nprdma_iface_poll_rx(iface, &count);
-    if ((count == 0) || (iface->tx.cq_avail < (iface->config.tx_cq_len / 2)) ||
+    if ((count == 0) || (iface->tx.num_awaited > 0) ||
+        (iface->tx.cq_avail < (iface->config.tx_cq_len / 2)) ||
         (iface->tx.pool.num_free < iface->config.tx_slots_low)) {
         count += uct_nprdma_iface_poll_tx(iface);
     }
@@ -408,7 +409,8 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 
     uct_nprdma_iface_drain_channel(iface, &count);
     if ((count > 0) || iface->stash.valid || iface->cm.attention ||
-        iface->tx.post_failed || !ucs_arbiter_is_empty(&iface->tx.arbiter)) {
+        iface->tx.post_failed || !ucs_arbiter_is_empty(&iface->tx.arbiter) ||
+        uct_nprdma_rma_needs_progress(iface)) {
         return UCS_ERR_BUSY;
     }
 

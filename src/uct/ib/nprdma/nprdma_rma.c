@@ -64,7 +64,7 @@ void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.put.max_zcopy       = SIZE_MAX;
     attr->cap.put.opt_zcopy_align = 1;
     attr->cap.put.align_mtu       = 1;
-    attr->cap.put.max_iov         = UCT_NPRDMA_RMA_MAX_IOV;
+    attr->cap.put.max_iov         = UCT_NPRDMA_OPT_MAX_IOV;
 
     attr->cap.get.max_short       = 0;
     attr->cap.get.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
@@ -72,7 +72,7 @@ void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.get.max_zcopy       = SIZE_MAX;
     attr->cap.get.opt_zcopy_align = 1;
     attr->cap.get.align_mtu       = 1;
-    attr->cap.get.max_iov         = UCT_NPRDMA_RMA_MAX_IOV;
+    attr->cap.get.max_iov         = UCT_NPRDMA_OPT_MAX_IOV;
 
     attr->cap.atomic32.op_flags   = ops;
     attr->cap.atomic32.fop_flags  = fops;
@@ -100,7 +100,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
         return uct_nprdma_ep_post_nop(iface, ep);
     }
 
-    status = uct_nprdma_rma_begin(iface, ep);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -129,12 +129,12 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     ucs_status_t status;
     size_t length;
 
-    status = uct_nprdma_rma_begin(iface, ep);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    slot = uct_nprdma_rma_get_slot(iface);
+    slot = uct_nprdma_rma_get_slot(iface, 0);
     if (ucs_unlikely(slot == NULL)) {
         ++iface->stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
@@ -161,33 +161,106 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     return length;
 }
 
+static uct_completion_t *
+uct_nprdma_rma_put_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+                         const void *data, ucs_status_t *status)
+{
+    return wait->comp;
+}
+
+static void uct_nprdma_rma_gather(void *dest, const uct_iov_t *iov,
+                                  size_t iovcnt)
+{
+    size_t i, length;
+
+    for (i = 0; i < iovcnt; ++i) {
+        length = uct_iov_get_length(&iov[i]);
+        memcpy(dest, iov[i].buffer, length);
+        dest = UCS_PTR_BYTE_OFFSET(dest, length);
+    }
+}
+
+/*
+ * A put that fits one request is one store, done once, whatever way it came:
+ * the target may be polling on it (ARCHITECTURE 3, exactly once).
+ */
+static ucs_status_t
+uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                         const uct_iov_t *iov, size_t iovcnt, size_t length,
+                         uint64_t remote_addr, uct_rkey_t rkey,
+                         uct_completion_t *comp)
+{
+    uct_nprdma_svc_request_t *request;
+    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_slot_t *slot;
+
+    slot = uct_nprdma_rma_get_slot(iface, 0);
+    if (ucs_unlikely(slot == NULL)) {
+        goto err_no_resource;
+    }
+
+    wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, uct_nprdma_rma_put_reply,
+                                   0);
+    if (ucs_unlikely(wait == NULL)) {
+        uct_nprdma_bounce_put(slot);
+        goto err_no_resource;
+    }
+
+    wait->comp = comp;
+    request    = (uct_nprdma_svc_request_t*)slot->data;
+    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
+                                uct_nprdma_rkey(rkey)->key, length);
+    uct_nprdma_rma_gather(request + 1, iov, iovcnt);
+    return uct_nprdma_rma_send(iface, ep->rma, request,
+                               sizeof(*request) + length, slot, wait);
+
+err_no_resource:
+    ++iface->stats.no_resource;
+    return UCS_ERR_NO_RESOURCE;
+}
+
 ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
                                      size_t iovcnt, uint64_t remote_addr,
                                      uct_rkey_t rkey, uct_completion_t *comp)
 {
     uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    size_t length             = uct_iov_total_length(iov, iovcnt);
+    int is_small              = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
     ucs_status_t status;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_RMA_MAX_IOV,
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
                        "put_zcopy");
 
-    status = uct_nprdma_rma_begin(iface, ep);
+    status = uct_nprdma_rma_begin(iface, ep,
+                                  is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
+                                             UCT_NPRDMA_EP_BLOCK_OPT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    status = uct_nprdma_rma_large_start(iface, ep, 0, iov, iovcnt, remote_addr,
-                                        rkey, comp);
-    if (status == UCS_INPROGRESS) {
+    if (ucs_unlikely(length == 0)) {
+        return UCS_OK;
+    }
+
+    if (is_small) {
+        status = uct_nprdma_rma_put_small(iface, ep, iov, iovcnt, length,
+                                          remote_addr, rkey, comp);
+        status = (status == UCS_OK) ? UCS_INPROGRESS : status;
+    } else {
+        status = uct_nprdma_opt_zcopy(iface, ep->rma, 0, iov, iovcnt,
+                                      remote_addr, uct_nprdma_rkey(rkey),
+                                      comp);
+    }
+    if (ucs_likely(status == UCS_INPROGRESS)) {
         ++iface->stats.put;
-        iface->stats.put_bytes += uct_iov_total_length(iov, iovcnt);
+        iface->stats.put_bytes += length;
     }
     return status;
 }
 
 static uct_completion_t *
-uct_nprdma_rma_get_bcopy_reply(uct_nprdma_rma_iface_t *riface,
+uct_nprdma_rma_get_bcopy_reply(uct_nprdma_iface_t *iface,
                                uct_nprdma_rma_wait_t *wait, const void *data,
                                ucs_status_t *status)
 {
@@ -210,11 +283,11 @@ uct_nprdma_rma_ask_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    if (!uct_nprdma_rma_small_slot(iface, length, &slot)) {
+    if (!uct_nprdma_rma_small_slot(iface, length, 0, &slot)) {
         goto err_no_resource;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, func);
+    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, func, 0);
     if (ucs_unlikely(wait == NULL)) {
         uct_nprdma_rma_small_slot_put(slot);
         goto err_no_resource;
@@ -230,27 +303,16 @@ err_no_resource:
     return UCS_ERR_NO_RESOURCE;
 }
 
-ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
-                                     uct_unpack_callback_t unpack_cb, void *arg,
-                                     size_t length, uint64_t remote_addr,
-                                     uct_rkey_t rkey, uct_completion_t *comp)
+/* Without a way for the NIC, the target's software sends the data */
+static ucs_status_t
+uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                               uct_unpack_callback_t unpack_cb, void *arg,
+                               size_t length, uint64_t remote_addr,
+                               uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     uct_nprdma_svc_request_t request;
     uct_nprdma_rma_wait_t *wait;
     ucs_status_t status;
-
-    UCT_CHECK_LENGTH(length, 0, UCT_NPRDMA_SVC_MAX_PAYLOAD, "get_bcopy");
-
-    if (ucs_unlikely(length == 0)) {
-        return UCS_OK;
-    }
-
-    status = uct_nprdma_rma_begin(iface, ep);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
 
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, remote_addr,
                                 uct_nprdma_rkey(rkey)->key, length);
@@ -263,9 +325,45 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
 
     wait->bcopy.unpack_cb = unpack_cb;
     wait->bcopy.arg       = arg;
-    ++iface->stats.get;
-    iface->stats.get_bytes += length;
     return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
+                                     uct_unpack_callback_t unpack_cb, void *arg,
+                                     size_t length, uint64_t remote_addr,
+                                     uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    int by_nic                = uct_nprdma_opt_can_get(iface,
+                                                       uct_nprdma_rkey(rkey),
+                                                       remote_addr, length);
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, UCT_NPRDMA_SVC_MAX_PAYLOAD, "get_bcopy");
+
+    if (ucs_unlikely(length == 0)) {
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_rma_begin(iface, ep,
+                                  by_nic ? UCT_NPRDMA_EP_BLOCK_OPT :
+                                           UCT_NPRDMA_EP_BLOCK_RMA);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = by_nic ? uct_nprdma_opt_get_bcopy(iface, ep->rma, unpack_cb, arg,
+                                               length, remote_addr,
+                                               uct_nprdma_rkey(rkey), comp) :
+                      uct_nprdma_rma_get_bcopy_fetch(iface, ep, unpack_cb, arg,
+                                                     length, remote_addr, rkey,
+                                                     comp);
+    if (ucs_likely(status == UCS_INPROGRESS)) {
+        ++iface->stats.get;
+        iface->stats.get_bytes += length;
+    }
+    return status;
 }
 
 ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
@@ -274,21 +372,26 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
 {
     uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    size_t length             = uct_iov_total_length(iov, iovcnt);
     ucs_status_t status;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_RMA_MAX_IOV,
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
                        "get_zcopy");
 
-    status = uct_nprdma_rma_begin(iface, ep);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_OPT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    status = uct_nprdma_rma_large_start(iface, ep, 1, iov, iovcnt, remote_addr,
-                                        rkey, comp);
-    if (status == UCS_INPROGRESS) {
+    if (ucs_unlikely(length == 0)) {
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_opt_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
+                                  uct_nprdma_rkey(rkey), comp);
+    if (ucs_likely(status == UCS_INPROGRESS)) {
         ++iface->stats.get;
-        iface->stats.get_bytes += uct_iov_total_length(iov, iovcnt);
+        iface->stats.get_bytes += length;
     }
     return status;
 }
@@ -314,7 +417,7 @@ static void uct_nprdma_rma_fill_atomic(uct_nprdma_rma_atomic_t *message,
 }
 
 static uct_completion_t *
-uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *riface,
+uct_nprdma_rma_atomic_reply(uct_nprdma_iface_t *iface,
                             uct_nprdma_rma_wait_t *wait, const void *data,
                             ucs_status_t *status)
 {
@@ -339,12 +442,12 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = uct_nprdma_rma_begin(iface, ep);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    if (!uct_nprdma_rma_small_slot(iface, sizeof(message), &slot)) {
+    if (!uct_nprdma_rma_small_slot(iface, sizeof(message), 0, &slot)) {
         ++iface->stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
     }
@@ -373,7 +476,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = uct_nprdma_rma_begin(iface, ep);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }

@@ -6,8 +6,9 @@
 #include "nprdma_ep.h"
 
 /*
- * The initiator's side of the internal messages: put, get and atomics of an
- * endpoint, as requests on its connection of kind SVC.
+ * The initiator's side of put, get and atomics of an endpoint, on its connection
+ * of kind SVC: requests to the target's software, and optimistic operations
+ * (nprdma_opt.h), which the NIC does.
  *
  * Requests are numbered per connection and the target executes them in order.
  * A request that returns something, or that somebody waits for, has a receive
@@ -43,8 +44,16 @@ typedef void (*uct_nprdma_rma_flush_func_t)(uct_nprdma_iface_t *iface,
 struct uct_nprdma_rma_flush {
     ucs_queue_elem_t            queue;
     uct_nprdma_rma_flush_func_t func;
-    uint32_t                    sn;   /* Last request that it waits for */
+    uint32_t                    sn;   /* Last request that it waits for, */
+    uint64_t                    op;   /* and last operation */
 };
+
+/**
+ * Called when everything of an endpoint that has failed is complete, and the NIC
+ * has left the memory of the user.
+ */
+typedef void (*uct_nprdma_rma_failed_func_t)(uct_nprdma_iface_t *iface,
+                                             uct_nprdma_ep_t *ep);
 
 
 /** Release what the RMA side of an interface has allocated. */
@@ -82,13 +91,29 @@ void uct_nprdma_rma_ep_cleanup(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep);
 
 /**
  * The SVC connection of an endpoint has failed and does not receive any more:
- * complete everything that is outstanding.
+ * complete everything that is outstanding, as soon as the NIC has left the
+ * memory of the user, that is when all WRs of the connection are out.
+ *
+ * @param [in] failed  Called after that, if that is not at once; or NULL.
+ *
+ * @return UCS_OK: everything is complete; or UCS_INPROGRESS.
  */
-void uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                            ucs_status_t status);
+ucs_status_t
+uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                       ucs_status_t status,
+                       uct_nprdma_rma_failed_func_t failed);
 
-/** @return Nonzero if all requests of an endpoint have been executed. */
+/** @return Nonzero if all operations of an endpoint are done. */
 int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep);
+
+/**
+ * @return Nonzero if operations of an endpoint are not verified, or not sent:
+ *         then even requests to its service might overtake them.
+ */
+int uct_nprdma_rma_is_unordered(const uct_nprdma_ep_t *ep);
+
+/** @return Nonzero if something waits for nothing but progress to be called. */
+int uct_nprdma_rma_needs_progress(const uct_nprdma_iface_t *iface);
 
 /** @return Nonzero if uct_nprdma_rma_flush() has an error to tell. */
 int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep);
@@ -110,7 +135,7 @@ ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
                                   uct_nprdma_rma_flush_t *flush);
 
 /**
- * Call uct_nprdma_ep_unfence() as soon as all requests posted up to now are
+ * Call uct_nprdma_ep_unfence() as soon as all operations posted up to now are
  * done. Never refuses: asks the target when it can.
  *
  * @return UCS_OK.

@@ -53,20 +53,24 @@ static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
         goto err_pool;
     }
 
+    status = uct_nprdma_opt_iface_init(iface, &riface->opt);
+    if (status != UCS_OK) {
+        goto err_small_pool;
+    }
+
     ucs_list_head_init(&riface->stalled);
     ucs_queue_head_init(&riface->free_waits);
+    riface->num_free_waits = UCT_NPRDMA_RMA_MAX_REPLIES;
     for (i = 0; i < UCT_NPRDMA_RMA_MAX_REPLIES; ++i) {
         riface->waits[i].index = i;
         ucs_queue_push(&riface->free_waits, &riface->waits[i].queue);
-    }
-    for (i = 0; i < UCT_NPRDMA_RMA_MAX_LARGE; ++i) {
-        riface->larges[i].next = riface->free_larges;
-        riface->free_larges    = &riface->larges[i];
     }
 
     iface->rma = riface;
     return UCS_OK;
 
+err_small_pool:
+    uct_nprdma_bounce_cleanup(&riface->small_pool);
 err_pool:
     uct_nprdma_bounce_cleanup(&riface->pool);
 err_free:
@@ -79,6 +83,7 @@ void uct_nprdma_rma_iface_cleanup(uct_nprdma_iface_t *iface)
     uct_nprdma_rma_iface_t *riface = iface->rma;
 
     if (riface != NULL) {
+        uct_nprdma_opt_iface_cleanup(&riface->opt);
         uct_nprdma_bounce_cleanup(&riface->small_pool);
         uct_nprdma_bounce_cleanup(&riface->pool);
         ucs_free(riface);
@@ -108,6 +113,8 @@ uct_nprdma_rma_ep_init(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     rma->ep = ep;
     ucs_queue_head_init(&rma->waits);
     ucs_queue_head_init(&rma->flushes);
+    ucs_queue_head_init(&rma->larges);
+    uct_nprdma_opt_ep_init(&rma->opt);
     ep->rma = rma;
     return UCS_OK;
 }
@@ -133,11 +140,11 @@ uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
 }
 
 ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep)
+                                  uct_nprdma_ep_t *ep, uint32_t blocked)
 {
     ucs_status_t status;
 
-    if (ucs_unlikely(ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA)) {
+    if (ucs_unlikely(ep->blocked & blocked)) {
         return uct_nprdma_ep_refusal(ep);
     }
 
@@ -148,8 +155,7 @@ ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
         }
     }
 
-    if (ucs_likely((ep->rma->large == NULL) &&
-                   uct_nprdma_rma_can_post(iface, ep->rma))) {
+    if (ucs_likely(uct_nprdma_rma_can_post(iface, ep->rma))) {
         return UCS_OK;
     }
 
@@ -157,16 +163,31 @@ ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
     return UCS_ERR_NO_RESOURCE;
 }
 
+static int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
+{
+    return (rma->sn - rma->done_sn) < UCT_NPRDMA_RMA_MAX_UNACKED;
+}
+
 int uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     return uct_nprdma_conn_can_post(iface, &rma->ep->svc) &&
-           ((rma->sn - rma->done_sn) < UCT_NPRDMA_RMA_MAX_UNACKED);
+           uct_nprdma_rma_can_count(rma);
+}
+
+int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                            int32_t count)
+{
+    return uct_nprdma_conn_can_redo(iface, &rma->ep->svc, count) &&
+           uct_nprdma_rma_can_count(rma);
 }
 
 static uct_nprdma_slot_t *
-uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_bounce_t *pool)
+uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_bounce_t *pool,
+                        int is_redo)
 {
-    if (ucs_unlikely((pool->free == NULL) &&
+    unsigned reserve = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_SLOTS;
+
+    if (ucs_unlikely((pool->num_free <= reserve) &&
                      (uct_nprdma_bounce_grow(pool) == 0))) {
         iface->tx.starved = 1;
         return NULL;
@@ -175,9 +196,10 @@ uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_bounce_t *pool)
     return uct_nprdma_bounce_get(pool);
 }
 
-uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface)
+uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface,
+                                           int is_redo)
 {
-    return uct_nprdma_rma_pool_get(iface, &iface->rma->pool);
+    return uct_nprdma_rma_pool_get(iface, &iface->rma->pool, is_redo);
 }
 
 static void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
@@ -186,22 +208,35 @@ static void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
     uct_nprdma_bounce_put(wait->slot);
     wait->rma = NULL;
     ucs_queue_push_head(&riface->free_waits, &wait->queue);
+    ++riface->num_free_waits;
+}
+
+/* Replies that an endpoint may wait for */
+static uint32_t
+uct_nprdma_rma_max_waits(const uct_nprdma_iface_t *iface, int is_redo)
+{
+    uint32_t max_waits = ucs_min(UCT_NPRDMA_SVC_MAX_REPLIES -
+                                 UCT_NPRDMA_RMA_REDO_WAITS,
+                                 iface->config.svc_queue_len);
+
+    return max_waits + (is_redo ? UCT_NPRDMA_RMA_REDO_WAITS : 0);
 }
 
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uint32_t length, uct_nprdma_rma_reply_func_t func)
+                        uint32_t length, uct_nprdma_rma_reply_func_t func,
+                        int is_redo)
 {
+    unsigned reserve    = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_IFACE_WAITS;
     size_t reply_length = sizeof(uct_nprdma_svc_reply_t) + length;
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_bounce_t *pool;
 
-    if (rma->num_waits >= ucs_min((uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES,
-                                  iface->config.svc_queue_len)) {
+    if (rma->num_waits >= uct_nprdma_rma_max_waits(iface, is_redo)) {
         return NULL;
     }
 
-    if (ucs_queue_is_empty(&iface->rma->free_waits)) {
+    if (iface->rma->num_free_waits <= reserve) {
         iface->tx.starved = 1;
         return NULL;
     }
@@ -210,12 +245,13 @@ uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
            &iface->rma->small_pool : &iface->rma->pool;
     wait = ucs_queue_head_elem_non_empty(&iface->rma->free_waits,
                                          uct_nprdma_rma_wait_t, queue);
-    wait->slot = uct_nprdma_rma_pool_get(iface, pool);
+    wait->slot = uct_nprdma_rma_pool_get(iface, pool, is_redo);
     if (wait->slot == NULL) {
         return NULL;
     }
 
     ucs_queue_pull_non_empty(&iface->rma->free_waits);
+    --iface->rma->num_free_waits;
     wait->rma    = rma;
     wait->func   = func;
     wait->length = length;
@@ -233,9 +269,8 @@ uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 static uct_completion_t *
-uct_nprdma_rma_acked(uct_nprdma_rma_iface_t *riface,
-                     uct_nprdma_rma_wait_t *wait, const void *data,
-                     ucs_status_t *status)
+uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+                     const void *data, ucs_status_t *status)
 {
     return NULL;
 }
@@ -258,7 +293,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
                             request->length : 0,
-                uct_nprdma_rma_acked);
+                uct_nprdma_rma_acked, 1);
     }
 
     request->sn    = rma->sn + 1;
@@ -318,12 +353,12 @@ uct_nprdma_rma_ask(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
         return UCS_OK;
     }
 
-    if (!uct_nprdma_conn_can_post(iface, &rma->ep->svc) ||
-        !uct_nprdma_rma_small_slot(iface, sizeof(request), &slot)) {
+    if (!uct_nprdma_conn_can_redo(iface, &rma->ep->svc, 1) ||
+        !uct_nprdma_rma_small_slot(iface, sizeof(request), 1, &slot)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, 0, uct_nprdma_rma_acked);
+    wait = uct_nprdma_rma_wait_add(iface, rma, 0, uct_nprdma_rma_acked, 1);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
@@ -334,12 +369,22 @@ uct_nprdma_rma_ask(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
                                      slot, wait);
 }
 
+int uct_nprdma_rma_is_unordered(const uct_nprdma_ep_t *ep)
+{
+    return (ep->rma != NULL) && !ucs_list_is_empty(&ep->rma->opt.ops);
+}
+
 int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
 {
-    const uct_nprdma_rma_t *rma = ep->rma;
+    uct_nprdma_rma_t *rma = ep->rma;
 
     return (rma == NULL) ||
-           ((rma->done_sn == rma->sn) && (rma->large == NULL));
+           ((rma->done_sn == rma->sn) && ucs_list_is_empty(&rma->opt.ops));
+}
+
+int uct_nprdma_rma_needs_progress(const uct_nprdma_iface_t *iface)
+{
+    return (iface->rma != NULL) && !ucs_list_is_empty(&iface->rma->stalled);
 }
 
 int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep)
@@ -362,10 +407,6 @@ ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
         return status;
     }
 
-    if (rma->large != NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
     status = uct_nprdma_rma_ask(iface, rma);
     if (status != UCS_OK) {
         return status;
@@ -373,6 +414,7 @@ ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
 
     if (flush != NULL) {
         flush->sn = rma->sn;
+        flush->op = rma->opt.sn;
         ucs_queue_push(&rma->flushes, &flush->queue);
     }
     return UCS_INPROGRESS;
@@ -383,9 +425,17 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
 {
     uct_nprdma_rma_t *rma = ep->rma;
 
+    /* While not even requests may pass, nothing of the user has come after the
+     * first fence: only redo, which must not move it */
+    if (rma->is_fenced && (ep->blocked & UCT_NPRDMA_EP_FENCED_RMA)) {
+        return UCS_OK;
+    }
+
     rma->is_fenced = 1;
     rma->fence_sn  = rma->sn;
-    if ((rma->large != NULL) || (uct_nprdma_rma_ask(iface, rma) != UCS_OK)) {
+    rma->fence_op  = rma->opt.sn;
+    if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+        rma->is_asking = 1;
         uct_nprdma_rma_stall(iface->rma, rma);
     }
     return UCS_OK;
@@ -394,7 +444,7 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
 static void
 uct_nprdma_rma_check_fence(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
-    if (rma->is_fenced && (rma->large == NULL) &&
+    if (rma->is_fenced && uct_nprdma_opt_is_done(&rma->opt, rma->fence_op) &&
         UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, rma->fence_sn)) {
         rma->is_fenced = 0;
         uct_nprdma_ep_unfence(iface, rma->ep);
@@ -434,32 +484,37 @@ static void uct_nprdma_rma_unstall(uct_nprdma_rma_t *rma)
     }
 }
 
+/* @return Nonzero if nothing is left that progress has to go on with */
+static int uct_nprdma_rma_go_on(uct_nprdma_iface_t *iface,
+                                uct_nprdma_rma_t *rma, unsigned *count_p)
+{
+    *count_p += uct_nprdma_opt_progress(iface, rma);
+    *count_p += uct_nprdma_rma_large_send(iface, rma);
+    if (rma->is_asking) {
+        if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+            return 0;
+        }
+        rma->is_asking = 0;
+        rma->fence_sn  = rma->sn;
+        ++*count_p;
+    }
+
+    return !uct_nprdma_opt_is_stalled(&rma->opt) &&
+           ucs_queue_is_empty(&rma->larges);
+}
+
 unsigned uct_nprdma_rma_progress(uct_nprdma_iface_t *iface)
 {
     unsigned count = 0;
     uct_nprdma_rma_t *rma, *tmp;
 
     ucs_list_for_each_safe(rma, tmp, &iface->rma->stalled, stalled) {
-        if (rma->ep->svc.state != UCT_NPRDMA_CONN_CONNECTED) {
-            continue; /* Failed, will be told */
-        }
-
-        if (rma->large != NULL) {
-            count += uct_nprdma_rma_large_send(iface, rma);
-            if (rma->large != NULL) {
-                continue;
-            }
+        /* One that has failed will be told */
+        if ((rma->ep->svc.state == UCT_NPRDMA_CONN_CONNECTED) &&
+            uct_nprdma_rma_go_on(iface, rma, &count)) {
+            uct_nprdma_rma_unstall(rma);
             uct_nprdma_ep_schedule(iface, rma->ep);
         }
-
-        if (rma->is_fenced) {
-            rma->fence_sn = rma->sn;
-            if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
-                continue;
-            }
-            ++count;
-        }
-        uct_nprdma_rma_unstall(rma);
     }
 
     return count;
@@ -475,7 +530,7 @@ static void uct_nprdma_rma_wait_done(uct_nprdma_iface_t *iface,
 
     ucs_queue_pull_non_empty(&rma->waits);
     --rma->num_waits;
-    comp = wait->func(iface->rma, wait, data, &status);
+    comp = wait->func(iface, wait, data, &status);
     if (ucs_unlikely(wait->failed != UCS_OK)) {
         rma->error = wait->failed;
     }
@@ -494,7 +549,8 @@ static void uct_nprdma_rma_flushes_done(uct_nprdma_iface_t *iface,
     while (!ucs_queue_is_empty(&rma->flushes)) {
         flush = ucs_queue_head_elem_non_empty(&rma->flushes,
                                               uct_nprdma_rma_flush_t, queue);
-        if (UCT_NPRDMA_RMA_SN_CMP(flush->sn, >, rma->done_sn)) {
+        if (UCT_NPRDMA_RMA_SN_CMP(flush->sn, >, rma->done_sn) ||
+            !uct_nprdma_opt_is_done(&rma->opt, flush->op)) {
             break;
         }
 
@@ -504,13 +560,12 @@ static void uct_nprdma_rma_flushes_done(uct_nprdma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
+void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
 {
     ++rma->busy;
 }
 
-/* @return Nonzero if the endpoint is still there */
-static int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
+int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
 {
     int is_alive = (rma->ep != NULL);
 
@@ -518,6 +573,17 @@ static int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
         ucs_free(rma);
     }
     return is_alive;
+}
+
+void uct_nprdma_rma_check(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    if (rma->ep != NULL) {
+        uct_nprdma_rma_flushes_done(iface, rma);
+    }
+    if (rma->ep != NULL) {
+        uct_nprdma_rma_check_fence(iface, rma);
+        uct_nprdma_ep_schedule(iface, rma->ep);
+    }
 }
 
 static void uct_nprdma_rma_malformed(uct_nprdma_iface_t *iface,
@@ -538,11 +604,12 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     const uct_nprdma_svc_reply_t *reply;
 
     /*
-     * A receive that was flushed is not a reply: whoever took the connection
-     * down ends what waits for it, by uct_nprdma_rma_ep_fail() or _cleanup().
+     * A receive that was flushed is not a reply, and one that is late is of no
+     * use: whoever took the connection down ends what waits for it, by
+     * uct_nprdma_rma_ep_fail() or _cleanup().
      */
     if ((conn->ep == NULL) || (conn->ep->rma != rma) || (rma == NULL) ||
-        (wc->status != IBV_WC_SUCCESS)) {
+        (rma->status != UCS_OK) || (wc->status != IBV_WC_SUCCESS)) {
         return 0;
     }
 
@@ -570,13 +637,7 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     uct_nprdma_rma_enter(rma);
     uct_nprdma_rma_wait_done(iface, rma, wait, reply + 1,
                              uct_nprdma_svc_ucs_status(reply->status));
-    if (rma->ep != NULL) {
-        uct_nprdma_rma_flushes_done(iface, rma);
-    }
-    if (rma->ep != NULL) {
-        uct_nprdma_rma_check_fence(iface, rma);
-        uct_nprdma_ep_schedule(iface, rma->ep);
-    }
+    uct_nprdma_rma_check(iface, rma);
     uct_nprdma_rma_leave(rma);
     return 1;
 }
@@ -584,48 +645,70 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 
 /* ---- the end ---- */
 
-/* Complete everything; rma->busy is held */
+/* Complete everything with rma->status */
 static void uct_nprdma_rma_purge(uct_nprdma_iface_t *iface,
-                                 uct_nprdma_rma_t *rma, ucs_status_t status)
+                                 uct_nprdma_rma_t *rma)
 {
     uct_nprdma_rma_wait_t *wait;
-    uct_completion_t *comp = NULL;
 
-    rma->status = status;
+    uct_nprdma_rma_enter(rma);
     uct_nprdma_rma_unstall(rma);
-    if (rma->large != NULL) {
-        comp = uct_nprdma_rma_large_abort(iface->rma, rma);
-    }
-
+    rma->is_asking = 0;
+    ucs_queue_head_init(&rma->larges);
     while (!ucs_queue_is_empty(&rma->waits)) {
         wait = ucs_queue_head_elem_non_empty(&rma->waits,
                                              uct_nprdma_rma_wait_t, queue);
-        uct_nprdma_rma_wait_done(iface, rma, wait, NULL, status);
+        uct_nprdma_rma_wait_done(iface, rma, wait, NULL, rma->status);
     }
 
-    if (comp != NULL) {
-        uct_invoke_completion(comp, status);
-    }
-
+    uct_nprdma_opt_purge(iface, rma);
     rma->done_sn = rma->reply_sn = rma->sn;
-    uct_nprdma_rma_flushes_done(iface, rma);
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
 }
 
-void uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                            ucs_status_t status)
+static void uct_nprdma_rma_drained(uct_nprdma_iface_t *iface,
+                                   uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
+                                   ucs_status_t status)
+{
+    uct_nprdma_rma_t *rma = ucs_container_of(op, uct_nprdma_rma_t, drain);
+    uct_nprdma_rma_failed_func_t failed;
+
+    uct_nprdma_rma_enter(rma);
+    rma->drain.func = NULL;
+    failed          = rma->failed;
+    uct_nprdma_rma_purge(iface, rma);
+    if ((rma->ep != NULL) && (failed != NULL)) {
+        failed(iface, rma->ep);
+    }
+    uct_nprdma_rma_leave(rma);
+}
+
+ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_ep_t *ep, ucs_status_t status,
+                                    uct_nprdma_rma_failed_func_t failed)
 {
     uct_nprdma_rma_t *rma = ep->rma;
 
     if (rma == NULL) {
-        return;
+        return UCS_OK;
     }
 
-    uct_nprdma_rma_enter(rma);
-    uct_nprdma_rma_purge(iface, rma, status);
-    if (rma->ep != NULL) {
-        uct_nprdma_rma_check_fence(iface, rma);
+    if (rma->status == UCS_OK) {
+        rma->status = status;
     }
-    uct_nprdma_rma_leave(rma);
+
+    if (uct_nprdma_conn_outstanding(&ep->svc) == 0) {
+        uct_nprdma_rma_purge(iface, rma);
+        return UCS_OK;
+    }
+
+    rma->failed = failed;
+    if (rma->drain.func == NULL) {
+        rma->drain.func = uct_nprdma_rma_drained;
+        uct_nprdma_conn_add_drain_op(&ep->svc, &rma->drain);
+    }
+    return UCS_INPROGRESS;
 }
 
 void uct_nprdma_rma_ep_cleanup(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
@@ -637,7 +720,10 @@ void uct_nprdma_rma_ep_cleanup(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     }
 
     uct_nprdma_rma_enter(rma);
-    uct_nprdma_rma_purge(iface, rma, UCS_ERR_CANCELED);
+    if (rma->status == UCS_OK) {
+        rma->status = UCS_ERR_CANCELED;
+    }
+    uct_nprdma_rma_purge(iface, rma);
     ep->rma = NULL;
     rma->ep = NULL;
     uct_nprdma_rma_leave(rma);

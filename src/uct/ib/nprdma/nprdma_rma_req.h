@@ -3,7 +3,9 @@
 #ifndef UCT_NPRDMA_RMA_REQ_H_
 #define UCT_NPRDMA_RMA_REQ_H_
 
+#include "nprdma_opt.h"
 #include "nprdma_rma.h"
+#include "nprdma_rma_large.h"
 #include "nprdma_svc_wire.h"
 
 #include <ucs/datastruct/list.h>
@@ -14,21 +16,20 @@
  * what the operations of nprdma_rma.c are made of.
  */
 
-/* Put and get operations that need more than one request, per interface */
-#define UCT_NPRDMA_RMA_MAX_LARGE   128
-
-/* Buffers of one zero-copy operation */
-#define UCT_NPRDMA_RMA_MAX_IOV     4
-
 typedef struct uct_nprdma_rma       uct_nprdma_rma_t;
 typedef struct uct_nprdma_rma_iface uct_nprdma_rma_iface_t;
 typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
-typedef struct uct_nprdma_rma_large uct_nprdma_rma_large_t;
+
+/* What redo and verification have for themselves besides send queue entries:
+ * waits, per endpoint and per interface, and a slot for data */
+#define UCT_NPRDMA_RMA_REDO_WAITS        4u
+#define UCT_NPRDMA_RMA_REDO_IFACE_WAITS  8u
+#define UCT_NPRDMA_RMA_REDO_SLOTS        1u
 
 
 /**
- * Consume a reply: take the data, and note for whom to call back. It must not
- * call the user's completion itself, but return it.
+ * Consume a reply: take the data, and tell for whom to call back. Only the end
+ * of an operation of nprdma_opt.h calls the user itself.
  *
  * @param [in] wait    Whose reply it is.
  * @param [in] data    Payload, wait->length bytes; NULL if status is an error.
@@ -39,7 +40,7 @@ typedef struct uct_nprdma_rma_large uct_nprdma_rma_large_t;
  *         changed through @a status.
  */
 typedef uct_completion_t *
-(*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *riface,
+(*uct_nprdma_rma_reply_func_t)(uct_nprdma_iface_t *iface,
                                uct_nprdma_rma_wait_t *wait, const void *data,
                                ucs_status_t *status);
 
@@ -60,35 +61,13 @@ struct uct_nprdma_rma_wait {
             uct_unpack_callback_t unpack_cb;
             void                  *arg;
         } bcopy;
-        void                    *result;
-        uct_nprdma_rma_large_t  *large;
+        void                   *result;
+        struct {
+            uct_nprdma_rma_large_t *range;
+            size_t                 length; /* Of the request */
+        } large;
+        uct_nprdma_opt_slice_t *slice;
     };
-};
-
-
-/* A position in the buffers of an operation */
-typedef struct uct_nprdma_rma_cursor {
-    size_t iov;
-    size_t offset;
-} uct_nprdma_rma_cursor_t;
-
-/* A zero-copy operation, done by as many requests as it takes */
-struct uct_nprdma_rma_large {
-    uct_nprdma_rma_large_t  *next;      /* Free list */
-    uct_completion_t        *comp;
-    uint64_t                address;    /* Remote */
-    uint64_t                key;
-    size_t                  length;
-    size_t                  requested;  /* Bytes for which requests are sent */
-    size_t                  arrived;    /* Get: bytes that have come */
-    ucs_status_t            status;     /* First error */
-    int                     is_get;
-    size_t                  iovcnt;
-    uct_nprdma_rma_cursor_t cursor;     /* Next byte to send or to receive */
-    struct {
-        void                *buffer;
-        size_t              length;
-    } iov[UCT_NPRDMA_RMA_MAX_IOV];
 };
 
 
@@ -99,8 +78,11 @@ struct uct_nprdma_rma {
     uint32_t                done_sn;    /* Executed up to this one */
     uint32_t                reply_sn;   /* Last one that asks for a reply */
     uint32_t                fence_sn;
+    uint64_t                fence_op;   /* Last operation before the fence */
     uint32_t                num_waits;
+    uint32_t                num_large;  /* Of these for larges */
     int                     is_fenced;
+    int                     is_asking;  /* The fence could not ask the target */
     int                     is_stalled; /* In riface->stalled */
     int                     busy;       /* Callbacks are being called */
     ucs_status_t            status;     /* Failure of the connection */
@@ -108,7 +90,10 @@ struct uct_nprdma_rma {
                                            report it to but a flush */
     ucs_queue_head_t        waits;      /* In the order of the replies */
     ucs_queue_head_t        flushes;
-    uct_nprdma_rma_large_t  *large;     /* Not all of its requests are sent */
+    ucs_queue_head_t        larges;     /* Not all of their requests are sent */
+    uct_nprdma_opt_ep_t     opt;
+    uct_nprdma_op_t         drain;      /* After a failure: the last WR is out */
+    uct_nprdma_rma_failed_func_t failed; /* Told then */
     ucs_list_link_t         stalled;
 };
 
@@ -119,41 +104,55 @@ struct uct_nprdma_rma_iface {
     uct_nprdma_bounce_t     small_pool; /* Replies without data */
     ucs_list_link_t         stalled;    /* Have something to send */
     ucs_queue_head_t        free_waits;
-    uct_nprdma_rma_large_t  *free_larges;
+    unsigned                num_free_waits;
     uct_nprdma_rma_wait_t   waits[UCT_NPRDMA_RMA_MAX_REPLIES];
-    uct_nprdma_rma_large_t  larges[UCT_NPRDMA_RMA_MAX_LARGE];
+    uct_nprdma_opt_iface_t  opt;
 };
 
 
 /**
  * Begin an operation: make sure that the endpoint has a connection, and that
- * one more request may be posted on it.
+ * one more request, or an optimistic operation, may be posted on it.
+ *
+ * @param [in] blocked  What refuses it: UCT_NPRDMA_EP_BLOCK_RMA or _OPT.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or why it cannot be done at all.
  */
 ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep);
+                                  uct_nprdma_ep_t *ep, uint32_t blocked);
 
 
 /** @return Nonzero if a request may be posted on a connected endpoint. */
 int uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 
-/** @return A slot for data, or NULL: later. */
-uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface);
+/** @return Nonzero if so many WRs may be posted that redo or verify. */
+int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                            int32_t count);
+
+
+/**
+ * @param [in] is_redo  For redo or verification, which have a share.
+ *
+ * @return A slot for data, or NULL: later.
+ */
+uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface,
+                                           int is_redo);
 
 
 /**
  * Post a receive for a reply. Must be followed by sending the request.
  *
- * @param [in] length  Payload of the reply if all goes well.
- * @param [in] func    Called with the reply.
+ * @param [in] length   Payload of the reply if all goes well.
+ * @param [in] func     Called with the reply.
+ * @param [in] is_redo  For redo or verification, which have a share.
  *
  * @return The wait, for the caller to fill in what func needs, or NULL: later.
  */
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uint32_t length, uct_nprdma_rma_reply_func_t func);
+                        uint32_t length, uct_nprdma_rma_reply_func_t func,
+                        int is_redo);
 
 
 /** Fill the header of a request; sn and flags are filled when it is sent. */
@@ -193,14 +192,15 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
 /**
  * Reserve what it takes to send a short request: nothing where it fits inline.
  *
- * @param [in]  length  Bytes of the message.
- * @param [out] slot_p  For uct_nprdma_rma_send_small() or
+ * @param [in]  length   Bytes of the message.
+ * @param [in]  is_redo  For redo or verification, which have a share.
+ * @param [out] slot_p   For uct_nprdma_rma_send_small() or
  *                      uct_nprdma_rma_small_slot_put().
  *
  * @return Zero: later.
  */
 static inline int uct_nprdma_rma_small_slot(uct_nprdma_iface_t *iface,
-                                            size_t length,
+                                            size_t length, int is_redo,
                                             uct_nprdma_slot_t **slot_p)
 {
     if (ucs_likely(length <= iface->config.max_inline)) {
@@ -208,7 +208,7 @@ static inline int uct_nprdma_rma_small_slot(uct_nprdma_iface_t *iface,
         return 1;
     }
 
-    *slot_p = uct_nprdma_rma_get_slot(iface);
+    *slot_p = uct_nprdma_rma_get_slot(iface, is_redo);
     return *slot_p != NULL;
 }
 
@@ -238,37 +238,17 @@ void uct_nprdma_rma_stall(uct_nprdma_rma_iface_t *riface,
                           uct_nprdma_rma_t *rma);
 
 
-/* ---- nprdma_rma_large.c ---- */
+/** Keep the RMA side of an endpoint while callbacks of the user are called. */
+void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma);
 
-/**
- * Start a zero-copy operation.
- *
- * @return UCS_INPROGRESS, UCS_OK for nothing to do, UCS_ERR_NO_RESOURCE, or
- *         another error.
- */
-ucs_status_t
-uct_nprdma_rma_large_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                           int is_get, const uct_iov_t *iov, size_t iovcnt,
-                           uint64_t remote_addr, uct_rkey_t rkey,
-                           uct_completion_t *comp);
+/** @return Nonzero if the endpoint is still there. */
+int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma);
 
 
 /**
- * Send requests of rma->large for as long as there are resources.
- *
- * @return Number of requests sent.
+ * Something that flushes and fences may wait for is done: tell those that wait
+ * for no more.
  */
-unsigned uct_nprdma_rma_large_send(uct_nprdma_iface_t *iface,
-                                   uct_nprdma_rma_t *rma);
-
-
-/**
- * Give up rma->large, some of whose requests were never sent.
- *
- * @return Its completion if no reply is awaited for it any more.
- */
-uct_completion_t *
-uct_nprdma_rma_large_abort(uct_nprdma_rma_iface_t *riface,
-                           uct_nprdma_rma_t *rma);
+void uct_nprdma_rma_check(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 #endif

@@ -31,6 +31,21 @@
     _macro(svc_requests)        \
     _macro(svc_replies)         \
     _macro(svc_errors)          \
+    _macro(opt_put)             \
+    _macro(opt_get)             \
+    _macro(opt_slices)          \
+    _macro(opt_hits)            \
+    _macro(suspect_lines)       \
+    _macro(suspect_states)      \
+    _macro(suspect_local)       \
+    _macro(false_suspects)      \
+    _macro(redone_slices)       \
+    _macro(state_reads)         \
+    _macro(assist_populate)     \
+    _macro(assist_fetch)        \
+    _macro(assist_store)        \
+    _macro(populate_us)         \
+    _macro(local_populate)      \
     _macro(eps_created)         \
     _macro(eps_destroyed)       \
     _macro(eps_failed)          \

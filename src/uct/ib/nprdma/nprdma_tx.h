@@ -21,7 +21,7 @@ static UCS_F_ALWAYS_INLINE int
 uct_nprdma_tx_must_signal(const uct_nprdma_iface_t *iface,
                           const uct_nprdma_conn_t *conn)
 {
-    return (conn->unsignaled + 1u >= iface->config.tx_moderation) ||
+    return (conn->unsignaled + 1u >= conn->moderation) ||
            (iface->tx.unsignaled >= iface->config.max_unsignaled);
 }
 

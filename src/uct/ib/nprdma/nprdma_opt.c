@@ -1,0 +1,445 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_region.h"
+#include "nprdma_rma_req.h"
+
+/* Slices without which an interface is of no use */
+#define UCT_NPRDMA_OPT_MIN_SLICES  4
+
+
+ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_opt_iface_t *opt)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    size_t max_pages    = (md->config.slice / UCT_NPRDMA_PAGE_SIZE) + 1;
+    uct_nprdma_opt_slice_t *slice;
+    ucs_status_t status;
+    unsigned i;
+
+    opt->slice     = md->config.slice;
+    opt->scan_max  = md->config.scan_max;
+    opt->max_tries = md->config.max_tries;
+    opt->cache     = uct_nprdma_state_cache_create(
+            (md->monitor == NULL) ? 0 : md->config.state_cache);
+    if (opt->cache == NULL) {
+        ucs_error("failed to allocate %zu bytes of page states",
+                  md->config.state_cache);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_bounce_init(&opt->pool, md,
+                                    max_pages * sizeof(uint32_t),
+                                    UCT_NPRDMA_OPT_MAX_SLICES,
+                                    UCT_NPRDMA_OPT_MIN_SLICES, "page states");
+    if (status != UCS_OK) {
+        uct_nprdma_state_cache_destroy(opt->cache);
+        return status;
+    }
+
+    ucs_list_head_init(&opt->free_ops);
+    for (i = 0; i < UCT_NPRDMA_OPT_MAX_OPS; ++i) {
+        ucs_list_add_tail(&opt->free_ops, &opt->ops[i].list);
+    }
+
+    ucs_queue_head_init(&opt->free_slices);
+    for (i = 0; i < opt->pool.num_slots; ++i) {
+        slice       = &opt->slices[i];
+        slice->slot = uct_nprdma_bounce_get(&opt->pool);
+        ucs_queue_push(&opt->free_slices, &slice->queue);
+    }
+    return UCS_OK;
+}
+
+void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt)
+{
+    uct_nprdma_bounce_cleanup(&opt->pool);
+    uct_nprdma_state_cache_destroy(opt->cache);
+}
+
+void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt)
+{
+    opt->sn = 0;
+    ucs_list_head_init(&opt->ops);
+    ucs_list_head_init(&opt->unsliced);
+    ucs_queue_head_init(&opt->todo);
+}
+
+
+/* ---- local buffers ---- */
+
+static int uct_nprdma_opt_range_covers(const nprdma_range_t *range,
+                                       const void *buffer, size_t length)
+{
+    uintptr_t address = (uintptr_t)buffer;
+
+    return (address >= range->address) &&
+           ((address - range->address) <= range->length) &&
+           (length <= (range->length - (address - range->address)));
+}
+
+/*
+ * How the NIC gets at a buffer: by the user's registration, or by one that is
+ * made for the operation.
+ *
+ * @return Zero: in no way.
+ */
+static int uct_nprdma_opt_piece_map(nprdma_monitor_t *monitor,
+                                    uct_nprdma_opt_piece_t *piece,
+                                    uct_nprdma_mem_t *mem, int is_get)
+{
+    const uct_nprdma_region_t *region;
+
+    piece->is_own = 0;
+    if ((mem != NULL) && mem->has_region &&
+        uct_nprdma_opt_range_covers(&mem->range, piece->buffer,
+                                    piece->length)) {
+        piece->range = &mem->range;
+    } else if (nprdma_monitor_register(monitor, (uintptr_t)piece->buffer,
+                                       piece->length, &piece->own) == UCS_OK) {
+        piece->range  = &piece->own;
+        piece->is_own = 1;
+    } else {
+        return 0;
+    }
+
+    region      = uct_nprdma_region(piece->range->region);
+    piece->lkey = is_get ? region->w->lkey : region->r->lkey;
+    return 1;
+}
+
+static void uct_nprdma_opt_unmap(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_opt_op_t *op)
+{
+    nprdma_monitor_t *monitor = uct_nprdma_iface_md(iface)->monitor;
+    unsigned i;
+
+    for (i = 0; i < op->num_pieces; ++i) {
+        if (op->pieces[i].is_own) {
+            op->pieces[i].is_own = 0;
+            nprdma_monitor_unregister(monitor, &op->pieces[i].own, 0);
+        }
+    }
+}
+
+/* The buffers of an operation, and whether the NIC can do it */
+static void uct_nprdma_opt_map(uct_nprdma_iface_t *iface,
+                               uct_nprdma_opt_op_t *op, const uct_iov_t *iov,
+                               size_t iovcnt)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_opt_piece_t *piece;
+    size_t i, length;
+
+    op->num_pieces = 0;
+    op->length     = 0;
+    for (i = 0; i < iovcnt; ++i) {
+        length = uct_iov_get_length(&iov[i]);
+        if (length > 0) {
+            piece         = &op->pieces[op->num_pieces++];
+            piece->buffer = iov[i].buffer;
+            piece->length = length;
+            piece->is_own = 0;
+            op->length   += length;
+        }
+    }
+
+    op->by_nic = (md->monitor != NULL) &&
+                 ((op->is_get ? op->rkey.r_rkey : op->rkey.w_rkey) != 0) &&
+                 uct_nprdma_key_covers(&op->rkey, op->address, op->length);
+    for (i = 0, piece = op->pieces; op->by_nic && (i < iovcnt); ++i) {
+        if (uct_iov_get_length(&iov[i]) > 0) {
+            op->by_nic = uct_nprdma_opt_piece_map(md->monitor, piece++,
+                                                  iov[i].memh, op->is_get);
+        }
+    }
+    if (!op->by_nic) {
+        uct_nprdma_opt_unmap(iface, op);
+    }
+}
+
+
+/* ---- operations ---- */
+
+static uct_nprdma_opt_op_t *
+uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                      int is_get, uint64_t remote_addr,
+                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_op_t *op;
+
+    if (ucs_unlikely(ucs_list_is_empty(&opt->free_ops))) {
+        iface->tx.starved = 1;
+        ++iface->stats.no_resource;
+        return NULL;
+    }
+
+    op             = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t,
+                                           list);
+    op->rma        = rma;
+    op->comp       = comp;
+    op->status     = UCS_OK;
+    op->is_get     = is_get;
+    op->is_ahead   = 0;
+    op->rkey       = *rkey;
+    op->address    = remote_addr;
+    op->num_slices = 0;
+    op->slot       = NULL;
+    op->piece      = 0;
+    op->offset     = 0;
+    ucs_list_head_init(&op->slices);
+    return op;
+}
+
+/*
+ * The next slice of an operation. It ends where a page ends, so that slices
+ * share no page there, and all but the first of a buffer begin with a line
+ * (ARCHITECTURE 3, remote READ).
+ */
+static void uct_nprdma_opt_cut(uct_nprdma_opt_iface_t *opt,
+                               uct_nprdma_opt_op_t *op,
+                               uct_nprdma_opt_slice_t *slice)
+{
+    uct_nprdma_opt_piece_t *piece = &op->pieces[op->piece];
+    size_t length;
+
+    length = opt->slice - (op->address % UCT_NPRDMA_PAGE_SIZE);
+    length = ucs_min(length, piece->length - op->offset);
+
+    slice->op      = op;
+    slice->piece   = piece;
+    slice->buffer  = piece->buffer + op->offset;
+    slice->address = op->address;
+    slice->length  = length;
+
+    op->address   += length;
+    op->length    -= length;
+    op->offset    += length;
+    if (op->offset == piece->length) {
+        op->offset = 0;
+        ++op->piece;
+    }
+
+    ++op->num_slices;
+    ucs_list_add_tail(&op->slices, &slice->list);
+}
+
+/*
+ * Give slices to operations, oldest first, for as long as there are resources.
+ * One that has all it may have at a time does not hold up those behind it.
+ */
+static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    unsigned count              = 0;
+    uct_nprdma_opt_slice_t *slice;
+    uct_nprdma_opt_op_t *op, *tmp;
+
+    ucs_list_for_each_safe(op, tmp, &rma->opt.unsliced, unsliced) {
+        while ((op->length > 0) && (op->num_slices < UCT_NPRDMA_OPT_WINDOW)) {
+            if (ucs_queue_is_empty(&opt->free_slices) ||
+                !uct_nprdma_rma_can_post(iface, rma)) {
+                return count;
+            }
+
+            slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
+                                                  uct_nprdma_opt_slice_t,
+                                                  queue);
+            uct_nprdma_opt_cut(opt, op, slice);
+            uct_nprdma_opt_slice_start(iface, slice);
+            ++count;
+        }
+
+        if (op->length == 0) {
+            ucs_list_del(&op->unsliced);
+        }
+    }
+    return count;
+}
+
+static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_rma_t *rma,
+                                    uct_nprdma_opt_op_t *op)
+{
+    op->sn = ++rma->opt.sn;
+    ucs_list_add_tail(&rma->opt.ops, &op->list);
+    ucs_list_add_tail(&rma->opt.unsliced, &op->unsliced);
+    if (op->by_nic) {
+        iface->stats.opt_get += op->is_get;
+        iface->stats.opt_put += !op->is_get;
+    }
+
+    uct_nprdma_opt_issue(iface, rma);
+    if (uct_nprdma_opt_is_stalled(&rma->opt)) {
+        uct_nprdma_rma_stall(iface->rma, rma);
+    }
+}
+
+ucs_status_t
+uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         uct_unpack_callback_t unpack_cb, void *arg,
+                         size_t length, uint64_t remote_addr,
+                         const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_opt_piece_t *piece;
+    uct_nprdma_slot_t *slot;
+    uct_nprdma_opt_op_t *op;
+
+    slot = uct_nprdma_rma_get_slot(iface, 0);
+    if (ucs_unlikely(slot == NULL)) {
+        ++iface->stats.no_resource;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    op = uct_nprdma_opt_op_get(iface, rma, 1, remote_addr, rkey, comp);
+    if (ucs_unlikely(op == NULL)) {
+        uct_nprdma_bounce_put(slot);
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    op->by_nic     = 1;
+    op->slot       = slot;
+    op->unpack_cb  = unpack_cb;
+    op->arg        = arg;
+    op->length     = length;
+    op->num_pieces = 1;
+
+    piece         = &op->pieces[0];
+    piece->buffer = slot->data;
+    piece->length = length;
+    piece->range  = NULL;
+    piece->is_own = 0;
+    piece->lkey   = slot->lkey;
+    uct_nprdma_opt_op_start(iface, rma, op);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t
+uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                     int is_get, const uct_iov_t *iov, size_t iovcnt,
+                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
+                     uct_completion_t *comp)
+{
+    uct_nprdma_opt_op_t *op;
+
+    op = uct_nprdma_opt_op_get(iface, rma, is_get, remote_addr, rkey, comp);
+    if (ucs_unlikely(op == NULL)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    uct_nprdma_opt_map(iface, op, iov, iovcnt);
+    uct_nprdma_opt_op_start(iface, rma, op);
+    return UCS_INPROGRESS;
+}
+
+/*
+ * An operation is verified whole, or has failed. The user is told last: the
+ * endpoint and everything of his may be gone afterwards.
+ */
+static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_rma_t *rma  = op->rma;
+    uct_completion_t *comp = op->comp;
+    ucs_status_t status    = op->status;
+
+    uct_nprdma_rma_enter(rma);
+    uct_nprdma_opt_unmap(iface, op);
+    ucs_list_del(&op->list);
+    if (op->slot != NULL) {
+        if (status == UCS_OK) {
+            op->unpack_cb(op->arg, op->slot->data, op->pieces[0].length);
+        }
+        uct_nprdma_bounce_put(op->slot);
+    }
+
+    /* The next one takes it while it is in the cache */
+    ucs_list_add_head(&iface->rma->opt.free_ops, &op->list);
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    } else if ((status != UCS_OK) && (rma->status == UCS_OK)) {
+        rma->error = status;
+    }
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
+}
+
+static void uct_nprdma_opt_slice_free(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_opt_slice_t *slice)
+{
+    ucs_list_del(&slice->list);
+    --slice->op->num_slices;
+    ucs_queue_push_head(&iface->rma->opt.free_slices, &slice->queue);
+}
+
+void uct_nprdma_opt_slice_end(uct_nprdma_iface_t *iface,
+                              uct_nprdma_opt_slice_t *slice,
+                              ucs_status_t status)
+{
+    uct_nprdma_opt_op_t *op = slice->op;
+
+    uct_nprdma_opt_slice_free(iface, slice);
+    if (ucs_unlikely(status != UCS_OK)) {
+        if (op->status == UCS_OK) {
+            op->status = status;
+        }
+        if (op->length > 0) {
+            op->length = 0; /* The rest is of no use to anybody */
+            ucs_list_del(&op->unsliced);
+        }
+    }
+
+    if (op->length > 0) {
+        uct_nprdma_opt_issue(iface, op->rma);
+    } else if (op->num_slices == 0) {
+        uct_nprdma_opt_op_complete(iface, op);
+    }
+}
+
+
+/* ---- progress and the end ---- */
+
+unsigned uct_nprdma_opt_progress(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma)
+{
+    unsigned count = 0;
+    uct_nprdma_opt_slice_t *slice;
+    size_t i, length;
+
+    /* What cannot go on queues again: each one is looked at once */
+    length = ucs_queue_length(&rma->opt.todo);
+    for (i = 0; i < length; ++i) {
+        slice = ucs_queue_pull_elem_non_empty(&rma->opt.todo,
+                                              uct_nprdma_opt_slice_t, queue);
+        uct_nprdma_opt_slice_run(iface, slice);
+    }
+    count += length - ucs_min(length, ucs_queue_length(&rma->opt.todo));
+
+    if (ucs_queue_is_empty(&rma->opt.todo)) {
+        count += uct_nprdma_opt_issue(iface, rma);
+    }
+    return count;
+}
+
+void uct_nprdma_opt_purge(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_opt_slice_t *slice, *tmp;
+    uct_nprdma_opt_op_t *op;
+
+    ucs_queue_head_init(&rma->opt.todo);
+    ucs_list_head_init(&rma->opt.unsliced);
+    while (!ucs_list_is_empty(&rma->opt.ops)) {
+        op         = ucs_list_head(&rma->opt.ops, uct_nprdma_opt_op_t, list);
+        op->length = 0;
+        op->status = rma->status;
+        ucs_list_for_each_safe(slice, tmp, &op->slices, list) {
+            uct_nprdma_opt_slice_free(iface, slice);
+        }
+        uct_nprdma_opt_op_complete(iface, op);
+    }
+}
