@@ -147,7 +147,8 @@ TEST(test_verify, partial_words)
                 arrival data(begin, length, 3);
                 data.absent(begin, begin + length);
                 data.data()[i] ^= 1;
-                ASSERT_EQ(0u, data.scan()) << offset << " " << length << " " << i;
+                ASSERT_EQ(0u, data.scan())
+                        << offset << " " << length << " " << i;
             }
         }
     }

@@ -103,8 +103,9 @@ typedef struct uct_nprdma_conn_entry {
 /* Gather elements of a send */
 #define UCT_NPRDMA_MAX_SEND_SGE      2
 
-/* WRs of an SVC connection that new operations do not get: what has been started
- * must be verified and redone, whatever the user posts in his callbacks */
+/* WRs of an SVC connection that new operations do not get: what has been
+ * started must be verified and redone, whatever the user posts in his
+ * callbacks */
 #define UCT_NPRDMA_CONN_REDO_WR      4
 
 /* Bytes that the last message of an SVC connection may have */

@@ -55,7 +55,7 @@ typedef struct uct_nprdma_opt_piece {
 
 struct uct_nprdma_opt_op {
     ucs_list_link_t         list;       /* In opt_ep.ops, or free */
-    ucs_list_link_t         unsliced;   /* In opt_ep.unsliced while length > 0 */
+    ucs_list_link_t         unsliced;   /* In opt_ep.unsliced if length > 0 */
     struct uct_nprdma_rma   *rma;
     uint64_t                sn;
     uct_completion_t        *comp;
@@ -104,6 +104,7 @@ struct uct_nprdma_opt_slice {
     uint64_t                address;    /* Remote */
     char                    *buffer;
     uint32_t                length;
+    uint32_t                populated;  /* Bytes, in this try */
     uct_nprdma_opt_piece_t  *piece;
     uct_nprdma_slot_t       *slot;      /* Where states are read to, its own */
     ucs_time_t              start;      /* Of a populate */
@@ -226,7 +227,7 @@ void uct_nprdma_opt_purge(uct_nprdma_iface_t *iface,
 
 /* ---- nprdma_opt_slice.c ---- */
 
-/** Begin with a slice whose op, address, buffer, length and piece are filled. */
+/** Begin with a slice that has its op, address, buffer, length and piece. */
 void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice);
 

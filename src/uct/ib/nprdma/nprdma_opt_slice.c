@@ -79,15 +79,16 @@ static int uct_nprdma_opt_cached(uct_nprdma_iface_t *iface,
                                          slice->before);
 }
 
+/* Keep what has been read of the states, for operations to come */
 static void uct_nprdma_opt_cache(uct_nprdma_iface_t *iface,
-                                 uct_nprdma_opt_slice_t *slice,
-                                 const uint32_t *states, size_t count)
+                                 uct_nprdma_opt_slice_t *slice, size_t first,
+                                 size_t count, const uint32_t *states)
 {
     uct_nprdma_state_region_t region = uct_nprdma_opt_region(slice);
 
     uct_nprdma_state_cache_store(iface->rma->opt.cache, &region,
-                                 uct_nprdma_opt_first_page(slice), count,
-                                 states);
+                                 uct_nprdma_opt_first_page(slice) + first,
+                                 count, states);
 }
 
 /*
@@ -156,8 +157,8 @@ static int uct_nprdma_opt_can_post(uct_nprdma_iface_t *iface,
 /*
  * Post a READ or WRITE; with func, ask for its completion.
  *
- * @return Zero: progress takes the connection down, and that ends the slice. Not
- *         even what belongs to it may be posted now: states that are read
+ * @return Zero: progress takes the connection down, and that ends the slice.
+ *         Not even what belongs to it may be posted now: states that are read
  *         without the data would prove it.
  */
 static int uct_nprdma_opt_post(uct_nprdma_iface_t *iface,
@@ -291,7 +292,7 @@ static void uct_nprdma_opt_compare(uct_nprdma_iface_t *iface,
 
     /* What has been seen now is from before the next try */
     ++iface->stats.suspect_states;
-    uct_nprdma_opt_cache(iface, slice, after, count);
+    uct_nprdma_opt_cache(iface, slice, 0, count, after);
     memcpy(slice->before, after, count * sizeof(*after));
     slice->is_known = uct_nprdma_verify_usable(after, count, bits);
     uct_nprdma_opt_goto(iface, slice, slice->is_known ?
@@ -313,7 +314,7 @@ static void uct_nprdma_opt_before_done(uct_nprdma_iface_t *iface,
 
     states = uct_nprdma_opt_states(slice);
     count  = uct_nprdma_opt_num_pages(slice);
-    uct_nprdma_opt_cache(iface, slice, states, count);
+    uct_nprdma_opt_cache(iface, slice, 0, count, states);
     memcpy(slice->before, states, count * sizeof(*states));
     slice->is_known = uct_nprdma_verify_usable(states, count,
                                                uct_nprdma_opt_bits(slice));
@@ -390,46 +391,56 @@ static void uct_nprdma_opt_put_done(uct_nprdma_iface_t *iface,
 
 /* ---- assists ---- */
 
+/* Keep the states of the pages that have been populated, as the states before
+ * the next try. */
+static void uct_nprdma_opt_take_states(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_opt_slice_t *slice,
+                                       const uct_nprdma_svc_populated_t *reply)
+{
+    uint64_t address = slice->address + slice->populated;
+    size_t first     = nprdma_region_num_pages(slice->address,
+                                               slice->populated + 1) - 1;
+    size_t count     = ucs_min(nprdma_region_num_pages(address, reply->length),
+                               (size_t)uct_nprdma_svc_num_states(
+                                       address, slice->length -
+                                                slice->populated));
+
+    memcpy(&slice->before[first], reply->states, count * sizeof(uint32_t));
+    uct_nprdma_opt_cache(iface, slice, first, count, &slice->before[first]);
+    slice->populated += reply->length;
+}
+
 static uct_completion_t *
 uct_nprdma_opt_populated(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
                          const void *data, ucs_status_t *status)
 {
     uct_nprdma_opt_slice_t *slice = wait->slice;
-    size_t count                  = uct_nprdma_opt_num_pages(slice);
-    const uct_nprdma_svc_populated_t *populated;
-    uct_nprdma_opt_step_t step    = UCT_NPRDMA_OPT_TRY;
-    size_t num_states             = 0;
+    size_t num_pages              = uct_nprdma_opt_num_pages(slice);
+    const uct_nprdma_svc_populated_t *reply;
 
     if (slice->op->rma->status != UCS_OK) {
         return NULL;
     }
 
     iface->stats.populate_us += ucs_time_to_usec(ucs_get_time() - slice->start);
-    if (*status == UCS_ERR_REJECTED) {
-        uct_nprdma_opt_slice_end(iface, slice, *status);
-        return NULL;
+    reply = (*status != UCS_OK) ? NULL :
+            uct_nprdma_svc_populated_parse(data, slice->length -
+                                                 slice->populated);
+    if (reply == NULL) {
+        /* Software may still be able to, and else has the right error */
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_COPY);
+    } else if (reply->length == 0) {
+        slice->is_known = 0;
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_TRY);
+    } else {
+        uct_nprdma_opt_take_states(iface, slice, reply);
+        slice->is_known = uct_nprdma_verify_usable(slice->before, num_pages,
+                                                   uct_nprdma_opt_bits(slice));
+        /* A target that serves others, too, does some pages at a time */
+        uct_nprdma_opt_goto(iface, slice, (slice->populated < slice->length) ?
+                                          UCT_NPRDMA_OPT_POPULATE :
+                                          UCT_NPRDMA_OPT_TRY);
     }
-
-    populated = (*status == UCS_OK) ?
-                uct_nprdma_svc_populated_parse(data, slice->length) : NULL;
-    if (populated == NULL) {
-        /* Software may still be able to, or has the right error */
-        step = UCT_NPRDMA_OPT_COPY;
-    } else if (populated->length > 0) {
-        num_states = nprdma_region_num_pages(slice->address, populated->length);
-        num_states = ucs_min(num_states,
-                             ucs_min(count, UCT_NPRDMA_SVC_MAX_STATES));
-    }
-
-    if (num_states > 0) {
-        memcpy(slice->before, populated->states,
-               num_states * sizeof(*slice->before));
-        uct_nprdma_opt_cache(iface, slice, slice->before, num_states);
-    }
-    slice->is_known = (num_states == count) &&
-                      uct_nprdma_verify_usable(slice->before, count,
-                                               uct_nprdma_opt_bits(slice));
-    uct_nprdma_opt_goto(iface, slice, step);
     return NULL;
 }
 
@@ -448,6 +459,8 @@ uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
                              uct_nprdma_opt_slice_t *slice)
 {
     uct_nprdma_rma_t *rma = slice->op->rma;
+    uint64_t address      = slice->address + slice->populated;
+    uint32_t length       = slice->length - slice->populated;
     uct_nprdma_svc_request_t request;
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
@@ -463,8 +476,7 @@ uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
     }
 
     wait = uct_nprdma_rma_wait_add(
-            iface, rma, uct_nprdma_svc_populated_length(slice->address,
-                                                        slice->length),
+            iface, rma, uct_nprdma_svc_populated_length(address, length),
             uct_nprdma_opt_populated, 1);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
@@ -473,9 +485,8 @@ uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
 
     wait->slice  = slice;
     slice->start = ucs_get_time();
-    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_POPULATE,
-                                slice->address, slice->op->rkey.key,
-                                slice->length);
+    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_POPULATE, address,
+                                slice->op->rkey.key, length);
     request.op          = slice->op->is_get ? 0 : UCT_NPRDMA_SVC_POPULATE_WRITE;
     request.ahead       = uct_nprdma_opt_ahead(slice);
     slice->op->is_ahead = 1;
@@ -533,7 +544,8 @@ uct_nprdma_opt_step_try(uct_nprdma_iface_t *iface,
 
     iface->stats.redone_slices += (slice->tries > 0);
     ++slice->tries;
-    status = uct_nprdma_opt_local_begin(iface, slice);
+    slice->populated = 0;
+    status           = uct_nprdma_opt_local_begin(iface, slice);
     if (ucs_unlikely(status != UCS_OK)) {
         slice->step = (status == UCS_ERR_BUSY) ? UCT_NPRDMA_OPT_TRY :
                                                  UCT_NPRDMA_OPT_COPY;

@@ -6,9 +6,9 @@
 #include "nprdma_ep.h"
 
 /*
- * The initiator's side of put, get and atomics of an endpoint, on its connection
- * of kind SVC: requests to the target's software, and optimistic operations
- * (nprdma_opt.h), which the NIC does.
+ * The initiator's side of put, get and atomics of an endpoint, on its
+ * connection of kind SVC: requests to the target's software, and optimistic
+ * operations (nprdma_opt.h), which the NIC does.
  *
  * Requests are numbered per connection and the target executes them in order.
  * A request that returns something, or that somebody waits for, has a receive
@@ -49,8 +49,8 @@ struct uct_nprdma_rma_flush {
 };
 
 /**
- * Called when everything of an endpoint that has failed is complete, and the NIC
- * has left the memory of the user.
+ * Called when everything of an endpoint that has failed is complete, and the
+ * NIC has left the memory of the user.
  */
 typedef void (*uct_nprdma_rma_failed_func_t)(uct_nprdma_iface_t *iface,
                                              uct_nprdma_ep_t *ep);

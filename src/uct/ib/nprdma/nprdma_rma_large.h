@@ -8,8 +8,8 @@
 #include <ucs/datastruct/queue.h>
 
 /*
- * Ranges that software copies, by as many requests to the target's service as it
- * takes. They never fail for want of a page: the CPUs touch the memory. Any
+ * Ranges that software copies, by as many requests to the target's service as
+ * it takes. They never fail for want of a page: the CPUs touch the memory. Any
  * number may be queued on an endpoint, and other requests go in between.
  */
 
@@ -18,8 +18,8 @@ struct uct_nprdma_rma;
 typedef struct uct_nprdma_rma_large uct_nprdma_rma_large_t;
 
 /**
- * All of a range has been copied, or part of it cannot be. The range may be used
- * again here.
+ * All of a range has been copied, or part of it cannot be. The range may be
+ * used again here.
  */
 typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_iface_t *iface,
                                             uct_nprdma_rma_large_t *large,

@@ -92,7 +92,7 @@ struct uct_nprdma_rma {
     ucs_queue_head_t        flushes;
     ucs_queue_head_t        larges;     /* Not all of their requests are sent */
     uct_nprdma_opt_ep_t     opt;
-    uct_nprdma_op_t         drain;      /* After a failure: the last WR is out */
+    uct_nprdma_op_t         drain;      /* Of the last WR, after a failure */
     uct_nprdma_rma_failed_func_t failed; /* Told then */
     ucs_list_link_t         stalled;
 };

@@ -61,8 +61,8 @@ static inline int uct_nprdma_verify_usable(const uint32_t *states, size_t count,
  * Whether no page was absent at any time between two looks at their states:
  * counts never go back, so what is equal has not changed.
  *
- * @param [in] before  The operation's own copy of the states, from before it was
- *                     posted; never memory that others update meanwhile.
+ * @param [in] before  The operation's own copy of the states, from before it
+ *                     was posted; never memory that others update meanwhile.
  * @param [in] after   States read after the operation had reached the pages.
  * @param [in] count   Number of them.
  * @param [in] bits    What each must have, NPRDMA_PAGE_xx.
