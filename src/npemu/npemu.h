@@ -104,6 +104,16 @@ struct ibv_mr *npemu_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 struct ibv_mr *npemu_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
                                   uint64_t iova, unsigned access);
 
+/**
+ * Takes the descriptor of a region of this process (npemu_iommu.h), and pins
+ * nothing. EBADF if it is not open, EINVAL with one line for any other
+ * descriptor, EINVAL if the range is not within one window, EACCES for rights to
+ * write through a window that is read-only, ENOSPC, EMFILE or ENOMEM.
+ */
+struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+                                   size_t length, uint64_t iova, int fd,
+                                   int access);
+
 /** When it returns no access through the keys is under way or will follow. */
 int npemu_dereg_mr(struct ibv_mr *mr);
 
@@ -156,9 +166,6 @@ int npemu_destroy_ah(struct ibv_ah *ah);
  * --- not offered by this device: errno or the result is EOPNOTSUPP --------
  */
 
-struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
-                                   size_t length, uint64_t iova, int fd,
-                                   int access);
 int npemu_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
                    size_t length, int access);
 int npemu_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,

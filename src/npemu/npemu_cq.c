@@ -8,9 +8,9 @@
 
 #include "npemu.h"
 #include "npemu_cq.h"
+#include "npemu_dma.h"
 #include "npemu_epoch.h"
 #include "npemu_log.h"
-#include "npemu_mr.h"
 #include "npemu_qp.h"
 #include "npemu_sq.h"
 
@@ -24,35 +24,21 @@
 
 /* --- polling ---------------------------------------------------------------*/
 
-/* Put bytes where a receive says. The keys were good when it was posted; they
- * may have been deregistered since. */
+/* Put bytes where a receive says. The keys were good when it was posted; they may
+ * have been deregistered since. */
 static enum ibv_wc_status
 npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
-               const void *data, uint32_t left)
+               const void *data, uint32_t length)
 {
-    const struct ibv_sge *sge;
-    uint32_t i, length;
-    uint64_t va;
+    npemu_peer_t *self = npemu_peer_find(rq->proc, rq->proc->slot_index);
+    npemu_map_miss_t miss;
+    npemu_dma_list_t list;
 
-    for (i = 0; (left > 0) && (i < wqe->num_sge); ++i) {
-        sge = &wqe->sge[i];
-        if (skip >= sge->length) {
-            skip -= sge->length;
-            continue;
-        }
-
-        length = sge->length - skip;
-        length = (length < left) ? length : left;
-        if (!npemu_mr_check(rq->proc->shm, sge->lkey, rq->pd,
-                            IBV_ACCESS_LOCAL_WRITE, sge->addr + skip, length,
-                            &va)) {
-            return IBV_WC_LOC_PROT_ERR;
-        }
-
-        memcpy((void*)(uintptr_t)va, data, length);
-        data  = (const uint8_t*)data + length;
-        left -= length;
-        skip  = 0;
+    if ((npemu_dma_map_recv(self, rq->pd, wqe, skip, length, &list, &miss) !=
+         NPEMU_MAP_OK) ||
+        (npemu_dma_copy_local(rq->proc, &list, (void*)data, 1) !=
+         NPEMU_DMA_OK)) {
+        return IBV_WC_LOC_PROT_ERR;
     }
     return IBV_WC_SUCCESS;
 }

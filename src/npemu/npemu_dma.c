@@ -17,49 +17,104 @@ typedef struct {
     uint64_t               offset; /* in that element */
 } npemu_dma_pos_t;
 
+static void npemu_dma_list_init(npemu_dma_list_t *list)
+{
+    list->count  = 0;
+    list->tabled = 0;
+    list->length = 0;
+}
+
 static void npemu_dma_list_add(npemu_dma_list_t *list, uint64_t va,
                                uint64_t length)
 {
-    if (length > 0) {
-        list->iov[list->count].iov_base = (void*)(uintptr_t)va;
-        list->iov[list->count].iov_len  = length;
-        list->length                   += length;
-        ++list->count;
-    }
+    list->iov[list->count].iov_base = (void*)(uintptr_t)va;
+    list->iov[list->count].iov_len  = length;
+    list->window[list->count]       = NPEMU_WINDOW_NONE;
+    list->length                   += length;
+    ++list->count;
 }
 
-int npemu_dma_map_send(npemu_arena_shm_t *shm, uint32_t pd,
-                       const npemu_wqe_t *wqe, uint32_t access,
-                       npemu_dma_list_t *list)
+/* The element that was added last is behind a table. */
+static npemu_map_t npemu_dma_list_set_table(npemu_dma_list_t *list,
+                                            npemu_table_t *tables,
+                                            const npemu_mr_shm_t *mr,
+                                            npemu_map_miss_t *miss)
 {
-    int is_inline = (wqe->flags & IBV_SEND_INLINE) && (access == 0);
+    npemu_table_t *table = npemu_table_find(tables, mr->table, mr->table_gen);
+
+    if (npemu_unlikely(table == NULL)) {
+        miss->index = mr->table;
+        miss->gen   = mr->table_gen;
+        return NPEMU_MAP_TABLE;
+    }
+
+    list->window[list->count - 1] = mr->window;
+    list->table[list->count - 1]  = table;
+    list->tabled                  = 1;
+    return NPEMU_MAP_OK;
+}
+
+/* Check, translate and add one range of a process. */
+static inline npemu_map_t
+npemu_dma_list_map(npemu_dma_list_t *list, npemu_peer_t *peer, uint32_t pd,
+                   uint32_t key, uint32_t access, uint64_t addr,
+                   uint64_t length, npemu_map_miss_t *miss)
+{
+    const npemu_mr_shm_t *mr;
     uint64_t va;
+
+    mr = npemu_mr_find(peer->shm, key, pd, access, addr, length, &va);
+    if (npemu_unlikely(mr == NULL)) {
+        return NPEMU_MAP_DENIED;
+    }
+
+    npemu_dma_list_add(list, va, length);
+    if (npemu_likely(mr->window == NPEMU_WINDOW_NONE)) {
+        return NPEMU_MAP_OK;
+    }
+
+    return npemu_dma_list_set_table(list, atomic_load(&peer->tables), mr,
+                                    miss);
+}
+
+int npemu_dma_map_send(npemu_proc_t *proc, uint32_t pd, const npemu_wqe_t *wqe,
+                       uint32_t access, npemu_dma_list_t *list)
+{
+    npemu_peer_t *self = npemu_peer_find(proc, proc->slot_index);
+    int is_inline      = (wqe->flags & IBV_SEND_INLINE) && (access == 0);
+    const struct ibv_sge *sge;
+    npemu_map_miss_t miss;
     uint32_t i;
 
-    list->count  = 0;
-    list->length = 0;
+    npemu_dma_list_init(list);
     for (i = 0; i < wqe->num_sge; ++i) {
-        va = wqe->sge[i].addr;
-        if (!is_inline && (wqe->sge[i].length > 0) &&
-            !npemu_mr_check(shm, wqe->sge[i].lkey, pd, access,
-                            wqe->sge[i].addr, wqe->sge[i].length, &va)) {
+        sge = &wqe->sge[i];
+        if (sge->length == 0) {
+            continue;
+        }
+
+        if (is_inline) {
+            npemu_dma_list_add(list, sge->addr, sge->length);
+        } else if (npemu_unlikely(npemu_dma_list_map(list, self, pd, sge->lkey,
+                                                     access, sge->addr,
+                                                     sge->length, &miss) !=
+                                  NPEMU_MAP_OK)) {
             return 0;
         }
-        npemu_dma_list_add(list, va, wqe->sge[i].length);
     }
     return 1;
 }
 
-int npemu_dma_map_recv(npemu_arena_shm_t *shm, uint32_t pd,
-                       const npemu_rq_wqe_t *wqe, uint32_t skip,
-                       uint64_t length, npemu_dma_list_t *list)
+npemu_map_t npemu_dma_map_recv(npemu_peer_t *peer, uint32_t pd,
+                               const npemu_rq_wqe_t *wqe, uint32_t skip,
+                               uint64_t length, npemu_dma_list_t *list,
+                               npemu_map_miss_t *miss)
 {
     uint32_t i, size, num_sge = wqe->num_sge;
-    uint64_t va;
+    npemu_map_t ret;
 
-    list->count  = 0;
-    list->length = 0;
-    num_sge      = (num_sge < NPEMU_MAX_SGE) ? num_sge : NPEMU_MAX_SGE;
+    npemu_dma_list_init(list);
+    num_sge = (num_sge < NPEMU_MAX_SGE) ? num_sge : NPEMU_MAX_SGE;
     for (i = 0; (i < num_sge) && (length > 0); ++i) {
         size = wqe->sge[i].length;
         if (skip >= size) {
@@ -68,15 +123,25 @@ int npemu_dma_map_recv(npemu_arena_shm_t *shm, uint32_t pd,
         }
 
         size = (size - skip < length) ? size - skip : length;
-        if (!npemu_mr_check(shm, wqe->sge[i].lkey, pd, IBV_ACCESS_LOCAL_WRITE,
-                            wqe->sge[i].addr + skip, size, &va)) {
-            return 0;
+        ret  = npemu_dma_list_map(list, peer, pd, wqe->sge[i].lkey,
+                                  IBV_ACCESS_LOCAL_WRITE,
+                                  wqe->sge[i].addr + skip, size, miss);
+        if (ret != NPEMU_MAP_OK) {
+            return ret;
         }
-        npemu_dma_list_add(list, va, size);
         length -= size;
         skip    = 0;
     }
-    return length == 0;
+    return (length == 0) ? NPEMU_MAP_OK : NPEMU_MAP_DENIED;
+}
+
+npemu_map_t npemu_dma_map_range(npemu_peer_t *peer, uint32_t pd, uint32_t key,
+                                uint32_t access, uint64_t addr,
+                                uint64_t length, npemu_dma_list_t *list,
+                                npemu_map_miss_t *miss)
+{
+    npemu_dma_list_init(list);
+    return npemu_dma_list_map(list, peer, pd, key, access, addr, length, miss);
 }
 
 void npemu_dma_gather(const npemu_dma_list_t *list, void *buffer)
@@ -89,7 +154,7 @@ void npemu_dma_gather(const npemu_dma_list_t *list, void *buffer)
     }
 }
 
-void npemu_dma_scatter(const npemu_dma_list_t *list, const void *buffer)
+static void npemu_dma_scatter(const npemu_dma_list_t *list, const void *buffer)
 {
     unsigned i;
 
@@ -97,6 +162,26 @@ void npemu_dma_scatter(const npemu_dma_list_t *list, const void *buffer)
         memcpy(list->iov[i].iov_base, buffer, list->iov[i].iov_len);
         buffer = (const uint8_t*)buffer + list->iov[i].iov_len;
     }
+}
+
+npemu_dma_status_t npemu_dma_copy_local(npemu_proc_t *proc,
+                                        const npemu_dma_list_t *list,
+                                        void *buffer, int to_list)
+{
+    npemu_dma_list_t plain;
+
+    if (npemu_unlikely(list->tabled)) {
+        npemu_dma_list_plain(&plain, buffer, list->length);
+        return npemu_dma_copy_tabled(npemu_peer_find(proc, proc->slot_index),
+                                     &plain, list, to_list);
+    }
+
+    if (to_list) {
+        npemu_dma_scatter(list, buffer);
+    } else {
+        npemu_dma_gather(list, buffer);
+    }
+    return NPEMU_DMA_OK;
 }
 
 /* Cut the next bytes out of a list. Returns the number of elements. */
@@ -213,6 +298,10 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
     unsigned num_local, num_remote;
     npemu_dma_status_t status;
     uint64_t done, length;
+
+    if (npemu_unlikely(local->tabled | remote->tabled)) {
+        return npemu_dma_copy_tabled(peer, local, remote, to_remote);
+    }
 
     if (peer->is_self) {
         npemu_dma_copy_self(local, remote, to_remote);

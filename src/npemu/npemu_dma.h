@@ -21,10 +21,25 @@
 
 /* Memory of one side of a transfer, translated. */
 typedef struct {
-    struct iovec iov[NPEMU_MAX_SGE];
-    unsigned     count;
-    uint64_t     length; /* bytes in all */
+    struct iovec  iov[NPEMU_MAX_SGE];
+    unsigned      count;
+    unsigned      tabled; /* nonzero: elements are behind IOMMU tables */
+    uint64_t      length; /* bytes in all */
+    uint8_t       window[NPEMU_MAX_SGE]; /* npemu_window_t, by element */
+    npemu_table_t *table[NPEMU_MAX_SGE]; /* unless the window is plain */
 } npemu_dma_list_t;
+
+typedef enum {
+    NPEMU_MAP_OK,
+    NPEMU_MAP_DENIED, /* a protection error */
+    NPEMU_MAP_TABLE   /* a table of the peer must be attached first */
+} npemu_map_t;
+
+/* The table that was missing. */
+typedef struct {
+    uint32_t index;
+    uint32_t gen;
+} npemu_map_miss_t;
 
 typedef enum {
     NPEMU_DMA_OK,
@@ -35,9 +50,23 @@ typedef enum {
 } npemu_dma_status_t;
 
 /**
+ * Make a list of one piece of memory of the calling process that no IOMMU table
+ * covers.
+ */
+static inline void npemu_dma_list_plain(npemu_dma_list_t *list, void *addr,
+                                        uint64_t length)
+{
+    list->iov[0]    = (struct iovec){addr, length};
+    list->window[0] = NPEMU_WINDOW_NONE;
+    list->count     = 1;
+    list->tabled    = 0;
+    list->length    = length;
+}
+
+/**
  * Check and translate the scatter/gather list of a send request.
  *
- * @param [in]  shm     Arena of the process that posted it.
+ * @param [in]  proc    The process that posted it.
  * @param [in]  pd      PD of the QP.
  * @param [in]  wqe     The request.
  * @param [in]  access  Rights that are needed.
@@ -45,19 +74,26 @@ typedef enum {
  *
  * @return 1, or 0 for a protection error.
  */
-int npemu_dma_map_send(npemu_arena_shm_t *shm, uint32_t pd,
-                       const npemu_wqe_t *wqe, uint32_t access,
-                       npemu_dma_list_t *list);
+int npemu_dma_map_send(npemu_proc_t *proc, uint32_t pd, const npemu_wqe_t *wqe,
+                       uint32_t access, npemu_dma_list_t *list);
 
 /**
- * The same for a posted receive.
+ * The same for a posted receive of a peer, or of this process.
  *
- * @param [in] skip    Bytes left out at the beginning.
- * @param [in] length  Bytes to map after those.
+ * @param [in]  skip    Bytes left out at the beginning.
+ * @param [in]  length  Bytes to map after those.
+ * @param [out] miss    With NPEMU_MAP_TABLE: what to attach.
  */
-int npemu_dma_map_recv(npemu_arena_shm_t *shm, uint32_t pd,
-                       const npemu_rq_wqe_t *wqe, uint32_t skip,
-                       uint64_t length, npemu_dma_list_t *list);
+npemu_map_t npemu_dma_map_recv(npemu_peer_t *peer, uint32_t pd,
+                               const npemu_rq_wqe_t *wqe, uint32_t skip,
+                               uint64_t length, npemu_dma_list_t *list,
+                               npemu_map_miss_t *miss);
+
+/** The same for one range, of a remote request. */
+npemu_map_t npemu_dma_map_range(npemu_peer_t *peer, uint32_t pd, uint32_t key,
+                                uint32_t access, uint64_t addr,
+                                uint64_t length, npemu_dma_list_t *list,
+                                npemu_map_miss_t *miss);
 
 /**
  * Copy between the calling process and a peer, in chunks.
@@ -71,10 +107,24 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
                                   const npemu_dma_list_t *remote,
                                   int to_remote);
 
-/** Copy the memory of a list into a buffer, as long as the list. */
+/** The same where one of the lists is `tabled`. */
+npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
+                                         const npemu_dma_list_t *local,
+                                         const npemu_dma_list_t *remote,
+                                         int to_remote);
+
+/** Copy the memory of a list that is not `tabled` into a buffer. */
 void npemu_dma_gather(const npemu_dma_list_t *list, void *buffer);
 
-/** The other way round. */
-void npemu_dma_scatter(const npemu_dma_list_t *list, const void *buffer);
+/**
+ * Copy a buffer of this process from or to memory of this process.
+ *
+ * @param [in] list     The memory.
+ * @param [in] buffer   As long as the list.
+ * @param [in] to_list  Direction.
+ */
+npemu_dma_status_t npemu_dma_copy_local(npemu_proc_t *proc,
+                                        const npemu_dma_list_t *list,
+                                        void *buffer, int to_list);
 
 #endif

@@ -6,7 +6,7 @@
 #  include "config.h"
 #endif
 
-#include "npemu_table.h"
+#include "npemu_fault.h"
 
 int npemu_fault_add(npemu_iommu_header_t *header, const npemu_fault_t *fault)
 {
@@ -55,4 +55,132 @@ int npemu_fault_hits(npemu_iommu_header_t *header, int index)
 {
     return (index >= 0) && (index < NPEMU_FAULT_MAX) &&
            (atomic_load(&header->faults[index].hit) != 0);
+}
+
+/* --- execution --------------------------------------------------------------*/
+
+static int npemu_fault_concerns(const npemu_fault_entry_t *entry,
+                                const npemu_fault_ticket_t *ticket,
+                                uint32_t state)
+{
+    return (atomic_load(&entry->state) == state) &&
+           (entry->fault.page == ticket->page) &&
+           (entry->fault.windows & ticket->window);
+}
+
+void npemu_fault_begin(npemu_table_t *table, uint64_t page, uint32_t window,
+                       npemu_fault_ticket_t *ticket)
+{
+    npemu_iommu_header_t *header = table->header;
+    npemu_fault_entry_t *entry;
+    uint32_t i, count;
+
+    ticket->page   = page;
+    ticket->window = window;
+    ticket->evict  = 0;
+    ticket->entry  = NULL;
+    if (!(nprdma_page_load(&table->states[page]) & window)) {
+        return; /* what is not there cannot be taken away */
+    }
+
+    count = atomic_load(&header->num_faults);
+    for (i = 0; (i < count) && !ticket->evict; ++i) {
+        entry = &header->faults[i];
+        if (npemu_fault_concerns(entry, ticket, NPEMU_FAULT_WAITING) &&
+            (atomic_fetch_add(&entry->seen, 1) + 1 == entry->fault.access)) {
+            ticket->evict   = 1;
+            ticket->entry   = entry;
+            ticket->tear    = entry->fault.tear;
+            ticket->restore = entry->fault.restore;
+        }
+    }
+
+    if (!ticket->evict && atomic_load(&npemu_random_active)) {
+        npemu_random_decide(table, ticket);
+    }
+}
+
+/* An entry for a page that the random plan evicts and brings back. Where all are
+ * in use it stays away. */
+static npemu_fault_entry_t *
+npemu_fault_entry_random(npemu_iommu_header_t *header,
+                         const npemu_fault_ticket_t *ticket)
+{
+    npemu_fault_t fault = {.page    = ticket->page,
+                           .windows = NPRDMA_PAGE_BITS,
+                           .access  = UINT32_MAX,
+                           .restore = ticket->restore};
+    int index;
+
+    index = npemu_fault_add(header, &fault);
+    return (index < 0) ? NULL : &header->faults[index];
+}
+
+void npemu_fault_evict(npemu_table_t *table, npemu_fault_ticket_t *ticket)
+{
+    nprdma_page_state_t *state   = &table->states[ticket->page];
+    npemu_iommu_header_t *header = table->header;
+    npemu_fault_entry_t *entry   = ticket->entry;
+    uint32_t word;
+
+    ticket->evict = 0;
+    if ((entry == NULL) && (ticket->restore > 0)) {
+        entry = npemu_fault_entry_random(header, ticket);
+    }
+
+    /* Before the state: see npemu_iommu_invalidate() */
+    atomic_store(&header->marked, 1);
+    word = nprdma_page_clear(state, NPRDMA_PAGE_BITS);
+    if (!(word & NPRDMA_PAGE_BITS)) {
+        /* Somebody was faster: the next access that finds it is the one */
+        if (ticket->entry != NULL) {
+            atomic_store(&entry->seen, entry->fault.access - 1);
+        } else if (entry != NULL) {
+            atomic_store(&entry->state, NPEMU_FAULT_FREE);
+        }
+        return;
+    }
+
+    atomic_fetch_add(&header->faulted, 1);
+    if (entry != NULL) {
+        entry->word = nprdma_page_next(word, 0);
+        entry->bits = word & NPRDMA_PAGE_BITS;
+        atomic_store(&entry->seen, 0);
+        atomic_store(&entry->hit, 1);
+        atomic_store(&entry->state, (ticket->restore > 0) ?
+                                            NPEMU_FAULT_EVICTED :
+                                            NPEMU_FAULT_DONE);
+    }
+}
+
+void npemu_fault_end(npemu_table_t *table, npemu_fault_ticket_t *ticket)
+{
+    npemu_iommu_header_t *header = table->header;
+    npemu_fault_entry_t *entry;
+    uint32_t i, count, evicted;
+
+    if (ticket->evict) {
+        npemu_fault_evict(table, ticket);
+    }
+
+    count = atomic_load(&header->num_faults);
+    for (i = 0; i < count; ++i) {
+        entry   = &header->faults[i];
+        evicted = NPEMU_FAULT_EVICTED;
+        if (!npemu_fault_concerns(entry, ticket, evicted) ||
+            (atomic_fetch_add(&entry->seen, 1) + 1 < entry->fault.restore) ||
+            !atomic_compare_exchange_strong(&entry->state, &evicted,
+                                            (entry->fault.access ==
+                                             UINT32_MAX) ?
+                                                    NPEMU_FAULT_FREE :
+                                                    NPEMU_FAULT_DONE)) {
+            continue;
+        }
+
+        /* Not if a monitor has had its hands on it, for then it may be gone */
+        if (nprdma_page_change(&table->states[ticket->page], entry->word,
+                               entry->bits)) {
+            atomic_fetch_add(&header->restored, 1);
+        }
+    }
 }

@@ -173,8 +173,9 @@ void npemu_gate_pass(npemu_iommu_header_t *header, npemu_gate_point_t point,
 
 /*
  * "On the nth access to the page, evict it." An access is what one work request
- * does in one page through one window, however small the NIC's granules are. The
- * plan flips the state only: the page itself stays, so that no data is lost.
+ * does in one page through one window, however small the NIC's granules are; it
+ * counts if it finds the page there. The plan flips the state only: the page
+ * itself stays, so that no data is lost.
  */
 typedef struct npemu_fault {
     uint64_t page;    /* index */
@@ -182,8 +183,9 @@ typedef struct npemu_fault {
     uint32_t access;  /* the nth of these evicts it, from 1 */
     uint32_t tear;    /* bytes of the page, from its start, that this access
                        * finds still there; 4096: it is evicted afterwards */
-    uint32_t restore; /* it is brought back at the end of the kth access since,
-                       * 1 is the one that evicts it; 0: it is not */
+    uint32_t restore; /* it is brought back at the end of the kth access, of
+                       * which the one that evicts it is the first; 0: it is
+                       * not */
 } npemu_fault_t;
 
 /**
@@ -200,5 +202,22 @@ void npemu_fault_clear(npemu_iommu_header_t *header);
 
 /** 1 if the entry has evicted its page, else 0. */
 int npemu_fault_hits(npemu_iommu_header_t *header, int index);
+
+/**
+ * Evict pages at random on accesses by this process, its own pages and others'.
+ * Call it while no request is being executed.
+ *
+ * @param [in] context  An open device.
+ * @param [in] spec     As NPEMU_FAULT in the environment, which is read when the
+ *                      first device is opened: rate=P (0 to 1, per access of a
+ *                      page), seed=N, granule=BYTES (as NPEMU_DMA_GRANULE),
+ *                      restore=N (as in @ref npemu_fault_t), record=FILE (append
+ *                      a line per eviction), replay=FILE (evict what the file
+ *                      says, and nothing else), separated by commas; "": off.
+ *
+ * @return 0; EINVAL after one line that names what is wrong; EPERM in a forked
+ *         child.
+ */
+int npemu_fault_random(struct ibv_context *context, const char *spec);
 
 #endif

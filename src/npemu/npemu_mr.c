@@ -9,6 +9,7 @@
 #include "npemu_log.h"
 #include "npemu_mr.h"
 #include "npemu_pin.h"
+#include "npemu_table.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -112,17 +113,52 @@ static int npemu_mr_check_args(uint64_t addr, size_t length, uint64_t iova,
     return 0;
 }
 
-static void npemu_mr_publish(npemu_proc_t *proc, npemu_pd_t *pd,
-                             const npemu_mr_t *mr, uint64_t iova,
-                             unsigned access)
+/* Make the object and give it a key, but do not publish it. */
+static npemu_mr_t *npemu_mr_create(npemu_proc_t *proc, struct ibv_pd *ibpd,
+                                   uint64_t addr, size_t length)
+{
+    npemu_mr_t *mr = calloc(1, sizeof(*mr));
+    uint32_t key;
+
+    if (mr == NULL) {
+        return NULL;
+    }
+
+    key = npemu_mr_key_alloc(proc->mrs);
+    if (key == 0) {
+        free(mr);
+        return NULL;
+    }
+
+    mr->super.context = ibpd->context;
+    mr->super.pd      = ibpd;
+    mr->super.addr    = (void*)(uintptr_t)addr;
+    mr->super.length  = length;
+    mr->super.handle  = key & (NPEMU_MAX_MRS - 1);
+    mr->super.lkey    = key;
+    mr->super.rkey    = key;
+    mr->table         = -1;
+    return mr;
+}
+
+static void npemu_mr_free(npemu_proc_t *proc, npemu_mr_t *mr)
+{
+    npemu_mr_key_free(proc->mrs, mr->super.lkey);
+    free(mr);
+}
+
+/* From here on it can be used. `addr`, `window` and the table are set. */
+static void npemu_mr_publish(npemu_proc_t *proc, const npemu_mr_t *mr,
+                             uint64_t iova, unsigned access)
 {
     npemu_mr_shm_t *shm = &proc->shm->mrs[mr->super.handle];
+    npemu_pd_t *pd      = npemu_pd(mr->super.pd);
 
+    atomic_fetch_add(&pd->refcount, 1);
     shm->pd     = pd->id;
     shm->access = access;
-    shm->iova   = iova;
+    shm->iova   = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
     shm->length = mr->super.length;
-    shm->addr   = (uintptr_t)mr->super.addr;
     atomic_store(&shm->key, mr->super.lkey);
 }
 
@@ -132,9 +168,8 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
 {
     npemu_proc_t *proc = npemu_context_proc(ibpd->context);
     uint64_t start     = (uintptr_t)addr;
-    npemu_pd_t *pd     = npemu_pd(ibpd);
+    npemu_mr_shm_t *shm;
     npemu_mr_t *mr;
-    uint32_t key;
     int ret;
 
     ret = (proc == NULL) ? NPEMU_ERR_FORKED :
@@ -144,8 +179,9 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
         return NULL;
     }
 
-    mr = calloc(1, sizeof(*mr));
+    mr = npemu_mr_create(proc, ibpd, start, length);
     if (mr == NULL) {
+        errno = ENOMEM;
         return NULL;
     }
 
@@ -156,34 +192,113 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
         ret = npemu_pin(mr->pin_start, mr->pin_end,
                         access & IBV_ACCESS_LOCAL_WRITE);
         if (ret != 0) {
-            goto err_free;
+            npemu_mr_free(proc, mr);
+            errno = ret;
+            return NULL;
         }
     }
 
-    key = npemu_mr_key_alloc(proc->mrs);
-    if (key == 0) {
-        ret = ENOMEM;
-        goto err_unpin;
+    shm         = &proc->shm->mrs[mr->super.handle];
+    shm->addr   = start;
+    shm->window = NPEMU_WINDOW_NONE;
+    npemu_mr_publish(proc, mr, iova, access);
+    return &mr->super;
+}
+
+/* Which window of a region a range of its descriptor is in, and what lies there
+ * (npemu_mr_shm_t::addr). NPEMU_WINDOW_NONE: it is in none. */
+static npemu_window_t npemu_mr_window(const npemu_table_t *table,
+                                      uint64_t offset, uint64_t length,
+                                      uint64_t *addr)
+{
+    uint64_t size = table->num_pages * NPEMU_PAGE_SIZE;
+    const struct {
+        npemu_window_t window;
+        uint64_t       length;
+        uint64_t       addr;
+    } ranges[] = {
+        {NPEMU_WINDOW_R,      size, table->address},
+        {NPEMU_WINDOW_W,      size, table->address},
+        {NPEMU_WINDOW_STATES, table->num_pages * sizeof(uint32_t), 0}
+    };
+    unsigned i;
+
+    for (i = 0; i < sizeof(ranges) / sizeof(ranges[0]); ++i) {
+        if (offset < ranges[i].length) {
+            *addr = ranges[i].addr + offset;
+            return (length <= ranges[i].length - offset) ? ranges[i].window :
+                                                           NPEMU_WINDOW_NONE;
+        }
+        offset -= ranges[i].length;
+    }
+    return NPEMU_WINDOW_NONE;
+}
+
+/* Find the window, check the rights, and fill in the record. */
+static int npemu_mr_set_window(npemu_mr_shm_t *shm, const npemu_table_t *table,
+                               uint64_t offset, uint64_t length,
+                               unsigned access)
+{
+    const unsigned writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                            IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+
+    shm->window = npemu_mr_window(table, offset, length, &shm->addr);
+    if (shm->window == NPEMU_WINDOW_NONE) {
+        npemu_error("cannot register %lu bytes at offset %lu of a region of "
+                    "%lu pages: they are not within one window",
+                    (unsigned long)length, (unsigned long)offset,
+                    (unsigned long)table->num_pages);
+        return EINVAL;
     }
 
-    mr->super.context = ibpd->context;
-    mr->super.pd      = ibpd;
-    mr->super.addr    = addr;
-    mr->super.length  = length;
-    mr->super.handle  = key & (NPEMU_MAX_MRS - 1);
-    mr->super.lkey    = key;
-    mr->super.rkey    = key;
-    atomic_fetch_add(&pd->refcount, 1);
-    npemu_mr_publish(proc, pd, mr,
-                     (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova, access);
+    return ((shm->window != NPEMU_WINDOW_W) && (access & writes)) ? EACCES : 0;
+}
+
+struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *ibpd, uint64_t offset,
+                                   size_t length, uint64_t iova, int fd,
+                                   int access)
+{
+    npemu_proc_t *proc = npemu_context_proc(ibpd->context);
+    npemu_table_t *table;
+    npemu_mr_shm_t *shm;
+    npemu_mr_t *mr;
+    uint32_t index;
+    int ret;
+
+    ret = (proc == NULL) ? NPEMU_ERR_FORKED :
+                           npemu_mr_check_args(offset, length, iova, access);
+    if (ret != 0) {
+        goto err;
+    }
+
+    ret = npemu_table_get(proc, fd, &index, &table);
+    if (ret != 0) {
+        goto err;
+    }
+
+    mr = npemu_mr_create(proc, ibpd, offset, length);
+    if (mr == NULL) {
+        ret = ENOMEM;
+        goto err_table;
+    }
+
+    shm = &proc->shm->mrs[mr->super.handle];
+    ret = npemu_mr_set_window(shm, table, offset, length, access);
+    if (ret != 0) {
+        goto err_mr;
+    }
+
+    mr->table      = index;
+    shm->table     = index;
+    shm->table_gen = atomic_load(&table->gen);
+    npemu_mr_publish(proc, mr, iova, access);
     return &mr->super;
 
-err_unpin:
-    if (mr->pin_end != 0) {
-        npemu_unpin(mr->pin_start, mr->pin_end);
-    }
-err_free:
-    free(mr);
+err_mr:
+    npemu_mr_free(proc, mr);
+err_table:
+    npemu_table_put(proc, index);
+err:
     errno = ret;
     return NULL;
 }
@@ -220,8 +335,10 @@ int npemu_dereg_mr(struct ibv_mr *ibmr)
     if (mr->pin_end != 0) {
         npemu_unpin(mr->pin_start, mr->pin_end);
     }
-    npemu_mr_key_free(proc->mrs, ibmr->lkey);
+    if (mr->table >= 0) {
+        npemu_table_put(proc, mr->table);
+    }
     atomic_fetch_sub(&npemu_pd(ibmr->pd)->refcount, 1);
-    free(mr);
+    npemu_mr_free(proc, mr);
     return 0;
 }

@@ -16,10 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#define NPEMU_PEER_CHANNELS_SIZE \
+    (NPEMU_MAX_CHANNELS * sizeof(*((npemu_peer_t*)NULL)->channels))
 
 uint32_t npemu_eventfd_id(int fd)
 {
@@ -117,6 +121,7 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
     peer->is_self    = (index == proc->slot_index);
     peer->wake_fd    = -1;
     peer->pidfd      = -1;
+    peer->pagemap_fd = -1;
     if (peer->is_self) {
         peer->shm = proc->shm;
         return peer;
@@ -160,7 +165,11 @@ static void npemu_peer_close(npemu_peer_t *peer)
                 close(peer->channels[i].fd);
             }
         }
-        free(peer->channels);
+        syscall(SYS_munmap, peer->channels, NPEMU_PEER_CHANNELS_SIZE);
+    }
+    npemu_table_detach_all(peer);
+    if (peer->pagemap_fd >= 0) {
+        close(peer->pagemap_fd);
     }
     if (peer->wake_fd >= 0) {
         close(peer->wake_fd);
@@ -302,13 +311,10 @@ void npemu_peer_reap(npemu_proc_t *proc)
     }
 }
 
-/* Duplicate an eventfd of the peer; -1 if that fails. The number may by now
- * stand for another file, if the application closes descriptors it does not
- * own: the kernel's name of the eventfd tells. */
-static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
+int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd)
 {
     int pidfd = peer->pidfd;
-    int fd;
+    int fd, error;
 
     if (pidfd < 0) {
         pidfd = syscall(SYS_pidfd_open, peer->pid, 0);
@@ -317,7 +323,22 @@ static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
         }
     }
 
-    fd = syscall(SYS_pidfd_getfd, pidfd, remote_fd, 0);
+    fd    = syscall(SYS_pidfd_getfd, pidfd, remote_fd, 0);
+    error = errno;
+    if (pidfd != peer->pidfd) {
+        close(pidfd);
+    }
+    errno = error;
+    return fd;
+}
+
+/* Duplicate an eventfd of the peer; -1 if that fails. The number may by now
+ * stand for another file, if the application closes descriptors it does not
+ * own: the kernel's name of the eventfd tells. */
+static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
+{
+    int fd = npemu_peer_dup_fd(peer, remote_fd);
+
     if (fd < 0) {
         if (errno == EPERM) {
             npemu_peer_denied(peer, errno);
@@ -330,10 +351,6 @@ static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
                    "belongs to its emulated RNIC", peer->pid, remote_fd);
         close(fd);
         fd = -1;
-    }
-
-    if (pidfd != peer->pidfd) {
-        close(pidfd);
     }
     return fd;
 }
@@ -360,6 +377,23 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer)
     }
 }
 
+/* The array of duplicates. We are in an epoch and hold a lock: memory hooks must
+ * not see where it comes from. */
+static int npemu_peer_channels(npemu_peer_t *peer)
+{
+    long addr;
+
+    if (peer->channels == NULL) {
+        addr = syscall(SYS_mmap, NULL, NPEMU_PEER_CHANNELS_SIZE,
+                       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                       0);
+        if (addr != -1) {
+            peer->channels = (void*)addr;
+        }
+    }
+    return peer->channels != NULL;
+}
+
 void npemu_peer_notify(npemu_peer_t *peer, unsigned channel)
 {
     npemu_channel_shm_t *shm = &peer->shm->channels[channel];
@@ -376,10 +410,7 @@ void npemu_peer_notify(npemu_peer_t *peer, unsigned channel)
     }
 
     npemu_spin_lock(&peer->fd_lock);
-    if (peer->channels == NULL) {
-        peer->channels = calloc(NPEMU_MAX_CHANNELS, sizeof(*peer->channels));
-    }
-    if (peer->channels != NULL) {
+    if (npemu_peer_channels(peer)) {
         if ((peer->channels[channel].gen != 0) &&
             (peer->channels[channel].gen != gen)) {
             close(peer->channels[channel].fd);

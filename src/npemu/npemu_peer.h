@@ -6,6 +6,7 @@
 #define NPEMU_PEER_H
 
 #include "npemu_proc.h"
+#include "npemu_table.h"
 
 typedef struct npemu_peer {
     npemu_slot_t      *slot;
@@ -25,6 +26,13 @@ typedef struct npemu_peer {
         uint32_t gen;
         int      fd;
     } *channels;                /* duplicates, by channel index; on demand */
+    int               pagemap_fd; /* of the process, -1: not yet, fd_lock */
+
+    /* Its IOMMU tables by index; written under peers_lock, its own tables under
+     * tables_lock */
+    npemu_table_t *_Atomic tables;
+    unsigned          tables_end; /* from here on none has been mapped */
+    unsigned          num_tables;
 } npemu_peer_t;
 
 /**
@@ -60,6 +68,9 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer);
 
 /** Add one event to a completion channel of the peer. */
 void npemu_peer_notify(npemu_peer_t *peer, unsigned channel);
+
+/** A duplicate of a descriptor of the peer; -1 with errno. */
+int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd);
 
 /** One line, once per peer, when the kernel denies access to its memory. */
 void npemu_peer_denied(npemu_peer_t *peer, int error);

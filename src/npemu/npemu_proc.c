@@ -6,6 +6,7 @@
 
 #include "npemu_proc.h"
 #include "npemu_epoch.h"
+#include "npemu_fault.h"
 #include "npemu_log.h"
 #include "npemu_mr.h"
 #include "npemu_peer.h"
@@ -69,10 +70,12 @@ static void npemu_proc_init_locks(npemu_proc_t *proc)
     npemu_link_init(&proc->srqs);
     npemu_epoch_init(proc);
     npemu_peer_init(proc);
+    npemu_table_init(proc);
 }
 
 static void npemu_proc_cleanup_locks(npemu_proc_t *proc)
 {
+    npemu_table_cleanup(proc);
     npemu_peer_cleanup(proc);
     npemu_epoch_cleanup(proc);
     pthread_mutex_destroy(&proc->lock);
@@ -158,6 +161,7 @@ npemu_proc_t *npemu_proc_get(void)
     proc = npemu_self();
     if ((ret == 0) && (proc == NULL)) {
         npemu_log_init();
+        npemu_random_init();
         proc = calloc(1, sizeof(*proc));
         ret  = (proc == NULL) ? ENOMEM : npemu_proc_attach(proc);
         if (ret != 0) {

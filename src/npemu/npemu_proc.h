@@ -88,6 +88,8 @@ typedef struct npemu_proc {
     uint8_t            channel_used[NPEMU_MAX_CHANNELS];
 
     struct npemu_mr_table *mrs;
+    pthread_mutex_t tables_lock;   /* of the tables of this process */
+    uint32_t       table_refs[NPEMU_MAX_TABLES]; /* MRs, by index */
     pthread_mutex_t    seq_lock;   /* of the shared sequence counter */
     pthread_mutex_t    seq_alloc;  /* of seq_used */
     uint8_t            seq_used[NPEMU_MAX_THREADS];

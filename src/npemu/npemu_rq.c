@@ -118,9 +118,9 @@ static int npemu_rq_keys_are_good(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe)
     uint32_t i;
 
     for (i = 0; i < wqe->num_sge; ++i) {
-        if (!npemu_mr_check(rq->proc->shm, wqe->sge[i].lkey, rq->pd,
-                            IBV_ACCESS_LOCAL_WRITE, wqe->sge[i].addr,
-                            wqe->sge[i].length, &va)) {
+        if (npemu_mr_find(rq->proc->shm, wqe->sge[i].lkey, rq->pd,
+                          IBV_ACCESS_LOCAL_WRITE, wqe->sge[i].addr,
+                          wqe->sge[i].length, &va) == NULL) {
             return 0;
         }
     }

@@ -26,6 +26,7 @@ typedef struct {
     npemu_qp_shm_t     *remote;  /* the target */
     uint32_t           index;    /* its index there */
     npemu_dma_list_t   local;
+    npemu_map_miss_t   miss;     /* with NPEMU_EXEC_MAP */
     enum ibv_wc_status status;
 } npemu_op_t;
 
@@ -245,9 +246,14 @@ static npemu_exec_t npemu_op_send_direct(npemu_op_t *op,
     npemu_dma_list_t remote;
     npemu_dma_status_t status;
 
-    if (!npemu_dma_map_recv(shm, op->remote->pd,
-                            npemu_rq_wqe(shm, rq, entry->index), skip,
-                            op->local.length, &remote)) {
+    switch (npemu_dma_map_recv(op->peer, op->remote->pd,
+                               npemu_rq_wqe(shm, rq, entry->index), skip,
+                               op->local.length, &remote, &op->miss)) {
+    case NPEMU_MAP_OK:
+        break;
+    case NPEMU_MAP_TABLE:
+        return npemu_op_unpop(op, entry, NPEMU_EXEC_MAP);
+    default:
         return npemu_op_finish_recv(op, entry, IBV_WC_LOC_PROT_ERR,
                                     IBV_WC_REM_OP_ERR);
     }
@@ -288,7 +294,7 @@ static npemu_exec_t npemu_op_pop(npemu_op_t *op, npemu_rq_entry_t *entry)
     return NPEMU_EXEC_DONE;
 }
 
-static npemu_exec_t npemu_op_send(npemu_op_t *op)
+static npemu_exec_t npemu_op_send_plain(npemu_op_t *op)
 {
     uint64_t room = op->local.length;
     npemu_rq_entry_t entry;
@@ -327,6 +333,29 @@ static npemu_exec_t npemu_op_send(npemu_op_t *op)
     return npemu_op_send_direct(op, &entry);
 }
 
+/* What rides in a CQ is copied under its lock: look at the page states first. */
+static __attribute__((noinline)) npemu_exec_t
+npemu_op_send_tabled(npemu_op_t *op)
+{
+    uint8_t buffer[NPEMU_EAGER_MAX];
+    npemu_dma_status_t status;
+
+    status = npemu_dma_copy_local(op->proc, &op->local, buffer, 0);
+    if (status != NPEMU_DMA_OK) {
+        return npemu_op_dma_result(op, status);
+    }
+
+    npemu_dma_list_plain(&op->local, buffer, op->local.length);
+    return npemu_op_send_plain(op);
+}
+
+static npemu_exec_t npemu_op_send(npemu_op_t *op)
+{
+    return npemu_unlikely(op->local.tabled &&
+                          (op->local.length <= NPEMU_EAGER_MAX)) ?
+                   npemu_op_send_tabled(op) : npemu_op_send_plain(op);
+}
+
 /* --- one-sided -------------------------------------------------------------*/
 
 /* The responder's checks, and its answer if they fail. NPEMU_EXEC_DONE with
@@ -336,7 +365,6 @@ static npemu_exec_t npemu_op_check_remote(npemu_op_t *op, uint32_t access,
 {
     const npemu_wqe_t *wqe = op->wqe;
     uint64_t length        = op->local.length;
-    uint64_t va            = 0;
 
     if (npemu_unlikely(!(atomic_load(&op->remote->access) & access))) {
         return npemu_op_refused(op, NPEMU_EV_QP_REQ_ERR,
@@ -344,19 +372,22 @@ static npemu_exec_t npemu_op_check_remote(npemu_op_t *op, uint32_t access,
     }
 
     /* IBA 9.7.4.1.2: the key of a zero-length access is not checked */
-    if (npemu_unlikely((length > 0) &&
-                       !npemu_mr_check(op->peer->shm, wqe->remote.rkey,
-                                       op->remote->pd, access,
-                                       wqe->remote.addr, length, &va))) {
+    if (npemu_unlikely(length == 0)) {
+        npemu_dma_list_plain(remote, NULL, 0);
+        return npemu_op_done(op, IBV_WC_SUCCESS);
+    }
+
+    switch (npemu_dma_map_range(op->peer, op->remote->pd, wqe->remote.rkey,
+                                access, wqe->remote.addr, length, remote,
+                                &op->miss)) {
+    case NPEMU_MAP_OK:
+        return npemu_op_done(op, IBV_WC_SUCCESS);
+    case NPEMU_MAP_TABLE:
+        return NPEMU_EXEC_MAP;
+    default:
         return npemu_op_refused(op, NPEMU_EV_QP_ACCESS_ERR,
                                 IBV_WC_REM_ACCESS_ERR);
     }
-
-    remote->iov[0].iov_base = (void*)(uintptr_t)va;
-    remote->iov[0].iov_len  = length;
-    remote->count           = 1;
-    remote->length          = length;
-    return npemu_op_done(op, IBV_WC_SUCCESS);
 }
 
 static npemu_exec_t npemu_op_write(npemu_op_t *op)
@@ -374,16 +405,17 @@ static npemu_exec_t npemu_op_write(npemu_op_t *op)
         }
     }
 
-    npemu_op_check_remote(op, IBV_ACCESS_REMOTE_WRITE, &remote);
-    if (npemu_likely(op->status == IBV_WC_SUCCESS)) {
+    ret = npemu_op_check_remote(op, IBV_ACCESS_REMOTE_WRITE, &remote);
+    if (npemu_likely((ret == NPEMU_EXEC_DONE) &&
+                     (op->status == IBV_WC_SUCCESS))) {
         npemu_op_dma_result(op, npemu_dma_copy(op->peer, &op->local, &remote,
                                                1));
     }
 
     if (!has_imm) {
-        return NPEMU_EXEC_DONE;
-    } else if (op->status != IBV_WC_SUCCESS) {
-        return npemu_op_unpop(op, &entry, NPEMU_EXEC_DONE);
+        return ret;
+    } else if ((ret != NPEMU_EXEC_DONE) || (op->status != IBV_WC_SUCCESS)) {
+        return npemu_op_unpop(op, &entry, ret);
     }
     return npemu_op_finish_recv(op, &entry, IBV_WC_SUCCESS, IBV_WC_SUCCESS);
 }
@@ -391,15 +423,17 @@ static npemu_exec_t npemu_op_write(npemu_op_t *op)
 static npemu_exec_t npemu_op_read(npemu_op_t *op)
 {
     npemu_dma_list_t remote;
+    npemu_exec_t ret;
 
     if (npemu_unlikely(atomic_load(&op->remote->max_dest_rd_atomic) == 0)) {
         return npemu_op_refused(op, NPEMU_EV_QP_REQ_ERR,
                                 IBV_WC_REM_INV_REQ_ERR);
     }
 
-    npemu_op_check_remote(op, IBV_ACCESS_REMOTE_READ, &remote);
-    if (npemu_unlikely(op->status != IBV_WC_SUCCESS)) {
-        return NPEMU_EXEC_DONE;
+    ret = npemu_op_check_remote(op, IBV_ACCESS_REMOTE_READ, &remote);
+    if (npemu_unlikely((ret != NPEMU_EXEC_DONE) ||
+                       (op->status != IBV_WC_SUCCESS))) {
+        return ret;
     }
 
     return npemu_op_dma_result(op, npemu_dma_copy(op->peer, &op->local,
@@ -416,13 +450,11 @@ static npemu_exec_t npemu_op_atomic_locked(npemu_op_t *op,
 {
     const npemu_wqe_t *wqe = op->wqe;
     uint64_t old           = 0;
-    uint64_t value;
-    npemu_dma_list_t buffer = {.iov    = {{&old, sizeof(old)}},
-                               .count  = 1,
-                               .length = sizeof(old)};
-    npemu_dma_list_t result = {.count = 1, .length = sizeof(old)};
+    npemu_dma_list_t buffer;
     npemu_dma_status_t status;
+    uint64_t value;
 
+    npemu_dma_list_plain(&buffer, &old, sizeof(old));
     status = npemu_dma_copy(op->peer, &buffer, remote, 0);
     if (status == NPEMU_DMA_OK) {
         value = wqe->remote.swap;
@@ -431,15 +463,14 @@ static npemu_exec_t npemu_op_atomic_locked(npemu_op_t *op,
         }
         if ((wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) ||
             (old == wqe->remote.compare_add)) {
-            result.iov[0].iov_base = &value;
-            result.iov[0].iov_len  = sizeof(value);
-            status = npemu_dma_copy(op->peer, &result, remote, 1);
+            npemu_dma_list_plain(&buffer, &value, sizeof(value));
+            status = npemu_dma_copy(op->peer, &buffer, remote, 1);
         }
     }
 
     if (status == NPEMU_DMA_OK) {
         /* The local buffer may be in pieces */
-        npemu_dma_scatter(&op->local, &old);
+        status = npemu_dma_copy_local(op->proc, &op->local, &old, 1);
     }
     return npemu_op_dma_result(op, status);
 }
@@ -461,9 +492,10 @@ static npemu_exec_t npemu_op_atomic(npemu_op_t *op)
                                 IBV_WC_REM_INV_REQ_ERR);
     }
 
-    npemu_op_check_remote(op, IBV_ACCESS_REMOTE_ATOMIC, &remote);
-    if (npemu_unlikely(op->status != IBV_WC_SUCCESS)) {
-        return NPEMU_EXEC_DONE;
+    ret = npemu_op_check_remote(op, IBV_ACCESS_REMOTE_ATOMIC, &remote);
+    if (npemu_unlikely((ret != NPEMU_EXEC_DONE) ||
+                       (op->status != IBV_WC_SUCCESS))) {
+        return ret;
     }
 
     if (npemu_rlock_take(op->proc, &shm->atomic_lock, 0) == NPEMU_LOCK_BUSY) {
@@ -484,7 +516,7 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
                              (wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
     npemu_exec_t ret;
 
-    if (npemu_unlikely(!npemu_dma_map_send(op->proc->shm, op->qp->shm->pd, wqe,
+    if (npemu_unlikely(!npemu_dma_map_send(op->proc, op->qp->shm->pd, wqe,
                                            is_fetch ? IBV_ACCESS_LOCAL_WRITE :
                                                       0,
                                            &op->local))) {
@@ -499,7 +531,10 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
             return ret;
         }
         /* Without a receive, or where it cannot be had, the datagram is lost */
-        npemu_op_send(op);
+        ret = npemu_op_send(op);
+        if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
+            return ret;
+        }
         return npemu_op_done(op, IBV_WC_SUCCESS);
     }
 
@@ -531,9 +566,27 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
     }
 }
 
+/* Attach the table that was missing. Returns 0 if that cannot be done: the target
+ * is the one to blame. */
+static __attribute__((noinline)) int npemu_op_attach(npemu_op_t *op,
+                                                     unsigned slot,
+                                                     uint32_t gen)
+{
+    if (npemu_table_attach(op->proc, slot, gen, op->miss.index,
+                           op->miss.gen) == 0) {
+        return 1;
+    }
+
+    npemu_op_done(op, npemu_op_is_ud(op) ? IBV_WC_SUCCESS :
+                                           IBV_WC_REM_OP_ERR);
+    return 0;
+}
+
 npemu_exec_t npemu_send_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                              enum ibv_wc_status *status, uint32_t *length)
 {
+    unsigned slot = 0;
+    uint32_t gen  = 0;
     npemu_op_t op;
     npemu_exec_t ret;
 
@@ -543,11 +596,19 @@ npemu_exec_t npemu_send_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe,
     op.status       = IBV_WC_SUCCESS;
     op.local.length = 0;
 
-    npemu_epoch_enter(qp->proc);
-    ret = npemu_op_exec(&op);
-    npemu_epoch_exit(qp->proc);
+    do {
+        npemu_epoch_enter(qp->proc);
+        ret = npemu_op_exec(&op);
+        if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
+            /* The peer may be gone after the epoch */
+            slot = op.peer->slot_index;
+            gen  = op.peer->gen;
+        }
+        npemu_epoch_exit(qp->proc);
+    } while (npemu_unlikely(ret == NPEMU_EXEC_MAP) &&
+             npemu_op_attach(&op, slot, gen));
 
     *status = op.status;
     *length = op.local.length;
-    return ret;
+    return (ret == NPEMU_EXEC_MAP) ? NPEMU_EXEC_DONE : ret;
 }

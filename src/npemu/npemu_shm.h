@@ -34,7 +34,7 @@
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 2
+#define NPEMU_SHM_VERSION 3
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -50,6 +50,9 @@
 #define NPEMU_MAX_THREADS 128
 
 #define NPEMU_MAX_CHANNELS 1024
+
+/* IOMMU tables of a process that have MRs. */
+#define NPEMU_MAX_TABLES 4096
 
 /* Largest number of scatter/gather entries of any work request. */
 #define NPEMU_MAX_SGE 16
@@ -109,6 +112,15 @@ enum {
     NPEMU_EV_CQ_ERR        = 1 << 5
 };
 
+/* What an MR covers: memory as it is, or what a window of an IOMMU table makes of
+ * it. R and W are the bit that a page's state needs. */
+typedef enum {
+    NPEMU_WINDOW_NONE   = 0,
+    NPEMU_WINDOW_R      = 1,
+    NPEMU_WINDOW_W      = 2,
+    NPEMU_WINDOW_STATES = 4
+} npemu_window_t;
+
 /* Written by the owner, read by peers; `state` and `events` by both. */
 typedef struct {
     _Atomic uint32_t state;    /* enum ibv_qp_state */
@@ -132,11 +144,21 @@ typedef struct {
     _Atomic uint32_t key;      /* 0: invalid. Written last */
     uint32_t         pd;
     uint32_t         access;
-    uint32_t         reserved;
+    uint32_t         window;   /* npemu_window_t */
     uint64_t         iova;
     uint64_t         length;
-    uint64_t         addr;
+    uint64_t         addr;     /* window S: offset in the array of states */
+    uint32_t         table;    /* index, unless the window is plain */
+    uint32_t         table_gen;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_mr_shm_t;
+
+/* An IOMMU table on which MRs exist: where peers find it. Lives longer than any
+ * of the MRs. */
+typedef struct {
+    _Atomic uint32_t gen;      /* odd while it exists */
+    int32_t          fd;       /* in the owner */
+    uint64_t         id;       /* as in the table */
+} npemu_table_shm_t;
 
 /* A posted receive. `length` is the sum of the lengths of `sge`. */
 typedef struct {
@@ -260,6 +282,7 @@ typedef struct {
     _Atomic uint32_t other_events; /* some CQ or SRQ has an event */
 
     npemu_channel_shm_t channels[NPEMU_MAX_CHANNELS];
+    npemu_table_shm_t   tables[NPEMU_MAX_TABLES];
     npemu_qp_shm_t      qps[NPEMU_MAX_QPS] NPEMU_ALIGNED(NPEMU_PAGE_SIZE);
     npemu_mr_shm_t      mrs[NPEMU_MAX_MRS];
 

@@ -100,6 +100,48 @@ static inline size_t npemu_table_size(size_t num_pages)
     return NPEMU_TABLE_STATES + 2 * npemu_table_array_size(num_pages);
 }
 
+/* A table as this process has it mapped, on behalf of its owner. */
+typedef struct npemu_table {
+    _Atomic uint32_t      gen;  /* of the owner's record; 0: nothing is mapped */
+    _Atomic uint32_t      used; /* since somebody last looked for an idle one */
+    npemu_iommu_header_t  *header;
+    nprdma_page_state_t   *states;
+    const uint8_t         *signature; /* a page full of it */
+    _Atomic uint32_t      *accesses;  /* by page, for random fault plans */
+    uint64_t              address;
+    uint64_t              num_pages;
+} NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_table_t;
+
+/**
+ * The table behind an MR of a peer, or of this process. Only inside an epoch.
+ *
+ * @param [in] tables  npemu_peer_t::tables of the owner.
+ * @param [in] index   npemu_mr_shm_t::table.
+ * @param [in] gen     npemu_mr_shm_t::table_gen.
+ *
+ * @return NULL if it must be attached first.
+ */
+static inline npemu_table_t *npemu_table_find(npemu_table_t *tables,
+                                              uint32_t index, uint32_t gen)
+{
+    npemu_table_t *table;
+
+    if (npemu_unlikely(tables == NULL)) {
+        return NULL;
+    }
+
+    table = &tables[index & (NPEMU_MAX_TABLES - 1)];
+    if (npemu_unlikely(atomic_load_explicit(&table->gen,
+                                            memory_order_acquire) != gen)) {
+        return NULL;
+    }
+
+    if (!atomic_load_explicit(&table->used, memory_order_relaxed)) {
+        atomic_store_explicit(&table->used, 1, memory_order_relaxed);
+    }
+    return table;
+}
+
 /**
  * Map a table, or drop the mapping, by system calls of its own: never through a
  * function that memory hooks see. Not inherited by fork.
@@ -108,6 +150,47 @@ static inline size_t npemu_table_size(size_t num_pages)
  */
 npemu_iommu_header_t *npemu_table_map(int fd, size_t size);
 void npemu_table_unmap(npemu_iommu_header_t *header, size_t size);
+
+struct npemu_proc;
+struct npemu_peer;
+
+/**
+ * Take a reference to the table behind a descriptor, which must be one of this
+ * process, and show it to peers. The descriptor is not needed any more then.
+ *
+ * @param [in]  fd       As npemu_iommu_t::fd.
+ * @param [out] index    Of its record.
+ * @param [out] table_p  The table.
+ *
+ * @return 0; EBADF; or EINVAL (no table, or not ours), ENOSPC, EMFILE or ENOMEM
+ *         with one error line.
+ */
+int npemu_table_get(struct npemu_proc *proc, int fd, uint32_t *index,
+                    npemu_table_t **table_p);
+
+/** Drop a reference, when no access through it is under way any more. */
+void npemu_table_put(struct npemu_proc *proc, uint32_t index);
+
+/**
+ * Map a table of a peer. Not inside an epoch.
+ *
+ * @param [in] slot      Of the peer.
+ * @param [in] peer_gen  The peer's, of the slot.
+ * @param [in] index     The table's.
+ * @param [in] gen       The table's.
+ *
+ * @return 0 if it is mapped, or if it or the peer is gone: a new look at the MR
+ *         will tell; else an errno value, with one error line.
+ */
+int npemu_table_attach(struct npemu_proc *proc, unsigned slot,
+                       uint32_t peer_gen, uint32_t index, uint32_t gen);
+
+/** Unmap all tables of a peer, which nobody uses any more. */
+void npemu_table_detach_all(struct npemu_peer *peer);
+
+/** Set up and tear down what the module keeps for the process. */
+void npemu_table_init(struct npemu_proc *proc);
+void npemu_table_cleanup(struct npemu_proc *proc);
 
 /** Hold the caller at a point if a gate is armed there; see npemu_gate_pass(). */
 void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,

@@ -11,20 +11,6 @@
 #include <errno.h>
 #include <stddef.h>
 
-struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
-                                   size_t length, uint64_t iova, int fd,
-                                   int access)
-{
-    (void)pd;
-    (void)offset;
-    (void)length;
-    (void)iova;
-    (void)fd;
-    (void)access;
-    errno = EOPNOTSUPP;
-    return NULL;
-}
-
 int npemu_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
                    size_t length, int access)
 {

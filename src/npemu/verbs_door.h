@@ -112,11 +112,11 @@
       (pd, wc, grh, port)) \
     _(int, destroy_ah, EOPNOTSUPP, ah->context, \
       (struct ibv_ah *ah), (ah)) \
-    /* Public verbs that the device answers with EOPNOTSUPP. */ \
     _(struct ibv_mr *, reg_dmabuf_mr, NULL, pd->context, \
       (struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, \
        int fd, int access), \
       (pd, offset, length, iova, fd, access)) \
+    /* Public verbs that the device answers with EOPNOTSUPP. */ \
     _(int, rereg_mr, IBV_REREG_MR_ERR_INPUT, mr->context, \
       (struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, \
        size_t length, int access), \

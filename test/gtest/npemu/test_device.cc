@@ -325,9 +325,6 @@ TEST(NpemuUnsupported, verbs)
     uint8_t mac[ETHERNET_LL_SIZE];
     uint16_t vid;
 
-    EXPECT_UNSUPPORTED(nullptr,
-                       npemu_reg_dmabuf_mr(device.pd, 0, 4096, 0, -1,
-                                           ACCESS_ALL));
     EXPECT_EQ(IBV_REREG_MR_ERR_INPUT,
               npemu_rereg_mr(buffer.mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr,
                              nullptr, 0, ACCESS_ALL));

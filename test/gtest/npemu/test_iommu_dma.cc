@@ -1,0 +1,682 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Every kind of access through the emulated IOMMU: what is there moves, what is
+ * not gives the signature or vanishes, byte by byte, and nothing else changes.
+ */
+
+#include "npemu_region.h"
+
+#include <algorithm>
+
+using namespace npt;
+
+namespace {
+
+/* What the region's windows do in an access. */
+enum Kind { REMOTE_READ, REMOTE_WRITE, LOCAL_READ, LOCAL_WRITE };
+
+struct Range {
+    size_t offset;
+    size_t length;
+};
+
+/* Beginnings, middles and ends of pages and of the region; chunks. */
+const std::vector<Range> ranges = {
+    {0, 1},
+    {PAGE - 1, 1},
+    {PAGE - 1, 2},
+    {0, PAGE},
+    {3, 7},
+    {PAGE / 2 + 5, PAGE},
+    {5 * PAGE + 1000, 3 * PAGE + 1},
+    {0, 40 * PAGE},
+    {13, 40 * PAGE - 29},
+    {40 * PAGE - 1, 1},
+    {38 * PAGE + 100, 2 * PAGE - 100},
+    {2 * PAGE + 3000, 64 << 10},
+    {1 * PAGE + 1, (64 << 10) + 4097},
+};
+
+class IommuAccess : public testing::TestWithParam<int> {
+protected:
+    static constexpr size_t PAGES = 40;
+    static constexpr size_t SIZE  = PAGES * PAGE;
+
+    IommuAccess() :
+        m_granule("NPEMU_DMA_GRANULE",
+                  (GetParam() == 0) ? "" : std::to_string(GetParam())),
+        servant(SIZE), memory(SIZE), plain(SIZE)
+    {
+    }
+
+    /* Pages that are missing, of those that a range touches. */
+    static std::vector<std::vector<size_t>> absent_sets(const Range &range)
+    {
+        size_t first = range.offset / PAGE;
+        size_t last  = (range.offset + range.length - 1) / PAGE;
+        std::vector<size_t> all, even;
+
+        for (size_t i = 0; i < PAGES; ++i) {
+            all.push_back(i);
+            if (i % 2 == 0) {
+                even.push_back(i);
+            }
+        }
+        return {{}, {first}, {(first + last) / 2}, {last}, {first, last}, even,
+                all};
+    }
+
+    void run_all(Kind kind,
+                 const std::function<void(const Range &)> &access)
+    {
+        for (const Range &range : ranges) {
+            for (const auto &absent : absent_sets(range)) {
+                SCOPED_TRACE(testing::Message()
+                             << "offset " << range.offset << " length "
+                             << range.length << " absent " << absent.size()
+                             << " from " << (absent.empty() ? 0 : absent[0]));
+                run_one(kind, range, absent, access);
+                if (HasFatalFailure()) {
+                    return;
+                }
+            }
+        }
+    }
+
+    void run_one(Kind kind, const Range &range,
+                 const std::vector<size_t> &absent,
+                 const std::function<void(const Range &)> &access)
+    {
+        bool from_region = (kind == REMOTE_READ) || (kind == LOCAL_READ);
+        /* Only the bit of the window decides */
+        uint32_t bit = from_region ? NPRDMA_PAGE_R : NPRDMA_PAGE_W;
+
+        region->set_all(bit);
+        for (size_t page : absent) {
+            region->set(page, 1, NPRDMA_PAGE_BITS & ~bit);
+        }
+        pattern_fill(memory.data, SIZE, 1);
+        pattern_fill(other(), SIZE, 2);
+        access(range);
+
+        std::vector<uint8_t> want_memory(SIZE), want_other(SIZE);
+        pattern_fill(want_memory.data(), SIZE, 1);
+        pattern_fill(want_other.data(), SIZE, 2);
+        for (size_t i = range.offset; i < range.offset + range.length; ++i) {
+            bool there = region->has(i / PAGE, bit);
+            if (from_region) {
+                want_other[i] = there ? want_memory[i] :
+                                        signature_byte(region->at(i));
+            } else if (there) {
+                want_memory[i] = want_other[i];
+            }
+        }
+        expect_same(want_memory.data(), memory.data, "the region");
+        expect_same(want_other.data(), other(), "the other side");
+    }
+
+    void expect_same(const uint8_t *want, const uint8_t *got, const char *what)
+    {
+        if (memcmp(want, got, SIZE) != 0) {
+            size_t i = std::mismatch(want, want + SIZE, got).first - want;
+            FAIL() << what << " differs from byte " << i << " on: " << std::hex
+                   << (int)got[i] << " instead of " << (int)want[i];
+        }
+    }
+
+    uint8_t *other()
+    {
+        return with_servant ? servant.shared.data : plain.data;
+    }
+
+    static ibv_wr_opcode opcode(Kind kind)
+    {
+        return ((kind == REMOTE_READ) || (kind == LOCAL_WRITE)) ?
+                       IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    }
+
+    /* The region is remote for another process. */
+    void by_servant(Kind kind)
+    {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Region on_memory(device, memory.data, SIZE);
+
+        region       = &on_memory;
+        with_servant = true;
+        servant.connect(device);
+        run_all(kind, [&](const Range &range) {
+            ibv_mr *mr = (kind == REMOTE_READ) ? region->r : region->w;
+
+            ASSERT_EQ(IBV_WC_SUCCESS,
+                      servant.rdma(opcode(kind),
+                                   region->remote(mr, range.offset),
+                                   range.offset, range.length));
+        });
+        servant.dismiss();
+    }
+
+    /* This process initiates; the other side is the servant's memory, or memory
+     * of this process. */
+    void by_self(Kind kind, bool with_servant)
+    {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Region on_memory(device, memory.data, SIZE);
+        Pair pair(device);
+        ibv_mr *mr = npemu_reg_mr(device.pd, plain.data, SIZE, ACCESS_ALL);
+        ASSERT_NE(nullptr, mr);
+
+        region             = &on_memory;
+        this->with_servant = with_servant;
+        servant.connect(device);
+        run_all(kind, [&](const Range &range) {
+            bool reads = (kind == REMOTE_READ) || (kind == LOCAL_READ);
+            ibv_mr *window = reads ? region->r : region->w;
+            ibv_sge own    = region->sge(window, range.offset, range.length);
+            ibv_sge there  = {(uintptr_t)plain.data + range.offset,
+                              (uint32_t)range.length, mr->lkey};
+            bool is_local  = (kind == LOCAL_READ) || (kind == LOCAL_WRITE);
+            Wr wr(1, opcode(kind), {is_local ? own : there});
+
+            if (!is_local) {
+                wr.rdma(region->remote(window, range.offset));
+            } else if (with_servant) {
+                wr.rdma(Remote{servant.memory.addr + range.offset,
+                               servant.memory.rkey});
+            } else {
+                wr.rdma(Remote{there.addr, mr->rkey});
+            }
+            ASSERT_EQ(0, with_servant ? servant.qp().post(wr) :
+                                        pair.a.post(wr));
+            ASSERT_TRUE((with_servant ? servant.cq() : pair.cq_a).expect(1));
+        });
+        npemu_dereg_mr(mr);
+        servant.dismiss();
+    }
+
+    Env     m_granule;
+    Servant servant;
+    Shared  memory, plain;
+    bool    with_servant = false;
+    Region *region       = nullptr;
+};
+
+TEST_P(IommuAccess, PeerReads) { by_servant(REMOTE_READ); }
+TEST_P(IommuAccess, PeerWrites) { by_servant(REMOTE_WRITE); }
+TEST_P(IommuAccess, ReadFromSelf) { by_self(REMOTE_READ, false); }
+TEST_P(IommuAccess, WriteToSelf) { by_self(REMOTE_WRITE, false); }
+TEST_P(IommuAccess, LocalOfReadFromPeer) { by_self(LOCAL_WRITE, true); }
+TEST_P(IommuAccess, LocalOfWriteToPeer) { by_self(LOCAL_READ, true); }
+TEST_P(IommuAccess, LocalOfReadFromSelf) { by_self(LOCAL_WRITE, false); }
+TEST_P(IommuAccess, LocalOfWriteToSelf) { by_self(LOCAL_READ, false); }
+
+INSTANTIATE_TEST_SUITE_P(Granules, IommuAccess,
+                         testing::Values(0, 256, 1024, 4096, 16384, 65536),
+                         testing::PrintToStringParamName());
+
+/* --- other operations -------------------------------------------------------*/
+
+class IommuOps : public testing::Test {
+protected:
+    static constexpr size_t PAGES = 40;
+    static constexpr size_t SIZE  = PAGES * PAGE;
+
+    IommuOps() : memory(SIZE), other(SIZE) {}
+
+    void SetUp() override
+    {
+        ASSERT_TRUE(device.ok());
+        region = std::make_unique<Region>(device, memory.data, SIZE);
+        peer   = std::make_unique<Region>(device, other.data, SIZE,
+                                        ~SIGNATURE);
+        pair   = std::make_unique<Pair>(device);
+        region->set_all();
+        peer->set_all();
+        pattern_fill(memory.data, SIZE, 1);
+        pattern_fill(other.data, SIZE, 2);
+    }
+
+    Device                  device;
+    Shared                  memory, other;
+    std::unique_ptr<Region> region, peer;
+    std::unique_ptr<Pair>   pair;
+};
+
+TEST_F(IommuOps, BothSidesBehindTables)
+{
+    /* Lengths and alignments of the two sides differ */
+    const size_t from = 3 * PAGE + 7, to = 10 * PAGE + 4001;
+    const size_t length = 12 * PAGE + 5;
+
+    region->evict(5);
+    peer->evict(14);
+    Wr wr(1, IBV_WR_RDMA_WRITE, {region->sge(region->r, from, length)});
+    ASSERT_EQ(0, pair->a.post(wr.rdma(peer->remote(peer->w, to))));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    for (size_t i = 0; i < SIZE; ++i) {
+        uint8_t want = pattern_byte(2, i);
+        if ((i >= to) && (i < to + length) && (i / PAGE != 14)) {
+            size_t src = i - to + from;
+            want = (src / PAGE == 5) ? signature_byte(region->at(src)) :
+                                       pattern_byte(1, src);
+        }
+        ASSERT_EQ(want, other.data[i]) << "byte " << i;
+    }
+}
+
+TEST_F(IommuOps, ListsOfManyPieces)
+{
+    Buffer plain(device, SIZE);
+    plain.fill(3);
+
+    region->evict(2);
+    Wr wr(1, IBV_WR_RDMA_READ,
+          {region->sge(region->w, PAGE + 5, 3 * PAGE),
+           plain.sge(17, PAGE),
+           region->sge(region->w, 20 * PAGE, 1),
+           plain.sge(9 * PAGE, 100)});
+    ASSERT_EQ(0, pair->a.post(wr.rdma(peer->remote(peer->r, 11))));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    for (size_t i = 0; i < 3 * PAGE; ++i) {
+        size_t at = PAGE + 5 + i;
+        ASSERT_EQ((at / PAGE == 2) ? pattern_byte(1, at) :
+                                     pattern_byte(2, 11 + i),
+                  memory.data[at]);
+    }
+    for (size_t i = 0; i < PAGE; ++i) {
+        ASSERT_EQ(pattern_byte(2, 11 + 3 * PAGE + i), plain.data[17 + i]);
+    }
+    EXPECT_EQ(pattern_byte(2, 11 + 4 * PAGE), memory.data[20 * PAGE]);
+    EXPECT_EQ(pattern_byte(2, 12 + 4 * PAGE), plain.data[9 * PAGE]);
+}
+
+/* Small ones ride in the CQ, large ones are copied by the sender. */
+class IommuSend : public IommuOps, public testing::WithParamInterface<size_t> {
+};
+
+TEST_P(IommuSend, BothSidesBehindTables)
+{
+    const size_t length = GetParam(), from = 7, to = 4000;
+
+    region->evict(0);
+    peer->evict(1);
+    ASSERT_EQ(0, pair->b.post_recv(9, {peer->sge(peer->w, to, SIZE - to)}));
+    Wr wr(1, IBV_WR_SEND, {region->sge(region->r, from, length)});
+    ASSERT_EQ(0, pair->a.post(wr));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    ASSERT_TRUE(pair->cq_b.expect(9));
+    for (size_t i = 0; i < SIZE; ++i) {
+        uint8_t want = pattern_byte(2, i);
+        if ((i >= to) && (i < to + length) && (i / PAGE != 1)) {
+            size_t src = i - to + from;
+            want = (src / PAGE == 0) ? signature_byte(region->at(src)) :
+                                       pattern_byte(1, src);
+        }
+        ASSERT_EQ(want, other.data[i]) << "byte " << i;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, IommuSend,
+                         testing::Values(1, 60, 64, 65, 2000, 4096, 4097, 9000,
+                                         70000),
+                         testing::PrintToStringParamName());
+
+TEST_F(IommuOps, DatagramsGoThroughTables)
+{
+    QpOptions options;
+    options.type = IBV_QPT_UD;
+    Cq cq(device);
+    Qp a(device, cq, cq, options), b(device, cq, cq, options);
+    a.connect();
+    b.connect();
+    ibv_ah_attr attr   = {};
+    attr.dlid          = b.address().lid;
+    attr.port_num      = 1;
+    ibv_ah *ah         = npemu_create_ah(device.pd, &attr);
+    ASSERT_NE(nullptr, ah);
+
+    /* 40 bytes for the route, the payload begins in an absent page */
+    const size_t to = 2 * PAGE - 40 - 8;
+    peer->evict(1);
+    ASSERT_EQ(0, b.post_recv(9, {peer->sge(peer->w, to, PAGE)}));
+    Wr wr(1, IBV_WR_SEND, {region->sge(region->r, 100, 64)});
+    ASSERT_EQ(0, a.post(wr.ud(ah, b.address().qpn)));
+    ASSERT_TRUE(cq.expect(9));
+    ASSERT_TRUE(cq.expect(1));
+    for (size_t i = 0; i < 64; ++i) {
+        size_t at = to + 40 + i;
+        ASSERT_EQ((at / PAGE == 1) ? pattern_byte(2, at) :
+                                     pattern_byte(1, 100 + i),
+                  other.data[at]) << "byte " << i;
+    }
+    EXPECT_EQ(0, npemu_destroy_ah(ah));
+}
+
+TEST_F(IommuOps, WriteWithImmediate)
+{
+    peer->evict(3);
+    ASSERT_EQ(0, pair->b.post_recv(9, {}));
+    Wr wr(1, IBV_WR_RDMA_WRITE_WITH_IMM,
+          {region->sge(region->r, 0, 5 * PAGE)});
+    ASSERT_EQ(0, pair->a.post(wr.rdma(peer->remote(peer->w, 0)).imm(5)));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    ASSERT_TRUE(pair->cq_b.expect(9));
+    for (size_t i = 0; i < SIZE; ++i) {
+        bool written = (i < 5 * PAGE) && (i / PAGE != 3);
+        ASSERT_EQ(pattern_byte(written ? 1 : 2, i), other.data[i]);
+    }
+}
+
+TEST_F(IommuOps, InlineDataNeedsNoTable)
+{
+    region->evict(0, PAGES);
+    Wr wr(1, IBV_WR_RDMA_WRITE, {{region->at(0), 32, 0}},
+          IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    ASSERT_EQ(0, pair->a.post(wr.rdma(peer->remote(peer->w, 64))));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    EXPECT_EQ(0, memcmp(memory.data, other.data + 64, 32));
+}
+
+TEST_F(IommuOps, AtomicsOnWhatIsThere)
+{
+    uint64_t *target = (uint64_t*)(other.data + 8 * PAGE);
+    uint64_t *result = (uint64_t*)(memory.data + 16);
+
+    *target = 40;
+    Wr add(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {region->sge(region->w, 16, 8)});
+    ASSERT_EQ(0, pair->a.post(add.atomic(peer->remote(peer->w, 8 * PAGE), 2)));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    EXPECT_EQ(40u, *result);
+    EXPECT_EQ(42u, *target);
+
+    Wr swap(2, IBV_WR_ATOMIC_CMP_AND_SWP, {region->sge(region->w, 16, 8)});
+    ASSERT_EQ(0, pair->a.post(swap.atomic(peer->remote(peer->w, 8 * PAGE), 42,
+                                          7)));
+    ASSERT_TRUE(pair->cq_a.expect(2));
+    EXPECT_EQ(42u, *result);
+    EXPECT_EQ(7u, *target);
+}
+
+TEST_F(IommuOps, AtomicsOnWhatIsNot)
+{
+    uint64_t *target = (uint64_t*)(other.data + 8 * PAGE);
+    uint64_t *result = (uint64_t*)(memory.data + 16);
+
+    *target = 40;
+    peer->evict(8);
+    Wr add(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {region->sge(region->w, 16, 8)});
+    ASSERT_EQ(0, pair->a.post(add.atomic(peer->remote(peer->w, 8 * PAGE), 2)));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    EXPECT_EQ(~SIGNATURE, *result);
+    EXPECT_EQ(40u, *target);
+
+    /* And where the result has nowhere to go */
+    peer->set(8, 1);
+    region->evict(0);
+    *result = 5;
+    ASSERT_EQ(0, pair->a.post(add.atomic(peer->remote(peer->w, 8 * PAGE), 2)));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    EXPECT_EQ(5u, *result);
+    EXPECT_EQ(42u, *target);
+}
+
+/* --- states -----------------------------------------------------------------*/
+
+TEST_F(IommuOps, StatesCanBeRead)
+{
+    Buffer plain(device, PAGE);
+
+    peer->evict(3);
+    peer->set(5, 1, NPRDMA_PAGE_R);
+    Wr wr(1, IBV_WR_RDMA_READ, {plain.sge(8, PAGES * 4)});
+    ASSERT_EQ(0, pair->a.post(wr.rdma(Remote{0, peer->s->rkey})));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    uint32_t *words = (uint32_t*)(plain.data + 8);
+    for (size_t i = 0; i < PAGES; ++i) {
+        ASSERT_EQ(peer->state(i), words[i]) << "page " << i;
+    }
+    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT, words[3]);
+    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, words[5]);
+    EXPECT_EQ(0u, words[PAGES]);
+}
+
+TEST_F(IommuOps, StatesCanBeReadInPart)
+{
+    Buffer plain(device, PAGE);
+    uint32_t word = peer->state(7);
+
+    for (size_t skip = 0; skip < 4; ++skip) {
+        for (size_t length = 1; length <= 9; ++length) {
+            plain.fill_byte(0xee);
+            Wr wr(1, IBV_WR_RDMA_READ, {plain.sge(0, length)});
+            ASSERT_EQ(0, pair->a.post(wr.rdma(Remote{7 * 4 + skip,
+                                                     peer->s->rkey})));
+            ASSERT_TRUE(pair->cq_a.expect(1));
+            for (size_t i = 0; i < length; ++i) {
+                uint32_t want = word >> (8 * ((skip + i) % 4));
+                ASSERT_EQ((uint8_t)want, plain.data[i]);
+            }
+            ASSERT_EQ(0xee, plain.data[length]);
+        }
+    }
+}
+
+TEST_F(IommuOps, StatesGoThroughTheTableOfTheReader)
+{
+    region->evict(1);
+    Wr wr(1, IBV_WR_RDMA_READ, {region->sge(region->w, PAGE - 8, 16)});
+    ASSERT_EQ(0, pair->a.post(wr.rdma(Remote{0, peer->s->rkey})));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    uint32_t *words = (uint32_t*)(memory.data + PAGE - 8);
+    EXPECT_EQ(peer->state(0), words[0]);
+    EXPECT_EQ(peer->state(1), words[1]);
+    EXPECT_EQ(pattern_byte(1, PAGE), memory.data[PAGE]);
+}
+
+/* More than is copied at a time, from another process. */
+TEST(IommuStates, OfALargeRegion)
+{
+    constexpr size_t COUNT = 5000;
+    Servant servant(COUNT * 4 + PAGE);
+    Device device;
+    ASSERT_TRUE(device.ok());
+    /* Nobody looks at the memory */
+    Shared memory(COUNT * PAGE);
+    Region region(device, memory.data, COUNT * PAGE);
+
+    servant.connect(device);
+    for (size_t i = 0; i < COUNT; i += 3) {
+        region.set(i, 1);
+    }
+    ASSERT_EQ(IBV_WC_SUCCESS, servant.rdma(IBV_WR_RDMA_READ,
+                                           Remote{8, region.s->rkey}, 4,
+                                           (COUNT - 2) * 4));
+    uint32_t *words = (uint32_t*)(servant.shared.data + 4);
+    for (size_t i = 2; i < COUNT; ++i) {
+        ASSERT_EQ(region.state(i), words[i - 2]) << "page " << i;
+    }
+    servant.dismiss();
+}
+
+/* --- pages that the kernel does not have ------------------------------------*/
+
+class IommuEfault : public testing::Test {
+protected:
+    static constexpr size_t PAGES = 20;
+
+    IommuEfault() : servant(PAGES * PAGE)
+    {
+        memory = (uint8_t*)mmap(nullptr, PAGES * PAGE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        pattern_fill(memory, PAGES * PAGE, 1);
+    }
+    ~IommuEfault() override { munmap(memory, PAGES * PAGE); }
+
+    Servant  servant;
+    uint8_t *memory;
+};
+
+TEST_F(IommuEfault, ReadMarksThePageAndGivesTheSignature)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, PAGES * PAGE);
+    region.set_all();
+    servant.connect(device);
+    ASSERT_EQ(0, mprotect(memory + 7 * PAGE, 2 * PAGE, PROT_NONE));
+
+    const size_t offset = 100, length = PAGES * PAGE - 300;
+    ASSERT_EQ(IBV_WC_SUCCESS,
+              servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, offset),
+                           0, length));
+    for (size_t i = 0; i < length; ++i) {
+        size_t at = offset + i, page = at / PAGE;
+        ASSERT_EQ(((page == 7) || (page == 8)) ?
+                          signature_byte(region.at(at)) : pattern_byte(1, at),
+                  servant.shared.data[i]) << "byte " << i;
+    }
+    for (size_t i = 0; i < PAGES; ++i) {
+        bool gone = (i == 7) || (i == 8);
+        EXPECT_EQ(gone ? 2 * NPRDMA_PAGE_COUNT :
+                         NPRDMA_PAGE_COUNT | NPRDMA_PAGE_BITS,
+                  region.state(i)) << "page " << i;
+    }
+    EXPECT_EQ(2u, region.stats().efault);
+    /* From now on a drain is always due */
+    EXPECT_EQ(1u, region.evict(7));
+    servant.dismiss();
+}
+
+TEST_F(IommuEfault, WriteMarksThePageAndVanishes)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, PAGES * PAGE);
+    region.set_all();
+    servant.connect(device);
+    pattern_fill(servant.shared.data, PAGES * PAGE, 2);
+    ASSERT_EQ(0, mprotect(memory + 3 * PAGE, PAGE, PROT_READ));
+
+    const size_t offset = 100, length = PAGES * PAGE - 300;
+    ASSERT_EQ(IBV_WC_SUCCESS,
+              servant.rdma(IBV_WR_RDMA_WRITE, region.remote(region.w, offset),
+                           0, length));
+    for (size_t i = 0; i < PAGES * PAGE; ++i) {
+        bool written = (i >= offset) && (i < offset + length) &&
+                       (i / PAGE != 3);
+        ASSERT_EQ(written ? pattern_byte(2, i - offset) : pattern_byte(1, i),
+                  memory[i]) << "byte " << i;
+    }
+    EXPECT_FALSE(region.has(3, NPRDMA_PAGE_BITS));
+    EXPECT_EQ(1u, region.stats().efault);
+    servant.dismiss();
+}
+
+TEST_F(IommuEfault, LocalPagesToo)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, PAGES * PAGE);
+    region.set_all();
+    servant.connect(device);
+    pattern_fill(servant.shared.data, PAGES * PAGE, 2);
+    ASSERT_EQ(0, mprotect(memory + 5 * PAGE, PAGE, PROT_NONE));
+
+    Wr get(1, IBV_WR_RDMA_READ, {region.sge(region.w, 0, PAGES * PAGE)});
+    ASSERT_EQ(0, servant.qp().post(get.rdma(servant.memory)));
+    ASSERT_TRUE(servant.cq().expect(1));
+    EXPECT_FALSE(region.has(5, NPRDMA_PAGE_BITS));
+    ASSERT_EQ(0, mprotect(memory + 5 * PAGE, PAGE, PROT_READ | PROT_WRITE));
+    for (size_t i = 0; i < PAGES * PAGE; ++i) {
+        ASSERT_EQ(pattern_byte((i / PAGE == 5) ? 1 : 2, i), memory[i]);
+    }
+
+    region.set(5, 1);
+    ASSERT_EQ(0, mprotect(memory + 5 * PAGE, PAGE, PROT_NONE));
+    Wr put(2, IBV_WR_RDMA_WRITE, {region.sge(region.r, 0, PAGES * PAGE)});
+    ASSERT_EQ(0, servant.qp().post(put.rdma(servant.memory)));
+    ASSERT_TRUE(servant.cq().expect(2));
+    for (size_t i = 0; i < PAGES * PAGE; ++i) {
+        ASSERT_EQ((i / PAGE == 5) ? signature_byte(region.at(i)) :
+                                    pattern_byte(2, i),
+                  servant.shared.data[i]);
+    }
+    EXPECT_EQ(2u, region.stats().efault);
+    servant.dismiss();
+}
+
+TEST_F(IommuEfault, MemoryWithoutATableStaysAnError)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, PAGES * PAGE);
+    region.set_all();
+    Buffer plain(device, PAGE);
+    servant.connect(device);
+    uint64_t addr = plain.at(0);
+    ASSERT_EQ(0, mprotect(plain.data, PAGE, PROT_NONE));
+
+    Wr wr(1, IBV_WR_RDMA_WRITE, {{addr, 64, plain.mr->lkey}});
+    Pair pair(device);
+    ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.w, 0))));
+    EXPECT_TRUE(pair.cq_a.expect(1, IBV_WC_LOC_PROT_ERR));
+    EXPECT_EQ(0u, region.stats().efault);
+    ASSERT_EQ(0, mprotect(plain.data, PAGE, PROT_READ | PROT_WRITE));
+    servant.dismiss();
+}
+
+/* --- sampled ----------------------------------------------------------------*/
+
+TEST(IommuSampled, PagesThatAreNotResidentAreAbsent)
+{
+    constexpr size_t PAGES = 20;
+    Servant servant(PAGES * PAGE);
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Shared memory(PAGES * PAGE);
+    Region region(device, memory.data, PAGES * PAGE);
+    region.set_all();
+    servant.connect(device);
+    for (size_t i = 0; i < PAGES; ++i) {
+        if (i % 3 != 0) {
+            pattern_fill(memory.data + i * PAGE, PAGE, i);
+        }
+    }
+    npemu_iommu_set_sampled(&region.iommu, 1);
+
+    /* Remote, by the other process */
+    ASSERT_EQ(IBV_WC_SUCCESS,
+              servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
+                           PAGES * PAGE));
+    for (size_t i = 0; i < PAGES; ++i) {
+        EXPECT_EQ(i % 3 != 0, region.has(i, NPRDMA_PAGE_BITS));
+        if (i % 3 != 0) {
+            EXPECT_TRUE(pattern_holds(servant.shared.data + i * PAGE, PAGE,
+                                      i));
+        } else {
+            EXPECT_EQ(signature_byte(0), servant.shared.data[i * PAGE]);
+        }
+    }
+    EXPECT_EQ((PAGES + 2) / 3, region.stats().sampled);
+
+    /* Local, by this one; and no page has been touched on the way */
+    region.evict(0, PAGES);
+    region.set_all();
+    Wr wr(1, IBV_WR_RDMA_READ, {region.sge(region.w, 0, PAGES * PAGE)});
+    ASSERT_EQ(0, servant.qp().post(wr.rdma(servant.memory)));
+    ASSERT_TRUE(servant.cq().expect(1));
+    EXPECT_EQ(2 * ((PAGES + 2) / 3), region.stats().sampled);
+
+    /* Off again: the kernel faults it in */
+    npemu_iommu_set_sampled(&region.iommu, 0);
+    region.set(3, 1);
+    ASSERT_EQ(IBV_WC_SUCCESS,
+              servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 3 * PAGE),
+                           0, PAGE));
+    EXPECT_EQ(0, servant.shared.data[0]);
+    servant.dismiss();
+}
+
+} // namespace

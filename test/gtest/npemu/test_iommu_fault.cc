@@ -1,0 +1,620 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Evictions at exact moments: fault plans, random ones, gates of the NIC. */
+
+#include "npemu_region.h"
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+using namespace npt;
+
+namespace {
+
+constexpr size_t PAGES = 20;
+constexpr size_t SIZE  = PAGES * PAGE;
+
+class IommuFault : public testing::Test {
+protected:
+    IommuFault() : memory(SIZE) {}
+
+    void SetUp() override
+    {
+        ASSERT_TRUE(device.ok());
+        region = std::make_unique<Region>(device, memory.data, SIZE);
+        plain  = std::make_unique<Buffer>(device, SIZE);
+        pair   = std::make_unique<Pair>(device);
+        reset();
+    }
+
+    void reset()
+    {
+        region->set_all();
+        pattern_fill(memory.data, SIZE, 1);
+        plain->fill(2);
+    }
+
+    void read(size_t offset, size_t length)
+    {
+        Wr wr(1, IBV_WR_RDMA_READ, {plain->sge(offset, length)});
+        ASSERT_EQ(0, pair->a.post(wr.rdma(region->remote(region->r, offset))));
+        ASSERT_TRUE(pair->cq_a.expect(1));
+    }
+
+    void write(size_t offset, size_t length)
+    {
+        Wr wr(1, IBV_WR_RDMA_WRITE, {plain->sge(offset, length)});
+        ASSERT_EQ(0,
+                  pair->a.post(wr.rdma(region->remote(region->w, offset))));
+        ASSERT_TRUE(pair->cq_a.expect(1));
+    }
+
+    /* Bytes [from, to) of the read were absent, the rest was there. */
+    void expect_read(size_t offset, size_t length, size_t from, size_t to)
+    {
+        for (size_t i = offset; i < offset + length; ++i) {
+            ASSERT_EQ(((i >= from) && (i < to)) ?
+                              signature_byte(region->at(i)) :
+                              pattern_byte(1, i),
+                      plain->data[i]) << "byte " << i;
+        }
+    }
+
+    void expect_written(size_t offset, size_t length, size_t from, size_t to)
+    {
+        for (size_t i = 0; i < SIZE; ++i) {
+            bool written = (i >= offset) && (i < offset + length) &&
+                           !((i >= from) && (i < to));
+            ASSERT_EQ(pattern_byte(written ? 2 : 1, i), memory.data[i])
+                    << "byte " << i;
+        }
+    }
+
+    int add(uint64_t page, uint32_t access, uint32_t tear = 0,
+            uint32_t restore = 0, uint32_t windows = NPRDMA_PAGE_BITS)
+    {
+        npemu_fault_t fault = {page, windows, access, tear, restore};
+
+        return npemu_fault_add(region->iommu.header, &fault);
+    }
+
+    bool hit(int index)
+    {
+        return npemu_fault_hits(region->iommu.header, index);
+    }
+
+    Device                  device;
+    Shared                  memory;
+    std::unique_ptr<Region> region;
+    std::unique_ptr<Buffer> plain;
+    std::unique_ptr<Pair>   pair;
+};
+
+TEST_F(IommuFault, EvictsOnTheNthAccess)
+{
+    int index = add(7, 3);
+
+    read(0, SIZE);
+    read(7 * PAGE + 10, 1);
+    EXPECT_FALSE(hit(index));
+    expect_read(0, SIZE, 0, 0);
+    read(0, SIZE);
+    EXPECT_TRUE(hit(index));
+    expect_read(0, SIZE, 7 * PAGE, 8 * PAGE);
+    EXPECT_FALSE(region->has(7, NPRDMA_PAGE_BITS));
+    EXPECT_EQ(1u, region->stats().faults);
+
+    /* Once only */
+    region->set(7, 1);
+    read(0, SIZE);
+    read(0, SIZE);
+    expect_read(0, SIZE, 0, 0);
+}
+
+TEST_F(IommuFault, OnlyAccessesThroughItsWindowsCount)
+{
+    int r = add(3, 2, 0, 0, NPRDMA_PAGE_R);
+    int w = add(4, 1, 0, 0, NPRDMA_PAGE_W);
+
+    read(0, SIZE);
+    EXPECT_FALSE(hit(r) || hit(w));
+    plain->fill(2);
+    write(0, SIZE);
+    EXPECT_FALSE(hit(r));
+    EXPECT_TRUE(hit(w));
+    expect_written(0, SIZE, 4 * PAGE, 5 * PAGE);
+}
+
+TEST_F(IommuFault, TearsWithinThePage)
+{
+    for (uint32_t tear : {1u, 8u, 100u, 2048u, 4095u}) {
+        reset();
+        add(7, 1, tear);
+        read(0, SIZE);
+        expect_read(0, SIZE, 7 * PAGE + tear, 8 * PAGE);
+
+        reset();
+        add(7, 1, tear);
+        write(0, SIZE);
+        expect_written(0, SIZE, 7 * PAGE + tear, 8 * PAGE);
+        region->evict(0, PAGES);
+    }
+}
+
+TEST_F(IommuFault, TearIsCountedFromThePage)
+{
+    /* The access begins and ends within the page */
+    add(2, 1, 1000);
+    read(2 * PAGE + 500, 1000);
+    expect_read(2 * PAGE + 500, 1000, 2 * PAGE + 1000, 3 * PAGE);
+
+    /* Torn before it begins */
+    reset();
+    add(2, 1, 400);
+    read(2 * PAGE + 500, 1000);
+    expect_read(2 * PAGE + 500, 1000, 2 * PAGE + 500, 3 * PAGE);
+
+    /* And after it has ended */
+    reset();
+    add(2, 1, 2000);
+    read(2 * PAGE + 500, 1000);
+    expect_read(2 * PAGE + 500, 1000, 0, 0);
+    EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
+
+    reset();
+    add(2, 1, PAGE);
+    read(0, SIZE);
+    expect_read(0, SIZE, 0, 0);
+    EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
+}
+
+TEST_F(IommuFault, BringsBack)
+{
+    add(5, 1, 0, 3);
+    uint32_t before = region->state(5);
+
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(i < 1, region->has(5, NPRDMA_PAGE_BITS));
+        pattern_fill(plain->data, SIZE, 2);
+        read(5 * PAGE, 10);
+        expect_read(5 * PAGE, 10, 5 * PAGE, 6 * PAGE);
+    }
+    EXPECT_EQ(before + 2 * NPRDMA_PAGE_COUNT, region->state(5));
+    EXPECT_EQ(1u, region->stats().restored);
+    read(5 * PAGE, 10);
+    expect_read(5 * PAGE, 10, 0, 0);
+}
+
+/* There and back within one access: only the count tells. */
+TEST_F(IommuFault, BringsBackAtTheEndOfTheSameAccess)
+{
+    uint32_t before = region->state(5);
+
+    add(5, 1, 128, 1);
+    write(0, SIZE);
+    expect_written(0, SIZE, 5 * PAGE + 128, 6 * PAGE);
+    EXPECT_EQ(before + 2 * NPRDMA_PAGE_COUNT, region->state(5));
+
+    before = region->state(6);
+    reset();
+    add(6, 1, PAGE, 1);
+    write(0, SIZE);
+    expect_written(0, SIZE, 0, 0);
+    EXPECT_EQ(before + 3 * NPRDMA_PAGE_COUNT, region->state(6));
+}
+
+TEST_F(IommuFault, DoesNotBringBackWhatTheMonitorInvalidated)
+{
+    add(5, 1, 0, 2);
+    read(5 * PAGE, 10);
+    EXPECT_EQ(1u, region->evict(5)) << "another NIC may be in it: drain";
+    read(5 * PAGE, 10);
+    read(5 * PAGE, 10);
+    EXPECT_FALSE(region->has(5, NPRDMA_PAGE_BITS));
+    EXPECT_EQ(0u, region->stats().restored);
+}
+
+TEST_F(IommuFault, NothingHappensAfterClearing)
+{
+    add(5, 1, 0, 1);
+    npemu_fault_clear(region->iommu.header);
+    read(0, SIZE);
+    expect_read(0, SIZE, 0, 0);
+    EXPECT_EQ(0u, region->stats().faults);
+}
+
+TEST_F(IommuFault, LocalSideToo)
+{
+    add(5, 1, 256);
+    Wr wr(1, IBV_WR_RDMA_READ, {region->sge(region->w, 0, SIZE)});
+    ASSERT_EQ(0, pair->a.post(wr.rdma(*plain)));
+    ASSERT_TRUE(pair->cq_a.expect(1));
+    expect_written(0, SIZE, 5 * PAGE + 256, 6 * PAGE);
+}
+
+/* The granule does not change what an access is. */
+TEST(IommuFaultGranule, AccessesAreCountedByRequest)
+{
+    Env granule("NPEMU_DMA_GRANULE", "256");
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Shared memory(SIZE);
+    Region region(device, memory.data, SIZE);
+    Buffer plain(device, SIZE);
+    Pair pair(device);
+    npemu_fault_t fault = {7, NPRDMA_PAGE_R, 2, 700, 0};
+
+    region.set_all();
+    pattern_fill(memory.data, SIZE, 1);
+    int index = npemu_fault_add(region.iommu.header, &fault);
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_FALSE(npemu_fault_hits(region.iommu.header, index));
+        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
+        ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
+        ASSERT_TRUE(pair.cq_a.expect(1));
+    }
+    EXPECT_TRUE(npemu_fault_hits(region.iommu.header, index));
+    EXPECT_EQ(pattern_byte(1, 7 * PAGE + 699), plain.data[7 * PAGE + 699]);
+    EXPECT_EQ(signature_byte(region.at(700)), plain.data[7 * PAGE + 700]);
+}
+
+/* --- gates of the NIC -------------------------------------------------------*/
+
+/* An initiator in another process stands still where it is told. */
+class IommuGate : public testing::Test {
+protected:
+    IommuGate() :
+        granule("NPEMU_DMA_GRANULE", "65536"), servant(PAGES * PAGE * 2),
+        memory(2 * SIZE)
+    {
+    }
+
+    void SetUp() override
+    {
+        device = std::make_unique<Device>();
+        ASSERT_TRUE(device->ok());
+        region = std::make_unique<Region>(*device, memory.data, 2 * SIZE);
+        region->set_all();
+        servant.connect(*device);
+        pattern_fill(memory.data, 2 * SIZE, 1);
+        pattern_fill(servant.shared.data, 2 * SIZE, 2);
+    }
+
+    void TearDown() override
+    {
+        servant.dismiss();
+        region.reset();
+        device.reset();
+    }
+
+    void place(ibv_wr_opcode opcode, ibv_mr *mr)
+    {
+        servant.place({opcode, region->remote(mr, 0), 0, 2 * SIZE, 0, 0});
+    }
+
+    npemu_iommu_header_t *header() { return region->iommu.header; }
+
+    Env                     granule;
+    Servant                 servant;
+    Shared                  memory;
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Region> region;
+};
+
+TEST_F(IommuGate, AChunkThatBeginsAfterTheEvictionSeesIt)
+{
+    /* Page 20 is in the second chunk */
+    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_BEGIN, 20);
+    place(IBV_WR_RDMA_WRITE, region->w);
+    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_BEGIN, WAIT_MS));
+    /* The first has come and gone */
+    EXPECT_TRUE(pattern_holds(memory.data, PAGE, 2));
+    region->evict(20);
+    npemu_iommu_drain(device->context);
+    npemu_gate_release(header(), NPEMU_GATE_CHUNK_BEGIN);
+    ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
+    for (size_t i = 0; i < 2 * SIZE; ++i) {
+        ASSERT_EQ(pattern_byte((i / PAGE == 20) ? 1 : 2, i), memory.data[i]);
+    }
+}
+
+TEST_F(IommuGate, ADrainWaitsForAChunkThatHasSeenThePage)
+{
+    std::atomic<bool> drained{false};
+
+    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
+    place(IBV_WR_RDMA_WRITE, region->w);
+    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_CHECKED,
+                                 WAIT_MS));
+    EXPECT_EQ(1u, region->evict(20));
+    std::thread thread([&] {
+        npemu_iommu_drain(device->context);
+        drained = true;
+        EXPECT_EQ(pattern_byte(2, 20 * PAGE), memory.data[20 * PAGE]);
+    });
+    /* Nothing can be awaited to show that something does not happen */
+    EXPECT_FALSE(wait_until([&] { return drained.load(); }, 50));
+    EXPECT_EQ(pattern_byte(1, 20 * PAGE), memory.data[20 * PAGE]);
+    npemu_gate_release(header(), NPEMU_GATE_CHUNK_CHECKED);
+    ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
+    thread.join();
+    EXPECT_TRUE(drained);
+    /* It had been there when the chunk began */
+    EXPECT_TRUE(pattern_holds(memory.data, 2 * SIZE, 2));
+}
+
+TEST_F(IommuGate, ADrainDoesNotWaitForAChunkThatHasEnded)
+{
+    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_END, 20);
+    place(IBV_WR_RDMA_READ, region->r);
+    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_END, WAIT_MS));
+    region->evict(0, region->pages);
+    npemu_iommu_drain(device->context);
+    npemu_gate_release(header(), NPEMU_GATE_CHUNK_END);
+    ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
+    /* 16 pages to a chunk: pages 16 to 31 were the last to be there */
+    for (size_t i = 0; i < 2 * SIZE; ++i) {
+        uint64_t chunk = region->at(i) / 65536;
+        ASSERT_EQ((chunk <= region->at(20 * PAGE) / 65536) ?
+                          pattern_byte(1, i) : signature_byte(region->at(i)),
+                  servant.shared.data[i]) << "byte " << i;
+    }
+}
+
+TEST_F(IommuGate, AKilledInitiatorDoesNotHangADrain)
+{
+    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
+    place(IBV_WR_RDMA_WRITE, region->w);
+    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_CHECKED,
+                                 WAIT_MS));
+    region->evict(20);
+    std::thread killer([&] { kill(servant.pid(), SIGKILL); });
+    npemu_iommu_drain(device->context);
+    killer.join();
+    /* And what it left behind is not waited for again */
+    auto start = Clock::now();
+    for (int i = 0; i < 100; ++i) {
+        npemu_iommu_drain(device->context);
+    }
+    EXPECT_LT(ms_since(start), 1000);
+    npemu_gate_release(header(), NPEMU_GATE_CHUNK_CHECKED);
+    servant.kill();
+}
+
+TEST_F(IommuGate, AStoppedInitiatorIsNamedAndWaitedFor)
+{
+    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
+    place(IBV_WR_RDMA_WRITE, region->w);
+    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_CHECKED,
+                                 WAIT_MS));
+    region->evict(20);
+    kill(servant.pid(), SIGSTOP);
+    npemu_gate_release(header(), NPEMU_GATE_CHUNK_CHECKED);
+    std::string text = stderr_of([&] {
+        std::thread waker([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+            kill(servant.pid(), SIGCONT);
+        });
+        npemu_iommu_drain(device->context);
+        waker.join();
+    });
+    EXPECT_NE(std::string::npos,
+              text.find("waiting for process " +
+                        std::to_string(servant.pid()))) << text;
+    ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
+}
+
+/* --- the random plan --------------------------------------------------------*/
+
+class IommuRandom : public testing::Test {
+protected:
+    struct Outcome {
+        std::vector<uint8_t> data;
+        uint64_t             faults;
+
+        bool operator==(const Outcome &other) const
+        {
+            return (data == other.data) && (faults == other.faults);
+        }
+    };
+
+    /* Always the same accesses, with the table of the same name: the first of a
+     * new process. */
+    static Outcome play(const std::string &spec, int rounds = 40)
+    {
+        Outcome outcome;
+        int pipe_fds[2];
+        EXPECT_EQ(0, pipe(pipe_fds));
+        fcntl(pipe_fds[1], F_SETPIPE_SZ, 1 << 20);
+        fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
+
+        in_child([&] {
+            Env env("NPEMU_FAULT", spec);
+            Env rank("PMI_RANK", "3");
+            Device device;
+            ASSERT_TRUE(device.ok());
+            /* Where does not matter, but to the signature's phase */
+            Shared memory(SIZE);
+            Region region(device, memory.data, SIZE);
+            Buffer plain(device, SIZE);
+            Pair pair(device);
+
+            pattern_fill(memory.data, SIZE, 1);
+            for (int round = 0; round < rounds; ++round) {
+                for (size_t i = 0; i < PAGES; ++i) {
+                    if (!region.has(i, NPRDMA_PAGE_BITS)) {
+                        region.set(i, 1);
+                    }
+                }
+                Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
+                ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r,
+                                                               0))));
+                ASSERT_TRUE(pair.cq_a.expect(1));
+            }
+            outcome.faults = region.stats().faults;
+            EXPECT_EQ((ssize_t)sizeof(outcome.faults),
+                      write(pipe_fds[1], &outcome.faults,
+                            sizeof(outcome.faults)));
+            EXPECT_EQ((ssize_t)SIZE, write(pipe_fds[1], plain.data, SIZE));
+        });
+        close(pipe_fds[1]);
+        outcome.data.resize(SIZE);
+        size_t done = 0;
+        EXPECT_EQ((ssize_t)sizeof(outcome.faults),
+                  ::read(pipe_fds[0], &outcome.faults,
+                         sizeof(outcome.faults)));
+        while (done < SIZE) {
+            ssize_t n = ::read(pipe_fds[0], outcome.data.data() + done,
+                               SIZE - done);
+            if (n <= 0) {
+                ADD_FAILURE() << "short outcome";
+                break;
+            }
+            done += n;
+        }
+        close(pipe_fds[0]);
+        return outcome;
+    }
+
+    static std::vector<std::string> lines(const std::string &path)
+    {
+        std::ifstream file(path);
+        std::vector<std::string> result;
+        std::string line;
+
+        while (std::getline(file, line)) {
+            result.push_back(line);
+        }
+        return result;
+    }
+
+    IommuRandom()
+    {
+        char name[] = "/tmp/npemu-fault-XXXXXX";
+        close(mkstemp(name));
+        path = name;
+        unlink(name);
+    }
+    ~IommuRandom() override { unlink(path.c_str()); }
+
+    std::string path;
+};
+
+TEST_F(IommuRandom, EvictsAtItsRate)
+{
+    EXPECT_EQ(0u, play("").faults);
+    EXPECT_EQ(0u, play("rate=0,seed=1").faults);
+    EXPECT_EQ(40 * PAGES, play("rate=1,seed=1").faults);
+    uint64_t faults = play("rate=0.25,seed=1").faults;
+    EXPECT_GT(faults, 150u);
+    EXPECT_LT(faults, 250u);
+}
+
+TEST_F(IommuRandom, IsRepeatedByItsSeed)
+{
+    Outcome first = play("rate=0.3,seed=7");
+
+    EXPECT_TRUE(first == play("rate=0.3,seed=7"));
+    EXPECT_FALSE(first == play("rate=0.3,seed=8"));
+}
+
+TEST_F(IommuRandom, IsRecordedAndReplayed)
+{
+    Outcome first = play("rate=0.1,seed=7,granule=512,record=" + path);
+    auto recorded = lines(path);
+    ASSERT_EQ(first.faults, recorded.size());
+    for (const auto &line : recorded) {
+        unsigned owner, number, access, window, tear, restore;
+        unsigned long page;
+        ASSERT_EQ(7, sscanf(line.c_str(), "%u.%u %lu %u %u %u %u", &owner,
+                            &number, &page, &access, &window, &tear,
+                            &restore)) << line;
+        EXPECT_EQ(3u, owner);
+        EXPECT_LT(page, PAGES);
+        EXPECT_EQ(NPRDMA_PAGE_R, window);
+        EXPECT_EQ(0u, tear % 256);
+    }
+
+    EXPECT_TRUE(first == play("granule=512,replay=" + path));
+
+    /* A part of it */
+    std::ofstream(path) << recorded[0] << "\n" << recorded[1] << "\n";
+    EXPECT_EQ(2u, play("granule=512,replay=" + path).faults);
+}
+
+TEST_F(IommuRandom, BringsBackWhatItEvicted)
+{
+    /* Evicted and back in every access, for ever */
+    in_child([&] {
+        Env env("NPEMU_FAULT", "rate=1,seed=3,restore=1");
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Shared memory(SIZE);
+        Region region(device, memory.data, SIZE);
+        Buffer plain(device, SIZE);
+        Pair pair(device);
+
+        region.set_all();
+        for (int i = 0; i < 100; ++i) {
+            Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
+            ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
+            ASSERT_TRUE(pair.cq_a.expect(1));
+        }
+        EXPECT_EQ(100 * PAGES, region.stats().faults);
+        EXPECT_EQ(100 * PAGES, region.stats().restored);
+        EXPECT_EQ((201 * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_BITS,
+                  region.state(4));
+    });
+}
+
+TEST_F(IommuRandom, BadSpecificationsAreNamed)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    const std::pair<const char*, const char*> bad[] = {
+        {"rate=2", "rate=2 is none of"},
+        {"rate=x", "rate=x"},
+        {"rate=-0.1", "rate=-0.1"},
+        {"seed=0.5", "seed=0.5"},
+        {"granule=100", "granule=100"},
+        {"granule=131072", "granule=131072"},
+        {"colour=red", "colour=red"},
+        {"rate", "rate is none of"},
+        {"record=", "record="},
+        {"replay=/does/not/exist", "cannot read the fault record"},
+        {"record=/does/not/exist", "cannot write the fault record"},
+    };
+
+    for (const auto &spec : bad) {
+        std::string text = stderr_of([&] {
+            EXPECT_EQ(EINVAL, npemu_fault_random(device.context, spec.first))
+                    << spec.first;
+        });
+        EXPECT_NE(std::string::npos, text.find(spec.second)) << text;
+        EXPECT_EQ(1, std::count(text.begin(), text.end(), '\n')) << text;
+    }
+    EXPECT_EQ(0, npemu_fault_random(device.context,
+                                    "rate=0.5,seed=0x10,granule=256"));
+    EXPECT_EQ(0, npemu_fault_random(device.context, ""));
+
+    std::ofstream(path) << "0.0 1 1 1 0 0\n0.0 one\n";
+    std::string text = stderr_of([&] {
+        EXPECT_EQ(EINVAL, npemu_fault_random(device.context,
+                                             ("replay=" + path).c_str()));
+    });
+    EXPECT_NE(std::string::npos, text.find("line 2")) << text;
+}
+
+TEST_F(IommuRandom, BadGranuleInTheEnvironmentIsNamed)
+{
+    Env env("NPEMU_DMA_GRANULE", "100");
+    std::string text = stderr_of([&] { Device device; });
+
+    EXPECT_NE(std::string::npos, text.find("NPEMU_DMA_GRANULE=100")) << text;
+}
+
+} // namespace

@@ -1,0 +1,384 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Evictions against DMA in earnest: real pages go while others access them, and
+ * an oracle that knows nothing of the table tells whether the NIC obeyed it.
+ */
+
+#include "npemu_region.h"
+#include "npemu_rank.h"
+
+#include <thread>
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+using namespace npt;
+
+namespace {
+
+constexpr size_t PAGES = 16;
+constexpr size_t SIZE  = PAGES * PAGE;
+
+/*
+ * Takes pages away and brings them back, as a kernel under pressure does. Each
+ * page holds words that are all alike while it is there. NPEMU_TEST_NO_DRAIN in
+ * the environment leaves the drain out: then the tests below must fail.
+ */
+class Evictor {
+public:
+    Evictor(Device &device, Region &region, unsigned seed) :
+        m_device(device), m_region(region), m_random(seed),
+        m_drain(getenv("NPEMU_TEST_NO_DRAIN") == nullptr),
+        m_thread([this] { run(); })
+    {
+    }
+    ~Evictor() { stop(); }
+
+    void stop()
+    {
+        m_stop = true;
+        if (m_thread.joinable()) {
+            m_thread.join();
+        }
+    }
+
+    std::atomic<uint64_t> evicted{0}, torn{0};
+
+private:
+    /* The check that no chunk was half done when the page went */
+    bool is_torn(const uint64_t *page)
+    {
+        for (size_t i = 1; i < PAGE / 8; ++i) {
+            if (page[i] != page[0]) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    void run()
+    {
+        std::vector<uint64_t> saved(PAGE / 8);
+
+        while (!m_stop) {
+            size_t page  = m_random() % PAGES;
+            uint8_t *ptr = m_region.data + page * PAGE;
+
+            m_region.evict(page);
+            if (m_drain) {
+                npemu_iommu_drain(m_device.context);
+            }
+            memcpy(saved.data(), ptr, PAGE);
+            torn += is_torn(saved.data());
+            /* The page is gone: whoever reads it now gets zeros */
+            madvise(ptr, PAGE, MADV_DONTNEED);
+            sched_yield();
+            memcpy(ptr, saved.data(), PAGE);
+            m_region.set(page, 1);
+            ++evicted;
+        }
+    }
+
+    Device           &m_device;
+    Region           &m_region;
+    std::minstd_rand  m_random;
+    bool              m_drain;
+    std::atomic<bool> m_stop{false};
+    std::thread       m_thread;
+};
+
+class IommuRace : public testing::Test {
+protected:
+    IommuRace() : servant(SIZE)
+    {
+        memory = (uint8_t*)mmap(nullptr, SIZE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    ~IommuRace() override { munmap(memory, SIZE); }
+
+    /* Milliseconds of each test. */
+    static int duration() { return 700 * factor(); }
+
+    uint64_t *word(uint8_t *base, size_t page)
+    {
+        return (uint64_t*)(base + page * PAGE);
+    }
+
+    /* Every page as a whole is @a value... or the signature. Returns pages that
+     * were absent; counts those that are neither. */
+    size_t check_read(uint8_t *data, uint64_t value, uint64_t &violations)
+    {
+        size_t absent = 0;
+
+        for (size_t page = 0; page < PAGES; ++page) {
+            uint64_t *words = word(data, page);
+            bool good       = (words[0] == value) || (words[0] == SIGNATURE);
+            for (size_t i = 1; (i < PAGE / 8) && good; ++i) {
+                good = words[i] == words[0];
+            }
+            violations += !good;
+            absent     += words[0] == SIGNATURE;
+        }
+        return absent;
+    }
+
+    Servant  servant;
+    uint8_t *memory;
+};
+
+TEST_F(IommuRace, ReadsByAPeer)
+{
+    const uint64_t value = 0x1111111111111111;
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, SIZE);
+    uint64_t violations = 0, absent = 0, reads = 0;
+
+    std::fill(word(memory, 0), word(memory, PAGES), value);
+    region.set_all();
+    servant.connect(device);
+    Evictor evictor(device, region, base_seed());
+    for (auto start = Clock::now(); ms_since(start) < duration(); ++reads) {
+        ASSERT_EQ(IBV_WC_SUCCESS,
+                  servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
+                               SIZE));
+        absent += check_read(servant.shared.data, value, violations);
+    }
+    evictor.stop();
+    EXPECT_EQ(0u, violations) << "of " << reads << " reads, seed "
+                              << base_seed();
+    EXPECT_GT(absent, 0u);
+    EXPECT_GT(evictor.evicted, 0u);
+    RecordProperty("reads", std::to_string(reads));
+    RecordProperty("absent", std::to_string(absent));
+    servant.dismiss();
+}
+
+/* The evictor sees whole pages only: what is written when it has drained would
+ * be lost or, worse, land in what the address stands for by then. */
+TEST_F(IommuRace, WritesByAPeer)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, SIZE);
+    uint64_t writes = 0;
+
+    region.set_all();
+    servant.connect(device);
+    Evictor evictor(device, region, base_seed());
+    for (auto start = Clock::now(); ms_since(start) < duration(); ++writes) {
+        std::fill(word(servant.shared.data, 0),
+                  word(servant.shared.data, PAGES), writes);
+        ASSERT_EQ(IBV_WC_SUCCESS,
+                  servant.rdma(IBV_WR_RDMA_WRITE, region.remote(region.w, 0),
+                               0, SIZE));
+    }
+    evictor.stop();
+    EXPECT_EQ(0u, evictor.torn) << "of " << evictor.evicted
+                                << " evictions, seed " << base_seed();
+    EXPECT_GT(region.stats().absent_writes, 0u);
+    EXPECT_GT(writes, 0u);
+    servant.dismiss();
+}
+
+/* The pages are the initiator's own. */
+TEST_F(IommuRace, LocalSide)
+{
+    const uint64_t value = 0x2222222222222222;
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, SIZE);
+    uint64_t violations = 0;
+
+    std::fill(word(memory, 0), word(memory, PAGES), value);
+    region.set_all();
+    servant.connect(device);
+    Evictor evictor(device, region, base_seed());
+    for (auto start = Clock::now(); ms_since(start) < duration();) {
+        Wr put(1, IBV_WR_RDMA_WRITE, {region.sge(region.r, 0, SIZE)});
+        ASSERT_EQ(0, servant.qp().post(put.rdma(servant.memory)));
+        ASSERT_TRUE(servant.cq().expect(1));
+        check_read(servant.shared.data, value, violations);
+        std::fill(word(servant.shared.data, 0),
+                  word(servant.shared.data, PAGES), value);
+        Wr get(2, IBV_WR_RDMA_READ, {region.sge(region.w, 0, SIZE)});
+        ASSERT_EQ(0, servant.qp().post(get.rdma(servant.memory)));
+        ASSERT_TRUE(servant.cq().expect(2));
+    }
+    evictor.stop();
+    EXPECT_EQ(0u, violations);
+    EXPECT_EQ(0u, evictor.torn);
+    EXPECT_GT(evictor.evicted, 0u);
+    servant.dismiss();
+}
+
+/* --- oracle -----------------------------------------------------------------*/
+
+/*
+ * Memory whose missing pages nobody but their owner can bring in: the kernel
+ * answers EFAULT to the system calls of others instead of faulting in silently.
+ */
+class Oracle {
+public:
+    Oracle(void *memory, size_t length)
+    {
+        uffdio_api api           = {};
+        uffdio_register range    = {};
+
+        m_fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+        if (m_fd < 0) {
+            return;
+        }
+        api.api           = UFFD_API;
+        range.range.start = (uintptr_t)memory;
+        range.range.len   = length;
+        range.mode        = UFFDIO_REGISTER_MODE_MISSING;
+        works = (ioctl(m_fd, UFFDIO_API, &api) == 0) &&
+                (ioctl(m_fd, UFFDIO_REGISTER, &range) == 0);
+    }
+    ~Oracle() { close(m_fd); }
+
+    void bring_in(void *page, const void *contents)
+    {
+        uffdio_copy copy = {};
+
+        copy.dst = (uintptr_t)page;
+        copy.src = (uintptr_t)contents;
+        copy.len = PAGE;
+        EXPECT_EQ(0, ioctl(m_fd, UFFDIO_COPY, &copy)) << strerror(errno);
+    }
+
+    bool works = false;
+
+private:
+    int m_fd;
+};
+
+/* Pages come and go for real; the NIC never touches one that is not there. */
+TEST_F(IommuRace, NicNeverTouchesAnAbsentPage)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Oracle oracle(memory, SIZE);
+    std::vector<uint8_t> saved(SIZE);
+    std::minstd_rand random(base_seed());
+    std::atomic<bool> stop{false};
+
+    servant.connect(device);
+    if (!oracle.works) {
+        servant.dismiss();
+        GTEST_SKIP() << "no userfaultfd in user mode: " << strerror(errno);
+    }
+    Region region(device, memory, SIZE);
+    pattern_fill(saved.data(), SIZE, 1);
+    for (size_t i = 0; i < PAGES; ++i) {
+        oracle.bring_in(memory + i * PAGE, saved.data() + i * PAGE);
+        region.set(i, 1);
+    }
+    std::thread evictor([&] {
+        while (!stop) {
+            size_t page = random() % PAGES;
+            region.evict(page);
+            npemu_iommu_drain(device.context);
+            madvise(memory + page * PAGE, PAGE, MADV_DONTNEED);
+            sched_yield();
+            oracle.bring_in(memory + page * PAGE, saved.data() + page * PAGE);
+            region.set(page, 1);
+        }
+    });
+    for (auto start = Clock::now(); ms_since(start) < duration();) {
+        for (auto opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE}) {
+            ibv_mr *mr = (opcode == IBV_WR_RDMA_READ) ? region.r : region.w;
+            pattern_fill(servant.shared.data, SIZE, 1);
+            ASSERT_EQ(IBV_WC_SUCCESS,
+                      servant.rdma(opcode, region.remote(mr, 0), 0, SIZE));
+        }
+        Wr wr(1, IBV_WR_RDMA_READ, {region.sge(region.w, 0, SIZE)});
+        pattern_fill(servant.shared.data, SIZE, 1);
+        ASSERT_EQ(0, servant.qp().post(wr.rdma(servant.memory)));
+        ASSERT_TRUE(servant.cq().expect(1));
+    }
+    stop = true;
+    evictor.join();
+    EXPECT_EQ(0u, region.stats().efault) << "seed " << base_seed();
+    EXPECT_GT(region.stats().absent_reads, 0u);
+    EXPECT_GT(region.stats().absent_writes, 0u);
+
+    /* The oracle itself: a page that is gone but not marked */
+    madvise(memory, PAGE, MADV_DONTNEED);
+    ASSERT_EQ(IBV_WC_SUCCESS,
+              servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
+                           64));
+    EXPECT_EQ(1u, region.stats().efault);
+    servant.dismiss();
+}
+
+/* --- hooks ------------------------------------------------------------------*/
+
+/*
+ * A thread in an access may come into a hook that drains, and two of them at
+ * once: one is held at a gate with its request begun.
+ */
+TEST_F(IommuRace, DrainInTheMiddleOfARequest)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, SIZE);
+    Buffer plain(device, SIZE);
+    Pair pair(device);
+
+    region.set_all();
+    npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_BEGIN, 0);
+    std::thread thread([&] {
+        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
+        EXPECT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
+    });
+    ASSERT_EQ(0, npemu_gate_wait(region.iommu.header, NPEMU_GATE_CHUNK_BEGIN,
+                                 WAIT_MS));
+    npemu_iommu_drain(device.context);
+    npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_BEGIN);
+    thread.join();
+    ASSERT_TRUE(pair.cq_a.expect(1));
+}
+
+/* A signal handler is the only code that can run in the middle of a chunk. */
+Device *drain_device;
+
+void drain_in_handler(int)
+{
+    npemu_iommu_drain(drain_device->context);
+}
+
+TEST_F(IommuRace, DrainInTheMiddleOfAChunkOfTheSameThread)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Region region(device, memory, SIZE);
+    Buffer plain(device, SIZE);
+    Pair pair(device);
+
+    drain_device = &device;
+    signal(SIGUSR1, drain_in_handler);
+    region.set_all();
+    npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED, 0);
+    std::atomic<bool> done{false};
+    std::thread thread([&] {
+        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
+        EXPECT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
+        done = true;
+    });
+    ASSERT_EQ(0, npemu_gate_wait(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED,
+                                 WAIT_MS));
+    pthread_kill(thread.native_handle(), SIGUSR1);
+    npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED);
+    EXPECT_TRUE(wait_until([&] { return done.load(); }));
+    thread.join();
+    ASSERT_TRUE(pair.cq_a.expect(1));
+    signal(SIGUSR1, SIG_DFL);
+}
+
+} // namespace
