@@ -199,8 +199,16 @@ uct_component_h find_component()
 template<typename C>
 static void modify(C *config, const config_t &settings)
 {
+    static const std::string prefix = "NPRDMA_";
+
     for (auto &setting : settings) {
-        ucs_status_t status = uct_config_modify(config, setting.first.c_str(),
+        /* Within the table, names have no prefix */
+        std::string name = setting.first;
+        if (name.compare(0, prefix.size(), prefix) == 0) {
+            name.erase(0, prefix.size());
+        }
+
+        ucs_status_t status = uct_config_modify(config, name.c_str(),
                                                 setting.second.c_str());
         if (status != UCS_ERR_NO_ELEM) {
             check(status, setting.first.c_str());

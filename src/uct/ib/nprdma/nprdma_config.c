@@ -119,6 +119,15 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "program's own, too, by a userfaultfd.",
      ucs_offsetof(uct_nprdma_md_config_t, uffd), UCS_CONFIG_TYPE_BOOL},
 
+    {"RECLAIM", "off",
+     "For tests, emulated RNIC: evict pages on purpose.\n"
+     " - off     : do not\n"
+     " - logical : from the device only, the page stays where it is\n"
+     " - real    : to swap\n"
+     " - sampled : do not, but the device asks the kernel what is present",
+     ucs_offsetof(uct_nprdma_md_config_t, reclaim),
+     UCS_CONFIG_TYPE_ENUM(nprdma_reclaim_mode_names)},
+
     {"RECLAIM_RATE", "1000",
      "For tests: pages per second that UCX_NPRDMA_RECLAIM evicts.",
      ucs_offsetof(uct_nprdma_md_config_t, reclaim_rate),
@@ -340,7 +349,7 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"REGION_SIZE", config->region_size, 2 * UCS_MBYTE, UCS_TBYTE},
         {"REGION_CACHE", config->region_cache, 0, UCS_TBYTE},
         {"SLICE", config->slice, UCT_NPRDMA_MIN_SLICE, UCT_NPRDMA_MAX_SLICE},
-        {"SCAN_MAX", config->scan_max, 0, config->slice},
+        {"SCAN_MAX", config->scan_max, 0, UCT_NPRDMA_MAX_SLICE},
         {"MAX_TRIES", config->max_tries, 1, 1000},
         {"STATE_CACHE", config->state_cache, 0, UCS_GBYTE}
     };

@@ -12,6 +12,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+unsigned uct_nprdma_fork_generation;
+
 static struct {
     pthread_mutex_t lock;      /* held while the process forks */
     ucs_list_link_t ifaces;
@@ -118,6 +120,7 @@ static void uct_nprdma_fork_child(void)
 {
     uct_nprdma_iface_t *iface;
 
+    ++uct_nprdma_fork_generation;
     ucs_list_for_each(iface, &uct_nprdma_fork.ifaces, fork_list) {
         uct_nprdma_fork_abandon(iface);
         uct_nprdma_fork.owner = uct_nprdma_iface_md(iface)->owner;
@@ -127,7 +130,7 @@ static void uct_nprdma_fork_child(void)
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
 
-ucs_status_t uct_nprdma_fork_add(uct_nprdma_iface_t *iface)
+ucs_status_t uct_nprdma_fork_init(void)
 {
     static int registered;
     ucs_status_t status = UCS_OK;
@@ -140,10 +143,16 @@ ucs_status_t uct_nprdma_fork_add(uct_nprdma_iface_t *iface)
         status = UCS_ERR_NO_MEMORY;
     } else {
         registered = 1;
-        ucs_list_add_tail(&uct_nprdma_fork.ifaces, &iface->fork_list);
     }
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
     return status;
+}
+
+void uct_nprdma_fork_add(uct_nprdma_iface_t *iface)
+{
+    pthread_mutex_lock(&uct_nprdma_fork.lock);
+    ucs_list_add_tail(&uct_nprdma_fork.ifaces, &iface->fork_list);
+    pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
 
 void uct_nprdma_fork_remove(uct_nprdma_iface_t *iface)

@@ -16,14 +16,20 @@
 
 
 /**
- * Have an interface left alone by children of this process. To be called when
- * nothing else can fail.
- *
- * @param [in] iface  Interface.
+ * Begin to notice forks. To be called before a device is opened.
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
-ucs_status_t uct_nprdma_fork_add(uct_nprdma_iface_t *iface);
+ucs_status_t uct_nprdma_fork_init(void);
+
+
+/**
+ * Have an interface left alone by children of this process. To be called when
+ * nothing can fail any more.
+ *
+ * @param [in] iface  Interface.
+ */
+void uct_nprdma_fork_add(uct_nprdma_iface_t *iface);
 
 
 /**

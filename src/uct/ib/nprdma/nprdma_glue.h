@@ -95,14 +95,14 @@ uct_nprdma_mkey_pack_op(uct_md_h md, uct_mem_h memh, void *address,
                         size_t length, const uct_md_mkey_pack_params_t *params,
                         void *buffer)
 {
-    return uct_nprdma_mkey_pack(md, memh, buffer);
+    return uct_nprdma_mkey_pack(md, memh, address, length, buffer);
 }
 #else
 static ucs_status_t
 uct_nprdma_mkey_pack_op(uct_md_h md, uct_mem_h memh,
                         const uct_md_mkey_pack_params_t *params, void *buffer)
 {
-    return uct_nprdma_mkey_pack(md, memh, buffer);
+    return uct_nprdma_mkey_pack(md, memh, NULL, 0, buffer);
 }
 #endif
 

@@ -368,15 +368,9 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
         goto err_cm;
     }
 
-    status = uct_nprdma_fork_add(iface);
-    if (status != UCS_OK) {
-        goto err_event_fd;
-    }
-
+    uct_nprdma_fork_add(iface);
     return UCS_OK;
 
-err_event_fd:
-    close(iface->event_fd);
 err_cm:
     uct_nprdma_cm_cleanup(iface);
     uct_nprdma_iface_serve_no_more(iface);

@@ -80,9 +80,13 @@ uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey)
     return UCT_NPRDMA_KEY_OK;
 }
 
+/* Packed, a key has no holes */
 int uct_nprdma_key_compare(const uct_nprdma_rkey_t *rkey1,
                            const uct_nprdma_rkey_t *rkey2)
 {
-    /* Filled from zeroed memory: what lies between the fields is the same */
-    return memcmp(rkey1, rkey2, sizeof(*rkey1));
+    uct_nprdma_packed_rkey_t packed1, packed2;
+
+    uct_nprdma_key_pack(rkey1, &packed1);
+    uct_nprdma_key_pack(rkey2, &packed2);
+    return memcmp(&packed1, &packed2, sizeof(packed1));
 }

@@ -7,7 +7,9 @@
 #include "nprdma_md.h"
 #include "nprdma_bounce.h"
 #include "nprdma_config.h"
+#include "nprdma_fork.h"
 #include "nprdma_mem.h"
+#include "nprdma_region.h"
 #include "nprdma_service.h"
 
 #include <ucs/debug/log.h>
@@ -183,9 +185,14 @@ static ucs_status_t uct_nprdma_md_init(uct_nprdma_md_t *md)
         return UCS_ERR_IO_ERROR;
     }
 
-    status = uct_nprdma_mem_init(md);
+    status = uct_nprdma_region_init(md);
     if (status != UCS_OK) {
         goto err_pd;
+    }
+
+    status = uct_nprdma_mem_init(md);
+    if (status != UCS_OK) {
+        goto err_region;
     }
 
     status = uct_nprdma_service_create(md);
@@ -197,6 +204,8 @@ static ucs_status_t uct_nprdma_md_init(uct_nprdma_md_t *md)
 
 err_mem:
     uct_nprdma_mem_cleanup(md);
+err_region:
+    uct_nprdma_region_cleanup(md);
 err_pd:
     md->verbs->dealloc_pd(md->pd);
     return status;
@@ -217,9 +226,15 @@ ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
     md->super.ops       = &uct_nprdma_md_ops;
     md->super.component = component;
     md->owner           = getpid();
+    md->generation      = uct_nprdma_fork_generation;
     md->config          = *ucs_derived_of(config, uct_nprdma_md_config_t);
     ucs_snprintf_zero(md->name, sizeof(md->name), "%s", md_name);
     status = uct_nprdma_md_check_config(&md->config);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = uct_nprdma_fork_init();
     if (status != UCS_OK) {
         goto err_free;
     }
@@ -251,7 +266,7 @@ void uct_nprdma_md_close(uct_md_h tl_md)
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     int ret;
 
-    if (getpid() != md->owner) {
+    if (!uct_nprdma_md_is_owner(md)) {
         /* Its queues and its thread are the parent's; this copy of the memory
          * goes with the process */
         ucs_debug("%s: was opened before fork(), not closed", md->name);
@@ -260,6 +275,7 @@ void uct_nprdma_md_close(uct_md_h tl_md)
 
     uct_nprdma_service_destroy(md);
     uct_nprdma_mem_cleanup(md);
+    uct_nprdma_region_cleanup(md);
     ret = md->verbs->dealloc_pd(md->pd);
     if (ret != 0) {
         ucs_warn("%s: failed to deallocate the protection domain: %s",
@@ -271,7 +287,7 @@ void uct_nprdma_md_close(uct_md_h tl_md)
 
 ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
 {
-    if (getpid() != md->owner) {
+    if (!uct_nprdma_md_is_owner(md)) {
         ucs_error("%s: was opened before fork() by process %d, a child cannot "
                   "open an interface of it", md->name, md->owner);
         return UCS_ERR_UNSUPPORTED;

@@ -60,6 +60,7 @@ typedef struct uct_nprdma_md {
     struct ibv_pd              *pd;
     struct ibv_device_attr     dev_attr;
     pid_t                      owner;      /* a forked child may not use it */
+    unsigned                   generation; /* uct_nprdma_fork_generation then */
     uct_nprdma_md_config_t     config;
     char                       name[UCT_MD_NAME_MAX];
     struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */
@@ -111,6 +112,15 @@ uct_nprdma_md_open(uct_component_t *component, const char *md_name,
 
 /** Close what uct_nprdma_md_open() opened; does nothing in a forked child. */
 void uct_nprdma_md_close(uct_md_h md);
+
+/* In nprdma_fork.c: how many fork() there were on the way to this process */
+extern unsigned uct_nprdma_fork_generation;
+
+/** @return Nonzero unless this is a forked child. Makes no system call. */
+static inline int uct_nprdma_md_is_owner(const uct_nprdma_md_t *md)
+{
+    return md->generation == uct_nprdma_fork_generation;
+}
 
 /**
  * @return UCS_OK, or UCS_ERR_UNSUPPORTED with a logged reason in a forked child

@@ -5,12 +5,16 @@
 #endif
 
 #include "nprdma_mem.h"
+#include "nprdma_region.h"
+#include "nprdma_service.h"
 
 #include "ucm/nprdma_access.h"
 
 #include <ucs/debug/memtrack_int.h>
 
-#include <unistd.h>
+/* Ranges up to this are populated by who packs their key: looking for what is
+ * resident takes about as long as handing it to another thread */
+#define UCT_NPRDMA_MEM_POPULATE_MAX  UCS_MBYTE
 
 
 ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
@@ -67,6 +71,33 @@ static uint32_t uct_nprdma_mem_access(uint64_t flags)
     return access;
 }
 
+/* @return Whether the device reaches the memory. If not, the registration is
+ * good for the target's software. */
+static int
+uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
+                           size_t length, nprdma_range_t *range)
+{
+    ucs_log_level_t level;
+    ucs_status_t status;
+
+    if ((md->monitor == NULL) || (length == 0)) {
+        return 0;
+    }
+
+    status = nprdma_monitor_register(md->monitor, address, length, range);
+    if (ucs_likely(status == UCS_OK)) {
+        return 1;
+    }
+
+    level = atomic_exchange(&md->copy_told, 1) ? UCS_LOG_LEVEL_DEBUG :
+                                                 UCS_LOG_LEVEL_WARN;
+    ucs_log(level,
+            "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): they, and "
+            "others that this will happen to, go through bounce buffers",
+            md->name, length, address, ucs_status_string(status));
+    return 0;
+}
+
 ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
                                 uint64_t flags, uct_mem_h *memh_p)
 {
@@ -78,7 +109,7 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
 
     level = (flags & UCT_MD_MEM_FLAG_HIDE_ERRORS) ? UCS_LOG_LEVEL_DEBUG :
                                                     UCS_LOG_LEVEL_ERROR;
-    if (getpid() != md->owner) {
+    if (ucs_unlikely(!uct_nprdma_md_is_owner(md))) {
         ucs_log(level, "%s: was opened before fork(), a child cannot register"
                 " memory with it", md->name);
         return UCS_ERR_UNSUPPORTED;
@@ -93,10 +124,12 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
         return status;
     }
 
-    mem      = nprdma_reg_extra(reg);
-    mem->reg = reg;
+    mem             = nprdma_reg_extra(reg);
+    mem->reg        = reg;
+    mem->has_region = uct_nprdma_mem_find_region(md, (uintptr_t)address, length,
+                                                 &mem->range);
     nprdma_reg_publish(reg);
-    *memh_p  = mem;
+    *memh_p         = mem;
     return UCS_OK;
 }
 
@@ -121,9 +154,13 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
     }
 
     /* In a child nobody serves peers, and nobody would wake us up */
-    if (getpid() == md->owner) {
+    if (uct_nprdma_md_is_owner(md)) {
         mem = params->memh;
-        nprdma_reg_remove(md->regs, mem->reg);
+        nprdma_reg_retire(mem->reg);
+        if (mem->has_region) {
+            nprdma_monitor_unregister(md->monitor, &mem->range, invalidate);
+        }
+        nprdma_reg_free(md->regs, mem->reg);
     }
 
     if (invalidate) {
@@ -133,14 +170,69 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
     return UCS_OK;
 }
 
-ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *buffer)
+static void
+uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
+                           uct_nprdma_rkey_t *rkey)
 {
-    const uct_nprdma_mem_t *mem = memh;
-    uct_nprdma_rkey_t rkey      = {
+    const nprdma_region_t *region  = mem->range.region;
+    const uct_nprdma_region_t *mrs = uct_nprdma_region(region);
+
+    rkey->region_address = region->address;
+    rkey->region_id      = mrs->id;
+    rkey->signature      = region->signature;
+    /* What is not allowed goes to the software, which refuses it */
+    rkey->r_rkey = (access & NPRDMA_REG_ACCESS_GET) ? mrs->r->rkey : 0;
+    rkey->w_rkey = (access & NPRDMA_REG_ACCESS_PUT) ? mrs->w->rkey : 0;
+    rkey->s_rkey = (rkey->r_rkey | rkey->w_rkey) ? mrs->s->rkey : 0;
+}
+
+/*
+ * A key is packed because a peer is about to use it: what is absent until then
+ * costs it an assist (ARCHITECTURE 5, populate policy). For a source it is enough
+ * that the process has the page; a destination may need a page of its own first,
+ * so only who may do nothing but write gets that.
+ */
+static void uct_nprdma_mem_populate(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
+                                    uint32_t access, uintptr_t address,
+                                    size_t length)
+{
+    nprdma_range_t *range = &mem->range;
+    int write             = !(access & NPRDMA_REG_ACCESS_GET);
+
+    /* A range that the registration does not cover is only a wrong hint */
+    if ((length == 0) || (address < range->address) ||
+        ((address - range->address) > range->length) ||
+        (length > (range->length - (address - range->address)))) {
+        address = range->address;
+        length  = range->length;
+    }
+
+    if (length <= UCT_NPRDMA_MEM_POPULATE_MAX) {
+        nprdma_monitor_populate(md->monitor, range, address, length,
+                                NPRDMA_POPULATE_RESIDENT |
+                                (write ? NPRDMA_POPULATE_WRITE : 0));
+    }
+}
+
+ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
+                                  size_t length, void *buffer)
+{
+    uct_nprdma_md_t *md    = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    uct_nprdma_mem_t *mem  = memh;
+    uint32_t access        = nprdma_reg_access(mem->reg);
+    uct_nprdma_rkey_t rkey = {
         .key     = nprdma_reg_key(mem->reg),
         .address = nprdma_reg_address(mem->reg),
         .length  = nprdma_reg_length(mem->reg)
     };
+
+    if (mem->has_region) {
+        uct_nprdma_mem_fill_region(mem, access, &rkey);
+        if (ucs_likely(uct_nprdma_md_is_owner(md))) {
+            uct_nprdma_mem_populate(md, mem, access, (uintptr_t)address,
+                                    length);
+        }
+    }
 
     uct_nprdma_key_pack(&rkey, buffer);
     return UCS_OK;

@@ -81,15 +81,19 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
 
 
 /**
- * Pack the key of a registration for peers.
+ * Pack the key of a registration for peers. What is resident of a small range
+ * is made accessible to the device by the way. What is not resident stays so.
  *
- * @param [in]  md    MD.
- * @param [in]  memh  Registration.
- * @param [out] rkey  sizeof(uct_nprdma_packed_rkey_t) bytes.
+ * @param [in]  md       MD.
+ * @param [in]  memh     Registration.
+ * @param [in]  address  First byte that the peer is going to use,
+ * @param [in]  length   and bytes; a hint. Length 0: all of it.
+ * @param [out] rkey     sizeof(uct_nprdma_packed_rkey_t) bytes.
  *
  * @return UCS_OK.
  */
-ucs_status_t uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, void *rkey);
+ucs_status_t uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, void *address,
+                                  size_t length, void *rkey);
 
 
 /**

@@ -5,6 +5,8 @@
 
 #include "nprdma_md.h"
 
+#include "nprdma_page_state.h"
+
 /*
  * What the device knows of a region of the memory monitor. Its windows are
  * addressed like the memory itself, so that an address can be used with the key
@@ -39,6 +41,18 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md);
  * @param [in] md  MD without registrations.
  */
 void uct_nprdma_region_cleanup(uct_nprdma_md_t *md);
+
+
+/**
+ * @param [in] region   Region.
+ * @param [in] address  First byte, inside of it.
+ * @param [in] length   Bytes, at least one, inside of it.
+ * @param [in] bits     NPRDMA_PAGE_xx.
+ *
+ * @return Nonzero if every page has them, at this moment.
+ */
+int uct_nprdma_region_is_valid(const nprdma_region_t *region, uintptr_t address,
+                               size_t length, uint32_t bits);
 
 
 /** @return What the device knows of a region. */

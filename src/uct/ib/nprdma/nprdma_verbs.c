@@ -6,7 +6,10 @@
 
 #include "nprdma_verbs.h"
 
+#include "ucm/nprdma_backend.h"
+
 #include <npemu/npemu.h>
+#include <npemu/npemu_iommu.h>
 #include <ucs/debug/log_def.h>
 #include <ucs/sys/compiler_def.h>
 
@@ -52,6 +55,8 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 #define UCT_NPRDMA_VERB_EMULATED(_member, _verb) ._member = npemu_##_verb,
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
 #undef UCT_NPRDMA_VERB_EMULATED
+    .monitor_backend    = &nprdma_backend_emulated,
+    .drain              = npemu_iommu_drain
 };
 
 static uct_nprdma_verbs_t uct_nprdma_verbs_real = {

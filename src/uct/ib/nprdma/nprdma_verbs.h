@@ -69,8 +69,8 @@ typedef struct uct_nprdma_verbs {
     const struct nprdma_backend *monitor_backend;
     /* Wait until what the device was doing has ended. Called in memory hooks */
     void                (*drain)(struct ibv_context *context);
-    /* UCX_NPRDMA_FAULT: evict pages at random. NULL: only the kernel does. Returns
-     * 0, or an errno value after one line that tells what is wrong */
+    /* UCX_NPRDMA_FAULT: evict pages at random. NULL: only the kernel does.
+     * Returns 0, or an errno value after one line that tells what is wrong */
     int                 (*set_fault_plan)(struct ibv_context *context,
                                           const char *plan);
 } uct_nprdma_verbs_t;

@@ -1,0 +1,230 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_region.h"
+#include "nprdma_key.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/sys.h>
+
+#include <errno.h>
+
+
+static struct ibv_mr *
+uct_nprdma_region_reg(uct_nprdma_md_t *md, const nprdma_region_t *region,
+                      const char *what, uint64_t offset, size_t length,
+                      uint64_t iova, int access)
+{
+    struct ibv_mr *mr;
+
+    mr = md->verbs->register_dmabuf_mr(md->pd, offset, length, iova,
+                                       region->fd, access);
+    if (mr == NULL) {
+        ucs_debug("%s: failed to register %s of the region of %zu bytes at "
+                  "0x%" PRIxPTR ": %m", md->name, what, region->length,
+                  region->address);
+    }
+    return mr;
+}
+
+static void uct_nprdma_region_dereg(uct_nprdma_md_t *md, struct ibv_mr *mr)
+{
+    int ret;
+
+    ret = md->verbs->dereg_mr(mr);
+    if (ret != 0) {
+        ucs_warn("%s: failed to deregister a region: %s", md->name,
+                 strerror(ret));
+    }
+}
+
+/* ARCHITECTURE 5: the descriptor's offsets are R window, W window, states. No
+ * window is given a right that it is not for: reads show the signature in one,
+ * writes vanish in the other. */
+static ucs_status_t
+uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
+{
+    uct_nprdma_md_t *md = arg;
+    uct_nprdma_region_t *self;
+
+    self = ucs_malloc(sizeof(*self), "nprdma_region");
+    if (self == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    self->r = uct_nprdma_region_reg(md, region, "R window", 0, region->length,
+                                    region->address, IBV_ACCESS_REMOTE_READ);
+    if (self->r == NULL) {
+        goto err_free;
+    }
+
+    self->w = uct_nprdma_region_reg(md, region, "W window", region->length,
+                                    region->length, region->address,
+                                    IBV_ACCESS_LOCAL_WRITE |
+                                    IBV_ACCESS_REMOTE_WRITE);
+    if (self->w == NULL) {
+        goto err_r;
+    }
+
+    self->s = uct_nprdma_region_reg(md, region, "page states",
+                                    2 * region->length,
+                                    region->length / UCT_NPRDMA_PAGE_SIZE *
+                                    sizeof(uint32_t), 0,
+                                    IBV_ACCESS_REMOTE_READ);
+    if (self->s == NULL) {
+        goto err_w;
+    }
+
+    self->id     = atomic_fetch_add(&md->region_id, 1);
+    region->priv = self;
+    return UCS_OK;
+
+err_w:
+    uct_nprdma_region_dereg(md, self->w);
+err_r:
+    uct_nprdma_region_dereg(md, self->r);
+err_free:
+    ucs_free(self);
+    return UCS_ERR_IO_ERROR;
+}
+
+static void uct_nprdma_region_detach(void *arg, nprdma_region_t *region)
+{
+    uct_nprdma_md_t *md       = arg;
+    uct_nprdma_region_t *self = region->priv;
+
+    uct_nprdma_region_dereg(md, self->s);
+    uct_nprdma_region_dereg(md, self->w);
+    uct_nprdma_region_dereg(md, self->r);
+    ucs_free(self);
+}
+
+static void uct_nprdma_region_drain(void *arg)
+{
+    uct_nprdma_md_t *md = arg;
+
+    md->verbs->drain(md->context);
+}
+
+/* @return Why there is no zero copy, or NULL. Orders of what is not RC over
+ * InfiniBand or RoCE are others than those the rules are made for. */
+static const char *uct_nprdma_region_obstacle(const uct_nprdma_md_t *md)
+{
+    if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
+        return "UCX_NPRDMA_ZCOPY=no";
+    }
+
+    if (md->verbs->register_dmabuf_mr == NULL) {
+        return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
+    }
+
+    if ((md->verbs->monitor_backend == NULL) || (md->verbs->drain == NULL)) {
+        return "nothing watches memory for this kind of device";
+    }
+
+    if (md->context->device->transport_type != IBV_TRANSPORT_IB) {
+        return "the device speaks neither InfiniBand nor RoCE";
+    }
+
+    if (md->dev_attr.max_qp_rd_atom < 1) {
+        return "the device has no RDMA READ";
+    }
+
+    return NULL;
+}
+
+static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_md_t *md)
+{
+    if (*md->config.fault == '\0') {
+        return UCS_OK;
+    }
+
+    if (md->verbs->set_fault_plan == NULL) {
+        ucs_error("UCX_NPRDMA_FAULT: %s of %s loses no pages on demand",
+                  md->name, md->verbs->name);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    /* It tells itself what is wrong */
+    return (md->verbs->set_fault_plan(md->context, md->config.fault) == 0) ?
+           UCS_OK : UCS_ERR_INVALID_PARAM;
+}
+
+ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
+{
+    const nprdma_monitor_params_t params = {
+        .backend      = md->verbs->monitor_backend,
+        .region_size  = md->config.region_size,
+        .max_metadata = md->config.region_cache,
+        .prereg       = md->config.prereg,
+        .uffd         = md->config.uffd,
+        .reclaim      = md->config.reclaim,
+        .reclaim_rate = md->config.reclaim_rate,
+        .seed         = md->config.seed,
+        .drain        = uct_nprdma_region_drain,
+        .attach       = uct_nprdma_region_attach,
+        .detach       = uct_nprdma_region_detach,
+        .arg          = md
+    };
+    const char *obstacle;
+    ucs_status_t status;
+
+    status = uct_nprdma_region_set_fault_plan(md);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* Ids of another MD, or of a child that inherits this one, are others */
+    atomic_init(&md->region_id, ucs_generate_uuid((uintptr_t)md));
+    atomic_init(&md->copy_told, 0);
+    md->monitor = NULL;
+    obstacle    = uct_nprdma_region_obstacle(md);
+    if (obstacle == NULL) {
+        status = nprdma_monitor_create(&params, &md->monitor);
+        if (status == UCS_ERR_INVALID_PARAM) {
+            return status;
+        }
+
+        if (status != UCS_OK) {
+            md->monitor = NULL;
+            obstacle    = ucs_status_string(status);
+        }
+    }
+
+    if (obstacle != NULL) {
+        ucs_info("%s: no zero copy, all data goes through bounce buffers: %s",
+                 md->name, obstacle);
+    }
+    return UCS_OK;
+}
+
+void uct_nprdma_region_cleanup(uct_nprdma_md_t *md)
+{
+    if (md->monitor != NULL) {
+        nprdma_monitor_destroy(md->monitor);
+        md->monitor = NULL;
+    }
+}
+
+int uct_nprdma_region_is_valid(const nprdma_region_t *region, uintptr_t address,
+                               size_t length, uint32_t bits)
+{
+    size_t first       = nprdma_region_page_index(region, address);
+    size_t count       = nprdma_region_num_pages(address, length);
+    uint32_t all       = bits;
+    const size_t batch = 256;
+    size_t i, end;
+
+    /* The inner loop has no way out: it is several pages per instruction */
+    for (i = first; (i < (first + count)) && (all == bits);) {
+        for (end = ucs_min(i + batch, first + count); i < end; ++i) {
+            all &= ((const uint32_t*)region->states)[i];
+        }
+    }
+
+    return all == bits;
+}
