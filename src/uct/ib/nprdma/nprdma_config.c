@@ -80,14 +80,14 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
 
     {"REGION_SIZE", "256m",
-     "Unit of the address space that the device is told of at once. A power of\n"
-     "two. Registering what lies in one that is known is a mere lookup.",
+     "Unit of address space that the device is told of at once. Power of two.\n"
+     "Registering what lies in one that is known is a mere lookup.",
      ucs_offsetof(uct_nprdma_md_config_t, region_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"REGION_CACHE", "64m",
-     "Limit of the page states of regions that nothing is registered in: those\n"
-     "not used for longest are given up. One byte of it is for 1 KiB of memory.",
+     "Limit of the page states of regions that nothing is registered in: the\n"
+     "least recently used are given up. One byte is for 1 KiB of memory.",
      ucs_offsetof(uct_nprdma_md_config_t, region_cache),
      UCS_CONFIG_TYPE_MEMUNITS},
 
@@ -96,13 +96,13 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, slice), UCS_CONFIG_TYPE_MEMUNITS},
 
     {"SCAN_MAX", "8k",
-     "Slices of a get up to this size are checked by their contents, larger ones\n"
-     "by the states of the pages.",
+     "Slices of a get up to this size are checked by their contents, larger\n"
+     "ones by the states of the pages.",
      ucs_offsetof(uct_nprdma_md_config_t, scan_max), UCS_CONFIG_TYPE_MEMUNITS},
 
     {"MAX_TRIES", "3",
-     "After so many tries, a slice that meets absent pages each time goes through\n"
-     "bounce buffers.",
+     "After so many tries, a slice that meets absent pages each time goes\n"
+     "through bounce buffers.",
      ucs_offsetof(uct_nprdma_md_config_t, max_tries), UCS_CONFIG_TYPE_UINT},
 
     {"STATE_CACHE", "1m",

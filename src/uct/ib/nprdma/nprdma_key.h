@@ -29,7 +29,7 @@ typedef struct uct_nprdma_rkey {
     uint64_t address;           /* Of the registration, first byte */
     uint64_t length;            /* Bytes */
     uint64_t region_address;    /* First byte whose state the S MR shows */
-    uint64_t region_id;         /* No other region of that process ever has it */
+    uint64_t region_id;         /* No other region of the process ever has it */
     uint64_t signature;         /* What absent pages show when they are read */
     uint32_t r_rkey;            /* R window: RDMA READ */
     uint32_t w_rkey;            /* W window: RDMA WRITE */

@@ -14,7 +14,8 @@
 struct uct_nprdma_service;
 struct nprdma_reg_table;
 
-/* Limits of UCX_NPRDMA_SLICE; buffers for page states are made for the largest */
+/* Limits of UCX_NPRDMA_SLICE; buffers for page states are made for the
+ * largest */
 #define UCT_NPRDMA_MIN_SLICE  4096
 #define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
 

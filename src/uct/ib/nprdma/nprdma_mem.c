@@ -188,9 +188,9 @@ uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
 
 /*
  * A key is packed because a peer is about to use it: what is absent until then
- * costs it an assist (ARCHITECTURE 5, populate policy). For a source it is enough
- * that the process has the page; a destination may need a page of its own first,
- * so only who may do nothing but write gets that.
+ * costs it an assist (ARCHITECTURE 5, populate policy). For a source it is
+ * enough that the process has the page; a destination may need a page of its
+ * own first, so only who may do nothing but write gets that.
  */
 static void uct_nprdma_mem_populate(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
                                     uint32_t access, uintptr_t address,

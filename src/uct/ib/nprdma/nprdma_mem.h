@@ -66,10 +66,10 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
 
 /**
  * End a registration. When it returns, no request touches the range on its
- * behalf any more. The device may still do so, as long as peers have keys of the
- * region: with UCT_MD_MEM_DEREG_FLAG_INVALIDATE it has lost every page that no
- * other registration covers, also when this returns, so that an invalidation is
- * complete at once.
+ * behalf any more. The device may still do so, as long as peers have keys of
+ * the region: with UCT_MD_MEM_DEREG_FLAG_INVALIDATE it has lost every page that
+ * no other registration covers, also when this returns, so that an invalidation
+ * is complete at once.
  *
  * @param [in] md      MD.
  * @param [in] params  As for uct_md_mem_dereg_v2().

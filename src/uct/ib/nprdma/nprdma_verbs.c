@@ -55,8 +55,10 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 #define UCT_NPRDMA_VERB_EMULATED(_member, _verb) ._member = npemu_##_verb,
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
 #undef UCT_NPRDMA_VERB_EMULATED
+    .register_dmabuf_mr = npemu_reg_dmabuf_mr,
     .monitor_backend    = &nprdma_backend_emulated,
-    .drain              = npemu_iommu_drain
+    .drain              = npemu_iommu_drain,
+    .set_fault_plan     = npemu_fault_random
 };
 
 static uct_nprdma_verbs_t uct_nprdma_verbs_real = {

@@ -1,0 +1,718 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+extern "C" {
+#include <uct/ib/nprdma/nprdma_key.h>
+}
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static constexpr size_t page = 4096;
+
+/* Lines with a text in them */
+static size_t count(const complaints &log, const std::string &text)
+{
+    return std::count_if(log.lines().begin(), log.lines().end(),
+                         [&](const std::string &line) {
+                             return line.find(text) != std::string::npos;
+                         });
+}
+
+/* Files of this process that are page states of regions */
+static size_t count_regions()
+{
+    DIR *dir = opendir("/proc/self/fd");
+    size_t count = 0;
+    struct dirent *entry;
+
+    while ((entry = readdir(dir)) != nullptr) {
+        char target[256];
+        ssize_t length = readlinkat(dirfd(dir), entry->d_name, target,
+                                    sizeof(target) - 1);
+        if (length > 0) {
+            target[length] = '\0';
+            count         += (strstr(target, "memfd:nprdma-region") != nullptr);
+        }
+    }
+    closedir(dir);
+    return count;
+}
+
+/* Mappings of this process, of any kind */
+static size_t count_mappings()
+{
+    FILE *file   = fopen("/proc/self/maps", "r");
+    size_t count = 0;
+    int c;
+
+    while ((c = fgetc(file)) != EOF) {
+        count += (c == '\n');
+    }
+    fclose(file);
+    return count;
+}
+
+/* Bytes of a range that the kernel has pages for, its zero page included */
+static size_t resident(const void *ptr, size_t length)
+{
+    std::vector<uint64_t> entries(length / page);
+    int fd      = open("/proc/self/pagemap", O_RDONLY);
+    ssize_t ret = pread(fd, entries.data(), entries.size() * 8,
+                        (uintptr_t)ptr / page * 8);
+
+    close(fd);
+    EXPECT_EQ((ssize_t)(entries.size() * 8), ret);
+    return page * std::count_if(entries.begin(), entries.end(),
+                                [](uint64_t entry) { return entry >> 63; });
+}
+
+
+/* Registrations: their keys, their cost, and their end */
+class test_mem : public uct_pair_test {
+protected:
+    static constexpr size_t size = 64 * page;
+
+    static uct_nprdma_packed_rkey_t packed(const std::vector<char> &key)
+    {
+        uct_nprdma_packed_rkey_t packed;
+
+        EXPECT_EQ(sizeof(packed), key.size());
+        memcpy(&packed, key.data(), sizeof(packed));
+        return packed;
+    }
+
+    static bool has_region(const buffer &memory)
+    {
+        return packed(memory.packed_key()).flags & UCT_NPRDMA_KEY_FLAG_REGION;
+    }
+
+    ucs_status_t get(void *dest, size_t length, uint64_t address,
+                     uct_rkey_t rkey)
+    {
+        uct_iov_t iov = {dest, length, nullptr, 0, 1};
+        completion comp;
+
+        ucs_status_t status = m_a->retry([&]() {
+            return uct_ep_get_zcopy(m_ab, &iov, 1, address, rkey, &comp);
+        });
+        if (status != UCS_INPROGRESS) {
+            return status;
+        }
+        m_a->wait([&]() { return comp.done; });
+        return comp.status;
+    }
+
+    ucs_status_t put(void *source, size_t length, uint64_t address,
+                     uct_rkey_t rkey)
+    {
+        uct_iov_t iov = {source, length, nullptr, 0, 1};
+        completion comp;
+
+        ucs_status_t status = m_a->retry([&]() {
+            return uct_ep_put_zcopy(m_ab, &iov, 1, address, rkey, &comp);
+        });
+        if (status != UCS_INPROGRESS) {
+            return status;
+        }
+        m_a->wait([&]() { return comp.done; });
+        return comp.status;
+    }
+
+    /* Nothing of the memory comes to light, and nothing gets into it */
+    void expect_revoked(buffer &memory, size_t offset, size_t length,
+                        uct_rkey_t rkey)
+    {
+        const char *start = memory.ptr(offset);
+        std::vector<char> result(length, 0), before(start, start + length);
+
+        EXPECT_EQ(UCS_ERR_REJECTED,
+                  get(result.data(), length, memory.address(offset), rkey));
+        for (size_t i = 0; i + 64 <= length; i += 64) {
+            ASSERT_NE(0, memcmp(&result[i], memory.ptr(offset + i), 64)) << i;
+        }
+
+        std::vector<char> junk(length, 0x77);
+        EXPECT_EQ(UCS_ERR_REJECTED,
+                  put(junk.data(), length, memory.address(offset), rkey));
+        EXPECT_EQ(0, memcmp(before.data(), memory.ptr(offset), length));
+    }
+
+    void expect_works(buffer &memory, size_t offset, size_t length,
+                      uct_rkey_t rkey)
+    {
+        std::vector<char> result(length, 0);
+
+        EXPECT_EQ(UCS_OK,
+                  get(result.data(), length, memory.address(offset), rkey));
+        EXPECT_EQ(0, memcmp(result.data(), memory.ptr(offset), length));
+        for (auto &c : result) {
+            ++c;
+        }
+        EXPECT_EQ(UCS_OK,
+                  put(result.data(), length, memory.address(offset), rkey));
+        EXPECT_EQ(0, memcmp(result.data(), memory.ptr(offset), length));
+        EXPECT_TRUE(m_a->failed.empty());
+    }
+
+    void invalidate(uct_mem_h memh)
+    {
+        uct_md_mem_dereg_params_t params = {};
+        completion comp;
+
+        params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH |
+                            UCT_MD_MEM_DEREG_FIELD_FLAGS |
+                            UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+        params.memh       = memh;
+        params.flags      = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
+        params.comp       = &comp;
+        ASSERT_EQ(UCS_OK, uct_md_mem_dereg_v2(m_b->md(), &params));
+        ASSERT_TRUE(comp.done);
+    }
+
+    uct_mem_h reg(void *ptr, size_t length,
+                  unsigned flags = UCT_MD_MEM_ACCESS_ALL)
+    {
+        uct_mem_h memh = nullptr;
+
+        EXPECT_EQ(UCS_OK,
+                  uct_md_mem_reg(m_b->md(), ptr, length, flags, &memh));
+        return memh;
+    }
+
+    std::vector<char> pack(uct_mem_h memh)
+    {
+        std::vector<char> key(m_b->md_attr().rkey_packed_size);
+
+        EXPECT_EQ(UCS_OK, uct_md_mkey_pack(m_b->md(), memh, key.data()));
+        return key;
+    }
+};
+
+
+/* ---- keys ---- */
+
+TEST_F(test_mem, key_tells_range_and_region)
+{
+    buffer memory(m_b->md(), size);
+    buffer inner(m_b->md(), 100, memory.ptr(page + 7));
+    auto key = packed(inner.packed_key());
+
+    EXPECT_EQ(inner.address(), +key.address);
+    EXPECT_EQ(100u, +key.length);
+    ASSERT_EQ(UCT_NPRDMA_KEY_FLAG_REGION, +key.flags);
+    EXPECT_LE(+key.region_address, inner.address());
+    EXPECT_EQ(0u, key.region_address % page);
+    EXPECT_NE(0u, +key.region_id);
+    EXPECT_NE(0u, +key.signature);
+    EXPECT_EQ(3u, (std::set<uint32_t>{+key.r_rkey, +key.w_rkey,
+                                      +key.s_rkey}.size()));
+
+    /* All of one region */
+    auto outer = packed(memory.packed_key());
+    EXPECT_EQ(+outer.region_id, +key.region_id);
+    EXPECT_EQ(+outer.r_rkey, +key.r_rkey);
+    EXPECT_NE(+outer.key, +key.key);
+}
+
+TEST_F(test_mem, key_allows_what_was_asked_for)
+{
+    buffer get_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_GET);
+    buffer put_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_PUT);
+    buffer amo_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_ATOMIC);
+    auto get_key = packed(get_only.packed_key());
+    auto put_key = packed(put_only.packed_key());
+    auto amo_key = packed(amo_only.packed_key());
+
+    EXPECT_NE(0u, +get_key.r_rkey);
+    EXPECT_EQ(0u, +get_key.w_rkey);
+    EXPECT_NE(0u, +get_key.s_rkey);
+    EXPECT_EQ(0u, +put_key.r_rkey);
+    EXPECT_NE(0u, +put_key.w_rkey);
+    EXPECT_NE(0u, +put_key.s_rkey);
+    EXPECT_EQ(0u, +amo_key.flags);
+
+    std::vector<char> data(size, 1);
+    EXPECT_EQ(UCS_ERR_REJECTED,
+              put(data.data(), size, get_only.address(),
+                  m_a->unpack(get_only.packed_key())));
+    EXPECT_EQ(UCS_ERR_REJECTED,
+              get(data.data(), size, put_only.address(),
+                  m_a->unpack(put_only.packed_key())));
+    EXPECT_EQ((long)size, std::count(get_only.ptr(), get_only.ptr(size), 0));
+    EXPECT_EQ((long)size, std::count(data.begin(), data.end(), 1));
+}
+
+TEST_F(test_mem, outside_of_registration)
+{
+    /* In the same region, where the device itself would not refuse it */
+    buffer memory(m_b->md(), 3 * size);
+    uct_mem_h memh  = reg(memory.ptr(size), size);
+    uct_rkey_t rkey = m_a->unpack(pack(memh));
+    std::vector<char> data(size, 1);
+
+    memory.fill(1);
+    EXPECT_EQ(UCS_OK, get(data.data(), size, memory.address(size), rkey));
+    for (size_t offset : {size_t(0), size - 1, size + 1, 2 * size}) {
+        std::vector<char> before(memory.ptr(), memory.ptr(3 * size));
+        std::fill(data.begin(), data.end(), 1);
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                  put(data.data(), size, memory.address(offset), rkey))
+                << offset;
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                  get(data.data(), size, memory.address(offset), rkey))
+                << offset;
+        /* What lies outside is as it was */
+        EXPECT_EQ(0, memcmp(before.data(), memory.ptr(), size));
+        EXPECT_EQ(0, memcmp(&before[2 * size], memory.ptr(2 * size), size));
+    }
+    EXPECT_TRUE(m_a->failed.empty());
+    ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+}
+
+TEST_F(test_mem, key_of_earlier_registration)
+{
+    buffer memory(m_b->md(), size);
+    uct_mem_h memh         = reg(memory.ptr(), size);
+    std::vector<char> old  = pack(memh);
+    uct_rkey_t rkey        = m_a->unpack(old);
+
+    memory.deregister();
+    invalidate(memh);
+    /* Same range, and most likely the same place in all tables */
+    for (int i = 0; i < 600; ++i) {
+        memh     = reg(memory.ptr(), size);
+        auto key = packed(pack(memh));
+        ASSERT_NE(+packed(old).key, +key.key);
+        invalidate(memh);
+    }
+    memory.fill(1);
+    expect_revoked(memory, 0, size, rkey);
+}
+
+
+/* ---- cost ---- */
+
+TEST_F(test_mem, covered_buffer_makes_no_region)
+{
+    static const size_t length = 1ul << 30;
+    char *ptr = (char*)mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ASSERT_NE(MAP_FAILED, ptr);
+    {
+        buffer all(m_b->md(), length, ptr);
+        size_t regions = count_regions();
+
+        EXPECT_GE(regions, 1u);
+        for (size_t part : {size_t(1), page, size, length / 2, length}) {
+            for (size_t offset = 0; offset + part <= length;
+                 offset       += std::max(length / 16, part)) {
+                buffer inner(m_b->md(), part, ptr + offset);
+                ASSERT_TRUE(has_region(inner));
+                ASSERT_EQ(regions, count_regions());
+            }
+        }
+        EXPECT_EQ(0u, resident(ptr, size));
+    }
+    /* Nor does it when nothing is registered any more: regions are kept */
+    size_t regions = count_regions();
+    {
+        buffer again(m_b->md(), length, ptr);
+        EXPECT_EQ(regions, count_regions());
+    }
+    munmap(ptr, length);
+}
+
+TEST_F(test_mem, registration_takes_less_than_a_microsecond)
+{
+    static const size_t length = 1ul << 30;
+    char *ptr = (char*)mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    double best = 1;
+
+    ASSERT_NE(MAP_FAILED, ptr);
+    for (int i = 0; i < 100; ++i) {
+        static const int count = 1000;
+        double start           = now();
+        for (int j = 0; j < count; ++j) {
+            uct_mem_h memh;
+            ASSERT_EQ(UCS_OK, uct_md_mem_reg(m_b->md(), ptr, length,
+                                             UCT_MD_MEM_ACCESS_ALL, &memh));
+            ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+        }
+        best = std::min(best, (now() - start) / count);
+    }
+    RecordProperty("nanoseconds", int(best * 1e9));
+    printf("mem_reg and mem_dereg of 1 GiB: %.0f ns\n", best * 1e9);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LT(best, 1e-6);
+#endif
+    munmap(ptr, length);
+}
+
+/* From now on, any system call but the last one kills this process */
+static void forbid_system_calls()
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+    };
+    struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+
+    if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
+        (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)) {
+        _exit(3);
+    }
+}
+
+PEER_FUNCTION(register_without_system_calls)
+{
+    static const size_t length = 1ul << 30;
+    entity self;
+    char *ptr = (char*)mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int forbid = parent.get<int>();
+
+    buffer covers(self.md(), length, ptr);
+    uct_mem_h memh;
+    ucs_status_t status = UCS_OK;
+    if (forbid) {
+        forbid_system_calls();
+    }
+    for (int i = 0; (i < 10000) && (status == UCS_OK); ++i) {
+        /* Many at once, too: 500 are more than one page of handles */
+        static uct_mem_h memhs[500];
+        for (auto &other : memhs) {
+            if (i > 0) {
+                break;
+            }
+            uct_md_mem_reg(self.md(), ptr, length, UCT_MD_MEM_ACCESS_ALL,
+                           &other);
+        }
+        status = uct_md_mem_reg(self.md(), ptr + i * page, length / 2,
+                                UCT_MD_MEM_ACCESS_ALL, &memh);
+        if (status == UCS_OK) {
+            status = uct_md_mem_dereg(self.md(), memh);
+        }
+    }
+    if (!forbid) {
+        /* What the filter is there to see */
+        forbid_system_calls();
+        syscall(SYS_getppid);
+    }
+    syscall(SYS_exit_group, (status == UCS_OK) ? 0 : 1);
+    return 0;
+}
+
+TEST_F(test_mem, covered_buffer_makes_no_system_call)
+{
+    peer with("register_without_system_calls");
+    peer control("register_without_system_calls");
+
+    with.put<int>(1);
+    EXPECT_EQ(0, with.join());
+    control.put<int>(0);
+    EXPECT_EQ(128 + SIGSYS, control.join());
+}
+
+TEST_F(test_mem, packing_leaves_untouched_memory_alone)
+{
+    buffer small(m_b->md(), size);
+    buffer large(m_b->md(), 64 * size);
+
+    for (auto *memory : {&small, &large}) {
+        size_t half = memory->length() / 2;
+        memset(memory->ptr(), 1, half);
+        uct_rkey_t rkey = m_a->unpack(memory->packed_key());
+        EXPECT_EQ(half, resident(memory->ptr(), memory->length()));
+        std::vector<char> result(half);
+        EXPECT_EQ(UCS_OK, get(result.data(), half, memory->address(), rkey));
+        EXPECT_EQ((long)half, std::count(result.begin(), result.end(), 1));
+        /* The service's thread had time to do what it had to */
+        EXPECT_EQ(0u, resident(memory->ptr(half), half));
+    }
+}
+
+TEST_F(test_mem, nothing_is_pinned)
+{
+    static const long limit_kb = 4096; /* UCX_NPRDMA_MAX_PINNED */
+    buffer memory(m_b->md(), 64 * size);
+    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
+
+    ASSERT_GT(memory.length(), limit_kb * 2048u);
+    memory.fill(1);
+    expect_works(memory, 0, memory.length(), rkey);
+    EXPECT_LE(proc_status_kb(getpid(), "VmLck:"), limit_kb);
+}
+
+
+/* ---- the end ---- */
+
+TEST_F(test_mem, invalidation_revokes)
+{
+    buffer memory(m_b->md(), size);
+    uct_mem_h memh  = reg(memory.ptr(), size);
+    uct_rkey_t rkey = m_a->unpack(pack(memh));
+
+    memory.deregister();
+    memory.fill(1);
+    expect_works(memory, 0, size, rkey);
+    invalidate(memh);
+    expect_revoked(memory, 0, size, rkey);
+    expect_revoked(memory, 3 * page + 5, 2 * page, rkey);
+
+    /* Registered again, it is accessible, but not by the old key */
+    buffer again(m_b->md(), size, memory.ptr());
+    expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
+    again.deregister();
+}
+
+TEST_F(test_mem, invalidation_spares_other_registrations)
+{
+    buffer memory(m_b->md(), size);
+    uct_mem_h first   = reg(memory.ptr(), size / 2 + page);
+    uct_mem_h second  = reg(memory.ptr(size / 2), size / 2);
+    uct_rkey_t rkey1  = m_a->unpack(pack(first));
+    uct_rkey_t rkey2  = m_a->unpack(pack(second));
+
+    memory.deregister();
+    memory.fill(1);
+    expect_works(memory, 0, size / 2 + page, rkey1);
+    expect_works(memory, size / 2, size / 2, rkey2);
+
+    invalidate(first);
+    expect_revoked(memory, 0, size / 2, rkey1);
+    expect_works(memory, size / 2, size / 2, rkey2);
+
+    invalidate(second);
+    expect_revoked(memory, size / 2, size / 2, rkey2);
+    expect_revoked(memory, 0, size / 2 + page, rkey1);
+}
+
+TEST_F(test_mem, invalidation_while_it_is_used)
+{
+    static const int rounds = 200;
+    buffer memory(m_b->md(), size);
+    std::vector<char> result(size);
+
+    memory.deregister();
+    memory.fill(1);
+    for (int i = 0; i < rounds; ++i) {
+        uct_mem_h memh  = reg(memory.ptr(), size);
+        uct_rkey_t rkey = m_a->unpack(pack(memh));
+        uct_iov_t iov   = {result.data(), size, nullptr, 0, 1};
+        completion comp;
+
+        std::fill(result.begin(), result.end(), 0);
+        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return uct_ep_get_zcopy(m_ab, &iov, 1, memory.address(), rkey,
+                                    &comp);
+        }));
+        for (int j = 0; j < i % 20; ++j) {
+            m_a->progress();
+            m_b->progress();
+        }
+        invalidate(memh);
+        m_a->wait([&]() { return comp.done; });
+        if (comp.status == UCS_OK) {
+            ASSERT_EQ(0, memcmp(result.data(), memory.ptr(), size));
+        } else {
+            ASSERT_EQ(UCS_ERR_REJECTED, comp.status);
+        }
+    }
+    EXPECT_TRUE(m_a->failed.empty());
+}
+
+TEST_F(test_mem, forked_child_registers_nothing)
+{
+    buffer memory(m_b->md(), size);
+    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
+
+    memory.fill(1);
+    expect_works(memory, 0, size, rkey);
+    pid_t pid = fork();
+    if (pid == 0) {
+        complaints log;
+        uct_mem_h memh;
+        int ok = (uct_md_mem_reg(m_b->md(), memory.ptr(), size,
+                                 UCT_MD_MEM_ACCESS_ALL, &memh) ==
+                  UCS_ERR_UNSUPPORTED) && (count(log, "fork") == 1);
+        /* Its copy of what the parent has registered */
+        memset(memory.ptr(), 0x55, size);
+        ok = ok && (uct_md_mem_dereg(m_b->md(), memory.memh()) == UCS_OK);
+        _exit(ok ? 0 : 1);
+    }
+    int status;
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
+    EXPECT_NE(0x55, *memory.ptr());
+    memory.fill(2);
+    expect_works(memory, 0, size, rkey);
+}
+
+TEST_F(test_mem, nothing_is_left)
+{
+    /* What is made once and kept: UCX's own, the fabric's */
+    for (int round = 0; round < 3; ++round) {
+        static size_t mappings;
+        complaints log;
+        TearDown();
+        EXPECT_EQ(0u, count_regions());
+        if (round == 0) {
+            mappings = count_mappings();
+        } else {
+            EXPECT_LE(count_mappings(), mappings + 8) << round;
+        }
+        SetUp();
+        {
+            std::vector<std::unique_ptr<buffer>> buffers;
+            for (int i = 0; i < 40; ++i) {
+                buffers.emplace_back(new buffer(m_b->md(), (i + 1) * size));
+                buffers.back()->fill(i);
+                expect_works(*buffers.back(), 0, size,
+                             m_a->unpack(buffers.back()->packed_key()));
+            }
+            /* Keys may stay longer than what they are for */
+        }
+        for (auto &line : log.lines()) {
+            ADD_FAILURE() << line;
+        }
+    }
+}
+
+
+/* ---- copy mode ---- */
+
+class test_mem_copy : public test_mem {
+protected:
+    config_t config() override { return {{"NPRDMA_ZCOPY", "no"}}; }
+};
+
+TEST_F(test_mem_copy, works)
+{
+    buffer memory(m_b->md(), size);
+
+    memory.fill(1);
+    EXPECT_FALSE(has_region(memory));
+    EXPECT_EQ(0u, count_regions());
+    expect_works(memory, 5, size - 9, m_a->unpack(memory.packed_key()));
+}
+
+TEST_F(test_mem, works_without_region)
+{
+    struct rlimit before, none;
+    complaints log;
+
+    /* No descriptors, so no page states */
+    ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
+    none          = before;
+    none.rlim_cur = 0;
+    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+    std::unique_ptr<buffer> first, second;
+    EXPECT_NO_THROW(first.reset(new buffer(m_b->md(), size)));
+    EXPECT_NO_THROW(second.reset(new buffer(m_b->md(), size)));
+    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &before));
+
+    EXPECT_EQ(1u, count(log, "bounce buffers"));
+    ASSERT_TRUE(first && second);
+    EXPECT_FALSE(has_region(*first));
+    first->fill(1);
+    expect_works(*first, 0, size, m_a->unpack(first->packed_key()));
+
+    /* When there are descriptors again, so are regions */
+    first->deregister();
+    second->deregister();
+    buffer again(m_b->md(), size, first->ptr());
+    EXPECT_TRUE(has_region(again));
+    expect_works(again, 0, size, m_a->unpack(again.packed_key()));
+}
+
+
+/* ---- configuration ---- */
+
+static ucs_status_t open_with(const config_t &config)
+{
+    try {
+        entity self(config);
+        return UCS_OK;
+    } catch (std::runtime_error &error) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+}
+
+TEST(test_mem_config, wrong_values_are_named)
+{
+    const std::vector<std::pair<std::string, std::string>> wrong = {
+        {"ZCOPY", "maybe"}, {"REGION_SIZE", "3m"}, {"REGION_SIZE", "1m"},
+        {"REGION_SIZE", "0"}, {"REGION_CACHE", "inf"}, {"SLICE", "5000"},
+        {"SLICE", "0"}, {"SLICE", "1g"}, {"SCAN_MAX", "2g"},
+        {"MAX_TRIES", "0"}, {"STATE_CACHE", "8g"}, {"PREREG", "perhaps"},
+        {"RECLAIM", "all"}, {"RECLAIM_RATE", "-1"}, {"RECLAIM_RATE", "nan"},
+        {"SEED", "x"}
+    };
+
+    for (auto &pair : wrong) {
+        complaints log;
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+                  open_with({{"NPRDMA_" + pair.first, pair.second}}))
+                << pair.first << "=" << pair.second;
+        EXPECT_EQ(1u, log.lines().size()) << pair.first << "=" << pair.second;
+        EXPECT_EQ(1u, count(log, pair.first)) << pair.first << "="
+                                             << pair.second;
+    }
+}
+
+TEST(test_mem_config, wrong_fault_plan_is_named)
+{
+    /* It is the emulated device that finds it wrong */
+    for (std::string plan : {"rate=2", "nonsense"}) {
+        complaints log;
+        testing::internal::CaptureStderr();
+        ucs_status_t status = open_with({{"NPRDMA_FAULT", plan}});
+        std::string output  = testing::internal::GetCapturedStderr();
+
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM, status);
+        EXPECT_EQ(0u, log.lines().size());
+        EXPECT_NE(std::string::npos, output.find(plan));
+        EXPECT_EQ(1, std::count(output.begin(), output.end(), '\n')) << output;
+    }
+}
+
+TEST(test_mem_config, right_values_are_taken)
+{
+    complaints log;
+
+    for (const char *zcopy : {"auto", "no"}) {
+        EXPECT_EQ(UCS_OK, open_with({{"NPRDMA_ZCOPY", zcopy},
+                                     {"NPRDMA_REGION_SIZE", "2m"},
+                                     {"NPRDMA_REGION_CACHE", "0"},
+                                     {"NPRDMA_SLICE", "4k"},
+                                     {"NPRDMA_SCAN_MAX", "0"},
+                                     {"NPRDMA_MAX_TRIES", "1"},
+                                     {"NPRDMA_STATE_CACHE", "0"},
+                                     {"NPRDMA_PREREG", "y"},
+                                     {"NPRDMA_RECLAIM", "logical"},
+                                     {"NPRDMA_RECLAIM_RATE", "1e3"},
+                                     {"NPRDMA_SEED", "7"},
+                                     {"NPRDMA_FAULT", "rate=0.01,seed=1"}}));
+    }
+    for (auto &line : log.lines()) {
+        ADD_FAILURE() << line;
+    }
+}
