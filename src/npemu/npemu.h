@@ -107,8 +107,8 @@ struct ibv_mr *npemu_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 /**
  * Takes the descriptor of a region of this process (npemu_iommu.h), and pins
  * nothing. EBADF if it is not open, EINVAL with one line for any other
- * descriptor, EINVAL if the range is not within one window, EACCES for rights to
- * write through a window that is read-only, ENOSPC, EMFILE or ENOMEM.
+ * descriptor, EINVAL if the range is not within one window, EACCES for rights
+ * to write through a window that is read-only, ENOSPC, EMFILE or ENOMEM.
  */
 struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
                                    size_t length, uint64_t iova, int fd,

@@ -24,8 +24,8 @@
 
 /* --- polling ---------------------------------------------------------------*/
 
-/* Put bytes where a receive says. The keys were good when it was posted; they may
- * have been deregistered since. */
+/* Put bytes where a receive says. The keys were good when it was posted; they
+ * may have been deregistered since. */
 static enum ibv_wc_status
 npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
                const void *data, uint32_t length)

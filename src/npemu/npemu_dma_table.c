@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The DMA engine where IOMMU tables are in the way: what the table says is looked
- * at and obeyed chunk by chunk, on both sides alike. Memory that a table covers
- * is never touched but by process_vm_readv and process_vm_writev, also that of
- * this process: where the kernel has no page, they say so.
+ * The DMA engine where IOMMU tables are in the way: what the table says is
+ * looked at and obeyed chunk by chunk, on both sides alike. Memory that a table
+ * covers is never touched but by process_vm_readv and process_vm_writev, also
+ * that of this process: where the kernel has no page, they say so.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -107,8 +107,8 @@ static inline uint64_t npemu_min(uint64_t a, uint64_t b)
     return (a < b) ? a : b;
 }
 
-/* A fault plan works on pages one by one. Returns how much of `length` bytes can
- * be accessed before it does something. */
+/* A fault plan works on pages one by one. Returns how much of `length` bytes
+ * can be accessed before it does something. */
 static uint64_t npemu_side_cut_fault(npemu_side_t *side, uint64_t length)
 {
     npemu_fault_ticket_t *ticket = &side->ticket;
@@ -116,7 +116,7 @@ static uint64_t npemu_side_cut_fault(npemu_side_t *side, uint64_t length)
 
     if (side->page_end == 0) {
         side->page_end = npemu_page_end(side->addr);
-        npemu_fault_begin(side->table, npemu_side_page(side, side->addr),
+        npemu_fault_begin(side->table, side->addr - side->table->address,
                           side->window, ticket);
     }
 
@@ -341,8 +341,8 @@ static ssize_t npemu_side_put(const npemu_side_t *side, uint64_t done,
 /* --- moving ----------------------------------------------------------------*/
 
 /* Whose fault was it that nothing came after `done` bytes? Somebody may have
- * brought the page back since, so it is the side that a table covers, unless the
- * other one is certainly bad. */
+ * brought the page back since, so it is the side that a table covers, unless
+ * the other one is certainly bad. */
 static npemu_side_t *npemu_xfer_blame(npemu_xfer_t *xfer, uint64_t done)
 {
     if (!npemu_side_is_paged(&xfer->src)) {

@@ -26,7 +26,7 @@ typedef struct {
     int                shared; /* the counter of last resort */
 } npemu_epoch_tls_t;
 
-/* Memory hooks look at it: the first access of a thread must not allocate it. */
+/* Memory hooks look at it: the first access of a thread may not allocate it. */
 extern __thread npemu_epoch_tls_t npemu_epoch_tls
         __attribute__((tls_model("initial-exec")));
 
@@ -70,9 +70,9 @@ static inline void npemu_epoch_exit(npemu_proc_t *proc)
 }
 
 /**
- * Start to access memory that an IOMMU table covers, within an epoch: page states
- * that are looked at until @ref npemu_epoch_dma_exit hold until then. Must not be
- * nested.
+ * Start to access memory that an IOMMU table covers, within an epoch: page
+ * states that are looked at until @ref npemu_epoch_dma_exit hold until then.
+ * Must not be nested.
  */
 static inline void npemu_epoch_dma_enter(void)
 {
@@ -104,8 +104,8 @@ void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
 
 /**
  * Wait until every thread of every process that is between
- * @ref npemu_epoch_dma_enter and @ref npemu_epoch_dma_exit has left, but for the
- * calling one. Dead and stopped processes as above.
+ * @ref npemu_epoch_dma_enter and @ref npemu_epoch_dma_exit has left, but for
+ * the calling one. Dead and stopped processes as above.
  */
 void npemu_epoch_drain(npemu_proc_t *proc);
 

@@ -57,7 +57,7 @@ int npemu_fault_hits(npemu_iommu_header_t *header, int index)
            (atomic_load(&header->faults[index].hit) != 0);
 }
 
-/* --- execution --------------------------------------------------------------*/
+/* --- execution -------------------------------------------------------------*/
 
 static int npemu_fault_concerns(const npemu_fault_entry_t *entry,
                                 const npemu_fault_ticket_t *ticket,
@@ -68,18 +68,27 @@ static int npemu_fault_concerns(const npemu_fault_entry_t *entry,
            (entry->fault.windows & ticket->window);
 }
 
-void npemu_fault_begin(npemu_table_t *table, uint64_t page, uint32_t window,
+/* Where in the page an entry tears the access. */
+static uint32_t npemu_fault_tear(const npemu_fault_t *fault, uint32_t start)
+{
+    uint32_t tear = fault->tear + (fault->from_start ? start : 0);
+
+    return (tear < NPEMU_PAGE_SIZE) ? tear : NPEMU_PAGE_SIZE;
+}
+
+void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
                        npemu_fault_ticket_t *ticket)
 {
     npemu_iommu_header_t *header = table->header;
     npemu_fault_entry_t *entry;
     uint32_t i, count;
 
-    ticket->page   = page;
+    ticket->page   = offset / NPEMU_PAGE_SIZE;
+    ticket->start  = offset % NPEMU_PAGE_SIZE;
     ticket->window = window;
     ticket->evict  = 0;
     ticket->entry  = NULL;
-    if (!(nprdma_page_load(&table->states[page]) & window)) {
+    if (!(nprdma_page_load(&table->states[ticket->page]) & window)) {
         return; /* what is not there cannot be taken away */
     }
 
@@ -90,7 +99,7 @@ void npemu_fault_begin(npemu_table_t *table, uint64_t page, uint32_t window,
             (atomic_fetch_add(&entry->seen, 1) + 1 == entry->fault.access)) {
             ticket->evict   = 1;
             ticket->entry   = entry;
-            ticket->tear    = entry->fault.tear;
+            ticket->tear    = npemu_fault_tear(&entry->fault, ticket->start);
             ticket->restore = entry->fault.restore;
         }
     }
@@ -100,8 +109,8 @@ void npemu_fault_begin(npemu_table_t *table, uint64_t page, uint32_t window,
     }
 }
 
-/* An entry for a page that the random plan evicts and brings back. Where all are
- * in use it stays away. */
+/* An entry for a page that the random plan evicts and brings back. Where all
+ * are in use it stays away. */
 static npemu_fault_entry_t *
 npemu_fault_entry_random(npemu_iommu_header_t *header,
                          const npemu_fault_ticket_t *ticket)

@@ -13,6 +13,7 @@
 /* What the plan has in mind for one access of one page. */
 typedef struct {
     uint64_t            page;
+    uint32_t            start;   /* first byte of it that is accessed */
     uint32_t            window;
     int                 evict;   /* it is to be evicted... */
     uint32_t            tear;    /* ...at this byte of it */
@@ -20,8 +21,13 @@ typedef struct {
     npemu_fault_entry_t *entry;  /* NULL: the random plan wants it */
 } npemu_fault_ticket_t;
 
-/** Begin an access of a page: count it, and see what is planned. */
-void npemu_fault_begin(npemu_table_t *table, uint64_t page, uint32_t window,
+/**
+ * Begin an access of a page: count it, and see what is planned.
+ *
+ * @param [in] offset  First byte, from the start of the region.
+ * @param [in] window  Bit of the window.
+ */
+void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
                        npemu_fault_ticket_t *ticket);
 
 /** The access has come to the tear: evict the page. */
@@ -30,7 +36,7 @@ void npemu_fault_evict(npemu_table_t *table, npemu_fault_ticket_t *ticket);
 /** End the access: evict what is due, bring back what is due. */
 void npemu_fault_end(npemu_table_t *table, npemu_fault_ticket_t *ticket);
 
-/* --- random plan ------------------------------------------------------------*/
+/* --- random plan -----------------------------------------------------------*/
 
 /* Nonzero while there is one in this process. */
 extern _Atomic int npemu_random_active;

@@ -53,13 +53,13 @@ int npemu_gate_wait(npemu_iommu_header_t *header, npemu_gate_point_t point,
                     int timeout_ms)
 {
     npemu_gate_t *gate = &header->gates[point];
-    uint64_t end       = npemu_time_ns() + timeout_ms * 1000000ull;
+    int64_t end        = (int64_t)npemu_time_ns() + timeout_ms * 1000000ll;
     int64_t left       = NPEMU_GATE_PATIENCE_NS;
     uint32_t state;
 
     while ((state = atomic_load(&gate->state)) != NPEMU_GATE_HELD) {
         if (timeout_ms >= 0) {
-            left = end - npemu_time_ns();
+            left = end - (int64_t)npemu_time_ns();
             if (left <= 0) {
                 return ETIMEDOUT;
             }

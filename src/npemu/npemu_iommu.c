@@ -39,8 +39,8 @@ void npemu_table_unmap(npemu_iommu_header_t *header, size_t size)
 }
 
 /*
- * A name that is the same when a job is run again, so that a recorded fault plan
- * finds its table: the rank, where a launcher tells it, and which of the
+ * A name that is the same when a job is run again, so that a recorded fault
+ * plan finds its table: the rank, where a launcher tells it, and which of the
  * process' tables it is.
  */
 static uint64_t npemu_iommu_name(void)
@@ -126,7 +126,7 @@ int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
 err_close:
     close(iommu->fd);
 err:
-    npemu_error("cannot make an IOMMU table for %zu bytes at 0x%lx: %s",
+    npemu_debug("cannot make an IOMMU table for %zu bytes at 0x%lx: %s",
                 length, (unsigned long)address, strerror(ret));
     return ret;
 }
@@ -136,7 +136,7 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu)
     size_t array = npemu_table_array_size(iommu->num_pages);
 
     atomic_store(&iommu->header->dead, 1);
-    /* Peers may keep it mapped for a while: all absent, and next to no memory */
+    /* Peers may keep it mapped for a while: all absent, next to no memory */
     if (fallocate(iommu->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   NPEMU_TABLE_STATES, 2 * array) < 0) {
         npemu_iommu_invalidate(iommu, 0, iommu->num_pages, NPRDMA_PAGE_BITS,

@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The emulated IOMMU: tables of page states that the emulated NIC obeys on every
- * access, and the means of tests to make pages vanish at exact moments.
+ * The emulated IOMMU: tables of page states that the emulated NIC obeys on
+ * every access, and the means of tests to make pages vanish at exact moments.
  *
  * A table belongs to one region of one process. Its descriptor stands for the
  * dma-buf that the kernel module would give out (ARCHITECTURE 5), and is what
@@ -52,8 +52,8 @@ typedef struct npemu_iommu_stats {
  *                         addresses that are multiples of 8.
  * @param [out] iommu      The table, until @ref npemu_iommu_destroy.
  *
- * @return 0; EINVAL; or an errno value of memfd_create(), ftruncate() or mmap(),
- *         with one error line.
+ * @return 0; EINVAL; or an errno value of memfd_create(), ftruncate() or
+ *         mmap().
  */
 int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
                        npemu_iommu_t *iommu);
@@ -69,15 +69,16 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu);
  * before @ref npemu_iommu_drain has returned too. May be called in hooks.
  *
  * Bits are set by nprdma_page_change(), with the word as it was before the page
- * was faulted in: it fails if a NIC or somebody else changed the word meanwhile.
+ * was faulted in: it fails if a NIC or somebody else changed the word
+ * meanwhile.
  *
  * @param [in] first  First page.
  * @param [in] count  Pages.
  * @param [in] bits   Windows, NPRDMA_PAGE_BITS for both.
- * @param [in] touch  Nonzero: change the words of pages that had none of the bits
- *                    as well, so that page-ins of before the call fail. The same
- *                    happens once a fault plan has evicted a page of the table,
- *                    for it might bring it back.
+ * @param [in] touch  Nonzero: change the words of pages that had none of the
+ *                    bits as well, so that page-ins of before the call fail.
+ *                    The same happens once a fault plan has evicted a page of
+ *                    the table, for it might bring it back.
  *
  * @return 0 if no access can be under way that saw one of the bits set, so that
  *         no drain is due; else the number of pages that lost bits, at least 1.
@@ -90,11 +91,12 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
                               uint32_t bits, int touch);
 
 /**
- * Wait until no access that may have seen states of before the call is under way
- * any more, in any process of the fabric: what an IOTLB flush with drain does.
- * The calling thread's own access is not waited for, should it be in one. Dead
- * processes do not count; a stopped one is waited for, after one line that names
- * it. May be called in hooks on memory functions: no allocation, and no lock.
+ * Wait until no access that may have seen states of before the call is under
+ * way any more, in any process of the fabric: what an IOTLB flush with drain
+ * does. The calling thread's own access is not waited for, should it be in one.
+ * Dead processes do not count; a stopped one is waited for, after one line that
+ * names it. May be called in hooks on memory functions: no allocation, and no
+ * lock.
  *
  * @param [in] context  An open device of this process; nothing is done for one
  *                      that was opened by a parent of it.
@@ -102,9 +104,9 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
 void npemu_iommu_drain(struct ibv_context *context);
 
 /**
- * Let the NIC ask the kernel which pages are resident, for each chunk, and treat
- * others as absent (after marking them so): real memory pressure then looks as
- * it does with a kernel module. Costs a system call per chunk.
+ * Let the NIC ask the kernel which pages are resident, for each chunk, and
+ * treat others as absent (after marking them so): real memory pressure then
+ * looks as it does with a kernel module. Costs a system call per chunk.
  *
  * @param [in] sampled  Nonzero: on. Tables begin with off.
  */
@@ -114,7 +116,7 @@ void npemu_iommu_set_sampled(npemu_iommu_t *iommu, int sampled);
 void npemu_iommu_query(const npemu_iommu_t *iommu,
                        npemu_iommu_stats_t *stats);
 
-/* --- gates ------------------------------------------------------------------*/
+/* --- gates -----------------------------------------------------------------*/
 
 /*
  * Points at which a test can hold somebody who works on a certain page. The NIC
@@ -122,7 +124,7 @@ void npemu_iommu_query(const npemu_iommu_t *iommu,
  */
 typedef enum {
     NPEMU_GATE_CHUNK_BEGIN,        /* nothing looked at: a drain passes */
-    NPEMU_GATE_CHUNK_CHECKED,      /* states read, nothing moved: a drain waits */
+    NPEMU_GATE_CHUNK_CHECKED,      /* states read, none moved: a drain waits */
     NPEMU_GATE_CHUNK_END,          /* moved: a drain passes */
     NPEMU_GATE_INVALIDATE_START,   /* nothing cleared yet */
     NPEMU_GATE_INVALIDATE_QUIESCED,/* drained, before the page may go */
@@ -158,8 +160,9 @@ void npemu_gate_release(npemu_iommu_header_t *header,
                         npemu_gate_point_t point);
 
 /**
- * Come to a point: the call of a monitor. Costs one load unless a gate is armed.
- * Who is held goes on by itself if the process that armed the gate has died.
+ * Come to a point: the call of a monitor. Costs one load unless a gate is
+ * armed. Who is held goes on by itself if the process that armed the gate has
+ * died.
  *
  * @param [in] first  First page that is worked on.
  * @param [in] count  Pages.
@@ -167,7 +170,7 @@ void npemu_gate_release(npemu_iommu_header_t *header,
 void npemu_gate_pass(npemu_iommu_header_t *header, npemu_gate_point_t point,
                      uint64_t first, uint64_t count);
 
-/* --- fault plan -------------------------------------------------------------*/
+/* --- fault plan ------------------------------------------------------------*/
 
 #define NPEMU_FAULT_MAX 64 /* entries per table */
 
@@ -186,11 +189,14 @@ typedef struct npemu_fault {
     uint32_t restore; /* it is brought back at the end of the kth access, of
                        * which the one that evicts it is the first; 0: it is
                        * not */
+    uint32_t from_start; /* nonzero: `tear` counts from the first byte that the
+                       * access touches in the page, as packets do, and the end
+                       * of the page is the limit */
 } npemu_fault_t;
 
 /**
- * Add an entry to the plan of a table. It counts accesses from now on and evicts
- * once.
+ * Add an entry to the plan of a table. It counts accesses from now on and
+ * evicts once.
  *
  * @return Index of the entry; -1 if there are too many or it makes no sense
  *         (page outside of the table, no window, access 0, tear > 4096).
@@ -208,12 +214,13 @@ int npemu_fault_hits(npemu_iommu_header_t *header, int index);
  * Call it while no request is being executed.
  *
  * @param [in] context  An open device.
- * @param [in] spec     As NPEMU_FAULT in the environment, which is read when the
- *                      first device is opened: rate=P (0 to 1, per access of a
- *                      page), seed=N, granule=BYTES (as NPEMU_DMA_GRANULE),
- *                      restore=N (as in @ref npemu_fault_t), record=FILE (append
- *                      a line per eviction), replay=FILE (evict what the file
- *                      says, and nothing else), separated by commas; "": off.
+ * @param [in] spec     As NPEMU_FAULT in the environment, which is read when
+ *                      the first device is opened: rate=P (0 to 1, per access
+ *                      of a page), seed=N, granule=BYTES (as
+ *                      NPEMU_DMA_GRANULE), restore=N (as in @ref
+ *                      npemu_fault_t), record=FILE (append a line per
+ *                      eviction), replay=FILE (evict what the file says, and
+ *                      nothing else), separated by commas; "": off.
  *
  * @return 0; EINVAL after one line that names what is wrong; EPERM in a forked
  *         child.

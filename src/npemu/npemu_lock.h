@@ -23,10 +23,10 @@
 #define npemu_unlikely(_x) __builtin_expect(!!(_x), 0)
 
 /*
- * Memory hooks also run in threads that ThreadSanitizer has closed its books on:
- * the C library gives the stack of a thread back, by madvise() or munmap(), at
- * its very end. What such hooks call is not instrumented, therefore, and uses
- * system calls directly: the sanitizer watches the C library's functions.
+ * Memory hooks also run in threads that ThreadSanitizer has closed its books
+ * on: the C library gives the stack of a thread back, by madvise() or munmap(),
+ * at its very end. What such hooks call is not instrumented, therefore, and
+ * uses system calls directly: the sanitizer watches the C library's functions.
  * Inline functions of theirs must be merged into them.
  */
 #if defined(__has_attribute)

@@ -377,8 +377,8 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer)
     }
 }
 
-/* The array of duplicates. We are in an epoch and hold a lock: memory hooks must
- * not see where it comes from. */
+/* The array of duplicates. We are in an epoch and hold a lock: memory hooks
+ * must not see where it comes from. */
 static int npemu_peer_channels(npemu_peer_t *peer)
 {
     long addr;

@@ -2,10 +2,10 @@
 
 /*
  * The random fault plan: every access of this process to a page behind an IOMMU
- * table evicts it with some probability. The dice are a hash of seed, table, page
- * and how often the page has been accessed, so that a run in which nothing else
- * is random can be repeated; and what they decided can be recorded, and replayed
- * in part or whole.
+ * table evicts it with some probability. The dice are a hash of seed, table,
+ * page and how often the page has been accessed, so that a run in which nothing
+ * else is random can be repeated; and what they decided can be recorded, and
+ * replayed in part or whole.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -26,8 +26,8 @@
 
 #define NPEMU_RANDOM_PATH_MAX 256
 
-/* One eviction, as it is recorded: "OWNER.NUMBER PAGE ACCESS WINDOW TEAR RESTORE",
- * the first being the table, see npemu_iommu.c. */
+/* One eviction, as it is recorded: "OWNER.NUMBER PAGE ACCESS WINDOW TEAR
+ * RESTORE", the first being the table, see npemu_iommu.c. */
 typedef struct {
     uint64_t name;
     uint64_t page;
@@ -60,7 +60,7 @@ static struct {
     int                 is_replay;
 } npemu_random = {.record_fd = -1};
 
-/* --- decisions --------------------------------------------------------------*/
+/* --- decisions -------------------------------------------------------------*/
 
 /* The finalizer of splitmix64. */
 static uint64_t npemu_random_mix(uint64_t x)
@@ -85,22 +85,26 @@ static int npemu_random_compare(const void *left, const void *right)
     return (a->access < b->access) ? -1 : (a->access > b->access);
 }
 
-/* Where an eviction that is due tears the access: before, after, or in between,
- * where the NIC's granules meet. */
-static uint32_t npemu_random_tear(uint64_t dice)
+/* Where an eviction that is due tears the access: before, after, or in between
+ * where the NIC's granules meet, or packets, which begin with the access. */
+static uint32_t npemu_random_tear(uint64_t dice, uint32_t start)
 {
     uint32_t granule = atomic_load(&npemu_dma_granule);
-    uint32_t count;
+    uint32_t count, tear;
 
     granule = ((granule == 0) || (granule > 256)) ? 256 : granule;
     count   = NPEMU_PAGE_SIZE / granule;
-    switch (dice % 3) {
+    tear    = granule * (1 + (dice >> 8) % (count - 1));
+    switch (dice % 4) {
     case 0:
         return 0;
     case 1:
         return NPEMU_PAGE_SIZE;
+    case 2:
+        return tear;
     default:
-        return granule * (1 + (dice >> 8) % (count - 1));
+        tear += start;
+        return (tear < NPEMU_PAGE_SIZE) ? tear : NPEMU_PAGE_SIZE;
     }
 }
 
@@ -119,7 +123,7 @@ static int npemu_random_replay(npemu_random_line_t *line)
     return 1;
 }
 
-static int npemu_random_roll(npemu_random_line_t *line)
+static int npemu_random_roll(npemu_random_line_t *line, uint32_t start)
 {
     uint64_t dice;
 
@@ -130,7 +134,7 @@ static int npemu_random_roll(npemu_random_line_t *line)
         return 0;
     }
 
-    line->tear    = npemu_random_tear(npemu_random_mix(dice));
+    line->tear    = npemu_random_tear(npemu_random_mix(dice), start);
     line->restore = npemu_random.restore;
     return 1;
 }
@@ -159,7 +163,8 @@ void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket)
     line.access = atomic_fetch_add(&table->accesses[ticket->page], 1) + 1;
     line.window = ticket->window;
     if (!(npemu_random.is_replay ? npemu_random_replay(&line) :
-                                   npemu_random_roll(&line))) {
+                                   npemu_random_roll(&line,
+                                                     ticket->start))) {
         return;
     }
 
@@ -171,7 +176,7 @@ void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket)
     }
 }
 
-/* --- configuration ----------------------------------------------------------*/
+/* --- configuration ---------------------------------------------------------*/
 
 static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
 {

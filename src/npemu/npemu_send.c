@@ -333,7 +333,7 @@ static npemu_exec_t npemu_op_send_plain(npemu_op_t *op)
     return npemu_op_send_direct(op, &entry);
 }
 
-/* What rides in a CQ is copied under its lock: look at the page states first. */
+/* What rides in a CQ is copied under its lock: look at page states before. */
 static __attribute__((noinline)) npemu_exec_t
 npemu_op_send_tabled(npemu_op_t *op)
 {
@@ -566,8 +566,8 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
     }
 }
 
-/* Attach the table that was missing. Returns 0 if that cannot be done: the target
- * is the one to blame. */
+/* Attach the table that was missing. Returns 0 if that cannot be done: the
+ * target is the one to blame. */
 static __attribute__((noinline)) int npemu_op_attach(npemu_op_t *op,
                                                      unsigned slot,
                                                      uint32_t gen)

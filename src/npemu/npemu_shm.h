@@ -112,8 +112,8 @@ enum {
     NPEMU_EV_CQ_ERR        = 1 << 5
 };
 
-/* What an MR covers: memory as it is, or what a window of an IOMMU table makes of
- * it. R and W are the bit that a page's state needs. */
+/* What an MR covers: memory as it is, or what a window of an IOMMU table makes
+ * of it. R and W are the bit that a page's state needs. */
 typedef enum {
     NPEMU_WINDOW_NONE   = 0,
     NPEMU_WINDOW_R      = 1,

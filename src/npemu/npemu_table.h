@@ -16,7 +16,7 @@
 #include "npemu_shm.h"
 
 #define NPEMU_TABLE_MAGIC   0x756d6d6f69706e31ull
-#define NPEMU_TABLE_VERSION 1
+#define NPEMU_TABLE_VERSION 2
 
 /* Offsets in the file. */
 #define NPEMU_TABLE_SIGNATURE (2 * NPEMU_PAGE_SIZE)
@@ -63,7 +63,7 @@ struct npemu_iommu_header {
     uint32_t         version;
     int32_t          pid;       /* the owner's */
     uint64_t         id;        /* random */
-    uint64_t         name;      /* for records of faults: owner << 32 | number */
+    uint64_t         name;      /* for fault records: owner << 32 | number */
     uint64_t         address;
     uint64_t         length;
     uint64_t         signature;
@@ -102,7 +102,7 @@ static inline size_t npemu_table_size(size_t num_pages)
 
 /* A table as this process has it mapped, on behalf of its owner. */
 typedef struct npemu_table {
-    _Atomic uint32_t      gen;  /* of the owner's record; 0: nothing is mapped */
+    _Atomic uint32_t      gen;  /* of the owner's record; 0: not mapped */
     _Atomic uint32_t      used; /* since somebody last looked for an idle one */
     npemu_iommu_header_t  *header;
     nprdma_page_state_t   *states;
@@ -192,7 +192,7 @@ void npemu_table_detach_all(struct npemu_peer *peer);
 void npemu_table_init(struct npemu_proc *proc);
 void npemu_table_cleanup(struct npemu_proc *proc);
 
-/** Hold the caller at a point if a gate is armed there; see npemu_gate_pass(). */
+/** Hold the caller at a point if a gate is armed there: npemu_gate_pass(). */
 void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,
                      uint64_t first, uint64_t count);
 

@@ -184,7 +184,7 @@ TEST_F(Table, DrainReturnsWhenNothingIsUnderWay)
 
 TEST_F(Table, FaultsThatMakeNoSenseAreRefused)
 {
-    const npemu_fault_t good = {3, NPRDMA_PAGE_R, 1, 0, 0};
+    const npemu_fault_t good = {3, NPRDMA_PAGE_R, 1, 0, 0, 0};
     npemu_fault_t bad;
 
     bad = good, bad.page = PAGES;

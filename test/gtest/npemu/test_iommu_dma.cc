@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(Granules, IommuAccess,
                          testing::Values(0, 256, 1024, 4096, 16384, 65536),
                          testing::PrintToStringParamName());
 
-/* --- other operations -------------------------------------------------------*/
+/* --- other operations ------------------------------------------------------*/
 
 class IommuOps : public testing::Test {
 protected:
@@ -422,7 +422,7 @@ TEST_F(IommuOps, AtomicsOnWhatIsNot)
     EXPECT_EQ(42u, *target);
 }
 
-/* --- states -----------------------------------------------------------------*/
+/* --- states ----------------------------------------------------------------*/
 
 TEST_F(IommuOps, StatesCanBeRead)
 {
@@ -500,7 +500,7 @@ TEST(IommuStates, OfALargeRegion)
     servant.dismiss();
 }
 
-/* --- pages that the kernel does not have ------------------------------------*/
+/* --- pages that the kernel does not have -----------------------------------*/
 
 class IommuEfault : public testing::Test {
 protected:
@@ -627,7 +627,7 @@ TEST_F(IommuEfault, MemoryWithoutATableStaysAnError)
     servant.dismiss();
 }
 
-/* --- sampled ----------------------------------------------------------------*/
+/* --- sampled ---------------------------------------------------------------*/
 
 TEST(IommuSampled, PagesThatAreNotResidentAreAbsent)
 {

@@ -77,7 +77,7 @@ protected:
     int add(uint64_t page, uint32_t access, uint32_t tear = 0,
             uint32_t restore = 0, uint32_t windows = NPRDMA_PAGE_BITS)
     {
-        npemu_fault_t fault = {page, windows, access, tear, restore};
+        npemu_fault_t fault = {page, windows, access, tear, restore, 0};
 
         return npemu_fault_add(region->iommu.header, &fault);
     }
@@ -172,6 +172,29 @@ TEST_F(IommuFault, TearIsCountedFromThePage)
     EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
 }
 
+TEST_F(IommuFault, TearCanBeCountedFromTheAccess)
+{
+    npemu_fault_t fault = {2, NPRDMA_PAGE_R, 1, 256, 0, 1};
+
+    npemu_fault_add(region->iommu.header, &fault);
+    read(2 * PAGE + 13, 1000);
+    expect_read(2 * PAGE + 13, 1000, 2 * PAGE + 13 + 256, 3 * PAGE);
+
+    /* In the first page of an access, and in one that it has whole */
+    reset();
+    npemu_fault_add(region->iommu.header, &fault);
+    read(PAGE + 13, 2 * PAGE);
+    expect_read(PAGE + 13, 2 * PAGE, 2 * PAGE + 256, 3 * PAGE);
+
+    /* No further than the page */
+    reset();
+    fault.tear = PAGE;
+    npemu_fault_add(region->iommu.header, &fault);
+    read(2 * PAGE + 13, 2 * PAGE);
+    expect_read(2 * PAGE + 13, 2 * PAGE, 0, 0);
+    EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
+}
+
 TEST_F(IommuFault, BringsBack)
 {
     add(5, 1, 0, 3);
@@ -246,7 +269,7 @@ TEST(IommuFaultGranule, AccessesAreCountedByRequest)
     Region region(device, memory.data, SIZE);
     Buffer plain(device, SIZE);
     Pair pair(device);
-    npemu_fault_t fault = {7, NPRDMA_PAGE_R, 2, 700, 0};
+    npemu_fault_t fault = {7, NPRDMA_PAGE_R, 2, 700, 0, 0};
 
     region.set_all();
     pattern_fill(memory.data, SIZE, 1);
@@ -262,7 +285,7 @@ TEST(IommuFaultGranule, AccessesAreCountedByRequest)
     EXPECT_EQ(signature_byte(region.at(700)), plain.data[7 * PAGE + 700]);
 }
 
-/* --- gates of the NIC -------------------------------------------------------*/
+/* --- gates of the NIC ------------------------------------------------------*/
 
 /* An initiator in another process stands still where it is told. */
 class IommuGate : public testing::Test {
@@ -408,7 +431,7 @@ TEST_F(IommuGate, AStoppedInitiatorIsNamedAndWaitedFor)
     ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
 }
 
-/* --- the random plan --------------------------------------------------------*/
+/* --- the random plan -------------------------------------------------------*/
 
 class IommuRandom : public testing::Test {
 protected:

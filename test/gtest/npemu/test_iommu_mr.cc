@@ -300,7 +300,7 @@ TEST_F(IommuMr, ClosingTheDeviceTakesWhatIsLeft)
     });
 }
 
-/* --- with a peer -------------------------------------------------------------*/
+/* --- with a peer -----------------------------------------------------------*/
 
 TEST(IommuPeer, MapsOncePerTable)
 {

@@ -216,7 +216,7 @@ TEST_F(IommuRace, LocalSide)
     servant.dismiss();
 }
 
-/* --- oracle -----------------------------------------------------------------*/
+/* --- oracle ----------------------------------------------------------------*/
 
 /*
  * Memory whose missing pages nobody but their owner can bring in: the kernel
@@ -317,7 +317,7 @@ TEST_F(IommuRace, NicNeverTouchesAnAbsentPage)
     servant.dismiss();
 }
 
-/* --- hooks ------------------------------------------------------------------*/
+/* --- hooks -----------------------------------------------------------------*/
 
 /*
  * A thread in an access may come into a hook that drains, and two of them at
