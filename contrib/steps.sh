@@ -11,7 +11,7 @@ PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
 # What the tests use beyond that
 PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
-    hpcc mpich libmpich-dev xz-utils python3 numactl libnuma-dev procps groff shellcheck
+    hpcc mpich libmpich-dev xz-utils python3 git numactl libnuma-dev procps groff shellcheck
     spin"
 
 # Without these the tests concerned are skipped, visibly
