@@ -1,0 +1,560 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_monitor.h"
+
+#include <sys/shm.h>
+#include <sys/wait.h>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
+/*
+ * What is done to pages 4 to 11 of 16, or to all from page 4 on; they hold a
+ * byte that tells the page.
+ */
+namespace {
+struct event {
+    const char *name;
+    size_t     end;       /* First page that is not affected */
+    bool       unmaps;    /* What was there is not mapped any more */
+    bool       shared;    /* Wants a shared mapping */
+    int        (*call)(char *ptr);
+};
+
+constexpr size_t page = 4096;
+
+const event events[] = {
+    { "munmap", 12, true, false,
+      [](char *ptr) { return munmap(ptr, 8 * page); } },
+    { "munmap_unaligned_length", 12, true, false,
+      [](char *ptr) { return munmap(ptr, 8 * page - 100); } },
+    { "mmap_fixed", 12, false, false,
+      [](char *ptr) {
+          return (mmap(ptr, 8 * page, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+                  ptr) ? 0 : -1;
+      } },
+    { "mremap_moves", 12, true, false,
+      [](char *ptr) {
+          void *moved = mremap(ptr, 8 * page, 64 * page, MREMAP_MAYMOVE);
+          return ((moved != MAP_FAILED) && (moved != ptr)) ?
+                 munmap(moved, 64 * page) : -1;
+      } },
+    { "mremap_shrinks", 12, true, false,
+      [](char *ptr) {
+          /* Down to nothing that is looked at: the first page stays */
+          return (mremap(ptr - page, 9 * page, page, 0) == ptr - page) ? 0 : -1;
+      } },
+    { "madvise_dontneed", 12, false, false,
+      [](char *ptr) { return madvise(ptr, 8 * page, MADV_DONTNEED); } },
+    { "madvise_free", 12, false, false,
+      [](char *ptr) { return madvise(ptr, 8 * page, MADV_FREE); } },
+    { "madvise_remove", 12, false, true,
+      [](char *ptr) { return madvise(ptr, 8 * page, MADV_REMOVE); } },
+    { "madvise_pageout", 12, false, false,
+      [](char *ptr) { return madvise(ptr, 8 * page, MADV_PAGEOUT); } },
+};
+}
+
+class test_monitor_event : public test_monitor,
+                           public ::testing::WithParamInterface<event> {
+protected:
+    static constexpr size_t first = 4;
+    static constexpr size_t count = 16;
+
+    void SetUp() override
+    {
+        test_monitor::SetUp();
+        start();
+        ptr = map(count * page, PROT_READ | PROT_WRITE,
+                  MAP_ANONYMOUS | (GetParam().shared ? MAP_SHARED :
+                                                       MAP_PRIVATE));
+        for (size_t i = 0; i < count; ++i) {
+            memset(ptr + i * page, 0x40 + i, page);
+        }
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, count * page));
+    }
+
+    void TearDown() override
+    {
+        on_drain = nullptr;
+        unreg(&range);
+        munmap(ptr, count * page);
+        test_monitor::TearDown();
+    }
+
+    static bool affected(size_t i)
+    {
+        return (i >= first) && (i < GetParam().end);
+    }
+
+    void call()
+    {
+        ASSERT_EQ(0, GetParam().call(ptr + first * page))
+                << strerror(errno);
+    }
+
+public:
+    /* Whether the memory is as it was, in the hook */
+    bool is_old(size_t i) const
+    {
+        return is_present(ptr + i * page) && (ptr[i * page] == (char)(0x40 + i));
+    }
+
+    char             *ptr = nullptr;
+    nprdma_range_t   range;
+    std::atomic<int> wrong{0};
+    std::atomic<int> hold{0};
+};
+
+TEST_P(test_monitor_event, bits_then_drain_then_call)
+{
+    uint32_t before[count];
+
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    for (size_t i = 0; i < count; ++i) {
+        before[i] = state(&range, ptr + i * page);
+        ASSERT_EQ(3u, before[i] & NPRDMA_PAGE_BITS);
+    }
+
+    on_drain = [](test_monitor *arg) {
+        auto self = static_cast<test_monitor_event*>(arg);
+        for (size_t i = 0; i < count; ++i) {
+            /* Cleared already, but still there */
+            bool cleared = bits(&self->range, self->ptr + i * page) == 0;
+            if ((affected(i) && !cleared) || !self->is_old(i)) {
+                ++self->wrong;
+            }
+        }
+    };
+    call();
+    on_drain = nullptr;
+    EXPECT_EQ(1, drains);
+    EXPECT_EQ(0, wrong);
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t after = state(&range, ptr + i * page);
+        if (affected(i)) {
+            EXPECT_EQ((before[i] & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT,
+                      after) << i;
+        } else if (i != first - 1) { /* Part of what mremap() shrinks */
+            EXPECT_EQ(before[i], after) << i;
+        }
+    }
+    EXPECT_LE(GetParam().end - first, stats().invalidated);
+}
+
+TEST_P(test_monitor_event, waits_for_what_is_in_flight)
+{
+    std::atomic<bool> returned(false);
+
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    hold     = 1;
+    on_drain = [](test_monitor *arg) {
+        auto self = static_cast<test_monitor_event*>(arg);
+        if (self->hold == 1) {
+            self->hold = 2;
+            while (self->hold == 2) {
+                sched_yield();
+            }
+        }
+    };
+    std::thread thread([&]() {
+        call();
+        returned = true;
+    });
+    wait_until([&]() { return hold == 2; });
+
+    /* Nobody can populate what is going away, others are not delayed */
+    EXPECT_EQ(UCS_ERR_BUSY, populate(&range, ptr + first * page, page));
+    EXPECT_EQ(UCS_ERR_BUSY, populate(&range, ptr, count * page));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr, 2 * page));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 13 * page, page));
+    for (size_t i = 0; i < count; ++i) {
+        EXPECT_TRUE(is_old(i));
+        EXPECT_EQ(affected(i) ? 0u : 3u,
+                  (i == first - 1) && !affected(i) ? 3u :
+                  bits(&range, ptr + i * page)) << i;
+    }
+    EXPECT_FALSE(returned);
+    hold = 3;
+    thread.join();
+    EXPECT_TRUE(returned);
+}
+
+/* Two that take the same page away: the second one finds no bit to clear */
+TEST_P(test_monitor_event, waits_for_a_drain_of_somebody_else)
+{
+    std::atomic<bool> returned(false);
+
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    hold     = 1;
+    on_drain = [](test_monitor *arg) {
+        auto self = static_cast<test_monitor_event*>(arg);
+        /* The NIC is busy until it is let go: for everybody who waits */
+        int one = 1;
+        self->hold.compare_exchange_strong(one, 2);
+        while (self->hold == 2) {
+            sched_yield();
+        }
+    };
+
+    std::thread other([&]() {
+        madvise(ptr, count * page, MADV_DONTNEED);
+    });
+    wait_until([&]() { return hold == 2; });
+    std::thread thread([&]() {
+        call();
+        returned = true;
+    });
+    wait_until([&]() { return drains == 2; });
+    EXPECT_FALSE(returned);
+    EXPECT_TRUE(is_old(first));
+    hold = 3;
+    other.join();
+    thread.join();
+}
+
+TEST_P(test_monitor_event, meets_a_populate)
+{
+    /* Absent pages, which the populate has faulted in, but not marked yet */
+    std::atomic<int> status(-1);
+    std::thread thread([&]() {
+        npemu_gate_arm(header(&range), NPEMU_GATE_MAP, first + 1);
+        status = populate(&range, NPRDMA_POPULATE_WRITE);
+    });
+    ASSERT_EQ(0, npemu_gate_wait(header(&range), NPEMU_GATE_MAP, 60000));
+    EXPECT_TRUE(is_present(ptr + first * page));
+    EXPECT_EQ(0, all_bits(&range, ptr, count * page));
+
+    call();
+    npemu_gate_release(header(&range), NPEMU_GATE_MAP);
+    thread.join();
+
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t got = bits(&range, ptr + i * page);
+        if (affected(i) && GetParam().unmaps) {
+            EXPECT_EQ(0u, got) << i;
+        }
+        if (got != 0) {
+            EXPECT_TRUE(is_present(ptr + i * page)) << i;
+        }
+    }
+    if (GetParam().unmaps) {
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, status);
+    } else {
+        EXPECT_EQ(UCS_OK, status);
+        EXPECT_EQ(3, all_bits(&range, ptr, count * page));
+    }
+}
+
+TEST_P(test_monitor_event, peers_get_the_new_contents_or_nothing)
+{
+    nprdma_range_t again;
+    char *gone = ptr + first * page;
+
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    call();
+    if (!GetParam().unmaps) {
+        /* The same mapping, or one that replaced it in sight of us */
+        EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+        EXPECT_EQ(3, all_bits(&range, ptr, count * page));
+        return;
+    }
+
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone, 8 * page));
+    EXPECT_EQ(0, all_bits(&range, gone, 8 * page));
+
+    /* What appears there without us seeing it is not what was registered */
+    raw_mmap(gone, 8 * page);
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone, 8 * page));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+              populate(&range, gone + page, page, NPRDMA_POPULATE_WRITE));
+    *gone = 1;
+    EXPECT_EQ(UCS_OK,
+              populate(&range, ptr, count * page, NPRDMA_POPULATE_RESIDENT));
+    EXPECT_EQ(0, all_bits(&range, gone, 8 * page));
+
+    /* Registered again: the three pages that were meant, and no others */
+    ASSERT_EQ(UCS_OK, reg(&again, gone + page + 10, 2 * page));
+    EXPECT_EQ(UCS_OK, populate(&again));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone, page));
+    EXPECT_EQ(1, all_bits(&range, gone + page, 3 * page));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone + 4 * page, page));
+    unreg(&again);
+
+    /* Mapped in sight of us */
+    ASSERT_EQ(gone, mmap(gone, 8 * page, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    EXPECT_EQ(0, all_bits(&range, gone, 8 * page));
+    EXPECT_EQ(UCS_OK, populate(&range, gone, 8 * page));
+    EXPECT_EQ(1, all_bits(&range, gone, 8 * page));
+}
+
+TEST_P(test_monitor_event, held_at_its_points)
+{
+    std::atomic<bool> returned(false);
+
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    npemu_gate_arm(header(&range), NPEMU_GATE_INVALIDATE_START, first + 2);
+    npemu_gate_arm(header(&range), NPEMU_GATE_INVALIDATE_QUIESCED, first + 2);
+    std::thread thread([&]() {
+        call();
+        returned = true;
+    });
+
+    ASSERT_EQ(0, npemu_gate_wait(header(&range), NPEMU_GATE_INVALIDATE_START,
+                                 60000));
+    EXPECT_EQ(3, all_bits(&range, ptr, count * page));
+    EXPECT_EQ(0, drains);
+    npemu_gate_release(header(&range), NPEMU_GATE_INVALIDATE_START);
+
+    ASSERT_EQ(0, npemu_gate_wait(header(&range), NPEMU_GATE_INVALIDATE_QUIESCED,
+                                 60000));
+    EXPECT_EQ(0u, bits(&range, ptr + first * page));
+    EXPECT_EQ(1, drains);
+    EXPECT_TRUE(is_old(first));
+    EXPECT_FALSE(returned);
+    npemu_gate_release(header(&range), NPEMU_GATE_INVALIDATE_QUIESCED);
+    thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_monitor_event, ::testing::ValuesIn(events),
+                         [](const auto &info) {
+                             return std::string(info.param.name);
+                         });
+
+
+/* Events that need more than a call on some pages */
+class test_monitor_events : public test_monitor {
+};
+
+TEST_F(test_monitor_events, nothing_populated_nothing_drained)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    madvise(ptr, 16 * page, MADV_DONTNEED);
+    munmap(ptr, 16 * page);
+    EXPECT_EQ(0, drains);
+    EXPECT_EQ(0u, stats().invalidated);
+    unreg(&range);
+}
+
+TEST_F(test_monitor_events, harmless_advice)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&range));
+    for (int advice : { MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL,
+                        MADV_WILLNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE,
+                        MADV_DONTDUMP, MADV_DODUMP }) {
+        madvise(ptr, 16 * page, advice);
+    }
+    EXPECT_EQ(0, drains);
+    EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_events, failed_calls_take_nothing_away_for_good)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&range));
+    EXPECT_EQ(-1, munmap(ptr + 1, page));
+    EXPECT_EQ(MAP_FAILED, mmap(ptr, 16 * page, PROT_READ,
+                               MAP_PRIVATE | MAP_FIXED, -1, 0));
+    EXPECT_EQ(MAP_FAILED, mremap(ptr, 16 * page, (size_t)1 << 46,
+                                 MREMAP_MAYMOVE));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_events, mremap_fixed_replaces_its_target)
+{
+    nprdma_range_t from, to;
+    start();
+    char *source = map(), *target = map();
+
+    memset(source, 1, 16 * page);
+    memset(target, 2, 16 * page);
+    ASSERT_EQ(UCS_OK, reg(&from, source, 16 * page));
+    ASSERT_EQ(UCS_OK, reg(&to, target, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&from));
+    ASSERT_EQ(UCS_OK, populate(&to));
+    bool moved = mremap(source, 4 * page, 4 * page,
+                        MREMAP_MAYMOVE | MREMAP_FIXED, target) == target;
+    EXPECT_EQ(0, all_bits(&from, source, 4 * page));
+    EXPECT_EQ(0, all_bits(&to, target, 4 * page));
+    EXPECT_EQ(moved ? UCS_ERR_INVALID_ADDR : UCS_OK, populate(&from));
+    EXPECT_EQ(UCS_OK, populate(&to));
+    EXPECT_EQ(moved ? 1 : 2, target[0]);
+    unreg(&from);
+    unreg(&to);
+    munmap(source, 16 * page);
+    munmap(target, 16 * page);
+    if (!moved) {
+        GTEST_SKIP() << "the hook of this UCX loses the target of mremap(): "
+                     << "the call has failed";
+    }
+}
+
+TEST_F(test_monitor_events, shmdt_and_shmat)
+{
+    nprdma_range_t range;
+    int shmid = shmget(IPC_PRIVATE, 8 * page, IPC_CREAT | 0600);
+    ASSERT_GE(shmid, 0);
+    start();
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&range));
+    ASSERT_EQ(ptr, shmat(shmid, ptr, SHM_REMAP));
+    shmctl(shmid, IPC_RMID, nullptr);
+    EXPECT_EQ(0, all_bits(&range, ptr, 8 * page));
+    EXPECT_EQ(1, all_bits(&range, ptr + 8 * page, 8 * page));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
+
+    /* The segment only; the event does not tell its size. Nor if a piece of it
+     * is protected otherwise, so that it is not one mapping any more. */
+    mprotect(ptr + 2 * page, page, PROT_READ);
+    int before = drains;
+    ASSERT_EQ(0, shmdt(ptr));
+    EXPECT_EQ(before + 1, drains);
+    EXPECT_EQ(0, all_bits(&range, ptr, 8 * page));
+    EXPECT_EQ(3, all_bits(&range, ptr + 8 * page, 8 * page));
+    raw_mmap(ptr, 8 * page);
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr + 7 * page, page));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 8 * page, page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_events, brk)
+{
+    static constexpr intptr_t size = 16 * page;
+    nprdma_range_t range;
+    start();
+
+    char *top = (char*)sbrk(0);
+    size_t up = -(uintptr_t)top & (page - 1);
+    ASSERT_NE((void*)-1, sbrk(up));
+    char *ptr = (char*)sbrk(size);
+    ASSERT_EQ(top + up, ptr);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    ASSERT_EQ(ptr + size, sbrk(0)) << "somebody else grew the heap";
+
+    /* The page that the end comes to lie in stays */
+    ASSERT_NE((void*)-1, sbrk(-8 * (intptr_t)page + 100));
+    EXPECT_EQ(3, all_bits(&range, ptr, 9 * page));
+    EXPECT_EQ(0, all_bits(&range, ptr + 9 * page, 7 * page));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    raw_mmap(ptr + 12 * page, page);
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr + 12 * page, page));
+    raw_munmap(ptr + 12 * page, page);
+
+    ASSERT_EQ(0, ::brk(ptr + size));
+    EXPECT_EQ(UCS_OK, populate(&range));
+    ASSERT_EQ(0, ::brk(ptr + 4 * page));
+    EXPECT_EQ(0, all_bits(&range, ptr + 4 * page, 12 * page));
+    EXPECT_EQ(3, all_bits(&range, ptr, 4 * page));
+    ASSERT_EQ(0, ::brk(top));
+    unreg(&range);
+}
+
+TEST_F(test_monitor_events, raw_system_calls_are_seen_by_the_nic_only)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&range));
+    raw_munmap(ptr, page);
+    mprotect(ptr + page, page, PROT_NONE);
+
+    /* A window of the emulation: nothing has told us */
+    EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
+    EXPECT_EQ(0, drains);
+
+    /* The NIC gets EFAULT, and says that the pages are absent */
+    npemu_iommu_t *iommu = nprdma_emulated_iommu(range.region);
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(nprdma_page_change(&iommu->states[i],
+                                       state(&range, ptr + i * page), 0));
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr + i * page, 1));
+        EXPECT_EQ(0u, bits(&range, ptr + i * page));
+    }
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 2 * page, 14 * page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_events, fork_leaves_sources_only)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = map();
+    int status;
+
+    memset(ptr, 5, 16 * page);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    int fd = range.region->fd;
+
+    pid_t pid = fork();
+    if (pid == 0) {
+        /* All of it is the parent's; application memory is there as ever */
+        nprdma_range_t other;
+        nprdma_monitor_stats_t child;
+        nprdma_monitor_query(monitor, &child);
+        bool good = (reg(&other, ptr, page) == UCS_ERR_UNSUPPORTED) &&
+                    (populate(&range) == UCS_ERR_UNSUPPORTED) &&
+                    (child.regions == 0) && (ptr[0] == 5);
+        unreg(&range, 1);
+        munmap(ptr, page);
+        madvise(ptr + page, page, MADV_DONTNEED);
+        nprdma_monitor_destroy(monitor);
+
+        /* It may have a monitor of its own */
+        nprdma_monitor_t *own = nullptr;
+        good = good && (nprdma_monitor_create(&params, &own) == UCS_OK) &&
+               (nprdma_monitor_register(own, (uintptr_t)ptr + page, page,
+                                        &other) == UCS_OK) &&
+               (nprdma_monitor_populate(own, &other, (uintptr_t)ptr + page,
+                                        page, 0) == UCS_OK) &&
+               (bits(&other, ptr + page) == 1) &&
+               (madvise(ptr + page, page, MADV_DONTNEED) == 0) &&
+               (bits(&other, ptr + page) == 0);
+        if (good) {
+            nprdma_monitor_unregister(own, &other, 0);
+            nprdma_monitor_destroy(own);
+        }
+        _exit(good ? 0 : 1);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
+
+    /* Each page may be the child's too: none can be written without a copy */
+    EXPECT_GE(drains, 1);
+    EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
+    EXPECT_EQ(fd, range.region->fd);
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
+    EXPECT_EQ(5, ptr[page]);
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}

@@ -1,0 +1,591 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_monitor.h"
+
+#include <cstdlib>
+
+class test_monitor_populate : public test_monitor {
+protected:
+    void SetUp() override
+    {
+        test_monitor::SetUp();
+        start();
+    }
+};
+
+TEST_F(test_monitor_populate, for_reading_and_for_writing)
+{
+    nprdma_range_t range;
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr + 10, 4 * page));
+    ASSERT_EQ(UCS_OK, populate(&range, ptr + 10 + page, 1));
+    EXPECT_EQ(0u, bits(&range, ptr));
+    EXPECT_EQ(NPRDMA_PAGE_R | NPRDMA_PAGE_COUNT, state(&range, ptr + page));
+    EXPECT_EQ(0u, bits(&range, ptr + 2 * page));
+    EXPECT_EQ(1u, stats().populated);
+
+    /* Reading does not give a page of its own: only zeros can be read */
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, 5 * page));
+    EXPECT_EQ(0u, bits(&range, ptr + 5 * page));
+    EXPECT_EQ(6u, stats().populated);
+    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | 3, state(&range, ptr + page));
+    EXPECT_EQ(NPRDMA_PAGE_COUNT | 3, state(&range, ptr));
+
+    /* What can be written can be read, and costs nothing any more */
+    uint64_t faults = stats().faults, ns = stats().populate_ns;
+    EXPECT_GT(ns, 0u);
+    EXPECT_EQ(UCS_OK, populate(&range));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(faults, stats().faults);
+    EXPECT_EQ(ns, stats().populate_ns);
+    EXPECT_EQ(6u, stats().populated);
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_populate, only_inside_of_the_range)
+{
+    nprdma_range_t range;
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr + 100, page));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 99, 1));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 100, page + 1));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 100, SIZE_MAX));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 101 + page, 0));
+    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE,
+              populate(&range, (void*)(uintptr_t)-1, SIZE_MAX));
+    EXPECT_EQ(0u, stats().populated);
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 100 + page, 0));
+    EXPECT_EQ(0u, stats().populated);
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 99 + page, 1));
+    EXPECT_EQ(1u, stats().populated);
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_populate, what_cannot_be)
+{
+    nprdma_range_t range;
+    char *ptr = map();
+    char path[] = "/tmp/nprdma_test_XXXXXX";
+    int fd = mkstemp(path);
+    ASSERT_GE(fd, 0);
+    unlink(path);
+    ASSERT_EQ(0, ftruncate(fd, page));
+
+    munmap(ptr + 2 * page, page);
+    mprotect(ptr + 5 * page, page, PROT_NONE);
+    mprotect(ptr + 8 * page, page, PROT_READ);
+    ASSERT_NE(MAP_FAILED, mmap(ptr + 10 * page, 2 * page,
+                               PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                               fd, 0));
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+
+    struct {
+        size_t       first, count;
+        unsigned     flags;
+        ucs_status_t status;
+        size_t       good; /* Pages that are populated */
+    } cases[] = {
+        { 0, 4, 0, UCS_ERR_INVALID_ADDR, 2 },  /* A hole */
+        { 2, 1, NPRDMA_POPULATE_WRITE, UCS_ERR_INVALID_ADDR, 0 },
+        { 3, 4, 0, UCS_ERR_INVALID_ADDR, 2 },  /* PROT_NONE */
+        { 6, 4, 0, UCS_OK, 4 },
+        { 6, 4, NPRDMA_POPULATE_WRITE, UCS_ERR_INVALID_ADDR, 2 },
+        { 8, 1, NPRDMA_POPULATE_WRITE, UCS_ERR_INVALID_ADDR, 0 },
+        { 10, 3, 0, UCS_ERR_INVALID_ADDR, 1 }, /* Behind the end of a file */
+        { 12, 4, NPRDMA_POPULATE_WRITE, UCS_OK, 4 }
+    };
+    for (auto &c : cases) {
+        uint32_t want = (c.flags & NPRDMA_POPULATE_WRITE) ? NPRDMA_PAGE_W :
+                                                            NPRDMA_PAGE_R;
+        EXPECT_EQ(c.status, populate(&range, ptr + c.first * page,
+                                     c.count * page, c.flags)) << c.first;
+        for (size_t i = 0; i < c.count; ++i) {
+            EXPECT_EQ(i < c.good ? want : 0u,
+                      want & state(&range, ptr + (c.first + i) * page))
+                    << c.first << "+" << i;
+        }
+    }
+
+    /* All that there is, where it cannot all be had */
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT |
+                                       NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(0u, bits(&range, ptr + 2 * page));
+    EXPECT_EQ(1u, bits(&range, ptr + 8 * page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+    close(fd);
+}
+
+/* The kernel tells of a range only that not all of it could be populated */
+TEST_F(test_monitor_populate, first_bad_page_is_found)
+{
+    nprdma_range_t range;
+    char *ptr = map(chunk);
+
+    for (size_t bad : { 0, 1, 2, 255, 256, 300, 510, 511 }) {
+        mprotect(ptr + bad * page, page, PROT_NONE);
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, chunk));
+        uint64_t faults = stats().faults;
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+        EXPECT_LE(stats().faults - faults, 22u);
+        for (size_t i = 0; i < chunk / page; ++i) {
+            ASSERT_EQ(i < bad, bits(&range, ptr + i * page) != 0) << bad;
+        }
+        unreg(&range, 1);
+        mprotect(ptr + bad * page, page, PROT_READ | PROT_WRITE);
+    }
+    munmap(ptr, chunk);
+}
+
+TEST_F(test_monitor_populate, resident_pages_only)
+{
+    nprdma_range_t range;
+    size_t size = 3 * chunk;
+    char *ptr = map(size);
+    /* Across words of a set, and chunks */
+    std::set<size_t> pages = { 0, 3, 4, 5, 63, 64, 127, 128, 511, 512, 1030 };
+
+    madvise(ptr, size, MADV_NOHUGEPAGE);
+    for (size_t i : pages) {
+        ptr[i * page] = 1;
+    }
+    /* A zero page can be read, but not written */
+    EXPECT_EQ(0, ((volatile char*)ptr)[20 * page]);
+    ASSERT_TRUE(is_present(ptr + 20 * page));
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT |
+                                       NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(pages.size(), stats().populated);
+    EXPECT_EQ(0u, bits(&range, ptr + 20 * page));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT));
+    EXPECT_EQ(pages.size() + 1, stats().populated);
+    EXPECT_EQ(1u, bits(&range, ptr + 20 * page));
+    pages.insert(20);
+    for (size_t i = 0; i < size / page; ++i) {
+        ASSERT_EQ(pages.count(i) != 0, bits(&range, ptr + i * page) != 0) << i;
+        ASSERT_EQ(pages.count(i) != 0, is_present(ptr + i * page)) << i;
+    }
+    unreg(&range);
+    munmap(ptr, size);
+}
+
+/* Untouched memory stays untouched, and so do its states */
+TEST_F(test_monitor_populate, nothing_resident_costs_nothing)
+{
+    nprdma_range_t range;
+    size_t size = params.region_size;
+    char *ptr = map(size);
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT));
+    }
+    madvise(ptr, size, MADV_DONTNEED);
+    for (size_t i = 0; i < size; i += page) {
+        ASSERT_FALSE(is_present(ptr + i));
+    }
+    for (size_t i = 0; i < size / page * 4; i += page) {
+        ASSERT_FALSE(is_present((const char*)range.region->states + i));
+    }
+    unreg(&range);
+    munmap(ptr, size);
+}
+
+TEST_F(test_monitor_populate, kinds_of_memory)
+{
+    nprdma_range_t range;
+    for (int flags : { MAP_PRIVATE | MAP_ANONYMOUS, MAP_SHARED | MAP_ANONYMOUS,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE }) {
+        for (unsigned write : { 0u, (unsigned)NPRDMA_POPULATE_WRITE }) {
+            char *ptr = map(chunk, PROT_READ | PROT_WRITE, flags);
+            ASSERT_EQ(UCS_OK, reg(&range, ptr, chunk));
+            EXPECT_EQ(UCS_OK, populate(&range, write));
+            EXPECT_EQ(write ? 3 : 1, all_bits(&range, ptr, chunk));
+            munmap(ptr, chunk);
+            EXPECT_EQ(0, all_bits(&range, ptr, chunk));
+            unreg(&range);
+        }
+    }
+}
+
+TEST_F(test_monitor_populate, hugetlb)
+{
+    nprdma_range_t range;
+    void *huge = mmap(nullptr, chunk, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (huge == MAP_FAILED) {
+        GTEST_SKIP() << "no huge pages here: " << strerror(errno);
+    }
+    char *ptr = (char*)huge;
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, chunk));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 5 * page, page,
+                               NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3u, bits(&range, ptr + 5 * page));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT));
+    EXPECT_EQ(1u, bits(&range, ptr));
+    munmap(ptr, chunk);
+    EXPECT_EQ(0, all_bits(&range, ptr, chunk));
+    unreg(&range);
+}
+
+TEST_F(test_monitor_populate, snapshot)
+{
+    nprdma_range_t range;
+    uint32_t copy[16];
+    char *ptr = map();
+    uintptr_t address = (uintptr_t)ptr + 100;
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    const nprdma_region_t *region = range.region;
+
+    EXPECT_EQ(1u, nprdma_region_num_pages(address, 1));
+    EXPECT_EQ(1u, nprdma_region_num_pages(address, page - 100));
+    EXPECT_EQ(2u, nprdma_region_num_pages(address, page - 99));
+    EXPECT_FALSE(nprdma_region_snapshot(region, address, 3 * page,
+                                        NPRDMA_PAGE_R, copy));
+    ASSERT_EQ(UCS_OK, populate(&range, ptr, 4 * page));
+    ASSERT_TRUE(nprdma_region_snapshot(region, address, 3 * page, NPRDMA_PAGE_R,
+                                       copy));
+    EXPECT_FALSE(nprdma_region_snapshot(region, address, 3 * page,
+                                        NPRDMA_PAGE_W, copy + 4));
+    EXPECT_FALSE(nprdma_region_snapshot(region, address, 4 * page,
+                                        NPRDMA_PAGE_R, copy + 4));
+    EXPECT_TRUE(nprdma_region_unchanged(region, address, 3 * page, copy));
+
+    /* Gone and back is not unchanged, on any page */
+    for (size_t i = 0; i < 4; ++i) {
+        ASSERT_TRUE(nprdma_region_snapshot(region, address, 3 * page,
+                                           NPRDMA_PAGE_R, copy));
+        madvise(ptr + i * page, page, MADV_DONTNEED);
+        ASSERT_EQ(UCS_OK, populate(&range, ptr, 4 * page));
+        EXPECT_FALSE(nprdma_region_unchanged(region, address, 3 * page, copy));
+    }
+    madvise(ptr + 4 * page, page, MADV_DONTNEED);
+    ASSERT_TRUE(nprdma_region_snapshot(region, address, 3 * page, NPRDMA_PAGE_R,
+                                       copy));
+    EXPECT_TRUE(nprdma_region_unchanged(region, address, 3 * page, copy));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_populate, stays_until_it_is_revoked)
+{
+    nprdma_range_t range, other, third;
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    unreg(&range);
+    EXPECT_EQ(0, drains);
+
+    /* Ready for the next registration */
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
+
+    /* Others keep their pages, also those at the edges */
+    ASSERT_EQ(UCS_OK, reg(&other, ptr + 4 * page - 1, 2));
+    ASSERT_EQ(UCS_OK, reg(&third, ptr + 10 * page, 2 * page));
+    unreg(&range, 1);
+    EXPECT_EQ(1, drains);
+    EXPECT_EQ(0, all_bits(&other, ptr, 3 * page));
+    EXPECT_EQ(3, all_bits(&other, ptr + 3 * page, 2 * page));
+    EXPECT_EQ(0, all_bits(&other, ptr + 5 * page, 5 * page));
+    EXPECT_EQ(3, all_bits(&other, ptr + 10 * page, 2 * page));
+    EXPECT_EQ(0, all_bits(&other, ptr + 12 * page, 4 * page));
+
+    unreg(&other, 1);
+    unreg(&third, 1);
+    EXPECT_EQ(3, drains);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
+    EXPECT_EQ(UCS_OK, populate(&range));
+    unreg(&range, 1);
+    munmap(ptr, 16 * page);
+}
+
+/* A page may lie in several regions: it is revoked in all of them */
+TEST_F(test_monitor_populate, revoked_in_all_regions)
+{
+    size_t granule = params.region_size;
+    nprdma_range_t small, large;
+    char *ptr = map(2 * granule);
+
+    ASSERT_EQ(UCS_OK, reg(&small, ptr + granule, 4 * page));
+    ASSERT_EQ(UCS_OK, reg(&large, ptr, 2 * granule));
+    ASSERT_NE(small.region, large.region);
+    ASSERT_EQ(UCS_OK, populate(&small));
+    ASSERT_EQ(UCS_OK, populate(&large, ptr + granule, 8 * page));
+    unreg(&large);
+    unreg(&small, 1);
+    EXPECT_EQ(0, all_bits(&small, ptr + granule, 4 * page));
+    EXPECT_EQ(0, all_bits(&large, ptr + granule, 4 * page));
+    EXPECT_EQ(1, all_bits(&large, ptr + granule + 4 * page, 4 * page));
+    munmap(ptr, 2 * granule);
+}
+
+
+/*
+ * The NIC of this test "accesses" a page by asking whether it is there, while
+ * its counter is odd; a drain waits for the counters. So a page that has its bit
+ * must be there.
+ */
+class test_monitor_race : public test_monitor_populate {
+protected:
+    static constexpr int num_nics = 2;
+
+    struct nic {
+        alignas(64) std::atomic<uint64_t> seq{0};
+    };
+
+    static void drain_nics(test_monitor *arg)
+    {
+        auto self = static_cast<test_monitor_race*>(arg);
+        for (auto &nic : self->nics) {
+            uint64_t seq = nic.seq;
+            while ((seq & 1) && (nic.seq == seq)) {
+                sched_yield();
+            }
+        }
+    }
+
+    void run_nic(nic *nic, nprdma_range_t *range, char *ptr, size_t num_pages,
+                 unsigned seed)
+    {
+        while (!stop_nics) {
+            char *target = ptr + rand_r(&seed) % num_pages * page;
+            ++nic->seq;
+            if (bits(range, target)) {
+                if (is_present(target)) {
+                    ++hits;
+                } else {
+                    ++violations;
+                }
+            }
+            ++nic->seq;
+        }
+    }
+
+    nic                   nics[num_nics];
+    std::atomic<bool>     stop_nics{false};
+    std::atomic<uint64_t> hits{0};
+    std::atomic<uint64_t> violations{0};
+};
+
+TEST_F(test_monitor_race, populate_and_events)
+{
+    static constexpr size_t num_pages = 64;
+    nprdma_range_t range;
+    char *ptr = map(num_pages * page);
+    std::vector<std::thread> threads, nic_threads;
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, num_pages * page));
+    on_drain = drain_nics;
+    for (int i = 0; i < num_nics; ++i) {
+        nic_threads.emplace_back([&, i]() {
+            run_nic(&nics[i], &range, ptr, num_pages, i);
+        });
+    }
+
+    static constexpr int rounds = 4000;
+    for (unsigned t = 0; t < 2; ++t) {
+        threads.emplace_back([&, t]() {
+            unsigned seed = 10 + t;
+            for (int i = 0; i < rounds; ++i) {
+                size_t first = rand_r(&seed) % num_pages;
+                size_t count = 1 + rand_r(&seed) % (num_pages - first);
+                unsigned flags = (rand_r(&seed) & 1) ? NPRDMA_POPULATE_WRITE :
+                                 (rand_r(&seed) & 1) ? NPRDMA_POPULATE_RESIDENT :
+                                                       0;
+                ucs_status_t status = populate(&range, ptr + first * page,
+                                               count * page, flags);
+                ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_BUSY) ||
+                            (status == UCS_ERR_INVALID_ADDR)) << status;
+            }
+        });
+        threads.emplace_back([&, t]() {
+            unsigned seed = 20 + t;
+            for (int i = 0; i < rounds; ++i) {
+                size_t first = rand_r(&seed) % num_pages;
+                size_t count = 1 + rand_r(&seed) % (num_pages - first) / 4;
+                char *victim = ptr + first * page;
+                switch (rand_r(&seed) % 3) {
+                case 0:
+                    madvise(victim, count * page, MADV_DONTNEED);
+                    break;
+                case 1:
+                    ASSERT_EQ(victim, mmap(victim, count * page,
+                                           PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS |
+                                           MAP_FIXED, -1, 0));
+                    break;
+                default:
+                    /* Back at once, so that other threads find memory */
+                    munmap(victim, page);
+                    ASSERT_EQ(victim, mmap(victim, page, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS |
+                                           MAP_FIXED, -1, 0));
+                    break;
+                }
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    /* However late they come: there is a page to be hit */
+    while (populate(&range) != UCS_OK) {
+    }
+    uint64_t before = hits;
+    wait_until([&]() { return hits > before; });
+    stop_nics = true;
+    for (auto &thread : nic_threads) {
+        thread.join();
+    }
+    on_drain = nullptr;
+
+    EXPECT_EQ(0u, violations);
+    EXPECT_GT(stats().invalidated, 0u);
+    EXPECT_GT(stats().populated, num_pages);
+    unreg(&range);
+    munmap(ptr, num_pages * page);
+}
+
+/* The oracle of the test above can fail: without a drain it sees what is not */
+TEST_F(test_monitor_race, a_nic_that_nobody_waits_for)
+{
+    nprdma_range_t range;
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, page));
+    for (bool waits : { true, false }) {
+        std::atomic<int> looked(0), called(0);
+        on_drain   = waits ? drain_nics : nullptr;
+        drains     = 0;
+        violations = 0;
+        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+        std::thread thread([&]() {
+            ++nics[0].seq;
+            EXPECT_NE(0u, bits(&range, ptr));
+            looked = 1;
+            wait_until([&]() { return called || (waits && (drains > 0)); });
+            violations += !is_present(ptr);
+            ++nics[0].seq;
+        });
+        wait_until([&]() { return looked == 1; });
+        madvise(ptr, page, MADV_DONTNEED);
+        called = 1;
+        thread.join();
+        EXPECT_EQ(waits ? 0u : 1u, violations);
+    }
+    on_drain = nullptr;
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_race, more_populates_than_slots)
+{
+    static constexpr int num_threads = 40;
+    nprdma_range_t range;
+    char *ptr = map(num_threads * 4 * page);
+    std::vector<std::thread> threads;
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, num_threads * 4 * page));
+    npemu_gate_arm(header(&range), NPEMU_GATE_MAP, 0);
+    for (int t = 0; t < num_threads; ++t) {
+        threads.emplace_back([&, t]() {
+            ASSERT_EQ(UCS_OK, populate(&range, ptr + t * 4 * page, 4 * page));
+        });
+    }
+    ASSERT_EQ(0, npemu_gate_wait(header(&range), NPEMU_GATE_MAP, 60000));
+    npemu_gate_release(header(&range), NPEMU_GATE_MAP);
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(1, all_bits(&range, ptr, num_threads * 4 * page));
+    unreg(&range);
+    munmap(ptr, num_threads * 4 * page);
+}
+
+
+class test_monitor_reclaim : public test_monitor {
+protected:
+    char *populated(nprdma_range_t *range, size_t size)
+    {
+        char *ptr = map(size);
+        memset(ptr, 7, size);
+        EXPECT_EQ(UCS_OK, reg(range, ptr, size));
+        EXPECT_EQ(UCS_OK, populate(range, NPRDMA_POPULATE_WRITE));
+        return ptr;
+    }
+};
+
+TEST_F(test_monitor_reclaim, logical)
+{
+    nprdma_range_t range;
+    params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
+    params.reclaim_rate = 1e6;
+    start();
+    char *ptr = populated(&range, chunk);
+
+    wait_until([&]() { return all_bits(&range, ptr, chunk) == 0; });
+    EXPECT_GE(stats().reclaimed, chunk / page);
+    EXPECT_EQ(stats().invalidated, stats().reclaimed);
+    EXPECT_GE((uint64_t)drains, chunk / page);
+    for (size_t i = 0; i < chunk; i += page) {
+        ASSERT_TRUE(is_present(ptr + i));
+    }
+    unreg(&range);
+    munmap(ptr, chunk);
+}
+
+TEST_F(test_monitor_reclaim, real)
+{
+    nprdma_range_t range;
+    params.reclaim      = NPRDMA_RECLAIM_REAL;
+    params.reclaim_rate = 1e5;
+    start();
+    char *ptr = populated(&range, 64 * page);
+
+    /* Never out of memory with its bits set; there may be no swap space */
+    wait_until([&]() { return all_bits(&range, ptr, 64 * page) == 0; });
+    EXPECT_GE(stats().reclaimed, 64u);
+    for (int i = 0; i < 20; ++i) {
+        ucs_status_t status = populate(&range);
+        ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_BUSY));
+    }
+    for (size_t i = 0; i < 64 * page; i += page) {
+        ASSERT_EQ(7, ptr[i]);
+    }
+    unreg(&range);
+    munmap(ptr, 64 * page);
+}
+
+TEST_F(test_monitor_reclaim, is_in_no_hurry)
+{
+    nprdma_range_t range;
+    params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
+    params.reclaim_rate = 1e-3; /* Stops at once all the same */
+    start();
+    char *ptr = populated(&range, 16 * page);
+    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+TEST_F(test_monitor_reclaim, sampled_is_for_the_nic)
+{
+    nprdma_range_t range;
+    params.reclaim = NPRDMA_RECLAIM_SAMPLED;
+    start();
+    char *ptr = populated(&range, 16 * page);
+    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
+    EXPECT_EQ(0u, stats().reclaimed);
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
