@@ -22,6 +22,11 @@ struct event {
     int        (*call)(char *ptr);
 };
 
+void PrintTo(const event &what, std::ostream *stream)
+{
+    *stream << what.name;
+}
+
 constexpr size_t page = 4096;
 
 const event events[] = {
