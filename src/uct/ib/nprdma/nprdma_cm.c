@@ -386,13 +386,13 @@ unsigned uct_nprdma_cm_progress(uct_nprdma_iface_t *iface)
     uct_nprdma_conn_t *conn;
     ucs_status_t status;
 
-    if (iface->cm.num_in_flight > 0) {
+    if (uct_nprdma_cm_hint(&iface->cm.num_in_flight) > 0) {
         UCS_ASYNC_BLOCK(iface->super.worker->async);
         count += uct_nprdma_ud_poll(iface);
         UCS_ASYNC_UNBLOCK(iface->super.worker->async);
     }
 
-    if (!iface->cm.attention) {
+    if (!uct_nprdma_cm_hint(&iface->cm.attention)) {
         return count;
     }
 

@@ -10,12 +10,21 @@
 #include <ucs/datastruct/list.h>
 #include <ucs/time/time_def.h>
 
+#include <stdatomic.h>
+
 /*
  * Wire-up: finds the peer's interface by UD datagrams and makes the two QPs
  * of a connection know each other. Runs in the async context of the worker
  * (so that a busy or sleeping peer accepts) as well as in progress; everything
  * in uct_nprdma_cm_t is used with the async context blocked. What it decides
  * about endpoints is left in a list that only progress acts on.
+ *
+ * The exceptions are three atomics, which progress looks at without blocking,
+ * to know whether it has to block. They are written with the context blocked,
+ * and what they tell about is read with the context blocked, so they need no
+ * order of their own: who finds one set late comes again, see
+ * uct_nprdma_cm_hint(). A sleeper is woken by wakeup_fd, which becomes readable
+ * after attention has been set and stays so until it is cleared.
  */
 
 /* Probes of requesters outstanding at a time */
@@ -112,15 +121,15 @@ typedef struct uct_nprdma_cm {
     ucs_list_link_t                waiting;    /* for a place in the window */
     ucs_list_link_t                in_flight;  /* REQ sent */
     ucs_list_link_t                outcomes;   /* for progress */
-    unsigned                       num_in_flight;
-    volatile int                   attention;  /* progress should look */
+    atomic_uint                    num_in_flight;
+    atomic_uint                    attention;  /* progress should look */
     khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
     khash_t(uct_nprdma_responders) by_qpn;     /* those of kind AM */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
     ucs_list_link_t                dying;      /* responders whose QP is in ERR
                                                   but may have completions */
     ucs_list_link_t                drained;    /* those that have none */
-    volatile unsigned              num_dying;  /* in both of them */
+    atomic_uint                    num_dying;  /* in both of them */
     unsigned                       num_probes; /* outstanding */
     ucs_list_link_t                ahs;        /* the one used last is first */
     unsigned                       num_ahs;
@@ -137,6 +146,13 @@ typedef struct uct_nprdma_cm {
         uct_nprdma_cm_packet_t     packet;
     } held;
 } uct_nprdma_cm_t;
+
+
+/** Read one of the atomics without the async context being blocked. */
+static inline unsigned uct_nprdma_cm_hint(const atomic_uint *hint)
+{
+    return atomic_load_explicit(hint, memory_order_relaxed);
+}
 
 
 /**

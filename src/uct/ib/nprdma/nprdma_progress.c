@@ -311,11 +311,12 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
         uct_nprdma_ep_reap(iface, 0);
     }
 
-    if (iface->cm.attention || (iface->cm.num_in_flight > 0)) {
+    if (uct_nprdma_cm_hint(&iface->cm.attention) ||
+        (uct_nprdma_cm_hint(&iface->cm.num_in_flight) > 0)) {
         count += uct_nprdma_cm_progress(iface);
     }
 
-    if ((iface->cm.num_dying > 0) && rx_empty) {
+    if ((uct_nprdma_cm_hint(&iface->cm.num_dying) > 0) && rx_empty) {
         uct_nprdma_responder_reap(iface);
     }
 
@@ -351,8 +352,9 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
 
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->tx.arbiter) ||
                      iface->tx.reap || iface->tx.post_failed ||
-                     iface->cm.attention || (iface->cm.num_in_flight > 0) ||
-                     (iface->cm.num_dying > 0))) {
+                     uct_nprdma_cm_hint(&iface->cm.attention) ||
+                     uct_nprdma_cm_hint(&iface->cm.num_in_flight) ||
+                     uct_nprdma_cm_hint(&iface->cm.num_dying))) {
         count += uct_nprdma_iface_progress_slow(iface, num_rx == 0);
     }
 
@@ -408,7 +410,8 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     unsigned count            = 0;
 
     uct_nprdma_iface_drain_channel(iface, &count);
-    if ((count > 0) || iface->stash.valid || iface->cm.attention ||
+    if ((count > 0) || iface->stash.valid ||
+        uct_nprdma_cm_hint(&iface->cm.attention) ||
         iface->tx.post_failed || !ucs_arbiter_is_empty(&iface->tx.arbiter) ||
         uct_nprdma_rma_needs_progress(iface)) {
         return UCS_ERR_BUSY;
