@@ -51,6 +51,8 @@ const wrong wrong_values[] = {
     {{{"CM_RETRY_INTERVAL", "nan"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
     {{{"CM_RETRY_MAX", "1ms"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
     {{{"CM_TIMEOUT", "1e9s"}}, "UCX_NPRDMA_CM_TIMEOUT"},
+    {{{"CM_PROBE_INTERVAL", "0"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
+    {{{"CM_PROBE_INTERVAL", "1e9s"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
     {{{"CM_WINDOW", "0"}}, "UCX_NPRDMA_CM_WINDOW"},
     {{{"CM_RX_LEN", "0"}}, "UCX_NPRDMA_CM_RX_LEN"},
     {{{"CM_DROP", "100"}}, "UCX_NPRDMA_CM_DROP"},

@@ -153,6 +153,24 @@ PEER_FUNCTION(target)
     }
 }
 
+/* Puts something into the parent's memory, and then nothing any more */
+PEER_FUNCTION(idle_requester)
+{
+    entity e;
+    hello other    = hello::receive(parent);
+    uct_ep_h ep    = e.connect(other.address);
+    uint64_t value = 17;
+
+    EXPECT_EQ(UCS_OK, e.retry([&]() {
+        return uct_ep_put_short(ep, &value, sizeof(value), other.base,
+                                e.unpack(other.key));
+    }));
+    e.flush(ep);
+    parent.put(0);
+    parent.get<command>();
+    return 0;
+}
+
 /* Everything a process does on its own, for one that has few rights */
 PEER_FUNCTION(limited)
 {
@@ -547,6 +565,40 @@ TEST_F(test_service, killed_with_operations_outstanding)
     }
     EXPECT_TRUE((status != UCS_INPROGRESS) ||
                 (flush.done && (flush.status != UCS_OK)));
+}
+
+/* Without a reply that could fail, a probe has to find out */
+TEST_F(test_service, requester_killed_while_idle)
+{
+    config_t config = {{"CM_PROBE_INTERVAL", "20ms"}};
+
+    m_memory.reset();
+    m_entity.reset(new entity(config));
+    m_memory.reset(new buffer(m_entity->md(), target_size));
+    for (bool kill : {true, false}) {
+        m_peer.reset(new peer("idle_requester"));
+        hello(*m_entity, *m_memory).send(*m_peer);
+        m_entity->wait([&]() { return m_peer->ready(); });
+        m_peer->get<int>();
+        EXPECT_EQ(17u, *m_memory->ptr<uint64_t>());
+
+        /* Those that live are left alone */
+        uint64_t probes = m_entity->counter("cm_probes");
+        m_entity->wait([&]() {
+            return m_entity->counter("cm_probes") > probes + 5;
+        });
+        EXPECT_EQ(2u, m_entity->counter("cm_responders")); /* AM and SVC */
+
+        if (kill) {
+            m_peer->kill();
+        } else {
+            m_peer->put(QUIT);
+            EXPECT_EQ(0, m_peer->join());
+        }
+        m_entity->wait([&]() {
+            return m_entity->counter("cm_responders") == 0;
+        });
+    }
 }
 
 TEST_F(test_service, cancel)

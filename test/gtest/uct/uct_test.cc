@@ -3,7 +3,9 @@
 #include "uct_test.h"
 
 #include <ucs/async/async_fwd.h>
+#include <ucs/datastruct/string_buffer.h>
 #include <ucs/debug/log.h>
+#include <ucs/vfs/base/vfs_obj.h>
 
 #include <algorithm>
 #include <csignal>
@@ -416,6 +418,30 @@ void entity::flush(uct_ep_h ep, ucs_status_t expected)
         status = comp.status;
     }
     EXPECT_EQ(expected, status) << ucs_status_string(status);
+}
+
+uint64_t entity::counter(const std::string &name) const
+{
+    ucs_string_buffer_t text = UCS_STRING_BUFFER_INITIALIZER;
+    std::ostringstream path;
+    std::string word;
+    uint64_t value;
+
+    path << "/uct/worker/" << m_worker << "/iface/" << m_iface;
+    /* The file is made when somebody looks at the directory */
+    check(ucs_vfs_path_list_dir(path.str().c_str(),
+                                [](const char *, void *) {}, nullptr),
+          "vfs_path_list_dir");
+    check(ucs_vfs_path_read_file((path.str() + "/nprdma_counters").c_str(),
+                                 &text), "vfs_path_read_file");
+    std::istringstream lines(ucs_string_buffer_cstr(&text));
+    ucs_string_buffer_cleanup(&text);
+    while (lines >> word >> value) {
+        if (word == name) {
+            return value;
+        }
+    }
+    throw std::runtime_error("no counter " + name);
 }
 
 

@@ -118,6 +118,9 @@ public:
     void wait(const std::function<bool()> &condition);
     void flush(uct_ep_h ep, ucs_status_t expected = UCS_OK);
 
+    /* One of the interface's counters, from UCX's virtual file system */
+    uint64_t counter(const std::string &name) const;
+
     /* Others that live in this process and have to be progressed */
     void add_progress(entity *other) { m_others.push_back(other); }
 

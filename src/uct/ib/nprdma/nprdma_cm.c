@@ -18,9 +18,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Requesters are probed so often: only leaks depend on it */
-#define UCT_NPRDMA_CM_PROBE_SEC    30
-
 
 ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval)
 {
@@ -429,7 +426,7 @@ static ucs_status_t uct_nprdma_cm_start(uct_nprdma_iface_t *iface)
     }
 
     status = ucs_async_add_timer(async->mode,
-                                 ucs_time_from_sec(UCT_NPRDMA_CM_PROBE_SEC),
+                                 ucs_time_from_sec(cm->config.probe_interval),
                                  uct_nprdma_cm_probe_handler, iface, async,
                                  &cm->probe_timer_id);
     if (status != UCS_OK) {

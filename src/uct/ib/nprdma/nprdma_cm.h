@@ -70,6 +70,7 @@ typedef struct uct_nprdma_cm_config {
     double         retry_interval;  /* first retransmission, seconds */
     double         retry_max;       /* longest interval */
     double         timeout;         /* give up */
+    double         probe_interval;  /* are requesters alive, seconds */
     unsigned       window;          /* REQs in flight */
     unsigned       rx_slots;
     struct {                        /* misbehave on purpose, for tests */

@@ -225,6 +225,12 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      "Time until a peer that does not answer wire-up is given up.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.timeout), UCS_CONFIG_TYPE_TIME},
 
+    {"CM_PROBE_INTERVAL", "30s",
+     "Time after which peers that have connected are asked whether they are\n"
+     "still there, so that what belongs to the dead does not pile up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.probe_interval),
+     UCS_CONFIG_TYPE_TIME},
+
     {"CM_WINDOW", "32",
      "Connections of an interface that are set up at the same time.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.window), UCS_CONFIG_TYPE_UINT},
@@ -400,7 +406,9 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
         {"CM_RETRY_INTERVAL", config->cm.retry_interval, 1e-4,
          UCT_NPRDMA_MAX_SEC},
         {"CM_RETRY_MAX", config->cm.retry_max, 1e-4, UCT_NPRDMA_MAX_SEC},
-        {"CM_TIMEOUT", config->cm.timeout, 1e-4, UCT_NPRDMA_MAX_SEC}
+        {"CM_TIMEOUT", config->cm.timeout, 1e-4, UCT_NPRDMA_MAX_SEC},
+        {"CM_PROBE_INTERVAL", config->cm.probe_interval, 1e-3,
+         UCT_NPRDMA_MAX_SEC}
     };
     ucs_status_t status;
 

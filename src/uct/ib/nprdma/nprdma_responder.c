@@ -66,6 +66,7 @@ static void uct_nprdma_responder_forget(uct_nprdma_iface_t *iface,
               " qpn 0x%x goes", iface, resp->conn_id, resp->nonce, resp->qpn);
 
     uct_nprdma_responder_unhash(&iface->cm.responders, key);
+    --iface->stats.cm_responders;
     if (!resp->confirmed) {
         ucs_list_del(&resp->list);
     }
@@ -210,6 +211,7 @@ uct_nprdma_responder_create(uct_nprdma_iface_t *iface,
     }
 
     ucs_list_add_tail(&iface->cm.unconfirmed, &resp->list);
+    ++iface->stats.cm_responders;
     if (!uct_nprdma_responder_hash(&iface->cm.responders, key, resp)) {
         uct_nprdma_responder_destroy(iface, resp);
         return NULL;
@@ -348,6 +350,7 @@ static void uct_nprdma_responder_probe(uct_nprdma_iface_t *iface,
 
     if (ibv_post_send(resp->qp, &wr, &bad_wr) == 0) {
         resp->probing = 1;
+        ++iface->stats.cm_probes;
         ++iface->cm.num_probes;
     }
 }
@@ -364,10 +367,16 @@ void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface)
         }
 
         resp = kh_val(&iface->cm.responders, iter);
-        if (resp->qp != NULL) {
-            uct_nprdma_responder_probe(iface, resp);
-        } else if (uct_nprdma_service_conn_is_closed(resp->svc)) {
+        if ((resp->svc != NULL) &&
+            uct_nprdma_service_conn_is_closed(resp->svc)) {
             uct_nprdma_responder_destroy(iface, resp);
+        } else if (!resp->confirmed) {
+            continue; /* the requester's QP may not be ready yet */
+        } else if (resp->qp != NULL) {
+            uct_nprdma_responder_probe(iface, resp);
+        } else {
+            ++iface->stats.cm_probes;
+            uct_nprdma_service_probe(uct_nprdma_iface_md(iface), resp->svc);
         }
     }
 }

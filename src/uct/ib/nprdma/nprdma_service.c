@@ -62,7 +62,9 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
         count = ibv_poll_cq(service->send_cq, UCT_NPRDMA_SERVICE_BATCH, wcs);
         for (i = 0; i < count; ++i) {
             ++service->send_cq_avail;
-            if (wcs[i].wr_id != 0) {
+            if (wcs[i].wr_id == UCT_NPRDMA_SERVICE_WR_PROBE) {
+                --service->num_probes;
+            } else if (wcs[i].wr_id != 0) {
                 uct_nprdma_bounce_put((uct_nprdma_slot_t*)wcs[i].wr_id);
             }
 
@@ -72,8 +74,12 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
             }
 
             --conn->outstanding;
+            if (wcs[i].wr_id == UCT_NPRDMA_SERVICE_WR_PROBE) {
+                conn->probing = 0;
+            }
+
             if (wcs[i].status != IBV_WC_SUCCESS) {
-                ucs_debug("service: reply on qp 0x%x failed: work completion "
+                ucs_debug("service: send on qp 0x%x failed: work completion "
                           "status %d", conn->qpn, wcs[i].status);
                 uct_nprdma_service_conn_abort(service, conn);
             }
@@ -288,6 +294,51 @@ static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
 }
 
 /*
+ * A write of nothing completes if the requester's queue pair is there. Replies
+ * find out as well, but only a request makes us send one. If there is no room
+ * for a probe the send queue is full of replies, which do its work.
+ */
+static void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
+                                          uct_nprdma_service_conn_t *conn)
+{
+    struct ibv_send_wr wr = {
+        .wr_id      = UCT_NPRDMA_SERVICE_WR_PROBE,
+        .opcode     = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED
+    };
+    struct ibv_send_wr *bad_wr;
+
+    if ((conn->state != UCT_NPRDMA_SERVICE_CONN_READY) || conn->probing ||
+        !uct_nprdma_service_can_reply(service, conn, 0)) {
+        return;
+    }
+
+    if (ibv_post_send(conn->qp, &wr, &bad_wr) == 0) {
+        conn->probing = 1;
+        ++conn->outstanding;
+        ++service->num_probes;
+        --service->send_cq_avail;
+    }
+}
+
+static void uct_nprdma_service_probe_conns(uct_nprdma_service_t *service)
+{
+    uct_nprdma_service_conn_t *conn;
+
+    if (!atomic_exchange(&service->probe_wanted, 0)) {
+        return;
+    }
+
+    pthread_mutex_lock(&service->conns_lock);
+    ucs_list_for_each(conn, &service->conns, list) {
+        if (atomic_exchange(&conn->probe_wanted, 0)) {
+            uct_nprdma_service_conn_probe(service, conn);
+        }
+    }
+    pthread_mutex_unlock(&service->conns_lock);
+}
+
+/*
  * @return A connection whose queue pair is to be destroyed now; requests do not
  *         find it any more.
  */
@@ -329,12 +380,13 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
     return dead;
 }
 
-/* Free what the cm has released, destroy what has come to its end */
+/* Do what the cm has asked for, destroy what has come to its end */
 static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
 {
     uct_nprdma_service_conn_t *conn;
 
     service->attention = 0;
+    uct_nprdma_service_probe_conns(service);
     while ((conn = uct_nprdma_service_next_dead(service)) != NULL) {
         service->md->verbs->destroy_qp(conn->qp);
         conn->state = UCT_NPRDMA_SERVICE_CONN_CLOSED;
@@ -389,8 +441,11 @@ unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
         uct_nprdma_service_reap(service);
     }
 
-    if (ucs_unlikely(service->attention)) {
+    if (ucs_unlikely(service->attention || (service->num_probes > 0))) {
         uct_nprdma_service_reap(service);
+    }
+
+    if (ucs_unlikely(service->attention)) {
         uct_nprdma_service_reclaim(service);
     }
 
@@ -690,6 +745,20 @@ uct_nprdma_service_accept(uct_nprdma_md_t *md, uint8_t port_num,
 int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn)
 {
     return conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSED;
+}
+
+void uct_nprdma_service_probe(uct_nprdma_md_t *md,
+                              uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_service_t *service = md->service;
+
+    /* By whoever executes: the queue pair is not ours. One wake-up is enough
+     * for all connections that are probed at a time. */
+    conn->probe_wanted = 1;
+    if (!atomic_exchange(&service->probe_wanted, 1)) {
+        service->attention = 1;
+        uct_nprdma_service_thread_wakeup(service);
+    }
 }
 
 void uct_nprdma_service_release(uct_nprdma_md_t *md,

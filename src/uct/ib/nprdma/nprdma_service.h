@@ -73,6 +73,18 @@ int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn);
 
 
 /**
+ * Find out whether the requester is still there. Returns at once; if it is not,
+ * the connection gets closed. May be called from any thread.
+ *
+ * @param [in] md    MD.
+ * @param [in] conn  From @ref uct_nprdma_service_accept. The requester's queue
+ *                   pair must be known to be ready.
+ */
+void uct_nprdma_service_probe(uct_nprdma_md_t *md,
+                              uct_nprdma_service_conn_t *conn);
+
+
+/**
  * Drop a connection. Does not wait for a request of its that is executing.
  *
  * @param [in] md    MD.

@@ -22,6 +22,9 @@
  * because it may have got one, and sent the next request, before we know */
 #define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
 
+/* wr_id of a probe; that of a reply is a slot, or 0 if it was sent inline */
+#define UCT_NPRDMA_SERVICE_WR_PROBE     1
+
 /* Replies that may be on their way in all */
 #define UCT_NPRDMA_SERVICE_SEND_CQ_LEN  1024
 
@@ -48,14 +51,17 @@ struct uct_nprdma_service_conn {
     struct ibv_qp   *qp;
     uint32_t        qpn;
     uint32_t        sn;            /* Of the last request executed */
-    uint32_t        outstanding;   /* Replies sent and not completed */
+    uint32_t        outstanding;   /* Replies sent and not completed, and a
+                                      probe */
     uint32_t        failed_sn;     /* First failure not yet reported */
     uint32_t        max_inline;    /* Of a reply */
     uint8_t         failed_status;
+    uint8_t         probing;       /* A probe is outstanding */
     unsigned        drain;         /* Looks that had found the receive CQ empty
                                       when the queue pair was stopped */
     atomic_int      state;
     atomic_int      released;      /* The cm has forgotten it */
+    atomic_int      probe_wanted;  /* By the cm */
 };
 
 KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
@@ -70,7 +76,9 @@ struct uct_nprdma_service {
     pthread_mutex_t           conns_lock;
     khash_t(uct_nprdma_service_conns) conns_hash;
     ucs_list_link_t           conns;
-    atomic_int                attention;   /* A connection wants to go */
+    atomic_int                attention;   /* A connection wants to go, or its
+                                              requester to be probed */
+    atomic_int                probe_wanted; /* One of the connections has it */
 
     /* Held by whoever executes; what follows belongs to the holder */
     pthread_mutex_t           exec_lock;
@@ -81,6 +89,7 @@ struct uct_nprdma_service {
     uct_nprdma_bounce_t       rx_pool;
     uct_nprdma_bounce_t       tx_pool;
     uint32_t                  send_cq_avail;
+    unsigned                  num_probes;  /* Outstanding */
     struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
     int                       num_wcs;     /* Polled */
     int                       next_wc;     /* First of them not executed */

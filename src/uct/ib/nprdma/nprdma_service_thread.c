@@ -56,7 +56,7 @@ static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
         pthread_mutex_unlock(&service->exec_lock);
         pthread_mutex_lock(&service->exec_lock);
     }
-    blocked = blocked || service->attention;
+    blocked = blocked || service->attention || (service->num_probes > 0);
     pthread_mutex_unlock(&service->exec_lock);
     return blocked;
 }

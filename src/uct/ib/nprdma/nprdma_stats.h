@@ -8,7 +8,8 @@
 
 /*
  * Counters of one interface. Plain integers: each is written by one thread
- * only (progress, or the async handler under its lock for cm_xx).
+ * only (progress, or the async handler under its lock for cm_xx). All count up
+ * but cm_responders: the responders that there are now.
  */
 #define UCT_NPRDMA_FOREACH_STAT(_macro) \
     _macro(am_short_tx)         \
@@ -58,6 +59,8 @@
     _macro(cm_rejected)         \
     _macro(cm_connected)        \
     _macro(cm_accepted)         \
+    _macro(cm_responders)       \
+    _macro(cm_probes)           \
     _macro(cm_injected)
 
 typedef struct uct_nprdma_stats {
