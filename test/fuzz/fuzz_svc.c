@@ -9,11 +9,13 @@
 #include "fuzz.h"
 
 #include "ucm/nprdma_access.h"
+#include "uct/ib/nprdma/nprdma_mem.h"
 #include "uct/ib/nprdma/nprdma_svc_exec.h"
 
 enum {
     FUZZ_REPLY      = 1 << 7,   /* the message is a reply */
     FUZZ_NEAR       = 1 << 6,   /* the address is relative to a region */
+    FUZZ_BUSY       = 1 << 5,   /* it is being unmapped, for a moment */
     FUZZ_REGION     = 3         /* whose key is filled in; 3: no one's */
 };
 
@@ -21,20 +23,27 @@ typedef struct {
     uint64_t address;
     uint64_t length;
     uint32_t access;
+    int      has_windows;
 } fuzz_region_t;
 
 static const fuzz_region_t fuzz_regions[] = {
-    {0x10000, 64, NPRDMA_REG_ACCESS_ALL},
-    {0x7fff12345671, 20000, NPRDMA_REG_ACCESS_GET},
-    {UINT64_MAX - 4096, 4096, NPRDMA_REG_ACCESS_PUT | NPRDMA_REG_ACCESS_ATOMIC}
+    {0x10000, 64, NPRDMA_REG_ACCESS_ALL, 1},
+    {0x7fff12345671, 200000, NPRDMA_REG_ACCESS_GET, 1},
+    {UINT64_MAX - 4096, 4096, NPRDMA_REG_ACCESS_PUT | NPRDMA_REG_ACCESS_ATOMIC,
+     0}
 };
 
 #define FUZZ_NUM_REGIONS (sizeof(fuzz_regions) / sizeof(fuzz_regions[0]))
+
+/* Pages that those with windows have, and the state of all of them */
+#define FUZZ_NUM_PAGES   50
+#define FUZZ_STATE       0x1237
 
 static struct {
     const uint8_t *message;     /* of exactly the size received */
     size_t        size;
     unsigned      calls;
+    int           busy;
 } fuzz_current;
 
 /* Everything that the service does to memory goes through here. */
@@ -89,23 +98,68 @@ nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
     return fuzz_access(address, size, NPRDMA_REG_ACCESS_ATOMIC);
 }
 
+/* Asked for pieces of one range, one after the other */
+ucs_status_t
+nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
+                        uintptr_t address, size_t length, unsigned flags)
+{
+    uint32_t access = (flags & NPRDMA_POPULATE_WRITE) ? NPRDMA_REG_ACCESS_PUT :
+                                                        NPRDMA_REG_ACCESS_GET;
+
+    FUZZ_CHECK((const void*)monitor == &fuzz_current);
+    FUZZ_CHECK(length > 0);
+    FUZZ_CHECK(address >= range->address);
+    FUZZ_CHECK(length <= range->length - (address - range->address));
+    if (fuzz_current.busy) {
+        fuzz_current.busy = 0;
+        return UCS_ERR_BUSY;
+    }
+    return fuzz_access(address, length, access);
+}
+
+static void fuzz_populated(const uct_nprdma_svc_request_t *request,
+                           const uct_nprdma_svc_populated_t *populated)
+{
+    unsigned count = uct_nprdma_svc_num_states(request->address,
+                                               request->length);
+    unsigned valid = 0;
+    unsigned i;
+
+    FUZZ_CHECK(uct_nprdma_svc_populated_parse(populated, request->length) ==
+               populated);
+    if (populated->length > 0) {
+        valid = uct_nprdma_svc_num_states(request->address, populated->length);
+    }
+    for (i = 0; i < count; ++i) {
+        FUZZ_CHECK(populated->states[i] == ((i < valid) ? FUZZ_STATE : 0));
+    }
+}
+
 static void fuzz_execute(nprdma_reg_table_t *table,
                          const uct_nprdma_svc_request_t *request)
 {
+    uct_nprdma_md_t md = {.regs = table, .monitor = (void*)&fuzz_current};
     /* As small as the interface allows, for the address sanitizer */
-    size_t room  = (request->type == UCT_NPRDMA_SVC_FETCH) ?
-                   UCT_NPRDMA_SVC_MAX_PIECE : 8;
-    void *result = malloc(room);
+    size_t room        = (request->type == UCT_NPRDMA_SVC_FETCH) ?
+                         UCT_NPRDMA_SVC_MAX_PIECE :
+                         (request->type == UCT_NPRDMA_SVC_POPULATE) ?
+                         uct_nprdma_svc_populated_length(request->address,
+                                                         request->length) : 8;
+    void *result       = malloc(room);
     size_t length;
     uct_nprdma_svc_status_t status;
 
     FUZZ_CHECK(result != NULL);
-    status = uct_nprdma_svc_execute(table, request, result, &length);
+    status = uct_nprdma_svc_execute(&md, request, result, &length);
     FUZZ_CHECK(status < UCT_NPRDMA_SVC_STATUS_LAST);
     FUZZ_CHECK(length <= room);
     FUZZ_CHECK((status == UCT_NPRDMA_SVC_OK) || (length == 0));
     if ((status == UCT_NPRDMA_SVC_OK) &&
-        (request->type != UCT_NPRDMA_SVC_NOP)) {
+        (request->type == UCT_NPRDMA_SVC_POPULATE)) {
+        FUZZ_CHECK(length == room);
+        fuzz_populated(request, result);
+    } else if ((status == UCT_NPRDMA_SVC_OK) &&
+               (request->type != UCT_NPRDMA_SVC_NOP)) {
         FUZZ_CHECK(fuzz_current.calls == 1);
     }
     free(result);
@@ -179,8 +233,31 @@ static void fuzz_reply(const void *message, size_t size, uint32_t sn,
     }
 }
 
+/* Register a range, and give it windows */
+static nprdma_reg_t *
+fuzz_register(nprdma_reg_table_t *table, const fuzz_region_t *fuzz,
+              nprdma_region_t *region)
+{
+    uct_nprdma_mem_t *mem;
+    nprdma_reg_t *reg;
+
+    FUZZ_CHECK(nprdma_reg_add(table, fuzz->address, fuzz->length, fuzz->access,
+                              &reg) == UCS_OK);
+    region->address    = fuzz->address & ~(NPRDMA_PAGE_SIZE - 1);
+    region->length     = FUZZ_NUM_PAGES * NPRDMA_PAGE_SIZE;
+    mem                = nprdma_reg_extra(reg);
+    mem->reg           = reg;
+    mem->has_region    = fuzz->has_windows;
+    mem->range.region  = region;
+    mem->range.address = fuzz->address;
+    mem->range.length  = fuzz->length;
+    return reg;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    nprdma_region_t regions[FUZZ_NUM_REGIONS];
+    nprdma_page_state_t states[FUZZ_NUM_PAGES];
     fuzz_reader_t reader = {data, size};
     nprdma_reg_t *regs[FUZZ_NUM_REGIONS];
     uct_nprdma_svc_request_t *request;
@@ -200,12 +277,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
 
-    FUZZ_CHECK(nprdma_reg_table_create(0, &table) == UCS_OK);
-    for (i = 0; i < FUZZ_NUM_REGIONS; ++i) {
-        FUZZ_CHECK(nprdma_reg_add(table, fuzz_regions[i].address,
-                                  fuzz_regions[i].length,
-                                  fuzz_regions[i].access, &regs[i]) == UCS_OK);
+    for (i = 0; i < FUZZ_NUM_PAGES; ++i) {
+        states[i] = FUZZ_STATE;
     }
+    FUZZ_CHECK(nprdma_reg_table_create(sizeof(uct_nprdma_mem_t), &table) ==
+               UCS_OK);
+    for (i = 0; i < FUZZ_NUM_REGIONS; ++i) {
+        regions[i].states = states;
+        regs[i]           = fuzz_register(table, &fuzz_regions[i], &regions[i]);
+    }
+    fuzz_current.busy = control & FUZZ_BUSY;
 
     /* Keys are random: only a known one gets a request beyond the table */
     message = fuzz_copy(reader.data, reader.left);

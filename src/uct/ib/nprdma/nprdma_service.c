@@ -4,6 +4,7 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_mem.h"
 #include "nprdma_service_int.h"
 #include "nprdma_svc_exec.h"
 
@@ -131,6 +132,27 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
 
 /* ---- requests; exec_lock is held ---- */
 
+/* Go on with a POPULATE where its reply ends */
+static void
+uct_nprdma_service_populate_ahead(uct_nprdma_service_t *service,
+                                  uct_nprdma_service_conn_t *conn,
+                                  const uct_nprdma_svc_request_t *request,
+                                  const uct_nprdma_svc_populated_t *populated)
+{
+    int is_write                  = request->op & UCT_NPRDMA_SVC_POPULATE_WRITE;
+    uct_nprdma_populate_job_t job = {
+        .key     = request->key,
+        .address = request->address + populated->length,
+        .length  = (uint64_t)request->length + request->ahead -
+                   populated->length,
+        .access  = is_write ? NPRDMA_REG_ACCESS_PUT : NPRDMA_REG_ACCESS_GET,
+        .flags   = is_write ? NPRDMA_POPULATE_WRITE : 0,
+        .owner   = conn
+    };
+
+    uct_nprdma_populator_add(service->populator, &job);
+}
+
 /*
  * @return Zero if the request has to wait for a reply to leave.
  */
@@ -147,8 +169,11 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     size_t length, max_length;
 
     max_length = sizeof(*reply);
-    if ((request->type == UCT_NPRDMA_SVC_FETCH) ||
-        (request->type == UCT_NPRDMA_SVC_ATOMIC)) {
+    if (request->type == UCT_NPRDMA_SVC_POPULATE) {
+        max_length += uct_nprdma_svc_populated_length(request->address,
+                                                      request->length);
+    } else if ((request->type == UCT_NPRDMA_SVC_FETCH) ||
+               (request->type == UCT_NPRDMA_SVC_ATOMIC)) {
         max_length += request->length;
     }
 
@@ -163,7 +188,7 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     }
 
     reply  = (slot == NULL) ? (void*)inline_reply : (void*)slot->data;
-    status = uct_nprdma_svc_execute(service->md->regs, request,
+    status = uct_nprdma_svc_execute(service->md, request,
                                     has_reply ? (void*)(reply + 1) : &result,
                                     &length);
     if (!has_reply) {
@@ -172,6 +197,12 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
             conn->failed_sn     = request->sn;
         }
         return 1;
+    }
+
+    if ((request->type == UCT_NPRDMA_SVC_POPULATE) &&
+        (status == UCT_NPRDMA_SVC_OK)) {
+        uct_nprdma_service_populate_ahead(service, conn, request,
+                                          (void*)(reply + 1));
     }
 
     reply->type          = UCT_NPRDMA_SVC_REPLY;
@@ -389,6 +420,7 @@ static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
     uct_nprdma_service_probe_conns(service);
     while ((conn = uct_nprdma_service_next_dead(service)) != NULL) {
         service->md->verbs->destroy_qp(conn->qp);
+        uct_nprdma_populator_cancel(service->populator, conn);
         conn->state = UCT_NPRDMA_SERVICE_CONN_CLOSED;
     }
 }
@@ -592,11 +624,18 @@ err:
 ucs_status_t uct_nprdma_service_create(uct_nprdma_md_t *md)
 {
     uct_nprdma_service_t *service;
+    ucs_status_t status;
 
     service = ucs_calloc(1, sizeof(*service), "nprdma_service");
     if (service == NULL) {
         ucs_error("failed to allocate the service of %s", md->name);
         return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_populator_create(md, &service->populator);
+    if (status != UCS_OK) {
+        ucs_free(service);
+        return status;
     }
 
     service->md = md;
@@ -636,6 +675,7 @@ void uct_nprdma_service_destroy(uct_nprdma_md_t *md)
     if (service->started) {
         uct_nprdma_service_stop(service);
     }
+    uct_nprdma_populator_destroy(service->populator);
 
     kh_destroy_inplace(uct_nprdma_service_conns, &service->conns_hash);
     pthread_mutex_destroy(&service->exec_lock);
@@ -770,4 +810,22 @@ void uct_nprdma_service_release(uct_nprdma_md_t *md,
     conn->released     = 1;
     service->attention = 1;
     uct_nprdma_service_thread_wakeup(service);
+}
+
+
+void uct_nprdma_service_populate_later(uct_nprdma_md_t *md,
+                                       const uct_nprdma_mem_t *mem,
+                                       int is_write)
+{
+    uct_nprdma_populate_job_t job = {
+        .key     = nprdma_reg_key(mem->reg),
+        .address = nprdma_reg_address(mem->reg),
+        .length  = nprdma_reg_length(mem->reg),
+        .flags   = NPRDMA_POPULATE_RESIDENT |
+                   (is_write ? NPRDMA_POPULATE_WRITE : 0)
+    };
+
+    if (mem->has_region) {
+        uct_nprdma_populator_add(md->service->populator, &job);
+    }
 }

@@ -19,6 +19,8 @@
  * calls the user or touches an endpoint.
  */
 
+struct uct_nprdma_mem;
+
 /* Responder's side of one peer's connection of kind SVC */
 typedef struct uct_nprdma_service_conn uct_nprdma_service_conn_t;
 
@@ -101,6 +103,20 @@ void uct_nprdma_service_release(uct_nprdma_md_t *md,
  * @return Number of requests executed.
  */
 unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md);
+
+
+/**
+ * Populate what is present of a registration, in the background: its key is on
+ * its way to a peer, which is going to use it. Never waits. Nothing happens when
+ * there is too much to do already.
+ *
+ * @param [in] md       MD.
+ * @param [in] mem      Live registration. It may be deregistered at any time.
+ * @param [in] is_write Nonzero if the peer may write.
+ */
+void uct_nprdma_service_populate_later(uct_nprdma_md_t *md,
+                                       const struct uct_nprdma_mem *mem,
+                                       int is_write);
 
 
 /* What progress has to look at; first member of uct_nprdma_service_t */

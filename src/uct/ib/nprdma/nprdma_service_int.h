@@ -4,6 +4,7 @@
 #define UCT_NPRDMA_SERVICE_INT_H_
 
 #include "nprdma_bounce.h"
+#include "nprdma_populator.h"
 #include "nprdma_service.h"
 #include "nprdma_svc_wire.h"
 
@@ -69,6 +70,7 @@ KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
 struct uct_nprdma_service {
     uct_nprdma_service_base_t super;
     uct_nprdma_md_t           *md;
+    uct_nprdma_populator_t    *populator;
     pthread_mutex_t           start_lock;
     int                       started;
 

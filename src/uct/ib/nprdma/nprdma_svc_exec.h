@@ -3,25 +3,26 @@
 #ifndef UCT_NPRDMA_SVC_EXEC_H_
 #define UCT_NPRDMA_SVC_EXEC_H_
 
+#include "nprdma_md.h"
 #include "nprdma_svc_wire.h"
-
-#include "ucm/nprdma_reg.h"
 
 /**
  * Execute a request against the registrations of this process. Nothing is
  * touched unless a live registration covers every byte and allows it.
  *
- * @param [in]  table     Registrations.
+ * @param [in]  md        MD whose registrations are accessed.
  * @param [in]  request   From uct_nprdma_svc_request_parse(), of a type that
  *                        accesses memory or NOP.
  * @param [out] result    What the reply carries: UCT_NPRDMA_SVC_MAX_PIECE
- *                        bytes for a FETCH, 8 for an ATOMIC, else not used.
+ *                        bytes for a FETCH, 8 for an ATOMIC,
+ *                        uct_nprdma_svc_populated_length() for a POPULATE,
+ *                        else not used.
  * @param [out] length_p  Bytes put there; 0 after an error.
  *
  * @return How it ended.
  */
 uct_nprdma_svc_status_t
-uct_nprdma_svc_execute(nprdma_reg_table_t *table,
+uct_nprdma_svc_execute(uct_nprdma_md_t *md,
                        const uct_nprdma_svc_request_t *request, void *result,
                        size_t *length_p);
 

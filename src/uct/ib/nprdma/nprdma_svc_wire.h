@@ -96,8 +96,9 @@ typedef struct uct_nprdma_svc_populated {
                                    if the memory is just being unmapped */
     uint32_t states[];          /* of the first pages of the range, see
                                    uct_nprdma_svc_num_states(); after populate,
-                                   before the reply was sent */
-} __attribute__((packed)) uct_nprdma_svc_populated_t;
+                                   before the reply was sent. 0 behind what
+                                   `length` says */
+} uct_nprdma_svc_populated_t;
 
 typedef struct uct_nprdma_svc_reply {
     uint8_t  type;              /* UCT_NPRDMA_SVC_REPLY */
