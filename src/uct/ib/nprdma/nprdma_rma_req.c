@@ -40,7 +40,7 @@ static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
     }
 
     status = uct_nprdma_bounce_init(&riface->pool, md, UCT_NPRDMA_SVC_SLOT_SIZE,
-                                    UCT_NPRDMA_RMA_SLOTS, 2, "RMA data");
+                                    UCT_NPRDMA_RMA_SLOTS, 4, "RMA data");
     if (status != UCS_OK) {
         goto err_free;
     }
@@ -307,11 +307,13 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
         sge.lkey      = 0;
         wr.send_flags = IBV_SEND_INLINE;
     } else {
-        /* Unsignaled sends may only hold half of the slots: see nprdma_tx.h */
+        /* Unsignaled sends may only hold half of the slots, and not what is
+         * reserved of the others: see nprdma_tx.h */
         sge.lkey       = slot->lkey;
         op             = &slot->op;
         op->func       = uct_nprdma_slot_release_op;
-        signal         = slot->pool->num_free < (slot->pool->num_slots / 2);
+        signal         = slot->pool->num_free < ((slot->pool->num_slots / 2) +
+                                                 UCT_NPRDMA_RMA_REDO_SLOTS);
     }
 
     status = uct_nprdma_conn_post_inl(iface, &rma->ep->svc, &wr, op, signal);
