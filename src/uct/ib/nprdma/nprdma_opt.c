@@ -385,6 +385,8 @@ void uct_nprdma_opt_slice_end(uct_nprdma_iface_t *iface,
 
     uct_nprdma_opt_slice_free(iface, slice);
     if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell(iface, op->rma, op->is_get ? "get" : "put",
+                            slice->address, slice->length, status);
         if (op->status == UCS_OK) {
             op->status = status;
         }

@@ -37,6 +37,7 @@
 
 struct uct_nprdma_rma;
 struct uct_nprdma_rma_iface;
+struct uct_nprdma_rma_wait;
 
 typedef struct uct_nprdma_opt_op    uct_nprdma_opt_op_t;
 typedef struct uct_nprdma_opt_slice uct_nprdma_opt_slice_t;
@@ -234,6 +235,12 @@ void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
 /** Do the next step of a slice, and what follows until it has to wait. */
 void uct_nprdma_opt_slice_run(uct_nprdma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice);
+
+/** Reply to a populate request; see uct_nprdma_rma_reply_func_t. */
+uct_completion_t *
+uct_nprdma_opt_populated(uct_nprdma_iface_t *iface,
+                         struct uct_nprdma_rma_wait *wait, const void *data,
+                         ucs_status_t *status);
 
 /**
  * A slice is verified, copied, or has failed. It is free afterwards, and so may

@@ -410,7 +410,7 @@ static void uct_nprdma_opt_take_states(uct_nprdma_iface_t *iface,
     slice->populated += reply->length;
 }
 
-static uct_completion_t *
+uct_completion_t *
 uct_nprdma_opt_populated(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
                          const void *data, ucs_status_t *status)
 {

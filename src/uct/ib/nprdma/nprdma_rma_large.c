@@ -11,7 +11,7 @@
 #define UCT_NPRDMA_RMA_LARGE_WINDOW  12
 
 
-static uct_completion_t *
+uct_completion_t *
 uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
                            uct_nprdma_rma_wait_t *wait, const void *data,
                            ucs_status_t *status)

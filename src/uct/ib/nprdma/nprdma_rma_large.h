@@ -14,6 +14,7 @@
  */
 
 struct uct_nprdma_rma;
+struct uct_nprdma_rma_wait;
 
 typedef struct uct_nprdma_rma_large uct_nprdma_rma_large_t;
 
@@ -40,6 +41,13 @@ struct uct_nprdma_rma_large {
     size_t                      done;       /* Bytes whose reply has come */
     ucs_status_t                status;     /* First error */
 };
+
+
+/** Reply to one of its requests; see uct_nprdma_rma_reply_func_t. */
+uct_completion_t *
+uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
+                           struct uct_nprdma_rma_wait *wait, const void *data,
+                           ucs_status_t *status);
 
 
 /** Queue a range, and send what can be sent at once. */

@@ -54,6 +54,9 @@ struct uct_nprdma_rma_wait {
     uint32_t                    index;
     uint32_t                    sn;
     uint32_t                    length; /* Payload of a good reply */
+    uint8_t                     type;   /* Of the request, */
+    uint32_t                    size;   /* and what it accesses */
+    uint64_t                    address;
     ucs_status_t                failed; /* Of requests before it */
     uct_completion_t            *comp;
     union {
@@ -71,6 +74,16 @@ struct uct_nprdma_rma_wait {
 };
 
 
+/* Requests without reply that an endpoint remembers, to tell which has failed */
+#define UCT_NPRDMA_RMA_RECENT  64
+
+typedef struct uct_nprdma_rma_recent {
+    uint32_t                sn;
+    uint32_t                length;
+    uint64_t                address;
+} uct_nprdma_rma_recent_t;
+
+
 /* The RMA side of an endpoint */
 struct uct_nprdma_rma {
     uct_nprdma_ep_t         *ep;
@@ -84,6 +97,7 @@ struct uct_nprdma_rma {
     int                     is_fenced;
     int                     is_asking;  /* The fence could not ask the target */
     int                     is_stalled; /* In riface->stalled */
+    int                     is_told;    /* A failed operation is in the log */
     int                     busy;       /* Callbacks are being called */
     ucs_status_t            status;     /* Failure of the connection */
     ucs_status_t            error;      /* Of a request that has nobody to
@@ -95,6 +109,7 @@ struct uct_nprdma_rma {
     uct_nprdma_op_t         drain;      /* Of the last WR, after a failure */
     uct_nprdma_rma_failed_func_t failed; /* Told then */
     ucs_list_link_t         stalled;
+    uct_nprdma_rma_recent_t recent[UCT_NPRDMA_RMA_RECENT]; /* By sn */
 };
 
 
@@ -236,6 +251,20 @@ uct_nprdma_rma_send_small(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 /** Let progress go on with an endpoint that could not send all it has to. */
 void uct_nprdma_rma_stall(uct_nprdma_rma_iface_t *riface,
                           uct_nprdma_rma_t *rma);
+
+
+/**
+ * An operation has failed at the target. Many users do not look at the status of
+ * each operation, so the first one of an endpoint is an error in the log.
+ *
+ * @param [in] name     Of the operation.
+ * @param [in] address  Remote address.
+ * @param [in] length   Bytes.
+ * @param [in] status   What the user gets.
+ */
+void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         const char *name, uint64_t address, size_t length,
+                         ucs_status_t status);
 
 
 /** Keep the RMA side of an endpoint while callbacks of the user are called. */
