@@ -294,7 +294,6 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
     range->address = address;
     range->length  = length;
     nprdma_monitor_add_range(monitor, region, range);
-    nprdma_monitor_count(&monitor->count.ranges, 1);
 
     if (atomic_load_explicit(&monitor->trim, memory_order_relaxed)) {
         /* Not where regions become idle: that may be in a memory hook */
@@ -335,7 +334,6 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
     }
 
     nprdma_region_put(region);
-    nprdma_monitor_count(&monitor->count.ranges, -1);
 }
 
 
@@ -488,6 +486,7 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 typedef struct nprdma_monitor_sum {
     nprdma_monitor_t *monitor;
     uint64_t          idle;
+    uint64_t          ranges;
     uint64_t          efaults;
 } nprdma_monitor_sum_t;
 
@@ -497,7 +496,8 @@ static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
     const nprdma_backend_t *backend = sum->monitor->params.backend;
 
     nprdma_region_lock(region);
-    sum->idle += (region->num_ranges == 0);
+    sum->ranges += region->num_ranges;
+    sum->idle   += (region->num_ranges == 0);
     nprdma_region_unlock(region);
     if (backend->efaults != NULL) {
         sum->efaults += backend->efaults(&region->super, region->backend_priv);
@@ -525,7 +525,7 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
 
     stats->idle_regions  = sum.idle;
     stats->state_bytes   = atomic_load(&monitor->state_bytes);
-    stats->ranges        = atomic_load(&count->ranges);
+    stats->ranges        = sum.ranges;
     stats->created       = atomic_load(&count->created);
     stats->preregistered = atomic_load(&count->preregistered);
     stats->evicted       = atomic_load(&count->evicted);

@@ -25,7 +25,6 @@ typedef struct nprdma_populate_slot {
 
 
 typedef struct nprdma_monitor_counters {
-    _Atomic uint64_t ranges;
     _Atomic uint64_t created;
     _Atomic uint64_t preregistered;
     _Atomic uint64_t evicted;

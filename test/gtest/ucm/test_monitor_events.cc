@@ -104,7 +104,8 @@ public:
     /* Whether the memory is as it was, in the hook */
     bool is_old(size_t i) const
     {
-        return is_present(ptr + i * page) && (ptr[i * page] == (char)(0x40 + i));
+        return is_present(ptr + i * page) &&
+               (ptr[i * page] == (char)(0x40 + i));
     }
 
     char             *ptr = nullptr;

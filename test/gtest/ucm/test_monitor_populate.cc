@@ -332,8 +332,8 @@ TEST_F(test_monitor_populate, revoked_in_all_regions)
 
 /*
  * The NIC of this test "accesses" a page by asking whether it is there, while
- * its counter is odd; a drain waits for the counters. So a page that has its bit
- * must be there.
+ * its counter is odd; a drain waits for the counters. So a page that has its
+ * bit must be there.
  */
 class test_monitor_race : public test_monitor_populate {
 protected:
@@ -399,9 +399,7 @@ TEST_F(test_monitor_race, populate_and_events)
             for (int i = 0; i < rounds; ++i) {
                 size_t first = rand_r(&seed) % num_pages;
                 size_t count = 1 + rand_r(&seed) % (num_pages - first);
-                unsigned flags = (rand_r(&seed) & 1) ? NPRDMA_POPULATE_WRITE :
-                                 (rand_r(&seed) & 1) ? NPRDMA_POPULATE_RESIDENT :
-                                                       0;
+                unsigned flags = rand_r(&seed) % 4; /* All combinations */
                 ucs_status_t status = populate(&range, ptr + first * page,
                                                count * page, flags);
                 ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_BUSY) ||
