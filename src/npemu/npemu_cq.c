@@ -24,11 +24,21 @@
 
 /* --- polling ---------------------------------------------------------------*/
 
-/* Put bytes where a receive says. The keys were good when it was posted; they
- * may have been deregistered since. */
-static enum ibv_wc_status
-npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
-               const void *data, uint32_t length)
+/* Where an element of a receive begins. */
+static uint32_t npemu_cq_sge_offset(const npemu_rq_wqe_t *wqe, uint32_t index)
+{
+    uint32_t i, offset = 0;
+
+    for (i = 0; i < index; ++i) {
+        offset += wqe->sge[i].length;
+    }
+    return offset;
+}
+
+/* npemu_cq_place() where IOMMU tables are in the way. */
+static __attribute__((noinline)) enum ibv_wc_status
+npemu_cq_place_tabled(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
+                      const void *data, uint32_t length)
 {
     npemu_peer_t *self = npemu_peer_find(rq->proc, rq->proc->slot_index);
     npemu_map_miss_t miss;
@@ -39,6 +49,47 @@ npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
         (npemu_dma_copy_local(rq->proc, &list, (void*)data, 1) !=
          NPEMU_DMA_OK)) {
         return IBV_WC_LOC_PROT_ERR;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* Put bytes where a receive says. The keys were good when it was posted; they
+ * may have been deregistered since. */
+static enum ibv_wc_status
+npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
+               const void *data, uint32_t left)
+{
+    const npemu_mr_shm_t *mr;
+    const struct ibv_sge *sge;
+    uint32_t i, length;
+    uint64_t va;
+
+    for (i = 0; (left > 0) && (i < wqe->num_sge); ++i) {
+        sge = &wqe->sge[i];
+        if (skip >= sge->length) {
+            skip -= sge->length;
+            continue;
+        }
+
+        length = sge->length - skip;
+        length = (length < left) ? length : left;
+        mr     = npemu_mr_find(rq->proc->shm, sge->lkey, rq->pd,
+                               IBV_ACCESS_LOCAL_WRITE, sge->addr + skip,
+                               length, &va);
+        if (npemu_unlikely(mr == NULL)) {
+            return IBV_WC_LOC_PROT_ERR;
+        }
+
+        if (npemu_unlikely(mr->window != NPEMU_WINDOW_NONE)) {
+            return npemu_cq_place_tabled(rq, wqe,
+                                         npemu_cq_sge_offset(wqe, i) + skip,
+                                         data, left);
+        }
+
+        memcpy((void*)(uintptr_t)va, data, length);
+        data  = (const uint8_t*)data + length;
+        left -= length;
+        skip  = 0;
     }
     return IBV_WC_SUCCESS;
 }

@@ -112,6 +112,10 @@ static int npemu_random_replay(npemu_random_line_t *line)
 {
     const npemu_random_line_t *found;
 
+    if (npemu_random.num_lines == 0) {
+        return 0;
+    }
+
     found = bsearch(line, npemu_random.lines, npemu_random.num_lines,
                     sizeof(*line), npemu_random_compare);
     if (found == NULL) {
@@ -236,7 +240,9 @@ static int npemu_random_load(const char *path)
         return ret;
     }
 
-    qsort(lines, count, sizeof(*lines), npemu_random_compare);
+    if (count > 0) {
+        qsort(lines, count, sizeof(*lines), npemu_random_compare);
+    }
     npemu_random.lines     = lines;
     npemu_random.num_lines = count;
     npemu_random.is_replay = 1;

@@ -301,13 +301,43 @@ static void npemu_table_sweep(npemu_proc_t *proc, npemu_peer_t *peer)
     }
 }
 
+/* Map what the descriptor of a record refers to. Returns what is wrong. */
+static const char *npemu_table_open_peer(npemu_proc_t *proc,
+                                         npemu_peer_t *peer, uint32_t index)
+{
+    npemu_table_shm_t *shm = &peer->shm->tables[index];
+    npemu_table_t *table   = &atomic_load(&peer->tables)[index];
+    const char *doubt;
+    int fd;
+
+    fd = npemu_peer_dup_fd(peer, shm->fd);
+    if (fd < 0) {
+        return strerror(errno);
+    }
+
+    doubt = npemu_table_open(table, fd, peer->pid);
+    close(fd);
+    if (doubt != NULL) {
+        return doubt;
+    }
+
+    if (peer->tables_end <= index) {
+        peer->tables_end = index + 1;
+    }
+    ++peer->num_tables;
+    if (table->header->id != shm->id) {
+        npemu_table_drop(proc, peer, table);
+        return "it is now another region's";
+    }
+    return NULL;
+}
+
 static int npemu_table_attach_locked(npemu_proc_t *proc, npemu_peer_t *peer,
                                      uint32_t index, uint32_t gen)
 {
     npemu_table_shm_t *shm = &peer->shm->tables[index];
     npemu_table_t *tables  = npemu_table_array(peer);
     const char *doubt;
-    int fd;
 
     if (tables == NULL) {
         npemu_error("no memory for the IOMMU tables of process %d", peer->pid);
@@ -323,23 +353,10 @@ static int npemu_table_attach_locked(npemu_proc_t *proc, npemu_peer_t *peer,
         return 0; /* a later one has the record: the MR is history */
     }
 
-    fd = npemu_peer_dup_fd(peer, shm->fd);
-    if (fd < 0) {
-        doubt = strerror(errno);
-    } else {
-        doubt = npemu_table_open(&tables[index], fd, peer->pid);
-        close(fd);
-    }
+    doubt = npemu_table_open_peer(proc, peer, index);
     if (doubt == NULL) {
-        peer->tables_end = (peer->tables_end > index) ? peer->tables_end :
-                                                        index + 1;
-        ++peer->num_tables;
-        if (tables[index].header->id == shm->id) {
-            atomic_store(&tables[index].gen, gen);
-            return 0;
-        }
-        npemu_table_drop(proc, peer, &tables[index]);
-        doubt = "the descriptor is now another region's";
+        atomic_store(&tables[index].gen, gen);
+        return 0;
     }
 
     /* Only an error if the table is still the one that was meant */
