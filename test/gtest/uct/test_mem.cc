@@ -9,6 +9,7 @@ extern "C" {
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <set>
 
 #include <dirent.h>
@@ -459,6 +460,40 @@ TEST_F(test_mem, nothing_is_pinned)
     memory.fill(1);
     expect_works(memory, 0, memory.length(), rkey);
     EXPECT_LE(proc_status_kb(getpid(), "VmLck:"), limit_kb);
+}
+
+
+TEST_F(test_mem, counters)
+{
+    char name[] = "/tmp/nprdma-test.XXXXXX";
+    int fd      = mkstemp(name);
+    ASSERT_GE(fd, 0);
+    {
+        entity self({{"NPRDMA_STATS", std::string("file:") + name}});
+        buffer memory(self.md(), size);
+        memory.fill(1);
+        memory.packed_key();
+    }
+
+    std::ifstream file(name);
+    std::map<std::string, uint64_t> counters;
+    std::string line;
+    while (std::getline(file, line)) {
+        size_t space = line.find(' ');
+        if (line[0] != '#') {
+            counters[line.substr(0, space)] = std::stoull(line.substr(space));
+        }
+    }
+    close(fd);
+    unlink(name);
+    EXPECT_EQ(1u, counters.at("regions"));
+    EXPECT_EQ(1u, counters.at("regions_created"));
+    EXPECT_EQ(0u, counters.at("registrations"));
+    EXPECT_EQ(size / page, counters.at("pages_populated"));
+    EXPECT_EQ(0u, counters.at("populate_faults"));
+    EXPECT_EQ((256ul << 20) / 1024, counters.at("state_bytes"));
+    EXPECT_GT(counters.at("pinned_bytes"), 0u);
+    EXPECT_LE(counters.at("pinned_bytes"), 4ul << 20);
 }
 
 

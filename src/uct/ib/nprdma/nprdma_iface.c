@@ -6,6 +6,7 @@
 
 #include "nprdma_ep.h"
 #include "nprdma_fork.h"
+#include "nprdma_mem.h"
 #include "nprdma_rma.h"
 
 #include <ucs/debug/log.h>
@@ -469,6 +470,10 @@ static void uct_nprdma_iface_linger(uct_nprdma_iface_t *iface)
 
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 {
+    uct_nprdma_mem_stats_t mem_stats;
+
+    /* Now: what this interface has pinned is to be counted */
+    uct_nprdma_mem_query(uct_nprdma_iface_md(self), &mem_stats);
     uct_base_iface_progress_disable(&self->super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     if (!ucs_list_is_empty(&self->eps)) {
@@ -483,7 +488,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     close(self->event_fd);
     uct_nprdma_iface_cleanup_device(self);
     ucs_free(self->conns);
-    uct_nprdma_stats_dump(&self->stats, self->stats_spec,
+    uct_nprdma_stats_dump(&self->stats, &mem_stats, self->stats_spec,
                           uct_nprdma_iface_md(self)->name);
     ucs_free(self->stats_spec);
 }
@@ -630,5 +635,5 @@ void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    uct_nprdma_stats_vfs(iface, &iface->stats);
+    uct_nprdma_stats_vfs(iface, &iface->stats, uct_nprdma_iface_md(iface));
 }

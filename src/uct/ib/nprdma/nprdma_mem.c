@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_mem.h"
+#include "nprdma_bounce.h"
 #include "nprdma_region.h"
 #include "nprdma_service.h"
 
@@ -49,6 +50,32 @@ void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md)
     nprdma_reg_table_destroy(md->regs);
     md->regs = NULL;
     nprdma_access_cleanup();
+}
+
+void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
+{
+    nprdma_monitor_stats_t monitor = {};
+
+    if (md->monitor != NULL) {
+        nprdma_monitor_query(md->monitor, &monitor);
+    }
+
+    stats->pinned_bytes      = uct_nprdma_bounce_pinned();
+    stats->registrations     = nprdma_reg_table_count(md->regs);
+    stats->regions           = monitor.regions;
+    stats->idle_regions      = monitor.idle_regions;
+    stats->state_bytes       = monitor.state_bytes;
+    stats->regions_created   = monitor.created;
+    stats->regions_ahead     = monitor.preregistered;
+    stats->regions_dropped   = monitor.evicted;
+    stats->pages_populated   = monitor.populated;
+    stats->pages_populate_us = monitor.populate_ns / 1000;
+    stats->populate_faults  = monitor.faults;
+    stats->pages_invalidated = monitor.invalidated;
+    stats->pages_reclaimed   = monitor.reclaimed;
+    stats->pages_lost        = monitor.efaults;
+    stats->memory_events     = monitor.events;
+    stats->drains            = monitor.drains;
 }
 
 static uint32_t uct_nprdma_mem_access(uint64_t flags)

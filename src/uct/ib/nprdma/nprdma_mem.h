@@ -5,6 +5,7 @@
 
 #include "nprdma_key.h"
 #include "nprdma_md.h"
+#include "nprdma_stats.h"
 
 #include "ucm/nprdma_reg.h"
 
@@ -44,6 +45,15 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md);
 
 /** Undo @ref uct_nprdma_mem_init. */
 void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md);
+
+
+/**
+ * Count what an MD knows of the process's memory.
+ *
+ * @param [in]  md     MD.
+ * @param [out] stats  Filled; the numbers need not be of one moment.
+ */
+void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats);
 
 
 /**

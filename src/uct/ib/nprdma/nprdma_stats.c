@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_stats.h"
+#include "nprdma_mem.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>
@@ -55,7 +56,8 @@ static FILE *uct_nprdma_stats_open(const char *spec)
     return stream;
 }
 
-void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats, const char *spec,
+void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
+                           const uct_nprdma_mem_stats_t *mem, const char *spec,
                            const char *device)
 {
     FILE *stream;
@@ -75,6 +77,10 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats, const char *spec,
 #define UCT_NPRDMA_STAT_PRINT(_name) \
     fprintf(stream, "%s %" PRIu64 "\n", #_name, stats->_name);
     UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_PRINT)
+#undef UCT_NPRDMA_STAT_PRINT
+#define UCT_NPRDMA_STAT_PRINT(_name) \
+    fprintf(stream, "%s %" PRIu64 "\n", #_name, mem->_name);
+    UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_PRINT)
 #undef UCT_NPRDMA_STAT_PRINT
     fflush(stream);
     funlockfile(stream);
@@ -100,8 +106,23 @@ static void uct_nprdma_stats_vfs_show(void *obj, ucs_string_buffer_t *strb,
 #undef UCT_NPRDMA_STAT_SHOW
 }
 
-void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats)
+static void uct_nprdma_stats_vfs_show_mem(void *obj, ucs_string_buffer_t *strb,
+                                          void *arg_ptr, uint64_t arg_u64)
+{
+    uct_nprdma_mem_stats_t mem;
+
+    uct_nprdma_mem_query(arg_ptr, &mem);
+#define UCT_NPRDMA_STAT_SHOW(_name) \
+    ucs_string_buffer_appendf(strb, "%s %" PRIu64 "\n", #_name, mem._name);
+    UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_SHOW)
+#undef UCT_NPRDMA_STAT_SHOW
+}
+
+void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats,
+                          uct_nprdma_md_t *md)
 {
     ucs_vfs_obj_add_ro_file(obj, uct_nprdma_stats_vfs_show, stats, 0,
                             "nprdma_counters");
+    ucs_vfs_obj_add_ro_file(obj, uct_nprdma_stats_vfs_show_mem, md, 0,
+                            "nprdma_memory");
 }

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <ucs/type/status.h>
 
+struct uct_nprdma_md;
+
 /*
  * Counters of one interface. Plain integers: each is written by one thread
  * only (progress, or the async handler under its lock for cm_xx). All count up
@@ -66,8 +68,35 @@
 typedef struct uct_nprdma_stats {
 #define UCT_NPRDMA_STAT_FIELD(_name) uint64_t _name;
     UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_FIELD)
-#undef UCT_NPRDMA_STAT_FIELD
 } uct_nprdma_stats_t;
+
+
+/*
+ * What an MD knows of the memory of its process: what there is now, then what
+ * has been counted since it was opened. pinned_bytes is of the whole process.
+ */
+#define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
+    _macro(pinned_bytes)        \
+    _macro(registrations)       \
+    _macro(regions)             \
+    _macro(idle_regions)        \
+    _macro(state_bytes)         \
+    _macro(regions_created)     \
+    _macro(regions_ahead)       \
+    _macro(regions_dropped)     \
+    _macro(pages_populated)     \
+    _macro(pages_populate_us)   \
+    _macro(populate_faults)     \
+    _macro(pages_invalidated)   \
+    _macro(pages_reclaimed)     \
+    _macro(pages_lost)          \
+    _macro(memory_events)       \
+    _macro(drains)
+
+typedef struct uct_nprdma_mem_stats {
+    UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_FIELD)
+#undef UCT_NPRDMA_STAT_FIELD
+} uct_nprdma_mem_stats_t;
 
 
 /**
@@ -84,12 +113,14 @@ ucs_status_t uct_nprdma_stats_check(const char *spec);
  * Write the counters as "name value" lines.
  *
  * @param [in] stats   Counters.
+ * @param [in] mem     Of the interface's MD.
  * @param [in] spec    As accepted by uct_nprdma_stats_check(); in PATH %p is
  *                     the process id and %h the host name. Files are appended
  *                     to.
  * @param [in] device  Name of the interface's device, for the heading.
  */
-void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats, const char *spec,
+void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
+                           const uct_nprdma_mem_stats_t *mem, const char *spec,
                            const char *device);
 
 
@@ -98,7 +129,9 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats, const char *spec,
  *
  * @param [in] obj    Object that has a node there already.
  * @param [in] stats  Counters; must live as long as the node.
+ * @param [in] md     MD to show counters of; likewise.
  */
-void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats);
+void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats,
+                          struct uct_nprdma_md *md);
 
 #endif
