@@ -2,9 +2,9 @@
 
 /*
  * The end of operations that do not come to their end (ARCHITECTURE 3, cancel,
- * destroy, peer failure). A get is in the NIC's hands, or in those of an assist,
- * or about to be done again, when its endpoint is flushed with cancellation.
- * Once it is reported, its buffer belongs to the program again.
+ * destroy, peer failure). A get is in the NIC's hands, or in those of an
+ * assist, or about to be done again, when its endpoint is flushed with
+ * cancellation. Once it is reported, its buffer belongs to the program again.
  *
  * It models uct_nprdma_opt_purge(), uct_nprdma_rma_ep_fail() and
  * uct_nprdma_rma_ep_cleanup().

@@ -7,8 +7,8 @@
  * registration is revoked.
  *
  * It models nprdma_monitor_populate() and nprdma_monitor_unregister(),
- * nprdma_events_before() and nprdma_events_after(), npemu_iommu_invalidate() and
- * npemu_iommu_drain(), npemu_epoch_begin() and npemu_epoch_end().
+ * nprdma_events_before() and nprdma_events_after(), npemu_iommu_invalidate()
+ * and npemu_iommu_drain(), npemu_epoch_begin() and npemu_epoch_end().
  *
  * Each -DBREAK_x disables one rule and must lead to a counterexample.
  */

@@ -1,11 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Verification of a get by its data (ARCHITECTURE 3, remote READ, scan). A range
- * of bytes, any start, any end, over two pages of two lines of two words of two
- * bytes. The NIC splits a READ into packets counted from its start, and PCIe
- * splits these at lines of the address; each part finds its page present, or
- * gets the signature. A byte of the signature in the result must not go unseen.
+ * Verification of a get by its data (ARCHITECTURE 3, remote READ, scan). A
+ * range of bytes, any start, any end, over two pages of two lines of two words
+ * of two bytes. The NIC splits a READ into packets counted from its start, and
+ * PCIe splits these at lines of the address; each part finds its page present,
+ * or gets the signature. A byte of the signature in the result must not go
+ * unseen.
  *
  * It models uct_nprdma_verify_scan() and uct_nprdma_verify_head().
  *

@@ -1,0 +1,250 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt.h"
+
+#include <ucs/datastruct/string_buffer.h>
+#include <ucs/vfs/base/vfs_obj.h>
+
+#include <algorithm>
+#include <cstring>
+
+
+/* ---- memory ---- */
+
+far_memory::far_memory(size_t length) : m_length(length)
+{
+    /* Regions are of 2 MiB here, or as large as the buffer */
+    static uint64_t next = UINT64_C(0x200000000000);
+
+    m_ptr = (char*)mmap((void*)next, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+                        0);
+    if (m_ptr == MAP_FAILED) {
+        throw std::runtime_error("mmap");
+    }
+    next += UINT64_C(1) << 32;
+}
+
+far_memory::~far_memory()
+{
+    munmap(m_ptr, m_length);
+}
+
+paged_buffer::paged_buffer(entity &owner, size_t length) :
+    m_memory(length), m_length(length),
+    m_buffer(new buffer(owner.md(), length, m_memory.ptr()))
+{
+}
+
+paged_buffer::~paged_buffer()
+{
+    if (m_table != nullptr) {
+        page_table_close(m_table);
+    }
+}
+
+page_table_t *paged_buffer::table()
+{
+    if (m_table == nullptr) {
+        m_table = page_table_find(ptr());
+        if (m_table == nullptr) {
+            throw std::runtime_error("no table covers the buffer");
+        }
+    }
+    return m_table;
+}
+
+bool paged_buffer::has(size_t offset, size_t length, uint32_t bits)
+{
+    for (size_t i = offset & ~(page_size - 1); i < offset + length;
+         i += page_size) {
+        if ((page_table_word(table(), ptr(i)) & bits) != bits) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void paged_buffer::evict(size_t offset, size_t length, uint32_t bits)
+{
+    for (size_t i = offset & ~(page_size - 1); i < offset + length;
+         i += page_size) {
+        page_table_evict(table(), ptr(i), bits);
+    }
+}
+
+int paged_buffer::fault(size_t offset, uint32_t windows, uint32_t access,
+                        uint32_t tear, uint32_t restore, bool from_start)
+{
+    page_fault_t fault = {ptr(offset), windows, access, tear, restore,
+                          from_start};
+
+    int index = page_table_fault(table(), &fault);
+    EXPECT_GE(index, 0);
+    return index;
+}
+
+page_table_stats_t paged_buffer::stats()
+{
+    page_table_stats_t stats;
+
+    page_table_query(table(), &stats);
+    return stats;
+}
+
+
+/* ---- operations ---- */
+
+static void unpack_to(void *arg, const void *data, size_t length)
+{
+    memcpy(*static_cast<char**>(arg), data, length);
+}
+
+config_t test_opt::config()
+{
+    return {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}};
+}
+
+void test_opt::SetUp()
+{
+    uct_pair_test::SetUp();
+}
+
+void test_opt::TearDown()
+{
+    m_local.reset();
+    m_remote.reset();
+    uct_pair_test::TearDown();
+}
+
+void test_opt::make(size_t length)
+{
+    m_local.reset(new paged_buffer(*m_a, length));
+    m_remote.reset(new paged_buffer(*m_b, length));
+    m_rkey = m_a->unpack(m_remote->packed_key());
+    m_local->fill(m_seed++);
+    m_remote->fill(m_seed++);
+    run(PUT_ZCOPY, 0, 0, length);
+    run(GET_ZCOPY, 0, 0, length);
+    ASSERT_TRUE(m_local->has(0, length, PAGE_R | PAGE_W));
+    ASSERT_TRUE(m_remote->has(0, length, PAGE_R | PAGE_W));
+}
+
+void test_opt::start(op_t op, size_t local, size_t remote, size_t length,
+                     completion *comp)
+{
+    uct_iov_t iov = {m_local->ptr(local), length, m_local->memh(), 0, 1};
+
+    m_bcopy             = m_local->ptr(local);
+    ucs_status_t status = m_a->retry([&]() {
+        switch (op) {
+        case GET_BCOPY:
+            return uct_ep_get_bcopy(m_ab, unpack_to, &m_bcopy, length,
+                                    m_remote->address(remote), m_rkey, comp);
+        case GET_ZCOPY:
+            return uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(remote),
+                                    m_rkey, comp);
+        default:
+            return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(remote),
+                                    m_rkey, comp);
+        }
+    });
+    ASSERT_EQ(UCS_INPROGRESS, status) << ucs_status_string(status);
+}
+
+void test_opt::expect_data(op_t op, size_t local, size_t remote, size_t length)
+{
+    const char *got      = m_local->ptr(local);
+    const char *expected = m_remote->ptr(remote);
+
+    if (memcmp(got, expected, length) != 0) {
+        size_t i = std::mismatch(got, got + length, expected).first - got;
+        ADD_FAILURE() << "op " << op << ", local " << local << ", remote "
+                      << remote << ", " << length << " bytes: byte " << i
+                      << " differs";
+    }
+}
+
+/* New data each time, and nothing around it may change */
+void test_opt::run(op_t op, size_t local, size_t remote, size_t length)
+{
+    paged_buffer &to   = (op == PUT_ZCOPY) ? *m_remote : *m_local;
+    size_t at          = (op == PUT_ZCOPY) ? remote : local;
+    size_t from        = (op == PUT_ZCOPY) ? local : remote;
+    size_t edge_before = std::min<size_t>(at, 100);
+    size_t edge_after  = std::min<size_t>(to.length() - at - length, 100);
+    completion comp;
+
+    std::vector<char> before(to.ptr(at - edge_before), to.ptr(at));
+    std::vector<char> after(to.ptr(at + length),
+                            to.ptr(at + length + edge_after));
+    uint64_t seed = m_seed++;
+    for (size_t i = 0; i < length; ++i) {
+        if ((i % 8) == 0) {
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        }
+        source(op).ptr(from)[i] = seed >> (8 * (i % 8));
+    }
+
+    start(op, local, remote, length, &comp);
+    m_a->wait([&]() { return comp.done; });
+    EXPECT_EQ(UCS_OK, comp.status) << ucs_status_string(comp.status);
+    expect_data(op, local, remote, length);
+    EXPECT_EQ(0, memcmp(before.data(), to.ptr(at - edge_before), edge_before));
+    EXPECT_EQ(0, memcmp(after.data(), to.ptr(at + length), edge_after));
+}
+
+
+/* ---- counters ---- */
+
+static std::string find_counters(const std::string &dir,
+                                 const std::string &iface, int depth)
+{
+    ucs_string_buffer_t strb;
+    std::string found;
+
+    ucs_string_buffer_init(&strb);
+    ucs_vfs_path_list_dir(dir.c_str(),
+                          [](const char *name, void *arg) {
+                              ucs_string_buffer_appendf(
+                                      (ucs_string_buffer_t*)arg, "%s\n", name);
+                          },
+                          &strb);
+    std::string names = ucs_string_buffer_cstr(&strb);
+    ucs_string_buffer_cleanup(&strb);
+    for (size_t i = 0; (i < names.size()) && found.empty();) {
+        size_t end       = names.find('\n', i);
+        std::string path = ((dir == "/") ? dir : dir + "/") +
+                           names.substr(i, end - i);
+        i                = end + 1;
+        if (path.find(iface + "/nprdma_counters") != std::string::npos) {
+            return path;
+        }
+        if (depth > 0) {
+            found = find_counters(path, iface, depth - 1);
+        }
+    }
+    return found;
+}
+
+uint64_t test_opt::counter(entity &of, const char *name)
+{
+    ucs_string_buffer_t strb;
+    char iface[32];
+
+    snprintf(iface, sizeof(iface), "%p", (void*)of.iface());
+    auto &path = m_counters[of.iface()];
+    if (path.empty()) {
+        path = find_counters("/", iface, 8);
+    }
+    ucs_string_buffer_init(&strb);
+    EXPECT_EQ(UCS_OK, ucs_vfs_path_read_file(path.c_str(), &strb)) << path;
+    std::string text = std::string("\n") + ucs_string_buffer_cstr(&strb);
+    ucs_string_buffer_cleanup(&strb);
+    size_t at = text.find(std::string("\n") + name + " ");
+    if (at == std::string::npos) {
+        ADD_FAILURE() << "no counter " << name;
+        return 0;
+    }
+    return std::stoull(text.substr(at + strlen(name) + 2));
+}

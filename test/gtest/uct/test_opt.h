@@ -1,0 +1,114 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_TEST_TEST_OPT_H_
+#define NPRDMA_TEST_TEST_OPT_H_
+
+#include "page_table.h"
+#include "uct_test.h"
+
+/*
+ * The rules of ARCHITECTURE 3, one by one: pages vanish at chosen moments of an
+ * operation, by the fault plan of the emulated RNIC. All data is compared.
+ */
+
+constexpr size_t page_size = 4096;
+
+/* Memory far away from all other memory, so that regions do not overlap */
+class far_memory {
+public:
+    explicit far_memory(size_t length);
+    ~far_memory();
+    far_memory(const far_memory&) = delete;
+    char *ptr() const { return m_ptr; }
+
+private:
+    char   *m_ptr;
+    size_t m_length;
+};
+
+/* Memory registered with an MD, and its page table */
+class paged_buffer {
+public:
+    paged_buffer(entity &owner, size_t length);
+    ~paged_buffer();
+
+    char *ptr(size_t offset = 0) const { return m_memory.ptr() + offset; }
+    uint64_t address(size_t offset = 0) const { return (uint64_t)ptr(offset); }
+    size_t length() const { return m_length; }
+    uct_mem_h memh() const { return m_buffer->memh(); }
+    std::vector<char> packed_key() const { return m_buffer->packed_key(); }
+    void deregister() { m_buffer->deregister(); }
+    void fill(uint64_t seed) { m_buffer->fill(seed); }
+
+    /* Exists when something in it has been populated */
+    page_table_t *table();
+    bool has(size_t offset, size_t length, uint32_t bits);
+    void evict(size_t offset, size_t length, uint32_t bits = PAGE_R | PAGE_W);
+    int fault(size_t offset, uint32_t windows, uint32_t access, uint32_t tear,
+              uint32_t restore, bool from_start = false);
+    page_table_stats_t stats();
+
+private:
+    far_memory              m_memory;
+    size_t                  m_length;
+    std::unique_ptr<buffer> m_buffer;
+    page_table_t            *m_table = nullptr;
+};
+
+enum op_t {
+    GET_BCOPY,
+    GET_ZCOPY,
+    PUT_ZCOPY
+};
+
+class test_opt : public uct_pair_test {
+protected:
+    void SetUp() override;
+    void TearDown() override;
+    config_t config() override;
+
+    /* Both buffers, populated for everything */
+    void make(size_t length);
+
+    /* One operation, awaited, and its data compared */
+    void start(op_t op, size_t local, size_t remote, size_t length,
+               completion *comp);
+    void run(op_t op, size_t local, size_t remote, size_t length);
+    void expect_data(op_t op, size_t local, size_t remote, size_t length);
+
+    /* A counter of an interface, see nprdma_stats.h */
+    uint64_t counter(const char *name) { return counter(*m_a, name); }
+    uint64_t counter(entity &of, const char *name);
+
+    /* The side that the data is read from or written to */
+    paged_buffer &source(op_t op)
+    {
+        return (op == PUT_ZCOPY) ? *m_local : *m_remote;
+    }
+    paged_buffer &side(bool is_local)
+    {
+        return is_local ? *m_local : *m_remote;
+    }
+
+    static uint32_t window(op_t op, bool is_local)
+    {
+        return ((op == PUT_ZCOPY) == is_local) ? PAGE_R : PAGE_W;
+    }
+    /* get_bcopy reads into pinned memory */
+    static bool has_pages(op_t op, bool is_local)
+    {
+        return !is_local || (op != GET_BCOPY);
+    }
+
+    size_t max_bcopy() const { return m_a->attr().cap.get.max_bcopy; }
+
+    std::unique_ptr<paged_buffer> m_local, m_remote;
+    uct_rkey_t                    m_rkey = 0;
+    uint64_t                      m_seed = 1;
+    char                          *m_bcopy = nullptr;
+
+private:
+    std::map<uct_iface_h, std::string> m_counters; /* Where they are shown */
+};
+
+#endif

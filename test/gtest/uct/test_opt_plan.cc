@@ -1,0 +1,335 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt.h"
+
+#include <algorithm>
+#include <cstring>
+
+/* Pages that vanish while the NIC is at them: which page, on which side, at
+ * which byte, and whether it is back when somebody looks */
+class test_opt_plan : public test_opt {
+protected:
+    struct transfer {
+        op_t   op;
+        size_t local, remote, length;
+    };
+
+    /* Slices that were not believed, for whatever reason */
+    uint64_t suspects()
+    {
+        return counter("suspect_lines") + counter("suspect_states") +
+               counter("suspect_local");
+    }
+
+    bool is_optimistic(const transfer &t)
+    {
+        return (t.op != PUT_ZCOPY) || (t.length > max_bcopy());
+    }
+
+    /* Everything is there before, so that exactly this fault is met */
+    void prepare(const transfer &t)
+    {
+        page_table_fault_clear(m_local->table());
+        page_table_fault_clear(m_remote->table());
+        for (int i = 0; i < 10; ++i) {
+            if (m_local->has(t.local, t.length, PAGE_R | PAGE_W) &&
+                m_remote->has(t.remote, t.length, PAGE_R | PAGE_W)) {
+                return;
+            }
+            run(PUT_ZCOPY, 0, 0, m_local->length());
+            run(GET_ZCOPY, 0, 0, m_local->length());
+        }
+        FAIL() << "pages are not populated";
+    }
+
+    void try_fault(const transfer &t, bool is_local, size_t page, uint32_t tear,
+                   uint32_t restore)
+    {
+        size_t offset = is_local ? t.local : t.remote;
+        size_t begin  = std::max(offset, page);
+        size_t end    = std::min(offset + t.length, page + page_size);
+
+        ASSERT_LT(begin, end);
+        prepare(t);
+        uint64_t before = suspects();
+        uint64_t redone = counter("redone_slices") + counter("assist_fetch") +
+                          counter("assist_store");
+        int index       = side(is_local).fault(page, window(t.op, is_local), 1,
+                                               tear, restore);
+        run(t.op, t.local, t.remote, t.length);
+        EXPECT_EQ(1, page_table_fault_hits(side(is_local).table(), index));
+
+        /* The unaligned head of what is going to be scanned is an access of its
+         * own */
+        size_t head = (begin + 63) & ~size_t(63);
+        if (!is_local && (t.op != PUT_ZCOPY) && (t.length <= 8192) &&
+            (restore == 1) && (begin < head)) {
+            end = std::min(end, head);
+        }
+
+        /* What was lost must not have been believed */
+        if (page + tear < end) {
+            EXPECT_GT(suspects(), before)
+                    << "op " << t.op << (is_local ? " local" : " remote")
+                    << " length " << t.length << " page " << page << " tear "
+                    << tear << " restore " << restore;
+            EXPECT_GT(counter("redone_slices") + counter("assist_fetch") +
+                              counter("assist_store"), redone);
+        }
+    }
+
+    /* First, middle and last page; all of it, from a line on, but the last
+     * line, and after the access */
+    void try_pages(const transfer &t, bool is_local)
+    {
+        size_t offset = is_local ? t.local : t.remote;
+        size_t first  = offset & ~(page_size - 1);
+        size_t last   = (offset + t.length - 1) & ~(page_size - 1);
+        size_t middle = ((first + last) / 2) & ~(page_size - 1);
+        std::vector<size_t> pages = {first};
+
+        if (!has_pages(t.op, is_local) || !is_optimistic(t)) {
+            return;
+        }
+        if (middle != first) {
+            pages.push_back(middle);
+        }
+        if ((last != middle) && (last != first)) {
+            pages.push_back(last);
+        }
+        for (size_t page : pages) {
+            for (uint32_t tear : {0, 64, 2048, 4032, 4096}) {
+                for (uint32_t restore : {0, 1, 2}) {
+                    ASSERT_NO_FATAL_FAILURE(try_fault(t, is_local, page, tear,
+                                                      restore));
+                }
+            }
+        }
+    }
+
+    void try_lengths(op_t op, const std::vector<size_t> &lengths)
+    {
+        for (size_t length : lengths) {
+            if ((op == GET_BCOPY) && (length > max_bcopy())) {
+                continue;
+            }
+            for (size_t skew : {0, 1, 63, 4000}) {
+                transfer t = {op, 4096 + (skew * 7) % 4096, 8192 + skew,
+                              length};
+                ASSERT_NO_FATAL_FAILURE(try_pages(t, false));
+                ASSERT_NO_FATAL_FAILURE(try_pages(t, true));
+            }
+        }
+    }
+
+    const std::vector<size_t> small = {1, 7, 8, 65, 4096, 8000};
+    const std::vector<size_t> large = {8193, 16384, 65536, 100001};
+};
+
+TEST_F(test_opt_plan, nothing_vanishes)
+{
+    make(1 << 20);
+    uint64_t hits = counter("opt_hits"), redone = counter("redone_slices");
+
+    for (op_t op : {GET_BCOPY, GET_ZCOPY, PUT_ZCOPY}) {
+        for (size_t length : {1, 64, 4000, 8000, 9000, 60000}) {
+            transfer t = {op, 1, 4095, (size_t)length};
+            if ((op == GET_BCOPY) && (t.length > max_bcopy())) {
+                continue;
+            }
+            uint64_t slices = counter("opt_slices");
+            run(op, t.local, t.remote, t.length);
+            if (is_optimistic(t)) {
+                EXPECT_GT(counter("opt_slices"), slices);
+            } else {
+                EXPECT_EQ(slices, counter("opt_slices"));
+            }
+        }
+    }
+    EXPECT_GT(counter("opt_hits"), hits);
+    EXPECT_EQ(redone, counter("redone_slices"));
+    EXPECT_EQ(0u, suspects());
+}
+
+TEST_F(test_opt_plan, get_bcopy)
+{
+    make(1 << 18);
+    try_lengths(GET_BCOPY, small);
+}
+
+TEST_F(test_opt_plan, get_zcopy_scanned)
+{
+    make(1 << 18);
+    try_lengths(GET_ZCOPY, small);
+}
+
+TEST_F(test_opt_plan, get_zcopy_by_states)
+{
+    make(1 << 18);
+    try_lengths(GET_ZCOPY, large);
+}
+
+TEST_F(test_opt_plan, put_zcopy)
+{
+    make(1 << 18);
+    try_lengths(PUT_ZCOPY, large);
+}
+
+/* Nothing is known of the target before: each operation has to look, and to
+ * wait for what it sees */
+class test_opt_plan_uncached : public test_opt_plan {
+protected:
+    config_t config() override
+    {
+        config_t config = test_opt_plan::config();
+        config["STATE_CACHE"] = "0";
+        return config;
+    }
+};
+
+TEST_F(test_opt_plan_uncached, get_zcopy_by_states)
+{
+    make(1 << 18);
+    try_lengths(GET_ZCOPY, large);
+}
+
+TEST_F(test_opt_plan_uncached, put_zcopy)
+{
+    make(1 << 18);
+    try_lengths(PUT_ZCOPY, large);
+}
+
+/* Packets end at multiples of their size from where a READ begins: one that
+ * does not begin at a line is torn in the middle of lines */
+TEST_F(test_opt_plan, torn_where_packets_end)
+{
+    make(1 << 18);
+    for (op_t op : {GET_BCOPY, GET_ZCOPY}) {
+        for (size_t skew : {1, 8, 36, 63}) {
+            for (uint32_t tear : {64, 256, 1024}) {
+                transfer t = {op, 0, 8192 + skew, 6000};
+                for (int access = 1; access <= 2; ++access) {
+                    prepare(t);
+                    m_remote->fault(8192, PAGE_R, access, tear, 1, true);
+                    run(op, t.local, t.remote, t.length);
+                }
+            }
+        }
+    }
+}
+
+/* A page that can be read is not one that can be written */
+TEST_F(test_opt_plan, readable_is_not_writable)
+{
+    make(1 << 18);
+    for (size_t length : {size_t(9000), size_t(100000)}) {
+        for (bool warm : {false, true}) {
+            m_remote->evict(4096, 3 * page_size, PAGE_W);
+            if (warm) {
+                run(GET_ZCOPY, 0, 0, 1 << 18); /* Knows the states, now */
+            }
+            run(PUT_ZCOPY, 5, 1000, length);
+            m_local->evict(4096, 3 * page_size, PAGE_W);
+            run(GET_ZCOPY, 1000, 5, length);
+        }
+    }
+}
+
+/* Both sides at once, on pages that do not match */
+TEST_F(test_opt_plan, both_sides)
+{
+    make(1 << 18);
+    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+        for (size_t length : {size_t(8193), size_t(50000), size_t(150000)}) {
+            transfer t = {op, 100, 5000, length};
+            for (uint32_t restore : {0, 1}) {
+                prepare(t);
+                m_local->fault(4096, window(op, true), 1, 100, restore);
+                m_remote->fault(8192, window(op, false), 1, 2000, restore);
+                m_remote->fault(12288, window(op, false), 2, 0, restore);
+                m_local->fault(8192, window(op, true), 2, 0, restore);
+                run(op, t.local, t.remote, t.length);
+            }
+        }
+    }
+}
+
+/* What vanished before, not meanwhile */
+TEST_F(test_opt_plan, absent_before)
+{
+    make(1 << 20);
+    for (op_t op : {GET_BCOPY, GET_ZCOPY, PUT_ZCOPY}) {
+        for (size_t length : {size_t(1), size_t(8000), size_t(8193),
+                              size_t(300000)}) {
+            if ((op == GET_BCOPY) && (length > max_bcopy())) {
+                continue;
+            }
+            for (bool is_local : {false, true}) {
+                m_remote->evict(0, m_remote->length());
+                if (is_local) {
+                    m_local->evict(0, m_local->length());
+                }
+                run(op, 3, 4093, length);
+            }
+        }
+    }
+    EXPECT_GT(counter("assist_populate"), 0u);
+}
+
+TEST_F(test_opt_plan, sixty_four_mib)
+{
+    const size_t length = 64 << 20;
+
+    make(length);
+    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+        for (bool is_local : {false, true}) {
+            transfer t = {op, 0, 0, length};
+            for (size_t page : {size_t(0), length / 2, length - page_size}) {
+                try_fault(t, is_local, page, 1024, 1);
+            }
+        }
+    }
+}
+
+/* Data that looks like what absent pages show is no reason to fail, or to go on
+ * for ever */
+TEST_F(test_opt_plan, data_like_the_signature)
+{
+    make(1 << 16);
+    uint64_t signature = page_table_signature(m_remote->table());
+
+    for (size_t i = 0; i + 8 <= m_remote->length(); i += 8) {
+        memcpy(m_remote->ptr(i), &signature, 8);
+    }
+    for (op_t op : {GET_BCOPY, GET_ZCOPY}) {
+        completion comp;
+        start(op, 0, 64, 4000, &comp);
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+        expect_data(op, 0, 64, 4000);
+    }
+    EXPECT_GT(counter("false_suspects"), 0u);
+}
+
+/* A slice that never finds its pages is copied by software, and not before it
+ * has been tried three times */
+TEST_F(test_opt_plan, gives_up_after_some_tries)
+{
+    make(1 << 18);
+    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+        for (bool is_local : {false, true}) {
+            transfer t = {op, 0, 0, 20000};
+            prepare(t);
+            uint64_t copied = counter("assist_fetch") + counter("assist_store");
+            uint64_t redone = counter("redone_slices");
+            /* The first of them that is left counts: each access is met */
+            for (int i = 0; i < 20; ++i) {
+                side(is_local).fault(4096, window(op, is_local), 1, 0, 1);
+            }
+            run(op, t.local, t.remote, t.length);
+            EXPECT_EQ(copied + 1,
+                      counter("assist_fetch") + counter("assist_store"));
+            EXPECT_EQ(redone + 2, counter("redone_slices"));
+        }
+    }
+}

@@ -1,0 +1,364 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt.h"
+
+#include <cstring>
+
+/* What a program may rely on across operations, while some are done again */
+class test_opt_rules : public test_opt {
+protected:
+    static constexpr size_t size = 1 << 18;
+    static constexpr size_t flag = size - 64;
+
+    /* The first tries of a transfer from here on miss a page */
+    void miss(op_t op, size_t remote, unsigned times)
+    {
+        for (unsigned i = 0; i < times; ++i) {
+            m_remote->fault(remote, window(op, false), 1, 0, 1);
+        }
+    }
+
+    volatile uint64_t *remote_word(size_t offset)
+    {
+        return (volatile uint64_t*)m_remote->ptr(offset);
+    }
+
+public:
+    ucs_status_t put_word(size_t offset, uint64_t value)
+    {
+        return uct_ep_put_short(m_ab, &value, sizeof(value),
+                                m_remote->address(offset), m_rkey);
+    }
+
+protected:
+    bool arrived(size_t length)
+    {
+        return memcmp(m_local->ptr(), m_remote->ptr(), length) == 0;
+    }
+};
+
+/* A completion that looks at the data at once */
+struct looking_completion : uct_completion_t {
+    looking_completion(const char *a, const char *b, size_t length) :
+        a(a), b(b), length(length)
+    {
+        func = [](uct_completion_t *self) {
+            auto *comp = static_cast<looking_completion*>(self);
+            comp->good = memcmp(comp->a, comp->b, comp->length) == 0;
+            comp->done = true;
+        };
+        count  = 1;
+        status = UCS_OK;
+    }
+
+    const char *a, *b;
+    size_t     length;
+    bool       done = false, good = false;
+};
+
+TEST_F(test_opt_rules, completion_means_verified)
+{
+    make(size);
+    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+        for (size_t length : {size_t(9000), size_t(200000)}) {
+            for (unsigned times : {1, 2, 5}) {
+                page_table_fault_clear(m_remote->table());
+                source(op).fill(m_seed++);
+                miss(op, 4096, times);
+                looking_completion comp(m_local->ptr(), m_remote->ptr(),
+                                        length);
+                start(op, 0, 0, length,
+                      reinterpret_cast<completion*>(&comp));
+                m_a->wait([&]() { return comp.done; });
+                EXPECT_TRUE(comp.good) << "op " << op << " length " << length;
+                EXPECT_EQ(UCS_OK, comp.status);
+            }
+        }
+    }
+}
+
+/* The buffer is the program's again as soon as its put is complete */
+TEST_F(test_opt_rules, buffer_is_free_when_complete)
+{
+    make(size);
+    for (unsigned times : {1, 2, 5}) {
+        page_table_fault_clear(m_remote->table());
+        m_local->fill(m_seed++);
+        std::vector<char> sent(m_local->ptr(), m_local->ptr(100000));
+        miss(PUT_ZCOPY, 4096, times);
+        completion comp;
+        start(PUT_ZCOPY, 0, 0, sent.size(), &comp);
+        m_a->wait([&]() { return comp.done; });
+        memset(m_local->ptr(), 0xdb, sent.size());
+        m_a->flush(m_ab);
+        EXPECT_EQ(0, memcmp(m_remote->ptr(), sent.data(), sent.size()));
+    }
+}
+
+TEST_F(test_opt_rules, flush_means_verified)
+{
+    make(size);
+    for (unsigned times : {1, 2, 5}) {
+        for (bool of_iface : {false, true}) {
+            page_table_fault_clear(m_remote->table());
+            m_local->fill(m_seed++);
+            miss(PUT_ZCOPY, 4096, times);
+            completion comp;
+            start(PUT_ZCOPY, 0, 0, 200000, &comp);
+            if (of_iface) {
+                ucs_status_t status;
+                m_a->wait([&]() {
+                    status = uct_iface_flush(m_a->iface(), 0, nullptr);
+                    return status == UCS_OK;
+                });
+            } else {
+                m_a->flush(m_ab);
+            }
+            EXPECT_TRUE(arrived(200000));
+            EXPECT_TRUE(comp.done);
+        }
+    }
+}
+
+/* A flag behind a fence never is there before the data */
+TEST_F(test_opt_rules, fence_holds_what_follows)
+{
+    make(size);
+    for (uint64_t i = 1; i <= 30; ++i) {
+        page_table_fault_clear(m_remote->table());
+        m_local->fill(m_seed++);
+        miss(PUT_ZCOPY, 4096, i % 6);
+        *remote_word(flag) = 0;
+        completion comp;
+        start(PUT_ZCOPY, 0, 0, 100000, &comp);
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        bool posted = false;
+        m_a->wait([&]() {
+            if (!posted && (put_word(flag, i) == UCS_OK)) {
+                posted = true;
+            }
+            if (*remote_word(flag) == i) {
+                EXPECT_TRUE(arrived(100000)) << i;
+                return true;
+            }
+            return false;
+        });
+        m_a->flush(m_ab);
+    }
+}
+
+/* Fences one after the other do not move the barrier: pending is served */
+TEST_F(test_opt_rules, repeated_fences_do_not_starve)
+{
+    struct pending : uct_pending_req_t {
+        test_opt_rules *self;
+        uint64_t       value;
+        bool           done;
+    } req;
+
+    make(size);
+    for (uint64_t i = 1; i <= 20; ++i) {
+        page_table_fault_clear(m_remote->table());
+        m_local->fill(m_seed++);
+        miss(PUT_ZCOPY, 4096, 2);
+        *remote_word(flag) = 0;
+        completion comp;
+        start(PUT_ZCOPY, 0, 0, 100000, &comp);
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        if (put_word(flag, i) == UCS_ERR_NO_RESOURCE) {
+            req.func  = [](uct_pending_req_t *self) {
+                auto *mine          = static_cast<pending*>(self);
+                ucs_status_t status = mine->self->put_word(flag, mine->value);
+                mine->done          = (status == UCS_OK);
+                return status;
+            };
+            req.self  = this;
+            req.value = i;
+            req.done  = false;
+            ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ab, &req, 0));
+            m_a->wait([&]() {
+                EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+                return req.done;
+            });
+        }
+        m_a->wait([&]() { return *remote_word(flag) == i; });
+        EXPECT_TRUE(arrived(100000));
+        m_a->flush(m_ab);
+    }
+}
+
+/* A small put is done once, however it is put and whatever becomes of its page:
+ * the target resets the flag and must not see it again */
+TEST_F(test_opt_rules, small_put_is_done_once)
+{
+    make(size);
+    for (uint64_t i = 1; i <= 60; ++i) {
+        unsigned seen = 0;
+        size_t length = 8 << (i % 10);
+        completion comp;
+        bool by_zcopy = (i % 3) == 0;
+
+        page_table_fault_clear(m_remote->table());
+        run(PUT_ZCOPY, 0, flag - 100000, 100000 + 64); /* Its page is there */
+        memset(m_local->ptr(), 0, length);
+        memcpy(m_local->ptr(), &i, sizeof(i));
+        *remote_word(flag & ~(page_size - 1)) = 0;
+        m_remote->fault(flag, PAGE_W, 1, page_size, 1);
+        m_remote->fault(flag, PAGE_W, 1, page_size, 1);
+        uct_iov_t iov = {m_local->ptr(), length, m_local->memh(), 0, 1};
+        ucs_status_t status = m_a->retry([&]() {
+            return by_zcopy ?
+                   uct_ep_put_zcopy(m_ab, &iov, 1,
+                                    m_remote->address(flag & ~4095ul), m_rkey,
+                                    &comp) :
+                   put_word(flag & ~4095ul, i);
+        });
+        ASSERT_FALSE(UCS_STATUS_IS_ERR(status)) << ucs_status_string(status);
+        volatile uint64_t *word = remote_word(flag & ~4095ul);
+        bool flushed            = false;
+        m_a->wait([&]() {
+            if (*word != 0) {
+                EXPECT_EQ(i, *word);
+                *word = 0;
+                ++seen;
+            }
+            flushed = uct_ep_flush(m_ab, 0, nullptr) == UCS_OK;
+            return flushed && (seen > 0);
+        });
+        if (*word != 0) {
+            ++seen;
+        }
+        EXPECT_EQ(1u, seen) << "put " << i;
+    }
+}
+
+/* Neither is an atomic */
+TEST_F(test_opt_rules, atomics_are_done_once)
+{
+    make(size);
+    uint64_t sum = 0, result = 0;
+
+    *remote_word(0) = 0;
+    for (uint64_t i = 1; i <= 100; ++i) {
+        m_remote->evict(0, 8);
+        page_table_fault_clear(m_remote->table());
+        m_remote->fault(0, PAGE_R | PAGE_W, 1, page_size * (i % 2), 1);
+        if ((i % 2) == 0) {
+            completion comp;
+            ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+                return uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, i,
+                                             &result, m_remote->address(),
+                                             m_rkey, &comp);
+            }));
+            m_a->wait([&]() { return comp.done; });
+            EXPECT_EQ(sum, result);
+        } else {
+            ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+                return uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, i,
+                                            m_remote->address(), m_rkey);
+            }));
+            m_a->flush(m_ab);
+        }
+        sum += i;
+    }
+    EXPECT_EQ(sum, *remote_word(0));
+}
+
+/* Nothing to move, nothing to check: not even the pages are looked at */
+TEST_F(test_opt_rules, zero_length)
+{
+    make(size);
+    uint64_t slices = counter("opt_slices"), reads = counter("state_reads");
+
+    m_remote->evict(0, size);
+    uct_iov_t iov = {m_local->ptr(), 0, m_local->memh(), 0, 1};
+    EXPECT_EQ(UCS_OK, uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(),
+                                       m_rkey, nullptr));
+    EXPECT_EQ(UCS_OK, uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(),
+                                       m_rkey, nullptr));
+    EXPECT_EQ(slices, counter("opt_slices"));
+    EXPECT_EQ(reads, counter("state_reads"));
+}
+
+/* Several operations on the same pages, each with its own look at their states:
+ * what one of them learns does not clear another */
+TEST_F(test_opt_rules, operations_do_not_share_what_they_saw)
+{
+    static const unsigned count = 12;
+
+    make(size);
+    for (uint32_t nth = 1; nth <= count; ++nth) {
+        for (uint32_t restore : {1, 2, 3}) {
+            page_table_fault_clear(m_remote->table());
+            run(PUT_ZCOPY, 0, 0, size);
+            m_local->fill(m_seed++);
+            /* All of them in one page, and in another one of their own */
+            m_remote->fault(131072, PAGE_W, nth, 0, restore);
+            std::vector<completion> comps(count);
+            for (unsigned i = 0; i < count; ++i) {
+                start(PUT_ZCOPY, 131072 + i * 300, 131072 + i * 300, 9000,
+                      &comps[i]);
+            }
+            m_a->wait([&]() {
+                for (auto &comp : comps) {
+                    if (!comp.done) {
+                        return false;
+                    }
+                }
+                return true;
+            });
+            EXPECT_EQ(0, memcmp(m_local->ptr(131072), m_remote->ptr(131072),
+                                (count - 1) * 300 + 9000))
+                    << "access " << nth << " restore " << restore;
+        }
+    }
+}
+
+/* No buffer is touched once its operation was reported, in whatever way */
+TEST_F(test_opt_rules, cancel)
+{
+    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+        make(size);
+        m_remote->evict(0, size);
+        completion comp;
+        start(op, 0, 0, 200000, &comp);
+        ucs_status_t status = uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL,
+                                           nullptr);
+        EXPECT_FALSE(UCS_STATUS_IS_ERR(status) &&
+                     (status != UCS_ERR_NO_RESOURCE));
+        m_a->wait([&]() { return comp.done; });
+
+        /* What the target still does, and what still arrives, goes nowhere */
+        m_local->fill(m_seed++);
+        std::vector<char> mine(m_local->ptr(), m_local->ptr(size));
+        m_a->disconnect(m_ab);
+        m_ab = m_a->connect(m_b->address());
+        run(GET_ZCOPY, size - 8192, size - 8192, 8192);
+        EXPECT_EQ(0, memcmp(mine.data(), m_local->ptr(), size - 8192));
+    }
+}
+
+TEST_F(test_opt_rules, destroy_with_operations_under_way)
+{
+    for (int i = 0; i < 10; ++i) {
+        make(size);
+        m_remote->evict(0, size);
+        std::vector<completion> comps(4);
+        for (auto &comp : comps) {
+            start((i % 2) ? GET_ZCOPY : PUT_ZCOPY, 0, 0, 200000, &comp);
+        }
+        for (int j = 0; j < i; ++j) {
+            m_a->progress();
+            m_b->progress();
+        }
+        m_a->disconnect(m_ab);
+        for (auto &comp : comps) {
+            EXPECT_TRUE(comp.done);
+        }
+        m_local->fill(m_seed++);
+        std::vector<char> mine(m_local->ptr(), m_local->ptr(size - 8192));
+        m_ab = m_a->connect(m_b->address());
+        run(GET_ZCOPY, size - 8192, size - 8192, 8192);
+        EXPECT_EQ(0, memcmp(mine.data(), m_local->ptr(), mine.size()));
+    }
+}
