@@ -30,8 +30,8 @@ constexpr size_t SIZE  = PAGES * PAGE;
  */
 class Evictor {
 public:
-    Evictor(Device &device, Region &region, unsigned seed) :
-        m_device(device), m_region(region), m_random(seed),
+    Evictor(Device &device, Region &region, unsigned seed, size_t unit) :
+        m_device(device), m_region(region), m_random(seed), m_unit(unit / 8),
         m_drain(getenv("NPEMU_TEST_NO_DRAIN") == nullptr),
         m_thread([this] { run(); })
     {
@@ -52,8 +52,8 @@ private:
     /* The check that no chunk was half done when the page went */
     bool is_torn(const uint64_t *page)
     {
-        for (size_t i = 1; i < PAGE / 8; ++i) {
-            if (page[i] != page[0]) {
+        for (size_t i = 0; i < PAGE / 8; ++i) {
+            if (page[i] != page[i - i % m_unit]) {
                 return true;
             }
         }
@@ -86,38 +86,49 @@ private:
     Device           &m_device;
     Region           &m_region;
     std::minstd_rand  m_random;
+    size_t            m_unit;
     bool              m_drain;
     std::atomic<bool> m_stop{false};
     std::thread       m_thread;
 };
 
-class IommuRace : public testing::Test {
+/* The parameter is the granule of the NIC: what it moves is there as a whole or
+ * not at all. */
+class IommuRace : public testing::TestWithParam<size_t> {
 protected:
-    IommuRace() : servant(SIZE)
+    IommuRace() :
+        unit(GetParam()),
+        m_granule("NPEMU_DMA_GRANULE",
+                  (unit == PAGE) ? "" : std::to_string(unit)),
+        servant(SIZE)
     {
         memory = (uint8_t*)mmap(nullptr, SIZE, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
     ~IommuRace() override { munmap(memory, SIZE); }
 
-    /* Milliseconds of each test. */
-    static int duration() { return 700 * factor(); }
+    /* For some time, and on a busy machine until something has happened. */
+    static bool go_on(Clock::time_point start, bool happened)
+    {
+        return (ms_since(start) < 400 * factor()) ||
+               (!happened && (ms_since(start) < WAIT_MS));
+    }
 
     uint64_t *word(uint8_t *base, size_t page)
     {
         return (uint64_t*)(base + page * PAGE);
     }
 
-    /* Every page as a whole is @a value... or the signature. Returns pages that
-     * were absent; counts those that are neither. */
+    /* Every unit as a whole is @a value, or the signature. Returns how many are
+     * the latter; counts those that are neither. */
     size_t check_read(uint8_t *data, uint64_t value, uint64_t &violations)
     {
-        size_t absent = 0;
+        const uint64_t *words = word(data, 0), *end = word(data, PAGES);
+        size_t absent         = 0;
 
-        for (size_t page = 0; page < PAGES; ++page) {
-            uint64_t *words = word(data, page);
-            bool good       = (words[0] == value) || (words[0] == SIGNATURE);
-            for (size_t i = 1; (i < PAGE / 8) && good; ++i) {
+        for (; words < end; words += unit / 8) {
+            bool good = (words[0] == value) || (words[0] == SIGNATURE);
+            for (size_t i = 1; (i < unit / 8) && good; ++i) {
                 good = words[i] == words[0];
             }
             violations += !good;
@@ -126,11 +137,13 @@ protected:
         return absent;
     }
 
+    size_t   unit;
+    Env      m_granule;
     Servant  servant;
     uint8_t *memory;
 };
 
-TEST_F(IommuRace, ReadsByAPeer)
+TEST_P(IommuRace, ReadsByAPeer)
 {
     const uint64_t value = 0x1111111111111111;
     Device device;
@@ -141,8 +154,8 @@ TEST_F(IommuRace, ReadsByAPeer)
     std::fill(word(memory, 0), word(memory, PAGES), value);
     region.set_all();
     servant.connect(device);
-    Evictor evictor(device, region, base_seed());
-    for (auto start = Clock::now(); ms_since(start) < duration(); ++reads) {
+    Evictor evictor(device, region, base_seed(), unit);
+    for (auto start = Clock::now(); go_on(start, absent > 0); ++reads) {
         ASSERT_EQ(IBV_WC_SUCCESS,
                   servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
                                SIZE));
@@ -160,7 +173,7 @@ TEST_F(IommuRace, ReadsByAPeer)
 
 /* The evictor sees whole pages only: what is written when it has drained would
  * be lost or, worse, land in what the address stands for by then. */
-TEST_F(IommuRace, WritesByAPeer)
+TEST_P(IommuRace, WritesByAPeer)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -169,8 +182,9 @@ TEST_F(IommuRace, WritesByAPeer)
 
     region.set_all();
     servant.connect(device);
-    Evictor evictor(device, region, base_seed());
-    for (auto start = Clock::now(); ms_since(start) < duration(); ++writes) {
+    Evictor evictor(device, region, base_seed(), unit);
+    for (auto start = Clock::now();
+         go_on(start, region.stats().absent_writes > 0); ++writes) {
         std::fill(word(servant.shared.data, 0),
                   word(servant.shared.data, PAGES), writes);
         ASSERT_EQ(IBV_WC_SUCCESS,
@@ -186,7 +200,7 @@ TEST_F(IommuRace, WritesByAPeer)
 }
 
 /* The pages are the initiator's own. */
-TEST_F(IommuRace, LocalSide)
+TEST_P(IommuRace, LocalSide)
 {
     const uint64_t value = 0x2222222222222222;
     Device device;
@@ -197,8 +211,8 @@ TEST_F(IommuRace, LocalSide)
     std::fill(word(memory, 0), word(memory, PAGES), value);
     region.set_all();
     servant.connect(device);
-    Evictor evictor(device, region, base_seed());
-    for (auto start = Clock::now(); ms_since(start) < duration();) {
+    Evictor evictor(device, region, base_seed(), unit);
+    for (auto start = Clock::now(); go_on(start, evictor.evicted > 0);) {
         Wr put(1, IBV_WR_RDMA_WRITE, {region.sge(region.r, 0, SIZE)});
         ASSERT_EQ(0, servant.qp().post(put.rdma(servant.memory)));
         ASSERT_TRUE(servant.cq().expect(1));
@@ -259,7 +273,7 @@ private:
 };
 
 /* Pages come and go for real; the NIC never touches one that is not there. */
-TEST_F(IommuRace, NicNeverTouchesAnAbsentPage)
+TEST_P(IommuRace, NicNeverTouchesAnAbsentPage)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -290,7 +304,9 @@ TEST_F(IommuRace, NicNeverTouchesAnAbsentPage)
             region.set(page, 1);
         }
     });
-    for (auto start = Clock::now(); ms_since(start) < duration();) {
+    for (auto start = Clock::now();
+         go_on(start, (region.stats().absent_reads > 0) &&
+                              (region.stats().absent_writes > 0));) {
         for (auto opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE}) {
             ibv_mr *mr = (opcode == IBV_WR_RDMA_READ) ? region.r : region.w;
             pattern_fill(servant.shared.data, SIZE, 1);
@@ -317,17 +333,21 @@ TEST_F(IommuRace, NicNeverTouchesAnAbsentPage)
     servant.dismiss();
 }
 
+INSTANTIATE_TEST_SUITE_P(Granules, IommuRace, testing::Values(PAGE, 256),
+                         testing::PrintToStringParamName());
+
 /* --- hooks -----------------------------------------------------------------*/
 
 /*
  * A thread in an access may come into a hook that drains, and two of them at
  * once: one is held at a gate with its request begun.
  */
-TEST_F(IommuRace, DrainInTheMiddleOfARequest)
+TEST(IommuDrain, InTheMiddleOfARequest)
 {
     Device device;
     ASSERT_TRUE(device.ok());
-    Region region(device, memory, SIZE);
+    Shared memory(SIZE);
+    Region region(device, memory.data, SIZE);
     Buffer plain(device, SIZE);
     Pair pair(device);
 
@@ -353,11 +373,12 @@ void drain_in_handler(int)
     npemu_iommu_drain(drain_device->context);
 }
 
-TEST_F(IommuRace, DrainInTheMiddleOfAChunkOfTheSameThread)
+TEST(IommuDrain, InTheMiddleOfAChunkOfTheSameThread)
 {
     Device device;
     ASSERT_TRUE(device.ok());
-    Region region(device, memory, SIZE);
+    Shared memory(SIZE);
+    Region region(device, memory.data, SIZE);
     Buffer plain(device, SIZE);
     Pair pair(device);
 
