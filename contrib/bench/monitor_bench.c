@@ -199,7 +199,8 @@ static void bench_populate(void)
     populate(&range, NPRDMA_POPULATE_RESIDENT, "resident only, none is", 9, 0);
     populate(&range, NPRDMA_POPULATE_WRITE, "fresh pages, for write", 1, 0);
     populate(&range, NPRDMA_POPULATE_WRITE, "populated already", 99, 0);
-    populate(&range, NPRDMA_POPULATE_RESIDENT, "resident pages, for read", 9, 1);
+    populate(&range, NPRDMA_POPULATE_RESIDENT, "resident pages, for read", 9,
+             1);
     populate(&range, 0, "present pages, for read, with madvise", 9, 1);
     populate(&range, NPRDMA_POPULATE_WRITE, "present pages, for write", 9, 1);
 

@@ -7,6 +7,7 @@
 #include "nprdma_monitor_int.h"
 #include "nprdma_prereg.h"
 #include "nprdma_reclaim.h"
+#include "nprdma_uffd.h"
 
 #include <ucs/debug/log.h>
 
@@ -373,6 +374,9 @@ static void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor)
     if (monitor->prereg != NULL) {
         nprdma_prereg_stop(monitor->prereg);
     }
+    if (monitor->uffd != NULL) {
+        nprdma_uffd_stop(monitor->uffd);
+    }
 }
 
 /* Once no hook can come any more */
@@ -393,6 +397,14 @@ static ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor)
     }
     if ((status == UCS_OK) && monitor->params.prereg) {
         status = nprdma_prereg_start(monitor, &monitor->prereg);
+    }
+    if ((status == UCS_OK) && monitor->params.uffd) {
+        status = nprdma_uffd_start(monitor, &monitor->uffd);
+        if (status == UCS_ERR_UNSUPPORTED) {
+            ucs_warn("there is no userfaultfd for us: system calls that bypass "
+                     "libc are not seen");
+            status = UCS_OK;
+        }
     }
     if (status != UCS_OK) {
         nprdma_monitor_stop_threads(monitor);

@@ -89,7 +89,8 @@ typedef struct nprdma_monitor_params {
     /* Nonzero: memory that the process maps gets its region ahead of use */
     int                          prereg;
 
-    /* Nonzero: learn from a userfaultfd too what bypasses libc */
+    /* Nonzero: learn from a userfaultfd too of what bypasses libc; a warning if
+     * there is none */
     int                          uffd;
 
     nprdma_reclaim_mode_t        reclaim;

@@ -41,6 +41,7 @@ typedef struct nprdma_monitor_counters {
 
 struct nprdma_reclaimer;
 struct nprdma_prereg;
+struct nprdma_uffd;
 
 
 /* In memory that a forked child finds wiped */
@@ -64,6 +65,7 @@ struct nprdma_monitor {
 
     struct nprdma_reclaimer  *reclaimer;   /* Or NULL, as the next ones */
     struct nprdma_prereg     *prereg;
+    struct nprdma_uffd       *uffd;
     nprdma_monitor_counters_t count;
 };
 

@@ -1,0 +1,200 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_uffd.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Younger than the kernel's headers may be */
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+
+#define NPRDMA_UFFD_FEATURES \
+    (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | \
+     UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
+
+
+struct nprdma_uffd {
+    nprdma_monitor_t *monitor;
+    pthread_t         thread;
+    int               fd;
+    int               stop_fd; /* Readable: stop */
+};
+
+
+/*
+ * Pages are not retired here: UCM has seen most of these calls too, and what it
+ * saw being mapped since then would be lost.
+ */
+static void nprdma_uffd_take(nprdma_uffd_t *uffd, uint64_t start, uint64_t end)
+{
+    atomic_fetch_add(&uffd->monitor->count.events, 1);
+    nprdma_monitor_invalidate(uffd->monitor, nprdma_span(start, end),
+                              nprdma_span(0, 0), NPRDMA_PAGE_BITS);
+}
+
+static void nprdma_uffd_read(nprdma_uffd_t *uffd)
+{
+    struct uffd_msg msg;
+
+    while (read(uffd->fd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
+        switch (msg.event) {
+        case UFFD_EVENT_REMAP:
+            nprdma_uffd_take(uffd, msg.arg.remap.from,
+                             msg.arg.remap.from + msg.arg.remap.len);
+            nprdma_uffd_take(uffd, msg.arg.remap.to,
+                             msg.arg.remap.to + msg.arg.remap.len);
+            break;
+        case UFFD_EVENT_REMOVE:
+        case UFFD_EVENT_UNMAP:
+            nprdma_uffd_take(uffd, msg.arg.remove.start, msg.arg.remove.end);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static void *nprdma_uffd_run(void *arg)
+{
+    nprdma_uffd_t *uffd   = arg;
+    struct pollfd poll_fd[2];
+
+    poll_fd[0].fd     = uffd->fd;
+    poll_fd[0].events = POLLIN;
+    poll_fd[1].fd     = uffd->stop_fd;
+    poll_fd[1].events = POLLIN;
+    for (;;) {
+        poll_fd[0].revents = poll_fd[1].revents = 0;
+        (void)poll(poll_fd, 2, -1);
+        if (poll_fd[1].revents != 0) {
+            return NULL;
+        }
+
+        nprdma_uffd_read(uffd);
+    }
+}
+
+static int nprdma_uffd_open(void)
+{
+    struct uffdio_api api;
+    int fd, i;
+
+    /* Without faults of the kernel no privilege is needed. Features that do
+     * not exist spoil the descriptor. */
+    for (i = 0; i < 2; ++i) {
+        fd = (int)syscall(SYS_userfaultfd,
+                          O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+        if (fd < 0) {
+            return -1;
+        }
+
+        memset(&api, 0, sizeof(api));
+        api.api      = UFFD_API;
+        api.features = NPRDMA_UFFD_FEATURES |
+                       ((i == 0) ? UFFD_FEATURE_WP_HUGETLBFS_SHMEM : 0);
+        if (ioctl(fd, UFFDIO_API, &api) == 0) {
+            return fd;
+        }
+        close(fd);
+    }
+
+    return -1;
+}
+
+static ucs_status_t nprdma_uffd_start_thread(nprdma_uffd_t *uffd)
+{
+    sigset_t all, old;
+    int ret;
+
+    /* Signals are for threads of the application */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ret = pthread_create(&uffd->thread, NULL, nprdma_uffd_run, uffd);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return (ret == 0) ? UCS_OK : UCS_ERR_NO_MEMORY;
+}
+
+ucs_status_t
+nprdma_uffd_start(nprdma_monitor_t *monitor, nprdma_uffd_t **uffd_p)
+{
+    ucs_status_t status;
+    nprdma_uffd_t *uffd;
+
+    uffd = calloc(1, sizeof(*uffd));
+    if (uffd == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    uffd->monitor = monitor;
+    uffd->fd      = nprdma_uffd_open();
+    if (uffd->fd < 0) {
+        status = UCS_ERR_UNSUPPORTED;
+        goto err_free;
+    }
+
+    uffd->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (uffd->stop_fd < 0) {
+        status = UCS_ERR_NO_MEMORY;
+        goto err_close;
+    }
+
+    status = nprdma_uffd_start_thread(uffd);
+    if (status != UCS_OK) {
+        goto err_close_stop;
+    }
+
+    *uffd_p = uffd;
+    return UCS_OK;
+
+err_close_stop:
+    close(uffd->stop_fd);
+err_close:
+    close(uffd->fd);
+err_free:
+    free(uffd);
+    return status;
+}
+
+void nprdma_uffd_stop(nprdma_uffd_t *uffd)
+{
+    uint64_t one = 1;
+
+    /* From when the descriptor is closed on nobody waits for events. Whoever
+     * does so now would wait for ever if the thread was gone first. */
+    while (write(uffd->stop_fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) {
+    }
+    pthread_join(uffd->thread, NULL);
+    close(uffd->fd);
+    close(uffd->stop_fd);
+    free(uffd);
+}
+
+void nprdma_uffd_watch(nprdma_uffd_t *uffd, nprdma_span_t span)
+{
+    struct uffdio_register watch;
+
+    memset(&watch, 0, sizeof(watch));
+    watch.range.start = span.start;
+    watch.range.len   = span.end - span.start;
+    watch.mode        = UFFDIO_REGISTER_MODE_WP;
+
+    /* What cannot be watched is none the worse for it */
+    (void)ioctl(uffd->fd, UFFDIO_REGISTER, &watch);
+}
