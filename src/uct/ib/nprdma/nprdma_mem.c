@@ -13,9 +13,14 @@
 
 #include <ucs/debug/memtrack_int.h>
 
-/* Ranges up to this are populated by who packs their key: looking for what is
- * resident takes about as long as handing it to another thread */
+/* So much is populated by who packs the key: looking for what is resident of it
+ * takes about as long (some microseconds) as waking another thread, which does
+ * the rest while the peer works on the beginning */
 #define UCT_NPRDMA_MEM_POPULATE_MAX  UCS_MBYTE
+
+/* Up to this it is looked at first whether there is anything to do: a word for
+ * each page, in a few microseconds */
+#define UCT_NPRDMA_MEM_CHECK_MAX     (256 * UCS_MBYTE)
 
 
 ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
@@ -225,6 +230,7 @@ static void uct_nprdma_mem_populate(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
 {
     nprdma_range_t *range = &mem->range;
     int write             = !(access & NPRDMA_REG_ACCESS_GET);
+    size_t head;
 
     /* A range that the registration does not cover is only a wrong hint */
     if ((length == 0) || (address < range->address) ||
@@ -234,10 +240,19 @@ static void uct_nprdma_mem_populate(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
         length  = range->length;
     }
 
-    if (length <= UCT_NPRDMA_MEM_POPULATE_MAX) {
-        nprdma_monitor_populate(md->monitor, range, address, length,
-                                NPRDMA_POPULATE_RESIDENT |
-                                (write ? NPRDMA_POPULATE_WRITE : 0));
+    head = ucs_min(length, UCT_NPRDMA_MEM_POPULATE_MAX);
+    nprdma_monitor_populate(md->monitor, range, address, head,
+                            NPRDMA_POPULATE_RESIDENT |
+                            (write ? NPRDMA_POPULATE_WRITE : 0));
+    if (length == head) {
+        return;
+    }
+
+    if ((length > UCT_NPRDMA_MEM_CHECK_MAX) ||
+        !uct_nprdma_region_is_valid(range->region, address + head,
+                                    length - head,
+                                    write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)) {
+        uct_nprdma_service_populate_later(md, mem, write);
     }
 }
 
