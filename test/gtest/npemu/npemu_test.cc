@@ -622,6 +622,8 @@ void Child::kill()
 {
     int status;
 
+    /* -1 would be everybody */
+    ASSERT_GT(m_pid, 0) << "the child has gone already";
     ::kill(m_pid, SIGKILL);
     EXPECT_EQ(m_pid, waitpid(m_pid, &status, 0));
     m_pid = -1;

@@ -417,17 +417,27 @@ TEST_F(IommuGate, AStoppedInitiatorIsNamedAndWaitedFor)
     region->evict(20);
     kill(servant.pid(), SIGSTOP);
     npemu_gate_release(header(), NPEMU_GATE_CHUNK_CHECKED);
-    std::string text = stderr_of([&] {
-        std::thread waker([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1300));
-            kill(servant.pid(), SIGCONT);
-        });
-        npemu_iommu_drain(device->context);
-        waker.join();
+    /* It goes on as soon as the line is there */
+    std::string want = "waiting for process " + std::to_string(servant.pid());
+    int fds[2], saved = dup(STDERR_FILENO);
+    ASSERT_EQ(0, pipe(fds));
+    std::thread waker([&] {
+        std::string text;
+        char c;
+        while ((text.find(want) == std::string::npos) &&
+               (read(fds[0], &c, 1) == 1)) {
+            text += c;
+        }
+        EXPECT_NE(std::string::npos, text.find(want)) << text;
+        kill(servant.pid(), SIGCONT);
     });
-    EXPECT_NE(std::string::npos,
-              text.find("waiting for process " +
-                        std::to_string(servant.pid()))) << text;
+    dup2(fds[1], STDERR_FILENO);
+    npemu_iommu_drain(device->context);
+    dup2(saved, STDERR_FILENO);
+    close(fds[1]);
+    waker.join();
+    close(fds[0]);
+    close(saved);
     ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
 }
 
