@@ -566,20 +566,38 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
     }
 }
 
-/* Attach the table that was missing. Returns 0 if that cannot be done: the
- * target is the one to blame. */
-static __attribute__((noinline)) int npemu_op_attach(npemu_op_t *op,
-                                                     unsigned slot,
-                                                     uint32_t gen)
+/* Execute once. NPEMU_EXEC_MAP: `peer` may be gone by then, and this says whose
+ * table it is. */
+static npemu_exec_t npemu_op_try(npemu_op_t *op, unsigned *slot, uint32_t *gen)
 {
-    if (npemu_table_attach(op->proc, slot, gen, op->miss.index,
-                           op->miss.gen) == 0) {
-        return 1;
-    }
+    npemu_exec_t ret;
 
-    npemu_op_done(op, npemu_op_is_ud(op) ? IBV_WC_SUCCESS :
-                                           IBV_WC_REM_OP_ERR);
-    return 0;
+    npemu_epoch_enter(op->proc);
+    ret = npemu_op_exec(op);
+    if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
+        *slot = op->peer->slot_index;
+        *gen  = op->peer->gen;
+    }
+    npemu_epoch_exit(op->proc);
+    return ret;
+}
+
+/* Attach tables until none is missing. One that cannot be attached is the fault
+ * of the target. */
+static __attribute__((noinline)) npemu_exec_t
+npemu_op_try_again(npemu_op_t *op, unsigned slot, uint32_t gen)
+{
+    npemu_exec_t ret;
+
+    do {
+        if (npemu_table_attach(op->proc, slot, gen, op->miss.index,
+                               op->miss.gen) != 0) {
+            return npemu_op_done(op, npemu_op_is_ud(op) ? IBV_WC_SUCCESS :
+                                                          IBV_WC_REM_OP_ERR);
+        }
+        ret = npemu_op_try(op, &slot, &gen);
+    } while (ret == NPEMU_EXEC_MAP);
+    return ret;
 }
 
 npemu_exec_t npemu_send_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe,
@@ -596,19 +614,12 @@ npemu_exec_t npemu_send_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe,
     op.status       = IBV_WC_SUCCESS;
     op.local.length = 0;
 
-    do {
-        npemu_epoch_enter(qp->proc);
-        ret = npemu_op_exec(&op);
-        if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
-            /* The peer may be gone after the epoch */
-            slot = op.peer->slot_index;
-            gen  = op.peer->gen;
-        }
-        npemu_epoch_exit(qp->proc);
-    } while (npemu_unlikely(ret == NPEMU_EXEC_MAP) &&
-             npemu_op_attach(&op, slot, gen));
+    ret = npemu_op_try(&op, &slot, &gen);
+    if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
+        ret = npemu_op_try_again(&op, slot, gen);
+    }
 
     *status = op.status;
     *length = op.local.length;
-    return (ret == NPEMU_EXEC_MAP) ? NPEMU_EXEC_DONE : ret;
+    return ret;
 }
