@@ -523,6 +523,10 @@ void peer::kill()
 {
     int status;
 
+    /* To -1 it would mean every process there is */
+    if (m_pid <= 0) {
+        throw std::runtime_error("the other process has been ended before");
+    }
     ::kill(m_pid, SIGKILL);
     waitpid(m_pid, &status, 0);
     m_pid = -1;
@@ -532,6 +536,7 @@ void peer::stop()
 {
     int status;
 
+    ASSERT_GT(m_pid, 0);
     ::kill(m_pid, SIGSTOP);
     EXPECT_EQ(m_pid, waitpid(m_pid, &status, WUNTRACED));
     EXPECT_TRUE(WIFSTOPPED(status));
@@ -539,6 +544,7 @@ void peer::stop()
 
 void peer::go_on()
 {
+    ASSERT_GT(m_pid, 0);
     ::kill(m_pid, SIGCONT);
 }
 
@@ -560,7 +566,9 @@ void peer::send(const void *data, size_t length)
 
 void peer::receive(void *data, size_t length)
 {
-    if (recv(m_fd, data, length, MSG_WAITALL) != (ssize_t)length) {
+    /* Nothing is nothing to wait for */
+    if ((length > 0) &&
+        (recv(m_fd, data, length, MSG_WAITALL) != (ssize_t)length)) {
         throw std::runtime_error("the other process is gone");
     }
 }

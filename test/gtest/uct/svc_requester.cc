@@ -1,0 +1,333 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "svc_requester.h"
+
+extern "C" {
+#include "npemu/npemu.h"
+#include "uct/ib/nprdma/nprdma_wire.h"
+}
+
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+#include <unistd.h>
+
+namespace {
+
+/* What the interfaces of the transport use */
+constexpr uint32_t qkey        = 0x4e505244;
+constexpr uint32_t psn         = 77;
+constexpr int      num_replies = UCT_NPRDMA_SVC_MAX_REPLIES;
+constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT_SIZE;
+
+enum command : int { SEND, RECEIVE };
+
+void check(bool condition, const char *what)
+{
+    if (!condition) {
+        throw std::runtime_error(what);
+    }
+}
+
+struct target_address {
+    uct_nprdma_dev_addr_t   dev;
+    uct_nprdma_iface_addr_t iface;
+};
+
+/* Everything of the process that makes the requests */
+class connection {
+public:
+    explicit connection(const target_address &target) : m_target(target)
+    {
+        open();
+        connect();
+    }
+
+    bool send(const std::vector<char> &message)
+    {
+        ibv_sge sge       = {(uintptr_t)m_memory.data(),
+                             (uint32_t)message.size(), m_mr->lkey};
+        ibv_send_wr wr    = {};
+        ibv_send_wr *bad;
+
+        memcpy(m_memory.data(), message.data(), message.size());
+        wr.sg_list    = &sge;
+        wr.num_sge    = !message.empty();
+        wr.opcode     = IBV_WR_SEND;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        return (ibv_post_send(m_rc, &wr, &bad) == 0) &&
+               (wait(m_send_cq).status == IBV_WC_SUCCESS);
+    }
+
+    std::vector<char> receive()
+    {
+        ibv_wc wc = wait(m_recv_cq);
+
+        check(wc.status == IBV_WC_SUCCESS, "a reply failed");
+        std::vector<char> reply(slot(wc.wr_id), slot(wc.wr_id) + wc.byte_len);
+        post(m_rc, wc.wr_id);
+        return reply;
+    }
+
+private:
+    /* Slot 0 is sent from, the others are received to */
+    char *slot(size_t index) { return &m_memory[index * slot_size]; }
+
+    void open()
+    {
+        ibv_device **list = npemu_get_device_list(nullptr);
+        check(list != nullptr, "no device");
+        m_context = npemu_open_device(list[0]);
+        npemu_free_device_list(list);
+        check(m_context != nullptr, "cannot open the device");
+
+        m_memory.resize((num_replies + 2) * slot_size);
+        m_pd      = npemu_alloc_pd(m_context);
+        m_mr      = npemu_reg_mr(m_pd, m_memory.data(), m_memory.size(),
+                                 IBV_ACCESS_LOCAL_WRITE);
+        m_send_cq = npemu_create_cq(m_context, 4, nullptr, nullptr, 0);
+        m_recv_cq = npemu_create_cq(m_context, num_replies + 4, nullptr,
+                                    nullptr, 0);
+        check(m_mr && m_send_cq && m_recv_cq, "cannot set up the device");
+        m_ud = create_qp(IBV_QPT_UD);
+        m_rc = create_qp(IBV_QPT_RC);
+    }
+
+    ibv_qp *create_qp(ibv_qp_type type)
+    {
+        ibv_qp_init_attr init = {};
+        ibv_qp_attr attr      = {};
+
+        init.send_cq          = m_send_cq;
+        init.recv_cq          = m_recv_cq;
+        init.qp_type          = type;
+        init.cap.max_send_wr  = 2;
+        init.cap.max_recv_wr  = num_replies + 1;
+        init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+        ibv_qp *qp = npemu_create_qp(m_pd, &init);
+        check(qp != nullptr, "cannot create a queue pair");
+
+        attr.qp_state = IBV_QPS_INIT;
+        attr.port_num = 1;
+        attr.qkey     = qkey;
+        /* The target asks by a write of nothing whether it is still there */
+        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        modify(qp, attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                         ((type == IBV_QPT_UD) ? IBV_QP_QKEY :
+                                                 IBV_QP_ACCESS_FLAGS));
+        if (type == IBV_QPT_UD) {
+            attr.qp_state = IBV_QPS_RTR;
+            modify(qp, attr, IBV_QP_STATE);
+            attr.qp_state = IBV_QPS_RTS;
+            modify(qp, attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+        }
+        return qp;
+    }
+
+    static void modify(ibv_qp *qp, ibv_qp_attr attr, int mask)
+    {
+        check(npemu_modify_qp(qp, &attr, mask) == 0, "cannot modify a QP");
+    }
+
+    void post(ibv_qp *qp, size_t index)
+    {
+        ibv_sge sge    = {(uintptr_t)slot(index), slot_size, m_mr->lkey};
+        ibv_recv_wr wr = {};
+        ibv_recv_wr *bad;
+
+        wr.wr_id   = index;
+        wr.sg_list = &sge;
+        wr.num_sge = 1;
+        check(ibv_post_recv(qp, &wr, &bad) == 0, "cannot post a receive");
+    }
+
+    bool poll(ibv_cq *cq, ibv_wc *wc, std::chrono::milliseconds limit)
+    {
+        auto end = std::chrono::steady_clock::now() + limit;
+        while (ibv_poll_cq(cq, 1, wc) == 0) {
+            if (std::chrono::steady_clock::now() > end) {
+                return false;
+            }
+            std::this_thread::yield();
+        }
+        return true;
+    }
+
+    ibv_wc wait(ibv_cq *cq)
+    {
+        ibv_wc wc;
+        check(poll(cq, &wc, patience), "no completion");
+        return wc;
+    }
+
+    void send_packet(uint8_t type)
+    {
+        uct_nprdma_cm_packet_t packet = {};
+        ibv_send_wr wr                = {};
+        ibv_ah_attr ah_attr           = {};
+
+        ah_attr.dlid      = m_target.dev.lid;
+        ah_attr.port_num  = 1;
+        ah_attr.is_global = 1;
+        memcpy(ah_attr.grh.dgid.raw, m_target.dev.gid, 16);
+        if (m_ah == nullptr) {
+            m_ah = npemu_create_ah(m_pd, &ah_attr);
+            check(m_ah != nullptr, "cannot create an address handle");
+        }
+
+        /* Both sides are on the one port of this machine */
+        packet.magic     = UCT_NPRDMA_CM_MAGIC;
+        packet.version   = UCT_NPRDMA_WIRE_VERSION;
+        packet.type      = type;
+        packet.kind      = UCT_NPRDMA_CONN_SVC;
+        packet.src_nonce = ((uint64_t)getpid() << 32) | m_rc->qp_num;
+        packet.dst_nonce = m_target.iface.nonce;
+        packet.conn_id   = 1 << 20;
+        packet.ud_qpn    = m_ud->qp_num;
+        packet.qp.qpn    = m_rc->qp_num;
+        packet.qp.psn    = psn;
+        packet.qp.dev    = m_target.dev;
+        memcpy(slot(0), &packet, sizeof(packet));
+
+        ibv_sge sge             = {(uintptr_t)slot(0), sizeof(packet),
+                                   m_mr->lkey};
+        ibv_send_wr *bad;
+        wr.sg_list              = &sge;
+        wr.num_sge              = 1;
+        wr.opcode               = IBV_WR_SEND;
+        wr.send_flags           = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+        wr.wr.ud.ah             = m_ah;
+        wr.wr.ud.remote_qpn     = m_target.iface.ud_qpn;
+        wr.wr.ud.remote_qkey    = qkey;
+        check(ibv_post_send(m_ud, &wr, &bad) == 0, "cannot send a datagram");
+        check(wait(m_send_cq).status == IBV_WC_SUCCESS, "datagram failed");
+    }
+
+    void connect()
+    {
+        uct_nprdma_cm_packet_t reply;
+        ibv_wc wc;
+
+        /* Datagrams get lost */
+        post(m_ud, num_replies + 1);
+        do {
+            send_packet(UCT_NPRDMA_CM_REQ);
+        } while (!poll(m_recv_cq, &wc, std::chrono::milliseconds(1000)));
+        memcpy(&reply, slot(num_replies + 1) + UCT_NPRDMA_GRH_LEN,
+               sizeof(reply));
+        check(reply.type == UCT_NPRDMA_CM_REP, "not accepted");
+
+        ibv_qp_attr attr        = {};
+        attr.qp_state           = IBV_QPS_RTR;
+        attr.path_mtu           = (ibv_mtu)m_target.dev.mtu;
+        attr.dest_qp_num        = reply.qp.qpn;
+        attr.rq_psn             = reply.qp.psn;
+        attr.min_rnr_timer      = 1;
+        attr.ah_attr.dlid       = m_target.dev.lid;
+        attr.ah_attr.port_num   = 1;
+        attr.ah_attr.is_global  = 1;
+        memcpy(attr.ah_attr.grh.dgid.raw, m_target.dev.gid, 16);
+        modify(m_rc, attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                           IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+        attr                    = {};
+        attr.qp_state           = IBV_QPS_RTS;
+        attr.timeout            = 9; /* 2 ms */
+        attr.retry_cnt          = 7;
+        attr.rnr_retry          = 7;
+        attr.sq_psn             = psn;
+        modify(m_rc, attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                           IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                           IBV_QP_MAX_QP_RD_ATOMIC);
+        for (int i = 1; i <= num_replies; ++i) {
+            post(m_rc, i);
+        }
+        send_packet(UCT_NPRDMA_CM_RTU);
+    }
+
+    target_address    m_target;
+    std::vector<char> m_memory;
+    ibv_context       *m_context = nullptr;
+    ibv_pd            *m_pd      = nullptr;
+    ibv_mr            *m_mr      = nullptr;
+    ibv_cq            *m_send_cq = nullptr;
+    ibv_cq            *m_recv_cq = nullptr;
+    ibv_qp            *m_ud      = nullptr;
+    ibv_qp            *m_rc      = nullptr;
+    ibv_ah            *m_ah      = nullptr;
+};
+
+/* Does as it is told until the socket is closed */
+PEER_FUNCTION(requester)
+{
+    connection conn(parent.get<target_address>());
+
+    parent.put(0);
+    for (;;) {
+        switch (parent.get<command>()) {
+        case SEND:
+            parent.put((int)conn.send(parent.get_bytes()));
+            break;
+        case RECEIVE:
+            parent.put_bytes(conn.receive());
+            break;
+        }
+    }
+}
+
+} // namespace
+
+svc_requester::svc_requester(const entity &target) : m_peer("requester")
+{
+    target_address address;
+
+    uct_iface_get_device_address(target.iface(),
+                                 (uct_device_addr_t*)&address.dev);
+    uct_iface_get_address(target.iface(), (uct_iface_addr_t*)&address.iface);
+    m_peer.put(address);
+    m_peer.get<int>();
+}
+
+bool svc_requester::send(const bytes &message)
+{
+    ++m_sn;
+    m_peer.put(SEND);
+    m_peer.put_bytes(message);
+    return m_peer.get<int>();
+}
+
+svc_requester::bytes svc_requester::receive()
+{
+    m_peer.put(RECEIVE);
+    return m_peer.get_bytes();
+}
+
+svc_requester::bytes
+svc_requester::call(uct_nprdma_svc_request_t request, const bytes &payload)
+{
+    request.sn     = next_sn();
+    request.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
+    bytes message((char*)&request, (char*)(&request + 1));
+    message.insert(message.end(), payload.begin(), payload.end());
+    EXPECT_TRUE(send(message));
+    return receive();
+}
+
+int svc_requester::status(const uct_nprdma_svc_request_t &request,
+                          const bytes &payload)
+{
+    bytes reply = call(request, payload);
+    return ((uct_nprdma_svc_reply_t*)reply.data())->status;
+}
+
+uct_nprdma_svc_request_t
+svc_request(uint8_t type, uint64_t key, uint64_t address, uint32_t length)
+{
+    uct_nprdma_svc_request_t request = {};
+    request.type    = type;
+    request.key     = key;
+    request.address = address;
+    request.length  = length;
+    return request;
+}

@@ -1,0 +1,479 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "svc_requester.h"
+
+extern "C" {
+#include "uct/ib/nprdma/nprdma_key.h"
+}
+
+#include <nprdma_page_state.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <random>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+/*
+ * What peers may ask of the service, right and wrong, by a requester that is
+ * made by hand; above all POPULATE. The target is this process.
+ */
+
+namespace {
+
+constexpr size_t page = NPRDMA_PAGE_SIZE;
+
+/* Anonymous memory that nobody has touched */
+class pages {
+public:
+    explicit pages(size_t count, int prot = PROT_READ | PROT_WRITE) :
+        m_count(count)
+    {
+        m_ptr = (char*)mmap(nullptr, count * page, prot,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, (void*)m_ptr);
+        /* A huge page would bring in more than was asked for */
+        madvise(m_ptr, count * page, MADV_NOHUGEPAGE);
+    }
+
+    ~pages() { munmap(m_ptr, m_count * page); }
+
+    char *ptr(size_t index = 0) const { return m_ptr + (index * page); }
+    size_t length() const { return m_count * page; }
+
+    /* Pages among [first, last) that the kernel has */
+    size_t resident(size_t first, size_t last) const
+    {
+        std::vector<unsigned char> vec(last - first);
+        EXPECT_EQ(0, mincore(ptr(first), vec.size() * page, vec.data()));
+        return std::count_if(vec.begin(), vec.end(),
+                             [](unsigned char c) { return c & 1; });
+    }
+
+    size_t resident() const { return resident(0, m_count); }
+
+private:
+    size_t m_count;
+    char   *m_ptr;
+};
+
+/* The reply to a POPULATE */
+struct populated {
+    explicit populated(const svc_requester::bytes &reply)
+    {
+        auto header = (const uct_nprdma_svc_reply_t*)reply.data();
+        auto body   = (const uct_nprdma_svc_populated_t*)(header + 1);
+
+        status = header->status;
+        if (status == UCT_NPRDMA_SVC_OK) {
+            length = body->length;
+            states.assign(body->states,
+                          (const uint32_t*)(reply.data() + reply.size()));
+        }
+    }
+
+    int                   status;
+    size_t                length = 0;
+    std::vector<uint32_t> states;
+};
+
+} // namespace
+
+class test_service_populate : public ::testing::Test {
+protected:
+    void SetUp() override { open({}); }
+
+    void TearDown() override
+    {
+        m_requester.reset();
+        m_entity.reset();
+    }
+
+    void open(const config_t &config)
+    {
+        m_requester.reset();
+        m_entity.reset(new entity(config));
+        m_requester.reset(new svc_requester(*m_entity));
+    }
+
+    static uint64_t key(const buffer &memory)
+    {
+        return ((const uct_nprdma_packed_rkey_t*)
+                memory.packed_key().data())->key;
+    }
+
+    static uct_nprdma_svc_request_t
+    request(const buffer &memory, size_t offset, size_t length, int is_write,
+            size_t ahead = 0)
+    {
+        auto req  = svc_request(UCT_NPRDMA_SVC_POPULATE, key(memory),
+                                memory.address(offset), length);
+        req.op    = is_write ? UCT_NPRDMA_SVC_POPULATE_WRITE : 0;
+        req.ahead = ahead;
+        return req;
+    }
+
+    populated populate(const buffer &memory, size_t offset, size_t length,
+                       int is_write, size_t ahead = 0)
+    {
+        return populated(m_requester->call(request(memory, offset, length,
+                                                   is_write, ahead)));
+    }
+
+    /* Until all of it is there: the target may stop on the way */
+    std::vector<uint32_t>
+    populate_all(const buffer &memory, size_t offset, size_t length,
+                 int is_write)
+    {
+        std::vector<uint32_t> states;
+        while (length > 0) {
+            populated p = populate(memory, offset, length, is_write);
+            EXPECT_EQ(UCT_NPRDMA_SVC_OK, p.status);
+            EXPECT_LE(p.length, length);
+            if (p.status != UCT_NPRDMA_SVC_OK) {
+                break;
+            }
+            size_t last = (offset % page) + p.length;
+            p.states.resize((p.length > 0) ? (last + page - 1) / page : 0);
+            states.insert(states.end(), p.states.begin(), p.states.end());
+            offset += p.length;
+            length -= p.length;
+        }
+        return states;
+    }
+
+    void await(const std::function<bool()> &condition)
+    {
+        m_entity->wait(condition);
+    }
+
+    std::unique_ptr<entity>        m_entity;
+    std::unique_ptr<svc_requester> m_requester;
+};
+
+TEST_F(test_service_populate, exactly_the_pages_of_the_range)
+{
+    pages memory(32);
+    buffer registered(m_entity->md(), 16 * page, memory.ptr(8));
+
+    /* From the middle of the third page to the middle of the sixth */
+    auto states = populate_all(registered, 2 * page + 100, 3 * page, 1);
+    ASSERT_EQ(4u, states.size());
+    for (uint32_t state : states) {
+        EXPECT_EQ(NPRDMA_PAGE_R | NPRDMA_PAGE_W, state & NPRDMA_PAGE_BITS);
+    }
+    EXPECT_EQ(4u, memory.resident());
+    EXPECT_EQ(4u, memory.resident(8 + 2, 8 + 6));
+
+    /* One byte is one page, and what is there already stays as it is */
+    EXPECT_EQ(states[3], populate_all(registered, 5 * page + 4095, 1, 1)[0]);
+    EXPECT_EQ(4u, memory.resident());
+}
+
+TEST_F(test_service_populate, for_reading)
+{
+    pages memory(16);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+
+    for (uint32_t state : populate_all(registered, 0, memory.length(), 0)) {
+        EXPECT_TRUE(state & NPRDMA_PAGE_R);
+    }
+}
+
+TEST_F(test_service_populate, reply_begins_with_what_was_asked_for)
+{
+    pages memory(4096);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+    size_t offset = 0;
+
+    /* More pages than states fit into a reply */
+    for (int i = 0; offset < memory.length(); ++i) {
+        populated p = populate(registered, offset, memory.length() - offset, 1);
+        ASSERT_EQ(UCT_NPRDMA_SVC_OK, p.status);
+        ASSERT_EQ(uct_nprdma_svc_num_states(registered.address(offset),
+                                            memory.length() - offset),
+                  p.states.size());
+        ASSERT_EQ(0u, p.length % page);
+        ASSERT_LE(p.length, memory.length() - offset);
+        for (size_t n = 0; n < p.states.size(); ++n) {
+            ASSERT_EQ(n < p.length / page, p.states[n] != 0) << n;
+        }
+        offset += p.length;
+    }
+    EXPECT_EQ(4096u, memory.resident());
+}
+
+TEST_F(test_service_populate, ahead_to_its_end_and_no_further)
+{
+    pages memory(1024);
+    buffer registered(m_entity->md(), 800 * page, memory.ptr());
+
+    populate(registered, 0, page, 1, 699 * page);
+    await([&]() { return memory.resident(0, 700) == 700; });
+    EXPECT_EQ(700u, memory.resident());
+}
+
+TEST_F(test_service_populate, more_than_the_key_allows)
+{
+    pages memory(64);
+    buffer registered(m_entity->md(), 32 * page, memory.ptr(16));
+    buffer readable(m_entity->md(), page, memory.ptr(16),
+                    UCT_MD_MEM_ACCESS_REMOTE_GET);
+    buffer writable(m_entity->md(), page, memory.ptr(17),
+                    UCT_MD_MEM_ACCESS_REMOTE_PUT);
+
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
+              populate(registered, 0, 32 * page + 1, 0).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
+              populate(registered, -1, page, 0).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
+              populate(registered, 0, page, 0, 31 * page + 1).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
+              populate(registered, 0, UINT32_MAX, 0, UINT32_MAX).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_ACCESS, populate(readable, 0, 1, 1).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_ACCESS, populate(writable, 0, 1, 0).status);
+
+    auto req = request(registered, 0, page, 0);
+    req.key += 1ull << 32;
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, m_requester->status(req));
+    req.key  = 0;
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, m_requester->status(req));
+
+    /* Nothing of all that has touched a page */
+    EXPECT_EQ(0u, memory.resident());
+
+    req = request(registered, 0, page, 0);
+    registered.deregister();
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, m_requester->status(req));
+    EXPECT_EQ(0u, memory.resident());
+}
+
+TEST_F(test_service_populate, memory_that_is_not_there)
+{
+    pages memory(64);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+
+    mprotect(memory.ptr(1), page, PROT_NONE);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
+              populate(registered, page, 1, 0).status);
+
+    mprotect(memory.ptr(2), page, PROT_READ);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
+              populate(registered, 2 * page, 1, 1).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 2 * page, 1, 0).status);
+
+    munmap(memory.ptr(3), page);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
+              populate(registered, 3 * page, 1, 0).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
+              populate(registered, 2 * page, 3 * page, 0).status);
+
+    /* What is behind the hole still works */
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 4 * page, 1, 1).status);
+}
+
+TEST_F(test_service_populate, file_that_is_truncated)
+{
+    int fd = memfd_create("nprdma-test", 0);
+    ASSERT_EQ(0, ftruncate(fd, 4 * page));
+    void *ptr = mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                     0);
+    ASSERT_NE(MAP_FAILED, ptr);
+    buffer registered(m_entity->md(), 4 * page, ptr);
+
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
+    ASSERT_EQ(0, ftruncate(fd, page));
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
+              populate(registered, 2 * page, page, 1).status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
+    munmap(ptr, 4 * page);
+    close(fd);
+}
+
+TEST_F(test_service_populate, copy_mode_has_no_windows)
+{
+    open({{"NPRDMA_ZCOPY", "no"}});
+    pages memory(4);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_WINDOW,
+              populate(registered, 0, page, 0).status);
+    EXPECT_EQ(0u, memory.resident());
+}
+
+/* Others are served while one asks for more than can be had at once */
+TEST_F(test_service_populate, others_are_not_held_up)
+{
+    pages memory(65536);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+    svc_requester other(*m_entity);
+    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, other.status(nop));
+    populated p = populate(registered, 0, memory.length(), 1);
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, p.status);
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, other.status(nop));
+    EXPECT_LT(p.length, memory.length()); /* 256 MiB within 200 us? */
+    await([&]() { return memory.resident() == 65536; });
+}
+
+TEST_F(test_service_populate, deregistered_meanwhile)
+{
+    pages memory(65536), last(1);
+    buffer next(m_entity->md(), page, last.ptr());
+
+    for (int round = 0; round < 5; ++round) {
+        buffer registered(m_entity->md(), memory.length(), memory.ptr());
+        populate(registered, 0, page, 1, memory.length() - page);
+        registered.deregister();
+        size_t resident = memory.resident();
+        EXPECT_LT(resident, 65536u); /* 256 MiB take longer than that */
+
+        /* The populator has gone on to other things when it has done this */
+        madvise(last.ptr(), page, MADV_DONTNEED);
+        auto req = svc_request(UCT_NPRDMA_SVC_POPULATE, key(next),
+                               next.address(), 1);
+        req.ahead = page - 1;
+        m_requester->call(req);
+        await([&]() { return last.resident() == 1; });
+        EXPECT_EQ(resident, memory.resident());
+        madvise(memory.ptr(), memory.length(), MADV_DONTNEED);
+    }
+}
+
+/* Nobody waits for what a dead peer wanted, and others are served */
+TEST_F(test_service_populate, requester_dies)
+{
+    pages memory(16384);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+
+    for (int round = 0; round < 5; ++round) {
+        svc_requester dying(*m_entity);
+        dying.call(request(registered, 0, page, 1, memory.length() - page));
+        dying.kill();
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
+                  m_requester->status(svc_request(UCT_NPRDMA_SVC_NOP, 0, 0,
+                                                  0)));
+    }
+}
+
+TEST_F(test_service_populate, unmapped_while_it_is_populated)
+{
+    pages memory(2048);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+    std::atomic<bool> stop(false);
+    auto unmapper = std::async(std::launch::async, [&]() {
+        while (!stop) {
+            madvise(memory.ptr(), memory.length(), MADV_DONTNEED);
+            mmap(memory.ptr(), memory.length(), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        }
+    });
+    std::shared_ptr<void> at_end(nullptr, [&](void*) { stop = true; });
+
+    for (int i = 0; i < 300; ++i) {
+        int status = populate(registered, 0, memory.length() / 2, i & 1,
+                              memory.length() / 2).status;
+        /* A range that was mapped anew may have to be registered again */
+        EXPECT_TRUE((status == UCT_NPRDMA_SVC_OK) ||
+                    (status == UCT_NPRDMA_SVC_ERR_FAULT)) << status;
+    }
+}
+
+/* Every request as the parser takes it, with values at random */
+TEST_F(test_service_populate, random_requests)
+{
+    static const uint8_t types[] = {
+        UCT_NPRDMA_SVC_STORE, UCT_NPRDMA_SVC_FETCH, UCT_NPRDMA_SVC_ATOMIC,
+        UCT_NPRDMA_SVC_NOP, UCT_NPRDMA_SVC_POPULATE
+    };
+    pages memory(64);
+    buffer registered(m_entity->md(), 16 * page, memory.ptr(16));
+    std::mt19937 random(1);
+    int done[UCT_NPRDMA_SVC_STATUS_LAST] = {};
+
+    for (int i = 0; i < 3000; ++i) {
+        uint8_t type   = types[random() % 5];
+        uint64_t where = registered.address() +
+                         (random() % (20 * page)) - (2 * page);
+        auto req       = svc_request(type, key(registered) + !(random() % 8),
+                                     where, 1 + (random() % 20000));
+        size_t payload = 0;
+        if (type == UCT_NPRDMA_SVC_STORE) {
+            payload = req.length;
+        } else if (type == UCT_NPRDMA_SVC_ATOMIC) {
+            req.op     = random() % 6;
+            req.length = 4 + (random() % 2) * 4;
+            payload    = sizeof(uct_nprdma_svc_operands_t);
+        } else if (type == UCT_NPRDMA_SVC_NOP) {
+            req.key    = req.address = req.length = 0;
+        } else if (type == UCT_NPRDMA_SVC_POPULATE) {
+            req.op     = random() % 2;
+            req.ahead  = (random() % 2) ? random() : random() % page;
+        }
+        int status = m_requester->status(req, svc_requester::bytes(payload, 7));
+        ASSERT_LT(status, (int)UCT_NPRDMA_SVC_STATUS_LAST);
+        ++done[status];
+    }
+    EXPECT_GT(done[UCT_NPRDMA_SVC_OK], 300);
+    EXPECT_GT(done[UCT_NPRDMA_SVC_ERR_RANGE], 300);
+    EXPECT_GT(done[UCT_NPRDMA_SVC_ERR_KEY], 100);
+    EXPECT_GT(done[UCT_NPRDMA_SVC_ERR_ALIGN], 100);
+    EXPECT_EQ(0u, memory.resident(0, 16));
+    EXPECT_EQ(0u, memory.resident(32, 64));
+}
+
+/* Rubbish closes the connection of whoever sends it, and of nobody else */
+TEST_F(test_service_populate, malformed_requests)
+{
+    pages memory(64);
+    buffer registered(m_entity->md(), 16 * page, memory.ptr(16));
+    auto good = request(registered, 0, page, 0);
+    auto nop  = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+    std::vector<svc_requester::bytes> messages;
+    std::mt19937 random(2);
+
+    auto add = [&](std::function<void(uct_nprdma_svc_request_t&)> spoil,
+                   size_t payload = 0) {
+        auto req  = good;
+        req.sn    = 1;
+        req.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+        spoil(req);
+        svc_requester::bytes message(sizeof(req) + payload);
+        memcpy(message.data(), &req, sizeof(req));
+        messages.push_back(message);
+    };
+    add([](auto &req) { req.sn = 2; });
+    add([](auto &req) { req.length = 0; });
+    add([](auto &req) { req.flags = 0; });
+    add([](auto &req) { req.flags |= 2; });
+    add([](auto &req) { req.op = 2; });
+    add([](auto &req) { req.reserved = 1; });
+    add([](auto &req) { req.type = 0; });
+    add([](auto &req) { req.type = UCT_NPRDMA_SVC_REPLY; });
+    add([](auto &req) { req.type = UCT_NPRDMA_SVC_FETCH; req.ahead = 1; });
+    add([](auto &req) { req.address = UINT64_MAX - 5; });
+    add([](auto &) {}, 1);
+    messages.push_back({});
+    messages.push_back(svc_requester::bytes(10, 'x'));
+    for (int i = 0; i < 10; ++i) {
+        svc_requester::bytes message(random() % 8000);
+        for (char &c : message) {
+            c = random();
+        }
+        messages.push_back(message);
+    }
+
+    for (const auto &message : messages) {
+        svc_requester foul(*m_entity);
+        /* It may be gone by the time the message is complete */
+        foul.send(message);
+        await([&]() { return !foul.send(svc_requester::bytes(1)); });
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(nop));
+    }
+    EXPECT_EQ(0u, memory.resident());
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(good));
+}
