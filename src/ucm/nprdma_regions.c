@@ -168,6 +168,13 @@ static int nprdma_region_hold(nprdma_region_obj_t *region)
 }
 
 NPRDMA_HOOK
+static void nprdma_region_release(nprdma_region_obj_t *region)
+{
+    atomic_fetch_sub(&region->refs, 1);
+}
+
+/* Not for hooks: ThreadSanitizer has to see that what was read before this is
+ * not read any more */
 void nprdma_region_put(nprdma_region_obj_t *region)
 {
     atomic_fetch_sub(&region->refs, 1);
@@ -399,7 +406,7 @@ void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
             region = atomic_load(&entry->region);
             if (nprdma_region_hold(region)) {
                 func(region, arg);
-                nprdma_region_put(region);
+                nprdma_region_release(region);
             }
         }
     } while (nprdma_regions_read_retry(table, seq));
