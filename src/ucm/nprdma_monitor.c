@@ -11,6 +11,7 @@
 
 #include <ucs/debug/log.h>
 
+#include <sched.h>
 #include <string.h>
 
 
@@ -474,24 +475,6 @@ err_free:
     return status;
 }
 
-void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
-{
-    if (monitor->mine) {
-        nprdma_monitor_stop_threads(monitor);
-        pthread_mutex_lock(&monitor->lock);
-        while (nprdma_monitor_evict(monitor)) {
-        }
-        pthread_mutex_unlock(&monitor->lock);
-        nprdma_events_remove(&monitor->listener);
-        nprdma_monitor_free_threads(monitor);
-        pthread_mutex_destroy(&monitor->lock);
-        nprdma_regions_cleanup(&monitor->regions);
-        nprdma_pagein_cleanup();
-    }
-
-    nprdma_events_free_wiped(monitor, sizeof(*monitor));
-}
-
 
 /* ---- statistics ---- */
 
@@ -548,4 +531,44 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
+}
+
+
+/* ---- destruction ---- */
+
+/* In order of LRU; who looks at one just now goes on in a moment */
+static void nprdma_monitor_evict_all(nprdma_monitor_t *monitor)
+{
+    pthread_mutex_lock(&monitor->lock);
+    while (atomic_load(&monitor->regions.count) > 0) {
+        if (!nprdma_monitor_evict(monitor)) {
+            sched_yield();
+        }
+    }
+    pthread_mutex_unlock(&monitor->lock);
+}
+
+void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
+{
+    nprdma_monitor_stats_t stats;
+
+    if (monitor->mine) {
+        nprdma_monitor_query(monitor, &stats);
+        if (stats.ranges > 0) {
+            /* They may still be ended: better to lose the monitor */
+            ucs_warn("memory monitor is closed with %lu live registrations",
+                     stats.ranges);
+            return;
+        }
+
+        nprdma_monitor_stop_threads(monitor);
+        nprdma_monitor_evict_all(monitor);
+        nprdma_events_remove(&monitor->listener);
+        nprdma_monitor_free_threads(monitor);
+        pthread_mutex_destroy(&monitor->lock);
+        nprdma_regions_cleanup(&monitor->regions);
+        nprdma_pagein_cleanup();
+    }
+
+    nprdma_events_free_wiped(monitor, sizeof(*monitor));
 }

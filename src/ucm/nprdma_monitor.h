@@ -161,15 +161,17 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
  * Destroy a monitor and its regions. In a child made by fork() this only
  * forgets them: they are the parent's.
  *
- * @param [in] monitor  Without live registrations, and not in use.
+ * @param [in] monitor  Without live registrations, and not in use. With some,
+ *                      it is left as it is, after a warning.
  */
 void nprdma_monitor_destroy(nprdma_monitor_t *monitor);
 
 
 /**
  * Register a range: find a region that covers it or create one. Touches and
- * populates nothing; the memory need not even be mapped yet. Finding one takes
- * no lock and makes no system call.
+ * populates nothing; the memory need not even be mapped yet. Where there is
+ * one, this makes no system call, and takes no lock but the region's own to
+ * enter the range.
  *
  * Not for memory hooks.
  *

@@ -48,6 +48,8 @@ static uint64_t nprdma_reclaim_random(nprdma_reclaimer_t *reclaimer)
     return z ^ (z >> 31);
 }
 
+/* As in a hook, where ThreadSanitizer does not see how regions are held */
+NPRDMA_HOOK
 static void nprdma_reclaim_pick(nprdma_region_obj_t *region, void *arg)
 {
     nprdma_reclaim_pick_t *pick = arg;

@@ -119,6 +119,20 @@ TEST_F(test_monitor_region, bad_ranges)
     unreg(&range);
 }
 
+TEST_F(test_monitor_region, closed_with_a_registration)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = map();
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, page));
+    nprdma_monitor_destroy(monitor);
+    EXPECT_EQ(1u, attached.size());
+    unreg(&range);
+    stop();
+    munmap(ptr, 16 * page);
+}
+
 TEST_F(test_monitor_region, attach_fails)
 {
     nprdma_range_t range;
