@@ -1,0 +1,318 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * The memory of a target goes away, or becomes other memory, while the NIC of
+ * an initiator is held at a named point of an operation on it. The initiator
+ * gets the new contents or an error; and no memory goes while the NIC is at it.
+ */
+
+namespace {
+
+enum event_t {
+    DONTNEED,
+    REPLACE,        /* mmap(MAP_FIXED) */
+    REMAP,          /* munmap(), mmap() */
+    MOVE,           /* mremap() away, mmap() */
+    UNMAP,
+    FORK
+};
+
+constexpr size_t  area   = 128 << 10;
+constexpr size_t  at     = 32 << 10;  /* What goes */
+constexpr size_t  gone   = 64 << 10;
+constexpr uint8_t before = 0x11, after = 0x22, sent = 0x33;
+
+/* An order to the target, which the initiator obeys by starting an operation */
+struct order {
+    event_t event;
+    int     point;
+    bool    is_put;
+    bool    end;
+};
+
+struct target_card {
+    uint64_t address;
+};
+
+/* What the program does; the thread ends when the system call has returned */
+void do_event(event_t event, char *ptr, pid_t *child)
+{
+    switch (event) {
+    case DONTNEED:
+        madvise(ptr, gone, MADV_DONTNEED);
+        break;
+    case REPLACE:
+        mmap(ptr, gone, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        break;
+    case REMAP:
+        munmap(ptr, gone);
+        mmap(ptr, gone, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        break;
+    case MOVE: {
+        void *moved = mremap(ptr, gone, gone, MREMAP_MAYMOVE | MREMAP_FIXED,
+                             ptr + (UINT64_C(1) << 31));
+        mmap(ptr, gone, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        munmap(moved, gone);
+        break;
+    }
+    case UNMAP:
+        munmap(ptr, gone);
+        break;
+    case FORK:
+        *child = fork();
+        if (*child == 0) {
+            /* What it writes is its own */
+            memset(ptr, 0xff, gone);
+            pause();
+            _exit(0);
+        }
+        break;
+    }
+}
+
+bool expect_bytes(const char *ptr, size_t length, std::vector<uint8_t> allowed)
+{
+    for (size_t i = 0; i < length; ++i) {
+        if (std::find(allowed.begin(), allowed.end(), (uint8_t)ptr[i]) ==
+            allowed.end()) {
+            ADD_FAILURE() << "byte " << i << " is " << (int)(uint8_t)ptr[i];
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The NIC has seen the pages: until it is done with them the call must wait.
+ * Not to return is nothing that can be awaited, so this looks for a while. */
+void expect_waits(const std::atomic<bool> &returned)
+{
+    for (double end = now() + 0.05; now() < end;) {
+        ASSERT_FALSE(returned);
+    }
+}
+
+void obey(const order &order, paged_buffer &memory)
+{
+    std::atomic<bool> returned(false);
+    pid_t child = 0;
+
+    ASSERT_EQ(0, page_table_gate_wait(memory.table(), order.point, 30000));
+    std::thread thread([&]() {
+        do_event(order.event, memory.ptr(at), &child);
+        returned = true;
+    });
+    if (order.point == GATE_CHUNK_CHECKED) {
+        expect_waits(returned);
+        page_table_gate_release(memory.table(), order.point);
+        thread.join();
+        if ((order.event != UNMAP) && (order.event != FORK)) {
+            /* Not before what was in flight: a put may have to come again */
+            if (!order.is_put) {
+                memset(memory.ptr(at), after, gone);
+            }
+        }
+    } else {
+        thread.join();
+        if ((order.event != UNMAP) && (order.event != FORK)) {
+            memset(memory.ptr(at), after, gone);
+        }
+        page_table_gate_release(memory.table(), order.point);
+    }
+    if (child > 0) {
+        kill(child, SIGKILL);
+        waitpid(child, nullptr, 0);
+    }
+}
+
+} // namespace
+
+PEER_FUNCTION(event_target)
+{
+    entity self({{"REGION_SIZE", "2m"}, {"SLICE", "64k"}});
+    order order;
+
+    parent.put_bytes(self.address());
+    for (;;) {
+        paged_buffer memory(self, area);
+        memset(memory.ptr(), before, area);
+        parent.put(target_card{memory.address()});
+        parent.put_bytes(memory.packed_key());
+        parent.receive(&order, sizeof(order));
+        if (order.end) {
+            return 0;
+        }
+
+        page_table_gate_arm(memory.table(), order.point, memory.ptr(at));
+        parent.put(true);
+        obey(order, memory);
+        /* The initiator tells what became of its operation */
+        ucs_status_t status = parent.get<ucs_status_t>();
+        if (order.event != UNMAP) {
+            if (order.is_put && (status == UCS_OK)) {
+                expect_bytes(memory.ptr(at), gone, {sent});
+            }
+            memset(memory.ptr(at), after, gone);
+        }
+        parent.put(true);
+        parent.get<bool>();
+        /* Nothing was touched that the table had not allowed */
+        EXPECT_EQ(0u, memory.stats().efault);
+        if (order.event == UNMAP) {
+            mmap(memory.ptr(at), gone, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        }
+    }
+}
+
+class test_opt_events : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        m_peer.reset(new peer("event_target"));
+        m_a.reset(new entity({{"REGION_SIZE", "2m"}, {"SLICE", "64k"}}));
+        m_ep = m_a->connect(m_peer->get_bytes());
+        m_local.reset(new paged_buffer(*m_a, area));
+    }
+
+    void TearDown() override
+    {
+        order end = {};
+
+        end.end = true;
+        m_peer->get<target_card>();
+        m_peer->get_bytes();
+        m_peer->put(end);
+        EXPECT_EQ(0, m_peer->join());
+        m_local.reset();
+        m_a.reset();
+    }
+
+    ucs_status_t operate(bool is_put, uint64_t address, uct_rkey_t rkey,
+                         size_t length)
+    {
+        completion comp;
+        uct_iov_t iov = {m_local->ptr(at), length, m_local->memh(), 0, 1};
+
+        ucs_status_t status = m_a->retry([&]() {
+            return is_put ?
+                   uct_ep_put_zcopy(m_ep, &iov, 1, address, rkey, &comp) :
+                   uct_ep_get_zcopy(m_ep, &iov, 1, address, rkey, &comp);
+        });
+        if (status != UCS_INPROGRESS) {
+            return status;
+        }
+        m_a->wait([&]() { return comp.done; });
+        return comp.status;
+    }
+
+    void expect_data(const order &order, ucs_status_t status, size_t length)
+    {
+        std::vector<uint8_t> allowed = {after};
+
+        if (order.event == UNMAP) {
+            /* A short one may have been done by the time it went */
+            EXPECT_TRUE((status != UCS_OK) ||
+                        (order.point != GATE_CHUNK_BEGIN));
+            return;
+        }
+
+        EXPECT_EQ(UCS_OK, status) << ucs_status_string(status);
+        if (order.event == FORK) {
+            allowed = {before};
+        } else if (order.point != GATE_CHUNK_BEGIN) {
+            allowed = {before, after, 0};
+        }
+        if (!order.is_put) {
+            expect_bytes(m_local->ptr(at), length, allowed);
+        }
+    }
+
+    void run(event_t event, int point, bool is_put, size_t length)
+    {
+        order order  = {event, point, is_put, false};
+        uint64_t address = m_peer->get<target_card>().address + at;
+        uct_rkey_t rkey  = m_a->unpack(m_peer->get_bytes());
+
+        SCOPED_TRACE(testing::Message() << "event " << event << " point "
+                                        << point << " put " << is_put
+                                        << " length " << length);
+        /* So that the pages are there, and known */
+        memset(m_local->ptr(), before, area);
+        ASSERT_EQ(UCS_OK, operate(true, address - at, rkey, area - at));
+        ASSERT_EQ(UCS_OK, operate(false, address - at, rkey, area - at));
+        memset(m_local->ptr(at), is_put ? sent : 0x44, gone);
+        m_peer->put(order);
+        m_peer->get<bool>();
+
+        ucs_status_t status = operate(is_put, address, rkey, length);
+        expect_data(order, status, length);
+        m_peer->put(((length == gone) || !is_put) ? status : UCS_ERR_CANCELED);
+        m_peer->get<bool>();
+
+        /* And afterwards */
+        status = operate(false, address, rkey, gone);
+        if (event == UNMAP) {
+            EXPECT_NE(UCS_OK, status);
+            reconnect();
+        } else {
+            EXPECT_EQ(UCS_OK, status);
+            expect_bytes(m_local->ptr(at), gone, {after});
+        }
+        m_peer->put(true);
+    }
+
+    /* Errors of small operations may have to be told yet */
+    void reconnect()
+    {
+        completion comp;
+
+        ucs_status_t status = m_a->retry([&]() {
+            return uct_ep_flush(m_ep, 0, &comp);
+        });
+        if (status == UCS_INPROGRESS) {
+            m_a->wait([&]() { return comp.done; });
+        }
+    }
+
+    void run_all(int point)
+    {
+        for (event_t event : {DONTNEED, REPLACE, REMAP, MOVE, UNMAP, FORK}) {
+            run(event, point, false, gone);
+            run(event, point, false, 8000);
+            run(event, point, true, gone);
+        }
+    }
+
+    std::unique_ptr<peer>         m_peer;
+    std::unique_ptr<entity>       m_a;
+    std::unique_ptr<paged_buffer> m_local;
+    uct_ep_h                      m_ep = nullptr;
+};
+
+TEST_F(test_opt_events, before_the_nic_looks)
+{
+    run_all(GATE_CHUNK_BEGIN);
+}
+
+TEST_F(test_opt_events, waits_for_what_is_in_flight)
+{
+    run_all(GATE_CHUNK_CHECKED);
+}
+
+TEST_F(test_opt_events, after_the_nic_is_done)
+{
+    run_all(GATE_CHUNK_END);
+}

@@ -1,0 +1,129 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "swapper.h"
+#include "test_opt.h"
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+/*
+ * Pages of the target really go, again and again, while an initiator works on
+ * them. The kernel itself tells if the NIC touched one that was not there.
+ */
+
+namespace {
+
+constexpr size_t area = 256 << 10;
+
+struct oracle_report {
+    int      error;   /* Why there is no oracle */
+    uint64_t address;
+};
+
+struct oracle_result {
+    uint64_t out, in, efault, absent;
+};
+
+} // namespace
+
+PEER_FUNCTION(oracle_target)
+{
+    entity self({{"REGION_SIZE", "2m"}, {"SLICE", "64k"}});
+    paged_buffer memory(self, area);
+    std::atomic<bool> quit(false);
+    oracle_result result = {};
+    uint64_t seed        = parent.get<uint64_t>();
+
+    memset(memory.ptr(), 1, area);
+    parent.put_bytes(self.address());
+    parent.put(oracle_report{swapper_start(memory.ptr(), area),
+                             memory.address()});
+    parent.put_bytes(memory.packed_key());
+    if (!parent.get<bool>()) {
+        return 0;
+    }
+
+    std::thread thread([&]() {
+        std::mt19937_64 random(seed);
+        while (!quit) {
+            swapper_out(random() % (area / page_size));
+            ++result.out;
+            /* Seldom enough for an operation to come through now and then */
+            for (double end = now() + 1e-6 * (random() % 200); now() < end;) {
+                sched_yield();
+            }
+        }
+    });
+    parent.get<bool>();
+    quit = true;
+    thread.join();
+    result.in     = swapper_num_in();
+    result.efault = memory.stats().efault;
+    result.absent = memory.stats().absent_reads + memory.stats().absent_writes;
+    swapper_stop();
+    parent.put(result);
+    parent.get<bool>();
+    return 0;
+}
+
+class test_opt_oracle : public test_opt {};
+
+TEST_F(test_opt_oracle, nic_touches_no_absent_page)
+{
+    std::random_device device;
+    uint64_t seed = device();
+    std::mt19937_64 random(seed);
+    peer target("oracle_target");
+
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    target.put(seed);
+    uct_ep_h ep = m_a->connect(target.get_bytes());
+    auto report = target.get<oracle_report>();
+    uct_rkey_t rkey = m_a->unpack(target.get_bytes());
+    if (report.error != 0) {
+        target.put(false);
+        EXPECT_EQ(0, target.join());
+        GTEST_SKIP() << "no userfaultfd for user mode: "
+                     << strerror(report.error);
+    }
+
+    paged_buffer local(*m_a, area);
+    std::vector<char> shadow(area, 1);
+    std::vector<size_t> lengths = {100, 4096, 8000, 9000, 30000, 70000};
+    target.put(true);
+    for (double end = now() + 3; now() < end;) {
+        size_t length = lengths[random() % lengths.size()];
+        size_t offset = random() % (area - length);
+        bool is_put   = (random() % 2) == 0;
+        completion comp;
+
+        uct_iov_t iov = {local.ptr(offset), length, local.memh(), 0, 1};
+        memset(local.ptr(offset), is_put ? (int)(random() % 255) : 0xee,
+               length);
+        ASSERT_FALSE(UCS_STATUS_IS_ERR(m_a->retry([&]() {
+            return is_put ?
+                   uct_ep_put_zcopy(ep, &iov, 1, report.address + offset, rkey,
+                                    &comp) :
+                   uct_ep_get_zcopy(ep, &iov, 1, report.address + offset, rkey,
+                                    &comp);
+        })));
+        m_a->wait([&]() { return comp.done; });
+        ASSERT_EQ(UCS_OK, comp.status) << ucs_status_string(comp.status);
+        if (is_put) {
+            memcpy(&shadow[offset], local.ptr(offset), length);
+        } else {
+            ASSERT_EQ(0, memcmp(&shadow[offset], local.ptr(offset), length));
+        }
+    }
+    target.put(true);
+    auto result = target.get<oracle_result>();
+    target.put(true);
+    EXPECT_EQ(0, target.join());
+    EXPECT_EQ(0u, result.efault) << "of " << result.out << " pages taken";
+    EXPECT_GT(result.out, 100u);
+    EXPECT_GT(result.in, 100u);
+    EXPECT_GT(result.absent, 0u);
+    EXPECT_GT(counter("assist_populate"), 0u);
+}
