@@ -539,6 +539,11 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
            !memcmp(dev_addr->gid, iface->dev_addr.gid, 8);
 }
 
+static int uct_nprdma_iface_has_zcopy(uct_nprdma_iface_t *iface)
+{
+    return uct_nprdma_iface_md(iface)->monitor != NULL;
+}
+
 ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
                                     uct_iface_attr_t *attr)
 {
@@ -570,7 +575,9 @@ ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
     attr->overhead                = UCT_NPRDMA_OVERHEAD;
     attr->latency                 = ucs_linear_func_make(UCT_NPRDMA_LATENCY, 0);
     attr->bandwidth.dedicated     = 0;
-    attr->bandwidth.shared        = UCT_NPRDMA_BANDWIDTH;
+    attr->bandwidth.shared        = uct_nprdma_iface_has_zcopy(iface) ?
+                                    UCT_NPRDMA_BANDWIDTH :
+                                    UCT_NPRDMA_COPY_BANDWIDTH;
     attr->priority                = 0;
     uct_nprdma_rma_query(iface, attr);
     return UCS_OK;
@@ -628,7 +635,25 @@ ucs_status_t uct_nprdma_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
 ucs_status_t uct_nprdma_iface_estimate_perf(uct_iface_h tl_iface,
                                             uct_perf_attr_t *perf_attr)
 {
-    return uct_base_iface_estimate_perf(tl_iface, perf_attr);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    ucs_status_t status;
+
+    status = uct_base_iface_estimate_perf(tl_iface, perf_attr);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* UCP weighs rendezvous against fragments that it takes to be moved without
+     * a copy; ours are copied (ARCHITECTURE 3, send/receive) */
+    if (uct_nprdma_iface_has_zcopy(iface) &&
+        ucs_test_all_flags(perf_attr->field_mask,
+                           UCT_PERF_ATTR_FIELD_OPERATION |
+                           UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) &&
+        (perf_attr->operation == UCT_EP_OP_AM_ZCOPY)) {
+        perf_attr->send_pre_overhead += UCT_NPRDMA_AM_COPY;
+    }
+
+    return UCS_OK;
 }
 
 void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface)

@@ -13,11 +13,15 @@
 /*
  * What UCP chooses protocols by, measured with ucx_perftest on the emulated
  * RNIC: am_lat of 8 bytes is 0.5 us one way, am_bw of 8 bytes 0.3 us per
- * message (sender and receiver overlap), am_bw of 8 KiB 5.1e9 bytes/s.
+ * message (sender and receiver overlap), am_bw of 8 KiB 5.1e9 bytes/s, tag_bw
+ * of 64 KiB 15e9 bytes/s with zero copy and 4e9 bytes/s in active messages. That
+ * is 2 us for each of them, most of it copying at both ends.
  */
-#define UCT_NPRDMA_OVERHEAD   200e-9
-#define UCT_NPRDMA_LATENCY    300e-9
-#define UCT_NPRDMA_BANDWIDTH  5e9
+#define UCT_NPRDMA_OVERHEAD         200e-9
+#define UCT_NPRDMA_LATENCY          300e-9
+#define UCT_NPRDMA_BANDWIDTH        15e9
+#define UCT_NPRDMA_AM_COPY          1.3e-6 /* Of a zero-copy active message */
+#define UCT_NPRDMA_COPY_BANDWIDTH   5e9    /* In copy mode */
 
 
 typedef struct uct_nprdma_iface_config {
