@@ -91,11 +91,11 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, region_cache),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"SLICE", "256k",
+    {"SLICE", "512k",
      "Zero-copy operations are done, and checked, in slices of this size.",
      ucs_offsetof(uct_nprdma_md_config_t, slice), UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"SCAN_MAX", "8k",
+    {"SCAN_MAX", "32k",
      "Slices of a get up to this size are checked by their contents, larger\n"
      "ones by the states of the pages.",
      ucs_offsetof(uct_nprdma_md_config_t, scan_max), UCS_CONFIG_TYPE_MEMUNITS},
