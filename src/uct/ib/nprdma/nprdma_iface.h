@@ -113,6 +113,8 @@ typedef struct uct_nprdma_iface {
     /* This is a child's copy, to be left alone. Then stash.valid is set too, so
      * that progress has one condition to check */
     int                     forked;
+    unsigned                num_busy;       /* calls of progress that have not
+                                               looked at the service */
     ucs_list_link_t         fork_list;      /* see nprdma_fork.h */
 
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */

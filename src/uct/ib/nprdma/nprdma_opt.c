@@ -349,10 +349,11 @@ static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
     ucs_status_t status    = op->status;
 
     uct_nprdma_rma_enter(rma);
-    uct_nprdma_opt_unmap(iface, op);
     ucs_list_del(&op->list);
-    if (op->slot != NULL) {
-        if (status == UCS_OK) {
+    if (op->slot == NULL) {
+        uct_nprdma_opt_unmap(iface, op);
+    } else {
+        if (ucs_likely(status == UCS_OK)) {
             op->unpack_cb(op->arg, op->slot->data, op->pieces[0].length);
         }
         uct_nprdma_bounce_put(op->slot);

@@ -18,6 +18,9 @@
 
 #define UCT_NPRDMA_POLL_BATCH  16
 
+/* Calls of progress in a row that need not look at the service's queue */
+#define UCT_NPRDMA_BUSY_POLLS  4
+
 
 static ucs_status_t uct_nprdma_wc_status(enum ibv_wc_status status)
 {
@@ -345,7 +348,13 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         count += uct_nprdma_iface_poll_tx(iface);
     }
 
-    count += uct_nprdma_service_progress(uct_nprdma_iface_md(iface));
+    /* Whoever finds work of its own each time serves others now and then */
+    if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS)) {
+        iface->num_busy = 0;
+        count          += uct_nprdma_service_progress(
+                uct_nprdma_iface_md(iface));
+    }
+
     if (ucs_unlikely(iface->rma != NULL)) {
         count += uct_nprdma_rma_progress(iface);
     }

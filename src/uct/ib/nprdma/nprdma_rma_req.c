@@ -645,10 +645,11 @@ int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
 
 void uct_nprdma_rma_check(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
-    if (rma->ep != NULL) {
+    if (ucs_unlikely(!ucs_queue_is_empty(&rma->flushes)) &&
+        (rma->ep != NULL)) {
         uct_nprdma_rma_flushes_done(iface, rma);
     }
-    if (rma->ep != NULL) {
+    if (ucs_likely(rma->ep != NULL)) {
         uct_nprdma_rma_check_fence(iface, rma);
         uct_nprdma_ep_schedule(iface, rma->ep);
     }
