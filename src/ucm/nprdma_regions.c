@@ -126,14 +126,12 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length)
     atomic_store(&region->lock, 0);
     atomic_store(&region->idle_since, 0);
     atomic_store(&region->num_retired, 0);
-    atomic_store(&region->refs, 1);
     return region;
 }
 
 void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region)
 {
     nprdma_regions_munmap(region->retired, region->info_size);
-    atomic_store(&region->refs, NPRDMA_REGION_FREE);
     region->next = table->free;
     table->free  = region;
 }
@@ -300,6 +298,9 @@ void nprdma_regions_insert(nprdma_regions_t *table,
     uint32_t place  = nprdma_regions_upper(table, count, start);
     uint32_t i;
 
+    /* Not before it is complete: old pointers to the object may be around */
+    atomic_store(&region->refs, 1);
+
     nprdma_regions_write_begin(table);
     for (i = count; i > place; --i) {
         nprdma_regions_move(table, i, i - 1);
@@ -442,9 +443,14 @@ nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table)
 
 void nprdma_regions_drop(nprdma_regions_t *table, nprdma_region_obj_t *region)
 {
+    uint32_t refs;
+
     nprdma_regions_remove(table, region);
-    while (atomic_load(&region->refs) != (NPRDMA_REGION_DYING | 1)) {
+    refs = NPRDMA_REGION_DYING | 1;
+    while (!atomic_compare_exchange_strong(&region->refs, &refs,
+                                           NPRDMA_REGION_FREE)) {
         sched_yield();
+        refs = NPRDMA_REGION_DYING | 1;
     }
 }
 

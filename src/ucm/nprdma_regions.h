@@ -91,8 +91,7 @@ void nprdma_regions_cleanup(nprdma_regions_t *table);
 
 
 /**
- * Make an object for a region that is not in the table yet, with one reference
- * that is the caller's.
+ * Make an object for a region that is not in the table yet: nobody can hold it.
  *
  * @return The object with address and length set, or NULL (no memory, or too
  *         many regions).
@@ -103,7 +102,10 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length);
 /** Free an object that is not in the table and that nobody looks at. */
 void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region);
 
-/** Insert a region into the table, and remove it. One caller at a time. */
+/**
+ * Insert a complete region into the table, with one reference that is the
+ * caller's; and remove it. One caller at a time.
+ */
 void nprdma_regions_insert(nprdma_regions_t *table,
                            nprdma_region_obj_t *region);
 void nprdma_regions_remove(nprdma_regions_t *table,

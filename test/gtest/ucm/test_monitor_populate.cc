@@ -486,6 +486,56 @@ TEST_F(test_monitor_race, a_nic_that_nobody_waits_for)
     munmap(ptr, 16 * page);
 }
 
+/* Hooks look at regions that are dropped, and made again in the same place */
+TEST_F(test_monitor_race, events_while_regions_come_and_go)
+{
+    static constexpr size_t num_granules = 4;
+    size_t granule = params.region_size;
+    char *ptr      = nullptr;
+    std::vector<std::thread> threads;
+
+    stop();
+    params.max_metadata = 0;
+    start();
+    ptr      = map(num_granules * granule);
+    on_drain = drain_nics;
+    for (unsigned t = 0; t < 2; ++t) {
+        threads.emplace_back([&, t]() {
+            nprdma_range_t range;
+            unsigned seed = t;
+            for (int i = 0; i < 2000; ++i) {
+                char *at = ptr + rand_r(&seed) % num_granules * granule +
+                           t * 16 * page;
+                ASSERT_EQ(UCS_OK, reg(&range, at, 4 * page));
+                populate(&range, NPRDMA_POPULATE_WRITE);
+                ++nics[t].seq;
+                for (size_t p = 0; p < 4 * page; p += page) {
+                    if (bits(&range, at + p) && !is_present(at + p)) {
+                        ++violations;
+                    }
+                }
+                ++nics[t].seq;
+                unreg(&range, i % 2);
+            }
+        });
+        threads.emplace_back([&, t]() {
+            unsigned seed = 10 + t;
+            for (int i = 0; i < 4000; ++i) {
+                madvise(ptr + rand_r(&seed) % num_granules * granule, 32 * page,
+                        MADV_DONTNEED);
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    on_drain = nullptr;
+    EXPECT_EQ(0u, violations);
+    EXPECT_GT(stats().evicted, 0u);
+    EXPECT_GT(stats().invalidated, 0u);
+    munmap(ptr, num_granules * granule);
+}
+
 TEST_F(test_monitor_race, more_populates_than_slots)
 {
     static constexpr int num_threads = 40;
