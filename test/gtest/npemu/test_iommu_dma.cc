@@ -46,8 +46,10 @@ protected:
     IommuAccess() :
         m_granule("NPEMU_DMA_GRANULE",
                   (GetParam() == 0) ? "" : std::to_string(GetParam())),
-        servant(SIZE), memory(SIZE), plain(SIZE)
+        servant(SIZE), memory(SIZE), plain(SIZE), first(SIZE), second(SIZE)
     {
+        pattern_fill(first.data(), SIZE, 1);
+        pattern_fill(second.data(), SIZE, 2);
     }
 
     /* Pages that are missing, of those that a range touches. */
@@ -96,20 +98,23 @@ protected:
         for (size_t page : absent) {
             region->set(page, 1, NPRDMA_PAGE_BITS & ~bit);
         }
-        pattern_fill(memory.data, SIZE, 1);
-        pattern_fill(other(), SIZE, 2);
+        memcpy(memory.data, first.data(), SIZE);
+        memcpy(other(), second.data(), SIZE);
         access(range);
 
-        std::vector<uint8_t> want_memory(SIZE), want_other(SIZE);
-        pattern_fill(want_memory.data(), SIZE, 1);
-        pattern_fill(want_other.data(), SIZE, 2);
-        for (size_t i = range.offset; i < range.offset + range.length; ++i) {
+        std::vector<uint8_t> want_memory = first, want_other = second;
+        size_t end = range.offset + range.length, next;
+        for (size_t i = range.offset; i < end; i = next) {
+            next       = std::min(end, (i / PAGE + 1) * PAGE);
             bool there = region->has(i / PAGE, bit);
-            if (from_region) {
-                want_other[i] = there ? want_memory[i] :
-                                        signature_byte(region->at(i));
+            if (from_region && there) {
+                memcpy(&want_other[i], &first[i], next - i);
+            } else if (from_region) {
+                for (size_t k = i; k < next; ++k) {
+                    want_other[k] = signature_byte(region->at(k));
+                }
             } else if (there) {
-                want_memory[i] = want_other[i];
+                memcpy(&want_memory[i], &second[i], next - i);
             }
         }
         expect_same(want_memory.data(), memory.data, "the region");
@@ -201,6 +206,9 @@ protected:
     Shared  memory, plain;
     bool    with_servant = false;
     Region *region       = nullptr;
+
+private:
+    std::vector<uint8_t> first, second; /* contents before each access */
 };
 
 TEST_P(IommuAccess, PeerReads) { by_servant(REMOTE_READ); }

@@ -202,23 +202,6 @@ TEST_F(IommuMr, DamagedTablesAreRefused)
                    "it is not that of a region");
 }
 
-TEST_F(IommuMr, RegionsOfOthersAreRefused)
-{
-    npemu_iommu_t iommu;
-    ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE, SIGNATURE,
-                                    &iommu));
-    in_child([&] {
-        Device own;
-        ASSERT_TRUE(own.ok());
-        std::string text = stderr_of([&] {
-            EXPECT_EQ(nullptr, npemu_reg_dmabuf_mr(own.pd, 0, PAGE, 0,
-                                                   iommu.fd, 0));
-        });
-        EXPECT_NE(std::string::npos, text.find("another process'")) << text;
-    });
-    npemu_iommu_destroy(&iommu);
-}
-
 TEST_F(IommuMr, NotForAChildOfTheOwner)
 {
     Region region(device, memory.data, SIZE);
@@ -277,8 +260,29 @@ TEST_F(IommuMr, FailedRegistrationsLeaveNothing)
     npemu_iommu_destroy(&iommu);
 }
 
-TEST_F(IommuMr, ClosingTheDeviceTakesWhatIsLeft)
+/* --- in a process that has no device yet -----------------------------------*/
+
+TEST(IommuMrChild, RegionsOfOthersAreRefused)
 {
+    Shared memory(SIZE);
+    npemu_iommu_t iommu;
+    ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE, SIGNATURE,
+                                    &iommu));
+    in_child([&] {
+        Device own;
+        ASSERT_TRUE(own.ok());
+        std::string text = stderr_of([&] {
+            EXPECT_EQ(nullptr, npemu_reg_dmabuf_mr(own.pd, 0, PAGE, 0,
+                                                   iommu.fd, 0));
+        });
+        EXPECT_NE(std::string::npos, text.find("another process'")) << text;
+    });
+    npemu_iommu_destroy(&iommu);
+}
+
+TEST(IommuMrChild, ClosingTheDeviceTakesWhatIsLeft)
+{
+    Shared memory(SIZE);
     npemu_iommu_t iommu;
     in_child([&] {
         size_t fds = count_fds();
