@@ -335,17 +335,17 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
 {
     uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    int by_nic                = uct_nprdma_opt_can_get(iface,
-                                                       uct_nprdma_rkey(rkey),
-                                                       remote_addr, length);
     ucs_status_t status;
+    int by_nic;
 
     UCT_CHECK_LENGTH(length, 0, UCT_NPRDMA_SVC_MAX_PAYLOAD, "get_bcopy");
 
     if (ucs_unlikely(length == 0)) {
-        return UCS_OK;
+        return UCS_OK; /* Not even the key need be one */
     }
 
+    by_nic = uct_nprdma_opt_can_get(iface, uct_nprdma_rkey(rkey), remote_addr,
+                                    length);
     status = uct_nprdma_rma_begin(iface, ep,
                                   by_nic ? UCT_NPRDMA_EP_BLOCK_OPT :
                                            UCT_NPRDMA_EP_BLOCK_RMA);
