@@ -11,6 +11,7 @@ extern "C" {
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <random>
 
@@ -476,4 +477,42 @@ TEST_F(test_service_populate, malformed_requests)
     }
     EXPECT_EQ(0u, memory.resident());
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(good));
+}
+
+TEST_F(test_service_populate, counters)
+{
+    std::string path = "nprdma-stats." + std::to_string(getpid());
+    std::map<std::string, long> counters;
+    pages memory(64);
+
+    open({{"NPRDMA_STATS", "file:" + path}});
+    {
+        buffer registered(m_entity->md(), memory.length(), memory.ptr());
+        auto fetch = svc_request(UCT_NPRDMA_SVC_FETCH, key(registered),
+                                 registered.address(), 8);
+
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
+                  populate(registered, 0, page, 1, 9 * page).status);
+        EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
+                  populate(registered, 64 * page, page, 1).status);
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(fetch));
+        await([&]() { return memory.resident() == 10; });
+    }
+    m_requester.reset();
+    m_entity.reset();
+
+    std::ifstream file(path);
+    std::string name;
+    while (file >> name) {
+        file >> counters[name];
+        file.clear();
+        file.ignore(1000, '\n');
+    }
+    unlink(path.c_str());
+    EXPECT_EQ(2, counters["served_populates"]);
+    EXPECT_EQ(1, counters["served_fetches"]);
+    EXPECT_EQ(0, counters["served_stores"]);
+    EXPECT_EQ(1, counters["served_errors"]);
+    EXPECT_EQ(1, counters["ahead_jobs"]);
+    EXPECT_EQ(0, counters["ahead_dropped"]);
 }

@@ -81,6 +81,7 @@ void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
     stats->pages_lost        = monitor.efaults;
     stats->memory_events     = monitor.events;
     stats->drains            = monitor.drains;
+    uct_nprdma_service_query(md, stats);
 }
 
 static uint32_t uct_nprdma_mem_access(uint64_t flags)

@@ -4,6 +4,7 @@
 #define UCT_NPRDMA_SERVICE_H_
 
 #include "nprdma_md.h"
+#include "nprdma_stats.h"
 
 #include <stdatomic.h>
 
@@ -107,8 +108,8 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md);
 
 /**
  * Populate what is present of a registration, in the background: its key is on
- * its way to a peer, which is going to use it. Never waits. Nothing happens when
- * there is too much to do already.
+ * its way to a peer, which is going to use it. Never waits. Nothing happens
+ * when there is too much to do already.
  *
  * @param [in] md       MD.
  * @param [in] mem      Live registration. It may be deregistered at any time.
@@ -117,6 +118,11 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md);
 void uct_nprdma_service_populate_later(uct_nprdma_md_t *md,
                                        const struct uct_nprdma_mem *mem,
                                        int is_write);
+
+
+/** Fill the counters of a service, those of served and ahead. */
+void uct_nprdma_service_query(uct_nprdma_md_t *md,
+                              uct_nprdma_mem_stats_t *stats);
 
 
 /* What progress has to look at; first member of uct_nprdma_service_t */

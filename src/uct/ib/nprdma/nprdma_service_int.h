@@ -15,8 +15,8 @@
 #include <stdatomic.h>
 
 /*
- * What nprdma_service.c (connections, execution) and nprdma_service_thread.c
- * share.
+ * What nprdma_service.c (execution), nprdma_service_start.c (connections, begin
+ * and end) and nprdma_service_thread.c share.
  */
 
 /* Replies that may be on their way to one peer: twice as many as it waits for,
@@ -99,6 +99,14 @@ struct uct_nprdma_service {
     struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
     struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
 
+    struct {                               /* Requests executed, by kind */
+        atomic_uint_fast64_t  stores;
+        atomic_uint_fast64_t  fetches;
+        atomic_uint_fast64_t  atomics;
+        atomic_uint_fast64_t  populates;
+        atomic_uint_fast64_t  errors;      /* Of all these */
+    } stats;
+
     /* Between progress and the thread */
     atomic_uint               num_polls;    /* Progress has looked */
     atomic_uint               num_executed; /* Requests, by anybody */
@@ -119,6 +127,15 @@ struct uct_nprdma_service {
  */
 unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
                                 int *blocked_p);
+
+
+/**
+ * Give all free slots to the SRQ. The caller holds exec_lock, or nobody else
+ * uses the service yet.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ */
+ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service);
 
 
 /**

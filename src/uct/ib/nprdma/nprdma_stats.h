@@ -91,7 +91,15 @@ typedef struct uct_nprdma_stats {
     _macro(pages_reclaimed)     \
     _macro(pages_lost)          \
     _macro(memory_events)       \
-    _macro(drains)
+    _macro(drains)              \
+    _macro(served_stores)       \
+    _macro(served_fetches)      \
+    _macro(served_atomics)      \
+    _macro(served_populates)    \
+    _macro(served_errors)       \
+    _macro(ahead_jobs)          \
+    _macro(ahead_dropped)       \
+    _macro(ahead_bytes)
 
 typedef struct uct_nprdma_mem_stats {
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_FIELD)
