@@ -277,6 +277,30 @@ uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
     return NULL;
 }
 
+/* Number a request that has been posted, and remember what it was */
+static void uct_nprdma_rma_sent(uct_nprdma_iface_t *iface,
+                                uct_nprdma_rma_t *rma,
+                                const uct_nprdma_svc_request_t *request,
+                                uct_nprdma_rma_wait_t *wait)
+{
+    uct_nprdma_rma_recent_t *recent;
+
+    ++rma->sn;
+    ++iface->stats.svc_requests;
+    if (wait != NULL) {
+        wait->sn      = rma->sn;
+        wait->type    = request->type;
+        wait->size    = request->length;
+        wait->address = request->address;
+        rma->reply_sn = rma->sn;
+    } else {
+        recent          = &rma->recent[rma->sn % UCT_NPRDMA_RMA_RECENT];
+        recent->sn      = rma->sn;
+        recent->length  = request->length;
+        recent->address = request->address;
+    }
+}
+
 ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
@@ -285,7 +309,6 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
 {
     struct ibv_send_wr wr = {};
     uct_nprdma_op_t *op   = NULL;
-    uct_nprdma_rma_recent_t *recent;
     struct ibv_sge sge;
     ucs_status_t status;
     int signal = 0;
@@ -332,20 +355,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
         return status;
     }
 
-    ++rma->sn;
-    ++iface->stats.svc_requests;
-    if (wait != NULL) {
-        wait->sn      = rma->sn;
-        wait->type    = request->type;
-        wait->size    = request->length;
-        wait->address = request->address;
-        rma->reply_sn = rma->sn;
-    } else {
-        recent          = &rma->recent[rma->sn % UCT_NPRDMA_RMA_RECENT];
-        recent->sn      = rma->sn;
-        recent->length  = request->length;
-        recent->address = request->address;
-    }
+    uct_nprdma_rma_sent(iface, rma, request, wait);
     return UCS_OK;
 }
 

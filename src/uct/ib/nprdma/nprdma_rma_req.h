@@ -74,7 +74,7 @@ struct uct_nprdma_rma_wait {
 };
 
 
-/* Requests without reply that an endpoint remembers, to tell which has failed */
+/* Requests without reply that an endpoint remembers, to tell which failed */
 #define UCT_NPRDMA_RMA_RECENT  64
 
 typedef struct uct_nprdma_rma_recent {
@@ -254,8 +254,8 @@ void uct_nprdma_rma_stall(uct_nprdma_rma_iface_t *riface,
 
 
 /**
- * An operation has failed at the target. Many users do not look at the status of
- * each operation, so the first one of an endpoint is an error in the log.
+ * An operation has failed at the target. Many users do not look at the status
+ * of each operation, so the first one of an endpoint is an error in the log.
  *
  * @param [in] name     Of the operation.
  * @param [in] address  Remote address.
