@@ -128,6 +128,14 @@ struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
                                int comp_vector);
 int npemu_resize_cq(struct ibv_cq *cq, int cqe);
 int npemu_destroy_cq(struct ibv_cq *cq);
+
+/**
+ * What retries cost: how often a send queue that completes in this CQ has been
+ * looked at since the CQ was made because a request of it had to wait. There is
+ * no such verb.
+ */
+uint64_t npemu_cq_looks(struct ibv_cq *cq);
+
 int npemu_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
                        void **cq_context);
 void npemu_ack_cq_events(struct ibv_cq *cq, unsigned nevents);

@@ -238,9 +238,9 @@ int npemu_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
         return -1;
     }
 
-    if (npemu_unlikely(atomic_load_explicit(&cq->num_pending,
+    if (npemu_unlikely(atomic_load_explicit(&cq->waits.count,
                                             memory_order_relaxed) != 0)) {
-        npemu_sq_progress(cq);
+        npemu_wait_progress(&cq->waits);
     }
 
     if (npemu_cq_is_empty(cq)) {
@@ -478,7 +478,7 @@ struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
     cq->super.handle     = npemu_arena_off(proc->shm, cq->shm) / 64;
     pthread_mutex_init(&cq->super.mutex, NULL);
     pthread_cond_init(&cq->super.cond, NULL);
-    npemu_link_init(&cq->pending);
+    npemu_waits_init(&cq->waits);
     if (channel != NULL) {
         npemu_cq_attach_channel(cq, npemu_channel(channel));
     }

@@ -8,6 +8,7 @@
 #include "npemu_async.h"
 #include "npemu_channel.h"
 #include "npemu_peer.h"
+#include "npemu_wait.h"
 
 /* The ring as consumers see it; replaced as a whole by resizing. */
 typedef struct npemu_cq_ring {
@@ -26,9 +27,7 @@ typedef struct npemu_cq {
     _Atomic uint32_t      head;      /* next to poll */
     npemu_spin_t          lock;      /* of consumers */
 
-    _Atomic uint32_t      num_pending;
-    npemu_spin_t          pending_lock;
-    npemu_link_t          pending;   /* send queues that wait for a retry */
+    npemu_waits_t         waits;     /* send queues that wait for a retry */
 
     _Atomic uint32_t      refcount;  /* QPs, twice if they use it twice */
     uint32_t              taken;     /* events got by the user; channel lock */

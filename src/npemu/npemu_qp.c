@@ -227,16 +227,8 @@ void npemu_qp_disconnect(npemu_qp_t *qp)
 
 void npemu_qp_clear(npemu_qp_t *qp)
 {
-    npemu_cq_t *cq = qp->send_cq;
-
     npemu_spin_lock(&qp->sq_lock);
-    npemu_spin_lock(&cq->pending_lock);
-    if (qp->is_pending) {
-        npemu_link_del(&qp->pending_link);
-        qp->is_pending = 0;
-        atomic_fetch_sub(&cq->num_pending, 1);
-    }
-    npemu_spin_unlock(&cq->pending_lock);
+    npemu_wait_cancel(qp);
     npemu_sq_reset(qp);
     npemu_spin_unlock(&qp->sq_lock);
 
@@ -504,6 +496,7 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
     atomic_store(&proc->qps[ibqp->handle], NULL);
     pthread_mutex_unlock(&proc->lock);
 
+    npemu_sq_cleanup(qp);
     atomic_fetch_sub(&qp->send_cq->refcount, 1);
     atomic_fetch_sub(&qp->recv_cq->refcount, 1);
     atomic_fetch_sub(&npemu_pd(ibqp->pd)->refcount, 1);
@@ -513,7 +506,6 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
         npemu_rq_cleanup(qp->rq);
     }
     npemu_qp_ex_cleanup(qp);
-    npemu_sq_cleanup(qp);
     pthread_mutex_destroy(&qp->control);
     pthread_cond_destroy(&ibqp->cond);
     pthread_mutex_destroy(&ibqp->mutex);

@@ -8,10 +8,14 @@
 #include "npemu_async.h"
 #include "npemu_peer.h"
 #include "npemu_rq.h"
+#include "npemu_wait.h"
 #include "npemu_wqe.h"
 
 struct npemu_cq;
 struct npemu_srq;
+
+/* An rnr_retry, IBA 11.6.2: not counted. */
+#define NPEMU_RNR_FOREVER 7
 
 /* Why the oldest request of a send queue could not be executed. */
 typedef enum {
@@ -24,8 +28,9 @@ typedef struct {
     npemu_retry_kind_t kind;
     uint64_t           next_ns;  /* try again then, and count it */
     uint64_t           end_ns;   /* TRANSPORT: give up then */
+    uint64_t           timer_ns; /* from one try to the next */
     uint32_t           left;     /* RNR: tries left, of the rnr_retry */
-    uint32_t           tail;     /* RNR: the target's queue when it was empty */
+    npemu_rq_shm_t     *rq;      /* RNR: the target's queue, which was empty */
 } npemu_retry_t;
 
 typedef struct npemu_qp {
@@ -59,8 +64,7 @@ typedef struct npemu_qp {
     size_t                sq_stride;
     uint8_t               *sq;        /* npemu_sq_entry_t, for what must wait */
     npemu_retry_t         retry;
-    int                   is_pending; /* in send_cq->pending */
-    npemu_link_t          pending_link;
+    npemu_wait_t          wait;       /* in send_cq->waits */
 
     struct ibv_qp_cap     cap;
     struct ibv_qp_attr    attr;       /* as set by the user */

@@ -83,10 +83,11 @@ npemu_rq_status_t npemu_rq_pop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
 void npemu_rq_unpop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
                     npemu_rq_shm_t *rq, const npemu_rq_entry_t *entry);
 
-/** Has anything been posted since @a tail was read? */
-static inline int npemu_rq_has_news(npemu_rq_shm_t *rq, uint32_t tail)
+/** Is there a receive, posted or given back, at this moment? */
+static inline int npemu_rq_has_receives(npemu_rq_shm_t *rq)
 {
-    return atomic_load_explicit(&rq->tail, memory_order_acquire) != tail;
+    return atomic_load_explicit(&rq->tail, memory_order_acquire) !=
+           atomic_load_explicit(&rq->head, memory_order_acquire);
 }
 
 #endif

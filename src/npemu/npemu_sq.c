@@ -9,7 +9,7 @@
 #include "npemu_limits.h"
 #include "npemu_send.h"
 #include "npemu_sq.h"
-#include "npemu_thread.h"
+#include "npemu_wait.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,11 +45,20 @@ int npemu_sq_init(npemu_qp_t *qp)
                      qp->cap.max_inline_data + 15) & ~(size_t)15;
     /* Not touched before something has to wait, so it costs address space */
     qp->sq        = malloc(size * qp->sq_stride);
-    return (qp->sq == NULL) ? ENOMEM : 0;
+    if (qp->sq == NULL) {
+        return ENOMEM;
+    }
+
+    if (npemu_waits_reserve(&qp->send_cq->waits) != 0) {
+        free(qp->sq);
+        return ENOMEM;
+    }
+    return 0;
 }
 
 void npemu_sq_cleanup(npemu_qp_t *qp)
 {
+    npemu_waits_unreserve(&qp->send_cq->waits);
     free(qp->sq);
 }
 
@@ -169,18 +178,18 @@ static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
                                          uint64_t now)
 {
     npemu_retry_t *retry = &qp->retry;
-    npemu_rq_shm_t *rq;
 
     if (why == NPEMU_EXEC_RETRY) {
         if (retry->kind != NPEMU_RETRY_TRANSPORT) {
             retry->kind   = NPEMU_RETRY_TRANSPORT;
             retry->end_ns = npemu_transport_end_ns(qp, now);
         }
-        retry->next_ns = now + npemu_transport_step_ns(qp);
+        retry->timer_ns = npemu_transport_step_ns(qp);
+        retry->next_ns  = now + retry->timer_ns;
         return (now >= retry->end_ns) ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS;
     }
 
-    rq = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
+    retry->rq = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
     if (retry->kind != NPEMU_RETRY_RNR) {
         retry->kind = NPEMU_RETRY_RNR;
         retry->left = qp->attr.rnr_retry;
@@ -189,35 +198,16 @@ static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
         }
         retry->next_ns = 0;
     }
-    retry->tail = atomic_load(&rq->tail);
     if (now >= retry->next_ns) {
-        /* 7 is for ever, IBA 11.6.2 */
-        if ((retry->left != 7) && (retry->next_ns != 0) &&
+        if ((retry->left != NPEMU_RNR_FOREVER) && (retry->next_ns != 0) &&
             (--retry->left == 0)) {
             return IBV_WC_RNR_RETRY_EXC_ERR;
         }
-        retry->next_ns = now +
-            npemu_rnr_timer_ns(atomic_load(&qp->remote->min_rnr_timer));
+        retry->timer_ns = npemu_rnr_timer_ns(
+                atomic_load(&qp->remote->min_rnr_timer));
+        retry->next_ns  = now + retry->timer_ns;
     }
     return IBV_WC_SUCCESS;
-}
-
-/* Is it worth a try? A receive that was posted since makes it so at once. */
-static int npemu_sq_is_due(npemu_qp_t *qp, uint64_t now)
-{
-    npemu_rq_shm_t *rq;
-
-    switch (qp->retry.kind) {
-    case NPEMU_RETRY_RNR:
-        rq = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
-        return npemu_rq_has_news(rq, qp->retry.tail) ||
-               (now >= qp->retry.next_ns) ||
-               !npemu_peer_is_alive(qp->peer);
-    case NPEMU_RETRY_TRANSPORT:
-        return now >= qp->retry.next_ns;
-    default:
-        return 1;
-    }
 }
 
 /* --- execution -------------------------------------------------------------*/
@@ -256,8 +246,7 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
     return 1;
 }
 
-/* Execute what waits, as far as possible. sq_lock is held. */
-static void npemu_sq_run(npemu_qp_t *qp)
+void npemu_sq_run(npemu_qp_t *qp)
 {
     enum ibv_qp_state state;
 
@@ -273,93 +262,12 @@ static void npemu_sq_run(npemu_qp_t *qp)
     }
 }
 
-static void npemu_sq_enlist(npemu_qp_t *qp)
-{
-    npemu_cq_t *cq = qp->send_cq;
-
-    if (qp->is_pending) {
-        return;
-    }
-
-    npemu_spin_lock(&cq->pending_lock);
-    qp->is_pending = 1;
-    npemu_link_add(&cq->pending, &qp->pending_link);
-    npemu_spin_unlock(&cq->pending_lock);
-    atomic_fetch_add(&cq->num_pending, 1);
-    npemu_thread_set_timer(qp->proc, qp->retry.next_ns);
-}
-
-/* Returns the earliest time at which something is due. The CQ's pending_lock is
- * held; send queues are only tried for, since their owners take that lock with
- * theirs held. */
-static uint64_t npemu_sq_progress_locked(npemu_cq_t *cq)
-{
-    uint64_t now   = npemu_time_ns();
-    uint64_t first = UINT64_MAX;
-    npemu_link_t *link, *next;
-    npemu_qp_t *qp;
-
-    for (link = cq->pending.next; link != &cq->pending; link = next) {
-        next = link->next;
-        qp   = npemu_container_of(link, npemu_qp_t, pending_link);
-        if (!npemu_spin_trylock(&qp->sq_lock)) {
-            first = (now + NPEMU_MSEC < first) ? now + NPEMU_MSEC : first;
-            continue;
-        }
-
-        if (npemu_sq_is_due(qp, now)) {
-            npemu_sq_run(qp);
-        }
-        if ((qp->executed == qp->posted) ||
-            (npemu_qp_state(qp) == IBV_QPS_SQD)) {
-            npemu_link_del(link);
-            qp->is_pending = 0;
-            atomic_fetch_sub(&cq->num_pending, 1);
-        } else if (qp->retry.next_ns < first) {
-            first = qp->retry.next_ns;
-        }
-        npemu_spin_unlock(&qp->sq_lock);
-    }
-    return first;
-}
-
-void npemu_sq_progress(npemu_cq_t *cq)
-{
-    if (npemu_spin_trylock(&cq->pending_lock)) {
-        npemu_sq_progress_locked(cq);
-        npemu_spin_unlock(&cq->pending_lock);
-    }
-}
-
-uint64_t npemu_sq_progress_all(npemu_proc_t *proc)
-{
-    uint64_t first = UINT64_MAX;
-    uint64_t when;
-    npemu_link_t *link;
-    npemu_cq_t *cq;
-
-    pthread_mutex_lock(&proc->lock);
-    for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
-        cq = npemu_container_of(link, npemu_cq_t, link);
-        if (atomic_load(&cq->num_pending) == 0) {
-            continue;
-        }
-
-        npemu_spin_lock(&cq->pending_lock);
-        when = npemu_sq_progress_locked(cq);
-        npemu_spin_unlock(&cq->pending_lock);
-        first = (when < first) ? when : first;
-    }
-    pthread_mutex_unlock(&proc->lock);
-    return first;
-}
-
 void npemu_sq_resume(npemu_qp_t *qp)
 {
     npemu_spin_lock(&qp->sq_lock);
     npemu_sq_run(qp);
     if (qp->executed != qp->posted) {
-        npemu_sq_enlist(qp);
+        npemu_wait_enlist(qp);
     }
     npemu_spin_unlock(&qp->sq_lock);
 }
@@ -490,7 +398,7 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
         qp->posted = pos + 1;
         if (npemu_unlikely(!npemu_sq_exec(qp, &wqe))) {
             npemu_sq_keep(qp, pos, &wqe);
-            npemu_sq_enlist(qp);
+            npemu_wait_enlist(qp);
         }
         return 0;
     }

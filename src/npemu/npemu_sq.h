@@ -11,17 +11,11 @@
 int npemu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                     struct ibv_send_wr **bad_wr);
 
-/** Try again what waits in the send queues of a CQ. By pollers of the CQ. */
-void npemu_sq_progress(struct npemu_cq *cq);
+/** Execute what waits, as far as possible. sq_lock is held. */
+void npemu_sq_run(npemu_qp_t *qp);
 
-/**
- * The same for all CQs, by the npemu thread.
- *
- * @return When to call again, UINT64_MAX if nothing waits.
- */
-uint64_t npemu_sq_progress_all(npemu_proc_t *proc);
-
-/** Allocate and free what waiting requests are kept in. 0 or ENOMEM. */
+/** Allocate and free what waiting requests are kept in. 0 or ENOMEM. The send
+ * CQ is there before and after. */
 int npemu_sq_init(npemu_qp_t *qp);
 void npemu_sq_cleanup(npemu_qp_t *qp);
 

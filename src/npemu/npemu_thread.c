@@ -8,7 +8,7 @@
 #include "npemu_log.h"
 #include "npemu_peer.h"
 #include "npemu_qp.h"
-#include "npemu_sq.h"
+#include "npemu_wait.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -143,7 +143,7 @@ static void npemu_thread_loop(npemu_proc_t *proc, struct pollfd *fds)
 
         /* Who posts something later lowers the timer and wakes us */
         atomic_store(&proc->timer_ns, UINT64_MAX);
-        next = npemu_sq_progress_all(proc);
+        next = npemu_wait_progress_all(proc);
         npemu_thread_lower_timer(proc, next);
     }
 }

@@ -1,0 +1,305 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Thousands of queue pairs that wait for receives: what is served, in which
+ * order, and how many of them the device looks at for it.
+ */
+
+#include "npemu_test.h"
+
+#include <map>
+
+#include <arpa/inet.h>
+
+using namespace npt;
+
+namespace {
+
+/* Sanitizers need a multiple of the memory and the time. */
+constexpr int CROWD = NPT_MLOCK_WORKS ? 3000 : 1000;
+
+/* 655 ms: in most tests time has no part. */
+constexpr uint8_t SLOW_TIMER = 0;
+constexpr int SLOW_TIMER_MS  = 655;
+
+QpOptions slow_options()
+{
+    QpOptions options;
+    options.send_wr       = 4;
+    options.recv_wr       = 1;
+    options.min_rnr_timer = SLOW_TIMER;
+    return options;
+}
+
+} // namespace
+
+/* Senders that complete in one CQ, and targets with one SRQ or without. */
+class NpemuWait : public testing::Test {
+protected:
+    static constexpr int SRQ_SIZE = 64;
+
+    NpemuWait() :
+        srq(device, SRQ_SIZE), send_cq(device, 4 * CROWD),
+        recv_cq(device, 4 * CROWD), buffer(device, 8192),
+        start(Clock::now())
+    {
+    }
+
+    void add_pairs(int count, const QpOptions &sender = slow_options(),
+                   bool on_srq = true)
+    {
+        QpOptions options = slow_options();
+        options.srq       = on_srq ? (ibv_srq*)srq : nullptr;
+        options.recv_wr   = on_srq ? 0 : 1;
+        options.min_rnr_timer = sender.min_rnr_timer;
+        for (int i = 0; i < count; ++i) {
+            senders.emplace_back(new Qp(device, send_cq, send_cq, sender));
+            targets.emplace_back(new Qp(device, recv_cq, recv_cq, options));
+            senders.back()->connect(targets.back()->address());
+            targets.back()->connect(senders.back()->address());
+        }
+    }
+
+    /* The wr_id tells who, the immediate data which one. */
+    void send(int index, int number = 0)
+    {
+        Wr wr(index, IBV_WR_SEND_WITH_IMM, {buffer.sge(0, 8)});
+        wr.imm(number);
+        ASSERT_EQ(0, senders[index]->post(wr));
+    }
+
+    uint64_t looks() const { return npemu_cq_looks(send_cq); }
+
+    /* How many looks time may have cost so far: one per sender and timer. */
+    uint64_t looks_of_time(uint64_t waiting) const
+    {
+        return waiting * (uint64_t)(ms_since(start) / SLOW_TIMER_MS + 1);
+    }
+
+    Device device;
+    Srq    srq;
+    Cq     send_cq, recv_cq;
+    Buffer buffer;
+    Clock::time_point start;
+    std::vector<std::unique_ptr<Qp>> senders, targets;
+};
+
+/* A round of receives costs a look per receive, and one to find none left. */
+TEST_F(NpemuWait, a_crowd_is_served_in_order)
+{
+    constexpr int MESSAGES = 2;
+    int rounds = 0, received = 0, completed = 0;
+    std::map<uint32_t, uint32_t> next;
+
+    add_pairs(CROWD);
+    start = Clock::now();
+    for (int number = 0; number < MESSAGES; ++number) {
+        for (int i = 0; i < CROWD; ++i) {
+            send(i, number);
+        }
+    }
+    EXPECT_LE(looks(), looks_of_time(CROWD));
+
+    for (; received < CROWD * MESSAGES; ++rounds) {
+        for (int i = 0; i < SRQ_SIZE; ++i) {
+            ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
+        }
+        for (int i = 0; (i < SRQ_SIZE) && (received < CROWD * MESSAGES); ++i) {
+            send_cq.wait();
+            ++completed;
+            ibv_wc wc = recv_cq.wait();
+            ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
+            ASSERT_EQ(next[wc.qp_num]++, ntohl(wc.imm_data)) << "out of order";
+            ++received;
+        }
+    }
+    EXPECT_EQ(CROWD * MESSAGES, completed);
+    EXPECT_LE(looks(), (uint64_t)received + rounds + looks_of_time(CROWD));
+    send_cq.expect_empty();
+}
+
+/* Polling does not look at those for whom nothing has changed. */
+TEST_F(NpemuWait, polls_without_news_look_at_nobody)
+{
+    ibv_wc wc;
+
+    add_pairs(CROWD);
+    start = Clock::now();
+    for (int i = 0; i < CROWD; ++i) {
+        send(i);
+    }
+    for (int i = 0; i < 10000; ++i) {
+        ASSERT_EQ(0, ibv_poll_cq(send_cq, 1, &wc));
+    }
+    EXPECT_LE(looks(), looks_of_time(CROWD));
+}
+
+/* Of thousands of receive queues, that which got a receive. */
+TEST_F(NpemuWait, only_the_target_with_news_is_looked_at)
+{
+    const int one = CROWD / 2;
+
+    add_pairs(CROWD, slow_options(), false);
+    start = Clock::now();
+    for (int i = 0; i < CROWD; ++i) {
+        send(i);
+    }
+    ASSERT_EQ(0, targets[one]->post_recv(7, {buffer.sge(4096, 64)}));
+    send_cq.expect(one);
+    recv_cq.expect(7);
+    EXPECT_LE(looks(), 1 + looks_of_time(CROWD));
+    send_cq.expect_empty();
+}
+
+/* Numbered tries are made by each, on time, and by nobody else. */
+TEST_F(NpemuWait, tries_are_counted_in_a_crowd)
+{
+    constexpr int COUNTED = 100, TRIES = 3;
+    QpOptions counted     = slow_options();
+    counted.rnr_retry     = TRIES;
+    counted.min_rnr_timer = 17; /* 3.84 ms */
+
+    add_pairs(COUNTED, counted);
+    start = Clock::now();
+    for (int i = 0; i < COUNTED; ++i) {
+        send(i);
+    }
+    for (int i = 0; i < COUNTED; ++i) {
+        ASSERT_EQ(IBV_WC_RNR_RETRY_EXC_ERR, send_cq.wait().status);
+    }
+    EXPECT_LE(TRIES * 3.84, ms_since(start));
+    EXPECT_EQ((uint64_t)COUNTED * TRIES, looks());
+}
+
+/* The uncounted beside them go on waiting, and get what comes. */
+TEST_F(NpemuWait, who_waits_for_ever_stays_behind)
+{
+    constexpr int COUNTED = 100;
+    QpOptions counted     = slow_options();
+    counted.rnr_retry     = 2;
+    counted.min_rnr_timer = 1;
+
+    add_pairs(COUNTED, counted);
+    add_pairs(COUNTED);
+    for (int i = 0; i < 2 * COUNTED; ++i) {
+        send(i);
+    }
+    for (int i = 0; i < COUNTED; ++i) {
+        ibv_wc wc = send_cq.wait();
+        ASSERT_EQ(IBV_WC_RNR_RETRY_EXC_ERR, wc.status);
+        ASSERT_GT((uint64_t)COUNTED, wc.wr_id);
+    }
+    for (int i = 0; i < COUNTED; ++i) {
+        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
+        ibv_wc wc = send_cq.wait();
+        ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
+        ASSERT_LE((uint64_t)COUNTED, wc.wr_id);
+        recv_cq.expect(i);
+    }
+}
+
+/* Nobody posts a receive, and one of the targets goes: its sender is told. */
+TEST_F(NpemuWait, a_target_that_leaves_the_crowd_is_noticed)
+{
+    const int one     = CROWD / 2;
+    QpOptions options = slow_options();
+    options.timeout       = 8; /* 1 ms */
+    options.retry_cnt     = 1;
+    options.min_rnr_timer = 1;
+
+    add_pairs(CROWD, options);
+    for (int i = 0; i < CROWD; ++i) {
+        send(i);
+    }
+    ASSERT_EQ(0, targets[one]->to_state(IBV_QPS_ERR));
+    send_cq.expect(one, IBV_WC_RETRY_EXC_ERR);
+    send_cq.expect_empty();
+}
+
+/* Queue pairs go while others wait with them, and while they are waited for. */
+TEST_F(NpemuWait, members_of_the_crowd_are_destroyed)
+{
+    add_pairs(CROWD);
+    for (int i = 0; i < CROWD; ++i) {
+        send(i);
+    }
+    for (int i = 0; i < CROWD; ++i) {
+        if (i % 10 != 0) {
+            senders[i].reset();
+        }
+    }
+    int left = (CROWD + 9) / 10;
+    for (int i = 0; i < left; ++i) {
+        ASSERT_EQ(0, srq.post(i % SRQ_SIZE, {buffer.sge(4096, 64)}));
+        ibv_wc wc = send_cq.wait();
+        ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
+        ASSERT_EQ(0u, wc.wr_id % 10);
+        ASSERT_EQ(IBV_WC_SUCCESS, recv_cq.wait().status);
+    }
+    send_cq.expect_empty();
+}
+
+/* The thread serves them too, if nobody polls. */
+TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
+{
+    constexpr int COUNT = SRQ_SIZE;
+    QpOptions options     = slow_options();
+    options.min_rnr_timer = 17;
+    int received          = 0;
+
+    add_pairs(COUNT, options);
+    for (int i = 0; i < COUNT; ++i) {
+        send(i);
+    }
+    for (int i = 0; i < COUNT; ++i) {
+        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
+    }
+    for (; received < COUNT; ++received) {
+        ASSERT_EQ(IBV_WC_SUCCESS, recv_cq.wait().status);
+    }
+    for (int i = 0; i < COUNT; ++i) {
+        ASSERT_EQ(IBV_WC_SUCCESS, send_cq.wait().status);
+    }
+}
+
+/* The owner of the SRQ is killed: all who wait for it are told at once. */
+TEST(NpemuWaitKill, of_the_target_ends_the_wait_of_all)
+{
+    constexpr int COUNT = 200;
+    QpOptions options   = slow_options();
+
+    Child child([&](Pipe &pipe) {
+        Device device;
+        Srq srq(device, 4);
+        Cq cq(device, 4);
+        std::vector<std::unique_ptr<Qp>> qps;
+        QpOptions on_srq = options;
+        on_srq.srq       = srq;
+        on_srq.recv_wr   = 0;
+        for (int i = 0; i < COUNT; ++i) {
+            qps.emplace_back(new Qp(device, cq, cq, on_srq));
+            connect_over(pipe, *qps.back());
+        }
+        pipe.signal();
+        pipe.await(); /* killed here */
+    });
+
+    Device device;
+    Cq cq(device, 2 * COUNT);
+    Buffer buffer(device, 4096);
+    std::vector<std::unique_ptr<Qp>> qps;
+    for (int i = 0; i < COUNT; ++i) {
+        qps.emplace_back(new Qp(device, cq, cq, options));
+        connect_over(child.pipe(), *qps.back());
+    }
+    ASSERT_TRUE(child.pipe().await());
+    for (int i = 0; i < COUNT; ++i) {
+        Wr wr(i, IBV_WR_SEND, {buffer.sge(0, 8)});
+        ASSERT_EQ(0, qps[i]->post(wr));
+    }
+    cq.expect_empty();
+    child.kill();
+    for (int i = 0; i < COUNT; ++i) {
+        ASSERT_EQ(IBV_WC_RETRY_EXC_ERR, cq.wait().status);
+    }
+}
