@@ -114,11 +114,12 @@ static void npemu_epoch_warn(npemu_epoch_waiter_t *waiter,
     }
 }
 
-/* Wait for one counter that was seen odd. Returns 0 if the time is up. */
-NPEMU_HOOK
-static int npemu_epoch_wait(npemu_epoch_waiter_t *waiter, npemu_slot_t *slot,
-                            uint32_t gen, _Atomic uint64_t *counter,
-                            uint64_t odd)
+/* Wait for one counter that was seen odd. Returns 0 if the time is up. It is
+ * part of its callers, one of which is for hooks: ThreadSanitizer must see what
+ * the other one waits for. */
+NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
+                                       npemu_slot_t *slot, uint32_t gen,
+                                       _Atomic uint64_t *counter, uint64_t odd)
 {
     const struct timespec pause = {.tv_nsec = 50000};
     unsigned count              = 0;
@@ -160,9 +161,9 @@ static int npemu_epoch_wait(npemu_epoch_waiter_t *waiter, npemu_slot_t *slot,
 }
 
 /* Wait for one of the two counters of everybody in the scope. */
-NPEMU_HOOK
-static void npemu_epoch_wait_all(npemu_proc_t *proc, npemu_quiesce_t scope,
-                                 int is_dma, const npemu_thread_seq_t *skip)
+NPEMU_HOOK_INLINE void npemu_epoch_wait_all(npemu_proc_t *proc,
+                                            npemu_quiesce_t scope, int is_dma,
+                                            const npemu_thread_seq_t *skip)
 {
     npemu_epoch_waiter_t waiter = {.scope = scope};
     npemu_fabric_shm_t *fabric  = proc->fabric;
