@@ -175,14 +175,15 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
-    size_t length             = uct_iov_total_length(iov, iovcnt);
     uct_nprdma_slot_t *slot;
     ucs_iov_iter_t iter;
     ucs_status_t status;
+    size_t length;
     char *dest;
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_MAX_IOV, "am_zcopy");
+    length = uct_iov_total_length(iov, iovcnt);
     UCT_CHECK_PARAM(header_length <= uct_nprdma_iface_max_hdr(iface),
                     "invalid am_zcopy header length: %u, at most %zu",
                     header_length, uct_nprdma_iface_max_hdr(iface));

@@ -225,13 +225,15 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
 {
     uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    size_t length             = uct_iov_total_length(iov, iovcnt);
-    int is_small              = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
     ucs_status_t status;
+    size_t length;
+    int is_small;
 
     UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
                        "put_zcopy");
 
+    length   = uct_iov_total_length(iov, iovcnt);
+    is_small = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
     status = uct_nprdma_rma_begin(iface, ep,
                                   is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
                                              UCT_NPRDMA_EP_BLOCK_OPT);
@@ -372,12 +374,13 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
 {
     uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    size_t length             = uct_iov_total_length(iov, iovcnt);
     ucs_status_t status;
+    size_t length;
 
     UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
                        "get_zcopy");
 
+    length = uct_iov_total_length(iov, iovcnt);
     status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_OPT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
