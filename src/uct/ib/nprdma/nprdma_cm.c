@@ -481,15 +481,29 @@ err_close:
     return status;
 }
 
+/* The timer that runs, or -1. Its handler ends it by itself, in the block. */
+static int uct_nprdma_cm_take_timer(uct_nprdma_iface_t *iface)
+{
+    ucs_async_context_t *async = iface->super.worker->async;
+    int timer_id;
+
+    UCS_ASYNC_BLOCK(async);
+    timer_id           = iface->cm.timer_id;
+    iface->cm.timer_id = -1;
+    UCS_ASYNC_UNBLOCK(async);
+    return timer_id;
+}
+
 void uct_nprdma_cm_cleanup(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
+    int timer_id;
 
     /* Outside of the block: waits for a handler that is running */
     ucs_async_remove_handler(cm->channel->fd, 1);
     ucs_async_remove_handler(cm->probe_timer_id, 1);
-    if (cm->timer_id >= 0) {
-        ucs_async_remove_handler(cm->timer_id, 1);
+    while ((timer_id = uct_nprdma_cm_take_timer(iface)) >= 0) {
+        ucs_async_remove_handler(timer_id, 1);
     }
 
     uct_nprdma_responder_cleanup(iface);
