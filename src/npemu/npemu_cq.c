@@ -176,9 +176,11 @@ static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
     wc->sl             = 0;
     wc->dlid_path_bits = 0;
 
-    /* Cannot be gone: who destroys it turns its entries into SKIP before */
+    /* Cannot be gone: who destroys it turns its entries into SKIP before.
+     * Acquired, so that what happened before is seen without a look at the peer
+     * who was told of the QP, and wrote the entry */
     qp = atomic_load_explicit(&cq->proc->qps[npemu_qpn_index(cqe->qpn)],
-                              memory_order_relaxed);
+                              memory_order_acquire);
     if (cqe->kind == NPEMU_CQE_SEND) {
         wc->wr_id = cqe->wr_id;
         atomic_store_explicit(&qp->sq_done, cqe->index, memory_order_release);
