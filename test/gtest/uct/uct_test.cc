@@ -709,11 +709,7 @@ int main(int argc, char **argv)
         peer parent(std::stoi(value.substr(colon + 1)));
         try {
             int ret = peer::functions().at(value.substr(0, colon))(parent);
-            fflush(nullptr);
-            /* Not by exit(): LeakSanitizer of gcc 12 crashes in some peers when
-             * it looks for leaks at their end; the cause is not known. The
-             * parent's leaks are looked for. */
-            _exit(::testing::Test::HasFailure() ? 1 : ret);
+            return ::testing::Test::HasFailure() ? 1 : ret;
         } catch (std::exception &e) {
             fprintf(stderr, "%s: %s\n", function, e.what());
             return 2;
