@@ -4,6 +4,8 @@
 
 #include <ucs/async/async.h>
 
+#include <atomic>
+
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -84,7 +86,7 @@ bool works()
             return false;
         }
         e.wait([&]() {
-            return (*memory.ptr<volatile uint64_t>() == value) ||
+            return (*memory.ptr<std::atomic<uint64_t>>() == value) ||
                    (e.failed.count(ep) > 0);
         });
         return e.failed.empty();
@@ -180,7 +182,7 @@ TEST(test_config, wrong_values)
 
 TEST(test_config, few_descriptors)
 {
-    unsigned refused = 0;
+    [[maybe_unused]] unsigned refused = 0;
 
     for (rlim_t limit = 4;; ++limit) {
         peer p("few_descriptors");
@@ -200,7 +202,7 @@ TEST(test_config, few_descriptors)
 TEST(test_config, little_locked_memory)
 {
     component_copy everybody_may;
-    unsigned refused = 0;
+    [[maybe_unused]] unsigned refused = 0;
 
     for (rlim_t limit = 0; limit <= 8 * 1024 * 1024;
          limit = (limit == 0) ? 4096 : limit * 4) {
@@ -209,5 +211,8 @@ TEST(test_config, little_locked_memory)
         refused += !p.get<bool>();
         EXPECT_EQ(0, p.join()) << limit << " bytes";
     }
+    /* Sanitizers make mlock() do nothing */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_GT(refused, 0u);
+#endif
 }

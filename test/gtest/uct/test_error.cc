@@ -287,10 +287,9 @@ TEST_F(test_error, access)
 
 TEST_F(test_error, unmapped)
 {
-    /* Where the kernel does not put anything by itself meanwhile */
-    void *ptr = mmap((void*)0x123400000000, size, PROT_READ | PROT_WRITE,
+    void *ptr = mmap((void*)remote_place, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    ASSERT_EQ((void*)0x123400000000, ptr);
+    ASSERT_EQ((void*)remote_place, ptr);
     munmap(ptr, size);
     expect_fault(ptr, 0);
 }
@@ -325,7 +324,7 @@ TEST_F(test_error, truncated_file)
 
 TEST_F(test_error, hole)
 {
-    char *ptr = (char*)mmap((void*)0x123400000000, size, PROT_READ | PROT_WRITE,
+    char *ptr = (char*)mmap((void*)remote_place, size, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
                             -1, 0);
     buffer remote(m_b->md(), size, ptr);

@@ -14,7 +14,7 @@
 far_memory::far_memory(size_t length) : m_length(length)
 {
     /* Regions are of 2 MiB here, or as large as the buffer */
-    static uint64_t next = UINT64_C(0x200000000000);
+    static uint64_t next = remote_place + (UINT64_C(1) << 32);
 
     m_ptr = (char*)mmap((void*)next, length, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,

@@ -2,6 +2,7 @@
 
 #include "test_opt.h"
 
+#include <atomic>
 #include <cstring>
 
 /* What a program may rely on across operations, while some are done again */
@@ -18,9 +19,9 @@ protected:
         }
     }
 
-    volatile uint64_t *remote_word(size_t offset)
+    std::atomic<uint64_t> *remote_word(size_t offset)
     {
-        return (volatile uint64_t*)m_remote->ptr(offset);
+        return (std::atomic<uint64_t>*)m_remote->ptr(offset);
     }
 
 public:
@@ -214,8 +215,8 @@ TEST_F(test_opt_rules, small_put_is_done_once)
                    put_word(flag & ~4095ul, i);
         });
         ASSERT_FALSE(UCS_STATUS_IS_ERR(status)) << ucs_status_string(status);
-        volatile uint64_t *word = remote_word(flag & ~4095ul);
-        bool flushed            = false;
+        auto *word   = remote_word(flag & ~4095ul);
+        bool flushed = false;
         m_a->wait([&]() {
             if (*word != 0) {
                 EXPECT_EQ(i, *word);

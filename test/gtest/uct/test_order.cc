@@ -2,6 +2,7 @@
 
 #include "uct_test.h"
 
+#include <atomic>
 #include <cstring>
 
 /* Fence and flush */
@@ -33,7 +34,7 @@ protected:
         (void)flags;
         EXPECT_EQ(sizeof(sent), length);
         memcpy(&sent, data, sizeof(sent));
-        self->m_seen.push_back(*self->m_remote->ptr<volatile uint64_t>() ==
+        self->m_seen.push_back(*self->m_remote->ptr<std::atomic<uint64_t>>() ==
                                sent);
         return UCS_OK;
     }
@@ -108,7 +109,7 @@ TEST_F(test_order, flush_completes_puts)
                                     m_rkey);
         }));
         m_a->flush(m_ab);
-        ASSERT_EQ(i, *m_remote->ptr<volatile uint64_t>());
+        ASSERT_EQ(i, *m_remote->ptr<std::atomic<uint64_t>>());
     }
 }
 

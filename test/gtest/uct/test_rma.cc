@@ -3,6 +3,7 @@
 #include "uct_test.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 /* Put and get of every kind, data compared byte by byte */
@@ -225,7 +226,7 @@ TEST_F(test_rma, puts_are_in_order_and_done_once)
     /* Each put overwrites the word, and the target resets it: a put that came
      * twice or late would be seen */
     static const uint64_t count = 20000;
-    auto *word                  = m_remote->ptr<volatile uint64_t>();
+    auto *word                  = m_remote->ptr<std::atomic<uint64_t>>();
     uint64_t seen               = 0;
 
     *word = 0;

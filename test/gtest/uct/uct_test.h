@@ -21,6 +21,14 @@
 /* Conditions are awaited for this long before a test gives up */
 constexpr std::chrono::seconds patience(60);
 
+/* Where the kernel puts nothing by itself meanwhile, and where a sanitizer
+ * allows something to be */
+#ifdef __SANITIZE_THREAD__
+constexpr uint64_t remote_place = UINT64_C(0x1000000000);
+#else
+constexpr uint64_t remote_place = UINT64_C(0x200000000000);
+#endif
+
 double now();
 
 /* Return when the condition holds; fails the test if it never does */
