@@ -41,8 +41,8 @@ static struct {
     .lock = PTHREAD_MUTEX_INITIALIZER
 };
 
-/* The C library's, which is hooked below. Libraries call it before anything here
- * could have been initialized. */
+/* The C library's, which is hooked below. Libraries call it before anything
+ * here could have been initialized. */
 static long (*swapper_real)(long number, ...);
 
 static long (*swapper_find(void))(long number, ...)

@@ -14,8 +14,8 @@
  * What UCP chooses protocols by, measured with ucx_perftest on the emulated
  * RNIC: am_lat of 8 bytes is 0.5 us one way, am_bw of 8 bytes 0.3 us per
  * message (sender and receiver overlap), am_bw of 8 KiB 5.1e9 bytes/s, tag_bw
- * of 64 KiB 15e9 bytes/s with zero copy and 4e9 bytes/s in active messages. That
- * is 2 us for each of them, most of it copying at both ends.
+ * of 64 KiB 15e9 bytes/s with zero copy and 4e9 bytes/s in active messages.
+ * That is 2 us for each of them, most of it copying at both ends.
  */
 #define UCT_NPRDMA_OVERHEAD         200e-9
 #define UCT_NPRDMA_LATENCY          300e-9

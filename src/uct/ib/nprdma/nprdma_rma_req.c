@@ -9,8 +9,6 @@
 
 #include <ucs/debug/memtrack_int.h>
 
-#include <inttypes.h>
-
 
 /* Slots for data, shared by puts on their way and replies to gets */
 #define UCT_NPRDMA_RMA_SLOTS          32
@@ -360,61 +358,6 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
 }
 
 
-/* ---- failures of operations ---- */
-
-void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                         const char *name, uint64_t address, size_t length,
-                         ucs_status_t status)
-{
-    const uct_nprdma_ep_t *ep = rma->ep;
-
-    ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
-            "%s: %s of %zu bytes at 0x%" PRIx64 " failed at the peer with lid "
-            "%u UD queue pair 0x%x: %s",
-            uct_nprdma_iface_md(iface)->name, name, length, address,
-            (ep == NULL) ? 0 : ep->dev_addr.lid,
-            (ep == NULL) ? 0 : ep->iface_addr.ud_qpn,
-            ucs_status_string(status));
-    rma->is_told = 1;
-}
-
-/* A reply tells of its request, and of the first one before it that failed and
- * has no reply of its own. Slices tell of themselves. */
-static void uct_nprdma_rma_failed(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_rma_t *rma,
-                                  const uct_nprdma_rma_wait_t *wait,
-                                  uint32_t failed_sn, ucs_status_t status)
-{
-    const uct_nprdma_rma_recent_t *recent =
-            &rma->recent[failed_sn % UCT_NPRDMA_RMA_RECENT];
-    int is_recent = recent->sn == failed_sn;
-    static const char *names[] = {
-        [UCT_NPRDMA_SVC_STORE - UCT_NPRDMA_SVC_STORE]  = "put",
-        [UCT_NPRDMA_SVC_FETCH - UCT_NPRDMA_SVC_STORE]  = "get",
-        [UCT_NPRDMA_SVC_ATOMIC - UCT_NPRDMA_SVC_STORE] = "atomic"
-    };
-
-    if (wait->failed != UCS_OK) {
-        ++iface->stats.svc_errors;
-        uct_nprdma_rma_tell(iface, rma,
-                            is_recent ? "put or atomic" :
-                                        "one of many puts and atomics",
-                            is_recent ? recent->address : 0,
-                            is_recent ? recent->length : 0, wait->failed);
-    }
-
-    if (status != UCS_OK) {
-        ++iface->stats.svc_errors;
-        if ((wait->func != uct_nprdma_opt_populated) &&
-            (wait->func != uct_nprdma_rma_large_reply)) {
-            uct_nprdma_rma_tell(iface, rma,
-                                names[wait->type - UCT_NPRDMA_SVC_STORE],
-                                wait->address, wait->size, status);
-        }
-    }
-}
-
-
 /* ---- acknowledgements, flush and fence ---- */
 
 /*
@@ -706,7 +649,7 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     if (ucs_unlikely((reply->failed_status | reply->status) !=
                      UCT_NPRDMA_SVC_OK)) {
         wait->failed = uct_nprdma_svc_ucs_status(reply->failed_status);
-        uct_nprdma_rma_failed(iface, rma, wait, reply->failed_sn,
+        uct_nprdma_rma_tell_reply(iface, rma, wait, reply->failed_sn,
                               uct_nprdma_svc_ucs_status(reply->status));
     }
 

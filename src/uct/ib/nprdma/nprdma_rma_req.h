@@ -267,6 +267,20 @@ void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                          ucs_status_t status);
 
 
+/**
+ * Tell of what has failed according to a reply: its own request, and the first
+ * one before it that has no reply. Slices tell of themselves.
+ *
+ * @param [in] wait       For the reply; wait->failed of the request before it.
+ * @param [in] failed_sn  Number of that request.
+ * @param [in] status     How the request of the reply has ended.
+ */
+void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
+                               uct_nprdma_rma_t *rma,
+                               const uct_nprdma_rma_wait_t *wait,
+                               uint32_t failed_sn, ucs_status_t status);
+
+
 /** Keep the RMA side of an endpoint while callbacks of the user are called. */
 void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma);
 

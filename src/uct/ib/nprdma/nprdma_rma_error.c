@@ -1,0 +1,60 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_rma_req.h"
+
+#include <inttypes.h>
+
+
+void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         const char *name, uint64_t address, size_t length,
+                         ucs_status_t status)
+{
+    const uct_nprdma_ep_t *ep = rma->ep;
+
+    ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
+            "%s: %s of %zu bytes at 0x%" PRIx64 " failed at the peer with lid "
+            "%u UD queue pair 0x%x: %s",
+            uct_nprdma_iface_md(iface)->name, name, length, address,
+            (ep == NULL) ? 0 : ep->dev_addr.lid,
+            (ep == NULL) ? 0 : ep->iface_addr.ud_qpn,
+            ucs_status_string(status));
+    rma->is_told = 1;
+}
+
+void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
+                               uct_nprdma_rma_t *rma,
+                               const uct_nprdma_rma_wait_t *wait,
+                               uint32_t failed_sn, ucs_status_t status)
+{
+    const uct_nprdma_rma_recent_t *recent =
+            &rma->recent[failed_sn % UCT_NPRDMA_RMA_RECENT];
+    int is_recent = recent->sn == failed_sn;
+    static const char *names[] = {
+        [UCT_NPRDMA_SVC_STORE - UCT_NPRDMA_SVC_STORE]  = "put",
+        [UCT_NPRDMA_SVC_FETCH - UCT_NPRDMA_SVC_STORE]  = "get",
+        [UCT_NPRDMA_SVC_ATOMIC - UCT_NPRDMA_SVC_STORE] = "atomic"
+    };
+
+    if (wait->failed != UCS_OK) {
+        ++iface->stats.svc_errors;
+        uct_nprdma_rma_tell(iface, rma,
+                            is_recent ? "put or atomic" :
+                                        "one of many puts and atomics",
+                            is_recent ? recent->address : 0,
+                            is_recent ? recent->length : 0, wait->failed);
+    }
+
+    if (status != UCS_OK) {
+        ++iface->stats.svc_errors;
+        if ((wait->func != uct_nprdma_opt_populated) &&
+            (wait->func != uct_nprdma_rma_large_reply)) {
+            uct_nprdma_rma_tell(iface, rma,
+                                names[wait->type - UCT_NPRDMA_SVC_STORE],
+                                wait->address, wait->size, status);
+        }
+    }
+}
