@@ -7,6 +7,7 @@ extern "C" {
 #include "uct/ib/nprdma/nprdma_wire.h"
 }
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -51,7 +52,7 @@ public:
         ibv_send_wr wr    = {};
         ibv_send_wr *bad;
 
-        memcpy(m_memory.data(), message.data(), message.size());
+        std::copy(message.begin(), message.end(), m_memory.begin());
         wr.sg_list    = &sge;
         wr.num_sge    = !message.empty();
         wr.opcode     = IBV_WR_SEND;

@@ -190,8 +190,9 @@ void test_opt::run(op_t op, size_t local, size_t remote, size_t length)
     m_a->wait([&]() { return comp.done; });
     EXPECT_EQ(UCS_OK, comp.status) << ucs_status_string(comp.status);
     expect_data(op, local, remote, length);
-    EXPECT_EQ(0, memcmp(before.data(), to.ptr(at - edge_before), edge_before));
-    EXPECT_EQ(0, memcmp(after.data(), to.ptr(at + length), edge_after));
+    EXPECT_TRUE(std::equal(before.begin(), before.end(),
+                           to.ptr(at - edge_before)));
+    EXPECT_TRUE(std::equal(after.begin(), after.end(), to.ptr(at + length)));
 }
 
 
