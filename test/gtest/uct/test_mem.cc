@@ -54,17 +54,17 @@ static size_t count_regions()
     return count;
 }
 
-/* Mappings of this process, of any kind */
+/* Mappings of this process that have a file or a segment behind them, as page
+ * states, arenas and device files do; what an allocator maps is its business */
 static size_t count_mappings()
 {
-    FILE *file   = fopen("/proc/self/maps", "r");
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
     size_t count = 0;
-    int c;
 
-    while ((c = fgetc(file)) != EOF) {
-        count += (c == '\n');
+    while (std::getline(maps, line)) {
+        count += (line.find('/') != std::string::npos);
     }
-    fclose(file);
     return count;
 }
 
