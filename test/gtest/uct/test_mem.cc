@@ -497,6 +497,32 @@ TEST_F(test_mem, counters)
 }
 
 
+TEST_F(test_mem, local_handle_is_not_looked_at)
+{
+    /* The MD does not ask for one, and UCP 1.13 passes any value then */
+    auto *garbage = reinterpret_cast<uct_mem_h>(uintptr_t(0x5a));
+    buffer remote(m_b->md(), size);
+    std::vector<char> local(size, 1);
+    uct_iov_t iov   = {local.data(), size, garbage, 0, 1};
+    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+    ASSERT_FALSE(m_a->md_attr().cap.flags & UCT_MD_FLAG_NEED_MEMH);
+    for (bool is_get : {false, true}) {
+        completion comp;
+        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return is_get ? uct_ep_get_zcopy(m_ab, &iov, 1, remote.address(),
+                                             rkey, &comp) :
+                            uct_ep_put_zcopy(m_ab, &iov, 1, remote.address(),
+                                             rkey, &comp);
+        }));
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+        EXPECT_EQ(0, memcmp(remote.ptr(), local.data(), size));
+        remote.fill(1);
+    }
+}
+
+
 /* ---- the end ---- */
 
 TEST_F(test_mem, invalidation_revokes)
@@ -606,18 +632,24 @@ TEST_F(test_mem, nothing_is_left)
     /* What is made once and kept: UCX's own, the fabric's */
     for (int round = 0; round < 3; ++round) {
         static size_t mappings;
+#ifdef __SANITIZE_ADDRESS__
+        /* Its allocator does not give address space back */
+        static const size_t slack = 64;
+#else
+        static const size_t slack = 8;
+#endif
         complaints log;
         TearDown();
         EXPECT_EQ(0u, count_regions());
         if (round == 0) {
             mappings = count_mappings();
         } else {
-            EXPECT_LE(count_mappings(), mappings + 8) << round;
+            EXPECT_LE(count_mappings(), mappings + slack) << round;
         }
         SetUp();
         {
             std::vector<std::unique_ptr<buffer>> buffers;
-            for (int i = 0; i < 40; ++i) {
+            for (int i = 0; i < 10; ++i) {
                 buffers.emplace_back(new buffer(m_b->md(), (i + 1) * size));
                 buffers.back()->fill(i);
                 expect_works(*buffers.back(), 0, size,

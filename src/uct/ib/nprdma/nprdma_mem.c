@@ -20,7 +20,7 @@
 
 /* Up to this it is looked at first whether there is anything to do: a word for
  * each page, in a few microseconds */
-#define UCT_NPRDMA_MEM_CHECK_MAX     (256 * UCS_MBYTE)
+#define UCT_NPRDMA_MEM_CHECK_MAX     (64 * UCS_MBYTE)
 
 
 ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)

@@ -71,43 +71,28 @@ void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt)
 
 /* ---- local buffers ---- */
 
-static int uct_nprdma_opt_range_covers(const nprdma_range_t *range,
-                                       const void *buffer, size_t length)
-{
-    uintptr_t address = (uintptr_t)buffer;
-
-    return (address >= range->address) &&
-           ((address - range->address) <= range->length) &&
-           (length <= (range->length - (address - range->address)));
-}
-
 /*
- * How the NIC gets at a buffer: by the user's registration, or by one that is
- * made for the operation.
+ * How the NIC gets at a buffer: by a registration made for the operation alone,
+ * a mere lookup. The user's handle cannot be relied upon: UCP makes none for a
+ * memory domain that does not ask for it, and 1.13 then passes whatever happens
+ * to be in its request.
  *
  * @return Zero: in no way.
  */
 static int uct_nprdma_opt_piece_map(nprdma_monitor_t *monitor,
-                                    uct_nprdma_opt_piece_t *piece,
-                                    uct_nprdma_mem_t *mem, int is_get)
+                                    uct_nprdma_opt_piece_t *piece, int is_get)
 {
     const uct_nprdma_region_t *region;
 
-    piece->is_own = 0;
-    if ((mem != NULL) && mem->has_region &&
-        uct_nprdma_opt_range_covers(&mem->range, piece->buffer,
-                                    piece->length)) {
-        piece->range = &mem->range;
-    } else if (nprdma_monitor_register(monitor, (uintptr_t)piece->buffer,
-                                       piece->length, &piece->own) == UCS_OK) {
-        piece->range  = &piece->own;
-        piece->is_own = 1;
-    } else {
+    if (nprdma_monitor_register(monitor, (uintptr_t)piece->buffer,
+                                piece->length, &piece->own) != UCS_OK) {
         return 0;
     }
 
-    region      = uct_nprdma_region(piece->range->region);
-    piece->lkey = is_get ? region->w->lkey : region->r->lkey;
+    piece->range  = &piece->own;
+    piece->is_own = 1;
+    region        = uct_nprdma_region(piece->range->region);
+    piece->lkey   = is_get ? region->w->lkey : region->r->lkey;
     return 1;
 }
 
@@ -153,7 +138,7 @@ static void uct_nprdma_opt_map(uct_nprdma_iface_t *iface,
     for (i = 0, piece = op->pieces; op->by_nic && (i < iovcnt); ++i) {
         if (uct_iov_get_length(&iov[i]) > 0) {
             op->by_nic = uct_nprdma_opt_piece_map(md->monitor, piece++,
-                                                  iov[i].memh, op->is_get);
+                                                  op->is_get);
         }
     }
     if (!op->by_nic) {

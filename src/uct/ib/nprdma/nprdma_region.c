@@ -220,17 +220,14 @@ __attribute__((no_sanitize("thread")))
 int uct_nprdma_region_is_valid(const nprdma_region_t *region, uintptr_t address,
                                size_t length, uint32_t bits)
 {
-    size_t first       = nprdma_region_page_index(region, address);
-    size_t count       = nprdma_region_num_pages(address, length);
-    uint32_t all       = bits;
-    const size_t batch = 256;
-    size_t i, end;
+    const uint32_t *states = (const uint32_t*)region->states +
+                             nprdma_region_page_index(region, address);
+    size_t count           = nprdma_region_num_pages(address, length);
+    uint32_t all           = bits;
+    size_t i;
 
-    /* The inner loop has no way out: it is several pages per instruction */
-    for (i = first; (i < (first + count)) && (all == bits);) {
-        for (end = ucs_min(i + batch, first + count); i < end; ++i) {
-            all &= ((const uint32_t*)region->states)[i];
-        }
+    for (i = 0; (i < count) && (all == bits); ++i) {
+        all &= __atomic_load_n(&states[i], __ATOMIC_RELAXED);
     }
 
     return all == bits;
