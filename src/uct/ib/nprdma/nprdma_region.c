@@ -210,13 +210,6 @@ void uct_nprdma_region_cleanup(uct_nprdma_md_t *md)
     }
 }
 
-/*
- * States change while this looks at them. An aligned word is read whole on
- * every CPU that Linux has, and the answer is only good for "at this moment",
- * so that nothing can come of it; atomic loads would keep the compiler from
- * taking several at once.
- */
-__attribute__((no_sanitize("thread")))
 int uct_nprdma_region_is_valid(const nprdma_region_t *region, uintptr_t address,
                                size_t length, uint32_t bits)
 {
