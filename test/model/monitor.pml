@@ -3,12 +3,13 @@
 /*
  * One page of a region and all that may happen to it at once (ARCHITECTURE 3,
  * state order; 5, hooks and revocation): two NICs access it, the program unmaps
- * and maps it again, the reclaimer evicts it, two threads populate it, its
+ * and maps it again, the reclaimer evicts it, two threads populate it, or its
  * registration is revoked.
  *
- * It models nprdma_monitor_populate() and nprdma_monitor_unregister(),
- * nprdma_events_before() and nprdma_events_after(), npemu_iommu_invalidate()
- * and npemu_iommu_drain(), npemu_epoch_begin() and npemu_epoch_end().
+ * It models nprdma_populate_try() and nprdma_monitor_is_populating(),
+ * nprdma_events_before() and nprdma_events_after(), nprdma_sweep_run() with
+ * nprdma_sweep_chunk(), nprdma_monitor_unregister(), npemu_iommu_invalidate(),
+ * npemu_iommu_drain() and npemu_epoch_dma_enter() to _exit().
  *
  * Each -DBREAK_x disables one rule and must lead to a counterexample.
  */
@@ -35,8 +36,12 @@ byte contents;             /* Whose: a new mapping is another one */
 byte expected;             /* What the registration was made for */
 
 bit  live = 1;             /* A live registration covers the page */
+byte users;                /* of which so many populate */
 byte blocked;              /* System calls in progress that change the page */
+byte draining;             /* Threads between clearing and drained */
+bit  populating[THREADS];  /* Says so before it looks at the word */
 bit  revoked;              /* Deregistration with invalidation has returned */
+
 
 /* A NIC: epoch begins, table looked up, memory accessed, epoch ends */
 proctype engine(byte e)
@@ -97,83 +102,85 @@ inline flush()
 #endif
 }
 
+/* Absent pages change, too, when somebody is about to populate them */
 inline invalidate()
 {
+    draining++;
+#ifndef BREAK_TOUCH
+    touch = populating[0] || populating[1];
+#endif
     d_step {
         cleared = valid;
         valid   = 0;
-#ifdef BREAK_COUNT_ONLY_IF_VALID
         if
-        :: cleared -> change()
+        :: cleared || touch -> change()
         :: else
         fi
-#else
-        change()
-#endif
     };
     flush();
-#ifdef BREAK_DRAIN_ONLY_IF_VALID
     /* Another thread has cleared it, and may still be waiting */
     if
+#ifdef BREAK_DRAIN_ONLY_IF_VALID
     :: cleared -> drain()
+#else
+    :: cleared || draining > 1 -> drain()
+#endif
     :: else
     fi;
-#else
-    drain();
-#endif
-    cleared = 0
+    draining--;
+    d_step { cleared = 0; touch = 0 }
 }
 
-/* What populating demands of a page before it sets the bit, at that moment */
 #ifdef BREAK_RETRY
-#define UNCHANGED  true
+#define UNCHANGED  (!valid)
 #else
-#define UNCHANGED  (!changed[i])
+#define UNCHANGED  (!changed[i] && !valid)
 #endif
 #ifdef BREAK_BLOCK
 #define FREE       true
 #else
 #define FREE       (!blocked)
 #endif
-#ifdef BREAK_REVOKE
-#define LIVE       true
-#else
-#define LIVE       (live)
-#endif
 
 proctype populate(byte i)
 {
 end:
     do
-    :: !valid ->
+    :: atomic { live && !valid -> users++ }
+#ifndef BREAK_ANNOUNCE
+       populating[i] = 1;
+#endif
 #ifndef BREAK_LOOK_BEFORE_CHECK
        changed[i] = 0;
 #endif
        if
-       :: !LIVE || !FREE -> goto again
+       :: FREE ->
+#ifdef BREAK_ANNOUNCE
+          /* A call that begins before this does not know of it */
+          populating[i] = 1;
+#endif
+#ifdef BREAK_LOOK_BEFORE_CHECK
+          /* A call that is in progress has changed the word already */
+          changed[i] = 0;
+#endif
+          d_step {
+              if
+              :: mapped -> owned = 1
+              :: else
+              fi
+          };
+          atomic {
+              if
+              :: mapped && UNCHANGED ->
+                 tlb   = 1;
+                 valid = 1;
+                 change()
+              :: else
+              fi
+          }
        :: else
        fi;
-#ifdef BREAK_LOOK_BEFORE_CHECK
-       /* A call that is in progress has changed the word already */
-       changed[i] = 0;
-#endif
-       d_step {
-           if
-           :: mapped -> owned = 1
-           :: else
-           fi
-       };
-       atomic {
-           if
-           :: mapped && LIVE && FREE && UNCHANGED && !valid ->
-              tlb   = 1;
-              valid = 1;
-              change()
-           :: else
-           fi
-       };
-again:
-       changed[i] = 1      /* Nobody looks at it */
+       atomic { populating[i] = 0; changed[i] = 1; users-- }
     od
 }
 
@@ -181,7 +188,7 @@ again:
 proctype program()
 {
     byte e, old;
-    bit  cleared;
+    bit  cleared, touch;
 
     /* nprdma_events_before */
 #ifndef BREAK_BLOCK
@@ -193,11 +200,7 @@ proctype program()
         owned    = 0;
         contents = 1
     };
-    if
-    :: live = 0                   /* Retired until it is mapped again */
-    :: true                       /* The same by madvise: stays live */
-    fi;
-    d_step { mapped = 1; expected = 1; live = 1 };
+    d_step { mapped = 1; expected = 1 };
 #ifndef BREAK_BLOCK
     blocked--
 #else
@@ -209,7 +212,7 @@ proctype program()
 proctype reclaimer()
 {
     byte e, old;
-    bit  cleared;
+    bit  cleared, touch;
 
 end:
     do
@@ -229,10 +232,15 @@ end:
 proctype unregister()
 {
     byte e, old;
-    bit  cleared;
+    bit  cleared, touch;
 
     live = 0;
+#ifndef BREAK_USERS
+    users == 0;
+#endif
+#ifndef BREAK_REVOKE
     invalidate();
+#endif
     revoked = 1
 }
 
@@ -243,7 +251,9 @@ init {
         :: true
         fi;
         run engine(0);
+#if ENGINES > 1
         run engine(1);
+#endif
         run populate(0);
         run populate(1);
         run reclaimer();

@@ -62,7 +62,7 @@ byte   evictions[2];
 bit    finished;           /* The operation is complete: nothing more to see */
 
 
-/* ---- The NIC: npemu_dma_*(), between npemu_epoch_begin() and _end() ---- */
+/* ---- The NIC: npemu_dma_*(), between npemu_epoch_dma_enter() and _exit() ---- */
 
 inline dma_read(_e, _p, _g, _value)
 {
