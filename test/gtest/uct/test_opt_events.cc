@@ -104,6 +104,23 @@ void expect_waits(const std::atomic<bool> &returned)
     }
 }
 
+/* While a call is in progress nobody gets the pages back that it takes */
+void obey_blocked(const order &order, paged_buffer &memory, peer &parent)
+{
+    std::thread thread([&]() {
+        do_event(order.event, memory.ptr(at), nullptr);
+    });
+    ASSERT_EQ(0, page_table_gate_wait(memory.table(), order.point, 30000));
+    parent.put(true);
+    for (double end = now() + 0.1; now() < end;) {
+        for (size_t i = 0; i < gone; i += page_size) {
+            ASSERT_FALSE(memory.has(at + i, 1, PAGE_R));
+        }
+    }
+    page_table_gate_release(memory.table(), order.point);
+    thread.join();
+}
+
 void obey(const order &order, paged_buffer &memory)
 {
     std::atomic<bool> returned(false);
@@ -156,12 +173,18 @@ PEER_FUNCTION(event_target)
         }
 
         page_table_gate_arm(memory.table(), order.point, memory.ptr(at));
-        parent.put(true);
-        obey(order, memory);
+        if (order.point == GATE_INVALIDATE_QUIESCED) {
+            obey_blocked(order, memory, parent);
+        } else {
+            parent.put(true);
+            obey(order, memory);
+        }
         /* The initiator tells what became of its operation */
         ucs_status_t status = parent.get<ucs_status_t>();
         if (order.event != UNMAP) {
-            if (order.is_put && (status == UCS_OK)) {
+            /* Software may have stored it before the call threw it away */
+            if (order.is_put && (status == UCS_OK) &&
+                (order.point != GATE_INVALIDATE_QUIESCED)) {
                 expect_bytes(memory.ptr(at), gone, {sent});
             }
             memset(memory.ptr(at), after, gone);
@@ -301,6 +324,14 @@ protected:
     std::unique_ptr<paged_buffer> m_local;
     uct_ep_h                      m_ep = nullptr;
 };
+
+TEST_F(test_opt_events, blocked_while_a_call_is_in_progress)
+{
+    run(DONTNEED, GATE_INVALIDATE_QUIESCED, false, gone);
+    run(DONTNEED, GATE_INVALIDATE_QUIESCED, false, 8000);
+    run(DONTNEED, GATE_INVALIDATE_QUIESCED, true, gone);
+    run(REPLACE, GATE_INVALIDATE_QUIESCED, false, gone);
+}
 
 TEST_F(test_opt_events, before_the_nic_looks)
 {

@@ -56,8 +56,11 @@ protected:
                           counter("assist_store");
         int index       = side(is_local).fault(page, window(t.op, is_local), 1,
                                                tear, restore);
+        uint64_t copied = counter("assist_fetch") + counter("assist_store");
         run(t.op, t.local, t.remote, t.length);
         EXPECT_EQ(1, page_table_fault_hits(side(is_local).table(), index));
+        /* It happened once: the next try is good, and believed */
+        EXPECT_EQ(copied, counter("assist_fetch") + counter("assist_store"));
 
         /* The unaligned head of what is going to be scanned is an access of its
          * own */
@@ -205,9 +208,10 @@ TEST_F(test_opt_plan, torn_where_packets_end)
 {
     make(1 << 18);
     for (op_t op : {GET_BCOPY, GET_ZCOPY}) {
-        for (size_t skew : {1, 8, 36, 63}) {
+        for (size_t skew : {8, 36, 56}) {
             for (uint32_t tear : {64, 256, 1024}) {
-                transfer t = {op, 0, 8192 + skew, 6000};
+                /* To the end of the line that would be torn */
+                transfer t = {op, 0, 8192 + skew, tear + 64 - skew};
                 for (int access = 1; access <= 2; ++access) {
                     prepare(t);
                     m_remote->fault(8192, PAGE_R, access, tear, 1, true);

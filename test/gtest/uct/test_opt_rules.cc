@@ -11,11 +11,14 @@ protected:
     static constexpr size_t size = 1 << 18;
     static constexpr size_t flag = size - 64;
 
+    /* More slices than are on their way at once */
+    static constexpr size_t huge = 8 << 20;
+
     /* The first tries of a transfer from here on miss a page */
-    void miss(op_t op, size_t remote, unsigned times)
+    void miss(op_t op, size_t remote, unsigned times, uint32_t restore = 1)
     {
         for (unsigned i = 0; i < times; ++i) {
-            m_remote->fault(remote, window(op, false), 1, 0, 1);
+            m_remote->fault(remote, window(op, false), 1, 0, restore);
         }
     }
 
@@ -103,7 +106,8 @@ TEST_F(test_opt_rules, flush_means_verified)
         for (bool of_iface : {false, true}) {
             page_table_fault_clear(m_remote->table());
             m_local->fill(m_seed++);
-            miss(PUT_ZCOPY, 4096, times);
+            miss(PUT_ZCOPY, 4096, times, times % 2);
+            miss(PUT_ZCOPY, 135168, times, 0);
             completion comp;
             start(PUT_ZCOPY, 0, 0, 200000, &comp);
             if (of_iface) {
@@ -128,7 +132,8 @@ TEST_F(test_opt_rules, fence_holds_what_follows)
     for (uint64_t i = 1; i <= 30; ++i) {
         page_table_fault_clear(m_remote->table());
         m_local->fill(m_seed++);
-        miss(PUT_ZCOPY, 4096, i % 6);
+        /* Back at once, or not without the target's help */
+        miss(PUT_ZCOPY, 69632, i % 6, i % 2);
         *remote_word(flag) = 0;
         completion comp;
         start(PUT_ZCOPY, 0, 0, 100000, &comp);
@@ -138,6 +143,8 @@ TEST_F(test_opt_rules, fence_holds_what_follows)
             if (!posted && (put_word(flag, i) == UCS_OK)) {
                 posted = true;
             }
+            /* The target first, so that it meets the flag as early as it can */
+            m_b->progress();
             if (*remote_word(flag) == i) {
                 EXPECT_TRUE(arrived(100000)) << i;
                 return true;
@@ -145,6 +152,45 @@ TEST_F(test_opt_rules, fence_holds_what_follows)
             return false;
         });
         m_a->flush(m_ab);
+    }
+}
+
+/* Also when most of the data has not even been given to the NIC */
+TEST_F(test_opt_rules, fence_holds_what_follows_slices)
+{
+    make(huge);
+    for (uint64_t i = 1; i <= 10; ++i) {
+        m_local->fill(m_seed++);
+        *remote_word(huge - 64) = 0;
+        completion comp;
+        start(PUT_ZCOPY, 0, 0, huge - 64, &comp);
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        bool posted = false;
+        m_a->wait([&]() {
+            if (!posted && (put_word(huge - 64, i) == UCS_OK)) {
+                posted = true;
+            }
+            /* The target first, so that it meets the flag as early as it can */
+            m_b->progress();
+            return *remote_word(huge - 64) == i;
+        });
+        EXPECT_TRUE(arrived(huge - 64)) << i;
+        m_a->flush(m_ab);
+    }
+}
+
+TEST_F(test_opt_rules, flush_waits_for_slices)
+{
+    make(huge);
+    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+        for (int i = 0; i < 5; ++i) {
+            source(op).fill(m_seed++);
+            completion comp;
+            start(op, 0, 0, huge, &comp);
+            m_a->flush(m_ab);
+            EXPECT_TRUE(comp.done);
+            EXPECT_TRUE(arrived(huge));
+        }
     }
 }
 
