@@ -33,7 +33,9 @@ public:
     explicit pages(size_t count, int prot = PROT_READ | PROT_WRITE) :
         m_count(count)
     {
-        m_ptr = (char*)mmap(nullptr, count * page, prot,
+        /* Far from where the kernel puts what it chooses the place of: other
+         * threads map memory, too, and would fill the holes that tests make */
+        m_ptr = (char*)mmap((void*)0x300000000000, count * page, prot,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         EXPECT_NE(MAP_FAILED, (void*)m_ptr);
         /* A huge page would bring in more than was asked for */

@@ -257,7 +257,12 @@ void entity::open_md(const config_t &config)
 
     check(uct_md_config_read(m_component, nullptr, nullptr, &md_config),
           "md_config_read");
-    modify(md_config, config);
+    try {
+        modify(md_config, config);
+    } catch (...) {
+        uct_config_release(md_config);
+        throw;
+    }
     ucs_status_t status = uct_md_open(m_component, md->md_name, md_config,
                                       &m_md);
     uct_config_release(md_config);
@@ -279,7 +284,13 @@ void entity::open_iface(const config_t &config)
 
     check(uct_md_iface_config_read(m_md, tls[0].tl_name, nullptr, nullptr,
                                    &iface_config), "iface_config_read");
-    modify(iface_config, config);
+    try {
+        modify(iface_config, config);
+    } catch (...) {
+        uct_config_release(iface_config);
+        uct_release_tl_resource_list(tls);
+        throw;
+    }
     params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE |
                         UCT_IFACE_PARAM_FIELD_DEVICE |
                         UCT_IFACE_PARAM_FIELD_RX_HEADROOM |
