@@ -25,6 +25,9 @@
 /* A chunk that starts within a page touches one more. */
 #define NPEMU_CHUNK_PAGES (NPEMU_DMA_CHUNK / NPEMU_PAGE_SIZE + 1)
 
+/* A NIC reads at least so much of a source at once, aligned. */
+#define NPEMU_LINE 64
+
 /* States that are copied at a time. */
 #define NPEMU_STATES_BATCH 256
 
@@ -59,6 +62,9 @@ typedef struct {
     int          to_remote;
     npemu_side_t src;
     npemu_side_t dst;
+    int          in_line;    /* the destination ended the last chunk within a
+                              * line of the source, */
+    uint32_t     line_there; /* which was there, or not */
 } npemu_xfer_t;
 
 /* --- one side --------------------------------------------------------------*/
@@ -476,23 +482,60 @@ static npemu_dma_status_t npemu_xfer_piece(npemu_xfer_t *xfer, uint64_t done,
                                       (ret < 0) ? errno : 0);
 }
 
-/* One chunk: nothing that an IOTLB flush waits for lasts longer. */
-static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length)
+/* A source is read line by line, however the destination is cut: the rest of a
+ * line is as its begin was. */
+static inline void npemu_xfer_check(npemu_xfer_t *xfer, uint64_t length)
+{
+    npemu_side_t *src = &xfer->src;
+
+    if (npemu_unlikely(xfer->in_line)) {
+        src->first_page = npemu_side_page(src, src->addr);
+        src->present    = xfer->line_there;
+        src->whole      = xfer->line_there;
+    } else {
+        npemu_side_check(src, length);
+    }
+    npemu_side_check(&xfer->dst, length);
+}
+
+/* Does the chunk end within a line that the source would give whole? */
+static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
+                                       uint64_t src_length)
+{
+    npemu_side_t *src = &xfer->src;
+    uint64_t last     = src->addr + length - 1;
+
+    xfer->in_line = (length < src_length) && npemu_side_is_paged(src) &&
+                    ((last + 1) % NPEMU_LINE != 0);
+    if (npemu_unlikely(xfer->in_line)) {
+        xfer->line_there = (src->present >> (npemu_side_page(src, last) -
+                                             src->first_page)) & 1;
+    }
+}
+
+/* One chunk: nothing that an IOTLB flush waits for lasts longer, but for the
+ * line at its end. */
+static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
+                                           uint64_t src_length)
 {
     npemu_dma_status_t status = NPEMU_DMA_OK;
     uint64_t done, moved;
 
-    npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_BEGIN, length);
-    npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_BEGIN, length);
-
-    npemu_epoch_dma_enter();
-    npemu_side_check(&xfer->src, length);
-    npemu_side_check(&xfer->dst, length);
+    if (npemu_likely(!xfer->in_line)) {
+        npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_BEGIN, length);
+        npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_BEGIN, length);
+        npemu_epoch_dma_enter();
+    }
+    npemu_xfer_check(xfer, length);
     npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_CHECKED, length);
     npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_CHECKED, length);
     for (done = 0; (done < length) && (status == NPEMU_DMA_OK);
          done += moved) {
         status = npemu_xfer_piece(xfer, done, length - done, &moved);
+    }
+    npemu_xfer_end_line(xfer, length, src_length);
+    if (npemu_unlikely(xfer->in_line) && (status == NPEMU_DMA_OK)) {
+        return status;
     }
     npemu_epoch_dma_exit();
 
@@ -509,7 +552,7 @@ npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
     npemu_proc_t *proc = npemu_self();
     npemu_xfer_t xfer  = {.peer = peer, .to_remote = to_remote};
     npemu_dma_status_t status;
-    uint64_t left, length;
+    uint64_t left, length, src_length;
 
     npemu_side_init(to_remote ? &xfer.src : &xfer.dst, local,
                     npemu_peer_find(proc, proc->slot_index), 1);
@@ -517,15 +560,21 @@ npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
     for (left = local->length; left > 0; left -= length) {
         /* pids are used again: never touch a stranger's memory */
         if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
+            if (xfer.in_line) {
+                npemu_epoch_dma_exit();
+            }
             return NPEMU_DMA_GONE;
         }
 
         npemu_side_load(&xfer.src);
         npemu_side_load(&xfer.dst);
         length = npemu_min(left, NPEMU_DMA_CHUNK);
-        length = npemu_side_cut(&xfer.src, length);
-        length = npemu_side_cut(&xfer.dst, length);
-        status = npemu_xfer_chunk(&xfer, length);
+        if (npemu_unlikely(xfer.in_line)) {
+            length = npemu_min(length, NPEMU_LINE - xfer.src.addr % NPEMU_LINE);
+        }
+        src_length = npemu_side_cut(&xfer.src, length);
+        length     = npemu_side_cut(&xfer.dst, src_length);
+        status     = npemu_xfer_chunk(&xfer, length, src_length);
         if (npemu_unlikely(status != NPEMU_DMA_OK)) {
             return status;
         }
