@@ -1,7 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include "soak.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,6 +33,9 @@ typedef struct soak_op {
     uint64_t    value;       /* Atomic: operand, and what is to come back */
     uint64_t    expected;
     uint64_t    reply;
+    size_t      put_offset;  /* Get: what it looks for */
+    size_t      put_length;
+    int         bad;
     int         done;
 } soak_op_t;
 
@@ -47,6 +55,35 @@ typedef struct soak_receive {
 
 /* ---- completion ---- */
 
+/* What is told of data that is wrong: how much of it, and where it would be
+ * right */
+static void soak_tell_get(soak_op_t *op, const char *when)
+{
+    const char *shadow   = op->rank->peers[op->peer].shadow;
+    const char *expected = shadow + op->offset;
+    size_t first         = op->length, last = 0, wrong = 0, i;
+    const char *found;
+
+    for (i = 0; i < op->length; ++i) {
+        if (op->buffer[i] != expected[i]) {
+            first = (first < i) ? first : i;
+            last  = i;
+            ++wrong;
+        }
+    }
+    found = (wrong >= 8) ? memmem(shadow, SOAK_SEGMENT, op->buffer + first, 8) :
+                           NULL;
+    fprintf(stderr, "soak: rank %u: get of %zu bytes at %zu from rank %u, %s: "
+            "%zu bytes are wrong, from %zu to %zu: 0x%02x, expected 0x%02x; "
+            "%s%ld; put were %zu bytes at %zu; buffer is %p\n",
+            op->rank->me, op->length,
+            op->offset, op->peer, when, wrong, first, last,
+            (uint8_t)op->buffer[first], (uint8_t)expected[first],
+            (found != NULL) ? "they belong to " : "they are nowhere ",
+            (found != NULL) ? (long)(found - shadow) : 0, op->put_length,
+            op->put_offset, op->buffer);
+}
+
 static void soak_verify_get(soak_rank_t *rank, soak_op_t *op)
 {
     const char *expected = rank->peers[op->peer].shadow + op->offset;
@@ -59,14 +96,11 @@ static void soak_verify_get(soak_rank_t *rank, soak_op_t *op)
                       op->length);
         }
     }
-    if (memcmp(op->buffer, expected, op->length) != 0) {
-        for (i = 0; op->buffer[i] == expected[i]; ++i) {
-        }
-        soak_fail(rank, "get of %zu bytes at %zu from rank %u: byte %zu is "
-                  "0x%02x, expected 0x%02x", op->length, op->offset, op->peer,
-                  i, (uint8_t)op->buffer[i], (uint8_t)expected[i]);
+    op->bad = (memcmp(op->buffer, expected, op->length) != 0);
+    if (op->bad) {
+        soak_tell_get(op, "at its completion");
     }
-    ++rank->result.gets;
+    rank->result.gets += !op->bad;
 }
 
 static void soak_op_done(soak_op_t *op, ucs_status_t status)
@@ -238,6 +272,17 @@ static void soak_flush(soak_rank_t *rank)
     soak_wait(rank);
 }
 
+/* Whether the data is late or lost */
+static void soak_look_again(soak_rank_t *rank, soak_op_t *op)
+{
+    op->rank = rank;
+    ++rank->outstanding;
+    soak_get(rank, op);
+    soak_wait(rank);
+    soak_fail(rank, "wrong data; %s when looked at again",
+              op->bad ? "still wrong" : "right");
+}
+
 /* Everything that was put, and some of what lies around it */
 static void soak_batch_gets(soak_rank_t *rank, const soak_op_t *puts,
                             unsigned num_puts, soak_op_t *ops)
@@ -254,8 +299,10 @@ static void soak_batch_gets(soak_rank_t *rank, const soak_op_t *puts,
         }
 
         soak_op_init(rank, &ops[i], SOAK_GET, puts[i].peer);
-        ops[i].offset = begin;
-        ops[i].length = end - begin;
+        ops[i].offset     = begin;
+        ops[i].length     = end - begin;
+        ops[i].put_offset = puts[i].offset;
+        ops[i].put_length = puts[i].length;
         ops[i].buffer = soak_take(rank, rank->sink, &rank->sink_used,
                                   ops[i].length);
         if (ops[i].buffer == NULL) {
@@ -267,6 +314,11 @@ static void soak_batch_gets(soak_rank_t *rank, const soak_op_t *puts,
         soak_get(rank, &ops[i]);
     }
     soak_wait(rank);
+    for (i = 0; i < num_puts; ++i) {
+        if (ops[i].bad) {
+            soak_look_again(rank, &ops[i]);
+        }
+    }
     rank->result.puts += num_puts;
 }
 

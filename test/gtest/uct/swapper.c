@@ -30,7 +30,7 @@
 
 static struct {
     char             *ptr;
-    size_t           length;
+    _Atomic size_t   length;     /* 0: nothing is watched */
     char             *swap;      /* What the pages held */
     int              fd;
     int              quit[2];
@@ -47,10 +47,13 @@ static long (*swapper_real)(long number, ...);
 
 static long (*swapper_find(void))(long number, ...)
 {
-    if (swapper_real == NULL) {
-        swapper_real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    long (*real)(long, ...) = __atomic_load_n(&swapper_real, __ATOMIC_RELAXED);
+
+    if (real == NULL) {
+        real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+        __atomic_store_n(&swapper_real, real, __ATOMIC_RELAXED);
     }
-    return swapper_real;
+    return real;
 }
 
 #define swapper_call(...)  swapper_find()(__VA_ARGS__)
@@ -110,8 +113,8 @@ int swapper_start(char *ptr, size_t length)
     }
 
     swapper.swap   = calloc(1, length);
-    swapper.length = length;
     swapper.ptr    = ptr;
+    swapper.length = length; /* Hooks look from here on */
     return pthread_create(&swapper.thread, NULL, swapper_thread, NULL);
 }
 

@@ -182,10 +182,14 @@ PEER_FUNCTION(event_target)
         /* The initiator tells what became of its operation */
         ucs_status_t status = parent.get<ucs_status_t>();
         if (order.event != UNMAP) {
-            /* Software may have stored it before the call threw it away */
-            if (order.is_put && (status == UCS_OK) &&
-                (order.point != GATE_INVALIDATE_QUIESCED)) {
-                expect_bytes(memory.ptr(at), gone, {sent});
+            /* Where the call was not over yet, software may have stored it just
+             * before the call threw it away */
+            if (order.is_put && (status == UCS_OK)) {
+                expect_bytes(memory.ptr(at), gone,
+                             ((order.point == GATE_INVALIDATE_QUIESCED) ||
+                              (order.point == GATE_CHUNK_CHECKED)) ?
+                             std::vector<uint8_t>{sent, after, 0} :
+                             std::vector<uint8_t>{sent});
             }
             memset(memory.ptr(at), after, gone);
         }
