@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause */
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * The binary interface between nprdma.ko and its users (ARCHITECTURE 5 and 7).
+ *
+ * /dev/nprdma is opened once per process that has memory to offer: the open
+ * file is a *context*, tied for good to the address space of the process that
+ * opened it. In a context there are *regions*, page-aligned ranges of that
+ * address space; in a region there are *registrations*, and only pages under a
+ * registration are ever populated. All calls are ioctls on the open file, and
+ * all of them answer EPERM to every other address space: to a child made by
+ * fork(), to the process itself after execve(), and to whoever was passed the
+ * descriptor.
+ *
+ * A region comes with a *states descriptor*. It serves to map, read-only, one
+ * 32-bit word per page that tells whether a NIC may read or write the page now.
+ * It may be passed on: a process that holds it can map the states, and do
+ * nothing else.
+ *
+ * Every structure begins with its size and with flags, and only ever grows at
+ * its end. A caller sets `size` to what it was compiled with and everything it
+ * does not use to zero. The kernel takes smaller structures of older callers as
+ * if the rest were zero, and larger ones of newer callers if what it does not
+ * know is zero. Layouts are the same for 32-bit and 64-bit callers.
+ *
+ * Errors of every call on /dev/nprdma, besides its own:
+ *
+ *   EFAULT  The argument does not point to accessible memory. What the call
+ *           did is done nevertheless, unless it would have returned a
+ *           descriptor or an id.
+ *   EINVAL  `size` is smaller than the first version of the structure, or a
+ *           flag that is not defined, or a reserved field, is not zero.
+ *   E2BIG   `size` is larger than the kernel knows, and what it does not know
+ *           is not zero, or it is larger than a page.
+ *   EPERM   Not the address space that opened the device.
+ *   ENOTTY  No such call.
+ */
+
+#ifndef NPRDMA_UAPI_H
+#define NPRDMA_UAPI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* What NPRDMA_IOC_QUERY returns in `abi`. It changes only when callers of the
+ * number before would be misled; additions are told by `features`. */
+#define NPRDMA_ABI_VERSION 1
+
+#define NPRDMA_DEVICE_PATH "/dev/nprdma"
+
+/*
+ * A state word, ARCHITECTURE 2: the same as in nprdma_page_state.h. A NIC may
+ * read the page if bit 0 is set, write it if bit 1 is; the rest counts, +1 at
+ * every change, wrapping around. A bit is set after the NIC's translation
+ * points at the page, and cleared before it stops to.
+ */
+#define NPRDMA_STATE_R     1u
+#define NPRDMA_STATE_W     2u
+#define NPRDMA_STATE_BITS  (NPRDMA_STATE_R | NPRDMA_STATE_W)
+#define NPRDMA_STATE_COUNT 4u
+
+/* Bytes of memory that a state word stands for, as a power of two */
+#define NPRDMA_STATE_SHIFT 12
+
+/* _IO() only: the size is in the structure, where it can grow */
+#define NPRDMA_IOC_TYPE 0xf7
+
+#define NPRDMA_IOC_QUERY          _IO(NPRDMA_IOC_TYPE, 0)
+#define NPRDMA_IOC_ATTACH_DEVICE  _IO(NPRDMA_IOC_TYPE, 1)
+#define NPRDMA_IOC_REGION_CREATE  _IO(NPRDMA_IOC_TYPE, 2)
+#define NPRDMA_IOC_REGION_DESTROY _IO(NPRDMA_IOC_TYPE, 3)
+#define NPRDMA_IOC_EXPORT         _IO(NPRDMA_IOC_TYPE, 4)
+#define NPRDMA_IOC_REGISTER       _IO(NPRDMA_IOC_TYPE, 5)
+#define NPRDMA_IOC_UNREGISTER     _IO(NPRDMA_IOC_TYPE, 6)
+#define NPRDMA_IOC_POPULATE       _IO(NPRDMA_IOC_TYPE, 7)
+#define NPRDMA_IOC_INVALIDATE     _IO(NPRDMA_IOC_TYPE, 8)
+#define NPRDMA_IOC_STATS          _IO(NPRDMA_IOC_TYPE, 9)
+/* On a states descriptor, by whoever holds it */
+#define NPRDMA_IOC_STATES_INFO    _IO(NPRDMA_IOC_TYPE, 16)
+
+/* Bytes of a reason in words, terminating zero included */
+#define NPRDMA_WHY_SIZE 256
+
+
+/**
+ * NPRDMA_IOC_QUERY: what this kernel offers.
+ *
+ * No errors of its own.
+ */
+struct nprdma_ioc_query {
+    __u32         size;
+    __u32         flags;            /* 0 */
+    __u32         abi;              /* out: NPRDMA_ABI_VERSION of the module */
+    __u32         reserved;         /* out: 0 */
+    __aligned_u64 features;         /* out: NPRDMA_IOC_FEATURE_xx */
+    __aligned_u64 signature;        /* out: 64-bit word that an absent page of
+                                     * this context reads as, everywhere */
+    __aligned_u64 max_region_bytes; /* out: longest region */
+    __aligned_u64 user_bytes;       /* out: kernel memory that this user's
+                                     * contexts hold */
+    __aligned_u64 max_user_bytes;   /* out: what they may hold */
+    __aligned_u64 user_regions;     /* out: regions they hold */
+    __aligned_u64 max_user_regions; /* out: what they may hold */
+    char          why[NPRDMA_WHY_SIZE]; /* out: without FEATURE_DEVICES, why no
+                                     * device can be attached; else empty */
+};
+
+/* Windows of devices can be re-pointed on this machine, as far as can be told
+ * without naming the device: NPRDMA_IOC_ATTACH_DEVICE and _EXPORT may work */
+#define NPRDMA_IOC_FEATURE_DEVICES (1ull << 0)
+
+
+/**
+ * NPRDMA_IOC_ATTACH_DEVICE: check a device with a trial window, and allow it to
+ * import the regions of this context. What is attached already is checked
+ * again. A device stays attached as long as the context lives.
+ *
+ *   EINVAL      `name` is not terminated, or empty.
+ *   ENODEV      There is no such device, or it is not on a PCI bus.
+ *   EOPNOTSUPP  Its windows could not be re-pointed safely; `why` tells.
+ *   ENOMEM      No memory.
+ *
+ * `why` is filled with all of these but EINVAL.
+ */
+struct nprdma_ioc_attach_device {
+    __u32 size;
+    __u32 flags;                /* NPRDMA_IOC_ATTACH_xx */
+    char  name[64];             /* "0000:03:00.0", or an RDMA device's name */
+    char  why[NPRDMA_WHY_SIZE]; /* out: what it is, or why it is refused */
+};
+
+/* Check only: the device is not attached */
+#define NPRDMA_IOC_ATTACH_CHECK_ONLY (1u << 0)
+
+
+/**
+ * NPRDMA_IOC_REGION_CREATE: watch a range of the address space. Nothing is
+ * touched, and memory need not be mapped there. Regions may overlap.
+ *
+ *   EINVAL      `address` or `length` is not a multiple of the page size,
+ *               `length` is 0, or the range leaves the address space.
+ *   EFBIG       `length` is more than the module parameter max_region_bytes.
+ *   EDQUOT      One more than the user's limits (max_user_regions,
+ *               max_user_bytes) allow; not with CAP_SYS_RESOURCE.
+ *   ENOSPC      One more than max_total_bytes allows everybody.
+ *   ENOMEM      No memory.
+ *   EMFILE, ENFILE  No file descriptor.
+ *   EINTR       A signal came first.
+ */
+struct nprdma_ioc_region_create {
+    __u32         size;
+    __u32         flags;         /* 0 */
+    __aligned_u64 address;
+    __aligned_u64 length;        /* bytes */
+    __u32         region;        /* out: id in this context, never 0 */
+    __s32         states_fd;     /* out: states descriptor, close-on-exec */
+    __aligned_u64 signature;     /* out: as in struct nprdma_ioc_query */
+    __aligned_u64 states_offset; /* out: of the first word in states_fd */
+    __aligned_u64 states_size;   /* out: bytes that can be mapped from offset
+                                  * 0, header included; whole pages */
+};
+
+
+/**
+ * NPRDMA_IOC_REGION_DESTROY: end a region. When it returns all its pages are
+ * absent, for devices that still have windows on it too, and its registrations
+ * are gone. Its states descriptor and mappings stay valid; the header says
+ * `dead`. Closing the device, or the death of the process, does the same to all
+ * regions.
+ *
+ *   ENOENT      No such region.
+ */
+struct nprdma_ioc_region_destroy {
+    __u32 size;
+    __u32 flags;    /* 0 */
+    __u32 region;
+    __u32 reserved; /* 0 */
+};
+
+
+/**
+ * NPRDMA_IOC_EXPORT: get a dma-buf descriptor of a region, close-on-exec. Its
+ * offsets [0, length) are the R window, [length, 2 length) the W window, and
+ * the state words follow, read-only. Only the address space of the context can
+ * have a device import it, and only devices attached before.
+ *
+ *   ENOENT      No such region.
+ *   EOPNOTSUPP  Without NPRDMA_IOC_FEATURE_DEVICES.
+ *   EDQUOT, ENOSPC  As for NPRDMA_IOC_REGION_CREATE.
+ *   ENOMEM      No memory.
+ *   EMFILE, ENFILE  No file descriptor.
+ */
+struct nprdma_ioc_export {
+    __u32 size;
+    __u32 flags;  /* 0 */
+    __u32 region;
+    __s32 fd;     /* out */
+};
+
+
+/**
+ * NPRDMA_IOC_REGISTER: allow the pages that a range of bytes lies in to be
+ * populated. Touches and populates nothing. Registrations may overlap.
+ *
+ *   EINVAL      `length` is 0.
+ *   ENOENT      No such region.
+ *   ERANGE      Not inside of the region.
+ *   EDQUOT, ENOSPC  As for NPRDMA_IOC_REGION_CREATE.
+ *   ENOMEM      No memory.
+ */
+struct nprdma_ioc_register {
+    __u32         size;
+    __u32         flags;        /* 0 */
+    __u32         region;
+    __u32         registration; /* out: id in the region, never 0 */
+    __aligned_u64 address;      /* first byte, of the address space */
+    __aligned_u64 length;       /* bytes */
+};
+
+
+/**
+ * NPRDMA_IOC_UNREGISTER: end a registration. Its pages stay as they are, ready
+ * for the next one, but are not populated again before.
+ *
+ *   ENOENT      No such region or registration.
+ */
+struct nprdma_ioc_unregister {
+    __u32         size;
+    __u32         flags;   /* NPRDMA_IOC_UNREGISTER_xx */
+    __u32         region;
+    __u32         registration;
+    __aligned_u64 revoked; /* out: pages that were present and are not now */
+};
+
+/* Pages that no other registration of the region covers are absent when the
+ * call returns, and no device touches them any more */
+#define NPRDMA_IOC_UNREGISTER_REVOKE (1u << 0)
+
+
+/**
+ * NPRDMA_IOC_POPULATE: make pages accessible to devices, in the order of their
+ * addresses, bringing them in where they are not. Pages that have the bits
+ * already are left alone. A page may be taken away again at any time; its state
+ * tells.
+ *
+ * Anonymous memory, shared memory (shmem, memfd, tmpfs, System V) and hugetlb
+ * memory only: no other pages are ever given to a device, not for reading
+ * either. What a private mapping of a file has copied is anonymous.
+ *
+ *   EINVAL      `length` is 0.
+ *   ENOENT      No such region, or it was destroyed meanwhile.
+ *   ERANGE      Not inside of the region.
+ *   EACCES      The page at `done` is not registered (any more).
+ *   EFAULT      The process itself could not access the page at `done` so: not
+ *               mapped, protected, behind the end of its file.
+ *   EOPNOTSUPP  The page at `done` is of a kind that is refused.
+ *   EBUSY       The page at `done` was taken away again and again, for a
+ *               second.
+ *   EINTR       A signal came first. The call may be repeated from `done` on.
+ *   EDQUOT, ENOSPC, ENOMEM  As for NPRDMA_IOC_REGION_CREATE: memory to keep
+ *               track of 2 MiB more.
+ *
+ * With all of these but the first three, all pages before `done` have been
+ * dealt with and the output is filled.
+ */
+struct nprdma_ioc_populate {
+    __u32         size;
+    __u32         flags;     /* NPRDMA_IOC_POPULATE_xx */
+    __u32         region;
+    __u32         reserved;  /* 0 */
+    __aligned_u64 address;   /* first byte; whole pages are populated */
+    __aligned_u64 length;    /* bytes */
+    __aligned_u64 done;      /* out: address behind the last page dealt with */
+    __aligned_u64 populated; /* out: pages that got a bit */
+    __aligned_u64 retries;   /* out: batches of pages done again, because one
+                              * was taken away meanwhile */
+};
+
+/* For reading and writing, else for reading only. Only this breaks
+ * copy-on-write. */
+#define NPRDMA_IOC_POPULATE_WRITE    (1u << 0)
+/* Only pages that the process has mapped, with WRITE only those it could write
+ * without a page fault; others are passed over: no EFAULT, no EOPNOTSUPP, and
+ * nothing is brought in */
+#define NPRDMA_IOC_POPULATE_RESIDENT (1u << 1)
+
+
+/**
+ * NPRDMA_IOC_INVALIDATE: take pages away from devices. When it returns no
+ * device touches them any more. They can be populated again at once.
+ *
+ *   EINVAL      `length` is 0, or `bits` has none or unknown bits.
+ *   ENOENT      No such region.
+ *   ERANGE      Not inside of the region.
+ */
+struct nprdma_ioc_invalidate {
+    __u32         size;
+    __u32         flags;       /* NPRDMA_IOC_INVALIDATE_xx */
+    __u32         region;
+    __u32         bits;        /* NPRDMA_STATE_R, NPRDMA_STATE_W or both. To
+                                * lose R is to lose W as well */
+    __aligned_u64 address;     /* first byte; whole pages are invalidated */
+    __aligned_u64 length;      /* bytes */
+    __aligned_u64 invalidated; /* out: pages that lost a bit */
+};
+
+/* Count pages that lose nothing as changed too */
+#define NPRDMA_IOC_INVALIDATE_TOUCH (1u << 0)
+
+
+/**
+ * NPRDMA_IOC_STATS: counters of a region, or of the context since it was
+ * opened. They need not be of one moment.
+ *
+ *   ENOENT      No such region.
+ */
+struct nprdma_ioc_stats {
+    __u32         size;
+    __u32         flags;         /* 0 */
+    __u32         region;        /* id, or 0: the context */
+    __u32         reserved;      /* 0 */
+    __aligned_u64 bytes;         /* out: kernel memory accounted for now */
+    __aligned_u64 regions;       /* out: now */
+    __aligned_u64 registrations; /* out: now */
+    __aligned_u64 present;       /* out: pages that have a bit now */
+    __aligned_u64 populated;     /* out: pages that got a bit */
+    __aligned_u64 retries;       /* out: as in struct nprdma_ioc_populate */
+    __aligned_u64 misses;        /* out: calls of POPULATE that met a page that
+                                  * cannot be populated */
+    __aligned_u64 events;        /* out: notifications from the kernel's memory
+                                  * management that concerned the region */
+    __aligned_u64 invalidated;   /* out: pages that lost a bit thereby */
+    __aligned_u64 revoked;       /* out: by UNREGISTER, INVALIDATE, DESTROY */
+};
+
+
+/**
+ * NPRDMA_IOC_STATES_INFO, on a states descriptor: what it is about. Anybody who
+ * holds it may ask; another kind of descriptor answers ENOTTY or worse.
+ *
+ * No errors of its own but those of every call; never EPERM.
+ */
+struct nprdma_ioc_states_info {
+    __u32         size;
+    __u32         flags;         /* 0 */
+    __u32         abi;           /* out: NPRDMA_ABI_VERSION of the module */
+    __u32         reserved;      /* out: 0 */
+    __aligned_u64 address;       /* out: of the region, in its owner */
+    __aligned_u64 length;        /* out: bytes */
+    __aligned_u64 signature;     /* out: as in struct nprdma_ioc_query */
+    __aligned_u64 states_offset; /* out: as in struct
+                                  * nprdma_ioc_region_create */
+    __aligned_u64 states_size;   /* out: likewise */
+};
+
+
+/*
+ * What a states descriptor shows at offset 0, in a page of its own, when it is
+ * mapped: PROT_READ, MAP_SHARED, at any page of it. mmap() answers EACCES or
+ * EPERM to write or execute permission, EINVAL to MAP_PRIVATE and to what is
+ * behind its end; a mapping cannot be made writable later, and is not inherited
+ * by fork().
+ */
+struct nprdma_states_header {
+    __aligned_u64 magic;         /* NPRDMA_STATES_MAGIC */
+    __u32         abi;           /* NPRDMA_ABI_VERSION */
+    __u32         dead;          /* nonzero: the region is no more, and all
+                                  * states are absent for ever. Set after the
+                                  * last one was cleared. */
+    __aligned_u64 address;
+    __aligned_u64 length;
+    __aligned_u64 signature;
+    __aligned_u64 states_offset;
+    __aligned_u64 states_size;
+};
+
+#define NPRDMA_STATES_MAGIC 0x6574617473706e31ull
+
+#endif
