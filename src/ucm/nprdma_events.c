@@ -58,6 +58,8 @@ typedef struct nprdma_events_state {
     _Atomic uint32_t      overflow;    /* Calls in progress without a slot */
     _Atomic uint32_t      serial;
     _Atomic uint32_t      num_entries; /* That were ever used */
+    _Atomic uintptr_t     probe;       /* See nprdma_events_arrive() */
+    _Atomic uint32_t      probe_seen;  /* Events of it, ucm_event_type_t */
     nprdma_events_call_t  calls[NPRDMA_EVENTS_NUM_CALLS];
     nprdma_events_entry_t entries[NPRDMA_EVENTS_NUM_LISTENERS];
 } nprdma_events_state_t;
@@ -452,6 +454,9 @@ static void nprdma_events_before(ucm_event_type_t type, ucm_event_t *event,
 
     nprdma_events_spans(type, event, &taken, &gone, &grow);
     nprdma_events_begin(state, taken, grow);
+    if (taken.start == atomic_load(&state->probe)) {
+        atomic_fetch_or(&state->probe_seen, type);
+    }
     if (taken.start < taken.end) {
         NPRDMA_EVENTS_CALL(state, before, _listener->arg, taken, gone);
     }
@@ -585,9 +590,9 @@ static ucs_status_t nprdma_events_prepare(void)
         if (nprdma_events.state == NULL) {
             return UCS_ERR_NO_MEMORY;
         }
-        nprdma_events.state->mine = 1;
     }
 
+    nprdma_events.state->mine = 1;
     if (!nprdma_events.forks) {
         if (pthread_atfork(nprdma_events_fork_prepare,
                            nprdma_events_fork_parent,
@@ -598,6 +603,37 @@ static ucs_status_t nprdma_events_prepare(void)
     }
 
     return UCS_OK;
+}
+
+/*
+ * Whether what libc is asked for is really reported. Whoever patches libc after
+ * UCM has cuts its hooks off, and UCM 1.13 neither notices nor puts them back:
+ * Open MPI does that, and then reports unmapping itself by an aggregate event,
+ * which does not tell when the call is over.
+ */
+static int nprdma_events_arrive(nprdma_events_state_t *state)
+{
+    const uint32_t expected = UCM_EVENT_MADVISE | UCM_EVENT_MUNMAP;
+    void *ptr;
+
+    ptr = mmap(NULL, nprdma_events.page_size, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ptr == MAP_FAILED) {
+        return 0;
+    }
+
+    atomic_store(&state->probe_seen, 0);
+    atomic_store(&state->probe, (uintptr_t)ptr);
+    madvise(ptr, nprdma_events.page_size, MADV_DONTNEED);
+    munmap(ptr, nprdma_events.page_size);
+    atomic_store(&state->probe, 0);
+    return (atomic_load(&state->probe_seen) & expected) == expected;
+}
+
+static void nprdma_events_uninstall(void)
+{
+    nprdma_events_remove_handler(nprdma_events_before);
+    nprdma_events_remove_handler(nprdma_events_after);
 }
 
 /*
@@ -629,13 +665,12 @@ static ucs_status_t nprdma_events_install(void)
         return UCS_ERR_UNSUPPORTED;
     }
 
-    return UCS_OK;
-}
+    if (!nprdma_events_arrive(nprdma_events.state)) {
+        nprdma_events_uninstall();
+        return UCS_ERR_UNSUPPORTED;
+    }
 
-static void nprdma_events_uninstall(void)
-{
-    nprdma_events_remove_handler(nprdma_events_before);
-    nprdma_events_remove_handler(nprdma_events_after);
+    return UCS_OK;
 }
 
 static nprdma_events_entry_t *

@@ -89,7 +89,8 @@ typedef struct nprdma_listener {
  * @param [in] listener  Stays in place until it is removed.
  *
  * @return UCS_OK; UCS_ERR_UNSUPPORTED when UCM cannot deliver the events
- *         (switched off by UCX_MEM_EVENTS=n, or hooks refused);
+ *         (switched off by UCX_MEM_EVENTS=n, hooks refused, or cut off by
+ *         somebody who patches libc, too);
  *         UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT for too many of them.
  */
 ucs_status_t nprdma_events_add(const nprdma_listener_t *listener);

@@ -10,6 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include <cstring>
+
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/wait.h>
@@ -250,4 +253,41 @@ TEST_F(test_guard, child_does_not_wait)
     EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
     nprdma_guard_leave(&ticket);
     munmap(ptr, page);
+}
+
+/* Whoever patches libc after UCM, as Open MPI does, cuts its hooks off: that is
+ * noticed, and nobody is told that there are handlers */
+TEST(test_guard_hooks, cut_off)
+{
+#ifndef __x86_64__
+    GTEST_SKIP() << "the patch is machine code of x86-64";
+#else
+    /* mov $SYS_munmap, %eax; syscall; ret */
+    static const unsigned char patch[] = {0xb8, 11, 0, 0, 0, 0x0f, 0x05, 0xc3};
+    pid_t pid                          = fork();
+
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+        void *libc  = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+        char *code  = (libc == nullptr) ? nullptr :
+                      (char*)dlsym(libc, "munmap");
+        char *start = (char*)((uintptr_t)code & ~(uintptr_t)4095);
+
+        if ((nprdma_guard_init() != UCS_OK) || (code == nullptr)) {
+            _exit(1);
+        }
+        nprdma_guard_cleanup();
+
+        if (mprotect(start, 2 * 4096, PROT_READ | PROT_WRITE | PROT_EXEC)) {
+            _exit(2);
+        }
+        memcpy(code, patch, sizeof(patch));
+        _exit((nprdma_guard_init() == UCS_ERR_UNSUPPORTED) ? 0 : 3);
+    }
+
+    int status;
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(0, WEXITSTATUS(status));
+#endif
 }

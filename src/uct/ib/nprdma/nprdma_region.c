@@ -170,6 +170,7 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
         .detach       = uct_nprdma_region_detach,
         .arg          = md
     };
+    ucs_log_level_t level = UCS_LOG_LEVEL_INFO;
     const char *obstacle;
     ucs_status_t status;
 
@@ -193,11 +194,19 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
             md->monitor = NULL;
             obstacle    = ucs_status_string(status);
         }
+
+        if (status == UCS_ERR_UNSUPPORTED) {
+            level    = UCS_LOG_LEVEL_WARN;
+            obstacle = "UCX does not report what is unmapped (UCX_MEM_EVENTS, "
+                       "or hooks of others: Open MPI needs "
+                       "OMPI_MCA_opal_common_ucx_opal_mem_hooks=0)";
+        }
     }
 
     if (obstacle != NULL) {
-        ucs_info("%s: no zero copy, all data goes through bounce buffers: %s",
-                 md->name, obstacle);
+        ucs_log(level,
+                "%s: no zero copy, all data goes through bounce buffers: %s",
+                md->name, obstacle);
     }
     return UCS_OK;
 }
