@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Which devices can have windows, and why others cannot. In doubt a device is
+ * refused: a page that a device reaches although the kernel took it away is
+ * somebody else's memory overwritten.
+ */
+
+#ifndef NPRDMA_DEVICE_H
+#define NPRDMA_DEVICE_H
+
+#include <linux/device.h>
+#include <linux/types.h>
+
+#include "nprdma_why.h"
+
+struct iommu_domain;
+struct nprdma_pte_root;
+
+bool nprdma_device_support(struct nprdma_why *why);
+struct device *nprdma_device_find(const char *name);
+int nprdma_device_check(struct device *dev, struct nprdma_why *why);
+int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
+		       struct nprdma_pte_root *root, struct nprdma_why *why);
+
+#endif

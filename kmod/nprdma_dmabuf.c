@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * The dma-buf exporter. To the importer it looks pinned: it is mapped when the
+ * device attaches, and never moves. What changes is behind the IOMMU.
+ *
+ * A device that imports a region several times, as RDMA drivers do for every
+ * memory region, has one pair of windows; each attachment gets a description of
+ * its own, as importers cut the first and last entries to what they asked for.
+ */
+
+#include <linux/dma-buf.h>
+#include <linux/dma-mapping.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "nprdma_dmabuf.h"
+#include "nprdma_pte.h"
+#include "nprdma_region.h"
+#include "nprdma_window.h"
+
+/* Says the same before and after MODULE_IMPORT_NS() wanted a string */
+MODULE_INFO(import_ns, "DMA_BUF");
+
+/* Pages that are dealt with under the lock at a time */
+#define BATCH_PAGES	NPRDMA_CHUNK_PAGES
+
+/**
+ * struct nprdma_import - a region on a device
+ * @link: in the region's list of devices
+ * @users: attachments; like the list, under the region's attach_lock
+ * @region: the region; the attachment's dma-buf holds a reference
+ * @dev: the device; the windows hold a reference
+ * @read: R window
+ * @write: W window
+ * @states: the state words
+ * @charged: kernel memory accounted for
+ */
+struct nprdma_import {
+	struct list_head	link;
+	unsigned int		users;
+	struct nprdma_region	*region;
+	struct device		*dev;
+	struct nprdma_window	*read;
+	struct nprdma_window	*write;
+	struct sg_table		states;
+	long			charged;
+};
+
+static unsigned int states_pages(const struct nprdma_region *region)
+{
+	return DIV_ROUND_UP(region->npages * sizeof(u32), PAGE_SIZE);
+}
+
+static size_t dmabuf_size(const struct nprdma_region *region)
+{
+	return (2 * region->npages + states_pages(region)) << PAGE_SHIFT;
+}
+
+static long import_memory(const struct nprdma_region *region)
+{
+	return sizeof(struct nprdma_import) +
+	       2 * nprdma_window_memory(region->npages) +
+	       states_pages(region) * (sizeof(struct scatterlist) + sizeof(u64));
+}
+
+/* Peers read the states by RDMA. No device may ever write them. */
+static int map_states(struct nprdma_import *import)
+{
+	struct nprdma_region *region = import->region;
+	struct scatterlist *sg;
+	int ret, i;
+
+	ret = sg_alloc_table(&import->states, states_pages(region),
+			     GFP_KERNEL_ACCOUNT);
+	if (ret)
+		return ret;
+	for_each_sgtable_sg(&import->states, sg, i)
+		sg_set_page(sg, nprdma_region_states_page(region, i), PAGE_SIZE,
+			    0);
+	ret = dma_map_sgtable(import->dev, &import->states, DMA_TO_DEVICE, 0);
+	if (ret)
+		sg_free_table(&import->states);
+	return ret;
+}
+
+static void unmap_states(struct nprdma_import *import)
+{
+	if (!import->states.sgl)
+		return;
+	dma_unmap_sgtable(import->dev, &import->states, DMA_TO_DEVICE, 0);
+	/* As for windows: nothing of a page that is freed stays behind */
+	iommu_flush_iotlb_all(import->read->domain);
+	sg_free_table(&import->states);
+}
+
+static int make_window(struct nprdma_import *import, struct page *rest,
+		       bool writable, struct nprdma_window **win)
+{
+	struct nprdma_why why = { };
+	struct nprdma_window *made;
+
+	made = nprdma_window_create(import->dev, rest, import->region->npages,
+				    writable, &why);
+	if (IS_ERR(made)) {
+		/* The errno goes to a driver, and through it to the user */
+		dev_info_ratelimited(import->dev, "nprdma: not imported: %s\n",
+				     why.text);
+		return PTR_ERR(made);
+	}
+	*win = made;
+	return 0;
+}
+
+/* Pages that are present already; the lock says that they still are */
+static void take_over(struct nprdma_import *import, unsigned long first,
+		      unsigned long n)
+{
+	struct nprdma_region *region = import->region;
+	unsigned long i, entry, pfn;
+
+	if (!region->chunks[first / BATCH_PAGES].table)
+		return;
+	for (i = first; i < first + n; i++) {
+		entry = *nprdma_region_entry(region, i);
+		if (!(entry & NPRDMA_ENTRY_PRESENT))
+			continue;
+		pfn = entry >> NPRDMA_ENTRY_SHIFT;
+		nprdma_window_point(import->read, i, 1, &pfn);
+		if (entry & NPRDMA_ENTRY_W)
+			nprdma_window_point(import->write, i, 1, &pfn);
+	}
+	nprdma_window_flush(import->read, first, n);
+	nprdma_window_flush(import->write, first, n);
+}
+
+/*
+ * Once listed, windows are pointed with the others, and then they catch up. The
+ * device gets to know the addresses after that.
+ */
+static void link_windows(struct nprdma_import *import)
+{
+	struct nprdma_region *region = import->region;
+	unsigned long i;
+
+	spin_lock(&region->lock);
+	list_add_tail(&import->read->link, &region->windows);
+	list_add_tail(&import->write->link, &region->windows);
+	spin_unlock(&region->lock);
+
+	for (i = 0; i < region->npages; i += BATCH_PAGES) {
+		spin_lock(&region->lock);
+		take_over(import, i, min(region->npages - i, BATCH_PAGES));
+		spin_unlock(&region->lock);
+		cond_resched();
+	}
+}
+
+/* The opposite order: while a window is pointed at memory it has to be listed */
+static void unlink_window(struct nprdma_region *region,
+			  struct nprdma_window *win)
+{
+	unsigned long i, n;
+
+	if (!win || list_empty(&win->link))
+		return;
+	spin_lock(&region->lock);
+	win->closing = true;
+	spin_unlock(&region->lock);
+
+	for (i = 0; i < region->npages; i += n) {
+		n = min(region->npages - i, BATCH_PAGES);
+		spin_lock(&region->lock);
+		nprdma_window_point(win, i, n, NULL);
+		nprdma_window_flush(win, i, n);
+		spin_unlock(&region->lock);
+		cond_resched();
+	}
+	spin_lock(&region->lock);
+	list_del_init(&win->link);
+	spin_unlock(&region->lock);
+}
+
+static void import_destroy(struct nprdma_import *import)
+{
+	struct nprdma_region *region = import->region;
+
+	unlink_window(region, import->read);
+	unlink_window(region, import->write);
+	unmap_states(import);
+	nprdma_window_destroy(import->read);
+	nprdma_window_destroy(import->write);
+	nprdma_region_uncharge(region, import->charged);
+	kfree(import);
+}
+
+static struct nprdma_import *import_create(struct nprdma_region *region,
+					   struct device *dev)
+{
+	struct nprdma_import *import;
+	int ret;
+
+	import = kzalloc(sizeof(*import), GFP_KERNEL_ACCOUNT);
+	if (!import)
+		return ERR_PTR(-ENOMEM);
+	INIT_LIST_HEAD(&import->link);
+	import->region = region;
+	import->dev = dev;
+	ret = nprdma_region_charge(region, import_memory(region));
+	if (ret)
+		goto err;
+	import->charged = import_memory(region);
+
+	ret = make_window(import, region->signature, false, &import->read);
+	if (ret)
+		goto err;
+	ret = make_window(import, region->blackhole, true, &import->write);
+	if (ret)
+		goto err;
+	ret = map_states(import);
+	if (ret)
+		goto err;
+	link_windows(import);
+	return import;
+err:
+	import_destroy(import);
+	return ERR_PTR(ret);
+}
+
+static struct nprdma_import *import_find(struct nprdma_region *region,
+					 struct device *dev)
+{
+	struct nprdma_import *import;
+
+	list_for_each_entry(import, &region->devices, link)
+		if (import->dev == dev)
+			return import;
+	return NULL;
+}
+
+/*
+ * The descriptor is a capability: whoever can attach it can have a device write
+ * to the owner's memory. So it only works in the owner's own address space;
+ * importers attach in the context of the process that registers memory.
+ */
+static int dmabuf_attach(struct dma_buf *dmabuf,
+			 struct dma_buf_attachment *attach)
+{
+	struct nprdma_region *region = dmabuf->priv;
+	struct nprdma_import *import;
+	int ret = 0;
+
+	if (!current->mm || current->mm != region->mm)
+		return -EPERM;
+	if (!nprdma_ctx_attached(region->ctx, attach->dev))
+		return -EACCES;
+
+	mutex_lock(&region->attach_lock);
+	import = import_find(region, attach->dev);
+	if (!import) {
+		import = import_create(region, attach->dev);
+		if (IS_ERR(import)) {
+			ret = PTR_ERR(import);
+			goto unlock;
+		}
+		list_add(&import->link, &region->devices);
+	}
+	import->users++;
+	attach->priv = import;
+unlock:
+	mutex_unlock(&region->attach_lock);
+	return ret;
+}
+
+static void dmabuf_detach(struct dma_buf *dmabuf,
+			  struct dma_buf_attachment *attach)
+{
+	struct nprdma_region *region = dmabuf->priv;
+	struct nprdma_import *import = attach->priv;
+
+	mutex_lock(&region->attach_lock);
+	if (!--import->users) {
+		list_del(&import->link);
+		import_destroy(import);
+	}
+	mutex_unlock(&region->attach_lock);
+}
+
+static struct scatterlist *add_window(struct scatterlist *sg,
+				      const struct nprdma_window *win)
+{
+	unsigned int i;
+
+	for (i = 0; i < win->npieces; i++, sg = sg_next(sg)) {
+		sg_dma_address(sg) = win->pieces[i].run->iova;
+		sg_dma_len(sg) = win->pieces[i].run->npages << PAGE_SHIFT;
+	}
+	return sg;
+}
+
+/* The importer sees addresses for its device only, no pages */
+static struct sg_table *dmabuf_map(struct dma_buf_attachment *attach,
+				   enum dma_data_direction dir)
+{
+	struct nprdma_import *import = attach->priv;
+	struct scatterlist *sg, *from;
+	struct sg_table *sgt;
+	int ret, i;
+
+	sgt = kzalloc(sizeof(*sgt), GFP_KERNEL);
+	if (!sgt)
+		return ERR_PTR(-ENOMEM);
+	ret = sg_alloc_table(sgt, import->read->npieces +
+			     import->write->npieces + import->states.nents,
+			     GFP_KERNEL);
+	if (ret) {
+		kfree(sgt);
+		return ERR_PTR(ret);
+	}
+	sg = add_window(sgt->sgl, import->read);
+	sg = add_window(sg, import->write);
+	for_each_sgtable_dma_sg(&import->states, from, i) {
+		sg_dma_address(sg) = sg_dma_address(from);
+		sg_dma_len(sg) = sg_dma_len(from);
+		sg = sg_next(sg);
+	}
+	return sgt;
+}
+
+static void dmabuf_unmap(struct dma_buf_attachment *attach,
+			 struct sg_table *sgt, enum dma_data_direction dir)
+{
+	sg_free_table(sgt);
+	kfree(sgt);
+}
+
+static void dmabuf_release(struct dma_buf *dmabuf)
+{
+	nprdma_region_put(dmabuf->priv);
+}
+
+/*
+ * No mmap and no vmap: the memory is the owner's already, and of nobody else's
+ * business. No pin and no move_notify: it does not move, as far as the importer
+ * can tell.
+ */
+static const struct dma_buf_ops dmabuf_ops = {
+	.attach		= dmabuf_attach,
+	.detach		= dmabuf_detach,
+	.map_dma_buf	= dmabuf_map,
+	.unmap_dma_buf	= dmabuf_unmap,
+	.release	= dmabuf_release,
+};
+
+/**
+ * nprdma_dmabuf_create - make a dma-buf of a region
+ * @region: the region, with rest areas; the dma-buf takes a reference
+ *
+ * The dma-buf keeps this module loaded.
+ *
+ * Context: process, may sleep.
+ * Return: the dma-buf, for a file descriptor or dma_buf_put(); ERR_PTR(-ENOMEM)
+ * and other errors of dma_buf_export().
+ */
+struct dma_buf *nprdma_dmabuf_create(struct nprdma_region *region)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct dma_buf *dmabuf;
+
+	info.ops = &dmabuf_ops;
+	info.size = dmabuf_size(region);
+	info.flags = O_RDWR | O_CLOEXEC;
+	info.priv = region;
+
+	nprdma_region_get(region);
+	dmabuf = dma_buf_export(&info);
+	if (IS_ERR(dmabuf))
+		nprdma_region_put(region);
+	return dmabuf;
+}

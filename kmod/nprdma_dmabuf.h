@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Regions as dma-bufs, which is how RDMA drivers import memory that is not
+ * pinned: see NPRDMA_IOC_EXPORT for what is where in it.
+ */
+
+#ifndef NPRDMA_DMABUF_H
+#define NPRDMA_DMABUF_H
+
+#include <linux/dma-buf.h>
+
+struct nprdma_region;
+
+struct dma_buf *nprdma_dmabuf_create(struct nprdma_region *region);
+
+#endif

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * The part of the PTE engine that both formats of VT-d tables share: tables of
+ * 512 entries of 64 bits, 3 to 5 levels, bits 51:12 of an entry the address.
+ */
+
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <asm/cacheflush.h>
+
+#include "nprdma_pte.h"
+
+#define PTE_ADDR		GENMASK_ULL(51, 12)
+#define PTE_LARGE		BIT_ULL(7)
+/* Second stage: present is what may be read or written */
+#define PTE_SS_READ		BIT_ULL(0)
+#define PTE_SS_WRITE		BIT_ULL(1)
+/* First stage: what is present may be read */
+#define PTE_FS_PRESENT		BIT_ULL(0)
+#define PTE_FS_WRITE		BIT_ULL(1)
+
+#define PTE_LEVEL_BITS		9
+#define PTE_PER_TABLE		(1u << PTE_LEVEL_BITS)
+
+static unsigned int level_shift(unsigned int level)
+{
+	return PAGE_SHIFT + PTE_LEVEL_BITS * (level - 1);
+}
+
+static u64 *table_of(phys_addr_t phys)
+{
+	/* What a wrong root leads to is not read, where that can be told */
+	if (!pfn_valid(PHYS_PFN(phys)))
+		return NULL;
+	return phys_to_virt(phys);
+}
+
+static bool is_present(const struct nprdma_pte_root *root, u64 entry)
+{
+	return entry & (root->first_stage ? PTE_FS_PRESENT :
+			(PTE_SS_READ | PTE_SS_WRITE));
+}
+
+/* The table whose entry for @iova is a 4 KiB leaf, NULL if there is none */
+static u64 *find_leaf_table(const struct nprdma_pte_root *root,
+			    dma_addr_t iova)
+{
+	u64 *table = table_of(root->top);
+	unsigned int level;
+	u64 entry;
+
+	for (level = root->levels; table && level > 1; level--) {
+		entry = READ_ONCE(table[(iova >> level_shift(level)) &
+					(PTE_PER_TABLE - 1)]);
+		if (!is_present(root, entry) || (entry & PTE_LARGE))
+			return NULL;
+		table = table_of(entry & PTE_ADDR);
+	}
+	return table;
+}
+
+static u64 *leaf_of(const struct nprdma_pte_run *run, unsigned long index)
+{
+	unsigned long pfn = (run->iova >> PAGE_SHIFT) + index;
+	unsigned long first = run->iova >> level_shift(2);
+
+	return &run->tables[(pfn >> PTE_LEVEL_BITS) - first]
+			   [pfn & (PTE_PER_TABLE - 1)];
+}
+
+/* Whether a leaf permits what was asked for, and no more */
+static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
+		      bool writable, struct nprdma_why *why)
+{
+	u64 write = root->first_stage ? PTE_FS_WRITE : PTE_SS_WRITE;
+
+	if (!is_present(root, leaf))
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "a mapped page has no 4 KiB entry in the I/O page table that was found");
+	if (!root->first_stage && !(leaf & PTE_SS_READ))
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "a mapped page may not be read according to the I/O page table");
+	/* For one, a workaround for an erratum makes all mappings writable */
+	if (!!(leaf & write) != writable)
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the IOMMU driver makes %s mappings although asked not to",
+				      writable ? "read-only" : "writable");
+	return 0;
+}
+
+/**
+ * nprdma_pte_root - find the I/O page table of a device
+ * @pdev: the device; a driver is bound, or about to be
+ * @domain: the one that the DMA API uses for it
+ * @root: result
+ * @why: reason if it is not found or not fit
+ *
+ * The VT-d unit is asked in any case: what it is capable of is told nowhere
+ * else, and it is the one that translates.
+ *
+ * Context: process, may sleep.
+ * Return: 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
+ */
+int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
+		    struct nprdma_pte_root *root, struct nprdma_why *why)
+{
+	struct nprdma_pte_root generic;
+	int ret;
+
+	ret = nprdma_pte_vtd_root(pdev, root, why);
+	if (ret)
+		return ret;
+
+	ret = nprdma_pte_generic_root(domain, &generic);
+	if (ret == -ENOENT)
+		return 0;
+	if (ret)
+		return nprdma_why_set(why, ret,
+				      "the I/O page table has a format that is not supported");
+	if (generic.top != root->top || generic.levels != root->levels ||
+	    generic.first_stage != root->first_stage)
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the kernel's I/O page table and the one in the VT-d unit's registers differ");
+	root->coherent &= generic.coherent;
+	root->generic = true;
+	return 0;
+}
+
+/**
+ * nprdma_pte_find - look up the leafs of a mapped range
+ * @domain: what they belong to
+ * @root: of the domain's page table
+ * @iova: first address, page-aligned
+ * @npages: number of pages, all mapped by the caller and by 4 KiB entries
+ * @writable: whether the caller asked for a mapping that can be written
+ * @why: reason if it fails
+ *
+ * The permissions of every leaf are checked. Where they point is for the caller
+ * to check, who knows what is mapped: nprdma_pte_agrees().
+ *
+ * Context: process, may sleep.
+ * Return: the run, to be released; ERR_PTR(-EOPNOTSUPP) if a check failed;
+ * ERR_PTR(-ENOMEM).
+ */
+struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
+				       const struct nprdma_pte_root *root,
+				       dma_addr_t iova, unsigned long npages,
+				       bool writable, struct nprdma_why *why)
+{
+	dma_addr_t last = iova + ((dma_addr_t)(npages - 1) << PAGE_SHIFT);
+	unsigned int shift = level_shift(2);
+	unsigned long ntables = (last >> shift) - (iova >> shift) + 1;
+	struct nprdma_pte_run *run;
+	unsigned long i;
+	u64 leaf;
+	int ret;
+
+	run = kvzalloc(struct_size(run, tables, ntables), GFP_KERNEL_ACCOUNT);
+	if (!run) {
+		ret = nprdma_why_set(why, -ENOMEM, "out of memory");
+		return ERR_PTR(ret);
+	}
+	run->domain = domain;
+	run->iova = iova;
+	run->npages = npages;
+	run->coherent = root->coherent;
+	run->ntables = ntables;
+
+	for (i = 0; i < ntables; i++) {
+		run->tables[i] = find_leaf_table(root, iova +
+						 ((dma_addr_t)i << shift));
+		if (!run->tables[i]) {
+			ret = nprdma_why_set(why, -EOPNOTSUPP,
+					     "the I/O page table that was found does not lead to 4 KiB entries");
+			goto err;
+		}
+	}
+	for (i = 0; i < npages; i++) {
+		leaf = READ_ONCE(*leaf_of(run, i));
+		ret = check_leaf(root, leaf, writable, why);
+		if (ret)
+			goto err;
+		if (!(i % PTE_PER_TABLE))
+			cond_resched();
+	}
+	return run;
+err:
+	nprdma_pte_release(run);
+	return ERR_PTR(ret);
+}
+
+/**
+ * nprdma_pte_agrees - does the kernel see a page where we see it?
+ * @run: leafs
+ * @index: of the page
+ * @phys: address that its leaf is to have
+ *
+ * Return: true if both the leaf and iommu_iova_to_phys() say @phys.
+ */
+bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
+		       phys_addr_t phys)
+{
+	dma_addr_t iova = run->iova + ((dma_addr_t)index << PAGE_SHIFT);
+
+	return (READ_ONCE(*leaf_of(run, index)) & PTE_ADDR) == phys &&
+	       iommu_iova_to_phys(run->domain, iova) == phys;
+}
+
+/**
+ * nprdma_pte_point - make a leaf point at another page
+ * @run: leafs
+ * @index: of the page
+ * @phys: address that the leaf gets, page-aligned
+ *
+ * The device may use either page until the leaf is flushed. Whoever calls this
+ * keeps others from pointing the same leaf.
+ *
+ * Context: any, does not sleep.
+ */
+void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
+		      phys_addr_t phys)
+{
+	u64 *leaf = leaf_of(run, index);
+	u64 old = READ_ONCE(*leaf);
+
+	if ((old & PTE_ADDR) == phys)
+		return;
+	/* One locked store, and a full barrier before the flush that follows */
+	xchg(leaf, (old & ~PTE_ADDR) | phys);
+	if (!run->coherent)
+		clflush_cache_range(leaf, sizeof(*leaf));
+}
+
+/**
+ * nprdma_pte_flush - make the device see what leafs point at
+ * @run: leafs
+ * @first: index of the first page
+ * @n: number of pages, at least 1
+ *
+ * When this returns, no access that was translated by an earlier leaf is under
+ * way: the unit drains reads and writes, which is checked before a device is
+ * used, and the kernel's driver asks it to. The same call reaches translations
+ * that the device itself caches (ATS).
+ *
+ * Context: any, spins for the unit's answer, does not sleep.
+ */
+void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
+		      unsigned long n)
+{
+	struct iommu_iotlb_gather gather;
+
+	iommu_iotlb_gather_init(&gather);
+	iommu_iotlb_gather_add_range(&gather, run->iova +
+				     ((dma_addr_t)first << PAGE_SHIFT),
+				     n << PAGE_SHIFT);
+	iommu_iotlb_sync(run->domain, &gather);
+}
+
+/**
+ * nprdma_pte_release - forget where leafs are
+ * @run: leafs, which point where they did when they were found; NULL is allowed
+ *
+ * Context: process, may sleep.
+ */
+void nprdma_pte_release(struct nprdma_pte_run *run)
+{
+	kvfree(run);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * The PTE engine: replaces single leafs of a live I/O page table (ARCHITECTURE
+ * 7). No kernel up to 7.2 exports that: iommu_map() does not replace, and
+ * iommu_unmap() with iommu_map() leaves a hole in which the device faults.
+ *
+ * Four functions, find, point, flush and release, work on a run: 4 KiB leafs
+ * with contiguous IOVAs below 2 MiB tables that were looked up once. What they
+ * rely on, all of it checked when a run is found:
+ *
+ *  - The tables that lead to a mapped leaf stay where they are until the DMA API
+ *    unmaps it, which only the owner of the mapping does.
+ *  - Nobody else writes a leaf of a mapped page, except for the accessed and
+ *    dirty bits of the first stage, which a replaced leaf may lose.
+ *  - VT-d reads a 64-bit entry in one piece, so it sees the old or the new one.
+ *
+ * Where the root of the table is comes from one of two back ends: the kernel's
+ * generic page table where its header is public (7.2), and the tables that the
+ * registers of the VT-d unit point at. If there are both they have to agree.
+ */
+
+#ifndef NPRDMA_PTE_H
+#define NPRDMA_PTE_H
+
+#include <linux/iommu.h>
+#include <linux/pci.h>
+#include <linux/types.h>
+
+#include "nprdma_why.h"
+
+/**
+ * struct nprdma_pte_root - where a device's DMA is translated
+ * @top: physical address of the topmost table
+ * @levels: of the table, 3 to 5
+ * @first_stage: format of the entries: first stage, which is that of the CPU's
+ *	page tables; else second stage
+ * @scalable: the unit is in scalable mode (for the reader of a log)
+ * @coherent: the unit snoops CPU caches when it reads entries
+ * @generic: the kernel's generic page table told the same root
+ */
+struct nprdma_pte_root {
+	phys_addr_t	top;
+	unsigned int	levels;
+	bool		first_stage;
+	bool		scalable;
+	bool		coherent;
+	bool		generic;
+};
+
+/**
+ * struct nprdma_pte_run - leafs with contiguous IOVAs
+ * @domain: what they belong to
+ * @iova: of the first
+ * @npages: number of leafs
+ * @coherent: see &struct nprdma_pte_root
+ * @ntables: number of leaf tables
+ * @tables: the leaf tables, one for each 2 MiB of IOVA that the run touches
+ */
+struct nprdma_pte_run {
+	struct iommu_domain	*domain;
+	dma_addr_t		iova;
+	unsigned long		npages;
+	bool			coherent;
+	unsigned long		ntables;
+	u64			*tables[];
+};
+
+#ifdef CONFIG_INTEL_IOMMU
+
+int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
+		    struct nprdma_pte_root *root, struct nprdma_why *why);
+
+struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
+				       const struct nprdma_pte_root *root,
+				       dma_addr_t iova, unsigned long npages,
+				       bool writable, struct nprdma_why *why);
+void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
+		      phys_addr_t phys);
+void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
+		      unsigned long n);
+void nprdma_pte_release(struct nprdma_pte_run *run);
+
+bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
+		       phys_addr_t phys);
+
+/* The two back ends */
+int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
+			struct nprdma_why *why);
+int nprdma_pte_generic_root(struct iommu_domain *domain,
+			    struct nprdma_pte_root *root);
+
+#else
+
+/*
+ * Arm wants break-before-make when the output address of a live entry changes,
+ * that is, the very hole to be avoided; AMD is to be allowed by a test.
+ */
+static inline int nprdma_pte_root(struct pci_dev *pdev,
+				  struct iommu_domain *domain,
+				  struct nprdma_pte_root *root,
+				  struct nprdma_why *why)
+{
+	return nprdma_why_set(why, -EOPNOTSUPP,
+			      "this kernel has no driver for Intel VT-d, and no other IOMMU is supported");
+}
+
+static inline struct nprdma_pte_run *
+nprdma_pte_find(struct iommu_domain *domain, const struct nprdma_pte_root *root,
+		dma_addr_t iova, unsigned long npages, bool writable,
+		struct nprdma_why *why)
+{
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+static inline void nprdma_pte_point(struct nprdma_pte_run *run,
+				    unsigned long index, phys_addr_t phys)
+{
+}
+
+static inline void nprdma_pte_flush(struct nprdma_pte_run *run,
+				    unsigned long first, unsigned long n)
+{
+}
+
+static inline void nprdma_pte_release(struct nprdma_pte_run *run)
+{
+}
+
+static inline bool nprdma_pte_agrees(struct nprdma_pte_run *run,
+				     unsigned long index, phys_addr_t phys)
+{
+	return false;
+}
+
+#endif /* CONFIG_INTEL_IOMMU */
+
+#endif

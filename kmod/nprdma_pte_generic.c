@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Where the kernel's generic page table tells that a domain's table is. Its
+ * header is public since 6.19, and only reading is: it has no function that
+ * replaces a leaf.
+ */
+
+#include <linux/errno.h>
+#include <linux/module.h>
+
+#include "nprdma_pte.h"
+
+#if defined(CONFIG_IOMMU_PT_VTDSS) && defined(CONFIG_IOMMU_PT_X86_64) && \
+	__has_include(<linux/generic_pt/iommu.h>)
+
+#include <linux/generic_pt/iommu.h>
+
+/* Says the same before and after MODULE_IMPORT_NS() wanted a string */
+MODULE_INFO(import_ns, "GENERIC_PT_IOMMU");
+
+/**
+ * nprdma_pte_generic_root - ask the kernel for the root of a domain's table
+ * @domain: a DMA API domain of the VT-d driver, as only VT-d units have one of
+ *	these two formats and the caller has found such a unit
+ * @root: result
+ *
+ * Context: any.
+ * Return: 0; -ENOENT if this kernel or this domain has no generic page table;
+ * -EOPNOTSUPP if it has another format.
+ */
+int nprdma_pte_generic_root(struct iommu_domain *domain,
+			    struct nprdma_pte_root *root)
+{
+	struct pt_iommu *pt = iommupt_from_domain(domain);
+	struct pt_iommu_x86_64_hw_info fs;
+	struct pt_iommu_vtdss_hw_info ss;
+	struct pt_iommu_x86_64 *x86_64;
+	struct pt_iommu_vtdss *vtdss;
+	unsigned int features;
+
+	if (!pt)
+		return -ENOENT;
+	x86_64 = container_of(pt, struct pt_iommu_x86_64, iommu);
+	vtdss = container_of(pt, struct pt_iommu_vtdss, iommu);
+	/* Every format begins like this */
+	BUILD_BUG_ON(offsetof(struct pt_iommu_x86_64, x86_64_pt.common) !=
+		     offsetof(struct pt_iommu_vtdss, vtdss_pt.common));
+	features = vtdss->vtdss_pt.common.features;
+
+	*root = (struct nprdma_pte_root) {
+		.coherent = !(features & BIT(PT_FEAT_DMA_INCOHERENT)),
+		.generic = true,
+	};
+	if (features & BIT(PT_FEAT_DYNAMIC_TOP))
+		return -EOPNOTSUPP;
+	/* The VT-d driver always sets this for the first stage */
+	if (features & BIT(PT_FEAT_SIGN_EXTEND)) {
+		pt_iommu_x86_64_hw_info(x86_64, &fs);
+		root->first_stage = true;
+		root->top = fs.gcr3_pt;
+		root->levels = fs.levels;
+	} else {
+		pt_iommu_vtdss_hw_info(vtdss, &ss);
+		root->top = ss.ssptptr;
+		/* As in the PASID table entry: 1 means 3 levels */
+		root->levels = ss.aw + 2;
+	}
+	return 0;
+}
+
+#else
+
+int nprdma_pte_generic_root(struct iommu_domain *domain,
+			    struct nprdma_pte_root *root)
+{
+	return -ENOENT;
+}
+
+#endif

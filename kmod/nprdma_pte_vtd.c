@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * From a PCI function to its I/O page table as the hardware gets there (Intel
+ * VT-d specification, chapters 8 and 9): the DMAR table of ACPI tells the unit,
+ * its registers the root table, and then bus and function, in scalable mode
+ * also the PASID of requests without one, select the page table.
+ *
+ * Nothing here depends on structures of the kernel's driver. The tables are
+ * read without its locks: entries of a function to which a driver is bound are
+ * set up before and taken down after.
+ */
+
+#include <linux/acpi.h>
+#include <linux/bitfield.h>
+#include <linux/io.h>
+#include <linux/io-64-nonatomic-lo-hi.h>
+#include <linux/mm.h>
+
+#include "nprdma_pte.h"
+
+/* Registers; all of them in the first page of the unit's */
+#define VTD_CAP			0x08
+#define VTD_ECAP		0x10
+#define VTD_GSTS		0x1c
+#define VTD_RTADDR		0x20
+#define VTD_REGS_SIZE		0x1000
+
+#define VTD_CAP_RWBF		BIT_ULL(4)
+#define VTD_CAP_DWD		BIT_ULL(54)
+#define VTD_CAP_DRD		BIT_ULL(55)
+#define VTD_ECAP_C		BIT_ULL(0)
+#define VTD_ECAP_SMPWC		BIT_ULL(48)
+#define VTD_GSTS_TES		BIT(31)
+#define VTD_RTADDR_TTM		GENMASK_ULL(11, 10)
+
+enum {
+	VTD_TTM_LEGACY	 = 0,
+	VTD_TTM_SCALABLE = 1,
+};
+
+/* All entries: bit 0 says present, and where an address is, it is here */
+#define VTD_PRESENT		BIT_ULL(0)
+#define VTD_ADDR		GENMASK_ULL(51, 12)
+
+/* Context entry, legacy: 2 words per function */
+#define VTD_CTX_TT		GENMASK_ULL(3, 2)
+#define VTD_CTX_TT_PASS_THROUGH	2
+#define VTD_CTX_AW		GENMASK_ULL(2, 0)
+
+/* Context entry, scalable: 4 words per function, 128 functions per table */
+#define VTD_SM_CTX_PDTS		GENMASK_ULL(11, 9)
+#define VTD_SM_CTX_RID_PASID	GENMASK_ULL(19, 0)
+
+/* PASID table entry: 8 words */
+#define VTD_PASID_PER_TABLE	64
+#define VTD_PASID_PGTT		GENMASK_ULL(8, 6)
+#define VTD_PASID_AW		GENMASK_ULL(4, 2)
+#define VTD_PASID_FSPM		GENMASK_ULL(3, 2)
+
+enum {
+	VTD_PGTT_FIRST	= 1,
+	VTD_PGTT_SECOND	= 2,
+};
+
+struct vtd_unit {
+	u64	cap;
+	u64	ecap;
+	u64	rtaddr;
+	u32	gsts;
+};
+
+/* A word of a table in memory; 0, so not present, if there is no such memory */
+static u64 vtd_word(u64 table, unsigned int index)
+{
+	phys_addr_t phys = table & VTD_ADDR;
+	u64 *words;
+
+	if (!pfn_valid(PHYS_PFN(phys)))
+		return 0;
+	words = phys_to_virt(phys);
+	return READ_ONCE(words[index]);
+}
+
+/* The device that a scope of the DMAR table leads to, with a reference */
+static struct pci_dev *vtd_scope_device(u16 segment,
+					const struct acpi_dmar_device_scope *scope)
+{
+	const struct acpi_dmar_pci_path *path = (const void *)(scope + 1);
+	unsigned int n = (scope->length - sizeof(*scope)) / sizeof(*path);
+	struct pci_dev *dev = NULL;
+	unsigned int bus = scope->bus;
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		if (dev) {
+			if (!dev->subordinate)
+				break;
+			bus = dev->subordinate->number;
+			pci_dev_put(dev);
+		}
+		dev = pci_get_domain_bus_and_slot(segment, bus,
+						  PCI_DEVFN(path[i].device,
+							    path[i].function));
+		if (!dev)
+			return NULL;
+	}
+	if (i < n) {
+		pci_dev_put(dev);
+		return NULL;
+	}
+	return dev;
+}
+
+static bool vtd_scope_has(u16 segment,
+			  const struct acpi_dmar_device_scope *scope,
+			  struct pci_dev *pdev)
+{
+	struct pci_dev *dev, *up;
+	bool found;
+
+	if (scope->entry_type != ACPI_DMAR_SCOPE_TYPE_ENDPOINT &&
+	    scope->entry_type != ACPI_DMAR_SCOPE_TYPE_BRIDGE)
+		return false;
+	dev = vtd_scope_device(segment, scope);
+	if (!dev)
+		return false;
+	found = dev == pdev;
+	if (scope->entry_type == ACPI_DMAR_SCOPE_TYPE_BRIDGE)
+		for (up = pdev->bus->self; up && !found; up = up->bus->self)
+			found = dev == up;
+	pci_dev_put(dev);
+	return found;
+}
+
+/* Is the function under this unit, as far as its list of scopes says? */
+static bool vtd_unit_has(const struct acpi_dmar_hardware_unit *unit,
+			 struct pci_dev *pdev)
+{
+	const struct acpi_dmar_device_scope *scope;
+	const u8 *at = (const u8 *)(unit + 1);
+	const u8 *end = (const u8 *)unit + unit->header.length;
+
+	for (; at + sizeof(*scope) <= end; at += scope->length) {
+		scope = (const void *)at;
+		if (scope->length < sizeof(*scope) || at + scope->length > end)
+			return false;
+		if (vtd_scope_has(unit->segment, scope, pdev))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Register address of the unit that translates for a function, 0 if none does.
+ * A unit that lists the function goes before the one that has all the others.
+ */
+static u64 vtd_find_unit(struct pci_dev *pdev)
+{
+	/* The table lists no virtual functions */
+	struct pci_dev *pf = pci_physfn(pdev);
+	const struct acpi_dmar_hardware_unit *unit;
+	const struct acpi_dmar_header *entry;
+	struct acpi_table_header *dmar;
+	const u8 *at, *end;
+	u64 rest = 0, found = 0;
+
+	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_DMAR, 0, &dmar)))
+		return 0;
+	at = (const u8 *)dmar + sizeof(struct acpi_table_dmar);
+	end = (const u8 *)dmar + dmar->length;
+	for (; at + sizeof(*entry) <= end && !found; at += entry->length) {
+		entry = (const void *)at;
+		if (entry->length < sizeof(*entry) || at + entry->length > end)
+			break;
+		unit = (const void *)entry;
+		if (entry->type != ACPI_DMAR_TYPE_HARDWARE_UNIT ||
+		    entry->length < sizeof(*unit) ||
+		    unit->segment != pci_domain_nr(pf->bus))
+			continue;
+		if (vtd_unit_has(unit, pf))
+			found = unit->address;
+		else if (unit->flags & ACPI_DMAR_INCLUDE_ALL)
+			rest = unit->address;
+	}
+	acpi_put_table(dmar);
+	return found ?: rest;
+}
+
+static int vtd_read_unit(u64 address, struct vtd_unit *unit)
+{
+	void __iomem *regs = ioremap(address, VTD_REGS_SIZE);
+
+	if (!regs)
+		return -ENOMEM;
+	unit->cap = readq(regs + VTD_CAP);
+	unit->ecap = readq(regs + VTD_ECAP);
+	unit->rtaddr = readq(regs + VTD_RTADDR);
+	unit->gsts = readl(regs + VTD_GSTS);
+	iounmap(regs);
+	return 0;
+}
+
+static int vtd_check_unit(const struct vtd_unit *unit, struct nprdma_why *why)
+{
+	if (!(unit->gsts & VTD_GSTS_TES))
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the device's VT-d unit does not translate");
+	/* Without it writes may land in a page after it was taken away */
+	if (!(unit->cap & VTD_CAP_DWD) || !(unit->cap & VTD_CAP_DRD))
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the device's VT-d unit cannot drain DMA in flight");
+	if (unit->cap & VTD_CAP_RWBF)
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the device's VT-d unit wants its write buffer flushed");
+	return 0;
+}
+
+static int vtd_legacy_root(const struct vtd_unit *unit, struct pci_dev *pdev,
+			   struct nprdma_pte_root *root, struct nprdma_why *why)
+{
+	u64 ctx, lo, hi;
+
+	ctx = vtd_word(unit->rtaddr, pdev->bus->number * 2);
+	if (!(ctx & VTD_PRESENT))
+		goto absent;
+	lo = vtd_word(ctx, pdev->devfn * 2);
+	hi = vtd_word(ctx, pdev->devfn * 2 + 1);
+	if (!(lo & VTD_PRESENT))
+		goto absent;
+	if (FIELD_GET(VTD_CTX_TT, lo) >= VTD_CTX_TT_PASS_THROUGH)
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the VT-d unit passes the device's DMA through");
+	root->top = lo & VTD_ADDR;
+	root->levels = FIELD_GET(VTD_CTX_AW, hi) + 2;
+	root->coherent = unit->ecap & VTD_ECAP_C;
+	return 0;
+absent:
+	return nprdma_why_set(why, -EOPNOTSUPP,
+			      "the VT-d unit has no context for the device");
+}
+
+static int vtd_pasid_root(u64 table, unsigned int index,
+			  struct nprdma_pte_root *root, struct nprdma_why *why)
+{
+	u64 second = vtd_word(table, index * 8);
+	u64 first = vtd_word(table, index * 8 + 2);
+
+	if (!(second & VTD_PRESENT))
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the VT-d unit has no PASID entry for the device");
+	switch (FIELD_GET(VTD_PASID_PGTT, second)) {
+	case VTD_PGTT_FIRST:
+		root->first_stage = true;
+		root->top = first & VTD_ADDR;
+		root->levels = FIELD_GET(VTD_PASID_FSPM, first) + 4;
+		return 0;
+	case VTD_PGTT_SECOND:
+		root->top = second & VTD_ADDR;
+		root->levels = FIELD_GET(VTD_PASID_AW, second) + 2;
+		return 0;
+	default:
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "the VT-d unit passes the device's DMA through, or nests it");
+	}
+}
+
+static int vtd_scalable_root(const struct vtd_unit *unit, struct pci_dev *pdev,
+			     struct nprdma_pte_root *root,
+			     struct nprdma_why *why)
+{
+	unsigned int devfn = pdev->devfn % 128;
+	u64 ctx, dir, table;
+	u32 pasid, size;
+
+	ctx = vtd_word(unit->rtaddr, pdev->bus->number * 2 + pdev->devfn / 128);
+	if (!(ctx & VTD_PRESENT))
+		goto absent;
+	dir = vtd_word(ctx, devfn * 4);
+	if (!(dir & VTD_PRESENT))
+		goto absent;
+	pasid = FIELD_GET(VTD_SM_CTX_RID_PASID, vtd_word(ctx, devfn * 4 + 1));
+	size = 1u << (FIELD_GET(VTD_SM_CTX_PDTS, dir) + 7);
+	/* vtd_word() reads within one page, and this is the first one */
+	if (pasid / VTD_PASID_PER_TABLE >=
+	    min_t(u32, size, PAGE_SIZE / sizeof(u64)))
+		goto absent;
+	table = vtd_word(dir, pasid / VTD_PASID_PER_TABLE);
+	if (!(table & VTD_PRESENT))
+		goto absent;
+	root->scalable = true;
+	root->coherent = unit->ecap & VTD_ECAP_SMPWC;
+	return vtd_pasid_root(table, pasid % VTD_PASID_PER_TABLE, root, why);
+absent:
+	return nprdma_why_set(why, -EOPNOTSUPP,
+			      "the VT-d unit has no context for the device");
+}
+
+/**
+ * nprdma_pte_vtd_root - follow the VT-d unit's tables to a function's own
+ * @pdev: the function, without aliases; see nprdma_device_check()
+ * @root: result
+ * @why: reason if there is none, or the unit is not fit
+ *
+ * Context: process, may sleep.
+ * Return: 0; -EOPNOTSUPP; -ENOMEM.
+ */
+int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
+			struct nprdma_why *why)
+{
+	struct vtd_unit unit;
+	u64 address;
+	int ret;
+
+	*root = (struct nprdma_pte_root) { };
+	address = vtd_find_unit(pdev);
+	if (!address)
+		return nprdma_why_set(why, -EOPNOTSUPP,
+				      "no Intel VT-d unit translates for the device, and no other IOMMU is supported");
+	ret = vtd_read_unit(address, &unit);
+	if (ret)
+		return nprdma_why_set(why, ret, "out of memory");
+	ret = vtd_check_unit(&unit, why);
+	if (ret)
+		return ret;
+
+	switch (FIELD_GET(VTD_RTADDR_TTM, unit.rtaddr)) {
+	case VTD_TTM_LEGACY:
+		ret = vtd_legacy_root(&unit, pdev, root, why);
+		break;
+	case VTD_TTM_SCALABLE:
+		ret = vtd_scalable_root(&unit, pdev, root, why);
+		break;
+	default:
+		ret = nprdma_why_set(why, -EOPNOTSUPP,
+				     "the VT-d unit is in a mode that is not supported");
+	}
+	if (!ret && (root->levels < 3 || root->levels > 5))
+		ret = nprdma_why_set(why, -EOPNOTSUPP,
+				     "the device's I/O page table has %u levels",
+				     root->levels);
+	return ret;
+}

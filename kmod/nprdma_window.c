@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * A window begins as an ordinary DMA mapping of one rest area, again and again.
+ * From then on only its leafs change. To the DMA API it stays that mapping, and
+ * it is that mapping again when it is unmapped.
+ */
+
+#include <linux/device.h>
+#include <linux/dma-mapping.h>
+#include <linux/iommu.h>
+#include <linux/mm.h>
+#include <linux/pci.h>
+#include <linux/sched.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+
+#include "nprdma_device.h"
+#include "nprdma_pte.h"
+#include "nprdma_region.h"
+#include "nprdma_window.h"
+
+/**
+ * nprdma_rest_alloc - make pages for windows to rest on
+ * @pattern: 64-bit value that they are filled with
+ *
+ * Context: process, may sleep.
+ * Return: the first page of an area of &NPRDMA_REST_PAGES, to be given back
+ * with nprdma_rest_free() when no window is left that rests on it; or NULL.
+ */
+struct page *nprdma_rest_alloc(u64 pattern)
+{
+	struct page *rest = alloc_pages(GFP_KERNEL_ACCOUNT, NPRDMA_REST_ORDER);
+
+	if (rest)
+		memset64(page_address(rest), pattern,
+			 NPRDMA_REST_PAGES * PAGE_SIZE / sizeof(pattern));
+	return rest;
+}
+
+/**
+ * nprdma_rest_free - give a rest area back
+ * @rest: what nprdma_rest_alloc() returned, or NULL
+ */
+void nprdma_rest_free(struct page *rest)
+{
+	if (rest)
+		__free_pages(rest, NPRDMA_REST_ORDER);
+}
+
+static phys_addr_t rest_phys(const struct nprdma_window *win,
+			     unsigned long index)
+{
+	return page_to_phys(win->rest) +
+	       (index % NPRDMA_REST_PAGES) * PAGE_SIZE;
+}
+
+static struct nprdma_pte_run *run_of(const struct nprdma_window *win,
+				     unsigned long index)
+{
+	return win->pieces[index >> NPRDMA_PIECE_SHIFT].run;
+}
+
+static unsigned long in_piece(unsigned long index)
+{
+	return index & (NPRDMA_PIECE_PAGES - 1);
+}
+
+static enum dma_data_direction direction(const struct nprdma_window *win)
+{
+	/*
+	 * Nothing may write through R, not even by mistake. A NIC that writes
+	 * through W may read as well, be it to flush what it wrote.
+	 */
+	return win->is_write ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
+}
+
+/* All of a piece's DMA segments follow each other: where they begin, or 0 */
+static dma_addr_t contiguous_iova(const struct sg_table *sgt,
+				  unsigned long npages)
+{
+	dma_addr_t next = sg_dma_address(sgt->sgl);
+	struct scatterlist *sg;
+	int i;
+
+	for_each_sgtable_dma_sg(sgt, sg, i) {
+		if (sg_dma_address(sg) != next)
+			return 0;
+		next += sg_dma_len(sg);
+	}
+	if (next - sg_dma_address(sgt->sgl) != npages << PAGE_SHIFT)
+		return 0;
+	return sg_dma_address(sgt->sgl);
+}
+
+/* The mandatory self-check: every page is where we, and the kernel, expect it */
+static int check_pages(struct nprdma_window *win, unsigned int c,
+		       struct nprdma_why *why)
+{
+	struct nprdma_pte_run *run = win->pieces[c].run;
+	unsigned long i;
+
+	for (i = 0; i < run->npages; i++) {
+		if (!nprdma_pte_agrees(run, i, rest_phys(win, i)))
+			return nprdma_why_set(why, -EOPNOTSUPP,
+					      "the I/O page table that was found and iommu_iova_to_phys() differ");
+		if (!(i % SZ_1K))
+			cond_resched();
+	}
+	return 0;
+}
+
+/* Before any page of a process is involved: is what we change what counts? */
+static int check_pointing(struct nprdma_window *win, unsigned int c,
+			  struct nprdma_why *why)
+{
+	struct nprdma_pte_run *run = win->pieces[c].run;
+	phys_addr_t home = rest_phys(win, 0);
+	phys_addr_t away = rest_phys(win, 1);
+	bool moved;
+
+	nprdma_pte_point(run, 0, away);
+	nprdma_pte_flush(run, 0, 1);
+	moved = nprdma_pte_agrees(run, 0, away);
+	nprdma_pte_point(run, 0, home);
+	nprdma_pte_flush(run, 0, 1);
+	if (moved && nprdma_pte_agrees(run, 0, home))
+		return 0;
+	return nprdma_why_set(why, -EOPNOTSUPP,
+			      "iommu_iova_to_phys() does not follow when a page is re-pointed");
+}
+
+static int map_piece(struct nprdma_window *win, unsigned int c,
+		     const struct nprdma_pte_root *root, struct nprdma_why *why)
+{
+	unsigned long first = (unsigned long)c << NPRDMA_PIECE_SHIFT;
+	unsigned long npages = min(win->npages - first, NPRDMA_PIECE_PAGES);
+	unsigned long left = npages;
+	struct nprdma_piece *piece = &win->pieces[c];
+	struct scatterlist *sg;
+	dma_addr_t iova;
+	int ret, i;
+
+	ret = sg_alloc_table(&piece->sgt,
+			     DIV_ROUND_UP(npages, NPRDMA_REST_PAGES),
+			     GFP_KERNEL_ACCOUNT);
+	if (ret)
+		return nprdma_why_set(why, ret, "out of memory");
+	for_each_sgtable_sg(&piece->sgt, sg, i) {
+		unsigned int n = min_t(unsigned long, left, NPRDMA_REST_PAGES);
+
+		sg_set_page(sg, win->rest, n << PAGE_SHIFT, 0);
+		left -= n;
+	}
+	/* The CPU never looks at these pages while they are mapped */
+	ret = dma_map_sgtable(win->dev, &piece->sgt, direction(win),
+			      DMA_ATTR_SKIP_CPU_SYNC);
+	if (ret) {
+		nprdma_why_set(why, ret, "the DMA API does not map a window: error %d", ret);
+		goto err_free;
+	}
+	iova = contiguous_iova(&piece->sgt, npages);
+	if (!iova) {
+		ret = nprdma_why_set(why, -EOPNOTSUPP,
+				     "the DMA API maps a window in pieces");
+		goto err_unmap;
+	}
+	piece->run = nprdma_pte_find(win->domain, root, iova, npages,
+				     win->is_write, why);
+	if (IS_ERR(piece->run)) {
+		ret = PTR_ERR(piece->run);
+		piece->run = NULL;
+		goto err_unmap;
+	}
+	return 0;
+
+err_unmap:
+	dma_unmap_sgtable(win->dev, &piece->sgt, direction(win),
+			  DMA_ATTR_SKIP_CPU_SYNC);
+err_free:
+	sg_free_table(&piece->sgt);
+	return ret;
+}
+
+static void unmap_piece(struct nprdma_window *win, unsigned int c)
+{
+	struct nprdma_piece *piece = &win->pieces[c];
+
+	nprdma_pte_release(piece->run);
+	dma_unmap_sgtable(win->dev, &piece->sgt, direction(win),
+			  DMA_ATTR_SKIP_CPU_SYNC);
+	sg_free_table(&piece->sgt);
+}
+
+/**
+ * nprdma_window_create - map a window, and check that it can be pointed
+ * @dev: a PCI function, whose driver is bound and stays so
+ * @rest: rest area, see nprdma_rest_alloc(); it outlives the window
+ * @npages: length of the window, at least 1
+ * @writable: W window, else the IOMMU lets the device only read it
+ * @why: reason if it fails, may be NULL
+ *
+ * All pages rest. Every page is checked against iommu_iova_to_phys(), and the
+ * first of each piece is moved to another page of the rest area and back.
+ *
+ * Context: process, may sleep.
+ * Return: the window, to be destroyed before @dev loses its driver;
+ * ERR_PTR(-EOPNOTSUPP) if the device is not fit; ERR_PTR(-ENOMEM); an error of
+ * dma_map_sgtable().
+ */
+struct nprdma_window *nprdma_window_create(struct device *dev,
+					   struct page *rest,
+					   unsigned long npages, bool writable,
+					   struct nprdma_why *why)
+{
+	unsigned int npieces = DIV_ROUND_UP(npages, NPRDMA_PIECE_PAGES);
+	struct nprdma_pte_root root;
+	struct nprdma_window *win;
+	unsigned int c;
+	int ret;
+
+	win = kvzalloc(struct_size(win, pieces, npieces), GFP_KERNEL_ACCOUNT);
+	if (!win) {
+		ret = nprdma_why_set(why, -ENOMEM, "out of memory");
+		return ERR_PTR(ret);
+	}
+	ret = nprdma_device_root(dev, &win->domain, &root, why);
+	if (ret)
+		goto err_free;
+	INIT_LIST_HEAD(&win->link);
+	win->is_write = writable;
+	win->dev = get_device(dev);
+	win->rest = rest;
+	win->npages = npages;
+	for (c = 0; c < npieces; c++) {
+		ret = map_piece(win, c, &root, why);
+		if (ret)
+			goto err_destroy;
+		win->npieces = c + 1;
+		ret = check_pages(win, c, why) ?: check_pointing(win, c, why);
+		if (ret)
+			goto err_destroy;
+	}
+	return win;
+
+err_destroy:
+	nprdma_window_destroy(win);
+	return ERR_PTR(ret);
+err_free:
+	kvfree(win);
+	return ERR_PTR(ret);
+}
+
+/**
+ * nprdma_window_destroy - unmap a window
+ * @win: the window; in no list, and not used by the device any more; NULL is
+ *	allowed
+ *
+ * When it returns the device has no way to the rest area left.
+ *
+ * Context: process, may sleep.
+ */
+void nprdma_window_destroy(struct nprdma_window *win)
+{
+	unsigned long i, mapped;
+	unsigned int c;
+
+	if (!win)
+		return;
+	/* The DMA API gets back what it mapped */
+	mapped = min(win->npages,
+		     (unsigned long)win->npieces << NPRDMA_PIECE_SHIFT);
+	for (i = 0; i < mapped; i += NPRDMA_PIECE_PAGES) {
+		unsigned long n = min(mapped - i, NPRDMA_PIECE_PAGES);
+
+		nprdma_window_point(win, i, n, NULL);
+		nprdma_window_flush(win, i, n);
+		cond_resched();
+	}
+	for (c = 0; c < win->npieces; c++)
+		unmap_piece(win, c);
+	/* In lazy mode, unmapping leaves translations of the rest area behind */
+	if (win->npieces)
+		iommu_flush_iotlb_all(win->domain);
+	put_device(win->dev);
+	kvfree(win);
+}
+
+/**
+ * nprdma_window_point - point pages of a window
+ * @win: the window
+ * @first: index of the first page
+ * @n: number of pages
+ * @pfns: page frame for each of the pages, or NULL to let them rest
+ *
+ * Takes effect with nprdma_window_flush(); until then the device may use the
+ * old or the new page.
+ *
+ * Context: any, under the lock that protects the window; does not sleep.
+ */
+void nprdma_window_point(struct nprdma_window *win, unsigned long first,
+			 unsigned long n, const unsigned long *pfns)
+{
+	unsigned long i;
+
+	for (i = 0; i < n; i++)
+		nprdma_pte_point(run_of(win, first + i), in_piece(first + i),
+				 pfns ? PFN_PHYS(pfns[i]) :
+					rest_phys(win, first + i));
+}
+
+/**
+ * nprdma_window_flush - have the device follow
+ * @win: the window
+ * @first: index of the first page
+ * @n: number of pages
+ *
+ * When this returns, nothing that the device does or has under way concerns
+ * pages that these were pointed away from.
+ *
+ * Context: any, spins until the IOMMU answers; does not sleep.
+ */
+void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
+			 unsigned long n)
+{
+	unsigned long part;
+
+	for (; n > 0; first += part, n -= part) {
+		part = min(n, NPRDMA_PIECE_PAGES - in_piece(first));
+		nprdma_pte_flush(run_of(win, first), in_piece(first), part);
+	}
+}
+
+/**
+ * nprdma_window_memory - kernel memory that a window takes
+ * @npages: its length
+ *
+ * For accounting: I/O page tables, scatterlists, and pointers to leaf tables.
+ *
+ * Return: bytes.
+ */
+size_t nprdma_window_memory(unsigned long npages)
+{
+	unsigned long ntables = DIV_ROUND_UP(npages, PAGE_SIZE / sizeof(u64));
+	unsigned long npieces = DIV_ROUND_UP(npages, NPRDMA_PIECE_PAGES);
+
+	return sizeof(struct nprdma_window) +
+	       npieces * (sizeof(struct nprdma_piece) +
+			  sizeof(struct nprdma_pte_run)) +
+	       ntables * (PAGE_SIZE + sizeof(u64 *)) +
+	       DIV_ROUND_UP(npages, NPRDMA_REST_PAGES) *
+	       sizeof(struct scatterlist);
+}
+
+/**
+ * nprdma_region_repoint - point pages of a region in all its windows
+ * @region: the region, its lock held
+ * @bits: &NPRDMA_STATE_R for the R windows, &NPRDMA_STATE_W for the W windows
+ * @first: index of the first page
+ * @n: number of pages
+ * @pfns: as for nprdma_window_point()
+ *
+ * Context: any; does not sleep.
+ */
+void nprdma_region_repoint(struct nprdma_region *region, u32 bits,
+			   unsigned long first, unsigned long n,
+			   const unsigned long *pfns)
+{
+	struct nprdma_window *win;
+
+	lockdep_assert_held(&region->lock);
+	list_for_each_entry(win, &region->windows, link) {
+		if (!(bits & (win->is_write ? NPRDMA_STATE_W : NPRDMA_STATE_R)))
+			continue;
+		if (!pfns || !win->closing)
+			nprdma_window_point(win, first, n, pfns);
+	}
+}
+
+/**
+ * nprdma_region_flush - nprdma_window_flush() of all windows of a region
+ * @region: the region, its lock held
+ * @bits: which windows, as for nprdma_region_repoint()
+ * @first: index of the first page
+ * @n: number of pages
+ *
+ * Context: any, spins; does not sleep.
+ */
+void nprdma_region_flush(struct nprdma_region *region, u32 bits,
+			 unsigned long first, unsigned long n)
+{
+	struct nprdma_window *win;
+
+	lockdep_assert_held(&region->lock);
+	list_for_each_entry(win, &region->windows, link)
+		if (bits & (win->is_write ? NPRDMA_STATE_W : NPRDMA_STATE_R))
+			nprdma_window_flush(win, first, n);
+}

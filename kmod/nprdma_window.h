@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Windows: IOVA ranges whose pages are pointed at memory, or at a page on which
+ * they rest (ARCHITECTURE 2). A region has two on every device that imports it.
+ */
+
+#ifndef NPRDMA_WINDOW_H
+#define NPRDMA_WINDOW_H
+
+#include <linux/device.h>
+#include <linux/list.h>
+#include <linux/mm_types.h>
+#include <linux/scatterlist.h>
+#include <linux/types.h>
+
+#include "nprdma_why.h"
+
+struct nprdma_pte_root;
+struct nprdma_region;
+
+/*
+ * A rest area is 8 pages that hold the same, so that one entry of a scatterlist
+ * maps 8 pages of a window. It must not be larger: a merged 64 KiB leaf, should
+ * a format come to have them, could not be split.
+ */
+#define NPRDMA_REST_ORDER	3
+#define NPRDMA_REST_PAGES	(1u << NPRDMA_REST_ORDER)
+
+/* Pages per call of dma_map_sgtable(), which allocates tables atomically */
+#define NPRDMA_PIECE_SHIFT	14
+#define NPRDMA_PIECE_PAGES	(1ul << NPRDMA_PIECE_SHIFT)
+
+struct page *nprdma_rest_alloc(u64 pattern);
+void nprdma_rest_free(struct page *rest);
+
+/**
+ * struct nprdma_piece - part of a window with IOVAs of its own
+ * @sgt: what the DMA API mapped; entries of 8 pages
+ * @run: leafs
+ */
+struct nprdma_piece {
+	struct sg_table		sgt;
+	struct nprdma_pte_run	*run;
+};
+
+/**
+ * struct nprdma_window - one window of a region on one device
+ * @link: in the region's list, under its lock
+ * @is_write: W window, else R window
+ * @closing: rests and will not be pointed at memory any more; under the
+ *	region's lock
+ * @dev: the device; a reference
+ * @domain: of its DMA addresses
+ * @rest: rest area
+ * @npages: of the region
+ * @npieces: of all but the last &NPRDMA_PIECE_PAGES pages
+ * @pieces: in the order of their pages
+ */
+struct nprdma_window {
+	struct list_head	link;
+	bool			is_write;
+	bool			closing;
+	struct device		*dev;
+	struct iommu_domain	*domain;
+	struct page		*rest;
+	unsigned long		npages;
+	unsigned int		npieces;
+	struct nprdma_piece	pieces[];
+};
+
+struct nprdma_window *nprdma_window_create(struct device *dev,
+					   struct page *rest,
+					   unsigned long npages, bool writable,
+					   struct nprdma_why *why);
+void nprdma_window_destroy(struct nprdma_window *win);
+void nprdma_window_point(struct nprdma_window *win, unsigned long first,
+			 unsigned long n, const unsigned long *pfns);
+void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
+			 unsigned long n);
+size_t nprdma_window_memory(unsigned long npages);
+
+/* All windows of a region that are concerned; its lock is held */
+void nprdma_region_repoint(struct nprdma_region *region, u32 bits,
+			   unsigned long first, unsigned long n,
+			   const unsigned long *pfns);
+void nprdma_region_flush(struct nprdma_region *region, u32 bits,
+			 unsigned long first, unsigned long n);
+
+#endif
