@@ -1,0 +1,116 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+#
+# What the rig keeps between runs, and the apt that fetches it; sourced.
+#
+#   $cache/root        the guest's file system: packages of Debian 12, unpacked,
+#                      and the modules of every kernel in usr/lib/modules
+#   $cache/kernel/K    version, vmlinuz
+#   $cache/headers/K   what a module is built with
+#   $cache/apt         lists and settings of an apt that is ours alone
+#
+# Packages are unpacked and never configured: that needs no root, no chroot and
+# no mounts, so it works in any container, and takes seconds. The host's own
+# root would be quicker still, but a kernel that is tested to destruction must
+# not get at it, and would see programs change under its feet.
+
+suite=bookworm
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/nprdma/guest
+me=guest/${0##*/}
+
+say() { printf '%s: %s\n' "$me" "$*" >&2; }
+
+# die MESSAGE: the rig itself does not work
+die() {
+    say "error: $*"
+    exit 125
+}
+
+# unavailable MESSAGE: what a machine lacks is no failure
+unavailable() {
+    echo "SKIPPED: $*"
+    exit 77
+}
+
+# Prints the mirror that this machine's apt uses for Debian 12
+mirror() {
+    found=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' \
+                'Created-By: Packages' 2>/dev/null |
+            awk -v s=$suite '$2 == s { print $1; exit }')
+    echo "${found:-http://deb.debian.org/debian}"
+}
+
+# Everything that apt would take from, or leave on, the machine is elsewhere;
+# only its settings (proxies) are the machine's
+apt_setup() {
+    export APT_CONFIG="$cache/apt/apt.conf"
+    [ ! -f "$APT_CONFIG" ] || return 0
+    keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    [ -f "$keyring" ] || unavailable "no $keyring (debian-archive-keyring)"
+    url=$(unset APT_CONFIG; mirror)
+    mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial" \
+        "$cache/apt/none"
+    : >"$cache/apt/status"
+    for s in $suite $suite-updates $suite-backports trixie trixie-backports; do
+        echo "deb [arch=amd64 signed-by=$keyring] $url $s main"
+    done >"$cache/apt/sources.list"
+    for s in $suite:900 $suite-updates:900 '*:100'; do
+        printf 'Package: *\nPin: release n=%s\nPin-Priority: %s\n\n' \
+            "${s%:*}" "${s#*:}"
+    done >"$cache/apt/preferences"
+    cat >"$APT_CONFIG.new" <<CONF
+Dir::State "$cache/apt";
+Dir::State::lists "$cache/apt/lists";
+Dir::State::status "$cache/apt/status";
+Dir::Cache "$cache/apt";
+Dir::Cache::archives "$cache/apt/archives";
+Dir::Etc::sourcelist "$cache/apt/sources.list";
+Dir::Etc::sourceparts "$cache/apt/none";
+Dir::Etc::preferences "$cache/apt/preferences";
+Dir::Etc::preferencesparts "$cache/apt/none";
+APT::Sandbox::User "root";
+APT::Architecture "amd64";
+APT::Architectures "amd64";
+APT::Install-Recommends "false";
+APT::Get::Assume-Yes "true";
+CONF
+    mv "$APT_CONFIG.new" "$APT_CONFIG"
+}
+
+# Refreshes the lists, once per process
+apt_lists() {
+    [ -z "${lists_are_fresh:-}" ] || return 0
+    say "package lists"
+    apt-get -q update >"$cache/apt/log" 2>&1 ||
+        unavailable "no package lists: $(grep -m1 '^[EW]:' "$cache/apt/log")"
+    lists_are_fresh=yes
+}
+
+# unpack DIR PACKAGE...: fetches these packages and unpacks them into DIR
+unpack() {
+    into=$1
+    shift
+    for p in "$@"; do
+        (cd "$cache/apt/archives" && apt-get -q download "$p") \
+            >"$cache/apt/log" 2>&1 ||
+            unavailable "$p: $(grep -m1 '^[EW]:' "$cache/apt/log")"
+        for deb in "$cache/apt/archives/$(printf %s "${p%%=*}")"_*.deb; do
+            extract "$deb" "$into"
+        done
+    done
+}
+
+# extract DEB DIR: directories that are symbolic links in DIR stay such; the
+# package is not needed again
+extract() {
+    dpkg-deb --fsys-tarfile "$1" |
+        tar -C "$2" --keep-directory-symlink -xp --no-same-owner ||
+        die "$1 could not be unpacked into $2"
+    rm "$1"
+}
+
+# One maker at a time, however many tests start at once
+lock_cache() {
+    mkdir -p "$cache" || unavailable "$cache cannot be made"
+    exec 9>"$cache/lock"
+    flock 9
+}

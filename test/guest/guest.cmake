@@ -1,0 +1,35 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+#
+# add_guest_test(NAME SCRIPT [KERNELS K...] [SECONDS N] [OPTIONS OPTION...]
+#                [ARGS ARGUMENT...]): a script of the directory that calls this,
+# run by test/guest/run on each kernel (6.1 and 6.12 unless told otherwise), as
+# test guest.K.NAME. SECONDS (120) is for a quiet machine; it gets three times
+# that. NPRDMA_GUEST_KERNELS bounds the kernels.
+
+set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
+    "Kernels that guest tests are run on, of 6.1, 6.12 and 7.2")
+
+function(add_guest_test name script)
+    cmake_parse_arguments(T "" "SECONDS" "KERNELS;OPTIONS;ARGS" ${ARGN})
+    if(NOT T_SECONDS)
+        set(T_SECONDS 120)
+    endif()
+    if(NOT T_KERNELS)
+        set(T_KERNELS 6.1 6.12 7.2)
+    endif()
+    math(EXPR limit "${T_SECONDS} * 3")
+    math(EXPR timeout "${limit} + 60")
+    foreach(kernel ${T_KERNELS})
+        if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
+            continue()
+        endif()
+        add_test(NAME guest.${kernel}.${name}
+                 COMMAND ${NPRDMA_SOURCE}/test/guest/run --kernel ${kernel}
+                         --time ${limit} --build ${NPRDMA_BUILD}
+                         --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
+                         ${T_OPTIONS} ${CMAKE_CURRENT_SOURCE_DIR}/${script}
+                         ${T_ARGS})
+        set_tests_properties(guest.${kernel}.${name} PROPERTIES
+            LABELS guest SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS 2)
+    endforeach()
+endfunction()

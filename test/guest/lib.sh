@@ -1,0 +1,70 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+#
+# For scripts that run in the guest: . "$NPRDMA_SRC/test/guest/lib.sh"
+
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+skip() {
+    echo "SKIPPED: $*"
+    exit 77
+}
+
+# await SECONDS COMMAND...: until it succeeds; fails after that time
+await() {
+    patience=$(($(date +%s) + $1))
+    shift
+    until "$@"; do
+        [ "$(date +%s)" -lt $patience ] || return 1
+        sleep 0.1
+    done
+}
+
+# swap_on_zram MIB: what is swapped out is compressed in memory, at once
+swap_on_zram() {
+    modprobe zram num_devices=1 || fail "no zram"
+    echo "$1M" >/sys/block/zram0/disksize
+    mkswap /dev/zram0 >/dev/null && swapon -p 10 /dev/zram0 ||
+        fail "no swap on zram"
+}
+
+# swap_on_file MIB: on a file in an ext4 file system on a loop device over
+# tmpfs, as the guest has no disk
+swap_on_file() {
+    modprobe loop && modprobe ext4 || fail "no loop devices or no ext4"
+    truncate -s $(($1 + 32))M /dev/shm/disk
+    mke2fs -q -t ext4 -m 0 -O ^has_journal /dev/shm/disk &&
+        mkdir -p /run/disk && mount -o loop /dev/shm/disk /run/disk &&
+        dd if=/dev/zero of=/run/disk/swap bs=1M count="$1" status=none &&
+        chmod 600 /run/disk/swap && mkswap /run/disk/swap >/dev/null &&
+        swapon -p 5 /run/disk/swap || fail "no swap on a file"
+}
+
+# in_memcg MIB COMMAND...: with no more memory than this; the rest goes to swap
+in_memcg() {
+    group=/sys/fs/cgroup/limit.$$
+    echo +memory >/sys/fs/cgroup/cgroup.subtree_control &&
+        mkdir -p $group && echo "${1}M" >$group/memory.max ||
+        fail "no memory limit of $1 MiB"
+    shift
+    (
+        echo 0 >$group/cgroup.procs
+        exec "$@"
+    )
+}
+
+# rxe_up: device rxe0 on a network device of its own. Its GIDs: 1 is the one
+# with the IP address. The MTU is what makes the device's 4096.
+rxe_up() {
+    modprobe rdma_rxe && modprobe rdma_ucm && modprobe dummy numdummies=0 ||
+        fail "no rdma_rxe"
+    ip link add rxenet type dummy && ip link set rxenet mtu 4200 up &&
+        ip addr add 10.77.0.1/24 dev rxenet &&
+        rdma link add rxe0 type rxe netdev rxenet || fail "no device rxe0"
+    await 10 test -c /dev/infiniband/uverbs0 || fail "no /dev/infiniband/uverbs0"
+    await 10 grep -q ffff:0a4d /sys/class/infiniband/rxe0/ports/1/gids/1 ||
+        fail "no GID 1 of rxe0"
+    ulimit -l unlimited
+}
