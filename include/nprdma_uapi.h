@@ -288,7 +288,8 @@ struct nprdma_ioc_populate {
 
 /**
  * NPRDMA_IOC_INVALIDATE: take pages away from devices. When it returns no
- * device touches them any more. They can be populated again at once.
+ * device touches them any more. They can be populated again at once, but not by
+ * what a call of POPULATE looked up before.
  *
  *   EINVAL      `length` is 0, or `bits` has none or unknown bits.
  *   ENOENT      No such region.
@@ -305,7 +306,7 @@ struct nprdma_ioc_invalidate {
     __aligned_u64 invalidated; /* out: pages that lost a bit */
 };
 
-/* Count pages that lose nothing as changed too */
+/* Count pages that lose nothing as changed, too */
 #define NPRDMA_IOC_INVALIDATE_TOUCH (1u << 0)
 
 
@@ -345,13 +346,16 @@ struct nprdma_ioc_states_info {
     __u32         size;
     __u32         flags;         /* 0 */
     __u32         abi;           /* out: NPRDMA_ABI_VERSION of the module */
-    __u32         reserved;      /* out: 0 */
+    __u32         owner;         /* out: 1 if the region is of the caller's
+                                  * address space, else 0 */
     __aligned_u64 address;       /* out: of the region, in its owner */
     __aligned_u64 length;        /* out: bytes */
     __aligned_u64 signature;     /* out: as in struct nprdma_ioc_query */
     __aligned_u64 states_offset; /* out: as in struct
                                   * nprdma_ioc_region_create */
     __aligned_u64 states_size;   /* out: likewise */
+    __aligned_u64 id;            /* out: never 0, and of no other region since
+                                  * the module was loaded */
 };
 
 
@@ -373,6 +377,7 @@ struct nprdma_states_header {
     __aligned_u64 signature;
     __aligned_u64 states_offset;
     __aligned_u64 states_size;
+    __aligned_u64 id;            /* as in struct nprdma_ioc_states_info */
 };
 
 #define NPRDMA_STATES_MAGIC 0x6574617473706e31ull

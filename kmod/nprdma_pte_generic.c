@@ -12,8 +12,7 @@
 
 #include "nprdma_pte.h"
 
-#if defined(CONFIG_IOMMU_PT_VTDSS) && defined(CONFIG_IOMMU_PT_X86_64) && \
-	__has_include(<linux/generic_pt/iommu.h>)
+#ifdef HAVE_GENERIC_PT
 
 #include <linux/generic_pt/iommu.h>
 

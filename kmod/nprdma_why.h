@@ -11,7 +11,7 @@
 
 #include <linux/compiler.h>
 
-#include "../include/nprdma_uapi.h"
+#include "nprdma_uapi.h"
 
 #define NPRDMA_WHY_MAX	NPRDMA_WHY_SIZE
 

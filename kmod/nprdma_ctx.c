@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+#include "nprdma_ctx.h"
+#include "nprdma_device.h"
+#include "nprdma_region.h"
+#include "nprdma_window.h"
+
+#include <linux/cred.h>
+#include <linux/device.h>
+#include <linux/random.h>
+#include <linux/sched/mm.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+/* A device that passed its check */
+struct nprdma_attached {
+	struct list_head list;
+	struct device *dev;
+};
+
+static DEFINE_MUTEX(nprdma_ctxs_lock);
+static LIST_HEAD(nprdma_ctxs);
+
+/**
+ * nprdma_ctx_create - make the context of the current address space
+ *
+ * Return: the context, for nprdma_ctx_close(), or an ERR_PTR().
+ */
+struct nprdma_ctx *nprdma_ctx_create(void)
+{
+	struct nprdma_ctx *ctx;
+
+	/* A kernel thread has none of its own */
+	if (!current->mm)
+		return ERR_PTR(-EPERM);
+
+	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
+	if (!ctx)
+		return ERR_PTR(-ENOMEM);
+
+	ctx->user = nprdma_user_get(current_uid());
+	if (!ctx->user) {
+		kfree(ctx);
+		return ERR_PTR(-ENOMEM);
+	}
+
+	kref_init(&ctx->ref);
+	mutex_init(&ctx->lock);
+	INIT_LIST_HEAD(&ctx->devices);
+	xa_init_flags(&ctx->regions, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	ctx->tgid = task_tgid_nr(current);
+	ctx->signature = get_random_u64();
+	ctx->mm = current->mm;
+	mmgrab(ctx->mm);
+
+	mutex_lock(&nprdma_ctxs_lock);
+	list_add_tail(&ctx->list, &nprdma_ctxs);
+	mutex_unlock(&nprdma_ctxs_lock);
+	return ctx;
+}
+
+/*
+ * The file is closed: nobody calls any more. Devices may still have windows,
+ * and peers map states, which keep region and context in memory.
+ */
+void nprdma_ctx_close(struct nprdma_ctx *ctx)
+{
+	struct nprdma_region *region;
+	unsigned long id;
+
+	mutex_lock(&nprdma_ctxs_lock);
+	list_del(&ctx->list);
+	mutex_unlock(&nprdma_ctxs_lock);
+
+	xa_for_each(&ctx->regions, id, region)
+		nprdma_region_destroy(ctx, id);
+	nprdma_ctx_put(ctx);
+}
+
+void nprdma_ctx_get(struct nprdma_ctx *ctx)
+{
+	kref_get(&ctx->ref);
+}
+
+static void nprdma_ctx_free(struct kref *ref)
+{
+	struct nprdma_ctx *ctx = container_of(ref, struct nprdma_ctx, ref);
+	struct nprdma_attached *attached, *next;
+
+	list_for_each_entry_safe(attached, next, &ctx->devices, list) {
+		put_device(attached->dev);
+		kfree(attached);
+	}
+	if (ctx->signature_page)
+		nprdma_rest_free(ctx->signature_page);
+	if (ctx->blackhole_page)
+		nprdma_rest_free(ctx->blackhole_page);
+	xa_destroy(&ctx->regions);
+	mmdrop(ctx->mm);
+	nprdma_user_put(ctx->user);
+	kfree(ctx);
+}
+
+/* May sleep */
+void nprdma_ctx_put(struct nprdma_ctx *ctx)
+{
+	kref_put(&ctx->ref, nprdma_ctx_free);
+}
+
+/**
+ * nprdma_ctx_rest_pages - have the pages at which windows of absent pages point
+ * @ctx: context
+ *
+ * Made when the first region is exported: without a device nobody needs them.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx)
+{
+	int ret = 0;
+
+	mutex_lock(&ctx->lock);
+	if (!ctx->signature_page)
+		ctx->signature_page = nprdma_rest_alloc(ctx->signature);
+	if (!ctx->blackhole_page)
+		ctx->blackhole_page = nprdma_rest_alloc(0);
+	if (!ctx->signature_page || !ctx->blackhole_page)
+		ret = -ENOMEM;
+	mutex_unlock(&ctx->lock);
+	return ret;
+}
+
+static bool nprdma_ctx_has(struct nprdma_ctx *ctx, struct device *dev)
+{
+	struct nprdma_attached *attached;
+
+	lockdep_assert_held(&ctx->lock);
+	list_for_each_entry(attached, &ctx->devices, list) {
+		if (attached->dev == dev)
+			return true;
+	}
+	return false;
+}
+
+/**
+ * nprdma_ctx_attach - allow a device to import regions of a context
+ * @ctx: context
+ * @dev: device that passed its check; one reference is taken
+ *
+ * Return: 0, also if it was attached before, or -ENOMEM.
+ */
+int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev)
+{
+	struct nprdma_attached *attached;
+
+	attached = kmalloc(sizeof(*attached), GFP_KERNEL_ACCOUNT);
+	if (!attached)
+		return -ENOMEM;
+	attached->dev = dev;
+
+	mutex_lock(&ctx->lock);
+	if (!nprdma_ctx_has(ctx, dev)) {
+		get_device(dev);
+		list_add(&attached->list, &ctx->devices);
+		attached = NULL;
+	}
+	mutex_unlock(&ctx->lock);
+	kfree(attached);
+	return 0;
+}
+
+bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev)
+{
+	bool has;
+
+	mutex_lock(&ctx->lock);
+	has = nprdma_ctx_has(ctx, dev);
+	mutex_unlock(&ctx->lock);
+	return has;
+}
+
+/**
+ * nprdma_ctx_region - find a region
+ * @ctx: context
+ * @id: of the region
+ *
+ * Return: the region, for nprdma_region_put(); NULL: there is none.
+ */
+struct nprdma_region *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id)
+{
+	struct nprdma_region *region;
+
+	/* What the array refers to has a reference until it is taken out */
+	xa_lock(&ctx->regions);
+	region = xa_load(&ctx->regions, id);
+	if (region)
+		nprdma_region_get(region);
+	xa_unlock(&ctx->regions);
+	return region;
+}
+
+/**
+ * nprdma_ctx_next_region - go through regions, while others change them
+ * @ctx: context
+ * @id: of the region before, 0 at first; that of the region returned
+ *
+ * Return: the region, for nprdma_region_put(); NULL: there are no more.
+ */
+struct nprdma_region *nprdma_ctx_next_region(struct nprdma_ctx *ctx,
+					     unsigned long *id)
+{
+	struct nprdma_region *region;
+
+	xa_lock(&ctx->regions);
+	region = xa_find_after(&ctx->regions, id, ULONG_MAX, XA_PRESENT);
+	if (region)
+		nprdma_region_get(region);
+	xa_unlock(&ctx->regions);
+	return region;
+}
+
+void nprdma_counters_add(struct nprdma_counters *sum,
+			 const struct nprdma_counters *counters)
+{
+	sum->populated += counters->populated;
+	sum->retries += counters->retries;
+	sum->misses += counters->misses;
+	sum->events += counters->events;
+	sum->invalidated += counters->invalidated;
+	sum->revoked += counters->revoked;
+}
+
+/* Keep the counters of a region that is going */
+void nprdma_ctx_retire(struct nprdma_ctx *ctx,
+		       const struct nprdma_counters *counters)
+{
+	mutex_lock(&ctx->lock);
+	nprdma_counters_add(&ctx->counters, counters);
+	mutex_unlock(&ctx->lock);
+}
+
+static void nprdma_ctx_show(struct seq_file *seq, struct nprdma_ctx *ctx)
+{
+	struct nprdma_region *region;
+	unsigned long id = 0;
+
+	seq_printf(seq, "context tgid %d user %u\n", ctx->tgid,
+		   from_kuid_munged(seq_user_ns(seq), ctx->user->uid));
+	while ((region = nprdma_ctx_next_region(ctx, &id)) != NULL) {
+		nprdma_region_show(seq, region);
+		nprdma_region_put(region);
+	}
+}
+
+void nprdma_ctxs_show(struct seq_file *seq)
+{
+	struct nprdma_ctx *ctx;
+
+	/* The list's lock keeps each of them from being closed meanwhile */
+	mutex_lock(&nprdma_ctxs_lock);
+	list_for_each_entry(ctx, &nprdma_ctxs, list)
+		nprdma_ctx_show(seq, ctx);
+	mutex_unlock(&nprdma_ctxs_lock);
+}

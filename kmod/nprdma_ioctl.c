@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * The calls of nprdma_uapi.h: arguments are copied and checked here, once, and
+ * nowhere below.
+ */
+
+#include "nprdma_ioctl.h"
+#include "nprdma_ctx.h"
+#include "nprdma_device.h"
+#include "nprdma_dmabuf.h"
+#include "nprdma_populate.h"
+#include "nprdma_reg.h"
+#include "nprdma_region.h"
+
+#include <linux/file.h>
+#include <linux/nospec.h>
+#include <linux/sched.h>
+#include <linux/uaccess.h>
+
+union nprdma_ioc_arg {
+	struct {
+		u32 size;
+		u32 flags;
+	} head;
+	struct nprdma_ioc_query query;
+	struct nprdma_ioc_attach_device attach_device;
+	struct nprdma_ioc_region_create region_create;
+	struct nprdma_ioc_region_destroy region_destroy;
+	struct nprdma_ioc_export export;
+	struct nprdma_ioc_register reg;
+	struct nprdma_ioc_unregister unreg;
+	struct nprdma_ioc_populate populate;
+	struct nprdma_ioc_invalidate invalidate;
+	struct nprdma_ioc_stats stats;
+};
+
+/*
+ * A call in progress. A descriptor becomes visible only when its number has
+ * been told to the caller.
+ */
+struct nprdma_call {
+	struct nprdma_ctx *ctx;
+	union nprdma_ioc_arg arg;
+	struct file *file;	/* to be installed at fd */
+	int fd;
+};
+
+/**
+ * nprdma_ioctl_copy_in - copy an argument that may be of another version
+ * @arg: structure that begins with size and flags
+ * @size: of it, as known here
+ * @min_size: of its first version
+ * @flags: that are defined
+ * @from: the caller's
+ *
+ * Return: 0, -EFAULT, -EINVAL or -E2BIG as nprdma_uapi.h says.
+ */
+long nprdma_ioctl_copy_in(void *arg, size_t size, size_t min_size, u32 flags,
+			  const void __user *from)
+{
+	union nprdma_ioc_arg *head = arg;
+	u32 user_size;
+	int ret;
+
+	if (get_user(user_size, (const u32 __user *)from))
+		return -EFAULT;
+	if (user_size < min_size)
+		return -EINVAL;
+	if (user_size > PAGE_SIZE)
+		return -E2BIG;
+	ret = copy_struct_from_user(arg, size, from, user_size);
+	if (ret)
+		return ret;
+	/* It might have been changed between the two reads */
+	head->head.size = user_size;
+	return (head->head.flags & ~flags) ? -EINVAL : 0;
+}
+
+/**
+ * nprdma_ioctl_copy_out - return an argument that was copied in
+ * @to: the caller's
+ * @arg: structure that begins with the caller's size
+ * @size: of it, as known here
+ *
+ * Return: 0 or -EFAULT.
+ */
+long nprdma_ioctl_copy_out(void __user *to, const void *arg, size_t size)
+{
+	const union nprdma_ioc_arg *head = arg;
+
+	return copy_to_user(to, arg, min_t(size_t, size, head->head.size)) ?
+	       -EFAULT : 0;
+}
+
+static int nprdma_call_query(struct nprdma_call *call)
+{
+	struct nprdma_ioc_query *query = &call->arg.query;
+	struct nprdma_user *user = call->ctx->user;
+	struct nprdma_why why = { "" };
+
+	if (query->reserved)
+		return -EINVAL;
+
+	query->abi = NPRDMA_ABI_VERSION;
+	query->features = nprdma_device_support(&why) ?
+			  NPRDMA_IOC_FEATURE_DEVICES : 0;
+	query->signature = call->ctx->signature;
+	query->max_region_bytes = nprdma_max_region_bytes();
+	query->user_bytes = atomic_long_read(&user->bytes);
+	query->max_user_bytes = nprdma_max_user_bytes();
+	query->user_regions = atomic_long_read(&user->regions);
+	query->max_user_regions = nprdma_max_user_regions();
+	strscpy_pad(query->why, query->features ? "" : why.text,
+		    sizeof(query->why));
+	return 0;
+}
+
+static int nprdma_call_attach_device(struct nprdma_call *call)
+{
+	struct nprdma_ioc_attach_device *attach = &call->arg.attach_device;
+	struct nprdma_why why = { "" };
+	struct device *dev;
+	int ret;
+
+	if (!attach->name[0] ||
+	    strnlen(attach->name, sizeof(attach->name)) == sizeof(attach->name))
+		return -EINVAL;
+
+	dev = nprdma_device_find(attach->name);
+	if (IS_ERR(dev)) {
+		ret = nprdma_why_set(&why, PTR_ERR(dev), "no device %s",
+				     attach->name);
+	} else {
+		ret = nprdma_device_check(dev, &why);
+		if (!ret && !(attach->flags & NPRDMA_IOC_ATTACH_CHECK_ONLY))
+			ret = nprdma_ctx_attach(call->ctx, dev);
+		put_device(dev);
+	}
+	strscpy_pad(attach->why, why.text, sizeof(attach->why));
+	return ret;
+}
+
+static int nprdma_check_range(u64 address, u64 length)
+{
+	if (!length || (address | length) & ~PAGE_MASK ||
+	    length > TASK_SIZE || address > TASK_SIZE - length)
+		return -EINVAL;
+	return length > nprdma_max_region_bytes() ? -EFBIG : 0;
+}
+
+static int nprdma_call_region_create(struct nprdma_call *call)
+{
+	struct nprdma_ioc_region_create *create = &call->arg.region_create;
+	struct nprdma_region *region;
+	int ret;
+
+	ret = nprdma_check_range(create->address, create->length);
+	if (ret)
+		return ret;
+
+	call->fd = get_unused_fd_flags(O_CLOEXEC);
+	if (call->fd < 0)
+		return call->fd;
+
+	ret = nprdma_region_create(call->ctx, create->address, create->length,
+				   &region);
+	if (ret)
+		goto err_fd;
+
+	call->file = nprdma_states_file(region);
+	if (IS_ERR(call->file)) {
+		ret = PTR_ERR(call->file);
+		call->file = NULL;
+		nprdma_region_destroy(call->ctx, region->id);
+		goto err_put;
+	}
+
+	create->region = region->id;
+	create->states_fd = call->fd;
+	create->signature = call->ctx->signature;
+	create->states_offset = PAGE_SIZE;
+	create->states_size = region->states.size;
+	nprdma_region_put(region);
+	return 0;
+
+err_put:
+	nprdma_region_put(region);
+err_fd:
+	put_unused_fd(call->fd);
+	return ret;
+}
+
+static void nprdma_undo_region_create(struct nprdma_call *call)
+{
+	nprdma_region_destroy(call->ctx, call->arg.region_create.region);
+}
+
+static int nprdma_call_region_destroy(struct nprdma_call *call)
+{
+	if (call->arg.region_destroy.reserved)
+		return -EINVAL;
+	return nprdma_region_destroy(call->ctx,
+				     call->arg.region_destroy.region);
+}
+
+static int nprdma_export_region(struct nprdma_call *call,
+				struct nprdma_region *region)
+{
+	struct dma_buf *dmabuf;
+	int ret;
+
+	ret = nprdma_ctx_rest_pages(call->ctx);
+	if (ret)
+		return ret;
+
+	/* The same for all exports, and for as long as the context lives */
+	WRITE_ONCE(region->signature, call->ctx->signature_page);
+	WRITE_ONCE(region->blackhole, call->ctx->blackhole_page);
+
+	call->fd = get_unused_fd_flags(O_CLOEXEC);
+	if (call->fd < 0)
+		return call->fd;
+
+	dmabuf = nprdma_dmabuf_create(region);
+	if (IS_ERR(dmabuf)) {
+		put_unused_fd(call->fd);
+		return PTR_ERR(dmabuf);
+	}
+	call->file = dmabuf->file;
+	call->arg.export.fd = call->fd;
+	return 0;
+}
+
+static int nprdma_call_export(struct nprdma_call *call)
+{
+	struct nprdma_region *region;
+	int ret = -EOPNOTSUPP;
+
+	region = nprdma_ctx_region(call->ctx, call->arg.export.region);
+	if (!region)
+		return -ENOENT;
+	if (nprdma_device_support(NULL))
+		ret = nprdma_export_region(call, region);
+	nprdma_region_put(region);
+	return ret;
+}
+
+/*
+ * The pages of a region that bytes lie in.
+ *
+ * Returns 0; -EINVAL: no bytes; -ERANGE: not inside.
+ */
+static int nprdma_region_pages(const struct nprdma_region *region, u64 address,
+			       u64 length, unsigned long *first,
+			       unsigned long *n)
+{
+	u64 size = (u64)region->npages << PAGE_SHIFT;
+
+	if (!length)
+		return -EINVAL;
+	if (address < region->start || length > size ||
+	    address - region->start > size - length)
+		return -ERANGE;
+
+	address -= region->start;
+	*first = address >> PAGE_SHIFT;
+	*n = ((address + length - 1) >> PAGE_SHIFT) - *first + 1;
+	return 0;
+}
+
+static int nprdma_call_register(struct nprdma_call *call)
+{
+	struct nprdma_ioc_register *reg = &call->arg.reg;
+	struct nprdma_region *region;
+	unsigned long first, n;
+	int ret;
+
+	if (reg->registration)
+		return -EINVAL;
+	region = nprdma_ctx_region(call->ctx, reg->region);
+	if (!region)
+		return -ENOENT;
+
+	ret = nprdma_region_pages(region, reg->address, reg->length, &first,
+				  &n);
+	if (!ret)
+		ret = nprdma_reg_add(region, first, first + n - 1,
+				     &reg->registration);
+	nprdma_region_put(region);
+	return ret;
+}
+
+static int nprdma_call_unregister(struct nprdma_call *call)
+{
+	struct nprdma_ioc_unregister *unreg = &call->arg.unreg;
+	struct nprdma_region *region;
+	int ret;
+
+	region = nprdma_ctx_region(call->ctx, unreg->region);
+	if (!region)
+		return -ENOENT;
+
+	ret = nprdma_reg_drop(region, unreg->registration,
+			      unreg->flags & NPRDMA_IOC_UNREGISTER_REVOKE,
+			      &unreg->revoked);
+	nprdma_region_put(region);
+	return ret;
+}
+
+static void nprdma_undo_register(struct nprdma_call *call)
+{
+	struct nprdma_ioc_register *reg = &call->arg.reg;
+	struct nprdma_region *region;
+	u64 revoked;
+
+	region = nprdma_ctx_region(call->ctx, reg->region);
+	if (region) {
+		nprdma_reg_drop(region, reg->registration, false, &revoked);
+		nprdma_region_put(region);
+	}
+}
+
+static int nprdma_call_populate(struct nprdma_call *call)
+{
+	struct nprdma_ioc_populate *arg = &call->arg.populate;
+	struct nprdma_populate populate = {
+		.write = arg->flags & NPRDMA_IOC_POPULATE_WRITE,
+		.resident = arg->flags & NPRDMA_IOC_POPULATE_RESIDENT,
+	};
+	struct nprdma_region *region;
+	int ret;
+
+	if (arg->reserved)
+		return -EINVAL;
+	region = nprdma_ctx_region(call->ctx, arg->region);
+	if (!region)
+		return -ENOENT;
+
+	ret = nprdma_region_pages(region, arg->address, arg->length,
+				  &populate.first, &populate.n);
+	if (!ret) {
+		ret = nprdma_populate(region, &populate);
+		arg->done = region->start +
+			    ((populate.first + populate.done) << PAGE_SHIFT);
+		arg->populated = populate.populated;
+		arg->retries = populate.retries;
+	}
+	nprdma_region_put(region);
+	return ret;
+}
+
+static int nprdma_call_invalidate(struct nprdma_call *call)
+{
+	struct nprdma_ioc_invalidate *arg = &call->arg.invalidate;
+	struct nprdma_region *region;
+	unsigned long first, n;
+	int ret;
+
+	if (!arg->bits || arg->bits & ~NPRDMA_STATE_BITS)
+		return -EINVAL;
+	region = nprdma_ctx_region(call->ctx, arg->region);
+	if (!region)
+		return -ENOENT;
+
+	ret = nprdma_region_pages(region, arg->address, arg->length, &first,
+				  &n);
+	if (!ret)
+		arg->invalidated = nprdma_region_revoke(region, arg->bits,
+							first, n,
+			arg->flags & NPRDMA_IOC_INVALIDATE_TOUCH);
+	nprdma_region_put(region);
+	return ret;
+}
+
+static void nprdma_add_stats(struct nprdma_ioc_stats *stats,
+			     const struct nprdma_counters *counters)
+{
+	stats->populated += counters->populated;
+	stats->retries += counters->retries;
+	stats->misses += counters->misses;
+	stats->events += counters->events;
+	stats->invalidated += counters->invalidated;
+	stats->revoked += counters->revoked;
+}
+
+static void nprdma_add_region_stats(struct nprdma_ioc_stats *stats,
+				    struct nprdma_region *region)
+{
+	stats->regions++;
+	stats->bytes += atomic_long_read(&region->bytes);
+	spin_lock(&region->lock);
+	stats->registrations += region->num_registrations;
+	stats->present += region->present;
+	nprdma_add_stats(stats, &region->counters);
+	spin_unlock(&region->lock);
+}
+
+static int nprdma_call_stats(struct nprdma_call *call)
+{
+	struct nprdma_ioc_stats *stats = &call->arg.stats;
+	struct nprdma_ctx *ctx = call->ctx;
+	struct nprdma_region *region;
+	unsigned long id = 0;
+
+	if (stats->reserved)
+		return -EINVAL;
+
+	*stats = (struct nprdma_ioc_stats) {
+		.size = stats->size,
+		.region = stats->region,
+	};
+	if (stats->region) {
+		region = nprdma_ctx_region(ctx, stats->region);
+		if (!region)
+			return -ENOENT;
+		nprdma_add_region_stats(stats, region);
+		nprdma_region_put(region);
+		return 0;
+	}
+
+	while ((region = nprdma_ctx_next_region(ctx, &id)) != NULL) {
+		nprdma_add_region_stats(stats, region);
+		nprdma_region_put(region);
+	}
+	mutex_lock(&ctx->lock);
+	nprdma_add_stats(stats, &ctx->counters);
+	mutex_unlock(&ctx->lock);
+	return 0;
+}
+
+/* A structure that grows keeps min_size, which is that of its first version */
+static const struct nprdma_call_type {
+	int (*call)(struct nprdma_call *call);
+	/* Nobody was told of it after all; what it does not have needs none */
+	void (*undo)(struct nprdma_call *call);
+	size_t size;
+	size_t min_size;
+	u32 flags;
+} nprdma_call_types[] = {
+#define NPRDMA_CALL(_nr, _name, _type, _flags, _undo) \
+	[_IOC_NR(_nr)] = { \
+		.call = nprdma_call_##_name, \
+		.undo = _undo, \
+		.size = sizeof(_type), \
+		.min_size = sizeof(_type), \
+		.flags = _flags, \
+	}
+	NPRDMA_CALL(NPRDMA_IOC_QUERY, query, struct nprdma_ioc_query, 0, NULL),
+	NPRDMA_CALL(NPRDMA_IOC_ATTACH_DEVICE, attach_device,
+		    struct nprdma_ioc_attach_device,
+		    NPRDMA_IOC_ATTACH_CHECK_ONLY, NULL),
+	NPRDMA_CALL(NPRDMA_IOC_REGION_CREATE, region_create,
+		    struct nprdma_ioc_region_create, 0,
+		    nprdma_undo_region_create),
+	NPRDMA_CALL(NPRDMA_IOC_REGION_DESTROY, region_destroy,
+		    struct nprdma_ioc_region_destroy, 0, NULL),
+	NPRDMA_CALL(NPRDMA_IOC_EXPORT, export, struct nprdma_ioc_export, 0,
+		    NULL),
+	NPRDMA_CALL(NPRDMA_IOC_REGISTER, register, struct nprdma_ioc_register,
+		    0, nprdma_undo_register),
+	NPRDMA_CALL(NPRDMA_IOC_UNREGISTER, unregister,
+		    struct nprdma_ioc_unregister, NPRDMA_IOC_UNREGISTER_REVOKE,
+		    NULL),
+	NPRDMA_CALL(NPRDMA_IOC_POPULATE, populate, struct nprdma_ioc_populate,
+		    NPRDMA_IOC_POPULATE_WRITE | NPRDMA_IOC_POPULATE_RESIDENT,
+		    NULL),
+	NPRDMA_CALL(NPRDMA_IOC_INVALIDATE, invalidate,
+		    struct nprdma_ioc_invalidate, NPRDMA_IOC_INVALIDATE_TOUCH,
+		    NULL),
+	NPRDMA_CALL(NPRDMA_IOC_STATS, stats, struct nprdma_ioc_stats, 0, NULL),
+#undef NPRDMA_CALL
+};
+
+/* The call is done, well or not: tell the caller, and let him have the file */
+static int nprdma_call_end(const struct nprdma_call_type *type,
+			   struct nprdma_call *call, int ret, void __user *to)
+{
+	if (!nprdma_ioctl_copy_out(to, &call->arg, type->size)) {
+		if (call->file)
+			fd_install(call->fd, call->file);
+		return ret;
+	}
+
+	if (call->file) {
+		put_unused_fd(call->fd);
+		fput(call->file);
+	}
+	if (!ret && type->undo)
+		type->undo(call);
+	return ret ? ret : -EFAULT;
+}
+
+long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp)
+{
+	void __user *user = (void __user *)argp;
+	const struct nprdma_call_type *type;
+	struct nprdma_call call = {
+		.ctx = file->private_data,
+	};
+	unsigned int nr = _IOC_NR(cmd);
+	int ret;
+
+	if (cmd != _IO(NPRDMA_IOC_TYPE, nr) ||
+	    nr >= ARRAY_SIZE(nprdma_call_types))
+		return -ENOTTY;
+	/* A child, another program, or who was passed the descriptor */
+	if (call.ctx->mm != current->mm)
+		return -EPERM;
+
+	type = &nprdma_call_types[array_index_nospec(nr,
+					ARRAY_SIZE(nprdma_call_types))];
+	ret = nprdma_ioctl_copy_in(&call.arg, type->size, type->min_size,
+				   type->flags, user);
+	if (ret)
+		return ret;
+	return nprdma_call_end(type, &call, type->call(&call), user);
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+#include "nprdma_limits.h"
+
+#include <linux/capability.h>
+#include <linux/mm.h>
+#include <linux/moduleparam.h>
+#include <linux/mutex.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+static unsigned long max_region_bytes = 1UL << 40;
+module_param(max_region_bytes, ulong, 0644);
+MODULE_PARM_DESC(max_region_bytes, "Longest region, in bytes (default 1 TiB)");
+
+static unsigned long max_user_regions = 32768;
+module_param(max_user_regions, ulong, 0644);
+MODULE_PARM_DESC(max_user_regions, "Regions that one user may have");
+
+static unsigned long max_user_bytes;
+module_param(max_user_bytes, ulong, 0644);
+MODULE_PARM_DESC(max_user_bytes,
+		 "Kernel memory that regions of one user may take, in bytes (default 1/32 of the memory)");
+
+static unsigned long max_total_bytes;
+module_param(max_total_bytes, ulong, 0644);
+MODULE_PARM_DESC(max_total_bytes,
+		 "Kernel memory that all regions may take, in bytes (default 1/16 of the memory)");
+
+static DEFINE_MUTEX(nprdma_users_lock);
+static LIST_HEAD(nprdma_users);
+static atomic_long_t nprdma_total_bytes;
+
+/* Defaults that depend on the machine; 0 set by hand means nothing at all */
+void nprdma_limits_init(void)
+{
+	unsigned long memory = totalram_pages() << PAGE_SHIFT;
+
+	if (!max_user_bytes)
+		max_user_bytes = memory / 32;
+	if (!max_total_bytes)
+		max_total_bytes = memory / 16;
+}
+
+unsigned long nprdma_max_region_bytes(void)
+{
+	return READ_ONCE(max_region_bytes);
+}
+
+unsigned long nprdma_max_user_bytes(void)
+{
+	return READ_ONCE(max_user_bytes);
+}
+
+unsigned long nprdma_max_user_regions(void)
+{
+	return READ_ONCE(max_user_regions);
+}
+
+/**
+ * nprdma_user_get - the account of a user, made if there is none
+ * @uid: the user
+ *
+ * Return: the account, to be given to nprdma_user_put(); NULL: no memory.
+ */
+struct nprdma_user *nprdma_user_get(kuid_t uid)
+{
+	struct nprdma_user *user;
+
+	mutex_lock(&nprdma_users_lock);
+	list_for_each_entry(user, &nprdma_users, list) {
+		if (uid_eq(user->uid, uid))
+			goto found;
+	}
+	user = kzalloc(sizeof(*user), GFP_KERNEL_ACCOUNT);
+	if (!user)
+		goto out;
+	user->uid = uid;
+	list_add(&user->list, &nprdma_users);
+found:
+	user->contexts++;
+out:
+	mutex_unlock(&nprdma_users_lock);
+	return user;
+}
+
+void nprdma_user_put(struct nprdma_user *user)
+{
+	mutex_lock(&nprdma_users_lock);
+	if (!--user->contexts) {
+		WARN_ON(atomic_long_read(&user->bytes) ||
+			atomic_long_read(&user->regions));
+		list_del(&user->list);
+		kfree(user);
+	}
+	mutex_unlock(&nprdma_users_lock);
+}
+
+/*
+ * Add to a sum unless it exceeds the limit. Two that both nearly fit may both
+ * fail, never both succeed.
+ */
+static bool nprdma_add_limited(atomic_long_t *sum, long value,
+			       unsigned long limit)
+{
+	unsigned long result = atomic_long_add_return(value, sum);
+
+	if (result <= limit)
+		return true;
+	atomic_long_sub(value, sum);
+	return false;
+}
+
+/* The same for what a user may have, which some may exceed */
+static bool nprdma_add_user(atomic_long_t *sum, long value,
+			    unsigned long limit)
+{
+	return nprdma_add_limited(sum, value, limit) ||
+	       (capable(CAP_SYS_RESOURCE) &&
+		nprdma_add_limited(sum, value, LONG_MAX));
+}
+
+/**
+ * nprdma_charge - account for kernel memory before it is allocated
+ * @user: whose
+ * @bytes: how much, not negative
+ *
+ * Return: 0; -EDQUOT: over the limit of the user; -ENOSPC: over that of all.
+ */
+int nprdma_charge(struct nprdma_user *user, long bytes)
+{
+	if (!nprdma_add_user(&user->bytes, bytes, nprdma_max_user_bytes()))
+		return -EDQUOT;
+
+	if (!nprdma_add_limited(&nprdma_total_bytes, bytes,
+				READ_ONCE(max_total_bytes))) {
+		atomic_long_sub(bytes, &user->bytes);
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+void nprdma_uncharge(struct nprdma_user *user, long bytes)
+{
+	atomic_long_sub(bytes, &nprdma_total_bytes);
+	atomic_long_sub(bytes, &user->bytes);
+}
+
+int nprdma_charge_region(struct nprdma_user *user)
+{
+	return nprdma_add_user(&user->regions, 1, nprdma_max_user_regions()) ?
+	       0 : -EDQUOT;
+}
+
+void nprdma_uncharge_region(struct nprdma_user *user)
+{
+	atomic_long_dec(&user->regions);
+}
+
+void nprdma_limits_show(struct seq_file *seq)
+{
+	struct nprdma_user *user;
+
+	seq_printf(seq, "total bytes %ld of %lu\n",
+		   atomic_long_read(&nprdma_total_bytes),
+		   READ_ONCE(max_total_bytes));
+	mutex_lock(&nprdma_users_lock);
+	list_for_each_entry(user, &nprdma_users, list) {
+		seq_printf(seq,
+			   "user %u contexts %u regions %ld of %lu bytes %ld of %lu\n",
+			   from_kuid_munged(seq_user_ns(seq), user->uid),
+			   user->contexts, atomic_long_read(&user->regions),
+			   nprdma_max_user_regions(),
+			   atomic_long_read(&user->bytes),
+			   nprdma_max_user_bytes());
+	}
+	mutex_unlock(&nprdma_users_lock);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Copyright (c) 2026 The nprdma authors. */
+
+#ifndef NPRDMA_LIMITS_H
+#define NPRDMA_LIMITS_H
+
+#include <linux/atomic.h>
+#include <linux/list.h>
+#include <linux/types.h>
+#include <linux/uidgid.h>
+
+struct seq_file;
+
+/*
+ * What the contexts of one user hold. The kernel does not account page tables
+ * of an IOMMU, nor vmalloc_user(), so the module does: for each user, and for
+ * all together.
+ */
+struct nprdma_user {
+	struct list_head list;
+	kuid_t uid;
+	unsigned int contexts;	/* under the lock of the list */
+	atomic_long_t bytes;
+	atomic_long_t regions;
+};
+
+void nprdma_limits_init(void);
+
+struct nprdma_user *nprdma_user_get(kuid_t uid);
+void nprdma_user_put(struct nprdma_user *user);
+
+int nprdma_charge(struct nprdma_user *user, long bytes);
+void nprdma_uncharge(struct nprdma_user *user, long bytes);
+int nprdma_charge_region(struct nprdma_user *user);
+void nprdma_uncharge_region(struct nprdma_user *user);
+
+unsigned long nprdma_max_region_bytes(void);
+unsigned long nprdma_max_user_bytes(void);
+unsigned long nprdma_max_user_regions(void);
+
+void nprdma_limits_show(struct seq_file *seq);
+
+#endif

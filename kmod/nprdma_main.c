@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * RDMA without pinned memory: /dev/nprdma. What it is for and why it is safe is
+ * in doc/kernel.md; what it does for whom, in nprdma_uapi.h.
+ */
+
+#include "nprdma_ctx.h"
+#include "nprdma_debugfs.h"
+#include "nprdma_ioctl.h"
+#include "nprdma_limits.h"
+#include "nprdma_state.h"
+
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+
+#define CREATE_TRACE_POINTS
+#include "nprdma_trace.h"
+
+static int nprdma_open(struct inode *inode, struct file *file)
+{
+	struct nprdma_ctx *ctx = nprdma_ctx_create();
+
+	if (IS_ERR(ctx))
+		return PTR_ERR(ctx);
+	file->private_data = ctx;
+	return 0;
+}
+
+static int nprdma_release(struct inode *inode, struct file *file)
+{
+	nprdma_ctx_close(file->private_data);
+	return 0;
+}
+
+static const struct file_operations nprdma_fops = {
+	.owner		= THIS_MODULE,
+	.open		= nprdma_open,
+	.release	= nprdma_release,
+	.unlocked_ioctl	= nprdma_ioctl,
+	.compat_ioctl	= compat_ptr_ioctl,
+	.llseek		= noop_llseek,
+};
+
+/* Only root's, until udev gives it to the group of RDMA's users */
+static struct miscdevice nprdma_device = {
+	.minor	= MISC_DYNAMIC_MINOR,
+	.name	= "nprdma",
+	.fops	= &nprdma_fops,
+	.mode	= 0600,
+};
+
+static int __init nprdma_init(void)
+{
+	int ret;
+
+	/* A state word stands for one page, in user space, too */
+	BUILD_BUG_ON(PAGE_SHIFT != NPRDMA_STATE_SHIFT);
+
+	nprdma_limits_init();
+	nprdma_debugfs_init();
+	ret = misc_register(&nprdma_device);
+	if (ret)
+		nprdma_debugfs_exit();
+	return ret;
+}
+module_init(nprdma_init);
+
+static void __exit nprdma_exit(void)
+{
+	misc_deregister(&nprdma_device);
+	nprdma_debugfs_exit();
+}
+module_exit(nprdma_exit);
+
+MODULE_DESCRIPTION("RDMA without pinned memory, on NICs without page faults");
+MODULE_AUTHOR("The nprdma authors");
+MODULE_LICENSE("GPL");
+MODULE_VERSION(NPRDMA_VERSION);

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * How pages get into regions: the page-in half of ARCHITECTURE 3. No page is
+ * referenced: a page is put in under the region's lock, after it was found that
+ * no notification has come since the page was looked up, and every later
+ * notification takes the same lock before the kernel goes on.
+ */
+
+#include "nprdma_populate.h"
+#include "nprdma_reg.h"
+#include "nprdma_region.h"
+#include "nprdma_trace.h"
+#include "nprdma_window.h"
+
+#include <linux/hmm.h>
+#include <linux/hugetlb.h>
+#include <linux/jiffies.h>
+#include <linux/sched/signal.h>
+#include <linux/shmem_fs.h>
+#include <linux/slab.h>
+
+/* Pages looked up at once: one word of the bit sets below */
+#define NPRDMA_BATCH ((unsigned long)BITS_PER_LONG)
+
+/* What is taken away again and again is given up after this long */
+#define NPRDMA_PATIENCE HZ
+
+/* Consecutive pages in one chunk. Sets have bit i for page first + i. */
+struct nprdma_batch {
+	unsigned long first;
+	unsigned int n;
+	u32 bits;		/* that they shall have */
+	bool resident;
+	unsigned long seq;	/* of the notifier, and of the region, when */
+	unsigned long revocations;	/* the pages were looked up */
+	unsigned long refused;	/* never given to a device */
+	unsigned long anon;	/* only if the page is anonymous */
+	unsigned long pfns[NPRDMA_BATCH];	/* as hmm_range_fault() does */
+};
+
+enum nprdma_kind {
+	NPRDMA_KIND_ALLOWED,
+	NPRDMA_KIND_ANON,	/* a private mapping: what was copied */
+	NPRDMA_KIND_REFUSED,
+};
+
+/*
+ * A device writes without the page fault by which file systems learn of it, so
+ * what they write back is not for devices. What is no ordinary memory is
+ * neither.
+ */
+static enum nprdma_kind nprdma_vma_kind(struct vm_area_struct *vma)
+{
+	if (vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP))
+		return NPRDMA_KIND_REFUSED;
+	if (vma_is_anonymous(vma) || is_vm_hugetlb_page(vma))
+		return NPRDMA_KIND_ALLOWED;
+	if (!vma->vm_file)
+		return NPRDMA_KIND_REFUSED;
+	if (shmem_mapping(vma->vm_file->f_mapping))
+		return NPRDMA_KIND_ALLOWED;
+	return (vma->vm_flags & VM_SHARED) ? NPRDMA_KIND_REFUSED :
+	       NPRDMA_KIND_ANON;
+}
+
+static unsigned long nprdma_batch_address(const struct nprdma_region *region,
+					  const struct nprdma_batch *batch)
+{
+	return region->start + (batch->first << PAGE_SHIFT);
+}
+
+/*
+ * Find the mappings of a batch, with the mmap lock held. Where pages are to be
+ * brought in, the batch ends before the first one that cannot be.
+ *
+ * Returns 0, or an error if that is the first page.
+ */
+static int nprdma_batch_check(struct nprdma_region *region,
+			      struct nprdma_batch *batch)
+{
+	unsigned long start = nprdma_batch_address(region, batch);
+	unsigned long end = start + ((unsigned long)batch->n << PAGE_SHIFT);
+	unsigned long address = start;
+	enum nprdma_kind kind = NPRDMA_KIND_ALLOWED;
+	struct vm_area_struct *vma;
+	unsigned long pages;
+	VMA_ITERATOR(vmi, region->mm, start);
+
+	batch->refused = 0;
+	batch->anon = 0;
+	for_each_vma_range(vmi, vma, end) {
+		if (!batch->resident && vma->vm_start > address)
+			break;
+		address = max(address, vma->vm_start);
+		kind = nprdma_vma_kind(vma);
+		if (!batch->resident && kind == NPRDMA_KIND_REFUSED)
+			break;
+
+		pages = GENMASK((min(vma->vm_end, end) - 1 - start) >>
+				PAGE_SHIFT, (address - start) >> PAGE_SHIFT);
+		if (kind == NPRDMA_KIND_REFUSED)
+			batch->refused |= pages;
+		else if (kind == NPRDMA_KIND_ANON)
+			batch->anon |= pages;
+		address = vma->vm_end;
+	}
+
+	if (batch->resident || address >= end)
+		return 0;
+	batch->n = (address - start) >> PAGE_SHIFT;
+	if (batch->n)
+		return 0;
+	return (kind == NPRDMA_KIND_REFUSED) ? -EOPNOTSUPP : -EFAULT;
+}
+
+/*
+ * Look pages up, and bring them in unless only resident ones are asked for.
+ * Reading does not break copy-on-write.
+ */
+static int nprdma_batch_fault(struct nprdma_region *region,
+			      struct nprdma_batch *batch)
+{
+	struct hmm_range range = {
+		.notifier = &region->notifier,
+		.start = nprdma_batch_address(region, batch),
+		.hmm_pfns = batch->pfns,
+	};
+	int ret;
+
+	if (!batch->resident) {
+		range.default_flags = HMM_PFN_REQ_FAULT;
+		if (batch->bits & NPRDMA_STATE_W)
+			range.default_flags |= HMM_PFN_REQ_WRITE;
+	}
+
+	memset(batch->pfns, 0, sizeof(batch->pfns));
+	batch->revocations = READ_ONCE(region->revocations);
+	batch->seq = mmu_interval_read_begin(&region->notifier);
+	range.notifier_seq = batch->seq;
+	if (mmap_read_lock_killable(region->mm))
+		return -EINTR;
+	ret = nprdma_batch_check(region, batch);
+	if (!ret) {
+		range.end = range.start +
+			    ((unsigned long)batch->n << PAGE_SHIFT);
+		ret = hmm_range_fault(&range);
+	}
+	mmap_read_unlock(region->mm);
+	return ret;
+}
+
+/* Whether a page that was looked up may be given out. It cannot go meanwhile. */
+static bool nprdma_batch_usable(const struct nprdma_batch *batch,
+				unsigned int i)
+{
+	unsigned long pfn = batch->pfns[i];
+	struct page *page;
+
+	if ((batch->refused >> i) & 1 || pfn & HMM_PFN_ERROR ||
+	    !(pfn & HMM_PFN_VALID))
+		return false;
+	if (batch->bits & NPRDMA_STATE_W && !(pfn & HMM_PFN_WRITE))
+		return false;
+
+	page = hmm_pfn_to_page(pfn);
+	return !is_zone_device_page(page) &&
+	       (!((batch->anon >> i) & 1) || PageAnon(page));
+}
+
+static bool nprdma_batch_has(const struct nprdma_region *region,
+			     const struct nprdma_batch *batch, unsigned int i)
+{
+	return (READ_ONCE(region->states.words[batch->first + i]) &
+		batch->bits) == batch->bits;
+}
+
+/* Put a run of pages in: windows first, the flush and the states follow */
+static void nprdma_batch_point(struct nprdma_region *region,
+			       const struct nprdma_batch *batch,
+			       const unsigned long *frames, unsigned int from,
+			       unsigned int to)
+{
+	unsigned int i;
+
+	for (i = from; i < to; i++) {
+		/* A clean page that a device writes would be lost on reclaim */
+		if (batch->bits & NPRDMA_STATE_W)
+			nprdma_mark_dirty(frames[i]);
+	}
+	nprdma_region_repoint(region, batch->bits, batch->first + from,
+			      to - from, frames + from);
+}
+
+static void nprdma_batch_remember(struct nprdma_region *region,
+				  const struct nprdma_batch *batch,
+				  unsigned long frame, unsigned int i)
+{
+	unsigned long page = batch->first + i;
+	unsigned long *entry = nprdma_region_entry(region, page);
+	u32 word = region->states.words[page];
+
+	if (!*entry) {
+		region->chunks[page / NPRDMA_CHUNK_PAGES].present++;
+		region->present++;
+	} else {
+		WARN_ON_ONCE(*entry >> NPRDMA_ENTRY_SHIFT != frame);
+	}
+	*entry = frame << NPRDMA_ENTRY_SHIFT | NPRDMA_ENTRY_PRESENT;
+	if (batch->bits & NPRDMA_STATE_W)
+		*entry |= NPRDMA_ENTRY_W;
+	smp_store_release(&region->states.words[page],
+			  nprdma_state_next(word, batch->bits));
+}
+
+/*
+ * Put the pages of a batch in, with the lock held: windows, flush, states. Those
+ * that have the bits are left alone; at one that cannot be used the batch ends,
+ * unless only resident ones are asked for.
+ *
+ * Returns how many pages got a bit.
+ */
+static unsigned int nprdma_batch_commit(struct nprdma_region *region,
+					struct nprdma_batch *batch)
+{
+	unsigned long frames[NPRDMA_BATCH];
+	unsigned long set = 0;
+	unsigned int i, from;
+
+	for (i = 0; i < batch->n; i++) {
+		if (nprdma_batch_has(region, batch, i))
+			continue;
+		if (nprdma_batch_usable(batch, i)) {
+			frames[i] = page_to_pfn(hmm_pfn_to_page(batch->pfns[i]));
+			set |= 1UL << i;
+		} else if (!batch->resident) {
+			batch->n = i;
+		}
+	}
+	if (!set)
+		return 0;
+
+	for (from = __ffs(set); from < batch->n; ) {
+		i = find_next_zero_bit(&set, batch->n, from);
+		nprdma_batch_point(region, batch, frames, from, i);
+		from = find_next_bit(&set, batch->n, i);
+	}
+	nprdma_region_flush(region, batch->bits, batch->first, batch->n);
+	for_each_set_bit(i, &set, batch->n)
+		nprdma_batch_remember(region, batch, frames[i], i);
+	return hweight_long(set);
+}
+
+/* Have the table that remembers the pages of a batch */
+static int nprdma_batch_table(struct nprdma_region *region,
+			      const struct nprdma_batch *batch)
+{
+	struct nprdma_chunk *chunk =
+		&region->chunks[batch->first / NPRDMA_CHUNK_PAGES];
+	unsigned long *table;
+	int ret;
+
+	if (READ_ONCE(chunk->table))
+		return 0;
+
+	ret = nprdma_region_charge(region, PAGE_SIZE);
+	if (ret)
+		return ret;
+
+	table = (void *)get_zeroed_page(GFP_KERNEL_ACCOUNT);
+	if (!table) {
+		nprdma_region_uncharge(region, PAGE_SIZE);
+		return -ENOMEM;
+	}
+
+	spin_lock(&region->lock);
+	if (!chunk->table && !region->dead) {
+		WRITE_ONCE(chunk->table, table);
+		table = NULL;
+	}
+	spin_unlock(&region->lock);
+	if (table) {
+		free_page((unsigned long)table);
+		nprdma_region_uncharge(region, PAGE_SIZE);
+	}
+	return 0;
+}
+
+/*
+ * Put pages in that were looked up, unless a notification has come since, or
+ * the user took pages away himself.
+ *
+ * Returns 0; -EAGAIN: look them up again; -EACCES: the first page is not registered;
+ * -ENOENT: the region is dead; -EOPNOTSUPP: the first page cannot be used.
+ */
+static int nprdma_batch_put_in(struct nprdma_region *region,
+			       struct nprdma_batch *batch, u64 *populated)
+{
+	unsigned int count;
+	int ret = 0;
+
+	spin_lock(&region->lock);
+	if (region->dead) {
+		ret = -ENOENT;
+	} else if (mmu_interval_read_retry(&region->notifier, batch->seq) ||
+		   region->revocations != batch->revocations) {
+		region->counters.retries++;
+		ret = -EAGAIN;
+	} else {
+		/* It may have been revoked since it was looked up */
+		batch->n = nprdma_reg_covered(region, batch->first, batch->n);
+		if (!batch->n) {
+			ret = -EACCES;
+		} else {
+			count = nprdma_batch_commit(region, batch);
+			region->counters.populated += count;
+			*populated += count;
+			if (!batch->n)
+				ret = -EOPNOTSUPP;
+		}
+	}
+	spin_unlock(&region->lock);
+	return ret;
+}
+
+static bool nprdma_batch_idle(struct nprdma_region *region,
+			      const struct nprdma_batch *batch)
+{
+	unsigned int i;
+
+	for (i = 0; i < batch->n; i++) {
+		if (!nprdma_batch_has(region, batch, i))
+			return false;
+	}
+	return true;
+}
+
+/* One try; -EAGAIN: something was taken away meanwhile */
+static int nprdma_batch_try(struct nprdma_region *region,
+			    struct nprdma_batch *batch, u64 *populated)
+{
+	int ret;
+
+	spin_lock(&region->lock);
+	batch->n = nprdma_reg_covered(region, batch->first, batch->n);
+	spin_unlock(&region->lock);
+	if (!batch->n)
+		return -EACCES;
+	if (nprdma_batch_idle(region, batch))
+		return 0;
+
+	ret = nprdma_batch_fault(region, batch);
+	while (ret == -EFAULT && batch->n > 1) {
+		/* Which page it was is not told: look for it */
+		batch->n /= 2;
+		ret = nprdma_batch_fault(region, batch);
+	}
+	if (ret)
+		return (ret == -EBUSY) ? -EAGAIN : ret;
+
+	ret = nprdma_batch_table(region, batch);
+	if (ret)
+		return ret;
+	return nprdma_batch_put_in(region, batch, populated);
+}
+
+static int nprdma_batch_populate(struct nprdma_region *region,
+				 struct nprdma_batch *batch,
+				 struct nprdma_populate *populate)
+{
+	unsigned long patience = jiffies + NPRDMA_PATIENCE;
+	int ret;
+
+	for (;;) {
+		ret = nprdma_batch_try(region, batch, &populate->populated);
+		if (ret != -EAGAIN)
+			return ret;
+
+		populate->retries++;
+		if (signal_pending(current))
+			return -EINTR;
+		if (time_after(jiffies, patience))
+			return -EBUSY;
+		cond_resched();
+	}
+}
+
+/**
+ * nprdma_populate - make pages of the current address space present
+ * @region: region of it
+ * @populate: what, and what became of it
+ *
+ * Return: 0, or what NPRDMA_IOC_POPULATE returns for the first page that was
+ * not dealt with.
+ */
+int nprdma_populate(struct nprdma_region *region,
+		    struct nprdma_populate *populate)
+{
+	unsigned long end = populate->first + populate->n;
+	unsigned long page = populate->first;
+	struct nprdma_batch batch;
+	int ret = 0;
+
+	populate->populated = 0;
+	populate->retries = 0;
+	batch.bits = populate->write ? NPRDMA_STATE_BITS : NPRDMA_STATE_R;
+	batch.resident = populate->resident;
+	while (page < end) {
+		batch.first = page;
+		batch.n = min(end - page, NPRDMA_BATCH - page % NPRDMA_BATCH);
+		ret = nprdma_batch_populate(region, &batch, populate);
+		if (ret)
+			break;
+
+		page += batch.n;
+		/* One batch at least, so that repeating the call gets on */
+		if (page < end && signal_pending(current)) {
+			ret = -EINTR;
+			break;
+		}
+		cond_resched();
+	}
+	populate->done = page - populate->first;
+
+	if (ret) {
+		trace_nprdma_miss(region, page, ret);
+		spin_lock(&region->lock);
+		region->counters.misses += ret == -EFAULT || ret == -EOPNOTSUPP;
+		spin_unlock(&region->lock);
+	}
+	trace_nprdma_populate(region, populate, ret);
+	return ret;
+}

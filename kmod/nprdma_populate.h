@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Copyright (c) 2026 The nprdma authors. */
+
+#ifndef NPRDMA_POPULATE_H
+#define NPRDMA_POPULATE_H
+
+#include <linux/mm.h>
+#include <linux/types.h>
+
+struct nprdma_region;
+
+struct nprdma_populate {
+	unsigned long first;	/* in: pages */
+	unsigned long n;
+	bool write;
+	bool resident;
+	unsigned long done;	/* out: pages dealt with, from the first one */
+	u64 populated;		/* out: pages that got a bit */
+	u64 retries;		/* out: batches done again */
+};
+
+int nprdma_populate(struct nprdma_region *region,
+		    struct nprdma_populate *populate);
+
+/*
+ * The frame may have been written by a device. Only while it is certain that
+ * the process still has it. For the memory that is ever made writable here,
+ * which no file system writes back, this takes no lock.
+ */
+static inline void nprdma_mark_dirty(unsigned long pfn)
+{
+	folio_mark_dirty(page_folio(pfn_to_page(pfn)));
+}
+
+#endif

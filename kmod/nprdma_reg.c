@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Registrations: which pages may be populated at all. An interval tree of
+ * pages, because registrations overlap and come in thousands.
+ */
+
+#include "nprdma_reg.h"
+#include "nprdma_region.h"
+
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+struct nprdma_reg {
+	struct interval_tree_node node;	/* pages, the last one included */
+};
+
+/* Pages that are revoked without letting go of the lock */
+#define NPRDMA_REVOKE_BATCH 4096UL
+
+/**
+ * nprdma_reg_add - register pages
+ * @region: region
+ * @first: first page
+ * @last: last page, inside of the region
+ * @id: id of the registration
+ *
+ * Return: 0, or what NPRDMA_IOC_REGISTER returns for limits and memory, or
+ * -ENOENT if the region was destroyed meanwhile.
+ */
+int nprdma_reg_add(struct nprdma_region *region, unsigned long first,
+		   unsigned long last, u32 *id)
+{
+	struct nprdma_reg *reg;
+	int ret;
+
+	ret = nprdma_region_charge(region, sizeof(*reg));
+	if (ret)
+		return ret;
+
+	reg = kmalloc(sizeof(*reg), GFP_KERNEL_ACCOUNT);
+	if (!reg) {
+		ret = -ENOMEM;
+		goto err_uncharge;
+	}
+	reg->node.start = first;
+	reg->node.last = last;
+
+	mutex_lock(&region->reg_lock);
+	/* Whoever set it drops registrations under this lock afterwards */
+	if (READ_ONCE(region->dead))
+		ret = -ENOENT;
+	else
+		ret = xa_alloc(&region->registrations, id, reg, xa_limit_31b,
+			       GFP_KERNEL_ACCOUNT);
+	if (!ret) {
+		spin_lock(&region->lock);
+		interval_tree_insert(&reg->node, &region->tree);
+		region->num_registrations++;
+		spin_unlock(&region->lock);
+	}
+	mutex_unlock(&region->reg_lock);
+	if (!ret)
+		return 0;
+
+	kfree(reg);
+err_uncharge:
+	nprdma_region_uncharge(region, sizeof(*reg));
+	return ret;
+}
+
+static void nprdma_reg_remove(struct nprdma_region *region,
+			      struct nprdma_reg *reg)
+{
+	spin_lock(&region->lock);
+	interval_tree_remove(&reg->node, &region->tree);
+	region->num_registrations--;
+	spin_unlock(&region->lock);
+}
+
+static void nprdma_reg_free(struct nprdma_region *region,
+			    struct nprdma_reg *reg)
+{
+	kfree(reg);
+	nprdma_region_uncharge(region, sizeof(*reg));
+}
+
+/*
+ * The next pages from *first on, up to last, that no registration covers, with
+ * the lock held. Returns how many.
+ */
+static unsigned long nprdma_reg_gap(struct nprdma_region *region,
+				    unsigned long *first, unsigned long last)
+{
+	struct interval_tree_node *node;
+
+	while (*first <= last) {
+		node = interval_tree_iter_first(&region->tree, *first, last);
+		if (!node)
+			return last - *first + 1;
+		if (node->start > *first)
+			return node->start - *first;
+		*first = node->last + 1;
+	}
+	return 0;
+}
+
+static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
+			     unsigned long last)
+{
+	unsigned long lost, n;
+	u64 revoked = 0;
+
+	do {
+		spin_lock(&region->lock);
+		region->revocations++;
+		n = min(nprdma_reg_gap(region, &first, last),
+			NPRDMA_REVOKE_BATCH);
+		lost = nprdma_region_clear(region, NPRDMA_STATE_BITS, first, n,
+					   false);
+		region->counters.revoked += lost;
+		spin_unlock(&region->lock);
+		revoked += lost;
+		first += n;
+		cond_resched();
+	} while (n);
+	return revoked;
+}
+
+/**
+ * nprdma_reg_drop - end a registration
+ * @region: region
+ * @id: of the registration
+ * @revoke: take pages away that no other one covers
+ * @revoked: how many that were
+ *
+ * Return: 0, or -ENOENT.
+ */
+int nprdma_reg_drop(struct nprdma_region *region, u32 id, bool revoke,
+		    u64 *revoked)
+{
+	struct nprdma_reg *reg;
+
+	mutex_lock(&region->reg_lock);
+	reg = xa_erase(&region->registrations, id);
+	if (reg)
+		nprdma_reg_remove(region, reg);
+	mutex_unlock(&region->reg_lock);
+	if (!reg)
+		return -ENOENT;
+
+	*revoked = revoke ? nprdma_reg_revoke(region, reg->node.start,
+					      reg->node.last) : 0;
+	nprdma_reg_free(region, reg);
+	return 0;
+}
+
+/* Of a dead region, which gets no more */
+void nprdma_reg_drop_all(struct nprdma_region *region)
+{
+	struct nprdma_reg *reg;
+	unsigned long id;
+
+	mutex_lock(&region->reg_lock);
+	xa_for_each(&region->registrations, id, reg) {
+		nprdma_reg_remove(region, reg);
+		nprdma_reg_free(region, reg);
+	}
+	xa_destroy(&region->registrations);
+	mutex_unlock(&region->reg_lock);
+}
+
+/**
+ * nprdma_reg_covered - how many pages may be populated, with the lock held
+ * @region: region
+ * @first: first page
+ * @n: pages asked for
+ *
+ * Return: number of pages from the first one on that are registered.
+ */
+unsigned long nprdma_reg_covered(struct nprdma_region *region,
+				 unsigned long first, unsigned long n)
+{
+	struct interval_tree_node *node;
+	unsigned long end = first + n;
+	unsigned long page = first;
+
+	lockdep_assert_held(&region->lock);
+	while (page < end) {
+		node = interval_tree_iter_first(&region->tree, page, page);
+		if (!node)
+			break;
+		page = node->last + 1;
+	}
+	return min(page, end) - first;
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Regions, and how pages leave them: the page-out half of ARCHITECTURE 3. The
+ * other half is in nprdma_populate.c.
+ */
+
+#include "nprdma_populate.h"
+#include "nprdma_reg.h"
+#include "nprdma_region.h"
+#include "nprdma_trace.h"
+#include "nprdma_window.h"
+
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+/* Pages that are taken away without letting go of the lock: 16 MiB */
+#define NPRDMA_CLEAR_BATCH 4096UL
+
+static atomic64_t nprdma_serial;
+
+/* A range of pages; empty while end is 0 */
+struct nprdma_hull {
+	unsigned long first;
+	unsigned long end;
+};
+
+/*
+ * First step of page-out: the words. Chunks without a present page cost nothing
+ * unless their pages are to be touched.
+ */
+static unsigned long nprdma_clear_words(struct nprdma_region *region, u32 bits,
+					unsigned long first, unsigned long end,
+					bool touch, struct nprdma_hull *hull)
+{
+	unsigned long lost = 0;
+	unsigned long page, stop;
+	u32 word;
+
+	for (page = first; page < end; page = stop) {
+		stop = min(end, round_down(page, NPRDMA_CHUNK_PAGES) +
+				NPRDMA_CHUNK_PAGES);
+		if (!region->chunks[page / NPRDMA_CHUNK_PAGES].present &&
+		    !touch)
+			continue;
+
+		for (; page < stop; page++) {
+			word = region->states.words[page];
+			if (!(word & bits) && !touch)
+				continue;
+			WRITE_ONCE(region->states.words[page],
+				   nprdma_state_next(word, word &
+						     NPRDMA_STATE_BITS & ~bits));
+			if (!(word & bits))
+				continue;
+			if (!lost++)
+				hull->first = page;
+			hull->end = page + 1;
+		}
+	}
+	return lost;
+}
+
+/*
+ * Last step of page-out: what a device may have written is marked dirty, since
+ * the CPU's page table knows nothing of it, and the pages are forgotten. The
+ * caller runs in a notifier, or has found that none has come since the page was
+ * put in, so that the frame is still the process's.
+ */
+static void nprdma_forget(struct nprdma_region *region, u32 bits,
+			  const struct nprdma_hull *hull)
+{
+	unsigned long page, *entry;
+
+	for (page = hull->first; page < hull->end; page++) {
+		if (!region->chunks[page / NPRDMA_CHUNK_PAGES].present) {
+			page |= NPRDMA_CHUNK_PAGES - 1;
+			continue;
+		}
+		entry = nprdma_region_entry(region, page);
+		if (*entry & NPRDMA_ENTRY_W)
+			nprdma_mark_dirty(*entry >> NPRDMA_ENTRY_SHIFT);
+		*entry &= ~NPRDMA_ENTRY_W;
+		if ((bits & NPRDMA_STATE_R) && *entry) {
+			*entry = 0;
+			region->chunks[page / NPRDMA_CHUNK_PAGES].present--;
+			region->present--;
+		}
+	}
+}
+
+/**
+ * nprdma_region_clear - take pages away from devices, with the lock held
+ * @region: region
+ * @bits: what they lose, NPRDMA_STATE_xx; R takes W with it
+ * @first: first page
+ * @n: pages
+ * @touch: change the words of pages that lose nothing, too
+ *
+ * In the order of ARCHITECTURE 3: states, windows, flush with drain; only when
+ * this returns may the kernel take the pages. Never sleeps, never allocates.
+ *
+ * Return: pages that lost a bit.
+ */
+unsigned long nprdma_region_clear(struct nprdma_region *region, u32 bits,
+				  unsigned long first, unsigned long n,
+				  bool touch)
+{
+	struct nprdma_hull hull = { 0, 0 };
+	unsigned long lost;
+
+	lockdep_assert_held(&region->lock);
+
+	if (bits & NPRDMA_STATE_R)
+		bits |= NPRDMA_STATE_W;
+	lost = nprdma_clear_words(region, bits, first, first + n, touch, &hull);
+	if (!lost)
+		return 0;
+
+	/* Who reads the new data of a page sees that its state changed */
+	smp_mb();
+	n = hull.end - hull.first;
+	nprdma_region_repoint(region, bits, hull.first, n, NULL);
+	nprdma_region_flush(region, bits, hull.first, n);
+	nprdma_forget(region, bits, &hull);
+	return lost;
+}
+
+/**
+ * nprdma_region_revoke - take pages away from devices, as the user wishes
+ * @region: region
+ * @bits: as for nprdma_region_clear()
+ * @first: first page
+ * @n: pages
+ * @touch: as for nprdma_region_clear()
+ *
+ * May sleep.
+ *
+ * Return: pages that lost a bit.
+ */
+unsigned long nprdma_region_revoke(struct nprdma_region *region, u32 bits,
+				   unsigned long first, unsigned long n,
+				   bool touch)
+{
+	unsigned long end = first + n;
+	unsigned long lost, sum = 0;
+
+	for (; first < end; first += n) {
+		n = min(end - first, NPRDMA_CLEAR_BATCH);
+		spin_lock(&region->lock);
+		region->revocations++;
+		lost = nprdma_region_clear(region, bits, first, n, touch);
+		region->counters.revoked += lost;
+		spin_unlock(&region->lock);
+		sum += lost;
+		cond_resched();
+	}
+	return sum;
+}
+
+/*
+ * The kernel is about to take pages, or their protection. Called under whatever
+ * the caller holds, by anybody: reclaim, compaction, other processes. The lock
+ * may be dropped between batches: page-ins that began before fail, having the
+ * old sequence number, and new ones wait for the end of this.
+ */
+static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
+			      const struct mmu_notifier_range *range,
+			      unsigned long cur_seq)
+{
+	struct nprdma_region *region =
+		container_of(notifier, struct nprdma_region, notifier);
+	unsigned long region_end = region->start +
+				   (region->npages << PAGE_SHIFT);
+	unsigned long first, end, n, lost = 0;
+
+	first = (max(range->start, region->start) - region->start) >> PAGE_SHIFT;
+	end = (min(range->end, region_end) - region->start + PAGE_SIZE - 1) >>
+	      PAGE_SHIFT;
+
+	spin_lock(&region->lock);
+	mmu_interval_set_seq(notifier, cur_seq);
+	region->counters.events++;
+	while (first < end) {
+		n = min(end - first, NPRDMA_CLEAR_BATCH);
+		lost += nprdma_region_clear(region, NPRDMA_STATE_BITS, first, n,
+					    false);
+		first += n;
+		if (first < end && mmu_notifier_range_blockable(range)) {
+			spin_unlock(&region->lock);
+			cond_resched();
+			spin_lock(&region->lock);
+		}
+	}
+	region->counters.invalidated += lost;
+	spin_unlock(&region->lock);
+
+	trace_nprdma_invalidate(region, range->start, range->end, range->event,
+				lost);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops nprdma_notifier_ops = {
+	.invalidate = nprdma_invalidate,
+};
+
+int nprdma_region_charge(struct nprdma_region *region, long bytes)
+{
+	int ret = nprdma_charge(region->ctx->user, bytes);
+
+	if (!ret)
+		atomic_long_add(bytes, &region->bytes);
+	return ret;
+}
+
+void nprdma_region_uncharge(struct nprdma_region *region, long bytes)
+{
+	atomic_long_sub(bytes, &region->bytes);
+	nprdma_uncharge(region->ctx->user, bytes);
+}
+
+void nprdma_region_get(struct nprdma_region *region)
+{
+	kref_get(&region->ref);
+}
+
+static unsigned long nprdma_num_chunks(const struct nprdma_region *region)
+{
+	return DIV_ROUND_UP(region->npages, NPRDMA_CHUNK_PAGES);
+}
+
+/* The rest has been undone by nprdma_region_destroy(), or was never done */
+static void nprdma_region_free(struct kref *ref)
+{
+	struct nprdma_region *region =
+		container_of(ref, struct nprdma_region, ref);
+
+	WARN_ON(!list_empty(&region->windows));
+	nprdma_region_uncharge(region, atomic_long_read(&region->bytes));
+	nprdma_uncharge_region(region->ctx->user);
+	nprdma_states_free(&region->states);
+	kvfree(region->chunks);
+	mutex_destroy(&region->attach_lock);
+	mutex_destroy(&region->reg_lock);
+	nprdma_ctx_put(region->ctx);
+	kfree(region);
+}
+
+/* May sleep */
+void nprdma_region_put(struct nprdma_region *region)
+{
+	kref_put(&region->ref, nprdma_region_free);
+}
+
+static struct nprdma_region *nprdma_region_init(struct nprdma_ctx *ctx,
+						unsigned long start,
+						unsigned long npages)
+{
+	struct nprdma_region *region;
+
+	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
+	if (!region)
+		return NULL;
+
+	kref_init(&region->ref);
+	nprdma_ctx_get(ctx);
+	region->ctx = ctx;
+	region->mm = ctx->mm;
+	region->start = start;
+	region->npages = npages;
+	region->serial = atomic64_inc_return(&nprdma_serial);
+	region->tree = RB_ROOT_CACHED;
+	mutex_init(&region->reg_lock);
+	xa_init_flags(&region->registrations,
+		      XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	spin_lock_init(&region->lock);
+	INIT_LIST_HEAD(&region->windows);
+	mutex_init(&region->attach_lock);
+	INIT_LIST_HEAD(&region->devices);
+	return region;
+}
+
+static int nprdma_region_alloc(struct nprdma_region *region)
+{
+	size_t chunks = nprdma_num_chunks(region) * sizeof(*region->chunks);
+	struct nprdma_states_header *header;
+	int ret;
+
+	ret = nprdma_region_charge(region, sizeof(*region) + chunks +
+				   nprdma_states_memory(region->npages));
+	if (ret)
+		return ret;
+
+	region->chunks = kvzalloc(chunks, GFP_KERNEL_ACCOUNT);
+	if (!region->chunks)
+		return -ENOMEM;
+
+	ret = nprdma_states_alloc(&region->states, region->npages);
+	if (ret)
+		return ret;
+
+	header = region->states.header;
+	header->magic = NPRDMA_STATES_MAGIC;
+	header->abi = NPRDMA_ABI_VERSION;
+	header->address = region->start;
+	header->length = (u64)region->npages << PAGE_SHIFT;
+	header->signature = region->ctx->signature;
+	header->states_offset = PAGE_SIZE;
+	header->states_size = region->states.size;
+	header->id = region->serial;
+	return 0;
+}
+
+/**
+ * nprdma_region_create - watch a range of the current address space
+ * @ctx: its context
+ * @start: first address, on a page
+ * @length: bytes, whole pages, inside of the address space
+ * @region_p: the region; one reference is the caller's
+ *
+ * Return: 0, or what NPRDMA_IOC_REGION_CREATE returns for limits and memory.
+ */
+int nprdma_region_create(struct nprdma_ctx *ctx, unsigned long start,
+			 unsigned long length, struct nprdma_region **region_p)
+{
+	struct nprdma_region *region;
+	int ret;
+
+	ret = nprdma_charge_region(ctx->user);
+	if (ret)
+		return ret;
+
+	region = nprdma_region_init(ctx, start, length >> PAGE_SHIFT);
+	if (!region) {
+		nprdma_uncharge_region(ctx->user);
+		return -ENOMEM;
+	}
+
+	ret = nprdma_region_alloc(region);
+	if (ret)
+		goto err_put;
+
+	ret = mmu_interval_notifier_insert(&region->notifier, ctx->mm, start,
+					   length, &nprdma_notifier_ops);
+	if (ret)
+		goto err_put;
+
+	/* From here on others find it: the array has the first reference */
+	nprdma_region_get(region);
+	ret = xa_alloc_cyclic(&ctx->regions, &region->id, region, xa_limit_31b,
+			      &ctx->next_region, GFP_KERNEL_ACCOUNT);
+	if (ret < 0)
+		goto err_remove;
+
+	*region_p = region;
+	return 0;
+
+err_remove:
+	mmu_interval_notifier_remove(&region->notifier);
+	nprdma_region_put(region);
+err_put:
+	nprdma_region_put(region);
+	return ret;
+}
+
+static void nprdma_region_free_tables(struct nprdma_region *region)
+{
+	unsigned long i, freed = 0;
+	void *table;
+
+	for (i = 0; i < nprdma_num_chunks(region); i++) {
+		spin_lock(&region->lock);
+		table = region->chunks[i].table;
+		region->chunks[i].table = NULL;
+		spin_unlock(&region->lock);
+		if (table) {
+			free_page((unsigned long)table);
+			freed += PAGE_SIZE;
+		}
+		cond_resched();
+	}
+	nprdma_region_uncharge(region, freed);
+}
+
+/**
+ * nprdma_region_destroy - end a region
+ * @ctx: its context
+ * @id: of the region
+ *
+ * May sleep. Who still has a reference finds all pages absent, for ever.
+ *
+ * Return: 0, or -ENOENT.
+ */
+int nprdma_region_destroy(struct nprdma_ctx *ctx, u32 id)
+{
+	struct nprdma_counters counters;
+	struct nprdma_region *region;
+
+	region = xa_erase(&ctx->regions, id);
+	if (!region)
+		return -ENOENT;
+
+	spin_lock(&region->lock);
+	WRITE_ONCE(region->dead, true);
+	spin_unlock(&region->lock);
+	nprdma_region_revoke(region, NPRDMA_STATE_BITS, 0, region->npages,
+			     false);
+	mmu_interval_notifier_remove(&region->notifier);
+	smp_store_release(&region->states.header->dead, 1);
+
+	nprdma_reg_drop_all(region);
+	nprdma_region_free_tables(region);
+	spin_lock(&region->lock);
+	counters = region->counters;
+	spin_unlock(&region->lock);
+	nprdma_ctx_retire(ctx, &counters);
+	nprdma_region_put(region);
+	return 0;
+}
+
+void nprdma_region_show(struct seq_file *seq, struct nprdma_region *region)
+{
+	struct nprdma_counters counters;
+	unsigned long present, registrations;
+
+	spin_lock(&region->lock);
+	counters = region->counters;
+	present = region->present;
+	registrations = region->num_registrations;
+	spin_unlock(&region->lock);
+
+	seq_printf(seq,
+		   "  region %u start %#lx pages %lu present %lu registrations %lu bytes %ld populated %llu retries %llu misses %llu events %llu invalidated %llu revoked %llu\n",
+		   region->id, region->start, region->npages, present,
+		   registrations, atomic_long_read(&region->bytes),
+		   counters.populated, counters.retries, counters.misses,
+		   counters.events, counters.invalidated, counters.revoked);
+}

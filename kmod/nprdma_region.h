@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Copyright (c) 2026 The nprdma authors. */
+
+#ifndef NPRDMA_REGION_H
+#define NPRDMA_REGION_H
+
+#include <linux/interval_tree.h>
+#include <linux/kref.h>
+#include <linux/mmu_notifier.h>
+#include <linux/mutex.h>
+#include <linux/spinlock.h>
+
+#include "nprdma_ctx.h"
+#include "nprdma_state.h"
+
+struct seq_file;
+
+/* Pages of which the present ones are remembered together: 2 MiB */
+#define NPRDMA_CHUNK_PAGES (PAGE_SIZE / sizeof(unsigned long))
+
+/*
+ * Where the present pages of a chunk are, because what was written by a device
+ * is marked dirty before it goes. An entry is 0, or the frame number shifted
+ * left, with bit 1 for "present" and bit 0 for "W too". The table is made when
+ * the first page of the chunk is populated: what is never used costs next to
+ * nothing.
+ */
+struct nprdma_chunk {
+	unsigned long *table;
+	unsigned int present;
+};
+
+#define NPRDMA_ENTRY_W       1UL
+#define NPRDMA_ENTRY_PRESENT 2UL
+#define NPRDMA_ENTRY_SHIFT   2
+
+/*
+ * A range of the address space of the context's owner.
+ *
+ * Its lock is taken in notifiers, under whatever reclaim holds: under it nothing
+ * is allocated, and nothing sleeps. What it protects is told apart below; the
+ * words of the states are written under it only.
+ */
+struct nprdma_region {
+	struct kref ref;
+	struct nprdma_ctx *ctx;
+	struct mm_struct *mm;	/* of the context */
+	u32 id;			/* in the context */
+	u64 serial;		/* of all regions since the module was loaded */
+	unsigned long start;	/* first address */
+	unsigned long npages;
+	struct nprdma_states states;
+	atomic_long_t bytes;	/* accounted for */
+	struct mmu_interval_notifier notifier;
+
+	struct mutex reg_lock;	/* adding and dropping registrations */
+	struct xarray registrations;	/* by id */
+
+	spinlock_t lock;	/* from here on, to the counters */
+	bool dead;		/* nothing becomes present any more */
+	unsigned long revocations;	/* makes earlier look-ups void */
+	struct nprdma_chunk *chunks;
+	unsigned long present;	/* pages that have a bit */
+	struct rb_root_cached tree;	/* registrations, in pages */
+	unsigned long num_registrations;
+	struct list_head windows;
+	struct nprdma_counters counters;
+
+	/* Where windows rest, of the context; set before the first export */
+	struct page *signature;
+	struct page *blackhole;
+
+	struct mutex attach_lock;	/* devices, for nprdma_dmabuf.c */
+	struct list_head devices;
+};
+
+int nprdma_region_create(struct nprdma_ctx *ctx, unsigned long start,
+			 unsigned long length, struct nprdma_region **region_p);
+int nprdma_region_destroy(struct nprdma_ctx *ctx, u32 id);
+void nprdma_region_get(struct nprdma_region *region);
+void nprdma_region_put(struct nprdma_region *region);
+
+int nprdma_region_charge(struct nprdma_region *region, long bytes);
+void nprdma_region_uncharge(struct nprdma_region *region, long bytes);
+
+unsigned long nprdma_region_clear(struct nprdma_region *region, u32 bits,
+				  unsigned long first, unsigned long n,
+				  bool touch);
+unsigned long nprdma_region_revoke(struct nprdma_region *region, u32 bits,
+				   unsigned long first, unsigned long n,
+				   bool touch);
+void nprdma_region_show(struct seq_file *seq, struct nprdma_region *region);
+
+/* The page that holds the ith 4 KiB of the state words */
+static inline struct page *
+nprdma_region_states_page(struct nprdma_region *region, unsigned long i)
+{
+	return vmalloc_to_page((void *)region->states.words + i * PAGE_SIZE);
+}
+
+/* Where a page of the region is remembered; its chunk's table exists */
+static inline unsigned long *
+nprdma_region_entry(struct nprdma_region *region, unsigned long page)
+{
+	return &region->chunks[page / NPRDMA_CHUNK_PAGES]
+			.table[page % NPRDMA_CHUNK_PAGES];
+}
+
+#endif
