@@ -53,6 +53,7 @@ typedef struct {
     npemu_table_t          *table;
     uint64_t               first_page;
     uint32_t               present;    /* bit by page */
+    uint32_t               words[NPEMU_CHUNK_PAGES]; /* as they were */
     int                    whole;      /* all of them are */
     uint64_t               absent_end; /* pages below met EFAULT */
 } npemu_side_t;
@@ -64,7 +65,8 @@ typedef struct {
     npemu_side_t dst;
     int          in_line;    /* the destination ended the last chunk within a
                               * line of the source, */
-    uint32_t     line_there; /* which was there, or not */
+    uint32_t     line_there; /* which was there, or not, */
+    uint32_t     line_word;  /* by this state */
 } npemu_xfer_t;
 
 /* --- one side --------------------------------------------------------------*/
@@ -85,6 +87,12 @@ static void npemu_side_init(npemu_side_t *side, const npemu_dma_list_t *list,
 static inline int npemu_side_is_paged(const npemu_side_t *side)
 {
     return side->window & NPRDMA_PAGE_BITS;
+}
+
+/* Are its states the kernel module's? */
+static inline int npemu_side_is_kernel(const npemu_side_t *side)
+{
+    return npemu_side_is_paged(side) && (side->table->kernel != NULL);
 }
 
 /* Take the position from the list. */
@@ -152,6 +160,9 @@ static inline uint64_t npemu_side_cut(npemu_side_t *side, uint64_t length)
     if (npemu_unlikely(granule != 0)) {
         length = npemu_min(length, granule - (side->addr & (granule - 1)));
     }
+    if (npemu_unlikely(side->table->kernel != NULL)) {
+        return length; /* real events are its fault plan */
+    }
     if (npemu_unlikely((side->page_end != 0) ||
                        (atomic_load(&side->table->header->hooks) &
                         NPEMU_HOOK_FAULTS) ||
@@ -201,11 +212,15 @@ static void npemu_side_mark(npemu_side_t *side, uint64_t addr,
 {
     uint64_t page = npemu_side_page(side, addr);
 
-    /* Before the state: see npemu_iommu_invalidate() */
-    atomic_store(&side->table->header->marked, 1);
-    if (nprdma_page_clear(&side->table->states[page], NPRDMA_PAGE_BITS) &
-        NPRDMA_PAGE_BITS) {
-        atomic_fetch_add(counter, 1);
+    if (side->table->kernel != NULL) {
+        atomic_fetch_add(counter, 1); /* the state is changed already */
+    } else {
+        /* Before the state: see npemu_iommu_invalidate() */
+        atomic_store(&side->table->header->marked, 1);
+        if (nprdma_page_clear(&side->table->states[page], NPRDMA_PAGE_BITS) &
+            NPRDMA_PAGE_BITS) {
+            atomic_fetch_add(counter, 1);
+        }
     }
     side->present &= ~(1u << (page - side->first_page));
     side->whole    = 0;
@@ -276,7 +291,8 @@ static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
     side->first_page = first;
     side->present    = 0;
     for (i = 0; i < count; ++i) {
-        side->present |= !!(nprdma_page_load(&states[i]) & side->window) << i;
+        side->words[i] = nprdma_page_load(&states[i]);
+        side->present |= !!(side->words[i] & side->window) << i;
     }
 
     if (npemu_unlikely(side->addr < side->absent_end)) {
@@ -288,6 +304,15 @@ static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
                        NPEMU_HOOK_SAMPLED)) {
         npemu_side_sample(side, count);
     }
+}
+
+/* Has the state of the page at an address of the chunk changed? */
+static int npemu_side_has_changed(const npemu_side_t *side, uint64_t addr)
+{
+    uint64_t page = npemu_side_page(side, addr);
+
+    return nprdma_page_load(&side->table->states[page]) !=
+           side->words[page - side->first_page];
 }
 
 /* Is the byte at `done` there, and how many of the following `length` are like
@@ -357,7 +382,20 @@ static npemu_side_t *npemu_xfer_blame(npemu_xfer_t *xfer, uint64_t done)
     if (!npemu_side_is_paged(&xfer->dst)) {
         return npemu_side_probe(&xfer->dst, done) ? &xfer->src : &xfer->dst;
     }
+    if (npemu_side_is_kernel(&xfer->src) &&
+        npemu_side_has_changed(&xfer->src, xfer->src.addr + done)) {
+        return &xfer->src;
+    }
     return npemu_side_probe(&xfer->src, done) ? &xfer->dst : &xfer->src;
+}
+
+/* The state of what the kernel took has changed before it went. A page that
+ * cannot be accessed for another reason is not absent: that would be a success
+ * of an operation that did nothing. */
+static int npemu_side_may_lack(const npemu_side_t *side, uint64_t done)
+{
+    return !npemu_side_is_kernel(side) ||
+           npemu_side_has_changed(side, side->addr + done);
 }
 
 /* A copy ended early, after `done` bytes of the chunk. NPEMU_DMA_OK: the page
@@ -378,7 +416,7 @@ static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
     if (side == NULL) {
         side = npemu_xfer_blame(xfer, done);
     }
-    if (npemu_side_is_paged(side)) {
+    if (npemu_side_is_paged(side) && npemu_side_may_lack(side, done)) {
         npemu_side_mark(side, side->addr + done,
                         &side->table->header->efault);
         side->absent_end = npemu_page_end(side->addr + done);
@@ -490,6 +528,7 @@ static inline void npemu_xfer_check(npemu_xfer_t *xfer, uint64_t length)
 
     if (npemu_unlikely(xfer->in_line)) {
         src->first_page = npemu_side_page(src, src->addr);
+        src->words[0]   = xfer->line_word;
         src->present    = xfer->line_there;
         src->whole      = xfer->line_there;
     } else {
@@ -504,13 +543,56 @@ static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
 {
     npemu_side_t *src = &xfer->src;
     uint64_t last     = src->addr + length - 1;
+    uint64_t page;
 
     xfer->in_line = (length < src_length) && npemu_side_is_paged(src) &&
                     ((last + 1) % NPEMU_LINE != 0);
     if (npemu_unlikely(xfer->in_line)) {
-        xfer->line_there = (src->present >> (npemu_side_page(src, last) -
-                                             src->first_page)) & 1;
+        page             = npemu_side_page(src, last) - src->first_page;
+        xfer->line_word  = src->words[page];
+        xfer->line_there = (src->present >> page) & 1;
     }
+}
+
+/* Move a chunk, or part of it */
+static npemu_dma_status_t npemu_xfer_range(npemu_xfer_t *xfer, uint64_t done,
+                                           uint64_t end)
+{
+    npemu_dma_status_t status = NPEMU_DMA_OK;
+    uint64_t moved;
+
+    for (; (done < end) && (status == NPEMU_DMA_OK); done += moved) {
+        status = npemu_xfer_piece(xfer, done, end - done, &moved);
+    }
+    return status;
+}
+
+/*
+ * The kernel does not wait for the NIC. Pages of a source that it began to take
+ * since they were looked at are absent all the same, and have been from the
+ * start: what was read of them is replaced. What was written to a destination
+ * went to the memory of the process, wherever the kernel has put that: it came
+ * just before the page was taken.
+ */
+static npemu_dma_status_t npemu_xfer_recheck(npemu_xfer_t *xfer,
+                                             uint64_t length)
+{
+    npemu_dma_status_t status = NPEMU_DMA_OK;
+    npemu_side_t *src         = &xfer->src;
+    uint64_t done, end;
+    uint32_t page;
+
+    for (done = 0; (done < length) && (status == NPEMU_DMA_OK); done = end) {
+        end  = npemu_min(npemu_page_end(src->addr + done) - src->addr, length);
+        page = npemu_side_page(src, src->addr + done) - src->first_page;
+        if ((src->present & (1u << page)) &&
+            npemu_unlikely(npemu_side_has_changed(src, src->addr + done))) {
+            src->present &= ~(1u << page);
+            src->whole    = 0;
+            status        = npemu_xfer_range(xfer, done, end);
+        }
+    }
+    return status;
 }
 
 /* One chunk: nothing that an IOTLB flush waits for lasts longer, but for the
@@ -518,10 +600,10 @@ static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
 static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
                                            uint64_t src_length)
 {
-    npemu_dma_status_t status = NPEMU_DMA_OK;
-    uint64_t done, moved;
+    int is_rest = xfer->in_line;
+    npemu_dma_status_t status;
 
-    if (npemu_likely(!xfer->in_line)) {
+    if (npemu_likely(!is_rest)) {
         npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_BEGIN, length);
         npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_BEGIN, length);
         npemu_epoch_dma_enter();
@@ -529,9 +611,10 @@ static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
     npemu_xfer_check(xfer, length);
     npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_CHECKED, length);
     npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_CHECKED, length);
-    for (done = 0; (done < length) && (status == NPEMU_DMA_OK);
-         done += moved) {
-        status = npemu_xfer_piece(xfer, done, length - done, &moved);
+    status = npemu_xfer_range(xfer, 0, length);
+    if (npemu_unlikely(npemu_side_is_kernel(&xfer->src)) && !is_rest &&
+        (status == NPEMU_DMA_OK)) {
+        status = npemu_xfer_recheck(xfer, length);
     }
     npemu_xfer_end_line(xfer, length, src_length);
     if (npemu_unlikely(xfer->in_line) && (status == NPEMU_DMA_OK)) {

@@ -14,8 +14,11 @@
 
 #include "npemu_table.h"
 #include "npemu_epoch.h"
+#include "npemu_kernel.h"
 #include "npemu_log.h"
 #include "npemu_peer.h"
+
+#include "nprdma_uapi.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +68,9 @@ static const char *npemu_table_open(npemu_table_t *table, int fd, int pid)
     if ((seals < 0) && (errno == EBADF)) {
         return "it is not open";
     }
+    if ((seals < 0) && npemu_kernel_is_states(fd)) {
+        return npemu_kernel_open(table, fd, pid);
+    }
     if ((seals < 0) || !(seals & F_SEAL_SHRINK) || (fstat(fd, &st) < 0) ||
         (st.st_size < (off_t)npemu_table_size(1))) {
         return "it is not that of a region";
@@ -81,6 +87,7 @@ static const char *npemu_table_open(npemu_table_t *table, int fd, int pid)
         return doubt;
     }
 
+    table->kernel    = NULL;
     table->header    = header;
     table->address   = header->address;
     table->num_pages = header->length / NPEMU_PAGE_SIZE;
@@ -96,8 +103,21 @@ static const char *npemu_table_open(npemu_table_t *table, int fd, int pid)
 
 static void npemu_table_close(npemu_table_t *table)
 {
-    npemu_table_unmap(table->header, npemu_table_size(table->num_pages));
+    if (table->kernel != NULL) {
+        npemu_kernel_close(table);
+    } else {
+        npemu_table_unmap(table->header, npemu_table_size(table->num_pages));
+    }
     table->header = NULL;
+}
+
+/* Has its owner destroyed it? */
+static int npemu_table_is_dead(const npemu_table_t *table)
+{
+    return (table->kernel != NULL) ?
+                   (__atomic_load_n(&table->kernel->dead, __ATOMIC_ACQUIRE) !=
+                    0) :
+                   (atomic_load(&table->header->dead) != 0);
 }
 
 /* The peer's array of tables: a page of it exists once it is touched. */
@@ -188,12 +208,14 @@ static int npemu_table_publish(npemu_proc_t *proc, const npemu_table_t *fresh,
     if (self->tables_end <= index) {
         self->tables_end = index + 1;
     }
-    table->header    = fresh->header;
-    table->states    = fresh->states;
-    table->signature = fresh->signature;
-    table->accesses  = fresh->accesses;
-    table->address   = fresh->address;
-    table->num_pages = fresh->num_pages;
+    table->header      = fresh->header;
+    table->states      = fresh->states;
+    table->signature   = fresh->signature;
+    table->accesses    = fresh->accesses;
+    table->address     = fresh->address;
+    table->num_pages   = fresh->num_pages;
+    table->kernel      = fresh->kernel;
+    table->kernel_size = fresh->kernel_size;
     atomic_store(&shm->gen, atomic_load(&shm->gen) + 1);
     atomic_store(&table->gen, atomic_load(&shm->gen));
     return 0;
@@ -290,7 +312,7 @@ static void npemu_table_sweep(npemu_proc_t *proc, npemu_peer_t *peer)
             idle = (round > 0) && !atomic_exchange(&tables[i].used, 0);
             if ((atomic_load(&tables[i].gen) !=
                  atomic_load(&peer->shm->tables[i].gen)) ||
-                atomic_load(&tables[i].header->dead) ||
+                npemu_table_is_dead(&tables[i]) ||
                 (idle && (peer->num_tables >= NPEMU_TABLE_CACHE))) {
                 npemu_table_drop(proc, peer, &tables[i]);
             }

@@ -110,6 +110,11 @@ typedef struct npemu_table {
     _Atomic uint32_t      *accesses;  /* by page, for random fault plans */
     uint64_t              address;
     uint64_t              num_pages;
+
+    /* A region of the kernel module: what its descriptor shows, read-only; the
+     * header is this process' own and there are no counts. NULL: it is not. */
+    const struct nprdma_states_header *kernel;
+    uint64_t              kernel_size;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_table_t;
 
 /**
