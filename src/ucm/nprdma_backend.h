@@ -22,6 +22,7 @@ BEGIN_C_DECLS
 /** What the back end sees of a populate in progress. */
 typedef struct nprdma_populate {
     nprdma_region_t *region;
+    nprdma_range_t  *range; /* Covers the pages */
     size_t           first; /* Page of the region */
     size_t           count; /* Pages, at most NPRDMA_POPULATE_BATCH */
     unsigned         flags; /* NPRDMA_POPULATE_xx */
@@ -41,8 +42,32 @@ typedef enum nprdma_gate {
 } nprdma_gate_t;
 
 
+typedef struct nprdma_backend_stats {
+    uint64_t efaults;     /* Pages that the NIC found gone without an event */
+    uint64_t events;      /* Of the kernel's memory management, told to it */
+    uint64_t invalidated; /* Pages that lost a bit thereby */
+} nprdma_backend_stats_t;
+
+
 typedef struct nprdma_backend {
     const char *name;
+
+    /**
+     * Nonzero: the kernel invalidates pages before it takes them, whoever has
+     * it do so, and does not end populating what it takes meanwhile. A NIC that
+     * goes through the windows needs nothing of memory hooks then. One that
+     * goes by addresses, and so has a drain, does: the kernel does not wait for
+     * it.
+     */
+    int         notified;
+
+    /**
+     * Get ready for regions of a monitor; undone by close. Both may be NULL.
+     *
+     * @return UCS_OK, or why there can be no monitor, after one line.
+     */
+    ucs_status_t (*open)(void);
+    void (*close)(void);
 
     /**
      * Make the file descriptor and the states, all absent, of a region.
@@ -60,6 +85,12 @@ typedef struct nprdma_backend {
     void (*region_destroy)(nprdma_region_t *region, void *priv);
 
     /**
+     * A range that may have been populated is not live any more. May run in
+     * memory hooks. May be NULL.
+     */
+    void (*unregister)(void *priv, nprdma_range_t *range);
+
+    /**
      * Clear bits of the states of pages. The caller drains before it lets go of
      * the pages. Runs in memory hooks: no allocation, no log, no lock.
      *
@@ -67,18 +98,20 @@ typedef struct nprdma_backend {
      * @param [in] touch  Nonzero: count absent pages too as changed, because
      *                    somebody is about to populate some of them.
      *
-     * @return Number of pages that lost a bit.
+     * @return 0 if nothing can be in flight on the pages; else the number of
+     *         pages that lost a bit, at least 1.
      */
     size_t (*invalidate)(nprdma_region_t *region, void *priv, size_t first,
                          size_t count, uint32_t bits, int touch);
 
     /**
-     * Bring pages in, and only then set their states, each unless its word is
-     * not what it was before.
+     * Bring pages in, and only then set their states, each unless it was
+     * invalidated since the words were read.
      *
      * @return UCS_OK; UCS_ERR_NO_RESOURCE: some words changed, look again;
      *         UCS_ERR_INVALID_ADDR: a page cannot be populated, but all before
-     *         it are.
+     *         it are; UCS_ERR_TIMED_OUT: pages were taken away again and again;
+     *         UCS_ERR_NO_MEMORY.
      */
     ucs_status_t (*populate)(void *priv, nprdma_populate_t *populate);
 
@@ -96,16 +129,34 @@ typedef struct nprdma_backend {
     void (*gate)(nprdma_region_t *region, void *priv, nprdma_gate_t gate,
                  size_t first, size_t count);
 
-    /** @return Pages of the region that the NIC found gone without an event. */
-    uint64_t (*efaults)(const nprdma_region_t *region, void *priv);
+    /** Count what happened to the region so far. */
+    void (*query)(void *priv, nprdma_backend_stats_t *stats);
 
-    /** Have the NIC ask the kernel what is present, NPRDMA_RECLAIM_SAMPLED. */
+    /** Have the NIC ask the kernel what is present, NPRDMA_RECLAIM_SAMPLED. May
+     * be NULL: it is told. */
     void (*sample)(nprdma_region_t *region, void *priv, int enable);
 } nprdma_backend_t;
 
 
 /** Emulation: the states are the table of the emulated RNIC's IOMMU. */
 extern const nprdma_backend_t nprdma_backend_emulated;
+
+/** The kernel module, for an emulated RNIC: a region's fd shows its states. */
+extern const nprdma_backend_t nprdma_backend_kernel;
+
+
+/* Why the kernel module cannot be used: room for the words */
+#define NPRDMA_KERNEL_WHY_MAX 160
+
+/**
+ * Find out whether the kernel module can be used by this process.
+ *
+ * @param [out] why  If not, the reason in words; room for
+ *                   NPRDMA_KERNEL_WHY_MAX bytes.
+ *
+ * @return Nonzero if it can.
+ */
+int nprdma_kernel_is_usable(char *why);
 
 
 struct npemu_iommu;

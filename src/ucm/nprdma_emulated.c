@@ -252,13 +252,14 @@ static void nprdma_emulated_gate(nprdma_region_t *region, void *priv,
                     NPEMU_GATE_INVALIDATE_QUIESCED, first, count);
 }
 
-static uint64_t
-nprdma_emulated_efaults(const nprdma_region_t *region, void *priv)
+static void nprdma_emulated_query(void *priv, nprdma_backend_stats_t *stats)
 {
-    npemu_iommu_stats_t stats;
+    npemu_iommu_stats_t iommu;
 
-    npemu_iommu_query(priv, &stats);
-    return stats.efault;
+    npemu_iommu_query(priv, &iommu);
+    stats->efaults     = iommu.efault;
+    stats->events      = 0;
+    stats->invalidated = 0;
 }
 
 static void
@@ -275,7 +276,7 @@ const nprdma_backend_t nprdma_backend_emulated = {
     .populate       = nprdma_emulated_populate,
     .next_resident  = nprdma_emulated_next_resident,
     .gate           = nprdma_emulated_gate,
-    .efaults        = nprdma_emulated_efaults,
+    .query          = nprdma_emulated_query,
     .sample         = nprdma_emulated_sample
 };
 

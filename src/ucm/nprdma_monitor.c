@@ -26,6 +26,21 @@ const char *nprdma_reclaim_mode_names[] = {
 
 /* ---- events ---- */
 
+/* Does the kernel do what is to be done when memory goes? */
+NPRDMA_HOOK
+static int nprdma_monitor_is_notified(const nprdma_monitor_t *monitor)
+{
+    return monitor->params.backend->notified && (monitor->params.drain == NULL);
+}
+
+NPRDMA_HOOK
+static void nprdma_monitor_retire(nprdma_region_obj_t *region, void *arg)
+{
+    const nprdma_span_t *span = arg;
+
+    nprdma_region_retire(region, nprdma_region_pages(region, *span));
+}
+
 NPRDMA_HOOK
 static void nprdma_monitor_before(void *arg, nprdma_span_t taken,
                                   nprdma_span_t gone)
@@ -33,7 +48,12 @@ static void nprdma_monitor_before(void *arg, nprdma_span_t taken,
     nprdma_monitor_t *monitor = arg;
 
     atomic_fetch_add(&monitor->count.events, 1);
-    nprdma_monitor_invalidate(monitor, taken, gone, NPRDMA_PAGE_BITS);
+    if (nprdma_monitor_is_notified(monitor)) {
+        nprdma_regions_foreach(&monitor->regions, gone, nprdma_monitor_retire,
+                               &gone);
+    } else {
+        nprdma_monitor_invalidate(monitor, taken, gone, NPRDMA_PAGE_BITS);
+    }
 }
 
 NPRDMA_HOOK
@@ -59,12 +79,18 @@ static void nprdma_monitor_after(void *arg, nprdma_span_t mapped, int fresh)
 /*
  * Parent and child share every page from the moment of the fork on: none can be
  * written any more without being copied. Done before it, for what was populated
- * before; and after it, for what was populated meanwhile.
+ * before; and after it, for what was populated meanwhile. Where the kernel
+ * tells of it there is nothing to do: a NIC that goes by addresses has what it
+ * writes copied, as the process itself.
  */
 static void nprdma_monitor_fork(void *arg)
 {
-    nprdma_monitor_invalidate(arg, nprdma_span(0, UINTPTR_MAX),
-                              nprdma_span(0, 0), NPRDMA_PAGE_W);
+    nprdma_monitor_t *monitor = arg;
+
+    if (!monitor->params.backend->notified) {
+        nprdma_monitor_invalidate(monitor, nprdma_span(0, UINTPTR_MAX),
+                                  nprdma_span(0, 0), NPRDMA_PAGE_W);
+    }
 }
 
 
@@ -75,12 +101,13 @@ static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
 {
     const nprdma_backend_t *backend = monitor->params.backend;
 
+    nprdma_backend_stats_t stats;
+
     monitor->params.detach(monitor->params.arg, &region->super);
-    if (backend->efaults != NULL) {
-        nprdma_monitor_count(&monitor->count.efaults,
-                             backend->efaults(&region->super,
-                                              region->backend_priv));
-    }
+    backend->query(region->backend_priv, &stats);
+    nprdma_monitor_count(&monitor->count.efaults, stats.efaults);
+    nprdma_monitor_count(&monitor->count.kernel_events, stats.events);
+    nprdma_monitor_count(&monitor->count.kernel_invalidated, stats.invalidated);
     atomic_fetch_sub(&monitor->state_bytes,
                      nprdma_region_state_bytes(&region->super));
     backend->region_destroy(&region->super, region->backend_priv);
@@ -295,6 +322,7 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
     range->region  = &region->super;
     range->address = address;
     range->length  = length;
+    range->backend = 0;
     nprdma_monitor_add_range(monitor, region, range);
 
     if (atomic_load_explicit(&monitor->trim, memory_order_relaxed)) {
@@ -310,11 +338,16 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
                                int invalidate)
 {
-    nprdma_region_obj_t *region = nprdma_region_obj(range->region);
+    const nprdma_backend_t *backend = monitor->params.backend;
+    nprdma_region_obj_t *region     = nprdma_region_obj(range->region);
     size_t state_bytes;
 
     if (!monitor->mine) {
         return;
+    }
+
+    if (backend->unregister != NULL) {
+        backend->unregister(region->backend_priv, range);
     }
 
     nprdma_region_lock(region);
@@ -415,6 +448,13 @@ static ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor)
     return status;
 }
 
+static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
+{
+    if (monitor->params.backend->close != NULL) {
+        monitor->params.backend->close();
+    }
+}
+
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
                                    nprdma_monitor_t **monitor_p)
 {
@@ -444,9 +484,15 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_free;
     }
 
-    status = nprdma_pagein_init();
+    status = (params->backend->open == NULL) ? UCS_OK :
+                                               params->backend->open();
     if (status != UCS_OK) {
         goto err_regions;
+    }
+
+    status = nprdma_pagein_init();
+    if (status != UCS_OK) {
+        goto err_backend;
     }
 
     status = nprdma_monitor_start_threads(monitor);
@@ -468,6 +514,8 @@ err_threads:
     nprdma_monitor_free_threads(monitor);
 err_pagein:
     nprdma_pagein_cleanup();
+err_backend:
+    nprdma_monitor_close_backend(monitor);
 err_regions:
     nprdma_regions_cleanup(&monitor->regions);
 err_free:
@@ -479,24 +527,26 @@ err_free:
 /* ---- statistics ---- */
 
 typedef struct nprdma_monitor_sum {
-    nprdma_monitor_t *monitor;
-    uint64_t          idle;
-    uint64_t          ranges;
-    uint64_t          efaults;
+    nprdma_monitor_t      *monitor;
+    uint64_t               idle;
+    uint64_t               ranges;
+    nprdma_backend_stats_t backend;
 } nprdma_monitor_sum_t;
 
 static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
 {
     nprdma_monitor_sum_t *sum       = arg;
-    const nprdma_backend_t *backend = sum->monitor->params.backend;
+    nprdma_backend_stats_t stats;
 
     nprdma_region_lock(region);
     sum->ranges += region->num_ranges;
     sum->idle   += (region->num_ranges == 0);
     nprdma_region_unlock(region);
-    if (backend->efaults != NULL) {
-        sum->efaults += backend->efaults(&region->super, region->backend_priv);
-    }
+
+    sum->monitor->params.backend->query(region->backend_priv, &stats);
+    sum->backend.efaults     += stats.efaults;
+    sum->backend.events      += stats.events;
+    sum->backend.invalidated += stats.invalidated;
 }
 
 void nprdma_monitor_query(nprdma_monitor_t *monitor,
@@ -515,7 +565,11 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                            nprdma_monitor_sum, &sum);
     stats->regions       = atomic_load(&monitor->regions.count);
-    stats->efaults       = atomic_load(&count->efaults) + sum.efaults;
+    stats->efaults       = atomic_load(&count->efaults) + sum.backend.efaults;
+    stats->kernel_events = atomic_load(&count->kernel_events) +
+                           sum.backend.events;
+    stats->kernel_invalidated = atomic_load(&count->kernel_invalidated) +
+                                sum.backend.invalidated;
     pthread_mutex_unlock(&monitor->lock);
 
     stats->idle_regions  = sum.idle;
@@ -568,6 +622,7 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
         pthread_mutex_destroy(&monitor->lock);
         nprdma_regions_cleanup(&monitor->regions);
         nprdma_pagein_cleanup();
+        nprdma_monitor_close_backend(monitor);
     }
 
     nprdma_events_free_wiped(monitor, sizeof(*monitor));

@@ -54,6 +54,7 @@ typedef struct nprdma_range {
     nprdma_region_t *region;  /* Covers the whole of the range */
     uintptr_t        address; /* As registered, not rounded */
     size_t           length;
+    uint32_t         backend; /* Of the back end; 0 at first */
 } nprdma_range_t;
 
 
@@ -76,7 +77,7 @@ struct nprdma_backend;
 
 
 typedef struct nprdma_monitor_params {
-    /* Who owns the state of the pages, for instance nprdma_backend_emulated */
+    /* Who owns the state of the pages: nprdma_backend_xx */
     const struct nprdma_backend *backend;
 
     /* Bytes by which regions are aligned: a power of two, at least 2 MiB */
@@ -99,7 +100,7 @@ typedef struct nprdma_monitor_params {
 
     /* Wait until the NIC has finished what it was doing when this was called.
      * Called in memory hooks: must not allocate, log, or take a lock under
-     * which anybody does. May be NULL: the back end does it. */
+     * which anybody does. NULL: the back end does it. */
     void (*drain)(void *arg);
 
     /* Make what belongs to a new region (memory regions of the NIC), leave it
@@ -133,6 +134,8 @@ typedef struct nprdma_monitor_stats {
     uint64_t events;        /* Events that took something away */
     uint64_t drains;        /* Waits for the NIC */
     uint64_t efaults;       /* Pages that the NIC found gone without an event */
+    uint64_t kernel_events; /* Events that the kernel module was told of */
+    uint64_t kernel_invalidated; /* Pages it took away from the NIC thereby */
 } nprdma_monitor_stats_t;
 
 
@@ -230,8 +233,9 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
  *         was registered; those before it are populated. UCS_ERR_BUSY: the
  *         range is being unmapped right now; the caller drops what the
  *         unmapping thread may wait for (nprdma_reg_get()) and tries again.
+ *         UCS_ERR_NO_MEMORY: the kernel module has none, or its limits.
  *         UCS_ERR_OUT_OF_RANGE: not inside of @a range. UCS_ERR_UNSUPPORTED:
- * forked child.
+ *         forked child.
  */
 ucs_status_t
 nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,

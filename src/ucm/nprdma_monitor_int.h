@@ -35,7 +35,9 @@ typedef struct nprdma_monitor_counters {
     _Atomic uint64_t reclaimed;
     _Atomic uint64_t events;
     _Atomic uint64_t drains;
-    _Atomic uint64_t efaults; /* Of regions that are gone */
+    _Atomic uint64_t efaults; /* Of regions that are gone, as the next ones */
+    _Atomic uint64_t kernel_events;
+    _Atomic uint64_t kernel_invalidated;
 } nprdma_monitor_counters_t;
 
 

@@ -161,6 +161,8 @@ nprdma_populate_insist(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
             if (++tries == NPRDMA_POPULATE_TRIES) {
                 return UCS_ERR_BUSY;
             }
+        } else if (status == UCS_ERR_TIMED_OUT) {
+            return UCS_ERR_BUSY; /* Tried often enough by who owns the states */
         } else if (status == UCS_ERR_BUSY) {
             if (++patience == NPRDMA_POPULATE_PATIENCE) {
                 return UCS_ERR_BUSY;
@@ -316,6 +318,7 @@ nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
     }
 
     populate.region = &region->super;
+    populate.range  = range;
     populate.flags  = flags;
     return nprdma_populate_pages(monitor, region,
                                  nprdma_region_pages(region,

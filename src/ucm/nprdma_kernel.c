@@ -1,0 +1,447 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_backend.h"
+#include "nprdma_events.h"
+#include "nprdma_pagein.h"
+
+#include <nprdma_uapi.h>
+
+#include <ucs/debug/log.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/*
+ * The states of pages are the kernel module's: it is told by the kernel of
+ * everything that takes a page away, and decides what is populated. What it
+ * shows is only read here. All system calls are raw, for they also run in
+ * memory hooks.
+ */
+
+
+/* One per process, so that all its regions have the same signature; a child
+ * that becomes an owner itself opens another one */
+static struct {
+    pthread_mutex_t lock;
+    pid_t           pid;
+    unsigned        users;
+    int             fd;
+} nprdma_kernel = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .fd   = -1
+};
+
+
+typedef struct nprdma_kernel_region {
+    int      ctx;  /* The open device */
+    uint32_t id;
+    void    *map;  /* What the states descriptor shows */
+    size_t   size;
+} nprdma_kernel_region_t;
+
+
+NPRDMA_HOOK
+static int nprdma_kernel_call(int ctx, unsigned long request, void *arg)
+{
+    return (int)syscall(SYS_ioctl, ctx, request, arg);
+}
+
+/* A call that cannot fail, as part of something that leaves errno alone */
+NPRDMA_HOOK
+static void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg)
+{
+    int error = errno;
+
+    nprdma_kernel_call(ctx, request, arg);
+    errno = error;
+}
+
+
+/* ---- the device ---- */
+
+/* @return The device, or -1 with the reason in words. */
+static int nprdma_kernel_open_device(char *why)
+{
+    struct nprdma_ioc_query query = { .size = sizeof(query) };
+    int fd;
+
+    fd = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "cannot open %s: %s",
+                 NPRDMA_DEVICE_PATH, strerror(errno));
+        return -1;
+    }
+
+    if (nprdma_kernel_call(fd, NPRDMA_IOC_QUERY, &query) != 0) {
+        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "%s does not tell what it is: %s",
+                 NPRDMA_DEVICE_PATH, strerror(errno));
+    } else if (query.abi != NPRDMA_ABI_VERSION) {
+        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "the kernel module speaks version "
+                 "%u of its interface, and this library version %u", query.abi,
+                 NPRDMA_ABI_VERSION);
+    } else {
+        return fd;
+    }
+
+    close(fd);
+    return -1;
+}
+
+int nprdma_kernel_is_usable(char *why)
+{
+    int fd = nprdma_kernel_open_device(why);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd >= 0;
+}
+
+static ucs_status_t nprdma_kernel_open(void)
+{
+    ucs_status_t status = UCS_OK;
+    char why[NPRDMA_KERNEL_WHY_MAX];
+    int fd;
+
+    pthread_mutex_lock(&nprdma_kernel.lock);
+    if ((nprdma_kernel.users == 0) || (nprdma_kernel.pid != getpid())) {
+        fd = nprdma_kernel_open_device(why);
+        if (fd < 0) {
+            ucs_error("memory cannot be watched by the kernel module: %s", why);
+            status = UCS_ERR_NO_DEVICE;
+        } else {
+            if (nprdma_kernel.users > 0) {
+                close(nprdma_kernel.fd); /* The parent's */
+            }
+            nprdma_kernel.fd    = fd;
+            nprdma_kernel.pid   = getpid();
+            nprdma_kernel.users = 0;
+        }
+    }
+    if (status == UCS_OK) {
+        ++nprdma_kernel.users;
+    }
+    pthread_mutex_unlock(&nprdma_kernel.lock);
+    return status;
+}
+
+static void nprdma_kernel_close(void)
+{
+    pthread_mutex_lock(&nprdma_kernel.lock);
+    if (--nprdma_kernel.users == 0) {
+        close(nprdma_kernel.fd);
+        nprdma_kernel.fd = -1;
+    }
+    pthread_mutex_unlock(&nprdma_kernel.lock);
+}
+
+
+/* ---- regions ---- */
+
+static ucs_status_t nprdma_kernel_status(int error)
+{
+    switch (error) {
+    case ENOMEM:
+        return UCS_ERR_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+    case EDQUOT:
+    case ENOSPC:
+        return UCS_ERR_EXCEEDS_LIMIT;
+    default:
+        return UCS_ERR_IO_ERROR;
+    }
+}
+
+static void nprdma_kernel_destroy_id(int ctx, uint32_t id)
+{
+    struct nprdma_ioc_region_destroy destroy = {
+        .size   = sizeof(destroy),
+        .region = id
+    };
+
+    if (nprdma_kernel_call(ctx, NPRDMA_IOC_REGION_DESTROY, &destroy) != 0) {
+        ucs_warn("the kernel module does not destroy a region: %m");
+    }
+}
+
+static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
+                                       nprdma_kernel_region_t *self)
+{
+    struct nprdma_ioc_region_create create = {
+        .size    = sizeof(create),
+        .address = region->address,
+        .length  = region->length
+    };
+    long map;
+    int ret;
+
+    do {
+        ret = nprdma_kernel_call(self->ctx, NPRDMA_IOC_REGION_CREATE, &create);
+    } while ((ret != 0) && (errno == EINTR));
+    if (ret != 0) {
+        goto err;
+    }
+
+    map = syscall(SYS_mmap, NULL, create.states_size, PROT_READ, MAP_SHARED,
+                  create.states_fd, 0);
+    if (map == -1) {
+        goto err_destroy;
+    }
+
+    self->id          = create.region;
+    self->map         = (void*)map;
+    self->size        = create.states_size;
+    region->fd        = create.states_fd;
+    region->signature = create.signature;
+    region->states    = (const nprdma_page_state_t*)
+            ((const char*)self->map + create.states_offset);
+    return UCS_OK;
+
+err_destroy:
+    ret = errno;
+    nprdma_kernel_destroy_id(self->ctx, create.region);
+    close(create.states_fd);
+    errno = ret;
+err:
+    ret = errno;
+    ucs_diag("the kernel module does not watch %zu bytes at 0x%lx: %m",
+             region->length, (unsigned long)region->address);
+    return nprdma_kernel_status(ret);
+}
+
+static ucs_status_t
+nprdma_kernel_region_create(nprdma_region_t *region, void **priv_p)
+{
+    nprdma_kernel_region_t *self;
+    ucs_status_t status;
+
+    self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    self->ctx = nprdma_kernel.fd;
+    status    = nprdma_kernel_make(region, self);
+    if (status != UCS_OK) {
+        free(self);
+        return status;
+    }
+
+    *priv_p = self;
+    return UCS_OK;
+}
+
+static void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
+{
+    nprdma_kernel_region_t *self = priv;
+
+    nprdma_kernel_destroy_id(self->ctx, self->id);
+    syscall(SYS_munmap, self->map, self->size);
+    close(region->fd);
+    free(self);
+    region->fd     = -1;
+    region->states = NULL;
+}
+
+
+/* ---- registrations ---- */
+
+static void nprdma_kernel_end_registration(const nprdma_kernel_region_t *self,
+                                           uint32_t id)
+{
+    struct nprdma_ioc_unregister unregister = {
+        .size         = sizeof(unregister),
+        .region       = self->id,
+        .registration = id
+    };
+
+    nprdma_kernel_call_hook(self->ctx, NPRDMA_IOC_UNREGISTER, &unregister);
+}
+
+/*
+ * The kernel learns of a range when it is populated for the first time:
+ * registering memory that is there already stays without a system call.
+ */
+static ucs_status_t
+nprdma_kernel_register(const nprdma_kernel_region_t *self,
+                       nprdma_range_t *range)
+{
+    struct nprdma_ioc_register reg = {
+        .size    = sizeof(reg),
+        .region  = self->id,
+        .address = range->address,
+        .length  = range->length
+    };
+    uint32_t none                  = 0;
+
+    if (__atomic_load_n(&range->backend, __ATOMIC_ACQUIRE) != 0) {
+        return UCS_OK;
+    }
+
+    if (nprdma_kernel_call(self->ctx, NPRDMA_IOC_REGISTER, &reg) != 0) {
+        ucs_diag("the kernel module does not register %zu bytes at 0x%lx: %m",
+                 range->length, (unsigned long)range->address);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    if (!__atomic_compare_exchange_n(&range->backend, &none, reg.registration,
+                                     0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        /* Another thread was faster */
+        nprdma_kernel_end_registration(self, reg.registration);
+    }
+    return UCS_OK;
+}
+
+/* What the pages of the range have is taken from them by the monitor, as far as
+ * nobody else has them registered: it knows of all who have */
+static void nprdma_kernel_unregister(void *priv, nprdma_range_t *range)
+{
+    if (range->backend != 0) {
+        nprdma_kernel_end_registration(priv, range->backend);
+        range->backend = 0;
+    }
+}
+
+
+/* ---- pages ---- */
+
+NPRDMA_HOOK
+static int nprdma_kernel_has_any(const nprdma_region_t *region, size_t first,
+                                 size_t count, uint32_t bits)
+{
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        if (nprdma_page_load(&region->states[i]) & bits) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+NPRDMA_HOOK
+static size_t nprdma_kernel_invalidate(nprdma_region_t *region, void *priv,
+                                       size_t first, size_t count,
+                                       uint32_t bits, int touch)
+{
+    const nprdma_kernel_region_t *self      = priv;
+    struct nprdma_ioc_invalidate invalidate = {
+        .size    = sizeof(invalidate),
+        .flags   = touch ? NPRDMA_IOC_INVALIDATE_TOUCH : 0,
+        .region  = self->id,
+        .bits    = bits,
+        .address = region->address + (first << NPRDMA_PAGE_SHIFT),
+        .length  = count << NPRDMA_PAGE_SHIFT
+    };
+
+    if (touch || nprdma_kernel_has_any(region, first, count, bits)) {
+        nprdma_kernel_call_hook(self->ctx, NPRDMA_IOC_INVALIDATE, &invalidate);
+    }
+
+    /* A NIC that goes by addresses may still be at a page that the kernel has
+     * cleared: there is never nothing to be drained */
+    return (invalidate.invalidated > 0) ? invalidate.invalidated : 1;
+}
+
+static ucs_status_t nprdma_kernel_populate_status(int error)
+{
+    switch (error) {
+    case EFAULT:
+    case EOPNOTSUPP:
+        return UCS_ERR_INVALID_ADDR;
+    case EBUSY:
+        return UCS_ERR_TIMED_OUT;
+    default:
+        return UCS_ERR_NO_MEMORY;
+    }
+}
+
+static ucs_status_t
+nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
+{
+    const nprdma_kernel_region_t *self = priv;
+    struct nprdma_ioc_populate args    = {
+        .size   = sizeof(args),
+        .region = self->id
+    };
+    uintptr_t end;
+    ucs_status_t status;
+    int ret;
+
+    status = nprdma_kernel_register(self, populate->range);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (populate->flags & NPRDMA_POPULATE_WRITE) {
+        args.flags |= NPRDMA_IOC_POPULATE_WRITE;
+    }
+    if (populate->flags & NPRDMA_POPULATE_RESIDENT) {
+        args.flags |= NPRDMA_IOC_POPULATE_RESIDENT;
+    }
+
+    args.address = populate->region->address +
+                   (populate->first << NPRDMA_PAGE_SHIFT);
+    end          = args.address + (populate->count << NPRDMA_PAGE_SHIFT);
+    do {
+        args.length = end - args.address;
+        args.done   = args.address;
+        ret         = nprdma_kernel_call(self->ctx, NPRDMA_IOC_POPULATE, &args);
+        ++populate->faults;
+        populate->populated += args.populated;
+        args.address         = args.done;
+    } while ((ret != 0) && (errno == EINTR) && (args.address < end));
+
+    return ((ret == 0) || (args.address >= end)) ?
+           UCS_OK : nprdma_kernel_populate_status(errno);
+}
+
+static size_t
+nprdma_kernel_next_resident(const nprdma_region_t *region, void *priv,
+                            size_t first, size_t end)
+{
+    return first + nprdma_pagein_next(region->address +
+                                      (first << NPRDMA_PAGE_SHIFT),
+                                      end - first);
+}
+
+static void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
+{
+    const nprdma_kernel_region_t *self = priv;
+    struct nprdma_ioc_stats args       = {
+        .size   = sizeof(args),
+        .region = self->id
+    };
+
+    memset(stats, 0, sizeof(*stats));
+    if (nprdma_kernel_call(self->ctx, NPRDMA_IOC_STATS, &args) == 0) {
+        stats->events      = args.events;
+        stats->invalidated = args.invalidated;
+    }
+}
+
+const nprdma_backend_t nprdma_backend_kernel = {
+    .name           = "kernel",
+    .notified       = 1,
+    .open           = nprdma_kernel_open,
+    .close          = nprdma_kernel_close,
+    .region_create  = nprdma_kernel_region_create,
+    .region_destroy = nprdma_kernel_region_destroy,
+    .unregister     = nprdma_kernel_unregister,
+    .invalidate     = nprdma_kernel_invalidate,
+    .populate       = nprdma_kernel_populate,
+    .next_resident  = nprdma_kernel_next_resident,
+    .query          = nprdma_kernel_query
+};
