@@ -62,6 +62,11 @@ const wrong wrong_values[] = {
     {{{"CM_REORDER", "101"}}, "UCX_NPRDMA_CM_REORDER"},
     {{{"STATS", "stdlog"}}, "UCX_NPRDMA_STATS"},
     {{{"STATS", "file:"}}, "UCX_NPRDMA_STATS"},
+    /* Whether there is a kernel module or not */
+    {{{"MONITOR", "kernel"}, {"FAULT", "rate=0.1,seed=1"}},
+     "UCX_NPRDMA_MONITOR=kernel"},
+    {{{"MONITOR", "kernel"}, {"RECLAIM", "sampled"}},
+     "UCX_NPRDMA_RECLAIM=sampled"},
     /* Each is right, but one buffer is more than all that may be pinned */
     {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "256k"}}, "UCX_NPRDMA_MAX_PINNED"},
 };
@@ -161,6 +166,28 @@ PEER_FUNCTION(little_locked_memory)
 }
 
 } // namespace
+
+/* Automatic is silent, asking for what is not there is not */
+TEST(test_config, kernel_module)
+{
+    complaints told;
+
+    { entity automatic({{"MONITOR", "auto"}}); }
+    { entity emulated({{"MONITOR", "emulated"}}); }
+    EXPECT_TRUE(told.lines().empty());
+    if (access("/dev/nprdma", R_OK | W_OK) == 0) {
+        entity kernel({{"MONITOR", "kernel"}});
+        EXPECT_TRUE(told.lines().empty());
+        return;
+    }
+
+    EXPECT_THROW(entity kernel({{"MONITOR", "kernel"}}), std::runtime_error);
+    ASSERT_EQ(1u, told.lines().size());
+    for (auto word : {"UCX_NPRDMA_MONITOR=kernel", "/dev/nprdma"}) {
+        EXPECT_NE(std::string::npos, told.lines()[0].find(word))
+                << told.lines()[0];
+    }
+}
 
 TEST(test_config, wrong_values)
 {

@@ -102,7 +102,8 @@ static void unpack_to(void *arg, const void *data, size_t length)
 
 config_t test_opt::config()
 {
-    return {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}, {"SCAN_MAX", "8k"}};
+    return {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}, {"SCAN_MAX", "8k"},
+            {"MONITOR", "emulated"}};
 }
 
 void test_opt::SetUp()

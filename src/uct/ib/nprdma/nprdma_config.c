@@ -32,6 +32,13 @@ static const char *uct_nprdma_zcopy_names[] = {
     [UCT_NPRDMA_ZCOPY_LAST] = NULL
 };
 
+static const char *uct_nprdma_monitor_names[] = {
+    [UCT_NPRDMA_MONITOR_AUTO]     = "auto",
+    [UCT_NPRDMA_MONITOR_KERNEL]   = "kernel",
+    [UCT_NPRDMA_MONITOR_EMULATED] = "emulated",
+    [UCT_NPRDMA_MONITOR_LAST]     = NULL
+};
+
 ucs_config_field_t uct_nprdma_md_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_nprdma_md_config_t, super),
      UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
@@ -78,6 +85,15 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      " - no   : all data goes through bounce buffers",
      ucs_offsetof(uct_nprdma_md_config_t, zcopy),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
+
+    {"MONITOR", "auto",
+     "Who keeps track of what memory the device may touch:\n"
+     " - auto     : the kernel module where it is loaded, except for tests of\n"
+     "              the emulated RNIC that evict pages by themselves\n"
+     " - kernel   : the kernel module, or fail\n"
+     " - emulated : the library, for the emulated RNIC only",
+     ucs_offsetof(uct_nprdma_md_config_t, monitor),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},
 
     {"REGION_SIZE", "256m",
      "Unit of address space that the device is told of at once. Power of two.\n"

@@ -28,6 +28,15 @@ typedef enum uct_nprdma_zcopy {
 } uct_nprdma_zcopy_t;
 
 
+/* UCX_NPRDMA_MONITOR */
+typedef enum uct_nprdma_monitor_kind {
+    UCT_NPRDMA_MONITOR_AUTO,     /* the kernel module, where there is one */
+    UCT_NPRDMA_MONITOR_KERNEL,
+    UCT_NPRDMA_MONITOR_EMULATED,
+    UCT_NPRDMA_MONITOR_LAST
+} uct_nprdma_monitor_kind_t;
+
+
 typedef struct uct_nprdma_md_config {
     uct_md_config_t        super;
     uct_nprdma_emulation_t emulation;
@@ -38,6 +47,7 @@ typedef struct uct_nprdma_md_config {
     unsigned               retry_count;
     double                 rnr_timeout;    /* seconds */
     uct_nprdma_zcopy_t     zcopy;
+    uct_nprdma_monitor_kind_t monitor;
     size_t                 region_size;    /* granule, bytes */
     size_t                 region_cache;   /* state of idle regions, bytes */
     size_t                 slice;          /* of an operation, bytes */

@@ -80,6 +80,8 @@ void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
     stats->pages_reclaimed   = monitor.reclaimed;
     stats->pages_lost        = monitor.efaults;
     stats->memory_events     = monitor.events;
+    stats->kernel_events     = monitor.kernel_events;
+    stats->kernel_pages      = monitor.kernel_invalidated;
     stats->drains            = monitor.drains;
     uct_nprdma_service_query(md, stats);
 }

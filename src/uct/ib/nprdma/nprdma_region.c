@@ -7,6 +7,8 @@
 #include "nprdma_region.h"
 #include "nprdma_key.h"
 
+#include "ucm/nprdma_backend.h"
+
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 #include <ucs/sys/sys.h>
@@ -137,6 +139,51 @@ static const char *uct_nprdma_region_obstacle(const uct_nprdma_md_t *md)
     return NULL;
 }
 
+/* @return Why the kernel module does not do for this MD, or NULL; may be put
+ * into why, which has room for NPRDMA_KERNEL_WHY_MAX bytes. */
+static const char *
+uct_nprdma_region_no_kernel(const uct_nprdma_md_t *md, char *why)
+{
+    if (md->verbs->kernel_backend == NULL) {
+        return "not for this kind of device";
+    }
+
+    if (*md->config.fault != '\0') {
+        return "UCX_NPRDMA_FAULT is for the emulated one";
+    }
+
+    if (md->config.reclaim == NPRDMA_RECLAIM_SAMPLED) {
+        return "UCX_NPRDMA_RECLAIM=sampled is for the emulated one";
+    }
+
+    return nprdma_kernel_is_usable(why) ? NULL : why;
+}
+
+static ucs_status_t
+uct_nprdma_region_choose(const uct_nprdma_md_t *md,
+                         const struct nprdma_backend **backend_p)
+{
+    char text[NPRDMA_KERNEL_WHY_MAX];
+    const char *why;
+
+    *backend_p = md->verbs->monitor_backend;
+    if (md->config.monitor == UCT_NPRDMA_MONITOR_EMULATED) {
+        return UCS_OK;
+    }
+
+    why = uct_nprdma_region_no_kernel(md, text);
+    if (why == NULL) {
+        *backend_p = md->verbs->kernel_backend;
+    } else if (md->config.monitor == UCT_NPRDMA_MONITOR_KERNEL) {
+        ucs_error("UCX_NPRDMA_MONITOR=kernel: %s: %s", md->name, why);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    ucs_debug("%s: memory is watched by: %s (%s)", md->name, (*backend_p)->name,
+              (why == NULL) ? "the kernel module" : why);
+    return UCS_OK;
+}
+
 static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_md_t *md)
 {
     if (*md->config.fault == '\0') {
@@ -156,12 +203,10 @@ static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_md_t *md)
 
 ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
 {
-    const nprdma_monitor_params_t params = {
-        .backend      = md->verbs->monitor_backend,
+    nprdma_monitor_params_t params = {
         .region_size  = md->config.region_size,
         .max_metadata = md->config.region_cache,
         .prereg       = md->config.prereg,
-        .uffd         = md->config.uffd,
         .reclaim      = md->config.reclaim,
         .reclaim_rate = md->config.reclaim_rate,
         .seed         = md->config.seed,
@@ -185,7 +230,14 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
     md->monitor = NULL;
     obstacle    = uct_nprdma_region_obstacle(md);
     if (obstacle == NULL) {
-        status = nprdma_monitor_create(&params, &md->monitor);
+        status = uct_nprdma_region_choose(md, &params.backend);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        /* The kernel misses nothing */
+        params.uffd = md->config.uffd && !params.backend->notified;
+        status      = nprdma_monitor_create(&params, &md->monitor);
         if (status == UCS_ERR_INVALID_PARAM) {
             return status;
         }

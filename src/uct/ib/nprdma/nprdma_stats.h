@@ -91,6 +91,8 @@ typedef struct uct_nprdma_stats {
     _macro(pages_reclaimed)     \
     _macro(pages_lost)          \
     _macro(memory_events)       \
+    _macro(kernel_events)       \
+    _macro(kernel_pages)        \
     _macro(drains)              \
     _macro(served_stores)       \
     _macro(served_fetches)      \

@@ -57,6 +57,7 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 #undef UCT_NPRDMA_VERB_EMULATED
     .register_dmabuf_mr = npemu_reg_dmabuf_mr,
     .monitor_backend    = &nprdma_backend_emulated,
+    .kernel_backend     = &nprdma_backend_kernel,
     .drain              = npemu_iommu_drain,
     .set_fault_plan     = npemu_fault_random
 };

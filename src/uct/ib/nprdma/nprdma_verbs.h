@@ -65,8 +65,10 @@ typedef struct uct_nprdma_verbs {
                                               uint64_t offset, size_t length,
                                               uint64_t iova, int fd,
                                               int access);
-    /* Who owns page states and windows for the devices of this provider */
+    /* Who owns page states and windows for the devices of this provider: */
     const struct nprdma_backend *monitor_backend;
+    /* where the kernel module does; NULL: it cannot */
+    const struct nprdma_backend *kernel_backend;
     /* Wait until what the device was doing has ended. Called in memory hooks */
     void                (*drain)(struct ibv_context *context);
     /* UCX_NPRDMA_FAULT: evict pages at random. NULL: only the kernel does.
