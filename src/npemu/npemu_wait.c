@@ -138,21 +138,24 @@ static npemu_wait_group_t *npemu_wait_group(npemu_waits_t *waits,
     return group;
 }
 
-static void npemu_wait_leave(npemu_waits_t *waits, npemu_qp_t *qp)
+static void npemu_wait_unlink(npemu_waits_t *waits, npemu_qp_t *qp)
 {
     npemu_wait_group_t *group = qp->wait.group;
 
-    if (group == NULL) {
-        return;
-    }
-
     npemu_link_del(&qp->wait.link);
     qp->wait.group = NULL;
-    atomic_fetch_sub(&waits->count, 1);
     if (--group->count == 0) {
         npemu_link_del(&group->bucket_link);
         npemu_link_del(&group->link);
         npemu_link_add(&waits->spare, &group->link);
+    }
+}
+
+static void npemu_wait_leave(npemu_waits_t *waits, npemu_qp_t *qp)
+{
+    if (qp->wait.group != NULL) {
+        npemu_wait_unlink(waits, qp);
+        atomic_fetch_sub(&waits->count, 1);
     }
 }
 
@@ -161,14 +164,20 @@ static void npemu_wait_join(npemu_waits_t *waits, npemu_qp_t *qp)
     npemu_wait_key_t key = npemu_wait_key(qp);
     npemu_wait_group_t *group;
 
-    /* First, so that its own group is spare if no other is */
-    npemu_wait_leave(waits, qp);
+    /* Unlinked first, so that its own group is spare if no other is. Who only
+     * changes places is counted all the time: the thread reads the count
+     * without the lock, and sleeps without a timer if nobody waits. */
+    if (qp->wait.group != NULL) {
+        npemu_wait_unlink(waits, qp);
+    } else {
+        atomic_fetch_add(&waits->count, 1);
+    }
+
     group            = npemu_wait_group(waits, &key);
     qp->wait.group   = group;
     qp->wait.next_ns = qp->retry.next_ns;
     ++group->count;
     npemu_link_add(&group->qps, &qp->wait.link);
-    atomic_fetch_add(&waits->count, 1);
 }
 
 void npemu_wait_enlist(npemu_qp_t *qp)

@@ -262,6 +262,28 @@ TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
     }
 }
 
+/* A poller that tries again at the same time as the thread does not make the
+ * thread believe that nobody waits any more: it would sleep for good. */
+TEST_F(NpemuWait, who_stops_polling_is_not_forgotten)
+{
+    constexpr int ROUNDS = NPT_MLOCK_WORKS ? 15000 : 3000;
+    QpOptions options     = slow_options();
+    options.min_rnr_timer = 2; /* 20 us */
+    ibv_wc wc;
+
+    add_pairs(1, options);
+    for (int i = 0; i < ROUNDS; ++i) {
+        send(0, i);
+        Clock::time_point begin = Clock::now();
+        while (Clock::now() - begin < std::chrono::microseconds(100)) {
+            ASSERT_EQ(0, ibv_poll_cq(send_cq, 1, &wc));
+        }
+        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
+        ASSERT_EQ(IBV_WC_SUCCESS, recv_cq.wait().status) << "round " << i;
+        ASSERT_EQ(IBV_WC_SUCCESS, send_cq.wait().status);
+    }
+}
+
 /* The owner of the SRQ is killed: all who wait for it are told at once. */
 TEST(NpemuWaitKill, of_the_target_ends_the_wait_of_all)
 {
