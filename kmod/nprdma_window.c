@@ -18,7 +18,6 @@
 
 #include "nprdma_device.h"
 #include "nprdma_pte.h"
-#include "nprdma_region.h"
 #include "nprdma_window.h"
 
 /**
@@ -351,49 +350,4 @@ size_t nprdma_window_memory(unsigned long npages)
 	       ntables * (PAGE_SIZE + sizeof(u64 *)) +
 	       DIV_ROUND_UP(npages, NPRDMA_REST_PAGES) *
 	       sizeof(struct scatterlist);
-}
-
-/**
- * nprdma_region_repoint - point pages of a region in all its windows
- * @region: the region, its lock held
- * @bits: &NPRDMA_STATE_R for the R windows, &NPRDMA_STATE_W for the W windows
- * @first: index of the first page
- * @n: number of pages
- * @pfns: as for nprdma_window_point()
- *
- * Context: any; does not sleep.
- */
-void nprdma_region_repoint(struct nprdma_region *region, u32 bits,
-			   unsigned long first, unsigned long n,
-			   const unsigned long *pfns)
-{
-	struct nprdma_window *win;
-
-	lockdep_assert_held(&region->lock);
-	list_for_each_entry(win, &region->windows, link) {
-		if (!(bits & (win->is_write ? NPRDMA_STATE_W : NPRDMA_STATE_R)))
-			continue;
-		if (!pfns || !win->closing)
-			nprdma_window_point(win, first, n, pfns);
-	}
-}
-
-/**
- * nprdma_region_flush - nprdma_window_flush() of all windows of a region
- * @region: the region, its lock held
- * @bits: which windows, as for nprdma_region_repoint()
- * @first: index of the first page
- * @n: number of pages
- *
- * Context: any, spins; does not sleep.
- */
-void nprdma_region_flush(struct nprdma_region *region, u32 bits,
-			 unsigned long first, unsigned long n)
-{
-	struct nprdma_window *win;
-
-	lockdep_assert_held(&region->lock);
-	list_for_each_entry(win, &region->windows, link)
-		if (bits & (win->is_write ? NPRDMA_STATE_W : NPRDMA_STATE_R))
-			nprdma_window_flush(win, first, n);
 }

@@ -81,7 +81,7 @@ void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
 			 unsigned long n);
 size_t nprdma_window_memory(unsigned long npages);
 
-/* All windows of a region that are concerned; its lock is held */
+/* nprdma_repoint.c */
 void nprdma_region_repoint(struct nprdma_region *region, u32 bits,
 			   unsigned long first, unsigned long n,
 			   const unsigned long *pfns);

@@ -1,0 +1,339 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * A device that imported a region, as an RDMA driver does: what it sees and
+ * changes of the memory of a process while the kernel takes pages away.
+ */
+
+#include "edu.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define NPAGES 1203
+
+/* A region of this process on the device */
+typedef struct {
+    kmod_region_t     region;
+    int               edu;
+    int               dmabuf;
+    uint64_t          signature;
+    volatile uint64_t *words; /* the memory */
+} fixture_t;
+
+static int attach(int ctx, const char *name, char *why, size_t size)
+{
+    struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};
+    int ret;
+
+    snprintf(arg.name, sizeof(arg.name), "%s", name);
+    ret = kmod_call(ctx, NPRDMA_IOC_ATTACH_DEVICE, &arg);
+    snprintf(why, size, "%s", arg.why);
+    return ret;
+}
+
+static int export(kmod_region_t *region)
+{
+    struct nprdma_ioc_export arg = {
+        .size = sizeof(arg), .region = region->id
+    };
+
+    CHECK_CALL(region->ctx, NPRDMA_IOC_EXPORT, &arg, 0);
+    return arg.fd;
+}
+
+static int import(int edu, int dmabuf, struct nprdma_edu_import *arg)
+{
+    struct nprdma_edu_import unused;
+
+    arg     = (arg == NULL) ? &unused : arg;
+    arg->fd = dmabuf;
+    return kmod_call(edu, NPRDMA_EDU_IOC_IMPORT, arg);
+}
+
+static void setup_region(fixture_t *f, size_t num_pages)
+{
+    char name[32], why[NPRDMA_WHY_SIZE];
+    int ctx, ret;
+
+    f->edu = edu_open();
+    ctx    = kmod_open();
+    edu_name(f->edu, name, sizeof(name));
+    ret    = attach(ctx, name, why, sizeof(why));
+    CHECK(ret == 0, "%s", why);
+    kmod_region_create(&f->region, ctx, kmod_map(num_pages * PAGE),
+                       num_pages * PAGE);
+    f->words     = (void*)f->region.memory;
+    f->signature = f->region.header->signature;
+    f->dmabuf    = export(&f->region);
+}
+
+static void setup(fixture_t *f)
+{
+    setup_region(f, NPAGES);
+    CHECK_EQ(import(f->edu, f->dmabuf, NULL), 0);
+}
+
+/* Offsets of a page in the windows */
+static uint64_t in_r(size_t page)
+{
+    return page * PAGE;
+}
+
+static uint64_t in_w(const fixture_t *f, size_t page)
+{
+    return f->region.length + page * PAGE;
+}
+
+static uint64_t in_states(const fixture_t *f, size_t page)
+{
+    return 2 * f->region.length + page * sizeof(uint32_t);
+}
+
+static void *at(const fixture_t *f, size_t page)
+{
+    return f->region.memory + page * PAGE;
+}
+
+static void take_away(const fixture_t *f, size_t page)
+{
+    CHECK(madvise(at(f, page), PAGE, MADV_DONTNEED) == 0, "%m");
+}
+
+static void test_reads(void)
+{
+    fixture_t f;
+
+    setup(&f);
+    edu_fill(at(&f, 4), 0x44);
+    edu_fill(at(&f, 5), 0x55);
+    edu_fill(at(&f, 6), 0x66);
+    CHECK_EQ(edu_read(f.edu, in_r(5)), f.signature);
+
+    kmod_populate_all(&f.region, 5, 1, 0);
+    CHECK_EQ(edu_read(f.edu, in_r(5)), 0x55);
+    CHECK_EQ(edu_read(f.edu, in_r(4)), f.signature);
+    CHECK_EQ(edu_read(f.edu, in_r(6)), f.signature);
+
+    kmod_populate_all(&f.region, 0, NPAGES, 0);
+    CHECK_EQ(edu_read(f.edu, in_r(6)), 0x66);
+    CHECK_EQ(edu_read(f.edu, in_r(NPAGES - 1)), 0);
+
+    take_away(&f, 5);
+    CHECK_EQ(edu_read(f.edu, in_r(5)), f.signature);
+    CHECK_EQ(edu_read(f.edu, in_r(4)), 0x44);
+    CHECK_EQ(edu_read(f.edu, in_r(6)), 0x66);
+
+    edu_fill(at(&f, 5), 0x5555);
+    CHECK_EQ(edu_read(f.edu, in_r(5)), f.signature);
+    kmod_populate_all(&f.region, 5, 1, 0);
+    CHECK_EQ(edu_read(f.edu, in_r(5)), 0x5555);
+}
+
+static void test_writes(void)
+{
+    fixture_t f;
+
+    setup(&f);
+    edu_fill(at(&f, 4), 0x44);
+    edu_fill(at(&f, 5), 0x55);
+    edu_fill(at(&f, 6), 0x66);
+
+    /* Present for reading only */
+    kmod_populate_all(&f.region, 0, NPAGES, 0);
+    edu_write(f.edu, in_w(&f, 5), 0x77);
+    CHECK(edu_holds(at(&f, 5), 0x55));
+
+    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+    edu_write(f.edu, in_w(&f, 5) + PAGE - EDU_DMA, 0x77);
+    CHECK_EQ(f.words[5 * PAGE / 8], 0x55);
+    CHECK_EQ(f.words[6 * PAGE / 8 - 1], 0x77);
+    CHECK(edu_holds(at(&f, 4), 0x44) && edu_holds(at(&f, 6), 0x66));
+    CHECK_EQ(edu_read(f.edu, in_r(5) + PAGE - EDU_DMA), 0x77);
+
+    /* What is written now belongs to nobody, whoever has the page */
+    take_away(&f, 5);
+    edu_fill(at(&f, 5), 0x5555);
+    edu_write(f.edu, in_w(&f, 5), 0x88);
+    CHECK(edu_holds(at(&f, 5), 0x5555));
+    CHECK(edu_holds(at(&f, 4), 0x44) && edu_holds(at(&f, 6), 0x66));
+
+    kmod_populate_all(&f.region, 5, 1, NPRDMA_IOC_POPULATE_WRITE);
+    edu_write(f.edu, in_w(&f, 5), 0x99);
+    CHECK_EQ(f.words[5 * PAGE / 8], 0x99);
+}
+
+/* What peers read by RDMA is what the process sees */
+static void test_states(void)
+{
+    uint32_t words[16];
+    fixture_t f;
+    size_t i;
+
+    setup(&f);
+    edu_fill(at(&f, 1101), 1);
+    kmod_populate_all(&f.region, 1101, 2, NPRDMA_IOC_POPULATE_WRITE);
+    kmod_populate_all(&f.region, 1104, 1, 0);
+    take_away(&f, 1101);
+    edu_read_bytes(f.edu, in_states(&f, 1100), words, sizeof(words));
+    for (i = 0; i < 16; ++i) {
+        CHECK_EQ(words[i], f.region.words[1100 + i]);
+    }
+    CHECK_EQ(words[1] & NPRDMA_STATE_BITS, 0);
+    CHECK(words[1] != 0);
+    CHECK_EQ(words[2] & NPRDMA_STATE_BITS, NPRDMA_STATE_BITS);
+    CHECK_EQ(words[4] & NPRDMA_STATE_BITS, NPRDMA_STATE_R);
+}
+
+/* Populated before the device came, and taken away after */
+static void test_late_import(void)
+{
+    struct nprdma_edu_import arg;
+    fixture_t f;
+
+    setup_region(&f, NPAGES);
+    edu_fill(at(&f, 700), 0x77);
+    edu_fill(at(&f, 701), 0x78);
+    kmod_populate_all(&f.region, 700, 1, 0);
+    kmod_populate_all(&f.region, 701, 1, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK_EQ(import(f.edu, f.dmabuf, &arg), 0);
+    CHECK_EQ(arg.size, (2 * NPAGES + 2) * PAGE);
+
+    CHECK_EQ(edu_read(f.edu, in_r(700)), 0x77);
+    CHECK_EQ(edu_read(f.edu, in_r(699)), f.signature);
+    edu_write(f.edu, in_w(&f, 700), 0xbad);
+    edu_write(f.edu, in_w(&f, 701), 0x99);
+    CHECK(edu_holds(at(&f, 700), 0x77));
+    CHECK_EQ(f.words[701 * PAGE / 8], 0x99);
+    take_away(&f, 700);
+    CHECK_EQ(edu_read(f.edu, in_r(700)), f.signature);
+}
+
+/* As for several memory regions of one device: one pair of windows */
+static void test_two_imports(void)
+{
+    struct nprdma_ioc_stats one, two;
+    fixture_t f;
+    int other;
+
+    setup(&f);
+    kmod_stats(f.region.ctx, f.region.id, &one);
+    other = edu_open();
+    CHECK_EQ(import(other, f.dmabuf, NULL), 0);
+    kmod_stats(f.region.ctx, f.region.id, &two);
+    CHECK_EQ(two.bytes, one.bytes);
+
+    edu_fill(at(&f, 9), 0x99);
+    kmod_populate_all(&f.region, 9, 1, 0);
+    CHECK_EQ(edu_read(other, in_r(9)), 0x99);
+    edu_release(f.edu);
+    CHECK_EQ(edu_read(other, in_r(9)), 0x99);
+    take_away(&f, 9);
+    CHECK_EQ(edu_read(other, in_r(9)), f.signature);
+
+    edu_release(other);
+    kmod_stats(f.region.ctx, f.region.id, &two);
+    CHECK(two.bytes < one.bytes);
+}
+
+/* Only the owner, and only devices that were attached */
+static void test_capability(void)
+{
+    char why[NPRDMA_WHY_SIZE];
+    kmod_region_t region;
+    fixture_t f;
+    pid_t pid;
+    int fd;
+
+    setup_region(&f, NPAGES);
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        CHECK_EQ(import(f.edu, f.dmabuf, NULL), EPERM);
+        CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) ==
+              MAP_FAILED);
+        _exit(0);
+    }
+    CHECK_EQ(kmod_wait(pid), 0);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) == MAP_FAILED);
+
+    /* A context that knows nothing of the device */
+    kmod_region_create(&region, kmod_open(), f.region.memory, PAGE);
+    fd = export(&region);
+    CHECK_EQ(import(f.edu, fd, NULL), EACCES);
+    CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
+
+    CHECK_EQ(attach(f.region.ctx, "0000:ff:1f.7", why, sizeof(why)), ENODEV);
+    CHECK(strlen(why) > 0);
+}
+
+/* The region ends while the device still has it */
+static void test_destroyed(void)
+{
+    fixture_t f;
+
+    setup(&f);
+    edu_fill(at(&f, 3), 0x33);
+    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
+    close(f.dmabuf);
+    kmod_region_destroy(&f.region);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
+    edu_write(f.edu, in_w(&f, 3), 0x44);
+    CHECK(edu_holds(at(&f, 3), 0x33));
+
+    CHECK(munmap(at(&f, 0), NPAGES * PAGE) == 0, "%m");
+    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
+    edu_release(f.edu);
+}
+
+/* The owner is killed; the device's file is held by somebody else */
+static void test_killed(void)
+{
+    uint64_t signature;
+    int ends[2], edu;
+    fixture_t f;
+    pid_t pid;
+
+    edu = edu_open();
+    CHECK(pipe(ends) == 0, "%m");
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        setup_region(&f, NPAGES);
+        CHECK_EQ(import(edu, f.dmabuf, NULL), 0);
+        edu_fill(at(&f, 3), 0x33);
+        kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+        CHECK_EQ(edu_read(edu, in_r(3)), 0x33);
+        CHECK(write(ends[1], &f.signature, 8) == 8, "%m");
+        for (;;) {
+            pause();
+        }
+    }
+    close(ends[1]);
+    CHECK(read(ends[0], &signature, 8) == 8, "the child failed");
+    CHECK_EQ(edu_read(edu, in_r(3)), 0x33);
+    kill(pid, SIGKILL);
+    CHECK_EQ(kmod_wait(pid), 1000 + SIGKILL);
+    CHECK_EQ(edu_read(edu, in_r(3)), signature);
+    edu_write(edu, NPAGES * PAGE + in_r(3), 0x44);
+    edu_release(edu);
+}
+
+int main(int argc, char **argv)
+{
+    static const kmod_case_t cases[] = {
+        {"reads",       test_reads},
+        {"writes",      test_writes},
+        {"states",      test_states},
+        {"late_import", test_late_import},
+        {"two_imports", test_two_imports},
+        {"capability",  test_capability},
+        {"destroyed",   test_destroyed},
+        {"killed",      test_killed},
+        {NULL,          NULL}
+    };
+
+    return kmod_main(cases, argc, argv);
+}

@@ -1,0 +1,201 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The PTE engine, one page at a time: where the device's DMA goes after a page
+ * of a window is pointed, before and after the flush. These need no nprdma.ko:
+ * the module of the tests is made of the same objects.
+ */
+
+#include "edu.h"
+
+#include <stdbool.h>
+#include <sys/mman.h>
+
+/* Across a border of leaf tables, and not a multiple of anything */
+#define NPAGES    1203
+#define BORDER    512
+#define SIGNATURE 0x5169aa5569aa5516ull
+
+/* The driver's pages, which a window can be pointed at */
+static uint8_t *page(int edu, unsigned number)
+{
+    static uint8_t *pages;
+
+    if (pages == NULL) {
+        pages = mmap(NULL, NPRDMA_EDU_PAGES * PAGE, PROT_READ | PROT_WRITE,
+                     MAP_SHARED, edu, 0);
+        CHECK(pages != MAP_FAILED, "%m");
+    }
+    return pages + number * PAGE;
+}
+
+static uint64_t first_word(int edu, unsigned number, size_t offset)
+{
+    return *(volatile uint64_t*)(page(edu, number) + offset);
+}
+
+static int make_window(int edu, uint64_t npages, bool writable)
+{
+    struct nprdma_edu_window window = {
+        .npages   = npages,
+        .pattern  = writable ? 0 : SIGNATURE,
+        .writable = writable
+    };
+    int ret = kmod_call(edu, NPRDMA_EDU_IOC_WINDOW, &window);
+
+    if (ret != 0) {
+        printf("no window: %s\n", window.why);
+    }
+    return ret;
+}
+
+static void point(int edu, uint64_t index, unsigned number, bool flush)
+{
+    struct nprdma_edu_point arg = {
+        .index = index, .page = number, .flush = flush
+    };
+
+    CHECK_CALL(edu, NPRDMA_EDU_IOC_POINT, &arg, 0);
+}
+
+/* What the device reads in a page of the window */
+static uint64_t seen(int edu, uint64_t index)
+{
+    return edu_read(edu, index * PAGE);
+}
+
+static void test_reads_of_page(int edu, uint64_t index)
+{
+    /* Absent. Also, the IOMMU caches all three from here on. */
+    CHECK_EQ(seen(edu, index), SIGNATURE);
+    CHECK_EQ(seen(edu, index - 1), SIGNATURE);
+    CHECK_EQ(seen(edu, index + 1), SIGNATURE);
+
+    /* Control: without the flush, the device does not notice */
+    point(edu, index, 0, false);
+    CHECK_EQ(seen(edu, index), SIGNATURE);
+
+    point(edu, index, 0, true);
+    CHECK_EQ(seen(edu, index), 0x1111);
+    CHECK_EQ(seen(edu, index - 1), SIGNATURE);
+    CHECK_EQ(seen(edu, index + 1), SIGNATURE);
+
+    point(edu, index, 1, true);
+    CHECK_EQ(seen(edu, index), 0x2222);
+
+    point(edu, index, NPRDMA_EDU_REST, true);
+    CHECK_EQ(seen(edu, index), SIGNATURE);
+}
+
+static void test_reads(void)
+{
+    int edu = edu_open();
+
+    edu_fill(page(edu, 0), 0x1111);
+    edu_fill(page(edu, 1), 0x2222);
+    CHECK_EQ(make_window(edu, NPAGES, false), 0);
+    test_reads_of_page(edu, 5);
+    test_reads_of_page(edu, BORDER);
+    test_reads_of_page(edu, NPAGES - 2);
+}
+
+static void test_writes(void)
+{
+    const uint64_t index = BORDER - 1;
+    int edu = edu_open();
+    unsigned i;
+
+    for (i = 0; i < 4; ++i) {
+        edu_fill(page(edu, i), 0x1000 + i);
+    }
+    CHECK_EQ(make_window(edu, NPAGES, true), 0);
+
+    /* In the page, and nowhere else */
+    point(edu, index - 1, 0, true);
+    point(edu, index, 1, true);
+    point(edu, index + 1, 2, true);
+    edu_write(edu, index * PAGE + 1024, 0x77);
+    CHECK_EQ(first_word(edu, 1, 1024 - 8), 0x1001);
+    CHECK_EQ(first_word(edu, 1, 1024), 0x77);
+    CHECK_EQ(first_word(edu, 1, 1024 + EDU_DMA - 8), 0x77);
+    CHECK_EQ(first_word(edu, 1, 1024 + EDU_DMA), 0x1001);
+    CHECK(edu_holds(page(edu, 0), 0x1000) && edu_holds(page(edu, 2), 0x1002));
+
+    /* Control: without the flush, it still gets there */
+    edu_fill(page(edu, 1), 0x1001);
+    point(edu, index, NPRDMA_EDU_REST, false);
+    edu_write(edu, index * PAGE, 0x88);
+    CHECK_EQ(first_word(edu, 1, 0), 0x88);
+
+    edu_fill(page(edu, 1), 0x1001);
+    point(edu, index, NPRDMA_EDU_REST, true);
+    edu_write(edu, index * PAGE, 0x99);
+    CHECK(edu_holds(page(edu, 1), 0x1001));
+
+    point(edu, index, 3, true);
+    edu_write(edu, index * PAGE, 0xaa);
+    CHECK_EQ(first_word(edu, 3, 0), 0xaa);
+    CHECK(edu_holds(page(edu, 0), 0x1000) && edu_holds(page(edu, 1), 0x1001) &&
+          edu_holds(page(edu, 2), 0x1002));
+}
+
+/* More than one DMA mapping, and windows that go while they are pointed */
+static void test_pieces(void)
+{
+    const uint64_t border = 16384, npages = border + 777;
+    int edu = edu_open();
+    int i;
+
+    edu_fill(page(edu, 0), 0x3333);
+    for (i = 0; i < 3; ++i) {
+        CHECK_EQ(make_window(edu, npages, false), 0);
+        point(edu, border - 1, 0, true);
+        point(edu, npages - 1, 0, true);
+        CHECK_EQ(seen(edu, border - 1), 0x3333);
+        CHECK_EQ(seen(edu, border), SIGNATURE);
+        CHECK_EQ(seen(edu, npages - 1), 0x3333);
+        edu_release(edu);
+    }
+}
+
+/* For each write the IOMMU reports a fault in the kernel's log */
+static void test_read_only(void)
+{
+    int edu = edu_open();
+
+    CHECK_EQ(make_window(edu, NPAGES, false), 0);
+    edu_fill(page(edu, 0), 0x4444);
+    point(edu, 7, 0, true);
+    edu_write(edu, 7 * PAGE, 0x55);
+    CHECK(edu_holds(page(edu, 0), 0x4444));
+    edu_write(edu, 8 * PAGE, 0x55);
+    CHECK_EQ(seen(edu, 8), SIGNATURE);
+    CHECK_EQ(seen(edu, 7), 0x4444);
+}
+
+/* Where the machine is not fit; what it prints is for the script */
+static void test_refused(void)
+{
+    int edu = edu_open();
+
+    CHECK_EQ(make_window(edu, NPAGES, false), EOPNOTSUPP);
+    CHECK_EQ(make_window(edu, NPAGES, true), EOPNOTSUPP);
+}
+
+int main(int argc, char **argv)
+{
+    static const kmod_case_t cases[] = {
+        {"reads",     test_reads},
+        {"writes",    test_writes},
+        {"pieces",    test_pieces},
+        {"read_only", test_read_only},
+        {"refused",   test_refused},
+        {NULL,        NULL}
+    };
+
+    if (argc < 2) {
+        printf("usage: edu_window CASE...\n");
+        return 2;
+    }
+    return kmod_main(cases, argc, argv);
+}
