@@ -73,6 +73,7 @@ protected:
     /* One operation, awaited, and its data compared */
     void start(op_t op, size_t local, size_t remote, size_t length,
                completion *comp);
+    void fill(op_t op, size_t from, size_t length);
     void run(op_t op, size_t local, size_t remote, size_t length);
     void expect_data(op_t op, size_t local, size_t remote, size_t length);
 
