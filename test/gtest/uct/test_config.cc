@@ -172,16 +172,16 @@ TEST(test_config, kernel_module)
 {
     complaints told;
 
-    { entity automatic({{"MONITOR", "auto"}}); }
-    { entity emulated({{"MONITOR", "emulated"}}); }
+    { entity automatic(config_t{{"MONITOR", "auto"}}); }
+    { entity emulated(config_t{{"MONITOR", "emulated"}}); }
     EXPECT_TRUE(told.lines().empty());
     if (access("/dev/nprdma", R_OK | W_OK) == 0) {
-        entity kernel({{"MONITOR", "kernel"}});
+        entity kernel(config_t{{"MONITOR", "kernel"}});
         EXPECT_TRUE(told.lines().empty());
         return;
     }
 
-    EXPECT_THROW(entity kernel({{"MONITOR", "kernel"}}), std::runtime_error);
+    EXPECT_THROW(entity(config_t{{"MONITOR", "kernel"}}), std::runtime_error);
     ASSERT_EQ(1u, told.lines().size());
     for (auto word : {"UCX_NPRDMA_MONITOR=kernel", "/dev/nprdma"}) {
         EXPECT_NE(std::string::npos, told.lines()[0].find(word))
