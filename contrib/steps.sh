@@ -12,7 +12,7 @@ PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
 PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
     hpcc mpich libmpich-dev xz-utils python3 git numactl libnuma-dev procps groff shellcheck
-    spin qemu-system-x86 qemu-system-common kmod cpio"
+    spin kmod cpio"
 
 # Without these the tests concerned are skipped, visibly
 PACKAGES_OPTIONAL="libclang-rt-dev"

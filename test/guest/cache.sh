@@ -4,6 +4,7 @@
 #
 #   $cache/root        the guest's file system: packages of Debian 12, unpacked,
 #                      and the modules of every kernel in usr/lib/modules
+#   $cache/machine     QEMU, virtiofsd and all they are linked with
 #   $cache/kernel/K    version, vmlinuz
 #   $cache/headers/K   what a module is built with
 #   $cache/apt         lists and settings of an apt that is ours alone
@@ -96,6 +97,28 @@ unpack() {
         for deb in "$cache/apt/archives/$(printf %s "${p%%=*}")"_*.deb; do
             extract "$deb" "$into"
         done
+    done
+}
+
+# unpack_all DIR WHAT ARGUMENT...: an empty file system with the packages that
+# "apt-get install ARGUMENT..." would take on a machine that has none
+unpack_all() {
+    into=$1 what=$2
+    shift 2
+    say "$what"
+    names=$(apt-get -q install --print-uris "$@" 2>"$cache/apt/log" |
+            sed -n "s/^'.*' \([^ ]*\.deb\) .*/\1/p")
+    { [ -n "$names" ] && apt-get -q install --download-only "$@" \
+        >"$cache/apt/log" 2>&1; } ||
+        unavailable "$what: $(grep -m1 '^E:' "$cache/apt/log")"
+    rm -rf "$into"
+    mkdir -p "$into/usr"
+    for d in bin sbin lib lib64; do
+        mkdir "$into/usr/$d"
+        ln -s "usr/$d" "$into/$d"
+    done
+    for name in $names; do
+        extract "$cache/apt/archives/$name" "$into"
     done
 }
 
