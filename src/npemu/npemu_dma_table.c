@@ -651,9 +651,11 @@ npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
 
         npemu_side_load(&xfer.src);
         npemu_side_load(&xfer.dst);
-        length = npemu_min(left, NPEMU_DMA_CHUNK);
+        length = left;
         if (npemu_unlikely(xfer.in_line)) {
             length = npemu_min(length, NPEMU_LINE - xfer.src.addr % NPEMU_LINE);
+        } else if (npemu_unlikely(length > NPEMU_DMA_CHUNK)) {
+            length = NPEMU_DMA_CHUNK - xfer.src.addr % NPEMU_LINE;
         }
         src_length = npemu_side_cut(&xfer.src, length);
         length     = npemu_side_cut(&xfer.dst, src_length);

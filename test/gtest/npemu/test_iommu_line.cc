@@ -1,0 +1,209 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * A NIC reads lines of 64 bytes, and writes them to wherever they go: however
+ * the destination is cut, a line of the source is there as a whole or not at
+ * all. What scans data for signatures rests on that.
+ */
+
+#include "npemu_region.h"
+
+#include <thread>
+
+using namespace npt;
+
+namespace {
+
+constexpr size_t PAGES  = 4;
+constexpr size_t SIZE   = PAGES * PAGE;
+constexpr size_t LINE   = 64;
+constexpr size_t FROM   = 2 * PAGE;   /* a line of the source begins here, */
+constexpr size_t LENGTH = 300;
+constexpr size_t FIRST  = 100;        /* and so much fits before a page ends */
+constexpr size_t TO     = PAGE - FIRST;
+constexpr size_t CUT    = 2 * LINE;   /* the line that is cut ends here */
+
+/* What ends a piece of the destination */
+enum Cut {
+    GRANULE,
+    ELEMENT
+};
+
+struct Case {
+    ibv_wr_opcode opcode;
+    Cut           cut;
+};
+
+class IommuLine : public testing::TestWithParam<Case> {
+protected:
+    IommuLine() :
+        m_granule("NPEMU_DMA_GRANULE",
+                  (GetParam().cut == GRANULE) ? "256" : ""),
+        from_memory(SIZE), to_memory(SIZE), from(device, from_memory.data, SIZE),
+        to(device, to_memory.data, SIZE), pair(device)
+    {
+        from.set_all();
+        to.set_all();
+        pattern_fill(from.data, SIZE, 1);
+        pattern_fill(to.data, SIZE, 2);
+    }
+
+    void SetUp() override { ASSERT_TRUE(device.ok()); }
+
+    /* Has another thread move the data, until it is held at the gate of the
+     * page where the destination goes on. */
+    std::thread start(npemu_gate_point_t point)
+    {
+        npemu_gate_arm(to.iommu.header, point, 1);
+        std::thread thread([this] { move(); });
+        EXPECT_EQ(0, npemu_gate_wait(to.iommu.header, point, WAIT_MS));
+        return thread;
+    }
+
+    void finish(npemu_gate_point_t point, std::thread &thread)
+    {
+        npemu_gate_release(to.iommu.header, point);
+        thread.join();
+        ASSERT_TRUE(pair.cq_a.expect(1));
+    }
+
+    /* The lines before the end of the one that is cut, and those behind it,
+     * were there or not. */
+    void expect_moved(bool before, bool behind)
+    {
+        for (size_t i = 0; i < LENGTH; ++i) {
+            bool there = (i < CUT) ? before : behind;
+            ASSERT_EQ(there ? pattern_byte(1, FROM + i) :
+                              signature_byte(from.at(FROM + i)),
+                      to.data[TO + i]) << "byte " << i;
+        }
+        EXPECT_EQ(pattern_byte(2, TO - 1), to.data[TO - 1]);
+        EXPECT_EQ(pattern_byte(2, TO + LENGTH), to.data[TO + LENGTH]);
+    }
+
+private:
+    void move()
+    {
+        if (GetParam().opcode == IBV_WR_RDMA_READ) {
+            std::vector<ibv_sge> list = {to.sge(to.w, TO, LENGTH)};
+            if (GetParam().cut == ELEMENT) {
+                list = {to.sge(to.w, TO, FIRST),
+                        to.sge(to.w, PAGE, LENGTH - FIRST)};
+            }
+            Wr get(1, IBV_WR_RDMA_READ, list);
+            EXPECT_EQ(0, pair.a.post(get.rdma(from.remote(from.r, FROM))));
+        } else {
+            Wr put(1, IBV_WR_RDMA_WRITE, {from.sge(from.r, FROM, LENGTH)});
+            EXPECT_EQ(0, pair.a.post(put.rdma(to.remote(to.w, TO))));
+        }
+    }
+
+protected:
+    Env    m_granule;
+    Device device;
+    Shared from_memory, to_memory;
+    Region from, to;
+    Pair   pair;
+};
+
+/* A drain meanwhile would wait for it: see below. */
+TEST_P(IommuLine, EvictionComesAfterIt)
+{
+    auto thread = start(NPEMU_GATE_CHUNK_BEGIN);
+
+    from.evict(FROM / PAGE);
+    npemu_iommu_drain(device.context);
+    finish(NPEMU_GATE_CHUNK_BEGIN, thread);
+    expect_moved(true, false);
+}
+
+TEST_P(IommuLine, ReturnComesAfterIt)
+{
+    from.evict(FROM / PAGE);
+    auto thread = start(NPEMU_GATE_CHUNK_BEGIN);
+
+    from.set(FROM / PAGE, 1);
+    finish(NPEMU_GATE_CHUNK_BEGIN, thread);
+    expect_moved(false, true);
+}
+
+/* Its second half is still to come when it is evicted: the page must not go
+ * before that. */
+TEST_P(IommuLine, ADrainWaitsForItsSecondHalf)
+{
+    std::atomic<bool> drained{false};
+    auto thread = start(NPEMU_GATE_CHUNK_CHECKED);
+
+    EXPECT_EQ(pattern_byte(1, FROM + FIRST - 1), to.data[PAGE - 1]);
+    EXPECT_EQ(pattern_byte(2, PAGE), to.data[PAGE]);
+    from.evict(FROM / PAGE);
+    std::thread reclaimer([&] {
+        npemu_iommu_drain(device.context);
+        drained = true;
+        memset(from.data + FROM, 0, PAGE);
+    });
+    /* Nothing can be awaited to show that something does not happen */
+    EXPECT_FALSE(wait_until([&] { return drained.load(); }, 50));
+    finish(NPEMU_GATE_CHUNK_CHECKED, thread);
+    reclaimer.join();
+    expect_moved(true, false);
+}
+
+/* The kernel has no such page: that is found out once for an access of it. */
+TEST_P(IommuLine, IsWhollyAbsentWhereTheKernelHasNoPage)
+{
+    ASSERT_EQ(0, mprotect(from.data + FROM, PAGE, PROT_NONE));
+    auto thread = start(NPEMU_GATE_CHUNK_CHECKED);
+
+    EXPECT_EQ(1u, from.stats().efault);
+    ASSERT_EQ(0, mprotect(from.data + FROM, PAGE, PROT_READ | PROT_WRITE));
+    from.set(FROM / PAGE, 1);
+    finish(NPEMU_GATE_CHUNK_CHECKED, thread);
+    expect_moved(false, false);
+    EXPECT_EQ(1u, from.stats().efault);
+}
+
+/* A request that takes more than a chunk is cut between lines, too. */
+TEST(IommuChunk, EndsWhereALineOfTheSourceEnds)
+{
+    constexpr size_t chunk = 65536, size = 2 * chunk, offset = 40;
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Shared memory(size);
+    Region region(device, memory.data, size);
+    Buffer plain(device, size);
+    Pair pair(device);
+
+    region.set_all();
+    pattern_fill(memory.data, size, 1);
+    npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_END, 0);
+    std::thread thread([&] {
+        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge(0, size - offset)});
+        EXPECT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, offset))));
+    });
+    ASSERT_EQ(0, npemu_gate_wait(region.iommu.header, NPEMU_GATE_CHUNK_END,
+                                 WAIT_MS));
+    region.evict(0, region.pages);
+    npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_END);
+    thread.join();
+    ASSERT_TRUE(pair.cq_a.expect(1));
+    for (size_t i = 0; i < size - offset; ++i) {
+        size_t at = offset + i;
+        ASSERT_EQ((at < chunk) ? pattern_byte(1, at) :
+                                 signature_byte(region.at(at)),
+                  plain.data[i]) << "byte " << i;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        Cuts, IommuLine,
+        testing::Values(Case{IBV_WR_RDMA_READ, GRANULE},
+                        Case{IBV_WR_RDMA_READ, ELEMENT},
+                        Case{IBV_WR_RDMA_WRITE, GRANULE}),
+        [](const testing::TestParamInfo<Case> &info) {
+            return std::string((info.param.opcode == IBV_WR_RDMA_READ) ?
+                                       "Read" : "Write") +
+                   ((info.param.cut == GRANULE) ? "Granule" : "Element");
+        });
+
+} // namespace
