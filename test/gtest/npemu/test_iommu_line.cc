@@ -39,7 +39,8 @@ protected:
     IommuLine() :
         m_granule("NPEMU_DMA_GRANULE",
                   (GetParam().cut == GRANULE) ? "256" : ""),
-        from_memory(SIZE), to_memory(SIZE), from(device, from_memory.data, SIZE),
+        from_memory(SIZE), to_memory(SIZE),
+        from(device, from_memory.data, SIZE),
         to(device, to_memory.data, SIZE), pair(device)
     {
         from.set_all();
