@@ -101,6 +101,45 @@ static void take_away(const fixture_t *f, size_t page)
     CHECK(madvise(at(f, page), PAGE, MADV_DONTNEED) == 0, "%m");
 }
 
+/* What the device is said to be; which it is the rig tells */
+static void test_attach(void)
+{
+    const char *mode   = getenv("GUEST_IOMMU");
+    const char *kernel = getenv("GUEST_KERNEL");
+    char name[32], why[NPRDMA_WHY_SIZE];
+    int edu = edu_open();
+    int ctx = kmod_open();
+    int ret;
+
+    edu_name(edu, name, sizeof(name));
+    ret = attach(ctx, name, why, sizeof(why));
+    printf("%s\n", why);
+    CHECK_EQ(ret, 0);
+    CHECK((mode != NULL) && (kernel != NULL), "not started by the rig");
+    CHECK(strstr(why, !strcmp(mode, "legacy") ? "legacy mode" :
+                      !strcmp(mode, "ss") ? "scalable mode, second stage" :
+                      "scalable mode, first stage") != NULL);
+    CHECK_EQ(strstr(why, "generic_pt") != NULL,
+             strcmp(kernel, "6.1") && strcmp(kernel, "6.12"));
+}
+
+/* Where it cannot be used, and EDU_REFUSED tells what the reason has to say */
+static void test_refused(void)
+{
+    const char *words = getenv("EDU_REFUSED");
+    char name[32], why[NPRDMA_WHY_SIZE];
+    int edu = edu_open();
+    int ctx = kmod_open();
+    int ret;
+
+    CHECK(words != NULL, "EDU_REFUSED is not set");
+    edu_name(edu, name, sizeof(name));
+    ret = attach(ctx, name, why, sizeof(why));
+    printf("%s\n", why);
+    CHECK_EQ(ret, EOPNOTSUPP);
+    CHECK(strstr(why, words) != NULL);
+}
+
 static void test_reads(void)
 {
     fixture_t f;
@@ -324,6 +363,7 @@ static void test_killed(void)
 int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
+        {"attach",      test_attach},
         {"reads",       test_reads},
         {"writes",      test_writes},
         {"states",      test_states},
@@ -334,6 +374,13 @@ int main(int argc, char **argv)
         {"killed",      test_killed},
         {NULL,          NULL}
     };
+    static const kmod_case_t refused[] = {
+        {"refused", test_refused},
+        {NULL,      NULL}
+    };
 
+    if (getenv("EDU_REFUSED") != NULL) {
+        return kmod_main(refused, argc, argv);
+    }
     return kmod_main(cases, argc, argv);
 }

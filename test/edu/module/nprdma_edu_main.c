@@ -28,6 +28,10 @@ static unsigned int dma_bits = 28;
 module_param(dma_bits, uint, 0444);
 MODULE_PARM_DESC(dma_bits, "address bits of the device, as QEMU's dma_mask");
 
+static char *function = "";
+module_param(function, charp, 0444);
+MODULE_PARM_DESC(function, "PCI address of the device, where there are several");
+
 /* Registers of the DMA engine, and where its buffer is on the device's side */
 #define EDU_DMA_SRC	0x80
 #define EDU_DMA_DST	0x88
@@ -219,6 +223,8 @@ static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	struct nprdma_edu *edu = &the_edu;
 	int ret;
 
+	if (function[0] && strcmp(function, pci_name(pdev)))
+		return -ENODEV;
 	ret = pcim_enable_device(pdev);
 	if (ret)
 		return ret;
