@@ -7,6 +7,7 @@
 #   $cache/machine     QEMU, virtiofsd and all they are linked with
 #   $cache/kernel/K    version, vmlinuz
 #   $cache/headers/K   what a module is built with
+#   $cache/builder     Debian 13 with the headers of 7.2 and their compiler
 #   $cache/apt         lists and settings of an apt that is ours alone
 #
 # Packages are unpacked and never configured: that needs no root, no chroot and

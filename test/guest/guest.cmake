@@ -30,6 +30,7 @@ function(add_guest_test name script)
                          ${T_OPTIONS} ${CMAKE_CURRENT_SOURCE_DIR}/${script}
                          ${T_ARGS})
         set_tests_properties(guest.${kernel}.${name} PROPERTIES
-            LABELS guest SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS 2)
+            LABELS guest SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS 2
+            FIXTURES_REQUIRED modules-${kernel})
     endforeach()
 endfunction()
