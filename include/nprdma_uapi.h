@@ -117,7 +117,7 @@ struct nprdma_ioc_query {
  * again. A device stays attached as long as the context lives.
  *
  *   EINVAL      `name` is not terminated, or empty.
- *   ENODEV      There is no such device, or it is not on a PCI bus.
+ *   ENODEV      There is no such device on a PCI bus, or it has no driver.
  *   EOPNOTSUPP  Its windows could not be re-pointed safely; `why` tells.
  *   ENOMEM      No memory.
  *

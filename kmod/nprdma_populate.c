@@ -148,7 +148,8 @@ static int nprdma_batch_fault(struct nprdma_region *region,
 		ret = hmm_range_fault(&range);
 	}
 	mmap_read_unlock(region->mm);
-	return ret;
+	/* Says so of a mapping that cannot be written */
+	return (ret == -EPERM) ? -EFAULT : ret;
 }
 
 /* Whether a page that was looked up may be given out. It cannot go meanwhile. */
@@ -377,6 +378,11 @@ static int nprdma_batch_populate(struct nprdma_region *region,
 		if (ret != -EAGAIN)
 			return ret;
 
+		/*
+		 * What is brought in makes reclaim take other pages of the
+		 * region: fewer at once are sure to get on.
+		 */
+		batch->n = max(batch->n / 2, 1U);
 		populate->retries++;
 		if (signal_pending(current))
 			return -EINTR;
