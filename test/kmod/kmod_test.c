@@ -18,9 +18,8 @@ void kmod_fail(const char *file, int line, const char *what, const char *format,
 {
     va_list args;
 
-    printf("%s:%d: failed: %s", file, line, what);
-    if (format[0] != '\0') {
-        printf(": ");
+    printf("%s:%d: failed: %s;", file, line, what);
+    if (format[1] != '\0') {
         va_start(args, format);
         vprintf(format, args);
         va_end(args);

@@ -24,7 +24,7 @@
 #define CHECK(_condition, ...)                                             \
     do {                                                                   \
         if (!(_condition)) {                                               \
-            kmod_fail(__FILE__, __LINE__, #_condition, "" __VA_ARGS__);    \
+            kmod_fail(__FILE__, __LINE__, #_condition, " " __VA_ARGS__);   \
         }                                                                  \
     } while (0)
 
@@ -34,7 +34,7 @@
         long long _v = (long long)(_value), _e = (long long)(_expected);   \
         if (_v != _e) {                                                    \
             kmod_fail(__FILE__, __LINE__, #_value " == " #_expected,       \
-                      "%lld, not %lld", _v, _e);                           \
+                      " %lld, not %lld", _v, _e);                          \
         }                                                                  \
     } while (0)
 

@@ -1,29 +1,416 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "kmod_test.h"
+/*
+ * What the process itself does to its memory: each call must have taken the
+ * pages away from devices when it returns, and nothing else. A thread watches
+ * the states all the while.
+ */
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "watch.h"
+
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-static void populate_and_unmap(void)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+#define NUM_PAGES 2048
+#define ROUNDS    10
+
+/* What an event concerns: the middle half, two huge pages' worth. A mapping
+ * that is split elsewhere takes the whole 2 MiB around from devices. */
+#define FIRST     (NUM_PAGES / 4)
+#define COUNT     (NUM_PAGES / 2)
+
+
+static void fill(kmod_region_t *region, unsigned seed)
 {
-    kmod_region_t region;
-    int ctx = kmod_open();
+    size_t i;
 
-    kmod_region_create(&region, ctx, kmod_map(64 * PAGE), 64 * PAGE);
-    CHECK_EQ(region.words[0], 0);
-    kmod_populate_all(&region, 0, 32, 0);
-    CHECK_EQ(kmod_count(&region, 0, 64, NPRDMA_STATE_R), 32);
-    kmod_populate_all(&region, 16, 48, NPRDMA_IOC_POPULATE_WRITE);
-    CHECK_EQ(kmod_count(&region, 0, 64, NPRDMA_STATE_R), 16);
-    CHECK_EQ(kmod_count(&region, 0, 64, NPRDMA_STATE_BITS), 48);
-    munmap(region.memory + 8 * PAGE, 16 * PAGE);
-    CHECK_EQ(kmod_count(&region, 0, 64, 0), 16);
-    CHECK_EQ(kmod_count(&region, 8, 16, 0), 16);
+    for (i = 0; i < region->num_pages; ++i) {
+        *(volatile uint32_t*)(region->memory + i * PAGE) = seed + i;
+    }
+}
+
+static void check_data(kmod_region_t *region, size_t first, size_t count,
+                       unsigned seed)
+{
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        CHECK_EQ(*(volatile uint32_t*)(region->memory + i * PAGE), seed + i);
+    }
+}
+
+/* All of the middle is absent, and all around it as it was */
+static void check_middle(kmod_region_t *region)
+{
+    CHECK_EQ(kmod_count(region, FIRST, COUNT, 0), COUNT);
+    CHECK_EQ(kmod_count(region, 0, FIRST, NPRDMA_STATE_BITS), FIRST);
+    CHECK_EQ(kmod_count(region, FIRST + COUNT, NUM_PAGES - FIRST - COUNT,
+                        NPRDMA_STATE_BITS), NUM_PAGES - FIRST - COUNT);
+}
+
+/* A round: everything present, the event, everything written again */
+static void run_event(void *memory,
+                      void (*event)(kmod_region_t *region, uint8_t *middle,
+                                    size_t length))
+{
+    int ctx = kmod_open();
+    kmod_region_t region;
+    kmod_watch_t watch;
+    unsigned round;
+
+    kmod_region_create(&region, ctx, memory, NUM_PAGES * PAGE);
+    kmod_watch_start(&watch, &region, getpid());
+    for (round = 0; round < ROUNDS; ++round) {
+        fill(&region, round);
+        kmod_populate_all(&region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+        event(&region, region.memory + FIRST * PAGE, COUNT * PAGE);
+        check_middle(&region);
+        check_data(&region, 0, FIRST, round);
+    }
+    kmod_watch_stop(&watch);
     kmod_region_destroy(&region);
 }
 
+static int watch_has_seen(void *arg)
+{
+    kmod_watch_t *watch = arg;
+
+    return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
+}
+
+static void event_munmap(kmod_region_t *region, uint8_t *middle, size_t length)
+{
+    CHECK(munmap(middle, length) == 0, "%m");
+    check_middle(region);
+    CHECK_EQ(kmod_populate(region, FIRST, 1, 0, NULL), EFAULT);
+    CHECK(mmap(middle, length, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == middle, "%m");
+}
+
+static void event_map_fixed(kmod_region_t *region, uint8_t *middle,
+                            size_t length)
+{
+    (void)region;
+    CHECK(mmap(middle, length, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == middle, "%m");
+}
+
+static void event_dontneed(kmod_region_t *region, uint8_t *middle,
+                           size_t length)
+{
+    (void)region;
+    CHECK(madvise(middle, length, MADV_DONTNEED) == 0, "%m");
+}
+
+static void event_free(kmod_region_t *region, uint8_t *middle, size_t length)
+{
+    (void)region;
+    CHECK(madvise(middle, length, MADV_FREE) == 0, "%m");
+}
+
+static void event_protect(kmod_region_t *region, uint8_t *middle, size_t length)
+{
+    CHECK(mprotect(middle, length, PROT_READ) == 0, "%m");
+    check_middle(region);
+    kmod_populate_all(region, FIRST, COUNT, 0);
+    CHECK_EQ(kmod_populate(region, FIRST, COUNT, NPRDMA_IOC_POPULATE_WRITE,
+                           NULL), EFAULT);
+    CHECK_EQ(kmod_count(region, FIRST, COUNT, NPRDMA_STATE_R), COUNT);
+    CHECK(mprotect(middle, length, PROT_NONE) == 0, "%m");
+    check_middle(region);
+    CHECK_EQ(kmod_populate(region, FIRST, 1, 0, NULL), EFAULT);
+    CHECK(mprotect(middle, length, PROT_READ | PROT_WRITE) == 0, "%m");
+}
+
+static void event_mremap(kmod_region_t *region, uint8_t *middle, size_t length)
+{
+    uint32_t first = *(uint32_t*)middle;
+    uint8_t *moved;
+
+    moved = mremap(middle, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                   kmod_map(length));
+    CHECK(moved != MAP_FAILED, "%m");
+    check_middle(region);
+    CHECK_EQ(*(uint32_t*)moved, first);
+    CHECK_EQ(kmod_populate(region, FIRST, 1, 0, NULL), EFAULT);
+    CHECK(mremap(moved, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                 middle) == middle, "%m");
+    check_data(region, FIRST, COUNT, first - FIRST);
+}
+
+/* The parent's pages become read-only; its next write copies them */
+static void event_fork(kmod_region_t *region, uint8_t *middle, size_t length)
+{
+    uint32_t first = *(volatile uint32_t*)middle;
+    int pipes[2];
+    char byte = 0;
+    pid_t pid;
+
+    CHECK(pipe(pipes) == 0, "%m");
+    pid = fork();
+    if (pid == 0) {
+        close(pipes[1]);
+        CHECK_EQ(read(pipes[0], &byte, 1), 0);
+        CHECK_EQ(*(volatile uint32_t*)middle, first);
+        _exit(0);
+    }
+
+    CHECK_EQ(kmod_count(region, 0, NUM_PAGES, 0), NUM_PAGES);
+    /* To be read, nothing need be copied */
+    kmod_populate_all(region, FIRST, COUNT, 0);
+    *(volatile uint32_t*)middle = first + 1;
+    CHECK_EQ(kmod_count(region, FIRST, 1, 0), 1);
+    kmod_populate_all(region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+    *(volatile uint32_t*)middle = first + 2;
+    CHECK_EQ(kmod_count(region, FIRST, 1, NPRDMA_STATE_BITS), 1);
+    close(pipes[0]);
+    close(pipes[1]);
+    CHECK_EQ(kmod_wait(pid), 0);
+    CHECK(madvise(middle, length, MADV_DONTNEED) == 0, "%m");
+}
+
+static void event_remove(kmod_region_t *region, uint8_t *middle, size_t length)
+{
+    (void)region;
+    CHECK(madvise(middle, length, MADV_REMOVE) == 0, "%m");
+}
+
+static void test_munmap(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_munmap);
+}
+
+static void test_map_fixed(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_map_fixed);
+}
+
+static void test_dontneed(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_dontneed);
+}
+
+static void test_free(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_free);
+}
+
+static void test_protect(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_protect);
+}
+
+static void test_mremap(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_mremap);
+}
+
+static void test_fork(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_fork);
+}
+
+static void *map_shared(int fd, size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                        0);
+
+    CHECK(memory != MAP_FAILED, "%m");
+    return memory;
+}
+
+static int shared_fd;
+
+static void event_truncate(kmod_region_t *region, uint8_t *middle,
+                           size_t length)
+{
+    (void)length;
+    CHECK(ftruncate(shared_fd, FIRST * PAGE) == 0, "%m");
+    CHECK_EQ(kmod_count(region, FIRST, NUM_PAGES - FIRST, 0),
+             NUM_PAGES - FIRST);
+    CHECK_EQ(kmod_count(region, 0, FIRST, NPRDMA_STATE_BITS), FIRST);
+    CHECK_EQ(kmod_populate(region, FIRST, 1, 0, NULL), EFAULT);
+    CHECK(ftruncate(shared_fd, NUM_PAGES * PAGE) == 0, "%m");
+    kmod_populate_all(region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK(madvise(middle, COUNT * PAGE, MADV_DONTNEED) == 0, "%m");
+}
+
+/* Shared memory: a page goes when the file loses it, whoever takes it */
+static void test_shmem(void)
+{
+    shared_fd = memfd_create("kmod", MFD_CLOEXEC);
+    CHECK(shared_fd >= 0, "%m");
+    CHECK(ftruncate(shared_fd, NUM_PAGES * PAGE) == 0, "%m");
+    run_event(map_shared(shared_fd, NUM_PAGES * PAGE), event_remove);
+    run_event(map_shared(shared_fd, NUM_PAGES * PAGE), event_truncate);
+}
+
+static void hugetlb_in_region(void)
+{
+    int ctx = kmod_open();
+    kmod_region_t region;
+    kmod_watch_t watch;
+
+    kmod_region_create(&region, ctx, map_shared(shared_fd, NUM_PAGES * PAGE),
+                       NUM_PAGES * PAGE);
+    fill(&region, 7);
+    kmod_populate_all(&region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+    kmod_watch_start(&watch, &region, getpid());
+    CHECK(kmod_await(watch_has_seen, &watch, 10000));
+    CHECK(ftruncate(shared_fd, 512 * PAGE) == 0, "%m");
+    CHECK_EQ(kmod_count(&region, 512, NUM_PAGES - 512, 0), NUM_PAGES - 512);
+    CHECK_EQ(kmod_count(&region, 0, 512, NPRDMA_STATE_BITS), 512);
+    kmod_watch_stop(&watch);
+    kmod_region_destroy(&region);
+    munmap(region.memory, region.length);
+}
+
+static void test_hugetlb(void)
+{
+    CHECK_EQ(kmod_write_file("/proc/sys/vm/nr_hugepages", "8"), 0);
+    CHECK_EQ(kmod_read_number("/proc/sys/vm/nr_hugepages", ""), 8);
+    shared_fd = memfd_create("kmod", MFD_CLOEXEC | MFD_HUGETLB);
+    CHECK(shared_fd >= 0, "%m");
+    CHECK(ftruncate(shared_fd, NUM_PAGES * PAGE) == 0, "%m");
+    hugetlb_in_region();
+    close(shared_fd);
+    CHECK_EQ(kmod_write_file("/proc/sys/vm/nr_hugepages", "0"), 0);
+}
+
+/* Huge pages come and go under a region */
+static void event_collapse(kmod_region_t *region, uint8_t *middle,
+                           size_t length)
+{
+    char text[128];
+
+    CHECK(madvise(middle, length, MADV_HUGEPAGE) == 0, "%m");
+    CHECK(madvise(middle, length, MADV_COLLAPSE) == 0, "%m");
+    check_middle(region);
+    kmod_populate_all(region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+    snprintf(text, sizeof(text), "%d,%#lx,%#lx", getpid(), (long)middle,
+             (long)middle + length);
+    CHECK_EQ(kmod_write_file("/sys/kernel/debug/split_huge_pages", text), 0);
+    check_middle(region);
+    CHECK(madvise(middle, length, MADV_NOHUGEPAGE) == 0, "%m");
+}
+
+static void test_collapse_and_split(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_collapse);
+}
+
+static void event_clear_refs(kmod_region_t *region, uint8_t *middle,
+                             size_t length)
+{
+    (void)middle;
+    (void)length;
+    CHECK_EQ(kmod_write_file("/proc/self/clear_refs", "4"), 0);
+    CHECK_EQ(kmod_count(region, 0, NUM_PAGES, 0), NUM_PAGES);
+    kmod_populate_all(region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK(madvise(middle, length, MADV_DONTNEED) == 0, "%m");
+}
+
+static void test_soft_dirty(void)
+{
+    run_event(kmod_map(NUM_PAGES * PAGE), event_clear_refs);
+}
+
+typedef struct order {
+    kmod_region_t *region;
+    int           stop;
+    uint64_t      valid;  /* reads in one valid state */
+    uint64_t      stale;  /* reads that found the page gone */
+    uint64_t      wrong;  /* valid, but the page was gone */
+} order_t;
+
+/* Reads like a NIC, and looks at the state before and after */
+static void *order_reader(void *arg)
+{
+    order_t *order        = arg;
+    kmod_region_t *region = order->region;
+    unsigned seed         = 1;
+    volatile unsigned delay;
+    uint32_t before, after, data;
+    size_t page = 0;
+
+    while (!__atomic_load_n(&order->stop, __ATOMIC_ACQUIRE)) {
+        page   = (page + 1) % 4;
+        before = __atomic_load_n(&region->words[page], __ATOMIC_ACQUIRE);
+        /* What is in flight takes its time, now more, now less */
+        for (delay = rand_r(&seed) % 4096; delay > 0; --delay) {
+        }
+        data = __atomic_load_n((uint32_t*)(region->memory + page * PAGE),
+                               __ATOMIC_ACQUIRE);
+        after  = __atomic_load_n(&region->words[page], __ATOMIC_ACQUIRE);
+        if (!(before & NPRDMA_STATE_R)) {
+            continue;
+        }
+        if (before == after) {
+            ++order->valid;
+            order->wrong += data == 0;
+        } else {
+            order->stale += data == 0;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * The state is cleared before the page goes: who reads zeros, which is what
+ * comes after, sees that the state changed. That it does read zeros at times is
+ * the control.
+ */
+static void test_order(void)
+{
+    int ctx = kmod_open();
+    kmod_region_t region;
+    order_t order = {.region = &region};
+    uint64_t end  = kmod_time_ms() + 20000;
+    pthread_t thread;
+    size_t i;
+
+    kmod_region_create(&region, ctx, kmod_map(4 * PAGE), 4 * PAGE);
+    CHECK_EQ(pthread_create(&thread, NULL, order_reader, &order), 0);
+    while ((order.stale < 20) && (kmod_time_ms() < end)) {
+        for (i = 0; i < 4; ++i) {
+            *(volatile uint32_t*)(region.memory + i * PAGE) = 1;
+        }
+        kmod_populate_all(&region, 0, 4, NPRDMA_IOC_POPULATE_WRITE);
+        CHECK(madvise(region.memory, 4 * PAGE, MADV_DONTNEED) == 0, "%m");
+    }
+    __atomic_store_n(&order.stop, 1, __ATOMIC_RELEASE);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    printf("%llu reads in a valid state, %llu told apart\n",
+           (unsigned long long)order.valid, (unsigned long long)order.stale);
+    CHECK_EQ(order.wrong, 0);
+    CHECK(order.stale > 0);
+}
+
 static const kmod_case_t cases[] = {
-    {"populate_and_unmap", populate_and_unmap},
+    {"munmap", test_munmap},
+    {"map_fixed", test_map_fixed},
+    {"dontneed", test_dontneed},
+    {"free", test_free},
+    {"protect", test_protect},
+    {"mremap", test_mremap},
+    {"fork", test_fork},
+    {"shmem", test_shmem},
+    {"hugetlb", test_hugetlb},
+    {"collapse_and_split", test_collapse_and_split},
+    {"soft_dirty", test_soft_dirty},
+    {"order", test_order},
     {NULL, NULL}
 };
 

@@ -1,0 +1,416 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What others do to a process's memory: reclaim, compaction, migration, KSM,
+ * other processes. A thread watches the states all the while, and in the end
+ * all data is there.
+ */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "watch.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define MIB       ((size_t)1 << 20)
+#define CGROUP    "/sys/fs/cgroup/"
+#define KSM       "/sys/kernel/mm/ksm/"
+#define NUM_PAGES 4096
+
+
+/* Confine this process, and who it forks, to so much memory */
+static void enter_memcg(const char *name, unsigned mib)
+{
+    char path[128], text[32];
+
+    kmod_write_file(CGROUP "cgroup.subtree_control", "+memory");
+    snprintf(path, sizeof(path), CGROUP "%s", name);
+    CHECK((mkdir(path, 0755) == 0) || (errno == EEXIST), "%s: %m", path);
+    snprintf(path, sizeof(path), CGROUP "%s/memory.max", name);
+    snprintf(text, sizeof(text), "%uM", mib);
+    CHECK_EQ(kmod_write_file(path, text), 0);
+    snprintf(path, sizeof(path), CGROUP "%s/cgroup.procs", name);
+    CHECK_EQ(kmod_write_file(path, "0"), 0);
+}
+
+static uint32_t value_of(size_t page, unsigned seed)
+{
+    return (uint32_t)page * 2654435761u + seed;
+}
+
+static void put_values(kmod_region_t *region, size_t first, size_t count,
+                       unsigned seed)
+{
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        *(volatile uint32_t*)(region->memory + i * PAGE) = value_of(i, seed);
+    }
+}
+
+static void check_values(kmod_region_t *region, size_t first, size_t count,
+                         unsigned seed)
+{
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        CHECK_EQ(*(volatile uint32_t*)(region->memory + i * PAGE),
+                 value_of(i, seed));
+    }
+}
+
+/* Nothing of the process is pinned, by whatever name */
+static void check_nothing_pinned(void)
+{
+    CHECK_EQ(kmod_read_number("/proc/self/status", "VmPin:"), 0);
+    CHECK_EQ(kmod_read_number("/proc/self/status", "VmLck:"), 0);
+    CHECK_EQ(kmod_read_number("/proc/vmstat", "nr_foll_pin_acquired "),
+             kmod_read_number("/proc/vmstat", "nr_foll_pin_released "));
+}
+
+/*
+ * A region of three times the memory there is, all of it given to devices: what is populated is swapped out all the same.
+ */
+static void test_swap(void)
+{
+    const size_t pages = 48 * MIB / PAGE;
+    int ctx            = kmod_open();
+    struct nprdma_ioc_stats stats;
+    kmod_region_t region;
+    kmod_watch_t watch;
+    size_t first;
+
+    enter_memcg("swap", 16);
+    kmod_region_create(&region, ctx, kmod_map(pages * PAGE), pages * PAGE);
+    kmod_watch_start(&watch, &region, getpid());
+    put_values(&region, 0, pages, 1);
+    for (first = 0; first < pages; first += 256) {
+        CHECK_EQ(kmod_populate(&region, first, 256,
+                               (first % 512) ? NPRDMA_IOC_POPULATE_WRITE : 0,
+                               NULL), 0);
+    }
+    check_nothing_pinned();
+    check_values(&region, 0, pages, 1);
+    kmod_watch_stop(&watch);
+    kmod_stats(ctx, region.id, &stats);
+    printf("populated %llu, invalidated %llu of %zu pages\n",
+           (unsigned long long)stats.populated,
+           (unsigned long long)stats.invalidated, pages);
+    CHECK(stats.invalidated > pages / 2);
+    CHECK(stats.present <= 16 * MIB / PAGE);
+    kmod_region_destroy(&region);
+}
+
+static uint64_t num_invalidated(const kmod_region_t *region)
+{
+    struct nprdma_ioc_stats stats;
+
+    kmod_stats(region->ctx, region->id, &stats);
+    return stats.invalidated;
+}
+
+/*
+ * Fill, watch, let it happen, look at the data: until so many pages were taken
+ * away by what an event counts.
+ */
+static void run_until_gone(kmod_region_t *region, uint64_t pages,
+                           uint64_t (*event)(kmod_region_t *region))
+{
+    uint64_t end  = kmod_time_ms() + 60000;
+    uint64_t gone = 0;
+    kmod_watch_t watch;
+
+    kmod_region_create(region, kmod_open(), region->memory,
+                       region->num_pages * PAGE);
+    kmod_watch_start(&watch, region, getpid());
+    do {
+        CHECK(kmod_time_ms() < end, "only %llu pages were taken",
+              (unsigned long long)gone);
+        put_values(region, 0, region->num_pages, 2);
+        CHECK_EQ(kmod_populate(region, 0, region->num_pages,
+                               NPRDMA_IOC_POPULATE_WRITE, NULL), 0);
+        gone += event(region);
+        check_values(region, 0, region->num_pages, 2);
+    } while (gone < pages);
+    kmod_watch_stop(&watch);
+    printf("%llu pages taken\n", (unsigned long long)gone);
+    kmod_region_destroy(region);
+}
+
+static uint64_t event_pageout(kmod_region_t *region)
+{
+    uint64_t before = num_invalidated(region);
+
+    CHECK(madvise(region->memory, region->length, MADV_PAGEOUT) == 0, "%m");
+    return num_invalidated(region) - before;
+}
+
+static void test_pageout(void)
+{
+    kmod_region_t region = {.memory    = kmod_map(NUM_PAGES * PAGE),
+                            .num_pages = NUM_PAGES};
+
+    run_until_gone(&region, 3 * NUM_PAGES, event_pageout);
+}
+
+/* Asks for it by one byte, and gets one back */
+static int helper_socket;
+
+static void helper(int fd, pid_t parent, void *memory, size_t length)
+{
+    struct iovec iov = {memory, length};
+    int pidfd        = syscall(SYS_pidfd_open, parent, 0);
+    char byte;
+
+    CHECK(pidfd >= 0, "%m");
+    while (read(fd, &byte, 1) == 1) {
+        CHECK(syscall(SYS_process_madvise, pidfd, &iov, 1, MADV_PAGEOUT, 0) >=
+              0, "%m");
+        CHECK_EQ(write(fd, &byte, 1), 1);
+    }
+}
+
+static uint64_t event_process_madvise(kmod_region_t *region)
+{
+    uint64_t before = num_invalidated(region);
+    char byte       = 0;
+
+    CHECK_EQ(write(helper_socket, &byte, 1), 1);
+    CHECK_EQ(read(helper_socket, &byte, 1), 1);
+    return num_invalidated(region) - before;
+}
+
+/* By another process, as daemons that save memory do */
+static void test_process_madvise(void)
+{
+    kmod_region_t region = {.memory    = kmod_map(NUM_PAGES * PAGE),
+                            .num_pages = NUM_PAGES};
+    pid_t parent = getpid();
+    int sockets[2];
+    pid_t pid;
+
+    /* Before there is anything that the two would share */
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "%m");
+    pid = fork();
+    if (pid == 0) {
+        close(sockets[0]);
+        helper(sockets[1], parent, region.memory, NUM_PAGES * PAGE);
+        _exit(0);
+    }
+    close(sockets[1]);
+    helper_socket = sockets[0];
+    run_until_gone(&region, 3 * NUM_PAGES, event_process_madvise);
+    close(sockets[0]);
+    CHECK_EQ(kmod_wait(pid), 0);
+}
+
+/* Every page to the other memory node and back */
+static uint64_t event_move(kmod_region_t *region)
+{
+    static void *pages[NUM_PAGES];
+    static int nodes[NUM_PAGES], status[NUM_PAGES];
+    static int node;
+    uint64_t before = num_invalidated(region);
+    size_t i, moved = 0;
+
+    node = !node;
+    for (i = 0; i < NUM_PAGES; ++i) {
+        pages[i] = region->memory + i * PAGE;
+        nodes[i] = node;
+    }
+    CHECK(syscall(SYS_move_pages, 0, NUM_PAGES, pages, nodes, status, 2) >= 0,
+          "%m");
+    for (i = 0; i < NUM_PAGES; ++i) {
+        moved += status[i] == node;
+    }
+    CHECK(moved > NUM_PAGES / 2, "%zu pages", moved);
+    return num_invalidated(region) - before;
+}
+
+static void test_move_pages(void)
+{
+    kmod_region_t region = {.memory    = kmod_map(NUM_PAGES * PAGE),
+                            .num_pages = NUM_PAGES};
+
+    if (access("/sys/devices/system/node/node1", F_OK) != 0) {
+        kmod_skip("the machine has one memory node only");
+    }
+    run_until_gone(&region, 3 * NUM_PAGES, event_move);
+}
+
+/* The kernel looks which node uses a page, by taking it away for a moment */
+static uint64_t event_balance(kmod_region_t *region)
+{
+    uint64_t before = num_invalidated(region);
+    uint64_t end    = kmod_time_ms() + 2000;
+
+    while ((num_invalidated(region) == before) && (kmod_time_ms() < end)) {
+        check_values(region, 0, region->num_pages, 2);
+    }
+    return num_invalidated(region) - before;
+}
+
+static void test_numa_balancing(void)
+{
+    const char *file     = "/proc/sys/kernel/numa_balancing";
+    kmod_region_t region = {.memory    = kmod_map(NUM_PAGES * PAGE),
+                            .num_pages = NUM_PAGES};
+
+    if (kmod_write_file(file, "1") != 0) {
+        kmod_skip("%s cannot be had", file);
+    }
+    run_until_gone(&region, 100, event_balance);
+    CHECK_EQ(kmod_write_file(file, "0"), 0);
+}
+
+/* Memory is full of holes, and the kernel moves what lies between them */
+static uint64_t event_compact(kmod_region_t *region)
+{
+    uint8_t *memory = kmod_map(64 * MIB);
+    uint64_t before;
+    size_t i;
+
+    memset(memory, 1, 64 * MIB);
+    for (i = 0; i < 64 * MIB / PAGE; i += 2) {
+        madvise(memory + i * PAGE, PAGE, MADV_DONTNEED);
+    }
+    before = num_invalidated(region);
+    CHECK_EQ(kmod_write_file("/proc/sys/vm/compact_memory", "1"), 0);
+    before = num_invalidated(region) - before;
+    munmap(memory, 64 * MIB);
+    /* Elsewhere next time */
+    madvise(region->memory, region->length / 2, MADV_DONTNEED);
+    put_values(region, 0, region->num_pages, 2);
+    return before;
+}
+
+static void test_compaction(void)
+{
+    kmod_region_t region = {.memory    = kmod_map(NUM_PAGES * PAGE),
+                            .num_pages = NUM_PAGES};
+    long long before = kmod_read_number("/proc/vmstat", "compact_isolated ");
+
+    run_until_gone(&region, 100, event_compact);
+    CHECK(kmod_read_number("/proc/vmstat", "compact_isolated ") > before);
+}
+
+static void ksm_wait(const char *file, int more, long long than)
+{
+    uint64_t end = kmod_time_ms() + 60000;
+
+    while ((kmod_read_number(file, "") > than) != more) {
+        CHECK(kmod_time_ms() < end, "%s is %lld", file,
+              kmod_read_number(file, ""));
+        usleep(10000);
+    }
+}
+
+/* Equal pages become one, and are parted again by who writes */
+static void test_ksm(void)
+{
+    const size_t count = 512;
+    int ctx            = kmod_open();
+    kmod_region_t region;
+    kmod_watch_t watch;
+    size_t i;
+
+    if (access(KSM "run", F_OK) != 0) {
+        kmod_skip("this kernel has no KSM");
+    }
+    kmod_region_create(&region, ctx, kmod_map(count * PAGE), count * PAGE);
+    for (i = 0; i < count; ++i) {
+        memset(region.memory + i * PAGE, 5, PAGE);
+    }
+    kmod_populate_all(&region, 0, count, NPRDMA_IOC_POPULATE_WRITE);
+    kmod_watch_start(&watch, &region, getpid());
+    CHECK(madvise(region.memory, region.length, MADV_MERGEABLE) == 0, "%m");
+    CHECK_EQ(kmod_write_file(KSM "pages_to_scan", "10000"), 0);
+    CHECK_EQ(kmod_write_file(KSM "sleep_millisecs", "10"), 0);
+    CHECK_EQ(kmod_write_file(KSM "run", "1"), 0);
+    /* At most 256 share one page */
+    ksm_wait(KSM "pages_sharing", 1, count - 8);
+    CHECK_EQ(kmod_write_file(KSM "run", "0"), 0);
+    CHECK_EQ(kmod_count(&region, 0, count, 0), count);
+
+    /* All are the same frame now, which may be read, but not written */
+    kmod_populate_all(&region, 0, count, 0);
+    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_STATE_R), count);
+    CHECK_EQ(kmod_populate(&region, 0, count, NPRDMA_IOC_POPULATE_WRITE |
+                           NPRDMA_IOC_POPULATE_RESIDENT, NULL), 0);
+    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_STATE_R), count);
+    kmod_populate_all(&region, 0, count / 2, NPRDMA_IOC_POPULATE_WRITE);
+    memset(region.memory, 6, count / 2 * PAGE);
+    CHECK_EQ(kmod_count(&region, 0, count / 2, NPRDMA_STATE_BITS), count / 2);
+    for (i = 0; i < region.length; i += 64) {
+        CHECK_EQ(region.memory[i], (i < region.length / 2) ? 6 : 5);
+    }
+    CHECK_EQ(kmod_write_file(KSM "run", "2"), 0);
+    ksm_wait(KSM "pages_shared", 0, 0);
+    CHECK_EQ(kmod_count(&region, count / 2, count / 2, 0), count / 2);
+    kmod_watch_stop(&watch);
+}
+
+/* The collapse that the kernel does by itself, from a thread of its own */
+static uint64_t event_khugepaged(kmod_region_t *region)
+{
+    uint64_t before = num_invalidated(region);
+    uint64_t end    = kmod_time_ms() + 2000;
+
+    while ((num_invalidated(region) == before) && (kmod_time_ms() < end)) {
+        usleep(1000);
+    }
+    before = num_invalidated(region) - before;
+    check_values(region, 0, region->num_pages, 2);
+    /* Small ones again */
+    madvise(region->memory, region->length, MADV_DONTNEED);
+    madvise(region->memory, region->length, MADV_NOHUGEPAGE);
+    put_values(region, 0, region->num_pages, 2);
+    madvise(region->memory, region->length, MADV_HUGEPAGE);
+    return before;
+}
+
+static void test_khugepaged(void)
+{
+    const char *dir = "/sys/kernel/mm/transparent_hugepage/khugepaged/";
+    kmod_region_t region = {.memory    = kmod_map(NUM_PAGES * PAGE),
+                            .num_pages = NUM_PAGES};
+    long long before = kmod_read_number("/proc/vmstat", "thp_collapse_alloc ");
+    char path[128];
+
+    snprintf(path, sizeof(path), "%sscan_sleep_millisecs", dir);
+    CHECK_EQ(kmod_write_file(path, "1"), 0);
+    snprintf(path, sizeof(path), "%spages_to_scan", dir);
+    CHECK_EQ(kmod_write_file(path, "100000"), 0);
+    put_values(&region, 0, NUM_PAGES, 2);
+    madvise(region.memory, NUM_PAGES * PAGE, MADV_HUGEPAGE);
+    run_until_gone(&region, NUM_PAGES, event_khugepaged);
+    CHECK(kmod_read_number("/proc/vmstat", "thp_collapse_alloc ") > before);
+}
+
+static const kmod_case_t cases[] = {
+    {"swap", test_swap},
+    {"pageout", test_pageout},
+    {"process_madvise", test_process_madvise},
+    {"move_pages", test_move_pages},
+    {"numa_balancing", test_numa_balancing},
+    {"compaction", test_compaction},
+    {"ksm", test_ksm},
+    {"khugepaged", test_khugepaged},
+    {NULL, NULL}
+};
+
+int main(int argc, char **argv)
+{
+    /* Else it joins in everywhere */
+    kmod_write_file("/proc/sys/kernel/numa_balancing", "0");
+    return kmod_main(cases, argc, argv);
+}

@@ -1,0 +1,48 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Looks at the states of a region without pause, as a NIC does, and compares
+ * them with what the kernel says of the pages. While a state with a bit does not
+ * change,
+ *
+ *   - the page is present in the page table of the owner, and
+ *   - it is the same frame as when the state was first seen.
+ *
+ * That is what ARCHITECTURE 3 demands of page-out and page-in, whatever takes
+ * the page away. It holds exactly: the state is read before and after.
+ */
+
+#ifndef KMOD_WATCH_H
+#define KMOD_WATCH_H
+
+#include "kmod_test.h"
+
+#include <pthread.h>
+
+typedef struct kmod_watch {
+    const volatile uint32_t *words;
+    uint64_t                address;
+    size_t                  num_pages;
+    int                     pagemap;
+    pthread_t               thread;
+    int                     stop;
+    int                     gone;      /* the owner has no memory any more */
+    uint32_t                *seen;     /* word as it was last looked at */
+    uint64_t                *frames;   /* where the page was then */
+    uint64_t                looks;     /* valid states compared */
+    uint64_t                repeated;  /* of these, as they were before */
+    uint64_t                changed;   /* states that changed meanwhile */
+    char                    wrong[256];
+} kmod_watch_t;
+
+/** Watch a region of this process, or of another one whose states are mapped. */
+void kmod_watch_start(kmod_watch_t *watch, const kmod_region_t *region,
+                      pid_t pid);
+
+/** Stop watching, and fail if anything was wrong or nothing was seen. */
+void kmod_watch_stop(kmod_watch_t *watch);
+
+/** All pages once, by the caller: 1 if all is well. */
+int kmod_watch_round(kmod_watch_t *watch);
+
+#endif
