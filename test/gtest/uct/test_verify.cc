@@ -252,6 +252,15 @@ protected:
                                      states.data());
     }
 
+    /* Until they are believed, whatever was there before */
+    static void settle(const cache_t &cache, uct_nprdma_state_region_t region,
+                       uint64_t page, const std::vector<uint32_t> &states)
+    {
+        for (int i = 0; i < 9; ++i) {
+            keep(cache, region, page, states);
+        }
+    }
+
     const uct_nprdma_state_region_t m_region = {17, 4};
 };
 
@@ -263,10 +272,10 @@ TEST_F(test_state_cache, ranges)
                           uint64_t(1000), uint64_t(1) << 50}) {
         for (size_t count : {1, 2, 63, 64, 65, 200, 1025}) {
             auto states = words(count, page + count);
-            keep(cache, m_region, page, states);
+            settle(cache, m_region, page, states);
             EXPECT_TRUE(known(cache, m_region, page, states));
             states = words(count, page + count + 5);
-            keep(cache, m_region, page, states);
+            settle(cache, m_region, page, states);
             EXPECT_TRUE(known(cache, m_region, page, states)) << "newer";
             uint32_t tail;
             EXPECT_TRUE(uct_nprdma_state_cache_lookup(
@@ -302,11 +311,36 @@ TEST_F(test_state_cache, absent_and_unknown)
     EXPECT_FALSE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 101,
                                                1, found.data()));
     states[70] &= ~2u; /* Readable only */
-    keep(cache, m_region, 10, states);
+    settle(cache, m_region, 10, states);
     EXPECT_TRUE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100,
                                               1, found.data()));
     EXPECT_FALSE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100,
                                                2, found.data()));
+}
+
+/* What has changed is not believed until it has been seen unchanged eight times;
+ * other blocks are none of its business */
+TEST_F(test_state_cache, doubt)
+{
+    auto cache  = create(1 << 16);
+    auto states = words(192, 1);
+
+    keep(cache, m_region, 0, states);
+    EXPECT_TRUE(known(cache, m_region, 0, states));
+    states[70] += 4;
+    keep(cache, m_region, 70, {states[70]});
+    for (int i = 0; i < 8; ++i) {
+        EXPECT_FALSE(known(cache, m_region, 64, {states[64]})) << i;
+        EXPECT_FALSE(known(cache, m_region, 0, states)) << i;
+        keep(cache, m_region, 64, {states[64]});
+    }
+    EXPECT_TRUE(known(cache, m_region, 0, states));
+
+    states[70] += 4;
+    keep(cache, m_region, 70, {states[70]});
+    EXPECT_FALSE(known(cache, m_region, 70, {states[70]}));
+    EXPECT_TRUE(known(cache, m_region, 0, words(64, 1)));
+    EXPECT_TRUE(known(cache, m_region, 128, words(64, 129)));
 }
 
 TEST_F(test_state_cache, bounded)

@@ -12,9 +12,14 @@
 /* Blocks that one hash value may lead to */
 #define UCT_NPRDMA_STATE_CACHE_WAYS  4
 
+/* Times that a block must be found unchanged before it is believed again */
+#define UCT_NPRDMA_STATE_CACHE_DOUBT  8
+
 typedef struct uct_nprdma_state_block {
     uct_nprdma_state_region_t region;
     uint64_t                  number;   /* In the region, plus 1; 0: unused */
+    unsigned                  doubt;    /* Has lately changed under us: so many
+                                           more times it is looked at first */
     uint32_t                  states[UCT_NPRDMA_STATE_CACHE_BLOCK]; /* 0: not
                                                     known, as good as absent */
 } uct_nprdma_state_block_t;
@@ -134,7 +139,7 @@ int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
         block  = uct_nprdma_state_cache_find(
                 uct_nprdma_state_cache_set(cache, region, number), region,
                 number);
-        if (block == NULL) {
+        if ((block == NULL) || (block->doubt > 0)) {
             return 0;
         }
 
@@ -150,12 +155,26 @@ int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
     return 1;
 }
 
+/* Whether states that were known are others now */
+static int uct_nprdma_state_cache_changed(const uint32_t *known,
+                                          const uint32_t *states, size_t count)
+{
+    int changed = 0;
+    size_t i;
+
+    for (i = 0; i < count; ++i) {
+        changed |= (known[i] != 0) & (known[i] != states[i]);
+    }
+    return changed;
+}
+
 void uct_nprdma_state_cache_store(uct_nprdma_state_cache_t *cache,
                                   const uct_nprdma_state_region_t *region,
                                   uint64_t page, size_t count,
                                   const uint32_t *states)
 {
     uct_nprdma_state_block_t *block;
+    uint32_t *known;
     size_t run;
 
     if (cache->num_sets == 0) {
@@ -166,7 +185,12 @@ void uct_nprdma_state_cache_store(uct_nprdma_state_cache_t *cache,
         run   = uct_nprdma_state_cache_run(page, count);
         block = uct_nprdma_state_cache_get(cache, region,
                                            page / UCT_NPRDMA_STATE_CACHE_BLOCK);
-        memcpy(&block->states[page % UCT_NPRDMA_STATE_CACHE_BLOCK], states,
-               run * sizeof(*states));
+        known = &block->states[page % UCT_NPRDMA_STATE_CACHE_BLOCK];
+        if (uct_nprdma_state_cache_changed(known, states, run)) {
+            block->doubt = UCT_NPRDMA_STATE_CACHE_DOUBT;
+        } else if (block->doubt > 0) {
+            --block->doubt;
+        }
+        memcpy(known, states, run * sizeof(*states));
     }
 }
