@@ -318,7 +318,7 @@ TEST_F(test_state_cache, absent_and_unknown)
                                                2, found.data()));
 }
 
-/* What has changed is not believed until it has been seen unchanged eight times;
+/* What has changed is not believed until it was seen unchanged eight times;
  * other blocks are none of its business */
 TEST_F(test_state_cache, doubt)
 {

@@ -86,6 +86,7 @@ typedef enum uct_nprdma_opt_step {
     UCT_NPRDMA_OPT_BEFORE,      /* READ the states of the remote pages */
     UCT_NPRDMA_OPT_DATA,        /* READ or WRITE the data */
     UCT_NPRDMA_OPT_AFTER,       /* READ the states again */
+    UCT_NPRDMA_OPT_FETCH,       /* Have the target send a small slice */
     UCT_NPRDMA_OPT_POPULATE,    /* Have the target bring the pages in */
     UCT_NPRDMA_OPT_COPY,        /* Give up: software copies */
     UCT_NPRDMA_OPT_LAST

@@ -17,8 +17,8 @@
  * The life of a slice:
  *
  *   TRY ---> (BEFORE) ---> DATA ---> (AFTER) ---> verified
- *    ^          |            |          |
- *    |          +--> POPULATE <---------+     too many tries: COPY
+ *    ^          |            |          |     too many tries: COPY
+ *    |          +--> POPULATE <---------+     small and suspect: FETCH
  *    +-----------------+
  *
  * A step posts something and returns; the completion of that chooses the next
@@ -263,7 +263,7 @@ uct_nprdma_opt_wr_done(uct_nprdma_iface_t *iface, uct_nprdma_op_t *op,
 static void uct_nprdma_opt_verified(uct_nprdma_iface_t *iface,
                                     uct_nprdma_opt_slice_t *slice)
 {
-    iface->stats.opt_hits += (slice->tries == 1);
+    iface->stats.opt_hits += (slice->tries == 1) && !slice->is_suspect;
     if (ucs_unlikely(slice->is_suspect) &&
         (uct_nprdma_verify_scan(slice->buffer, slice->address, slice->length,
                                 slice->op->rkey.signature) > 0)) {
@@ -353,11 +353,14 @@ static void uct_nprdma_opt_get_done(uct_nprdma_iface_t *iface,
         return;
     }
 
-    /* States tell what is chance: scanning again would not */
+    /* One round trip for what is small. Else, or if that fails, states tell
+     * what is chance: scanning again would not. */
     iface->stats.suspect_lines += num_lines;
     slice->is_suspect           = 1;
     slice->by_states            = 1;
-    uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_POPULATE);
+    uct_nprdma_opt_goto(iface, slice,
+                        (slice->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD) ?
+                        UCT_NPRDMA_OPT_FETCH : UCT_NPRDMA_OPT_POPULATE);
 }
 
 static void uct_nprdma_opt_after_done(uct_nprdma_iface_t *iface,
@@ -507,24 +510,56 @@ static void uct_nprdma_opt_copied(uct_nprdma_iface_t *iface,
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_copy(uct_nprdma_iface_t *iface,
-                         uct_nprdma_opt_slice_t *slice)
+uct_nprdma_opt_copy(uct_nprdma_iface_t *iface, uct_nprdma_opt_slice_t *slice,
+                    uct_nprdma_rma_large_func_t func, int populate)
 {
     uct_nprdma_opt_op_t *op = slice->op;
 
-    if (op->by_nic) {
-        iface->stats.assist_fetch += op->is_get;
-        iface->stats.assist_store += !op->is_get;
-    }
-
-    slice->large.func    = uct_nprdma_opt_copied;
-    slice->large.buffer  = slice->buffer;
-    slice->large.address = slice->address;
-    slice->large.key     = op->rkey.key;
-    slice->large.length  = slice->length;
-    slice->large.is_get  = op->is_get;
+    slice->large.func     = func;
+    slice->large.buffer   = slice->buffer;
+    slice->large.address  = slice->address;
+    slice->large.key      = op->rkey.key;
+    slice->large.length   = slice->length;
+    slice->large.is_get   = op->is_get;
+    slice->large.populate = populate;
     uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
     return UCT_NPRDMA_OPT_WAIT;
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_copy(uct_nprdma_iface_t *iface,
+                         uct_nprdma_opt_slice_t *slice)
+{
+    if (slice->op->by_nic) {
+        iface->stats.assist_fetch += slice->op->is_get;
+        iface->stats.assist_store += !slice->op->is_get;
+    }
+    return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_copied, 0);
+}
+
+/* What has come is from a CPU, so it is real whatever it looks like */
+static void uct_nprdma_opt_fetched(uct_nprdma_iface_t *iface,
+                                   uct_nprdma_rma_large_t *large,
+                                   ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = ucs_container_of(large,
+                                                     uct_nprdma_opt_slice_t,
+                                                     large);
+
+    if (ucs_likely(status == UCS_OK)) {
+        uct_nprdma_opt_verified(iface, slice);
+    } else {
+        /* The memory may be just being mapped anew, else this tells why */
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_POPULATE);
+    }
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_fetch(uct_nprdma_iface_t *iface,
+                          uct_nprdma_opt_slice_t *slice)
+{
+    ++iface->stats.assist_small;
+    return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_fetched, 1);
 }
 
 
@@ -534,8 +569,6 @@ static uct_nprdma_opt_result_t
 uct_nprdma_opt_step_try(uct_nprdma_iface_t *iface,
                         uct_nprdma_opt_slice_t *slice)
 {
-    ucs_status_t status;
-
     /* Rule "progress is guaranteed": local pages count, too */
     if (slice->tries == iface->rma->opt.max_tries) {
         slice->step = UCT_NPRDMA_OPT_COPY;
@@ -545,12 +578,6 @@ uct_nprdma_opt_step_try(uct_nprdma_iface_t *iface,
     iface->stats.redone_slices += (slice->tries > 0);
     ++slice->tries;
     slice->populated = 0;
-    status           = uct_nprdma_opt_local_begin(iface, slice);
-    if (ucs_unlikely(status != UCS_OK)) {
-        slice->step = (status == UCS_ERR_BUSY) ? UCT_NPRDMA_OPT_TRY :
-                                                 UCT_NPRDMA_OPT_COPY;
-        return UCT_NPRDMA_OPT_NEXT;
-    }
 
     if (slice->by_states && !slice->is_known &&
         !uct_nprdma_opt_cached(iface, slice)) {
@@ -577,10 +604,19 @@ static uct_nprdma_opt_result_t
 uct_nprdma_opt_step_data(uct_nprdma_iface_t *iface,
                          uct_nprdma_opt_slice_t *slice)
 {
+    ucs_status_t status;
     size_t head;
 
     if (!uct_nprdma_opt_can_post(iface, slice, 2)) {
         return UCT_NPRDMA_OPT_BUSY;
+    }
+
+    /* Not earlier: pages that are brought in now are in the cache still */
+    status = uct_nprdma_opt_local_begin(iface, slice);
+    if (ucs_unlikely(status != UCS_OK)) {
+        slice->step = (status == UCS_ERR_BUSY) ? UCT_NPRDMA_OPT_TRY :
+                                                 UCT_NPRDMA_OPT_COPY;
+        return UCT_NPRDMA_OPT_NEXT;
     }
 
     if (!slice->op->is_get) {
@@ -625,6 +661,7 @@ void uct_nprdma_opt_slice_run(uct_nprdma_iface_t *iface,
         [UCT_NPRDMA_OPT_BEFORE]   = uct_nprdma_opt_step_before,
         [UCT_NPRDMA_OPT_DATA]     = uct_nprdma_opt_step_data,
         [UCT_NPRDMA_OPT_AFTER]    = uct_nprdma_opt_step_after,
+        [UCT_NPRDMA_OPT_FETCH]    = uct_nprdma_opt_step_fetch,
         [UCT_NPRDMA_OPT_POPULATE] = uct_nprdma_opt_step_populate,
         [UCT_NPRDMA_OPT_COPY]     = uct_nprdma_opt_step_copy
     };

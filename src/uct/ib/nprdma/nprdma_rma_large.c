@@ -66,6 +66,7 @@ uct_nprdma_rma_large_send_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH,
                                 large->address + large->requested, large->key,
                                 length);
+    request.op = large->populate ? UCT_NPRDMA_SVC_FETCH_POPULATE : 0;
     return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
                                      slot, wait);
 }

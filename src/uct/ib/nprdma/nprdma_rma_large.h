@@ -26,14 +26,16 @@ typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_iface_t *iface,
                                             uct_nprdma_rma_large_t *large,
                                             ucs_status_t status);
 
-/* A range; embedded in the caller's, who fills the first six */
+/* A range; embedded in the caller's, who fills the first seven */
 struct uct_nprdma_rma_large {
     uct_nprdma_rma_large_func_t func;
     char                        *buffer;
     uint64_t                    address;    /* Remote */
     uint64_t                    key;
     size_t                      length;
-    int                         is_get;
+    uint8_t                     is_get;
+    uint8_t                     populate;   /* Of a get: the pages are wanted
+                                               in their window, too */
 
     ucs_queue_elem_t            queue;      /* Not all of it is requested */
     size_t                      requested;  /* Bytes for which requests are

@@ -181,6 +181,19 @@ uct_nprdma_service_populate_ahead(uct_nprdma_service_t *service,
     uct_nprdma_populator_add(service->populator, &job);
 }
 
+/* What a FETCH has brought in is for the NIC, the next time. It is there by now,
+ * so this takes no time. */
+static void
+uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
+                                    const uct_nprdma_svc_request_t *request)
+{
+    if (service->md->monitor != NULL) {
+        uct_nprdma_populate_step(service->md, request->key, request->address,
+                                 request->length, NPRDMA_REG_ACCESS_GET, 0,
+                                 NULL, 0);
+    }
+}
+
 /*
  * @return Zero if the request has to wait for a reply to leave.
  */
@@ -245,6 +258,11 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     conn->failed_sn      = 0;
     uct_nprdma_service_reply(service, conn, reply, sizeof(*reply) + length,
                              slot);
+    if ((request->type == UCT_NPRDMA_SVC_FETCH) &&
+        (request->op & UCT_NPRDMA_SVC_FETCH_POPULATE) &&
+        (status == UCT_NPRDMA_SVC_OK)) {
+        uct_nprdma_service_populate_fetched(service, request);
+    }
     return 1;
 }
 

@@ -45,6 +45,7 @@ struct uct_nprdma_md;
     _macro(redone_slices)       \
     _macro(state_reads)         \
     _macro(assist_populate)     \
+    _macro(assist_small)        \
     _macro(assist_fetch)        \
     _macro(assist_store)        \
     _macro(populate_us)         \

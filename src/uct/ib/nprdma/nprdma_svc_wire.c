@@ -34,7 +34,8 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
                 (payload > 0) && (payload <= UCT_NPRDMA_SVC_MAX_PIECE);
         break;
     case UCT_NPRDMA_SVC_FETCH:
-        valid = (request->op == 0) && (payload == 0) && (request->length > 0) &&
+        valid = !(request->op & ~UCT_NPRDMA_SVC_FETCH_POPULATE) &&
+                (payload == 0) && (request->length > 0) &&
                 (request->length <= UCT_NPRDMA_SVC_MAX_PIECE) &&
                 (request->flags & UCT_NPRDMA_SVC_FLAG_REPLY);
         break;

@@ -46,8 +46,11 @@ enum {
 };
 
 enum {
-    UCT_NPRDMA_SVC_POPULATE_WRITE = 1 << 0 /* op of a POPULATE: for writing,
-                                              else for reading */
+    UCT_NPRDMA_SVC_POPULATE_WRITE = 1 << 0, /* op of a POPULATE: for writing,
+                                               else for reading */
+    UCT_NPRDMA_SVC_FETCH_POPULATE = 1 << 0  /* op of a FETCH: its pages are
+                                               populated for reading after the
+                                               reply; nothing tells of that */
 };
 
 /* How a request ended, as it travels */
@@ -66,8 +69,8 @@ typedef enum uct_nprdma_svc_status {
 typedef struct uct_nprdma_svc_request {
     uint8_t  type;              /* enum uct_nprdma_svc_type */
     uint8_t  flags;             /* UCT_NPRDMA_SVC_FLAG_xx */
-    uint8_t  op;                /* ATOMIC: nprdma_atomic_op_t; POPULATE:
-                                   UCT_NPRDMA_SVC_POPULATE_xx */
+    uint8_t  op;                /* ATOMIC: nprdma_atomic_op_t; POPULATE,
+                                   FETCH: flags, UCT_NPRDMA_SVC_xx */
     uint8_t  reserved;
     uint32_t sn;                /* first request of a connection has 1 */
     uint64_t key;
