@@ -257,6 +257,7 @@ struct nprdma_ioc_unregister {
  *   EOPNOTSUPP  The page at `done` is of a kind that is refused.
  *   EBUSY       The page at `done` was taken away again and again, for a
  *               second.
+ *   ESTALE      With UNLESS_REVOKED: pages of the region were revoked.
  *   EINTR       A signal came first. The call may be repeated from `done` on.
  *   EDQUOT, ENOSPC, ENOMEM  As for NPRDMA_IOC_REGION_CREATE: memory to keep
  *               track of 2 MiB more.
@@ -268,7 +269,7 @@ struct nprdma_ioc_populate {
     __u32         size;
     __u32         flags;     /* NPRDMA_IOC_POPULATE_xx */
     __u32         region;
-    __u32         reserved;  /* 0 */
+    __u32         revocations; /* with UNLESS_REVOKED; else 0 */
     __aligned_u64 address;   /* first byte; whole pages are populated */
     __aligned_u64 length;    /* bytes */
     __aligned_u64 done;      /* out: address behind the last page dealt with */
@@ -284,6 +285,11 @@ struct nprdma_ioc_populate {
  * without a page fault; others are passed over: no EFAULT, no EOPNOTSUPP, and
  * nothing is brought in */
 #define NPRDMA_IOC_POPULATE_RESIDENT (1u << 1)
+/* Only as long as struct nprdma_states_header's `revocations` is this. For those
+ * who have to be sure that a page which somebody is about to unmap, and has
+ * revoked for this, does not come back: they read the number, then find that
+ * nobody is about to, and then populate. */
+#define NPRDMA_IOC_POPULATE_UNLESS_REVOKED (1u << 2)
 
 
 /**
@@ -378,6 +384,10 @@ struct nprdma_states_header {
     __aligned_u64 states_offset;
     __aligned_u64 states_size;
     __aligned_u64 id;            /* as in struct nprdma_ioc_states_info */
+    __u32         revocations;   /* +1 before pages are taken away on request:
+                                  * INVALIDATE, UNREGISTER with REVOKE. Goes on
+                                  * at each part of a call; wraps around. */
+    __u32         reserved;      /* 0 */
 };
 
 #define NPRDMA_STATES_MAGIC 0x6574617473706e31ull

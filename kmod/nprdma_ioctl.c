@@ -328,11 +328,14 @@ static int nprdma_call_populate(struct nprdma_call *call)
 	struct nprdma_populate populate = {
 		.write = arg->flags & NPRDMA_IOC_POPULATE_WRITE,
 		.resident = arg->flags & NPRDMA_IOC_POPULATE_RESIDENT,
+		.unless_revoked = arg->flags &
+				  NPRDMA_IOC_POPULATE_UNLESS_REVOKED,
+		.revocations = arg->revocations,
 	};
 	struct nprdma_region *region;
 	int ret;
 
-	if (arg->reserved)
+	if (arg->revocations && !populate.unless_revoked)
 		return -EINVAL;
 	region = nprdma_ctx_region(call->ctx, arg->region);
 	if (!region)
@@ -464,8 +467,8 @@ static const struct nprdma_call_type {
 		    struct nprdma_ioc_unregister, NPRDMA_IOC_UNREGISTER_REVOKE,
 		    NULL),
 	NPRDMA_CALL(NPRDMA_IOC_POPULATE, populate, struct nprdma_ioc_populate,
-		    NPRDMA_IOC_POPULATE_WRITE | NPRDMA_IOC_POPULATE_RESIDENT,
-		    NULL),
+		    NPRDMA_IOC_POPULATE_WRITE | NPRDMA_IOC_POPULATE_RESIDENT |
+		    NPRDMA_IOC_POPULATE_UNLESS_REVOKED, NULL),
 	NPRDMA_CALL(NPRDMA_IOC_INVALIDATE, invalidate,
 		    struct nprdma_ioc_invalidate, NPRDMA_IOC_INVALIDATE_TOUCH,
 		    NULL),

@@ -34,7 +34,8 @@ struct nprdma_batch {
 	u32 bits;		/* that they shall have */
 	bool resident;
 	unsigned long seq;	/* of the notifier, and of the region, when */
-	unsigned long revocations;	/* the pages were looked up */
+	u32 revocations;	/* the pages were looked up */
+	bool unless_revoked;	/* revocations is the caller's, of before */
 	unsigned long refused;	/* never given to a device */
 	unsigned long anon;	/* only if the page is anonymous */
 	unsigned long pfns[NPRDMA_BATCH];	/* as hmm_range_fault() does */
@@ -136,7 +137,9 @@ static int nprdma_batch_fault(struct nprdma_region *region,
 	}
 
 	memset(batch->pfns, 0, sizeof(batch->pfns));
-	batch->revocations = READ_ONCE(region->revocations);
+	if (!batch->unless_revoked)
+		batch->revocations =
+			READ_ONCE(region->states.header->revocations);
 	batch->seq = mmu_interval_read_begin(&region->notifier);
 	range.notifier_seq = batch->seq;
 	if (mmap_read_lock_killable(region->mm))
@@ -292,8 +295,9 @@ static int nprdma_batch_table(struct nprdma_region *region,
  * Put pages in that were looked up, unless a notification has come since, or
  * the user took pages away himself.
  *
- * Returns 0; -EAGAIN: look them up again; -EACCES: the first page is not registered;
- * -ENOENT: the region is dead; -EOPNOTSUPP: the first page cannot be used.
+ * Returns 0; -EAGAIN: look them up again; -ESTALE: they are not wanted any more;
+ * -EACCES: the first page is not registered; -ENOENT: the region is dead;
+ * -EOPNOTSUPP: the first page cannot be used.
  */
 static int nprdma_batch_put_in(struct nprdma_region *region,
 			       struct nprdma_batch *batch, u64 *populated)
@@ -304,8 +308,10 @@ static int nprdma_batch_put_in(struct nprdma_region *region,
 	spin_lock(&region->lock);
 	if (region->dead) {
 		ret = -ENOENT;
-	} else if (mmu_interval_read_retry(&region->notifier, batch->seq) ||
-		   region->revocations != batch->revocations) {
+	} else if (region->states.header->revocations != batch->revocations) {
+		region->counters.retries++;
+		ret = batch->unless_revoked ? -ESTALE : -EAGAIN;
+	} else if (mmu_interval_read_retry(&region->notifier, batch->seq)) {
 		region->counters.retries++;
 		ret = -EAGAIN;
 	} else {
@@ -412,6 +418,8 @@ int nprdma_populate(struct nprdma_region *region,
 	populate->retries = 0;
 	batch.bits = populate->write ? NPRDMA_STATE_BITS : NPRDMA_STATE_R;
 	batch.resident = populate->resident;
+	batch.unless_revoked = populate->unless_revoked;
+	batch.revocations = populate->revocations;
 	while (page < end) {
 		batch.first = page;
 		batch.n = min(end - page, NPRDMA_BATCH - page % NPRDMA_BATCH);

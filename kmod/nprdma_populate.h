@@ -14,6 +14,8 @@ struct nprdma_populate {
 	unsigned long n;
 	bool write;
 	bool resident;
+	bool unless_revoked;	/* only while this is how often pages were */
+	u32 revocations;
 	unsigned long done;	/* out: pages dealt with, from the first one */
 	u64 populated;		/* out: pages that got a bit */
 	u64 retries;		/* out: batches done again */

@@ -114,7 +114,7 @@ static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
 
 	do {
 		spin_lock(&region->lock);
-		region->revocations++;
+		nprdma_region_count_revocation(region);
 		n = min(nprdma_reg_gap(region, &first, last),
 			NPRDMA_REVOKE_BATCH);
 		lost = nprdma_region_clear(region, NPRDMA_STATE_BITS, first, n,

@@ -152,7 +152,7 @@ unsigned long nprdma_region_revoke(struct nprdma_region *region, u32 bits,
 	for (; first < end; first += n) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		spin_lock(&region->lock);
-		region->revocations++;
+		nprdma_region_count_revocation(region);
 		lost = nprdma_region_clear(region, bits, first, n, touch);
 		region->counters.revoked += lost;
 		spin_unlock(&region->lock);

@@ -58,7 +58,6 @@ struct nprdma_region {
 
 	spinlock_t lock;	/* from here on, to the counters */
 	bool dead;		/* nothing becomes present any more */
-	unsigned long revocations;	/* makes earlier look-ups void */
 	struct nprdma_chunk *chunks;
 	unsigned long present;	/* pages that have a bit */
 	struct rb_root_cached tree;	/* registrations, in pages */
@@ -96,6 +95,15 @@ static inline struct page *
 nprdma_region_states_page(struct nprdma_region *region, unsigned long i)
 {
 	return vmalloc_to_page((void *)region->states.words + i * PAGE_SIZE);
+}
+
+/* The user takes pages away: what was looked up before is void. With the lock
+ * held. */
+static inline void nprdma_region_count_revocation(struct nprdma_region *region)
+{
+	__u32 *count = &region->states.header->revocations;
+
+	WRITE_ONCE(*count, *count + 1);
 }
 
 /* Where a page of the region is remembered; its chunk's table exists */
