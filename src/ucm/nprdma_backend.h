@@ -27,8 +27,10 @@ typedef struct nprdma_populate {
     size_t           count; /* Pages, at most NPRDMA_POPULATE_BATCH */
     unsigned         flags; /* NPRDMA_POPULATE_xx */
 
-    /* The states from before it was found that no event blocks the pages */
+    /* The states, and what remember returned, from before it was found that no
+     * event blocks the pages */
     uint32_t         words[NPRDMA_POPULATE_BATCH];
+    uint32_t         remembered;
 
     /* Filled by the back end */
     uint64_t         populated; /* Pages whose state it set */
@@ -103,6 +105,9 @@ typedef struct nprdma_backend {
      */
     size_t (*invalidate)(nprdma_region_t *region, void *priv, size_t first,
                          size_t count, uint32_t bits, int touch);
+
+    /** @return What populate is to compare besides the words. May be NULL. */
+    uint32_t (*remember)(void *priv);
 
     /**
      * Bring pages in, and only then set their states, each unless it was

@@ -44,10 +44,10 @@ static struct {
 
 
 typedef struct nprdma_kernel_region {
-    int      ctx;  /* The open device */
-    uint32_t id;
-    void    *map;  /* What the states descriptor shows */
-    size_t   size;
+    int                          ctx;  /* The open device */
+    uint32_t                     id;
+    struct nprdma_states_header *map;  /* What the states descriptor shows */
+    size_t                       size;
 } nprdma_kernel_region_t;
 
 
@@ -88,7 +88,7 @@ static int nprdma_kernel_open_device(char *why)
                  NPRDMA_DEVICE_PATH, strerror(errno));
     } else if (query.abi != NPRDMA_ABI_VERSION) {
         snprintf(why, NPRDMA_KERNEL_WHY_MAX, "the kernel module speaks version "
-                 "%u of its interface, and this library version %u", query.abi,
+                 "%u of its interface, and this library version %d", query.abi,
                  NPRDMA_ABI_VERSION);
     } else {
         return fd;
@@ -201,7 +201,7 @@ static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
     }
 
     self->id          = create.region;
-    self->map         = (void*)map;
+    self->map         = (struct nprdma_states_header*)map;
     self->size        = create.states_size;
     region->fd        = create.states_fd;
     region->signature = create.signature;
@@ -361,6 +361,8 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
     case EFAULT:
     case EOPNOTSUPP:
         return UCS_ERR_INVALID_ADDR;
+    case ESTALE:
+        return UCS_ERR_NO_RESOURCE;
     case EBUSY:
         return UCS_ERR_TIMED_OUT;
     default:
@@ -368,13 +370,24 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
     }
 }
 
+/* A page that a hook has taken away must not come back before the call that the
+ * hook belongs to has been done. Counted by every invalidation of the region. */
+static uint32_t nprdma_kernel_remember(void *priv)
+{
+    const nprdma_kernel_region_t *self = priv;
+
+    return __atomic_load_n(&self->map->revocations, __ATOMIC_SEQ_CST);
+}
+
 static ucs_status_t
 nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
 {
     const nprdma_kernel_region_t *self = priv;
     struct nprdma_ioc_populate args    = {
-        .size   = sizeof(args),
-        .region = self->id
+        .size        = sizeof(args),
+        .flags       = NPRDMA_IOC_POPULATE_UNLESS_REVOKED,
+        .region      = self->id,
+        .revocations = populate->remembered
     };
     uintptr_t end;
     ucs_status_t status;
@@ -399,7 +412,7 @@ nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
         args.length = end - args.address;
         args.done   = args.address;
         ret         = nprdma_kernel_call(self->ctx, NPRDMA_IOC_POPULATE, &args);
-        ++populate->faults;
+        populate->faults    += !(populate->flags & NPRDMA_POPULATE_RESIDENT);
         populate->populated += args.populated;
         args.address         = args.done;
     } while ((ret != 0) && (errno == EINTR) && (args.address < end));
@@ -441,6 +454,7 @@ const nprdma_backend_t nprdma_backend_kernel = {
     .region_destroy = nprdma_kernel_region_destroy,
     .unregister     = nprdma_kernel_unregister,
     .invalidate     = nprdma_kernel_invalidate,
+    .remember       = nprdma_kernel_remember,
     .populate       = nprdma_kernel_populate,
     .next_resident  = nprdma_kernel_next_resident,
     .query          = nprdma_kernel_query

@@ -15,6 +15,10 @@
 #include <string.h>
 
 
+/* End of the memory of a process on x86-64, unless it asks for more by address;
+ * a granule elsewhere may as well end here */
+#define NPRDMA_MONITOR_TOP (((uintptr_t)1 << 47) - NPRDMA_PAGE_SIZE)
+
 const char *nprdma_reclaim_mode_names[] = {
     [NPRDMA_RECLAIM_OFF]     = "off",
     [NPRDMA_RECLAIM_LOGICAL] = "logical",
@@ -202,6 +206,10 @@ nprdma_monitor_align(const nprdma_monitor_t *monitor, uintptr_t start,
 
     span.start = start & ~mask;
     span.end   = (end + mask) & ~mask;
+    if ((end <= NPRDMA_MONITOR_TOP) && (span.end > NPRDMA_MONITOR_TOP)) {
+        /* A stack: the kernel does not watch what nobody can have */
+        span.end = NPRDMA_MONITOR_TOP;
+    }
     if (span.end < end) {
         /* The last granule of the address space, less its last page */
         span.end = ~(uintptr_t)0 & ~(NPRDMA_PAGE_SIZE - 1);

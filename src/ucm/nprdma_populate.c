@@ -92,14 +92,20 @@ nprdma_populate_end(nprdma_monitor_t *monitor, nprdma_populate_slot_t *slot)
     atomic_store(&slot->claimed, 0);
 }
 
-static void nprdma_populate_remember(const nprdma_region_t *region,
+static void nprdma_populate_remember(const nprdma_monitor_t *monitor,
+                                     const nprdma_region_obj_t *region,
                                      nprdma_populate_t *populate)
 {
+    const nprdma_backend_t *backend = monitor->params.backend;
     size_t i;
 
     for (i = 0; i < populate->count; ++i) {
         populate->words[i] = nprdma_page_load(
-                &region->states[populate->first + i]);
+                &region->super.states[populate->first + i]);
+    }
+
+    if (backend->remember != NULL) {
+        populate->remembered = backend->remember(region->backend_priv);
     }
 }
 
@@ -119,7 +125,7 @@ nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
     atomic_store(&region->touched[pages.first / NPRDMA_CHUNK_PAGES], 1);
     populate->first = pages.first;
     populate->count = pages.count;
-    nprdma_populate_remember(&region->super, populate);
+    nprdma_populate_remember(monitor, region, populate);
 
     if (nprdma_events_blocked(span.start, span.end)) {
         status = UCS_ERR_BUSY;
