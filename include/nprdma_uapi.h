@@ -285,10 +285,10 @@ struct nprdma_ioc_populate {
  * without a page fault; others are passed over: no EFAULT, no EOPNOTSUPP, and
  * nothing is brought in */
 #define NPRDMA_IOC_POPULATE_RESIDENT (1u << 1)
-/* Only as long as struct nprdma_states_header's `revocations` is this. For those
- * who have to be sure that a page which somebody is about to unmap, and has
- * revoked for this, does not come back: they read the number, then find that
- * nobody is about to, and then populate. */
+/* Only as long as struct nprdma_states_header's `revocations` is this. For
+ * those who have to be sure that a page which somebody is about to unmap, and
+ * has revoked for this, does not come back: they read the number, then find
+ * that nobody is about to, and then populate. */
 #define NPRDMA_IOC_POPULATE_UNLESS_REVOKED (1u << 2)
 
 

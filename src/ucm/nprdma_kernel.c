@@ -371,7 +371,7 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
 }
 
 /* A page that a hook has taken away must not come back before the call that the
- * hook belongs to has been done. Counted by every invalidation of the region. */
+ * hook belongs to has been done. Every invalidation of the region counts. */
 static uint32_t nprdma_kernel_remember(void *priv)
 {
     const nprdma_kernel_region_t *self = priv;

@@ -114,9 +114,32 @@ TEST_F(test_monitor_region, bad_ranges)
     EXPECT_EQ(0u, stats().regions);
 
     /* The highest page there is; nobody can have it */
+    if (on_kernel()) {
+        EXPECT_EQ(UCS_ERR_IO_ERROR, reg(&range, (void*)(-2 * page), page));
+        return;
+    }
     ASSERT_EQ(UCS_OK, reg(&range, (void*)(-2 * page), page));
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
     unreg(&range);
+}
+
+/* The granule of a stack may reach into what nobody can have */
+TEST_F(test_monitor_region, last_of_the_address_space)
+{
+    void *last = (void*)(((uintptr_t)1 << 47) - 2 * page);
+    nprdma_range_t range;
+
+    if (mmap(last, page, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) !=
+        last) {
+        GTEST_SKIP() << "memory ends elsewhere, or the stack lies there";
+    }
+    start();
+    ASSERT_EQ(UCS_OK, reg(&range, last, page));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3u, bits(&range, last));
+    unreg(&range, 1);
+    munmap(last, page);
 }
 
 TEST_F(test_monitor_region, closed_with_a_registration)

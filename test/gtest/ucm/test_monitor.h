@@ -30,6 +30,12 @@ extern "C" {
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* What looks into the emulated RNIC's tables */
+#define ONLY_EMULATED(_why) \
+    if (on_kernel()) { \
+        GTEST_SKIP() << "of the emulation: " _why; \
+    }
+
 /* A monitor whose NIC is the test: it decides when a drain is over. */
 class test_monitor : public ::testing::Test {
 protected:
@@ -38,7 +44,8 @@ protected:
 
     void SetUp() override
     {
-        params.backend      = &nprdma_backend_emulated;
+        params.backend      = on_kernel() ? &nprdma_backend_kernel :
+                                            &nprdma_backend_emulated;
         params.region_size  = 4 * chunk;
         params.max_metadata = 1u << 30;
         params.drain        = drain_cb;
@@ -52,6 +59,13 @@ protected:
         if (monitor != nullptr) {
             stop();
         }
+    }
+
+    /* NPRDMA_TEST_BACKEND=kernel: with the kernel module, in the guest */
+    static bool on_kernel()
+    {
+        const char *backend = getenv("NPRDMA_TEST_BACKEND");
+        return (backend != nullptr) && (strcmp(backend, "kernel") == 0);
     }
 
     void start()

@@ -30,7 +30,9 @@ TEST_F(test_monitor_populate, for_reading_and_for_writing)
     EXPECT_EQ(3, all_bits(&range, ptr, 5 * page));
     EXPECT_EQ(0u, bits(&range, ptr + 5 * page));
     EXPECT_EQ(6u, stats().populated);
-    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | 3, state(&range, ptr + page));
+    /* In the kernel's eyes it is another page that takes the zeros' place */
+    EXPECT_EQ((on_kernel() ? 3 : 2) * NPRDMA_PAGE_COUNT | 3,
+              state(&range, ptr + page));
     EXPECT_EQ(NPRDMA_PAGE_COUNT | 3, state(&range, ptr));
 
     /* What can be written can be read, and costs nothing any more */
@@ -190,7 +192,7 @@ TEST_F(test_monitor_populate, nothing_resident_costs_nothing)
     for (size_t i = 0; i < size; i += page) {
         ASSERT_FALSE(is_present(ptr + i));
     }
-    for (size_t i = 0; i < size / page * 4; i += page) {
+    for (size_t i = 0; (i < size / page * 4) && !on_kernel(); i += page) {
         ASSERT_FALSE(is_present((const char*)range.region->states + i));
     }
     unreg(&range);
@@ -538,6 +540,7 @@ TEST_F(test_monitor_race, events_while_regions_come_and_go)
 
 TEST_F(test_monitor_race, more_populates_than_slots)
 {
+    ONLY_EMULATED("gates");
     static constexpr int num_threads = 40;
     nprdma_range_t range;
     char *ptr = map(num_threads * 4 * page);

@@ -47,7 +47,8 @@ static size_t count_regions()
                                     sizeof(target) - 1);
         if (length > 0) {
             target[length] = '\0';
-            count         += (strstr(target, "memfd:nprdma-region") != nullptr);
+            count         += (strstr(target, "memfd:nprdma-region") ||
+                              strstr(target, "[nprdma-states]"));
         }
     }
     closedir(dir);

@@ -443,8 +443,10 @@ uint64_t entity::counter(const std::string &name) const
     check(ucs_vfs_path_list_dir(path.str().c_str(),
                                 [](const char *, void *) {}, nullptr),
           "vfs_path_list_dir");
-    check(ucs_vfs_path_read_file((path.str() + "/nprdma_counters").c_str(),
-                                 &text), "vfs_path_read_file");
+    for (auto file : {"/nprdma_counters", "/nprdma_memory"}) {
+        check(ucs_vfs_path_read_file((path.str() + file).c_str(), &text),
+              "vfs_path_read_file");
+    }
     std::istringstream lines(ucs_string_buffer_cstr(&text));
     ucs_string_buffer_cleanup(&text);
     while (lines >> word >> value) {

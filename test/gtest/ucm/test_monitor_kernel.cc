@@ -1,0 +1,235 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_monitor.h"
+
+#include <sys/wait.h>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
+/*
+ * What only the kernel module can do: it is told of everything, whoever does
+ * it. Run in the guest, with swap.
+ */
+class test_monitor_kernel : public test_monitor {
+protected:
+    static constexpr size_t size = 64 * page;
+
+    void SetUp() override
+    {
+        if (!on_kernel()) {
+            GTEST_SKIP() << "needs the kernel module, in the guest "
+                            "(NPRDMA_TEST_BACKEND=kernel)";
+        }
+        test_monitor::SetUp();
+        params.drain = nullptr; /* A NIC that goes through the windows */
+    }
+
+    void TearDown() override
+    {
+        if (ptr != nullptr) {
+            unreg(&range);
+            munmap(ptr, size);
+        }
+        test_monitor::TearDown();
+    }
+
+    /* Memory with contents, populated */
+    void make(unsigned flags = NPRDMA_POPULATE_WRITE)
+    {
+        start();
+        ptr = map(size);
+        madvise(ptr, size, MADV_NOHUGEPAGE);
+        memset(ptr, 0x5a, size);
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
+        ASSERT_EQ(UCS_OK, populate(&range, flags));
+        ASSERT_EQ(flags ? 3 : 1, all_bits(&range, ptr, size));
+    }
+
+    /* Something took all of the pages: told at once, to all, and counted */
+    void expect_taken(size_t offset = 0, size_t length = size)
+    {
+        nprdma_monitor_stats_t after = stats();
+        EXPECT_EQ(0, all_bits(&range, ptr + offset, length));
+        EXPECT_GE(after.kernel_invalidated, length / page);
+        EXPECT_GE(after.kernel_events, 1u);
+        EXPECT_EQ(0, drains);
+    }
+
+    /* And they can be had again, with what was in them */
+    void expect_back(uint8_t value = 0x5a)
+    {
+        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+        EXPECT_EQ(3, all_bits(&range, ptr, size));
+        for (size_t i = 0; i < size; ++i) {
+            ASSERT_EQ(value, (uint8_t)ptr[i]) << i;
+        }
+    }
+
+    char           *ptr = nullptr;
+    nprdma_range_t range;
+};
+
+TEST_F(test_monitor_kernel, states_cannot_be_written)
+{
+    make();
+    void *states = (void*)((uintptr_t)range.region->states & ~(page - 1));
+    EXPECT_EQ(-1, mprotect(states, page, PROT_READ | PROT_WRITE));
+    EXPECT_EQ(MAP_FAILED, mmap(nullptr, page, PROT_READ | PROT_WRITE,
+                               MAP_SHARED, range.region->fd, 0));
+}
+
+/* Registering what is there already is no business of the kernel's */
+TEST_F(test_monitor_kernel, told_of_a_range_when_it_is_populated)
+{
+    nprdma_range_t other;
+
+    make();
+    EXPECT_NE(0u, range.backend);
+    ASSERT_EQ(UCS_OK, reg(&other, ptr, size));
+    EXPECT_EQ(UCS_OK, populate(&other, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(0u, other.backend);
+    ASSERT_EQ(0, madvise(ptr, page, MADV_DONTNEED));
+    EXPECT_EQ(UCS_OK, populate(&other, NPRDMA_POPULATE_WRITE));
+    EXPECT_NE(0u, other.backend);
+    unreg(&other, 1);
+
+    /* Covered by the first one: nothing was taken */
+    EXPECT_EQ(3, all_bits(&range, ptr, size));
+}
+
+TEST_F(test_monitor_kernel, swapped_out)
+{
+    make();
+    wait_until([&]() {
+        madvise(ptr, size, MADV_PAGEOUT);
+        return all_bits(&range, ptr, size) == 0;
+    });
+    expect_taken();
+    expect_back();
+}
+
+/* By system calls that UCM does not see, and those it has no event for */
+TEST_F(test_monitor_kernel, raw_system_calls)
+{
+    make();
+    ASSERT_EQ(0, syscall(SYS_madvise, ptr, size, MADV_DONTNEED));
+    expect_taken();
+    expect_back(0);
+
+    ASSERT_EQ(0, mprotect(ptr, size, PROT_NONE));
+    expect_taken();
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT));
+    EXPECT_EQ(0, all_bits(&range, ptr, size));
+    ASSERT_EQ(0, mprotect(ptr, size, PROT_READ | PROT_WRITE));
+    expect_back(0);
+
+    memset(ptr, 7, size);
+    void *room = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                      0);
+    long moved = syscall(SYS_mremap, ptr, size, size,
+                         MREMAP_MAYMOVE | MREMAP_FIXED, room);
+    ASSERT_EQ((long)room, moved);
+    expect_taken();
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    ASSERT_EQ((long)ptr, syscall(SYS_mremap, moved, size, size,
+                                 MREMAP_MAYMOVE | MREMAP_FIXED, ptr));
+    expect_back(7);
+
+    raw_munmap(ptr, size);
+    expect_taken();
+    raw_mmap(ptr, size);
+    expect_back(0);
+}
+
+TEST_F(test_monitor_kernel, protection_against_writing)
+{
+    make();
+    ASSERT_EQ(0, mprotect(ptr, size, PROT_READ));
+    expect_taken();
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(UCS_OK, populate(&range));
+    EXPECT_EQ(1, all_bits(&range, ptr, size));
+    ASSERT_EQ(0, mprotect(ptr, size, PROT_READ | PROT_WRITE));
+    expect_back();
+}
+
+/* Pages of equal contents become one, and the NIC has to ask again */
+TEST_F(test_monitor_kernel, merged)
+{
+    FILE *run = fopen("/sys/kernel/mm/ksm/run", "w");
+    ASSERT_NE(nullptr, run) << "no KSM in this kernel";
+    make();
+    ASSERT_EQ(0, madvise(ptr, size, MADV_MERGEABLE));
+    ASSERT_GT(fprintf(run, "1"), 0);
+    fclose(run);
+    wait_until([&]() { return all_bits(&range, ptr, size) == 0; });
+    expect_taken();
+
+    /* For reading they may stay one; for writing each gets its own */
+    EXPECT_EQ(UCS_OK, populate(&range));
+    run = fopen("/sys/kernel/mm/ksm/run", "w");
+    ASSERT_GT(fprintf(run, "0"), 0);
+    fclose(run);
+    expect_back();
+}
+
+/* A file's pages are never the NIC's, but copies of them are */
+TEST_F(test_monitor_kernel, files)
+{
+    char path[] = "/run/disk/nprdma_test_XXXXXX";
+    int fd      = mkstemp(path);
+    if (fd < 0) {
+        fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    } else {
+        unlink(path);
+        ASSERT_EQ(0, ftruncate(fd, size));
+    }
+    ASSERT_GE(fd, 0);
+    start();
+    ptr = map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, size));
+    close(fd);
+}
+
+/* Hooks do not wait for such a NIC, but remember what is not mapped any more */
+TEST_F(test_monitor_kernel, hooks_are_housekeeping)
+{
+    make();
+    uint64_t revoked = stats().invalidated;
+    munmap(ptr, size);
+    expect_taken();
+    EXPECT_EQ(revoked, stats().invalidated);
+    EXPECT_GE(stats().events, 1u);
+    raw_mmap(ptr, size);
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    unreg(&range);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
+    expect_back(0);
+}
+
+/* More regions than the user may have: idle ones make room. Run by a user. */
+TEST_F(test_monitor_kernel, limits_evict_idle_regions)
+{
+    FILE *file   = fopen("/sys/module/nprdma/parameters/max_user_regions", "r");
+    unsigned max = 0;
+    ASSERT_NE(nullptr, file);
+    ASSERT_EQ(1, fscanf(file, "%u", &max));
+    fclose(file);
+    if (geteuid() == 0) {
+        GTEST_SKIP() << "root has no limits";
+    }
+    start();
+    for (unsigned i = 0; i < max + 4; ++i) {
+        nprdma_range_t each;
+        ASSERT_EQ(UCS_OK, reg(&each, (void*)((i + 16) * params.region_size),
+                              page)) << i;
+        unreg(&each);
+    }
+    EXPECT_GE(stats().evicted, 4u);
+}

@@ -1,0 +1,226 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "../gtest/uct/uct_test.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+/*
+ * Puts and gets while the kernel does to both sides' memory what it may do at
+ * any time: every byte is right, the kernel module was told, and operations
+ * were done again. Nothing is pinned, so nothing keeps the kernel from it.
+ */
+
+namespace {
+
+enum event_t {
+    SWAP,
+    SWAP_AND_MERGE, /* KSM */
+    MIGRATE,        /* Compaction */
+    COLLAPSE,       /* To a huge page, which swap splits again */
+    FORK
+};
+
+constexpr size_t page   = 4096;
+constexpr size_t huge   = 2u << 20;
+constexpr size_t length = 4u << 20;
+
+/* Written at once; what is not there in this kernel is left alone */
+bool write_file(const char *path, const char *value)
+{
+    FILE *file = fopen(path, "w");
+    bool good  = (file != nullptr) && (fputs(value, file) >= 0);
+
+    if (file != nullptr) {
+        good = (fclose(file) == 0) && good;
+    }
+    return good;
+}
+
+/* Memory at a multiple of 2 MiB */
+class area {
+public:
+    area()
+    {
+        m_map = (char*)mmap(nullptr, length + huge, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, (void*)m_map);
+    }
+    ~area() { munmap(m_map, length + huge); }
+    area(const area&) = delete;
+
+    char *ptr() const
+    {
+        return (char*)(((uintptr_t)m_map + huge - 1) & ~(huge - 1));
+    }
+
+private:
+    char *m_map;
+};
+
+} // namespace
+
+class test_kernel : public uct_pair_test,
+                    public ::testing::WithParamInterface<event_t> {
+protected:
+    void SetUp() override
+    {
+        if (access("/dev/nprdma", R_OK | W_OK) != 0) {
+            GTEST_SKIP() << "no /dev/nprdma: run in the guest";
+        }
+        uct_pair_test::SetUp();
+    }
+
+    config_t config() override
+    {
+        return {{"MONITOR", "kernel"}, {"SLICE", "64k"}, {"SCAN_MAX", "16k"}};
+    }
+
+    void disturb(char *ptr, std::mt19937 &random)
+    {
+        size_t first = random() % (length / page) * page;
+        size_t size  = std::min((1 + random() % 32) * page, length - first);
+        pid_t pid;
+
+        switch (GetParam()) {
+        case MIGRATE:
+            write_file("/proc/sys/vm/compact_memory", "1");
+            break;
+        case COLLAPSE:
+            /* Refused while pages are in use, or where it is one already */
+            madvise(ptr + first / huge * huge, huge, MADV_COLLAPSE);
+            break;
+        case FORK:
+            pid = fork();
+            if (pid == 0) {
+                _exit(0);
+            }
+            EXPECT_EQ(pid, waitpid(pid, nullptr, 0));
+            std::this_thread::yield();
+            return;
+        default:
+            break;
+        }
+        madvise(ptr + first, size, MADV_PAGEOUT);
+    }
+
+    /* For KSM: all pages are alike */
+    void fill(char *ptr, size_t size, uint64_t seed)
+    {
+        std::mt19937_64 random(seed);
+
+        if (GetParam() == SWAP_AND_MERGE) {
+            memset(ptr, (int)seed | 1, size);
+            return;
+        }
+        for (size_t i = 0; i + 8 <= size; i += 8) {
+            uint64_t word = random();
+            memcpy(ptr + i, &word, 8);
+        }
+        memset(ptr + size / 8 * 8, (int)seed, size % 8);
+    }
+
+    void run(buffer &local, buffer &remote, uct_rkey_t rkey, uint64_t seed)
+    {
+        static const size_t sizes[] = {8192, 16000, 65536, 300000, 1u << 20};
+        size_t size   = sizes[m_random() % 5];
+        size_t here   = m_random() % (length - size + 1);
+        size_t there  = m_random() % (length - size + 1);
+        bool is_put   = m_random() % 2;
+        uct_iov_t iov = {local.ptr(here), size, local.memh(), 0, 1};
+        completion comp;
+
+        fill(is_put ? local.ptr(here) : remote.ptr(there), size, seed);
+        ucs_status_t status = m_a->retry([&]() {
+            return is_put ? uct_ep_put_zcopy(m_ab, &iov, 1,
+                                             remote.address(there), rkey,
+                                             &comp) :
+                            uct_ep_get_zcopy(m_ab, &iov, 1,
+                                             remote.address(there), rkey,
+                                             &comp);
+        });
+        ASSERT_EQ(UCS_INPROGRESS, status) << ucs_status_string(status);
+        m_a->wait([&]() { return comp.done; });
+        ASSERT_EQ(UCS_OK, comp.status) << ucs_status_string(comp.status);
+        ASSERT_EQ(0, memcmp(local.ptr(here), remote.ptr(there), size))
+                << (is_put ? "put" : "get") << " of " << size << " from "
+                << here << " at " << there;
+    }
+
+    std::mt19937 m_random{20261121};
+};
+
+TEST_P(test_kernel, all_data_is_right)
+{
+    area here, there;
+    buffer local(m_a->md(), length, here.ptr());
+    buffer remote(m_b->md(), length, there.ptr());
+    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+    std::atomic<bool> stop(false);
+    uint64_t ops = 0, redone = 0;
+
+    if (GetParam() == SWAP_AND_MERGE) {
+        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/pages_to_scan", "4000"));
+        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/sleep_millisecs", "5"));
+        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/run", "1"));
+        for (auto ptr : {here.ptr(), there.ptr()}) {
+            ASSERT_EQ(0, madvise(ptr, length, MADV_MERGEABLE));
+        }
+    }
+    std::thread thread([&]() {
+        std::mt19937 random(7);
+        while (!stop) {
+            disturb((random() % 2) ? here.ptr() : there.ptr(), random);
+        }
+    });
+
+    double end = now() + 120;
+    while ((ops < 60) || (redone < 10)) {
+        run(local, remote, rkey, ++ops);
+        if (HasFailure()) {
+            break;
+        }
+        redone = m_a->counter("redone_slices") + m_a->counter("suspect_local") +
+                 m_a->counter("assist_populate");
+        if (now() > end) {
+            ADD_FAILURE() << "after " << ops << " operations only " << redone
+                          << " met absent pages";
+            break;
+        }
+    }
+    stop = true;
+    thread.join();
+    write_file("/sys/kernel/mm/ksm/run", "0");
+
+    uint64_t events = m_a->counter("kernel_events") +
+                      m_b->counter("kernel_events");
+    EXPECT_GT(events, 0u);
+    EXPECT_GT(m_a->counter("kernel_pages") + m_b->counter("kernel_pages"), 0u);
+    printf("%lu operations, %lu events, %lu times again\n", (unsigned long)ops,
+           (unsigned long)events, (unsigned long)redone);
+}
+
+static std::string name_of(const ::testing::TestParamInfo<event_t> &info)
+{
+    static const char *names[] = {"swap", "swap_and_merge", "migrate",
+                                  "collapse", "fork"};
+    return names[info.param];
+}
+
+INSTANTIATE_TEST_SUITE_P(kernel, test_kernel,
+                         ::testing::Values(SWAP, SWAP_AND_MERGE, MIGRATE,
+                                           COLLAPSE, FORK), name_of);
