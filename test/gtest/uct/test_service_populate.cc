@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "page_table.h"
 #include "svc_requester.h"
 
 extern "C" {
@@ -361,6 +362,70 @@ TEST_F(test_service_populate, requester_dies)
                   m_requester->status(svc_request(UCT_NPRDMA_SVC_NOP, 0, 0,
                                                   0)));
     }
+}
+
+/* What it wanted is not populated for nobody */
+TEST_F(test_service_populate, requester_dies_while_it_is_populated)
+{
+    constexpr size_t reached = 1000;
+
+    open({{"CM_PROBE_INTERVAL", "20ms"}});
+    pages memory(4096), last(1);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+    buffer next(m_entity->md(), page, last.ptr());
+    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
+    page_table_t *table = page_table_find(memory.ptr());
+    ASSERT_NE(nullptr, table);
+    page_table_gate_arm(table, GATE_MAP, memory.ptr(reached));
+    svc_requester dying(*m_entity);
+    dying.call(request(registered, 0, page, 1, memory.length() - page));
+    ASSERT_EQ(0, page_table_gate_wait(table, GATE_MAP, 30000));
+    await([&]() { return m_entity->counter("cm_responders") == 2; });
+    dying.kill();
+    await([&]() { return m_entity->counter("cm_responders") == 1; });
+    /* The service has dropped it, and its wishes, when it has done some more */
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(nop));
+    }
+    page_table_gate_release(table, GATE_MAP);
+    page_table_close(table);
+
+    /* The populator has gone on to other things when it has done this */
+    auto req  = svc_request(UCT_NPRDMA_SVC_POPULATE, key(next), next.address(),
+                            1);
+    req.ahead = page - 1;
+    m_requester->call(req);
+    await([&]() { return last.resident() == 1; });
+    EXPECT_GE(memory.resident(), reached);
+    EXPECT_LE(memory.resident(), reached + 32); /* The step it was in */
+}
+
+/* Who asks for replies and has no receives for them is cut off, and nobody else
+ * has to wait for it */
+TEST_F(test_service_populate, no_receives_for_replies)
+{
+    pages memory(16);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+    auto nop   = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+    auto fetch = svc_request(UCT_NPRDMA_SVC_FETCH, key(registered),
+                             registered.address(), 8 * page);
+
+    for (auto request : {nop, fetch}) {
+        svc_requester greedy(*m_entity);
+        svc_requester::bytes message(sizeof(request));
+        int sent      = 0;
+        request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+        do {
+            request.sn = greedy.next_sn();
+            memcpy(message.data(), &request, sizeof(request));
+            ASSERT_LT(++sent, 1000);
+            ASSERT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(nop));
+        } while (greedy.send(message));
+        EXPECT_GT(sent, UCT_NPRDMA_SVC_MAX_REPLIES);
+    }
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(fetch));
 }
 
 TEST_F(test_service_populate, unmapped_while_it_is_populated)

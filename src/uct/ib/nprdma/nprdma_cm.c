@@ -140,7 +140,8 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_iface_t *iface,
     }
 
     status = uct_nprdma_qp_connect(uct_nprdma_iface_md(iface), iface->port_num,
-                                   conn->qp, entry->psn, &packet->qp);
+                                   conn->qp, entry->psn, &packet->qp,
+                                   UCT_NPRDMA_RNR_FOREVER);
     if (status == UCS_OK) {
         conn->established = 1;
         uct_nprdma_cm_answer_rep(iface, packet, UCT_NPRDMA_CM_RTU);

@@ -112,7 +112,8 @@ static uint8_t uct_nprdma_qp_rnr_timer(double seconds)
 
 ucs_status_t
 uct_nprdma_qp_connect(uct_nprdma_md_t *md, uint8_t port_num, struct ibv_qp *qp,
-                      uint32_t local_psn, const uct_nprdma_qp_addr_t *peer)
+                      uint32_t local_psn, const uct_nprdma_qp_addr_t *peer,
+                      uint8_t rnr_retry)
 {
     struct ibv_qp_attr attr = {};
     uct_nprdma_dev_addr_t local;
@@ -148,7 +149,7 @@ uct_nprdma_qp_connect(uct_nprdma_md_t *md, uint8_t port_num, struct ibv_qp *qp,
     attr.qp_state      = IBV_QPS_RTS;
     attr.timeout       = uct_nprdma_qp_timeout(md->config.timeout);
     attr.retry_cnt     = md->config.retry_count;
-    attr.rnr_retry     = 7; /* forever: a full receiver is back-pressure */
+    attr.rnr_retry     = rnr_retry;
     attr.sq_psn        = local_psn;
     attr.max_rd_atomic = ucs_min(md->dev_attr.max_qp_init_rd_atom,
                                  UCT_NPRDMA_MAX_RD_ATOMIC);

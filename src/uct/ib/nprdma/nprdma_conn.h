@@ -162,6 +162,10 @@ typedef struct uct_nprdma_qp_params {
 } uct_nprdma_qp_params_t;
 
 
+/* Of uct_nprdma_qp_connect(): a full receiver is back-pressure */
+#define UCT_NPRDMA_RNR_FOREVER  7
+
+
 /**
  * Create an RC QP and bring it to INIT on a port.
  *
@@ -187,13 +191,15 @@ uct_nprdma_qp_create(struct uct_nprdma_md *md, uint8_t port_num,
  * @param [in] qp         QP in INIT.
  * @param [in] local_psn  PSN that the peer was or will be told.
  * @param [in] peer       The peer's side.
+ * @param [in] rnr_retry  How often a message is sent again that the peer has no
+ *                        receive for; UCT_NPRDMA_RNR_FOREVER: until it has one.
  *
  * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
  */
 ucs_status_t
 uct_nprdma_qp_connect(struct uct_nprdma_md *md, uint8_t port_num,
                       struct ibv_qp *qp, uint32_t local_psn,
-                      const uct_nprdma_qp_addr_t *peer);
+                      const uct_nprdma_qp_addr_t *peer, uint8_t rnr_retry);
 
 
 /**

@@ -164,7 +164,7 @@ uct_nprdma_responder_connect(uct_nprdma_iface_t *iface,
 
     resp->qpn = resp->qp->qp_num;
     status    = uct_nprdma_qp_connect(md, iface->port_num, resp->qp, resp->psn,
-                                      &resp->peer);
+                                      &resp->peer, UCT_NPRDMA_RNR_FOREVER);
     if (status != UCS_OK) {
         goto err;
     }

@@ -219,8 +219,10 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
         return status;
     }
 
+    /* Whoever waits for a reply has posted a receive for it before it sent the
+     * request. To wait for one that has not would hold up all others. */
     status = uct_nprdma_qp_connect(service->md, port_num, conn->qp, local_psn,
-                                   peer);
+                                   peer, 0);
     if (status != UCS_OK) {
         service->md->verbs->destroy_qp(conn->qp);
         return status;
