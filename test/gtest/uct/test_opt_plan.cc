@@ -14,6 +14,9 @@ protected:
         size_t local, remote, length;
     };
 
+    /* Gets of so much are scanned, larger ones verified by states */
+    virtual size_t scan_max() const { return 8192; }
+
     /* Slices that were not believed, for whatever reason */
     uint64_t suspects()
     {
@@ -71,7 +74,7 @@ protected:
         /* The unaligned head of what is going to be scanned is an access of its
          * own */
         size_t head = (begin + 63) & ~size_t(63);
-        if (!is_local && (t.op != PUT_ZCOPY) && (t.length <= 8192) &&
+        if (!is_local && (t.op != PUT_ZCOPY) && (t.length <= scan_max()) &&
             (restore == 1) && (begin < head)) {
             end = std::min(end, head);
         }
@@ -181,6 +184,36 @@ TEST_F(test_opt_plan, put_zcopy)
 {
     make(1 << 18);
     try_lengths(PUT_ZCOPY, large);
+}
+
+/* Scans as large as they are by default */
+class test_opt_plan_large_scan : public test_opt_plan {
+protected:
+    size_t scan_max() const override { return 32768; }
+
+    config_t config() override
+    {
+        config_t config = test_opt_plan::config();
+        config.erase("SCAN_MAX");
+        return config;
+    }
+};
+
+TEST_F(test_opt_plan_large_scan, get_zcopy)
+{
+    make(1 << 18);
+    for (size_t length : {scan_max(), scan_max() + 1}) {
+        uint64_t reads = counter("state_reads");
+        run(GET_ZCOPY, 4096, 8192, length);
+        EXPECT_EQ(length <= scan_max(), counter("state_reads") == reads);
+    }
+    try_lengths(GET_ZCOPY, {8193, 20000, 32767, 32768});
+}
+
+TEST_F(test_opt_plan_large_scan, get_bcopy)
+{
+    make(1 << 18);
+    try_lengths(GET_BCOPY, {8193, max_bcopy()});
 }
 
 /* Nothing is known of the target before: each operation has to look, and to
