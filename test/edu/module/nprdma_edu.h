@@ -70,6 +70,12 @@ struct nprdma_edu_flip {
     __u64 nsec;  /* out: for all of it */
 };
 
+/* Where the device sees an offset of the target */
+struct nprdma_edu_address {
+    __u64 offset;
+    __u64 address; /* out */
+};
+
 /* A register of the device, 64 bits */
 struct nprdma_edu_register {
     __u32 offset;
@@ -85,5 +91,26 @@ struct nprdma_edu_register {
 #define NPRDMA_EDU_IOC_DMA      _IOW(0xf6, 5, struct nprdma_edu_dma)
 #define NPRDMA_EDU_IOC_FLIP     _IOWR(0xf6, 6, struct nprdma_edu_flip)
 #define NPRDMA_EDU_IOC_REGISTER _IOWR(0xf6, 7, struct nprdma_edu_register)
+#define NPRDMA_EDU_IOC_ADDRESS  _IOWR(0xf6, 8, struct nprdma_edu_address)
+
+/*
+ * What vfio_edu.py has beyond QEMU's edu: a burst of DMA that goes on while the
+ * processor does something else. Operation i writes its number, base + i, all
+ * over line i of the first half of a page, and reads the second half, which is
+ * to consist of one word. A count of operations begins it; there it can be seen
+ * how many are left.
+ */
+#define NPRDMA_EDU_BURST_MAGIC   0xf8 /* reads as NPRDMA_EDU_BURST */
+#define NPRDMA_EDU_BURST_ADDRESS 0x100
+#define NPRDMA_EDU_BURST_BASE    0x108
+#define NPRDMA_EDU_BURST_COUNT   0x110
+#define NPRDMA_EDU_BURST_FAULTS  0x118 /* from here on, since the beginning */
+#define NPRDMA_EDU_BURST_TORN    0x120
+#define NPRDMA_EDU_BURST_FIRST   0x128 /* reads of NPRDMA_EDU_BURST_WORD */
+#define NPRDMA_EDU_BURST_SECOND  0x130 /* of the word after that */
+
+#define NPRDMA_EDU_BURST         0x74737275626d6f72ull
+#define NPRDMA_EDU_BURST_LINES   32
+#define NPRDMA_EDU_BURST_WORD    0x1111111111111111ull
 
 #endif

@@ -106,6 +106,18 @@ static int edu_register(struct nprdma_edu *edu, struct nprdma_edu_register *arg)
 	return 0;
 }
 
+static int edu_address(struct nprdma_edu_file *file,
+		       struct nprdma_edu_address *arg)
+{
+	dma_addr_t addr;
+	int ret;
+
+	ret = nprdma_edu_address(file, arg->offset, &addr);
+	if (!ret)
+		arg->address = addr;
+	return ret;
+}
+
 static void edu_info(struct nprdma_edu *edu, struct nprdma_edu_info *info)
 {
 	strscpy(info->name, pci_name(edu->pdev), sizeof(info->name));
@@ -120,6 +132,7 @@ union edu_arg {
 	struct nprdma_edu_dma		dma;
 	struct nprdma_edu_flip		flip;
 	struct nprdma_edu_register	reg;
+	struct nprdma_edu_address	address;
 };
 
 /* The device's lock is held, and the device is there */
@@ -145,6 +158,8 @@ static int edu_do(struct nprdma_edu_file *file, unsigned int cmd,
 		return nprdma_edu_flip(file, &arg->flip);
 	case NPRDMA_EDU_IOC_REGISTER:
 		return edu_register(file->edu, &arg->reg);
+	case NPRDMA_EDU_IOC_ADDRESS:
+		return edu_address(file, &arg->address);
 	default:
 		return -ENOTTY;
 	}
