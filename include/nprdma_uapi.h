@@ -255,8 +255,8 @@ struct nprdma_ioc_unregister {
  *   EFAULT      The process itself could not access the page at `done` so: not
  *               mapped, protected, behind the end of its file.
  *   EOPNOTSUPP  The page at `done` is of a kind that is refused.
- *   EBUSY       The page at `done` was taken away again and again, for a
- *               second.
+ *   EBUSY       The page at `done` was taken away again and again, for more
+ *               than a second.
  *   ESTALE      With UNLESS_REVOKED: pages of the region were revoked.
  *   EINTR       A signal came first. The call may be repeated from `done` on.
  *   EDQUOT, ENOSPC, ENOMEM  As for NPRDMA_IOC_REGION_CREATE: memory to keep

@@ -24,7 +24,11 @@
 /* Pages looked up at once: one word of the bit sets below */
 #define NPRDMA_BATCH ((unsigned long)BITS_PER_LONG)
 
-/* What is taken away again and again is given up after this long */
+/*
+ * What is taken away again and again is given up after so many tries, but not
+ * before this time: how long a try takes says nothing.
+ */
+#define NPRDMA_TRIES    64
 #define NPRDMA_PATIENCE HZ
 
 /* Consecutive pages in one chunk. Sets have bit i for page first + i. */
@@ -377,9 +381,10 @@ static int nprdma_batch_populate(struct nprdma_region *region,
 				 struct nprdma_populate *populate)
 {
 	unsigned long patience = jiffies + NPRDMA_PATIENCE;
+	unsigned int tries;
 	int ret;
 
-	for (;;) {
+	for (tries = 1; ; tries++) {
 		ret = nprdma_batch_try(region, batch, &populate->populated);
 		if (ret != -EAGAIN)
 			return ret;
@@ -392,7 +397,7 @@ static int nprdma_batch_populate(struct nprdma_region *region,
 		populate->retries++;
 		if (signal_pending(current))
 			return -EINTR;
-		if (time_after(jiffies, patience))
+		if (tries >= NPRDMA_TRIES && time_after(jiffies, patience))
 			return -EBUSY;
 		cond_resched();
 	}
