@@ -35,7 +35,7 @@ _Static_assert(sizeof(struct nprdma_ioc_populate) == 56, "");
 _Static_assert(sizeof(struct nprdma_ioc_invalidate) == 40, "");
 _Static_assert(sizeof(struct nprdma_ioc_stats) == 96, "");
 _Static_assert(sizeof(struct nprdma_ioc_states_info) == 64, "");
-_Static_assert(sizeof(struct nprdma_states_header) == 64, "");
+_Static_assert(sizeof(struct nprdma_states_header) == 72, "");
 
 
 typedef union any_arg {
@@ -77,7 +77,8 @@ static const call_type_t call_types[] = {
     {NPRDMA_IOC_UNREGISTER, sizeof(struct nprdma_ioc_unregister),
      NPRDMA_IOC_UNREGISTER_REVOKE, ENOENT},
     {NPRDMA_IOC_POPULATE, sizeof(struct nprdma_ioc_populate),
-     NPRDMA_IOC_POPULATE_WRITE | NPRDMA_IOC_POPULATE_RESIDENT, ENOENT},
+     NPRDMA_IOC_POPULATE_WRITE | NPRDMA_IOC_POPULATE_RESIDENT |
+     NPRDMA_IOC_POPULATE_UNLESS_REVOKED, ENOENT},
     {NPRDMA_IOC_INVALIDATE, sizeof(struct nprdma_ioc_invalidate),
      NPRDMA_IOC_INVALIDATE_TOUCH, EINVAL},
     {NPRDMA_IOC_STATS, sizeof(struct nprdma_ioc_stats), 0, 0}
@@ -571,6 +572,35 @@ static void invalidate(void)
     CHECK_EQ(stats.populated, 16);
 }
 
+/* What was revoked is not brought back by who has not noticed yet */
+static void unless_revoked(void)
+{
+    int ctx = kmod_open();
+    struct nprdma_ioc_populate populate = {.size = sizeof(populate)};
+    struct nprdma_ioc_invalidate arg    = {.size = sizeof(arg)};
+    kmod_region_t region;
+
+    kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
+    populate.flags       = NPRDMA_IOC_POPULATE_UNLESS_REVOKED;
+    populate.region      = region.id;
+    populate.address     = (uintptr_t)region.memory;
+    populate.length      = PAGE;
+    populate.revocations = region.header->revocations;
+    arg.region           = region.id;
+    arg.bits             = NPRDMA_STATE_R;
+    arg.address          = populate.address;
+    arg.length           = PAGE;
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
+    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
+    CHECK_EQ(region.header->revocations, populate.revocations + 1);
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, ESTALE);
+    CHECK_EQ(kmod_count(&region, 0, 1, 0), 1);
+    populate.revocations = region.header->revocations;
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
+    populate.flags = 0;
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, EINVAL);
+}
+
 /* Every change counts, and nothing else does */
 static void words(void)
 {
@@ -659,6 +689,7 @@ static const kmod_case_t cases[] = {
     {"populate", populate},
     {"populate_resident", populate_resident},
     {"invalidate", invalidate},
+    {"unless_revoked", unless_revoked},
     {"words", words},
     {"compat", compat},
     {NULL, NULL}

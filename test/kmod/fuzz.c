@@ -38,11 +38,16 @@ typedef struct fuzz_thread {
 
 /* Bytes of the structures, by number of the call */
 static const unsigned sizes[] = {
-    sizeof(struct nprdma_ioc_query),         sizeof(struct nprdma_ioc_attach_device),
-    sizeof(struct nprdma_ioc_region_create), sizeof(struct nprdma_ioc_region_destroy),
-    sizeof(struct nprdma_ioc_export),        sizeof(struct nprdma_ioc_register),
-    sizeof(struct nprdma_ioc_unregister),    sizeof(struct nprdma_ioc_populate),
-    sizeof(struct nprdma_ioc_invalidate),    sizeof(struct nprdma_ioc_stats)
+    sizeof(struct nprdma_ioc_query),
+    sizeof(struct nprdma_ioc_attach_device),
+    sizeof(struct nprdma_ioc_region_create),
+    sizeof(struct nprdma_ioc_region_destroy),
+    sizeof(struct nprdma_ioc_export),
+    sizeof(struct nprdma_ioc_register),
+    sizeof(struct nprdma_ioc_unregister),
+    sizeof(struct nprdma_ioc_populate),
+    sizeof(struct nprdma_ioc_invalidate),
+    sizeof(struct nprdma_ioc_stats)
 };
 
 /* What the interface may answer */

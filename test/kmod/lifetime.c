@@ -48,6 +48,13 @@ static void child_run(int out, int in, void (*what)(kmod_region_t *region))
     what(&region);
 }
 
+static int child_is_seen(void *arg)
+{
+    kmod_watch_t *watch = arg;
+
+    return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
+}
+
 /* Start a child, take its states as a NIC of a peer would, and watch them */
 static void child_start(child_t *child, void (*what)(kmod_region_t *region))
 {
@@ -83,6 +90,7 @@ static void child_start(child_t *child, void (*what)(kmod_region_t *region))
     CHECK_EQ(kmod_count(&child->region, 0, NUM_PAGES, NPRDMA_STATE_BITS),
              NUM_PAGES);
     kmod_watch_start(&child->watch, &child->region, child->pid);
+    CHECK(kmod_await(child_is_seen, &child->watch, 20000));
 }
 
 /* Let it go on, and see how it ends: its states first */
@@ -90,9 +98,6 @@ static void child_end(child_t *child, int expected)
 {
     uint64_t end = kmod_time_ms() + 20000;
 
-    while (__atomic_load_n(&child->watch.repeated, __ATOMIC_ACQUIRE) == 0) {
-        CHECK(kmod_time_ms() < end);
-    }
     close(child->pipe);
     CHECK_EQ(kmod_wait(child->pid), expected);
     /* Who looks into a process may be the one who tears its memory down */

@@ -416,5 +416,7 @@ static const kmod_case_t cases[] = {
 
 int main(int argc, char **argv)
 {
+    /* Else it joins in everywhere, where there are several memory nodes */
+    kmod_write_file("/proc/sys/kernel/numa_balancing", "0");
     return kmod_main(cases, argc, argv);
 }

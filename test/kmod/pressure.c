@@ -78,7 +78,8 @@ static void check_nothing_pinned(void)
 }
 
 /*
- * A region of three times the memory there is, all of it given to devices: what is populated is swapped out all the same.
+ * A region of three times the memory there is, all of it given to devices: what
+ * is populated is swapped out all the same.
  */
 static void test_swap(void)
 {

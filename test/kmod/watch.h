@@ -2,8 +2,8 @@
 
 /*
  * Looks at the states of a region without pause, as a NIC does, and compares
- * them with what the kernel says of the pages. While a state with a bit does not
- * change,
+ * them with what the kernel says of the pages. While a state with a bit does
+ * not change,
  *
  *   - the page is present in the page table of the owner, and
  *   - it is the same frame as when the state was first seen.
@@ -35,7 +35,7 @@ typedef struct kmod_watch {
     char                    wrong[256];
 } kmod_watch_t;
 
-/** Watch a region of this process, or of another one whose states are mapped. */
+/** Watch a region of this process, or of one whose states are mapped. */
 void kmod_watch_start(kmod_watch_t *watch, const kmod_region_t *region,
                       pid_t pid);
 
