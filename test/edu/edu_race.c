@@ -3,8 +3,8 @@
 /*
  * A page of a window is pointed forth and back between two pages while the
  * device reads and writes it without pause. Every access has to get to one of
- * the two, whole, and none may fault. It takes a device that does DMA of its own
- * accord, test/edu/vfio_edu.py.
+ * the two, whole, and none may fault. It takes a device that does DMA of its
+ * own accord, test/edu/vfio_edu.py.
  */
 
 #include "edu.h"

@@ -1,18 +1,22 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
-# add_guest_test(NAME SCRIPT [KERNELS K...] [SECONDS N] [OPTIONS OPTION...]
-#                [ARGS ARGUMENT...]): a script of the directory that calls this,
-# run by test/guest/run on each kernel (6.1 and 6.12 unless told otherwise), as
-# test guest.K.NAME. SECONDS (120) is for a quiet machine; it gets three times
-# that. NPRDMA_GUEST_KERNELS bounds the kernels.
+# add_guest_test(NAME SCRIPT [KERNELS K...] [SECONDS N] [PROCESSORS N]
+#                [OPTIONS OPTION...] [ARGS ARGUMENT...]): a script of the
+# directory that calls this, run by test/guest/run on each kernel (all of
+# NPRDMA_GUEST_KERNELS unless told otherwise), as test guest.K.NAME. SECONDS (120)
+# is for a quiet machine; it gets three times that. PROCESSORS (2) is what it
+# keeps busy: 1 for one that mostly boots and waits.
 
 set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
     "Kernels that guest tests are run on, of 6.1, 6.12 and 7.2")
 
 function(add_guest_test name script)
-    cmake_parse_arguments(T "" "SECONDS" "KERNELS;OPTIONS;ARGS" ${ARGN})
+    cmake_parse_arguments(T "" "SECONDS;PROCESSORS" "KERNELS;OPTIONS;ARGS" ${ARGN})
     if(NOT T_SECONDS)
         set(T_SECONDS 120)
+    endif()
+    if(NOT T_PROCESSORS)
+        set(T_PROCESSORS 2)
     endif()
     if(NOT T_KERNELS)
         set(T_KERNELS 6.1 6.12 7.2)
@@ -30,7 +34,8 @@ function(add_guest_test name script)
                          ${T_OPTIONS} ${CMAKE_CURRENT_SOURCE_DIR}/${script}
                          ${T_ARGS})
         set_tests_properties(guest.${kernel}.${name} PROPERTIES
-            LABELS guest SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS 2
+            LABELS guest SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
+            PROCESSORS ${T_PROCESSORS}
             FIXTURES_REQUIRED modules-${kernel})
     endforeach()
 endfunction()
