@@ -181,8 +181,8 @@ uct_nprdma_service_populate_ahead(uct_nprdma_service_t *service,
     uct_nprdma_populator_add(service->populator, &job);
 }
 
-/* What a FETCH has brought in is for the NIC, the next time. It is there by now,
- * so this takes no time. */
+/* What a FETCH has brought in is for the NIC, the next time. It is there by
+ * now, so this takes no time. */
 static void
 uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
                                     const uct_nprdma_svc_request_t *request)
