@@ -136,9 +136,10 @@ static inline unsigned uct_nprdma_service_progress(uct_nprdma_md_t *md)
 {
     uct_nprdma_service_base_t *base = (uct_nprdma_service_base_t*)md->service;
 
-    /* Only a hint: what is behind it is protected by locks */
+    /* Acquire: whoever counts the first connection has created the queues that
+     * are polled then, without the lock that execution takes */
     if (ucs_likely(atomic_load_explicit(&base->num_conns,
-                                        memory_order_relaxed) == 0)) {
+                                        memory_order_acquire) == 0)) {
         return 0;
     }
 
