@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 /* Jobs that wait; a power of two */
 #define UCT_NPRDMA_POPULATOR_JOBS  64u
@@ -255,14 +254,14 @@ void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
     int start;
 
     /* In a child made by fork() it may be locked for ever, and nobody works */
-    if ((job->length == 0) ||
-        (pthread_mutex_trylock(&populator->lock) != 0)) {
+    if ((job->length == 0) || !uct_nprdma_md_is_owner(populator->md)) {
         return;
     }
 
+    pthread_mutex_lock(&populator->lock);
     start = uct_nprdma_populator_push(populator, job);
     pthread_mutex_unlock(&populator->lock);
-    if (start && (getpid() == populator->md->owner)) {
+    if (start) {
         uct_nprdma_populator_start(populator);
     }
 }
