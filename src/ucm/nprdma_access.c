@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_access.h"
+#include "nprdma_events.h"
 #include "nprdma_guard.h"
 
 #include <pthread.h>
@@ -20,6 +21,14 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+
+
+/*
+ * What touches application memory by the CPU. The guard keeps the memory, but
+ * not what ThreadSanitizer has written about it: that is unmapped for a moment
+ * by its munmap(), before the system call and our hook.
+ */
+#define NPRDMA_ACCESS_CPU  NPRDMA_UNINSTRUMENTED
 
 
 /* Operations of one width; the compiler makes each a single instruction */
@@ -129,6 +138,7 @@ static inline int nprdma_access_is_word(uintptr_t address, size_t length)
 }
 
 /* Released: whoever sees these bytes sees what was stored before them */
+NPRDMA_ACCESS_CPU
 static void
 nprdma_access_store_word(uintptr_t address, const void *data, size_t length)
 {
@@ -156,6 +166,7 @@ nprdma_access_store_word(uintptr_t address, const void *data, size_t length)
     }
 }
 
+NPRDMA_ACCESS_CPU
 static void
 nprdma_access_fetch_word(void *data, uintptr_t address, size_t length)
 {
@@ -275,6 +286,7 @@ ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length)
     return UCS_OK;
 }
 
+NPRDMA_ACCESS_CPU
 static void
 nprdma_access_atomic_cpu(nprdma_atomic_op_t op, size_t size, uintptr_t address,
                          uint64_t value, uint64_t compare, uint64_t *old_p)

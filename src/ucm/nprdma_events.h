@@ -24,19 +24,23 @@ BEGIN_C_DECLS
  */
 
 
+/* Not instrumented by ThreadSanitizer */
+#if defined(__has_attribute)
+#  if __has_attribute(disable_sanitizer_instrumentation)
+#    define NPRDMA_UNINSTRUMENTED \
+        __attribute__((disable_sanitizer_instrumentation))
+#  endif
+#endif
+#ifndef NPRDMA_UNINSTRUMENTED
+#  define NPRDMA_UNINSTRUMENTED __attribute__((no_sanitize("thread")))
+#endif
+
 /*
  * Hooks also run in threads that ThreadSanitizer has closed its books on: the C
  * library gives the stack of a thread back, by madvise() or munmap(), at its
- * very end. What runs in a hook is not instrumented, therefore.
+ * very end.
  */
-#if defined(__has_attribute)
-#  if __has_attribute(disable_sanitizer_instrumentation)
-#    define NPRDMA_HOOK __attribute__((disable_sanitizer_instrumentation))
-#  endif
-#endif
-#ifndef NPRDMA_HOOK
-#  define NPRDMA_HOOK __attribute__((no_sanitize("thread")))
-#endif
+#define NPRDMA_HOOK NPRDMA_UNINSTRUMENTED
 
 
 /** A range of addresses, empty unless start < end. */
