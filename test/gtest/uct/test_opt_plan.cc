@@ -17,6 +17,18 @@ protected:
     /* Gets of so much are scanned, larger ones verified by states */
     virtual size_t scan_max() const { return 8192; }
 
+    /* ThreadSanitizer, which takes its time, gets the first and the last case
+     * of each kind: threads do not meet elsewhere in the others */
+    template<typename T> static std::vector<T> some(std::vector<T> all)
+    {
+#ifdef NPRDMA_TEST_TSAN
+        if (all.size() > 2) {
+            all.erase(all.begin() + 1, all.end() - 1);
+        }
+#endif
+        return all;
+    }
+
     /* Slices that were not believed, for whatever reason */
     uint64_t suspects()
     {
@@ -109,8 +121,8 @@ protected:
             pages.push_back(last);
         }
         for (size_t page : pages) {
-            for (uint32_t tear : {0, 64, 2048, 4032, 4096}) {
-                for (uint32_t restore : {0, 1, 2}) {
+            for (uint32_t tear : some<uint32_t>({0, 64, 2048, 4032, 4096})) {
+                for (uint32_t restore : some<uint32_t>({0, 1, 2})) {
                     ASSERT_NO_FATAL_FAILURE(try_fault(t, is_local, page, tear,
                                                       restore));
                 }
@@ -120,11 +132,11 @@ protected:
 
     void try_lengths(op_t op, const std::vector<size_t> &lengths)
     {
-        for (size_t length : lengths) {
+        for (size_t length : some(lengths)) {
             if ((op == GET_BCOPY) && (length > max_bcopy())) {
                 continue;
             }
-            for (size_t skew : {0, 1, 63, 4000}) {
+            for (size_t skew : some<size_t>({0, 1, 63, 4000})) {
                 transfer t = {op, 4096 + (skew * 7) % 4096, 8192 + skew,
                               length};
                 ASSERT_NO_FATAL_FAILURE(try_pages(t, false));
