@@ -542,13 +542,14 @@ static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
                                        uint64_t src_length)
 {
     npemu_side_t *src = &xfer->src;
-    uint64_t last     = src->addr + length - 1;
     uint64_t page;
 
     xfer->in_line = (length < src_length) && npemu_side_is_paged(src) &&
-                    ((last + 1) % NPEMU_LINE != 0);
+                    ((src->addr + length) % NPEMU_LINE != 0);
     if (npemu_unlikely(xfer->in_line)) {
-        page             = npemu_side_page(src, last) - src->first_page;
+        /* Neither is its first byte, so the last one is on the same page */
+        page             = npemu_side_page(src, src->addr + length) -
+                           src->first_page;
         xfer->line_word  = src->words[page];
         xfer->line_there = (src->present >> page) & 1;
     }
