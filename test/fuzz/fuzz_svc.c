@@ -39,6 +39,9 @@ static const fuzz_region_t fuzz_regions[] = {
 #define FUZZ_NUM_PAGES   50
 #define FUZZ_STATE       0x1237
 
+/* Nothing forks here */
+unsigned uct_nprdma_fork_generation;
+
 static struct {
     const uint8_t *message;     /* of exactly the size received */
     size_t        size;
