@@ -1,0 +1,299 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What the kernel module costs, for contrib/bench/kernel, as root in a guest:
+ *
+ *   kernel_bench pages none|region|window BATCH COUNT
+ *                  BATCH pages at a time are touched, populated and taken
+ *                  away again (MADV_DONTNEED), COUNT times: as they are, in a
+ *                  region, or in a region that a device has imported
+ *   kernel_bench verbs DEVICE BYTES
+ *                  ibv_reg_mr() and ibv_dereg_mr() of memory that nobody has
+ *                  touched, as reg_bench does it through UCT
+ *   kernel_bench cycle none|elsewhere BATCH COUNT
+ *                  BATCH pages are mapped, touched and unmapped, COUNT times,
+ *                  by a process with 256 MiB elsewhere: regions or not
+ *
+ * Prints the medians, in microseconds: of each step; of three; of a cycle.
+ */
+
+#include "../../test/edu/module/nprdma_edu.h"
+#include <infiniband/verbs.h>
+#include <nprdma_uapi.h>
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define PAGE          ((size_t)1 << NPRDMA_STATE_SHIFT)
+#define HUGE_PAGE     ((size_t)2 << 20)
+#define PAGES_BATCHES 16 /* places that take turns */
+#define VERBS_TURNS   3
+#define CYCLE_REGIONS 64
+#define CYCLE_LENGTH  ((size_t)4 << 20) /* of a region */
+#define CYCLE_BLOCK   64                /* cycles that are timed together */
+
+#define CHECK(_cond, ...) \
+    do { \
+        if (!(_cond)) { \
+            fprintf(stderr, "kernel_bench: error: " __VA_ARGS__); \
+            fprintf(stderr, ": %m\n"); \
+            exit(EXIT_FAILURE); \
+        } \
+    } while (0)
+
+#define CALL(_fd, _nr, _arg) CHECK(ioctl(_fd, _nr, _arg) == 0, "%s", #_nr)
+
+static double now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double*)a, y = *(const double*)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(double *times, size_t count)
+{
+    qsort(times, count, sizeof(*times), compare);
+    return times[count / 2];
+}
+
+static double *new_times(size_t count)
+{
+    double *times = calloc(count, sizeof(*times));
+
+    CHECK(times != NULL, "no memory");
+    return times;
+}
+
+/* Without huge pages, whose split or collapse would be what is measured */
+static char *map(size_t length)
+{
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    CHECK(memory != MAP_FAILED, "cannot map memory");
+    madvise(memory, length, MADV_NOHUGEPAGE);
+    return memory;
+}
+
+static void touch(char *memory, size_t length)
+{
+    size_t i;
+
+    for (i = 0; i < length; i += PAGE) {
+        ((volatile char*)memory)[i] = 1;
+    }
+}
+
+static int open_context(void)
+{
+    int ctx = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
+
+    CHECK(ctx >= 0, "%s", NPRDMA_DEVICE_PATH);
+    return ctx;
+}
+
+static uint32_t new_region(int ctx, char *memory, size_t length)
+{
+    struct nprdma_ioc_region_create create = {
+        .size = sizeof(create), .address = (uintptr_t)memory, .length = length
+    };
+    struct nprdma_ioc_register reg = {
+        .size = sizeof(reg), .address = (uintptr_t)memory, .length = length
+    };
+
+    CALL(ctx, NPRDMA_IOC_REGION_CREATE, &create);
+    reg.region = create.region;
+    CALL(ctx, NPRDMA_IOC_REGISTER, &reg);
+    return create.region;
+}
+
+static void populate(int ctx, uint32_t region, char *memory, size_t length)
+{
+    struct nprdma_ioc_populate arg = {
+        .size    = sizeof(arg),
+        .flags   = NPRDMA_IOC_POPULATE_WRITE,
+        .region  = region,
+        .address = (uintptr_t)memory,
+        .length  = length
+    };
+
+    CALL(ctx, NPRDMA_IOC_POPULATE, &arg);
+}
+
+/* Has QEMU's edu import the region, as an RDMA device would */
+static void new_window(int ctx, uint32_t region)
+{
+    struct nprdma_ioc_attach_device attach = {.size = sizeof(attach)};
+    struct nprdma_ioc_export export = {
+        .size = sizeof(export), .region = region
+    };
+    struct nprdma_edu_import import = {0};
+    struct nprdma_edu_info info;
+    int edu = open(NPRDMA_EDU_PATH, O_RDWR | O_CLOEXEC);
+
+    CHECK(edu >= 0, "%s", NPRDMA_EDU_PATH);
+    CALL(edu, NPRDMA_EDU_IOC_INFO, &info);
+    snprintf(attach.name, sizeof(attach.name), "%s", info.name);
+    CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach);
+    CALL(ctx, NPRDMA_IOC_EXPORT, &export);
+    import.fd = export.fd;
+    CALL(edu, NPRDMA_EDU_IOC_IMPORT, &import);
+}
+
+static void pages(const char *who, size_t batch, size_t count)
+{
+    size_t length   = PAGES_BATCHES * batch * PAGE;
+    double *touched = new_times(count);
+    double *put_in  = new_times(count);
+    double *taken   = new_times(count);
+    int has_region  = strcmp(who, "none") != 0;
+    char *memory    = map(length);
+    uint32_t region = 0;
+    double start, end;
+    char *part;
+    int ctx = -1;
+    size_t i;
+
+    if (has_region) {
+        ctx    = open_context();
+        region = new_region(ctx, memory, length);
+    }
+    if (strcmp(who, "window") == 0) {
+        new_window(ctx, region);
+    }
+    for (i = 0; i < count; ++i) {
+        part  = memory + (i % PAGES_BATCHES) * batch * PAGE;
+        start = now_us();
+        touch(part, batch * PAGE);
+        end        = now_us();
+        touched[i] = end - start;
+        if (has_region) {
+            start = now_us();
+            populate(ctx, region, part, batch * PAGE);
+            put_in[i] = now_us() - start;
+        }
+        start = now_us();
+        CHECK(madvise(part, batch * PAGE, MADV_DONTNEED) == 0, "madvise");
+        taken[i] = now_us() - start;
+    }
+    printf("touch %.3f populate %.3f take %.3f\n", median(touched, count),
+           median(put_in, count), median(taken, count));
+}
+
+static struct ibv_pd *open_device(const char *name)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+
+    CHECK(list != NULL, "no RDMA devices");
+    while ((*list != NULL) && strcmp(ibv_get_device_name(*list), name)) {
+        ++list;
+    }
+    CHECK(*list != NULL, "no RDMA device %s", name);
+    context = ibv_open_device(*list);
+    CHECK(context != NULL, "cannot open %s", name);
+    pd = ibv_alloc_pd(context);
+    CHECK(pd != NULL, "no protection domain on %s", name);
+    return pd;
+}
+
+static void verbs(const char *device, size_t length)
+{
+    struct ibv_pd *pd = open_device(device);
+    double times[VERBS_TURNS], start;
+    struct ibv_mr *mr;
+    char *memory;
+    int i;
+
+    for (i = 0; i < VERBS_TURNS; ++i) {
+        memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        CHECK(memory != MAP_FAILED, "cannot map memory");
+        start = now_us();
+        mr    = ibv_reg_mr(pd, memory, length,
+                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                           IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+        CHECK(mr != NULL, "ibv_reg_mr of %zu bytes", length);
+        CHECK(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
+        times[i] = now_us() - start;
+        munmap(memory, length);
+    }
+    printf("us %.3f\n", median(times, VERBS_TURNS));
+}
+
+/* Half of the pages are present. What is mapped later must not become one
+ * mapping with them: the kernel notifies for 2 MiB around where it is split. */
+static void memory_elsewhere(int has_regions)
+{
+    size_t length = CYCLE_REGIONS * CYCLE_LENGTH;
+    char *memory  = map(length + 2 * HUGE_PAGE) + HUGE_PAGE;
+    int ctx       = has_regions ? open_context() : -1;
+    uint32_t region;
+    size_t i;
+
+    CHECK(mprotect(memory - HUGE_PAGE, HUGE_PAGE, PROT_NONE) == 0, "mprotect");
+    CHECK(mprotect(memory + length, HUGE_PAGE, PROT_NONE) == 0, "mprotect");
+    for (i = 0; i < length; i += CYCLE_LENGTH) {
+        touch(memory + i, CYCLE_LENGTH / 2);
+        if (has_regions) {
+            region = new_region(ctx, memory + i, CYCLE_LENGTH);
+            populate(ctx, region, memory + i, CYCLE_LENGTH / 2);
+        }
+    }
+}
+
+static void cycle(const char *who, size_t batch, size_t count)
+{
+    size_t blocks = count / CYCLE_BLOCK;
+    double *times = new_times(blocks);
+    double start;
+    char *memory;
+    size_t i, j;
+
+    memory_elsewhere(strcmp(who, "elsewhere") == 0);
+    for (i = 0; i < blocks; ++i) {
+        start = now_us();
+        for (j = 0; j < CYCLE_BLOCK; ++j) {
+            memory = mmap(NULL, batch * PAGE, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CHECK(memory != MAP_FAILED, "cannot map memory");
+            touch(memory, batch * PAGE);
+            munmap(memory, batch * PAGE);
+        }
+        times[i] = (now_us() - start) / CYCLE_BLOCK;
+    }
+    printf("us %.3f\n", median(times, blocks));
+}
+
+int main(int argc, char **argv)
+{
+    if ((argc == 5) && (strcmp(argv[1], "pages") == 0)) {
+        pages(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
+    } else if ((argc == 4) && (strcmp(argv[1], "verbs") == 0)) {
+        verbs(argv[2], strtoull(argv[3], NULL, 0));
+    } else if ((argc == 5) && (strcmp(argv[1], "cycle") == 0)) {
+        cycle(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
+    } else {
+        fprintf(stderr, "usage: kernel_bench pages none|region|window BATCH "
+                        "COUNT\n       kernel_bench verbs DEVICE BYTES\n"
+                        "       kernel_bench cycle none|elsewhere BATCH "
+                        "COUNT\n");
+        return 2;
+    }
+    return EXIT_SUCCESS;
+}
