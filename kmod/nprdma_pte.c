@@ -6,6 +6,8 @@
  * 512 entries of 64 bits, 3 to 5 levels, bits 51:12 of an entry the address.
  */
 
+#include <linux/log2.h>
+#include <linux/math.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -234,6 +236,17 @@ void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
 		clflush_cache_range(leaf, sizeof(*leaf));
 }
 
+static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
+			unsigned long n)
+{
+	struct iommu_iotlb_gather gather;
+
+	iommu_iotlb_gather_init(&gather);
+	iommu_iotlb_gather_add_range(&gather, pfn << PAGE_SHIFT,
+				     n << PAGE_SHIFT);
+	iommu_iotlb_sync(run->domain, &gather);
+}
+
 /**
  * nprdma_pte_flush - make the device see what leafs point at
  * @run: leafs
@@ -245,18 +258,25 @@ void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
  * used, and the kernel's driver asks it to. The same call reaches translations
  * that the device itself caches (ATS).
  *
+ * An invalidation covers a power of two of pages, at a multiple of itself. Of
+ * other ranges, Linux 6.1 forgets the end: in first-stage domains and for ATS
+ * it makes the length a power of two and then aligns the address down
+ * (qi_flush_piotlb(), iommu_flush_iotlb_psi()). So it only gets such blocks. As
+ * long as its length made a power of two, a range is in one of them or in two
+ * that follow each other; what is flushed beyond it costs a look-up.
+ *
  * Context: any, spins for the unit's answer, does not sleep.
  */
 void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 		      unsigned long n)
 {
-	struct iommu_iotlb_gather gather;
+	unsigned long pfn = (run->iova >> PAGE_SHIFT) + first;
+	unsigned long block = roundup_pow_of_two(n);
+	unsigned long begin = round_down(pfn, block);
 
-	iommu_iotlb_gather_init(&gather);
-	iommu_iotlb_gather_add_range(&gather, run->iova +
-				     ((dma_addr_t)first << PAGE_SHIFT),
-				     n << PAGE_SHIFT);
-	iommu_iotlb_sync(run->domain, &gather);
+	flush_block(run, begin, block);
+	if (begin + block < pfn + n)
+		flush_block(run, begin + block, block);
 }
 
 /**

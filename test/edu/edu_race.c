@@ -50,7 +50,9 @@ static void set_reg(race_t *race, uint32_t offset, uint64_t value)
 static void setup(race_t *race)
 {
     struct nprdma_edu_window window = {.npages = NPAGES, .writable = 1};
-    struct nprdma_edu_point point   = {.index = INDEX, .page = 0, .flush = 1};
+    struct nprdma_edu_point point   = {
+        .index = INDEX, .count = 1, .page = 0, .flush = 1
+    };
     struct nprdma_edu_address arg   = {.offset = INDEX * PAGE};
     uint8_t *pages;
     size_t i;

@@ -49,13 +49,19 @@ static int make_window(int edu, uint64_t npages, bool writable)
     return ret;
 }
 
-static void point(int edu, uint64_t index, unsigned number, bool flush)
+static void point_range(int edu, uint64_t index, unsigned count,
+                        unsigned number, bool flush)
 {
     struct nprdma_edu_point arg = {
-        .index = index, .page = number, .flush = flush
+        .index = index, .count = count, .page = number, .flush = flush
     };
 
     CHECK_CALL(edu, NPRDMA_EDU_IOC_POINT, &arg, 0);
+}
+
+static void point(int edu, uint64_t index, unsigned number, bool flush)
+{
+    point_range(edu, index, 1, number, flush);
 }
 
 /* What the device reads in a page of the window */
@@ -97,6 +103,47 @@ static void test_reads(void)
     test_reads_of_page(edu, 5);
     test_reads_of_page(edu, BORDER);
     test_reads_of_page(edu, NPAGES - 2);
+}
+
+/* Pages that the IOMMU has cached follow one flush, wherever they begin */
+static void test_range(int edu, uint64_t index, unsigned count)
+{
+    unsigned i;
+
+    for (i = 0; i < count; ++i) {
+        CHECK_EQ(seen(edu, index + i), SIGNATURE);
+    }
+    point_range(edu, index, count, 0, true);
+    for (i = 0; i < count; ++i) {
+        CHECK_EQ(seen(edu, index + i), 0x1000 + i);
+    }
+    point_range(edu, index, count, NPRDMA_EDU_REST, true);
+    for (i = 0; i < count; ++i) {
+        CHECK_EQ(seen(edu, index + i), SIGNATURE);
+    }
+}
+
+/*
+ * An invalidation covers a power of two of pages, at a multiple of itself. Each
+ * of these ranges ends beyond the one that it begins in.
+ */
+static void test_ranges(void)
+{
+    struct nprdma_edu_address address = {.offset = 0};
+    int edu = edu_open();
+    unsigned i;
+
+    for (i = 0; i < NPRDMA_EDU_PAGES; ++i) {
+        edu_fill(page(edu, i), 0x1000 + i);
+    }
+    CHECK_EQ(make_window(edu, NPAGES, false), 0);
+    CHECK_CALL(edu, NPRDMA_EDU_IOC_ADDRESS, &address, 0);
+    CHECK_EQ(address.address % (BORDER * PAGE), 0);
+
+    test_range(edu, 1, 2);
+    test_range(edu, 14, 3);
+    test_range(edu, BORDER - 3, 4);
+    test_range(edu, NPAGES - 5, 5);
 }
 
 static void test_writes(void)
@@ -186,6 +233,7 @@ int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
         {"reads",     test_reads},
+        {"ranges",    test_ranges},
         {"writes",    test_writes},
         {"pieces",    test_pieces},
         {"read_only", test_read_only},

@@ -46,11 +46,13 @@ struct nprdma_edu_window {
     char  why[NPRDMA_EDU_WHY]; /* out, if it fails */
 };
 
-/* Point a page of the window. Without flush the device need not notice. */
+/* Point pages of the window. Without flush the device need not notice. */
 struct nprdma_edu_point {
     __u64 index;
-    __u32 page; /* 0 to NPRDMA_EDU_PAGES - 1, or NPRDMA_EDU_REST */
+    __u32 count; /* of pages, all flushed at once */
+    __u32 page;  /* the first of as many, or NPRDMA_EDU_REST for all */
     __u32 flush;
+    __u32 reserved;
 };
 
 /* The device reads from the target, or writes to it; within one page */

@@ -137,20 +137,22 @@ static unsigned long page_pfn(const struct nprdma_edu *edu, unsigned int page)
 int nprdma_edu_point(struct nprdma_edu_file *file,
 		     const struct nprdma_edu_point *arg)
 {
-	unsigned long pfn;
+	struct nprdma_window *win = file->window;
+	unsigned long pfns[NPRDMA_EDU_PAGES];
+	bool rest = arg->page == NPRDMA_EDU_REST;
+	unsigned int i;
 
-	if (!file->window || arg->index >= file->window->npages)
+	if (!win || !arg->count || arg->count > NPRDMA_EDU_PAGES ||
+	    arg->index >= win->npages || arg->count > win->npages - arg->index)
 		return -EINVAL;
-	if (arg->page == NPRDMA_EDU_REST) {
-		nprdma_window_point(file->window, arg->index, 1, NULL);
-	} else if (arg->page < NPRDMA_EDU_PAGES) {
-		pfn = page_pfn(file->edu, arg->page);
-		nprdma_window_point(file->window, arg->index, 1, &pfn);
-	} else {
+	if (!rest && (arg->page >= NPRDMA_EDU_PAGES ||
+		      arg->count > NPRDMA_EDU_PAGES - arg->page))
 		return -EINVAL;
-	}
+	for (i = 0; !rest && i < arg->count; i++)
+		pfns[i] = page_pfn(file->edu, arg->page + i);
+	nprdma_window_point(win, arg->index, arg->count, rest ? NULL : pfns);
 	if (arg->flush)
-		nprdma_window_flush(file->window, arg->index, 1);
+		nprdma_window_flush(win, arg->index, arg->count);
 	return 0;
 }
 
