@@ -85,13 +85,13 @@ static unsigned long nprdma_batch_address(const struct nprdma_region *region,
 static int nprdma_batch_check(struct nprdma_region *region,
 			      struct nprdma_batch *batch)
 {
+	VMA_ITERATOR(vmi, region->mm, nprdma_batch_address(region, batch));
 	unsigned long start = nprdma_batch_address(region, batch);
 	unsigned long end = start + ((unsigned long)batch->n << PAGE_SHIFT);
 	unsigned long address = start;
 	enum nprdma_kind kind = NPRDMA_KIND_ALLOWED;
 	struct vm_area_struct *vma;
 	unsigned long pages;
-	VMA_ITERATOR(vmi, region->mm, start);
 
 	batch->refused = 0;
 	batch->anon = 0;
@@ -218,6 +218,7 @@ static void nprdma_batch_remember(struct nprdma_region *region,
 	*entry = frame << NPRDMA_ENTRY_SHIFT | NPRDMA_ENTRY_PRESENT;
 	if (batch->bits & NPRDMA_STATE_W)
 		*entry |= NPRDMA_ENTRY_W;
+	/* Who sees the bits finds the windows re-pointed before */
 	smp_store_release(&region->states.words[page],
 			  nprdma_state_next(word, batch->bits));
 }

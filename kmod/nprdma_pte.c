@@ -6,6 +6,7 @@
  * 512 entries of 64 bits, 3 to 5 levels, bits 51:12 of an entry the address.
  */
 
+#include <linux/bits.h>
 #include <linux/log2.h>
 #include <linux/math.h>
 #include <linux/mm.h>
@@ -25,7 +26,7 @@
 #define PTE_FS_WRITE		BIT_ULL(1)
 
 #define PTE_LEVEL_BITS		9
-#define PTE_PER_TABLE		(1u << PTE_LEVEL_BITS)
+#define PTE_PER_TABLE		BIT(PTE_LEVEL_BITS)
 
 static unsigned int level_shift(unsigned int level)
 {

@@ -410,6 +410,7 @@ int nprdma_region_destroy(struct nprdma_ctx *ctx, u32 id)
 	nprdma_region_revoke(region, NPRDMA_STATE_BITS, 0, region->npages,
 			     false);
 	mmu_interval_notifier_remove(&region->notifier);
+	/* Who sees it finds all states absent */
 	smp_store_release(&region->states.header->dead, 1);
 
 	nprdma_reg_drop_all(region);

@@ -97,8 +97,10 @@ nprdma_region_states_page(struct nprdma_region *region, unsigned long i)
 	return vmalloc_to_page((void *)region->states.words + i * PAGE_SIZE);
 }
 
-/* The user takes pages away: what was looked up before is void. With the lock
- * held. */
+/*
+ * The user takes pages away: what was looked up before is void. With the lock
+ * held.
+ */
 static inline void nprdma_region_count_revocation(struct nprdma_region *region)
 {
 	__u32 *count = &region->states.header->revocations;

@@ -9,6 +9,7 @@
 #ifndef NPRDMA_WINDOW_H
 #define NPRDMA_WINDOW_H
 
+#include <linux/bits.h>
 #include <linux/device.h>
 #include <linux/list.h>
 #include <linux/mm_types.h>
@@ -26,11 +27,11 @@ struct nprdma_region;
  * a format come to have them, could not be split.
  */
 #define NPRDMA_REST_ORDER	3
-#define NPRDMA_REST_PAGES	(1u << NPRDMA_REST_ORDER)
+#define NPRDMA_REST_PAGES	BIT(NPRDMA_REST_ORDER)
 
 /* Pages per call of dma_map_sgtable(), which allocates tables atomically */
 #define NPRDMA_PIECE_SHIFT	14
-#define NPRDMA_PIECE_PAGES	(1ul << NPRDMA_PIECE_SHIFT)
+#define NPRDMA_PIECE_PAGES	BIT(NPRDMA_PIECE_SHIFT)
 
 struct page *nprdma_rest_alloc(u64 pattern);
 void nprdma_rest_free(struct page *rest);

@@ -7,5 +7,5 @@
 int nprdma_probe(void);
 int nprdma_probe(void)
 {
-	return THIS_MODULE != NULL;
+	return !THIS_MODULE;
 }

@@ -24,7 +24,7 @@ struct nprdma_window;
  * @pages: what windows can be pointed at; user space maps them
  */
 struct nprdma_edu {
-	struct mutex		lock;
+	struct mutex		lock; /* of all of it */
 	struct pci_dev		*pdev;
 	void __iomem		*regs;
 	void			*bounce;
