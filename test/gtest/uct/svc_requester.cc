@@ -309,8 +309,10 @@ svc_requester::call(uct_nprdma_svc_request_t request, const bytes &payload)
 {
     request.sn     = next_sn();
     request.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
-    bytes message((char*)&request, (char*)(&request + 1));
-    message.insert(message.end(), payload.begin(), payload.end());
+    bytes message(sizeof(request) + payload.size());
+    memcpy(message.data(), &request, sizeof(request));
+    std::copy(payload.begin(), payload.end(),
+              message.begin() + sizeof(request));
     EXPECT_TRUE(send(message));
     return receive();
 }
