@@ -68,7 +68,7 @@ static void uct_nprdma_cm_kick(uct_nprdma_iface_t *iface)
     }
 }
 
-static void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm)
+void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm)
 {
     uint64_t one = 1;
     ssize_t ret;

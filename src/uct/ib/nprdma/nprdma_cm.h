@@ -228,6 +228,9 @@ void uct_nprdma_cm_send(struct uct_nprdma_iface *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
                         const uct_nprdma_cm_packet_t *packet);
 
+/** Let progress be called, and look at what wire-up has for it. */
+void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm);
+
 /** Make sure that the timer of retransmissions runs. */
 void uct_nprdma_cm_start_timer(struct uct_nprdma_iface *iface);
 

@@ -231,6 +231,15 @@ uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
     return (uint16_t)(conn->sn - conn->done_sn);
 }
 
+/**
+ * @return Nonzero if a WR is on its way that will have a completion, so that
+ *         the death of the peer would be noticed. One without may be done.
+ */
+static inline int uct_nprdma_conn_is_watched(const uct_nprdma_conn_t *conn)
+{
+    return uct_nprdma_conn_outstanding(conn) > conn->unsignaled;
+}
+
 
 /**
  * Take a connection out of use after an error. Outstanding ops get the status

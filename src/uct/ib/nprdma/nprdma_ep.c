@@ -560,7 +560,8 @@ ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
     /* What is on the way finds out as well as a check could, be it data or the
      * request for the connection. */
     if ((ep->blocked & UCT_NPRDMA_EP_FAILED) ||
-        (uct_nprdma_conn_outstanding(&ep->am) > 0) ||
+        (ep->am.state == UCT_NPRDMA_CONN_CONNECTING) ||
+        uct_nprdma_conn_is_watched(&ep->am) ||
         !uct_nprdma_conn_can_post(iface, &ep->am)) {
         return UCS_OK;
     }

@@ -7,6 +7,7 @@
 #include "nprdma_ep.h"
 #include "nprdma_responder.h"
 #include "nprdma_rma.h"
+#include "nprdma_rma_watch.h"
 #include "nprdma_service.h"
 
 #include <ucs/debug/log.h>
@@ -444,5 +445,10 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         iface->stash.valid = 1;
     }
 
-    return iface->stash.valid ? UCS_ERR_BUSY : UCS_OK;
+    if (iface->stash.valid) {
+        return UCS_ERR_BUSY;
+    }
+
+    uct_nprdma_rma_watch_sleep(iface);
+    return UCS_OK;
 }

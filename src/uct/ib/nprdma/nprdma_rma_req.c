@@ -66,6 +66,7 @@ static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
         ucs_queue_push(&riface->free_waits, &riface->waits[i].queue);
     }
 
+    uct_nprdma_rma_watch_init(iface, &riface->watch);
     iface->rma = riface;
     return UCS_OK;
 
@@ -83,6 +84,7 @@ void uct_nprdma_rma_iface_cleanup(uct_nprdma_iface_t *iface)
     uct_nprdma_rma_iface_t *riface = iface->rma;
 
     if (riface != NULL) {
+        uct_nprdma_rma_watch_cleanup(iface, &riface->watch);
         uct_nprdma_opt_iface_cleanup(&riface->opt);
         uct_nprdma_bounce_cleanup(&riface->small_pool);
         uct_nprdma_bounce_cleanup(&riface->pool);
@@ -528,6 +530,10 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_iface_t *iface)
 {
     unsigned count = 0;
     uct_nprdma_rma_t *rma, *tmp;
+
+    if (iface->rma->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) {
+        uct_nprdma_rma_watch_progress(iface, &iface->rma->watch);
+    }
 
     ucs_list_for_each_safe(rma, tmp, &iface->rma->stalled, stalled) {
         /* One that has failed will be told */

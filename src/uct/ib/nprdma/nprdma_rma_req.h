@@ -6,6 +6,7 @@
 #include "nprdma_opt.h"
 #include "nprdma_rma.h"
 #include "nprdma_rma_large.h"
+#include "nprdma_rma_watch.h"
 #include "nprdma_svc_wire.h"
 
 #include <ucs/datastruct/list.h>
@@ -122,6 +123,7 @@ struct uct_nprdma_rma_iface {
     unsigned                num_free_waits;
     uct_nprdma_rma_wait_t   waits[UCT_NPRDMA_RMA_MAX_REPLIES];
     uct_nprdma_opt_iface_t  opt;
+    uct_nprdma_rma_watch_t  watch;
 };
 
 

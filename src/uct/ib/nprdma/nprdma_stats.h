@@ -34,6 +34,7 @@ struct uct_nprdma_md;
     _macro(svc_requests)        \
     _macro(svc_replies)         \
     _macro(svc_errors)          \
+    _macro(svc_probes)          \
     _macro(opt_put)             \
     _macro(opt_get)             \
     _macro(opt_slices)          \

@@ -1,0 +1,375 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include <poll.h>
+#include <sys/mman.h>
+
+/*
+ * Peers that die while somebody waits for them, who never asks whether they
+ * are still there: everything outstanding ends with an error, soon.
+ */
+
+namespace {
+
+constexpr size_t large      = 300000;
+constexpr size_t place      = 512 * 1024;
+constexpr size_t num_places = 64;
+
+/* One kind of operation: started at a place of the target */
+struct operation {
+    const char *name;
+    bool       software;  /* Of the target has to do something */
+    bool       untouched; /* Nobody has touched the pages */
+    bool       copy;      /* Without a way for the NIC */
+    ucs_status_t (*start)(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                          const buffer &local, uct_completion_t *comp);
+};
+
+size_t pack_8000(void *dest, void *arg)
+{
+    memcpy(dest, arg, 8000);
+    return 8000;
+}
+
+void unpack(void *arg, const void *data, size_t length)
+{
+    memcpy(arg, data, length);
+}
+
+/* Operations that only a flush tells about end when that does */
+ucs_status_t flush(uct_ep_h ep, ucs_status_t status, uct_completion_t *comp)
+{
+    if (status < 0) {
+        return status;
+    }
+    status = uct_ep_flush(ep, 0, comp);
+    /* What has been started is not started again */
+    return (status == UCS_ERR_NO_RESOURCE) ? UCS_OK : status;
+}
+
+ucs_status_t am(uct_ep_h ep, uint64_t, uct_rkey_t, const buffer &local,
+                uct_completion_t *comp)
+{
+    return flush(ep, uct_ep_am_short(ep, 1, 0, local.ptr(), 100), comp);
+}
+
+ucs_status_t put_short(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                       const buffer &local, uct_completion_t *comp)
+{
+    return flush(ep, uct_ep_put_short(ep, local.ptr(), 8, address, rkey), comp);
+}
+
+ucs_status_t put_bcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                       const buffer &local, uct_completion_t *comp)
+{
+    return flush(ep, (ucs_status_t)std::min<ssize_t>(
+                             0, uct_ep_put_bcopy(ep, pack_8000, local.ptr(),
+                                                 address, rkey)), comp);
+}
+
+ucs_status_t atomic_post(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                         const buffer &, uct_completion_t *comp)
+{
+    return flush(ep, uct_ep_atomic64_post(ep, UCT_ATOMIC_OP_ADD, 1, address,
+                                          rkey), comp);
+}
+
+ucs_status_t atomic_fetch(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                          const buffer &local, uct_completion_t *comp)
+{
+    return uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1,
+                                 local.ptr<uint64_t>(), address, rkey, comp);
+}
+
+ucs_status_t get_bcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                       const buffer &local, uct_completion_t *comp)
+{
+    return uct_ep_get_bcopy(ep, unpack, local.ptr(), 4000, address, rkey, comp);
+}
+
+template<size_t length>
+ucs_status_t put_zcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                       const buffer &local, uct_completion_t *comp)
+{
+    uct_iov_t iov = {local.ptr(), length, local.memh(), 0, 1};
+    return uct_ep_put_zcopy(ep, &iov, 1, address, rkey, comp);
+}
+
+template<size_t length>
+ucs_status_t get_zcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
+                       const buffer &local, uct_completion_t *comp)
+{
+    uct_iov_t iov = {local.ptr(), length, local.memh(), 0, 1};
+    return uct_ep_get_zcopy(ep, &iov, 1, address, rkey, comp);
+}
+
+const operation operations[] = {
+    {"am", false, false, false, am},
+    {"put_short", true, false, false, put_short},
+    {"put_bcopy", true, false, false, put_bcopy},
+    {"put_zcopy", false, false, false, put_zcopy<large>},
+    {"get_bcopy", false, false, false, get_bcopy},
+    {"get_zcopy", false, false, false, get_zcopy<large>},
+    {"atomic_post", true, false, false, atomic_post},
+    {"atomic_fetch", true, false, false, atomic_fetch},
+    {"assist_fetch", true, true, false, get_zcopy<4096>},
+    {"assist_populate_get", true, true, false, get_zcopy<large>},
+    {"assist_populate_put", true, true, false, put_zcopy<large>},
+    {"assist_large_get", true, true, true, get_zcopy<large>},
+    {"assist_large_put", true, true, true, put_zcopy<large>},
+};
+
+ucs_status_t ignore_am(void *, void *, size_t, unsigned)
+{
+    return UCS_OK;
+}
+
+PEER_FUNCTION(mortal)
+{
+    entity e(parent.get<int>() ? config_t{{"ZCOPY", "no"}} : config_t{});
+    buffer memory(e.md(), num_places * place);
+
+    if (!parent.get<int>()) {
+        memory.fill(1);
+    }
+    uct_iface_set_am_handler(e.iface(), 1, ignore_am, nullptr, 0);
+    parent.put_bytes(e.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    while (!parent.ready()) {
+        e.progress();
+    }
+    return 0;
+}
+
+} // namespace
+
+class test_death : public ::testing::TestWithParam<operation> {
+protected:
+    void start()
+    {
+        config_t config = {{"TIMEOUT", "20ms"}, {"RETRY_COUNT", "3"}};
+        if (GetParam().copy) {
+            config["ZCOPY"] = "no";
+        }
+        m_peer.reset(new peer("mortal"));
+        m_peer->put((int)GetParam().copy);
+        m_peer->put((int)GetParam().untouched);
+        m_entity.reset(new entity(config));
+        m_local.reset(new buffer(m_entity->md(), large));
+        m_local->fill(2);
+        m_ep   = m_entity->connect(m_peer->get_bytes());
+        m_rkey = m_entity->unpack(m_peer->get_bytes());
+        m_base = m_peer->get<uint64_t>();
+        /* Wire-up has a time limit of its own, so that is over before */
+        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
+            return uct_ep_put_short(m_ep, m_local->ptr(), 8, m_base, m_rkey);
+        }));
+        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
+            return uct_ep_am_short(m_ep, 1, 0, nullptr, 0);
+        }));
+        m_entity->flush(m_ep);
+    }
+
+    void TearDown() override
+    {
+        m_peer.reset();
+        m_local.reset();
+        m_entity.reset();
+    }
+
+    /* Start one more, each at a place of its own as long as there are some */
+    ucs_status_t start_one()
+    {
+        auto comp           = std::make_unique<completion>();
+        uint64_t address    = m_base + (m_num_started % num_places) * place;
+        ucs_status_t status = GetParam().start(m_ep, address, m_rkey, *m_local,
+                                               comp.get());
+        if (status == UCS_INPROGRESS) {
+            m_comps.push_back(std::move(comp));
+        }
+        m_num_started += !UCS_STATUS_IS_ERR(status);
+        return status;
+    }
+
+    size_t num_outstanding() const
+    {
+        return std::count_if(m_comps.begin(), m_comps.end(),
+                             [](const std::unique_ptr<completion> &comp) {
+                                 return !comp->done;
+                             });
+    }
+
+    /* Fill what the endpoint takes while the target's software does nothing,
+     * and give the NICs time for what they do alone */
+    void start_all()
+    {
+        int refused = 0;
+
+        while ((refused < 1000) && (m_num_started < 1000)) {
+            ucs_status_t status = start_one();
+            ASSERT_TRUE(!UCS_STATUS_IS_ERR(status) ||
+                        (status == UCS_ERR_NO_RESOURCE));
+            refused = (status == UCS_ERR_NO_RESOURCE) ? refused + 1 : 0;
+            m_entity->progress();
+        }
+        for (int i = 0; i < 10000; ++i) {
+            m_entity->progress();
+        }
+    }
+
+    /* The peer is dead: what is outstanding ends, and that with an error */
+    void expect_end(const std::function<void()> &progress)
+    {
+        std::vector<completion*> comps;
+        double begin = now();
+
+        for (auto &comp : m_comps) {
+            if (!comp->done) {
+                comps.push_back(comp.get());
+            }
+        }
+        RecordProperty("outstanding", std::to_string(comps.size()));
+        EXPECT_TRUE(!GetParam().software || !comps.empty());
+        while (((num_outstanding() > 0) ||
+                (!comps.empty() && m_entity->failed.empty())) &&
+               (now() < (begin + limit))) {
+            progress();
+        }
+        RecordProperty("end_ms", std::to_string((now() - begin) * 1e3));
+
+        EXPECT_EQ(0u, num_outstanding());
+        for (auto comp : comps) {
+            EXPECT_TRUE(comp->done && (comp->status != UCS_OK));
+        }
+        EXPECT_EQ(comps.empty() ? 0u : 1u, m_entity->failed.count(m_ep));
+    }
+
+    /* As a program that has nothing else to do */
+    void sleep()
+    {
+        if ((m_entity->progress() > 0) || (num_outstanding() == 0)) {
+            return;
+        }
+        ucs_status_t status = uct_iface_event_arm(m_entity->iface(),
+                                                  UCT_EVENT_SEND_COMP |
+                                                  UCT_EVENT_RECV);
+        if (status == UCS_OK) {
+            struct pollfd pfd = {-1, POLLIN, 0};
+            ASSERT_EQ(UCS_OK, uct_iface_event_fd_get(m_entity->iface(),
+                                                     &pfd.fd));
+            EXPECT_EQ(1, poll(&pfd, 1, limit * 1e3)) << "nobody wakes it";
+        } else {
+            ASSERT_EQ(UCS_ERR_BUSY, status);
+        }
+    }
+
+    /* Retries take 0.2 s; the machine may be busy with other things */
+    static constexpr double limit = 10;
+
+    std::unique_ptr<entity> m_entity;
+    std::unique_ptr<buffer> m_local;
+    std::unique_ptr<peer>   m_peer;
+    uct_ep_h                m_ep          = nullptr;
+    uct_rkey_t              m_rkey        = 0;
+    uint64_t                m_base        = 0;
+    unsigned                m_num_started = 0;
+    std::vector<std::unique_ptr<completion>> m_comps;
+};
+
+/* The NIC of a process that is stopped answers still, so requests have arrived
+ * and nothing of the requester's is on its way any more */
+TEST_P(test_death, stopped_then_killed)
+{
+    start();
+    m_peer->stop();
+    start_all();
+    m_peer->kill();
+    expect_end([&]() { m_entity->progress(); });
+}
+
+TEST_P(test_death, stopped_then_killed_requester_sleeps)
+{
+    start();
+    m_peer->stop();
+    start_all();
+    m_peer->kill();
+    expect_end([&]() { sleep(); });
+}
+
+TEST_P(test_death, killed_at_random)
+{
+    /* Starting a process takes long under TSan */
+#ifdef __SANITIZE_THREAD__
+    static const int num_rounds = 1;
+#else
+    static const int num_rounds = 5;
+#endif
+    unsigned seed = std::random_device()();
+    std::mt19937 random(seed);
+
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    for (int round = 0; round < num_rounds; ++round) {
+        start();
+        unsigned window = 1 + random() % 8;
+        double kill_at  = now() + (random() % 3000) * 1e-6;
+        double last     = 0;
+        size_t done     = 0;
+        /* Each one that ends has a successor, until the end of the peer is
+         * known. Those in between must go on ending. */
+        while (m_entity->failed.empty() || (num_outstanding() > 0)) {
+            if ((kill_at > 0) && (now() > kill_at)) {
+                m_peer->kill();
+                kill_at = 0;
+            }
+            if (m_entity->failed.empty() && (num_outstanding() < window)) {
+                start_one();
+            }
+            m_entity->progress();
+            size_t count = m_comps.size() - num_outstanding();
+            if ((last == 0) || (count != done) || (kill_at > 0)) {
+                done = count;
+                last = now();
+            }
+            ASSERT_LT(now() - last, limit) << num_outstanding()
+                                           << " outstanding";
+        }
+        EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_entity->failed[m_ep]);
+        m_comps.clear();
+        m_num_started = 0;
+        TearDown();
+    }
+}
+
+/* A message that has arrived without leaving a trace is no reason not to ask */
+TEST_P(test_death, check_finds_out)
+{
+    start();
+    for (int i = 0; i < 3; ++i) {
+        ucs_status_t status = start_one();
+        ASSERT_TRUE(!UCS_STATUS_IS_ERR(status));
+    }
+    ASSERT_EQ(UCS_OK, uct_ep_am_short(m_ep, 1, 0, nullptr, 0));
+    m_entity->wait([&]() { return num_outstanding() == 0; });
+    for (int i = 0; i < 10000; ++i) {
+        m_entity->progress();
+    }
+    m_peer->kill();
+
+    double begin = now();
+    while (m_entity->failed.empty()) {
+        ASSERT_EQ(UCS_OK, uct_ep_check(m_ep, 0, nullptr));
+        m_entity->progress();
+        ASSERT_LT(now(), begin + limit);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, test_death, ::testing::ValuesIn(operations),
+                         [](const ::testing::TestParamInfo<operation> &info) {
+                             return std::string(info.param.name);
+                         });
