@@ -7,6 +7,8 @@
  * it is that mapping again when it is unmapped.
  */
 
+#include <linux/bitops.h>
+#include <linux/delay.h>
 #include <linux/device.h>
 #include <linux/dma-mapping.h>
 #include <linux/iommu.h>
@@ -19,6 +21,9 @@
 #include "nprdma_device.h"
 #include "nprdma_pte.h"
 #include "nprdma_window.h"
+
+#define MAP_TRIES	5
+#define MAP_PAUSE_MS	20
 
 /**
  * nprdma_rest_alloc - make pages for windows to rest on
@@ -130,6 +135,34 @@ static int check_pointing(struct nprdma_window *win, unsigned int c,
 			      "iommu_iova_to_phys() does not follow when a page is re-pointed");
 }
 
+/*
+ * In lazy mode, the kernel keeps addresses that were unmapped from being used
+ * again until it flushes the IOTLB, a timer's 10 ms later. To a device that can
+ * address little, or has large windows, these may be all there are.
+ */
+static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
+		     unsigned long npages, struct nprdma_why *why)
+{
+	unsigned int tries;
+	int ret;
+
+	/* The CPU never looks at these pages while they are mapped */
+	for (tries = 0;; tries++) {
+		ret = dma_map_sgtable(win->dev, &piece->sgt, direction(win),
+				      DMA_ATTR_SKIP_CPU_SYNC);
+		if (ret != -ENOMEM || tries == MAP_TRIES)
+			break;
+		msleep(MAP_PAUSE_MS);
+	}
+	if (ret == -ENOMEM)
+		nprdma_why_set(why, ret, "the device's %u address bits do not leave %lu KiB of I/O addresses free, or there is no memory for page tables",
+			       fls64(dma_get_mask(win->dev)),
+			       npages << (PAGE_SHIFT - 10));
+	else if (ret)
+		nprdma_why_set(why, ret, "the DMA API does not map a window: error %d", ret);
+	return ret;
+}
+
 static int map_piece(struct nprdma_window *win, unsigned int c,
 		     const struct nprdma_pte_root *root, struct nprdma_why *why)
 {
@@ -152,13 +185,9 @@ static int map_piece(struct nprdma_window *win, unsigned int c,
 		sg_set_page(sg, win->rest, n << PAGE_SHIFT, 0);
 		left -= n;
 	}
-	/* The CPU never looks at these pages while they are mapped */
-	ret = dma_map_sgtable(win->dev, &piece->sgt, direction(win),
-			      DMA_ATTR_SKIP_CPU_SYNC);
-	if (ret) {
-		nprdma_why_set(why, ret, "the DMA API does not map a window: error %d", ret);
+	ret = map_pages(win, piece, npages, why);
+	if (ret)
 		goto err_free;
-	}
 	iova = contiguous_iova(&piece->sgt, npages);
 	if (!iova) {
 		ret = nprdma_why_set(why, -EOPNOTSUPP,

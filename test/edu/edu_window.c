@@ -205,6 +205,26 @@ static void test_pieces(void)
     }
 }
 
+/* What is more than the device can address is refused, and says so */
+static void test_full(void)
+{
+    struct nprdma_edu_info info;
+    struct nprdma_edu_window window = {0};
+    int edu = edu_open();
+
+    CHECK_CALL(edu, NPRDMA_EDU_IOC_INFO, &info, 0);
+    CHECK_EQ(info.dma_mask, ((uint64_t)1 << 28) - 1);
+    window.npages = (info.dma_mask + 1) / PAGE;
+    CHECK_CALL(edu, NPRDMA_EDU_IOC_WINDOW, &window, ENOMEM);
+    CHECK(strstr(window.why, "28 address bits") != NULL, "%s", window.why);
+
+    /* Nothing of it is left */
+    edu_fill(page(edu, 0), 0x5555);
+    CHECK_EQ(make_window(edu, NPAGES, false), 0);
+    point(edu, 0, 0, true);
+    CHECK_EQ(seen(edu, 0), 0x5555);
+}
+
 /* For each write the IOMMU reports a fault in the kernel's log */
 static void test_read_only(void)
 {
@@ -236,6 +256,7 @@ int main(int argc, char **argv)
         {"ranges",    test_ranges},
         {"writes",    test_writes},
         {"pieces",    test_pieces},
+        {"full",      test_full},
         {"read_only", test_read_only},
         {"refused",   test_refused},
         {NULL,        NULL}
