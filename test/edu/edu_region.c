@@ -7,8 +7,11 @@
 
 #include "edu.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NPAGES 1203
@@ -360,6 +363,138 @@ static void test_killed(void)
     edu_release(edu);
 }
 
+/* Give the device to its driver, or take it away: "bind" or "unbind" */
+static void driver(const char *what, const char *name)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/sys/bus/pci/drivers/nprdma_edu/%s", what);
+    CHECK_EQ(kmod_write_file(path, name), 0);
+}
+
+/* The importer ends while the region lives on, and can be imported again */
+static void test_unbound(void)
+{
+    struct nprdma_ioc_stats before, after;
+    char name[32], why[NPRDMA_WHY_SIZE];
+    fixture_t f;
+
+    setup_region(&f, NPAGES);
+    edu_name(f.edu, name, sizeof(name));
+    kmod_stats(f.region.ctx, f.region.id, &before);
+    CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
+    edu_fill(at(&f, 3), 0x33);
+    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
+
+    driver("unbind", name);
+    CHECK_EQ(import(f.edu, f.dmabuf, NULL), ENODEV);
+    CHECK_EQ(attach(f.region.ctx, name, why, sizeof(why)), ENODEV);
+    CHECK(strstr(why, "no driver") != NULL, "%s", why);
+
+    /* To the region it is one device less */
+    kmod_stats(f.region.ctx, f.region.id, &after);
+    CHECK_EQ(after.present, NPAGES);
+    take_away(&f, 3);
+    CHECK_EQ(f.region.words[3] & NPRDMA_STATE_BITS, 0);
+    edu_fill(at(&f, 3), 0x44);
+    kmod_populate_all(&f.region, 3, 1, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK(after.bytes < before.bytes + NPAGES * 16, "%llu bytes, then %llu",
+          (unsigned long long)before.bytes, (unsigned long long)after.bytes);
+
+    driver("bind", name);
+    CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), 0x44);
+    edu_write(f.edu, in_w(&f, 4), 0x55);
+    CHECK_EQ(f.words[4 * PAGE / 8], 0x55);
+    take_away(&f, 3);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
+    edu_release(f.edu);
+}
+
+/* Until the process ends */
+static void *come_and_go(void *arg)
+{
+    fixture_t *f = arg;
+    size_t first;
+
+    for (first = 0;; first = (first + 64) % (NPAGES - 64)) {
+        kmod_populate(&f->region, first, 64, NPRDMA_IOC_POPULATE_WRITE, NULL);
+        CHECK(madvise(at(f, (first + 512) % (NPAGES - 64)), 64 * PAGE,
+                      MADV_DONTNEED) == 0, "%m");
+    }
+    return NULL;
+}
+
+/* The same while pages come and go: windows are taken out under their users */
+static void test_unbound_busy(void)
+{
+    pthread_t thread;
+    uint64_t seen;
+    char name[32];
+    fixture_t f;
+    int i;
+
+    setup_region(&f, NPAGES);
+    edu_name(f.edu, name, sizeof(name));
+    CHECK_EQ(pthread_create(&thread, NULL, come_and_go, &f), 0);
+    for (i = 0; i < 8; ++i) {
+        CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
+        seen = edu_read(f.edu, in_r(64 * i));
+        CHECK((seen == 0) || (seen == f.signature), "%#lx", seen);
+        driver("unbind", name);
+        driver("bind", name);
+    }
+}
+
+/* Whoever has a dma-buf, or imported one, has the module */
+static long long users_of_module(void)
+{
+    return kmod_read_number("/sys/module/nprdma/refcnt", "");
+}
+
+static int is_unused(void *arg)
+{
+    (void)arg;
+    return users_of_module() == 0;
+}
+
+static int unload(void)
+{
+    return syscall(SYS_delete_module, "nprdma", O_NONBLOCK) ? errno : 0;
+}
+
+static void test_unload(void)
+{
+    fixture_t f;
+
+    setup(&f);
+    edu_fill(at(&f, 3), 0x33);
+    kmod_populate_all(&f.region, 3, 1, 0);
+    CHECK_EQ(unload(), EWOULDBLOCK);
+    CHECK(munmap(f.region.header, f.region.states_size) == 0, "%m");
+    close(f.region.states_fd);
+    close(f.region.ctx);
+
+    /* The dma-buf and the import, then either of them */
+    CHECK_EQ(unload(), EWOULDBLOCK);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
+    edu_release(f.edu);
+    CHECK_EQ(unload(), EWOULDBLOCK);
+    close(f.dmabuf);
+    CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
+
+    setup(&f);
+    close(f.region.ctx);
+    close(f.region.states_fd);
+    close(f.dmabuf);
+    CHECK(munmap(f.region.header, f.region.states_size) == 0, "%m");
+    CHECK_EQ(unload(), EWOULDBLOCK);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
+    edu_release(f.edu);
+    CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
+}
+
 int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
@@ -372,6 +507,9 @@ int main(int argc, char **argv)
         {"capability",  test_capability},
         {"destroyed",   test_destroyed},
         {"killed",      test_killed},
+        {"unbound",     test_unbound},
+        {"busy",        test_unbound_busy},
+        {"unload",      test_unload},
         {NULL,          NULL}
     };
     static const kmod_case_t refused[] = {
