@@ -69,9 +69,11 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "Time after which the device repeats a packet that was not acknowledged.",
      ucs_offsetof(uct_nprdma_md_config_t, timeout), UCS_CONFIG_TYPE_TIME},
 
-    {"RETRY_COUNT", "7",
+    /* Not 7, which some devices take for "for ever", as if it were the count of
+     * RNR retries: soft-RoCE does, see COMPST_ERROR_RETRY in rxe_comp.c */
+    {"RETRY_COUNT", "6",
      "How often the device repeats a packet before the peer is taken for dead\n"
-     "(0 to 7).",
+     "(0 to 7; to some devices, as soft-RoCE, 7 means for ever).",
      ucs_offsetof(uct_nprdma_md_config_t, retry_count), UCS_CONFIG_TYPE_UINT},
 
     {"RNR_TIMEOUT", "20us",
