@@ -15,7 +15,7 @@ PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     spin kmod cpio"
 
 # Without these the tests concerned are skipped, visibly
-PACKAGES_OPTIONAL="libclang-rt-dev"
+PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py"
 
 step_started=$(date +%s)
 
