@@ -25,7 +25,7 @@ uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
 }
 
 
-/* ---- replies and their completions; exec_lock is held ---- */
+/* ---- replies and their completions; the caller has begun ---- */
 
 static void uct_nprdma_service_conn_closing(uct_nprdma_service_t *service,
                                             uct_nprdma_service_conn_t *conn)
@@ -128,7 +128,7 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
 }
 
 
-/* ---- requests; exec_lock is held ---- */
+/* ---- requests; the caller has begun ---- */
 
 static void uct_nprdma_service_count(uct_nprdma_service_t *service,
                                      uint8_t type,
@@ -537,14 +537,18 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
     unsigned count;
     int blocked;
 
-    atomic_fetch_add_explicit(&service->num_polls, 1, memory_order_relaxed);
-    if (pthread_mutex_trylock(&service->exec_lock) != 0) {
+    if (!uct_nprdma_service_try_begin(service)) {
         return 0;
     }
 
+    /* Others only look whether it changes */
+    atomic_store_explicit(&service->num_polls,
+                          atomic_load_explicit(&service->num_polls,
+                                               memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     count = uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
                                    &blocked);
-    pthread_mutex_unlock(&service->exec_lock);
+    uct_nprdma_service_end(service);
     return count;
 }
 

@@ -82,8 +82,8 @@ struct uct_nprdma_service {
                                               requester to be probed */
     atomic_int                probe_wanted; /* One of the connections has it */
 
-    /* Held by whoever executes; what follows belongs to the holder */
-    pthread_mutex_t           exec_lock;
+    /* Set by whoever executes; what follows is his until he clears it */
+    atomic_int                executing;
     struct ibv_comp_channel   *channel;
     struct ibv_cq             *recv_cq;
     struct ibv_cq             *send_cq;
@@ -116,8 +116,29 @@ struct uct_nprdma_service {
 };
 
 
+/*
+ * Whoever wants to execute requests asks. It is an exchange and a store, where
+ * a mutex is two exchanges and two calls: a rank that has nothing to do asks in
+ * each of its polls, and on a CPU that it shares these are what the others
+ * wait for.
+ *
+ * Returns nonzero if the caller may execute; else somebody else does.
+ */
+static inline int uct_nprdma_service_try_begin(uct_nprdma_service_t *service)
+{
+    return !atomic_exchange_explicit(&service->executing, 1,
+                                     memory_order_acquire);
+}
+
+/* The end of what uct_nprdma_service_try_begin has allowed. */
+static inline void uct_nprdma_service_end(uct_nprdma_service_t *service)
+{
+    atomic_store_explicit(&service->executing, 0, memory_order_release);
+}
+
+
 /**
- * Execute requests. The caller holds exec_lock.
+ * Execute requests. The caller has begun.
  *
  * @param [in]  service    Service.
  * @param [in]  max        At most about as many.
@@ -130,8 +151,8 @@ unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
 
 
 /**
- * Give all free slots to the SRQ. The caller holds exec_lock, or nobody else
- * uses the service yet.
+ * Give all free slots to the SRQ. The caller has begun, or nobody else uses the
+ * service yet.
  *
  * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
  */

@@ -148,7 +148,6 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_md_t *md)
     service->md = md;
     pthread_mutex_init(&service->start_lock, NULL);
     pthread_mutex_init(&service->conns_lock, NULL);
-    pthread_mutex_init(&service->exec_lock, NULL);
     kh_init_inplace(uct_nprdma_service_conns, &service->conns_hash);
     ucs_list_head_init(&service->conns);
     md->service = service;
@@ -185,7 +184,6 @@ void uct_nprdma_service_destroy(uct_nprdma_md_t *md)
     uct_nprdma_populator_destroy(service->populator);
 
     kh_destroy_inplace(uct_nprdma_service_conns, &service->conns_hash);
-    pthread_mutex_destroy(&service->exec_lock);
     pthread_mutex_destroy(&service->conns_lock);
     pthread_mutex_destroy(&service->start_lock);
     ucs_free(service);

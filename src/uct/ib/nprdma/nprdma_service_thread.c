@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +18,9 @@
 /* While the application progresses the thread only looks in now and then. A
  * request waits for at most two of these when progress stops. */
 #define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
+
+/* How long the thread waits for progress to be done with a few requests */
+#define UCT_NPRDMA_SERVICE_RETRY_NS     20000
 
 /* The time slice that the thread asks for; 100 us is the shortest there is */
 #define UCT_NPRDMA_SERVICE_SLICE_NS     100000
@@ -45,19 +49,30 @@ void uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
     (void)ret;
 }
 
+/* Progress executes a few requests at a time. There is no hurry either: while
+ * it does, the thread is not needed. */
+static void uct_nprdma_service_begin(uct_nprdma_service_t *service)
+{
+    struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_RETRY_NS };
+
+    while (!uct_nprdma_service_try_begin(service)) {
+        nanosleep(&interval, NULL);
+    }
+}
+
 static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
 {
     int blocked;
 
-    pthread_mutex_lock(&service->exec_lock);
+    uct_nprdma_service_begin(service);
     while (uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
                                   &blocked) > 0) {
         /* Let others have a turn */
-        pthread_mutex_unlock(&service->exec_lock);
-        pthread_mutex_lock(&service->exec_lock);
+        uct_nprdma_service_end(service);
+        uct_nprdma_service_begin(service);
     }
     blocked = blocked || service->attention || (service->num_probes > 0);
-    pthread_mutex_unlock(&service->exec_lock);
+    uct_nprdma_service_end(service);
     return blocked;
 }
 
