@@ -3,6 +3,8 @@
 #include "test_monitor.h"
 
 #include <cstdlib>
+#include <fcntl.h>
+#include <sys/wait.h>
 
 class test_monitor_populate : public test_monitor {
 protected:
@@ -43,6 +45,68 @@ TEST_F(test_monitor_populate, for_reading_and_for_writing)
     EXPECT_EQ(faults, stats().faults);
     EXPECT_EQ(ns, stats().populate_ns);
     EXPECT_EQ(6u, stats().populated);
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+/* Does a page belong to this process alone? Zeros belong to nobody. */
+static bool is_exclusive(const char *ptr, size_t page)
+{
+    uint64_t word = 0;
+    int fd        = open("/proc/self/pagemap", O_RDONLY);
+
+    EXPECT_EQ((ssize_t)sizeof(word), pread(fd, &word, sizeof(word),
+                                           (uintptr_t)ptr / page *
+                                           sizeof(word)));
+    close(fd);
+    return (word >> 56) & 1;
+}
+
+/* What the application has written is there, with exceptions */
+TEST_F(test_monitor_populate, for_writing_what_is_there)
+{
+    const unsigned write = NPRDMA_POPULATE_WRITE;
+    nprdma_range_t range;
+    char *ptr = map();
+    int release[2];
+
+    memset(ptr, 1, 8 * page);
+    EXPECT_EQ(0, *(volatile char*)(ptr + 8 * page));
+    ASSERT_EQ(0, pipe(release));
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        close(release[1]);
+        _exit(read(release[0], &range, 1) != 0);
+    }
+    memset(ptr, 2, 4 * page);
+    mprotect(ptr + 2 * page, page, PROT_READ);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+
+    EXPECT_EQ(UCS_OK, populate(&range, ptr, 2 * page, write));
+    EXPECT_EQ(3, all_bits(&range, ptr, 2 * page));
+    EXPECT_TRUE(is_exclusive(ptr, page));
+
+    /* All its own, but not to be written to any more */
+    EXPECT_TRUE(is_exclusive(ptr + 2 * page, page));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr, 4 * page, write));
+    EXPECT_EQ(0u, bits(&range, ptr + 2 * page) & NPRDMA_PAGE_W);
+
+    /* The child has it, too: a write makes another page */
+    EXPECT_FALSE(is_exclusive(ptr + 4 * page, page));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 4 * page, page, write));
+    EXPECT_TRUE(is_exclusive(ptr + 4 * page, page));
+    EXPECT_FALSE(is_exclusive(ptr + 5 * page, page));
+
+    EXPECT_FALSE(is_exclusive(ptr + 8 * page, page));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + 8 * page, page, write));
+    EXPECT_TRUE(is_exclusive(ptr + 8 * page, page));
+
+    int status = -1;
+    close(release[1]);
+    close(release[0]);
+    EXPECT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status);
     unreg(&range);
     munmap(ptr, 16 * page);
 }
