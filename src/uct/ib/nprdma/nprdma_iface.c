@@ -8,6 +8,7 @@
 #include "nprdma_fork.h"
 #include "nprdma_mem.h"
 #include "nprdma_rma.h"
+#include "nprdma_rma_watch.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -483,6 +484,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 
     uct_nprdma_fork_remove(self);
     uct_nprdma_iface_linger(self);
+    uct_nprdma_rma_watch_stop(self);
     uct_nprdma_cm_cleanup(self);
     uct_nprdma_iface_serve_no_more(self);
     uct_nprdma_rma_iface_cleanup(self);

@@ -84,7 +84,6 @@ void uct_nprdma_rma_iface_cleanup(uct_nprdma_iface_t *iface)
     uct_nprdma_rma_iface_t *riface = iface->rma;
 
     if (riface != NULL) {
-        uct_nprdma_rma_watch_cleanup(iface, &riface->watch);
         uct_nprdma_opt_iface_cleanup(&riface->opt);
         uct_nprdma_bounce_cleanup(&riface->small_pool);
         uct_nprdma_bounce_cleanup(&riface->pool);

@@ -32,15 +32,18 @@ void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
     atomic_init(&watch->is_due, 0);
 }
 
-void uct_nprdma_rma_watch_cleanup(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_rma_watch_t *watch)
+void uct_nprdma_rma_watch_stop(uct_nprdma_iface_t *iface)
 {
     ucs_async_context_t *async = iface->super.worker->async;
     int timer_id;
 
+    if (iface->rma == NULL) {
+        return;
+    }
+
     UCS_ASYNC_BLOCK(async);
-    timer_id        = watch->timer_id;
-    watch->timer_id = -1;
+    timer_id                   = iface->rma->watch.timer_id;
+    iface->rma->watch.timer_id = -1;
     UCS_ASYNC_UNBLOCK(async);
 
     /* Outside of the block: waits for a handler that is running */

@@ -34,9 +34,11 @@ typedef struct uct_nprdma_rma_watch {
 void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch);
 
-/** Stop the timer. The async context is not blocked. */
-void uct_nprdma_rma_watch_cleanup(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_rma_watch_t *watch);
+/**
+ * The interface is going: stop the timer, if there is one, before what it uses
+ * of wire-up is gone. The async context is not blocked.
+ */
+void uct_nprdma_rma_watch_stop(uct_nprdma_iface_t *iface);
 
 
 /** Part of progress while replies are awaited: cheap, most of the time. */
