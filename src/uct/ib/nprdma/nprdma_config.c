@@ -338,6 +338,18 @@ uct_nprdma_config_check_times(const uct_nprdma_config_time_t *times,
 }
 
 static ucs_status_t
+uct_nprdma_config_check(const uct_nprdma_config_number_t *numbers,
+                        unsigned num_numbers,
+                        const uct_nprdma_config_time_t *times,
+                        unsigned num_times)
+{
+    ucs_status_t status = uct_nprdma_config_check_numbers(numbers, num_numbers);
+
+    return (status == UCS_OK) ?
+                   uct_nprdma_config_check_times(times, num_times) : status;
+}
+
+static ucs_status_t
 uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
 {
     if (!ucs_is_pow2(config->region_size)) {
@@ -384,13 +396,8 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
     };
     ucs_status_t status;
 
-    status = uct_nprdma_config_check_numbers(numbers,
-                                             ucs_static_array_size(numbers));
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    status = uct_nprdma_config_check_times(times, ucs_static_array_size(times));
+    status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
+                                     times, ucs_static_array_size(times));
     if (status != UCS_OK) {
         return status;
     }
@@ -430,13 +437,8 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
     };
     ucs_status_t status;
 
-    status = uct_nprdma_config_check_numbers(numbers,
-                                             ucs_static_array_size(numbers));
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    status = uct_nprdma_config_check_times(times, ucs_static_array_size(times));
+    status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
+                                     times, ucs_static_array_size(times));
     if (status != UCS_OK) {
         return status;
     }
