@@ -628,10 +628,9 @@ static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
     return status;
 }
 
-npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
-                                         const npemu_dma_list_t *local,
-                                         const npemu_dma_list_t *remote,
-                                         int to_remote)
+static __attribute__((noinline)) npemu_dma_status_t
+npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
+                        const npemu_dma_list_t *remote, int to_remote)
 {
     npemu_proc_t *proc = npemu_self();
     npemu_xfer_t xfer  = {.peer = peer, .to_remote = to_remote};
@@ -669,4 +668,82 @@ npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
         npemu_side_advance(&xfer.dst, length);
     }
     return NPEMU_DMA_OK;
+}
+
+/* --- the straight path -----------------------------------------------------*/
+
+/* Are all pages of one side there, and nothing in the way that works on them
+ * one by one? */
+static inline int npemu_side_is_straight(const npemu_dma_list_t *list)
+{
+    uint32_t window = list->window[0];
+    const npemu_table_t *table;
+    uint64_t offset, page, last;
+
+    if (window == NPEMU_WINDOW_NONE) {
+        return 1;
+    }
+
+    table = list->table[0];
+    if (npemu_unlikely((window == NPEMU_WINDOW_STATES) ||
+                       (table->kernel != NULL) ||
+                       (atomic_load_explicit(&table->header->hooks,
+                                             memory_order_relaxed) != 0))) {
+        return 0;
+    }
+
+    offset = (uintptr_t)list->iov[0].iov_base - table->address;
+    last   = (offset + list->length - 1) / NPEMU_PAGE_SIZE;
+    for (page = offset / NPEMU_PAGE_SIZE; page <= last; ++page) {
+        if (npemu_unlikely(!(nprdma_page_load(&table->states[page]) &
+                             window))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/*
+ * What is most common: one chunk, of which all pages are there. Returns 0 if it
+ * is not that, or did not work: the whole is then done again step by step,
+ * which tells what is the matter. It writes the same bytes then.
+ */
+static inline int npemu_dma_copy_straight(npemu_peer_t *peer,
+                                          const npemu_dma_list_t *local,
+                                          const npemu_dma_list_t *remote,
+                                          int to_remote)
+{
+    ssize_t moved = -1;
+
+    if (npemu_unlikely((local->length > NPEMU_DMA_CHUNK) ||
+                       (local->count != 1) || (remote->count != 1) ||
+                       (atomic_load_explicit(&npemu_dma_granule,
+                                             memory_order_relaxed) != 0) ||
+                       atomic_load_explicit(&npemu_random_active,
+                                            memory_order_relaxed) ||
+                       !npemu_peer_is_alive(peer))) {
+        return 0;
+    }
+
+    npemu_epoch_dma_enter();
+    if (npemu_likely(npemu_side_is_straight(local) &&
+                     npemu_side_is_straight(remote))) {
+        moved = to_remote ?
+                        process_vm_writev(peer->pid, local->iov, 1,
+                                          remote->iov, 1, 0) :
+                        process_vm_readv(peer->pid, local->iov, 1,
+                                         remote->iov, 1, 0);
+    }
+    npemu_epoch_dma_exit();
+    return npemu_likely(moved == (ssize_t)local->length);
+}
+
+npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
+                                         const npemu_dma_list_t *local,
+                                         const npemu_dma_list_t *remote,
+                                         int to_remote)
+{
+    return npemu_dma_copy_straight(peer, local, remote, to_remote) ?
+                   NPEMU_DMA_OK :
+                   npemu_dma_copy_stepwise(peer, local, remote, to_remote);
 }
