@@ -14,8 +14,9 @@
 #include <string.h>
 
 /* SENDs up to this many bytes ride in the target's CQ: two copies by memcpy
- * cost less than one by a system call. */
-#define NPEMU_EAGER_MAX 4096
+ * cost less than one by a system call. A page and a header before it is what
+ * many messages are. */
+#define NPEMU_EAGER_MAX (4096 + 128)
 
 /* A work request on its way. */
 typedef struct {
