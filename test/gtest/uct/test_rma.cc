@@ -221,6 +221,27 @@ TEST_F(test_rma, iov)
                                m_rkey, nullptr));
 }
 
+/* The first put after a pause asks for the reply that a flush needs; those that
+ * follow it do not */
+TEST_F(test_rma, flush_of_one_put_sends_nothing)
+{
+    for (uint64_t puts : {1, 20}) {
+        m_a->flush(m_ab);
+        uint64_t requests = m_a->counter("svc_requests");
+        uint64_t replies  = m_a->counter("svc_replies");
+        for (uint64_t i = 0; i < puts; ++i) {
+            ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+                return uct_ep_put_short(m_ab, &i, sizeof(i),
+                                        m_remote->address(), m_rkey);
+            }));
+        }
+        m_a->flush(m_ab);
+        uint64_t extra = (puts > 1);
+        EXPECT_EQ(requests + puts + extra, m_a->counter("svc_requests"));
+        EXPECT_EQ(replies + 1 + extra, m_a->counter("svc_replies"));
+    }
+}
+
 TEST_F(test_rma, puts_are_in_order_and_done_once)
 {
     /* Each put overwrites the word, and the target resets it: a put that came

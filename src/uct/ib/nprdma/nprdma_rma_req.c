@@ -273,6 +273,10 @@ static uct_completion_t *
 uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
                      const void *data, ucs_status_t *status)
 {
+    /* Nobody waits for this request alone, so a flush has to tell */
+    if (ucs_unlikely((*status != UCS_OK) && (wait->failed == UCS_OK))) {
+        wait->failed = *status;
+    }
     return NULL;
 }
 
@@ -300,6 +304,19 @@ static void uct_nprdma_rma_sent(uct_nprdma_iface_t *iface,
     }
 }
 
+/*
+ * Whether a request that needs no reply asks for one. The first after a pause
+ * does: a flush that follows then has nothing to send, and the many puts that
+ * may follow instead have few replies all the same.
+ */
+static int uct_nprdma_rma_wants_ack(const uct_nprdma_iface_t *iface,
+                                    const uct_nprdma_rma_t *rma)
+{
+    return ((rma->sn - rma->reply_sn) >= UCT_NPRDMA_RMA_ACK_INTERVAL) ||
+           ((rma->done_sn == rma->sn) &&
+            (iface->rma->num_free_waits > UCT_NPRDMA_RMA_REDO_IFACE_WAITS));
+}
+
 ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
@@ -312,8 +329,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
     ucs_status_t status;
     int signal = 0;
 
-    if ((wait == NULL) &&
-        ((rma->sn - rma->reply_sn) >= UCT_NPRDMA_RMA_ACK_INTERVAL)) {
+    if ((wait == NULL) && uct_nprdma_rma_wants_ack(iface, rma)) {
         /* A reply to an atomic has the old value, wanted or not */
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
