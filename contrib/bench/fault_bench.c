@@ -172,7 +172,7 @@ static void serve(side_t *side, void *memory)
 
     do {
         if (!sleeping) {
-            ucp_worker_progress(side->worker);
+            progress_some(side);
         }
         if (recv(side->sock, &cmd, 1, flags) != 1) {
             cmd = 0;

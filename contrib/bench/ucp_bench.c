@@ -81,7 +81,7 @@ static void target_main(int sock, int has_endpoint)
     send_all(sock, &address, sizeof(address));
 
     for (cmd = 0; cmd != CMD_END;) {
-        ucp_worker_progress(side.worker);
+        progress_some(&side);
         if (recv(sock, &cmd, 1, MSG_DONTWAIT) != 1) {
             continue;
         }
