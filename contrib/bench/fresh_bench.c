@@ -29,7 +29,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define TURNS     9
+#define TURNS     21
+#define SETTLE    0.5 /* Seconds */
 #define PAGE_SIZE 4096
 
 static int rank, num_ranks;
@@ -167,6 +168,24 @@ static double warm(size_t size, int turn)
     return start;
 }
 
+/*
+ * Connections, and what MPI itself allocates; and the kernel's scheduler, which
+ * takes some tenths of a second until all CPUs have as many ranks. Before, four
+ * ranks may all run on one of two CPUs, the more so the faster they have
+ * started, and nothing else would be measured.
+ */
+static void settle(turn_func_t turn_func, size_t size)
+{
+    double start = MPI_Wtime();
+    int goes_on;
+
+    do {
+        turn_func(size, 1);
+        goes_on = MPI_Wtime() - start < SETTLE;
+        MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    } while (goes_on);
+}
+
 /* The slowest rank of each turn, the median of the turns */
 static void sweep(turn_func_t turn_func, size_t first, size_t last)
 {
@@ -175,7 +194,7 @@ static void sweep(turn_func_t turn_func, size_t first, size_t last)
     int turn;
 
     for (size = first; size <= last; size *= 2) {
-        turn_func(size, 1); /* Connections, and what MPI itself allocates */
+        settle(turn_func, size);
         for (turn = 0; turn < TURNS; ++turn) {
             us = turn_func(size, turn);
             MPI_Reduce(&us, &times[turn], 1, MPI_DOUBLE, MPI_MAX, 0,
