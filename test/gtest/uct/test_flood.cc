@@ -1,0 +1,425 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <sys/mman.h>
+
+/*
+ * More requests of all kinds, from many endpoints, than a target can serve at a
+ * time: neither side needs more memory for that than it has said, and nothing
+ * is lost.
+ */
+
+namespace {
+
+constexpr size_t kib = 1024;
+
+/* The target's memory: a counter, what is got, and what is put to, by NICs
+ * with ways into it and without. Each place is always put the same. */
+constexpr size_t constant_at   = 64 * kib;
+constexpr size_t constant_size = 8192 * kib;
+constexpr size_t put_at        = constant_at + constant_size;
+constexpr size_t small_put     = 4000;
+constexpr size_t small_place   = 4 * kib;
+constexpr size_t num_small     = 1024;
+constexpr size_t large_at      = put_at + num_small * small_place;
+constexpr size_t large_place   = 64 * kib;
+constexpr size_t num_large     = 64;
+constexpr size_t total         = large_at + num_large * large_place;
+
+constexpr size_t small_get     = 4 * kib;
+constexpr size_t large_get     = 32 * kib;
+
+enum command : int { COMPUTE, PROGRESS, REPORT, QUIT };
+
+struct report {
+    uint64_t counter, pinned, stores, fetches, atomics, populates, errors;
+    uint64_t jobs, evicted;
+};
+
+/* What a byte of the constant part, or of what is put, is */
+char pattern(size_t offset)
+{
+    return (char)(offset * 2654435761u >> 13);
+}
+
+bool matches(const char *data, size_t offset, size_t length)
+{
+    for (size_t i = 0; i < length; ++i) {
+        if (data[i] != pattern(offset + i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+PEER_FUNCTION(flooded)
+{
+    /* Pages go while they are in use, so that software is asked all the time */
+    entity e({{"RECLAIM", "logical"}, {"RECLAIM_RATE", "200000"}});
+    buffer memory(e.md(), total);
+
+    for (size_t i = constant_at; i < put_at; ++i) {
+        *memory.ptr(i) = pattern(i);
+    }
+    parent.put_bytes(e.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    for (;;) {
+        command c = parent.get<command>();
+        if (c == QUIT) {
+            return 0;
+        } else if (c == REPORT) {
+            parent.put(report{*memory.ptr<uint64_t>(),
+                              e.counter("pinned_bytes"),
+                              e.counter("served_stores"),
+                              e.counter("served_fetches"),
+                              e.counter("served_atomics"),
+                              e.counter("served_populates"),
+                              e.counter("served_errors"),
+                              e.counter("ahead_jobs"),
+                              e.counter("pages_reclaimed")});
+            parent.send(memory.ptr(put_at), total - put_at);
+            continue;
+        }
+        parent.put(0);
+        while (!parent.ready()) {
+            if (c == PROGRESS) {
+                e.progress();
+            }
+        }
+    }
+}
+
+/* An operation that comes back, to be started again */
+struct slot : uct_completion_t {
+    std::vector<char> data;
+    uint64_t          sum;
+    size_t            offset   = 0; /* Of what was got; 0: nothing */
+    size_t            length   = 0;
+    bool              is_busy  = false;
+    unsigned          *num_bad = nullptr;
+};
+
+void slot_done(uct_completion_t *self)
+{
+    slot *s = static_cast<slot*>(self);
+
+    *s->num_bad += (s->status != UCS_OK) ||
+                   ((s->offset != 0) &&
+                    !matches(s->data.data(), s->offset, s->length));
+    s->is_busy   = false;
+}
+
+size_t pack_small(void *dest, void *arg)
+{
+    memcpy(dest, arg, small_put);
+    return small_put;
+}
+
+void unpack(void *arg, const void *data, size_t length)
+{
+    memcpy(arg, data, length);
+}
+
+} // namespace
+
+class test_flood : public ::testing::Test {
+protected:
+    static constexpr int num_entities = 3; /* The last one without zero copy */
+    static constexpr int eps_each     = 8;
+    static constexpr int num_eps      = num_entities * eps_each;
+    static constexpr int slots_each   = 24;
+
+    struct requester {
+        entity            *owner;
+        uct_ep_h          ep;
+        uct_rkey_t        rkey;
+        buffer            *source;
+        std::vector<slot> slots;
+        size_t            count = 0;
+    };
+
+    void SetUp() override
+    {
+        m_peer.reset(new peer("flooded"));
+        auto address = m_peer->get_bytes();
+        auto key     = m_peer->get_bytes();
+        m_base       = m_peer->get<uint64_t>();
+        for (int i = 0; i < num_entities; ++i) {
+            bool copies = (i == num_entities - 1);
+            m_entities.emplace_back(new entity(
+                    copies ? config_t{{"ZCOPY", "no"}} : config_t{}));
+            entity &e = *m_entities.back();
+            m_sources.emplace_back(new buffer(e.md(), total - put_at));
+            for (size_t j = 0; j < total - put_at; ++j) {
+                *m_sources.back()->ptr(j) = pattern(put_at + j);
+            }
+            for (int j = 0; j < eps_each; ++j) {
+                requester r = {&e, e.connect(address), e.unpack(key),
+                               m_sources.back().get(), {}, 0};
+                r.slots.resize(slots_each);
+                for (auto &s : r.slots) {
+                    s.func    = slot_done;
+                    s.num_bad = &m_num_bad;
+                    s.data.resize(large_get);
+                }
+                m_requesters.push_back(std::move(r));
+            }
+        }
+        /* What the first use of each kind needs is there from now on */
+        tell(PROGRESS);
+        flood(500);
+        finish();
+        m_report = get_report();
+    }
+
+    void TearDown() override
+    {
+        m_peer.reset();
+        m_requesters.clear();
+        m_sources.clear();
+        m_entities.clear();
+    }
+
+    void tell(command c)
+    {
+        m_peer->put(c);
+        m_peer->get<int>();
+    }
+
+    report get_report()
+    {
+        std::vector<char> data(total - put_at);
+
+        m_peer->put(REPORT);
+        report r = m_peer->get<report>();
+        m_peer->receive(data.data(), data.size());
+        m_mismatches = 0;
+        for (size_t i = 0; i < num_small; ++i) {
+            size_t at = i * small_place;
+            m_mismatches += m_small_put[i] &&
+                            !matches(&data[at], put_at + at, small_put);
+        }
+        for (size_t i = 0; i < num_large; ++i) {
+            size_t at = large_at - put_at + i * large_place;
+            m_mismatches += m_large_put[i] &&
+                            !matches(&data[at], put_at + at, large_place);
+        }
+        return r;
+    }
+
+    static slot *free_slot(requester &r)
+    {
+        auto s = std::find_if(r.slots.begin(), r.slots.end(),
+                              [](const slot &one) { return !one.is_busy; });
+        return (s == r.slots.end()) ? nullptr : &*s;
+    }
+
+    ucs_status_t start_get(requester &r, slot &s)
+    {
+        bool copies = (m_count % 4 == 0);
+
+        s.length = (copies || (m_count % 2)) ? small_get : large_get;
+        s.offset = constant_at + (m_count * 7919 * small_get) %
+                                 (constant_size - s.length);
+        if (copies) {
+            return uct_ep_get_bcopy(r.ep, unpack, s.data.data(), s.length,
+                                    m_base + s.offset, r.rkey, &s);
+        }
+        uct_iov_t iov = {s.data.data(), s.length, nullptr, 0, 1};
+        return uct_ep_get_zcopy(r.ep, &iov, 1, m_base + s.offset, r.rkey, &s);
+    }
+
+    ucs_status_t start_put_zcopy(requester &r, slot &s)
+    {
+        size_t place  = m_count % num_large;
+        size_t at     = large_at - put_at + place * large_place;
+        uct_iov_t iov = {r.source->ptr(at), large_place, r.source->memh(), 0,
+                         1};
+        ucs_status_t status = uct_ep_put_zcopy(r.ep, &iov, 1,
+                                               m_base + put_at + at, r.rkey,
+                                               &s);
+        m_large_put[place] |= !UCS_STATUS_IS_ERR(status);
+        return status;
+    }
+
+    /* Has no completion, so that only the transport limits it */
+    ucs_status_t start_put_bcopy(requester &r)
+    {
+        size_t place = m_count % num_small;
+        ssize_t packed = uct_ep_put_bcopy(r.ep, pack_small,
+                                          r.source->ptr(place * small_place),
+                                          m_base + put_at + place * small_place,
+                                          r.rkey);
+        if (packed < 0) {
+            return (ucs_status_t)packed;
+        }
+        m_small_put[place] = true;
+        ++m_num_puts;
+        return UCS_OK;
+    }
+
+    ucs_status_t start_one(requester &r)
+    {
+        slot *s = free_slot(r);
+
+        ++m_count;
+        if ((s == nullptr) || (m_count % 3 == 0)) {
+            return start_put_bcopy(r);
+        }
+
+        s->offset  = 0;
+        s->length  = 0;
+        s->count   = 1;
+        s->status  = UCS_OK;
+        s->is_busy = true;
+        ucs_status_t status;
+        bool adds = (m_count % 5 == 0);
+        if (adds) {
+            status = uct_ep_atomic64_fetch(r.ep, UCT_ATOMIC_OP_ADD, 1, &s->sum,
+                                           m_base, r.rkey, s);
+        } else {
+            status = (m_count % 5 == 1) ? start_put_zcopy(r, *s) :
+                                          start_get(r, *s);
+        }
+        if (status != UCS_INPROGRESS) {
+            s->is_busy = false;
+        }
+        m_num_adds += adds && !UCS_STATUS_IS_ERR(status);
+        return status;
+    }
+
+    /* So many attempts of each endpoint; those that are refused are lost */
+    unsigned flood(int attempts)
+    {
+        unsigned accepted = 0;
+
+        for (int i = 0; i < attempts; ++i) {
+            for (auto &r : m_requesters) {
+                ucs_status_t status = start_one(r);
+                if (status == UCS_ERR_NO_RESOURCE) {
+                    r.owner->progress();
+                    continue;
+                }
+                EXPECT_FALSE(UCS_STATUS_IS_ERR(status))
+                        << ucs_status_string(status);
+                ++accepted;
+            }
+            watch();
+        }
+        return accepted;
+    }
+
+    /* Everything that was accepted ends, and that well */
+    void finish()
+    {
+        for (auto &r : m_requesters) {
+            r.owner->flush(r.ep);
+            for (auto &s : r.slots) {
+                r.owner->wait([&]() { return !s.is_busy; });
+            }
+        }
+        EXPECT_EQ(0u, m_num_bad);
+        for (auto &r : m_requesters) {
+            EXPECT_TRUE(r.owner->failed.empty());
+        }
+    }
+
+    /* How much memory that can be written to the processes have mapped. The
+     * memory of the test is part of it all the time, touched or not. */
+    void watch()
+    {
+        m_target_most = std::max(m_target_most,
+                                 proc_status_kb(m_peer->pid(), "VmData:"));
+        m_our_most    = std::max(m_our_most,
+                                 proc_status_kb(getpid(), "VmData:"));
+        m_locked_most = std::max(m_locked_most,
+                                 proc_status_kb(m_peer->pid(), "VmLck:"));
+    }
+
+    void begin_watch()
+    {
+        m_target_most = m_our_most = m_locked_most = 0;
+        watch();
+        m_target_first = m_target_most;
+        m_our_first    = m_our_most;
+    }
+
+    void expect_bounded(long kb)
+    {
+        RecordProperty("target_kb", m_target_most - m_target_first);
+        RecordProperty("our_kb", m_our_most - m_our_first);
+        RecordProperty("locked_kb", m_locked_most);
+        /* Sanitizers keep what is freed */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        EXPECT_LE(m_target_most - m_target_first, kb);
+        EXPECT_LE(m_our_most - m_our_first, kb);
+#endif
+        EXPECT_LE(m_locked_most, 4096);
+    }
+
+    void expect_all_arrived()
+    {
+        report r = get_report();
+
+        EXPECT_EQ(0u, m_mismatches);
+        EXPECT_EQ(m_num_adds, r.counter);
+        EXPECT_EQ(0u, r.errors);
+        EXPECT_LE(r.pinned, 4096 * kib);
+        /* All kinds have been served */
+        EXPECT_GT(r.stores, m_report.stores);
+        EXPECT_GT(r.fetches, m_report.fetches);
+        EXPECT_GT(r.atomics, m_report.atomics);
+        EXPECT_GT(r.populates, m_report.populates);
+        EXPECT_GT(r.evicted, 0u);
+    }
+
+    std::unique_ptr<peer>                m_peer;
+    std::vector<std::unique_ptr<entity>> m_entities;
+    std::vector<std::unique_ptr<buffer>> m_sources;
+    std::vector<requester>               m_requesters;
+    uint64_t m_base       = 0;
+    size_t   m_count      = 0;
+    uint64_t m_num_puts   = 0;
+    uint64_t m_num_adds   = 0;
+    unsigned m_num_bad    = 0;
+    unsigned m_mismatches = 0;
+    report   m_report     = {};
+    bool     m_small_put[num_small] = {};
+    bool     m_large_put[num_large] = {};
+    long     m_target_first, m_target_most, m_our_first, m_our_most;
+    long     m_locked_most;
+};
+
+/* The target's software takes nothing at all */
+TEST_F(test_flood, of_a_stopped_target)
+{
+    uint64_t puts = m_num_puts;
+
+    m_peer->stop();
+    begin_watch();
+    flood(1000);
+    /* What the connections take, and the receives of the target */
+    EXPECT_LE(m_num_puts - puts, num_eps * 64u + 32u);
+    unsigned more = flood(1000);
+    EXPECT_EQ(0u, more) << "something leaks away";
+    expect_bounded(1024);
+    m_peer->go_on();
+    finish();
+    expect_all_arrived();
+}
+
+/* Its service has one thread among those that compute */
+TEST_F(test_flood, of_a_computing_target)
+{
+    tell(COMPUTE);
+    begin_watch();
+    flood(3000);
+    finish();
+    expect_bounded(1024);
+    expect_all_arrived();
+}
