@@ -8,7 +8,7 @@
 # keeps busy: 1 for one that mostly boots and waits.
 
 set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
-    "Kernels that guest tests are run on, of 6.1, 6.12 and 7.2")
+    "Kernels that guest tests are run on, of 6.1, 6.12, 7.2 and 6.12-debug")
 
 function(add_guest_test name script)
     cmake_parse_arguments(T "" "SECONDS;PROCESSORS" "KERNELS;OPTIONS;ARGS" ${ARGN})
@@ -19,7 +19,7 @@ function(add_guest_test name script)
         set(T_PROCESSORS 2)
     endif()
     if(NOT T_KERNELS)
-        set(T_KERNELS 6.1 6.12 7.2)
+        set(T_KERNELS 6.1 6.12 7.2 6.12-debug)
     endif()
     math(EXPR limit "${T_SECONDS} * 3")
     math(EXPR timeout "${limit} + 60")
@@ -27,9 +27,17 @@ function(add_guest_test name script)
         if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
             continue()
         endif()
+        # Its checkers take time, and memory
+        set(time ${limit})
+        set(more "")
+        if(kernel STREQUAL 6.12-debug)
+            math(EXPR time "${limit} * 4")
+            math(EXPR timeout "${time} + 60")
+            set(more --memory 2048)
+        endif()
         add_test(NAME guest.${kernel}.${name}
                  COMMAND ${NPRDMA_SOURCE}/test/guest/run --kernel ${kernel}
-                         --time ${limit} --build ${NPRDMA_BUILD}
+                         --time ${time} ${more} --build ${NPRDMA_BUILD}
                          --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
                          ${T_OPTIONS} ${CMAKE_CURRENT_SOURCE_DIR}/${script}
                          ${T_ARGS})
