@@ -155,7 +155,8 @@ static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
 		msleep(MAP_PAUSE_MS);
 	}
 	if (ret == -ENOMEM)
-		nprdma_why_set(why, ret, "the device's %u address bits do not leave %lu KiB of I/O addresses free, or there is no memory for page tables",
+		nprdma_why_set(why, ret,
+			       "the device's %u address bits do not leave %lu KiB of I/O addresses free, or there is no memory for page tables",
 			       fls64(dma_get_mask(win->dev)),
 			       npages << (PAGE_SHIFT - 10));
 	else if (ret)
