@@ -2,7 +2,6 @@
 """mpi4py_tests.py DIR ARG...: DIR/runtests.py, mpi4py's own driver, but for
 the tests that ask more than MPI promises, which it names."""
 
-import os
 import sys
 import unittest
 
@@ -11,10 +10,6 @@ LEFT_OUT = {
         "takes for granted that Testall, Testany and Testsome in a row see "
         "the same requests complete",
 }
-if os.environ.get("UCX_NPRDMA_FAULT"):
-    LEFT_OUT["testGetAccumulate"] = (
-        "Open MPI's Get_accumulate with REPLACE has UCP get and put without a "
-        "fence between, and a get that is done again comes after the put")
 
 
 def main():

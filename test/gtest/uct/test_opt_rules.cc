@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <string>
 
 /* What a program may rely on across operations, while some are done again */
 class test_opt_rules : public test_opt {
@@ -231,6 +232,48 @@ TEST_F(test_opt_rules, repeated_fences_do_not_starve)
         m_a->wait([&]() { return *remote_word(flag) == i; });
         EXPECT_TRUE(arrived(100000));
         m_a->flush(m_ab);
+    }
+}
+
+/* A get that is done again returns nothing of what was written after it, even
+ * without a fence */
+TEST_F(test_opt_rules, writes_wait_for_gets)
+{
+    static constexpr size_t length = 100000, word = 8192, other = 131072;
+
+    make(size);
+    for (uint64_t i = 1; i <= 60; ++i) {
+        page_table_fault_clear(m_remote->table());
+        m_remote->fill(m_seed++);
+        m_local->fill(m_seed++);
+        std::string before(m_remote->ptr(), length);
+        uct_iov_t iov = {m_local->ptr(other), length, m_local->memh(), 0, 1};
+        completion got, written;
+        bool posted = false;
+
+        miss(GET_ZCOPY, word, 1 + (i % 4), i % 2);
+        start(GET_ZCOPY, 0, 0, length, &got);
+        m_a->wait([&]() {
+            if (!posted) {
+                ucs_status_t status =
+                        (i % 3 == 0) ? put_word(word, i) :
+                        (i % 3 == 1) ? uct_ep_atomic64_post(
+                                               m_ab, UCT_ATOMIC_OP_ADD, i,
+                                               m_remote->address(word),
+                                               m_rkey) :
+                                       uct_ep_put_zcopy(m_ab, &iov, 1,
+                                                        m_remote->address(),
+                                                        m_rkey, &written);
+                posted = !UCS_STATUS_IS_ERR(status);
+                EXPECT_TRUE(posted || (status == UCS_ERR_NO_RESOURCE));
+            }
+            /* The target first, so that it writes as early as it can */
+            m_b->progress();
+            return posted && got.done;
+        });
+        EXPECT_EQ(0, memcmp(before.data(), m_local->ptr(), length)) << i;
+        m_a->flush(m_ab);
+        EXPECT_NE(0, memcmp(before.data(), m_remote->ptr(), length)) << i;
     }
 }
 

@@ -62,7 +62,8 @@ void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt)
 
 void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt)
 {
-    opt->sn = 0;
+    opt->sn       = 0;
+    opt->num_gets = 0;
     ucs_list_head_init(&opt->ops);
     ucs_list_head_init(&opt->unsliced);
     ucs_queue_head_init(&opt->todo);
@@ -253,6 +254,10 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
 {
     op->sn = ++rma->opt.sn;
     ucs_list_add_tail(&rma->opt.ops, &op->list);
+    if (op->is_get) {
+        ++rma->opt.num_gets;
+        rma->ep->blocked |= UCT_NPRDMA_EP_GETTING;
+    }
     ucs_list_add_tail(&rma->opt.unsliced, &op->unsliced);
     if (op->by_nic) {
         iface->stats.opt_get += op->is_get;
@@ -335,6 +340,9 @@ static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
 
     uct_nprdma_rma_enter(rma);
     ucs_list_del(&op->list);
+    if (op->is_get && (--rma->opt.num_gets == 0) && (rma->ep != NULL)) {
+        rma->ep->blocked &= ~UCT_NPRDMA_EP_GETTING;
+    }
     if (op->slot == NULL) {
         uct_nprdma_opt_unmap(iface, op);
     } else {

@@ -134,6 +134,7 @@ typedef struct uct_nprdma_opt_iface {
 typedef struct uct_nprdma_opt_ep {
     ucs_list_link_t  ops;       /* Not complete, as they were started */
     uint64_t         sn;        /* Of the last one started */
+    unsigned         num_gets;  /* Of `ops` */
     ucs_list_link_t  unsliced;  /* Operations with bytes that have no slice */
     ucs_queue_head_t todo;      /* Slices that lack resources for their step */
 } uct_nprdma_opt_ep_t;

@@ -100,7 +100,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
         return uct_nprdma_ep_post_nop(iface, ep);
     }
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -129,7 +129,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     ucs_status_t status;
     size_t length;
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -235,8 +235,8 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     length   = uct_iov_total_length(iov, iovcnt);
     is_small = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
     status = uct_nprdma_rma_begin(iface, ep,
-                                  is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
-                                             UCT_NPRDMA_EP_BLOCK_OPT);
+                                  is_small ? UCT_NPRDMA_EP_BLOCK_STORE :
+                                             UCT_NPRDMA_EP_BLOCK_WRITE);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -445,7 +445,7 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -479,7 +479,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }

@@ -131,7 +131,7 @@ struct uct_nprdma_rma_iface {
  * Begin an operation: make sure that the endpoint has a connection, and that
  * one more request, or an optimistic operation, may be posted on it.
  *
- * @param [in] blocked  What refuses it: UCT_NPRDMA_EP_BLOCK_RMA or _OPT.
+ * @param [in] blocked  What refuses it: UCT_NPRDMA_EP_BLOCK_xx of it.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or why it cannot be done at all.
  */
