@@ -262,9 +262,9 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
  * An invalidation covers a power of two of pages, at a multiple of itself. Of
  * other ranges in first-stage domains, Linux 6.1 forgets the end: it makes the
  * length a power of two and then aligns the address down (qi_flush_piotlb(), and
- * for ATS iommu_flush_iotlb_psi()). So it only gets such blocks. As
- * long as its length made a power of two, a range is in one of them or in two
- * that follow each other; what is flushed beyond it costs a look-up.
+ * for ATS iommu_flush_iotlb_psi()). So it only gets such blocks. A range is in
+ * one of the next larger power of two, or in two that follow each other; what is
+ * flushed beyond it costs a look-up.
  *
  * Context: any, spins for the unit's answer, does not sleep.
  */
