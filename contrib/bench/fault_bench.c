@@ -20,9 +20,7 @@
 
 #include "ucp_side.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #ifndef MADV_PAGEOUT
@@ -61,13 +59,6 @@ static uint64_t expected_value(unsigned page)
 static uint64_t *page_at(void *memory, unsigned page)
 {
     return (uint64_t*)((char*)memory + (size_t)page * PAGE_SIZE);
-}
-
-
-static double median(double *times, int count)
-{
-    qsort(times, count, sizeof(*times), compare);
-    return times[count / 2];
 }
 
 static unsigned count_present(void *memory)
@@ -189,8 +180,7 @@ static void serve(side_t *side, void *memory)
 static void target_main(int sock)
 {
     size_t size = NUM_PAGES * PAGE_SIZE;
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = map_small_pages(size);
     ucp_mem_map_params_t map = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
                       UCP_MEM_MAP_PARAM_FIELD_LENGTH,
@@ -206,11 +196,9 @@ static void target_main(int sock)
     ucp_ep_h back;
     side_t side;
 
-    CHECK(memory != MAP_FAILED, "cannot map the memory");
     if (kind == KIND_RATE) {
         setenv("UCX_NPRDMA_RECLAIM", "sampled", 1);
     }
-    madvise(memory, size, MADV_NOHUGEPAGE);
     write_pages(memory);
     side_init(&side, sock, sysconf(_SC_NPROCESSORS_ONLN) > 1);
     UCP_CHECK(ucp_worker_get_address(side.worker, &own, &length));

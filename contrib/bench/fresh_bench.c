@@ -20,14 +20,12 @@
  * The contents are checked.
  */
 
+#include "bench.h"
+
 #include <mpi.h>
 
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define TURNS     21
 #define SETTLE    0.5 /* Seconds */
@@ -42,32 +40,12 @@ static void fail(const char *what)
     exit(EXIT_FAILURE);
 }
 
-static void *map(size_t length)
-{
-    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    if (memory == MAP_FAILED) {
-        fail("cannot map the memory");
-    }
-    /* The size of its pages is not what is to be compared */
-    madvise(memory, length, MADV_NOHUGEPAGE);
-    return memory;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double*)a, y = *(const double*)b;
-
-    return (x > y) - (x < y);
-}
-
 /* One turn of a benchmark, in microseconds as this rank sees it */
 typedef double (*turn_func_t)(size_t size, int turn);
 
 static double message(size_t size, int turn, int receiver_writes)
 {
-    char *buffer = map(size);
+    char *buffer = map_small_pages(size);
     double start, end;
 
     if (rank & 1) {
@@ -132,8 +110,8 @@ static double allreduce(size_t size, int turn)
 
     MPI_Barrier(MPI_COMM_WORLD);
     start = MPI_Wtime();
-    in    = map(size);
-    out   = map(size);
+    in    = map_small_pages(size);
+    out   = map_small_pages(size);
     fill(out, count, turn);
     MPI_Allreduce(out, in, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     check_sum(in, count, turn);
@@ -154,8 +132,8 @@ static double warm(size_t size, int turn)
             munmap(in, mapped);
             munmap(out, mapped);
         }
-        in     = map(size);
-        out    = map(size);
+        in     = map_small_pages(size);
+        out    = map_small_pages(size);
         mapped = size;
     }
 
@@ -201,8 +179,7 @@ static void sweep(turn_func_t turn_func, size_t first, size_t last)
                        MPI_COMM_WORLD);
         }
         if (rank == 0) {
-            qsort(times, TURNS, sizeof(*times), compare);
-            printf("%zu %.3f\n", size, times[TURNS / 2]);
+            printf("%zu %.3f\n", size, median(times, TURNS));
             fflush(stdout);
         }
     }
@@ -233,7 +210,7 @@ static void startup(size_t length)
 
     MPI_Barrier(MPI_COMM_WORLD);
     start  = MPI_Wtime();
-    memory = map(length);
+    memory = map_small_pages(length);
     for (i = 0; i < length; i += 100 * PAGE_SIZE) {
         memory[i] = 1;
     }

@@ -17,18 +17,16 @@
  * Prints the medians, in microseconds: of each step; of three; of a cycle.
  */
 
+#include "bench.h"
+
 #include "../../test/edu/module/nprdma_edu.h"
 #include <infiniband/verbs.h>
 #include <nprdma_uapi.h>
 
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #define PAGE          ((size_t)1 << NPRDMA_STATE_SHIFT)
 #define HUGE_PAGE     ((size_t)2 << 20)
@@ -38,37 +36,7 @@
 #define CYCLE_LENGTH  ((size_t)4 << 20) /* of a region */
 #define CYCLE_BLOCK   64                /* cycles that are timed together */
 
-#define CHECK(_cond, ...) \
-    do { \
-        if (!(_cond)) { \
-            fprintf(stderr, "kernel_bench: error: " __VA_ARGS__); \
-            fprintf(stderr, ": %m\n"); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-
-#define CALL(_fd, _nr, _arg) CHECK(ioctl(_fd, _nr, _arg) == 0, "%s", #_nr)
-
-static double now_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double*)a, y = *(const double*)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *times, size_t count)
-{
-    qsort(times, count, sizeof(*times), compare);
-    return times[count / 2];
-}
+#define CALL(_fd, _nr, _arg) CHECK(ioctl(_fd, _nr, _arg) == 0, "%s: %m", #_nr)
 
 static double *new_times(size_t count)
 {
@@ -76,17 +44,6 @@ static double *new_times(size_t count)
 
     CHECK(times != NULL, "no memory");
     return times;
-}
-
-/* Without huge pages, whose split or collapse would be what is measured */
-static char *map(size_t length)
-{
-    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    CHECK(memory != MAP_FAILED, "cannot map memory");
-    madvise(memory, length, MADV_NOHUGEPAGE);
-    return memory;
 }
 
 static void touch(char *memory, size_t length)
@@ -102,7 +59,7 @@ static int open_context(void)
 {
     int ctx = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
 
-    CHECK(ctx >= 0, "%s", NPRDMA_DEVICE_PATH);
+    CHECK(ctx >= 0, "%s: %m", NPRDMA_DEVICE_PATH);
     return ctx;
 }
 
@@ -145,7 +102,7 @@ static void new_window(int ctx, uint32_t region)
     struct nprdma_edu_info info;
     int edu = open(NPRDMA_EDU_PATH, O_RDWR | O_CLOEXEC);
 
-    CHECK(edu >= 0, "%s", NPRDMA_EDU_PATH);
+    CHECK(edu >= 0, "%s: %m", NPRDMA_EDU_PATH);
     CALL(edu, NPRDMA_EDU_IOC_INFO, &info);
     snprintf(attach.name, sizeof(attach.name), "%s", info.name);
     CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach);
@@ -161,7 +118,7 @@ static void pages(const char *who, size_t batch, size_t count)
     double *put_in  = new_times(count);
     double *taken   = new_times(count);
     int has_region  = strcmp(who, "none") != 0;
-    char *memory    = map(length);
+    char *memory    = map_small_pages(length);
     uint32_t region = 0;
     double start, end;
     char *part;
@@ -187,7 +144,7 @@ static void pages(const char *who, size_t batch, size_t count)
             put_in[i] = now_us() - start;
         }
         start = now_us();
-        CHECK(madvise(part, batch * PAGE, MADV_DONTNEED) == 0, "madvise");
+        CHECK(madvise(part, batch * PAGE, MADV_DONTNEED) == 0, "madvise: %m");
         taken[i] = now_us() - start;
     }
     printf("touch %.3f populate %.3f take %.3f\n", median(touched, count),
@@ -206,9 +163,9 @@ static struct ibv_pd *open_device(const char *name)
     }
     CHECK(*list != NULL, "no RDMA device %s", name);
     context = ibv_open_device(*list);
-    CHECK(context != NULL, "cannot open %s", name);
+    CHECK(context != NULL, "cannot open %s: %m", name);
     pd = ibv_alloc_pd(context);
-    CHECK(pd != NULL, "no protection domain on %s", name);
+    CHECK(pd != NULL, "no protection domain on %s: %m", name);
     return pd;
 }
 
@@ -221,15 +178,13 @@ static void verbs(const char *device, size_t length)
     int i;
 
     for (i = 0; i < VERBS_TURNS; ++i) {
-        memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        CHECK(memory != MAP_FAILED, "cannot map memory");
-        start = now_us();
-        mr    = ibv_reg_mr(pd, memory, length,
-                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
-        CHECK(mr != NULL, "ibv_reg_mr of %zu bytes", length);
-        CHECK(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
+        memory = map_memory(length);
+        start  = now_us();
+        mr     = ibv_reg_mr(pd, memory, length,
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+        CHECK(mr != NULL, "ibv_reg_mr of %zu bytes: %m", length);
+        CHECK(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr: %m");
         times[i] = now_us() - start;
         munmap(memory, length);
     }
@@ -241,13 +196,14 @@ static void verbs(const char *device, size_t length)
 static void memory_elsewhere(int has_regions)
 {
     size_t length = CYCLE_REGIONS * CYCLE_LENGTH;
-    char *memory  = map(length + 2 * HUGE_PAGE) + HUGE_PAGE;
+    char *memory  = map_small_pages(length + 2 * HUGE_PAGE) + HUGE_PAGE;
     int ctx       = has_regions ? open_context() : -1;
     uint32_t region;
     size_t i;
 
-    CHECK(mprotect(memory - HUGE_PAGE, HUGE_PAGE, PROT_NONE) == 0, "mprotect");
-    CHECK(mprotect(memory + length, HUGE_PAGE, PROT_NONE) == 0, "mprotect");
+    CHECK((mprotect(memory - HUGE_PAGE, HUGE_PAGE, PROT_NONE) == 0) &&
+          (mprotect(memory + length, HUGE_PAGE, PROT_NONE) == 0),
+          "mprotect: %m");
     for (i = 0; i < length; i += CYCLE_LENGTH) {
         touch(memory + i, CYCLE_LENGTH / 2);
         if (has_regions) {
@@ -271,7 +227,7 @@ static void cycle(const char *who, size_t batch, size_t count)
         for (j = 0; j < CYCLE_BLOCK; ++j) {
             memory = mmap(NULL, batch * PAGE, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            CHECK(memory != MAP_FAILED, "cannot map memory");
+            CHECK(memory != MAP_FAILED, "cannot map memory: %m");
             touch(memory, batch * PAGE);
             munmap(memory, batch * PAGE);
         }

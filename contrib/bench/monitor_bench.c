@@ -5,14 +5,12 @@
  * compiles it with the libraries of a build tree. Prints `name value unit`.
  */
 
+#include "bench.h"
+
 #include <ucm/nprdma_backend.h>
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PAGE ((size_t)NPRDMA_PAGE_SIZE)
@@ -21,21 +19,9 @@
 
 static nprdma_monitor_t *monitor;
 
-
-static double now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1e9 + now.tv_nsec;
-}
-
 static void check(ucs_status_t status, const char *what)
 {
-    if (status != UCS_OK) {
-        fprintf(stderr, "monitor_bench: error: %s failed: %d\n", what, status);
-        exit(1);
-    }
+    CHECK(status == UCS_OK, "%s failed: %d", what, status);
 }
 
 static void report(const char *name, double value, const char *unit)
@@ -70,21 +56,12 @@ static void create(size_t region_size)
     check(nprdma_monitor_create(&params, &monitor), "nprdma_monitor_create");
 }
 
-/* 2 MiB aligned; not huge pages, which would make pages too cheap */
+/* 2 MiB aligned */
 static char *map(size_t size)
 {
-    char *area = mmap(NULL, size + 2 * MIB, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *ptr;
+    char *area = map_small_pages(size + 2 * MIB);
 
-    if (area == MAP_FAILED) {
-        perror("monitor_bench: error: mmap");
-        exit(1);
-    }
-
-    ptr = (char*)(((uintptr_t)area + 2 * MIB - 1) & ~(2 * MIB - 1));
-    madvise(ptr, size, MADV_NOHUGEPAGE);
-    return ptr;
+    return (char*)(((uintptr_t)area + 2 * MIB - 1) & ~(2 * MIB - 1));
 }
 
 static void reg(nprdma_range_t *range, const char *ptr, size_t length)

@@ -14,15 +14,13 @@
  *              while main() sleeps for three seconds (largest of all ranks)
  */
 
+#include "bench.h"
+
 #include <mpi.h>
 
 #include <dirent.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_SIZE (4u << 20)
@@ -40,13 +38,6 @@ static void fail(const char *what)
     fprintf(stderr, "mpi_bench: error: %s\n", what);
     MPI_Abort(MPI_COMM_WORLD, 1);
     exit(EXIT_FAILURE);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double*)a, y = *(const double*)b;
-
-    return (x > y) - (x < y);
 }
 
 /* Microseconds per half round trip */
@@ -117,7 +108,7 @@ static double batch_allreduce(size_t size, int count)
 /* Median over the batches of rank 0's view, mean over the ranks */
 static double measure(batch_func_t batch, size_t size, double batch_us)
 {
-    double value[BATCHES], estimate, sum;
+    double value[BATCHES], estimate, middle, sum;
     int count, b;
 
     batch(size, 2);
@@ -134,9 +125,8 @@ static double measure(batch_func_t batch, size_t size, double batch_us)
         MPI_Barrier(MPI_COMM_WORLD);
         value[b] = batch(size, count);
     }
-    qsort(value, BATCHES, sizeof(*value), compare);
-    MPI_Reduce(&value[BATCHES / 2], &sum, 1, MPI_DOUBLE, MPI_SUM, 0,
-               MPI_COMM_WORLD);
+    middle = median(value, BATCHES);
+    MPI_Reduce(&middle, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     return sum / size_world;
 }
 
@@ -236,12 +226,8 @@ static void all_traffic(char *big)
 
 static void pinned(void)
 {
-    char *big = mmap(NULL, BIG, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *big = map_memory(BIG);
 
-    if (big == MAP_FAILED) {
-        fail("cannot map 64 MiB");
-    }
     memset(big, rank, BIG);
     all_traffic(big);
     munmap(big, BIG);

@@ -11,51 +11,20 @@
  * the median of many for `covered`, of three for `first`, each of fresh memory.
  */
 
+#include "bench.h"
+
 #include <uct/api/uct.h>
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #define COVERED_TURNS 20001
 #define FIRST_TURNS   3
 
-#define CHECK(_cond, _what) \
-    do { \
-        if (!(_cond)) { \
-            fprintf(stderr, "reg_bench: error: %s\n", _what); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
-
 #define UCT_CHECK(_call) \
     do { \
         ucs_status_t _status = (_call); \
-        CHECK(_status == UCS_OK, ucs_status_string(_status)); \
+        CHECK(_status == UCS_OK, "%s", ucs_status_string(_status)); \
     } while (0)
-
-static double now_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double*)a, y = *(const double*)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *times, int count)
-{
-    qsort(times, count, sizeof(*times), compare);
-    return times[count / 2];
-}
 
 static uct_md_h open_md(const char *component_name, const char *device)
 {
@@ -82,15 +51,6 @@ static uct_md_h open_md(const char *component_name, const char *device)
     return md;
 }
 
-static void *map(size_t length)
-{
-    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    CHECK(memory != MAP_FAILED, "cannot map the memory");
-    return memory;
-}
-
 static double reg_dereg(uct_md_h md, void *memory, size_t length)
 {
     double start = now_us();
@@ -103,7 +63,7 @@ static double reg_dereg(uct_md_h md, void *memory, size_t length)
 
 static double covered(uct_md_h md, size_t length)
 {
-    void *memory  = map(length);
+    void *memory  = map_memory(length);
     double *times = calloc(COVERED_TURNS, sizeof(*times));
     double result;
     uct_mem_h memh;
@@ -127,7 +87,7 @@ static double first(uct_md_h md, size_t length)
     int i;
 
     for (i = 0; i < FIRST_TURNS; ++i) {
-        memory   = map(length);
+        memory   = map_memory(length);
         times[i] = reg_dereg(md, memory, length);
         munmap(memory, length);
     }

@@ -171,7 +171,7 @@ static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     send_all(side->sock, &cmd, 1);
     wait_for_end(side, &seen);
     CHECK(seen == value - 1, "the target's memory has another value");
-    qsort(times, done, sizeof(*times), compare);
+    sort_values(times, done);
     printf("median_us %.3f p99_us %.3f max_us %.3f gap_us %.3f puts %d\n",
            times[done / 2], times[(done * 99) / 100], times[done - 1],
            longest_gap_us(), done);

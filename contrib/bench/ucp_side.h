@@ -6,34 +6,22 @@
 #ifndef NPRDMA_BENCH_UCP_SIDE_H_
 #define NPRDMA_BENCH_UCP_SIDE_H_
 
+#include "bench.h"
+
 #include <ucp/api/ucp.h>
 
 #include <sched.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-#define CHECK(_cond, _what) \
-    do { \
-        if (!(_cond)) { \
-            fprintf(stderr, "bench: error: %s\n", _what); \
-            exit(EXIT_FAILURE); \
-        } \
-    } while (0)
 
 #define UCP_CHECK(_call) \
     do { \
         ucs_status_t _status = (_call); \
-        if (_status != UCS_OK) { \
-            fprintf(stderr, "bench: error: %s: %s\n", #_call, \
-                    ucs_status_string(_status)); \
-            exit(EXIT_FAILURE); \
-        } \
+        CHECK(_status == UCS_OK, "%s: %s", #_call, \
+              ucs_status_string(_status)); \
     } while (0)
 
 typedef struct {
@@ -41,14 +29,6 @@ typedef struct {
     ucp_context_h context;
     ucp_worker_h  worker;
 } side_t;
-
-static double now_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
-}
 
 static void send_all(int sock, const void *data, size_t length)
 {
@@ -123,13 +103,13 @@ static void wait_for(side_t *side, ucs_status_ptr_t request)
     if (request == NULL) {
         return;
     }
-    CHECK(!UCS_PTR_IS_ERR(request),
+    CHECK(!UCS_PTR_IS_ERR(request), "%s",
           ucs_status_string(UCS_PTR_STATUS(request)));
     do {
         ucp_worker_progress(side->worker);
         status = ucp_request_check_status(request);
     } while (status == UCS_INPROGRESS);
-    CHECK(status == UCS_OK, ucs_status_string(status));
+    CHECK(status == UCS_OK, "%s", ucs_status_string(status));
     ucp_request_free(request);
 }
 
@@ -156,13 +136,6 @@ static void close_ep(side_t *side, ucp_ep_h ep)
         }
         ucp_request_free(request);
     }
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double*)a, y = *(const double*)b;
-
-    return (x > y) - (x < y);
 }
 
 #endif
