@@ -25,6 +25,7 @@ struct wrong {
 const wrong wrong_values[] = {
     {{{"MAX_PINNED", "0"}}, "UCX_NPRDMA_MAX_PINNED"},
     {{{"MAX_PINNED", "127k"}}, "UCX_NPRDMA_MAX_PINNED"},
+    {{{"MAX_PINNED", "auto"}}, "UCX_NPRDMA_MAX_PINNED"},
     {{{"SVC_SLOTS", "0"}}, "UCX_NPRDMA_SVC_SLOTS"},
     {{{"SVC_SLOTS", "4097"}}, "UCX_NPRDMA_SVC_SLOTS"},
     {{{"GID_INDEX", "256"}}, "UCX_NPRDMA_GID_INDEX"},
@@ -34,9 +35,32 @@ const wrong wrong_values[] = {
     {{{"TIMEOUT", "inf"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"RETRY_COUNT", "8"}}, "UCX_NPRDMA_RETRY_COUNT"},
     {{{"RNR_TIMEOUT", "0"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
+    {{{"RNR_TIMEOUT", "-20us"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
+    {{{"RNR_TIMEOUT", "inf"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
     {{{"RNR_TIMEOUT", "1s"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
+    {{{"REGION_SIZE", "0"}}, "UCX_NPRDMA_REGION_SIZE"},
+    {{{"REGION_SIZE", "-2097152"}}, "UCX_NPRDMA_REGION_SIZE"},
+    {{{"REGION_SIZE", "inf"}}, "UCX_NPRDMA_REGION_SIZE"},
+    {{{"REGION_SIZE", "2t"}}, "UCX_NPRDMA_REGION_SIZE"},
+    {{{"REGION_SIZE", "3m"}}, "UCX_NPRDMA_REGION_SIZE"},
+    {{{"REGION_CACHE", "-1"}}, "UCX_NPRDMA_REGION_CACHE"},
+    {{{"REGION_CACHE", "auto"}}, "UCX_NPRDMA_REGION_CACHE"},
+    {{{"SLICE", "0"}}, "UCX_NPRDMA_SLICE"},
+    {{{"SLICE", "-4096"}}, "UCX_NPRDMA_SLICE"},
+    {{{"SLICE", "4097"}}, "UCX_NPRDMA_SLICE"},
+    {{{"SLICE", "inf"}}, "UCX_NPRDMA_SLICE"},
+    {{{"SCAN_MAX", "-1"}}, "UCX_NPRDMA_SCAN_MAX"},
+    {{{"SCAN_MAX", "inf"}}, "UCX_NPRDMA_SCAN_MAX"},
+    {{{"MAX_TRIES", "0"}}, "UCX_NPRDMA_MAX_TRIES"},
+    {{{"MAX_TRIES", "1001"}}, "UCX_NPRDMA_MAX_TRIES"},
+    {{{"STATE_CACHE", "-1"}}, "UCX_NPRDMA_STATE_CACHE"},
+    {{{"STATE_CACHE", "inf"}}, "UCX_NPRDMA_STATE_CACHE"},
+    {{{"RECLAIM_RATE", "-1"}}, "UCX_NPRDMA_RECLAIM_RATE"},
+    {{{"RECLAIM_RATE", "nan"}}, "UCX_NPRDMA_RECLAIM_RATE"},
+    {{{"RECLAIM_RATE", "inf"}}, "UCX_NPRDMA_RECLAIM_RATE"},
     {{{"SEG_SIZE", "0"}}, "UCX_NPRDMA_SEG_SIZE"},
     {{{"SEG_SIZE", "inf"}}, "UCX_NPRDMA_SEG_SIZE"},
+    {{{"SEG_SIZE", "-8256"}}, "UCX_NPRDMA_SEG_SIZE"},
     {{{"TX_MAX_BUFS", "0"}}, "UCX_NPRDMA_TX_MAX_BUFS"},
     {{{"TX_MAX_BUFS", "4"}, {"TX_BUFS_GROW", "5"}}, "UCX_NPRDMA_TX_BUFS_GROW"},
     {{{"RX_MAX_BUFS", "1"}}, "UCX_NPRDMA_RX_MAX_BUFS"},
@@ -48,12 +72,35 @@ const wrong wrong_values[] = {
     {{{"RX_MAX_BATCH", "65"}}, "UCX_NPRDMA_RX_MAX_BATCH"},
     {{{"SVC_QUEUE_LEN", "0"}}, "UCX_NPRDMA_SVC_QUEUE_LEN"},
     {{{"MAX_INLINE", "0"}}, "UCX_NPRDMA_MAX_INLINE"},
+    {{{"MAX_INLINE", "-1"}}, "UCX_NPRDMA_MAX_INLINE"},
     {{{"MAX_INLINE", "1025"}}, "UCX_NPRDMA_MAX_INLINE"},
     {{{"CM_RETRY_INTERVAL", "0"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
+    {{{"CM_RETRY_INTERVAL", "-20ms"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
     {{{"CM_RETRY_INTERVAL", "nan"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
+    {{{"CM_RETRY_INTERVAL", "inf"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
+    {{{"CM_RETRY_INTERVAL", "999us"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
+    {{{"CM_RETRY_INTERVAL", "1e9s"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
+    {{{"CM_RETRY_INTERVAL", "2s"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_INTERVAL", "1s"}, {"CM_TIMEOUT", "0.9s"}},
+     "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_RETRY_MAX", "1ms"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_MAX", "0"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_MAX", "-1s"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_MAX", "nan"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_MAX", "inf"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_MAX", "999us"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_MAX", "1e9s"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_TIMEOUT", "0"}}, "UCX_NPRDMA_CM_TIMEOUT"},
+    {{{"CM_TIMEOUT", "-1s"}}, "UCX_NPRDMA_CM_TIMEOUT"},
+    {{{"CM_TIMEOUT", "nan"}}, "UCX_NPRDMA_CM_TIMEOUT"},
+    {{{"CM_TIMEOUT", "inf"}}, "UCX_NPRDMA_CM_TIMEOUT"},
+    {{{"CM_TIMEOUT", "999us"}}, "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_TIMEOUT", "1e9s"}}, "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_PROBE_INTERVAL", "0"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
+    {{{"CM_PROBE_INTERVAL", "-1s"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
+    {{{"CM_PROBE_INTERVAL", "nan"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
+    {{{"CM_PROBE_INTERVAL", "inf"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
+    {{{"CM_PROBE_INTERVAL", "999us"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
     {{{"CM_PROBE_INTERVAL", "1e9s"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
     {{{"CM_WINDOW", "0"}}, "UCX_NPRDMA_CM_WINDOW"},
     {{{"CM_RX_LEN", "0"}}, "UCX_NPRDMA_CM_RX_LEN"},
@@ -72,10 +119,10 @@ const wrong wrong_values[] = {
 };
 
 /* Whether a process can talk to itself: wire-up, active message, put */
-bool works()
+bool works(const config_t &config = {})
 {
     try {
-        entity e;
+        entity e(config);
         buffer memory(e.md(), 4096);
         uct_ep_h ep     = e.connect(e.address());
         uct_rkey_t rkey = e.unpack(memory.packed_key());
@@ -205,6 +252,28 @@ TEST(test_config, wrong_values)
         EXPECT_EQ(0, proc_status_kb(getpid(), "VmLck:")) << w.told;
     }
     entity good;
+}
+
+/* The least and the most that is taken works */
+TEST(test_config, limits)
+{
+    const config_t limits[] = {
+        {{"CM_RETRY_INTERVAL", "1ms"}, {"CM_RETRY_MAX", "1000us"},
+         {"CM_TIMEOUT", "86400"}, {"CM_PROBE_INTERVAL", "0.001"}},
+        {{"CM_RETRY_INTERVAL", "86400"}, {"CM_RETRY_MAX", "86400"},
+         {"CM_TIMEOUT", "86400"}, {"CM_PROBE_INTERVAL", "86400"}},
+        {{"TIMEOUT", "1us"}, {"RNR_TIMEOUT", "1us"}, {"SLICE", "4k"},
+         {"SCAN_MAX", "0"}, {"STATE_CACHE", "0"}, {"REGION_CACHE", "0"},
+         {"REGION_SIZE", "2m"}, {"MAX_TRIES", "1"}, {"MAX_PINNED", "512k"}},
+        {{"TIMEOUT", "8796"}, {"RNR_TIMEOUT", "655ms"}, {"SLICE", "1m"},
+         {"SCAN_MAX", "1m"}, {"MAX_TRIES", "1000"}, {"MAX_PINNED", "inf"}},
+    };
+
+    for (auto &limit : limits) {
+        complaints told;
+        EXPECT_TRUE(works(limit)) << limit.begin()->first;
+        EXPECT_TRUE(told.lines().empty()) << told.lines().front();
+    }
 }
 
 TEST(test_config, few_descriptors)

@@ -19,6 +19,10 @@
 /* Whoever waits longer for a peer does not want to know of its death */
 #define UCT_NPRDMA_MAX_SEC    86400
 
+/* UCX's thread for timers sleeps in whole milliseconds: with a shorter one it
+ * would not sleep at all */
+#define UCT_NPRDMA_MIN_TIMER  1e-3
+
 static const char *uct_nprdma_emulation_names[] = {
     [UCT_NPRDMA_EMULATION_AUTO] = "auto",
     [UCT_NPRDMA_EMULATION_YES]  = "yes",
@@ -350,6 +354,18 @@ uct_nprdma_config_check(const uct_nprdma_config_number_t *numbers,
 }
 
 static ucs_status_t
+uct_nprdma_md_check_pinned(const uct_nprdma_md_config_t *config)
+{
+    /* A number to UCX, and one that is as good as no limit */
+    if (config->max_pinned == UCS_MEMUNITS_AUTO) {
+        ucs_error("UCX_NPRDMA_MAX_PINNED: auto is not a limit");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t
 uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
 {
     if (!ucs_is_pow2(config->region_size)) {
@@ -402,7 +418,8 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         return status;
     }
 
-    return uct_nprdma_md_check_zcopy(config);
+    status = uct_nprdma_md_check_pinned(config);
+    return (status == UCS_OK) ? uct_nprdma_md_check_zcopy(config) : status;
 }
 
 ucs_status_t
@@ -428,12 +445,14 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
         {"CM_REORDER", config->cm.inject.reorder, 0, 100}
     };
     const uct_nprdma_config_time_t times[]     = {
-        {"CM_RETRY_INTERVAL", config->cm.retry_interval, 1e-4,
+        {"CM_RETRY_INTERVAL", config->cm.retry_interval,
+         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC},
+        {"CM_RETRY_MAX", config->cm.retry_max, UCT_NPRDMA_MIN_TIMER,
          UCT_NPRDMA_MAX_SEC},
-        {"CM_RETRY_MAX", config->cm.retry_max, 1e-4, UCT_NPRDMA_MAX_SEC},
-        {"CM_TIMEOUT", config->cm.timeout, 1e-4, UCT_NPRDMA_MAX_SEC},
-        {"CM_PROBE_INTERVAL", config->cm.probe_interval, 1e-3,
-         UCT_NPRDMA_MAX_SEC}
+        {"CM_TIMEOUT", config->cm.timeout, UCT_NPRDMA_MIN_TIMER,
+         UCT_NPRDMA_MAX_SEC},
+        {"CM_PROBE_INTERVAL", config->cm.probe_interval,
+         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC}
     };
     ucs_status_t status;
 

@@ -14,11 +14,16 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define UCT_NPRDMA_ENV_PREFIX  "UCX_NPRDMA_"
+
+/* Letters of a unit that UCX looks at: "kb", "ms" */
+#define UCT_NPRDMA_MAX_UNIT    2
 
 /* What the variables looked like when they were found wrong; 0 for never */
 static atomic_uint_fast64_t uct_nprdma_config_wrong;
@@ -44,6 +49,35 @@ static int uct_nprdma_config_is_real(const char *text)
     return (tail != text) && (*tail == '\0');
 }
 
+/* UCX takes "-1" for all there is, wraps as above and ignores what comes after
+ * two letters. "inf" and "auto" mean something to it. */
+static int uct_nprdma_config_is_size(const char *text)
+{
+    unsigned long value;
+    size_t unit = 1;
+    char *tail;
+
+    if (!isdigit((unsigned char)text[0])) {
+        return !strcasecmp(text, "inf") || !strcasecmp(text, "auto");
+    }
+
+    errno = 0;
+    value = strtoul(text, &tail, 10);
+    if (*tail != '\0') {
+        unit = ucs_string_quantity_prefix_value(toupper((unsigned char)*tail));
+    }
+    return (errno == 0) && (unit > 0) && (value <= (SIZE_MAX / unit)) &&
+           (strlen(tail) <= UCT_NPRDMA_MAX_UNIT);
+}
+
+static int uct_nprdma_config_is_time(const char *text)
+{
+    char *tail;
+
+    strtod(text, &tail);
+    return (tail != text) && (strlen(tail) <= UCT_NPRDMA_MAX_UNIT);
+}
+
 static int uct_nprdma_config_parse(const ucs_config_field_t *field,
                                    const char *text, void *dest)
 {
@@ -52,7 +86,11 @@ static int uct_nprdma_config_parse(const ucs_config_field_t *field,
         ((field->parser.read == ucs_config_sscanf_ulong) &&
          !uct_nprdma_config_is_number(text, ULONG_MAX)) ||
         ((field->parser.read == ucs_config_sscanf_double) &&
-         !uct_nprdma_config_is_real(text))) {
+         !uct_nprdma_config_is_real(text)) ||
+        ((field->parser.read == ucs_config_sscanf_memunits) &&
+         !uct_nprdma_config_is_size(text)) ||
+        ((field->parser.read == ucs_config_sscanf_time) &&
+         !uct_nprdma_config_is_time(text))) {
         return 0;
     }
 
