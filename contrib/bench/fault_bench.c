@@ -35,8 +35,7 @@
 
 enum { KIND_PRESENT, KIND_FRESH, KIND_SWAPPED, KIND_RATE };
 
-static int   kind, sleeping, percent;
-static pid_t target;
+static int kind, sleeping, percent;
 
 /* Commands to the target, each answered by the same byte */
 enum {
@@ -181,86 +180,31 @@ static void target_main(int sock)
 {
     size_t size = NUM_PAGES * PAGE_SIZE;
     void *memory = map_small_pages(size);
-    ucp_mem_map_params_t map = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address    = memory,
-        .length     = size
-    };
-    ucp_request_param_t param = {0};
-    uint64_t address          = (uintptr_t)memory;
-    ucp_address_t *own;
-    void *peer, *rkey;
-    ucp_mem_h memh;
-    size_t length;
-    ucp_ep_h back;
-    side_t side;
+    target_t target;
 
     if (kind == KIND_RATE) {
         setenv("UCX_NPRDMA_RECLAIM", "sampled", 1);
     }
     write_pages(memory);
-    side_init(&side, sock, sysconf(_SC_NPROCESSORS_ONLN) > 1);
-    UCP_CHECK(ucp_worker_get_address(side.worker, &own, &length));
-    send_blob(sock, own, length);
-    UCP_CHECK(ucp_mem_map(side.context, &map, &memh));
-    UCP_CHECK(ucp_rkey_pack(side.context, memh, &rkey, &length));
-    send_blob(sock, rkey, length);
-    ucp_rkey_buffer_release(rkey);
-
-    peer = recv_blob(sock);
-    back = make_ep(&side, peer);
-    wait_for(&side, ucp_ep_flush_nbx(back, &param));
-    send_all(sock, &address, sizeof(address));
-    serve(&side, memory);
-
-    sleeping = 0;
-    close_ep(&side, back);
-    free(peer);
-    send_all(sock, &address, sizeof(address));
-    ucp_mem_unmap(side.context, memh);
-    ucp_worker_release_address(side.worker, own);
-    side_cleanup(&side);
+    target_init(&target, sock, memory, size, 1);
+    serve(&target.side, memory);
+    target_cleanup(&target, 0);
     munmap(memory, size);
 }
 
-/* What this program returns when the target has ended early */
-static int target_status(void)
-{
-    int status;
-
-    CHECK((waitpid(target, &status, 0) == target) && WIFEXITED(status) &&
-          (WEXITSTATUS(status) != 0), "the target process was killed");
-    return WEXITSTATUS(status);
-}
-
-/* A command whose answer the target gives when it has done it */
-static void command(side_t *side, char cmd, void *answer, size_t length)
-{
-    ssize_t ret;
-
-    send_all(side->sock, &cmd, 1);
-    do {
-        ucp_worker_progress(side->worker);
-        ret = recv(side->sock, answer, length, MSG_DONTWAIT);
-        if ((ret == 0) || ((ret < 0) && (errno != EAGAIN))) {
-            exit(target_status());
-        }
-    } while (ret != (ssize_t)length);
-}
-
-static double one_get(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey, void *buffer,
-                      size_t length, uint64_t remote)
+static double one_get(initiator_t *initiator, void *buffer, size_t length,
+                      size_t offset)
 {
     ucp_request_param_t param = {0};
     double start              = now_us();
 
-    wait_for(side, ucp_get_nbx(ep, buffer, length, remote, rkey, &param));
+    wait_for(&initiator->side,
+             ucp_get_nbx(initiator->ep, buffer, length,
+                         initiator->memory + offset, initiator->rkey, &param));
     return now_us() - start;
 }
 
-static double get_pages(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
-                        uint64_t remote)
+static double get_pages(initiator_t *initiator)
 {
     static double times[NUM_PAGES];
     static uint64_t buffer[PAGE_SIZE / sizeof(uint64_t)];
@@ -268,18 +212,17 @@ static double get_pages(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     char done;
 
     /* The connection is made by a first get, of a page that is then dropped */
-    one_get(side, ep, rkey, buffer, PAGE_SIZE, remote);
-    command(side, CMD_PREPARE, &done, 1);
+    one_get(initiator, buffer, PAGE_SIZE, 0);
+    command(initiator, CMD_PREPARE, &done, 1);
     for (page = 0; page < NUM_PAGES; ++page) {
-        times[page] = one_get(side, ep, rkey, buffer, PAGE_SIZE,
-                              remote + (uint64_t)page * PAGE_SIZE);
+        times[page] = one_get(initiator, buffer, PAGE_SIZE,
+                              (size_t)page * PAGE_SIZE);
         CHECK(buffer[0] == expected_value(page), "wrong data");
     }
     return median(times, NUM_PAGES);
 }
 
-static double get_rate(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
-                       uint64_t remote)
+static double get_rate(initiator_t *initiator)
 {
     void *buffer = malloc(RATE_SIZE);
     double times[RATE_TURNS];
@@ -288,10 +231,10 @@ static double get_rate(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     char done;
     int turn;
 
-    one_get(side, ep, rkey, buffer, RATE_SIZE, remote);
+    one_get(initiator, buffer, RATE_SIZE, 0);
     for (turn = 0; turn < RATE_TURNS; ++turn) {
-        command(side, CMD_PREPARE, &done, 1);
-        times[turn] = one_get(side, ep, rkey, buffer, RATE_SIZE, remote);
+        command(initiator, CMD_PREPARE, &done, 1);
+        times[turn] = one_get(initiator, buffer, RATE_SIZE, 0);
         for (page = 0; page < RATE_SIZE / PAGE_SIZE; ++page) {
             word = *page_at(buffer, page);
             CHECK((word == 0) || (word == page_value(page)), "wrong data");
@@ -301,49 +244,22 @@ static double get_rate(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     return median(times, RATE_TURNS);
 }
 
-/* The target closes its endpoint, which takes progress on both sides */
-static void end(side_t *side)
+static void initiator_main(int sock, pid_t target)
 {
+    initiator_t initiator;
+    double us, own_us;
     uint64_t last;
 
-    command(side, CMD_END, &last, sizeof(last));
-}
-
-static void initiator_main(int sock)
-{
-    void *address, *packed;
-    double us, own_us;
-    ucp_address_t *own;
-    ucp_rkey_h rkey;
-    uint64_t remote;
-    size_t length;
-    ucp_ep_h ep;
-    side_t side;
-
-    side_init(&side, sock, 0);
-    address = recv_blob(sock);
-    packed  = recv_blob(sock);
-    UCP_CHECK(ucp_worker_get_address(side.worker, &own, &length));
-    send_blob(sock, own, length);
-    ucp_worker_release_address(side.worker, own);
-    while (recv(sock, &remote, sizeof(remote), MSG_DONTWAIT) !=
-           sizeof(remote)) {
-        ucp_worker_progress(side.worker);
-    }
-
-    ep = make_ep(&side, address);
-    UCP_CHECK(ucp_ep_rkey_unpack(ep, packed, &rkey));
-    us = (kind == KIND_RATE) ? get_rate(&side, ep, rkey, remote) :
-                               get_pages(&side, ep, rkey, remote);
-    command(&side, CMD_OWN, &own_us, sizeof(own_us));
-    end(&side);
+    initiator_init(&initiator, sock, target);
+    initiator_connect(&initiator);
+    us = (kind == KIND_RATE) ? get_rate(&initiator) : get_pages(&initiator);
+    command(&initiator, CMD_OWN, &own_us, sizeof(own_us));
+    /* The target closes its endpoint, which takes progress on both sides */
+    command(&initiator, CMD_END, &last, sizeof(last));
     printf("us %.3f own_us %.3f\n", us, own_us);
 
-    ucp_rkey_destroy(rkey);
-    close_ep(&side, ep);
-    free(packed);
-    free(address);
-    side_cleanup(&side);
+    initiator_disconnect(&initiator);
+    initiator_cleanup(&initiator);
 }
 
 static int parse(int argc, char **argv)
@@ -370,24 +286,8 @@ static int parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int socks[2], status;
-
     if (!parse(argc, argv)) {
         return 2;
     }
-
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0, "socketpair");
-    target = fork();
-    CHECK(target >= 0, "fork");
-    if (target == 0) {
-        close(socks[0]);
-        target_main(socks[1]);
-        exit(EXIT_SUCCESS);
-    }
-
-    close(socks[1]);
-    initiator_main(socks[0]);
-    CHECK((waitpid(target, &status, 0) == target) && WIFEXITED(status),
-          "the target process was killed");
-    return WEXITSTATUS(status);
+    return run_both(target_main, initiator_main);
 }

@@ -34,6 +34,9 @@
 /* What the target does: a byte on the socket, which it looks at in progress */
 enum { CMD_COMPUTE = 'c', CMD_END = 'e' };
 
+static const char *kind;
+static int        amount; /* Bytes of a put, or endpoints */
+
 static void compute_one_second(void)
 {
     double end = now_us() + 1e6;
@@ -43,45 +46,16 @@ static void compute_one_second(void)
 }
 
 /* Serves until told to end; shows its memory for put */
-static void target_main(int sock, int has_endpoint)
+static void target_main(int sock)
 {
-    ucp_mem_map_params_t map = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-    };
     static uint64_t memory[MAX_WORDS] __attribute__((aligned(4096)));
-    ucp_request_param_t param = {0};
-    uint64_t address = (uintptr_t)memory;
-    ucp_address_t *worker_address;
-    ucp_mem_h memh;
-    size_t length;
-    void *rkey;
-    void *peer_address;
-    ucp_ep_h back = NULL;
-    side_t side;
+    target_t target;
     char cmd;
 
-    side_init(&side, sock, sysconf(_SC_NPROCESSORS_ONLN) > 1);
-    map.address = memory;
-    map.length  = sizeof(memory);
-    UCP_CHECK(ucp_worker_get_address(side.worker, &worker_address, &length));
-    send_blob(sock, worker_address, length);
-    UCP_CHECK(ucp_mem_map(side.context, &map, &memh));
-    UCP_CHECK(ucp_rkey_pack(side.context, memh, &rkey, &length));
-    send_blob(sock, rkey, length);
-    ucp_rkey_buffer_release(rkey);
-
-    /* An endpoint back, as most programs have one: UCP polls no interface that
-     * it has not sent or received anything on */
-    peer_address = recv_blob(sock);
-    if (has_endpoint) {
-        back = make_ep(&side, peer_address);
-        wait_for(&side, ucp_ep_flush_nbx(back, &param));
-    }
-    send_all(sock, &address, sizeof(address));
-
+    target_init(&target, sock, memory, sizeof(memory),
+                strcmp(kind, "put-listening") != 0);
     for (cmd = 0; cmd != CMD_END;) {
-        progress_some(&side);
+        progress_some(&target.side);
         if (recv(sock, &cmd, 1, MSG_DONTWAIT) != 1) {
             continue;
         }
@@ -91,35 +65,19 @@ static void target_main(int sock, int has_endpoint)
         }
     }
 
-    if (has_endpoint) {
-        close_ep(&side, back);
-    }
-    free(peer_address);
-    send_all(sock, &memory[0], sizeof(memory[0]));
-    ucp_mem_unmap(side.context, memh);
-    ucp_worker_release_address(side.worker, worker_address);
-    side_cleanup(&side);
+    target_cleanup(&target, memory[0]);
 }
 
-static void put_flush(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
-                      uint64_t remote, uint64_t value, int words)
+static void put_flush(initiator_t *initiator, uint64_t value, int words)
 {
     static uint64_t data[MAX_WORDS];
     ucp_request_param_t param = {0};
 
     data[0] = data[words - 1] = value;
-    wait_for(side, ucp_put_nbx(ep, data, words * sizeof(*data), remote, rkey,
-                               &param));
-    wait_for(side, ucp_ep_flush_nbx(ep, &param));
-}
-
-/* The target closes its endpoint, which takes progress on both sides */
-static void wait_for_end(side_t *side, uint64_t *seen)
-{
-    while (recv(side->sock, seen, sizeof(*seen), MSG_DONTWAIT) !=
-           sizeof(*seen)) {
-        ucp_worker_progress(side->worker);
-    }
+    wait_for(&initiator->side,
+             ucp_put_nbx(initiator->ep, data, words * sizeof(*data),
+                         initiator->memory, initiator->rkey, &param));
+    wait_for(&initiator->side, ucp_ep_flush_nbx(initiator->ep, &param));
 }
 
 static double longest_gap_us(void)
@@ -137,22 +95,21 @@ static double longest_gap_us(void)
     return gap;
 }
 
-static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
-                     uint64_t remote, int computing, int words)
+static void put_main(initiator_t *initiator, int words)
 {
+    int computing = (strcmp(kind, "put-computing") == 0);
     int count     = computing ? 400 : 20000;
     double *times = calloc(count, sizeof(*times));
     double start, began;
     uint64_t value, seen;
-    char cmd = CMD_COMPUTE;
+    char answer;
     int i, done;
 
     for (value = 1; value <= 200; ++value) {
-        put_flush(side, ep, rkey, remote, value, words);
+        put_flush(initiator, value, words);
     }
     if (computing) {
-        send_all(side->sock, &cmd, 1);
-        recv_all(side->sock, &cmd, 1);
+        command(initiator, CMD_COMPUTE, &answer, 1);
     }
 
     /* Only while the target certainly computes */
@@ -162,14 +119,12 @@ static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
         while (computing && (now_us() < began + i * COMPUTING_INTERVAL_US)) {
         }
         start = now_us();
-        put_flush(side, ep, rkey, remote, value, words);
+        put_flush(initiator, value, words);
         times[i] = now_us() - start;
     }
 
     done = i;
-    cmd  = CMD_END;
-    send_all(side->sock, &cmd, 1);
-    wait_for_end(side, &seen);
+    command(initiator, CMD_END, &seen, sizeof(seen));
     CHECK(seen == value - 1, "the target's memory has another value");
     sort_values(times, done);
     printf("median_us %.3f p99_us %.3f max_us %.3f gap_us %.3f puts %d\n",
@@ -178,19 +133,19 @@ static void put_main(side_t *side, ucp_ep_h ep, ucp_rkey_h rkey,
     free(times);
 }
 
-static void connect_main(side_t *side, const ucp_address_t *address, int count)
+static void connect_main(initiator_t *initiator, int count)
 {
+    side_t *side              = &initiator->side;
     ucp_request_param_t param = {0};
     ucp_ep_h *eps             = calloc(count, sizeof(*eps));
     ucs_status_ptr_t *req     = calloc(count, sizeof(*req));
-    char cmd                  = CMD_END;
     double start, end;
     uint64_t seen;
     int i;
 
     start = now_us();
     for (i = 0; i < count; ++i) {
-        eps[i] = make_ep(side, address);
+        eps[i] = make_ep(side, initiator->address);
         req[i] = ucp_ep_flush_nbx(eps[i], &param);
     }
     for (i = 0; i < count; ++i) {
@@ -201,82 +156,45 @@ static void connect_main(side_t *side, const ucp_address_t *address, int count)
         close_ep(side, eps[i]);
     }
 
-    send_all(side->sock, &cmd, 1);
-    wait_for_end(side, &seen);
+    command(initiator, CMD_END, &seen, sizeof(seen));
     printf("us_per_endpoint %.2f total_us %.1f endpoints %d\n",
            (end - start) / count, end - start, count);
     free(req);
     free(eps);
 }
 
-static void initiator_main(int sock, const char *kind, int count)
+static void initiator_main(int sock, pid_t target)
 {
-    void *address, *packed;
-    ucp_address_t *own;
-    size_t length;
-    ucp_rkey_h rkey;
-    uint64_t remote;
-    ucp_ep_h ep;
-    side_t side;
+    initiator_t initiator;
 
-    side_init(&side, sock, 0);
-    address = recv_blob(sock);
-    packed  = recv_blob(sock);
-    UCP_CHECK(ucp_worker_get_address(side.worker, &own, &length));
-    send_blob(sock, own, length);
-    ucp_worker_release_address(side.worker, own);
-    while (recv(sock, &remote, sizeof(remote), MSG_DONTWAIT) !=
-           sizeof(remote)) {
-        ucp_worker_progress(side.worker);
-    }
-
+    initiator_init(&initiator, sock, target);
     if (strcmp(kind, "connect") == 0) {
-        connect_main(&side, address, count);
+        connect_main(&initiator, amount);
     } else {
-        ep = make_ep(&side, address);
-        UCP_CHECK(ucp_ep_rkey_unpack(ep, packed, &rkey));
-        put_main(&side, ep, rkey, remote, strcmp(kind, "put-computing") == 0,
-                 count / sizeof(uint64_t));
-        ucp_rkey_destroy(rkey);
-        close_ep(&side, ep);
+        initiator_connect(&initiator);
+        put_main(&initiator, amount / sizeof(uint64_t));
+        initiator_disconnect(&initiator);
     }
-
-    free(packed);
-    free(address);
-    side_cleanup(&side);
+    initiator_cleanup(&initiator);
 }
 
 int main(int argc, char **argv)
 {
-    const char *kind = argc > 1 ? argv[1] : "";
-    int is_connect   = (strcmp(kind, "connect") == 0);
-    int count        = argc > 2 ? atoi(argv[2]) : (int)sizeof(uint64_t);
-    int max          = is_connect ? 1 << 20 : MAX_WORDS * sizeof(uint64_t);
-    int socks[2], status;
-    pid_t child;
+    int is_connect, max;
 
+    kind       = argc > 1 ? argv[1] : "";
+    is_connect = (strcmp(kind, "connect") == 0);
+    amount     = argc > 2 ? atoi(argv[2]) : (int)sizeof(uint64_t);
+    max        = is_connect ? 1 << 20 : MAX_WORDS * sizeof(uint64_t);
     if ((strcmp(kind, "put-polling") && strcmp(kind, "put-listening") &&
-         strcmp(kind, "put-computing") && !is_connect) || (count > max) ||
-        (count < (is_connect ? 1 : (int)sizeof(uint64_t))) ||
-        (!is_connect && (count % sizeof(uint64_t)))) {
+         strcmp(kind, "put-computing") && !is_connect) || (amount > max) ||
+        (amount < (is_connect ? 1 : (int)sizeof(uint64_t))) ||
+        (!is_connect && (amount % sizeof(uint64_t)))) {
         fprintf(stderr, "usage: ucp_bench put-polling [BYTES] | put-listening "
                         "[BYTES] |\n       put-computing [BYTES] | connect "
                         "ENDPOINTS\n");
         return 2;
     }
 
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0, "socketpair");
-    child = fork();
-    CHECK(child >= 0, "fork");
-    if (child == 0) {
-        close(socks[0]);
-        target_main(socks[1], strcmp(kind, "put-listening") != 0);
-        exit(EXIT_SUCCESS);
-    }
-
-    close(socks[1]);
-    initiator_main(socks[0], kind, count);
-    CHECK((waitpid(child, &status, 0) == child) && (status == 0),
-          "the target process failed");
-    return EXIT_SUCCESS;
+    return run_both(target_main, initiator_main);
 }

@@ -30,6 +30,23 @@ typedef struct {
     ucp_worker_h  worker;
 } side_t;
 
+typedef struct {
+    side_t    side;
+    ucp_mem_h memh;
+    ucp_ep_h  back; /* To the initiator; NULL: none */
+    void      *peer_address;
+} target_t;
+
+typedef struct {
+    side_t     side;
+    void       *address; /* Of the target's worker */
+    void       *packed;  /* Key of its memory */
+    uint64_t   memory;   /* Where that is */
+    pid_t      target;
+    ucp_ep_h   ep;
+    ucp_rkey_h rkey;
+} initiator_t;
+
 static void send_all(int sock, const void *data, size_t length)
 {
     CHECK(send(sock, data, length, 0) == (ssize_t)length, "send to the peer");
@@ -58,6 +75,7 @@ static void *recv_blob(int sock)
     return data;
 }
 
+/* Bound to a CPU of its own, if there are two */
 static void side_init(side_t *side, int sock, int cpu)
 {
     ucp_params_t params = {
@@ -69,7 +87,7 @@ static void side_init(side_t *side, int sock, int cpu)
     cpu_set_t set;
 
     CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
+    CPU_SET(cpu % sysconf(_SC_NPROCESSORS_ONLN), &set);
     sched_setaffinity(0, sizeof(set), &set);
 
     side->sock = sock;
@@ -136,6 +154,154 @@ static void close_ep(side_t *side, ucp_ep_h ep)
         }
         ucp_request_free(request);
     }
+}
+
+static void send_worker_address(side_t *side)
+{
+    ucp_address_t *address;
+    size_t length;
+
+    UCP_CHECK(ucp_worker_get_address(side->worker, &address, &length));
+    send_blob(side->sock, address, length);
+    ucp_worker_release_address(side->worker, address);
+}
+
+
+/* ---- the target ---- */
+
+/*
+ * Lets the initiator know of the memory, which must be there until
+ * target_cleanup(). With an endpoint back, as most programs have one: UCP polls
+ * no interface that it has not sent or received anything on.
+ */
+static void target_init(target_t *target, int sock, void *memory, size_t length,
+                        int has_endpoint)
+{
+    ucp_mem_map_params_t map = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .address    = memory,
+        .length     = length
+    };
+    ucp_request_param_t param = {0};
+    uint64_t address          = (uintptr_t)memory;
+    side_t *side              = &target->side;
+    size_t rkey_length;
+    void *rkey;
+
+    side_init(side, sock, 1);
+    send_worker_address(side);
+    UCP_CHECK(ucp_mem_map(side->context, &map, &target->memh));
+    UCP_CHECK(ucp_rkey_pack(side->context, target->memh, &rkey, &rkey_length));
+    send_blob(sock, rkey, rkey_length);
+    ucp_rkey_buffer_release(rkey);
+
+    target->peer_address = recv_blob(sock);
+    target->back         = NULL;
+    if (has_endpoint) {
+        target->back = make_ep(side, target->peer_address);
+        wait_for(side, ucp_ep_flush_nbx(target->back, &param));
+    }
+    send_all(sock, &address, sizeof(address));
+}
+
+/* After the initiator's last command, whose answer is `last` */
+static void target_cleanup(target_t *target, uint64_t last)
+{
+    if (target->back != NULL) {
+        close_ep(&target->side, target->back);
+    }
+    free(target->peer_address);
+    send_all(target->side.sock, &last, sizeof(last));
+    ucp_mem_unmap(target->side.context, target->memh);
+    side_cleanup(&target->side);
+}
+
+
+/* ---- the initiator ---- */
+
+/* With progress, which the target may need, to connect for example. Ends with
+ * its status if the target has ended early. */
+static void await_answer(initiator_t *initiator, void *answer, size_t length)
+{
+    ssize_t ret;
+    int status;
+
+    do {
+        ucp_worker_progress(initiator->side.worker);
+        ret = recv(initiator->side.sock, answer, length, MSG_DONTWAIT);
+        if ((ret == 0) || ((ret < 0) && (errno != EAGAIN))) {
+            CHECK((waitpid(initiator->target, &status, 0) ==
+                   initiator->target) && WIFEXITED(status) &&
+                  (WEXITSTATUS(status) != 0), "the target process was killed");
+            exit(WEXITSTATUS(status));
+        }
+    } while (ret != (ssize_t)length);
+}
+
+static void command(initiator_t *initiator, char cmd, void *answer,
+                    size_t length)
+{
+    send_all(initiator->side.sock, &cmd, 1);
+    await_answer(initiator, answer, length);
+}
+
+static void initiator_init(initiator_t *initiator, int sock, pid_t target)
+{
+    side_t *side = &initiator->side;
+
+    initiator->target = target;
+    side_init(side, sock, 0);
+    initiator->address = recv_blob(sock);
+    initiator->packed  = recv_blob(sock);
+    send_worker_address(side);
+    await_answer(initiator, &initiator->memory, sizeof(initiator->memory));
+}
+
+static void initiator_connect(initiator_t *initiator)
+{
+    initiator->ep = make_ep(&initiator->side, initiator->address);
+    UCP_CHECK(ucp_ep_rkey_unpack(initiator->ep, initiator->packed,
+                                 &initiator->rkey));
+}
+
+static void initiator_disconnect(initiator_t *initiator)
+{
+    ucp_rkey_destroy(initiator->rkey);
+    close_ep(&initiator->side, initiator->ep);
+}
+
+static void initiator_cleanup(initiator_t *initiator)
+{
+    free(initiator->packed);
+    free(initiator->address);
+    side_cleanup(&initiator->side);
+}
+
+
+/* ---- both ---- */
+
+/* Runs the target in a child; returns what the child has returned */
+static int run_both(void (*target_main)(int sock),
+                    void (*initiator_main)(int sock, pid_t target))
+{
+    int socks[2], status;
+    pid_t child;
+
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0, "socketpair: %m");
+    child = fork();
+    CHECK(child >= 0, "fork: %m");
+    if (child == 0) {
+        close(socks[0]);
+        target_main(socks[1]);
+        exit(EXIT_SUCCESS);
+    }
+
+    close(socks[1]);
+    initiator_main(socks[0], child);
+    CHECK((waitpid(child, &status, 0) == child) && WIFEXITED(status),
+          "the target process was killed");
+    return WEXITSTATUS(status);
 }
 
 #endif
