@@ -96,40 +96,6 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
  * later, by a thread of the service. What is not resident stays so.
  *
  * @param [in]  md       MD.
- * @param [in]  address  First byte; need not be mapped.
- * @param [in]  length   Bytes.
- * @param [in]  flags    UCT_MD_MEM_ACCESS_xx; without any of them, everything
- *                       is allowed.
- * @param [out] memh_p   Handle of the registration.
- *
- * @return UCS_OK, UCS_ERR_NO_MEMORY, or UCS_ERR_UNSUPPORTED in a child made by
- *         fork().
- */
-ucs_status_t uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
-                                uint64_t flags, uct_mem_h *memh_p);
-
-
-/**
- * End a registration. When it returns, no request touches the range on its
- * behalf any more. The device may still do so, as long as peers have keys of
- * the region: with UCT_MD_MEM_DEREG_FLAG_INVALIDATE it has lost every page that
- * no other registration covers, also when this returns, so that an invalidation
- * is complete at once.
- *
- * @param [in] md      MD.
- * @param [in] params  As for uct_md_mem_dereg_v2().
- *
- * @return UCS_OK or UCS_ERR_INVALID_PARAM.
- */
-ucs_status_t
-uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
-
-
-/**
- * Pack the key of a registration for peers. What is resident of a small range
- * is made accessible to the device by the way. What is not resident stays so.
- *
- * @param [in]  md       MD.
  * @param [in]  memh     Registration.
  * @param [in]  address  First byte that the peer is going to use,
  * @param [in]  length   and bytes; a hint. Length 0: all of it.
