@@ -9,6 +9,9 @@ LEFT_OUT = {
     "testManyISendAndRecv":
         "takes for granted that Testall, Testany and Testsome in a row see "
         "the same requests complete",
+    "testAttachDetach":
+        "MPI_Win_free() of Open MPI 4.1 crashes once something was detached "
+        "from a dynamic window, over any transport of UCX",
 }
 
 
