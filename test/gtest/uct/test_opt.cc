@@ -134,7 +134,10 @@ void test_opt::make(size_t length)
 void test_opt::start(op_t op, size_t local, size_t remote, size_t length,
                      completion *comp)
 {
-    uct_iov_t iov = {m_local->ptr(local), length, m_local->memh(), 0, 1};
+    /* With a second buffer, though empty, a small get goes straight to the
+     * first one */
+    uct_iov_t iov[] = {{m_local->ptr(local), length, m_local->memh(), 0, 1},
+                       {m_local->ptr(local), 0, m_local->memh(), 0, 1}};
 
     m_bcopy             = m_local->ptr(local);
     ucs_status_t status = m_a->retry([&]() {
@@ -143,10 +146,13 @@ void test_opt::start(op_t op, size_t local, size_t remote, size_t length,
             return uct_ep_get_bcopy(m_ab, unpack_to, &m_bcopy, length,
                                     m_remote->address(remote), m_rkey, comp);
         case GET_ZCOPY:
-            return uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(remote),
+            return uct_ep_get_zcopy(m_ab, iov, 2, m_remote->address(remote),
+                                    m_rkey, comp);
+        case GET_COPIED:
+            return uct_ep_get_zcopy(m_ab, iov, 1, m_remote->address(remote),
                                     m_rkey, comp);
         default:
-            return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(remote),
+            return uct_ep_put_zcopy(m_ab, iov, 1, m_remote->address(remote),
                                     m_rkey, comp);
         }
     });

@@ -57,6 +57,7 @@ private:
 
 enum op_t {
     GET_BCOPY,
+    GET_COPIED, /* get_zcopy that is small enough for a slot */
     GET_ZCOPY,
     PUT_ZCOPY
 };
@@ -95,10 +96,10 @@ protected:
     {
         return ((op == PUT_ZCOPY) == is_local) ? PAGE_R : PAGE_W;
     }
-    /* get_bcopy reads into pinned memory */
+    /* Some gets read into pinned memory */
     static bool has_pages(op_t op, bool is_local)
     {
-        return !is_local || (op != GET_BCOPY);
+        return !is_local || ((op != GET_BCOPY) && (op != GET_COPIED));
     }
 
     size_t max_bcopy() const { return m_a->attr().cap.get.max_bcopy; }

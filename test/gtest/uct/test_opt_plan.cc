@@ -154,7 +154,7 @@ TEST_F(test_opt_plan, nothing_vanishes)
     make(1 << 20);
     uint64_t hits = counter("opt_hits"), redone = counter("redone_slices");
 
-    for (op_t op : {GET_BCOPY, GET_ZCOPY, PUT_ZCOPY}) {
+    for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY, PUT_ZCOPY}) {
         for (size_t length : {1, 64, 4000, 8000, 9000, 60000}) {
             transfer t = {op, 1, 4095, (size_t)length};
             if ((op == GET_BCOPY) && (t.length > max_bcopy())) {
@@ -178,6 +178,12 @@ TEST_F(test_opt_plan, get_bcopy)
 {
     make(1 << 18);
     try_lengths(GET_BCOPY, small);
+}
+
+TEST_F(test_opt_plan, get_zcopy_copied)
+{
+    make(1 << 18);
+    try_lengths(GET_COPIED, small);
 }
 
 TEST_F(test_opt_plan, get_zcopy_scanned)

@@ -11,6 +11,7 @@ class test_opt_rules : public test_opt {
 protected:
     static constexpr size_t size = 1 << 18;
     static constexpr size_t flag = size - 64;
+    static constexpr size_t word = 8192;
 
     /* More slices than are on their way at once */
     static constexpr size_t huge = 8 << 20;
@@ -36,9 +37,54 @@ public:
     }
 
 protected:
+    /* A get that misses the page of a word, and behind it what writes there */
+    void write_behind_get(op_t op, size_t from, size_t length, uint64_t value)
+    {
+        page_table_fault_clear(m_remote->table());
+        m_remote->fill(m_seed++);
+        m_local->fill(m_seed++);
+        std::string before(m_remote->ptr(from), length);
+        completion got, written;
+        bool posted = false;
+
+        miss(op, word, 1 + (value % 4), value % 2);
+        start(op, 0, from, length, &got);
+        m_a->wait([&]() {
+            if (!posted) {
+                ucs_status_t status = write_over(value, &written);
+                posted              = !UCS_STATUS_IS_ERR(status);
+                EXPECT_TRUE(posted || (status == UCS_ERR_NO_RESOURCE));
+            }
+            /* The target first, so that it writes as early as it can */
+            m_b->progress();
+            return posted && got.done;
+        });
+        EXPECT_EQ(0, memcmp(before.data(), m_local->ptr(), length)) << value;
+        m_a->flush(m_ab);
+        EXPECT_NE(0, memcmp(before.data(), m_remote->ptr(from), length))
+                << value;
+    }
+
     bool arrived(size_t length)
     {
         return memcmp(m_local->ptr(), m_remote->ptr(), length) == 0;
+    }
+
+private:
+    ucs_status_t write_over(uint64_t value, completion *comp)
+    {
+        uct_iov_t iov = {m_local->ptr(131072), 100000, m_local->memh(), 0, 1};
+
+        switch (value % 3) {
+        case 0:
+            return put_word(word, value);
+        case 1:
+            return uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, value,
+                                        m_remote->address(word), m_rkey);
+        default:
+            return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(), m_rkey,
+                                    comp);
+        }
     }
 };
 
@@ -239,41 +285,22 @@ TEST_F(test_opt_rules, repeated_fences_do_not_starve)
  * without a fence */
 TEST_F(test_opt_rules, writes_wait_for_gets)
 {
-    static constexpr size_t length = 100000, word = 8192, other = 131072;
-
     make(size);
     for (uint64_t i = 1; i <= 60; ++i) {
-        page_table_fault_clear(m_remote->table());
-        m_remote->fill(m_seed++);
-        m_local->fill(m_seed++);
-        std::string before(m_remote->ptr(), length);
-        uct_iov_t iov = {m_local->ptr(other), length, m_local->memh(), 0, 1};
-        completion got, written;
-        bool posted = false;
+        write_behind_get(GET_ZCOPY, 0, 100000, i);
+    }
+}
 
-        miss(GET_ZCOPY, word, 1 + (i % 4), i % 2);
-        start(GET_ZCOPY, 0, 0, length, &got);
-        m_a->wait([&]() {
-            if (!posted) {
-                ucs_status_t status =
-                        (i % 3 == 0) ? put_word(word, i) :
-                        (i % 3 == 1) ? uct_ep_atomic64_post(
-                                               m_ab, UCT_ATOMIC_OP_ADD, i,
-                                               m_remote->address(word),
-                                               m_rkey) :
-                                       uct_ep_put_zcopy(m_ab, &iov, 1,
-                                                        m_remote->address(),
-                                                        m_rkey, &written);
-                posted = !UCS_STATUS_IS_ERR(status);
-                EXPECT_TRUE(posted || (status == UCS_ERR_NO_RESOURCE));
-            }
-            /* The target first, so that it writes as early as it can */
-            m_b->progress();
-            return posted && got.done;
-        });
-        EXPECT_EQ(0, memcmp(before.data(), m_local->ptr(), length)) << i;
-        m_a->flush(m_ab);
-        EXPECT_NE(0, memcmp(before.data(), m_remote->ptr(), length)) << i;
+/* Also one that goes through a slot and has the target's software send it */
+TEST_F(test_opt_rules, writes_wait_for_small_gets)
+{
+    make(size);
+    for (op_t op : {GET_BCOPY, GET_COPIED}) {
+        uint64_t fetched = counter("assist_small");
+        for (uint64_t i = 1; i <= 60; ++i) {
+            write_behind_get(op, word - 1000, 4000, i);
+        }
+        EXPECT_EQ(fetched + 60, counter("assist_small"));
     }
 }
 

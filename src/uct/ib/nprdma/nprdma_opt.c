@@ -181,6 +181,13 @@ uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     return op;
 }
 
+static inline size_t
+uct_nprdma_opt_cut_length(const uct_nprdma_opt_iface_t *opt,
+                          const uct_nprdma_opt_op_t *op)
+{
+    return opt->slice - (op->address % UCT_NPRDMA_PAGE_SIZE);
+}
+
 /*
  * The next slice of an operation. It ends where a page ends, so that slices
  * share no page there, and all but the first of a buffer begin with a line
@@ -193,8 +200,8 @@ static void uct_nprdma_opt_cut(uct_nprdma_opt_iface_t *opt,
     uct_nprdma_opt_piece_t *piece = &op->pieces[op->piece];
     size_t length;
 
-    length = opt->slice - (op->address % UCT_NPRDMA_PAGE_SIZE);
-    length = ucs_min(length, piece->length - op->offset);
+    length = ucs_min(uct_nprdma_opt_cut_length(opt, op),
+                     piece->length - op->offset);
 
     slice->op      = op;
     slice->piece   = piece;
@@ -214,6 +221,19 @@ static void uct_nprdma_opt_cut(uct_nprdma_opt_iface_t *opt,
     ucs_list_add_tail(&op->slices, &slice->list);
 }
 
+/* There is a free slice */
+static inline void uct_nprdma_opt_start_next(uct_nprdma_iface_t *iface,
+                                             uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_slice_t *slice;
+
+    slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
+                                          uct_nprdma_opt_slice_t, queue);
+    uct_nprdma_opt_cut(opt, op, slice);
+    uct_nprdma_opt_slice_start(iface, slice);
+}
+
 /*
  * Give slices to operations, oldest first, for as long as there are resources.
  * One that has all it may have at a time does not hold up those behind it.
@@ -223,7 +243,6 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
 {
     uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
     unsigned count              = 0;
-    uct_nprdma_opt_slice_t *slice;
     uct_nprdma_opt_op_t *op, *tmp;
 
     ucs_list_for_each_safe(op, tmp, &rma->opt.unsliced, unsliced) {
@@ -233,11 +252,7 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
                 return count;
             }
 
-            slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
-                                                  uct_nprdma_opt_slice_t,
-                                                  queue);
-            uct_nprdma_opt_cut(opt, op, slice);
-            uct_nprdma_opt_slice_start(iface, slice);
+            uct_nprdma_opt_start_next(iface, op);
             ++count;
         }
 
@@ -252,39 +267,46 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     uct_nprdma_opt_op_t *op)
 {
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+
     op->sn = ++rma->opt.sn;
     ucs_list_add_tail(&rma->opt.ops, &op->list);
     if (op->is_get) {
         ++rma->opt.num_gets;
         rma->ep->blocked |= UCT_NPRDMA_EP_GETTING;
     }
-    ucs_list_add_tail(&rma->opt.unsliced, &op->unsliced);
     if (op->by_nic) {
         iface->stats.opt_get += op->is_get;
         iface->stats.opt_put += !op->is_get;
     }
 
+    /* Most are small and meet no other: posting is possible */
+    if (ucs_likely((op->num_pieces == 1) &&
+                   (op->length <= uct_nprdma_opt_cut_length(opt, op)) &&
+                   ucs_list_is_empty(&rma->opt.unsliced) &&
+                   !ucs_queue_is_empty(&opt->free_slices))) {
+        uct_nprdma_opt_start_next(iface, op);
+        return;
+    }
+
+    ucs_list_add_tail(&rma->opt.unsliced, &op->unsliced);
     uct_nprdma_opt_issue(iface, rma);
     if (uct_nprdma_opt_is_stalled(&rma->opt)) {
         uct_nprdma_rma_stall(iface->rma, rma);
     }
 }
 
-ucs_status_t
-uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                         uct_unpack_callback_t unpack_cb, void *arg,
-                         size_t length, uint64_t remote_addr,
-                         const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+/* READ to a slot, from which unpack_cb takes the data */
+static ucs_status_t
+uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                           uct_nprdma_slot_t *slot,
+                           uct_unpack_callback_t unpack_cb, void *arg,
+                           size_t length, uint64_t remote_addr,
+                           const uct_nprdma_rkey_t *rkey,
+                           uct_completion_t *comp)
 {
     uct_nprdma_opt_piece_t *piece;
-    uct_nprdma_slot_t *slot;
     uct_nprdma_opt_op_t *op;
-
-    slot = uct_nprdma_rma_get_slot(iface, 0);
-    if (ucs_unlikely(slot == NULL)) {
-        ++iface->stats.no_resource;
-        return UCS_ERR_NO_RESOURCE;
-    }
 
     op = uct_nprdma_opt_op_get(iface, rma, 1, remote_addr, rkey, comp);
     if (ucs_unlikely(op == NULL)) {
@@ -310,12 +332,64 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 ucs_status_t
+uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         uct_unpack_callback_t unpack_cb, void *arg,
+                         size_t length, uint64_t remote_addr,
+                         const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, 0);
+
+    if (ucs_unlikely(slot == NULL)) {
+        ++iface->stats.no_resource;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return uct_nprdma_opt_get_to_slot(iface, rma, slot, unpack_cb, arg, length,
+                                      remote_addr, rkey, comp);
+}
+
+static void
+uct_nprdma_opt_unpack_buffer(void *arg, const void *data, size_t length)
+{
+    memcpy(arg, data, length);
+}
+
+/*
+ * Whether a get of one buffer is better copied, as all transports do with what
+ * is small: that costs no more than to find the buffer's region and to look at
+ * the states of its pages twice, and these need not have been populated.
+ */
+static int uct_nprdma_opt_is_copied(uct_nprdma_iface_t *iface, int is_get,
+                                    const uct_iov_t *iov, size_t iovcnt,
+                                    uint64_t remote_addr,
+                                    const uct_nprdma_rkey_t *rkey)
+{
+    return is_get && (iovcnt == 1) &&
+           (uct_iov_get_length(iov) <= UCT_NPRDMA_SVC_MAX_PAYLOAD) &&
+           uct_nprdma_opt_can_get(iface, rkey, remote_addr,
+                                  uct_iov_get_length(iov));
+}
+
+ucs_status_t
 uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                      int is_get, const uct_iov_t *iov, size_t iovcnt,
                      uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                      uct_completion_t *comp)
 {
     uct_nprdma_opt_op_t *op;
+    uct_nprdma_slot_t *slot;
+
+    if (uct_nprdma_opt_is_copied(iface, is_get, iov, iovcnt, remote_addr,
+                                 rkey)) {
+        slot = uct_nprdma_rma_get_slot(iface, 0);
+        if (ucs_likely(slot != NULL)) {
+            return uct_nprdma_opt_get_to_slot(iface, rma, slot,
+                                              uct_nprdma_opt_unpack_buffer,
+                                              iov->buffer,
+                                              uct_iov_get_length(iov),
+                                              remote_addr, rkey, comp);
+        }
+    }
 
     op = uct_nprdma_opt_op_get(iface, rma, is_get, remote_addr, rkey, comp);
     if (ucs_unlikely(op == NULL)) {

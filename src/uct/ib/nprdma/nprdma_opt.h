@@ -70,7 +70,7 @@ struct uct_nprdma_opt_op {
     size_t                  length;     /* and how many have none */
     unsigned                num_slices;
     ucs_list_link_t         slices;
-    uct_nprdma_slot_t       *slot;      /* get_bcopy: where the data goes, */
+    uct_nprdma_slot_t       *slot;      /* Small get: where the data goes, */
     uct_unpack_callback_t   unpack_cb;  /* and to whom then */
     void                    *arg;
     unsigned                num_pieces;
