@@ -27,7 +27,12 @@ void PrintTo(const event &what, std::ostream *stream)
     *stream << what.name;
 }
 
-constexpr size_t page = 4096;
+constexpr size_t page       = 4096;
+constexpr size_t moved_size = 64 * page;
+
+/* Where mremap() has moved pages: perhaps to the same region, so that another
+ * event there would be one too many */
+void *moved = MAP_FAILED;
 
 const event events[] = {
     { "munmap", 12, true, false,
@@ -42,9 +47,8 @@ const event events[] = {
       } },
     { "mremap_moves", 12, true, false,
       [](char *ptr) {
-          void *moved = mremap(ptr, 8 * page, 64 * page, MREMAP_MAYMOVE);
-          return ((moved != MAP_FAILED) && (moved != ptr)) ?
-                 munmap(moved, 64 * page) : -1;
+          moved = mremap(ptr, 8 * page, moved_size, MREMAP_MAYMOVE);
+          return ((moved != MAP_FAILED) && (moved != ptr)) ? 0 : -1;
       } },
     { "mremap_shrinks", 12, true, false,
       [](char *ptr) {
@@ -86,6 +90,10 @@ protected:
         on_drain = nullptr;
         unreg(&range);
         munmap(ptr, count * page);
+        if (moved != MAP_FAILED) {
+            munmap(moved, moved_size);
+            moved = MAP_FAILED;
+        }
         test_monitor::TearDown();
     }
 
