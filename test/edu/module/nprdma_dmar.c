@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Tells who reads the firmware's table of VT-d units from now on that the first
+ * one has its registers somewhere else. The kernel's own driver has read it long
+ * ago. For a test only.
+ */
+
+#include <linux/acpi.h>
+#include <linux/module.h>
+
+static unsigned long registers;
+module_param(registers, ulong, 0400);
+MODULE_PARM_DESC(registers, "Physical address of the registers");
+
+static struct acpi_table_header *nprdma_dmar;
+static struct acpi_dmar_hardware_unit *nprdma_dmar_unit;
+static u64 nprdma_dmar_address;
+
+static int __init nprdma_dmar_init(void)
+{
+	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_DMAR, 0, &nprdma_dmar)))
+		return -ENODEV;
+	nprdma_dmar_unit = (void *)nprdma_dmar +
+			   sizeof(struct acpi_table_dmar);
+	if (nprdma_dmar_unit->header.type != ACPI_DMAR_TYPE_HARDWARE_UNIT) {
+		acpi_put_table(nprdma_dmar);
+		return -ENODEV;
+	}
+	nprdma_dmar_address = nprdma_dmar_unit->address;
+	nprdma_dmar_unit->address = registers;
+	return 0;
+}
+
+static void __exit nprdma_dmar_exit(void)
+{
+	nprdma_dmar_unit->address = nprdma_dmar_address;
+	acpi_put_table(nprdma_dmar);
+}
+
+module_init(nprdma_dmar_init);
+module_exit(nprdma_dmar_exit);
+
+MODULE_DESCRIPTION("Makes up a VT-d unit, for a test of nprdma");
+MODULE_AUTHOR("The nprdma authors");
+MODULE_LICENSE("GPL");
