@@ -83,6 +83,15 @@ void nprdma_ctx_get(struct nprdma_ctx *ctx)
 	kref_get(&ctx->ref);
 }
 
+static void nprdma_ctx_free_rest(struct nprdma_ctx *ctx)
+{
+	nprdma_rest_free(ctx->signature_page);
+	nprdma_rest_free(ctx->blackhole_page);
+	ctx->signature_page = NULL;
+	ctx->blackhole_page = NULL;
+	nprdma_uncharge(ctx->user, NPRDMA_CTX_REST_BYTES);
+}
+
 static void nprdma_ctx_free(struct kref *ref)
 {
 	struct nprdma_ctx *ctx = container_of(ref, struct nprdma_ctx, ref);
@@ -93,9 +102,7 @@ static void nprdma_ctx_free(struct kref *ref)
 		kfree(attached);
 	}
 	if (ctx->signature_page)
-		nprdma_rest_free(ctx->signature_page);
-	if (ctx->blackhole_page)
-		nprdma_rest_free(ctx->blackhole_page);
+		nprdma_ctx_free_rest(ctx);
 	xa_destroy(&ctx->regions);
 	mmdrop(ctx->mm);
 	nprdma_user_put(ctx->user);
@@ -108,13 +115,29 @@ void nprdma_ctx_put(struct nprdma_ctx *ctx)
 	kref_put(&ctx->ref, nprdma_ctx_free);
 }
 
+static int nprdma_ctx_alloc_rest(struct nprdma_ctx *ctx)
+{
+	int ret = nprdma_charge(ctx->user, NPRDMA_CTX_REST_BYTES);
+
+	if (ret)
+		return ret;
+
+	ctx->signature_page = nprdma_rest_alloc(ctx->signature);
+	ctx->blackhole_page = nprdma_rest_alloc(0);
+	if (ctx->signature_page && ctx->blackhole_page)
+		return 0;
+
+	nprdma_ctx_free_rest(ctx);
+	return -ENOMEM;
+}
+
 /**
  * nprdma_ctx_rest_pages - have the pages at which windows of absent pages point
  * @ctx: context
  *
  * Made when the first region is exported: without a device nobody needs them.
  *
- * Return: 0 or -ENOMEM.
+ * Return: 0; -EDQUOT, -ENOSPC or -ENOMEM.
  */
 int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx)
 {
@@ -122,11 +145,7 @@ int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx)
 
 	mutex_lock(&ctx->lock);
 	if (!ctx->signature_page)
-		ctx->signature_page = nprdma_rest_alloc(ctx->signature);
-	if (!ctx->blackhole_page)
-		ctx->blackhole_page = nprdma_rest_alloc(0);
-	if (!ctx->signature_page || !ctx->blackhole_page)
-		ret = -ENOMEM;
+		ret = nprdma_ctx_alloc_rest(ctx);
 	mutex_unlock(&ctx->lock);
 	return ret;
 }

@@ -11,6 +11,7 @@
 #include <linux/xarray.h>
 
 #include "nprdma_limits.h"
+#include "nprdma_window.h"
 
 struct device;
 struct nprdma_region;
@@ -25,6 +26,9 @@ struct nprdma_counters {
 	u64 invalidated;	/* pages that lost a bit by these */
 	u64 revoked;		/* pages that lost a bit by the user's wish */
 };
+
+/* Both areas on which windows of absent pages rest */
+#define NPRDMA_CTX_REST_BYTES	(2L * NPRDMA_REST_PAGES * PAGE_SIZE)
 
 /*
  * An open file of /dev/nprdma. It belongs to the address space that opened it,

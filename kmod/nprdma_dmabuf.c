@@ -310,12 +310,12 @@ static struct sg_table *dmabuf_map(struct dma_buf_attachment *attach,
 	struct sg_table *sgt;
 	int ret, i;
 
-	sgt = kzalloc(sizeof(*sgt), GFP_KERNEL);
+	sgt = kzalloc(sizeof(*sgt), GFP_KERNEL_ACCOUNT);
 	if (!sgt)
 		return ERR_PTR(-ENOMEM);
 	ret = sg_alloc_table(sgt, import->read->npieces +
 			     import->write->npieces + import->states.nents,
-			     GFP_KERNEL);
+			     GFP_KERNEL_ACCOUNT);
 	if (ret) {
 		kfree(sgt);
 		return ERR_PTR(ret);

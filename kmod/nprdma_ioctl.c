@@ -428,6 +428,8 @@ static int nprdma_call_stats(struct nprdma_call *call)
 		nprdma_region_put(region);
 	}
 	mutex_lock(&ctx->lock);
+	if (ctx->signature_page)
+		stats->bytes += NPRDMA_CTX_REST_BYTES;
 	nprdma_add_stats(stats, &ctx->counters);
 	mutex_unlock(&ctx->lock);
 	return 0;
