@@ -16,8 +16,11 @@ struct nprdma_reg {
 	struct interval_tree_node node;	/* pages, the last one included */
 };
 
-/* Pages that are revoked without letting go of the lock */
+/* Pages that are revoked, and registrations that are passed over, without
+ * letting go of the lock: notifiers wait for it
+ */
 #define NPRDMA_REVOKE_BATCH 4096UL
+#define NPRDMA_REVOKE_STEPS 256
 
 /**
  * nprdma_reg_add - register pages
@@ -88,14 +91,16 @@ static void nprdma_reg_free(struct nprdma_region *region,
 
 /*
  * The next pages from *first on, up to last, that no registration covers, with
- * the lock held. Returns how many.
+ * the lock held. Returns how many; 0 while *first is not behind last: there are
+ * many registrations, and this has to be called again.
  */
 static unsigned long nprdma_reg_gap(struct nprdma_region *region,
 				    unsigned long *first, unsigned long last)
 {
 	struct interval_tree_node *node;
+	unsigned int step;
 
-	while (*first <= last) {
+	for (step = 0; *first <= last && step < NPRDMA_REVOKE_STEPS; step++) {
 		node = interval_tree_iter_first(&region->tree, *first, last);
 		if (!node)
 			return last - *first + 1;
@@ -112,7 +117,7 @@ static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
 	unsigned long lost, n;
 	u64 revoked = 0;
 
-	do {
+	while (first <= last) {
 		spin_lock(&region->lock);
 		nprdma_region_count_revocation(region);
 		n = min(nprdma_reg_gap(region, &first, last),
@@ -124,7 +129,7 @@ static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
 		revoked += lost;
 		first += n;
 		cond_resched();
-	} while (n);
+	}
 	return revoked;
 }
 
@@ -166,6 +171,7 @@ void nprdma_reg_drop_all(struct nprdma_region *region)
 	xa_for_each(&region->registrations, id, reg) {
 		nprdma_reg_remove(region, reg);
 		nprdma_reg_free(region, reg);
+		cond_resched();
 	}
 	xa_destroy(&region->registrations);
 	mutex_unlock(&region->reg_lock);

@@ -432,6 +432,31 @@ static void registrations(void)
              EACCES);
 }
 
+/* One of all pages, and very many of one page each, which are passed over */
+static void many_registrations(void)
+{
+    const size_t count = 3000;
+    int ctx            = kmod_open();
+    kmod_region_t region;
+    uint64_t revoked;
+    uint32_t id;
+    size_t i;
+
+    kmod_region_create(&region, ctx, kmod_map(count * PAGE), count * PAGE);
+    for (i = 0; i < count - 1; ++i) {
+        if (i != count / 2) {
+            CHECK_EQ(do_register(&region, i * PAGE, 1, &id), 0);
+        }
+    }
+    kmod_populate_all(&region, 0, count, 0);
+    CHECK_EQ(do_unregister(&region, region.registration,
+                           NPRDMA_IOC_UNREGISTER_REVOKE, &revoked), 0);
+    CHECK_EQ(revoked, 2);
+    CHECK_EQ(kmod_count(&region, count / 2, 1, 0), 1);
+    CHECK_EQ(kmod_count(&region, count - 1, 1, 0), 1);
+    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_STATE_R), count - 2);
+}
+
 static void populate(void)
 {
     int ctx  = kmod_open();
@@ -686,6 +711,7 @@ static const kmod_case_t cases[] = {
     {"region_destroy", region_destroy},
     {"export_region", export_region},
     {"registrations", registrations},
+    {"many_registrations", many_registrations},
     {"populate", populate},
     {"populate_resident", populate_resident},
     {"invalidate", invalidate},
