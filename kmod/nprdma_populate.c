@@ -51,14 +51,19 @@ enum nprdma_kind {
 	NPRDMA_KIND_REFUSED,
 };
 
+#ifndef VM_SHADOW_STACK
+#define VM_SHADOW_STACK 0
+#endif
+
 /*
  * A device writes without the page fault by which file systems learn of it, so
  * what they write back is not for devices. What is no ordinary memory is
- * neither.
+ * neither; nor are shadow stacks, which look writable in page tables, and which
+ * not even the process may write.
  */
 static enum nprdma_kind nprdma_vma_kind(struct vm_area_struct *vma)
 {
-	if (vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP))
+	if (vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_SHADOW_STACK))
 		return NPRDMA_KIND_REFUSED;
 	if (vma_is_anonymous(vma) || is_vm_hugetlb_page(vma))
 		return NPRDMA_KIND_ALLOWED;
