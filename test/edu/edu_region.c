@@ -279,6 +279,68 @@ static void test_two_imports(void)
     CHECK(two.bytes < one.bytes);
 }
 
+static uint64_t user_bytes(int ctx)
+{
+    struct nprdma_ioc_query query = {.size = sizeof(query)};
+
+    CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, 0);
+    return query.user_bytes;
+}
+
+static int has_no_bytes(void *ctx)
+{
+    return user_bytes(*(int*)ctx) == 0;
+}
+
+/* What windows of a context rest on, 8 pages twice, is paid for once */
+static void test_accounted(void)
+{
+    static const char *const limit =
+        "/sys/module/nprdma/parameters/max_total_bytes";
+    struct nprdma_ioc_export arg = {.size = sizeof(arg)};
+    char old[32], text[32];
+    kmod_region_t region;
+    uint64_t bytes;
+    int ctx = kmod_open();
+    int ret;
+
+    CHECK(kmod_await(has_no_bytes, &ctx, 10000));
+    kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
+    arg.region = region.id;
+    bytes      = user_bytes(ctx);
+    snprintf(old, sizeof(old), "%lld", kmod_read_number(limit, ""));
+    snprintf(text, sizeof(text), "%lld", (long long)(bytes + 16 * PAGE - 1));
+    CHECK_EQ(kmod_write_file(limit, text), 0);
+    ret = kmod_call(ctx, NPRDMA_IOC_EXPORT, &arg);
+    CHECK_EQ(kmod_write_file(limit, old), 0);
+    CHECK_EQ(ret, ENOSPC);
+    CHECK_EQ(user_bytes(ctx), bytes);
+
+    export(&region);
+    CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
+    export(&region);
+    CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
+}
+
+/* Each time that windows are pointed at pages, and away from them */
+static void test_traced(void)
+{
+    char who[64];
+    fixture_t f;
+
+    if (!kmod_trace_start()) {
+        kmod_skip("this kernel does not trace");
+    }
+    setup(&f);
+    snprintf(who, sizeof(who), "tgid=%d region=%u", getpid(), f.region.id);
+    kmod_populate_all(&f.region, 3, 2, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK(kmod_traced("nprdma_repoint: %s bits=3 first=3 pages=2 present=1",
+                      who));
+    take_away(&f, 4);
+    CHECK(kmod_traced("nprdma_repoint: %s bits=3 first=4 pages=1 present=0",
+                      who));
+}
+
 /* Only the owner, and only devices that were attached */
 static void test_capability(void)
 {
@@ -504,6 +566,8 @@ int main(int argc, char **argv)
         {"states",      test_states},
         {"late_import", test_late_import},
         {"two_imports", test_two_imports},
+        {"accounted",   test_accounted},
+        {"traced",      test_traced},
         {"capability",  test_capability},
         {"destroyed",   test_destroyed},
         {"killed",      test_killed},

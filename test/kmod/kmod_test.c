@@ -201,6 +201,35 @@ long long kmod_read_number(const char *path, const char *word)
     return value;
 }
 
+#define KMOD_TRACING "/sys/kernel/tracing/"
+
+int kmod_trace_start(void)
+{
+    return (kmod_write_file(KMOD_TRACING "trace", "") == 0) &&
+           (kmod_write_file(KMOD_TRACING "events/nprdma/enable", "1") == 0);
+}
+
+int kmod_traced(const char *format, ...)
+{
+    FILE *file = fopen(KMOD_TRACING "trace", "r");
+    char line[1024], text[512];
+    int found = 0;
+    va_list args;
+
+    CHECK(file != NULL, KMOD_TRACING "trace: %m");
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    while (!found && (fgets(line, sizeof(line), file) != NULL)) {
+        found = strstr(line, text) != NULL;
+    }
+    fclose(file);
+    if (!found) {
+        printf("not traced: %s\n", text);
+    }
+    return found;
+}
+
 int kmod_wait(pid_t pid)
 {
     int status;

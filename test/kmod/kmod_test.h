@@ -102,6 +102,13 @@ int kmod_write_file(const char *path, const char *text);
 /** The number in a file, or behind a word at the beginning of a line of it. */
 long long kmod_read_number(const char *path, const char *word);
 
+/** Have the module's tracepoints written down from now on; 0: not in this
+ * kernel. */
+int kmod_trace_start(void);
+
+/** Whether a line of the trace has this text. */
+int kmod_traced(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /** Wait for a child. @return Its exit status, or 1000 + its signal. */
 int kmod_wait(pid_t pid);
 

@@ -111,6 +111,48 @@ static void test_swap(void)
     kmod_region_destroy(&region);
 }
 
+static long long memory_pages(void)
+{
+    return kmod_read_number("/proc/meminfo", "MemTotal:") * 1024 / PAGE;
+}
+
+/*
+ * Twice the memory of the machine, each page given to devices: those before it
+ * made room. What is left in memory goes to swap when it is asked to.
+ */
+static void test_twice_the_memory(void)
+{
+    const size_t pages = 2 * memory_pages(), part = 1024;
+    int ctx            = kmod_open();
+    struct nprdma_ioc_stats stats;
+    kmod_region_t region;
+    size_t first, n;
+    int i;
+
+    kmod_region_create(&region, ctx, kmod_map(pages * PAGE), pages * PAGE);
+    for (first = 0; first < pages; first += part) {
+        n = (pages - first < part) ? pages - first : part;
+        put_values(&region, first, n, 1);
+        CHECK_EQ(kmod_populate(&region, first, n, NPRDMA_IOC_POPULATE_WRITE,
+                               NULL), 0);
+    }
+    check_nothing_pinned();
+    kmod_stats(ctx, region.id, &stats);
+    printf("populated %llu, invalidated %llu of %zu pages\n",
+           (unsigned long long)stats.populated,
+           (unsigned long long)stats.invalidated, pages);
+    CHECK(stats.populated >= pages);
+    CHECK(stats.invalidated > pages / 2);
+    for (i = 0; (i < 20) && (stats.present > pages / 1000); ++i) {
+        CHECK(madvise(region.memory, region.length, MADV_PAGEOUT) == 0, "%m");
+        kmod_stats(ctx, region.id, &stats);
+    }
+    CHECK(stats.present <= pages / 1000, "%llu",
+          (unsigned long long)stats.present);
+    check_values(&region, 0, pages, 1);
+    kmod_region_destroy(&region);
+}
+
 static uint64_t num_invalidated(const kmod_region_t *region)
 {
     struct nprdma_ioc_stats stats;
@@ -399,6 +441,7 @@ static void test_khugepaged(void)
 
 static const kmod_case_t cases[] = {
     {"swap", test_swap},
+    {"twice_the_memory", test_twice_the_memory},
     {"pageout", test_pageout},
     {"process_madvise", test_process_madvise},
     {"move_pages", test_move_pages},
