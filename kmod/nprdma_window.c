@@ -25,6 +25,18 @@
 #define MAP_TRIES	5
 #define MAP_PAUSE_MS	20
 
+/*
+ * The CPU never looks at a rest area while it is mapped, and it is mapped again
+ * and again. CONFIG_DMA_API_DEBUG warns once of the latter where it cannot be
+ * told not to, as in 6.1 and 6.12.
+ */
+#ifdef DMA_ATTR_DEBUGGING_IGNORE_CACHELINES
+#define MAP_ATTRS	(DMA_ATTR_SKIP_CPU_SYNC | \
+			 DMA_ATTR_DEBUGGING_IGNORE_CACHELINES)
+#else
+#define MAP_ATTRS	DMA_ATTR_SKIP_CPU_SYNC
+#endif
+
 /**
  * nprdma_rest_alloc - make pages for windows to rest on
  * @pattern: 64-bit value that they are filled with
@@ -146,10 +158,9 @@ static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
 	unsigned int tries;
 	int ret;
 
-	/* The CPU never looks at these pages while they are mapped */
 	for (tries = 0;; tries++) {
 		ret = dma_map_sgtable(win->dev, &piece->sgt, direction(win),
-				      DMA_ATTR_SKIP_CPU_SYNC);
+				      MAP_ATTRS);
 		if (ret != -ENOMEM || tries == MAP_TRIES)
 			break;
 		msleep(MAP_PAUSE_MS);
@@ -206,7 +217,7 @@ static int map_piece(struct nprdma_window *win, unsigned int c,
 
 err_unmap:
 	dma_unmap_sgtable(win->dev, &piece->sgt, direction(win),
-			  DMA_ATTR_SKIP_CPU_SYNC);
+			  MAP_ATTRS);
 err_free:
 	sg_free_table(&piece->sgt);
 	return ret;
@@ -218,7 +229,7 @@ static void unmap_piece(struct nprdma_window *win, unsigned int c)
 
 	nprdma_pte_release(piece->run);
 	dma_unmap_sgtable(win->dev, &piece->sgt, direction(win),
-			  DMA_ATTR_SKIP_CPU_SYNC);
+			  MAP_ATTRS);
 	sg_free_table(&piece->sgt);
 }
 
