@@ -136,6 +136,13 @@ int npemu_destroy_cq(struct ibv_cq *cq);
  */
 uint64_t npemu_cq_looks(struct ibv_cq *cq);
 
+/**
+ * What retries wait for without need: how often the thread has gone to sleep
+ * for a time although one of those send queues had reason to try again, because
+ * its owner had it locked.
+ */
+uint64_t npemu_cq_pauses(struct ibv_cq *cq);
+
 int npemu_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
                        void **cq_context);
 void npemu_ack_cq_events(struct ibv_cq *cq, unsigned nevents);

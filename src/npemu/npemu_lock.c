@@ -11,7 +11,8 @@
 #include <time.h>
 
 /* Rounds of yielding before it is seen whether the owner is gone, and of
- * sleeping before it is seen whether it is stopped. */
+ * sleeping before it is seen whether it is stopped. Who does not wait sees to
+ * that first: on a busy machine each round costs the time slices of others. */
 #define NPEMU_RLOCK_YIELDS 200
 #define NPEMU_RLOCK_SLEEPS 100
 
@@ -33,6 +34,21 @@ int npemu_owner_is_gone(npemu_proc_t *proc, uint32_t owner)
     gen  = atomic_load(&slot->gen);
     return ((gen & 0xfffff) != (owner & 0xfffff)) ||
            npemu_slot_is_gone(slot, gen);
+}
+
+/* The pid of the owner if that is another process, and stopped; else 0. On a
+ * busy machine it may just be waiting for a CPU. */
+static int npemu_owner_stopped(npemu_proc_t *proc, uint32_t owner)
+{
+    unsigned index = (owner >> 20) - 1;
+    int pid;
+
+    if ((owner == proc->owner) || (index >= NPEMU_MAX_PROCS)) {
+        return 0;
+    }
+
+    pid = proc->fabric->slots[index].pid;
+    return npemu_pid_is_stopped(pid) ? pid : 0;
 }
 
 npemu_lock_status_t npemu_rlock_slow(npemu_proc_t *proc, npemu_rlock_t *lock,
@@ -57,6 +73,9 @@ npemu_lock_status_t npemu_rlock_slow(npemu_proc_t *proc, npemu_rlock_t *lock,
         if (++count < NPEMU_SPIN_MAX) {
             npemu_cpu_relax();
             continue;
+        } else if (!wait && (count == NPEMU_SPIN_MAX) &&
+                   npemu_owner_stopped(proc, owner)) {
+            return NPEMU_LOCK_BUSY;
         } else if (count < NPEMU_SPIN_MAX + NPEMU_RLOCK_YIELDS) {
             sched_yield();
             continue;
@@ -74,13 +93,12 @@ npemu_lock_status_t npemu_rlock_slow(npemu_proc_t *proc, npemu_rlock_t *lock,
         }
 
         nanosleep(&pause, NULL);
-        if ((++sleeps % NPEMU_RLOCK_SLEEPS != 0) || (owner == proc->owner)) {
+        if (++sleeps % NPEMU_RLOCK_SLEEPS != 0) {
             continue;
         }
 
-        /* On a busy machine it may just be waiting for a CPU */
-        pid = proc->fabric->slots[(owner >> 20) - 1].pid;
-        if (npemu_pid_is_stopped(pid)) {
+        pid = npemu_owner_stopped(proc, owner);
+        if (pid != 0) {
             if (!wait) {
                 return NPEMU_LOCK_BUSY;
             } else if (!warned) {

@@ -20,8 +20,9 @@ struct npemu_srq;
 /* Why the oldest request of a send queue could not be executed. */
 typedef enum {
     NPEMU_RETRY_NONE,
-    NPEMU_RETRY_RNR,      /* the target has no receive */
-    NPEMU_RETRY_TRANSPORT /* the target does not answer */
+    NPEMU_RETRY_RNR,       /* the target has no receive */
+    NPEMU_RETRY_BUSY,      /* a stopped process has a lock of the target's */
+    NPEMU_RETRY_TRANSPORT  /* the target does not answer */
 } npemu_retry_kind_t;
 
 typedef struct {

@@ -62,7 +62,7 @@ void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
 typedef enum {
     NPEMU_RQ_OK,
     NPEMU_RQ_EMPTY,
-    NPEMU_RQ_BUSY /* a stopped process holds the lock */
+    NPEMU_RQ_BUSY /* a stopped process holds the lock, or it is damaged */
 } npemu_rq_status_t;
 
 /**

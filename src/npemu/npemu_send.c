@@ -226,7 +226,7 @@ static npemu_exec_t npemu_op_finish_recv(npemu_op_t *op,
     case NPEMU_CQ_OK:
         break;
     case NPEMU_CQ_BUSY:
-        return npemu_op_unpop(op, entry, NPEMU_EXEC_RETRY);
+        return npemu_op_unpop(op, entry, NPEMU_EXEC_BUSY);
     default:
         return npemu_op_overrun(op);
     }
@@ -284,7 +284,7 @@ static npemu_exec_t npemu_op_pop(npemu_op_t *op, npemu_rq_entry_t *entry)
     case NPEMU_RQ_EMPTY:
         return NPEMU_EXEC_RNR;
     default:
-        return NPEMU_EXEC_RETRY;
+        return NPEMU_EXEC_BUSY;
     }
 
     if (npemu_unlikely(limit)) {
@@ -323,7 +323,7 @@ static npemu_exec_t npemu_op_send_plain(npemu_op_t *op)
         case NPEMU_CQ_OK:
             return npemu_op_done(op, IBV_WC_SUCCESS);
         case NPEMU_CQ_BUSY:
-            return npemu_op_unpop(op, &entry, NPEMU_EXEC_RETRY);
+            return npemu_op_unpop(op, &entry, NPEMU_EXEC_BUSY);
         case NPEMU_CQ_FULL:
             return npemu_op_overrun(op);
         case NPEMU_CQ_NO_DATA:
@@ -500,7 +500,7 @@ static npemu_exec_t npemu_op_atomic(npemu_op_t *op)
     }
 
     if (npemu_rlock_take(op->proc, &shm->atomic_lock, 0) == NPEMU_LOCK_BUSY) {
-        return NPEMU_EXEC_RETRY;
+        return NPEMU_EXEC_BUSY;
     }
     ret = npemu_op_atomic_locked(op, &remote);
     npemu_rlock_release(&shm->atomic_lock);

@@ -10,6 +10,7 @@
 typedef enum {
     NPEMU_EXEC_DONE,   /* `status` tells how */
     NPEMU_EXEC_RNR,    /* the target has no receive, nothing was done */
+    NPEMU_EXEC_BUSY,   /* a stopped process is in the way, nothing was done */
     NPEMU_EXEC_RETRY,  /* the target does not answer, nothing was done */
     NPEMU_EXEC_ATTACH, /* the target's process must be attached first */
     NPEMU_EXEC_MAP     /* a table of it must be: never the final result */

@@ -18,7 +18,7 @@
 #define NPEMU_USEC 1000ull
 #define NPEMU_MSEC 1000000ull
 
-/* How often the thread tries a silent target again. */
+/* How often the thread tries a silent or stopped target again. */
 #define NPEMU_RETRY_STEP_NS (5 * NPEMU_MSEC)
 
 /* How long a request that is not executed at once is kept. */
@@ -178,6 +178,15 @@ static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
                                          uint64_t now)
 {
     npemu_retry_t *retry = &qp->retry;
+
+    if (why == NPEMU_EXEC_BUSY) {
+        /* A stopped process has a NIC that goes on, so this never fails. If
+         * the process dies, the lock is free, and the target perhaps gone. */
+        retry->kind     = NPEMU_RETRY_BUSY;
+        retry->timer_ns = NPEMU_RETRY_STEP_NS;
+        retry->next_ns  = now + retry->timer_ns;
+        return IBV_WC_SUCCESS;
+    }
 
     if (why == NPEMU_EXEC_RETRY) {
         if (retry->kind != NPEMU_RETRY_TRANSPORT) {

@@ -38,6 +38,7 @@ typedef struct npemu_wait_group {
     npemu_link_t     bucket_link;
     npemu_link_t     qps;          /* by npemu_wait_t.next_ns */
     uint32_t         count;
+    int              is_skipped;   /* the last scan met one that was locked */
     npemu_wait_key_t key;
 } npemu_wait_group_t;
 
@@ -130,8 +131,9 @@ static npemu_wait_group_t *npemu_wait_group(npemu_waits_t *waits,
 
     group = npemu_container_of(waits->spare.next, npemu_wait_group_t, link);
     npemu_link_del(&group->link);
-    group->count = 0;
-    group->key   = *key;
+    group->count      = 0;
+    group->is_skipped = 0;
+    group->key        = *key;
     npemu_link_init(&group->qps);
     npemu_link_add(bucket, &group->bucket_link);
     npemu_link_add(&waits->groups, &group->link);
@@ -255,6 +257,7 @@ static void npemu_wait_scan_group(npemu_waits_t *waits,
     npemu_link_t *link = group->qps.next;
     npemu_qp_t *qp;
 
+    group->is_skipped = 0;
     while (link != &group->qps) {
         qp = npemu_container_of(link, npemu_qp_t, wait.link);
         if (!has_news && (now < npemu_wait_due_ns(group, qp))) {
@@ -263,6 +266,7 @@ static void npemu_wait_scan_group(npemu_waits_t *waits,
 
         link = link->next;
         if (!npemu_spin_trylock(&qp->sq_lock)) {
+            group->is_skipped = 1;
             continue;
         }
         if (npemu_wait_try(waits, qp)) {
@@ -300,21 +304,28 @@ void npemu_wait_progress(npemu_waits_t *waits)
 }
 
 /* When a group must be looked at again. */
-static uint64_t npemu_wait_group_next(const npemu_wait_group_t *group,
+static uint64_t npemu_wait_group_next(npemu_waits_t *waits,
+                                      const npemu_wait_group_t *group,
                                       uint64_t now)
 {
+    uint64_t timer = group->key.timer_ns;
     npemu_qp_t *qp = npemu_container_of(group->qps.next, npemu_qp_t, wait.link);
     uint64_t next  = npemu_wait_due_ns(group, qp);
 
     if ((next <= now) || npemu_wait_has_news(group)) {
-        return now + NPEMU_MSEC; /* its owner was at it */
+        if (!group->is_skipped) {
+            return now; /* since the scan; it is no reason to wait */
+        }
+
+        /* Who has it locked puts a request behind the others, without a try */
+        atomic_fetch_add_explicit(&waits->pauses, 1, memory_order_relaxed);
+        return now + ((timer < NPEMU_MSEC) ? timer : NPEMU_MSEC);
     }
 
     /* A receive that was posted shows after the timer, however long a round of
      * the retries is */
-    return ((group->key.kind == NPEMU_RETRY_RNR) &&
-            (next - now > group->key.timer_ns)) ?
-                   now + group->key.timer_ns : next;
+    return ((group->key.kind == NPEMU_RETRY_RNR) && (next - now > timer)) ?
+                   now + timer : next;
 }
 
 static uint64_t npemu_wait_next(npemu_waits_t *waits)
@@ -326,7 +337,8 @@ static uint64_t npemu_wait_next(npemu_waits_t *waits)
 
     for (link = waits->groups.next; link != &waits->groups;
          link = link->next) {
-        when  = npemu_wait_group_next(npemu_container_of(link,
+        when  = npemu_wait_group_next(waits,
+                                      npemu_container_of(link,
                                                          npemu_wait_group_t,
                                                          link), now);
         first = (when < first) ? when : first;
@@ -361,5 +373,11 @@ uint64_t npemu_wait_progress_all(npemu_proc_t *proc)
 uint64_t npemu_cq_looks(struct ibv_cq *cq)
 {
     return atomic_load_explicit(&npemu_cq(cq)->waits.looks,
+                                memory_order_relaxed);
+}
+
+uint64_t npemu_cq_pauses(struct ibv_cq *cq)
+{
+    return atomic_load_explicit(&npemu_cq(cq)->waits.pauses,
                                 memory_order_relaxed);
 }

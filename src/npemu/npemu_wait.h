@@ -26,6 +26,7 @@ typedef struct {
     npemu_link_t     buckets[NPEMU_WAIT_BUCKETS];
     npemu_link_t     spare;    /* one group per QP, less those in use */
     _Atomic uint64_t looks;    /* send queues looked at, ever */
+    _Atomic uint64_t pauses;   /* of groups that had reason to try, ever */
 } npemu_waits_t;
 
 /* Of a QP. Written with sq_lock and the lock of the above held. */

@@ -2,6 +2,7 @@
 
 /* Two processes and more: sleeping, forking, exiting, being refused. */
 
+#include "cq_lock.h"
 #include "npemu_test.h"
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace npt;
@@ -273,6 +275,69 @@ TEST(NpemuStopped, deregistering_waits_for_or_outruns_a_stopped_initiator)
     for (size_t i = 0; i < side.buffer.length; ++i) {
         ASSERT_EQ(0x77, side.buffer.data[i]) << i;
     }
+}
+
+/* Stops with the lock of its CQ, as may happen to any process. Its NIC would go
+ * on, so what is sent to it waits, however short its patience. */
+class NpemuStoppedWithLock : public testing::Test {
+protected:
+    static QpOptions impatient()
+    {
+        QpOptions options;
+        options.timeout   = 1; /* 8 us */
+        options.retry_cnt = 1;
+        return options;
+    }
+
+    static void be_target(Pipe &pipe)
+    {
+        Side side;
+        connect_over(pipe, side.qp);
+        ASSERT_EQ(0, side.qp.post_recv(1, {side.buffer.sge()}));
+        pipe.signal();
+        npt_cq_lock(side.cq);
+        raise(SIGSTOP);
+        npt_cq_unlock(side.cq);
+        side.cq.expect(1);
+        pipe.await();
+    }
+
+    NpemuStoppedWithLock() : target(be_target), side(impatient())
+    {
+    }
+
+    void send_in_vain()
+    {
+        int status = 0;
+
+        connect_over(target.pipe(), side.qp);
+        ASSERT_TRUE(target.pipe().await());
+        ASSERT_EQ(target.pid(), waitpid(target.pid(), &status, WUNTRACED));
+        ASSERT_TRUE(WIFSTOPPED(status));
+        Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 100)});
+        ASSERT_EQ(0, side.qp.post(send));
+        EXPECT_TRUE(wait_until([&] { return npemu_cq_looks(side.cq) >= 5; }));
+        side.cq.expect_empty();
+    }
+
+    Child target;
+    Side  side;
+};
+
+TEST_F(NpemuStoppedWithLock, requests_wait_for_it)
+{
+    send_in_vain();
+    ASSERT_EQ(0, ::kill(target.pid(), SIGCONT));
+    side.cq.expect(1);
+    target.pipe().signal();
+    target.join();
+}
+
+TEST_F(NpemuStoppedWithLock, its_death_ends_the_wait)
+{
+    send_in_vain();
+    target.kill();
+    side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
 }
 
 /* --- fork ----------------------------------------------------------------- */

@@ -262,6 +262,30 @@ TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
     }
 }
 
+/* A receiver that gives its receives back one by one posts some of them in the
+ * midst of a look at its queue. That is no reason to sleep: nobody had the send
+ * queue locked. */
+TEST_F(NpemuWait, a_receive_that_comes_during_a_look_is_seen)
+{
+    constexpr int MESSAGES = NPT_MLOCK_WORKS ? 10000 : 2000;
+    QpOptions options      = slow_options();
+    options.send_wr        = MESSAGES;
+    options.min_rnr_timer  = 2; /* 20 us */
+
+    add_pairs(1, options);
+    for (int i = 0; i < MESSAGES; ++i) {
+        send(0, i);
+    }
+    for (int i = 0; i < MESSAGES; ++i) {
+        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
+        ASSERT_EQ(IBV_WC_SUCCESS, recv_cq.wait().status);
+    }
+    EXPECT_EQ(0u, npemu_cq_pauses(send_cq));
+    for (int i = 0; i < MESSAGES; ++i) {
+        ASSERT_EQ(IBV_WC_SUCCESS, send_cq.wait().status);
+    }
+}
+
 /* A poller that tries again at the same time as the thread does not make the
  * thread believe that nobody waits any more: it would sleep for good. */
 TEST_F(NpemuWait, who_stops_polling_is_not_forgotten)
