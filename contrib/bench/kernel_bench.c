@@ -111,9 +111,11 @@ static void new_window(int ctx, uint32_t region)
     CALL(edu, NPRDMA_EDU_IOC_IMPORT, &import);
 }
 
+/* "shifted" is "window" with batches that begin a page behind a multiple */
 static void pages(const char *who, size_t batch, size_t count)
 {
-    size_t length   = PAGES_BATCHES * batch * PAGE;
+    int is_shifted  = strcmp(who, "shifted") == 0;
+    size_t length   = (PAGES_BATCHES * batch + is_shifted) * PAGE;
     double *touched = new_times(count);
     double *put_in  = new_times(count);
     double *taken   = new_times(count);
@@ -129,11 +131,11 @@ static void pages(const char *who, size_t batch, size_t count)
         ctx    = open_context();
         region = new_region(ctx, memory, length);
     }
-    if (strcmp(who, "window") == 0) {
+    if (is_shifted || (strcmp(who, "window") == 0)) {
         new_window(ctx, region);
     }
     for (i = 0; i < count; ++i) {
-        part  = memory + (i % PAGES_BATCHES) * batch * PAGE;
+        part  = memory + ((i % PAGES_BATCHES) * batch + is_shifted) * PAGE;
         start = now_us();
         touch(part, batch * PAGE);
         end        = now_us();
@@ -245,8 +247,8 @@ int main(int argc, char **argv)
     } else if ((argc == 5) && (strcmp(argv[1], "cycle") == 0)) {
         cycle(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
     } else {
-        fprintf(stderr, "usage: kernel_bench pages none|region|window BATCH "
-                        "COUNT\n       kernel_bench verbs DEVICE BYTES\n"
+        fprintf(stderr, "usage: kernel_bench pages none|region|window|shifted "
+                        "BATCH COUNT\n       kernel_bench verbs DEVICE BYTES\n"
                         "       kernel_bench cycle none|elsewhere BATCH "
                         "COUNT\n");
         return 2;
