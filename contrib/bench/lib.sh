@@ -60,17 +60,19 @@ with() {
 }
 
 # perftest CONTESTANT FIELD ARG...: one ucx_perftest run between two processes
-# on two CPUs; prints one field of its CSV line
+# on two CPUs; prints one field of its CSV line. It is run by $perftest_by, if
+# there is one.
+# shellcheck disable=SC2086
 perftest() {
     who=$1 field=$2
     shift 2
     port=$((port + 1))
-    with "$who" timeout 120 ucx_perftest -c $other -p $port \
+    with "$who" ${perftest_by-} timeout 120 ucx_perftest -c $other -p $port \
         >"$work/server" 2>&1 &
     server=$!
     tries=0
-    until with "$who" timeout 120 ucx_perftest -c 0 -p $port -f -v "$@" \
-            127.0.0.1 >"$work/client" 2>"$work/errors"; do
+    until with "$who" ${perftest_by-} timeout 120 ucx_perftest -c 0 -p $port \
+            -f -v "$@" 127.0.0.1 >"$work/client" 2>"$work/errors"; do
         tries=$((tries + 1))
         if [ $tries -ge 50 ] || ! kill -0 $server 2>/dev/null; then
             cat "$work/server" "$work/errors" >&2
