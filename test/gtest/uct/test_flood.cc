@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "page_table.h"
 #include "uct_test.h"
 
 #include <algorithm>
@@ -30,10 +31,15 @@ constexpr size_t large_place   = 64 * kib;
 constexpr size_t num_large     = 64;
 constexpr size_t total         = large_at + num_large * large_place;
 
+/* Of this, which is nobody else's, all but the first MiB is populated in the
+ * background, and does not get further than here */
+constexpr size_t slow_size     = 2048 * kib;
+constexpr size_t slow_page     = 1536 * kib;
+
 constexpr size_t small_get     = 4 * kib;
 constexpr size_t large_get     = 32 * kib;
 
-enum command : int { COMPUTE, PROGRESS, REPORT, QUIT };
+enum command : int { COMPUTE, PROGRESS, REPORT, HOLD, LET_GO, QUIT };
 
 struct report {
     uint64_t counter, pinned, stores, fetches, atomics, populates, errors;
@@ -56,11 +62,37 @@ bool matches(const char *data, size_t offset, size_t length)
     return true;
 }
 
+/* Holds what populates in the background, as a page does that takes long to
+ * come from a disk */
+page_table_t *hold(const buffer &slow)
+{
+    page_table_t *table = page_table_find(slow.ptr());
+
+    memset(slow.ptr(), 1, slow_size);
+    page_table_gate_arm(table, GATE_MAP, slow.ptr(slow_page));
+    slow.packed_key();
+    EXPECT_EQ(0, page_table_gate_wait(table, GATE_MAP, 60000));
+    return table;
+}
+
+void let_go(page_table_t *table, const buffer &slow)
+{
+    const char *page = slow.ptr(slow_page);
+
+    EXPECT_EQ(0u, page_table_word(table, page));
+    page_table_gate_release(table, GATE_MAP);
+    while (page_table_word(table, page) == 0) {
+        sched_yield();
+    }
+    page_table_close(table);
+}
+
 PEER_FUNCTION(flooded)
 {
     /* Pages go while they are in use, so that software is asked all the time */
     entity e({{"RECLAIM", "logical"}, {"RECLAIM_RATE", "200000"}});
-    buffer memory(e.md(), total);
+    buffer memory(e.md(), total), slow(e.md(), slow_size);
+    page_table_t *table = nullptr;
 
     for (size_t i = constant_at; i < put_at; ++i) {
         *memory.ptr(i) = pattern(i);
@@ -84,6 +116,10 @@ PEER_FUNCTION(flooded)
                               e.counter("pages_reclaimed")});
             parent.send(memory.ptr(put_at), total - put_at);
             continue;
+        } else if (c == HOLD) {
+            table = hold(slow);
+        } else if (c == LET_GO) {
+            let_go(table, slow);
         }
         parent.put(0);
         while (!parent.ready()) {
@@ -394,6 +430,39 @@ protected:
     long     m_target_first, m_target_most, m_our_first, m_our_most;
     long     m_locked_most;
 };
+
+/* The target's software takes nothing at all: what it is asked for waits at the
+ * requesters, who are refused when it is enough */
+TEST_F(test_flood, of_a_stopped_target)
+{
+    uint64_t puts = m_num_puts;
+
+    m_peer->stop();
+    begin_watch();
+    flood(3000);
+    /* What the connections take, and the receives of the target */
+    EXPECT_LE(m_num_puts - puts, num_eps * 64u + 32u);
+    expect_bounded(1024);
+    m_peer->go_on();
+    finish();
+    expect_all_arrived();
+}
+
+/* What it populates in the background does not get on, and more and more of
+ * that is asked for: all else is served meanwhile */
+TEST_F(test_flood, of_a_target_that_waits_for_a_page)
+{
+    tell(HOLD);
+    begin_watch();
+    flood(3000);
+    finish();
+    expect_bounded(1024);
+    expect_all_arrived();
+    tell(LET_GO);
+    flood(100);
+    finish();
+    expect_all_arrived();
+}
 
 /* Its service has one thread among those that compute */
 TEST_F(test_flood, of_a_computing_target)
