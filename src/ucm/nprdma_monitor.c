@@ -104,7 +104,6 @@ static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
                                           nprdma_region_obj_t *region)
 {
     const nprdma_backend_t *backend = monitor->params.backend;
-
     nprdma_backend_stats_t stats;
 
     monitor->params.detach(monitor->params.arg, &region->super);

@@ -209,6 +209,7 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
     const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_md(iface)->verbs;
     struct ibv_cq *cq;
     void *cq_context;
+    int ret;
 
     if (iface->forked) {
         return;
@@ -219,9 +220,10 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
     }
 
     /* Armed first: what arrives after the poll makes another event */
-    if (ibv_req_notify_cq(iface->cm.cq, 0) != 0) {
-        ucs_error("%s: failed to arm the wire-up completion queue: %m",
-                  uct_nprdma_iface_md(iface)->name);
+    ret = ibv_req_notify_cq(iface->cm.cq, 0);
+    if (ret != 0) {
+        ucs_error("%s: failed to arm the wire-up completion queue: %s",
+                  uct_nprdma_iface_md(iface)->name, strerror(ret));
     }
     uct_nprdma_ud_poll(iface);
 }
@@ -413,8 +415,12 @@ static ucs_status_t uct_nprdma_cm_start(uct_nprdma_iface_t *iface)
     ucs_async_context_t *async = iface->super.worker->async;
     uct_nprdma_cm_t *cm        = &iface->cm;
     ucs_status_t status;
-    if (ibv_req_notify_cq(cm->cq, 0) != 0) {
-        ucs_error("failed to arm the wire-up completion queue: %m");
+    int ret;
+
+    ret = ibv_req_notify_cq(cm->cq, 0);
+    if (ret != 0) {
+        ucs_error("failed to arm the wire-up completion queue: %s",
+                  strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
 

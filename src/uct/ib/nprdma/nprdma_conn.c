@@ -368,13 +368,6 @@ void uct_nprdma_conn_retire(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 }
 
 ucs_status_t
-uct_nprdma_conn_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                     struct ibv_send_wr *wr, uct_nprdma_op_t *op, int signal)
-{
-    return uct_nprdma_conn_post_inl(iface, conn, wr, op, signal);
-}
-
-ucs_status_t
 uct_nprdma_conn_post_nop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
                          uct_nprdma_op_t *op)
 {

@@ -206,12 +206,20 @@ err_channel:
 static void uct_nprdma_iface_destroy_queues(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    int ret;
 
-    if ((md->verbs->destroy_srq(iface->rx.srq) != 0) ||
-        (md->verbs->destroy_cq(iface->rx.cq) != 0) ||
-        (md->verbs->destroy_cq(iface->tx.cq) != 0) ||
-        (md->verbs->destroy_comp_channel(iface->channel) != 0)) {
-        ucs_warn("%s: failed to destroy a queue: %m", md->name);
+    ret = md->verbs->destroy_srq(iface->rx.srq);
+    if (ret == 0) {
+        ret = md->verbs->destroy_cq(iface->rx.cq);
+    }
+    if (ret == 0) {
+        ret = md->verbs->destroy_cq(iface->tx.cq);
+    }
+    if (ret == 0) {
+        ret = md->verbs->destroy_comp_channel(iface->channel);
+    }
+    if (ret != 0) {
+        ucs_warn("%s: failed to destroy a queue: %s", md->name, strerror(ret));
     }
 }
 

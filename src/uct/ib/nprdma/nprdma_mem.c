@@ -75,7 +75,7 @@ void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
     stats->regions_dropped   = monitor.evicted;
     stats->pages_populated   = monitor.populated;
     stats->pages_populate_us = monitor.populate_ns / 1000;
-    stats->populate_faults  = monitor.faults;
+    stats->populate_faults   = monitor.faults;
     stats->pages_invalidated = monitor.invalidated;
     stats->pages_reclaimed   = monitor.reclaimed;
     stats->pages_lost        = monitor.efaults;

@@ -149,8 +149,10 @@ typedef struct uct_nprdma_opt_ep {
 ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
                                        uct_nprdma_opt_iface_t *opt);
 
+/** Nothing of it may be under way any more. */
 void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt);
 
+/** An endpoint without operations; needs no cleanup. */
 void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt);
 
 

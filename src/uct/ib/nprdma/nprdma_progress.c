@@ -418,6 +418,7 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
     unsigned count            = 0;
+    int ret;
 
     uct_nprdma_iface_drain_channel(iface, &count);
     if ((count > 0) || iface->stash.valid ||
@@ -429,10 +430,13 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 
     /* Replies of the service are receives and complete operations: so both
      * queues are armed for either kind of event. */
-    if ((ibv_req_notify_cq(iface->rx.cq, 0) != 0) ||
-        (ibv_req_notify_cq(iface->tx.cq, 0) != 0)) {
-        ucs_error("%s: failed to arm a completion queue: %m",
-                  uct_nprdma_iface_md(iface)->name);
+    ret = ibv_req_notify_cq(iface->rx.cq, 0);
+    if (ret == 0) {
+        ret = ibv_req_notify_cq(iface->tx.cq, 0);
+    }
+    if (ret != 0) {
+        ucs_error("%s: failed to arm a completion queue: %s",
+                  uct_nprdma_iface_md(iface)->name, strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
 

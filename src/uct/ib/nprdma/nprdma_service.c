@@ -105,6 +105,7 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
     struct ibv_send_wr *bad_wr;
     struct ibv_send_wr wr = {};
     struct ibv_sge sge;
+    int ret;
 
     sge.addr      = (uintptr_t)data;
     sge.length    = length;
@@ -114,8 +115,10 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
     wr.num_sge    = 1;
     wr.opcode     = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_SIGNALED | ((slot == NULL) ? IBV_SEND_INLINE : 0);
-    if (ibv_post_send(conn->qp, &wr, &bad_wr) != 0) {
-        ucs_error("service: ibv_post_send() on qp 0x%x failed: %m", conn->qpn);
+    ret           = ibv_post_send(conn->qp, &wr, &bad_wr);
+    if (ret != 0) {
+        ucs_error("service: ibv_post_send() on qp 0x%x failed: %s", conn->qpn,
+                  strerror(ret));
         if (slot != NULL) {
             uct_nprdma_bounce_put(slot);
         }
@@ -194,6 +197,24 @@ uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
     }
 }
 
+/* With all that it may carry */
+static size_t
+uct_nprdma_service_reply_length(const uct_nprdma_svc_request_t *request)
+{
+    size_t length = sizeof(uct_nprdma_svc_reply_t);
+
+    switch (request->type) {
+    case UCT_NPRDMA_SVC_POPULATE:
+        return length + uct_nprdma_svc_populated_length(request->address,
+                                                        request->length);
+    case UCT_NPRDMA_SVC_FETCH:
+    case UCT_NPRDMA_SVC_ATOMIC:
+        return length + request->length;
+    default:
+        return length;
+    }
+}
+
 /*
  * @return Zero if the request has to wait for a reply to leave.
  */
@@ -202,21 +223,13 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                       const uct_nprdma_svc_request_t *request)
 {
     int has_reply           = request->flags & UCT_NPRDMA_SVC_FLAG_REPLY;
+    size_t max_length       = uct_nprdma_service_reply_length(request);
     uct_nprdma_slot_t *slot = NULL;
     uct_nprdma_svc_reply_t *reply;
     uct_nprdma_svc_status_t status;
     char inline_reply[UCT_NPRDMA_SERVICE_INLINE] UCS_V_ALIGNED(8);
     uint64_t result;
-    size_t length, max_length;
-
-    max_length = sizeof(*reply);
-    if (request->type == UCT_NPRDMA_SVC_POPULATE) {
-        max_length += uct_nprdma_svc_populated_length(request->address,
-                                                      request->length);
-    } else if ((request->type == UCT_NPRDMA_SVC_FETCH) ||
-               (request->type == UCT_NPRDMA_SVC_ATOMIC)) {
-        max_length += request->length;
-    }
+    size_t length;
 
     if (has_reply) {
         if (!uct_nprdma_service_can_reply(service, conn,
@@ -329,11 +342,13 @@ ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
     struct ibv_recv_wr wr;
     struct ibv_sge sge;
     uct_nprdma_slot_t *slot;
+    int ret;
 
     while ((slot = uct_nprdma_bounce_get(&service->rx_pool)) != NULL) {
         uct_nprdma_service_post_recv(service, slot, &wr, &sge, NULL);
-        if (ibv_post_srq_recv(service->srq, &wr, &bad_wr) != 0) {
-            ucs_error("service: ibv_post_srq_recv() failed: %m");
+        ret = ibv_post_srq_recv(service->srq, &wr, &bad_wr);
+        if (ret != 0) {
+            ucs_error("service: ibv_post_srq_recv() failed: %s", strerror(ret));
             return UCS_ERR_IO_ERROR;
         }
     }
@@ -356,7 +371,7 @@ static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
 {
     struct ibv_recv_wr *head = NULL;
     struct ibv_recv_wr *bad_wr;
-    int i;
+    int i, ret;
 
     for (i = first; i < last; ++i) {
         uct_nprdma_service_post_recv(
@@ -365,9 +380,9 @@ static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
         head = &service->refill_wrs[i];
     }
 
-    if ((head != NULL) &&
-        (ibv_post_srq_recv(service->srq, head, &bad_wr) != 0)) {
-        ucs_error("service: ibv_post_srq_recv() failed: %m");
+    ret = (head == NULL) ? 0 : ibv_post_srq_recv(service->srq, head, &bad_wr);
+    if (ret != 0) {
+        ucs_error("service: ibv_post_srq_recv() failed: %s", strerror(ret));
     }
 }
 

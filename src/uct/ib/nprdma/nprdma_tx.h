@@ -25,6 +25,23 @@ uct_nprdma_tx_must_signal(const uct_nprdma_iface_t *iface,
            (iface->tx.unsignaled >= iface->config.max_unsignaled);
 }
 
+/**
+ * Post one WR on a connection for which uct_nprdma_conn_can_post() is true.
+ * wr_id and IBV_SEND_SIGNALED are decided here (other send_flags, such as
+ * IBV_SEND_INLINE, are the caller's).
+ *
+ * @param [in] iface   Interface.
+ * @param [in] conn    Connection.
+ * @param [in] wr      The work request; next is NULL.
+ * @param [in] op      Called back when it is done; NULL for nobody.
+ * @param [in] signal  Ask for its completion at once. Without it the op is
+ *                     called back when a later WR of the connection completes:
+ *                     at the latest after tx_moderation of them, so whoever
+ *                     waits for an op must set this on it or on a later WR.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR after which the op is not queued and
+ *         the connection will be failed by progress.
+ */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_conn_post_inl(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
                          struct ibv_send_wr *wr, uct_nprdma_op_t *op,

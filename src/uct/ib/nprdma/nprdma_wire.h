@@ -34,8 +34,7 @@ typedef struct uct_nprdma_dev_addr {
 } __attribute__((packed)) uct_nprdma_dev_addr_t;
 
 enum {
-    UCT_NPRDMA_DEV_ADDR_ETH  = 1 << 0, /* RoCE: reach by GID only */
-    UCT_NPRDMA_DEV_ADDR_GRH  = 1 << 1  /* needs a global route header */
+    UCT_NPRDMA_DEV_ADDR_ETH = 1 << 0 /* RoCE: reach by GID only */
 };
 
 
