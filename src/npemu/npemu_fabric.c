@@ -62,20 +62,35 @@ static uint64_t npemu_mix(uint64_t hash, uint64_t value)
     return hash ^ (hash >> 31);
 }
 
+ssize_t npemu_read_proc(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len;
+
+    if (fd < 0) {
+        return -1;
+    }
+
+    len = read(fd, text, size - 1);
+    close(fd);
+    if (len >= 0) {
+        text[len] = '\0';
+    }
+    return len;
+}
+
 static uint64_t npemu_boot_id(void)
 {
     uint64_t hash = 0;
     char text[64];
     ssize_t len, i;
-    int fd;
 
-    fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    len = npemu_read_proc("/proc/sys/kernel/random/boot_id", text,
+                          sizeof(text));
+    if (len < 0) {
         return (uint64_t)gethostid();
     }
 
-    len = read(fd, text, sizeof(text));
-    close(fd);
     for (i = 0; i < len; ++i) {
         hash = npemu_mix(hash, (unsigned char)text[i]);
     }
@@ -472,23 +487,13 @@ int npemu_pid_is_stopped(int pid)
 {
     char path[32], text[512];
     const char *state;
-    ssize_t len;
-    int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    if (npemu_read_proc(path, text, sizeof(text)) <= 0) {
         return 0;
     }
 
-    len = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (len <= 0) {
-        return 0;
-    }
-
-    text[len] = '\0';
-    state     = strrchr(text, ')');
+    state = strrchr(text, ')');
     return (state != NULL) && (state[1] == ' ') &&
            ((state[2] == 'T') || (state[2] == 't'));
 }

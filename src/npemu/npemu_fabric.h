@@ -82,6 +82,17 @@ NPEMU_HOOK_INLINE int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
  */
 int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen);
 
+/**
+ * Read a file of /proc that tells little, as a string.
+ *
+ * @param [in]  path  Its name.
+ * @param [out] text  The text; what does not fit is left out.
+ * @param [in]  size  Room for it, and for the zero at its end.
+ *
+ * @return Length of the text, or -1 with errno.
+ */
+ssize_t npemu_read_proc(const char *path, char *text, size_t size);
+
 /** 1 if the process is stopped (SIGSTOP, debugger), as /proc tells. */
 int npemu_pid_is_stopped(int pid);
 

@@ -28,28 +28,17 @@
 uint32_t npemu_eventfd_id(int fd)
 {
     static const char tag[] = "eventfd-id:";
-    uint32_t id             = UINT32_MAX;
     char path[48], text[512];
     const char *value;
-    ssize_t len;
-    int info;
 
     snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-    info = open(path, O_RDONLY | O_CLOEXEC);
-    if (info < 0) {
+    if (npemu_read_proc(path, text, sizeof(text)) < 0) {
         return UINT32_MAX;
     }
 
-    len = read(info, text, sizeof(text) - 1);
-    close(info);
-    if (len > 0) {
-        text[len] = '\0';
-        value     = strstr(text, tag);
-        if (value != NULL) {
-            id = strtoul(value + sizeof(tag) - 1, NULL, 10);
-        }
-    }
-    return id;
+    value = strstr(text, tag);
+    return (value == NULL) ? UINT32_MAX :
+                             strtoul(value + sizeof(tag) - 1, NULL, 10);
 }
 
 void npemu_eventfd_signal(int fd)

@@ -83,7 +83,6 @@ typedef struct npemu_proc {
     npemu_link_t       srqs;
     struct npemu_qp *_Atomic qps[NPEMU_MAX_QPS];
     unsigned           qp_next;    /* where the search for a QPN starts */
-    unsigned           num_qps;
     uint32_t           pd_next;
     uint8_t            channel_used[NPEMU_MAX_CHANNELS];
 

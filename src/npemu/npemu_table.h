@@ -24,7 +24,6 @@
 
 /* Bits of `hooks`: what takes an access off the straight path. A gate's bit is
  * 1 << its point. */
-#define NPEMU_HOOK_GATES   ((1u << NPEMU_GATE_LAST) - 1)
 #define NPEMU_HOOK_FAULTS  (1u << 8)
 #define NPEMU_HOOK_SAMPLED (1u << 9)
 
