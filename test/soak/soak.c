@@ -18,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct soak_child {
@@ -42,14 +41,6 @@ static void soak_usage(FILE *out)
           "  -q          no page vanishes\n"
           "COMPONENT is libuct_nprdma.so.0. Variables UCX_NPRDMA_x of the "
           "environment prevail.\n", out);
-}
-
-static double soak_time(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + (ts.tv_nsec * 1e-9);
 }
 
 /* What depends on the seed too: the shape of rendezvous, and who vanishes */
@@ -286,7 +277,7 @@ static int soak_run(soak_config_t *config)
 {
     soak_child_t children[SOAK_MAX_RANKS];
     soak_result_t results[SOAK_MAX_RANKS] = {{0}};
-    double start                          = soak_time();
+    double start                          = soak_now();
     unsigned i;
     int good;
 
@@ -295,7 +286,7 @@ static int soak_run(soak_config_t *config)
     }
     good  = soak_serve(config, children, results);
     good  = soak_end(config, children, good);
-    good &= soak_judge_ranks(config, results, soak_time() - start);
+    good &= soak_judge_ranks(config, results, soak_now() - start);
     good &= soak_judge_counters(config);
     printf("soak: %s (seed %lu)\n", good ? "passed" : "FAILED",
            (unsigned long)config->seed);

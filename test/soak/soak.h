@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 /*
  * Ranks that move random data in random ways while pages vanish, and check each
@@ -107,6 +108,15 @@ typedef struct soak_rank {
     void                *tag_request;  /* Of the receive that is posted */
     soak_result_t       result;
 } soak_rank_t;
+
+/* Seconds of a clock that does not jump */
+static inline double soak_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + (ts.tv_nsec * 1e-9);
+}
 
 /** The life of a rank. @return Exit status. */
 int soak_rank_main(const soak_config_t *config, unsigned me, int parent);

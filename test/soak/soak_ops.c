@@ -181,15 +181,22 @@ static char *soak_take(soak_rank_t *rank, char *arena, size_t *used,
 
 /* ---- put and get ---- */
 
-static void soak_put(soak_rank_t *rank, soak_op_t *op)
+static ucp_request_param_t soak_param(soak_op_t *op)
 {
-    soak_peer_t *peer         = &rank->peers[op->peer];
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .cb.send      = soak_callback,
         .user_data    = op
     };
+
+    return param;
+}
+
+static void soak_put(soak_rank_t *rank, soak_op_t *op)
+{
+    soak_peer_t *peer         = &rank->peers[op->peer];
+    ucp_request_param_t param = soak_param(op);
 
     soak_posted(op, ucp_put_nbx(peer->ep, op->buffer, op->length,
                                 peer->window + op->offset, peer->rkey, &param));
@@ -198,12 +205,7 @@ static void soak_put(soak_rank_t *rank, soak_op_t *op)
 static void soak_get(soak_rank_t *rank, soak_op_t *op)
 {
     soak_peer_t *peer         = &rank->peers[op->peer];
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send      = soak_callback,
-        .user_data    = op
-    };
+    ucp_request_param_t param = soak_param(op);
 
     memset(op->buffer - SOAK_GUARD, SOAK_EDGE, SOAK_GUARD);
     memset(op->buffer, SOAK_POISON, op->length);

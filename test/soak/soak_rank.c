@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 /* After so many batches the contents of all windows are compared */
@@ -28,15 +27,6 @@ typedef struct soak_card {
     char     address[2048];
     char     key[512];
 } soak_card_t;
-
-
-static double soak_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + (ts.tv_nsec * 1e-9);
-}
 
 void soak_fail(soak_rank_t *rank, const char *format, ...)
 {

@@ -382,6 +382,42 @@ private:
     int      sent_done = 0, received_done = 0, sends_out = 0;
 };
 
+/* In each of @a count children: connected to all others when it returns; false
+ * if the parent has gone. */
+inline bool meet(Pipe &pipe, Rank &rank, int count)
+{
+    std::vector<RankInfo> all;
+
+    pipe.send(rank.info());
+    for (int i = 0; i < count; ++i) {
+        all.push_back(pipe.recv<RankInfo>());
+    }
+    rank.connect(all);
+    pipe.signal();
+    return pipe.await();
+}
+
+/* In the parent: what children that meet() need of it. */
+inline void introduce(const std::vector<std::unique_ptr<Child>> &ranks)
+{
+    std::vector<RankInfo> infos;
+
+    for (auto &rank : ranks) {
+        infos.push_back(rank->pipe().recv<RankInfo>());
+    }
+    for (auto &rank : ranks) {
+        for (auto &info : infos) {
+            rank->pipe().send(info);
+        }
+    }
+    for (auto &rank : ranks) {
+        EXPECT_TRUE(rank->pipe().await());
+    }
+    for (auto &rank : ranks) {
+        rank->pipe().signal();
+    }
+}
+
 } // namespace npt
 
 #endif

@@ -436,18 +436,23 @@ int Qp::post(ibv_send_wr &wr)
     return ret;
 }
 
+void connect(Qp &one, Qp &other)
+{
+    EXPECT_EQ(0, one.to_init());
+    EXPECT_EQ(0, other.to_init());
+    /* Both ends must listen before one of them talks. */
+    EXPECT_EQ(0, one.to_rtr(other.address()));
+    EXPECT_EQ(0, other.to_rtr(one.address()));
+    EXPECT_EQ(0, one.to_rts());
+    EXPECT_EQ(0, other.to_rts());
+}
+
 Pair::Pair(Device &device, const QpOptions &a_options,
            const QpOptions &b_options, int cqe) :
     cq_a(device, cqe), cq_b(device, cqe), a(device, cq_a, cq_a, a_options),
     b(device, cq_b, cq_b, b_options)
 {
-    /* Both ends must listen before one of them talks. */
-    EXPECT_EQ(0, a.to_init());
-    EXPECT_EQ(0, b.to_init());
-    EXPECT_EQ(0, a.to_rtr(b.address()));
-    EXPECT_EQ(0, b.to_rtr(a.address()));
-    EXPECT_EQ(0, a.to_rts());
-    EXPECT_EQ(0, b.to_rts());
+    connect(a, b);
 }
 
 Wr::Wr(uint64_t id, ibv_wr_opcode op, std::vector<ibv_sge> sges,

@@ -208,6 +208,9 @@ public:
     uint32_t  max_inline = 0;
 };
 
+/* Both from RESET to RTS, each the other's peer. */
+void connect(Qp &one, Qp &other);
+
 /* Two connected QPs of one process. */
 class Pair {
 public:

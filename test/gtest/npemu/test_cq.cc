@@ -20,12 +20,7 @@ protected:
         a(device, send_cq, send_cq), b(device, recv_cq, recv_cq),
         buffer(device, 4096)
     {
-        EXPECT_EQ(0, a.to_init());
-        EXPECT_EQ(0, b.to_init());
-        EXPECT_EQ(0, a.to_rtr(b.address()));
-        EXPECT_EQ(0, b.to_rtr(a.address()));
-        EXPECT_EQ(0, a.to_rts());
-        EXPECT_EQ(0, b.to_rts());
+        connect(a, b);
     }
 
     /* One message from a to b, completed at both ends. */
@@ -289,11 +284,7 @@ TEST_F(NpemuChannel, send_completions_fire_too)
     Channel other(device);
     Cq cq(device, 16, &other);
     Qp c(device, cq, cq), d(device, cq, cq);
-    ASSERT_EQ(0, c.to_init());
-    ASSERT_EQ(0, d.to_init());
-    ASSERT_EQ(0, c.to_rtr(d.address()));
-    ASSERT_EQ(0, d.to_rtr(c.address()));
-    ASSERT_EQ(0, c.to_rts());
+    connect(c, d);
 
     ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
     Wr write(9, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
@@ -306,11 +297,7 @@ TEST_F(NpemuChannel, shared_by_several_cqs)
 {
     Cq other(device, 16, &channel);
     Qp c(device, send_cq, send_cq), d(device, send_cq, other);
-    ASSERT_EQ(0, c.to_init());
-    ASSERT_EQ(0, d.to_init());
-    ASSERT_EQ(0, c.to_rtr(d.address()));
-    ASSERT_EQ(0, d.to_rtr(c.address()));
-    ASSERT_EQ(0, c.to_rts());
+    connect(c, d);
 
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
     ASSERT_EQ(0, ibv_req_notify_cq(other, 0));
@@ -382,11 +369,7 @@ TEST_F(NpemuChannel, destroy_waits_for_ack)
     ASSERT_NE(nullptr, cq);
     {
         Qp c(device, cq, cq), d(device, cq, cq);
-        ASSERT_EQ(0, c.to_init());
-        ASSERT_EQ(0, d.to_init());
-        ASSERT_EQ(0, c.to_rtr(d.address()));
-        ASSERT_EQ(0, d.to_rtr(c.address()));
-        ASSERT_EQ(0, c.to_rts());
+        connect(c, d);
         ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
         Wr write(9, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
         ASSERT_EQ(0, c.post(write.rdma(buffer, 64)));

@@ -308,11 +308,7 @@ TEST(NpemuKill, receives_are_not_lost)
     /* All that were posted must still be there to be used, each once. */
     Cq cq(device);
     Qp a(device, cq, cq), b(device, cq, recv_cq, options);
-    ASSERT_EQ(0, a.to_init());
-    ASSERT_EQ(0, b.to_init());
-    ASSERT_EQ(0, a.to_rtr(b.address()));
-    ASSERT_EQ(0, b.to_rtr(a.address()));
-    ASSERT_EQ(0, a.to_rts());
+    connect(a, b);
     uint32_t seen = 0;
     for (int i = 0; i < RECEIVES; ++i) {
         Wr send(1, IBV_WR_SEND, {memory.sge(RECEIVES * 9216, 100)});
@@ -340,34 +336,13 @@ TEST(NpemuKill, nothing_is_left_of_four_killed_processes)
             unsigned rank_seed = random();
             ranks.push_back(std::make_unique<Child>([=](Pipe &pipe) {
                 Rank rank(self, 4, rank_seed, 1 << 30);
-                pipe.send(rank.info());
-                std::vector<RankInfo> all;
-                for (int i = 0; i < 4; ++i) {
-                    all.push_back(pipe.recv<RankInfo>());
-                }
-                rank.connect(all);
-                pipe.signal();
-                pipe.await();
+                meet(pipe, rank, 4);
                 rank.peers_die = true;
                 rank.run();
                 pause(); /* one of the others was killed before */
             }));
         }
-        std::vector<RankInfo> infos;
-        for (auto &rank : ranks) {
-            infos.push_back(rank->pipe().recv<RankInfo>());
-        }
-        for (auto &rank : ranks) {
-            for (auto &info : infos) {
-                rank->pipe().send(info);
-            }
-        }
-        for (auto &rank : ranks) {
-            EXPECT_TRUE(rank->pipe().await());
-        }
-        for (auto &rank : ranks) {
-            rank->pipe().signal();
-        }
+        introduce(ranks);
         for (auto &rank : ranks) {
             std::this_thread::sleep_for(
                     std::chrono::microseconds(random() % 5000));

@@ -24,11 +24,7 @@ protected:
         if (ex == nullptr) {
             return;
         }
-        EXPECT_EQ(0, a.to_init());
-        EXPECT_EQ(0, b.to_init());
-        EXPECT_EQ(0, a.to_rtr(b.address()));
-        EXPECT_EQ(0, b.to_rtr(a.address()));
-        EXPECT_EQ(0, a.to_rts());
+        connect(a, b);
     }
 
     ibv_qp *create(ibv_qp_type type, uint64_t ops)

@@ -224,11 +224,7 @@ TEST_F(NpemuRcError, read_where_none_is_served)
     options.rd_atomic = 0;
     Cq cq_a(device), cq_b(device);
     Qp a(device, cq_a, cq_a), b(device, cq_b, cq_b, options);
-    ASSERT_EQ(0, a.to_init());
-    ASSERT_EQ(0, b.to_init());
-    ASSERT_EQ(0, a.to_rtr(b.address()));
-    ASSERT_EQ(0, b.to_rtr(a.address()));
-    ASSERT_EQ(0, a.to_rts());
+    connect(a, b);
     Wr read(1, IBV_WR_RDMA_READ, {local.sge(0, 8)});
     ASSERT_EQ(0, a.post(read.rdma(remote)));
     cq_a.expect(1, IBV_WC_REM_INV_REQ_ERR);
@@ -719,11 +715,7 @@ TEST_F(NpemuRcError, destroy_with_work_outstanding)
     Cq cq(device);
     {
         Qp a(device, cq, cq), b(device, cq, cq);
-        ASSERT_EQ(0, a.to_init());
-        ASSERT_EQ(0, b.to_init());
-        ASSERT_EQ(0, a.to_rtr(b.address()));
-        ASSERT_EQ(0, b.to_rtr(a.address()));
-        ASSERT_EQ(0, a.to_rts());
+        connect(a, b);
         ASSERT_EQ(0, a.post_recv(8, {local.sge(0, 8)}));
         Wr done(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
         ASSERT_EQ(0, a.post(done.rdma(remote)));

@@ -29,16 +29,6 @@ protected:
         return options;
     }
 
-    static void connect(Qp &one, Qp &other)
-    {
-        EXPECT_EQ(0, one.to_init());
-        EXPECT_EQ(0, other.to_init());
-        EXPECT_EQ(0, one.to_rtr(other.address()));
-        EXPECT_EQ(0, other.to_rtr(one.address()));
-        EXPECT_EQ(0, one.to_rts());
-        EXPECT_EQ(0, other.to_rts());
-    }
-
     void send(Qp &from, uint64_t seed, size_t size = 100)
     {
         pattern_fill(buffer.data, size, seed);

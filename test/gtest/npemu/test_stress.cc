@@ -22,35 +22,14 @@ TEST_P(NpemuStress, everything_at_once_with_checksums)
     for (int self = 0; self < count; ++self) {
         ranks.push_back(std::make_unique<Child>([=](Pipe &pipe) {
             Rank rank(self, count, seed, 2000 * factor());
-            pipe.send(rank.info());
-            std::vector<RankInfo> all;
-            for (int i = 0; i < count; ++i) {
-                all.push_back(pipe.recv<RankInfo>());
-            }
-            rank.connect(all);
-            pipe.signal();
-            EXPECT_TRUE(pipe.await());
+            EXPECT_TRUE(meet(pipe, rank, count));
             EXPECT_TRUE(rank.run());
             pipe.send(rank.added);
             EXPECT_TRUE(pipe.await());
             pipe.send(rank.counter());
         }));
     }
-    std::vector<RankInfo> infos;
-    for (auto &rank : ranks) {
-        infos.push_back(rank->pipe().recv<RankInfo>());
-    }
-    for (auto &rank : ranks) {
-        for (auto &info : infos) {
-            rank->pipe().send(info);
-        }
-    }
-    for (auto &rank : ranks) {
-        EXPECT_TRUE(rank->pipe().await());
-    }
-    for (auto &rank : ranks) {
-        rank->pipe().signal();
-    }
+    introduce(ranks);
     uint64_t added = 0;
     for (auto &rank : ranks) {
         added += rank->pipe().recv<uint64_t>();

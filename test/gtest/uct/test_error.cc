@@ -375,22 +375,13 @@ TEST_F(test_error, invalidate)
 {
     buffer memory(m_b->md(), size);
     uct_mem_h memh;
-    uct_rkey_bundle_t bundle;
-    completion comp;
-    uct_md_mem_dereg_params_t params = {};
+    uct_rkey_t rkey;
 
     ASSERT_EQ(UCS_OK, uct_md_mem_reg(m_b->md(), memory.ptr(), size,
                                      UCT_MD_MEM_ACCESS_ALL, &memh));
     std::vector<char> packed(m_b->md_attr().rkey_packed_size);
     ASSERT_EQ(UCS_OK, uct_md_mkey_pack(m_b->md(), memh, packed.data()));
-    bundle.rkey       = m_a->unpack(packed);
-    params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH |
-                        UCT_MD_MEM_DEREG_FIELD_FLAGS |
-                        UCT_MD_MEM_DEREG_FIELD_COMPLETION;
-    params.memh       = memh;
-    params.flags      = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
-    params.comp       = &comp;
-    ASSERT_EQ(UCS_OK, uct_md_mem_dereg_v2(m_b->md(), &params));
-    EXPECT_TRUE(comp.done);
-    expect_refused(memory, memory.address(), bundle.rkey, UCS_ERR_REJECTED);
+    rkey = m_a->unpack(packed);
+    invalidate(m_b->md(), memh);
+    expect_refused(memory, memory.address(), rkey, UCS_ERR_REJECTED);
 }

@@ -10,25 +10,17 @@
 #include <unistd.h>
 
 /* A child may do what it likes with its copy, the parent goes on */
-class test_fork : public uct_pair_test {
+class test_fork : public uct_buffer_test {
 protected:
     static constexpr size_t size = 20000;
 
+    test_fork() : uct_buffer_test(size) {}
+
     void SetUp() override
     {
-        uct_pair_test::SetUp();
-        m_local.reset(new buffer(m_a->md(), size));
-        m_remote.reset(new buffer(m_b->md(), size));
-        m_rkey = m_a->unpack(m_remote->packed_key());
+        uct_buffer_test::SetUp();
         ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am,
                                                    &m_received, 0));
-    }
-
-    void TearDown() override
-    {
-        m_local.reset();
-        m_remote.reset();
-        uct_pair_test::TearDown();
     }
 
     static ucs_status_t
@@ -200,12 +192,10 @@ protected:
         return 8;
     }
 
-    std::unique_ptr<buffer> m_local, m_remote;
-    uct_rkey_t              m_rkey;
-    uint64_t                m_received  = 0;
-    uint64_t                m_count     = 0;
-    int                     m_output_fd = -1;
-    std::string             m_output;
+    uint64_t    m_received  = 0;
+    uint64_t    m_count     = 0;
+    int         m_output_fd = -1;
+    std::string m_output;
 };
 
 TEST_F(test_fork, child_exits)

@@ -171,21 +171,6 @@ protected:
         EXPECT_TRUE(m_a->failed.empty());
     }
 
-    void invalidate(uct_mem_h memh)
-    {
-        uct_md_mem_dereg_params_t params = {};
-        completion comp;
-
-        params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH |
-                            UCT_MD_MEM_DEREG_FIELD_FLAGS |
-                            UCT_MD_MEM_DEREG_FIELD_COMPLETION;
-        params.memh       = memh;
-        params.flags      = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
-        params.comp       = &comp;
-        ASSERT_EQ(UCS_OK, uct_md_mem_dereg_v2(m_b->md(), &params));
-        ASSERT_TRUE(comp.done);
-    }
-
     uct_mem_h reg(void *ptr, size_t length,
                   unsigned flags = UCT_MD_MEM_ACCESS_ALL)
     {
@@ -294,13 +279,13 @@ TEST_F(test_mem, key_of_earlier_registration)
     uct_rkey_t rkey        = m_a->unpack(old);
 
     memory.deregister();
-    invalidate(memh);
+    invalidate(m_b->md(), memh);
     /* Same range, and most likely the same place in all tables */
     for (int i = 0; i < 600; ++i) {
         memh     = reg(memory.ptr(), size);
         auto key = packed(pack(memh));
         ASSERT_NE(+packed(old).key, +key.key);
-        invalidate(memh);
+        invalidate(m_b->md(), memh);
     }
     memory.fill(1);
     expect_revoked(memory, 0, size, rkey);
@@ -537,7 +522,7 @@ TEST_F(test_mem, invalidation_revokes)
     memory.deregister();
     memory.fill(1);
     expect_works(memory, 0, size, rkey);
-    invalidate(memh);
+    invalidate(m_b->md(), memh);
     expect_revoked(memory, 0, size, rkey);
     expect_revoked(memory, 3 * page + 5, 2 * page, rkey);
 
@@ -560,11 +545,11 @@ TEST_F(test_mem, invalidation_spares_other_registrations)
     expect_works(memory, 0, size / 2 + page, rkey1);
     expect_works(memory, size / 2, size / 2, rkey2);
 
-    invalidate(first);
+    invalidate(m_b->md(), first);
     expect_revoked(memory, 0, size / 2, rkey1);
     expect_works(memory, size / 2, size / 2, rkey2);
 
-    invalidate(second);
+    invalidate(m_b->md(), second);
     expect_revoked(memory, size / 2, size / 2, rkey2);
     expect_revoked(memory, 0, size / 2 + page, rkey1);
 }
@@ -592,7 +577,7 @@ TEST_F(test_mem, invalidation_while_it_is_used)
             m_a->progress();
             m_b->progress();
         }
-        invalidate(memh);
+        invalidate(m_b->md(), memh);
         m_a->wait([&]() { return comp.done; });
         if (comp.status == UCS_OK) {
             ASSERT_EQ(0, memcmp(result.data(), memory.ptr(), size));

@@ -6,23 +6,15 @@
 #include <cstring>
 
 /* Fence and flush */
-class test_order : public uct_pair_test {
+class test_order : public uct_buffer_test {
 protected:
+    test_order() : uct_buffer_test(65536) {}
+
     void SetUp() override
     {
-        uct_pair_test::SetUp();
-        m_remote.reset(new buffer(m_b->md(), 65536));
-        m_local.reset(new buffer(m_a->md(), 65536));
-        m_rkey = m_a->unpack(m_remote->packed_key());
+        uct_buffer_test::SetUp();
         ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am, this,
                                                    0));
-    }
-
-    void TearDown() override
-    {
-        m_local.reset();
-        m_remote.reset();
-        uct_pair_test::TearDown();
     }
 
     static ucs_status_t
@@ -39,9 +31,7 @@ protected:
         return UCS_OK;
     }
 
-    std::unique_ptr<buffer> m_local, m_remote;
-    uct_rkey_t              m_rkey;
-    std::vector<bool>       m_seen; /* The put was there when the AM came */
+    std::vector<bool> m_seen; /* The put was there when the AM came */
 };
 
 TEST_F(test_order, fence_between_put_and_am)

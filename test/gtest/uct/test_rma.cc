@@ -7,25 +7,17 @@
 #include <cstring>
 
 /* Put and get of every kind, data compared byte by byte */
-class test_rma : public uct_pair_test {
+class test_rma : public uct_buffer_test {
 protected:
     static constexpr size_t large = 300000;
 
+    test_rma() : uct_buffer_test(large + 64) {}
+
     void SetUp() override
     {
-        uct_pair_test::SetUp();
-        m_local.reset(new buffer(m_a->md(), large + 64));
-        m_remote.reset(new buffer(m_b->md(), large + 64));
-        m_rkey = m_a->unpack(m_remote->packed_key());
+        uct_buffer_test::SetUp();
         m_local->fill(1);
         m_remote->fill(2);
-    }
-
-    void TearDown() override
-    {
-        m_local.reset();
-        m_remote.reset();
-        uct_pair_test::TearDown();
     }
 
     static size_t pack(void *dest, void *arg)
@@ -55,9 +47,6 @@ protected:
         return std::vector<char>(m_remote->ptr(),
                                  m_remote->ptr(m_remote->length()));
     }
-
-    std::unique_ptr<buffer> m_local, m_remote;
-    uct_rkey_t              m_rkey;
 };
 
 TEST_F(test_rma, put_short)

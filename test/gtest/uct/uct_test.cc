@@ -167,6 +167,21 @@ completion::completion(int count)
     this->status = UCS_OK;
 }
 
+void invalidate(uct_md_h md, uct_mem_h memh)
+{
+    uct_md_mem_dereg_params_t params = {};
+    completion comp;
+
+    params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH |
+                        UCT_MD_MEM_DEREG_FIELD_FLAGS |
+                        UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+    params.memh       = memh;
+    params.flags      = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
+    params.comp       = &comp;
+    ASSERT_EQ(UCS_OK, uct_md_mem_dereg_v2(md, &params));
+    ASSERT_TRUE(comp.done);
+}
+
 
 /* ---- entity ---- */
 
@@ -474,6 +489,21 @@ void uct_pair_test::TearDown()
 {
     m_a.reset();
     m_b.reset();
+}
+
+void uct_buffer_test::SetUp()
+{
+    uct_pair_test::SetUp();
+    m_local.reset(new buffer(m_a->md(), m_length));
+    m_remote.reset(new buffer(m_b->md(), m_length));
+    m_rkey = m_a->unpack(m_remote->packed_key());
+}
+
+void uct_buffer_test::TearDown()
+{
+    m_local.reset();
+    m_remote.reset();
+    uct_pair_test::TearDown();
 }
 
 

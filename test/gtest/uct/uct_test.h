@@ -97,6 +97,9 @@ struct completion : uct_completion_t {
     bool done = false;
 };
 
+/* Deregisters, and revokes the keys: expects that to be done on return */
+void invalidate(uct_md_h md, uct_mem_h memh);
+
 /* A worker with one interface of nprdma */
 class entity {
 public:
@@ -164,6 +167,18 @@ protected:
     std::unique_ptr<entity> m_a, m_b;
     uct_ep_h                m_ab = nullptr; /* Endpoint of a to b */
     uct_ep_h                m_ba = nullptr;
+};
+
+/* The same with a buffer of each, and the key by which a reaches b's */
+class uct_buffer_test : public uct_pair_test {
+protected:
+    explicit uct_buffer_test(size_t length) : m_length(length) {}
+    void SetUp() override;
+    void TearDown() override;
+
+    const size_t            m_length;
+    std::unique_ptr<buffer> m_local, m_remote;
+    uct_rkey_t              m_rkey = UCT_INVALID_RKEY;
 };
 
 /* Another process, running one of the functions below with a socket to here */
