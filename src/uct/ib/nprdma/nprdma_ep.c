@@ -59,8 +59,9 @@ static void uct_nprdma_ep_tell(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     ucs_log(uct_base_iface_failure_log_level(&iface->super, handler_status,
                                              status),
             "%s: connection to the peer with lid %u UD queue pair 0x%x failed: "
-            "%s", uct_nprdma_iface_md(iface)->name, ep->dev_addr.lid,
-            ep->iface_addr.ud_qpn, ucs_status_string(status));
+            "%s%s", uct_nprdma_iface_md(iface)->name, ep->dev_addr.lid,
+            ep->iface_addr.ud_qpn, ucs_status_string(status),
+            (status == UCS_ERR_UNREACHABLE) ? " (the port is down)" : "");
 }
 
 void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,

@@ -208,6 +208,23 @@ void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface)
     uct_nprdma_iface_post_srq(iface);
 }
 
+/* Why a device has flushed a queue pair that nobody here has given up: some do
+ * not tell. Soft-RoCE that may not send flushes also what it could not send
+ * (flush_send_queue in rxe_comp.c), as the port is down, or is about to be.
+ * Nobody has canceled anything, whatever it was. */
+static ucs_status_t uct_nprdma_iface_flush_reason(uct_nprdma_iface_t *iface)
+{
+    const uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    struct ibv_port_attr attr;
+
+    if ((md->verbs->query_port_attr(md->context, iface->port_num,
+                                    &attr) == 0) &&
+        (attr.state != IBV_PORT_ACTIVE)) {
+        return UCS_ERR_UNREACHABLE;
+    }
+    return UCS_ERR_IO_ERROR;
+}
+
 static UCS_F_NOINLINE void
 uct_nprdma_iface_tx_error(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
                           uct_nprdma_conn_t *conn)
@@ -216,6 +233,9 @@ uct_nprdma_iface_tx_error(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
 
     /* The first one says why, the others are only flushed */
     if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {
+        if (wc->status == IBV_WC_WR_FLUSH_ERR) {
+            status = uct_nprdma_iface_flush_reason(iface);
+        }
         ucs_debug("iface %p: send on connection 0x%x kind %u failed: work "
                   "completion status %d vendor error 0x%x", iface, conn->id,
                   conn->kind, wc->status, wc->vendor_err);
