@@ -35,6 +35,7 @@
 
 static const char *peer_environment      = "NPRDMA_TEST_PEER";
 static const char *component_environment = "NPRDMA_TEST_COMPONENT_COPY";
+static const char *device_environment    = "NPRDMA_TEST_DEVICE";
 
 
 double now()
@@ -42,6 +43,13 @@ double now()
     return std::chrono::duration<double>(
                    std::chrono::steady_clock::now().time_since_epoch())
             .count();
+}
+
+std::string device_name()
+{
+    const char *name = getenv(device_environment);
+
+    return (name == nullptr) ? "npemu0" : name;
 }
 
 void await(const std::function<bool()> &condition)
@@ -264,10 +272,10 @@ void entity::open_md(const config_t &config)
     check(uct_component_query(m_component, &attr), "component_query");
     auto md = std::find_if(mds.begin(), mds.end(),
                            [](const uct_md_resource_desc_t &desc) {
-                               return std::string(desc.md_name) == "npemu0";
+                               return desc.md_name == device_name();
                            });
     if (md == mds.end()) {
-        throw std::runtime_error("no MD npemu0");
+        throw std::runtime_error("no MD " + device_name());
     }
 
     check(uct_md_config_read(m_component, nullptr, nullptr, &md_config),

@@ -31,6 +31,12 @@ constexpr uint64_t remote_place = UINT64_C(0x200000000000);
 
 double now();
 
+/* What is tested: npemu0, unless NPRDMA_TEST_DEVICE names another one */
+std::string device_name();
+
+/* Not in an emulated machine, where everything takes much longer */
+inline bool is_fast() { return device_name() == "npemu0"; }
+
 /* Return when the condition holds; fails the test if it never does */
 void await(const std::function<bool()> &condition);
 
