@@ -348,6 +348,7 @@ void uct_nprdma_conn_retire(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 
     conn->done_sn       = sn;
     iface->tx.cq_avail += count;
+    iface->tx.in_vain   = 0;
     if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||
         (conn->state == UCT_NPRDMA_CONN_CONNECTING)) {
         conn->credits += count;

@@ -37,6 +37,7 @@ ucs_status_t uct_nprdma_ep_refusal(uct_nprdma_ep_t *ep)
 
 void uct_nprdma_ep_schedule(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
 {
+    iface->tx.in_vain = 0;
     if (iface->tx.dispatching != ep) {
         ucs_arbiter_group_schedule(&iface->tx.arbiter, &ep->arb_group);
     }
@@ -303,6 +304,7 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
 
     if (iface->tx.starved) {
         /* The others would fare no better; next time it is first in line */
+        iface->tx.in_vain = 1;
         return UCS_ARBITER_CB_RESULT_STOP;
     }
 

@@ -126,6 +126,7 @@ static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
     iface->tx.num_awaited     = 0;
     iface->num_busy           = 0;
     iface->tx.starved         = 0;
+    iface->tx.in_vain         = 0;
     iface->tx.reap            = 0;
     iface->tx.post_failed     = 0;
     iface->tx.dispatching     = NULL;

@@ -81,6 +81,9 @@ typedef struct uct_nprdma_iface {
                                                needs to go on */
         int                 starved;        /* a post failed for want of what
                                                the interface shares */
+        int                 in_vain;        /* dispatching stopped for that
+                                               reason, and nothing came back
+                                               since */
         int                 reap;           /* see uct_nprdma_ep_reap() */
         int                 post_failed;    /* some connection is broken */
         struct uct_nprdma_ep *dispatching;  /* its pending requests are being

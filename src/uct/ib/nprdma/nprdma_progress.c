@@ -443,8 +443,8 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     uct_nprdma_iface_drain_channel(iface, &count);
     if ((count > 0) || iface->stash.valid ||
         uct_nprdma_cm_hint(&iface->cm.attention) ||
-        iface->tx.post_failed || !ucs_arbiter_is_empty(&iface->tx.arbiter) ||
-        uct_nprdma_rma_needs_progress(iface)) {
+        uct_nprdma_rma_retry(iface) || iface->tx.post_failed ||
+        !(iface->tx.in_vain || ucs_arbiter_is_empty(&iface->tx.arbiter))) {
         return UCS_ERR_BUSY;
     }
 

@@ -112,8 +112,14 @@ int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep);
  */
 int uct_nprdma_rma_is_unordered(const uct_nprdma_ep_t *ep);
 
-/** @return Nonzero if something waits for nothing but progress to be called. */
-int uct_nprdma_rma_needs_progress(const uct_nprdma_iface_t *iface);
+/**
+ * Before going to sleep: try again what lacked resources, as some may have come
+ * back since it was tried last. What still lacks them waits for something that
+ * makes an event: a completion, a reply, the end of wire-up. Calls nobody back.
+ *
+ * @return Nonzero if something of it went on: then progress has work to do.
+ */
+int uct_nprdma_rma_retry(uct_nprdma_iface_t *iface);
 
 /** @return Nonzero if uct_nprdma_rma_flush() has an error to tell. */
 int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep);

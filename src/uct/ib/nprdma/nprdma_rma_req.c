@@ -420,11 +420,6 @@ int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
            ((rma->done_sn == rma->sn) && ucs_list_is_empty(&rma->opt.ops));
 }
 
-int uct_nprdma_rma_needs_progress(const uct_nprdma_iface_t *iface)
-{
-    return (iface->rma != NULL) && !ucs_list_is_empty(&iface->rma->stalled);
-}
-
 int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep)
 {
     return (ep->rma != NULL) && (ep->rma->error != UCS_OK);
@@ -562,6 +557,12 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_iface_t *iface)
     return count;
 }
 
+int uct_nprdma_rma_retry(uct_nprdma_iface_t *iface)
+{
+    return (iface->rma != NULL) && !ucs_list_is_empty(&iface->rma->stalled) &&
+           (uct_nprdma_rma_progress(iface) > 0);
+}
+
 /* The end of one wait. Afterwards the endpoint may be gone: see rma->busy. */
 static void uct_nprdma_rma_wait_done(uct_nprdma_iface_t *iface,
                                      uct_nprdma_rma_t *rma,
@@ -691,6 +692,7 @@ static void uct_nprdma_rma_purge(uct_nprdma_iface_t *iface,
 {
     uct_nprdma_rma_wait_t *wait;
 
+    iface->tx.in_vain = 0; /* Waits and operations for others to have */
     uct_nprdma_rma_enter(rma);
     uct_nprdma_rma_unstall(rma);
     rma->is_asking = 0;

@@ -1,0 +1,218 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <cstring>
+
+#include <poll.h>
+
+/*
+ * A process that has nothing to do sleeps, also while its operations lack
+ * resources that only a reply brings back: the target is stopped.
+ */
+
+namespace {
+
+constexpr size_t size = 2 << 20;
+
+ucs_status_t ignore(void *, void *, size_t, unsigned)
+{
+    return UCS_OK;
+}
+
+PEER_FUNCTION(stoppable)
+{
+    entity e(config_t{{"ZCOPY", "no"}});
+    buffer memory(e.md(), size);
+
+    memory.fill(1);
+    uct_iface_set_am_handler(e.iface(), 1, ignore, nullptr, 0);
+    parent.put_bytes(e.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    while (!parent.ready()) {
+        e.progress();
+    }
+    return 0;
+}
+
+} // namespace
+
+class test_sleep : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        /* Copies take many requests, of which few are on their way at once.
+         * Nothing but their replies wakes: questions to the target are late. */
+        m_peer.reset(new peer("stoppable"));
+        m_entity.reset(new entity({{"ZCOPY", "no"}, {"TIMEOUT", "100s"}}));
+        m_local.reset(new buffer(m_entity->md(), size));
+        m_local->fill(2);
+        m_ep   = m_entity->connect(m_peer->get_bytes());
+        m_rkey = m_entity->unpack(m_peer->get_bytes());
+        m_base = m_peer->get<uint64_t>();
+        ASSERT_EQ(UCS_OK, uct_iface_event_fd_get(m_entity->iface(), &m_fd));
+        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
+            return uct_ep_put_short(m_ep, m_local->ptr(), 8, m_base, m_rkey);
+        }));
+        /* Wire-up, which has timers, is over */
+        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
+            return uct_ep_am_short(m_ep, 1, 0, nullptr, 0);
+        }));
+        m_entity->flush(m_ep);
+    }
+
+    void TearDown() override
+    {
+        m_peer.reset();
+        m_local.reset();
+        m_entity.reset();
+    }
+
+public:
+    ucs_status_t get(size_t offset, size_t length, uct_completion_t *comp)
+    {
+        uct_iov_t iov = {m_local->ptr(offset), length, m_local->memh(), 0, 1};
+        return uct_ep_get_zcopy(m_ep, &iov, 1, m_base + offset, m_rkey, comp);
+    }
+
+    ucs_status_t put(size_t offset, size_t length, uct_completion_t *comp)
+    {
+        uct_iov_t iov = {m_local->ptr(offset), length, m_local->memh(), 0, 1};
+        return uct_ep_put_zcopy(m_ep, &iov, 1, m_base + offset, m_rkey, comp);
+    }
+
+protected:
+    bool arm()
+    {
+        ucs_status_t status = uct_iface_event_arm(m_entity->iface(),
+                                                  UCT_EVENT_SEND_COMP |
+                                                  UCT_EVENT_RECV);
+        EXPECT_TRUE((status == UCS_OK) || (status == UCS_ERR_BUSY));
+        return status == UCS_OK;
+    }
+
+    /* As a program that has nothing else to do: whether it comes to rest. Late
+     * news of wire-up may wake it once or twice, for nothing. */
+    bool rests()
+    {
+        for (int i = 0; i < 100; ++i) {
+            while (m_entity->progress() > 0) {
+            }
+            struct pollfd pfd = {m_fd, POLLIN, 0};
+            if (arm() && (poll(&pfd, 1, 100) == 0)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    void sleep_until(const completion &comp)
+    {
+        while (!comp.done && !HasFatalFailure()) {
+            if ((m_entity->progress() == 0) && arm()) {
+                struct pollfd pfd = {m_fd, POLLIN, 0};
+                ASSERT_EQ(1, poll(&pfd, 1, 30000)) << "nobody wakes it";
+            }
+        }
+        EXPECT_EQ(UCS_OK, comp.status);
+    }
+
+    /* All of the target's memory, as it is now */
+    void expect_data(uint64_t seed)
+    {
+        buffer expected(m_entity->md(), size);
+
+        expected.fill(seed);
+        memset(m_local->ptr(), 0, size);
+        ASSERT_EQ(UCS_INPROGRESS, m_entity->retry([&]() {
+            return get(0, size, &m_last);
+        }));
+        sleep_until(m_last);
+        EXPECT_EQ(0, memcmp(expected.ptr(), m_local->ptr(), size));
+    }
+
+    /* Of operations that may be outstanding when a test gives up */
+    completion              m_first, m_second, m_last;
+    std::unique_ptr<peer>   m_peer;
+    std::unique_ptr<entity> m_entity;
+    std::unique_ptr<buffer> m_local;
+    uct_ep_h                m_ep   = nullptr;
+    uct_rkey_t              m_rkey = 0;
+    uint64_t                m_base = 0;
+    int                     m_fd   = -1;
+};
+
+TEST_F(test_sleep, put_that_waits_for_replies)
+{
+    m_peer->stop();
+    ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
+    EXPECT_TRUE(rests());
+    EXPECT_FALSE(m_first.done);
+    m_peer->go_on();
+    sleep_until(m_first);
+    expect_data(2);
+}
+
+TEST_F(test_sleep, get_that_waits_for_replies)
+{
+    ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
+    sleep_until(m_first);
+    m_peer->stop();
+    ASSERT_EQ(UCS_INPROGRESS, get(0, size, &m_second));
+    EXPECT_TRUE(rests());
+    EXPECT_FALSE(m_second.done);
+    m_peer->go_on();
+    sleep_until(m_second);
+    expect_data(2);
+}
+
+TEST_F(test_sleep, fence_that_waits_for_replies)
+{
+    m_peer->stop();
+    ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
+    ASSERT_EQ(UCS_OK, uct_ep_fence(m_ep, 0));
+    EXPECT_EQ(UCS_ERR_NO_RESOURCE, put(0, size, &m_second));
+    EXPECT_TRUE(rests());
+    m_peer->go_on();
+    sleep_until(m_first);
+    expect_data(2);
+}
+
+/* Requests that nothing is left for in all of the interface */
+TEST_F(test_sleep, pending)
+{
+    struct pending : uct_pending_req_t {
+        test_sleep *self;
+        completion *comp;
+        bool       started;
+    };
+    static pending req;
+    ucs_status_t status;
+
+    m_peer->stop();
+    for (m_first.count = 1; m_first.count < 2000; ++m_first.count) {
+        status = put(0, 32768, &m_first);
+        if (status != UCS_INPROGRESS) {
+            break;
+        }
+    }
+    ASSERT_EQ(UCS_ERR_NO_RESOURCE, status);
+    --m_first.count;
+    req.self    = this;
+    req.comp    = &m_second;
+    req.started = false;
+    req.func    = [](uct_pending_req_t *self) {
+        auto *mine          = static_cast<pending*>(self);
+        ucs_status_t status = mine->self->put(0, size, mine->comp);
+        mine->started       = (status == UCS_INPROGRESS);
+        return mine->started ? UCS_OK : status;
+    };
+    ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ep, &req, 0));
+    EXPECT_TRUE(rests());
+    EXPECT_FALSE(req.started);
+    m_peer->go_on();
+    sleep_until(m_second);
+    sleep_until(m_first);
+    expect_data(2);
+}
