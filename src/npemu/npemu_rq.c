@@ -213,7 +213,7 @@ npemu_rq_status_t npemu_rq_pop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     *entry = ring[head & rq->mask];
     if (npemu_unlikely(entry->index >= rq->size)) {
         npemu_rlock_release(&rq->lock);
-        return NPEMU_RQ_BUSY; /* damaged: never leave the arena */
+        return NPEMU_RQ_DAMAGED; /* never leave the arena */
     }
 
     claims[entry->index] = proc->owner;

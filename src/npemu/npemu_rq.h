@@ -62,7 +62,8 @@ void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
 typedef enum {
     NPEMU_RQ_OK,
     NPEMU_RQ_EMPTY,
-    NPEMU_RQ_BUSY /* a stopped process holds the lock, or it is damaged */
+    NPEMU_RQ_BUSY,   /* a stopped process holds the lock */
+    NPEMU_RQ_DAMAGED /* its owner has written nonsense to it */
 } npemu_rq_status_t;
 
 /**

@@ -283,8 +283,10 @@ static npemu_exec_t npemu_op_pop(npemu_op_t *op, npemu_rq_entry_t *entry)
         break;
     case NPEMU_RQ_EMPTY:
         return NPEMU_EXEC_RNR;
-    default:
+    case NPEMU_RQ_BUSY:
         return NPEMU_EXEC_BUSY;
+    default:
+        return NPEMU_EXEC_RETRY; /* no answer either, and it has an end */
     }
 
     if (npemu_unlikely(limit)) {

@@ -2,7 +2,7 @@
 
 /* Two processes and more: sleeping, forking, exiting, being refused. */
 
-#include "cq_lock.h"
+#include "internals.h"
 #include "npemu_test.h"
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 
 /* Reliable connections: every error, at both ends. */
 
+#include "internals.h"
 #include "npemu_test.h"
 
 #include <cerrno>
@@ -612,6 +613,23 @@ INSTANTIATE_TEST_SUITE_P(
                                                  attr.rq_psn + 7,
                                                  attr.ah_attr.dlid});
                            }}));
+
+/* A target whose receives lead out of its memory is one that does not answer:
+ * the request fails in time, as with the other kinds. */
+TEST_F(NpemuRcError, damaged_receives)
+{
+    QpOptions options;
+    options.timeout   = 10;
+    options.retry_cnt = 1;
+    Pair pair(device, options);
+    ASSERT_EQ(0, pair.b.post_recv(7, {remote.sge(0, 8)}));
+    npt_qp_damage_receives(pair.b.qp);
+
+    Wr send(1, IBV_WR_SEND, {local.sge(0, 8)});
+    ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
+    expect_dead(pair.a, pair.cq_a, local);
+}
 
 TEST_F(NpemuRcError, no_such_queue_pair)
 {

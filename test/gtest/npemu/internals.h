@@ -1,0 +1,34 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What a process can do to the memory it shares with others, but not by verbs:
+ * be stopped or killed with a lock, or write nonsense.
+ */
+
+#ifndef NPT_INTERNALS_H
+#define NPT_INTERNALS_H
+
+struct ibv_cq;
+struct ibv_qp;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * Take the lock of a completion queue, as every producer of a completion does,
+ * and ibv_req_notify_cq().
+ */
+void npt_cq_lock(struct ibv_cq *cq);
+
+/** Release it. */
+void npt_cq_unlock(struct ibv_cq *cq);
+
+/** All receives of a queue pair without SRQ become some that do not exist. */
+void npt_qp_damage_receives(struct ibv_qp *qp);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
