@@ -59,19 +59,28 @@ with() {
     esac
 }
 
+# with_written CONTESTANT COMMAND...: as with(), and the C library writes the
+# buffers that it gives to UCX. For most of its tests ucx_perftest does not. Pages
+# that nobody has written are all one page of zeroes, which is always in the
+# cache, but for who pins them: his are real.
+with_written() {
+    who=$1
+    shift
+    with "$who" env UCX_ALLOC_PRIO=heap UCX_NPRDMA_ALLOC=heap \
+        UCX_RC_VERBS_ALLOC=heap UCX_TCP_ALLOC=heap MALLOC_PERTURB_=85 "$@"
+}
+
 # perftest CONTESTANT FIELD ARG...: one ucx_perftest run between two processes
-# on two CPUs; prints one field of its CSV line. It is run by $perftest_by, if
-# there is one.
-# shellcheck disable=SC2086
+# on two CPUs; prints one field of its CSV line
 perftest() {
     who=$1 field=$2
     shift 2
     port=$((port + 1))
-    with "$who" ${perftest_by-} timeout 120 ucx_perftest -c $other -p $port \
+    with_written "$who" timeout 120 ucx_perftest -c $other -p $port \
         >"$work/server" 2>&1 &
     server=$!
     tries=0
-    until with "$who" ${perftest_by-} timeout 120 ucx_perftest -c 0 -p $port \
+    until with_written "$who" timeout 120 ucx_perftest -c 0 -p $port \
             -f -v "$@" 127.0.0.1 >"$work/client" 2>"$work/errors"; do
         tries=$((tries + 1))
         if [ $tries -ge 50 ] || ! kill -0 $server 2>/dev/null; then
