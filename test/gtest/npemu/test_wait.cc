@@ -263,14 +263,16 @@ TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
 }
 
 /* A receiver that gives its receives back one by one posts some of them in the
- * midst of a look at its queue. That is no reason to sleep: nobody had the send
- * queue locked. */
+ * midst of a look at its queue. That is no reason to sleep: nobody has the send
+ * queue locked. While requests were posted somebody had; but a look that began
+ * then has ended when the first message comes, as only another one sends it. */
 TEST_F(NpemuWait, a_receive_that_comes_during_a_look_is_seen)
 {
-    constexpr int MESSAGES = NPT_MLOCK_WORKS ? 10000 : 2000;
+    constexpr int MESSAGES = 2000;
     QpOptions options      = slow_options();
     options.send_wr        = MESSAGES;
     options.min_rnr_timer  = 2; /* 20 us */
+    uint64_t pauses        = 0;
 
     add_pairs(1, options);
     for (int i = 0; i < MESSAGES; ++i) {
@@ -279,8 +281,11 @@ TEST_F(NpemuWait, a_receive_that_comes_during_a_look_is_seen)
     for (int i = 0; i < MESSAGES; ++i) {
         ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
         ASSERT_EQ(IBV_WC_SUCCESS, recv_cq.wait().status);
+        if (i == 0) {
+            pauses = npemu_cq_pauses(send_cq);
+        }
     }
-    EXPECT_EQ(0u, npemu_cq_pauses(send_cq));
+    EXPECT_EQ(pauses, npemu_cq_pauses(send_cq));
     for (int i = 0; i < MESSAGES; ++i) {
         ASSERT_EQ(IBV_WC_SUCCESS, send_cq.wait().status);
     }
