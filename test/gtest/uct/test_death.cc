@@ -167,14 +167,9 @@ protected:
         m_ep   = m_entity->connect(m_peer->get_bytes());
         m_rkey = m_entity->unpack(m_peer->get_bytes());
         m_base = m_peer->get<uint64_t>();
-        /* Wire-up has a time limit of its own, so that is over before */
-        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
-            return uct_ep_put_short(m_ep, m_local->ptr(), 8, m_base, m_rkey);
-        }));
-        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
-            return uct_ep_am_short(m_ep, 1, 0, nullptr, 0);
-        }));
-        m_entity->flush(m_ep);
+        /* It has a time limit of its own, so that is over before */
+        ASSERT_NO_FATAL_FAILURE(m_entity->wire_up(m_ep, m_local->ptr(), m_base,
+                                                  m_rkey));
     }
 
     void TearDown() override

@@ -454,6 +454,18 @@ void entity::flush(uct_ep_h ep, ucs_status_t expected)
     EXPECT_EQ(expected, status) << ucs_status_string(status);
 }
 
+void entity::wire_up(uct_ep_h ep, const void *buffer, uint64_t address,
+                     uct_rkey_t rkey)
+{
+    ASSERT_EQ(UCS_OK, retry([&]() {
+        return uct_ep_put_short(ep, buffer, 8, address, rkey);
+    }));
+    ASSERT_EQ(UCS_OK, retry([&]() {
+        return uct_ep_am_short(ep, 1, 0, nullptr, 0);
+    }));
+    flush(ep);
+}
+
 uint64_t entity::counter(const std::string &name) const
 {
     ucs_string_buffer_t text = UCS_STRING_BUFFER_INITIALIZER;

@@ -135,6 +135,11 @@ public:
     void wait(const std::function<bool()> &condition);
     void flush(uct_ep_h ep, ucs_status_t expected = UCS_OK);
 
+    /* Make both connections of an endpoint, by 8 bytes to a peer's memory and
+     * an empty active message: wire-up and its timers are over afterwards */
+    void wire_up(uct_ep_h ep, const void *buffer, uint64_t address,
+                 uct_rkey_t rkey);
+
     /* One of the interface's counters, from UCX's virtual file system */
     uint64_t counter(const std::string &name) const;
 
