@@ -161,9 +161,18 @@ static uint64_t num_invalidated(const kmod_region_t *region)
     return stats.invalidated;
 }
 
+static int watch_has_seen(void *arg)
+{
+    kmod_watch_t *watch = arg;
+
+    return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
+}
+
 /*
  * Fill, watch, let it happen, look at the data: until so many pages were taken
- * away by what an event counts.
+ * away by what an event counts. The first time it does not happen before the
+ * watch has seen a page in the same state twice, however slow it is: else it
+ * would know of no page where it was before.
  */
 static void run_until_gone(kmod_region_t *region, uint64_t pages,
                            uint64_t (*event)(kmod_region_t *region))
@@ -181,6 +190,7 @@ static void run_until_gone(kmod_region_t *region, uint64_t pages,
         put_values(region, 0, region->num_pages, 2);
         CHECK_EQ(kmod_populate(region, 0, region->num_pages,
                                NPRDMA_IOC_POPULATE_WRITE, NULL), 0);
+        CHECK(kmod_await(watch_has_seen, &watch, 60000));
         gone += event(region);
         check_values(region, 0, region->num_pages, 2);
     } while (gone < pages);
@@ -402,12 +412,16 @@ static void test_ksm(void)
     kmod_watch_stop(&watch);
 }
 
-/* The collapse that the kernel does by itself, from a thread of its own */
+/*
+ * The collapse that the kernel does by itself, from a thread of its own: at
+ * once after the first time, also while pages are populated
+ */
 static uint64_t event_khugepaged(kmod_region_t *region)
 {
     uint64_t before = num_invalidated(region);
     uint64_t end    = kmod_time_ms() + 2000;
 
+    madvise(region->memory, region->length, MADV_HUGEPAGE);
     while ((num_invalidated(region) == before) && (kmod_time_ms() < end)) {
         usleep(1000);
     }
@@ -433,8 +447,6 @@ static void test_khugepaged(void)
     CHECK_EQ(kmod_write_file(path, "1"), 0);
     snprintf(path, sizeof(path), "%spages_to_scan", dir);
     CHECK_EQ(kmod_write_file(path, "100000"), 0);
-    put_values(&region, 0, NUM_PAGES, 2);
-    madvise(region.memory, NUM_PAGES * PAGE, MADV_HUGEPAGE);
     run_until_gone(&region, NUM_PAGES, event_khugepaged);
     CHECK(kmod_read_number("/proc/vmstat", "thp_collapse_alloc ") > before);
 }
