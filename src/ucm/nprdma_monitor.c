@@ -149,29 +149,17 @@ static void nprdma_monitor_trim(nprdma_monitor_t *monitor, size_t more)
     }
 }
 
-static nprdma_region_obj_t *
-nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
-                          size_t length, ucs_status_t *status_p)
+/* What the back end has for a region, and what the user makes of it */
+static ucs_status_t
+nprdma_monitor_make_region(nprdma_monitor_t *monitor,
+                           nprdma_region_obj_t *region)
 {
     const nprdma_backend_t *backend = monitor->params.backend;
-    nprdma_region_obj_t *region;
     ucs_status_t status;
 
-    region = nprdma_regions_alloc(&monitor->regions, start, length);
-    while ((region == NULL) && nprdma_monitor_evict(monitor)) {
-        region = nprdma_regions_alloc(&monitor->regions, start, length);
-    }
-    if (region == NULL) {
-        status = UCS_ERR_EXCEEDS_LIMIT;
-        goto err;
-    }
-
-    do {
-        status = backend->region_create(&region->super, &region->backend_priv);
-    } while ((status == UCS_ERR_EXCEEDS_LIMIT) &&
-             nprdma_monitor_evict(monitor));
+    status = backend->region_create(&region->super, &region->backend_priv);
     if (status != UCS_OK) {
-        goto err_free;
+        return status;
     }
 
     if ((monitor->params.reclaim == NPRDMA_RECLAIM_SAMPLED) &&
@@ -181,18 +169,36 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
 
     status = monitor->params.attach(monitor->params.arg, &region->super);
     if (status != UCS_OK) {
-        goto err_destroy;
+        backend->region_destroy(&region->super, region->backend_priv);
+    }
+    return status;
+}
+
+static nprdma_region_obj_t *
+nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
+                          size_t length, ucs_status_t *status_p)
+{
+    nprdma_region_obj_t *region;
+
+    region = nprdma_regions_alloc(&monitor->regions, start, length);
+    while ((region == NULL) && nprdma_monitor_evict(monitor)) {
+        region = nprdma_regions_alloc(&monitor->regions, start, length);
+    }
+    if (region == NULL) {
+        *status_p = UCS_ERR_EXCEEDS_LIMIT;
+        return NULL;
+    }
+
+    do {
+        *status_p = nprdma_monitor_make_region(monitor, region);
+    } while ((*status_p == UCS_ERR_EXCEEDS_LIMIT) &&
+             nprdma_monitor_evict(monitor));
+    if (*status_p != UCS_OK) {
+        nprdma_regions_free(&monitor->regions, region);
+        return NULL;
     }
 
     return region;
-
-err_destroy:
-    backend->region_destroy(&region->super, region->backend_priv);
-err_free:
-    nprdma_regions_free(&monitor->regions, region);
-err:
-    *status_p = status;
-    return NULL;
 }
 
 /* The range of the region that is made for [start, end) */

@@ -105,7 +105,9 @@ typedef struct nprdma_monitor_params {
 
     /* Make what belongs to a new region (memory regions of the NIC), leave it
      * in region->priv. Called in nprdma_monitor_register(), or on the thread
-     * that registers ahead, with no lock held that a memory hook takes. */
+     * that registers ahead, with no lock held that a memory hook takes.
+     * UCS_ERR_EXCEEDS_LIMIT: called again if an idle region could be dropped;
+     * with any other error there is none. */
     ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
 
     /* Undo attach: no range of the region is live, all states are absent.

@@ -2,10 +2,16 @@
 
 #include "uct_test.h"
 
+extern "C" {
+#include <uct/ib/nprdma/nprdma_key.h>
+}
+
 #include <ucs/async/async.h>
 
 #include <atomic>
+#include <cstring>
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -293,6 +299,48 @@ TEST(test_config, few_descriptors)
     }
     /* Queues, wire-up and service all need some */
     EXPECT_GT(refused, 10u);
+}
+
+/* Regions that nothing is registered in give up what a new one needs, whether
+ * an odd or an even number of descriptors is left */
+TEST(test_config, idle_regions_give_up_descriptors)
+{
+    static constexpr size_t region = 2ul << 20;
+    static constexpr int max       = 20;
+    entity e(config_t{{"NPRDMA_REGION_SIZE", "2m"}});
+    struct rlimit before, few;
+    char *ptr = (char*)mmap(nullptr, (max + 1) * region, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ASSERT_NE(MAP_FAILED, ptr);
+    ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
+    for (unsigned left : {6u, 7u}) {
+        std::vector<int> fds;
+        complaints log;
+
+        few          = before;
+        few.rlim_cur = num_descriptors() + 64;
+        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &few));
+        for (int fd; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) {
+            fds.push_back(fd);
+        }
+        ASSERT_GT(fds.size(), left);
+        for (unsigned i = 0; i < left; ++i) {
+            close(fds.back());
+            fds.pop_back();
+        }
+        for (int i = 0; i < max; ++i) {
+            buffer memory(e.md(), 4096, ptr + i * region);
+            uct_nprdma_packed_rkey_t key;
+            memcpy(&key, memory.packed_key().data(), sizeof(key));
+            EXPECT_NE(0u, key.r_rkey) << left << " left, region " << i;
+        }
+        for (int fd : fds) {
+            close(fd);
+        }
+        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &before));
+        EXPECT_TRUE(log.lines().empty());
+    }
+    munmap(ptr, (max + 1) * region);
 }
 
 TEST(test_config, little_locked_memory)

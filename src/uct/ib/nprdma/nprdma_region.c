@@ -16,16 +16,31 @@
 #include <errno.h>
 
 
+/* What others have may be had if they give it back */
+static ucs_status_t uct_nprdma_region_reg_status(int error)
+{
+    switch (error) {
+    case EMFILE:
+    case ENFILE:
+    case ENOSPC:
+    case ENOMEM:
+        return UCS_ERR_EXCEEDS_LIMIT;
+    default:
+        return UCS_ERR_IO_ERROR;
+    }
+}
+
 static struct ibv_mr *
 uct_nprdma_region_reg(uct_nprdma_md_t *md, const nprdma_region_t *region,
                       const char *what, uint64_t offset, size_t length,
-                      uint64_t iova, int access)
+                      uint64_t iova, int access, ucs_status_t *status_p)
 {
     struct ibv_mr *mr;
 
     mr = md->verbs->register_dmabuf_mr(md->pd, offset, length, iova,
                                        region->fd, access);
     if (mr == NULL) {
+        *status_p = uct_nprdma_region_reg_status(errno);
         ucs_debug("%s: failed to register %s of the region of %zu bytes at "
                   "0x%" PRIxPTR ": %m", md->name, what, region->length,
                   region->address);
@@ -52,6 +67,7 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
 {
     uct_nprdma_md_t *md = arg;
     uct_nprdma_region_t *self;
+    ucs_status_t status;
 
     self = ucs_malloc(sizeof(*self), "nprdma_region");
     if (self == NULL) {
@@ -59,7 +75,8 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
     }
 
     self->r = uct_nprdma_region_reg(md, region, "R window", 0, region->length,
-                                    region->address, IBV_ACCESS_REMOTE_READ);
+                                    region->address, IBV_ACCESS_REMOTE_READ,
+                                    &status);
     if (self->r == NULL) {
         goto err_free;
     }
@@ -67,7 +84,7 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
     self->w = uct_nprdma_region_reg(md, region, "W window", region->length,
                                     region->length, region->address,
                                     IBV_ACCESS_LOCAL_WRITE |
-                                    IBV_ACCESS_REMOTE_WRITE);
+                                    IBV_ACCESS_REMOTE_WRITE, &status);
     if (self->w == NULL) {
         goto err_r;
     }
@@ -76,7 +93,7 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
                                     2 * region->length,
                                     region->length / UCT_NPRDMA_PAGE_SIZE *
                                     sizeof(uint32_t), 0,
-                                    IBV_ACCESS_REMOTE_READ);
+                                    IBV_ACCESS_REMOTE_READ, &status);
     if (self->s == NULL) {
         goto err_w;
     }
@@ -91,7 +108,7 @@ err_r:
     uct_nprdma_region_dereg(md, self->r);
 err_free:
     ucs_free(self);
-    return UCS_ERR_IO_ERROR;
+    return status;
 }
 
 static void uct_nprdma_region_detach(void *arg, nprdma_region_t *region)
