@@ -387,3 +387,51 @@ INSTANTIATE_TEST_SUITE_P(kinds, test_death, ::testing::ValuesIn(operations),
                          [](const ::testing::TestParamInfo<operation> &info) {
                              return std::string(info.param.name);
                          });
+
+/* Who waits for his turn hears that there will be none */
+TEST(test_death_pending, is_tried_again)
+{
+    struct request : uct_pending_req_t {
+        uct_ep_h     ep;
+        unsigned     num_calls;
+        ucs_status_t status;
+    } request = {};
+    entity e(config_t{{"TIMEOUT", "20ms"}, {"RETRY_COUNT", "3"}});
+    peer target("mortal");
+
+    target.put(0);
+    target.put(1);
+    request.ep = e.connect(target.get_bytes());
+    target.get_bytes();
+    target.get<uint64_t>();
+    ASSERT_EQ(UCS_OK, e.retry([&]() {
+        return uct_ep_am_short(request.ep, 1, 0, nullptr, 0);
+    }));
+    e.flush(request.ep);
+    target.stop();
+
+    /* Whatever the target can take without doing anything */
+    for (int refused = 0; refused < 1000;) {
+        ucs_status_t status = uct_ep_am_short(request.ep, 1, 0, nullptr, 0);
+        refused = (status == UCS_ERR_NO_RESOURCE) ? refused + 1 : 0;
+        e.progress();
+    }
+    request.status = UCS_ERR_NO_RESOURCE;
+    request.func   = [](uct_pending_req_t *self) {
+        struct request *req = static_cast<struct request*>(self);
+        ++req->num_calls;
+        req->status = uct_ep_am_short(req->ep, 1, 0, nullptr, 0);
+        return (req->status == UCS_ERR_NO_RESOURCE) ? req->status : UCS_OK;
+    };
+    ASSERT_EQ(UCS_OK, uct_ep_pending_add(request.ep, &request, 0));
+    e.wait([&]() { return request.num_calls > 0; });
+    ASSERT_EQ(UCS_ERR_NO_RESOURCE, request.status);
+
+    target.kill();
+    e.wait([&]() { return !e.failed.empty(); });
+    for (int i = 0; i < 1000; ++i) {
+        e.progress();
+    }
+    EXPECT_EQ(e.failed[request.ep], request.status);
+    uct_ep_pending_purge(request.ep, [](uct_pending_req_t*, void*) {}, nullptr);
+}

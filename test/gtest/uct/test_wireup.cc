@@ -2,6 +2,10 @@
 
 #include "uct_test.h"
 
+#include <cstring>
+
+#include <poll.h>
+
 /* Wire-up packets that are lost, repeated and overtaken */
 class test_wireup : public ::testing::TestWithParam<config_t> {
 };
@@ -44,6 +48,31 @@ TEST_P(test_wireup, many_endpoints)
     }
     EXPECT_TRUE(a.failed.empty());
     EXPECT_TRUE(b.failed.empty());
+}
+
+/* What is posted before the connection is there leaves when the peer answers,
+ * whether or not the user makes progress: its failure may be the first that
+ * progress sees */
+TEST(test_wireup_end, fails_before_it_is_seen_connected)
+{
+    entity a, b(config_t{{"SEG_SIZE", "1024"}});
+    struct pollfd pfd = {-1, POLLIN, 0};
+    uct_ep_h ep       = a.connect(b.address());
+    ucs_status_t status;
+
+    /* Too long for the peer's receives */
+    auto pack = [](void *dest, void *) {
+        memset(dest, 0, 4000);
+        return (size_t)4000;
+    };
+    ASSERT_EQ(4000, uct_ep_am_bcopy(ep, 1, pack, nullptr, 0));
+    ASSERT_EQ(UCS_OK, uct_iface_event_fd_get(a.iface(), &pfd.fd));
+    ASSERT_EQ(1, poll(&pfd, 1, 60000));
+    do {
+        a.progress();
+        status = uct_ep_flush(ep, 0, nullptr);
+    } while (a.failed.empty() && (status != UCS_OK));
+    EXPECT_EQ(1u, a.failed.count(ep)) << "a message is lost without a word";
 }
 
 static config_t faults(const char *drop, const char *dup, const char *reorder)

@@ -77,6 +77,7 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     ++iface->stats.eps_failed;
     uct_nprdma_conn_stop(iface, &ep->am, status);
     uct_nprdma_conn_stop(iface, &ep->svc, status);
+    uct_nprdma_ep_schedule(iface, ep);
     if (uct_nprdma_rma_ep_fail(iface, ep, status,
                                uct_nprdma_ep_tell) == UCS_OK) {
         uct_nprdma_ep_tell(iface, ep);

@@ -231,8 +231,10 @@ uct_nprdma_iface_tx_error(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
 {
     ucs_status_t status = uct_nprdma_wc_status(wc->status);
 
-    /* The first one says why, the others are only flushed */
-    if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {
+    /* The first one says why, the others are only flushed. It may come before
+     * progress has seen that there is a connection. */
+    if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||
+        (conn->state == UCT_NPRDMA_CONN_CONNECTING)) {
         if (wc->status == IBV_WC_WR_FLUSH_ERR) {
             status = uct_nprdma_iface_flush_reason(iface);
         }
