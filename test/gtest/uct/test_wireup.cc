@@ -50,6 +50,74 @@ TEST_P(test_wireup, many_endpoints)
     EXPECT_TRUE(b.failed.empty());
 }
 
+static ucs_status_t count_am(void *arg, void *, size_t, unsigned)
+{
+    ++*static_cast<unsigned*>(arg);
+    return UCS_OK;
+}
+
+/* Tells when no more endpoints of its parent's go; when all but one have gone;
+ * and of a message */
+PEER_FUNCTION(left_behind)
+{
+    entity e;
+    unsigned num_am = 0;
+
+    uct_iface_set_am_handler(e.iface(), 1, count_am, &num_am, 0);
+    parent.put_bytes(e.address());
+    while (!parent.ready()) {
+        e.progress();
+    }
+    parent.get<int>();
+    uint64_t count = 0;
+    double last    = now();
+    e.wait([&]() {
+        uint64_t responders = e.counter("cm_responders");
+        last  = (responders == count) ? last : now();
+        count = responders;
+        return now() - last > 0.3;
+    });
+    parent.put(0);
+    e.wait([&]() { return e.counter("cm_responders") == 1; });
+    parent.put(0);
+    e.wait([&]() { return num_am == 1; });
+    parent.put(0);
+    return 0;
+}
+
+/* More endpoints than the completion queue has entries go at once, as at the
+ * end of a large job: their last messages get through, and who stays is not
+ * disturbed */
+TEST(test_wireup_end, many_endpoints_go_at_once)
+{
+    static const unsigned count = 2100;
+    entity e(config_t{{"TX_CQ_LEN", "16"}});
+    peer target("left_behind");
+    std::vector<char> address = target.get_bytes();
+    std::vector<uct_ep_h> eps;
+
+    for (unsigned i = 0; i <= count; ++i) {
+        eps.push_back(e.connect(address));
+    }
+    e.wait([&]() { return e.counter("cm_connected") == count + 1; });
+    for (unsigned i = 0; i < count; ++i) {
+        e.disconnect(eps[i]);
+    }
+
+    /* Meanwhile nobody takes completions */
+    target.put(0);
+    target.get<int>();
+    e.wait([&]() { return target.ready(); });
+    target.get<int>();
+    ASSERT_EQ(UCS_OK, e.retry([&]() {
+        return uct_ep_am_short(eps[count], 1, 0, nullptr, 0);
+    }));
+    e.flush(eps[count]);
+    e.wait([&]() { return target.ready(); });
+    EXPECT_TRUE(e.failed.empty());
+    EXPECT_EQ(0, target.join());
+}
+
 /* What is posted before the connection is there leaves when the peer answers,
  * whether or not the user makes progress: its failure may be the first that
  * progress sees */

@@ -473,6 +473,14 @@ void uct_nprdma_conn_fail(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 }
 
+/* Whose it is, or was */
+static uct_nprdma_ep_t *uct_nprdma_conn_owner(uct_nprdma_conn_t *conn)
+{
+    return (conn->kind == UCT_NPRDMA_CONN_AM) ?
+           ucs_container_of(conn, uct_nprdma_ep_t, am) :
+           ucs_container_of(conn, uct_nprdma_ep_t, svc);
+}
+
 /* The last message of a connection, after which the responder may go */
 static ucs_status_t
 uct_nprdma_conn_post_fin(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
@@ -487,15 +495,17 @@ uct_nprdma_conn_post_fin(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
         sge.addr   = (uintptr_t)&hdr;
         sge.length = sizeof(hdr);
     } else {
-        uct_nprdma_rma_build_fin(conn->ep, svc_fin, &length);
+        uct_nprdma_rma_build_fin(uct_nprdma_conn_owner(conn), svc_fin,
+                                 &length);
         sge.addr   = (uintptr_t)svc_fin;
         sge.length = length;
     }
 
-    wr.sg_list    = &sge;
-    wr.num_sge    = 1;
-    wr.opcode     = IBV_WR_SEND;
-    wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+    conn->owes_fin = 0;
+    wr.sg_list     = &sge;
+    wr.num_sge     = 1;
+    wr.opcode      = IBV_WR_SEND;
+    wr.send_flags  = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
     return uct_nprdma_conn_post_inl(iface, conn, &wr, NULL, 1);
 }
 
@@ -518,7 +528,9 @@ void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
     }
 
     if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {
-        if (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK) {
+        if (!uct_nprdma_iface_can_fin(iface)) {
+            conn->owes_fin = 1;
+        } else if (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK) {
             uct_nprdma_conn_stop(iface, conn, UCS_ERR_IO_ERROR);
         }
     }
@@ -535,14 +547,19 @@ void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 int uct_nprdma_conn_release(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
                             int force)
 {
-    unsigned outstanding = uct_nprdma_conn_outstanding(conn);
     int ret;
 
     if (conn->qp == NULL) {
         return 1;
     }
 
-    if ((outstanding > 0) && !force) {
+    if (conn->owes_fin && uct_nprdma_iface_can_fin(iface)) {
+        /* If it fails, the responder finds out by itself */
+        (void)uct_nprdma_conn_post_fin(iface, conn);
+    }
+
+    if ((conn->owes_fin || (uct_nprdma_conn_outstanding(conn) > 0)) &&
+        !force) {
         return 0;
     }
 

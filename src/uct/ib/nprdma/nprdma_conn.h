@@ -78,6 +78,8 @@ struct uct_nprdma_conn {
     uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */
     struct uct_nprdma_ep      *ep;        /* NULL: destroyed */
     uint8_t                   broken;     /* progress is to fail it */
+    uint8_t                   owes_fin;   /* CLOSING: last message is to be
+                                             sent yet */
     ucs_queue_head_t          ops;        /* posted, in order */
     ucs_queue_head_t          backlog;    /* see nprdma_backlog.h */
     ucs_status_t              status;     /* why FAILED */
@@ -299,13 +301,17 @@ void uct_nprdma_conn_stop(struct uct_nprdma_iface *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 
 
-/** The endpoint is going: say goodbye to the peer if there is one. */
+/**
+ * The endpoint is going: say goodbye to the peer if there is one, at once or,
+ * when many go at a time, as soon as there is room for it
+ * (uct_nprdma_conn_release()).
+ */
 void uct_nprdma_conn_close(struct uct_nprdma_iface *iface,
                            uct_nprdma_conn_t *conn);
 
 
 /**
- * Destroy the QP once no WR is outstanding.
+ * Destroy the QP once no WR is outstanding, and the last message has been sent.
  *
  * @param [in] force  Destroy it even so; ops get UCS_ERR_CANCELED.
  *

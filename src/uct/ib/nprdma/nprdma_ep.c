@@ -233,6 +233,8 @@ static int uct_nprdma_ep_try_free(uct_nprdma_iface_t *iface,
     int svc_gone = uct_nprdma_conn_release(iface, &ep->svc, force);
 
     if (!am_gone || !svc_gone) {
+        /* Room for a last message comes from whoever has a completion */
+        iface->tx.reap |= ep->am.owes_fin || ep->svc.owes_fin;
         return 0;
     }
 

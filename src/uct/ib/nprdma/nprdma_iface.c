@@ -19,10 +19,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* Completion queue entries beyond what credits account for: last messages of
- * endpoints, and empty writes */
-#define UCT_NPRDMA_TX_CQ_SLACK   1024
-
 /* Receives that the RMA side may have posted on all its connections */
 #define UCT_NPRDMA_RX_CQ_REPLIES 1024
 

@@ -56,6 +56,10 @@ typedef struct uct_nprdma_inl_hdr {
 #define UCT_NPRDMA_MAX_IOV     16
 
 
+/* Completion queue entries beyond what credits account for: last messages of
+ * endpoints, which get half of them, and empty writes */
+#define UCT_NPRDMA_TX_CQ_SLACK   1024
+
 /* Receives given to the device by one call */
 #define UCT_NPRDMA_RX_MAX_BATCH  64
 
@@ -213,6 +217,13 @@ uct_nprdma_conn_can_redo(uct_nprdma_iface_t *iface,
                          const uct_nprdma_conn_t *conn, int32_t count)
 {
     return (conn->credits >= count) && (iface->tx.cq_avail >= count);
+}
+
+
+/** @return Whether there is room for the completion of a last message. */
+static inline int uct_nprdma_iface_can_fin(const uct_nprdma_iface_t *iface)
+{
+    return iface->tx.cq_avail > -(UCT_NPRDMA_TX_CQ_SLACK / 2);
 }
 
 
