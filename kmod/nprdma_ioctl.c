@@ -134,8 +134,9 @@ static int nprdma_call_attach_device(struct nprdma_call *call)
 				     attach->name);
 	} else {
 		ret = nprdma_device_check(dev, &why);
-		if (!ret && !(attach->flags & NPRDMA_IOC_ATTACH_CHECK_ONLY))
-			ret = nprdma_ctx_attach(call->ctx, dev);
+		if (!ret && !(attach->flags & NPRDMA_IOC_ATTACH_CHECK_ONLY) &&
+		    nprdma_ctx_attach(call->ctx, dev))
+			ret = nprdma_why_set(&why, -ENOMEM, "out of memory");
 		put_device(dev);
 	}
 	strscpy_pad(attach->why, why.text, sizeof(attach->why));

@@ -361,9 +361,11 @@ static int nprdma_batch_try(struct nprdma_region *region,
 
 	spin_lock(&region->lock);
 	batch->n = nprdma_reg_covered(region, batch->first, batch->n);
+	/* A dead region has no registrations either */
+	ret = region->dead ? -ENOENT : batch->n ? 0 : -EACCES;
 	spin_unlock(&region->lock);
-	if (!batch->n)
-		return -EACCES;
+	if (ret)
+		return ret;
 	if (nprdma_batch_idle(region, batch))
 		return 0;
 

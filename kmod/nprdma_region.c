@@ -190,11 +190,13 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 		lost += nprdma_region_clear(region, NPRDMA_STATE_BITS, first, n,
 					    false);
 		first += n;
-		if (first < end && mmu_notifier_range_blockable(range)) {
-			spin_unlock(&region->lock);
+		if (first == end)
+			break;
+		/* Others wait for the lock, also while this must not sleep */
+		spin_unlock(&region->lock);
+		if (mmu_notifier_range_blockable(range))
 			cond_resched();
-			spin_lock(&region->lock);
-		}
+		spin_lock(&region->lock);
 	}
 	region->counters.invalidated += lost;
 	spin_unlock(&region->lock);
