@@ -322,6 +322,92 @@ static void test_accounted(void)
     CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
 }
 
+static int try_attach(fixture_t *f)
+{
+    char name[32], why[NPRDMA_WHY_SIZE];
+    int ret;
+
+    edu_name(f->edu, name, sizeof(name));
+    ret = attach(f->region.ctx, name, why, sizeof(why));
+    CHECK(!strcmp(why, "out of memory") == (ret == ENOMEM), "%s", why);
+    return ret;
+}
+
+static int try_export(fixture_t *f)
+{
+    struct nprdma_ioc_export arg = {
+        .size = sizeof(arg), .region = f->region.id
+    };
+    int ret = kmod_call(f->region.ctx, NPRDMA_IOC_EXPORT, &arg);
+
+    f->dmabuf = (ret == 0) ? arg.fd : -1;
+    return ret;
+}
+
+static int try_import(fixture_t *f)
+{
+    return import(f->edu, f->dmabuf, NULL);
+}
+
+/* Call with one of the kernel's calls failing. 0: there are not that many. */
+static int fail_once(fixture_t *f, int (*call)(fixture_t *f), unsigned at)
+{
+    uint64_t bytes = user_bytes(f->region.ctx);
+    char name[64];
+    int ret, forced;
+
+    kmod_force(at);
+    ret    = call(f);
+    forced = kmod_forced(name, sizeof(name));
+    kmod_force(0);
+    if (forced) {
+        printf("  %s: %s\n", name, strerror(ret));
+        CHECK_EQ(ret, !strcmp(name, "get_unused_fd_flags") ? EMFILE :
+                      !strcmp(name, "dma_buf_export") ? ENFILE : ENOMEM);
+        CHECK_EQ(user_bytes(f->region.ctx), bytes);
+    } else {
+        CHECK_EQ(ret, 0);
+    }
+    return forced;
+}
+
+/* With each of them, of which there are at least n */
+static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
+{
+    unsigned at = 1;
+
+    while (fail_once(f, call, at)) {
+        ++at;
+    }
+    CHECK(at > n, "%u", at);
+}
+
+/*
+ * Nothing is left of what failed in the middle, and it succeeds afterwards. To
+ * attach makes two windows and remembers the device; to export makes two areas,
+ * which stay, then a descriptor and a file; to import makes two windows and a
+ * list of the states; and a window is at least three allocations.
+ */
+static void test_no_memory(void)
+{
+    fixture_t f;
+
+    kmod_force_needed();
+    f.edu = edu_open();
+    kmod_region_create(&f.region, kmod_open(), kmod_map(NPAGES * PAGE),
+                       NPAGES * PAGE);
+    f.signature = f.region.header->signature;
+    edu_fill(at(&f, 3), 0x33);
+    kmod_populate_all(&f.region, 3, 1, 0);
+    fail_each(&f, try_attach, 2 * 3 + 3);
+    CHECK(fail_once(&f, try_export, 1) && fail_once(&f, try_export, 2));
+    CHECK_EQ(try_export(&f), 0);
+    fail_each(&f, try_export, 2);
+    fail_each(&f, try_import, 2 * 3 + 4);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
+    CHECK_EQ(edu_read(f.edu, in_r(4)), f.signature);
+}
+
 /* Each time that windows are pointed at pages, and away from them */
 static void test_traced(void)
 {
@@ -567,6 +653,7 @@ int main(int argc, char **argv)
         {"late_import", test_late_import},
         {"two_imports", test_two_imports},
         {"accounted",   test_accounted},
+        {"no_memory",   test_no_memory},
         {"traced",      test_traced},
         {"capability",  test_capability},
         {"destroyed",   test_destroyed},

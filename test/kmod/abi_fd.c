@@ -314,6 +314,8 @@ static void limited_user(void)
     int bytes = open(PARAMETER "max_user_bytes", O_WRONLY);
     int fd;
 
+    set_parameter(PARAMETER "max_user_regions", "10");
+    set_parameter(PARAMETER "max_user_bytes", "500000");
     CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0, "%m");
     CHECK(setresuid(65534, 65534, 65534) == 0, "%m");
     /* Opened by root: his */
@@ -343,28 +345,71 @@ static void limited_user(void)
     CHECK_EQ(create_region(ctx, 1 << 20, &fd), 0);
 }
 
-/* With 8 bytes of tables per page that is present, memory runs out later */
-static void limited_tables(int ctx)
+static uint64_t user_bytes(int ctx)
+{
+    struct nprdma_ioc_query query = {.size = sizeof(query)};
+
+    CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, 0);
+    return query.user_bytes;
+}
+
+/* So many bytes of the kernel's memory more, by the parameter open as fd */
+static void allow_more(int fd, int ctx, size_t bytes)
+{
+    char value[32];
+    int length = snprintf(value, sizeof(value), "%llu",
+                          (unsigned long long)user_bytes(ctx) + bytes);
+
+    CHECK_EQ(pwrite(fd, value, length, 0), length);
+}
+
+/*
+ * With 8 bytes of tables per page that is present, memory runs out later; it
+ * may do so for registrations. User 0 is only stopped by what is for all.
+ */
+static void limited_tables(const char *parameter, uid_t uid, int expected)
 {
     const size_t length = 16 << 20;
+    int fd              = open(parameter, O_WRONLY);
+    struct nprdma_ioc_register reg = {.size = sizeof(reg), .length = 1};
     struct nprdma_ioc_populate arg;
-    struct nprdma_ioc_stats stats;
     kmod_region_t region;
-    char value[32];
+    uint64_t bytes;
+    int ret;
 
-    kmod_region_create(&region, ctx, kmod_map(length), length);
-    kmod_stats(ctx, region.id, &stats);
-    snprintf(value, sizeof(value), "%llu",
-             (unsigned long long)stats.bytes + 3 * PAGE);
-    set_parameter(PARAMETER "max_total_bytes", value);
-    CHECK_EQ(kmod_populate(&region, 0, length / PAGE, 0, &arg), ENOSPC);
+    CHECK(setresuid(uid, uid, uid) == 0, "%m");
+    kmod_region_create(&region, kmod_open(), kmod_map(length), length);
+    allow_more(fd, region.ctx, 3 * PAGE);
+    CHECK_EQ(kmod_populate(&region, 0, length / PAGE, 0, &arg), expected);
     CHECK_EQ(arg.done, (uintptr_t)region.memory + (6 << 20));
     CHECK_EQ(arg.populated, 3 * 512);
     CHECK_EQ(kmod_count(&region, 0, 3 * 512, NPRDMA_STATE_R), 3 * 512);
+
+    allow_more(fd, region.ctx, PAGE);
+    bytes       = user_bytes(region.ctx) + PAGE;
+    reg.region  = region.id;
+    reg.address = (uintptr_t)region.memory;
+    do {
+        reg.registration = 0;
+        ret = kmod_call(region.ctx, NPRDMA_IOC_REGISTER, &reg);
+        CHECK((ret == expected) || (user_bytes(region.ctx) <= bytes));
+    } while (ret == 0);
+    CHECK_EQ(ret, expected);
     kmod_region_destroy(&region);
 }
 
-static void limits(void)
+static void total_is_limited(void)
+{
+    limited_tables(PARAMETER "max_total_bytes", 0, ENOSPC);
+}
+
+static void user_is_limited(void)
+{
+    limited_tables(PARAMETER "max_user_bytes", 65534, EDQUOT);
+}
+
+/* In a process of its own; afterwards limits are what they were */
+static void run_limited(void (*run)(void))
 {
     static const char *const names[] = {PARAMETER "max_user_regions",
                                         PARAMETER "max_user_bytes",
@@ -378,27 +423,24 @@ static void limits(void)
                  kmod_read_number(names[i], ""));
     }
     CHECK(chmod(NPRDMA_DEVICE_PATH, 0666) == 0, "%m");
-    set_parameter(PARAMETER "max_user_regions", "10");
-    set_parameter(PARAMETER "max_user_bytes", "500000");
     pid = fork();
     if (pid == 0) {
-        limited_user();
+        run();
+        fflush(stdout);
         _exit(0);
     }
     status = kmod_wait(pid);
-    /* Whoever may exceed limits exceeds those of users, not that of all */
-    if (status == 0) {
-        pid = fork();
-        if (pid == 0) {
-            limited_tables(kmod_open());
-            _exit(0);
-        }
-        status = kmod_wait(pid);
-    }
     for (i = 0; i < 3; ++i) {
         set_parameter(names[i], old[i]);
     }
     CHECK_EQ(status, 0);
+}
+
+static void limits(void)
+{
+    run_limited(limited_user);
+    run_limited(total_is_limited);
+    run_limited(user_is_limited);
 }
 
 static const kmod_case_t cases[] = {

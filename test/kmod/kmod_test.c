@@ -230,6 +230,46 @@ int kmod_traced(const char *format, ...)
     return found;
 }
 
+#define KMOD_FORCE "/sys/module/nprdma_force/parameters/"
+
+static void kmod_force_set(const char *path, unsigned value)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%u", value);
+    CHECK_EQ(kmod_write_file(path, text), 0);
+}
+
+void kmod_force(unsigned at)
+{
+    kmod_force_set(KMOD_FORCE "at", 0);
+    kmod_force_set(KMOD_FORCE "tgid", getpid());
+    kmod_force_set(KMOD_FORCE "calls", 0);
+    kmod_force_set(KMOD_FORCE "at", at);
+}
+
+int kmod_forced(char *name, int size)
+{
+    long long at = kmod_read_number(KMOD_FORCE "at", "");
+    FILE *file;
+
+    if ((at == 0) || (kmod_read_number(KMOD_FORCE "calls", "") < at)) {
+        return 0;
+    }
+    file = fopen(KMOD_FORCE "forced", "r");
+    CHECK((file != NULL) && (fgets(name, size, file) != NULL), "%m");
+    fclose(file);
+    name[strcspn(name, "\n")] = '\0';
+    return 1;
+}
+
+void kmod_force_needed(void)
+{
+    if (access(KMOD_FORCE, F_OK) != 0) {
+        kmod_skip("nprdma_force.ko is not loaded: no kprobes in this kernel");
+    }
+}
+
 int kmod_wait(pid_t pid)
 {
     int status;

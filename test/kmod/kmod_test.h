@@ -109,6 +109,20 @@ int kmod_trace_start(void);
 /** Whether a line of the trace has this text. */
 int kmod_traced(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/**
+ * Have a call fail that nprdma.ko makes of the kernel for this process, by
+ * nprdma_force.ko.
+ *
+ * @param [in] at  Which one: 1 is the first from now on; 0: none.
+ */
+void kmod_force(unsigned at);
+
+/** Whether it was made, and so has failed; @a name is what was called. */
+int kmod_forced(char *name, int size);
+
+/** Skip the case if nprdma_force.ko is not loaded. */
+void kmod_force_needed(void);
+
 /** Wait for a child. @return Its exit status, or 1000 + its signal. */
 int kmod_wait(pid_t pid);
 

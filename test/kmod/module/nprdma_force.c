@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * Makes calls fail that nprdma.ko makes of the kernel, one at a time, as they
+ * do when memory is short or a signal comes; and makes a mapping look like a
+ * shadow stack, of which the machines of the tests have none. For a test only.
+ */
+
+#include <linux/kallsyms.h>
+#include <linux/kprobes.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+
+/* What can fail, by the names it has in one kernel or another */
+struct nprdma_force_point {
+	const char *name;
+	long value;		/* returned instead */
+	struct kprobe probe;
+	bool is_set;
+};
+
+static struct nprdma_force_point nprdma_force_points[] = {
+	{ "kmalloc_trace", 0 },
+	{ "__kmalloc", 0 },
+	{ "__kmalloc_noprof", 0 },
+	{ "__kmalloc_cache_noprof", 0 },
+	{ "kvmalloc_node", 0 },
+	{ "__kvmalloc_node_noprof", 0 },
+	{ "vmalloc_user", 0 },
+	{ "vmalloc_user_noprof", 0 },
+	{ "get_zeroed_page", 0 },
+	{ "get_zeroed_page_noprof", 0 },
+	{ "alloc_pages", 0 },
+	{ "alloc_pages_noprof", 0 },
+	{ "__xa_alloc", -ENOMEM },
+	{ "__xa_alloc_cyclic", -ENOMEM },
+	{ "sg_alloc_table", -ENOMEM },
+	{ "get_unused_fd_flags", -EMFILE },
+	{ "anon_inode_getfile", -ENFILE },
+	{ "dma_buf_export", -ENFILE },
+	{ "mmu_interval_notifier_insert", -EINTR },
+	/* The last one: pages were taken away while it looked them up */
+	{ "hmm_range_fault", -EBUSY },
+};
+
+#define NPRDMA_FORCE_BUSY \
+	(&nprdma_force_points[ARRAY_SIZE(nprdma_force_points) - 1])
+
+static int tgid;
+module_param(tgid, int, 0600);
+MODULE_PARM_DESC(tgid, "Process whose calls fail");
+
+static unsigned int at;
+module_param(at, uint, 0600);
+MODULE_PARM_DESC(at, "Which of its calls fails: 1 is the first one; 0: none");
+
+static unsigned int calls;
+module_param(calls, uint, 0600);
+MODULE_PARM_DESC(calls, "How many there were while one was to fail");
+
+static bool busy;
+module_param(busy, bool, 0600);
+MODULE_PARM_DESC(busy, "Every hmm_range_fault() fails with EBUSY");
+
+static char *forced = "";
+module_param(forced, charp, 0400);
+MODULE_PARM_DESC(forced, "What failed last");
+
+/* Called instead of what fails: leaves the result alone */
+static noinline notrace void nprdma_force_return(void)
+{
+	barrier();
+}
+
+NOKPROBE_SYMBOL(nprdma_force_return);
+
+static bool nprdma_force_fails(struct nprdma_force_point *point)
+{
+	if (point == NPRDMA_FORCE_BUSY ? !READ_ONCE(busy) : !READ_ONCE(at))
+		return false;
+	calls++;
+	return point == NPRDMA_FORCE_BUSY || calls == at;
+}
+
+static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct nprdma_force_point *point =
+		container_of(probe, struct nprdma_force_point, probe);
+	char caller[KSYM_SYMBOL_LEN];
+
+	if (task_tgid_nr(current) != READ_ONCE(tgid))
+		return 0;
+	sprint_symbol(caller, *(unsigned long *)regs->sp);
+	if (!strstr(caller, "[nprdma]") || !nprdma_force_fails(point))
+		return 0;
+
+	forced = (char *)point->name;
+	regs->ax = point->value;
+	regs->ip = (unsigned long)nprdma_force_return;
+	return 1;
+}
+
+NOKPROBE_SYMBOL(nprdma_force_enter);
+
+/* Written: an address in the mapping; written again, it is as it was */
+static int nprdma_force_shadow(const char *text,
+			       const struct kernel_param *param)
+{
+#ifdef VM_SHADOW_STACK
+	struct vm_area_struct *vma;
+	unsigned long address;
+	int ret;
+
+	ret = kstrtoul(text, 0, &address);
+	if (ret)
+		return ret;
+	if (!VM_SHADOW_STACK)
+		return -EOPNOTSUPP;
+
+	mmap_write_lock(current->mm);
+	vma = find_vma(current->mm, address);
+	if (!vma)
+		ret = -ENOENT;
+	else if (vma->vm_flags & VM_SHADOW_STACK)
+		vm_flags_clear(vma, VM_SHADOW_STACK);
+	else
+		vm_flags_set(vma, VM_SHADOW_STACK);
+	mmap_write_unlock(current->mm);
+	return ret;
+#else
+	return -EOPNOTSUPP;
+#endif
+}
+
+static const struct kernel_param_ops nprdma_force_shadow_ops = {
+	.set = nprdma_force_shadow,
+};
+module_param_cb(shadow, &nprdma_force_shadow_ops, NULL, 0200);
+MODULE_PARM_DESC(shadow, "Address in a mapping that is to be a shadow stack");
+
+static void nprdma_force_stop(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(nprdma_force_points); i++) {
+		if (nprdma_force_points[i].is_set)
+			unregister_kprobe(&nprdma_force_points[i].probe);
+	}
+}
+
+static void nprdma_force_after(struct kprobe *probe, struct pt_regs *regs,
+			       unsigned long flags)
+{
+}
+
+NOKPROBE_SYMBOL(nprdma_force_after);
+
+static int nprdma_force_set(struct nprdma_force_point *point,
+			    kprobe_post_handler_t after)
+{
+	int ret;
+
+	point->probe = (struct kprobe) {
+		.symbol_name = point->name,
+		.pre_handler = nprdma_force_enter,
+		.post_handler = after,
+	};
+	ret = register_kprobe(&point->probe);
+	point->is_set = !ret;
+	return ret;
+}
+
+/*
+ * A probe that is made a jump cannot lead elsewhere, and is not made one if it
+ * has something to do afterwards; one by ftrace can lead elsewhere only if not.
+ */
+static int nprdma_force_set_any(struct nprdma_force_point *point)
+{
+	int ret = nprdma_force_set(point, NULL);
+
+	if (ret || kprobe_ftrace(&point->probe))
+		return ret;
+	unregister_kprobe(&point->probe);
+	return nprdma_force_set(point, nprdma_force_after);
+}
+
+static int __init nprdma_force_init(void)
+{
+	struct nprdma_force_point *point = nprdma_force_points;
+	int ret = 0;
+
+	for (; point <= NPRDMA_FORCE_BUSY; point++) {
+		ret = nprdma_force_set_any(point);
+		/* This kernel has another name for it */
+		if (ret && ret != -ENOENT)
+			break;
+	}
+	/* The last one has the same name in all */
+	if (ret)
+		nprdma_force_stop();
+	return ret;
+}
+module_init(nprdma_force_init);
+
+static void __exit nprdma_force_exit(void)
+{
+	nprdma_force_stop();
+}
+module_exit(nprdma_force_exit);
+
+MODULE_DESCRIPTION("Makes calls of nprdma.ko fail, for a test of it");
+MODULE_AUTHOR("The nprdma authors");
+MODULE_LICENSE("GPL");
