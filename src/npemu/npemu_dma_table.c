@@ -72,13 +72,13 @@ typedef struct {
 /* --- one side --------------------------------------------------------------*/
 
 static void npemu_side_init(npemu_side_t *side, const npemu_dma_list_t *list,
-                            npemu_peer_t *peer, int is_local)
+                            npemu_peer_t *peer, int is_local, uint64_t offset)
 {
     side->list       = list;
     side->peer       = peer;
     side->is_local   = is_local;
     side->index      = 0;
-    side->offset     = 0;
+    side->offset     = offset;
     side->page_end   = 0;
     side->absent_end = 0;
 }
@@ -628,9 +628,20 @@ static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
     return status;
 }
 
+/* How many of `left` bytes may be one chunk. Where more follow, it ends with a
+ * page of the source, and thus with a line, whatever comes then. */
+static inline uint64_t npemu_dma_chunk_length(uint64_t src_addr, uint64_t left)
+{
+    return npemu_likely(left <= NPEMU_DMA_CHUNK) ?
+                   left : NPEMU_DMA_CHUNK - src_addr % NPEMU_PAGE_SIZE;
+}
+
+/* Copy what is behind `done` bytes, which are not 0 only if each list has one
+ * element. */
 static __attribute__((noinline)) npemu_dma_status_t
 npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
-                        const npemu_dma_list_t *remote, int to_remote)
+                        const npemu_dma_list_t *remote, int to_remote,
+                        uint64_t done)
 {
     npemu_proc_t *proc = npemu_self();
     npemu_xfer_t xfer  = {.peer = peer, .to_remote = to_remote};
@@ -638,9 +649,9 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
     uint64_t left, length, src_length;
 
     npemu_side_init(to_remote ? &xfer.src : &xfer.dst, local,
-                    npemu_peer_find(proc, proc->slot_index), 1);
-    npemu_side_init(to_remote ? &xfer.dst : &xfer.src, remote, peer, 0);
-    for (left = local->length; left > 0; left -= length) {
+                    npemu_peer_find(proc, proc->slot_index), 1, done);
+    npemu_side_init(to_remote ? &xfer.dst : &xfer.src, remote, peer, 0, done);
+    for (left = local->length - done; left > 0; left -= length) {
         /* pids are used again: never touch a stranger's memory */
         if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
             if (xfer.in_line) {
@@ -651,12 +662,10 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
 
         npemu_side_load(&xfer.src);
         npemu_side_load(&xfer.dst);
-        length = left;
-        if (npemu_unlikely(xfer.in_line)) {
-            length = npemu_min(length, NPEMU_LINE - xfer.src.addr % NPEMU_LINE);
-        } else if (npemu_unlikely(length > NPEMU_DMA_CHUNK)) {
-            length = NPEMU_DMA_CHUNK - xfer.src.addr % NPEMU_LINE;
-        }
+        length = npemu_unlikely(xfer.in_line) ?
+                         npemu_min(left, NPEMU_LINE - xfer.src.addr %
+                                                              NPEMU_LINE) :
+                         npemu_dma_chunk_length(xfer.src.addr, left);
         src_length = npemu_side_cut(&xfer.src, length);
         length     = npemu_side_cut(&xfer.dst, src_length);
         status     = npemu_xfer_chunk(&xfer, length, src_length);
@@ -672,11 +681,13 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
 
 /* --- the straight path -----------------------------------------------------*/
 
-/* Are all pages of one side there, and nothing in the way that works on them
- * one by one? */
-static inline int npemu_side_is_straight(const npemu_dma_list_t *list)
+/* Are all pages of `length` bytes of one side there, and nothing in the way
+ * that works on them one by one? */
+static inline int npemu_side_is_straight(const npemu_dma_list_t *list,
+                                         uint64_t done, uint64_t length)
 {
     uint32_t window = list->window[0];
+    uint32_t common = window;
     const npemu_table_t *table;
     uint64_t offset, page, last;
 
@@ -692,50 +703,65 @@ static inline int npemu_side_is_straight(const npemu_dma_list_t *list)
         return 0;
     }
 
-    offset = (uintptr_t)list->iov[0].iov_base - table->address;
-    last   = (offset + list->length - 1) / NPEMU_PAGE_SIZE;
+    offset = (uintptr_t)list->iov[0].iov_base + done - table->address;
+    last   = (offset + length - 1) / NPEMU_PAGE_SIZE;
     for (page = offset / NPEMU_PAGE_SIZE; page <= last; ++page) {
-        if (npemu_unlikely(!(nprdma_page_load(&table->states[page]) &
-                             window))) {
-            return 0;
-        }
+        common &= nprdma_page_load(&table->states[page]);
     }
-    return 1;
+    return common != 0;
 }
 
 /*
- * What is most common: one chunk, of which all pages are there. Returns 0 if it
- * is not that, or did not work: the whole is then done again step by step,
- * which tells what is the matter. It writes the same bytes then.
+ * What is most common: one piece of memory on each side, of which all pages
+ * are there. Returns how much of it was copied, chunk by chunk, before it was
+ * not that, or did not work: the rest is then done step by step, which tells
+ * what is the matter. It may write the same bytes again.
  */
-static inline int npemu_dma_copy_straight(npemu_peer_t *peer,
-                                          const npemu_dma_list_t *local,
-                                          const npemu_dma_list_t *remote,
-                                          int to_remote)
+static inline uint64_t npemu_dma_copy_straight(npemu_peer_t *peer,
+                                               const npemu_dma_list_t *local,
+                                               const npemu_dma_list_t *remote,
+                                               int to_remote)
 {
-    ssize_t moved = -1;
+    const npemu_dma_list_t *src = to_remote ? local : remote;
+    uint64_t src_addr, done, length;
+    struct iovec here, there;
+    ssize_t moved;
 
-    if (npemu_unlikely((local->length > NPEMU_DMA_CHUNK) ||
-                       (local->count != 1) || (remote->count != 1) ||
+    if (npemu_unlikely((local->count != 1) || (remote->count != 1) ||
                        (atomic_load_explicit(&npemu_dma_granule,
                                              memory_order_relaxed) != 0) ||
                        atomic_load_explicit(&npemu_random_active,
-                                            memory_order_relaxed) ||
-                       !npemu_peer_is_alive(peer))) {
+                                            memory_order_relaxed))) {
         return 0;
     }
 
-    npemu_epoch_dma_enter();
-    if (npemu_likely(npemu_side_is_straight(local) &&
-                     npemu_side_is_straight(remote))) {
-        moved = to_remote ?
-                        process_vm_writev(peer->pid, local->iov, 1,
-                                          remote->iov, 1, 0) :
-                        process_vm_readv(peer->pid, local->iov, 1,
-                                         remote->iov, 1, 0);
+    for (done = 0; done < local->length; done += length) {
+        src_addr       = (uintptr_t)src->iov[0].iov_base + done;
+        length         = npemu_dma_chunk_length(src_addr,
+                                                local->length - done);
+        here.iov_base  = (uint8_t*)local->iov[0].iov_base + done;
+        there.iov_base = (uint8_t*)remote->iov[0].iov_base + done;
+        here.iov_len   = there.iov_len = length;
+        moved          = -1;
+        if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
+            break;
+        }
+
+        npemu_epoch_dma_enter();
+        if (npemu_likely(npemu_side_is_straight(local, done, length) &&
+                         npemu_side_is_straight(remote, done, length))) {
+            moved = to_remote ?
+                            process_vm_writev(peer->pid, &here, 1, &there, 1,
+                                              0) :
+                            process_vm_readv(peer->pid, &here, 1, &there, 1,
+                                             0);
+        }
+        npemu_epoch_dma_exit();
+        if (npemu_unlikely(moved != (ssize_t)length)) {
+            break;
+        }
     }
-    npemu_epoch_dma_exit();
-    return npemu_likely(moved == (ssize_t)local->length);
+    return done;
 }
 
 npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
@@ -743,7 +769,10 @@ npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
                                          const npemu_dma_list_t *remote,
                                          int to_remote)
 {
-    return npemu_dma_copy_straight(peer, local, remote, to_remote) ?
+    uint64_t done = npemu_dma_copy_straight(peer, local, remote, to_remote);
+
+    return npemu_likely(done == local->length) ?
                    NPEMU_DMA_OK :
-                   npemu_dma_copy_stepwise(peer, local, remote, to_remote);
+                   npemu_dma_copy_stepwise(peer, local, remote, to_remote,
+                                           done);
 }
