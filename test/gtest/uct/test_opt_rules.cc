@@ -397,6 +397,27 @@ TEST_F(test_opt_rules, zero_length)
     EXPECT_EQ(reads, counter("state_reads"));
 }
 
+/* Slices end with pages, wherever the buffer begins. What is left of its first
+ * page is no reason for one more slice at its end */
+TEST_F(test_opt_rules, unaligned_buffers_have_no_slice_more)
+{
+    const size_t slice = 65536; /* As configured */
+
+    make(size);
+    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+        for (size_t offset : {0, 64, 1000, 4095}) {
+            for (size_t count : {1, 2, 3}) {
+                SCOPED_TRACE(testing::Message()
+                             << "operation " << op << " offset " << offset
+                             << " slices " << count);
+                uint64_t before = counter("opt_slices");
+                run(op, offset, offset, count * slice);
+                EXPECT_EQ(before + count, counter("opt_slices"));
+            }
+        }
+    }
+}
+
 /* Several operations on the same pages, each with its own look at their states:
  * what one of them learns does not clear another */
 TEST_F(test_opt_rules, operations_do_not_share_what_they_saw)

@@ -15,7 +15,7 @@ ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
                                        uct_nprdma_opt_iface_t *opt)
 {
     uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-    size_t max_pages    = (md->config.slice / UCT_NPRDMA_PAGE_SIZE) + 1;
+    size_t max_pages    = UCT_NPRDMA_OPT_SLICE_PAGES(md->config.slice);
     uct_nprdma_opt_slice_t *slice;
     ucs_status_t status;
     unsigned i;
@@ -185,13 +185,14 @@ static inline size_t
 uct_nprdma_opt_cut_length(const uct_nprdma_opt_iface_t *opt,
                           const uct_nprdma_opt_op_t *op)
 {
-    return opt->slice - (op->address % UCT_NPRDMA_PAGE_SIZE);
+    return opt->slice + (-op->address % UCT_NPRDMA_PAGE_SIZE);
 }
 
 /*
  * The next slice of an operation. It ends where a page ends, so that slices
  * share no page there, and all but the first of a buffer begin with a line
- * (ARCHITECTURE 3, remote READ).
+ * (ARCHITECTURE 3, remote READ). The first one has what its page has left in
+ * addition, or that would be one more slice at the end.
  */
 static void uct_nprdma_opt_cut(uct_nprdma_opt_iface_t *opt,
                                uct_nprdma_opt_op_t *op,

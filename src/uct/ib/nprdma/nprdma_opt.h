@@ -30,10 +30,12 @@
 /* Buffers of one zero-copy operation */
 #define UCT_NPRDMA_OPT_MAX_IOV     4
 
-/* Pages that a slice may touch: one that begins in the middle of a page here is
- * cut at the end of a page there */
+/* Pages that a slice may touch there: one that begins within a page has the
+ * rest of that and whole pages. They need not lie that way here. */
+#define UCT_NPRDMA_OPT_SLICE_PAGES(_slice) \
+    (((_slice) / UCT_NPRDMA_PAGE_SIZE) + 1)
 #define UCT_NPRDMA_OPT_MAX_PAGES \
-    ((UCT_NPRDMA_MAX_SLICE / UCT_NPRDMA_PAGE_SIZE) + 1)
+    (UCT_NPRDMA_OPT_SLICE_PAGES(UCT_NPRDMA_MAX_SLICE) + 1)
 
 struct uct_nprdma_rma;
 struct uct_nprdma_rma_iface;
