@@ -16,7 +16,8 @@ enum {
     FUZZ_REPLY      = 1 << 7,   /* the message is a reply */
     FUZZ_NEAR       = 1 << 6,   /* the address is relative to a region */
     FUZZ_BUSY       = 1 << 5,   /* it is being unmapped, for a moment */
-    FUZZ_REGION     = 3         /* whose key is filled in; 3: no one's */
+    FUZZ_REGION     = 3,        /* whose key is filled in; 3: no one's */
+    FUZZ_TYPE       = 3         /* what a reply answers, from STORE to NOP */
 };
 
 typedef struct {
@@ -212,13 +213,13 @@ static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
     }
 }
 
-static void fuzz_reply(const void *message, size_t size, uint32_t sn,
-                       size_t expected)
+static void fuzz_reply(const void *message, size_t size, uint8_t type,
+                       uint32_t sn, size_t expected)
 {
     const uct_nprdma_svc_populated_t *populated;
     const uct_nprdma_svc_reply_t *reply;
 
-    reply = uct_nprdma_svc_reply_parse(message, size, sn, expected);
+    reply = uct_nprdma_svc_reply_parse(message, size, type, sn, expected);
     if (reply == NULL) {
         return;
     }
@@ -228,6 +229,8 @@ static void fuzz_reply(const void *message, size_t size, uint32_t sn,
     FUZZ_CHECK(reply->length == size - sizeof(*reply));
     FUZZ_CHECK((reply->status != UCT_NPRDMA_SVC_OK) ||
                (reply->length == expected));
+    FUZZ_CHECK((reply->status == UCT_NPRDMA_SVC_OK) ||
+               (type != UCT_NPRDMA_SVC_NOP));
     FUZZ_CHECK((uct_nprdma_svc_ucs_status(reply->status) == UCS_OK) ==
                (reply->status == UCT_NPRDMA_SVC_OK));
     if (reply->length >= sizeof(*populated)) {
@@ -275,7 +278,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t expected = fuzz_read_u8(&reader);
 
         message = fuzz_copy(reader.data, reader.left);
-        fuzz_reply(message, reader.left, sn, expected);
+        fuzz_reply(message, reader.left,
+                   UCT_NPRDMA_SVC_STORE + (control & FUZZ_TYPE), sn, expected);
         free(message);
         return 0;
     }

@@ -657,8 +657,8 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         return 0;
     }
 
-    reply = uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len, wait->sn,
-                                       wait->length);
+    reply = uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len,
+                                       wait->type, wait->sn, wait->length);
     if ((reply == NULL) ||
         (wait != ucs_queue_head_elem_non_empty(&rma->waits,
                                                uct_nprdma_rma_wait_t, queue))) {

@@ -65,8 +65,8 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
 }
 
 const uct_nprdma_svc_reply_t *
-uct_nprdma_svc_reply_parse(const void *data, size_t length, uint32_t sn,
-                           size_t expected)
+uct_nprdma_svc_reply_parse(const void *data, size_t length, uint8_t type,
+                           uint32_t sn, size_t expected)
 {
     const uct_nprdma_svc_reply_t *reply = data;
 
@@ -79,6 +79,9 @@ uct_nprdma_svc_reply_parse(const void *data, size_t length, uint32_t sn,
     }
 
     if (reply->status != UCT_NPRDMA_SVC_OK) {
+        if (type == UCT_NPRDMA_SVC_NOP) {
+            return NULL;
+        }
         expected = 0;
     }
 

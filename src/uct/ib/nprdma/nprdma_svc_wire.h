@@ -161,7 +161,9 @@ uct_nprdma_svc_request_parse(const void *data, size_t length);
  *
  * @param [in] data      Received message.
  * @param [in] length    Bytes received.
- * @param [in] sn        Number of the request that it must answer.
+ * @param [in] type      Type of the request that it must answer; nothing can
+ *                       fail of a NOP.
+ * @param [in] sn        Number of that request.
  * @param [in] expected  Bytes that a successful reply must carry; one that
  *                       failed carries none.
  *
@@ -169,8 +171,8 @@ uct_nprdma_svc_request_parse(const void *data, size_t length);
  *         malformed.
  */
 const uct_nprdma_svc_reply_t *
-uct_nprdma_svc_reply_parse(const void *data, size_t length, uint32_t sn,
-                           size_t expected);
+uct_nprdma_svc_reply_parse(const void *data, size_t length, uint8_t type,
+                           uint32_t sn, size_t expected);
 
 
 /**
