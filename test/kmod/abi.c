@@ -150,17 +150,6 @@ static void pointers(void)
     CHECK_CALL(ctx, NPRDMA_IOC_STATES_INFO, memory, ENOTTY);
 }
 
-static int count_fds(void)
-{
-    int count = 0;
-    int fd;
-
-    for (fd = 0; fd < 256; ++fd) {
-        count += fcntl(fd, F_GETFD) >= 0;
-    }
-    return count;
-}
-
 /* What cannot be told to the caller has not happened */
 static void results_that_cannot_be_returned(void)
 {
@@ -179,9 +168,9 @@ static void results_that_cannot_be_returned(void)
     create->address = (uintptr_t)memory;
     create->length  = PAGE;
     CHECK(mprotect(create, PAGE, PROT_READ) == 0, "%m");
-    fds = count_fds();
+    fds = kmod_count_fds();
     CHECK_CALL(ctx, NPRDMA_IOC_REGION_CREATE, create, EFAULT);
-    CHECK_EQ(count_fds(), fds);
+    CHECK_EQ(kmod_count_fds(), fds);
 
     reg = (void*)create;
     CHECK(mprotect(create, PAGE, PROT_READ | PROT_WRITE) == 0, "%m");
@@ -288,7 +277,7 @@ static void region_create(void)
     CHECK_EQ(create_region(ctx, 0, (1ull << 40)), ENOSPC);
 
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    limit.rlim_cur = count_fds();
+    limit.rlim_cur = kmod_count_fds();
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK_EQ(create_region(ctx, 1 << 20, PAGE), EMFILE);
 }

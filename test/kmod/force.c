@@ -20,7 +20,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define FORCE     "/sys/module/nprdma_force/parameters/"
 #define NUM_PAGES 64
 #define MIB       ((size_t)1 << 20)
 
@@ -31,17 +30,6 @@ typedef struct holdings {
     int      fds;
 } holdings_t;
 
-
-static int count_fds(void)
-{
-    int count = 0;
-    int fd;
-
-    for (fd = 0; fd < 256; ++fd) {
-        count += fcntl(fd, F_GETFD) >= 0;
-    }
-    return count;
-}
 
 static void take_stock(int ctx, holdings_t *holdings)
 {
@@ -55,7 +43,7 @@ static void take_stock(int ctx, holdings_t *holdings)
     holdings->regions       = query.user_regions;
     holdings->registrations = stats.registrations;
     holdings->present       = stats.present;
-    holdings->fds           = count_fds();
+    holdings->fds           = kmod_count_fds();
 }
 
 static void check_error(const char *name, int error)
@@ -190,9 +178,9 @@ static void test_busy(void)
                        NUM_PAGES * PAGE);
     kmod_populate_all(&region, 0, 8, 0);
     kmod_force(0);
-    CHECK_EQ(kmod_write_file(FORCE "busy", "1"), 0);
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "1"), 0);
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, 0, &arg), EBUSY);
-    CHECK_EQ(kmod_write_file(FORCE "busy", "0"), 0);
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "0"), 0);
     CHECK_EQ(arg.done, (uintptr_t)region.memory + 8 * PAGE);
     CHECK(kmod_time_ms() - begin >= 1000);
     CHECK(arg.retries >= 64, "%llu", (unsigned long long)arg.retries);
@@ -208,7 +196,7 @@ static void *populate_thread(void *arg)
 static int has_tried(void *unused)
 {
     (void)unused;
-    return kmod_read_number(FORCE "calls", "") >= 10;
+    return kmod_read_number(KMOD_FORCE "calls", "") >= 10;
 }
 
 /* The region ends while its pages are looked up again and again */
@@ -222,12 +210,12 @@ static void test_destroyed(void)
     kmod_region_create(&region, kmod_open(), kmod_map(NUM_PAGES * PAGE),
                        NUM_PAGES * PAGE);
     kmod_force(0);
-    CHECK_EQ(kmod_write_file(FORCE "busy", "1"), 0);
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "1"), 0);
     CHECK_EQ(pthread_create(&thread, NULL, populate_thread, &region), 0);
     CHECK(kmod_await(has_tried, NULL, 10000));
     kmod_region_destroy(&region);
     CHECK_EQ(pthread_join(thread, &error), 0);
-    CHECK_EQ(kmod_write_file(FORCE "busy", "0"), 0);
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "0"), 0);
     CHECK_EQ((intptr_t)error, ENOENT);
 }
 
@@ -289,7 +277,7 @@ static void test_shadow_stack(void)
                        NUM_PAGES * PAGE);
     memset(region.memory, 1, region.length);
     snprintf(text, sizeof(text), "%#lx", (long)region.memory);
-    ret = kmod_write_file(FORCE "shadow", text);
+    ret = kmod_write_file(KMOD_FORCE "shadow", text);
     if (ret == EOPNOTSUPP) {
         kmod_skip("this kernel has no shadow stacks");
     }
@@ -299,7 +287,7 @@ static void test_shadow_stack(void)
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES,
                            write | NPRDMA_IOC_POPULATE_RESIDENT, NULL), 0);
     CHECK_EQ(kmod_count(&region, 0, NUM_PAGES, 0), NUM_PAGES);
-    CHECK_EQ(kmod_write_file(FORCE "shadow", text), 0);
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "shadow", text), 0);
     kmod_populate_all(&region, 0, NUM_PAGES, write);
     kmod_region_destroy(&region);
 }

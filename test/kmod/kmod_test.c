@@ -230,8 +230,6 @@ int kmod_traced(const char *format, ...)
     return found;
 }
 
-#define KMOD_FORCE "/sys/module/nprdma_force/parameters/"
-
 static void kmod_force_set(const char *path, unsigned value)
 {
     char text[16];
@@ -268,6 +266,17 @@ void kmod_force_needed(void)
     if (access(KMOD_FORCE, F_OK) != 0) {
         kmod_skip("nprdma_force.ko is not loaded: no kprobes in this kernel");
     }
+}
+
+int kmod_count_fds(void)
+{
+    int count = 0;
+    int fd;
+
+    for (fd = 0; fd < 256; ++fd) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
 }
 
 int kmod_wait(pid_t pid)

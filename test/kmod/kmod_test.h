@@ -109,6 +109,9 @@ int kmod_trace_start(void);
 /** Whether a line of the trace has this text. */
 int kmod_traced(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/** What nprdma_force.ko is told by. */
+#define KMOD_FORCE "/sys/module/nprdma_force/parameters/"
+
 /**
  * Have a call fail that nprdma.ko makes of the kernel for this process, by
  * nprdma_force.ko.
@@ -122,6 +125,9 @@ int kmod_forced(char *name, int size);
 
 /** Skip the case if nprdma_force.ko is not loaded. */
 void kmod_force_needed(void);
+
+/** How many descriptors the process has, of the first 256. */
+int kmod_count_fds(void);
 
 /** Wait for a child. @return Its exit status, or 1000 + its signal. */
 int kmod_wait(pid_t pid);
