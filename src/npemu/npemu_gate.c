@@ -31,10 +31,16 @@ static void npemu_gate_sleep(npemu_gate_t *gate, uint32_t state, int64_t ns)
 }
 
 NPEMU_HOOK
+static void npemu_gate_wake(npemu_gate_t *gate)
+{
+    syscall(SYS_futex, &gate->state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+NPEMU_HOOK
 static void npemu_gate_set(npemu_gate_t *gate, uint32_t state)
 {
     atomic_store(&gate->state, state);
-    syscall(SYS_futex, &gate->state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    npemu_gate_wake(gate);
 }
 
 void npemu_gate_arm(npemu_iommu_header_t *header, npemu_gate_point_t point,
@@ -91,7 +97,8 @@ void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,
         return;
     }
 
-    npemu_gate_set(gate, NPEMU_GATE_HELD); /* wake who waits for that */
+    /* Not to be stored again: it may have been released by now */
+    npemu_gate_wake(gate);
     pid = atomic_load(&gate->pid);
     while (atomic_load(&gate->state) == NPEMU_GATE_HELD) {
         npemu_gate_sleep(gate, NPEMU_GATE_HELD, NPEMU_GATE_PATIENCE_NS);
