@@ -113,6 +113,7 @@ const wrong wrong_values[] = {
     {{{"CM_DROP", "100"}}, "UCX_NPRDMA_CM_DROP"},
     {{{"CM_DUP", "101"}}, "UCX_NPRDMA_CM_DUP"},
     {{{"CM_REORDER", "101"}}, "UCX_NPRDMA_CM_REORDER"},
+    {{{"CM_FAIL", "101"}}, "UCX_NPRDMA_CM_FAIL"},
     {{{"STATS", "stdlog"}}, "UCX_NPRDMA_STATS"},
     {{{"STATS", "file:"}}, "UCX_NPRDMA_STATS"},
     /* Whether there is a kernel module or not */

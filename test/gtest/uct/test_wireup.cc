@@ -143,6 +143,45 @@ TEST(test_wireup_end, fails_before_it_is_seen_connected)
     EXPECT_EQ(1u, a.failed.count(ep)) << "a message is lost without a word";
 }
 
+/* The device refuses to send, and stops all that is behind: what is repeated
+ * gets through. The user is told once. */
+TEST(test_wireup_fail, now_and_then)
+{
+    complaints said;
+    entity a(config_t{{"CM_FAIL", "50"}, {"CM_SEED", "42"},
+                      {"CM_RETRY_INTERVAL", "1ms"}, {"CM_RETRY_MAX", "10ms"}});
+    entity b;
+    buffer memory(b.md(), 4096);
+    uct_rkey_t rkey = a.unpack(memory.packed_key());
+
+    a.add_progress(&b);
+    for (uint64_t i = 1; i <= 20; ++i) {
+        uct_ep_h ep = a.connect(b.address());
+        ASSERT_EQ(UCS_OK, a.retry([&]() {
+            return uct_ep_put_short(ep, &i, sizeof(i), memory.address(), rkey);
+        }));
+        a.flush(ep);
+        EXPECT_EQ(i, *memory.ptr<uint64_t>());
+    }
+    EXPECT_TRUE(a.failed.empty());
+    EXPECT_GT(a.counter("cm_failed"), 1u);
+    ASSERT_EQ(1u, said.lines().size());
+    EXPECT_NE(std::string::npos, said.lines()[0].find("wire-up packet"))
+            << said.lines()[0];
+}
+
+/* Nothing gets out: that is an error of the endpoint, not silence for ever */
+TEST(test_wireup_fail, always)
+{
+    complaints said;
+    entity a(config_t{{"CM_FAIL", "100"}, {"CM_TIMEOUT", "200ms"}}), b;
+    uct_ep_h ep = a.connect(b.address());
+
+    a.wait([&]() { return a.failed.count(ep) > 0; });
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, a.failed[ep]);
+    EXPECT_GE(a.counter("cm_failed"), 1u);
+}
+
 static config_t faults(const char *drop, const char *dup, const char *reorder)
 {
     return {{"CM_DROP", drop}, {"CM_DUP", dup}, {"CM_REORDER", reorder},

@@ -243,7 +243,9 @@ static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
     uct_nprdma_ud_poll(iface);
 
     ucs_list_for_each_safe(entry, tmp, &cm->in_flight, list) {
-        if (now > entry->deadline) {
+        if (cm->dead) {
+            uct_nprdma_cm_done(iface, entry, UCS_ERR_IO_ERROR);
+        } else if (now > entry->deadline) {
             uct_nprdma_cm_done(iface, entry, UCS_ERR_ENDPOINT_TIMEOUT);
         } else if (now >= entry->next) {
             ++iface->stats.cm_retransmits;

@@ -77,6 +77,7 @@ typedef struct uct_nprdma_cm_config {
         unsigned   drop;            /* percent of packets sent */
         unsigned   dup;
         unsigned   reorder;
+        unsigned   fail;
         unsigned   seed;
     } inject;
 } uct_nprdma_cm_config_t;
@@ -119,6 +120,9 @@ typedef struct uct_nprdma_cm {
     unsigned                       rx_posted;
     int                            broken;     /* UD QP is in ERR: wait for
                                                   what is posted */
+    int                            sq_error;   /* UD QP is in SQE: wait for
+                                                  what was sent */
+    int                            dead;       /* UD QP cannot be repaired */
     ucs_list_link_t                waiting;    /* for a place in the window */
     ucs_list_link_t                in_flight;  /* REQ sent */
     ucs_list_link_t                outcomes;   /* for progress */

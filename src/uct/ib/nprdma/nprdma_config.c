@@ -277,6 +277,11 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.reorder),
      UCS_CONFIG_TYPE_UINT},
 
+    {"CM_FAIL", "0",
+     "For tests: percentage of wire-up packets that the device does not send.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.fail),
+     UCS_CONFIG_TYPE_UINT},
+
     {"CM_SEED", "0",
      "For tests: seed of the choice which packets those are; 0 is random.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.seed),
@@ -442,7 +447,8 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
         {"CM_RX_LEN", config->cm.rx_slots, 1, 16384},
         {"CM_DROP", config->cm.inject.drop, 0, 99},
         {"CM_DUP", config->cm.inject.dup, 0, 100},
-        {"CM_REORDER", config->cm.inject.reorder, 0, 100}
+        {"CM_REORDER", config->cm.inject.reorder, 0, 100},
+        {"CM_FAIL", config->cm.inject.fail, 0, 100}
     };
     const uct_nprdma_config_time_t times[]     = {
         {"CM_RETRY_INTERVAL", config->cm.retry_interval,

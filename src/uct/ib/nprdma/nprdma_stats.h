@@ -60,6 +60,7 @@ struct uct_nprdma_md;
     _macro(cm_duplicates)       \
     _macro(cm_stale)            \
     _macro(cm_malformed)        \
+    _macro(cm_failed)           \
     _macro(cm_rejected)         \
     _macro(cm_connected)        \
     _macro(cm_accepted)         \

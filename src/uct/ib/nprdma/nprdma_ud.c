@@ -25,6 +25,9 @@
 
 #define UCT_NPRDMA_CM_POLL_BATCH   16
 
+/* What makes a key one of nothing, for CM_FAIL */
+#define UCT_NPRDMA_CM_WRONG_KEY    UCS_BIT(31)
+
 /* Address handles kept: strangers could name any number of addresses */
 #define UCT_NPRDMA_CM_MAX_AHS      64
 
@@ -118,6 +121,16 @@ static void uct_nprdma_ud_post_recv(uct_nprdma_iface_t *iface,
     ++iface->cm.rx_posted;
 }
 
+/* True in the given percentage of cases */
+static int uct_nprdma_ud_inject(uct_nprdma_iface_t *iface, unsigned percent)
+{
+    if (((unsigned)rand_r(&iface->cm.rand_state) % 100) >= percent) {
+        return 0;
+    }
+    ++iface->stats.cm_injected;
+    return 1;
+}
+
 static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
                                     const uct_nprdma_dev_addr_t *dev_addr,
                                     uint32_t ud_qpn,
@@ -130,7 +143,7 @@ static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
     int ret;
 
     wr.wr.ud.ah = uct_nprdma_ud_get_ah(iface, dev_addr);
-    if ((wr.wr.ud.ah == NULL) || iface->cm.broken ||
+    if ((wr.wr.ud.ah == NULL) || iface->cm.broken || iface->cm.sq_error ||
         (iface->cm.tx_posted >= UCT_NPRDMA_CM_TX_LEN)) {
         return; /* as good as lost on the way */
     }
@@ -144,6 +157,10 @@ static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
     sge.addr             = (uintptr_t)slot->data;
     sge.length           = sizeof(*packet);
     sge.lkey             = slot->lkey;
+    if (ucs_unlikely(iface->cm.config.inject.fail > 0) &&
+        uct_nprdma_ud_inject(iface, iface->cm.config.inject.fail)) {
+        sge.lkey        ^= UCT_NPRDMA_CM_WRONG_KEY;
+    }
     wr.wr_id             = uct_nprdma_cm_wr_id_send(slot);
     wr.sg_list           = &sge;
     wr.num_sge           = 1;
@@ -161,16 +178,6 @@ static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
 
     ++iface->cm.tx_posted;
     ++iface->stats.cm_tx;
-}
-
-/* True in the given percentage of cases */
-static int uct_nprdma_ud_inject(uct_nprdma_iface_t *iface, unsigned percent)
-{
-    if (((unsigned)rand_r(&iface->cm.rand_state) % 100) >= percent) {
-        return 0;
-    }
-    ++iface->stats.cm_injected;
-    return 1;
 }
 
 void uct_nprdma_cm_send(uct_nprdma_iface_t *iface,
@@ -252,22 +259,70 @@ static void uct_nprdma_ud_fill_rq(uct_nprdma_iface_t *iface)
     }
 }
 
-/* A packet that is too long for a receive breaks a UD QP on some devices, and
- * anybody may send one. Let what is posted come back; then begin anew. */
-static void uct_nprdma_ud_broken(uct_nprdma_iface_t *iface,
-                                 const struct ibv_wc *wc)
+/* Let what is posted come back; then begin anew */
+static void uct_nprdma_ud_stop(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_cm_t *cm = &iface->cm;
+    if (!iface->cm.broken) {
+        iface->cm.broken = 1;
+        uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), iface->cm.qp);
+    }
+}
 
+/* A packet that is too long for a receive breaks a UD QP on some devices, and
+ * anybody may send one */
+static void uct_nprdma_ud_recv_failed(uct_nprdma_iface_t *iface,
+                                      const struct ibv_wc *wc)
+{
     if (wc->status != IBV_WC_WR_FLUSH_ERR) {
         ++iface->stats.cm_malformed;
         ucs_debug("iface %p: wire-up receive failed: work completion status %d",
                   iface, wc->status);
     }
 
-    if (!cm->broken) {
-        cm->broken = 1;
-        uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), cm->qp);
+    uct_nprdma_ud_stop(iface);
+}
+
+/* The send queue has stopped (IBA 10.3.1.7: SQE), and flushes whatever comes
+ * behind, until it is told to go on */
+static void uct_nprdma_ud_send_failed(uct_nprdma_iface_t *iface,
+                                      const struct ibv_wc *wc)
+{
+    iface->cm.sq_error = 1;
+    if (wc->status == IBV_WC_WR_FLUSH_ERR) {
+        return;
+    }
+
+    ++iface->stats.cm_failed;
+    ucs_log((iface->stats.cm_failed == 1) ? UCS_LOG_LEVEL_WARN :
+                                            UCS_LOG_LEVEL_DEBUG,
+            "%s: failed to send a wire-up packet (work completion status %d); "
+            "it will be repeated", uct_nprdma_iface_md(iface)->name,
+            wc->status);
+}
+
+/* All that was sent is back, so nothing is flushed any more: go on. Who needs
+ * an answer repeats what was lost. */
+static void uct_nprdma_ud_resume(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm     = &iface->cm;
+    struct ibv_qp_attr attr = {
+        .qp_state     = IBV_QPS_RTS,
+        .cur_qp_state = IBV_QPS_SQE
+    };
+    int ret;
+
+    if (cm->tx_posted > 0) {
+        return;
+    }
+
+    cm->sq_error = 0;
+    /* Not all drivers see the state change by itself: they must be told */
+    ret = uct_nprdma_iface_md(iface)->verbs->modify_qp(
+            cm->qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE);
+    if (ret != 0) {
+        ucs_debug("iface %p: wire-up does not go on after a failed send: %s",
+                  iface, strerror(ret));
+        uct_nprdma_ud_stop(iface);
     }
 }
 
@@ -285,10 +340,12 @@ static void uct_nprdma_ud_repair(uct_nprdma_iface_t *iface)
         (uct_nprdma_ud_start_qp(iface) != UCS_OK)) {
         ucs_error("%s: wire-up cannot be repaired: no more connections",
                   uct_nprdma_iface_md(iface)->name);
+        cm->dead = 1;
         return;
     }
 
-    cm->broken = 0;
+    cm->broken   = 0;
+    cm->sq_error = 0;
     uct_nprdma_ud_fill_rq(iface);
 }
 
@@ -306,13 +363,16 @@ static void uct_nprdma_ud_handle_wc(uct_nprdma_iface_t *iface,
     if (uct_nprdma_cm_wr_id_is_send(wc->wr_id)) {
         --iface->cm.tx_posted;
         uct_nprdma_bounce_put(slot);
+        if (ucs_unlikely(wc->status != IBV_WC_SUCCESS)) {
+            uct_nprdma_ud_send_failed(iface, wc);
+        }
         return;
     }
 
     --iface->cm.rx_posted;
     if (wc->status != IBV_WC_SUCCESS) {
         uct_nprdma_bounce_put(slot);
-        uct_nprdma_ud_broken(iface, wc);
+        uct_nprdma_ud_recv_failed(iface, wc);
         return;
     }
 
@@ -336,7 +396,10 @@ unsigned uct_nprdma_ud_poll(uct_nprdma_iface_t *iface)
         count += ucs_max(num_wcs, 0);
     } while (num_wcs == UCT_NPRDMA_CM_POLL_BATCH);
 
-    if (ucs_unlikely(iface->cm.broken)) {
+    if (ucs_unlikely(iface->cm.sq_error && !iface->cm.broken)) {
+        uct_nprdma_ud_resume(iface);
+    }
+    if (ucs_unlikely(iface->cm.broken && !iface->cm.dead)) {
         uct_nprdma_ud_repair(iface);
     }
 
