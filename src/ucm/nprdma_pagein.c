@@ -160,6 +160,14 @@ static void nprdma_pagein_open_maps(void)
     }
 }
 
+static void nprdma_pagein_close(void)
+{
+    close(nprdma_pagein.fd);
+    if (nprdma_pagein.maps_fd >= 0) {
+        close(nprdma_pagein.maps_fd);
+    }
+}
+
 ucs_status_t nprdma_pagein_init(void)
 {
     ucs_status_t status = UCS_OK;
@@ -167,7 +175,11 @@ ucs_status_t nprdma_pagein_init(void)
     uintptr_t page, walk_end;
 
     pthread_mutex_lock(&nprdma_pagein.lock);
-    if ((nprdma_pagein.users == 0) || (nprdma_pagein.pid != getpid())) {
+    if ((nprdma_pagein.users > 0) && (nprdma_pagein.pid != getpid())) {
+        nprdma_pagein_close(); /* The parent's: they tell of its pages */
+        nprdma_pagein.users = 0;
+    }
+    if (nprdma_pagein.users == 0) {
         nprdma_pagein.fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
         if (nprdma_pagein.fd < 0) {
             ucs_error("cannot open /proc/self/pagemap, which tells what memory "
@@ -194,10 +206,7 @@ void nprdma_pagein_cleanup(void)
 {
     pthread_mutex_lock(&nprdma_pagein.lock);
     if (--nprdma_pagein.users == 0) {
-        close(nprdma_pagein.fd);
-        if (nprdma_pagein.maps_fd >= 0) {
-            close(nprdma_pagein.maps_fd);
-        }
+        nprdma_pagein_close();
     }
     pthread_mutex_unlock(&nprdma_pagein.lock);
 }

@@ -2,6 +2,8 @@
 
 #include "test_monitor.h"
 
+#include <filesystem>
+
 #include <sys/shm.h>
 #include <sys/wait.h>
 
@@ -560,6 +562,40 @@ TEST_F(test_monitor_events, raw_system_calls_with_userfaultfd)
     munmap(ptr, 16 * page);
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
     unreg(&range);
+}
+
+/* Copies of what looks at the parent's pages are of no use to a child, and
+ * what it opens itself goes with its monitor */
+TEST_F(test_monitor_events, fork_leaves_no_descriptors)
+{
+    auto count = []() {
+        auto begin = std::filesystem::directory_iterator("/proc/self/fd");
+        return std::distance(begin, std::filesystem::directory_iterator());
+    };
+    int status;
+
+    start();
+    auto before = count();
+    pid_t pid   = fork();
+    if (pid == 0) {
+        bool good = true;
+        nprdma_monitor_destroy(monitor);
+        for (int i = 0; good && (i < 3); ++i) {
+            nprdma_monitor_t *own = nullptr;
+            good = nprdma_monitor_create(&params, &own) == UCS_OK;
+            if (good) {
+                good = count() <= before;
+                nprdma_monitor_destroy(own);
+                good = good && (count() < before);
+            }
+        }
+        _exit(good ? 0 : 1);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+    EXPECT_EQ(before, count());
+    stop();
+    EXPECT_LT(count(), before);
 }
 
 TEST_F(test_monitor_events, fork_leaves_sources_only)
