@@ -257,7 +257,8 @@ struct nprdma_ioc_unregister {
  *   EOPNOTSUPP  The page at `done` is of a kind that is refused.
  *   EBUSY       The page at `done` was taken away again and again, for more
  *               than a second.
- *   ESTALE      With UNLESS_REVOKED: pages of the region were revoked.
+ *   ESTALE      With UNLESS_REVOKED: the page at `done` was revoked, or one of
+ *               64 neighbours that the kernel does not tell apart.
  *   EINTR       A signal came first. The call may be repeated from `done` on.
  *   EDQUOT, ENOSPC, ENOMEM  As for NPRDMA_IOC_REGION_CREATE: memory to keep
  *               track of 2 MiB more.
@@ -285,10 +286,10 @@ struct nprdma_ioc_populate {
  * without a page fault; others are passed over: no EFAULT, no EOPNOTSUPP, and
  * nothing is brought in */
 #define NPRDMA_IOC_POPULATE_RESIDENT (1u << 1)
-/* Only as long as struct nprdma_states_header's `revocations` is this. For
- * those who have to be sure that a page which somebody is about to unmap, and
- * has revoked for this, does not come back: they read the number, then find
- * that nobody is about to, and then populate. */
+/* Only pages that were not revoked since struct nprdma_states_header's
+ * `revocations` was this. For those who have to be sure that a page which
+ * somebody is about to unmap, and has revoked for this, does not come back:
+ * they read the number, then find that nobody is about to, then populate. */
 #define NPRDMA_IOC_POPULATE_UNLESS_REVOKED (1u << 2)
 
 

@@ -21,9 +21,6 @@
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
 
-/* Pages looked up at once: one word of the bit sets below */
-#define NPRDMA_BATCH ((unsigned long)BITS_PER_LONG)
-
 /*
  * What is taken away again and again is given up after so many tries, but not
  * before this time: how long a try takes says nothing.
@@ -301,9 +298,23 @@ static int nprdma_batch_table(struct nprdma_region *region,
 	return 0;
 }
 
+/* Whether the user took one of the pages away since. With the lock held. */
+static bool nprdma_batch_is_revoked(const struct nprdma_region *region,
+				    const struct nprdma_batch *batch)
+{
+	const struct nprdma_chunk *chunk =
+		&region->chunks[batch->first / NPRDMA_CHUNK_PAGES];
+	u32 last = chunk->revoked[batch->first % NPRDMA_CHUNK_PAGES /
+				  NPRDMA_BATCH];
+	u32 now = region->states.header->revocations;
+
+	/* By how long ago it was, as the number wraps around */
+	return now - last < now - batch->revocations;
+}
+
 /*
  * Put pages in that were looked up, unless a notification has come since, or
- * the user took pages away himself.
+ * the user took one of them away himself.
  *
  * Returns 0; -EAGAIN: look them up again; -ESTALE: they are not wanted any more;
  * -EACCES: the first page is not registered; -ENOENT: the region is dead;
@@ -318,7 +329,7 @@ static int nprdma_batch_put_in(struct nprdma_region *region,
 	spin_lock(&region->lock);
 	if (region->dead) {
 		ret = -ENOENT;
-	} else if (region->states.header->revocations != batch->revocations) {
+	} else if (nprdma_batch_is_revoked(region, batch)) {
 		region->counters.retries++;
 		ret = batch->unless_revoked ? -ESTALE : -EAGAIN;
 	} else if (mmu_interval_read_retry(&region->notifier, batch->seq)) {

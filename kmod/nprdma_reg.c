@@ -119,9 +119,9 @@ static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
 
 	while (first <= last) {
 		spin_lock(&region->lock);
-		nprdma_region_count_revocation(region);
 		n = min(nprdma_reg_gap(region, &first, last),
 			NPRDMA_REVOKE_BATCH);
+		nprdma_region_count_revocation(region, first, n);
 		lost = nprdma_region_clear(region, NPRDMA_STATE_BITS, first, n,
 					   false);
 		region->counters.revoked += lost;

@@ -131,6 +131,33 @@ unsigned long nprdma_region_clear(struct nprdma_region *region, u32 bits,
 }
 
 /**
+ * nprdma_region_count_revocation - count that the user takes pages away
+ * @region: region
+ * @first: first page
+ * @n: pages, may be 0
+ *
+ * With the lock held. What was looked up of these pages before is void. Which
+ * ones they were is remembered by batch, so that taking pages away all the time
+ * does not keep others from being populated.
+ */
+void nprdma_region_count_revocation(struct nprdma_region *region,
+				    unsigned long first, unsigned long n)
+{
+	__u32 *count = &region->states.header->revocations;
+	unsigned long end = first + n;
+	unsigned long page;
+
+	lockdep_assert_held(&region->lock);
+
+	WRITE_ONCE(*count, *count + 1);
+	for (page = first; page < end;
+	     page = round_down(page, NPRDMA_BATCH) + NPRDMA_BATCH)
+		region->chunks[page / NPRDMA_CHUNK_PAGES]
+			.revoked[page % NPRDMA_CHUNK_PAGES / NPRDMA_BATCH] =
+			*count;
+}
+
+/**
  * nprdma_region_revoke - take pages away from devices, as the user wishes
  * @region: region
  * @bits: as for nprdma_region_clear()
@@ -152,7 +179,7 @@ unsigned long nprdma_region_revoke(struct nprdma_region *region, u32 bits,
 	for (; first < end; first += n) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		spin_lock(&region->lock);
-		nprdma_region_count_revocation(region);
+		nprdma_region_count_revocation(region, first, n);
 		lost = nprdma_region_clear(region, bits, first, n, touch);
 		region->counters.revoked += lost;
 		spin_unlock(&region->lock);

@@ -18,16 +18,21 @@ struct seq_file;
 /* Pages of which the present ones are remembered together: 2 MiB */
 #define NPRDMA_CHUNK_PAGES (PAGE_SIZE / sizeof(unsigned long))
 
+/* Pages that are populated at once, aligned: one word of a bit set */
+#define NPRDMA_BATCH ((unsigned long)BITS_PER_LONG)
+
 /*
  * Where the present pages of a chunk are, because what was written by a device
  * is marked dirty before it goes. An entry is 0, or the frame number shifted
  * left, with bit 1 for "present" and bit 0 for "W too". The table is made when
  * the first page of the chunk is populated: what is never used costs next to
- * nothing.
+ * nothing. For each batch of pages there is how many revocations the region had
+ * seen with the last one that concerned them.
  */
 struct nprdma_chunk {
 	unsigned long *table;
 	unsigned int present;
+	u32 revoked[NPRDMA_CHUNK_PAGES / BITS_PER_LONG];
 };
 
 #define NPRDMA_ENTRY_W       1UL
@@ -97,16 +102,8 @@ nprdma_region_states_page(struct nprdma_region *region, unsigned long i)
 	return vmalloc_to_page((void *)region->states.words + i * PAGE_SIZE);
 }
 
-/*
- * The user takes pages away: what was looked up before is void. With the lock
- * held.
- */
-static inline void nprdma_region_count_revocation(struct nprdma_region *region)
-{
-	__u32 *count = &region->states.header->revocations;
-
-	WRITE_ONCE(*count, *count + 1);
-}
+void nprdma_region_count_revocation(struct nprdma_region *region,
+				    unsigned long first, unsigned long n);
 
 /* Where a page of the region is remembered; its chunk's table exists */
 static inline unsigned long *

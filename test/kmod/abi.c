@@ -623,6 +623,47 @@ static void unless_revoked(void)
     CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, EINVAL);
 }
 
+/* Pages that are revoked again and again hold up no others */
+static void revoked_elsewhere(void)
+{
+    const size_t count = 1024;
+    int ctx            = kmod_open();
+    struct nprdma_ioc_populate populate = {.size = sizeof(populate)};
+    struct nprdma_ioc_invalidate arg    = {.size = sizeof(arg)};
+    kmod_region_t region;
+    int i;
+
+    kmod_region_create(&region, ctx, kmod_map(count * PAGE), count * PAGE);
+    populate.flags       = NPRDMA_IOC_POPULATE_UNLESS_REVOKED;
+    populate.region      = region.id;
+    populate.address     = (uintptr_t)region.memory;
+    populate.length      = count * PAGE;
+    populate.revocations = region.header->revocations;
+    arg.region           = region.id;
+    arg.flags            = NPRDMA_IOC_INVALIDATE_TOUCH;
+    arg.bits             = NPRDMA_STATE_R;
+    arg.address          = populate.address + 600 * PAGE;
+    arg.length           = 41 * PAGE; /* Of two batches: 576 to 703 */
+    for (i = 0; i < 1000; ++i) {
+        CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
+    }
+
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, ESTALE);
+    CHECK_EQ(populate.done, populate.address + 576 * PAGE);
+    CHECK_EQ(populate.populated, 576);
+    populate.address += 704 * PAGE;
+    populate.length   = (count - 704) * PAGE;
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
+    CHECK_EQ(kmod_count(&region, 576, 128, 0), 128);
+    populate.address = (uintptr_t)region.memory + 640 * PAGE;
+    populate.length  = 64 * PAGE;
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, ESTALE);
+    CHECK_EQ(populate.done, populate.address);
+    populate.revocations = region.header->revocations;
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
+    CHECK_EQ(populate.populated, 64);
+}
+
 /* Every change counts, and nothing else does */
 static void words(void)
 {
@@ -713,6 +754,7 @@ static const kmod_case_t cases[] = {
     {"populate_resident", populate_resident},
     {"invalidate", invalidate},
     {"unless_revoked", unless_revoked},
+    {"revoked_elsewhere", revoked_elsewhere},
     {"words", words},
     {"compat", compat},
     {NULL, NULL}
