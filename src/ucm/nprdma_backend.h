@@ -33,6 +33,8 @@ typedef struct nprdma_populate {
     uint32_t         remembered;
 
     /* Filled by the back end */
+    size_t           done;      /* Pages from the first one on that have had
+                                 * their bits, or need none: as far as it got */
     uint64_t         populated; /* Pages whose state it set */
     uint64_t         faults;    /* Calls that had the kernel bring pages in */
 } nprdma_populate_t;
@@ -113,10 +115,10 @@ typedef struct nprdma_backend {
      * Bring pages in, and only then set their states, each unless it was
      * invalidated since the words were read.
      *
-     * @return UCS_OK; UCS_ERR_NO_RESOURCE: some words changed, look again;
-     *         UCS_ERR_INVALID_ADDR: a page cannot be populated, but all before
-     *         it are; UCS_ERR_TIMED_OUT: pages were taken away again and again;
-     *         UCS_ERR_NO_MEMORY.
+     * @return UCS_OK; UCS_ERR_NO_RESOURCE: some words changed, look again from
+     *         the first such page on; UCS_ERR_INVALID_ADDR: a page cannot be
+     *         populated, but all before it are; UCS_ERR_TIMED_OUT: pages were
+     *         taken away again and again; UCS_ERR_NO_MEMORY.
      */
     ucs_status_t (*populate)(void *priv, nprdma_populate_t *populate);
 

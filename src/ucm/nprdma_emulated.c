@@ -101,15 +101,13 @@ static size_t nprdma_emulated_invalidate(nprdma_region_t *region, void *priv,
 
 /*
  * Set the states of pages that are in. One that somebody else changed meanwhile
- * is all right if it has the bits: another populate did it.
- *
- * @return Nonzero if all have the bits.
+ * is all right if it has the bits: another populate did it. Otherwise no more
+ * than what is in front of it is done.
  */
-static int nprdma_emulated_map(npemu_iommu_t *iommu,
-                               nprdma_populate_t *populate, size_t offset,
-                               size_t count, uint32_t bits)
+static void nprdma_emulated_map(npemu_iommu_t *iommu,
+                                nprdma_populate_t *populate, size_t offset,
+                                size_t count, uint32_t bits)
 {
-    int good = 1;
     nprdma_page_state_t *state;
     uint32_t word;
     size_t i;
@@ -126,12 +124,11 @@ static int nprdma_emulated_map(npemu_iommu_t *iommu,
 
         if (nprdma_page_change(state, word, (word & NPRDMA_PAGE_BITS) | bits)) {
             ++populate->populated;
-        } else {
-            good &= (nprdma_page_load(state) & bits) == bits;
+        } else if (((nprdma_page_load(state) & bits) != bits) &&
+                   (i < populate->done)) {
+            populate->done = i;
         }
     }
-
-    return good;
 }
 
 /* The next run of pages, from *first_p on, that do not have the bits yet */
@@ -158,24 +155,24 @@ static ucs_status_t
 nprdma_emulated_populate_all(npemu_iommu_t *iommu, nprdma_populate_t *populate,
                              int write, uint32_t bits)
 {
-    int good = 1;
     size_t first, count, done;
 
     for (first = 0;
          (count = nprdma_emulated_next(populate, bits, &first)) > 0;
          first += count) {
-        done  = nprdma_pagein_fault(populate->region->address +
-                                    ((populate->first + first) <<
-                                     NPRDMA_PAGE_SHIFT),
-                                    count, write, &populate->faults);
-        good &= nprdma_emulated_map(iommu, populate, first, done, bits);
+        done = nprdma_pagein_fault(populate->region->address +
+                                   ((populate->first + first) <<
+                                    NPRDMA_PAGE_SHIFT),
+                                   count, write, &populate->faults);
+        nprdma_emulated_map(iommu, populate, first, done, bits);
         if (done < count) {
             /* Those before it first, should one of them have changed */
-            return good ? UCS_ERR_INVALID_ADDR : UCS_ERR_NO_RESOURCE;
+            return (populate->done == populate->count) ? UCS_ERR_INVALID_ADDR :
+                                                         UCS_ERR_NO_RESOURCE;
         }
     }
 
-    return good ? UCS_OK : UCS_ERR_NO_RESOURCE;
+    return (populate->done == populate->count) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
 static int nprdma_page_set_has(const nprdma_page_set_t *set, size_t i)
@@ -194,7 +191,6 @@ nprdma_emulated_populate_resident(npemu_iommu_t *iommu,
 {
     uintptr_t start = populate->region->address +
                       (populate->first << NPRDMA_PAGE_SHIFT);
-    int good        = 1;
     nprdma_page_set_t set;
     size_t first, end, count;
 
@@ -214,10 +210,10 @@ nprdma_emulated_populate_resident(npemu_iommu_t *iommu,
             count = nprdma_pagein_fault(start + (first << NPRDMA_PAGE_SHIFT),
                                         count, write, &populate->faults);
         }
-        good &= nprdma_emulated_map(iommu, populate, first, count, bits);
+        nprdma_emulated_map(iommu, populate, first, count, bits);
     }
 
-    return good ? UCS_OK : UCS_ERR_NO_RESOURCE;
+    return (populate->done == populate->count) ? UCS_OK : UCS_ERR_NO_RESOURCE;
 }
 
 static ucs_status_t
@@ -226,6 +222,7 @@ nprdma_emulated_populate(void *priv, nprdma_populate_t *populate)
     int write     = !!(populate->flags & NPRDMA_POPULATE_WRITE);
     uint32_t bits = write ? NPRDMA_PAGE_BITS : NPRDMA_PAGE_R;
 
+    populate->done = populate->count;
     return (populate->flags & NPRDMA_POPULATE_RESIDENT) ?
            nprdma_emulated_populate_resident(priv, populate, write, bits) :
            nprdma_emulated_populate_all(priv, populate, write, bits);

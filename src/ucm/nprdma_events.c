@@ -187,28 +187,33 @@ static void nprdma_events_end(nprdma_events_state_t *state,
     }
 }
 
-int nprdma_events_blocked(uintptr_t start, uintptr_t end)
+uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end)
 {
     nprdma_events_state_t *state = nprdma_events.state;
+    uintptr_t first              = end;
+    uintptr_t call;
     unsigned i;
 
     if (atomic_load(&state->overflow) > 0) {
-        return 1;
+        return start;
     }
 
     if (atomic_load(&state->blocks) == 0) {
-        return 0;
+        return end;
     }
 
     for (i = 0; i < NPRDMA_EVENTS_NUM_CALLS; ++i) {
-        if ((atomic_load(&state->calls[i].owner) != 0) &&
-            (atomic_load(&state->calls[i].start) < end) &&
-            (atomic_load(&state->calls[i].end) > start)) {
-            return 1;
+        if (atomic_load(&state->calls[i].owner) == 0) {
+            continue;
+        }
+
+        call = atomic_load(&state->calls[i].start);
+        if ((call < first) && (atomic_load(&state->calls[i].end) > start)) {
+            first = (call < start) ? start : call;
         }
     }
 
-    return 0;
+    return first;
 }
 
 void nprdma_events_block(nprdma_span_t span)

@@ -110,10 +110,11 @@ void nprdma_events_remove(const nprdma_listener_t *listener);
 
 
 /**
- * @return Nonzero if a call is taking away part of the range [start, end) right
- *         now, or more calls are in progress than can be told apart.
+ * @return The first address of the range [start, end) that a call is taking
+ *         away right now: @a start if more calls are in progress than can be
+ *         told apart, @a end if there is none.
  */
-int nprdma_events_blocked(uintptr_t start, uintptr_t end);
+uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
 
 
 /**

@@ -165,7 +165,8 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
     atomic_store_explicit(&slot->end, address + length, memory_order_relaxed);
     atomic_store(&slot->owner, NPRDMA_GUARD_ACTIVE);
 
-    if (nprdma_events_blocked(address, address + length)) {
+    if (nprdma_events_blocked(address, address + length) <
+        address + length) {
         atomic_store(&slot->owner, NPRDMA_GUARD_FREE);
         return UCS_ERR_BUSY;
     }

@@ -371,7 +371,8 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
 }
 
 /* A page that a hook has taken away must not come back before the call that the
- * hook belongs to has been done. Every invalidation of the region counts. */
+ * hook belongs to has been done. Every invalidation of the region counts, and
+ * the module knows which pages they were. */
 static uint32_t nprdma_kernel_remember(void *priv)
 {
     const nprdma_kernel_region_t *self = priv;
@@ -405,15 +406,17 @@ nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
         args.flags |= NPRDMA_IOC_POPULATE_RESIDENT;
     }
 
-    args.address = populate->region->address +
-                   (populate->first << NPRDMA_PAGE_SHIFT);
-    end          = args.address + (populate->count << NPRDMA_PAGE_SHIFT);
+    populate->done = 0;
+    args.address   = populate->region->address +
+                     (populate->first << NPRDMA_PAGE_SHIFT);
+    end            = args.address + (populate->count << NPRDMA_PAGE_SHIFT);
     do {
         args.length = end - args.address;
         args.done   = args.address;
         ret         = nprdma_kernel_call(self->ctx, NPRDMA_IOC_POPULATE, &args);
         populate->faults    += !(populate->flags & NPRDMA_POPULATE_RESIDENT);
         populate->populated += args.populated;
+        populate->done      += (args.done - args.address) >> NPRDMA_PAGE_SHIFT;
         args.address         = args.done;
     } while ((ret != 0) && (errno == EINTR) && (args.address < end));
 

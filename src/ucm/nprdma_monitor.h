@@ -232,9 +232,10 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
  * @return UCS_OK: every page had the bit (with NPRDMA_POPULATE_RESIDENT: as
  *         many as could be). UCS_ERR_INVALID_ADDR: a page is not mapped,
  *         protected, or behind the end of its file, or was unmapped after it
- *         was registered; those before it are populated. UCS_ERR_BUSY: the
- *         range is being unmapped right now; the caller drops what the
- *         unmapping thread may wait for (nprdma_reg_get()) and tries again.
+ *         was registered; those before it are populated. UCS_ERR_BUSY: a page
+ *         is being unmapped right now, or taken again and again; the caller
+ *         drops what the unmapping thread may wait for (nprdma_reg_get())
+ *         and tries again.
  *         UCS_ERR_NO_MEMORY: the kernel module has none, or its limits.
  *         UCS_ERR_OUT_OF_RANGE: not inside of @a range. UCS_ERR_UNSUPPORTED:
  *         forked child.

@@ -18,22 +18,29 @@
  *   here                                    in a hook
  *   1. says which pages it populates        1. blocks the range
  *   2. remembers their words                2. sees who populates there, and
- *   3. gives up if the range is blocked        changes the words of absent
- *   4. brings the pages in                     pages, too
- *   5. sets each word that has not          3. drains
- *      changed since 2.                     4. the system call
- *                                           5. unblocks
+ *   3. takes no more pages than are in         changes the words of absent
+ *      front of the first blocked one          pages, too
+ *   4. brings them in                       3. drains
+ *   5. sets each word that has not          4. the system call
+ *      changed since 2.                     5. unblocks
  *
  * All of it is sequentially consistent. If 1. here is before 2. there, then the
  * word changes, before 2. here (and 3. here finds the block, or the call is
  * over) or after it (and 5. fails). If not, 3. here finds the block.
+ *
+ * That holds for each page by itself, so pages that others lose do not hold up
+ * the rest: what has had its bits is done, even if it has lost them again, and
+ * the next try begins at the first page that is not. So each try gets on unless
+ * it is this one page that was taken meanwhile, or is blocked.
  */
 
 
-/* Tries of a batch whose words change all the time */
-#define NPRDMA_POPULATE_TRIES 16
+/* Tries that do not get on, as the page is taken again and again. The kernel
+ * module does not tell revocations of 64 neighbours apart: more than these. */
+#define NPRDMA_POPULATE_TRIES 128
 
-/* Looks at a range that is blocked, before the caller is told */
+/* Looks at a page that is blocked, before the caller is told: soon, as he may
+ * have what the unmapping thread waits for */
 #define NPRDMA_POPULATE_PATIENCE 64
 
 
@@ -109,12 +116,34 @@ static void nprdma_populate_remember(const nprdma_monitor_t *monitor,
     }
 }
 
-/* Pages of one chunk */
+/* The pages in front of the first one that is blocked or retired */
+static ucs_status_t
+nprdma_populate_free(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
+                     nprdma_pages_t pages, nprdma_populate_t *populate)
+{
+    ucs_status_t status = UCS_OK;
+
+    /* From the first retired one on they are as if they were not mapped */
+    populate->count = nprdma_region_not_retired(region, pages);
+    if (populate->count > 0) {
+        status = monitor->params.backend->populate(region->backend_priv,
+                                                   populate);
+    }
+
+    return ((status == UCS_OK) && (populate->count < pages.count)) ?
+           UCS_ERR_INVALID_ADDR : status;
+}
+
+/*
+ * Pages of one chunk.
+ *
+ * @return UCS_OK: populate->done tells how many of them, from the first one on.
+ */
 static ucs_status_t
 nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                     nprdma_pages_t pages, nprdma_populate_t *populate)
 {
-    ucs_status_t status = UCS_OK;
+    ucs_status_t status = UCS_ERR_BUSY;
     nprdma_populate_slot_t *slot;
     nprdma_span_t span;
 
@@ -125,20 +154,13 @@ nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
     atomic_store(&region->touched[pages.first / NPRDMA_CHUNK_PAGES], 1);
     populate->first = pages.first;
     populate->count = pages.count;
+    populate->done  = 0;
     nprdma_populate_remember(monitor, region, populate);
 
-    if (nprdma_events_blocked(span.start, span.end)) {
-        status = UCS_ERR_BUSY;
-    } else {
-        /* Pages from the first retired one on are as if they were not mapped */
-        populate->count = nprdma_region_not_retired(region, pages);
-        if (populate->count > 0) {
-            status = monitor->params.backend->populate(region->backend_priv,
-                                                       populate);
-        }
-        if ((status == UCS_OK) && (populate->count < pages.count)) {
-            status = UCS_ERR_INVALID_ADDR;
-        }
+    pages.count = (nprdma_events_blocked(span.start, span.end) - span.start) >>
+                  NPRDMA_PAGE_SHIFT;
+    if (pages.count > 0) {
+        status = nprdma_populate_free(monitor, region, pages, populate);
     }
 
     nprdma_populate_end(monitor, slot);
@@ -161,8 +183,14 @@ nprdma_populate_insist(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
     unsigned patience = 0;
     ucs_status_t status;
 
-    for (;;) {
-        status = nprdma_populate_try(monitor, region, pages, populate);
+    while (pages.count > 0) {
+        status       = nprdma_populate_try(monitor, region, pages, populate);
+        pages.first += populate->done;
+        pages.count -= populate->done;
+        if (populate->done > 0) {
+            tries = patience = 0;
+        }
+
         if (status == UCS_ERR_NO_RESOURCE) {
             if (++tries == NPRDMA_POPULATE_TRIES) {
                 return UCS_ERR_BUSY;
@@ -174,10 +202,12 @@ nprdma_populate_insist(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                 return UCS_ERR_BUSY;
             }
             sched_yield();
-        } else {
+        } else if (status != UCS_OK) {
             return status;
         }
     }
+
+    return UCS_OK;
 }
 
 static ucs_status_t
