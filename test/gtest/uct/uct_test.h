@@ -29,6 +29,9 @@ constexpr uint64_t remote_place = UINT64_C(0x1000000000);
 constexpr uint64_t remote_place = UINT64_C(0x200000000000);
 #endif
 
+/* The same for memory in which a test makes holes, which others would fill */
+constexpr uint64_t hole_place = remote_place - (UINT64_C(1) << 32);
+
 double now();
 
 /* What is tested: npemu0, unless NPRDMA_TEST_DEVICE names another one */
