@@ -14,7 +14,7 @@ PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     hpcc mpich libmpich-dev xz-utils python3 git numactl libnuma-dev procps groff shellcheck
     spin kmod cpio"
 
-# Without these the tests concerned are skipped, visibly
+# Where the archive does not have these, their tests are skipped, visibly
 PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py"
 
 step_started=$(date +%s)
