@@ -25,13 +25,15 @@ typedef enum {
     NPEMU_RETRY_TRANSPORT  /* the target does not answer */
 } npemu_retry_kind_t;
 
+/* Of the oldest request. */
 typedef struct {
     npemu_retry_kind_t kind;
-    uint64_t           next_ns;  /* try again then, and count it */
-    uint64_t           end_ns;   /* TRANSPORT: give up then */
-    uint64_t           timer_ns; /* from one try to the next */
-    uint32_t           left;     /* RNR: tries left, of the rnr_retry */
-    npemu_rq_shm_t     *rq;      /* RNR: the target's queue, which was empty */
+    int                is_written; /* WRITE_WITH_IMM: its data is there */
+    uint64_t           next_ns;    /* try again then, and count it */
+    uint64_t           end_ns;     /* TRANSPORT: give up then */
+    uint64_t           timer_ns;   /* from one try to the next */
+    uint32_t           left;       /* RNR: tries left, of the rnr_retry */
+    npemu_rq_shm_t     *rq;        /* RNR: the target's, which was empty */
 } npemu_retry_t;
 
 typedef struct npemu_qp {

@@ -395,30 +395,39 @@ static npemu_exec_t npemu_op_check_remote(npemu_op_t *op, uint32_t access,
 
 static npemu_exec_t npemu_op_write(npemu_op_t *op)
 {
-    int has_imm = (op->wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
     npemu_dma_list_t remote;
+    npemu_exec_t ret;
+
+    ret = npemu_op_check_remote(op, IBV_ACCESS_REMOTE_WRITE, &remote);
+    if (npemu_unlikely((ret != NPEMU_EXEC_DONE) ||
+                       (op->status != IBV_WC_SUCCESS))) {
+        return ret;
+    }
+
+    return npemu_op_dma_result(op, npemu_dma_copy(op->peer, &op->local,
+                                                  &remote, 1));
+}
+
+/* The data can be seen before the completion, and the memory may be used for
+ * something else by then: a retry never writes it again. */
+static npemu_exec_t npemu_op_write_imm(npemu_op_t *op)
+{
+    npemu_retry_t *retry = &op->qp->retry;
     npemu_rq_entry_t entry;
     npemu_exec_t ret;
 
-    /* First the receive, so that a retry after RNR writes only once */
-    if (has_imm) {
-        ret = npemu_op_pop(op, &entry);
-        if (ret != NPEMU_EXEC_DONE) {
-            return ret;
-        }
-    }
-
-    ret = npemu_op_check_remote(op, IBV_ACCESS_REMOTE_WRITE, &remote);
-    if (npemu_likely((ret == NPEMU_EXEC_DONE) &&
-                     (op->status == IBV_WC_SUCCESS))) {
-        npemu_op_dma_result(op, npemu_dma_copy(op->peer, &op->local, &remote,
-                                               1));
-    }
-
-    if (!has_imm) {
+    /* First the receive: without one, nothing is written */
+    ret = npemu_op_pop(op, &entry);
+    if (ret != NPEMU_EXEC_DONE) {
         return ret;
-    } else if ((ret != NPEMU_EXEC_DONE) || (op->status != IBV_WC_SUCCESS)) {
-        return npemu_op_unpop(op, &entry, ret);
+    }
+
+    if (!retry->is_written) {
+        ret = npemu_op_write(op);
+        if ((ret != NPEMU_EXEC_DONE) || (op->status != IBV_WC_SUCCESS)) {
+            return npemu_op_unpop(op, &entry, ret);
+        }
+        retry->is_written = 1;
     }
     return npemu_op_finish_recv(op, &entry, IBV_WC_SUCCESS, IBV_WC_SUCCESS);
 }
@@ -560,8 +569,9 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
     case IBV_WR_SEND_WITH_IMM:
         return npemu_op_send(op);
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
         return npemu_op_write(op);
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return npemu_op_write_imm(op);
     case IBV_WR_RDMA_READ:
         return npemu_op_read(op);
     default:

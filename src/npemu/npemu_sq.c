@@ -122,20 +122,27 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                  cq->shm, cqe, 0);
 }
 
+/* The oldest request is one that has not been tried. */
+static inline void npemu_sq_forget_tries(npemu_qp_t *qp)
+{
+    qp->retry.kind       = NPEMU_RETRY_NONE;
+    qp->retry.is_written = 0;
+}
+
 void npemu_sq_flush(npemu_qp_t *qp)
 {
     while (qp->executed != qp->posted) {
         npemu_sq_complete(qp, &npemu_sq_entry(qp, qp->executed)->wqe,
                           IBV_WC_WR_FLUSH_ERR, 0);
     }
-    qp->retry.kind = NPEMU_RETRY_NONE;
+    npemu_sq_forget_tries(qp);
 }
 
 void npemu_sq_reset(npemu_qp_t *qp)
 {
     qp->posted     = 0;
     qp->executed   = 0;
-    qp->retry.kind = NPEMU_RETRY_NONE;
+    npemu_sq_forget_tries(qp);
     atomic_store(&qp->sq_done, 0);
 }
 
@@ -244,7 +251,7 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
         }
     }
 
-    qp->retry.kind = NPEMU_RETRY_NONE;
+    npemu_sq_forget_tries(qp);
     if (npemu_likely(status == IBV_WC_SUCCESS)) {
         npemu_sq_complete(qp, wqe, status, length);
     } else {

@@ -15,6 +15,34 @@ void npt_cq_unlock(struct ibv_cq *cq)
     npemu_rlock_release(&npemu_cq(cq)->shm->lock);
 }
 
+static npemu_cq_shm_t *npt_peer_cq(struct ibv_qp *qp)
+{
+    npemu_qp_t *self = npemu_qp(qp);
+
+    return npemu_arena_ptr(self->peer->shm, self->remote->rcq);
+}
+
+void npt_peer_cq_lock(struct ibv_qp *qp)
+{
+    npemu_rlock_take(npemu_qp(qp)->proc, &npt_peer_cq(qp)->lock, 1);
+}
+
+void npt_peer_cq_unlock(struct ibv_qp *qp)
+{
+    npemu_rlock_release(&npt_peer_cq(qp)->lock);
+}
+
+void npt_peer_atomic_lock(struct ibv_qp *qp)
+{
+    npemu_rlock_take(npemu_qp(qp)->proc,
+                     &npemu_qp(qp)->peer->shm->atomic_lock, 1);
+}
+
+void npt_peer_atomic_unlock(struct ibv_qp *qp)
+{
+    npemu_rlock_release(&npemu_qp(qp)->peer->shm->atomic_lock);
+}
+
 void npt_qp_damage_receives(struct ibv_qp *qp)
 {
     npemu_qp_t *self       = npemu_qp(qp);

@@ -24,6 +24,17 @@ void npt_cq_lock(struct ibv_cq *cq);
 /** Release it. */
 void npt_cq_unlock(struct ibv_cq *cq);
 
+/**
+ * Take the lock of the completion queue of a peer's receives, as every sender
+ * does. Released by npt_peer_cq_unlock().
+ */
+void npt_peer_cq_lock(struct ibv_qp *qp);
+void npt_peer_cq_unlock(struct ibv_qp *qp);
+
+/** Take the lock of atomics on the memory of a peer. */
+void npt_peer_atomic_lock(struct ibv_qp *qp);
+void npt_peer_atomic_unlock(struct ibv_qp *qp);
+
 /** All receives of a queue pair without SRQ become some that do not exist. */
 void npt_qp_damage_receives(struct ibv_qp *qp);
 

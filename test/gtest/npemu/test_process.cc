@@ -340,6 +340,170 @@ TEST_F(NpemuStoppedWithLock, its_death_ends_the_wait)
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
 }
 
+/*
+ * Of three processes one is stopped with a lock of the target's, which goes on,
+ * and the third sends in vain. What the target has seen by then it may have
+ * used already.
+ */
+class NpemuStoppedThird : public testing::Test {
+protected:
+    using Sender = std::function<void(Pipe &, Side &, const Remote &)>;
+    using Lock   = void (*)(ibv_qp *);
+
+    static constexpr size_t SIZE = 20000;
+
+    /* Up to the time when `sender` runs and the lock is held. */
+    void start(Lock lock, Lock unlock, const Sender &sender)
+    {
+        int status = 0;
+
+        holder = std::make_unique<Child>([=](Pipe &pipe) {
+            Side own;
+            connect_over(pipe, own.qp);
+            lock(own.qp);
+            raise(SIGSTOP);
+            unlock(own.qp);
+            pipe.await();
+        });
+        initiator = std::make_unique<Child>([=](Pipe &pipe) {
+            Side own;
+            own.buffer.fill(5);
+            connect_over(pipe, own.qp);
+            sender(pipe, own, pipe.recv<Remote>());
+        });
+        side  = std::make_unique<Side>();
+        other = std::make_unique<Qp>(side->device, side->cq, side->cq);
+        connect_over(holder->pipe(), *other);
+        ASSERT_EQ(holder->pid(), waitpid(holder->pid(), &status, WUNTRACED));
+        ASSERT_TRUE(WIFSTOPPED(status));
+        connect_over(initiator->pipe(), side->qp);
+        side->buffer.fill_byte(0);
+        for (int i = 1; i <= 2; ++i) {
+            ASSERT_EQ(0, side->qp.post_recv(i, {side->buffer.sge(
+                                                       (i - 1) * SIZE,
+                                                       SIZE)}));
+        }
+        initiator->pipe().send(Remote{side->buffer.at(0),
+                                      side->buffer.mr->rkey});
+    }
+
+    void finish()
+    {
+        holder->pipe().signal();
+        holder->join();
+        initiator->pipe().signal();
+        initiator->join();
+    }
+
+    void resume()
+    {
+        ASSERT_EQ(0, ::kill(holder->pid(), SIGCONT));
+    }
+
+    /* In the initiator */
+    static void expect_more_tries(Side &own)
+    {
+        uint64_t looks = npemu_cq_looks(own.cq);
+
+        EXPECT_TRUE(wait_until([&] {
+            return npemu_cq_looks(own.cq) >= looks + 5;
+        }));
+        own.cq.expect_empty();
+    }
+
+    std::unique_ptr<Child> holder, initiator;
+    std::unique_ptr<Side>  side;
+    std::unique_ptr<Qp>    other;
+};
+
+/* Twice, as the second must not pass for written because the first was. */
+TEST_F(NpemuStoppedThird, data_with_immediate_is_written_once)
+{
+    start(npt_peer_cq_lock, npt_peer_cq_unlock,
+          [](Pipe &pipe, Side &own, const Remote &remote) {
+        Wr write(1, IBV_WR_RDMA_WRITE_WITH_IMM, {own.buffer.sge(0, SIZE)});
+        ASSERT_EQ(0, own.qp.post(write.rdma(remote).imm(9)));
+        EXPECT_TRUE(pipe.await());
+        expect_more_tries(own);
+        pipe.signal();
+        own.cq.expect(1);
+        write.wr_id = 2;
+        EXPECT_TRUE(pipe.await());
+        ASSERT_EQ(0, own.qp.post(write));
+        own.cq.expect(2);
+        EXPECT_TRUE(pipe.await());
+    });
+    EXPECT_TRUE(wait_until([&] {
+        return bool(pattern_holds(side->buffer.data, SIZE, 5));
+    }));
+    side->buffer.fill_byte(0x77);
+    initiator->pipe().signal();
+    EXPECT_TRUE(initiator->pipe().await());
+    resume();
+    ibv_wc wc = side->cq.wait();
+    EXPECT_EQ(1u, wc.wr_id);
+    EXPECT_EQ(IBV_WC_RECV_RDMA_WITH_IMM, wc.opcode);
+    EXPECT_EQ(SIZE, wc.byte_len);
+    for (size_t i = 0; i < SIZE; ++i) {
+        ASSERT_EQ(0x77, side->buffer.data[i]) << i;
+    }
+    initiator->pipe().signal();
+    side->cq.expect(2);
+    EXPECT_TRUE(pattern_holds(side->buffer.data, SIZE, 5));
+    finish();
+}
+
+/* As they are in the completion, and as they are copied themselves. */
+TEST_F(NpemuStoppedThird, sends_take_one_receive_each)
+{
+    start(npt_peer_cq_lock, npt_peer_cq_unlock,
+          [](Pipe &pipe, Side &own, const Remote &) {
+        Wr small(1, IBV_WR_SEND, {own.buffer.sge(0, 100)});
+        Wr large(2, IBV_WR_SEND, {own.buffer.sge(0, SIZE)});
+        ASSERT_EQ(0, own.qp.post(large.then(small)));
+        expect_more_tries(own);
+        pipe.signal();
+        own.cq.expect(2);
+        own.cq.expect(1);
+        EXPECT_TRUE(pipe.await());
+    });
+    EXPECT_TRUE(initiator->pipe().await());
+    resume();
+    ibv_wc wc = side->cq.wait();
+    EXPECT_EQ(1u, wc.wr_id);
+    EXPECT_EQ(SIZE, wc.byte_len);
+    wc = side->cq.wait();
+    EXPECT_EQ(2u, wc.wr_id);
+    EXPECT_EQ(100u, wc.byte_len);
+    EXPECT_TRUE(pattern_holds(side->buffer.data, SIZE, 5));
+    EXPECT_TRUE(pattern_holds(side->buffer.data + SIZE, 100, 5));
+    finish();
+    side->cq.expect_empty();
+}
+
+TEST_F(NpemuStoppedThird, atomics_are_done_once)
+{
+    start(npt_peer_atomic_lock, npt_peer_atomic_unlock,
+          [](Pipe &pipe, Side &own, const Remote &remote) {
+        Wr first(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {own.buffer.sge(0, 8)});
+        Wr second(2, IBV_WR_ATOMIC_FETCH_AND_ADD, {own.buffer.sge(8, 8)});
+        first.atomic(remote, 1).then(second.atomic(remote, 10));
+        ASSERT_EQ(0, own.qp.post(first));
+        expect_more_tries(own);
+        pipe.signal();
+        own.cq.expect(1, IBV_WC_SUCCESS);
+        own.cq.expect(2, IBV_WC_SUCCESS);
+        EXPECT_EQ(0u, ((uint64_t*)own.buffer.data)[0]);
+        EXPECT_EQ(1u, ((uint64_t*)own.buffer.data)[1]);
+        EXPECT_TRUE(pipe.await());
+    });
+    EXPECT_TRUE(initiator->pipe().await());
+    EXPECT_EQ(0u, *(volatile uint64_t*)side->buffer.data);
+    resume();
+    finish();
+    EXPECT_EQ(11u, *(volatile uint64_t*)side->buffer.data);
+}
+
 /* --- fork ----------------------------------------------------------------- */
 
 TEST(NpemuFork, child_is_refused_and_parent_unharmed)
