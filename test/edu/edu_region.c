@@ -5,12 +5,17 @@
  * changes of the memory of a process while the kernel takes pages away.
  */
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include "edu.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -279,6 +284,18 @@ static void test_two_imports(void)
     CHECK(two.bytes < one.bytes);
 }
 
+/* Whoever has a dma-buf, or imported one, has the module */
+static long long users_of_module(void)
+{
+    return kmod_read_number("/sys/module/nprdma/refcnt", "");
+}
+
+static int is_unused(void *arg)
+{
+    (void)arg;
+    return users_of_module() == 0;
+}
+
 static uint64_t user_bytes(int ctx)
 {
     struct nprdma_ioc_query query = {.size = sizeof(query)};
@@ -292,34 +309,91 @@ static int has_no_bytes(void *ctx)
     return user_bytes(*(int*)ctx) == 0;
 }
 
-/* What windows of a context rest on, 8 pages twice, is paid for once */
-static void test_accounted(void)
+#define PARAMETER "/sys/module/nprdma/parameters/"
+
+/*
+ * What windows of a context rest on, 8 pages twice, is paid for once: without
+ * the last byte of it by the parameter that is open as limit, a region is not
+ * exported.
+ */
+static void export_limited(int limit, int expected)
 {
-    static const char *const limit =
-        "/sys/module/nprdma/parameters/max_total_bytes";
     struct nprdma_ioc_export arg = {.size = sizeof(arg)};
-    char old[32], text[32];
     kmod_region_t region;
     uint64_t bytes;
     int ctx = kmod_open();
-    int ret;
+    char text[32];
+    int length;
 
     CHECK(kmod_await(has_no_bytes, &ctx, 10000));
     kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
     arg.region = region.id;
     bytes      = user_bytes(ctx);
-    snprintf(old, sizeof(old), "%lld", kmod_read_number(limit, ""));
-    snprintf(text, sizeof(text), "%lld", (long long)(bytes + 16 * PAGE - 1));
-    CHECK_EQ(kmod_write_file(limit, text), 0);
-    ret = kmod_call(ctx, NPRDMA_IOC_EXPORT, &arg);
-    CHECK_EQ(kmod_write_file(limit, old), 0);
-    CHECK_EQ(ret, ENOSPC);
+    length     = snprintf(text, sizeof(text), "%lld",
+                          (long long)(bytes + 16 * PAGE - 1));
+    CHECK_EQ(pwrite(limit, text, length, 0), length);
+    CHECK_CALL(ctx, NPRDMA_IOC_EXPORT, &arg, expected);
     CHECK_EQ(user_bytes(ctx), bytes);
 
+    length = snprintf(text, sizeof(text), "%lld",
+                      (long long)(bytes + 16 * PAGE));
+    CHECK_EQ(pwrite(limit, text, length, 0), length);
     export(&region);
     CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
     export(&region);
     CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
+}
+
+/* As user; afterwards the limit is what it was */
+static void export_as(uid_t user, const char *parameter, int expected)
+{
+    int limit = open(parameter, O_RDWR);
+    char old[32];
+    int status;
+    pid_t pid;
+
+    CHECK(limit >= 0, "%m");
+    snprintf(old, sizeof(old), "%lld", kmod_read_number(parameter, ""));
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        CHECK(setresuid(user, user, user) == 0, "%m");
+        export_limited(limit, expected);
+        fflush(stdout);
+        _exit(0);
+    }
+    status = kmod_wait(pid);
+    CHECK_EQ(kmod_write_file(parameter, old), 0);
+    CHECK_EQ(status, 0);
+    close(limit);
+}
+
+static void test_accounted(void)
+{
+    CHECK(chmod(NPRDMA_DEVICE_PATH, 0666) == 0, "%m");
+    export_as(0, PARAMETER "max_total_bytes", ENOSPC);
+    export_as(65534, PARAMETER "max_user_bytes", EDQUOT);
+}
+
+/* A descriptor whose number cannot be told is none */
+static void test_export_unseen(void)
+{
+    struct nprdma_ioc_export *arg;
+    kmod_region_t region;
+    int fds;
+
+    kmod_region_create(&region, kmod_open(), kmod_map(PAGE), PAGE);
+    arg         = (void*)kmod_map(PAGE);
+    arg->size   = sizeof(*arg);
+    arg->region = region.id;
+    fds         = kmod_count_fds();
+    CHECK(mprotect(arg, PAGE, PROT_READ) == 0, "%m");
+    CHECK_CALL(region.ctx, NPRDMA_IOC_EXPORT, arg, EFAULT);
+    CHECK_EQ(kmod_count_fds(), fds);
+    kmod_region_destroy(&region);
+    CHECK_EQ(close(region.ctx), 0);
+    /* Nor does it keep what it would have been of */
+    CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
 }
 
 static int try_attach(fixture_t *f)
@@ -430,6 +504,9 @@ static void test_traced(void)
 /* Only the owner, and only devices that were attached */
 static void test_capability(void)
 {
+    struct nprdma_ioc_attach_device check = {
+        .size = sizeof(check), .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY
+    };
     char why[NPRDMA_WHY_SIZE];
     kmod_region_t region;
     fixture_t f;
@@ -448,9 +525,13 @@ static void test_capability(void)
     CHECK_EQ(kmod_wait(pid), 0);
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) == MAP_FAILED);
 
-    /* A context that knows nothing of the device */
+    /* A context that knows nothing of the device, but that it is fit */
     kmod_region_create(&region, kmod_open(), f.region.memory, PAGE);
     fd = export(&region);
+    CHECK_EQ(import(f.edu, fd, NULL), EACCES);
+    edu_name(f.edu, check.name, sizeof(check.name));
+    CHECK_CALL(region.ctx, NPRDMA_IOC_ATTACH_DEVICE, &check, 0);
+    CHECK(strstr(check.why, "Intel VT-d") != NULL, "%s", check.why);
     CHECK_EQ(import(f.edu, fd, NULL), EACCES);
     CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
 
@@ -595,18 +676,6 @@ static void test_unbound_busy(void)
     }
 }
 
-/* Whoever has a dma-buf, or imported one, has the module */
-static long long users_of_module(void)
-{
-    return kmod_read_number("/sys/module/nprdma/refcnt", "");
-}
-
-static int is_unused(void *arg)
-{
-    (void)arg;
-    return users_of_module() == 0;
-}
-
 static int unload(void)
 {
     return syscall(SYS_delete_module, "nprdma", O_NONBLOCK) ? errno : 0;
@@ -643,6 +712,32 @@ static void test_unload(void)
     CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
 }
 
+/*
+ * Whatever the owner may write, a device does not through R, and nobody's states:
+ * for each write the IOMMU reports a fault in the kernel's log
+ */
+static void test_read_only(void)
+{
+    uint32_t words[128];
+    fixture_t f;
+    size_t i;
+
+    setup(&f);
+    edu_fill(at(&f, 3), 0x33);
+    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+    for (i = 0; i < 128; ++i) {
+        words[i] = f.region.words[i];
+    }
+    edu_write(f.edu, in_r(3), 0x44);
+    CHECK(edu_holds(at(&f, 3), 0x33));
+    edu_write(f.edu, in_states(&f, 0), 0x44);
+    for (i = 0; i < 128; ++i) {
+        CHECK_EQ(f.region.words[i], words[i]);
+    }
+    edu_write(f.edu, in_w(&f, 3), 0x55);
+    CHECK_EQ(f.words[3 * PAGE / 8], 0x55);
+}
+
 int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
@@ -653,6 +748,7 @@ int main(int argc, char **argv)
         {"late_import", test_late_import},
         {"two_imports", test_two_imports},
         {"accounted",   test_accounted},
+        {"unseen",      test_export_unseen},
         {"no_memory",   test_no_memory},
         {"traced",      test_traced},
         {"capability",  test_capability},
@@ -663,6 +759,10 @@ int main(int argc, char **argv)
         {"unload",      test_unload},
         {NULL,          NULL}
     };
+    static const kmod_case_t read_only[] = {
+        {"read_only", test_read_only},
+        {NULL,        NULL}
+    };
     static const kmod_case_t refused[] = {
         {"refused", test_refused},
         {NULL,      NULL}
@@ -670,6 +770,9 @@ int main(int argc, char **argv)
 
     if (getenv("EDU_REFUSED") != NULL) {
         return kmod_main(refused, argc, argv);
+    }
+    if ((argc == 2) && !strcmp(argv[1], read_only[0].name)) {
+        return kmod_main(read_only, argc, argv);
     }
     return kmod_main(cases, argc, argv);
 }

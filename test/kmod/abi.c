@@ -156,6 +156,7 @@ static void results_that_cannot_be_returned(void)
     uint8_t *memory = kmod_map(NUM_PAGES * PAGE);
     int ctx         = kmod_open();
     struct nprdma_ioc_region_create *create;
+    struct nprdma_ioc_populate *populate;
     struct nprdma_ioc_register *reg;
     struct nprdma_ioc_stats stats;
     kmod_region_t region;
@@ -185,6 +186,18 @@ static void results_that_cannot_be_returned(void)
     kmod_stats(ctx, 0, &stats);
     CHECK_EQ(stats.regions, 1);
     CHECK_EQ(stats.registrations, 1);
+
+    /* But for a descriptor or an id, it has */
+    populate = (void*)create;
+    CHECK(mprotect(create, PAGE, PROT_READ | PROT_WRITE) == 0, "%m");
+    memset(create, 0, sizeof(*create));
+    populate->size    = sizeof(*populate);
+    populate->region  = region.id;
+    populate->address = (uintptr_t)memory;
+    populate->length  = PAGE;
+    CHECK(mprotect(create, PAGE, PROT_READ) == 0, "%m");
+    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, populate, EFAULT);
+    CHECK_EQ(kmod_count(&region, 0, 1, NPRDMA_STATE_R), 1);
 }
 
 static void query(void)
@@ -379,6 +392,7 @@ static void registrations(void)
     int ctx = kmod_open();
     struct nprdma_ioc_populate populate;
     kmod_region_t region;
+    struct nprdma_ioc_register reg = {.size = sizeof(reg), .registration = 1};
     uint32_t first, second, id;
     uint64_t revoked;
 
@@ -389,6 +403,10 @@ static void registrations(void)
     CHECK_EQ(kmod_populate(&region, 0, 1, 0, &populate), EACCES);
     CHECK_EQ(populate.done, (uintptr_t)region.memory);
 
+    reg.region  = region.id;
+    reg.address = (uintptr_t)region.memory;
+    reg.length  = PAGE;
+    CHECK_CALL(ctx, NPRDMA_IOC_REGISTER, &reg, EINVAL);
     CHECK_EQ(do_register(&region, 0, 0, &id), EINVAL);
     CHECK_EQ(do_register(&region, -1, 1, &id), ERANGE);
     CHECK_EQ(do_register(&region, 0, NUM_PAGES * PAGE + 1, &id), ERANGE);
@@ -566,6 +584,9 @@ static void invalidate(void)
     arg.bits   = NPRDMA_STATE_W;
     arg.length = (NUM_PAGES + 1) * PAGE;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, ERANGE);
+    arg.region = region.id + 1;
+    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, ENOENT);
+    arg.region = region.id;
 
     arg.length = 8 * PAGE;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
@@ -592,6 +613,38 @@ static void invalidate(void)
     CHECK_EQ(stats.revoked, 24);
     CHECK_EQ(stats.present, 0);
     CHECK_EQ(stats.populated, 16);
+}
+
+/* Of a region, and of the context, which remembers those that are gone */
+static void stats(void)
+{
+    struct nprdma_ioc_stats arg = {.size = sizeof(arg)};
+    int ctx                     = kmod_open();
+    kmod_region_t region;
+    uint64_t bytes;
+
+    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
+                       NUM_PAGES * PAGE);
+    kmod_populate_all(&region, 0, 3, 0);
+    arg.region = region.id;
+    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, 0);
+    CHECK_EQ(arg.regions, 1);
+    CHECK_EQ(arg.present, 3);
+    bytes        = arg.bytes;
+    arg.reserved = 1;
+    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, EINVAL);
+    kmod_stats(ctx, 0, &arg);
+    CHECK_EQ(arg.bytes, bytes);
+    CHECK_EQ(arg.populated, 3);
+
+    kmod_region_destroy(&region);
+    arg.region = region.id;
+    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, ENOENT);
+    kmod_stats(ctx, 0, &arg);
+    CHECK_EQ(arg.regions, 0);
+    CHECK_EQ(arg.bytes, 0);
+    CHECK_EQ(arg.populated, 3);
+    CHECK_EQ(arg.revoked, 3);
 }
 
 /* What was revoked is not brought back by who has not noticed yet */
@@ -753,6 +806,7 @@ static const kmod_case_t cases[] = {
     {"populate", populate},
     {"populate_resident", populate_resident},
     {"invalidate", invalidate},
+    {"stats", stats},
     {"unless_revoked", unless_revoked},
     {"revoked_elsewhere", revoked_elsewhere},
     {"words", words},

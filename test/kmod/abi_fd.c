@@ -271,6 +271,8 @@ static void states_are_read_only(void)
     info.flags = 0;
     info.size  = 8;
     CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, EINVAL);
+    info.size  = PAGE + 1;
+    CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, E2BIG);
     CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, NULL, EFAULT);
 }
 
@@ -403,6 +405,22 @@ static void total_is_limited(void)
     limited_tables(PARAMETER "max_total_bytes", 0, ENOSPC);
 }
 
+/* CAP_SYS_RESOURCE exceeds what is said of users, as long as one has it */
+static void privileged_user(void)
+{
+    int ctx = kmod_open();
+    int fd, i;
+
+    set_parameter(PARAMETER "max_user_regions", "1");
+    set_parameter(PARAMETER "max_user_bytes", "1");
+    for (i = 0; i < 3; ++i) {
+        CHECK_EQ(create_region(ctx, PAGE, &fd), 0);
+        close(fd);
+    }
+    CHECK(setresuid(65534, 65534, 65534) == 0, "%m");
+    CHECK_EQ(create_region(ctx, PAGE, &fd), EDQUOT);
+}
+
 static void user_is_limited(void)
 {
     limited_tables(PARAMETER "max_user_bytes", 65534, EDQUOT);
@@ -441,6 +459,7 @@ static void limits(void)
     run_limited(limited_user);
     run_limited(total_is_limited);
     run_limited(user_is_limited);
+    run_limited(privileged_user);
 }
 
 static const kmod_case_t cases[] = {
