@@ -219,7 +219,8 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
  *
  * Context: process, may sleep; takes the device's lock.
  * Return: 0; -ENODEV if it is not a PCI function, or has no driver, so that its
- * DMA could be anybody's next; -EOPNOTSUPP; -ENOMEM.
+ * DMA could be anybody's next; -EOPNOTSUPP; -ENOMEM; -EINTR if the process was
+ * killed.
  */
 int nprdma_device_check(struct device *dev, struct nprdma_why *why)
 {

@@ -14,7 +14,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <linux/module.h>
-#include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "nprdma_dmabuf.h"
@@ -140,8 +140,10 @@ static void take_over(struct nprdma_import *import, unsigned long first,
 /*
  * Once listed, windows are pointed with the others, and then they catch up. The
  * device gets to know the addresses after that.
+ *
+ * Returns 0; -EINTR: the process was killed.
  */
-static void link_windows(struct nprdma_import *import)
+static int link_windows(struct nprdma_import *import)
 {
 	struct nprdma_region *region = import->region;
 	unsigned long i;
@@ -152,11 +154,14 @@ static void link_windows(struct nprdma_import *import)
 	spin_unlock(&region->lock);
 
 	for (i = 0; i < region->npages; i += BATCH_PAGES) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
 		spin_lock(&region->lock);
 		take_over(import, i, min(region->npages - i, BATCH_PAGES));
 		spin_unlock(&region->lock);
 		cond_resched();
 	}
+	return 0;
 }
 
 /* The opposite order: while a window is pointed at memory it has to be listed */
@@ -223,7 +228,9 @@ static struct nprdma_import *import_create(struct nprdma_region *region,
 	ret = map_states(import);
 	if (ret)
 		goto err;
-	link_windows(import);
+	ret = link_windows(import);
+	if (ret)
+		goto err;
 	return import;
 err:
 	import_destroy(import);

@@ -14,7 +14,7 @@
 #include <linux/iommu.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
-#include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
 
@@ -246,8 +246,8 @@ static void unmap_piece(struct nprdma_window *win, unsigned int c)
  *
  * Context: process, may sleep.
  * Return: the window, to be destroyed before @dev loses its driver;
- * ERR_PTR(-EOPNOTSUPP) if the device is not fit; ERR_PTR(-ENOMEM); an error of
- * dma_map_sgtable().
+ * ERR_PTR(-EOPNOTSUPP) if the device is not fit; ERR_PTR(-ENOMEM);
+ * ERR_PTR(-EINTR) if the process was killed; an error of dma_map_sgtable().
  */
 struct nprdma_window *nprdma_window_create(struct device *dev,
 					   struct page *rest,
@@ -274,6 +274,11 @@ struct nprdma_window *nprdma_window_create(struct device *dev,
 	win->rest = rest;
 	win->npages = npages;
 	for (c = 0; c < npieces; c++) {
+		/* Of a large region these are many, and who is killed waits */
+		if (fatal_signal_pending(current)) {
+			ret = nprdma_why_set(why, -EINTR, "killed meanwhile");
+			goto err_destroy;
+		}
 		ret = map_piece(win, c, &root, why);
 		if (ret)
 			goto err_destroy;

@@ -615,38 +615,6 @@ static void invalidate(void)
     CHECK_EQ(stats.populated, 16);
 }
 
-/* Of a region, and of the context, which remembers those that are gone */
-static void stats(void)
-{
-    struct nprdma_ioc_stats arg = {.size = sizeof(arg)};
-    int ctx                     = kmod_open();
-    kmod_region_t region;
-    uint64_t bytes;
-
-    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
-    kmod_populate_all(&region, 0, 3, 0);
-    arg.region = region.id;
-    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, 0);
-    CHECK_EQ(arg.regions, 1);
-    CHECK_EQ(arg.present, 3);
-    bytes        = arg.bytes;
-    arg.reserved = 1;
-    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, EINVAL);
-    kmod_stats(ctx, 0, &arg);
-    CHECK_EQ(arg.bytes, bytes);
-    CHECK_EQ(arg.populated, 3);
-
-    kmod_region_destroy(&region);
-    arg.region = region.id;
-    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, ENOENT);
-    kmod_stats(ctx, 0, &arg);
-    CHECK_EQ(arg.regions, 0);
-    CHECK_EQ(arg.bytes, 0);
-    CHECK_EQ(arg.populated, 3);
-    CHECK_EQ(arg.revoked, 3);
-}
-
 /* What was revoked is not brought back by who has not noticed yet */
 static void unless_revoked(void)
 {
@@ -806,7 +774,6 @@ static const kmod_case_t cases[] = {
     {"populate", populate},
     {"populate_resident", populate_resident},
     {"invalidate", invalidate},
-    {"stats", stats},
     {"unless_revoked", unless_revoked},
     {"revoked_elsewhere", revoked_elsewhere},
     {"words", words},

@@ -1,8 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What an administrator sees: statistics in debugfs, and tracepoints. (That of
- * windows is traced where there are devices, in test/edu.)
+ * What an administrator sees: statistics in debugfs, and tracepoints; and what
+ * the user is told of them. (That of windows is traced where there are devices,
+ * in test/edu.)
  */
 
 #include "kmod_test.h"
@@ -87,6 +88,38 @@ static void statistics(void)
     CHECK(has_line(LIMITS, line));
 }
 
+/* Of a region, and of the context, which remembers those that are gone */
+static void counters(void)
+{
+    struct nprdma_ioc_stats arg = {.size = sizeof(arg)};
+    int ctx                     = kmod_open();
+    kmod_region_t region;
+    uint64_t bytes;
+
+    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
+                       NUM_PAGES * PAGE);
+    kmod_populate_all(&region, 0, 3, 0);
+    arg.region = region.id;
+    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, 0);
+    CHECK_EQ(arg.regions, 1);
+    CHECK_EQ(arg.present, 3);
+    bytes        = arg.bytes;
+    arg.reserved = 1;
+    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, EINVAL);
+    kmod_stats(ctx, 0, &arg);
+    CHECK_EQ(arg.bytes, bytes);
+    CHECK_EQ(arg.populated, 3);
+
+    kmod_region_destroy(&region);
+    arg.region = region.id;
+    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &arg, ENOENT);
+    kmod_stats(ctx, 0, &arg);
+    CHECK_EQ(arg.regions, 0);
+    CHECK_EQ(arg.bytes, 0);
+    CHECK_EQ(arg.populated, 3);
+    CHECK_EQ(arg.revoked, 3);
+}
+
 static void tracepoints(void)
 {
     kmod_region_t region;
@@ -110,6 +143,7 @@ static void tracepoints(void)
 
 static const kmod_case_t cases[] = {
     {"statistics", statistics},
+    {"counters", counters},
     {"tracepoints", tracepoints},
     {NULL, NULL}
 };

@@ -3,8 +3,9 @@
 
 /*
  * Makes calls fail that nprdma.ko makes of the kernel, one at a time, as they
- * do when memory is short or a signal comes; and makes a mapping look like a
- * shadow stack, of which the machines of the tests have none. For a test only.
+ * do when memory is short or a signal comes, or has the process killed there; and
+ * makes a mapping look like a shadow stack, of which the machines of the tests
+ * have none. For a test only.
  */
 
 #include <linux/kallsyms.h>
@@ -12,7 +13,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/string.h>
 
 /* What can fail, by the names it has in one kernel or another */
@@ -62,6 +63,10 @@ static unsigned int calls;
 module_param(calls, uint, 0600);
 MODULE_PARM_DESC(calls, "How many there were while one was to fail");
 
+static bool fatal;
+module_param(fatal, bool, 0600);
+MODULE_PARM_DESC(fatal, "What is to fail succeeds, but the process is killed");
+
 static bool busy;
 module_param(busy, bool, 0600);
 MODULE_PARM_DESC(busy, "Every hmm_range_fault() fails with EBUSY");
@@ -99,6 +104,10 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 		return 0;
 
 	forced = (char *)point->name;
+	if (READ_ONCE(fatal)) {
+		send_sig(SIGKILL, current, 1);
+		return 0;
+	}
 	regs->ax = point->value;
 	regs->ip = (unsigned long)nprdma_force_return;
 	return 1;

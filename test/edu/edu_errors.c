@@ -1,0 +1,255 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What is left of an export or import that fails, or whose process is killed:
+ * nothing.
+ */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "edu_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PARAMETER "/sys/module/nprdma/parameters/"
+
+static int has_no_bytes(void *ctx)
+{
+    return user_bytes(*(int*)ctx) == 0;
+}
+
+/*
+ * What windows of a context rest on, 8 pages twice, is paid for once: without
+ * the last byte of it by the parameter that is open as limit, a region is not
+ * exported.
+ */
+static void export_limited(int limit, int expected)
+{
+    struct nprdma_ioc_export arg = {.size = sizeof(arg)};
+    kmod_region_t region;
+    uint64_t bytes;
+    int ctx = kmod_open();
+    char text[32];
+    int length;
+
+    CHECK(kmod_await(has_no_bytes, &ctx, 10000));
+    kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
+    arg.region = region.id;
+    bytes      = user_bytes(ctx);
+    length     = snprintf(text, sizeof(text), "%lld",
+                          (long long)(bytes + 16 * PAGE - 1));
+    CHECK_EQ(pwrite(limit, text, length, 0), length);
+    CHECK_CALL(ctx, NPRDMA_IOC_EXPORT, &arg, expected);
+    CHECK_EQ(user_bytes(ctx), bytes);
+
+    length = snprintf(text, sizeof(text), "%lld",
+                      (long long)(bytes + 16 * PAGE));
+    CHECK_EQ(pwrite(limit, text, length, 0), length);
+    export(&region);
+    CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
+    export(&region);
+    CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
+}
+
+/* As user; afterwards the limit is what it was */
+static void export_as(uid_t user, const char *parameter, int expected)
+{
+    int limit = open(parameter, O_RDWR);
+    char old[32];
+    int status;
+    pid_t pid;
+
+    CHECK(limit >= 0, "%m");
+    snprintf(old, sizeof(old), "%lld", kmod_read_number(parameter, ""));
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        CHECK(setresuid(user, user, user) == 0, "%m");
+        export_limited(limit, expected);
+        fflush(stdout);
+        _exit(0);
+    }
+    status = kmod_wait(pid);
+    CHECK_EQ(kmod_write_file(parameter, old), 0);
+    CHECK_EQ(status, 0);
+    close(limit);
+}
+
+static void test_accounted(void)
+{
+    CHECK(chmod(NPRDMA_DEVICE_PATH, 0666) == 0, "%m");
+    export_as(0, PARAMETER "max_total_bytes", ENOSPC);
+    export_as(65534, PARAMETER "max_user_bytes", EDQUOT);
+}
+
+/* A descriptor whose number cannot be told is none */
+static void test_export_unseen(void)
+{
+    struct nprdma_ioc_export *arg;
+    kmod_region_t region;
+    int fds;
+
+    kmod_region_create(&region, kmod_open(), kmod_map(PAGE), PAGE);
+    arg         = (void*)kmod_map(PAGE);
+    arg->size   = sizeof(*arg);
+    arg->region = region.id;
+    fds         = kmod_count_fds();
+    CHECK(mprotect(arg, PAGE, PROT_READ) == 0, "%m");
+    CHECK_CALL(region.ctx, NPRDMA_IOC_EXPORT, arg, EFAULT);
+    CHECK_EQ(kmod_count_fds(), fds);
+    kmod_region_destroy(&region);
+    CHECK_EQ(close(region.ctx), 0);
+    /* Nor does it keep what it would have been of */
+    CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
+}
+
+static int try_attach(fixture_t *f)
+{
+    char name[32], why[NPRDMA_WHY_SIZE];
+    int ret;
+
+    edu_name(f->edu, name, sizeof(name));
+    ret = attach(f->region.ctx, name, why, sizeof(why));
+    CHECK(!strcmp(why, "out of memory") == (ret == ENOMEM), "%s", why);
+    return ret;
+}
+
+static int try_export(fixture_t *f)
+{
+    struct nprdma_ioc_export arg = {
+        .size = sizeof(arg), .region = f->region.id
+    };
+    int ret = kmod_call(f->region.ctx, NPRDMA_IOC_EXPORT, &arg);
+
+    f->dmabuf = (ret == 0) ? arg.fd : -1;
+    return ret;
+}
+
+static int try_import(fixture_t *f)
+{
+    return import(f->edu, f->dmabuf, NULL);
+}
+
+/* Call with one of the kernel's calls failing. 0: there are not that many. */
+static int fail_once(fixture_t *f, int (*call)(fixture_t *f), unsigned at)
+{
+    uint64_t bytes = user_bytes(f->region.ctx);
+    char name[64];
+    int ret, forced;
+
+    kmod_force(at);
+    ret    = call(f);
+    forced = kmod_forced(name, sizeof(name));
+    kmod_force(0);
+    if (forced) {
+        printf("  %s: %s\n", name, strerror(ret));
+        CHECK_EQ(ret, !strcmp(name, "get_unused_fd_flags") ? EMFILE :
+                      !strcmp(name, "dma_buf_export") ? ENFILE : ENOMEM);
+        CHECK_EQ(user_bytes(f->region.ctx), bytes);
+    } else {
+        CHECK_EQ(ret, 0);
+    }
+    return forced;
+}
+
+/* With each of them, of which there are at least n */
+static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
+{
+    unsigned at = 1;
+
+    while (fail_once(f, call, at)) {
+        ++at;
+    }
+    CHECK(at > n, "%u", at);
+}
+
+/*
+ * Nothing is left of what failed in the middle, and it succeeds afterwards. To
+ * attach makes two windows and remembers the device; to export makes two areas,
+ * which stay, then a descriptor and a file; to import makes two windows and a
+ * list of the states; and a window is at least three allocations.
+ */
+static void test_no_memory(void)
+{
+    fixture_t f;
+
+    kmod_force_needed();
+    f.edu = edu_open();
+    kmod_region_create(&f.region, kmod_open(), kmod_map(NPAGES * PAGE),
+                       NPAGES * PAGE);
+    f.signature = f.region.header->signature;
+    edu_fill(at(&f, 3), 0x33);
+    kmod_populate_all(&f.region, 3, 1, 0);
+    fail_each(&f, try_attach, 2 * 3 + 3);
+    CHECK(fail_once(&f, try_export, 1) && fail_once(&f, try_export, 2));
+    CHECK_EQ(try_export(&f), 0);
+    fail_each(&f, try_export, 2);
+    fail_each(&f, try_import, 2 * 3 + 4);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
+    CHECK_EQ(edu_read(f.edu, in_r(4)), f.signature);
+}
+
+/* Who is killed while it imports does not do it to the end, which may be far */
+static void import_and_die(int edu, unsigned at)
+{
+    struct nprdma_edu_address address = {.offset = 0};
+    fixture_t f;
+    char name[64];
+    pid_t pid;
+
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        setup_region(&f, NPAGES);
+        kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+        kmod_force(at);
+        import(edu, f.dmabuf, NULL);
+        /* The signal is dealt with on the way back */
+        _exit(1);
+    }
+    CHECK_EQ(kmod_wait(pid), 1000 + SIGKILL);
+    CHECK(kmod_forced(name, sizeof(name)));
+    printf("  %s\n", name);
+    CHECK_CALL(edu, NPRDMA_EDU_IOC_ADDRESS, &address, EINVAL);
+}
+
+/* At each of the kernel's calls in it that test_no_memory has fail, as far as
+ * the windows and the states are not all there */
+static void test_killed_importing(void)
+{
+    int edu = edu_open();
+    int ctx = kmod_open();
+    fixture_t f;
+    unsigned at;
+
+    kmod_force_needed();
+    CHECK(kmod_await(has_no_bytes, &ctx, 10000));
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "fatal", "1"), 0);
+    for (at = 1; at <= 2 * 3 + 2; ++at) {
+        import_and_die(edu, at);
+        CHECK(kmod_await(has_no_bytes, &ctx, 10000), "%llu",
+              (unsigned long long)user_bytes(ctx));
+    }
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "fatal", "0"), 0);
+    setup(&f);
+    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
+}
+
+int main(int argc, char **argv)
+{
+    static const kmod_case_t cases[] = {
+        {"accounted",        test_accounted},
+        {"unseen",           test_export_unseen},
+        {"no_memory",        test_no_memory},
+        {"killed_importing", test_killed_importing},
+        {NULL,               NULL}
+    };
+
+    return kmod_main(cases, argc, argv);
+}
