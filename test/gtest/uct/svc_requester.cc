@@ -22,7 +22,9 @@ constexpr uint32_t psn         = 77;
 constexpr int      num_replies = UCT_NPRDMA_SVC_MAX_REPLIES;
 constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT_SIZE;
 
-enum command : int { SEND, RECEIVE };
+constexpr int      num_sends   = 64;
+
+enum command : int { SEND, SEND_ALL, RECEIVE };
 
 void check(bool condition, const char *what)
 {
@@ -34,6 +36,7 @@ void check(bool condition, const char *what)
 struct target_address {
     uct_nprdma_dev_addr_t   dev;
     uct_nprdma_iface_addr_t iface;
+    uct_nprdma_conn_kind    kind;
 };
 
 /* Everything of the process that makes the requests */
@@ -47,18 +50,31 @@ public:
 
     bool send(const std::vector<char> &message)
     {
-        ibv_sge sge       = {(uintptr_t)m_memory.data(),
-                             (uint32_t)message.size(), m_mr->lkey};
-        ibv_send_wr wr    = {};
-        ibv_send_wr *bad;
-
-        std::copy(message.begin(), message.end(), m_memory.begin());
-        wr.sg_list    = &sge;
-        wr.num_sge    = !message.empty();
-        wr.opcode     = IBV_WR_SEND;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        return (ibv_post_send(m_rc, &wr, &bad) == 0) &&
+        return post_send(message, 0) &&
                (wait(m_send_cq).status == IBV_WC_SUCCESS);
+    }
+
+    int send_all(const std::vector<std::vector<char>> &messages)
+    {
+        bool is_good = true;
+        int on_way   = 0;
+        int arrived  = 0;
+
+        for (auto &message : messages) {
+            if (!is_good || !post_send(message, IBV_SEND_INLINE)) {
+                break;
+            }
+            ++on_way;
+            while (is_good && (on_way == num_sends)) {
+                is_good  = wait(m_send_cq).status == IBV_WC_SUCCESS;
+                arrived += is_good;
+                --on_way;
+            }
+        }
+        for (; on_way > 0; --on_way) {
+            arrived += wait(m_send_cq).status == IBV_WC_SUCCESS;
+        }
+        return arrived;
     }
 
     std::vector<char> receive()
@@ -72,6 +88,21 @@ public:
     }
 
 private:
+    bool post_send(const std::vector<char> &message, unsigned flags)
+    {
+        ibv_sge sge    = {(uintptr_t)m_memory.data(), (uint32_t)message.size(),
+                          m_mr->lkey};
+        ibv_send_wr wr = {};
+        ibv_send_wr *bad;
+
+        std::copy(message.begin(), message.end(), m_memory.begin());
+        wr.sg_list    = &sge;
+        wr.num_sge    = !message.empty();
+        wr.opcode     = IBV_WR_SEND;
+        wr.send_flags = IBV_SEND_SIGNALED | flags;
+        return ibv_post_send(m_rc, &wr, &bad) == 0;
+    }
+
     /* Slot 0 is sent from, the others are received to */
     char *slot(size_t index) { return &m_memory[index * slot_size]; }
 
@@ -87,7 +118,7 @@ private:
         m_pd      = npemu_alloc_pd(m_context);
         m_mr      = npemu_reg_mr(m_pd, m_memory.data(), m_memory.size(),
                                  IBV_ACCESS_LOCAL_WRITE);
-        m_send_cq = npemu_create_cq(m_context, 4, nullptr, nullptr, 0);
+        m_send_cq = npemu_create_cq(m_context, num_sends, nullptr, nullptr, 0);
         m_recv_cq = npemu_create_cq(m_context, num_replies + 4, nullptr,
                                     nullptr, 0);
         check(m_mr && m_send_cq && m_recv_cq, "cannot set up the device");
@@ -103,7 +134,8 @@ private:
         init.send_cq          = m_send_cq;
         init.recv_cq          = m_recv_cq;
         init.qp_type          = type;
-        init.cap.max_send_wr  = 2;
+        init.cap.max_send_wr  = num_sends;
+        init.cap.max_inline_data = sizeof(uct_nprdma_svc_request_t);
         init.cap.max_recv_wr  = num_replies + 1;
         init.cap.max_send_sge = init.cap.max_recv_sge = 1;
         ibv_qp *qp = npemu_create_qp(m_pd, &init);
@@ -181,7 +213,7 @@ private:
         packet.magic     = UCT_NPRDMA_CM_MAGIC;
         packet.version   = UCT_NPRDMA_WIRE_VERSION;
         packet.type      = type;
-        packet.kind      = UCT_NPRDMA_CONN_SVC;
+        packet.kind      = m_target.kind;
         packet.src_nonce = ((uint64_t)getpid() << 32) | m_rc->qp_num;
         packet.dst_nonce = m_target.iface.nonce;
         packet.conn_id   = 1 << 20;
@@ -262,16 +294,26 @@ private:
 /* Does as it is told until the socket is closed */
 PEER_FUNCTION(requester)
 {
-    connection conn(parent.get<target_address>());
+    target_address target = parent.get<target_address>();
+    std::unique_ptr<connection> conn(new connection(target));
+    std::vector<std::vector<char>> messages;
 
     parent.put(0);
     for (;;) {
         switch (parent.get<command>()) {
         case SEND:
-            parent.put((int)conn.send(parent.get_bytes()));
+            parent.put((int)conn->send(parent.get_bytes()));
+            break;
+        case SEND_ALL:
+            messages.resize(parent.get<size_t>());
+            for (auto &message : messages) {
+                message = parent.get_bytes();
+            }
+            conn.reset(new connection(target));
+            parent.put(conn->send_all(messages));
             break;
         case RECEIVE:
-            parent.put_bytes(conn.receive());
+            parent.put_bytes(conn->receive());
             break;
         }
     }
@@ -279,10 +321,12 @@ PEER_FUNCTION(requester)
 
 } // namespace
 
-svc_requester::svc_requester(const entity &target) : m_peer("requester")
+svc_requester::svc_requester(const entity &target, uct_nprdma_conn_kind kind) :
+    m_peer("requester")
 {
     target_address address;
 
+    address.kind = kind;
     uct_iface_get_device_address(target.iface(),
                                  (uct_device_addr_t*)&address.dev);
     uct_iface_get_address(target.iface(), (uct_iface_addr_t*)&address.iface);
@@ -295,6 +339,17 @@ bool svc_requester::send(const bytes &message)
     ++m_sn;
     m_peer.put(SEND);
     m_peer.put_bytes(message);
+    return m_peer.get<int>();
+}
+
+int svc_requester::send_all(const std::vector<bytes> &messages)
+{
+    m_sn = 0;
+    m_peer.put(SEND_ALL);
+    m_peer.put(messages.size());
+    for (auto &message : messages) {
+        m_peer.put_bytes(message);
+    }
     return m_peer.get<int>();
 }
 

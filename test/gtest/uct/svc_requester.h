@@ -7,20 +7,28 @@
 
 extern "C" {
 #include "uct/ib/nprdma/nprdma_svc_wire.h"
+#include "uct/ib/nprdma/nprdma_wire.h"
 }
 
 /*
- * The requester of a service connection, made by hand on the emulated RNIC by
- * another process, so that it can send whatever it likes.
+ * The requester of a connection, of the service if nothing else is said, made
+ * by hand on the emulated RNIC by another process, so that it can send whatever
+ * it likes.
  */
 class svc_requester {
 public:
     using bytes = std::vector<char>;
 
-    explicit svc_requester(const entity &target);
+    explicit
+    svc_requester(const entity &target,
+                  uct_nprdma_conn_kind kind = UCT_NPRDMA_CONN_SVC);
 
     /* Send a message; false if the connection is gone */
     bool send(const bytes &message);
+
+    /* Send short messages on a new connection, without waiting for each to
+     * arrive, until one fails; returns how many have arrived */
+    int send_all(const std::vector<bytes> &messages);
 
     /* Next reply; the test fails if none comes */
     bytes receive();

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "svc_requester.h"
 #include "uct_test.h"
 
 #include <cstring>
@@ -121,6 +122,51 @@ TEST(test_wireup_end, many_endpoints_go_at_once)
 /* What is posted before the connection is there leaves when the peer answers,
  * whether or not the user makes progress: its failure may be the first that
  * progress sees */
+/* A last message, and others after it, which nobody sends who keeps to the
+ * rules. None of the receives that they take is lost. */
+TEST(test_wireup_end, messages_after_the_last_one)
+{
+    /* Receives are there for all of them, and given back in such batches */
+    static const unsigned num_messages = 48;
+    entity target(config_t{{"RX_MAX_BUFS", "64"}, {"RX_MAX_BATCH", "16"}});
+    svc_requester foul(target, UCT_NPRDMA_CONN_AM);
+    uct_nprdma_am_hdr_t fin = {};
+    std::vector<svc_requester::bytes> messages(num_messages,
+                                               svc_requester::bytes(1));
+
+    fin.type    = UCT_NPRDMA_AM_FIN;
+    messages[0] = svc_requester::bytes((char*)&fin, (char*)(&fin + 1));
+    for (unsigned round = 1; round <= 10; ++round) {
+        /* The target sees none before all are there */
+        ASSERT_EQ((int)num_messages, foul.send_all(messages));
+        for (int i = 0; i < 100; ++i) {
+            target.progress();
+        }
+        ASSERT_EQ(round * (num_messages - 1),
+                  target.counter("am_rx_malformed"));
+        await([&]() { return target.counter("cm_responders") == 1; });
+    }
+}
+
+/* The same to the service, whose thread does see the first ones before */
+TEST(test_wireup_end, requests_after_the_last_one)
+{
+    entity target(config_t{{"SVC_SLOTS", "8"}});
+    svc_requester foul(target), good(target);
+    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+    auto fin = svc_request(UCT_NPRDMA_SVC_FIN, 0, 0, 0);
+    std::vector<svc_requester::bytes> messages(200, svc_requester::bytes(1));
+
+    fin.sn      = 1;
+    messages[0] = svc_requester::bytes((char*)&fin, (char*)(&fin + 1));
+    for (int round = 0; round < 20; ++round) {
+        EXPECT_GT(foul.send_all(messages), 0);
+        for (int i = 0; i < 20; ++i) {
+            ASSERT_EQ(UCT_NPRDMA_SVC_OK, good.status(nop));
+        }
+    }
+}
+
 TEST(test_wireup_end, fails_before_it_is_seen_connected)
 {
     entity a, b(config_t{{"SEG_SIZE", "1024"}});

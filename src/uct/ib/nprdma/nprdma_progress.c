@@ -445,6 +445,7 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     uct_nprdma_iface_drain_channel(iface, &count);
     if ((count > 0) || iface->stash.valid ||
         uct_nprdma_cm_hint(&iface->cm.attention) ||
+        uct_nprdma_cm_hint(&iface->cm.num_dying) ||
         uct_nprdma_rma_retry(iface) || iface->tx.post_failed ||
         !(iface->tx.in_vain || ucs_arbiter_is_empty(&iface->tx.arbiter))) {
         return UCS_ERR_BUSY;

@@ -103,11 +103,11 @@ static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
     uct_nprdma_responder_free(iface, resp);
 }
 
-/* The end of a responder without FIN. Destroying a QP takes its completions
- * out of the CQ, and with them the buffers that came from the SRQ: so let
- * progress receive what there is, first. */
-static void uct_nprdma_responder_abort(uct_nprdma_iface_t *iface,
-                                       uct_nprdma_responder_t *resp)
+/* The end of a responder. Destroying a QP takes its completions out of the CQ,
+ * and with them the buffers that came from the SRQ: so let progress receive
+ * what there is, first. */
+static void uct_nprdma_responder_end(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_responder_t *resp)
 {
     uct_nprdma_responder_forget(iface, resp);
     if (resp->qp == NULL) {
@@ -310,7 +310,7 @@ void uct_nprdma_responder_confirm(uct_nprdma_iface_t *iface,
     }
 
     if (packet->type == UCT_NPRDMA_CM_RST) {
-        uct_nprdma_responder_abort(iface, resp);
+        uct_nprdma_responder_end(iface, resp);
     } else if (!resp->confirmed) {
         resp->confirmed = 1;
         ucs_list_del(&resp->list);
@@ -323,7 +323,7 @@ void uct_nprdma_responder_timer(uct_nprdma_iface_t *iface, ucs_time_t now)
 
     ucs_list_for_each_safe(resp, tmp, &iface->cm.unconfirmed, list) {
         if (now > resp->deadline) {
-            uct_nprdma_responder_abort(iface, resp);
+            uct_nprdma_responder_end(iface, resp);
         } else if (now >= resp->next) {
             ++iface->stats.cm_retransmits;
             uct_nprdma_responder_send_rep(iface, resp);
@@ -395,7 +395,7 @@ void uct_nprdma_responder_probed(uct_nprdma_iface_t *iface,
     resp->probing = 0;
     --iface->cm.num_probes;
     if (wc->status != IBV_WC_SUCCESS) {
-        uct_nprdma_responder_abort(iface, resp);
+        uct_nprdma_responder_end(iface, resp);
     }
 }
 
@@ -406,7 +406,8 @@ void uct_nprdma_responder_fin(uct_nprdma_iface_t *iface, uint32_t qp_num)
     UCS_ASYNC_BLOCK(iface->super.worker->async);
     resp = uct_nprdma_responder_get(&iface->cm.by_qpn, qp_num);
     if (resp != NULL) {
-        uct_nprdma_responder_destroy(iface, resp);
+        /* Nothing comes after it only from who keeps to the rules */
+        uct_nprdma_responder_end(iface, resp);
     }
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }

@@ -27,27 +27,19 @@ uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
 
 /* ---- replies and their completions; the caller has begun ---- */
 
-static void uct_nprdma_service_conn_closing(uct_nprdma_service_t *service,
-                                            uct_nprdma_service_conn_t *conn)
-{
-    if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
-        conn->state        = UCT_NPRDMA_SERVICE_CONN_CLOSING;
-        service->attention = 1;
-    }
-}
-
 /*
  * Stop a connection that may have completions in the receive CQ. They take
  * slots of the SRQ with them if the queue pair is destroyed before they have
  * been polled, so it must be seen empty first.
  */
-static void uct_nprdma_service_conn_abort(uct_nprdma_service_t *service,
-                                          uct_nprdma_service_conn_t *conn)
+static void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
+                                         uct_nprdma_service_conn_t *conn)
 {
     if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
         uct_nprdma_qp_to_err(service->md, conn->qp);
-        conn->drain = service->num_drained;
-        uct_nprdma_service_conn_closing(service, conn);
+        conn->drain        = service->num_drained;
+        conn->state        = UCT_NPRDMA_SERVICE_CONN_CLOSING;
+        service->attention = 1;
     }
 }
 
@@ -80,7 +72,7 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
             if (wcs[i].status != IBV_WC_SUCCESS) {
                 ucs_debug("service: send on qp 0x%x failed: work completion "
                           "status %d", conn->qpn, wcs[i].status);
-                uct_nprdma_service_conn_abort(service, conn);
+                uct_nprdma_service_conn_stop(service, conn);
             }
         }
     } while (count == UCT_NPRDMA_SERVICE_BATCH);
@@ -122,7 +114,7 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
         if (slot != NULL) {
             uct_nprdma_bounce_put(slot);
         }
-        uct_nprdma_service_conn_abort(service, conn);
+        uct_nprdma_service_conn_stop(service, conn);
         return;
     }
 
@@ -295,7 +287,7 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
     }
 
     if (wc->status != IBV_WC_SUCCESS) {
-        uct_nprdma_service_conn_abort(service, conn);
+        uct_nprdma_service_conn_stop(service, conn);
         return 1;
     }
 
@@ -303,13 +295,13 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
     if ((request == NULL) || (request->sn != (conn->sn + 1))) {
         ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"
                   " the connection", wc->byte_len, conn->qpn);
-        uct_nprdma_service_conn_abort(service, conn);
+        uct_nprdma_service_conn_stop(service, conn);
         return 1;
     }
 
     if (request->type == UCT_NPRDMA_SVC_FIN) {
-        conn->drain = service->num_drained - 1; /* Nothing comes after it */
-        uct_nprdma_service_conn_closing(service, conn);
+        /* Nothing comes after it only from who keeps to the rules */
+        uct_nprdma_service_conn_stop(service, conn);
         return 1;
     }
 
@@ -445,7 +437,7 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
     pthread_mutex_lock(&service->conns_lock);
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
         if (conn->released) {
-            uct_nprdma_service_conn_abort(service, conn);
+            uct_nprdma_service_conn_stop(service, conn);
         }
 
         if (conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSED) {
