@@ -364,7 +364,9 @@ void entity::close()
 
 ucs_status_t entity::on_error(void *arg, uct_ep_h ep, ucs_status_t status)
 {
-    static_cast<entity*>(arg)->failed[ep] = status;
+    auto self        = static_cast<entity*>(arg);
+    self->failed[ep] = status;
+    ++self->num_errors;
     return UCS_OK;
 }
 

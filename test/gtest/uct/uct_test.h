@@ -152,6 +152,9 @@ public:
     /* Endpoints that failed, and why */
     std::map<uct_ep_h, ucs_status_t> failed;
 
+    /* Calls of the error handler */
+    unsigned num_errors = 0;
+
 private:
     void close();
     void open_md(const config_t &config);

@@ -7,6 +7,7 @@
 #include "nprdma_backlog.h"
 #include "nprdma_iface.h"
 
+#include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
 #include <errno.h>
@@ -80,13 +81,19 @@ int uct_nprdma_backlog_add(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     int ret;
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
-    ret = conn->established ? ibv_post_send(conn->qp, wr, &bad_wr) :
-                              uct_nprdma_backlog_keep(conn, wr);
+    if (conn->refused) {
+        ret = ECANCELED;
+    } else if (conn->established) {
+        ret = ibv_post_send(conn->qp, wr, &bad_wr);
+    } else {
+        ret = uct_nprdma_backlog_keep(conn, wr);
+    }
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
     return ret;
 }
 
-void uct_nprdma_backlog_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+ucs_status_t
+uct_nprdma_backlog_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 {
     uct_nprdma_backlog_wr_t *elem;
     struct ibv_send_wr *bad_wr;
@@ -97,10 +104,15 @@ void uct_nprdma_backlog_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
         ucs_free(elem);
     }
 
-    if (ret != 0) {
-        uct_nprdma_backlog_drop(conn);
-        uct_nprdma_conn_post_failed(iface, conn, ret);
+    if (ret == 0) {
+        return UCS_OK;
     }
+
+    ucs_debug("iface %p: connection 0x%x refuses what was posted early: %s",
+              iface, conn->id, strerror(ret));
+    conn->refused = 1;
+    uct_nprdma_backlog_drop(conn);
+    return UCS_ERR_CONNECTION_RESET;
 }
 
 void uct_nprdma_backlog_drop(uct_nprdma_conn_t *conn)

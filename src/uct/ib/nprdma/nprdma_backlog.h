@@ -20,24 +20,28 @@
 
 /**
  * Keep a work request, or post it if the queue pair has been connected, which
- * progress does not know yet.
+ * progress does not know yet. Nothing gets past what the device has refused.
  *
  * @param [in] iface  Interface.
  * @param [in] conn   Connection in state CONNECTING.
  * @param [in] wr     Work request; it and inline data are copied.
  *
- * @return 0 or an errno, like ibv_post_send().
+ * @return 0 or an errno, like ibv_post_send(); ECANCELED if one of those kept
+ *         was refused.
  */
 int uct_nprdma_backlog_add(struct uct_nprdma_iface *iface,
                            uct_nprdma_conn_t *conn, struct ibv_send_wr *wr);
 
 /**
  * Post what has been kept: the queue pair has just been connected. Called with
- * the async context blocked. When the device refuses, the connection is left to
- * progress to be failed.
+ * the async context blocked. When the device refuses one, the rest is dropped,
+ * and conn->refused keeps anything else from being posted.
+ *
+ * @return UCS_OK, or UCS_ERR_CONNECTION_RESET, which progress has to fail the
+ *         connection with: nothing that belongs to it is touched here.
  */
-void uct_nprdma_backlog_post(struct uct_nprdma_iface *iface,
-                             uct_nprdma_conn_t *conn);
+ucs_status_t uct_nprdma_backlog_post(struct uct_nprdma_iface *iface,
+                                     uct_nprdma_conn_t *conn);
 
 /** Forget what has been kept. Whoever calls this retires the WRs. */
 void uct_nprdma_backlog_drop(uct_nprdma_conn_t *conn);

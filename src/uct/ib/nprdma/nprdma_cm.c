@@ -145,7 +145,7 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_iface_t *iface,
     if (status == UCS_OK) {
         conn->established = 1;
         uct_nprdma_cm_answer_rep(iface, packet, UCT_NPRDMA_CM_RTU);
-        uct_nprdma_backlog_post(iface, conn);
+        status = uct_nprdma_backlog_post(iface, conn);
     } else {
         uct_nprdma_cm_answer_rep(iface, packet, UCT_NPRDMA_CM_RST);
     }

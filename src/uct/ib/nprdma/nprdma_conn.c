@@ -327,8 +327,11 @@ out:
 /* The QP is connected, and progress knows */
 static void uct_nprdma_conn_open(uct_nprdma_conn_t *conn)
 {
-    conn->state    = UCT_NPRDMA_CONN_CONNECTED;
-    conn->credits += conn->max_credits - uct_nprdma_conn_early_credits(conn);
+    conn->state = UCT_NPRDMA_CONN_CONNECTED;
+    if (!conn->broken) {
+        conn->credits += conn->max_credits -
+                         uct_nprdma_conn_early_credits(conn);
+    }
 }
 
 void uct_nprdma_conn_connected(uct_nprdma_iface_t *iface,
@@ -349,8 +352,10 @@ void uct_nprdma_conn_retire(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     conn->done_sn       = sn;
     iface->tx.cq_avail += count;
     iface->tx.in_vain   = 0;
-    if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||
-        (conn->state == UCT_NPRDMA_CONN_CONNECTING)) {
+    /* A broken one has none: nothing gets past what was refused */
+    if (((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||
+         (conn->state == UCT_NPRDMA_CONN_CONNECTING)) &&
+        ucs_likely(!conn->broken)) {
         conn->credits += count;
     }
 
@@ -449,9 +454,10 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
     conn->state = UCT_NPRDMA_CONN_FAILED;
     uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), conn->qp);
-    if (conn->unsignaled > 0) {
-        /* Those that were done before the error have no completion at all:
-         * one more WR, which is flushed, tells that they are out. */
+    if ((conn->unsignaled > 0) || conn->refused) {
+        /* Those that were done before the error have no completion at all, nor
+         * have those that were never posted: one more WR, which is flushed,
+         * tells that they are out. */
         status = uct_nprdma_conn_post_nop(iface, conn, NULL);
     } else {
         status = UCS_OK;
@@ -520,10 +526,12 @@ void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
     /* Progress may not have seen that the QP is connected */
     uct_nprdma_cm_cancel(iface, conn);
     if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
-        if (conn->established) {
-            uct_nprdma_conn_open(conn);
-        } else {
+        if (!conn->established) {
             uct_nprdma_conn_abandon(iface, conn, UCS_ERR_CANCELED);
+        } else if (conn->refused) {
+            uct_nprdma_conn_stop(iface, conn, UCS_ERR_CANCELED);
+        } else {
+            uct_nprdma_conn_open(conn);
         }
     }
 
@@ -575,6 +583,8 @@ int uct_nprdma_conn_release(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 
     /* Nothing more will come for them */
-    uct_nprdma_conn_retire(iface, conn, conn->sn, UCS_ERR_CANCELED);
+    uct_nprdma_conn_retire(iface, conn, conn->sn,
+                           (conn->state == UCT_NPRDMA_CONN_FAILED) ?
+                           conn->status : UCS_ERR_CANCELED);
     return 1;
 }

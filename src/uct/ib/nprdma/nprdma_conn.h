@@ -75,9 +75,12 @@ struct uct_nprdma_conn {
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
     uint8_t                   established; /* cm: QP is connected, whatever
                                              progress has seen of it */
+    uint8_t                   refused;    /* cm: one of the backlog was: there
+                                             is no posting past it */
     uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */
     struct uct_nprdma_ep      *ep;        /* NULL: destroyed */
-    uint8_t                   broken;     /* progress is to fail it */
+    uint8_t                   broken;     /* progress is to fail it; has no
+                                             credits until then */
     uint8_t                   owes_fin;   /* CLOSING: last message is to be
                                              sent yet */
     ucs_queue_head_t          ops;        /* posted, in order */
@@ -313,7 +316,8 @@ void uct_nprdma_conn_close(struct uct_nprdma_iface *iface,
 /**
  * Destroy the QP once no WR is outstanding, and the last message has been sent.
  *
- * @param [in] force  Destroy it even so; ops get UCS_ERR_CANCELED.
+ * @param [in] force  Destroy it even so; ops get the status that it failed
+ *                    with, or UCS_ERR_CANCELED.
  *
  * @return Whether the connection is gone.
  */

@@ -1,0 +1,148 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Of UCX, whose internal headers need it */
+#include "config.h"
+
+#include "refuser.h"
+
+#include "uct/ib/nprdma/nprdma_iface.h"
+
+#include <ucs/async/async.h>
+
+#include <pthread.h>
+
+/* Queue pairs that have refused, at a time */
+#define REFUSER_MAX_QPS  16
+
+static struct {
+    pthread_mutex_t lock;
+    int             (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                                 struct ibv_send_wr **bad_wr);
+    unsigned        after;
+    unsigned        count;
+    unsigned        num_refused;
+    unsigned        num_overtakers;
+    uint32_t        qpns[REFUSER_MAX_QPS];
+    unsigned        num_qps;
+} refuser = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+
+static int refuser_has_refused(uint32_t qpn)
+{
+    unsigned i;
+
+    for (i = 0; i < refuser.num_qps; ++i) {
+        if (refuser.qpns[i] == qpn) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The component posts one at a time */
+static int refuser_decide(uint32_t qpn, const struct ibv_send_wr *wr)
+{
+    int is_empty = (wr->opcode == IBV_WR_RDMA_WRITE) && (wr->num_sge == 0);
+
+    if (refuser.after > 0) {
+        --refuser.after;
+    } else if (refuser.count > 0) {
+        --refuser.count;
+        ++refuser.num_refused;
+        if (!refuser_has_refused(qpn) &&
+            (refuser.num_qps < REFUSER_MAX_QPS)) {
+            refuser.qpns[refuser.num_qps++] = qpn;
+        }
+        return ENOMEM;
+    }
+
+    refuser.num_overtakers += !is_empty && refuser_has_refused(qpn);
+    return 0;
+}
+
+static int refuser_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                             struct ibv_send_wr **bad_wr)
+{
+    int ret = 0;
+
+    if (qp->qp_type == IBV_QPT_RC) {
+        pthread_mutex_lock(&refuser.lock);
+        ret = refuser_decide(qp->qp_num, wr);
+        pthread_mutex_unlock(&refuser.lock);
+    }
+    if (ret != 0) {
+        *bad_wr = wr;
+        return ret;
+    }
+    return refuser.post_send(qp, wr, bad_wr);
+}
+
+void refuser_start(uct_md_h md)
+{
+    struct ibv_context *context = ucs_derived_of(md, uct_nprdma_md_t)->context;
+
+    refuser.post_send      = context->ops.post_send;
+    context->ops.post_send = refuser_post_send;
+    refuser_refuse(0, 0);
+}
+
+void refuser_refuse(unsigned after, unsigned count)
+{
+    pthread_mutex_lock(&refuser.lock);
+    refuser.after          = after;
+    refuser.count          = count;
+    refuser.num_refused    = 0;
+    refuser.num_overtakers = 0;
+    refuser.num_qps        = 0;
+    pthread_mutex_unlock(&refuser.lock);
+}
+
+unsigned refuser_num_refused(void)
+{
+    unsigned num_refused;
+
+    pthread_mutex_lock(&refuser.lock);
+    num_refused = refuser.num_refused;
+    pthread_mutex_unlock(&refuser.lock);
+    return num_refused;
+}
+
+unsigned refuser_num_overtakers(void)
+{
+    unsigned num_overtakers;
+
+    pthread_mutex_lock(&refuser.lock);
+    num_overtakers = refuser.num_overtakers;
+    pthread_mutex_unlock(&refuser.lock);
+    return num_overtakers;
+}
+
+static ucs_async_context_t *refuser_async(uct_iface_h tl_iface)
+{
+    return ucs_derived_of(tl_iface, uct_nprdma_iface_t)->super.worker->async;
+}
+
+void refuser_hold(uct_iface_h iface)
+{
+    UCS_ASYNC_BLOCK(refuser_async(iface));
+}
+
+void refuser_release(uct_iface_h iface)
+{
+    UCS_ASYNC_UNBLOCK(refuser_async(iface));
+}
+
+void refuser_answer(uct_iface_h iface)
+{
+    ucs_async_check_miss(refuser_async(iface));
+}
+
+int refuser_is_settled(uct_iface_h tl_iface)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+
+    return (iface->tx.cq_avail == iface->config.tx_cq_len) &&
+           (iface->tx.unsignaled == 0) &&
+           (iface->tx.pool.num_free == iface->tx.pool.num_slots) &&
+           ucs_list_is_empty(&iface->closing);
+}

@@ -1,0 +1,379 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "refuser.h"
+#include "uct_test.h"
+
+#include <climits>
+#include <cstring>
+#include <random>
+
+#include <unistd.h>
+
+/*
+ * What is posted before the connection is there leaves when the peer answers.
+ * The device may refuse it then, in a thread that the user does not know of:
+ * he must hear of it as of any other failure, and until he does, nothing that
+ * he sends later may get to the peer.
+ */
+class test_wireup_refused : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        m_a.reset(new entity);
+        m_b.reset(new entity);
+        m_a->add_progress(m_b.get());
+        uct_iface_set_am_handler(m_b->iface(), 1, on_am, this, 0);
+        refuser_start(m_a->md());
+    }
+
+    void TearDown() override
+    {
+        m_a.reset();
+        m_b.reset();
+    }
+
+    static ucs_status_t on_am(void *arg, void *data, size_t, unsigned)
+    {
+        auto self = static_cast<test_wireup_refused*>(arg);
+        self->m_received.push_back(*static_cast<uint64_t*>(data));
+        return UCS_OK;
+    }
+
+    /* Messages are numbered, whether or not they are accepted */
+    ucs_status_t send()
+    {
+        return uct_ep_am_short(m_ep, 1, m_num_sent++, nullptr, 0);
+    }
+
+    /* Do things while there is an endpoint, but not a connection: the peer does
+     * not answer. Afterwards it does, and `after` of what was posted pass. */
+    void early(unsigned after, unsigned count,
+               const std::function<void()> &things)
+    {
+        refuser_hold(m_b->iface());
+        if (m_ep == nullptr) {
+            m_ep = m_a->connect(m_b->address());
+        }
+        things();
+        refuser_refuse(after, count);
+        refuser_release(m_b->iface());
+        await([&]() {
+            refuser_answer(m_b->iface());
+            return refuser_num_refused() > 0;
+        });
+    }
+
+    void send_early(unsigned num_messages, unsigned after, unsigned count = 1)
+    {
+        early(after, count, [&]() {
+            for (unsigned i = 0; i < num_messages; ++i) {
+                ASSERT_EQ(UCS_OK, send());
+            }
+        });
+    }
+
+    void progress_for_long()
+    {
+        for (int i = 0; i < 1000; ++i) {
+            m_a->progress();
+            m_b->progress();
+        }
+    }
+
+    /* Without a gap, and in order: messages up to one that was refused */
+    void expect_received(unsigned at_most)
+    {
+        EXPECT_GE(at_most, m_received.size());
+        for (size_t i = 0; i < m_received.size(); ++i) {
+            EXPECT_EQ(i, m_received[i]);
+        }
+        EXPECT_EQ(0u, refuser_num_overtakers());
+    }
+
+    void expect_settled(unsigned num_errors)
+    {
+        m_a->wait([&]() { return refuser_is_settled(m_a->iface()); });
+        m_a->wait([&]() { return m_b->counter("cm_responders") == 0; });
+        progress_for_long();
+        EXPECT_EQ(num_errors, m_a->num_errors);
+    }
+
+    /* The user hears of it once, and everything can be had back */
+    void expect_failed(unsigned num_passed)
+    {
+        m_a->wait([&]() { return m_a->failed.count(m_ep) > 0; });
+        EXPECT_EQ(UCS_ERR_CONNECTION_RESET, m_a->failed[m_ep]);
+        EXPECT_EQ(UCS_ERR_CONNECTION_RESET, send());
+        progress_for_long();
+        m_a->disconnect(m_ep);
+        expect_settled(1);
+        expect_received(num_passed);
+    }
+
+    std::unique_ptr<entity> m_a, m_b;
+    uct_ep_h                m_ep       = nullptr; /* Of a to b */
+    uint64_t                m_num_sent = 0;
+    std::vector<uint64_t>   m_received;           /* By b */
+};
+
+TEST_F(test_wireup_refused, first_message)
+{
+    send_early(3, 0);
+    expect_failed(0);
+}
+
+TEST_F(test_wireup_refused, last_of_several)
+{
+    send_early(4, 3);
+    expect_failed(3);
+}
+
+/* Until progress has failed the endpoint, nothing gets past the refusal */
+TEST_F(test_wireup_refused, nothing_is_sent_before_progress)
+{
+    send_early(2, 1);
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_TRUE(UCS_STATUS_IS_ERR(send()));
+    }
+    expect_failed(1);
+}
+
+/* A completion that calls a function of the test */
+struct flush_then : uct_completion_t {
+    explicit flush_then(const std::function<void()> &function) :
+        then(function)
+    {
+        count  = 1;
+        status = UCS_OK;
+        func   = [](uct_completion_t *self) {
+            auto flush = static_cast<flush_then*>(self);
+            ++flush->num_calls;
+            flush->then();
+        };
+    }
+
+    std::function<void()> then;
+    unsigned              num_calls = 0;
+};
+
+/* What comes back of the ones that got through is no leave to go on */
+TEST_F(test_wireup_refused, nothing_overtakes)
+{
+    flush_then flush([&]() { EXPECT_TRUE(UCS_STATUS_IS_ERR(send())); });
+
+    early(2, 1, [&]() {
+        ASSERT_EQ(UCS_OK, send());
+        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
+        ASSERT_EQ(UCS_OK, send());
+    });
+    m_b->wait([&]() { return !m_received.empty(); });
+    usleep(20000);  /* Its acknowledgement is likely to be there, too */
+    expect_failed(1);
+    EXPECT_EQ(1u, flush.num_calls);
+}
+
+/* The same when the connection is there and the user has been told */
+TEST_F(test_wireup_refused, nothing_overtakes_when_connected)
+{
+    flush_then flush([&]() { EXPECT_TRUE(UCS_STATUS_IS_ERR(send())); });
+
+    m_ep = m_a->connect(m_b->address());
+    m_a->wait([&]() { return m_a->counter("cm_connected") == 1; });
+    refuser_refuse(2, 1);
+    ASSERT_EQ(UCS_OK, send());
+    ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
+    ASSERT_EQ(UCS_ERR_IO_ERROR, send());
+    m_b->wait([&]() { return !m_received.empty(); });
+    usleep(20000);
+    expect_failed(1);
+    EXPECT_EQ(1u, flush.num_calls);
+}
+
+TEST_F(test_wireup_refused, flush_ends_with_error)
+{
+    /* Each of two messages, and what the flush itself sends */
+    for (unsigned after = 0; after < 3; ++after) {
+        SCOPED_TRACE("after " + std::to_string(after));
+        flush_then flush([]() {});
+        early(after, 1, [&]() {
+            ASSERT_EQ(UCS_OK, send());
+            ASSERT_EQ(UCS_OK, send());
+            ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
+        });
+        m_a->wait([&]() { return flush.num_calls > 0; });
+        EXPECT_EQ(UCS_ERR_CONNECTION_RESET, flush.status);
+        expect_failed(after);
+        EXPECT_EQ(1u, flush.num_calls);
+        m_a->failed.clear();
+        m_a->num_errors = 0;
+        m_received.clear();
+        m_num_sent = 0;
+        m_ep       = nullptr;
+    }
+}
+
+/* Nor can be posted what would tell that the rest is out */
+TEST_F(test_wireup_refused, everything_from_now_on)
+{
+    flush_then flush([]() {});
+
+    early(1, UINT_MAX, [&]() {
+        ASSERT_EQ(UCS_OK, send());
+        ASSERT_EQ(UCS_OK, send());
+        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
+    });
+    m_a->wait([&]() { return flush.num_calls > 0; });
+    EXPECT_EQ(UCS_ERR_CONNECTION_RESET, flush.status);
+    expect_failed(1);
+    EXPECT_EQ(1u, flush.num_calls);
+}
+
+/* Messages that lie in buffers */
+TEST_F(test_wireup_refused, buffers_come_back)
+{
+    auto pack = [](void *dest, void *arg) {
+        memset(dest, 0, 4000);
+        *static_cast<uint64_t*>(dest) = *static_cast<uint64_t*>(arg);
+        return (size_t)4000;
+    };
+
+    early(1, 1, [&]() {
+        for (int i = 0; i < 3; ++i) {
+            ASSERT_EQ(4000, uct_ep_am_bcopy(m_ep, 1, pack, &m_num_sent, 0));
+            ++m_num_sent;
+        }
+    });
+    expect_failed(1);
+}
+
+TEST_F(test_wireup_refused, pending_is_told)
+{
+    struct request : uct_pending_req_t {
+        std::function<ucs_status_t()> send;
+        ucs_status_t                  status = UCS_ERR_NO_RESOURCE;
+    } request;
+
+    request.send = [&]() { return send(); };
+    request.func = [](uct_pending_req_t *self) {
+        auto req    = static_cast<struct request*>(self);
+        req->status = req->send();
+        return (req->status == UCS_ERR_NO_RESOURCE) ? req->status : UCS_OK;
+    };
+    early(3, 1, [&]() {
+        while (send() == UCS_OK) {
+            ASSERT_GT(100u, m_num_sent);
+        }
+        ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ep, &request, 0));
+    });
+    m_a->wait([&]() { return request.status != UCS_ERR_NO_RESOURCE; });
+    EXPECT_TRUE(UCS_STATUS_IS_ERR(request.status));
+    expect_failed(3);
+}
+
+/* The endpoint is destroyed before the user could hear of it: it does not say
+ * goodbye as if all was well */
+TEST_F(test_wireup_refused, then_destroyed)
+{
+    flush_then flush([]() {});
+
+    early(1, 1, [&]() {
+        ASSERT_EQ(UCS_OK, send());
+        ASSERT_EQ(UCS_OK, send());
+        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
+    });
+    m_a->disconnect(m_ep);
+    EXPECT_EQ(1u, flush.num_calls);
+    EXPECT_EQ(UCS_ERR_CANCELED, flush.status);
+    expect_settled(0);
+    expect_received(1);
+    EXPECT_EQ(1u, flush.num_calls);
+}
+
+TEST_F(test_wireup_refused, then_all_is_closed)
+{
+    send_early(3, 1);
+    m_a.reset();
+    m_b->wait([&]() { return m_b->counter("cm_responders") == 0; });
+    expect_received(1);
+}
+
+TEST_F(test_wireup_refused, then_canceled)
+{
+    flush_then flush([]() {});
+
+    send_early(3, 2);
+    ASSERT_EQ(UCS_INPROGRESS,
+              uct_ep_flush(m_ep, UCT_FLUSH_FLAG_CANCEL, &flush));
+    m_a->wait([&]() { return flush.num_calls > 0; });
+    EXPECT_EQ(UCS_ERR_CANCELED, flush.status);
+    m_a->disconnect(m_ep);
+    expect_settled(0);
+    expect_received(2);
+    EXPECT_EQ(1u, flush.num_calls);
+}
+
+/* The connection that RMA goes by is made later */
+TEST_F(test_wireup_refused, request)
+{
+    flush_then flush([]() {});
+    buffer memory(m_b->md(), 4096);
+    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
+    uint64_t value  = 1;
+
+    m_ep = m_a->connect(m_b->address());
+    m_a->wait([&]() { return m_a->counter("cm_connected") == 1; });
+    early(1, 1, [&]() {
+        for (int i = 0; i < 2; ++i) {
+            ASSERT_EQ(UCS_OK, uct_ep_put_short(m_ep, &value, sizeof(value),
+                                               memory.address(i * 8), rkey));
+        }
+        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
+    });
+    m_a->wait([&]() { return flush.num_calls > 0; });
+    EXPECT_TRUE(UCS_STATUS_IS_ERR(flush.status));
+    expect_failed(0);
+    EXPECT_EQ(1u, flush.num_calls);
+    EXPECT_EQ(0u, *memory.ptr<uint64_t>(8));
+}
+
+/* At any moment of wire-up, which two threads work on */
+TEST_F(test_wireup_refused, at_random)
+{
+    const unsigned num_rounds = is_fast() ? 100 : 10;
+    unsigned seed             = std::random_device()();
+    std::mt19937 random(seed);
+
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    for (unsigned round = 0; round < num_rounds; ++round) {
+        flush_then flush([]() {});
+        unsigned after      = random() % 5;
+        unsigned pause      = random() % 300;
+        ucs_status_t status = UCS_ERR_NO_RESOURCE;
+
+        m_num_sent = 0;
+        m_received.clear();
+        m_a->failed.clear();
+        m_a->num_errors = 0;
+        refuser_refuse(after, 1);
+        m_ep       = m_a->connect(m_b->address());
+        double end = now() + pause * 1e-6;
+        while (m_a->failed.empty()) {
+            uint64_t number = m_num_sent;
+            if (send() == UCS_ERR_NO_RESOURCE) {
+                m_num_sent = number;  /* Not tried at all */
+            } else if (status == UCS_ERR_NO_RESOURCE) {
+                status = uct_ep_flush(m_ep, 0, &flush);
+            }
+            if (now() > end) {
+                m_a->progress();
+                m_b->progress();
+            }
+        }
+        if (status == UCS_INPROGRESS) {
+            m_a->wait([&]() { return flush.num_calls > 0; });
+        }
+        expect_failed(after);
+        EXPECT_EQ((status == UCS_INPROGRESS) ? 1u : 0u, flush.num_calls);
+        ASSERT_FALSE(HasFailure()) << "round " << round;
+    }
+}
