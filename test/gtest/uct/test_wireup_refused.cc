@@ -377,3 +377,31 @@ TEST_F(test_wireup_refused, at_random)
         ASSERT_FALSE(HasFailure()) << "round " << round;
     }
 }
+
+/* Its turn to say goodbye comes later, and then it may not: nothing else would
+ * tell that the message before is out */
+TEST_F(test_wireup_refused, last_words)
+{
+    static const unsigned count = 700;
+    std::vector<uct_ep_h> others;
+
+    m_a.reset(new entity(config_t{{"TX_CQ_LEN", "16"}}));
+    m_a->add_progress(m_b.get());
+    refuser_start(m_a->md());
+    m_ep = m_a->connect(m_b->address());
+    for (unsigned i = 0; i < count; ++i) {
+        others.push_back(m_a->connect(m_b->address()));
+    }
+    m_a->wait([&]() { return m_a->counter("cm_connected") == count + 1; });
+    ASSERT_EQ(UCS_OK, send());
+    m_b->wait([&]() { return !m_received.empty(); });
+    for (auto ep : others) {
+        m_a->disconnect(ep);
+    }
+    refuser_refuse(0, UINT_MAX);
+    m_a->disconnect(m_ep);
+    EXPECT_EQ(0u, refuser_num_refused()) << "there was room for it";
+    m_a->wait([&]() { return refuser_is_settled(m_a->iface()); });
+    EXPECT_GE(refuser_num_refused(), 1u);
+    EXPECT_EQ(0u, m_a->num_errors);
+}

@@ -561,9 +561,11 @@ int uct_nprdma_conn_release(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         return 1;
     }
 
-    if (conn->owes_fin && uct_nprdma_iface_can_fin(iface)) {
-        /* If it fails, the responder finds out by itself */
-        (void)uct_nprdma_conn_post_fin(iface, conn);
+    if (conn->owes_fin && uct_nprdma_iface_can_fin(iface) &&
+        (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK)) {
+        /* The responder finds out by itself. But nothing would tell that those
+         * before are out: without queue pair they are. */
+        force |= conn->unsignaled > 0;
     }
 
     if ((conn->owes_fin || (uct_nprdma_conn_outstanding(conn) > 0)) &&
