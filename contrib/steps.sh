@@ -15,7 +15,7 @@ PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     spin kmod cpio"
 
 # Where the archive does not have these, their tests are skipped, visibly
-PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py"
+PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse"
 
 step_started=$(date +%s)
 
