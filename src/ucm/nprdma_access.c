@@ -7,6 +7,7 @@
 #include "nprdma_access.h"
 #include "nprdma_events.h"
 #include "nprdma_guard.h"
+#include "nprdma_scratch.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -93,7 +94,8 @@ nprdma_access_copy(uintptr_t address, void *data, size_t length, int is_store)
     struct iovec remote = { .iov_base = (void*)address, .iov_len = length };
     ssize_t ret;
 
-    if (length == 0) {
+    if ((length == 0) ||
+        (is_store && nprdma_scratch_store(address, data, length))) {
         return UCS_OK;
     }
 
@@ -203,10 +205,13 @@ static ucs_status_t nprdma_access_probe(void)
 
     nprdma_access.pid       = getpid();
     nprdma_access.page_size = (size_t)sysconf(_SC_PAGESIZE);
+    nprdma_scratch_cleanup();
     status = nprdma_access_copy((uintptr_t)&target, &source, sizeof(source), 1);
     if ((status != UCS_OK) || (target != source)) {
         return UCS_ERR_UNSUPPORTED;
     }
+
+    (void)nprdma_scratch_init(); /* Without it stores take longer */
 
     /* MADV_POPULATE_* came with Linux 5.14 */
     nprdma_access.direct =
@@ -235,9 +240,12 @@ ucs_status_t nprdma_access_init(void)
 void nprdma_access_cleanup(void)
 {
     pthread_mutex_lock(&nprdma_access.lock);
-    if ((--nprdma_access.users == 0) && nprdma_access.direct) {
-        nprdma_guard_cleanup();
-        nprdma_access.direct = 0;
+    if (--nprdma_access.users == 0) {
+        nprdma_scratch_cleanup();
+        if (nprdma_access.direct) {
+            nprdma_guard_cleanup();
+            nprdma_access.direct = 0;
+        }
     }
     pthread_mutex_unlock(&nprdma_access.lock);
 }

@@ -13,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,8 +116,8 @@ protected:
         std::iota(data.begin(), data.end(), 1);
         for (size_t offset : {size_t(0), size_t(1), page - 4, page - 1}) {
             for (size_t length : {size_t(0), size_t(1), size_t(2), size_t(4),
-                                  size_t(7), size_t(8), size_t(9),
-                                  data.size()}) {
+                                  size_t(7), size_t(8), size_t(9), page,
+                                  2 * page, data.size()}) {
                 std::vector<char> copy(length + 1);
                 memset(ptr, 0, size);
                 ASSERT_EQ(UCS_OK, nprdma_access_store((uintptr_t)ptr + offset,
@@ -214,10 +216,12 @@ TEST_F(test_access, hole_in_the_middle)
     std::vector<char> data(3 * page, 'x');
 
     munmap(ptr + page, page);
-    EXPECT_EQ(UCS_ERR_INVALID_ADDR,
-              nprdma_access_store((uintptr_t)ptr, data.data(), data.size()));
-    EXPECT_EQ(UCS_ERR_INVALID_ADDR,
-              nprdma_access_fetch(data.data(), (uintptr_t)ptr, data.size()));
+    for (size_t length : {2 * page, data.size()}) {
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                  nprdma_access_store((uintptr_t)ptr, data.data(), length));
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                  nprdma_access_fetch(data.data(), (uintptr_t)ptr, length));
+    }
     EXPECT_EQ(0, *(ptr + 2 * page));
     munmap(ptr, page);
     munmap(ptr + 2 * page, page);
@@ -340,6 +344,97 @@ TEST_F(test_access, forked_child)
     EXPECT_EQ(page, (size_t)std::count(ptr, ptr + page, 0));
     check_copies();
     munmap(ptr, page);
+}
+
+/* More threads than there is room for at a time, parent and child at once: each
+ * has its own bytes */
+TEST_F(test_access, copies_of_many_threads)
+{
+    auto copy_some = [](uint8_t first) {
+        std::atomic<int> bad(0);
+        std::vector<std::thread> threads;
+
+        for (int i = 0; i < 24; ++i) {
+            threads.emplace_back([i, first, &bad]() {
+                std::vector<uint8_t> data(page + 40, first + i);
+                std::vector<uint8_t> memory(data.size()), back(data.size());
+                for (int turn = 0; turn < 500; ++turn) {
+                    memset(memory.data(), 0, memory.size());
+                    memset(back.data(), 0, back.size());
+                    bad += nprdma_access_store((uintptr_t)memory.data(),
+                                               data.data(), data.size()) !=
+                           UCS_OK;
+                    bad += memory != data;
+                    bad += nprdma_access_fetch(back.data(),
+                                               (uintptr_t)memory.data(),
+                                               back.size()) != UCS_OK;
+                    bad += back != data;
+                }
+            });
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+        return bad.load();
+    };
+    int status;
+
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit((nprdma_access_init() == UCS_OK) && (copy_some(101) == 0) ? 0 :
+                                                                         1);
+    }
+
+    EXPECT_EQ(0, copy_some(1));
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
+}
+
+/* A child that opens a device leaves no descriptor of its parent behind */
+TEST_F(test_access, descriptors_of_a_forked_child)
+{
+    auto count_files = []() {
+        int count = 0;
+        for (int fd = 0; fd < 1024; ++fd) {
+            count += fcntl(fd, F_GETFD) != -1;
+        }
+        return count;
+    };
+    int status;
+
+    pid_t pid = fork();
+    if (pid == 0) {
+        int before = count_files();
+        bool ok    = (nprdma_access_init() == UCS_OK) &&
+                  (count_files() == before);
+        _exit(ok ? 0 : 1);
+    }
+
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
+}
+
+/* Where a file may have no bytes the kernel kills who writes one */
+TEST(test_access_limit, no_files)
+{
+    int status;
+
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct rlimit limit = {};
+        char data[64]       = {};
+        char *memory        = (char*)malloc(sizeof(data));
+        bool ok = (setrlimit(RLIMIT_FSIZE, &limit) == 0) &&
+                  (nprdma_access_init() == UCS_OK) &&
+                  (nprdma_access_store((uintptr_t)memory, data,
+                                       sizeof(data)) == UCS_OK) &&
+                  (nprdma_access_fetch(data, (uintptr_t)memory,
+                                       sizeof(data)) == UCS_OK);
+        _exit(ok ? 0 : 1);
+    }
+
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
 }
 
 /* Without memory events everything still works, by copies */
