@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include <sys/mman.h>
 
@@ -474,3 +475,207 @@ TEST_F(test_flood, of_a_computing_target)
     expect_bounded(1024);
     expect_all_arrived();
 }
+
+/*
+ * One of two targets is stopped, and asked for as much of one kind as the
+ * requester takes: the other one is served as if nothing had been.
+ */
+
+static ucs_status_t ignore(void *, void *, size_t, unsigned)
+{
+    return UCS_OK;
+}
+
+/* Takes what comes until it is told to end */
+PEER_FUNCTION(bystander)
+{
+    entity e;
+    buffer memory(e.md(), 4096 * kib);
+
+    uct_iface_set_am_handler(e.iface(), 1, ignore, nullptr, 0);
+    parent.put_bytes(e.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    while (!parent.ready()) {
+        e.progress();
+    }
+    return 0;
+}
+
+enum class kind { AM, SHORT_PUT, PUT, LARGE_PUT, GET, LARGE_GET, ATOMIC };
+
+class test_flood_others :
+    public ::testing::TestWithParam<std::tuple<config_t, kind>> {
+protected:
+    static constexpr size_t at = 1024 * kib; /* Nothing of it is populated */
+
+    struct target {
+        std::unique_ptr<peer> process;
+        uct_ep_h              ep   = nullptr;
+        uct_rkey_t            rkey = UCT_INVALID_RKEY;
+        uint64_t              base = 0;
+    };
+
+    struct request : uct_pending_req_t {
+        std::function<ucs_status_t()> op;
+        bool                          done = false;
+    };
+
+    void SetUp() override
+    {
+        m_entity.reset(new entity(std::get<0>(GetParam())));
+        m_local.reset(new buffer(m_entity->md(), large_place));
+        open(m_stopped);
+        open(m_other);
+        m_stopped.process->stop();
+    }
+
+    void TearDown() override
+    {
+        if (m_other.ep == nullptr) {
+            return; /* It has not come so far */
+        }
+        m_stopped.process->go_on();
+        m_entity->flush(m_stopped.ep);
+        m_entity->flush(m_other.ep);
+        for (auto &comp : m_comps) {
+            m_entity->wait([&]() { return comp->done; });
+            EXPECT_EQ(UCS_OK, comp->status);
+        }
+        EXPECT_TRUE(m_entity->failed.empty());
+        m_stopped.process.reset();
+        m_other.process.reset();
+        m_local.reset();
+        m_entity.reset();
+    }
+
+    void open(target &t)
+    {
+        t.process.reset(new peer("bystander"));
+        auto address = t.process->get_bytes();
+        t.ep         = m_entity->connect(address);
+        t.rkey       = m_entity->unpack(t.process->get_bytes());
+        t.base       = t.process->get<uint64_t>();
+        m_entity->wire_up(t.ep, m_local->ptr(), t.base, t.rkey);
+    }
+
+    ucs_status_t start(target &t, kind k, completion *comp)
+    {
+        size_t length = ((k == kind::LARGE_PUT) || (k == kind::LARGE_GET)) ?
+                        large_place : small_put;
+        uct_iov_t iov = {m_local->ptr(), length, m_local->memh(), 0, 1};
+        ssize_t packed;
+
+        switch (k) {
+        case kind::AM:
+            packed = uct_ep_am_bcopy(t.ep, 1, pack_small, m_local->ptr(), 0);
+            return (packed < 0) ? (ucs_status_t)packed : UCS_OK;
+        case kind::SHORT_PUT:
+            packed = uct_ep_put_bcopy(t.ep, pack_small, m_local->ptr(),
+                                      t.base + at, t.rkey);
+            return (packed < 0) ? (ucs_status_t)packed : UCS_OK;
+        case kind::PUT:
+        case kind::LARGE_PUT:
+            return uct_ep_put_zcopy(t.ep, &iov, 1, t.base + at, t.rkey, comp);
+        case kind::GET:
+            return uct_ep_get_bcopy(t.ep, unpack, m_local->ptr(), length,
+                                    t.base + at, t.rkey, comp);
+        case kind::LARGE_GET:
+            return uct_ep_get_zcopy(t.ep, &iov, 1, t.base + at, t.rkey, comp);
+        default:
+            return uct_ep_atomic64_fetch(t.ep, UCT_ATOMIC_OP_ADD, 0, &m_sum,
+                                         t.base + at, t.rkey, comp);
+        }
+    }
+
+    ucs_status_t start(target &t, kind k)
+    {
+        std::unique_ptr<completion> comp(new completion());
+        ucs_status_t status = start(t, k, comp.get());
+
+        if (status == UCS_INPROGRESS) {
+            m_comps.push_back(std::move(comp));
+        }
+        return status;
+    }
+
+    /* Until nothing more is taken */
+    void flood()
+    {
+        int accepted = 0;
+
+        for (int refused = 0; refused < 500;) {
+            ucs_status_t status = start(m_stopped, std::get<1>(GetParam()));
+            if (status == UCS_ERR_NO_RESOURCE) {
+                ++refused;
+                m_entity->progress();
+                continue;
+            }
+            ASSERT_FALSE(UCS_STATUS_IS_ERR(status));
+            ASSERT_LT(++accepted, 10000);
+            refused = 0;
+        }
+        EXPECT_GT(accepted, 1);
+    }
+
+    void expect_service(kind k)
+    {
+        for (int i = 0; i < 100; ++i) {
+            ucs_status_t status = m_entity->retry([&]() {
+                return start(m_other, k);
+            });
+            ASSERT_FALSE(UCS_STATUS_IS_ERR(status));
+        }
+        m_entity->flush(m_other.ep);
+    }
+
+    static ucs_status_t on_pending(uct_pending_req_t *self)
+    {
+        request *req        = static_cast<request*>(self);
+        ucs_status_t status = req->op();
+
+        req->done = (status != UCS_ERR_NO_RESOURCE);
+        return req->done ? UCS_OK : status;
+    }
+
+    void add_pending(target &t, request &req, kind k)
+    {
+        req.func = on_pending;
+        req.op   = [this, &t, k]() { return start(t, k); };
+        ASSERT_EQ(UCS_OK, uct_ep_pending_add(t.ep, &req, 0));
+    }
+
+    std::unique_ptr<entity>                  m_entity;
+    std::unique_ptr<buffer>                  m_local;
+    std::vector<std::unique_ptr<completion>> m_comps;
+    target   m_stopped, m_other;
+    request  m_first, m_second;
+    uint64_t m_sum = 0;
+};
+
+TEST_P(test_flood_others, are_served)
+{
+    flood();
+    for (kind k : {kind::AM, kind::SHORT_PUT, kind::PUT, kind::LARGE_PUT,
+                   kind::GET, kind::LARGE_GET, kind::ATOMIC}) {
+        expect_service(k);
+    }
+}
+
+/* What waits for the stopped one is in front of what waits for the other */
+TEST_P(test_flood_others, are_served_when_they_wait)
+{
+    flood();
+    add_pending(m_stopped, m_first, std::get<1>(GetParam()));
+    add_pending(m_other, m_second, std::get<1>(GetParam()));
+    m_entity->wait([&]() { return m_second.done; });
+    EXPECT_FALSE(m_first.done);
+    m_stopped.process->go_on();
+    m_entity->wait([&]() { return m_first.done; });
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, test_flood_others, ::testing::Combine(
+        ::testing::Values(config_t{}, config_t{{"ZCOPY", "no"}}),
+        ::testing::Values(kind::AM, kind::SHORT_PUT, kind::PUT,
+                          kind::LARGE_PUT, kind::GET, kind::LARGE_GET,
+                          kind::ATOMIC)));

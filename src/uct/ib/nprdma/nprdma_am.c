@@ -130,7 +130,9 @@ uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     status        = uct_nprdma_conn_post_inl(iface, &ep->am, &wr, &slot->op,
                                              iface->tx.pool.num_free <
                                              iface->config.tx_slots_low);
-    if (ucs_unlikely(status != UCS_OK)) {
+    if (ucs_likely(status == UCS_OK)) {
+        ++ep->am.num_slots;
+    } else {
         uct_nprdma_bounce_put(slot);
     }
     return status;
@@ -149,7 +151,7 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
 
     UCT_CHECK_AM_ID(id);
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
-    slot = uct_nprdma_iface_tx_slot(iface);
+    slot = uct_nprdma_conn_tx_slot(iface, &ep->am);
     if (ucs_unlikely(slot == NULL)) {
         return uct_nprdma_ep_refusal(ep);
     }
@@ -190,7 +192,7 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     UCT_CHECK_LENGTH(header_length + length, 0, iface->config.max_bcopy,
                      "am_zcopy");
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
-    slot = uct_nprdma_iface_tx_slot(iface);
+    slot = uct_nprdma_conn_tx_slot(iface, &ep->am);
     if (ucs_unlikely(slot == NULL)) {
         return uct_nprdma_ep_refusal(ep);
     }

@@ -238,5 +238,6 @@ void uct_nprdma_slot_release_op(struct uct_nprdma_iface *iface,
                                 uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
                                 ucs_status_t status)
 {
+    --conn->num_slots;
     uct_nprdma_bounce_put(ucs_container_of(op, uct_nprdma_slot_t, op));
 }

@@ -94,6 +94,23 @@ unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool);
 void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool);
 
 
+/**
+ * Whether somebody who shares a pool with others may have one more slot: he has
+ * less than two thirds of what nobody else has. So however long one of them
+ * keeps his, there are some for the next.
+ *
+ * @param [in] held     Slots that he has.
+ * @param [in] reserve  Slots that are nobody's in particular.
+ */
+static inline int
+uct_nprdma_bounce_has_share(const uct_nprdma_bounce_t *pool, unsigned held,
+                            unsigned reserve)
+{
+    return held + (2 * reserve) <
+           2 * (pool->num_free + pool->max_slots - pool->num_slots);
+}
+
+
 /** @return A free slot, or NULL. */
 static inline uct_nprdma_slot_t *
 uct_nprdma_bounce_get(uct_nprdma_bounce_t *pool)
@@ -120,7 +137,8 @@ static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
 
 
 /**
- * Completion function for the op of a slot that only has to be given back.
+ * Completion function for the op of a slot that only has to be given back, and
+ * is counted in conn->num_slots.
  */
 void uct_nprdma_slot_release_op(struct uct_nprdma_iface *iface,
                                 uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,

@@ -71,6 +71,7 @@ struct uct_nprdma_conn {
     uint16_t                  done_sn;    /* of the last WR known done */
     uint16_t                  unsignaled; /* WRs since the last signaled one */
     uint16_t                  moderation; /* one of so many is signaled */
+    uint16_t                  num_slots;  /* that its WRs hold */
     uint8_t                   kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
     uint8_t                   established; /* cm: QP is connected, whatever

@@ -135,13 +135,30 @@ static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
     ucs_arbiter_init(&iface->tx.arbiter);
 }
 
-uct_nprdma_slot_t *uct_nprdma_iface_tx_slot_slow(uct_nprdma_iface_t *iface)
+void uct_nprdma_conn_no_slot(uct_nprdma_iface_t *iface,
+                             uct_nprdma_conn_t *conn, unsigned held)
 {
-    if (uct_nprdma_bounce_grow(&iface->tx.pool) > 0) {
-        return uct_nprdma_bounce_get(&iface->tx.pool);
+    if (held == 0) {
+        iface->tx.starved = 1;
+    } else if ((conn->unsignaled > 0) &&
+               uct_nprdma_conn_can_post(iface, conn)) {
+        /* Otherwise nothing would tell when they are free, and the endpoint
+         * tries again only then. If it fails, progress does the rest. */
+        (void)uct_nprdma_conn_post_nop(iface, conn, NULL);
+    }
+}
+
+uct_nprdma_slot_t *uct_nprdma_conn_tx_slot_slow(uct_nprdma_iface_t *iface,
+                                                uct_nprdma_conn_t *conn)
+{
+    uct_nprdma_bounce_t *pool = &iface->tx.pool;
+
+    if (uct_nprdma_bounce_has_share(pool, conn->num_slots, 0) &&
+        ((pool->free != NULL) || (uct_nprdma_bounce_grow(pool) > 0))) {
+        return uct_nprdma_bounce_get(pool);
     }
 
-    iface->tx.starved = 1;
+    uct_nprdma_conn_no_slot(iface, conn, conn->num_slots);
     return NULL;
 }
 

@@ -227,19 +227,30 @@ static inline int uct_nprdma_iface_can_fin(const uct_nprdma_iface_t *iface)
 }
 
 
-/** The pool is empty: grow it, or note that for the dispatcher. */
-uct_nprdma_slot_t *uct_nprdma_iface_tx_slot_slow(uct_nprdma_iface_t *iface);
+/**
+ * A connection gets no more slots: see to it that those it has come back, or
+ * tell the dispatcher if it has none.
+ *
+ * @param [in] held  How many it has.
+ */
+void uct_nprdma_conn_no_slot(uct_nprdma_iface_t *iface,
+                             uct_nprdma_conn_t *conn, unsigned held);
 
-/** @return A slot to send from, or NULL, which the dispatcher is told of. */
+/** The pool is empty: grow it, or as uct_nprdma_conn_no_slot(). */
+uct_nprdma_slot_t *uct_nprdma_conn_tx_slot_slow(uct_nprdma_iface_t *iface,
+                                                uct_nprdma_conn_t *conn);
+
+/** @return A slot to send from, or NULL if the connection has its share. */
 static inline uct_nprdma_slot_t *
-uct_nprdma_iface_tx_slot(uct_nprdma_iface_t *iface)
+uct_nprdma_conn_tx_slot(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 {
-    uct_nprdma_slot_t *slot = uct_nprdma_bounce_get(&iface->tx.pool);
+    uct_nprdma_bounce_t *pool = &iface->tx.pool;
 
-    if (ucs_unlikely(slot == NULL)) {
-        slot = uct_nprdma_iface_tx_slot_slow(iface);
+    if (ucs_unlikely((pool->free == NULL) ||
+                     !uct_nprdma_bounce_has_share(pool, conn->num_slots, 0))) {
+        return uct_nprdma_conn_tx_slot_slow(iface, conn);
     }
-    return slot;
+    return uct_nprdma_bounce_get(pool);
 }
 
 

@@ -40,6 +40,8 @@ ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
         return status;
     }
 
+    opt->num_free_ops    = UCT_NPRDMA_OPT_MAX_OPS;
+    opt->num_free_slices = opt->pool.num_slots;
     ucs_list_head_init(&opt->free_ops);
     for (i = 0; i < UCT_NPRDMA_OPT_MAX_OPS; ++i) {
         ucs_list_add_tail(&opt->free_ops, &opt->ops[i].list);
@@ -62,8 +64,10 @@ void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt)
 
 void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt)
 {
-    opt->sn       = 0;
-    opt->num_gets = 0;
+    opt->sn         = 0;
+    opt->num_ops    = 0;
+    opt->num_gets   = 0;
+    opt->num_slices = 0;
     ucs_list_head_init(&opt->ops);
     ucs_list_head_init(&opt->unsliced);
     ucs_queue_head_init(&opt->todo);
@@ -150,6 +154,13 @@ static void uct_nprdma_opt_map(uct_nprdma_iface_t *iface,
 
 /* ---- operations ---- */
 
+/* Whether an endpoint may have one more of what all of them share: as with
+ * slots, the more it has the more must be left */
+static inline int uct_nprdma_opt_has_share(unsigned held, unsigned num_free)
+{
+    return held < 2 * num_free;
+}
+
 static uct_nprdma_opt_op_t *
 uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                       int is_get, uint64_t remote_addr,
@@ -158,12 +169,15 @@ uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
     uct_nprdma_opt_op_t *op;
 
-    if (ucs_unlikely(ucs_list_is_empty(&opt->free_ops))) {
-        iface->tx.starved = 1;
+    if (ucs_unlikely(!uct_nprdma_opt_has_share(rma->opt.num_ops,
+                                               opt->num_free_ops))) {
+        iface->tx.starved |= (rma->opt.num_ops == 0);
         ++iface->stats.no_resource;
         return NULL;
     }
 
+    --opt->num_free_ops;
+    ++rma->opt.num_ops;
     op             = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t,
                                            list);
     op->rma        = rma;
@@ -222,6 +236,12 @@ static void uct_nprdma_opt_cut(uct_nprdma_opt_iface_t *opt,
     ucs_list_add_tail(&op->slices, &slice->list);
 }
 
+static inline int uct_nprdma_opt_has_slice(const uct_nprdma_opt_iface_t *opt,
+                                           const uct_nprdma_rma_t *rma)
+{
+    return uct_nprdma_opt_has_share(rma->opt.num_slices, opt->num_free_slices);
+}
+
 /* There is a free slice */
 static inline void uct_nprdma_opt_start_next(uct_nprdma_iface_t *iface,
                                              uct_nprdma_opt_op_t *op)
@@ -231,6 +251,8 @@ static inline void uct_nprdma_opt_start_next(uct_nprdma_iface_t *iface,
 
     slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
                                           uct_nprdma_opt_slice_t, queue);
+    --opt->num_free_slices;
+    ++op->rma->opt.num_slices;
     uct_nprdma_opt_cut(opt, op, slice);
     uct_nprdma_opt_slice_start(iface, slice);
 }
@@ -248,7 +270,7 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
 
     ucs_list_for_each_safe(op, tmp, &rma->opt.unsliced, unsliced) {
         while ((op->length > 0) && (op->num_slices < UCT_NPRDMA_OPT_WINDOW)) {
-            if (ucs_queue_is_empty(&opt->free_slices) ||
+            if (!uct_nprdma_opt_has_slice(opt, rma) ||
                 !uct_nprdma_rma_can_post(iface, rma)) {
                 return count;
             }
@@ -285,7 +307,7 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
     if (ucs_likely((op->num_pieces == 1) &&
                    (op->length <= uct_nprdma_opt_cut_length(opt, op)) &&
                    ucs_list_is_empty(&rma->opt.unsliced) &&
-                   !ucs_queue_is_empty(&opt->free_slices))) {
+                   uct_nprdma_opt_has_slice(opt, rma))) {
         uct_nprdma_opt_start_next(iface, op);
         return;
     }
@@ -317,6 +339,7 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     op->by_nic     = 1;
     op->slot       = slot;
+    ++rma->num_slots;
     op->unpack_cb  = unpack_cb;
     op->arg        = arg;
     op->length     = length;
@@ -338,7 +361,7 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                          size_t length, uint64_t remote_addr,
                          const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
-    uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, 0);
+    uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
 
     if (ucs_unlikely(slot == NULL)) {
         ++iface->stats.no_resource;
@@ -382,7 +405,7 @@ uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     if (uct_nprdma_opt_is_copied(iface, is_get, iov, iovcnt, remote_addr,
                                  rkey)) {
-        slot = uct_nprdma_rma_get_slot(iface, 0);
+        slot = uct_nprdma_rma_get_slot(iface, rma, 0);
         if (ucs_likely(slot != NULL)) {
             return uct_nprdma_opt_get_to_slot(iface, rma, slot,
                                               uct_nprdma_opt_unpack_buffer,
@@ -425,10 +448,13 @@ static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
             op->unpack_cb(op->arg, op->slot->data, op->pieces[0].length);
         }
         uct_nprdma_bounce_put(op->slot);
+        --rma->num_slots;
     }
 
     /* The next one takes it while it is in the cache */
     ucs_list_add_head(&iface->rma->opt.free_ops, &op->list);
+    ++iface->rma->opt.num_free_ops;
+    --rma->opt.num_ops;
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
     } else if ((status != UCS_OK) && (rma->status == UCS_OK)) {
@@ -444,6 +470,8 @@ static void uct_nprdma_opt_slice_free(uct_nprdma_iface_t *iface,
     ucs_list_del(&slice->list);
     --slice->op->num_slices;
     ucs_queue_push_head(&iface->rma->opt.free_slices, &slice->queue);
+    ++iface->rma->opt.num_free_slices;
+    --slice->op->rma->opt.num_slices;
 }
 
 void uct_nprdma_opt_slice_end(uct_nprdma_iface_t *iface,

@@ -126,7 +126,9 @@ typedef struct uct_nprdma_opt_iface {
     uct_nprdma_state_cache_t *cache;
     uct_nprdma_bounce_t      pool;      /* Slots of the slices */
     ucs_list_link_t          free_ops;
+    unsigned                 num_free_ops;
     ucs_queue_head_t         free_slices;
+    unsigned                 num_free_slices;
     uct_nprdma_opt_op_t      ops[UCT_NPRDMA_OPT_MAX_OPS];
     uct_nprdma_opt_slice_t   slices[UCT_NPRDMA_OPT_MAX_SLICES];
 } uct_nprdma_opt_iface_t;
@@ -136,7 +138,9 @@ typedef struct uct_nprdma_opt_iface {
 typedef struct uct_nprdma_opt_ep {
     ucs_list_link_t  ops;       /* Not complete, as they were started */
     uint64_t         sn;        /* Of the last one started */
-    unsigned         num_gets;  /* Of `ops` */
+    unsigned         num_ops;
+    unsigned         num_gets;  /* Of these */
+    unsigned         num_slices;
     ucs_list_link_t  unsliced;  /* Operations with bytes that have no slice */
     ucs_queue_head_t todo;      /* Slices that lack resources for their step */
 } uct_nprdma_opt_ep_t;

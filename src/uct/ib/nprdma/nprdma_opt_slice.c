@@ -474,7 +474,7 @@ uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
     }
 
     if (!uct_nprdma_opt_can_post(iface, slice, 1) ||
-        !uct_nprdma_rma_small_slot(iface, sizeof(request), 1, &slot)) {
+        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCT_NPRDMA_OPT_BUSY;
     }
 

@@ -134,7 +134,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
         return status;
     }
 
-    slot = uct_nprdma_rma_get_slot(iface, 0);
+    slot = uct_nprdma_rma_get_slot(iface, ep->rma, 0);
     if (ucs_unlikely(slot == NULL)) {
         ++iface->stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
@@ -194,7 +194,7 @@ uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    slot = uct_nprdma_rma_get_slot(iface, 0);
+    slot = uct_nprdma_rma_get_slot(iface, ep->rma, 0);
     if (ucs_unlikely(slot == NULL)) {
         goto err_no_resource;
     }
@@ -285,7 +285,7 @@ uct_nprdma_rma_ask_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    if (!uct_nprdma_rma_small_slot(iface, length, 0, &slot)) {
+    if (!uct_nprdma_rma_small_slot(iface, ep->rma, length, 0, &slot)) {
         goto err_no_resource;
     }
 
@@ -450,7 +450,7 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return status;
     }
 
-    if (!uct_nprdma_rma_small_slot(iface, sizeof(message), 0, &slot)) {
+    if (!uct_nprdma_rma_small_slot(iface, ep->rma, sizeof(message), 0, &slot)) {
         ++iface->stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
     }

@@ -50,7 +50,7 @@ uct_nprdma_rma_large_send_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    if (!uct_nprdma_rma_small_slot(iface, sizeof(request), 1, &slot)) {
+    if (!uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -81,7 +81,7 @@ uct_nprdma_rma_large_send_put(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    slot = uct_nprdma_rma_get_slot(iface, 1);
+    slot = uct_nprdma_rma_get_slot(iface, rma, 1);
     if (slot == NULL) {
         return UCS_ERR_NO_RESOURCE;
     }

@@ -182,11 +182,18 @@ int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
            uct_nprdma_rma_can_count(rma);
 }
 
+/* Redo is not held to the share of the endpoint, of which it has `held` */
 static uct_nprdma_slot_t *
-uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_bounce_t *pool,
-                        int is_redo)
+uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        uct_nprdma_bounce_t *pool, unsigned held, int is_redo)
 {
     unsigned reserve = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_SLOTS;
+
+    if (ucs_unlikely(!is_redo &&
+                     !uct_nprdma_bounce_has_share(pool, held, reserve))) {
+        uct_nprdma_conn_no_slot(iface, &rma->ep->svc, held);
+        return NULL;
+    }
 
     if (ucs_unlikely((pool->num_free <= reserve) &&
                      (uct_nprdma_bounce_grow(pool) == 0))) {
@@ -198,14 +205,17 @@ uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_bounce_t *pool,
 }
 
 uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface,
-                                           int is_redo)
+                                           uct_nprdma_rma_t *rma, int is_redo)
 {
-    return uct_nprdma_rma_pool_get(iface, &iface->rma->pool, is_redo);
+    return uct_nprdma_rma_pool_get(iface, rma, &iface->rma->pool,
+                                   rma->num_slots + rma->ep->svc.num_slots,
+                                   is_redo);
 }
 
 static void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
                                      uct_nprdma_rma_wait_t *wait)
 {
+    wait->rma->num_slots -= (wait->slot->pool == &riface->pool);
     uct_nprdma_bounce_put(wait->slot);
     wait->rma = NULL;
     ucs_queue_push_head(&riface->free_waits, &wait->queue);
@@ -231,7 +241,6 @@ uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     unsigned reserve    = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_IFACE_WAITS;
     size_t reply_length = sizeof(uct_nprdma_svc_reply_t) + length;
     uct_nprdma_rma_wait_t *wait;
-    uct_nprdma_bounce_t *pool;
 
     if (rma->num_waits >= uct_nprdma_rma_max_waits(iface, is_redo)) {
         return NULL;
@@ -242,22 +251,33 @@ uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
         return NULL;
     }
 
-    pool = (reply_length <= UCT_NPRDMA_RMA_SMALL_SLOT) ?
-           &iface->rma->small_pool : &iface->rma->pool;
+    /* As with slots, the more of them it has the more must be left */
+    if (!is_redo && (rma->num_waits >=
+                     2 * (iface->rma->num_free_waits - reserve))) {
+        return NULL;
+    }
+
     wait = ucs_queue_head_elem_non_empty(&iface->rma->free_waits,
                                          uct_nprdma_rma_wait_t, queue);
-    wait->slot = uct_nprdma_rma_pool_get(iface, pool, is_redo);
+    if (reply_length <= UCT_NPRDMA_RMA_SMALL_SLOT) {
+        wait->slot = uct_nprdma_rma_pool_get(iface, rma,
+                                             &iface->rma->small_pool,
+                                             rma->num_waits, is_redo);
+    } else {
+        wait->slot = uct_nprdma_rma_get_slot(iface, rma, is_redo);
+    }
     if (wait->slot == NULL) {
         return NULL;
     }
 
     ucs_queue_pull_non_empty(&iface->rma->free_waits);
     --iface->rma->num_free_waits;
-    wait->rma    = rma;
-    wait->func   = func;
-    wait->length = length;
-    wait->failed = UCS_OK;
-    wait->comp   = NULL;
+    rma->num_slots += (wait->slot->pool == &iface->rma->pool);
+    wait->rma       = rma;
+    wait->func      = func;
+    wait->length    = length;
+    wait->failed    = UCS_OK;
+    wait->comp      = NULL;
     if (uct_nprdma_conn_post_recv(iface, &rma->ep->svc, wait->slot,
                                   wait->index) != UCS_OK) {
         uct_nprdma_rma_wait_free(iface->rma, wait);
@@ -370,6 +390,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
         return status;
     }
 
+    rma->ep->svc.num_slots += (slot != NULL);
     uct_nprdma_rma_sent(iface, rma, request, wait);
     return UCS_OK;
 }
@@ -392,7 +413,7 @@ uct_nprdma_rma_ask(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
     }
 
     if (!uct_nprdma_conn_can_redo(iface, &rma->ep->svc, 1) ||
-        !uct_nprdma_rma_small_slot(iface, sizeof(request), 1, &slot)) {
+        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCS_ERR_NO_RESOURCE;
     }
 

@@ -95,6 +95,7 @@ struct uct_nprdma_rma {
     uint64_t                fence_op;   /* Last operation before the fence */
     uint32_t                num_waits;
     uint32_t                num_large;  /* Of these for larges */
+    uint32_t                num_slots;  /* For data to receive */
     int                     is_fenced;
     int                     is_asking;  /* The fence could not ask the target */
     int                     is_stalled; /* In riface->stalled */
@@ -151,10 +152,11 @@ int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 /**
  * @param [in] is_redo  For redo or verification, which have a share.
  *
- * @return A slot for data, or NULL: later.
+ * @return A slot for data, or NULL: later. Who receives to it counts it in
+ *         rma->num_slots.
  */
 uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface,
-                                           int is_redo);
+                                           uct_nprdma_rma_t *rma, int is_redo);
 
 
 /**
@@ -217,6 +219,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
  * @return Zero: later.
  */
 static inline int uct_nprdma_rma_small_slot(uct_nprdma_iface_t *iface,
+                                            uct_nprdma_rma_t *rma,
                                             size_t length, int is_redo,
                                             uct_nprdma_slot_t **slot_p)
 {
@@ -225,7 +228,7 @@ static inline int uct_nprdma_rma_small_slot(uct_nprdma_iface_t *iface,
         return 1;
     }
 
-    *slot_p = uct_nprdma_rma_get_slot(iface, is_redo);
+    *slot_p = uct_nprdma_rma_get_slot(iface, rma, is_redo);
     return *slot_p != NULL;
 }
 
