@@ -405,3 +405,30 @@ TEST_F(test_wireup_refused, last_words)
     EXPECT_GE(refuser_num_refused(), 1u);
     EXPECT_EQ(0u, m_a->num_errors);
 }
+
+/* The user who hears of one gives up all, among them some that would have been
+ * next to be told */
+TEST_F(test_wireup_refused, handler_destroys_others)
+{
+    std::vector<uct_ep_h> eps;
+
+    for (int i = 0; i < 3; ++i) {
+        eps.push_back(m_a->connect(m_b->address()));
+    }
+    m_a->wait([&]() { return m_a->counter("cm_connected") == eps.size(); });
+    refuser_refuse(0, eps.size());
+    for (auto ep : eps) {
+        m_ep = ep;
+        ASSERT_EQ(UCS_ERR_IO_ERROR, send());
+    }
+    m_a->on_failure = [&]() {
+        ASSERT_FALSE(eps.empty());
+        for (auto ep : eps) {
+            m_a->disconnect(ep);
+        }
+        eps.clear();
+    };
+    m_a->wait([&]() { return m_a->num_errors > 0; });
+    expect_settled(1);
+    EXPECT_TRUE(m_received.empty());
+}

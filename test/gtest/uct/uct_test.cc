@@ -367,6 +367,7 @@ ucs_status_t entity::on_error(void *arg, uct_ep_h ep, ucs_status_t status)
     auto self        = static_cast<entity*>(arg);
     self->failed[ep] = status;
     ++self->num_errors;
+    self->on_failure();
     return UCS_OK;
 }
 

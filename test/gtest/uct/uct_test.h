@@ -155,6 +155,9 @@ public:
     /* Calls of the error handler */
     unsigned num_errors = 0;
 
+    /* Called by it */
+    std::function<void()> on_failure = []() {};
+
 private:
     void close();
     void open_md(const config_t &config);

@@ -291,18 +291,30 @@ void uct_nprdma_iface_reap_tx(uct_nprdma_iface_t *iface)
     uct_nprdma_iface_poll_tx(iface);
 }
 
+static uct_nprdma_ep_t *uct_nprdma_iface_find_broken(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_ep_t *ep;
+
+    ucs_list_for_each(ep, &iface->eps, list) {
+        if ((ep->am.broken || ep->svc.broken) &&
+            !(ep->blocked & UCT_NPRDMA_EP_FAILED)) {
+            return ep;
+        }
+    }
+    return NULL;
+}
+
 /* A device that refuses to post is as bad as a failed completion, but the
  * error handler must not be called from within an operation of the user */
 static UCS_F_NOINLINE void
 uct_nprdma_iface_fail_broken(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_ep_t *ep, *tmp;
+    uct_nprdma_ep_t *ep;
 
     iface->tx.post_failed = 0;
-    ucs_list_for_each_safe(ep, tmp, &iface->eps, list) {
-        if (ep->am.broken || ep->svc.broken) {
-            uct_nprdma_ep_fail(iface, ep, UCS_ERR_CONNECTION_RESET);
-        }
+    /* From the beginning each time: who is told of one may destroy any */
+    while ((ep = uct_nprdma_iface_find_broken(iface)) != NULL) {
+        uct_nprdma_ep_fail(iface, ep, UCS_ERR_CONNECTION_RESET);
     }
 }
 
