@@ -30,13 +30,13 @@ swap_on_zram() {
         fail "no swap on zram"
 }
 
-# swap_on_file MIB: on a file in an ext4 file system on a loop device over
+# swap_on_file MIB: on a file in an ext2 file system on a loop device over
 # tmpfs, as the guest has no disk
 swap_on_file() {
     modprobe loop && modprobe ext4 || fail "no loop devices or no ext4"
     truncate -s $(($1 + 32))M /dev/shm/disk
-    mke2fs -q -t ext4 -m 0 -O ^has_journal /dev/shm/disk &&
-        mkdir -p /run/disk && mount -o loop /dev/shm/disk /run/disk &&
+    busybox mke2fs -F -m 0 /dev/shm/disk >/dev/null &&
+        mkdir -p /run/disk && mount -t ext2 -o loop /dev/shm/disk /run/disk &&
         dd if=/dev/zero of=/run/disk/swap bs=1M count="$1" status=none &&
         chmod 600 /run/disk/swap && mkswap /run/disk/swap >/dev/null &&
         swapon -p 5 /run/disk/swap || fail "no swap on a file"

@@ -367,6 +367,57 @@ static void *order_reader(void *arg)
     return NULL;
 }
 
+/* Where a page of a process is */
+static uint64_t frame_of(pid_t pid, const void *page)
+{
+    char path[64];
+    uint64_t entry;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0, "%s: %m", path);
+    CHECK_EQ(pread(fd, &entry, sizeof(entry),
+                   (uintptr_t)page / PAGE * sizeof(entry)), sizeof(entry));
+    close(fd);
+    CHECK(entry >> 63, "%#llx", (unsigned long long)entry);
+    return entry & (((uint64_t)1 << 55) - 1);
+}
+
+/* Who only reads has a page of its own no more than before: what fork shares
+ * stays shared, and what nobody has touched is the page of zeros */
+static void test_copy_on_write(void)
+{
+    uint8_t *zeros = kmod_map(PAGE);
+    kmod_region_t region;
+    int pipes[2];
+    char byte;
+    pid_t pid;
+
+    kmod_region_create(&region, kmod_open(), kmod_map(2 * PAGE), 2 * PAGE);
+    region.memory[0] = 1;
+    CHECK_EQ(*(volatile uint8_t*)zeros, 0);
+    CHECK(pipe(pipes) == 0, "%m");
+    pid = fork();
+    if (pid == 0) {
+        close(pipes[1]);
+        _exit(read(pipes[0], &byte, 1));
+    }
+
+    kmod_populate_all(&region, 0, 2, 0);
+    CHECK_EQ(frame_of(getpid(), region.memory), frame_of(pid, region.memory));
+    CHECK_EQ(frame_of(getpid(), region.memory + PAGE),
+             frame_of(getpid(), zeros));
+    kmod_populate_all(&region, 0, 2, NPRDMA_IOC_POPULATE_WRITE);
+    CHECK(frame_of(getpid(), region.memory) != frame_of(pid, region.memory));
+    CHECK(frame_of(getpid(), region.memory + PAGE) !=
+          frame_of(getpid(), zeros));
+    close(pipes[0]);
+    close(pipes[1]);
+    CHECK_EQ(kmod_wait(pid), 0);
+    kmod_region_destroy(&region);
+}
+
 /*
  * The state is cleared before the page goes: who reads zeros, which is what
  * comes after, sees that the state changed. That it does read zeros at times is
@@ -406,6 +457,7 @@ static const kmod_case_t cases[] = {
     {"protect", test_protect},
     {"mremap", test_mremap},
     {"fork", test_fork},
+    {"copy_on_write", test_copy_on_write},
     {"shmem", test_shmem},
     {"hugetlb", test_hugetlb},
     {"collapse_and_split", test_collapse_and_split},
