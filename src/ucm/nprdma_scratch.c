@@ -6,26 +6,40 @@
 
 #include "nprdma_scratch.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 
 /* Stores are made by whoever holds the service of an MD: few at a time */
 #define NPRDMA_SCRATCH_NUM  16
 
-#define NPRDMA_SCRATCH_BYTES  ((size_t)NPRDMA_SCRATCH_NUM * NPRDMA_SCRATCH_SIZE)
+#define NPRDMA_SCRATCH_BYTES  (NPRDMA_SCRATCH_NUM * \
+                               sizeof(nprdma_scratch_slot_t))
+
+
+typedef struct nprdma_scratch_slot {
+    /* What only our file has: who closes all descriptors closes ours, too, and
+     * its number is the next file's */
+    uint64_t tag;
+    char     data[NPRDMA_SCRATCH_SIZE];
+} nprdma_scratch_slot_t;
 
 
 static struct {
-    int        fd;    /* Not valid without base */
-    char       *base; /* The file, mapped */
-    pid_t      pid;   /* Of whom it is */
-    atomic_int claimed[NPRDMA_SCRATCH_NUM];
+    int                   fd;      /* Not valid without slots */
+    nprdma_scratch_slot_t *slots;  /* The file, mapped */
+    pid_t                 pid;     /* Of whom it is */
+    uint64_t              tag;     /* Of all slots */
+    atomic_int            is_lost; /* The descriptor is somebody else's */
+    atomic_int            claimed[NPRDMA_SCRATCH_NUM];
 } nprdma_scratch;
 
 
@@ -56,9 +70,9 @@ static int nprdma_scratch_open(void)
         base = syscall(SYS_mmap, NULL, NPRDMA_SCRATCH_BYTES,
                        PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (base != -1) {
-            nprdma_scratch.fd   = fd;
-            nprdma_scratch.base = (char*)base;
-            nprdma_scratch.pid  = getpid();
+            nprdma_scratch.fd    = fd;
+            nprdma_scratch.slots = (nprdma_scratch_slot_t*)base;
+            nprdma_scratch.pid   = getpid();
             /* Two processes in one file would mix what they store */
             syscall(SYS_madvise, base, NPRDMA_SCRATCH_BYTES, MADV_DONTFORK);
             return 1;
@@ -83,12 +97,17 @@ ucs_status_t nprdma_scratch_init(void)
     unsigned i;
 
     nprdma_scratch_cleanup();
-    for (i = 0; i < NPRDMA_SCRATCH_NUM; ++i) {
-        atomic_store(&nprdma_scratch.claimed[i], 0);
+    if (!nprdma_scratch_is_allowed() ||
+        (getrandom(&nprdma_scratch.tag, sizeof(nprdma_scratch.tag),
+                   GRND_NONBLOCK) != sizeof(nprdma_scratch.tag)) ||
+        !nprdma_scratch_open()) {
+        return UCS_ERR_UNSUPPORTED;
     }
 
-    if (!nprdma_scratch_is_allowed() || !nprdma_scratch_open()) {
-        return UCS_ERR_UNSUPPORTED;
+    atomic_store(&nprdma_scratch.is_lost, 0);
+    for (i = 0; i < NPRDMA_SCRATCH_NUM; ++i) {
+        nprdma_scratch.slots[i].tag = nprdma_scratch.tag;
+        atomic_store(&nprdma_scratch.claimed[i], 0);
     }
 
     if (!nprdma_scratch_works()) {
@@ -101,47 +120,69 @@ ucs_status_t nprdma_scratch_init(void)
 
 void nprdma_scratch_cleanup(void)
 {
-    if (nprdma_scratch.base == NULL) {
+    if (nprdma_scratch.slots == NULL) {
         return;
     }
 
     /* A child has the parent's descriptor, but not its mapping */
     if (nprdma_scratch.pid == getpid()) {
-        syscall(SYS_munmap, nprdma_scratch.base, NPRDMA_SCRATCH_BYTES);
+        syscall(SYS_munmap, nprdma_scratch.slots, NPRDMA_SCRATCH_BYTES);
     }
-    close(nprdma_scratch.fd);
-    nprdma_scratch.base = NULL;
+    if (!atomic_load(&nprdma_scratch.is_lost)) {
+        close(nprdma_scratch.fd);
+    }
+    nprdma_scratch.slots = NULL;
 }
 
-static int nprdma_scratch_claim(unsigned *index_p)
+static nprdma_scratch_slot_t *nprdma_scratch_claim(void)
 {
     unsigned i;
 
     for (i = 0; i < NPRDMA_SCRATCH_NUM; ++i) {
         if (!atomic_exchange_explicit(&nprdma_scratch.claimed[i], 1,
                                       memory_order_acquire)) {
-            *index_p = i;
-            return 1;
+            return &nprdma_scratch.slots[i];
         }
     }
-    return 0;
+    return NULL;
+}
+
+static void nprdma_scratch_release(const nprdma_scratch_slot_t *slot)
+{
+    atomic_store_explicit(
+            &nprdma_scratch.claimed[slot - nprdma_scratch.slots], 0,
+            memory_order_release);
 }
 
 int nprdma_scratch_store(uintptr_t address, const void *data, size_t length)
 {
-    unsigned index;
-    size_t offset;
+    uint64_t tag       = ~nprdma_scratch.tag;
+    struct iovec iov[] = {
+        { .iov_base = &tag, .iov_len = sizeof(tag) },
+        { .iov_base = (void*)address, .iov_len = length }
+    };
+    nprdma_scratch_slot_t *slot;
     long ret;
 
-    if ((nprdma_scratch.base == NULL) || (length > NPRDMA_SCRATCH_SIZE) ||
-        !nprdma_scratch_claim(&index)) {
+    if ((nprdma_scratch.slots == NULL) || (length > NPRDMA_SCRATCH_SIZE) ||
+        atomic_load_explicit(&nprdma_scratch.is_lost, memory_order_relaxed)) {
         return 0;
     }
 
-    offset = index * (size_t)NPRDMA_SCRATCH_SIZE;
-    memcpy(nprdma_scratch.base + offset, data, length);
-    ret = syscall(SYS_pread64, nprdma_scratch.fd, address, length, offset);
-    atomic_store_explicit(&nprdma_scratch.claimed[index], 0,
-                          memory_order_release);
-    return ret == (long)length;
+    slot = nprdma_scratch_claim();
+    if (slot == NULL) {
+        return 0;
+    }
+
+    memcpy(slot->data, data, length);
+    ret = syscall(SYS_preadv, nprdma_scratch.fd, iov, 2,
+                  (char*)slot - (char*)nprdma_scratch.slots, 0L);
+    nprdma_scratch_release(slot);
+    if ((tag != nprdma_scratch.tag) &&
+        !((ret < 0) && (errno == EFAULT))) {
+        /* Of these bytes, another way makes what they have to be */
+        atomic_store(&nprdma_scratch.is_lost, 1);
+        return 0;
+    }
+    return ret == (long)(sizeof(tag) + length);
 }

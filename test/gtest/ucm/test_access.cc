@@ -414,6 +414,47 @@ TEST_F(test_access, descriptors_of_a_forked_child)
     EXPECT_EQ(0, status);
 }
 
+/* Who closes all descriptors, as daemons do, and opens files of his own finds
+ * neither their bytes where something else was stored nor one of them closed */
+TEST_F(test_access, all_descriptors_closed)
+{
+    char *ptr = map(page);
+    int status;
+
+    pid_t pid = fork();
+    if (pid == 0) {
+        std::vector<uint8_t> data(page, 1), other(1 << 20, 2);
+        std::vector<int> files;
+        bool ok = nprdma_access_init() == UCS_OK;
+
+        for (int fd = 3; fd < 1024; ++fd) {
+            close(fd);
+        }
+        ok = ok && (nprdma_access_store((uintptr_t)ptr, data.data(), page / 2)
+                    == UCS_OK) && !memcmp(ptr, data.data(), page / 2);
+        for (int i = 0; i < 64; ++i) {
+            files.push_back(memfd_create("other", 0));
+            ok = ok && (write(files.back(), other.data(), other.size()) ==
+                        (ssize_t)other.size());
+        }
+        for (size_t length : {page, page / 2, page}) {
+            memset(ptr, 0, page);
+            ok = ok && (nprdma_access_store((uintptr_t)ptr, data.data(),
+                                            length) == UCS_OK) &&
+                 !memcmp(ptr, data.data(), length);
+        }
+        nprdma_access_cleanup();
+        for (int fd : files) {
+            ok = ok && (fcntl(fd, F_GETFD) != -1);
+        }
+        _exit(ok ? 0 : 1);
+    }
+
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
+    munmap(ptr, page);
+}
+
 /* Where a file may have no bytes the kernel kills who writes one */
 TEST(test_access_limit, no_files)
 {

@@ -183,6 +183,7 @@ static int swapper_touch(const char *ptr, size_t length)
 __attribute__((visibility("default"), no_sanitize("address")))
 long syscall(long number, ...)
 {
+    const struct iovec *iov;
     int held = 0;
     va_list args;
     long a[6], ret;
@@ -197,6 +198,10 @@ long syscall(long number, ...)
     /* MADV_POPULATE_READ and _WRITE */
     if ((number == SYS_madvise) && ((a[2] == 22) || (a[2] == 23))) {
         held = swapper_touch((const char*)a[0], a[1]);
+    } else if ((number == SYS_preadv) && (a[2] == 2)) {
+        /* Stores by way of the scratch file: a tag, and what is stored */
+        iov  = (const struct iovec*)a[1] + 1;
+        held = swapper_touch(iov->iov_base, iov->iov_len);
     }
     ret   = swapper_call(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     error = errno;
