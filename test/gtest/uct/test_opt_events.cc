@@ -267,6 +267,14 @@ protected:
             return;
         }
 
+        /* These leave nothing there for a moment. An operation that does not
+         * have to wait for the end of it may come just then, and is told. */
+        bool has_hole = ((order.event == REMAP) || (order.event == MOVE)) &&
+                        (order.point == GATE_CHUNK_CHECKED);
+        if (has_hole && (status == UCS_ERR_INVALID_ADDR)) {
+            return;
+        }
+
         EXPECT_EQ(UCS_OK, status) << ucs_status_string(status);
         if (order.event == FORK) {
             allowed = {before};
