@@ -283,7 +283,7 @@ protected:
 
     /* Retries take 0.2 s, or ten times that where it is slow; the machine may
      * be busy with other things */
-    const double limit = is_fast() ? 10 : 40;
+    const double limit = patience.count();
 
     std::unique_ptr<entity> m_entity;
     std::unique_ptr<buffer> m_local;

@@ -122,7 +122,7 @@ void obey_blocked(const order &order, paged_buffer &memory, peer &parent)
     std::thread thread([&]() {
         do_event(order.event, memory.ptr(at), nullptr);
     });
-    ASSERT_EQ(0, page_table_gate_wait(memory.table(), order.point, 30000));
+    ASSERT_EQ(0, page_table_gate_wait(memory.table(), order.point, 60000));
     parent.put(true);
     for (double end = now() + 0.1; now() < end;) {
         for (size_t i = 0; i < gone; i += page_size) {
@@ -138,7 +138,7 @@ void obey(const order &order, paged_buffer &memory)
     std::atomic<bool> returned(false);
     pid_t child = 0;
 
-    ASSERT_EQ(0, page_table_gate_wait(memory.table(), order.point, 30000));
+    ASSERT_EQ(0, page_table_gate_wait(memory.table(), order.point, 60000));
     std::thread thread([&]() {
         do_event(order.event, memory.ptr(at), &child);
         returned = true;

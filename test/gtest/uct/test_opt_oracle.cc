@@ -93,7 +93,12 @@ TEST_F(test_opt_oracle, nic_touches_no_absent_page)
     std::vector<char> shadow(area, 1);
     std::vector<size_t> lengths = {100, 4096, 8000, 9000, 30000, 70000};
     target.put(true);
-    for (double end = now() + 3; now() < end;) {
+    /* For some time, and on a busy machine until enough has happened */
+    double end   = now() + 3;
+    double limit = end + patience.count();
+    for (int i = 0; (now() < end) ||
+                    (((i < 300) || (counter("assist_populate") == 0)) &&
+                     (now() < limit)); ++i) {
         size_t length = lengths[random() % lengths.size()];
         size_t offset = random() % (area - length);
         bool is_put   = (random() % 2) == 0;

@@ -107,7 +107,7 @@ protected:
         while (!comp.done && !HasFatalFailure()) {
             if ((m_entity->progress() == 0) && arm()) {
                 struct pollfd pfd = {m_fd, POLLIN, 0};
-                ASSERT_EQ(1, poll(&pfd, 1, 30000)) << "nobody wakes it";
+                ASSERT_EQ(1, poll(&pfd, 1, 60000)) << "nobody wakes it";
             }
         }
         EXPECT_EQ(UCS_OK, comp.status);
