@@ -116,7 +116,7 @@ public:
 
         auto start = Clock::now();
         while (!finished()) {
-            if (ms_since(start) > 4 * WAIT_MS) {
+            if (ms_since(start) > 2 * WAIT_MS) {
                 ADD_FAILURE() << "rank " << self << " gets no further";
                 return false;
             }

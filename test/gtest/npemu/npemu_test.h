@@ -34,7 +34,7 @@ constexpr int ACCESS_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
                            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 /* Long enough for a loaded machine under a sanitizer; never slept through. */
-constexpr int WAIT_MS = 20000;
+constexpr int WAIT_MS = 60000;
 
 /* The status of a completion that did not come. */
 constexpr ibv_wc_status NO_COMPLETION = (ibv_wc_status)31;

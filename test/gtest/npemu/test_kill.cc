@@ -118,7 +118,7 @@ static void run_until_killed(Pipe &pipe, unsigned seed)
     pause();
 }
 
-TEST(NpemuKill, peers_get_a_transport_error_in_time)
+TEST(NpemuKill, peers_get_a_transport_error)
 {
     unsigned seed = base_seed();
     std::mt19937 random(seed);
@@ -142,7 +142,7 @@ TEST(NpemuKill, peers_get_a_transport_error_in_time)
         victim.kill();
         start = Clock::now();
         while (traffic.step(peer)) {
-            ASSERT_GT(8 * 16.77 * 4 + 3000, ms_since(start));
+            ASSERT_GT(WAIT_MS, ms_since(start));
         }
         EXPECT_EQ(IBV_WC_RETRY_EXC_ERR, traffic.status);
         EXPECT_EQ(IBV_QPS_ERR, traffic.qp.state());

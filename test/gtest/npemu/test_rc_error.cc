@@ -482,14 +482,12 @@ TEST_F(NpemuRcError, rnr_without_retry_fails_at_once)
 {
     QpOptions sender, receiver;
     sender.rnr_retry       = 0;
-    receiver.min_rnr_timer = 31; /* 491 ms */
     Pair pair(device, sender, receiver);
     Wr send(1, IBV_WR_SEND, {local.sge(0, 8)});
 
-    auto start = Clock::now();
     ASSERT_EQ(0, pair.a.post(send));
     pair.cq_a.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
-    EXPECT_GT(450, ms_since(start));
+    EXPECT_EQ(0u, npemu_cq_looks(pair.cq_a)) << "tried again";
 }
 
 TEST_F(NpemuRcError, rnr_seven_waits_for_ever)
@@ -559,7 +557,7 @@ static void PrintTo(const AbsentCase &it, std::ostream *out)
 
 class NpemuRetryExceeded : public testing::TestWithParam<AbsentCase> {};
 
-TEST_P(NpemuRetryExceeded, fails_in_time)
+TEST_P(NpemuRetryExceeded, fails_after_the_count)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -575,9 +573,10 @@ TEST_P(NpemuRetryExceeded, fails_in_time)
     ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 64)));
     pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
     double ms = ms_since(start);
-    /* IB: from (retries + 1) times the time-out to four times that. */
+    /* IB: from (retries + 1) times the time-out on. How much later depends on
+     * the machine; but then there are fewer tries, at least 5 ms apart. */
     EXPECT_LE(3 * 16.77 * 0.99, ms);
-    EXPECT_GE(3 * 16.77 * 4 + 2000, ms) << "or a very slow machine";
+    EXPECT_GE(11u, npemu_cq_looks(pair.cq_a));
     EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
     EXPECT_EQ(0, buffer.data[64]);
 }
