@@ -325,25 +325,35 @@ static void test_numa_balancing(void)
     CHECK_EQ(kmod_write_file(file, "0"), 0);
 }
 
-/* Memory is full of holes, and the kernel moves what lies between them */
+/*
+ * The region's pages lie between others, over half of what is free, and these
+ * go away: wherever that is, the lower part of the region has holes above it,
+ * more than anything else could fill, into which the kernel moves it.
+ */
 static uint64_t event_compact(kmod_region_t *region)
 {
-    uint8_t *memory = kmod_map(64 * MIB);
+    size_t apart  = kmod_read_number("/proc/meminfo", "MemFree:") * 1024 / 2 /
+                    region->length;
+    size_t length = apart * region->length;
+    uint8_t *others;
     uint64_t before;
-    size_t i;
+    size_t i, other;
 
-    memset(memory, 1, 64 * MIB);
-    for (i = 0; i < 64 * MIB / PAGE; i += 2) {
-        madvise(memory + i * PAGE, PAGE, MADV_DONTNEED);
+    CHECK(apart > 0, "there is too little memory for holes");
+    others = kmod_map(length);
+    madvise(region->memory, region->length, MADV_DONTNEED);
+    for (i = 0; i < region->num_pages; ++i) {
+        put_values(region, i, 1, 2);
+        for (other = 0; other < apart; ++other) {
+            *(volatile uint8_t*)(others + (i * apart + other) * PAGE) = 1;
+        }
     }
+    CHECK_EQ(kmod_populate(region, 0, region->num_pages,
+                           NPRDMA_IOC_POPULATE_WRITE, NULL), 0);
+    munmap(others, length);
     before = num_invalidated(region);
     CHECK_EQ(kmod_write_file("/proc/sys/vm/compact_memory", "1"), 0);
-    before = num_invalidated(region) - before;
-    munmap(memory, 64 * MIB);
-    /* Elsewhere next time */
-    madvise(region->memory, region->length / 2, MADV_DONTNEED);
-    put_values(region, 0, region->num_pages, 2);
-    return before;
+    return num_invalidated(region) - before;
 }
 
 static void test_compaction(void)
