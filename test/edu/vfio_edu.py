@@ -56,7 +56,7 @@ class Function:
                 for (fd,) in struct.iter_unpack('i', fds):
                     os.close(fd)
             if not data:
-                sys.exit(0)
+                raise EOFError
             self.input += data
 
     def message(self):
@@ -196,7 +196,12 @@ def main():
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(sys.argv[1])
         server.listen(1)
-        Function(server.accept()[0]).run()
+        # A machine that hangs in its boot is started once more
+        while True:
+            try:
+                Function(server.accept()[0]).run()
+            except (EOFError, ConnectionError):
+                pass
 
 
 main()

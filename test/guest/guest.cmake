@@ -4,8 +4,9 @@
 #                [OPTIONS OPTION...] [ARGS ARGUMENT...]): a script of the
 # directory that calls this, run by test/guest/run on each kernel (all of
 # NPRDMA_GUEST_KERNELS unless told otherwise), as test guest.K.NAME. SECONDS (120)
-# is for a quiet machine; it gets three times that. PROCESSORS (2) is what it
-# keeps busy: 1 for one that mostly boots and waits.
+# is for a quiet machine; it gets three times that, and a third of it once more
+# for a kernel that hangs in its boot. PROCESSORS (2) is what it keeps busy: 1 for
+# one that mostly boots and waits.
 
 set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
     "Kernels that guest tests are run on, of 6.1, 6.12, 7.2 and 6.12-debug")
@@ -22,7 +23,7 @@ function(add_guest_test name script)
         set(T_KERNELS 6.1 6.12 7.2 6.12-debug)
     endif()
     math(EXPR limit "${T_SECONDS} * 3")
-    math(EXPR timeout "${limit} + 60")
+    math(EXPR timeout "${limit} * 4 / 3 + 60")
     foreach(kernel ${T_KERNELS})
         if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
             continue()
@@ -32,7 +33,7 @@ function(add_guest_test name script)
         set(more "")
         if(kernel STREQUAL 6.12-debug)
             math(EXPR time "${limit} * 4")
-            math(EXPR timeout "${time} + 60")
+            math(EXPR timeout "${time} * 4 / 3 + 60")
             set(more --memory 2048)
         endif()
         add_test(NAME guest.${kernel}.${name}
