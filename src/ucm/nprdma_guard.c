@@ -15,6 +15,12 @@
 /* Accesses are made by whoever holds the service of an MD: few at a time */
 #define NPRDMA_GUARD_NUM_ACCESSES 16
 
+/* Pages that each of them remembers, a power of two */
+#define NPRDMA_GUARD_NUM_NOTES 16
+
+/* No page is smaller */
+#define NPRDMA_GUARD_PAGE 4096
+
 /* Looks at a slot before the processor is given away */
 #define NPRDMA_GUARD_SPIN 200
 
@@ -25,6 +31,13 @@ enum {
     NPRDMA_GUARD_CLAIM  = 1, /* Range not yet valid */
     NPRDMA_GUARD_ACTIVE = 2
 };
+
+
+typedef struct nprdma_guard_note {
+    uintptr_t page;
+    uint32_t  serial;
+    uint32_t  is_valid;
+} nprdma_guard_note_t;
 
 
 typedef struct nprdma_guard_slot {
@@ -41,6 +54,9 @@ typedef struct nprdma_guard_slot {
 typedef struct nprdma_guard_state {
     _Atomic uint32_t    live; /* Listens to events, and is not a child */
     nprdma_guard_slot_t accesses[NPRDMA_GUARD_NUM_ACCESSES];
+    /* Of a slot's owner alone, who leaves them to the next one */
+    nprdma_guard_note_t notes[NPRDMA_GUARD_NUM_ACCESSES]
+                             [NPRDMA_GUARD_NUM_NOTES];
 } nprdma_guard_state_t;
 
 
@@ -173,6 +189,32 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
 
     ticket_p->slot = i;
     return UCS_OK;
+}
+
+static nprdma_guard_note_t *
+nprdma_guard_note_of(const nprdma_guard_ticket_t *ticket, uintptr_t page)
+{
+    return &nprdma_guard.state->notes[ticket->slot]
+                                     [page % NPRDMA_GUARD_NUM_NOTES];
+}
+
+void nprdma_guard_note(const nprdma_guard_ticket_t *ticket, uintptr_t address)
+{
+    uintptr_t page            = address / NPRDMA_GUARD_PAGE;
+    nprdma_guard_note_t *note = nprdma_guard_note_of(ticket, page);
+
+    note->page     = page;
+    note->serial   = nprdma_events_serial();
+    note->is_valid = 1;
+}
+
+int nprdma_guard_knows(const nprdma_guard_ticket_t *ticket, uintptr_t address)
+{
+    uintptr_t page                  = address / NPRDMA_GUARD_PAGE;
+    const nprdma_guard_note_t *note = nprdma_guard_note_of(ticket, page);
+
+    return note->is_valid && (note->page == page) &&
+           (note->serial == nprdma_events_serial());
 }
 
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket)

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -198,6 +199,11 @@ long syscall(long number, ...)
     /* MADV_POPULATE_READ and _WRITE */
     if ((number == SYS_madvise) && ((a[2] == 22) || (a[2] == 23))) {
         held = swapper_touch((const char*)a[0], a[1]);
+    } else if (number == SYS_futex) {
+        /* Before a word is stored: the second address is the word's */
+        if ((a[1] & 127) == FUTEX_WAKE_OP) {
+            held = swapper_touch((const char*)a[4], sizeof(uint32_t));
+        }
     } else if ((number == SYS_preadv) && (a[2] == 2)) {
         /* Stores by way of the scratch file: a tag, and what is stored */
         iov  = (const struct iovec*)a[1] + 1;

@@ -1,0 +1,283 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Words stored where one was stored before: the kernel is asked to touch the
+ * page (see nprdma_access_touch() there), not to populate it. */
+
+#include <ucm/nprdma_access.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SYS_memfd_secret
+#define SYS_memfd_secret 447
+#endif
+
+class test_access_word : public ::testing::Test {
+protected:
+    static constexpr size_t page = 4096;
+
+    void SetUp() override
+    {
+        ASSERT_EQ(UCS_OK, nprdma_access_init());
+        ASSERT_TRUE(nprdma_access_is_direct());
+    }
+
+    void TearDown() override
+    {
+        nprdma_access_cleanup();
+    }
+
+    static char *
+    map(void *where = nullptr, int fd = -1, int flags = MAP_PRIVATE)
+    {
+        void *ptr = mmap(where, page, PROT_READ | PROT_WRITE,
+                         flags | ((fd < 0) ? MAP_ANONYMOUS : 0) |
+                         ((where == nullptr) ? 0 : MAP_FIXED), fd, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return (char*)ptr;
+    }
+
+    template<typename T> static ucs_status_t store(void *ptr, T value)
+    {
+        return nprdma_access_store((uintptr_t)ptr, &value, sizeof(value));
+    }
+
+    static ucs_status_t add(void *ptr, uint32_t value)
+    {
+        uint64_t old;
+
+        return nprdma_access_atomic(NPRDMA_ATOMIC_ADD, sizeof(value),
+                                    (uintptr_t)ptr, value, 0, &old);
+    }
+
+    /* Each kind of word, at both ends of the page */
+    static void expect_stores(char *ptr)
+    {
+        for (size_t i : {(size_t)0, page - 8}) {
+            ASSERT_EQ(UCS_OK, store(ptr + i, (uint64_t)0x1122334455667788));
+            ASSERT_EQ(UCS_OK, store(ptr + i, (uint32_t)0xa));
+            ASSERT_EQ(UCS_OK, store(ptr + i + 6, (uint16_t)0xb));
+            ASSERT_EQ(UCS_OK, store(ptr + i + 5, (uint8_t)0xc));
+            ASSERT_EQ(UCS_OK, add(ptr + i, 7));
+            ASSERT_EQ(0x000b0c440000000au + 7, *(uint64_t*)(ptr + i));
+        }
+    }
+
+    static void expect_faults(char *ptr)
+    {
+        for (size_t i : {(size_t)0, page - 8}) {
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR, store(ptr + i, (uint64_t)1));
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR, store(ptr + i, (uint32_t)1));
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR, store(ptr + i + 6, (uint16_t)1));
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR, store(ptr + i + 7, (uint8_t)1));
+            EXPECT_EQ(UCS_ERR_INVALID_ADDR, add(ptr + i, 1));
+        }
+    }
+
+    /* Nothing of this is seen by the hooks, so the page counts as known */
+    static void protect(char *ptr, int prot)
+    {
+        ASSERT_EQ(0, syscall(SYS_mprotect, ptr, page, prot));
+    }
+
+    static void drop(char *ptr)
+    {
+        ASSERT_EQ(0, syscall(SYS_madvise, ptr, page, MADV_DONTNEED));
+    }
+
+    /* From now on the kernel knows no FUTEX_WAKE_OP of this process */
+    static bool refuse_futex(int error)
+    {
+        struct sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data,
+                                                        nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 3),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                     offsetof(struct seccomp_data, args) + sizeof(uint64_t)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_WAKE_OP_PRIVATE, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+        };
+        struct sock_fprog prog = {sizeof(code) / sizeof(code[0]), code};
+        uint32_t word          = 0;
+
+        return (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) &&
+               (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0) &&
+               (syscall(SYS_futex, &word, FUTEX_WAKE_OP_PRIVATE, 0, 0, &word,
+                        0) == -1) && (errno == error);
+    }
+};
+
+TEST_F(test_access_word, known_page)
+{
+    char *ptr = map();
+
+    expect_stores(ptr);
+    expect_stores(ptr);
+    drop(ptr);
+    expect_stores(ptr);
+    munmap(ptr, page);
+}
+
+TEST_F(test_access_word, shared_file)
+{
+    int fd = memfd_create("nprdma-test", MFD_CLOEXEC);
+    ASSERT_EQ(0, ftruncate(fd, page));
+    char *ptr   = map(nullptr, fd, MAP_SHARED);
+    char *other = map(nullptr, fd, MAP_SHARED);
+
+    expect_stores(ptr);
+    drop(ptr);
+    expect_stores(ptr);
+    EXPECT_EQ(0, memcmp(ptr, other, page));
+
+    ASSERT_EQ(0, ftruncate(fd, 0));
+    expect_faults(ptr);
+    ASSERT_EQ(0, ftruncate(fd, page));
+    expect_stores(ptr);
+    munmap(ptr, page);
+    munmap(other, page);
+    close(fd);
+}
+
+TEST_F(test_access_word, protected_meanwhile)
+{
+    char *ptr = map();
+
+    for (int prot : {PROT_READ, PROT_NONE}) {
+        for (bool is_absent : {false, true}) {
+            expect_stores(ptr);
+            if (is_absent) {
+                drop(ptr);
+            }
+            protect(ptr, prot);
+            expect_faults(ptr);
+            protect(ptr, PROT_READ | PROT_WRITE);
+            EXPECT_EQ(is_absent ? 0 : 0x11, *ptr);
+        }
+    }
+    munmap(ptr, page);
+}
+
+TEST_F(test_access_word, unmapped_meanwhile)
+{
+    char *ptr = map();
+
+    expect_stores(ptr);
+    ASSERT_EQ(0, syscall(SYS_munmap, ptr, page));
+    expect_faults(ptr);
+
+    ASSERT_EQ(ptr, map(ptr));
+    expect_stores(ptr);
+    munmap(ptr, page);
+    expect_faults(ptr);
+}
+
+/* Stand-in for device memory: it cannot be populated, but touched */
+TEST_F(test_access_word, replaced_by_what_must_not_be_touched)
+{
+    int fd = (int)syscall(SYS_memfd_secret, O_CLOEXEC);
+    if (fd < 0) {
+        GTEST_SKIP() << "no memfd_secret here: " << strerror(errno);
+    }
+    ASSERT_EQ(0, ftruncate(fd, page));
+    char *ptr = map();
+
+    expect_stores(ptr);
+    ASSERT_EQ(ptr, map(ptr, fd, MAP_SHARED));
+    expect_faults(ptr);
+    ASSERT_EQ(ptr, map(ptr));
+    expect_stores(ptr);
+    munmap(ptr, page);
+    close(fd);
+}
+
+/* What lies beside a byte in its word loses nothing meanwhile */
+TEST_F(test_access_word, neighbours_are_left_alone)
+{
+    static const int count = 200000;
+    alignas(4) std::atomic<uint16_t> halves[2] = {};
+
+    std::thread cpu([&]() {
+        for (int i = 0; i < count; ++i) {
+            halves[1].fetch_add(1, std::memory_order_relaxed);
+        }
+    });
+    for (int i = 0; i < count; ++i) {
+        ASSERT_EQ(UCS_OK, store(&halves[0], (uint16_t)i));
+    }
+    cpu.join();
+    EXPECT_EQ((uint16_t)count, halves[1]);
+    EXPECT_EQ((uint16_t)(count - 1), halves[0]);
+}
+
+/* Whoever waits for a word to change sleeps until it does */
+TEST_F(test_access_word, nobody_is_woken)
+{
+    uint32_t *word = (uint32_t*)map();
+    std::atomic<bool> is_ready(false);
+    std::atomic<int> times(0);
+
+    std::thread waiter([&]() {
+        is_ready = true;
+        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) {
+            times += syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL,
+                             0) == 0;
+        }
+    });
+
+    while (!is_ready) {
+        std::this_thread::yield();
+    }
+    for (int i = 0; i < 2000; ++i) {
+        ASSERT_EQ(UCS_OK, store(word, (uint32_t)0));
+        if (i % 100 == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+    EXPECT_EQ(0, times);
+    ASSERT_EQ(UCS_OK, store(word, (uint32_t)1));
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    waiter.join();
+    munmap(word, page);
+}
+
+TEST_F(test_access_word, refused_by_a_sandbox)
+{
+    for (int error : {ENOSYS, EPERM}) {
+        int status;
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            if ((nprdma_access_init() == UCS_OK) && refuse_futex(error)) {
+                char *ptr = map();
+                expect_stores(ptr);
+                expect_stores(ptr);
+                protect(ptr, PROT_READ);
+                expect_faults(ptr);
+                _exit(HasFailure() ? 1 : 0);
+            }
+            _exit(2);
+        }
+
+        ASSERT_EQ(pid, waitpid(pid, &status, 0));
+        EXPECT_EQ(0, status);
+    }
+}
