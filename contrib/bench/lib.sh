@@ -108,12 +108,18 @@ ucx_program() {
 # out_value FIELD: of the last run, from a line "FIELD VALUE FIELD VALUE ..."
 out_value() { sed -n "s/.*\b$1 \([0-9.]*\).*/\1/p" "$work/out"; }
 
-# mpi_program CONTESTANT RANKS NAME ARG...: one that compile_mpi made
+# mpi_program CONTESTANT RANKS NAME ARG...: one that compile_mpi made. If there
+# are more ranks than CPUs, each CPU has its share of them from the beginning:
+# they never sleep, and then the kernel may leave three of four, or all, on one
+# of two for a whole run, whichever contestant's it is.
 mpi_program() {
-    who=$1 ranks=$2 name=$3
+    who=$1 ranks=$2 name=$3 bind=
     shift 3
-    with "$who" timeout 300 mpirun.openmpi -np "$ranks" "$work/$name" "$@" \
-        2>"$work/errors" || {
+    [ "$ranks" -le "$cpus" ] ||
+        bind='--bind-to core:if-supported,overload-allowed'
+    # shellcheck disable=SC2086
+    with "$who" timeout 300 mpirun.openmpi -np "$ranks" $bind "$work/$name" \
+        "$@" 2>"$work/errors" || {
         cat "$work/errors" >&2
         die "$name $* over $who failed"
     }
