@@ -101,14 +101,20 @@ unpack() {
     done
 }
 
+# archives_of ARGUMENT...: what "apt-get install ARGUMENT..." would take on a
+# machine that has no package; nothing if that cannot be
+archives_of() {
+    apt-get -q install --print-uris "$@" 2>"$cache/apt/log" |
+        sed -n "s/^'.*' \([^ ]*\.deb\) .*/\1/p"
+}
+
 # unpack_all DIR WHAT ARGUMENT...: an empty file system with the packages that
 # "apt-get install ARGUMENT..." would take on a machine that has none
 unpack_all() {
     into=$1 what=$2
     shift 2
     say "$what"
-    names=$(apt-get -q install --print-uris "$@" 2>"$cache/apt/log" |
-            sed -n "s/^'.*' \([^ ]*\.deb\) .*/\1/p")
+    names=$(archives_of "$@")
     { [ -n "$names" ] && apt-get -q install --download-only "$@" \
         >"$cache/apt/log" 2>&1; } ||
         unavailable "$what: $(grep -m1 '^E:' "$cache/apt/log")"
