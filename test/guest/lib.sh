@@ -55,6 +55,21 @@ in_memcg() {
     )
 }
 
+# take_memory: from now on the kernel is told again and again to take memory from
+# who is in control group $taken_from, anonymous rather than what is mapped from
+# files; it goes to swap, in the middle of operations. $taker ends it.
+taken_from=/sys/fs/cgroup/taken_from
+take_memory() {
+    sysctl -qw vm.swappiness=200
+    echo +memory >/sys/fs/cgroup/cgroup.subtree_control &&
+        mkdir $taken_from || fail "no control group"
+    while sleep 0.02; do
+        # Says so where there is less
+        echo 4M 2>/dev/null >$taken_from/memory.reclaim
+    done &
+    taker=$!
+}
+
 # rxe_up: device rxe0 on a network device of its own. Its GIDs: 1 is the one
 # with the IP address. The MTU is what makes the device's 4096.
 rxe_up() {
