@@ -38,7 +38,7 @@ static void export_limited(int limit, int expected)
     char text[32];
     int length;
 
-    CHECK(kmod_await(has_no_bytes, &ctx, 10000));
+    CHECK(kmod_await(has_no_bytes, &ctx));
     kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
     arg.region = region.id;
     bytes      = user_bytes(ctx);
@@ -106,7 +106,7 @@ static void test_export_unseen(void)
     kmod_region_destroy(&region);
     CHECK_EQ(close(region.ctx), 0);
     /* Nor does it keep what it would have been of */
-    CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
+    CHECK(kmod_await(is_unused, NULL), "%lld", users_of_module());
 }
 
 static int try_attach(fixture_t *f)
@@ -229,11 +229,11 @@ static void test_killed_importing(void)
     unsigned at;
 
     kmod_force_needed();
-    CHECK(kmod_await(has_no_bytes, &ctx, 10000));
+    CHECK(kmod_await(has_no_bytes, &ctx));
     CHECK_EQ(kmod_write_file(KMOD_FORCE "fatal", "1"), 0);
     for (at = 1; at <= 2 * 3 + 2; ++at) {
         import_and_die(edu, at);
-        CHECK(kmod_await(has_no_bytes, &ctx, 10000), "%llu",
+        CHECK(kmod_await(has_no_bytes, &ctx), "%llu",
               (unsigned long long)user_bytes(ctx));
     }
     CHECK_EQ(kmod_write_file(KMOD_FORCE "fatal", "0"), 0);

@@ -406,7 +406,7 @@ static void test_unload(void)
     edu_release(f.edu);
     CHECK_EQ(unload(), EWOULDBLOCK);
     close(f.dmabuf);
-    CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
+    CHECK(kmod_await(is_unused, NULL), "%lld", users_of_module());
 
     setup(&f);
     close(f.region.ctx);
@@ -416,7 +416,7 @@ static void test_unload(void)
     CHECK_EQ(unload(), EWOULDBLOCK);
     CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
     edu_release(f.edu);
-    CHECK(kmod_await(is_unused, NULL, 10000), "%lld", users_of_module());
+    CHECK(kmod_await(is_unused, NULL), "%lld", users_of_module());
 }
 
 /*

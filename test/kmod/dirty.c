@@ -64,7 +64,7 @@ static void swap_out(kmod_region_t *region)
 {
     int i;
 
-    CHECK(kmod_await(none_mapped, region, 20000));
+    CHECK(kmod_await(none_mapped, region));
     sync();
     for (i = 0; i < 8; ++i) {
         /* Says EAGAIN when there is no more */

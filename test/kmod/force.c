@@ -212,7 +212,7 @@ static void test_destroyed(void)
     kmod_force(0);
     CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "1"), 0);
     CHECK_EQ(pthread_create(&thread, NULL, populate_thread, &region), 0);
-    CHECK(kmod_await(has_tried, NULL, 10000));
+    CHECK(kmod_await(has_tried, NULL));
     kmod_region_destroy(&region);
     CHECK_EQ(pthread_join(thread, &error), 0);
     CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "0"), 0);

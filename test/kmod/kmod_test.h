@@ -135,8 +135,15 @@ int kmod_wait(pid_t pid);
 /** Milliseconds of a clock. */
 uint64_t kmod_time_ms(void);
 
-/** Call until it is nonzero. @return 0 after so many milliseconds. */
-int kmod_await(int (*done)(void *arg), void *arg, unsigned ms);
+/**
+ * When to give up what has to happen, on the clock of kmod_time_ms(): not
+ * before the rig is about to, as nobody knows how slow a machine is. To be
+ * called once, before it is waited for.
+ */
+uint64_t kmod_deadline(void);
+
+/** Call until it is nonzero. @return 0 after kmod_deadline(). */
+int kmod_await(int (*done)(void *arg), void *arg);
 
 
 /* A test has a name by which it can be run alone */

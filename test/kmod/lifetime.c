@@ -90,13 +90,13 @@ static void child_start(child_t *child, void (*what)(kmod_region_t *region))
     CHECK_EQ(kmod_count(&child->region, 0, NUM_PAGES, NPRDMA_STATE_BITS),
              NUM_PAGES);
     kmod_watch_start(&child->watch, &child->region, child->pid);
-    CHECK(kmod_await(child_is_seen, &child->watch, 20000));
+    CHECK(kmod_await(child_is_seen, &child->watch));
 }
 
 /* Let it go on, and see how it ends: its states first */
 static void child_end(child_t *child, int expected)
 {
-    uint64_t end = kmod_time_ms() + 20000;
+    uint64_t end = kmod_deadline();
 
     close(child->pipe);
     CHECK_EQ(kmod_wait(child->pid), expected);
@@ -299,7 +299,7 @@ static void test_memory_comes_back(void)
     }
 
     /* Some is freed after a grace period */
-    end = kmod_time_ms() + 20000;
+    end = kmod_deadline();
     do {
         after = memory_in_use();
         usleep(100000);

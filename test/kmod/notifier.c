@@ -60,6 +60,13 @@ static void check_middle(kmod_region_t *region)
                         NPRDMA_STATE_BITS), NUM_PAGES - FIRST - COUNT);
 }
 
+static int watch_has_seen(void *arg)
+{
+    kmod_watch_t *watch = arg;
+
+    return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
+}
+
 /* A round: everything present, the event, everything written again */
 static void run_event(void *memory,
                       void (*event)(kmod_region_t *region, uint8_t *middle,
@@ -75,19 +82,13 @@ static void run_event(void *memory,
     for (round = 0; round < ROUNDS; ++round) {
         fill(&region, round);
         kmod_populate_all(&region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+        CHECK(kmod_await(watch_has_seen, &watch));
         event(&region, region.memory + FIRST * PAGE, COUNT * PAGE);
         check_middle(&region);
         check_data(&region, 0, FIRST, round);
     }
     kmod_watch_stop(&watch);
     kmod_region_destroy(&region);
-}
-
-static int watch_has_seen(void *arg)
-{
-    kmod_watch_t *watch = arg;
-
-    return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
 }
 
 static void event_munmap(kmod_region_t *region, uint8_t *middle, size_t length)
@@ -268,7 +269,7 @@ static void hugetlb_in_region(void)
     fill(&region, 7);
     kmod_populate_all(&region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
     kmod_watch_start(&watch, &region, getpid());
-    CHECK(kmod_await(watch_has_seen, &watch, 10000));
+    CHECK(kmod_await(watch_has_seen, &watch));
     CHECK(ftruncate(shared_fd, 512 * PAGE) == 0, "%m");
     CHECK_EQ(kmod_count(&region, 512, NUM_PAGES - 512, 0), NUM_PAGES - 512);
     CHECK_EQ(kmod_count(&region, 0, 512, NPRDMA_STATE_BITS), 512);
@@ -277,10 +278,17 @@ static void hugetlb_in_region(void)
     munmap(region.memory, region.length);
 }
 
+/* Memory may be in pieces, and each time more of it is not */
+static int has_huge_pages(void *unused)
+{
+    (void)unused;
+    CHECK_EQ(kmod_write_file("/proc/sys/vm/nr_hugepages", "8"), 0);
+    return kmod_read_number("/proc/sys/vm/nr_hugepages", "") == 8;
+}
+
 static void test_hugetlb(void)
 {
-    CHECK_EQ(kmod_write_file("/proc/sys/vm/nr_hugepages", "8"), 0);
-    CHECK_EQ(kmod_read_number("/proc/sys/vm/nr_hugepages", ""), 8);
+    CHECK(kmod_await(has_huge_pages, NULL));
     shared_fd = memfd_create("kmod", MFD_CLOEXEC | MFD_HUGETLB);
     CHECK(shared_fd >= 0, "%m");
     CHECK(ftruncate(shared_fd, NUM_PAGES * PAGE) == 0, "%m");
@@ -289,19 +297,30 @@ static void test_hugetlb(void)
     CHECK_EQ(kmod_write_file("/proc/sys/vm/nr_hugepages", "0"), 0);
 }
 
-/* Huge pages come and go under a region */
+/*
+ * Huge pages come and go under a region. The kernel passes over what is in use
+ * for a moment, by whomever.
+ */
 static void event_collapse(kmod_region_t *region, uint8_t *middle,
                            size_t length)
 {
+    uint64_t end = kmod_deadline();
     char text[128];
 
     CHECK(madvise(middle, length, MADV_HUGEPAGE) == 0, "%m");
-    CHECK(madvise(middle, length, MADV_COLLAPSE) == 0, "%m");
+    while (madvise(middle, length, MADV_COLLAPSE) != 0) {
+        CHECK(((errno == EAGAIN) || (errno == EBUSY)) && (kmod_time_ms() < end),
+              "%m");
+    }
     check_middle(region);
     kmod_populate_all(region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
     snprintf(text, sizeof(text), "%d,%#lx,%#lx", getpid(), (long)middle,
              (long)middle + length);
-    CHECK_EQ(kmod_write_file("/sys/kernel/debug/split_huge_pages", text), 0);
+    while (kmod_count(region, FIRST, COUNT, 0) < COUNT) {
+        CHECK(kmod_time_ms() < end);
+        CHECK_EQ(kmod_write_file("/sys/kernel/debug/split_huge_pages", text),
+                 0);
+    }
     check_middle(region);
     CHECK(madvise(middle, length, MADV_NOHUGEPAGE) == 0, "%m");
 }
@@ -428,7 +447,7 @@ static void test_order(void)
     int ctx = kmod_open();
     kmod_region_t region;
     order_t order = {.region = &region};
-    uint64_t end  = kmod_time_ms() + 20000;
+    uint64_t end  = kmod_deadline();
     pthread_t thread;
     size_t i;
 
@@ -446,7 +465,7 @@ static void test_order(void)
     printf("%llu reads in a valid state, %llu told apart\n",
            (unsigned long long)order.valid, (unsigned long long)order.stale);
     CHECK_EQ(order.wrong, 0);
-    CHECK(order.stale > 0);
+    CHECK(order.stale >= 20);
 }
 
 static const kmod_case_t cases[] = {
@@ -468,7 +487,5 @@ static const kmod_case_t cases[] = {
 
 int main(int argc, char **argv)
 {
-    /* Else it joins in everywhere, where there are several memory nodes */
-    kmod_write_file("/proc/sys/kernel/numa_balancing", "0");
     return kmod_main(cases, argc, argv);
 }

@@ -26,7 +26,7 @@ static void kmod_watch_words(const kmod_watch_t *watch, size_t first,
  */
 static int kmod_watch_unmapped(kmod_watch_t *watch, size_t page, uint32_t word)
 {
-    uint64_t end = kmod_time_ms() + 20000;
+    uint64_t end = kmod_deadline();
 
     while (watch->words[page] == word) {
         if (kmod_time_ms() > end) {
@@ -77,7 +77,7 @@ static int kmod_watch_page(kmod_watch_t *watch, size_t page, uint32_t word,
  */
 static int kmod_watch_gone(kmod_watch_t *watch)
 {
-    uint64_t end = kmod_time_ms() + 20000;
+    uint64_t end = kmod_deadline();
     size_t i;
 
     watch->gone = 1;
