@@ -55,9 +55,10 @@ in_memcg() {
     )
 }
 
-# take_memory: from now on the kernel is told again and again to take memory from
-# who is in control group $taken_from, anonymous rather than what is mapped from
-# files; it goes to swap, in the middle of operations. $taker ends it.
+# take_memory [SIZE]: from now on the kernel is told again and again to take
+# memory, SIZE (4M) each time, from who is in control group $taken_from, anonymous
+# rather than what is mapped from files; it goes to swap, in the middle of
+# operations. $taker ends it.
 taken_from=/sys/fs/cgroup/taken_from
 take_memory() {
     sysctl -qw vm.swappiness=200
@@ -65,7 +66,7 @@ take_memory() {
         mkdir $taken_from || fail "no control group"
     while sleep 0.02; do
         # Says so where there is less
-        echo 4M 2>/dev/null >$taken_from/memory.reclaim
+        echo "${1:-4M}" 2>/dev/null >$taken_from/memory.reclaim
     done &
     taker=$!
 }
