@@ -94,6 +94,30 @@ static void nprdma_sweep_region(nprdma_region_obj_t *region, void *arg)
     nprdma_sweep_pages(sweep, region, pages);
 }
 
+/* Who spares pages of a span takes them along when he goes */
+static void nprdma_sweep_owe(nprdma_range_t *range, nprdma_span_t span)
+{
+    const uintptr_t mask = NPRDMA_PAGE_SIZE - 1;
+    uintptr_t start      = range->address & ~mask;
+    uintptr_t end        = (range->address + range->length + mask) & ~mask;
+
+    start = (start < span.start) ? span.start : start;
+    end   = (end > span.end) ? span.end : end;
+    if (start >= end) {
+        return;
+    }
+
+    if (range->revoked_start == range->revoked_end) {
+        range->revoked_start = start;
+        range->revoked_end   = end;
+    } else {
+        range->revoked_start = (start < range->revoked_start) ?
+                               start : range->revoked_start;
+        range->revoked_end   = (end > range->revoked_end) ?
+                               end : range->revoked_end;
+    }
+}
+
 /*
  * The first gap in a span that no live range of the region covers; empty if
  * there is none. A page that a live range touches counts as covered.
@@ -107,6 +131,10 @@ static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
     int moved;
 
     nprdma_region_lock(region);
+    ucs_list_for_each(range, &region->ranges, list) {
+        nprdma_sweep_owe(range, span);
+    }
+
     do {
         moved = 0;
         ucs_list_for_each(range, &region->ranges, list) {

@@ -332,10 +332,12 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
         }
     }
 
-    range->region  = &region->super;
-    range->address = address;
-    range->length  = length;
-    range->backend = 0;
+    range->region        = &region->super;
+    range->address       = address;
+    range->length        = length;
+    range->backend       = 0;
+    range->revoked_start = 0;
+    range->revoked_end   = 0;
     nprdma_monitor_add_range(monitor, region, range);
 
     if (atomic_load_explicit(&monitor->trim, memory_order_relaxed)) {
@@ -353,6 +355,7 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
 {
     const nprdma_backend_t *backend = monitor->params.backend;
     nprdma_region_obj_t *region     = nprdma_region_obj(range->region);
+    nprdma_span_t revoked;
     size_t state_bytes;
 
     if (!monitor->mine) {
@@ -373,12 +376,14 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
             atomic_store(&monitor->trim, 1);
         }
     }
+    revoked = invalidate ? nprdma_span(range->address,
+                                       range->address + range->length) :
+                           nprdma_span(range->revoked_start,
+                                       range->revoked_end);
     nprdma_region_unlock(region);
 
-    if (invalidate) {
-        nprdma_monitor_revoke(monitor,
-                              nprdma_span(range->address,
-                                          range->address + range->length));
+    if (ucs_unlikely(revoked.start < revoked.end)) {
+        nprdma_monitor_revoke(monitor, revoked);
     }
 
     nprdma_region_put(region);

@@ -55,6 +55,10 @@ typedef struct nprdma_range {
     uintptr_t        address; /* As registered, not rounded */
     size_t           length;
     uint32_t         backend; /* Of the back end; 0 at first */
+
+    /* What has been revoked while this range covered it, and goes with it */
+    uintptr_t        revoked_start;
+    uintptr_t        revoked_end; /* As the start: nothing */
 } nprdma_range_t;
 
 
@@ -198,15 +202,17 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
 
 /**
  * End a registration. The pages stay accessible to the NIC, ready for the next
- * registration, unless they are invalidated here. Never allocates, so it may be
- * called from the memory hooks of a registration cache.
+ * registration, unless they are invalidated here, or were to be by one that
+ * ended earlier. Never allocates, so it may be called from the memory hooks of
+ * a registration cache.
  *
  * @param [in] monitor     Monitor.
  * @param [in] range       Live range that nobody populates any more.
  * @param [in] invalidate  Nonzero: take every page that no other live range
  *                         covers away from the NIC, in all regions; when this
  *                         returns the NIC does not touch them any more, and
- *                         will not before they are registered again.
+ *                         will not before they are registered again. Pages
+ *                         that another one covers follow when no range does.
  */
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
                                int invalidate);

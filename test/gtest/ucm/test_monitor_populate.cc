@@ -375,6 +375,45 @@ TEST_F(test_monitor_populate, stays_until_it_is_revoked)
     munmap(ptr, 16 * page);
 }
 
+/* What others cover when it is revoked goes when they do, in whatever way; what
+ * they alone had does not */
+TEST_F(test_monitor_populate, revoked_when_others_end)
+{
+    nprdma_range_t range, inside, beyond, later;
+    char *ptr = map(2 * params.region_size);
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, reg(&inside, ptr + 4 * page + 1, 2 * page));
+    ASSERT_EQ(UCS_OK, reg(&beyond, ptr + 12 * page, 8 * page));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    ASSERT_EQ(UCS_OK, populate(&beyond, NPRDMA_POPULATE_WRITE));
+    unreg(&range, 1);
+    EXPECT_EQ(3, all_bits(&beyond, ptr + 4 * page, 3 * page));
+    EXPECT_EQ(3, all_bits(&beyond, ptr + 12 * page, 8 * page));
+
+    /* Registered afterwards, and so in its turn responsible for it */
+    ASSERT_EQ(UCS_OK, reg(&later, ptr + 5 * page, page));
+    unreg(&inside);
+    EXPECT_EQ(0u, bits(&beyond, ptr + 4 * page));
+    EXPECT_EQ(3u, bits(&beyond, ptr + 5 * page));
+    EXPECT_EQ(0u, bits(&beyond, ptr + 6 * page));
+    unreg(&later);
+    EXPECT_EQ(0u, bits(&beyond, ptr + 5 * page));
+
+    unreg(&beyond);
+    EXPECT_EQ(4, drains);
+    EXPECT_EQ(0, all_bits(&beyond, ptr + 12 * page, 4 * page));
+    EXPECT_EQ(3, all_bits(&beyond, ptr + 16 * page, 4 * page));
+
+    /* Nothing is owed any more */
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 20 * page));
+    ASSERT_EQ(UCS_OK, populate(&range));
+    unreg(&range);
+    EXPECT_EQ(4, drains);
+    EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
+    munmap(ptr, 2 * params.region_size);
+}
+
 /* A page may lie in several regions: it is revoked in all of them */
 TEST_F(test_monitor_populate, revoked_in_all_regions)
 {

@@ -1,18 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "uct_test.h"
+#include "test_mem.h"
 
-extern "C" {
-#include <uct/ib/nprdma/nprdma_key.h>
-}
-
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <set>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -20,54 +13,7 @@ extern "C" {
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-static constexpr size_t page = 4096;
-
-/* Lines with a text in them */
-static size_t count(const complaints &log, const std::string &text)
-{
-    return std::count_if(log.lines().begin(), log.lines().end(),
-                         [&](const std::string &line) {
-                             return line.find(text) != std::string::npos;
-                         });
-}
-
-/* Files of this process that are page states of regions */
-static size_t count_regions()
-{
-    DIR *dir = opendir("/proc/self/fd");
-    size_t count = 0;
-    struct dirent *entry;
-
-    while ((entry = readdir(dir)) != nullptr) {
-        char target[256];
-        ssize_t length = readlinkat(dirfd(dir), entry->d_name, target,
-                                    sizeof(target) - 1);
-        if (length > 0) {
-            target[length] = '\0';
-            count         += (strstr(target, "memfd:nprdma-region") ||
-                              strstr(target, "[nprdma-states]"));
-        }
-    }
-    closedir(dir);
-    return count;
-}
-
-/* Mappings of this process that have a file or a segment behind them, as page
- * states, arenas and device files do; what an allocator maps is its business */
-static size_t count_mappings()
-{
-    std::ifstream maps("/proc/self/maps");
-    std::string line;
-    size_t count = 0;
-
-    while (std::getline(maps, line)) {
-        count += (line.find('/') != std::string::npos);
-    }
-    return count;
-}
 
 /* Bytes of a range that the kernel has pages for, its zero page included */
 static size_t resident(const void *ptr, size_t length)
@@ -82,113 +28,6 @@ static size_t resident(const void *ptr, size_t length)
     return page * std::count_if(entries.begin(), entries.end(),
                                 [](uint64_t entry) { return entry >> 63; });
 }
-
-
-/* Registrations: their keys, their cost, and their end */
-class test_mem : public uct_pair_test {
-protected:
-    static constexpr size_t size = 64 * page;
-
-    static uct_nprdma_packed_rkey_t packed(const std::vector<char> &key)
-    {
-        uct_nprdma_packed_rkey_t packed;
-
-        EXPECT_EQ(sizeof(packed), key.size());
-        memcpy(&packed, key.data(), sizeof(packed));
-        return packed;
-    }
-
-    static bool has_region(const buffer &memory)
-    {
-        return packed(memory.packed_key()).flags & UCT_NPRDMA_KEY_FLAG_REGION;
-    }
-
-    ucs_status_t get(void *dest, size_t length, uint64_t address,
-                     uct_rkey_t rkey)
-    {
-        uct_iov_t iov = {dest, length, nullptr, 0, 1};
-        completion comp;
-
-        ucs_status_t status = m_a->retry([&]() {
-            return uct_ep_get_zcopy(m_ab, &iov, 1, address, rkey, &comp);
-        });
-        if (status != UCS_INPROGRESS) {
-            return status;
-        }
-        m_a->wait([&]() { return comp.done; });
-        return comp.status;
-    }
-
-    ucs_status_t put(void *source, size_t length, uint64_t address,
-                     uct_rkey_t rkey)
-    {
-        uct_iov_t iov = {source, length, nullptr, 0, 1};
-        completion comp;
-
-        ucs_status_t status = m_a->retry([&]() {
-            return uct_ep_put_zcopy(m_ab, &iov, 1, address, rkey, &comp);
-        });
-        if (status != UCS_INPROGRESS) {
-            return status;
-        }
-        m_a->wait([&]() { return comp.done; });
-        return comp.status;
-    }
-
-    /* Nothing of the memory comes to light, and nothing gets into it */
-    void expect_revoked(buffer &memory, size_t offset, size_t length,
-                        uct_rkey_t rkey)
-    {
-        const char *start = memory.ptr(offset);
-        std::vector<char> result(length, 0), before(start, start + length);
-
-        EXPECT_EQ(UCS_ERR_REJECTED,
-                  get(result.data(), length, memory.address(offset), rkey));
-        for (size_t i = 0; i + 64 <= length; i += 64) {
-            ASSERT_NE(0, memcmp(&result[i], memory.ptr(offset + i), 64)) << i;
-        }
-
-        std::vector<char> junk(length, 0x77);
-        EXPECT_EQ(UCS_ERR_REJECTED,
-                  put(junk.data(), length, memory.address(offset), rkey));
-        EXPECT_EQ(0, memcmp(before.data(), memory.ptr(offset), length));
-    }
-
-    void expect_works(buffer &memory, size_t offset, size_t length,
-                      uct_rkey_t rkey)
-    {
-        std::vector<char> result(length, 0);
-
-        EXPECT_EQ(UCS_OK,
-                  get(result.data(), length, memory.address(offset), rkey));
-        EXPECT_EQ(0, memcmp(result.data(), memory.ptr(offset), length));
-        for (auto &c : result) {
-            ++c;
-        }
-        EXPECT_EQ(UCS_OK,
-                  put(result.data(), length, memory.address(offset), rkey));
-        EXPECT_EQ(0, memcmp(result.data(), memory.ptr(offset), length));
-        EXPECT_TRUE(m_a->failed.empty());
-    }
-
-    uct_mem_h reg(void *ptr, size_t length,
-                  unsigned flags = UCT_MD_MEM_ACCESS_ALL)
-    {
-        uct_mem_h memh = nullptr;
-
-        EXPECT_EQ(UCS_OK,
-                  uct_md_mem_reg(m_b->md(), ptr, length, flags, &memh));
-        return memh;
-    }
-
-    std::vector<char> pack(uct_mem_h memh)
-    {
-        std::vector<char> key(m_b->md_attr().rkey_packed_size);
-
-        EXPECT_EQ(UCS_OK, uct_md_mkey_pack(m_b->md(), memh, key.data()));
-        return key;
-    }
-};
 
 
 /* ---- keys ---- */
@@ -507,147 +346,6 @@ TEST_F(test_mem, local_handle_is_not_looked_at)
         EXPECT_EQ(UCS_OK, comp.status);
         EXPECT_EQ(0, memcmp(remote.ptr(), local.data(), size));
         remote.fill(1);
-    }
-}
-
-
-/* ---- the end ---- */
-
-TEST_F(test_mem, invalidation_revokes)
-{
-    buffer memory(m_b->md(), size);
-    uct_mem_h memh  = reg(memory.ptr(), size);
-    uct_rkey_t rkey = m_a->unpack(pack(memh));
-
-    memory.deregister();
-    memory.fill(1);
-    expect_works(memory, 0, size, rkey);
-    invalidate(m_b->md(), memh);
-    expect_revoked(memory, 0, size, rkey);
-    expect_revoked(memory, 3 * page + 5, 2 * page, rkey);
-
-    /* Registered again, it is accessible, but not by the old key */
-    buffer again(m_b->md(), size, memory.ptr());
-    expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
-    again.deregister();
-}
-
-TEST_F(test_mem, invalidation_spares_other_registrations)
-{
-    buffer memory(m_b->md(), size);
-    uct_mem_h first   = reg(memory.ptr(), size / 2 + page);
-    uct_mem_h second  = reg(memory.ptr(size / 2), size / 2);
-    uct_rkey_t rkey1  = m_a->unpack(pack(first));
-    uct_rkey_t rkey2  = m_a->unpack(pack(second));
-
-    memory.deregister();
-    memory.fill(1);
-    expect_works(memory, 0, size / 2 + page, rkey1);
-    expect_works(memory, size / 2, size / 2, rkey2);
-
-    invalidate(m_b->md(), first);
-    expect_revoked(memory, 0, size / 2, rkey1);
-    expect_works(memory, size / 2, size / 2, rkey2);
-
-    invalidate(m_b->md(), second);
-    expect_revoked(memory, size / 2, size / 2, rkey2);
-    expect_revoked(memory, 0, size / 2 + page, rkey1);
-}
-
-TEST_F(test_mem, invalidation_while_it_is_used)
-{
-    static const int rounds = 200;
-    buffer memory(m_b->md(), size);
-    std::vector<char> result(size);
-
-    memory.deregister();
-    memory.fill(1);
-    for (int i = 0; i < rounds; ++i) {
-        uct_mem_h memh  = reg(memory.ptr(), size);
-        uct_rkey_t rkey = m_a->unpack(pack(memh));
-        uct_iov_t iov   = {result.data(), size, nullptr, 0, 1};
-        completion comp;
-
-        std::fill(result.begin(), result.end(), 0);
-        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-            return uct_ep_get_zcopy(m_ab, &iov, 1, memory.address(), rkey,
-                                    &comp);
-        }));
-        for (int j = 0; j < i % 20; ++j) {
-            m_a->progress();
-            m_b->progress();
-        }
-        invalidate(m_b->md(), memh);
-        m_a->wait([&]() { return comp.done; });
-        if (comp.status == UCS_OK) {
-            ASSERT_EQ(0, memcmp(result.data(), memory.ptr(), size));
-        } else {
-            ASSERT_EQ(UCS_ERR_REJECTED, comp.status);
-        }
-    }
-    EXPECT_TRUE(m_a->failed.empty());
-}
-
-TEST_F(test_mem, forked_child_registers_nothing)
-{
-    buffer memory(m_b->md(), size);
-    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
-
-    memory.fill(1);
-    expect_works(memory, 0, size, rkey);
-    pid_t pid = fork();
-    if (pid == 0) {
-        complaints log;
-        uct_mem_h memh;
-        int ok = (uct_md_mem_reg(m_b->md(), memory.ptr(), size,
-                                 UCT_MD_MEM_ACCESS_ALL, &memh) ==
-                  UCS_ERR_UNSUPPORTED) && (count(log, "fork") == 1);
-        /* Its copy of what the parent has registered */
-        memset(memory.ptr(), 0x55, size);
-        ok = ok && (uct_md_mem_dereg(m_b->md(), memory.memh()) == UCS_OK);
-        _exit(ok ? 0 : 1);
-    }
-    int status;
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
-    EXPECT_NE(0x55, *memory.ptr());
-    memory.fill(2);
-    expect_works(memory, 0, size, rkey);
-}
-
-TEST_F(test_mem, nothing_is_left)
-{
-    /* What is made once and kept: UCX's own, the fabric's */
-    for (int round = 0; round < 3; ++round) {
-        static size_t mappings;
-#ifdef __SANITIZE_ADDRESS__
-        /* Its allocator does not give address space back */
-        static const size_t slack = 64;
-#else
-        static const size_t slack = 8;
-#endif
-        complaints log;
-        TearDown();
-        EXPECT_EQ(0u, count_regions());
-        if (round == 0) {
-            mappings = count_mappings();
-        } else {
-            EXPECT_LE(count_mappings(), mappings + slack) << round;
-        }
-        SetUp();
-        {
-            std::vector<std::unique_ptr<buffer>> buffers;
-            for (int i = 0; i < 10; ++i) {
-                buffers.emplace_back(new buffer(m_b->md(), (i + 1) * size));
-                buffers.back()->fill(i);
-                expect_works(*buffers.back(), 0, size,
-                             m_a->unpack(buffers.back()->packed_key()));
-            }
-            /* Keys may stay longer than what they are for */
-        }
-        for (auto &line : log.lines()) {
-            ADD_FAILURE() << line;
-        }
     }
 }
 

@@ -1,0 +1,214 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_mem.h"
+
+#include <fstream>
+
+#include <sys/wait.h>
+
+/* How registrations end: what was revoked stays so, and nothing is left */
+
+/* Mappings of this process that have a file or a segment behind them, as page
+ * states, arenas and device files do; what an allocator maps is its business */
+static size_t count_mappings()
+{
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    size_t count = 0;
+
+    while (std::getline(maps, line)) {
+        count += (line.find('/') != std::string::npos);
+    }
+    return count;
+}
+
+TEST_F(test_mem, invalidation_revokes)
+{
+    buffer memory(m_b->md(), size);
+    uct_mem_h memh  = reg(memory.ptr(), size);
+    uct_rkey_t rkey = m_a->unpack(pack(memh));
+
+    memory.deregister();
+    memory.fill(1);
+    expect_works(memory, 0, size, rkey);
+    invalidate(m_b->md(), memh);
+    expect_revoked(memory, 0, size, rkey);
+    expect_revoked(memory, 3 * page + 5, 2 * page, rkey);
+
+    /* Registered again, it is accessible, but not by the old key */
+    buffer again(m_b->md(), size, memory.ptr());
+    expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
+    again.deregister();
+}
+
+TEST_F(test_mem, invalidation_spares_other_registrations)
+{
+    buffer memory(m_b->md(), size);
+    uct_mem_h first   = reg(memory.ptr(), size / 2 + page);
+    uct_mem_h second  = reg(memory.ptr(size / 2), size / 2);
+    uct_rkey_t rkey1  = m_a->unpack(pack(first));
+    uct_rkey_t rkey2  = m_a->unpack(pack(second));
+
+    memory.deregister();
+    memory.fill(1);
+    expect_works(memory, 0, size / 2 + page, rkey1);
+    expect_works(memory, size / 2, size / 2, rkey2);
+
+    invalidate(m_b->md(), first);
+    expect_revoked(memory, 0, size / 2, rkey1);
+    expect_works(memory, size / 2, size / 2, rkey2);
+
+    invalidate(m_b->md(), second);
+    expect_revoked(memory, size / 2, size / 2, rkey2);
+    expect_revoked(memory, 0, size / 2 + page, rkey1);
+}
+
+/* Two peers may have keys of one buffer. The registration of one of them ends
+ * as if nothing had happened, but then there is none any more. */
+TEST_F(test_mem, invalidation_outlasts_other_registrations)
+{
+    buffer memory(m_b->md(), size);
+    uct_mem_h first  = reg(memory.ptr(), size);
+    uct_mem_h second = reg(memory.ptr(page), size - page);
+    uct_rkey_t rkey1 = m_a->unpack(pack(first));
+    uct_rkey_t rkey2 = m_a->unpack(pack(second));
+
+    memory.deregister();
+    memory.fill(1);
+    expect_works(memory, 0, size, rkey1);
+    invalidate(m_b->md(), first);
+    expect_works(memory, page, size - page, rkey2);
+    ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), second));
+    expect_revoked(memory, 0, size, rkey1);
+}
+
+/* Nor does an operation of the owner himself, under way meanwhile, leave the
+ * pages to peers */
+TEST_F(test_mem, invalidation_outlasts_operations)
+{
+    buffer memory(m_b->md(), size), other(m_a->md(), size);
+    uct_mem_h memh   = reg(memory.ptr(), size);
+    uct_rkey_t rkey  = m_a->unpack(pack(memh));
+    uct_rkey_t local = m_b->unpack(other.packed_key());
+    uct_ep_h ep      = m_b->connect(m_a->address());
+    uct_iov_t iov    = {memory.ptr(), size, nullptr, 0, 1};
+
+    memory.deregister();
+    memory.fill(1);
+    expect_works(memory, 0, size, rkey);
+    m_b->flush(ep);
+    for (bool is_get : {false, true}) {
+        completion comp;
+        ASSERT_EQ(UCS_INPROGRESS, m_b->retry([&]() {
+            return is_get ? uct_ep_get_zcopy(ep, &iov, 1, other.address(),
+                                             local, &comp) :
+                            uct_ep_put_zcopy(ep, &iov, 1, other.address(),
+                                             local, &comp);
+        }));
+        invalidate(m_b->md(), memh);
+        m_b->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+        expect_revoked(memory, 0, size, rkey);
+        memh = reg(memory.ptr(), size);
+        rkey = m_a->unpack(pack(memh));
+        expect_works(memory, 0, size, rkey);
+    }
+    ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+}
+
+TEST_F(test_mem, invalidation_while_it_is_used)
+{
+    static const int rounds = 200;
+    buffer memory(m_b->md(), size);
+    std::vector<char> result(size);
+
+    memory.deregister();
+    memory.fill(1);
+    for (int i = 0; i < rounds; ++i) {
+        uct_mem_h memh  = reg(memory.ptr(), size);
+        uct_rkey_t rkey = m_a->unpack(pack(memh));
+        uct_iov_t iov   = {result.data(), size, nullptr, 0, 1};
+        completion comp;
+
+        std::fill(result.begin(), result.end(), 0);
+        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return uct_ep_get_zcopy(m_ab, &iov, 1, memory.address(), rkey,
+                                    &comp);
+        }));
+        for (int j = 0; j < i % 20; ++j) {
+            m_a->progress();
+            m_b->progress();
+        }
+        invalidate(m_b->md(), memh);
+        m_a->wait([&]() { return comp.done; });
+        if (comp.status == UCS_OK) {
+            ASSERT_EQ(0, memcmp(result.data(), memory.ptr(), size));
+        } else {
+            ASSERT_EQ(UCS_ERR_REJECTED, comp.status);
+        }
+    }
+    EXPECT_TRUE(m_a->failed.empty());
+}
+
+TEST_F(test_mem, forked_child_registers_nothing)
+{
+    buffer memory(m_b->md(), size);
+    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
+
+    memory.fill(1);
+    expect_works(memory, 0, size, rkey);
+    pid_t pid = fork();
+    if (pid == 0) {
+        complaints log;
+        uct_mem_h memh;
+        int ok = (uct_md_mem_reg(m_b->md(), memory.ptr(), size,
+                                 UCT_MD_MEM_ACCESS_ALL, &memh) ==
+                  UCS_ERR_UNSUPPORTED) && (count(log, "fork") == 1);
+        /* Its copy of what the parent has registered */
+        memset(memory.ptr(), 0x55, size);
+        ok = ok && (uct_md_mem_dereg(m_b->md(), memory.memh()) == UCS_OK);
+        _exit(ok ? 0 : 1);
+    }
+    int status;
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
+    EXPECT_NE(0x55, *memory.ptr());
+    memory.fill(2);
+    expect_works(memory, 0, size, rkey);
+}
+
+TEST_F(test_mem, nothing_is_left)
+{
+    /* What is made once and kept: UCX's own, the fabric's */
+    for (int round = 0; round < 3; ++round) {
+        static size_t mappings;
+#ifdef __SANITIZE_ADDRESS__
+        /* Its allocator does not give address space back */
+        static const size_t slack = 64;
+#else
+        static const size_t slack = 8;
+#endif
+        complaints log;
+        TearDown();
+        EXPECT_EQ(0u, count_regions());
+        if (round == 0) {
+            mappings = count_mappings();
+        } else {
+            EXPECT_LE(count_mappings(), mappings + slack) << round;
+        }
+        SetUp();
+        {
+            std::vector<std::unique_ptr<buffer>> buffers;
+            for (int i = 0; i < 10; ++i) {
+                buffers.emplace_back(new buffer(m_b->md(), (i + 1) * size));
+                buffers.back()->fill(i);
+                expect_works(*buffers.back(), 0, size,
+                             m_a->unpack(buffers.back()->packed_key()));
+            }
+            /* Keys may stay longer than what they are for */
+        }
+        for (auto &line : log.lines()) {
+            ADD_FAILURE() << line;
+        }
+    }
+}
