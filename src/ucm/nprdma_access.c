@@ -124,8 +124,8 @@ static int nprdma_access_populate_word(uintptr_t address, size_t length,
     return 0;
 }
 
-static ucs_status_t
-nprdma_access_copy(uintptr_t address, void *data, size_t length, int is_store)
+ucs_status_t nprdma_access_copy(uintptr_t address, void *data, size_t length,
+                                int is_store)
 {
     struct iovec local  = { .iov_base = data, .iov_len = length };
     struct iovec remote = { .iov_base = (void*)address, .iov_len = length };

@@ -12,13 +12,14 @@
 BEGIN_C_DECLS
 
 /**
- * Access to application memory on behalf of a peer. Memory that is unmapped,
- * protected, or behind the end of its file gives an error, never a signal.
+ * Access to application memory, on behalf of a peer or at some time after the
+ * application has asked for it. Memory that is unmapped, protected, or behind
+ * the end of its file gives an error, never a signal.
  *
- * Every function may return UCS_ERR_BUSY: the range is being unmapped right
- * now. Nothing has been touched then; the caller drops what an unmapping
- * thread may wait for (a registration, see @ref nprdma_reg_get), looks it up
- * anew and tries again.
+ * Functions may return UCS_ERR_BUSY: the range is being unmapped right now.
+ * Nothing has been touched then; the caller drops what an unmapping thread may
+ * wait for (a registration, see @ref nprdma_reg_get), looks it up anew and
+ * tries again.
  */
 
 
@@ -81,6 +82,21 @@ nprdma_access_store(uintptr_t address, const void *data, size_t length);
  *         can be read; the content of @a data is then undefined.
  */
 ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length);
+
+
+/**
+ * Copy bytes into, or out of, application memory, in whatever order. For what
+ * this process itself wants there: never UCS_ERR_BUSY.
+ *
+ * @param [in] address   In application memory.
+ * @param [in] data      Memory of the caller that cannot fault.
+ * @param [in] length    Bytes; zero does nothing.
+ * @param [in] is_store  Nonzero: into application memory.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_ADDR: not all of it can be accessed.
+ */
+ucs_status_t nprdma_access_copy(uintptr_t address, void *data, size_t length,
+                                int is_store);
 
 
 /**

@@ -30,9 +30,10 @@ far_memory::~far_memory()
     munmap(m_ptr, m_length);
 }
 
-paged_buffer::paged_buffer(entity &owner, size_t length) :
-    m_memory(length), m_length(length),
-    m_buffer(new buffer(owner.md(), length, m_memory.ptr()))
+paged_buffer::paged_buffer(entity &owner, size_t length, void *place) :
+    m_memory((place == nullptr) ? new far_memory(length) : nullptr),
+    m_ptr((place == nullptr) ? m_memory->ptr() : (char*)place),
+    m_length(length), m_buffer(new buffer(owner.md(), length, m_ptr))
 {
 }
 

@@ -29,10 +29,11 @@ private:
 /* Memory registered with an MD, and its page table */
 class paged_buffer {
 public:
-    paged_buffer(entity &owner, size_t length);
+    /* Of its own, or the caller's */
+    paged_buffer(entity &owner, size_t length, void *place = nullptr);
     ~paged_buffer();
 
-    char *ptr(size_t offset = 0) const { return m_memory.ptr() + offset; }
+    char *ptr(size_t offset = 0) const { return m_ptr + offset; }
     uint64_t address(size_t offset = 0) const { return (uint64_t)ptr(offset); }
     size_t length() const { return m_length; }
     uct_mem_h memh() const { return m_buffer->memh(); }
@@ -49,10 +50,11 @@ public:
     page_table_stats_t stats();
 
 private:
-    far_memory              m_memory;
-    size_t                  m_length;
-    std::unique_ptr<buffer> m_buffer;
-    page_table_t            *m_table = nullptr;
+    std::unique_ptr<far_memory> m_memory;
+    char                        *m_ptr;
+    size_t                      m_length;
+    std::unique_ptr<buffer>     m_buffer;
+    page_table_t                *m_table = nullptr;
 };
 
 enum op_t {

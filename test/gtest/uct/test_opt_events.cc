@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
  * The memory of a target goes away, or becomes other memory, while the NIC of
  * an initiator is held at a named point of an operation on it. The initiator
  * gets the new contents or an error; and no memory goes while the NIC is at it.
+ * The same with the memory of the initiator himself, who is mistaken to take it
+ * away before the end, but no more than that.
  */
 
 namespace {
@@ -24,6 +27,7 @@ enum event_t {
     REMAP,          /* munmap(), mmap() */
     MOVE,           /* mremap() to elsewhere, mmap() */
     UNMAP,
+    SHRINK,         /* brk() down and up again; all behind goes, too */
     FORK
 };
 
@@ -82,6 +86,11 @@ void do_event(event_t event, char *ptr, pid_t *child)
     case UNMAP:
         EXPECT_EQ(0, munmap(ptr, gone));
         break;
+    case SHRINK:
+        ASSERT_EQ(ptr + area - at, sbrk(0)) << "somebody else grew the heap";
+        EXPECT_EQ(0, brk(ptr));
+        EXPECT_EQ(0, brk(ptr + area - at));
+        break;
     case FORK:
         *child = fork();
         ASSERT_NE(-1, *child);
@@ -107,6 +116,19 @@ bool expect_bytes(const char *ptr, size_t length, std::vector<uint8_t> allowed)
     return true;
 }
 
+/* These leave nothing there for a moment */
+bool has_hole(event_t event)
+{
+    return (event == REMAP) || (event == MOVE) || (event == SHRINK);
+}
+
+/* The call is held, not the NIC */
+bool is_blocked(int point)
+{
+    return (point == GATE_INVALIDATE_START) ||
+           (point == GATE_INVALIDATE_QUIESCED);
+}
+
 /* The NIC has seen the pages: until it is done with them the call must wait.
  * Not to return is nothing that can be awaited, so this looks for a while. */
 void expect_waits(const std::atomic<bool> &returned)
@@ -116,9 +138,38 @@ void expect_waits(const std::atomic<bool> &returned)
     }
 }
 
-/* While a call is in progress nobody gets the pages back that it takes */
+/* Memory at the end of the heap, where malloc() has enough below it not to come
+ * and ask for more */
+class heap_memory {
+public:
+    heap_memory()
+    {
+        mallopt(M_MMAP_THRESHOLD, 32 << 20);
+        mallopt(M_TRIM_THRESHOLD, 64 << 20);
+        void *volatile reserve = malloc(8 << 20);
+        free(reserve);
+        m_begin = (char*)sbrk(0);
+        m_ptr   = m_begin + (-(uintptr_t)m_begin & (page_size - 1));
+        EXPECT_EQ(0, brk(m_ptr + area));
+    }
+
+    ~heap_memory()
+    {
+        EXPECT_EQ(m_ptr + area, sbrk(0));
+        EXPECT_EQ(0, brk(m_begin));
+    }
+
+    char *ptr() { return m_ptr; }
+
+private:
+    char *m_begin, *m_ptr;
+};
+
+/* While a call is in progress nobody gets the pages back that it takes. Before
+ * it has taken them they are used. */
 void obey_blocked(const order &order, paged_buffer &memory, peer &parent)
 {
+    bool is_there = order.point == GATE_INVALIDATE_START;
     std::thread thread([&]() {
         do_event(order.event, memory.ptr(at), nullptr);
     });
@@ -126,7 +177,7 @@ void obey_blocked(const order &order, paged_buffer &memory, peer &parent)
     parent.put(true);
     for (double end = now() + 0.1; now() < end;) {
         for (size_t i = 0; i < gone; i += page_size) {
-            ASSERT_FALSE(memory.has(at + i, 1, PAGE_R));
+            ASSERT_EQ(is_there, memory.has(at + i, 1, PAGE_R));
         }
     }
     page_table_gate_release(memory.table(), order.point);
@@ -175,17 +226,25 @@ PEER_FUNCTION(event_target)
 
     parent.put_bytes(self.address());
     for (;;) {
-        paged_buffer memory(self, area);
-        memset(memory.ptr(), before, area);
-        parent.put(target_card{memory.address()});
-        parent.put_bytes(memory.packed_key());
         parent.receive(&order, sizeof(order));
         if (order.end) {
             return 0;
         }
 
+        std::unique_ptr<heap_memory> heap;
+        if (order.event == SHRINK) {
+            heap.reset(new heap_memory);
+        }
+        paged_buffer memory(self, area, heap ? heap->ptr() : nullptr);
+        memset(memory.ptr(), before, area);
+        parent.put(target_card{memory.address()});
+        parent.put_bytes(memory.packed_key());
+        parent.get<bool>();
+        if (order.point == GATE_MAP) {
+            memory.evict(at, gone); /* So that it has to be populated */
+        }
         page_table_gate_arm(memory.table(), order.point, memory.ptr(at));
-        if (order.point == GATE_INVALIDATE_QUIESCED) {
+        if (is_blocked(order.point)) {
             obey_blocked(order, memory, parent);
         } else {
             parent.put(true);
@@ -198,7 +257,7 @@ PEER_FUNCTION(event_target)
              * before the call threw it away */
             if (order.is_put && (status == UCS_OK)) {
                 expect_bytes(memory.ptr(at), gone,
-                             ((order.point == GATE_INVALIDATE_QUIESCED) ||
+                             (is_blocked(order.point) ||
                               (order.point == GATE_CHUNK_CHECKED)) ?
                              std::vector<uint8_t>{sent, after, 0} :
                              std::vector<uint8_t>{sent});
@@ -230,8 +289,6 @@ protected:
         order end = {};
 
         end.end = true;
-        m_peer->get<target_card>();
-        m_peer->get_bytes();
         m_peer->put(end);
         EXPECT_EQ(0, m_peer->join());
         m_local.reset();
@@ -263,22 +320,23 @@ protected:
         if (order.event == UNMAP) {
             /* A short one may have been done by the time it went */
             EXPECT_TRUE((status != UCS_OK) ||
-                        (order.point != GATE_CHUNK_BEGIN));
+                        ((order.point != GATE_CHUNK_BEGIN) &&
+                         ((order.point != GATE_MAP) || (length < gone))));
             return;
         }
 
-        /* These leave nothing there for a moment. An operation that does not
-         * have to wait for the end of it may come just then, and is told. */
-        bool has_hole = ((order.event == REMAP) || (order.event == MOVE)) &&
-                        (order.point == GATE_CHUNK_CHECKED);
-        if (has_hole && (status == UCS_ERR_INVALID_ADDR)) {
+        /* An operation that does not have to wait for the end of the call may
+         * come just when there is nothing, and is told */
+        if (has_hole(order.event) && (status == UCS_ERR_INVALID_ADDR) &&
+            (is_blocked(order.point) || (order.point == GATE_CHUNK_CHECKED))) {
             return;
         }
 
         EXPECT_EQ(UCS_OK, status) << ucs_status_string(status);
         if (order.event == FORK) {
             allowed = {before};
-        } else if (order.point != GATE_CHUNK_BEGIN) {
+        } else if ((order.point != GATE_CHUNK_BEGIN) &&
+                   ((order.point != GATE_MAP) || (length < gone))) {
             allowed = {before, after, 0};
         }
         if (!order.is_put) {
@@ -288,19 +346,20 @@ protected:
 
     void run(event_t event, int point, bool is_put, size_t length)
     {
-        order order  = {event, point, is_put, false};
-        uint64_t address = m_peer->get<target_card>().address + at;
-        uct_rkey_t rkey  = m_a->unpack(m_peer->get_bytes());
+        order order = {event, point, is_put, false};
 
         SCOPED_TRACE(testing::Message() << "event " << event << " point "
                                         << point << " put " << is_put
                                         << " length " << length);
+        m_peer->put(order);
+        uint64_t address = m_peer->get<target_card>().address + at;
+        uct_rkey_t rkey  = m_a->unpack(m_peer->get_bytes());
         /* So that the pages are there, and known */
         memset(m_local->ptr(), before, area);
         ASSERT_EQ(UCS_OK, operate(true, address - at, rkey, area - at));
         ASSERT_EQ(UCS_OK, operate(false, address - at, rkey, area - at));
         memset(m_local->ptr(at), is_put ? sent : 0x44, gone);
-        m_peer->put(order);
+        m_peer->put(true);
         m_peer->get<bool>();
 
         ucs_status_t status = operate(is_put, address, rkey, length);
@@ -335,7 +394,8 @@ protected:
 
     void run_all(int point)
     {
-        for (event_t event : {DONTNEED, REPLACE, REMAP, MOVE, UNMAP, FORK}) {
+        for (event_t event : {DONTNEED, REPLACE, REMAP, MOVE, UNMAP, SHRINK,
+                              FORK}) {
             run(event, point, false, gone);
             run(event, point, false, 8000);
             run(event, point, true, gone);
@@ -356,6 +416,22 @@ TEST_F(test_opt_events, blocked_while_a_call_is_in_progress)
     run(REPLACE, GATE_INVALIDATE_QUIESCED, false, gone);
 }
 
+/* Before it takes pages, the call is as if it had not been made */
+TEST_F(test_opt_events, before_pages_are_taken)
+{
+    for (event_t event : {DONTNEED, REPLACE, SHRINK}) {
+        run(event, GATE_INVALIDATE_START, false, gone);
+        run(event, GATE_INVALIDATE_START, false, 8000);
+        run(event, GATE_INVALIDATE_START, true, gone);
+    }
+}
+
+/* Pages that are absent are on their way back */
+TEST_F(test_opt_events, before_pages_are_mapped)
+{
+    run_all(GATE_MAP);
+}
+
 TEST_F(test_opt_events, before_the_nic_looks)
 {
     run_all(GATE_CHUNK_BEGIN);
@@ -367,6 +443,136 @@ TEST_F(test_opt_events, waits_for_what_is_in_flight)
 }
 
 TEST_F(test_opt_events, after_the_nic_is_done)
+{
+    run_all(GATE_CHUNK_END);
+}
+
+
+/* The initiator's own memory */
+class test_opt_events_local : public test_opt {
+protected:
+    bool is_certain(int point) { return point != GATE_CHUNK_CHECKED; }
+
+    void transfer(op_t op, size_t length, ucs_status_t *status)
+    {
+        completion comp;
+
+        start(op, at, at, length, &comp);
+        m_a->wait([&]() { return comp.done; });
+        *status = comp.status;
+    }
+
+    void prepare(event_t event, op_t op)
+    {
+        ucs_status_t status;
+
+        m_local.reset();
+        m_heap.reset();
+        if (event == SHRINK) {
+            m_heap.reset(new heap_memory);
+        }
+        m_local.reset(new paged_buffer(*m_a, area,
+                                       m_heap ? m_heap->ptr() : nullptr));
+        m_remote.reset(new paged_buffer(*m_b, area));
+        m_rkey = m_a->unpack(m_remote->packed_key());
+        transfer(PUT_ZCOPY, gone, &status);
+        transfer(GET_ZCOPY, gone, &status);
+        memset(m_local->ptr(), (op == PUT_ZCOPY) ? before : 0x44, area);
+        memset(m_remote->ptr(), (op == PUT_ZCOPY) ? 0x44 : sent, area);
+    }
+
+    /* Of a call that is over the operation sees the end, else anything */
+    void judge(const order &order, op_t op, size_t length, ucs_status_t status)
+    {
+        std::vector<uint8_t> allowed;
+
+        if (order.event == UNMAP) {
+            EXPECT_TRUE((status == UCS_ERR_INVALID_ADDR) ||
+                        (!is_certain(order.point) && (status == UCS_OK)))
+                    << ucs_status_string(status);
+            return;
+        }
+
+        if (!is_certain(order.point) && (status == UCS_ERR_INVALID_ADDR) &&
+            has_hole(order.event)) {
+            return;
+        }
+
+        EXPECT_EQ(UCS_OK, status) << ucs_status_string(status);
+        allowed = {(op != PUT_ZCOPY)     ? sent :
+                   (order.event == FORK) ? before : after};
+        if (!is_certain(order.point)) {
+            allowed.push_back(before);
+            allowed.push_back(0);
+        }
+        expect_bytes((op == PUT_ZCOPY) ? m_remote->ptr(at) : m_local->ptr(at),
+                     length, allowed);
+    }
+
+    void run(event_t event, int point, op_t op, size_t length)
+    {
+        /* No new contents of the caller while the NIC still writes */
+        order order = {event, point, true, false};
+        ucs_status_t status;
+
+        SCOPED_TRACE(testing::Message() << "event " << event << " point "
+                                        << point << " op " << op << " length "
+                                        << length);
+        prepare(event, op);
+        page_table_gate_arm(m_local->table(), point, m_local->ptr(at));
+        std::thread thread([&]() { obey(order, *m_local); });
+        transfer(op, length, &status);
+        thread.join();
+        judge(order, op, length, status);
+
+        /* What lies around it, and what comes after it */
+        paged_buffer &to = (op == PUT_ZCOPY) ? *m_remote : *m_local;
+        expect_bytes(to.ptr(), at, {0x44});
+        if ((event != SHRINK) || (op == PUT_ZCOPY)) {
+            expect_bytes(to.ptr(at + gone), area - at - gone, {0x44});
+        }
+        if (event == UNMAP) {
+            map_again(m_local->ptr(at), MAP_FIXED_NOREPLACE);
+        }
+        memset(m_remote->ptr(), 0x66, area);
+        transfer(GET_ZCOPY, gone, &status);
+        EXPECT_EQ(UCS_OK, status);
+        expect_bytes(m_local->ptr(at), gone, {0x66});
+        EXPECT_EQ(0u, m_local->stats().efault);
+    }
+
+    void run_all(int point)
+    {
+        for (event_t event : {DONTNEED, REPLACE, REMAP, MOVE, UNMAP, SHRINK,
+                              FORK}) {
+            run(event, point, GET_ZCOPY, gone);
+            run(event, point, GET_ZCOPY, 8000);
+            run(event, point, PUT_ZCOPY, gone);
+        }
+    }
+
+    void TearDown() override
+    {
+        m_local.reset();
+        m_heap.reset();
+        test_opt::TearDown();
+    }
+
+private:
+    std::unique_ptr<heap_memory> m_heap;
+};
+
+TEST_F(test_opt_events_local, before_the_nic_looks)
+{
+    run_all(GATE_CHUNK_BEGIN);
+}
+
+TEST_F(test_opt_events_local, waits_for_what_is_in_flight)
+{
+    run_all(GATE_CHUNK_CHECKED);
+}
+
+TEST_F(test_opt_events_local, after_the_nic_is_done)
 {
     run_all(GATE_CHUNK_END);
 }

@@ -515,13 +515,14 @@ uct_nprdma_opt_copy(uct_nprdma_iface_t *iface, uct_nprdma_opt_slice_t *slice,
 {
     uct_nprdma_opt_op_t *op = slice->op;
 
-    slice->large.func     = func;
-    slice->large.buffer   = slice->buffer;
-    slice->large.address  = slice->address;
-    slice->large.key      = op->rkey.key;
-    slice->large.length   = slice->length;
-    slice->large.is_get   = op->is_get;
-    slice->large.populate = populate;
+    slice->large.func        = func;
+    slice->large.buffer      = slice->buffer;
+    slice->large.address     = slice->address;
+    slice->large.key         = op->rkey.key;
+    slice->large.length      = slice->length;
+    slice->large.is_get      = op->is_get;
+    slice->large.populate    = populate;
+    slice->large.is_doubtful = op->by_nic && (op->slot == NULL);
     uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
     return UCT_NPRDMA_OPT_WAIT;
 }

@@ -6,10 +6,36 @@
 
 #include "nprdma_rma_req.h"
 
+#include "ucm/nprdma_access.h"
+
 /* Requests of this kind that an endpoint may have on the way: a slow target
  * must not hold all slots of the interface */
 #define UCT_NPRDMA_RMA_LARGE_WINDOW  12
 
+
+/*
+ * Where the NIC was to do it a buffer may end up here because it is gone. That
+ * is the application's mistake, but an error, no signal. The kernel finds out,
+ * which takes longer than to trust: copy mode does that, as all copies do.
+ */
+static ucs_status_t uct_nprdma_rma_large_copy(uct_nprdma_rma_large_t *large,
+                                              size_t offset, void *data,
+                                              size_t length)
+{
+    char *buffer = large->buffer + offset;
+
+    if (large->is_doubtful) {
+        return nprdma_access_copy((uintptr_t)buffer, data, length,
+                                  large->is_get);
+    }
+
+    if (large->is_get) {
+        memcpy(buffer, data, length);
+    } else {
+        memcpy(data, buffer, length);
+    }
+    return UCS_OK;
+}
 
 uct_completion_t *
 uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
@@ -28,7 +54,8 @@ uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
         /* The rest is of no use to anybody */
         large->status = (large->status == UCS_OK) ? *status : large->status;
     } else if (large->is_get && (large->status == UCS_OK)) {
-        memcpy(large->buffer + large->done, data, wait->length);
+        large->status = uct_nprdma_rma_large_copy(large, large->done,
+                                                  (void*)data, wait->length);
     }
 
     large->done += wait->large.length;
@@ -99,7 +126,14 @@ uct_nprdma_rma_large_send_put(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE,
                                 large->address + large->requested, large->key,
                                 length);
-    memcpy(request + 1, large->buffer + large->requested, length);
+    large->status = uct_nprdma_rma_large_copy(large, large->requested,
+                                              request + 1, length);
+    if (ucs_unlikely(large->status != UCS_OK)) {
+        /* Not to be told from here: the reply to this one does */
+        uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+        length = 0;
+    }
+
     return uct_nprdma_rma_send(iface, rma, request, sizeof(*request) + length,
                                slot, wait);
 }
