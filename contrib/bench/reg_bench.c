@@ -5,10 +5,14 @@
  *
  *   reg_bench COMPONENT DEVICE covered BYTES  a buffer that was registered
  *                  before, and is in use: the cost of another registration
- *   reg_bench COMPONENT DEVICE first BYTES    memory that nobody has touched
+ *   reg_bench COMPONENT DEVICE first BYTES    memory that nobody has touched,
+ *                  nor registered anything where it lies, as soon as it is
+ *                  mapped
+ *   reg_bench COMPONENT DEVICE later BYTES    the same, a while after that
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together:
- * the median of many for `covered`, of three for `first`, each of fresh memory.
+ * the median of many for `covered`, one alone for `first` and `later`, as a
+ * second one would find what the first has left.
  */
 
 #include "bench.h"
@@ -16,9 +20,13 @@
 #include <uct/api/uct.h>
 
 #include <string.h>
+#include <unistd.h>
 
+#define PAGE_SIZE     4096
 #define COVERED_TURNS 20001
-#define FIRST_TURNS   3
+
+/* Between mapping memory and using it, for `later` */
+#define LATER_US      20000
 
 #define UCT_CHECK(_call) \
     do { \
@@ -80,35 +88,39 @@ static double covered(uct_md_h md, size_t length)
     return result;
 }
 
-static double first(uct_md_h md, size_t length)
+static double first(uct_md_h md, size_t length, useconds_t delay)
 {
-    double times[FIRST_TURNS];
+    static char elsewhere[PAGE_SIZE];
+    double result;
     void *memory;
-    int i;
 
-    for (i = 0; i < FIRST_TURNS; ++i) {
-        memory   = map_memory(length);
-        times[i] = reg_dereg(md, memory, length);
-        munmap(memory, length);
-    }
-    return median(times, FIRST_TURNS);
+    /* Or the cost of code that has never run is most of it */
+    reg_dereg(md, elsewhere, sizeof(elsewhere));
+
+    memory = map_memory(length);
+    usleep(delay);
+    result = reg_dereg(md, memory, length);
+    munmap(memory, length);
+    return result;
 }
 
 int main(int argc, char **argv)
 {
+    size_t length    = (argc == 5) ? strtoull(argv[4], NULL, 0) : 0;
+    const char *kind = (length > 0) ? argv[3] : "";
     double us;
     uct_md_h md;
-    size_t length;
 
-    if ((argc != 5) || ((length = strtoull(argv[4], NULL, 0)) == 0) ||
-        (strcmp(argv[3], "covered") && strcmp(argv[3], "first"))) {
-        fprintf(stderr, "usage: reg_bench COMPONENT DEVICE covered|first "
-                        "BYTES\n");
+    if (strcmp(kind, "covered") && strcmp(kind, "first") &&
+        strcmp(kind, "later")) {
+        fprintf(stderr, "usage: reg_bench COMPONENT DEVICE "
+                        "covered|first|later BYTES\n");
         return 2;
     }
 
     md = open_md(argv[1], argv[2]);
-    us = (argv[3][0] == 'c') ? covered(md, length) : first(md, length);
+    us = (kind[0] == 'c') ? covered(md, length) :
+         first(md, length, (kind[0] == 'l') ? LATER_US : 0);
     printf("us %.3f\n", us);
     uct_md_close(md);
     return EXIT_SUCCESS;
