@@ -25,6 +25,17 @@ void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     rma->is_told = 1;
 }
 
+void uct_nprdma_rma_tell_local(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                               int is_get, const void *buffer, size_t length)
+{
+    ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
+            "%s: %zu bytes at %p were unmapped or protected before the %s that "
+            "uses them was complete",
+            uct_nprdma_iface_md(iface)->name, length, buffer,
+            is_get ? "get" : "put");
+    rma->is_told = 1;
+}
+
 void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
                                uct_nprdma_rma_t *rma,
                                const uct_nprdma_rma_wait_t *wait,

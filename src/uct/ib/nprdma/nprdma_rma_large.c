@@ -18,23 +18,25 @@
  * is the application's mistake, but an error, no signal. The kernel finds out,
  * which takes longer than to trust: copy mode does that, as all copies do.
  */
-static ucs_status_t uct_nprdma_rma_large_copy(uct_nprdma_rma_large_t *large,
-                                              size_t offset, void *data,
-                                              size_t length)
+static void uct_nprdma_rma_large_copy(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_rma_t *rma,
+                                      uct_nprdma_rma_large_t *large,
+                                      size_t offset, void *data, size_t length)
 {
     char *buffer = large->buffer + offset;
 
     if (large->is_doubtful) {
-        return nprdma_access_copy((uintptr_t)buffer, data, length,
-                                  large->is_get);
-    }
-
-    if (large->is_get) {
+        large->status = nprdma_access_copy((uintptr_t)buffer, data, length,
+                                           large->is_get);
+        if (ucs_unlikely(large->status != UCS_OK)) {
+            uct_nprdma_rma_tell_local(iface, rma, large->is_get, buffer,
+                                      length);
+        }
+    } else if (large->is_get) {
         memcpy(buffer, data, length);
     } else {
         memcpy(data, buffer, length);
     }
-    return UCS_OK;
 }
 
 uct_completion_t *
@@ -54,8 +56,8 @@ uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
         /* The rest is of no use to anybody */
         large->status = (large->status == UCS_OK) ? *status : large->status;
     } else if (large->is_get && (large->status == UCS_OK)) {
-        large->status = uct_nprdma_rma_large_copy(large, large->done,
-                                                  (void*)data, wait->length);
+        uct_nprdma_rma_large_copy(iface, rma, large, large->done, (void*)data,
+                                  wait->length);
     }
 
     large->done += wait->large.length;
@@ -126,8 +128,8 @@ uct_nprdma_rma_large_send_put(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE,
                                 large->address + large->requested, large->key,
                                 length);
-    large->status = uct_nprdma_rma_large_copy(large, large->requested,
-                                              request + 1, length);
+    uct_nprdma_rma_large_copy(iface, rma, large, large->requested, request + 1,
+                              length);
     if (ucs_unlikely(large->status != UCS_OK)) {
         /* Not to be told from here: the reply to this one does */
         uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);

@@ -273,6 +273,17 @@ void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /**
+ * The same for one whose buffer here could not be copied from or to.
+ *
+ * @param [in] is_get  Nonzero: a get.
+ * @param [in] buffer  The part of it that was to be copied.
+ * @param [in] length  Bytes of that.
+ */
+void uct_nprdma_rma_tell_local(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                               int is_get, const void *buffer, size_t length);
+
+
+/**
  * Tell of what has failed according to a reply: its own request, and the first
  * one before it that has no reply. Slices tell of themselves.
  *

@@ -1,0 +1,209 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <csignal>
+#include <cstring>
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/*
+ * Buffers that their owner takes away before their operation is complete, which
+ * UCX forbids: that is an error, but where the CPU looks at, or copies, what it
+ * has no time to doubt. In processes of their own, as some of them die.
+ */
+
+enum way_t {
+    UNMAP,
+    PROTECT
+};
+
+struct taken_case {
+    bool   zcopy;
+    bool   is_put;
+    bool   is_late; /* Not before it is posted */
+    way_t  way;
+    size_t length;
+};
+
+class taker {
+public:
+    explicit taker(const taken_case &what)
+        : m_what(what),
+          m_config({{"NPRDMA_ZCOPY", what.zcopy ? "auto" : "no"}}),
+          m_self(m_config), m_other(m_config),
+          m_remote(m_other.md(), what.length)
+    {
+        m_self.add_progress(&m_other);
+        m_ep   = m_self.connect(m_other.address());
+        m_rkey = m_self.unpack(m_remote.packed_key());
+        m_ptr  = mmap((void*)hole_place, what.length, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        EXPECT_EQ((void*)hole_place, m_ptr);
+        m_local.reset(new buffer(m_self.md(), what.length, m_ptr));
+        m_local->fill(1);
+        m_remote.fill(2);
+        m_self.wire_up(m_ep, m_remote.ptr(), m_remote.address(), m_rkey);
+    }
+
+    void take()
+    {
+        if (m_what.way == UNMAP) {
+            ASSERT_EQ(0, munmap(m_ptr, m_what.length));
+        } else {
+            ASSERT_EQ(0, mprotect(m_ptr, m_what.length, PROT_NONE));
+        }
+    }
+
+    ucs_status_t operate()
+    {
+        completion comp;
+        uct_iov_t iov = {m_ptr, m_what.length, m_local->memh(), 0, 1};
+
+        if (!m_what.is_late) {
+            take();
+        }
+        ucs_status_t status = m_self.retry([&]() {
+            return m_what.is_put ?
+                   uct_ep_put_zcopy(m_ep, &iov, 1, m_remote.address(), m_rkey,
+                                    &comp) :
+                   uct_ep_get_zcopy(m_ep, &iov, 1, m_remote.address(), m_rkey,
+                                    &comp);
+        });
+        EXPECT_EQ(UCS_INPROGRESS, status);
+        EXPECT_FALSE(comp.done);
+        if (m_what.is_late) {
+            take();
+        }
+        m_self.wait([&]() { return comp.done; });
+        return comp.status;
+    }
+
+    /* The endpoint is as good as ever, and has nothing to add */
+    void expect_works()
+    {
+        uint64_t value = 0x1122334455667788;
+
+        m_self.flush(m_ep);
+        ASSERT_EQ(UCS_OK, m_self.retry([&]() {
+            return uct_ep_put_short(m_ep, &value, 8, m_remote.address(),
+                                    m_rkey);
+        }));
+        m_self.flush(m_ep);
+        EXPECT_EQ(value, *m_remote.ptr<uint64_t>());
+        EXPECT_TRUE(m_self.failed.empty());
+    }
+
+private:
+    const taken_case        m_what;
+    const config_t          m_config;
+    entity                  m_self, m_other;
+    buffer                  m_remote;
+    std::unique_ptr<buffer> m_local;
+    uct_ep_h                m_ep;
+    uct_rkey_t              m_rkey;
+    void                    *m_ptr;
+};
+
+PEER_FUNCTION(taken_away)
+{
+    taken_case what     = parent.get<taken_case>();
+    struct rlimit limit = {};
+    complaints log;
+    int told = 0;
+
+    /* Whoever dies here is to do it quietly */
+    setrlimit(RLIMIT_CORE, &limit);
+    signal(SIGSEGV, SIG_DFL);
+
+    taker self(what);
+    ucs_status_t status = self.operate();
+    self.expect_works();
+    for (auto &line : log.lines()) {
+        told += line.find("unmapped or protected before") != std::string::npos;
+    }
+    EXPECT_EQ((status == UCS_OK) ? 0 : 1, told);
+    parent.put(status);
+    return 0;
+}
+
+class test_taken : public ::testing::Test {
+protected:
+    /* How the process ended, and how its operation did if it lived */
+    static int run(const taken_case &what, ucs_status_t *status_p)
+    {
+        peer taken("taken_away");
+
+        taken.put(what);
+        int ret = taken.join();
+        if (ret == 0) {
+            *status_p = taken.get<ucs_status_t>();
+        }
+        return ret;
+    }
+
+    static void expect_error(bool is_put, way_t way, size_t length)
+    {
+        for (bool is_late : {false, true}) {
+            ucs_status_t status = UCS_OK;
+
+            SCOPED_TRACE(testing::Message() << "length " << length << " late "
+                                            << is_late);
+            ASSERT_EQ(0, run({true, is_put, is_late, way, length}, &status));
+            /* The NIC may have been done; mprotect() is seen by nobody */
+            if ((way == UNMAP) || !is_late || (status != UCS_OK)) {
+                EXPECT_EQ(UCS_ERR_INVALID_ADDR, status)
+                        << ucs_status_string(status);
+            }
+        }
+    }
+
+    static void expect_death(const taken_case &what)
+    {
+        ucs_status_t status = UCS_OK;
+
+        EXPECT_EQ(128 + SIGSEGV, run(what, &status));
+    }
+
+    static constexpr size_t kib = 1024;
+};
+
+TEST_F(test_taken, unmapped_by_who_puts)
+{
+    for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
+        expect_error(true, UNMAP, length);
+    }
+}
+
+TEST_F(test_taken, unmapped_by_who_gets)
+{
+    for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
+        expect_error(false, UNMAP, length);
+    }
+}
+
+TEST_F(test_taken, protected_by_who_puts)
+{
+    for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
+        expect_error(true, PROTECT, length);
+    }
+}
+
+/* Slices that are checked by their states */
+TEST_F(test_taken, protected_by_who_gets)
+{
+    for (size_t length : {64 * kib, 4 * kib * kib}) {
+        expect_error(false, PROTECT, length);
+    }
+}
+
+/* What README warns of: a small get is copied, the contents of one that is not
+ * much larger are looked at, and in copy mode all is copied */
+TEST_F(test_taken, nothing_but_a_signal)
+{
+    expect_death({true, false, true, UNMAP, 4 * kib});
+    expect_death({true, false, true, PROTECT, 16 * kib});
+    expect_death({false, false, true, UNMAP, 64 * kib});
+    expect_death({false, true, true, PROTECT, 4 * kib * kib});
+}
