@@ -33,12 +33,11 @@ unavailable() {
     exit 77
 }
 
-# Prints the mirror that this machine's apt uses for Debian 12
+# Prints the mirror that this machine's apt uses for Debian 12; nothing if it has
+# none. Whether its lists have been fetched does not matter.
 mirror() {
-    found=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' \
-                'Created-By: Packages' 2>/dev/null |
-            awk -v s=$suite '$2 == s { print $1; exit }')
-    echo "${found:-http://deb.debian.org/debian}"
+    apt-get --print-uris update 2>/dev/null |
+        sed -n "s,^'\(.*[^/]\)/*/dists/$suite/main/binary-.*,\1,p" | head -n 1
 }
 
 # Everything that apt would take from, or leave on, the machine is elsewhere;
@@ -48,7 +47,10 @@ apt_setup() {
     [ ! -f "$APT_CONFIG" ] || return 0
     keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     [ -f "$keyring" ] || unavailable "no $keyring (debian-archive-keyring)"
-    url=$(unset APT_CONFIG; mirror)
+    url=${NPRDMA_MIRROR:-$(unset APT_CONFIG; mirror)}
+    [ -n "$url" ] ||
+        unavailable "apt has no mirror of Debian 12 ($suite) here: set" \
+                    "NPRDMA_MIRROR to the address of one"
     mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial" \
         "$cache/apt/none"
     : >"$cache/apt/status"
