@@ -35,14 +35,6 @@ ucs_status_t uct_nprdma_ep_refusal(uct_nprdma_ep_t *ep)
     return UCS_ERR_NO_RESOURCE;
 }
 
-void uct_nprdma_ep_schedule(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
-{
-    iface->tx.in_vain = 0;
-    if (iface->tx.dispatching != ep) {
-        ucs_arbiter_group_schedule(&iface->tx.arbiter, &ep->arb_group);
-    }
-}
-
 /* Tell the user, after all of his operations have been completed */
 static void uct_nprdma_ep_tell(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
 {

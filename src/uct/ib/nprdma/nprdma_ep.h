@@ -55,7 +55,14 @@ typedef struct uct_nprdma_ep {
  * called whenever something that they may wait for has come back: connection
  * established, credits, replies, end of a fence, failure.
  */
-void uct_nprdma_ep_schedule(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep);
+static inline void
+uct_nprdma_ep_schedule(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+{
+    iface->tx.in_vain = 0;
+    if (iface->tx.dispatching != ep) {
+        ucs_arbiter_group_schedule(&iface->tx.arbiter, &ep->arb_group);
+    }
+}
 
 
 /**

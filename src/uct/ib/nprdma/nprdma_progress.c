@@ -6,7 +6,7 @@
 
 #include "nprdma_ep.h"
 #include "nprdma_responder.h"
-#include "nprdma_rma.h"
+#include "nprdma_rma_req.h"
 #include "nprdma_rma_watch.h"
 #include "nprdma_service.h"
 
@@ -390,7 +390,7 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
                 uct_nprdma_iface_md(iface));
     }
 
-    if (ucs_unlikely(iface->rma != NULL)) {
+    if ((iface->rma != NULL) && ucs_unlikely(uct_nprdma_rma_has_work(iface))) {
         count += uct_nprdma_rma_progress(iface);
     }
 

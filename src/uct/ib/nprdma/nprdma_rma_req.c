@@ -19,9 +19,6 @@
 /* Stores in a row after which the target is asked how far it is */
 #define UCT_NPRDMA_RMA_ACK_INTERVAL   1024
 
-/* No more unacknowledged requests, for sequence numbers to be comparable */
-#define UCT_NPRDMA_RMA_MAX_UNACKED    UCS_BIT(30)
-
 #define UCT_NPRDMA_RMA_SN_CMP(_sn1, _op, _sn2) \
     ((int32_t)((_sn1) - (_sn2)) _op 0)
 
@@ -120,12 +117,16 @@ uct_nprdma_rma_ep_init(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     return UCS_OK;
 }
 
-/* First operation of an endpoint, or one that meets it while connecting */
-static ucs_status_t
-uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_ep_t *ep, uint32_t blocked)
 {
     ucs_status_t status;
 
+    if (ep->blocked & blocked) {
+        return uct_nprdma_ep_refusal(ep);
+    }
+
+    /* First operation of an endpoint, or one that meets it while connecting */
     if (ep->rma == NULL) {
         status = uct_nprdma_rma_ep_init(iface, ep);
         if (status != UCS_OK) {
@@ -138,41 +139,6 @@ uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     }
 
     return UCS_OK;
-}
-
-ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep, uint32_t blocked)
-{
-    ucs_status_t status;
-
-    if (ucs_unlikely(ep->blocked & blocked)) {
-        return uct_nprdma_ep_refusal(ep);
-    }
-
-    if (ucs_unlikely(ep->svc.state != UCT_NPRDMA_CONN_CONNECTED)) {
-        status = uct_nprdma_rma_begin_slow(iface, ep);
-        if (status != UCS_OK) {
-            return status;
-        }
-    }
-
-    if (ucs_likely(uct_nprdma_rma_can_post(iface, ep->rma))) {
-        return UCS_OK;
-    }
-
-    ++iface->stats.no_resource;
-    return UCS_ERR_NO_RESOURCE;
-}
-
-static int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
-{
-    return (rma->sn - rma->done_sn) < UCT_NPRDMA_RMA_MAX_UNACKED;
-}
-
-int uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
-{
-    return uct_nprdma_conn_can_post(iface, &rma->ep->svc) &&
-           uct_nprdma_rma_can_count(rma);
 }
 
 int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -204,12 +170,12 @@ uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     return uct_nprdma_bounce_get(pool);
 }
 
-uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface,
-                                           uct_nprdma_rma_t *rma, int is_redo)
+uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_iface_t *iface,
+                                                uct_nprdma_rma_t *rma,
+                                                int is_redo)
 {
     return uct_nprdma_rma_pool_get(iface, rma, &iface->rma->pool,
-                                   rma->num_slots + rma->ep->svc.num_slots,
-                                   is_redo);
+                                   uct_nprdma_rma_held_slots(rma), is_redo);
 }
 
 static void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
@@ -624,22 +590,12 @@ static void uct_nprdma_rma_flushes_done(uct_nprdma_iface_t *iface,
     }
 }
 
-void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
+void uct_nprdma_rma_free(uct_nprdma_rma_t *rma)
 {
-    ++rma->busy;
+    ucs_free(rma);
 }
 
-int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
-{
-    int is_alive = (rma->ep != NULL);
-
-    if ((--rma->busy == 0) && !is_alive) {
-        ucs_free(rma);
-    }
-    return is_alive;
-}
-
-void uct_nprdma_rma_check(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+void uct_nprdma_rma_check_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     if (ucs_unlikely(!ucs_queue_is_empty(&rma->flushes)) &&
         (rma->ep != NULL)) {

@@ -128,6 +128,29 @@ struct uct_nprdma_rma_iface {
 };
 
 
+/** What uct_nprdma_rma_begin() does where the endpoint is not ready. */
+ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_ep_t *ep, uint32_t blocked);
+
+
+/* No more unacknowledged requests, for sequence numbers to be comparable */
+#define UCT_NPRDMA_RMA_MAX_UNACKED  UCS_BIT(30)
+
+static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
+{
+    return (rma->sn - rma->done_sn) < UCT_NPRDMA_RMA_MAX_UNACKED;
+}
+
+
+/** @return Nonzero if a request may be posted on a connected endpoint. */
+static inline int
+uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    return uct_nprdma_conn_can_post(iface, &rma->ep->svc) &&
+           uct_nprdma_rma_can_count(rma);
+}
+
+
 /**
  * Begin an operation: make sure that the endpoint has a connection, and that
  * one more request, or an optimistic operation, may be posted on it.
@@ -136,17 +159,45 @@ struct uct_nprdma_rma_iface {
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or why it cannot be done at all.
  */
-ucs_status_t uct_nprdma_rma_begin(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep, uint32_t blocked);
+static inline ucs_status_t
+uct_nprdma_rma_begin(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                     uint32_t blocked)
+{
+    ucs_status_t status;
 
+    if (ucs_unlikely((ep->blocked & blocked) ||
+                     (ep->svc.state != UCT_NPRDMA_CONN_CONNECTED))) {
+        status = uct_nprdma_rma_begin_slow(iface, ep, blocked);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
 
-/** @return Nonzero if a request may be posted on a connected endpoint. */
-int uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma);
+    if (ucs_likely(uct_nprdma_rma_can_post(iface, ep->rma))) {
+        return UCS_OK;
+    }
+
+    ++iface->stats.no_resource;
+    return UCS_ERR_NO_RESOURCE;
+}
 
 
 /** @return Nonzero if so many WRs may be posted that redo or verify. */
 int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                             int32_t count);
+
+
+/** What uct_nprdma_rma_get_slot() does where slots are few. */
+uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_iface_t *iface,
+                                                uct_nprdma_rma_t *rma,
+                                                int is_redo);
+
+
+/** Slots for data that an endpoint has */
+static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
+{
+    return rma->num_slots + rma->ep->svc.num_slots;
+}
 
 
 /**
@@ -155,8 +206,21 @@ int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
  * @return A slot for data, or NULL: later. Who receives to it counts it in
  *         rma->num_slots.
  */
-uct_nprdma_slot_t *uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface,
-                                           uct_nprdma_rma_t *rma, int is_redo);
+static inline uct_nprdma_slot_t *
+uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        int is_redo)
+{
+    uct_nprdma_bounce_t *pool = &iface->rma->pool;
+
+    if (ucs_likely((pool->num_free > UCT_NPRDMA_RMA_REDO_SLOTS) &&
+                   uct_nprdma_bounce_has_share(pool,
+                                               uct_nprdma_rma_held_slots(rma),
+                                               UCT_NPRDMA_RMA_REDO_SLOTS))) {
+        return uct_nprdma_bounce_get(pool);
+    }
+
+    return uct_nprdma_rma_get_slot_slow(iface, rma, is_redo);
+}
 
 
 /**
@@ -297,17 +361,54 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
                                uint32_t failed_sn, ucs_status_t status);
 
 
+/**
+ * @return Nonzero if uct_nprdma_rma_progress() has something to look at. There
+ *         is an RMA side.
+ */
+static inline int uct_nprdma_rma_has_work(const uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_rma_iface_t *riface = iface->rma;
+
+    return (riface->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) ||
+           !ucs_list_is_empty(&riface->stalled);
+}
+
+
 /** Keep the RMA side of an endpoint while callbacks of the user are called. */
-void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma);
+static inline void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
+{
+    ++rma->busy;
+}
 
-/** @return Nonzero if the endpoint is still there. */
-int uct_nprdma_rma_leave(uct_nprdma_rma_t *rma);
+/** The endpoint is gone, and nobody keeps its RMA side. */
+void uct_nprdma_rma_free(uct_nprdma_rma_t *rma);
 
+/** Undo uct_nprdma_rma_enter(); the RMA side may be gone afterwards. */
+static inline void uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
+{
+    if ((--rma->busy == 0) && ucs_unlikely(rma->ep == NULL)) {
+        uct_nprdma_rma_free(rma);
+    }
+}
+
+
+/** What uct_nprdma_rma_check() does where somebody may wait. */
+void uct_nprdma_rma_check_slow(uct_nprdma_iface_t *iface,
+                               uct_nprdma_rma_t *rma);
 
 /**
  * Something that flushes and fences may wait for is done: tell those that wait
  * for no more.
  */
-void uct_nprdma_rma_check(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma);
+static inline void
+uct_nprdma_rma_check(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    if (ucs_likely((rma->ep != NULL) && !rma->is_fenced &&
+                   ucs_queue_is_empty(&rma->flushes))) {
+        uct_nprdma_ep_schedule(iface, rma->ep);
+    } else {
+        uct_nprdma_rma_check_slow(iface, rma);
+    }
+}
 
 #endif
