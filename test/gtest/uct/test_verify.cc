@@ -42,9 +42,16 @@ public:
         }
     }
 
+    /* Who only wants to know whether there is one finds the same */
     size_t scan() const
     {
-        return uct_nprdma_verify_scan(m_data, m_address, m_length, signature);
+        size_t count = uct_nprdma_verify_scan(m_data, m_address, m_length,
+                                              signature);
+
+        EXPECT_EQ(count > 0, uct_nprdma_verify_is_suspect(
+                                     m_data, m_address, m_length, signature))
+                << m_length << " bytes at " << m_address;
+        return count;
     }
 
     uint8_t *data() { return m_data; }

@@ -6,6 +6,8 @@
 
 #include "nprdma_region.h"
 #include "nprdma_rma_req.h"
+#include "nprdma_tx.h"
+#include "nprdma_verify.h"
 
 /* Slices without which an interface is of no use */
 #define UCT_NPRDMA_OPT_MIN_SLICES  4
@@ -22,6 +24,7 @@ ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
 
     opt->slice     = md->config.slice;
     opt->scan_max  = md->config.scan_max;
+    opt->whole_max = ucs_min(opt->slice, opt->scan_max);
     opt->max_tries = md->config.max_tries;
     opt->cache     = uct_nprdma_state_cache_create(
             (md->monitor == NULL) ? 0 : md->config.state_cache);
@@ -44,8 +47,14 @@ ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
     opt->num_free_slices = opt->pool.num_slots;
     ucs_list_head_init(&opt->free_ops);
     for (i = 0; i < UCT_NPRDMA_OPT_MAX_OPS; ++i) {
+        ucs_list_head_init(&opt->ops[i].slices);
         ucs_list_add_tail(&opt->free_ops, &opt->ops[i].list);
     }
+
+    opt->read_wr.opcode     = IBV_WR_RDMA_READ;
+    opt->read_wr.sg_list    = &opt->read_sge;
+    opt->read_wr.num_sge    = 1;
+    opt->read_wr.send_flags = IBV_SEND_SIGNALED;
 
     ucs_queue_head_init(&opt->free_slices);
     for (i = 0; i < opt->pool.num_slots; ++i) {
@@ -161,7 +170,7 @@ static inline int uct_nprdma_opt_has_share(unsigned held, unsigned num_free)
     return held < 2 * num_free;
 }
 
-static uct_nprdma_opt_op_t *
+static UCS_F_ALWAYS_INLINE uct_nprdma_opt_op_t *
 uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                       int is_get, uint64_t remote_addr,
                       const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
@@ -178,20 +187,17 @@ uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     --opt->num_free_ops;
     ++rma->opt.num_ops;
-    op             = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t,
-                                           list);
-    op->rma        = rma;
-    op->comp       = comp;
-    op->status     = UCS_OK;
-    op->is_get     = is_get;
-    op->is_ahead   = 0;
-    op->rkey       = *rkey;
-    op->address    = remote_addr;
-    op->num_slices = 0;
-    op->slot       = NULL;
-    op->piece      = 0;
-    op->offset     = 0;
-    ucs_list_head_init(&op->slices);
+    op           = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t,
+                                         list);
+    op->rma      = rma;
+    op->comp     = comp;
+    op->status   = UCS_OK;
+    op->is_get   = is_get;
+    op->is_ahead = 0;
+    op->is_whole = 0;
+    op->rkey     = *rkey;
+    op->address  = remote_addr;
+    op->slot     = NULL;
     return op;
 }
 
@@ -286,12 +292,10 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
     return count;
 }
 
-static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
-                                    uct_nprdma_rma_t *rma,
-                                    uct_nprdma_opt_op_t *op)
+static inline void uct_nprdma_opt_op_add(uct_nprdma_iface_t *iface,
+                                         uct_nprdma_rma_t *rma,
+                                         uct_nprdma_opt_op_t *op)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
-
     op->sn = ++rma->opt.sn;
     ucs_list_add_tail(&rma->opt.ops, &op->list);
     if (op->is_get) {
@@ -302,6 +306,17 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
         iface->stats.opt_get += op->is_get;
         iface->stats.opt_put += !op->is_get;
     }
+}
+
+static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_rma_t *rma,
+                                    uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+
+    op->piece  = 0;
+    op->offset = 0;
+    uct_nprdma_opt_op_add(iface, rma, op);
 
     /* Most are small and meet no other: posting is possible */
     if (ucs_likely((op->num_pieces == 1) &&
@@ -319,8 +334,153 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
     }
 }
 
+/*
+ * An operation is verified whole, or has failed. The user is told last: the
+ * endpoint and everything of his may be gone afterwards.
+ */
+static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_rma_t *rma  = op->rma;
+    uct_completion_t *comp = op->comp;
+    ucs_status_t status    = op->status;
+
+    uct_nprdma_rma_enter(rma);
+    ucs_list_del(&op->list);
+    if (op->is_whole) {
+        ++iface->rma->opt.num_free_slices;
+        --rma->opt.num_slices;
+    }
+    if (op->is_get && (--rma->opt.num_gets == 0) && (rma->ep != NULL)) {
+        rma->ep->blocked &= ~UCT_NPRDMA_EP_GETTING;
+    }
+    if (op->slot == NULL) {
+        uct_nprdma_opt_unmap(iface, op);
+    } else {
+        if (ucs_likely(status == UCS_OK)) {
+            op->unpack_cb(op->arg, op->slot->data, op->slot_length);
+        }
+        uct_nprdma_bounce_put(op->slot);
+        --rma->num_slots;
+    }
+
+    /* The next one takes it while it is in the cache */
+    ucs_list_add_head(&iface->rma->opt.free_ops, &op->list);
+    ++iface->rma->opt.num_free_ops;
+    --rma->opt.num_ops;
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    } else if ((status != UCS_OK) && (rma->status == UCS_OK)) {
+        rma->error = status;
+    }
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
+}
+
+
+
+/* ---- gets to a slot ---- */
+
+/* The slot is its only buffer */
+static void uct_nprdma_opt_slot_piece(uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_piece_t *piece = &op->pieces[0];
+
+    op->num_pieces = 1;
+    piece->buffer  = op->slot->data;
+    piece->length  = op->slot_length;
+    piece->range   = NULL;
+    piece->is_own  = 0;
+    piece->lkey    = op->slot->lkey;
+}
+
+/* Something is not as in most gets: the slice takes over */
+static UCS_F_NOINLINE void
+uct_nprdma_opt_whole_suspect(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_slice_t *slice;
+
+    slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
+                                          uct_nprdma_opt_slice_t, queue);
+    op->is_whole = 0;
+    op->piece    = 0;
+    op->offset   = 0;
+    uct_nprdma_opt_slot_piece(op);
+    uct_nprdma_opt_cut(opt, op, slice);
+    uct_nprdma_opt_slice_resume(iface, slice);
+}
+
+static void uct_nprdma_opt_whole_done(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_conn_t *conn,
+                                      uct_nprdma_op_t *wr, ucs_status_t status)
+{
+    uct_nprdma_opt_op_t *op = ucs_container_of(wr, uct_nprdma_opt_op_t, wr);
+
+    --iface->tx.num_awaited;
+    if (ucs_unlikely((status != UCS_OK) || (op->rma->status != UCS_OK))) {
+        return; /* The end of the connection ends it */
+    }
+
+    if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data, op->address,
+                                                  op->length,
+                                                  op->rkey.signature))) {
+        uct_nprdma_opt_whole_suspect(iface, op);
+        return;
+    }
+
+    ++iface->stats.opt_hits;
+    uct_nprdma_opt_op_complete(iface, op);
+}
+
+/*
+ * Whether a get is one READ and most likely nothing else: it is scanned, begins
+ * with a line, and waits for nobody. Posting is possible.
+ */
+static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
+                                          uct_nprdma_rma_t *rma,
+                                          const uct_nprdma_opt_op_t *op)
+{
+    size_t head = uct_nprdma_verify_head(op->address);
+
+    return (op->length <= opt->whole_max) &&
+           ((head == 0) || (head >= op->length)) &&
+           ucs_list_is_empty(&rma->opt.unsliced) &&
+           uct_nprdma_opt_has_slice(opt, rma);
+}
+
+/*
+ * Latency of the small: what such a get takes most often is done without a
+ * slice, whose steps are for all that may happen. It has the right to one, so
+ * that it has the same share as others, and gets it should it be needed.
+ */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_opt_read_whole(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                          uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    struct ibv_send_wr *wr      = &opt->read_wr;
+
+    --opt->num_free_slices;
+    ++rma->opt.num_slices;
+    ++iface->stats.opt_slices;
+    op->is_whole = 1;
+    op->wr.func  = uct_nprdma_opt_whole_done;
+
+    opt->read_sge.addr     = (uintptr_t)op->slot->data;
+    opt->read_sge.length   = op->length;
+    opt->read_sge.lkey     = op->slot->lkey;
+    wr->wr.rdma.remote_addr = op->address;
+    wr->wr.rdma.rkey        = op->rkey.r_rkey;
+    /* If it fails, progress takes the connection down, and that ends it */
+    if (ucs_likely(uct_nprdma_conn_post_inl(iface, &rma->ep->svc, wr, &op->wr,
+                                            1) == UCS_OK)) {
+        ++iface->tx.num_awaited;
+    }
+}
+
 /* READ to a slot, from which unpack_cb takes the data */
-static ucs_status_t
+static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                            uct_nprdma_slot_t *slot,
                            uct_unpack_callback_t unpack_cb, void *arg,
@@ -328,7 +488,6 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                            const uct_nprdma_rkey_t *rkey,
                            uct_completion_t *comp)
 {
-    uct_nprdma_opt_piece_t *piece;
     uct_nprdma_opt_op_t *op;
 
     op = uct_nprdma_opt_op_get(iface, rma, 1, remote_addr, rkey, comp);
@@ -337,21 +496,20 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    op->by_nic     = 1;
-    op->slot       = slot;
+    op->by_nic      = 1;
+    op->slot        = slot;
+    op->slot_length = length;
+    op->length      = length;
+    op->unpack_cb   = unpack_cb;
+    op->arg         = arg;
     ++rma->num_slots;
-    op->unpack_cb  = unpack_cb;
-    op->arg        = arg;
-    op->length     = length;
-    op->num_pieces = 1;
-
-    piece         = &op->pieces[0];
-    piece->buffer = slot->data;
-    piece->length = length;
-    piece->range  = NULL;
-    piece->is_own = 0;
-    piece->lkey   = slot->lkey;
-    uct_nprdma_opt_op_start(iface, rma, op);
+    if (ucs_likely(uct_nprdma_opt_is_whole(&iface->rma->opt, rma, op))) {
+        uct_nprdma_opt_op_add(iface, rma, op);
+        uct_nprdma_opt_read_whole(iface, rma, op);
+    } else {
+        uct_nprdma_opt_slot_piece(op);
+        uct_nprdma_opt_op_start(iface, rma, op);
+    }
     return UCS_INPROGRESS;
 }
 
@@ -423,45 +581,6 @@ uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_opt_map(iface, op, iov, iovcnt);
     uct_nprdma_opt_op_start(iface, rma, op);
     return UCS_INPROGRESS;
-}
-
-/*
- * An operation is verified whole, or has failed. The user is told last: the
- * endpoint and everything of his may be gone afterwards.
- */
-static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
-                                       uct_nprdma_opt_op_t *op)
-{
-    uct_nprdma_rma_t *rma  = op->rma;
-    uct_completion_t *comp = op->comp;
-    ucs_status_t status    = op->status;
-
-    uct_nprdma_rma_enter(rma);
-    ucs_list_del(&op->list);
-    if (op->is_get && (--rma->opt.num_gets == 0) && (rma->ep != NULL)) {
-        rma->ep->blocked &= ~UCT_NPRDMA_EP_GETTING;
-    }
-    if (op->slot == NULL) {
-        uct_nprdma_opt_unmap(iface, op);
-    } else {
-        if (ucs_likely(status == UCS_OK)) {
-            op->unpack_cb(op->arg, op->slot->data, op->pieces[0].length);
-        }
-        uct_nprdma_bounce_put(op->slot);
-        --rma->num_slots;
-    }
-
-    /* The next one takes it while it is in the cache */
-    ucs_list_add_head(&iface->rma->opt.free_ops, &op->list);
-    ++iface->rma->opt.num_free_ops;
-    --rma->opt.num_ops;
-    if (comp != NULL) {
-        uct_invoke_completion(comp, status);
-    } else if ((status != UCS_OK) && (rma->status == UCS_OK)) {
-        rma->error = status;
-    }
-    uct_nprdma_rma_check(iface, rma);
-    uct_nprdma_rma_leave(rma);
 }
 
 static void uct_nprdma_opt_slice_free(uct_nprdma_iface_t *iface,

@@ -58,7 +58,6 @@ typedef struct uct_nprdma_opt_piece {
 
 struct uct_nprdma_opt_op {
     ucs_list_link_t         list;       /* In opt_ep.ops, or free */
-    ucs_list_link_t         unsliced;   /* In opt_ep.unsliced if length > 0 */
     struct uct_nprdma_rma   *rma;
     uint64_t                sn;
     uct_completion_t        *comp;
@@ -66,16 +65,21 @@ struct uct_nprdma_opt_op {
     uint8_t                 is_get;
     uint8_t                 by_nic;     /* Else software copies it all */
     uint8_t                 is_ahead;   /* Populate ahead has been asked for */
-    uct_nprdma_rkey_t       rkey;       /* The user may release his */
-    uint64_t                address;    /* Remote: of the first byte without a
-                                           slice, */
-    size_t                  length;     /* and how many have none */
-    unsigned                num_slices;
-    ucs_list_link_t         slices;
+    uint8_t                 is_whole;   /* Is its only slice: has a right to
+                                           one, but none yet */
+    uct_nprdma_op_t         wr;         /* Of the READ, then */
     uct_nprdma_slot_t       *slot;      /* Small get: where the data goes, */
     uct_unpack_callback_t   unpack_cb;  /* and to whom then */
     void                    *arg;
+    size_t                  slot_length;
+    uint64_t                address;    /* Remote: of the first byte without a
+                                           slice, */
+    size_t                  length;     /* and how many have none */
+    uct_nprdma_rkey_t       rkey;       /* The user may release his */
+    unsigned                num_slices;
     unsigned                num_pieces;
+    ucs_list_link_t         slices;
+    ucs_list_link_t         unsliced;   /* In opt_ep.unsliced if length > 0 */
     unsigned                piece;      /* Place of the first byte without a */
     size_t                  offset;     /* slice, and in that piece */
     uct_nprdma_opt_piece_t  pieces[UCT_NPRDMA_OPT_MAX_IOV];
@@ -122,13 +126,17 @@ struct uct_nprdma_opt_slice {
 typedef struct uct_nprdma_opt_iface {
     size_t                   slice;     /* Configuration */
     size_t                   scan_max;
+    size_t                   whole_max; /* Gets that may be one READ */
     unsigned                 max_tries;
+    struct ibv_send_wr       read_wr;   /* Template of these, */
+    struct ibv_sge           read_sge;  /* to which it points */
     uct_nprdma_state_cache_t *cache;
     uct_nprdma_bounce_t      pool;      /* Slots of the slices */
     ucs_list_link_t          free_ops;
     unsigned                 num_free_ops;
     ucs_queue_head_t         free_slices;
-    unsigned                 num_free_slices;
+    unsigned                 num_free_slices; /* Those that operations have a
+                                                 right to are not */
     uct_nprdma_opt_op_t      ops[UCT_NPRDMA_OPT_MAX_OPS];
     uct_nprdma_opt_slice_t   slices[UCT_NPRDMA_OPT_MAX_SLICES];
 } uct_nprdma_opt_iface_t;
@@ -241,6 +249,13 @@ void uct_nprdma_opt_purge(uct_nprdma_iface_t *iface,
 /** Begin with a slice that has its op, address, buffer, length and piece. */
 void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice);
+
+/**
+ * Go on with a slice, filled as for uct_nprdma_opt_slice_start(). Its data has
+ * been read once, as its operation did without a slice, and is to be scanned.
+ */
+void uct_nprdma_opt_slice_resume(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_opt_slice_t *slice);
 
 /** Do the next step of a slice, and what follows until it has to wait. */
 void uct_nprdma_opt_slice_run(uct_nprdma_iface_t *iface,

@@ -323,31 +323,13 @@ static void uct_nprdma_opt_before_done(uct_nprdma_iface_t *iface,
                                       UCT_NPRDMA_OPT_POPULATE);
 }
 
-static void uct_nprdma_opt_get_done(uct_nprdma_iface_t *iface,
-                                    uct_nprdma_conn_t *conn,
-                                    uct_nprdma_op_t *op, ucs_status_t status)
+static void uct_nprdma_opt_scan(uct_nprdma_iface_t *iface,
+                                uct_nprdma_opt_slice_t *slice)
 {
-    uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
-    size_t num_lines;
+    size_t num_lines = uct_nprdma_verify_scan(slice->buffer, slice->address,
+                                              slice->length,
+                                              slice->op->rkey.signature);
 
-    if (ucs_unlikely(slice == NULL)) {
-        return;
-    }
-
-    if (ucs_unlikely(!uct_nprdma_opt_local_end(iface, slice))) {
-        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_TRY);
-        return;
-    }
-
-    if (slice->by_states) {
-        /* Only now: a READ posted earlier could pass the data */
-        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_AFTER);
-        return;
-    }
-
-    num_lines = uct_nprdma_verify_scan(slice->buffer, slice->address,
-                                       slice->length,
-                                       slice->op->rkey.signature);
     if (ucs_likely(num_lines == 0)) {
         uct_nprdma_opt_verified(iface, slice);
         return;
@@ -361,6 +343,26 @@ static void uct_nprdma_opt_get_done(uct_nprdma_iface_t *iface,
     uct_nprdma_opt_goto(iface, slice,
                         (slice->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD) ?
                         UCT_NPRDMA_OPT_FETCH : UCT_NPRDMA_OPT_POPULATE);
+}
+
+static void uct_nprdma_opt_get_done(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_conn_t *conn,
+                                    uct_nprdma_op_t *op, ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
+
+    if (ucs_unlikely(slice == NULL)) {
+        return;
+    }
+
+    if (ucs_unlikely(!uct_nprdma_opt_local_end(iface, slice))) {
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_TRY);
+    } else if (slice->by_states) {
+        /* Only now: a READ posted earlier could pass the data */
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_AFTER);
+    } else {
+        uct_nprdma_opt_scan(iface, slice);
+    }
 }
 
 static void uct_nprdma_opt_after_done(uct_nprdma_iface_t *iface,
@@ -692,4 +694,16 @@ void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
     slice->step       = op->by_nic ? UCT_NPRDMA_OPT_TRY : UCT_NPRDMA_OPT_COPY;
     iface->stats.opt_slices += op->by_nic;
     uct_nprdma_opt_slice_run(iface, slice);
+}
+
+void uct_nprdma_opt_slice_resume(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_opt_slice_t *slice)
+{
+    slice->tries      = 1;
+    slice->populated  = 0;
+    slice->is_known   = 0;
+    slice->is_suspect = 0;
+    slice->by_states  = 0;
+    slice->step       = UCT_NPRDMA_OPT_DATA;
+    uct_nprdma_opt_scan(iface, slice);
 }
