@@ -1,0 +1,156 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt.h"
+
+#include <cstring>
+
+/*
+ * Operations that do not end well give back what they had: operations, slices,
+ * waits for replies and slots come from pools that are much smaller than what
+ * fails here, so whatever is lost each time makes the last ones wait for ever.
+ */
+class test_opt_ends : public test_opt {
+protected:
+    static constexpr size_t size   = 1 << 18;
+    static constexpr size_t length = 100000; /* Two slices */
+    static constexpr int    many   = 300;
+
+    void SetUp() override
+    {
+        test_opt::SetUp();
+        make(size);
+    }
+
+    ucs_status_t post(op_t op, char *local, uint64_t address, uct_rkey_t rkey,
+                      completion *comp)
+    {
+        uct_iov_t iov = {local, length, nullptr, 0, 1};
+
+        return m_a->retry([&]() {
+            return (op == PUT_ZCOPY) ?
+                   uct_ep_put_zcopy(m_ab, &iov, 1, address, rkey, comp) :
+                   uct_ep_get_zcopy(m_ab, &iov, 1, address, rkey, comp);
+        });
+    }
+
+    void expect_fails(char *local, uint64_t address, uct_rkey_t rkey,
+                      ucs_status_t expected)
+    {
+        for (int i = 0; i < many; ++i) {
+            for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+                completion comp;
+                ASSERT_EQ(UCS_INPROGRESS,
+                          post(op, local, address, rkey, &comp));
+                m_a->wait([&]() { return comp.done; });
+                ASSERT_EQ(expected, comp.status);
+            }
+        }
+    }
+
+    /* Several at once, of each kind, as ever */
+    void expect_works()
+    {
+        static const int count = 20;
+
+        for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY, PUT_ZCOPY}) {
+            for (bool is_absent : {false, true}) {
+                size_t part = ((op == GET_BCOPY) || (op == GET_COPIED)) ? 8000 :
+                                                                          9000;
+                std::vector<completion> comps(count);
+                fill(op, 0, size);
+                if (is_absent) {
+                    m_remote->evict(0, size);
+                }
+                for (int i = 0; i < count; ++i) {
+                    start(op, i * part, i * part, part, &comps[i]);
+                    if (op == GET_BCOPY) {
+                        m_a->wait([&]() { return comps[i].done; });
+                    }
+                }
+                for (auto &comp : comps) {
+                    m_a->wait([&]() { return comp.done; });
+                    EXPECT_EQ(UCS_OK, comp.status);
+                }
+                expect_data(op, 0, 0, count * part);
+            }
+        }
+    }
+};
+
+TEST_F(test_opt_ends, refused)
+{
+    far_memory memory(size);
+    uct_mem_h memh;
+
+    ASSERT_EQ(UCS_OK, uct_md_mem_reg(m_b->md(), memory.ptr(), size,
+                                     UCT_MD_MEM_ACCESS_ALL, &memh));
+    std::vector<char> key(m_b->md_attr().rkey_packed_size);
+    ASSERT_EQ(UCS_OK, uct_md_mkey_pack(m_b->md(), memh, key.data()));
+    invalidate(m_b->md(), memh);
+    expect_fails(m_local->ptr(), (uint64_t)memory.ptr(), m_a->unpack(key),
+                 UCS_ERR_REJECTED);
+    expect_works();
+}
+
+TEST_F(test_opt_ends, not_there)
+{
+    far_memory memory(size);
+    buffer remote(m_b->md(), size, memory.ptr());
+
+    munmap(memory.ptr(), size);
+    expect_fails(m_local->ptr(), (uint64_t)memory.ptr(),
+                 m_a->unpack(remote.packed_key()), UCS_ERR_INVALID_ADDR);
+    expect_works();
+}
+
+TEST_F(test_opt_ends, not_there_at_the_initiator)
+{
+    far_memory memory(size);
+
+    munmap(memory.ptr(), size);
+    expect_fails(memory.ptr(), m_remote->address(), m_rkey,
+                 UCS_ERR_INVALID_ADDR);
+    expect_works();
+}
+
+/* While replies are awaited, and at different moments of their lives */
+TEST_F(test_opt_ends, canceled)
+{
+    int num_waiting = 0;
+
+    for (int i = 0; (i < many) || (num_waiting < many); ++i) {
+        uint64_t populates = counter("assist_populate");
+        std::vector<completion> comps(4);
+
+        m_remote->evict(0, size);
+        for (auto &comp : comps) {
+            post(((i % 2) == 0) ? GET_ZCOPY : PUT_ZCOPY, m_local->ptr(),
+                 m_remote->address(), m_rkey, &comp);
+        }
+        for (int j = 0; j < i % 20; ++j) {
+            m_a->progress();
+        }
+        /* Mostly until there is a request whose reply has not been seen */
+        for (int j = 0; (j < 1000) && ((i % 4) != 0) &&
+                        (counter("assist_populate") == populates); ++j) {
+            m_b->progress();
+            m_a->progress();
+        }
+        num_waiting += counter("assist_populate") > populates;
+        if ((i % 3) != 0) {
+            uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, nullptr);
+        }
+        if ((i % 3) == 1) {
+            for (auto &comp : comps) {
+                m_a->wait([&]() { return comp.done; });
+            }
+        }
+        m_a->disconnect(m_ab);
+        for (auto &comp : comps) {
+            EXPECT_TRUE(comp.done);
+        }
+        m_ab = m_a->connect(m_b->address());
+        ASSERT_LT(i, 20 * many);
+    }
+    expect_works();
+}
