@@ -7,7 +7,6 @@
 #include "nprdma_access.h"
 #include "nprdma_events.h"
 #include "nprdma_guard.h"
-#include "nprdma_poke.h"
 #include "nprdma_scratch.h"
 
 #include <linux/futex.h>
@@ -253,9 +252,7 @@ static ucs_status_t nprdma_access_probe(void)
         return UCS_ERR_UNSUPPORTED;
     }
 
-    /* Without these stores take longer */
-    (void)nprdma_scratch_init();
-    (void)nprdma_poke_init();
+    (void)nprdma_scratch_init(); /* Without it stores take longer */
 
     /* MADV_POPULATE_* came with Linux 5.14 */
     nprdma_access.direct =
@@ -299,22 +296,6 @@ int nprdma_access_is_direct(void)
     return nprdma_access.direct;
 }
 
-/* A word of a page that the guard keeps, touched and stored in one, where that
- * can be */
-static int
-nprdma_access_poke_word(uintptr_t address, const void *data, size_t length,
-                        const nprdma_guard_ticket_t *ticket)
-{
-    uint64_t value;
-
-    if ((length != sizeof(value)) || !nprdma_guard_knows(ticket, address)) {
-        return 0;
-    }
-
-    memcpy(&value, data, sizeof(value));
-    return nprdma_poke(address, value);
-}
-
 ucs_status_t
 nprdma_access_store(uintptr_t address, const void *data, size_t length)
 {
@@ -325,21 +306,14 @@ nprdma_access_store(uintptr_t address, const void *data, size_t length)
         return nprdma_access_copy(address, (void*)data, length, 1);
     }
 
-    status = nprdma_guard_enter(address, length, &ticket);
+    status = nprdma_access_begin(address, length, 1, &ticket);
     if (status != UCS_OK) {
         return status;
     }
 
-    if (!nprdma_access_poke_word(address, data, length, &ticket)) {
-        if (nprdma_access_populate_word(address, length, &ticket) == 0) {
-            nprdma_access_store_word(address, data, length);
-        } else {
-            status = UCS_ERR_INVALID_ADDR;
-        }
-    }
-
+    nprdma_access_store_word(address, data, length);
     nprdma_guard_leave(&ticket);
-    return status;
+    return UCS_OK;
 }
 
 ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length)

@@ -1,11 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /* Words stored where one was stored before: the kernel is asked to touch the
- * page (see nprdma_access_touch() there), not to populate it, or to store the
- * word (nprdma_poke()). */
+ * page (see nprdma_access_touch() there), not to populate it. */
 
 #include <ucm/nprdma_access.h>
-#include <ucm/nprdma_poke.h>
 
 #include <gtest/gtest.h>
 
@@ -17,13 +15,9 @@
 #include <thread>
 
 #include <fcntl.h>
-#ifdef __x86_64__
-#  include <asm/prctl.h>
-#endif
 #include <linux/filter.h>
 #include <linux/futex.h>
 #include <linux/seccomp.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -77,8 +71,6 @@ protected:
     static void expect_stores(char *ptr)
     {
         for (size_t i : {(size_t)0, page - 8}) {
-            ASSERT_EQ(UCS_OK, store(ptr + i, (uint64_t)0x445566778899));
-            ASSERT_EQ(0x445566778899u, *(uint64_t*)(ptr + i));
             ASSERT_EQ(UCS_OK, store(ptr + i, (uint64_t)0x1122334455667788));
             ASSERT_EQ(UCS_OK, store(ptr + i, (uint32_t)0xa));
             ASSERT_EQ(UCS_OK, store(ptr + i + 6, (uint16_t)0xb));
@@ -110,64 +102,27 @@ protected:
         ASSERT_EQ(0, syscall(SYS_madvise, ptr, page, MADV_DONTNEED));
     }
 
-    /* From now on the kernel refuses this process a call with that argument.
-     * The last one that is told wins. */
-    static bool refuse(int call, int index, uint32_t arg, int error)
+    /* From now on the kernel knows no FUTEX_WAKE_OP of this process */
+    static bool refuse_futex(int error)
     {
         struct sock_filter code[] = {
             BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data,
                                                         nr)),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 3),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 3),
             BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-                     (uint32_t)(offsetof(struct seccomp_data, args) +
-                                (index * sizeof(uint64_t)))),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, arg, 0, 1),
+                     offsetof(struct seccomp_data, args) + sizeof(uint64_t)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_WAKE_OP_PRIVATE, 0, 1),
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
         };
         struct sock_fprog prog = {sizeof(code) / sizeof(code[0]), code};
+        uint32_t word          = 0;
 
         return (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) &&
-               (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0);
-    }
-
-    static bool refuse_futex(int error)
-    {
-        uint32_t word = 0;
-
-        return refuse(SYS_futex, 1, FUTEX_WAKE_OP_PRIVATE, error) &&
+               (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0) &&
                (syscall(SYS_futex, &word, FUTEX_WAKE_OP_PRIVATE, 0, 0, &word,
                         0) == -1) && (errno == error);
     }
-
-    static bool refuse_populate()
-    {
-        static char byte;
-
-        return refuse(SYS_madvise, 2, POPULATE_WRITE, EACCES) &&
-               (syscall(SYS_madvise, (uintptr_t)&byte & ~(page - 1), page,
-                        POPULATE_WRITE) == -1) && (errno == EACCES);
-    }
-
-    /* What is refused in a child that has done something before */
-    template<typename Func> static void in_a_child(Func func)
-    {
-        int status;
-        pid_t pid = fork();
-
-        if (pid == 0) {
-            if (nprdma_access_init() == UCS_OK) {
-                func();
-                _exit(HasFailure() ? 1 : 0);
-            }
-            _exit(2);
-        }
-
-        ASSERT_EQ(pid, waitpid(pid, &status, 0));
-        EXPECT_EQ(0, status);
-    }
-
-    static constexpr int POPULATE_WRITE = 23;
 };
 
 TEST_F(test_access_word, known_page)
@@ -318,148 +273,22 @@ TEST_F(test_access_word, nobody_is_woken)
 TEST_F(test_access_word, refused_by_a_sandbox)
 {
     for (int error : {ENOSYS, EPERM}) {
-        in_a_child([=]() {
-            ASSERT_TRUE(refuse_futex(error));
-            char *ptr = map();
-            expect_stores(ptr);
-            expect_stores(ptr);
-            protect(ptr, PROT_READ);
-            expect_faults(ptr);
-        });
-    }
-}
+        int status;
+        pid_t pid = fork();
 
-#ifdef __x86_64__
-class test_access_poke : public test_access_word {
-protected:
-    void SetUp() override
-    {
-        test_access_word::SetUp();
-        if (!(getauxval(AT_HWCAP2) & 2)) {
-            GTEST_SKIP() << "no FSGSBASE here, or a kernel before 5.9";
+        if (pid == 0) {
+            if ((nprdma_access_init() == UCS_OK) && refuse_futex(error)) {
+                char *ptr = map();
+                expect_stores(ptr);
+                expect_stores(ptr);
+                protect(ptr, PROT_READ);
+                expect_faults(ptr);
+                _exit(HasFailure() ? 1 : 0);
+            }
+            _exit(2);
         }
-        ASSERT_TRUE(nprdma_poke_init());
-    }
 
-    void TearDown() override
-    {
-        EXPECT_EQ(0u, base());
-        test_access_word::TearDown();
-    }
-
-    static uint64_t base()
-    {
-        uint64_t value = ~UINT64_C(0);
-
-        EXPECT_EQ(0, syscall(SYS_arch_prctl, ARCH_GET_GS, &value));
-        return value;
-    }
-
-    static void set_base(uint64_t value)
-    {
-        ASSERT_EQ(0, syscall(SYS_arch_prctl, ARCH_SET_GS, value));
-    }
-
-    static uint64_t *known_word(char *ptr)
-    {
-        EXPECT_EQ(UCS_OK, store(ptr, (uint8_t)1));
-        return (uint64_t*)ptr + 3;
-    }
-};
-
-TEST_F(test_access_poke, every_value)
-{
-    char *ptr      = map();
-    uint64_t *word = known_word(ptr);
-    bool is_poked;
-
-    for (int bit = 0; bit < 64; ++bit) {
-        uint64_t power = UINT64_C(1) << bit;
-        for (uint64_t value : {power, power - 1, power + 1, 0 - power,
-                               ~power, power ^ UINT64_C(0x3ff0000000000000)}) {
-            ASSERT_EQ(UCS_OK, store(word, ~value));
-            ASSERT_EQ(UCS_OK, store(word, value));
-            ASSERT_EQ(value, *word);
-
-            *word    = ~value;
-            is_poked = nprdma_poke((uintptr_t)word, value);
-            ASSERT_EQ(is_poked ? value : ~value, *word);
-            /* The sign and the 16 bits above the address are one */
-            ASSERT_EQ((uint64_t)((int64_t)value >> 47) + 1 < 2, is_poked);
-        }
-    }
-    EXPECT_EQ(0u, word[-1] | word[1]);
-    munmap(ptr, page);
-}
-
-/* With nothing else that could do it */
-TEST_F(test_access_poke, without_touch_and_populate)
-{
-    in_a_child([]() {
-        char *ptr      = map();
-        uint64_t *word = known_word(ptr);
-        ASSERT_TRUE(refuse_futex(ENOSYS) && refuse_populate());
-        for (uint64_t value : {UINT64_C(5), UINT64_C(0x7fffffffffff), ~0ul}) {
-            ASSERT_EQ(UCS_OK, store(word, value));
-            ASSERT_EQ(value, *word);
-        }
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR, store(word, UINT64_C(1) << 62));
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR, store(word, (uint32_t)1));
-        EXPECT_EQ(~0ul, *word);
-    });
-}
-
-TEST_F(test_access_poke, refused_by_a_sandbox)
-{
-    for (int error : {ENOSYS, EPERM}) {
-        in_a_child([=]() {
-            char *ptr      = map();
-            uint64_t *word = known_word(ptr);
-            ASSERT_TRUE(refuse(SYS_arch_prctl, 0, ARCH_GET_GS, error));
-            expect_stores(ptr);
-            EXPECT_FALSE(nprdma_poke((uintptr_t)word, 1));
-            expect_stores(ptr);
-            protect(ptr, PROT_READ);
-            expect_faults(ptr);
-        });
+        ASSERT_EQ(pid, waitpid(pid, &status, 0));
+        EXPECT_EQ(0, status);
     }
 }
-
-/* A fault does not end it: the next page is there */
-TEST_F(test_access_poke, after_a_fault)
-{
-    char *ptr      = map();
-    uint64_t *word = known_word(ptr);
-
-    for (int prot : {PROT_READ, PROT_NONE}) {
-        protect(ptr, prot);
-        EXPECT_FALSE(nprdma_poke((uintptr_t)word, 7));
-        EXPECT_FALSE(nprdma_poke(0, 7));
-        EXPECT_FALSE(nprdma_poke(UINT64_C(0xffff800000000000), 7));
-        EXPECT_EQ(0u, base());
-        protect(ptr, PROT_READ | PROT_WRITE);
-        EXPECT_EQ(0u, *word);
-    }
-    EXPECT_TRUE(nprdma_poke((uintptr_t)word, 7));
-    EXPECT_EQ(7u, *word);
-    munmap(ptr, page);
-}
-
-/* Somebody else uses the segment: he keeps it */
-TEST_F(test_access_poke, base_in_use)
-{
-    char *ptr      = map();
-    uint64_t *word = known_word(ptr);
-
-    set_base((uintptr_t)ptr);
-    EXPECT_FALSE(nprdma_poke((uintptr_t)word, 8));
-    EXPECT_EQ(0u, *word);
-    EXPECT_EQ((uintptr_t)ptr, base());
-    expect_stores(ptr);
-    EXPECT_EQ((uintptr_t)ptr, base());
-    set_base(0);
-    EXPECT_TRUE(nprdma_poke((uintptr_t)word, 9));
-    EXPECT_EQ(9u, *word);
-    munmap(ptr, page);
-}
-#endif

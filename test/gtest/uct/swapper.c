@@ -22,9 +22,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#ifdef __x86_64__
-#  include <asm/prctl.h>
-#endif
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -207,11 +204,6 @@ long syscall(long number, ...)
         if ((a[1] & 127) == FUTEX_WAKE_OP) {
             held = swapper_touch((const char*)a[4], sizeof(uint32_t));
         }
-#ifdef __x86_64__
-    } else if ((number == SYS_arch_prctl) && (a[0] == ARCH_GET_GS)) {
-        /* A word is stored */
-        held = swapper_touch((const char*)a[1], sizeof(uint64_t));
-#endif
     } else if ((number == SYS_preadv) && (a[2] == 2)) {
         /* Stores by way of the scratch file: a tag, and what is stored */
         iov  = (const struct iovec*)a[1] + 1;
