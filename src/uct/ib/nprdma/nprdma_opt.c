@@ -378,7 +378,6 @@ static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
 }
 
 
-
 /* ---- gets to a slot ---- */
 
 /* The slot is its only buffer */
@@ -467,9 +466,9 @@ uct_nprdma_opt_read_whole(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->is_whole = 1;
     op->wr.func  = uct_nprdma_opt_whole_done;
 
-    opt->read_sge.addr     = (uintptr_t)op->slot->data;
-    opt->read_sge.length   = op->length;
-    opt->read_sge.lkey     = op->slot->lkey;
+    opt->read_sge.addr      = (uintptr_t)op->slot->data;
+    opt->read_sge.length    = op->length;
+    opt->read_sge.lkey      = op->slot->lkey;
     wr->wr.rdma.remote_addr = op->address;
     wr->wr.rdma.rkey        = op->rkey.r_rkey;
     /* If it fails, progress takes the connection down, and that ends it */
