@@ -6,8 +6,8 @@
  *   reg_bench COMPONENT DEVICE covered BYTES  a buffer that was registered
  *                  before, and is in use: the cost of another registration
  *   reg_bench COMPONENT DEVICE first BYTES    memory that nobody has touched,
- *                  nor registered anything where it lies, as soon as it is
- *                  mapped
+ *                  in a place where nothing has been registered, as soon as it
+ *                  is mapped
  *   reg_bench COMPONENT DEVICE later BYTES    the same, a while after that
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together:
