@@ -81,12 +81,13 @@ AC_DEFUN([NPRDMA_UCX_ABI], [
     AC_CHECK_HEADER([uct/base/uct_iface.h], [], [AC_MSG_ERROR([
     the UCX headers in $ucx_inc do not compile; see config.log])],
         [#include "ucx_config.h"])
-    # Static objects of libuct.a still have names; what is exported is also in
-    # the shared library
-    ($NM -S --defined-only "$ucx_libdir/libuct.a" &&
-     $NM -SD --defined-only "$ucx_libdir/libuct.so") >conftest.uct \
-        2>>config.log || :
-    AS_IF([test -s conftest.uct && test -f "$ucx_libdir/libuct.a"], [
+    # Static objects still have names in libuct.a, and in a shared library that
+    # is not stripped; what is exported is in the shared library anyway
+    for abi_nm in "-S $ucx_libdir/libuct.a" "-S $ucx_libdir/libuct.so" \
+                  "-SD $ucx_libdir/libuct.so"; do
+        $NM --defined-only $abi_nm 2>>config.log || :
+    done >conftest.uct
+    AS_IF([grep -w uct_self_iface_ops conftest.uct >/dev/null], [
         NPRDMA_ABI_SIZE([the component table], [NPRDMA_UCX_COMPONENT_SIZE],
             [uct_component_t], [uct/base/uct_component.h],
             [uct_self_component])
@@ -99,9 +100,29 @@ AC_DEFUN([NPRDMA_UCX_ABI], [
         NPRDMA_ABI_SIZE([the transport table], [NPRDMA_UCX_TL_SIZE],
             [uct_tl_t], [uct/base/uct_iface.h], [uct_self_tl])
     ], [AC_MSG_ERROR([
-    no $ucx_libdir/libuct.a to check the headers against (it is in libucx-dev)
-    ])])
+    no $ucx_libdir/libuct.a to check the headers against (it is in libucx-dev),
+    and libuct.so is stripped])])
+    NPRDMA_ABI_STATS
     CPPFLAGS=$nprdma_save_cppflags])
+
+# NPRDMA_ABI_STATS: with statistics interfaces and endpoints have another size,
+# which no table shows
+AC_DEFUN([NPRDMA_ABI_STATS], [
+    AC_MSG_CHECKING([for statistics in the installed libucs and in the headers])
+    AS_IF([$NM -D --defined-only "$ucx_libdir/libucs.so" 2>>config.log |
+           grep -w ucs_stats_node_alloc >/dev/null],
+        [ucx_stats=yes], [ucx_stats=no])
+    AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
+        #include "ucx_config.h"
+        #ifndef ENABLE_STATS
+        #  error without statistics
+        #endif]])], [ucx_stats_headers=yes], [ucx_stats_headers=no])
+    AC_MSG_RESULT([$ucx_stats, $ucx_stats_headers])
+    AS_IF([test $ucx_stats != $ucx_stats_headers], [AC_MSG_ERROR([
+    the UCX headers in $ucx_inc are not those
+    of the installed libucs: one of them has statistics (--enable-stats), the
+    other has not. Run $srcdir/contrib/ucx-headers --force with the ucx_info of
+    the installed UCX (UCX_INFO=FILE).])])])
 
 # NPRDMA_UCX_PLUGIN: UCX 1.22 and later load components by themselves from
 # UCX_PLUGIN_PATH; older ones need our preload stub

@@ -14,6 +14,12 @@
 #include <link.h>
 #include <stdio.h>
 
+#ifdef ENABLE_STATS
+#  define UCT_NPRDMA_ABI_STATS 1
+#else
+#  define UCT_NPRDMA_ABI_STATS 0
+#endif
+
 typedef void (*uct_nprdma_ucp_version_func_t)(unsigned *major, unsigned *minor,
                                               unsigned *release);
 
@@ -74,9 +80,27 @@ static int uct_nprdma_abi_check_version(void)
     return 0;
 }
 
+/* Statistics of UCX add members to interfaces and endpoints, but the tables
+ * keep their size. libucs lacks this function if it was built without. */
+static int uct_nprdma_abi_check_stats(void)
+{
+    int found = (dlsym(RTLD_DEFAULT, "ucs_stats_node_alloc") != NULL);
+
+    if (found == UCT_NPRDMA_ABI_STATS) {
+        return 1;
+    }
+
+    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " %s statistics "
+              "and cannot be used here: the running libucs was built %s; "
+              "rebuild nprdma for the installed UCX",
+              UCT_NPRDMA_ABI_STATS ? "with" : "without",
+              found ? "with" : "without");
+    return 0;
+}
+
 int uct_nprdma_abi_is_compatible(void)
 {
-    return uct_nprdma_abi_check_version() &&
+    return uct_nprdma_abi_check_version() && uct_nprdma_abi_check_stats() &&
            uct_nprdma_abi_check_size("component table", "uct_tcp_component",
                                      sizeof(uct_component_t)) &&
            uct_nprdma_abi_check_size("transport table", "uct_self_tl",

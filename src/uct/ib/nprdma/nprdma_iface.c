@@ -370,8 +370,8 @@ err_queues:
     return status;
 }
 
-/* Wire-up, and what wakes a sleeping worker for it. On failure nothing is
- * left. */
+/* Wire-up, what wakes a sleeping worker for it, and what else needs the
+ * asynchronous context. On failure nothing is left. */
 static ucs_status_t
 uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
                              const uct_nprdma_iface_config_t *config)
@@ -393,9 +393,16 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
         goto err_cm;
     }
 
+    status = uct_nprdma_stats_ucs_start(iface);
+    if (status != UCS_OK) {
+        goto err_event_fd;
+    }
+
     uct_nprdma_fork_add(iface);
     return UCS_OK;
 
+err_event_fd:
+    close(iface->event_fd);
 err_cm:
     uct_nprdma_cm_cleanup(iface);
     uct_nprdma_iface_serve_no_more(iface);
@@ -515,6 +522,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     ucs_free(self->conns);
     uct_nprdma_stats_dump(&self->stats, &mem_stats, self->stats_spec,
                           uct_nprdma_iface_md(self)->name);
+    uct_nprdma_stats_ucs_end(self, &mem_stats);
     ucs_free(self->stats_spec);
 }
 

@@ -9,6 +9,7 @@
 #include "nprdma_conn.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
+#include "nprdma_stats_ucs.h"
 
 /*
  * What UCP chooses protocols by, measured with ucx_perftest on the emulated
@@ -159,6 +160,7 @@ typedef struct uct_nprdma_iface {
         unsigned            rx_low;         /* few receives are posted */
     } config;
     char                    *stats_spec;    /* UCX_NPRDMA_STATS */
+    UCT_NPRDMA_STATS_UCS_DECLARE(stats_ucs)
 } uct_nprdma_iface_t;
 
 

@@ -114,6 +114,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
     if (ucs_likely(status == UCS_OK)) {
         ++iface->stats.put;
         iface->stats.put_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, PUT, SHORT, length);
     }
     return status;
 }
@@ -158,6 +159,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
 
     ++iface->stats.put;
     iface->stats.put_bytes += length;
+    UCT_TL_EP_STAT_OP(&ep->super, PUT, BCOPY, length);
     return length;
 }
 
@@ -257,6 +259,7 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     if (ucs_likely(status == UCS_INPROGRESS)) {
         ++iface->stats.put;
         iface->stats.put_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, PUT, ZCOPY, length);
     }
     return status;
 }
@@ -364,6 +367,7 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
     if (ucs_likely(status == UCS_INPROGRESS)) {
         ++iface->stats.get;
         iface->stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, GET, BCOPY, length);
     }
     return status;
 }
@@ -395,6 +399,7 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     if (ucs_likely(status == UCS_INPROGRESS)) {
         ++iface->stats.get;
         iface->stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, GET, ZCOPY, length);
     }
     return status;
 }
@@ -459,7 +464,10 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
                                rkey);
     status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
                                        sizeof(message), slot, NULL);
-    iface->stats.atomic += (status == UCS_OK);
+    if (ucs_likely(status == UCS_OK)) {
+        ++iface->stats.atomic;
+        UCT_TL_EP_STAT_ATOMIC(&ep->super);
+    }
     return status;
 }
 
@@ -495,6 +503,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
 
     wait->result = result;
     ++iface->stats.atomic;
+    UCT_TL_EP_STAT_ATOMIC(&ep->super);
     return UCS_INPROGRESS;
 }
 
