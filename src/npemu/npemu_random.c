@@ -35,6 +35,7 @@ typedef struct {
     uint32_t window;
     uint32_t tear;
     uint32_t restore;
+    uint32_t number;  /* in the record, from 1 */
 } npemu_random_line_t;
 
 typedef struct {
@@ -182,21 +183,64 @@ void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket)
 
 /* --- configuration ---------------------------------------------------------*/
 
-static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
+/* A number of a line, and what follows it. Returns 0 if it is none. */
+static int npemu_random_field(const char **text, uint64_t max, char follows,
+                              uint64_t *value)
 {
-    unsigned owner, number;
-    unsigned long page;
-    char end;
+    char *end;
 
-    if (sscanf(text, "%u.%u %lu %u %u %u %u %c", &owner, &number, &page,
-               &line->access, &line->window, &line->tear, &line->restore,
-               &end) != 7) {
+    errno  = 0;
+    *value = strtoull(*text, &end, 10);
+    if ((**text < '0') || (**text > '9') || (errno != 0) || (*value > max) ||
+        (*end != follows)) {
         return 0;
     }
 
-    line->name = ((uint64_t)owner << 32) | number;
-    line->page = page;
-    return line->tear <= NPEMU_PAGE_SIZE;
+    *text = end + 1;
+    return 1;
+}
+
+/* Exactly what npemu_random_record() writes, or it is a foreign file, or one
+ * that has been cut. */
+static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
+{
+    uint64_t owner, number, access, window, tear, restore;
+
+    if (!npemu_random_field(&text, UINT32_MAX, '.', &owner) ||
+        !npemu_random_field(&text, UINT32_MAX, ' ', &number) ||
+        !npemu_random_field(&text, UINT64_MAX, ' ', &line->page) ||
+        !npemu_random_field(&text, UINT32_MAX, ' ', &access) ||
+        !npemu_random_field(&text, NPRDMA_PAGE_BITS, ' ', &window) ||
+        !npemu_random_field(&text, NPEMU_PAGE_SIZE, ' ', &tear) ||
+        !npemu_random_field(&text, UINT32_MAX, '\n', &restore)) {
+        return 0;
+    }
+
+    line->name    = (owner << 32) | number;
+    line->access  = access;
+    line->window  = window;
+    line->tear    = tear;
+    line->restore = restore;
+    return (access > 0) && (window > 0);
+}
+
+/* Lines are sorted. An access can be evicted once: where it is twice the record
+ * is of two runs, or of processes that have no rank, and cannot be repeated
+ * exactly. */
+static void npemu_random_check_unique(const char *path,
+                                      const npemu_random_line_t *lines,
+                                      size_t count)
+{
+    size_t i;
+
+    for (i = 1; i < count; ++i) {
+        if (npemu_random_compare(&lines[i - 1], &lines[i]) == 0) {
+            npemu_warn("fault record %s: lines %u and %u are of the same "
+                       "access; one of them is replayed", path,
+                       lines[i - 1].number, lines[i].number);
+            return;
+        }
+    }
 }
 
 /* Read a record. Returns 0 or EINVAL, after a line. */
@@ -227,6 +271,7 @@ static int npemu_random_load(const char *path)
             lines = more;
         }
         if (npemu_random_parse_line(text, &lines[count])) {
+            lines[count].number = count + 1;
             ++count;
         } else {
             ret = EINVAL;
@@ -242,6 +287,7 @@ static int npemu_random_load(const char *path)
 
     if (count > 0) {
         qsort(lines, count, sizeof(*lines), npemu_random_compare);
+        npemu_random_check_unique(path, lines, count);
     }
     npemu_random.lines     = lines;
     npemu_random.num_lines = count;

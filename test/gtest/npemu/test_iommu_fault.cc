@@ -633,13 +633,67 @@ TEST_F(IommuRandom, BadSpecificationsAreNamed)
     EXPECT_EQ(0, npemu_fault_random(device.context,
                                     "rate=0.5,seed=0x10,granule=256"));
     EXPECT_EQ(0, npemu_fault_random(device.context, ""));
+}
 
-    std::ofstream(path) << "0.0 1 1 1 0 0\n0.0 one\n";
-    std::string text = stderr_of([&] {
-        EXPECT_EQ(EINVAL, npemu_fault_random(device.context,
-                                             ("replay=" + path).c_str()));
+/* Nothing of a record is obeyed that has been cut, or is none */
+TEST_F(IommuRandom, BadRecordsAreNamed)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    const std::string good   = "3.1 4711 2 1 1024 0\n";
+    const char *const bad[] = {
+        "0.0 one\n",
+        "0.0 1 1 1 0\n",
+        "0.0 1 1 1 0 0",
+        "0.0 1 1 1 0 0 0\n",
+        "0.0 1 1 1 0 0 \n",
+        "\n",
+        "0 1 1 1 0 0\n",
+        "0.0 1 0 1 0 0\n",
+        "0.0 1 1 0 0 0\n",
+        "0.0 1 1 4 0 0\n",
+        "0.0 1 1 1 4097 0\n",
+        "0.0 -1 1 1 0 0\n",
+        "0.0 18446744073709551616 1 1 0 0\n",
+        "0.4294967296 1 1 1 0 0\n",
+        "0.0 1 4294967297 1 0 0\n",
+    };
+    auto replay = [&](const std::string &text) {
+        std::ofstream(path) << text;
+        return stderr_of([&] {
+            EXPECT_EQ(EINVAL, npemu_fault_random(device.context,
+                                                 ("replay=" + path).c_str()))
+                    << text;
+        });
+    };
+
+    for (const char *line : bad) {
+        std::string said = replay(good + line);
+        EXPECT_NE(std::string::npos, said.find(path + ", line 2")) << said;
+        EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
+    }
+
+    std::string said = replay(good + std::string(1, '\0') + "\n");
+    EXPECT_NE(std::string::npos, said.find(path + ", line 2")) << said;
+    said = replay(good + std::string(300, '1') + "\n");
+    EXPECT_NE(std::string::npos, said.find(path + ", line 2")) << said;
+
+    /* Two runs in one are obeyed, as far as that goes */
+    std::ofstream(path) << good << "0.0 1 1 1 0 0\n" << good;
+    said = stderr_of([&] {
+        EXPECT_EQ(0, npemu_fault_random(device.context,
+                                        ("replay=" + path).c_str()));
     });
-    EXPECT_NE(std::string::npos, text.find("line 2")) << text;
+    EXPECT_NE(std::string::npos, said.find(path + ": lines ")) << said;
+    EXPECT_NE(std::string::npos, said.find("same access")) << said;
+
+    std::ofstream(path) << good << "0.0 1 1 1 0 0\n";
+    said = stderr_of([&] {
+        EXPECT_EQ(0, npemu_fault_random(device.context,
+                                        ("replay=" + path).c_str()));
+        EXPECT_EQ(0, npemu_fault_random(device.context, ""));
+    });
+    EXPECT_EQ("", said);
 }
 
 TEST_F(IommuRandom, BadGranuleInTheEnvironmentIsNamed)
