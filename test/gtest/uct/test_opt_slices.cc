@@ -1,0 +1,308 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt.h"
+
+#include <algorithm>
+
+/* Large operations in slices of the size that users have: pages vanish at the
+ * ends of the operation, in its middle and on both sides of where slices meet.
+ * Exactly the slices that met it are done again. */
+class test_opt_slices : public test_opt {
+protected:
+    struct transfer {
+        op_t   op;
+        size_t local, remote, length;
+    };
+
+    /* What one of the slices has of a page, in bytes of the page */
+    struct share {
+        size_t begin, end;
+        bool   is_scanned;
+    };
+
+    static constexpr size_t slice    = 512 << 10; /* Defaults, expected below */
+    static constexpr size_t scan_max = 32 << 10;
+
+    config_t config() override
+    {
+        return {{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}};
+    }
+
+    /* The first and the last of each kind where everything takes its time */
+    template<typename T> static std::vector<T> some(std::vector<T> all)
+    {
+#if defined(NPRDMA_TEST_TSAN) || defined(__SANITIZE_ADDRESS__)
+        if (all.size() > 2) {
+            all.erase(all.begin() + 1, all.end() - 1);
+        }
+#endif
+        return all;
+    }
+
+    uint64_t suspects()
+    {
+        return counter("suspect_lines") + counter("suspect_states") +
+               counter("suspect_local");
+    }
+
+    /* The ones that did not end with their first try */
+    uint64_t redone()
+    {
+        return counter("redone_slices") + counter("assist_small");
+    }
+
+    uint64_t copied()
+    {
+        return counter("assist_fetch") + counter("assist_store");
+    }
+
+    static size_t page_of(size_t offset) { return offset & ~(page_size - 1); }
+
+    /* Where slices begin and the last one ends, in bytes of the operation: at
+     * pages of the peer's memory, the first having the rest of its page */
+    static std::vector<size_t> borders(const transfer &t)
+    {
+        std::vector<size_t> all = {0};
+
+        for (size_t i = (-t.remote % page_size) + slice; i < t.length;
+             i += slice) {
+            all.push_back(i);
+        }
+        all.push_back(t.length);
+        return all;
+    }
+
+    static std::vector<share> shares(const transfer &t, bool is_local,
+                                     size_t page)
+    {
+        size_t offset = is_local ? t.local : t.remote;
+        auto all      = borders(t);
+        std::vector<share> found;
+
+        for (size_t i = 0; i + 1 < all.size(); ++i) {
+            size_t begin = std::max(offset + all[i], page);
+            size_t end   = std::min(offset + all[i + 1], page + page_size);
+            if (begin < end) {
+                found.push_back({begin - page, end - page,
+                                 (t.op != PUT_ZCOPY) &&
+                                 (all[i + 1] - all[i] <= scan_max)});
+            }
+        }
+        return found;
+    }
+
+    /* First, middle and last; and before and behind the first and the last
+     * border */
+    static std::vector<size_t> pages(const transfer &t, bool is_local)
+    {
+        size_t offset = is_local ? t.local : t.remote;
+        auto all      = borders(t);
+        std::vector<size_t> found;
+
+        for (size_t at : {size_t(0), t.length / 2, t.length - 1, all[1] - 1,
+                          all[1], all[all.size() - 2] - 1,
+                          all[all.size() - 2]}) {
+            if (at < t.length) {
+                found.push_back(page_of(offset + at));
+            }
+        }
+        std::sort(found.begin(), found.end());
+        found.erase(std::unique(found.begin(), found.end()), found.end());
+        return found;
+    }
+
+    /* An operation on a page, and what lies around it, of both sides */
+    void touch(op_t op, size_t page)
+    {
+        const size_t length = 16 * page_size; /* No slot is that large */
+        size_t from         = std::min(page, m_local->length() - length);
+
+        run(op, from, from, length);
+    }
+
+    /* Bring back what a fault has taken of a page */
+    void repair(paged_buffer &of, size_t page)
+    {
+        page_table_fault_clear(of.table());
+        for (int i = 0; (i < 10) && !of.has(page, 1, PAGE_R | PAGE_W); ++i) {
+            touch(PUT_ZCOPY, page);
+            touch(GET_ZCOPY, page);
+        }
+        ASSERT_TRUE(of.has(page, 1, PAGE_R | PAGE_W)) << "page " << page;
+    }
+
+    /* What changed lately is looked at before it is believed. Let it calm down,
+     * so that a slice is. */
+    void calm(const transfer &t)
+    {
+        for (size_t page : pages(t, false)) {
+            ASSERT_NO_FATAL_FAILURE(repair(*m_remote, page));
+            uint64_t reads = 2;
+            for (int i = 0; (i < 50) && (reads != 1); ++i) {
+                reads = counter("state_reads");
+                touch(GET_ZCOPY, page);
+                reads = counter("state_reads") - reads;
+            }
+            ASSERT_EQ(1u, reads) << "page " << page;
+        }
+    }
+
+    /* Nothing of it is absent, and known to be there */
+    void run_clean(const transfer &t)
+    {
+        run(t.op, t.local, t.remote, t.length);
+        uint64_t slices = counter("opt_slices"), again = redone();
+        uint64_t doubts = suspects();
+
+        run(t.op, t.local, t.remote, t.length);
+        EXPECT_EQ(slices + borders(t).size() - 1, counter("opt_slices"));
+        EXPECT_EQ(again, redone());
+        EXPECT_EQ(doubts, suspects());
+    }
+
+    /* One page vanishes while one of the slices that share it is at it */
+    void try_fault(const transfer &t, bool is_local, size_t page,
+                   uint32_t access, uint32_t tear, uint32_t restore)
+    {
+        auto sharing       = shares(t, is_local, page);
+        const share &met   = sharing.at(access - 1);
+        bool is_lost       = tear < met.end;
+        bool is_seen       = is_local || !met.is_scanned;
+        paged_buffer &side = this->side(is_local);
+
+        SCOPED_TRACE(testing::Message()
+                     << (is_local ? "local" : "remote") << " page " << page
+                     << " access " << access << " tear " << tear
+                     << " restore " << restore);
+        ASSERT_NO_FATAL_FAILURE(repair(side, page));
+        if (tear == 0) {
+            ASSERT_NO_FATAL_FAILURE(calm(t));
+        }
+        uint64_t doubts = suspects(), again = redone(), by_cpu = copied();
+        auto stats = side.stats();
+        int index  = side.fault(page, window(t.op, is_local), access, tear,
+                                restore);
+
+        run(t.op, t.local, t.remote, t.length);
+        auto after = side.stats();
+        EXPECT_EQ(1, page_table_fault_hits(side.table(), index));
+        EXPECT_EQ(stats.faults + 1, after.faults);
+        EXPECT_EQ(by_cpu, copied());
+        if (is_lost) {
+            EXPECT_LT(stats.absent_reads + stats.absent_writes,
+                      after.absent_reads + after.absent_writes);
+        }
+
+        /* A slice that has it for itself is done again, and no other one. What
+         * is scanned may have arrived before. */
+        if (is_lost || is_seen) {
+            EXPECT_LT(doubts, suspects());
+            EXPECT_LT(again, redone());
+        }
+        if (sharing.size() == 1) {
+            EXPECT_EQ(again + (is_lost || is_seen), redone());
+        }
+    }
+
+    void try_absent(const transfer &t, bool is_local, size_t page)
+    {
+        paged_buffer &side = this->side(is_local);
+
+        SCOPED_TRACE(testing::Message() << (is_local ? "local" : "remote")
+                                        << " page " << page << " absent");
+        ASSERT_NO_FATAL_FAILURE(repair(side, page));
+        ASSERT_NO_FATAL_FAILURE(calm(t));
+        uint64_t again = redone(), populated = counter("local_populate");
+        auto stats     = side.stats();
+        side.evict(page, 1);
+
+        run(t.op, t.local, t.remote, t.length);
+        auto after = side.stats();
+        EXPECT_TRUE(side.has(page, 1, window(t.op, is_local)));
+        if (is_local) {
+            /* It is missed before the NIC could */
+            EXPECT_LT(populated, counter("local_populate"));
+        } else {
+            EXPECT_LT(again, redone());
+            EXPECT_LT(stats.absent_reads + stats.absent_writes,
+                      after.absent_reads + after.absent_writes);
+        }
+    }
+
+    void try_transfer(const transfer &t, const std::vector<uint32_t> &tears,
+                      const std::vector<uint32_t> &restores)
+    {
+        SCOPED_TRACE(testing::Message()
+                     << "op " << t.op << " local " << t.local << " remote "
+                     << t.remote << " length " << t.length);
+        run_clean(t);
+        for (bool is_local : {false, true}) {
+            for (size_t page : pages(t, is_local)) {
+                ASSERT_NO_FATAL_FAILURE(try_absent(t, is_local, page));
+                for (uint32_t i = 1; i <= shares(t, is_local, page).size();
+                     ++i) {
+                    for (uint32_t tear : some(tears)) {
+                        for (uint32_t restore : some(restores)) {
+                            ASSERT_NO_FATAL_FAILURE(try_fault(
+                                    t, is_local, page, i, tear, restore));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /* Unaligned heads and tails; pages of both sides that do not match are
+     * shared by slices on one of them */
+    void try_length(size_t length, const std::vector<size_t> &skews,
+                    const std::vector<uint32_t> &tears,
+                    const std::vector<uint32_t> &restores)
+    {
+        ASSERT_NO_FATAL_FAILURE(make(length + 4 * page_size));
+        for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
+            for (size_t skew : some(skews)) {
+                transfer t = {op, page_size + (skew * 7) % page_size,
+                              page_size + skew, length};
+                ASSERT_NO_FATAL_FAILURE(try_transfer(t, tears, restores));
+            }
+        }
+    }
+};
+
+constexpr size_t test_opt_slices::slice, test_opt_slices::scan_max;
+
+TEST_F(test_opt_slices, less_than_one)
+{
+    try_length((256 << 10) + 1, {0, 1, 63, 4095}, {0, 64, 2048, 4096},
+               {0, 1, 2});
+}
+
+TEST_F(test_opt_slices, one)
+{
+    try_length(slice, {0, 1, 63, 4095}, {0, 64, 2048, 4096}, {0, 1, 2});
+}
+
+TEST_F(test_opt_slices, one_and_a_byte)
+{
+    try_length(slice + 1, {0, 1, 63, 4095}, {0, 64, 4096}, {0, 1, 2});
+}
+
+TEST_F(test_opt_slices, almost_two)
+{
+    try_length(2 * slice - 3, {0, 1, 4000}, {0, 2048, 4096}, {0, 1, 2});
+}
+
+TEST_F(test_opt_slices, three_mib)
+{
+    try_length((3 << 20) + 77, {0, 1, 4033}, {0, 2048, 4096}, {0, 1});
+}
+
+TEST_F(test_opt_slices, sixteen_mib)
+{
+    try_length((16 << 20) + 5, {1, 4000}, {0, 64}, {0, 1});
+}
+
+TEST_F(test_opt_slices, sixty_four_mib)
+{
+    try_length(64 << 20, {63}, {0, 4096}, {0, 1});
+}
