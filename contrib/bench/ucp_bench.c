@@ -100,8 +100,8 @@ static void put_main(initiator_t *initiator, int words)
     int computing = (strcmp(kind, "put-computing") == 0);
     int count     = computing ? 400 : 20000;
     double *times = calloc(count, sizeof(*times));
-    double start, began;
-    uint64_t value, seen;
+    uint64_t value, seen, start, first;
+    double began, us_per_tick;
     char answer;
     int i, done;
 
@@ -114,22 +114,25 @@ static void put_main(initiator_t *initiator, int words)
 
     /* Only while the target certainly computes */
     began = now_us();
+    first = now_ticks();
     for (i = 0; (i < count) && (!computing || (now_us() < began + 0.8e6));
          ++i, ++value) {
         while (computing && (now_us() < began + i * COMPUTING_INTERVAL_US)) {
         }
-        start = now_us();
+        start = now_ticks();
         put_flush(initiator, value, words);
-        times[i] = now_us() - start;
+        times[i] = now_ticks() - start;
     }
+    us_per_tick = (now_us() - began) / (now_ticks() - first);
 
     done = i;
     command(initiator, CMD_END, &seen, sizeof(seen));
     CHECK(seen == value - 1, "the target's memory has another value");
     sort_values(times, done);
     printf("median_us %.3f p99_us %.3f max_us %.3f gap_us %.3f puts %d\n",
-           times[done / 2], times[(done * 99) / 100], times[done - 1],
-           longest_gap_us(), done);
+           us_per_tick * times[done / 2],
+           us_per_tick * times[(done * 99) / 100],
+           us_per_tick * times[done - 1], longest_gap_us(), done);
     free(times);
 }
 
