@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_region.h"
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_wait.h"
 #include "nprdma_tx.h"
 #include "nprdma_verify.h"
 

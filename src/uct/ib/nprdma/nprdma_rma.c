@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_mem.h"
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_wait.h"
 
 #include "ucm/nprdma_access.h"
 

@@ -4,7 +4,7 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_wait.h"
 
 #include "ucm/nprdma_access.h"
 

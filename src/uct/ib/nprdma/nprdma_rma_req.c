@@ -4,7 +4,7 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_wait.h"
 #include "nprdma_tx.h"
 
 #include <ucs/debug/memtrack_int.h>
@@ -12,9 +12,6 @@
 
 /* Slots for data, shared by puts on their way and replies to gets */
 #define UCT_NPRDMA_RMA_SLOTS          32
-
-/* Slots for replies that carry next to nothing */
-#define UCT_NPRDMA_RMA_SMALL_SLOT     64
 
 /* Stores in a row after which the target is asked how far it is */
 #define UCT_NPRDMA_RMA_ACK_INTERVAL   1024
@@ -44,7 +41,8 @@ static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
 
     status = uct_nprdma_bounce_init(&riface->small_pool, md,
                                     UCT_NPRDMA_RMA_SMALL_SLOT,
-                                    UCT_NPRDMA_RMA_MAX_REPLIES, 16,
+                                    UCT_NPRDMA_RMA_NUM_WAITS,
+                                    2 * UCT_NPRDMA_RMA_MAX_SPARES,
                                     "RMA replies");
     if (status != UCS_OK) {
         goto err_pool;
@@ -58,7 +56,7 @@ static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
     ucs_list_head_init(&riface->stalled);
     ucs_queue_head_init(&riface->free_waits);
     riface->num_free_waits = UCT_NPRDMA_RMA_MAX_REPLIES;
-    for (i = 0; i < UCT_NPRDMA_RMA_MAX_REPLIES; ++i) {
+    for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
         riface->waits[i].index = i;
         ucs_queue_push(&riface->free_waits, &riface->waits[i].queue);
     }
@@ -148,8 +146,7 @@ int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
            uct_nprdma_rma_can_count(rma);
 }
 
-/* Redo is not held to the share of the endpoint, of which it has `held` */
-static uct_nprdma_slot_t *
+uct_nprdma_slot_t *
 uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_bounce_t *pool, unsigned held, int is_redo)
 {
@@ -178,84 +175,7 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_iface_t *iface,
                                    uct_nprdma_rma_held_slots(rma), is_redo);
 }
 
-static void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
-                                     uct_nprdma_rma_wait_t *wait)
-{
-    wait->rma->num_slots -= (wait->slot->pool == &riface->pool);
-    uct_nprdma_bounce_put(wait->slot);
-    wait->rma = NULL;
-    ucs_queue_push_head(&riface->free_waits, &wait->queue);
-    ++riface->num_free_waits;
-}
-
-/* Replies that an endpoint may wait for */
-static uint32_t
-uct_nprdma_rma_max_waits(const uct_nprdma_iface_t *iface, int is_redo)
-{
-    uint32_t max_waits = ucs_min(UCT_NPRDMA_SVC_MAX_REPLIES -
-                                 UCT_NPRDMA_RMA_REDO_WAITS,
-                                 iface->config.svc_queue_len);
-
-    return max_waits + (is_redo ? UCT_NPRDMA_RMA_REDO_WAITS : 0);
-}
-
-uct_nprdma_rma_wait_t *
-uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uint32_t length, uct_nprdma_rma_reply_func_t func,
-                        int is_redo)
-{
-    unsigned reserve    = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_IFACE_WAITS;
-    size_t reply_length = sizeof(uct_nprdma_svc_reply_t) + length;
-    uct_nprdma_rma_wait_t *wait;
-
-    if (rma->num_waits >= uct_nprdma_rma_max_waits(iface, is_redo)) {
-        return NULL;
-    }
-
-    if (iface->rma->num_free_waits <= reserve) {
-        iface->tx.starved = 1;
-        return NULL;
-    }
-
-    /* As with slots, the more of them it has the more must be left */
-    if (!is_redo && (rma->num_waits >=
-                     2 * (iface->rma->num_free_waits - reserve))) {
-        return NULL;
-    }
-
-    wait = ucs_queue_head_elem_non_empty(&iface->rma->free_waits,
-                                         uct_nprdma_rma_wait_t, queue);
-    if (reply_length <= UCT_NPRDMA_RMA_SMALL_SLOT) {
-        wait->slot = uct_nprdma_rma_pool_get(iface, rma,
-                                             &iface->rma->small_pool,
-                                             rma->num_waits, is_redo);
-    } else {
-        wait->slot = uct_nprdma_rma_get_slot(iface, rma, is_redo);
-    }
-    if (wait->slot == NULL) {
-        return NULL;
-    }
-
-    ucs_queue_pull_non_empty(&iface->rma->free_waits);
-    --iface->rma->num_free_waits;
-    rma->num_slots += (wait->slot->pool == &iface->rma->pool);
-    wait->rma       = rma;
-    wait->func      = func;
-    wait->length    = length;
-    wait->failed    = UCS_OK;
-    wait->comp      = NULL;
-    if (uct_nprdma_conn_post_recv(iface, &rma->ep->svc, wait->slot,
-                                  wait->index) != UCS_OK) {
-        uct_nprdma_rma_wait_free(iface->rma, wait);
-        return NULL;
-    }
-
-    ucs_queue_push(&rma->waits, &wait->queue);
-    ++rma->num_waits;
-    return wait;
-}
-
-static uct_completion_t *
+uct_completion_t *
 uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
                      const void *data, ucs_status_t *status)
 {
@@ -313,9 +233,11 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
     uct_nprdma_op_t *op   = NULL;
     struct ibv_sge sge;
     ucs_status_t status;
-    int signal = 0;
+    int is_alone = 0;
+    int signal   = 0;
 
     if ((wait == NULL) && uct_nprdma_rma_wants_ack(iface, rma)) {
+        is_alone = (rma->done_sn == rma->sn);
         /* A reply to an atomic has the old value, wanted or not */
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
@@ -358,6 +280,9 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
 
     rma->ep->svc.num_slots += (slot != NULL);
     uct_nprdma_rma_sent(iface, rma, request, wait);
+    if (is_alone) {
+        uct_nprdma_rma_spare_post(iface, rma);
+    }
     return UCS_OK;
 }
 
@@ -634,7 +559,9 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         return 0;
     }
 
-    reply = uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len,
+    /* Nobody has asked for what comes to a spare */
+    reply = ucs_unlikely(wait == rma->spare) ? NULL :
+            uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len,
                                        wait->type, wait->sn, wait->length);
     if ((reply == NULL) ||
         (wait != ucs_queue_head_elem_non_empty(&rma->waits,
@@ -674,6 +601,7 @@ static void uct_nprdma_rma_purge(uct_nprdma_iface_t *iface,
     uct_nprdma_rma_unstall(rma);
     rma->is_asking = 0;
     ucs_queue_head_init(&rma->larges);
+    uct_nprdma_rma_spare_free(iface->rma, rma);
     while (!ucs_queue_is_empty(&rma->waits)) {
         wait = ucs_queue_head_elem_non_empty(&rma->waits,
                                              uct_nprdma_rma_wait_t, queue);

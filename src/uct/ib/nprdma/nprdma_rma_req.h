@@ -27,6 +27,15 @@ typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
 #define UCT_NPRDMA_RMA_REDO_IFACE_WAITS  8u
 #define UCT_NPRDMA_RMA_REDO_SLOTS        1u
 
+/* Waits that endpoints have a receive posted for before they need it, besides
+ * those for replies that are awaited: see nprdma_rma_wait.h */
+#define UCT_NPRDMA_RMA_MAX_SPARES        32u
+#define UCT_NPRDMA_RMA_NUM_WAITS \
+    (UCT_NPRDMA_RMA_MAX_REPLIES + UCT_NPRDMA_RMA_MAX_SPARES)
+
+/* Slots for replies that carry next to nothing */
+#define UCT_NPRDMA_RMA_SMALL_SLOT        64
+
 
 /**
  * Consume a reply: take the data, and tell for whom to call back. Only the end
@@ -46,9 +55,10 @@ typedef uct_completion_t *
                                ucs_status_t *status);
 
 
-/* A request whose reply is awaited; its receive is posted */
+/* A request whose reply is awaited, or a spare; its receive is posted */
 struct uct_nprdma_rma_wait {
-    ucs_queue_elem_t            queue;  /* In rma->waits, or in free list */
+    ucs_queue_elem_t            queue;  /* In rma->waits, or in free list;
+                                           of a spare in none */
     uct_nprdma_rma_t            *rma;
     uct_nprdma_slot_t           *slot;  /* Where the reply goes */
     uct_nprdma_rma_reply_func_t func;
@@ -93,7 +103,10 @@ struct uct_nprdma_rma {
     uint32_t                reply_sn;   /* Last one that asks for a reply */
     uint32_t                fence_sn;
     uint64_t                fence_op;   /* Last operation before the fence */
-    uint32_t                num_waits;
+    uct_nprdma_rma_wait_t   *spare;     /* For the next reply; may be NULL */
+    uint32_t                num_alone;  /* Stores that were, since a reply was
+                                           too large for a spare */
+    uint32_t                num_waits;  /* Without spare */
     uint32_t                num_large;  /* Of these for larges */
     uint32_t                num_slots;  /* For data to receive */
     int                     is_fenced;
@@ -121,8 +134,9 @@ struct uct_nprdma_rma_iface {
     uct_nprdma_bounce_t     small_pool; /* Replies without data */
     ucs_list_link_t         stalled;    /* Have something to send */
     ucs_queue_head_t        free_waits;
-    unsigned                num_free_waits;
-    uct_nprdma_rma_wait_t   waits[UCT_NPRDMA_RMA_MAX_REPLIES];
+    unsigned                num_free_waits; /* Without those for spares */
+    unsigned                num_spares;
+    uct_nprdma_rma_wait_t   waits[UCT_NPRDMA_RMA_NUM_WAITS];
     uct_nprdma_opt_iface_t  opt;
     uct_nprdma_rma_watch_t  watch;
 };
@@ -193,6 +207,20 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_iface_t *iface,
                                                 int is_redo);
 
 
+/**
+ * Take a slot of a pool that endpoints share.
+ *
+ * @param [in] pool     &iface->rma->pool or &iface->rma->small_pool.
+ * @param [in] held     Slots of it that the endpoint has.
+ * @param [in] is_redo  Not held to the share of the endpoint.
+ *
+ * @return The slot, or NULL: later.
+ */
+uct_nprdma_slot_t *
+uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        uct_nprdma_bounce_t *pool, unsigned held, int is_redo);
+
+
 /** Slots for data that an endpoint has */
 static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
 {
@@ -221,21 +249,6 @@ uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     return uct_nprdma_rma_get_slot_slow(iface, rma, is_redo);
 }
-
-
-/**
- * Post a receive for a reply. Must be followed by sending the request.
- *
- * @param [in] length   Payload of the reply if all goes well.
- * @param [in] func     Called with the reply.
- * @param [in] is_redo  For redo or verification, which have a share.
- *
- * @return The wait, for the caller to fill in what func needs, or NULL: later.
- */
-uct_nprdma_rma_wait_t *
-uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uint32_t length, uct_nprdma_rma_reply_func_t func,
-                        int is_redo);
 
 
 /** Fill the header of a request; sn and flags are filled when it is sent. */
@@ -270,6 +283,12 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
                                  uct_nprdma_svc_request_t *request,
                                  size_t length, uct_nprdma_slot_t *slot,
                                  uct_nprdma_rma_wait_t *wait);
+
+
+/** Reply function where nothing but a flush tells the user of a failure. */
+uct_completion_t *
+uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+                     const void *data, ucs_status_t *status);
 
 
 /**

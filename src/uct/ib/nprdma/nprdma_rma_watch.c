@@ -73,6 +73,7 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
 {
     uct_nprdma_rma_iface_t *riface = iface->rma;
     ucs_time_t now;
+    uct_nprdma_rma_t *rma;
     unsigned i;
 
     if (ucs_likely((++watch->num_polls % UCT_NPRDMA_RMA_WATCH_POLLS) &&
@@ -87,9 +88,10 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
 
     watch->next = now + watch->interval;
     atomic_store(&watch->is_due, 0);
-    for (i = 0; i < UCT_NPRDMA_RMA_MAX_REPLIES; ++i) {
-        if (riface->waits[i].rma != NULL) {
-            uct_nprdma_rma_watch_ask(iface, &riface->waits[i].rma->ep->svc);
+    for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
+        rma = riface->waits[i].rma;
+        if ((rma != NULL) && (rma->num_waits > 0)) {
+            uct_nprdma_rma_watch_ask(iface, &rma->ep->svc);
         }
     }
 }

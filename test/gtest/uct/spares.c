@@ -1,0 +1,78 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Of UCX, whose internal headers need it */
+#include "config.h"
+
+#include "spares.h"
+
+#include "uct/ib/nprdma/nprdma_iface.h"
+#include "uct/ib/nprdma/nprdma_rma_req.h"
+
+#include <stdatomic.h>
+
+static struct {
+    int        (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                            struct ibv_send_wr **bad_wr);
+    atomic_int is_double;
+} spares;
+
+static uct_nprdma_rma_iface_t *spares_side(uct_iface_h iface)
+{
+    return ucs_derived_of(iface, uct_nprdma_iface_t)->rma;
+}
+
+unsigned spares_max(void)
+{
+    return UCT_NPRDMA_RMA_MAX_SPARES;
+}
+
+unsigned spares_count(uct_iface_h iface)
+{
+    return (spares_side(iface) == NULL) ? 0 : spares_side(iface)->num_spares;
+}
+
+int spares_rest(uct_iface_h iface)
+{
+    uct_nprdma_rma_iface_t *side = spares_side(iface);
+
+    return (side == NULL) ||
+           ((side->num_free_waits == UCT_NPRDMA_RMA_MAX_REPLIES) &&
+            (ucs_queue_length(&side->free_waits) + side->num_spares ==
+             UCT_NPRDMA_RMA_NUM_WAITS) &&
+            (side->small_pool.num_free + side->num_spares ==
+             side->small_pool.num_slots));
+}
+
+static int spares_is_reply(const struct ibv_send_wr *wr)
+{
+    return (wr->opcode == IBV_WR_SEND) && (wr->send_flags & IBV_SEND_INLINE) &&
+           (wr->sg_list[0].length == sizeof(uct_nprdma_svc_reply_t)) &&
+           (*(const uint8_t*)wr->sg_list[0].addr == UCT_NPRDMA_SVC_REPLY);
+}
+
+static int spares_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                            struct ibv_send_wr **bad_wr)
+{
+    struct ibv_send_wr copy = *wr;
+
+    if ((qp->qp_type == IBV_QPT_RC) && atomic_load(&spares.is_double) &&
+        spares_is_reply(wr)) {
+        copy.send_flags &= ~IBV_SEND_SIGNALED;
+        spares.post_send(qp, &copy, bad_wr);
+    }
+    return spares.post_send(qp, wr, bad_wr);
+}
+
+void spares_start(uct_md_h md)
+{
+    struct ibv_context *context = ucs_derived_of(md, uct_nprdma_md_t)->context;
+
+    spares.post_send       = context->ops.post_send;
+    context->ops.post_send = spares_post_send;
+    spares_double(0);
+}
+
+void spares_double(int is_double)
+{
+    atomic_store(&spares.is_double, is_double);
+}

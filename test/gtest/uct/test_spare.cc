@@ -1,0 +1,470 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "spares.h"
+#include "uct_test.h"
+
+#include <cstring>
+#include <random>
+
+#include <poll.h>
+
+/*
+ * A store that stands alone, again and again, has the receive for the next
+ * reply posted ahead. Whatever is asked for next takes it, or it is used up
+ * before; nobody else has less for it, and it keeps nobody awake.
+ */
+
+namespace {
+
+constexpr size_t size = 65536;
+
+/* Stores after which an endpoint has a spare in any case */
+constexpr int enough = 20;
+
+void unpack(void *arg, const void *data, size_t length)
+{
+    memcpy(arg, data, length);
+}
+
+PEER_FUNCTION(spare_target)
+{
+    entity e;
+    buffer memory(e.md(), size);
+
+    memory.fill(1);
+    parent.put_bytes(e.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    while (!parent.ready()) {
+        e.progress();
+    }
+    return 0;
+}
+
+} // namespace
+
+class test_spare : public uct_buffer_test {
+protected:
+    test_spare() : uct_buffer_test(size) {}
+
+    /* Without a way for the NIC, so that data comes in replies. Nobody is asked
+     * whether he is alive within a test. */
+    config_t config() override
+    {
+        return {{"ZCOPY", "no"}, {"TIMEOUT", "100s"}};
+    }
+
+    void SetUp() override
+    {
+        uct_buffer_test::SetUp();
+        put_alone(m_ab, 1);
+        m_remote->fill(1);
+        m_local->fill(2);
+    }
+
+    void put(uct_ep_h ep, uint64_t value, size_t offset = 0)
+    {
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_put_short(ep, &value, sizeof(value),
+                                    m_remote->address(offset), m_rkey);
+        }));
+    }
+
+    void put_alone(uct_ep_h ep, int count = enough)
+    {
+        for (int i = 0; i < count; ++i) {
+            ASSERT_NO_FATAL_FAILURE(put(ep, ++m_value));
+            m_a->flush(ep);
+            ASSERT_EQ(m_value, *m_remote->ptr<uint64_t>());
+        }
+    }
+
+    void get(uct_ep_h ep, size_t length, size_t offset = 0)
+    {
+        std::vector<char> result(length);
+        completion comp;
+
+        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return uct_ep_get_bcopy(ep, unpack, result.data(), length,
+                                    m_remote->address(offset), m_rkey, &comp);
+        }));
+        m_a->wait([&]() { return comp.done; });
+        ASSERT_EQ(UCS_OK, comp.status);
+        ASSERT_EQ(0, memcmp(result.data(), m_remote->ptr(offset), length));
+    }
+
+    uint64_t add(uct_ep_h ep, uint64_t value)
+    {
+        uint64_t result = 0;
+        completion comp;
+
+        EXPECT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, value, &result,
+                                         m_remote->address(), m_rkey, &comp);
+        }));
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+        return result;
+    }
+
+    ucs_status_t put_zcopy(uct_ep_h ep, size_t length, completion *comp)
+    {
+        uct_iov_t iov = {m_local->ptr(), length, m_local->memh(), 0, 1};
+        return uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(), m_rkey, comp);
+    }
+
+    unsigned count() const { return spares_count(m_a->iface()); }
+
+    bool rests()
+    {
+        m_a->wait([&]() { return spares_rest(m_a->iface()); });
+        return spares_rest(m_a->iface());
+    }
+
+    /* Requests that an operation takes */
+    template<typename F> uint64_t requests(F operation)
+    {
+        uint64_t before = m_a->counter("svc_requests");
+        operation();
+        return m_a->counter("svc_requests") - before;
+    }
+
+    uint64_t m_value = 0;
+};
+
+TEST_F(test_spare, comes_with_stores_that_are_alone)
+{
+    EXPECT_EQ(1u, requests([&]() { put_alone(m_ab, 1); }));
+    EXPECT_EQ(0u, count());
+    EXPECT_EQ((uint64_t)enough, requests([&]() { put_alone(m_ab); }));
+    EXPECT_EQ(1u, count());
+    EXPECT_TRUE(rests());
+}
+
+TEST_F(test_spare, does_not_come_with_others)
+{
+    for (int i = 0; i < 10 * enough; ++i) {
+        put(m_ab, i, 8);
+    }
+    m_a->flush(m_ab);
+    for (int i = 0; i < enough; ++i) {
+        add(m_ab, 1);
+        get(m_ab, 1000);
+        put_alone(m_ab, 3);
+    }
+    EXPECT_EQ(0u, count());
+    EXPECT_TRUE(rests());
+}
+
+TEST_F(test_spare, is_taken_by_what_fits)
+{
+    put_alone(m_ab);
+    EXPECT_EQ(1u, requests([&]() { EXPECT_EQ(m_value, add(m_ab, 1)); }));
+    EXPECT_EQ(0u, count());
+
+    put_alone(m_ab);
+    EXPECT_EQ(1u, requests([&]() { get(m_ab, 48, 128); }));
+    EXPECT_EQ(0u, count());
+
+    put_alone(m_ab);
+    EXPECT_EQ(1u, requests([&]() {
+        completion comp;
+        ASSERT_EQ(UCS_INPROGRESS, put_zcopy(m_ab, 4096, &comp));
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), 4096));
+    }));
+    EXPECT_EQ(0u, count());
+    EXPECT_TRUE(rests());
+}
+
+TEST_F(test_spare, is_used_up_before_what_does_not_fit)
+{
+    for (size_t length : {49, 4096}) {
+        put_alone(m_ab);
+        EXPECT_EQ(2u, requests([&]() { get(m_ab, length); }));
+        EXPECT_EQ(0u, count());
+        EXPECT_EQ(1u, requests([&]() { get(m_ab, length); }));
+    }
+
+    /* Not with each of them, if both kinds take turns */
+    uint64_t turns = 10 * enough;
+    EXPECT_EQ(2 * turns, requests([&]() {
+        for (uint64_t i = 0; i < turns; ++i) {
+            put_alone(m_ab, 1);
+            get(m_ab, 100);
+        }
+    }));
+    EXPECT_TRUE(rests());
+}
+
+/* Whose stores were alone when there was nothing left to have */
+TEST_F(test_spare, is_not_for_everybody)
+{
+    std::vector<uct_ep_h> eps;
+
+    for (unsigned i = 0; i < spares_max() + 8; ++i) {
+        eps.push_back(m_a->connect(m_b->address()));
+        put_alone(eps.back());
+    }
+    EXPECT_EQ(spares_max(), count());
+    EXPECT_TRUE(rests());
+
+    uint64_t nops = 0;
+    for (uct_ep_h ep : eps) {
+        nops += requests([&]() { get(ep, 200); }) - 1;
+    }
+    EXPECT_EQ(spares_max(), nops);
+    EXPECT_EQ(0u, count());
+
+    /* Those who had none can have one now */
+    put_alone(eps.back());
+    EXPECT_EQ(1u, count());
+    for (uct_ep_h ep : eps) {
+        m_a->disconnect(ep);
+    }
+    m_a->wait([&]() { return count() == 0; });
+    EXPECT_TRUE(rests());
+}
+
+TEST_F(test_spare, goes_with_its_endpoint)
+{
+    for (unsigned i = 0; i < 3 * spares_max(); ++i) {
+        std::vector<completion> comps(3);
+        uct_ep_h ep = m_a->connect(m_b->address());
+        put_alone(ep, 10);
+        EXPECT_GT(count(), 0u);
+        if ((i % 3) > 0) {
+            /* With replies on their way, a large one among them */
+            std::vector<char> result(1000);
+            ASSERT_EQ(UCS_INPROGRESS, put_zcopy(ep, 100, &comps[0]));
+            ASSERT_EQ(UCS_INPROGRESS,
+                      uct_ep_get_bcopy(ep, unpack, result.data(), result.size(),
+                                       m_remote->address(), m_rkey, &comps[1]));
+        }
+        if ((i % 3) == 2) {
+            uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, nullptr);
+        }
+        m_a->disconnect(ep);
+        if ((i % 3) > 0) {
+            EXPECT_TRUE(comps[0].done);
+            EXPECT_TRUE(comps[1].done);
+        }
+    }
+    m_a->wait([&]() { return count() == 0; });
+    EXPECT_TRUE(rests());
+}
+
+TEST_F(test_spare, is_canceled)
+{
+    put_alone(m_ab);
+    EXPECT_EQ(1u, count());
+    completion comp;
+    ucs_status_t status = uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, &comp);
+    if (status == UCS_INPROGRESS) {
+        m_a->wait([&]() { return comp.done; });
+    }
+    EXPECT_EQ(0u, count());
+    EXPECT_TRUE(rests());
+}
+
+/* The target is not progressed, and has gone on to something else */
+TEST_F(test_spare, is_nothing_to_wait_for)
+{
+    struct pollfd pfd = {-1, POLLIN, 0};
+
+    put_alone(m_ab);
+    EXPECT_EQ(1u, count());
+    ASSERT_EQ(UCS_OK, uct_iface_event_fd_get(m_a->iface(), &pfd.fd));
+    await([&]() {
+        while (m_a->progress() > 0) {
+        }
+        return (uct_iface_event_arm(m_a->iface(), UCT_EVENT_SEND_COMP |
+                                                  UCT_EVENT_RECV) == UCS_OK) &&
+               (poll(&pfd, 1, 100) == 0);
+    });
+    EXPECT_EQ(UCS_OK, uct_ep_flush(m_ab, 0, nullptr));
+    EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+    put_alone(m_ab);
+}
+
+/* All kinds, alone and together */
+TEST_F(test_spare, order_is_kept)
+{
+    std::mt19937 random(7);
+    std::vector<completion> comps(4);
+
+    for (int i = 0; i < 3000; ++i) {
+        unsigned kind = random() % 16;
+        if (kind < 10) {
+            put_alone(m_ab, 1 + (random() % 4));
+        } else if (kind == 10) {
+            put(m_ab, ++m_value);
+            ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+            put(m_ab, ++m_value, 8);
+            get(m_ab, 16);
+            ASSERT_EQ(m_value, *m_remote->ptr<uint64_t>(8));
+        } else if (kind == 11) {
+            uint64_t old = *m_remote->ptr<uint64_t>();
+            ASSERT_EQ(old, add(m_ab, 3));
+        } else if (kind == 12) {
+            for (auto &comp : comps) {
+                comp = completion();
+                ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+                    return put_zcopy(m_ab, 1 + (random() % size), &comp);
+                }));
+            }
+            m_a->flush(m_ab);
+            for (auto &comp : comps) {
+                ASSERT_TRUE(comp.done);
+                ASSERT_EQ(UCS_OK, comp.status);
+            }
+        } else {
+            get(m_ab, 1 + (random() % 2000), random() % 1000);
+        }
+    }
+    m_a->flush(m_ab);
+    EXPECT_TRUE(rests());
+}
+
+/* The same where next to nothing may be on its way at a time */
+class test_spare_few : public test_spare {
+protected:
+    config_t config() override
+    {
+        return {{"ZCOPY", "no"}, {"SVC_QUEUE_LEN", "2"}, {"TX_CQ_LEN", "16"},
+                {"TX_MODERATION", "16384"}};
+    }
+};
+
+TEST_F(test_spare_few, order_is_kept)
+{
+    for (int i = 0; i < 300; ++i) {
+        put_alone(m_ab, 10);
+        put(m_ab, ++m_value);
+        put(m_ab, ++m_value);
+        get(m_ab, 1000);
+        add(m_ab, 1);
+        get(m_ab, 5000);
+    }
+    m_a->flush(m_ab);
+    EXPECT_TRUE(rests());
+}
+
+/* A target that answers what it has not been asked */
+class test_spare_unasked : public test_spare {
+protected:
+    void SetUp() override
+    {
+        uct_pair_test::SetUp();
+        spares_start(m_b->md());
+        m_b->disconnect(m_ba);
+        m_local.reset(new buffer(m_a->md(), size));
+        m_remote.reset(new buffer(m_b->md(), size));
+        m_rkey = m_a->unpack(m_remote->packed_key());
+        m_ab   = m_a->connect(m_b->address());
+    }
+};
+
+TEST_F(test_spare_unasked, is_malformed)
+{
+    put_alone(m_ab);
+    EXPECT_EQ(1u, count());
+
+    complaints heard;
+    spares_double(1);
+    /* It is done; then the reply comes again */
+    put(m_ab, ++m_value);
+    m_a->wait([&]() { return m_a->failed.count(m_ab) > 0; });
+    spares_double(0);
+    EXPECT_EQ(UCS_ERR_IO_ERROR, m_a->failed[m_ab]);
+    EXPECT_EQ(m_value, *m_remote->ptr<uint64_t>());
+    ASSERT_FALSE(heard.lines().empty());
+    EXPECT_NE(std::string::npos, heard.lines()[0].find("malformed reply"));
+    EXPECT_EQ(0u, count());
+    EXPECT_TRUE(rests());
+
+    m_a->disconnect(m_ab);
+    m_ab = m_a->connect(m_b->address());
+    put_alone(m_ab);
+    EXPECT_EQ(1u, count());
+}
+
+/* Targets that die */
+class test_spare_death : public ::testing::Test {
+protected:
+    struct target {
+        explicit target(entity &e) : process("spare_target")
+        {
+            ep   = e.connect(process.get_bytes());
+            rkey = e.unpack(process.get_bytes());
+            base = process.get<uint64_t>();
+        }
+
+        peer       process;
+        uct_ep_h   ep;
+        uct_rkey_t rkey;
+        uint64_t   base;
+    };
+
+    ucs_status_t put(const target &t)
+    {
+        return m_entity.retry([&]() {
+            return uct_ep_put_short(t.ep, "payload", 8, t.base, t.rkey);
+        });
+    }
+
+    void put_alone(const target &t)
+    {
+        for (int i = 0; i < enough; ++i) {
+            ASSERT_EQ(UCS_OK, put(t));
+            m_entity.flush(t.ep);
+        }
+    }
+
+    unsigned count() const { return spares_count(m_entity.iface()); }
+
+    entity m_entity{{{"TIMEOUT", "10ms"}, {"RETRY_COUNT", "3"}}};
+};
+
+TEST_F(test_spare_death, takes_it_along)
+{
+    target victim(m_entity), other(m_entity);
+
+    put_alone(victim);
+    put_alone(other);
+    EXPECT_EQ(2u, count());
+    victim.process.kill();
+    ASSERT_EQ(UCS_OK, put(victim));
+    m_entity.wait([&]() { return m_entity.failed.count(victim.ep) > 0; });
+    EXPECT_EQ(1u, count());
+    m_entity.disconnect(victim.ep);
+    put_alone(other);
+    EXPECT_EQ(1u, count());
+    EXPECT_TRUE(spares_rest(m_entity.iface()));
+    other.process.put(0);
+    EXPECT_EQ(0, other.process.join());
+}
+
+/* Nothing is to be had of a target that nothing has been asked of, so nobody
+ * looks whether it is alive, while others are looked at */
+TEST_F(test_spare_death, goes_unnoticed_while_idle)
+{
+    target victim(m_entity), other(m_entity);
+
+    put_alone(victim);
+    put_alone(other);
+    EXPECT_EQ(2u, count());
+    victim.process.kill();
+    other.process.stop();
+    ASSERT_EQ(UCS_OK, put(other));
+    uint64_t probes = m_entity.counter("svc_probes");
+    m_entity.wait([&]() { return m_entity.counter("svc_probes") > probes; });
+    double asked = now();
+    m_entity.wait([&]() { return now() > asked + 0.2; });
+    EXPECT_TRUE(m_entity.failed.empty());
+    other.process.go_on();
+    m_entity.flush(other.ep);
+    EXPECT_EQ(2u, count());
+    other.process.put(0);
+    EXPECT_EQ(0, other.process.join());
+}
