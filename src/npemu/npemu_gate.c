@@ -22,6 +22,31 @@
 /* How often who is held looks whether the process that armed the gate lives. */
 #define NPEMU_GATE_PATIENCE_NS 100000000l
 
+#ifdef __SANITIZE_THREAD__
+#  define NPEMU_TSAN
+#elif defined(__has_feature)
+#  if __has_feature(thread_sanitizer)
+#    define NPEMU_TSAN
+#  endif
+#endif
+
+/*
+ * A process may have a table mapped at several addresses, and ThreadSanitizer
+ * knows atomics by their address: what a gate orders goes by that of the memory
+ * which the table covers.
+ */
+#ifdef NPEMU_TSAN
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+#  define npemu_gate_acquire(_header) \
+    __tsan_acquire((void*)(uintptr_t)(_header)->address)
+#  define npemu_gate_publish(_header) \
+    __tsan_release((void*)(uintptr_t)(_header)->address)
+#else
+#  define npemu_gate_acquire(_header)
+#  define npemu_gate_publish(_header)
+#endif
+
 NPEMU_HOOK
 static void npemu_gate_sleep(npemu_gate_t *gate, uint32_t state, int64_t ns)
 {
@@ -48,6 +73,7 @@ void npemu_gate_arm(npemu_iommu_header_t *header, npemu_gate_point_t point,
 {
     npemu_gate_t *gate = &header->gates[point];
 
+    npemu_gate_publish(header);
     npemu_gate_set(gate, NPEMU_GATE_IDLE);
     atomic_store(&gate->pid, getpid());
     atomic_store(&gate->page, page);
@@ -72,12 +98,14 @@ int npemu_gate_wait(npemu_iommu_header_t *header, npemu_gate_point_t point,
         }
         npemu_gate_sleep(gate, state, left);
     }
+    npemu_gate_acquire(header);
     return 0;
 }
 
 NPEMU_HOOK
 void npemu_gate_release(npemu_iommu_header_t *header, npemu_gate_point_t point)
 {
+    npemu_gate_publish(header);
     atomic_fetch_and(&header->hooks, ~(1u << point));
     npemu_gate_set(&header->gates[point], NPEMU_GATE_IDLE);
 }
@@ -91,6 +119,7 @@ void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,
     uint32_t state     = NPEMU_GATE_ARMED;
     int pid;
 
+    npemu_gate_publish(header);
     if (((page != NPEMU_GATE_ANY_PAGE) && (page - first >= count)) ||
         !atomic_compare_exchange_strong(&gate->state, &state,
                                         NPEMU_GATE_HELD)) {
@@ -106,6 +135,7 @@ void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,
             npemu_gate_release(header, point);
         }
     }
+    npemu_gate_acquire(header);
 }
 
 NPEMU_HOOK
