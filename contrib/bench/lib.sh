@@ -21,7 +21,6 @@ bench_begin() {
 
     work=$(mktemp -d "${TMPDIR:-/tmp}/nprdma-bench.XXXXXX")
     trap bench_cleanup EXIT
-    go_first
 
     . "$prefix/etc/nprdma.env"
     export UCX_NPRDMA_EMULATION=yes UCX_WARN_UNUSED_ENV_VARS=n
@@ -41,26 +40,7 @@ bench_more_cleanup() { :; }
 
 bench_cleanup() {
     bench_more_cleanup
-    go_first_end
     rm -rf "$work"
-}
-
-# Who polls all the time and shares its CPU with a compiler measures that: the
-# session goes before all others for as long as the benchmark runs, where that
-# is allowed. Where the kernel groups processes by sessions, being nice counts
-# within a session only, so it is the group that goes first.
-first_nice=-15
-go_first() {
-    renice -n $first_nice -p $$ >/dev/null 2>&1 || :
-    group_nice=$(sed -n 's/.*nice //p' /proc/self/autogroup 2>/dev/null) || :
-    [ -z "$group_nice" ] ||
-        { echo $first_nice >/proc/self/autogroup; } 2>/dev/null ||
-        group_nice=
-}
-
-go_first_end() {
-    [ -z "${group_nice:-}" ] ||
-        { echo "$group_nice" >/proc/self/autogroup; } 2>/dev/null || :
 }
 
 # compile_ucx NAME, compile_mpi NAME: NAME.c here to NAME in the work directory
