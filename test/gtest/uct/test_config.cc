@@ -8,8 +8,10 @@ extern "C" {
 
 #include <ucs/async/async.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -259,6 +261,42 @@ TEST(test_config, wrong_values)
         EXPECT_EQ(0, proc_status_kb(getpid(), "VmLck:")) << w.told;
     }
     entity good;
+}
+
+/* Files to look at and text at the end: the same counters, everything that is
+ * promised among them */
+TEST(test_config, counters)
+{
+    char path[] = "/tmp/counters.nprdma.XXXXXX";
+    int fd      = mkstemp(path);
+    std::vector<std::string> shown, written;
+    std::string name, value;
+
+    ASSERT_GE(fd, 0);
+    close(fd);
+    {
+        entity e(config_t{{"STATS", std::string("file:") + path}});
+        for (auto &counter : e.counters()) {
+            shown.push_back(counter.first);
+        }
+    }
+
+    std::ifstream text(path);
+    unlink(path);
+    std::getline(text, value);
+    EXPECT_EQ(0u, value.find("# nprdma ")) << value;
+    while (text >> name >> value) {
+        written.push_back(name);
+    }
+    EXPECT_EQ(shown, written);
+    for (auto wanted : {"put", "get", "atomic", "opt_hits", "suspect_lines",
+                        "false_suspects", "redone_slices", "assist_populate",
+                        "assist_small", "assist_fetch", "assist_store",
+                        "populate_us", "pages_populate_us", "regions",
+                        "state_bytes", "pinned_bytes"}) {
+        EXPECT_EQ(1, std::count(written.begin(), written.end(), wanted))
+                << wanted;
+    }
 }
 
 /* The least and the most that is taken works */

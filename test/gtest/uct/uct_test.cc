@@ -469,8 +469,9 @@ void entity::wire_up(uct_ep_h ep, const void *buffer, uint64_t address,
     flush(ep);
 }
 
-uint64_t entity::counter(const std::string &name) const
+std::vector<std::pair<std::string, uint64_t>> entity::counters() const
 {
+    std::vector<std::pair<std::string, uint64_t>> all;
     ucs_string_buffer_t text = UCS_STRING_BUFFER_INITIALIZER;
     std::ostringstream path;
     std::string word;
@@ -488,8 +489,16 @@ uint64_t entity::counter(const std::string &name) const
     std::istringstream lines(ucs_string_buffer_cstr(&text));
     ucs_string_buffer_cleanup(&text);
     while (lines >> word >> value) {
-        if (word == name) {
-            return value;
+        all.emplace_back(word, value);
+    }
+    return all;
+}
+
+uint64_t entity::counter(const std::string &name) const
+{
+    for (auto &counter : counters()) {
+        if (counter.first == name) {
+            return counter.second;
         }
     }
     throw std::runtime_error("no counter " + name);

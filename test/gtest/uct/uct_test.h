@@ -143,7 +143,9 @@ public:
     void wire_up(uct_ep_h ep, const void *buffer, uint64_t address,
                  uct_rkey_t rkey);
 
-    /* One of the interface's counters, from UCX's virtual file system */
+    /* The interface's counters, from UCX's virtual file system: all of them
+     * in their order, and one */
+    std::vector<std::pair<std::string, uint64_t>> counters() const;
     uint64_t counter(const std::string &name) const;
 
     /* Others that live in this process and have to be progressed */
