@@ -101,6 +101,7 @@ typedef struct soak_rank {
     size_t              sink_used;
     soak_peer_t         peers[SOAK_MAX_RANKS];
     unsigned            outstanding;   /* Operations of this batch */
+    unsigned            idle;          /* Calls of progress without anything */
     uint64_t            sends;         /* Numbers messages */
     uint64_t            to_come[SOAK_MAX_RANKS]; /* Messages, by receiver */
     uint64_t            received;

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,9 @@
 
 /* Descriptors and mappings are counted when all has been used once */
 #define SOAK_WARM_UP     64
+
+/* Calls of progress without anything before another rank gets the CPU */
+#define SOAK_IDLE        32
 
 /* What a rank tells all others first; the packed keys follow by themselves */
 typedef struct soak_card {
@@ -50,7 +54,13 @@ void soak_status(soak_rank_t *rank, ucs_status_t status, const char *what)
 
 void soak_progress(soak_rank_t *rank)
 {
-    ucp_worker_progress(rank->worker);
+    if (ucp_worker_progress(rank->worker) > 0) {
+        rank->idle = 0;
+    } else if (++rank->idle >= SOAK_IDLE) {
+        /* There are more ranks than CPUs: let those go on that can */
+        rank->idle = 0;
+        sched_yield();
+    }
     soak_answer_flags(rank);
 }
 
