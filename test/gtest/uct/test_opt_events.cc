@@ -276,10 +276,15 @@ PEER_FUNCTION(event_target)
 
 class test_opt_events : public ::testing::Test {
 protected:
+    virtual config_t config()
+    {
+        return {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}};
+    }
+
     void SetUp() override
     {
         m_peer.reset(new peer("event_target"));
-        m_a.reset(new entity({{"REGION_SIZE", "2m"}, {"SLICE", "64k"}}));
+        m_a.reset(new entity(config()));
         m_ep = m_a->connect(m_peer->get_bytes());
         m_local.reset(new paged_buffer(*m_a, area));
     }
@@ -443,6 +448,35 @@ TEST_F(test_opt_events, waits_for_what_is_in_flight)
 }
 
 TEST_F(test_opt_events, after_the_nic_is_done)
+{
+    run_all(GATE_CHUNK_END);
+}
+
+
+/* With a NIC that looks at the pages again every 256 bytes, the event comes
+ * between the first and the second of them. In another process than the others,
+ * as that is all of its NICs. */
+class test_opt_chunks_events : public test_opt_events {
+protected:
+    config_t config() override
+    {
+        config_t config = test_opt_events::config();
+        config["FAULT"] = "granule=256";
+        return config;
+    }
+};
+
+TEST_F(test_opt_chunks_events, before_the_nic_looks)
+{
+    run_all(GATE_CHUNK_BEGIN);
+}
+
+TEST_F(test_opt_chunks_events, waits_for_what_is_in_flight)
+{
+    run_all(GATE_CHUNK_CHECKED);
+}
+
+TEST_F(test_opt_chunks_events, after_a_chunk)
 {
     run_all(GATE_CHUNK_END);
 }

@@ -1,0 +1,130 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt_plan.h"
+
+#include <thread>
+
+/* A NIC that looks a page up for every 256 bytes of it, as it may for every
+ * packet: pages are half real */
+class test_opt_chunks : public test_opt_plan {
+protected:
+    static constexpr size_t chunk = 256;
+
+    config_t config() override
+    {
+        config_t config = test_opt_plan::config();
+        config["FAULT"] = "granule=" + std::to_string(chunk);
+        return config;
+    }
+
+    /* The NIC is held at the first chunk of a page, which goes meanwhile */
+    void lose_at(int point, const transfer &t, bool is_local, size_t page)
+    {
+        paged_buffer &side = this->side(is_local);
+        size_t lost        = page_size / chunk - (point != GATE_CHUNK_BEGIN);
+
+        SCOPED_TRACE(testing::Message()
+                     << "point " << point << " op " << t.op
+                     << (is_local ? " local" : " remote") << " length "
+                     << t.length);
+        prepare(t);
+        uint64_t doubts = suspects(), again = redone();
+        uint64_t lines  = counter("suspect_lines");
+        auto before     = side.stats();
+        page_table_gate_arm(side.table(), point, side.ptr(page));
+        std::thread thread([&]() {
+            EXPECT_EQ(0, page_table_gate_wait(side.table(), point, 60000));
+            side.evict(page, 1);
+            page_table_gate_release(side.table(), point);
+        });
+        run(t.op, t.local, t.remote, t.length);
+        thread.join();
+        auto after = side.stats();
+
+        /* This is what granules are: the rest of them did not pass */
+        EXPECT_EQ(before.absent_reads + before.absent_writes + lost,
+                  after.absent_reads + after.absent_writes);
+        if (!is_local && (t.op != PUT_ZCOPY) && (t.length <= scan_max())) {
+            EXPECT_EQ(lines + lost * chunk / 64, counter("suspect_lines"));
+        }
+        EXPECT_LT(doubts, suspects());
+        EXPECT_EQ(again + 1, redone());
+    }
+
+    void lose(op_t op, size_t length)
+    {
+        make(1 << 18);
+        for (int point : {GATE_CHUNK_BEGIN, GATE_CHUNK_CHECKED,
+                          GATE_CHUNK_END}) {
+            for (bool is_local : {false, true}) {
+                if (!has_pages(op, is_local)) {
+                    continue;
+                }
+                transfer t   = {op, 4096, 8192, length};
+                size_t begin = is_local ? t.local : t.remote;
+                /* The last page that it has whole */
+                size_t last  = (length - page_size) & ~(page_size - 1);
+                for (size_t page : {begin, begin + last}) {
+                    ASSERT_NO_FATAL_FAILURE(lose_at(point, t, is_local, page));
+                }
+            }
+        }
+    }
+};
+
+constexpr size_t test_opt_chunks::chunk;
+
+TEST_F(test_opt_chunks, get_bcopy)
+{
+    make(1 << 18);
+    try_lengths(GET_BCOPY, {257, 8000});
+}
+
+TEST_F(test_opt_chunks, get_zcopy_copied)
+{
+    make(1 << 18);
+    try_lengths(GET_COPIED, {257, 8000});
+}
+
+TEST_F(test_opt_chunks, get_zcopy_scanned)
+{
+    make(1 << 18);
+    try_lengths(GET_ZCOPY, {257, 8000});
+}
+
+TEST_F(test_opt_chunks, get_zcopy_by_states)
+{
+    make(1 << 18);
+    try_lengths(GET_ZCOPY, {8193, 100001});
+}
+
+TEST_F(test_opt_chunks, put_zcopy)
+{
+    make(1 << 18);
+    try_lengths(PUT_ZCOPY, {8193, 100001});
+}
+
+TEST_F(test_opt_chunks, lost_in_a_get_bcopy)
+{
+    lose(GET_BCOPY, 8000);
+}
+
+TEST_F(test_opt_chunks, lost_in_a_copied_get)
+{
+    lose(GET_COPIED, 8000);
+}
+
+TEST_F(test_opt_chunks, lost_in_a_scanned_get)
+{
+    lose(GET_ZCOPY, 8000);
+}
+
+TEST_F(test_opt_chunks, lost_in_a_large_get)
+{
+    lose(GET_ZCOPY, 100001);
+}
+
+TEST_F(test_opt_chunks, lost_in_a_put)
+{
+    lose(PUT_ZCOPY, 100001);
+}

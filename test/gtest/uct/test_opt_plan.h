@@ -1,0 +1,154 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_TEST_TEST_OPT_PLAN_H_
+#define NPRDMA_TEST_TEST_OPT_PLAN_H_
+
+#include "test_opt.h"
+
+#include <algorithm>
+
+/* Pages that vanish while the NIC is at them: which page, on which side, at
+ * which byte, and whether it is back when somebody looks */
+class test_opt_plan : public test_opt {
+protected:
+    struct transfer {
+        op_t   op;
+        size_t local, remote, length;
+    };
+
+    /* Gets of so much are scanned, larger ones verified by states */
+    virtual size_t scan_max() const { return 8192; }
+
+    /* ThreadSanitizer, which takes its time, gets the first and the last case
+     * of each kind: threads do not meet elsewhere in the others */
+    template<typename T> static std::vector<T> some(std::vector<T> all)
+    {
+#ifdef NPRDMA_TEST_TSAN
+        if (all.size() > 2) {
+            all.erase(all.begin() + 1, all.end() - 1);
+        }
+#endif
+        return all;
+    }
+
+    /* Slices that were not believed, for whatever reason */
+    uint64_t suspects()
+    {
+        return counter("suspect_lines") + counter("suspect_states") +
+               counter("suspect_local");
+    }
+
+    /* Slices that did not end with their first try */
+    uint64_t redone()
+    {
+        return counter("redone_slices") + counter("assist_small") +
+               counter("assist_fetch") + counter("assist_store");
+    }
+
+    bool is_optimistic(const transfer &t)
+    {
+        return (t.op != PUT_ZCOPY) || (t.length > max_bcopy());
+    }
+
+    /* Everything is there before, so that exactly this fault is met */
+    void prepare(const transfer &t)
+    {
+        page_table_fault_clear(m_local->table());
+        page_table_fault_clear(m_remote->table());
+        for (int i = 0; i < 10; ++i) {
+            if (m_local->has(t.local, t.length, PAGE_R | PAGE_W) &&
+                m_remote->has(t.remote, t.length, PAGE_R | PAGE_W)) {
+                return;
+            }
+            run(PUT_ZCOPY, 0, 0, m_local->length());
+            run(GET_ZCOPY, 0, 0, m_local->length());
+        }
+        FAIL() << "pages are not populated";
+    }
+
+    void try_fault(const transfer &t, bool is_local, size_t page, uint32_t tear,
+                   uint32_t restore)
+    {
+        size_t offset = is_local ? t.local : t.remote;
+        size_t begin  = std::max(offset, page);
+        size_t end    = std::min(offset + t.length, page + page_size);
+
+        ASSERT_LT(begin, end);
+        prepare(t);
+        uint64_t before = suspects();
+        uint64_t again  = redone();
+        int index       = side(is_local).fault(page, window(t.op, is_local), 1,
+                                               tear, restore);
+        uint64_t copied = counter("assist_fetch") + counter("assist_store");
+        run(t.op, t.local, t.remote, t.length);
+        EXPECT_EQ(1, page_table_fault_hits(side(is_local).table(), index));
+        /* It happened once: the next try is good, and believed */
+        EXPECT_EQ(copied, counter("assist_fetch") + counter("assist_store"));
+
+        /* The unaligned head of what is going to be scanned is an access of its
+         * own */
+        size_t head = (begin + 63) & ~size_t(63);
+        if (!is_local && (t.op != PUT_ZCOPY) && (t.length <= scan_max()) &&
+            (restore == 1) && (begin < head)) {
+            end = std::min(end, head);
+        }
+
+        /* What was lost must not have been believed */
+        if (page + tear < end) {
+            EXPECT_GT(suspects(), before)
+                    << "op " << t.op << (is_local ? " local" : " remote")
+                    << " length " << t.length << " page " << page << " tear "
+                    << tear << " restore " << restore;
+            EXPECT_GT(redone(), again);
+        }
+    }
+
+    /* First, middle and last page; all of it, from a line on, but the last
+     * line, and after the access */
+    void try_pages(const transfer &t, bool is_local)
+    {
+        size_t offset = is_local ? t.local : t.remote;
+        size_t first  = offset & ~(page_size - 1);
+        size_t last   = (offset + t.length - 1) & ~(page_size - 1);
+        size_t middle = ((first + last) / 2) & ~(page_size - 1);
+        std::vector<size_t> pages = {first};
+
+        if (!has_pages(t.op, is_local) || !is_optimistic(t)) {
+            return;
+        }
+        if (middle != first) {
+            pages.push_back(middle);
+        }
+        if ((last != middle) && (last != first)) {
+            pages.push_back(last);
+        }
+        for (size_t page : pages) {
+            for (uint32_t tear : some<uint32_t>({0, 64, 2048, 4032, 4096})) {
+                for (uint32_t restore : some<uint32_t>({0, 1, 2})) {
+                    ASSERT_NO_FATAL_FAILURE(try_fault(t, is_local, page, tear,
+                                                      restore));
+                }
+            }
+        }
+    }
+
+    void try_lengths(op_t op, const std::vector<size_t> &lengths)
+    {
+        for (size_t length : some(lengths)) {
+            if ((op == GET_BCOPY) && (length > max_bcopy())) {
+                continue;
+            }
+            for (size_t skew : some<size_t>({0, 1, 63, 4000})) {
+                transfer t = {op, 4096 + (skew * 7) % 4096, 8192 + skew,
+                              length};
+                ASSERT_NO_FATAL_FAILURE(try_pages(t, false));
+                ASSERT_NO_FATAL_FAILURE(try_pages(t, true));
+            }
+        }
+    }
+
+    const std::vector<size_t> small = {1, 7, 8, 65, 4096, 8000};
+    const std::vector<size_t> large = {8193, 16384, 65536, 100001};
+};
+
+#endif
