@@ -186,7 +186,7 @@ static void target_main(int sock)
         setenv("UCX_NPRDMA_RECLAIM", "sampled", 1);
     }
     write_pages(memory);
-    target_init(&target, sock, memory, size, 1);
+    target_init(&target, sock, UCP_FEATURE_RMA, memory, size, 1);
     serve(&target.side, memory);
     target_cleanup(&target, 0);
     munmap(memory, size);
@@ -250,7 +250,7 @@ static void initiator_main(int sock, pid_t target)
     double us, own_us;
     uint64_t last;
 
-    initiator_init(&initiator, sock, target);
+    initiator_init(&initiator, sock, target, UCP_FEATURE_RMA);
     initiator_connect(&initiator);
     us = (kind == KIND_RATE) ? get_rate(&initiator) : get_pages(&initiator);
     command(&initiator, CMD_OWN, &own_us, sizeof(own_us));

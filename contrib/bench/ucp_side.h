@@ -75,12 +75,12 @@ static void *recv_blob(int sock)
     return data;
 }
 
-/* Bound to a CPU of its own, if there are two */
-static void side_init(side_t *side, int sock, int cpu)
+/* Bound to a CPU of its own, if there are two. features: UCP_FEATURE_* */
+static void side_init(side_t *side, int sock, int cpu, uint64_t features)
 {
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_RMA
+        .features   = features
     };
     ucp_worker_params_t worker_params = {0};
     ucp_config_t *config;
@@ -174,8 +174,8 @@ static void send_worker_address(side_t *side)
  * target_cleanup(). With an endpoint back, as most programs have one: UCP polls
  * no interface that it has not sent or received anything on.
  */
-static void target_init(target_t *target, int sock, void *memory, size_t length,
-                        int has_endpoint)
+static void target_init(target_t *target, int sock, uint64_t features,
+                        void *memory, size_t length, int has_endpoint)
 {
     ucp_mem_map_params_t map = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
@@ -189,7 +189,7 @@ static void target_init(target_t *target, int sock, void *memory, size_t length,
     size_t rkey_length;
     void *rkey;
 
-    side_init(side, sock, 1);
+    side_init(side, sock, 1, features);
     send_worker_address(side);
     UCP_CHECK(ucp_mem_map(side->context, &map, &target->memh));
     UCP_CHECK(ucp_rkey_pack(side->context, target->memh, &rkey, &rkey_length));
@@ -246,12 +246,13 @@ static void command(initiator_t *initiator, char cmd, void *answer,
     await_answer(initiator, answer, length);
 }
 
-static void initiator_init(initiator_t *initiator, int sock, pid_t target)
+static void initiator_init(initiator_t *initiator, int sock, pid_t target,
+                           uint64_t features)
 {
     side_t *side = &initiator->side;
 
     initiator->target = target;
-    side_init(side, sock, 0);
+    side_init(side, sock, 0, features);
     initiator->address = recv_blob(sock);
     initiator->packed  = recv_blob(sock);
     send_worker_address(side);
