@@ -9,6 +9,9 @@
 #ifndef NPRDMA_PAGE_STATE_H
 #define NPRDMA_PAGE_STATE_H
 
+#include <stddef.h>
+#include <string.h>
+
 #ifdef __cplusplus
 #include <atomic>
 #include <cstdint>
@@ -42,6 +45,101 @@ NPRDMA_PAGE_INLINE uint32_t nprdma_page_next(uint32_t word, uint32_t bits)
 NPRDMA_PAGE_INLINE uint32_t nprdma_page_load(const nprdma_page_state_t *state)
 {
     return __atomic_load_n((const uint32_t*)state, __ATOMIC_SEQ_CST);
+}
+
+/* Two neighbours */
+typedef uint64_t __attribute__((may_alias)) nprdma_page_pair_t;
+
+NPRDMA_PAGE_INLINE uint64_t
+nprdma_page_load_pair(const nprdma_page_state_t *states)
+{
+    return __atomic_load_n((const nprdma_page_pair_t*)states, __ATOMIC_SEQ_CST);
+}
+
+/** @return Nonzero if a pair begins with this word, else the next one does. */
+NPRDMA_PAGE_INLINE int
+nprdma_page_begins_pair(const nprdma_page_state_t *state)
+{
+    return ((uintptr_t)state % sizeof(nprdma_page_pair_t)) == 0;
+}
+
+/**
+ * Load the states of neighbouring pages, each as nprdma_page_load(), but by
+ * pairs: large transfers look at all of theirs several times.
+ *
+ * @param [in]  states  The first of them.
+ * @param [in]  count   Number of them, at least one.
+ * @param [out] words   Gets what they were, unless NULL.
+ *
+ * @return The bits that all of them have.
+ */
+NPRDMA_PAGE_INLINE uint32_t
+nprdma_page_load_all(const nprdma_page_state_t *states, size_t count,
+                     uint32_t *words)
+{
+    uint32_t word = UINT32_MAX;
+    uint64_t all  = UINT64_MAX;
+    size_t i      = 0;
+    uint64_t pair;
+
+    if (!nprdma_page_begins_pair(states)) {
+        word = nprdma_page_load(states);
+        if (words != NULL) {
+            words[0] = word;
+        }
+        i = 1;
+    }
+
+    for (; (i + 2) <= count; i += 2) {
+        pair = nprdma_page_load_pair(&states[i]);
+        all &= pair;
+        if (words != NULL) {
+            memcpy(&words[i], &pair, sizeof(pair));
+        }
+    }
+
+    all &= all >> 32;
+    if (i < count) {
+        pair = nprdma_page_load(&states[i]);
+        all &= pair;
+        if (words != NULL) {
+            words[i] = pair;
+        }
+    }
+    return all & word & NPRDMA_PAGE_BITS;
+}
+
+/**
+ * Whether states are what they were, in the same way.
+ *
+ * @param [in] states  The first of them.
+ * @param [in] count   Number of them, at least one.
+ * @param [in] words   What nprdma_page_load_all() said they were.
+ *
+ * @return 1 if all of them are, else 0.
+ */
+NPRDMA_PAGE_INLINE int nprdma_page_equal_all(const nprdma_page_state_t *states,
+                                             size_t count,
+                                             const uint32_t *words)
+{
+    uint64_t diff = 0;
+    size_t i      = 0;
+    uint64_t pair;
+
+    if (!nprdma_page_begins_pair(states)) {
+        diff = words[0] ^ nprdma_page_load(states);
+        i    = 1;
+    }
+
+    for (; (i + 2) <= count; i += 2) {
+        memcpy(&pair, &words[i], sizeof(pair));
+        diff |= pair ^ nprdma_page_load_pair(&states[i]);
+    }
+
+    if (i < count) {
+        diff |= words[i] ^ nprdma_page_load(&states[i]);
+    }
+    return diff == 0;
 }
 
 /**

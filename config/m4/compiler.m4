@@ -23,6 +23,10 @@ AC_DEFUN([NPRDMA_COMPILER], [
     NPRDMA_TRY_CFLAG([-Wno-unused-parameter])
     NPRDMA_TRY_CFLAG([-Wno-missing-field-initializers])
     NPRDMA_TRY_CFLAG([-Wmissing-prototypes])
+    # Loops over page states and lines are the cost of large transfers. GCC
+    # vectorises none at -O2 whose length it does not know.
+    NPRDMA_TRY_CFLAG([-ftree-vectorize])
+    NPRDMA_TRY_CFLAG([-fvect-cost-model=dynamic])
     AS_IF([test "x$enable_werror" = xyes],
         [NPRDMA_CFLAGS="$NPRDMA_CFLAGS -Werror"])
     AC_SUBST([NPRDMA_CFLAGS])])

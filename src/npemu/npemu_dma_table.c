@@ -476,12 +476,10 @@ static ssize_t npemu_xfer_states(npemu_xfer_t *xfer, uint64_t done,
     unsigned skip    = offset % sizeof(uint32_t);
     uint32_t words[NPEMU_STATES_BATCH];
     struct iovec iov = {(uint8_t*)words + skip, length};
-    unsigned i, count;
+    unsigned count;
 
     count = (skip + length + sizeof(*words) - 1) / sizeof(*words);
-    for (i = 0; i < count; ++i) {
-        words[i] = nprdma_page_load(&xfer->src.table->states[first + i]);
-    }
+    nprdma_page_load_all(&xfer->src.table->states[first], count, words);
     return npemu_side_put(&xfer->dst, done, &iov, 1, length);
 }
 
@@ -687,9 +685,8 @@ static inline int npemu_side_is_straight(const npemu_dma_list_t *list,
                                          uint64_t done, uint64_t length)
 {
     uint32_t window = list->window[0];
-    uint32_t common = window;
     const npemu_table_t *table;
-    uint64_t offset, page, last;
+    uint64_t offset, first, last;
 
     if (window == NPEMU_WINDOW_NONE) {
         return 1;
@@ -704,11 +701,10 @@ static inline int npemu_side_is_straight(const npemu_dma_list_t *list,
     }
 
     offset = (uintptr_t)list->iov[0].iov_base + done - table->address;
+    first  = offset / NPEMU_PAGE_SIZE;
     last   = (offset + length - 1) / NPEMU_PAGE_SIZE;
-    for (page = offset / NPEMU_PAGE_SIZE; page <= last; ++page) {
-        common &= nprdma_page_load(&table->states[page]);
-    }
-    return common != 0;
+    return nprdma_page_load_all(&table->states[first], last - first + 1,
+                                NULL) & window;
 }
 
 /*

@@ -292,18 +292,11 @@ static inline int
 nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
                        size_t length, uint32_t bits, uint32_t *copy)
 {
-    const uint32_t *states = (const uint32_t*)region->states +
-                             nprdma_region_page_index(region, address);
-    size_t count           = nprdma_region_num_pages(address, length);
-    uint32_t all           = bits;
-    size_t i;
+    size_t index = nprdma_region_page_index(region, address);
+    size_t count = nprdma_region_num_pages(address, length);
 
-    for (i = 0; i < count; ++i) {
-        copy[i] = __atomic_load_n(&states[i], __ATOMIC_ACQUIRE);
-        all    &= copy[i];
-    }
-
-    return all == bits;
+    return (nprdma_page_load_all(&region->states[index], count, copy) & bits) ==
+           bits;
 }
 
 
@@ -320,17 +313,10 @@ static inline int
 nprdma_region_unchanged(const nprdma_region_t *region, uintptr_t address,
                         size_t length, const uint32_t *copy)
 {
-    const uint32_t *states = (const uint32_t*)region->states +
-                             nprdma_region_page_index(region, address);
-    size_t count           = nprdma_region_num_pages(address, length);
-    uint32_t diff          = 0;
-    size_t i;
+    size_t index = nprdma_region_page_index(region, address);
+    size_t count = nprdma_region_num_pages(address, length);
 
-    for (i = 0; i < count; ++i) {
-        diff |= copy[i] ^ __atomic_load_n(&states[i], __ATOMIC_ACQUIRE);
-    }
-
-    return diff == 0;
+    return nprdma_page_equal_all(&region->states[index], count, copy);
 }
 
 END_C_DECLS

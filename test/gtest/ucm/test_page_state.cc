@@ -1,0 +1,92 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Page states looked at many at a time, by pairs where that is possible: no
+ * page is left out, and none that does not belong is looked at, wherever the
+ * first one is and however many there are. */
+
+#include <nprdma_page_state.h>
+
+#include <gtest/gtest.h>
+
+class test_page_state : public ::testing::Test {
+protected:
+    static constexpr size_t most = 20;
+
+    test_page_state()
+    {
+        for (size_t i = 0; i < most; ++i) {
+            m_states[i] = word(i);
+        }
+    }
+
+    /* A count of its own, and both bits */
+    static uint32_t word(size_t i)
+    {
+        return ((uint32_t)(i + 0x1000) * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_BITS;
+    }
+
+    /* Every piece of the array that has another page on each side */
+    template<typename F> void each_piece(F f)
+    {
+        for (size_t first = 1; first < 6; ++first) {
+            for (size_t count = 1; first + count < most; ++count) {
+                SCOPED_TRACE(testing::Message()
+                             << count << " pages from " << first);
+                f(first, count);
+            }
+        }
+    }
+
+    alignas(8) nprdma_page_state_t m_states[most];
+};
+
+TEST_F(test_page_state, loads_what_is_asked_for)
+{
+    each_piece([&](size_t first, size_t count) {
+        uint32_t words[most] = {};
+
+        EXPECT_EQ(NPRDMA_PAGE_BITS,
+                  nprdma_page_load_all(&m_states[first], count, words));
+        for (size_t i = 0; i < most; ++i) {
+            EXPECT_EQ((i < count) ? word(first + i) : 0, words[i]) << i;
+        }
+    });
+}
+
+TEST_F(test_page_state, one_page_takes_a_bit_from_all)
+{
+    each_piece([&](size_t first, size_t count) {
+        for (size_t i = 0; i < most; ++i) {
+            bool within = (i >= first) && (i < first + count);
+            for (uint32_t bit : {NPRDMA_PAGE_R, NPRDMA_PAGE_W}) {
+                uint32_t words[most];
+                uint32_t left = NPRDMA_PAGE_BITS & ~(within ? bit : 0);
+
+                m_states[i] = word(i) & ~bit;
+                EXPECT_EQ(left, nprdma_page_load_all(&m_states[first], count,
+                                                     words)) << i;
+                EXPECT_EQ(left, nprdma_page_load_all(&m_states[first], count,
+                                                     NULL)) << i;
+                m_states[i] = word(i);
+            }
+        }
+    });
+}
+
+TEST_F(test_page_state, one_page_that_has_changed_is_seen)
+{
+    each_piece([&](size_t first, size_t count) {
+        uint32_t words[most];
+
+        nprdma_page_load_all(&m_states[first], count, words);
+        EXPECT_TRUE(nprdma_page_equal_all(&m_states[first], count, words));
+        for (size_t i = 0; i < most; ++i) {
+            /* Its bits are what they were: it was away meanwhile */
+            m_states[i] = word(i) + 2 * NPRDMA_PAGE_COUNT;
+            EXPECT_EQ((i < first) || (i >= first + count),
+                      nprdma_page_equal_all(&m_states[first], count, words))
+                    << i;
+            m_states[i] = word(i);
+        }
+    });
+}
