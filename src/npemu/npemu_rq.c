@@ -4,12 +4,18 @@
 #  include "config.h"
 #endif
 
+#include "npemu_limits.h"
 #include "npemu_mr.h"
 #include "npemu_rq.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What fits in the fields of an entry; UD adds a GRH to the length */
+_Static_assert(NPEMU_MAX_WR <= UINT16_MAX, "index of a receive");
+_Static_assert(NPEMU_MAX_MSG + sizeof(struct ibv_grh) < UINT32_MAX,
+               "length of a receive");
 
 static uint32_t npemu_rq_ring_size(uint32_t size)
 {
@@ -73,6 +79,7 @@ int npemu_rq_init(npemu_rq_t *rq, npemu_proc_t *proc, uint32_t pd,
     rq->shm->mask   = npemu_rq_ring_size(size) - 1;
     rq->shm->stride = npemu_rq_stride(max_sge);
     rq->shm->size   = size;
+    rq->shm->pd     = pd;
     rq->shm->ring   = offset + sizeof(npemu_rq_shm_t);
     rq->shm->claims = rq->shm->ring +
                       (rq->shm->mask + 1ul) * sizeof(npemu_rq_entry_t);
@@ -144,16 +151,13 @@ static void npemu_rq_append(npemu_rq_t *rq, const struct ibv_recv_wr *wr)
         wqe->sge[i] = wr->sg_list[i];
         length     += wr->sg_list[i].length;
     }
-    wqe->length = (length < NPEMU_RQ_CHECK_KEYS) ? length :
-                                                   NPEMU_RQ_CHECK_KEYS - 1;
+    wqe->length = (length < UINT32_MAX) ? length : UINT32_MAX;
 
     entry         = npemu_arena_ptr(rq->proc->shm, shm->ring);
     entry        += tail & shm->mask;
     entry->index  = index;
+    entry->flags  = npemu_rq_keys_are_good(rq, wqe) ? 0 : NPEMU_RQ_CHECK_KEYS;
     entry->length = wqe->length;
-    if (!npemu_rq_keys_are_good(rq, wqe)) {
-        entry->length |= NPEMU_RQ_CHECK_KEYS;
-    }
     rq->used[index] = 1;
     atomic_store_explicit(&shm->tail, tail + 1, memory_order_release);
 }
@@ -288,9 +292,9 @@ void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
         if (npemu_rq_is_held_by(rq, i, owner)) {
             head = atomic_load(&shm->head) - 1;
             ring[head & shm->mask].index  = i;
+            ring[head & shm->mask].flags  = NPEMU_RQ_CHECK_KEYS;
             ring[head & shm->mask].length =
-                    npemu_rq_wqe(rq->proc->shm, shm, i)->length |
-                    NPEMU_RQ_CHECK_KEYS;
+                    npemu_rq_wqe(rq->proc->shm, shm, i)->length;
             atomic_store(&shm->head, head);
         }
         npemu_rq_unlock_all(rq);

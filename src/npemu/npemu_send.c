@@ -247,7 +247,8 @@ static npemu_exec_t npemu_op_send_direct(npemu_op_t *op,
     npemu_dma_list_t remote;
     npemu_dma_status_t status;
 
-    switch (npemu_dma_map_recv(op->peer, op->remote->pd,
+    /* The keys of a shared receive queue are of its own PD, not of the QP's */
+    switch (npemu_dma_map_recv(op->peer, rq->pd,
                                npemu_rq_wqe(shm, rq, entry->index), skip,
                                op->local.length, &remote, &op->miss)) {
     case NPEMU_MAP_OK:
@@ -302,16 +303,14 @@ static npemu_exec_t npemu_op_send_plain(npemu_op_t *op)
     uint64_t room = op->local.length;
     npemu_rq_entry_t entry;
     npemu_exec_t ret;
-    uint32_t length;
 
     ret = npemu_op_pop(op, &entry);
     if (npemu_unlikely(ret != NPEMU_EXEC_DONE)) {
         return ret;
     }
 
-    room  += npemu_op_is_ud(op) ? sizeof(struct ibv_grh) : 0;
-    length = entry.length & ~NPEMU_RQ_CHECK_KEYS;
-    if (npemu_unlikely(room > length)) {
+    room += npemu_op_is_ud(op) ? sizeof(struct ibv_grh) : 0;
+    if (npemu_unlikely(room > entry.length)) {
         if (npemu_op_is_ud(op)) {
             /* IBA 9.9.3, class D: dropped without a trace */
             return npemu_op_unpop(op, &entry, NPEMU_EXEC_DONE);
@@ -320,7 +319,8 @@ static npemu_exec_t npemu_op_send_plain(npemu_op_t *op)
                                     IBV_WC_REM_INV_REQ_ERR);
     }
 
-    if ((op->local.length <= NPEMU_EAGER_MAX) && (entry.length == length)) {
+    if ((op->local.length <= NPEMU_EAGER_MAX) &&
+        !(entry.flags & NPEMU_RQ_CHECK_KEYS)) {
         switch (npemu_op_complete_recv(op, entry.index, IBV_WC_SUCCESS, 1)) {
         case NPEMU_CQ_OK:
             return npemu_op_done(op, IBV_WC_SUCCESS);

@@ -34,7 +34,7 @@
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 3
+#define NPEMU_SHM_VERSION 4
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -160,7 +160,8 @@ typedef struct {
     uint64_t         id;       /* as in the table */
 } npemu_table_shm_t;
 
-/* A posted receive. `length` is the sum of the lengths of `sge`. */
+/* A posted receive. `length` is the sum of the lengths of `sge`, UINT32_MAX if
+ * that is more: no message is as long. */
 typedef struct {
     uint64_t       wr_id;
     uint32_t       num_sge;
@@ -171,11 +172,14 @@ typedef struct {
 /* Ring entry: which WQE, and what a sender of small messages must know: its
  * length, or that its keys must be looked at before anything is sent. */
 typedef struct {
-    uint32_t index;
+    uint16_t index;
+    uint16_t flags;  /* NPEMU_RQ_* */
     uint32_t length;
 } npemu_rq_entry_t;
 
-#define NPEMU_RQ_CHECK_KEYS 0x80000000u
+enum {
+    NPEMU_RQ_CHECK_KEYS = 1 << 0
+};
 
 /*
  * A receive queue. The owner appends at `tail` (no lock is shared for that),
@@ -191,7 +195,7 @@ typedef struct {
     uint32_t         stride;    /* of the WQEs, bytes */
     uint32_t         size;      /* number of WQEs */
     uint32_t         limit;     /* SRQ limit, 0: not armed; under lock */
-    uint32_t         reserved;
+    uint32_t         pd;        /* for the keys of the buffers */
     uint64_t         ring;      /* npemu_rq_entry_t[mask + 1] */
     uint64_t         wqes;      /* npemu_rq_wqe_t[size], `stride` apart */
     uint64_t         claims;    /* uint32_t[size], owner words of locks */

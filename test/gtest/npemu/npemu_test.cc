@@ -256,13 +256,14 @@ void Cq::expect_empty()
             << "wr_id " << wc.wr_id << " status " << wc.status;
 }
 
-Srq::Srq(Device &device, uint32_t max_wr, uint32_t max_sge)
+Srq::Srq(Device &device, uint32_t max_wr, uint32_t max_sge, ibv_pd *pd)
 {
     ibv_srq_init_attr attr = {};
 
     attr.attr.max_wr  = max_wr;
     attr.attr.max_sge = max_sge;
-    srq               = npemu_create_srq(device.pd, &attr);
+    srq               = npemu_create_srq((pd == nullptr) ? device.pd : pd,
+                                         &attr);
     EXPECT_NE(nullptr, srq) << strerror(errno);
 }
 

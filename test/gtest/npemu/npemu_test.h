@@ -137,7 +137,8 @@ public:
 
 class Srq {
 public:
-    Srq(Device &device, uint32_t max_wr, uint32_t max_sge = 2);
+    Srq(Device &device, uint32_t max_wr, uint32_t max_sge = 2,
+        ibv_pd *pd = nullptr);
     ~Srq();
     Srq(const Srq &) = delete;
 

@@ -85,6 +85,78 @@ TEST(NpemuSrqCreate, limits)
     }
 }
 
+/*
+ * An SRQ may belong to another PD than a QP that uses it. Its receives are
+ * checked against its own, however long the message is.
+ */
+class NpemuSrqPd : public testing::TestWithParam<size_t> {
+protected:
+    struct Pd {
+        explicit Pd(Device &device) : pd(npemu_alloc_pd(device.context)) {}
+        ~Pd() { EXPECT_EQ(0, npemu_dealloc_pd(pd)); }
+        ibv_pd *pd;
+    };
+
+    NpemuSrqPd() :
+        other(device), srq(device, 8, 2, other.pd), cq_a(device), cq_b(device),
+        a(device, cq_a, cq_a), b(device, cq_b, cq_b, on_srq()),
+        of_qp(device, 2 << 20), of_srq(device, 1 << 20, ACCESS_ALL, other.pd)
+    {
+        connect(a, b);
+    }
+
+    QpOptions on_srq() const
+    {
+        QpOptions options;
+        options.srq     = srq;
+        options.recv_wr = 0;
+        return options;
+    }
+
+    Device device;
+    Pd     other;
+    Srq    srq;
+    Cq     cq_a, cq_b;
+    Qp     a, b;
+    Buffer of_qp, of_srq;
+};
+
+TEST_P(NpemuSrqPd, receives_into_memory_of_the_queue)
+{
+    pattern_fill(of_qp.data, GetParam(), 1);
+    ASSERT_EQ(0, srq.post(1, {of_srq.sge()}));
+    Wr send(2, IBV_WR_SEND, {of_qp.sge(0, GetParam())});
+    ASSERT_EQ(0, a.post(send));
+    cq_a.expect(2);
+    cq_b.expect(1);
+    EXPECT_TRUE(pattern_holds(of_srq.data, GetParam(), 1));
+}
+
+TEST_P(NpemuSrqPd, refuses_memory_of_the_queue_pair)
+{
+    ASSERT_EQ(0, srq.post(1, {of_qp.sge(1 << 20, 1 << 20)}));
+    Wr send(2, IBV_WR_SEND, {of_qp.sge(0, GetParam())});
+    ASSERT_EQ(0, a.post(send));
+    cq_a.expect(2, IBV_WC_REM_OP_ERR);
+    cq_b.expect(1, IBV_WC_LOC_PROT_ERR);
+}
+
+/* What is accessed by a remote key is the QP's affair, as ever. */
+TEST_P(NpemuSrqPd, remote_access_is_checked_against_the_queue_pair)
+{
+    of_qp.fill(1);
+    Wr write(1, IBV_WR_RDMA_WRITE, {of_qp.sge(0, GetParam())});
+    ASSERT_EQ(0, a.post(write.rdma(of_qp, 1 << 20)));
+    cq_a.expect(1);
+    EXPECT_EQ(0, memcmp(of_qp.data, of_qp.data + (1 << 20), GetParam()));
+    Wr wrong(2, IBV_WR_RDMA_WRITE, {of_qp.sge(0, GetParam())});
+    ASSERT_EQ(0, a.post(wrong.rdma(of_srq)));
+    cq_a.expect(2, IBV_WC_REM_ACCESS_ERR);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, NpemuSrqPd,
+                         testing::Values(8, 64, 4096, 65536, 1 << 20));
+
 TEST_F(NpemuSrq, serves_all_its_queue_pairs_in_order)
 {
     for (int i = 0; i < 4; ++i) {
