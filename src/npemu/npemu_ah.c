@@ -57,6 +57,12 @@ struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     ah->dlid          = attr->dlid;
     ah->is_global     = attr->is_global;
     ah->unroutable    = unroutable;
+    ah->path.sl       = attr->sl;
+    if (attr->is_global) {
+        ah->path.hop_limit = attr->grh.hop_limit;
+        ah->path.flow      = ((uint32_t)attr->grh.traffic_class << 20) |
+                             (attr->grh.flow_label & 0xfffff);
+    }
     atomic_fetch_add(&npemu_pd(pd)->refcount, 1);
     return &ah->super;
 }
@@ -75,7 +81,7 @@ int npemu_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
         ah_attr->is_global      = 1;
         ah_attr->grh.dgid       = grh->sgid;
         ah_attr->grh.sgid_index = 0;
-        ah_attr->grh.hop_limit  = 64;
+        ah_attr->grh.hop_limit  = grh->hop_limit;
         ah_attr->grh.flow_label = be32toh(grh->version_tclass_flow) & 0xfffff;
         ah_attr->grh.traffic_class =
                 (be32toh(grh->version_tclass_flow) >> 20) & 0xff;

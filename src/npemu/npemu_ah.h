@@ -12,6 +12,7 @@ typedef struct npemu_ah {
     uint16_t      dlid;
     uint8_t       is_global;
     uint8_t       unroutable; /* nobody lives there */
+    npemu_ud_t    path;
 } npemu_ah_t;
 
 static inline npemu_ah_t *npemu_ah(struct ibv_ah *ah)

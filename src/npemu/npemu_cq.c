@@ -94,22 +94,33 @@ npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
     return IBV_WC_SUCCESS;
 }
 
+/* IBA 8.3.3: what a GRH counts is everything from behind it to the invariant
+ * CRC: BTH, DETH, immediate data, padded payload, and the CRC itself. */
+static uint16_t npemu_cq_grh_paylen(const npemu_cqe_t *cqe)
+{
+    uint32_t payload = cqe->byte_len - sizeof(struct ibv_grh);
+
+    return 12 + 8 + ((cqe->wc_flags & IBV_WC_WITH_IMM) ? 4 : 0) +
+           ((payload + 3) & ~3u) + 4;
+}
+
 /* The first 40 bytes of a UD receive, if there was a global route. */
 static enum ibv_wc_status npemu_cq_place_grh(npemu_cq_t *cq, npemu_rq_t *rq,
                                              const npemu_rq_wqe_t *wqe,
-                                             uint32_t byte_len)
+                                             const npemu_cqe_t *cqe)
 {
-    struct ibv_grh grh = {.next_hdr = 0x1b, .hop_limit = 64};
+    struct ibv_grh grh = {.next_hdr = 0x1b, .hop_limit = cqe->ud.hop_limit};
 
-    grh.version_tclass_flow = htobe32(6u << 28);
-    grh.paylen              = htobe16(byte_len - sizeof(grh));
+    grh.version_tclass_flow = htobe32((6u << 28) | cqe->ud.flow);
+    grh.paylen              = htobe16(npemu_cq_grh_paylen(cqe));
     npemu_query_gid(cq->super.context, 1, 0, &grh.sgid);
     grh.dgid = grh.sgid;
     return npemu_cq_place(rq, wqe, 0, &grh, sizeof(grh));
 }
 
-/* Place what rode in the CQ. In an epoch: dereg_mr in another thread waits for
- * this as it waits for initiators. */
+/* Place what rode in the CQ, unless it has failed already; the first error
+ * counts. In an epoch: dereg_mr in another thread waits for this as it waits
+ * for initiators. */
 static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
                                 const npemu_rq_wqe_t *wqe,
                                 const npemu_cqe_t *cqe, struct ibv_wc *wc)
@@ -120,11 +131,11 @@ static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
     npemu_epoch_enter(cq->proc);
     if (qp->super.qp.qp_type == IBV_QPT_UD) {
         skip = sizeof(struct ibv_grh);
-        if (wc->wc_flags & IBV_WC_GRH) {
-            wc->status = npemu_cq_place_grh(cq, qp->rq, wqe, wc->byte_len);
+        if ((wc->wc_flags & IBV_WC_GRH) && (wc->status == IBV_WC_SUCCESS)) {
+            wc->status = npemu_cq_place_grh(cq, qp->rq, wqe, cqe);
         }
     }
-    if (cqe->data_len > 0) {
+    if ((cqe->data_len > 0) && (wc->status == IBV_WC_SUCCESS)) {
         if (cqe->data_len > NPEMU_CQE_INLINE) {
             data = cq->data + cqe->data_off;
         }
@@ -140,6 +151,7 @@ static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
     npemu_rq_wqe_t *wqe = npemu_rq_wqe(cq->proc->shm, rq->shm, cqe->index);
 
     wc->wr_id = wqe->wr_id;
+    wc->sl    = cqe->ud.sl;
     if ((cqe->data_len > 0) || (wc->wc_flags & IBV_WC_GRH)) {
         npemu_cq_place_recv(cq, qp, wqe, cqe, wc);
     }

@@ -87,6 +87,7 @@ static int npemu_qp_flush_one(npemu_qp_t *qp)
     cqe->src_qp     = 0;
     cqe->vendor_err = 0;
     cqe->index      = entry.index;
+    cqe->ud         = (npemu_ud_t){0};
     npemu_cq_end(atomic_load(&proc->peers[proc->slot_index]), cq->shm, cqe, 0);
     return 1;
 }

@@ -164,12 +164,14 @@ static void npemu_op_fill_recv(npemu_op_t *op, npemu_cqe_t *cqe,
     cqe->byte_len   = op->local.length;
     cqe->wc_flags   = 0;
     cqe->imm_data   = wqe->imm_data;
+    cqe->ud         = (npemu_ud_t){0};
     if (is_write || (wqe->opcode == IBV_WR_SEND_WITH_IMM)) {
         cqe->wc_flags |= IBV_WC_WITH_IMM;
     }
     if (npemu_op_is_ud(op)) {
         cqe->byte_len += sizeof(struct ibv_grh);
         cqe->wc_flags |= wqe->ud.is_global ? IBV_WC_GRH : 0;
+        cqe->ud        = wqe->ud.path;
     }
 }
 

@@ -209,6 +209,13 @@ typedef enum {
     NPEMU_CQE_SKIP    /* its QP is gone */
 } npemu_cqe_kind_t;
 
+/* What the receiver of a datagram learns of the sender's address handle. */
+typedef struct {
+    uint32_t flow;      /* as in a GRH: traffic class, flow label */
+    uint8_t  hop_limit;
+    uint8_t  sl;
+} npemu_ud_t;
+
 /*
  * A completion. `seq` is the position plus one when the rest is valid. Payload
  * of a SEND that rides in the CQ is in `data` up to NPEMU_CQE_INLINE bytes,
@@ -225,7 +232,10 @@ typedef struct {
     uint32_t         imm_data;  /* network byte order */
     uint32_t         src_qp;
     uint32_t         vendor_err;
-    uint64_t         wr_id;     /* NPEMU_CQE_SEND */
+    union {
+        uint64_t     wr_id;     /* SEND */
+        npemu_ud_t   ud;        /* RECV; zero for RC */
+    };
     uint32_t         index;     /* RECV: of the WQE; SEND: SQ position + 1 */
     uint32_t         data_len;  /* payload that rides along, bytes */
     uint64_t         data_end;  /* RECV: data ring position after it */

@@ -365,6 +365,7 @@ static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
         wqe->ud.dlid        = ah->dlid;
         wqe->ud.is_global   = ah->is_global;
         wqe->ud.unroutable  = ah->unroutable;
+        wqe->ud.path        = ah->path;
     } else if (wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
         wqe->remote.addr        = wr->wr.atomic.remote_addr;
         wqe->remote.rkey        = wr->wr.atomic.rkey;

@@ -5,6 +5,8 @@
 #ifndef NPEMU_WQE_H
 #define NPEMU_WQE_H
 
+#include "npemu_shm.h"
+
 #include <infiniband/verbs.h>
 #include <stdint.h>
 
@@ -27,11 +29,12 @@ typedef struct {
             uint32_t rkey;
         } remote;
         struct {
-            uint32_t qpn;
-            uint32_t qkey;
-            uint16_t dlid;
-            uint8_t  is_global;
-            uint8_t  unroutable;
+            uint32_t   qpn;
+            uint32_t   qkey;
+            uint16_t   dlid;
+            uint8_t    is_global;
+            uint8_t    unroutable;
+            npemu_ud_t path;
         } ud;
     };
 } npemu_wqe_t;

@@ -39,6 +39,35 @@ protected:
         return options;
     }
 
+    /* With a global route, whose fields all differ from zero. */
+    ibv_ah *create_global_ah()
+    {
+        ibv_ah_attr attr = {};
+
+        EXPECT_EQ(0, npemu_query_gid(device.context, 1, 0, &attr.grh.dgid));
+        attr.dlid              = b.address().lid;
+        attr.port_num          = 1;
+        attr.sl                = 5;
+        attr.is_global         = 1;
+        attr.grh.hop_limit     = 3;
+        attr.grh.traffic_class = 0x5a;
+        attr.grh.flow_label    = 0x12345;
+        ibv_ah *global         = npemu_create_ah(device.pd, &attr);
+        EXPECT_NE(nullptr, global) << strerror(errno);
+        return global;
+    }
+
+    /* A datagram with a global route, which the sender is rid of. */
+    void send_global(uint64_t wr_id, size_t size)
+    {
+        ibv_ah *global = create_global_ah();
+        Wr send(wr_id, IBV_WR_SEND, {buffer.sge(0, size)});
+
+        ASSERT_EQ(0, a.post(send.ud(global, b.qp->qp_num)));
+        cq_a.expect(wr_id);
+        EXPECT_EQ(0, npemu_destroy_ah(global));
+    }
+
     /* Where the receives are. */
     static constexpr size_t IN = 32 << 10;
 
@@ -123,23 +152,17 @@ TEST_F(NpemuUd, with_global_route)
 {
     union ibv_gid gid;
     ASSERT_EQ(0, npemu_query_gid(device.context, 1, 0, &gid));
-    ibv_ah_attr attr       = {};
-    attr.dlid              = 1;
-    attr.port_num          = 1;
-    attr.is_global         = 1;
-    attr.grh.dgid          = gid;
-    attr.grh.hop_limit     = 1;
-    attr.grh.sgid_index    = 0;
-    ibv_ah *global         = npemu_create_ah(device.pd, &attr);
-    ASSERT_NE(nullptr, global) << strerror(errno);
 
     ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, 4096)}));
-    Wr send(2, IBV_WR_SEND, {buffer.sge(0, 10)});
-    ASSERT_EQ(0, a.post(send.ud(global, b.qp->qp_num)));
-    cq_a.expect(2);
+    send_global(2, 10);
     ibv_wc wc = cq_b.wait();
     EXPECT_TRUE(wc.wc_flags & IBV_WC_GRH);
+    EXPECT_EQ(5, wc.sl);
     const ibv_grh *grh = (const ibv_grh*)(buffer.data + IN);
+    EXPECT_EQ((6u << 28) | (0x5au << 20) | 0x12345u,
+              be32toh(grh->version_tclass_flow));
+    EXPECT_EQ(3, grh->hop_limit) << "no router on the way";
+    EXPECT_EQ(0x1b, grh->next_hdr);
     EXPECT_EQ(0, memcmp(&gid, &grh->sgid, sizeof(gid)));
     EXPECT_EQ(0, memcmp(&gid, &grh->dgid, sizeof(gid)));
 
@@ -149,7 +172,54 @@ TEST_F(NpemuUd, with_global_route)
                                        const_cast<ibv_grh*>(grh), &back));
     EXPECT_EQ(1, back.is_global);
     EXPECT_EQ(0, memcmp(&gid, &back.grh.dgid, sizeof(gid)));
+    EXPECT_EQ(5, back.sl);
+    EXPECT_EQ(0x5a, back.grh.traffic_class);
+    EXPECT_EQ(0x12345u, back.grh.flow_label);
+    EXPECT_EQ(3, back.grh.hop_limit);
+}
+
+/* IBA 8.3.3: everything behind the GRH counts, up to the invariant CRC. */
+TEST_F(NpemuUd, payload_length_of_a_global_route)
+{
+    constexpr size_t BTH = 12, DETH = 8, IMMEDIATE = 4, CRC = 4;
+    ibv_ah *global = create_global_ah();
+
+    for (bool has_imm : {false, true}) {
+        for (size_t size : {0, 1, 3, 4, 100, 4095, 4096}) {
+            ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, GRH + 4096)}));
+            Wr send(2, has_imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
+                    {buffer.sge(0, size)});
+            ASSERT_EQ(0, a.post(send.ud(global, b.qp->qp_num)));
+            cq_a.expect(2);
+            cq_b.expect(1);
+            const ibv_grh *grh = (const ibv_grh*)(buffer.data + IN);
+            EXPECT_EQ(BTH + DETH + (has_imm ? IMMEDIATE : 0) +
+                              (size + 3) / 4 * 4 + CRC,
+                      be16toh(grh->paylen))
+                    << size << (has_imm ? " with immediate data" : "");
+        }
+    }
     EXPECT_EQ(0, npemu_destroy_ah(global));
+}
+
+TEST_F(NpemuUd, service_level_without_global_route)
+{
+    ibv_ah_attr attr = {};
+    attr.dlid        = 1;
+    attr.port_num    = 1;
+    attr.sl          = 7;
+    ibv_ah *other    = npemu_create_ah(device.pd, &attr);
+    ASSERT_NE(nullptr, other);
+    for (ibv_ah *way : {other, ah}) {
+        ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, 4096)}));
+        Wr send(2, IBV_WR_SEND, {buffer.sge(0, 8)});
+        ASSERT_EQ(0, a.post(send.ud(way, b.qp->qp_num)));
+        cq_a.expect(2);
+        ibv_wc wc = cq_b.wait();
+        EXPECT_EQ((way == other) ? 7 : 0, wc.sl);
+        EXPECT_FALSE(wc.wc_flags & IBV_WC_GRH);
+    }
+    EXPECT_EQ(0, npemu_destroy_ah(other));
 }
 
 TEST_F(NpemuUd, answers_with_an_ah_from_the_completion)
@@ -352,6 +422,71 @@ TEST_F(NpemuUd, receive_buffer_of_a_bad_key)
     cq_a.expect(2);
     cq_b.expect(1, IBV_WC_LOC_PROT_ERR);
     EXPECT_EQ(IBV_QPS_RTS, a.state());
+}
+
+/* --- two parts of a receive, of which one is bad -------------------------- */
+
+/* The memory for the GRH went away after the receive was posted. */
+TEST_F(NpemuUd, error_of_the_global_route_counts)
+{
+    Buffer gone(device, 4096);
+    buffer.fill(1);
+    ASSERT_EQ(0, b.post_recv(1, {gone.sge(0, GRH), buffer.sge(IN, 4096)}));
+    send_global(2, 64);
+    gone.dereg();
+    memset(buffer.data + IN, 0xa5, 64);
+    cq_b.expect(1, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(0xa5, buffer.data[IN]) << "payload of a failed receive";
+    EXPECT_EQ(IBV_QPS_ERR, b.state());
+    EXPECT_EQ(IBV_QPS_RTS, a.state());
+}
+
+TEST_F(NpemuUd, error_of_the_payload_counts)
+{
+    Buffer gone(device, 4096);
+    ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, GRH), gone.sge()}));
+    send_global(2, 64);
+    gone.dereg();
+    cq_b.expect(1, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(IBV_QPS_ERR, b.state());
+    EXPECT_EQ(IBV_QPS_RTS, a.state());
+}
+
+/* The same, known when the receive was posted. */
+TEST_F(NpemuUd, error_of_a_bad_key_counts)
+{
+    for (int part : {0, 1}) {
+        SCOPED_TRACE(part);
+        Qp c(device, cq_b, cq_b, ud());
+        c.connect();
+        std::vector<ibv_sge> list = {buffer.sge(IN, GRH),
+                                     buffer.sge(IN + 4096, 4096)};
+        list[part].lkey ^= 1u << 31;
+        ASSERT_EQ(0, c.post_recv(1, list));
+        ibv_ah *global = create_global_ah();
+        Wr send(2, IBV_WR_SEND, {buffer.sge(0, 64)});
+        ASSERT_EQ(0, a.post(send.ud(global, c.qp->qp_num)));
+        cq_a.expect(2);
+        EXPECT_EQ(0, npemu_destroy_ah(global));
+        cq_b.expect(1, IBV_WC_LOC_PROT_ERR);
+        EXPECT_EQ(IBV_QPS_ERR, c.state());
+    }
+    EXPECT_EQ(IBV_QPS_RTS, a.state());
+}
+
+/* Without a global route nothing is written there. */
+TEST_F(NpemuUd, room_for_a_global_route_that_does_not_come)
+{
+    ibv_sge bad = buffer.sge(IN, GRH);
+    bad.lkey   ^= 1u << 31;
+    pattern_fill(buffer.data, 64, 3);
+    ASSERT_EQ(0, b.post_recv(1, {bad, buffer.sge(IN + 4096, 4096)}));
+    Wr send(2, IBV_WR_SEND, {buffer.sge(0, 64)});
+    ASSERT_EQ(0, a.post(send.ud(ah, b.qp->qp_num)));
+    cq_a.expect(2);
+    cq_b.expect(1);
+    EXPECT_TRUE(pattern_holds(buffer.data + IN + 4096, 64, 3));
+    EXPECT_EQ(IBV_QPS_RTS, b.state());
 }
 
 TEST_F(NpemuUd, flushed_in_error)
