@@ -169,9 +169,11 @@ static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
 static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
                          struct ibv_wc *wc)
 {
+    npemu_cqe_kind_t kind;
     npemu_qp_t *qp;
 
-    if (npemu_unlikely(cqe->kind == NPEMU_CQE_SKIP)) {
+    kind = atomic_load_explicit(&cqe->kind, memory_order_relaxed);
+    if (npemu_unlikely(kind == NPEMU_CQE_SKIP)) {
         return 0;
     }
 
@@ -193,7 +195,7 @@ static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
      * who was told of the QP, and wrote the entry */
     qp = atomic_load_explicit(&cq->proc->qps[npemu_qpn_index(cqe->qpn)],
                               memory_order_acquire);
-    if (cqe->kind == NPEMU_CQE_SEND) {
+    if (kind == NPEMU_CQE_SEND) {
         wc->wr_id = cqe->wr_id;
         atomic_store_explicit(&qp->sq_done, cqe->index, memory_order_release);
     } else {
@@ -269,6 +271,32 @@ int npemu_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 
 /* --- notification ----------------------------------------------------------*/
 
+/*
+ * Is there a completion that has not been polled and raises an event of this
+ * kind? The lock of producers is held: what is polled meanwhile is not used
+ * again. The one of consumers must not be taken with it held: it is held while
+ * an epoch is entered, which may take a mutex that a producer has.
+ */
+static int npemu_cq_has_cause(npemu_cq_t *cq, int solicited_only)
+{
+    npemu_cq_ring_t *ring = atomic_load(&cq->ring);
+    uint32_t pos          = atomic_load(&cq->head);
+    npemu_cqe_t *cqe;
+
+    for (;; ++pos) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            return 0;
+        }
+
+        if ((atomic_load_explicit(&cqe->kind, memory_order_relaxed) !=
+             NPEMU_CQE_SKIP) && (!solicited_only || cqe->solicited)) {
+            return 1;
+        }
+    }
+}
+
 int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
     npemu_cq_t *cq = npemu_cq(ibcq);
@@ -285,7 +313,7 @@ int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
     /* Completions that are there and not polled fire at once, as mlx5 has it:
      * users check the CQ before they arm it, not after */
     npemu_cq_lock(cq);
-    fire = !npemu_cq_is_empty(cq);
+    fire = npemu_cq_has_cause(cq, solicited_only);
     if (fire) {
         cq->shm->armed = 0;
     } else if (!solicited_only) {

@@ -77,15 +77,17 @@ typedef enum {
  * @param [in]  proc      The calling process.
  * @param [in]  arena     Arena of the CQ.
  * @param [in]  cq        The CQ.
+ * @param [in]  kind      Of the entry.
  * @param [in]  wait      Nonzero: never NPEMU_CQ_BUSY.
  * @param [in]  data_len  Payload to ride along, bytes.
- * @param [out] cqe_p     To be filled in, but for `seq` and the data fields.
+ * @param [out] cqe_p     To be filled in, but for `seq`, `kind`, `solicited`
+ *                        and the data fields.
  * @param [out] data_p    Where the payload goes.
  */
 npemu_cq_status_t npemu_cq_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
-                                 npemu_cq_shm_t *cq, int wait,
-                                 uint32_t data_len, npemu_cqe_t **cqe_p,
-                                 uint8_t **data_p);
+                                 npemu_cq_shm_t *cq, npemu_cqe_kind_t kind,
+                                 int wait, uint32_t data_len,
+                                 npemu_cqe_t **cqe_p, uint8_t **data_p);
 
 /**
  * Publish the completion and release the lock.

@@ -65,9 +65,9 @@ void npemu_cq_lock(npemu_cq_t *cq)
 }
 
 npemu_cq_status_t npemu_cq_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
-                                 npemu_cq_shm_t *cq, int wait,
-                                 uint32_t data_len, npemu_cqe_t **cqe_p,
-                                 uint8_t **data_p)
+                                 npemu_cq_shm_t *cq, npemu_cqe_kind_t kind,
+                                 int wait, uint32_t data_len,
+                                 npemu_cqe_t **cqe_p, uint8_t **data_p)
 {
     npemu_lock_status_t lock = npemu_rlock_take(proc, &cq->lock, wait);
     npemu_cqe_t *cqe;
@@ -90,6 +90,7 @@ npemu_cq_status_t npemu_cq_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
 
     cqe  = npemu_arena_ptr(arena, cq->ring);
     cqe += cq->tail & cq->mask;
+    atomic_store_explicit(&cqe->kind, kind, memory_order_relaxed);
     cqe->data_end = cq->data_tail;
     cqe->data_len = data_len;
     *data_p       = cqe->data;
@@ -112,9 +113,9 @@ void npemu_cq_end(npemu_peer_t *peer, npemu_cq_shm_t *cq, npemu_cqe_t *cqe,
     uint64_t data_end = cqe->data_end;
     uint32_t channel  = 0;
 
+    cqe->solicited = solicited || (cqe->status != IBV_WC_SUCCESS);
     if (npemu_unlikely(cq->armed != 0) &&
-        (!(cq->armed & NPEMU_CQ_SOLICITED) || solicited ||
-         (cqe->status != IBV_WC_SUCCESS))) {
+        (!(cq->armed & NPEMU_CQ_SOLICITED) || cqe->solicited)) {
         cq->armed = 0;
         channel   = cq->channel;
     }

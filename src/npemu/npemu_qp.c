@@ -69,15 +69,14 @@ static int npemu_qp_flush_one(npemu_qp_t *qp)
         return 0;
     }
 
-    if (npemu_cq_begin(proc, proc->shm, cq->shm, 1, 0, &cqe, &data) !=
-        NPEMU_CQ_OK) {
+    if (npemu_cq_begin(proc, proc->shm, cq->shm, NPEMU_CQE_RECV, 1, 0, &cqe,
+                       &data) != NPEMU_CQ_OK) {
         npemu_rq_free(qp->rq, entry.index);
         atomic_fetch_or(&cq->shm->events, NPEMU_EV_CQ_ERR);
         atomic_store(&proc->shm->other_events, 1);
         return 1;
     }
 
-    cqe->kind       = NPEMU_CQE_RECV;
     cqe->status     = IBV_WC_WR_FLUSH_ERR;
     cqe->wc_flags   = 0;
     cqe->qpn        = qp->super.qp.qp_num;

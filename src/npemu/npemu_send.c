@@ -154,7 +154,6 @@ static void npemu_op_fill_recv(npemu_op_t *op, npemu_cqe_t *cqe,
     const npemu_wqe_t *wqe = op->wqe;
     int is_write           = (wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
 
-    cqe->kind       = NPEMU_CQE_RECV;
     cqe->status     = status;
     cqe->qpn        = (op->peer->slot_index << NPEMU_QP_BITS) | op->index;
     cqe->src_qp     = op->qp->super.qp.qp_num;
@@ -205,7 +204,7 @@ static npemu_cq_status_t npemu_op_complete_recv(npemu_op_t *op, uint32_t index,
     npemu_cqe_t *cqe;
     uint8_t *data;
 
-    ret = npemu_cq_begin(op->proc, op->peer->shm, cq, 0,
+    ret = npemu_cq_begin(op->proc, op->peer->shm, cq, NPEMU_CQE_RECV, 0,
                          eager ? op->local.length : 0, &cqe, &data);
     if (npemu_unlikely(ret != NPEMU_CQ_OK)) {
         return ret;

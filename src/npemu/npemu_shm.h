@@ -223,7 +223,7 @@ typedef struct {
  */
 typedef struct {
     _Atomic uint32_t seq;
-    uint8_t          kind;      /* npemu_cqe_kind_t */
+    _Atomic uint8_t  kind;      /* npemu_cqe_kind_t */
     uint8_t          status;    /* enum ibv_wc_status */
     uint16_t         wc_flags;
     uint32_t         qpn;
@@ -240,7 +240,7 @@ typedef struct {
     uint32_t         data_len;  /* payload that rides along, bytes */
     uint64_t         data_end;  /* RECV: data ring position after it */
     uint32_t         data_off;  /* where it is in the data ring */
-    uint32_t         reserved;
+    uint32_t         solicited; /* raises an event of that kind, too */
     uint8_t          data[NPEMU_CQE_INLINE];
 } NPEMU_ALIGNED(128) npemu_cqe_t;
 

@@ -95,8 +95,8 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
         return;
     }
 
-    if (npemu_cq_begin(qp->proc, qp->proc->shm, cq->shm, 1, 0, &cqe, &data) !=
-        NPEMU_CQ_OK) {
+    if (npemu_cq_begin(qp->proc, qp->proc->shm, cq->shm, NPEMU_CQE_SEND, 1, 0,
+                       &cqe, &data) != NPEMU_CQ_OK) {
         atomic_fetch_or(&cq->shm->events, NPEMU_EV_CQ_ERR);
         atomic_store(&qp->proc->shm->other_events, 1);
         npemu_qp_fail_remote(qp->proc, atomic_load(&qp->proc->peers
@@ -106,7 +106,6 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
         return;
     }
 
-    cqe->kind       = NPEMU_CQE_SEND;
     cqe->status     = status;
     cqe->wc_flags   = 0;
     cqe->qpn        = qp->super.qp.qp_num;

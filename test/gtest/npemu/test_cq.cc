@@ -261,6 +261,69 @@ TEST_F(NpemuChannel, write_with_immediate_can_be_solicited)
     recv_cq.expect(7);
 }
 
+/* Only what is solicited fires at once, too. */
+TEST_F(NpemuChannel, solicited_only_with_unsolicited_completions_pending)
+{
+    message();
+    message();
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    EXPECT_FALSE(channel.readable());
+    message();
+    EXPECT_FALSE(channel.readable());
+    message(IBV_SEND_SOLICITED);
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    EXPECT_FALSE(channel.readable());
+
+    /* Behind three that are not. */
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    for (int i = 0; i < 4; ++i) {
+        recv_cq.expect(7);
+    }
+
+    /* What has been polled does not count. */
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    EXPECT_FALSE(channel.readable());
+    message();
+    EXPECT_FALSE(channel.readable());
+    recv_cq.expect(7);
+}
+
+TEST_F(NpemuChannel, solicited_only_with_an_error_pending)
+{
+    message();
+    ASSERT_EQ(0, b.post_recv(8, {buffer.sge(2048, 8)}));
+    ASSERT_EQ(0, b.to_state(IBV_QPS_ERR));
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    EXPECT_EQ(recv_cq.cq, channel.take());
+    recv_cq.expect(7);
+    recv_cq.expect(8, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* A send completes in the same CQ; those are never solicited. */
+TEST_F(NpemuChannel, solicited_only_with_a_send_pending)
+{
+    ASSERT_EQ(0, a.post_recv(9, {buffer.sge(1024, 8)}));
+    Wr send(1, IBV_WR_SEND, {buffer.sge(0, 8)},
+            IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+    ASSERT_EQ(0, b.post(send));
+    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
+    EXPECT_FALSE(channel.readable());
+    recv_cq.expect(1);
+}
+
+/* Completions of a QP that was reset are for nobody. */
+TEST_F(NpemuChannel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
+{
+    message(IBV_SEND_SOLICITED);
+    ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
+    for (int solicited_only : {1, 0}) {
+        ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, solicited_only));
+        EXPECT_FALSE(channel.readable());
+    }
+    recv_cq.expect_empty();
+}
+
 TEST_F(NpemuChannel, errors_are_solicited)
 {
     ASSERT_EQ(0, b.post_recv(7, {buffer.sge(0, 8)}));
