@@ -22,6 +22,22 @@
 
 /* --- failure ---------------------------------------------------------------*/
 
+void npemu_qp_notify(npemu_proc_t *proc, npemu_peer_t *peer, unsigned index,
+                     uint32_t events)
+{
+    atomic_fetch_or(&peer->shm->qps[index].events, events);
+    atomic_fetch_or(&peer->shm->qp_events[index / 64], 1ull << (index % 64));
+    npemu_peer_wake(proc, peer);
+}
+
+void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events)
+{
+    npemu_proc_t *proc = qp->proc;
+
+    npemu_qp_notify(proc, atomic_load(&proc->peers[proc->slot_index]),
+                    npemu_qpn_index(qp->super.qp.qp_num), events);
+}
+
 void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
                           unsigned index, uint32_t events)
 {
@@ -35,9 +51,7 @@ void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
         }
     } while (!atomic_compare_exchange_weak(&shm->state, &state, IBV_QPS_ERR));
 
-    atomic_fetch_or(&shm->events, events | NPEMU_EV_QP_FLUSH);
-    atomic_fetch_or(&peer->shm->qp_events[index / 64], 1ull << (index % 64));
-    npemu_peer_wake(proc, peer);
+    npemu_qp_notify(proc, peer, index, events | NPEMU_EV_QP_FLUSH);
 }
 
 void npemu_qp_fail(npemu_qp_t *qp)
@@ -112,6 +126,12 @@ static void npemu_qp_handle_event(npemu_qp_t *qp)
 
     pthread_mutex_lock(&qp->control);
     events = atomic_exchange(&qp->shm->events, 0);
+    if (events & NPEMU_EV_QP_COMM_EST) {
+        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_COMM_EST);
+    }
+    if (events & NPEMU_EV_QP_DRAINED) {
+        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_SQ_DRAINED);
+    }
     if ((events & NPEMU_EV_QP_FLUSH) &&
         (npemu_qp_state(qp) == IBV_QPS_ERR)) {
         /* First the reason, then LAST_WQE_REACHED */
@@ -241,6 +261,7 @@ void npemu_qp_clear(npemu_qp_t *qp)
         npemu_rq_reset(qp->rq);
     }
     atomic_store(&qp->shm->events, 0);
+    atomic_store(&qp->shm->comm_est, 0);
 }
 
 /* Take a QPN, the one that was free the longest, roughly. */
@@ -361,6 +382,7 @@ static void npemu_qp_publish(npemu_qp_t *qp, npemu_pd_t *pd, unsigned index)
     atomic_store(&shm->qkey, 0);
     atomic_store(&shm->access, 0);
     atomic_store(&shm->events, 0);
+    atomic_store(&shm->comm_est, 0);
     atomic_store(&shm->state, IBV_QPS_RESET);
 }
 

@@ -67,6 +67,7 @@ typedef struct npemu_qp {
     size_t                sq_stride;
     uint8_t               *sq;        /* npemu_sq_entry_t, for what must wait */
     npemu_retry_t         retry;
+    int                   drain_notify; /* SQD: an event when it is drained */
     npemu_wait_t          wait;       /* in send_cq->waits */
 
     struct ibv_qp_cap     cap;
@@ -96,6 +97,19 @@ int npemu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
  * (receive queue, events) is left to the npemu thread.
  */
 void npemu_qp_fail(npemu_qp_t *qp);
+
+/**
+ * Have the owner of a QP, in any process, tell its user something.
+ *
+ * @param [in] peer    Its process.
+ * @param [in] index   The QP there.
+ * @param [in] events  What, NPEMU_EV_QP_*.
+ */
+void npemu_qp_notify(npemu_proc_t *proc, npemu_peer_t *peer, unsigned index,
+                     uint32_t events);
+
+/** The same for a QP of this process. */
+void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events);
 
 /**
  * Mark a QP as failed, in any process.

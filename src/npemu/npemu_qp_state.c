@@ -179,9 +179,21 @@ static void npemu_qp_apply_path(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) {
         own->max_rd_atomic = attr->max_rd_atomic;
     }
-    if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) {
-        own->en_sqd_async_notify = attr->en_sqd_async_notify;
-    }
+}
+
+/* The state has changed between RTS and SQD; sq_lock is held. What is asked for
+ * is one event for this time. Returns 1 if it is due at once: the engine
+ * finishes what it has begun before it lets go of sq_lock, unless it waits for
+ * a retry. */
+static int npemu_qp_apply_drain(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
+                                int mask, enum ibv_qp_state to)
+{
+    int is_wanted = (to == IBV_QPS_SQD) &&
+                    (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
+                    attr->en_sqd_async_notify;
+
+    qp->drain_notify = is_wanted && npemu_sq_is_begun(qp);
+    return is_wanted && !qp->drain_notify;
 }
 
 /* What peers look at. */
@@ -260,6 +272,7 @@ static int npemu_qp_apply(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
                           enum ibv_qp_state to, npemu_peer_t **peer_p)
 {
     uint32_t expected = from;
+    int is_drained    = 0;
 
     if (to == IBV_QPS_RESET) {
         npemu_qp_to_reset(qp);
@@ -278,16 +291,16 @@ static int npemu_qp_apply(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     }
     npemu_qp_apply_path(qp, attr, mask);
     npemu_qp_apply_shared(qp, attr, mask);
-    atomic_compare_exchange_strong(&qp->shm->state, &expected, to);
+    if (atomic_compare_exchange_strong(&qp->shm->state, &expected, to) &&
+        (from != to) && ((from == IBV_QPS_SQD) || (to == IBV_QPS_SQD))) {
+        is_drained = npemu_qp_apply_drain(qp, attr, mask, to);
+    }
     npemu_spin_unlock(&qp->sq_lock);
     if (expected != from) {
         return EINVAL;
     }
 
-    if ((to == IBV_QPS_SQD) && (from == IBV_QPS_RTS) &&
-        qp->attr.en_sqd_async_notify) {
-        /* The engine finishes what it has begun before it lets go of sq_lock:
-         * the queue is drained */
+    if (is_drained) {
         npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_SQ_DRAINED);
     }
     if ((from == IBV_QPS_SQD) && (to == IBV_QPS_RTS)) {
@@ -336,6 +349,18 @@ int npemu_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
     return ret;
 }
 
+static int npemu_qp_is_draining(npemu_qp_t *qp)
+{
+    int is_draining = 0;
+
+    if (npemu_qp_state(qp) == IBV_QPS_SQD) {
+        npemu_spin_lock(&qp->sq_lock);
+        is_draining = npemu_sq_is_begun(qp);
+        npemu_spin_unlock(&qp->sq_lock);
+    }
+    return is_draining;
+}
+
 int npemu_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
                    struct ibv_qp_init_attr *init_attr)
 {
@@ -352,6 +377,7 @@ int npemu_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
     attr->qp_state     = ibqp->state;
     attr->cur_qp_state = ibqp->state;
     attr->cap          = qp->cap;
+    attr->sq_draining  = npemu_qp_is_draining(qp);
     pthread_mutex_unlock(&qp->control);
 
     init_attr->qp_context = ibqp->qp_context;

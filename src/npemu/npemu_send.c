@@ -72,6 +72,15 @@ static npemu_exec_t npemu_op_dma_result(npemu_op_t *op,
 
 /* --- target ----------------------------------------------------------------*/
 
+/* IBA 11.6.3.1: a message that comes before the responder is in RTS shows its
+ * user that the connection stands. Once; not on datagrams, IBA o11-5.1.1. */
+static __attribute__((noinline)) void npemu_op_comm_est(npemu_op_t *op)
+{
+    if (!atomic_exchange(&op->remote->comm_est, 1)) {
+        npemu_qp_notify(op->proc, op->peer, op->index, NPEMU_EV_QP_COMM_EST);
+    }
+}
+
 /* A responder that is not there, or not connected to us, is silent: the
  * transport timer decides. A different starting PSN is a connection of the past
  * or the future under the same QPN. */
@@ -103,6 +112,10 @@ static npemu_exec_t npemu_op_target_rc(npemu_op_t *op)
                        (op->remote->dest_qpn != qp->super.qp.qp_num) ||
                        (op->remote->rq_psn != qp->shm->sq_psn))) {
         return NPEMU_EXEC_RETRY;
+    }
+
+    if (npemu_unlikely(state == IBV_QPS_RTR)) {
+        npemu_op_comm_est(op);
     }
 
     op->status = IBV_WC_SUCCESS;

@@ -109,7 +109,9 @@ enum {
     NPEMU_EV_QP_FATAL      = 1 << 2,
     NPEMU_EV_QP_FLUSH      = 1 << 3, /* the QP is in ERR: flush its queues */
     NPEMU_EV_SRQ_LIMIT     = 1 << 4,
-    NPEMU_EV_CQ_ERR        = 1 << 5
+    NPEMU_EV_CQ_ERR        = 1 << 5,
+    NPEMU_EV_QP_COMM_EST   = 1 << 6,
+    NPEMU_EV_QP_DRAINED    = 1 << 7
 };
 
 /* What an MR covers: memory as it is, or what a window of an IOMMU table makes
@@ -134,7 +136,7 @@ typedef struct {
     _Atomic uint32_t access;   /* of remote requests, enum ibv_access_flags */
     _Atomic uint32_t max_dest_rd_atomic;
     _Atomic uint32_t min_rnr_timer;
-    uint32_t         reserved;
+    _Atomic uint32_t comm_est; /* a message has come in RTR */
     uint64_t         rq;       /* npemu_rq_shm_t, own or the SRQ's */
     uint64_t         rcq;      /* npemu_cq_shm_t */
     _Atomic uint32_t events;

@@ -135,12 +135,14 @@ void npemu_sq_flush(npemu_qp_t *qp)
                           IBV_WC_WR_FLUSH_ERR, 0);
     }
     npemu_sq_forget_tries(qp);
+    qp->drain_notify = 0; /* it has failed, which is not to be drained */
 }
 
 void npemu_sq_reset(npemu_qp_t *qp)
 {
-    qp->posted     = 0;
-    qp->executed   = 0;
+    qp->posted       = 0;
+    qp->executed     = 0;
+    qp->drain_notify = 0;
     npemu_sq_forget_tries(qp);
     atomic_store(&qp->sq_done, 0);
 }
@@ -261,6 +263,13 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
     return 1;
 }
 
+/* IBA 10.3.1: in SQD, what has been begun is finished and nothing is begun. */
+static int npemu_sq_may_exec(npemu_qp_t *qp, enum ibv_qp_state state)
+{
+    return (state == IBV_QPS_RTS) ||
+           ((state == IBV_QPS_SQD) && npemu_sq_is_begun(qp));
+}
+
 void npemu_sq_run(npemu_qp_t *qp)
 {
     enum ibv_qp_state state;
@@ -269,11 +278,17 @@ void npemu_sq_run(npemu_qp_t *qp)
         state = npemu_qp_state(qp);
         if ((state == IBV_QPS_ERR) || (state == IBV_QPS_SQE)) {
             npemu_sq_flush(qp);
-        } else if ((state != IBV_QPS_RTS) ||
+        } else if (!npemu_sq_may_exec(qp, state) ||
                    !npemu_sq_exec(qp, &npemu_sq_entry(qp, qp->executed)
                                                ->wqe)) {
             break;
         }
+    }
+
+    if (npemu_unlikely(qp->drain_notify) && !npemu_sq_is_begun(qp) &&
+        (npemu_qp_state(qp) == IBV_QPS_SQD)) {
+        qp->drain_notify = 0;
+        npemu_qp_notify_self(qp, NPEMU_EV_QP_DRAINED);
     }
 }
 

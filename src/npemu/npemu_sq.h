@@ -28,4 +28,13 @@ void npemu_sq_reset(npemu_qp_t *qp);
 /** Go on with what was posted while the queue was drained (SQD to RTS). */
 void npemu_sq_resume(npemu_qp_t *qp);
 
+/**
+ * Has the oldest request been begun, and not completed? It is tried again, in
+ * SQD too: a send queue is drained when it is done. sq_lock is held.
+ */
+static inline int npemu_sq_is_begun(const npemu_qp_t *qp)
+{
+    return qp->retry.kind != NPEMU_RETRY_NONE;
+}
+
 #endif

@@ -231,9 +231,8 @@ static int npemu_wait_try(npemu_waits_t *waits, npemu_qp_t *qp)
 
     atomic_fetch_add_explicit(&waits->looks, 1, memory_order_relaxed);
     npemu_sq_run(qp);
-    if ((qp->executed == qp->posted) ||
-        (npemu_qp_state(qp) == IBV_QPS_SQD)) {
-        npemu_wait_leave(waits, qp);
+    if (!npemu_sq_is_begun(qp)) {
+        npemu_wait_leave(waits, qp); /* nothing is left, or it is drained */
         return 0;
     }
 

@@ -1,0 +1,369 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* What a queue pair tells its user: it is drained; it is talked to. */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+
+using namespace npt;
+
+/* Time in which an event that must not come would come. */
+constexpr int QUIET_MS = 20;
+
+/* --- a drained send queue ------------------------------------------------- */
+
+class NpemuDrain : public testing::Test {
+protected:
+    NpemuDrain() : buffer(device, 64 << 10) {}
+
+    /* From RTS to SQD. */
+    static int drain(Qp &qp, bool notify = true)
+    {
+        ibv_qp_attr attr = {};
+
+        attr.qp_state            = IBV_QPS_SQD;
+        attr.en_sqd_async_notify = notify;
+        return npemu_modify_qp(qp, &attr,
+                               IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
+    }
+
+    static bool is_draining(Qp &qp)
+    {
+        ibv_qp_attr attr;
+        ibv_qp_init_attr init;
+
+        EXPECT_EQ(0, npemu_query_qp(qp, &attr, IBV_QP_STATE, &init));
+        return attr.sq_draining;
+    }
+
+    void send(Qp &qp, uint64_t wr_id)
+    {
+        Wr wr(wr_id, IBV_WR_SEND, {buffer.sge(0, 64)});
+        ASSERT_EQ(0, qp.post(wr));
+    }
+
+    void expect_drained(Qp &qp)
+    {
+        AsyncEvent event = take_async(device);
+        EXPECT_EQ(IBV_EVENT_SQ_DRAINED, event.type);
+        EXPECT_EQ((void*)qp.qp, event.element);
+        EXPECT_FALSE(is_draining(qp));
+        EXPECT_EQ(IBV_QPS_SQD, qp.state());
+    }
+
+    Device device;
+    Buffer buffer;
+};
+
+TEST_F(NpemuDrain, holds_and_resumes)
+{
+    Pair pair(device);
+
+    ASSERT_EQ(0, drain(pair.a));
+    EXPECT_EQ(IBV_QPS_SQD, pair.a.state());
+    expect_drained(pair.a);
+
+    /* What is posted now waits; what comes in is served. */
+    buffer.fill(1);
+    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 1024)));
+    Wr read(2, IBV_WR_RDMA_READ, {buffer.sge(2048, 64)});
+    ASSERT_EQ(0, pair.b.post(read.rdma(buffer, 0)));
+    pair.cq_b.expect(2);
+    pair.cq_a.expect_empty();
+    EXPECT_EQ(pattern_byte(1, 1024), buffer.data[1024]);
+
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    pair.cq_a.expect(1);
+    EXPECT_EQ(0, memcmp(buffer.data, buffer.data + 1024, 64));
+}
+
+/*
+ * A SEND that the peer had no receive for has been begun. It is tried again in
+ * SQD, and only when it is done is the queue drained. What is behind it is not
+ * begun.
+ */
+TEST_F(NpemuDrain, finishes_what_it_has_begun)
+{
+    Pair pair(device);
+
+    send(pair.a, 1);
+    send(pair.a, 2);
+    ASSERT_EQ(0, drain(pair.a));
+    EXPECT_TRUE(is_draining(pair.a));
+    send(pair.a, 3);
+    EXPECT_FALSE(has_async(device, QUIET_MS)) << "the SEND is under way";
+    pair.cq_a.expect_empty();
+
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(0, pair.b.post_recv(10 + i, {buffer.sge(1024, 64)}));
+    }
+    pair.cq_a.expect(1);
+    pair.cq_b.expect(10);
+    expect_drained(pair.a);
+    pair.cq_a.expect_empty();
+    pair.cq_b.expect_empty();
+    EXPECT_FALSE(has_async(device));
+
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    pair.cq_a.expect(2, IBV_WC_SUCCESS, 2);
+    pair.cq_b.expect(11, IBV_WC_SUCCESS, 2);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+/* The thread of the device does it where nobody polls. */
+TEST_F(NpemuDrain, is_told_without_polling)
+{
+    Pair pair(device);
+
+    send(pair.a, 1);
+    ASSERT_EQ(0, drain(pair.a));
+    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
+    expect_drained(pair.a);
+    pair.cq_a.expect(1);
+    pair.cq_b.expect(2);
+}
+
+/* Asked for once is told once. */
+TEST_F(NpemuDrain, is_told_only_when_asked_for)
+{
+    Pair pair(device);
+
+    ASSERT_EQ(0, drain(pair.a));
+    expect_drained(pair.a);
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_SQD));
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    ASSERT_EQ(0, drain(pair.a, false));
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+
+    /* And not for a request of before. */
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    send(pair.a, 1);
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_SQD));
+    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
+    pair.cq_a.expect(1);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+TEST_F(NpemuDrain, is_not_told_of_a_queue_that_goes_on)
+{
+    Pair pair(device);
+
+    send(pair.a, 1);
+    ASSERT_EQ(0, drain(pair.a));
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
+    pair.cq_a.expect(1);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+TEST_F(NpemuDrain, is_not_told_of_a_queue_that_is_flushed)
+{
+    Pair pair(device);
+
+    send(pair.a, 1);
+    ASSERT_EQ(0, drain(pair.a));
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_ERR));
+    pair.cq_a.expect(1, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+/* Nor if what was begun fails. */
+TEST_F(NpemuDrain, is_not_told_of_a_queue_that_fails)
+{
+    QpOptions options;
+    options.retry_cnt = 0;
+    Pair pair(device, options, options);
+
+    ASSERT_EQ(0, pair.b.to_state(IBV_QPS_RESET));
+    send(pair.a, 1);
+    ASSERT_EQ(0, drain(pair.a));
+    send(pair.a, 2);
+    pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
+    pair.cq_a.expect(2, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+TEST_F(NpemuDrain, is_forgotten_by_reset)
+{
+    Pair pair(device);
+
+    send(pair.a, 1);
+    ASSERT_EQ(0, drain(pair.a));
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RESET));
+    ASSERT_EQ(0, pair.b.to_state(IBV_QPS_RESET));
+    connect(pair.a, pair.b);
+    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
+    send(pair.a, 3);
+    pair.cq_a.expect(3);
+    pair.cq_b.expect(2);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+/* --- communication established -------------------------------------------- */
+
+/* a is in RTS and talks to b, which is in RTR. */
+class NpemuCommEst : public testing::Test {
+protected:
+    NpemuCommEst() :
+        cq_a(device), cq_b(device), a(device, cq_a, cq_a),
+        b(device, cq_b, cq_b), buffer(device, 64 << 10)
+    {
+        meet();
+    }
+
+    void meet()
+    {
+        EXPECT_EQ(0, a.to_init());
+        EXPECT_EQ(0, b.to_init());
+        EXPECT_EQ(0, a.to_rtr(b.address()));
+        EXPECT_EQ(0, b.to_rtr(a.address()));
+        EXPECT_EQ(0, a.to_rts());
+    }
+
+    void expect_event()
+    {
+        AsyncEvent event = take_async(device);
+        EXPECT_EQ(IBV_EVENT_COMM_EST, event.type);
+        EXPECT_EQ((void*)b.qp, event.element);
+    }
+
+    Device device;
+    Cq     cq_a, cq_b;
+    Qp     a, b;
+    Buffer buffer;
+};
+
+TEST_F(NpemuCommEst, comes_once)
+{
+    EXPECT_FALSE(has_async(device, QUIET_MS)) << "nothing has been sent";
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(0, b.post_recv(i, {buffer.sge(1024, 64)}));
+        Wr send(i, IBV_WR_SEND, {buffer.sge(0, 64)});
+        ASSERT_EQ(0, a.post(send));
+        cq_a.expect(i);
+        cq_b.expect(i);
+    }
+    expect_event();
+    ASSERT_EQ(0, b.to_rts());
+    Wr write(3, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
+    ASSERT_EQ(0, a.post(write.rdma(buffer, 1024)));
+    cq_a.expect(3);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+/* Of any operation; the first packet counts, not what becomes of it. */
+TEST_F(NpemuCommEst, comes_for_each_operation)
+{
+    const Remote remote = {buffer.at(8192), buffer.mr->rkey};
+    const Remote wrong  = {buffer.at(8192), buffer.mr->rkey ^ (1u << 31)};
+    Wr wrs[]            = {{1, IBV_WR_SEND, {buffer.sge(0, 8)}},
+                           {2, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)}},
+                           {3, IBV_WR_RDMA_READ, {buffer.sge(0, 8)}},
+                           {4, IBV_WR_ATOMIC_FETCH_AND_ADD, {buffer.sge(0, 8)}},
+                           {5, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)}}};
+
+    wrs[1].rdma(remote);
+    wrs[2].rdma(remote);
+    wrs[3].atomic(remote, 1);
+    wrs[4].rdma(wrong);
+    for (Wr &wr : wrs) {
+        SCOPED_TRACE(wr.wr_id);
+        ASSERT_EQ(0, a.post(wr)); /* the SEND finds no receive */
+        expect_event();
+        if (wr.wr_id == 5) {
+            EXPECT_EQ(IBV_EVENT_QP_ACCESS_ERR, take_async(device).type);
+        }
+        EXPECT_FALSE(has_async(device));
+
+        /* A connection of its own for each. */
+        ASSERT_EQ(0, a.to_state(IBV_QPS_RESET));
+        ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
+        meet();
+    }
+}
+
+TEST_F(NpemuCommEst, does_not_come_in_rts)
+{
+    ASSERT_EQ(0, b.to_rts());
+    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
+    ASSERT_EQ(0, a.post(write.rdma(buffer, 1024)));
+    cq_a.expect(1);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+/* What is not of the connection is not heard. */
+TEST_F(NpemuCommEst, does_not_come_of_strangers)
+{
+    Qp stranger(device, cq_a, cq_a);
+
+    stranger.connect(b.address());
+    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
+    ASSERT_EQ(0, stranger.post(write.rdma(buffer, 1024)));
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+}
+
+/* IBA o11-5.1.1: nor on datagrams, where nothing is established. */
+TEST_F(NpemuCommEst, does_not_come_of_datagrams)
+{
+    QpOptions options;
+    options.type = IBV_QPT_UD;
+    Qp c(device, cq_a, cq_a, options), d(device, cq_b, cq_b, options);
+    ibv_ah_attr attr = {};
+
+    c.connect();
+    ASSERT_EQ(0, d.to_init());
+    ASSERT_EQ(0, d.to_rtr(Address()));
+    attr.dlid     = 1;
+    attr.port_num = 1;
+    ibv_ah *ah    = npemu_create_ah(device.pd, &attr);
+    ASSERT_NE(nullptr, ah);
+    ASSERT_EQ(0, d.post_recv(1, {buffer.sge(1024, 1024)}));
+    Wr send(2, IBV_WR_SEND, {buffer.sge(0, 64)});
+    ASSERT_EQ(0, c.post(send.ud(ah, d.qp->qp_num)));
+    cq_a.expect(2);
+    cq_b.expect(1);
+    EXPECT_FALSE(has_async(device, QUIET_MS));
+    EXPECT_EQ(0, npemu_destroy_ah(ah));
+}
+
+/* From another process, whose message wakes the one that sleeps. */
+TEST(NpemuCommEstProcess, comes_from_a_peer)
+{
+    Child sender([](Pipe &pipe) {
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Cq cq(device);
+        Qp qp(device, cq, cq);
+        Buffer buffer(device, 4096);
+        ASSERT_EQ(0, qp.to_init());
+        pipe.send(qp.address());
+        ASSERT_EQ(0, qp.to_rtr(pipe.recv<Address>()));
+        ASSERT_EQ(0, qp.to_rts());
+        Remote remote = pipe.recv<Remote>();
+        Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
+        ASSERT_EQ(0, qp.post(write.rdma(remote)));
+        cq.expect(1);
+        EXPECT_TRUE(pipe.await());
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    Buffer buffer(device, 4096);
+
+    ASSERT_EQ(0, qp.to_init());
+    ASSERT_EQ(0, qp.to_rtr(sender.pipe().recv<Address>()));
+    sender.pipe().send(qp.address());
+    sender.pipe().send(Remote{buffer.at(0), buffer.mr->rkey});
+    AsyncEvent event = take_async(device);
+    EXPECT_EQ(IBV_EVENT_COMM_EST, event.type);
+    EXPECT_EQ((void*)qp.qp, event.element);
+    EXPECT_EQ(IBV_QPS_RTR, qp.state());
+    sender.pipe().signal();
+    sender.join();
+}
