@@ -26,7 +26,9 @@
 #define NPEMU_QP_LIVE_UD \
     (IBV_QP_CUR_STATE | IBV_QP_QKEY)
 
-/* IBA 11.2.5.2, table 94: what a transition needs, and what it allows. */
+/* IBA 11.2.5.2, table 94: what a transition needs, and what it allows. Where
+ * that leaves a choice, as for CUR_STATE, it is the one of the kernel's
+ * qp_state_table (drivers/infiniband/core/verbs.c). */
 typedef struct {
     enum ibv_qp_state from;
     enum ibv_qp_state to;
@@ -88,7 +90,9 @@ static int npemu_qp_check_mask(npemu_qp_t *qp, enum ibv_qp_state from,
 
     mask &= ~IBV_QP_STATE;
     if ((to == IBV_QPS_RESET) || (to == IBV_QPS_ERR)) {
-        return (mask & ~IBV_QP_CUR_STATE) ? EINVAL : 0;
+        /* From everywhere; the kernel's table has no way from RESET to ERR */
+        return ((mask != 0) || ((from == IBV_QPS_RESET) &&
+                                (to == IBV_QPS_ERR))) ? EINVAL : 0;
     }
 
     count = sizeof(npemu_qp_transitions) / sizeof(npemu_qp_transitions[0]);
@@ -103,7 +107,7 @@ static int npemu_qp_check_mask(npemu_qp_t *qp, enum ibv_qp_state from,
     }
 
     if ((i == count) || ((mask & required) != required) ||
-        (mask & ~(required | optional | IBV_QP_CUR_STATE))) {
+        (mask & ~(required | optional))) {
         return EINVAL;
     }
     return 0;
