@@ -605,7 +605,7 @@ TEST_F(NpemuQp, access_flags_can_change_while_running)
     pair.cq_a.expect(2, IBV_WC_REM_INV_REQ_ERR);
 }
 
-/* --- events ---------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------- */
 
 /* The manual: destroying a QP waits until all its events are acknowledged. */
 TEST_F(NpemuQp, destroy_waits_for_the_ack_of_an_event)
