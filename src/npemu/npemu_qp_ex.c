@@ -5,10 +5,12 @@
 #endif
 
 #include "npemu.h"
+#include "npemu_context.h"
 #include "npemu_qp_ex.h"
 #include "npemu_sq.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,15 @@ typedef struct {
     struct ibv_sge     sge[NPEMU_MAX_SGE];
 } npemu_batch_wr_t;
 
+/*
+ * ibv_wr_start() to ibv_wr_complete() or ibv_wr_abort() is a critical section
+ * of the QP, ibv_wr_post(3). Its lock is not sq_lock, which the npemu thread
+ * needs as well: the user's code runs within the section, may take its time,
+ * and may call verbs that wait for that thread. A thread that waits for the
+ * section sleeps.
+ */
 typedef struct npemu_qp_batch {
+    pthread_mutex_t  lock;         /* of everything here, and wr_id, wr_flags */
     uint32_t         count;
     uint32_t         size;
     int              error;        /* found while collecting */
@@ -41,6 +51,14 @@ static npemu_qp_t *npemu_ex_qp(struct ibv_qp_ex *ex)
     return npemu_container_of(ex, npemu_qp_t, super.ex);
 }
 
+/* The first error is the one to tell. */
+static void npemu_ex_set_error(npemu_qp_batch_t *batch, int error)
+{
+    if (batch->error == 0) {
+        batch->error = error;
+    }
+}
+
 /* --- collecting ------------------------------------------------------------*/
 
 /* The request that the setters are about. */
@@ -60,8 +78,8 @@ static struct ibv_send_wr *npemu_ex_begin(struct ibv_qp_ex *ex,
     npemu_qp_batch_t *batch = npemu_ex_qp(ex)->batch;
     npemu_batch_wr_t *elem;
 
-    if ((batch->error == 0) && (batch->count == batch->size)) {
-        batch->error = ENOMEM;
+    if (batch->count == batch->size) {
+        npemu_ex_set_error(batch, ENOMEM);
     }
     if (batch->error == 0) {
         ++batch->count;
@@ -75,6 +93,7 @@ static struct ibv_send_wr *npemu_ex_begin(struct ibv_qp_ex *ex,
     elem->wr.opcode     = opcode;
     elem->wr.send_flags = ex->wr_flags & ~(unsigned)IBV_SEND_INLINE;
     elem->wr.imm_data   = 0;
+    elem->wr.wr.ud.ah   = NULL; /* or one of an earlier batch would be used */
     return &elem->wr;
 }
 
@@ -156,7 +175,7 @@ static void npemu_ex_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge,
     npemu_batch_wr_t *elem = npemu_ex_current(ex);
 
     if (num_sge > npemu_ex_qp(ex)->cap.max_send_sge) {
-        npemu_ex_qp(ex)->batch->error = EINVAL;
+        npemu_ex_set_error(npemu_ex_qp(ex)->batch, EINVAL);
         return;
     }
 
@@ -189,7 +208,7 @@ static void npemu_ex_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
         return;
     } else if ((length > npemu_ex_qp(ex)->cap.max_inline_data) ||
                (length > batch->inline_size - batch->inline_used)) {
-        batch->error = EINVAL;
+        npemu_ex_set_error(batch, EINVAL);
         return;
     }
 
@@ -216,24 +235,39 @@ static void npemu_ex_set_inline_data(struct ibv_qp_ex *ex, void *addr,
 
 /* --- batch -----------------------------------------------------------------*/
 
-static void npemu_ex_start(struct ibv_qp_ex *ex)
+/* A forked child leaves its copy of the lock alone: the thread that has it may
+ * be one of the parent's. ibv_wr_complete() refuses what the child posts. */
+static int npemu_ex_is_forked(struct ibv_qp_ex *ex)
 {
-    npemu_qp_batch_t *batch = npemu_ex_qp(ex)->batch;
+    return npemu_unlikely(npemu_ex_qp(ex)->proc != npemu_self());
+}
 
+static void npemu_ex_clear(npemu_qp_batch_t *batch)
+{
     batch->count       = 0;
     batch->error       = 0;
     batch->inline_used = 0;
 }
 
-static void npemu_ex_abort(struct ibv_qp_ex *ex)
-{
-    npemu_ex_start(ex);
-}
-
-static int npemu_ex_complete(struct ibv_qp_ex *ex)
+static void npemu_ex_start(struct ibv_qp_ex *ex)
 {
     npemu_qp_batch_t *batch = npemu_ex_qp(ex)->batch;
-    struct ibv_send_wr *bad_wr;
+
+    if (!npemu_ex_is_forked(ex)) {
+        pthread_mutex_lock(&batch->lock);
+    }
+    npemu_ex_clear(batch);
+}
+
+static void npemu_ex_abort(struct ibv_qp_ex *ex)
+{
+    if (!npemu_ex_is_forked(ex)) {
+        pthread_mutex_unlock(&npemu_ex_qp(ex)->batch->lock);
+    }
+}
+
+static int npemu_ex_post(npemu_qp_t *qp, npemu_qp_batch_t *batch)
+{
     uint32_t i;
 
     if ((batch->error != 0) || (batch->count == 0)) {
@@ -243,7 +277,22 @@ static int npemu_ex_complete(struct ibv_qp_ex *ex)
     for (i = 0; i + 1 < batch->count; ++i) {
         batch->wrs[i].wr.next = &batch->wrs[i + 1].wr;
     }
-    return npemu_post_send(&ex->qp_base, &batch->wrs[0].wr, &bad_wr);
+    return npemu_sq_post_all(qp, &batch->wrs[0].wr, batch->count);
+}
+
+static int npemu_ex_complete(struct ibv_qp_ex *ex)
+{
+    npemu_qp_t *qp          = npemu_ex_qp(ex);
+    npemu_qp_batch_t *batch = qp->batch;
+    int ret;
+
+    if (npemu_ex_is_forked(ex)) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    ret = npemu_ex_post(qp, batch);
+    pthread_mutex_unlock(&batch->lock);
+    return ret;
 }
 
 int npemu_qp_ex_init(npemu_qp_t *qp, uint64_t ops)
@@ -265,6 +314,8 @@ int npemu_qp_ex_init(npemu_qp_t *qp, uint64_t ops)
         return ENOMEM;
     }
 
+    pthread_mutex_init(&batch->lock, NULL);
+    npemu_ex_clear(batch);
     batch->size        = size;
     batch->inline_size = inline_size;
     batch->inline_data = (uint8_t*)&batch->wrs[size];
@@ -285,13 +336,15 @@ int npemu_qp_ex_init(npemu_qp_t *qp, uint64_t ops)
     ex->wr_set_sge_list         = npemu_ex_set_sge_list;
     ex->wr_set_inline_data      = npemu_ex_set_inline_data;
     ex->wr_set_inline_data_list = npemu_ex_set_inline_data_list;
-    npemu_ex_start(ex);
     return 0;
 }
 
 void npemu_qp_ex_cleanup(npemu_qp_t *qp)
 {
-    free(qp->batch);
+    if (qp->batch != NULL) {
+        pthread_mutex_destroy(&qp->batch->lock);
+        free(qp->batch);
+    }
 }
 
 struct ibv_qp_ex *npemu_qp_to_qp_ex(struct ibv_qp *qp)

@@ -338,6 +338,14 @@ static int npemu_sq_check_inline(npemu_qp_t *qp, const struct ibv_send_wr *wr)
     return (length > qp->cap.max_inline_data) ? EINVAL : 0;
 }
 
+/* How many requests can be posted. */
+static inline uint32_t npemu_sq_room(npemu_qp_t *qp)
+{
+    return qp->cap.max_send_wr -
+           (qp->posted - atomic_load_explicit(&qp->sq_done,
+                                              memory_order_acquire));
+}
+
 /* Check a request and bring it into the engine's form. */
 static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
                           npemu_wqe_t *wqe)
@@ -348,13 +356,6 @@ static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
                        ((uint32_t)wr->num_sge > qp->cap.max_send_sge) ||
                        !npemu_sq_opcode_is_good(qp, wr->opcode))) {
         return EINVAL;
-    }
-
-    if (npemu_unlikely(qp->posted -
-                       atomic_load_explicit(&qp->sq_done,
-                                            memory_order_acquire) >=
-                       qp->cap.max_send_wr)) {
-        return ENOMEM;
     }
 
     wqe->wr_id    = wr->wr_id;
@@ -425,6 +426,10 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
         return ret;
     }
 
+    if (npemu_unlikely(npemu_sq_room(qp) == 0)) {
+        return ENOMEM;
+    }
+
     if (npemu_likely((state == IBV_QPS_RTS) && (qp->executed == pos))) {
         qp->posted = pos + 1;
         if (npemu_unlikely(!npemu_sq_exec(qp, &wqe))) {
@@ -449,6 +454,46 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
     default:
         return EINVAL; /* IBA 10.8.2.2.1: not before RTS */
     }
+}
+
+/* Would every request of a list be taken? What npemu_sq_post() refuses is
+ * refused here; nothing that it looks at gets worse while sq_lock is held, for
+ * a QP that fails takes requests and flushes them. */
+static int npemu_sq_check(npemu_qp_t *qp, const struct ibv_send_wr *wr,
+                          uint32_t count)
+{
+    enum ibv_qp_state state = npemu_qp_state(qp);
+    npemu_wqe_t wqe;
+    int ret;
+
+    if ((state == IBV_QPS_RESET) || (state == IBV_QPS_INIT) ||
+        (state == IBV_QPS_RTR)) {
+        return EINVAL;
+    }
+
+    for (; wr != NULL; wr = wr->next) {
+        ret = npemu_sq_parse(qp, wr, &wqe);
+        if (ret != 0) {
+            return ret;
+        }
+    }
+    return (count > npemu_sq_room(qp)) ? ENOMEM : 0;
+}
+
+int npemu_sq_post_all(npemu_qp_t *qp, const struct ibv_send_wr *wr,
+                      uint32_t count)
+{
+    int ret = 0;
+
+    npemu_spin_lock(&qp->sq_lock);
+    if (count > 1) {
+        ret = npemu_sq_check(qp, wr, count);
+    }
+    for (; (ret == 0) && (wr != NULL); wr = wr->next) {
+        ret = npemu_sq_post(qp, wr);
+    }
+    npemu_spin_unlock(&qp->sq_lock);
+    return ret;
 }
 
 int npemu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
