@@ -47,6 +47,9 @@ typedef struct {
 
 static void *door_libibverbs;
 
+/* Set while the real library may list devices for its own use: it takes all
+ * that are in a list for its own, and looks behind struct ibv_device. */
+static __thread int door_hides_emulated;
 
 static void door_load(void)
 {
@@ -171,8 +174,8 @@ DOOR_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
     size_t num_real, num_emulated;
     door_list_t *list;
 
-    emulated = npemu_get_device_list(NULL);
-    if (emulated == NULL) {
+    emulated = door_hides_emulated ? NULL : npemu_get_device_list(NULL);
+    if ((emulated == NULL) && !door_hides_emulated) {
         return NULL;
     }
 
@@ -193,8 +196,10 @@ DOOR_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
     if (num_real > 0) {
         memcpy(list->devices, real, num_real * sizeof(*real));
     }
-    memcpy(list->devices + num_real, emulated,
-           num_emulated * sizeof(*emulated));
+    if (num_emulated > 0) {
+        memcpy(list->devices + num_real, emulated,
+               num_emulated * sizeof(*emulated));
+    }
     if (num_devices != NULL) {
         *num_devices = (int)(num_real + num_emulated);
     }
@@ -208,6 +213,26 @@ DOOR_EXPORT void ibv_free_device_list(struct ibv_device **devices)
 
     door_free_lists(list->real, list->emulated);
     free(list);
+}
+
+/**
+ * No descriptor leads to npemu0, whose cmd_fd is -1. The real library compares
+ * the descriptor with its devices, which it gets by ibv_get_device_list(): by
+ * the one above.
+ */
+DOOR_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+    struct ibv_context *(*real)(int) = door_real("ibv_import_device");
+    struct ibv_context *context;
+
+    if (real == NULL) {
+        return npemu_import_device(cmd_fd);
+    }
+
+    door_hides_emulated = 1;
+    context             = real(cmd_fd);
+    door_hides_emulated = 0;
+    return context;
 }
 
 #define DOOR_DEVICE(_result, _name, _failure) \

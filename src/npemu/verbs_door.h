@@ -219,11 +219,10 @@ struct ibv_qp_attach_comp_cntr_attr;
     _(ibv_copy_path_rec_from_kern) \
     _(ibv_copy_path_rec_to_kern) \
     _(ibv_copy_qp_attr_from_kern) \
-    /* address ranges, the kernel's file descriptors, drivers */ \
+    /* address ranges, drivers */ \
     _(ibv_dofork_range) \
     _(ibv_dontfork_range) \
     _(ibv_is_fork_initialized) \
-    _(ibv_import_device) \
     _(ibv_register_driver) \
     /* objects that npemu0 never gives out */ \
     _(ibv_dealloc_dmah) \

@@ -24,6 +24,7 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port,
 #include <string>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -247,6 +248,34 @@ TEST_F(DoorEmulated, async_event)
 }
 
 /*
+ * No descriptor is one of npemu0, and one that is not of a device of the kernel
+ * must not make the real library look at npemu0 as if it were its own.
+ */
+TEST_F(DoorEmulated, no_descriptor_can_be_imported)
+{
+    int null = open("/dev/null", O_RDWR);
+    ASSERT_LE(0, null);
+
+    for (int fd : {null, context->async_fd, context->cmd_fd, -1}) {
+        errno = 0;
+        EXPECT_EQ(nullptr, ibv_import_device(fd)) << fd;
+        EXPECT_TRUE((errno == EINVAL) || (errno == ENODEV) ||
+                    (errno == EOPNOTSUPP))
+                << errno;
+    }
+    close(null);
+
+    /* And the device is there as before. */
+    ibv_device_attr attr;
+    EXPECT_EQ(0, ibv_query_device(context, &attr));
+    int count          = 0;
+    ibv_device **again = ibv_get_device_list(&count);
+    ASSERT_LE(1, count);
+    EXPECT_STREQ("npemu0", ibv_get_device_name(again[count - 1]));
+    ibv_free_device_list(again);
+}
+
+/*
  * Whatever npemu0 does not have answers EOPNOTSUPP, also by functions that came
  * with later versions of libibverbs than the one installed.
  */
@@ -460,6 +489,25 @@ TEST_F(DoorForeign, devices_are_listed_before_ours)
 
     EXPECT_EQ(0, ibv_fork_init());
     EXPECT_STREQ("ibv_fork_init", *stub_called());
+}
+
+/* The real library takes all devices of a list for its own. */
+TEST_F(DoorForeign, import_does_not_see_ours)
+{
+    int *found = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
+                             "door_stub_found");
+    int *lists = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
+                             "door_stub_lists");
+    int count  = 0;
+
+    EXPECT_EQ(nullptr, ibv_import_device(-1));
+    EXPECT_STREQ("ibv_import_device", *stub_called());
+    EXPECT_EQ(1, *found);
+    EXPECT_EQ(0, *lists) << "the real list is given back";
+
+    ibv_device **list = ibv_get_device_list(&count);
+    EXPECT_EQ(2, count);
+    ibv_free_device_list(list);
 }
 
 /* Every object begins with its context, a context with its device. */
