@@ -116,10 +116,25 @@ static int npemu_pin_reserve(void)
     return 0;
 }
 
-static int npemu_pin_mlock(uint64_t start, uint64_t end)
+/* What ENOMEM of mlock() and madvise() means: the limit, no memory, or, as the
+ * kernel's pinning says EFAULT for, that nothing is mapped there. */
+static int npemu_pin_why_enomem(uint64_t start, uint64_t end)
 {
     unsigned char resident;
     uint64_t page;
+
+    for (page = start; page < end; page += NPEMU_PAGE_SIZE) {
+        if ((mincore((void*)(uintptr_t)page, NPEMU_PAGE_SIZE, &resident) <
+             0) && (errno == ENOMEM)) {
+            return EFAULT;
+        }
+    }
+    return ENOMEM;
+}
+
+static int npemu_pin_mlock(uint64_t start, uint64_t end)
+{
+    int ret;
 
     if (mlock((void*)(uintptr_t)start, end - start) == 0) {
         return 0;
@@ -129,17 +144,9 @@ static int npemu_pin_mlock(uint64_t start, uint64_t end)
         return errno;
     }
 
-    /* mlock() says ENOMEM for the limit and for holes alike */
-    for (page = start; page < end; page += NPEMU_PAGE_SIZE) {
-        if ((mincore((void*)(uintptr_t)page, NPEMU_PAGE_SIZE, &resident) <
-             0) && (errno == ENOMEM)) {
-            munlock((void*)(uintptr_t)start, end - start);
-            return EFAULT;
-        }
-    }
-
+    ret = npemu_pin_why_enomem(start, end);
     munlock((void*)(uintptr_t)start, end - start);
-    return ENOMEM;
+    return ret;
 }
 
 /* Drop one count in [start, end), which is bounded by boundaries. */
@@ -210,7 +217,7 @@ static int npemu_pin_populate(uint64_t start, uint64_t end, int writable)
         return 0;
     }
 
-    return (errno == ENOMEM) ? ENOMEM : EFAULT;
+    return (errno == ENOMEM) ? npemu_pin_why_enomem(start, end) : EFAULT;
 }
 
 int npemu_pin(uint64_t start, uint64_t end, int writable)
