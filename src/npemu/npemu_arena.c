@@ -5,15 +5,13 @@
 #endif
 
 #include "npemu_arena.h"
-#include "npemu_fabric.h"
 #include "npemu_log.h"
+#include "npemu_segment.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ipc.h>
 #include <sys/mman.h>
-#include <sys/shm.h>
 
 #define NPEMU_ARENA_MIN_SHIFT 6
 
@@ -33,7 +31,8 @@ static unsigned npemu_arena_class(size_t size)
 int npemu_arena_init(npemu_arena_t *arena)
 {
     memset(arena, 0, sizeof(*arena));
-    arena->shm = npemu_shm_create(IPC_PRIVATE, NPEMU_ARENA_SIZE, &arena->id);
+    arena->shm = npemu_segment_create(NPEMU_SEGMENT_ARENA, NPEMU_ARENA_SIZE,
+                                      &arena->id);
     if (arena->shm == NULL) {
         npemu_error("cannot make or map the %lu MiB (address space only) of "
                     "shared memory of this process: %s",
@@ -56,7 +55,7 @@ void npemu_arena_cleanup(npemu_arena_t *arena)
         npemu_debug("%lu bytes of objects were not destroyed",
                     (unsigned long)arena->in_use);
     }
-    shmdt(arena->shm);
+    npemu_segment_detach(arena->shm);
 }
 
 uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size)

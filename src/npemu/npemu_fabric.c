@@ -6,35 +6,26 @@
 
 #include "npemu_fabric.h"
 #include "npemu_log.h"
+#include "npemu_segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/ipc.h>
-#include <sys/mman.h>
-#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#ifndef SHM_NORESERVE
-#define SHM_NORESERVE 010000
-#endif
+/* How long a process leaves the offers of others alone, milliseconds: making a
+ * fabric takes less than one. */
+#define NPEMU_FABRIC_PATIENCE_MS 100
 
-#ifndef SHM_DEST
-#define SHM_DEST 01000
-#endif
-
-/* How often attaching starts over when another process interferes. */
-#define NPEMU_FABRIC_RETRIES 2000
-
-/* Keys tried when somebody else's segment sits on the first ones. */
-#define NPEMU_FABRIC_KEYS 16
+/* When it gives up. */
+#define NPEMU_FABRIC_LIMIT_MS 10000
 
 /* Longest wait for the threads of a dying process, milliseconds. */
 #define NPEMU_GONE_WAIT_MS 1000
@@ -103,13 +94,15 @@ static uint64_t npemu_fabric_compute_id(void)
 
     hash = npemu_mix(hash, npemu_ns_inode("/proc/self/ns/ipc"));
     hash = npemu_mix(hash, npemu_ns_inode("/proc/self/ns/pid"));
+    hash = npemu_mix(hash, npemu_ns_inode("/proc/self/ns/user"));
     return npemu_mix(hash, geteuid());
 }
 
-/* The id is asked for often. What it depends on can change: the user by setuid,
- * the namespaces before the process attaches, where it is computed anew. */
+/* The id is asked for often. What it depends on can change, the user and the
+ * namespaces, but a process that is attached stays with its fabric. */
 static _Atomic uint64_t npemu_fabric_cached_id;
 static _Atomic uint32_t npemu_fabric_cached_uid;
+static _Atomic int npemu_fabric_attached_pid;
 
 static void npemu_fabric_refresh_id(void)
 {
@@ -120,52 +113,63 @@ static void npemu_fabric_refresh_id(void)
 uint64_t npemu_fabric_id(void)
 {
     if ((atomic_load(&npemu_fabric_cached_id) == 0) ||
-        (atomic_load(&npemu_fabric_cached_uid) != geteuid())) {
+        ((atomic_load(&npemu_fabric_cached_uid) != geteuid()) &&
+         (atomic_load(&npemu_fabric_attached_pid) != getpid()))) {
         npemu_fabric_refresh_id();
     }
     return atomic_load(&npemu_fabric_cached_id);
 }
 
-void *npemu_shm_attach(int id)
+/* Does this user namespace have a number for every user? */
+static int npemu_fabric_maps_all_users(void)
 {
-    struct shmid_ds ds;
-    void *address;
+    char text[128], *end;
+    unsigned long first, outside, count;
 
-    address = shmat(id, NULL, 0);
-    if (address == (void*)-1) {
-        return NULL;
+    if (npemu_read_proc("/proc/self/uid_map", text, sizeof(text)) <= 0) {
+        return 0;
     }
 
-    /* A child must not look alive through our counters and locks */
-    if ((shmctl(id, IPC_STAT, &ds) < 0) ||
-        (madvise(address, ds.shm_segsz, MADV_DONTFORK) < 0)) {
-        shmdt(address);
-        return NULL;
-    }
-
-    return address;
+    first   = strtoul(text, &end, 10);
+    outside = strtoul(end, &end, 10);
+    count   = strtoul(end, &end, 10);
+    return (first == 0) && (outside == 0) && (count == UINT32_MAX);
 }
 
-void *npemu_shm_create(int key, size_t size, int *id_p)
+/*
+ * Users are told apart by their numbers, and by the kernel's checks of the
+ * effective one. Two kinds of processes cannot rely on that. Returns 0, or
+ * ENODEV with an error line.
+ */
+static int npemu_fabric_check_user(void)
 {
-    int flags = IPC_CREAT | IPC_EXCL | SHM_NORESERVE | S_IRUSR | S_IWUSR;
-    void *address;
-    int saved_errno;
-    int id;
+    unsigned long overflow = 65534;
+    uid_t real, effective, saved;
+    char text[32];
 
-    id = shmget(key, size, flags);
-    if (id < 0) {
-        return NULL;
+    /* The user who runs a setuid program can stop and kill it, and would so
+     * hold up the processes of the user whose rights it has. */
+    if ((getresuid(&real, &effective, &saved) < 0) || (real != effective) ||
+        (saved != effective)) {
+        npemu_error("no emulated RNIC for a program that runs with the rights "
+                    "of two users (setuid): user %u as %u", (unsigned)real,
+                    (unsigned)effective);
+        return ENODEV;
     }
 
-    address     = npemu_shm_attach(id);
-    saved_errno = errno;
-    if ((key == IPC_PRIVATE) || (address == NULL)) {
-        shmctl(id, IPC_RMID, NULL);
+    /* All users without a number in the user namespace have this one. */
+    if (npemu_read_proc("/proc/sys/kernel/overflowuid", text, sizeof(text)) >
+        0) {
+        overflow = strtoul(text, NULL, 10);
     }
-    errno = saved_errno;
-    *id_p = id;
-    return address;
+    if ((effective == overflow) && !npemu_fabric_maps_all_users()) {
+        npemu_error("no emulated RNIC for user %u in this user namespace: "
+                    "others, who have no number in it, look the same",
+                    (unsigned)effective);
+        return ENODEV;
+    }
+
+    return 0;
 }
 
 static void npemu_fabric_init(npemu_fabric_shm_t *fabric)
@@ -184,7 +188,9 @@ static void npemu_fabric_init(npemu_fabric_shm_t *fabric)
     fabric->version    = NPEMU_SHM_VERSION;
     fabric->size_check = npemu_size_check;
     fabric->pid_ns     = npemu_ns_inode("/proc/self/ns/pid");
+    fabric->user_ns    = npemu_ns_inode("/proc/self/ns/user");
     fabric->fabric_id  = npemu_fabric_id();
+    atomic_store(&fabric->state, NPEMU_FABRIC_OFFERED);
     atomic_store(&fabric->magic, NPEMU_FABRIC_MAGIC);
 }
 
@@ -194,19 +200,25 @@ typedef enum {
     NPEMU_CANDIDATE_BAD    /* our fabric, but not usable: refuse */
 } npemu_candidate_t;
 
+static npemu_candidate_t npemu_fabric_damaged(int id)
+{
+    npemu_error("shared memory segment %d is a damaged npemu fabric; end the "
+                "processes that use it (ipcs -mp)", id);
+    return NPEMU_CANDIDATE_BAD;
+}
+
 static npemu_candidate_t
 npemu_fabric_check(npemu_fabric_shm_t *fabric, size_t size, int id)
 {
-    int known = atomic_load(&fabric->magic) == NPEMU_FABRIC_MAGIC;
+    uint64_t magic = atomic_load(&fabric->magic);
+    uint32_t state;
 
-    if (!known) {
-        if (size != sizeof(npemu_fabric_shm_t)) {
-            return NPEMU_CANDIDATE_OTHER;
-        }
+    if (magic == 0) {
+        return NPEMU_CANDIDATE_OTHER; /* its maker will see our offer */
+    }
 
-        npemu_error("shared memory segment %d is a damaged npemu fabric; end "
-                    "the processes that use it (ipcs -mp)", id);
-        return NPEMU_CANDIDATE_BAD;
+    if (magic != NPEMU_FABRIC_MAGIC) {
+        return npemu_fabric_damaged(id);
     }
 
     if ((fabric->version != NPEMU_SHM_VERSION) ||
@@ -218,180 +230,191 @@ npemu_fabric_check(npemu_fabric_shm_t *fabric, size_t size, int id)
         return NPEMU_CANDIDATE_BAD;
     }
 
-    if (fabric->pid_ns != npemu_ns_inode("/proc/self/ns/pid")) {
+    if ((fabric->pid_ns != npemu_ns_inode("/proc/self/ns/pid")) ||
+        (fabric->user_ns != npemu_ns_inode("/proc/self/ns/user"))) {
         return NPEMU_CANDIDATE_OTHER;
     }
 
+    state = atomic_load(&fabric->state);
     if ((fabric->fabric_id != npemu_fabric_id()) ||
+        (state < NPEMU_FABRIC_OFFERED) || (state > NPEMU_FABRIC_WITHDRAWN) ||
         (atomic_load(&fabric->num_slots) > NPEMU_MAX_PROCS)) {
-        npemu_error("shared memory segment %d is a damaged npemu fabric; end "
-                    "the processes that use it (ipcs -mp)", id);
-        return NPEMU_CANDIDATE_BAD;
+        return npemu_fabric_damaged(id);
     }
 
     return NPEMU_CANDIDATE_GOOD;
 }
 
-/* A process killed between shmget() and IPC_RMID leaves an empty segment that
- * nobody has attached: remove it. */
-static void npemu_fabric_sweep(const struct shmid_ds *ds, int id)
-{
-    if ((ds->shm_nattch != 0) || (ds->shm_perm.mode & SHM_DEST) ||
-        ((ds->shm_segsz != sizeof(npemu_fabric_shm_t)) &&
-         (ds->shm_segsz != NPEMU_ARENA_SIZE)) ||
-        (ds->shm_cpid <= 0) || (kill(ds->shm_cpid, 0) == 0) ||
-        (errno != ESRCH)) {
-        return;
-    }
+/* --- which one -------------------------------------------------------------*/
 
-    npemu_info("removing shared memory segment %d of dead process %d", id,
-               (int)ds->shm_cpid);
-    shmctl(id, IPC_RMID, NULL);
+/*
+ * No lock exists that another user could not take as well, so the processes
+ * that find no fabric elect one. Each *offers* a segment of its own, and then
+ * looks at all segments. Of any two offers, the process that made the later one
+ * sees the earlier one, and either withdraws that or gives up its own: so at
+ * most one offer is ever *settled*. The lower id stays, so that one of those
+ * that compete does settle. The offer of a killed process vanishes with it. The
+ * offer of a stopped one is withdrawn when the others run out of patience; its
+ * maker finds that out when it tries to settle the offer.
+ */
+typedef struct {
+    int                own_id;    /* segment that this process offers, or -1 */
+    int                impatient; /* withdraw offers whatever their id */
+    int                offers;    /* those of others that stay */
+    npemu_fabric_shm_t *found;    /* the settled one, NULL if there is none */
+} npemu_fabric_search_t;
+
+/* Settles what is to become of a segment that was found. Returns 1 if it is the
+ * fabric. */
+static int npemu_fabric_judge(npemu_fabric_search_t *search,
+                              npemu_fabric_shm_t *fabric, int id)
+{
+    uint32_t state = NPEMU_FABRIC_OFFERED;
+
+    if (search->impatient ||
+        ((search->own_id >= 0) && (search->own_id < id))) {
+        atomic_compare_exchange_strong(&fabric->state, &state,
+                                       NPEMU_FABRIC_WITHDRAWN);
+    } else {
+        state           = atomic_load(&fabric->state);
+        search->offers += (state == NPEMU_FABRIC_OFFERED);
+    }
+    return state == NPEMU_FABRIC_SETTLED;
 }
 
-/* Look at all segments. Returns 0 and the fabric or NULL, or -1 to refuse. */
-static int npemu_fabric_find(npemu_fabric_shm_t **fabric_p)
+/* Look at all segments. Returns 0, or ENODEV to refuse. */
+static int npemu_fabric_search(npemu_fabric_search_t *search)
 {
     npemu_candidate_t candidate;
-    struct shm_info info;
-    struct shmid_ds ds;
-    void *address;
-    int i, id, max;
+    npemu_segment_walk_t walk;
+    npemu_fabric_shm_t *fabric;
+    size_t size;
+    int id;
 
-    *fabric_p = NULL;
-    max       = shmctl(0, SHM_INFO, (void*)&info);
-    if (max < 0) {
+    if (npemu_segment_walk(&walk) < 0) {
         npemu_error("no System V shared memory (shmctl: %s), which the "
                     "emulated RNIC needs", strerror(errno));
-        return -1;
+        return ENODEV;
     }
 
-    for (i = 0; i <= max; ++i) {
-        id = shmctl(i, SHM_STAT, &ds);
-        if ((id < 0) || (ds.shm_perm.uid != geteuid()) ||
-            ((ds.shm_perm.mode & 0777) != (S_IRUSR | S_IWUSR))) {
+    while ((id = npemu_segment_next(&walk, NPEMU_SEGMENT_FABRIC)) >= 0) {
+        if (id == search->own_id) {
             continue;
         }
 
-        npemu_fabric_sweep(&ds, id);
-        if (!(ds.shm_perm.mode & SHM_DEST) ||
-            (ds.shm_segsz < NPEMU_PAGE_SIZE) ||
-            (ds.shm_segsz == NPEMU_ARENA_SIZE)) {
-            continue;
-        }
-
-        address = npemu_shm_attach(id);
-        if (address == NULL) {
+        fabric = npemu_segment_attach(NPEMU_SEGMENT_FABRIC, id, &size);
+        if (fabric == NULL) {
             continue; /* freed meanwhile */
         }
 
-        candidate = npemu_fabric_check(address, ds.shm_segsz, id);
-        if (candidate == NPEMU_CANDIDATE_GOOD) {
-            *fabric_p = address;
+        candidate = npemu_fabric_check(fabric, size, id);
+        if ((candidate == NPEMU_CANDIDATE_GOOD) &&
+            npemu_fabric_judge(search, fabric, id)) {
+            search->found = fabric;
             return 0;
         }
 
-        shmdt(address);
+        npemu_segment_detach(fabric);
         if (candidate == NPEMU_CANDIDATE_BAD) {
-            return -1;
+            return ENODEV;
         }
     }
 
     return 0;
 }
 
-/*
- * The key is the lock of creation: shmget(IPC_EXCL) lets one process through,
- * and IPC_RMID takes the key away again when the segment is complete. Segments
- * are found while they are marked for destruction only, so nobody sees a half
- * made one. Returns 1 made, 0 try again, -1 failure.
- */
-static int npemu_fabric_create(npemu_fabric_shm_t **fabric_p)
+/* Offer a segment, and settle it if no other one stays. Returns 0, ENOMEM or
+ * ENODEV. */
+static int npemu_fabric_offer(npemu_fabric_search_t *search)
 {
-    int base = (int)(npemu_fabric_id() & 0x3fffffff) | 0x40000000;
+    uint32_t state = NPEMU_FABRIC_OFFERED;
     npemu_fabric_shm_t *fabric;
-    struct shmid_ds ds;
-    int i, id, ret;
+    int ret;
 
-    for (i = 0; i < NPEMU_FABRIC_KEYS; ++i) {
-        fabric = npemu_shm_create(base + i, sizeof(*fabric), &id);
-        if (fabric != NULL) {
-            break;
-        }
-
-        if (errno != EEXIST) {
-            npemu_error("cannot make the shared memory of the emulated RNIC "
-                        "(%zu bytes): %s", sizeof(*fabric), strerror(errno));
-            return -1;
-        }
-
-        id = shmget(base + i, 0, 0);
-        if ((id >= 0) && (shmctl(id, IPC_STAT, &ds) == 0) &&
-            (ds.shm_perm.uid == geteuid())) {
-            /* being made right now, or its maker was killed doing so */
-            npemu_fabric_sweep(&ds, id);
-            return 0;
-        }
-    }
-
-    if (i == NPEMU_FABRIC_KEYS) {
-        npemu_error("cannot make the shared memory of the emulated RNIC: keys "
-                    "0x%x to 0x%x belong to other users", base, base + i - 1);
-        return -1;
-    }
-
-    /* Somebody may have finished one between our search and now */
-    ret = npemu_fabric_find(fabric_p);
-    if ((ret != 0) || (*fabric_p != NULL)) {
-        shmctl(id, IPC_RMID, NULL);
-        shmdt(fabric);
-        return (ret != 0) ? -1 : 1;
+    fabric = npemu_segment_create(NPEMU_SEGMENT_FABRIC, sizeof(*fabric),
+                                  &search->own_id);
+    if (fabric == NULL) {
+        ret = errno;
+        npemu_error("cannot make the shared memory of the emulated RNIC "
+                    "(%zu bytes): %s%s", sizeof(*fabric), strerror(ret),
+                    (ret == ENOSPC) ? " (kernel.shmmni, ipcs -m)" : "");
+        return (ret == ENOMEM) ? ENOMEM : ENODEV;
     }
 
     npemu_fabric_init(fabric);
-    shmctl(id, IPC_RMID, NULL);
-    *fabric_p = fabric;
-    return 1;
+    ret = npemu_fabric_search(search);
+    if ((ret == 0) && (search->found == NULL) && (search->offers == 0) &&
+        atomic_compare_exchange_strong(&fabric->state, &state,
+                                       NPEMU_FABRIC_SETTLED)) {
+        search->found = fabric;
+    } else {
+        npemu_segment_detach(fabric);
+    }
+    return ret;
+}
+
+static uint64_t npemu_fabric_time_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/* Pauses of different lengths, so that two do not meet again and again. */
+static void npemu_fabric_pause(void)
+{
+    uint64_t random       = npemu_mix(npemu_fabric_time_ns(), getpid());
+    struct timespec pause = {.tv_nsec = 100000 + random % 1000000};
+
+    nanosleep(&pause, NULL);
 }
 
 npemu_fabric_shm_t *npemu_fabric_attach(void)
 {
-    const struct timespec pause = {.tv_nsec = 1000000};
-    npemu_fabric_shm_t *fabric;
-    int i, ret;
+    uint64_t start = npemu_fabric_time_ns();
+    npemu_fabric_search_t search;
+    uint64_t elapsed_ms;
+    int ret;
 
     npemu_fabric_refresh_id();
-    for (i = 0; i < NPEMU_FABRIC_RETRIES; ++i) {
-        if (npemu_fabric_find(&fabric) < 0) {
-            errno = ENODEV;
-            return NULL;
+    ret = npemu_fabric_check_user();
+    while (ret == 0) {
+        elapsed_ms = (npemu_fabric_time_ns() - start) / 1000000;
+        search     = (npemu_fabric_search_t){
+                .own_id    = -1,
+                .impatient = elapsed_ms > NPEMU_FABRIC_PATIENCE_MS
+        };
+
+        ret = npemu_fabric_search(&search);
+        if ((ret == 0) && (search.found == NULL) && (search.offers == 0)) {
+            ret = npemu_fabric_offer(&search);
+        }
+        if (search.found != NULL) {
+            atomic_store(&npemu_fabric_attached_pid, getpid());
+            return search.found;
         }
 
-        if (fabric != NULL) {
-            return fabric;
+        if ((ret == 0) && (elapsed_ms > NPEMU_FABRIC_LIMIT_MS)) {
+            npemu_error("other processes have been making the shared memory of "
+                        "the emulated RNIC for too long");
+            ret = ENODEV;
+        } else if (ret == 0) {
+            npemu_fabric_pause();
         }
-
-        ret = npemu_fabric_create(&fabric);
-        if (ret > 0) {
-            return fabric;
-        } else if (ret < 0) {
-            errno = (errno == ENOMEM) ? ENOMEM : ENODEV;
-            return NULL;
-        }
-
-        nanosleep(&pause, NULL);
     }
 
-    npemu_error("another process has been making the shared memory of the "
-                "emulated RNIC for too long (stopped?)");
-    errno = ENODEV;
+    errno = ret;
     return NULL;
 }
 
 void npemu_fabric_detach(npemu_fabric_shm_t *fabric)
 {
-    shmdt(fabric);
+    npemu_segment_detach(fabric);
+    atomic_store(&npemu_fabric_attached_pid, 0);
 }
+
+/* --- slots -----------------------------------------------------------------*/
 
 static void npemu_slot_reset(npemu_fabric_shm_t *fabric, unsigned index)
 {

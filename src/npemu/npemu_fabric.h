@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Finding or making the fabric segment; process slots; who is alive. */
+/* Finding or making the fabric segment; process slots; which are alive. */
 
 #ifndef NPEMU_FABRIC_H
 #define NPEMU_FABRIC_H
@@ -16,10 +16,12 @@ static inline uint32_t npemu_owner_word(unsigned slot, uint32_t gen)
 }
 
 /**
- * Attach the fabric of this user, IPC and PID namespace; make it if there is
- * none.
+ * Attach the fabric of this user in these user, IPC and PID namespaces; make it
+ * if there is none. Nothing of another user is looked at.
  *
- * @return The segment, or NULL with errno ENODEV or ENOMEM and an error line.
+ * @return The segment, or NULL with errno ENODEV or ENOMEM and an error line:
+ *         no segments are to be had, the fabric is damaged or of another
+ *         version, or the process cannot tell its user from others.
  */
 npemu_fabric_shm_t *npemu_fabric_attach(void);
 
@@ -28,24 +30,11 @@ void npemu_fabric_detach(npemu_fabric_shm_t *fabric);
 
 /**
  * 64 bits that name the fabric: equal in all its processes, different on other
- * hosts, for other users and in other namespaces. Needs no attachment.
+ * hosts, for other users and in other namespaces. It is a name and no secret.
+ * Needs no attachment; while there is one, it is that of the attached fabric,
+ * even if the process has changed its user.
  */
 uint64_t npemu_fabric_id(void);
-
-/**
- * Make a segment that vanishes with its last attachment and is not inherited by
- * fork.
- *
- * @param [in]  key     SysV key, IPC_PRIVATE for none.
- * @param [in]  size    Bytes.
- * @param [out] id_p    shmid.
- *
- * @return Its address; NULL with errno of shmget/shmat.
- */
-void *npemu_shm_create(int key, size_t size, int *id_p);
-
-/** Attach a segment by id, not inherited by fork. NULL with errno. */
-void *npemu_shm_attach(int id);
 
 /**
  * Take a free slot, or one whose process is gone. Must be called by the thread

@@ -8,6 +8,7 @@
 #include "npemu_epoch.h"
 #include "npemu_log.h"
 #include "npemu_recover.h"
+#include "npemu_segment.h"
 #include "npemu_thread.h"
 
 #include <errno.h>
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -92,6 +92,7 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
     npemu_slot_t *slot = &proc->fabric->slots[index];
     uint32_t gen       = atomic_load(&slot->ready);
     npemu_peer_t *peer;
+    size_t size;
 
     if ((gen == 0) || !npemu_slot_is_alive(slot, gen)) {
         errno = ESRCH;
@@ -116,7 +117,8 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
         return peer;
     }
 
-    peer->shm = npemu_shm_attach(slot->arena_id);
+    peer->shm = npemu_segment_attach(NPEMU_SEGMENT_ARENA, slot->arena_id,
+                                     &size);
     if (peer->shm == NULL) {
         if (npemu_slot_is_alive(slot, gen)) {
             npemu_error("cannot map the shared memory of process %d: %s",
@@ -126,14 +128,15 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
         return NULL;
     }
 
-    if ((atomic_load(&peer->shm->magic) != NPEMU_ARENA_MAGIC) ||
+    if ((size != NPEMU_ARENA_SIZE) ||
+        (atomic_load(&peer->shm->magic) != NPEMU_ARENA_MAGIC) ||
         (peer->shm->version != NPEMU_SHM_VERSION) ||
         (peer->shm->slot != index) || (peer->shm->gen != gen)) {
         if (npemu_slot_is_alive(slot, gen)) {
             npemu_error("the shared memory of process %d is damaged",
                         peer->pid);
         }
-        shmdt(peer->shm);
+        npemu_segment_detach(peer->shm);
         free(peer);
         errno = ESRCH;
         return NULL;
@@ -167,7 +170,7 @@ static void npemu_peer_close(npemu_peer_t *peer)
         close(peer->pidfd);
     }
     if (!peer->is_self) {
-        shmdt(peer->shm);
+        npemu_segment_detach(peer->shm);
     }
     free(peer);
 }

@@ -450,8 +450,9 @@ int npemu_fault_random(struct ibv_context *context, const char *spec)
 
 void npemu_random_init(void)
 {
-    const char *granule = getenv("NPEMU_DMA_GRANULE");
-    const char *spec    = getenv("NPEMU_FAULT");
+    /* The user who runs a setuid program must not have it write files */
+    const char *granule = secure_getenv("NPEMU_DMA_GRANULE");
+    const char *spec    = secure_getenv("NPEMU_FAULT");
     uint64_t value;
 
     atomic_store(&npemu_dma_granule, 0);

@@ -1,17 +1,18 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the processes of a fabric share. Two kinds of System V segments, both
- * 0600 and marked for destruction as soon as they are made, so that the kernel
- * frees them when the last process that has them attached is gone, however it
- * died:
+ * What the processes of a fabric share. Two kinds of System V segments
+ * (npemu_segment.h), which the kernel frees when the last process that has them
+ * attached is gone, however it died:
  *
  *  - the fabric segment: who is there (process slots), and one sequence counter
  *    per thread that executes work requests;
  *  - one arena per process: its QP and MR records, CQs and receive queues. Only
  *    its owner allocates in it; peers attach it when they first need it.
  *
- * Positions inside an arena are byte offsets from its start.
+ * Positions inside an arena are byte offsets from its start. They, and all else
+ * that is read from a segment, are written by processes of one user only, which
+ * could as well change each other's memory by ptrace(): they are not checked.
  */
 
 #ifndef NPEMU_SHM_H
@@ -88,12 +89,21 @@ typedef struct {
     _Atomic uint64_t dma;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_thread_seq_t;
 
+/* State of a fabric segment; see npemu_fabric.c. */
+enum {
+    NPEMU_FABRIC_OFFERED   = 1,
+    NPEMU_FABRIC_SETTLED   = 2, /* it is the fabric: for good */
+    NPEMU_FABRIC_WITHDRAWN = 3
+};
+
 typedef struct {
     _Atomic uint64_t magic;    /* written last */
     uint32_t         version;
     uint32_t         size_check; /* sizes of the shared structures, mixed */
     uint64_t         pid_ns;   /* inode of the PID namespace */
+    uint64_t         user_ns;  /* inode of the user namespace */
     uint64_t         fabric_id;
+    _Atomic uint32_t state;    /* NPEMU_FABRIC_* */
     _Atomic uint32_t num_slots; /* slots ever used, high-water mark */
 
     npemu_slot_t slots[NPEMU_MAX_PROCS] NPEMU_ALIGNED(NPEMU_PAGE_SIZE);

@@ -2,8 +2,8 @@
 
 /*
  * The search for the fabric looks into every shared memory segment of the user
- * that is marked for destruction, whatever is in it. Runs in an IPC namespace
- * of its own, so that it neither sees nor disturbs the user's fabric.
+ * whose size names that kind, whatever is in it. Runs in an IPC namespace of
+ * its own, so that it neither sees nor disturbs the user's fabric.
  */
 
 #define _GNU_SOURCE
@@ -11,6 +11,7 @@
 
 #include "npemu/npemu_fabric.h"
 #include "npemu/npemu_log.h"
+#include "npemu/npemu_segment.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -67,8 +68,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static npemu_fabric_shm_t good;
     const size_t header = offsetof(npemu_fabric_shm_t, num_slots) +
                           sizeof(good.num_slots);
-    const size_t sizes[] = {sizeof(good), 2 * NPEMU_PAGE_SIZE,
-                            sizeof(good) + NPEMU_PAGE_SIZE, 100};
+    const size_t sizes[] = {sizeof(good) + NPEMU_SEGMENT_FABRIC,
+                            2 * NPEMU_PAGE_SIZE + NPEMU_SEGMENT_FABRIC,
+                            sizeof(good) + NPEMU_PAGE_SIZE +
+                                    NPEMU_SEGMENT_FABRIC,
+                            NPEMU_SEGMENT_FABRIC};
     fuzz_reader_t reader = {data, size};
     npemu_fabric_shm_t *fabric;
     uint8_t control;
