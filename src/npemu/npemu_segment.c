@@ -54,34 +54,50 @@ void npemu_segment_detach(void *address)
     shmdt(address);
 }
 
-void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p)
+/* Returns 0 if the segment is what it should be, else an errno value. */
+static int npemu_segment_check(npemu_segment_kind_t kind, int id, size_t *size)
 {
     struct shmid_ds ds;
+
+    if (shmctl(id, IPC_STAT, &ds) < 0) {
+        return errno;
+    }
+
+    *size = ds.shm_segsz;
+    return npemu_segment_is(&ds, kind) ? 0 : EPERM;
+}
+
+void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p)
+{
     void *address;
-    int error;
+    size_t size;
+    int ret;
+
+    ret = npemu_segment_check(kind, id, &size);
+    if (ret != 0) {
+        errno = ret;
+        return NULL;
+    }
 
     address = shmat(id, NULL, 0);
     if (address == (void*)-1) {
         return NULL;
     }
 
-    /* Ids are used again, but not while we have the segment attached: what is
-     * looked at now is what was attached. A child must not look alive through
-     * our counters and locks. */
-    if (shmctl(id, IPC_STAT, &ds) < 0) {
-        error = errno;
-    } else if (!npemu_segment_is(&ds, kind)) {
-        error = EPERM;
-    } else if (madvise(address, ds.shm_segsz, MADV_DONTFORK) < 0) {
-        error = errno;
-    } else {
-        *size_p = ds.shm_segsz - kind;
-        return address;
+    /* The id may have got another segment meanwhile. Now that it is attached
+     * the id stays with it: what is looked at is what was attached. */
+    ret = npemu_segment_check(kind, id, &size);
+    if ((ret == 0) && (madvise(address, size, MADV_DONTFORK) < 0)) {
+        ret = errno; /* a child would look alive through our counters */
+    }
+    if (ret != 0) {
+        shmdt(address);
+        errno = ret;
+        return NULL;
     }
 
-    shmdt(address);
-    errno = error;
-    return NULL;
+    *size_p = size - kind;
+    return address;
 }
 
 void *npemu_segment_create(npemu_segment_kind_t kind, size_t size, int *id_p)

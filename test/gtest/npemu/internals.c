@@ -2,6 +2,7 @@
 
 #include "internals.h"
 
+#include <npemu_context.h>
 #include <npemu_cq.h>
 #include <npemu_qp.h>
 
@@ -41,6 +42,11 @@ void npt_peer_atomic_lock(struct ibv_qp *qp)
 void npt_peer_atomic_unlock(struct ibv_qp *qp)
 {
     npemu_rlock_release(&npemu_qp(qp)->peer->shm->atomic_lock);
+}
+
+void npt_set_arena(struct ibv_context *context, int id)
+{
+    npemu_context_proc(context)->slot->arena_id = id;
 }
 
 void npt_qp_damage_receives(struct ibv_qp *qp)

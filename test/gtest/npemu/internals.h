@@ -8,6 +8,7 @@
 #ifndef NPT_INTERNALS_H
 #define NPT_INTERNALS_H
 
+struct ibv_context;
 struct ibv_cq;
 struct ibv_qp;
 
@@ -34,6 +35,11 @@ void npt_peer_cq_unlock(struct ibv_qp *qp);
 /** Take the lock of atomics on the memory of a peer. */
 void npt_peer_atomic_lock(struct ibv_qp *qp);
 void npt_peer_atomic_unlock(struct ibv_qp *qp);
+
+/**
+ * Tell those that will attach this process that its arena is the segment @a id.
+ */
+void npt_set_arena(struct ibv_context *context, int id);
 
 /** All receives of a queue pair without SRQ become some that do not exist. */
 void npt_qp_damage_receives(struct ibv_qp *qp);

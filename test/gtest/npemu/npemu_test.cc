@@ -642,16 +642,15 @@ void in_child(const std::function<void()> &body)
     child.join();
 }
 
+bool become_user(unsigned uid)
+{
+    return (setgroups(0, nullptr) == 0) && (setresgid(uid, uid, uid) == 0) &&
+           (setresuid(uid, uid, uid) == 0);
+}
+
 bool become_nobody()
 {
-    constexpr unsigned NOBODY = 65534;
-
-    if (geteuid() != 0) {
-        return true;
-    }
-    return (setgroups(0, nullptr) == 0) &&
-           (setresgid(NOBODY, NOBODY, NOBODY) == 0) &&
-           (setresuid(NOBODY, NOBODY, NOBODY) == 0);
+    return (geteuid() != 0) || become_user(65534);
 }
 
 void connect_over(Pipe &pipe, Qp &qp)

@@ -313,6 +313,9 @@ private:
  */
 void in_child(const std::function<void()> &body);
 
+/* Root becomes another user for good. */
+bool become_user(unsigned uid);
+
 /* Root becomes the user nobody for good; others are nobody enough. */
 bool become_nobody();
 

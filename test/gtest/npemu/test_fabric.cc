@@ -5,7 +5,7 @@
  * needs a fabric of our own, see main().
  */
 
-#include "npemu_test.h"
+#include "npemu_segments.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,45 +14,9 @@
 #include <random>
 #include <thread>
 
-#include <dirent.h>
-#include <sys/ipc.h>
-#include <sys/shm.h>
 #include <unistd.h>
 
 using namespace npt;
-
-struct Segment {
-    int      id;
-    shmid_ds ds;
-};
-
-static std::vector<Segment> segments()
-{
-    std::vector<Segment> result;
-    struct shm_info info;
-    int max = shmctl(0, SHM_INFO, (struct shmid_ds*)&info);
-
-    for (int i = 0; i <= max; ++i) {
-        Segment it;
-        it.id = shmctl(i, SHM_STAT, &it.ds);
-        if (it.id >= 0) {
-            result.push_back(it);
-        }
-    }
-    return result;
-}
-
-static int files_in_dev_shm()
-{
-    int count = 0;
-    DIR *dir  = opendir("/dev/shm");
-
-    while (struct dirent *entry = readdir(dir)) {
-        count += entry->d_name[0] != '.';
-    }
-    closedir(dir);
-    return count;
-}
 
 /* The header every version of the fabric begins with. */
 struct FabricHeader {
@@ -61,34 +25,8 @@ struct FabricHeader {
     uint32_t size_check;
 };
 
-class NpemuFabric : public testing::Test {
+class NpemuFabric : public SegmentTest {
 protected:
-    void SetUp() override
-    {
-        SKIP_UNLESS(has_own_fabric(), "no IPC namespace of our own");
-        ASSERT_TRUE(segments().empty());
-    }
-
-    void TearDown() override
-    {
-        if (!has_own_fabric()) {
-            return;
-        }
-        /* A killed process is reaped before its memory is gone. */
-        EXPECT_TRUE(wait_until([] { return segments().empty(); }))
-                << segments().size() << " segments are left";
-        EXPECT_EQ(0, files_in_dev_shm());
-    }
-
-    /* A process that keeps the fabric alive. */
-    static void holder(Pipe &pipe)
-    {
-        Device device;
-        ASSERT_TRUE(device.ok());
-        pipe.signal();
-        pipe.await();
-    }
-
     /* The fabric is the smaller of the two segments of a lone process. */
     static FabricHeader *attach_header()
     {
@@ -126,7 +64,7 @@ protected:
 TEST_F(NpemuFabric, memory_is_private_and_vanishes_by_itself)
 {
     {
-        Child child(holder);
+        Child child(hold_device);
         ASSERT_TRUE(child.pipe().await());
         auto all = segments();
         EXPECT_FALSE(all.empty());
@@ -143,7 +81,7 @@ TEST_F(NpemuFabric, memory_is_private_and_vanishes_by_itself)
 
 TEST_F(NpemuFabric, nothing_is_left_of_a_killed_process)
 {
-    Child a(holder), b(holder);
+    Child a(hold_device), b(hold_device);
     ASSERT_TRUE(a.pipe().await());
     ASSERT_TRUE(b.pipe().await());
     a.kill();
@@ -152,7 +90,7 @@ TEST_F(NpemuFabric, nothing_is_left_of_a_killed_process)
 
 TEST_F(NpemuFabric, other_version_is_refused)
 {
-    Child child(holder);
+    Child child(hold_device);
     ASSERT_TRUE(child.pipe().await());
     FabricHeader *header = attach_header();
     ASSERT_NE(nullptr, header);
@@ -180,7 +118,7 @@ TEST_F(NpemuFabric, other_version_is_refused)
 
 TEST_F(NpemuFabric, damaged_one_is_refused)
 {
-    Child child(holder);
+    Child child(hold_device);
     ASSERT_TRUE(child.pipe().await());
     FabricHeader *header = attach_header();
     ASSERT_NE(nullptr, header);
@@ -199,7 +137,7 @@ TEST_F(NpemuFabric, damaged_one_is_refused)
 /* Any byte of the header: refused or not noticed, but never a crash or hang. */
 TEST_F(NpemuFabric, header_with_flipped_bits)
 {
-    Child child(holder);
+    Child child(hold_device);
     ASSERT_TRUE(child.pipe().await());
     FabricHeader *header = attach_header();
     ASSERT_NE(nullptr, header);
@@ -313,10 +251,10 @@ TEST_F(NpemuFabric, killed_while_opening)
 /* There are 1024 process slots: those of the killed must come back. */
 TEST_F(NpemuFabric, slots_of_killed_processes_are_released)
 {
-    Child keeper(holder);
+    Child keeper(hold_device);
     ASSERT_TRUE(keeper.pipe().await());
     for (int round = 0; round < 1100; ++round) {
-        Child victim(holder);
+        Child victim(hold_device);
         ASSERT_TRUE(victim.pipe().await()) << round;
         victim.kill();
     }
@@ -425,10 +363,10 @@ TEST_F(NpemuFabric, death_of_another_user_changes_nothing)
 {
     SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
 
-    Child mine(holder);
+    Child mine(hold_device);
     Child other([](Pipe &pipe) {
         ASSERT_TRUE(become_nobody());
-        holder(pipe);
+        hold_device(pipe);
     });
     ASSERT_TRUE(mine.pipe().await());
     ASSERT_TRUE(other.pipe().await());
