@@ -17,8 +17,9 @@
 #include "npemu_fault.h"
 #include "npemu_log.h"
 
+#include "nprdma_file.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -407,11 +408,11 @@ static int npemu_random_start(const npemu_random_spec_t *spec)
         }
     }
     if (spec->record[0] != '\0') {
-        npemu_random.record_fd = open(spec->record, O_WRONLY | O_CREAT |
-                                      O_APPEND | O_CLOEXEC, 0600);
+        npemu_random.record_fd = nprdma_file_append(spec->record, 0600);
         if (npemu_random.record_fd < 0) {
             npemu_error("cannot write the fault record %s: %s", spec->record,
-                        strerror(errno));
+                        (errno == EPERM) ? "it belongs to another user" :
+                                           strerror(errno));
             return EINVAL;
         }
     }

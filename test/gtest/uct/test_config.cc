@@ -16,6 +16,7 @@ extern "C" {
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /*
@@ -297,6 +298,35 @@ TEST(test_config, counters)
         EXPECT_EQ(1, std::count(written.begin(), written.end(), wanted))
                 << wanted;
     }
+}
+
+/* In /tmp anybody can make a link to a file of ours first */
+TEST(test_config, counters_of_another_user)
+{
+    char path[]      = "/tmp/counters.nprdma.XXXXXX";
+    int fd           = mkstemp(path);
+    std::string link = std::string(path) + ".link";
+    struct stat st;
+
+    ASSERT_GE(fd, 0);
+    if (geteuid() != 0) {
+        close(fd);
+        unlink(path);
+        GTEST_SKIP() << "needs root to make a link of another user";
+    }
+
+    ASSERT_EQ(0, symlink(path, link.c_str()));
+    ASSERT_EQ(0, lchown(link.c_str(), 65534, 65534));
+    complaints told;
+    { entity e(config_t{{"STATS", "file:" + link}}); }
+    ASSERT_EQ(1u, told.lines().size());
+    EXPECT_NE(std::string::npos, told.lines()[0].find("another user"))
+            << told.lines()[0];
+    EXPECT_EQ(0, fstat(fd, &st));
+    EXPECT_EQ(0, st.st_size);
+    close(fd);
+    unlink(link.c_str());
+    unlink(path);
 }
 
 /* The least and the most that is taken works */

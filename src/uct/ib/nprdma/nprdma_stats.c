@@ -7,11 +7,14 @@
 #include "nprdma_stats.h"
 #include "nprdma_mem.h"
 
+#include "nprdma_file.h"
+
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>
 #include <ucs/vfs/base/vfs_cb.h>
 #include <ucs/vfs/base/vfs_obj.h>
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +41,7 @@ static FILE *uct_nprdma_stats_open(const char *spec)
 {
     char path[4096];
     FILE *stream;
+    int fd;
 
     if (!strcmp(spec, "stderr")) {
         return stderr;
@@ -49,9 +53,15 @@ static FILE *uct_nprdma_stats_open(const char *spec)
 
     ucs_fill_filename_template(spec + strlen(UCT_NPRDMA_STATS_FILE), path,
                                sizeof(path));
-    stream = fopen(path, "a");
+    fd     = nprdma_file_append(path, 0666);
+    stream = (fd < 0) ? NULL : fdopen(fd, "a");
     if (stream == NULL) {
-        ucs_error("UCX_NPRDMA_STATS: failed to open %s: %m", path);
+        ucs_error("UCX_NPRDMA_STATS: failed to open %s: %s", path,
+                  (errno == EPERM) ? "it belongs to another user" :
+                                     strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
     }
     return stream;
 }
