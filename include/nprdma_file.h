@@ -18,7 +18,7 @@ static inline int nprdma_file_is_ours(const struct stat *st)
 
 /**
  * Open a file for appending; make it if there is none. Its name may be in a
- * directory where other users can make files, so what belongs to another user is
+ * directory where other users can make files. What belongs to another user is
  * refused: a symbolic link (at the end of the path), a file that is to be read
  * by its owner, a FIFO that nobody empties.
  *
