@@ -69,8 +69,8 @@ static int npemu_segment_check(npemu_segment_kind_t kind, int id, size_t *size)
 
 void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p)
 {
+    size_t size = 0;
     void *address;
-    size_t size;
     int ret;
 
     ret = npemu_segment_check(kind, id, &size);
