@@ -582,7 +582,7 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     pthread_mutex_lock(&monitor->lock);
     nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                            nprdma_monitor_sum, &sum);
-    stats->regions       = atomic_load(&monitor->regions.count);
+    stats->regions       = nprdma_regions_count(&monitor->regions);
     stats->efaults       = atomic_load(&count->efaults) + sum.backend.efaults;
     stats->kernel_events = atomic_load(&count->kernel_events) +
                            sum.backend.events;
@@ -612,7 +612,7 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
 static void nprdma_monitor_evict_all(nprdma_monitor_t *monitor)
 {
     pthread_mutex_lock(&monitor->lock);
-    while (atomic_load(&monitor->regions.count) > 0) {
+    while (nprdma_regions_count(&monitor->regions) > 0) {
         if (!nprdma_monitor_evict(monitor)) {
             sched_yield();
         }

@@ -44,10 +44,18 @@ static void nprdma_regions_munmap(void *ptr, size_t size)
 
 ucs_status_t nprdma_regions_init(nprdma_regions_t *table)
 {
+    const size_t size = NPRDMA_REGIONS_MAX * sizeof(nprdma_regions_entry_t);
+    nprdma_regions_entry_t *entries;
+
     memset(table, 0, sizeof(*table));
-    table->entries = nprdma_regions_mmap(NPRDMA_REGIONS_MAX *
-                                         sizeof(*table->entries));
-    return (table->entries == NULL) ? UCS_ERR_NO_MEMORY : UCS_OK;
+    entries = nprdma_regions_mmap(2 * size);
+    if (entries == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    table->copies[0].entries = entries;
+    table->copies[1].entries = entries + NPRDMA_REGIONS_MAX;
+    return UCS_OK;
 }
 
 void nprdma_regions_cleanup(nprdma_regions_t *table)
@@ -59,8 +67,9 @@ void nprdma_regions_cleanup(nprdma_regions_t *table)
         nprdma_regions_munmap(slab, sizeof(*slab));
     }
 
-    nprdma_regions_munmap(table->entries,
-                          NPRDMA_REGIONS_MAX * sizeof(*table->entries));
+    nprdma_regions_munmap(table->copies[0].entries,
+                          2 * NPRDMA_REGIONS_MAX *
+                          sizeof(nprdma_regions_entry_t));
 }
 
 
@@ -95,7 +104,7 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length)
     size_t info_size;
     char *info;
 
-    if ((atomic_load(&table->count) == NPRDMA_REGIONS_MAX) ||
+    if ((nprdma_regions_count(table) == NPRDMA_REGIONS_MAX) ||
         ((table->free == NULL) && !nprdma_regions_grow(table))) {
         return NULL;
     }
@@ -199,28 +208,15 @@ void nprdma_region_unlock(nprdma_region_obj_t *region)
 
 /*
  * Fields are stored with release and loaded with acquire: a reader that sees
- * one of a change sees the odd sequence of that change, too, afterwards.
+ * one of a change to its copy sees afterwards that the sequence has changed,
+ * too, as it did before the copy.
  */
-static void nprdma_regions_write_begin(nprdma_regions_t *table)
-{
-    atomic_fetch_add(&table->seq, 1);
-}
-
-static void nprdma_regions_write_end(nprdma_regions_t *table)
-{
-    atomic_fetch_add(&table->seq, 1);
-}
-
 NPRDMA_HOOK
-static uint32_t nprdma_regions_read_begin(const nprdma_regions_t *table)
+static const nprdma_regions_copy_t *
+nprdma_regions_current(const nprdma_regions_t *table, uint32_t *seq_p)
 {
-    uint32_t seq;
-
-    while ((seq = atomic_load(&table->seq)) & 1) {
-        sched_yield();
-    }
-
-    return seq;
+    *seq_p = atomic_load(&table->seq);
+    return &table->copies[*seq_p % 2];
 }
 
 NPRDMA_HOOK
@@ -230,49 +226,56 @@ static int nprdma_regions_read_retry(const nprdma_regions_t *table,
     return atomic_load_explicit(&table->seq, memory_order_relaxed) != seq;
 }
 
+uint32_t nprdma_regions_count(const nprdma_regions_t *table)
+{
+    uint32_t seq;
+
+    return atomic_load(&nprdma_regions_current(table, &seq)->count);
+}
+
 NPRDMA_HOOK
 static uintptr_t nprdma_regions_load(const _Atomic uintptr_t *field)
 {
     return atomic_load_explicit(field, memory_order_acquire);
 }
 
-static void nprdma_regions_set(nprdma_regions_t *table, uint32_t i,
+static void nprdma_regions_set(nprdma_regions_copy_t *copy, uint32_t i,
                                uintptr_t start, uintptr_t end,
                                nprdma_region_obj_t *region)
 {
-    nprdma_regions_entry_t *entry = &table->entries[i];
+    nprdma_regions_entry_t *entry = &copy->entries[i];
 
     atomic_store_explicit(&entry->start, start, memory_order_release);
     atomic_store_explicit(&entry->end, end, memory_order_release);
     atomic_store_explicit(&entry->region, region, memory_order_release);
 }
 
-static void nprdma_regions_move(nprdma_regions_t *table, uint32_t to,
+static void nprdma_regions_move(nprdma_regions_copy_t *copy, uint32_t to,
                                 uint32_t from)
 {
-    const nprdma_regions_entry_t *entry = &table->entries[from];
+    const nprdma_regions_entry_t *entry = &copy->entries[from];
 
-    nprdma_regions_set(table, to, entry->start, entry->end, entry->region);
+    nprdma_regions_set(copy, to, entry->start, entry->end, entry->region);
 }
 
-static void nprdma_regions_update_reach(nprdma_regions_t *table, uint32_t from,
-                                        uint32_t count)
+static void nprdma_regions_update_reach(nprdma_regions_copy_t *copy,
+                                        uint32_t from, uint32_t count)
 {
-    uintptr_t reach = (from > 0) ? table->entries[from - 1].reach : 0;
+    uintptr_t reach = (from > 0) ? copy->entries[from - 1].reach : 0;
     uint32_t i;
 
     for (i = from; i < count; ++i) {
-        if (table->entries[i].end > reach) {
-            reach = table->entries[i].end;
+        if (copy->entries[i].end > reach) {
+            reach = copy->entries[i].end;
         }
-        atomic_store_explicit(&table->entries[i].reach, reach,
+        atomic_store_explicit(&copy->entries[i].reach, reach,
                               memory_order_release);
     }
 }
 
 /* @return Number of entries that begin at or below an address */
 NPRDMA_HOOK
-static uint32_t nprdma_regions_upper(const nprdma_regions_t *table,
+static uint32_t nprdma_regions_upper(const nprdma_regions_copy_t *copy,
                                      uint32_t count, uintptr_t address)
 {
     uint32_t low = 0;
@@ -280,7 +283,7 @@ static uint32_t nprdma_regions_upper(const nprdma_regions_t *table,
 
     while (low < count) {
         middle = low + (count - low) / 2;
-        if (nprdma_regions_load(&table->entries[middle].start) <= address) {
+        if (nprdma_regions_load(&copy->entries[middle].start) <= address) {
             low   = middle + 1;
         } else {
             count = middle;
@@ -290,45 +293,65 @@ static uint32_t nprdma_regions_upper(const nprdma_regions_t *table,
     return low;
 }
 
+/* Change both copies, first the one that nobody reads */
+static void nprdma_regions_change(nprdma_regions_t *table,
+                                  void (*change)(nprdma_regions_copy_t *copy,
+                                                 nprdma_region_obj_t *region),
+                                  nprdma_region_obj_t *region)
+{
+    uint32_t seq = atomic_load(&table->seq);
+
+    change(&table->copies[(seq + 1) % 2], region);
+    atomic_store(&table->seq, seq + 1);
+    change(&table->copies[seq % 2], region);
+}
+
+static void nprdma_regions_insert_into(nprdma_regions_copy_t *copy,
+                                       nprdma_region_obj_t *region)
+{
+    uintptr_t start = region->super.address;
+    uint32_t count  = atomic_load(&copy->count);
+    uint32_t place  = nprdma_regions_upper(copy, count, start);
+    uint32_t i;
+
+    for (i = count; i > place; --i) {
+        nprdma_regions_move(copy, i, i - 1);
+    }
+    nprdma_regions_set(copy, place, start, start + region->super.length,
+                       region);
+    nprdma_regions_update_reach(copy, place, count + 1);
+    atomic_store(&copy->count, count + 1);
+}
+
 void nprdma_regions_insert(nprdma_regions_t *table,
                            nprdma_region_obj_t *region)
 {
-    uintptr_t start = region->super.address;
-    uint32_t count  = atomic_load(&table->count);
-    uint32_t place  = nprdma_regions_upper(table, count, start);
-    uint32_t i;
-
     /* Not before it is complete: old pointers to the object may be around */
     atomic_store(&region->refs, 1);
+    nprdma_regions_change(table, nprdma_regions_insert_into, region);
+}
 
-    nprdma_regions_write_begin(table);
-    for (i = count; i > place; --i) {
-        nprdma_regions_move(table, i, i - 1);
+static void nprdma_regions_remove_from(nprdma_regions_copy_t *copy,
+                                       nprdma_region_obj_t *region)
+{
+    uint32_t count = atomic_load(&copy->count);
+    uint32_t place = 0;
+    uint32_t i;
+
+    while (copy->entries[place].region != region) {
+        ++place;
     }
-    nprdma_regions_set(table, place, start, start + region->super.length,
-                       region);
-    nprdma_regions_update_reach(table, place, count + 1);
-    atomic_store(&table->count, count + 1);
-    nprdma_regions_write_end(table);
+
+    for (i = place + 1; i < count; ++i) {
+        nprdma_regions_move(copy, i - 1, i);
+    }
+    nprdma_regions_update_reach(copy, place, count - 1);
+    atomic_store(&copy->count, count - 1);
 }
 
 void nprdma_regions_remove(nprdma_regions_t *table, nprdma_region_obj_t *region)
 {
-    uint32_t count = atomic_load(&table->count);
-    uint32_t place = 0;
-    uint32_t i;
-
-    while (table->entries[place].region != region) {
-        ++place;
-    }
-
-    nprdma_regions_write_begin(table);
-    for (i = place + 1; i < count; ++i) {
-        nprdma_regions_move(table, i - 1, i);
-    }
-    nprdma_regions_update_reach(table, place, count - 1);
-    atomic_store(&table->count, count - 1);
-    nprdma_regions_write_end(table);
+    nprdma_regions_change(table, nprdma_regions_remove_from, region);
 }
 
 /* Try a pointer that may be out of date */
@@ -351,15 +374,16 @@ static int nprdma_regions_try(nprdma_region_obj_t *region, uintptr_t start,
 nprdma_region_obj_t *
 nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end)
 {
+    const nprdma_regions_copy_t *copy;
     const nprdma_regions_entry_t *entry;
     nprdma_region_obj_t *region;
     uint32_t seq, i;
 
     do {
-        seq = nprdma_regions_read_begin(table);
-        i   = nprdma_regions_upper(table, atomic_load(&table->count), start);
+        copy = nprdma_regions_current(table, &seq);
+        i    = nprdma_regions_upper(copy, atomic_load(&copy->count), start);
         for (; i > 0; --i) {
-            entry = &table->entries[i - 1];
+            entry = &copy->entries[i - 1];
             if (nprdma_regions_load(&entry->reach) < end) {
                 break;
             }
@@ -382,6 +406,7 @@ NPRDMA_HOOK
 void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
                             nprdma_regions_func_t func, void *arg)
 {
+    const nprdma_regions_copy_t *copy;
     const nprdma_regions_entry_t *entry;
     nprdma_region_obj_t *region;
     uint32_t seq, i;
@@ -391,11 +416,11 @@ void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
     }
 
     do {
-        seq = nprdma_regions_read_begin(table);
-        i   = nprdma_regions_upper(table, atomic_load(&table->count),
-                                   span.end - 1);
+        copy = nprdma_regions_current(table, &seq);
+        i    = nprdma_regions_upper(copy, atomic_load(&copy->count),
+                                    span.end - 1);
         for (; i > 0; --i) {
-            entry = &table->entries[i - 1];
+            entry = &copy->entries[i - 1];
             if (nprdma_regions_load(&entry->reach) <= span.start) {
                 break;
             }
@@ -418,15 +443,17 @@ void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
 
 nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table)
 {
-    uint32_t count              = atomic_load(&table->count);
     nprdma_region_obj_t *oldest = NULL;
+    const nprdma_regions_copy_t *copy;
     nprdma_region_obj_t *region;
-    uint32_t refs, i;
+    uint32_t count, refs, seq, i;
 
+    copy  = nprdma_regions_current(table, &seq);
+    count = atomic_load(&copy->count);
     do {
         oldest = NULL;
         for (i = 0; i < count; ++i) {
-            region = table->entries[i].region;
+            region = copy->entries[i].region;
             if ((atomic_load(&region->refs) == 0) &&
                 ((oldest == NULL) ||
                  (region->idle_since < oldest->idle_since))) {

@@ -14,11 +14,15 @@ BEGIN_C_DECLS
  * Table of the regions of a monitor, sorted by address, and what the monitor
  * knows about each of them.
  *
- * Finding a region takes no lock: the table has a sequence that is odd while it
- * changes, and the memory of a region's object is never used for anything else
- * than such objects, so a pointer that was read a moment ago can be tried. It
- * is good if a reference could be taken and the object then tells the right
- * range.
+ * Finding a region takes no lock: there are two copies of the table, and a
+ * sequence that tells readers which of them to use. A writer changes the other
+ * one, advances the sequence, and then changes the first one. So a reader never
+ * waits for a writer: it may be a memory hook in a signal handler that has
+ * interrupted the writer. A reader whose sequence has changed starts again.
+ *
+ * The memory of a region's object is never used for anything else than such
+ * objects, so a pointer that was read a moment ago can be tried. It is good if
+ * a reference could be taken and the object then tells the right range.
  */
 
 
@@ -64,10 +68,16 @@ typedef struct nprdma_regions_entry {
 } nprdma_regions_entry_t;
 
 
-typedef struct nprdma_regions {
-    _Atomic uint32_t        seq;     /* Odd while the table changes */
+/* One of the two copies of the table */
+typedef struct nprdma_regions_copy {
     _Atomic uint32_t        count;
     nprdma_regions_entry_t *entries; /* NPRDMA_REGIONS_MAX, mapped as needed */
+} nprdma_regions_copy_t;
+
+
+typedef struct nprdma_regions {
+    _Atomic uint32_t        seq;     /* Readers use copy seq % 2 */
+    nprdma_regions_copy_t   copies[2];
     nprdma_region_obj_t    *free;    /* Writers only, as the next one */
     struct nprdma_regions_slab *slabs;
 } nprdma_regions_t;
@@ -85,6 +95,9 @@ static inline nprdma_region_obj_t *nprdma_region_obj(nprdma_region_t *region)
 
 /** Prepare an empty table. @return UCS_OK or UCS_ERR_NO_MEMORY. */
 ucs_status_t nprdma_regions_init(nprdma_regions_t *table);
+
+/** @return Number of regions in the table. */
+uint32_t nprdma_regions_count(const nprdma_regions_t *table);
 
 /** Free the table, of which all regions have been removed. */
 void nprdma_regions_cleanup(nprdma_regions_t *table);

@@ -1,0 +1,161 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_monitor.h"
+
+#include <csignal>
+
+/*
+ * Memory hooks in signal handlers. The kernel stops the thread behind each
+ * instruction of a call (the trap flag of x86), and the handler takes a page
+ * away, which runs the hooks: so they run at every point where a signal could
+ * have come, those in the middle of a change of the table of regions included.
+ * A hook that waits for what its own thread was doing waits for ever.
+ */
+namespace {
+
+void (*on_step)(void *arg);
+void *on_step_arg;
+volatile unsigned num_steps;
+
+void step(int)
+{
+    int error = errno;
+
+    ++num_steps;
+    on_step(on_step_arg);
+    errno = error;
+}
+
+#if defined(__x86_64__)
+constexpr bool can_step = true;
+
+/* Not a function: its end would be stepped through, too */
+#define SET_TRAP_FLAG \
+    __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc")
+#define CLEAR_TRAP_FLAG \
+    __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc")
+#else
+constexpr bool can_step = false;
+#define SET_TRAP_FLAG
+#define CLEAR_TRAP_FLAG
+#endif
+
+} // namespace
+
+class test_monitor_signal : public test_monitor {
+protected:
+    void SetUp() override
+    {
+        if (!can_step) {
+            GTEST_SKIP() << "how to step through code is known for x86-64";
+        }
+        test_monitor::SetUp();
+        params.region_size = chunk;
+        start();
+        ptr = map(16 * page);
+        memset(ptr, 1, 16 * page);
+        on_step     = take_first_page;
+        on_step_arg = this;
+        num_steps   = 0;
+
+        struct sigaction action = {};
+        action.sa_handler = step;
+        ASSERT_EQ(0, sigaction(SIGTRAP, &action, &old_action));
+        alarm(120); /* A hook that waits for itself */
+    }
+
+    void TearDown() override
+    {
+        if (can_step) {
+            alarm(0);
+            sigaction(SIGTRAP, &old_action, nullptr);
+            test_monitor::TearDown();
+            munmap(ptr, 16 * page);
+        }
+    }
+
+    static void take_first_page(void *arg)
+    {
+        auto self = static_cast<test_monitor_signal*>(arg);
+        self->failed += (madvise(self->ptr, page, MADV_DONTNEED) != 0);
+    }
+
+    /* @return How many instructions there were */
+    template<typename F> unsigned step_through(F call)
+    {
+        unsigned before = num_steps;
+
+        SET_TRAP_FLAG;
+        call();
+        CLEAR_TRAP_FLAG;
+        EXPECT_EQ(0, failed);
+        return num_steps - before;
+    }
+
+    char             *ptr = nullptr;
+    volatile int     failed = 0;
+    struct sigaction old_action;
+};
+
+/* A region enters the table, and another one leaves it */
+TEST_F(test_monitor_signal, region_is_made_and_dropped)
+{
+    nprdma_range_t first, second;
+    ucs_status_t status = UCS_ERR_LAST;
+    uint64_t events;
+
+    ASSERT_EQ(UCS_OK, reg(&first, ptr, 16 * page));
+    ASSERT_EQ(UCS_OK, populate(&first, ptr + page, 2 * page));
+    events = stats().events;
+
+    /* Does not fit next to it in one granule */
+    char *other    = map(chunk + page);
+    unsigned steps = step_through([&]() {
+        status = reg(&second, other, chunk + page);
+    });
+    EXPECT_EQ(UCS_OK, status);
+    EXPECT_GT(steps, 500u);
+    EXPECT_GE(stats().events, events + steps);
+    EXPECT_EQ(2u, stats().regions);
+    EXPECT_EQ(NPRDMA_PAGE_R, bits(&first, ptr + page));
+    EXPECT_EQ(0u, bits(&first, ptr));
+
+    /* Eviction is what other registrations do */
+    unreg(&second);
+    uint64_t evicted = stats().evicted;
+    nprdma_range_t third;
+    char *last = map(chunk + page);
+    attach_status = UCS_ERR_EXCEEDS_LIMIT;
+    step_through([&]() { status = reg(&third, last, chunk + page); });
+    attach_status = UCS_OK;
+    EXPECT_EQ(UCS_ERR_EXCEEDS_LIMIT, status);
+    EXPECT_EQ(evicted + 1, stats().evicted);
+    EXPECT_EQ(1u, stats().regions);
+    munmap(last, chunk + page);
+    munmap(other, chunk + page);
+    unreg(&first);
+}
+
+/* Pages that the handler takes away are never marked, others are */
+TEST_F(test_monitor_signal, pages_are_populated)
+{
+    nprdma_range_t range;
+    ucs_status_t status = UCS_ERR_LAST;
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
+    step_through([&]() {
+        status = populate(&range, ptr + page, 15 * page,
+                          NPRDMA_POPULATE_WRITE);
+    });
+    EXPECT_EQ(UCS_OK, status);
+    EXPECT_EQ((int)NPRDMA_PAGE_BITS, all_bits(&range, ptr + page, 15 * page));
+    EXPECT_EQ(0u, bits(&range, ptr));
+
+    step_through([&]() { status = populate(&range, ptr, page); });
+    EXPECT_EQ(UCS_ERR_BUSY, status);
+    EXPECT_EQ(0u, bits(&range, ptr));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr, page));
+
+    step_through([&]() { unreg(&range, 1); });
+    EXPECT_EQ(0u, stats().ranges);
+}
