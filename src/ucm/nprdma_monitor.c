@@ -19,6 +19,10 @@
  * a granule elsewhere may as well end here */
 #define NPRDMA_MONITOR_TOP (((uintptr_t)1 << 47) - NPRDMA_PAGE_SIZE)
 
+/* Whole pages end here: the last page of the address space is not used, since
+ * the address behind it is 0 */
+#define NPRDMA_MONITOR_END (~(uintptr_t)0 & ~(NPRDMA_PAGE_SIZE - 1))
+
 const char *nprdma_reclaim_mode_names[] = {
     [NPRDMA_RECLAIM_OFF]     = "off",
     [NPRDMA_RECLAIM_LOGICAL] = "logical",
@@ -217,7 +221,7 @@ nprdma_monitor_align(const nprdma_monitor_t *monitor, uintptr_t start,
     }
     if (span.end < end) {
         /* The last granule of the address space, less its last page */
-        span.end = ~(uintptr_t)0 & ~(NPRDMA_PAGE_SIZE - 1);
+        span.end = NPRDMA_MONITOR_END;
     }
 
     return span;
@@ -320,7 +324,7 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    if (end <= address) {
+    if ((end <= address) || (end > NPRDMA_MONITOR_END)) {
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -190,7 +190,8 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor);
  * @param [out] range    Memory of the caller, which stays in place until
  *                       @ref nprdma_monitor_unregister. Ranges may overlap.
  *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range is empty or wraps around;
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range is empty, wraps around, or
+ *         ends in the last page of the address space;
  *         UCS_ERR_UNSUPPORTED in a forked child; UCS_ERR_NO_MEMORY,
  *         UCS_ERR_EXCEEDS_LIMIT (too many regions, no file descriptors) or what
  *         attach returned if there is no region and none could be made.

@@ -111,6 +111,12 @@ TEST_F(test_monitor_region, bad_ranges)
     EXPECT_EQ(UCS_ERR_INVALID_PARAM, reg(&range, &range, 0));
     EXPECT_EQ(UCS_ERR_INVALID_PARAM, reg(&range, (void*)~0ul, 1));
     EXPECT_EQ(UCS_ERR_INVALID_PARAM, reg(&range, &range, SIZE_MAX));
+    /* A region is whole pages, and cannot end behind the highest one */
+    for (size_t back : {1ul, page / 2, page - 1}) {
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+                  reg(&range, (void*)(-2 * page), 2 * page - back)) << back;
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM, reg(&range, (void*)(-back - 1), 1));
+    }
     EXPECT_EQ(0u, stats().regions);
 
     /* The highest page there is; nobody can have it */
@@ -118,9 +124,13 @@ TEST_F(test_monitor_region, bad_ranges)
         EXPECT_EQ(UCS_ERR_IO_ERROR, reg(&range, (void*)(-2 * page), page));
         return;
     }
-    ASSERT_EQ(UCS_OK, reg(&range, (void*)(-2 * page), page));
-    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
-    unreg(&range);
+    for (size_t length : {page, page - 1, 1ul}) {
+        ASSERT_EQ(UCS_OK, reg(&range, (void*)(-2 * page), length));
+        EXPECT_LE(range.region->address, -2 * page);
+        EXPECT_EQ(-page, range.region->address + range.region->length);
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+        unreg(&range);
+    }
 }
 
 /* The granule of a stack may reach into what nobody can have */
