@@ -612,6 +612,26 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
 
 /* ---- destruction ---- */
 
+/* A range that its owner has leaked may be in memory that was freed: it is only
+ * forgotten. The back end ends it with its region. */
+static void nprdma_monitor_forget_ranges(nprdma_region_obj_t *region, void *arg)
+{
+    nprdma_monitor_t *monitor = arg;
+    uint32_t num_ranges;
+
+    nprdma_region_lock(region);
+    num_ranges         = region->num_ranges;
+    region->num_ranges = 0;
+    ucs_list_head_init(&region->ranges);
+    nprdma_region_unlock(region);
+
+    if (num_ranges > 0) {
+        atomic_fetch_add(&monitor->idle_bytes,
+                         nprdma_region_state_bytes(&region->super));
+        atomic_fetch_sub(&region->refs, num_ranges);
+    }
+}
+
 /* In order of LRU; who looks at one just now goes on in a moment */
 static void nprdma_monitor_evict_all(nprdma_monitor_t *monitor)
 {
@@ -631,13 +651,13 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
     if (monitor->mine) {
         nprdma_monitor_query(monitor, &stats);
         if (stats.ranges > 0) {
-            /* They may still be ended: better to lose the monitor */
-            ucs_warn("memory monitor is closed with %lu live registrations",
-                     stats.ranges);
-            return;
+            ucs_warn("memory monitor is closed with %lu live registrations: "
+                     "they end now", stats.ranges);
         }
 
         nprdma_monitor_stop_threads(monitor);
+        nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
+                               nprdma_monitor_forget_ranges, monitor);
         nprdma_monitor_evict_all(monitor);
         nprdma_events_remove(&monitor->listener);
         nprdma_monitor_free_threads(monitor);

@@ -170,8 +170,10 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
  * Destroy a monitor and its regions. In a child made by fork() this only
  * forgets them: they are the parent's.
  *
- * @param [in] monitor  Without live registrations, and not in use. With some,
- *                      it is left as it is, after a warning.
+ * @param [in] monitor  Monitor that no thread uses. Live registrations end,
+ *                      after a warning that tells how many there were: their
+ *                      memory is not accessed, and they must not be passed to
+ *                      @ref nprdma_monitor_unregister any more.
  */
 void nprdma_monitor_destroy(nprdma_monitor_t *monitor);
 

@@ -179,6 +179,24 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table)
     return atomic_load_explicit(&table->count, memory_order_relaxed);
 }
 
+nprdma_reg_t *nprdma_reg_table_first(nprdma_reg_table_t *table)
+{
+    nprdma_reg_t *reg;
+    uint32_t i;
+
+    if (nprdma_reg_table_count(table) == 0) {
+        return NULL;
+    }
+
+    for (i = 0; (reg = nprdma_reg_find(table, i)) != NULL; ++i) {
+        if (NPRDMA_REG_IS_LIVE(atomic_load(&reg->state))) {
+            return reg;
+        }
+    }
+
+    return NULL;
+}
+
 ucs_status_t
 nprdma_reg_alloc(nprdma_reg_table_t *table, uintptr_t address, size_t length,
                  uint32_t access, nprdma_reg_t **reg_p)

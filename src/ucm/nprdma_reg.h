@@ -63,6 +63,14 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table);
 
 
 /**
+ * @param [in] table  Table that no other thread changes meanwhile.
+ *
+ * @return A live registration, or NULL if there is none.
+ */
+nprdma_reg_t *nprdma_reg_table_first(nprdma_reg_table_t *table);
+
+
+/**
  * Prepare a registration. Does not look at the memory. Its key is not live
  * until @ref nprdma_reg_publish, so that what it carries can be filled before a
  * peer that guesses keys finds it.

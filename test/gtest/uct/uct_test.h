@@ -126,6 +126,10 @@ public:
     std::vector<char> address() const;
     uct_ep_h connect(const std::vector<char> &address);
     void disconnect(uct_ep_h ep);
+    /* What a user forgets: the MD closed in front of its interface, and the
+     * interface closed in front of its endpoints */
+    void close_md() { uct_md_close(m_md), m_md = nullptr; }
+    void leak_endpoints() { m_eps.clear(); }
     unsigned progress() { return uct_worker_progress(m_worker); }
 
     uct_rkey_t unpack(const std::vector<char> &packed_key);

@@ -475,6 +475,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         goto err_device;
     }
 
+    uct_nprdma_md_get(uct_nprdma_iface_md(self));
     return UCS_OK;
 
 err_device:
@@ -499,6 +500,24 @@ static void uct_nprdma_iface_linger(uct_nprdma_iface_t *iface)
     uct_nprdma_ep_reap(iface, 1);
 }
 
+/* Endpoints that the user has leaked: while their queue pairs are there, the
+ * NIC uses memory that is about to be freed */
+static void uct_nprdma_iface_end_eps(uct_nprdma_iface_t *iface)
+{
+    unsigned long count = ucs_list_length(&iface->eps);
+    uct_nprdma_ep_t *ep, *tmp;
+
+    if (count > 0) {
+        ucs_warn("%s: interface %p is closed with %lu endpoints: they end now, "
+                 "their handles must not be used any more",
+                 uct_nprdma_iface_md(iface)->name, iface, count);
+    }
+
+    ucs_list_for_each_safe(ep, tmp, &iface->eps, list) {
+        uct_nprdma_ep_destroy(&ep->super.super);
+    }
+}
+
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 {
     uct_nprdma_mem_stats_t mem_stats;
@@ -507,10 +526,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_mem_query(uct_nprdma_iface_md(self), &mem_stats);
     uct_base_iface_progress_disable(&self->super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
-    if (!ucs_list_is_empty(&self->eps)) {
-        ucs_warn("interface %p is closed with endpoints", self);
-    }
-
+    uct_nprdma_iface_end_eps(self);
     uct_nprdma_fork_remove(self);
     uct_nprdma_iface_linger(self);
     uct_nprdma_rma_watch_stop(self);
@@ -524,6 +540,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
                           uct_nprdma_iface_md(self)->name);
     uct_nprdma_stats_ucs_end(self, &mem_stats);
     ucs_free(self->stats_spec);
+    uct_nprdma_md_put(uct_nprdma_iface_md(self));
 }
 
 UCS_CLASS_DEFINE(uct_nprdma_iface_t, uct_base_iface_t);

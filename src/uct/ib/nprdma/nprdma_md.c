@@ -227,6 +227,7 @@ ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
     md->super.component = component;
     md->owner           = getpid();
     md->generation      = uct_nprdma_fork_generation;
+    atomic_init(&md->refs, 1);
     md->config          = *ucs_derived_of(config, uct_nprdma_md_config_t);
     ucs_snprintf_zero(md->name, sizeof(md->name), "%s", md_name);
     status = uct_nprdma_md_check_config(&md->config);
@@ -261,17 +262,9 @@ err_free:
     return status;
 }
 
-void uct_nprdma_md_close(uct_md_h tl_md)
+static void uct_nprdma_md_destroy(uct_nprdma_md_t *md)
 {
-    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     int ret;
-
-    if (!uct_nprdma_md_is_owner(md)) {
-        /* Its queues and its thread are the parent's; this copy of the memory
-         * goes with the process */
-        ucs_debug("%s: was opened before fork(), not closed", md->name);
-        return;
-    }
 
     uct_nprdma_service_destroy(md);
     uct_nprdma_mem_cleanup(md);
@@ -283,6 +276,39 @@ void uct_nprdma_md_close(uct_md_h tl_md)
     }
     md->verbs->close_device(md->context);
     ucs_free(md);
+}
+
+void uct_nprdma_md_get(uct_nprdma_md_t *md)
+{
+    atomic_fetch_add(&md->refs, 1);
+}
+
+void uct_nprdma_md_put(uct_nprdma_md_t *md)
+{
+    if (atomic_fetch_sub(&md->refs, 1) == 1) {
+        uct_nprdma_md_destroy(md);
+    }
+}
+
+void uct_nprdma_md_close(uct_md_h tl_md)
+{
+    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    unsigned num_ifaces;
+
+    if (!uct_nprdma_md_is_owner(md)) {
+        /* Its queues and its thread are the parent's; this copy of the memory
+         * goes with the process */
+        ucs_debug("%s: was opened before fork(), not closed", md->name);
+        return;
+    }
+
+    num_ifaces = atomic_load(&md->refs) - 1;
+    if (num_ifaces > 0) {
+        ucs_warn("%s: closed with %u open interfaces: it goes with the last of "
+                 "them", md->name, num_ifaces);
+    }
+
+    uct_nprdma_md_put(md);
 }
 
 ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)

@@ -72,6 +72,8 @@ typedef struct uct_nprdma_md {
     struct ibv_device_attr     dev_attr;
     pid_t                      owner;      /* a forked child may not use it */
     unsigned                   generation; /* uct_nprdma_fork_generation then */
+    atomic_uint                refs;       /* interfaces, and 1 until it is
+                                              closed */
     uct_nprdma_md_config_t     config;
     char                       name[UCT_MD_NAME_MAX];
     struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */
@@ -121,8 +123,25 @@ ucs_status_t
 uct_nprdma_md_open(uct_component_t *component, const char *md_name,
                    const uct_md_config_t *config, uct_md_h *md_p);
 
-/** Close what uct_nprdma_md_open() opened; does nothing in a forked child. */
+/**
+ * Close what uct_nprdma_md_open() opened; does nothing in a forked child.
+ *
+ * @param [in] md  MD. Registrations that are still live end, and with
+ *                 interfaces that are still open it stays until the last of
+ *                 them is closed: their handlers and the service's thread use
+ *                 it. Each is told in one warning.
+ */
 void uct_nprdma_md_close(uct_md_h md);
+
+/** Keep an MD for one more interface, until @ref uct_nprdma_md_put. */
+void uct_nprdma_md_get(uct_nprdma_md_t *md);
+
+/**
+ * An interface does not use its MD any more.
+ *
+ * @param [in] md  MD, invalid afterwards if it was closed before.
+ */
+void uct_nprdma_md_put(uct_nprdma_md_t *md);
 
 /* In nprdma_fork.c: how many fork() there were on the way to this process */
 extern unsigned uct_nprdma_fork_generation;

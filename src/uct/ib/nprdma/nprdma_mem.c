@@ -50,8 +50,30 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
     return UCS_OK;
 }
 
+static void uct_nprdma_mem_end(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
+                               int invalidate)
+{
+    nprdma_reg_retire(mem->reg);
+    if (mem->has_region) {
+        nprdma_monitor_unregister(md->monitor, &mem->range, invalidate);
+    }
+    nprdma_reg_free(md->regs, mem->reg);
+}
+
 void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md)
 {
+    unsigned count = nprdma_reg_table_count(md->regs);
+    nprdma_reg_t *reg;
+
+    if (count > 0) {
+        ucs_warn("%s: closed with %u live registrations: they end now, their "
+                 "handles must not be used any more", md->name, count);
+    }
+
+    while ((reg = nprdma_reg_table_first(md->regs)) != NULL) {
+        uct_nprdma_mem_end(md, nprdma_reg_extra(reg), 0);
+    }
+
     nprdma_reg_table_destroy(md->regs);
     md->regs = NULL;
     nprdma_access_cleanup();
@@ -172,7 +194,6 @@ ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
-    uct_nprdma_mem_t *mem;
     int invalidate;
 
     if (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_MEMH) ||
@@ -190,12 +211,7 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 
     /* In a child nobody serves peers, and nobody would wake us up */
     if (uct_nprdma_md_is_owner(md)) {
-        mem = params->memh;
-        nprdma_reg_retire(mem->reg);
-        if (mem->has_region) {
-            nprdma_monitor_unregister(md->monitor, &mem->range, invalidate);
-        }
-        nprdma_reg_free(md->regs, mem->reg);
+        uct_nprdma_mem_end(md, params->memh, invalidate);
     }
 
     if (invalidate) {

@@ -43,7 +43,12 @@ static inline const uct_nprdma_rkey_t *uct_nprdma_rkey(uct_rkey_t rkey)
  */
 ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md);
 
-/** Undo @ref uct_nprdma_mem_init. */
+/**
+ * Undo @ref uct_nprdma_mem_init. Registrations that the user has leaked end,
+ * after one warning that tells how many they were.
+ *
+ * @param [in] md  MD whose service is destroyed, and whose monitor is not.
+ */
 void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md);
 
 
