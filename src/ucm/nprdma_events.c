@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_events.h"
+#include "nprdma_huge.h"
 #include "nprdma_maps.h"
 
 #include <ucm/api/ucm.h>
@@ -24,6 +25,13 @@
 
 /* Calls in progress beyond these block everything instead of a range */
 #define NPRDMA_EVENTS_NUM_CALLS 32
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
 
 #define NPRDMA_EVENTS_TYPES \
     (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
@@ -95,13 +103,8 @@ static uintptr_t nprdma_events_page_up(uintptr_t address)
 NPRDMA_HOOK
 static nprdma_span_t nprdma_events_pages(const void *address, size_t length)
 {
-    uintptr_t start = nprdma_events_page_down((uintptr_t)address);
-    uintptr_t end   = (uintptr_t)address + length;
-    nprdma_span_t span;
-
-    span.start = start;
-    span.end   = (end < start) ? UINTPTR_MAX : nprdma_events_page_up(end);
-    return span;
+    return nprdma_huge_span((uintptr_t)address, length,
+                            nprdma_events.page_size);
 }
 
 /*
@@ -302,6 +305,8 @@ static void nprdma_events_heap(uintptr_t now, uintptr_t then,
     }
 }
 
+/* A segment of huge pages ends behind the size that it tells: the page size is
+ * that of what is mapped there */
 NPRDMA_HOOK
 static nprdma_span_t nprdma_events_segment(int shmid, const void *address)
 {
@@ -310,7 +315,19 @@ static nprdma_span_t nprdma_events_segment(int shmid, const void *address)
 
     return (shmctl(shmid, IPC_STAT, &ds) < 0) ?
            nprdma_span(start, start) :
-           nprdma_events_pages((void*)start, ds.shm_segsz);
+           nprdma_huge_mapped((void*)start, ds.shm_segsz);
+}
+
+/* Linux 5.18 to 6.0 round the end of a range of huge pages up */
+NPRDMA_HOOK
+static nprdma_span_t nprdma_events_advised(const ucm_event_t *event)
+{
+    if ((event->madvise.advice == MADV_DONTNEED) ||
+        (event->madvise.advice == MADV_DONTNEED_LOCKED)) {
+        return nprdma_huge_mapped(event->madvise.addr, event->madvise.length);
+    }
+
+    return nprdma_events_pages(event->madvise.addr, event->madvise.length);
 }
 
 /*
@@ -327,25 +344,30 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
     *gone_p = *grow_p = nprdma_span(0, 0);
     switch (type) {
     case UCM_EVENT_MMAP:
-        *gone_p = nprdma_events_pages(event->mmap.address, event->mmap.size);
+        *gone_p = nprdma_huge_mmap(event->mmap.address, event->mmap.size,
+                                   event->mmap.flags, event->mmap.fd);
         break;
     case UCM_EVENT_MUNMAP:
         *gone_p = nprdma_events_pages(event->munmap.address,
                                       event->munmap.size);
         break;
     case UCM_EVENT_MREMAP:
-        *gone_p = nprdma_events_pages(event->mremap.address,
-                                      event->mremap.old_size);
+        *gone_p = *taken_p = nprdma_huge_mapped(event->mremap.address,
+                                                event->mremap.old_size);
         if (event->mremap.flags & MREMAP_FIXED) {
             /* The target is not part of the event everywhere */
             *taken_p = nprdma_span(0, UINTPTR_MAX);
-            return;
         }
-        break;
+        if (event->mremap.flags & MREMAP_DONTUNMAP) {
+            /* The pages move, and empty ones appear in their place */
+            *gone_p = nprdma_span(0, 0);
+        }
+        return;
     case UCM_EVENT_SHMAT:
-        *gone_p = nprdma_events_segment(event->shmat.shmid,
-                                        event->shmat.shmaddr);
-        break;
+        *gone_p  = nprdma_events_segment(event->shmat.shmid,
+                                         event->shmat.shmaddr);
+        *taken_p = nprdma_huge_widen(*gone_p);
+        return;
     case UCM_EVENT_SHMDT:
         gone_p->start = (uintptr_t)event->shmdt.shmaddr;
         gone_p->end   = nprdma_maps_segment_end(gone_p->start);
@@ -359,8 +381,7 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
                            brk + event->sbrk.increment, gone_p, grow_p);
         break;
     default:
-        *taken_p = nprdma_events_pages(event->madvise.addr,
-                                       event->madvise.length);
+        *taken_p = nprdma_events_advised(event);
         return;
     }
 
@@ -379,12 +400,13 @@ static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
     switch (type) {
     case UCM_EVENT_MMAP:
         failed    = (event->mmap.result == MAP_FAILED);
-        *mapped_p = nprdma_events_pages(event->mmap.result, event->mmap.size);
+        *mapped_p = nprdma_huge_mmap(event->mmap.result, event->mmap.size,
+                                     event->mmap.flags, event->mmap.fd);
         break;
     case UCM_EVENT_MREMAP:
         failed    = (event->mremap.result == MAP_FAILED);
-        *mapped_p = nprdma_events_pages(event->mremap.result,
-                                        event->mremap.new_size);
+        *mapped_p = nprdma_huge_mapped(event->mremap.result,
+                                       event->mremap.new_size);
         break;
     case UCM_EVENT_SHMAT:
         failed    = (event->shmat.result == MAP_FAILED);
@@ -596,6 +618,7 @@ static ucs_status_t nprdma_events_prepare(void)
 {
     if (nprdma_events.state == NULL) {
         nprdma_events.page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
+        nprdma_huge_init();
         nprdma_events.state     =
                 nprdma_events_alloc_wiped(sizeof(*nprdma_events.state));
         if (nprdma_events.state == NULL) {

@@ -1,0 +1,301 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_monitor.h"
+
+#include <ucm/api/ucm.h>
+#include <ucm/nprdma_huge.h>
+
+#include <fstream>
+
+#include <sys/shm.h>
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+/*
+ * Calls that are given the length of a part of a huge page take the whole of it
+ * away.
+ */
+namespace {
+
+constexpr uintptr_t huge = 2u << 20;
+
+bool operator==(const nprdma_span_t &a, const nprdma_span_t &b)
+{
+    return (a.start == b.start) && (a.end == b.end);
+}
+
+/* Huge pages of the default size in the kernel's pool, while it lives */
+class huge_pages {
+public:
+    explicit huge_pages(unsigned count) : m_before(get())
+    {
+        if (m_before < count) {
+            std::ofstream(path) << count;
+        }
+        m_good = (get() >= count);
+    }
+
+    ~huge_pages()
+    {
+        if (get() != m_before) {
+            std::ofstream(path) << m_before;
+        }
+    }
+
+    bool good() const { return m_good; }
+
+private:
+    static constexpr const char *path = "/proc/sys/vm/nr_hugepages";
+
+    static unsigned get()
+    {
+        unsigned count = 0;
+        std::ifstream(path) >> count;
+        return count;
+    }
+
+    unsigned m_before;
+    bool     m_good;
+};
+
+/* UCM 1.13 loses the fifth argument of mremap(): this passes it on */
+void *target_of_mremap;
+
+void call_mremap(ucm_event_type_t, ucm_event_t *event, void *)
+{
+    event->mremap.result =
+            (void*)syscall(SYS_mremap, event->mremap.address,
+                           event->mremap.old_size, event->mremap.new_size,
+                           event->mremap.flags, target_of_mremap);
+}
+
+void *mremap_to(void *ptr, size_t old_size, size_t new_size, int flags,
+                void *target = nullptr)
+{
+    void *result;
+
+    target_of_mremap = target;
+    EXPECT_EQ(UCS_OK, ucm_set_event_handler((int)UCM_EVENT_MREMAP |
+                                            (int)UCM_EVENT_FLAG_NO_INSTALL, -1,
+                                            call_mremap, nullptr));
+    result = mremap(ptr, old_size, new_size, flags, target);
+    ucm_unset_event_handler(UCM_EVENT_MREMAP, call_mremap, nullptr);
+    return result;
+}
+
+} // namespace
+
+TEST(test_huge, spans)
+{
+    constexpr uintptr_t at = 64 * huge;
+
+    for (size_t size : {(size_t)4096, (size_t)huge, (size_t)1 << 30}) {
+        uintptr_t start = 8 * size;
+        EXPECT_TRUE(nprdma_span(start, start) ==
+                    nprdma_huge_span(start, 0, size));
+        for (size_t length : {(size_t)1, (size_t)4095, size - 1, size}) {
+            EXPECT_TRUE(nprdma_span(start, start + size) ==
+                        nprdma_huge_span(start, length, size)) << length;
+        }
+        EXPECT_TRUE(nprdma_span(start, start + 2 * size) ==
+                    nprdma_huge_span(start, size + 1, size));
+        EXPECT_TRUE(nprdma_span(start, start + 2 * size) ==
+                    nprdma_huge_span(start + size - 1, 2, size));
+
+        /* Up to the end of the address space, and beyond */
+        for (size_t length : {(size_t)1, size - 1, size, size + 1, SIZE_MAX}) {
+            EXPECT_TRUE(nprdma_span(-size, UINTPTR_MAX) ==
+                        nprdma_huge_span(-size, length, size)) << length;
+        }
+        EXPECT_TRUE(nprdma_span(at, UINTPTR_MAX) ==
+                    nprdma_huge_span(at, SIZE_MAX, 4096));
+    }
+}
+
+TEST(test_huge, pages_of_mmap)
+{
+    const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+
+    nprdma_huge_init();
+    EXPECT_EQ(4096u, nprdma_huge_mmap_page(huge, anonymous, -1));
+    EXPECT_EQ(huge, nprdma_huge_mmap_page(huge, anonymous | MAP_HUGETLB |
+                                                (21 << 26), -1));
+    EXPECT_EQ(1u << 30, nprdma_huge_mmap_page(huge, anonymous | MAP_HUGETLB |
+                                                    (30 << 26), -1));
+    /* What cannot succeed, or is an ordinary file */
+    EXPECT_EQ(4096u, nprdma_huge_mmap_page(huge, MAP_SHARED, -1));
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(4096u, nprdma_huge_mmap_page(huge, MAP_SHARED, fd));
+    close(fd);
+}
+
+class test_monitor_huge : public test_monitor {
+protected:
+    void SetUp() override
+    {
+        test_monitor::SetUp();
+        nprdma_huge_init();
+        if (!m_pages.good() ||
+            (nprdma_huge_mmap_page(huge, MAP_PRIVATE | MAP_ANONYMOUS |
+                                         MAP_HUGETLB, -1) != huge)) {
+            GTEST_SKIP() << "no 8 huge pages of 2 MiB: /proc/sys/vm/"
+                            "nr_hugepages cannot be set here";
+        }
+        start();
+    }
+
+    void TearDown() override
+    {
+        if (m_ptr != nullptr) {
+            unreg(&m_range);
+            munmap(m_ptr, 2 * huge);
+        }
+        test_monitor::TearDown();
+    }
+
+    /* Two huge pages' worth of memory that the NIC may write */
+    void make(int flags = 0)
+    {
+        m_ptr = map(2 * huge, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | flags);
+        ASSERT_EQ(UCS_OK, reg(&m_range, m_ptr, 2 * huge));
+        populate_all();
+        for (uintptr_t first : {(uintptr_t)0, huge}) {
+            EXPECT_EQ((flags & MAP_HUGETLB) ? huge : page,
+                      nprdma_huge_page_at((uintptr_t)m_ptr + first));
+        }
+        EXPECT_EQ(page, nprdma_huge_page_at((uintptr_t)m_ptr + page));
+    }
+
+    void populate_all()
+    {
+        EXPECT_EQ(UCS_OK, populate(&m_range, NPRDMA_POPULATE_WRITE));
+        EXPECT_EQ(3, all_bits(&m_range, m_ptr, 2 * huge));
+    }
+
+    /* The first huge page was replaced, the second one was left alone */
+    void expect_first_taken()
+    {
+        EXPECT_EQ(0, all_bits(&m_range, m_ptr, huge));
+        EXPECT_EQ(3, all_bits(&m_range, m_ptr + huge, huge));
+        populate_all();
+    }
+
+    /* Memory that appears unseen, where a call has unmapped some, is not taken
+     * for what was there */
+    void expect_gone(char *ptr)
+    {
+        EXPECT_EQ(0, all_bits(&m_range, ptr, huge));
+        raw_mmap(ptr, huge);
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&m_range, ptr, page));
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                  populate(&m_range, ptr + huge - page, page));
+    }
+
+    huge_pages     m_pages{8};
+    char           *m_ptr = nullptr;
+    nprdma_range_t m_range;
+};
+
+TEST_F(test_monitor_huge, mmap_fixed)
+{
+    for (size_t length : {(size_t)1, page, (size_t)huge - page}) {
+        make();
+        ASSERT_EQ(m_ptr, mmap(m_ptr, length, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB |
+                              MAP_FIXED, -1, 0)) << strerror(errno);
+        expect_first_taken();
+        unreg(&m_range);
+        munmap(m_ptr, 2 * huge);
+        m_ptr = nullptr;
+    }
+}
+
+TEST_F(test_monitor_huge, mmap_fixed_of_a_file)
+{
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
+    ASSERT_GE(fd, 0) << strerror(errno);
+    ASSERT_EQ(0, ftruncate(fd, huge));
+
+    make();
+    ASSERT_EQ(m_ptr, mmap(m_ptr, page, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_FIXED, fd, 0)) << strerror(errno);
+    expect_first_taken();
+    close(fd);
+}
+
+TEST_F(test_monitor_huge, mmap_fixed_fails)
+{
+    int error;
+
+    make();
+    errno = 0;
+    ASSERT_EQ(MAP_FAILED, mmap(m_ptr, page, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB |
+                               (30 << 26) | MAP_FIXED, -1, 0));
+    error = errno;
+    EXPECT_TRUE((error == EINVAL) || (error == ENOMEM)) << strerror(error);
+    populate_all();
+}
+
+TEST_F(test_monitor_huge, mremap_moves)
+{
+    char *target;
+
+    make(MAP_HUGETLB);
+    target = map(2 * huge);
+    if (mremap_to(m_ptr, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, target) !=
+        target) {
+        munmap(target, 2 * huge);
+        GTEST_SKIP() << "mremap() of huge pages: " << strerror(errno);
+    }
+    expect_gone(m_ptr);
+    EXPECT_EQ(UCS_OK, populate(&m_range, m_ptr + huge, huge,
+                               NPRDMA_POPULATE_WRITE));
+
+    /* And where it is now, nothing is retired */
+    nprdma_range_t range;
+    ASSERT_EQ(UCS_OK, reg(&range, target, 2 * huge));
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    unreg(&range);
+    munmap(target, 2 * huge);
+}
+
+TEST_F(test_monitor_huge, mremap_shrinks)
+{
+    make(MAP_HUGETLB);
+    if (mremap_to(m_ptr, huge + page, page, 0) != m_ptr) {
+        GTEST_SKIP() << "mremap() of huge pages: " << strerror(errno);
+    }
+    expect_gone(m_ptr + huge);
+    EXPECT_EQ(UCS_OK, populate(&m_range, m_ptr, huge, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&m_range, m_ptr, huge));
+}
+
+TEST_F(test_monitor_huge, segment_replaces)
+{
+    int id = shmget(IPC_PRIVATE, page, IPC_CREAT | SHM_HUGETLB | 0600);
+    ASSERT_GE(id, 0) << strerror(errno);
+
+    make();
+    ASSERT_EQ((void*)m_ptr, shmat(id, m_ptr, SHM_REMAP)) << strerror(errno);
+    expect_first_taken();
+    EXPECT_EQ(0, shmdt(m_ptr));
+    shmctl(id, IPC_RMID, nullptr);
+    expect_gone(m_ptr);
+}
+
+/* Not of huge pages: what stays mapped is not gone */
+TEST_F(test_monitor_huge, mremap_without_unmapping)
+{
+    void *moved;
+
+    make();
+    moved = mremap_to(m_ptr, huge, huge, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    ASSERT_NE(MAP_FAILED, moved) << strerror(errno);
+    EXPECT_EQ(0, all_bits(&m_range, m_ptr, huge));
+    populate_all();
+    munmap(moved, huge);
+}
