@@ -182,18 +182,20 @@ err:
     return status;
 }
 
-static uct_nprdma_responder_t *
+static ucs_status_t
 uct_nprdma_responder_create(uct_nprdma_iface_t *iface,
-                            const uct_nprdma_cm_packet_t *packet)
+                            const uct_nprdma_cm_packet_t *packet,
+                            uct_nprdma_responder_t **resp_p)
 {
     uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
                                             packet->conn_id);
     uct_nprdma_responder_t *resp;
+    ucs_status_t status;
 
     resp = ucs_calloc(1, sizeof(*resp), "nprdma_responder");
     if (resp == NULL) {
         ucs_error("failed to allocate a responder");
-        return NULL;
+        return UCS_ERR_NO_MEMORY;
     }
 
     resp->nonce    = packet->src_nonce;
@@ -205,23 +207,25 @@ uct_nprdma_responder_create(uct_nprdma_iface_t *iface,
     resp->interval = ucs_time_from_sec(iface->cm.config.retry_interval);
     resp->deadline = ucs_get_time() +
                      ucs_time_from_sec(iface->cm.config.timeout);
-    if (uct_nprdma_responder_connect(iface, resp) != UCS_OK) {
+    status         = uct_nprdma_responder_connect(iface, resp);
+    if (status != UCS_OK) {
         ucs_free(resp);
-        return NULL;
+        return status;
     }
 
     ucs_list_add_tail(&iface->cm.unconfirmed, &resp->list);
     ++iface->stats.cm_responders;
     if (!uct_nprdma_responder_hash(&iface->cm.responders, key, resp)) {
         uct_nprdma_responder_destroy(iface, resp);
-        return NULL;
+        return UCS_ERR_NO_MEMORY;
     }
 
     ++iface->stats.cm_accepted;
     ucs_debug("iface %p: accepted connection 0x%x of 0x%" PRIx64 " kind %u "
               "qpn 0x%x", iface, resp->conn_id, resp->nonce, resp->kind,
               resp->qpn);
-    return resp;
+    *resp_p = resp;
+    return UCS_OK;
 }
 
 static void uct_nprdma_responder_send_rep(uct_nprdma_iface_t *iface,
@@ -265,6 +269,7 @@ void uct_nprdma_responder_req(uct_nprdma_iface_t *iface,
     uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
                                             packet->conn_id);
     uct_nprdma_responder_t *resp;
+    ucs_status_t status;
 
     if (packet->dst_nonce != iface->iface_addr.nonce) {
         /* Meant for an interface that had our QPN before us */
@@ -285,8 +290,12 @@ void uct_nprdma_responder_req(uct_nprdma_iface_t *iface,
         }
         ++iface->stats.cm_duplicates;
     } else {
-        resp = uct_nprdma_responder_create(iface, packet);
-        if (resp == NULL) {
+        status = uct_nprdma_responder_create(iface, packet, &resp);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            return; /* As if it had been lost: it will be repeated */
+        }
+
+        if (status != UCS_OK) {
             uct_nprdma_responder_reject(iface, packet,
                                         UCT_NPRDMA_CM_REASON_NO_RES);
             return;

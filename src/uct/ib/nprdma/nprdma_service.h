@@ -59,8 +59,10 @@ void uct_nprdma_service_destroy(uct_nprdma_md_t *md);
  *                         @ref uct_nprdma_service_release.
  * @param [out] qpn_p      Queue pair number that the requester must be told.
  *
- * @return UCS_OK, or UCS_ERR_IO_ERROR, UCS_ERR_NO_MEMORY or
- *         UCS_ERR_UNSUPPORTED with a logged reason.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE if the service cannot start for want of
+ *         descriptors, which may be free again later (told once); or
+ *         UCS_ERR_IO_ERROR, UCS_ERR_NO_MEMORY or UCS_ERR_UNSUPPORTED with a
+ *         logged reason.
  */
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_md_t *md, uint8_t port_num,

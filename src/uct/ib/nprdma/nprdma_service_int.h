@@ -71,8 +71,11 @@ struct uct_nprdma_service {
     uct_nprdma_service_base_t super;
     uct_nprdma_md_t           *md;
     uct_nprdma_populator_t    *populator;
-    pthread_mutex_t           start_lock;
+    pthread_mutex_t           start_lock;    /* Of the next four */
     int                       started;
+    int                       has_thread;
+    int                       told_shortage; /* of descriptors */
+    int                       told_no_thread;
 
     /* Protects the table, the list and the end of a connection; a leaf lock */
     pthread_mutex_t           conns_lock;
@@ -160,13 +163,14 @@ ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service);
 
 
 /**
- * Start the thread of a service whose queues are there.
- *
- * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ * Start the thread of a service whose queues are there, unless it runs. If the
+ * process may not have one more, the service does without: one line tells that
+ * requests are executed by progress only, and the next call tries again. The
+ * caller holds the start lock.
  */
-ucs_status_t uct_nprdma_service_thread_start(uct_nprdma_service_t *service);
+void uct_nprdma_service_thread_start(uct_nprdma_service_t *service);
 
-/** Stop the thread, and wait until it has stopped. */
+/** Stop the thread, if it runs, and wait until it has stopped. */
 void uct_nprdma_service_thread_stop(uct_nprdma_service_t *service);
 
 /** Let the thread look at the service. */

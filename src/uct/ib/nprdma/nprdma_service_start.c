@@ -6,42 +6,71 @@
 
 #include "nprdma_service_int.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 
 
 /* ---- start and end ---- */
+
+/*
+ * What the service cannot start without, and why. Descriptors may be free again
+ * in a moment: whoever connects tries again, and the line is written once.
+ */
+static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
+                                             const char *what)
+{
+    const char *name      = service->md->name;
+    ucs_log_level_t level = service->told_shortage ? UCS_LOG_LEVEL_DEBUG :
+                                                     UCS_LOG_LEVEL_ERROR;
+    int error             = errno;
+    struct rlimit limit;
+
+    if ((error != EMFILE) && (error != ENFILE)) {
+        ucs_error("%s: service: %s failed: %s", name, what, strerror(error));
+        return UCS_ERR_IO_ERROR;
+    }
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    ucs_log(level, "%s: service: %s failed: %s (ulimit -n is %zu): peers that "
+            "connect have to try again, for UCX_NPRDMA_CM_TIMEOUT", name, what,
+            strerror(error), (size_t)limit.rlim_cur);
+    service->told_shortage = 1;
+    return UCS_ERR_NO_RESOURCE;
+}
 
 static ucs_status_t uct_nprdma_service_create_cqs(uct_nprdma_service_t *service,
                                                   unsigned recv_cq_len)
 {
     const uct_nprdma_verbs_t *verbs = service->md->verbs;
     struct ibv_context *context     = service->md->context;
+    ucs_status_t status;
     int flags;
 
     service->channel = verbs->create_comp_channel(context);
     if (service->channel == NULL) {
-        ucs_error("service: ibv_create_comp_channel() failed: %m");
-        goto err;
+        return uct_nprdma_service_lacks(service, "ibv_create_comp_channel()");
     }
 
     flags = fcntl(service->channel->fd, F_GETFL);
     if (fcntl(service->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-        ucs_error("service: fcntl() of a completion channel failed: %m");
+        status = uct_nprdma_service_lacks(service,
+                                          "fcntl() of a completion channel");
         goto err_channel;
     }
 
     service->recv_cq = verbs->create_cq(context, recv_cq_len, NULL,
                                         service->channel, 0);
     if (service->recv_cq == NULL) {
-        ucs_error("service: ibv_create_cq(%u) failed: %m", recv_cq_len);
+        status = uct_nprdma_service_lacks(service, "ibv_create_cq()");
         goto err_channel;
     }
 
     service->send_cq = verbs->create_cq(context, UCT_NPRDMA_SERVICE_SEND_CQ_LEN,
                                         NULL, service->channel, 0);
     if (service->send_cq == NULL) {
-        ucs_error("service: ibv_create_cq(%u) failed: %m",
-                  UCT_NPRDMA_SERVICE_SEND_CQ_LEN);
+        status = uct_nprdma_service_lacks(service, "ibv_create_cq()");
         goto err_recv_cq;
     }
 
@@ -52,8 +81,7 @@ err_recv_cq:
     verbs->destroy_cq(service->recv_cq);
 err_channel:
     verbs->destroy_comp_channel(service->channel);
-err:
-    return UCS_ERR_IO_ERROR;
+    return status;
 }
 
 static void uct_nprdma_service_destroy_cqs(uct_nprdma_service_t *service)
@@ -97,9 +125,7 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
     srq_attr.attr.max_sge = 1;
     service->srq          = md->verbs->create_srq(md->pd, &srq_attr);
     if (service->srq == NULL) {
-        ucs_error("service: ibv_create_srq(%u) failed: %m",
-                  md->config.svc_slots);
-        status = UCS_ERR_IO_ERROR;
+        status = uct_nprdma_service_lacks(service, "ibv_create_srq()");
         goto err_cqs;
     }
 
@@ -108,12 +134,14 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
         goto err_srq;
     }
 
-    status = uct_nprdma_service_thread_start(service);
-    if (status != UCS_OK) {
+    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (service->wakeup_fd < 0) {
+        status = uct_nprdma_service_lacks(service, "eventfd()");
         goto err_srq;
     }
 
-    service->started = 1;
+    service->told_shortage = 0;
+    service->started       = 1;
     return UCS_OK;
 
 err_srq:
@@ -160,6 +188,7 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
     uct_nprdma_service_conn_t *conn, *tmp;
 
     uct_nprdma_service_thread_stop(service);
+    close(service->wakeup_fd);
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
         if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
             verbs->destroy_qp(conn->qp);
@@ -245,6 +274,9 @@ uct_nprdma_service_accept(uct_nprdma_md_t *md, uint8_t port_num,
     pthread_mutex_lock(&service->start_lock);
     if (!service->started) {
         status = uct_nprdma_service_start(service);
+    }
+    if (status == UCS_OK) {
+        uct_nprdma_service_thread_start(service);
     }
     pthread_mutex_unlock(&service->start_lock);
     if (status != UCS_OK) {

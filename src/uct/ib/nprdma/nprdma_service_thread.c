@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <time.h>
-#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -167,15 +167,26 @@ static void *uct_nprdma_service_thread(void *arg)
     return NULL;
 }
 
-ucs_status_t uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
+static void uct_nprdma_service_tell_no_thread(uct_nprdma_service_t *service,
+                                              int error)
+{
+    struct rlimit limit;
+
+    if (!service->told_no_thread && (getrlimit(RLIMIT_NPROC, &limit) == 0)) {
+        ucs_warn("%s: no thread for the service: %s (ulimit -u is %zu): "
+                 "requests of peers wait until this process calls progress",
+                 service->md->name, strerror(error), (size_t)limit.rlim_cur);
+        service->told_no_thread = 1;
+    }
+}
+
+void uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
 {
     sigset_t all, old;
     int ret;
 
-    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (service->wakeup_fd < 0) {
-        ucs_error("service: eventfd() failed: %m");
-        return UCS_ERR_IO_ERROR;
+    if (service->has_thread) {
+        return;
     }
 
     /* The application's signals are none of its business */
@@ -186,19 +197,22 @@ ucs_status_t uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
                          service);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (ret != 0) {
-        ucs_error("service: pthread_create() failed: %s", strerror(ret));
-        close(service->wakeup_fd);
-        return UCS_ERR_IO_ERROR;
+        uct_nprdma_service_tell_no_thread(service, ret);
+        return;
     }
 
+    service->has_thread = 1;
     pthread_setname_np(service->thread, "nprdma-service");
-    return UCS_OK;
 }
 
 void uct_nprdma_service_thread_stop(uct_nprdma_service_t *service)
 {
+    if (!service->has_thread) {
+        return;
+    }
+
     service->stop = 1;
     uct_nprdma_service_thread_wakeup(service);
     pthread_join(service->thread, NULL);
-    close(service->wakeup_fd);
+    service->has_thread = 0;
 }
