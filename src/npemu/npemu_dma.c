@@ -283,7 +283,7 @@ npemu_dma_chunk(npemu_peer_t *peer, const struct iovec *local,
         return NPEMU_DMA_GONE;
     }
 
-    npemu_peer_denied(peer, errno);
+    npemu_peer_denied(peer, "process_vm_readv or _writev", errno);
     return NPEMU_DMA_DENIED;
 }
 

@@ -409,7 +409,7 @@ static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
     }
 
     if ((error != 0) && (error != EFAULT)) {
-        npemu_peer_denied(xfer->peer, error);
+        npemu_peer_denied(xfer->peer, "process_vm_readv or _writev", error);
         return NPEMU_DMA_DENIED;
     }
 

@@ -60,16 +60,16 @@ void npemu_eventfd_unsignal(int fd)
     }
 }
 
-void npemu_peer_denied(npemu_peer_t *peer, int error)
+void npemu_peer_denied(npemu_peer_t *peer, const char *call, int error)
 {
     if (atomic_exchange(&peer->denied, 1)) {
         return;
     }
 
-    npemu_error("the kernel denies access to the memory of process %d (%s): "
-                "is it setuid or not dumpable, is Yama's ptrace_scope above 1, "
-                "or does a seccomp filter forbid process_vm_readv?",
-                peer->pid, strerror(error));
+    npemu_error("the kernel denies access to process %d (%s: %s): is it setuid "
+                "or not dumpable, is Yama's ptrace_scope above 1, or does a "
+                "seccomp filter forbid the call, as those of containers do "
+                "without CAP_SYS_PTRACE?", peer->pid, call, strerror(error));
 }
 
 /* Reads the magic of the peer's arena at the address where the peer has it:
@@ -83,7 +83,7 @@ static void npemu_peer_probe(npemu_peer_t *peer)
 
     ret = process_vm_readv(peer->pid, &local, 1, &remote, 1, 0);
     if ((ret < 0) && (errno != ESRCH) && (errno != EFAULT)) {
-        npemu_peer_denied(peer, errno);
+        npemu_peer_denied(peer, "process_vm_readv", errno);
     }
 }
 
@@ -333,7 +333,7 @@ static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
 
     if (fd < 0) {
         if (errno == EPERM) {
-            npemu_peer_denied(peer, errno);
+            npemu_peer_denied(peer, "pidfd_getfd", errno);
         } else if (npemu_peer_is_alive(peer)) {
             npemu_warn("cannot wake process %d (descriptor %d): %s", peer->pid,
                        remote_fd, strerror(errno));

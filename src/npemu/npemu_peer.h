@@ -72,8 +72,14 @@ void npemu_peer_notify(npemu_peer_t *peer, unsigned channel);
 /** A duplicate of a descriptor of the peer; -1 with errno. */
 int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd);
 
-/** One line, once per peer, when the kernel denies access to its memory. */
-void npemu_peer_denied(npemu_peer_t *peer, int error);
+/**
+ * One line, once per peer, when the kernel denies access to it.
+ *
+ * @param [in] peer   Peer, with which no work request is executed any more.
+ * @param [in] call   System call that was refused.
+ * @param [in] error  Its errno.
+ */
+void npemu_peer_denied(npemu_peer_t *peer, const char *call, int error);
 
 /** Detach those processes that are gone. By the npemu thread. */
 void npemu_peer_reap(npemu_proc_t *proc);

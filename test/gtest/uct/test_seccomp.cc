@@ -1,0 +1,200 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_mem.h"
+
+#include <cstddef>
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+/*
+ * Containers refuse system calls. Under the default profiles of Docker and
+ * Podman, as far as they concern us, and where single ones are missing,
+ * transfers between processes work, or one line says what is refused.
+ */
+
+namespace {
+
+enum outcome {
+    WORKS,
+    COPIES,  /* Works, with one line that it does so without zero copy */
+    NO_PEER, /* The emulated RNIC cannot be had by two processes, and */
+    NO_MD    /* not by one. A line names what was refused */
+};
+
+struct profile {
+    const char        *name;
+    outcome           expected;
+    const char        *told;
+    std::vector<long> refused; /* With EPERM */
+};
+
+/* For containers without CAP_SYS_PTRACE and CAP_SYS_NICE */
+const profile profiles[] = {
+    /* moby/profiles, seccomp/default.json; process_vm_*() are allowed since
+     * Linux 4.8 */
+    {"docker", NO_PEER, "pidfd_getfd: ",
+     {SYS_pidfd_getfd, SYS_userfaultfd, SYS_mbind, SYS_move_pages,
+      SYS_process_madvise, SYS_kcmp}},
+    /* containers/common, pkg/seccomp/seccomp.json */
+    {"podman", NO_MD, "process_vm_writev() to this process itself is refused",
+     {SYS_process_vm_readv, SYS_process_vm_writev, SYS_ptrace,
+      SYS_userfaultfd, SYS_mbind, SYS_move_pages, SYS_membarrier,
+      SYS_process_madvise, SYS_kcmp}},
+    {"no_scheduling", WORKS, "", {SYS_sched_getattr, SYS_sched_setattr}},
+    {"no_memfd", COPIES, "no region for", {SYS_memfd_create}},
+};
+
+/* For this thread and those it starts, and for programs they execute */
+bool refuse(const std::vector<long> &calls)
+{
+    std::vector<struct sock_filter> program;
+
+    program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                               offsetof(struct seccomp_data, nr)));
+    for (auto call : calls) {
+        program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call,
+                                   0, 1));
+        program.push_back(BPF_STMT(BPF_RET | BPF_K,
+                                   SECCOMP_RET_ERRNO | EPERM));
+    }
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+
+    struct sock_fprog prog = {(unsigned short)program.size(), program.data()};
+    return (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) &&
+           (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0);
+}
+
+constexpr size_t size = 1u << 20;
+
+PEER_FUNCTION(target_in_container)
+{
+    entity e;
+    buffer memory(e.md(), size);
+
+    memory.fill(1);
+    parent.put_bytes(e.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    e.wait([&]() { return parent.ready(); });
+    if (parent.get<char>()) {
+        EXPECT_EQ(7u, *memory.ptr<uint64_t>());
+    }
+    return 0;
+}
+
+/* Large ones in both directions, and a small one. @return how that ended */
+ucs_status_t transfer(peer &target, entity &e)
+{
+    uct_ep_h ep      = e.connect(target.get_bytes());
+    uct_rkey_t rkey  = e.unpack(target.get_bytes());
+    uint64_t address = target.get<uint64_t>();
+    uint64_t value   = 7;
+    buffer local(e.md(), size), expected(e.md(), size);
+    uct_iov_t iov    = {local.ptr(), size, nullptr, 0, 1};
+    ucs_status_t status;
+
+    auto zcopy = [&](decltype(&uct_ep_get_zcopy) op) {
+        completion comp;
+        status = e.retry([&]() {
+            return (e.failed.count(ep) > 0) ? e.failed[ep] :
+                   op(ep, &iov, 1, address, rkey, &comp);
+        });
+        if (status == UCS_INPROGRESS) {
+            e.wait([&]() { return comp.done; });
+            status = comp.status;
+        }
+        return status;
+    };
+
+    expected.fill(1);
+    if (zcopy(uct_ep_get_zcopy) != UCS_OK) {
+        return status;
+    }
+    EXPECT_EQ(0, memcmp(local.ptr(), expected.ptr(), size));
+    if (zcopy(uct_ep_put_zcopy) != UCS_OK) {
+        return status;
+    }
+    EXPECT_EQ(UCS_OK, e.retry([&]() {
+        return uct_ep_put_short(ep, &value, sizeof(value), address, rkey);
+    }));
+    e.flush(ep);
+    return UCS_OK;
+}
+
+/* What a process and its children write to stderr */
+class stderr_text {
+public:
+    stderr_text() : m_file(tmpfile()), m_old(dup(2))
+    {
+        dup2(fileno(m_file), 2);
+    }
+
+    std::string end()
+    {
+        std::string text(1 << 16, 0);
+
+        dup2(m_old, 2);
+        close(m_old);
+        text.resize(pread(fileno(m_file), &text[0], text.size(), 0));
+        fclose(m_file);
+        fputs(text.c_str(), stderr);
+        return text;
+    }
+
+private:
+    FILE *m_file;
+    int  m_old;
+};
+
+PEER_FUNCTION(container)
+{
+    const profile &p = profiles[parent.get<int>()];
+    stderr_text text;
+    complaints log;
+
+    find_component();
+    EXPECT_TRUE(refuse(p.refused));
+    if (p.expected == NO_MD) {
+        EXPECT_THROW(entity(), std::runtime_error);
+        EXPECT_EQ(1u, log.lines().size());
+        EXPECT_EQ(1u, count(log, p.told));
+        text.end();
+        return 0;
+    }
+
+    peer target("target_in_container"); /* Inherits the filter */
+    entity e(config_t{{"CM_TIMEOUT", "2s"}});
+    ucs_status_t status = transfer(target, e);
+
+    target.put((char)(status == UCS_OK));
+    EXPECT_EQ(0, target.join());
+    EXPECT_EQ(p.expected == NO_PEER, status != UCS_OK);
+    EXPECT_EQ((p.expected == COPIES) ? 1u : 0u, log.lines().size());
+    EXPECT_EQ(log.lines().size(), count(log, p.told));
+    bool told = text.end().find(p.told) != std::string::npos;
+    EXPECT_EQ(p.expected != COPIES, told);
+    return 0;
+}
+
+} // namespace
+
+class test_seccomp : public ::testing::TestWithParam<int> {
+};
+
+TEST_P(test_seccomp, profile)
+{
+    peer p("container");
+
+    p.put(GetParam());
+    EXPECT_EQ(0, p.join());
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_seccomp,
+                         ::testing::Range(0, (int)(sizeof(profiles) /
+                                                   sizeof(*profiles))),
+                         [](const auto &info) {
+                             return std::string(profiles[info.param].name);
+                         });
