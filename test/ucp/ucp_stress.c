@@ -1,0 +1,569 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * ucp_stress stream|am|close ROUNDS [stop]
+ *
+ * Two processes, each of which sends to the other and checks what it receives:
+ *   stream  byte streams, cut differently by sender and receiver
+ *   am      active messages by rendezvous, into memory that was never touched
+ *   close   everything in flight when the endpoint is closed by force: each
+ *           request ends, and no buffer changes any more afterwards
+ * stop: a third process stops and continues either of them all the time.
+ *
+ * The environment says how many pages get lost (UCX_NPRDMA_FAULT or _RECLAIM).
+ */
+
+#define _GNU_SOURCE
+#include <ucp/api/ucp.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(_condition, ...) \
+    do { \
+        if (!(_condition)) { \
+            fprintf(stderr, "%s:%d: side %d: ", __FILE__, __LINE__, \
+                    self.number); \
+            fprintf(stderr, __VA_ARGS__); \
+            fprintf(stderr, "\n"); \
+            exit(1); \
+        } \
+    } while (0)
+
+#define CHECK_OK(_call) \
+    do { \
+        ucs_status_t _status = (_call); \
+        CHECK(_status == UCS_OK, "%s: %s", #_call, \
+              ucs_status_string(_status)); \
+    } while (0)
+
+enum {
+    MAX_SIZE   = 2 << 20,
+    NUM_FLIGHT = 8,
+    AM_ID      = 7
+};
+
+static struct {
+    int           number;
+    int           sock;
+    unsigned      seed;
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_address_t *peer;
+    ucp_ep_h      ep;
+    ucp_mem_h     memh;
+    char          *memory;      /* That the peer has a key of */
+    uint64_t      peer_memory;
+    void          *peer_key;
+    unsigned      received;     /* Active messages, checked */
+    int           arriving;     /* Active messages, being fetched */
+} self;
+
+
+/* ---- memory and its contents ---- */
+
+static char *new_memory(size_t size)
+{
+    char *ptr = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(ptr != MAP_FAILED, "mmap: %m");
+    return ptr;
+}
+
+/* The byte at a place of the stream, or of a message with a number */
+static char byte_at(uint64_t place)
+{
+    return (char)((place * 0x9e3779b97f4a7c15ull) >> 56);
+}
+
+static void fill(char *ptr, size_t size, uint64_t place)
+{
+    size_t i;
+
+    for (i = 0; i < size; ++i) {
+        ptr[i] = byte_at(place + i);
+    }
+}
+
+static void expect(const char *ptr, size_t size, uint64_t place)
+{
+    size_t i;
+
+    for (i = 0; i < size; ++i) {
+        CHECK(ptr[i] == byte_at(place + i), "byte %zu of %zu at %lu is wrong",
+              i, size, (unsigned long)place);
+    }
+}
+
+static size_t random_size(void)
+{
+    return 1 + rand_r(&self.seed) % MAX_SIZE;
+}
+
+
+/* ---- the two processes ---- */
+
+static void send_blob(const void *data, size_t length)
+{
+    CHECK((send(self.sock, &length, sizeof(length), 0) == sizeof(length)) &&
+          (send(self.sock, data, length, 0) == (ssize_t)length), "send: %m");
+}
+
+/* Progresses meanwhile: the peer may need it */
+static void recv_all(void *data, size_t length)
+{
+    size_t done = 0;
+    ssize_t ret;
+
+    while (done < length) {
+        ucp_worker_progress(self.worker);
+        ret = recv(self.sock, (char*)data + done, length - done, MSG_DONTWAIT);
+        CHECK((ret > 0) || ((ret < 0) && ((errno == EAGAIN) ||
+                                          (errno == EINTR))),
+              "the other side is gone");
+        done += (ret > 0) ? ret : 0;
+    }
+}
+
+static void *recv_blob(void)
+{
+    size_t length;
+    void *data;
+
+    recv_all(&length, sizeof(length));
+    data = malloc(length);
+    recv_all(data, length);
+    return data;
+}
+
+static void barrier(void)
+{
+    char byte = 0;
+
+    CHECK(send(self.sock, &byte, 1, 0) == 1, "send: %m");
+    recv_all(&byte, 1);
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+}
+
+static void connect_to_peer(void)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .address         = self.peer,
+        .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb  = on_error
+    };
+
+    CHECK_OK(ucp_ep_create(self.worker, &params, &self.ep));
+}
+
+static int is_done(ucs_status_ptr_t request)
+{
+    return !UCS_PTR_IS_PTR(request) ||
+           (ucp_request_check_status(request) != UCS_INPROGRESS);
+}
+
+/* @return how it ended */
+static ucs_status_t wait_for(ucs_status_ptr_t request)
+{
+    ucs_status_t status;
+
+    while (!is_done(request)) {
+        ucp_worker_progress(self.worker);
+    }
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
+    }
+    status = ucp_request_check_status(request);
+    ucp_request_free(request);
+    return status;
+}
+
+static void close_ep(unsigned flags)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = flags
+    };
+    ucs_status_t status       = wait_for(ucp_ep_close_nbx(self.ep, &param));
+
+    CHECK((status == UCS_OK) || flags, "close: %s", ucs_status_string(status));
+}
+
+
+/* ---- streams ---- */
+
+static void stream(unsigned rounds)
+{
+    ucs_status_ptr_t requests[NUM_FLIGHT] = {};
+    char *buffers[NUM_FLIGHT];
+    size_t sizes[NUM_FLIGHT];
+    ucp_request_param_t wait_all = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_STREAM_RECV_FLAG_WAITALL
+    };
+    ucp_request_param_t none = {};
+    uint64_t sent = 0, got = 0, total = (uint64_t)rounds * MAX_SIZE;
+    ucs_status_ptr_t receive = NULL;
+    size_t length, receiving = 0;
+    char *target = NULL;
+    unsigned i;
+
+    for (i = 0; i < NUM_FLIGHT; ++i) {
+        buffers[i] = new_memory(MAX_SIZE);
+        sizes[i]   = 0;
+    }
+
+    /* Sizes of the two sides differ, the total does not */
+    for (i = 0; (sent < total) || (got < total); i = (i + 1) % NUM_FLIGHT) {
+        ucp_worker_progress(self.worker);
+        if ((sent < total) && is_done(requests[i])) {
+            CHECK_OK(wait_for(requests[i]));
+            sizes[i] = random_size();
+            sizes[i] = (sizes[i] > total - sent) ? total - sent : sizes[i];
+            fill(buffers[i], sizes[i], sent);
+            requests[i] = ucp_stream_send_nbx(self.ep, buffers[i], sizes[i],
+                                              &none);
+            sent       += sizes[i];
+        }
+
+        if ((target != NULL) && is_done(receive)) {
+            CHECK_OK(wait_for(receive));
+            expect(target, receiving, got);
+            munmap(target, receiving);
+            got   += receiving;
+            target = NULL;
+        }
+        if ((target == NULL) && (got < total)) {
+            receiving = random_size();
+            receiving = (receiving > total - got) ? total - got : receiving;
+            target    = new_memory(receiving);
+            receive   = ucp_stream_recv_nbx(self.ep, target, receiving, &length,
+                                            &wait_all);
+        }
+    }
+
+    for (i = 0; i < NUM_FLIGHT; ++i) {
+        CHECK_OK(wait_for(requests[i]));
+        munmap(buffers[i], MAX_SIZE);
+    }
+}
+
+
+/* ---- active messages ---- */
+
+typedef struct {
+    uint64_t number;
+    size_t   length;
+    char     *data;
+} message_t;
+
+static void on_fetched(void *request, ucs_status_t status, size_t length,
+                       void *arg)
+{
+    message_t *message = arg;
+
+    CHECK(status == UCS_OK, "rendezvous: %s", ucs_status_string(status));
+    expect(message->data, message->length, message->number << 32);
+    munmap(message->data, message->length);
+    free(message);
+    ucp_request_free(request);
+    ++self.received;
+    --self.arriving;
+}
+
+static ucs_status_t on_message(void *arg, const void *header, size_t size,
+                               void *data, size_t length,
+                               const ucp_am_recv_param_t *param)
+{
+    message_t *message             = malloc(sizeof(*message));
+    ucp_request_param_t recv_param = {
+        .op_attr_mask    = UCP_OP_ATTR_FIELD_CALLBACK |
+                           UCP_OP_ATTR_FIELD_USER_DATA |
+                           UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .cb.recv_am      = on_fetched,
+        .user_data       = message
+    };
+    ucs_status_ptr_t request;
+
+    CHECK(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, "no rendezvous");
+    memcpy(&message->number, header, sizeof(message->number));
+    message->length = length;
+    message->data   = new_memory(length);
+    ++self.arriving;
+    request = ucp_am_recv_data_nbx(self.worker, data, message->data, length,
+                                   &recv_param);
+    CHECK(UCS_PTR_IS_PTR(request), "ucp_am_recv_data_nbx");
+    return UCS_INPROGRESS;
+}
+
+static ucs_status_ptr_t send_message(const uint64_t *number, const char *data,
+                                     size_t size)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_AM_SEND_FLAG_RNDV
+    };
+
+    return ucp_am_send_nbx(self.ep, AM_ID, number, sizeof(*number), data, size,
+                           &param);
+}
+
+static void active_messages(unsigned rounds)
+{
+    ucs_status_ptr_t requests[NUM_FLIGHT] = {};
+    uint64_t numbers[NUM_FLIGHT];
+    char *buffers[NUM_FLIGHT];
+    unsigned sent = 0, i;
+    size_t size;
+
+    for (i = 0; i < NUM_FLIGHT; ++i) {
+        buffers[i] = new_memory(MAX_SIZE);
+    }
+
+    for (i = 0; (sent < rounds) || (self.received < rounds);
+         i = (i + 1) % NUM_FLIGHT) {
+        ucp_worker_progress(self.worker);
+        if ((sent < rounds) && is_done(requests[i])) {
+            CHECK_OK(wait_for(requests[i]));
+            size        = random_size();
+            numbers[i]  = sent++;
+            fill(buffers[i], size, numbers[i] << 32);
+            requests[i] = send_message(&numbers[i], buffers[i], size);
+        }
+    }
+
+    for (i = 0; i < NUM_FLIGHT; ++i) {
+        CHECK_OK(wait_for(requests[i]));
+        munmap(buffers[i], MAX_SIZE);
+    }
+}
+
+
+/* ---- close by force ---- */
+
+static void share_memory(void)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .length     = MAX_SIZE
+    };
+    uint64_t *address;
+    size_t length;
+    void *key;
+
+    self.memory    = new_memory(MAX_SIZE);
+    params.address = self.memory;
+    fill(self.memory, MAX_SIZE, 0);
+    CHECK_OK(ucp_mem_map(self.context, &params, &self.memh));
+    CHECK_OK(ucp_rkey_pack(self.context, self.memh, &key, &length));
+    send_blob(&self.memory, sizeof(self.memory));
+    send_blob(key, length);
+    ucp_rkey_buffer_release(key);
+    address          = recv_blob();
+    self.peer_memory = *address;
+    self.peer_key    = recv_blob();
+    free(address);
+}
+
+enum { NUM_KINDS = 5 };
+
+/*
+ * One operation of each kind, of which the first writes to a buffer. No atomic
+ * that fetches: UCP 1.13 does not end its request when the endpoint is closed
+ * by force, over tcp neither.
+ */
+static void start_all(ucp_rkey_h rkey, char *in, const char *out,
+                      ucs_status_ptr_t *requests)
+{
+    ucp_request_param_t none     = {};
+    static const uint64_t number = 0;
+    const size_t half            = MAX_SIZE / 2;
+
+    requests[0] = ucp_get_nbx(self.ep, in, half, self.peer_memory, rkey, &none);
+    requests[1] = ucp_put_nbx(self.ep, out, half, self.peer_memory + half, rkey,
+                              &none);
+    requests[2] = ucp_tag_send_nbx(self.ep, out, MAX_SIZE, 1, &none);
+    requests[3] = ucp_stream_send_nbx(self.ep, out, MAX_SIZE, &none);
+    requests[4] = send_message(&number, out, MAX_SIZE);
+}
+
+static void close_by_force(unsigned rounds)
+{
+    ucs_status_ptr_t requests[NUM_KINDS];
+    char *in, *out, *before;
+    unsigned round, i;
+    ucp_rkey_h rkey;
+
+    share_memory();
+    before = new_memory(MAX_SIZE);
+    for (round = 0; (self.number == 0) && (round < rounds); ++round) {
+        if (round > 0) {
+            connect_to_peer();
+        }
+        CHECK_OK(ucp_ep_rkey_unpack(self.ep, self.peer_key, &rkey));
+        in  = new_memory(MAX_SIZE);
+        out = new_memory(MAX_SIZE);
+        fill(out, MAX_SIZE, MAX_SIZE / 2);
+        start_all(rkey, in, out, requests);
+        for (i = rand_r(&self.seed) % 64; i > 0; --i) {
+            ucp_worker_progress(self.worker);
+        }
+
+        ucp_rkey_destroy(rkey);
+        close_ep(UCP_EP_CLOSE_FLAG_FORCE);
+        for (i = 0; i < NUM_KINDS; ++i) {
+            wait_for(requests[i]);
+        }
+
+        /* From now on these are not written any more */
+        memcpy(before, in, MAX_SIZE);
+        for (i = 0; i < 100; ++i) {
+            ucp_worker_progress(self.worker);
+        }
+        CHECK(!memcmp(before, in, MAX_SIZE), "written after the close");
+        munmap(in, MAX_SIZE);
+        munmap(out, MAX_SIZE);
+    }
+
+    /* And a new endpoint works */
+    if (self.number == 0) {
+        ucp_request_param_t none = {};
+        connect_to_peer();
+        CHECK_OK(ucp_ep_rkey_unpack(self.ep, self.peer_key, &rkey));
+        CHECK_OK(wait_for(ucp_get_nbx(self.ep, before, MAX_SIZE,
+                                      self.peer_memory, rkey, &none)));
+        expect(before, MAX_SIZE, 0);
+        ucp_rkey_destroy(rkey);
+    }
+}
+
+
+/* ---- main ---- */
+
+/* The endpoints that a side has closed by force have left messages behind */
+static ucs_status_t drop_message(void *arg, const void *header, size_t size,
+                                 void *data, size_t length,
+                                 const ucp_am_recv_param_t *param)
+{
+    return UCS_OK;
+}
+
+static void run(const char *mode, unsigned rounds)
+{
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features   = UCP_FEATURE_RMA | UCP_FEATURE_TAG | UCP_FEATURE_STREAM |
+                      UCP_FEATURE_AM
+    };
+    int is_close                         = !strcmp(mode, "close");
+    ucp_worker_params_t worker_params    = {};
+    ucp_am_handler_param_t handler       = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB,
+        .id         = AM_ID,
+        .cb         = is_close ? drop_message : on_message
+    };
+    ucp_address_t *address;
+    size_t length;
+
+    CHECK_OK(ucp_init(&params, NULL, &self.context));
+    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &handler));
+    CHECK_OK(ucp_worker_get_address(self.worker, &address, &length));
+    send_blob(address, length);
+    ucp_worker_release_address(self.worker, address);
+    self.peer = recv_blob();
+    connect_to_peer();
+    barrier();
+
+    if (!strcmp(mode, "stream")) {
+        stream(rounds);
+    } else if (!strcmp(mode, "am")) {
+        active_messages(rounds);
+    } else {
+        close_by_force(rounds);
+    }
+
+    barrier();
+    close_ep(is_close ? UCP_EP_CLOSE_FLAG_FORCE : 0);
+    barrier();
+    if (self.memh != NULL) {
+        CHECK_OK(ucp_mem_unmap(self.context, self.memh));
+    }
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+}
+
+static void disturb(const pid_t *pids, int stop)
+{
+    struct timespec pause = {};
+    unsigned seed = 1;
+    int alive = 2, status, victim, failed = 0;
+    pid_t pid;
+
+    while (alive > 0) {
+        victim        = rand_r(&seed) % 2;
+        pause.tv_nsec = 1000000 * (1 + rand_r(&seed) % 10);
+        if (stop && (alive == 2)) {
+            kill(pids[victim], SIGSTOP);
+            nanosleep(&pause, NULL);
+            kill(pids[victim], SIGCONT);
+        }
+        pause.tv_nsec = 1000000 * (1 + rand_r(&seed) % 5);
+        nanosleep(&pause, NULL);
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+            --alive;
+            if (status != 0) {
+                failed = 1;
+                kill(pids[pid == pids[0]], SIGKILL);
+            }
+        }
+    }
+    exit(failed);
+}
+
+int main(int argc, char **argv)
+{
+    int socks[2], i;
+    pid_t pids[2];
+
+    if (argc < 3) {
+        fprintf(stderr, "usage: ucp_stress stream|am|close ROUNDS [stop]\n");
+        return 2;
+    }
+
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0, "socketpair: %m");
+    for (i = 0; i < 2; ++i) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            self.number = i;
+            self.sock   = socks[i];
+            self.seed   = i + 1;
+            close(socks[1 - i]);
+            run(argv[1], atoi(argv[2]));
+            return 0;
+        }
+    }
+
+    close(socks[0]);
+    close(socks[1]);
+    disturb(pids, argc > 3);
+}
