@@ -199,6 +199,11 @@ int with_limit(peer &parent, int resource, rlim_t limit)
         good = works({{"CM_TIMEOUT", "1s"}});
         EXPECT_EQ(0, setrlimit(resource, &old));
         EXPECT_TRUE(good || !told.lines().empty());
+        if (!good && (resource == RLIMIT_MEMLOCK)) {
+            EXPECT_NE(std::string::npos,
+                      told.lines().front().find("limit of locked memory is"))
+                    << told.lines().front();
+        }
         for (auto &line : told.lines()) {
             EXPECT_EQ(std::string::npos, line.find("Assertion")) << line;
         }

@@ -72,7 +72,9 @@ static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
 {
     struct rlimit rlim;
 
-    if ((errno == ENOMEM) && (getrlimit(RLIMIT_MEMLOCK, &rlim) == 0) &&
+    /* A limit of 0 is EPERM */
+    if (((errno == ENOMEM) || (errno == EPERM)) &&
+        (getrlimit(RLIMIT_MEMLOCK, &rlim) == 0) &&
         (rlim.rlim_cur != RLIM_INFINITY)) {
         ucs_error("%s: cannot pin %zu bytes for %s: the limit of locked memory "
                   "is %zu bytes (see ulimit -l, or lower "
