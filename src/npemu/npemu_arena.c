@@ -50,6 +50,7 @@ void npemu_arena_cleanup(npemu_arena_t *arena)
 
     for (i = 0; i < NPEMU_ARENA_CLASSES; ++i) {
         free(arena->free[i].offsets);
+        free(arena->kept[i].offsets);
     }
     if (arena->in_use != 0) {
         npemu_debug("%lu bytes of objects were not destroyed",
@@ -96,37 +97,72 @@ uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size)
     return offset;
 }
 
-void npemu_arena_free(npemu_arena_t *arena, uint64_t offset, size_t size)
+/* Remember a block. Without memory for that it is lost until the process
+ * detaches. */
+static void npemu_arena_add(npemu_arena_blocks_t *blocks, uint64_t offset)
 {
-    unsigned index = npemu_arena_class(size);
-    size_t block   = (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT);
     size_t capacity;
     uint64_t *offsets;
 
-    if (offset == 0) {
-        return;
+    if (blocks->count == blocks->capacity) {
+        capacity = blocks->capacity * 2 + 16;
+        offsets  = realloc(blocks->offsets, capacity * sizeof(*offsets));
+        if (offsets == NULL) {
+            return;
+        }
+        blocks->offsets  = offsets;
+        blocks->capacity = capacity;
     }
+    blocks->offsets[blocks->count++] = offset;
+}
 
-    /* Reads as zeros afterwards, as npemu_arena_alloc() promises */
+/* Reads as zeros afterwards, as npemu_arena_alloc() promises for large ones */
+static void npemu_arena_trim(npemu_arena_t *arena, uint64_t offset,
+                             size_t block)
+{
     if ((block >= NPEMU_ARENA_TRIM) &&
         (madvise(npemu_arena_ptr(arena->shm, offset), block, MADV_REMOVE) <
          0)) {
         memset(npemu_arena_ptr(arena->shm, offset), 0, block);
     }
+}
+
+void npemu_arena_free(npemu_arena_t *arena, uint64_t offset, size_t size)
+{
+    unsigned index = npemu_arena_class(size);
+    size_t block   = (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT);
+    int is_held    = npemu_arena_is_held(arena);
+
+    if (offset == 0) {
+        return;
+    }
+
+    if (!is_held) {
+        npemu_arena_trim(arena, offset, block);
+    }
 
     npemu_spin_lock(&arena->lock);
     arena->in_use -= block;
-    if (arena->free[index].count == arena->free[index].capacity) {
-        capacity = arena->free[index].capacity * 2 + 16;
-        offsets  = realloc(arena->free[index].offsets,
-                           capacity * sizeof(*offsets));
-        if (offsets == NULL) {
-            npemu_spin_unlock(&arena->lock);
-            return; /* lost until the process detaches */
+    npemu_arena_add(is_held ? &arena->kept[index] : &arena->free[index],
+                    offset);
+    npemu_spin_unlock(&arena->lock);
+}
+
+void npemu_arena_release(npemu_arena_t *arena, uint32_t cuts)
+{
+    npemu_arena_blocks_t *kept;
+    unsigned index;
+
+    npemu_spin_lock(&arena->lock);
+    for (index = 0; index < NPEMU_ARENA_CLASSES; ++index) {
+        kept = &arena->kept[index];
+        while (kept->count > 0) {
+            --kept->count;
+            npemu_arena_trim(arena, kept->offsets[kept->count],
+                             (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT));
+            npemu_arena_add(&arena->free[index], kept->offsets[kept->count]);
         }
-        arena->free[index].offsets  = offsets;
-        arena->free[index].capacity = capacity;
     }
-    arena->free[index].offsets[arena->free[index].count++] = offset;
+    atomic_store(&arena->cuts_over, cuts);
     npemu_spin_unlock(&arena->lock);
 }

@@ -128,7 +128,7 @@ static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
     const uint8_t *data = cqe->data;
     uint32_t skip       = 0;
 
-    npemu_epoch_enter(cq->proc);
+    npemu_epoch_enter(cq->proc, cq->proc->slot_index, cq->proc->gen);
     if (qp->super.qp.qp_type == IBV_QPT_UD) {
         skip = sizeof(struct ibv_grh);
         if ((wc->wc_flags & IBV_WC_GRH) && (wc->status == IBV_WC_SUCCESS)) {
@@ -190,11 +190,14 @@ static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
     wc->sl             = 0;
     wc->dlid_path_bits = 0;
 
-    /* Cannot be gone: who destroys it turns its entries into SKIP before.
+    /* Not gone, in general: its entries become SKIP when it is destroyed.
      * Acquired, so that what happened before is seen without a look at the peer
      * who was told of the QP, and wrote the entry */
     qp = atomic_load_explicit(&cq->proc->qps[npemu_qpn_index(cqe->qpn)],
                               memory_order_acquire);
+    if (npemu_unlikely(qp == NULL)) {
+        return 0; /* from a process that was cut off while it wrote this */
+    }
     if (kind == NPEMU_CQE_SEND) {
         wc->wr_id = cqe->wr_id;
         atomic_store_explicit(&qp->sq_done, cqe->index, memory_order_release);

@@ -5,6 +5,7 @@
 #endif
 
 #include "npemu_dma.h"
+#include "npemu_epoch.h"
 
 #include <errno.h>
 #include <string.h>
@@ -266,12 +267,14 @@ npemu_dma_chunk(npemu_peer_t *peer, const struct iovec *local,
 {
     ssize_t ret;
 
-    ret = to_remote ? process_vm_writev(peer->pid, local, num_local, remote,
-                                        num_remote, 0) :
-                      process_vm_readv(peer->pid, local, num_local, remote,
-                                       num_remote, 0);
+    ret = npemu_epoch_copy(peer->pid, local, num_local, remote, num_remote,
+                           to_remote);
     if (npemu_likely(ret == (ssize_t)length)) {
         return NPEMU_DMA_OK;
+    }
+
+    if ((ret < 0) && (errno == ECANCELED)) {
+        return NPEMU_DMA_CUT;
     }
 
     if ((ret >= 0) || (errno == EFAULT)) {

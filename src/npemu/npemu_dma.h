@@ -46,7 +46,8 @@ typedef enum {
     NPEMU_DMA_LOCAL,  /* the initiator's memory is not there */
     NPEMU_DMA_REMOTE, /* the target's memory is not there */
     NPEMU_DMA_GONE,   /* the target is not there */
-    NPEMU_DMA_DENIED  /* the kernel does not let us */
+    NPEMU_DMA_DENIED, /* the kernel does not let us */
+    NPEMU_DMA_CUT     /* the target does not let us: look at it anew */
 } npemu_dma_status_t;
 
 /**

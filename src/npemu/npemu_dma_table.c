@@ -359,7 +359,7 @@ static ssize_t npemu_side_put(const npemu_side_t *side, uint64_t done,
     unsigned i;
 
     if (!side->is_local || npemu_side_is_paged(side)) {
-        return process_vm_writev(side->peer->pid, iov, count, &remote, 1, 0);
+        return npemu_epoch_copy(side->peer->pid, iov, count, &remote, 1, 1);
     }
 
     for (i = 0; i < count; ++i) {
@@ -404,6 +404,10 @@ static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
                                              npemu_side_t *side, uint64_t done,
                                              int error)
 {
+    if (error == ECANCELED) {
+        return NPEMU_DMA_CUT;
+    }
+
     if ((error == ESRCH) || !npemu_peer_is_alive(xfer->peer)) {
         return NPEMU_DMA_GONE;
     }
@@ -433,8 +437,8 @@ static ssize_t npemu_xfer_move(npemu_xfer_t *xfer, uint64_t done,
     struct iovec dst = {(void*)(uintptr_t)(xfer->dst.addr + done), length};
 
     return xfer->to_remote ?
-                   process_vm_writev(xfer->peer->pid, &src, 1, &dst, 1, 0) :
-                   process_vm_readv(xfer->peer->pid, &dst, 1, &src, 1, 0);
+                   npemu_epoch_copy(xfer->peer->pid, &src, 1, &dst, 1, 1) :
+                   npemu_epoch_copy(xfer->peer->pid, &dst, 1, &src, 1, 0);
 }
 
 /* The source is absent: its reader gets the signature, 64-bit words that are
@@ -746,11 +750,8 @@ static inline uint64_t npemu_dma_copy_straight(npemu_peer_t *peer,
         npemu_epoch_dma_enter();
         if (npemu_likely(npemu_side_is_straight(local, done, length) &&
                          npemu_side_is_straight(remote, done, length))) {
-            moved = to_remote ?
-                            process_vm_writev(peer->pid, &here, 1, &there, 1,
-                                              0) :
-                            process_vm_readv(peer->pid, &here, 1, &there, 1,
-                                             0);
+            moved = npemu_epoch_copy(peer->pid, &here, 1, &there, 1,
+                                     to_remote);
         }
         npemu_epoch_dma_exit();
         if (npemu_unlikely(moved != (ssize_t)length)) {

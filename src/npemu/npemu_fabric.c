@@ -428,8 +428,8 @@ static void npemu_slot_reset(npemu_fabric_shm_t *fabric, unsigned index)
     atomic_store(&slot->gen, (gen & 0xfffff) ? gen : gen + 1);
     for (i = 0; i < NPEMU_MAX_THREADS; ++i) {
         seq = &fabric->threads[index][i];
-        atomic_fetch_add(&seq->seq, atomic_load(&seq->seq) & 1);
-        atomic_fetch_add(&seq->dma, atomic_load(&seq->dma) & 1);
+        atomic_store(&seq->seq, npemu_epoch_even(atomic_load(&seq->seq)));
+        atomic_store(&seq->dma, npemu_epoch_even(atomic_load(&seq->dma)));
     }
     atomic_store(&slot->nthreads, 0);
 

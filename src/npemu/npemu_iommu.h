@@ -91,12 +91,13 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
                               uint32_t bits, int touch);
 
 /**
- * Wait until no access that may have seen states of before the call is under
- * way any more, in any process of the fabric: what an IOTLB flush with drain
- * does. The calling thread's own access is not waited for, should it be in one.
- * Dead processes do not count; a stopped one is waited for, after one line that
- * names it. May be called in hooks on memory functions: no allocation, and no
- * lock.
+ * Wait until no access to this process' tables that may have seen states of
+ * before the call is under way any more, by any process of the fabric: what an
+ * IOTLB flush with drain does. The calling thread's own access is not waited
+ * for, should it be in one. Dead processes do not count. One that does not get
+ * on is cut off after NPEMU_CUT_OFF_MS: what it has begun touches nothing when
+ * it continues. May be called in hooks on memory functions: no allocation, and
+ * no lock.
  *
  * @param [in] context  An open device of this process; nothing is done for one
  *                      that was opened by a parent of it.

@@ -41,17 +41,9 @@ void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events)
 void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
                           unsigned index, uint32_t events)
 {
-    npemu_qp_shm_t *shm = &peer->shm->qps[index];
-    uint32_t state      = atomic_load(&shm->state);
-
-    do {
-        if ((state != IBV_QPS_RTR) && (state != IBV_QPS_RTS) &&
-            (state != IBV_QPS_SQD) && (state != IBV_QPS_SQE)) {
-            return; /* failed already, or torn down */
-        }
-    } while (!atomic_compare_exchange_weak(&shm->state, &state, IBV_QPS_ERR));
-
-    npemu_qp_notify(proc, peer, index, events | NPEMU_EV_QP_FLUSH);
+    if (npemu_qp_shm_fail(peer->shm, index, events)) {
+        npemu_peer_wake(proc, peer);
+    }
 }
 
 void npemu_qp_fail(npemu_qp_t *qp)
@@ -245,14 +237,14 @@ void npemu_qp_disconnect(npemu_qp_t *qp)
     qp->unroutable = 0;
 }
 
-void npemu_qp_clear(npemu_qp_t *qp)
+void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope)
 {
     npemu_spin_lock(&qp->sq_lock);
     npemu_wait_cancel(qp);
     npemu_sq_reset(qp);
     npemu_spin_unlock(&qp->sq_lock);
 
-    npemu_epoch_quiesce(qp->proc, NPEMU_QUIESCE_ALL);
+    npemu_epoch_quiesce(qp->proc, scope);
     npemu_cq_clean(qp->recv_cq, qp->super.qp.qp_num);
     if (qp->send_cq != qp->recv_cq) {
         npemu_cq_clean(qp->send_cq, qp->super.qp.qp_num);
@@ -269,13 +261,17 @@ static int npemu_qp_index_alloc(npemu_proc_t *proc, npemu_qp_t *qp,
                                 unsigned *index_p)
 {
     unsigned i, index;
+    int held;
 
     pthread_mutex_lock(&proc->lock);
+    held = npemu_epoch_is_held(proc);
     for (i = 0; i < NPEMU_MAX_QPS; ++i) {
         index = (proc->qp_next + i) % NPEMU_MAX_QPS;
         /* QPN 0 and 1 are the management QPs */
         if ((atomic_load(&proc->qps[index]) == NULL) &&
+            !(proc->qpn_kept[index] && held) &&
             ((proc->slot_index > 0) || (index > 1))) {
+            proc->qpn_kept[index] = 0;
             atomic_store(&proc->qps[index], qp);
             proc->qp_next = index + 1;
             *index_p      = index;
@@ -509,13 +505,14 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
     npemu_spin_lock(&qp->sq_lock);
     atomic_store(&qp->shm->state, IBV_QPS_RESET);
     npemu_spin_unlock(&qp->sq_lock);
-    npemu_qp_clear(qp);
+    npemu_qp_clear(qp, NPEMU_QUIESCE_ALL);
     npemu_qp_disconnect(qp);
     pthread_mutex_unlock(&qp->control);
     npemu_async_forget_qp(ibqp);
 
     pthread_mutex_lock(&proc->lock);
     atomic_store(&proc->qps[ibqp->handle], NULL);
+    proc->qpn_kept[ibqp->handle] = npemu_epoch_is_held(proc);
     pthread_mutex_unlock(&proc->lock);
 
     npemu_sq_cleanup(qp);

@@ -6,6 +6,7 @@
 #define NPEMU_QP_H
 
 #include "npemu_async.h"
+#include "npemu_epoch.h"
 #include "npemu_peer.h"
 #include "npemu_rq.h"
 #include "npemu_wait.h"
@@ -129,7 +130,7 @@ void npemu_qp_handle_events(npemu_proc_t *proc);
 
 /** Throw away queues and completions, on the way to RESET or destruction.
  * `control` is held; the state is no longer one that receives. */
-void npemu_qp_clear(npemu_qp_t *qp);
+void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope);
 
 /** Disconnect from the target. */
 void npemu_qp_disconnect(npemu_qp_t *qp);

@@ -263,7 +263,8 @@ static void npemu_qp_to_reset(npemu_qp_t *qp)
     npemu_spin_lock(&qp->sq_lock);
     atomic_store(&qp->shm->state, IBV_QPS_RESET);
     npemu_spin_unlock(&qp->sq_lock);
-    npemu_qp_clear(qp);
+    /* A queue that is used again must have nobody in it */
+    npemu_qp_clear(qp, NPEMU_QUIESCE_PATIENT);
     npemu_qp_disconnect(qp);
     atomic_fetch_add(&qp->shm->gen, 1);
     qp->attr = (struct ibv_qp_attr){0};

@@ -26,6 +26,7 @@ typedef struct {
     npemu_peer_t       *peer;    /* process of the target */
     npemu_qp_shm_t     *remote;  /* the target */
     uint32_t           index;    /* its index there */
+    uint32_t           gen;      /* of its slot, UD */
     npemu_dma_list_t   local;
     npemu_map_miss_t   miss;     /* with NPEMU_EXEC_MAP */
     enum ibv_wc_status status;
@@ -64,6 +65,8 @@ static npemu_exec_t npemu_op_dma_result(npemu_op_t *op,
         return npemu_op_refused(op, NPEMU_EV_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);
     case NPEMU_DMA_DENIED:
         return npemu_op_done(op, IBV_WC_REM_OP_ERR);
+    case NPEMU_DMA_CUT:
+        return NPEMU_EXEC_CUT;
     case NPEMU_DMA_GONE:
     default:
         return npemu_op_done(op, IBV_WC_RETRY_EXC_ERR);
@@ -136,7 +139,7 @@ static int npemu_op_target_ud(npemu_op_t *op, npemu_exec_t *result)
     }
 
     op->peer = npemu_peer_find(op->proc, slot);
-    if (npemu_unlikely((op->peer == NULL) ||
+    if (npemu_unlikely((op->peer == NULL) || (op->peer->gen != op->gen) ||
                        !npemu_peer_is_alive(op->peer))) {
         if (npemu_slot_is_alive(&op->proc->fabric->slots[slot],
                                 atomic_load(&op->proc->fabric->slots[slot]
@@ -593,13 +596,32 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
     }
 }
 
+/* Say in whose memory this will be. A datagram goes to the process that is in
+ * the slot now: npemu_op_target_ud() sees to it that this is still so. */
+static void npemu_op_enter(npemu_op_t *op)
+{
+    npemu_proc_t *proc = op->proc;
+    npemu_peer_t *peer = op->qp->peer;
+    unsigned slot;
+
+    if (npemu_op_is_ud(op)) {
+        slot    = npemu_qpn_slot(op->wqe->ud.qpn);
+        op->gen = atomic_load(&proc->fabric->slots[slot].gen);
+        npemu_epoch_enter(proc, slot, op->gen);
+    } else if (peer != NULL) {
+        npemu_epoch_enter(proc, peer->slot_index, peer->gen);
+    } else {
+        npemu_epoch_enter(proc, proc->slot_index, proc->gen);
+    }
+}
+
 /* Execute once. NPEMU_EXEC_MAP: `peer` may be gone by then, and this says whose
  * table it is. */
 static npemu_exec_t npemu_op_try(npemu_op_t *op, unsigned *slot, uint32_t *gen)
 {
     npemu_exec_t ret;
 
-    npemu_epoch_enter(op->proc);
+    npemu_op_enter(op);
     ret = npemu_op_exec(op);
     if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
         *slot = op->peer->slot_index;
@@ -610,20 +632,21 @@ static npemu_exec_t npemu_op_try(npemu_op_t *op, unsigned *slot, uint32_t *gen)
 }
 
 /* Attach tables until none is missing. One that cannot be attached is the fault
- * of the target. */
+ * of the target. A request that was cut off finds the target as it is now: its
+ * QP has failed, in general. */
 static __attribute__((noinline)) npemu_exec_t
-npemu_op_try_again(npemu_op_t *op, unsigned slot, uint32_t gen)
+npemu_op_try_again(npemu_op_t *op, npemu_exec_t ret, unsigned slot,
+                   uint32_t gen)
 {
-    npemu_exec_t ret;
-
     do {
-        if (npemu_table_attach(op->proc, slot, gen, op->miss.index,
-                               op->miss.gen) != 0) {
+        if ((ret == NPEMU_EXEC_MAP) &&
+            (npemu_table_attach(op->proc, slot, gen, op->miss.index,
+                                op->miss.gen) != 0)) {
             return npemu_op_done(op, npemu_op_is_ud(op) ? IBV_WC_SUCCESS :
                                                           IBV_WC_REM_OP_ERR);
         }
         ret = npemu_op_try(op, &slot, &gen);
-    } while (ret == NPEMU_EXEC_MAP);
+    } while ((ret == NPEMU_EXEC_MAP) || (ret == NPEMU_EXEC_CUT));
     return ret;
 }
 
@@ -642,8 +665,8 @@ npemu_exec_t npemu_send_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe,
     op.local.length = 0;
 
     ret = npemu_op_try(&op, &slot, &gen);
-    if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
-        ret = npemu_op_try_again(&op, slot, gen);
+    if (npemu_unlikely((ret == NPEMU_EXEC_MAP) || (ret == NPEMU_EXEC_CUT))) {
+        ret = npemu_op_try_again(&op, ret, slot, gen);
     }
 
     *status = op.status;

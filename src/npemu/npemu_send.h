@@ -13,7 +13,8 @@ typedef enum {
     NPEMU_EXEC_BUSY,   /* a stopped process is in the way, nothing was done */
     NPEMU_EXEC_RETRY,  /* the target does not answer, nothing was done */
     NPEMU_EXEC_ATTACH, /* the target's process must be attached first */
-    NPEMU_EXEC_MAP     /* a table of it must be: never the final result */
+    NPEMU_EXEC_MAP,    /* a table of it must be: never the final result */
+    NPEMU_EXEC_CUT     /* cut off by the target: begin again, never final */
 } npemu_exec_t;
 
 /**

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #define NPEMU_CACHE_LINE  64
 #define NPEMU_PAGE_SIZE   4096ul
@@ -83,10 +84,13 @@ typedef struct {
 } NPEMU_ALIGNED(128) npemu_slot_t;
 
 /* Odd while the thread executes a work request, and while it accesses memory
- * that an IOMMU table covers; see npemu_epoch.h. */
+ * that an IOMMU table covers; see npemu_epoch.h. The rest: see npemu_cut.h. */
 typedef struct {
     _Atomic uint64_t seq;
     _Atomic uint64_t dma;
+    _Atomic uint64_t cut;    /* `seq` of the last request that was cut off */
+    _Atomic int32_t  tid;
+    struct iovec     remote[1 + NPEMU_MAX_SGE]; /* the first is the guard */
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_thread_seq_t;
 
 /* State of a fabric segment; see npemu_fabric.c. */
@@ -109,6 +113,39 @@ typedef struct {
     npemu_slot_t slots[NPEMU_MAX_PROCS] NPEMU_ALIGNED(NPEMU_PAGE_SIZE);
     npemu_thread_seq_t threads[NPEMU_MAX_PROCS][NPEMU_MAX_THREADS];
 } npemu_fabric_shm_t;
+
+/*
+ * A counter of a thread:
+ *
+ *   bits 23 to 63  requests, or chunks, so far
+ *   bits 11 to 22  generation of the target's slot, its lowest bits
+ *   bits 1 to 10   the target's slot
+ *   bit 0          under way; the two fields above are 0 if it is not
+ */
+#define NPEMU_EPOCH_SLOT_SHIFT  1
+#define NPEMU_EPOCH_GEN_SHIFT   11
+#define NPEMU_EPOCH_COUNT_SHIFT 23
+#define NPEMU_EPOCH_OWNER_MASK  ((1ull << NPEMU_EPOCH_COUNT_SHIFT) - 1)
+
+_Static_assert(NPEMU_MAX_PROCS <= (1u << (NPEMU_EPOCH_GEN_SHIFT -
+                                          NPEMU_EPOCH_SLOT_SHIFT)),
+               "a slot does not fit into a counter");
+
+/** What a counter says beside its count while it is odd. */
+NPEMU_HOOK_INLINE uint64_t npemu_epoch_owner(unsigned slot, uint32_t gen)
+{
+    const uint32_t gen_mask = (1u << (NPEMU_EPOCH_COUNT_SHIFT -
+                                      NPEMU_EPOCH_GEN_SHIFT)) - 1;
+
+    return ((uint64_t)(gen & gen_mask) << NPEMU_EPOCH_GEN_SHIFT) |
+           ((uint64_t)slot << NPEMU_EPOCH_SLOT_SHIFT) | 1;
+}
+
+/** The value of a counter when what it says has ended. */
+NPEMU_HOOK_INLINE uint64_t npemu_epoch_even(uint64_t word)
+{
+    return word & ~NPEMU_EPOCH_OWNER_MASK;
+}
 
 /* ---- arena ----------------------------------------------------------------*/
 
@@ -334,6 +371,30 @@ static inline uint64_t npemu_arena_off(npemu_arena_shm_t *arena,
                                        const void *ptr)
 {
     return (const uint8_t*)ptr - (uint8_t*)arena;
+}
+
+/**
+ * A QP that is connected goes to ERR. Its owner's npemu thread must be woken
+ * then, to flush the queues.
+ *
+ * @return 1; 0 if it has failed already, or is torn down.
+ */
+NPEMU_HOOK_INLINE int npemu_qp_shm_fail(npemu_arena_shm_t *arena,
+                                        unsigned index, uint32_t events)
+{
+    npemu_qp_shm_t *qp = &arena->qps[index];
+    uint32_t state     = atomic_load(&qp->state);
+
+    do {
+        if ((state != IBV_QPS_RTR) && (state != IBV_QPS_RTS) &&
+            (state != IBV_QPS_SQD) && (state != IBV_QPS_SQE)) {
+            return 0;
+        }
+    } while (!atomic_compare_exchange_weak(&qp->state, &state, IBV_QPS_ERR));
+
+    atomic_fetch_or(&qp->events, events | NPEMU_EV_QP_FLUSH);
+    atomic_fetch_or(&arena->qp_events[index / 64], 1ull << (index % 64));
+    return 1;
 }
 
 static inline npemu_rq_wqe_t *npemu_rq_wqe(npemu_arena_shm_t *arena,

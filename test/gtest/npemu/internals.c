@@ -1,5 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include "internals.h"
 
 #include <npemu_context.h>
@@ -59,4 +63,9 @@ void npt_qp_damage_receives(struct ibv_qp *qp)
     for (i = 0; i <= rq->mask; ++i) {
         ring[i].index = rq->size;
     }
+}
+
+uint64_t npt_qp_receives(struct ibv_qp *qp)
+{
+    return npemu_qp(qp)->shm->rq;
 }

@@ -8,6 +8,8 @@
 #ifndef NPT_INTERNALS_H
 #define NPT_INTERNALS_H
 
+#include <stdint.h>
+
 struct ibv_context;
 struct ibv_cq;
 struct ibv_qp;
@@ -43,6 +45,9 @@ void npt_set_arena(struct ibv_context *context, int id);
 
 /** All receives of a queue pair without SRQ become some that do not exist. */
 void npt_qp_damage_receives(struct ibv_qp *qp);
+
+/** Where the receive queue of a queue pair is: its offset in the arena. */
+uint64_t npt_qp_receives(struct ibv_qp *qp);
 
 #ifdef __cplusplus
 }

@@ -196,6 +196,13 @@ public:
         m_child.kill();
         disconnect();
     }
+
+    /* This end of the connection is destroyed. */
+    void disconnect()
+    {
+        m_qp.reset();
+        m_cq.reset();
+    }
     Qp &qp() { return *m_qp; }
     Cq &cq() { return *m_cq; }
 
@@ -203,12 +210,6 @@ public:
     Remote memory; /* what it registered */
 
 private:
-    void disconnect()
-    {
-        m_qp.reset();
-        m_cq.reset();
-    }
-
     void serve(Pipe &pipe)
     {
         Device device;

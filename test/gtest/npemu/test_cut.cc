@@ -1,0 +1,408 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Processes that are stopped in the middle of a work request: a stranger, and a
+ * peer that is not in our memory, delay nobody. One that is in our memory is
+ * waited for, then cut off, and touches nothing when it continues.
+ *
+ * Gates say where they are stopped.
+ */
+
+#include "internals.h"
+#include "npemu_region.h"
+
+#include <algorithm>
+#include <csignal>
+#include <future>
+#include <list>
+#include <sys/wait.h>
+
+using namespace npt;
+
+namespace {
+
+constexpr size_t PAGES = 16;
+constexpr size_t SIZE  = PAGES * PAGE;
+
+/* Before a process is cut off in these tests, and what is as good as at once on
+ * a busy machine. Both are far apart. */
+constexpr int LIMIT_MS = 800;
+constexpr int SOON_MS  = 500;
+
+constexpr uint8_t OLD = 0x11, NEW = 0x22, SENT = 0x33;
+
+/* SIGSTOP, and it has stopped */
+void stop(pid_t pid)
+{
+    siginfo_t info;
+
+    ASSERT_EQ(0, kill(pid, SIGSTOP));
+    ASSERT_EQ(0, waitid(P_PID, pid, &info, WSTOPPED | WNOWAIT));
+}
+
+void stop_grandchild(pid_t pid)
+{
+    std::string path = "/proc/" + std::to_string(pid) + "/stat";
+
+    ASSERT_EQ(0, kill(pid, SIGSTOP));
+    ASSERT_TRUE(wait_until([&] {
+        char text[256] = {};
+        FILE *file     = fopen(path.c_str(), "r");
+        size_t length  = fread(text, 1, sizeof(text) - 1, file);
+
+        fclose(file);
+        return (length > 0) && strstr(text, ") T ");
+    }));
+}
+
+/* How long a drain, and the end of a registration, take this process */
+double wait_for_all(Device &device)
+{
+    Buffer plain(device, PAGE);
+    auto start = Clock::now();
+
+    npemu_iommu_drain(device.context);
+    plain.dereg();
+    {
+        Pair pair(device); /* destroyed as well */
+    }
+    return ms_since(start);
+}
+
+class Cut : public testing::Test {
+protected:
+    Cut() : m_limit("NPEMU_CUT_OFF_MS", std::to_string(LIMIT_MS)) {}
+
+private:
+    Env m_limit;
+};
+
+/* --- those that are not in our memory -------------------------------------*/
+
+TEST_F(Cut, AStoppedStrangerDelaysNobody)
+{
+    Child job([](Pipe &pipe) {
+        Servant servant(SIZE);
+        Device device;
+        Shared memory(SIZE);
+        Region region(device, memory.data, SIZE);
+
+        region.set_all();
+        servant.connect(device);
+        npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED,
+                       NPEMU_GATE_ANY_PAGE);
+        servant.place({IBV_WR_RDMA_WRITE, region.remote(region.w, 0), 0, SIZE,
+                       0, 0});
+        ASSERT_EQ(0, npemu_gate_wait(region.iommu.header,
+                                     NPEMU_GATE_CHUNK_CHECKED, WAIT_MS));
+        stop_grandchild(servant.pid());
+        pipe.signal();
+        EXPECT_TRUE(pipe.await());
+        ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
+        npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED);
+        /* Nobody has cut it off, either */
+        EXPECT_EQ(IBV_WC_SUCCESS, servant.result());
+        servant.dismiss();
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+
+    ASSERT_TRUE(job.pipe().await());
+    EXPECT_LT(wait_for_all(device), SOON_MS);
+    job.pipe().signal();
+    job.join();
+}
+
+/* It is connected to us, but what it was doing is within itself. */
+TEST_F(Cut, AStoppedPeerOutsideOurMemoryDelaysNobody)
+{
+    Child peer([](Pipe &pipe) {
+        Device device;
+        Cq cq(device);
+        Qp qp(device, cq, cq);
+        Pair own(device);
+        Buffer buffer(device, SIZE);
+        Shared memory(SIZE);
+        Region region(device, memory.data, SIZE);
+        Wr loop(1, IBV_WR_RDMA_WRITE, {buffer.sge()});
+
+        connect_over(pipe, qp);
+        region.set_all();
+        npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED,
+                       NPEMU_GATE_ANY_PAGE);
+        auto done = std::async(std::launch::async, [&] {
+            return own.a.post(loop.rdma(region.remote(region.w, 0)));
+        });
+        ASSERT_EQ(0, npemu_gate_wait(region.iommu.header,
+                                     NPEMU_GATE_CHUNK_CHECKED, WAIT_MS));
+        pipe.signal();
+        EXPECT_TRUE(pipe.await());
+        npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED);
+        EXPECT_EQ(0, done.get());
+        EXPECT_TRUE(own.cq_a.expect(1));
+
+        Remote remote = pipe.recv<Remote>();
+        Wr write(2, IBV_WR_RDMA_WRITE, {buffer.sge()});
+        EXPECT_EQ(0, qp.post(write.rdma(remote)));
+        EXPECT_TRUE(cq.expect(2));
+        pipe.signal();
+        EXPECT_TRUE(pipe.await());
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    Buffer buffer(device, SIZE);
+
+    connect_over(peer.pipe(), qp);
+    ASSERT_TRUE(peer.pipe().await());
+    stop(peer.pid());
+    EXPECT_LT(wait_for_all(device), SOON_MS);
+    ASSERT_EQ(0, kill(peer.pid(), SIGCONT));
+    peer.pipe().signal();
+    peer.pipe().send(Remote{buffer.at(0), buffer.mr->rkey});
+    EXPECT_TRUE(peer.pipe().await());
+    EXPECT_EQ(IBV_QPS_RTS, qp.state());
+    peer.pipe().signal();
+    peer.join();
+}
+
+/* --- one that is ----------------------------------------------------------*/
+
+/* What the peer is stopped in. */
+struct Held {
+    const char   *name;
+    ibv_wr_opcode opcode;
+};
+
+void PrintTo(const Held &held, std::ostream *os)
+{
+    *os << held.name;
+}
+
+class CutPeer : public Cut, public testing::WithParamInterface<Held> {
+protected:
+    CutPeer() : servant(SIZE)
+    {
+        data = (uint8_t*)mmap(nullptr, SIZE, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(data, OLD, SIZE);
+        memset(servant.shared.data, SENT, SIZE);
+    }
+    ~CutPeer() override
+    {
+        region.reset();
+        device.reset();
+        munmap(data, SIZE);
+    }
+
+    /* The peer has looked at the states, and moved nothing. */
+    void hold_peer()
+    {
+        device = std::make_unique<Device>();
+        ASSERT_TRUE(device->ok());
+        region = std::make_unique<Region>(*device, data, SIZE);
+        region->set_all();
+        servant.connect(*device);
+        npemu_gate_arm(region->iommu.header, NPEMU_GATE_CHUNK_CHECKED,
+                       NPEMU_GATE_ANY_PAGE);
+        servant.place({GetParam().opcode,
+                       region->remote(is_read() ? region->r : region->w, 0), 0,
+                       is_atomic() ? 8u : (uint32_t)SIZE, 1, 0});
+        ASSERT_EQ(0, npemu_gate_wait(region->iommu.header,
+                                     NPEMU_GATE_CHUNK_CHECKED, WAIT_MS));
+        stop(servant.pid());
+    }
+
+    /* What a memory hook does around munmap(), and other memory in its place.
+     * Returns how long it waited. */
+    double replace_memory()
+    {
+        auto start = Clock::now();
+
+        EXPECT_EQ(PAGES, region->evict(0, PAGES));
+        npemu_iommu_drain(device->context);
+        double ms = ms_since(start);
+        EXPECT_EQ(0, munmap(data, SIZE));
+        EXPECT_EQ(data, mmap(data, SIZE, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+                             -1, 0));
+        memset(data, NEW, SIZE);
+        return ms;
+    }
+
+    void go_on()
+    {
+        /* First this: it passes the gate as soon as it runs */
+        npemu_gate_release(region->iommu.header, NPEMU_GATE_CHUNK_CHECKED);
+        ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
+    }
+
+    /* The new memory is as it was, and was not told to anybody. */
+    void expect_untouched()
+    {
+        EXPECT_EQ(SIZE, (size_t)std::count(data, data + SIZE, NEW));
+        EXPECT_EQ(0, std::count(servant.shared.data,
+                                servant.shared.data + SIZE, NEW));
+    }
+
+    bool is_read() const { return GetParam().opcode == IBV_WR_RDMA_READ; }
+    bool is_atomic() const
+    {
+        return GetParam().opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    }
+
+    Servant                 servant;
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Region> region;
+    uint8_t                *data;
+};
+
+TEST_P(CutPeer, IsCutOffAndTouchesNothingLater)
+{
+    hold_peer();
+    double ms = replace_memory();
+    EXPECT_GE(ms, LIMIT_MS / 2);
+    EXPECT_LT(ms, WAIT_MS / 2);
+    EXPECT_EQ(IBV_QPS_ERR, servant.qp().state());
+    EXPECT_EQ(IBV_EVENT_QP_FATAL, take_async(*device).type);
+
+    /* Once is enough: what it has begun does no harm */
+    auto start = Clock::now();
+    npemu_iommu_drain(device->context);
+    EXPECT_LT(ms_since(start), SOON_MS);
+
+    go_on();
+    EXPECT_EQ(IBV_WC_RETRY_EXC_ERR, servant.result());
+    expect_untouched();
+    servant.kill();
+}
+
+/* All that it was connected to goes while it is stopped. */
+TEST_P(CutPeer, OutlivesWhatItWasIn)
+{
+    hold_peer();
+    uint64_t queue = npt_qp_receives(servant.qp());
+    auto start     = Clock::now();
+    servant.disconnect();
+    EXPECT_LT(ms_since(start), WAIT_MS / 2);
+
+    /* Nothing of it is used again while the peer may write to it */
+    {
+        Cq cq(*device);
+        Qp qp(*device, cq, cq);
+        EXPECT_NE(queue, npt_qp_receives(qp));
+    }
+    replace_memory();
+    go_on();
+    EXPECT_EQ(IBV_WC_RETRY_EXC_ERR, servant.result());
+    expect_untouched();
+
+    /* But then it is */
+    Cq cq(*device);
+    std::list<Qp> qps;
+    bool is_back = false;
+    for (int i = 0; (i < 8) && !is_back; ++i) {
+        qps.emplace_back(*device, cq, cq);
+        is_back = (npt_qp_receives(qps.back()) == queue);
+    }
+    EXPECT_TRUE(is_back);
+    servant.kill();
+}
+
+/* One that goes on in time is not. */
+TEST_P(CutPeer, IsWaitedForUntilThen)
+{
+    hold_peer();
+    auto done = std::async(std::launch::async, [&] {
+        region->evict(0, PAGES);
+        npemu_iommu_drain(device->context);
+        uint8_t first = *(volatile uint8_t*)data;
+        return first;
+    });
+    EXPECT_EQ(std::future_status::timeout,
+              done.wait_for(std::chrono::milliseconds(50)));
+    go_on();
+    uint8_t first = done.get();
+    EXPECT_EQ(IBV_WC_SUCCESS, servant.result());
+    EXPECT_EQ((GetParam().opcode == IBV_WR_RDMA_WRITE) ? SENT : OLD, first);
+    EXPECT_EQ(IBV_QPS_RTS, servant.qp().state());
+    servant.dismiss();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        , CutPeer,
+        testing::Values(Held{"Write", IBV_WR_RDMA_WRITE},
+                        Held{"Read", IBV_WR_RDMA_READ},
+                        Held{"Atomic", IBV_WR_ATOMIC_FETCH_AND_ADD}),
+        [](const testing::TestParamInfo<Held> &info) {
+            return std::string(info.param.name);
+        });
+
+/* Plain memory of ours, and the peer is held by a gate of its own. */
+TEST_F(Cut, APeerInPlainMemoryIsCutOffByDeregistration)
+{
+    Child peer([](Pipe &pipe) {
+        Device device;
+        Cq cq(device);
+        Qp qp(device, cq, cq);
+        Shared memory(SIZE);
+        Region region(device, memory.data, SIZE);
+        Wr write(1, IBV_WR_RDMA_WRITE, {region.sge(region.r, 0, SIZE)});
+
+        memset(memory.data, SENT, SIZE);
+        connect_over(pipe, qp);
+        write.rdma(pipe.recv<Remote>());
+        region.set_all();
+        npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED,
+                       NPEMU_GATE_ANY_PAGE);
+        auto done = std::async(std::launch::async,
+                               [&] { return qp.post(write); });
+        ASSERT_EQ(0, npemu_gate_wait(region.iommu.header,
+                                     NPEMU_GATE_CHUNK_CHECKED, WAIT_MS));
+        pipe.signal();
+        EXPECT_TRUE(pipe.await());
+        npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED);
+        EXPECT_EQ(0, done.get());
+        EXPECT_TRUE(cq.expect(1, IBV_WC_RETRY_EXC_ERR));
+        pipe.signal();
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    Buffer buffer(device, SIZE);
+
+    buffer.fill_byte(OLD);
+    connect_over(peer.pipe(), qp);
+    peer.pipe().send(Remote{buffer.at(0), buffer.mr->rkey});
+    ASSERT_TRUE(peer.pipe().await());
+    stop(peer.pid());
+    auto start = Clock::now();
+    buffer.dereg();
+    EXPECT_LT(ms_since(start), WAIT_MS / 2);
+    EXPECT_EQ(IBV_QPS_ERR, qp.state());
+    buffer.fill_byte(NEW);
+    ASSERT_EQ(0, kill(peer.pid(), SIGCONT));
+    peer.pipe().signal();
+    EXPECT_TRUE(peer.pipe().await());
+    EXPECT_EQ(SIZE, (size_t)std::count(buffer.data, buffer.data + SIZE, NEW));
+    peer.join();
+}
+
+TEST(CutLimit, MustBeANumber)
+{
+    in_child([] {
+        Env limit("NPEMU_CUT_OFF_MS", "soon");
+        testing::internal::CaptureStderr();
+        {
+            Device device;
+            EXPECT_TRUE(device.ok());
+        }
+        EXPECT_NE(std::string::npos,
+                  testing::internal::GetCapturedStderr().find(
+                          "NPEMU_CUT_OFF_MS=soon"));
+    });
+}
+
+} // namespace
