@@ -6,6 +6,7 @@
 
 #include "npemu_context.h"
 #include "npemu_epoch.h"
+#include "npemu_file.h"
 #include "npemu_log.h"
 #include "npemu_table.h"
 
@@ -87,7 +88,6 @@ static void npemu_iommu_fill(npemu_iommu_header_t *header, uint64_t address,
 int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
                        npemu_iommu_t *iommu)
 {
-    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
     size_t num_pages, size;
     int ret;
 
@@ -98,23 +98,17 @@ int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
 
     num_pages = length / NPEMU_PAGE_SIZE;
     size      = npemu_table_size(num_pages);
-    iommu->fd = memfd_create("nprdma-region", MFD_CLOEXEC |
-                                              MFD_ALLOW_SEALING);
+    iommu->fd = npemu_file_create("nprdma-region", size);
     if (iommu->fd < 0) {
         ret = errno;
         goto err;
     }
 
-    if ((ftruncate(iommu->fd, size) < 0) ||
-        (fcntl(iommu->fd, F_ADD_SEALS, seals) < 0)) {
-        ret = errno;
-        goto err_close;
-    }
-
     iommu->header = npemu_table_map(iommu->fd, size);
     if (iommu->header == NULL) {
         ret = errno;
-        goto err_close;
+        close(iommu->fd);
+        goto err;
     }
 
     iommu->states    = (nprdma_page_state_t*)((uint8_t*)iommu->header +
@@ -123,8 +117,6 @@ int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
     npemu_iommu_fill(iommu->header, address, length, signature);
     return 0;
 
-err_close:
-    close(iommu->fd);
 err:
     npemu_debug("cannot make an IOMMU table for %zu bytes at 0x%lx: %s",
                 length, (unsigned long)address, strerror(ret));
@@ -137,13 +129,15 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu)
 
     atomic_store(&iommu->header->dead, 1);
     /* Peers may keep it mapped for a while: all absent, next to no memory */
-    if (fallocate(iommu->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  NPEMU_TABLE_STATES, 2 * array) < 0) {
+    if (syscall(SYS_madvise, (uint8_t*)iommu->header + NPEMU_TABLE_STATES,
+                2 * array, MADV_REMOVE) < 0) {
         npemu_iommu_invalidate(iommu, 0, iommu->num_pages, NPRDMA_PAGE_BITS,
                                0);
     }
     npemu_table_unmap(iommu->header, npemu_table_size(iommu->num_pages));
-    close(iommu->fd);
+    if (iommu->fd >= 0) {
+        close(iommu->fd);
+    }
 }
 
 NPEMU_HOOK

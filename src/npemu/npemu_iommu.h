@@ -28,7 +28,8 @@ struct ibv_context;
 typedef struct npemu_iommu_header npemu_iommu_header_t;
 
 typedef struct npemu_iommu {
-    int                  fd;        /* close-on-exec */
+    int                  fd;        /* close-on-exec; the user may close it,
+                                     * and set it to -1 */
     npemu_iommu_header_t *header;
     nprdma_page_state_t  *states;   /* one word per page, zero at first */
     size_t               num_pages;
@@ -52,8 +53,8 @@ typedef struct npemu_iommu_stats {
  *                         addresses that are multiples of 8.
  * @param [out] iommu      The table, until @ref npemu_iommu_destroy.
  *
- * @return 0; EINVAL; or an errno value of memfd_create(), ftruncate() or
- *         mmap().
+ * @return 0; EINVAL; EFBIG where files may not be so large (RLIMIT_FSIZE); or
+ *         another errno value of memfd_create(), ftruncate() or mmap().
  */
 int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
                        npemu_iommu_t *iommu);

@@ -5,6 +5,7 @@
 #endif
 
 #include "npemu_log.h"
+#include "npemu_file.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -37,7 +38,7 @@ void npemu_log_write(npemu_log_level_t level, const char *fmt, ...)
         len = sizeof(line) - 2;
     }
     line[len++] = '\n';
-    if (write(STDERR_FILENO, line, len) < 0) {
+    if (npemu_file_write(STDERR_FILENO, line, len) < 0) {
         /* nowhere left to say so */
         errno = saved_errno;
         return;

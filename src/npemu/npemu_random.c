@@ -15,6 +15,7 @@
 #include "npemu_context.h"
 #include "npemu_dma.h"
 #include "npemu_fault.h"
+#include "npemu_file.h"
 #include "npemu_log.h"
 
 #include "nprdma_file.h"
@@ -155,7 +156,7 @@ static void npemu_random_record(const npemu_random_line_t *line)
                       (unsigned)(line->name >> 32), (unsigned)line->name,
                       (unsigned long)line->page, line->access, line->window,
                       line->tear, line->restore);
-    if (write(npemu_random.record_fd, text, length) != length) {
+    if (npemu_file_write(npemu_random.record_fd, text, length) != length) {
         npemu_warn("a line of the fault record is lost: %s", strerror(errno));
     }
 }

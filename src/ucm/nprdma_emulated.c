@@ -73,6 +73,7 @@ nprdma_emulated_region_create(nprdma_region_t *region, void **priv_p)
         free(iommu);
         return (ret == ENOMEM) ? UCS_ERR_NO_MEMORY :
                ((ret == EMFILE) || (ret == ENFILE)) ? UCS_ERR_EXCEEDS_LIMIT :
+               (ret == EFBIG) ? UCS_ERR_OUT_OF_RANGE :
                UCS_ERR_IO_ERROR;
     }
 
@@ -85,8 +86,11 @@ nprdma_emulated_region_create(nprdma_region_t *region, void **priv_p)
 
 static void nprdma_emulated_region_destroy(nprdma_region_t *region, void *priv)
 {
-    npemu_iommu_destroy(priv);
-    free(priv);
+    npemu_iommu_t *iommu = priv;
+
+    iommu->fd = region->fd; /* Closed by the user, perhaps */
+    npemu_iommu_destroy(iommu);
+    free(iommu);
     region->fd     = -1;
     region->states = NULL;
 }

@@ -249,7 +249,9 @@ static void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
 
     nprdma_kernel_destroy_id(self->ctx, self->id);
     syscall(SYS_munmap, self->map, self->size);
-    close(region->fd);
+    if (region->fd >= 0) {
+        close(region->fd);
+    }
     free(self);
     region->fd     = -1;
     region->states = NULL;

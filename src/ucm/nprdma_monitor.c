@@ -13,6 +13,8 @@
 
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 
 /* End of the memory of a process on x86-64, unless it asks for more by address;
@@ -30,6 +32,16 @@ const char *nprdma_reclaim_mode_names[] = {
     [NPRDMA_RECLAIM_SAMPLED] = "sampled",
     [NPRDMA_RECLAIM_LAST]    = NULL
 };
+
+
+/* Regions have at most this part of the descriptors that a process may have */
+#define NPRDMA_MONITOR_FD_SHARE 4
+
+/* Descriptors of the regions of all monitors of this process */
+static struct {
+    _Atomic uint32_t count;
+    _Atomic pid_t    pid;
+} nprdma_monitor_fds;
 
 
 /* ---- events ---- */
@@ -119,6 +131,7 @@ static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
                      nprdma_region_state_bytes(&region->super));
     backend->region_destroy(&region->super, region->backend_priv);
     nprdma_regions_free(&monitor->regions, region);
+    atomic_fetch_sub(&nprdma_monitor_fds.count, 1);
 }
 
 /* Under the lock. @return Nonzero if there was an idle region to drop. */
@@ -178,11 +191,39 @@ nprdma_monitor_make_region(nprdma_monitor_t *monitor,
     return status;
 }
 
+/*
+ * Each region has a file descriptor for as long as it is there, and the program
+ * needs some for itself. Under the lock. @return Nonzero if one more region may
+ * be made, for which idle ones go, the oldest first.
+ */
+static int nprdma_monitor_may_have_one_more(nprdma_monitor_t *monitor)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return 1;
+    }
+
+    while (atomic_load(&nprdma_monitor_fds.count) >=
+           limit.rlim_cur / NPRDMA_MONITOR_FD_SHARE) {
+        if (!nprdma_monitor_evict(monitor)) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
 static nprdma_region_obj_t *
 nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
                           size_t length, ucs_status_t *status_p)
 {
     nprdma_region_obj_t *region;
+
+    if (!nprdma_monitor_may_have_one_more(monitor)) {
+        *status_p = UCS_ERR_EXCEEDS_LIMIT;
+        return NULL;
+    }
 
     region = nprdma_regions_alloc(&monitor->regions, start, length);
     while ((region == NULL) && nprdma_monitor_evict(monitor)) {
@@ -202,6 +243,7 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
         return NULL;
     }
 
+    atomic_fetch_add(&nprdma_monitor_fds.count, 1);
     return region;
 }
 
@@ -491,6 +533,11 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
     monitor = nprdma_events_alloc_wiped(sizeof(*monitor));
     if (monitor == NULL) {
         return UCS_ERR_NO_MEMORY;
+    }
+
+    /* A child owns none of its parent's regions */
+    if (atomic_exchange(&nprdma_monitor_fds.pid, getpid()) != getpid()) {
+        atomic_store(&nprdma_monitor_fds.count, 0);
     }
 
     monitor->mine            = 1;

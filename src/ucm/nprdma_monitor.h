@@ -111,7 +111,8 @@ typedef struct nprdma_monitor_params {
      * in region->priv. Called in nprdma_monitor_register(), or on the thread
      * that registers ahead, with no lock held that a memory hook takes.
      * UCS_ERR_EXCEEDS_LIMIT: called again if an idle region could be dropped;
-     * with any other error there is none. */
+     * with any other error there is none. May close region->fd and set it to -1
+     * when it succeeds: the monitor does not need it. */
     ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
 
     /* Undo attach: no range of the region is live, all states are absent.
@@ -195,8 +196,10 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor);
  * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range is empty, wraps around, or
  *         ends in the last page of the address space;
  *         UCS_ERR_UNSUPPORTED in a forked child; UCS_ERR_NO_MEMORY,
- *         UCS_ERR_EXCEEDS_LIMIT (too many regions, no file descriptors) or what
- *         attach returned if there is no region and none could be made.
+ *         UCS_ERR_EXCEEDS_LIMIT (too many regions, or regions have a quarter of
+ *         the file descriptors, or there are none), UCS_ERR_OUT_OF_RANGE (files
+ *         may not be so large) or what attach returned if there is no region
+ *         and none could be made.
  */
 ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
                                      uintptr_t address, size_t length,

@@ -6,13 +6,13 @@
 
 #include "nprdma_scratch.h"
 
+#include <npemu/npemu_file.h>
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -47,15 +47,6 @@ static struct {
 } nprdma_scratch;
 
 
-/* Where files may not be large the kernel sends a signal to who makes one */
-static int nprdma_scratch_is_allowed(void)
-{
-    struct rlimit limit;
-
-    return (getrlimit(RLIMIT_FSIZE, &limit) == 0) &&
-           (limit.rlim_cur >= NPRDMA_SCRATCH_BYTES);
-}
-
 /* No call goes through libc: UCM would report the mapping, and ThreadSanitizer
  * take what the kernel does to application memory for our own doing */
 static int nprdma_scratch_open(void)
@@ -63,28 +54,24 @@ static int nprdma_scratch_open(void)
     long base;
     int fd;
 
-    fd = memfd_create("nprdma-scratch", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    fd = npemu_file_create("nprdma-scratch", NPRDMA_SCRATCH_BYTES);
     if (fd < 0) {
         return 0;
     }
 
-    if ((ftruncate(fd, NPRDMA_SCRATCH_BYTES) == 0) &&
-        (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ==
-         0)) {
-        base = syscall(SYS_mmap, NULL, NPRDMA_SCRATCH_BYTES,
-                       PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base != -1) {
-            nprdma_scratch.fd    = fd;
-            nprdma_scratch.slots = (nprdma_scratch_slot_t*)base;
-            nprdma_scratch.pid   = getpid();
-            /* Two processes in one file would mix what they store */
-            syscall(SYS_madvise, base, NPRDMA_SCRATCH_BYTES, MADV_DONTFORK);
-            return 1;
-        }
+    base = syscall(SYS_mmap, NULL, NPRDMA_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
+                   MAP_SHARED, fd, 0);
+    if (base == -1) {
+        close(fd);
+        return 0;
     }
 
-    close(fd);
-    return 0;
+    nprdma_scratch.fd    = fd;
+    nprdma_scratch.slots = (nprdma_scratch_slot_t*)base;
+    nprdma_scratch.pid   = getpid();
+    /* Two processes in one file would mix what they store */
+    syscall(SYS_madvise, base, NPRDMA_SCRATCH_BYTES, MADV_DONTFORK);
+    return 1;
 }
 
 static int nprdma_scratch_works(void)
@@ -101,8 +88,7 @@ ucs_status_t nprdma_scratch_init(void)
     unsigned i;
 
     nprdma_scratch_cleanup();
-    if (!nprdma_scratch_is_allowed() ||
-        (getrandom(&nprdma_scratch.tag, sizeof(nprdma_scratch.tag),
+    if ((getrandom(&nprdma_scratch.tag, sizeof(nprdma_scratch.tag),
                    GRND_NONBLOCK) != sizeof(nprdma_scratch.tag)) ||
         !nprdma_scratch_open()) {
         return UCS_ERR_UNSUPPORTED;

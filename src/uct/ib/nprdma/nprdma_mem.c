@@ -128,6 +128,20 @@ static uint32_t uct_nprdma_mem_access(uint64_t flags)
     return access;
 }
 
+/* @return Why there is no region. */
+static const char *uct_nprdma_mem_why_no_region(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_ERR_EXCEEDS_LIMIT:
+        return "each region has a descriptor, and all of them a quarter of "
+               "RLIMIT_NOFILE at most, see ulimit -n; or the device is full";
+    case UCS_ERR_OUT_OF_RANGE:
+        return "RLIMIT_FSIZE, see ulimit -f, allows no file that describes it";
+    default:
+        return ucs_status_string(status);
+    }
+}
+
 /* @return Whether the device reaches the memory. If not, the registration is
  * good for the target's software. */
 static int
@@ -151,7 +165,7 @@ uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
     ucs_log(level,
             "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): they, and "
             "others that this will happen to, go through bounce buffers",
-            md->name, length, address, ucs_status_string(status));
+            md->name, length, address, uct_nprdma_mem_why_no_region(status));
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include <ucs/sys/sys.h>
 
 #include <errno.h>
+#include <unistd.h>
 
 
 /* What others have may be had if they give it back */
@@ -100,6 +101,9 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
 
     self->id     = atomic_fetch_add(&md->region_id, 1);
     region->priv = self;
+    /* The device has a reference of its own, and descriptors are few */
+    close(region->fd);
+    region->fd = -1;
     return UCS_OK;
 
 err_w:

@@ -9,6 +9,8 @@
 
 #include "nprdma_file.h"
 
+#include <npemu/npemu_file.h>
+
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>
 #include <ucs/vfs/base/vfs_cb.h>
@@ -70,7 +72,9 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
                            const uct_nprdma_mem_stats_t *mem, const char *spec,
                            const char *device)
 {
+    npemu_file_guard_t guard;
     FILE *stream;
+    int ret;
 
     if (*spec == '\0') {
         return;
@@ -82,6 +86,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     }
 
     /* One interface of one process per block: it must not mix with another */
+    npemu_file_begin(&guard);
     flockfile(stream);
     fprintf(stream, "# nprdma %s pid %d\n", device, getpid());
 #define UCT_NPRDMA_STAT_PRINT(_name) \
@@ -92,12 +97,16 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     fprintf(stream, "%s %" PRIu64 "\n", #_name, mem->_name);
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_PRINT)
 #undef UCT_NPRDMA_STAT_PRINT
-    fflush(stream);
+    ret = fflush(stream);
     funlockfile(stream);
+    if (ret != 0) {
+        ucs_error("UCX_NPRDMA_STATS: failed to write: %m");
+    }
 
     if ((stream != stderr) && (stream != stdout)) {
         fclose(stream);
     }
+    npemu_file_end(&guard);
 }
 
 /*

@@ -1,0 +1,48 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Files that must not kill their process. Where the size of files is limited
+ * (RLIMIT_FSIZE, ulimit -f), the kernel sends SIGXFSZ to a thread that makes a
+ * file larger, files in memory included, and the signal ends the program. Our
+ * files are not the program's doing, so they fail with EFBIG alone.
+ */
+
+#ifndef NPEMU_FILE_H
+#define NPEMU_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* What @ref npemu_file_begin has changed. */
+typedef struct npemu_file_guard {
+    uint64_t mask;       /* signals that were blocked before */
+    int      is_pending; /* SIGXFSZ was pending before */
+} npemu_file_guard_t;
+
+/**
+ * From here to @ref npemu_file_end, which the same thread calls, a file that
+ * gets too large is an error and no signal. Makes system calls of its own only,
+ * so that memory hooks may call it; errno is preserved.
+ *
+ * @param [out] guard  For @ref npemu_file_end.
+ */
+void npemu_file_begin(npemu_file_guard_t *guard);
+void npemu_file_end(const npemu_file_guard_t *guard);
+
+/** As write(2), but with EFBIG alone where the file may not be so large. */
+ssize_t npemu_file_write(int fd, const void *data, size_t length);
+
+/**
+ * Make a file in memory, zeroed, sealed against changes of its size and
+ * close-on-exec.
+ *
+ * @param [in] name  What /proc calls it.
+ * @param [in] size  Bytes.
+ *
+ * @return Its descriptor, or -1 with errno: EFBIG at RLIMIT_FSIZE; or that of
+ *         memfd_create(), ftruncate() or fcntl().
+ */
+int npemu_file_create(const char *name, size_t size);
+
+#endif
