@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define NPEMU_ARENA_MIN_SHIFT 6
 
@@ -28,15 +29,35 @@ static unsigned npemu_arena_class(size_t size)
     return index;
 }
 
+/* A process maps its own arena and that of each peer. Where its address space
+ * is limited, one is a small part of that. */
+static size_t npemu_arena_size(void)
+{
+    size_t size = NPEMU_ARENA_SIZE;
+    struct rlimit limit;
+
+    if ((getrlimit(RLIMIT_AS, &limit) != 0) ||
+        (limit.rlim_cur == RLIM_INFINITY)) {
+        return size;
+    }
+
+    while ((size > NPEMU_ARENA_MIN_SIZE) &&
+           (size > limit.rlim_cur / NPEMU_ARENA_SHARE)) {
+        size /= 2;
+    }
+    return size;
+}
+
 int npemu_arena_init(npemu_arena_t *arena)
 {
     memset(arena, 0, sizeof(*arena));
-    arena->shm = npemu_segment_create(NPEMU_SEGMENT_ARENA, NPEMU_ARENA_SIZE,
-                                      &arena->id);
+    arena->size = npemu_arena_size();
+    arena->shm  = npemu_segment_create(NPEMU_SEGMENT_ARENA, arena->size,
+                                       &arena->id);
     if (arena->shm == NULL) {
-        npemu_error("cannot make or map the %lu MiB (address space only) of "
-                    "shared memory of this process: %s",
-                    NPEMU_ARENA_SIZE >> 20, strerror(errno));
+        npemu_error("cannot make or map the %lu MiB (address space only, see "
+                    "ulimit -v) of shared memory of this process: %s",
+                    arena->size >> 20, strerror(errno));
         return errno;
     }
 
@@ -77,7 +98,7 @@ uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size)
     } else {
         offset = (arena->brk + align - 1) & ~(uint64_t)(align - 1);
         fresh  = 1;
-        if (offset + block > NPEMU_ARENA_SIZE) {
+        if (offset + block > arena->size) {
             offset = 0;
         } else {
             arena->brk = offset + block;
@@ -90,7 +111,7 @@ uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size)
 
     if (offset == 0) {
         npemu_warn("the shared memory of this process is full (%lu MiB)",
-                   NPEMU_ARENA_SIZE >> 20);
+                   arena->size >> 20);
     } else if (!fresh && (block < NPEMU_ARENA_TRIM)) {
         memset(npemu_arena_ptr(arena->shm, offset), 0, block);
     }

@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
     npemu_arena_shm_t *shm;
     int               id;      /* shmid */
+    size_t            size;    /* bytes of address space */
     npemu_spin_t      lock;
     uint64_t          brk;     /* first byte never allocated */
     uint64_t          in_use;  /* bytes, for leak checks */

@@ -87,6 +87,18 @@ static void npemu_peer_probe(npemu_peer_t *peer)
     }
 }
 
+/* One line for all peers: who connects tries again. */
+static void npemu_peer_unmapped(npemu_proc_t *proc, int pid, int error)
+{
+    npemu_log(atomic_exchange(&proc->unmapped_told, 1) ? NPEMU_LOG_DEBUG :
+                                                         NPEMU_LOG_ERROR,
+              "cannot map the shared memory of process %d: %s%s", pid,
+              strerror(error),
+              (error == ENOMEM) ? " (each peer takes address space, 8 GiB or a "
+                                  "64th of its ulimit -v)" : "");
+    errno = error;
+}
+
 static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
 {
     npemu_slot_t *slot = &proc->fabric->slots[index];
@@ -121,14 +133,13 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
                                      &size);
     if (peer->shm == NULL) {
         if (npemu_slot_is_alive(slot, gen)) {
-            npemu_error("cannot map the shared memory of process %d: %s",
-                        peer->pid, strerror(errno));
+            npemu_peer_unmapped(proc, peer->pid, errno);
         }
         free(peer);
         return NULL;
     }
 
-    if ((size != NPEMU_ARENA_SIZE) ||
+    if ((size < NPEMU_ARENA_MIN_SIZE) || (size > NPEMU_ARENA_SIZE) ||
         (atomic_load(&peer->shm->magic) != NPEMU_ARENA_MAGIC) ||
         (peer->shm->version != NPEMU_SHM_VERSION) ||
         (peer->shm->slot != index) || (peer->shm->gen != gen)) {

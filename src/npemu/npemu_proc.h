@@ -93,6 +93,7 @@ typedef struct npemu_proc {
     pthread_mutex_t    seq_lock;   /* of the shared sequence counter */
     pthread_mutex_t    seq_alloc;  /* of seq_used */
     uint8_t            seq_used[NPEMU_MAX_THREADS];
+    _Atomic int        unmapped_told; /* a peer's arena could not be mapped */
     uint64_t           cut_limit_ns; /* npemu_cut_limit_ns() */
 } npemu_proc_t;
 

@@ -62,8 +62,13 @@
 /* Bytes of payload a completion entry holds itself. */
 #define NPEMU_CQE_INLINE 64
 
-/* The address range of an arena; pages exist once they are touched. */
-#define NPEMU_ARENA_SIZE (8ul << 30)
+/* The address range of an arena; pages exist once they are touched. Where
+ * address space is limited (RLIMIT_AS), it is halved until it is the given part
+ * of the limit, or is as small as it can be: records of QPs and MRs take 19 MiB
+ * of it, queues the rest. */
+#define NPEMU_ARENA_SIZE     (8ul << 30)
+#define NPEMU_ARENA_MIN_SIZE (64ul << 20)
+#define NPEMU_ARENA_SHARE    64
 
 /* ---- fabric ---------------------------------------------------------------*/
 
