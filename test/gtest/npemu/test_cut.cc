@@ -9,6 +9,7 @@
  */
 
 #include "internals.h"
+#include "npemu_rank.h"
 #include "npemu_region.h"
 
 #include <algorithm>
@@ -388,6 +389,58 @@ TEST_F(Cut, APeerInPlainMemoryIsCutOffByDeregistration)
     EXPECT_TRUE(peer.pipe().await());
     EXPECT_EQ(SIZE, (size_t)std::count(buffer.data, buffer.data + SIZE, NEW));
     peer.join();
+}
+
+/*
+ * No gates: the peer is stopped wherever it is, which is mostly at the end of a
+ * copy, and another thread of ours takes the memory at the same time. What is
+ * mapped there then stays as it is.
+ */
+TEST(CutRace, MemoryThatIsReplacedStaysAsItIs)
+{
+    constexpr int rounds = 40, orders = 100;
+    constexpr size_t size = 1 << 20;
+    Env limit("NPEMU_CUT_OFF_MS", "3");
+    std::mt19937 random(base_seed());
+    int cut_off = 0;
+
+    for (int round = 0; round < rounds * factor(); ++round) {
+        Servant servant(size);
+        Device device;
+        ASSERT_TRUE(device.ok());
+        auto data = (uint8_t*)mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(servant.shared.data, SENT, size);
+        {
+            Region region(device, data, size);
+            region.set_all();
+            servant.connect(device);
+            for (int i = 0; i < orders; ++i) {
+                servant.place({IBV_WR_RDMA_WRITE, region.remote(region.w, 0),
+                               0, size, 0, 0});
+            }
+            servant.result();
+            usleep(random() % 2000);
+            ASSERT_EQ(0, kill(servant.pid(), SIGSTOP));
+            region.evict(0, size / PAGE);
+            npemu_iommu_drain(device.context);
+            ASSERT_EQ(0, munmap(data, size));
+            ASSERT_EQ(data, mmap(data, size, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS |
+                                         MAP_FIXED_NOREPLACE, -1, 0));
+            memset(data, NEW, size);
+            cut_off += (servant.qp().state() == IBV_QPS_ERR);
+            ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
+            servant.result();
+            servant.result();
+            ASSERT_EQ((long)size, std::count(data, data + size, NEW))
+                    << "round " << round << ", seed " << base_seed();
+            servant.kill();
+        }
+        munmap(data, size);
+    }
+    RecordProperty("cut_off", cut_off);
+    EXPECT_GT(cut_off, 0);
 }
 
 TEST(CutLimit, MustBeANumber)
