@@ -163,7 +163,9 @@ static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
     nprdma_span_t rest    = sweep->taken;
     nprdma_span_t gap;
 
-    if (nprdma_region_pages(region, rest).count == 0) {
+    /* A local region has no keys that could be revoked */
+    if (region->super.is_local ||
+        (nprdma_region_pages(region, rest).count == 0)) {
         return;
     }
 
@@ -247,4 +249,5 @@ void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span)
     sweep.cleared = 0;
     sweep.met     = 0;
     nprdma_sweep_run(&sweep, nprdma_sweep_uncovered);
+    nprdma_monitor_count(&monitor->count.revoked, sweep.cleared);
 }

@@ -7,6 +7,7 @@
 #include "nprdma_monitor_int.h"
 #include "nprdma_prereg.h"
 #include "nprdma_reclaim.h"
+#include "nprdma_revoker.h"
 #include "nprdma_uffd.h"
 
 #include <ucs/debug/log.h>
@@ -31,6 +32,13 @@ const char *nprdma_reclaim_mode_names[] = {
     [NPRDMA_RECLAIM_REAL]    = "real",
     [NPRDMA_RECLAIM_SAMPLED] = "sampled",
     [NPRDMA_RECLAIM_LAST]    = NULL
+};
+
+const char *nprdma_revoke_mode_names[] = {
+    [NPRDMA_REVOKE_NEVER]  = "never",
+    [NPRDMA_REVOKE_LAZY]   = "lazy",
+    [NPRDMA_REVOKE_STRICT] = "strict",
+    [NPRDMA_REVOKE_LAST]   = NULL
 };
 
 
@@ -216,7 +224,7 @@ static int nprdma_monitor_may_have_one_more(nprdma_monitor_t *monitor)
 
 static nprdma_region_obj_t *
 nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
-                          size_t length, ucs_status_t *status_p)
+                          size_t length, int is_local, ucs_status_t *status_p)
 {
     nprdma_region_obj_t *region;
 
@@ -225,9 +233,10 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
         return NULL;
     }
 
-    region = nprdma_regions_alloc(&monitor->regions, start, length);
+    region = nprdma_regions_alloc(&monitor->regions, start, length, is_local);
     while ((region == NULL) && nprdma_monitor_evict(monitor)) {
-        region = nprdma_regions_alloc(&monitor->regions, start, length);
+        region = nprdma_regions_alloc(&monitor->regions, start, length,
+                                      is_local);
     }
     if (region == NULL) {
         *status_p = UCS_ERR_EXCEEDS_LIMIT;
@@ -272,13 +281,14 @@ nprdma_monitor_align(const nprdma_monitor_t *monitor, uintptr_t start,
 /* Under the lock. The caller gets a reference. */
 static nprdma_region_obj_t *
 nprdma_monitor_create_region(nprdma_monitor_t *monitor, nprdma_span_t span,
-                             ucs_status_t *status_p)
+                             int is_local, ucs_status_t *status_p)
 {
     size_t length = span.end - span.start;
     nprdma_region_obj_t *region;
     size_t state_bytes;
 
-    region = nprdma_monitor_new_region(monitor, span.start, length, status_p);
+    region = nprdma_monitor_new_region(monitor, span.start, length, is_local,
+                                       status_p);
     if (region == NULL) {
         return NULL;
     }
@@ -294,22 +304,24 @@ nprdma_monitor_create_region(nprdma_monitor_t *monitor, nprdma_span_t span,
 
 static nprdma_region_obj_t *
 nprdma_monitor_get_region(nprdma_monitor_t *monitor, uintptr_t start,
-                          uintptr_t end, ucs_status_t *status_p)
+                          uintptr_t end, int is_local, ucs_status_t *status_p)
 {
     nprdma_region_obj_t *region;
 
     pthread_mutex_lock(&monitor->lock);
-    region = nprdma_regions_get(&monitor->regions, start, end);
+    region = nprdma_regions_get(&monitor->regions, start, end, is_local);
     if (region == NULL) {
         nprdma_monitor_trim(monitor, 0);
         region = nprdma_monitor_create_region(
-                monitor, nprdma_monitor_align(monitor, start, end), status_p);
+                monitor, nprdma_monitor_align(monitor, start, end), is_local,
+                status_p);
     }
     pthread_mutex_unlock(&monitor->lock);
     return region;
 }
 
-void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span)
+static void nprdma_monitor_preregister_kind(nprdma_monitor_t *monitor,
+                                            nprdma_span_t span, int is_local)
 {
     nprdma_span_t aligned = nprdma_monitor_align(monitor, span.start, span.end);
     size_t state_bytes    = ((aligned.end - aligned.start) >>
@@ -318,11 +330,13 @@ void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span)
     ucs_status_t status;
 
     pthread_mutex_lock(&monitor->lock);
-    region = nprdma_regions_get(&monitor->regions, span.start, span.end);
+    region = nprdma_regions_get(&monitor->regions, span.start, span.end,
+                                is_local);
     if ((region == NULL) &&
         (atomic_load(&monitor->idle_bytes) + state_bytes <=
          monitor->params.max_metadata)) {
-        region = nprdma_monitor_create_region(monitor, aligned, &status);
+        region = nprdma_monitor_create_region(monitor, aligned, is_local,
+                                              &status);
         if (region != NULL) {
             nprdma_monitor_count(&monitor->count.preregistered, 1);
         }
@@ -333,6 +347,12 @@ void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span)
     pthread_mutex_unlock(&monitor->lock);
 }
 
+void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span)
+{
+    nprdma_monitor_preregister_kind(monitor, span, 0);
+    nprdma_monitor_preregister_kind(monitor, span, 1);
+}
+
 
 /* ---- ranges ---- */
 
@@ -340,8 +360,9 @@ static void nprdma_monitor_add_range(nprdma_monitor_t *monitor,
                                      nprdma_region_obj_t *region,
                                      nprdma_range_t *range)
 {
-    nprdma_span_t span = nprdma_span(range->address,
-                                     range->address + range->length);
+    nprdma_span_t span   = nprdma_span(range->address,
+                                       range->address + range->length);
+    nprdma_pages_t pages = nprdma_region_pages(region, span);
 
     nprdma_region_lock(region);
     if (region->num_ranges++ == 0) {
@@ -349,14 +370,15 @@ static void nprdma_monitor_add_range(nprdma_monitor_t *monitor,
                          nprdma_region_state_bytes(&region->super));
     }
     ucs_list_add_tail(&region->ranges, &range->list);
+    nprdma_revoker_begin(region, pages);
     nprdma_region_unlock(region);
 
-    nprdma_region_readmit(region, nprdma_region_pages(region, span));
+    nprdma_region_readmit(region, pages);
 }
 
-ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
-                                     uintptr_t address, size_t length,
-                                     nprdma_range_t *range)
+static ucs_status_t
+nprdma_monitor_register_kind(nprdma_monitor_t *monitor, uintptr_t address,
+                             size_t length, int is_local, nprdma_range_t *range)
 {
     uintptr_t end = address + length;
     nprdma_region_obj_t *region;
@@ -370,9 +392,10 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    region = nprdma_regions_get(&monitor->regions, address, end);
+    region = nprdma_regions_get(&monitor->regions, address, end, is_local);
     if (region == NULL) {
-        region = nprdma_monitor_get_region(monitor, address, end, &status);
+        region = nprdma_monitor_get_region(monitor, address, end, is_local,
+                                           &status);
         if (region == NULL) {
             return status;
         }
@@ -396,18 +419,47 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
     return UCS_OK;
 }
 
+ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
+                                     uintptr_t address, size_t length,
+                                     nprdma_range_t *range)
+{
+    if ((monitor->params.revoke == NPRDMA_REVOKE_LAZY) &&
+        ucs_unlikely(atomic_load_explicit(&monitor->revoker.state,
+                                          memory_order_relaxed) ==
+                     NPRDMA_REVOKER_NONE) && monitor->mine) {
+        nprdma_revoker_start(monitor);
+    }
+
+    return nprdma_monitor_register_kind(monitor, address, length, 0, range);
+}
+
+ucs_status_t nprdma_monitor_register_local(nprdma_monitor_t *monitor,
+                                           uintptr_t address, size_t length,
+                                           nprdma_range_t *range)
+{
+    return nprdma_monitor_register_kind(monitor, address, length, 1, range);
+}
+
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
                                int invalidate)
 {
     const nprdma_backend_t *backend = monitor->params.backend;
     nprdma_region_obj_t *region     = nprdma_region_obj(range->region);
+    nprdma_span_t span              = nprdma_span(range->address,
+                                                  range->address +
+                                                  range->length);
     nprdma_span_t revoked;
     size_t state_bytes;
+    int is_lazy;
 
     if (!monitor->mine) {
         return;
     }
 
+    invalidate |= nprdma_revoker_is_strict(monitor);
+    invalidate &= !region->super.is_local;
+    is_lazy     = !invalidate && !region->super.is_local &&
+                  (monitor->params.revoke == NPRDMA_REVOKE_LAZY);
     if (backend->unregister != NULL) {
         backend->unregister(region->backend_priv, range);
     }
@@ -422,17 +474,23 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
             atomic_store(&monitor->trim, 1);
         }
     }
-    revoked = invalidate ? nprdma_span(range->address,
-                                       range->address + range->length) :
-                           nprdma_span(range->revoked_start,
-                                       range->revoked_end);
+    revoked = invalidate ? span : nprdma_span(range->revoked_start,
+                                              range->revoked_end);
+    if (is_lazy) {
+        nprdma_revoker_end(region, nprdma_region_pages(region, span));
+    }
     nprdma_region_unlock(region);
 
     if (ucs_unlikely(revoked.start < revoked.end)) {
         nprdma_monitor_revoke(monitor, revoked);
     }
 
+    /* Sequentially consistent, as the look at the revoker: it sees the mark, or
+     * is seen to have gone to sleep */
     nprdma_region_put(region);
+    if (is_lazy && !atomic_load(&monitor->revoker.awake)) {
+        nprdma_revoker_wake(monitor);
+    }
 }
 
 
@@ -445,6 +503,13 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
         (params->region_size & (params->region_size - 1))) {
         ucs_error("a region size of %zu bytes is not a power of two of at "
                   "least %zu", params->region_size, NPRDMA_CHUNK_SIZE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (((unsigned)params->revoke >= NPRDMA_REVOKE_LAST) ||
+        !((params->revoke_tick >= 0) && (params->revoke_tick <= 3600))) {
+        ucs_error("pages cannot be revoked in mode %u every %g seconds",
+                  (unsigned)params->revoke, params->revoke_tick);
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -466,6 +531,7 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
 
 static void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor)
 {
+    nprdma_revoker_stop(monitor);
     if (monitor->reclaimer != NULL) {
         nprdma_reclaimer_stop(monitor->reclaimer);
     }
@@ -651,6 +717,7 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->populate_ns   = atomic_load(&count->populate_ns);
     stats->faults        = atomic_load(&count->faults);
     stats->invalidated   = atomic_load(&count->invalidated);
+    stats->revoked       = atomic_load(&count->revoked);
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);

@@ -25,6 +25,11 @@ BEGIN_C_DECLS
  * region: only its pages are ever made accessible to the NIC. A page's *state*
  * is one 32-bit word: bit 0, the NIC may read the page; bit 1, it may write it;
  * the rest counts changes and never goes back.
+ *
+ * A region is either for peers or *local*: for the buffers of operations that
+ * this process itself begins. A page is populated in each kind by itself, so
+ * memory that was never registered for peers has no bit where a key of a peer
+ * leads to.
  */
 
 
@@ -41,6 +46,8 @@ typedef struct nprdma_region {
     uint64_t                   signature; /* What an absent page reads as; the
                                            * same for all of the process */
     const nprdma_page_state_t *states;    /* One word per page */
+    int                        is_local;  /* For operations of this process:
+                                           * no peer gets a key of it */
     void                      *priv;      /* Of the user, set in attach */
 } nprdma_region_t;
 
@@ -76,6 +83,22 @@ typedef enum nprdma_reclaim_mode {
 extern const char *nprdma_reclaim_mode_names[];
 
 
+/**
+ * When pages that no live registration for peers covers any more are taken from
+ * them. Deregistration with invalidation does it at once in any case.
+ */
+typedef enum nprdma_revoke_mode {
+    NPRDMA_REVOKE_NEVER,  /* When the kernel takes them, or the region goes */
+    NPRDMA_REVOKE_LAZY,   /* Within two ticks, by a thread */
+    NPRDMA_REVOKE_STRICT, /* Before the registration has ended */
+    NPRDMA_REVOKE_LAST
+} nprdma_revoke_mode_t;
+
+
+/** Names of the modes, with a NULL at the end. */
+extern const char *nprdma_revoke_mode_names[];
+
+
 /* What makes regions and pages: see nprdma_backend.h */
 struct nprdma_backend;
 
@@ -97,6 +120,11 @@ typedef struct nprdma_monitor_params {
     /* Nonzero: learn from a userfaultfd too of what bypasses libc; a warning if
      * there is none */
     int                          uffd;
+
+    nprdma_revoke_mode_t         revoke;
+    double                       revoke_tick;  /* Seconds; 0: there is no
+                                                * thread, and a test calls
+                                                * nprdma_monitor_tick() */
 
     nprdma_reclaim_mode_t        reclaim;
     double                       reclaim_rate; /* Pages per second */
@@ -137,6 +165,7 @@ typedef struct nprdma_monitor_stats {
                              * when there was anything to do */
     uint64_t faults;        /* Calls that had the kernel bring pages in */
     uint64_t invalidated;   /* Pages taken away from the NIC */
+    uint64_t revoked;       /* Of these since no registration covered them */
     uint64_t reclaimed;     /* Of these by the reclaimer */
     uint64_t events;        /* Events that took something away */
     uint64_t drains;        /* Waits for the NIC */
@@ -207,15 +236,26 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
 
 
 /**
- * End a registration. The pages stay accessible to the NIC, ready for the next
- * registration, unless they are invalidated here, or were to be by one that
- * ended earlier. Never allocates, so it may be called from the memory hooks of
- * a registration cache.
+ * As @ref nprdma_monitor_register, for the buffer of an operation of this
+ * process. The region is local: the NIC reaches the pages for its own side of
+ * work requests, and no key of a peer leads to them.
+ */
+ucs_status_t nprdma_monitor_register_local(nprdma_monitor_t *monitor,
+                                           uintptr_t address, size_t length,
+                                           nprdma_range_t *range);
+
+
+/**
+ * End a registration. How long the pages stay accessible to the NIC, ready for
+ * the next registration, is a parameter of the monitor; not at all, if they are
+ * invalidated here, or were to be by one that ended earlier. Never allocates,
+ * so it may be called from the memory hooks of a registration cache.
  *
  * @param [in] monitor     Monitor.
  * @param [in] range       Live range that nobody populates any more.
- * @param [in] invalidate  Nonzero: take every page that no other live range
- *                         covers away from the NIC, in all regions; when this
+ * @param [in] invalidate  Nonzero: as NPRDMA_REVOKE_STRICT has it always, take
+ *                         every page that no other live range for peers covers
+ *                         away from them, in all regions; when this
  *                         returns the NIC does not touch them any more, and
  *                         will not before they are registered again. Pages
  *                         that another one covers follow when no range does.
@@ -255,6 +295,15 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
 ucs_status_t
 nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
                         uintptr_t address, size_t length, unsigned flags);
+
+
+/**
+ * One tick of NPRDMA_REVOKE_LAZY: what its thread does, for tests that drive a
+ * monitor without one (nprdma_monitor_params_t::revoke_tick is 0).
+ *
+ * @return Nonzero if something is left to be done by the next ticks.
+ */
+int nprdma_monitor_tick(nprdma_monitor_t *monitor);
 
 
 /**

@@ -32,6 +32,7 @@ typedef struct nprdma_monitor_counters {
     _Atomic uint64_t populate_ns;
     _Atomic uint64_t faults;
     _Atomic uint64_t invalidated;
+    _Atomic uint64_t revoked;
     _Atomic uint64_t reclaimed;
     _Atomic uint64_t events;
     _Atomic uint64_t drains;
@@ -39,6 +40,16 @@ typedef struct nprdma_monitor_counters {
     _Atomic uint64_t kernel_events;
     _Atomic uint64_t kernel_invalidated;
 } nprdma_monitor_counters_t;
+
+
+/* See nprdma_revoker.h */
+typedef struct nprdma_revoker {
+    pthread_t        thread;
+    _Atomic uint32_t state; /* NPRDMA_REVOKER_xx */
+    _Atomic uint32_t awake; /* Futex: 0 while there is nothing to be revoked */
+    _Atomic uint32_t stop;  /* Futex */
+    _Atomic uint32_t ticks;
+} nprdma_revoker_t;
 
 
 struct nprdma_reclaimer;
@@ -65,6 +76,7 @@ struct nprdma_monitor {
     _Atomic uint32_t          populating;  /* Active slots */
     nprdma_populate_slot_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
 
+    nprdma_revoker_t          revoker;
     struct nprdma_reclaimer  *reclaimer;   /* Or NULL, as the next ones */
     struct nprdma_prereg     *prereg;
     struct nprdma_uffd       *uffd;

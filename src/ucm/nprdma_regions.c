@@ -96,7 +96,8 @@ static int nprdma_regions_grow(nprdma_regions_t *table)
 }
 
 nprdma_region_obj_t *
-nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length)
+nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
+                     int is_local)
 {
     size_t num_chunks = (length + NPRDMA_CHUNK_SIZE - 1) >> NPRDMA_CHUNK_SHIFT;
     size_t words      = num_chunks * (NPRDMA_CHUNK_PAGES / NPRDMA_REGIONS_BITS);
@@ -109,9 +110,11 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length)
         return NULL;
     }
 
-    info_size = words * sizeof(*region->retired) +
+    info_size = words * (sizeof(*region->retired) + sizeof(*region->doomed)) +
                 num_chunks * (sizeof(*region->retired_in) +
-                              sizeof(*region->touched));
+                              sizeof(*region->touched) +
+                              sizeof(*region->doomed_in) +
+                              sizeof(*region->ended));
     info      = nprdma_regions_mmap(info_size);
     if (info == NULL) {
         return NULL;
@@ -123,14 +126,22 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length)
     memset(&region->super, 0, sizeof(region->super));
     region->super.address = address;
     region->super.length  = length;
-    region->super.fd      = -1;
+    region->super.fd       = -1;
+    region->super.is_local = is_local;
     region->num_ranges    = 0;
     region->backend_priv  = NULL;
     region->num_chunks    = num_chunks;
     region->info_size     = info_size;
     region->retired       = (_Atomic uint64_t*)info;
-    region->retired_in    = (_Atomic uint16_t*)(region->retired + words);
+    region->doomed        = (uint64_t*)(region->retired + words);
+    region->retired_in    = (_Atomic uint16_t*)(region->doomed + words);
     region->touched       = (_Atomic uint8_t*)(region->retired_in + num_chunks);
+    region->doomed_in     = (uint8_t*)(region->touched + num_chunks);
+    region->ended         = region->doomed_in + num_chunks;
+    region->revoke_first  = 0;
+    region->revoke_end    = 0;
+    region->revoke_tick   = 0;
+    region->num_doomed    = 0;
     ucs_list_head_init(&region->ranges);
     atomic_store(&region->lock, 0);
     atomic_store(&region->idle_since, 0);
@@ -356,13 +367,14 @@ void nprdma_regions_remove(nprdma_regions_t *table, nprdma_region_obj_t *region)
 
 /* Try a pointer that may be out of date */
 static int nprdma_regions_try(nprdma_region_obj_t *region, uintptr_t start,
-                              uintptr_t end)
+                              uintptr_t end, int is_local)
 {
     if (!nprdma_region_get(region)) {
         return 0;
     }
 
-    if ((region->super.address <= start) &&
+    if ((region->super.is_local == is_local) &&
+        (region->super.address <= start) &&
         (region->super.address + region->super.length >= end)) {
         return 1;
     }
@@ -372,7 +384,8 @@ static int nprdma_regions_try(nprdma_region_obj_t *region, uintptr_t start,
 }
 
 nprdma_region_obj_t *
-nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end)
+nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end,
+                   int is_local)
 {
     const nprdma_regions_copy_t *copy;
     const nprdma_regions_entry_t *entry;
@@ -393,7 +406,7 @@ nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end)
             }
 
             region = atomic_load_explicit(&entry->region, memory_order_acquire);
-            if (nprdma_regions_try(region, start, end)) {
+            if (nprdma_regions_try(region, start, end, is_local)) {
                 return region;
             }
         }

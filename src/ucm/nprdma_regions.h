@@ -50,11 +50,21 @@ typedef struct nprdma_region_obj {
     size_t                   num_chunks;
     _Atomic uint64_t         num_retired;
 
-    /* One block of memory: per chunk, per chunk, per page */
+    /* Of the revoker, under the lock. Chunks [revoke_first, revoke_end) are to
+     * be looked at. */
+    size_t                   revoke_first;
+    size_t                   revoke_end;
+    size_t                   num_doomed;  /* Chunks with doomed pages */
+    uint32_t                 revoke_tick; /* The last one */
+
+    /* One block of memory: bits per page and, each, a number per chunk */
     size_t                   info_size;
     _Atomic uint64_t        *retired;    /* Bits: not mapped since registered */
     _Atomic uint16_t        *retired_in; /* How many of a chunk's are set */
     _Atomic uint8_t         *touched;    /* Nonzero: may have been populated */
+    uint64_t                *doomed;     /* Bits: to be taken from peers */
+    uint8_t                 *doomed_in;  /* Nonzero: pages of it are doomed */
+    uint8_t                 *ended;      /* Nonzero: a range in it has ended */
 
     struct nprdma_region_obj *next;      /* Free objects */
 } nprdma_region_obj_t;
@@ -110,7 +120,8 @@ void nprdma_regions_cleanup(nprdma_regions_t *table);
  *         many regions).
  */
 nprdma_region_obj_t *
-nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length);
+nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
+                     int is_local);
 
 /** Free an object that is not in the table and that nobody looks at. */
 void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region);
@@ -126,12 +137,14 @@ void nprdma_regions_remove(nprdma_regions_t *table,
 
 
 /**
- * Find a region that covers [start, end), and keep it from going away.
+ * Find a region of a kind that covers [start, end), and keep it from going
+ * away.
  *
  * @return The region, to be passed to @ref nprdma_region_put; or NULL.
  */
 nprdma_region_obj_t *
-nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end);
+nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end,
+                   int is_local);
 
 /** Drop a reference. */
 void nprdma_region_put(nprdma_region_obj_t *region);

@@ -71,9 +71,12 @@ bool matches(const char *data, size_t offset, size_t length)
  */
 page_table_t *hold(const buffer &slow)
 {
-    page_table_t *table = page_table_find(slow.ptr());
-    int ret             = ETIMEDOUT;
+    page_table_t *table;
+    int ret = ETIMEDOUT;
 
+    /* Its region is made with its first key */
+    slow.packed_key();
+    table = page_table_find(slow.ptr());
     memset(slow.ptr(), 1, slow_size);
     page_table_gate_arm(table, GATE_MAP, slow.ptr(slow_page));
     for (int i = 0; (i < 60) && (ret == ETIMEDOUT); ++i) {

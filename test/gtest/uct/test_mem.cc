@@ -141,8 +141,11 @@ TEST_F(test_mem, covered_buffer_makes_no_region)
     ASSERT_NE(MAP_FAILED, ptr);
     {
         buffer all(m_b->md(), length, ptr);
-        size_t regions = count_regions();
 
+        /* Nor has anything, until there is a key of it */
+        EXPECT_EQ(0u, count_regions());
+        ASSERT_TRUE(has_region(all));
+        size_t regions = count_regions();
         EXPECT_GE(regions, 1u);
         for (size_t part : {size_t(1), page, size, length / 2, length}) {
             for (size_t offset = 0; offset + part <= length;
@@ -158,6 +161,7 @@ TEST_F(test_mem, covered_buffer_makes_no_region)
     size_t regions = count_regions();
     {
         buffer again(m_b->md(), length, ptr);
+        ASSERT_TRUE(has_region(again));
         EXPECT_EQ(regions, count_regions());
     }
     munmap(ptr, length);
@@ -380,10 +384,12 @@ TEST_F(test_mem, works_without_region)
     std::unique_ptr<buffer> first, second;
     EXPECT_NO_THROW(first.reset(new buffer(m_b->md(), size)));
     EXPECT_NO_THROW(second.reset(new buffer(m_b->md(), size)));
+    ASSERT_TRUE(first && second);
+    first->packed_key();
+    second->packed_key();
     ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &before));
 
     EXPECT_EQ(1u, count(log, "bounce buffers"));
-    ASSERT_TRUE(first && second);
     EXPECT_FALSE(has_region(*first));
     first->fill(1);
     expect_works(*first, 0, size, m_a->unpack(first->packed_key()));

@@ -107,6 +107,16 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, region_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
+    {"REVOKE", "lazy",
+     "When pages whose last registration with a key has ended are out of\n"
+     "reach for peers that still have the key. Deregistration with\n"
+     "invalidation has it at once in any case.\n"
+     " - lazy   : within 100 ms, unless they are registered again\n"
+     " - strict : before the registration has ended\n"
+     " - never  : when something else takes the pages from the device",
+     ucs_offsetof(uct_nprdma_md_config_t, revoke),
+     UCS_CONFIG_TYPE_ENUM(nprdma_revoke_mode_names)},
+
     {"REGION_CACHE", "64m",
      "Limit of the page states of regions that nothing is registered in: the\n"
      "least recently used are given up. One byte is for 1 KiB of memory.",

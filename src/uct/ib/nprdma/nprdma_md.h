@@ -49,6 +49,7 @@ typedef struct uct_nprdma_md_config {
     uct_nprdma_zcopy_t     zcopy;
     uct_nprdma_monitor_kind_t monitor;
     size_t                 region_size;    /* granule, bytes */
+    nprdma_revoke_mode_t   revoke;
     size_t                 region_cache;   /* state of idle regions, bytes */
     size_t                 slice;          /* of an operation, bytes */
     size_t                 scan_max;       /* gets up to this are scanned */

@@ -13,6 +13,8 @@
 
 #include <ucs/debug/memtrack_int.h>
 
+#include <sched.h>
+
 /* So much is populated by who packs the key: looking for what is resident of it
  * takes about as long (some microseconds) as waking another thread, which does
  * the rest while the peer works on the beginning */
@@ -53,7 +55,9 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
 static void uct_nprdma_mem_end(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
                                int invalidate)
 {
-    nprdma_reg_retire(mem->reg);
+    if (atomic_load(&mem->export) == UCT_NPRDMA_MEM_EXPORTED) {
+        nprdma_reg_retire(mem->reg);
+    }
     if (mem->has_region) {
         nprdma_monitor_unregister(md->monitor, &mem->range, invalidate);
     }
@@ -99,6 +103,7 @@ void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
     stats->pages_populate_us = monitor.populate_ns / 1000;
     stats->populate_faults   = monitor.faults;
     stats->pages_invalidated = monitor.invalidated;
+    stats->pages_revoked     = monitor.revoked;
     stats->pages_reclaimed   = monitor.reclaimed;
     stats->pages_lost        = monitor.efaults;
     stats->memory_events     = monitor.events;
@@ -197,9 +202,9 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
 
     mem             = nprdma_reg_extra(reg);
     mem->reg        = reg;
-    mem->has_region = uct_nprdma_mem_find_region(md, (uintptr_t)address, length,
-                                                 &mem->range);
-    nprdma_reg_publish(reg);
+    mem->has_region = 0;
+    atomic_store_explicit(&mem->export, UCT_NPRDMA_MEM_PRIVATE,
+                          memory_order_relaxed);
     *memh_p         = mem;
     return UCS_OK;
 }
@@ -230,6 +235,43 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 
     if (invalidate) {
         uct_invoke_completion(params->comp, UCS_OK);
+    }
+
+    return UCS_OK;
+}
+
+/*
+ * Let peers in: until now neither the NIC nor the service knows of the
+ * registration, so what is only ever a buffer of operations of this process has
+ * nothing that a guessed key could open. Threads may pack one registration at
+ * the same time.
+ */
+static ucs_status_t
+uct_nprdma_mem_export(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem)
+{
+    int state = UCT_NPRDMA_MEM_PRIVATE;
+
+    if (ucs_likely(atomic_load(&mem->export) == UCT_NPRDMA_MEM_EXPORTED)) {
+        return UCS_OK;
+    }
+
+    if (!uct_nprdma_md_is_owner(md)) {
+        ucs_error("%s: was opened before fork(), a child cannot make a key of"
+                  " memory that its parent has made none of", md->name);
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (atomic_compare_exchange_strong(&mem->export, &state,
+                                       UCT_NPRDMA_MEM_EXPORTING)) {
+        mem->has_region = uct_nprdma_mem_find_region(
+                md, nprdma_reg_address(mem->reg), nprdma_reg_length(mem->reg),
+                &mem->range);
+        nprdma_reg_publish(mem->reg);
+        atomic_store(&mem->export, UCT_NPRDMA_MEM_EXPORTED);
+    }
+
+    while (atomic_load(&mem->export) != UCT_NPRDMA_MEM_EXPORTED) {
+        sched_yield();
     }
 
     return UCS_OK;
@@ -296,11 +338,17 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
     uct_nprdma_mem_t *mem  = memh;
     uint32_t access        = nprdma_reg_access(mem->reg);
     uct_nprdma_rkey_t rkey = {
-        .key     = nprdma_reg_key(mem->reg),
         .address = nprdma_reg_address(mem->reg),
         .length  = nprdma_reg_length(mem->reg)
     };
+    ucs_status_t status;
 
+    status = uct_nprdma_mem_export(md, mem);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    rkey.key = nprdma_reg_key(mem->reg);
     if (mem->has_region) {
         uct_nprdma_mem_fill_region(mem, access, &rkey);
         if (ucs_likely(uct_nprdma_md_is_owner(md))) {

@@ -9,11 +9,21 @@
 
 #include "ucm/nprdma_reg.h"
 
+#include <stdatomic.h>
+
 /*
  * Memory registration, in shapes that do not depend on the UCX version.
  * Registering pins nothing and asks no device: it records a range against
  * which every request of a peer is checked.
  */
+
+/* Whether peers may have a key of a registration */
+enum {
+    UCT_NPRDMA_MEM_PRIVATE,     /* Never packed: nothing lets a peer in */
+    UCT_NPRDMA_MEM_EXPORTING,   /* A thread is about to let them in */
+    UCT_NPRDMA_MEM_EXPORTED
+};
+
 
 /*
  * A registration, what uct_mem_h points to. It lives in the record of the table
@@ -21,7 +31,8 @@
  */
 typedef struct uct_nprdma_mem {
     nprdma_reg_t   *reg;        /* The record; its key is what peers get */
-    nprdma_range_t range;       /* Where the device finds it, */
+    atomic_int     export;      /* UCT_NPRDMA_MEM_xx */
+    nprdma_range_t range;       /* Exported: where the device finds it, */
     int            has_region;  /* if at all */
 } uct_nprdma_mem_t;
 
@@ -62,8 +73,8 @@ void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats);
 
 
 /**
- * Record a range that peers may access. Touches no page. If the device cannot
- * be told of it, its software copies the data.
+ * Record a range that peers may access once its key has been packed. Touches no
+ * page, and tells nobody of it.
  *
  * @param [in]  md       MD.
  * @param [in]  address  First byte; need not be mapped.
@@ -96,9 +107,12 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
 
 
 /**
- * Pack the key of a registration for peers. What is resident is made accessible
- * to the device by the way: the beginning at once, the rest of a large range
- * later, by a thread of the service. What is not resident stays so.
+ * Pack the key of a registration for peers. With the first one it becomes
+ * accessible at all: to the service, and, where it has a region, to the device.
+ * If the device cannot be told of it, its software copies the data. What is
+ * resident is made accessible to the device by the way: the beginning at once,
+ * the rest of a large range later, by a thread of the service. What is not
+ * resident stays so.
  *
  * @param [in]  md       MD.
  * @param [in]  memh     Registration.
@@ -106,7 +120,8 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
  * @param [in]  length   and bytes; a hint. Length 0: all of it.
  * @param [out] rkey     sizeof(uct_nprdma_packed_rkey_t) bytes.
  *
- * @return UCS_OK.
+ * @return UCS_OK; or UCS_ERR_UNSUPPORTED, with a logged reason, for the first
+ *         key of a registration in a child made by fork().
  */
 ucs_status_t uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, void *address,
                                   size_t length, void *rkey);

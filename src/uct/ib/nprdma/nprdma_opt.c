@@ -86,10 +86,10 @@ void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt)
 /* ---- local buffers ---- */
 
 /*
- * How the NIC gets at a buffer: by a registration made for the operation alone,
- * a mere lookup. The user's handle cannot be relied upon: UCP makes none for a
- * memory domain that does not ask for it, and 1.13 then passes whatever happens
- * to be in its request.
+ * How the NIC gets at a buffer: by a local registration made for the operation
+ * alone, a mere lookup. No key leads to what is populated for it. The user's
+ * handle cannot be relied upon: UCP makes none for a memory domain that does not
+ * ask for it, and 1.13 then passes whatever happens to be in its request.
  *
  * @return Zero: in no way.
  */
@@ -98,8 +98,8 @@ static int uct_nprdma_opt_piece_map(nprdma_monitor_t *monitor,
 {
     const uct_nprdma_region_t *region;
 
-    if (nprdma_monitor_register(monitor, (uintptr_t)piece->buffer,
-                                piece->length, &piece->own) != UCS_OK) {
+    if (nprdma_monitor_register_local(monitor, (uintptr_t)piece->buffer,
+                                      piece->length, &piece->own) != UCS_OK) {
         return 0;
     }
 

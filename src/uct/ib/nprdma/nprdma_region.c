@@ -16,6 +16,10 @@
 #include <errno.h>
 #include <unistd.h>
 
+/* Of the revoker, seconds: a page goes within two of them, and 100 ms are
+ * promised */
+#define UCT_NPRDMA_REVOKE_TICK 0.04
+
 
 /* What others have may be had if they give it back */
 static ucs_status_t uct_nprdma_region_reg_status(int error)
@@ -62,13 +66,15 @@ static void uct_nprdma_region_dereg(uct_nprdma_md_t *md, struct ibv_mr *mr)
 
 /* ARCHITECTURE 5: the descriptor's offsets are R window, W window, states. No
  * window is given a right that it is not for: reads show the signature in one,
- * writes vanish in the other. */
+ * writes vanish in the other. Peers have no rights to a local region, and read
+ * no states of it. */
 static ucs_status_t
 uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
 {
     uct_nprdma_md_t *md = arg;
     uct_nprdma_region_t *self;
     ucs_status_t status;
+    int local = region->is_local;
 
     self = ucs_malloc(sizeof(*self), "nprdma_region");
     if (self == NULL) {
@@ -76,7 +82,8 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
     }
 
     self->r = uct_nprdma_region_reg(md, region, "R window", 0, region->length,
-                                    region->address, IBV_ACCESS_REMOTE_READ,
+                                    region->address,
+                                    local ? 0 : IBV_ACCESS_REMOTE_READ,
                                     &status);
     if (self->r == NULL) {
         goto err_free;
@@ -85,18 +92,22 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
     self->w = uct_nprdma_region_reg(md, region, "W window", region->length,
                                     region->length, region->address,
                                     IBV_ACCESS_LOCAL_WRITE |
-                                    IBV_ACCESS_REMOTE_WRITE, &status);
+                                    (local ? 0 : IBV_ACCESS_REMOTE_WRITE),
+                                    &status);
     if (self->w == NULL) {
         goto err_r;
     }
 
-    self->s = uct_nprdma_region_reg(md, region, "page states",
-                                    2 * region->length,
-                                    region->length / UCT_NPRDMA_PAGE_SIZE *
-                                    sizeof(uint32_t), 0,
-                                    IBV_ACCESS_REMOTE_READ, &status);
-    if (self->s == NULL) {
-        goto err_w;
+    self->s = NULL;
+    if (!local) {
+        self->s = uct_nprdma_region_reg(md, region, "page states",
+                                        2 * region->length,
+                                        region->length / UCT_NPRDMA_PAGE_SIZE *
+                                        sizeof(uint32_t), 0,
+                                        IBV_ACCESS_REMOTE_READ, &status);
+        if (self->s == NULL) {
+            goto err_w;
+        }
     }
 
     self->id     = atomic_fetch_add(&md->region_id, 1);
@@ -120,7 +131,9 @@ static void uct_nprdma_region_detach(void *arg, nprdma_region_t *region)
     uct_nprdma_md_t *md       = arg;
     uct_nprdma_region_t *self = region->priv;
 
-    uct_nprdma_region_dereg(md, self->s);
+    if (self->s != NULL) {
+        uct_nprdma_region_dereg(md, self->s);
+    }
     uct_nprdma_region_dereg(md, self->w);
     uct_nprdma_region_dereg(md, self->r);
     ucs_free(self);
@@ -228,6 +241,8 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
         .region_size  = md->config.region_size,
         .max_metadata = md->config.region_cache,
         .prereg       = md->config.prereg,
+        .revoke       = md->config.revoke,
+        .revoke_tick  = UCT_NPRDMA_REVOKE_TICK,
         .reclaim      = md->config.reclaim,
         .reclaim_rate = md->config.reclaim_rate,
         .seed         = md->config.seed,

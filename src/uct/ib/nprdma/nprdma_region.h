@@ -17,7 +17,8 @@ typedef struct uct_nprdma_region {
     struct ibv_mr *r;           /* Sources: what absent pages show is the
                                    signature */
     struct ibv_mr *w;           /* Destinations: absent pages swallow it */
-    struct ibv_mr *s;           /* Page states, for peers to read */
+    struct ibv_mr *s;           /* Page states, for peers to read; a local
+                                   region has none */
     uint64_t      id;           /* Never given to a region again, see
                                    uct_nprdma_rkey_t */
 } uct_nprdma_region_t;

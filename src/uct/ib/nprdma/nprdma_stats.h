@@ -91,6 +91,7 @@ typedef struct uct_nprdma_stats {
     _macro(pages_populate_us)   \
     _macro(populate_faults)     \
     _macro(pages_invalidated)   \
+    _macro(pages_revoked)       \
     _macro(pages_reclaimed)     \
     _macro(pages_lost)          \
     _macro(memory_events)       \

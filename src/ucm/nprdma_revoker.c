@@ -1,0 +1,378 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_revoker.h"
+
+#include <ucs/debug/log.h>
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+
+#define NPRDMA_REVOKER_BITS  64u
+#define NPRDMA_REVOKER_WORDS (NPRDMA_CHUNK_PAGES / NPRDMA_REVOKER_BITS)
+
+
+/* What a tick has done so far */
+typedef struct nprdma_revoker_pass {
+    nprdma_monitor_t *monitor;
+    uint32_t          tick;
+    size_t            cleared; /* Pages that lost a bit */
+    int               left;    /* There is something for the next tick */
+} nprdma_revoker_pass_t;
+
+
+/* ---- marks; the lock of the region is held ---- */
+
+/* Have the next tick look at chunks [first, end) */
+static void
+nprdma_revoker_mark(nprdma_region_obj_t *region, size_t first, size_t end)
+{
+    if (region->revoke_first == region->revoke_end) {
+        region->revoke_first = first;
+        region->revoke_end   = end;
+        return;
+    }
+
+    if (first < region->revoke_first) {
+        region->revoke_first = first;
+    }
+    if (end > region->revoke_end) {
+        region->revoke_end = end;
+    }
+}
+
+void nprdma_revoker_end(nprdma_region_obj_t *region, nprdma_pages_t pages)
+{
+    size_t first = pages.first / NPRDMA_CHUNK_PAGES;
+    size_t last  = (pages.first + pages.count - 1) / NPRDMA_CHUNK_PAGES;
+
+    memset(&region->ended[first], 1, last + 1 - first);
+    nprdma_revoker_mark(region, first, last + 1);
+}
+
+/* Spare pages [first, end) of a chunk, counted from its first one */
+NPRDMA_HOOK
+static void nprdma_revoker_spare(uint64_t *doomed, size_t first, size_t end)
+{
+    uint64_t mask;
+    size_t low;
+
+    for (low = first & ~(size_t)(NPRDMA_REVOKER_BITS - 1); low < end;
+         low += NPRDMA_REVOKER_BITS) {
+        mask = UINT64_MAX;
+        if (first > low) {
+            mask &= UINT64_MAX << (first - low);
+        }
+        if (end < low + NPRDMA_REVOKER_BITS) {
+            mask &= ~(UINT64_MAX << (end - low));
+        }
+        doomed[low / NPRDMA_REVOKER_BITS] &= ~mask;
+    }
+}
+
+/* Spare those pages of a chunk that are among some pages of the region */
+NPRDMA_HOOK
+static void nprdma_revoker_spare_in(uint64_t *doomed, size_t chunk,
+                                    nprdma_pages_t pages)
+{
+    size_t start = chunk * NPRDMA_CHUNK_PAGES;
+    size_t first = (pages.first > start) ? pages.first - start : 0;
+    size_t end   = pages.first + pages.count;
+
+    if (end <= start) {
+        return;
+    }
+
+    end = (end - start < NPRDMA_CHUNK_PAGES) ? end - start : NPRDMA_CHUNK_PAGES;
+    if (first < end) {
+        nprdma_revoker_spare(doomed, first, end);
+    }
+}
+
+void nprdma_revoker_begin(nprdma_region_obj_t *region, nprdma_pages_t pages)
+{
+    size_t chunk = pages.first / NPRDMA_CHUNK_PAGES;
+    size_t last  = (pages.first + pages.count - 1) / NPRDMA_CHUNK_PAGES;
+
+    for (; (region->num_doomed > 0) && (chunk <= last); ++chunk) {
+        if (region->doomed_in[chunk]) {
+            nprdma_revoker_spare_in(
+                    &region->doomed[chunk * NPRDMA_REVOKER_WORDS], chunk,
+                    pages);
+        }
+    }
+}
+
+
+/* ---- a tick ---- */
+
+/* The length of the run of doomed pages from a page of the chunk on */
+NPRDMA_HOOK
+static size_t nprdma_revoker_run_length(const uint64_t *doomed, size_t first)
+{
+    size_t page = first;
+
+    while ((page < NPRDMA_CHUNK_PAGES) &&
+           ((doomed[page / NPRDMA_REVOKER_BITS] >>
+             (page % NPRDMA_REVOKER_BITS)) & 1)) {
+        ++page;
+    }
+
+    return page - first;
+}
+
+/*
+ * Take the doomed pages of a chunk. The region is locked meanwhile: who begins
+ * to register one of them waits for some microseconds, and then finds that it
+ * has to be populated.
+ */
+NPRDMA_HOOK
+static void nprdma_revoker_take(nprdma_revoker_pass_t *pass,
+                                nprdma_region_obj_t *region, size_t chunk)
+{
+    const nprdma_backend_t *backend = pass->monitor->params.backend;
+    uint64_t *doomed                = &region->doomed[chunk *
+                                                      NPRDMA_REVOKER_WORDS];
+    size_t start                    = chunk * NPRDMA_CHUNK_PAGES;
+    size_t page, count;
+
+    nprdma_region_lock(region);
+    if (!region->doomed_in[chunk]) {
+        goto out;
+    }
+
+    for (page = 0; page < NPRDMA_CHUNK_PAGES; page += count + 1) {
+        count = nprdma_revoker_run_length(doomed, page);
+        if (count > 0) {
+            /* Nobody populates what no live range covers */
+            pass->cleared += backend->invalidate(
+                    &region->super, region->backend_priv, start + page, count,
+                    NPRDMA_PAGE_BITS, 0);
+        }
+    }
+
+    memset(doomed, 0, NPRDMA_REVOKER_WORDS * sizeof(*doomed));
+    region->doomed_in[chunk] = 0;
+    --region->num_doomed;
+out:
+    nprdma_region_unlock(region);
+}
+
+/* Doom what the NIC can reach of a chunk and no live range covers */
+NPRDMA_HOOK
+static void nprdma_revoker_doom(nprdma_revoker_pass_t *pass,
+                                nprdma_region_obj_t *region, size_t chunk)
+{
+    size_t first     = chunk * NPRDMA_CHUNK_PAGES;
+    size_t num_pages = region->super.length >> NPRDMA_PAGE_SHIFT;
+    uint64_t doomed[NPRDMA_REVOKER_WORDS] = { 0 };
+    nprdma_range_t *range;
+    nprdma_span_t span;
+    int marked;
+    size_t i;
+
+    /* What ends from now on marks the chunk again, also what is populated
+     * behind the look at the states */
+    nprdma_region_lock(region);
+    marked               = region->ended[chunk];
+    region->ended[chunk] = 0;
+    nprdma_region_unlock(region);
+    if (!marked || !atomic_load(&region->touched[chunk])) {
+        return;
+    }
+
+    for (i = 0; (i < NPRDMA_CHUNK_PAGES) && (first + i < num_pages); ++i) {
+        if (nprdma_page_load(&region->super.states[first + i]) &
+            NPRDMA_PAGE_BITS) {
+            doomed[i / NPRDMA_REVOKER_BITS] |= (uint64_t)1 <<
+                                               (i % NPRDMA_REVOKER_BITS);
+        }
+    }
+
+    nprdma_region_lock(region);
+    ucs_list_for_each(range, &region->ranges, list) {
+        span.start = range->address;
+        span.end   = range->address + range->length;
+        nprdma_revoker_spare_in(doomed, chunk,
+                                nprdma_region_pages(region, span));
+    }
+
+    for (i = 0; (i < NPRDMA_REVOKER_WORDS) && (doomed[i] == 0); ++i) {
+    }
+    if (i < NPRDMA_REVOKER_WORDS) {
+        memcpy(&region->doomed[chunk * NPRDMA_REVOKER_WORDS], doomed,
+               sizeof(doomed));
+        region->doomed_in[chunk] = 1;
+        ++region->num_doomed;
+        nprdma_revoker_mark(region, chunk, chunk + 1);
+        pass->left = 1;
+    }
+    nprdma_region_unlock(region);
+}
+
+/* As in a hook, where ThreadSanitizer does not see how regions are held */
+NPRDMA_HOOK
+static void nprdma_revoker_region(nprdma_region_obj_t *region, void *arg)
+{
+    nprdma_revoker_pass_t *pass = arg;
+    size_t chunk = 0;
+    size_t end   = 0;
+
+    nprdma_region_lock(region);
+    if (region->revoke_tick != pass->tick) {
+        /* Not twice in a tick: what is doomed here has until the next one */
+        chunk                = region->revoke_first;
+        end                  = region->revoke_end;
+        region->revoke_tick  = pass->tick;
+        region->revoke_first = 0;
+        region->revoke_end   = 0;
+    }
+    nprdma_region_unlock(region);
+
+    for (; chunk < end; ++chunk) {
+        nprdma_revoker_take(pass, region, chunk);
+        nprdma_revoker_doom(pass, region, chunk);
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_revoker_look(nprdma_region_obj_t *region, void *arg)
+{
+    nprdma_revoker_pass_t *pass = arg;
+
+    nprdma_region_lock(region);
+    pass->left |= region->revoke_first < region->revoke_end;
+    nprdma_region_unlock(region);
+}
+
+int nprdma_monitor_tick(nprdma_monitor_t *monitor)
+{
+    nprdma_revoker_pass_t pass = { .monitor = monitor };
+    nprdma_span_t all          = nprdma_span(0, UINTPTR_MAX);
+
+    /* As any invalidation: a hook that finds bits that were cleared here has to
+     * wait for the NIC as well */
+    pass.tick = atomic_fetch_add(&monitor->revoker.ticks, 1) + 1;
+    atomic_fetch_add(&monitor->draining, 1);
+    nprdma_regions_foreach(&monitor->regions, all, nprdma_revoker_region,
+                           &pass);
+    if (pass.cleared > 0) {
+        atomic_fetch_add(&monitor->count.drains, 1);
+        if (monitor->params.drain != NULL) {
+            monitor->params.drain(monitor->params.arg);
+        }
+    }
+    atomic_fetch_sub(&monitor->draining, 1);
+    nprdma_monitor_count(&monitor->count.invalidated, pass.cleared);
+    nprdma_monitor_count(&monitor->count.revoked, pass.cleared);
+
+    nprdma_regions_foreach(&monitor->regions, all, nprdma_revoker_look, &pass);
+    return pass.left;
+}
+
+
+/* ---- the thread ---- */
+
+static int nprdma_revoker_has_work(nprdma_monitor_t *monitor)
+{
+    nprdma_revoker_pass_t pass = { .monitor = monitor };
+
+    nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
+                           nprdma_revoker_look, &pass);
+    return pass.left;
+}
+
+static void nprdma_revoker_sleep(nprdma_monitor_t *monitor)
+{
+    double seconds = monitor->params.revoke_tick;
+    struct timespec timeout;
+
+    timeout.tv_sec  = (time_t)seconds;
+    timeout.tv_nsec = (long)((seconds - (double)timeout.tv_sec) * 1e9);
+    syscall(SYS_futex, &monitor->revoker.stop, FUTEX_WAIT_PRIVATE, 0, &timeout);
+}
+
+static void *nprdma_revoker_run(void *arg)
+{
+    nprdma_monitor_t *monitor = arg;
+    nprdma_revoker_t *revoker = &monitor->revoker;
+
+    while (!atomic_load(&revoker->stop)) {
+        /* Who marks chunks looks at this afterwards, so one of the two sees
+         * the other; see nprdma_monitor_unregister() */
+        atomic_store(&revoker->awake, 0);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (!nprdma_revoker_has_work(monitor) && !atomic_load(&revoker->stop)) {
+            syscall(SYS_futex, &revoker->awake, FUTEX_WAIT_PRIVATE, 0, NULL);
+        }
+        atomic_store(&revoker->awake, 1);
+
+        do {
+            nprdma_revoker_sleep(monitor);
+        } while (!atomic_load(&revoker->stop) && nprdma_monitor_tick(monitor));
+    }
+
+    return NULL;
+}
+
+NPRDMA_HOOK
+void nprdma_revoker_wake(nprdma_monitor_t *monitor)
+{
+    if (!atomic_exchange(&monitor->revoker.awake, 1)) {
+        syscall(SYS_futex, &monitor->revoker.awake, FUTEX_WAKE_PRIVATE, 1);
+    }
+}
+
+void nprdma_revoker_start(nprdma_monitor_t *monitor)
+{
+    nprdma_revoker_t *revoker = &monitor->revoker;
+    sigset_t all, old;
+    int ret;
+
+    pthread_mutex_lock(&monitor->lock);
+    if (atomic_load(&revoker->state) == NPRDMA_REVOKER_NONE) {
+        if (monitor->params.revoke_tick == 0) {
+            atomic_store(&revoker->state, NPRDMA_REVOKER_DRIVEN);
+        } else {
+            /* Signals are for threads of the application */
+            sigfillset(&all);
+            pthread_sigmask(SIG_SETMASK, &all, &old);
+            ret = pthread_create(&revoker->thread, NULL, nprdma_revoker_run,
+                                 monitor);
+            pthread_sigmask(SIG_SETMASK, &old, NULL);
+            if (ret != 0) {
+                ucs_diag("no thread to revoke pages of registrations that have "
+                         "ended (%s): they are revoked at once, which costs "
+                         "more", strerror(ret));
+            }
+            atomic_store(&revoker->state, (ret == 0) ? NPRDMA_REVOKER_RUNS :
+                                                       NPRDMA_REVOKER_BROKEN);
+        }
+    }
+    pthread_mutex_unlock(&monitor->lock);
+}
+
+void nprdma_revoker_stop(nprdma_monitor_t *monitor)
+{
+    nprdma_revoker_t *revoker = &monitor->revoker;
+
+    if (atomic_load(&revoker->state) != NPRDMA_REVOKER_RUNS) {
+        return;
+    }
+
+    atomic_store(&revoker->stop, 1);
+    atomic_store(&revoker->awake, 1);
+    syscall(SYS_futex, &revoker->stop, FUTEX_WAKE_PRIVATE, INT_MAX);
+    syscall(SYS_futex, &revoker->awake, FUTEX_WAKE_PRIVATE, INT_MAX);
+    pthread_join(revoker->thread, NULL);
+    atomic_store(&revoker->state, NPRDMA_REVOKER_NONE);
+}
