@@ -419,7 +419,7 @@ TEST(test_mem_config, wrong_values_are_named)
 {
     const std::vector<std::pair<std::string, std::string>> wrong = {
         {"ZCOPY", "maybe"}, {"REGION_SIZE", "3m"}, {"REGION_SIZE", "1m"},
-        {"REGION_SIZE", "0"}, {"REGION_CACHE", "inf"}, {"SLICE", "5000"},
+        {"REGION_SIZE", "0"}, {"REGION_CACHE", "inf"}, {"REVOKE", "soon"}, {"SLICE", "5000"},
         {"SLICE", "0"}, {"SLICE", "1g"}, {"SCAN_MAX", "2g"},
         {"MAX_TRIES", "0"}, {"STATE_CACHE", "8g"}, {"PREREG", "perhaps"},
         {"RECLAIM", "all"}, {"RECLAIM_RATE", "-1"}, {"RECLAIM_RATE", "nan"},
@@ -461,6 +461,7 @@ TEST(test_mem_config, right_values_are_taken)
         EXPECT_EQ(UCS_OK, open_with({{"NPRDMA_ZCOPY", zcopy},
                                      {"NPRDMA_REGION_SIZE", "2m"},
                                      {"NPRDMA_REGION_CACHE", "0"},
+                                     {"NPRDMA_REVOKE", "never"},
                                      {"NPRDMA_SLICE", "4k"},
                                      {"NPRDMA_SCAN_MAX", "0"},
                                      {"NPRDMA_MAX_TRIES", "1"},

@@ -88,8 +88,8 @@ void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt)
 /*
  * How the NIC gets at a buffer: by a local registration made for the operation
  * alone, a mere lookup. No key leads to what is populated for it. The user's
- * handle cannot be relied upon: UCP makes none for a memory domain that does not
- * ask for it, and 1.13 then passes whatever happens to be in its request.
+ * handle cannot be relied upon: UCP makes none for a memory domain that does
+ * not ask for it, and 1.13 then passes whatever happens to be in its request.
  *
  * @return Zero: in no way.
  */

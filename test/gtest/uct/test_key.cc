@@ -1,0 +1,408 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_mem.h"
+
+#include <functional>
+#include <set>
+
+#include <sys/mman.h>
+
+/*
+ * A peer that changes what it likes in the keys it has been given, and uses
+ * them on its own NIC: which memory of the target does it reach? The answers
+ * are those of doc/architecture.md, Security.
+ *
+ * The pages of the target, all in one region:
+ *
+ *   0..15    registered for everything, from the middle of the first page to
+ *            the middle of the last one, and exported
+ *   20..29   registered for get only, and exported
+ *   40..49   registered, never exported, and used by the target's operations
+ *   60..69   was registered and exported; the registration has ended
+ *   the rest was never registered
+ */
+class test_key : public test_mem, public ::testing::WithParamInterface<
+                                          const char*> {
+protected:
+    using pages_t = std::set<size_t>;
+    using change_t = std::function<void(uct_nprdma_packed_rkey_t&)>;
+
+    static constexpr size_t num_pages = 80;
+    static constexpr size_t area      = num_pages * page;
+    /* Bytes that are put by the NIC: less is for the service */
+    static constexpr size_t window = 3;
+
+    config_t config() override { return {{"NPRDMA_REVOKE", GetParam()}}; }
+
+    bool is(const char *mode) const
+    {
+        return strcmp(GetParam(), mode) == 0;
+    }
+
+    void SetUp() override
+    {
+        test_mem::SetUp();
+        m_ptr = (char*)mmap(nullptr, area, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ASSERT_NE(MAP_FAILED, (void*)m_ptr);
+        fill();
+
+        m_all     = reg(at(0) + 100, 15 * page + 50 - 100);
+        m_get     = reg(at(20), 10 * page, UCT_MD_MEM_ACCESS_REMOTE_GET);
+        m_private = reg(at(40), 10 * page);
+        m_all_key = pack(m_all);
+        m_get_key = pack(m_get);
+        use(at(0) + 100, 15 * page + 50 - 100, m_all_key, true);
+        use(at(20), 10 * page, m_get_key, false);
+        operate();
+
+        uct_mem_h ended = reg(at(60), 10 * page);
+        m_ended_key     = pack(ended);
+        use(at(60), 10 * page, m_ended_key, true);
+        ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), ended));
+        fill();
+    }
+
+    void TearDown() override
+    {
+        for (auto memh : {m_all, m_get, m_private}) {
+            EXPECT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+        }
+        m_a->disconnect(m_ab);
+        m_ab = nullptr;
+        munmap(m_ptr, area);
+        test_mem::TearDown();
+    }
+
+    char *at(size_t index) const { return m_ptr + index * page; }
+
+    /* What a page holds tells which one it is; no byte is 0 or 0xEE */
+    static char content(size_t i)
+    {
+        return 1 + (i / page * 7 + i % page) % 100;
+    }
+
+    void fill()
+    {
+        for (size_t i = 0; i < area; ++i) {
+            m_ptr[i] = content(i);
+        }
+    }
+
+    /* As an honest peer */
+    void use(char *ptr, size_t length, const std::vector<char> &key,
+             bool is_put)
+    {
+        std::vector<char> data(length);
+        uct_rkey_t rkey = m_a->unpack(key);
+
+        ASSERT_EQ(UCS_OK, get(data.data(), length, (uint64_t)ptr, rkey));
+        ASSERT_EQ(0, memcmp(data.data(), ptr, length));
+        if (is_put) {
+            ASSERT_EQ(UCS_OK, put(data.data(), length, (uint64_t)ptr, rkey));
+        }
+    }
+
+    /* The target's own put and get, from and to what is not exported */
+    void operate()
+    {
+        buffer other(m_a->md(), 10 * page);
+        uct_rkey_t rkey = m_b->unpack(other.packed_key());
+        uct_iov_t iov   = {at(40), 10 * page, m_private, 0, 1};
+
+        for (bool is_get : {false, true}) {
+            completion comp;
+            ASSERT_EQ(UCS_INPROGRESS, m_b->retry([&]() {
+                return is_get ? uct_ep_get_zcopy(m_ba, &iov, 1, other.address(),
+                                                 rkey, &comp) :
+                                uct_ep_put_zcopy(m_ba, &iov, 1, other.address(),
+                                                 rkey, &comp);
+            }));
+            m_b->wait([&]() { return comp.done; });
+            ASSERT_EQ(UCS_OK, comp.status);
+        }
+        /* It was the NIC that did it */
+        EXPECT_GE(m_b->counter("opt_slices"), 2u);
+        EXPECT_EQ(0u, m_b->counter("assist_fetch") +
+                      m_b->counter("assist_store"));
+    }
+
+    /* A key as the attacker wants it */
+    uct_rkey_t forge(const change_t &change)
+    {
+        auto key = packed(m_all_key);
+        change(key);
+        auto begin = (const char*)&key;
+        return m_a->unpack(std::vector<char>(begin, begin + sizeof(key)));
+    }
+
+    /* A key that opens all there is, and whose states are those of the pages
+     * that were exported: what it reads of others passes every check */
+    uct_rkey_t forge_at(size_t index, const change_t &change)
+    {
+        return forge([&](uct_nprdma_packed_rkey_t &key) {
+            uint64_t distance   = (uint64_t)at(index) - (uint64_t)at(1);
+            key.region_address += distance;
+            key.region_id       = ++m_region_id;
+            key.address         = key.region_address;
+            key.length          = UINT64_MAX / 2 - key.address;
+            key.signature       = 0;
+            change(key);
+        });
+    }
+
+    /* On an endpoint of its own, as the NIC ends one that asks for too much */
+    void reconnect()
+    {
+        if (!m_a->failed.empty()) {
+            m_a->disconnect(m_ab);
+            m_ab = m_a->connect(m_b->address());
+            m_a->failed.clear();
+        }
+    }
+
+    /* Pages whose contents come to light, whatever the operation says */
+    pages_t readable(const change_t &change = [](auto &) {})
+    {
+        pages_t result;
+
+        for (size_t i = 0; i < num_pages; ++i) {
+            std::vector<char> data(page, 0);
+            get(data.data(), page, (uint64_t)at(i), forge_at(i, change));
+            if (memcmp(data.data(), at(i), page) == 0) {
+                result.insert(i);
+            }
+            reconnect();
+        }
+        return result;
+    }
+
+    /* Pages that change, whatever the operation says */
+    pages_t writable(const change_t &change = [](auto &) {})
+    {
+        std::vector<char> junk(window * page, (char)0xEE);
+        pages_t result;
+
+        for (size_t i = 0; i + window <= num_pages; ++i) {
+            put(junk.data(), junk.size(), (uint64_t)at(i),
+                forge_at(i, change));
+            for (size_t j = i; j < i + window; ++j) {
+                if (memchr(at(j), 0xEE, page) != nullptr) {
+                    result.insert(j);
+                }
+            }
+            fill();
+            reconnect();
+        }
+        return result;
+    }
+
+    static pages_t range(size_t first, size_t end, pages_t more = {})
+    {
+        for (; first < end; ++first) {
+            more.insert(first);
+        }
+        return more;
+    }
+
+    /* Pages that were revoked are out of reach */
+    void await_revocation()
+    {
+        if (is("lazy")) {
+            m_a->wait([&]() { return m_b->counter("pages_revoked") >= 10; });
+        }
+    }
+
+    /* Status of what the service is asked for with a key */
+    ucs_status_t ask(bool is_put, size_t offset, size_t length, uint64_t key)
+    {
+        std::vector<char> data(length, (char)0xEE);
+        uct_rkey_t rkey = forge([&](uct_nprdma_packed_rkey_t &forged) {
+            forged         = {};
+            forged.version = UCT_NPRDMA_KEY_VERSION;
+            forged.key     = key;
+            forged.length  = UINT64_MAX;
+        });
+        uint64_t address    = (uint64_t)m_ptr + offset;
+        ucs_status_t status = is_put ? put(data.data(), length, address, rkey) :
+                                       get(data.data(), length, address, rkey);
+
+        EXPECT_TRUE(m_a->failed.empty());
+        return status;
+    }
+
+    char              *m_ptr = nullptr;
+    uct_mem_h         m_all, m_get, m_private;
+    std::vector<char> m_all_key, m_get_key, m_ended_key;
+    uint64_t          m_region_id = 1;
+    complaints        m_log; /* The device and the service have a lot to say */
+};
+
+/* Address, length, region and signature: whole pages of live registrations, of
+ * any of them, and what was populated for reading only cannot be written */
+TEST_P(test_key, forged_range)
+{
+    pages_t ended = range(60, 70);
+
+    if (!is("never")) {
+        await_revocation();
+        ended.clear();
+    }
+    EXPECT_EQ(range(0, 16, range(20, 30, ended)), readable());
+    EXPECT_EQ(range(0, 16, ended), writable());
+}
+
+/* The remote keys of others: those of get only open the same R window, and the
+ * numbers around them open nothing else. Local windows are among these. */
+TEST_P(test_key, forged_remote_keys)
+{
+    auto other = packed(m_get_key);
+
+    await_revocation();
+    EXPECT_EQ(+packed(m_all_key).r_rkey, +other.r_rkey);
+    EXPECT_EQ(0u, +other.w_rkey);
+
+    pages_t read, written;
+    std::vector<char> junk(window * page, (char)0xEE);
+    for (int distance = -12; distance <= 12; ++distance) {
+        auto change = [&](uct_nprdma_packed_rkey_t &key) {
+            key.r_rkey += distance;
+            key.w_rkey += distance;
+        };
+        for (size_t i : {40, 45}) {
+            std::vector<char> data(page, 0);
+            get(data.data(), page, (uint64_t)at(i), forge_at(i, change));
+            if (memcmp(data.data(), at(i), page) == 0) {
+                read.insert(i);
+            }
+            reconnect();
+            put(junk.data(), junk.size(), (uint64_t)at(i),
+                forge_at(i, change));
+            if (memchr(at(i), 0xEE, window * page) != nullptr) {
+                written.insert(i);
+            }
+            reconnect();
+        }
+    }
+    EXPECT_EQ(pages_t(), read);
+    EXPECT_EQ(pages_t(), written);
+}
+
+/* The flag that says there is a region, and the version: the peer itself finds
+ * that such a key cannot be, and the target does what its software allows */
+TEST_P(test_key, forged_flags)
+{
+    for (auto change : std::vector<change_t>{
+             [](uct_nprdma_packed_rkey_t &key) { ++key.version; },
+             [](uct_nprdma_packed_rkey_t &key) { key.flags = 0xff; },
+             [](uct_nprdma_packed_rkey_t &key) { key.flags = 0; },
+             [](uct_nprdma_packed_rkey_t &key) { key.reserved = 1; },
+             [](uct_nprdma_packed_rkey_t &key) { key.region_address += 1; },
+             [](uct_nprdma_packed_rkey_t &key) { key.length = UINT64_MAX; }}) {
+        EXPECT_ANY_THROW(forge(change));
+    }
+}
+
+/* The service goes by the key alone, to the byte */
+TEST_P(test_key, service_checks_every_byte)
+{
+    uint64_t all = packed(m_all_key).key, get_only = packed(m_get_key).key;
+    size_t end   = 15 * page + 50;
+
+    EXPECT_EQ(UCS_OK, ask(false, 100, 64, all));
+    EXPECT_EQ(UCS_OK, ask(true, end - 64, 64, all));
+    EXPECT_EQ(UCS_OK, ask(false, 100, end - 100, all));
+    for (bool is_put : {false, true}) {
+        EXPECT_NE(UCS_OK, ask(is_put, 99, 64, all));
+        EXPECT_NE(UCS_OK, ask(is_put, end - 63, 64, all));
+        EXPECT_NE(UCS_OK, ask(is_put, 99, end, all));
+        EXPECT_NE(UCS_OK, ask(is_put, 45 * page, 64, all));
+        EXPECT_NE(UCS_OK, ask(is_put, 60 * page, 64,
+                              packed(m_ended_key).key));
+    }
+    EXPECT_EQ(UCS_OK, ask(false, 20 * page, 64, get_only));
+    EXPECT_NE(UCS_OK, ask(true, 20 * page, 64, get_only));
+}
+
+/* Keys can be guessed: what is live is open to who does. What was never
+ * exported is not. */
+TEST_P(test_key, guessed_keys)
+{
+    uint64_t known = packed(m_all_key).key;
+    int found      = 0;
+
+    for (int generation = -4; generation <= 4; ++generation) {
+        for (uint32_t index = 0; index < 16; ++index) {
+            uint64_t key = ((uint64_t)((uint32_t)(known >> 32) + generation)
+                            << 32) | index;
+            if (!(key >> 32 & 1)) {
+                continue; /* Not live, ever: the peer refuses it itself */
+            }
+            EXPECT_NE(UCS_OK, ask(false, 45 * page, 64, key));
+            EXPECT_NE(UCS_OK, ask(true, 45 * page, 64, key));
+            found += (ask(false, 25 * page, 64, key) == UCS_OK);
+        }
+    }
+    EXPECT_EQ(1, found);
+    EXPECT_EQ(nullptr, memchr(at(40), 0xEE, 10 * page));
+}
+
+INSTANTIATE_TEST_SUITE_P(modes, test_key,
+                         ::testing::Values("lazy", "strict", "never"),
+                         [](const auto &info) {
+                             return std::string(info.param);
+                         });
+
+
+/* ---- ends of registrations, without invalidation ---- */
+
+class test_key_end : public test_key {
+protected:
+    buffer &begin()
+    {
+        m_memory.reset(new buffer(m_b->md(), size));
+        m_memory->fill(1);
+        m_rkey = m_a->unpack(m_memory->packed_key());
+        expect_works(*m_memory, 0, size, m_rkey);
+        m_revoked = m_b->counter("pages_revoked");
+        m_memory->deregister();
+        return *m_memory;
+    }
+
+    std::unique_ptr<buffer> m_memory;
+    uct_rkey_t              m_rkey;
+    uint64_t                m_revoked;
+};
+
+TEST_P(test_key_end, key_is_dead)
+{
+    buffer &memory = begin();
+    std::vector<char> data(size);
+
+    if (is("never")) {
+        /* By the NIC, as far as the peer has its key */
+        EXPECT_EQ(UCS_OK,
+                  get(data.data(), page, memory.address(), m_rkey));
+        EXPECT_EQ(0, memcmp(data.data(), memory.ptr(), page));
+        return;
+    }
+
+    if (is("lazy")) {
+        m_a->wait([&]() {
+            return m_b->counter("pages_revoked") >= m_revoked + size / page;
+        });
+    }
+    EXPECT_GE(m_b->counter("pages_revoked"), m_revoked + size / page);
+    expect_revoked(memory, 0, size, m_rkey);
+
+    /* By a new key it can be had again */
+    buffer again(m_b->md(), size, memory.ptr());
+    expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
+    again.deregister();
+}
+
+INSTANTIATE_TEST_SUITE_P(modes, test_key_end,
+                         ::testing::Values("lazy", "strict", "never"),
+                         [](const auto &info) {
+                             return std::string(info.param);
+                         });
