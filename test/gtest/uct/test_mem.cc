@@ -419,8 +419,8 @@ TEST(test_mem_config, wrong_values_are_named)
 {
     const std::vector<std::pair<std::string, std::string>> wrong = {
         {"ZCOPY", "maybe"}, {"REGION_SIZE", "3m"}, {"REGION_SIZE", "1m"},
-        {"REGION_SIZE", "0"}, {"REGION_CACHE", "inf"}, {"REVOKE", "soon"}, {"SLICE", "5000"},
-        {"SLICE", "0"}, {"SLICE", "1g"}, {"SCAN_MAX", "2g"},
+        {"REGION_SIZE", "0"}, {"REGION_CACHE", "inf"}, {"REVOKE", "soon"},
+        {"SLICE", "5000"}, {"SLICE", "0"}, {"SLICE", "1g"}, {"SCAN_MAX", "2g"},
         {"MAX_TRIES", "0"}, {"STATE_CACHE", "8g"}, {"PREREG", "perhaps"},
         {"RECLAIM", "all"}, {"RECLAIM_RATE", "-1"}, {"RECLAIM_RATE", "nan"},
         {"SEED", "x"}
