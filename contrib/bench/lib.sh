@@ -57,13 +57,15 @@ compile_mpi() {
 
 # with CONTESTANT COMMAND...: its environment. verbs is UCX's own rc_verbs on
 # the emulated RNIC, through the preloaded door; prereg is nprdma that registers
-# what is mapped ahead of its use.
+# what is mapped ahead of its use; never, lazy and strict are nprdma with that
+# UCX_NPRDMA_REVOKE.
 with() {
     who=$1
     shift
     case $who in
     nprdma) UCX_TLS=nprdma "$@" ;;
     prereg) UCX_TLS=nprdma UCX_NPRDMA_PREREG=y "$@" ;;
+    never|lazy|strict) UCX_TLS=nprdma UCX_NPRDMA_REVOKE=$who "$@" ;;
     tcp) UCX_TLS=tcp "$@" ;;
     verbs) LD_PRELOAD=$door UCX_TLS=rc_verbs,ud_verbs "$@" ;;
     esac

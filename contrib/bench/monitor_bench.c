@@ -42,18 +42,25 @@ static void drain(void *arg)
 {
 }
 
-static void create(size_t region_size)
+static void create_revoking(size_t region_size, nprdma_revoke_mode_t revoke)
 {
     nprdma_monitor_params_t params = {
         .backend      = &nprdma_backend_emulated,
         .region_size  = region_size,
         .max_metadata = GIB,
+        .revoke       = revoke,
+        .revoke_tick  = 0.04,
         .drain        = drain,
         .attach       = attach,
         .detach       = detach
     };
 
     check(nprdma_monitor_create(&params, &monitor), "nprdma_monitor_create");
+}
+
+static void create(size_t region_size)
+{
+    create_revoking(region_size, NPRDMA_REVOKE_NEVER);
 }
 
 /* 2 MiB aligned */
@@ -239,13 +246,73 @@ static void bench_events(void)
     munmap(ptr, size);
 }
 
+/* What a message costs: its registration, what is resident, and the end */
+static void bench_revoke(nprdma_revoke_mode_t mode, size_t size)
+{
+    char *ptr   = map(size);
+    double best = 1e9;
+    char name[64];
+    nprdma_range_t range;
+    double took;
+    int i;
+
+    memset(ptr, 1, size);
+    create_revoking(256 * MIB, mode);
+    for (i = 0; i < 20000; ++i) {
+        took = now_ns();
+        reg(&range, ptr, size);
+        check(nprdma_monitor_populate(monitor, &range, (uintptr_t)ptr, size,
+                                      NPRDMA_POPULATE_RESIDENT), "populate");
+        nprdma_monitor_unregister(monitor, &range, 0);
+        took = now_ns() - took;
+        best = (took < best) ? took : best;
+    }
+    snprintf(name, sizeof(name), "message of %zu KiB, revoked: %s", size / 1024,
+             nprdma_revoke_mode_names[mode]);
+    report(name, best, "ns");
+    nprdma_monitor_destroy(monitor);
+    munmap(ptr, size);
+}
+
+/* A region of each kind, without what the NIC has of it */
+static void bench_kinds(void)
+{
+    char *ptr = map(4 * PAGE);
+    nprdma_range_t peers, local;
+    nprdma_monitor_stats_t stats;
+    double start, middle;
+
+    create(256 * MIB);
+    start = now_ns();
+    reg(&peers, ptr, PAGE);
+    middle = now_ns();
+    check(nprdma_monitor_register_local(monitor, (uintptr_t)ptr, PAGE, &local),
+          "nprdma_monitor_register_local");
+    report("first region, for peers", middle - start, "ns");
+    report("second one, local", now_ns() - middle, "ns");
+    nprdma_monitor_query(monitor, &stats);
+    report("states of both, if all were touched",
+           (double)stats.state_bytes / 1024, "KiB");
+    nprdma_monitor_unregister(monitor, &peers, 0);
+    nprdma_monitor_unregister(monitor, &local, 0);
+    nprdma_monitor_destroy(monitor);
+    munmap(ptr, 4 * PAGE);
+}
+
 int main(void)
 {
+    nprdma_revoke_mode_t mode;
+
     bench_lookup(1);
     bench_lookup(100);
     bench_lookup(1000);
     bench_sizes();
     bench_populate();
     bench_events();
+    bench_kinds();
+    for (mode = NPRDMA_REVOKE_NEVER; mode < NPRDMA_REVOKE_LAST; ++mode) {
+        bench_revoke(mode, 64 * 1024);
+        bench_revoke(mode, MIB);
+    }
     return 0;
 }

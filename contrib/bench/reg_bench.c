@@ -9,10 +9,14 @@
  *                  in a place where nothing has been registered, as soon as it
  *                  is mapped
  *   reg_bench COMPONENT DEVICE later BYTES    the same, a while after that
+ *   reg_bench COMPONENT DEVICE message BYTES  what UCP does for each message of
+ *                  a buffer that is in use, with the key for the peer
  *
- * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together:
- * the median of many for `covered`, one alone for `first` and `later`, as a
- * second one would find what the first has left.
+ * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
+ * and of uct_md_mkey_pack() between them unless it is `covered`: nprdma makes a
+ * region with the first key. The median of many for `covered` and `message`, one
+ * alone for `first` and `later`, as a second one would find what the first has
+ * left.
  */
 
 #include "bench.h"
@@ -24,6 +28,8 @@
 
 #define PAGE_SIZE     4096
 #define COVERED_TURNS 20001
+#define MESSAGE_TURNS 2001
+#define MAX_KEY       256
 
 /* Between mapping memory and using it, for `later` */
 #define LATER_US      20000
@@ -59,12 +65,16 @@ static uct_md_h open_md(const char *component_name, const char *device)
     return md;
 }
 
-static double reg_dereg(uct_md_h md, void *memory, size_t length)
+static double reg_dereg(uct_md_h md, void *memory, size_t length, int pack)
 {
     double start = now_us();
+    char key[MAX_KEY];
     uct_mem_h memh;
 
     UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL, &memh));
+    if (pack) {
+        UCT_CHECK(uct_md_mkey_pack(md, memh, key));
+    }
     UCT_CHECK(uct_md_mem_dereg(md, memh));
     return now_us() - start;
 }
@@ -79,10 +89,27 @@ static double covered(uct_md_h md, size_t length)
 
     UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL, &memh));
     for (i = 0; i < COVERED_TURNS; ++i) {
-        times[i] = reg_dereg(md, memory, length);
+        times[i] = reg_dereg(md, memory, length, 0);
     }
     result = median(times, COVERED_TURNS);
     UCT_CHECK(uct_md_mem_dereg(md, memh));
+    munmap(memory, length);
+    free(times);
+    return result;
+}
+
+static double message(uct_md_h md, size_t length)
+{
+    void *memory  = map_memory(length);
+    double *times = calloc(MESSAGE_TURNS, sizeof(*times));
+    double result;
+    int i;
+
+    memset(memory, 1, length);
+    for (i = 0; i < MESSAGE_TURNS; ++i) {
+        times[i] = reg_dereg(md, memory, length, 1);
+    }
+    result = median(times, MESSAGE_TURNS);
     munmap(memory, length);
     free(times);
     return result;
@@ -95,11 +122,11 @@ static double first(uct_md_h md, size_t length, useconds_t delay)
     void *memory;
 
     /* Or the cost of code that has never run is most of it */
-    reg_dereg(md, elsewhere, sizeof(elsewhere));
+    reg_dereg(md, elsewhere, sizeof(elsewhere), 1);
 
     memory = map_memory(length);
     usleep(delay);
-    result = reg_dereg(md, memory, length);
+    result = reg_dereg(md, memory, length, 1);
     munmap(memory, length);
     return result;
 }
@@ -112,14 +139,15 @@ int main(int argc, char **argv)
     uct_md_h md;
 
     if (strcmp(kind, "covered") && strcmp(kind, "first") &&
-        strcmp(kind, "later")) {
+        strcmp(kind, "later") && strcmp(kind, "message")) {
         fprintf(stderr, "usage: reg_bench COMPONENT DEVICE "
-                        "covered|first|later BYTES\n");
+                        "covered|first|later|message BYTES\n");
         return 2;
     }
 
     md = open_md(argv[1], argv[2]);
     us = (kind[0] == 'c') ? covered(md, length) :
+         (kind[0] == 'm') ? message(md, length) :
          first(md, length, (kind[0] == 'l') ? LATER_US : 0);
     printf("us %.3f\n", us);
     uct_md_close(md);
