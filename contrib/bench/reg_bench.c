@@ -14,9 +14,9 @@
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
  * and of uct_md_mkey_pack() between them unless it is `covered`: nprdma makes a
- * region with the first key. The median of many for `covered` and `message`, one
- * alone for `first` and `later`, as a second one would find what the first has
- * left.
+ * region with the first key. The median of many for `covered` and `message`,
+ * one alone for `first` and `later`, as a second one would find what the first
+ * has left.
  */
 
 #include "bench.h"
