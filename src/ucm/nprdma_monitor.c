@@ -763,6 +763,8 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
     nprdma_monitor_stats_t stats;
 
     if (monitor->mine) {
+        /* It calls the user's drain, also for ranges that ended before */
+        nprdma_revoker_stop(monitor);
         nprdma_monitor_query(monitor, &stats);
         if (stats.ranges > 0) {
             ucs_warn("memory monitor is closed with %lu live registrations: "

@@ -344,12 +344,15 @@ void nprdma_revoker_start(nprdma_monitor_t *monitor)
             atomic_store(&revoker->state, NPRDMA_REVOKER_DRIVEN);
         } else {
             /* Signals are for threads of the application */
+            atomic_store(&revoker->stop, 0);
             sigfillset(&all);
             pthread_sigmask(SIG_SETMASK, &all, &old);
             ret = pthread_create(&revoker->thread, NULL, nprdma_revoker_run,
                                  monitor);
             pthread_sigmask(SIG_SETMASK, &old, NULL);
-            if (ret != 0) {
+            if (ret == 0) {
+                pthread_setname_np(revoker->thread, "nprdma-revoke");
+            } else {
                 ucs_diag("no thread to revoke pages of registrations that have "
                          "ended (%s): they are revoked at once, which costs "
                          "more", strerror(ret));

@@ -55,7 +55,7 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
 static void uct_nprdma_mem_end(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
                                int invalidate)
 {
-    if (atomic_load(&mem->export) == UCT_NPRDMA_MEM_EXPORTED) {
+    if (atomic_load(&mem->state) == UCT_NPRDMA_MEM_EXPORTED) {
         nprdma_reg_retire(mem->reg);
     }
     if (mem->has_region) {
@@ -203,7 +203,7 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
     mem             = nprdma_reg_extra(reg);
     mem->reg        = reg;
     mem->has_region = 0;
-    atomic_store_explicit(&mem->export, UCT_NPRDMA_MEM_PRIVATE,
+    atomic_store_explicit(&mem->state, UCT_NPRDMA_MEM_PRIVATE,
                           memory_order_relaxed);
     *memh_p         = mem;
     return UCS_OK;
@@ -251,7 +251,7 @@ uct_nprdma_mem_export(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem)
 {
     int state = UCT_NPRDMA_MEM_PRIVATE;
 
-    if (ucs_likely(atomic_load(&mem->export) == UCT_NPRDMA_MEM_EXPORTED)) {
+    if (ucs_likely(atomic_load(&mem->state) == UCT_NPRDMA_MEM_EXPORTED)) {
         return UCS_OK;
     }
 
@@ -261,16 +261,16 @@ uct_nprdma_mem_export(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem)
         return UCS_ERR_UNSUPPORTED;
     }
 
-    if (atomic_compare_exchange_strong(&mem->export, &state,
+    if (atomic_compare_exchange_strong(&mem->state, &state,
                                        UCT_NPRDMA_MEM_EXPORTING)) {
         mem->has_region = uct_nprdma_mem_find_region(
                 md, nprdma_reg_address(mem->reg), nprdma_reg_length(mem->reg),
                 &mem->range);
         nprdma_reg_publish(mem->reg);
-        atomic_store(&mem->export, UCT_NPRDMA_MEM_EXPORTED);
+        atomic_store(&mem->state, UCT_NPRDMA_MEM_EXPORTED);
     }
 
-    while (atomic_load(&mem->export) != UCT_NPRDMA_MEM_EXPORTED) {
+    while (atomic_load(&mem->state) != UCT_NPRDMA_MEM_EXPORTED) {
         sched_yield();
     }
 

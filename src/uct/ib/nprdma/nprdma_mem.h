@@ -31,7 +31,7 @@ enum {
  */
 typedef struct uct_nprdma_mem {
     nprdma_reg_t   *reg;        /* The record; its key is what peers get */
-    atomic_int     export;      /* UCT_NPRDMA_MEM_xx */
+    atomic_int     state;       /* UCT_NPRDMA_MEM_xx */
     nprdma_range_t range;       /* Exported: where the device finds it, */
     int            has_region;  /* if at all */
 } uct_nprdma_mem_t;
