@@ -8,121 +8,33 @@
 #include "nprdma_events.h"
 #include "nprdma_guard.h"
 #include "nprdma_scratch.h"
+#include "nprdma_touch.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 
 /*
- * What touches application memory by the CPU. The guard keeps the memory, but
- * not what ThreadSanitizer has written about it: that is unmapped for a moment
- * by its munmap(), before the system call and our hook.
+ * Two ways lead to memory of the application. The CPU touches it
+ * (nprdma_touch.h) wherever the handler of faults is in place, which reports
+ * what the memory does not allow. Else the kernel copies, and reports it.
  */
-#define NPRDMA_ACCESS_CPU  NPRDMA_UNINSTRUMENTED
-
-
-/* Operations of one width; the compiler makes each a single instruction */
-#define NPRDMA_ATOMIC_DO(_type, _op, _address, _value, _compare, _old_p) \
-    do { \
-        _type *_ptr = (_type*)(_address); \
-        _type _cmp  = (_type)(_compare); \
-        _type _val  = (_type)(_value); \
-        \
-        switch (_op) { \
-        case NPRDMA_ATOMIC_ADD: \
-            *(_old_p) = __atomic_fetch_add(_ptr, _val, __ATOMIC_SEQ_CST); \
-            break; \
-        case NPRDMA_ATOMIC_AND: \
-            *(_old_p) = __atomic_fetch_and(_ptr, _val, __ATOMIC_SEQ_CST); \
-            break; \
-        case NPRDMA_ATOMIC_OR: \
-            *(_old_p) = __atomic_fetch_or(_ptr, _val, __ATOMIC_SEQ_CST); \
-            break; \
-        case NPRDMA_ATOMIC_XOR: \
-            *(_old_p) = __atomic_fetch_xor(_ptr, _val, __ATOMIC_SEQ_CST); \
-            break; \
-        case NPRDMA_ATOMIC_SWAP: \
-            *(_old_p) = __atomic_exchange_n(_ptr, _val, __ATOMIC_SEQ_CST); \
-            break; \
-        default: \
-            /* On failure the old value is left in _cmp, else it equals it */ \
-            __atomic_compare_exchange_n(_ptr, &_cmp, _val, 0, \
-                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-            *(_old_p) = _cmp; \
-            break; \
-        } \
-    } while (0)
-
 
 static struct {
-    pthread_mutex_t lock;      /* Protects users */
-    pthread_mutex_t copy_lock; /* Held by an atomic that is done on a copy */
+    pthread_mutex_t lock;       /* Protects users */
+    pthread_mutex_t copy_lock;  /* Held by an atomic that is done on a copy */
+    atomic_int      is_copying; /* Somebody holds it */
     unsigned        users;
     int             direct;
     pid_t           pid;
-    size_t          page_size;
 } nprdma_access = {
     .lock      = PTHREAD_MUTEX_INITIALIZER,
     .copy_lock = PTHREAD_MUTEX_INITIALIZER
 };
 
-
-/* Not through libc: UCM would report this madvise to our own guard */
-static int nprdma_access_populate(uintptr_t address, size_t length, int advice)
-{
-    uintptr_t mask  = ~(uintptr_t)(nprdma_access.page_size - 1);
-    uintptr_t start = address & mask;
-
-    return (int)syscall(SYS_madvise, start, address + length - start, advice);
-}
-
-/*
- * Have the kernel write a word of memory without a change, which takes less
- * time than to populate it: it adds zero, atomically. Who waits there, as for a
- * futex, is not woken, unless the word is NEVER; then one is, who has to look
- * again anyhow.
- *
- * Device memory might change, so it must be known not to be any.
- *
- * Returns zero if the kernel could not, for whatever reason.
- */
-static int nprdma_access_touch(uintptr_t address)
-{
-    static const uint32_t nobody;
-    enum { NEVER = -2047 };
-
-    return syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 0, 0,
-                   address & ~(uintptr_t)(sizeof(nobody) - 1),
-                   FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, NEVER)) >= 0;
-}
-
-/* The same before a word is written, while the guard keeps it */
-static int nprdma_access_populate_word(uintptr_t address, size_t length,
-                                       const nprdma_guard_ticket_t *ticket)
-{
-    if (nprdma_guard_knows(ticket, address) && nprdma_access_touch(address)) {
-        return 0;
-    }
-
-    if (nprdma_access_populate(address, length, MADV_POPULATE_WRITE) != 0) {
-        return -1;
-    }
-
-    nprdma_guard_note(ticket, address);
-    return 0;
-}
 
 ucs_status_t nprdma_access_copy(uintptr_t address, void *data, size_t length,
                                 int is_store)
@@ -145,46 +57,29 @@ ucs_status_t nprdma_access_copy(uintptr_t address, void *data, size_t length,
     return (ret == (ssize_t)length) ? UCS_OK : UCS_ERR_INVALID_ADDR;
 }
 
-/*
- * Make sure that a CPU access to a word will not fault, until
- * nprdma_guard_leave().
- */
-static ucs_status_t
-nprdma_access_begin(uintptr_t address, size_t length, int is_write,
-                    nprdma_guard_ticket_t *ticket)
+static inline int nprdma_access_by_cpu(void)
 {
-    ucs_status_t status;
-    int ret;
-
-    status = nprdma_guard_enter(address, length, ticket);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    ret = is_write ?
-          nprdma_access_populate_word(address, length, ticket) :
-          nprdma_access_populate(address, length, MADV_POPULATE_READ);
-    if (ret != 0) {
-        nprdma_guard_leave(ticket);
-        return UCS_ERR_INVALID_ADDR;
-    }
-
-    return UCS_OK;
+    return nprdma_access.direct && nprdma_fault_is_ready();
 }
 
 /* Whether one CPU instruction can do it */
 static inline int nprdma_access_is_word(uintptr_t address, size_t length)
 {
-    return nprdma_access.direct &&
-           ((length == 8) || (length == 4) || (length == 2) || (length == 1)) &&
+    return ((length == 8) || (length == 4) || (length == 2) || (length == 1)) &&
            ((address & (length - 1)) == 0);
 }
 
-/* Released: whoever sees these bytes sees what was stored before them */
-NPRDMA_ACCESS_CPU
-static void
+#if NPRDMA_TOUCH_SUPPORTED
+
+static inline ucs_status_t nprdma_access_status(int ret)
+{
+    return (ret == NPRDMA_TOUCH_FAULT) ? UCS_ERR_INVALID_ADDR : UCS_OK;
+}
+
+static int
 nprdma_access_store_word(uintptr_t address, const void *data, size_t length)
 {
+    void *app = (void*)address;
     union {
         uint64_t u64;
         uint32_t u32;
@@ -195,48 +90,274 @@ nprdma_access_store_word(uintptr_t address, const void *data, size_t length)
     memcpy(&value, data, length); /* The source need not be aligned */
     switch (length) {
     case 8:
-        __atomic_store_n((uint64_t*)address, value.u64, __ATOMIC_RELEASE);
-        break;
+        return nprdma_touch_store8(app, value.u64);
     case 4:
-        __atomic_store_n((uint32_t*)address, value.u32, __ATOMIC_RELEASE);
-        break;
+        return nprdma_touch_store4(app, value.u32);
     case 2:
-        __atomic_store_n((uint16_t*)address, value.u16, __ATOMIC_RELEASE);
-        break;
+        return nprdma_touch_store2(app, value.u16);
     default:
-        __atomic_store_n((uint8_t*)address, value.u8, __ATOMIC_RELEASE);
-        break;
+        return nprdma_touch_store1(app, value.u8);
     }
 }
 
-NPRDMA_ACCESS_CPU
-static void
+static int
 nprdma_access_fetch_word(void *data, uintptr_t address, size_t length)
 {
+    const void *app = (const void*)address;
+    uint64_t word   = 0;
     union {
         uint64_t u64;
         uint32_t u32;
         uint16_t u16;
         uint8_t  u8;
     } value;
+    int ret;
 
     switch (length) {
     case 8:
-        value.u64 = __atomic_load_n((uint64_t*)address, __ATOMIC_ACQUIRE);
+        ret       = nprdma_touch_load8(app, &word);
+        value.u64 = word;
         break;
     case 4:
-        value.u32 = __atomic_load_n((uint32_t*)address, __ATOMIC_ACQUIRE);
+        ret       = nprdma_touch_load4(app, &word);
+        value.u32 = word;
         break;
     case 2:
-        value.u16 = __atomic_load_n((uint16_t*)address, __ATOMIC_ACQUIRE);
+        ret       = nprdma_touch_load2(app, &word);
+        value.u16 = word;
         break;
     default:
-        value.u8 = __atomic_load_n((uint8_t*)address, __ATOMIC_ACQUIRE);
+        ret      = nprdma_touch_load1(app, &word);
+        value.u8 = word;
         break;
     }
 
     memcpy(data, &value, length);
+    return ret;
 }
+
+static int
+nprdma_access_cswap(uintptr_t address, size_t size, uint64_t *expected,
+                    uint64_t value)
+{
+    return (size == sizeof(uint32_t)) ?
+           nprdma_touch_cswap4((void*)address, expected, value) :
+           nprdma_touch_cswap8((void*)address, expected, value);
+}
+
+/* The word is kept by the guard, for it must not become another one's */
+static ucs_status_t
+nprdma_access_store_cpu(uintptr_t address, const void *data, size_t length)
+{
+    nprdma_guard_ticket_t ticket;
+    ucs_status_t status;
+
+    if (!nprdma_access_is_word(address, length)) {
+        return nprdma_access_status(nprdma_touch_copy((void*)address, data,
+                                                      length,
+                                                      (void*)address));
+    }
+
+    status = nprdma_guard_enter(address, length, &ticket);
+    if (status == UCS_OK) {
+        status = nprdma_access_status(nprdma_access_store_word(address, data,
+                                                               length));
+        nprdma_guard_leave(&ticket);
+    }
+    return status;
+}
+
+static ucs_status_t
+nprdma_access_fetch_cpu(void *data, uintptr_t address, size_t length)
+{
+    nprdma_guard_ticket_t ticket;
+    ucs_status_t status;
+
+    if (!nprdma_access_is_word(address, length)) {
+        return nprdma_access_status(nprdma_touch_copy(data, (void*)address,
+                                                      length,
+                                                      (void*)address));
+    }
+
+    status = nprdma_guard_enter(address, length, &ticket);
+    if (status == UCS_OK) {
+        status = nprdma_access_status(nprdma_access_fetch_word(data, address,
+                                                               length));
+        nprdma_guard_leave(&ticket);
+    }
+    return status;
+}
+
+#else
+
+static ucs_status_t
+nprdma_access_store_cpu(uintptr_t address, const void *data, size_t length)
+{
+    return UCS_ERR_UNSUPPORTED;
+}
+
+static ucs_status_t
+nprdma_access_fetch_cpu(void *data, uintptr_t address, size_t length)
+{
+    return UCS_ERR_UNSUPPORTED;
+}
+
+static int
+nprdma_access_cswap(uintptr_t address, size_t size, uint64_t *expected,
+                    uint64_t value)
+{
+    return -1;
+}
+
+#endif
+
+ucs_status_t
+nprdma_access_store(uintptr_t address, const void *data, size_t length)
+{
+    return nprdma_access_by_cpu() ?
+           nprdma_access_store_cpu(address, data, length) :
+           nprdma_access_copy(address, (void*)data, length, 1);
+}
+
+ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length)
+{
+    return nprdma_access_by_cpu() ?
+           nprdma_access_fetch_cpu(data, address, length) :
+           nprdma_access_copy(address, data, length, 0);
+}
+
+
+/* ---- atomics ---- */
+
+/* Of @a size bytes; an operand's upper bits do not matter */
+static uint64_t nprdma_access_operate(nprdma_atomic_op_t op, size_t size,
+                                      uint64_t old, uint64_t value,
+                                      uint64_t compare)
+{
+    switch (op) {
+    case NPRDMA_ATOMIC_ADD:
+        return old + value;
+    case NPRDMA_ATOMIC_AND:
+        return old & value;
+    case NPRDMA_ATOMIC_OR:
+        return old | value;
+    case NPRDMA_ATOMIC_XOR:
+        return old ^ value;
+    case NPRDMA_ATOMIC_SWAP:
+        return value;
+    default:
+        return ((size == sizeof(uint32_t)) ? ((uint32_t)old ==
+                                              (uint32_t)compare) :
+                                             (old == compare)) ? value : old;
+    }
+}
+
+/*
+ * What the word might be is compared first: with the compare operand, or with
+ * zero. If that was wrong it tells what the word is. So there is a write where
+ * the word stays as it is, too, as with a NIC.
+ */
+static ucs_status_t
+nprdma_access_atomic_cpu(nprdma_atomic_op_t op, size_t size, uintptr_t address,
+                         uint64_t value, uint64_t compare, uint64_t *old_p)
+{
+    uint64_t old = (op == NPRDMA_ATOMIC_CSWAP) ? compare : 0;
+    int ret;
+
+    if (size == sizeof(uint32_t)) {
+        old = (uint32_t)old;
+    }
+
+    do {
+        ret = nprdma_access_cswap(address, size, &old,
+                                  nprdma_access_operate(op, size, old, value,
+                                                        compare));
+        if (ret == NPRDMA_TOUCH_FAULT) {
+            return UCS_ERR_INVALID_ADDR;
+        }
+    } while ((ret != 0) && (op != NPRDMA_ATOMIC_CSWAP));
+
+    *old_p = old;
+    return UCS_OK;
+}
+
+/* Fetch, operate on the copy, store; the lock is held, and no CPU operates */
+static ucs_status_t
+nprdma_access_atomic_locked(nprdma_atomic_op_t op, size_t size,
+                            uintptr_t address, uint64_t value,
+                            uint64_t compare, uint64_t *old_p)
+{
+    ucs_status_t status;
+    uint32_t word32;
+    uint64_t word;
+
+    if (size == sizeof(word32)) {
+        status = nprdma_access_copy(address, &word32, size, 0);
+        *old_p = word32;
+        word32 = nprdma_access_operate(op, size, *old_p, value, compare);
+        return (status != UCS_OK) ? status :
+               nprdma_access_copy(address, &word32, size, 1);
+    }
+
+    status = nprdma_access_copy(address, &word, size, 0);
+    *old_p = word;
+    word   = nprdma_access_operate(op, size, *old_p, value, compare);
+    return (status != UCS_OK) ? status :
+           nprdma_access_copy(address, &word, size, 1);
+}
+
+static ucs_status_t
+nprdma_access_atomic_copy(nprdma_atomic_op_t op, size_t size, uintptr_t address,
+                          uint64_t value, uint64_t compare, uint64_t *old_p)
+{
+    ucs_status_t status;
+
+    pthread_mutex_lock(&nprdma_access.copy_lock);
+    /* Another thread may have found the handler in place: either it sees that
+     * somebody copies, or its operation is waited for here */
+    atomic_store(&nprdma_access.is_copying, 1);
+    if (nprdma_access.direct) {
+        nprdma_guard_wait(address, size);
+    }
+    status = nprdma_access_atomic_locked(op, size, address, value, compare,
+                                         old_p);
+    atomic_store(&nprdma_access.is_copying, 0);
+    pthread_mutex_unlock(&nprdma_access.copy_lock);
+    return status;
+}
+
+ucs_status_t
+nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
+                     uint64_t value, uint64_t compare, uint64_t *old_p)
+{
+    nprdma_guard_ticket_t ticket;
+    ucs_status_t status;
+
+    if (((size != sizeof(uint32_t)) && (size != sizeof(uint64_t))) ||
+        (address & (size - 1)) || ((unsigned)op >= NPRDMA_ATOMIC_LAST)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (nprdma_access_by_cpu()) {
+        status = nprdma_guard_enter(address, size, &ticket);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        if (ucs_likely(!atomic_load(&nprdma_access.is_copying))) {
+            status = nprdma_access_atomic_cpu(op, size, address, value, compare,
+                                              old_p);
+            nprdma_guard_leave(&ticket);
+            return status;
+        }
+        nprdma_guard_leave(&ticket);
+    }
+
+    return nprdma_access_atomic_copy(op, size, address, value, compare, old_p);
+}
+
+
+/* ---- begin and end ---- */
 
 static ucs_status_t nprdma_access_probe(void)
 {
@@ -244,8 +365,7 @@ static ucs_status_t nprdma_access_probe(void)
     uint64_t target = 0;
     ucs_status_t status;
 
-    nprdma_access.pid       = getpid();
-    nprdma_access.page_size = (size_t)sysconf(_SC_PAGESIZE);
+    nprdma_access.pid = getpid();
     nprdma_scratch_cleanup();
     status = nprdma_access_copy((uintptr_t)&target, &source, sizeof(source), 1);
     if ((status != UCS_OK) || (target != source)) {
@@ -253,12 +373,8 @@ static ucs_status_t nprdma_access_probe(void)
     }
 
     (void)nprdma_scratch_init(); /* Without it stores take longer */
-
-    /* MADV_POPULATE_* came with Linux 5.14 */
-    nprdma_access.direct =
-            (nprdma_access_populate((uintptr_t)&target, sizeof(target),
-                                    MADV_POPULATE_WRITE) == 0) &&
-            (nprdma_guard_init() == UCS_OK);
+    nprdma_access.direct = nprdma_fault_install() &&
+                           (nprdma_guard_init() == UCS_OK);
     return UCS_OK;
 }
 
@@ -283,6 +399,7 @@ void nprdma_access_cleanup(void)
     pthread_mutex_lock(&nprdma_access.lock);
     if (--nprdma_access.users == 0) {
         nprdma_scratch_cleanup();
+        nprdma_fault_remove();
         if (nprdma_access.direct) {
             nprdma_guard_cleanup();
             nprdma_access.direct = 0;
@@ -294,101 +411,4 @@ void nprdma_access_cleanup(void)
 int nprdma_access_is_direct(void)
 {
     return nprdma_access.direct;
-}
-
-ucs_status_t
-nprdma_access_store(uintptr_t address, const void *data, size_t length)
-{
-    nprdma_guard_ticket_t ticket;
-    ucs_status_t status;
-
-    if (!nprdma_access_is_word(address, length)) {
-        return nprdma_access_copy(address, (void*)data, length, 1);
-    }
-
-    status = nprdma_access_begin(address, length, 1, &ticket);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    nprdma_access_store_word(address, data, length);
-    nprdma_guard_leave(&ticket);
-    return UCS_OK;
-}
-
-ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length)
-{
-    nprdma_guard_ticket_t ticket;
-    ucs_status_t status;
-
-    if (!nprdma_access_is_word(address, length)) {
-        return nprdma_access_copy(address, data, length, 0);
-    }
-
-    status = nprdma_access_begin(address, length, 0, &ticket);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    nprdma_access_fetch_word(data, address, length);
-    nprdma_guard_leave(&ticket);
-    return UCS_OK;
-}
-
-NPRDMA_ACCESS_CPU
-static void
-nprdma_access_atomic_cpu(nprdma_atomic_op_t op, size_t size, uintptr_t address,
-                         uint64_t value, uint64_t compare, uint64_t *old_p)
-{
-    if (size == sizeof(uint32_t)) {
-        NPRDMA_ATOMIC_DO(uint32_t, op, address, value, compare, old_p);
-    } else {
-        NPRDMA_ATOMIC_DO(uint64_t, op, address, value, compare, old_p);
-    }
-}
-
-/* Without the guard: fetch, operate on the copy, store */
-static ucs_status_t
-nprdma_access_atomic_copy(nprdma_atomic_op_t op, size_t size, uintptr_t address,
-                          uint64_t value, uint64_t compare, uint64_t *old_p)
-{
-    uint64_t copy = 0;
-    ucs_status_t status;
-
-    pthread_mutex_lock(&nprdma_access.copy_lock);
-    status = nprdma_access_copy(address, &copy, size, 0);
-    if (status == UCS_OK) {
-        nprdma_access_atomic_cpu(op, size, (uintptr_t)&copy, value, compare,
-                                 old_p);
-        status = nprdma_access_copy(address, &copy, size, 1);
-    }
-    pthread_mutex_unlock(&nprdma_access.copy_lock);
-    return status;
-}
-
-ucs_status_t
-nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
-                     uint64_t value, uint64_t compare, uint64_t *old_p)
-{
-    nprdma_guard_ticket_t ticket;
-    ucs_status_t status;
-
-    if (((size != sizeof(uint32_t)) && (size != sizeof(uint64_t))) ||
-        (address & (size - 1)) || ((unsigned)op >= NPRDMA_ATOMIC_LAST)) {
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if (!nprdma_access.direct) {
-        return nprdma_access_atomic_copy(op, size, address, value, compare,
-                                         old_p);
-    }
-
-    status = nprdma_access_begin(address, size, 1, &ticket);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    nprdma_access_atomic_cpu(op, size, address, value, compare, old_p);
-    nprdma_guard_leave(&ticket);
-    return UCS_OK;
 }

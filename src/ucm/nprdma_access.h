@@ -3,6 +3,8 @@
 #ifndef NPRDMA_ACCESS_H_
 #define NPRDMA_ACCESS_H_
 
+#include "nprdma_fault.h"
+
 #include <ucs/sys/compiler_def.h>
 #include <ucs/type/status.h>
 
@@ -14,7 +16,13 @@ BEGIN_C_DECLS
 /**
  * Access to application memory, on behalf of a peer or at some time after the
  * application has asked for it. Memory that is unmapped, protected, or behind
- * the end of its file gives an error, never a signal.
+ * the end of its file gives an error, never a signal, also if that happens
+ * during the access.
+ *
+ * Stores, fetches and atomics belong into a turn: between nprdma_fault_enter()
+ * and nprdma_fault_leave() of the calling thread (nprdma_fault.h). What
+ * nprdma_fault_enter() returns need not be looked at: where the CPU must not
+ * touch the memory the kernel copies it.
  *
  * Functions may return UCS_ERR_BUSY: the range is being unmapped right now.
  * Nothing has been touched then; the caller drops what an unmapping thread may
@@ -49,8 +57,9 @@ void nprdma_access_cleanup(void);
 
 /**
  * @return Nonzero if accesses of 1, 2, 4 and 8 naturally aligned bytes and
- *         atomics are single CPU instructions; zero if they are copies, and
- *         atomics are atomic towards each other only.
+ *         atomics are single CPU instructions wherever the handler of faults is
+ *         in place; zero if they are copies, and atomics are atomic towards
+ *         each other only.
  */
 int nprdma_access_is_direct(void);
 
@@ -85,8 +94,8 @@ ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length);
 
 
 /**
- * Copy bytes into, or out of, application memory, in whatever order. For what
- * this process itself wants there: never UCS_ERR_BUSY.
+ * Have the kernel copy bytes into, or out of, application memory, in whatever
+ * order. In no turn, in any thread, and never UCS_ERR_BUSY.
  *
  * @param [in] address   In application memory.
  * @param [in] data      Memory of the caller that cannot fault.

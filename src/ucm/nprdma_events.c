@@ -146,7 +146,6 @@ static void nprdma_events_begin(nprdma_events_state_t *state,
         return;
     }
 
-    atomic_fetch_add(&state->serial, 1);
     atomic_fetch_add(&state->overflow, 1);
 }
 
@@ -218,11 +217,6 @@ uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end)
     }
 
     return first;
-}
-
-uint32_t nprdma_events_serial(void)
-{
-    return atomic_load(&nprdma_events.state->serial);
 }
 
 void nprdma_events_block(nprdma_span_t span)

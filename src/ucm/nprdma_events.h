@@ -118,14 +118,6 @@ uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
 
 
 /**
- * @return A number that has changed if a call has begun to take anything away
- *         since an earlier answer. Ask while nothing of what matters is
- *         blocked.
- */
-uint32_t nprdma_events_serial(void);
-
-
-/**
  * Block a range as a call that takes it away does; the listeners are not told.
  * To be undone by the same thread, the last one first.
  */

@@ -15,12 +15,6 @@
 /* Accesses are made by whoever holds the service of an MD: few at a time */
 #define NPRDMA_GUARD_NUM_ACCESSES 16
 
-/* Pages that each of them remembers, a power of two */
-#define NPRDMA_GUARD_NUM_NOTES 16
-
-/* No page is smaller */
-#define NPRDMA_GUARD_PAGE 4096
-
 /* Looks at a slot before the processor is given away */
 #define NPRDMA_GUARD_SPIN 200
 
@@ -31,13 +25,6 @@ enum {
     NPRDMA_GUARD_CLAIM  = 1, /* Range not yet valid */
     NPRDMA_GUARD_ACTIVE = 2
 };
-
-
-typedef struct nprdma_guard_note {
-    uintptr_t page;
-    uint32_t  serial;
-    uint32_t  is_valid;
-} nprdma_guard_note_t;
 
 
 typedef struct nprdma_guard_slot {
@@ -54,9 +41,6 @@ typedef struct nprdma_guard_slot {
 typedef struct nprdma_guard_state {
     _Atomic uint32_t    live; /* Listens to events, and is not a child */
     nprdma_guard_slot_t accesses[NPRDMA_GUARD_NUM_ACCESSES];
-    /* Of a slot's owner alone, who leaves them to the next one */
-    nprdma_guard_note_t notes[NPRDMA_GUARD_NUM_ACCESSES]
-                             [NPRDMA_GUARD_NUM_NOTES];
 } nprdma_guard_state_t;
 
 
@@ -191,30 +175,10 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
     return UCS_OK;
 }
 
-static nprdma_guard_note_t *
-nprdma_guard_note_of(const nprdma_guard_ticket_t *ticket, uintptr_t page)
+void nprdma_guard_wait(uintptr_t address, size_t length)
 {
-    return &nprdma_guard.state->notes[ticket->slot]
-                                     [page % NPRDMA_GUARD_NUM_NOTES];
-}
-
-void nprdma_guard_note(const nprdma_guard_ticket_t *ticket, uintptr_t address)
-{
-    uintptr_t page            = address / NPRDMA_GUARD_PAGE;
-    nprdma_guard_note_t *note = nprdma_guard_note_of(ticket, page);
-
-    note->page     = page;
-    note->serial   = nprdma_events_serial();
-    note->is_valid = 1;
-}
-
-int nprdma_guard_knows(const nprdma_guard_ticket_t *ticket, uintptr_t address)
-{
-    uintptr_t page                  = address / NPRDMA_GUARD_PAGE;
-    const nprdma_guard_note_t *note = nprdma_guard_note_of(ticket, page);
-
-    return note->is_valid && (note->page == page) &&
-           (note->serial == nprdma_events_serial());
+    nprdma_guard_before(NULL, nprdma_span(address, address + length),
+                        nprdma_span(0, 0));
 }
 
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket)

@@ -65,34 +65,19 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
 
 
 /**
- * Note that the page of an access in progress is ordinary memory that can be
- * written, for @ref nprdma_guard_knows.
- *
- * @param [in] ticket   From a successful @ref nprdma_guard_enter.
- * @param [in] address  In its range.
- */
-void nprdma_guard_note(const nprdma_guard_ticket_t *ticket, uintptr_t address);
-
-
-/**
- * Whether the page of an access in progress was noted, and is still what it
- * was: no call has taken memory away since. Only what this module cannot see
- * may have changed it.
- *
- * @param [in] ticket   From a successful @ref nprdma_guard_enter.
- * @param [in] address  In its range.
- *
- * @return Nonzero if so; zero also if the note was replaced by a later one.
- */
-int nprdma_guard_knows(const nprdma_guard_ticket_t *ticket, uintptr_t address);
-
-
-/**
  * End an access.
  *
  * @param [in] ticket  From a successful @ref nprdma_guard_enter.
  */
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket);
+
+/**
+ * Wait for the accesses in progress on a range. Others may begin meanwhile.
+ *
+ * @param [in] address  Start of the range.
+ * @param [in] length   Its length in bytes.
+ */
+void nprdma_guard_wait(uintptr_t address, size_t length);
 
 END_C_DECLS
 

@@ -208,6 +208,36 @@ uct_nprdma_service_reply_length(const uct_nprdma_svc_request_t *request)
 }
 
 /*
+ * Requests that touch memory of the application have to have its faults
+ * reported. That takes a system call for as many of them as come together. The
+ * service's own thread, where nobody polls, makes two of them to be sure that
+ * the handler is in place.
+ */
+static inline void
+uct_nprdma_service_begin_turn(uct_nprdma_service_t *service,
+                              const uct_nprdma_svc_request_t *request)
+{
+    if (!service->has_turn && (request->type != UCT_NPRDMA_SVC_NOP) &&
+        (request->type != UCT_NPRDMA_SVC_POPULATE)) {
+        if (service->by_thread) {
+            nprdma_fault_install();
+            service->turn.blocked = 0;
+        } else {
+            nprdma_fault_enter(&service->turn);
+        }
+        service->has_turn = 1;
+    }
+}
+
+static inline void uct_nprdma_service_end_turn(uct_nprdma_service_t *service)
+{
+    if (service->has_turn) {
+        nprdma_fault_leave(&service->turn);
+        service->has_turn = 0;
+    }
+}
+
+/*
  * @return Zero if the request has to wait for a reply to leave.
  */
 static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
@@ -233,6 +263,7 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
         }
     }
 
+    uct_nprdma_service_begin_turn(service, request);
     reply  = (slot == NULL) ? (void*)inline_reply : (void*)slot->data;
     status = uct_nprdma_svc_execute(service->md, request,
                                     has_reply ? (void*)(reply + 1) : &result,
@@ -521,6 +552,7 @@ unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
         uct_nprdma_service_refill(service, first, service->next_wc);
     }
 
+    uct_nprdma_service_end_turn(service);
     if (count > 0) {
         atomic_fetch_add_explicit(&service->num_executed, count,
                                   memory_order_relaxed);
@@ -553,6 +585,7 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
                           atomic_load_explicit(&service->num_polls,
                                                memory_order_relaxed) + 1,
                           memory_order_relaxed);
+    service->by_thread = 0;
     count = uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
                                    &blocked);
     uct_nprdma_service_end(service);

@@ -8,6 +8,8 @@
 #include "nprdma_service.h"
 #include "nprdma_svc_wire.h"
 
+#include "ucm/nprdma_fault.h"
+
 #include <ucs/datastruct/khash.h>
 #include <ucs/datastruct/list.h>
 
@@ -87,6 +89,10 @@ struct uct_nprdma_service {
 
     /* Set by whoever executes; what follows is his until he clears it */
     atomic_int                executing;
+    int                       by_thread;   /* Its own, which blocks neither
+                                              SIGSEGV nor SIGBUS */
+    int                       has_turn;    /* Requests touch memory */
+    nprdma_fault_turn_t       turn;
     struct ibv_comp_channel   *channel;
     struct ibv_cq             *recv_cq;
     struct ibv_cq             *send_cq;

@@ -58,6 +58,7 @@ static void uct_nprdma_service_begin(uct_nprdma_service_t *service)
     while (!uct_nprdma_service_try_begin(service)) {
         nanosleep(&interval, NULL);
     }
+    service->by_thread = 1;
 }
 
 static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
@@ -189,9 +190,12 @@ void uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
         return;
     }
 
-    /* The application's signals are none of its business */
+    /* The application's signals are none of its business, but for those that
+     * tell of its memory */
     service->stop = 0;
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     ret = pthread_create(&service->thread, NULL, uct_nprdma_service_thread,
                          service);

@@ -1,0 +1,593 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_events.h"
+#include "nprdma_fault.h"
+#include "nprdma_touch.h"
+
+#include <ucs/time/time.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if NPRDMA_TOUCH_SUPPORTED
+
+/* Different actions of the application that ours can lie on top of */
+#define NPRDMA_FAULT_NUM_LEVELS  8
+
+/* Tries to install ours while the application installs its own */
+#define NPRDMA_FAULT_TRIES       4
+
+#define NPRDMA_FAULT_MASK \
+    ((UINT64_C(1) << (SIGSEGV - 1)) | (UINT64_C(1) << (SIGBUS - 1)))
+
+/* How long a turn relies on what another one has seen, in microseconds */
+#define NPRDMA_FAULT_FRESH_USEC  100
+
+/* <asm/signal.h> has it; the C library hides it */
+#define NPRDMA_FAULT_SA_RESTORER  0x04000000ul
+
+/* Flags by which the kernel calls a handler: ours has those of the other one */
+#define NPRDMA_FAULT_FLAGS  ((unsigned long)(SA_ONSTACK | SA_NODEFER | \
+                                             SA_RESTART))
+
+
+/*
+ * The kernel's struct sigaction. Its system call is used, and not sigaction():
+ * other libraries, sanitizers among them, interpose that to keep an eye on the
+ * application.
+ */
+typedef struct nprdma_fault_action {
+    void          *handler;
+    unsigned long flags;
+    void          *restorer;
+    uint64_t      mask;
+} nprdma_fault_action_t;
+
+typedef void (*nprdma_fault_func_t)(int sig, siginfo_t *info, void *context);
+
+/* What one of our functions has replaced; written before it is installed, and
+ * never again to another value */
+typedef struct nprdma_fault_level {
+    nprdma_fault_action_t previous;
+    _Atomic uint32_t      is_used;
+    _Atomic uint32_t      is_spent; /* SA_RESETHAND, and it was called */
+} nprdma_fault_level_t;
+
+static struct {
+    atomic_int           is_ready;
+    _Atomic uint64_t     checked; /* When it was last seen to be in place */
+    _Atomic pid_t        installer; /* Process whose thread installs, or 0 */
+    nprdma_fault_level_t levels[2][NPRDMA_FAULT_NUM_LEVELS];
+} nprdma_fault;
+
+static const int nprdma_fault_signals[2] = { SIGSEGV, SIGBUS };
+
+
+/*
+ * Where a handler of ours returns to. Its address tells a call by the kernel
+ * from one by a handler of the application. Unwinders know signal frames by
+ * these very instructions.
+ */
+#if defined(__x86_64__)
+#define NPRDMA_FAULT_SIGRETURN \
+    "    movq $15, %rax\n" \
+    "    syscall\n"
+#else
+#define NPRDMA_FAULT_SIGRETURN \
+    "    mov x8, #139\n" \
+    "    svc #0\n"
+#endif
+
+__asm__(
+    ".pushsection .text\n"
+    ".p2align 4\n"
+    "    nop\n"
+    ".globl nprdma_fault_restorer\n"
+    ".hidden nprdma_fault_restorer\n"
+    ".type nprdma_fault_restorer, %function\n"
+    "nprdma_fault_restorer:\n"
+    NPRDMA_FAULT_SIGRETURN
+    ".size nprdma_fault_restorer, . - nprdma_fault_restorer\n"
+    ".popsection\n");
+
+extern const char nprdma_fault_restorer[]
+        __attribute__((visibility("hidden")));
+
+
+NPRDMA_UNINSTRUMENTED
+static int
+nprdma_fault_sigaction(int sig, const nprdma_fault_action_t *action,
+                       nprdma_fault_action_t *old)
+{
+    return (int)syscall(SYS_rt_sigaction, sig, action, old, sizeof(uint64_t));
+}
+
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_is_default(const void *handler)
+{
+    return (handler == (void*)SIG_DFL) || (handler == (void*)SIG_IGN);
+}
+
+
+/* ---- in a signal handler ---- */
+
+static int nprdma_fault_index(const void *handler);
+
+/* si_code of what an instruction has done; else somebody has sent the signal,
+ * or, BUS_MCEERR_AO, it is about memory that nobody has used */
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_is_synchronous(int sig, const siginfo_t *info)
+{
+    return (info->si_code > 0) &&
+           !((sig == SIGBUS) && (info->si_code == BUS_MCEERR_AO));
+}
+
+/* Addresses of 48 bits, as sign-extended; a wider one is not excluded */
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_is_canonical(uintptr_t address)
+{
+    intptr_t upper = (intptr_t)address >> 47;
+
+    return (upper == 0) || (upper == -1);
+}
+
+/* Whether a fault is at application memory that a touch was told of */
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_is_inside(int sig, const siginfo_t *info,
+                                  const nprdma_touch_regs_t *regs)
+{
+    uintptr_t first   = regs->start;
+    uintptr_t address = (uintptr_t)info->si_addr;
+    uintptr_t unknown = 0;
+
+    if (info->si_code == SI_KERNEL) {
+        /* The CPU does not tell an address that no page table can have */
+        return !nprdma_fault_is_canonical(first) ||
+               !nprdma_fault_is_canonical(first + regs->length - 1);
+    }
+
+    if ((sig == SIGBUS) && (info->si_code == BUS_MCEERR_AR)) {
+        /* Broken memory: of the address, these bits mean nothing */
+        unknown  = ((uintptr_t)1 << info->si_addr_lsb) - 1;
+        address &= ~unknown;
+    }
+
+    /* The end of the range may be that of all addresses */
+    return (address - first < regs->length) || (first - address <= unknown);
+}
+
+/* @return Nonzero if it was a fault of a touch, which will return an error */
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_recover(int sig, const siginfo_t *info, void *context)
+{
+    nprdma_touch_regs_t regs;
+
+    if (!nprdma_touch_is_at(context, &regs) ||
+        !nprdma_fault_is_synchronous(sig, info) ||
+        !nprdma_fault_is_inside(sig, info, &regs)) {
+        return 0;
+    }
+
+    nprdma_touch_fail(context);
+    return 1;
+}
+
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_peek(void *dest, const void *source, size_t length)
+{
+    struct iovec local  = { .iov_base = dest, .iov_len = length };
+    struct iovec remote = { .iov_base = (void*)source, .iov_len = length };
+
+    return syscall(SYS_process_vm_readv, syscall(SYS_getpid), &local, 1,
+                   &remote, 1, 0) == (long)length;
+}
+
+/*
+ * The same when a handler of the application calls ours. It may call it with
+ * the number of the signal only, as signal() has it: then the other arguments
+ * are anything.
+ */
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_recover_called(int sig, const siginfo_t *info,
+                                       void *context)
+{
+    ucontext_t context_copy;
+    siginfo_t info_copy;
+
+    return nprdma_fault_peek(&info_copy, info, sizeof(info_copy)) &&
+           (info_copy.si_signo == sig) &&
+           nprdma_fault_peek(&context_copy, context,
+                             offsetof(ucontext_t, uc_mcontext) +
+                             sizeof(context_copy.uc_mcontext)) &&
+           nprdma_fault_recover(sig, &info_copy, &context_copy) &&
+           nprdma_fault_recover(sig, info, context);
+}
+
+/*
+ * The default action, or what the kernel does if an instruction faults and that
+ * is ignored. The signal is sent again, for when the handler has returned: then
+ * the process ends where it has faulted, and a core file has it so.
+ */
+NPRDMA_UNINSTRUMENTED
+static void nprdma_fault_default(int sig, siginfo_t *info)
+{
+    nprdma_fault_action_t action = { .handler = (void*)SIG_DFL };
+    pid_t pid, tid;
+
+    nprdma_fault_sigaction(sig, &action, NULL);
+    pid = (pid_t)syscall(SYS_getpid);
+    tid = (pid_t)syscall(SYS_gettid);
+    if (syscall(SYS_rt_tgsigqueueinfo, pid, tid, sig, info) != 0) {
+        syscall(SYS_tgkill, pid, tid, sig); /* The siginfo is not one */
+    }
+}
+
+/* Whether the application's handler of a level is the one that may just have
+ * called us: then what it wants is what lies below. */
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_is_caller(int sig, int which,
+                                  const nprdma_fault_level_t *level)
+{
+    nprdma_fault_action_t current;
+    int top;
+
+    if (nprdma_fault_is_default(level->previous.handler) ||
+        (nprdma_fault_sigaction(sig, NULL, &current) != 0)) {
+        return 0;
+    }
+
+    top = nprdma_fault_index(current.handler);
+    return level->previous.handler ==
+           ((top < 0) ? current.handler :
+            nprdma_fault.levels[which][top].previous.handler);
+}
+
+/* Do what would have been done if our handler were not there */
+NPRDMA_UNINSTRUMENTED
+static void nprdma_fault_chain(int sig, siginfo_t *info, void *context,
+                               int index, int is_called)
+{
+    int which                   = (sig == SIGBUS);
+    nprdma_fault_level_t *level = &nprdma_fault.levels[which][index];
+
+    while (is_called && (level > nprdma_fault.levels[which]) &&
+           nprdma_fault_is_caller(sig, which, level)) {
+        --level;
+    }
+
+    if ((level->previous.handler == (void*)SIG_IGN) && !is_called &&
+        !nprdma_fault_is_synchronous(sig, info)) {
+        return;
+    }
+
+    if (nprdma_fault_is_default(level->previous.handler) ||
+        ((level->previous.flags & SA_RESETHAND) &&
+         atomic_exchange(&level->is_spent, 1))) {
+        nprdma_fault_default(sig, info);
+        return;
+    }
+
+    /* Mask, stack and flags are already as it wants them. The kernel, too,
+     * gives all three arguments to each handler. */
+    ((nprdma_fault_func_t)level->previous.handler)(sig, info, context);
+}
+
+NPRDMA_UNINSTRUMENTED
+static void nprdma_fault_handle(int sig, siginfo_t *info, void *context,
+                                int index, const void *caller)
+{
+    int is_called   = 0;
+    int saved_errno = errno;
+    nprdma_fault_action_t current;
+
+    if (caller == nprdma_fault_restorer) {
+        if (nprdma_fault_recover(sig, info, context)) {
+            return;
+        }
+    } else {
+        if (nprdma_fault_recover_called(sig, info, context)) {
+            errno = saved_errno;
+            return;
+        }
+
+        /* The application may have put our function back, in its own way */
+        is_called = (nprdma_fault_sigaction(sig, NULL, &current) != 0) ||
+                    (nprdma_fault_index(current.handler) != index) ||
+                    (current.restorer == nprdma_fault_restorer);
+    }
+
+    errno = saved_errno;
+    nprdma_fault_chain(sig, info, context, index, is_called);
+    errno = saved_errno;
+}
+
+#define NPRDMA_FAULT_HANDLER(_index) \
+    NPRDMA_UNINSTRUMENTED __attribute__((noinline)) \
+    static void nprdma_fault_handler##_index(int sig, siginfo_t *info, \
+                                             void *context) \
+    { \
+        nprdma_fault_handle(sig, info, context, _index, \
+                            __builtin_return_address(0)); \
+    }
+
+NPRDMA_FAULT_HANDLER(0)
+NPRDMA_FAULT_HANDLER(1)
+NPRDMA_FAULT_HANDLER(2)
+NPRDMA_FAULT_HANDLER(3)
+NPRDMA_FAULT_HANDLER(4)
+NPRDMA_FAULT_HANDLER(5)
+NPRDMA_FAULT_HANDLER(6)
+NPRDMA_FAULT_HANDLER(7)
+
+static const nprdma_fault_func_t
+nprdma_fault_handlers[NPRDMA_FAULT_NUM_LEVELS] = {
+    nprdma_fault_handler0, nprdma_fault_handler1, nprdma_fault_handler2,
+    nprdma_fault_handler3, nprdma_fault_handler4, nprdma_fault_handler5,
+    nprdma_fault_handler6, nprdma_fault_handler7
+};
+
+/* @return Which of our functions that is, or -1 */
+NPRDMA_UNINSTRUMENTED
+static int nprdma_fault_index(const void *handler)
+{
+    int i;
+
+    for (i = 0; i < NPRDMA_FAULT_NUM_LEVELS; ++i) {
+        if (handler == (const void*)nprdma_fault_handlers[i]) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+
+/* ---- installation ---- */
+
+static int nprdma_fault_is_same(const nprdma_fault_action_t *a,
+                                const nprdma_fault_action_t *b)
+{
+    return (a->handler == b->handler) && (a->flags == b->flags) &&
+           (a->mask == b->mask);
+}
+
+/* The level that lies on top of an action of the application, or -1 */
+static int nprdma_fault_level_get(int which,
+                                  const nprdma_fault_action_t *previous)
+{
+    nprdma_fault_level_t *level;
+    int i;
+
+    for (i = 0; i < NPRDMA_FAULT_NUM_LEVELS; ++i) {
+        level = &nprdma_fault.levels[which][i];
+        if (!atomic_load(&level->is_used)) {
+            level->previous = *previous;
+            atomic_store(&level->is_used, 1);
+            return i;
+        }
+
+        if (nprdma_fault_is_same(&level->previous, previous)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Without a siginfo it does not learn the address: signal() may have put it
+ * back like this */
+static int nprdma_fault_is_ours(const nprdma_fault_action_t *action)
+{
+    return (nprdma_fault_index(action->handler) >= 0) &&
+           (action->flags & SA_SIGINFO);
+}
+
+/* What to put in place of an action. @return Zero if there is nothing left */
+static int nprdma_fault_cover(int which, const nprdma_fault_action_t *current,
+                              nprdma_fault_action_t *action)
+{
+    int index = nprdma_fault_index(current->handler);
+
+    action->restorer = (void*)nprdma_fault_restorer;
+    action->mask     = current->mask;
+    action->flags    = current->flags & NPRDMA_FAULT_FLAGS;
+    if (index < 0) {
+        index = nprdma_fault_level_get(which, current);
+        if (index < 0) {
+            return 0;
+        }
+
+        atomic_store(&nprdma_fault.levels[which][index].is_spent, 0);
+        if (nprdma_fault_is_default(current->handler)) {
+            /* An overflow of a stack ends the process in any case */
+            action->flags = SA_ONSTACK;
+        }
+    }
+
+    action->handler  = (void*)nprdma_fault_handlers[index];
+    action->flags   |= SA_SIGINFO | NPRDMA_FAULT_SA_RESTORER;
+    return 1;
+}
+
+/* @return Nonzero if ours is in place */
+static int nprdma_fault_install_one(int which)
+{
+    int sig = nprdma_fault_signals[which];
+    nprdma_fault_action_t current, action, old;
+    int i;
+
+    for (i = 0; i < NPRDMA_FAULT_TRIES; ++i) {
+        if (nprdma_fault_sigaction(sig, NULL, &current) != 0) {
+            return 0;
+        }
+
+        if (nprdma_fault_is_ours(&current)) {
+            return 1;
+        }
+
+        if (!nprdma_fault_cover(which, &current, &action) ||
+            (nprdma_fault_sigaction(sig, &action, &old) != 0)) {
+            return 0;
+        }
+
+        if (nprdma_fault_is_same(&old, &current)) {
+            return 1;
+        }
+
+        /* Replaced at this very moment: that one has to stay */
+        nprdma_fault_sigaction(sig, &old, NULL);
+    }
+    return 0;
+}
+
+static int nprdma_fault_is_in_place(void)
+{
+    nprdma_fault_action_t current;
+    int i;
+
+    for (i = 0; i < 2; ++i) {
+        if ((nprdma_fault_sigaction(nprdma_fault_signals[i], NULL, &current) !=
+             0) || !nprdma_fault_is_ours(&current)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+int nprdma_fault_install(void)
+{
+    pid_t nobody = 0;
+    int is_ready = nprdma_fault_is_in_place();
+    pid_t pid;
+
+    if (!is_ready) {
+        /* One that was at it when the process was forked is not here */
+        pid = (pid_t)syscall(SYS_getpid);
+        if (atomic_compare_exchange_strong(&nprdma_fault.installer, &nobody,
+                                           pid) ||
+            ((nobody != pid) &&
+             atomic_compare_exchange_strong(&nprdma_fault.installer, &nobody,
+                                            pid))) {
+            is_ready = nprdma_fault_install_one(0) &&
+                       nprdma_fault_install_one(1);
+            atomic_store(&nprdma_fault.installer, 0);
+        }
+    }
+
+    atomic_store_explicit(&nprdma_fault.checked, ucs_get_time(),
+                          memory_order_relaxed);
+    if (is_ready != atomic_load_explicit(&nprdma_fault.is_ready,
+                                         memory_order_relaxed)) {
+        atomic_store(&nprdma_fault.is_ready, is_ready);
+    }
+    return is_ready;
+}
+
+void nprdma_fault_remove(void)
+{
+    nprdma_fault_action_t default_action = { .handler = (void*)SIG_DFL };
+    nprdma_fault_action_t current, old;
+    nprdma_fault_level_t *level;
+    int which, sig, index;
+
+    atomic_store(&nprdma_fault.is_ready, 0);
+    for (which = 0; which < 2; ++which) {
+        sig = nprdma_fault_signals[which];
+        if ((nprdma_fault_sigaction(sig, NULL, &current) != 0) ||
+            ((index = nprdma_fault_index(current.handler)) < 0)) {
+            continue;
+        }
+
+        level = &nprdma_fault.levels[which][index];
+        nprdma_fault_sigaction(sig, atomic_load(&level->is_spent) ?
+                                 &default_action : &level->previous, &old);
+        if (old.handler != current.handler) {
+            nprdma_fault_sigaction(sig, &old, NULL);
+        }
+    }
+}
+
+static int nprdma_fault_is_fresh(void)
+{
+    uint64_t checked = atomic_load_explicit(&nprdma_fault.checked,
+                                            memory_order_relaxed);
+
+    return nprdma_fault_is_ready() &&
+           (ucs_get_time() - checked <
+            ucs_time_from_usec(NPRDMA_FAULT_FRESH_USEC));
+}
+
+int nprdma_fault_enter(nprdma_fault_turn_t *turn)
+{
+    uint64_t mask = NPRDMA_FAULT_MASK;
+
+    if (syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &mask, &turn->blocked,
+                sizeof(mask)) != 0) {
+        turn->blocked = 0;
+        return 0;
+    }
+
+    turn->blocked &= mask;
+    return nprdma_fault_is_fresh() || nprdma_fault_install();
+}
+
+void nprdma_fault_leave(const nprdma_fault_turn_t *turn)
+{
+    if (ucs_unlikely(turn->blocked != 0)) {
+        syscall(SYS_rt_sigprocmask, SIG_BLOCK, &turn->blocked, NULL,
+                sizeof(turn->blocked));
+    }
+}
+
+int nprdma_fault_look(void)
+{
+    uint64_t blocked;
+
+    return (syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked,
+                    sizeof(blocked)) == 0) &&
+           !(blocked & NPRDMA_FAULT_MASK) && nprdma_fault_install();
+}
+
+#else /* Everything is copied by the kernel */
+
+int nprdma_fault_install(void)
+{
+    return 0;
+}
+
+void nprdma_fault_remove(void)
+{
+}
+
+int nprdma_fault_enter(nprdma_fault_turn_t *turn)
+{
+    return 0;
+}
+
+void nprdma_fault_leave(const nprdma_fault_turn_t *turn)
+{
+}
+
+int nprdma_fault_look(void)
+{
+    return 0;
+}
+
+#endif
+
+int nprdma_fault_is_ready(void)
+{
+#if NPRDMA_TOUCH_SUPPORTED
+    return atomic_load_explicit(&nprdma_fault.is_ready, memory_order_relaxed);
+#else
+    return 0;
+#endif
+}

@@ -1,0 +1,726 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The handler of faults among those of the application: each test in a process
+ * of its own, some of which are to die.
+ */
+
+#include <ucm/nprdma_access.h>
+#include <ucm/nprdma_touch.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include <csetjmp>
+#include <csignal>
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if NPRDMA_TOUCH_SUPPORTED
+
+/* What the handlers of the application have seen */
+static struct {
+    int        calls[10];
+    int        sig;
+    siginfo_t  info;
+    uintptr_t  stack;
+    sigset_t   mask;
+    sigjmp_buf back;
+} seen;
+
+static struct sigaction replaced[10];
+static char *hole; /* A page that nobody may touch */
+
+static void note(int which, int sig, const siginfo_t *info)
+{
+    ++seen.calls[which];
+    seen.sig   = sig;
+    seen.stack = (uintptr_t)__builtin_frame_address(0);
+    if (info != nullptr) {
+        seen.info = *info;
+    }
+    pthread_sigmask(SIG_BLOCK, nullptr, &seen.mask);
+}
+
+static void mend(const siginfo_t *info)
+{
+    mprotect((void*)((uintptr_t)info->si_addr & ~UINT64_C(4095)), 4096,
+             PROT_READ | PROT_WRITE);
+}
+
+/* Makes the page accessible, as programs do that track their memory */
+static void on_fault_mend(int sig, siginfo_t *info, void *context)
+{
+    note(0, sig, info);
+    mend(info);
+}
+
+static void on_fault_plain(int sig)
+{
+    note(1, sig, nullptr);
+    mprotect(hole, 4096, PROT_READ | PROT_WRITE);
+}
+
+static void on_fault_jump(int sig, siginfo_t *info, void *context)
+{
+    note(2, sig, info);
+    siglongjmp(seen.back, 1);
+}
+
+/* Not its own: to the one before it */
+template<int N>
+static void on_fault_chain(int sig, siginfo_t *info, void *context)
+{
+    note(N, sig, info);
+    if (seen.calls[N] > 1000) {
+        _exit(99);
+    }
+    if (replaced[N].sa_flags & SA_SIGINFO) {
+        replaced[N].sa_sigaction(sig, info, context);
+    } else if (replaced[N].sa_handler == SIG_DFL) {
+        signal(sig, SIG_DFL);
+    } else if (replaced[N].sa_handler != SIG_IGN) {
+        replaced[N].sa_handler(sig);
+    }
+}
+
+/* The same for one that knows but the number */
+static void on_fault_chain_plain(int sig)
+{
+    note(6, sig, nullptr);
+    if (seen.calls[6] > 1000) {
+        _exit(99);
+    }
+    replaced[6].sa_handler(sig);
+}
+
+class test_fault : public ::testing::Test {
+protected:
+    using action_t = void (*)(int, siginfo_t*, void*);
+
+    /* Run it in a child: how that has ended */
+    static int run(const std::function<void()> &function)
+    {
+        int status;
+
+        fflush(nullptr);
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct rlimit limit = {};
+            setrlimit(RLIMIT_CORE, &limit);
+            hole = (char*)mmap(nullptr, 4096, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            /* Whatever a sanitizer has there */
+            signal(SIGSEGV, SIG_DFL);
+            signal(SIGBUS, SIG_DFL);
+            memset(&seen, 0, sizeof(seen));
+            alarm(60);
+            function();
+            fflush(nullptr);
+            _exit(HasFailure() ? 77 : 0);
+        }
+        EXPECT_EQ(pid, waitpid(pid, &status, 0));
+        return status;
+    }
+
+    static void expect_ok(const std::function<void()> &function)
+    {
+        int status = run(function);
+
+        EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0))
+                << "status 0x" << std::hex << status;
+    }
+
+    static void expect_death(int sig, const std::function<void()> &function)
+    {
+        int status = run(function);
+
+        EXPECT_TRUE(WIFSIGNALED(status) && (WTERMSIG(status) == sig))
+                << "status 0x" << std::hex << status;
+    }
+
+    static void init() { ASSERT_EQ(UCS_OK, nprdma_access_init()); }
+
+    static void handle(int sig, action_t handler, int flags = 0,
+                       struct sigaction *old = nullptr, int masked = 0)
+    {
+        struct sigaction action = {};
+
+        action.sa_sigaction = handler;
+        action.sa_flags     = SA_SIGINFO | flags;
+        sigemptyset(&action.sa_mask);
+        if (masked != 0) {
+            sigaddset(&action.sa_mask, masked);
+        }
+        ASSERT_EQ(0, sigaction(sig, &action, old));
+    }
+
+    /* Some touches in a turn, at what is not there: errors */
+    static void expect_errors(ucs_status_t expected = UCS_ERR_INVALID_ADDR)
+    {
+        nprdma_fault_turn_t turn;
+        uint64_t word = 0, old;
+
+        nprdma_fault_install();
+        nprdma_fault_enter(&turn);
+        EXPECT_EQ(expected, nprdma_access_store((uintptr_t)hole, &word, 8));
+        EXPECT_EQ(expected, nprdma_access_fetch(&word, (uintptr_t)hole, 3));
+        EXPECT_EQ(expected, nprdma_access_atomic(NPRDMA_ATOMIC_ADD, 4,
+                                                 (uintptr_t)hole, 1, 0, &old));
+        nprdma_fault_leave(&turn);
+    }
+
+    static void expect_same(const sigset_t &a, const sigset_t &b)
+    {
+        for (int sig = 1; sig < SIGRTMAX; ++sig) {
+            EXPECT_EQ(sigismember(&a, sig), sigismember(&b, sig)) << sig;
+        }
+    }
+
+    static void close_hole() { mprotect(hole, 4096, PROT_NONE); }
+
+    static void fault() { *(volatile char*)(hole + 5) = 1; }
+
+    /* Behind the end of its file */
+    static void fault_bus()
+    {
+        int fd = memfd_create("nprdma-test", 0);
+        char *ptr = (char*)mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                                MAP_SHARED, fd, 0);
+        *(volatile char*)ptr = 1;
+    }
+};
+
+/* ---- nothing of the application ---- */
+
+TEST_F(test_fault, true_faults_kill)
+{
+    expect_death(SIGSEGV, []() { init(); expect_errors(); fault(); });
+    expect_death(SIGBUS, []() { init(); expect_errors(); fault_bus(); });
+}
+
+/* As if there were no handler: with a core file, or none, as it is without */
+TEST_F(test_fault, leaves_a_core_file)
+{
+    char dir[] = "/tmp/nprdma-core-XXXXXX";
+    ASSERT_NE(nullptr, mkdtemp(dir));
+    auto die = [&](bool is_there) {
+        return run([&]() {
+            struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+            setrlimit(RLIMIT_CORE, &limit);
+            EXPECT_EQ(0, chdir(dir));
+            if (is_there) {
+                init();
+            }
+            fault();
+        });
+    };
+    EXPECT_EQ(die(false), die(true));
+    EXPECT_EQ(0, system((std::string("rm -rf ") + dir).c_str()));
+}
+
+TEST_F(test_fault, signals_that_are_sent_kill)
+{
+    for (int sig : {SIGSEGV, SIGBUS}) {
+        expect_death(sig, [=]() { init(); raise(sig); });
+        expect_death(sig, [=]() { init(); kill(getpid(), sig); pause(); });
+    }
+}
+
+TEST_F(test_fault, ignored)
+{
+    expect_ok([]() {
+        signal(SIGSEGV, SIG_IGN);
+        init();
+        raise(SIGSEGV);
+        expect_errors();
+        raise(SIGSEGV);
+    });
+    /* The kernel does not let that be ignored */
+    expect_death(SIGSEGV, []() {
+        signal(SIGSEGV, SIG_IGN);
+        init();
+        fault();
+    });
+}
+
+/* A mistake of ours: not at the memory that the touch was told of */
+TEST_F(test_fault, other_side_of_a_touch_kills)
+{
+    expect_death(SIGSEGV, []() {
+        static char app[64];
+        init();
+        nprdma_touch_copy(hole, app, sizeof(app), app);
+    });
+    expect_death(SIGSEGV, []() {
+        static char app[64];
+        init();
+        nprdma_touch_copy(app, hole, sizeof(app), app);
+    });
+    expect_death(SIGSEGV, []() {
+        static uint64_t app;
+        init();
+        nprdma_touch_load8(&app, (uint64_t*)hole);
+    });
+}
+
+TEST_F(test_fault, stack_overflow_kills)
+{
+    expect_death(SIGSEGV, []() {
+        struct rlimit limit = {1 << 20, 1 << 20};
+        std::function<int(int)> deeper = [&](int i) {
+            volatile char room[4096] = {(char)i};
+            return deeper(i + 1) + room[0];
+        };
+        init();
+        setrlimit(RLIMIT_STACK, &limit);
+        deeper(0);
+    });
+}
+
+/* ---- the application's were there first ---- */
+
+TEST_F(test_fault, handler_before)
+{
+    expect_ok([]() {
+        handle(SIGSEGV, on_fault_mend, 0, nullptr, SIGUSR1);
+        init();
+        expect_errors();
+        EXPECT_EQ(0, seen.calls[0]);
+
+        sigset_t before, after;
+        pthread_sigmask(SIG_BLOCK, nullptr, &before);
+        fault();
+        pthread_sigmask(SIG_BLOCK, nullptr, &after);
+        EXPECT_EQ(1, seen.calls[0]);
+        EXPECT_EQ(SIGSEGV, seen.sig);
+        EXPECT_EQ(SIGSEGV, seen.info.si_signo);
+        EXPECT_EQ(SEGV_ACCERR, seen.info.si_code);
+        EXPECT_EQ((void*)(hole + 5), seen.info.si_addr);
+        EXPECT_TRUE(sigismember(&seen.mask, SIGUSR1));
+        EXPECT_TRUE(sigismember(&seen.mask, SIGSEGV));
+        EXPECT_FALSE(sigismember(&seen.mask, SIGUSR2));
+        expect_same(before, after);
+
+        close_hole();
+        expect_errors();
+        EXPECT_EQ(1, seen.calls[0]);
+    });
+}
+
+TEST_F(test_fault, plain_handler_before)
+{
+    expect_ok([]() {
+        signal(SIGSEGV, on_fault_plain);
+        init();
+        expect_errors();
+        fault();
+        EXPECT_EQ(1, seen.calls[1]);
+        EXPECT_EQ(SIGSEGV, seen.sig);
+    });
+}
+
+TEST_F(test_fault, siginfo_of_a_signal_that_is_sent)
+{
+    expect_ok([]() {
+        union sigval value;
+        value.sival_int = 4711;
+        handle(SIGSEGV, on_fault_chain<3>);
+        init();
+        ASSERT_EQ(0, sigqueue(getpid(), SIGSEGV, value));
+        EXPECT_EQ(1, seen.calls[3]);
+        EXPECT_EQ(SI_QUEUE, seen.info.si_code);
+        EXPECT_EQ(4711, seen.info.si_value.sival_int);
+        EXPECT_EQ(getpid(), seen.info.si_pid);
+    });
+}
+
+TEST_F(test_fault, nodefer)
+{
+    expect_ok([]() {
+        handle(SIGSEGV, on_fault_mend, SA_NODEFER);
+        init();
+        expect_errors();
+        fault();
+        EXPECT_EQ(1, seen.calls[0]);
+        EXPECT_FALSE(sigismember(&seen.mask, SIGSEGV));
+    });
+}
+
+/* One call, and then the default */
+TEST_F(test_fault, resethand)
+{
+    expect_death(SIGSEGV, []() {
+        handle(SIGSEGV, on_fault_mend, SA_RESETHAND);
+        init();
+        expect_errors();
+        fault();
+        EXPECT_EQ(1, seen.calls[0]);
+        close_hole();
+        expect_errors();
+        if (!HasFailure()) {
+            fault();
+        }
+    });
+}
+
+TEST_F(test_fault, alternate_stack)
+{
+    for (bool is_wanted : {false, true}) {
+        expect_ok([=]() {
+            static char room[256 * 1024];
+            stack_t stack = {};
+
+            stack.ss_sp   = room;
+            stack.ss_size = sizeof(room);
+            ASSERT_EQ(0, sigaltstack(&stack, nullptr));
+            handle(SIGSEGV, on_fault_mend, is_wanted ? SA_ONSTACK : 0);
+            init();
+            expect_errors();
+            fault();
+            EXPECT_EQ(1, seen.calls[0]);
+            EXPECT_EQ(is_wanted, (seen.stack >= (uintptr_t)room) &&
+                                 (seen.stack < (uintptr_t)(room +
+                                                           sizeof(room))));
+            close_hole();
+            expect_errors();
+        });
+    }
+}
+
+TEST_F(test_fault, jump_out_of_the_handler)
+{
+    expect_ok([]() {
+        static volatile int turns;
+        handle(SIGSEGV, on_fault_jump);
+        init();
+        for (turns = 0; turns < 3; ++turns) {
+            expect_errors();
+            if (sigsetjmp(seen.back, 1) == 0) {
+                fault();
+                ADD_FAILURE();
+            }
+        }
+        EXPECT_EQ(3, seen.calls[2]);
+        expect_errors();
+    });
+}
+
+/* ---- the application's come later ---- */
+
+TEST_F(test_fault, handler_after)
+{
+    expect_ok([]() {
+        init();
+        handle(SIGSEGV, on_fault_mend, 0, &replaced[0]);
+        handle(SIGBUS, on_fault_chain<3>, 0, &replaced[3]);
+        expect_errors();
+        EXPECT_EQ(0, seen.calls[0]);
+        fault();
+        EXPECT_EQ(1, seen.calls[0]);
+        EXPECT_EQ((void*)(hole + 5), seen.info.si_addr);
+        close_hole();
+        expect_errors();
+        EXPECT_EQ(1, seen.calls[0]);
+    });
+}
+
+/* A turn does so by itself, if not at once */
+TEST_F(test_fault, handler_after_is_noticed)
+{
+    expect_ok([]() {
+        struct sigaction current;
+        nprdma_fault_turn_t turn;
+
+        init();
+        handle(SIGSEGV, on_fault_mend);
+        do {
+            EXPECT_TRUE(nprdma_fault_enter(&turn));
+            nprdma_fault_leave(&turn);
+            sigaction(SIGSEGV, nullptr, &current);
+        } while (current.sa_sigaction == on_fault_mend);
+    });
+}
+
+/* Before a turn has noticed it, a handler that passes on what is not its own is
+ * as good as ours */
+TEST_F(test_fault, handler_after_that_chains)
+{
+    expect_ok([]() {
+        uint64_t word = 0;
+        init();
+        handle(SIGSEGV, on_fault_chain<3>, 0, &replaced[3]);
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                  nprdma_access_store((uintptr_t)hole, &word, 8));
+        EXPECT_EQ(1, seen.calls[3]);
+        expect_errors();
+        EXPECT_EQ(1, seen.calls[3]);
+    });
+    expect_death(SIGSEGV, []() {
+        init();
+        handle(SIGSEGV, on_fault_chain<3>, 0, &replaced[3]);
+        expect_errors();
+        fault();
+    });
+}
+
+/* It calls with the number of the signal, and whatever the registers have */
+TEST_F(test_fault, plain_handler_after_that_chains)
+{
+    for (bool is_noticed : {false, true}) {
+        expect_death(SIGSEGV, [=]() {
+            init();
+            replaced[6].sa_handler = signal(SIGSEGV, on_fault_chain_plain);
+            if (is_noticed) {
+                expect_errors();
+            }
+            fault();
+        });
+        expect_ok([=]() {
+            signal(SIGSEGV, on_fault_plain);
+            init();
+            replaced[6].sa_handler = signal(SIGSEGV, on_fault_chain_plain);
+            if (is_noticed) {
+                expect_errors();
+            }
+            EXPECT_EQ(0, raise(SIGSEGV));
+            EXPECT_EQ(1, seen.calls[6]);
+            EXPECT_EQ(1, seen.calls[1]);
+            close_hole();
+            fault();
+            EXPECT_EQ(2, seen.calls[6]);
+            EXPECT_EQ(2, seen.calls[1]);
+        });
+    }
+}
+
+/* Installed again and again, it remembers what it finds unless it is itself */
+TEST_F(test_fault, no_handler_calls_itself)
+{
+    expect_ok([]() {
+        struct sigaction old;
+
+        handle(SIGSEGV, on_fault_mend);
+        init();
+        for (int i = 0; i < 5; ++i) {
+            handle(SIGSEGV, on_fault_chain<3>, 0, &old);
+            if (old.sa_sigaction != on_fault_chain<3>) {
+                replaced[3] = old;
+            }
+            close_hole();
+            if (i != 2) {
+                expect_errors();
+            }
+            fault();
+            EXPECT_EQ(i + 1, seen.calls[3]);
+            EXPECT_EQ(i + 1, seen.calls[0]);
+        }
+    });
+}
+
+/* As libraries do that try whether an address is there */
+TEST_F(test_fault, handler_for_a_while)
+{
+    expect_ok([]() {
+        struct sigaction old;
+
+        handle(SIGSEGV, on_fault_mend);
+        init();
+        for (int i = 0; i < 50; ++i) {
+            handle(SIGSEGV, on_fault_jump, 0, &old);
+            expect_errors();
+            if (sigsetjmp(seen.back, 1) == 0) {
+                fault();
+                ADD_FAILURE();
+            }
+            EXPECT_EQ(i + 1, seen.calls[2]);
+            sigaction(SIGSEGV, &old, nullptr);
+            expect_errors();
+            fault();
+            EXPECT_EQ(i + 1, seen.calls[0]);
+            close_hole();
+        }
+    });
+    /* Put back by signal(), which leaves flags out */
+    expect_ok([]() {
+        handle(SIGSEGV, on_fault_mend);
+        init();
+        signal(SIGSEGV, signal(SIGSEGV, on_fault_plain));
+        expect_errors();
+        fault();
+        EXPECT_EQ(1, seen.calls[0]);
+        EXPECT_EQ(0, seen.calls[1]);
+    });
+}
+
+/* More handlers than can be told apart: the kernel copies from then on */
+TEST_F(test_fault, too_many_handlers)
+{
+    expect_ok([]() {
+        nprdma_fault_turn_t turn;
+        uint64_t word = 5, old = 0;
+
+        init();
+        for (int sig = 32; sig < 48; ++sig) {
+            handle(SIGSEGV, on_fault_mend, 0, nullptr, sig);
+            expect_errors();
+        }
+        EXPECT_EQ(0, seen.calls[0]);
+        EXPECT_FALSE(nprdma_fault_enter(&turn));
+        EXPECT_FALSE(nprdma_fault_is_ready());
+        EXPECT_EQ(UCS_OK, nprdma_access_atomic(NPRDMA_ATOMIC_ADD, 8,
+                                               (uintptr_t)&word, 2, 0, &old));
+        EXPECT_EQ(5u, old);
+        EXPECT_EQ(7u, word);
+        nprdma_fault_leave(&turn);
+        fault();
+        EXPECT_EQ(1, seen.calls[0]);
+
+        /* One of those that are known is as good as any */
+        handle(SIGSEGV, on_fault_mend, 0, nullptr, 33);
+        EXPECT_TRUE(nprdma_fault_enter(&turn));
+        nprdma_fault_leave(&turn);
+    });
+}
+
+/* Atomics by the kernel's copies and by the CPU lose nothing to each other */
+TEST_F(test_fault, atomics_of_both_kinds)
+{
+    expect_ok([]() {
+        static const uint64_t count = 20000;
+        static uint64_t word;
+        std::atomic<bool> stop(false);
+
+        init();
+        for (int sig = 32; sig < 48; ++sig) {
+            handle(SIGSEGV, on_fault_mend, 0, nullptr, sig);
+            nprdma_fault_install();
+        }
+        auto add = []() {
+            uint64_t old;
+            for (uint64_t i = 0; i < count;) {
+                i += nprdma_access_atomic(NPRDMA_ATOMIC_ADD, 8,
+                                          (uintptr_t)&word, 1, 0, &old) ==
+                     UCS_OK;
+            }
+        };
+        std::thread switcher([&]() {
+            while (!stop) {
+                handle(SIGSEGV, on_fault_mend, 0, nullptr, 47);
+                EXPECT_FALSE(nprdma_fault_install());
+                std::this_thread::yield();
+                handle(SIGSEGV, on_fault_mend, 0, nullptr, 33);
+                EXPECT_TRUE(nprdma_fault_install());
+                std::this_thread::yield();
+            }
+        });
+        std::thread other(add);
+        add();
+        other.join();
+        stop = true;
+        switcher.join();
+        EXPECT_EQ(2 * count, word);
+    });
+}
+
+/* ---- threads, processes, the end ---- */
+
+TEST_F(test_fault, thread_that_blocks_signals)
+{
+    expect_ok([]() {
+        sigset_t all, before, after;
+
+        init();
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, nullptr);
+        pthread_sigmask(SIG_SETMASK, nullptr, &before);
+        EXPECT_FALSE(nprdma_fault_look());
+        expect_errors();
+        pthread_sigmask(SIG_SETMASK, nullptr, &after);
+        expect_same(before, after);
+
+        sigemptyset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, nullptr);
+        EXPECT_TRUE(nprdma_fault_look());
+    });
+}
+
+TEST_F(test_fault, many_threads)
+{
+    expect_ok([]() {
+        std::thread threads[8];
+
+        handle(SIGSEGV, on_fault_mend);
+        init();
+        for (auto &thread : threads) {
+            thread = std::thread([]() {
+                for (int i = 0; i < 500; ++i) {
+                    expect_errors();
+                }
+            });
+        }
+        /* Meanwhile the application changes its mind */
+        for (int i = 0; i < 2000; ++i) {
+            handle(SIGBUS, (i % 2) ? on_fault_mend : on_fault_jump);
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+        EXPECT_EQ(0, seen.calls[0]);
+    });
+}
+
+TEST_F(test_fault, forked_child)
+{
+    expect_ok([]() {
+        init();
+        expect_errors();
+        expect_ok([]() {
+            init();
+            expect_errors();
+        });
+        expect_death(SIGSEGV, []() { fault(); });
+        expect_errors();
+    });
+}
+
+/* Nothing of ours is left where nothing of the application's came later */
+TEST_F(test_fault, put_back_at_the_end)
+{
+    expect_ok([]() {
+        struct sigaction before, after;
+
+        handle(SIGSEGV, on_fault_mend, SA_NODEFER, nullptr, SIGUSR2);
+        for (int turn = 0; turn < 20; ++turn) {
+            sigaction(SIGSEGV, nullptr, &before);
+            init();
+            init();
+            nprdma_access_cleanup();
+            expect_errors();
+            nprdma_access_cleanup();
+            sigaction(SIGSEGV, nullptr, &after);
+            EXPECT_EQ(before.sa_sigaction, after.sa_sigaction);
+            EXPECT_EQ(before.sa_flags, after.sa_flags);
+            EXPECT_TRUE(sigismember(&after.sa_mask, SIGUSR2));
+            sigaction(SIGBUS, nullptr, &after);
+            EXPECT_EQ(SIG_DFL, after.sa_handler);
+        }
+    });
+    /* A handler that is still there can call what it has replaced */
+    expect_death(SIGSEGV, []() {
+        init();
+        handle(SIGSEGV, on_fault_chain<3>, 0, &replaced[3]);
+        nprdma_access_cleanup();
+        fault();
+    });
+}
+
+#endif
