@@ -47,6 +47,7 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
     uct_nprdma_inl_hdr_t *hdr = &iface->tx.inl_hdr;
+    char data[UCT_NPRDMA_MAX_INLINE];
     ucs_status_t status;
 
     UCT_CHECK_AM_ID(id);
@@ -54,10 +55,17 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                      "am_short");
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
 
+    /* The device copies it, too, but does not tell what is not there */
+    status = uct_nprdma_local_copy(&iface->local, data, payload, length,
+                                   payload);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
     uct_nprdma_am_fill_hdr(&hdr->am, id, sizeof(header) + length);
     hdr->user                    = header;
     iface->tx.inl_sge[0].length  = sizeof(*hdr);
-    iface->tx.inl_sge[1].addr    = (uintptr_t)payload;
+    iface->tx.inl_sge[1].addr    = (uintptr_t)data;
     iface->tx.inl_sge[1].length  = length;
     status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
     if (ucs_likely(status == UCS_OK)) {
@@ -76,7 +84,6 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
                                                uct_nprdma_iface_t);
     size_t length             = uct_iov_total_length(iov, iovcnt);
     char data[UCT_NPRDMA_MAX_INLINE];
-    ucs_iov_iter_t iter;
     ucs_status_t status;
 
     UCT_CHECK_AM_ID(id);
@@ -84,8 +91,11 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
 
     /* The device takes few pieces, and it copies inline data anyway */
-    ucs_iov_iter_init(&iter);
-    uct_iov_to_buffer(iov, iovcnt, &iter, data, sizeof(data));
+    status = uct_nprdma_local_gather(&iface->local, data, iov, iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
     uct_nprdma_am_fill_hdr(&iface->tx.inl_hdr.am, id, length);
     iface->tx.inl_sge[0].length = sizeof(iface->tx.inl_hdr.am);
     iface->tx.inl_sge[1].addr   = (uintptr_t)data;
@@ -178,7 +188,6 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
     uct_nprdma_slot_t *slot;
-    ucs_iov_iter_t iter;
     ucs_status_t status;
     size_t length;
     char *dest;
@@ -201,8 +210,13 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     if (header_length > 0) {
         memcpy(dest, header, header_length);
     }
-    ucs_iov_iter_init(&iter);
-    uct_iov_to_buffer(iov, iovcnt, &iter, dest + header_length, length);
+    status = uct_nprdma_local_gather(&iface->local, dest + header_length, iov,
+                                     iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_bounce_put(slot);
+        return status;
+    }
+
     length += header_length;
     status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length);
     if (ucs_likely(status == UCS_OK)) {

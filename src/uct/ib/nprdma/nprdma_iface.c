@@ -412,6 +412,7 @@ err_cm:
 static void uct_nprdma_iface_init_tables(uct_nprdma_iface_t *iface)
 {
     iface->rma         = NULL;
+    memset(&iface->local, 0, sizeof(iface->local));
     iface->conns       = NULL;
     iface->num_conns   = 0;
     iface->free_conn   = UCT_NPRDMA_CONN_NO_INDEX;

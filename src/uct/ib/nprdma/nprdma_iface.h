@@ -7,6 +7,7 @@
 #include "nprdma_cm.h"
 #include "nprdma_compat.h"
 #include "nprdma_conn.h"
+#include "nprdma_local.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 #include "nprdma_stats_ucs.h"
@@ -126,6 +127,8 @@ typedef struct uct_nprdma_iface {
     ucs_list_link_t         fork_list;      /* see nprdma_fork.h */
 
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
+
+    uct_nprdma_local_t      local;          /* see nprdma_local.h */
 
     uct_nprdma_stats_t      stats;
     uct_nprdma_cm_t         cm;

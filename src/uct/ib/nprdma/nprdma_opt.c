@@ -334,6 +334,25 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
     }
 }
 
+/* What has come to a slot is the user's now */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_opt_unpack(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+{
+    ucs_status_t status;
+
+    if (op->unpack_cb != NULL) {
+        op->unpack_cb(op->arg, op->slot->data, op->slot_length);
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_local_copy(&iface->local, op->arg, op->slot->data,
+                                   op->slot_length, op->arg);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, op->rma, 1, op->arg, op->slot_length);
+    }
+    return status;
+}
+
 /*
  * An operation is verified whole, or has failed. The user is told last: the
  * endpoint and everything of his may be gone afterwards.
@@ -358,7 +377,7 @@ static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
         uct_nprdma_opt_unmap(iface, op);
     } else {
         if (ucs_likely(status == UCS_OK)) {
-            op->unpack_cb(op->arg, op->slot->data, op->slot_length);
+            status = uct_nprdma_opt_unpack(iface, op);
         }
         uct_nprdma_bounce_put(op->slot);
         --rma->num_slots;
@@ -478,7 +497,8 @@ uct_nprdma_opt_read_whole(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     }
 }
 
-/* READ to a slot, from which unpack_cb takes the data */
+/* READ to a slot, from which unpack_cb takes the data; NULL: it is copied to a
+ * buffer, arg */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                            uct_nprdma_slot_t *slot,
@@ -529,12 +549,6 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                                       remote_addr, rkey, comp);
 }
 
-static void
-uct_nprdma_opt_unpack_buffer(void *arg, const void *data, size_t length)
-{
-    memcpy(arg, data, length);
-}
-
 /*
  * Whether a get of one buffer is better copied, as all transports do with what
  * is small: that costs no more than to find the buffer's region and to look at
@@ -564,8 +578,7 @@ uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                                  rkey)) {
         slot = uct_nprdma_rma_get_slot(iface, rma, 0);
         if (ucs_likely(slot != NULL)) {
-            return uct_nprdma_opt_get_to_slot(iface, rma, slot,
-                                              uct_nprdma_opt_unpack_buffer,
+            return uct_nprdma_opt_get_to_slot(iface, rma, slot, NULL,
                                               iov->buffer,
                                               uct_iov_get_length(iov),
                                               remote_addr, rkey, comp);

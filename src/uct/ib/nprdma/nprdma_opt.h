@@ -69,7 +69,8 @@ struct uct_nprdma_opt_op {
                                            one, but none yet */
     uct_nprdma_op_t         wr;         /* Of the READ, then */
     uct_nprdma_slot_t       *slot;      /* Small get: where the data goes, */
-    uct_unpack_callback_t   unpack_cb;  /* and to whom then */
+    uct_unpack_callback_t   unpack_cb;  /* and to whom then; NULL: arg is
+                                           the buffer */
     void                    *arg;
     size_t                  slot_length;
     uint64_t                address;    /* Remote: of the first byte without a

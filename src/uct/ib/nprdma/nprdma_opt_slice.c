@@ -260,13 +260,42 @@ uct_nprdma_opt_wr_done(uct_nprdma_iface_t *iface, uct_nprdma_op_t *op,
 
 /* ---- verification ---- */
 
+/*
+ * Lines of the data that look like the signature. Zero copy has brought it to
+ * the user's buffer, which may be gone.
+ */
+static ucs_status_t
+uct_nprdma_opt_count_lines(uct_nprdma_iface_t *iface,
+                           const uct_nprdma_opt_slice_t *slice, size_t *count_p)
+{
+    ucs_status_t status;
+
+    if (slice->op->slot != NULL) {
+        *count_p = uct_nprdma_verify_scan(slice->buffer, slice->address,
+                                          slice->length,
+                                          slice->op->rkey.signature);
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_local_scan(&iface->local, slice->buffer, slice->address,
+                                   slice->length, slice->op->rkey.signature,
+                                   count_p);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, slice->op->rma, 1, slice->buffer,
+                                  slice->length);
+    }
+    return status;
+}
+
 static void uct_nprdma_opt_verified(uct_nprdma_iface_t *iface,
                                     uct_nprdma_opt_slice_t *slice)
 {
+    size_t num_lines;
+
     iface->stats.opt_hits += (slice->tries == 1) && !slice->is_suspect;
     if (ucs_unlikely(slice->is_suspect) &&
-        (uct_nprdma_verify_scan(slice->buffer, slice->address, slice->length,
-                                slice->op->rkey.signature) > 0)) {
+        (uct_nprdma_opt_count_lines(iface, slice, &num_lines) == UCS_OK) &&
+        (num_lines > 0)) {
         /* Real data that looks like the signature */
         ++iface->stats.false_suspects;
     }
@@ -326,9 +355,14 @@ static void uct_nprdma_opt_before_done(uct_nprdma_iface_t *iface,
 static void uct_nprdma_opt_scan(uct_nprdma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice)
 {
-    size_t num_lines = uct_nprdma_verify_scan(slice->buffer, slice->address,
-                                              slice->length,
-                                              slice->op->rkey.signature);
+    size_t num_lines;
+    ucs_status_t status;
+
+    status = uct_nprdma_opt_count_lines(iface, slice, &num_lines);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_opt_slice_end(iface, slice, status);
+        return;
+    }
 
     if (ucs_likely(num_lines == 0)) {
         uct_nprdma_opt_verified(iface, slice);
@@ -517,14 +551,13 @@ uct_nprdma_opt_copy(uct_nprdma_iface_t *iface, uct_nprdma_opt_slice_t *slice,
 {
     uct_nprdma_opt_op_t *op = slice->op;
 
-    slice->large.func        = func;
-    slice->large.buffer      = slice->buffer;
-    slice->large.address     = slice->address;
-    slice->large.key         = op->rkey.key;
-    slice->large.length      = slice->length;
-    slice->large.is_get      = op->is_get;
-    slice->large.populate    = populate;
-    slice->large.is_doubtful = op->by_nic && (op->slot == NULL);
+    slice->large.func     = func;
+    slice->large.buffer   = slice->buffer;
+    slice->large.address  = slice->address;
+    slice->large.key      = op->rkey.key;
+    slice->large.length   = slice->length;
+    slice->large.is_get   = op->is_get;
+    slice->large.populate = populate;
     uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
     return UCT_NPRDMA_OPT_WAIT;
 }

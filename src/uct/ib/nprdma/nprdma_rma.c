@@ -108,7 +108,13 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
     uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
                                 remote_addr, uct_nprdma_rkey(rkey)->key,
                                 length);
-    memcpy(message.data, buffer, length);
+    status = uct_nprdma_local_copy(&iface->local, message.data, buffer, length,
+                                   buffer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, ep->rma, 0, buffer, length);
+        return status;
+    }
+
     status = uct_nprdma_rma_send(iface, ep->rma, &message.request,
                                  sizeof(message.request) + length, NULL, NULL);
     if (ucs_likely(status == UCS_OK)) {
@@ -170,18 +176,6 @@ uct_nprdma_rma_put_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
     return wait->comp;
 }
 
-static void uct_nprdma_rma_gather(void *dest, const uct_iov_t *iov,
-                                  size_t iovcnt)
-{
-    size_t i, length;
-
-    for (i = 0; i < iovcnt; ++i) {
-        length = uct_iov_get_length(&iov[i]);
-        memcpy(dest, iov[i].buffer, length);
-        dest = UCS_PTR_BYTE_OFFSET(dest, length);
-    }
-}
-
 /*
  * A put that fits one request is one store, done once, whatever way it came:
  * the target may be polling on it (ARCHITECTURE 3, exactly once).
@@ -195,10 +189,19 @@ uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     uct_nprdma_svc_request_t *request;
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
+    ucs_status_t status;
 
     slot = uct_nprdma_rma_get_slot(iface, ep->rma, 0);
     if (ucs_unlikely(slot == NULL)) {
         goto err_no_resource;
+    }
+
+    request = (uct_nprdma_svc_request_t*)slot->data;
+    status  = uct_nprdma_local_gather(&iface->local, request + 1, iov, iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_bounce_put(slot);
+        uct_nprdma_rma_tell_local(iface, ep->rma, 0, iov[0].buffer, length);
+        return status;
     }
 
     wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, uct_nprdma_rma_put_reply,
@@ -209,10 +212,8 @@ uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     }
 
     wait->comp = comp;
-    request    = (uct_nprdma_svc_request_t*)slot->data;
     uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
                                 uct_nprdma_rkey(rkey)->key, length);
-    uct_nprdma_rma_gather(request + 1, iov, iovcnt);
     return uct_nprdma_rma_send(iface, ep->rma, request,
                                sizeof(*request) + length, slot, wait);
 
@@ -430,7 +431,12 @@ uct_nprdma_rma_atomic_reply(uct_nprdma_iface_t *iface,
                             ucs_status_t *status)
 {
     if (*status == UCS_OK) {
-        memcpy(wait->result, data, wait->length);
+        *status = uct_nprdma_local_copy(&iface->local, wait->result, data,
+                                        wait->length, wait->result);
+        if (ucs_unlikely(*status != UCS_OK)) {
+            uct_nprdma_rma_tell_local(iface, wait->rma, 1, wait->result,
+                                      wait->length);
+        }
     }
     return wait->comp;
 }

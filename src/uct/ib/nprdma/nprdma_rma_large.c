@@ -6,36 +6,24 @@
 
 #include "nprdma_rma_wait.h"
 
-#include "ucm/nprdma_access.h"
-
 /* Requests of this kind that an endpoint may have on the way: a slow target
  * must not hold all slots of the interface */
 #define UCT_NPRDMA_RMA_LARGE_WINDOW  12
 
 
-/*
- * Where the NIC was to do it a buffer may end up here because it is gone. That
- * is the application's mistake, but an error, no signal. The kernel finds out,
- * which takes longer than to trust: copy mode does that, as all copies do.
- */
 static void uct_nprdma_rma_large_copy(uct_nprdma_iface_t *iface,
                                       uct_nprdma_rma_t *rma,
                                       uct_nprdma_rma_large_t *large,
                                       size_t offset, void *data, size_t length)
 {
     char *buffer = large->buffer + offset;
+    int is_get   = large->is_get;
 
-    if (large->is_doubtful) {
-        large->status = nprdma_access_copy((uintptr_t)buffer, data, length,
-                                           large->is_get);
-        if (ucs_unlikely(large->status != UCS_OK)) {
-            uct_nprdma_rma_tell_local(iface, rma, large->is_get, buffer,
-                                      length);
-        }
-    } else if (large->is_get) {
-        memcpy(buffer, data, length);
-    } else {
-        memcpy(data, buffer, length);
+    large->status = uct_nprdma_local_copy(&iface->local, is_get ? buffer : data,
+                                          is_get ? data : buffer, length,
+                                          buffer);
+    if (ucs_unlikely(large->status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, rma, is_get, buffer, length);
     }
 }
 

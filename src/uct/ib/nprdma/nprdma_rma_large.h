@@ -26,7 +26,7 @@ typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_iface_t *iface,
                                             uct_nprdma_rma_large_t *large,
                                             ucs_status_t status);
 
-/* A range; embedded in the caller's, who fills the first eight */
+/* A range; embedded in the caller's, who fills the first seven */
 struct uct_nprdma_rma_large {
     uct_nprdma_rma_large_func_t func;
     char                        *buffer;
@@ -36,7 +36,6 @@ struct uct_nprdma_rma_large {
     uint8_t                     is_get;
     uint8_t                     populate;   /* Of a get: the pages are wanted
                                                in their window, too */
-    uint8_t                     is_doubtful; /* The buffer may be gone */
 
     ucs_queue_elem_t            queue;      /* Not all of it is requested */
     size_t                      requested;  /* Bytes for which requests are
