@@ -137,6 +137,13 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "through bounce buffers.",
      ucs_offsetof(uct_nprdma_md_config_t, max_tries), UCS_CONFIG_TYPE_UINT},
 
+    {"ATOMIC_ORDER", "y",
+     "An atomic waits for all puts and gets that its endpoint has started\n"
+     "before. Open MPI 4.1 needs that; programs that put a fence between\n"
+     "them may set it to n.",
+     ucs_offsetof(uct_nprdma_md_config_t, atomic_order),
+     UCS_CONFIG_TYPE_BOOL},
+
     {"STATE_CACHE", "1m",
      "Memory of an interface for the page states of its peers.",
      ucs_offsetof(uct_nprdma_md_config_t, state_cache),

@@ -17,21 +17,12 @@ enum {
     UCT_NPRDMA_EP_FENCED_RMA = 1 << 3, /* requests to the service wait, too */
     UCT_NPRDMA_EP_DESTROYED  = 1 << 4, /* the user does not hear of it any
                                           more */
-    UCT_NPRDMA_EP_GETTING    = 1 << 5, /* gets are not verified: what writes
-                                          waits, as a redone get would meet
-                                          what was written after it */
 
     UCT_NPRDMA_EP_BLOCK_AM  = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FENCED |
                               UCT_NPRDMA_EP_FAILED,
     UCT_NPRDMA_EP_BLOCK_RMA = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FAILED |
                               UCT_NPRDMA_EP_FENCED_RMA,
-    UCT_NPRDMA_EP_BLOCK_OPT = UCT_NPRDMA_EP_BLOCK_AM,
-
-    /* What writes to the target's memory, by request and by the NIC */
-    UCT_NPRDMA_EP_BLOCK_STORE = UCT_NPRDMA_EP_BLOCK_RMA |
-                                UCT_NPRDMA_EP_GETTING,
-    UCT_NPRDMA_EP_BLOCK_WRITE = UCT_NPRDMA_EP_BLOCK_OPT |
-                                UCT_NPRDMA_EP_GETTING
+    UCT_NPRDMA_EP_BLOCK_OPT = UCT_NPRDMA_EP_BLOCK_AM
 };
 
 /* An endpoint: the way to one peer interface. */

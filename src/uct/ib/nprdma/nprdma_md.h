@@ -54,6 +54,7 @@ typedef struct uct_nprdma_md_config {
     size_t                 slice;          /* of an operation, bytes */
     size_t                 scan_max;       /* gets up to this are scanned */
     unsigned               max_tries;      /* optimistic ones of a slice */
+    int                    atomic_order;   /* atomics wait for puts and gets */
     size_t                 state_cache;    /* of peers' page states, bytes */
     int                    prereg;
     int                    uffd;

@@ -4,6 +4,7 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_held.h"
 #include "nprdma_region.h"
 #include "nprdma_rma_req.h"
 #include "nprdma_tx.h"
@@ -71,15 +72,15 @@ void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt)
     uct_nprdma_state_cache_destroy(opt->cache);
 }
 
-void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt)
+void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict)
 {
-    opt->sn         = 0;
+    uct_nprdma_order_init(&opt->order, is_strict);
     opt->num_ops    = 0;
-    opt->num_gets   = 0;
     opt->num_slices = 0;
-    ucs_list_head_init(&opt->ops);
     ucs_list_head_init(&opt->unsliced);
     ucs_queue_head_init(&opt->todo);
+    ucs_list_head_init(&opt->unacked);
+    ucs_list_head_init(&opt->ready);
 }
 
 
@@ -178,8 +179,7 @@ uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
     uct_nprdma_opt_op_t *op;
 
-    if (ucs_unlikely(!uct_nprdma_opt_has_share(rma->opt.num_ops,
-                                               opt->num_free_ops))) {
+    if (ucs_unlikely(!uct_nprdma_opt_has_op(opt, &rma->opt))) {
         iface->tx.starved |= (rma->opt.num_ops == 0);
         ++iface->stats.no_resource;
         return NULL;
@@ -189,16 +189,27 @@ uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     ++rma->opt.num_ops;
     op           = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t,
                                          list);
-    op->rma      = rma;
-    op->comp     = comp;
-    op->status   = UCS_OK;
-    op->is_get   = is_get;
-    op->is_ahead = 0;
-    op->is_whole = 0;
-    op->rkey     = *rkey;
-    op->address  = remote_addr;
-    op->slot     = NULL;
+    op->rma        = rma;
+    op->comp       = comp;
+    op->status     = UCS_OK;
+    op->is_request = 0;
+    op->is_get     = is_get;
+    op->is_ahead   = 0;
+    op->is_whole   = 0;
+    op->rkey       = *rkey;
+    op->address    = remote_addr;
+    op->slot       = NULL;
+    op->piece      = 0;
+    op->offset     = 0;
     return op;
+}
+
+uct_nprdma_opt_op_t *
+uct_nprdma_opt_op_new(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                      int is_get, uint64_t remote_addr,
+                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    return uct_nprdma_opt_op_get(iface, rma, is_get, remote_addr, rkey, comp);
 }
 
 static inline size_t
@@ -292,31 +303,31 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
     return count;
 }
 
-static inline void uct_nprdma_opt_op_add(uct_nprdma_iface_t *iface,
-                                         uct_nprdma_rma_t *rma,
-                                         uct_nprdma_opt_op_t *op)
+/*
+ * Add an operation, which has its address and length, to those of the endpoint.
+ *
+ * @return Nonzero if it is held: uct_nprdma_opt_op_release() goes on with it.
+ */
+static UCS_F_ALWAYS_INLINE int
+uct_nprdma_opt_op_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                      uct_nprdma_opt_op_t *op)
 {
-    op->sn = ++rma->opt.sn;
-    ucs_list_add_tail(&rma->opt.ops, &op->list);
-    if (op->is_get) {
-        ++rma->opt.num_gets;
-        rma->ep->blocked |= UCT_NPRDMA_EP_GETTING;
-    }
+    op->order.span  = uct_nprdma_span(op->address, op->length);
+    op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
+                      (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
     if (op->by_nic) {
         iface->stats.opt_get += op->is_get;
         iface->stats.opt_put += !op->is_get;
     }
+    return uct_nprdma_held_add(iface, rma, &op->order);
 }
 
+/* An operation that has been added, and is not held */
 static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
-
-    op->piece  = 0;
-    op->offset = 0;
-    uct_nprdma_opt_op_add(iface, rma, op);
 
     /* Most are small and meet no other: posting is possible */
     if (ucs_likely((op->num_pieces == 1) &&
@@ -326,6 +337,14 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
         uct_nprdma_opt_start_next(iface, op);
         return;
     }
+
+    uct_nprdma_opt_op_release(iface, op);
+}
+
+void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
+                               uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_rma_t *rma = op->rma;
 
     ucs_list_add_tail(&rma->opt.unsliced, &op->unsliced);
     uct_nprdma_opt_issue(iface, rma);
@@ -353,35 +372,44 @@ uct_nprdma_opt_unpack(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
     return status;
 }
 
-/*
- * An operation is verified whole, or has failed. The user is told last: the
- * endpoint and everything of his may be gone afterwards.
- */
-static void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
-                                       uct_nprdma_opt_op_t *op)
+/* What it had besides the operation itself. Of a small get, the data is in the
+ * slot. Returns how the operation ends. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_opt_op_clear(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        uct_nprdma_opt_op_t *op)
 {
-    uct_nprdma_rma_t *rma  = op->rma;
-    uct_completion_t *comp = op->comp;
-    ucs_status_t status    = op->status;
+    ucs_status_t status = op->status;
 
-    uct_nprdma_rma_enter(rma);
-    ucs_list_del(&op->list);
     if (op->is_whole) {
         ++iface->rma->opt.num_free_slices;
         --rma->opt.num_slices;
     }
-    if (op->is_get && (--rma->opt.num_gets == 0) && (rma->ep != NULL)) {
-        rma->ep->blocked &= ~UCT_NPRDMA_EP_GETTING;
-    }
-    if (op->slot == NULL) {
-        uct_nprdma_opt_unmap(iface, op);
-    } else {
-        if (ucs_likely(status == UCS_OK)) {
+    if (op->slot != NULL) {
+        if (ucs_likely((status == UCS_OK) && !op->is_request)) {
             status = uct_nprdma_opt_unpack(iface, op);
         }
         uct_nprdma_bounce_put(op->slot);
         --rma->num_slots;
+    } else if (!op->is_request) {
+        uct_nprdma_opt_unmap(iface, op);
     }
+    return status;
+}
+
+/*
+ * An operation is verified whole, or has failed. The user is told last: the
+ * endpoint and everything of the user's may be gone afterwards.
+ */
+void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
+                                uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_rma_t *rma  = op->rma;
+    uct_completion_t *comp = op->comp;
+    ucs_status_t status;
+
+    uct_nprdma_rma_enter(rma);
+    status = uct_nprdma_opt_op_clear(iface, rma, op);
+    uct_nprdma_held_remove(iface, rma, &op->order);
 
     /* The next one takes it while it is in the cache */
     ucs_list_add_head(&iface->rma->opt.free_ops, &op->list);
@@ -422,8 +450,6 @@ uct_nprdma_opt_whole_suspect(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
     slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
                                           uct_nprdma_opt_slice_t, queue);
     op->is_whole = 0;
-    op->piece    = 0;
-    op->offset   = 0;
     uct_nprdma_opt_slot_piece(op);
     uct_nprdma_opt_cut(opt, op, slice);
     uct_nprdma_opt_slice_resume(iface, slice);
@@ -508,6 +534,7 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                            uct_completion_t *comp)
 {
     uct_nprdma_opt_op_t *op;
+    int is_held;
 
     op = uct_nprdma_opt_op_get(iface, rma, 1, remote_addr, rkey, comp);
     if (ucs_unlikely(op == NULL)) {
@@ -522,11 +549,15 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->unpack_cb   = unpack_cb;
     op->arg         = arg;
     ++rma->num_slots;
-    if (ucs_likely(uct_nprdma_opt_is_whole(&iface->rma->opt, rma, op))) {
-        uct_nprdma_opt_op_add(iface, rma, op);
+    is_held = uct_nprdma_opt_op_add(iface, rma, op);
+    if (ucs_likely(!is_held &&
+                   uct_nprdma_opt_is_whole(&iface->rma->opt, rma, op))) {
         uct_nprdma_opt_read_whole(iface, rma, op);
-    } else {
-        uct_nprdma_opt_slot_piece(op);
+        return UCS_INPROGRESS;
+    }
+
+    uct_nprdma_opt_slot_piece(op);
+    if (!is_held) {
         uct_nprdma_opt_op_start(iface, rma, op);
     }
     return UCS_INPROGRESS;
@@ -591,7 +622,9 @@ uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     }
 
     uct_nprdma_opt_map(iface, op, iov, iovcnt);
-    uct_nprdma_opt_op_start(iface, rma, op);
+    if (!uct_nprdma_opt_op_add(iface, rma, op)) {
+        uct_nprdma_opt_op_start(iface, rma, op);
+    }
     return UCS_INPROGRESS;
 }
 
@@ -663,8 +696,9 @@ void uct_nprdma_opt_purge(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 
     ucs_queue_head_init(&rma->opt.todo);
     ucs_list_head_init(&rma->opt.unsliced);
-    while (!ucs_list_is_empty(&rma->opt.ops)) {
-        op         = ucs_list_head(&rma->opt.ops, uct_nprdma_opt_op_t, list);
+    while (!ucs_list_is_empty(&rma->opt.order.ops)) {
+        op         = ucs_list_head(&rma->opt.order.ops, uct_nprdma_opt_op_t,
+                                   order.list);
         op->length = 0;
         op->status = rma->status;
         ucs_list_for_each_safe(slice, tmp, &op->slices, list) {

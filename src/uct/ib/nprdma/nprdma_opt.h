@@ -5,8 +5,10 @@
 
 #include "nprdma_bounce.h"
 #include "nprdma_mem.h"
+#include "nprdma_order.h"
 #include "nprdma_rma_large.h"
 #include "nprdma_state_cache.h"
+#include "nprdma_svc_wire.h"
 
 #include <ucs/datastruct/list.h>
 #include <ucs/datastruct/queue.h>
@@ -56,12 +58,21 @@ typedef struct uct_nprdma_opt_piece {
 } uct_nprdma_opt_piece_t;
 
 
+/* A request that has been held, with the operands of an atomic */
+typedef struct uct_nprdma_held_message {
+    uct_nprdma_svc_request_t  request;
+    uct_nprdma_svc_operands_t operands;
+} UCS_S_PACKED uct_nprdma_held_message_t;
+
+
 struct uct_nprdma_opt_op {
-    ucs_list_link_t         list;       /* In opt_ep.ops, or free */
+    uct_nprdma_order_op_t   order;      /* In opt_ep.order */
+    ucs_list_link_t         list;       /* Free */
     struct uct_nprdma_rma   *rma;
-    uint64_t                sn;
     uct_completion_t        *comp;
     ucs_status_t            status;     /* First error */
+    uint8_t                 is_request; /* To the target's software, which had
+                                           to be held: see nprdma_held.h */
     uint8_t                 is_get;
     uint8_t                 by_nic;     /* Else software copies it all */
     uint8_t                 is_ahead;   /* Populate ahead has been asked for */
@@ -70,8 +81,9 @@ struct uct_nprdma_opt_op {
     uct_nprdma_op_t         wr;         /* Of the READ, then */
     uct_nprdma_slot_t       *slot;      /* Small get: where the data goes, */
     uct_unpack_callback_t   unpack_cb;  /* and to whom then; NULL: arg is
-                                           the buffer */
-    void                    *arg;
+                                           the buffer. Small put that is held:
+                                           the message */
+    void                    *arg;       /* Atomic: where the old value goes */
     size_t                  slot_length;
     uint64_t                address;    /* Remote: of the first byte without a
                                            slice, */
@@ -83,6 +95,7 @@ struct uct_nprdma_opt_op {
     ucs_list_link_t         unsliced;   /* In opt_ep.unsliced if length > 0 */
     unsigned                piece;      /* Place of the first byte without a */
     size_t                  offset;     /* slice, and in that piece */
+    uct_nprdma_held_message_t message;  /* Of a request */
     uct_nprdma_opt_piece_t  pieces[UCT_NPRDMA_OPT_MAX_IOV];
 };
 
@@ -143,15 +156,15 @@ typedef struct uct_nprdma_opt_iface {
 } uct_nprdma_opt_iface_t;
 
 
-/* The optimistic operations of an endpoint */
+/* The optimistic operations of an endpoint, and what is held */
 typedef struct uct_nprdma_opt_ep {
-    ucs_list_link_t  ops;       /* Not complete, as they were started */
-    uint64_t         sn;        /* Of the last one started */
+    uct_nprdma_order_t order;   /* Those that are not complete */
     unsigned         num_ops;
-    unsigned         num_gets;  /* Of these */
     unsigned         num_slices;
     ucs_list_link_t  unsliced;  /* Operations with bytes that have no slice */
     ucs_queue_head_t todo;      /* Slices that lack resources for their step */
+    ucs_list_link_t  unacked;   /* Held until requests have been executed */
+    ucs_list_link_t  ready;     /* Requests that wait for resources only */
 } uct_nprdma_opt_ep_t;
 
 
@@ -167,8 +180,12 @@ ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
 /** Nothing of it may be under way any more. */
 void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt);
 
-/** An endpoint without operations; needs no cleanup. */
-void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt);
+/**
+ * An endpoint without operations; needs no cleanup.
+ *
+ * @param [in] is_strict  Atomics wait for all operations before them.
+ */
+void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict);
 
 
 /**
@@ -227,13 +244,39 @@ static inline int uct_nprdma_opt_is_stalled(uct_nprdma_opt_ep_t *opt)
 }
 
 
-/** @return Nonzero if all operations up to a number are complete. */
-static inline int
-uct_nprdma_opt_is_done(uct_nprdma_opt_ep_t *opt, uint64_t sn)
+/**
+ * @return Nonzero if an endpoint may have one more operation: as with slots,
+ *         the more it has the more must be left.
+ */
+static inline int uct_nprdma_opt_has_op(const uct_nprdma_opt_iface_t *iface,
+                                        const uct_nprdma_opt_ep_t *opt)
 {
-    return ucs_list_is_empty(&opt->ops) ||
-           (ucs_list_head(&opt->ops, uct_nprdma_opt_op_t, list)->sn > sn);
+    return opt->num_ops < 2 * iface->num_free_ops;
 }
+
+
+/**
+ * Take an operation, if the endpoint may have one more.
+ *
+ * @return The operation, without a slot, or NULL: later.
+ */
+uct_nprdma_opt_op_t *
+uct_nprdma_opt_op_new(uct_nprdma_iface_t *iface, struct uct_nprdma_rma *rma,
+                      int is_get, uint64_t remote_addr,
+                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
+
+
+/** An operation that was held need not wait any more. It is no request. */
+void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
+                               uct_nprdma_opt_op_t *op);
+
+
+/**
+ * An operation is verified whole, or has failed. The user is told last: the
+ * endpoint and everything of his may be gone afterwards.
+ */
+void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
+                                uct_nprdma_opt_op_t *op);
 
 
 /**

@@ -4,6 +4,7 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_held.h"
 #include "nprdma_mem.h"
 #include "nprdma_rma_wait.h"
 
@@ -80,6 +81,40 @@ void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.atomic64.fop_flags  = fops;
 }
 
+/* A put_short that has to be held; its data moves to a slot */
+static UCS_F_NOINLINE ucs_status_t
+uct_nprdma_rma_hold_short(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                          const void *buffer, unsigned length,
+                          uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
+    ucs_status_t status;
+
+    if (slot == NULL) {
+        ++iface->stats.no_resource;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = uct_nprdma_local_copy(
+            &iface->local, (uct_nprdma_svc_request_t*)slot->data + 1, buffer,
+            length, buffer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, rma, 0, buffer, length);
+        goto err_put_slot;
+    }
+
+    status = uct_nprdma_held_put(iface, rma, slot, length, remote_addr,
+                                 uct_nprdma_rkey(rkey), NULL);
+    if (status != UCS_OK) {
+        goto err_put_slot;
+    }
+    return UCS_OK;
+
+err_put_slot:
+    uct_nprdma_bounce_put(slot);
+    return status;
+}
+
 ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                                      unsigned length, uint64_t remote_addr,
                                      uct_rkey_t rkey)
@@ -100,23 +135,30 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
         return uct_nprdma_ep_post_nop(iface, ep);
     }
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
-                                remote_addr, uct_nprdma_rkey(rkey)->key,
-                                length);
-    status = uct_nprdma_local_copy(&iface->local, message.data, buffer, length,
-                                   buffer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_rma_tell_local(iface, ep->rma, 0, buffer, length);
-        return status;
-    }
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
+                                               length))) {
+        status = uct_nprdma_rma_hold_short(iface, ep->rma, buffer, length,
+                                           remote_addr, rkey);
+    } else {
+        uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
+                                    remote_addr, uct_nprdma_rkey(rkey)->key,
+                                    length);
+        status = uct_nprdma_local_copy(&iface->local, message.data, buffer,
+                                       length, buffer);
+        if (ucs_unlikely(status != UCS_OK)) {
+            uct_nprdma_rma_tell_local(iface, ep->rma, 0, buffer, length);
+            return status;
+        }
 
-    status = uct_nprdma_rma_send(iface, ep->rma, &message.request,
-                                 sizeof(message.request) + length, NULL, NULL);
+        status = uct_nprdma_rma_send(iface, ep->rma, &message.request,
+                                     sizeof(message.request) + length, NULL,
+                                     NULL);
+    }
     if (ucs_likely(status == UCS_OK)) {
         ++iface->stats.put;
         iface->stats.put_bytes += length;
@@ -136,12 +178,14 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     ucs_status_t status;
     size_t length;
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    slot = uct_nprdma_rma_get_slot(iface, ep->rma, 0);
+    /* Data can be packed once only */
+    slot = uct_nprdma_held_has_room(iface, ep->rma) ?
+           uct_nprdma_rma_get_slot(iface, ep->rma, 0) : NULL;
     if (ucs_unlikely(slot == NULL)) {
         ++iface->stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
@@ -155,10 +199,16 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     }
 
     ucs_assert(length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
-    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
-                                uct_nprdma_rkey(rkey)->key, length);
-    status = uct_nprdma_rma_send(iface, ep->rma, request,
-                                 sizeof(*request) + length, slot, NULL);
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
+                                               length))) {
+        status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
+                                     uct_nprdma_rkey(rkey), NULL);
+    } else {
+        uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
+                                    uct_nprdma_rkey(rkey)->key, length);
+        status = uct_nprdma_rma_send(iface, ep->rma, request,
+                                     sizeof(*request) + length, slot, NULL);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -204,6 +254,16 @@ uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         return status;
     }
 
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
+                                               length))) {
+        status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
+                                     uct_nprdma_rkey(rkey), comp);
+        if (ucs_unlikely(status != UCS_OK)) {
+            uct_nprdma_bounce_put(slot);
+        }
+        return status;
+    }
+
     wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, uct_nprdma_rma_put_reply,
                                    0);
     if (ucs_unlikely(wait == NULL)) {
@@ -238,8 +298,8 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     length   = uct_iov_total_length(iov, iovcnt);
     is_small = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
     status = uct_nprdma_rma_begin(iface, ep,
-                                  is_small ? UCT_NPRDMA_EP_BLOCK_STORE :
-                                             UCT_NPRDMA_EP_BLOCK_WRITE);
+                                  is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
+                                             UCT_NPRDMA_EP_BLOCK_OPT);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -319,6 +379,13 @@ uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     uct_nprdma_svc_request_t request;
     uct_nprdma_rma_wait_t *wait;
     ucs_status_t status;
+
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_READ,
+                                               remote_addr, length))) {
+        status = uct_nprdma_held_get(iface, ep->rma, unpack_cb, arg, length,
+                                     remote_addr, uct_nprdma_rkey(rkey), comp);
+        return (status == UCS_OK) ? UCS_INPROGRESS : status;
+    }
 
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, remote_addr,
                                 uct_nprdma_rkey(rkey)->key, length);
@@ -408,12 +475,7 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
 
 /* ---- atomics ---- */
 
-typedef struct uct_nprdma_rma_atomic {
-    uct_nprdma_svc_request_t  request;
-    uct_nprdma_svc_operands_t operands;
-} UCS_S_PACKED uct_nprdma_rma_atomic_t;
-
-static void uct_nprdma_rma_fill_atomic(uct_nprdma_rma_atomic_t *message,
+static void uct_nprdma_rma_fill_atomic(uct_nprdma_held_message_t *message,
                                        unsigned opcode, size_t size,
                                        uint64_t value, uint64_t compare,
                                        uint64_t remote_addr, uct_rkey_t rkey)
@@ -448,7 +510,7 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
 {
     uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    uct_nprdma_rma_atomic_t message;
+    uct_nprdma_held_message_t message;
     uct_nprdma_slot_t *slot;
     ucs_status_t status;
 
@@ -456,20 +518,26 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    if (!uct_nprdma_rma_small_slot(iface, ep->rma, sizeof(message), 0, &slot)) {
-        ++iface->stats.no_resource;
-        return UCS_ERR_NO_RESOURCE;
-    }
-
     uct_nprdma_rma_fill_atomic(&message, opcode, size, value, 0, remote_addr,
                                rkey);
-    status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
-                                       sizeof(message), slot, NULL);
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma,
+                                               UCT_NPRDMA_ORDER_ATOMIC,
+                                               remote_addr, size))) {
+        status = uct_nprdma_held_atomic(iface, ep->rma, &message, NULL,
+                                        uct_nprdma_rkey(rkey), NULL);
+    } else if (uct_nprdma_rma_small_slot(iface, ep->rma, sizeof(message), 0,
+                                         &slot)) {
+        status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
+                                           sizeof(message), slot, NULL);
+    } else {
+        ++iface->stats.no_resource;
+        status = UCS_ERR_NO_RESOURCE;
+    }
     if (ucs_likely(status == UCS_OK)) {
         ++iface->stats.atomic;
         UCT_TL_EP_STAT_ATOMIC(&ep->super);
@@ -485,7 +553,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
 {
     uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    uct_nprdma_rma_atomic_t message;
+    uct_nprdma_held_message_t message;
     uct_nprdma_rma_wait_t *wait;
     ucs_status_t status;
 
@@ -493,21 +561,32 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_STORE);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
     uct_nprdma_rma_fill_atomic(&message, opcode, size, value, compare,
                                remote_addr, rkey);
-    status = uct_nprdma_rma_ask_small(iface, ep, &message.request,
-                                      sizeof(message),
-                                      uct_nprdma_rma_atomic_reply, comp, &wait);
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma,
+                                               UCT_NPRDMA_ORDER_ATOMIC,
+                                               remote_addr, size))) {
+        status = uct_nprdma_held_atomic(iface, ep->rma, &message, result,
+                                        uct_nprdma_rkey(rkey), comp);
+        wait   = NULL;
+    } else {
+        status = uct_nprdma_rma_ask_small(iface, ep, &message.request,
+                                          sizeof(message),
+                                          uct_nprdma_rma_atomic_reply, comp,
+                                          &wait);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    wait->result = result;
+    if (ucs_likely(wait != NULL)) {
+        wait->result = result;
+    }
     ++iface->stats.atomic;
     UCT_TL_EP_STAT_ATOMIC(&ep->super);
     return UCS_INPROGRESS;

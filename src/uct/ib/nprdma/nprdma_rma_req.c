@@ -4,6 +4,7 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_held.h"
 #include "nprdma_rma_wait.h"
 #include "nprdma_tx.h"
 
@@ -16,8 +17,9 @@
 /* Stores in a row after which the target is asked how far it is */
 #define UCT_NPRDMA_RMA_ACK_INTERVAL   1024
 
-#define UCT_NPRDMA_RMA_SN_CMP(_sn1, _op, _sn2) \
-    ((int32_t)((_sn1) - (_sn2)) _op 0)
+/* The same while the NIC has operations, which must not overtake stores to the
+ * same place: most of the stores on their way are remembered then */
+#define UCT_NPRDMA_RMA_ACK_INTERVAL_OPT  (UCT_NPRDMA_RMA_RECENT / 2)
 
 
 static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
@@ -110,7 +112,8 @@ uct_nprdma_rma_ep_init(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     ucs_queue_head_init(&rma->waits);
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
-    uct_nprdma_opt_ep_init(&rma->opt);
+    uct_nprdma_opt_ep_init(&rma->opt,
+                           uct_nprdma_iface_md(iface)->config.atomic_order);
     ep->rma = rma;
     return UCS_OK;
 }
@@ -186,27 +189,53 @@ uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
     return NULL;
 }
 
+/*
+ * Remember what a request accesses. An operation of opt.order answers for what
+ * it sends itself: it is there until the reply has come.
+ */
+static void uct_nprdma_rma_remember(uct_nprdma_rma_t *rma,
+                                    const uct_nprdma_svc_request_t *request,
+                                    const uct_nprdma_rma_wait_t *wait)
+{
+    uct_nprdma_rma_recent_t *recent =
+            &rma->recent[rma->sn % UCT_NPRDMA_RMA_RECENT];
+    uct_nprdma_span_t span;
+
+    recent->sn     = rma->sn;
+    recent->length = 0;
+    if ((request->length == 0) ||
+        (request->type == UCT_NPRDMA_SVC_POPULATE) ||
+        ((wait != NULL) && ((wait->func == uct_nprdma_rma_large_reply) ||
+                            (wait->func == uct_nprdma_held_reply)))) {
+        return;
+    }
+
+    recent->length  = request->length;
+    recent->is_read = request->type == UCT_NPRDMA_SVC_FETCH;
+    recent->address = request->address;
+    span            = uct_nprdma_span(request->address, request->length);
+    uct_nprdma_span_add(&rma->span, &span);
+}
+
 /* Number a request that has been posted, and remember what it was */
 static void uct_nprdma_rma_sent(uct_nprdma_iface_t *iface,
                                 uct_nprdma_rma_t *rma,
                                 const uct_nprdma_svc_request_t *request,
                                 uct_nprdma_rma_wait_t *wait)
 {
-    uct_nprdma_rma_recent_t *recent;
+    if (rma->done_sn == rma->sn) {
+        uct_nprdma_span_clear(&rma->span);
+    }
 
     ++rma->sn;
     ++iface->stats.svc_requests;
+    uct_nprdma_rma_remember(rma, request, wait);
     if (wait != NULL) {
         wait->sn      = rma->sn;
         wait->type    = request->type;
         wait->size    = request->length;
         wait->address = request->address;
         rma->reply_sn = rma->sn;
-    } else {
-        recent          = &rma->recent[rma->sn % UCT_NPRDMA_RMA_RECENT];
-        recent->sn      = rma->sn;
-        recent->length  = request->length;
-        recent->address = request->address;
     }
 }
 
@@ -216,9 +245,13 @@ static void uct_nprdma_rma_sent(uct_nprdma_iface_t *iface,
  * may follow instead have few replies all the same.
  */
 static int uct_nprdma_rma_wants_ack(const uct_nprdma_iface_t *iface,
-                                    const uct_nprdma_rma_t *rma)
+                                    uct_nprdma_rma_t *rma)
 {
-    return ((rma->sn - rma->reply_sn) >= UCT_NPRDMA_RMA_ACK_INTERVAL) ||
+    uint32_t interval = ucs_list_is_empty(&rma->opt.order.ops) ?
+                        UCT_NPRDMA_RMA_ACK_INTERVAL :
+                        UCT_NPRDMA_RMA_ACK_INTERVAL_OPT;
+
+    return ((rma->sn - rma->reply_sn) >= interval) ||
            ((rma->done_sn == rma->sn) &&
             (iface->rma->num_free_waits > UCT_NPRDMA_RMA_REDO_IFACE_WAITS));
 }
@@ -289,11 +322,8 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
 
 /* ---- acknowledgements, flush and fence ---- */
 
-/*
- * Make sure that a reply will tell when all requests up to now are done.
- */
-static ucs_status_t
-uct_nprdma_rma_ask(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+ucs_status_t uct_nprdma_rma_ask(uct_nprdma_iface_t *iface,
+                                uct_nprdma_rma_t *rma)
 {
     uct_nprdma_svc_request_t request;
     uct_nprdma_rma_wait_t *wait;
@@ -321,7 +351,7 @@ uct_nprdma_rma_ask(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 
 int uct_nprdma_rma_is_unordered(const uct_nprdma_ep_t *ep)
 {
-    return (ep->rma != NULL) && !ucs_list_is_empty(&ep->rma->opt.ops);
+    return (ep->rma != NULL) && !ucs_list_is_empty(&ep->rma->opt.order.ops);
 }
 
 int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
@@ -329,7 +359,8 @@ int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
     uct_nprdma_rma_t *rma = ep->rma;
 
     return (rma == NULL) ||
-           ((rma->done_sn == rma->sn) && ucs_list_is_empty(&rma->opt.ops));
+           ((rma->done_sn == rma->sn) &&
+            ucs_list_is_empty(&rma->opt.order.ops));
 }
 
 int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep)
@@ -359,7 +390,7 @@ ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
 
     if (flush != NULL) {
         flush->sn = rma->sn;
-        flush->op = rma->opt.sn;
+        flush->op = rma->opt.order.sn;
         ucs_queue_push(&rma->flushes, &flush->queue);
     }
     return UCS_INPROGRESS;
@@ -378,7 +409,7 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
 
     rma->is_fenced = 1;
     rma->fence_sn  = rma->sn;
-    rma->fence_op  = rma->opt.sn;
+    rma->fence_op  = rma->opt.order.sn;
     if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
         rma->is_asking = 1;
         uct_nprdma_rma_stall(iface->rma, rma);
@@ -389,7 +420,8 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
 static void
 uct_nprdma_rma_check_fence(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
-    if (rma->is_fenced && uct_nprdma_opt_is_done(&rma->opt, rma->fence_op) &&
+    if (rma->is_fenced &&
+        uct_nprdma_order_is_done(&rma->opt.order, rma->fence_op) &&
         UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, rma->fence_sn)) {
         rma->is_fenced = 0;
         uct_nprdma_ep_unfence(iface, rma->ep);
@@ -435,6 +467,14 @@ static int uct_nprdma_rma_go_on(uct_nprdma_iface_t *iface,
 {
     *count_p += uct_nprdma_opt_progress(iface, rma);
     *count_p += uct_nprdma_rma_large_send(iface, rma);
+    *count_p += uct_nprdma_held_progress(iface, rma);
+    if (rma->is_asking_held) {
+        if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+            return 0;
+        }
+        rma->is_asking_held = 0;
+        ++*count_p;
+    }
     if (rma->is_asking) {
         if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
             return 0;
@@ -445,6 +485,7 @@ static int uct_nprdma_rma_go_on(uct_nprdma_iface_t *iface,
     }
 
     return !uct_nprdma_opt_is_stalled(&rma->opt) &&
+           ucs_list_is_empty(&rma->opt.ready) &&
            ucs_queue_is_empty(&rma->larges);
 }
 
@@ -505,7 +546,7 @@ static void uct_nprdma_rma_flushes_done(uct_nprdma_iface_t *iface,
         flush = ucs_queue_head_elem_non_empty(&rma->flushes,
                                               uct_nprdma_rma_flush_t, queue);
         if (UCT_NPRDMA_RMA_SN_CMP(flush->sn, >, rma->done_sn) ||
-            !uct_nprdma_opt_is_done(&rma->opt, flush->op)) {
+            !uct_nprdma_order_is_done(&rma->opt.order, flush->op)) {
             break;
         }
 
@@ -580,6 +621,9 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 
     uct_nprdma_rma_enter(rma);
+    if (ucs_unlikely(!ucs_list_is_empty(&rma->opt.unacked))) {
+        uct_nprdma_held_acked(iface, rma);
+    }
     uct_nprdma_rma_wait_done(iface, rma, wait, reply + 1,
                              uct_nprdma_svc_ucs_status(reply->status));
     uct_nprdma_rma_check(iface, rma);
@@ -599,7 +643,8 @@ static void uct_nprdma_rma_purge(uct_nprdma_iface_t *iface,
     iface->tx.in_vain = 0; /* Waits and operations for others to have */
     uct_nprdma_rma_enter(rma);
     uct_nprdma_rma_unstall(rma);
-    rma->is_asking = 0;
+    rma->is_asking      = 0;
+    rma->is_asking_held = 0;
     ucs_queue_head_init(&rma->larges);
     uct_nprdma_rma_spare_free(iface->rma, rma);
     while (!ucs_queue_is_empty(&rma->waits)) {

@@ -81,16 +81,20 @@ struct uct_nprdma_rma_wait {
             size_t                 length; /* Of the request */
         } large;
         uct_nprdma_opt_slice_t *slice;
+        uct_nprdma_opt_op_t    *op;
     };
 };
 
 
-/* Requests without reply that an endpoint remembers, to tell which failed */
+/* Requests that an endpoint remembers: to tell which of those without a reply
+ * has failed, and what the NIC must not overtake */
 #define UCT_NPRDMA_RMA_RECENT  64
 
 typedef struct uct_nprdma_rma_recent {
     uint32_t                sn;
-    uint32_t                length;
+    uint32_t                length : 31; /* 0: accesses nothing, or an operation
+                                            in opt.order answers for it */
+    uint32_t                is_read : 1;
     uint64_t                address;
 } uct_nprdma_rma_recent_t;
 
@@ -103,6 +107,8 @@ struct uct_nprdma_rma {
     uint32_t                reply_sn;   /* Last one that asks for a reply */
     uint32_t                fence_sn;
     uint64_t                fence_op;   /* Last operation before the fence */
+    uct_nprdma_span_t       span;       /* Of requests since all were executed;
+                                           valid while some are not */
     uct_nprdma_rma_wait_t   *spare;     /* For the next reply; may be NULL */
     uint32_t                num_alone;  /* Stores that were, since a reply was
                                            too large for a spare */
@@ -111,6 +117,7 @@ struct uct_nprdma_rma {
     uint32_t                num_slots;  /* For data to receive */
     int                     is_fenced;
     int                     is_asking;  /* The fence could not ask the target */
+    int                     is_asking_held; /* What is held could not */
     int                     is_stalled; /* In riface->stalled */
     int                     is_told;    /* A failed operation is in the log */
     int                     busy;       /* Callbacks are being called */
@@ -283,6 +290,20 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
                                  uct_nprdma_svc_request_t *request,
                                  size_t length, uct_nprdma_slot_t *slot,
                                  uct_nprdma_rma_wait_t *wait);
+
+
+#define UCT_NPRDMA_RMA_SN_CMP(_sn1, _op, _sn2) \
+    ((int32_t)((_sn1) - (_sn2)) _op 0)
+
+
+/**
+ * Make sure that a reply will tell when all requests up to now are executed.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or UCS_ERR_IO_ERROR: the
+ *         connection fails.
+ */
+ucs_status_t uct_nprdma_rma_ask(uct_nprdma_iface_t *iface,
+                                uct_nprdma_rma_t *rma);
 
 
 /** Reply function where nothing but a flush tells the user of a failure. */

@@ -35,6 +35,9 @@ struct uct_nprdma_md;
     _macro(svc_replies)         \
     _macro(svc_errors)          \
     _macro(svc_probes)          \
+    _macro(held_overlaps)       \
+    _macro(held_atomics)        \
+    _macro(held_requests)       \
     _macro(opt_put)             \
     _macro(opt_get)             \
     _macro(opt_slices)          \

@@ -1,0 +1,361 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_held.h"
+#include "nprdma_rma_wait.h"
+
+
+/* ---- what a new operation waits for ---- */
+
+/*
+ * Find requests that the target has not executed and that the NIC must not
+ * overtake. Which those of long ago were is not known.
+ *
+ * @return Nonzero: the operation waits for op->request, and so for all of them.
+ */
+static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
+                                        uct_nprdma_order_op_t *op)
+{
+    uint32_t count = rma->sn - rma->done_sn;
+    const uct_nprdma_rma_recent_t *recent;
+    uct_nprdma_span_t span;
+    uint32_t i;
+
+    if (!(op->flags & UCT_NPRDMA_ORDER_NIC) || (count == 0) ||
+        !uct_nprdma_span_overlaps(&rma->span, &op->span)) {
+        return 0;
+    }
+
+    for (i = 0; i < ucs_min(count, UCT_NPRDMA_RMA_RECENT); ++i) {
+        op->request = rma->sn - i;
+        recent      = &rma->recent[op->request % UCT_NPRDMA_RMA_RECENT];
+        if ((recent->length == 0) ||
+            (recent->is_read && (op->flags & UCT_NPRDMA_ORDER_READ))) {
+            continue;
+        }
+
+        span = uct_nprdma_span(recent->address, recent->length);
+        if (uct_nprdma_span_overlaps(&span, &op->span)) {
+            return 1;
+        }
+    }
+
+    op->request = rma->sn - i;
+    return count > i;
+}
+
+/* Have the target tell when it has executed what an operation waits for */
+static void uct_nprdma_held_ask(uct_nprdma_iface_t *iface,
+                                uct_nprdma_rma_t *rma,
+                                const uct_nprdma_order_op_t *op)
+{
+    if (UCT_NPRDMA_RMA_SN_CMP(rma->reply_sn, <, op->request) &&
+        (uct_nprdma_rma_ask(iface, rma) != UCS_OK)) {
+        rma->is_asking_held = 1;
+        uct_nprdma_rma_stall(iface->rma, rma);
+    }
+}
+
+int uct_nprdma_held_add_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                             uct_nprdma_order_op_t *op)
+{
+    int is_late = uct_nprdma_held_find_request(rma, op);
+    uct_nprdma_order_op_t *blocker;
+
+    blocker = uct_nprdma_order_find(&rma->opt.order, op->flags, &op->span);
+    uct_nprdma_order_add(&rma->opt.order, op);
+    op->is_late = is_late;
+    if (blocker != NULL) {
+        iface->stats.held_overlaps += !(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
+        iface->stats.held_atomics  += !!(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
+        uct_nprdma_order_hold(op, &blocker->waiters);
+    }
+    if (ucs_unlikely(is_late)) {
+        ++iface->stats.held_requests;
+        if (blocker == NULL) {
+            uct_nprdma_order_hold(op, &rma->opt.unacked);
+        }
+        uct_nprdma_held_ask(iface, rma, op);
+    }
+    return op->is_held;
+}
+
+
+/* ---- requests ---- */
+
+/* The operation of a request that fits into message; it is not added */
+static uct_nprdma_opt_op_t *
+uct_nprdma_held_new(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                    int is_get, size_t length, uint64_t remote_addr,
+                    const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_opt_op_t *op;
+
+    op = uct_nprdma_opt_op_new(iface, rma, is_get, remote_addr, rkey, comp);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->is_request  = 1;
+    op->by_nic      = 0;
+    op->length      = 0; /* Nothing of it is to be cut into slices */
+    op->num_pieces  = 0;
+    op->arg         = NULL;
+    op->order.span  = uct_nprdma_span(remote_addr, length);
+    op->order.flags = is_get ? UCT_NPRDMA_ORDER_READ : 0;
+    return op;
+}
+
+static void uct_nprdma_held_start(uct_nprdma_iface_t *iface,
+                                  uct_nprdma_rma_t *rma,
+                                  uct_nprdma_opt_op_t *op)
+{
+    if (!uct_nprdma_held_add_slow(iface, rma, &op->order)) {
+        uct_nprdma_order_hold(&op->order, &rma->opt.ready);
+        uct_nprdma_rma_stall(iface->rma, rma);
+    }
+}
+
+ucs_status_t uct_nprdma_held_put(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
+                                 size_t length, uint64_t remote_addr,
+                                 const uct_nprdma_rkey_t *rkey,
+                                 uct_completion_t *comp)
+{
+    uct_nprdma_opt_op_t *op;
+
+    op = uct_nprdma_held_new(iface, rma, 0, length, remote_addr, rkey, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    uct_nprdma_rma_fill_request(&op->message.request, UCT_NPRDMA_SVC_STORE,
+                                remote_addr, rkey->key, length);
+    op->slot = slot;
+    ++rma->num_slots;
+    uct_nprdma_held_start(iface, rma, op);
+    return UCS_OK;
+}
+
+ucs_status_t
+uct_nprdma_held_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                    uct_unpack_callback_t unpack_cb, void *arg, size_t length,
+                    uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
+                    uct_completion_t *comp)
+{
+    uct_nprdma_opt_op_t *op;
+
+    op = uct_nprdma_held_new(iface, rma, 1, length, remote_addr, rkey, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    uct_nprdma_rma_fill_request(&op->message.request, UCT_NPRDMA_SVC_FETCH,
+                                remote_addr, rkey->key, length);
+    op->unpack_cb = unpack_cb;
+    op->arg       = arg;
+    uct_nprdma_held_start(iface, rma, op);
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_held_atomic(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_rma_t *rma,
+                                    const uct_nprdma_held_message_t *message,
+                                    void *result, const uct_nprdma_rkey_t *rkey,
+                                    uct_completion_t *comp)
+{
+    uct_nprdma_opt_op_t *op;
+
+    op = uct_nprdma_held_new(iface, rma, 0, message->request.length,
+                             message->request.address, rkey, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    op->order.flags |= UCT_NPRDMA_ORDER_ATOMIC;
+    op->message      = *message;
+    op->arg          = result;
+    uct_nprdma_held_start(iface, rma, op);
+    return UCS_OK;
+}
+
+uct_completion_t *
+uct_nprdma_held_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+                      const void *data, ucs_status_t *status)
+{
+    uct_nprdma_opt_op_t *op = wait->op;
+
+    if (op->rma->status != UCS_OK) {
+        return NULL; /* All operations end with the connection */
+    }
+
+    op->status = *status;
+    if (*status == UCS_OK) {
+        if (op->is_get) {
+            op->unpack_cb(op->arg, data, wait->length);
+        } else if (op->arg != NULL) {
+            op->status = uct_nprdma_local_copy(&iface->local, op->arg, data,
+                                               wait->length, op->arg);
+            if (ucs_unlikely(op->status != UCS_OK)) {
+                uct_nprdma_rma_tell_local(iface, op->rma, 1, op->arg,
+                                          wait->length);
+            }
+        }
+    }
+    uct_nprdma_opt_op_complete(iface, op);
+    return NULL;
+}
+
+/* Bytes of the message, and of what comes back */
+static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op,
+                                     uint32_t *reply_length_p)
+{
+    const uct_nprdma_svc_request_t *request = &op->message.request;
+
+    switch (request->type) {
+    case UCT_NPRDMA_SVC_STORE:
+        *reply_length_p = 0;
+        return sizeof(*request) + request->length;
+    case UCT_NPRDMA_SVC_FETCH:
+        *reply_length_p = request->length;
+        return sizeof(*request);
+    default:
+        *reply_length_p = request->length;
+        return sizeof(op->message);
+    }
+}
+
+/* @return Zero: later */
+static int
+uct_nprdma_held_send(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_rma_t *rma   = op->rma;
+    uct_nprdma_slot_t *slot = op->slot;
+    uct_nprdma_rma_wait_t *wait;
+    uint32_t reply_length;
+    size_t length;
+
+    length = uct_nprdma_held_length(op, &reply_length);
+    if (!uct_nprdma_rma_can_post(iface, rma) ||
+        ((slot == NULL) &&
+         !uct_nprdma_rma_small_slot(iface, rma, length, 0, &slot))) {
+        return 0;
+    }
+
+    wait = uct_nprdma_rma_wait_add(iface, rma, reply_length,
+                                   uct_nprdma_held_reply, 0);
+    if (wait == NULL) {
+        if (op->slot == NULL) {
+            uct_nprdma_rma_small_slot_put(slot);
+        }
+        return 0;
+    }
+
+    /* If it fails, progress takes the connection down, and that ends it */
+    wait->op = op;
+    if (op->slot == NULL) {
+        uct_nprdma_rma_send_small(iface, rma, &op->message.request, length,
+                                  slot, wait);
+    } else {
+        op->slot = NULL;
+        --rma->num_slots;
+        memcpy(slot->data, &op->message.request, sizeof(op->message.request));
+        uct_nprdma_rma_send(iface, rma, (uct_nprdma_svc_request_t*)slot->data,
+                            length, slot, wait);
+    }
+    op->order.flags |= UCT_NPRDMA_ORDER_SENT;
+    return 1;
+}
+
+
+/* ---- when nothing is to be waited for any more ---- */
+
+/* Look again at an operation that is in no list of those that are held */
+static void uct_nprdma_held_recheck(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_rma_t *rma,
+                                    uct_nprdma_order_op_t *order_op)
+{
+    uct_nprdma_opt_op_t *op = ucs_container_of(order_op, uct_nprdma_opt_op_t,
+                                               order);
+    uct_nprdma_order_op_t *blocker;
+
+    blocker = uct_nprdma_order_find_before(&rma->opt.order, order_op);
+    if (blocker != NULL) {
+        uct_nprdma_order_hold(order_op, &blocker->waiters);
+    } else if (order_op->is_late &&
+               UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, <, order_op->request)) {
+        uct_nprdma_order_hold(order_op, &rma->opt.unacked);
+    } else if (op->is_request) {
+        uct_nprdma_order_hold(order_op, &rma->opt.ready);
+    } else {
+        uct_nprdma_opt_op_release(iface, op);
+    }
+}
+
+static void uct_nprdma_held_recheck_all(uct_nprdma_iface_t *iface,
+                                        uct_nprdma_rma_t *rma,
+                                        ucs_list_link_t *list)
+{
+    uct_nprdma_order_op_t *op;
+
+    while (!ucs_list_is_empty(list)) {
+        op          = ucs_list_extract_head(list, uct_nprdma_order_op_t, held);
+        op->is_held = 0;
+        if (ucs_likely(rma->status == UCS_OK)) {
+            uct_nprdma_held_recheck(iface, rma, op);
+        }
+    }
+}
+
+void uct_nprdma_held_release(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                             uct_nprdma_order_op_t *op)
+{
+    uct_nprdma_held_recheck_all(iface, rma, &op->waiters);
+    if (rma->status == UCS_OK) {
+        uct_nprdma_held_progress(iface, rma);
+    }
+}
+
+void uct_nprdma_held_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_order_op_t *op, *tmp;
+    ucs_list_link_t list;
+
+    ucs_list_head_init(&list);
+    ucs_list_for_each_safe(op, tmp, &rma->opt.unacked, held) {
+        if (UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, op->request)) {
+            ucs_list_del(&op->held);
+            ucs_list_add_tail(&list, &op->held);
+        }
+    }
+    uct_nprdma_held_recheck_all(iface, rma, &list);
+}
+
+unsigned
+uct_nprdma_held_progress(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    unsigned count = 0;
+    uct_nprdma_opt_op_t *op;
+    ucs_list_link_t waiters;
+
+    while (!ucs_list_is_empty(&rma->opt.ready)) {
+        op = ucs_list_head(&rma->opt.ready, uct_nprdma_opt_op_t, order.held);
+        if (!uct_nprdma_held_send(iface, op)) {
+            uct_nprdma_rma_stall(iface->rma, rma);
+            break;
+        }
+
+        /* Other requests may follow it at once; what the NIC does hangs on it
+         * again */
+        uct_nprdma_order_unhold(&op->order);
+        ucs_list_head_init(&waiters);
+        ucs_list_splice_tail(&waiters, &op->order.waiters);
+        ucs_list_head_init(&op->order.waiters);
+        uct_nprdma_held_recheck_all(iface, rma, &waiters);
+        ++count;
+    }
+    return count;
+}

@@ -1,0 +1,82 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_order.h"
+
+
+void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict)
+{
+    order->sn         = 0;
+    order->epoch      = 0;
+    order->num_writes = 0;
+    order->is_strict  = is_strict;
+    ucs_list_head_init(&order->ops);
+    uct_nprdma_span_clear(&order->older);
+    uct_nprdma_span_clear(&order->newer);
+}
+
+/* ARCHITECTURE 3: whether an operation must not overtake an earlier one */
+static inline int
+uct_nprdma_order_conflicts(const uct_nprdma_order_t *order,
+                           const uct_nprdma_order_op_t *earlier, unsigned flags,
+                           const uct_nprdma_span_t *span)
+{
+    /* The target's software executes requests in the order of their sending */
+    if ((earlier->flags & UCT_NPRDMA_ORDER_SENT) &&
+        !(flags & UCT_NPRDMA_ORDER_NIC)) {
+        return 0;
+    }
+
+    if ((flags & UCT_NPRDMA_ORDER_ATOMIC) && order->is_strict) {
+        return 1;
+    }
+
+    return !(earlier->flags & flags & UCT_NPRDMA_ORDER_READ) &&
+           uct_nprdma_span_overlaps(&earlier->span, span);
+}
+
+/* Search backwards from a link of the list, which may be its head */
+static uct_nprdma_order_op_t *
+uct_nprdma_order_search_from(const uct_nprdma_order_t *order,
+                             const ucs_list_link_t *link, unsigned flags,
+                             const uct_nprdma_span_t *span)
+{
+    uct_nprdma_order_op_t *op;
+
+    for (; link != &order->ops; link = link->prev) {
+        op = ucs_container_of(link, uct_nprdma_order_op_t, list);
+        if (uct_nprdma_order_conflicts(order, op, flags, span)) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+uct_nprdma_order_op_t *
+uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
+                        const uct_nprdma_span_t *span)
+{
+    int is_atomic = (flags & UCT_NPRDMA_ORDER_ATOMIC) && order->is_strict;
+
+    if ((flags & UCT_NPRDMA_ORDER_READ) && (order->num_writes == 0)) {
+        return NULL;
+    }
+
+    if (!is_atomic && !uct_nprdma_span_overlaps(&order->older, span) &&
+        !uct_nprdma_span_overlaps(&order->newer, span)) {
+        return NULL;
+    }
+
+    return uct_nprdma_order_search_from(order, order->ops.prev, flags, span);
+}
+
+uct_nprdma_order_op_t *
+uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
+                             const uct_nprdma_order_op_t *op)
+{
+    return uct_nprdma_order_search_from(order, op->list.prev, op->flags,
+                                        &op->span);
+}

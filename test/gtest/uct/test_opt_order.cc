@@ -1,0 +1,535 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt_order.h"
+
+#include <sched.h>
+
+void test_opt_order::renew(op_t op, unsigned times, uint32_t restore)
+{
+    page_table_fault_clear(m_remote->table());
+    m_local->fill(m_seed++);
+    m_remote->fill(m_seed++);
+    for (unsigned i = 0; i < times; ++i) {
+        m_remote->fault(word, window(op, false), 1, 0, restore);
+    }
+}
+
+void test_opt_order::serve()
+{
+    for (int i = 0; i < 300; ++i) {
+        m_b->progress();
+        sched_yield(); /* To the service's thread */
+    }
+}
+
+
+/* ---- overlap: each pair, and ways to do the second one ---- */
+
+TEST_F(test_opt_order, put_put)
+{
+    for (size_t from : {size_t(0), word, word + 3000}) {
+        completion first, last;
+
+        start_missing(PUT_ZCOPY, &first);
+        std::string sent(m_local->ptr(second), length);
+        uct_iov_t iov = {m_local->ptr(second), length, m_local->memh(), 0, 1};
+        /* Taken at once, and kept */
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(from),
+                                   m_rkey, &last));
+        m_a->wait([&]() { return last.done; });
+        EXPECT_TRUE(first.done);
+        m_a->flush(m_ab);
+        EXPECT_EQ(0, memcmp(sent.data(), m_remote->ptr(from), length)) << from;
+        EXPECT_TRUE(arrived(0, 0, from));
+    }
+    EXPECT_EQ(3u, counter("held_overlaps"));
+}
+
+TEST_F(test_opt_order, put_small_put)
+{
+    uint64_t held = counter("held_overlaps");
+
+    for (uint64_t i = 1; i <= 60; ++i) {
+        completion large, small;
+        ssize_t status;
+
+        start_missing(PUT_ZCOPY, &large, 1 + (i % 5));
+        switch (i % 3) {
+        case 0:
+            ASSERT_EQ(UCS_OK, put_word(word, i));
+            break;
+        case 1:
+            status = uct_ep_put_bcopy(
+                    m_ab,
+                    [](void *dest, void *arg) -> size_t {
+                        memcpy(dest, arg, sizeof(i));
+                        return sizeof(i);
+                    },
+                    &i, m_remote->address(word), m_rkey);
+            ASSERT_EQ((ssize_t)sizeof(i), status);
+            break;
+        default:
+            memcpy(m_local->ptr(second), &i, sizeof(i));
+            uct_iov_t iov = {m_local->ptr(second), sizeof(i), m_local->memh(),
+                             0, 1};
+            ASSERT_EQ(UCS_INPROGRESS,
+                      uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(word),
+                                       m_rkey, &small));
+            m_a->wait([&]() { return small.done; });
+            EXPECT_EQ(UCS_OK, small.status);
+        }
+        serve();
+        m_a->flush(m_ab);
+        EXPECT_EQ(i, *remote_word(word));
+        EXPECT_TRUE(large.done);
+        EXPECT_TRUE(arrived(0, 0, word));
+    }
+    EXPECT_EQ(held + 60, counter("held_overlaps"));
+}
+
+TEST_F(test_opt_order, put_get)
+{
+    for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY}) {
+        size_t count = (op == GET_ZCOPY) ? length : 4000;
+        for (unsigned times = 1; times <= 4; ++times) {
+            completion put, got;
+
+            start_missing(PUT_ZCOPY, &put, times);
+            start(op, second, word, std::min(count, length - word), &got);
+            m_a->wait([&]() { return got.done; });
+            EXPECT_EQ(0, memcmp(m_local->ptr(word), m_local->ptr(second),
+                                std::min(count, length - word)))
+                    << "get " << op;
+            m_a->flush(m_ab);
+        }
+    }
+    EXPECT_EQ(12u, counter("held_overlaps"));
+}
+
+TEST_F(test_opt_order, put_atomic)
+{
+    for (uint64_t i = 1; i <= 60; ++i) {
+        completion put, fetched;
+        uint64_t sent, result = 0;
+
+        start_missing(PUT_ZCOPY, &put, 1 + (i % 5));
+        memcpy(&sent, m_local->ptr(word), sizeof(sent));
+        if (i % 2) {
+            ASSERT_EQ(UCS_OK, add_word(word, i));
+        } else {
+            ASSERT_EQ(UCS_INPROGRESS, fetch_add(word, i, &result, &fetched));
+        }
+        serve();
+        m_a->flush(m_ab);
+        EXPECT_EQ(sent + i, *remote_word(word));
+        if ((i % 2) == 0) {
+            EXPECT_TRUE(fetched.done);
+            EXPECT_EQ(sent, result);
+        }
+    }
+    EXPECT_EQ(60u, counter("held_atomics"));
+}
+
+/* Whichever way the later one writes, the get returns what was there before */
+TEST_F(test_opt_order, get_put)
+{
+    for (uint64_t i = 1; i <= 60; ++i) {
+        completion got, put;
+
+        renew(GET_ZCOPY, 1 + (i % 5));
+        std::string before(m_remote->ptr(), length);
+        start(GET_ZCOPY, 0, 0, length, &got);
+        ASSERT_FALSE(got.done);
+        if (i % 2) {
+            ASSERT_EQ(UCS_OK, put_word(word, i));
+        } else {
+            start(PUT_ZCOPY, second, 0, length, &put);
+        }
+        serve();
+        m_a->flush(m_ab);
+        EXPECT_EQ(0, memcmp(before.data(), m_local->ptr(), length)) << i;
+        if (i % 2) {
+            EXPECT_EQ(i, *remote_word(word));
+        } else {
+            EXPECT_TRUE(arrived(second, 0, length));
+        }
+    }
+    EXPECT_EQ(60u, counter("held_overlaps"));
+}
+
+/* Gets do not wait for each other */
+TEST_F(test_opt_order, get_get)
+{
+    completion first, last;
+
+    start_missing(GET_ZCOPY, &first);
+    start(GET_ZCOPY, second, 0, length, &last);
+    m_a->wait([&]() { return first.done && last.done; });
+    EXPECT_EQ(0u, counter("held_overlaps"));
+    EXPECT_TRUE(arrived(0, 0, length));
+    EXPECT_TRUE(arrived(second, 0, length));
+}
+
+
+/* ---- the NIC and the target's software ---- */
+
+/* Stores that the target has not executed, and behind them what the NIC does */
+TEST_F(test_opt_order, request_put)
+{
+    for (uint64_t i = 1; i <= 60; ++i) {
+        completion put;
+
+        renew(PUT_ZCOPY, 0);
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(word, i); }));
+        start(PUT_ZCOPY, 0, 0, length, &put);
+        serve();
+        m_a->flush(m_ab);
+        EXPECT_TRUE(arrived(0, 0, length)) << i;
+    }
+    EXPECT_GT(counter("held_requests"), 0u);
+}
+
+TEST_F(test_opt_order, request_get)
+{
+    for (uint64_t i = 1; i <= 60; ++i) {
+        op_t op = (i % 2) ? GET_ZCOPY : GET_BCOPY;
+        completion got;
+        uint64_t value;
+
+        renew(op, 0);
+        *remote_word(word) = 0;
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return (i % 3) ? put_word(word, i) : add_word(word, i);
+        }));
+        start(op, 0, word, (i % 2) ? 20000 : 4000, &got);
+        m_a->wait([&]() { return got.done; });
+        memcpy(&value, m_local->ptr(), sizeof(value));
+        EXPECT_EQ(i, value);
+    }
+    EXPECT_GT(counter("held_requests"), 0u);
+}
+
+/* So many that not all of them are remembered */
+TEST_F(test_opt_order, many_requests_get)
+{
+    for (uint64_t i = 1; i <= 20; ++i) {
+        uint64_t value;
+        completion got;
+
+        renew(GET_BCOPY, 0);
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(word, i); }));
+        for (size_t k = 0; k < 300; ++k) {
+            ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+                return put_word((k % 2) ? other : 0, i);
+            }));
+        }
+        start(GET_BCOPY, 0, word, 8, &got);
+        m_a->wait([&]() { return got.done; });
+        memcpy(&value, m_local->ptr(), sizeof(value));
+        EXPECT_EQ(i, value);
+    }
+}
+
+
+/* ---- atomics ---- */
+
+/* An atomic unlocks: what was put before, wherever, is there when it is seen */
+TEST_F(test_opt_order, atomic_waits_for_puts)
+{
+    for (uint64_t i = 1; i <= 60; ++i) {
+        uint64_t result;
+        completion put, fetched;
+
+        start_missing(PUT_ZCOPY, &put, 1 + (i % 5));
+        *remote_word(other) = 0;
+        if (i % 2) {
+            ASSERT_EQ(UCS_OK, add_word(other, i));
+        } else {
+            ASSERT_EQ(UCS_INPROGRESS, fetch_add(other, i, &result, &fetched));
+        }
+        m_a->wait([&]() {
+            serve();
+            if (*remote_word(other) == 0) {
+                return false;
+            }
+            EXPECT_TRUE(arrived(0, 0, length)) << i;
+            return true;
+        });
+        m_a->flush(m_ab);
+        EXPECT_EQ(i, *remote_word(other));
+    }
+}
+
+/* The next owner of the lock writes: a get from before must not return that */
+TEST_F(test_opt_order, atomic_waits_for_gets)
+{
+    for (uint64_t i = 1; i <= 60; ++i) {
+        completion got;
+
+        renew(GET_ZCOPY, 1 + (i % 5));
+        *remote_word(other) = 0;
+        std::string before(m_remote->ptr(), length);
+        start(GET_ZCOPY, 0, 0, length, &got);
+        ASSERT_EQ(UCS_OK, add_word(other, i));
+        m_a->wait([&]() {
+            serve();
+            return *remote_word(other) == i;
+        });
+        memset(m_remote->ptr(), 0xdb, length);
+        m_a->flush(m_ab);
+        EXPECT_EQ(0, memcmp(before.data(), m_local->ptr(), length)) << i;
+    }
+}
+
+class test_opt_order_relaxed : public test_opt_order {
+protected:
+    config_t config() override
+    {
+        config_t config        = test_opt_order::config();
+        config["ATOMIC_ORDER"] = "n";
+        return config;
+    }
+};
+
+/* A program that fences: an atomic passes what it does not overlap */
+TEST_F(test_opt_order_relaxed, atomic_passes)
+{
+    completion put;
+
+    start_missing(PUT_ZCOPY, &put);
+    *remote_word(other) = 0;
+    ASSERT_EQ(UCS_OK, add_word(other, 5));
+    await([&]() {
+        m_b->progress(); /* Nobody verifies the put meanwhile */
+        return *remote_word(other) == 5;
+    });
+    EXPECT_FALSE(put.done);
+    EXPECT_EQ(0u, counter("held_atomics"));
+    m_a->flush(m_ab);
+    EXPECT_TRUE(arrived(0, 0, length));
+}
+
+TEST_F(test_opt_order_relaxed, atomic_waits_for_overlap)
+{
+    for (uint64_t i = 1; i <= 30; ++i) {
+        completion op;
+        uint64_t before;
+
+        start_missing((i % 2) ? PUT_ZCOPY : GET_ZCOPY, &op, 1 + (i % 5));
+        memcpy(&before, ((i % 2) ? m_local : m_remote)->ptr(word),
+               sizeof(before));
+        ASSERT_EQ(UCS_OK, add_word(word, i));
+        serve();
+        m_a->flush(m_ab);
+        EXPECT_EQ(before + i, *remote_word(word));
+        if ((i % 2) == 0) {
+            EXPECT_EQ(0, memcmp(&before, m_local->ptr(word), sizeof(before)));
+        }
+    }
+    EXPECT_EQ(30u, counter("held_atomics"));
+}
+
+
+/* ---- what passes ---- */
+
+TEST_F(test_opt_order, disjoint_operations_pass)
+{
+    completion put, large;
+    uint64_t requests;
+
+    start_missing(PUT_ZCOPY, &put);
+    requests = counter("svc_requests");
+    *remote_word(other) = 0;
+    ASSERT_EQ(UCS_OK, put_word(word, 1));  /* Held */
+    ASSERT_EQ(UCS_OK, put_word(other, 2)); /* Passes both */
+    EXPECT_EQ(requests + 1, counter("svc_requests"));
+    await([&]() {
+        m_b->progress();
+        return *remote_word(other) == 2;
+    });
+    uint64_t slices = counter("opt_slices");
+    start(PUT_ZCOPY, second, second, 20000, &large);
+    EXPECT_EQ(slices + 1, counter("opt_slices"));
+    EXPECT_FALSE(put.done);
+    EXPECT_EQ(1u, counter("held_overlaps"));
+    m_a->flush(m_ab);
+    EXPECT_EQ(1u, *remote_word(word));
+}
+
+/* Neighbours do not overlap, whatever page they share */
+TEST_F(test_opt_order, neighbours_pass)
+{
+    completion put;
+
+    start_missing(PUT_ZCOPY, &put);
+    ASSERT_EQ(UCS_OK, put_word(length, 1));
+    EXPECT_EQ(0u, counter("held_overlaps"));
+    ASSERT_EQ(UCS_OK, put_word(length - 1, 1));
+    EXPECT_EQ(1u, counter("held_overlaps"));
+    m_a->flush(m_ab);
+}
+
+TEST_F(test_opt_order, messages_pass)
+{
+    completion put;
+    bool seen = false;
+
+    ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(
+            m_b->iface(), 1,
+            [](void *arg, void*, size_t, unsigned) {
+                *static_cast<bool*>(arg) = true;
+                return UCS_OK;
+            },
+            &seen, 0));
+    m_a->wire_up(m_ab, m_local->ptr(), m_remote->address(), m_rkey);
+    m_a->flush(m_ab);
+    start_missing(PUT_ZCOPY, &put);
+    ASSERT_EQ(UCS_OK, put_word(word, 1));
+    ASSERT_EQ(UCS_OK, add_word(other, 1));
+    ASSERT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
+    await([&]() {
+        m_b->progress();
+        return seen;
+    });
+    EXPECT_FALSE(put.done);
+    m_a->flush(m_ab);
+}
+
+
+/* ---- chains, and the end ---- */
+
+/* Each waits for the one before it, whatever it is */
+TEST_F(test_opt_order, chains_keep_program_order)
+{
+    static const int count = 12;
+
+    for (int turn = 0; turn < 20; ++turn) {
+        completion put, large;
+        completion comps[count];
+        uint64_t old[count], value;
+
+        start_missing(PUT_ZCOPY, &put, 1 + (turn % 5));
+        ASSERT_EQ(UCS_OK, put_word(word, 1000));
+        for (int i = 0; i < count; ++i) {
+            ASSERT_EQ(UCS_INPROGRESS, fetch_add(word, 1, &old[i], &comps[i]));
+        }
+        completion got;
+        start(GET_COPIED, second, word, 8, &got);
+        ASSERT_EQ(UCS_OK, put_word(word, 7));
+        start(PUT_ZCOPY, second + 16384, 0, 9000, &large);
+        ASSERT_EQ(UCS_OK, add_word(word, 3));
+        serve();
+        m_a->flush(m_ab);
+        for (int i = 0; i < count; ++i) {
+            EXPECT_TRUE(comps[i].done);
+            EXPECT_EQ(1000u + i, old[i]);
+        }
+        memcpy(&value, m_local->ptr(second), sizeof(value));
+        EXPECT_EQ(1000u + count, value);
+        memcpy(&value, m_local->ptr(second + 16384 + word), sizeof(value));
+        EXPECT_EQ(value + 3, *remote_word(word));
+        EXPECT_TRUE(arrived(second + 16384, 0, word));
+    }
+}
+
+TEST_F(test_opt_order, fence_and_flush_know_what_is_held)
+{
+    for (uint64_t i = 1; i <= 30; ++i) {
+        completion put, small;
+        bool posted = false;
+
+        start_missing(PUT_ZCOPY, &put, 1 + (i % 5));
+        *remote_word(other) = 0;
+        ASSERT_EQ(UCS_OK, put_word(word, i));
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        m_a->wait([&]() {
+            posted = posted || (put_word(other, i) == UCS_OK);
+            serve();
+            if (*remote_word(other) == 0) {
+                return false;
+            }
+            EXPECT_EQ(i, *remote_word(word));
+            EXPECT_TRUE(arrived(0, 0, word));
+            return true;
+        });
+
+        start(PUT_ZCOPY, 0, 0, length, &small);
+        ASSERT_EQ(UCS_OK, put_word(word, i + 1));
+        m_a->flush(m_ab);
+        EXPECT_EQ(i + 1, *remote_word(word));
+    }
+}
+
+/* More than there is room for: refused then, and nothing is lost */
+TEST_F(test_opt_order, room_runs_out)
+{
+    for (int turn = 0; turn < 3; ++turn) {
+        unsigned taken = 0;
+        uint64_t sent;
+        completion put, again;
+
+        start_missing(PUT_ZCOPY, &put, 2);
+        memcpy(&sent, m_local->ptr(word), sizeof(sent));
+        while (add_word(word, 1) == UCS_OK) {
+            ++taken;
+            ASSERT_LT(taken, 1000u);
+        }
+        EXPECT_GT(taken, 20u);
+        for (int i = 0; i < 500; ++i) {
+            ASSERT_EQ(UCS_OK, m_a->retry([&]() { return add_word(word, 1); }));
+        }
+        m_a->flush(m_ab);
+        EXPECT_EQ(sent + taken + 500, *remote_word(word));
+
+        /* The same with data, which needs slots */
+        start_missing(PUT_ZCOPY, &again, 2);
+        taken = 0;
+        while (put_word(word, ++taken) == UCS_OK) {
+            ASSERT_LT(taken, 1000u);
+        }
+        EXPECT_GT(taken, 5u);
+        m_a->flush(m_ab);
+        EXPECT_EQ(taken - 1, *remote_word(word));
+    }
+}
+
+/* Whatever is held ends with its endpoint, and what it had comes back */
+TEST_F(test_opt_order, ends_with_the_endpoint)
+{
+    static const int count = 4;
+
+    for (int turn = 0; turn < 60; ++turn) {
+        std::vector<completion> comps(2 + 2 * count);
+        std::vector<uint64_t> old(count, 77);
+
+        start_missing((turn % 2) ? GET_ZCOPY : PUT_ZCOPY, &comps[0], 3);
+        for (int i = 0; i < count; ++i) {
+            ASSERT_EQ(UCS_OK, put_word(word, i));
+            ASSERT_EQ(UCS_INPROGRESS,
+                      fetch_add(word, 1, &old[i], &comps[2 + i]));
+            uct_iov_t iov = {m_local->ptr(second), 100, m_local->memh(), 0, 1};
+            ASSERT_EQ(UCS_INPROGRESS,
+                      uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(word),
+                                       m_rkey, &comps[2 + count + i]));
+        }
+        start(PUT_ZCOPY, second, 0, length, &comps[1]);
+        for (int i = 0; i < turn; ++i) {
+            m_a->progress();
+            m_b->progress();
+        }
+        if (turn % 3) {
+            uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, nullptr);
+            m_a->wait([&]() { return comps[1].done; });
+        }
+        m_a->disconnect(m_ab);
+        for (auto &comp : comps) {
+            EXPECT_TRUE(comp.done) << turn;
+        }
+        m_ab = m_a->connect(m_b->address());
+        page_table_fault_clear(m_remote->table());
+        run(PUT_ZCOPY, 0, 0, size);
+        run(GET_ZCOPY, 0, 0, size);
+    }
+}

@@ -1,0 +1,405 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_opt_order.h"
+
+extern "C" {
+#include "uct/ib/nprdma/nprdma_order.h"
+}
+
+#include <algorithm>
+#include <deque>
+#include <random>
+
+/*
+ * Random operations of one endpoint on a few pages, many of which overlap, with
+ * pages that vanish. Whatever waits, is done again, or is done by software: the
+ * result must be that of one operation after the other.
+ */
+class test_opt_order_random : public test_opt_order,
+                              public ::testing::WithParamInterface<config_t> {
+protected:
+    static constexpr size_t area       = 200000;
+    static constexpr size_t place_size = 150000;
+    static constexpr size_t max_open   = 24;
+
+    struct operation {
+        completion  comp;
+        size_t      place;     /* Of the buffer at the initiator */
+        std::string expected;  /* Of a get */
+        uint64_t    old = 0, expected_old = 0;
+        char        *buffer = nullptr;
+        bool        is_fetch = false;
+    };
+
+    void SetUp() override
+    {
+        uct_pair_test::SetUp();
+        m_random.seed(m_random_seed = std::random_device()());
+        m_local.reset(new paged_buffer(*m_a, max_open * place_size));
+        m_remote.reset(new paged_buffer(*m_b, area));
+        m_rkey  = m_a->unpack(m_remote->packed_key());
+        m_local->fill(m_seed++);
+        m_remote->fill(m_seed++);
+        if (GetParam().count("ZCOPY") == 0) {
+            run(PUT_ZCOPY, 0, 0, area); /* Now the pages have states */
+            run(GET_ZCOPY, 0, 0, area);
+        }
+        m_model.assign(m_remote->ptr(), area);
+        for (size_t i = 0; i < max_open; ++i) {
+            m_places.push_back(i * place_size);
+        }
+    }
+
+    config_t config() override
+    {
+        config_t config = test_opt_order::config();
+        for (auto &item : GetParam()) {
+            config[item.first] = item.second;
+        }
+        return config;
+    }
+
+    size_t random(size_t count) { return m_random() % count; }
+
+    /* Mostly in one place, so that many overlap */
+    size_t random_offset(size_t bytes)
+    {
+        size_t offset = random(4) ? random(20000) : random(area);
+        return std::min(offset, area - bytes);
+    }
+
+    void lose_pages()
+    {
+        if (GetParam().count("ZCOPY")) {
+            return;
+        }
+        if (!random(2)) {
+            if (!random(8)) {
+                page_table_fault_clear(m_remote->table());
+            }
+            size_t page = random_offset(1) & ~(page_size - 1);
+            if (random(3)) {
+                m_remote->evict(page, 1, 1 + random(3));
+            } else {
+                page_fault_t fault = {m_remote->ptr(page),
+                                      (uint32_t)(1 + random(2)), 1,
+                                      (uint32_t)(64 * random(64)),
+                                      (uint32_t)random(3), 0};
+                /* The plan may be full */
+                page_table_fault(m_remote->table(), &fault);
+            }
+        }
+        if (!random(4)) {
+            m_local->evict(random(area), 1, 1 + random(3));
+        }
+    }
+
+    static size_t pack(void *dest, void *arg)
+    {
+        auto *source = static_cast<std::pair<char*, size_t>*>(arg);
+        memcpy(dest, source->first, source->second);
+        return source->second;
+    }
+
+    void put(operation &op)
+    {
+        size_t bytes = 1 + (random(2) ? random(200) : random(place_size));
+        unsigned how = random(3);
+        ssize_t status;
+
+        bytes         = (how == 0) ? std::min<size_t>(bytes, 150) :
+                        (how == 1) ? std::min<size_t>(bytes, 8000) : bytes;
+        size_t offset = random_offset(bytes);
+        uct_iov_t iov = {op.buffer, bytes, m_local->memh(), 0, 1};
+        auto source   = std::make_pair(op.buffer, bytes);
+        for (size_t i = 0; i < bytes; i += 1 + i / 8) {
+            op.buffer[i] = (char)m_random();
+        }
+        do {
+            if (how == 0) {
+                status = uct_ep_put_short(m_ab, op.buffer, bytes,
+                                          m_remote->address(offset), m_rkey);
+            } else if (how == 1) {
+                status = uct_ep_put_bcopy(m_ab, pack, &source,
+                                          m_remote->address(offset), m_rkey);
+            } else {
+                status = uct_ep_put_zcopy(m_ab, &iov, 1,
+                                          m_remote->address(offset), m_rkey,
+                                          &op.comp);
+            }
+        } while (again(status));
+        op.comp.done = (how != 2);
+        m_model.replace(offset, bytes, op.buffer, bytes);
+    }
+
+    void get(operation &op)
+    {
+        bool bcopy    = random(2);
+        size_t bytes  = 1 + (random(2) ? random(200) : random(place_size));
+        bytes         = bcopy ? std::min<size_t>(bytes, 8000) : bytes;
+        size_t offset = random_offset(bytes);
+        uct_iov_t iov = {op.buffer, bytes, m_local->memh(), 0, 1};
+        ucs_status_t status;
+
+        op.expected = m_model.substr(offset, bytes);
+        do {
+            status = bcopy ?
+                     uct_ep_get_bcopy(
+                             m_ab,
+                             [](void *arg, const void *data, size_t length) {
+                                 memcpy(arg, data, length);
+                             },
+                             op.buffer, bytes, m_remote->address(offset),
+                             m_rkey, &op.comp) :
+                     uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(offset),
+                                      m_rkey, &op.comp);
+        } while (again(status));
+    }
+
+    void atomic(operation &op)
+    {
+        size_t offset  = random_offset(8) & ~size_t(7);
+        uint64_t value = m_random(), compare;
+        unsigned how   = random(3);
+        ucs_status_t status;
+
+        memcpy(&op.expected_old, &m_model[offset], 8);
+        compare = random(2) ? op.expected_old : value;
+        do {
+            status = (how == 0) ?
+                     uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, value,
+                                          m_remote->address(offset), m_rkey) :
+                     (how == 1) ?
+                     uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, value,
+                                           &op.old, m_remote->address(offset),
+                                           m_rkey, &op.comp) :
+                     uct_ep_atomic_cswap64(m_ab, compare, value,
+                                           m_remote->address(offset), m_rkey,
+                                           &op.old, &op.comp);
+        } while (again(status));
+        op.comp.done = (how == 0);
+        op.is_fetch  = (how != 0);
+        value        = (how != 2) ? op.expected_old + value :
+                       (op.expected_old == compare) ? value : op.expected_old;
+        m_model.replace(offset, 8, (char*)&value, 8);
+    }
+
+    /* All that are done, and more until there is a place */
+    void reap(size_t left)
+    {
+        m_a->wait([&]() {
+            for (size_t i = 0; i < m_open.size();) {
+                if (!m_open[i]->comp.done) {
+                    ++i;
+                    continue;
+                }
+                check(*m_open[i]);
+                m_places.push_back(m_open[i]->place);
+                m_open.erase(m_open.begin() + i);
+            }
+            return m_open.size() <= left;
+        });
+    }
+
+    void one()
+    {
+        std::unique_ptr<operation> op(new operation);
+
+        lose_pages();
+        op->place  = m_places.front();
+        op->buffer = m_local->ptr(op->place);
+        m_places.pop_front();
+        switch (random(5)) {
+        case 0:
+        case 1:
+            put(*op);
+            break;
+        case 2:
+        case 3:
+            get(*op);
+            break;
+        default:
+            atomic(*op);
+        }
+        m_open.push_back(std::move(op));
+        for (size_t i = random(4) ? 0 : random(6); i > 0; --i) {
+            random(2) ? m_a->progress() : m_b->progress();
+        }
+        reap(max_open - 1);
+    }
+
+    std::mt19937_64                        m_random;
+    unsigned                               m_random_seed = 0;
+    std::string                            m_model;
+
+private:
+    bool again(ssize_t status)
+    {
+        if (status == UCS_ERR_NO_RESOURCE) {
+            m_a->progress();
+            m_b->progress();
+            return true;
+        }
+        EXPECT_FALSE(status < 0) << ucs_status_string((ucs_status_t)status);
+        return false;
+    }
+
+    void check(const operation &op)
+    {
+        EXPECT_EQ(UCS_OK, op.comp.status);
+        if (!op.expected.empty()) {
+            EXPECT_EQ(0, memcmp(op.expected.data(), op.buffer,
+                                op.expected.size()))
+                    << "a get of " << op.expected.size();
+        }
+        if (op.is_fetch) {
+            EXPECT_EQ(op.expected_old, op.old);
+        }
+    }
+
+    std::deque<size_t>                     m_places;
+    std::deque<std::unique_ptr<operation>> m_open;
+};
+
+TEST_P(test_opt_order_random, as_one_after_the_other)
+{
+#ifdef NPRDMA_TEST_TSAN
+    const int count = 300;
+#else
+    const int count = 2500;
+#endif
+
+    SCOPED_TRACE(testing::Message() << "seed " << m_random_seed);
+    for (int i = 0; (i < count) && !HasFailure(); ++i) {
+        one();
+        if (!random(40)) {
+            ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        }
+        if (!random(60)) {
+            m_a->flush(m_ab);
+            ASSERT_EQ(0, memcmp(m_model.data(), m_remote->ptr(), area));
+            reap(0);
+        }
+    }
+    reap(0);
+    m_a->flush(m_ab);
+    EXPECT_EQ(0, memcmp(m_model.data(), m_remote->ptr(), area));
+    EXPECT_GT(counter("held_overlaps"), 100u);
+    EXPECT_GT(counter("held_atomics"), 100u);
+    if (GetParam().count("ZCOPY") == 0) {
+        EXPECT_GT(counter("held_requests"), 10u);
+        EXPECT_GT(counter("redone_slices") + counter("assist_store"), 10u);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_opt_order_random,
+                         ::testing::Values(config_t{},
+                                           config_t{{"ATOMIC_ORDER", "n"}},
+                                           config_t{{"MAX_TRIES", "1"}},
+                                           config_t{{"ZCOPY", "no"}}));
+
+
+/* ---- the search alone, against one that looks at everything ---- */
+
+class test_opt_order_search : public ::testing::Test {
+protected:
+    struct item {
+        uct_nprdma_order_op_t op;
+    };
+
+    static bool conflicts(const uct_nprdma_order_op_t &earlier, unsigned flags,
+                          const uct_nprdma_span_t &span, bool is_strict)
+    {
+        bool both_read = (earlier.flags & UCT_NPRDMA_ORDER_READ) &&
+                         (flags & UCT_NPRDMA_ORDER_READ);
+        bool apart     = (earlier.span.last < span.begin) ||
+                         (span.last < earlier.span.begin);
+
+        if ((earlier.flags & UCT_NPRDMA_ORDER_SENT) &&
+            !(flags & UCT_NPRDMA_ORDER_NIC)) {
+            return false; /* In order at the target */
+        }
+        if ((flags & UCT_NPRDMA_ORDER_ATOMIC) && is_strict) {
+            return true;
+        }
+        return !both_read && !apart;
+    }
+};
+
+TEST_F(test_opt_order_search, finds_what_a_slow_search_finds)
+{
+    static const unsigned kinds[] = {
+        UCT_NPRDMA_ORDER_READ,
+        UCT_NPRDMA_ORDER_READ | UCT_NPRDMA_ORDER_NIC,
+        UCT_NPRDMA_ORDER_NIC,
+        UCT_NPRDMA_ORDER_ATOMIC,
+        0
+    };
+    unsigned seed = std::random_device()();
+    std::mt19937_64 random(seed);
+
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    for (bool is_strict : {false, true}) {
+        std::deque<std::unique_ptr<item>> items;
+        uct_nprdma_order_t order;
+        uint64_t base = 0;
+
+        uct_nprdma_order_init(&order, is_strict);
+        for (int i = 0; i < 20000; ++i) {
+            if ((random() % 3 == 0) && !items.empty()) {
+                size_t which = random() % std::min<size_t>(items.size(), 4);
+                uct_nprdma_order_remove(&order, &items[which]->op);
+                items.erase(items.begin() + which);
+                continue;
+            }
+            if ((random() % 5 == 0) && !items.empty()) {
+                auto &op = items[random() % items.size()]->op;
+                if (!(op.flags & UCT_NPRDMA_ORDER_NIC)) {
+                    op.flags |= UCT_NPRDMA_ORDER_SENT;
+                }
+            }
+
+            /* A stream that moves on, and others anywhere */
+            base          = (base + random() % 40) % 4000;
+            uint64_t from = (random() % 4) ? base : random() % 4000;
+            std::unique_ptr<item> next(new item);
+            next->op.flags = kinds[random() % 5];
+            next->op.span  = uct_nprdma_span(from, 1 + random() % 30);
+            uct_nprdma_order_op_t *expected = nullptr;
+            for (auto &earlier : items) {
+                if (conflicts(earlier->op, next->op.flags, next->op.span,
+                              is_strict)) {
+                    expected = &earlier->op;
+                }
+            }
+            ASSERT_EQ(expected, uct_nprdma_order_find(&order, next->op.flags,
+                                                      &next->op.span));
+            uct_nprdma_order_add(&order, &next->op);
+            ASSERT_EQ(expected, uct_nprdma_order_find_before(&order,
+                                                             &next->op));
+            ASSERT_EQ(items.empty(),
+                      uct_nprdma_order_is_done(&order, next->op.sn - 1));
+            items.push_back(std::move(next));
+            if (items.size() > 60) {
+                uct_nprdma_order_remove(&order, &items.front()->op);
+                items.pop_front();
+            }
+        }
+    }
+}
+
+/* Nothing wraps at the end of the address space */
+TEST_F(test_opt_order_search, ends_of_the_address_space)
+{
+    uct_nprdma_span_t none, first = uct_nprdma_span(0, 1);
+    uct_nprdma_span_t end  = uct_nprdma_span(UINT64_MAX, 1);
+    uct_nprdma_span_t more = uct_nprdma_span(UINT64_MAX - 3, 100);
+
+    uct_nprdma_span_clear(&none);
+    EXPECT_EQ(UINT64_MAX, end.last);
+    EXPECT_EQ(UINT64_MAX, more.last);
+    EXPECT_TRUE(uct_nprdma_span_overlaps(&end, &more));
+    EXPECT_FALSE(uct_nprdma_span_overlaps(&first, &more));
+    EXPECT_FALSE(uct_nprdma_span_overlaps(&none, &first));
+    EXPECT_FALSE(uct_nprdma_span_overlaps(&none, &end));
+}
