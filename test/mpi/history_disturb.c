@@ -1,0 +1,139 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "history_disturb.h"
+#include "history_plan.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_COLD
+#  define MADV_COLD     20
+#endif
+#ifndef MADV_PAGEOUT
+#  define MADV_PAGEOUT  21
+#endif
+
+#define PAGE  4096u
+
+static struct {
+    struct {
+        char   *address;
+        size_t length;
+    } ranges[HISTORY_DISTURB_RANGES];
+    unsigned      num_ranges;
+    unsigned      kinds;
+    uint64_t      state;
+    pthread_t     thread;
+    atomic_int    stop;
+    unsigned long num_forks;
+    unsigned long num_pageouts;
+} disturb;
+
+static void history_sleep(unsigned us)
+{
+    struct timespec ts = {us / 1000000, (us % 1000000) * 1000l};
+
+    nanosleep(&ts, NULL);
+}
+
+/* Some pages of one range */
+static char *history_pages(size_t *length)
+{
+    unsigned i       = history_random(&disturb.state, disturb.num_ranges);
+    size_t num_pages = disturb.ranges[i].length / PAGE;
+    size_t first     = history_random(&disturb.state, num_pages);
+
+    *length = (1 + history_random(&disturb.state, num_pages - first)) * PAGE;
+    return disturb.ranges[i].address + first * PAGE;
+}
+
+/* A child that writes to its copies: its parent's must not be affected */
+static void history_fork(void)
+{
+    int writes = (disturb.num_ranges > 0) &&
+                 (history_random(&disturb.state, 2) == 0);
+    unsigned i, us = history_random(&disturb.state, 2000);
+    size_t length;
+    char *pages;
+    pid_t pid;
+
+    pid = fork();
+    if (pid < 0) {
+        perror("history: fork");
+        abort();
+    }
+    if (pid == 0) {
+        for (i = 0; writes && (i < 4); ++i) {
+            pages = history_pages(&length);
+            memset(pages, 0xdb, length);
+        }
+        history_sleep(us);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    ++disturb.num_forks;
+}
+
+static void history_pageout(void)
+{
+    size_t length;
+    char *pages = history_pages(&length);
+
+    /* Without swap there is nothing to be seen of it */
+    madvise(pages, length, history_random(&disturb.state, 4) == 0 ? MADV_COLD :
+                           MADV_PAGEOUT);
+    ++disturb.num_pageouts;
+}
+
+static void *history_disturb_thread(void *arg)
+{
+    while (!atomic_load(&disturb.stop)) {
+        history_sleep(history_random(&disturb.state, 4000));
+        if ((disturb.kinds & HISTORY_FORK) &&
+            ((disturb.kinds == HISTORY_FORK) ||
+             (history_random(&disturb.state, 2) == 0))) {
+            history_fork();
+        } else if ((disturb.kinds & HISTORY_PAGEOUT) &&
+                   (disturb.num_ranges > 0)) {
+            history_pageout();
+        }
+    }
+    return arg;
+}
+
+void history_disturb_add(void *address, size_t length)
+{
+    if (disturb.num_ranges == HISTORY_DISTURB_RANGES) {
+        abort();
+    }
+    disturb.ranges[disturb.num_ranges].address  = address;
+    disturb.ranges[disturb.num_ranges++].length = length;
+}
+
+void history_disturb_start(unsigned kinds, uint64_t seed)
+{
+    disturb.kinds = kinds;
+    disturb.state = seed;
+    if ((kinds != 0) && (pthread_create(&disturb.thread, NULL,
+                                        history_disturb_thread, NULL) != 0)) {
+        fprintf(stderr, "history: no thread\n");
+        abort();
+    }
+}
+
+unsigned long history_disturb_stop(unsigned long *num_pageouts)
+{
+    if (disturb.kinds != 0) {
+        atomic_store(&disturb.stop, 1);
+        pthread_join(disturb.thread, NULL);
+    }
+    *num_pageouts = disturb.num_pageouts;
+    return disturb.num_forks;
+}

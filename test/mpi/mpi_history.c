@@ -1,0 +1,314 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Random one-sided programs that conform to MPI-3.1 11.7, from all ranks to the
+ * windows of all, while the processes fork and lose pages. What the ranks saw
+ * and what is left in the windows must have an order that MPI allows: see
+ * history_check.h. How MPI does it plays no role, so the program passes over
+ * every correct implementation. Of Open MPI 4.1.4 osc/ucx over tcp and shared
+ * memory is correct, and osc/sm. Others are not: osc/pt2pt lets small ones pass
+ * large ones of the same origin; osc/rdma over vader ends in SIGSEGV in a
+ * compare and swap on the own window.
+ *
+ * -s SEED    what is drawn (default: from the clock); told when something fails
+ * -t SECONDS of phases (default 10)
+ * -p PHASE   the first one (default 0): to repeat a failure; with -n 1, alone
+ * -n NUMBER  of phases, instead of seconds
+ * -d LIST    of fork, pageout, remap (memory of windows is replaced between
+ *            phases, which MPI does not promise to work; memory that is pinned
+ *            does not bear it)
+ * -a         windows of MPI_Win_allocate (default: MPI_Win_create)
+ * -k         keep going after a failure
+ */
+
+#include "history_disturb.h"
+#include "history_log.h"
+#include "history_run.h"
+#include "mpi_test.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A phase that takes longer has hung */
+#define PHASE_SECONDS  150u
+
+#define REMAP          4u /* Beside history_disturbance_t */
+
+static struct {
+    uint64_t seed;
+    double   seconds;
+    uint32_t first;
+    uint32_t num;
+    unsigned disturb;
+    int      allocate;
+    int      keep_going;
+} options = {.seconds = 10};
+
+static history_run_t  run;
+static char           initial[HISTORY_WINDOW]; /* The own window */
+static char           last[HISTORY_WINDOW];
+static volatile char  hung[160];
+
+static unsigned parse_disturbances(char *list)
+{
+    unsigned kinds = 0;
+    char *name;
+
+    for (name = strtok(list, ","); name != NULL; name = strtok(NULL, ",")) {
+        if (!strcmp(name, "fork")) {
+            kinds |= HISTORY_FORK;
+        } else if (!strcmp(name, "pageout")) {
+            kinds |= HISTORY_PAGEOUT;
+        } else if (!strcmp(name, "remap")) {
+            kinds |= REMAP;
+        } else {
+            CHECK(0, "-d '%s' is none of fork, pageout, remap", name);
+        }
+    }
+    return kinds;
+}
+
+static void parse(int argc, char **argv)
+{
+    int option;
+
+    options.seed = time(NULL);
+    while ((option = getopt(argc, argv, "s:t:p:n:d:ak")) != -1) {
+        switch (option) {
+        case 's':
+            options.seed = strtoull(optarg, NULL, 0);
+            break;
+        case 't':
+            options.seconds = atof(optarg);
+            break;
+        case 'p':
+            options.first = atoi(optarg);
+            break;
+        case 'n':
+            options.num = atoi(optarg);
+            break;
+        case 'd':
+            options.disturb = parse_disturbances(optarg);
+            break;
+        case 'a':
+            options.allocate = 1;
+            break;
+        case 'k':
+            options.keep_going = 1;
+            break;
+        default:
+            CHECK(0, "options are in the head of mpi_history.c");
+        }
+    }
+    CHECK(optind == argc, "argument '%s'", argv[optind]);
+    MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+}
+
+static void open_logs(void)
+{
+    char name[64] = "";
+
+    if (mpi_test_rank == 0) {
+        snprintf(name, sizeof(name), "/mpi_history.%d.%" PRIx64, getpid(),
+                 options.seed);
+        run.logs = history_log_open(name, mpi_test_size, 1);
+        CHECK(run.logs != NULL, "shared memory %s: %m", name);
+    }
+    MPI_Bcast(name, sizeof(name), MPI_CHAR, 0, MPI_COMM_WORLD);
+    if (mpi_test_rank != 0) {
+        run.logs = history_log_open(name, mpi_test_size, 0);
+        CHECK(run.logs != NULL, "shared memory %s: %m", name);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (mpi_test_rank == 0) {
+        history_log_unlink(name);
+    }
+}
+
+static void open_window(void)
+{
+    if (options.allocate) {
+        MPI_Win_allocate(HISTORY_WINDOW, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+                         &run.base, &run.win);
+    } else {
+        run.base = mmap(NULL, HISTORY_WINDOW, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(run.base != MAP_FAILED, "no memory: %m");
+        history_disturb_add(run.base, HISTORY_WINDOW);
+        MPI_Win_create(run.base, HISTORY_WINDOW, 1, MPI_INFO_NULL,
+                       MPI_COMM_WORLD, &run.win);
+    }
+
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, mpi_test_rank, 0, run.win);
+    memset(run.base, 0, HISTORY_WINDOW);
+    MPI_Win_unlock(mpi_test_rank, run.win);
+    memset(initial, 0, HISTORY_WINDOW);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Other memory in the place of the window's, with other contents: what the
+ * process, or its peers, know of the old pages is worth nothing any more */
+static void remap_window(uint64_t *state)
+{
+    uint64_t *words = (uint64_t*)last;
+    size_t i;
+
+    if (history_random(state, 2) == 0) {
+        CHECK(mmap(run.base, HISTORY_WINDOW, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == run.base,
+              "no memory: %m");
+    } else {
+        CHECK(madvise(run.base, HISTORY_WINDOW, MADV_DONTNEED) == 0, "%m");
+    }
+    /* Some pages are not touched: zeroes, that nobody has populated */
+    for (i = 0; i < HISTORY_WINDOW / sizeof(*words); ++i) {
+        words[i] = (i / 4096) % 2 ? 0 : words[i] + 0x1000000010000ul;
+    }
+    for (i = 0; i < HISTORY_WINDOW; i += 4096 * sizeof(*words)) {
+        if (words[i / sizeof(*words)] != 0) {
+            memcpy(run.base + i, last + i, 4096 * sizeof(*words));
+        }
+    }
+}
+
+static void take_window(const history_phase_t *phase)
+{
+    uint64_t state = history_seed(options.seed, phase->number, 0xfe);
+
+    memcpy(last, run.base, HISTORY_WINDOW);
+    run.num_bad = history_judge(phase, run.logs, mpi_test_size, mpi_test_rank,
+                                initial, last);
+    if (phase->remap && (options.disturb & REMAP) && !options.allocate) {
+        remap_window(&state);
+        memcpy(last, run.base, HISTORY_WINDOW);
+    }
+    memcpy(initial, last, HISTORY_WINDOW);
+}
+
+/* After the last operation, and all flushes, of all ranks */
+static void look_at_window(const history_phase_t *phase)
+{
+    if (phase->sync == HISTORY_FENCES) {
+        take_window(phase);
+        return;
+    }
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, mpi_test_rank, 0, run.win);
+    take_window(phase);
+    MPI_Win_unlock(mpi_test_rank, run.win);
+}
+
+static void handle_alarm(int sig)
+{
+    size_t length = 0;
+    ssize_t ret;
+
+    while (hung[length] != '\0') {
+        ++length;
+    }
+    ret = write(STDERR_FILENO, (const char*)hung, length);
+    _exit(sig + (ret < 0));
+}
+
+static void watch_phase(uint32_t number)
+{
+    snprintf((char*)hung, sizeof(hung),
+             "FAILED on rank %d: seed %" PRIu64 " phase %u has not ended "
+             "within %u s\n", mpi_test_rank, options.seed, number,
+             PHASE_SECONDS);
+    alarm(PHASE_SECONDS);
+}
+
+/* Ends a phase on all ranks; nonzero: that was the last one */
+static int end_phase(uint32_t number, double end, uint64_t *num_bad)
+{
+    uint64_t state[3] = {run.num_bad, run.num_bad != 0, 0};
+
+    if (mpi_test_rank == 0) {
+        state[2] = (options.num > 0) ?
+                   (number + 1 - options.first >= options.num) :
+                   (MPI_Wtime() > end);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, state, 3, MPI_UINT64_T, MPI_SUM,
+                  MPI_COMM_WORLD);
+    if ((state[0] != 0) && (mpi_test_rank == 0)) {
+        printf("seed %" PRIu64 " phase %u: %" PRIu64 " elements in %" PRIu64
+               " windows have no legal order\n", options.seed, number,
+               state[0], state[1]);
+        fflush(stdout);
+    }
+    *num_bad += (state[0] != 0);
+    return state[2] || ((state[0] != 0) && !options.keep_going);
+}
+
+static uint32_t run_phases(uint64_t *num_bad)
+{
+    double end      = MPI_Wtime() + options.seconds;
+    uint32_t number = options.first;
+    history_phase_t phase;
+    int is_last;
+
+    do {
+        watch_phase(number);
+        history_phase(options.seed, number, mpi_test_size, &phase);
+        history_run_phase(&run, &phase,
+                          history_seed(options.seed, number, mpi_test_rank));
+        MPI_Barrier(MPI_COMM_WORLD);
+        look_at_window(&phase);
+        is_last = end_phase(number, end, num_bad);
+        ++number;
+    } while (!is_last);
+
+    alarm(0);
+    return number - options.first;
+}
+
+static void report(uint32_t num_phases, uint64_t num_bad)
+{
+    uint64_t sums[4] = {run.num_calls, 0, 0, run.num_fetched};
+    unsigned long num_pageouts;
+
+    sums[1] = history_disturb_stop(&num_pageouts);
+    sums[2] = num_pageouts;
+    MPI_Allreduce(MPI_IN_PLACE, sums, 4, MPI_UINT64_T, MPI_SUM,
+                  MPI_COMM_WORLD);
+    if (mpi_test_rank == 0) {
+        printf("history: seed %" PRIu64 ", %u phases, %" PRIu64 " bad, %"
+               PRIu64 " operations, %" PRIu64 " elements fetched, %" PRIu64
+               " forks, %" PRIu64 " pageouts\n", options.seed, num_phases,
+               num_bad, sums[0], sums[3], sums[1], sums[2]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char *no_rounds[] = {argv[0], NULL};
+    uint64_t num_bad  = 0;
+    uint32_t num_phases;
+
+    mpi_test_init(1, no_rounds, MPI_THREAD_FUNNELED, 1);
+    CHECK((mpi_test_size >= 2) &&
+          (mpi_test_size <= (int)HISTORY_MAX_ORIGINS), "%d ranks",
+          mpi_test_size);
+    parse(argc, argv);
+    signal(SIGALRM, handle_alarm);
+    open_logs();
+    open_window();
+    history_run_init(&run);
+    history_disturb_start(options.disturb & ~REMAP,
+                          history_seed(options.seed, 0, 0xf0 + mpi_test_rank));
+
+    num_phases = run_phases(&num_bad);
+    report(num_phases, num_bad);
+    MPI_Win_free(&run.win);
+    if (num_bad > 0) {
+        MPI_Finalize();
+        return EXIT_FAILURE;
+    }
+    return mpi_test_done(run.num_bytes);
+}
