@@ -85,6 +85,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
 
+    memset(&self->longest, 0, sizeof(self->longest));
     self->blocked    = 0;
     self->status     = UCS_OK;
     self->rma        = NULL;

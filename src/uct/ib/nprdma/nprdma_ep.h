@@ -36,6 +36,7 @@ typedef struct uct_nprdma_ep {
                                            until first needed */
     ucs_arbiter_group_t     arb_group;  /* pending requests */
     ucs_list_link_t         list;       /* iface->eps */
+    uct_nprdma_longest_ep_t longest;    /* how long it has waited */
     uct_nprdma_dev_addr_t   dev_addr;   /* of the peer */
     uct_nprdma_iface_addr_t iface_addr;
 } uct_nprdma_ep_t;

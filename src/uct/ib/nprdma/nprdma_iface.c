@@ -420,6 +420,7 @@ static void uct_nprdma_iface_init_tables(uct_nprdma_iface_t *iface)
     iface->stash.valid = 0;
     iface->forked      = 0;
     memset(&iface->stats, 0, sizeof(iface->stats));
+    memset(&iface->longest, 0, sizeof(iface->longest));
     memset(&iface->iface_addr, 0, sizeof(iface->iface_addr));
     ucs_list_head_init(&iface->eps);
     ucs_list_head_init(&iface->closing);

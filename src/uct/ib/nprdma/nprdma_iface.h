@@ -8,6 +8,7 @@
 #include "nprdma_compat.h"
 #include "nprdma_conn.h"
 #include "nprdma_local.h"
+#include "nprdma_longest.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 #include "nprdma_stats_ucs.h"
@@ -131,6 +132,7 @@ typedef struct uct_nprdma_iface {
     uct_nprdma_local_t      local;          /* see nprdma_local.h */
 
     uct_nprdma_stats_t      stats;
+    uct_nprdma_longest_iface_t longest;
     uct_nprdma_cm_t         cm;
     struct uct_nprdma_rma_iface *rma;       /* nprdma_rma's; NULL until it is
                                                needed */

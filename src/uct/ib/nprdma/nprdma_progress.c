@@ -386,6 +386,7 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     /* Whoever finds work of its own each time serves others now and then */
     if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS)) {
         iface->num_busy = 0;
+        uct_nprdma_longest_poll(iface, &iface->longest);
         count          += uct_nprdma_service_progress(
                 uct_nprdma_iface_md(iface));
     }

@@ -11,7 +11,8 @@ struct uct_nprdma_md;
 /*
  * Counters of one interface. Plain integers: each is written by one thread
  * only (progress, or the async handler under its lock for cm_xx). All count up
- * but cm_responders: the responders that there are now.
+ * but cm_responders, the responders that there are now, and longest_xx_us, the
+ * longest wait of an operation, of all and by what it was for (nprdma_longest.h).
  */
 #define UCT_NPRDMA_FOREACH_STAT(_macro) \
     _macro(am_short_tx)         \
@@ -69,7 +70,18 @@ struct uct_nprdma_md;
     _macro(cm_accepted)         \
     _macro(cm_responders)       \
     _macro(cm_probes)           \
-    _macro(cm_injected)
+    _macro(cm_injected)         \
+    _macro(longest_us)          \
+    _macro(longest_connecting_us) \
+    _macro(longest_credits_us)  \
+    _macro(longest_fence_us)    \
+    _macro(longest_send_us)     \
+    _macro(longest_reply_us)    \
+    _macro(longest_populate_us) \
+    _macro(longest_copy_us)     \
+    _macro(longest_transfer_us) \
+    _macro(longest_verification_us) \
+    _macro(longest_held_us)
 
 typedef struct uct_nprdma_stats {
 #define UCT_NPRDMA_STAT_FIELD(_name) uint64_t _name;

@@ -1,0 +1,223 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+#include <algorithm>
+
+/*
+ * The counters longest_xx_us: a peer that is stopped makes the right one grow,
+ * and nothing does while all goes well.
+ */
+
+namespace {
+
+constexpr size_t   length  = 300000;
+constexpr uint64_t stopped = 200000; /* us that a wait has to be found to take */
+
+ucs_status_t ignore_am(void *, void *, size_t, unsigned)
+{
+    return UCS_OK;
+}
+
+/* Arguments: zero copy, and whether the memory has been touched */
+PEER_FUNCTION(slow_target)
+{
+    entity e(config_t{{"ZCOPY", parent.get<int>() ? "auto" : "no"}});
+    buffer memory(e.md(), 2 * length);
+
+    if (parent.get<int>()) {
+        memory.fill(1);
+    }
+    uct_iface_set_am_handler(e.iface(), 1, ignore_am, nullptr, 0);
+    parent.put_bytes(e.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    while (!parent.ready()) {
+        e.progress();
+    }
+    return 0;
+}
+
+} // namespace
+
+class test_longest : public ::testing::Test {
+protected:
+    void start(bool zcopy, bool touched)
+    {
+        m_peer.reset(new peer("slow_target"));
+        m_peer->put((int)zcopy);
+        m_peer->put((int)touched);
+        m_entity.reset(new entity(
+                config_t{{"ZCOPY", zcopy ? "auto" : "no"}}));
+        m_local.reset(new buffer(m_entity->md(), length));
+        m_local->fill(2);
+        m_address = m_peer->get_bytes();
+        m_rkey    = m_entity->unpack(m_peer->get_bytes());
+        m_base    = m_peer->get<uint64_t>();
+    }
+
+    void connect()
+    {
+        m_ep = m_entity->connect(m_address);
+        ASSERT_NO_FATAL_FAILURE(m_entity->wire_up(m_ep, m_local->ptr(), m_base,
+                                                  m_rkey));
+    }
+
+    ucs_status_t put_short()
+    {
+        return uct_ep_put_short(m_ep, m_local->ptr(), 8, m_base, m_rkey);
+    }
+
+    ucs_status_t get_zcopy()
+    {
+        uct_iov_t iov = {m_local->ptr(), length, m_local->memh(), 0, 1};
+        return uct_ep_get_zcopy(m_ep, &iov, 1, m_base + length / 2, m_rkey,
+                                &m_comp);
+    }
+
+    ucs_status_t flush() { return uct_ep_flush(m_ep, 0, &m_comp); }
+
+    /* Progress until a counter tells of a long wait; it is the right one, so
+     * no other one does */
+    void expect(const std::string &name, const std::string &other = "")
+    {
+        m_entity->wait([&]() {
+            return m_entity->counter("longest_" + name + "_us") >= stopped;
+        });
+        EXPECT_GE(m_entity->counter("longest_us"), stopped);
+        for (auto &counter : m_entity->counters()) {
+            if ((counter.first.rfind("longest_", 0) == 0) &&
+                (counter.first != "longest_us") &&
+                (counter.first != "longest_" + name + "_us") &&
+                (other.empty() ||
+                 (counter.first != "longest_" + other + "_us"))) {
+                EXPECT_LT(counter.second, stopped) << counter.first;
+            }
+        }
+    }
+
+    void go_on()
+    {
+        m_peer->go_on();
+        m_entity->wait([&]() { return m_comp.done; });
+        EXPECT_EQ(UCS_OK, m_comp.status);
+    }
+
+    void TearDown() override
+    {
+        m_local.reset();
+        m_entity.reset();
+        m_peer.reset();
+    }
+
+    struct request : uct_pending_req_t {
+        uct_ep_h ep;
+        bool     done;
+    };
+
+    request                 m_request = {};
+    std::unique_ptr<peer>   m_peer;
+    std::unique_ptr<entity> m_entity;
+    std::unique_ptr<buffer> m_local;
+    std::vector<char>       m_address;
+    completion              m_comp;
+    uct_ep_h                m_ep   = nullptr;
+    uct_rkey_t              m_rkey = 0;
+    uint64_t                m_base = 0;
+};
+
+TEST_F(test_longest, reply)
+{
+    start(true, true);
+    connect();
+    m_peer->stop();
+    ASSERT_EQ(UCS_OK, put_short());
+    ASSERT_EQ(UCS_INPROGRESS, flush());
+    expect("reply");
+    go_on();
+}
+
+TEST_F(test_longest, populate)
+{
+    start(true, false);
+    connect();
+    m_peer->stop();
+    ASSERT_EQ(UCS_INPROGRESS, get_zcopy());
+    expect("populate");
+    go_on();
+    EXPECT_GT(m_entity->counter("assist_populate"), 0u);
+}
+
+TEST_F(test_longest, copy)
+{
+    start(false, true);
+    connect();
+    m_peer->stop();
+    ASSERT_EQ(UCS_INPROGRESS, get_zcopy());
+    expect("copy");
+    go_on();
+}
+
+TEST_F(test_longest, send_and_credits)
+{
+    start(true, true);
+    connect();
+    m_peer->stop();
+
+    /* More than the peer has receives for; the last one is queued */
+    for (int refused = 0; refused < 1000;) {
+        ucs_status_t status = uct_ep_am_short(m_ep, 1, 0, m_local->ptr(), 100);
+        ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE));
+        refused = (status == UCS_ERR_NO_RESOURCE) ? refused + 1 : 0;
+        m_entity->progress();
+    }
+    m_request.ep   = m_ep;
+    m_request.func = [](uct_pending_req_t *self) {
+        request *r          = static_cast<request*>(self);
+        ucs_status_t status = uct_ep_am_short(r->ep, 1, 0, nullptr, 0);
+        r->done             = (status == UCS_OK);
+        return status;
+    };
+    ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ep, &m_request, 0));
+    expect("send", "credits");
+    expect("credits", "send");
+
+    m_peer->go_on();
+    m_entity->wait([&]() { return m_request.done; });
+    m_entity->flush(m_ep);
+}
+
+TEST_F(test_longest, connecting)
+{
+    start(true, true);
+    m_peer->stop();
+    m_ep = m_entity->connect(m_address);
+    expect("connecting");
+    m_peer->go_on();
+    m_entity->wire_up(m_ep, m_local->ptr(), m_base, m_rkey);
+}
+
+/* Many operations, none of which takes long, are no long wait, however long
+ * there is always one of them */
+TEST_F(test_longest, stream)
+{
+    start(true, true);
+    connect();
+    double begin = now();
+    while (now() < begin + 3 * stopped / 1e6) {
+        completion comps[4];
+        for (auto &comp : comps) {
+            uct_iov_t iov = {m_local->ptr(), length, m_local->memh(), 0, 1};
+            ASSERT_EQ(UCS_INPROGRESS,
+                      uct_ep_get_zcopy(m_ep, &iov, 1, m_base, m_rkey, &comp));
+            ASSERT_EQ(UCS_OK, m_entity->retry([&]() { return put_short(); }));
+        }
+        m_entity->wait([&]() {
+            return std::all_of(comps, comps + 4,
+                               [](const completion &comp) {
+                                   return comp.done;
+                               });
+        });
+    }
+    EXPECT_LT(m_entity->counter("longest_us"), 2 * stopped);
+}
