@@ -12,7 +12,7 @@
 namespace {
 
 constexpr size_t   length  = 300000;
-constexpr uint64_t stopped = 200000; /* us that a wait has to be found to take */
+constexpr uint64_t stopped = 200000; /* us that a wait is to take */
 
 ucs_status_t ignore_am(void *, void *, size_t, unsigned)
 {

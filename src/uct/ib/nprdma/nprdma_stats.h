@@ -12,7 +12,7 @@ struct uct_nprdma_md;
  * Counters of one interface. Plain integers: each is written by one thread
  * only (progress, or the async handler under its lock for cm_xx). All count up
  * but cm_responders, the responders that there are now, and longest_xx_us, the
- * longest wait of an operation, of all and by what it was for (nprdma_longest.h).
+ * longest wait of an operation, by what it was for (nprdma_longest.h).
  */
 #define UCT_NPRDMA_FOREACH_STAT(_macro) \
     _macro(am_short_tx)         \
