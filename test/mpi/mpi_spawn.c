@@ -1,0 +1,82 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Processes that are started by MPI_Comm_spawn, again and again, and exchange
+ * large messages and one-sided operations with those that were there before.
+ */
+
+#include "mpi_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LENGTH    (512 * 1024)
+#define CHILDREN  2
+
+/* Everybody with everybody, by message and by put */
+static uint64_t exchange(MPI_Comm all, int round)
+{
+    char *out = malloc(LENGTH), *in = malloc(LENGTH), *window = malloc(LENGTH);
+    int rank, size, next, previous;
+    MPI_Win win;
+
+    MPI_Comm_rank(all, &rank);
+    MPI_Comm_size(all, &size);
+    next     = (rank + 1) % size;
+    previous = (rank + size - 1) % size;
+    mpi_test_fill(out, LENGTH, rank + round);
+    MPI_Win_create(window, LENGTH, 1, MPI_INFO_NULL, all, &win);
+
+    MPI_Sendrecv(out, LENGTH, MPI_BYTE, next, 1, in, LENGTH, MPI_BYTE, previous,
+                 1, all, MPI_STATUS_IGNORE);
+    mpi_test_verify(in, LENGTH, previous + round, "message");
+    MPI_Win_fence(0, win);
+    MPI_Put(out, LENGTH, MPI_BYTE, next, 0, LENGTH, MPI_BYTE, win);
+    MPI_Win_fence(0, win);
+    mpi_test_verify(window, LENGTH, previous + round, "put block");
+    MPI_Get(in, LENGTH, MPI_BYTE, next, 0, LENGTH, MPI_BYTE, win);
+    MPI_Win_fence(0, win);
+    mpi_test_verify(in, LENGTH, rank + round, "block got back");
+
+    MPI_Win_free(&win);
+    free(window);
+    free(in);
+    free(out);
+    return 3 * LENGTH;
+}
+
+int main(int argc, char **argv)
+{
+    int is_child = (argc > 1) && !strcmp(argv[1], "child");
+    int rounds   = is_child ? 1 : mpi_test_init(argc, argv, MPI_THREAD_SINGLE,
+                                                2);
+    char *child_argv[] = {"child", NULL};
+    uint64_t bytes     = 0;
+    MPI_Comm other, all;
+    int round;
+
+    if (is_child) {
+        mpi_test_init(1, argv, MPI_THREAD_SINGLE, 1);
+    }
+    for (round = 0; round < rounds; ++round) {
+        if (is_child) {
+            MPI_Comm_get_parent(&other);
+        } else {
+            MPI_Comm_spawn(argv[0], child_argv, CHILDREN, MPI_INFO_NULL, 0,
+                           MPI_COMM_WORLD, &other, MPI_ERRCODES_IGNORE);
+        }
+        CHECK(other != MPI_COMM_NULL, "nobody has been started");
+        MPI_Intercomm_merge(other, is_child, &all);
+        bytes += exchange(all, 0);
+        bytes += exchange(all, 1);
+        MPI_Comm_free(&all);
+        MPI_Comm_disconnect(&other);
+    }
+
+    if (is_child) {
+        MPI_Finalize();
+        return EXIT_SUCCESS;
+    }
+    return mpi_test_done(bytes);
+}
