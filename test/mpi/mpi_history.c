@@ -19,6 +19,7 @@
  *            does not bear it)
  * -a         windows of MPI_Win_allocate (default: MPI_Win_create)
  * -k         keep going after a failure
+ * -x         lie: change one value in each phase, which has to be found, alone
  */
 
 #include "history_disturb.h"
@@ -48,12 +49,15 @@ static struct {
     unsigned disturb;
     int      allocate;
     int      keep_going;
+    int      lie;
 } options = {.seconds = 10};
 
 static history_run_t  run;
 static char           initial[HISTORY_WINDOW]; /* The own window */
 static char           last[HISTORY_WINDOW];
 static volatile char  hung[160];
+static int            has_lied;
+static uint64_t       num_found; /* Lies, exactly */
 
 static unsigned parse_disturbances(char *list)
 {
@@ -79,7 +83,7 @@ static void parse(int argc, char **argv)
     int option;
 
     options.seed = time(NULL);
-    while ((option = getopt(argc, argv, "s:t:p:n:d:ak")) != -1) {
+    while ((option = getopt(argc, argv, "s:t:p:n:d:akx")) != -1) {
         switch (option) {
         case 's':
             options.seed = strtoull(optarg, NULL, 0);
@@ -100,6 +104,10 @@ static void parse(int argc, char **argv)
             options.allocate = 1;
             break;
         case 'k':
+            options.keep_going = 1;
+            break;
+        case 'x':
+            options.lie        = 1;
             options.keep_going = 1;
             break;
         default:
@@ -177,18 +185,63 @@ static void remap_window(uint64_t *state)
     }
 }
 
+/*
+ * Changes one value: one that the rank has fetched, or the last value of an
+ * element of its window, to the initial one if that differs, as if what was
+ * written had been lost.
+ */
+static void lie_about_log(const history_phase_t *phase, uint64_t *state)
+{
+    history_log_t *log = &run.logs[mpi_test_rank];
+    unsigned i         = history_random(state, log->num_calls + 1);
+
+    for (; i < log->num_calls; ++i) {
+        if (log->calls[i].values != HISTORY_NO_VALUES) {
+            log->values[log->calls[i].values +
+                        phase->width * history_random(state,
+                                                      log->calls[i].count) +
+                        phase->width - 1] ^= 0x55;
+            has_lied = 1;
+            return;
+        }
+    }
+}
+
+static void lie_about_window(const history_phase_t *phase, uint64_t *state)
+{
+    uint32_t num = HISTORY_WINDOW / phase->width;
+    uint32_t at  = history_random(state, num);
+    uint32_t i;
+
+    for (i = 0; i < num; ++i, at = (at + 1) % num) {
+        if (history_load(phase, last, at) != history_load(phase, initial, at)) {
+            history_store(phase, last, at, history_load(phase, initial, at));
+            return;
+        }
+    }
+    last[history_random(state, HISTORY_WINDOW)] ^= 0x55;
+}
+
+static int is_liar(const history_phase_t *phase)
+{
+    return options.lie &&
+           ((int)(phase->number % mpi_test_size) == mpi_test_rank);
+}
+
 static void take_window(const history_phase_t *phase)
 {
     uint64_t state = history_seed(options.seed, phase->number, 0xfe);
 
     memcpy(last, run.base, HISTORY_WINDOW);
+    if (is_liar(phase) && !has_lied) {
+        lie_about_window(phase, &state);
+    }
     run.num_bad = history_judge(phase, run.logs, mpi_test_size, mpi_test_rank,
                                 initial, last);
     if (phase->remap && (options.disturb & REMAP) && !options.allocate) {
         remap_window(&state);
-        memcpy(last, run.base, HISTORY_WINDOW);
     }
-    memcpy(initial, last, HISTORY_WINDOW);
+    memcpy(initial, run.base, HISTORY_WINDOW);
 }
 
 /* After the last operation, and all flushes, of all ranks */
@@ -242,7 +295,8 @@ static int end_phase(uint32_t number, double end, uint64_t *num_bad)
                state[0], state[1]);
         fflush(stdout);
     }
-    *num_bad += (state[0] != 0);
+    *num_bad  += (state[0] != 0);
+    num_found += (state[0] == 1);
     return state[2] || ((state[0] != 0) && !options.keep_going);
 }
 
@@ -251,6 +305,7 @@ static uint32_t run_phases(uint64_t *num_bad)
     double end      = MPI_Wtime() + options.seconds;
     uint32_t number = options.first;
     history_phase_t phase;
+    uint64_t state;
     int is_last;
 
     do {
@@ -258,6 +313,11 @@ static uint32_t run_phases(uint64_t *num_bad)
         history_phase(options.seed, number, mpi_test_size, &phase);
         history_run_phase(&run, &phase,
                           history_seed(options.seed, number, mpi_test_rank));
+        has_lied = 0;
+        if (is_liar(&phase)) {
+            state = history_seed(options.seed, number, 0xfd);
+            lie_about_log(&phase, &state);
+        }
         MPI_Barrier(MPI_COMM_WORLD);
         look_at_window(&phase);
         is_last = end_phase(number, end, num_bad);
@@ -306,7 +366,12 @@ int main(int argc, char **argv)
     num_phases = run_phases(&num_bad);
     report(num_phases, num_bad);
     MPI_Win_free(&run.win);
-    if (num_bad > 0) {
+    if (options.lie && (num_found == num_phases)) {
+        if (mpi_test_rank == 0) {
+            printf("history: all %u lies found, and nothing else\n",
+                   num_phases);
+        }
+    } else if (num_bad > 0) {
         MPI_Finalize();
         return EXIT_FAILURE;
     }
