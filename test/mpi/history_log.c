@@ -117,11 +117,19 @@ static int history_compare_items(const void *a, const void *b)
     return (int)x->call->seq - (int)y->call->seq;
 }
 
+/* Number of an exclusive epoch, since the beginning of the phase */
+static uint64_t history_epoch(const history_case_t *judged, uint64_t order)
+{
+    int area = history_exclusive_area(judged->phase);
+
+    return history_apply(judged->phase, HISTORY_SUM, order,
+                         -history_load(judged->phase, judged->initial,
+                                       judged->phase->areas[area].first));
+}
+
 static void history_collect(history_case_t *judged, const history_log_t *logs,
                             unsigned size, unsigned area)
 {
-    uint64_t first = history_load(judged->phase, judged->initial,
-                                  judged->phase->areas[area].first);
     history_item_t *item;
     unsigned rank, i;
 
@@ -139,8 +147,7 @@ static void history_collect(history_case_t *judged, const history_log_t *logs,
                            logs[rank].values + item->call->values : NULL;
             item->order  = 0;
             if (judged->phase->areas[area].mode == HISTORY_EXCLUSIVE) {
-                item->order = history_apply(judged->phase, HISTORY_SUM,
-                                            item->call->order, -first);
+                item->order = history_epoch(judged, item->call->order);
             }
         }
     }

@@ -63,6 +63,18 @@ void history_phase(uint64_t seed, uint32_t number, unsigned size,
     history_layout(&state, phase);
 }
 
+int history_exclusive_area(const history_phase_t *phase)
+{
+    unsigned i;
+
+    for (i = 0; i < phase->num_areas; ++i) {
+        if (phase->areas[i].mode == HISTORY_EXCLUSIVE) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 /*
  * Values that a phase writes once only, and that tell where they are from:
  * 'H', phase, rank, call, element. With 32 bits, rank and call, and a hash of

@@ -133,6 +133,15 @@ static inline unsigned history_owner(const history_phase_t *phase,
 }
 
 
+/**
+ * The area whose first element counts the epochs of exclusive locks, for all
+ * areas of this mode.
+ *
+ * @return Its index, or -1 if there is none.
+ */
+int history_exclusive_area(const history_phase_t *phase);
+
+
 /** Bits of an element that belong to one origin, in SUMS and XORS. */
 static inline unsigned history_origin_bits(const history_phase_t *phase)
 {

@@ -584,18 +584,6 @@ static void run_fences(history_run_t *run)
     }
 }
 
-static int exclusive_area(const history_phase_t *phase)
-{
-    unsigned i;
-
-    for (i = 0; i < phase->num_areas; ++i) {
-        if (phase->areas[i].mode == HISTORY_EXCLUSIVE) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 /*
  * The number of the exclusive epoch, in the first element of the area. If locks
  * exclude, no two epochs get the same one, and it tells their order.
@@ -631,7 +619,7 @@ static void count_epoch(history_run_t *run, int area, history_what_t what)
 
 static void run_locks(history_run_t *run)
 {
-    int area = exclusive_area(run->phase);
+    int area = history_exclusive_area(run->phase);
     unsigned part, i;
 
     for (part = 0; part < 2 * run->phase->num_parts; ++part) {
