@@ -187,9 +187,9 @@ uct_nprdma_longest_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         state = uct_nprdma_longest_wr(iface, &ep->svc);
     }
     uct_nprdma_longest_update(iface, ep, &longest->op, now, state,
-                              uct_nprdma_opt_is_done(&rma->opt,
-                                                     longest->op.mark),
-                              rma->opt.sn);
+                              uct_nprdma_order_is_done(&rma->opt.order,
+                                                       longest->op.mark),
+                              rma->opt.order.sn);
 }
 
 /* Requests of the user's that are queued go in order, each starts something */
@@ -206,7 +206,7 @@ static void uct_nprdma_longest_pending(uct_nprdma_iface_t *iface,
                                          UCT_NPRDMA_WAIT_credits;
     }
     if (ep->rma != NULL) {
-        started += ep->rma->opt.sn;
+        started += ep->rma->opt.order.sn;
     }
     uct_nprdma_longest_update(iface, ep, &ep->longest.pending, now, state,
                               ep->longest.pending.mark != started, started);
