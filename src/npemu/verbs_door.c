@@ -152,6 +152,14 @@ static size_t door_count(struct ibv_device **list)
     return count;
 }
 
+/* Copy the devices of a list, which may be NULL for none. */
+static void door_copy(struct ibv_device **to, struct ibv_device **list)
+{
+    while ((list != NULL) && (*list != NULL)) {
+        *to++ = *list++;
+    }
+}
+
 static void door_free_lists(struct ibv_device **real,
                             struct ibv_device **emulated)
 {
@@ -193,13 +201,8 @@ DOOR_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 
     list->real     = real;
     list->emulated = emulated;
-    if (num_real > 0) {
-        memcpy(list->devices, real, num_real * sizeof(*real));
-    }
-    if (num_emulated > 0) {
-        memcpy(list->devices + num_real, emulated,
-               num_emulated * sizeof(*emulated));
-    }
+    door_copy(list->devices, real);
+    door_copy(list->devices + num_real, emulated);
     if (num_devices != NULL) {
         *num_devices = (int)(num_real + num_emulated);
     }
