@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 
-/* Accesses are made by whoever holds the service of an MD: few at a time */
+/* Accesses are made with the service of an MD held: few at a time */
 #define NPRDMA_GUARD_NUM_ACCESSES 16
 
 /* Looks at a slot before the processor is given away */
@@ -31,6 +31,7 @@ typedef struct nprdma_guard_slot {
     _Atomic uint32_t  owner;
     _Atomic uintptr_t start;
     _Atomic uintptr_t end;    /* First byte after the range */
+    _Atomic pthread_t thread; /* That accesses it */
 } nprdma_guard_slot_t;
 
 
@@ -70,19 +71,27 @@ static int nprdma_guard_in_progress(const nprdma_guard_slot_t *slot,
 }
 
 /*
- * In the hook. Whoever enters from here on sees that the range is blocked, and
- * backs off; an access publishes its slot before it looks whether it is.
+ * In the hook. An access that begins later sees that the range is blocked, and
+ * backs off: it publishes its slot before it looks for blocked ranges.
+ *
+ * A signal handler may unmap what its own thread is accessing. The access
+ * cannot end before the handler returns, so the handler does not wait for it. If
+ * it faults then, that is an error of the access (nprdma_fault.h).
  */
 NPRDMA_HOOK
 static void nprdma_guard_before(void *arg, nprdma_span_t taken,
                                 nprdma_span_t gone)
 {
     nprdma_guard_state_t *state = nprdma_guard.state;
+    pthread_t self              = pthread_self();
+    nprdma_guard_slot_t *slot;
     unsigned i, spin;
 
     for (i = 0; i < NPRDMA_GUARD_NUM_ACCESSES; ++i) {
+        slot = &state->accesses[i];
         spin = 0;
-        while (nprdma_guard_in_progress(&state->accesses[i], taken)) {
+        while (nprdma_guard_in_progress(slot, taken) &&
+               (atomic_load(&slot->thread) != self)) {
             if (++spin > NPRDMA_GUARD_SPIN) {
                 sched_yield();
             }
@@ -163,6 +172,7 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
 
     atomic_store_explicit(&slot->start, address, memory_order_relaxed);
     atomic_store_explicit(&slot->end, address + length, memory_order_relaxed);
+    atomic_store_explicit(&slot->thread, pthread_self(), memory_order_relaxed);
     atomic_store(&slot->owner, NPRDMA_GUARD_ACTIVE);
 
     if (nprdma_events_blocked(address, address + length) <

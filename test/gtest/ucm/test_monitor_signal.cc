@@ -2,6 +2,8 @@
 
 #include "test_monitor.h"
 
+#include <ucm/nprdma_access.h>
+
 #include <csignal>
 
 /*
@@ -158,4 +160,24 @@ TEST_F(test_monitor_signal, pages_are_populated)
 
     step_through([&]() { unreg(&range, 1); });
     EXPECT_EQ(0u, stats().ranges);
+}
+
+/* A word is stored for a peer while the handler takes its page away. The handler
+ * must not wait for the access that it has interrupted */
+TEST_F(test_monitor_signal, word_is_stored)
+{
+    ASSERT_EQ(UCS_OK, nprdma_access_init());
+
+    ucs_status_t status = UCS_ERR_LAST;
+    uint64_t value      = 0x1122334455667788;
+    nprdma_fault_turn_t turn;
+
+    nprdma_fault_enter(&turn);
+    unsigned steps = step_through([&]() {
+        status = nprdma_access_store((uintptr_t)ptr, &value, sizeof(value));
+    });
+    nprdma_fault_leave(&turn);
+    EXPECT_GT(steps, 20u);
+    EXPECT_EQ(UCS_OK, status);
+    nprdma_access_cleanup();
 }
