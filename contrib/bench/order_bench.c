@@ -3,7 +3,7 @@
 /*
  * A stream of puts over one endpoint that overlap nowhere:
  *
- *   puts BYTES     puts of so many bytes
+ *   puts BYTES     puts of BYTES each
  *   small BYTES    a put of 8 bytes elsewhere behind each of them
  *   atomics BYTES  an atomic elsewhere behind each of them
  *   same BYTES     all puts to one place, as ucx_perftest has it: each of them

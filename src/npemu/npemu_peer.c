@@ -87,7 +87,7 @@ static void npemu_peer_probe(npemu_peer_t *peer)
     }
 }
 
-/* One line for all peers: who connects tries again. */
+/* One line for all peers: a connection attempt is repeated. */
 static void npemu_peer_unmapped(npemu_proc_t *proc, int pid, int error)
 {
     npemu_log(atomic_exchange(&proc->unmapped_told, 1) ? NPEMU_LOG_DEBUG :

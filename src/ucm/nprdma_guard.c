@@ -75,8 +75,8 @@ static int nprdma_guard_in_progress(const nprdma_guard_slot_t *slot,
  * backs off: it publishes its slot before it looks for blocked ranges.
  *
  * A signal handler may unmap what its own thread is accessing. The access
- * cannot end before the handler returns, so the handler does not wait for it. If
- * it faults then, that is an error of the access (nprdma_fault.h).
+ * cannot end before the handler returns, so the handler does not wait for it.
+ * If it faults then, that is an error of the access (nprdma_fault.h).
  */
 NPRDMA_HOOK
 static void nprdma_guard_before(void *arg, nprdma_span_t taken,

@@ -131,9 +131,9 @@ static size_t nprdma_revoker_run_length(const uint64_t *doomed, size_t first)
 }
 
 /*
- * Take the doomed pages of a chunk. The region is locked meanwhile: who begins
- * to register one of them waits for some microseconds, and then finds that it
- * has to be populated.
+ * Take the doomed pages of a chunk. The region is locked meanwhile: a
+ * thread that begins to register one of them waits for some microseconds, and
+ * then finds that it has to be populated.
  */
 NPRDMA_HOOK
 static void nprdma_revoker_take(nprdma_revoker_pass_t *pass,
@@ -307,7 +307,7 @@ static void *nprdma_revoker_run(void *arg)
     nprdma_revoker_t *revoker = &monitor->revoker;
 
     while (!atomic_load(&revoker->stop)) {
-        /* Who marks chunks looks at this afterwards, so one of the two sees
+        /* A thread that marks chunks reads this afterwards: one of the two sees
          * the other; see nprdma_monitor_unregister() */
         atomic_store(&revoker->awake, 0);
         atomic_thread_fence(memory_order_seq_cst);

@@ -80,8 +80,8 @@ int nprdma_touch_load8(const void *app, uint64_t *value);
 
 
 /**
- * Store a naturally aligned word by one instruction, released: whoever sees it
- * sees what was stored before it.
+ * Store a naturally aligned word by one instruction, released: a thread that
+ * sees it sees what was stored before it.
  *
  * @param [in] app    Application memory.
  * @param [in] value  The word; upper bits are ignored.

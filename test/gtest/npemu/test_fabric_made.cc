@@ -26,7 +26,7 @@ using namespace npt;
 
 /* What becomes of them; they take the place of the C library's functions. */
 static struct {
-    bool keys_taken;   /* by somebody who gets in first */
+    bool keys_taken;   /* by another process, earlier */
     int  named;        /* segments that were asked for by a key */
     int  made;
     int  searches;     /* walks over the table */

@@ -344,7 +344,7 @@ static void expect_refused(const char *reason)
     EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
 }
 
-/* Whoever runs a setuid program of the victim's can stop it at any moment. */
+/* A user that runs a setuid program of the victim can stop it at any moment. */
 TEST_F(NpemuUsers, setuid_program_is_refused)
 {
     const uid_t users[][3] = {{ATTACKER, VICTIM, VICTIM},

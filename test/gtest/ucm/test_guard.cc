@@ -75,7 +75,7 @@ protected:
     }
 };
 
-/* Who has to have a word to itself waits for what is in progress there */
+/* An access that needs a word for itself waits for others in progress there */
 TEST_F(test_guard, waits_for_accesses)
 {
     char *ptr = (char*)map(2 * page);

@@ -162,8 +162,8 @@ TEST_F(test_monitor_signal, pages_are_populated)
     EXPECT_EQ(0u, stats().ranges);
 }
 
-/* A word is stored for a peer while the handler takes its page away. The handler
- * must not wait for the access that it has interrupted */
+/* A word is stored for a peer while the handler takes its page away. The
+ * handler must not wait for the access that it has interrupted */
 TEST_F(test_monitor_signal, word_is_stored)
 {
     ASSERT_EQ(UCS_OK, nprdma_access_init());

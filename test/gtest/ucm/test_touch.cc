@@ -203,7 +203,7 @@ TEST_F(test_touch, lines)
     }
 }
 
-/* A byte that somebody resets when he sees it is not stored again, however the
+/* A byte that a reader resets when it sees it is not stored again, however the
  * rest of the bytes is stored */
 TEST_F(test_touch, no_byte_is_stored_twice)
 {

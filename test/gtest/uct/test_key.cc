@@ -342,8 +342,8 @@ TEST_P(test_key, service_checks_every_byte)
     EXPECT_NE(UCS_OK, ask(true, 20 * page, 64, get_only));
 }
 
-/* Keys can be guessed: what is live is open to who does. What was never
- * exported is not. */
+/* Keys can be guessed: a guess opens what is live, and nothing that was never
+ * exported. */
 TEST_P(test_key, guessed_keys)
 {
     uint64_t known = packed(m_all_key).key;

@@ -222,7 +222,7 @@ protected:
     }
 };
 
-/* So many that not all of them are remembered, and none is executed while they
+/* More than are remembered, and none is executed while they
  * are sent but by the service's thread, which has to wake up first */
 TEST_F(test_opt_order_many, requests_get)
 {

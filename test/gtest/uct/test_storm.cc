@@ -177,7 +177,7 @@ protected:
         uct_pair_test::TearDown();
     }
 
-    /* Who owns the memory that is in the storm: the other has some without */
+    /* The memory of stormy is in the storm, that of calm is not */
     void init(const entity &stormy, const entity &calm)
     {
         m_stormy.reset(new buffer(stormy.md(), storm::length, m_storm->ptr()));

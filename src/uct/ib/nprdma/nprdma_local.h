@@ -18,8 +18,8 @@
  *
  * The CPU may touch them while the handler of faults is in place and the thread
  * does not block its signals. To ask that takes system calls, so it is asked
- * once in so many copies; in between, what the application has changed is not
- * known.
+ * once per UCT_NPRDMA_LOCAL_INTERVAL copies; in between, changes by the
+ * application are not known.
  */
 
 /* Copies between two looks */

@@ -13,7 +13,7 @@
 
 #include <stddef.h>
 
-/* A wait of so many seconds is told, and again whenever it has doubled */
+/* Seconds after which a wait is reported, and again whenever it has doubled */
 #define UCT_NPRDMA_LONGEST_TELL  30.0
 
 /* A look takes at most so much of the time */

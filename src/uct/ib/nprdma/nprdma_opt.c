@@ -396,10 +396,6 @@ uct_nprdma_opt_op_clear(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     return status;
 }
 
-/*
- * An operation is verified whole, or has failed. The user is told last: the
- * endpoint and everything of the user's may be gone afterwards.
- */
 void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op)
 {

@@ -80,7 +80,7 @@ struct uct_nprdma_opt_op {
                                            one, but none yet */
     uct_nprdma_op_t         wr;         /* Of the READ, then */
     uct_nprdma_slot_t       *slot;      /* Small get: where the data goes, */
-    uct_unpack_callback_t   unpack_cb;  /* and to whom then; NULL: arg is
+    uct_unpack_callback_t   unpack_cb;  /* and what takes it; NULL: arg is
                                            the buffer. Small put that is held:
                                            the message */
     void                    *arg;       /* Atomic: where the old value goes */
@@ -272,8 +272,8 @@ void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
 
 
 /**
- * An operation is verified whole, or has failed. The user is told last: the
- * endpoint and everything of his may be gone afterwards.
+ * An operation is verified whole, or has failed. The completion is called
+ * last: it may destroy the endpoint.
  */
 void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op);

@@ -41,7 +41,7 @@ typedef struct uct_nprdma_span {
 } uct_nprdma_span_t;
 
 
-/* An operation; embedded in the caller's, who fills span and flags */
+/* An operation; embedded in the caller's. The caller fills span and flags */
 typedef struct uct_nprdma_order_op {
     ucs_list_link_t   list;      /* In order->ops */
     uint64_t          sn;

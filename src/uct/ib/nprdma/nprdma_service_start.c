@@ -16,7 +16,7 @@
 
 /*
  * What the service cannot start without, and why. Descriptors may be free again
- * in a moment: whoever connects tries again, and the line is written once.
+ * in a moment: requesters try again, and the line is written once.
  */
 static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
                                              const char *what)
