@@ -1,10 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Files that must not kill their process. Where the size of files is limited
- * (RLIMIT_FSIZE, ulimit -f), the kernel sends SIGXFSZ to a thread that makes a
- * file larger, files in memory included, and the signal ends the program. Our
- * files are not the program's doing, so they fail with EFBIG alone.
+ * Files of ours. They must not kill their process: where the size of files is
+ * limited (RLIMIT_FSIZE, ulimit -f), the kernel sends SIGXFSZ to a thread that
+ * makes a file larger, files in memory included, and the signal ends the
+ * program. Our files are not the program's doing, so they fail with EFBIG
+ * alone. And they must not be files of another user.
  */
 
 #ifndef NPEMU_FILE_H
@@ -44,5 +45,20 @@ ssize_t npemu_file_write(int fd, const void *data, size_t length);
  *         memfd_create(), ftruncate() or fcntl().
  */
 int npemu_file_create(const char *name, size_t size);
+
+/**
+ * Open a file for appending; make it if there is none. Its name may be in a
+ * directory where other users can make files. What belongs to another user is
+ * refused: a symbolic link (at the end of the path), a file whose owner would
+ * read it, a FIFO without a reader.
+ *
+ * @param [in] path  Its name.
+ * @param [in] mode  Permissions of a new file.
+ *
+ * @return A descriptor that the caller closes, or -1 with errno: EPERM if it
+ *         belongs to another user, ENXIO if it is a FIFO of this user without a
+ *         reader, else that of open().
+ */
+int npemu_file_append(const char *path, mode_t mode);
 
 #endif

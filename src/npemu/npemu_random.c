@@ -18,8 +18,6 @@
 #include "npemu_file.h"
 #include "npemu_log.h"
 
-#include "nprdma_file.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -409,7 +407,7 @@ static int npemu_random_start(const npemu_random_spec_t *spec)
         }
     }
     if (spec->record[0] != '\0') {
-        npemu_random.record_fd = nprdma_file_append(spec->record, 0600);
+        npemu_random.record_fd = npemu_file_append(spec->record, 0600);
         if (npemu_random.record_fd < 0) {
             npemu_error("cannot write the fault record %s: %s", spec->record,
                         (errno == EPERM) ? "it belongs to another user" :

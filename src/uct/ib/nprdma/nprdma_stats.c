@@ -7,8 +7,6 @@
 #include "nprdma_stats.h"
 #include "nprdma_mem.h"
 
-#include "nprdma_file.h"
-
 #include <npemu/npemu_file.h>
 
 #include <ucs/debug/log.h>
@@ -55,7 +53,7 @@ static FILE *uct_nprdma_stats_open(const char *spec)
 
     ucs_fill_filename_template(spec + strlen(UCT_NPRDMA_STATS_FILE), path,
                                sizeof(path));
-    fd     = nprdma_file_append(path, 0666);
+    fd     = npemu_file_append(path, 0666);
     stream = (fd < 0) ? NULL : fdopen(fd, "a");
     if (stream == NULL) {
         ucs_error("UCX_NPRDMA_STATS: failed to open %s: %s", path,
