@@ -71,6 +71,7 @@ constexpr size_t size = 1u << 20;
 
 PEER_FUNCTION(target_in_container)
 {
+    complaints log;
     entity e;
     buffer memory(e.md(), size);
 
@@ -78,6 +79,8 @@ PEER_FUNCTION(target_in_container)
     parent.put_bytes(e.address());
     parent.put_bytes(memory.packed_key());
     parent.put(memory.address());
+    parent.put(log.lines().size());
+    parent.put(count(log, "no region for"));
     e.wait([&]() { return parent.ready(); });
     if (parent.get<char>()) {
         EXPECT_EQ(7u, *memory.ptr<uint64_t>());
@@ -169,11 +172,13 @@ PEER_FUNCTION(container)
     entity e(config_t{{"CM_TIMEOUT", "2s"}});
     ucs_status_t status = transfer(target, e);
 
+    /* One line is of the target, which packs a key, or of the device */
+    EXPECT_EQ((p.expected == COPIES) ? 1u : 0u, target.get<size_t>());
+    EXPECT_EQ((p.expected == COPIES) ? 1u : 0u, target.get<size_t>());
     target.put((char)(status == UCS_OK));
     EXPECT_EQ(0, target.join());
     EXPECT_EQ(p.expected == NO_PEER, status != UCS_OK);
-    EXPECT_EQ((p.expected == COPIES) ? 1u : 0u, log.lines().size());
-    EXPECT_EQ(log.lines().size(), count(log, p.told));
+    EXPECT_EQ(0u, log.lines().size());
     bool told = text.end().find(p.told) != std::string::npos;
     EXPECT_EQ(p.expected != COPIES, told);
     return 0;

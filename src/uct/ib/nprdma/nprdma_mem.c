@@ -147,23 +147,10 @@ static const char *uct_nprdma_mem_why_no_region(ucs_status_t status)
     }
 }
 
-/* @return Whether the device reaches the memory. If not, the registration is
- * good for the target's software. */
-static int
-uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
-                           size_t length, nprdma_range_t *range)
+void uct_nprdma_mem_no_region(uct_nprdma_md_t *md, uintptr_t address,
+                              size_t length, ucs_status_t status)
 {
     ucs_log_level_t level;
-    ucs_status_t status;
-
-    if ((md->monitor == NULL) || (length == 0)) {
-        return 0;
-    }
-
-    status = nprdma_monitor_register(md->monitor, address, length, range);
-    if (ucs_likely(status == UCS_OK)) {
-        return 1;
-    }
 
     level = atomic_exchange(&md->copy_told, 1) ? UCS_LOG_LEVEL_DEBUG :
                                                  UCS_LOG_LEVEL_WARN;
@@ -171,7 +158,27 @@ uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
             "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): they, and "
             "others that this will happen to, go through bounce buffers",
             md->name, length, address, uct_nprdma_mem_why_no_region(status));
-    return 0;
+}
+
+/* @return Whether the device reaches the memory. If not, the registration is
+ * good for the target's software. */
+static int
+uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
+                           size_t length, nprdma_range_t *range)
+{
+    ucs_status_t status;
+
+    if ((md->monitor == NULL) || (length == 0)) {
+        return 0;
+    }
+
+    status = nprdma_monitor_register(md->monitor, address, length, range);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_mem_no_region(md, address, length, status);
+        return 0;
+    }
+
+    return 1;
 }
 
 ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,

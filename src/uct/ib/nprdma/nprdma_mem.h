@@ -107,6 +107,19 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
 
 
 /**
+ * Report memory that the device cannot be told of, so that its data is copied:
+ * the first time as a warning, later for debugging only.
+ *
+ * @param [in] md       MD.
+ * @param [in] address  First byte.
+ * @param [in] length   Bytes.
+ * @param [in] status   Why there is no region.
+ */
+void uct_nprdma_mem_no_region(uct_nprdma_md_t *md, uintptr_t address,
+                              size_t length, ucs_status_t status);
+
+
+/**
  * Pack the key of a registration for peers. With the first one it becomes
  * accessible at all: to the service, and, where it has a region, to the device.
  * If the device cannot be told of it, its software copies the data. What is

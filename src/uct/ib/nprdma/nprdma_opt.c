@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_held.h"
+#include "nprdma_mem.h"
 #include "nprdma_region.h"
 #include "nprdma_rma_req.h"
 #include "nprdma_tx.h"
@@ -94,13 +95,17 @@ void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict)
  *
  * @return Zero: in no way.
  */
-static int uct_nprdma_opt_piece_map(nprdma_monitor_t *monitor,
+static int uct_nprdma_opt_piece_map(uct_nprdma_md_t *md,
                                     uct_nprdma_opt_piece_t *piece, int is_get)
 {
+    uintptr_t address = (uintptr_t)piece->buffer;
     const uct_nprdma_region_t *region;
+    ucs_status_t status;
 
-    if (nprdma_monitor_register_local(monitor, (uintptr_t)piece->buffer,
-                                      piece->length, &piece->own) != UCS_OK) {
+    status = nprdma_monitor_register_local(md->monitor, address, piece->length,
+                                           &piece->own);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_mem_no_region(md, address, piece->length, status);
         return 0;
     }
 
@@ -152,8 +157,7 @@ static void uct_nprdma_opt_map(uct_nprdma_iface_t *iface,
                  uct_nprdma_key_covers(&op->rkey, op->address, op->length);
     for (i = 0, piece = op->pieces; op->by_nic && (i < iovcnt); ++i) {
         if (uct_iov_get_length(&iov[i]) > 0) {
-            op->by_nic = uct_nprdma_opt_piece_map(md->monitor, piece++,
-                                                  op->is_get);
+            op->by_nic = uct_nprdma_opt_piece_map(md, piece++, op->is_get);
         }
     }
     if (!op->by_nic) {
