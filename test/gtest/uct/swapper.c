@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -62,12 +61,20 @@ static long (*swapper_find(void))(long number, ...)
 static void swapper_serve(const struct uffd_msg *msg)
 {
     uint64_t page = msg->arg.pagefault.address & ~(uint64_t)(SWAPPER_PAGE - 1);
-    struct uffdio_copy copy = {
+    struct uffdio_range range = {page, SWAPPER_PAGE};
+    struct uffdio_copy copy   = {
         .dst = page,
         .src = (uint64_t)(uintptr_t)(swapper.swap +
                                      (page - (uintptr_t)swapper.ptr)),
         .len = SWAPPER_PAGE
     };
+
+    /* A store while the page is on its way out: it is tried again until the
+     * page is gone, and then brings it back */
+    if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP) {
+        ioctl(swapper.fd, UFFDIO_WAKE, &range);
+        return;
+    }
 
     if (ioctl(swapper.fd, UFFDIO_COPY, &copy) == 0) {
         atomic_fetch_add(&swapper.num_in, 1);
@@ -98,7 +105,7 @@ int swapper_start(char *ptr, size_t length)
     struct uffdio_api api      = {.api = UFFD_API};
     struct uffdio_register reg = {
         .range = {.start = (uintptr_t)ptr, .len = length},
-        .mode  = UFFDIO_REGISTER_MODE_MISSING
+        .mode  = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP
     };
 
     swapper.fd = (int)swapper_call(SYS_userfaultfd,
@@ -145,11 +152,21 @@ uint64_t swapper_num_in(void)
 void swapper_out(size_t page)
 {
     char *ptr = swapper.ptr + (page * SWAPPER_PAGE);
+    struct uffdio_writeprotect protect = {
+        .range = {(uintptr_t)ptr, SWAPPER_PAGE},
+        .mode  = UFFDIO_WRITEPROTECT_MODE_WP
+    };
 
     pthread_mutex_lock(&swapper.lock);
     /* An advice that changes nothing here, but is not one of the harmless ones
      * to the monitor: it takes the page from the NIC, and waits for it */
     madvise(ptr, SWAPPER_PAGE, MADV_KEEPONFORK);
+    /* The service stores by the CPU: nothing may come between the copy and the
+     * page's end. Only a page that is there can be protected. */
+    *(volatile char*)ptr;
+    if (ioctl(swapper.fd, UFFDIO_WRITEPROTECT, &protect) != 0) {
+        abort();
+    }
     memcpy(swapper.swap + (page * SWAPPER_PAGE), ptr, SWAPPER_PAGE);
     swapper_call(SYS_madvise, ptr, (size_t)SWAPPER_PAGE, MADV_DONTNEED);
     pthread_mutex_unlock(&swapper.lock);
@@ -199,11 +216,6 @@ long syscall(long number, ...)
     /* MADV_POPULATE_READ and _WRITE */
     if ((number == SYS_madvise) && ((a[2] == 22) || (a[2] == 23))) {
         held = swapper_touch((const char*)a[0], a[1]);
-    } else if (number == SYS_futex) {
-        /* Before a word is stored: the second address is the word's */
-        if ((a[1] & 127) == FUTEX_WAKE_OP) {
-            held = swapper_touch((const char*)a[4], sizeof(uint32_t));
-        }
     } else if ((number == SYS_preadv) && (a[2] == 2)) {
         /* Stores by way of the scratch file: a tag, and what is stored */
         iov  = (const struct iovec*)a[1] + 1;
