@@ -211,13 +211,13 @@ TEST_F(test_touch, no_byte_is_stored_twice)
         std::vector<char> memory(length), data(length, 1);
         std::atomic<bool> stop(false);
         std::atomic<int> seen(0);
-        volatile char *byte = &memory[length - 2];
+        char *byte = &memory[length - 2];
 
         std::thread owner([&]() {
             while (!stop) {
-                if (*byte != 0) {
+                if (__atomic_load_n(byte, __ATOMIC_SEQ_CST) != 0) {
                     ++seen;
-                    *byte = 0;
+                    __atomic_store_n(byte, 0, __ATOMIC_SEQ_CST);
                     std::this_thread::yield();
                 }
             }
@@ -225,7 +225,7 @@ TEST_F(test_touch, no_byte_is_stored_twice)
         for (int i = 1; i <= 300; ++i) {
             nprdma_touch_copy(memory.data(), data.data(), length,
                               memory.data());
-            while (*byte != 0) {
+            while (__atomic_load_n(byte, __ATOMIC_SEQ_CST) != 0) {
                 std::this_thread::yield();
             }
             EXPECT_EQ(i, seen) << length;

@@ -20,7 +20,9 @@ static constexpr size_t page = 4096;
 /* Lines with a text in them */
 inline size_t count(const complaints &log, const std::string &text)
 {
-    return std::count_if(log.lines().begin(), log.lines().end(),
+    const auto lines = log.lines();
+
+    return std::count_if(lines.begin(), lines.end(),
                          [&](const std::string &line) {
                              return line.find(text) != std::string::npos;
                          });

@@ -87,6 +87,8 @@ collect(const char *, unsigned, const char *, ucs_log_level_t level,
         return UCS_LOG_FUNC_RC_CONTINUE;
     }
     vsnprintf(line, sizeof(line), format, args);
+
+    std::lock_guard<std::mutex> lock(complaints::lock);
     complaints_now->push_back(line);
     return UCS_LOG_FUNC_RC_STOP;
 }

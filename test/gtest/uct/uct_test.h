@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,7 +57,13 @@ public:
     ~complaints();
     complaints(const complaints&) = delete;
 
-    const std::vector<std::string> &lines() const { return m_lines; }
+    std::vector<std::string> lines() const
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        return m_lines;
+    }
+
+    static inline std::mutex lock; /* Threads of UCX add lines, too */
 
 private:
     std::vector<std::string> m_lines;
