@@ -14,7 +14,7 @@ struct uct_nprdma_md;
  * but cm_responders, the responders that there are now, and longest_xx_us, the
  * longest wait of an operation, by what it was for (nprdma_longest.h).
  */
-#define UCT_NPRDMA_FOREACH_STAT(_macro) \
+#define UCT_NPRDMA_FOREACH_COUNT(_macro) \
     _macro(am_short_tx)         \
     _macro(am_bcopy_tx)         \
     _macro(am_zcopy_tx)         \
@@ -70,7 +70,9 @@ struct uct_nprdma_md;
     _macro(cm_accepted)         \
     _macro(cm_responders)       \
     _macro(cm_probes)           \
-    _macro(cm_injected)         \
+    _macro(cm_injected)
+
+#define UCT_NPRDMA_FOREACH_LONGEST(_macro) \
     _macro(longest_us)          \
     _macro(longest_connecting_us) \
     _macro(longest_credits_us)  \
@@ -82,6 +84,10 @@ struct uct_nprdma_md;
     _macro(longest_transfer_us) \
     _macro(longest_verification_us) \
     _macro(longest_held_us)
+
+#define UCT_NPRDMA_FOREACH_STAT(_macro) \
+    UCT_NPRDMA_FOREACH_COUNT(_macro) \
+    UCT_NPRDMA_FOREACH_LONGEST(_macro)
 
 typedef struct uct_nprdma_stats {
 #define UCT_NPRDMA_STAT_FIELD(_name) uint64_t _name;

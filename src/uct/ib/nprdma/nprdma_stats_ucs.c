@@ -13,12 +13,18 @@
 
 #include <ucs/time/time.h>
 
+#include <stddef.h>
+
 /* What a reader of a running program's statistics takes for now */
 #define UCT_NPRDMA_STATS_UCS_INTERVAL 0.1
 
 #define UCT_NPRDMA_STATS_NUM(_type) (sizeof(_type) / sizeof(uint64_t))
 
-_Static_assert(UCT_NPRDMA_STATS_NUM(uct_nprdma_stats_t) <= 64,
+/* In uct_nprdma_stats_t the longest waits are behind what is counted */
+#define UCT_NPRDMA_STATS_NUM_COUNTS \
+    (offsetof(uct_nprdma_stats_t, longest_us) / sizeof(uint64_t))
+
+_Static_assert(UCT_NPRDMA_STATS_NUM_COUNTS <= 64,
                "UCX writes the first 64 counters of a class only");
 _Static_assert(UCT_NPRDMA_STATS_NUM(uct_nprdma_mem_stats_t) <= 64,
                "UCX writes the first 64 counters of a class only");
@@ -28,9 +34,17 @@ _Static_assert(UCT_NPRDMA_STATS_NUM(uct_nprdma_mem_stats_t) <= 64,
 /* Named as their files in the virtual file system */
 static ucs_stats_class_t uct_nprdma_stats_counters_class = {
     .name          = "nprdma_counters",
-    .num_counters  = UCT_NPRDMA_STATS_NUM(uct_nprdma_stats_t),
+    .num_counters  = UCT_NPRDMA_STATS_NUM_COUNTS,
     .class_id      = UCS_STATS_CLASS_ID_INVALID,
-    .counter_names = { UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_NAME) }
+    .counter_names = { UCT_NPRDMA_FOREACH_COUNT(UCT_NPRDMA_STAT_NAME) }
+};
+
+static ucs_stats_class_t uct_nprdma_stats_waits_class = {
+    .name          = "nprdma_waits",
+    .num_counters  = UCT_NPRDMA_STATS_NUM(uct_nprdma_stats_t) -
+                     UCT_NPRDMA_STATS_NUM_COUNTS,
+    .class_id      = UCS_STATS_CLASS_ID_INVALID,
+    .counter_names = { UCT_NPRDMA_FOREACH_LONGEST(UCT_NPRDMA_STAT_NAME) }
 };
 
 static ucs_stats_class_t uct_nprdma_stats_memory_class = {
@@ -53,6 +67,16 @@ static void uct_nprdma_stats_ucs_copy(ucs_stats_node_t *node,
     }
 }
 
+static void uct_nprdma_stats_ucs_copy_all(uct_nprdma_iface_t *iface,
+                                          const uct_nprdma_mem_stats_t *mem)
+{
+    const uct_nprdma_stats_ucs_t *nodes = &iface->stats_ucs;
+
+    uct_nprdma_stats_ucs_copy(nodes->counters, &iface->stats);
+    uct_nprdma_stats_ucs_copy(nodes->waits, &iface->stats.longest_us);
+    uct_nprdma_stats_ucs_copy(nodes->memory, mem);
+}
+
 static void uct_nprdma_stats_ucs_handler(int id, ucs_event_set_types_t events,
                                          void *arg)
 {
@@ -64,8 +88,7 @@ static void uct_nprdma_stats_ucs_handler(int id, ucs_event_set_types_t events,
     }
 
     uct_nprdma_mem_query(uct_nprdma_iface_md(iface), &mem);
-    uct_nprdma_stats_ucs_copy(iface->stats_ucs.counters, &iface->stats);
-    uct_nprdma_stats_ucs_copy(iface->stats_ucs.memory, &mem);
+    uct_nprdma_stats_ucs_copy_all(iface, &mem);
 }
 
 /* A signal handler could meet its own thread with the locks of the memory's
@@ -96,15 +119,22 @@ ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_iface_t *iface)
                                            &uct_nprdma_stats_counters_class,
                                            iface->super.stats, "-%s", name);
     if ((status != UCS_OK) || (nodes->counters == NULL)) {
+        nodes->waits  = NULL;
         nodes->memory = NULL;
         return status;
+    }
+
+    status = UCS_STATS_NODE_ALLOC(&nodes->waits, &uct_nprdma_stats_waits_class,
+                                  iface->super.stats, "-%s", name);
+    if (status != UCS_OK) {
+        goto err_counters;
     }
 
     status = UCS_STATS_NODE_ALLOC(&nodes->memory,
                                   &uct_nprdma_stats_memory_class,
                                   iface->super.stats, "-%s", name);
     if (status != UCS_OK) {
-        goto err_counters;
+        goto err_waits;
     }
 
     status = uct_nprdma_stats_ucs_start_timer(iface);
@@ -115,6 +145,8 @@ ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_iface_t *iface)
 
 err_memory:
     UCS_STATS_NODE_FREE(nodes->memory);
+err_waits:
+    UCS_STATS_NODE_FREE(nodes->waits);
 err_counters:
     UCS_STATS_NODE_FREE(nodes->counters);
     return status;
@@ -133,9 +165,9 @@ void uct_nprdma_stats_ucs_end(uct_nprdma_iface_t *iface,
         ucs_async_remove_handler(nodes->timer_id, 1);
     }
 
-    uct_nprdma_stats_ucs_copy(nodes->counters, &iface->stats);
-    uct_nprdma_stats_ucs_copy(nodes->memory, mem);
+    uct_nprdma_stats_ucs_copy_all(iface, mem);
     UCS_STATS_NODE_FREE(nodes->memory);
+    UCS_STATS_NODE_FREE(nodes->waits);
     UCS_STATS_NODE_FREE(nodes->counters);
 }
 

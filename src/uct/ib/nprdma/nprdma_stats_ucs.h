@@ -16,9 +16,11 @@ struct uct_nprdma_iface;
 
 #ifdef ENABLE_STATS
 
-/* Part of an interface. Both nodes are NULL while statistics are off. */
+/* Part of an interface. All nodes are NULL while statistics are off. */
 typedef struct uct_nprdma_stats_ucs {
     ucs_stats_node_t *counters;
+    ucs_stats_node_t *waits;    /* longest_xx_us: a node has 64 counters at
+                                   most */
     ucs_stats_node_t *memory;   /* of the interface's MD */
     int              timer_id;  /* -1: none */
 } uct_nprdma_stats_ucs_t;
