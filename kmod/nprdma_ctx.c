@@ -2,9 +2,9 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 #include "nprdma_ctx.h"
-#include "nprdma_device.h"
-#include "nprdma_region.h"
-#include "nprdma_window.h"
+#include "pte/nprdma_device.h"
+#include "nprdma_kregion.h"
+#include "pte/nprdma_window.h"
 
 #include <linux/cred.h>
 #include <linux/device.h>
@@ -66,7 +66,7 @@ struct nprdma_ctx *nprdma_ctx_create(void)
  */
 void nprdma_ctx_close(struct nprdma_ctx *ctx)
 {
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	unsigned long id;
 
 	mutex_lock(&nprdma_ctxs_lock);
@@ -74,7 +74,7 @@ void nprdma_ctx_close(struct nprdma_ctx *ctx)
 	mutex_unlock(&nprdma_ctxs_lock);
 
 	xa_for_each(&ctx->regions, id, region)
-		nprdma_region_destroy(ctx, id);
+		nprdma_kregion_destroy(ctx, id);
 	nprdma_ctx_put(ctx);
 }
 
@@ -204,17 +204,17 @@ bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev)
  * @ctx: context
  * @id: of the region
  *
- * Return: the region, for nprdma_region_put(); NULL: there is none.
+ * Return: the region, for nprdma_kregion_put(); NULL: there is none.
  */
-struct nprdma_region *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id)
+struct nprdma_kregion *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id)
 {
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 
 	/* What the array refers to has a reference until it is taken out */
 	xa_lock(&ctx->regions);
 	region = xa_load(&ctx->regions, id);
 	if (region)
-		nprdma_region_get(region);
+		nprdma_kregion_get(region);
 	xa_unlock(&ctx->regions);
 	return region;
 }
@@ -224,17 +224,17 @@ struct nprdma_region *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id)
  * @ctx: context
  * @id: of the region before, 0 at first; that of the region returned
  *
- * Return: the region, for nprdma_region_put(); NULL: there are no more.
+ * Return: the region, for nprdma_kregion_put(); NULL: there are no more.
  */
-struct nprdma_region *nprdma_ctx_next_region(struct nprdma_ctx *ctx,
-					     unsigned long *id)
+struct nprdma_kregion *nprdma_ctx_next_region(struct nprdma_ctx *ctx,
+					      unsigned long *id)
 {
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 
 	xa_lock(&ctx->regions);
 	region = xa_find_after(&ctx->regions, id, ULONG_MAX, XA_PRESENT);
 	if (region)
-		nprdma_region_get(region);
+		nprdma_kregion_get(region);
 	xa_unlock(&ctx->regions);
 	return region;
 }
@@ -261,14 +261,14 @@ void nprdma_ctx_retire(struct nprdma_ctx *ctx,
 
 static void nprdma_ctx_show(struct seq_file *seq, struct nprdma_ctx *ctx)
 {
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	unsigned long id = 0;
 
 	seq_printf(seq, "context tgid %d user %u\n", ctx->tgid,
 		   from_kuid_munged(seq_user_ns(seq), ctx->user->uid));
 	while ((region = nprdma_ctx_next_region(ctx, &id)) != NULL) {
-		nprdma_region_show(seq, region);
-		nprdma_region_put(region);
+		nprdma_kregion_show(seq, region);
+		nprdma_kregion_put(region);
 	}
 }
 

@@ -11,10 +11,10 @@
 #include <linux/xarray.h>
 
 #include "nprdma_limits.h"
-#include "nprdma_window.h"
+#include "pte/nprdma_window.h"
 
 struct device;
-struct nprdma_region;
+struct nprdma_kregion;
 struct seq_file;
 
 /* Events of regions; those of destroyed ones are kept in their context */
@@ -61,9 +61,9 @@ int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx);
 int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev);
 bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev);
 
-struct nprdma_region *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id);
-struct nprdma_region *nprdma_ctx_next_region(struct nprdma_ctx *ctx,
-					     unsigned long *id);
+struct nprdma_kregion *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id);
+struct nprdma_kregion *nprdma_ctx_next_region(struct nprdma_ctx *ctx,
+					      unsigned long *id);
 void nprdma_ctx_retire(struct nprdma_ctx *ctx,
 		       const struct nprdma_counters *counters);
 void nprdma_counters_add(struct nprdma_counters *sum,

@@ -18,9 +18,9 @@
 #include <linux/slab.h>
 
 #include "nprdma_dmabuf.h"
-#include "nprdma_pte.h"
-#include "nprdma_region.h"
-#include "nprdma_window.h"
+#include "pte/nprdma_pte.h"
+#include "nprdma_kregion.h"
+#include "pte/nprdma_window.h"
 
 /* Says the same before and after MODULE_IMPORT_NS() wanted a string */
 MODULE_INFO(import_ns, "DMA_BUF");
@@ -42,7 +42,7 @@ MODULE_INFO(import_ns, "DMA_BUF");
 struct nprdma_import {
 	struct list_head	link;
 	unsigned int		users;
-	struct nprdma_region	*region;
+	struct nprdma_kregion	*region;
 	struct device		*dev;
 	struct nprdma_window	*read;
 	struct nprdma_window	*write;
@@ -50,17 +50,17 @@ struct nprdma_import {
 	long			charged;
 };
 
-static unsigned int states_pages(const struct nprdma_region *region)
+static unsigned int states_pages(const struct nprdma_kregion *region)
 {
 	return DIV_ROUND_UP(region->npages * sizeof(u32), PAGE_SIZE);
 }
 
-static size_t dmabuf_size(const struct nprdma_region *region)
+static size_t dmabuf_size(const struct nprdma_kregion *region)
 {
 	return (2 * region->npages + states_pages(region)) << PAGE_SHIFT;
 }
 
-static long import_memory(const struct nprdma_region *region)
+static long import_memory(const struct nprdma_kregion *region)
 {
 	return sizeof(struct nprdma_import) +
 	       2 * nprdma_window_memory(region->npages) +
@@ -70,7 +70,7 @@ static long import_memory(const struct nprdma_region *region)
 /* Peers read the states by RDMA. No device may ever write them. */
 static int map_states(struct nprdma_import *import)
 {
-	struct nprdma_region *region = import->region;
+	struct nprdma_kregion *region = import->region;
 	struct scatterlist *sg;
 	int ret, i;
 
@@ -79,8 +79,8 @@ static int map_states(struct nprdma_import *import)
 	if (ret)
 		return ret;
 	for_each_sgtable_sg(&import->states, sg, i)
-		sg_set_page(sg, nprdma_region_states_page(region, i), PAGE_SIZE,
-			    0);
+		sg_set_page(sg, nprdma_kregion_states_page(region, i),
+			    PAGE_SIZE, 0);
 	ret = dma_map_sgtable(import->dev, &import->states, DMA_TO_DEVICE, 0);
 	if (ret)
 		sg_free_table(&import->states);
@@ -119,13 +119,13 @@ static int make_window(struct nprdma_import *import, struct page *rest,
 static void take_over(struct nprdma_import *import, unsigned long first,
 		      unsigned long n)
 {
-	struct nprdma_region *region = import->region;
+	struct nprdma_kregion *region = import->region;
 	unsigned long i, entry, pfn;
 
 	if (!region->chunks[first / BATCH_PAGES].table)
 		return;
 	for (i = first; i < first + n; i++) {
-		entry = *nprdma_region_entry(region, i);
+		entry = *nprdma_kregion_entry(region, i);
 		if (!(entry & NPRDMA_ENTRY_PRESENT))
 			continue;
 		pfn = entry >> NPRDMA_ENTRY_SHIFT;
@@ -145,7 +145,7 @@ static void take_over(struct nprdma_import *import, unsigned long first,
  */
 static int link_windows(struct nprdma_import *import)
 {
-	struct nprdma_region *region = import->region;
+	struct nprdma_kregion *region = import->region;
 	unsigned long i;
 
 	spin_lock(&region->lock);
@@ -165,7 +165,7 @@ static int link_windows(struct nprdma_import *import)
 }
 
 /* The opposite order: while a window is pointed at memory it has to be listed */
-static void unlink_window(struct nprdma_region *region,
+static void unlink_window(struct nprdma_kregion *region,
 			  struct nprdma_window *win)
 {
 	unsigned long i, n;
@@ -191,18 +191,18 @@ static void unlink_window(struct nprdma_region *region,
 
 static void import_destroy(struct nprdma_import *import)
 {
-	struct nprdma_region *region = import->region;
+	struct nprdma_kregion *region = import->region;
 
 	unlink_window(region, import->read);
 	unlink_window(region, import->write);
 	unmap_states(import);
 	nprdma_window_destroy(import->read);
 	nprdma_window_destroy(import->write);
-	nprdma_region_uncharge(region, import->charged);
+	nprdma_kregion_uncharge(region, import->charged);
 	kfree(import);
 }
 
-static struct nprdma_import *import_create(struct nprdma_region *region,
+static struct nprdma_import *import_create(struct nprdma_kregion *region,
 					   struct device *dev)
 {
 	struct nprdma_import *import;
@@ -214,7 +214,7 @@ static struct nprdma_import *import_create(struct nprdma_region *region,
 	INIT_LIST_HEAD(&import->link);
 	import->region = region;
 	import->dev = dev;
-	ret = nprdma_region_charge(region, import_memory(region));
+	ret = nprdma_kregion_charge(region, import_memory(region));
 	if (ret)
 		goto err;
 	import->charged = import_memory(region);
@@ -237,7 +237,7 @@ err:
 	return ERR_PTR(ret);
 }
 
-static struct nprdma_import *import_find(struct nprdma_region *region,
+static struct nprdma_import *import_find(struct nprdma_kregion *region,
 					 struct device *dev)
 {
 	struct nprdma_import *import;
@@ -256,7 +256,7 @@ static struct nprdma_import *import_find(struct nprdma_region *region,
 static int dmabuf_attach(struct dma_buf *dmabuf,
 			 struct dma_buf_attachment *attach)
 {
-	struct nprdma_region *region = dmabuf->priv;
+	struct nprdma_kregion *region = dmabuf->priv;
 	struct nprdma_import *import;
 	int ret = 0;
 
@@ -285,7 +285,7 @@ unlock:
 static void dmabuf_detach(struct dma_buf *dmabuf,
 			  struct dma_buf_attachment *attach)
 {
-	struct nprdma_region *region = dmabuf->priv;
+	struct nprdma_kregion *region = dmabuf->priv;
 	struct nprdma_import *import = attach->priv;
 
 	mutex_lock(&region->attach_lock);
@@ -346,7 +346,7 @@ static void dmabuf_unmap(struct dma_buf_attachment *attach,
 
 static void dmabuf_release(struct dma_buf *dmabuf)
 {
-	nprdma_region_put(dmabuf->priv);
+	nprdma_kregion_put(dmabuf->priv);
 }
 
 /*
@@ -372,7 +372,7 @@ static const struct dma_buf_ops dmabuf_ops = {
  * Return: the dma-buf, for a file descriptor or dma_buf_put(); ERR_PTR(-ENOMEM)
  * and other errors of dma_buf_export().
  */
-struct dma_buf *nprdma_dmabuf_create(struct nprdma_region *region)
+struct dma_buf *nprdma_dmabuf_create(struct nprdma_kregion *region)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(info);
 	struct dma_buf *dmabuf;
@@ -382,9 +382,9 @@ struct dma_buf *nprdma_dmabuf_create(struct nprdma_region *region)
 	info.flags = O_RDWR | O_CLOEXEC;
 	info.priv = region;
 
-	nprdma_region_get(region);
+	nprdma_kregion_get(region);
 	dmabuf = dma_buf_export(&info);
 	if (IS_ERR(dmabuf))
-		nprdma_region_put(region);
+		nprdma_kregion_put(region);
 	return dmabuf;
 }

@@ -11,8 +11,8 @@
 
 #include <linux/dma-buf.h>
 
-struct nprdma_region;
+struct nprdma_kregion;
 
-struct dma_buf *nprdma_dmabuf_create(struct nprdma_region *region);
+struct dma_buf *nprdma_dmabuf_create(struct nprdma_kregion *region);
 
 #endif

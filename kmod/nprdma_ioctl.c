@@ -8,11 +8,11 @@
 
 #include "nprdma_ioctl.h"
 #include "nprdma_ctx.h"
-#include "nprdma_device.h"
+#include "pte/nprdma_device.h"
 #include "nprdma_dmabuf.h"
-#include "nprdma_populate.h"
-#include "nprdma_reg.h"
-#include "nprdma_region.h"
+#include "nprdma_kpopulate.h"
+#include "nprdma_kreg.h"
+#include "nprdma_kregion.h"
 
 #include <linux/file.h>
 #include <linux/nospec.h>
@@ -154,7 +154,7 @@ static int nprdma_check_range(u64 address, u64 length)
 static int nprdma_call_region_create(struct nprdma_call *call)
 {
 	struct nprdma_ioc_region_create *create = &call->arg.region_create;
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	int ret;
 
 	ret = nprdma_check_range(create->address, create->length);
@@ -165,8 +165,8 @@ static int nprdma_call_region_create(struct nprdma_call *call)
 	if (call->fd < 0)
 		return call->fd;
 
-	ret = nprdma_region_create(call->ctx, create->address, create->length,
-				   &region);
+	ret = nprdma_kregion_create(call->ctx, create->address, create->length,
+				    &region);
 	if (ret)
 		goto err_fd;
 
@@ -174,7 +174,7 @@ static int nprdma_call_region_create(struct nprdma_call *call)
 	if (IS_ERR(call->file)) {
 		ret = PTR_ERR(call->file);
 		call->file = NULL;
-		nprdma_region_destroy(call->ctx, region->id);
+		nprdma_kregion_destroy(call->ctx, region->id);
 		goto err_put;
 	}
 
@@ -183,11 +183,11 @@ static int nprdma_call_region_create(struct nprdma_call *call)
 	create->signature = call->ctx->signature;
 	create->states_offset = PAGE_SIZE;
 	create->states_size = region->states.size;
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 	return 0;
 
 err_put:
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 err_fd:
 	put_unused_fd(call->fd);
 	return ret;
@@ -195,19 +195,19 @@ err_fd:
 
 static void nprdma_undo_region_create(struct nprdma_call *call)
 {
-	nprdma_region_destroy(call->ctx, call->arg.region_create.region);
+	nprdma_kregion_destroy(call->ctx, call->arg.region_create.region);
 }
 
 static int nprdma_call_region_destroy(struct nprdma_call *call)
 {
 	if (call->arg.region_destroy.reserved)
 		return -EINVAL;
-	return nprdma_region_destroy(call->ctx,
-				     call->arg.region_destroy.region);
+	return nprdma_kregion_destroy(call->ctx,
+				      call->arg.region_destroy.region);
 }
 
 static int nprdma_export_region(struct nprdma_call *call,
-				struct nprdma_region *region)
+				struct nprdma_kregion *region)
 {
 	struct dma_buf *dmabuf;
 	int ret;
@@ -236,7 +236,7 @@ static int nprdma_export_region(struct nprdma_call *call,
 
 static int nprdma_call_export(struct nprdma_call *call)
 {
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	int ret = -EOPNOTSUPP;
 
 	region = nprdma_ctx_region(call->ctx, call->arg.export.region);
@@ -244,7 +244,7 @@ static int nprdma_call_export(struct nprdma_call *call)
 		return -ENOENT;
 	if (nprdma_device_support(NULL))
 		ret = nprdma_export_region(call, region);
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 	return ret;
 }
 
@@ -253,9 +253,9 @@ static int nprdma_call_export(struct nprdma_call *call)
  *
  * Returns 0; -EINVAL: no bytes; -ERANGE: not inside.
  */
-static int nprdma_region_pages(const struct nprdma_region *region, u64 address,
-			       u64 length, unsigned long *first,
-			       unsigned long *n)
+static int nprdma_kregion_pages(const struct nprdma_kregion *region,
+				u64 address, u64 length,
+				unsigned long *first, unsigned long *n)
 {
 	u64 size = (u64)region->npages << PAGE_SHIFT;
 
@@ -274,7 +274,7 @@ static int nprdma_region_pages(const struct nprdma_region *region, u64 address,
 static int nprdma_call_register(struct nprdma_call *call)
 {
 	struct nprdma_ioc_register *reg = &call->arg.reg;
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	unsigned long first, n;
 	int ret;
 
@@ -284,56 +284,56 @@ static int nprdma_call_register(struct nprdma_call *call)
 	if (!region)
 		return -ENOENT;
 
-	ret = nprdma_region_pages(region, reg->address, reg->length, &first,
-				  &n);
+	ret = nprdma_kregion_pages(region, reg->address, reg->length, &first,
+				   &n);
 	if (!ret)
-		ret = nprdma_reg_add(region, first, first + n - 1,
-				     &reg->registration);
-	nprdma_region_put(region);
+		ret = nprdma_kreg_add(region, first, first + n - 1,
+				      &reg->registration);
+	nprdma_kregion_put(region);
 	return ret;
 }
 
 static int nprdma_call_unregister(struct nprdma_call *call)
 {
 	struct nprdma_ioc_unregister *unreg = &call->arg.unreg;
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	int ret;
 
 	region = nprdma_ctx_region(call->ctx, unreg->region);
 	if (!region)
 		return -ENOENT;
 
-	ret = nprdma_reg_drop(region, unreg->registration,
-			      unreg->flags & NPRDMA_IOC_UNREGISTER_REVOKE,
-			      &unreg->revoked);
-	nprdma_region_put(region);
+	ret = nprdma_kreg_drop(region, unreg->registration,
+			       unreg->flags & NPRDMA_IOC_UNREGISTER_REVOKE,
+			       &unreg->revoked);
+	nprdma_kregion_put(region);
 	return ret;
 }
 
 static void nprdma_undo_register(struct nprdma_call *call)
 {
 	struct nprdma_ioc_register *reg = &call->arg.reg;
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	u64 revoked;
 
 	region = nprdma_ctx_region(call->ctx, reg->region);
 	if (region) {
-		nprdma_reg_drop(region, reg->registration, false, &revoked);
-		nprdma_region_put(region);
+		nprdma_kreg_drop(region, reg->registration, false, &revoked);
+		nprdma_kregion_put(region);
 	}
 }
 
 static int nprdma_call_populate(struct nprdma_call *call)
 {
 	struct nprdma_ioc_populate *arg = &call->arg.populate;
-	struct nprdma_populate populate = {
+	struct nprdma_kpopulate populate = {
 		.write = arg->flags & NPRDMA_IOC_POPULATE_WRITE,
 		.resident = arg->flags & NPRDMA_IOC_POPULATE_RESIDENT,
 		.unless_revoked = arg->flags &
 				  NPRDMA_IOC_POPULATE_UNLESS_REVOKED,
 		.revocations = arg->revocations,
 	};
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	int ret;
 
 	if (arg->revocations && !populate.unless_revoked)
@@ -342,23 +342,23 @@ static int nprdma_call_populate(struct nprdma_call *call)
 	if (!region)
 		return -ENOENT;
 
-	ret = nprdma_region_pages(region, arg->address, arg->length,
-				  &populate.first, &populate.n);
+	ret = nprdma_kregion_pages(region, arg->address, arg->length,
+				   &populate.first, &populate.n);
 	if (!ret) {
-		ret = nprdma_populate(region, &populate);
+		ret = nprdma_kpopulate(region, &populate);
 		arg->done = region->start +
 			    ((populate.first + populate.done) << PAGE_SHIFT);
 		arg->populated = populate.populated;
 		arg->retries = populate.retries;
 	}
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 	return ret;
 }
 
 static int nprdma_call_invalidate(struct nprdma_call *call)
 {
 	struct nprdma_ioc_invalidate *arg = &call->arg.invalidate;
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	unsigned long first, n;
 	int ret;
 
@@ -368,13 +368,13 @@ static int nprdma_call_invalidate(struct nprdma_call *call)
 	if (!region)
 		return -ENOENT;
 
-	ret = nprdma_region_pages(region, arg->address, arg->length, &first,
-				  &n);
+	ret = nprdma_kregion_pages(region, arg->address, arg->length, &first,
+				   &n);
 	if (!ret)
-		arg->invalidated = nprdma_region_revoke(region, arg->bits,
-							first, n,
+		arg->invalidated = nprdma_kregion_revoke(region, arg->bits,
+							 first, n,
 			arg->flags & NPRDMA_IOC_INVALIDATE_TOUCH);
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 	return ret;
 }
 
@@ -390,7 +390,7 @@ static void nprdma_add_stats(struct nprdma_ioc_stats *stats,
 }
 
 static void nprdma_add_region_stats(struct nprdma_ioc_stats *stats,
-				    struct nprdma_region *region)
+				    struct nprdma_kregion *region)
 {
 	stats->regions++;
 	stats->bytes += atomic_long_read(&region->bytes);
@@ -405,7 +405,7 @@ static int nprdma_call_stats(struct nprdma_call *call)
 {
 	struct nprdma_ioc_stats *stats = &call->arg.stats;
 	struct nprdma_ctx *ctx = call->ctx;
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	unsigned long id = 0;
 
 	if (stats->reserved)
@@ -420,13 +420,13 @@ static int nprdma_call_stats(struct nprdma_call *call)
 		if (!region)
 			return -ENOENT;
 		nprdma_add_region_stats(stats, region);
-		nprdma_region_put(region);
+		nprdma_kregion_put(region);
 		return 0;
 	}
 
 	while ((region = nprdma_ctx_next_region(ctx, &id)) != NULL) {
 		nprdma_add_region_stats(stats, region);
-		nprdma_region_put(region);
+		nprdma_kregion_put(region);
 	}
 	mutex_lock(&ctx->lock);
 	if (ctx->signature_page)

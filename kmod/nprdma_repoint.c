@@ -9,12 +9,12 @@
 #include <linux/list.h>
 #include <linux/lockdep.h>
 
-#include "nprdma_region.h"
+#include "nprdma_kregion.h"
 #include "nprdma_trace.h"
-#include "nprdma_window.h"
+#include "pte/nprdma_window.h"
 
 /**
- * nprdma_region_repoint - point pages of a region in all its windows
+ * nprdma_kregion_repoint - point pages of a region in all its windows
  * @region: the region, its lock held
  * @bits: &NPRDMA_STATE_R for the R windows, &NPRDMA_STATE_W for the W windows
  * @first: index of the first page
@@ -23,9 +23,9 @@
  *
  * Context: any; does not sleep.
  */
-void nprdma_region_repoint(struct nprdma_region *region, u32 bits,
-			   unsigned long first, unsigned long n,
-			   const unsigned long *pfns)
+void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
+			    unsigned long first, unsigned long n,
+			    const unsigned long *pfns)
 {
 	struct nprdma_window *win;
 
@@ -42,16 +42,16 @@ void nprdma_region_repoint(struct nprdma_region *region, u32 bits,
 }
 
 /**
- * nprdma_region_flush - nprdma_window_flush() of all windows of a region
+ * nprdma_kregion_flush - nprdma_window_flush() of all windows of a region
  * @region: the region, its lock held
- * @bits: which windows, as for nprdma_region_repoint()
+ * @bits: which windows, as for nprdma_kregion_repoint()
  * @first: index of the first page
  * @n: number of pages
  *
  * Context: any, spins; does not sleep.
  */
-void nprdma_region_flush(struct nprdma_region *region, u32 bits,
-			 unsigned long first, unsigned long n)
+void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
+			  unsigned long first, unsigned long n)
 {
 	struct nprdma_window *win;
 

@@ -3,7 +3,7 @@
 
 #include "nprdma_state.h"
 #include "nprdma_ioctl.h"
-#include "nprdma_region.h"
+#include "nprdma_kregion.h"
 
 #include <linux/anon_inodes.h>
 #include <linux/module.h>
@@ -37,7 +37,7 @@ void nprdma_states_free(struct nprdma_states *states)
  */
 static int nprdma_states_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	struct nprdma_region *region = file->private_data;
+	struct nprdma_kregion *region = file->private_data;
 
 	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
 		return -EPERM;
@@ -57,14 +57,14 @@ static int nprdma_states_mmap(struct file *file, struct vm_area_struct *vma)
 
 static int nprdma_states_release(struct inode *inode, struct file *file)
 {
-	nprdma_region_put(file->private_data);
+	nprdma_kregion_put(file->private_data);
 	return 0;
 }
 
 static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
 				unsigned long argp)
 {
-	struct nprdma_region *region = file->private_data;
+	struct nprdma_kregion *region = file->private_data;
 	struct nprdma_ioc_states_info info;
 	long ret;
 
@@ -88,7 +88,7 @@ static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
 
 static void nprdma_states_show_fdinfo(struct seq_file *seq, struct file *file)
 {
-	struct nprdma_region *region = file->private_data;
+	struct nprdma_kregion *region = file->private_data;
 
 	seq_printf(seq, "nprdma-region:\t%u\nnprdma-start:\t%lx\nnprdma-pages:\t%lu\n",
 		   region->id, region->start, region->npages);
@@ -110,14 +110,14 @@ static const struct file_operations nprdma_states_fops = {
  *
  * Return: the file, or an ERR_PTR() as anon_inode_getfile() returns it.
  */
-struct file *nprdma_states_file(struct nprdma_region *region)
+struct file *nprdma_states_file(struct nprdma_kregion *region)
 {
 	struct file *file;
 
-	nprdma_region_get(region);
+	nprdma_kregion_get(region);
 	file = anon_inode_getfile("[nprdma-states]", &nprdma_states_fops,
 				  region, O_RDONLY);
 	if (IS_ERR(file))
-		nprdma_region_put(region);
+		nprdma_kregion_put(region);
 	return file;
 }

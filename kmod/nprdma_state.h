@@ -10,7 +10,7 @@
 
 #include "nprdma_uapi.h"
 
-struct nprdma_region;
+struct nprdma_kregion;
 
 /*
  * The page states of a region and the header in front of them: one area of
@@ -31,6 +31,6 @@ static inline u32 nprdma_state_next(u32 word, u32 bits)
 size_t nprdma_states_memory(unsigned long npages);
 int nprdma_states_alloc(struct nprdma_states *states, unsigned long npages);
 void nprdma_states_free(struct nprdma_states *states);
-struct file *nprdma_states_file(struct nprdma_region *region);
+struct file *nprdma_states_file(struct nprdma_kregion *region);
 
 #endif

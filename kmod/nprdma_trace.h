@@ -9,12 +9,12 @@
 
 #include <linux/tracepoint.h>
 
-#include "nprdma_populate.h"
-#include "nprdma_region.h"
+#include "nprdma_kpopulate.h"
+#include "nprdma_kregion.h"
 
 /* The kernel is about to take pages; event is an enum mmu_notifier_event */
 TRACE_EVENT(nprdma_invalidate,
-	TP_PROTO(const struct nprdma_region *region, unsigned long start,
+	TP_PROTO(const struct nprdma_kregion *region, unsigned long start,
 		 unsigned long end, int event, unsigned long lost),
 	TP_ARGS(region, start, end, event, lost),
 	TP_STRUCT__entry(
@@ -40,8 +40,8 @@ TRACE_EVENT(nprdma_invalidate,
 
 /* A call that populates has ended */
 TRACE_EVENT(nprdma_populate,
-	TP_PROTO(const struct nprdma_region *region,
-		 const struct nprdma_populate *populate, int ret),
+	TP_PROTO(const struct nprdma_kregion *region,
+		 const struct nprdma_kpopulate *populate, int ret),
 	TP_ARGS(region, populate, ret),
 	TP_STRUCT__entry(
 		__field(pid_t, tgid)
@@ -75,7 +75,7 @@ TRACE_EVENT(nprdma_populate,
 
 /* A page that was asked for cannot be populated: software has to assist */
 TRACE_EVENT(nprdma_miss,
-	TP_PROTO(const struct nprdma_region *region, unsigned long page,
+	TP_PROTO(const struct nprdma_kregion *region, unsigned long page,
 		 int ret),
 	TP_ARGS(region, page, ret),
 	TP_STRUCT__entry(
@@ -96,7 +96,7 @@ TRACE_EVENT(nprdma_miss,
 
 /* Windows of devices were re-pointed: at frames, or away from them */
 TRACE_EVENT(nprdma_repoint,
-	TP_PROTO(const struct nprdma_region *region, u32 bits,
+	TP_PROTO(const struct nprdma_kregion *region, u32 bits,
 		 unsigned long first, unsigned long n, bool present),
 	TP_ARGS(region, bits, first, n, present),
 	TP_STRUCT__entry(

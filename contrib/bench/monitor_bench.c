@@ -7,7 +7,7 @@
 
 #include "bench.h"
 
-#include <ucm/nprdma_backend.h>
+#include <ucm/backend/nprdma_backend.h>
 
 #include <string.h>
 #include <sys/syscall.h>

@@ -6,9 +6,9 @@
 
 #include "nprdma_monitor_int.h"
 #include "nprdma_prereg.h"
-#include "nprdma_reclaim.h"
-#include "nprdma_revoker.h"
-#include "nprdma_uffd.h"
+#include "ucm/reclaim/nprdma_reclaim.h"
+#include "ucm/reclaim/nprdma_revoker.h"
+#include "ucm/events/nprdma_uffd.h"
 
 #include <ucs/debug/log.h>
 

@@ -4,8 +4,8 @@
 #define NPRDMA_MONITOR_INT_H_
 
 #include "nprdma_monitor.h"
-#include "nprdma_pagein.h"
-#include "nprdma_regions.h"
+#include "ucm/access/nprdma_pagein.h"
+#include "ucm/regions/nprdma_regions.h"
 
 #include <pthread.h>
 

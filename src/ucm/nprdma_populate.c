@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_monitor_int.h"
-#include "nprdma_uffd.h"
+#include "ucm/events/nprdma_uffd.h"
 
 #include <sched.h>
 #include <time.h>

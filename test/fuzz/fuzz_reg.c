@@ -7,7 +7,7 @@
 
 #include "fuzz.h"
 
-#include "ucm/nprdma_reg.h"
+#include "ucm/regions/nprdma_reg.h"
 
 #define FUZZ_REGS 16
 

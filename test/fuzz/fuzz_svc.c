@@ -8,7 +8,7 @@
 
 #include "fuzz.h"
 
-#include "ucm/nprdma_access.h"
+#include "ucm/access/nprdma_access.h"
 #include "uct/ib/nprdma/nprdma_mem.h"
 #include "uct/ib/nprdma/nprdma_svc_exec.h"
 

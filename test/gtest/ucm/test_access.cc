@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include <ucm/nprdma_access.h>
+#include <ucm/access/nprdma_access.h>
 
 #include <ucm/api/ucm.h>
 

@@ -2,7 +2,7 @@
 
 /* Words that one CPU instruction stores, whatever has become of the page */
 
-#include <ucm/nprdma_access.h>
+#include <ucm/access/nprdma_access.h>
 
 #include <gtest/gtest.h>
 

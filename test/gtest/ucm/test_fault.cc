@@ -5,8 +5,8 @@
  * of its own, some of which are to die.
  */
 
-#include <ucm/nprdma_access.h>
-#include <ucm/nprdma_touch.h>
+#include <ucm/access/nprdma_access.h>
+#include <ucm/access/nprdma_touch.h>
 
 #include <gtest/gtest.h>
 

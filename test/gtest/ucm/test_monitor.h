@@ -3,7 +3,7 @@
 #ifndef NPRDMA_TEST_MONITOR_H
 #define NPRDMA_TEST_MONITOR_H
 
-#include <ucm/nprdma_backend.h>
+#include <ucm/backend/nprdma_backend.h>
 #include <ucm/nprdma_monitor.h>
 
 /* Templates of its own: not to be first seen within extern "C" */

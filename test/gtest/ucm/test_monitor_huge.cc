@@ -3,7 +3,7 @@
 #include "test_monitor.h"
 
 #include <ucm/api/ucm.h>
-#include <ucm/nprdma_huge.h>
+#include <ucm/events/nprdma_huge.h>
 
 #include <fstream>
 

@@ -2,7 +2,7 @@
 
 #include "test_monitor.h"
 
-#include <ucm/nprdma_access.h>
+#include <ucm/access/nprdma_access.h>
 
 #include <csignal>
 

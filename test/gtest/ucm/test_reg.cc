@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include <ucm/nprdma_reg.h>
+#include <ucm/regions/nprdma_reg.h>
 
 #include <gtest/gtest.h>
 

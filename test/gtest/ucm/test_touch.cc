@@ -2,8 +2,8 @@
 
 /* CPU instructions on memory that others take away at that very moment */
 
-#include <ucm/nprdma_access.h>
-#include <ucm/nprdma_touch.h>
+#include <ucm/access/nprdma_access.h>
+#include <ucm/access/nprdma_touch.h>
 
 #include <gtest/gtest.h>
 

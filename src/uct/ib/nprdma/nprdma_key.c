@@ -6,7 +6,7 @@
 
 #include "nprdma_key.h"
 
-#include "ucm/nprdma_reg.h"
+#include "ucm/regions/nprdma_reg.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
 #include "nprdma_local.h"
 #include "nprdma_verify.h"
 
-#include "ucm/nprdma_access.h"
-#include "ucm/nprdma_fault.h"
+#include "ucm/access/nprdma_access.h"
+#include "ucm/access/nprdma_fault.h"
 
 #include <ucs/sys/math.h>
 

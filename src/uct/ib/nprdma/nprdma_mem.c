@@ -9,7 +9,7 @@
 #include "nprdma_region.h"
 #include "nprdma_service.h"
 
-#include "ucm/nprdma_access.h"
+#include "ucm/access/nprdma_access.h"
 
 #include <ucs/debug/memtrack_int.h>
 

@@ -7,7 +7,7 @@
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 
-#include "ucm/nprdma_reg.h"
+#include "ucm/regions/nprdma_reg.h"
 
 #include <stdatomic.h>
 

@@ -7,7 +7,7 @@
 #include "nprdma_region.h"
 #include "nprdma_key.h"
 
-#include "ucm/nprdma_backend.h"
+#include "ucm/backend/nprdma_backend.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>

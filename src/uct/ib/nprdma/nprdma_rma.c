@@ -8,7 +8,7 @@
 #include "nprdma_mem.h"
 #include "nprdma_rma_wait.h"
 
-#include "ucm/nprdma_access.h"
+#include "ucm/access/nprdma_access.h"
 
 /* Most bytes of put_short, whatever the device can send inline */
 #define UCT_NPRDMA_RMA_MAX_SHORT  256

@@ -8,7 +8,7 @@
 #include "nprdma_service.h"
 #include "nprdma_svc_wire.h"
 
-#include "ucm/nprdma_fault.h"
+#include "ucm/access/nprdma_fault.h"
 
 #include <ucs/datastruct/khash.h>
 #include <ucs/datastruct/list.h>

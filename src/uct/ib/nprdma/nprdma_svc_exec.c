@@ -8,7 +8,7 @@
 #include "nprdma_populator.h"
 #include "nprdma_svc_exec.h"
 
-#include "ucm/nprdma_access.h"
+#include "ucm/access/nprdma_access.h"
 
 #include <ucs/time/time.h>
 

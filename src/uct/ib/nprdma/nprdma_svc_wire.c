@@ -6,7 +6,7 @@
 
 #include "nprdma_svc_wire.h"
 
-#include "ucm/nprdma_access.h"
+#include "ucm/access/nprdma_access.h"
 
 
 const uct_nprdma_svc_request_t *

@@ -6,7 +6,7 @@
 
 #include "nprdma_verbs.h"
 
-#include "ucm/nprdma_backend.h"
+#include "ucm/backend/nprdma_backend.h"
 
 #include <npemu/npemu.h>
 #include <npemu/npemu_iommu.h>

@@ -5,9 +5,9 @@
 #endif
 
 #include "nprdma_backend.h"
-#include "nprdma_events.h"
-#include "nprdma_pagein.h"
-#include "nprdma_regions.h"
+#include "ucm/events/nprdma_events.h"
+#include "ucm/access/nprdma_pagein.h"
+#include "ucm/regions/nprdma_regions.h"
 
 #include <npemu/npemu_iommu.h>
 

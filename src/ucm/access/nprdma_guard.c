@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_guard.h"
-#include "nprdma_events.h"
+#include "ucm/events/nprdma_events.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,8 +3,8 @@
 #ifndef NPRDMA_REGIONS_H_
 #define NPRDMA_REGIONS_H_
 
-#include "nprdma_backend.h"
-#include "nprdma_events.h"
+#include "ucm/backend/nprdma_backend.h"
+#include "ucm/events/nprdma_events.h"
 
 #include <stdatomic.h>
 

@@ -3,7 +3,7 @@
 #ifndef NPRDMA_UFFD_H_
 #define NPRDMA_UFFD_H_
 
-#include "nprdma_monitor_int.h"
+#include "ucm/nprdma_monitor_int.h"
 
 BEGIN_C_DECLS
 

@@ -3,14 +3,14 @@
 
 /*
  * Regions, and how pages leave them: the page-out half of ARCHITECTURE 3. The
- * other half is in nprdma_populate.c.
+ * other half is in nprdma_kpopulate.c.
  */
 
-#include "nprdma_populate.h"
-#include "nprdma_reg.h"
-#include "nprdma_region.h"
+#include "nprdma_kpopulate.h"
+#include "nprdma_kreg.h"
+#include "nprdma_kregion.h"
 #include "nprdma_trace.h"
-#include "nprdma_window.h"
+#include "pte/nprdma_window.h"
 
 #include <linux/mm.h>
 #include <linux/sched.h>
@@ -33,7 +33,7 @@ struct nprdma_hull {
  * First step of page-out: the words. Chunks without a present page cost nothing
  * unless their pages are to be touched.
  */
-static unsigned long nprdma_clear_words(struct nprdma_region *region, u32 bits,
+static unsigned long nprdma_clear_words(struct nprdma_kregion *region, u32 bits,
 					unsigned long first, unsigned long end,
 					bool touch, struct nprdma_hull *hull)
 {
@@ -71,7 +71,7 @@ static unsigned long nprdma_clear_words(struct nprdma_region *region, u32 bits,
  * caller runs in a notifier, or has found that none has come since the page was
  * put in, so that the frame is still the process's.
  */
-static void nprdma_forget(struct nprdma_region *region, u32 bits,
+static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 			  const struct nprdma_hull *hull)
 {
 	unsigned long page, *entry;
@@ -81,7 +81,7 @@ static void nprdma_forget(struct nprdma_region *region, u32 bits,
 			page |= NPRDMA_CHUNK_PAGES - 1;
 			continue;
 		}
-		entry = nprdma_region_entry(region, page);
+		entry = nprdma_kregion_entry(region, page);
 		if (*entry & NPRDMA_ENTRY_W)
 			nprdma_mark_dirty(*entry >> NPRDMA_ENTRY_SHIFT);
 		*entry &= ~NPRDMA_ENTRY_W;
@@ -94,7 +94,7 @@ static void nprdma_forget(struct nprdma_region *region, u32 bits,
 }
 
 /**
- * nprdma_region_clear - take pages away from devices, with the lock held
+ * nprdma_kregion_clear - take pages away from devices, with the lock held
  * @region: region
  * @bits: what they lose, NPRDMA_STATE_xx; R takes W with it
  * @first: first page
@@ -106,9 +106,9 @@ static void nprdma_forget(struct nprdma_region *region, u32 bits,
  *
  * Return: pages that lost a bit.
  */
-unsigned long nprdma_region_clear(struct nprdma_region *region, u32 bits,
-				  unsigned long first, unsigned long n,
-				  bool touch)
+unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
+				   unsigned long first, unsigned long n,
+				   bool touch)
 {
 	struct nprdma_hull hull = { 0, 0 };
 	unsigned long lost;
@@ -124,14 +124,14 @@ unsigned long nprdma_region_clear(struct nprdma_region *region, u32 bits,
 	/* Who reads the new data of a page sees that its state changed */
 	smp_mb();
 	n = hull.end - hull.first;
-	nprdma_region_repoint(region, bits, hull.first, n, NULL);
-	nprdma_region_flush(region, bits, hull.first, n);
+	nprdma_kregion_repoint(region, bits, hull.first, n, NULL);
+	nprdma_kregion_flush(region, bits, hull.first, n);
 	nprdma_forget(region, bits, &hull);
 	return lost;
 }
 
 /**
- * nprdma_region_count_revocation - count that the user takes pages away
+ * nprdma_kregion_count_revocation - count that the user takes pages away
  * @region: region
  * @first: first page
  * @n: pages, may be 0
@@ -140,8 +140,8 @@ unsigned long nprdma_region_clear(struct nprdma_region *region, u32 bits,
  * ones they were is remembered by batch, so that taking pages away all the time
  * does not keep others from being populated.
  */
-void nprdma_region_count_revocation(struct nprdma_region *region,
-				    unsigned long first, unsigned long n)
+void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
+				     unsigned long first, unsigned long n)
 {
 	__u32 *count = &region->states.header->revocations;
 	unsigned long end = first + n;
@@ -158,20 +158,20 @@ void nprdma_region_count_revocation(struct nprdma_region *region,
 }
 
 /**
- * nprdma_region_revoke - take pages away from devices, as the user wishes
+ * nprdma_kregion_revoke - take pages away from devices, as the user wishes
  * @region: region
- * @bits: as for nprdma_region_clear()
+ * @bits: as for nprdma_kregion_clear()
  * @first: first page
  * @n: pages
- * @touch: as for nprdma_region_clear()
+ * @touch: as for nprdma_kregion_clear()
  *
  * May sleep.
  *
  * Return: pages that lost a bit.
  */
-unsigned long nprdma_region_revoke(struct nprdma_region *region, u32 bits,
-				   unsigned long first, unsigned long n,
-				   bool touch)
+unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
+				    unsigned long first, unsigned long n,
+				    bool touch)
 {
 	unsigned long end = first + n;
 	unsigned long lost, sum = 0;
@@ -179,8 +179,8 @@ unsigned long nprdma_region_revoke(struct nprdma_region *region, u32 bits,
 	for (; first < end; first += n) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		spin_lock(&region->lock);
-		nprdma_region_count_revocation(region, first, n);
-		lost = nprdma_region_clear(region, bits, first, n, touch);
+		nprdma_kregion_count_revocation(region, first, n);
+		lost = nprdma_kregion_clear(region, bits, first, n, touch);
 		region->counters.revoked += lost;
 		spin_unlock(&region->lock);
 		sum += lost;
@@ -199,8 +199,8 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 			      const struct mmu_notifier_range *range,
 			      unsigned long cur_seq)
 {
-	struct nprdma_region *region =
-		container_of(notifier, struct nprdma_region, notifier);
+	struct nprdma_kregion *region =
+		container_of(notifier, struct nprdma_kregion, notifier);
 	unsigned long region_end = region->start +
 				   (region->npages << PAGE_SHIFT);
 	unsigned long first, end, n, lost = 0;
@@ -214,8 +214,8 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 	region->counters.events++;
 	while (first < end) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
-		lost += nprdma_region_clear(region, NPRDMA_STATE_BITS, first, n,
-					    false);
+		lost += nprdma_kregion_clear(region, NPRDMA_STATE_BITS, first,
+					     n, false);
 		first += n;
 		if (first == end)
 			break;
@@ -237,7 +237,7 @@ static const struct mmu_interval_notifier_ops nprdma_notifier_ops = {
 	.invalidate = nprdma_invalidate,
 };
 
-int nprdma_region_charge(struct nprdma_region *region, long bytes)
+int nprdma_kregion_charge(struct nprdma_kregion *region, long bytes)
 {
 	int ret = nprdma_charge(region->ctx->user, bytes);
 
@@ -246,30 +246,30 @@ int nprdma_region_charge(struct nprdma_region *region, long bytes)
 	return ret;
 }
 
-void nprdma_region_uncharge(struct nprdma_region *region, long bytes)
+void nprdma_kregion_uncharge(struct nprdma_kregion *region, long bytes)
 {
 	atomic_long_sub(bytes, &region->bytes);
 	nprdma_uncharge(region->ctx->user, bytes);
 }
 
-void nprdma_region_get(struct nprdma_region *region)
+void nprdma_kregion_get(struct nprdma_kregion *region)
 {
 	kref_get(&region->ref);
 }
 
-static unsigned long nprdma_num_chunks(const struct nprdma_region *region)
+static unsigned long nprdma_num_chunks(const struct nprdma_kregion *region)
 {
 	return DIV_ROUND_UP(region->npages, NPRDMA_CHUNK_PAGES);
 }
 
-/* The rest has been undone by nprdma_region_destroy(), or was never done */
-static void nprdma_region_free(struct kref *ref)
+/* The rest has been undone by nprdma_kregion_destroy(), or was never done */
+static void nprdma_kregion_free(struct kref *ref)
 {
-	struct nprdma_region *region =
-		container_of(ref, struct nprdma_region, ref);
+	struct nprdma_kregion *region =
+		container_of(ref, struct nprdma_kregion, ref);
 
 	WARN_ON(!list_empty(&region->windows));
-	nprdma_region_uncharge(region, atomic_long_read(&region->bytes));
+	nprdma_kregion_uncharge(region, atomic_long_read(&region->bytes));
 	nprdma_uncharge_region(region->ctx->user);
 	nprdma_states_free(&region->states);
 	kvfree(region->chunks);
@@ -280,16 +280,16 @@ static void nprdma_region_free(struct kref *ref)
 }
 
 /* May sleep */
-void nprdma_region_put(struct nprdma_region *region)
+void nprdma_kregion_put(struct nprdma_kregion *region)
 {
-	kref_put(&region->ref, nprdma_region_free);
+	kref_put(&region->ref, nprdma_kregion_free);
 }
 
-static struct nprdma_region *nprdma_region_init(struct nprdma_ctx *ctx,
-						unsigned long start,
-						unsigned long npages)
+static struct nprdma_kregion *nprdma_kregion_init(struct nprdma_ctx *ctx,
+						  unsigned long start,
+						  unsigned long npages)
 {
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 
 	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
 	if (!region)
@@ -313,14 +313,14 @@ static struct nprdma_region *nprdma_region_init(struct nprdma_ctx *ctx,
 	return region;
 }
 
-static int nprdma_region_alloc(struct nprdma_region *region)
+static int nprdma_kregion_alloc(struct nprdma_kregion *region)
 {
 	size_t chunks = nprdma_num_chunks(region) * sizeof(*region->chunks);
 	struct nprdma_states_header *header;
 	int ret;
 
-	ret = nprdma_region_charge(region, sizeof(*region) + chunks +
-				   nprdma_states_memory(region->npages));
+	ret = nprdma_kregion_charge(region, sizeof(*region) + chunks +
+				    nprdma_states_memory(region->npages));
 	if (ret)
 		return ret;
 
@@ -345,7 +345,7 @@ static int nprdma_region_alloc(struct nprdma_region *region)
 }
 
 /**
- * nprdma_region_create - watch a range of the current address space
+ * nprdma_kregion_create - watch a range of the current address space
  * @ctx: its context
  * @start: first address, on a page
  * @length: bytes, whole pages, inside of the address space
@@ -353,23 +353,24 @@ static int nprdma_region_alloc(struct nprdma_region *region)
  *
  * Return: 0, or what NPRDMA_IOC_REGION_CREATE returns for limits and memory.
  */
-int nprdma_region_create(struct nprdma_ctx *ctx, unsigned long start,
-			 unsigned long length, struct nprdma_region **region_p)
+int nprdma_kregion_create(struct nprdma_ctx *ctx, unsigned long start,
+			  unsigned long length,
+			  struct nprdma_kregion **region_p)
 {
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 	int ret;
 
 	ret = nprdma_charge_region(ctx->user);
 	if (ret)
 		return ret;
 
-	region = nprdma_region_init(ctx, start, length >> PAGE_SHIFT);
+	region = nprdma_kregion_init(ctx, start, length >> PAGE_SHIFT);
 	if (!region) {
 		nprdma_uncharge_region(ctx->user);
 		return -ENOMEM;
 	}
 
-	ret = nprdma_region_alloc(region);
+	ret = nprdma_kregion_alloc(region);
 	if (ret)
 		goto err_put;
 
@@ -379,7 +380,7 @@ int nprdma_region_create(struct nprdma_ctx *ctx, unsigned long start,
 		goto err_put;
 
 	/* From here on others find it: the array has the first reference */
-	nprdma_region_get(region);
+	nprdma_kregion_get(region);
 	ret = xa_alloc_cyclic(&ctx->regions, &region->id, region, xa_limit_31b,
 			      &ctx->next_region, GFP_KERNEL_ACCOUNT);
 	if (ret < 0)
@@ -390,13 +391,13 @@ int nprdma_region_create(struct nprdma_ctx *ctx, unsigned long start,
 
 err_remove:
 	mmu_interval_notifier_remove(&region->notifier);
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 err_put:
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 	return ret;
 }
 
-static void nprdma_region_free_tables(struct nprdma_region *region)
+static void nprdma_kregion_free_tables(struct nprdma_kregion *region)
 {
 	unsigned long i, freed = 0;
 	void *table;
@@ -412,11 +413,11 @@ static void nprdma_region_free_tables(struct nprdma_region *region)
 		}
 		cond_resched();
 	}
-	nprdma_region_uncharge(region, freed);
+	nprdma_kregion_uncharge(region, freed);
 }
 
 /**
- * nprdma_region_destroy - end a region
+ * nprdma_kregion_destroy - end a region
  * @ctx: its context
  * @id: of the region
  *
@@ -424,10 +425,10 @@ static void nprdma_region_free_tables(struct nprdma_region *region)
  *
  * Return: 0, or -ENOENT.
  */
-int nprdma_region_destroy(struct nprdma_ctx *ctx, u32 id)
+int nprdma_kregion_destroy(struct nprdma_ctx *ctx, u32 id)
 {
 	struct nprdma_counters counters;
-	struct nprdma_region *region;
+	struct nprdma_kregion *region;
 
 	region = xa_erase(&ctx->regions, id);
 	if (!region)
@@ -436,23 +437,23 @@ int nprdma_region_destroy(struct nprdma_ctx *ctx, u32 id)
 	spin_lock(&region->lock);
 	WRITE_ONCE(region->dead, true);
 	spin_unlock(&region->lock);
-	nprdma_region_revoke(region, NPRDMA_STATE_BITS, 0, region->npages,
-			     false);
+	nprdma_kregion_revoke(region, NPRDMA_STATE_BITS, 0, region->npages,
+			      false);
 	mmu_interval_notifier_remove(&region->notifier);
 	/* Who sees it finds all states absent */
 	smp_store_release(&region->states.header->dead, 1);
 
-	nprdma_reg_drop_all(region);
-	nprdma_region_free_tables(region);
+	nprdma_kreg_drop_all(region);
+	nprdma_kregion_free_tables(region);
 	spin_lock(&region->lock);
 	counters = region->counters;
 	spin_unlock(&region->lock);
 	nprdma_ctx_retire(ctx, &counters);
-	nprdma_region_put(region);
+	nprdma_kregion_put(region);
 	return 0;
 }
 
-void nprdma_region_show(struct seq_file *seq, struct nprdma_region *region)
+void nprdma_kregion_show(struct seq_file *seq, struct nprdma_kregion *region)
 {
 	struct nprdma_counters counters;
 	unsigned long present, registrations;

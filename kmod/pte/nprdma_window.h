@@ -19,7 +19,7 @@
 #include "nprdma_why.h"
 
 struct nprdma_pte_root;
-struct nprdma_region;
+struct nprdma_kregion;
 
 /*
  * A rest area is 8 pages that hold the same, so that one entry of a scatterlist
@@ -83,10 +83,10 @@ void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
 size_t nprdma_window_memory(unsigned long npages);
 
 /* nprdma_repoint.c */
-void nprdma_region_repoint(struct nprdma_region *region, u32 bits,
-			   unsigned long first, unsigned long n,
-			   const unsigned long *pfns);
-void nprdma_region_flush(struct nprdma_region *region, u32 bits,
-			 unsigned long first, unsigned long n);
+void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
+			    unsigned long first, unsigned long n,
+			    const unsigned long *pfns);
+void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
+			  unsigned long first, unsigned long n);
 
 #endif

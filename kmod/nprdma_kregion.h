@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Copyright (c) 2026 The nprdma authors. */
 
-#ifndef NPRDMA_REGION_H
-#define NPRDMA_REGION_H
+#ifndef NPRDMA_KREGION_H
+#define NPRDMA_KREGION_H
 
 #include <linux/interval_tree.h>
 #include <linux/kref.h>
@@ -46,7 +46,7 @@ struct nprdma_chunk {
  * is allocated, and nothing sleeps. What it protects is told apart below; the
  * words of the states are written under it only.
  */
-struct nprdma_region {
+struct nprdma_kregion {
 	struct kref ref;
 	struct nprdma_ctx *ctx;
 	struct mm_struct *mm;	/* of the context */
@@ -78,36 +78,37 @@ struct nprdma_region {
 	struct list_head devices;
 };
 
-int nprdma_region_create(struct nprdma_ctx *ctx, unsigned long start,
-			 unsigned long length, struct nprdma_region **region_p);
-int nprdma_region_destroy(struct nprdma_ctx *ctx, u32 id);
-void nprdma_region_get(struct nprdma_region *region);
-void nprdma_region_put(struct nprdma_region *region);
+int nprdma_kregion_create(struct nprdma_ctx *ctx, unsigned long start,
+			  unsigned long length,
+			  struct nprdma_kregion **region_p);
+int nprdma_kregion_destroy(struct nprdma_ctx *ctx, u32 id);
+void nprdma_kregion_get(struct nprdma_kregion *region);
+void nprdma_kregion_put(struct nprdma_kregion *region);
 
-int nprdma_region_charge(struct nprdma_region *region, long bytes);
-void nprdma_region_uncharge(struct nprdma_region *region, long bytes);
+int nprdma_kregion_charge(struct nprdma_kregion *region, long bytes);
+void nprdma_kregion_uncharge(struct nprdma_kregion *region, long bytes);
 
-unsigned long nprdma_region_clear(struct nprdma_region *region, u32 bits,
-				  unsigned long first, unsigned long n,
-				  bool touch);
-unsigned long nprdma_region_revoke(struct nprdma_region *region, u32 bits,
+unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 				   unsigned long first, unsigned long n,
 				   bool touch);
-void nprdma_region_show(struct seq_file *seq, struct nprdma_region *region);
+unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
+				    unsigned long first, unsigned long n,
+				    bool touch);
+void nprdma_kregion_show(struct seq_file *seq, struct nprdma_kregion *region);
 
 /* The page that holds the ith 4 KiB of the state words */
 static inline struct page *
-nprdma_region_states_page(struct nprdma_region *region, unsigned long i)
+nprdma_kregion_states_page(struct nprdma_kregion *region, unsigned long i)
 {
 	return vmalloc_to_page((void *)region->states.words + i * PAGE_SIZE);
 }
 
-void nprdma_region_count_revocation(struct nprdma_region *region,
-				    unsigned long first, unsigned long n);
+void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
+				     unsigned long first, unsigned long n);
 
 /* Where a page of the region is remembered; its chunk's table exists */
 static inline unsigned long *
-nprdma_region_entry(struct nprdma_region *region, unsigned long page)
+nprdma_kregion_entry(struct nprdma_kregion *region, unsigned long page)
 {
 	return &region->chunks[page / NPRDMA_CHUNK_PAGES]
 			.table[page % NPRDMA_CHUNK_PAGES];

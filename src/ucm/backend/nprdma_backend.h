@@ -3,7 +3,7 @@
 #ifndef NPRDMA_BACKEND_H_
 #define NPRDMA_BACKEND_H_
 
-#include "nprdma_monitor.h"
+#include "ucm/nprdma_monitor.h"
 
 BEGIN_C_DECLS
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Copyright (c) 2026 The nprdma authors. */
 
-#ifndef NPRDMA_POPULATE_H
-#define NPRDMA_POPULATE_H
+#ifndef NPRDMA_KPOPULATE_H
+#define NPRDMA_KPOPULATE_H
 
 #include <linux/mm.h>
 #include <linux/types.h>
 
-struct nprdma_region;
+struct nprdma_kregion;
 
-struct nprdma_populate {
+struct nprdma_kpopulate {
 	unsigned long first;	/* in: pages */
 	unsigned long n;
 	bool write;
@@ -21,8 +21,8 @@ struct nprdma_populate {
 	u64 retries;		/* out: batches done again */
 };
 
-int nprdma_populate(struct nprdma_region *region,
-		    struct nprdma_populate *populate);
+int nprdma_kpopulate(struct nprdma_kregion *region,
+		     struct nprdma_kpopulate *populate);
 
 /*
  * The frame may have been written by a device. Only while it is certain that

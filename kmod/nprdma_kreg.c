@@ -6,13 +6,13 @@
  * pages, because registrations overlap and come in thousands.
  */
 
-#include "nprdma_reg.h"
-#include "nprdma_region.h"
+#include "nprdma_kreg.h"
+#include "nprdma_kregion.h"
 
 #include <linux/sched.h>
 #include <linux/slab.h>
 
-struct nprdma_reg {
+struct nprdma_kreg {
 	struct interval_tree_node node;	/* pages, the last one included */
 };
 
@@ -23,7 +23,7 @@ struct nprdma_reg {
 #define NPRDMA_REVOKE_STEPS 256
 
 /**
- * nprdma_reg_add - register pages
+ * nprdma_kreg_add - register pages
  * @region: region
  * @first: first page
  * @last: last page, inside of the region
@@ -32,13 +32,13 @@ struct nprdma_reg {
  * Return: 0, or what NPRDMA_IOC_REGISTER returns for limits and memory, or
  * -ENOENT if the region was destroyed meanwhile.
  */
-int nprdma_reg_add(struct nprdma_region *region, unsigned long first,
-		   unsigned long last, u32 *id)
+int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
+		    unsigned long last, u32 *id)
 {
-	struct nprdma_reg *reg;
+	struct nprdma_kreg *reg;
 	int ret;
 
-	ret = nprdma_region_charge(region, sizeof(*reg));
+	ret = nprdma_kregion_charge(region, sizeof(*reg));
 	if (ret)
 		return ret;
 
@@ -69,12 +69,12 @@ int nprdma_reg_add(struct nprdma_region *region, unsigned long first,
 
 	kfree(reg);
 err_uncharge:
-	nprdma_region_uncharge(region, sizeof(*reg));
+	nprdma_kregion_uncharge(region, sizeof(*reg));
 	return ret;
 }
 
-static void nprdma_reg_remove(struct nprdma_region *region,
-			      struct nprdma_reg *reg)
+static void nprdma_kreg_remove(struct nprdma_kregion *region,
+			       struct nprdma_kreg *reg)
 {
 	spin_lock(&region->lock);
 	interval_tree_remove(&reg->node, &region->tree);
@@ -82,11 +82,11 @@ static void nprdma_reg_remove(struct nprdma_region *region,
 	spin_unlock(&region->lock);
 }
 
-static void nprdma_reg_free(struct nprdma_region *region,
-			    struct nprdma_reg *reg)
+static void nprdma_kreg_free(struct nprdma_kregion *region,
+			     struct nprdma_kreg *reg)
 {
 	kfree(reg);
-	nprdma_region_uncharge(region, sizeof(*reg));
+	nprdma_kregion_uncharge(region, sizeof(*reg));
 }
 
 /*
@@ -94,8 +94,8 @@ static void nprdma_reg_free(struct nprdma_region *region,
  * the lock held. Returns how many; 0 while *first is not behind last: there are
  * many registrations, and this has to be called again.
  */
-static unsigned long nprdma_reg_gap(struct nprdma_region *region,
-				    unsigned long *first, unsigned long last)
+static unsigned long nprdma_kreg_gap(struct nprdma_kregion *region,
+				     unsigned long *first, unsigned long last)
 {
 	struct interval_tree_node *node;
 	unsigned int step;
@@ -111,19 +111,19 @@ static unsigned long nprdma_reg_gap(struct nprdma_region *region,
 	return 0;
 }
 
-static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
-			     unsigned long last)
+static u64 nprdma_kreg_revoke(struct nprdma_kregion *region,
+			      unsigned long first, unsigned long last)
 {
 	unsigned long lost, n;
 	u64 revoked = 0;
 
 	while (first <= last) {
 		spin_lock(&region->lock);
-		n = min(nprdma_reg_gap(region, &first, last),
+		n = min(nprdma_kreg_gap(region, &first, last),
 			NPRDMA_REVOKE_BATCH);
-		nprdma_region_count_revocation(region, first, n);
-		lost = nprdma_region_clear(region, NPRDMA_STATE_BITS, first, n,
-					   false);
+		nprdma_kregion_count_revocation(region, first, n);
+		lost = nprdma_kregion_clear(region, NPRDMA_STATE_BITS, first, n,
+					    false);
 		region->counters.revoked += lost;
 		spin_unlock(&region->lock);
 		revoked += lost;
@@ -134,7 +134,7 @@ static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
 }
 
 /**
- * nprdma_reg_drop - end a registration
+ * nprdma_kreg_drop - end a registration
  * @region: region
  * @id: of the registration
  * @revoke: take pages away that no other one covers
@@ -142,35 +142,35 @@ static u64 nprdma_reg_revoke(struct nprdma_region *region, unsigned long first,
  *
  * Return: 0, or -ENOENT.
  */
-int nprdma_reg_drop(struct nprdma_region *region, u32 id, bool revoke,
-		    u64 *revoked)
+int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id, bool revoke,
+		     u64 *revoked)
 {
-	struct nprdma_reg *reg;
+	struct nprdma_kreg *reg;
 
 	mutex_lock(&region->reg_lock);
 	reg = xa_erase(&region->registrations, id);
 	if (reg)
-		nprdma_reg_remove(region, reg);
+		nprdma_kreg_remove(region, reg);
 	mutex_unlock(&region->reg_lock);
 	if (!reg)
 		return -ENOENT;
 
-	*revoked = revoke ? nprdma_reg_revoke(region, reg->node.start,
+	*revoked = revoke ? nprdma_kreg_revoke(region, reg->node.start,
 					      reg->node.last) : 0;
-	nprdma_reg_free(region, reg);
+	nprdma_kreg_free(region, reg);
 	return 0;
 }
 
 /* Of a dead region, which gets no more */
-void nprdma_reg_drop_all(struct nprdma_region *region)
+void nprdma_kreg_drop_all(struct nprdma_kregion *region)
 {
-	struct nprdma_reg *reg;
+	struct nprdma_kreg *reg;
 	unsigned long id;
 
 	mutex_lock(&region->reg_lock);
 	xa_for_each(&region->registrations, id, reg) {
-		nprdma_reg_remove(region, reg);
-		nprdma_reg_free(region, reg);
+		nprdma_kreg_remove(region, reg);
+		nprdma_kreg_free(region, reg);
 		cond_resched();
 	}
 	xa_destroy(&region->registrations);
@@ -178,15 +178,15 @@ void nprdma_reg_drop_all(struct nprdma_region *region)
 }
 
 /**
- * nprdma_reg_covered - how many pages may be populated, with the lock held
+ * nprdma_kreg_covered - how many pages may be populated, with the lock held
  * @region: region
  * @first: first page
  * @n: pages asked for
  *
  * Return: number of pages from the first one on that are registered.
  */
-unsigned long nprdma_reg_covered(struct nprdma_region *region,
-				 unsigned long first, unsigned long n)
+unsigned long nprdma_kreg_covered(struct nprdma_kregion *region,
+				  unsigned long first, unsigned long n)
 {
 	struct interval_tree_node *node;
 	unsigned long end = first + n;

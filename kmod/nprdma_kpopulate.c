@@ -8,11 +8,11 @@
  * notification takes the same lock before the kernel goes on.
  */
 
-#include "nprdma_populate.h"
-#include "nprdma_reg.h"
-#include "nprdma_region.h"
+#include "nprdma_kpopulate.h"
+#include "nprdma_kreg.h"
+#include "nprdma_kregion.h"
 #include "nprdma_trace.h"
-#include "nprdma_window.h"
+#include "pte/nprdma_window.h"
 
 #include <linux/hmm.h>
 #include <linux/hugetlb.h>
@@ -72,7 +72,7 @@ static enum nprdma_kind nprdma_vma_kind(struct vm_area_struct *vma)
 	       NPRDMA_KIND_ANON;
 }
 
-static unsigned long nprdma_batch_address(const struct nprdma_region *region,
+static unsigned long nprdma_batch_address(const struct nprdma_kregion *region,
 					  const struct nprdma_batch *batch)
 {
 	return region->start + (batch->first << PAGE_SHIFT);
@@ -84,7 +84,7 @@ static unsigned long nprdma_batch_address(const struct nprdma_region *region,
  *
  * Returns 0, or an error if that is the first page.
  */
-static int nprdma_batch_check(struct nprdma_region *region,
+static int nprdma_batch_check(struct nprdma_kregion *region,
 			      struct nprdma_batch *batch)
 {
 	VMA_ITERATOR(vmi, region->mm, nprdma_batch_address(region, batch));
@@ -126,7 +126,7 @@ static int nprdma_batch_check(struct nprdma_region *region,
  * Look pages up, and bring them in unless only resident ones are asked for.
  * Reading does not break copy-on-write.
  */
-static int nprdma_batch_fault(struct nprdma_region *region,
+static int nprdma_batch_fault(struct nprdma_kregion *region,
 			      struct nprdma_batch *batch)
 {
 	struct hmm_range range = {
@@ -179,7 +179,7 @@ static bool nprdma_batch_usable(const struct nprdma_batch *batch,
 	       (!((batch->anon >> i) & 1) || PageAnon(page));
 }
 
-static bool nprdma_batch_has(const struct nprdma_region *region,
+static bool nprdma_batch_has(const struct nprdma_kregion *region,
 			     const struct nprdma_batch *batch, unsigned int i)
 {
 	return (READ_ONCE(region->states.words[batch->first + i]) &
@@ -187,7 +187,7 @@ static bool nprdma_batch_has(const struct nprdma_region *region,
 }
 
 /* Put a run of pages in: windows first, the flush and the states follow */
-static void nprdma_batch_point(struct nprdma_region *region,
+static void nprdma_batch_point(struct nprdma_kregion *region,
 			       const struct nprdma_batch *batch,
 			       const unsigned long *frames, unsigned int from,
 			       unsigned int to)
@@ -199,16 +199,16 @@ static void nprdma_batch_point(struct nprdma_region *region,
 		if (batch->bits & NPRDMA_STATE_W)
 			nprdma_mark_dirty(frames[i]);
 	}
-	nprdma_region_repoint(region, batch->bits, batch->first + from,
-			      to - from, frames + from);
+	nprdma_kregion_repoint(region, batch->bits, batch->first + from,
+			       to - from, frames + from);
 }
 
-static void nprdma_batch_remember(struct nprdma_region *region,
+static void nprdma_batch_remember(struct nprdma_kregion *region,
 				  const struct nprdma_batch *batch,
 				  unsigned long frame, unsigned int i)
 {
 	unsigned long page = batch->first + i;
-	unsigned long *entry = nprdma_region_entry(region, page);
+	unsigned long *entry = nprdma_kregion_entry(region, page);
 	u32 word = region->states.words[page];
 
 	if (!*entry) {
@@ -232,7 +232,7 @@ static void nprdma_batch_remember(struct nprdma_region *region,
  *
  * Returns how many pages got a bit.
  */
-static unsigned int nprdma_batch_commit(struct nprdma_region *region,
+static unsigned int nprdma_batch_commit(struct nprdma_kregion *region,
 					struct nprdma_batch *batch)
 {
 	unsigned long frames[NPRDMA_BATCH];
@@ -257,14 +257,14 @@ static unsigned int nprdma_batch_commit(struct nprdma_region *region,
 		nprdma_batch_point(region, batch, frames, from, i);
 		from = find_next_bit(&set, batch->n, i);
 	}
-	nprdma_region_flush(region, batch->bits, batch->first, batch->n);
+	nprdma_kregion_flush(region, batch->bits, batch->first, batch->n);
 	for_each_set_bit(i, &set, batch->n)
 		nprdma_batch_remember(region, batch, frames[i], i);
 	return hweight_long(set);
 }
 
 /* Have the table that remembers the pages of a batch */
-static int nprdma_batch_table(struct nprdma_region *region,
+static int nprdma_batch_table(struct nprdma_kregion *region,
 			      const struct nprdma_batch *batch)
 {
 	struct nprdma_chunk *chunk =
@@ -275,13 +275,13 @@ static int nprdma_batch_table(struct nprdma_region *region,
 	if (READ_ONCE(chunk->table))
 		return 0;
 
-	ret = nprdma_region_charge(region, PAGE_SIZE);
+	ret = nprdma_kregion_charge(region, PAGE_SIZE);
 	if (ret)
 		return ret;
 
 	table = (void *)get_zeroed_page(GFP_KERNEL_ACCOUNT);
 	if (!table) {
-		nprdma_region_uncharge(region, PAGE_SIZE);
+		nprdma_kregion_uncharge(region, PAGE_SIZE);
 		return -ENOMEM;
 	}
 
@@ -293,13 +293,13 @@ static int nprdma_batch_table(struct nprdma_region *region,
 	spin_unlock(&region->lock);
 	if (table) {
 		free_page((unsigned long)table);
-		nprdma_region_uncharge(region, PAGE_SIZE);
+		nprdma_kregion_uncharge(region, PAGE_SIZE);
 	}
 	return 0;
 }
 
 /* Whether the user took one of the pages away since. With the lock held. */
-static bool nprdma_batch_is_revoked(const struct nprdma_region *region,
+static bool nprdma_batch_is_revoked(const struct nprdma_kregion *region,
 				    const struct nprdma_batch *batch)
 {
 	const struct nprdma_chunk *chunk =
@@ -320,7 +320,7 @@ static bool nprdma_batch_is_revoked(const struct nprdma_region *region,
  * -EACCES: the first page is not registered; -ENOENT: the region is dead;
  * -EOPNOTSUPP: the first page cannot be used.
  */
-static int nprdma_batch_put_in(struct nprdma_region *region,
+static int nprdma_batch_put_in(struct nprdma_kregion *region,
 			       struct nprdma_batch *batch, u64 *populated)
 {
 	unsigned int count;
@@ -337,7 +337,7 @@ static int nprdma_batch_put_in(struct nprdma_region *region,
 		ret = -EAGAIN;
 	} else {
 		/* It may have been revoked since it was looked up */
-		batch->n = nprdma_reg_covered(region, batch->first, batch->n);
+		batch->n = nprdma_kreg_covered(region, batch->first, batch->n);
 		if (!batch->n) {
 			ret = -EACCES;
 		} else {
@@ -352,7 +352,7 @@ static int nprdma_batch_put_in(struct nprdma_region *region,
 	return ret;
 }
 
-static bool nprdma_batch_idle(struct nprdma_region *region,
+static bool nprdma_batch_idle(struct nprdma_kregion *region,
 			      const struct nprdma_batch *batch)
 {
 	unsigned int i;
@@ -365,13 +365,13 @@ static bool nprdma_batch_idle(struct nprdma_region *region,
 }
 
 /* One try; -EAGAIN: something was taken away meanwhile */
-static int nprdma_batch_try(struct nprdma_region *region,
+static int nprdma_batch_try(struct nprdma_kregion *region,
 			    struct nprdma_batch *batch, u64 *populated)
 {
 	int ret;
 
 	spin_lock(&region->lock);
-	batch->n = nprdma_reg_covered(region, batch->first, batch->n);
+	batch->n = nprdma_kreg_covered(region, batch->first, batch->n);
 	/* A dead region has no registrations either */
 	ret = region->dead ? -ENOENT : batch->n ? 0 : -EACCES;
 	spin_unlock(&region->lock);
@@ -395,9 +395,9 @@ static int nprdma_batch_try(struct nprdma_region *region,
 	return nprdma_batch_put_in(region, batch, populated);
 }
 
-static int nprdma_batch_populate(struct nprdma_region *region,
+static int nprdma_batch_populate(struct nprdma_kregion *region,
 				 struct nprdma_batch *batch,
-				 struct nprdma_populate *populate)
+				 struct nprdma_kpopulate *populate)
 {
 	unsigned long patience = jiffies + NPRDMA_PATIENCE;
 	unsigned int tries;
@@ -423,15 +423,15 @@ static int nprdma_batch_populate(struct nprdma_region *region,
 }
 
 /**
- * nprdma_populate - make pages of the current address space present
+ * nprdma_kpopulate - make pages of the current address space present
  * @region: region of it
  * @populate: what, and what became of it
  *
  * Return: 0, or what NPRDMA_IOC_POPULATE returns for the first page that was
  * not dealt with.
  */
-int nprdma_populate(struct nprdma_region *region,
-		    struct nprdma_populate *populate)
+int nprdma_kpopulate(struct nprdma_kregion *region,
+		     struct nprdma_kpopulate *populate)
 {
 	unsigned long end = populate->first + populate->n;
 	unsigned long page = populate->first;

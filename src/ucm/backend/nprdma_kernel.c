@@ -5,8 +5,8 @@
 #endif
 
 #include "nprdma_backend.h"
-#include "nprdma_events.h"
-#include "nprdma_pagein.h"
+#include "ucm/events/nprdma_events.h"
+#include "ucm/access/nprdma_pagein.h"
 
 #include <nprdma_uapi.h>
 
