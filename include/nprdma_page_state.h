@@ -2,12 +2,16 @@
 
 /*
  * The page state: one 32-bit word per 4 KiB page of a region, in an array that
- * the memory monitor writes and everybody else reads (ARCHITECTURE 2). Kernel
- * module, monitor, emulated IOMMU and transport mean the same by it.
+ * the memory monitor writes and all others only read (ARCHITECTURE 2). The page
+ * size and the bits are defined once, in the interface of the kernel module,
+ * which both kernel and user space can include. This header adds short names
+ * and the atomic operations of user space.
  */
 
 #ifndef NPRDMA_PAGE_STATE_H
 #define NPRDMA_PAGE_STATE_H
+
+#include "nprdma_uapi.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -22,17 +26,16 @@ typedef std::atomic<uint32_t> nprdma_page_state_t;
 typedef _Atomic uint32_t nprdma_page_state_t;
 #endif
 
-#define NPRDMA_PAGE_SHIFT 12
+#define NPRDMA_PAGE_SHIFT NPRDMA_STATE_SHIFT
 #define NPRDMA_PAGE_SIZE  (1ul << NPRDMA_PAGE_SHIFT)
 
-#define NPRDMA_PAGE_R     1u /* the R window points at the page */
-#define NPRDMA_PAGE_W     2u /* the W window does */
-#define NPRDMA_PAGE_BITS  (NPRDMA_PAGE_R | NPRDMA_PAGE_W)
-/* Bits 2 to 31 count: +1 at every change of the word, wraps, never back. A word
- * of 0 says that the page has never been present. */
-#define NPRDMA_PAGE_COUNT 4u
+#define NPRDMA_PAGE_R     NPRDMA_STATE_R
+#define NPRDMA_PAGE_W     NPRDMA_STATE_W
+#define NPRDMA_PAGE_BITS  NPRDMA_STATE_BITS
+#define NPRDMA_PAGE_COUNT NPRDMA_STATE_COUNT
 
-/* Memory hooks use these, and need them to be part of themselves */
+/* Memory hooks use these functions, and ThreadSanitizer must not instrument
+ * hooks: inlined, the functions have the attributes of the hook */
 #define NPRDMA_PAGE_INLINE static inline __attribute__((always_inline))
 
 /** The word that follows @a word when its bits become @a bits. */
@@ -47,7 +50,7 @@ NPRDMA_PAGE_INLINE uint32_t nprdma_page_load(const nprdma_page_state_t *state)
     return __atomic_load_n((const uint32_t*)state, __ATOMIC_SEQ_CST);
 }
 
-/* Two neighbours */
+/* The states of two neighbouring pages */
 typedef uint64_t __attribute__((may_alias)) nprdma_page_pair_t;
 
 NPRDMA_PAGE_INLINE uint64_t
@@ -56,7 +59,7 @@ nprdma_page_load_pair(const nprdma_page_state_t *states)
     return __atomic_load_n((const nprdma_page_pair_t*)states, __ATOMIC_SEQ_CST);
 }
 
-/** @return Nonzero if a pair begins with this word, else the next one does. */
+/** @return Nonzero if a pair can begin with this word: it is aligned so. */
 NPRDMA_PAGE_INLINE int
 nprdma_page_begins_pair(const nprdma_page_state_t *state)
 {
@@ -64,12 +67,12 @@ nprdma_page_begins_pair(const nprdma_page_state_t *state)
 }
 
 /**
- * Load the states of neighbouring pages, each as nprdma_page_load(), but by
- * pairs: large transfers look at all of theirs several times.
+ * Load the states of neighbouring pages, each as nprdma_page_load() does, but
+ * in pairs: a large transfer loads all of its states several times.
  *
  * @param [in]  states  The first of them.
  * @param [in]  count   Number of them, at least one.
- * @param [out] words   Gets what they were, unless NULL.
+ * @param [out] words   Filled with the states, unless NULL.
  *
  * @return The bits that all of them have.
  */
@@ -110,13 +113,13 @@ nprdma_page_load_all(const nprdma_page_state_t *states, size_t count,
 }
 
 /**
- * Whether states are what they were, in the same way.
+ * Compare states with an earlier copy; loads them as nprdma_page_load_all().
  *
  * @param [in] states  The first of them.
  * @param [in] count   Number of them, at least one.
- * @param [in] words   What nprdma_page_load_all() said they were.
+ * @param [in] words   The copy that nprdma_page_load_all() filled.
  *
- * @return 1 if all of them are, else 0.
+ * @return 1 if all are equal, else 0.
  */
 NPRDMA_PAGE_INLINE int nprdma_page_equal_all(const nprdma_page_state_t *states,
                                              size_t count,
@@ -143,14 +146,14 @@ NPRDMA_PAGE_INLINE int nprdma_page_equal_all(const nprdma_page_state_t *states,
 }
 
 /**
- * Give a page other bits, unless somebody else changed the word meanwhile: that
- * may be an emulated NIC, which marks a page absent that it could not access.
+ * Give a page other bits, unless the word has changed meanwhile. For example,
+ * an emulated NIC marks a page absent that it could not access.
  *
  * @param [in] state  The word.
- * @param [in] word   What it was when the decision was taken.
- * @param [in] bits   Bits it gets.
+ * @param [in] word   The word on which the decision is based.
+ * @param [in] bits   New bits.
  *
- * @return 1 if it was changed, else 0.
+ * @return 1 if the word has changed to the new bits, else 0.
  */
 NPRDMA_PAGE_INLINE int nprdma_page_change(nprdma_page_state_t *state,
                                           uint32_t word, uint32_t bits)
@@ -161,7 +164,7 @@ NPRDMA_PAGE_INLINE int nprdma_page_change(nprdma_page_state_t *state,
 }
 
 /**
- * Take bits away from a page; a page that has none of them is left as it is.
+ * Clear bits of a page. A page that has none of them is left as it is.
  *
  * @return The word before.
  */

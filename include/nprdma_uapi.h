@@ -50,17 +50,19 @@
 #define NPRDMA_DEVICE_PATH "/dev/nprdma"
 
 /*
- * A state word, ARCHITECTURE 2: the same as in nprdma_page_state.h. A NIC may
- * read the page if bit 0 is set, write it if bit 1 is; the rest counts, +1 at
- * every change, wrapping around. A bit is set after the NIC's translation
- * points at the page, and cleared before it stops to.
+ * A state word, ARCHITECTURE 2. A NIC may read the page if bit 0 is set (the R
+ * window points at it), and write it if bit 1 is set (the W window does). The
+ * other bits count the changes of the word, modulo 2^30; the count never goes
+ * back. A word of 0 means that the page has never been present. A bit is set
+ * after the translation for the NIC points at the page, and cleared before the
+ * translation points away from it.
  */
 #define NPRDMA_STATE_R     1u
 #define NPRDMA_STATE_W     2u
 #define NPRDMA_STATE_BITS  (NPRDMA_STATE_R | NPRDMA_STATE_W)
 #define NPRDMA_STATE_COUNT 4u
 
-/* Bytes of memory that a state word stands for, as a power of two */
+/* The page that a state word stands for has 2^12 bytes, on every machine */
 #define NPRDMA_STATE_SHIFT 12
 
 /* _IO() only: the size is in the structure, where it can grow */

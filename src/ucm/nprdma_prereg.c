@@ -6,9 +6,10 @@
 
 #include "nprdma_prereg.h"
 
+#include <nprdma_thread.h>
+
 #include <limits.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -95,27 +96,21 @@ static void *nprdma_prereg_run(void *arg)
 ucs_status_t
 nprdma_prereg_start(nprdma_monitor_t *monitor, nprdma_prereg_t **prereg_p)
 {
-    ucs_status_t status = UCS_OK;
     nprdma_prereg_t *prereg;
-    sigset_t all, old;
 
     prereg = nprdma_events_alloc_wiped(sizeof(*prereg));
     if (prereg == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    /* Signals are for threads of the application */
     prereg->monitor = monitor;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    if (pthread_create(&prereg->thread, NULL, nprdma_prereg_run, prereg) != 0) {
+    if (nprdma_thread_start(&prereg->thread, nprdma_prereg_run, prereg) != 0) {
         nprdma_events_free_wiped(prereg, sizeof(*prereg));
-        status = UCS_ERR_NO_MEMORY;
-    } else {
-        *prereg_p = prereg;
+        return UCS_ERR_NO_MEMORY;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return status;
+
+    *prereg_p = prereg;
+    return UCS_OK;
 }
 
 void nprdma_prereg_stop(nprdma_prereg_t *prereg)

@@ -6,10 +6,11 @@
 
 #include "nprdma_uffd.h"
 
+#include <nprdma_thread.h>
+
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -118,19 +119,6 @@ static int nprdma_uffd_open(void)
     return -1;
 }
 
-static ucs_status_t nprdma_uffd_start_thread(nprdma_uffd_t *uffd)
-{
-    sigset_t all, old;
-    int ret;
-
-    /* Signals are for threads of the application */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    ret = pthread_create(&uffd->thread, NULL, nprdma_uffd_run, uffd);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return (ret == 0) ? UCS_OK : UCS_ERR_NO_MEMORY;
-}
-
 ucs_status_t
 nprdma_uffd_start(nprdma_monitor_t *monitor, nprdma_uffd_t **uffd_p)
 {
@@ -155,8 +143,8 @@ nprdma_uffd_start(nprdma_monitor_t *monitor, nprdma_uffd_t **uffd_p)
         goto err_close;
     }
 
-    status = nprdma_uffd_start_thread(uffd);
-    if (status != UCS_OK) {
+    if (nprdma_thread_start(&uffd->thread, nprdma_uffd_run, uffd) != 0) {
+        status = UCS_ERR_NO_MEMORY;
         goto err_close_stop;
     }
 

@@ -6,11 +6,12 @@
 
 #include "nprdma_reclaim.h"
 
+#include <nprdma_thread.h>
+
 #include <ucs/debug/log.h>
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -154,9 +155,7 @@ static void *nprdma_reclaim_run(void *arg)
 ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor,
                                     nprdma_reclaimer_t **reclaimer_p)
 {
-    ucs_status_t status = UCS_OK;
     nprdma_reclaimer_t *reclaimer;
-    sigset_t all, old;
     uint64_t seed;
 
     reclaimer = calloc(1, sizeof(*reclaimer));
@@ -173,21 +172,17 @@ ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor,
     reclaimer->monitor = monitor;
     reclaimer->random  = seed;
 
-    /* Signals are for threads of the application */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    if (pthread_create(&reclaimer->thread, NULL, nprdma_reclaim_run,
-                       reclaimer) != 0) {
+    if (nprdma_thread_start(&reclaimer->thread, nprdma_reclaim_run,
+                            reclaimer) != 0) {
         free(reclaimer);
-        status = UCS_ERR_NO_MEMORY;
-    } else {
-        ucs_info("reclaimer evicts %g pages per second (%s), seed %lu",
-                 monitor->params.reclaim_rate,
-                 nprdma_reclaim_mode_names[monitor->params.reclaim], seed);
-        *reclaimer_p = reclaimer;
+        return UCS_ERR_NO_MEMORY;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return status;
+
+    ucs_info("reclaimer evicts %g pages per second (%s), seed %lu",
+             monitor->params.reclaim_rate,
+             nprdma_reclaim_mode_names[monitor->params.reclaim], seed);
+    *reclaimer_p = reclaimer;
+    return UCS_OK;
 }
 
 void nprdma_reclaimer_stop(nprdma_reclaimer_t *reclaimer)

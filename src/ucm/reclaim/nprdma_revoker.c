@@ -6,11 +6,12 @@
 
 #include "nprdma_revoker.h"
 
+#include <nprdma_thread.h>
+
 #include <ucs/debug/log.h>
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -335,7 +336,6 @@ void nprdma_revoker_wake(nprdma_monitor_t *monitor)
 void nprdma_revoker_start(nprdma_monitor_t *monitor)
 {
     nprdma_revoker_t *revoker = &monitor->revoker;
-    sigset_t all, old;
     int ret;
 
     pthread_mutex_lock(&monitor->lock);
@@ -343,13 +343,9 @@ void nprdma_revoker_start(nprdma_monitor_t *monitor)
         if (monitor->params.revoke_tick == 0) {
             atomic_store(&revoker->state, NPRDMA_REVOKER_DRIVEN);
         } else {
-            /* Signals are for threads of the application */
             atomic_store(&revoker->stop, 0);
-            sigfillset(&all);
-            pthread_sigmask(SIG_SETMASK, &all, &old);
-            ret = pthread_create(&revoker->thread, NULL, nprdma_revoker_run,
-                                 monitor);
-            pthread_sigmask(SIG_SETMASK, &old, NULL);
+            ret = nprdma_thread_start(&revoker->thread, nprdma_revoker_run,
+                                      monitor);
             if (ret == 0) {
                 pthread_setname_np(revoker->thread, "nprdma-revoke");
             } else {
