@@ -5,10 +5,7 @@
 #endif
 
 #include "nprdma_monitor_int.h"
-#include "nprdma_prereg.h"
-#include "ucm/reclaim/nprdma_reclaim.h"
-#include "ucm/reclaim/nprdma_revoker.h"
-#include "ucm/events/nprdma_uffd.h"
+#include "ucm/access/nprdma_pagein.h"
 
 #include <ucs/debug/log.h>
 
@@ -25,21 +22,6 @@
 /* Whole pages end here: the last page of the address space is not used, since
  * the address behind it is 0 */
 #define NPRDMA_MONITOR_END (~(uintptr_t)0 & ~(NPRDMA_PAGE_SIZE - 1))
-
-const char *nprdma_reclaim_mode_names[] = {
-    [NPRDMA_RECLAIM_OFF]     = "off",
-    [NPRDMA_RECLAIM_LOGICAL] = "logical",
-    [NPRDMA_RECLAIM_REAL]    = "real",
-    [NPRDMA_RECLAIM_SAMPLED] = "sampled",
-    [NPRDMA_RECLAIM_LAST]    = NULL
-};
-
-const char *nprdma_revoke_mode_names[] = {
-    [NPRDMA_REVOKE_NEVER]  = "never",
-    [NPRDMA_REVOKE_LAZY]   = "lazy",
-    [NPRDMA_REVOKE_STRICT] = "strict",
-    [NPRDMA_REVOKE_LAST]   = NULL
-};
 
 
 /* Regions have at most this part of the descriptors that a process may have */
@@ -347,8 +329,11 @@ static void nprdma_monitor_preregister_kind(nprdma_monitor_t *monitor,
     pthread_mutex_unlock(&monitor->lock);
 }
 
-void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span)
+/* Called by the thread of nprdma_prereg.h, for memory that was mapped */
+static void nprdma_monitor_preregister(void *arg, nprdma_span_t span)
 {
+    nprdma_monitor_t *monitor = arg;
+
     nprdma_monitor_preregister_kind(monitor, span, 0);
     nprdma_monitor_preregister_kind(monitor, span, 1);
 }
@@ -424,10 +409,11 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
                                      nprdma_range_t *range)
 {
     if ((monitor->params.revoke == NPRDMA_REVOKE_LAZY) &&
-        ucs_unlikely(atomic_load_explicit(&monitor->revoker.state,
-                                          memory_order_relaxed) ==
-                     NPRDMA_REVOKER_NONE) && monitor->mine) {
-        nprdma_revoker_start(monitor);
+        ucs_unlikely(nprdma_revoker_is_new(&monitor->revoker)) &&
+        monitor->mine) {
+        pthread_mutex_lock(&monitor->lock);
+        nprdma_revoker_start(&monitor->revoker);
+        pthread_mutex_unlock(&monitor->lock);
     }
 
     return nprdma_monitor_register_kind(monitor, address, length, 0, range);
@@ -438,6 +424,14 @@ ucs_status_t nprdma_monitor_register_local(nprdma_monitor_t *monitor,
                                            nprdma_range_t *range)
 {
     return nprdma_monitor_register_kind(monitor, address, length, 1, range);
+}
+
+/* @return Whether the end of a registration revokes its pages at once */
+static int nprdma_monitor_is_strict(const nprdma_monitor_t *monitor)
+{
+    return (monitor->params.revoke == NPRDMA_REVOKE_STRICT) ||
+           ((monitor->params.revoke == NPRDMA_REVOKE_LAZY) &&
+            nprdma_revoker_is_broken(&monitor->revoker));
 }
 
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
@@ -456,7 +450,7 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
         return;
     }
 
-    invalidate |= nprdma_revoker_is_strict(monitor);
+    invalidate |= nprdma_monitor_is_strict(monitor);
     invalidate &= !region->super.is_local;
     is_lazy     = !invalidate && !region->super.is_local &&
                   (monitor->params.revoke == NPRDMA_REVOKE_LAZY);
@@ -489,8 +483,13 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
      * is seen to have gone to sleep */
     nprdma_region_put(region);
     if (is_lazy && !atomic_load(&monitor->revoker.awake)) {
-        nprdma_revoker_wake(monitor);
+        nprdma_revoker_wake(&monitor->revoker);
     }
+}
+
+int nprdma_monitor_tick(nprdma_monitor_t *monitor)
+{
+    return nprdma_revoker_tick(&monitor->revoker);
 }
 
 
@@ -529,55 +528,6 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
     return UCS_OK;
 }
 
-static void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor)
-{
-    nprdma_revoker_stop(monitor);
-    if (monitor->reclaimer != NULL) {
-        nprdma_reclaimer_stop(monitor->reclaimer);
-    }
-    if (monitor->prereg != NULL) {
-        nprdma_prereg_stop(monitor->prereg);
-    }
-    if (monitor->uffd != NULL) {
-        nprdma_uffd_stop(monitor->uffd);
-    }
-}
-
-/* Once no hook can come any more */
-static void nprdma_monitor_free_threads(nprdma_monitor_t *monitor)
-{
-    if (monitor->prereg != NULL) {
-        nprdma_prereg_free(monitor->prereg);
-    }
-}
-
-static ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor)
-{
-    ucs_status_t status = UCS_OK;
-
-    if ((monitor->params.reclaim == NPRDMA_RECLAIM_LOGICAL) ||
-        (monitor->params.reclaim == NPRDMA_RECLAIM_REAL)) {
-        status = nprdma_reclaimer_start(monitor, &monitor->reclaimer);
-    }
-    if ((status == UCS_OK) && monitor->params.prereg) {
-        status = nprdma_prereg_start(monitor, &monitor->prereg);
-    }
-    if ((status == UCS_OK) && monitor->params.uffd) {
-        status = nprdma_uffd_start(monitor, &monitor->uffd);
-        if (status == UCS_ERR_UNSUPPORTED) {
-            ucs_warn("there is no userfaultfd for us: system calls that bypass "
-                     "libc are not seen");
-            status = UCS_OK;
-        }
-    }
-    if (status != UCS_OK) {
-        nprdma_monitor_stop_threads(monitor);
-        nprdma_monitor_free_threads(monitor);
-    }
-
-    return status;
-}
-
 static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
 {
     if (monitor->params.backend->close != NULL) {
@@ -613,6 +563,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
     monitor->listener.fork   = nprdma_monitor_fork;
     monitor->listener.arg    = monitor;
     pthread_mutex_init(&monitor->lock, NULL);
+    nprdma_monitor_init_revoker(monitor);
 
     status = nprdma_regions_init(&monitor->regions);
     if (status != UCS_OK) {
@@ -630,7 +581,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_backend;
     }
 
-    status = nprdma_monitor_start_threads(monitor);
+    status = nprdma_monitor_start_threads(monitor, nprdma_monitor_preregister);
     if (status != UCS_OK) {
         goto err_pagein;
     }
@@ -764,7 +715,7 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 
     if (monitor->mine) {
         /* It calls the user's drain, also for ranges that ended before */
-        nprdma_revoker_stop(monitor);
+        nprdma_revoker_stop(&monitor->revoker);
         nprdma_monitor_query(monitor, &stats);
         if (stats.ranges > 0) {
             ucs_warn("memory monitor is closed with %lu live registrations: "

@@ -3,14 +3,9 @@
 #ifndef NPRDMA_MONITOR_H_
 #define NPRDMA_MONITOR_H_
 
-#include <nprdma_page_state.h>
+#include "ucm/regions/nprdma_range.h"
 
-#include <ucs/datastruct/list.h>
-#include <ucs/sys/compiler_def.h>
 #include <ucs/type/status.h>
-
-#include <stddef.h>
-#include <stdint.h>
 
 BEGIN_C_DECLS
 
@@ -34,39 +29,6 @@ BEGIN_C_DECLS
 
 
 typedef struct nprdma_monitor nprdma_monitor_t;
-
-
-/** A region. All fields but @a priv are the monitor's; users read them. */
-typedef struct nprdma_region {
-    uintptr_t                  address;   /* Of the first byte, page aligned */
-    size_t                     length;    /* Bytes, whole pages */
-    int                        fd;        /* Offsets: [0, length) R window,
-                                           * [length, 2 * length) W window, the
-                                           * states follow */
-    uint64_t                   signature; /* What an absent page reads as; the
-                                           * same for all of the process */
-    const nprdma_page_state_t *states;    /* One word per page */
-    int                        is_local;  /* For operations of this process:
-                                           * no peer gets a key of it */
-    void                      *priv;      /* Of the user, set in attach */
-} nprdma_region_t;
-
-
-/**
- * A live registration, embedded in the object of whoever registers. All fields
- * are the monitor's; users may read @a region, @a address and @a length.
- */
-typedef struct nprdma_range {
-    ucs_list_link_t  list;
-    nprdma_region_t *region;  /* Covers the whole of the range */
-    uintptr_t        address; /* As registered, not rounded */
-    size_t           length;
-    uint32_t         backend; /* Of the back end; 0 at first */
-
-    /* What has been revoked while this range covered it, and goes with it */
-    uintptr_t        revoked_start;
-    uintptr_t        revoked_end; /* As the start: nothing */
-} nprdma_range_t;
 
 
 /** Whether pages are evicted on purpose, to see the rare cases often. */
@@ -173,12 +135,6 @@ typedef struct nprdma_monitor_stats {
     uint64_t kernel_events; /* Events that the kernel module was told of */
     uint64_t kernel_invalidated; /* Pages it took away from the NIC thereby */
 } nprdma_monitor_stats_t;
-
-
-enum {
-    NPRDMA_POPULATE_WRITE    = 1 << 0, /* Destination, else only source */
-    NPRDMA_POPULATE_RESIDENT = 1 << 1  /* Only what is present: never faults */
-};
 
 
 /**
@@ -312,67 +268,6 @@ int nprdma_monitor_tick(nprdma_monitor_t *monitor);
  */
 void nprdma_monitor_query(nprdma_monitor_t *monitor,
                           nprdma_monitor_stats_t *stats);
-
-
-/** @return Number of pages that @a length bytes, at least one, lie in. */
-static inline size_t nprdma_region_num_pages(uintptr_t address, size_t length)
-{
-    return ((address + length - 1) >> NPRDMA_PAGE_SHIFT) -
-           (address >> NPRDMA_PAGE_SHIFT) + 1;
-}
-
-
-/** @return Place of the state of a page of the region. */
-static inline size_t
-nprdma_region_page_index(const nprdma_region_t *region, uintptr_t address)
-{
-    return (address - region->address) >> NPRDMA_PAGE_SHIFT;
-}
-
-
-/**
- * Remember the states of the local pages of an operation before it is posted
- * (ARCHITECTURE 3, local side).
- *
- * @param [in]  region   Region.
- * @param [in]  address  First byte, inside of it.
- * @param [in]  length   Bytes, at least one, inside of it.
- * @param [in]  bits     What every page must have, NPRDMA_PAGE_xx.
- * @param [out] copy     nprdma_region_num_pages() words.
- *
- * @return Nonzero if every page has the bits. If not, populate and call again;
- *         @a copy is then not complete.
- */
-static inline int
-nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
-                       size_t length, uint32_t bits, uint32_t *copy)
-{
-    size_t index = nprdma_region_page_index(region, address);
-    size_t count = nprdma_region_num_pages(address, length);
-
-    return (nprdma_page_load_all(&region->states[index], count, copy) & bits) ==
-           bits;
-}
-
-
-/**
- * After the completion was polled: whether no page went away meanwhile. Exact,
- * because the state of a page changes before the page goes.
- *
- * @param [in] copy  As nprdma_region_snapshot() left it, for the same
- * arguments.
- *
- * @return Nonzero if all states are what they were.
- */
-static inline int
-nprdma_region_unchanged(const nprdma_region_t *region, uintptr_t address,
-                        size_t length, const uint32_t *copy)
-{
-    size_t index = nprdma_region_page_index(region, address);
-    size_t count = nprdma_region_num_pages(address, length);
-
-    return nprdma_page_equal_all(&region->states[index], count, copy);
-}
 
 END_C_DECLS
 

@@ -4,7 +4,9 @@
 #define NPRDMA_MONITOR_INT_H_
 
 #include "nprdma_monitor.h"
-#include "ucm/access/nprdma_pagein.h"
+#include "nprdma_prereg.h"
+#include "ucm/backend/nprdma_backend.h"
+#include "ucm/reclaim/nprdma_revoker.h"
 #include "ucm/regions/nprdma_regions.h"
 
 #include <pthread.h>
@@ -42,18 +44,7 @@ typedef struct nprdma_monitor_counters {
 } nprdma_monitor_counters_t;
 
 
-/* See nprdma_revoker.h */
-typedef struct nprdma_revoker {
-    pthread_t        thread;
-    _Atomic uint32_t state; /* NPRDMA_REVOKER_xx */
-    _Atomic uint32_t awake; /* Futex: 0 while there is nothing to be revoked */
-    _Atomic uint32_t stop;  /* Futex */
-    _Atomic uint32_t ticks;
-} nprdma_revoker_t;
-
-
 struct nprdma_reclaimer;
-struct nprdma_prereg;
 struct nprdma_uffd;
 
 
@@ -78,7 +69,7 @@ struct nprdma_monitor {
 
     nprdma_revoker_t          revoker;
     struct nprdma_reclaimer  *reclaimer;   /* Or NULL, as the next ones */
-    struct nprdma_prereg     *prereg;
+    nprdma_prereg_t          *prereg;
     struct nprdma_uffd       *uffd;
     nprdma_monitor_counters_t count;
 };
@@ -123,11 +114,28 @@ int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
                                  nprdma_span_t span);
 
 
+/** Connect the revoker to the monitor, whose parameters are set. */
+void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor);
+
+
 /**
- * Create a region ahead of use, unless there is one, or it would not fit within
- * the limit of idle ones.
+ * Start the threads that the parameters of a monitor ask for, all but that of
+ * the revoker, which starts with the first registration.
+ *
+ * @param [in] monitor  Monitor.
+ * @param [in] create   Function that creates the region of memory that has been
+ *                      mapped; its argument is the monitor.
+ *
+ * @return UCS_OK or UCS_ERR_NO_MEMORY. Without a userfaultfd, a line is logged.
  */
-void nprdma_monitor_preregister(nprdma_monitor_t *monitor, nprdma_span_t span);
+ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor,
+                                          nprdma_prereg_func_t create);
+
+/** Stop all threads. Memory hooks may still run. */
+void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor);
+
+/** Free what memory hooks use of stopped threads, once no hook can run. */
+void nprdma_monitor_free_threads(nprdma_monitor_t *monitor);
 
 END_C_DECLS
 

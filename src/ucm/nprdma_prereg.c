@@ -10,11 +10,12 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 
-/* The C library gives larger blocks a mapping of their own: a buffer perhaps */
+/* The C library maps each larger block by itself: it may be a buffer */
 #define NPRDMA_PREREG_MIN ((size_t)128 * 1024)
 
 #define NPRDMA_PREREG_NUM 64
@@ -33,7 +34,8 @@ typedef struct nprdma_prereg_slot {
 } nprdma_prereg_slot_t;
 
 struct nprdma_prereg {
-    nprdma_monitor_t    *monitor;
+    nprdma_prereg_func_t create;
+    void                *arg; /* Of create */
     pthread_t            thread;
     _Atomic uint32_t     stop;
     _Atomic uint32_t     added; /* Futex: changes with every mapping */
@@ -85,7 +87,7 @@ static void *nprdma_prereg_run(void *arg)
 
             span = nprdma_span(slot->start, slot->end);
             atomic_store(&slot->state, NPRDMA_PREREG_FREE);
-            nprdma_monitor_preregister(prereg->monitor, span);
+            prereg->create(prereg->arg, span);
         }
         syscall(SYS_futex, &prereg->added, FUTEX_WAIT_PRIVATE, added, NULL);
     }
@@ -93,8 +95,8 @@ static void *nprdma_prereg_run(void *arg)
     return NULL;
 }
 
-ucs_status_t
-nprdma_prereg_start(nprdma_monitor_t *monitor, nprdma_prereg_t **prereg_p)
+ucs_status_t nprdma_prereg_start(nprdma_prereg_func_t create, void *arg,
+                                 nprdma_prereg_t **prereg_p)
 {
     nprdma_prereg_t *prereg;
 
@@ -103,7 +105,8 @@ nprdma_prereg_start(nprdma_monitor_t *monitor, nprdma_prereg_t **prereg_p)
         return UCS_ERR_NO_MEMORY;
     }
 
-    prereg->monitor = monitor;
+    prereg->create = create;
+    prereg->arg    = arg;
     if (nprdma_thread_start(&prereg->thread, nprdma_prereg_run, prereg) != 0) {
         nprdma_events_free_wiped(prereg, sizeof(*prereg));
         return UCS_ERR_NO_MEMORY;

@@ -3,33 +3,46 @@
 #ifndef NPRDMA_PREREG_H_
 #define NPRDMA_PREREG_H_
 
-#include "nprdma_monitor_int.h"
+#include "ucm/events/nprdma_events.h"
 
 BEGIN_C_DECLS
 
 /**
- * Pre-registration, after Gerofi et al.: what the process maps gets its region
- * ahead of use, so that the first registration finds one. A hook must not
- * create regions, so a thread does, which sleeps otherwise.
+ * Pre-registration, after Gerofi et al. (doi 10.1145/2966884.2966888): memory
+ * that the process maps gets a region before it is used, so that the first
+ * registration finds one. A memory hook must not create regions; it adds the
+ * mapping to a queue of fixed size, and a thread creates the region.
  */
 
 
 typedef struct nprdma_prereg nprdma_prereg_t;
 
 
-/** Start the thread. @return UCS_OK or UCS_ERR_NO_MEMORY. */
-ucs_status_t
-nprdma_prereg_start(nprdma_monitor_t *monitor, nprdma_prereg_t **prereg_p);
+/** Called by the thread, for a range that the process has mapped. */
+typedef void (*nprdma_prereg_func_t)(void *arg, nprdma_span_t span);
 
-/** Stop it. Hooks may still come. */
+
+/**
+ * Start the thread.
+ *
+ * @param [in]  create    Function that creates the region of a range.
+ * @param [in]  arg       Its first argument.
+ * @param [out] prereg_p  To be stopped and then freed.
+ *
+ * @return UCS_OK or UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t nprdma_prereg_start(nprdma_prereg_func_t create, void *arg,
+                                 nprdma_prereg_t **prereg_p);
+
+/** Stop the thread. Memory hooks may still call @ref nprdma_prereg_add. */
 void nprdma_prereg_stop(nprdma_prereg_t *prereg);
 
-/** Free what belongs to it once it was stopped, and no hook can come. */
+/** Free a stopped @a prereg that no memory hook uses any more. */
 void nprdma_prereg_free(nprdma_prereg_t *prereg);
 
 /**
- * Tell that memory has been mapped. For hooks. Small mappings are ignored, and
- * so is what comes faster than the thread takes it.
+ * Report that memory has been mapped. For memory hooks. Mappings of less than
+ * 128 KiB are ignored, and so are all while the queue is full.
  */
 void nprdma_prereg_add(nprdma_prereg_t *prereg, nprdma_span_t span);
 

@@ -3,7 +3,9 @@
 #ifndef NPRDMA_BACKEND_H_
 #define NPRDMA_BACKEND_H_
 
-#include "ucm/nprdma_monitor.h"
+#include "ucm/regions/nprdma_range.h"
+
+#include <ucs/type/status.h>
 
 BEGIN_C_DECLS
 

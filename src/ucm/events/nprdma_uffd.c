@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Younger than the kernel's headers may be */
+/* The headers of the build machine may be older than these */
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -32,22 +32,17 @@
 
 
 struct nprdma_uffd {
-    nprdma_monitor_t *monitor;
-    pthread_t         thread;
-    int               fd;
-    int               stop_fd; /* Readable: stop */
+    nprdma_uffd_func_t taken;
+    void              *arg; /* Of taken */
+    pthread_t          thread;
+    int                fd;
+    int                stop_fd; /* Readable: stop */
 };
 
 
-/*
- * Pages are not retired here: UCM has seen most of these calls too, and what it
- * saw being mapped since then would be lost.
- */
 static void nprdma_uffd_take(nprdma_uffd_t *uffd, uint64_t start, uint64_t end)
 {
-    atomic_fetch_add(&uffd->monitor->count.events, 1);
-    nprdma_monitor_invalidate(uffd->monitor, nprdma_span(start, end),
-                              nprdma_span(0, 0), NPRDMA_PAGE_BITS);
+    uffd->taken(uffd->arg, nprdma_span(start, end));
 }
 
 static void nprdma_uffd_read(nprdma_uffd_t *uffd)
@@ -97,8 +92,8 @@ static int nprdma_uffd_open(void)
     struct uffdio_api api;
     int fd, i;
 
-    /* Without faults of the kernel no privilege is needed. Features that do
-     * not exist spoil the descriptor. */
+    /* UFFD_USER_MODE_ONLY needs no privilege. If the kernel does not have a
+     * feature that was asked for, the descriptor cannot be used any more. */
     for (i = 0; i < 2; ++i) {
         fd = (int)syscall(SYS_userfaultfd,
                           O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
@@ -119,8 +114,8 @@ static int nprdma_uffd_open(void)
     return -1;
 }
 
-ucs_status_t
-nprdma_uffd_start(nprdma_monitor_t *monitor, nprdma_uffd_t **uffd_p)
+ucs_status_t nprdma_uffd_start(nprdma_uffd_func_t taken, void *arg,
+                               nprdma_uffd_t **uffd_p)
 {
     ucs_status_t status;
     nprdma_uffd_t *uffd;
@@ -130,8 +125,9 @@ nprdma_uffd_start(nprdma_monitor_t *monitor, nprdma_uffd_t **uffd_p)
         return UCS_ERR_NO_MEMORY;
     }
 
-    uffd->monitor = monitor;
-    uffd->fd      = nprdma_uffd_open();
+    uffd->taken = taken;
+    uffd->arg   = arg;
+    uffd->fd    = nprdma_uffd_open();
     if (uffd->fd < 0) {
         status = UCS_ERR_UNSUPPORTED;
         goto err_free;
@@ -164,8 +160,8 @@ void nprdma_uffd_stop(nprdma_uffd_t *uffd)
 {
     uint64_t one = 1;
 
-    /* From when the descriptor is closed on nobody waits for events. Whoever
-     * does so now would wait for ever if the thread was gone first. */
+    /* The thread ends before the descriptor is closed. Closing it releases the
+     * threads whose system calls wait until their event has been read. */
     while (write(uffd->stop_fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) {
     }
     pthread_join(uffd->thread, NULL);
@@ -183,6 +179,6 @@ void nprdma_uffd_watch(nprdma_uffd_t *uffd, nprdma_span_t span)
     watch.range.len   = span.end - span.start;
     watch.mode        = UFFDIO_REGISTER_MODE_WP;
 
-    /* What cannot be watched is none the worse for it */
+    /* Without a userfaultfd the range is watched by the other means only */
     (void)ioctl(uffd->fd, UFFDIO_REGISTER, &watch);
 }

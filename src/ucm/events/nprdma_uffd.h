@@ -3,15 +3,16 @@
 #ifndef NPRDMA_UFFD_H_
 #define NPRDMA_UFFD_H_
 
-#include "ucm/nprdma_monitor_int.h"
+#include "nprdma_events.h"
 
 BEGIN_C_DECLS
 
 /**
  * Events of a userfaultfd, for system calls that bypass libc. It resolves no
- * faults. The kernel tells of MADV_DONTNEED and the like just before, of munmap
- * and mremap just after it is done, and goes on when the event has been read:
- * so this makes the window of the emulation small, but does not close it.
+ * page faults. The kernel reports MADV_DONTNEED and similar calls just before it
+ * executes them, and munmap() and mremap() just after. It continues when the
+ * event has been read. So a userfaultfd makes the time in which the emulated
+ * NIC uses a page that is gone short, but not zero.
  */
 
 
@@ -19,21 +20,33 @@ typedef struct nprdma_uffd nprdma_uffd_t;
 
 
 /**
- * Start the thread that reads events. It never allocates, and never unmaps: it
- * would wait for itself.
- *
- * @return UCS_OK; UCS_ERR_UNSUPPORTED if the system has none for us;
- *         UCS_ERR_NO_MEMORY.
+ * Called by the thread of the userfaultfd when addresses have been taken away.
+ * Must neither allocate nor unmap memory: the thread would wait for itself.
  */
-ucs_status_t
-nprdma_uffd_start(nprdma_monitor_t *monitor, nprdma_uffd_t **uffd_p);
+typedef void (*nprdma_uffd_func_t)(void *arg, nprdma_span_t taken);
 
-/** Stop it, and free what belongs to it. */
+
+/**
+ * Open a userfaultfd, and start the thread that reads its events.
+ *
+ * @param [in]  taken   Function to be called for each event.
+ * @param [in]  arg     Its first argument.
+ * @param [out] uffd_p  To be passed to @ref nprdma_uffd_stop.
+ *
+ * @return UCS_OK; UCS_ERR_UNSUPPORTED if the kernel has no userfaultfd or does
+ *         not allow this process to use it; UCS_ERR_NO_MEMORY.
+ */
+ucs_status_t nprdma_uffd_start(nprdma_uffd_func_t taken, void *arg,
+                               nprdma_uffd_t **uffd_p);
+
+/** Stop the thread, close the userfaultfd and free @a uffd. */
 void nprdma_uffd_stop(nprdma_uffd_t *uffd);
 
 /**
- * Have events of a range reported, as far as it is mapped and the kernel can.
+ * Request events of a range. Parts that are not mapped, or that the kernel
+ * cannot watch, are ignored.
  *
+ * @param [in] uffd  Userfaultfd.
  * @param [in] span  Page aligned.
  */
 void nprdma_uffd_watch(nprdma_uffd_t *uffd, nprdma_span_t span);

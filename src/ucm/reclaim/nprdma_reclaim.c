@@ -5,6 +5,8 @@
 #endif
 
 #include "nprdma_reclaim.h"
+#include "ucm/access/nprdma_pagein.h"
+#include "ucm/events/nprdma_events.h"
 
 #include <nprdma_thread.h>
 
@@ -19,21 +21,21 @@
 #include <unistd.h>
 
 
-/* Pages go in bursts of this interval, or one by one if they are fewer */
+/* Seconds between two bursts of pages; longer if a burst were less than one */
 #define NPRDMA_RECLAIM_INTERVAL 1e-3
 
 
 struct nprdma_reclaimer {
-    nprdma_monitor_t *monitor;
-    pthread_t         thread;
-    _Atomic uint32_t  stop; /* Futex */
-    uint64_t          random;
+    nprdma_reclaimer_params_t params;
+    pthread_t                 thread;
+    _Atomic uint32_t          stop; /* Futex */
+    uint64_t                  random;
 };
 
 
-/* Finds a populated page, from a random place on */
+/* Search for a populated page, which begins at a random page */
 typedef struct nprdma_reclaim_pick {
-    uint64_t  place; /* Pages of all regions still to be passed over */
+    uint64_t  place; /* Pages of regions that are still to be skipped */
     uintptr_t address;
     int       found;
 } nprdma_reclaim_pick_t;
@@ -49,7 +51,8 @@ static uint64_t nprdma_reclaim_random(nprdma_reclaimer_t *reclaimer)
     return z ^ (z >> 31);
 }
 
-/* As in a hook, where ThreadSanitizer does not see how regions are held */
+/* Not instrumented: ThreadSanitizer does not see the references by which
+ * nprdma_regions_foreach() holds regions */
 NPRDMA_HOOK
 static void nprdma_reclaim_pick(nprdma_region_obj_t *region, void *arg)
 {
@@ -77,29 +80,28 @@ static void nprdma_reclaim_pick(nprdma_region_obj_t *region, void *arg)
         }
     }
 
-    pick->place = 0; /* The next region, from its first page on */
+    pick->place = 0; /* Continue with the first page of the next region */
 }
 
 /* @return Nonzero if a page was evicted */
 static int nprdma_reclaim_page(nprdma_reclaimer_t *reclaimer)
 {
-    nprdma_monitor_t *monitor  = reclaimer->monitor;
-    nprdma_reclaim_pick_t pick = { .found = 0 };
-    nprdma_span_t all          = nprdma_span(0, UINTPTR_MAX);
-    uint64_t num_pages         = atomic_load(&monitor->state_bytes) /
-                                 sizeof(uint32_t);
+    const nprdma_reclaimer_params_t *params = &reclaimer->params;
+    nprdma_reclaim_pick_t pick              = { .found = 0 };
+    nprdma_span_t all                       = nprdma_span(0, UINTPTR_MAX);
+    uint64_t num_pages                      = atomic_load(params->num_bytes) /
+                                              sizeof(uint32_t);
     nprdma_span_t page;
-    size_t cleared;
 
     if (num_pages == 0) {
         return 0;
     }
 
     pick.place = nprdma_reclaim_random(reclaimer) % num_pages;
-    nprdma_regions_foreach(&monitor->regions, all, nprdma_reclaim_pick, &pick);
+    nprdma_regions_foreach(params->regions, all, nprdma_reclaim_pick, &pick);
     if (!pick.found) {
         pick.place = 0;
-        nprdma_regions_foreach(&monitor->regions, all, nprdma_reclaim_pick,
+        nprdma_regions_foreach(params->regions, all, nprdma_reclaim_pick,
                                &pick);
     }
     if (!pick.found) {
@@ -108,13 +110,11 @@ static int nprdma_reclaim_page(nprdma_reclaimer_t *reclaimer)
 
     page = nprdma_span(pick.address, pick.address + NPRDMA_PAGE_SIZE);
     nprdma_events_block(page);
-    cleared = nprdma_monitor_invalidate(monitor, page, nprdma_span(0, 0),
-                                        NPRDMA_PAGE_BITS);
-    if (monitor->params.reclaim == NPRDMA_RECLAIM_REAL) {
+    params->evict(params->arg, page);
+    if (params->is_real) {
         nprdma_pagein_evict(pick.address, 1);
     }
     nprdma_events_unblock();
-    nprdma_monitor_count(&monitor->count.reclaimed, cleared);
     return 1;
 }
 
@@ -130,7 +130,7 @@ static void nprdma_reclaim_sleep(nprdma_reclaimer_t *reclaimer, double seconds)
 static void *nprdma_reclaim_run(void *arg)
 {
     nprdma_reclaimer_t *reclaimer = arg;
-    double rate                   = reclaimer->monitor->params.reclaim_rate;
+    double rate                   = reclaimer->params.rate;
     double interval               = NPRDMA_RECLAIM_INTERVAL;
     double due                    = 0;
 
@@ -152,7 +152,7 @@ static void *nprdma_reclaim_run(void *arg)
     return NULL;
 }
 
-ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor,
+ucs_status_t nprdma_reclaimer_start(const nprdma_reclaimer_params_t *params,
                                     nprdma_reclaimer_t **reclaimer_p)
 {
     nprdma_reclaimer_t *reclaimer;
@@ -163,14 +163,14 @@ ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor,
         return UCS_ERR_NO_MEMORY;
     }
 
-    seed = monitor->params.seed;
+    seed = params->seed;
     if ((seed == 0) &&
         (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))) {
         seed = (uint64_t)getpid();
     }
 
-    reclaimer->monitor = monitor;
-    reclaimer->random  = seed;
+    reclaimer->params = *params;
+    reclaimer->random = seed;
 
     if (nprdma_thread_start(&reclaimer->thread, nprdma_reclaim_run,
                             reclaimer) != 0) {
@@ -179,8 +179,7 @@ ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor,
     }
 
     ucs_info("reclaimer evicts %g pages per second (%s), seed %lu",
-             monitor->params.reclaim_rate,
-             nprdma_reclaim_mode_names[monitor->params.reclaim], seed);
+             params->rate, params->mode, seed);
     *reclaimer_p = reclaimer;
     return UCS_OK;
 }

@@ -3,29 +3,47 @@
 #ifndef NPRDMA_RECLAIM_H_
 #define NPRDMA_RECLAIM_H_
 
-#include "ucm/nprdma_monitor_int.h"
+#include "ucm/regions/nprdma_regions.h"
 
 BEGIN_C_DECLS
 
 /**
- * The reclaimer evicts populated pages at random, so that what rarely happens
- * on a machine with enough memory happens often. The choice of pages is a
- * function of the seed and of what is populated at that moment.
+ * The reclaimer evicts populated pages at random. So operations meet absent
+ * pages often, which is rare on a machine with enough memory. The choice of
+ * pages is a function of the seed and of the pages populated at that moment.
  */
 
 
 typedef struct nprdma_reclaimer nprdma_reclaimer_t;
 
 
+typedef struct nprdma_reclaimer_params {
+    nprdma_regions_t       *regions;   /* Whose pages are evicted */
+    const _Atomic uint64_t *num_bytes; /* Of the states of all regions */
+    double                  rate;      /* Pages per second */
+    uint64_t                seed;      /* 0: random */
+    int                     is_real;   /* Nonzero: write the pages out, too */
+    const char             *mode;      /* Name of the mode, for the log */
+
+    /* Take a page away from the NIC. Called by the thread of the reclaimer
+     * while the page is blocked. */
+    void (*evict)(void *arg, nprdma_span_t page);
+    void                   *arg;       /* Of evict */
+} nprdma_reclaimer_params_t;
+
+
 /**
- * Start a reclaimer as the parameters of the monitor say; tells its seed.
+ * Start a reclaimer. Its seed is logged.
+ *
+ * @param [in]  params       Copied.
+ * @param [out] reclaimer_p  To be passed to @ref nprdma_reclaimer_stop.
  *
  * @return UCS_OK or UCS_ERR_NO_MEMORY.
  */
-ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor,
+ucs_status_t nprdma_reclaimer_start(const nprdma_reclaimer_params_t *params,
                                     nprdma_reclaimer_t **reclaimer_p);
 
-/** Stop it, and free what belongs to it. */
+/** Stop the thread, and free the reclaimer. */
 void nprdma_reclaimer_stop(nprdma_reclaimer_t *reclaimer);
 
 END_C_DECLS

@@ -24,10 +24,10 @@
 
 /* What a tick has done so far */
 typedef struct nprdma_revoker_pass {
-    nprdma_monitor_t *monitor;
-    uint32_t          tick;
-    size_t            cleared; /* Pages that lost a bit */
-    int               left;    /* There is something for the next tick */
+    const nprdma_backend_t *backend;
+    uint32_t                tick;
+    size_t                  cleared; /* Pages that lost a bit */
+    int                     left;    /* There is work for the next tick */
 } nprdma_revoker_pass_t;
 
 
@@ -140,10 +140,8 @@ NPRDMA_HOOK
 static void nprdma_revoker_take(nprdma_revoker_pass_t *pass,
                                 nprdma_region_obj_t *region, size_t chunk)
 {
-    const nprdma_backend_t *backend = pass->monitor->params.backend;
-    uint64_t *doomed                = &region->doomed[chunk *
-                                                      NPRDMA_REVOKER_WORDS];
-    size_t start                    = chunk * NPRDMA_CHUNK_PAGES;
+    uint64_t *doomed = &region->doomed[chunk * NPRDMA_REVOKER_WORDS];
+    size_t start     = chunk * NPRDMA_CHUNK_PAGES;
     size_t page, count;
 
     nprdma_region_lock(region);
@@ -155,7 +153,7 @@ static void nprdma_revoker_take(nprdma_revoker_pass_t *pass,
         count = nprdma_revoker_run_length(doomed, page);
         if (count > 0) {
             /* Nobody populates what no live range covers */
-            pass->cleared += backend->invalidate(
+            pass->cleared += pass->backend->invalidate(
                     &region->super, region->backend_priv, start + page, count,
                     NPRDMA_PAGE_BITS, 0);
         }
@@ -246,7 +244,7 @@ static void nprdma_revoker_region(nprdma_region_obj_t *region, void *arg)
 }
 
 NPRDMA_HOOK
-static void nprdma_revoker_look(nprdma_region_obj_t *region, void *arg)
+static void nprdma_revoker_check(nprdma_region_obj_t *region, void *arg)
 {
     nprdma_revoker_pass_t *pass = arg;
 
@@ -255,115 +253,101 @@ static void nprdma_revoker_look(nprdma_region_obj_t *region, void *arg)
     nprdma_region_unlock(region);
 }
 
-int nprdma_monitor_tick(nprdma_monitor_t *monitor)
+int nprdma_revoker_tick(nprdma_revoker_t *revoker)
 {
-    nprdma_revoker_pass_t pass = { .monitor = monitor };
+    nprdma_revoker_pass_t pass = { .backend = revoker->backend };
     nprdma_span_t all          = nprdma_span(0, UINTPTR_MAX);
 
-    /* As any invalidation: a hook that finds bits that were cleared here has to
-     * wait for the NIC as well */
-    pass.tick = atomic_fetch_add(&monitor->revoker.ticks, 1) + 1;
-    atomic_fetch_add(&monitor->draining, 1);
-    nprdma_regions_foreach(&monitor->regions, all, nprdma_revoker_region,
-                           &pass);
-    if (pass.cleared > 0) {
-        atomic_fetch_add(&monitor->count.drains, 1);
-        if (monitor->params.drain != NULL) {
-            monitor->params.drain(monitor->params.arg);
-        }
-    }
-    atomic_fetch_sub(&monitor->draining, 1);
-    nprdma_monitor_count(&monitor->count.invalidated, pass.cleared);
-    nprdma_monitor_count(&monitor->count.revoked, pass.cleared);
+    pass.tick = atomic_fetch_add(&revoker->ticks, 1) + 1;
+    revoker->ops->begin(revoker->arg);
+    nprdma_regions_foreach(revoker->regions, all, nprdma_revoker_region, &pass);
+    revoker->ops->end(revoker->arg, pass.cleared);
 
-    nprdma_regions_foreach(&monitor->regions, all, nprdma_revoker_look, &pass);
+    nprdma_regions_foreach(revoker->regions, all, nprdma_revoker_check, &pass);
     return pass.left;
 }
 
 
 /* ---- the thread ---- */
 
-static int nprdma_revoker_has_work(nprdma_monitor_t *monitor)
+static int nprdma_revoker_has_work(nprdma_revoker_t *revoker)
 {
-    nprdma_revoker_pass_t pass = { .monitor = monitor };
+    nprdma_revoker_pass_t pass = { .backend = revoker->backend };
 
-    nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
-                           nprdma_revoker_look, &pass);
+    nprdma_regions_foreach(revoker->regions, nprdma_span(0, UINTPTR_MAX),
+                           nprdma_revoker_check, &pass);
     return pass.left;
 }
 
-static void nprdma_revoker_sleep(nprdma_monitor_t *monitor)
+static void nprdma_revoker_sleep(nprdma_revoker_t *revoker)
 {
-    double seconds = monitor->params.revoke_tick;
+    double seconds = revoker->seconds;
     struct timespec timeout;
 
     timeout.tv_sec  = (time_t)seconds;
     timeout.tv_nsec = (long)((seconds - (double)timeout.tv_sec) * 1e9);
-    syscall(SYS_futex, &monitor->revoker.stop, FUTEX_WAIT_PRIVATE, 0, &timeout);
+    syscall(SYS_futex, &revoker->stop, FUTEX_WAIT_PRIVATE, 0, &timeout);
 }
 
 static void *nprdma_revoker_run(void *arg)
 {
-    nprdma_monitor_t *monitor = arg;
-    nprdma_revoker_t *revoker = &monitor->revoker;
+    nprdma_revoker_t *revoker = arg;
 
     while (!atomic_load(&revoker->stop)) {
-        /* A thread that marks chunks reads this afterwards: one of the two sees
-         * the other; see nprdma_monitor_unregister() */
+        /* A thread that marks chunks loads `awake` afterwards. So either this
+         * thread sees the mark, or that thread sees 0 and wakes this one; see
+         * nprdma_monitor_unregister() */
         atomic_store(&revoker->awake, 0);
         atomic_thread_fence(memory_order_seq_cst);
-        if (!nprdma_revoker_has_work(monitor) && !atomic_load(&revoker->stop)) {
+        if (!nprdma_revoker_has_work(revoker) && !atomic_load(&revoker->stop)) {
             syscall(SYS_futex, &revoker->awake, FUTEX_WAIT_PRIVATE, 0, NULL);
         }
         atomic_store(&revoker->awake, 1);
 
         do {
-            nprdma_revoker_sleep(monitor);
-        } while (!atomic_load(&revoker->stop) && nprdma_monitor_tick(monitor));
+            nprdma_revoker_sleep(revoker);
+        } while (!atomic_load(&revoker->stop) && nprdma_revoker_tick(revoker));
     }
 
     return NULL;
 }
 
 NPRDMA_HOOK
-void nprdma_revoker_wake(nprdma_monitor_t *monitor)
+void nprdma_revoker_wake(nprdma_revoker_t *revoker)
 {
-    if (!atomic_exchange(&monitor->revoker.awake, 1)) {
-        syscall(SYS_futex, &monitor->revoker.awake, FUTEX_WAKE_PRIVATE, 1);
+    if (!atomic_exchange(&revoker->awake, 1)) {
+        syscall(SYS_futex, &revoker->awake, FUTEX_WAKE_PRIVATE, 1);
     }
 }
 
-void nprdma_revoker_start(nprdma_monitor_t *monitor)
+void nprdma_revoker_start(nprdma_revoker_t *revoker)
 {
-    nprdma_revoker_t *revoker = &monitor->revoker;
     int ret;
 
-    pthread_mutex_lock(&monitor->lock);
-    if (atomic_load(&revoker->state) == NPRDMA_REVOKER_NONE) {
-        if (monitor->params.revoke_tick == 0) {
-            atomic_store(&revoker->state, NPRDMA_REVOKER_DRIVEN);
-        } else {
-            atomic_store(&revoker->stop, 0);
-            ret = nprdma_thread_start(&revoker->thread, nprdma_revoker_run,
-                                      monitor);
-            if (ret == 0) {
-                pthread_setname_np(revoker->thread, "nprdma-revoke");
-            } else {
-                ucs_diag("no thread to revoke pages of registrations that have "
-                         "ended (%s): they are revoked at once, which costs "
-                         "more", strerror(ret));
-            }
-            atomic_store(&revoker->state, (ret == 0) ? NPRDMA_REVOKER_RUNS :
-                                                       NPRDMA_REVOKER_BROKEN);
-        }
+    if (atomic_load(&revoker->state) != NPRDMA_REVOKER_NONE) {
+        return;
     }
-    pthread_mutex_unlock(&monitor->lock);
+
+    if (revoker->seconds == 0) {
+        atomic_store(&revoker->state, NPRDMA_REVOKER_DRIVEN);
+        return;
+    }
+
+    atomic_store(&revoker->stop, 0);
+    ret = nprdma_thread_start(&revoker->thread, nprdma_revoker_run, revoker);
+    if (ret == 0) {
+        pthread_setname_np(revoker->thread, "nprdma-revoke");
+        atomic_store(&revoker->state, NPRDMA_REVOKER_RUNS);
+    } else {
+        ucs_diag("cannot start the thread that revokes pages of registrations "
+                 "that have ended (%s): pages are revoked when a registration "
+                 "ends, which takes longer", strerror(ret));
+        atomic_store(&revoker->state, NPRDMA_REVOKER_BROKEN);
+    }
 }
 
-void nprdma_revoker_stop(nprdma_monitor_t *monitor)
+void nprdma_revoker_stop(nprdma_revoker_t *revoker)
 {
-    nprdma_revoker_t *revoker = &monitor->revoker;
-
     if (atomic_load(&revoker->state) != NPRDMA_REVOKER_RUNS) {
         return;
     }

@@ -3,7 +3,10 @@
 #ifndef NPRDMA_REVOKER_H_
 #define NPRDMA_REVOKER_H_
 
-#include "ucm/nprdma_monitor_int.h"
+#include "ucm/backend/nprdma_backend.h"
+#include "ucm/regions/nprdma_regions.h"
+
+#include <pthread.h>
 
 BEGIN_C_DECLS
 
@@ -24,13 +27,54 @@ BEGIN_C_DECLS
  */
 
 
-/* Where the thread is */
+/* State of the thread */
 enum {
     NPRDMA_REVOKER_NONE,   /* Not started yet */
     NPRDMA_REVOKER_RUNS,
-    NPRDMA_REVOKER_BROKEN, /* None to be had: pages go at once */
-    NPRDMA_REVOKER_DRIVEN  /* None wanted: somebody calls the tick */
+    NPRDMA_REVOKER_BROKEN, /* Could not be started: pages are revoked at once */
+    NPRDMA_REVOKER_DRIVEN  /* Not wanted: a test calls nprdma_revoker_tick() */
 };
+
+
+/** What the revoker reports to the monitor, once per tick. */
+typedef struct nprdma_revoker_ops {
+    /** States will be cleared. */
+    void (*begin)(void *arg);
+
+    /** @a cleared pages have lost bits: wait for the NIC unless it is 0. */
+    void (*end)(void *arg, size_t cleared);
+} nprdma_revoker_ops_t;
+
+
+/** Part of a monitor, in zeroed memory. All fields are the revoker's. */
+typedef struct nprdma_revoker {
+    nprdma_regions_t           *regions;
+    const nprdma_backend_t     *backend;
+    const nprdma_revoker_ops_t *ops;
+    void                       *arg;     /* Of ops */
+    double                      seconds; /* Of a tick; 0: there is no thread */
+    pthread_t                   thread;
+    _Atomic uint32_t            state;   /* NPRDMA_REVOKER_xx */
+    _Atomic uint32_t            awake;   /* Futex: 0 while there is no work */
+    _Atomic uint32_t            stop;    /* Futex */
+    _Atomic uint32_t            ticks;
+} nprdma_revoker_t;
+
+
+/** @return Nonzero if @ref nprdma_revoker_start has not been called yet. */
+static inline int nprdma_revoker_is_new(const nprdma_revoker_t *revoker)
+{
+    return atomic_load_explicit(&revoker->state, memory_order_relaxed) ==
+           NPRDMA_REVOKER_NONE;
+}
+
+
+/** @return Nonzero if there is no thread, so pages are to be revoked at once. */
+static inline int nprdma_revoker_is_broken(const nprdma_revoker_t *revoker)
+{
+    return atomic_load_explicit(&revoker->state, memory_order_relaxed) ==
+           NPRDMA_REVOKER_BROKEN;
+}
 
 
 /**
@@ -48,28 +92,24 @@ void nprdma_revoker_end(nprdma_region_obj_t *region, nprdma_pages_t pages);
 
 
 /**
- * Start the thread, if there is none yet. Where there is none to be had, pages
- * are revoked where registrations end, after one line that says so. Not for
- * memory hooks.
+ * Start the thread, unless it has been started before. If it cannot be started,
+ * a line is logged once, and @ref nprdma_revoker_is_broken. The caller makes
+ * sure that no other thread calls this at the same time. Not for memory hooks.
  */
-void nprdma_revoker_start(nprdma_monitor_t *monitor);
+void nprdma_revoker_start(nprdma_revoker_t *revoker);
 
 /** Stop the thread, if there is one. */
-void nprdma_revoker_stop(nprdma_monitor_t *monitor);
+void nprdma_revoker_stop(nprdma_revoker_t *revoker);
 
-/** Have the thread look; may be called with no lock held only. For hooks. */
-void nprdma_revoker_wake(nprdma_monitor_t *monitor);
+/** Wake the thread. The caller holds no lock. For memory hooks. */
+void nprdma_revoker_wake(nprdma_revoker_t *revoker);
 
-
-/** @return Whether the end of a registration revokes its pages at once. */
-static inline int nprdma_revoker_is_strict(const nprdma_monitor_t *monitor)
-{
-    return (monitor->params.revoke == NPRDMA_REVOKE_STRICT) ||
-           ((monitor->params.revoke == NPRDMA_REVOKE_LAZY) &&
-            (atomic_load_explicit(&monitor->revoker.state,
-                                  memory_order_relaxed) ==
-             NPRDMA_REVOKER_BROKEN));
-}
+/**
+ * Do one tick. The thread calls this, or a test if there is no thread.
+ *
+ * @return Nonzero if work is left for the next ticks.
+ */
+int nprdma_revoker_tick(nprdma_revoker_t *revoker);
 
 END_C_DECLS
 

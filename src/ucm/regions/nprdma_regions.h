@@ -3,7 +3,7 @@
 #ifndef NPRDMA_REGIONS_H_
 #define NPRDMA_REGIONS_H_
 
-#include "ucm/backend/nprdma_backend.h"
+#include "nprdma_range.h"
 #include "ucm/events/nprdma_events.h"
 
 #include <stdatomic.h>

@@ -1,0 +1,164 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_monitor_int.h"
+#include "ucm/events/nprdma_uffd.h"
+#include "ucm/reclaim/nprdma_reclaim.h"
+
+#include <ucs/debug/log.h>
+
+/*
+ * The threads of a monitor, and what they report to it: revoker, reclaimer,
+ * pre-registration, and reader of a userfaultfd.
+ */
+
+
+const char *nprdma_reclaim_mode_names[] = {
+    [NPRDMA_RECLAIM_OFF]     = "off",
+    [NPRDMA_RECLAIM_LOGICAL] = "logical",
+    [NPRDMA_RECLAIM_REAL]    = "real",
+    [NPRDMA_RECLAIM_SAMPLED] = "sampled",
+    [NPRDMA_RECLAIM_LAST]    = NULL
+};
+
+const char *nprdma_revoke_mode_names[] = {
+    [NPRDMA_REVOKE_NEVER]  = "never",
+    [NPRDMA_REVOKE_LAZY]   = "lazy",
+    [NPRDMA_REVOKE_STRICT] = "strict",
+    [NPRDMA_REVOKE_LAST]   = NULL
+};
+
+
+/* A tick of the revoker clears states as any invalidation does: a hook that
+ * finds that bits were cleared by the tick has to wait for the NIC, too */
+static void nprdma_monitor_revoke_begin(void *arg)
+{
+    nprdma_monitor_t *monitor = arg;
+
+    atomic_fetch_add(&monitor->draining, 1);
+}
+
+static void nprdma_monitor_revoke_end(void *arg, size_t cleared)
+{
+    nprdma_monitor_t *monitor = arg;
+
+    if (cleared > 0) {
+        atomic_fetch_add(&monitor->count.drains, 1);
+        if (monitor->params.drain != NULL) {
+            monitor->params.drain(monitor->params.arg);
+        }
+    }
+    atomic_fetch_sub(&monitor->draining, 1);
+    nprdma_monitor_count(&monitor->count.invalidated, cleared);
+    nprdma_monitor_count(&monitor->count.revoked, cleared);
+}
+
+static const nprdma_revoker_ops_t nprdma_monitor_revoker_ops = {
+    .begin = nprdma_monitor_revoke_begin,
+    .end   = nprdma_monitor_revoke_end
+};
+
+void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor)
+{
+    nprdma_revoker_t *revoker = &monitor->revoker;
+
+    revoker->regions = &monitor->regions;
+    revoker->backend = monitor->params.backend;
+    revoker->ops     = &nprdma_monitor_revoker_ops;
+    revoker->arg     = monitor;
+    revoker->seconds = monitor->params.revoke_tick;
+}
+
+/* For the reclaimer */
+static void nprdma_monitor_reclaim_page(void *arg, nprdma_span_t page)
+{
+    nprdma_monitor_t *monitor = arg;
+    size_t cleared;
+
+    cleared = nprdma_monitor_invalidate(monitor, page, nprdma_span(0, 0),
+                                        NPRDMA_PAGE_BITS);
+    nprdma_monitor_count(&monitor->count.reclaimed, cleared);
+}
+
+static ucs_status_t nprdma_monitor_start_reclaimer(nprdma_monitor_t *monitor)
+{
+    nprdma_reclaim_mode_t mode       = monitor->params.reclaim;
+    nprdma_reclaimer_params_t params = {
+        .regions   = &monitor->regions,
+        .num_bytes = &monitor->state_bytes,
+        .rate      = monitor->params.reclaim_rate,
+        .seed      = monitor->params.seed,
+        .is_real   = (mode == NPRDMA_RECLAIM_REAL),
+        .mode      = nprdma_reclaim_mode_names[mode],
+        .evict     = nprdma_monitor_reclaim_page,
+        .arg       = monitor
+    };
+
+    return nprdma_reclaimer_start(&params, &monitor->reclaimer);
+}
+
+/*
+ * For the userfaultfd. Pages are not retired here: UCM reports most of these
+ * calls too, and pages that were mapped again meanwhile would be retired.
+ */
+static void nprdma_monitor_uffd_taken(void *arg, nprdma_span_t taken)
+{
+    nprdma_monitor_t *monitor = arg;
+
+    atomic_fetch_add(&monitor->count.events, 1);
+    nprdma_monitor_invalidate(monitor, taken, nprdma_span(0, 0),
+                              NPRDMA_PAGE_BITS);
+}
+
+void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor)
+{
+    nprdma_revoker_stop(&monitor->revoker);
+    if (monitor->reclaimer != NULL) {
+        nprdma_reclaimer_stop(monitor->reclaimer);
+    }
+    if (monitor->prereg != NULL) {
+        nprdma_prereg_stop(monitor->prereg);
+    }
+    if (monitor->uffd != NULL) {
+        nprdma_uffd_stop(monitor->uffd);
+    }
+}
+
+void nprdma_monitor_free_threads(nprdma_monitor_t *monitor)
+{
+    if (monitor->prereg != NULL) {
+        nprdma_prereg_free(monitor->prereg);
+    }
+}
+
+ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor,
+                                          nprdma_prereg_func_t create)
+{
+    ucs_status_t status = UCS_OK;
+
+    if ((monitor->params.reclaim == NPRDMA_RECLAIM_LOGICAL) ||
+        (monitor->params.reclaim == NPRDMA_RECLAIM_REAL)) {
+        status = nprdma_monitor_start_reclaimer(monitor);
+    }
+    if ((status == UCS_OK) && monitor->params.prereg) {
+        status = nprdma_prereg_start(create, monitor, &monitor->prereg);
+    }
+    if ((status == UCS_OK) && monitor->params.uffd) {
+        status = nprdma_uffd_start(nprdma_monitor_uffd_taken, monitor,
+                                   &monitor->uffd);
+        if (status == UCS_ERR_UNSUPPORTED) {
+            ucs_warn("cannot open a userfaultfd: system calls that bypass libc "
+                     "are not seen");
+            status = UCS_OK;
+        }
+    }
+    if (status != UCS_OK) {
+        nprdma_monitor_stop_threads(monitor);
+        nprdma_monitor_free_threads(monitor);
+    }
+
+    return status;
+}
