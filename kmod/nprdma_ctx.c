@@ -2,8 +2,6 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 #include "nprdma_ctx.h"
-#include "pte/nprdma_device.h"
-#include "nprdma_kregion.h"
 #include "pte/nprdma_window.h"
 
 #include <linux/cred.h>
@@ -25,7 +23,8 @@ static LIST_HEAD(nprdma_ctxs);
 /**
  * nprdma_ctx_create - make the context of the current address space
  *
- * Return: the context, for nprdma_ctx_close(), or an ERR_PTR().
+ * Return: the context, to be given to nprdma_ctx_unlist() and then to
+ * nprdma_ctx_put(); or an ERR_PTR().
  */
 struct nprdma_ctx *nprdma_ctx_create(void)
 {
@@ -60,22 +59,12 @@ struct nprdma_ctx *nprdma_ctx_create(void)
 	return ctx;
 }
 
-/*
- * The file is closed: nobody calls any more. Devices may still have windows,
- * and peers map states, which keep region and context in memory.
- */
-void nprdma_ctx_close(struct nprdma_ctx *ctx)
+/* From here on nprdma_ctxs_show() does not show the context any more */
+void nprdma_ctx_unlist(struct nprdma_ctx *ctx)
 {
-	struct nprdma_kregion *region;
-	unsigned long id;
-
 	mutex_lock(&nprdma_ctxs_lock);
 	list_del(&ctx->list);
 	mutex_unlock(&nprdma_ctxs_lock);
-
-	xa_for_each(&ctx->regions, id, region)
-		nprdma_kregion_destroy(ctx, id);
-	nprdma_ctx_put(ctx);
 }
 
 void nprdma_ctx_get(struct nprdma_ctx *ctx)
@@ -199,46 +188,6 @@ bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev)
 	return has;
 }
 
-/**
- * nprdma_ctx_region - find a region
- * @ctx: context
- * @id: of the region
- *
- * Return: the region, for nprdma_kregion_put(); NULL: there is none.
- */
-struct nprdma_kregion *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id)
-{
-	struct nprdma_kregion *region;
-
-	/* What the array refers to has a reference until it is taken out */
-	xa_lock(&ctx->regions);
-	region = xa_load(&ctx->regions, id);
-	if (region)
-		nprdma_kregion_get(region);
-	xa_unlock(&ctx->regions);
-	return region;
-}
-
-/**
- * nprdma_ctx_next_region - go through regions, while others change them
- * @ctx: context
- * @id: of the region before, 0 at first; that of the region returned
- *
- * Return: the region, for nprdma_kregion_put(); NULL: there are no more.
- */
-struct nprdma_kregion *nprdma_ctx_next_region(struct nprdma_ctx *ctx,
-					      unsigned long *id)
-{
-	struct nprdma_kregion *region;
-
-	xa_lock(&ctx->regions);
-	region = xa_find_after(&ctx->regions, id, ULONG_MAX, XA_PRESENT);
-	if (region)
-		nprdma_kregion_get(region);
-	xa_unlock(&ctx->regions);
-	return region;
-}
-
 void nprdma_counters_add(struct nprdma_counters *sum,
 			 const struct nprdma_counters *counters)
 {
@@ -259,26 +208,23 @@ void nprdma_ctx_retire(struct nprdma_ctx *ctx,
 	mutex_unlock(&ctx->lock);
 }
 
-static void nprdma_ctx_show(struct seq_file *seq, struct nprdma_ctx *ctx)
-{
-	struct nprdma_kregion *region;
-	unsigned long id = 0;
-
-	seq_printf(seq, "context tgid %d user %u\n", ctx->tgid,
-		   from_kuid_munged(seq_user_ns(seq), ctx->user->uid));
-	while ((region = nprdma_ctx_next_region(ctx, &id)) != NULL) {
-		nprdma_kregion_show(seq, region);
-		nprdma_kregion_put(region);
-	}
-}
-
-void nprdma_ctxs_show(struct seq_file *seq)
+/**
+ * nprdma_ctxs_show - show all contexts
+ * @seq: file
+ * @show_regions: shows the regions of a context
+ */
+void nprdma_ctxs_show(struct seq_file *seq,
+		      void (*show_regions)(struct seq_file *seq,
+					   struct nprdma_ctx *ctx))
 {
 	struct nprdma_ctx *ctx;
 
-	/* The list's lock keeps each of them from being closed meanwhile */
+	/* No context of the list is closed while the lock is held */
 	mutex_lock(&nprdma_ctxs_lock);
-	list_for_each_entry(ctx, &nprdma_ctxs, list)
-		nprdma_ctx_show(seq, ctx);
+	list_for_each_entry(ctx, &nprdma_ctxs, list) {
+		seq_printf(seq, "context tgid %d user %u\n", ctx->tgid,
+			   from_kuid_munged(seq_user_ns(seq), ctx->user->uid));
+		show_regions(seq, ctx);
+	}
 	mutex_unlock(&nprdma_ctxs_lock);
 }

@@ -14,7 +14,6 @@
 #include "pte/nprdma_window.h"
 
 struct device;
-struct nprdma_kregion;
 struct seq_file;
 
 /* Events of regions; those of destroyed ones are kept in their context */
@@ -53,7 +52,7 @@ struct nprdma_ctx {
 };
 
 struct nprdma_ctx *nprdma_ctx_create(void);
-void nprdma_ctx_close(struct nprdma_ctx *ctx);
+void nprdma_ctx_unlist(struct nprdma_ctx *ctx);
 void nprdma_ctx_get(struct nprdma_ctx *ctx);
 void nprdma_ctx_put(struct nprdma_ctx *ctx);
 
@@ -61,14 +60,13 @@ int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx);
 int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev);
 bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev);
 
-struct nprdma_kregion *nprdma_ctx_region(struct nprdma_ctx *ctx, u32 id);
-struct nprdma_kregion *nprdma_ctx_next_region(struct nprdma_ctx *ctx,
-					      unsigned long *id);
 void nprdma_ctx_retire(struct nprdma_ctx *ctx,
 		       const struct nprdma_counters *counters);
 void nprdma_counters_add(struct nprdma_counters *sum,
 			 const struct nprdma_counters *counters);
 
-void nprdma_ctxs_show(struct seq_file *seq);
+void nprdma_ctxs_show(struct seq_file *seq,
+		      void (*show_regions)(struct seq_file *seq,
+					   struct nprdma_ctx *ctx));
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "nprdma_debugfs.h"
 #include "nprdma_ctx.h"
+#include "nprdma_kregions.h"
 #include "nprdma_limits.h"
 
 #include <linux/debugfs.h>
@@ -14,7 +15,7 @@ static struct dentry *nprdma_debugfs;
 /* Everybody's regions, their pages and events */
 static int contexts_show(struct seq_file *seq, void *unused)
 {
-	nprdma_ctxs_show(seq);
+	nprdma_ctxs_show(seq, nprdma_kregions_show);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(contexts);

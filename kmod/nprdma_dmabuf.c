@@ -100,7 +100,7 @@ static void unmap_states(struct nprdma_import *import)
 static int make_window(struct nprdma_import *import, struct page *rest,
 		       bool writable, struct nprdma_window **win)
 {
-	struct nprdma_why why = { };
+	struct nprdma_reason why = { };
 	struct nprdma_window *made;
 
 	made = nprdma_window_create(import->dev, rest, import->region->npages,

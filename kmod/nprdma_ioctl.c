@@ -7,12 +7,15 @@
  */
 
 #include "nprdma_ioctl.h"
+#include "nprdma_copy.h"
 #include "nprdma_ctx.h"
-#include "pte/nprdma_device.h"
 #include "nprdma_dmabuf.h"
 #include "nprdma_kpopulate.h"
 #include "nprdma_kreg.h"
 #include "nprdma_kregion.h"
+#include "nprdma_kregions.h"
+#include "nprdma_states_file.h"
+#include "pte/nprdma_device.h"
 
 #include <linux/file.h>
 #include <linux/nospec.h>
@@ -20,10 +23,6 @@
 #include <linux/uaccess.h>
 
 union nprdma_ioc_arg {
-	struct {
-		u32 size;
-		u32 flags;
-	} head;
 	struct nprdma_ioc_query query;
 	struct nprdma_ioc_attach_device attach_device;
 	struct nprdma_ioc_region_create region_create;
@@ -47,58 +46,11 @@ struct nprdma_call {
 	int fd;
 };
 
-/**
- * nprdma_ioctl_copy_in - copy an argument that may be of another version
- * @arg: structure that begins with size and flags
- * @size: of it, as known here
- * @min_size: of its first version
- * @flags: that are defined
- * @from: the caller's
- *
- * Return: 0, -EFAULT, -EINVAL or -E2BIG as nprdma_uapi.h says.
- */
-long nprdma_ioctl_copy_in(void *arg, size_t size, size_t min_size, u32 flags,
-			  const void __user *from)
-{
-	union nprdma_ioc_arg *head = arg;
-	u32 user_size;
-	int ret;
-
-	if (get_user(user_size, (const u32 __user *)from))
-		return -EFAULT;
-	if (user_size < min_size)
-		return -EINVAL;
-	if (user_size > PAGE_SIZE)
-		return -E2BIG;
-	ret = copy_struct_from_user(arg, size, from, user_size);
-	if (ret)
-		return ret;
-	/* It might have been changed between the two reads */
-	head->head.size = user_size;
-	return (head->head.flags & ~flags) ? -EINVAL : 0;
-}
-
-/**
- * nprdma_ioctl_copy_out - return an argument that was copied in
- * @to: the caller's
- * @arg: structure that begins with the caller's size
- * @size: of it, as known here
- *
- * Return: 0 or -EFAULT.
- */
-long nprdma_ioctl_copy_out(void __user *to, const void *arg, size_t size)
-{
-	const union nprdma_ioc_arg *head = arg;
-
-	return copy_to_user(to, arg, min_t(size_t, size, head->head.size)) ?
-	       -EFAULT : 0;
-}
-
 static int nprdma_call_query(struct nprdma_call *call)
 {
 	struct nprdma_ioc_query *query = &call->arg.query;
 	struct nprdma_user *user = call->ctx->user;
-	struct nprdma_why why = { "" };
+	struct nprdma_reason why = { "" };
 
 	if (query->reserved)
 		return -EINVAL;
@@ -120,7 +72,7 @@ static int nprdma_call_query(struct nprdma_call *call)
 static int nprdma_call_attach_device(struct nprdma_call *call)
 {
 	struct nprdma_ioc_attach_device *attach = &call->arg.attach_device;
-	struct nprdma_why why = { "" };
+	struct nprdma_reason why = { "" };
 	struct device *dev;
 	int ret;
 
@@ -130,13 +82,13 @@ static int nprdma_call_attach_device(struct nprdma_call *call)
 
 	dev = nprdma_device_find(attach->name);
 	if (IS_ERR(dev)) {
-		ret = nprdma_why_set(&why, PTR_ERR(dev), "no device %s",
-				     attach->name);
+		ret = nprdma_reason_set(&why, PTR_ERR(dev), "no device %s",
+					attach->name);
 	} else {
 		ret = nprdma_device_check(dev, &why);
 		if (!ret && !(attach->flags & NPRDMA_IOC_ATTACH_CHECK_ONLY) &&
 		    nprdma_ctx_attach(call->ctx, dev))
-			ret = nprdma_why_set(&why, -ENOMEM, "out of memory");
+			ret = nprdma_reason_set(&why, -ENOMEM, "out of memory");
 		put_device(dev);
 	}
 	strscpy_pad(attach->why, why.text, sizeof(attach->why));
@@ -165,8 +117,8 @@ static int nprdma_call_region_create(struct nprdma_call *call)
 	if (call->fd < 0)
 		return call->fd;
 
-	ret = nprdma_kregion_create(call->ctx, create->address, create->length,
-				    &region);
+	ret = nprdma_kregions_create(call->ctx, create->address, create->length,
+				     &region);
 	if (ret)
 		goto err_fd;
 
@@ -174,7 +126,7 @@ static int nprdma_call_region_create(struct nprdma_call *call)
 	if (IS_ERR(call->file)) {
 		ret = PTR_ERR(call->file);
 		call->file = NULL;
-		nprdma_kregion_destroy(call->ctx, region->id);
+		nprdma_kregions_destroy(call->ctx, region->id);
 		goto err_put;
 	}
 
@@ -195,15 +147,15 @@ err_fd:
 
 static void nprdma_undo_region_create(struct nprdma_call *call)
 {
-	nprdma_kregion_destroy(call->ctx, call->arg.region_create.region);
+	nprdma_kregions_destroy(call->ctx, call->arg.region_create.region);
 }
 
 static int nprdma_call_region_destroy(struct nprdma_call *call)
 {
 	if (call->arg.region_destroy.reserved)
 		return -EINVAL;
-	return nprdma_kregion_destroy(call->ctx,
-				      call->arg.region_destroy.region);
+	return nprdma_kregions_destroy(call->ctx,
+				       call->arg.region_destroy.region);
 }
 
 static int nprdma_export_region(struct nprdma_call *call,
@@ -239,7 +191,7 @@ static int nprdma_call_export(struct nprdma_call *call)
 	struct nprdma_kregion *region;
 	int ret = -EOPNOTSUPP;
 
-	region = nprdma_ctx_region(call->ctx, call->arg.export.region);
+	region = nprdma_kregions_find(call->ctx, call->arg.export.region);
 	if (!region)
 		return -ENOENT;
 	if (nprdma_device_support(NULL))
@@ -280,7 +232,7 @@ static int nprdma_call_register(struct nprdma_call *call)
 
 	if (reg->registration)
 		return -EINVAL;
-	region = nprdma_ctx_region(call->ctx, reg->region);
+	region = nprdma_kregions_find(call->ctx, reg->region);
 	if (!region)
 		return -ENOENT;
 
@@ -299,7 +251,7 @@ static int nprdma_call_unregister(struct nprdma_call *call)
 	struct nprdma_kregion *region;
 	int ret;
 
-	region = nprdma_ctx_region(call->ctx, unreg->region);
+	region = nprdma_kregions_find(call->ctx, unreg->region);
 	if (!region)
 		return -ENOENT;
 
@@ -316,7 +268,7 @@ static void nprdma_undo_register(struct nprdma_call *call)
 	struct nprdma_kregion *region;
 	u64 revoked;
 
-	region = nprdma_ctx_region(call->ctx, reg->region);
+	region = nprdma_kregions_find(call->ctx, reg->region);
 	if (region) {
 		nprdma_kreg_drop(region, reg->registration, false, &revoked);
 		nprdma_kregion_put(region);
@@ -338,7 +290,7 @@ static int nprdma_call_populate(struct nprdma_call *call)
 
 	if (arg->revocations && !populate.unless_revoked)
 		return -EINVAL;
-	region = nprdma_ctx_region(call->ctx, arg->region);
+	region = nprdma_kregions_find(call->ctx, arg->region);
 	if (!region)
 		return -ENOENT;
 
@@ -364,7 +316,7 @@ static int nprdma_call_invalidate(struct nprdma_call *call)
 
 	if (!arg->bits || arg->bits & ~NPRDMA_STATE_BITS)
 		return -EINVAL;
-	region = nprdma_ctx_region(call->ctx, arg->region);
+	region = nprdma_kregions_find(call->ctx, arg->region);
 	if (!region)
 		return -ENOENT;
 
@@ -416,7 +368,7 @@ static int nprdma_call_stats(struct nprdma_call *call)
 		.region = stats->region,
 	};
 	if (stats->region) {
-		region = nprdma_ctx_region(ctx, stats->region);
+		region = nprdma_kregions_find(ctx, stats->region);
 		if (!region)
 			return -ENOENT;
 		nprdma_add_region_stats(stats, region);
@@ -424,7 +376,7 @@ static int nprdma_call_stats(struct nprdma_call *call)
 		return 0;
 	}
 
-	while ((region = nprdma_ctx_next_region(ctx, &id)) != NULL) {
+	while ((region = nprdma_kregions_next(ctx, &id)) != NULL) {
 		nprdma_add_region_stats(stats, region);
 		nprdma_kregion_put(region);
 	}
@@ -483,7 +435,7 @@ static const struct nprdma_call_type {
 static int nprdma_call_end(const struct nprdma_call_type *type,
 			   struct nprdma_call *call, int ret, void __user *to)
 {
-	if (!nprdma_ioctl_copy_out(to, &call->arg, type->size)) {
+	if (!nprdma_copy_out(to, &call->arg, type->size)) {
 		if (call->file)
 			fd_install(call->fd, call->file);
 		return ret;
@@ -517,8 +469,8 @@ long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp)
 
 	type = &nprdma_call_types[array_index_nospec(nr,
 					ARRAY_SIZE(nprdma_call_types))];
-	ret = nprdma_ioctl_copy_in(&call.arg, type->size, type->min_size,
-				   type->flags, user);
+	ret = nprdma_copy_in(&call.arg, type->size, type->min_size,
+			     type->flags, user);
 	if (ret)
 		return ret;
 	return nprdma_call_end(type, &call, type->call(&call), user);

@@ -5,12 +5,7 @@
 #define NPRDMA_IOCTL_H
 
 #include <linux/fs.h>
-#include <linux/types.h>
 
 long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp);
-
-long nprdma_ioctl_copy_in(void *arg, size_t size, size_t min_size, u32 flags,
-			  const void __user *from);
-long nprdma_ioctl_copy_out(void __user *to, const void *arg, size_t size);
 
 #endif

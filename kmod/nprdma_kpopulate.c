@@ -11,8 +11,8 @@
 #include "nprdma_kpopulate.h"
 #include "nprdma_kreg.h"
 #include "nprdma_kregion.h"
+#include "nprdma_repoint.h"
 #include "nprdma_trace.h"
-#include "pte/nprdma_window.h"
 
 #include <linux/hmm.h>
 #include <linux/hugetlb.h>

@@ -4,7 +4,6 @@
 #ifndef NPRDMA_KPOPULATE_H
 #define NPRDMA_KPOPULATE_H
 
-#include <linux/mm.h>
 #include <linux/types.h>
 
 struct nprdma_kregion;
@@ -23,15 +22,5 @@ struct nprdma_kpopulate {
 
 int nprdma_kpopulate(struct nprdma_kregion *region,
 		     struct nprdma_kpopulate *populate);
-
-/*
- * The frame may have been written by a device. Only while it is certain that
- * the process still has it. For the memory that is ever made writable here,
- * which no file system writes back, this takes no lock.
- */
-static inline void nprdma_mark_dirty(unsigned long pfn)
-{
-	folio_mark_dirty(page_folio(pfn_to_page(pfn)));
-}
 
 #endif

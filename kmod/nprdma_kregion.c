@@ -2,20 +2,17 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Regions, and how pages leave them: the page-out half of ARCHITECTURE 3. The
- * other half is in nprdma_kpopulate.c.
+ * A region, and how pages leave it: the page-out half of ARCHITECTURE 3. The
+ * page-in half is in nprdma_kpopulate.c.
  */
 
-#include "nprdma_kpopulate.h"
-#include "nprdma_kreg.h"
 #include "nprdma_kregion.h"
+#include "nprdma_repoint.h"
 #include "nprdma_trace.h"
-#include "pte/nprdma_window.h"
 
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
-#include <linux/seq_file.h>
 #include <linux/slab.h>
 
 /* Pages that are taken away without letting go of the lock: 16 MiB */
@@ -262,7 +259,7 @@ static unsigned long nprdma_num_chunks(const struct nprdma_kregion *region)
 	return DIV_ROUND_UP(region->npages, NPRDMA_CHUNK_PAGES);
 }
 
-/* The rest has been undone by nprdma_kregion_destroy(), or was never done */
+/* nprdma_kregions_destroy() has undone the rest, or it was never done */
 static void nprdma_kregion_free(struct kref *ref)
 {
 	struct nprdma_kregion *region =
@@ -313,7 +310,7 @@ static struct nprdma_kregion *nprdma_kregion_init(struct nprdma_ctx *ctx,
 	return region;
 }
 
-static int nprdma_kregion_alloc(struct nprdma_kregion *region)
+static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
 {
 	size_t chunks = nprdma_num_chunks(region) * sizeof(*region->chunks);
 	struct nprdma_states_header *header;
@@ -345,59 +342,55 @@ static int nprdma_kregion_alloc(struct nprdma_kregion *region)
 }
 
 /**
- * nprdma_kregion_create - watch a range of the current address space
+ * nprdma_kregion_alloc - make a region that is not watched yet
  * @ctx: its context
  * @start: first address, on a page
- * @length: bytes, whole pages, inside of the address space
- * @region_p: the region; one reference is the caller's
+ * @npages: length
  *
- * Return: 0, or what NPRDMA_IOC_REGION_CREATE returns for limits and memory.
+ * Return: the region, to be given to nprdma_kregion_put(); or an ERR_PTR() with
+ * what NPRDMA_IOC_REGION_CREATE returns for limits and memory.
  */
-int nprdma_kregion_create(struct nprdma_ctx *ctx, unsigned long start,
-			  unsigned long length,
-			  struct nprdma_kregion **region_p)
+struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
+					    unsigned long start,
+					    unsigned long npages)
 {
 	struct nprdma_kregion *region;
 	int ret;
 
 	ret = nprdma_charge_region(ctx->user);
 	if (ret)
-		return ret;
+		return ERR_PTR(ret);
 
-	region = nprdma_kregion_init(ctx, start, length >> PAGE_SHIFT);
+	region = nprdma_kregion_init(ctx, start, npages);
 	if (!region) {
 		nprdma_uncharge_region(ctx->user);
-		return -ENOMEM;
+		return ERR_PTR(-ENOMEM);
 	}
 
-	ret = nprdma_kregion_alloc(region);
-	if (ret)
-		goto err_put;
-
-	ret = mmu_interval_notifier_insert(&region->notifier, ctx->mm, start,
-					   length, &nprdma_notifier_ops);
-	if (ret)
-		goto err_put;
-
-	/* From here on others find it: the array has the first reference */
-	nprdma_kregion_get(region);
-	ret = xa_alloc_cyclic(&ctx->regions, &region->id, region, xa_limit_31b,
-			      &ctx->next_region, GFP_KERNEL_ACCOUNT);
-	if (ret < 0)
-		goto err_remove;
-
-	*region_p = region;
-	return 0;
-
-err_remove:
-	mmu_interval_notifier_remove(&region->notifier);
-	nprdma_kregion_put(region);
-err_put:
-	nprdma_kregion_put(region);
-	return ret;
+	ret = nprdma_kregion_alloc_states(region);
+	if (ret) {
+		nprdma_kregion_put(region);
+		return ERR_PTR(ret);
+	}
+	return region;
 }
 
-static void nprdma_kregion_free_tables(struct nprdma_kregion *region)
+/**
+ * nprdma_kregion_watch - have the kernel report what it takes from a region
+ * @region: region; mmu_interval_notifier_remove() ends this
+ *
+ * Return: 0, or an error of mmu_interval_notifier_insert().
+ */
+int nprdma_kregion_watch(struct nprdma_kregion *region)
+{
+	return mmu_interval_notifier_insert(&region->notifier, region->mm,
+					    region->start,
+					    region->npages << PAGE_SHIFT,
+					    &nprdma_notifier_ops);
+}
+
+/* Free what remembers the present pages of a dead region. May sleep. */
+void nprdma_kregion_free_tables(struct nprdma_kregion *region)
 {
 	unsigned long i, freed = 0;
 	void *table;
@@ -414,60 +407,4 @@ static void nprdma_kregion_free_tables(struct nprdma_kregion *region)
 		cond_resched();
 	}
 	nprdma_kregion_uncharge(region, freed);
-}
-
-/**
- * nprdma_kregion_destroy - end a region
- * @ctx: its context
- * @id: of the region
- *
- * May sleep. Who still has a reference finds all pages absent, for ever.
- *
- * Return: 0, or -ENOENT.
- */
-int nprdma_kregion_destroy(struct nprdma_ctx *ctx, u32 id)
-{
-	struct nprdma_counters counters;
-	struct nprdma_kregion *region;
-
-	region = xa_erase(&ctx->regions, id);
-	if (!region)
-		return -ENOENT;
-
-	spin_lock(&region->lock);
-	WRITE_ONCE(region->dead, true);
-	spin_unlock(&region->lock);
-	nprdma_kregion_revoke(region, NPRDMA_STATE_BITS, 0, region->npages,
-			      false);
-	mmu_interval_notifier_remove(&region->notifier);
-	/* Who sees it finds all states absent */
-	smp_store_release(&region->states.header->dead, 1);
-
-	nprdma_kreg_drop_all(region);
-	nprdma_kregion_free_tables(region);
-	spin_lock(&region->lock);
-	counters = region->counters;
-	spin_unlock(&region->lock);
-	nprdma_ctx_retire(ctx, &counters);
-	nprdma_kregion_put(region);
-	return 0;
-}
-
-void nprdma_kregion_show(struct seq_file *seq, struct nprdma_kregion *region)
-{
-	struct nprdma_counters counters;
-	unsigned long present, registrations;
-
-	spin_lock(&region->lock);
-	counters = region->counters;
-	present = region->present;
-	registrations = region->num_registrations;
-	spin_unlock(&region->lock);
-
-	seq_printf(seq,
-		   "  region %u start %#lx pages %lu present %lu registrations %lu bytes %ld populated %llu retries %llu misses %llu events %llu invalidated %llu revoked %llu\n",
-		   region->id, region->start, region->npages, present,
-		   registrations, atomic_long_read(&region->bytes),
-		   counters.populated, counters.retries, counters.misses,
-		   counters.events, counters.invalidated, counters.revoked);
 }

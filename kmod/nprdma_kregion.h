@@ -6,14 +6,13 @@
 
 #include <linux/interval_tree.h>
 #include <linux/kref.h>
+#include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/spinlock.h>
 
 #include "nprdma_ctx.h"
 #include "nprdma_state.h"
-
-struct seq_file;
 
 /* Pages of which the present ones are remembered together: 2 MiB */
 #define NPRDMA_CHUNK_PAGES (PAGE_SIZE / sizeof(unsigned long))
@@ -78,10 +77,11 @@ struct nprdma_kregion {
 	struct list_head devices;
 };
 
-int nprdma_kregion_create(struct nprdma_ctx *ctx, unsigned long start,
-			  unsigned long length,
-			  struct nprdma_kregion **region_p);
-int nprdma_kregion_destroy(struct nprdma_ctx *ctx, u32 id);
+struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
+					    unsigned long start,
+					    unsigned long npages);
+int nprdma_kregion_watch(struct nprdma_kregion *region);
+void nprdma_kregion_free_tables(struct nprdma_kregion *region);
 void nprdma_kregion_get(struct nprdma_kregion *region);
 void nprdma_kregion_put(struct nprdma_kregion *region);
 
@@ -94,7 +94,16 @@ unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
 				    unsigned long first, unsigned long n,
 				    bool touch);
-void nprdma_kregion_show(struct seq_file *seq, struct nprdma_kregion *region);
+
+/*
+ * A device may have written the frame. Only to be called while it is certain
+ * that the process still has it. Takes no lock for the memory that is made
+ * writable for devices, which no file system writes back.
+ */
+static inline void nprdma_mark_dirty(unsigned long pfn)
+{
+	folio_mark_dirty(page_folio(pfn_to_page(pfn)));
+}
 
 /* The page that holds the ith 4 KiB of the state words */
 static inline struct page *

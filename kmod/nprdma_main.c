@@ -9,14 +9,12 @@
 #include "nprdma_ctx.h"
 #include "nprdma_debugfs.h"
 #include "nprdma_ioctl.h"
+#include "nprdma_kregions.h"
 #include "nprdma_limits.h"
 #include "nprdma_state.h"
 
 #include <linux/miscdevice.h>
 #include <linux/module.h>
-
-#define CREATE_TRACE_POINTS
-#include "nprdma_trace.h"
 
 static int nprdma_open(struct inode *inode, struct file *file)
 {
@@ -28,9 +26,17 @@ static int nprdma_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
+/*
+ * No call is in progress any more, and none will come. Regions and context stay
+ * in memory while devices have windows on them and peers map their states.
+ */
 static int nprdma_release(struct inode *inode, struct file *file)
 {
-	nprdma_ctx_close(file->private_data);
+	struct nprdma_ctx *ctx = file->private_data;
+
+	nprdma_ctx_unlist(ctx);
+	nprdma_kregions_destroy_all(ctx);
+	nprdma_ctx_put(ctx);
 	return 0;
 }
 

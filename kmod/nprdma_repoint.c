@@ -9,6 +9,7 @@
 #include <linux/list.h>
 #include <linux/lockdep.h>
 
+#include "nprdma_repoint.h"
 #include "nprdma_kregion.h"
 #include "nprdma_trace.h"
 #include "pte/nprdma_window.h"

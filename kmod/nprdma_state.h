@@ -4,13 +4,10 @@
 #ifndef NPRDMA_STATE_H
 #define NPRDMA_STATE_H
 
-#include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/vmalloc.h>
 
 #include "nprdma_uapi.h"
-
-struct nprdma_kregion;
 
 /*
  * The page states of a region and the header in front of them: one area of
@@ -31,6 +28,5 @@ static inline u32 nprdma_state_next(u32 word, u32 bits)
 size_t nprdma_states_memory(unsigned long npages);
 int nprdma_states_alloc(struct nprdma_states *states, unsigned long npages);
 void nprdma_states_free(struct nprdma_states *states);
-struct file *nprdma_states_file(struct nprdma_kregion *region);
 
 #endif

@@ -13,18 +13,6 @@
 /* Pages of the trial window: more than one leaf table, and not a round number */
 #define TRIAL_PAGES	1027
 
-int nprdma_why_set(struct nprdma_why *why, int err, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (why) {
-		va_start(ap, fmt);
-		vscnprintf(why->text, sizeof(why->text), fmt, ap);
-		va_end(ap);
-	}
-	return err;
-}
-
 static bool has_acpi_table(const char *signature)
 {
 	struct acpi_table_header *table;
@@ -43,7 +31,7 @@ static bool has_acpi_table(const char *signature)
  * Context: process, may sleep.
  * Return: false if no device can pass nprdma_device_check().
  */
-bool nprdma_device_support(struct nprdma_why *why)
+bool nprdma_device_support(struct nprdma_reason *why)
 {
 	int err = 0;
 
@@ -52,17 +40,17 @@ bool nprdma_device_support(struct nprdma_why *why)
 		 * On Arm an entry must not get another address while it is
 		 * valid: break before make, that is, a hole.
 		 */
-		err = nprdma_why_set(why, -EOPNOTSUPP,
-				     "only Intel VT-d is supported, and this kernel has no driver for it");
+		err = nprdma_reason_set(why, -EOPNOTSUPP,
+					"only Intel VT-d is supported, and this kernel has no driver for it");
 	else if (has_acpi_table(ACPI_SIG_IVRS))
-		err = nprdma_why_set(why, -EOPNOTSUPP,
-				     "AMD IOMMUs are not supported until they are tested");
+		err = nprdma_reason_set(why, -EOPNOTSUPP,
+					"AMD IOMMUs are not supported until they are tested");
 	else if (!has_acpi_table(ACPI_SIG_DMAR))
-		err = nprdma_why_set(why, -EOPNOTSUPP,
-				     "the machine has no Intel VT-d, or its firmware disabled it (no ACPI table DMAR)");
+		err = nprdma_reason_set(why, -EOPNOTSUPP,
+					"the machine has no Intel VT-d, or its firmware disabled it (no ACPI table DMAR)");
 	else if (cc_platform_has(CC_ATTR_MEM_ENCRYPT))
-		err = nprdma_why_set(why, -EOPNOTSUPP,
-				     "memory encryption is not supported");
+		err = nprdma_reason_set(why, -EOPNOTSUPP,
+					"memory encryption is not supported");
 	return !err;
 }
 
@@ -99,17 +87,17 @@ struct device *nprdma_device_find(const char *name)
 }
 
 /* Requests of a function with aliases may be translated as another function's */
-static int check_aliases(struct pci_dev *pdev, struct nprdma_why *why)
+static int check_aliases(struct pci_dev *pdev, struct nprdma_reason *why)
 {
 	struct pci_bus *bus;
 
 	if (pci_domain_nr(pdev->bus) > U16_MAX)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "devices behind Intel VMD are not supported");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "devices behind Intel VMD are not supported");
 	/* Allocated with the first alias */
 	if (pdev->dma_alias_mask)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the device also uses the PCI address of another function for DMA");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device also uses the PCI address of another function for DMA");
 	for (bus = pdev->bus; !pci_is_root_bus(bus); bus = bus->parent) {
 		/* Buses of virtual functions have no bridge */
 		if (!bus->self)
@@ -118,28 +106,28 @@ static int check_aliases(struct pci_dev *pdev, struct nprdma_why *why)
 		    pci_pcie_type(bus->self) == PCI_EXP_TYPE_PCI_BRIDGE ||
 		    pci_pcie_type(bus->self) == PCI_EXP_TYPE_PCIE_BRIDGE ||
 		    (bus->self->dev_flags & PCI_DEV_FLAG_PCIE_BRIDGE_ALIAS))
-			return nprdma_why_set(why, -EOPNOTSUPP,
-					      "the device is behind a conventional PCI bridge, %s, that hides its address",
-					      pci_name(bus->self));
+			return nprdma_reason_set(why, -EOPNOTSUPP,
+						 "the device is behind a conventional PCI bridge, %s, that hides its address",
+						 pci_name(bus->self));
 	}
 	return 0;
 }
 
 static int check_domain(struct device *dev, struct iommu_domain *domain,
-			struct nprdma_why *why)
+			struct nprdma_reason *why)
 {
 	if (!domain)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "no IOMMU translates for the device (kernel parameter intel_iommu=on)");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "no IOMMU translates for the device (kernel parameter intel_iommu=on)");
 	if (domain->type == IOMMU_DOMAIN_IDENTITY)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the IOMMU passes the device's DMA through (kernel parameter iommu.passthrough=0, no iommu=pt; or write DMA to the group's type in sysfs while no driver is bound)");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the IOMMU passes the device's DMA through (kernel parameter iommu.passthrough=0, no iommu=pt; or write DMA to the group's type in sysfs while no driver is bound)");
 	if (!iommu_is_dma_domain(domain))
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the device's IOMMU domain is not the kernel's, but for example VFIO's");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device's IOMMU domain is not the kernel's, but for example VFIO's");
 	if (to_pci_dev(dev)->untrusted)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the device is on an external port, so that its DMA may be bounced");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device is on an external port, so that its DMA may be bounced");
 	return 0;
 }
 
@@ -155,12 +143,12 @@ static int check_domain(struct device *dev, struct iommu_domain *domain,
  * Return: 0; -ENODEV if it is not a PCI function; -EOPNOTSUPP; -ENOMEM.
  */
 int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
-		       struct nprdma_pte_root *root, struct nprdma_why *why)
+		       struct nprdma_pte_root *root, struct nprdma_reason *why)
 {
 	int ret;
 
 	if (!dev_is_pci(dev))
-		return nprdma_why_set(why, -ENODEV, "not a PCI device");
+		return nprdma_reason_set(why, -ENODEV, "not a PCI device");
 	if (!nprdma_device_support(why))
 		return -EOPNOTSUPP;
 	*domain = iommu_get_domain_for_dev(dev);
@@ -173,7 +161,8 @@ int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 	return nprdma_pte_root(to_pci_dev(dev), *domain, root, why);
 }
 
-static int try_window(struct device *dev, bool writable, struct nprdma_why *why)
+static int try_window(struct device *dev, bool writable,
+		      struct nprdma_reason *why)
 {
 	struct nprdma_window *win;
 	struct page *rest;
@@ -181,7 +170,7 @@ static int try_window(struct device *dev, bool writable, struct nprdma_why *why)
 
 	rest = nprdma_rest_alloc(0);
 	if (!rest)
-		return nprdma_why_set(why, -ENOMEM, "out of memory");
+		return nprdma_reason_set(why, -ENOMEM, "out of memory");
 	win = nprdma_window_create(dev, rest, TRIAL_PAGES, writable, why);
 	if (IS_ERR(win))
 		ret = PTR_ERR(win);
@@ -192,22 +181,22 @@ static int try_window(struct device *dev, bool writable, struct nprdma_why *why)
 }
 
 static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
-		     struct nprdma_why *why)
+		     struct nprdma_reason *why)
 {
-	nprdma_why_set(why, 0,
-		       "%s: Intel VT-d, %s, %u levels, found by %s, page walks %s, ATS %s",
-		       pci_name(pdev),
-		       root->first_stage ? "scalable mode, first stage" :
-		       root->scalable ? "scalable mode, second stage" :
-		       "legacy mode", root->levels,
-		       root->generic ? "DMAR and generic_pt" : "DMAR",
-		       root->coherent ? "coherent" : "not coherent",
+	nprdma_reason_set(why, 0,
+			  "%s: Intel VT-d, %s, %u levels, found by %s, page walks %s, ATS %s",
+			  pci_name(pdev),
+			  root->first_stage ? "scalable mode, first stage" :
+			  root->scalable ? "scalable mode, second stage" :
+			  "legacy mode", root->levels,
+			  root->generic ? "DMAR and generic_pt" : "DMAR",
+			  root->coherent ? "coherent" : "not coherent",
 #ifdef CONFIG_PCI_ATS
-		       pdev->ats_enabled ? "on" : "off"
+			  pdev->ats_enabled ? "on" : "off"
 #else
-		       "not built"
+			  "not built"
 #endif
-		       );
+			  );
 }
 
 /**
@@ -222,7 +211,7 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
  * DMA could be anybody's next; -EOPNOTSUPP; -ENOMEM; -EINTR if the process was
  * killed.
  */
-int nprdma_device_check(struct device *dev, struct nprdma_why *why)
+int nprdma_device_check(struct device *dev, struct nprdma_reason *why)
 {
 	struct nprdma_pte_root root;
 	struct iommu_domain *domain;
@@ -230,8 +219,8 @@ int nprdma_device_check(struct device *dev, struct nprdma_why *why)
 
 	device_lock(dev);
 	if (!dev->driver)
-		ret = nprdma_why_set(why, -ENODEV,
-				     "no driver is bound to the device");
+		ret = nprdma_reason_set(why, -ENODEV,
+					"no driver is bound to the device");
 	else
 		ret = nprdma_device_root(dev, &domain, &root, why);
 	if (!ret)

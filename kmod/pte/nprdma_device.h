@@ -13,15 +13,15 @@
 #include <linux/device.h>
 #include <linux/types.h>
 
-#include "nprdma_why.h"
+#include "nprdma_reason.h"
 
 struct iommu_domain;
 struct nprdma_pte_root;
 
-bool nprdma_device_support(struct nprdma_why *why);
+bool nprdma_device_support(struct nprdma_reason *why);
 struct device *nprdma_device_find(const char *name);
-int nprdma_device_check(struct device *dev, struct nprdma_why *why);
+int nprdma_device_check(struct device *dev, struct nprdma_reason *why);
 int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
-		       struct nprdma_pte_root *root, struct nprdma_why *why);
+		       struct nprdma_pte_root *root, struct nprdma_reason *why);
 
 #endif

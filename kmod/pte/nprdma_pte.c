@@ -76,21 +76,21 @@ static u64 *leaf_of(const struct nprdma_pte_run *run, unsigned long index)
 
 /* Whether a leaf permits what was asked for, and no more */
 static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
-		      bool writable, struct nprdma_why *why)
+		      bool writable, struct nprdma_reason *why)
 {
 	u64 write = root->first_stage ? PTE_FS_WRITE : PTE_SS_WRITE;
 
 	if (!is_present(root, leaf))
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "a mapped page has no 4 KiB entry in the I/O page table that was found");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "a mapped page has no 4 KiB entry in the I/O page table that was found");
 	if (!root->first_stage && !(leaf & PTE_SS_READ))
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "a mapped page may not be read according to the I/O page table");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "a mapped page may not be read according to the I/O page table");
 	/* For one, a workaround for an erratum makes all mappings writable */
 	if (!!(leaf & write) != writable)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the IOMMU driver makes %s mappings although asked not to",
-				      writable ? "read-only" : "writable");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the IOMMU driver makes %s mappings although asked not to",
+					 writable ? "read-only" : "writable");
 	return 0;
 }
 
@@ -108,7 +108,7 @@ static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
  * Return: 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
  */
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
-		    struct nprdma_pte_root *root, struct nprdma_why *why)
+		    struct nprdma_pte_root *root, struct nprdma_reason *why)
 {
 	struct nprdma_pte_root generic;
 	int ret;
@@ -121,12 +121,12 @@ int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 	if (ret == -ENOENT)
 		return 0;
 	if (ret)
-		return nprdma_why_set(why, ret,
-				      "the I/O page table has a format that is not supported");
+		return nprdma_reason_set(why, ret,
+					 "the I/O page table has a format that is not supported");
 	if (generic.top != root->top || generic.levels != root->levels ||
 	    generic.first_stage != root->first_stage)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the kernel's I/O page table and the one in the VT-d unit's registers differ");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the kernel's I/O page table and the one in the VT-d unit's registers differ");
 	root->coherent &= generic.coherent;
 	root->generic = true;
 	return 0;
@@ -151,7 +151,7 @@ int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 				       const struct nprdma_pte_root *root,
 				       dma_addr_t iova, unsigned long npages,
-				       bool writable, struct nprdma_why *why)
+				       bool writable, struct nprdma_reason *why)
 {
 	dma_addr_t last = iova + ((dma_addr_t)(npages - 1) << PAGE_SHIFT);
 	unsigned int shift = level_shift(2);
@@ -163,7 +163,7 @@ struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 
 	run = kvzalloc(struct_size(run, tables, ntables), GFP_KERNEL_ACCOUNT);
 	if (!run) {
-		ret = nprdma_why_set(why, -ENOMEM, "out of memory");
+		ret = nprdma_reason_set(why, -ENOMEM, "out of memory");
 		return ERR_PTR(ret);
 	}
 	run->domain = domain;
@@ -176,8 +176,8 @@ struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 		run->tables[i] = find_leaf_table(root, iova +
 						 ((dma_addr_t)i << shift));
 		if (!run->tables[i]) {
-			ret = nprdma_why_set(why, -EOPNOTSUPP,
-					     "the I/O page table that was found does not lead to 4 KiB entries");
+			ret = nprdma_reason_set(why, -EOPNOTSUPP,
+						"the I/O page table that was found does not lead to 4 KiB entries");
 			goto err;
 		}
 	}

@@ -28,7 +28,7 @@
 #include <linux/pci.h>
 #include <linux/types.h>
 
-#include "nprdma_why.h"
+#include "nprdma_reason.h"
 
 /**
  * struct nprdma_pte_root - where a device's DMA is translated
@@ -70,12 +70,13 @@ struct nprdma_pte_run {
 #ifdef CONFIG_INTEL_IOMMU
 
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
-		    struct nprdma_pte_root *root, struct nprdma_why *why);
+		    struct nprdma_pte_root *root, struct nprdma_reason *why);
 
 struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 				       const struct nprdma_pte_root *root,
 				       dma_addr_t iova, unsigned long npages,
-				       bool writable, struct nprdma_why *why);
+				       bool writable,
+				       struct nprdma_reason *why);
 void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
 		      phys_addr_t phys);
 void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
@@ -87,7 +88,7 @@ bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
 
 /* The two back ends */
 int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
-			struct nprdma_why *why);
+			struct nprdma_reason *why);
 int nprdma_pte_generic_root(struct iommu_domain *domain,
 			    struct nprdma_pte_root *root);
 
@@ -100,16 +101,16 @@ int nprdma_pte_generic_root(struct iommu_domain *domain,
 static inline int nprdma_pte_root(struct pci_dev *pdev,
 				  struct iommu_domain *domain,
 				  struct nprdma_pte_root *root,
-				  struct nprdma_why *why)
+				  struct nprdma_reason *why)
 {
-	return nprdma_why_set(why, -EOPNOTSUPP,
-			      "this kernel has no driver for Intel VT-d, and no other IOMMU is supported");
+	return nprdma_reason_set(why, -EOPNOTSUPP,
+				 "this kernel has no driver for Intel VT-d, and no other IOMMU is supported");
 }
 
 static inline struct nprdma_pte_run *
 nprdma_pte_find(struct iommu_domain *domain, const struct nprdma_pte_root *root,
 		dma_addr_t iova, unsigned long npages, bool writable,
-		struct nprdma_why *why)
+		struct nprdma_reason *why)
 {
 	return ERR_PTR(-EOPNOTSUPP);
 }

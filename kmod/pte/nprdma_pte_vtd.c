@@ -202,23 +202,25 @@ static int vtd_read_unit(u64 address, struct vtd_unit *unit)
 	return 0;
 }
 
-static int vtd_check_unit(const struct vtd_unit *unit, struct nprdma_why *why)
+static int vtd_check_unit(const struct vtd_unit *unit,
+			  struct nprdma_reason *why)
 {
 	if (!(unit->gsts & VTD_GSTS_TES))
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the device's VT-d unit does not translate");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device's VT-d unit does not translate");
 	/* Without it writes may land in a page after it was taken away */
 	if (!(unit->cap & VTD_CAP_DWD) || !(unit->cap & VTD_CAP_DRD))
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the device's VT-d unit cannot drain DMA in flight");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device's VT-d unit cannot drain DMA in flight");
 	if (unit->cap & VTD_CAP_RWBF)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the device's VT-d unit wants its write buffer flushed");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device's VT-d unit wants its write buffer flushed");
 	return 0;
 }
 
 static int vtd_legacy_root(const struct vtd_unit *unit, struct pci_dev *pdev,
-			   struct nprdma_pte_root *root, struct nprdma_why *why)
+			   struct nprdma_pte_root *root,
+			   struct nprdma_reason *why)
 {
 	u64 ctx, lo, hi;
 
@@ -230,26 +232,27 @@ static int vtd_legacy_root(const struct vtd_unit *unit, struct pci_dev *pdev,
 	if (!(lo & VTD_PRESENT))
 		goto absent;
 	if (FIELD_GET(VTD_CTX_TT, lo) >= VTD_CTX_TT_PASS_THROUGH)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the VT-d unit passes the device's DMA through");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the VT-d unit passes the device's DMA through");
 	root->top = lo & VTD_ADDR;
 	root->levels = FIELD_GET(VTD_CTX_AW, hi) + 2;
 	root->coherent = unit->ecap & VTD_ECAP_C;
 	return 0;
 absent:
-	return nprdma_why_set(why, -EOPNOTSUPP,
-			      "the VT-d unit has no context for the device");
+	return nprdma_reason_set(why, -EOPNOTSUPP,
+				 "the VT-d unit has no context for the device");
 }
 
 static int vtd_pasid_root(u64 table, unsigned int index,
-			  struct nprdma_pte_root *root, struct nprdma_why *why)
+			  struct nprdma_pte_root *root,
+			  struct nprdma_reason *why)
 {
 	u64 second = vtd_word(table, index * 8);
 	u64 first = vtd_word(table, index * 8 + 2);
 
 	if (!(second & VTD_PRESENT))
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the VT-d unit has no PASID entry for the device");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the VT-d unit has no PASID entry for the device");
 	switch (FIELD_GET(VTD_PASID_PGTT, second)) {
 	case VTD_PGTT_FIRST:
 		root->first_stage = true;
@@ -261,14 +264,14 @@ static int vtd_pasid_root(u64 table, unsigned int index,
 		root->levels = FIELD_GET(VTD_PASID_AW, second) + 2;
 		return 0;
 	default:
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "the VT-d unit passes the device's DMA through, or nests it");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the VT-d unit passes the device's DMA through, or nests it");
 	}
 }
 
 static int vtd_scalable_root(const struct vtd_unit *unit, struct pci_dev *pdev,
 			     struct nprdma_pte_root *root,
-			     struct nprdma_why *why)
+			     struct nprdma_reason *why)
 {
 	unsigned int devfn = pdev->devfn % 128;
 	u64 ctx, dir, table;
@@ -293,8 +296,8 @@ static int vtd_scalable_root(const struct vtd_unit *unit, struct pci_dev *pdev,
 	root->coherent = unit->ecap & VTD_ECAP_SMPWC;
 	return vtd_pasid_root(table, pasid % VTD_PASID_PER_TABLE, root, why);
 absent:
-	return nprdma_why_set(why, -EOPNOTSUPP,
-			      "the VT-d unit has no context for the device");
+	return nprdma_reason_set(why, -EOPNOTSUPP,
+				 "the VT-d unit has no context for the device");
 }
 
 /**
@@ -307,7 +310,7 @@ absent:
  * Return: 0; -EOPNOTSUPP; -ENOMEM.
  */
 int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
-			struct nprdma_why *why)
+			struct nprdma_reason *why)
 {
 	struct vtd_unit unit;
 	u64 address;
@@ -316,11 +319,11 @@ int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 	*root = (struct nprdma_pte_root) { };
 	address = vtd_find_unit(pdev);
 	if (!address)
-		return nprdma_why_set(why, -EOPNOTSUPP,
-				      "no Intel VT-d unit translates for the device, and no other IOMMU is supported");
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "no Intel VT-d unit translates for the device, and no other IOMMU is supported");
 	ret = vtd_read_unit(address, &unit);
 	if (ret)
-		return nprdma_why_set(why, ret, "out of memory");
+		return nprdma_reason_set(why, ret, "out of memory");
 	ret = vtd_check_unit(&unit, why);
 	if (ret)
 		return ret;
@@ -333,12 +336,12 @@ int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 		ret = vtd_scalable_root(&unit, pdev, root, why);
 		break;
 	default:
-		ret = nprdma_why_set(why, -EOPNOTSUPP,
-				     "the VT-d unit is in a mode that is not supported");
+		ret = nprdma_reason_set(why, -EOPNOTSUPP,
+					"the VT-d unit is in a mode that is not supported");
 	}
 	if (!ret && (root->levels < 3 || root->levels > 5))
-		ret = nprdma_why_set(why, -EOPNOTSUPP,
-				     "the device's I/O page table has %u levels",
-				     root->levels);
+		ret = nprdma_reason_set(why, -EOPNOTSUPP,
+					"the device's I/O page table has %u levels",
+					root->levels);
 	return ret;
 }

@@ -112,15 +112,15 @@ static dma_addr_t contiguous_iova(const struct sg_table *sgt,
 
 /* The mandatory self-check: every page is where we, and the kernel, expect it */
 static int check_pages(struct nprdma_window *win, unsigned int c,
-		       struct nprdma_why *why)
+		       struct nprdma_reason *why)
 {
 	struct nprdma_pte_run *run = win->pieces[c].run;
 	unsigned long i;
 
 	for (i = 0; i < run->npages; i++) {
 		if (!nprdma_pte_agrees(run, i, rest_phys(win, i)))
-			return nprdma_why_set(why, -EOPNOTSUPP,
-					      "the I/O page table that was found and iommu_iova_to_phys() differ");
+			return nprdma_reason_set(why, -EOPNOTSUPP,
+						 "the I/O page table that was found and iommu_iova_to_phys() differ");
 		if (!(i % SZ_1K))
 			cond_resched();
 	}
@@ -129,7 +129,7 @@ static int check_pages(struct nprdma_window *win, unsigned int c,
 
 /* Before any page of a process is involved: is what we change what counts? */
 static int check_pointing(struct nprdma_window *win, unsigned int c,
-			  struct nprdma_why *why)
+			  struct nprdma_reason *why)
 {
 	struct nprdma_pte_run *run = win->pieces[c].run;
 	phys_addr_t home = rest_phys(win, 0);
@@ -143,8 +143,8 @@ static int check_pointing(struct nprdma_window *win, unsigned int c,
 	nprdma_pte_flush(run, 0, 1);
 	if (moved && nprdma_pte_agrees(run, 0, home))
 		return 0;
-	return nprdma_why_set(why, -EOPNOTSUPP,
-			      "iommu_iova_to_phys() does not follow when a page is re-pointed");
+	return nprdma_reason_set(why, -EOPNOTSUPP,
+				 "iommu_iova_to_phys() does not follow when a page is re-pointed");
 }
 
 /*
@@ -153,7 +153,7 @@ static int check_pointing(struct nprdma_window *win, unsigned int c,
  * address little, or has large windows, these may be all there are.
  */
 static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
-		     unsigned long npages, struct nprdma_why *why)
+		     unsigned long npages, struct nprdma_reason *why)
 {
 	unsigned int tries;
 	int ret;
@@ -166,17 +166,18 @@ static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
 		msleep(MAP_PAUSE_MS);
 	}
 	if (ret == -ENOMEM)
-		nprdma_why_set(why, ret,
-			       "the device's %u address bits do not leave %lu KiB of I/O addresses free, or there is no memory for page tables",
-			       fls64(dma_get_mask(win->dev)),
-			       npages << (PAGE_SHIFT - 10));
+		nprdma_reason_set(why, ret,
+				  "the device's %u address bits do not leave %lu KiB of I/O addresses free, or there is no memory for page tables",
+				  fls64(dma_get_mask(win->dev)),
+				  npages << (PAGE_SHIFT - 10));
 	else if (ret)
-		nprdma_why_set(why, ret, "the DMA API does not map a window: error %d", ret);
+		nprdma_reason_set(why, ret, "the DMA API does not map a window: error %d", ret);
 	return ret;
 }
 
 static int map_piece(struct nprdma_window *win, unsigned int c,
-		     const struct nprdma_pte_root *root, struct nprdma_why *why)
+		     const struct nprdma_pte_root *root,
+		     struct nprdma_reason *why)
 {
 	unsigned long first = (unsigned long)c << NPRDMA_PIECE_SHIFT;
 	unsigned long npages = min(win->npages - first, NPRDMA_PIECE_PAGES);
@@ -190,7 +191,7 @@ static int map_piece(struct nprdma_window *win, unsigned int c,
 			     DIV_ROUND_UP(npages, NPRDMA_REST_PAGES),
 			     GFP_KERNEL_ACCOUNT);
 	if (ret)
-		return nprdma_why_set(why, ret, "out of memory");
+		return nprdma_reason_set(why, ret, "out of memory");
 	for_each_sgtable_sg(&piece->sgt, sg, i) {
 		unsigned int n = min_t(unsigned long, left, NPRDMA_REST_PAGES);
 
@@ -202,8 +203,8 @@ static int map_piece(struct nprdma_window *win, unsigned int c,
 		goto err_free;
 	iova = contiguous_iova(&piece->sgt, npages);
 	if (!iova) {
-		ret = nprdma_why_set(why, -EOPNOTSUPP,
-				     "the DMA API maps a window in pieces");
+		ret = nprdma_reason_set(why, -EOPNOTSUPP,
+					"the DMA API maps a window in pieces");
 		goto err_unmap;
 	}
 	piece->run = nprdma_pte_find(win->domain, root, iova, npages,
@@ -252,7 +253,7 @@ static void unmap_piece(struct nprdma_window *win, unsigned int c)
 struct nprdma_window *nprdma_window_create(struct device *dev,
 					   struct page *rest,
 					   unsigned long npages, bool writable,
-					   struct nprdma_why *why)
+					   struct nprdma_reason *why)
 {
 	unsigned int npieces = DIV_ROUND_UP(npages, NPRDMA_PIECE_PAGES);
 	struct nprdma_pte_root root;
@@ -262,7 +263,7 @@ struct nprdma_window *nprdma_window_create(struct device *dev,
 
 	win = kvzalloc(struct_size(win, pieces, npieces), GFP_KERNEL_ACCOUNT);
 	if (!win) {
-		ret = nprdma_why_set(why, -ENOMEM, "out of memory");
+		ret = nprdma_reason_set(why, -ENOMEM, "out of memory");
 		return ERR_PTR(ret);
 	}
 	ret = nprdma_device_root(dev, &win->domain, &root, why);
@@ -274,9 +275,10 @@ struct nprdma_window *nprdma_window_create(struct device *dev,
 	win->rest = rest;
 	win->npages = npages;
 	for (c = 0; c < npieces; c++) {
-		/* Of a large region these are many, and who is killed waits */
+		/* A large region has many pieces; a killed process must end */
 		if (fatal_signal_pending(current)) {
-			ret = nprdma_why_set(why, -EINTR, "killed meanwhile");
+			ret = nprdma_reason_set(why, -EINTR,
+						"the process was killed");
 			goto err_destroy;
 		}
 		ret = map_piece(win, c, &root, why);

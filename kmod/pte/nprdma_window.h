@@ -16,10 +16,9 @@
 #include <linux/scatterlist.h>
 #include <linux/types.h>
 
-#include "nprdma_why.h"
+#include "nprdma_reason.h"
 
 struct nprdma_pte_root;
-struct nprdma_kregion;
 
 /*
  * A rest area is 8 pages that hold the same, so that one entry of a scatterlist
@@ -74,19 +73,12 @@ struct nprdma_window {
 struct nprdma_window *nprdma_window_create(struct device *dev,
 					   struct page *rest,
 					   unsigned long npages, bool writable,
-					   struct nprdma_why *why);
+					   struct nprdma_reason *why);
 void nprdma_window_destroy(struct nprdma_window *win);
 void nprdma_window_point(struct nprdma_window *win, unsigned long first,
 			 unsigned long n, const unsigned long *pfns);
 void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
 			 unsigned long n);
 size_t nprdma_window_memory(unsigned long npages);
-
-/* nprdma_repoint.c */
-void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
-			    unsigned long first, unsigned long n,
-			    const unsigned long *pfns);
-void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
-			  unsigned long first, unsigned long n);
 
 #endif

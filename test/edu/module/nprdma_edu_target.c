@@ -95,7 +95,7 @@ int nprdma_edu_import(struct nprdma_edu_file *file,
 int nprdma_edu_make_window(struct nprdma_edu_file *file,
 			   struct nprdma_edu_window *arg)
 {
-	struct nprdma_why why = { };
+	struct nprdma_reason why = { };
 	struct nprdma_window *win;
 
 	if (has_target(file))

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * The regions of a context: how they are made, found and destroyed.
+ */
+
+#include "nprdma_kregions.h"
+#include "nprdma_kreg.h"
+#include "nprdma_kregion.h"
+
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+/**
+ * nprdma_kregions_create - watch a range of the current address space
+ * @ctx: its context
+ * @start: first address, on a page
+ * @length: bytes, whole pages, inside of the address space
+ * @region_p: the region; one reference is the caller's
+ *
+ * Return: 0, or what NPRDMA_IOC_REGION_CREATE returns for limits and memory.
+ */
+int nprdma_kregions_create(struct nprdma_ctx *ctx, unsigned long start,
+			   unsigned long length,
+			   struct nprdma_kregion **region_p)
+{
+	struct nprdma_kregion *region;
+	int ret;
+
+	region = nprdma_kregion_alloc(ctx, start, length >> PAGE_SHIFT);
+	if (IS_ERR(region))
+		return PTR_ERR(region);
+
+	ret = nprdma_kregion_watch(region);
+	if (ret)
+		goto err_put;
+
+	/* From here on others find it: the array has the first reference */
+	nprdma_kregion_get(region);
+	ret = xa_alloc_cyclic(&ctx->regions, &region->id, region, xa_limit_31b,
+			      &ctx->next_region, GFP_KERNEL_ACCOUNT);
+	if (ret < 0)
+		goto err_remove;
+
+	*region_p = region;
+	return 0;
+
+err_remove:
+	mmu_interval_notifier_remove(&region->notifier);
+	nprdma_kregion_put(region);
+err_put:
+	nprdma_kregion_put(region);
+	return ret;
+}
+
+/**
+ * nprdma_kregions_destroy - end a region
+ * @ctx: its context
+ * @id: of the region
+ *
+ * May sleep. The holder of a reference finds all pages absent from now on.
+ *
+ * Return: 0, or -ENOENT.
+ */
+int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
+{
+	struct nprdma_counters counters;
+	struct nprdma_kregion *region;
+
+	region = xa_erase(&ctx->regions, id);
+	if (!region)
+		return -ENOENT;
+
+	spin_lock(&region->lock);
+	WRITE_ONCE(region->dead, true);
+	spin_unlock(&region->lock);
+	nprdma_kregion_revoke(region, NPRDMA_STATE_BITS, 0, region->npages,
+			      false);
+	mmu_interval_notifier_remove(&region->notifier);
+	/* A process that sees `dead` sees all states absent */
+	smp_store_release(&region->states.header->dead, 1);
+
+	nprdma_kreg_drop_all(region);
+	nprdma_kregion_free_tables(region);
+	spin_lock(&region->lock);
+	counters = region->counters;
+	spin_unlock(&region->lock);
+	nprdma_ctx_retire(ctx, &counters);
+	nprdma_kregion_put(region);
+	return 0;
+}
+
+/* The context's file is closed, so no region is added any more */
+void nprdma_kregions_destroy_all(struct nprdma_ctx *ctx)
+{
+	struct nprdma_kregion *region;
+	unsigned long id;
+
+	xa_for_each(&ctx->regions, id, region)
+		nprdma_kregions_destroy(ctx, id);
+}
+
+/**
+ * nprdma_kregions_find - find a region
+ * @ctx: context
+ * @id: of the region
+ *
+ * Return: the region, for nprdma_kregion_put(); NULL: there is none.
+ */
+struct nprdma_kregion *nprdma_kregions_find(struct nprdma_ctx *ctx, u32 id)
+{
+	struct nprdma_kregion *region;
+
+	/* What the array refers to has a reference until it is taken out */
+	xa_lock(&ctx->regions);
+	region = xa_load(&ctx->regions, id);
+	if (region)
+		nprdma_kregion_get(region);
+	xa_unlock(&ctx->regions);
+	return region;
+}
+
+/**
+ * nprdma_kregions_next - go through regions, while others change them
+ * @ctx: context
+ * @id: of the region before, 0 at first; that of the region returned
+ *
+ * Return: the region, for nprdma_kregion_put(); NULL: there are no more.
+ */
+struct nprdma_kregion *nprdma_kregions_next(struct nprdma_ctx *ctx,
+					    unsigned long *id)
+{
+	struct nprdma_kregion *region;
+
+	xa_lock(&ctx->regions);
+	region = xa_find_after(&ctx->regions, id, ULONG_MAX, XA_PRESENT);
+	if (region)
+		nprdma_kregion_get(region);
+	xa_unlock(&ctx->regions);
+	return region;
+}
+
+static void nprdma_kregion_show(struct seq_file *seq,
+				struct nprdma_kregion *region)
+{
+	struct nprdma_counters counters;
+	unsigned long present, registrations;
+
+	spin_lock(&region->lock);
+	counters = region->counters;
+	present = region->present;
+	registrations = region->num_registrations;
+	spin_unlock(&region->lock);
+
+	seq_printf(seq,
+		   "  region %u start %#lx pages %lu present %lu registrations %lu bytes %ld populated %llu retries %llu misses %llu events %llu invalidated %llu revoked %llu\n",
+		   region->id, region->start, region->npages, present,
+		   registrations, atomic_long_read(&region->bytes),
+		   counters.populated, counters.retries, counters.misses,
+		   counters.events, counters.invalidated, counters.revoked);
+}
+
+/* Show the regions of a context */
+void nprdma_kregions_show(struct seq_file *seq, struct nprdma_ctx *ctx)
+{
+	struct nprdma_kregion *region;
+	unsigned long id = 0;
+
+	while ((region = nprdma_kregions_next(ctx, &id)) != NULL) {
+		nprdma_kregion_show(seq, region);
+		nprdma_kregion_put(region);
+	}
+}

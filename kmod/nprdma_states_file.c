@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+/*
+ * The states descriptor of a region: the file by which processes map its page
+ * states, read-only.
+ */
+
+#include "nprdma_states_file.h"
+#include "nprdma_copy.h"
+#include "nprdma_kregion.h"
+
+#include <linux/anon_inodes.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+
+/*
+ * Read-only is enforced three times: the file is not open for writing, a
+ * writable mapping is refused, and mprotect() cannot make one of it later.
+ */
+static int nprdma_states_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct nprdma_kregion *region = file->private_data;
+
+	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
+		return -EPERM;
+	/* Open for reading only, so that VM_SHARED is off in any case */
+	if (!(vma->vm_flags & VM_MAYSHARE))
+		return -EINVAL;
+
+#ifdef HAVE_VM_FLAGS_MOD
+	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP,
+		     VM_MAYWRITE | VM_MAYEXEC);
+#else
+	vma->vm_flags |= VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP;
+	vma->vm_flags &= ~(VM_MAYWRITE | VM_MAYEXEC);
+#endif
+	return remap_vmalloc_range(vma, region->states.header, vma->vm_pgoff);
+}
+
+static int nprdma_states_release(struct inode *inode, struct file *file)
+{
+	nprdma_kregion_put(file->private_data);
+	return 0;
+}
+
+static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
+				unsigned long argp)
+{
+	struct nprdma_kregion *region = file->private_data;
+	struct nprdma_ioc_states_info info;
+	long ret;
+
+	if (cmd != NPRDMA_IOC_STATES_INFO)
+		return -ENOTTY;
+
+	ret = nprdma_copy_in(&info, sizeof(info), sizeof(info), 0,
+			     (void __user *)argp);
+	if (ret)
+		return ret;
+	info.abi = NPRDMA_ABI_VERSION;
+	info.owner = current->mm == region->mm;
+	info.address = region->start;
+	info.length = (u64)region->npages << PAGE_SHIFT;
+	info.signature = region->ctx->signature;
+	info.states_offset = PAGE_SIZE;
+	info.states_size = region->states.size;
+	info.id = region->serial;
+	return nprdma_copy_out((void __user *)argp, &info, sizeof(info));
+}
+
+static void nprdma_states_show_fdinfo(struct seq_file *seq, struct file *file)
+{
+	struct nprdma_kregion *region = file->private_data;
+
+	seq_printf(seq, "nprdma-region:\t%u\nnprdma-start:\t%lx\nnprdma-pages:\t%lu\n",
+		   region->id, region->start, region->npages);
+}
+
+static const struct file_operations nprdma_states_fops = {
+	.owner		= THIS_MODULE,
+	.mmap		= nprdma_states_mmap,
+	.release	= nprdma_states_release,
+	.unlocked_ioctl	= nprdma_states_ioctl,
+	.compat_ioctl	= compat_ptr_ioctl,
+	.show_fdinfo	= nprdma_states_show_fdinfo,
+	.llseek		= noop_llseek,
+};
+
+/**
+ * nprdma_states_file - make the file by which the states of a region are mapped
+ * @region: the region, of which the file holds a reference
+ *
+ * Return: the file, or an ERR_PTR() as anon_inode_getfile() returns it.
+ */
+struct file *nprdma_states_file(struct nprdma_kregion *region)
+{
+	struct file *file;
+
+	nprdma_kregion_get(region);
+	file = anon_inode_getfile("[nprdma-states]", &nprdma_states_fops,
+				  region, O_RDONLY);
+	if (IS_ERR(file))
+		nprdma_kregion_put(region);
+	return file;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+#include "nprdma_reason.h"
+
+#include <linux/kernel.h>
+
+/**
+ * nprdma_reason_set - write a reason
+ * @why: where to write it; NULL: it is discarded
+ * @err: what to return, a negative errno or 0
+ * @fmt: the reason, one line without a newline
+ *
+ * Return: @err, so that a check can end with this call.
+ */
+int nprdma_reason_set(struct nprdma_reason *why, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (why) {
+		va_start(ap, fmt);
+		vscnprintf(why->text, sizeof(why->text), fmt, ap);
+		va_end(ap);
+	}
+	return err;
+}
