@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * How every part of this library starts a thread. All signals are blocked in it:
- * signals that are sent to the process are for threads of the application.
+ * How every part of this library starts a thread. All signals are blocked in
+ * it: signals that are sent to the process are for threads of the application.
  */
 
 #ifndef NPRDMA_THREAD_H

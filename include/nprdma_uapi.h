@@ -9,30 +9,30 @@
  * opened it. In a context there are *regions*, page-aligned ranges of that
  * address space; in a region there are *registrations*, and only pages under a
  * registration are ever populated. All calls are ioctls on the open file, and
- * all of them answer EPERM to every other address space: to a child made by
- * fork(), to the process itself after execve(), and to whoever was passed the
- * descriptor.
+ * all of them fail with EPERM in every other address space: in a child made by
+ * fork(), in the process itself after execve(), and in a process that received
+ * the descriptor.
  *
- * A region comes with a *states descriptor*. It serves to map, read-only, one
- * 32-bit word per page that tells whether a NIC may read or write the page now.
- * It may be passed on: a process that holds it can map the states, and do
- * nothing else.
+ * Each region has a *states descriptor*. Mapping it, read-only, gives one
+ * 32-bit word per page, which says if a NIC may read or write the page now. It
+ * may be passed to other processes, which can map the states and do nothing
+ * else.
  *
  * Every structure begins with its size and with flags, and only ever grows at
- * its end. A caller sets `size` to what it was compiled with and everything it
- * does not use to zero. The kernel takes smaller structures of older callers as
- * if the rest were zero, and larger ones of newer callers if what it does not
- * know is zero. Layouts are the same for 32-bit and 64-bit callers.
+ * its end. A caller sets `size` to the size it was compiled with, and all
+ * fields that it does not use to zero. The kernel accepts smaller structures of
+ * older callers as if the rest were zero, and larger ones of newer callers if
+ * the part that it does not know is zero. Layouts are the same for 32-bit and
+ * 64-bit callers.
  *
  * Errors of every call on /dev/nprdma, besides its own:
  *
- *   EFAULT  The argument does not point to accessible memory. What the call
- *           did is done nevertheless, unless it would have returned a
- *           descriptor or an id.
+ *   EFAULT The argument does not point to accessible memory. The effects of the
+ *           call remain, unless it would have returned a descriptor or an id.
  *   EINVAL  `size` is smaller than the first version of the structure, or a
  *           flag that is not defined, or a reserved field, is not zero.
- *   E2BIG   `size` is larger than the kernel knows, and what it does not know
- *           is not zero, or it is larger than a page.
+ *   E2BIG `size` is larger than in this kernel, and the additional part is not
+ *           zero; or it is larger than a page.
  *   EPERM   Not the address space that opened the device.
  *   ENOTTY  No such call.
  */
@@ -43,8 +43,8 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* What NPRDMA_IOC_QUERY returns in `abi`. It changes only when callers of the
- * number before would be misled; additions are told by `features`. */
+/* NPRDMA_IOC_QUERY returns this in `abi`. It changes only with a change that is
+ * not compatible; `features` shows additions. */
 #define NPRDMA_ABI_VERSION 1
 
 #define NPRDMA_DEVICE_PATH "/dev/nprdma"
@@ -78,7 +78,7 @@
 #define NPRDMA_IOC_POPULATE       _IO(NPRDMA_IOC_TYPE, 7)
 #define NPRDMA_IOC_INVALIDATE     _IO(NPRDMA_IOC_TYPE, 8)
 #define NPRDMA_IOC_STATS          _IO(NPRDMA_IOC_TYPE, 9)
-/* On a states descriptor, by whoever holds it */
+/* On a states descriptor, in any process */
 #define NPRDMA_IOC_STATES_INFO    _IO(NPRDMA_IOC_TYPE, 16)
 
 /* Bytes of a reason in words, terminating zero included */
@@ -108,8 +108,8 @@ struct nprdma_ioc_query {
                                      * device can be attached; else empty */
 };
 
-/* Windows of devices can be re-pointed on this machine, as far as can be told
- * without naming the device: NPRDMA_IOC_ATTACH_DEVICE and _EXPORT may work */
+/* Windows of devices can be re-pointed on this machine, as far as is known
+ * without a device: NPRDMA_IOC_ATTACH_DEVICE and _EXPORT may work */
 #define NPRDMA_IOC_FEATURE_DEVICES (1ull << 0)
 
 
@@ -120,7 +120,7 @@ struct nprdma_ioc_query {
  *
  *   EINVAL      `name` is not terminated, or empty.
  *   ENODEV      There is no such device on a PCI bus, or it has no driver.
- *   EOPNOTSUPP  Its windows could not be re-pointed safely; `why` tells.
+ *   EOPNOTSUPP  Its windows cannot be re-pointed safely; see `why`.
  *   ENOMEM      No memory.
  *
  * `why` is filled with all of these but EINVAL.
@@ -243,8 +243,8 @@ struct nprdma_ioc_unregister {
 /**
  * NPRDMA_IOC_POPULATE: make pages accessible to devices, in the order of their
  * addresses, bringing them in where they are not. Pages that have the bits
- * already are left alone. A page may be taken away again at any time; its state
- * tells.
+ * already are skipped. A page may be taken away again at any time; its state
+ * shows that.
  *
  * Anonymous memory, shared memory (shmem, memfd, tmpfs, System V) and hugetlb
  * memory only: no other pages are ever given to a device, not for reading
@@ -257,10 +257,10 @@ struct nprdma_ioc_unregister {
  *   EFAULT      The process itself could not access the page at `done` so: not
  *               mapped, protected, behind the end of its file.
  *   EOPNOTSUPP  The page at `done` is of a kind that is refused.
- *   EBUSY       The page at `done` was taken away again and again, for more
- *               than a second.
+ *   EBUSY       The page at `done` was taken away repeatedly, for more than a
+ *               second.
  *   ESTALE      With UNLESS_REVOKED: the page at `done` was revoked, or one of
- *               64 neighbours that the kernel does not tell apart.
+ *               the other pages of its group of 64, which are counted together.
  *   EINTR       A signal came first. The call may be repeated from `done` on.
  *   EDQUOT, ENOSPC, ENOMEM  As for NPRDMA_IOC_REGION_CREATE: memory to keep
  *               track of 2 MiB more.
@@ -284,21 +284,22 @@ struct nprdma_ioc_populate {
 /* For reading and writing, else for reading only. Only this breaks
  * copy-on-write. */
 #define NPRDMA_IOC_POPULATE_WRITE    (1u << 0)
-/* Only pages that the process has mapped, with WRITE only those it could write
- * without a page fault; others are passed over: no EFAULT, no EOPNOTSUPP, and
- * nothing is brought in */
+/* Only pages that the process has mapped; with WRITE, only those that it could
+ * write without a page fault. Others are skipped: no EFAULT, no EOPNOTSUPP, and
+ * no page is brought in. */
 #define NPRDMA_IOC_POPULATE_RESIDENT (1u << 1)
-/* Only pages that were not revoked since struct nprdma_states_header's
- * `revocations` was this. For those who have to be sure that a page which
- * somebody is about to unmap, and has revoked for this, does not come back:
- * they read the number, then find that nobody is about to, then populate. */
+/* Only pages that were not revoked since `revocations` of struct
+ * nprdma_states_header had this value. For a thread that revokes pages before
+ * it unmaps them, and must be sure that another thread does not populate them
+ * again before they are unmapped. The other thread reads the number, then
+ * checks that no thread is unmapping them, then populates. */
 #define NPRDMA_IOC_POPULATE_UNLESS_REVOKED (1u << 2)
 
 
 /**
  * NPRDMA_IOC_INVALIDATE: take pages away from devices. When it returns no
- * device touches them any more. They can be populated again at once, but not by
- * what a call of POPULATE looked up before.
+ * device accesses them any more. They can be populated again at once, but not
+ * with frames that a call of POPULATE looked up before.
  *
  *   EINVAL      `length` is 0, or `bits` has none or unknown bits.
  *   ENOENT      No such region.
@@ -308,14 +309,14 @@ struct nprdma_ioc_invalidate {
     __u32         size;
     __u32         flags;       /* NPRDMA_IOC_INVALIDATE_xx */
     __u32         region;
-    __u32         bits;        /* NPRDMA_STATE_R, NPRDMA_STATE_W or both. To
-                                * lose R is to lose W as well */
+    __u32         bits;        /* NPRDMA_STATE_R, NPRDMA_STATE_W or both. R
+                                * implies W. */
     __aligned_u64 address;     /* first byte; whole pages are invalidated */
     __aligned_u64 length;      /* bytes */
     __aligned_u64 invalidated; /* out: pages that lost a bit */
 };
 
-/* Count pages that lose nothing as changed, too */
+/* Also advance the count of pages that lose no bit */
 #define NPRDMA_IOC_INVALIDATE_TOUCH (1u << 0)
 
 
@@ -346,10 +347,11 @@ struct nprdma_ioc_stats {
 
 
 /**
- * NPRDMA_IOC_STATES_INFO, on a states descriptor: what it is about. Anybody who
- * holds it may ask; another kind of descriptor answers ENOTTY or worse.
+ * NPRDMA_IOC_STATES_INFO, on a states descriptor: describe its region. Any
+ * process that has the descriptor may call it. Descriptors of other kinds fail,
+ * usually with ENOTTY.
  *
- * No errors of its own but those of every call; never EPERM.
+ * Only the errors of every call, and never EPERM.
  */
 struct nprdma_ioc_states_info {
     __u32         size;

@@ -21,10 +21,10 @@ struct nprdma_ioc_head {
 /**
  * nprdma_copy_in - copy an argument that may be of another version
  * @arg: structure that begins with size and flags
- * @size: of it, as known here
- * @min_size: of its first version
- * @flags: that are defined
- * @from: the caller's
+ * @size: size of the structure in this module
+ * @min_size: size of its first version
+ * @flags: flags that are defined
+ * @from: argument of the caller
  *
  * Return: 0, -EFAULT, -EINVAL or -E2BIG as nprdma_uapi.h says.
  */
@@ -44,16 +44,16 @@ long nprdma_copy_in(void *arg, size_t size, size_t min_size, u32 flags,
 	ret = copy_struct_from_user(arg, size, from, user_size);
 	if (ret)
 		return ret;
-	/* It might have been changed between the two reads */
+	/* User space may have changed it between the two reads */
 	head->size = user_size;
 	return (head->flags & ~flags) ? -EINVAL : 0;
 }
 
 /**
  * nprdma_copy_out - return an argument that was copied in
- * @to: the caller's
- * @arg: structure that begins with the caller's size
- * @size: of it, as known here
+ * @to: argument of the caller
+ * @arg: structure that begins with the size of the caller's
+ * @size: size of the structure in this module
  *
  * Return: 0 or -EFAULT.
  */

@@ -30,7 +30,7 @@ struct nprdma_ctx *nprdma_ctx_create(void)
 {
 	struct nprdma_ctx *ctx;
 
-	/* A kernel thread has none of its own */
+	/* A kernel thread has no address space */
 	if (!current->mm)
 		return ERR_PTR(-EPERM);
 
@@ -121,10 +121,10 @@ static int nprdma_ctx_alloc_rest(struct nprdma_ctx *ctx)
 }
 
 /**
- * nprdma_ctx_rest_pages - have the pages at which windows of absent pages point
+ * nprdma_ctx_rest_pages - make the rest areas, unless they exist
  * @ctx: context
  *
- * Made when the first region is exported: without a device nobody needs them.
+ * They are made when the first region is exported: only devices need them.
  *
  * Return: 0; -EDQUOT, -ENOSPC or -ENOMEM.
  */
@@ -199,7 +199,7 @@ void nprdma_counters_add(struct nprdma_counters *sum,
 	sum->revoked += counters->revoked;
 }
 
-/* Keep the counters of a region that is going */
+/* Add the counters of a region that is being destroyed */
 void nprdma_ctx_retire(struct nprdma_ctx *ctx,
 		       const struct nprdma_counters *counters)
 {

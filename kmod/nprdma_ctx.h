@@ -20,35 +20,35 @@ struct seq_file;
 struct nprdma_counters {
 	u64 populated;		/* pages that got a bit */
 	u64 retries;		/* batches done again */
-	u64 misses;		/* calls that met a page that cannot be had */
+	u64 misses;		/* calls with a page that cannot be populated */
 	u64 events;		/* notifications */
-	u64 invalidated;	/* pages that lost a bit by these */
-	u64 revoked;		/* pages that lost a bit by the user's wish */
+	u64 invalidated;	/* pages that lost a bit for these */
+	u64 revoked;		/* pages that lost a bit at user's request */
 };
 
-/* Both areas on which windows of absent pages rest */
+/* Both rest areas, at which windows of absent pages point */
 #define NPRDMA_CTX_REST_BYTES	(2L * NPRDMA_REST_PAGES * PAGE_SIZE)
 
 /*
- * An open file of /dev/nprdma. It belongs to the address space that opened it,
- * which is kept from being freed, not from being torn down: nothing here
- * outlives the process's wish to exit.
+ * An open file of /dev/nprdma. It belongs to the address space that opened it.
+ * It holds a reference that keeps the mm_struct allocated (mmgrab()), but does
+ * not prevent its teardown when the process exits.
  */
 struct nprdma_ctx {
 	struct kref ref;	/* the file, and every region */
 	struct list_head list;
 	struct mm_struct *mm;
 	struct nprdma_user *user;
-	pid_t tgid;		/* who opened it, for people */
+	pid_t tgid;		/* process that opened it, for logs */
 	u64 signature;
 	struct xarray regions;	/* by id */
 	u32 next_region;	/* under the lock of the array */
 
 	struct mutex lock;	/* all below */
 	struct list_head devices;
-	struct page *signature_page;	/* where windows rest; NULL: not yet */
+	struct page *signature_page;	/* rest areas; NULL: not made yet */
 	struct page *blackhole_page;
-	struct nprdma_counters counters;	/* of regions that are gone */
+	struct nprdma_counters counters;	/* of destroyed regions */
 };
 
 struct nprdma_ctx *nprdma_ctx_create(void);

@@ -12,7 +12,7 @@
 
 static struct dentry *nprdma_debugfs;
 
-/* Everybody's regions, their pages and events */
+/* Regions of all users, their pages and events */
 static int contexts_show(struct seq_file *seq, void *unused)
 {
 	nprdma_ctxs_show(seq, nprdma_kregions_show);
@@ -20,7 +20,7 @@ static int contexts_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(contexts);
 
-/* What users hold, and may hold */
+/* Memory and regions of users, and their limits */
 static int limits_show(struct seq_file *seq, void *unused)
 {
 	nprdma_limits_show(seq);
@@ -28,7 +28,7 @@ static int limits_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(limits);
 
-/* Without debugfs, or if it fails, the module works all the same */
+/* Errors are ignored: the module works without debugfs */
 void nprdma_debugfs_init(void)
 {
 	nprdma_debugfs = debugfs_create_dir("nprdma", NULL);

@@ -2,12 +2,13 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * The dma-buf exporter. To the importer it looks pinned: it is mapped when the
- * device attaches, and never moves. What changes is behind the IOMMU.
+ * The dma-buf exporter. To the importer the memory looks pinned: it is mapped
+ * when the device attaches, and its I/O addresses never change. Only the I/O
+ * page table changes.
  *
  * A device that imports a region several times, as RDMA drivers do for every
- * memory region, has one pair of windows; each attachment gets a description of
- * its own, as importers cut the first and last entries to what they asked for.
+ * memory region, has one pair of windows. Each attachment gets a scatterlist of
+ * its own, since importers trim the first and last entries.
  */
 
 #include <linux/dma-buf.h>
@@ -22,10 +23,10 @@
 #include "nprdma_kregion.h"
 #include "pte/nprdma_window.h"
 
-/* Says the same before and after MODULE_IMPORT_NS() wanted a string */
+/* MODULE_IMPORT_NS() takes a string in some kernels, and a symbol in others */
 MODULE_INFO(import_ns, "DMA_BUF");
 
-/* Pages that are dealt with under the lock at a time */
+/* Pages that are processed without releasing the lock */
 #define BATCH_PAGES	NPRDMA_CHUNK_PAGES
 
 /**
@@ -67,7 +68,7 @@ static long import_memory(const struct nprdma_kregion *region)
 	       states_pages(region) * (sizeof(struct scatterlist) + sizeof(u64));
 }
 
-/* Peers read the states by RDMA. No device may ever write them. */
+/* Peers read the states by RDMA. The mapping does not allow writes. */
 static int map_states(struct nprdma_import *import)
 {
 	struct nprdma_kregion *region = import->region;
@@ -92,7 +93,7 @@ static void unmap_states(struct nprdma_import *import)
 	if (!import->states.sgl)
 		return;
 	dma_unmap_sgtable(import->dev, &import->states, DMA_TO_DEVICE, 0);
-	/* As for windows: nothing of a page that is freed stays behind */
+	/* As for windows: no translation of a freed page is left */
 	iommu_flush_iotlb_all(import->read->domain);
 	sg_free_table(&import->states);
 }
@@ -106,8 +107,9 @@ static int make_window(struct nprdma_import *import, struct page *rest,
 	made = nprdma_window_create(import->dev, rest, import->region->npages,
 				    writable, &why);
 	if (IS_ERR(made)) {
-		/* The errno goes to a driver, and through it to the user */
-		dev_info_ratelimited(import->dev, "nprdma: not imported: %s\n",
+		/* The user gets only the errno, from the driver that imports */
+		dev_info_ratelimited(import->dev,
+				     "nprdma: cannot import a region: %s\n",
 				     why.text);
 		return PTR_ERR(made);
 	}
@@ -115,7 +117,7 @@ static int make_window(struct nprdma_import *import, struct page *rest,
 	return 0;
 }
 
-/* Pages that are present already; the lock says that they still are */
+/* Point new windows at the pages that are present, with the lock held */
 static void take_over(struct nprdma_import *import, unsigned long first,
 		      unsigned long n)
 {
@@ -138,8 +140,9 @@ static void take_over(struct nprdma_import *import, unsigned long first,
 }
 
 /*
- * Once listed, windows are pointed with the others, and then they catch up. The
- * device gets to know the addresses after that.
+ * From when they are in the list on, new windows are pointed with the others.
+ * Then they are pointed at the pages that were present before. Only after that
+ * does the device get their addresses.
  *
  * Returns 0; -EINTR: the process was killed.
  */
@@ -164,7 +167,7 @@ static int link_windows(struct nprdma_import *import)
 	return 0;
 }
 
-/* The opposite order: while a window is pointed at memory it has to be listed */
+/* The opposite order: a window that points at memory must be in the list */
 static void unlink_window(struct nprdma_kregion *region,
 			  struct nprdma_window *win)
 {
@@ -249,9 +252,10 @@ static struct nprdma_import *import_find(struct nprdma_kregion *region,
 }
 
 /*
- * The descriptor is a capability: whoever can attach it can have a device write
- * to the owner's memory. So it only works in the owner's own address space;
- * importers attach in the context of the process that registers memory.
+ * The descriptor is a capability: a process that can attach it can make a
+ * device write to the owner's memory. So it works only in the address space of
+ * the owner. Importers attach in the context of the process that registers
+ * memory.
  */
 static int dmabuf_attach(struct dma_buf *dmabuf,
 			 struct dma_buf_attachment *attach)
@@ -308,7 +312,7 @@ static struct scatterlist *add_window(struct scatterlist *sg,
 	return sg;
 }
 
-/* The importer sees addresses for its device only, no pages */
+/* The importer gets addresses for its device only, and no pages */
 static struct sg_table *dmabuf_map(struct dma_buf_attachment *attach,
 				   enum dma_data_direction dir)
 {
@@ -350,9 +354,8 @@ static void dmabuf_release(struct dma_buf *dmabuf)
 }
 
 /*
- * No mmap and no vmap: the memory is the owner's already, and of nobody else's
- * business. No pin and no move_notify: it does not move, as far as the importer
- * can tell.
+ * No mmap and no vmap: the owner has the memory mapped, and others must not
+ * access it. No pin and no move_notify: the I/O addresses never change.
  */
 static const struct dma_buf_ops dmabuf_ops = {
 	.attach		= dmabuf_attach,

@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Regions as dma-bufs, which is how RDMA drivers import memory that is not
- * pinned: see NPRDMA_IOC_EXPORT for what is where in it.
+ * Regions as dma-bufs, by which RDMA drivers import memory that is not pinned.
+ * NPRDMA_IOC_EXPORT describes their layout.
  */
 
 #ifndef NPRDMA_DMABUF_H

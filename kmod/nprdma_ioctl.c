@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * The calls of nprdma_uapi.h: arguments are copied and checked here, once, and
- * nowhere below.
+ * The calls of nprdma_uapi.h. Arguments are copied and checked here, once, and
+ * not again in the functions that are called.
  */
 
 #include "nprdma_ioctl.h"
@@ -36,8 +36,8 @@ union nprdma_ioc_arg {
 };
 
 /*
- * A call in progress. A descriptor becomes visible only when its number has
- * been told to the caller.
+ * A call in progress. A descriptor is installed only when its number has been
+ * copied to the caller.
  */
 struct nprdma_call {
 	struct nprdma_ctx *ctx;
@@ -168,7 +168,7 @@ static int nprdma_export_region(struct nprdma_call *call,
 	if (ret)
 		return ret;
 
-	/* The same for all exports, and for as long as the context lives */
+	/* They are the same for all exports, and live as long as the context */
 	WRITE_ONCE(region->signature, call->ctx->signature_page);
 	WRITE_ONCE(region->blackhole, call->ctx->blackhole_page);
 
@@ -201,7 +201,7 @@ static int nprdma_call_export(struct nprdma_call *call)
 }
 
 /*
- * The pages of a region that bytes lie in.
+ * Find the pages of a region that hold bytes.
  *
  * Returns 0; -EINVAL: no bytes; -ERANGE: not inside.
  */
@@ -391,7 +391,8 @@ static int nprdma_call_stats(struct nprdma_call *call)
 /* A structure that grows keeps min_size, which is that of its first version */
 static const struct nprdma_call_type {
 	int (*call)(struct nprdma_call *call);
-	/* Nobody was told of it after all; what it does not have needs none */
+	/* If the result cannot be copied to the caller; NULL: nothing to
+	 * undo */
 	void (*undo)(struct nprdma_call *call);
 	size_t size;
 	size_t min_size;
@@ -431,7 +432,7 @@ static const struct nprdma_call_type {
 #undef NPRDMA_CALL
 };
 
-/* The call is done, well or not: tell the caller, and let him have the file */
+/* Copy the result of a call to the caller, and install the file */
 static int nprdma_call_end(const struct nprdma_call_type *type,
 			   struct nprdma_call *call, int ret, void __user *to)
 {
@@ -463,7 +464,7 @@ long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp)
 	if (cmd != _IO(NPRDMA_IOC_TYPE, nr) ||
 	    nr >= ARRAY_SIZE(nprdma_call_types))
 		return -ENOTTY;
-	/* A child, another program, or who was passed the descriptor */
+	/* A forked child, another program, or a receiver of the descriptor */
 	if (call.ctx->mm != current->mm)
 		return -EPERM;
 

@@ -2,10 +2,10 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * How pages get into regions: the page-in half of ARCHITECTURE 3. No page is
- * referenced: a page is put in under the region's lock, after it was found that
- * no notification has come since the page was looked up, and every later
- * notification takes the same lock before the kernel goes on.
+ * How pages get into regions: the page-in half of ARCHITECTURE 3. No reference
+ * to a page is held. A page is put in under the region's lock, and only if no
+ * notification has come since the page was looked up. Every later notification
+ * takes the same lock before the kernel takes the page.
  */
 
 #include "nprdma_kpopulate.h"
@@ -22,8 +22,8 @@
 #include <linux/slab.h>
 
 /*
- * What is taken away again and again is given up after so many tries, but not
- * before this time: how long a try takes says nothing.
+ * A batch whose pages are taken away repeatedly fails after this number of
+ * tries, but not before this time, since the duration of a try varies.
  */
 #define NPRDMA_TRIES    64
 #define NPRDMA_PATIENCE HZ
@@ -32,19 +32,19 @@
 struct nprdma_batch {
 	unsigned long first;
 	unsigned int n;
-	u32 bits;		/* that they shall have */
+	u32 bits;		/* they are to get */
 	bool resident;
-	unsigned long seq;	/* of the notifier, and of the region, when */
-	u32 revocations;	/* the pages were looked up */
-	bool unless_revoked;	/* revocations is the caller's, of before */
+	unsigned long seq;	/* of the notifier, at the look-up */
+	u32 revocations;	/* of the region, at the look-up */
+	bool unless_revoked;	/* revocations is the caller's, and older */
 	unsigned long refused;	/* never given to a device */
 	unsigned long anon;	/* only if the page is anonymous */
-	unsigned long pfns[NPRDMA_BATCH];	/* as hmm_range_fault() does */
+	unsigned long pfns[NPRDMA_BATCH];	/* of hmm_range_fault() */
 };
 
 enum nprdma_kind {
 	NPRDMA_KIND_ALLOWED,
-	NPRDMA_KIND_ANON,	/* a private mapping: what was copied */
+	NPRDMA_KIND_ANON,	/* private mapping: copied pages only */
 	NPRDMA_KIND_REFUSED,
 };
 
@@ -53,10 +53,10 @@ enum nprdma_kind {
 #endif
 
 /*
- * A device writes without the page fault by which file systems learn of it, so
- * what they write back is not for devices. What is no ordinary memory is
- * neither; nor are shadow stacks, which look writable in page tables, and which
- * not even the process may write.
+ * A write by a device causes no page fault, from which file systems would learn
+ * of it. So pages that a file system writes back are refused. Memory without
+ * ordinary pages is refused, too, and so are shadow stacks: their page table
+ * entries look writable, but the process may not write them.
  */
 static enum nprdma_kind nprdma_vma_kind(struct vm_area_struct *vma)
 {
@@ -79,8 +79,9 @@ static unsigned long nprdma_batch_address(const struct nprdma_kregion *region,
 }
 
 /*
- * Find the mappings of a batch, with the mmap lock held. Where pages are to be
- * brought in, the batch ends before the first one that cannot be.
+ * Find the mappings of a batch, with the mmap lock held. Unless only resident
+ * pages are asked for, the batch ends before the first page that is not
+ * allowed.
  *
  * Returns 0, or an error if that is the first page.
  */
@@ -123,8 +124,8 @@ static int nprdma_batch_check(struct nprdma_kregion *region,
 }
 
 /*
- * Look pages up, and bring them in unless only resident ones are asked for.
- * Reading does not break copy-on-write.
+ * Look pages up, and bring them in unless only resident ones are asked for. A
+ * request for reading does not break copy-on-write.
  */
 static int nprdma_batch_fault(struct nprdma_kregion *region,
 			      struct nprdma_batch *batch)
@@ -157,11 +158,12 @@ static int nprdma_batch_fault(struct nprdma_kregion *region,
 		ret = hmm_range_fault(&range);
 	}
 	mmap_read_unlock(region->mm);
-	/* Says so of a mapping that cannot be written */
+	/* -EPERM: the mapping is not writable */
 	return (ret == -EPERM) ? -EFAULT : ret;
 }
 
-/* Whether a page that was looked up may be given out. It cannot go meanwhile. */
+/* Whether a page that was looked up may be put in. It stays mapped
+ * meanwhile. */
 static bool nprdma_batch_usable(const struct nprdma_batch *batch,
 				unsigned int i)
 {
@@ -186,7 +188,7 @@ static bool nprdma_batch_has(const struct nprdma_kregion *region,
 		batch->bits) == batch->bits;
 }
 
-/* Put a run of pages in: windows first, the flush and the states follow */
+/* Point the windows at a run of pages; flush and states follow */
 static void nprdma_batch_point(struct nprdma_kregion *region,
 			       const struct nprdma_batch *batch,
 			       const unsigned long *frames, unsigned int from,
@@ -195,7 +197,7 @@ static void nprdma_batch_point(struct nprdma_kregion *region,
 	unsigned int i;
 
 	for (i = from; i < to; i++) {
-		/* A clean page that a device writes would be lost on reclaim */
+		/* Reclaim would drop a clean page that a device has written */
 		if (batch->bits & NPRDMA_STATE_W)
 			nprdma_mark_dirty(frames[i]);
 	}
@@ -220,17 +222,17 @@ static void nprdma_batch_remember(struct nprdma_kregion *region,
 	*entry = frame << NPRDMA_ENTRY_SHIFT | NPRDMA_ENTRY_PRESENT;
 	if (batch->bits & NPRDMA_STATE_W)
 		*entry |= NPRDMA_ENTRY_W;
-	/* Who sees the bits finds the windows re-pointed before */
+	/* A reader of the bits finds the windows re-pointed */
 	smp_store_release(&region->states.words[page],
 			  nprdma_state_next(word, batch->bits));
 }
 
 /*
- * Put the pages of a batch in, with the lock held: windows, flush, states. Those
- * that have the bits are left alone; at one that cannot be used the batch ends,
- * unless only resident ones are asked for.
+ * Put the pages of a batch in, with the lock held: windows, flush, states.
+ * Pages that have the bits are skipped. The batch ends before a page that
+ * cannot be used, unless only resident pages are asked for.
  *
- * Returns how many pages got a bit.
+ * Returns the number of pages that got a bit.
  */
 static unsigned int nprdma_batch_commit(struct nprdma_kregion *region,
 					struct nprdma_batch *batch)
@@ -263,7 +265,7 @@ static unsigned int nprdma_batch_commit(struct nprdma_kregion *region,
 	return hweight_long(set);
 }
 
-/* Have the table that remembers the pages of a batch */
+/* Make sure that the table of the chunk of a batch exists */
 static int nprdma_batch_table(struct nprdma_kregion *region,
 			      const struct nprdma_batch *batch)
 {
@@ -298,7 +300,7 @@ static int nprdma_batch_table(struct nprdma_kregion *region,
 	return 0;
 }
 
-/* Whether the user took one of the pages away since. With the lock held. */
+/* Whether the user has revoked one of the pages since. With the lock held. */
 static bool nprdma_batch_is_revoked(const struct nprdma_kregion *region,
 				    const struct nprdma_batch *batch)
 {
@@ -308,17 +310,17 @@ static bool nprdma_batch_is_revoked(const struct nprdma_kregion *region,
 				  NPRDMA_BATCH];
 	u32 now = region->states.header->revocations;
 
-	/* By how long ago it was, as the number wraps around */
+	/* Compare ages, since the number wraps around */
 	return now - last < now - batch->revocations;
 }
 
 /*
  * Put pages in that were looked up, unless a notification has come since, or
- * the user took one of them away himself.
+ * the user has revoked one of them.
  *
- * Returns 0; -EAGAIN: look them up again; -ESTALE: they are not wanted any more;
- * -EACCES: the first page is not registered; -ENOENT: the region is dead;
- * -EOPNOTSUPP: the first page cannot be used.
+ * Returns 0; -EAGAIN: look them up again; -ESTALE: one was revoked; -EACCES:
+ * the first page is not registered; -ENOENT: the region is dead; -EOPNOTSUPP:
+ * the first page cannot be used.
  */
 static int nprdma_batch_put_in(struct nprdma_kregion *region,
 			       struct nprdma_batch *batch, u64 *populated)
@@ -336,7 +338,7 @@ static int nprdma_batch_put_in(struct nprdma_kregion *region,
 		region->counters.retries++;
 		ret = -EAGAIN;
 	} else {
-		/* It may have been revoked since it was looked up */
+		/* The registration may have ended since the look-up */
 		batch->n = nprdma_kreg_covered(region, batch->first, batch->n);
 		if (!batch->n) {
 			ret = -EACCES;
@@ -364,7 +366,7 @@ static bool nprdma_batch_idle(struct nprdma_kregion *region,
 	return true;
 }
 
-/* One try; -EAGAIN: something was taken away meanwhile */
+/* One try. Returns -EAGAIN if a page was taken away meanwhile. */
 static int nprdma_batch_try(struct nprdma_kregion *region,
 			    struct nprdma_batch *batch, u64 *populated)
 {
@@ -382,7 +384,7 @@ static int nprdma_batch_try(struct nprdma_kregion *region,
 
 	ret = nprdma_batch_fault(region, batch);
 	while (ret == -EFAULT && batch->n > 1) {
-		/* Which page it was is not told: look for it */
+		/* The failing page is not reported: search for it */
 		batch->n /= 2;
 		ret = nprdma_batch_fault(region, batch);
 	}
@@ -409,8 +411,8 @@ static int nprdma_batch_populate(struct nprdma_kregion *region,
 			return ret;
 
 		/*
-		 * What is brought in makes reclaim take other pages of the
-		 * region: fewer at once are sure to get on.
+		 * Bringing pages in may make reclaim take other pages of the
+		 * batch. A smaller batch makes progress.
 		 */
 		batch->n = max(batch->n / 2, 1U);
 		populate->retries++;
@@ -425,10 +427,10 @@ static int nprdma_batch_populate(struct nprdma_kregion *region,
 /**
  * nprdma_kpopulate - make pages of the current address space present
  * @region: region of it
- * @populate: what, and what became of it
+ * @populate: arguments and results
  *
- * Return: 0, or what NPRDMA_IOC_POPULATE returns for the first page that was
- * not dealt with.
+ * Return: 0, or what NPRDMA_IOC_POPULATE returns for the page at which it
+ * ended.
  */
 int nprdma_kpopulate(struct nprdma_kregion *region,
 		     struct nprdma_kpopulate *populate)
@@ -452,7 +454,7 @@ int nprdma_kpopulate(struct nprdma_kregion *region,
 			break;
 
 		page += batch.n;
-		/* One batch at least, so that repeating the call gets on */
+		/* After one batch, so that a repeated call makes progress */
 		if (page < end && signal_pending(current)) {
 			ret = -EINTR;
 			break;

@@ -13,7 +13,7 @@ struct nprdma_kpopulate {
 	unsigned long n;
 	bool write;
 	bool resident;
-	bool unless_revoked;	/* only while this is how often pages were */
+	bool unless_revoked;	/* only pages not revoked since this number */
 	u32 revocations;
 	unsigned long done;	/* out: pages dealt with, from the first one */
 	u64 populated;		/* out: pages that got a bit */

@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Registrations: which pages may be populated at all. An interval tree of
- * pages, because registrations overlap and come in thousands.
+ * Registrations: the pages that may be populated. They are in an interval tree,
+ * because they overlap and there may be thousands.
  */
 
 #include "nprdma_kreg.h"
@@ -16,8 +16,9 @@ struct nprdma_kreg {
 	struct interval_tree_node node;	/* pages, the last one included */
 };
 
-/* Pages that are revoked, and registrations that are passed over, without
- * letting go of the lock: notifiers wait for it
+/*
+ * Pages that are revoked, and registrations that are skipped, without releasing
+ * the lock, for which notifiers wait
  */
 #define NPRDMA_REVOKE_BATCH 4096UL
 #define NPRDMA_REVOKE_STEPS 256
@@ -51,7 +52,7 @@ int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
 	reg->node.last = last;
 
 	mutex_lock(&region->reg_lock);
-	/* Whoever set it drops registrations under this lock afterwards */
+	/* nprdma_kreg_drop_all() takes this lock after `dead` was set */
 	if (READ_ONCE(region->dead))
 		ret = -ENOENT;
 	else
@@ -90,9 +91,10 @@ static void nprdma_kreg_free(struct nprdma_kregion *region,
 }
 
 /*
- * The next pages from *first on, up to last, that no registration covers, with
- * the lock held. Returns how many; 0 while *first is not behind last: there are
- * many registrations, and this has to be called again.
+ * Find the next pages from *first on, up to last, that no registration covers,
+ * with the lock held. Advances *first to them, and returns their number.
+ * Returns 0 if there are none, and then *first is behind last; or if there are
+ * many registrations, and then the caller calls it again.
  */
 static unsigned long nprdma_kreg_gap(struct nprdma_kregion *region,
 				     unsigned long *first, unsigned long last)
@@ -137,8 +139,8 @@ static u64 nprdma_kreg_revoke(struct nprdma_kregion *region,
  * nprdma_kreg_drop - end a registration
  * @region: region
  * @id: of the registration
- * @revoke: take pages away that no other one covers
- * @revoked: how many that were
+ * @revoke: take pages away that no other registration covers
+ * @revoked: number of these pages
  *
  * Return: 0, or -ENOENT.
  */
@@ -161,7 +163,7 @@ int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id, bool revoke,
 	return 0;
 }
 
-/* Of a dead region, which gets no more */
+/* End all registrations of a dead region, which gets no new ones */
 void nprdma_kreg_drop_all(struct nprdma_kregion *region)
 {
 	struct nprdma_kreg *reg;

@@ -15,7 +15,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-/* Pages that are taken away without letting go of the lock: 16 MiB */
+/* Pages that are taken away without releasing the lock: 16 MiB */
 #define NPRDMA_CLEAR_BATCH 4096UL
 
 static atomic64_t nprdma_serial;
@@ -27,8 +27,8 @@ struct nprdma_hull {
 };
 
 /*
- * First step of page-out: the words. Chunks without a present page cost nothing
- * unless their pages are to be touched.
+ * First step of page-out: clear bits of the words. Chunks without a present
+ * page are skipped, unless the words of absent pages are to be counted on, too.
  */
 static unsigned long nprdma_clear_words(struct nprdma_kregion *region, u32 bits,
 					unsigned long first, unsigned long end,
@@ -63,10 +63,10 @@ static unsigned long nprdma_clear_words(struct nprdma_kregion *region, u32 bits,
 }
 
 /*
- * Last step of page-out: what a device may have written is marked dirty, since
- * the CPU's page table knows nothing of it, and the pages are forgotten. The
- * caller runs in a notifier, or has found that none has come since the page was
- * put in, so that the frame is still the process's.
+ * Last step of page-out: pages that a device may have written are marked dirty,
+ * since the page table of the CPU does not show writes of a device, and the
+ * entries are cleared. The frame still belongs to the process: the caller runs
+ * in a notifier, or no notification has come since the page was put in.
  */
 static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 			  const struct nprdma_hull *hull)
@@ -93,13 +93,13 @@ static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 /**
  * nprdma_kregion_clear - take pages away from devices, with the lock held
  * @region: region
- * @bits: what they lose, NPRDMA_STATE_xx; R takes W with it
+ * @bits: bits to clear, NPRDMA_STATE_xx; R implies W
  * @first: first page
  * @n: pages
- * @touch: change the words of pages that lose nothing, too
+ * @touch: also change the words of pages that lose no bit
  *
- * In the order of ARCHITECTURE 3: states, windows, flush with drain; only when
- * this returns may the kernel take the pages. Never sleeps, never allocates.
+ * In the order of ARCHITECTURE 3: states, windows, flush with drain. The kernel
+ * may take the pages when this has returned. Neither sleeps nor allocates.
  *
  * Return: pages that lost a bit.
  */
@@ -118,7 +118,7 @@ unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 	if (!lost)
 		return 0;
 
-	/* Who reads the new data of a page sees that its state changed */
+	/* A reader of the new data of a page sees that its state has changed */
 	smp_mb();
 	n = hull.end - hull.first;
 	nprdma_kregion_repoint(region, bits, hull.first, n, NULL);
@@ -128,14 +128,14 @@ unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 }
 
 /**
- * nprdma_kregion_count_revocation - count that the user takes pages away
+ * nprdma_kregion_count_revocation - count a revocation by the user
  * @region: region
  * @first: first page
  * @n: pages, may be 0
  *
- * With the lock held. What was looked up of these pages before is void. Which
- * ones they were is remembered by batch, so that taking pages away all the time
- * does not keep others from being populated.
+ * With the lock held. Frames of these pages that were looked up before are not
+ * put in any more. The number is recorded per batch, so that frequent
+ * revocations do not prevent other pages from being populated.
  */
 void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
 				     unsigned long first, unsigned long n)
@@ -155,7 +155,7 @@ void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
 }
 
 /**
- * nprdma_kregion_revoke - take pages away from devices, as the user wishes
+ * nprdma_kregion_revoke - take pages away from devices at the user's request
  * @region: region
  * @bits: as for nprdma_kregion_clear()
  * @first: first page
@@ -187,10 +187,11 @@ unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
 }
 
 /*
- * The kernel is about to take pages, or their protection. Called under whatever
- * the caller holds, by anybody: reclaim, compaction, other processes. The lock
- * may be dropped between batches: page-ins that began before fail, having the
- * old sequence number, and new ones wait for the end of this.
+ * The kernel is about to take pages, or to change their protection. Called by
+ * any part of the kernel, such as reclaim or compaction, and for any process,
+ * with unknown locks held. The region's lock may be released between batches:
+ * page-ins that began before fail, as their sequence number is old, and new
+ * ones wait until this has returned.
  */
 static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 			      const struct mmu_notifier_range *range,
@@ -216,7 +217,7 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 		first += n;
 		if (first == end)
 			break;
-		/* Others wait for the lock, also while this must not sleep */
+		/* Let waiters have the lock, even if this must not sleep */
 		spin_unlock(&region->lock);
 		if (mmu_notifier_range_blockable(range))
 			cond_resched();
@@ -376,7 +377,7 @@ struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 }
 
 /**
- * nprdma_kregion_watch - have the kernel report what it takes from a region
+ * nprdma_kregion_watch - receive notifications for the range of a region
  * @region: region; mmu_interval_notifier_remove() ends this
  *
  * Return: 0, or an error of mmu_interval_notifier_insert().
@@ -389,7 +390,7 @@ int nprdma_kregion_watch(struct nprdma_kregion *region)
 					    &nprdma_notifier_ops);
 }
 
-/* Free what remembers the present pages of a dead region. May sleep. */
+/* Free the tables of frames of a dead region. May sleep. */
 void nprdma_kregion_free_tables(struct nprdma_kregion *region)
 {
 	unsigned long i, freed = 0;

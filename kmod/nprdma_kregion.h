@@ -14,19 +14,19 @@
 #include "nprdma_ctx.h"
 #include "nprdma_state.h"
 
-/* Pages of which the present ones are remembered together: 2 MiB */
+/* Pages of a chunk, whose frames are recorded in one table: 2 MiB */
 #define NPRDMA_CHUNK_PAGES (PAGE_SIZE / sizeof(unsigned long))
 
-/* Pages that are populated at once, aligned: one word of a bit set */
+/* Most pages that are populated at once, aligned: one word of a bit set */
 #define NPRDMA_BATCH ((unsigned long)BITS_PER_LONG)
 
 /*
- * Where the present pages of a chunk are, because what was written by a device
- * is marked dirty before it goes. An entry is 0, or the frame number shifted
- * left, with bit 1 for "present" and bit 0 for "W too". The table is made when
- * the first page of the chunk is populated: what is never used costs next to
- * nothing. For each batch of pages there is how many revocations the region had
- * seen with the last one that concerned them.
+ * The frames of the present pages of a chunk. They are recorded because a page
+ * that a device may have written is marked dirty before it is taken away. An
+ * entry is 0, or the frame number shifted left, with bit 1 for "present" and
+ * bit 0 for "W too". The table is allocated when the first page of the chunk is
+ * populated, so an unused chunk needs almost no memory. @revoked has, for each
+ * batch of pages, the number of the last revocation that included one of them.
  */
 struct nprdma_chunk {
 	unsigned long *table;
@@ -41,9 +41,9 @@ struct nprdma_chunk {
 /*
  * A range of the address space of the context's owner.
  *
- * Its lock is taken in notifiers, under whatever reclaim holds: under it nothing
- * is allocated, and nothing sleeps. What it protects is told apart below; the
- * words of the states are written under it only.
+ * The lock is taken in notifiers, and reclaim may hold any lock then. So a
+ * holder must not allocate and must not sleep. It protects the fields that are
+ * marked below, and all writes of state words.
  */
 struct nprdma_kregion {
 	struct kref ref;
@@ -57,11 +57,11 @@ struct nprdma_kregion {
 	atomic_long_t bytes;	/* accounted for */
 	struct mmu_interval_notifier notifier;
 
-	struct mutex reg_lock;	/* adding and dropping registrations */
+	struct mutex reg_lock;	/* adding and removing registrations */
 	struct xarray registrations;	/* by id */
 
-	spinlock_t lock;	/* from here on, to the counters */
-	bool dead;		/* nothing becomes present any more */
+	spinlock_t lock;	/* protects the fields up to counters */
+	bool dead;		/* no page becomes present any more */
 	struct nprdma_chunk *chunks;
 	unsigned long present;	/* pages that have a bit */
 	struct rb_root_cached tree;	/* registrations, in pages */
@@ -69,7 +69,7 @@ struct nprdma_kregion {
 	struct list_head windows;
 	struct nprdma_counters counters;
 
-	/* Where windows rest, of the context; set before the first export */
+	/* Rest areas of the context; set before the first export */
 	struct page *signature;
 	struct page *blackhole;
 
@@ -115,7 +115,7 @@ nprdma_kregion_states_page(struct nprdma_kregion *region, unsigned long i)
 void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
 				     unsigned long first, unsigned long n);
 
-/* Where a page of the region is remembered; its chunk's table exists */
+/* The entry of a page, in the table of its chunk, which exists */
 static inline unsigned long *
 nprdma_kregion_entry(struct nprdma_kregion *region, unsigned long page)
 {

@@ -112,7 +112,7 @@ struct nprdma_kregion *nprdma_kregions_find(struct nprdma_ctx *ctx, u32 id)
 {
 	struct nprdma_kregion *region;
 
-	/* What the array refers to has a reference until it is taken out */
+	/* The array holds a reference of each region */
 	xa_lock(&ctx->regions);
 	region = xa_load(&ctx->regions, id);
 	if (region)
@@ -122,9 +122,9 @@ struct nprdma_kregion *nprdma_kregions_find(struct nprdma_ctx *ctx, u32 id)
 }
 
 /**
- * nprdma_kregions_next - go through regions, while others change them
+ * nprdma_kregions_next - iterate over regions, which may change meanwhile
  * @ctx: context
- * @id: of the region before, 0 at first; that of the region returned
+ * @id: of the previous region, 0 at first; set to that of the result
  *
  * Return: the region, for nprdma_kregion_put(); NULL: there are no more.
  */

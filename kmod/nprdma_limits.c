@@ -32,7 +32,7 @@ static DEFINE_MUTEX(nprdma_users_lock);
 static LIST_HEAD(nprdma_users);
 static atomic_long_t nprdma_total_bytes;
 
-/* Defaults that depend on the machine; 0 set by hand means nothing at all */
+/* Defaults that depend on the memory. A 0 that is set later allows nothing. */
 void nprdma_limits_init(void)
 {
 	unsigned long memory = totalram_pages() << PAGE_SHIFT;
@@ -59,7 +59,7 @@ unsigned long nprdma_max_user_regions(void)
 }
 
 /**
- * nprdma_user_get - the account of a user, made if there is none
+ * nprdma_user_get - get the account of a user, or make it
  * @uid: the user
  *
  * Return: the account, to be given to nprdma_user_put(); NULL: no memory.
@@ -98,8 +98,8 @@ void nprdma_user_put(struct nprdma_user *user)
 }
 
 /*
- * Add to a sum unless it exceeds the limit. Two that both nearly fit may both
- * fail, never both succeed.
+ * Add to a sum unless it exceeds the limit. Of two concurrent calls that do not
+ * both fit, both may fail, but not both succeed.
  */
 static bool nprdma_add_limited(atomic_long_t *sum, long value,
 			       unsigned long limit)
@@ -112,7 +112,7 @@ static bool nprdma_add_limited(atomic_long_t *sum, long value,
 	return false;
 }
 
-/* The same for what a user may have, which some may exceed */
+/* The same for the limit of a user, which CAP_SYS_RESOURCE may exceed */
 static bool nprdma_add_user(atomic_long_t *sum, long value,
 			    unsigned long limit)
 {
@@ -123,8 +123,8 @@ static bool nprdma_add_user(atomic_long_t *sum, long value,
 
 /**
  * nprdma_charge - account for kernel memory before it is allocated
- * @user: whose
- * @bytes: how much, not negative
+ * @user: account
+ * @bytes: size, not negative
  *
  * Return: 0; -EDQUOT: over the limit of the user; -ENOSPC: over that of all.
  */

@@ -12,9 +12,9 @@
 struct seq_file;
 
 /*
- * What the contexts of one user hold. The kernel does not account page tables
- * of an IOMMU, nor vmalloc_user(), so the module does: for each user, and for
- * all together.
+ * Kernel memory and regions of all contexts of one user. The kernel does not
+ * account for I/O page tables and vmalloc_user(). So the module does, for each
+ * user and in total.
  */
 struct nprdma_user {
 	struct list_head list;

@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * RDMA without pinned memory: /dev/nprdma. What it is for and why it is safe is
- * in doc/kernel.md; what it does for whom, in nprdma_uapi.h.
+ * RDMA without pinned memory: /dev/nprdma. doc/kernel.md explains its purpose
+ * and why it is safe; nprdma_uapi.h is its interface.
  */
 
 #include "nprdma_ctx.h"
@@ -49,7 +49,7 @@ static const struct file_operations nprdma_fops = {
 	.llseek		= noop_llseek,
 };
 
-/* Only root's, until udev gives it to the group of RDMA's users */
+/* For root only, until udev gives it to the group of RDMA users */
 static struct miscdevice nprdma_device = {
 	.minor	= MISC_DYNAMIC_MINOR,
 	.name	= "nprdma",
@@ -61,7 +61,7 @@ static int __init nprdma_init(void)
 {
 	int ret;
 
-	/* A state word stands for one page, in user space, too */
+	/* A state word stands for one page, as in user space */
 	BUILD_BUG_ON(PAGE_SHIFT != NPRDMA_STATE_SHIFT);
 
 	nprdma_limits_init();

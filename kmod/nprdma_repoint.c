@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * All windows of a region at once. Which pages, and when, is for page-in and
- * page-out to decide; here it only reaches every device.
+ * All windows of a region at once, on every device. Page-in and page-out decide
+ * which pages are re-pointed, and when.
  */
 
 #include <linux/list.h>

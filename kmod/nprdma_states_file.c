@@ -18,7 +18,8 @@
 
 /*
  * Read-only is enforced three times: the file is not open for writing, a
- * writable mapping is refused, and mprotect() cannot make one of it later.
+ * writable mapping is refused, and mprotect() cannot make a mapping writable
+ * later.
  */
 static int nprdma_states_mmap(struct file *file, struct vm_area_struct *vma)
 {
@@ -26,7 +27,7 @@ static int nprdma_states_mmap(struct file *file, struct vm_area_struct *vma)
 
 	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
 		return -EPERM;
-	/* Open for reading only, so that VM_SHARED is off in any case */
+	/* Not VM_SHARED, which is off as the file is open for reading only */
 	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
 

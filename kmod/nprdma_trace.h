@@ -38,7 +38,7 @@ TRACE_EVENT(nprdma_invalidate,
 		  __entry->end, __entry->event, __entry->lost)
 );
 
-/* A call that populates has ended */
+/* A call of NPRDMA_IOC_POPULATE has ended */
 TRACE_EVENT(nprdma_populate,
 	TP_PROTO(const struct nprdma_kregion *region,
 		 const struct nprdma_kpopulate *populate, int ret),
@@ -73,7 +73,7 @@ TRACE_EVENT(nprdma_populate,
 		  __entry->populated, __entry->retries, __entry->ret)
 );
 
-/* A page that was asked for cannot be populated: software has to assist */
+/* A page cannot be populated: the target's software serves the operation */
 TRACE_EVENT(nprdma_miss,
 	TP_PROTO(const struct nprdma_kregion *region, unsigned long page,
 		 int ret),

@@ -3,7 +3,7 @@
 
 #include <linux/module.h>
 
-/* No kernel has this */
+/* No kernel has this function, so this never compiles */
 int nprdma_probe(void);
 int nprdma_probe(void)
 {

@@ -3,7 +3,7 @@
 
 #include <linux/module.h>
 
-/* Any headers that work at all compile this */
+/* This compiles with all kernel headers that can be used */
 int nprdma_probe(void);
 int nprdma_probe(void)
 {

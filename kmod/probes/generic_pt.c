@@ -3,7 +3,7 @@
 
 #include <linux/generic_pt/iommu.h>
 
-/* 6.19: tables of IOMMUs tell their root, where they are built in */
+/* 6.19: functions return the root of an I/O page table, if they are built in */
 void nprdma_probe(struct iommu_domain *domain,
 		  struct pt_iommu_vtdss_hw_info *ss,
 		  struct pt_iommu_x86_64_hw_info *fs);

@@ -3,7 +3,7 @@
 
 #include <linux/mm.h>
 
-/* 6.3: flags of a mapping are not changed by assignment any more */
+/* 6.3: flags of a mapping are changed by a function, not by assignment */
 void nprdma_probe(struct vm_area_struct *vma);
 void nprdma_probe(struct vm_area_struct *vma)
 {

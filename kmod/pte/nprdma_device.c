@@ -10,7 +10,7 @@
 #include "nprdma_pte.h"
 #include "nprdma_window.h"
 
-/* Pages of the trial window: more than one leaf table, and not a round number */
+/* Pages of the trial window: more than a leaf table, not a multiple of 8 */
 #define TRIAL_PAGES	1027
 
 static bool has_acpi_table(const char *signature)
@@ -25,7 +25,7 @@ static bool has_acpi_table(const char *signature)
 }
 
 /**
- * nprdma_device_support - can this machine re-point windows at all?
+ * nprdma_device_support - check whether this machine can re-point windows
  * @why: reason if not
  *
  * Context: process, may sleep.
@@ -37,8 +37,8 @@ bool nprdma_device_support(struct nprdma_reason *why)
 
 	if (!IS_ENABLED(CONFIG_INTEL_IOMMU))
 		/*
-		 * On Arm an entry must not get another address while it is
-		 * valid: break before make, that is, a hole.
+		 * Arm requires break-before-make: the address of a valid entry
+		 * must not change, so there would be a hole.
 		 */
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
 					"only Intel VT-d is supported, and this kernel has no driver for it");
@@ -86,7 +86,7 @@ struct device *nprdma_device_find(const char *name)
 	return ERR_PTR(-ENODEV);
 }
 
-/* Requests of a function with aliases may be translated as another function's */
+/* The IOMMU may translate requests of an alias as those of another function */
 static int check_aliases(struct pci_dev *pdev, struct nprdma_reason *why)
 {
 	struct pci_bus *bus;
@@ -200,16 +200,16 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
 }
 
 /**
- * nprdma_device_check - can a device have windows?
+ * nprdma_device_check - check whether a device can have windows
  * @dev: the device
- * @why: what it is, or why it is refused
+ * @why: description of the device, or the reason for which it is refused
  *
  * Makes a small window of either kind, with all the checks of a real one.
  *
  * Context: process, may sleep; takes the device's lock.
  * Return: 0; -ENODEV if it is not a PCI function, or has no driver, so that its
- * DMA could be anybody's next; -EOPNOTSUPP; -ENOMEM; -EINTR if the process was
- * killed.
+ * next driver may change the domain; -EOPNOTSUPP; -ENOMEM; -EINTR if the
+ * process was killed.
  */
 int nprdma_device_check(struct device *dev, struct nprdma_reason *why)
 {

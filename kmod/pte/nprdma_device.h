@@ -3,8 +3,8 @@
 
 /*
  * Which devices can have windows, and why others cannot. In doubt a device is
- * refused: a page that a device reaches although the kernel took it away is
- * somebody else's memory overwritten.
+ * refused: a device that accesses a page after the kernel has taken it may
+ * overwrite memory of another process.
  */
 
 #ifndef NPRDMA_DEVICE_H

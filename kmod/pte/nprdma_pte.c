@@ -18,10 +18,10 @@
 
 #define PTE_ADDR		GENMASK_ULL(51, 12)
 #define PTE_LARGE		BIT_ULL(7)
-/* Second stage: present is what may be read or written */
+/* Second stage: an entry is present if it may be read or written */
 #define PTE_SS_READ		BIT_ULL(0)
 #define PTE_SS_WRITE		BIT_ULL(1)
-/* First stage: what is present may be read */
+/* First stage: an entry that is present may be read */
 #define PTE_FS_PRESENT		BIT_ULL(0)
 #define PTE_FS_WRITE		BIT_ULL(1)
 
@@ -35,7 +35,7 @@ static unsigned int level_shift(unsigned int level)
 
 static u64 *table_of(phys_addr_t phys)
 {
-	/* What a wrong root leads to is not read, where that can be told */
+	/* Do not follow a wrong root to an address without memory */
 	if (!pfn_valid(PHYS_PFN(phys)))
 		return NULL;
 	return phys_to_virt(phys);
@@ -74,7 +74,7 @@ static u64 *leaf_of(const struct nprdma_pte_run *run, unsigned long index)
 			   [pfn & (PTE_PER_TABLE - 1)];
 }
 
-/* Whether a leaf permits what was asked for, and no more */
+/* Check that a leaf has exactly the permissions that were asked for */
 static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
 		      bool writable, struct nprdma_reason *why)
 {
@@ -86,7 +86,7 @@ static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
 	if (!root->first_stage && !(leaf & PTE_SS_READ))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "a mapped page may not be read according to the I/O page table");
-	/* For one, a workaround for an erratum makes all mappings writable */
+	/* For example, one erratum makes the driver map all pages writable */
 	if (!!(leaf & write) != writable)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the IOMMU driver makes %s mappings although asked not to",
@@ -101,8 +101,8 @@ static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
  * @root: result
  * @why: reason if it is not found or not fit
  *
- * The VT-d unit is asked in any case: what it is capable of is told nowhere
- * else, and it is the one that translates.
+ * The VT-d unit is examined in any case: it translates, and its capabilities
+ * are available only there.
  *
  * Context: process, may sleep.
  * Return: 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
@@ -141,8 +141,8 @@ int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
  * @writable: whether the caller asked for a mapping that can be written
  * @why: reason if it fails
  *
- * The permissions of every leaf are checked. Where they point is for the caller
- * to check, who knows what is mapped: nprdma_pte_agrees().
+ * The permissions of every leaf are checked. The caller, which knows the mapped
+ * pages, checks the addresses by nprdma_pte_agrees().
  *
  * Context: process, may sleep.
  * Return: the run, to be released; ERR_PTR(-EOPNOTSUPP) if a check failed;
@@ -196,7 +196,7 @@ err:
 }
 
 /**
- * nprdma_pte_agrees - does the kernel see a page where we see it?
+ * nprdma_pte_agrees - check the address of a leaf
  * @run: leafs
  * @index: of the page
  * @phys: address that its leaf is to have
@@ -218,8 +218,8 @@ bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
  * @index: of the page
  * @phys: address that the leaf gets, page-aligned
  *
- * The device may use either page until the leaf is flushed. Whoever calls this
- * keeps others from pointing the same leaf.
+ * The device may use either page until the leaf is flushed. The caller
+ * serialises calls for the same leaf.
  *
  * Context: any, does not sleep.
  */
@@ -249,22 +249,23 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
 }
 
 /**
- * nprdma_pte_flush - make the device see what leafs point at
+ * nprdma_pte_flush - make changed leafs effective, and drain
  * @run: leafs
  * @first: index of the first page
  * @n: number of pages, at least 1
  *
- * When this returns, no access that was translated by an earlier leaf is under
- * way: the unit drains reads and writes, which is checked before a device is
- * used, and the kernel's driver asks it to. The same call reaches translations
+ * When this returns, no access that was translated by an earlier leaf is in
+ * progress: the unit drains reads and writes (checked before a device is used),
+ * and the kernel's driver requests that. The same call invalidates translations
  * that the device itself caches (ATS).
  *
- * An invalidation covers a power of two of pages, at a multiple of itself. Of
- * other ranges in first-stage domains, Linux 6.1 forgets the end: it makes the
- * length a power of two and then aligns the address down (qi_flush_piotlb(), and
- * for ATS iommu_flush_iotlb_psi()). So it only gets such blocks. A range is in
- * one of the next larger power of two, or in two that follow each other; what is
- * flushed beyond it costs a look-up.
+ * An invalidation covers a power of two of pages, aligned to its length. For
+ * other ranges in first-stage domains, Linux 6.1 omits the end: it rounds the
+ * length up to a power of two and then aligns the address down
+ * (qi_flush_piotlb(), and for ATS iommu_flush_iotlb_psi()). So only such blocks
+ * are passed to it. A range is in one block of the next larger power of two, or
+ * in two adjacent blocks. The pages of the blocks outside of the range cost a
+ * page walk each.
  *
  * Context: any, spins for the unit's answer, does not sleep.
  */
@@ -281,8 +282,8 @@ void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 }
 
 /**
- * nprdma_pte_release - forget where leafs are
- * @run: leafs, which point where they did when they were found; NULL is allowed
+ * nprdma_pte_release - free a run
+ * @run: leafs, with the addresses that they had when they were found; or NULL
  *
  * Context: process, may sleep.
  */

@@ -3,22 +3,22 @@
 
 /*
  * The PTE engine: replaces single leafs of a live I/O page table (ARCHITECTURE
- * 7). No kernel up to 7.2 exports that: iommu_map() does not replace, and
- * iommu_unmap() with iommu_map() leaves a hole in which the device faults.
+ * 7). No kernel up to 7.2 exports a function for that: iommu_map() does not
+ * replace, and after iommu_unmap() the device faults until iommu_map().
  *
  * Four functions, find, point, flush and release, work on a run: 4 KiB leafs
- * with contiguous IOVAs below 2 MiB tables that were looked up once. What they
- * rely on, all of it checked when a run is found:
+ * with contiguous IOVAs, whose tables were looked up once. They rely on the
+ * following, which is checked when a run is found:
  *
- *  - The tables that lead to a mapped leaf stay where they are until the DMA API
+ *  - The tables that lead to a mapped leaf do not move before the DMA API
  *    unmaps it, which only the owner of the mapping does.
- *  - Nobody else writes a leaf of a mapped page, except for the accessed and
+ *  - No other code writes a leaf of a mapped page, except for the accessed and
  *    dirty bits of the first stage, which a replaced leaf may lose.
- *  - VT-d reads a 64-bit entry in one piece, so it sees the old or the new one.
+ *  - VT-d reads a 64-bit entry atomically, so it uses the old or the new one.
  *
- * Where the root of the table is comes from one of two back ends: the kernel's
- * generic page table where its header is public (7.2), and the tables that the
- * registers of the VT-d unit point at. If there are both they have to agree.
+ * The root of the table comes from one of two back ends: the kernel's generic
+ * page table, if its header is public (7.2), and the tables to which the
+ * registers of the VT-d unit point. If both are available they have to agree.
  */
 
 #ifndef NPRDMA_PTE_H
@@ -31,14 +31,14 @@
 #include "nprdma_reason.h"
 
 /**
- * struct nprdma_pte_root - where a device's DMA is translated
+ * struct nprdma_pte_root - the I/O page table of a device
  * @top: physical address of the topmost table
  * @levels: of the table, 3 to 5
  * @first_stage: format of the entries: first stage, which is that of the CPU's
  *	page tables; else second stage
  * @scalable: the unit is in scalable mode (for the reader of a log)
  * @coherent: the unit snoops CPU caches when it reads entries
- * @generic: the kernel's generic page table told the same root
+ * @generic: the kernel's generic page table has the same root
  */
 struct nprdma_pte_root {
 	phys_addr_t	top;
@@ -95,8 +95,8 @@ int nprdma_pte_generic_root(struct iommu_domain *domain,
 #else
 
 /*
- * Arm wants break-before-make when the output address of a live entry changes,
- * that is, the very hole to be avoided; AMD is to be allowed by a test.
+ * Arm requires break-before-make to change the address of a live entry, so
+ * there would be a hole. AMD is not supported until it is tested.
  */
 static inline int nprdma_pte_root(struct pci_dev *pdev,
 				  struct iommu_domain *domain,

@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Where the kernel's generic page table tells that a domain's table is. Its
- * header is public since 6.19, and only reading is: it has no function that
+ * The root of a domain's table as the kernel's generic page table has it. Its
+ * header is public since 6.19, for reading only: there is no function that
  * replaces a leaf.
  */
 
@@ -16,11 +16,11 @@
 
 #include <linux/generic_pt/iommu.h>
 
-/* Says the same before and after MODULE_IMPORT_NS() wanted a string */
+/* MODULE_IMPORT_NS() takes a string in some kernels, and a symbol in others */
 MODULE_INFO(import_ns, "GENERIC_PT_IOMMU");
 
 /**
- * nprdma_pte_generic_root - ask the kernel for the root of a domain's table
+ * nprdma_pte_generic_root - get the root of a domain's table from the kernel
  * @domain: a DMA API domain of the VT-d driver, as only VT-d units have one of
  *	these two formats and the caller has found such a unit
  * @root: result

@@ -2,14 +2,15 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * From a PCI function to its I/O page table as the hardware gets there (Intel
- * VT-d specification, chapters 8 and 9): the DMAR table of ACPI tells the unit,
- * its registers the root table, and then bus and function, in scalable mode
- * also the PASID of requests without one, select the page table.
+ * Finds the I/O page table of a PCI function in the same way as the hardware
+ * (Intel VT-d specification, chapters 8 and 9). The DMAR table of ACPI has the
+ * unit, and the registers of the unit have the root table. Then bus and
+ * function select the page table, in scalable mode together with the PASID of
+ * requests without one.
  *
- * Nothing here depends on structures of the kernel's driver. The tables are
- * read without its locks: entries of a function to which a driver is bound are
- * set up before and taken down after.
+ * This does not depend on structures of the kernel's driver. The tables are
+ * read without its locks: the entries of a function are set up before a driver
+ * is bound, and removed after it is unbound.
  */
 
 #include <linux/acpi.h>
@@ -20,7 +21,7 @@
 
 #include "nprdma_pte.h"
 
-/* Registers; all of them in the first page of the unit's */
+/* Registers, all in the first page of the unit */
 #define VTD_CAP			0x08
 #define VTD_ECAP		0x10
 #define VTD_GSTS		0x1c
@@ -40,7 +41,7 @@ enum {
 	VTD_TTM_SCALABLE = 1,
 };
 
-/* All entries: bit 0 says present, and where an address is, it is here */
+/* All entries: the present bit, and the address if there is one */
 #define VTD_PRESENT		BIT_ULL(0)
 #define VTD_ADDR		GENMASK_ULL(51, 12)
 
@@ -83,7 +84,7 @@ static u64 vtd_word(u64 table, unsigned int index)
 	return READ_ONCE(words[index]);
 }
 
-/* The device that a scope of the DMAR table leads to, with a reference */
+/* The device of a scope of the DMAR table, with a reference */
 static struct pci_dev *vtd_scope_device(u16 segment,
 					const struct acpi_dmar_device_scope *scope)
 {
@@ -134,7 +135,7 @@ static bool vtd_scope_has(u16 segment,
 	return found;
 }
 
-/* Is the function under this unit, as far as its list of scopes says? */
+/* Whether the scopes of a unit include the function */
 static bool vtd_unit_has(const struct acpi_dmar_hardware_unit *unit,
 			 struct pci_dev *pdev)
 {
@@ -153,8 +154,9 @@ static bool vtd_unit_has(const struct acpi_dmar_hardware_unit *unit,
 }
 
 /*
- * Register address of the unit that translates for a function, 0 if none does.
- * A unit that lists the function goes before the one that has all the others.
+ * Address of the registers of the unit that translates for a function, or 0. A
+ * unit that lists the function has priority over the one for all other
+ * functions.
  */
 static u64 vtd_find_unit(struct pci_dev *pdev)
 {
@@ -208,13 +210,13 @@ static int vtd_check_unit(const struct vtd_unit *unit,
 	if (!(unit->gsts & VTD_GSTS_TES))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the device's VT-d unit does not translate");
-	/* Without it writes may land in a page after it was taken away */
+	/* Without draining, a write may hit a page that was taken away */
 	if (!(unit->cap & VTD_CAP_DWD) || !(unit->cap & VTD_CAP_DRD))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the device's VT-d unit cannot drain DMA in flight");
 	if (unit->cap & VTD_CAP_RWBF)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "the device's VT-d unit wants its write buffer flushed");
+					 "the device's VT-d unit requires write-buffer flushing");
 	return 0;
 }
 
@@ -301,10 +303,10 @@ absent:
 }
 
 /**
- * nprdma_pte_vtd_root - follow the VT-d unit's tables to a function's own
+ * nprdma_pte_vtd_root - find the page table of a function by the VT-d unit
  * @pdev: the function, without aliases; see nprdma_device_check()
  * @root: result
- * @why: reason if there is none, or the unit is not fit
+ * @why: reason if there is none, or the unit cannot be used
  *
  * Context: process, may sleep.
  * Return: 0; -EOPNOTSUPP; -ENOMEM.

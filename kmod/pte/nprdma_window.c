@@ -2,9 +2,9 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * A window begins as an ordinary DMA mapping of one rest area, again and again.
- * From then on only its leafs change. To the DMA API it stays that mapping, and
- * it is that mapping again when it is unmapped.
+ * A window begins as an ordinary DMA mapping, in which each entry maps the same
+ * rest area. From then on only its leafs change. The DMA API is not told, and
+ * before the window is unmapped its leafs are restored.
  */
 
 #include <linux/bitops.h>
@@ -26,9 +26,9 @@
 #define MAP_PAUSE_MS	20
 
 /*
- * The CPU never looks at a rest area while it is mapped, and it is mapped again
- * and again. CONFIG_DMA_API_DEBUG warns once of the latter where it cannot be
- * told not to, as in 6.1 and 6.12.
+ * The CPU does not access a rest area while it is mapped, and it is mapped many
+ * times. CONFIG_DMA_API_DEBUG warns once of the latter in kernels that cannot
+ * be told to ignore it, such as 6.1 and 6.12.
  */
 #ifdef DMA_ATTR_DEBUGGING_IGNORE_CACHELINES
 #define MAP_ATTRS	(DMA_ATTR_SKIP_CPU_SYNC | \
@@ -42,8 +42,8 @@
  * @pattern: 64-bit value that they are filled with
  *
  * Context: process, may sleep.
- * Return: the first page of an area of &NPRDMA_REST_PAGES, to be given back
- * with nprdma_rest_free() when no window is left that rests on it; or NULL.
+ * Return: the first page of an area of &NPRDMA_REST_PAGES, to be given to
+ * nprdma_rest_free() when no window points at it any more; or NULL.
  */
 struct page *nprdma_rest_alloc(u64 pattern)
 {
@@ -56,7 +56,7 @@ struct page *nprdma_rest_alloc(u64 pattern)
 }
 
 /**
- * nprdma_rest_free - give a rest area back
+ * nprdma_rest_free - free a rest area
  * @rest: what nprdma_rest_alloc() returned, or NULL
  */
 void nprdma_rest_free(struct page *rest)
@@ -86,13 +86,13 @@ static unsigned long in_piece(unsigned long index)
 static enum dma_data_direction direction(const struct nprdma_window *win)
 {
 	/*
-	 * Nothing may write through R, not even by mistake. A NIC that writes
-	 * through W may read as well, be it to flush what it wrote.
+	 * No device can write through R. A NIC that writes through W may also
+	 * read through it, for example to flush its writes.
 	 */
 	return win->is_write ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
 }
 
-/* All of a piece's DMA segments follow each other: where they begin, or 0 */
+/* First address of the DMA segments of a piece; 0 if they are not contiguous */
 static dma_addr_t contiguous_iova(const struct sg_table *sgt,
 				  unsigned long npages)
 {
@@ -110,7 +110,7 @@ static dma_addr_t contiguous_iova(const struct sg_table *sgt,
 	return sg_dma_address(sgt->sgl);
 }
 
-/* The mandatory self-check: every page is where we, and the kernel, expect it */
+/* The mandatory self-check: every leaf has the address that was mapped */
 static int check_pages(struct nprdma_window *win, unsigned int c,
 		       struct nprdma_reason *why)
 {
@@ -127,7 +127,7 @@ static int check_pages(struct nprdma_window *win, unsigned int c,
 	return 0;
 }
 
-/* Before any page of a process is involved: is what we change what counts? */
+/* Check with the rest area that changing a leaf changes the translation */
 static int check_pointing(struct nprdma_window *win, unsigned int c,
 			  struct nprdma_reason *why)
 {
@@ -148,9 +148,9 @@ static int check_pointing(struct nprdma_window *win, unsigned int c,
 }
 
 /*
- * In lazy mode, the kernel keeps addresses that were unmapped from being used
- * again until it flushes the IOTLB, a timer's 10 ms later. To a device that can
- * address little, or has large windows, these may be all there are.
+ * In lazy mode, the kernel does not reuse addresses that were unmapped before
+ * it flushes the IOTLB, after 10 ms. A device with few address bits, or with
+ * large windows, may run out of addresses until then.
  */
 static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
 		     unsigned long npages, struct nprdma_reason *why)
@@ -304,7 +304,7 @@ err_free:
  * @win: the window; in no list, and not used by the device any more; NULL is
  *	allowed
  *
- * When it returns the device has no way to the rest area left.
+ * When it returns, the device cannot access the rest area any more.
  *
  * Context: process, may sleep.
  */
@@ -315,7 +315,7 @@ void nprdma_window_destroy(struct nprdma_window *win)
 
 	if (!win)
 		return;
-	/* The DMA API gets back what it mapped */
+	/* Restore the leafs that the DMA API has mapped */
 	mapped = min(win->npages,
 		     (unsigned long)win->npieces << NPRDMA_PIECE_SHIFT);
 	for (i = 0; i < mapped; i += NPRDMA_PIECE_PAGES) {
@@ -327,7 +327,7 @@ void nprdma_window_destroy(struct nprdma_window *win)
 	}
 	for (c = 0; c < win->npieces; c++)
 		unmap_piece(win, c);
-	/* In lazy mode, unmapping leaves translations of the rest area behind */
+	/* In lazy mode, unmapping leaves translations in the IOTLB */
 	if (win->npieces)
 		iommu_flush_iotlb_all(win->domain);
 	put_device(win->dev);
@@ -358,13 +358,13 @@ void nprdma_window_point(struct nprdma_window *win, unsigned long first,
 }
 
 /**
- * nprdma_window_flush - have the device follow
+ * nprdma_window_flush - make re-pointing effective, and drain
  * @win: the window
  * @first: index of the first page
  * @n: number of pages
  *
- * When this returns, nothing that the device does or has under way concerns
- * pages that these were pointed away from.
+ * When this returns, no access of the device to a page from which these were
+ * pointed away is in progress, and none will begin.
  *
  * Context: any, spins until the IOMMU answers; does not sleep.
  */

@@ -2,8 +2,9 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Windows: IOVA ranges whose pages are pointed at memory, or at a page on which
- * they rest (ARCHITECTURE 2). A region has two on every device that imports it.
+ * Windows: IOVA ranges whose pages point at memory, or at a rest area if the
+ * page is absent (ARCHITECTURE 2). A region has two on every device that
+ * imports it.
  */
 
 #ifndef NPRDMA_WINDOW_H
@@ -21,9 +22,9 @@
 struct nprdma_pte_root;
 
 /*
- * A rest area is 8 pages that hold the same, so that one entry of a scatterlist
- * maps 8 pages of a window. It must not be larger: a merged 64 KiB leaf, should
- * a format come to have them, could not be split.
+ * A rest area is 8 pages with the same contents, so that one entry of a
+ * scatterlist maps 8 pages of a window. It must not be larger: if a format had
+ * leafs of 64 KiB, such a leaf could not be split.
  */
 #define NPRDMA_REST_ORDER	3
 #define NPRDMA_REST_PAGES	BIT(NPRDMA_REST_ORDER)
@@ -49,7 +50,7 @@ struct nprdma_piece {
  * struct nprdma_window - one window of a region on one device
  * @link: in the region's list, under its lock
  * @is_write: W window, else R window
- * @closing: rests and will not be pointed at memory any more; under the
+ * @closing: the window will not be pointed at memory any more; under the
  *	region's lock
  * @dev: the device; a reference
  * @domain: of its DMA addresses

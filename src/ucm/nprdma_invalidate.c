@@ -17,8 +17,8 @@ typedef struct nprdma_sweep {
     nprdma_span_t     taken;
     nprdma_span_t     gone;
     uint32_t          bits;
-    size_t            cleared; /* Pages that lost a bit, or any if not known */
-    int               met;     /* There was a region */
+    size_t            cleared; /* Pages that lost a bit; 1 if not known */
+    int               found;   /* There was a region */
 } nprdma_sweep_t;
 
 
@@ -37,8 +37,9 @@ static void nprdma_sweep_gate(nprdma_sweep_t *sweep,
 }
 
 /*
- * The pages of one chunk. Absent ones count as changed when somebody is about
- * to populate them: he has remembered the words, and finds that they differ.
+ * Invalidate pages of one chunk. While a thread is populating some of them, the
+ * count of absent pages advances, too: that thread has copied the words, and
+ * finds that they differ.
  */
 NPRDMA_HOOK
 static size_t nprdma_sweep_chunk(const nprdma_sweep_t *sweep,
@@ -69,8 +70,8 @@ static void nprdma_sweep_pages(nprdma_sweep_t *sweep,
             next = end;
         }
 
-        /* Where nothing was ever populated the states are not even looked at:
-         * that would allocate memory for them */
+        /* In a chunk that was never populated the states are not read: reading
+         * them would allocate memory for them */
         if (atomic_load(&region->touched[first / NPRDMA_CHUNK_PAGES])) {
             sweep->cleared += nprdma_sweep_chunk(sweep, region, first,
                                                  next - first);
@@ -88,14 +89,14 @@ static void nprdma_sweep_region(nprdma_region_obj_t *region, void *arg)
         return;
     }
 
-    sweep->met = 1;
+    sweep->found = 1;
     nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_START);
     nprdma_region_retire(region, nprdma_region_pages(region, sweep->gone));
     nprdma_sweep_pages(sweep, region, pages);
 }
 
-/* Who spares pages of a span takes them along when he goes */
-static void nprdma_sweep_owe(nprdma_range_t *range, nprdma_span_t span)
+/* Let a live range revoke its part of a span when it ends */
+static void nprdma_sweep_defer(nprdma_range_t *range, nprdma_span_t span)
 {
     const uintptr_t mask = NPRDMA_PAGE_SIZE - 1;
     uintptr_t start      = range->address & ~mask;
@@ -132,7 +133,7 @@ static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
 
     nprdma_region_lock(region);
     ucs_list_for_each(range, &region->ranges, list) {
-        nprdma_sweep_owe(range, span);
+        nprdma_sweep_defer(range, span);
     }
 
     do {
@@ -169,7 +170,7 @@ static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
         return;
     }
 
-    sweep->met = 1;
+    sweep->found = 1;
     nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_START);
     for (;;) {
         gap = nprdma_sweep_gap(region, rest);
@@ -192,7 +193,7 @@ static void nprdma_sweep_quiesced(nprdma_region_obj_t *region, void *arg)
     }
 }
 
-/* Clears by way of @a func, then drains */
+/* Clear states by @a func, then wait for the NIC */
 NPRDMA_HOOK
 static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
 {
@@ -202,18 +203,18 @@ static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
     nprdma_regions_foreach(&monitor->regions, sweep->taken, func, sweep);
 
     /*
-     * Nothing was found: nothing can be in flight, unless somebody else has
-     * just cleared it and is still waiting for the NIC.
+     * If no bit was cleared, no access can be in progress, unless another
+     * thread has just cleared the bits and is still waiting for the NIC.
      */
     if ((sweep->cleared > 0) ||
-        (sweep->met && (atomic_load(&monitor->draining) > 1))) {
+        (sweep->found && (atomic_load(&monitor->draining) > 1))) {
         atomic_fetch_add(&monitor->count.drains, 1);
         if (monitor->params.drain != NULL) {
             monitor->params.drain(monitor->params.arg);
         }
     }
 
-    if (sweep->met) {
+    if (sweep->found) {
         nprdma_regions_foreach(&monitor->regions, sweep->taken,
                                nprdma_sweep_quiesced, sweep);
     }
@@ -233,7 +234,7 @@ size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
     sweep.gone    = gone;
     sweep.bits    = bits;
     sweep.cleared = 0;
-    sweep.met     = 0;
+    sweep.found   = 0;
     nprdma_sweep_run(&sweep, nprdma_sweep_region);
     return sweep.cleared;
 }
@@ -247,7 +248,7 @@ void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span)
     sweep.gone    = nprdma_span(0, 0);
     sweep.bits    = NPRDMA_PAGE_BITS;
     sweep.cleared = 0;
-    sweep.met     = 0;
+    sweep.found   = 0;
     nprdma_sweep_run(&sweep, nprdma_sweep_uncovered);
     nprdma_monitor_count(&monitor->count.revoked, sweep.cleared);
 }

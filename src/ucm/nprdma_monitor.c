@@ -15,16 +15,16 @@
 #include <unistd.h>
 
 
-/* End of the memory of a process on x86-64, unless it asks for more by address;
- * a granule elsewhere may as well end here */
+/* End of the address space on x86-64, unless a process asks for higher
+ * addresses. A region may end here on other processors, too. */
 #define NPRDMA_MONITOR_TOP (((uintptr_t)1 << 47) - NPRDMA_PAGE_SIZE)
 
-/* Whole pages end here: the last page of the address space is not used, since
- * the address behind it is 0 */
+/* End of the highest range: the last page of the address space is not used,
+ * since the address behind it is 0 */
 #define NPRDMA_MONITOR_END (~(uintptr_t)0 & ~(NPRDMA_PAGE_SIZE - 1))
 
 
-/* Regions have at most this part of the descriptors that a process may have */
+/* Regions use at most RLIMIT_NOFILE divided by this */
 #define NPRDMA_MONITOR_FD_SHARE 4
 
 /* Descriptors of the regions of all monitors of this process */
@@ -36,7 +36,7 @@ static struct {
 
 /* ---- events ---- */
 
-/* Does the kernel do what is to be done when memory goes? */
+/* @return Whether the kernel invalidates pages, so that hooks need not */
 NPRDMA_HOOK
 static int nprdma_monitor_is_notified(const nprdma_monitor_t *monitor)
 {
@@ -87,11 +87,11 @@ static void nprdma_monitor_after(void *arg, nprdma_span_t mapped, int fresh)
 }
 
 /*
- * Parent and child share every page from the moment of the fork on: none can be
- * written any more without being copied. Done before it, for what was populated
- * before; and after it, for what was populated meanwhile. Where the kernel
- * tells of it there is nothing to do: a NIC that goes by addresses has what it
- * writes copied, as the process itself.
+ * From fork() on, parent and child share every page, and a write copies the
+ * page. So the W bit of all pages is cleared: before fork(), for pages that
+ * were populated earlier, and after it, for pages that were populated
+ * meanwhile. A back end that the kernel notifies does this itself. A NIC that
+ * accesses virtual addresses makes the kernel copy pages as the process does.
  */
 static void nprdma_monitor_fork(void *arg)
 {
@@ -134,7 +134,7 @@ static int nprdma_monitor_evict(nprdma_monitor_t *monitor)
         return 0;
     }
 
-    /* Hooks see it until nothing of it is accessible any more */
+    /* Hooks find the region until all of its pages are absent */
     start = region->super.address;
     nprdma_monitor_invalidate(monitor,
                               nprdma_span(start, start + region->super.length),
@@ -147,7 +147,8 @@ static int nprdma_monitor_evict(nprdma_monitor_t *monitor)
     return 1;
 }
 
-/* Under the lock: make idle regions, and @a more bytes, fit into the limit */
+/* Under the lock: drop idle regions until they and @a more bytes of states are
+ * within the limit */
 static void nprdma_monitor_trim(nprdma_monitor_t *monitor, size_t more)
 {
     atomic_store(&monitor->trim, 0);
@@ -156,7 +157,7 @@ static void nprdma_monitor_trim(nprdma_monitor_t *monitor, size_t more)
     }
 }
 
-/* What the back end has for a region, and what the user makes of it */
+/* Let the back end, and then the user, create their parts of a region */
 static ucs_status_t
 nprdma_monitor_make_region(nprdma_monitor_t *monitor,
                            nprdma_region_obj_t *region)
@@ -182,9 +183,9 @@ nprdma_monitor_make_region(nprdma_monitor_t *monitor,
 }
 
 /*
- * Each region has a file descriptor for as long as it is there, and the program
- * needs some for itself. Under the lock. @return Nonzero if one more region may
- * be made, for which idle ones go, the oldest first.
+ * Each region has a file descriptor while it exists, and the program needs some
+ * itself. Drops idle regions at the limit, the oldest first. Under the lock.
+ * @return Nonzero if one more region may be created.
  */
 static int nprdma_monitor_may_have_one_more(nprdma_monitor_t *monitor)
 {
@@ -238,7 +239,7 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
     return region;
 }
 
-/* The range of the region that is made for [start, end) */
+/* @return Address range of the region that is created for [start, end) */
 static nprdma_span_t
 nprdma_monitor_align(const nprdma_monitor_t *monitor, uintptr_t start,
                      uintptr_t end)
@@ -249,18 +250,18 @@ nprdma_monitor_align(const nprdma_monitor_t *monitor, uintptr_t start,
     span.start = start & ~mask;
     span.end   = (end + mask) & ~mask;
     if ((end <= NPRDMA_MONITOR_TOP) && (span.end > NPRDMA_MONITOR_TOP)) {
-        /* A stack: the kernel does not watch what nobody can have */
+        /* A stack at the end: the kernel module refuses higher addresses */
         span.end = NPRDMA_MONITOR_TOP;
     }
     if (span.end < end) {
-        /* The last granule of the address space, less its last page */
+        /* The last region of the address space, without its last page */
         span.end = NPRDMA_MONITOR_END;
     }
 
     return span;
 }
 
-/* Under the lock. The caller gets a reference. */
+/* Under the lock. The caller owns a reference of the new region. */
 static nprdma_region_obj_t *
 nprdma_monitor_create_region(nprdma_monitor_t *monitor, nprdma_span_t span,
                              int is_local, ucs_status_t *status_p)
@@ -369,7 +370,7 @@ nprdma_monitor_register_kind(nprdma_monitor_t *monitor, uintptr_t address,
     nprdma_region_obj_t *region;
     ucs_status_t status;
 
-    if (!monitor->mine) {
+    if (!monitor->is_owner) {
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -395,7 +396,7 @@ nprdma_monitor_register_kind(nprdma_monitor_t *monitor, uintptr_t address,
     nprdma_monitor_add_range(monitor, region, range);
 
     if (atomic_load_explicit(&monitor->trim, memory_order_relaxed)) {
-        /* Not where regions become idle: that may be in a memory hook */
+        /* Done here, since regions become idle in memory hooks as well */
         pthread_mutex_lock(&monitor->lock);
         nprdma_monitor_trim(monitor, 0);
         pthread_mutex_unlock(&monitor->lock);
@@ -410,7 +411,7 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
 {
     if ((monitor->params.revoke == NPRDMA_REVOKE_LAZY) &&
         ucs_unlikely(nprdma_revoker_is_new(&monitor->revoker)) &&
-        monitor->mine) {
+        monitor->is_owner) {
         pthread_mutex_lock(&monitor->lock);
         nprdma_revoker_start(&monitor->revoker);
         pthread_mutex_unlock(&monitor->lock);
@@ -446,7 +447,7 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
     size_t state_bytes;
     int is_lazy;
 
-    if (!monitor->mine) {
+    if (!monitor->is_owner) {
         return;
     }
 
@@ -479,8 +480,8 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
         nprdma_monitor_revoke(monitor, revoked);
     }
 
-    /* Sequentially consistent, as the look at the revoker: it sees the mark, or
-     * is seen to have gone to sleep */
+    /* This, and the load of `awake`, are sequentially consistent: either the
+     * revoker sees the mark, or it is seen here that it sleeps */
     nprdma_region_put(region);
     if (is_lazy && !atomic_load(&monitor->revoker.awake)) {
         nprdma_revoker_wake(&monitor->revoker);
@@ -500,27 +501,27 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
 {
     if ((params->region_size < NPRDMA_CHUNK_SIZE) ||
         (params->region_size & (params->region_size - 1))) {
-        ucs_error("a region size of %zu bytes is not a power of two of at "
-                  "least %zu", params->region_size, NPRDMA_CHUNK_SIZE);
+        ucs_error("invalid region size of %zu bytes: it must be a power of "
+                  "two, at least %zu", params->region_size, NPRDMA_CHUNK_SIZE);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if (((unsigned)params->revoke >= NPRDMA_REVOKE_LAST) ||
         !((params->revoke_tick >= 0) && (params->revoke_tick <= 3600))) {
-        ucs_error("pages cannot be revoked in mode %u every %g seconds",
+        ucs_error("invalid revocation mode %u or tick of %g seconds",
                   (unsigned)params->revoke, params->revoke_tick);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if ((unsigned)params->reclaim >= NPRDMA_RECLAIM_LAST) {
-        ucs_error("there is no reclaimer mode %u", (unsigned)params->reclaim);
+        ucs_error("invalid reclaimer mode %u", (unsigned)params->reclaim);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if (((params->reclaim == NPRDMA_RECLAIM_LOGICAL) ||
          (params->reclaim == NPRDMA_RECLAIM_REAL)) &&
         !((params->reclaim_rate > 0) && (params->reclaim_rate <= 1e9))) {
-        ucs_error("a reclaimer cannot evict %g pages per second",
+        ucs_error("invalid reclaimer rate of %g pages per second",
                   params->reclaim_rate);
         return UCS_ERR_INVALID_PARAM;
     }
@@ -551,12 +552,12 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         return UCS_ERR_NO_MEMORY;
     }
 
-    /* A child owns none of its parent's regions */
+    /* A forked child does not own the regions of its parent */
     if (atomic_exchange(&nprdma_monitor_fds.pid, getpid()) != getpid()) {
         atomic_store(&nprdma_monitor_fds.count, 0);
     }
 
-    monitor->mine            = 1;
+    monitor->is_owner        = 1;
     monitor->params          = *params;
     monitor->listener.before = nprdma_monitor_before;
     monitor->listener.after  = nprdma_monitor_after;
@@ -586,7 +587,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_pagein;
     }
 
-    /* Last: from here on hooks look at the monitor */
+    /* Last: from here on memory hooks use the monitor */
     status = nprdma_events_add(&monitor->listener);
     if (status != UCS_OK) {
         goto err_threads;
@@ -642,11 +643,11 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     nprdma_monitor_sum_t sum         = { .monitor = monitor };
 
     memset(stats, 0, sizeof(*stats));
-    if (!monitor->mine) {
+    if (!monitor->is_owner) {
         return;
     }
 
-    /* Under the lock, so that none is met twice */
+    /* Under the lock, so that each region is counted once */
     pthread_mutex_lock(&monitor->lock);
     nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                            nprdma_monitor_sum, &sum);
@@ -677,8 +678,8 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
 
 /* ---- destruction ---- */
 
-/* A range that its owner has leaked may be in memory that was freed: it is only
- * forgotten. The back end ends it with its region. */
+/* A range that the caller has leaked may be in memory that was freed: it is not
+ * accessed. The back end ends it with its region. */
 static void nprdma_monitor_forget_ranges(nprdma_region_obj_t *region, void *arg)
 {
     nprdma_monitor_t *monitor = arg;
@@ -697,7 +698,7 @@ static void nprdma_monitor_forget_ranges(nprdma_region_obj_t *region, void *arg)
     }
 }
 
-/* In order of LRU; who looks at one just now goes on in a moment */
+/* A thread that is using a region drops its reference soon */
 static void nprdma_monitor_evict_all(nprdma_monitor_t *monitor)
 {
     pthread_mutex_lock(&monitor->lock);
@@ -713,8 +714,8 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 {
     nprdma_monitor_stats_t stats;
 
-    if (monitor->mine) {
-        /* It calls the user's drain, also for ranges that ended before */
+    if (monitor->is_owner) {
+        /* Its thread calls the drain of the user for ranges that have ended */
         nprdma_revoker_stop(&monitor->revoker);
         nprdma_monitor_query(monitor, &stats);
         if (stats.ranges > 0) {

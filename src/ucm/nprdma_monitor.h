@@ -10,33 +10,35 @@
 BEGIN_C_DECLS
 
 /**
- * The memory monitor knows, page by page, what of this process's memory the NIC
- * may touch, and takes a page away from the NIC before the kernel takes it from
- * the process. It pins nothing. Why that is safe is in doc/monitor.md.
+ * The memory monitor controls, page by page, which memory of this process the
+ * NIC may access. It takes a page away from the NIC before the kernel takes it
+ * from the process. It pins no memory. doc/monitor.md explains why this is
+ * safe.
  *
- * Words: a *region* is a range of the address space for which the NIC has
- * memory regions that never change; it is larger than most buffers, so that
- * registering a buffer is a lookup. A *range* is a live registration in a
- * region: only its pages are ever made accessible to the NIC. A page's *state*
- * is one 32-bit word: bit 0, the NIC may read the page; bit 1, it may write it;
- * the rest counts changes and never goes back.
+ * A *region* is a range of the address space for which the NIC has memory
+ * regions that never change. It is larger than most buffers, so registering a
+ * buffer is a lookup. A *range* is a live registration in a region: only its
+ * pages are ever made accessible to the NIC. The *state* of a page is one
+ * 32-bit word. Bit 0: the NIC may read the page. Bit 1: it may write the page.
+ * The other bits count the changes of the word, and the count never goes back.
  *
- * A region is either for peers or *local*: for the buffers of operations that
- * this process itself begins. A page is populated in each kind by itself, so
- * memory that was never registered for peers has no bit where a key of a peer
- * leads to.
+ * A region is either for peers or *local*, that is, for the buffers of
+ * operations that this process starts. Each kind has states of its own. So
+ * memory that was never registered for peers has no bits in the regions that
+ * the keys of peers refer to.
  */
 
 
 typedef struct nprdma_monitor nprdma_monitor_t;
 
 
-/** Whether pages are evicted on purpose, to see the rare cases often. */
+/** Test aid: pages are evicted on purpose, so that rare cases occur often. */
 typedef enum nprdma_reclaim_mode {
     NPRDMA_RECLAIM_OFF,
     NPRDMA_RECLAIM_LOGICAL, /* The state only: the page stays where it is */
     NPRDMA_RECLAIM_REAL,    /* The state, then MADV_PAGEOUT */
-    NPRDMA_RECLAIM_SAMPLED, /* None; the NIC asks the kernel what is present */
+    NPRDMA_RECLAIM_SAMPLED, /* None; the NIC asks the kernel which pages are
+                             * present */
     NPRDMA_RECLAIM_LAST
 } nprdma_reclaim_mode_t;
 
@@ -46,13 +48,14 @@ extern const char *nprdma_reclaim_mode_names[];
 
 
 /**
- * When pages that no live registration for peers covers any more are taken from
- * them. Deregistration with invalidation does it at once in any case.
+ * When pages are revoked, that is, taken away from peers, after the last live
+ * registration for peers that covered them has ended. Deregistration with
+ * invalidation revokes them at once in every mode.
  */
 typedef enum nprdma_revoke_mode {
-    NPRDMA_REVOKE_NEVER,  /* When the kernel takes them, or the region goes */
+    NPRDMA_REVOKE_NEVER,  /* When the kernel takes them, or with the region */
     NPRDMA_REVOKE_LAZY,   /* Within two ticks, by a thread */
-    NPRDMA_REVOKE_STRICT, /* Before the registration has ended */
+    NPRDMA_REVOKE_STRICT, /* Before unregistering returns */
     NPRDMA_REVOKE_LAST
 } nprdma_revoke_mode_t;
 
@@ -61,53 +64,53 @@ typedef enum nprdma_revoke_mode {
 extern const char *nprdma_revoke_mode_names[];
 
 
-/* What makes regions and pages: see nprdma_backend.h */
+/* See nprdma_backend.h */
 struct nprdma_backend;
 
 
 typedef struct nprdma_monitor_params {
-    /* Who owns the state of the pages: nprdma_backend_xx */
+    /* Owner of the states of the pages: nprdma_backend_xx */
     const struct nprdma_backend *backend;
 
     /* Bytes by which regions are aligned: a power of two, at least 2 MiB */
     size_t                       region_size;
 
-    /* Bytes of state that regions without a live registration may hold; the
-     * least recently used one goes first */
+    /* Bytes of states that regions without a live registration may hold; the
+     * least recently used region is dropped first */
     size_t                       max_metadata;
 
-    /* Nonzero: memory that the process maps gets its region ahead of use */
+    /* Nonzero: memory that the process maps gets a region before it is used */
     int                          prereg;
 
-    /* Nonzero: learn from a userfaultfd too of what bypasses libc; a warning if
-     * there is none */
+    /* Nonzero: use a userfaultfd to see calls that bypass libc; a warning is
+     * logged if there is none */
     int                          uffd;
 
     nprdma_revoke_mode_t         revoke;
-    double                       revoke_tick;  /* Seconds; 0: there is no
-                                                * thread, and a test calls
+    double                       revoke_tick;  /* Seconds; 0: no thread is
+                                                * started, a test calls
                                                 * nprdma_monitor_tick() */
 
     nprdma_reclaim_mode_t        reclaim;
     double                       reclaim_rate; /* Pages per second */
     uint64_t                     seed;         /* Of the reclaimer; 0: random */
 
-    /* Wait until the NIC has finished what it was doing when this was called.
-     * Called in memory hooks: must not allocate, log, or take a lock under
-     * which anybody does. NULL: the back end does it. */
+    /* Wait until the NIC has completed the accesses that were in progress when
+     * this was called. Called in memory hooks: must not allocate, log, or take
+     * a lock under which any thread does. NULL: the back end drains. */
     void (*drain)(void *arg);
 
-    /* Make what belongs to a new region (memory regions of the NIC), leave it
-     * in region->priv. Called in nprdma_monitor_register(), or on the thread
-     * that registers ahead, with no lock held that a memory hook takes.
-     * UCS_ERR_EXCEEDS_LIMIT: called again if an idle region could be dropped;
-     * with any other error there is none. May close region->fd and set it to -1
-     * when it succeeds: the monitor does not need it. */
+    /* Create the memory regions of the NIC for a new region, and store them in
+     * region->priv. Called in nprdma_monitor_register(), or by the thread of
+     * pre-registration, with no lock held that a memory hook takes. After
+     * UCS_ERR_EXCEEDS_LIMIT it is called again if an idle region could be
+     * dropped; any other error is final. On success it may close region->fd and
+     * set it to -1: the monitor does not need it. */
     ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
 
-    /* Undo attach: no range of the region is live, all states are absent.
-     * Called in nprdma_monitor_register() and nprdma_monitor_destroy(), or on
-     * the thread that registers ahead. */
+    /* Undo attach. No range of the region is live, and all pages are absent.
+     * Called in nprdma_monitor_register() and nprdma_monitor_destroy(), or by
+     * the thread of pre-registration. */
     void (*detach)(void *arg, nprdma_region_t *region);
 
     void                        *arg; /* Passed to the three functions above */
@@ -115,25 +118,26 @@ typedef struct nprdma_monitor_params {
 
 
 typedef struct nprdma_monitor_stats {
-    uint64_t regions;       /* Regions there are */
+    uint64_t regions;       /* Regions that exist now */
     uint64_t idle_regions;  /* Of these without a live registration */
     uint64_t state_bytes;   /* State arrays of all regions */
     uint64_t ranges;        /* Live registrations */
-    uint64_t created;       /* Regions ever made */
-    uint64_t preregistered; /* Of these ahead of use */
-    uint64_t evicted;       /* Regions dropped, being idle */
+    uint64_t created;       /* Regions created since the beginning */
+    uint64_t preregistered; /* Of these by pre-registration */
+    uint64_t evicted;       /* Regions dropped because they were idle */
     uint64_t populated;     /* Pages made accessible to the NIC */
-    uint64_t populate_ns;   /* Time that took in all, lookups of states included
-                             * when there was anything to do */
-    uint64_t faults;        /* Calls that had the kernel bring pages in */
+    uint64_t populate_ns;   /* Total time of that. Includes lookups of states,
+                             * unless all pages had their bits already */
+    uint64_t faults;        /* System calls that brought pages in */
     uint64_t invalidated;   /* Pages taken away from the NIC */
-    uint64_t revoked;       /* Of these since no registration covered them */
+    uint64_t revoked;       /* Of these because no registration covered them */
     uint64_t reclaimed;     /* Of these by the reclaimer */
-    uint64_t events;        /* Events that took something away */
+    uint64_t events;        /* Memory events that took pages away */
     uint64_t drains;        /* Waits for the NIC */
-    uint64_t efaults;       /* Pages that the NIC found gone without an event */
-    uint64_t kernel_events; /* Events that the kernel module was told of */
-    uint64_t kernel_invalidated; /* Pages it took away from the NIC thereby */
+    uint64_t efaults;       /* Pages that were gone without an event when the
+                             * NIC accessed them */
+    uint64_t kernel_events; /* Notifications that the kernel module received */
+    uint64_t kernel_invalidated; /* Pages that it invalidated for these */
 } nprdma_monitor_stats_t;
 
 
@@ -143,34 +147,33 @@ typedef struct nprdma_monitor_stats {
  * @param [in]  params     Copied.
  * @param [out] monitor_p  To be given to @ref nprdma_monitor_destroy.
  *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM after one line that names the
- *         parameter; UCS_ERR_UNSUPPORTED if the memory events cannot be had
- *         (switched off by UCX_MEM_EVENTS=n, or hooks refused): without them
- *         nothing is safe; UCS_ERR_NO_MEMORY.
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM after a log line that names the
+ *         parameter; UCS_ERR_UNSUPPORTED if memory events are not available
+ *         (switched off by UCX_MEM_EVENTS=n, or hooks cannot be installed):
+ *         no access by the NIC is safe without them; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
                                    nprdma_monitor_t **monitor_p);
 
 
 /**
- * Destroy a monitor and its regions. In a child made by fork() this only
- * forgets them: they are the parent's.
+ * Destroy a monitor and its regions. In a child made by fork() this only frees
+ * the memory of the child: the regions are the parent's.
  *
- * @param [in] monitor  Monitor that no thread uses. Live registrations end,
- *                      after a warning that tells how many there were: their
- *                      memory is not accessed, and they must not be passed to
- *                      @ref nprdma_monitor_unregister any more.
+ * @param [in] monitor  Monitor that no thread uses. A warning reports the
+ *                      number of registrations that are still live. They end:
+ *                      the nprdma_range_t is not accessed, and must not be
+ *                      passed to @ref nprdma_monitor_unregister any more.
  */
 void nprdma_monitor_destroy(nprdma_monitor_t *monitor);
 
 
 /**
- * Register a range: find a region that covers it or create one. Touches and
- * populates nothing; the memory need not even be mapped yet. Where there is
- * one, this makes no system call, and takes no lock but the region's own to
- * enter the range.
+ * Register a range: find a region that covers it, or create one. Accesses and
+ * populates no memory: it need not even be mapped yet. If there is a region,
+ * this makes no system call and takes only the lock of that region.
  *
- * Not for memory hooks.
+ * Must not be called in memory hooks.
  *
  * @param [in]  monitor  Monitor.
  * @param [in]  address  First byte.
@@ -180,11 +183,10 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor);
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM if the range is empty, wraps around, or
  *         ends in the last page of the address space;
- *         UCS_ERR_UNSUPPORTED in a forked child; UCS_ERR_NO_MEMORY,
- *         UCS_ERR_EXCEEDS_LIMIT (too many regions, or regions have a quarter of
- *         the file descriptors, or there are none), UCS_ERR_OUT_OF_RANGE (files
- *         may not be so large) or what attach returned if there is no region
- *         and none could be made.
+ *         UCS_ERR_UNSUPPORTED in a forked child. If a region has to be created:
+ *         UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT (too many regions, or they
+ *         use a quarter of the file descriptors, or there is no descriptor);
+ *         UCS_ERR_OUT_OF_RANGE (RLIMIT_FSIZE); or the error of attach.
  */
 ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
                                      uintptr_t address, size_t length,
@@ -193,8 +195,8 @@ ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
 
 /**
  * As @ref nprdma_monitor_register, for the buffer of an operation of this
- * process. The region is local: the NIC reaches the pages for its own side of
- * work requests, and no key of a peer leads to them.
+ * process. The region is local: only local scatter/gather entries of work
+ * requests refer to it, and peers have no key of it.
  */
 ucs_status_t nprdma_monitor_register_local(nprdma_monitor_t *monitor,
                                            uintptr_t address, size_t length,
@@ -202,49 +204,50 @@ ucs_status_t nprdma_monitor_register_local(nprdma_monitor_t *monitor,
 
 
 /**
- * End a registration. How long the pages stay accessible to the NIC, ready for
- * the next registration, is a parameter of the monitor; not at all, if they are
- * invalidated here, or were to be by one that ended earlier. Never allocates,
- * so it may be called from the memory hooks of a registration cache.
+ * End a registration. Parameter `revoke` of the monitor says how long its pages
+ * stay accessible to the NIC, ready for the next registration. They do not stay
+ * accessible if they are invalidated here, or if a range that ended earlier
+ * asked for that. Never allocates, so the memory hooks of a registration cache
+ * may call it.
  *
  * @param [in] monitor     Monitor.
- * @param [in] range       Live range that nobody populates any more.
- * @param [in] invalidate  Nonzero: as NPRDMA_REVOKE_STRICT has it always, take
- *                         every page that no other live range for peers covers
- *                         away from them, in all regions; when this
- *                         returns the NIC does not touch them any more, and
- *                         will not before they are registered again. Pages
- *                         that another one covers follow when no range does.
+ * @param [in] range       Live range that no thread populates.
+ * @param [in] invalidate  Nonzero: as with NPRDMA_REVOKE_STRICT, revoke every
+ *                         page that no other live range for peers covers, in
+ *                         all regions. When this returns, the NIC does not
+ *                         access them, until they are registered again. Pages
+ *                         that another range covers are revoked with the last
+ *                         such range.
  */
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
                                int invalidate);
 
 
 /**
- * Make pages accessible to the NIC, bringing them in where the process does not
- * have them. What is accessible already costs no system call.
+ * Make pages accessible to the NIC. Pages that are not present in the process
+ * are brought in. Pages that are accessible already cost no system call.
  *
- * Never blocks on anything but the kernel's page faults. May race with every
- * other call and every event: a page that goes away meanwhile is not marked.
+ * Waits only for page faults. May race with every other call and every event:
+ * a page that is taken away meanwhile does not get its bits.
  *
  * @param [in] monitor  Monitor.
  * @param [in] range    Live range.
  * @param [in] address  First byte, inside of @a range.
- * @param [in] length   Bytes; whole pages are populated, also where they stick
- *                      out of the range.
+ * @param [in] length   Bytes. Whole pages are populated, including the parts of
+ *                      the first and last page outside of the range.
  * @param [in] flags    NPRDMA_POPULATE_xx. A page that is populated for writing
- *                      can be read as well. With NPRDMA_POPULATE_RESIDENT pages
- *                      that are not present are left alone, and so are those
- *                      that would have to be copied in order to be written.
+ *                      can be read as well. With NPRDMA_POPULATE_RESIDENT,
+ *                      pages that are not present, or that a write would have
+ *                      to copy, are skipped.
  *
- * @return UCS_OK: every page had the bit (with NPRDMA_POPULATE_RESIDENT: as
- *         many as could be). UCS_ERR_INVALID_ADDR: a page is not mapped,
- *         protected, or behind the end of its file, or was unmapped after it
- *         was registered; those before it are populated. UCS_ERR_BUSY: a page
- *         is being unmapped right now, or taken again and again; the caller
- *         drops what the unmapping thread may wait for (nprdma_reg_get())
- *         and tries again.
- *         UCS_ERR_NO_MEMORY: the kernel module has none, or its limits.
+ * @return UCS_OK: every page had the bit at some time (with
+ *         NPRDMA_POPULATE_RESIDENT: every page that was not skipped).
+ *         UCS_ERR_INVALID_ADDR: a page is not mapped, protected, or behind the
+ *         end of its file, or was unmapped after it was registered; the pages
+ *         before it are populated. UCS_ERR_BUSY: a page is being unmapped now,
+ *         or was taken away repeatedly. The caller releases what the unmapping
+ *         thread may wait for (nprdma_reg_get()), and tries again.
+ *         UCS_ERR_NO_MEMORY: the kernel module is out of memory or at a limit.
  *         UCS_ERR_OUT_OF_RANGE: not inside of @a range. UCS_ERR_UNSUPPORTED:
  *         forked child.
  */
@@ -254,17 +257,17 @@ nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
 
 
 /**
- * One tick of NPRDMA_REVOKE_LAZY: what its thread does, for tests that drive a
- * monitor without one (nprdma_monitor_params_t::revoke_tick is 0).
+ * Do one tick of NPRDMA_REVOKE_LAZY, in place of its thread. For tests whose
+ * monitor has no thread (nprdma_monitor_params_t::revoke_tick is 0).
  *
- * @return Nonzero if something is left to be done by the next ticks.
+ * @return Nonzero if work is left for the next ticks.
  */
 int nprdma_monitor_tick(nprdma_monitor_t *monitor);
 
 
 /**
  * @param [in]  monitor  Monitor.
- * @param [out] stats    Filled; the numbers need not be of one moment.
+ * @param [out] stats    Filled. The counters are not read at the same moment.
  */
 void nprdma_monitor_query(nprdma_monitor_t *monitor,
                           nprdma_monitor_stats_t *stats);

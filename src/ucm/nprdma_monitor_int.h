@@ -13,13 +13,13 @@
 
 BEGIN_C_DECLS
 
-/* Threads that populate at once: more of them wait */
+/* Threads that can populate at the same time; others wait */
 #define NPRDMA_MONITOR_NUM_POPULATES 16
 
 
 /* A populate in progress, see nprdma_populate.c */
 typedef struct nprdma_populate_slot {
-    _Atomic uint32_t  active; /* Range valid; else claimed or free */
+    _Atomic uint32_t  active; /* Nonzero: start and end are valid */
     _Atomic uint32_t  claimed;
     _Atomic uintptr_t start;
     _Atomic uintptr_t end;
@@ -38,7 +38,7 @@ typedef struct nprdma_monitor_counters {
     _Atomic uint64_t reclaimed;
     _Atomic uint64_t events;
     _Atomic uint64_t drains;
-    _Atomic uint64_t efaults; /* Of regions that are gone, as the next ones */
+    _Atomic uint64_t efaults; /* This and the next ones: of dropped regions */
     _Atomic uint64_t kernel_events;
     _Atomic uint64_t kernel_invalidated;
 } nprdma_monitor_counters_t;
@@ -48,27 +48,27 @@ struct nprdma_reclaimer;
 struct nprdma_uffd;
 
 
-/* In memory that a forked child finds wiped */
+/* In memory that is all zeros in a forked child */
 struct nprdma_monitor {
-    uint32_t                  mine; /* Zero in a child */
+    uint32_t                  is_owner; /* Zero in a forked child */
     nprdma_monitor_params_t   params;
     nprdma_listener_t         listener;
     nprdma_regions_t          regions;
-    pthread_mutex_t           lock; /* Creating and evicting regions. No memory
-                                     * hook takes it. */
+    pthread_mutex_t           lock; /* Creating and evicting regions. Memory
+                                     * hooks never take it. */
 
-    _Atomic uint64_t          clock;       /* Ticks as regions become idle */
+    _Atomic uint64_t          clock;       /* +1 when a region becomes idle */
     _Atomic uint64_t          state_bytes; /* Of all regions */
     _Atomic uint64_t          idle_bytes;  /* Of those without a range */
     _Atomic uint32_t          trim;        /* Idle regions exceed the limit */
 
-    _Atomic uint32_t          draining;    /* Invalidations that may not have
-                                            * drained yet what they cleared */
+    _Atomic uint32_t          draining;    /* Invalidations that have not yet
+                                            * waited for the NIC */
     _Atomic uint32_t          populating;  /* Active slots */
     nprdma_populate_slot_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
 
     nprdma_revoker_t          revoker;
-    struct nprdma_reclaimer  *reclaimer;   /* Or NULL, as the next ones */
+    struct nprdma_reclaimer  *reclaimer;   /* This and the next: or NULL */
     nprdma_prereg_t          *prereg;
     struct nprdma_uffd       *uffd;
     nprdma_monitor_counters_t count;
@@ -89,11 +89,11 @@ static inline size_t nprdma_region_state_bytes(const nprdma_region_t *region)
 
 
 /**
- * Take pages away from the NIC: their states are cleared, and nothing is in
- * flight on them any more when this returns. For hooks.
+ * Take pages away from the NIC. When this returns their states are cleared, and
+ * no access to them is in progress. For memory hooks.
  *
- * @param [in] taken  Which addresses.
- * @param [in] gone   Of these what is to be retired.
+ * @param [in] taken  Addresses of the pages.
+ * @param [in] gone   Part of @a taken whose pages are to be retired.
  * @param [in] bits   NPRDMA_PAGE_xx to clear.
  *
  * @return Number of pages that lost a bit.
@@ -103,13 +103,13 @@ size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
 
 
 /**
- * Take those pages of a span away from the NIC that no live range covers, in
- * each region by itself; otherwise as @ref nprdma_monitor_invalidate.
+ * As @ref nprdma_monitor_invalidate, for those pages of a span that no live
+ * range of the same region covers, in all regions for peers.
  */
 void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span);
 
 
-/** @return Nonzero if somebody is populating part of a span. For hooks. */
+/** @return Nonzero if a thread is populating part of a span. For hooks. */
 int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
                                  nprdma_span_t span);
 

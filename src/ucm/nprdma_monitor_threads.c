@@ -72,7 +72,7 @@ void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor)
     revoker->seconds = monitor->params.revoke_tick;
 }
 
-/* For the reclaimer */
+/* The reclaimer evicts a page */
 static void nprdma_monitor_reclaim_page(void *arg, nprdma_span_t page)
 {
     nprdma_monitor_t *monitor = arg;
@@ -101,8 +101,8 @@ static ucs_status_t nprdma_monitor_start_reclaimer(nprdma_monitor_t *monitor)
 }
 
 /*
- * For the userfaultfd. Pages are not retired here: UCM reports most of these
- * calls too, and pages that were mapped again meanwhile would be retired.
+ * A userfaultfd reports that pages have been taken. They are not retired: UCM
+ * reports most of these calls too, and pages may have been mapped again since.
  */
 static void nprdma_monitor_uffd_taken(void *arg, nprdma_span_t taken)
 {

@@ -11,37 +11,40 @@
 #include <time.h>
 
 /*
- * Page-in: a page's state is set only if nothing took the page away since it
- * was brought in. No lock is taken against that, since memory hooks must not
- * wait for us. The order is what does it:
+ * Page-in: the state of a page is set only if the page was not taken away since
+ * it was brought in. No lock ensures that, since memory hooks must not wait for
+ * a populate. The order of steps ensures it:
  *
- *   here                                    in a hook
- *   1. says which pages it populates        1. blocks the range
- *   2. remembers their words                2. sees who populates there, and
- *   3. takes no more pages than are in         changes the words of absent
- *      front of the first blocked one          pages, too
- *   4. brings them in                       3. drains
- *   5. sets each word that has not          4. the system call
- *      changed since 2.                     5. unblocks
+ *   populate                              memory hook
+ *   1. publish the pages to be populated  1. block the range
+ *   2. copy their words                   2. if a thread populates part of the
+ *   3. drop the pages from the first         range, change the words of
+ *      blocked one on                        absent pages, too
+ *   4. bring the other pages in           3. drain
+ *   5. set each word that has not         4. the system call
+ *      changed since step 2               5. unblock the range
  *
- * All of it is sequentially consistent. If 1. here is before 2. there, then the
- * word changes, before 2. here (and 3. here finds the block, or the call is
- * over) or after it (and 5. fails). If not, 3. here finds the block.
+ * All steps are sequentially consistent. If step 1 of populate is before step 2
+ * of the hook, the hook changes the word. If it does so before step 2 of
+ * populate, step 3 of populate finds the block, or the system call has
+ * returned. If it does so after step 2 of populate, step 5 of populate fails.
+ * If step 1 of populate is after step 2 of the hook, step 3 of populate finds
+ * the block.
  *
- * That holds for each page by itself, so pages that others lose do not hold up
- * the rest: what has had its bits is done, even if it has lost them again, and
- * the next try begins at the first page that is not. So each try gets on unless
- * it is this one page that was taken meanwhile, or is blocked.
+ * This holds for each page separately, so a page that is taken away does not
+ * delay the others. A page that had its bits at some time is done, even if it
+ * has lost them again. The next try begins at the first page that is not done.
+ * So each try makes progress, unless this very page was taken or is blocked.
  */
 
 
-/* Tries that do not get on, as the page is taken again and again. The kernel
- * module does not tell revocations of 64 neighbours apart: more than these. */
+/* Tries without progress, if the page is taken away repeatedly. More than 64:
+ * the kernel module counts revocations per 64 pages, not per page. */
 #define NPRDMA_POPULATE_TRIES 128
 
-/* Looks at a page that is blocked, before the caller is told: soon, as he may
- * have what the unmapping thread waits for */
-#define NPRDMA_POPULATE_PATIENCE 64
+/* Polls of a page that is blocked before UCS_ERR_BUSY. Few, since the caller
+ * may hold a resource that the unmapping thread waits for. */
+#define NPRDMA_POPULATE_BUSY_POLLS 64
 
 
 NPRDMA_HOOK
@@ -80,7 +83,7 @@ nprdma_populate_begin(nprdma_monitor_t *monitor, nprdma_span_t span)
         }
 
         if (i == NPRDMA_MONITOR_NUM_POPULATES - 1) {
-            sched_yield(); /* Who has them waits for nobody */
+            sched_yield(); /* The slots are released in finite time */
         }
     }
 
@@ -116,14 +119,14 @@ static void nprdma_populate_remember(const nprdma_monitor_t *monitor,
     }
 }
 
-/* The pages in front of the first one that is blocked or retired */
+/* Populate the pages before the first one that is retired */
 static ucs_status_t
 nprdma_populate_free(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                      nprdma_pages_t pages, nprdma_populate_t *populate)
 {
     ucs_status_t status = UCS_OK;
 
-    /* From the first retired one on they are as if they were not mapped */
+    /* A retired page counts as not mapped */
     populate->count = nprdma_region_not_retired(region, pages);
     if (populate->count > 0) {
         status = monitor->params.backend->populate(region->backend_priv,
@@ -135,9 +138,9 @@ nprdma_populate_free(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
 }
 
 /*
- * Pages of one chunk.
+ * Try once to populate pages of one chunk.
  *
- * @return UCS_OK: populate->done tells how many of them, from the first one on.
+ * @return UCS_OK: the first populate->done pages are done.
  */
 static ucs_status_t
 nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
@@ -176,11 +179,11 @@ static uint64_t nprdma_populate_time(void)
 }
 
 static ucs_status_t
-nprdma_populate_insist(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
-                       nprdma_pages_t pages, nprdma_populate_t *populate)
+nprdma_populate_retry(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
+                      nprdma_pages_t pages, nprdma_populate_t *populate)
 {
     unsigned tries    = 0;
-    unsigned patience = 0;
+    unsigned polls    = 0;
     ucs_status_t status;
 
     while (pages.count > 0) {
@@ -188,7 +191,7 @@ nprdma_populate_insist(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
         pages.first += populate->done;
         pages.count -= populate->done;
         if (populate->done > 0) {
-            tries = patience = 0;
+            tries = polls = 0;
         }
 
         if (status == UCS_ERR_NO_RESOURCE) {
@@ -196,9 +199,9 @@ nprdma_populate_insist(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                 return UCS_ERR_BUSY;
             }
         } else if (status == UCS_ERR_TIMED_OUT) {
-            return UCS_ERR_BUSY; /* Tried often enough by who owns the states */
+            return UCS_ERR_BUSY; /* The kernel module has retried enough */
         } else if (status == UCS_ERR_BUSY) {
-            if (++patience == NPRDMA_POPULATE_PATIENCE) {
+            if (++polls == NPRDMA_POPULATE_BUSY_POLLS) {
                 return UCS_ERR_BUSY;
             }
             sched_yield();
@@ -226,7 +229,7 @@ nprdma_populate_chunk(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
 
     populate->populated = 0;
     populate->faults    = 0;
-    status = nprdma_populate_insist(monitor, region, pages, populate);
+    status = nprdma_populate_retry(monitor, region, pages, populate);
 
     nprdma_monitor_count(&monitor->count.populated, populate->populated);
     nprdma_monitor_count(&monitor->count.faults, populate->faults);
@@ -260,8 +263,8 @@ nprdma_populate_present(const nprdma_region_obj_t *region, nprdma_pages_t pages,
 }
 
 /*
- * Where only resident pages are wanted, chunks that never had one are passed
- * over without a look at their states, which would allocate memory for them.
+ * If only resident pages are wanted, skip pages of chunks that have none
+ * without reading their states: reading them would allocate memory for them.
  */
 static size_t
 nprdma_populate_skip(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
@@ -279,7 +282,7 @@ nprdma_populate_skip(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                                   end);
 }
 
-/* What is behind a page that cannot be had is left alone */
+/* Stops at the first page that cannot be populated */
 static ucs_status_t
 nprdma_populate_pages(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                       nprdma_pages_t pages, nprdma_populate_t *populate)
@@ -341,7 +344,7 @@ nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
     nprdma_region_obj_t *region = nprdma_region_obj(range->region);
     nprdma_populate_t populate;
 
-    if (!monitor->mine) {
+    if (!monitor->is_owner) {
         return UCS_ERR_UNSUPPORTED;
     }
 

@@ -18,15 +18,15 @@
 
 
 /*
- * Two ways lead to memory of the application. The CPU touches it
- * (nprdma_touch.h) wherever the handler of faults is in place, which reports
- * what the memory does not allow. Else the kernel copies, and reports it.
+ * There are two ways to access memory of the application. While the fault
+ * handler is installed, the CPU accesses it (nprdma_touch.h), and the handler
+ * turns a fault into an error. Otherwise the kernel copies the bytes.
  */
 
 static struct {
     pthread_mutex_t lock;       /* Protects users */
-    pthread_mutex_t copy_lock;  /* Held by an atomic that is done on a copy */
-    atomic_int      is_copying; /* Somebody holds it */
+    pthread_mutex_t copy_lock;  /* Held by an atomic that works on a copy */
+    atomic_int      is_copying; /* Nonzero: copy_lock is held */
     unsigned        users;
     int             direct;
     pid_t           pid;
@@ -62,7 +62,7 @@ static inline int nprdma_access_by_cpu(void)
     return nprdma_access.direct && nprdma_fault_is_ready();
 }
 
-/* Whether one CPU instruction can do it */
+/* Whether one CPU instruction can access the bytes */
 static inline int nprdma_access_is_word(uintptr_t address, size_t length)
 {
     return ((length == 8) || (length == 4) || (length == 2) || (length == 1)) &&
@@ -145,7 +145,7 @@ nprdma_access_cswap(uintptr_t address, size_t size, uint64_t *expected,
            nprdma_touch_cswap8((void*)address, expected, value);
 }
 
-/* The word is kept by the guard, for it must not become another one's */
+/* The guard keeps the word mapped: a store must not hit a new mapping */
 static ucs_status_t
 nprdma_access_store_cpu(uintptr_t address, const void *data, size_t length)
 {
@@ -229,7 +229,7 @@ ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length)
 
 /* ---- atomics ---- */
 
-/* Of @a size bytes; an operand's upper bits do not matter */
+/* Operands have @a size bytes; their upper bits are ignored */
 static uint64_t nprdma_access_operate(nprdma_atomic_op_t op, size_t size,
                                       uint64_t old, uint64_t value,
                                       uint64_t compare)
@@ -253,9 +253,9 @@ static uint64_t nprdma_access_operate(nprdma_atomic_op_t op, size_t size,
 }
 
 /*
- * What the word might be is compared first: with the compare operand, or with
- * zero. If that was wrong it tells what the word is. So there is a write where
- * the word stays as it is, too, as with a NIC.
+ * The first comparison is with a guess: the compare operand, or zero. If the
+ * guess is wrong, the comparison returns the word. So there is a write even if
+ * the word does not change, as with a NIC.
  */
 static ucs_status_t
 nprdma_access_atomic_cpu(nprdma_atomic_op_t op, size_t size, uintptr_t address,
@@ -281,7 +281,8 @@ nprdma_access_atomic_cpu(nprdma_atomic_op_t op, size_t size, uintptr_t address,
     return UCS_OK;
 }
 
-/* Fetch, operate on the copy, store; the lock is held, and no CPU operates */
+/* Fetch, operate on the copy, store. The lock is held, and no thread is in
+ * nprdma_access_atomic_cpu() for this word. */
 static ucs_status_t
 nprdma_access_atomic_locked(nprdma_atomic_op_t op, size_t size,
                             uintptr_t address, uint64_t value,
@@ -313,8 +314,8 @@ nprdma_access_atomic_copy(nprdma_atomic_op_t op, size_t size, uintptr_t address,
     ucs_status_t status;
 
     pthread_mutex_lock(&nprdma_access.copy_lock);
-    /* Another thread may have found the handler in place: either it sees that
-     * somebody copies, or its operation is waited for here */
+    /* Another thread may have found the handler installed. Either it sees that
+     * is_copying is set, or this thread waits for its operation. */
     atomic_store(&nprdma_access.is_copying, 1);
     if (nprdma_access.direct) {
         nprdma_guard_wait(address, size);
@@ -372,7 +373,7 @@ static ucs_status_t nprdma_access_probe(void)
         return UCS_ERR_UNSUPPORTED;
     }
 
-    (void)nprdma_scratch_init(); /* Without it stores take longer */
+    (void)nprdma_scratch_init(); /* If it fails, stores take longer */
     nprdma_access.direct = nprdma_fault_install() &&
                            (nprdma_guard_init() == UCS_OK);
     return UCS_OK;
@@ -383,7 +384,7 @@ ucs_status_t nprdma_access_init(void)
     ucs_status_t status = UCS_OK;
 
     pthread_mutex_lock(&nprdma_access.lock);
-    /* A forked child must not go on with the memory of its parent */
+    /* A forked child must not access the memory of its parent */
     if ((nprdma_access.users == 0) || (nprdma_access.pid != getpid())) {
         status = nprdma_access_probe();
     }

@@ -19,15 +19,15 @@ BEGIN_C_DECLS
  * the end of its file gives an error, never a signal, also if that happens
  * during the access.
  *
- * Stores, fetches and atomics belong into a turn: between nprdma_fault_enter()
- * and nprdma_fault_leave() of the calling thread (nprdma_fault.h). What
- * nprdma_fault_enter() returns need not be looked at: where the CPU must not
- * touch the memory the kernel copies it.
+ * Stores, fetches and atomics are called between nprdma_fault_enter() and
+ * nprdma_fault_leave() of the same thread (nprdma_fault.h). The result of
+ * nprdma_fault_enter() can be ignored: the kernel copies the bytes if the CPU
+ * must not access the memory.
  *
- * Functions may return UCS_ERR_BUSY: the range is being unmapped right now.
- * Nothing has been touched then; the caller drops what an unmapping thread may
- * wait for (a registration, see @ref nprdma_reg_get), looks it up anew and
- * tries again.
+ * Functions may return UCS_ERR_BUSY: the range is being unmapped now, and has
+ * not been accessed. The caller releases what an unmapping thread may wait for
+ * (a registration, see @ref nprdma_reg_get), looks it up again, and tries
+ * again.
  */
 
 
@@ -45,8 +45,8 @@ typedef enum nprdma_atomic_op {
 /**
  * Prepare the process for accesses, or count one more user.
  *
- * @return UCS_OK, or UCS_ERR_UNSUPPORTED if the system lets a process not
- *         copy to and from its own memory with process_vm_writev().
+ * @return UCS_OK, or UCS_ERR_UNSUPPORTED if the system does not allow a process
+ *         to copy to its own memory with process_vm_writev().
  */
 ucs_status_t nprdma_access_init(void);
 
@@ -57,34 +57,33 @@ void nprdma_access_cleanup(void);
 
 /**
  * @return Nonzero if accesses of 1, 2, 4 and 8 naturally aligned bytes and
- *         atomics are single CPU instructions wherever the handler of faults is
- *         in place; zero if they are copies, and atomics are atomic towards
- *         each other only.
+ *         atomics are single CPU instructions while the fault handler is
+ *         installed; zero if they are copies, and atomics are atomic only with
+ *         respect to each other.
  */
 int nprdma_access_is_direct(void);
 
 
 /**
  * Store bytes into application memory. 1, 2, 4 and 8 naturally aligned bytes
- * appear at once wherever @ref nprdma_access_is_direct holds.
+ * become visible together if @ref nprdma_access_is_direct.
  *
- * @param [in] address  Where to store.
- * @param [in] data     What to store, memory of the caller that cannot fault.
+ * @param [in] address  Destination in application memory.
+ * @param [in] data     Bytes to store, in memory that cannot fault.
  * @param [in] length   Bytes; zero does nothing.
  *
- * @return UCS_OK, UCS_ERR_BUSY, or UCS_ERR_INVALID_ADDR: not all of the range
- *         can be written; what lies before the first such page may be.
+ * @return UCS_OK, UCS_ERR_BUSY, or UCS_ERR_INVALID_ADDR: part of the range
+ *         cannot be written; bytes before that part may have been stored.
  */
 ucs_status_t
 nprdma_access_store(uintptr_t address, const void *data, size_t length);
 
 
 /**
- * Fetch bytes from application memory, in the manner of
- * @ref nprdma_access_store.
+ * Fetch bytes from application memory, as @ref nprdma_access_store stores them.
  *
  * @param [out] data     Memory of the caller that cannot fault.
- * @param [in]  address  Where to fetch from.
+ * @param [in]  address  Source in application memory.
  * @param [in]  length   Bytes; zero does nothing.
  *
  * @return UCS_OK, UCS_ERR_BUSY, or UCS_ERR_INVALID_ADDR: not all of the range
@@ -94,13 +93,13 @@ ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length);
 
 
 /**
- * Have the kernel copy bytes into, or out of, application memory, in whatever
- * order. In no turn, in any thread, and never UCS_ERR_BUSY.
+ * Let the kernel copy bytes to or from application memory, in any order. May be
+ * called by any thread, also outside of nprdma_fault_enter() and _leave().
  *
- * @param [in] address   In application memory.
+ * @param [in] address   Address in application memory.
  * @param [in] data      Memory of the caller that cannot fault.
  * @param [in] length    Bytes; zero does nothing.
- * @param [in] is_store  Nonzero: into application memory.
+ * @param [in] is_store  Nonzero: to application memory.
  *
  * @return UCS_OK, or UCS_ERR_INVALID_ADDR: not all of it can be accessed.
  */

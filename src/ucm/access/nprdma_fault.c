@@ -21,30 +21,30 @@
 
 #if NPRDMA_TOUCH_SUPPORTED
 
-/* Different actions of the application that ours can lie on top of */
+/* Different actions of the application that can be replaced */
 #define NPRDMA_FAULT_NUM_LEVELS  8
 
-/* Tries to install ours while the application installs its own */
+/* Tries to install the handler while the application installs another one */
 #define NPRDMA_FAULT_TRIES       4
 
 #define NPRDMA_FAULT_MASK \
     ((UINT64_C(1) << (SIGSEGV - 1)) | (UINT64_C(1) << (SIGBUS - 1)))
 
-/* How long a turn relies on what another one has seen, in microseconds */
+/* Time in microseconds for which a check of the handler is valid */
 #define NPRDMA_FAULT_FRESH_USEC  100
 
 /* <asm/signal.h> has it; the C library hides it */
 #define NPRDMA_FAULT_SA_RESTORER  0x04000000ul
 
-/* Flags by which the kernel calls a handler: ours has those of the other one */
+/* Flags by which the kernel calls a handler: copied from the replaced action */
 #define NPRDMA_FAULT_FLAGS  ((unsigned long)(SA_ONSTACK | SA_NODEFER | \
                                              SA_RESTART))
 
 
 /*
- * The kernel's struct sigaction. Its system call is used, and not sigaction():
- * other libraries, sanitizers among them, interpose that to keep an eye on the
- * application.
+ * The kernel's struct sigaction. The system call is used, and not sigaction():
+ * other libraries, among them the sanitizers, interpose that function to watch
+ * the application.
  */
 typedef struct nprdma_fault_action {
     void          *handler;
@@ -55,17 +55,17 @@ typedef struct nprdma_fault_action {
 
 typedef void (*nprdma_fault_func_t)(int sig, siginfo_t *info, void *context);
 
-/* What one of our functions has replaced; written before it is installed, and
- * never again to another value */
+/* The action that one of the handler functions has replaced. Written before the
+ * function is installed, and not changed afterwards. */
 typedef struct nprdma_fault_level {
     nprdma_fault_action_t previous;
     _Atomic uint32_t      is_used;
-    _Atomic uint32_t      is_spent; /* SA_RESETHAND, and it was called */
+    _Atomic uint32_t      is_spent; /* Called, and it has SA_RESETHAND */
 } nprdma_fault_level_t;
 
 static struct {
     atomic_int           is_ready;
-    _Atomic uint64_t     checked; /* When it was last seen to be in place */
+    _Atomic uint64_t     checked;   /* Time of the last check */
     _Atomic pid_t        installer; /* Process whose thread installs, or 0 */
     nprdma_fault_level_t levels[2][NPRDMA_FAULT_NUM_LEVELS];
 } nprdma_fault;
@@ -74,9 +74,9 @@ static const int nprdma_fault_signals[2] = { SIGSEGV, SIGBUS };
 
 
 /*
- * Where a handler of ours returns to. Its address tells a call by the kernel
- * from one by a handler of the application. Unwinders know signal frames by
- * these very instructions.
+ * Return address of the handler when the kernel calls it. It distinguishes
+ * calls by the kernel from calls by a handler of the application. Unwinders
+ * recognise signal frames by exactly these instructions.
  */
 #if defined(__x86_64__)
 #define NPRDMA_FAULT_SIGRETURN \
@@ -123,8 +123,9 @@ static int nprdma_fault_is_default(const void *handler)
 
 static int nprdma_fault_index(const void *handler);
 
-/* si_code of what an instruction has done; else somebody has sent the signal,
- * or, BUS_MCEERR_AO, it is about memory that nobody has used */
+/* Whether an instruction of this thread has caused the signal. If not, a
+ * process has sent it, or it reports broken memory that was not accessed
+ * (BUS_MCEERR_AO). */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_is_synchronous(int sig, const siginfo_t *info)
 {
@@ -132,7 +133,7 @@ static int nprdma_fault_is_synchronous(int sig, const siginfo_t *info)
            !((sig == SIGBUS) && (info->si_code == BUS_MCEERR_AO));
 }
 
-/* Addresses of 48 bits, as sign-extended; a wider one is not excluded */
+/* Whether an address is a sign-extended one of 48 bits */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_is_canonical(uintptr_t address)
 {
@@ -141,7 +142,7 @@ static int nprdma_fault_is_canonical(uintptr_t address)
     return (upper == 0) || (upper == -1);
 }
 
-/* Whether a fault is at application memory that a touch was told of */
+/* Whether the address of a fault is in the range of the touch */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_is_inside(int sig, const siginfo_t *info,
                                   const nprdma_touch_regs_t *regs)
@@ -151,22 +152,22 @@ static int nprdma_fault_is_inside(int sig, const siginfo_t *info,
     uintptr_t unknown = 0;
 
     if (info->si_code == SI_KERNEL) {
-        /* The CPU does not tell an address that no page table can have */
+        /* The CPU does not report a non-canonical address */
         return !nprdma_fault_is_canonical(first) ||
                !nprdma_fault_is_canonical(first + regs->length - 1);
     }
 
     if ((sig == SIGBUS) && (info->si_code == BUS_MCEERR_AR)) {
-        /* Broken memory: of the address, these bits mean nothing */
+        /* Broken memory: these bits of the address are not valid */
         unknown  = ((uintptr_t)1 << info->si_addr_lsb) - 1;
         address &= ~unknown;
     }
 
-    /* The end of the range may be that of all addresses */
+    /* Without sums, which wrap at the end of the address space */
     return (address - first < regs->length) || (first - address <= unknown);
 }
 
-/* @return Nonzero if it was a fault of a touch, which will return an error */
+/* @return Nonzero if a touch has caused the fault; it will return an error */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_recover(int sig, const siginfo_t *info, void *context)
 {
@@ -193,9 +194,9 @@ static int nprdma_fault_peek(void *dest, const void *source, size_t length)
 }
 
 /*
- * The same when a handler of the application calls ours. It may call it with
- * the number of the signal only, as signal() has it: then the other arguments
- * are anything.
+ * The same if a handler of the application has called ours. It may pass only
+ * the number of the signal, as handlers of signal() do. Then the other
+ * arguments are undefined, so the kernel reads what they point at.
  */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_recover_called(int sig, const siginfo_t *info,
@@ -214,9 +215,10 @@ static int nprdma_fault_recover_called(int sig, const siginfo_t *info,
 }
 
 /*
- * The default action, or what the kernel does if an instruction faults and that
- * is ignored. The signal is sent again, for when the handler has returned: then
- * the process ends where it has faulted, and a core file has it so.
+ * The default action; the kernel also takes it if an instruction causes a
+ * signal that is ignored. The signal is sent again, and is delivered when the
+ * handler returns. So the process ends at the faulting instruction, as a core
+ * file shows.
  */
 NPRDMA_UNINSTRUMENTED
 static void nprdma_fault_default(int sig, siginfo_t *info)
@@ -228,12 +230,12 @@ static void nprdma_fault_default(int sig, siginfo_t *info)
     pid = (pid_t)syscall(SYS_getpid);
     tid = (pid_t)syscall(SYS_gettid);
     if (syscall(SYS_rt_tgsigqueueinfo, pid, tid, sig, info) != 0) {
-        syscall(SYS_tgkill, pid, tid, sig); /* The siginfo is not one */
+        syscall(SYS_tgkill, pid, tid, sig); /* The siginfo is not valid */
     }
 }
 
-/* Whether the application's handler of a level is the one that may just have
- * called us: then what it wants is what lies below. */
+/* Whether the application's handler of a level may be the caller of our
+ * handler. If so, the action of the level below is the one to execute. */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_is_caller(int sig, int which,
                                   const nprdma_fault_level_t *level)
@@ -252,7 +254,7 @@ static int nprdma_fault_is_caller(int sig, int which,
             nprdma_fault.levels[which][top].previous.handler);
 }
 
-/* Do what would have been done if our handler were not there */
+/* Execute the action that would have been executed without our handler */
 NPRDMA_UNINSTRUMENTED
 static void nprdma_fault_chain(int sig, siginfo_t *info, void *context,
                                int index, int is_called)
@@ -277,8 +279,8 @@ static void nprdma_fault_chain(int sig, siginfo_t *info, void *context,
         return;
     }
 
-    /* Mask, stack and flags are already as it wants them. The kernel, too,
-     * gives all three arguments to each handler. */
+    /* Mask, stack and flags are those of this action already. The kernel passes
+     * three arguments to every handler, too. */
     ((nprdma_fault_func_t)level->previous.handler)(sig, info, context);
 }
 
@@ -300,7 +302,7 @@ static void nprdma_fault_handle(int sig, siginfo_t *info, void *context,
             return;
         }
 
-        /* The application may have put our function back, in its own way */
+        /* The application may have installed our function by sigaction() */
         is_called = (nprdma_fault_sigaction(sig, NULL, &current) != 0) ||
                     (nprdma_fault_index(current.handler) != index) ||
                     (current.restorer == nprdma_fault_restorer);
@@ -336,7 +338,7 @@ nprdma_fault_handlers[NPRDMA_FAULT_NUM_LEVELS] = {
     nprdma_fault_handler6, nprdma_fault_handler7
 };
 
-/* @return Which of our functions that is, or -1 */
+/* @return Index of a handler function of ours, or -1 */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_index(const void *handler)
 {
@@ -360,7 +362,7 @@ static int nprdma_fault_is_same(const nprdma_fault_action_t *a,
            (a->mask == b->mask);
 }
 
-/* The level that lies on top of an action of the application, or -1 */
+/* @return The level that replaces an action of the application, or -1 */
 static int nprdma_fault_level_get(int which,
                                   const nprdma_fault_action_t *previous)
 {
@@ -382,15 +384,15 @@ static int nprdma_fault_level_get(int which,
     return -1;
 }
 
-/* Without a siginfo it does not learn the address: signal() may have put it
- * back like this */
+/* Without SA_SIGINFO the handler does not get the address: the application may
+ * have installed our function by signal() */
 static int nprdma_fault_is_ours(const nprdma_fault_action_t *action)
 {
     return (nprdma_fault_index(action->handler) >= 0) &&
            (action->flags & SA_SIGINFO);
 }
 
-/* What to put in place of an action. @return Zero if there is nothing left */
+/* Fill the action that replaces @a current. @return Zero if no level is free */
 static int nprdma_fault_cover(int which, const nprdma_fault_action_t *current,
                               nprdma_fault_action_t *action)
 {
@@ -407,7 +409,8 @@ static int nprdma_fault_cover(int which, const nprdma_fault_action_t *current,
 
         atomic_store(&nprdma_fault.levels[which][index].is_spent, 0);
         if (nprdma_fault_is_default(current->handler)) {
-            /* An overflow of a stack ends the process in any case */
+            /* With a signal stack, the handler runs after a stack overflow, too.
+             * Without one, the kernel ends the process. */
             action->flags = SA_ONSTACK;
         }
     }
@@ -417,7 +420,7 @@ static int nprdma_fault_cover(int which, const nprdma_fault_action_t *current,
     return 1;
 }
 
-/* @return Nonzero if ours is in place */
+/* @return Nonzero if our handler is installed */
 static int nprdma_fault_install_one(int which)
 {
     int sig = nprdma_fault_signals[which];
@@ -442,7 +445,7 @@ static int nprdma_fault_install_one(int which)
             return 1;
         }
 
-        /* Replaced at this very moment: that one has to stay */
+        /* The application has replaced the action meanwhile: restore that */
         nprdma_fault_sigaction(sig, &old, NULL);
     }
     return 0;
@@ -464,17 +467,17 @@ static int nprdma_fault_is_in_place(void)
 
 int nprdma_fault_install(void)
 {
-    pid_t nobody = 0;
+    pid_t other  = 0;
     int is_ready = nprdma_fault_is_in_place();
     pid_t pid;
 
     if (!is_ready) {
-        /* One that was at it when the process was forked is not here */
+        /* A thread that was installing at fork() does not exist in the child */
         pid = (pid_t)syscall(SYS_getpid);
-        if (atomic_compare_exchange_strong(&nprdma_fault.installer, &nobody,
+        if (atomic_compare_exchange_strong(&nprdma_fault.installer, &other,
                                            pid) ||
-            ((nobody != pid) &&
-             atomic_compare_exchange_strong(&nprdma_fault.installer, &nobody,
+            ((other != pid) &&
+             atomic_compare_exchange_strong(&nprdma_fault.installer, &other,
                                             pid))) {
             is_ready = nprdma_fault_install_one(0) &&
                        nprdma_fault_install_one(1);
@@ -556,7 +559,7 @@ int nprdma_fault_look(void)
            !(blocked & NPRDMA_FAULT_MASK) && nprdma_fault_install();
 }
 
-#else /* Everything is copied by the kernel */
+#else /* The kernel copies all bytes */
 
 int nprdma_fault_install(void)
 {

@@ -12,10 +12,10 @@
 #include <stdatomic.h>
 
 
-/* Accesses are made with the service of an MD held: few at a time */
+/* The caller holds the service lock of an MD: few accesses at a time */
 #define NPRDMA_GUARD_NUM_ACCESSES 16
 
-/* Looks at a slot before the processor is given away */
+/* Polls of a slot before the processor is yielded */
 #define NPRDMA_GUARD_SPIN 200
 
 
@@ -31,13 +31,13 @@ typedef struct nprdma_guard_slot {
     _Atomic uint32_t  owner;
     _Atomic uintptr_t start;
     _Atomic uintptr_t end;    /* First byte after the range */
-    _Atomic pthread_t thread; /* That accesses it */
+    _Atomic pthread_t thread; /* Thread that accesses it */
 } nprdma_guard_slot_t;
 
 
 /*
- * In memory that a forked child finds wiped: it must not wait for accesses of
- * threads that it does not have.
+ * In memory that is all zeros in a forked child, which must not wait for
+ * accesses of threads that exist only in the parent.
  */
 typedef struct nprdma_guard_state {
     _Atomic uint32_t    live; /* Listens to events, and is not a child */
@@ -71,12 +71,12 @@ static int nprdma_guard_in_progress(const nprdma_guard_slot_t *slot,
 }
 
 /*
- * In the hook. An access that begins later sees that the range is blocked, and
- * backs off: it publishes its slot before it looks for blocked ranges.
+ * In the hook. An access that begins later finds the range blocked, and fails
+ * with UCS_ERR_BUSY: it publishes its slot before it checks for blocked ranges.
  *
- * A signal handler may unmap what its own thread is accessing. The access
- * cannot end before the handler returns, so the handler does not wait for it.
- * If it faults then, that is an error of the access (nprdma_fault.h).
+ * A signal handler may unmap memory that its own thread is accessing. The
+ * access cannot end before the handler returns, so the handler does not wait
+ * for it. If the access faults then, it returns an error (nprdma_fault.h).
  */
 NPRDMA_HOOK
 static void nprdma_guard_before(void *arg, nprdma_span_t taken,

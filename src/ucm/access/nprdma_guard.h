@@ -13,15 +13,15 @@ BEGIN_C_DECLS
 
 /**
  * The unmap guard keeps a range of this process's address space mapped while
- * a CPU instruction touches it, so that the instruction cannot fault.
+ * a CPU instruction accesses it, so that the instruction does not fault.
  *
- * It listens to the raw UCM events, once before and once after the system
- * call: a call that takes memory away waits for the accesses in progress on
- * that memory, and no access begins there until the call has returned. Calls
- * that do not overlap an access are not delayed.
+ * It listens to the raw UCM events before and after a system call. A call that
+ * takes memory away waits for the accesses in progress on that memory, and no
+ * access begins there until the call has returned. Calls that do not overlap an
+ * access are not delayed.
  *
- * What it cannot see: system calls that bypass libc, mprotect() (UCM has no
- * event for it), and another process that truncates a shared file.
+ * It does not see system calls that bypass libc, mprotect() (UCM has no event
+ * for it), and another process that truncates a shared file.
  */
 
 
@@ -34,8 +34,8 @@ typedef struct nprdma_guard_ticket {
 /**
  * Install the UCM event handlers, or count one more user of them.
  *
- * @return UCS_OK, or UCS_ERR_UNSUPPORTED when UCM cannot deliver the events
- *         (switched off by UCX_MEM_EVENTS=n or hooks refused), or
+ * @return UCS_OK, or UCS_ERR_UNSUPPORTED if UCM cannot deliver the events
+ *         (switched off by UCX_MEM_EVENTS=n, or hooks cannot be installed), or
  *         UCS_ERR_NO_MEMORY. After an error no access may be guarded, and
  *         @ref nprdma_guard_cleanup must not be called.
  */
@@ -49,8 +49,8 @@ void nprdma_guard_cleanup(void);
 /**
  * Begin to access a range.
  *
- * Does not wait: the caller may hold something that the unmapping thread
- * needs, so it has to let go of that before it tries again.
+ * Does not wait: the caller may hold a resource that the unmapping thread
+ * needs, and must release it before it tries again.
  *
  * @param [in]  address   Start of the range.
  * @param [in]  length    Its length in bytes, not zero.
@@ -72,7 +72,7 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket);
 
 /**
- * Wait for the accesses in progress on a range. Others may begin meanwhile.
+ * Wait for the accesses in progress on a range. New ones may begin meanwhile.
  *
  * @param [in] address  Start of the range.
  * @param [in] length   Its length in bytes.

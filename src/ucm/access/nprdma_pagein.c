@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Younger than the C library's headers may be */
+/* The headers of the C library may be older than these */
 #ifndef MADV_PAGEOUT
 #define MADV_PAGEOUT 21
 #endif
@@ -92,8 +92,8 @@ static struct {
     pthread_mutex_t lock;
     unsigned        users;
     int             fd;        /* /proc/self/pagemap */
-    int             maps_fd;   /* /proc/self/maps, or -1: cannot be asked */
-    pid_t           pid;       /* Whose: a child opens its own */
+    int             maps_fd;   /* /proc/self/maps; -1: no PROCMAP_QUERY */
+    pid_t           pid;       /* A forked child opens its own files */
     int             has_scan;  /* PAGEMAP_SCAN */
     size_t          page_size; /* Of the system */
 } nprdma_pagein = {
@@ -104,8 +104,8 @@ static struct {
 
 
 /*
- * @return Number of runs, or -1. *walk_end_p is where the kernel stopped, with
- *         the runs full.
+ * @return Number of runs, or -1. *walk_end_p is the address at which the kernel
+ *         stopped because the runs are full.
  */
 static long
 nprdma_pagein_runs(uintptr_t start, uintptr_t end, int write,
@@ -176,14 +176,14 @@ ucs_status_t nprdma_pagein_init(void)
 
     pthread_mutex_lock(&nprdma_pagein.lock);
     if ((nprdma_pagein.users > 0) && (nprdma_pagein.pid != getpid())) {
-        nprdma_pagein_close(); /* The parent's: they tell of its pages */
+        nprdma_pagein_close(); /* These files show the pages of the parent */
         nprdma_pagein.users = 0;
     }
     if (nprdma_pagein.users == 0) {
         nprdma_pagein.fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
         if (nprdma_pagein.fd < 0) {
-            ucs_error("cannot open /proc/self/pagemap, which tells what memory "
-                      "is resident: %m");
+            ucs_error("cannot open /proc/self/pagemap, which shows which pages "
+                      "are resident: %m");
             status = UCS_ERR_IO_ERROR;
         } else {
             nprdma_pagein.pid       = getpid();
@@ -213,7 +213,7 @@ void nprdma_pagein_cleanup(void)
 
 static int nprdma_pagein_madvise(uintptr_t start, size_t count, int advice)
 {
-    /* Pages of the system may be larger than ours */
+    /* Pages of the system may be larger than 4 KiB */
     uintptr_t mask  = nprdma_pagein.page_size - 1;
     uintptr_t first = start & ~mask;
     uintptr_t end   = (start + (count << NPRDMA_PAGE_SHIFT) + mask) & ~mask;
@@ -222,8 +222,8 @@ static int nprdma_pagein_madvise(uintptr_t start, size_t count, int advice)
 }
 
 /*
- * Words of pagemap of the pages from @a start on, which are of the size of the
- * system: @return the number of words.
+ * Read the words of pagemap for pages, of the page size of the system, from
+ * @a start on. @return The number of words.
  */
 static size_t nprdma_pagein_words(uintptr_t start, size_t count,
                                   uint64_t *words)
@@ -235,9 +235,9 @@ static size_t nprdma_pagein_words(uintptr_t start, size_t count,
 }
 
 /*
- * Whether a write to any of the pages would find it there, and no other one be
- * made for it: they are present, nobody else has them, and the mapping allows
- * it. Pages of a file, zeros and the like are a "no": the kernel decides.
+ * Whether a write to any of the pages certainly causes no page fault: all are
+ * present, exclusive to this process and not of a file, and the mapping is
+ * writable. In all other cases the kernel decides.
  */
 static int nprdma_pagein_is_writable(uintptr_t start, size_t count)
 {
@@ -280,14 +280,14 @@ size_t nprdma_pagein_fault(uintptr_t start, size_t count, int write,
     size_t done = 0;
     size_t piece;
 
-    /* Mostly the application has just written there. To be told so takes a
-     * third of the time in which the kernel pretends to write, page by page */
+    /* Usually the application has just written the buffer. This check takes a
+     * third of the time of MADV_POPULATE_WRITE, which visits every page. */
     if (write && nprdma_pagein_is_writable(start, count)) {
         return count;
     }
 
-    /* The kernel does not tell how far it came: the pieces are halved until one
-     * page is left that it cannot have */
+    /* The kernel does not report how far it came: the range is halved until one
+     * page is left that cannot be brought in */
     for (piece = count; done < count; piece = (piece + 1) / 2) {
         if (piece > count - done) {
             piece = count - done;

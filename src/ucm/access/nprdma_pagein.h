@@ -14,12 +14,12 @@
 BEGIN_C_DECLS
 
 /**
- * What the kernel has of this process's memory: bringing pages in, and finding
- * out which are. By raw system calls: UCM would report our own madvise() to us.
+ * Which pages of this process are present, and how to bring them in. By system
+ * calls without the C library: UCM would report our madvise() to our own hooks.
  */
 
 
-/* Pages that nprdma_pagein_scan() looks at, at most */
+/* Most pages of one nprdma_pagein_scan() */
 #define NPRDMA_PAGEIN_MAX 512
 
 
@@ -30,14 +30,14 @@ typedef struct nprdma_page_set {
 
 
 /**
- * Open what is needed, or count one more user.
+ * Open the files of /proc, or count one more user.
  *
- * @return UCS_OK, or UCS_ERR_IO_ERROR after one line that tells why: residency
- *         cannot be found out.
+ * @return UCS_OK, or UCS_ERR_IO_ERROR after one log line: /proc/self/pagemap
+ *         cannot be opened.
  */
 ucs_status_t nprdma_pagein_init(void);
 
-/** Drop one user. */
+/** Drop one user; the last one closes the files. */
 void nprdma_pagein_cleanup(void);
 
 
@@ -46,24 +46,24 @@ void nprdma_pagein_cleanup(void);
  *
  * @param [in]    start    First byte, page aligned.
  * @param [in]    count    Pages.
- * @param [in]    write    Nonzero: such that a write does not fault; else a
- *                         page that was never touched is a zero page.
+ * @param [in]    write    Nonzero: so that a write does not fault. Zero: a page
+ *                         that was never accessed becomes a zero page.
  * @param [inout] calls_p  Counts system calls.
  *
- * @return Pages, from the first one, that are in; less than @a count if one
- *         cannot be: not mapped, protected, behind the end of its file.
+ * @return Number of pages before the first one that cannot be brought in,
+ *         because it is not mapped, protected, or behind the end of its file.
  */
 size_t nprdma_pagein_fault(uintptr_t start, size_t count, int write,
                            uint64_t *calls_p);
 
 
 /**
- * Find pages that are present; touches nothing.
+ * Find pages that are present. Accesses none of them.
  *
  * @param [in]  start  First byte, page aligned.
  * @param [in]  count  Pages, at most NPRDMA_PAGEIN_MAX.
- * @param [in]  write  Nonzero: leave out what a write would have to copy, as
- *                     far as the kernel tells (zero pages).
+ * @param [in]  write  Nonzero: leave out pages that a write would have to copy,
+ *                     as far as the kernel reports that (zero pages).
  * @param [out] set    Filled.
  */
 void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
@@ -79,7 +79,7 @@ void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
 size_t nprdma_pagein_next(uintptr_t start, size_t count);
 
 
-/** Have the kernel write pages out. They stay mapped. */
+/** Ask the kernel to write pages out. They stay mapped. */
 void nprdma_pagein_evict(uintptr_t start, size_t count);
 
 END_C_DECLS

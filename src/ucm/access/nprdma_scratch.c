@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 
-/* Stores are made by whoever holds the service of an MD: few at a time */
+/* The caller holds the service lock of an MD: few stores at a time */
 #define NPRDMA_SCRATCH_NUM  16
 
-/* Of a page of the file, or part of one */
+/* Divides the page size of the system, or is equal to it */
 #define NPRDMA_SCRATCH_ALIGN  4096
 
 #define NPRDMA_SCRATCH_BYTES  (NPRDMA_SCRATCH_NUM * \
@@ -30,8 +30,9 @@
 
 typedef struct nprdma_scratch_slot {
     char     unused[NPRDMA_SCRATCH_ALIGN - sizeof(uint64_t)];
-    /* What only our file has: who closes all descriptors closes ours, too, and
-     * its number is the next file's */
+    /* Identifies our file. A program that closes all descriptors closes ours,
+     * too, and the number of the descriptor may then be that of another
+     * file. */
     uint64_t tag;
     char     data[NPRDMA_SCRATCH_SIZE]; /* Aligned: copied twice as fast */
 } nprdma_scratch_slot_t;
@@ -40,15 +41,16 @@ typedef struct nprdma_scratch_slot {
 static struct {
     int                   fd;      /* Not valid without slots */
     nprdma_scratch_slot_t *slots;  /* The file, mapped */
-    pid_t                 pid;     /* Of whom it is */
+    pid_t                 pid;     /* Process that created it */
     uint64_t              tag;     /* Of all slots */
-    atomic_int            is_lost; /* The descriptor is somebody else's */
+    atomic_int            is_lost; /* The descriptor is not ours any more */
     atomic_int            claimed[NPRDMA_SCRATCH_NUM];
 } nprdma_scratch;
 
 
-/* No call goes through libc: UCM would report the mapping, and ThreadSanitizer
- * take what the kernel does to application memory for our own doing */
+/* System calls without the C library. UCM would report the mapping to our
+ * hooks, and ThreadSanitizer would attribute the kernel's accesses to
+ * application memory to this thread. */
 static int nprdma_scratch_open(void)
 {
     long base;
@@ -69,7 +71,7 @@ static int nprdma_scratch_open(void)
     nprdma_scratch.fd    = fd;
     nprdma_scratch.slots = (nprdma_scratch_slot_t*)base;
     nprdma_scratch.pid   = getpid();
-    /* Two processes in one file would mix what they store */
+    /* Two processes must not store by the same file at the same time */
     syscall(SYS_madvise, base, NPRDMA_SCRATCH_BYTES, MADV_DONTFORK);
     return 1;
 }
@@ -170,7 +172,7 @@ int nprdma_scratch_store(uintptr_t address, const void *data, size_t length)
     nprdma_scratch_release(slot);
     if ((tag != nprdma_scratch.tag) &&
         !((ret < 0) && (errno == EFAULT))) {
-        /* Of these bytes, another way makes what they have to be */
+        /* The caller stores the bytes in another way */
         atomic_store(&nprdma_scratch.is_lost, 1);
         return 0;
     }

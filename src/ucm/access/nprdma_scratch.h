@@ -12,14 +12,15 @@
 BEGIN_C_DECLS
 
 /**
- * Stores into memory of this process that may not be there, in less than half
- * of the time of process_vm_writev() on oneself. That looks the process up,
- * asks all security modules whether it may be traced, and pins each page. Here
- * the bytes go by way of a file in memory, which is read to where they belong:
- * that copies as any system call does, and ends early where nothing is.
+ * Stores into memory of this process that may not be mapped, in less than half
+ * of the time of process_vm_writev() on the own process. That call looks the
+ * process up, asks all security modules whether it may be traced, and pins each
+ * page. Here the bytes are copied to a mapped file in memory, and preadv()
+ * reads them to their destination. As any system call, it ends early at an
+ * address that is not accessible.
  *
- * Not for fetches: those are of memory that has just been found absent, where a
- * page fault costs more within a copy than process_vm_readv() in all.
+ * There is no such fetch. Fetches are from memory that was found absent, and a
+ * page fault within a copy costs more than all of process_vm_readv().
  */
 
 
@@ -28,27 +29,28 @@ BEGIN_C_DECLS
 
 
 /**
- * Make the file, anew in a forked child. The caller sees to it that nobody
- * else is here.
+ * Create the file, again in a forked child. The caller makes sure that no other
+ * thread uses it.
  *
- * @return UCS_OK, or UCS_ERR_UNSUPPORTED: there are no stores in this way.
+ * @return UCS_OK, or UCS_ERR_UNSUPPORTED: @ref nprdma_scratch_store will fail.
  */
 ucs_status_t nprdma_scratch_init(void);
 
 
-/** Close the file; after a failed init, too, and more than once. */
+/** Close the file. May be called after a failed init, and more than once. */
 void nprdma_scratch_cleanup(void);
 
 
 /**
- * Store bytes. From any number of threads.
+ * Store bytes. May be called by any number of threads.
  *
- * @param [in] address  Memory that may not be there.
- * @param [in] data     Memory of the caller, which is.
+ * @param [in] address  Memory that may not be mapped.
+ * @param [in] data     Memory of the caller that cannot fault.
  * @param [in] length   Bytes, not zero.
  *
- * @return Zero if that cannot be done, or not in this way: some of the bytes
- *         may have been stored. Why, another way must find out.
+ * @return Nonzero if all bytes have been stored. Zero: some of the bytes may
+ *         have been stored; the caller tries another way, which finds the
+ *         reason.
  */
 int nprdma_scratch_store(uintptr_t address, const void *data, size_t length);
 

@@ -10,19 +10,19 @@
 #include <ucontext.h>
 
 /*
- * All routines lie between nprdma_touch_begin and nprdma_touch_end. In each,
- * two registers have the range from the beginning to the end:
+ * All routines are between nprdma_touch_begin and nprdma_touch_end. In each of
+ * them, two registers hold the range of application memory:
  *
  *            start  length
  *   x86-64   r10    r11
  *   aarch64  x9     x10
  *
- * A routine never changes the stack pointer, a register that its caller keeps,
- * or the direction of string operations. So it can be left from any of its
- * instructions by a jump to nprdma_touch_failed.
+ * A routine never changes the stack pointer, a callee-saved register, or the
+ * direction flag. So a jump from any of its instructions to nprdma_touch_failed
+ * returns to the caller.
  */
 
-/* Beginning and end of a routine, for the linker and for debuggers */
+/* Symbol and unwind information of a routine */
 #define NPRDMA_TOUCH_ROUTINE(_name, _landing) \
     ".p2align 4\n" \
     ".globl " _name "\n" \
@@ -46,7 +46,7 @@
 
 #define NPRDMA_TOUCH_BEGIN(_name)  NPRDMA_TOUCH_ROUTINE(_name, "endbr64")
 
-/* From here on string operations of the CPU are as fast as vectors */
+/* Bytes from which `rep movsb` is as fast as vector instructions */
 #define NPRDMA_TOUCH_STRING  "$768"
 
 #define NPRDMA_TOUCH_LOAD(_size, _load) \

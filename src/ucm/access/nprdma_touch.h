@@ -11,24 +11,24 @@
 BEGIN_C_DECLS
 
 /**
- * CPU instructions that may meet memory which is not there. These routines are
- * the only ones of this library that load from, or store to, memory of the
+ * Touches: accesses by the CPU to memory that may not be mapped. These routines
+ * are the only ones of this library that load from, or store to, memory of the
  * application. The process may unmap, protect or truncate that memory at any
  * moment, and other processes may truncate its file.
  *
- * They are leaf routines in assembly language that do not move the stack
- * pointer. Two registers hold the range of application memory meanwhile. So
- * the registers and the address of a fault tell all that the handler
- * (nprdma_fault.h) needs to make the routine return NPRDMA_TOUCH_FAULT. There
- * is no recovery point to be set: a touch that succeeds pays nothing.
+ * They are leaf routines in assembly language that do not change the stack
+ * pointer. Two registers hold the range of application memory meanwhile. So the
+ * fault handler (nprdma_fault.h) needs only the registers and the address of a
+ * fault to make the routine return NPRDMA_TOUCH_FAULT. No recovery point has to
+ * be set, so a touch that succeeds has no extra cost.
  *
- * Without the handler in place a fault is that of any other instruction.
+ * While the handler is not installed, a fault is delivered to the application.
  *
  * No byte is stored twice: the application may poll on it and reset it.
  */
 
 
-/** Returned where the memory could not be accessed. */
+/** Result of a touch that could not access the memory. */
 #define NPRDMA_TOUCH_FAULT (-1)
 
 
@@ -39,7 +39,7 @@ BEGIN_C_DECLS
 #endif
 
 
-/** Registers of a thread at the time of a signal, as far as they matter. */
+/** Registers of a thread at the time of a signal. */
 typedef struct nprdma_touch_regs {
     uintptr_t pc;
     uintptr_t start;  /* The range of a touch, if pc is in one */
@@ -50,23 +50,22 @@ typedef struct nprdma_touch_regs {
 #if NPRDMA_TOUCH_SUPPORTED
 
 /**
- * Copy bytes to, or from, application memory, in ascending order of the
- * addresses as far as the CPU keeps it.
+ * Copy bytes to or from application memory, by instructions in ascending order
+ * of the addresses.
  *
  * @param [in] to      Destination.
  * @param [in] from    Source.
  * @param [in] length  Bytes; may be zero.
- * @param [in] app     @a to or @a from: whichever is the application's.
+ * @param [in] app     Either @a to or @a from: the one in application memory.
  *
- * @return 0, or NPRDMA_TOUCH_FAULT: any part of the bytes has been copied.
+ * @return 0, or NPRDMA_TOUCH_FAULT: some of the bytes may have been copied.
  */
 int nprdma_touch_copy(void *to, const void *from, size_t length,
                       const void *app);
 
 
 /**
- * Load a naturally aligned word by one instruction; what is loaded after it is
- * not older.
+ * Load a naturally aligned word by one instruction, with acquire order.
  *
  * @param [in]  app    Application memory.
  * @param [out] value  The word, extended by zeros. Undefined after a fault.
@@ -80,8 +79,7 @@ int nprdma_touch_load8(const void *app, uint64_t *value);
 
 
 /**
- * Store a naturally aligned word by one instruction, released: a thread that
- * sees it sees what was stored before it.
+ * Store a naturally aligned word by one instruction, with release order.
  *
  * @param [in] app    Application memory.
  * @param [in] value  The word; upper bits are ignored.
@@ -99,17 +97,15 @@ int nprdma_touch_store8(void *app, uint64_t value);
  * are equal, as one atomic and sequentially consistent operation.
  *
  * @param [in]    app       Application memory.
- * @param [inout] expected  Value to compare with; then what was there, extended
- *                          by zeros.
+ * @param [inout] expected  Value to compare with. Replaced by the old value of
+ *                          the word, extended by zeros.
  * @param [in]    value     Value to store; upper bits are ignored.
  *
  * @return 0: they were equal, and the value is stored; 1: they were not;
  *         NPRDMA_TOUCH_FAULT: nothing has been stored.
  */
-int nprdma_touch_cswap4(void *app, uint64_t *expected, uint64_t value)
-       ;
-int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value)
-       ;
+int nprdma_touch_cswap4(void *app, uint64_t *expected, uint64_t value);
+int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value);
 
 
 /**
@@ -121,29 +117,28 @@ int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value)
  *
  * @return Number of such lines, or NPRDMA_TOUCH_FAULT.
  */
-long nprdma_touch_lines(const void *app, size_t num_lines, uint64_t value)
-       ;
+long nprdma_touch_lines(const void *app, size_t num_lines, uint64_t value);
 
 #endif
 
 
 /**
- * Whether a thread was in a touch, which cannot be told from its registers by
- * anything but their values. Async-signal-safe; touches nothing.
+ * Check whether a thread was in a touch when it received a signal.
+ * Async-signal-safe.
  *
- * @param [in]  context  ucontext_t that a signal handler has got.
+ * @param [in]  context  ucontext_t, the argument of the signal handler.
  * @param [out] regs     Filled.
  *
- * @return Nonzero if so.
+ * @return Nonzero if the thread was in a touch.
  */
 int nprdma_touch_is_at(const void *context, nprdma_touch_regs_t *regs);
 
 
 /**
- * Make the touch that a thread was in return NPRDMA_TOUCH_FAULT when the signal
- * handler returns.
+ * Make a touch return NPRDMA_TOUCH_FAULT when the signal handler returns.
  *
- * @param [inout] context  As for @ref nprdma_touch_is_at, which was true of it.
+ * @param [inout] context  As for @ref nprdma_touch_is_at, which returned
+ *                         nonzero.
  */
 void nprdma_touch_fail(void *context);
 

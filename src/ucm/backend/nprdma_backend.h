@@ -10,18 +10,18 @@
 BEGIN_C_DECLS
 
 /**
- * Who owns the states of the pages of a region and re-points the windows of the
- * NIC: the kernel, or the emulation of it. The monitor decides *when* a page is
- * populated or invalidated; the back end does it, in the order that
- * ARCHITECTURE 3 demands.
+ * A back end owns the states of the pages of a region, and re-points the
+ * windows of the NIC. It is the kernel module or its emulation. The monitor
+ * decides *when* a page is populated or invalidated; the back end does it, in
+ * the order of ARCHITECTURE 3.
  */
 
 
-/* Pages that are populated at once: one chunk */
+/* Most pages of one call of populate: one chunk */
 #define NPRDMA_POPULATE_BATCH 512
 
 
-/** What the back end sees of a populate in progress. */
+/** Arguments and results of populate. */
 typedef struct nprdma_populate {
     nprdma_region_t *region;
     nprdma_range_t  *range; /* Covers the pages */
@@ -29,29 +29,30 @@ typedef struct nprdma_populate {
     size_t           count; /* Pages, at most NPRDMA_POPULATE_BATCH */
     unsigned         flags; /* NPRDMA_POPULATE_xx */
 
-    /* The states, and what remember returned, from before it was found that no
-     * event blocks the pages */
+    /* The states, and the result of remember, from before the monitor checked
+     * that no event blocks the pages */
     uint32_t         words[NPRDMA_POPULATE_BATCH];
     uint32_t         remembered;
 
     /* Filled by the back end */
-    size_t           done;      /* Pages from the first one on that have had
-                                 * their bits, or need none: as far as it got */
+    size_t           done;      /* Pages, from the first one, that had their
+                                 * bits at some time or were skipped */
     uint64_t         populated; /* Pages whose state it set */
-    uint64_t         faults;    /* Calls that had the kernel bring pages in */
+    uint64_t         faults;    /* System calls that brought pages in */
 } nprdma_populate_t;
 
 
 typedef enum nprdma_gate {
-    NPRDMA_GATE_INVALIDATE_START,   /* Nothing cleared yet */
-    NPRDMA_GATE_INVALIDATE_QUIESCED /* Drained, before the pages may go */
+    NPRDMA_GATE_INVALIDATE_START,   /* No state is cleared yet */
+    NPRDMA_GATE_INVALIDATE_QUIESCED /* Drained; the pages are still mapped */
 } nprdma_gate_t;
 
 
 typedef struct nprdma_backend_stats {
-    uint64_t efaults;     /* Pages that the NIC found gone without an event */
-    uint64_t events;      /* Of the kernel's memory management, told to it */
-    uint64_t invalidated; /* Pages that lost a bit thereby */
+    uint64_t efaults;     /* Pages that were gone without an event when the NIC
+                           * accessed them */
+    uint64_t events;      /* Notifications of the kernel's memory management */
+    uint64_t invalidated; /* Pages that lost a bit for these */
 } nprdma_backend_stats_t;
 
 
@@ -59,68 +60,70 @@ typedef struct nprdma_backend {
     const char *name;
 
     /**
-     * Nonzero: the kernel invalidates pages before it takes them, whoever has
-     * it do so, and does not end populating what it takes meanwhile. A NIC that
-     * goes through the windows needs nothing of memory hooks then. One that
-     * goes by addresses, and so has a drain, does: the kernel does not wait for
-     * it.
+     * Nonzero: the kernel invalidates pages before it takes them, whatever the
+     * cause, and pages that it takes during a populate do not get their bits.
+     * So memory hooks need not invalidate for a NIC that accesses memory
+     * through the windows. They have to for a NIC that accesses virtual
+     * addresses, which therefore has a drain: the kernel does not wait for it.
      */
     int         notified;
 
     /**
-     * Get ready for regions of a monitor; undone by close. Both may be NULL.
+     * Prepare for the regions of a monitor; undone by close. Both may be NULL.
      *
-     * @return UCS_OK, or why there can be no monitor, after one line.
+     * @return UCS_OK, or an error after one log line: no monitor is possible.
      */
     ucs_status_t (*open)(void);
     void (*close)(void);
 
     /**
-     * Make the file descriptor and the states, all absent, of a region.
+     * Create the file descriptor and the states, all absent, of a region.
      *
      * @param [inout] region  address and length are set; fd, signature and
      *                        states are filled.
-     * @param [out]   priv_p  Of the back end, passed to the other functions.
+     * @param [out]   priv_p  Data of the back end, passed to other functions.
      *
      * @return UCS_OK, UCS_ERR_NO_MEMORY, UCS_ERR_EXCEEDS_LIMIT (descriptors) or
      *         UCS_ERR_IO_ERROR, after one line.
      */
     ucs_status_t (*region_create)(nprdma_region_t *region, void **priv_p);
 
-    /** Free what region_create made. Nobody looks at the states any more. */
+    /** Free what region_create created. The states are not used any more. */
     void (*region_destroy)(nprdma_region_t *region, void *priv);
 
     /**
-     * A range that may have been populated is not live any more. May run in
-     * memory hooks. May be NULL.
+     * A range has ended; it may have been populated. May run in memory hooks.
+     * May be NULL.
      */
     void (*unregister)(void *priv, nprdma_range_t *range);
 
     /**
-     * Clear bits of the states of pages. The caller drains before it lets go of
-     * the pages. Runs in memory hooks: no allocation, no log, no lock.
+     * Clear bits of the states of pages. The caller waits for the NIC before
+     * the pages may be taken. Runs in memory hooks: no allocation, no log, no
+     * lock.
      *
      * @param [in] bits   NPRDMA_PAGE_xx to clear.
-     * @param [in] touch  Nonzero: count absent pages too as changed, because
-     *                    somebody is about to populate some of them.
+     * @param [in] touch  Nonzero: advance the count of absent pages too,
+     *                    because another thread is about to populate some of
+     *                    them.
      *
-     * @return 0 if nothing can be in flight on the pages; else the number of
-     *         pages that lost a bit, at least 1.
+     * @return 0 if no access to the pages can be in progress; else the number
+     *         of pages that lost a bit, at least 1.
      */
     size_t (*invalidate)(nprdma_region_t *region, void *priv, size_t first,
                          size_t count, uint32_t bits, int touch);
 
-    /** @return What populate is to compare besides the words. May be NULL. */
+    /** @return A number that populate compares, too. May be NULL. */
     uint32_t (*remember)(void *priv);
 
     /**
-     * Bring pages in, and only then set their states, each unless it was
+     * Bring pages in, and then set the states of those pages that were not
      * invalidated since the words were read.
      *
-     * @return UCS_OK; UCS_ERR_NO_RESOURCE: some words changed, look again from
-     *         the first such page on; UCS_ERR_INVALID_ADDR: a page cannot be
+     * @return UCS_OK; UCS_ERR_NO_RESOURCE: some words have changed, try again
+     *         from the first such page; UCS_ERR_INVALID_ADDR: a page cannot be
      *         populated, but all before it are; UCS_ERR_TIMED_OUT: pages were
-     *         taken away again and again; UCS_ERR_NO_MEMORY.
+     *         taken away repeatedly; UCS_ERR_NO_MEMORY.
      */
     ucs_status_t (*populate)(void *priv, nprdma_populate_t *populate);
 
@@ -132,36 +135,36 @@ typedef struct nprdma_backend {
                             size_t first, size_t end);
 
     /**
-     * Tell that an invalidation of pages begins, and that it has been drained:
-     * where tests can hold it. May be NULL. Runs in memory hooks.
+     * Report that an invalidation begins, and that it has been drained. Tests
+     * can suspend it there. May be NULL. Runs in memory hooks.
      */
     void (*gate)(nprdma_region_t *region, void *priv, nprdma_gate_t gate,
                  size_t first, size_t count);
 
-    /** Count what happened to the region so far. */
+    /** Read the counters of a region. */
     void (*query)(void *priv, nprdma_backend_stats_t *stats);
 
-    /** Have the NIC ask the kernel what is present, NPRDMA_RECLAIM_SAMPLED. May
-     * be NULL: it is told. */
+    /** Let the NIC ask the kernel which pages are present, for
+     * NPRDMA_RECLAIM_SAMPLED. NULL: the kernel notifies the back end anyway. */
     void (*sample)(nprdma_region_t *region, void *priv, int enable);
 } nprdma_backend_t;
 
 
-/** Emulation: the states are the table of the emulated RNIC's IOMMU. */
+/** Emulation: the states are the table of the emulated NIC's IOMMU. */
 extern const nprdma_backend_t nprdma_backend_emulated;
 
-/** The kernel module, for an emulated RNIC: a region's fd shows its states. */
+/** Kernel module, with an emulated NIC: the fd of a region maps its states. */
 extern const nprdma_backend_t nprdma_backend_kernel;
 
 
-/* Why the kernel module cannot be used: room for the words */
+/* Bytes of a reason in words, terminating zero included */
 #define NPRDMA_KERNEL_WHY_MAX 160
 
 /**
  * Find out whether the kernel module can be used by this process.
  *
- * @param [out] why  If not, the reason in words; room for
- *                   NPRDMA_KERNEL_WHY_MAX bytes.
+ * @param [out] why  Buffer of NPRDMA_KERNEL_WHY_MAX bytes. Filled with the
+ *                   reason if the module cannot be used.
  *
  * @return Nonzero if it can.
  */

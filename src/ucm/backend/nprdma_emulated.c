@@ -19,12 +19,13 @@
 #include <unistd.h>
 
 /*
- * The states of pages are the table of the emulated RNIC's IOMMU: who clears
- * one has re-pointed the window, and what is in flight is the drain's business.
+ * The states of pages are the table of the emulated NIC's IOMMU. Clearing a
+ * state re-points the window. The drain waits for accesses that are in
+ * progress.
  */
 
 
-/* One per process; a child that becomes an owner itself gets another one */
+/* One per process; a forked child that opens a back end gets another one */
 static struct {
     pthread_mutex_t lock;
     pid_t           pid;
@@ -44,7 +45,7 @@ static uint64_t nprdma_emulated_signature(void)
         nprdma_emulated.pid = getpid();
         if (getrandom(&nprdma_emulated.signature, sizeof(signature), 0) !=
             sizeof(signature)) {
-            /* A chance match costs an assist, never correctness */
+            /* Data that is equal to it costs an assist, never correctness */
             clock_gettime(CLOCK_MONOTONIC, &now);
             nprdma_emulated.signature = ((uint64_t)getpid() << 40) ^
                                         (uint64_t)now.tv_nsec *
@@ -88,7 +89,7 @@ static void nprdma_emulated_region_destroy(nprdma_region_t *region, void *priv)
 {
     npemu_iommu_t *iommu = priv;
 
-    iommu->fd = region->fd; /* Closed by the user, perhaps */
+    iommu->fd = region->fd; /* -1 if the user has closed it */
     npemu_iommu_destroy(iommu);
     free(iommu);
     region->fd     = -1;
@@ -104,9 +105,9 @@ static size_t nprdma_emulated_invalidate(nprdma_region_t *region, void *priv,
 }
 
 /*
- * Set the states of pages that are in. One that somebody else changed meanwhile
- * is all right if it has the bits: another populate did it. Otherwise no more
- * than what is in front of it is done.
+ * Set the states of pages that are present. If a state has changed meanwhile
+ * and has the bits, another thread has populated the page. If it does not have
+ * them, only the pages before it are done.
  */
 static void nprdma_emulated_map(npemu_iommu_t *iommu,
                                 nprdma_populate_t *populate, size_t offset,
@@ -135,7 +136,8 @@ static void nprdma_emulated_map(npemu_iommu_t *iommu,
     }
 }
 
-/* The next run of pages, from *first_p on, that do not have the bits yet */
+/* @return Length of the next run of pages that do not have the bits yet. It
+ * begins at *first_p, which is advanced. */
 static size_t nprdma_emulated_next(const nprdma_populate_t *populate,
                                    uint32_t bits, size_t *first_p)
 {
@@ -170,7 +172,7 @@ nprdma_emulated_populate_all(npemu_iommu_t *iommu, nprdma_populate_t *populate,
                                    count, write, &populate->faults);
         nprdma_emulated_map(iommu, populate, first, done, bits);
         if (done < count) {
-            /* Those before it first, should one of them have changed */
+            /* If the state of a page before it has changed, retry that first */
             return (populate->done == populate->count) ? UCS_ERR_INVALID_ADDR :
                                                          UCS_ERR_NO_RESOURCE;
         }
@@ -185,8 +187,8 @@ static int nprdma_page_set_has(const nprdma_page_set_t *set, size_t i)
 }
 
 /*
- * A page that is present, but belongs to somebody else too, is copied for
- * writing: as far as the kernel did not tell before. What cannot be is left.
+ * To be written, a present page that another process maps too is copied; the
+ * scan leaves most such pages out. A page that cannot be copied is skipped.
  */
 static ucs_status_t
 nprdma_emulated_populate_resident(npemu_iommu_t *iommu,

@@ -23,15 +23,15 @@
 #include <unistd.h>
 
 /*
- * The states of pages are the kernel module's: it is told by the kernel of
- * everything that takes a page away, and decides what is populated. What it
- * shows is only read here. All system calls are raw, for they also run in
- * memory hooks.
+ * The kernel module owns the states of pages. The kernel notifies it of each
+ * event that takes a page away, and it checks each page that is populated. This
+ * back end only reads the states. It makes system calls without the C library,
+ * since they also run in memory hooks.
  */
 
 
-/* One per process, so that all its regions have the same signature; a child
- * that becomes an owner itself opens another one */
+/* One context per process, so that all regions have the same signature; a
+ * forked child opens another one */
 static struct {
     pthread_mutex_t lock;
     pid_t           pid;
@@ -46,7 +46,7 @@ static struct {
 typedef struct nprdma_kernel_region {
     int                          ctx;  /* The open device */
     uint32_t                     id;
-    struct nprdma_states_header *map;  /* What the states descriptor shows */
+    struct nprdma_states_header *map;  /* Mapping of the states descriptor */
     size_t                       size;
 } nprdma_kernel_region_t;
 
@@ -57,7 +57,7 @@ static int nprdma_kernel_call(int ctx, unsigned long request, void *arg)
     return (int)syscall(SYS_ioctl, ctx, request, arg);
 }
 
-/* A call that cannot fail, as part of something that leaves errno alone */
+/* A call that cannot fail, in a function that must not change errno */
 NPRDMA_HOOK
 static void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg)
 {
@@ -84,11 +84,11 @@ static int nprdma_kernel_open_device(char *why)
     }
 
     if (nprdma_kernel_call(fd, NPRDMA_IOC_QUERY, &query) != 0) {
-        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "%s does not tell what it is: %s",
+        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "%s does not answer a query: %s",
                  NPRDMA_DEVICE_PATH, strerror(errno));
     } else if (query.abi != NPRDMA_ABI_VERSION) {
-        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "the kernel module speaks version "
-                 "%u of its interface, and this library version %d", query.abi,
+        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "the kernel module has version %u "
+                 "of its interface, this library needs version %d", query.abi,
                  NPRDMA_ABI_VERSION);
     } else {
         return fd;
@@ -118,11 +118,11 @@ static ucs_status_t nprdma_kernel_open(void)
     if ((nprdma_kernel.users == 0) || (nprdma_kernel.pid != getpid())) {
         fd = nprdma_kernel_open_device(why);
         if (fd < 0) {
-            ucs_error("memory cannot be watched by the kernel module: %s", why);
+            ucs_error("cannot use the kernel module: %s", why);
             status = UCS_ERR_NO_DEVICE;
         } else {
             if (nprdma_kernel.users > 0) {
-                close(nprdma_kernel.fd); /* The parent's */
+                close(nprdma_kernel.fd); /* Inherited from the parent */
             }
             nprdma_kernel.fd    = fd;
             nprdma_kernel.pid   = getpid();
@@ -172,7 +172,7 @@ static void nprdma_kernel_destroy_id(int ctx, uint32_t id)
     };
 
     if (nprdma_kernel_call(ctx, NPRDMA_IOC_REGION_DESTROY, &destroy) != 0) {
-        ucs_warn("the kernel module does not destroy a region: %m");
+        ucs_warn("the kernel module failed to destroy a region: %m");
     }
 }
 
@@ -216,7 +216,7 @@ err_destroy:
     errno = ret;
 err:
     ret = errno;
-    ucs_diag("the kernel module does not watch %zu bytes at 0x%lx: %m",
+    ucs_diag("the kernel module refused a region of %zu bytes at 0x%lx: %m",
              region->length, (unsigned long)region->address);
     return nprdma_kernel_status(ret);
 }
@@ -273,8 +273,8 @@ static void nprdma_kernel_end_registration(const nprdma_kernel_region_t *self,
 }
 
 /*
- * The kernel learns of a range when it is populated for the first time:
- * registering memory that is there already stays without a system call.
+ * The kernel module learns of a range when it is populated for the first time.
+ * So registering memory whose pages are accessible makes no system call.
  */
 static ucs_status_t
 nprdma_kernel_register(const nprdma_kernel_region_t *self,
@@ -293,21 +293,21 @@ nprdma_kernel_register(const nprdma_kernel_region_t *self,
     }
 
     if (nprdma_kernel_call(self->ctx, NPRDMA_IOC_REGISTER, &reg) != 0) {
-        ucs_diag("the kernel module does not register %zu bytes at 0x%lx: %m",
+        ucs_diag("the kernel module failed to register %zu bytes at 0x%lx: %m",
                  range->length, (unsigned long)range->address);
         return UCS_ERR_NO_MEMORY;
     }
 
     if (!__atomic_compare_exchange_n(&range->backend, &none, reg.registration,
                                      0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        /* Another thread was faster */
+        /* Another thread has registered it meanwhile */
         nprdma_kernel_end_registration(self, reg.registration);
     }
     return UCS_OK;
 }
 
-/* What the pages of the range have is taken from them by the monitor, as far as
- * nobody else has them registered: it knows of all who have */
+/* The pages keep their bits. The monitor, which knows all registrations,
+ * revokes those that no other registration covers. */
 static void nprdma_kernel_unregister(void *priv, nprdma_range_t *range)
 {
     if (range->backend != 0) {
@@ -352,8 +352,8 @@ static size_t nprdma_kernel_invalidate(nprdma_region_t *region, void *priv,
         nprdma_kernel_call_hook(self->ctx, NPRDMA_IOC_INVALIDATE, &invalidate);
     }
 
-    /* A NIC that goes by addresses may still be at a page that the kernel has
-     * cleared: there is never nothing to be drained */
+    /* A NIC that accesses virtual addresses may still access a page whose bits
+     * the kernel has cleared: so never 0 */
     return (invalidate.invalidated > 0) ? invalidate.invalidated : 1;
 }
 
@@ -372,9 +372,9 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
     }
 }
 
-/* A page that a hook has taken away must not come back before the call that the
- * hook belongs to has been done. Every invalidation of the region counts, and
- * the module knows which pages they were. */
+/* A page that a memory hook has invalidated must not be populated before the
+ * system call of that hook has returned. The module counts invalidations, and
+ * remembers the last one of each group of 64 pages. */
 static uint32_t nprdma_kernel_remember(void *priv)
 {
     const nprdma_kernel_region_t *self = priv;

@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 
-/* A guard, and a monitor for each memory domain that is open */
+/* A guard, and a monitor per open memory domain */
 #define NPRDMA_EVENTS_NUM_LISTENERS 64
 
-/* Calls in progress beyond these block everything instead of a range */
+/* Calls in progress; each call beyond these blocks all addresses */
 #define NPRDMA_EVENTS_NUM_CALLS 32
 
 #ifndef MREMAP_DONTUNMAP
@@ -37,17 +37,17 @@
     (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
      UCM_EVENT_SHMDT | UCM_EVENT_SBRK | UCM_EVENT_BRK | UCM_EVENT_MADVISE)
 
-/* Far enough out to run before and after the handlers of everybody else */
+/* Handlers of other users of UCM run between these two */
 #define NPRDMA_EVENTS_PRIO_BEFORE (-1000000)
 #define NPRDMA_EVENTS_PRIO_AFTER  1000000
 
 
-/* A call in progress. The owner is a thread, zero if the slot is free. */
+/* A call in progress. The owner is a thread; 0: the slot is free. */
 typedef struct nprdma_events_call {
     _Atomic uintptr_t owner;
-    _Atomic uintptr_t start;      /* What is blocked */
+    _Atomic uintptr_t start;      /* Blocked range */
     _Atomic uintptr_t end;
-    _Atomic uintptr_t grow_start; /* What the heap grows by */
+    _Atomic uintptr_t grow_start; /* Range by which the heap grows */
     _Atomic uintptr_t grow_end;
     _Atomic uint32_t  serial;     /* Order in which slots were taken */
 } nprdma_events_call_t;
@@ -59,15 +59,15 @@ typedef struct nprdma_events_entry {
 } nprdma_events_entry_t;
 
 
-/* In memory that a child finds wiped: it has none of the threads and calls */
+/* In memory that is all zeros in a child, which has no threads and calls */
 typedef struct nprdma_events_state {
-    uint32_t              mine;        /* Zero in a child */
+    uint32_t              is_owner;    /* Zero in a forked child */
     _Atomic uint32_t      blocks;      /* Taken slots */
     _Atomic uint32_t      overflow;    /* Calls in progress without a slot */
     _Atomic uint32_t      serial;
-    _Atomic uint32_t      num_entries; /* That were ever used */
+    _Atomic uint32_t      num_entries; /* Entries that were ever used */
     _Atomic uintptr_t     probe;       /* See nprdma_events_arrive() */
-    _Atomic uint32_t      probe_seen;  /* Events of it, ucm_event_type_t */
+    _Atomic uint32_t      probe_seen;  /* Its events, ucm_event_type_t */
     nprdma_events_call_t  calls[NPRDMA_EVENTS_NUM_CALLS];
     nprdma_events_entry_t entries[NPRDMA_EVENTS_NUM_LISTENERS];
 } nprdma_events_state_t;
@@ -108,8 +108,9 @@ static nprdma_span_t nprdma_events_pages(const void *address, size_t length)
 }
 
 /*
- * Nobody has named his thread by zero yet. Not gettid(), a system call in each
- * hook, and not a variable of the thread, whose first use may allocate.
+ * Identifies the calling thread; never 0. Not by gettid(), which is a system
+ * call in each hook, and not by a thread-local variable, whose first use may
+ * allocate.
  */
 NPRDMA_HOOK
 static uintptr_t nprdma_events_self(void)
@@ -141,7 +142,7 @@ static void nprdma_events_begin(nprdma_events_state_t *state,
         atomic_store(&call->grow_start, grow.start);
         atomic_store(&call->grow_end, grow.end);
         atomic_store(&call->serial, atomic_fetch_add(&state->serial, 1));
-        /* Sequentially consistent: whoever looks from here on sees the range */
+        /* Sequentially consistent: a later load of `blocks` sees the range */
         atomic_fetch_add(&state->blocks, 1);
         return;
     }
@@ -149,7 +150,7 @@ static void nprdma_events_begin(nprdma_events_state_t *state,
     atomic_fetch_add(&state->overflow, 1);
 }
 
-/* Calls of one thread can only be nested: the newest one returns first */
+/* Calls of one thread can only be nested: the last one returns first */
 NPRDMA_HOOK
 static nprdma_events_call_t *nprdma_events_last(nprdma_events_state_t *state)
 {
@@ -234,7 +235,7 @@ void nprdma_events_unblock(void)
 
 /* ---- what an event means ---- */
 
-/* Advices that leave the pages of the range where they are */
+/* Advice that does not take pages away */
 NPRDMA_HOOK
 static int nprdma_events_advice_is_harmless(int advice)
 {
@@ -255,12 +256,12 @@ static int nprdma_events_advice_is_harmless(int advice)
     case 23: /* MADV_POPULATE_WRITE */
         return 1;
     default:
-        /* Unknown ones may make an access fault for good (guard regions) */
+        /* Unknown advice may make accesses fault (guard regions) */
         return 0;
     }
 }
 
-/* Whether a call takes anything away. The same before and after the call. */
+/* Whether a call takes pages away. The same before and after the call. */
 NPRDMA_HOOK
 static int nprdma_events_takes(ucm_event_type_t type, const ucm_event_t *event)
 {
@@ -274,7 +275,7 @@ static int nprdma_events_takes(ucm_event_type_t type, const ucm_event_t *event)
     case UCM_EVENT_MUNMAP:
     case UCM_EVENT_MREMAP:
     case UCM_EVENT_SHMDT:
-    case UCM_EVENT_SBRK: /* May also give: the heap grows */
+    case UCM_EVENT_SBRK: /* May also add pages: the heap grows */
     case UCM_EVENT_BRK:
         return 1;
     default:
@@ -282,12 +283,12 @@ static int nprdma_events_takes(ucm_event_type_t type, const ucm_event_t *event)
     }
 }
 
-/* The heap's end moves: it shrinks by *gone_p or grows by *grow_p */
+/* The end of the heap moves: it shrinks by *gone_p or grows by *grow_p */
 NPRDMA_HOOK
 static void nprdma_events_heap(uintptr_t now, uintptr_t then,
                                nprdma_span_t *gone_p, nprdma_span_t *grow_p)
 {
-    /* The page that the end is in stays */
+    /* The page of the end itself stays mapped */
     *gone_p = nprdma_span(nprdma_events_page_up(then),
                           nprdma_events_page_up(now));
     *grow_p = nprdma_span(nprdma_events_page_down(now),
@@ -299,8 +300,8 @@ static void nprdma_events_heap(uintptr_t now, uintptr_t then,
     }
 }
 
-/* A segment of huge pages ends behind the size that it tells: the page size is
- * that of what is mapped there */
+/* A segment of huge pages is longer than its nominal size: it ends at a
+ * multiple of the page size, which is found from the mapping */
 NPRDMA_HOOK
 static nprdma_span_t nprdma_events_segment(int shmid, const void *address)
 {
@@ -325,8 +326,8 @@ static nprdma_span_t nprdma_events_advised(const ucm_event_t *event)
 }
 
 /*
- * What a call will take away. Where that is not known exactly, more of it is
- * taken than needed, but nothing is gone.
+ * Addresses that a call will take away. If the event is not exact, *taken_p is
+ * too large and *gone_p is empty.
  */
 NPRDMA_HOOK
 static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
@@ -349,11 +350,11 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
         *gone_p = *taken_p = nprdma_huge_mapped(event->mremap.address,
                                                 event->mremap.old_size);
         if (event->mremap.flags & MREMAP_FIXED) {
-            /* The target is not part of the event everywhere */
+            /* Not all versions of UCM report the target address */
             *taken_p = nprdma_span(0, UINTPTR_MAX);
         }
         if (event->mremap.flags & MREMAP_DONTUNMAP) {
-            /* The pages move, and empty ones appear in their place */
+            /* The pages move; the old range stays mapped, but empty */
             *gone_p = nprdma_span(0, 0);
         }
         return;
@@ -382,7 +383,7 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
     *taken_p = *gone_p;
 }
 
-/* What is mapped after a call */
+/* Addresses that are mapped after a call. @return Nonzero if they are new. */
 NPRDMA_HOOK
 static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
                                 const nprdma_events_call_t *call,
@@ -443,8 +444,8 @@ static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
 /* ---- hooks ---- */
 
 /*
- * Call a function of all listeners. Who removes one takes it out of its entry
- * and then waits until the entry is not busy.
+ * Call a function of all listeners. Removing a listener clears its entry, and
+ * then waits until the entry is not busy.
  */
 #define NPRDMA_EVENTS_CALL(_state, _func, ...) \
     do { \
@@ -475,7 +476,7 @@ static void nprdma_events_before(ucm_event_type_t type, ucm_event_t *event,
     nprdma_events_state_t *state = arg;
     nprdma_span_t taken, gone, grow;
 
-    if (!state->mine || !nprdma_events_takes(type, event)) {
+    if (!state->is_owner || !nprdma_events_takes(type, event)) {
         return;
     }
 
@@ -498,7 +499,7 @@ static void nprdma_events_after(ucm_event_type_t type, ucm_event_t *event,
     nprdma_span_t mapped;
     int fresh, takes;
 
-    if (!state->mine) {
+    if (!state->is_owner) {
         return;
     }
 
@@ -521,7 +522,7 @@ static void nprdma_events_fork(void)
 {
     nprdma_events_state_t *state = nprdma_events.state;
 
-    if (state->mine) {
+    if (state->is_owner) {
         NPRDMA_EVENTS_CALL(state, fork, _listener->arg);
     }
 }
@@ -576,9 +577,10 @@ static void nprdma_events_ignore(ucm_event_type_t type, ucm_event_t *event,
 }
 
 /*
- * Have UCM install its hooks. It is asked for the aggregate event, as others
- * do: when asked for raw ones, UCM finds that malloc() does not cause each of
- * them (UCM_EVENT_SBRK) and replaces malloc().
+ * Let UCM install its hooks. The request is for the aggregate event, as by
+ * other users of UCM. If raw events were requested, UCM would find that
+ * malloc() does not cause each of them (UCM_EVENT_SBRK), and would replace
+ * malloc().
  */
 static ucs_status_t nprdma_events_install_hooks(void)
 {
@@ -620,7 +622,7 @@ static ucs_status_t nprdma_events_prepare(void)
         }
     }
 
-    nprdma_events.state->mine = 1;
+    nprdma_events.state->is_owner = 1;
     if (!nprdma_events.forks) {
         if (pthread_atfork(nprdma_events_fork_prepare,
                            nprdma_events_fork_parent,
@@ -634,10 +636,10 @@ static ucs_status_t nprdma_events_prepare(void)
 }
 
 /*
- * Whether what libc is asked for is really reported. Whoever patches libc after
- * UCM has cuts its hooks off, and UCM 1.13 neither notices nor puts them back:
- * Open MPI does that, and then reports unmapping itself by an aggregate event,
- * which does not tell when the call is over.
+ * Check that calls of libc are really reported. A library that patches libc
+ * after UCM disconnects the hooks of UCM, and UCM 1.13 neither notices nor
+ * installs them again. Open MPI does this. It then reports unmapping by an
+ * aggregate event, which does not show when the call has returned.
  */
 static int nprdma_events_arrive(nprdma_events_state_t *state)
 {
@@ -665,9 +667,9 @@ static void nprdma_events_uninstall(void)
 }
 
 /*
- * The handler that unblocks is added first and removed last: in between, calls
- * of other threads then meet an extra unblock, which does nothing, never a lone
- * block.
+ * The handler that unblocks is added first and removed last. So calls of other
+ * threads may run an unblock without a block, which does nothing, but never a
+ * block without an unblock.
  */
 static ucs_status_t nprdma_events_install(void)
 {
@@ -738,9 +740,9 @@ ucs_status_t nprdma_events_add(const nprdma_listener_t *listener)
     pthread_mutex_lock(&nprdma_events.lock);
     if (nprdma_events.users == 0) {
         status = nprdma_events_install();
-    } else if (!nprdma_events.state->mine) {
-        /* A forked child has the handlers already, and a state wiped clean */
-        nprdma_events.state->mine = 1;
+    } else if (!nprdma_events.state->is_owner) {
+        /* A forked child has the handlers already, and a zeroed state */
+        nprdma_events.state->is_owner = 1;
     }
 
     if (status == UCS_OK) {

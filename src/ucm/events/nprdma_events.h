@@ -12,15 +12,16 @@
 BEGIN_C_DECLS
 
 /**
- * Changes of this process's address space, as UCM sees them: one pair of
- * handlers for everybody in the process who must know before memory goes.
+ * Changes of the address space of this process, as UCM reports them: one pair
+ * of UCM handlers for all listeners, which run before memory is taken away.
  *
  * A range that a call takes away is *blocked* from before the call until it has
- * returned. Who is about to use memory says so first (in a variable of his own)
- * and then asks nprdma_events_blocked(); a handler blocks first and then looks
- * at who uses memory. So at least one of the two sees the other.
+ * returned. A thread that is about to use memory first publishes that, in a
+ * variable of its own, and then calls nprdma_events_blocked(). A handler first
+ * blocks the range, and then checks for threads that use it. So at least one of
+ * the two sees the other.
  *
- * Everything that runs in a hook neither allocates nor logs nor takes a lock.
+ * No function that runs in a hook allocates, logs, or takes a lock.
  */
 
 
@@ -36,9 +37,9 @@ BEGIN_C_DECLS
 #endif
 
 /*
- * Hooks also run in threads that ThreadSanitizer has closed its books on: the C
- * library gives the stack of a thread back, by madvise() or munmap(), at its
- * very end.
+ * Functions that run in hooks. ThreadSanitizer must not instrument them: at the
+ * very end of a thread, when ThreadSanitizer has freed its data, the C library
+ * frees the stack by madvise() or munmap().
  */
 #define NPRDMA_HOOK NPRDMA_UNINSTRUMENTED
 
@@ -46,7 +47,7 @@ BEGIN_C_DECLS
 /** A range of addresses, empty unless start < end. */
 typedef struct nprdma_span {
     uintptr_t start;
-    uintptr_t end; /* First byte behind it; UINTPTR_MAX: all there is */
+    uintptr_t end; /* First byte behind it; UINTPTR_MAX: up to the end */
 } nprdma_span_t;
 
 
@@ -59,23 +60,23 @@ static inline nprdma_span_t nprdma_span(uintptr_t start, uintptr_t end)
 }
 
 
-/** Who wants to know. Any function may be NULL. */
+/** Functions that are called for events. Any may be NULL. */
 typedef struct nprdma_listener {
     /**
      * In the hook, before a call.
      *
-     * @param [in] taken  Whose pages go away or are replaced. May be more than
-     *                    that where the event does not tell it exactly.
-     * @param [in] gone   Of these what is not mapped any more afterwards, never
-     *                    too much.
+     * @param [in] taken  Addresses whose pages are unmapped or replaced. May be
+     *                    larger than that if the event is not exact.
+     * @param [in] gone   Part of @a taken that is not mapped after the call;
+     *                    never too large.
      */
     void (*before)(void *arg, nprdma_span_t taken, nprdma_span_t gone);
 
     /**
-     * In the hook, after a call, while what it took is still blocked.
+     * In the hook, after a call, while the range is still blocked.
      *
-     * @param [in] mapped  What is mapped now: the result of the call, or what a
-     *                     call that failed did not unmap.
+     * @param [in] mapped  Addresses that are mapped now: the result of the
+     *                     call, or the range that a failed call did not unmap.
      * @param [in] fresh   Nonzero: it is a new mapping.
      */
     void (*after)(void *arg, nprdma_span_t mapped, int fresh);
@@ -88,14 +89,14 @@ typedef struct nprdma_listener {
 
 
 /**
- * Add a listener; the first one has the UCM handlers installed.
+ * Add a listener. The first one installs the UCM handlers.
  *
- * @param [in] listener  Stays in place until it is removed.
+ * @param [in] listener  Memory of the caller, valid until it is removed.
  *
- * @return UCS_OK; UCS_ERR_UNSUPPORTED when UCM cannot deliver the events
- *         (switched off by UCX_MEM_EVENTS=n, hooks refused, or cut off by
- *         somebody who patches libc, too);
- *         UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT for too many of them.
+ * @return UCS_OK; UCS_ERR_UNSUPPORTED if UCM cannot deliver the events
+ *         (switched off by UCX_MEM_EVENTS=n, hooks cannot be installed, or
+ *         another library that patches libc has disconnected them);
+ *         UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT for too many listeners.
  */
 ucs_status_t nprdma_events_add(const nprdma_listener_t *listener);
 
@@ -103,23 +104,23 @@ ucs_status_t nprdma_events_add(const nprdma_listener_t *listener);
 /**
  * Remove a listener. None of its functions runs any more when this returns.
  *
- * @param [in] listener  As added. One that a parent added and that fork() left
- *                       behind is ignored.
+ * @param [in] listener  As added. A listener that was added before fork(), in
+ *                       the parent, is ignored.
  */
 void nprdma_events_remove(const nprdma_listener_t *listener);
 
 
 /**
- * @return The first address of the range [start, end) that a call is taking
- *         away right now: @a start if more calls are in progress than can be
- *         told apart, @a end if there is none.
+ * @return The first address of [start, end) that a call in progress takes away;
+ *         @a end if there is none; @a start if more calls are in progress than
+ *         are recorded separately.
  */
 uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
 
 
 /**
- * Block a range as a call that takes it away does; the listeners are not told.
- * To be undone by the same thread, the last one first.
+ * Block a range as a call that takes it away does, without calling listeners.
+ * The same thread undoes it, the last block first.
  */
 void nprdma_events_block(nprdma_span_t span);
 
@@ -129,7 +130,8 @@ void nprdma_events_unblock(void);
 
 
 /**
- * Memory that a forked child finds wiped, so that it sees what its parent had.
+ * Allocate memory that is all zeros in a forked child. So a child can tell the
+ * objects of its parent from its own.
  *
  * @param [in] size  Bytes.
  *

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 
-/* Flags of mmap() hold the logarithm of the page size here, or 0 */
+/* Position in the flags of mmap() of the logarithm of the page size, or 0 */
 #define NPRDMA_HUGE_SHIFT 26
 #define NPRDMA_HUGE_MASK  0x3f
 
@@ -95,7 +95,7 @@ size_t nprdma_huge_mmap_page(uintptr_t address, int flags, int fd)
                                   ((size_t)1 << shift);
         }
     } else if ((fstatfs(fd, &fs) == 0) && (fs.f_type == HUGETLBFS_MAGIC)) {
-        /* The flag is not needed, nor the size in it */
+        /* Here the flag, and the size in the flags, have no effect */
         size = (size_t)fs.f_bsize;
     }
 
@@ -104,11 +104,12 @@ size_t nprdma_huge_mmap_page(uintptr_t address, int flags, int fd)
 }
 
 /*
- * mremap() of a page to its own size leaves it as it is, but is refused by a
- * mapping of huge pages unless it begins at one of these. Other ways to learn
- * the page size either walk all page tables of the process (smaps) or are of
- * Linux 6.11 (PROCMAP_QUERY). Where mremap() of huge pages is not supported
- * (before 5.16), the call that is about to be made does not succeed either.
+ * @return Whether an address is inside of a huge page. mremap() of an ordinary
+ * page to its own size changes nothing, but in a mapping of huge pages it fails
+ * with EINVAL unless the address is a multiple of their size. Other ways to
+ * find the page size either walk all page tables of the process (smaps), or
+ * need Linux 6.11 (PROCMAP_QUERY). Before Linux 5.16 mremap() does not support
+ * huge pages; then the call that is about to be made fails, too.
  */
 NPRDMA_HOOK
 static int nprdma_huge_is_inside(uintptr_t address)

@@ -10,12 +10,12 @@
 BEGIN_C_DECLS
 
 /**
- * What shmdt() of an address unmaps: an event does not tell the size of the
- * segment. Reads /proc/self/maps by raw system calls: for memory hooks.
+ * Find the end of the range that shmdt() of an address unmaps; events do not
+ * report it. Reads /proc/self/maps by raw system calls: for memory hooks.
  *
- * @param [in] address  Where the segment is attached.
+ * @param [in] address  Address at which the segment is attached.
  *
- * @return First address behind what goes, or 0 if no segment begins there.
+ * @return First address behind the segment; 0 if no segment begins there.
  */
 uintptr_t nprdma_maps_segment_end(uintptr_t address);
 

@@ -9,8 +9,8 @@ BEGIN_C_DECLS
 
 /**
  * Events of a userfaultfd, for system calls that bypass libc. It resolves no
- * page faults. The kernel reports MADV_DONTNEED and similar calls just before it
- * executes them, and munmap() and mremap() just after. It continues when the
+ * page faults. The kernel reports MADV_DONTNEED and similar calls just before
+ * it executes them, and munmap() and mremap() just after. It continues when the
  * event has been read. So a userfaultfd makes the time in which the emulated
  * NIC uses a page that is gone short, but not zero.
  */

@@ -22,7 +22,7 @@
 #define NPRDMA_REVOKER_WORDS (NPRDMA_CHUNK_PAGES / NPRDMA_REVOKER_BITS)
 
 
-/* What a tick has done so far */
+/* State of a tick */
 typedef struct nprdma_revoker_pass {
     const nprdma_backend_t *backend;
     uint32_t                tick;
@@ -33,7 +33,7 @@ typedef struct nprdma_revoker_pass {
 
 /* ---- marks; the lock of the region is held ---- */
 
-/* Have the next tick look at chunks [first, end) */
+/* Let the next tick examine the chunks [first, end) */
 static void
 nprdma_revoker_mark(nprdma_region_obj_t *region, size_t first, size_t end)
 {
@@ -60,9 +60,9 @@ void nprdma_revoker_end(nprdma_region_obj_t *region, nprdma_pages_t pages)
     nprdma_revoker_mark(region, first, last + 1);
 }
 
-/* Spare pages [first, end) of a chunk, counted from its first one */
+/* Clear the bits of pages [first, end), counted from the first of the chunk */
 NPRDMA_HOOK
-static void nprdma_revoker_spare(uint64_t *doomed, size_t first, size_t end)
+static void nprdma_revoker_keep(uint64_t *pending, size_t first, size_t end)
 {
     uint64_t mask;
     size_t low;
@@ -76,14 +76,14 @@ static void nprdma_revoker_spare(uint64_t *doomed, size_t first, size_t end)
         if (end < low + NPRDMA_REVOKER_BITS) {
             mask &= ~(UINT64_MAX << (end - low));
         }
-        doomed[low / NPRDMA_REVOKER_BITS] &= ~mask;
+        pending[low / NPRDMA_REVOKER_BITS] &= ~mask;
     }
 }
 
-/* Spare those pages of a chunk that are among some pages of the region */
+/* Clear the bits of those pages of a chunk that are among @a pages */
 NPRDMA_HOOK
-static void nprdma_revoker_spare_in(uint64_t *doomed, size_t chunk,
-                                    nprdma_pages_t pages)
+static void nprdma_revoker_keep_in(uint64_t *pending, size_t chunk,
+                                   nprdma_pages_t pages)
 {
     size_t start = chunk * NPRDMA_CHUNK_PAGES;
     size_t first = (pages.first > start) ? pages.first - start : 0;
@@ -95,7 +95,7 @@ static void nprdma_revoker_spare_in(uint64_t *doomed, size_t chunk,
 
     end = (end - start < NPRDMA_CHUNK_PAGES) ? end - start : NPRDMA_CHUNK_PAGES;
     if (first < end) {
-        nprdma_revoker_spare(doomed, first, end);
+        nprdma_revoker_keep(pending, first, end);
     }
 }
 
@@ -104,10 +104,10 @@ void nprdma_revoker_begin(nprdma_region_obj_t *region, nprdma_pages_t pages)
     size_t chunk = pages.first / NPRDMA_CHUNK_PAGES;
     size_t last  = (pages.first + pages.count - 1) / NPRDMA_CHUNK_PAGES;
 
-    for (; (region->num_doomed > 0) && (chunk <= last); ++chunk) {
-        if (region->doomed_in[chunk]) {
-            nprdma_revoker_spare_in(
-                    &region->doomed[chunk * NPRDMA_REVOKER_WORDS], chunk,
+    for (; (region->num_pending > 0) && (chunk <= last); ++chunk) {
+        if (region->pending_in[chunk]) {
+            nprdma_revoker_keep_in(
+                    &region->pending[chunk * NPRDMA_REVOKER_WORDS], chunk,
                     pages);
         }
     }
@@ -116,14 +116,15 @@ void nprdma_revoker_begin(nprdma_region_obj_t *region, nprdma_pages_t pages)
 
 /* ---- a tick ---- */
 
-/* The length of the run of doomed pages from a page of the chunk on */
+/* @return Number of consecutive pending pages from page @a first of the
+ *         chunk */
 NPRDMA_HOOK
-static size_t nprdma_revoker_run_length(const uint64_t *doomed, size_t first)
+static size_t nprdma_revoker_run_length(const uint64_t *pending, size_t first)
 {
     size_t page = first;
 
     while ((page < NPRDMA_CHUNK_PAGES) &&
-           ((doomed[page / NPRDMA_REVOKER_BITS] >>
+           ((pending[page / NPRDMA_REVOKER_BITS] >>
              (page % NPRDMA_REVOKER_BITS)) & 1)) {
         ++page;
     }
@@ -132,55 +133,56 @@ static size_t nprdma_revoker_run_length(const uint64_t *doomed, size_t first)
 }
 
 /*
- * Take the doomed pages of a chunk. The region is locked meanwhile: a
- * thread that begins to register one of them waits for some microseconds, and
- * then finds that it has to be populated.
+ * Revoke the pending pages of a chunk. The region is locked meanwhile: a thread
+ * that registers one of them waits for some microseconds, and then finds that
+ * the page has to be populated.
  */
 NPRDMA_HOOK
 static void nprdma_revoker_take(nprdma_revoker_pass_t *pass,
                                 nprdma_region_obj_t *region, size_t chunk)
 {
-    uint64_t *doomed = &region->doomed[chunk * NPRDMA_REVOKER_WORDS];
+    uint64_t *pending = &region->pending[chunk * NPRDMA_REVOKER_WORDS];
     size_t start     = chunk * NPRDMA_CHUNK_PAGES;
     size_t page, count;
 
     nprdma_region_lock(region);
-    if (!region->doomed_in[chunk]) {
+    if (!region->pending_in[chunk]) {
         goto out;
     }
 
     for (page = 0; page < NPRDMA_CHUNK_PAGES; page += count + 1) {
-        count = nprdma_revoker_run_length(doomed, page);
+        count = nprdma_revoker_run_length(pending, page);
         if (count > 0) {
-            /* Nobody populates what no live range covers */
+            /* Pages that no live range covers are not being populated */
             pass->cleared += pass->backend->invalidate(
                     &region->super, region->backend_priv, start + page, count,
                     NPRDMA_PAGE_BITS, 0);
         }
     }
 
-    memset(doomed, 0, NPRDMA_REVOKER_WORDS * sizeof(*doomed));
-    region->doomed_in[chunk] = 0;
-    --region->num_doomed;
+    memset(pending, 0, NPRDMA_REVOKER_WORDS * sizeof(*pending));
+    region->pending_in[chunk] = 0;
+    --region->num_pending;
 out:
     nprdma_region_unlock(region);
 }
 
-/* Doom what the NIC can reach of a chunk and no live range covers */
+/* Find the pages of a chunk that have bits and that no live range covers */
 NPRDMA_HOOK
-static void nprdma_revoker_doom(nprdma_revoker_pass_t *pass,
-                                nprdma_region_obj_t *region, size_t chunk)
+static void nprdma_revoker_select(nprdma_revoker_pass_t *pass,
+                                  nprdma_region_obj_t *region, size_t chunk)
 {
     size_t first     = chunk * NPRDMA_CHUNK_PAGES;
     size_t num_pages = region->super.length >> NPRDMA_PAGE_SHIFT;
-    uint64_t doomed[NPRDMA_REVOKER_WORDS] = { 0 };
+    uint64_t pending[NPRDMA_REVOKER_WORDS] = { 0 };
     nprdma_range_t *range;
     nprdma_span_t span;
     int marked;
     size_t i;
 
-    /* What ends from now on marks the chunk again, also what is populated
-     * behind the look at the states */
+    /* A range that ends from now on marks the chunk again. So pages that are
+     * populated after their states were loaded here are found by a later
+     * tick. */
     nprdma_region_lock(region);
     marked               = region->ended[chunk];
     region->ended[chunk] = 0;
@@ -192,8 +194,8 @@ static void nprdma_revoker_doom(nprdma_revoker_pass_t *pass,
     for (i = 0; (i < NPRDMA_CHUNK_PAGES) && (first + i < num_pages); ++i) {
         if (nprdma_page_load(&region->super.states[first + i]) &
             NPRDMA_PAGE_BITS) {
-            doomed[i / NPRDMA_REVOKER_BITS] |= (uint64_t)1 <<
-                                               (i % NPRDMA_REVOKER_BITS);
+            pending[i / NPRDMA_REVOKER_BITS] |= (uint64_t)1 <<
+                                                (i % NPRDMA_REVOKER_BITS);
         }
     }
 
@@ -201,24 +203,25 @@ static void nprdma_revoker_doom(nprdma_revoker_pass_t *pass,
     ucs_list_for_each(range, &region->ranges, list) {
         span.start = range->address;
         span.end   = range->address + range->length;
-        nprdma_revoker_spare_in(doomed, chunk,
-                                nprdma_region_pages(region, span));
+        nprdma_revoker_keep_in(pending, chunk,
+                               nprdma_region_pages(region, span));
     }
 
-    for (i = 0; (i < NPRDMA_REVOKER_WORDS) && (doomed[i] == 0); ++i) {
+    for (i = 0; (i < NPRDMA_REVOKER_WORDS) && (pending[i] == 0); ++i) {
     }
     if (i < NPRDMA_REVOKER_WORDS) {
-        memcpy(&region->doomed[chunk * NPRDMA_REVOKER_WORDS], doomed,
-               sizeof(doomed));
-        region->doomed_in[chunk] = 1;
-        ++region->num_doomed;
+        memcpy(&region->pending[chunk * NPRDMA_REVOKER_WORDS], pending,
+               sizeof(pending));
+        region->pending_in[chunk] = 1;
+        ++region->num_pending;
         nprdma_revoker_mark(region, chunk, chunk + 1);
         pass->left = 1;
     }
     nprdma_region_unlock(region);
 }
 
-/* As in a hook, where ThreadSanitizer does not see how regions are held */
+/* Not instrumented: ThreadSanitizer does not see the references by which
+ * nprdma_regions_foreach() holds regions */
 NPRDMA_HOOK
 static void nprdma_revoker_region(nprdma_region_obj_t *region, void *arg)
 {
@@ -228,7 +231,8 @@ static void nprdma_revoker_region(nprdma_region_obj_t *region, void *arg)
 
     nprdma_region_lock(region);
     if (region->revoke_tick != pass->tick) {
-        /* Not twice in a tick: what is doomed here has until the next one */
+        /* Only once per tick: pages that become pending here are revoked by the
+         * next tick at the earliest */
         chunk                = region->revoke_first;
         end                  = region->revoke_end;
         region->revoke_tick  = pass->tick;
@@ -239,7 +243,7 @@ static void nprdma_revoker_region(nprdma_region_obj_t *region, void *arg)
 
     for (; chunk < end; ++chunk) {
         nprdma_revoker_take(pass, region, chunk);
-        nprdma_revoker_doom(pass, region, chunk);
+        nprdma_revoker_select(pass, region, chunk);
     }
 }
 

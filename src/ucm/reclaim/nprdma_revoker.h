@@ -16,14 +16,14 @@ BEGIN_C_DECLS
  *
  *   a registration ends      its chunks are marked
  *   the next tick            pages of marked chunks that are accessible and
- *                            that no live range covers are *doomed*
- *   a registration begins    its pages are not doomed any more
- *   the tick after that      pages that are still doomed are taken
+ *                            that no live range covers become *pending*
+ *   a registration begins    its pages are not pending any more
+ *   the tick after that      pages that are still pending are revoked
  *
- * So a page goes between one and two ticks after its last registration, and a
- * page that is registered again within a tick stays, whatever its neighbours
- * do. Nothing is kept per registration. Dooming, sparing and taking are done
- * under the lock of the region, so no page of a live range is ever taken.
+ * So a page is revoked between one and two ticks after its last registration
+ * has ended. A page that is registered again within a tick is not, whatever
+ * happens to its neighbours. No data is kept per registration. Each of these
+ * steps holds the lock of the region, so no page of a live range is revoked.
  */
 
 
@@ -46,7 +46,8 @@ typedef struct nprdma_revoker_ops {
 } nprdma_revoker_ops_t;
 
 
-/** Part of a monitor, in zeroed memory. All fields are the revoker's. */
+/** Part of a monitor. The monitor sets the fields before `thread`; the others
+ * are zero at first. */
 typedef struct nprdma_revoker {
     nprdma_regions_t           *regions;
     const nprdma_backend_t     *backend;
@@ -69,7 +70,8 @@ static inline int nprdma_revoker_is_new(const nprdma_revoker_t *revoker)
 }
 
 
-/** @return Nonzero if there is no thread, so pages are to be revoked at once. */
+/** @return Nonzero if there is no thread, so pages are to be revoked at
+ *         once. */
 static inline int nprdma_revoker_is_broken(const nprdma_revoker_t *revoker)
 {
     return atomic_load_explicit(&revoker->state, memory_order_relaxed) ==
@@ -78,23 +80,23 @@ static inline int nprdma_revoker_is_broken(const nprdma_revoker_t *revoker)
 
 
 /**
- * A range of a region for peers begins. Its pages are spared. The caller holds
- * the region's lock.
+ * A range of a region for peers begins: its pages are not pending any more. The
+ * caller holds the lock of the region.
  */
 void nprdma_revoker_begin(nprdma_region_obj_t *region, nprdma_pages_t pages);
 
 
 /**
- * A range of a region for peers has ended: have its pages looked at. The caller
- * holds the region's lock. Neither allocates nor waits.
+ * A range of a region for peers has ended: the next tick examines its pages.
+ * The caller holds the lock of the region. Neither allocates nor waits.
  */
 void nprdma_revoker_end(nprdma_region_obj_t *region, nprdma_pages_t pages);
 
 
 /**
- * Start the thread, unless it has been started before. If it cannot be started,
- * a line is logged once, and @ref nprdma_revoker_is_broken. The caller makes
- * sure that no other thread calls this at the same time. Not for memory hooks.
+ * Start the thread, unless it has been started before. If that fails, one line
+ * is logged, and @ref nprdma_revoker_is_broken returns nonzero from then on.
+ * The caller serialises calls. Not for memory hooks.
  */
 void nprdma_revoker_start(nprdma_revoker_t *revoker);
 

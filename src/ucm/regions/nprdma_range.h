@@ -19,43 +19,44 @@ BEGIN_C_DECLS
  */
 
 
-/** A region. All fields but @a priv are the monitor's; users read them. */
+/** A region. The monitor sets all fields but @a priv; users only read them. */
 typedef struct nprdma_region {
     uintptr_t                  address;   /* Of the first byte, page aligned */
     size_t                     length;    /* Bytes, whole pages */
     int                        fd;        /* Offsets: [0, length) R window,
-                                           * [length, 2 * length) W window, the
-                                           * states follow */
-    uint64_t                   signature; /* What an absent page reads as; the
-                                           * same for all of the process */
+                                           * [length, 2 * length) W window, then
+                                           * the states */
+    uint64_t                   signature; /* Value of each 64-bit word of an
+                                           * absent page; one per process */
     const nprdma_page_state_t *states;    /* One word per page */
     int                        is_local;  /* For operations of this process:
                                            * no peer gets a key of it */
-    void                      *priv;      /* Of the user, set in attach */
+    void                      *priv;      /* Set by the user in attach */
 } nprdma_region_t;
 
 
 /**
- * A live registration, embedded in the object of whoever registers. All fields
- * are the monitor's; users may read @a region, @a address and @a length.
+ * A live registration, embedded in an object of the caller. The monitor sets
+ * all fields; users may read @a region, @a address and @a length.
  */
 typedef struct nprdma_range {
     ucs_list_link_t  list;
     nprdma_region_t *region;  /* Covers the whole of the range */
     uintptr_t        address; /* As registered, not rounded */
     size_t           length;
-    uint32_t         backend; /* Of the back end; 0 at first */
+    uint32_t         backend; /* Used by the back end; 0 at first */
 
-    /* What has been revoked while this range covered it, and goes with it */
+    /* Pages whose revocation was asked for while this range covered them: they
+     * are revoked when this range ends. Empty if both are equal. */
     uintptr_t        revoked_start;
-    uintptr_t        revoked_end; /* As the start: nothing */
+    uintptr_t        revoked_end;
 } nprdma_range_t;
 
 
 /** How pages are populated. */
 enum {
-    NPRDMA_POPULATE_WRITE    = 1 << 0, /* Destination, else only source */
-    NPRDMA_POPULATE_RESIDENT = 1 << 1  /* Only what is present: never faults */
+    NPRDMA_POPULATE_WRITE    = 1 << 0, /* For reading and writing by the NIC */
+    NPRDMA_POPULATE_RESIDENT = 1 << 1  /* Only present pages: no page faults */
 };
 
 
@@ -67,7 +68,7 @@ static inline size_t nprdma_region_num_pages(uintptr_t address, size_t length)
 }
 
 
-/** @return Place of the state of a page of the region. */
+/** @return Index of the state of the page that holds @a address. */
 static inline size_t
 nprdma_region_page_index(const nprdma_region_t *region, uintptr_t address)
 {
@@ -76,17 +77,17 @@ nprdma_region_page_index(const nprdma_region_t *region, uintptr_t address)
 
 
 /**
- * Remember the states of the local pages of an operation before it is posted
+ * Copy the states of the local pages of an operation before it is posted
  * (ARCHITECTURE 3, local side).
  *
  * @param [in]  region   Region.
  * @param [in]  address  First byte, inside of it.
  * @param [in]  length   Bytes, at least one, inside of it.
- * @param [in]  bits     What every page must have, NPRDMA_PAGE_xx.
+ * @param [in]  bits     Bits that every page must have, NPRDMA_PAGE_xx.
  * @param [out] copy     nprdma_region_num_pages() words.
  *
- * @return Nonzero if every page has the bits. If not, populate and call again;
- *         @a copy is then not complete.
+ * @return Nonzero if every page has the bits. If not, the caller populates the
+ *         pages and calls this again.
  */
 static inline int
 nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
@@ -101,13 +102,13 @@ nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
 
 
 /**
- * After the completion was polled: whether no page went away meanwhile. Exact,
- * because the state of a page changes before the page goes.
+ * After the completion was polled, check that no page was taken away since
+ * @ref nprdma_region_snapshot. Exact, because the state of a page changes
+ * before the page is taken.
  *
- * @param [in] copy  As nprdma_region_snapshot() left it, for the same
- * arguments.
+ * @param [in] copy  Filled by nprdma_region_snapshot() for the same arguments.
  *
- * @return Nonzero if all states are what they were.
+ * @return Nonzero if no state has changed.
  */
 static inline int
 nprdma_region_unchanged(const nprdma_region_t *region, uintptr_t address,

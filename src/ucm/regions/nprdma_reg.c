@@ -24,29 +24,29 @@
 #define NPRDMA_REG_MAX_CHUNKS  8192
 #define NPRDMA_REG_NONE        UINT32_MAX
 
-/* state: the number of users in the low half, the generation in the high one */
+/* state: number of users in the low half, generation in the high half */
 #define NPRDMA_REG_USERS(_state)      ((uint32_t)(_state))
 #define NPRDMA_REG_GENERATION(_state) ((uint32_t)((_state) >> 32))
 #define NPRDMA_REG_STATE(_generation) ((uint64_t)(_generation) << 32)
 #define NPRDMA_REG_IS_LIVE(_state)    (NPRDMA_REG_GENERATION(_state) & 1)
 
-/* Looks at the users before the waiter goes to sleep */
+/* Polls of the number of users before the waiter sleeps */
 #define NPRDMA_REG_SPIN 100
 
 
 struct nprdma_reg {
     _Atomic uint64_t state;   /* Generation (odd: live) and number of users */
     uintptr_t        address;
-    size_t           length;  /* Bytes; in a free record the next free one */
+    size_t           length;  /* Bytes; in a free record, the next free one */
     uint32_t         access;  /* NPRDMA_REG_ACCESS_xx */
     uint32_t         index;   /* Place in the table */
-    char             extra[] __attribute__((aligned(16))); /* Of the user */
+    char             extra[] __attribute__((aligned(16))); /* User's data */
 };
 
 struct nprdma_reg_table {
     pthread_mutex_t        lock;       /* Adding and removing */
     size_t                 size;       /* Of a record, with extra */
-    uint32_t               generation; /* Of records never used, even */
+    uint32_t               generation; /* Of records never used; even */
     uint32_t               free_head;  /* Queue, linked through length */
     uint32_t               free_tail;
     uint32_t               num_chunks;
@@ -96,8 +96,8 @@ static nprdma_reg_t *nprdma_reg_free_pop(nprdma_reg_table_t *table)
 }
 
 /*
- * Called without the lock: memory hooks of another registration cache may end
- * up in nprdma_reg_remove() while this thread allocates.
+ * Called without the lock: while this thread allocates, memory hooks of another
+ * registration cache may call nprdma_reg_remove().
  */
 static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
 {
@@ -145,8 +145,8 @@ ucs_status_t nprdma_reg_table_create(size_t extra, nprdma_reg_table_t **table_p)
     }
 
     /*
-     * Generations begin anywhere, so that a key of another process, or of an
-     * earlier life of this one, is most likely dead here.
+     * The first generation is random, so that a key of another process, or of
+     * an earlier table, is most likely not valid here.
      */
     if (getrandom(&table->generation, sizeof(table->generation),
                   GRND_NONBLOCK) != sizeof(table->generation)) {
@@ -231,7 +231,7 @@ nprdma_reg_alloc(nprdma_reg_table_t *table, uintptr_t address, size_t length,
 
 void nprdma_reg_publish(nprdma_reg_t *reg)
 {
-    /* Only now can it be found; nobody uses it yet */
+    /* From here on it can be found by its key */
     atomic_fetch_add_explicit(&reg->state, NPRDMA_REG_STATE(1),
                               memory_order_release);
 }
@@ -244,7 +244,7 @@ void nprdma_reg_retire(nprdma_reg_t *reg)
     atomic_fetch_add(&reg->state, NPRDMA_REG_STATE(1));
     while ((users = NPRDMA_REG_USERS(atomic_load(&reg->state))) != 0) {
         if (++spin > NPRDMA_REG_SPIN) {
-            /* The low half comes first in memory (x86, arm64, power le) */
+            /* The low half is first in memory on little-endian processors */
             syscall(SYS_futex, &reg->state, FUTEX_WAIT_PRIVATE, users, NULL);
         }
     }
@@ -334,7 +334,7 @@ nprdma_reg_get(nprdma_reg_table_t *table, uint64_t key, uintptr_t address,
         }
     } while (!atomic_compare_exchange_weak(&reg->state, &state, state + 1));
 
-    /* The fields cannot change any more. No sum: a peer may make it wrap. */
+    /* The fields cannot change now. A sum could wrap: a peer chooses both. */
     if ((address < reg->address) ||
         ((address - reg->address) > reg->length) ||
         (length > (reg->length - (address - reg->address)))) {

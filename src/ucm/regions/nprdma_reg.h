@@ -14,9 +14,10 @@ BEGIN_C_DECLS
 /**
  * Table of registrations: the ranges of this process that peers may access.
  *
- * A registration has a key, its place in the table and a generation, and is
- * found by it in constant time, without a lock. A key is dead for good once
- * its registration is removed, also when the place is used again.
+ * The key of a registration is its index in the table and a generation. It
+ * finds the registration in constant time, without a lock. After the
+ * registration was removed its key is never valid again, even if the index is
+ * used again.
  */
 
 
@@ -40,7 +41,7 @@ typedef struct nprdma_reg nprdma_reg_t;
 /**
  * Create a table.
  *
- * @param [in]  extra    Bytes that each registration carries for the user, see
+ * @param [in]  extra    Bytes of user's data in each registration, see
  *                       @ref nprdma_reg_extra.
  * @param [out] table_p  Table, to be given to @ref nprdma_reg_table_destroy.
  *
@@ -53,7 +54,7 @@ nprdma_reg_table_create(size_t extra, nprdma_reg_table_t **table_p);
 /**
  * Destroy a table with the registrations left in it.
  *
- * @param [in] table  Table that nobody uses any more.
+ * @param [in] table  Table that no thread uses.
  */
 void nprdma_reg_table_destroy(nprdma_reg_table_t *table);
 
@@ -71,9 +72,9 @@ nprdma_reg_t *nprdma_reg_table_first(nprdma_reg_table_t *table);
 
 
 /**
- * Prepare a registration. Does not look at the memory. Its key is not live
- * until @ref nprdma_reg_publish, so that what it carries can be filled before a
- * peer that guesses keys finds it.
+ * Prepare a registration. Does not access the memory. Its key is not valid
+ * before @ref nprdma_reg_publish. So the caller can set the user's data before
+ * a peer that guesses keys can find the registration.
  *
  * @param [in]  table    Table.
  * @param [in]  address  First byte.
@@ -90,21 +91,21 @@ nprdma_reg_alloc(nprdma_reg_table_t *table, uintptr_t address, size_t length,
                  uint32_t access, nprdma_reg_t **reg_p);
 
 
-/** Let a prepared registration be found by its key, which is live from now. */
+/** Make the key of a prepared registration valid. */
 void nprdma_reg_publish(nprdma_reg_t *reg);
 
 
 /**
- * End a live registration. Waits for those who use it (@ref nprdma_reg_get);
- * nobody gets it any more when this returns. Neither allocates nor logs, so
- * it may be called from memory hooks.
+ * End a live registration. Waits until all users have released it
+ * (@ref nprdma_reg_put); its key is not valid any more. Neither allocates nor
+ * logs, so it may be called from memory hooks.
  */
 void nprdma_reg_retire(nprdma_reg_t *reg);
 
 
 /**
- * Give a registration that is not live back to its table, with what it carries.
- * Neither allocates nor logs.
+ * Return a registration that is not live to its table. The user's data stays in
+ * it. Neither allocates nor logs.
  */
 void nprdma_reg_free(nprdma_reg_table_t *table, nprdma_reg_t *reg);
 
@@ -124,9 +125,9 @@ void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg);
 
 
 /**
- * @return What a registration carries for the user, aligned to 16 bytes. It
- *         begins as zeros, and keeps its contents when the place in the table
- *         is used again. The memory stays until the table is destroyed.
+ * @return User's data of a registration, aligned to 16 bytes. It is zeroed at
+ *         first, and keeps its contents when the index is used again. The
+ *         memory is valid until the table is destroyed.
  */
 void *nprdma_reg_extra(nprdma_reg_t *reg);
 
@@ -137,7 +138,7 @@ uintptr_t nprdma_reg_address(const nprdma_reg_t *reg);
 /** @return Bytes of a registration that is not free. */
 size_t nprdma_reg_length(const nprdma_reg_t *reg);
 
-/** @return What a registration allows peers, NPRDMA_REG_ACCESS_xx. */
+/** @return Accesses that peers are allowed, NPRDMA_REG_ACCESS_xx. */
 uint32_t nprdma_reg_access(const nprdma_reg_t *reg);
 
 
@@ -145,21 +146,21 @@ uint32_t nprdma_reg_access(const nprdma_reg_t *reg);
 uint64_t nprdma_reg_key(const nprdma_reg_t *reg);
 
 
-/** @return Nonzero if a value could be a key at all. */
+/** @return Nonzero if a value has the format of a key. */
 int nprdma_reg_key_is_valid(uint64_t key);
 
 
 /**
- * Find a registration, and keep it from being removed.
+ * Find a registration by its key, and prevent its removal.
  *
  * @param [in]  table    Table.
- * @param [in]  key      Key as a peer gave it; any value is safe.
- * @param [in]  address  First byte the peer wants to access.
+ * @param [in]  key      Key as received from a peer; any value is safe.
+ * @param [in]  address  First byte of the access.
  * @param [in]  length   Bytes.
- * @param [in]  access   What it wants to do, NPRDMA_REG_ACCESS_xx.
+ * @param [in]  access   Kind of the access, NPRDMA_REG_ACCESS_xx.
  * @param [out] reg_p    The registration, to be passed to nprdma_reg_put().
  *
- * @return UCS_OK; UCS_ERR_NO_ELEM for a key that is not live;
+ * @return UCS_OK; UCS_ERR_NO_ELEM for a key that is not valid;
  *         UCS_ERR_OUT_OF_RANGE for bytes outside of the registration;
  *         UCS_ERR_REJECTED for an access that it does not allow.
  */

@@ -15,20 +15,20 @@
 
 #define NPRDMA_REGIONS_SLAB_SIZE 64
 
-/* Looks at something before the processor is given away */
+/* Polls of the lock before the processor is yielded */
 #define NPRDMA_REGIONS_SPIN 100
 
 #define NPRDMA_REGIONS_BITS 64 /* Of a word of the bitmap */
 
 
-/* Objects that are never given back while the table lives */
+/* Objects, which are not freed before the table */
 typedef struct nprdma_regions_slab {
     struct nprdma_regions_slab *next;
     nprdma_region_obj_t         regions[NPRDMA_REGIONS_SLAB_SIZE];
 } nprdma_regions_slab_t;
 
 
-/* Not through the C library: our own memory is nobody's event */
+/* By system calls: UCM would report calls of the C library to our own hooks */
 static void *nprdma_regions_mmap(size_t size)
 {
     long ptr = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE,
@@ -110,10 +110,10 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
         return NULL;
     }
 
-    info_size = words * (sizeof(*region->retired) + sizeof(*region->doomed)) +
+    info_size = words * (sizeof(*region->retired) + sizeof(*region->pending)) +
                 num_chunks * (sizeof(*region->retired_in) +
                               sizeof(*region->touched) +
-                              sizeof(*region->doomed_in) +
+                              sizeof(*region->pending_in) +
                               sizeof(*region->ended));
     info      = nprdma_regions_mmap(info_size);
     if (info == NULL) {
@@ -133,15 +133,15 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
     region->num_chunks    = num_chunks;
     region->info_size     = info_size;
     region->retired       = (_Atomic uint64_t*)info;
-    region->doomed        = (uint64_t*)(region->retired + words);
-    region->retired_in    = (_Atomic uint16_t*)(region->doomed + words);
+    region->pending       = (uint64_t*)(region->retired + words);
+    region->retired_in    = (_Atomic uint16_t*)(region->pending + words);
     region->touched       = (_Atomic uint8_t*)(region->retired_in + num_chunks);
-    region->doomed_in     = (uint8_t*)(region->touched + num_chunks);
-    region->ended         = region->doomed_in + num_chunks;
+    region->pending_in    = (uint8_t*)(region->touched + num_chunks);
+    region->ended         = region->pending_in + num_chunks;
     region->revoke_first  = 0;
     region->revoke_end    = 0;
     region->revoke_tick   = 0;
-    region->num_doomed    = 0;
+    region->num_pending   = 0;
     ucs_list_head_init(&region->ranges);
     atomic_store(&region->lock, 0);
     atomic_store(&region->idle_since, 0);
@@ -156,7 +156,7 @@ void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region)
     table->free  = region;
 }
 
-/* For those who want it to live on */
+/* Take a reference that keeps a region alive; fails if it is being dropped */
 static int nprdma_region_get(nprdma_region_obj_t *region)
 {
     uint32_t refs = atomic_load_explicit(&region->refs, memory_order_relaxed);
@@ -170,7 +170,8 @@ static int nprdma_region_get(nprdma_region_obj_t *region)
     return 1;
 }
 
-/* For hooks, which have to see it until the very end */
+/* Take a reference in a hook: hooks invalidate a region that is being dropped,
+ * too */
 NPRDMA_HOOK
 static int nprdma_region_hold(nprdma_region_obj_t *region)
 {
@@ -191,8 +192,8 @@ static void nprdma_region_release(nprdma_region_obj_t *region)
     atomic_fetch_sub(&region->refs, 1);
 }
 
-/* Not for hooks: ThreadSanitizer has to see that what was read before this is
- * not read any more */
+/* As nprdma_region_release(), but instrumented: ThreadSanitizer has to see that
+ * accesses to the region happen before this */
 void nprdma_region_put(nprdma_region_obj_t *region)
 {
     atomic_fetch_sub(&region->refs, 1);
@@ -218,9 +219,10 @@ void nprdma_region_unlock(nprdma_region_obj_t *region)
 /* ---- table ---- */
 
 /*
- * Fields are stored with release and loaded with acquire: a reader that sees
- * one of a change to its copy sees afterwards that the sequence has changed,
- * too, as it did before the copy.
+ * Fields are stored with release and loaded with acquire order. The sequence
+ * number changes before the copy that readers use. So a reader that has loaded
+ * a new value of a field of its copy finds the new sequence number, and
+ * retries.
  */
 NPRDMA_HOOK
 static const nprdma_regions_copy_t *
@@ -304,7 +306,7 @@ static uint32_t nprdma_regions_upper(const nprdma_regions_copy_t *copy,
     return low;
 }
 
-/* Change both copies, first the one that nobody reads */
+/* Change both copies, first the one that is not read */
 static void nprdma_regions_change(nprdma_regions_t *table,
                                   void (*change)(nprdma_regions_copy_t *copy,
                                                  nprdma_region_obj_t *region),
@@ -337,7 +339,7 @@ static void nprdma_regions_insert_into(nprdma_regions_copy_t *copy,
 void nprdma_regions_insert(nprdma_regions_t *table,
                            nprdma_region_obj_t *region)
 {
-    /* Not before it is complete: old pointers to the object may be around */
+    /* Only when it is complete: readers may hold old pointers to the object */
     atomic_store(&region->refs, 1);
     nprdma_regions_change(table, nprdma_regions_insert_into, region);
 }
@@ -365,7 +367,7 @@ void nprdma_regions_remove(nprdma_regions_t *table, nprdma_region_obj_t *region)
     nprdma_regions_change(table, nprdma_regions_remove_from, region);
 }
 
-/* Try a pointer that may be out of date */
+/* Take a reference by a pointer that may be out of date */
 static int nprdma_regions_try(nprdma_region_obj_t *region, uintptr_t start,
                               uintptr_t end, int is_local)
 {
@@ -554,7 +556,7 @@ void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages)
             continue;
         }
 
-        /* Counted first: who finds no count must not miss a bit */
+        /* Counted first: a reader that finds no count must not miss a bit */
         chunk   = word * NPRDMA_REGIONS_BITS / NPRDMA_CHUNK_PAGES;
         changed = __builtin_popcountll(mask);
         atomic_fetch_add(&region->num_retired, changed);
@@ -582,7 +584,7 @@ void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages)
          word * NPRDMA_REGIONS_BITS < end; ++word) {
         chunk = word * NPRDMA_REGIONS_BITS / NPRDMA_CHUNK_PAGES;
         if (atomic_load(&region->retired_in[chunk]) == 0) {
-            /* To the last word of the chunk */
+            /* Skip to the last word of the chunk */
             word |= NPRDMA_CHUNK_PAGES / NPRDMA_REGIONS_BITS - 1;
             continue;
         }

@@ -11,37 +11,38 @@
 BEGIN_C_DECLS
 
 /**
- * Table of the regions of a monitor, sorted by address, and what the monitor
- * knows about each of them.
+ * Table of the regions of a monitor, sorted by address, and the monitor's data
+ * of each region.
  *
- * Finding a region takes no lock: there are two copies of the table, and a
- * sequence that tells readers which of them to use. A writer changes the other
- * one, advances the sequence, and then changes the first one. So a reader never
- * waits for a writer: it may be a memory hook in a signal handler that has
- * interrupted the writer. A reader whose sequence has changed starts again.
+ * Finding a region takes no lock. There are two copies of the table, and a
+ * sequence number that selects the copy for readers. A writer changes the other
+ * copy, advances the sequence number, and then changes the first copy. So a
+ * reader never waits for a writer. It must not: a reader may be a memory hook
+ * in a signal handler that has interrupted the writer. A reader that finds that
+ * the sequence number has changed starts again.
  *
- * The memory of a region's object is never used for anything else than such
- * objects, so a pointer that was read a moment ago can be tried. It is good if
- * a reference could be taken and the object then tells the right range.
+ * The memory of region objects is used for nothing else while the table lives.
+ * So a pointer that is out of date can be dereferenced. The region is the right
+ * one if a reference could be taken and the object then has the right range.
  */
 
 
-/* The unit in which it is known whether a page may have been populated ever */
+/* For each chunk, the table knows if one of its pages was ever populated */
 #define NPRDMA_CHUNK_SHIFT 21
 #define NPRDMA_CHUNK_SIZE  ((size_t)1 << NPRDMA_CHUNK_SHIFT)
 #define NPRDMA_CHUNK_PAGES (NPRDMA_CHUNK_SIZE >> NPRDMA_PAGE_SHIFT)
 
-/* Each has a file descriptor, so there cannot be very many */
+/* Limited by file descriptors: each region has one */
 #define NPRDMA_REGIONS_MAX 16384
 
-/* Values of refs: goes away; is an object that stands for no region */
+/* Values of refs: the region is being dropped; the object is free */
 #define NPRDMA_REGION_DYING 0x80000000u
 #define NPRDMA_REGION_FREE  UINT32_MAX
 
 
 typedef struct nprdma_region_obj {
     nprdma_region_t          super;
-    _Atomic uint32_t         refs;       /* Ranges, and who looks at it */
+    _Atomic uint32_t         refs;       /* Ranges, and threads that use it */
     _Atomic uint32_t         lock;       /* Leaf: num_ranges and ranges */
     uint32_t                 num_ranges;
     ucs_list_link_t          ranges;     /* Live registrations */
@@ -50,20 +51,23 @@ typedef struct nprdma_region_obj {
     size_t                   num_chunks;
     _Atomic uint64_t         num_retired;
 
-    /* Of the revoker, under the lock. Chunks [revoke_first, revoke_end) are to
-     * be looked at. */
+    /* Data of the revoker, under the lock. The next tick examines the chunks
+     * [revoke_first, revoke_end). */
     size_t                   revoke_first;
     size_t                   revoke_end;
-    size_t                   num_doomed;  /* Chunks with doomed pages */
-    uint32_t                 revoke_tick; /* The last one */
+    size_t                   num_pending; /* Chunks with pending pages */
+    uint32_t                 revoke_tick; /* Last tick that examined it */
 
-    /* One block of memory: bits per page and, each, a number per chunk */
+    /* In one block of memory; an array has an element per chunk unless said
+     * otherwise */
     size_t                   info_size;
-    _Atomic uint64_t        *retired;    /* Bits: not mapped since registered */
-    _Atomic uint16_t        *retired_in; /* How many of a chunk's are set */
+    _Atomic uint64_t        *retired;    /* Bit per page: unmapped since it was
+                                          * registered */
+    _Atomic uint16_t        *retired_in; /* Number of bits set in retired */
     _Atomic uint8_t         *touched;    /* Nonzero: may have been populated */
-    uint64_t                *doomed;     /* Bits: to be taken from peers */
-    uint8_t                 *doomed_in;  /* Nonzero: pages of it are doomed */
+    uint64_t                *pending;    /* Bit per page: to be revoked by the
+                                          * next tick */
+    uint8_t                 *pending_in; /* Nonzero: bits are set in pending */
     uint8_t                 *ended;      /* Nonzero: a range in it has ended */
 
     struct nprdma_region_obj *next;      /* Free objects */
@@ -93,7 +97,7 @@ typedef struct nprdma_regions {
 } nprdma_regions_t;
 
 
-/** What @ref nprdma_regions_foreach calls, in hooks too. */
+/** Function for @ref nprdma_regions_foreach; it may run in memory hooks. */
 typedef void (*nprdma_regions_func_t)(nprdma_region_obj_t *region, void *arg);
 
 
@@ -109,26 +113,27 @@ ucs_status_t nprdma_regions_init(nprdma_regions_t *table);
 /** @return Number of regions in the table. */
 uint32_t nprdma_regions_count(const nprdma_regions_t *table);
 
-/** Free the table, of which all regions have been removed. */
+/** Free the table, from which all regions have been removed. */
 void nprdma_regions_cleanup(nprdma_regions_t *table);
 
 
 /**
- * Make an object for a region that is not in the table yet: nobody can hold it.
+ * Allocate an object for a region that is not in the table yet, so that no
+ * other thread has a reference.
  *
- * @return The object with address and length set, or NULL (no memory, or too
- *         many regions).
+ * @return The object with address and length set; NULL if there is no memory or
+ *         there are NPRDMA_REGIONS_MAX regions.
  */
 nprdma_region_obj_t *
 nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
                      int is_local);
 
-/** Free an object that is not in the table and that nobody looks at. */
+/** Free an object that is not in the table and that no thread uses. */
 void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region);
 
 /**
- * Insert a complete region into the table, with one reference that is the
- * caller's; and remove it. One caller at a time.
+ * Insert a complete region into the table, with one reference that the caller
+ * owns; and remove it. Calls of both must be serialised.
  */
 void nprdma_regions_insert(nprdma_regions_t *table,
                            nprdma_region_obj_t *region);
@@ -137,8 +142,7 @@ void nprdma_regions_remove(nprdma_regions_t *table,
 
 
 /**
- * Find a region of a kind that covers [start, end), and keep it from going
- * away.
+ * Find a region of a kind that covers [start, end), and take a reference.
  *
  * @return The region, to be passed to @ref nprdma_region_put; or NULL.
  */
@@ -151,29 +155,30 @@ void nprdma_region_put(nprdma_region_obj_t *region);
 
 
 /**
- * Call a function for each region that overlaps a range, with a reference held:
- * also for those that are going away. May call it twice for one, when the table
- * changes meanwhile. For hooks.
+ * Call a function for each region that overlaps a range, with a reference held.
+ * Includes regions that are being dropped. If the table changes meanwhile, the
+ * function may be called twice for a region. For memory hooks.
  */
 void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
                             nprdma_regions_func_t func, void *arg);
 
 
 /**
- * Take the region that has been idle for the longest time away from those who
- * look for one.
+ * Select the region that has been idle for the longest time, and make sure that
+ * @ref nprdma_regions_get does not return it any more.
  *
- * @return A region nobody registers any more, and only hooks may look at until
- *         it has been removed (@ref nprdma_regions_drop waits for these); NULL
- *         if all are in use.
+ * @return The region. Only memory hooks may use it until
+ *         @ref nprdma_regions_drop, which waits for these. NULL if no region is
+ *         idle.
  */
 nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table);
 
-/** Remove a region that was taken, and wait until no hook looks at it. */
+/** Remove the region of @ref nprdma_regions_take_idle, and wait until no memory
+ * hook uses it. */
 void nprdma_regions_drop(nprdma_regions_t *table, nprdma_region_obj_t *region);
 
 
-/** The lock of a region: a leaf, held for a moment, nothing else under it. */
+/** Lock of a region: a leaf, no other lock is taken while it is held. */
 void nprdma_region_lock(nprdma_region_obj_t *region);
 void nprdma_region_unlock(nprdma_region_obj_t *region);
 
@@ -189,14 +194,15 @@ nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
 
 
 /**
- * Retire pages: they are not mapped any more, and what gets mapped there
- * without us seeing it must not be taken for them. Readmit: they are mapped, or
- * have been registered again. For hooks.
+ * Retire pages: they are not mapped any more. A new mapping at the same
+ * addresses must not be taken for the registered memory, even if the monitor
+ * did not see the call that mapped it. Readmit pages: they are mapped or
+ * registered again. For memory hooks.
  */
 void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages);
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages);
 
-/** @return How many of the pages, from the first one, are not retired. */
+/** @return Number of pages before the first one that is retired. */
 size_t nprdma_region_not_retired(const nprdma_region_obj_t *region,
                                  nprdma_pages_t pages);
 
