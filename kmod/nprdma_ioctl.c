@@ -7,7 +7,7 @@
  */
 
 #include "nprdma_ioctl.h"
-#include "nprdma_copy.h"
+#include "nprdma_ioc_arg.h"
 #include "nprdma_ctx.h"
 #include "nprdma_dmabuf.h"
 #include "nprdma_kpopulate.h"
@@ -436,7 +436,7 @@ static const struct nprdma_call_type {
 static int nprdma_call_end(const struct nprdma_call_type *type,
 			   struct nprdma_call *call, int ret, void __user *to)
 {
-	if (!nprdma_copy_out(to, &call->arg, type->size)) {
+	if (!nprdma_ioc_arg_out(to, &call->arg, type->size)) {
 		if (call->file)
 			fd_install(call->fd, call->file);
 		return ret;
@@ -470,8 +470,8 @@ long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp)
 
 	type = &nprdma_call_types[array_index_nospec(nr,
 					ARRAY_SIZE(nprdma_call_types))];
-	ret = nprdma_copy_in(&call.arg, type->size, type->min_size,
-			     type->flags, user);
+	ret = nprdma_ioc_arg_in(&call.arg, type->size, type->min_size,
+				type->flags, user);
 	if (ret)
 		return ret;
 	return nprdma_call_end(type, &call, type->call(&call), user);

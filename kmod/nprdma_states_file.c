@@ -7,7 +7,7 @@
  */
 
 #include "nprdma_states_file.h"
-#include "nprdma_copy.h"
+#include "nprdma_ioc_arg.h"
 #include "nprdma_kregion.h"
 
 #include <linux/anon_inodes.h>
@@ -57,8 +57,8 @@ static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
 	if (cmd != NPRDMA_IOC_STATES_INFO)
 		return -ENOTTY;
 
-	ret = nprdma_copy_in(&info, sizeof(info), sizeof(info), 0,
-			     (void __user *)argp);
+	ret = nprdma_ioc_arg_in(&info, sizeof(info), sizeof(info), 0,
+				(void __user *)argp);
 	if (ret)
 		return ret;
 	info.abi = NPRDMA_ABI_VERSION;
@@ -69,7 +69,7 @@ static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
 	info.states_offset = PAGE_SIZE;
 	info.states_size = region->states.size;
 	info.id = region->serial;
-	return nprdma_copy_out((void __user *)argp, &info, sizeof(info));
+	return nprdma_ioc_arg_out((void __user *)argp, &info, sizeof(info));
 }
 
 static void nprdma_states_show_fdinfo(struct seq_file *seq, struct file *file)

@@ -8,6 +8,7 @@
 #include "bench.h"
 
 #include <ucm/backend/nprdma_backend.h>
+#include <ucm/nprdma_monitor.h>
 
 #include <string.h>
 #include <sys/syscall.h>

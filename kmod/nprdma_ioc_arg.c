@@ -6,7 +6,7 @@
  * module: nprdma_uapi.h has the rules.
  */
 
-#include "nprdma_copy.h"
+#include "nprdma_ioc_arg.h"
 
 #include <linux/minmax.h>
 #include <linux/mm.h>
@@ -19,7 +19,7 @@ struct nprdma_ioc_head {
 };
 
 /**
- * nprdma_copy_in - copy an argument that may be of another version
+ * nprdma_ioc_arg_in - copy an argument that may be of another version
  * @arg: structure that begins with size and flags
  * @size: size of the structure in this module
  * @min_size: size of its first version
@@ -28,8 +28,8 @@ struct nprdma_ioc_head {
  *
  * Return: 0, -EFAULT, -EINVAL or -E2BIG as nprdma_uapi.h says.
  */
-long nprdma_copy_in(void *arg, size_t size, size_t min_size, u32 flags,
-		    const void __user *from)
+long nprdma_ioc_arg_in(void *arg, size_t size, size_t min_size, u32 flags,
+		       const void __user *from)
 {
 	struct nprdma_ioc_head *head = arg;
 	u32 user_size;
@@ -50,14 +50,14 @@ long nprdma_copy_in(void *arg, size_t size, size_t min_size, u32 flags,
 }
 
 /**
- * nprdma_copy_out - return an argument that was copied in
+ * nprdma_ioc_arg_out - return an argument that was copied in
  * @to: argument of the caller
  * @arg: structure that begins with the size of the caller's
  * @size: size of the structure in this module
  *
  * Return: 0 or -EFAULT.
  */
-long nprdma_copy_out(void __user *to, const void *arg, size_t size)
+long nprdma_ioc_arg_out(void __user *to, const void *arg, size_t size)
 {
 	const struct nprdma_ioc_head *head = arg;
 
