@@ -409,8 +409,8 @@ static int nprdma_fault_cover(int which, const nprdma_fault_action_t *current,
 
         atomic_store(&nprdma_fault.levels[which][index].is_spent, 0);
         if (nprdma_fault_is_default(current->handler)) {
-            /* With a signal stack, the handler runs after a stack overflow, too.
-             * Without one, the kernel ends the process. */
+            /* With a signal stack, the handler runs after a stack overflow,
+             * too. Without one, the kernel ends the process. */
             action->flags = SA_ONSTACK;
         }
     }
