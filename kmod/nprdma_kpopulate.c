@@ -464,11 +464,14 @@ int nprdma_kpopulate(struct nprdma_kregion *region,
 	populate->done = page - populate->first;
 
 	if (ret) {
-		trace_nprdma_miss(region, page, ret);
+		trace_nprdma_miss(region->ctx->tgid, region->id, page, ret);
 		spin_lock(&region->lock);
 		region->counters.misses += ret == -EFAULT || ret == -EOPNOTSUPP;
 		spin_unlock(&region->lock);
 	}
-	trace_nprdma_populate(region, populate, ret);
+	trace_nprdma_populate(region->ctx->tgid, region->id, populate->first,
+			      populate->n, populate->write, populate->resident,
+			      populate->done, populate->populated,
+			      populate->retries, ret);
 	return ret;
 }

@@ -226,8 +226,8 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 	region->counters.invalidated += lost;
 	spin_unlock(&region->lock);
 
-	trace_nprdma_invalidate(region, range->start, range->end, range->event,
-				lost);
+	trace_nprdma_invalidate(region->ctx->tgid, region->id, range->start,
+				range->end, range->event, lost);
 	return true;
 }
 

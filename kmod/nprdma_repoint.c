@@ -33,7 +33,8 @@ void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
 	lockdep_assert_held(&region->lock);
 	if (list_empty(&region->windows))
 		return;
-	trace_nprdma_repoint(region, bits, first, n, pfns);
+	trace_nprdma_repoint(region->ctx->tgid, region->id, bits, first, n,
+			     pfns);
 	list_for_each_entry(win, &region->windows, link) {
 		if (!(bits & (win->is_write ? NPRDMA_STATE_W : NPRDMA_STATE_R)))
 			continue;

@@ -9,14 +9,13 @@
 
 #include <linux/tracepoint.h>
 
-#include "nprdma_kpopulate.h"
-#include "nprdma_kregion.h"
+/* A region is named by the process of its context, tgid, and its id */
 
 /* The kernel is about to take pages; event is an enum mmu_notifier_event */
 TRACE_EVENT(nprdma_invalidate,
-	TP_PROTO(const struct nprdma_kregion *region, unsigned long start,
+	TP_PROTO(pid_t tgid, u32 region, unsigned long start,
 		 unsigned long end, int event, unsigned long lost),
-	TP_ARGS(region, start, end, event, lost),
+	TP_ARGS(tgid, region, start, end, event, lost),
 	TP_STRUCT__entry(
 		__field(pid_t, tgid)
 		__field(u32, region)
@@ -26,8 +25,8 @@ TRACE_EVENT(nprdma_invalidate,
 		__field(unsigned long, lost)
 	),
 	TP_fast_assign(
-		__entry->tgid = region->ctx->tgid;
-		__entry->region = region->id;
+		__entry->tgid = tgid;
+		__entry->region = region;
 		__entry->start = start;
 		__entry->end = end;
 		__entry->event = event;
@@ -40,9 +39,11 @@ TRACE_EVENT(nprdma_invalidate,
 
 /* A call of NPRDMA_IOC_POPULATE has ended */
 TRACE_EVENT(nprdma_populate,
-	TP_PROTO(const struct nprdma_kregion *region,
-		 const struct nprdma_kpopulate *populate, int ret),
-	TP_ARGS(region, populate, ret),
+	TP_PROTO(pid_t tgid, u32 region, unsigned long first, unsigned long n,
+		 bool write, bool resident, unsigned long done, u64 populated,
+		 u64 retries, int ret),
+	TP_ARGS(tgid, region, first, n, write, resident, done, populated,
+		retries, ret),
 	TP_STRUCT__entry(
 		__field(pid_t, tgid)
 		__field(u32, region)
@@ -56,15 +57,15 @@ TRACE_EVENT(nprdma_populate,
 		__field(int, ret)
 	),
 	TP_fast_assign(
-		__entry->tgid = region->ctx->tgid;
-		__entry->region = region->id;
-		__entry->first = populate->first;
-		__entry->n = populate->n;
-		__entry->write = populate->write;
-		__entry->resident = populate->resident;
-		__entry->done = populate->done;
-		__entry->populated = populate->populated;
-		__entry->retries = populate->retries;
+		__entry->tgid = tgid;
+		__entry->region = region;
+		__entry->first = first;
+		__entry->n = n;
+		__entry->write = write;
+		__entry->resident = resident;
+		__entry->done = done;
+		__entry->populated = populated;
+		__entry->retries = retries;
 		__entry->ret = ret;
 	),
 	TP_printk("tgid=%d region=%u first=%lu pages=%lu write=%d resident=%d done=%lu populated=%llu retries=%llu ret=%d",
@@ -75,9 +76,8 @@ TRACE_EVENT(nprdma_populate,
 
 /* A page cannot be populated: the target's software serves the operation */
 TRACE_EVENT(nprdma_miss,
-	TP_PROTO(const struct nprdma_kregion *region, unsigned long page,
-		 int ret),
-	TP_ARGS(region, page, ret),
+	TP_PROTO(pid_t tgid, u32 region, unsigned long page, int ret),
+	TP_ARGS(tgid, region, page, ret),
 	TP_STRUCT__entry(
 		__field(pid_t, tgid)
 		__field(u32, region)
@@ -85,8 +85,8 @@ TRACE_EVENT(nprdma_miss,
 		__field(int, ret)
 	),
 	TP_fast_assign(
-		__entry->tgid = region->ctx->tgid;
-		__entry->region = region->id;
+		__entry->tgid = tgid;
+		__entry->region = region;
 		__entry->page = page;
 		__entry->ret = ret;
 	),
@@ -96,9 +96,9 @@ TRACE_EVENT(nprdma_miss,
 
 /* Windows of devices were re-pointed: at frames, or away from them */
 TRACE_EVENT(nprdma_repoint,
-	TP_PROTO(const struct nprdma_kregion *region, u32 bits,
-		 unsigned long first, unsigned long n, bool present),
-	TP_ARGS(region, bits, first, n, present),
+	TP_PROTO(pid_t tgid, u32 region, u32 bits, unsigned long first,
+		 unsigned long n, bool present),
+	TP_ARGS(tgid, region, bits, first, n, present),
 	TP_STRUCT__entry(
 		__field(pid_t, tgid)
 		__field(u32, region)
@@ -108,8 +108,8 @@ TRACE_EVENT(nprdma_repoint,
 		__field(bool, present)
 	),
 	TP_fast_assign(
-		__entry->tgid = region->ctx->tgid;
-		__entry->region = region->id;
+		__entry->tgid = tgid;
+		__entry->region = region;
 		__entry->bits = bits;
 		__entry->first = first;
 		__entry->n = n;
