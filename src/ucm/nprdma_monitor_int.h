@@ -6,6 +6,7 @@
 #include "nprdma_monitor.h"
 #include "nprdma_prereg.h"
 #include "ucm/backend/nprdma_backend.h"
+#include "ucm/events/nprdma_events.h"
 #include "ucm/reclaim/nprdma_revoker.h"
 #include "ucm/regions/nprdma_regions.h"
 

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_prereg.h"
+#include "ucm/events/nprdma_events.h"
 
 #include <nprdma_thread.h>
 

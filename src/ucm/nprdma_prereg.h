@@ -3,7 +3,9 @@
 #ifndef NPRDMA_PREREG_H_
 #define NPRDMA_PREREG_H_
 
-#include "ucm/events/nprdma_events.h"
+#include "ucm/events/nprdma_hook.h"
+
+#include <ucs/type/status.h>
 
 BEGIN_C_DECLS
 

@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_access.h"
-#include "ucm/events/nprdma_events.h"
 #include "nprdma_guard.h"
 #include "nprdma_scratch.h"
 #include "nprdma_touch.h"

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #endif
 
-#include "ucm/events/nprdma_events.h"
+#include "ucm/events/nprdma_hook.h"
 #include "nprdma_touch.h"
 
 #include <ucontext.h>

@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_backend.h"
-#include "ucm/events/nprdma_events.h"
+#include "ucm/events/nprdma_hook.h"
 #include "ucm/access/nprdma_pagein.h"
 
 #include <nprdma_uapi.h>

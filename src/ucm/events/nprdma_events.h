@@ -3,7 +3,8 @@
 #ifndef NPRDMA_EVENTS_H_
 #define NPRDMA_EVENTS_H_
 
-#include <ucs/sys/compiler_def.h>
+#include "nprdma_hook.h"
+
 #include <ucs/type/status.h>
 
 #include <stddef.h>
@@ -23,41 +24,6 @@ BEGIN_C_DECLS
  *
  * No function that runs in a hook allocates, logs, or takes a lock.
  */
-
-
-/* Not instrumented by ThreadSanitizer */
-#if defined(__has_attribute)
-#  if __has_attribute(disable_sanitizer_instrumentation)
-#    define NPRDMA_UNINSTRUMENTED \
-        __attribute__((disable_sanitizer_instrumentation))
-#  endif
-#endif
-#ifndef NPRDMA_UNINSTRUMENTED
-#  define NPRDMA_UNINSTRUMENTED __attribute__((no_sanitize("thread")))
-#endif
-
-/*
- * Functions that run in hooks. ThreadSanitizer must not instrument them: at the
- * very end of a thread, when ThreadSanitizer has freed its data, the C library
- * frees the stack by madvise() or munmap().
- */
-#define NPRDMA_HOOK NPRDMA_UNINSTRUMENTED
-
-
-/** A range of addresses, empty unless start < end. */
-typedef struct nprdma_span {
-    uintptr_t start;
-    uintptr_t end; /* First byte behind it; UINTPTR_MAX: up to the end */
-} nprdma_span_t;
-
-
-NPRDMA_HOOK
-static inline nprdma_span_t nprdma_span(uintptr_t start, uintptr_t end)
-{
-    nprdma_span_t span = { start, end };
-
-    return span;
-}
 
 
 /** Functions that are called for events. Any may be NULL. */

@@ -3,7 +3,7 @@
 #ifndef NPRDMA_HUGE_H_
 #define NPRDMA_HUGE_H_
 
-#include "nprdma_events.h"
+#include "nprdma_hook.h"
 
 BEGIN_C_DECLS
 

@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_maps.h"
-#include "nprdma_events.h"
+#include "nprdma_hook.h"
 
 #include <fcntl.h>
 #include <sys/syscall.h>

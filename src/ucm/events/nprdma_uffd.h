@@ -3,7 +3,9 @@
 #ifndef NPRDMA_UFFD_H_
 #define NPRDMA_UFFD_H_
 
-#include "nprdma_events.h"
+#include "nprdma_hook.h"
+
+#include <ucs/type/status.h>
 
 BEGIN_C_DECLS
 

@@ -4,7 +4,7 @@
 #define NPRDMA_REGIONS_H_
 
 #include "nprdma_range.h"
-#include "ucm/events/nprdma_events.h"
+#include "ucm/events/nprdma_hook.h"
 
 #include <stdatomic.h>
 
