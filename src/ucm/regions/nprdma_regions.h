@@ -6,6 +6,8 @@
 #include "nprdma_range.h"
 #include "ucm/events/nprdma_hook.h"
 
+#include <ucs/type/status.h>
+
 #include <stdatomic.h>
 
 BEGIN_C_DECLS
