@@ -9,9 +9,9 @@
 #define _GNU_SOURCE
 #include "fuzz.h"
 
-#include "npemu/npemu_fabric.h"
-#include "npemu/npemu_log.h"
-#include "npemu/npemu_segment.h"
+#include "npemu/fabric/npemu_fabric.h"
+#include "npemu/base/npemu_log.h"
+#include "npemu/fabric/npemu_segment.h"
 
 #include <errno.h>
 #include <sched.h>

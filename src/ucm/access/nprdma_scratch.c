@@ -6,7 +6,7 @@
 
 #include "nprdma_scratch.h"
 
-#include <npemu/npemu_file.h>
+#include <npemu/base/npemu_file.h>
 
 #include <errno.h>
 #include <stdatomic.h>

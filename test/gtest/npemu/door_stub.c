@@ -5,7 +5,7 @@
  * and with which first argument. It has one device, which is not ours.
  */
 
-#include "verbs_door.h"
+#include "shim/npemu_shim.h"
 
 #undef ibv_get_device_list
 #undef ibv_query_port

@@ -6,9 +6,9 @@
 
 #include "internals.h"
 
-#include <npemu_context.h>
-#include <npemu_cq.h>
-#include <npemu_qp.h>
+#include <verbs/npemu_context.h>
+#include <engine/npemu_cq.h>
+#include <engine/npemu_qp.h>
 
 void npt_cq_lock(struct ibv_cq *cq)
 {

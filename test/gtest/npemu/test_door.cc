@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 
 extern "C" {
-#include "verbs_door.h"
+#include "shim/npemu_shim.h"
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port,
                        unsigned index, unsigned *type);
 }

@@ -8,7 +8,7 @@
 #include "npemu_segments.h"
 
 extern "C" {
-#include "npemu_segment.h"
+#include "fabric/npemu_segment.h"
 }
 
 #include <cerrno>

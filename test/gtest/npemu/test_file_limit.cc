@@ -9,9 +9,9 @@
 #include "npemu_test.h"
 
 extern "C" {
-#include "npemu_file.h"
+#include "base/npemu_file.h"
 #include "npemu_iommu.h"
-#include "npemu_log.h"
+#include "base/npemu_log.h"
 }
 
 #include <csignal>

@@ -7,7 +7,7 @@
 #include "nprdma_stats.h"
 #include "nprdma_mem.h"
 
-#include <npemu/npemu_file.h>
+#include <npemu/base/npemu_file.h>
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>

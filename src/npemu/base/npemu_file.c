@@ -1,0 +1,126 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "base/npemu_file.h"
+#include "fabric/npemu_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The kernel's sets of signals are words of 64 bits */
+#define NPEMU_FILE_SIGNAL (1ull << (SIGXFSZ - 1))
+
+/* The signal is sent to the thread that writes, so blocking it there is
+ * enough. */
+NPEMU_HOOK
+void npemu_file_begin(npemu_file_guard_t *guard)
+{
+    const uint64_t set = NPEMU_FILE_SIGNAL;
+    uint64_t pending   = 0;
+    int error          = errno;
+
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &set, &guard->mask, sizeof(set));
+    syscall(SYS_rt_sigpending, &pending, sizeof(pending));
+    guard->is_pending = !!(pending & NPEMU_FILE_SIGNAL);
+    errno             = error;
+}
+
+NPEMU_HOOK
+void npemu_file_end(const npemu_file_guard_t *guard)
+{
+    const struct timespec zero = {0};
+    const uint64_t set         = NPEMU_FILE_SIGNAL;
+    int error                  = errno;
+
+    /* One that was there before is the program's */
+    if (!guard->is_pending) {
+        syscall(SYS_rt_sigtimedwait, &set, NULL, &zero, sizeof(set));
+    }
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &guard->mask, NULL, sizeof(set));
+    errno = error;
+}
+
+NPEMU_HOOK
+ssize_t npemu_file_write(int fd, const void *data, size_t length)
+{
+    npemu_file_guard_t guard;
+    ssize_t ret;
+
+    npemu_file_begin(&guard);
+    ret = syscall(SYS_write, fd, data, length);
+    npemu_file_end(&guard);
+    return ret;
+}
+
+int npemu_file_create(const char *name, size_t size)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    npemu_file_guard_t guard;
+    int fd, ret, error;
+
+    fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return -1;
+    }
+
+    npemu_file_begin(&guard);
+    ret = ftruncate(fd, size);
+    npemu_file_end(&guard);
+    if ((ret < 0) || (fcntl(fd, F_ADD_SEALS, seals) < 0)) {
+        error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+
+    return fd;
+}
+
+/* Is it this user's, or root's, as devices are? */
+static int npemu_file_is_ours(const struct stat *st)
+{
+    return (st->st_uid == geteuid()) || (st->st_uid == 0);
+}
+
+int npemu_file_append(const char *path, mode_t mode)
+{
+    int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
+                O_NONBLOCK;
+    struct stat st;
+    int fd, error;
+
+    fd = open(path, flags | O_NOFOLLOW, mode);
+    if (fd < 0) {
+        /* Some of it the kernel refuses itself, as fs.protected_* say. A link
+         * of ours cannot be replaced where the directory is sticky. */
+        error = errno;
+        if ((lstat(path, &st) == 0) && !npemu_file_is_ours(&st)) {
+            error = EPERM;
+        } else if (error == ELOOP) {
+            fd    = open(path, flags, mode);
+            error = errno;
+        }
+    }
+    if (fd < 0) {
+        errno = error;
+        return -1;
+    }
+
+    if ((fstat(fd, &st) < 0) || !npemu_file_is_ours(&st)) {
+        close(fd);
+        errno = EPERM;
+        return -1;
+    }
+
+    fcntl(fd, F_SETFL, O_APPEND); /* writing may block */
+    return fd;
+}

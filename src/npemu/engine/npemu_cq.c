@@ -1,0 +1,644 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Completion queues, the consuming side and their life. */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu.h"
+#include "engine/npemu_cq.h"
+#include "engine/npemu_dma.h"
+#include "fabric/npemu_epoch.h"
+#include "base/npemu_log.h"
+#include "engine/npemu_qp.h"
+#include "engine/npemu_sq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NPEMU_CQ_MAX_CQE   (1 << 20)
+#define NPEMU_CQ_DATA_MIN  (16 * 1024)
+#define NPEMU_CQ_DATA_MAX  (256 * 1024)
+
+/* --- polling ---------------------------------------------------------------*/
+
+/* Where an element of a receive begins. */
+static uint32_t npemu_cq_sge_offset(const npemu_rq_wqe_t *wqe, uint32_t index)
+{
+    uint32_t i, offset = 0;
+
+    for (i = 0; i < index; ++i) {
+        offset += wqe->sge[i].length;
+    }
+    return offset;
+}
+
+/* npemu_cq_place() where IOMMU tables are in the way. */
+static __attribute__((noinline)) enum ibv_wc_status
+npemu_cq_place_tabled(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
+                      const void *data, uint32_t length)
+{
+    npemu_peer_t *self = npemu_peer_find(rq->proc, rq->proc->slot_index);
+    npemu_map_miss_t miss;
+    npemu_dma_list_t list;
+
+    if ((npemu_dma_map_recv(self, rq->pd, wqe, skip, length, &list, &miss) !=
+         NPEMU_MAP_OK) ||
+        (npemu_dma_copy_local(rq->proc, &list, (void*)data, 1) !=
+         NPEMU_DMA_OK)) {
+        return IBV_WC_LOC_PROT_ERR;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* Put bytes where a receive says. The keys were good when it was posted; they
+ * may have been deregistered since. */
+static enum ibv_wc_status
+npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
+               const void *data, uint32_t left)
+{
+    const npemu_mr_shm_t *mr;
+    const struct ibv_sge *sge;
+    uint32_t i, length;
+    uint64_t va;
+
+    for (i = 0; (left > 0) && (i < wqe->num_sge); ++i) {
+        sge = &wqe->sge[i];
+        if (skip >= sge->length) {
+            skip -= sge->length;
+            continue;
+        }
+
+        length = sge->length - skip;
+        length = (length < left) ? length : left;
+        mr     = npemu_mr_find(rq->proc->shm, sge->lkey, rq->pd,
+                               IBV_ACCESS_LOCAL_WRITE, sge->addr + skip,
+                               length, &va);
+        if (npemu_unlikely(mr == NULL)) {
+            return IBV_WC_LOC_PROT_ERR;
+        }
+
+        if (npemu_unlikely(mr->window != NPEMU_WINDOW_NONE)) {
+            return npemu_cq_place_tabled(rq, wqe,
+                                         npemu_cq_sge_offset(wqe, i) + skip,
+                                         data, left);
+        }
+
+        memcpy((void*)(uintptr_t)va, data, length);
+        data  = (const uint8_t*)data + length;
+        left -= length;
+        skip  = 0;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* IBA 8.3.3: what a GRH counts is everything from behind it to the invariant
+ * CRC: BTH, DETH, immediate data, padded payload, and the CRC itself. */
+static uint16_t npemu_cq_grh_paylen(const npemu_cqe_t *cqe)
+{
+    uint32_t payload = cqe->byte_len - sizeof(struct ibv_grh);
+
+    return 12 + 8 + ((cqe->wc_flags & IBV_WC_WITH_IMM) ? 4 : 0) +
+           ((payload + 3) & ~3u) + 4;
+}
+
+/* The first 40 bytes of a UD receive, if there was a global route. */
+static enum ibv_wc_status npemu_cq_place_grh(npemu_cq_t *cq, npemu_rq_t *rq,
+                                             const npemu_rq_wqe_t *wqe,
+                                             const npemu_cqe_t *cqe)
+{
+    struct ibv_grh grh = {.next_hdr = 0x1b, .hop_limit = cqe->ud.hop_limit};
+
+    grh.version_tclass_flow = htobe32((6u << 28) | cqe->ud.flow);
+    grh.paylen              = htobe16(npemu_cq_grh_paylen(cqe));
+    npemu_query_gid(cq->super.context, 1, 0, &grh.sgid);
+    grh.dgid = grh.sgid;
+    return npemu_cq_place(rq, wqe, 0, &grh, sizeof(grh));
+}
+
+/* Place what rode in the CQ, unless it has failed already; the first error
+ * counts. In an epoch: dereg_mr in another thread waits for this as it waits
+ * for initiators. */
+static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
+                                const npemu_rq_wqe_t *wqe,
+                                const npemu_cqe_t *cqe, struct ibv_wc *wc)
+{
+    const uint8_t *data = cqe->data;
+    uint32_t skip       = 0;
+
+    npemu_epoch_enter(cq->proc, cq->proc->slot_index, cq->proc->gen);
+    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+        skip = sizeof(struct ibv_grh);
+        if ((wc->wc_flags & IBV_WC_GRH) && (wc->status == IBV_WC_SUCCESS)) {
+            wc->status = npemu_cq_place_grh(cq, qp->rq, wqe, cqe);
+        }
+    }
+    if ((cqe->data_len > 0) && (wc->status == IBV_WC_SUCCESS)) {
+        if (cqe->data_len > NPEMU_CQE_INLINE) {
+            data = cq->data + cqe->data_off;
+        }
+        wc->status = npemu_cq_place(qp->rq, wqe, skip, data, cqe->data_len);
+    }
+    npemu_epoch_exit(cq->proc);
+}
+
+static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
+                               const npemu_cqe_t *cqe, struct ibv_wc *wc)
+{
+    npemu_rq_t *rq      = qp->rq;
+    npemu_rq_wqe_t *wqe = npemu_rq_wqe(cq->proc->shm, rq->shm, cqe->index);
+
+    wc->wr_id = wqe->wr_id;
+    wc->sl    = cqe->ud.sl;
+    if ((cqe->data_len > 0) || (wc->wc_flags & IBV_WC_GRH)) {
+        npemu_cq_place_recv(cq, qp, wqe, cqe, wc);
+    }
+    if (npemu_unlikely(wc->status != cqe->status)) {
+        /* The sender has gone on, but this end stops here as on a NIC */
+        npemu_qp_fail_remote(cq->proc,
+                             atomic_load(&cq->proc->peers
+                                         [cq->proc->slot_index]),
+                             npemu_qpn_index(cqe->qpn), 0);
+    }
+    npemu_rq_free(rq, cqe->index);
+}
+
+/* Returns 0 if the entry is for nobody any more. */
+static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
+                         struct ibv_wc *wc)
+{
+    npemu_cqe_kind_t kind;
+    npemu_qp_t *qp;
+
+    kind = atomic_load_explicit(&cqe->kind, memory_order_relaxed);
+    if (npemu_unlikely(kind == NPEMU_CQE_SKIP)) {
+        return 0;
+    }
+
+    wc->status         = cqe->status;
+    wc->opcode         = cqe->opcode;
+    wc->vendor_err     = cqe->vendor_err;
+    wc->byte_len       = cqe->byte_len;
+    wc->imm_data       = cqe->imm_data;
+    wc->qp_num         = cqe->qpn;
+    wc->src_qp         = cqe->src_qp;
+    wc->wc_flags       = cqe->wc_flags;
+    wc->pkey_index     = 0;
+    wc->slid           = NPEMU_LID;
+    wc->sl             = 0;
+    wc->dlid_path_bits = 0;
+
+    /* Not gone, in general: its entries become SKIP when it is destroyed.
+     * Acquired, so that what happened before is seen without a look at the peer
+     * who was told of the QP, and wrote the entry */
+    qp = atomic_load_explicit(&cq->proc->qps[npemu_qpn_index(cqe->qpn)],
+                              memory_order_acquire);
+    if (npemu_unlikely(qp == NULL)) {
+        return 0; /* from a process that was cut off while it wrote this */
+    }
+    if (kind == NPEMU_CQE_SEND) {
+        wc->wr_id = cqe->wr_id;
+        atomic_store_explicit(&qp->sq_done, cqe->index, memory_order_release);
+    } else {
+        npemu_cq_take_recv(cq, qp, cqe, wc);
+    }
+    return 1;
+}
+
+static int npemu_cq_poll_locked(npemu_cq_t *cq, int num_entries,
+                                struct ibv_wc *wc)
+{
+    npemu_cq_ring_t *ring = atomic_load_explicit(&cq->ring,
+                                                 memory_order_acquire);
+    uint32_t pos          = atomic_load_explicit(&cq->head,
+                                                 memory_order_relaxed);
+    int count             = 0;
+    npemu_cqe_t *cqe;
+
+    while (count < num_entries) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            break;
+        }
+
+        count += npemu_cq_take(cq, cqe, &wc[count]);
+        if (cqe->data_len > NPEMU_CQE_INLINE) {
+            atomic_store_explicit(&cq->shm->data_head, cqe->data_end,
+                                  memory_order_release);
+        }
+        ++pos;
+    }
+
+    atomic_store_explicit(&cq->head, pos, memory_order_relaxed);
+    atomic_store_explicit(&cq->shm->head, pos, memory_order_release);
+    return count;
+}
+
+static inline int npemu_cq_is_empty(npemu_cq_t *cq)
+{
+    npemu_cq_ring_t *ring = atomic_load_explicit(&cq->ring,
+                                                 memory_order_acquire);
+    uint32_t pos          = atomic_load_explicit(&cq->head,
+                                                 memory_order_relaxed);
+
+    return atomic_load_explicit(&ring->cqes[pos & ring->mask].seq,
+                                memory_order_relaxed) != pos + 1;
+}
+
+int npemu_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
+{
+    npemu_cq_t *cq = npemu_cq(ibcq);
+    int count;
+
+    if (npemu_unlikely(cq->proc != npemu_self())) {
+        return -1;
+    }
+
+    if (npemu_unlikely(atomic_load_explicit(&cq->waits.count,
+                                            memory_order_relaxed) != 0)) {
+        npemu_wait_progress(&cq->waits);
+    }
+
+    if (npemu_cq_is_empty(cq)) {
+        return 0;
+    }
+
+    npemu_spin_lock(&cq->lock);
+    count = npemu_cq_poll_locked(cq, num_entries, wc);
+    npemu_spin_unlock(&cq->lock);
+    return count;
+}
+
+/* --- notification ----------------------------------------------------------*/
+
+/*
+ * Is there a completion that has not been polled and raises an event of this
+ * kind? The lock of producers is held: what is polled meanwhile is not used
+ * again. The one of consumers must not be taken with it held: it is held while
+ * an epoch is entered, which may take a mutex that a producer has.
+ */
+static int npemu_cq_has_cause(npemu_cq_t *cq, int solicited_only)
+{
+    npemu_cq_ring_t *ring = atomic_load(&cq->ring);
+    uint32_t pos          = atomic_load(&cq->head);
+    npemu_cqe_t *cqe;
+
+    for (;; ++pos) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            return 0;
+        }
+
+        if ((atomic_load_explicit(&cqe->kind, memory_order_relaxed) !=
+             NPEMU_CQE_SKIP) && (!solicited_only || cqe->solicited)) {
+            return 1;
+        }
+    }
+}
+
+int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+    npemu_cq_t *cq = npemu_cq(ibcq);
+    int fire;
+
+    if (cq->proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if (ibcq->channel == NULL) {
+        return 0;
+    }
+
+    /* Completions that are there and not polled fire at once, as mlx5 has it:
+     * users check the CQ before they arm it, not after */
+    npemu_cq_lock(cq);
+    fire = npemu_cq_has_cause(cq, solicited_only);
+    if (fire) {
+        cq->shm->armed = 0;
+    } else if (!solicited_only) {
+        cq->shm->armed = NPEMU_CQ_ARMED;
+    } else if (cq->shm->armed != NPEMU_CQ_ARMED) {
+        cq->shm->armed = NPEMU_CQ_ARMED | NPEMU_CQ_SOLICITED;
+    }
+    npemu_rlock_release(&cq->shm->lock);
+
+    if (fire) {
+        npemu_cq_kick(cq);
+    }
+    return 0;
+}
+
+void npemu_cq_kick(npemu_cq_t *cq)
+{
+    if (cq->super.channel != NULL) {
+        atomic_fetch_add(&cq->shm->raised, 1);
+        npemu_eventfd_signal(cq->super.channel->fd);
+    }
+}
+
+/* --- entries of a QP -------------------------------------------------------*/
+
+void npemu_cq_clean(npemu_cq_t *cq, uint32_t qpn)
+{
+    npemu_cq_ring_t *ring;
+    npemu_cqe_t *cqe;
+    npemu_qp_t *qp;
+    uint32_t pos;
+
+    npemu_spin_lock(&cq->lock);
+    ring = atomic_load(&cq->ring);
+    qp   = atomic_load(&cq->proc->qps[npemu_qpn_index(qpn)]);
+    pos  = atomic_load(&cq->head);
+    for (;; ++pos) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            break;
+        }
+
+        if ((cqe->qpn == qpn) && (cqe->kind != NPEMU_CQE_SKIP)) {
+            if (cqe->kind == NPEMU_CQE_RECV) {
+                npemu_rq_free(qp->rq, cqe->index);
+            }
+            cqe->kind = NPEMU_CQE_SKIP;
+        }
+    }
+    npemu_spin_unlock(&cq->lock);
+}
+
+int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index)
+{
+    npemu_cq_ring_t *ring;
+    npemu_cqe_t *cqe;
+    uint32_t pos;
+    int found = 0;
+
+    npemu_spin_lock(&cq->lock);
+    ring = atomic_load(&cq->ring);
+    for (pos = atomic_load(&cq->head); !found; ++pos) {
+        cqe = &ring->cqes[pos & ring->mask];
+        if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
+            pos + 1) {
+            break;
+        }
+        found = (cqe->kind == NPEMU_CQE_RECV) && (cqe->qpn == qpn) &&
+                (cqe->index == index);
+    }
+    npemu_spin_unlock(&cq->lock);
+    return found;
+}
+
+/* --- life ------------------------------------------------------------------*/
+
+static uint32_t npemu_cq_ring_size(int cqe)
+{
+    uint32_t size = 4;
+
+    while (size < (uint32_t)cqe) {
+        size *= 2;
+    }
+    return size;
+}
+
+static npemu_cq_ring_t *npemu_cq_ring_create(npemu_proc_t *proc, uint32_t size)
+{
+    npemu_cq_ring_t *ring = calloc(1, sizeof(*ring));
+
+    if (ring == NULL) {
+        return NULL;
+    }
+
+    ring->offset = npemu_arena_alloc(&proc->arena,
+                                     (size_t)size * sizeof(npemu_cqe_t));
+    if (ring->offset == 0) {
+        free(ring);
+        return NULL;
+    }
+
+    ring->cqes = npemu_arena_ptr(proc->shm, ring->offset);
+    ring->mask = size - 1;
+    return ring;
+}
+
+static void npemu_cq_ring_destroy(npemu_proc_t *proc, npemu_cq_ring_t *ring)
+{
+    npemu_arena_free(&proc->arena, ring->offset,
+                     (ring->mask + 1ul) * sizeof(npemu_cqe_t));
+    free(ring);
+}
+
+static uint32_t npemu_cq_data_size(uint32_t ring_size)
+{
+    uint32_t size = NPEMU_CQ_DATA_MIN;
+
+    while ((size < NPEMU_CQ_DATA_MAX) && (size < ring_size * 256)) {
+        size *= 2;
+    }
+    return size;
+}
+
+/* The record, the ring and the data ring. */
+static int npemu_cq_create_shm(npemu_cq_t *cq, int cqe)
+{
+    npemu_proc_t *proc = cq->proc;
+    uint32_t size      = npemu_cq_ring_size(cqe);
+    npemu_cq_ring_t *ring;
+    uint64_t offset;
+
+    offset = npemu_arena_alloc(&proc->arena, sizeof(npemu_cq_shm_t));
+    if (offset == 0) {
+        return ENOMEM;
+    }
+
+    cq->shm            = npemu_arena_ptr(proc->shm, offset);
+    cq->shm->data_size = npemu_cq_data_size(size);
+    cq->shm->data      = npemu_arena_alloc(&proc->arena, cq->shm->data_size);
+    ring               = npemu_cq_ring_create(proc, size);
+    if ((cq->shm->data == 0) || (ring == NULL)) {
+        npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
+        npemu_arena_free(&proc->arena, offset, sizeof(npemu_cq_shm_t));
+        if (ring != NULL) {
+            npemu_cq_ring_destroy(proc, ring);
+        }
+        return ENOMEM;
+    }
+
+    cq->data       = npemu_arena_ptr(proc->shm, cq->shm->data);
+    cq->shm->ring  = ring->offset;
+    cq->shm->mask  = ring->mask;
+    atomic_store(&cq->ring, ring);
+    cq->super.cqe  = size;
+    return 0;
+}
+
+static void npemu_cq_attach_channel(npemu_cq_t *cq, npemu_channel_t *channel)
+{
+    cq->shm->channel = channel->index + 1;
+    pthread_mutex_lock(&channel->lock);
+    ++channel->super.refcnt;
+    npemu_link_add(&channel->cqs, &cq->channel_link);
+    pthread_mutex_unlock(&channel->lock);
+}
+
+struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
+                               void *cq_context,
+                               struct ibv_comp_channel *channel,
+                               int comp_vector)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+    npemu_cq_t *cq;
+    int ret;
+
+    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE) || (comp_vector < 0) ||
+        (comp_vector >= context->num_comp_vectors)) {
+        errno = EINVAL;
+        return NULL;
+    }
+
+    if (proc == NULL) {
+        errno = NPEMU_ERR_FORKED;
+        return NULL;
+    }
+
+    cq = calloc(1, sizeof(*cq));
+    if (cq == NULL) {
+        return NULL;
+    }
+
+    cq->proc = proc;
+    ret      = npemu_cq_create_shm(cq, cqe);
+    if (ret != 0) {
+        free(cq);
+        errno = ret;
+        return NULL;
+    }
+
+    cq->super.context    = context;
+    cq->super.channel    = channel;
+    cq->super.cq_context = cq_context;
+    cq->super.handle     = npemu_arena_off(proc->shm, cq->shm) / 64;
+    pthread_mutex_init(&cq->super.mutex, NULL);
+    pthread_cond_init(&cq->super.cond, NULL);
+    npemu_waits_init(&cq->waits);
+    if (channel != NULL) {
+        npemu_cq_attach_channel(cq, npemu_channel(channel));
+    }
+    pthread_mutex_lock(&proc->lock);
+    npemu_link_add(&proc->cqs, &cq->link);
+    pthread_mutex_unlock(&proc->lock);
+    return &cq->super;
+}
+
+/* Leave the channel; wait until the user acknowledged every event it got. */
+static void npemu_cq_detach_channel(npemu_cq_t *cq)
+{
+    npemu_channel_t *channel = npemu_channel(cq->super.channel);
+    uint32_t taken, raised;
+
+    pthread_mutex_lock(&channel->lock);
+    npemu_link_del(&cq->channel_link);
+    --channel->super.refcnt;
+    taken = cq->taken;
+    /* Events that nobody took go with the CQ: poll() must not tell of them */
+    for (raised = atomic_load(&cq->shm->raised); raised != taken; --raised) {
+        npemu_eventfd_unsignal(channel->super.fd);
+    }
+    pthread_mutex_unlock(&channel->lock);
+
+    pthread_mutex_lock(&cq->super.mutex);
+    while (cq->super.comp_events_completed != taken) {
+        pthread_cond_wait(&cq->super.cond, &cq->super.mutex);
+    }
+    pthread_mutex_unlock(&cq->super.mutex);
+}
+
+int npemu_destroy_cq(struct ibv_cq *ibcq)
+{
+    npemu_cq_t *cq     = npemu_cq(ibcq);
+    npemu_proc_t *proc = cq->proc;
+    npemu_cq_ring_t *ring, *older;
+
+    if (proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if (atomic_load(&cq->refcount) != 0) {
+        return EBUSY;
+    }
+
+    pthread_mutex_lock(&proc->lock);
+    npemu_link_del(&cq->link);
+    pthread_mutex_unlock(&proc->lock);
+    if (ibcq->channel != NULL) {
+        npemu_cq_detach_channel(cq);
+    }
+    npemu_async_forget_cq(ibcq);
+
+    for (ring = atomic_load(&cq->ring); ring != NULL; ring = older) {
+        older = ring->older;
+        npemu_cq_ring_destroy(proc, ring);
+    }
+    npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
+    npemu_arena_free(&proc->arena, npemu_arena_off(proc->shm, cq->shm),
+                     sizeof(npemu_cq_shm_t));
+    pthread_cond_destroy(&ibcq->cond);
+    pthread_mutex_destroy(&ibcq->mutex);
+    free(cq);
+    return 0;
+}
+
+/* Move what has not been polled to another ring, at the same positions modulo
+ * its size. Both locks are held. */
+static void npemu_cq_move(npemu_cq_t *cq, npemu_cq_ring_t *to)
+{
+    npemu_cq_ring_t *from = atomic_load(&cq->ring);
+    uint32_t pos;
+
+    for (pos = atomic_load(&cq->head); pos != cq->shm->tail; ++pos) {
+        to->cqes[pos & to->mask] = from->cqes[pos & from->mask];
+    }
+    to->older     = from;
+    cq->shm->ring = to->offset;
+    cq->shm->mask = to->mask;
+    atomic_store(&cq->ring, to);
+}
+
+int npemu_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+    npemu_cq_t *cq = npemu_cq(ibcq);
+    npemu_cq_ring_t *ring;
+    int ret = 0;
+
+    if (cq->proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE)) {
+        return EINVAL;
+    }
+
+    ring = npemu_cq_ring_create(cq->proc, npemu_cq_ring_size(cqe));
+    if (ring == NULL) {
+        return ENOMEM;
+    }
+
+    npemu_spin_lock(&cq->lock);
+    npemu_cq_lock(cq);
+    if (cq->shm->tail - atomic_load(&cq->head) > ring->mask + 1) {
+        ret = EINVAL; /* more is in it than would fit */
+    } else {
+        npemu_cq_move(cq, ring);
+        ibcq->cqe = ring->mask + 1;
+    }
+    npemu_rlock_release(&cq->shm->lock);
+    npemu_spin_unlock(&cq->lock);
+
+    if (ret != 0) {
+        npemu_cq_ring_destroy(cq->proc, ring);
+    }
+    return ret;
+}

@@ -1,0 +1,131 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The DMA engine: every access to application memory on behalf of a work
+ * request is checked, translated and made here, except payload that rides in a
+ * completion queue (npemu_cq.c puts that in place).
+ */
+
+#ifndef NPEMU_DMA_H
+#define NPEMU_DMA_H
+
+#include "verbs/npemu_mr.h"
+#include "fabric/npemu_peer.h"
+#include "engine/npemu_wqe.h"
+
+#include <sys/uio.h>
+
+/* One copy moves at most this much: the unit between whose beginning and end
+ * memory cannot be taken away. */
+#define NPEMU_DMA_CHUNK (64 * 1024)
+
+/* Memory of one side of a transfer, translated. */
+typedef struct {
+    struct iovec  iov[NPEMU_MAX_SGE];
+    unsigned      count;
+    unsigned      tabled; /* nonzero: elements are behind IOMMU tables */
+    uint64_t      length; /* bytes in all */
+    uint8_t       window[NPEMU_MAX_SGE]; /* npemu_window_t, by element */
+    npemu_table_t *table[NPEMU_MAX_SGE]; /* unless the window is plain */
+} npemu_dma_list_t;
+
+typedef enum {
+    NPEMU_MAP_OK,
+    NPEMU_MAP_DENIED, /* a protection error */
+    NPEMU_MAP_TABLE   /* a table of the peer must be attached first */
+} npemu_map_t;
+
+/* The table that was missing. */
+typedef struct {
+    uint32_t index;
+    uint32_t gen;
+} npemu_map_miss_t;
+
+typedef enum {
+    NPEMU_DMA_OK,
+    NPEMU_DMA_LOCAL,  /* the initiator's memory is not there */
+    NPEMU_DMA_REMOTE, /* the target's memory is not there */
+    NPEMU_DMA_GONE,   /* the target is not there */
+    NPEMU_DMA_DENIED, /* the kernel does not let us */
+    NPEMU_DMA_CUT     /* the target does not let us: look at it anew */
+} npemu_dma_status_t;
+
+/**
+ * Make a list of one piece of memory of the calling process that no IOMMU table
+ * covers.
+ */
+static inline void npemu_dma_list_plain(npemu_dma_list_t *list, void *addr,
+                                        uint64_t length)
+{
+    list->iov[0]    = (struct iovec){addr, length};
+    list->window[0] = NPEMU_WINDOW_NONE;
+    list->count     = 1;
+    list->tabled    = 0;
+    list->length    = length;
+}
+
+/**
+ * Check and translate the scatter/gather list of a send request.
+ *
+ * @param [in]  proc    The process that posted it.
+ * @param [in]  pd      PD of the QP.
+ * @param [in]  wqe     The request.
+ * @param [in]  access  Rights that are needed.
+ * @param [out] list    The memory.
+ *
+ * @return 1, or 0 for a protection error.
+ */
+int npemu_dma_map_send(npemu_proc_t *proc, uint32_t pd, const npemu_wqe_t *wqe,
+                       uint32_t access, npemu_dma_list_t *list);
+
+/**
+ * The same for a posted receive of a peer, or of this process.
+ *
+ * @param [in]  skip    Bytes left out at the beginning.
+ * @param [in]  length  Bytes to map after those.
+ * @param [out] miss    With NPEMU_MAP_TABLE: what to attach.
+ */
+npemu_map_t npemu_dma_map_recv(npemu_peer_t *peer, uint32_t pd,
+                               const npemu_rq_wqe_t *wqe, uint32_t skip,
+                               uint64_t length, npemu_dma_list_t *list,
+                               npemu_map_miss_t *miss);
+
+/** The same for one range, of a remote request. */
+npemu_map_t npemu_dma_map_range(npemu_peer_t *peer, uint32_t pd, uint32_t key,
+                                uint32_t access, uint64_t addr,
+                                uint64_t length, npemu_dma_list_t *list,
+                                npemu_map_miss_t *miss);
+
+/**
+ * Copy between the calling process and a peer, in chunks.
+ *
+ * @param [in] local      Memory here.
+ * @param [in] remote     Memory there, at least as long.
+ * @param [in] to_remote  Direction.
+ */
+npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
+                                  const npemu_dma_list_t *local,
+                                  const npemu_dma_list_t *remote,
+                                  int to_remote);
+
+/** The same where one of the lists is `tabled`. */
+npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
+                                         const npemu_dma_list_t *local,
+                                         const npemu_dma_list_t *remote,
+                                         int to_remote);
+
+/** Copy the memory of a list that is not `tabled` into a buffer. */
+void npemu_dma_gather(const npemu_dma_list_t *list, void *buffer);
+
+/**
+ * Copy a buffer of this process from or to memory of this process.
+ *
+ * @param [in] list     The memory.
+ * @param [in] buffer   As long as the list.
+ * @param [in] to_list  Direction.
+ */
+npemu_dma_status_t npemu_dma_copy_local(npemu_proc_t *proc,
+                                        const npemu_dma_list_t *list,
+                                        void *buffer, int to_list);
+
+#endif

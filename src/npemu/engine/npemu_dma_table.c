@@ -1,0 +1,775 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The DMA engine where IOMMU tables are in the way: what the table says is
+ * looked at and obeyed chunk by chunk, on both sides alike. Memory that a table
+ * covers is never touched but by process_vm_readv and process_vm_writev, also
+ * that of this process: where the kernel has no page, they say so.
+ */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "engine/npemu_dma.h"
+#include "fabric/npemu_epoch.h"
+#include "inject/npemu_fault.h"
+#include "base/npemu_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A chunk that starts within a page touches one more. */
+#define NPEMU_CHUNK_PAGES (NPEMU_DMA_CHUNK / NPEMU_PAGE_SIZE + 1)
+
+/* A NIC reads at least so much of a source at once, aligned. */
+#define NPEMU_LINE 64
+
+/* States that are copied at a time. */
+#define NPEMU_STATES_BATCH 256
+
+/* Pagemap entry: the page is in memory. */
+#define NPEMU_PAGEMAP_PRESENT (1ull << 63)
+
+/* One side of a transfer, and where it stands. */
+typedef struct {
+    const npemu_dma_list_t *list;
+    npemu_peer_t           *peer;      /* whose memory it is */
+    int                    is_local;
+    unsigned               index;      /* in the list */
+    uint64_t               offset;     /* in that element */
+
+    /* Fault plan: the page being accessed, until here */
+    uint64_t               page_end;
+    npemu_fault_ticket_t   ticket;
+
+    /* The chunk */
+    uint64_t               addr;
+    uint64_t               left;       /* of the element */
+    uint32_t               window;     /* npemu_window_t */
+    npemu_table_t          *table;
+    uint64_t               first_page;
+    uint32_t               present;    /* bit by page */
+    uint32_t               words[NPEMU_CHUNK_PAGES]; /* as they were */
+    int                    whole;      /* all of them are */
+    uint64_t               absent_end; /* pages below met EFAULT */
+} npemu_side_t;
+
+typedef struct {
+    npemu_peer_t *peer;
+    int          to_remote;
+    npemu_side_t src;
+    npemu_side_t dst;
+    int          in_line;    /* the destination ended the last chunk within a
+                              * line of the source, */
+    uint32_t     line_there; /* which was there, or not, */
+    uint32_t     line_word;  /* by this state */
+} npemu_xfer_t;
+
+/* --- one side --------------------------------------------------------------*/
+
+static void npemu_side_init(npemu_side_t *side, const npemu_dma_list_t *list,
+                            npemu_peer_t *peer, int is_local, uint64_t offset)
+{
+    side->list       = list;
+    side->peer       = peer;
+    side->is_local   = is_local;
+    side->index      = 0;
+    side->offset     = offset;
+    side->page_end   = 0;
+    side->absent_end = 0;
+}
+
+/* Does a table decide whether it is there? */
+static inline int npemu_side_is_paged(const npemu_side_t *side)
+{
+    return side->window & NPRDMA_PAGE_BITS;
+}
+
+/* Are its states the kernel module's? */
+static inline int npemu_side_is_kernel(const npemu_side_t *side)
+{
+    return npemu_side_is_paged(side) && (side->table->kernel != NULL);
+}
+
+/* Take the position from the list. */
+static inline void npemu_side_load(npemu_side_t *side)
+{
+    const struct iovec *iov = &side->list->iov[side->index];
+
+    side->addr   = (uintptr_t)iov->iov_base + side->offset;
+    side->left   = iov->iov_len - side->offset;
+    side->window = side->list->window[side->index];
+    side->table  = side->list->table[side->index];
+}
+
+static inline uint64_t npemu_side_page(const npemu_side_t *side, uint64_t addr)
+{
+    return (addr - side->table->address) / NPEMU_PAGE_SIZE;
+}
+
+static inline uint64_t npemu_page_end(uint64_t addr)
+{
+    return (addr | (NPEMU_PAGE_SIZE - 1)) + 1;
+}
+
+static inline uint64_t npemu_min(uint64_t a, uint64_t b)
+{
+    return (a < b) ? a : b;
+}
+
+/* A fault plan works on pages one by one. Returns how much of `length` bytes
+ * can be accessed before it does something. */
+static uint64_t npemu_side_cut_fault(npemu_side_t *side, uint64_t length)
+{
+    npemu_fault_ticket_t *ticket = &side->ticket;
+    uint64_t tear;
+
+    if (side->page_end == 0) {
+        side->page_end = npemu_page_end(side->addr);
+        npemu_fault_begin(side->table, side->addr - side->table->address,
+                          side->window, ticket);
+    }
+
+    length = npemu_min(length, side->page_end - side->addr);
+    if (ticket->evict) {
+        tear = side->page_end - NPEMU_PAGE_SIZE + ticket->tear;
+        if (side->addr < tear) {
+            length = npemu_min(length, tear - side->addr);
+        } else {
+            npemu_fault_evict(side->table, ticket);
+        }
+    }
+    return length;
+}
+
+/* How much of `length` bytes is one chunk. */
+static inline uint64_t npemu_side_cut(npemu_side_t *side, uint64_t length)
+{
+    uint32_t granule = atomic_load_explicit(&npemu_dma_granule,
+                                            memory_order_relaxed);
+
+    length = npemu_min(length, side->left);
+    if (!npemu_side_is_paged(side)) {
+        return length;
+    }
+
+    if (npemu_unlikely(granule != 0)) {
+        length = npemu_min(length, granule - (side->addr & (granule - 1)));
+    }
+    if (npemu_unlikely(side->table->kernel != NULL)) {
+        return length; /* real events are its fault plan */
+    }
+    if (npemu_unlikely((side->page_end != 0) ||
+                       (atomic_load(&side->table->header->hooks) &
+                        NPEMU_HOOK_FAULTS) ||
+                       atomic_load(&npemu_random_active))) {
+        length = npemu_side_cut_fault(side, length);
+    }
+    return length;
+}
+
+static inline void npemu_side_advance(npemu_side_t *side, uint64_t length)
+{
+    side->offset += length;
+    if (npemu_unlikely(side->page_end != 0) &&
+        ((side->addr + length == side->page_end) || (length == side->left))) {
+        npemu_fault_end(side->table, &side->ticket);
+        side->page_end = 0;
+    }
+    if (length == side->left) {
+        ++side->index;
+        side->offset     = 0;
+        side->absent_end = 0;
+    }
+}
+
+static inline void npemu_side_gate(npemu_side_t *side,
+                                   npemu_gate_point_t point, uint64_t length)
+{
+    uint64_t first;
+
+    if (!npemu_side_is_paged(side) ||
+        npemu_likely(!(atomic_load_explicit(&side->table->header->hooks,
+                                            memory_order_relaxed) &
+                       (1u << point)))) {
+        return;
+    }
+
+    first = npemu_side_page(side, side->addr);
+    npemu_gate_hold(side->table->header, point, first,
+                    npemu_side_page(side, side->addr + length - 1) - first +
+                            1);
+}
+
+/* The kernel has no such page, whatever the state says: first the state is
+ * corrected, so that who verifies the access will see a change. */
+static void npemu_side_mark(npemu_side_t *side, uint64_t addr,
+                            _Atomic uint64_t *counter)
+{
+    uint64_t page = npemu_side_page(side, addr);
+
+    if (side->table->kernel != NULL) {
+        atomic_fetch_add(counter, 1); /* the state is changed already */
+    } else {
+        /* Before the state: see npemu_iommu_invalidate() */
+        atomic_store(&side->table->header->marked, 1);
+        if (nprdma_page_clear(&side->table->states[page], NPRDMA_PAGE_BITS) &
+            NPRDMA_PAGE_BITS) {
+            atomic_fetch_add(counter, 1);
+        }
+    }
+    side->present &= ~(1u << (page - side->first_page));
+    side->whole    = 0;
+}
+
+/* /proc/PID/pagemap of the owner; -1 if it cannot be had. */
+static int npemu_side_pagemap(npemu_side_t *side)
+{
+    npemu_peer_t *peer = side->peer;
+    char path[32];
+    int fd;
+
+    npemu_spin_lock(&peer->fd_lock);
+    if (peer->pagemap_fd == -1) {
+        snprintf(path, sizeof(path), "/proc/%d/pagemap", peer->pid);
+        peer->pagemap_fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (peer->pagemap_fd < 0) {
+            npemu_error("cannot tell which pages of process %d are resident, "
+                        "%s: %s", peer->pid, path, strerror(errno));
+            peer->pagemap_fd = -2; /* once is enough */
+        }
+    }
+    fd = peer->pagemap_fd;
+    npemu_spin_unlock(&peer->fd_lock);
+    return fd;
+}
+
+/* Ask the kernel which pages are in memory: others count as absent. */
+static void npemu_side_sample(npemu_side_t *side, unsigned count)
+{
+    uint64_t first = side->table->address / NPEMU_PAGE_SIZE + side->first_page;
+    uint64_t entries[NPEMU_CHUNK_PAGES];
+    unsigned i;
+    int fd;
+
+    fd = npemu_side_pagemap(side);
+    if ((fd < 0) || (pread(fd, entries, count * sizeof(*entries),
+                           first * sizeof(*entries)) !=
+                     (ssize_t)(count * sizeof(*entries)))) {
+        return;
+    }
+
+    for (i = 0; i < count; ++i) {
+        if ((side->present & (1u << i)) &&
+            !(entries[i] & NPEMU_PAGEMAP_PRESENT)) {
+            npemu_side_mark(side, (first + i) * NPEMU_PAGE_SIZE,
+                            &side->table->header->sampled);
+        }
+    }
+}
+
+/* Look at the states of a chunk. */
+static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
+{
+    const nprdma_page_state_t *states;
+    uint64_t first, last;
+    unsigned i, count;
+
+    side->whole = 1;
+    if (!npemu_side_is_paged(side)) {
+        return;
+    }
+
+    first            = npemu_side_page(side, side->addr);
+    last             = npemu_side_page(side, side->addr + length - 1);
+    count            = last - first + 1;
+    states           = &side->table->states[first];
+    side->first_page = first;
+    side->present    = 0;
+    for (i = 0; i < count; ++i) {
+        side->words[i] = nprdma_page_load(&states[i]);
+        side->present |= !!(side->words[i] & side->window) << i;
+    }
+
+    if (npemu_unlikely(side->addr < side->absent_end)) {
+        side->present &= ~1u;
+    }
+    side->whole = (side->present == (1u << count) - 1);
+    if (npemu_unlikely(atomic_load_explicit(&side->table->header->hooks,
+                                            memory_order_relaxed) &
+                       NPEMU_HOOK_SAMPLED)) {
+        npemu_side_sample(side, count);
+    }
+}
+
+/* Has the state of the page at an address of the chunk changed? */
+static int npemu_side_has_changed(const npemu_side_t *side, uint64_t addr)
+{
+    uint64_t page = npemu_side_page(side, addr);
+
+    return nprdma_page_load(&side->table->states[page]) !=
+           side->words[page - side->first_page];
+}
+
+/* Is the byte at `done` there, and how many of the following `length` are like
+ * it? */
+static uint64_t npemu_side_run(const npemu_side_t *side, uint64_t done,
+                               uint64_t length, int *present)
+{
+    uint64_t addr, end, page;
+
+    if (npemu_likely(side->whole)) {
+        *present = 1;
+        return length;
+    }
+
+    addr     = side->addr + done;
+    end      = addr + length;
+    page     = npemu_side_page(side, addr) - side->first_page;
+    *present = (side->present >> page) & 1;
+    addr     = npemu_page_end(addr);
+    while ((addr < end) && (((side->present >> ++page) & 1) ==
+                            (unsigned)*present)) {
+        addr += NPEMU_PAGE_SIZE;
+    }
+    return npemu_min(addr, end) - (side->addr + done);
+}
+
+/* May a byte be read? */
+static int npemu_side_probe(const npemu_side_t *side, uint64_t done)
+{
+    struct iovec remote = {(void*)(uintptr_t)(side->addr + done), 1};
+    char c;
+    struct iovec local  = {&c, 1};
+
+    return process_vm_readv(side->peer->pid, &local, 1, &remote, 1, 0) == 1;
+}
+
+/* Write from this process into the side. Returns bytes, or -1 with errno. */
+static ssize_t npemu_side_put(const npemu_side_t *side, uint64_t done,
+                              const struct iovec *iov, unsigned count,
+                              uint64_t length)
+{
+    struct iovec remote = {(void*)(uintptr_t)(side->addr + done), length};
+    uint8_t *ptr        = remote.iov_base;
+    unsigned i;
+
+    if (!side->is_local || npemu_side_is_paged(side)) {
+        return npemu_epoch_copy(side->peer->pid, iov, count, &remote, 1, 1);
+    }
+
+    for (i = 0; i < count; ++i) {
+        memcpy(ptr, iov[i].iov_base, iov[i].iov_len);
+        ptr += iov[i].iov_len;
+    }
+    return length;
+}
+
+/* --- moving ----------------------------------------------------------------*/
+
+/* Whose fault was it that nothing came after `done` bytes? Somebody may have
+ * brought the page back since, so it is the side that a table covers, unless
+ * the other one is certainly bad. */
+static npemu_side_t *npemu_xfer_blame(npemu_xfer_t *xfer, uint64_t done)
+{
+    if (!npemu_side_is_paged(&xfer->src)) {
+        return npemu_side_probe(&xfer->src, done) ? &xfer->dst : &xfer->src;
+    }
+    if (!npemu_side_is_paged(&xfer->dst)) {
+        return npemu_side_probe(&xfer->dst, done) ? &xfer->src : &xfer->dst;
+    }
+    if (npemu_side_is_kernel(&xfer->src) &&
+        npemu_side_has_changed(&xfer->src, xfer->src.addr + done)) {
+        return &xfer->src;
+    }
+    return npemu_side_probe(&xfer->src, done) ? &xfer->dst : &xfer->src;
+}
+
+/* The state of what the kernel took has changed before it went. A page that
+ * cannot be accessed for another reason is not absent: that would be a success
+ * of an operation that did nothing. */
+static int npemu_side_may_lack(const npemu_side_t *side, uint64_t done)
+{
+    return !npemu_side_is_kernel(side) ||
+           npemu_side_has_changed(side, side->addr + done);
+}
+
+/* A copy ended early, after `done` bytes of the chunk. NPEMU_DMA_OK: the page
+ * there is marked absent, go on. */
+static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
+                                             npemu_side_t *side, uint64_t done,
+                                             int error)
+{
+    if (error == ECANCELED) {
+        return NPEMU_DMA_CUT;
+    }
+
+    if ((error == ESRCH) || !npemu_peer_is_alive(xfer->peer)) {
+        return NPEMU_DMA_GONE;
+    }
+
+    if ((error != 0) && (error != EFAULT)) {
+        npemu_peer_denied(xfer->peer, "process_vm_readv or _writev", error);
+        return NPEMU_DMA_DENIED;
+    }
+
+    if (side == NULL) {
+        side = npemu_xfer_blame(xfer, done);
+    }
+    if (npemu_side_is_paged(side) && npemu_side_may_lack(side, done)) {
+        npemu_side_mark(side, side->addr + done,
+                        &side->table->header->efault);
+        side->absent_end = npemu_page_end(side->addr + done);
+        return NPEMU_DMA_OK;
+    }
+    return side->is_local ? NPEMU_DMA_LOCAL : NPEMU_DMA_REMOTE;
+}
+
+/* Both sides are there. Returns bytes, or -1 with errno. */
+static ssize_t npemu_xfer_move(npemu_xfer_t *xfer, uint64_t done,
+                               uint64_t length)
+{
+    struct iovec src = {(void*)(uintptr_t)(xfer->src.addr + done), length};
+    struct iovec dst = {(void*)(uintptr_t)(xfer->dst.addr + done), length};
+
+    return xfer->to_remote ?
+                   npemu_epoch_copy(xfer->peer->pid, &src, 1, &dst, 1, 1) :
+                   npemu_epoch_copy(xfer->peer->pid, &dst, 1, &src, 1, 0);
+}
+
+/* The source is absent: its reader gets the signature, 64-bit words that are
+ * aligned as the source is. */
+static ssize_t npemu_xfer_fill(npemu_xfer_t *xfer, uint64_t done,
+                               uint64_t length)
+{
+    const uint64_t whole = NPEMU_PAGE_SIZE - sizeof(uint64_t);
+    const uint8_t *from  = xfer->src.table->signature +
+                           ((xfer->src.addr + done) % sizeof(uint64_t));
+    struct iovec iov[NPEMU_DMA_CHUNK / NPEMU_PAGE_SIZE + 2];
+    unsigned count = 0;
+    uint64_t size, left;
+
+    for (left = length; left > 0; left -= size) {
+        size         = npemu_min(left, whole);
+        iov[count++] = (struct iovec){(void*)(uintptr_t)from, size};
+    }
+    atomic_fetch_add(&xfer->src.table->header->absent_reads,
+                     (length + NPEMU_PAGE_SIZE - 1) / NPEMU_PAGE_SIZE);
+    return npemu_side_put(&xfer->dst, done, iov, count, length);
+}
+
+/* How many of `length` bytes of states are copied at a time. */
+static uint64_t npemu_states_run(const npemu_xfer_t *xfer, uint64_t done,
+                                 uint64_t length)
+{
+    uint64_t skip = (xfer->src.addr + done) % sizeof(uint32_t);
+
+    return npemu_min(length, NPEMU_STATES_BATCH * sizeof(uint32_t) - skip);
+}
+
+/* The source is the array of states. Each word is read whole. */
+static ssize_t npemu_xfer_states(npemu_xfer_t *xfer, uint64_t done,
+                                 uint64_t length)
+{
+    uint64_t offset  = xfer->src.addr + done;
+    uint64_t first   = offset / sizeof(uint32_t);
+    unsigned skip    = offset % sizeof(uint32_t);
+    uint32_t words[NPEMU_STATES_BATCH];
+    struct iovec iov = {(uint8_t*)words + skip, length};
+    unsigned count;
+
+    count = (skip + length + sizeof(*words) - 1) / sizeof(*words);
+    nprdma_page_load_all(&xfer->src.table->states[first], count, words);
+    return npemu_side_put(&xfer->dst, done, &iov, 1, length);
+}
+
+/* Move the first piece of `length` bytes that are alike. Returns how many were
+ * moved or vanished, fewer if the page that follows is now marked absent. */
+static npemu_dma_status_t npemu_xfer_piece(npemu_xfer_t *xfer, uint64_t done,
+                                           uint64_t length, uint64_t *moved)
+{
+    npemu_side_t *culprit = &xfer->dst;
+    int src_there, dst_there;
+    ssize_t ret;
+
+    length = npemu_side_run(&xfer->src, done, length, &src_there);
+    length = npemu_side_run(&xfer->dst, done, length, &dst_there);
+    if (!dst_there) {
+        atomic_fetch_add(&xfer->dst.table->header->absent_writes,
+                         (length + NPEMU_PAGE_SIZE - 1) / NPEMU_PAGE_SIZE);
+        *moved = length;
+        return NPEMU_DMA_OK;
+    }
+
+    if (!src_there) {
+        ret = npemu_xfer_fill(xfer, done, length);
+    } else if (xfer->src.window == NPEMU_WINDOW_STATES) {
+        length = npemu_states_run(xfer, done, length);
+        ret    = npemu_xfer_states(xfer, done, length);
+    } else {
+        ret     = npemu_xfer_move(xfer, done, length);
+        culprit = NULL; /* it may be either */
+    }
+
+    *moved = (ret < 0) ? 0 : ret;
+    return npemu_likely(*moved == length) ?
+                   NPEMU_DMA_OK :
+                   npemu_xfer_stopped(xfer, culprit, done + *moved,
+                                      (ret < 0) ? errno : 0);
+}
+
+/* A source is read line by line, however the destination is cut: the rest of a
+ * line is as its begin was. */
+static inline void npemu_xfer_check(npemu_xfer_t *xfer, uint64_t length)
+{
+    npemu_side_t *src = &xfer->src;
+
+    if (npemu_unlikely(xfer->in_line)) {
+        src->first_page = npemu_side_page(src, src->addr);
+        src->words[0]   = xfer->line_word;
+        src->present    = xfer->line_there;
+        src->whole      = xfer->line_there;
+    } else {
+        npemu_side_check(src, length);
+    }
+    npemu_side_check(&xfer->dst, length);
+}
+
+/* Does the chunk end within a line that the source would give whole? */
+static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
+                                       uint64_t src_length)
+{
+    npemu_side_t *src = &xfer->src;
+    uint64_t page;
+
+    xfer->in_line = (length < src_length) && npemu_side_is_paged(src) &&
+                    ((src->addr + length) % NPEMU_LINE != 0);
+    if (npemu_unlikely(xfer->in_line)) {
+        /* Neither is its first byte, so the last one is on the same page */
+        page             = npemu_side_page(src, src->addr + length) -
+                           src->first_page;
+        xfer->line_word  = src->words[page];
+        xfer->line_there = (src->present >> page) & 1;
+    }
+}
+
+/* Move a chunk, or part of it */
+static npemu_dma_status_t npemu_xfer_range(npemu_xfer_t *xfer, uint64_t done,
+                                           uint64_t end)
+{
+    npemu_dma_status_t status = NPEMU_DMA_OK;
+    uint64_t moved;
+
+    for (; (done < end) && (status == NPEMU_DMA_OK); done += moved) {
+        status = npemu_xfer_piece(xfer, done, end - done, &moved);
+    }
+    return status;
+}
+
+/*
+ * The kernel does not wait for the NIC. Pages of a source that it began to take
+ * since they were looked at are absent all the same, and have been from the
+ * start: what was read of them is replaced. What was written to a destination
+ * went to the memory of the process, wherever the kernel has put that: it came
+ * just before the page was taken.
+ */
+static npemu_dma_status_t npemu_xfer_recheck(npemu_xfer_t *xfer,
+                                             uint64_t length)
+{
+    npemu_dma_status_t status = NPEMU_DMA_OK;
+    npemu_side_t *src         = &xfer->src;
+    uint64_t done, end;
+    uint32_t page;
+
+    for (done = 0; (done < length) && (status == NPEMU_DMA_OK); done = end) {
+        end  = npemu_min(npemu_page_end(src->addr + done) - src->addr, length);
+        page = npemu_side_page(src, src->addr + done) - src->first_page;
+        if ((src->present & (1u << page)) &&
+            npemu_unlikely(npemu_side_has_changed(src, src->addr + done))) {
+            src->present &= ~(1u << page);
+            src->whole    = 0;
+            status        = npemu_xfer_range(xfer, done, end);
+        }
+    }
+    return status;
+}
+
+/* One chunk: nothing that an IOTLB flush waits for lasts longer, but for the
+ * line at its end. */
+static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
+                                           uint64_t src_length)
+{
+    int is_rest = xfer->in_line;
+    npemu_dma_status_t status;
+
+    if (npemu_likely(!is_rest)) {
+        npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_BEGIN, length);
+        npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_BEGIN, length);
+        npemu_epoch_dma_enter();
+    }
+    npemu_xfer_check(xfer, length);
+    npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_CHECKED, length);
+    npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_CHECKED, length);
+    status = npemu_xfer_range(xfer, 0, length);
+    if (npemu_unlikely(npemu_side_is_kernel(&xfer->src)) && !is_rest &&
+        (status == NPEMU_DMA_OK)) {
+        status = npemu_xfer_recheck(xfer, length);
+    }
+    npemu_xfer_end_line(xfer, length, src_length);
+    if (npemu_unlikely(xfer->in_line) && (status == NPEMU_DMA_OK)) {
+        return status;
+    }
+    npemu_epoch_dma_exit();
+
+    npemu_side_gate(&xfer->src, NPEMU_GATE_CHUNK_END, length);
+    npemu_side_gate(&xfer->dst, NPEMU_GATE_CHUNK_END, length);
+    return status;
+}
+
+/* How many of `left` bytes may be one chunk. Where more follow, it ends with a
+ * page of the source, and thus with a line, whatever comes then. */
+static inline uint64_t npemu_dma_chunk_length(uint64_t src_addr, uint64_t left)
+{
+    return npemu_likely(left <= NPEMU_DMA_CHUNK) ?
+                   left : NPEMU_DMA_CHUNK - src_addr % NPEMU_PAGE_SIZE;
+}
+
+/* Copy what is behind `done` bytes, which are not 0 only if each list has one
+ * element. */
+static __attribute__((noinline)) npemu_dma_status_t
+npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
+                        const npemu_dma_list_t *remote, int to_remote,
+                        uint64_t done)
+{
+    npemu_proc_t *proc = npemu_self();
+    npemu_xfer_t xfer  = {.peer = peer, .to_remote = to_remote};
+    npemu_dma_status_t status;
+    uint64_t left, length, src_length;
+
+    npemu_side_init(to_remote ? &xfer.src : &xfer.dst, local,
+                    npemu_peer_find(proc, proc->slot_index), 1, done);
+    npemu_side_init(to_remote ? &xfer.dst : &xfer.src, remote, peer, 0, done);
+    for (left = local->length - done; left > 0; left -= length) {
+        /* pids are used again: never touch a stranger's memory */
+        if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
+            if (xfer.in_line) {
+                npemu_epoch_dma_exit();
+            }
+            return NPEMU_DMA_GONE;
+        }
+
+        npemu_side_load(&xfer.src);
+        npemu_side_load(&xfer.dst);
+        length = npemu_unlikely(xfer.in_line) ?
+                         npemu_min(left, NPEMU_LINE - xfer.src.addr %
+                                                              NPEMU_LINE) :
+                         npemu_dma_chunk_length(xfer.src.addr, left);
+        src_length = npemu_side_cut(&xfer.src, length);
+        length     = npemu_side_cut(&xfer.dst, src_length);
+        status     = npemu_xfer_chunk(&xfer, length, src_length);
+        if (npemu_unlikely(status != NPEMU_DMA_OK)) {
+            return status;
+        }
+
+        npemu_side_advance(&xfer.src, length);
+        npemu_side_advance(&xfer.dst, length);
+    }
+    return NPEMU_DMA_OK;
+}
+
+/* --- the straight path -----------------------------------------------------*/
+
+/* Are all pages of `length` bytes of one side there, and nothing in the way
+ * that works on them one by one? */
+static inline int npemu_side_is_straight(const npemu_dma_list_t *list,
+                                         uint64_t done, uint64_t length)
+{
+    uint32_t window = list->window[0];
+    const npemu_table_t *table;
+    uint64_t offset, first, last;
+
+    if (window == NPEMU_WINDOW_NONE) {
+        return 1;
+    }
+
+    table = list->table[0];
+    if (npemu_unlikely((window == NPEMU_WINDOW_STATES) ||
+                       (table->kernel != NULL) ||
+                       (atomic_load_explicit(&table->header->hooks,
+                                             memory_order_relaxed) != 0))) {
+        return 0;
+    }
+
+    offset = (uintptr_t)list->iov[0].iov_base + done - table->address;
+    first  = offset / NPEMU_PAGE_SIZE;
+    last   = (offset + length - 1) / NPEMU_PAGE_SIZE;
+    return nprdma_page_load_all(&table->states[first], last - first + 1,
+                                NULL) & window;
+}
+
+/*
+ * What is most common: one piece of memory on each side, of which all pages
+ * are there. Returns how much of it was copied, chunk by chunk, before it was
+ * not that, or did not work: the rest is then done step by step, which tells
+ * what is the matter. It may write the same bytes again.
+ */
+static inline uint64_t npemu_dma_copy_straight(npemu_peer_t *peer,
+                                               const npemu_dma_list_t *local,
+                                               const npemu_dma_list_t *remote,
+                                               int to_remote)
+{
+    const npemu_dma_list_t *src = to_remote ? local : remote;
+    uint64_t src_addr, done, length;
+    struct iovec here, there;
+    ssize_t moved;
+
+    if (npemu_unlikely((local->count != 1) || (remote->count != 1) ||
+                       (atomic_load_explicit(&npemu_dma_granule,
+                                             memory_order_relaxed) != 0) ||
+                       atomic_load_explicit(&npemu_random_active,
+                                            memory_order_relaxed))) {
+        return 0;
+    }
+
+    for (done = 0; done < local->length; done += length) {
+        src_addr       = (uintptr_t)src->iov[0].iov_base + done;
+        length         = npemu_dma_chunk_length(src_addr,
+                                                local->length - done);
+        here.iov_base  = (uint8_t*)local->iov[0].iov_base + done;
+        there.iov_base = (uint8_t*)remote->iov[0].iov_base + done;
+        here.iov_len   = there.iov_len = length;
+        moved          = -1;
+        if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
+            break;
+        }
+
+        npemu_epoch_dma_enter();
+        if (npemu_likely(npemu_side_is_straight(local, done, length) &&
+                         npemu_side_is_straight(remote, done, length))) {
+            moved = npemu_epoch_copy(peer->pid, &here, 1, &there, 1,
+                                     to_remote);
+        }
+        npemu_epoch_dma_exit();
+        if (npemu_unlikely(moved != (ssize_t)length)) {
+            break;
+        }
+    }
+    return done;
+}
+
+npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
+                                         const npemu_dma_list_t *local,
+                                         const npemu_dma_list_t *remote,
+                                         int to_remote)
+{
+    uint64_t done = npemu_dma_copy_straight(peer, local, remote, to_remote);
+
+    return npemu_likely(done == local->length) ?
+                   NPEMU_DMA_OK :
+                   npemu_dma_copy_stepwise(peer, local, remote, to_remote,
+                                           done);
+}

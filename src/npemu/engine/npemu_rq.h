@@ -1,0 +1,94 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Receive queues, of a QP or shared: posting, taking, giving back. */
+
+#ifndef NPEMU_RQ_H
+#define NPEMU_RQ_H
+
+#include "fabric/npemu_proc.h"
+
+/* The owner's view of a receive queue. */
+typedef struct npemu_rq {
+    npemu_proc_t   *proc;
+    npemu_rq_shm_t *shm;
+    uint32_t       pd;       /* id, for the keys of its buffers */
+    uint32_t       size;
+    uint32_t       max_sge;
+    npemu_spin_t   lock;     /* of the fields below and of appending */
+    uint32_t       num_free;
+    uint32_t       *free;    /* stack of unused WQEs */
+    uint8_t        *used;    /* by WQE: posted and not completed */
+} npemu_rq_t;
+
+/**
+ * Create the queue in the arena of the process.
+ *
+ * @param [in] size     Number of receives, at least 1.
+ * @param [in] max_sge  Scatter entries of each.
+ *
+ * @return 0 or ENOMEM.
+ */
+int npemu_rq_init(npemu_rq_t *rq, npemu_proc_t *proc, uint32_t pd,
+                  uint32_t size, uint32_t max_sge);
+
+/** Free it. No initiator may have access to it any more. */
+void npemu_rq_cleanup(npemu_rq_t *rq);
+
+/** Throw away everything that is posted; no completions. As above. */
+void npemu_rq_reset(npemu_rq_t *rq);
+
+/** As ibv_post_recv. */
+int npemu_rq_post(npemu_rq_t *rq, struct ibv_recv_wr *wr,
+                  struct ibv_recv_wr **bad_wr);
+
+/** The completion of a WQE has been polled: it can be posted again. */
+static inline void npemu_rq_free(npemu_rq_t *rq, uint32_t index)
+{
+    npemu_spin_lock(&rq->lock);
+    rq->used[index]           = 0;
+    rq->free[rq->num_free++]  = index;
+    npemu_spin_unlock(&rq->lock);
+}
+
+/**
+ * Take back the receives which a dead process had taken.
+ *
+ * @param [in] owner    Its owner word.
+ * @param [in] is_done  Tells whether a completion refers to the WQE.
+ */
+void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
+                      int (*is_done)(void *arg, uint32_t index), void *arg);
+
+typedef enum {
+    NPEMU_RQ_OK,
+    NPEMU_RQ_EMPTY,
+    NPEMU_RQ_BUSY,   /* a stopped process holds the lock */
+    NPEMU_RQ_DAMAGED /* its owner has written nonsense to it */
+} npemu_rq_status_t;
+
+/**
+ * Take the oldest receive, as an initiator or to flush it.
+ *
+ * @param [in]  proc   The calling process.
+ * @param [in]  arena  Arena of the queue.
+ * @param [in]  rq     The queue.
+ * @param [in]  wait   Nonzero: never NPEMU_RQ_BUSY.
+ * @param [out] entry  What was taken.
+ * @param [out] limit  1 if the SRQ limit event is due, else unchanged.
+ */
+npemu_rq_status_t npemu_rq_pop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
+                               npemu_rq_shm_t *rq, int wait,
+                               npemu_rq_entry_t *entry, int *limit);
+
+/** Put a receive that was taken and not used back where it was. */
+void npemu_rq_unpop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
+                    npemu_rq_shm_t *rq, const npemu_rq_entry_t *entry);
+
+/** Is there a receive, posted or given back, at this moment? */
+static inline int npemu_rq_has_receives(npemu_rq_shm_t *rq)
+{
+    return atomic_load_explicit(&rq->tail, memory_order_acquire) !=
+           atomic_load_explicit(&rq->head, memory_order_acquire);
+}
+
+#endif

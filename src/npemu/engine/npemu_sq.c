@@ -1,0 +1,520 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "verbs/npemu_ah.h"
+#include "engine/npemu_cq.h"
+#include "base/npemu_limits.h"
+#include "engine/npemu_send.h"
+#include "engine/npemu_sq.h"
+#include "engine/npemu_wait.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NPEMU_USEC 1000ull
+#define NPEMU_MSEC 1000000ull
+
+/* How often the thread tries a silent or stopped target again. */
+#define NPEMU_RETRY_STEP_NS (5 * NPEMU_MSEC)
+
+/* How long a request that is not executed at once is kept. */
+typedef struct {
+    npemu_wqe_t    wqe;
+    struct ibv_sge sge[];  /* max_send_sge, then max_inline_data bytes */
+} npemu_sq_entry_t;
+
+static npemu_sq_entry_t *npemu_sq_entry(npemu_qp_t *qp, uint32_t pos)
+{
+    return (npemu_sq_entry_t*)(qp->sq + (pos & qp->sq_mask) * qp->sq_stride);
+}
+
+int npemu_sq_init(npemu_qp_t *qp)
+{
+    uint32_t size = 1;
+
+    while (size < qp->cap.max_send_wr) {
+        size *= 2;
+    }
+    qp->sq_mask   = size - 1;
+    qp->sq_stride = (sizeof(npemu_sq_entry_t) +
+                     qp->cap.max_send_sge * sizeof(struct ibv_sge) +
+                     qp->cap.max_inline_data + 15) & ~(size_t)15;
+    /* Not touched before something has to wait, so it costs address space */
+    qp->sq        = malloc(size * qp->sq_stride);
+    if (qp->sq == NULL) {
+        return ENOMEM;
+    }
+
+    if (npemu_waits_reserve(&qp->send_cq->waits) != 0) {
+        free(qp->sq);
+        return ENOMEM;
+    }
+    return 0;
+}
+
+void npemu_sq_cleanup(npemu_qp_t *qp)
+{
+    npemu_waits_unreserve(&qp->send_cq->waits);
+    free(qp->sq);
+}
+
+/* --- completion ------------------------------------------------------------*/
+
+static uint32_t npemu_sq_wc_opcode(uint32_t opcode)
+{
+    switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+        return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return IBV_WC_FETCH_ADD;
+    default:
+        return IBV_WC_SEND;
+    }
+}
+
+/* One more request is done; its completion, if one is due. */
+static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
+                              enum ibv_wc_status status, uint32_t length)
+{
+    npemu_cq_t *cq = qp->send_cq;
+    npemu_cqe_t *cqe;
+    uint8_t *data;
+
+    ++qp->executed;
+    if ((status == IBV_WC_SUCCESS) && !qp->sig_all &&
+        !(wqe->flags & IBV_SEND_SIGNALED)) {
+        return;
+    }
+
+    if (npemu_cq_begin(qp->proc, qp->proc->shm, cq->shm, NPEMU_CQE_SEND, 1, 0,
+                       &cqe, &data) != NPEMU_CQ_OK) {
+        atomic_fetch_or(&cq->shm->events, NPEMU_EV_CQ_ERR);
+        atomic_store(&qp->proc->shm->other_events, 1);
+        npemu_qp_fail_remote(qp->proc, atomic_load(&qp->proc->peers
+                                                   [qp->proc->slot_index]),
+                             npemu_qpn_index(qp->super.qp.qp_num),
+                             NPEMU_EV_QP_FATAL);
+        return;
+    }
+
+    cqe->status     = status;
+    cqe->wc_flags   = 0;
+    cqe->qpn        = qp->super.qp.qp_num;
+    cqe->opcode     = npemu_sq_wc_opcode(wqe->opcode);
+    cqe->byte_len   = length;
+    cqe->imm_data   = 0;
+    cqe->src_qp     = 0;
+    cqe->vendor_err = 0;
+    cqe->wr_id      = wqe->wr_id;
+    cqe->index      = qp->executed;
+    npemu_cq_end(atomic_load_explicit(&qp->proc->peers[qp->proc->slot_index],
+                                      memory_order_relaxed),
+                 cq->shm, cqe, 0);
+}
+
+/* The oldest request is one that has not been tried. */
+static inline void npemu_sq_forget_tries(npemu_qp_t *qp)
+{
+    qp->retry.kind       = NPEMU_RETRY_NONE;
+    qp->retry.is_written = 0;
+}
+
+void npemu_sq_flush(npemu_qp_t *qp)
+{
+    while (qp->executed != qp->posted) {
+        npemu_sq_complete(qp, &npemu_sq_entry(qp, qp->executed)->wqe,
+                          IBV_WC_WR_FLUSH_ERR, 0);
+    }
+    npemu_sq_forget_tries(qp);
+    qp->drain_notify = 0; /* it has failed, which is not to be drained */
+}
+
+void npemu_sq_reset(npemu_qp_t *qp)
+{
+    qp->posted       = 0;
+    qp->executed     = 0;
+    qp->drain_notify = 0;
+    npemu_sq_forget_tries(qp);
+    atomic_store(&qp->sq_done, 0);
+}
+
+/* --- retries ---------------------------------------------------------------*/
+
+/* IBA 9.7.5.2.8, table 45, in units of 10 us. */
+static uint64_t npemu_rnr_timer_ns(uint32_t code)
+{
+    static const uint32_t units[32] = {
+        65536, 1,    2,    3,    4,    6,    8,     12,    16,    24,   32,
+        48,    64,   96,   128,  192,  256,  384,   512,   768,   1024, 1536,
+        2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152
+    };
+
+    return units[code & 31] * 10 * NPEMU_USEC;
+}
+
+/* Local ACK timeout, IBA 9.7.6.1.3: 4.096 us * 2^timeout, per try. */
+static uint64_t npemu_transport_end_ns(npemu_qp_t *qp, uint64_t now)
+{
+    if (qp->attr.timeout == 0) {
+        return UINT64_MAX;
+    }
+
+    return now + ((4096ull << qp->attr.timeout) *
+                  (qp->attr.retry_cnt + 1ull));
+}
+
+static uint64_t npemu_transport_step_ns(npemu_qp_t *qp)
+{
+    uint64_t timeout = 4096ull << qp->attr.timeout;
+
+    return ((qp->attr.timeout == 0) || (timeout > NPEMU_RETRY_STEP_NS)) ?
+                   NPEMU_RETRY_STEP_NS : timeout;
+}
+
+/* The oldest request could not be executed: when to try again. Returns the
+ * status if that was the last time, else IBV_WC_SUCCESS. */
+static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
+                                         uint64_t now)
+{
+    npemu_retry_t *retry = &qp->retry;
+
+    if (why == NPEMU_EXEC_BUSY) {
+        /* A stopped process has a NIC that goes on, so this never fails. If
+         * the process dies, the lock is free, and the target perhaps gone. */
+        retry->kind     = NPEMU_RETRY_BUSY;
+        retry->timer_ns = NPEMU_RETRY_STEP_NS;
+        retry->next_ns  = now + retry->timer_ns;
+        return IBV_WC_SUCCESS;
+    }
+
+    if (why == NPEMU_EXEC_RETRY) {
+        if (retry->kind != NPEMU_RETRY_TRANSPORT) {
+            retry->kind   = NPEMU_RETRY_TRANSPORT;
+            retry->end_ns = npemu_transport_end_ns(qp, now);
+        }
+        retry->timer_ns = npemu_transport_step_ns(qp);
+        retry->next_ns  = now + retry->timer_ns;
+        return (now >= retry->end_ns) ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS;
+    }
+
+    retry->rq = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
+    if (retry->kind != NPEMU_RETRY_RNR) {
+        retry->kind = NPEMU_RETRY_RNR;
+        retry->left = qp->attr.rnr_retry;
+        if (retry->left == 0) {
+            return IBV_WC_RNR_RETRY_EXC_ERR;
+        }
+        retry->next_ns = 0;
+    }
+    if (now >= retry->next_ns) {
+        if ((retry->left != NPEMU_RNR_FOREVER) && (retry->next_ns != 0) &&
+            (--retry->left == 0)) {
+            return IBV_WC_RNR_RETRY_EXC_ERR;
+        }
+        retry->timer_ns = npemu_rnr_timer_ns(
+                atomic_load(&qp->remote->min_rnr_timer));
+        retry->next_ns  = now + retry->timer_ns;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+/* --- execution -------------------------------------------------------------*/
+
+/* Execute one request, with whatever it needs. Returns 1 when it is done. */
+static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
+{
+    enum ibv_wc_status status;
+    npemu_exec_t ret;
+    uint32_t length;
+
+    do {
+        ret = npemu_send_exec(qp, wqe, &status, &length);
+        if (npemu_unlikely(ret == NPEMU_EXEC_ATTACH) &&
+            (npemu_peer_attach(qp->proc, npemu_qpn_slot(wqe->ud.qpn)) != 0)) {
+            ret    = NPEMU_EXEC_DONE; /* nobody there: the datagram is lost */
+            status = IBV_WC_SUCCESS;
+        }
+    } while (ret == NPEMU_EXEC_ATTACH);
+
+    if (npemu_unlikely(ret != NPEMU_EXEC_DONE)) {
+        status = npemu_sq_retry(qp, ret, npemu_time_ns());
+        if (status == IBV_WC_SUCCESS) {
+            return 0;
+        }
+    }
+
+    npemu_sq_forget_tries(qp);
+    if (npemu_likely(status == IBV_WC_SUCCESS)) {
+        npemu_sq_complete(qp, wqe, status, length);
+    } else {
+        npemu_qp_fail(qp);
+        npemu_sq_complete(qp, wqe, status, length);
+        npemu_sq_flush(qp);
+    }
+    return 1;
+}
+
+/* IBA 10.3.1: in SQD, what has been begun is finished and nothing is begun. */
+static int npemu_sq_may_exec(npemu_qp_t *qp, enum ibv_qp_state state)
+{
+    return (state == IBV_QPS_RTS) ||
+           ((state == IBV_QPS_SQD) && npemu_sq_is_begun(qp));
+}
+
+void npemu_sq_run(npemu_qp_t *qp)
+{
+    enum ibv_qp_state state;
+
+    while (qp->executed != qp->posted) {
+        state = npemu_qp_state(qp);
+        if ((state == IBV_QPS_ERR) || (state == IBV_QPS_SQE)) {
+            npemu_sq_flush(qp);
+        } else if (!npemu_sq_may_exec(qp, state) ||
+                   !npemu_sq_exec(qp, &npemu_sq_entry(qp, qp->executed)
+                                               ->wqe)) {
+            break;
+        }
+    }
+
+    if (npemu_unlikely(qp->drain_notify) && !npemu_sq_is_begun(qp) &&
+        (npemu_qp_state(qp) == IBV_QPS_SQD)) {
+        qp->drain_notify = 0;
+        npemu_qp_notify_self(qp, NPEMU_EV_QP_DRAINED);
+    }
+}
+
+void npemu_sq_resume(npemu_qp_t *qp)
+{
+    npemu_spin_lock(&qp->sq_lock);
+    npemu_sq_run(qp);
+    if (qp->executed != qp->posted) {
+        npemu_wait_enlist(qp);
+    }
+    npemu_spin_unlock(&qp->sq_lock);
+}
+
+/* --- posting ---------------------------------------------------------------*/
+
+static int npemu_sq_opcode_is_good(npemu_qp_t *qp, uint32_t opcode)
+{
+    switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+        return 1;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return qp->super.qp.qp_type == IBV_QPT_RC;
+    default:
+        return 0;
+    }
+}
+
+static int npemu_sq_check_inline(npemu_qp_t *qp, const struct ibv_send_wr *wr)
+{
+    uint64_t length = 0;
+    int i;
+
+    if ((wr->opcode == IBV_WR_RDMA_READ) ||
+        (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) ||
+        (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
+        return EINVAL;
+    }
+
+    for (i = 0; i < wr->num_sge; ++i) {
+        length += wr->sg_list[i].length;
+    }
+    return (length > qp->cap.max_inline_data) ? EINVAL : 0;
+}
+
+/* How many requests can be posted. */
+static inline uint32_t npemu_sq_room(npemu_qp_t *qp)
+{
+    return qp->cap.max_send_wr -
+           (qp->posted - atomic_load_explicit(&qp->sq_done,
+                                              memory_order_acquire));
+}
+
+/* Check a request and bring it into the engine's form. */
+static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
+                          npemu_wqe_t *wqe)
+{
+    npemu_ah_t *ah;
+
+    if (npemu_unlikely((wr->num_sge < 0) ||
+                       ((uint32_t)wr->num_sge > qp->cap.max_send_sge) ||
+                       !npemu_sq_opcode_is_good(qp, wr->opcode))) {
+        return EINVAL;
+    }
+
+    wqe->wr_id    = wr->wr_id;
+    wqe->opcode   = wr->opcode;
+    wqe->flags    = wr->send_flags;
+    wqe->imm_data = wr->imm_data;
+    wqe->num_sge  = wr->num_sge;
+    wqe->sge      = wr->sg_list;
+    if ((wr->send_flags & IBV_SEND_INLINE) &&
+        npemu_unlikely(npemu_sq_check_inline(qp, wr) != 0)) {
+        return EINVAL;
+    }
+
+    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+        if (npemu_unlikely((wr->wr.ud.ah == NULL) ||
+                           (wr->wr.ud.ah->pd != qp->super.qp.pd))) {
+            return EINVAL;
+        }
+        ah                  = npemu_ah(wr->wr.ud.ah);
+        wqe->ud.qpn         = wr->wr.ud.remote_qpn;
+        wqe->ud.qkey        = wr->wr.ud.remote_qkey;
+        wqe->ud.dlid        = ah->dlid;
+        wqe->ud.is_global   = ah->is_global;
+        wqe->ud.unroutable  = ah->unroutable;
+        wqe->ud.path        = ah->path;
+    } else if (wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+        wqe->remote.addr        = wr->wr.atomic.remote_addr;
+        wqe->remote.rkey        = wr->wr.atomic.rkey;
+        wqe->remote.compare_add = wr->wr.atomic.compare_add;
+        wqe->remote.swap        = wr->wr.atomic.swap;
+    } else {
+        wqe->remote.addr = wr->wr.rdma.remote_addr;
+        wqe->remote.rkey = wr->wr.rdma.rkey;
+    }
+    return 0;
+}
+
+/* Keep a request that cannot be executed now, with its inline data. */
+static void npemu_sq_keep(npemu_qp_t *qp, uint32_t pos,
+                          const npemu_wqe_t *wqe)
+{
+    npemu_sq_entry_t *entry = npemu_sq_entry(qp, pos);
+    uint8_t *data           = (uint8_t*)&entry->sge[qp->cap.max_send_sge];
+    uint32_t i;
+
+    entry->wqe     = *wqe;
+    entry->wqe.sge = entry->sge;
+    for (i = 0; i < wqe->num_sge; ++i) {
+        entry->sge[i] = wqe->sge[i];
+        if (wqe->flags & IBV_SEND_INLINE) {
+            memcpy(data, (void*)(uintptr_t)wqe->sge[i].addr,
+                   wqe->sge[i].length);
+            entry->sge[i].addr = (uintptr_t)data;
+            data              += wqe->sge[i].length;
+        }
+    }
+}
+
+static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
+{
+    enum ibv_qp_state state = npemu_qp_state(qp);
+    uint32_t pos            = qp->posted;
+    npemu_wqe_t wqe;
+    int ret;
+
+    ret = npemu_sq_parse(qp, wr, &wqe);
+    if (npemu_unlikely(ret != 0)) {
+        return ret;
+    }
+
+    if (npemu_unlikely(npemu_sq_room(qp) == 0)) {
+        return ENOMEM;
+    }
+
+    if (npemu_likely((state == IBV_QPS_RTS) && (qp->executed == pos))) {
+        qp->posted = pos + 1;
+        if (npemu_unlikely(!npemu_sq_exec(qp, &wqe))) {
+            npemu_sq_keep(qp, pos, &wqe);
+            npemu_wait_enlist(qp);
+        }
+        return 0;
+    }
+
+    switch (state) {
+    case IBV_QPS_RTS: /* behind what waits */
+    case IBV_QPS_SQD:
+        npemu_sq_keep(qp, pos, &wqe);
+        qp->posted = pos + 1;
+        return 0;
+    case IBV_QPS_ERR:
+    case IBV_QPS_SQE:
+        npemu_sq_keep(qp, pos, &wqe);
+        qp->posted = pos + 1;
+        npemu_sq_flush(qp);
+        return 0;
+    default:
+        return EINVAL; /* IBA 10.8.2.2.1: not before RTS */
+    }
+}
+
+/* Would every request of a list be taken? What npemu_sq_post() refuses is
+ * refused here; nothing that it looks at gets worse while sq_lock is held, for
+ * a QP that fails takes requests and flushes them. */
+static int npemu_sq_check(npemu_qp_t *qp, const struct ibv_send_wr *wr,
+                          uint32_t count)
+{
+    enum ibv_qp_state state = npemu_qp_state(qp);
+    npemu_wqe_t wqe;
+    int ret;
+
+    if ((state == IBV_QPS_RESET) || (state == IBV_QPS_INIT) ||
+        (state == IBV_QPS_RTR)) {
+        return EINVAL;
+    }
+
+    for (; wr != NULL; wr = wr->next) {
+        ret = npemu_sq_parse(qp, wr, &wqe);
+        if (ret != 0) {
+            return ret;
+        }
+    }
+    return (count > npemu_sq_room(qp)) ? ENOMEM : 0;
+}
+
+int npemu_sq_post_all(npemu_qp_t *qp, const struct ibv_send_wr *wr,
+                      uint32_t count)
+{
+    int ret = 0;
+
+    npemu_spin_lock(&qp->sq_lock);
+    if (count > 1) {
+        ret = npemu_sq_check(qp, wr, count);
+    }
+    for (; (ret == 0) && (wr != NULL); wr = wr->next) {
+        ret = npemu_sq_post(qp, wr);
+    }
+    npemu_spin_unlock(&qp->sq_lock);
+    return ret;
+}
+
+int npemu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
+                    struct ibv_send_wr **bad_wr)
+{
+    npemu_qp_t *qp = npemu_qp(ibqp);
+    int ret        = 0;
+
+    if (npemu_unlikely(qp->proc != npemu_self())) {
+        *bad_wr = wr;
+        return NPEMU_ERR_FORKED;
+    }
+
+    npemu_spin_lock(&qp->sq_lock);
+    for (; wr != NULL; wr = wr->next) {
+        ret = npemu_sq_post(qp, wr);
+        if (npemu_unlikely(ret != 0)) {
+            *bad_wr = wr;
+            break;
+        }
+    }
+    npemu_spin_unlock(&qp->sq_lock);
+    return ret;
+}

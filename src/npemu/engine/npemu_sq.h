@@ -1,0 +1,53 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Send queues: posting, order, retries, completion. */
+
+#ifndef NPEMU_SQ_H
+#define NPEMU_SQ_H
+
+#include "engine/npemu_qp.h"
+
+/** ibv_post_send of this device. */
+int npemu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                    struct ibv_send_wr **bad_wr);
+
+/**
+ * Post a list as a whole: all of its requests or none, and no other between
+ * them.
+ *
+ * @param [in] wr     The list, not empty.
+ * @param [in] count  Its length.
+ *
+ * @return 0; ENOMEM if the queue has no room for all; EINVAL if a request is
+ *         bad or the state does not allow any.
+ */
+int npemu_sq_post_all(npemu_qp_t *qp, const struct ibv_send_wr *wr,
+                      uint32_t count);
+
+/** Execute what waits, as far as possible. sq_lock is held. */
+void npemu_sq_run(npemu_qp_t *qp);
+
+/** Allocate and free what waiting requests are kept in. 0 or ENOMEM. The send
+ * CQ is there before and after. */
+int npemu_sq_init(npemu_qp_t *qp);
+void npemu_sq_cleanup(npemu_qp_t *qp);
+
+/** Complete everything that waits as flushed. sq_lock is held. */
+void npemu_sq_flush(npemu_qp_t *qp);
+
+/** Forget everything that waits, and all positions. sq_lock is held. */
+void npemu_sq_reset(npemu_qp_t *qp);
+
+/** Go on with what was posted while the queue was drained (SQD to RTS). */
+void npemu_sq_resume(npemu_qp_t *qp);
+
+/**
+ * Has the oldest request been begun, and not completed? It is tried again, in
+ * SQD too: a send queue is drained when it is done. sq_lock is held.
+ */
+static inline int npemu_sq_is_begun(const npemu_qp_t *qp)
+{
+    return qp->retry.kind != NPEMU_RETRY_NONE;
+}
+
+#endif

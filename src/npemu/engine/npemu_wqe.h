@@ -1,0 +1,42 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* A work request as the engine executes it. */
+
+#ifndef NPEMU_WQE_H
+#define NPEMU_WQE_H
+
+#include "fabric/npemu_shm.h"
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+/*
+ * Refers to the scatter/gather list, does not own it. Inline data is described
+ * by the list as well; its keys have no meaning then.
+ */
+typedef struct {
+    uint64_t             wr_id;
+    uint32_t             opcode;   /* enum ibv_wr_opcode */
+    uint32_t             flags;    /* enum ibv_send_flags */
+    uint32_t             imm_data;
+    uint32_t             num_sge;
+    const struct ibv_sge *sge;
+    union {
+        struct {
+            uint64_t addr;
+            uint64_t compare_add;
+            uint64_t swap;
+            uint32_t rkey;
+        } remote;
+        struct {
+            uint32_t   qpn;
+            uint32_t   qkey;
+            uint16_t   dlid;
+            uint8_t    is_global;
+            uint8_t    unroutable;
+            npemu_ud_t path;
+        } ud;
+    };
+} npemu_wqe_t;
+
+#endif

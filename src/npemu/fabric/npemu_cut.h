@@ -1,0 +1,112 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * A process that is stopped in the middle of a work request on our memory
+ * cannot be waited for, and must not touch that memory when it continues.
+ *
+ * Memory of another process is accessed by process_vm_readv() and
+ * process_vm_writev() only, and the list of addresses there is in the fabric
+ * segment, in the record of the calling thread. Its first element is the
+ * *guard*: zero bytes long, it adds nothing. The owner of the memory can make
+ * its length -1. The kernel then refuses the whole call with EINVAL, since it
+ * takes no list with a negative length (readv(2)), and it reads the list when
+ * the call begins, not before. The guard stays so until the thread begins
+ * another request.
+ *
+ * What remains is a call that had read the list before. A thread is stopped,
+ * by a signal or a debugger, on its way into the kernel or out of it, and never
+ * within the copy of a call. So a thread that is seen to be stopped *after* its
+ * guard was set is either done with its last copy, or will be refused.
+ *
+ * A thread that is not stopped and does not get on either is inside the kernel,
+ * perhaps for a page that does not come. It is waited for ten times longer.
+ * Then a line says that what it writes may come late: nothing can take that
+ * back.
+ */
+
+#ifndef NPEMU_CUT_H
+#define NPEMU_CUT_H
+
+#include "fabric/npemu_proc.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+/* The length of the guard that makes the kernel refuse the list. */
+#define NPEMU_GUARD_SET SIZE_MAX
+
+/** Let the calling thread access memory, from its next request on. */
+static inline void npemu_guard_reset(npemu_thread_seq_t *rec)
+{
+    __atomic_store_n(&rec->remote[0].iov_len, 0, __ATOMIC_RELAXED);
+}
+
+/** Is the calling thread refused until its next request? */
+static inline int npemu_guard_is_set(const npemu_thread_seq_t *rec)
+{
+    return __atomic_load_n(&rec->remote[0].iov_len, __ATOMIC_SEQ_CST) != 0;
+}
+
+/**
+ * Copy between this process and another one, which can refuse it.
+ *
+ * @param [in] rec         Record of the calling thread.
+ * @param [in] pid         The other process.
+ * @param [in] local       Memory here.
+ * @param [in] num_local   Elements of it.
+ * @param [in] remote      Memory there.
+ * @param [in] num_remote  Elements of it, NPEMU_MAX_SGE at most.
+ * @param [in] to_remote   Direction.
+ *
+ * @return Bytes; -1 with errno of process_vm_readv(), or ECANCELED: the guard
+ *         is set, and nothing was copied.
+ */
+static inline ssize_t
+npemu_guard_copy(npemu_thread_seq_t *rec, int pid, const struct iovec *local,
+                 unsigned num_local, const struct iovec *remote,
+                 unsigned num_remote, int to_remote)
+{
+    ssize_t ret;
+    unsigned i;
+
+    for (i = 0; i < num_remote; ++i) {
+        rec->remote[1 + i] = remote[i];
+    }
+
+    ret = to_remote ? process_vm_writev(pid, local, num_local, rec->remote,
+                                        1 + num_remote, 0) :
+                      process_vm_readv(pid, local, num_local, rec->remote,
+                                       1 + num_remote, 0);
+    if (npemu_unlikely(ret < 0) && (errno == EINVAL) &&
+        npemu_guard_is_set(rec)) {
+        errno = ECANCELED;
+    }
+    return ret;
+}
+
+/** Has the request that the record tells of been cut off by its target? */
+NPEMU_HOOK_INLINE int npemu_cut_is_done(npemu_thread_seq_t *rec)
+{
+    return atomic_load(&rec->cut) == atomic_load(&rec->seq);
+}
+
+/** As long as @ref npemu_cut_off is not called, nanoseconds; from
+ * NPEMU_CUT_OFF_MS. UINT64_MAX: for ever. */
+uint64_t npemu_cut_limit_ns(void);
+
+/**
+ * Cut off a process that did not get on for @ref npemu_cut_limit_ns: its queue
+ * pairs that are connected to ours go to ERR on this side, and what its thread
+ * has begun is refused. May be called in hooks.
+ *
+ * @param [in] index  Slot of that process.
+ * @param [in] rec    The thread's record, whose counter names this process.
+ * @param [in] force  Nonzero: also if the thread is not stopped.
+ *
+ * @return 1 if it need not be waited for any more; 0 if it is not stopped, or
+ *         was going on meanwhile.
+ */
+int npemu_cut_off(npemu_proc_t *proc, unsigned index, npemu_thread_seq_t *rec,
+                  int force);
+
+#endif

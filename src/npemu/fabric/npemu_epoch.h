@@ -1,0 +1,172 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Which threads are executing a work request right now, and in whose memory.
+ *
+ * Initiators read the records of their targets without taking a lock for it.
+ * Each thread has a sequence counter in the fabric segment that is odd from
+ * before the first such read until after the last memory access. To free or
+ * reuse something, a process first marks it invalid, then waits until every
+ * counter that was odd has changed: a thread that is odd later has seen the
+ * mark.
+ *
+ * A second counter does the same for page states, chunk by chunk of a request,
+ * so that an eviction waits for one chunk in flight and not for whole requests.
+ *
+ * A request touches the memory of two processes: the initiator's, and that of
+ * the target. The target is part of the counter's value. One atomic operation
+ * makes the counter odd and names the target, so that no thread can be in the
+ * memory of a process that its counter does not name yet. A process waits for
+ * its own threads, and for those of others whose counters name it.
+ */
+
+#ifndef NPEMU_EPOCH_H
+#define NPEMU_EPOCH_H
+
+#include "fabric/npemu_cut.h"
+#include "fabric/npemu_proc.h"
+
+/* The next odd value. */
+static inline uint64_t npemu_epoch_next(uint64_t word, uint64_t owner)
+{
+    return npemu_epoch_even(word) + NPEMU_EPOCH_OWNER_MASK + 1 + owner;
+}
+
+/* A thread's claim on a counter. */
+typedef struct {
+    npemu_proc_t       *proc;
+    uint64_t           attach_id;
+    npemu_thread_seq_t *seq;
+    int                shared; /* the counter of last resort */
+} npemu_epoch_tls_t;
+
+/* Memory hooks look at it: the first access of a thread may not allocate it. */
+extern __thread npemu_epoch_tls_t npemu_epoch_tls
+        __attribute__((tls_model("initial-exec")));
+
+/** Give the calling thread a counter of the process. */
+void npemu_epoch_assign(npemu_proc_t *proc);
+
+/** Take the mutex of the shared counter, and release it. */
+void npemu_epoch_shared_lock(npemu_proc_t *proc);
+void npemu_epoch_shared_unlock(npemu_proc_t *proc);
+
+/**
+ * Start executing. Must not be nested, and nothing between it and
+ * @ref npemu_epoch_exit may wait for another counter.
+ *
+ * @param [in] slot  Of the process whose arena and memory may be touched until
+ *                   @ref npemu_epoch_exit, beside this process' own.
+ * @param [in] gen   Generation of that slot: a later process in it must not be
+ *                   touched.
+ */
+static inline void npemu_epoch_enter(npemu_proc_t *proc, unsigned slot,
+                                     uint32_t gen)
+{
+    npemu_epoch_tls_t *tls = &npemu_epoch_tls;
+    uint64_t seq;
+
+    if (npemu_unlikely((tls->proc != proc) ||
+                       (tls->attach_id != proc->attach_id))) {
+        npemu_epoch_assign(proc);
+    }
+    if (npemu_unlikely(tls->shared)) {
+        npemu_epoch_shared_lock(proc);
+    }
+
+    npemu_guard_reset(tls->seq);
+    seq = atomic_load_explicit(&tls->seq->seq, memory_order_relaxed);
+    /* A full barrier: the odd value, and what it names, is out before anything
+     * is looked at */
+    atomic_exchange(&tls->seq->seq,
+                    npemu_epoch_next(seq, npemu_epoch_owner(slot, gen)));
+}
+
+static inline void npemu_epoch_exit(npemu_proc_t *proc)
+{
+    npemu_epoch_tls_t *tls = &npemu_epoch_tls;
+    uint64_t seq;
+
+    seq = atomic_load_explicit(&tls->seq->seq, memory_order_relaxed);
+    atomic_store_explicit(&tls->seq->seq, npemu_epoch_even(seq),
+                          memory_order_release);
+    if (npemu_unlikely(tls->shared)) {
+        npemu_epoch_shared_unlock(proc);
+    }
+}
+
+/**
+ * Start to access memory that an IOMMU table covers, within an epoch and of the
+ * process that it names, or of this one: page states that are looked at until
+ * @ref npemu_epoch_dma_exit hold until then. Must not be nested.
+ */
+static inline void npemu_epoch_dma_enter(void)
+{
+    npemu_thread_seq_t *rec = npemu_epoch_tls.seq;
+    uint64_t seq, dma;
+
+    seq = atomic_load_explicit(&rec->seq, memory_order_relaxed);
+    dma = atomic_load_explicit(&rec->dma, memory_order_relaxed);
+    /* A full barrier: odd before any state is looked at */
+    atomic_exchange(&rec->dma,
+                    npemu_epoch_next(dma, seq & NPEMU_EPOCH_OWNER_MASK));
+}
+
+static inline void npemu_epoch_dma_exit(void)
+{
+    npemu_thread_seq_t *rec = npemu_epoch_tls.seq;
+    uint64_t dma;
+
+    dma = atomic_load_explicit(&rec->dma, memory_order_relaxed);
+    atomic_store_explicit(&rec->dma, npemu_epoch_even(dma),
+                          memory_order_release);
+}
+
+/**
+ * Copy between this process and another one, or this one by system call, within
+ * an epoch that names it: npemu_guard_copy() with the calling thread's guard.
+ */
+static inline ssize_t
+npemu_epoch_copy(int pid, const struct iovec *local, unsigned num_local,
+                 const struct iovec *remote, unsigned num_remote, int to_remote)
+{
+    return npemu_guard_copy(npemu_epoch_tls.seq, pid, local, num_local, remote,
+                            num_remote, to_remote);
+}
+
+typedef enum {
+    NPEMU_QUIESCE_ALL,     /* every process that is in our arena */
+    NPEMU_QUIESCE_LOCAL,   /* threads of this process only */
+    NPEMU_QUIESCE_BRIEF,   /* as ALL, but not longer than 100 ms */
+    NPEMU_QUIESCE_PATIENT  /* as ALL, and none is cut off */
+} npemu_quiesce_t;
+
+/**
+ * Wait until every thread of this process that is executing a work request now,
+ * and every thread of another one that is doing so in our arena or memory, has
+ * finished it. Threads of dead processes do not count. A process that does not
+ * get on is named in one line, and then cut off: see npemu_cut.h.
+ *
+ * @return 0; 1 if a process that was cut off, now or before, has not left: none
+ *         of our application's memory will be touched by it, but records and
+ *         queues in the arena may be.
+ */
+int npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
+
+/**
+ * The same for threads that are between @ref npemu_epoch_dma_enter and
+ * @ref npemu_epoch_dma_exit, but for the calling one.
+ */
+void npemu_epoch_drain(npemu_proc_t *proc);
+
+/**
+ * Has any process been cut off and not left yet? When the last one has left,
+ * what was kept back in the arena is freed.
+ */
+int npemu_epoch_is_held(npemu_proc_t *proc);
+
+/** Set up and tear down what the module keeps for the process. */
+void npemu_epoch_init(npemu_proc_t *proc);
+void npemu_epoch_cleanup(npemu_proc_t *proc);
+
+#endif

@@ -1,0 +1,88 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Finding or making the fabric segment; process slots; which are alive. */
+
+#ifndef NPEMU_FABRIC_H
+#define NPEMU_FABRIC_H
+
+#include "fabric/npemu_shm.h"
+
+#include <linux/futex.h>
+
+/* Identity of a process in a fabric: in lock words and claims. Never 0. */
+static inline uint32_t npemu_owner_word(unsigned slot, uint32_t gen)
+{
+    return ((slot + 1) << 20) | (gen & 0xfffff);
+}
+
+/**
+ * Attach the fabric of this user in these user, IPC and PID namespaces; make it
+ * if there is none. Nothing of another user is looked at.
+ *
+ * @return The segment, or NULL with errno ENODEV or ENOMEM and an error line:
+ *         no segments are to be had, the fabric is damaged or of another
+ *         version, or the process cannot tell its user from others.
+ */
+npemu_fabric_shm_t *npemu_fabric_attach(void);
+
+/** Detach the segment; the kernel frees it with the last attachment. */
+void npemu_fabric_detach(npemu_fabric_shm_t *fabric);
+
+/**
+ * 64 bits that name the fabric: equal in all its processes, different on other
+ * hosts, for other users and in other namespaces. It is a name and no secret.
+ * Needs no attachment; while there is one, it is that of the attached fabric,
+ * even if the process has changed its user.
+ */
+uint64_t npemu_fabric_id(void);
+
+/**
+ * Take a free slot, or one whose process is gone. Must be called by the thread
+ * that will live as long as the process uses the fabric, for that thread holds
+ * the slot's robust mutex.
+ *
+ * @return Index of the slot, -1 if all are taken.
+ */
+int npemu_slot_claim(npemu_fabric_shm_t *fabric);
+
+/** Give the slot back; by the thread that claimed it. */
+void npemu_slot_release(npemu_slot_t *slot);
+
+/**
+ * Is the process that took the slot as number @a gen still attached to it? One
+ * load of a rarely written cache line. A negative answer is final; the process
+ * may be alive under a new identity, after exec for instance.
+ */
+NPEMU_HOOK_INLINE int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
+{
+    uint32_t word = __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
+                                    __ATOMIC_ACQUIRE);
+
+    return (word & FUTEX_TID_MASK) && !(word & FUTEX_OWNER_DIED) &&
+           (atomic_load_explicit(&slot->ready, memory_order_acquire) == gen);
+}
+
+/**
+ * Like the negation of @ref npemu_slot_is_alive, but also waits, some
+ * milliseconds at most, until no thread of the dying process can run any more:
+ * after that its locks and its memory accesses are history.
+ *
+ * @return 1 if it is gone for certain, 0 if it is alive.
+ */
+int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen);
+
+/**
+ * Read a file of /proc that tells little, as a string.
+ *
+ * @param [in]  path  Its name.
+ * @param [out] text  The text; what does not fit is left out.
+ * @param [in]  size  Room for it, and for the zero at its end.
+ *
+ * @return Length of the text, or -1 with errno.
+ */
+ssize_t npemu_read_proc(const char *path, char *text, size_t size);
+
+/** 1 if the process is stopped (SIGSTOP, debugger), as /proc tells. */
+int npemu_pid_is_stopped(int pid);
+
+#endif

@@ -1,0 +1,462 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "fabric/npemu_peer.h"
+#include "fabric/npemu_epoch.h"
+#include "base/npemu_log.h"
+#include "verbs/npemu_recover.h"
+#include "fabric/npemu_segment.h"
+#include "fabric/npemu_thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define NPEMU_PEER_CHANNELS_SIZE \
+    (NPEMU_MAX_CHANNELS * sizeof(*((npemu_peer_t*)NULL)->channels))
+
+uint32_t npemu_eventfd_id(int fd)
+{
+    static const char tag[] = "eventfd-id:";
+    char path[48], text[512];
+    const char *value;
+
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    if (npemu_read_proc(path, text, sizeof(text)) < 0) {
+        return UINT32_MAX;
+    }
+
+    value = strstr(text, tag);
+    return (value == NULL) ? UINT32_MAX :
+                             strtoul(value + sizeof(tag) - 1, NULL, 10);
+}
+
+void npemu_eventfd_signal(int fd)
+{
+    const uint64_t one = 1;
+
+    while ((write(fd, &one, sizeof(one)) < 0) && (errno == EINTR)) {
+    }
+}
+
+void npemu_eventfd_unsignal(int fd)
+{
+    uint64_t one;
+    struct iovec iov = {&one, sizeof(one)};
+
+    /* Not poll() and read(): another reader may come first. Kernels that cannot
+     * do it leave the descriptor readable once too often. */
+    while ((preadv2(fd, &iov, 1, -1, RWF_NOWAIT) < 0) && (errno == EINTR)) {
+    }
+}
+
+void npemu_peer_denied(npemu_peer_t *peer, const char *call, int error)
+{
+    if (atomic_exchange(&peer->denied, 1)) {
+        return;
+    }
+
+    npemu_error("the kernel denies access to process %d (%s: %s): is it setuid "
+                "or not dumpable, is Yama's ptrace_scope above 1, or does a "
+                "seccomp filter forbid the call, as those of containers do "
+                "without CAP_SYS_PTRACE?", peer->pid, call, strerror(error));
+}
+
+/* Reads the magic of the peer's arena at the address where the peer has it:
+ * proves that we may access its memory and that the pid is the one we mean. */
+static void npemu_peer_probe(npemu_peer_t *peer)
+{
+    uint64_t magic      = 0;
+    struct iovec local  = {&magic, sizeof(magic)};
+    struct iovec remote = {(void*)(uintptr_t)peer->shm->self, sizeof(magic)};
+    ssize_t ret;
+
+    ret = process_vm_readv(peer->pid, &local, 1, &remote, 1, 0);
+    if ((ret < 0) && (errno != ESRCH) && (errno != EFAULT)) {
+        npemu_peer_denied(peer, "process_vm_readv", errno);
+    }
+}
+
+/* One line for all peers: a connection attempt is repeated. */
+static void npemu_peer_unmapped(npemu_proc_t *proc, int pid, int error)
+{
+    npemu_log(atomic_exchange(&proc->unmapped_told, 1) ? NPEMU_LOG_DEBUG :
+                                                         NPEMU_LOG_ERROR,
+              "cannot map the shared memory of process %d: %s%s", pid,
+              strerror(error),
+              (error == ENOMEM) ? " (each peer takes address space, 8 GiB or a "
+                                  "64th of its ulimit -v)" : "");
+    errno = error;
+}
+
+static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
+{
+    npemu_slot_t *slot = &proc->fabric->slots[index];
+    uint32_t gen       = atomic_load(&slot->ready);
+    npemu_peer_t *peer;
+    size_t size;
+
+    if ((gen == 0) || !npemu_slot_is_alive(slot, gen)) {
+        errno = ESRCH;
+        return NULL;
+    }
+
+    peer = calloc(1, sizeof(*peer));
+    if (peer == NULL) {
+        return NULL;
+    }
+
+    peer->slot       = slot;
+    peer->slot_index = index;
+    peer->gen        = gen;
+    peer->pid        = slot->pid;
+    peer->is_self    = (index == proc->slot_index);
+    peer->wake_fd    = -1;
+    peer->pidfd      = -1;
+    peer->pagemap_fd = -1;
+    if (peer->is_self) {
+        peer->shm = proc->shm;
+        return peer;
+    }
+
+    peer->shm = npemu_segment_attach(NPEMU_SEGMENT_ARENA, slot->arena_id,
+                                     &size);
+    if (peer->shm == NULL) {
+        if (npemu_slot_is_alive(slot, gen)) {
+            npemu_peer_unmapped(proc, peer->pid, errno);
+        }
+        free(peer);
+        return NULL;
+    }
+
+    if ((size < NPEMU_ARENA_MIN_SIZE) || (size > NPEMU_ARENA_SIZE) ||
+        (atomic_load(&peer->shm->magic) != NPEMU_ARENA_MAGIC) ||
+        (peer->shm->version != NPEMU_SHM_VERSION) ||
+        (peer->shm->slot != index) || (peer->shm->gen != gen)) {
+        if (npemu_slot_is_alive(slot, gen)) {
+            npemu_error("the shared memory of process %d is damaged",
+                        peer->pid);
+        }
+        npemu_segment_detach(peer->shm);
+        free(peer);
+        errno = ESRCH;
+        return NULL;
+    }
+
+    peer->pidfd = syscall(SYS_pidfd_open, peer->pid, 0);
+    npemu_peer_probe(peer);
+    return peer;
+}
+
+static void npemu_peer_close(npemu_peer_t *peer)
+{
+    unsigned i;
+
+    if (peer->channels != NULL) {
+        for (i = 0; i < NPEMU_MAX_CHANNELS; ++i) {
+            if (peer->channels[i].gen != 0) {
+                close(peer->channels[i].fd);
+            }
+        }
+        syscall(SYS_munmap, peer->channels, NPEMU_PEER_CHANNELS_SIZE);
+    }
+    npemu_table_detach_all(peer);
+    if (peer->pagemap_fd >= 0) {
+        close(peer->pagemap_fd);
+    }
+    if (peer->wake_fd >= 0) {
+        close(peer->wake_fd);
+    }
+    if (peer->pidfd >= 0) {
+        close(peer->pidfd);
+    }
+    if (!peer->is_self) {
+        npemu_segment_detach(peer->shm);
+    }
+    free(peer);
+}
+
+/* Take a peer that is gone out of the table, and leave a note for the thread to
+ * recover what it held. Returns it if nobody refers to it: the caller frees it
+ * outside of peers_lock. */
+static npemu_peer_t *npemu_peer_retire(npemu_proc_t *proc, npemu_peer_t *peer)
+{
+    atomic_store(&proc->peers[peer->slot_index], NULL);
+    proc->dead[peer->slot_index] = npemu_owner_word(peer->slot_index,
+                                                    peer->gen);
+    if (peer->refcount == 0) {
+        return peer;
+    }
+
+    npemu_link_add(&proc->retired, &peer->link);
+    return NULL;
+}
+
+static void npemu_peer_free(npemu_proc_t *proc, npemu_peer_t *peer)
+{
+    if (peer != NULL) {
+        npemu_epoch_quiesce(proc, NPEMU_QUIESCE_LOCAL);
+        npemu_peer_close(peer);
+    }
+}
+
+/* Tell the peer that we may take its receives: should we die with one, its
+ * thread must notice. */
+static void npemu_peer_introduce(npemu_proc_t *proc, npemu_peer_t *peer)
+{
+    atomic_fetch_or(&peer->shm->new_peers[proc->slot_index / 64],
+                    1ull << (proc->slot_index % 64));
+    npemu_peer_wake(proc, peer);
+}
+
+static int npemu_peer_lookup(npemu_proc_t *proc, unsigned slot, int ref,
+                             npemu_peer_t **peer_p)
+{
+    npemu_peer_t *peer, *dead = NULL;
+    int ret                   = 0;
+    int fresh                 = 0;
+
+    pthread_mutex_lock(&proc->peers_lock);
+    peer = atomic_load(&proc->peers[slot]);
+    if ((peer != NULL) && !npemu_peer_is_alive(peer)) {
+        dead = npemu_peer_retire(proc, peer);
+        peer = NULL;
+    }
+    if (peer == NULL) {
+        peer = npemu_peer_open(proc, slot);
+        if (peer == NULL) {
+            ret = errno ? errno : ESRCH;
+        } else {
+            atomic_store(&proc->peers[slot], peer);
+            fresh = !peer->is_self;
+        }
+    }
+    if (peer != NULL) {
+        peer->refcount += ref;
+        if (fresh) {
+            npemu_peer_introduce(proc, peer);
+        }
+    }
+    pthread_mutex_unlock(&proc->peers_lock);
+
+    npemu_peer_free(proc, dead);
+    if (fresh && !pthread_equal(pthread_self(), proc->thread)) {
+        npemu_thread_wake(proc); /* one more pidfd to wait for */
+    }
+    *peer_p = peer;
+    return ret;
+}
+
+int npemu_peer_attach(npemu_proc_t *proc, unsigned slot)
+{
+    npemu_peer_t *peer;
+
+    return npemu_peer_lookup(proc, slot, 0, &peer);
+}
+
+npemu_peer_t *npemu_peer_get(npemu_proc_t *proc, unsigned slot)
+{
+    npemu_peer_t *peer;
+
+    npemu_peer_lookup(proc, slot, 1, &peer);
+    return peer;
+}
+
+void npemu_peer_put(npemu_proc_t *proc, npemu_peer_t *peer)
+{
+    int last;
+
+    pthread_mutex_lock(&proc->peers_lock);
+    last = (--peer->refcount == 0) &&
+           (atomic_load(&proc->peers[peer->slot_index]) != peer);
+    if (last) {
+        npemu_link_del(&peer->link);
+    }
+    pthread_mutex_unlock(&proc->peers_lock);
+
+    if (last) {
+        npemu_peer_free(proc, peer);
+    }
+}
+
+void npemu_peer_reap(npemu_proc_t *proc)
+{
+    unsigned i, num_slots = atomic_load(&proc->fabric->num_slots);
+    npemu_peer_t *peer, *dead;
+    uint32_t owner;
+
+    for (i = 0; i < num_slots; ++i) {
+        dead = NULL;
+        pthread_mutex_lock(&proc->peers_lock);
+        peer = atomic_load(&proc->peers[i]);
+        if ((peer != NULL) && !peer->is_self && !npemu_peer_is_alive(peer)) {
+            npemu_debug("process %d is gone", peer->pid);
+            dead = npemu_peer_retire(proc, peer);
+        }
+        owner         = proc->dead[i];
+        proc->dead[i] = 0;
+        pthread_mutex_unlock(&proc->peers_lock);
+
+        npemu_peer_free(proc, dead);
+        if (owner != 0) {
+            npemu_recover(proc, owner);
+        }
+    }
+}
+
+int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd)
+{
+    int pidfd = peer->pidfd;
+    int fd, error;
+
+    if (pidfd < 0) {
+        pidfd = syscall(SYS_pidfd_open, peer->pid, 0);
+        if (pidfd < 0) {
+            return -1;
+        }
+    }
+
+    fd    = syscall(SYS_pidfd_getfd, pidfd, remote_fd, 0);
+    error = errno;
+    if (pidfd != peer->pidfd) {
+        close(pidfd);
+    }
+    errno = error;
+    return fd;
+}
+
+/* Duplicate an eventfd of the peer; -1 if that fails. The number may by now
+ * stand for another file, if the application closes descriptors it does not
+ * own: the kernel's name of the eventfd tells. */
+static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
+{
+    int fd = npemu_peer_dup_fd(peer, remote_fd);
+
+    if (fd < 0) {
+        if (errno == EPERM) {
+            npemu_peer_denied(peer, "pidfd_getfd", errno);
+        } else if (npemu_peer_is_alive(peer)) {
+            npemu_warn("cannot wake process %d (descriptor %d): %s", peer->pid,
+                       remote_fd, strerror(errno));
+        }
+    } else if (npemu_eventfd_id(fd) != id) {
+        npemu_warn("cannot wake process %d: it closed descriptor %d, which "
+                   "belongs to its emulated RNIC", peer->pid, remote_fd);
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer)
+{
+    int fd;
+
+    if (peer->is_self) {
+        npemu_thread_wake(proc);
+        return;
+    }
+
+    npemu_spin_lock(&peer->fd_lock);
+    if (peer->wake_fd < 0) {
+        peer->wake_fd = npemu_peer_get_fd(peer, peer->slot->wake_fd,
+                                          peer->slot->wake_id);
+    }
+    fd = peer->wake_fd;
+    npemu_spin_unlock(&peer->fd_lock);
+
+    if (fd >= 0) {
+        npemu_eventfd_signal(fd);
+    }
+}
+
+/* The array of duplicates. We are in an epoch and hold a lock: memory hooks
+ * must not see where it comes from. */
+static int npemu_peer_channels(npemu_peer_t *peer)
+{
+    long addr;
+
+    if (peer->channels == NULL) {
+        addr = syscall(SYS_mmap, NULL, NPEMU_PEER_CHANNELS_SIZE,
+                       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                       0);
+        if (addr != -1) {
+            peer->channels = (void*)addr;
+        }
+    }
+    return peer->channels != NULL;
+}
+
+void npemu_peer_notify(npemu_peer_t *peer, unsigned channel)
+{
+    npemu_channel_shm_t *shm = &peer->shm->channels[channel];
+    uint32_t gen             = atomic_load(&shm->gen);
+    int fd                   = -1;
+
+    if (!(gen & 1)) {
+        return;
+    }
+
+    if (peer->is_self) {
+        npemu_eventfd_signal(shm->fd);
+        return;
+    }
+
+    npemu_spin_lock(&peer->fd_lock);
+    if (npemu_peer_channels(peer)) {
+        if ((peer->channels[channel].gen != 0) &&
+            (peer->channels[channel].gen != gen)) {
+            close(peer->channels[channel].fd);
+            peer->channels[channel].gen = 0;
+        }
+        if (peer->channels[channel].gen == 0) {
+            fd = npemu_peer_get_fd(peer, shm->fd, shm->event_id);
+            if (fd >= 0) {
+                peer->channels[channel].gen = gen;
+                peer->channels[channel].fd  = fd;
+            }
+        }
+        fd = (peer->channels[channel].gen == gen) ?
+                     peer->channels[channel].fd : -1;
+    }
+    if (fd >= 0) {
+        npemu_eventfd_signal(fd);
+    }
+    npemu_spin_unlock(&peer->fd_lock);
+}
+
+void npemu_peer_init(npemu_proc_t *proc)
+{
+    pthread_mutex_init(&proc->peers_lock, NULL);
+    npemu_link_init(&proc->retired);
+}
+
+void npemu_peer_cleanup(npemu_proc_t *proc)
+{
+    npemu_peer_t *peer;
+    unsigned i;
+
+    for (i = 0; i < NPEMU_MAX_PROCS; ++i) {
+        peer = atomic_load(&proc->peers[i]);
+        if (peer != NULL) {
+            atomic_store(&proc->peers[i], NULL);
+            npemu_peer_close(peer);
+        }
+    }
+    while (!npemu_link_is_empty(&proc->retired)) {
+        peer = npemu_container_of(proc->retired.next, npemu_peer_t, link);
+        npemu_link_del(&peer->link);
+        npemu_peer_close(peer);
+    }
+    pthread_mutex_destroy(&proc->peers_lock);
+}

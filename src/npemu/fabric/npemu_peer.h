@@ -1,0 +1,100 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Other processes of the fabric, as far as this one has to do with them. */
+
+#ifndef NPEMU_PEER_H
+#define NPEMU_PEER_H
+
+#include "fabric/npemu_proc.h"
+#include "iommu/npemu_table.h"
+
+typedef struct npemu_peer {
+    npemu_slot_t      *slot;
+    npemu_arena_shm_t *shm;
+    unsigned          slot_index;
+    uint32_t          gen;
+    int               pid;
+    int               is_self;
+    unsigned          refcount; /* connected QPs, under peers_lock */
+    npemu_link_t      link;     /* in proc->retired */
+    _Atomic int       denied;   /* the kernel refuses us its memory */
+    int               pidfd;    /* -1: none to be had */
+
+    npemu_spin_t      fd_lock;
+    int               wake_fd;  /* duplicate of its eventfd, -1: not yet */
+    struct {
+        uint32_t gen;
+        int      fd;
+    } *channels;                /* duplicates, by channel index; on demand */
+    int               pagemap_fd; /* of the process, -1: not yet, fd_lock */
+
+    /* Its IOMMU tables by index; written under peers_lock, its own tables under
+     * tables_lock */
+    npemu_table_t *_Atomic tables;
+    unsigned          tables_end; /* from here on none has been mapped */
+    unsigned          num_tables;
+} npemu_peer_t;
+
+/**
+ * The attached peer in a slot. Only inside an epoch, and valid until its end.
+ * NULL if the process is not attached (yet).
+ */
+static inline npemu_peer_t *npemu_peer_find(npemu_proc_t *proc, unsigned slot)
+{
+    return atomic_load_explicit(&proc->peers[slot], memory_order_seq_cst);
+}
+
+static inline int npemu_peer_is_alive(npemu_peer_t *peer)
+{
+    return npemu_slot_is_alive(peer->slot, peer->gen);
+}
+
+/**
+ * Attach the process in a slot, if there is one and it is not attached yet.
+ * Must be called outside of any epoch.
+ *
+ * @return 0; ESRCH if the slot is empty; or an errno value.
+ */
+int npemu_peer_attach(npemu_proc_t *proc, unsigned slot);
+
+/** As @ref npemu_peer_attach, and take a reference; NULL if there is none. */
+npemu_peer_t *npemu_peer_get(npemu_proc_t *proc, unsigned slot);
+
+/** Drop the reference of a QP. */
+void npemu_peer_put(npemu_proc_t *proc, npemu_peer_t *peer);
+
+/** Wake the peer's npemu thread: it has events to look at. */
+void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer);
+
+/** Add one event to a completion channel of the peer. */
+void npemu_peer_notify(npemu_peer_t *peer, unsigned channel);
+
+/** A duplicate of a descriptor of the peer; -1 with errno. */
+int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd);
+
+/**
+ * One line, once per peer, when the kernel denies access to it.
+ *
+ * @param [in] peer   Peer, with which no work request is executed any more.
+ * @param [in] call   System call that was refused.
+ * @param [in] error  Its errno.
+ */
+void npemu_peer_denied(npemu_peer_t *peer, const char *call, int error);
+
+/** Detach those processes that are gone. By the npemu thread. */
+void npemu_peer_reap(npemu_proc_t *proc);
+
+/** Set up the table; detach everything. */
+void npemu_peer_init(npemu_proc_t *proc);
+void npemu_peer_cleanup(npemu_proc_t *proc);
+
+/** The kernel's name of an eventfd, UINT32_MAX if it is none. */
+uint32_t npemu_eventfd_id(int fd);
+
+/** Add one to an eventfd. */
+void npemu_eventfd_signal(int fd);
+
+/** Take one from an eventfd in semaphore mode, if there is one; no blocking. */
+void npemu_eventfd_unsignal(int fd);
+
+#endif

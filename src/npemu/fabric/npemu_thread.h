@@ -1,0 +1,31 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The one thread of the emulated NIC in a process. It sleeps in poll() on the
+ * pidfds of the peers, on an eventfd and, while work is waiting for a retry,
+ * for a time. It holds the robust mutex of the process' slot.
+ */
+
+#ifndef NPEMU_THREAD_H
+#define NPEMU_THREAD_H
+
+#include "fabric/npemu_proc.h"
+
+/**
+ * Start the thread; it claims a slot.
+ *
+ * @return 0, or an errno value with an error line.
+ */
+int npemu_thread_start(npemu_proc_t *proc);
+
+/** Stop it; the slot is released. */
+void npemu_thread_stop(npemu_proc_t *proc);
+
+/** Make it look at everything now. */
+void npemu_thread_wake(npemu_proc_t *proc);
+
+/** Make it look at waiting work at a time (CLOCK_MONOTONIC, ns) at the latest.
+ * No system call if it would do so anyway. */
+void npemu_thread_set_timer(npemu_proc_t *proc, uint64_t when_ns);
+
+#endif

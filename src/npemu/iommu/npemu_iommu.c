@@ -1,0 +1,196 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "verbs/npemu_context.h"
+#include "fabric/npemu_epoch.h"
+#include "base/npemu_file.h"
+#include "base/npemu_log.h"
+#include "iommu/npemu_table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+npemu_iommu_header_t *npemu_table_map(int fd, size_t size)
+{
+    long addr;
+
+    addr = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                   fd, 0);
+    if (addr == -1) {
+        return NULL;
+    }
+
+    /* A forked child owns nothing of it, and must not keep it alive */
+    syscall(SYS_madvise, addr, size, MADV_DONTFORK);
+    return (npemu_iommu_header_t*)addr;
+}
+
+void npemu_table_unmap(npemu_iommu_header_t *header, size_t size)
+{
+    syscall(SYS_munmap, header, size);
+}
+
+/*
+ * A name that is the same when a job is run again, so that a recorded fault
+ * plan finds its table: the rank, where a launcher tells it, and which of the
+ * process' tables it is.
+ */
+static uint64_t npemu_iommu_name(void)
+{
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "PMIX_RANK", "SLURM_PROCID"};
+    static _Atomic uint32_t number;
+    const char *value = NULL;
+    uint64_t owner    = 0;
+    unsigned i;
+
+    for (i = 0; (i < sizeof(ranks) / sizeof(ranks[0])) && (value == NULL);
+         ++i) {
+        value = getenv(ranks[i]);
+    }
+    if (value != NULL) {
+        owner = strtoul(value, NULL, 10);
+    }
+    return (owner << 32) | atomic_fetch_add(&number, 1);
+}
+
+static void npemu_iommu_fill(npemu_iommu_header_t *header, uint64_t address,
+                             size_t length, uint64_t signature)
+{
+    uint64_t *page = (uint64_t*)((uint8_t*)header + NPEMU_TABLE_SIGNATURE);
+    size_t i;
+
+    header->version   = NPEMU_TABLE_VERSION;
+    header->pid       = getpid();
+    header->name      = npemu_iommu_name();
+    header->address   = address;
+    header->length    = length;
+    header->signature = signature;
+    if (getrandom(&header->id, sizeof(header->id), 0) !=
+        sizeof(header->id)) {
+        header->id = npemu_time_ns() ^ ((uint64_t)header->pid << 40);
+    }
+    for (i = 0; i < NPEMU_PAGE_SIZE / sizeof(*page); ++i) {
+        page[i] = signature;
+    }
+    atomic_store(&header->magic, NPEMU_TABLE_MAGIC);
+}
+
+int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
+                       npemu_iommu_t *iommu)
+{
+    size_t num_pages, size;
+    int ret;
+
+    if ((length == 0) || ((address | length) & (NPEMU_PAGE_SIZE - 1)) ||
+        (address + length < address)) {
+        return EINVAL;
+    }
+
+    num_pages = length / NPEMU_PAGE_SIZE;
+    size      = npemu_table_size(num_pages);
+    iommu->fd = npemu_file_create("nprdma-region", size);
+    if (iommu->fd < 0) {
+        ret = errno;
+        goto err;
+    }
+
+    iommu->header = npemu_table_map(iommu->fd, size);
+    if (iommu->header == NULL) {
+        ret = errno;
+        close(iommu->fd);
+        goto err;
+    }
+
+    iommu->states    = (nprdma_page_state_t*)((uint8_t*)iommu->header +
+                                              NPEMU_TABLE_STATES);
+    iommu->num_pages = num_pages;
+    npemu_iommu_fill(iommu->header, address, length, signature);
+    return 0;
+
+err:
+    npemu_debug("cannot make an IOMMU table for %zu bytes at 0x%lx: %s",
+                length, (unsigned long)address, strerror(ret));
+    return ret;
+}
+
+void npemu_iommu_destroy(npemu_iommu_t *iommu)
+{
+    size_t array = npemu_table_array_size(iommu->num_pages);
+
+    atomic_store(&iommu->header->dead, 1);
+    /* Peers may keep it mapped for a while: all absent, next to no memory */
+    if (syscall(SYS_madvise, (uint8_t*)iommu->header + NPEMU_TABLE_STATES,
+                2 * array, MADV_REMOVE) < 0) {
+        npemu_iommu_invalidate(iommu, 0, iommu->num_pages, NPRDMA_PAGE_BITS,
+                               0);
+    }
+    npemu_table_unmap(iommu->header, npemu_table_size(iommu->num_pages));
+    if (iommu->fd >= 0) {
+        close(iommu->fd);
+    }
+}
+
+NPEMU_HOOK
+size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
+                              uint32_t bits, int touch)
+{
+    uint32_t marked = atomic_load(&iommu->header->marked);
+    size_t cleared  = 0;
+    nprdma_page_state_t *state;
+    uint32_t word;
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        state = &iommu->states[i];
+        word  = nprdma_page_clear(state, bits);
+        /* Make those fail who decided on what this word was */
+        while ((marked || touch) && !(word & bits) &&
+               !nprdma_page_change(state, word, word & NPRDMA_PAGE_BITS)) {
+            word = nprdma_page_clear(state, bits);
+        }
+        cleared += !!(word & bits);
+    }
+
+    return (cleared > 0) ? cleared : marked;
+}
+
+NPEMU_HOOK
+void npemu_iommu_drain(struct ibv_context *context)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    if (proc != NULL) {
+        npemu_epoch_drain(proc);
+    }
+}
+
+void npemu_iommu_set_sampled(npemu_iommu_t *iommu, int sampled)
+{
+    if (sampled) {
+        atomic_fetch_or(&iommu->header->hooks, NPEMU_HOOK_SAMPLED);
+    } else {
+        atomic_fetch_and(&iommu->header->hooks, ~NPEMU_HOOK_SAMPLED);
+    }
+}
+
+void npemu_iommu_query(const npemu_iommu_t *iommu, npemu_iommu_stats_t *stats)
+{
+    const npemu_iommu_header_t *header = iommu->header;
+
+    stats->absent_reads  = atomic_load(&header->absent_reads);
+    stats->absent_writes = atomic_load(&header->absent_writes);
+    stats->efault        = atomic_load(&header->efault);
+    stats->sampled       = atomic_load(&header->sampled);
+    stats->faults        = atomic_load(&header->faulted);
+    stats->restored      = atomic_load(&header->restored);
+}

@@ -1,0 +1,133 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "iommu/npemu_kernel.h"
+
+#include "nprdma_uapi.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+_Static_assert(NPRDMA_STATE_R == NPRDMA_PAGE_R, "not the kernel's bits");
+_Static_assert(NPRDMA_STATE_W == NPRDMA_PAGE_W, "not the kernel's bits");
+_Static_assert(NPRDMA_STATE_SHIFT == NPRDMA_PAGE_SHIFT, "not its pages");
+
+/* Memory for what an emulated table has in its file: a header, of which only
+ * the description and the counters are used, and the signature page. */
+#define NPEMU_KERNEL_PRIVATE NPEMU_TABLE_STATES
+
+static int npemu_kernel_info(int fd, struct nprdma_ioc_states_info *info)
+{
+    memset(info, 0, sizeof(*info));
+    info->size = sizeof(*info);
+    return ioctl(fd, NPRDMA_IOC_STATES_INFO, info);
+}
+
+int npemu_kernel_is_states(int fd)
+{
+    struct nprdma_ioc_states_info info;
+
+    return npemu_kernel_info(fd, &info) == 0;
+}
+
+/* Is it what the NIC can work with? */
+static const char *
+npemu_kernel_doubt(const struct nprdma_ioc_states_info *info, int pid)
+{
+    uint64_t num_pages = info->length / NPEMU_PAGE_SIZE;
+
+    if (info->abi != NPRDMA_ABI_VERSION) {
+        return "the kernel module that made its region is of another version";
+    }
+    if ((pid == getpid()) && !info->owner) {
+        return "its region is another process'";
+    }
+    if ((info->length == 0) || (info->id == 0) ||
+        ((info->address | info->length) & (NPEMU_PAGE_SIZE - 1)) ||
+        (info->states_offset < sizeof(struct nprdma_states_header)) ||
+        (info->states_offset > info->states_size) ||
+        (num_pages > (info->states_size - info->states_offset) /
+                             sizeof(uint32_t))) {
+        return "the kernel module tells nonsense of its region";
+    }
+    return NULL;
+}
+
+static npemu_iommu_header_t *
+npemu_kernel_header(const struct nprdma_ioc_states_info *info, int pid)
+{
+    npemu_iommu_header_t *header;
+    uint64_t *page;
+    size_t i;
+    long addr;
+
+    addr = syscall(SYS_mmap, NULL, NPEMU_KERNEL_PRIVATE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (addr == -1) {
+        return NULL;
+    }
+
+    header            = (npemu_iommu_header_t*)addr;
+    header->version   = NPEMU_TABLE_VERSION;
+    header->pid       = pid;
+    header->id        = info->id;
+    header->address   = info->address;
+    header->length    = info->length;
+    header->signature = info->signature;
+    page              = (uint64_t*)(addr + NPEMU_TABLE_SIGNATURE);
+    for (i = 0; i < NPEMU_PAGE_SIZE / sizeof(*page); ++i) {
+        page[i] = info->signature;
+    }
+    return header;
+}
+
+const char *npemu_kernel_open(npemu_table_t *table, int fd, int pid)
+{
+    struct nprdma_ioc_states_info info;
+    const char *doubt;
+    long addr;
+
+    if (npemu_kernel_info(fd, &info) != 0) {
+        return "it is not that of a region";
+    }
+
+    doubt = npemu_kernel_doubt(&info, pid);
+    if (doubt != NULL) {
+        return doubt;
+    }
+
+    addr = syscall(SYS_mmap, NULL, info.states_size, PROT_READ, MAP_SHARED, fd,
+                   0);
+    if (addr == -1) {
+        return "it cannot be mapped";
+    }
+
+    table->header = npemu_kernel_header(&info, pid);
+    if (table->header == NULL) {
+        syscall(SYS_munmap, addr, info.states_size);
+        return "no memory";
+    }
+
+    table->kernel      = (const struct nprdma_states_header*)addr;
+    table->kernel_size = info.states_size;
+    table->address     = info.address;
+    table->num_pages   = info.length / NPEMU_PAGE_SIZE;
+    table->signature   = (uint8_t*)table->header + NPEMU_TABLE_SIGNATURE;
+    table->states      = (nprdma_page_state_t*)(addr + info.states_offset);
+    table->accesses    = NULL;
+    atomic_store(&table->used, 1);
+    return NULL;
+}
+
+void npemu_kernel_close(npemu_table_t *table)
+{
+    syscall(SYS_munmap, table->header, NPEMU_KERNEL_PRIVATE);
+    syscall(SYS_munmap, table->kernel, table->kernel_size);
+    table->kernel = NULL;
+}

@@ -1,0 +1,31 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Regions of the kernel module: their page states are the kernel's. The NIC
+ * obeys them as it does those of an emulated table, but writes none, and the
+ * kernel does not wait for it; doc/npemu.md tells what follows from that.
+ */
+
+#ifndef NPEMU_KERNEL_H
+#define NPEMU_KERNEL_H
+
+#include "iommu/npemu_table.h"
+
+/** Is it a states descriptor of the kernel module (nprdma_uapi.h)? */
+int npemu_kernel_is_states(int fd);
+
+/**
+ * Map the states behind a descriptor, but for `gen`.
+ *
+ * @param [out] table  The table, until @ref npemu_kernel_close.
+ * @param [in]  fd     A states descriptor.
+ * @param [in]  pid    The owner's.
+ *
+ * @return What is wrong, NULL if nothing is.
+ */
+const char *npemu_kernel_open(npemu_table_t *table, int fd, int pid);
+
+/** Unmap what @ref npemu_kernel_open mapped. */
+void npemu_kernel_close(npemu_table_t *table);
+
+#endif

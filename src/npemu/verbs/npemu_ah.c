@@ -1,0 +1,110 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu.h"
+#include "verbs/npemu_ah.h"
+#include "base/npemu_limits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int npemu_ah_check(struct ibv_context *context,
+                   const struct ibv_ah_attr *attr, uint8_t *unroutable)
+{
+    union ibv_gid gid;
+
+    if ((attr->port_num != NPEMU_PORT) || (attr->sl > 15)) {
+        return EINVAL;
+    }
+
+    *unroutable = (attr->dlid != NPEMU_LID);
+    if (attr->is_global) {
+        if (attr->grh.sgid_index != 0) {
+            return EINVAL;
+        }
+
+        npemu_query_gid(context, NPEMU_PORT, 0, &gid);
+        *unroutable = memcmp(&gid, &attr->grh.dgid, sizeof(gid)) != 0;
+    }
+    return 0;
+}
+
+struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    uint8_t unroutable;
+    npemu_ah_t *ah;
+    int ret;
+
+    ret = (npemu_context_proc(pd->context) == NULL) ?
+                  NPEMU_ERR_FORKED :
+                  npemu_ah_check(pd->context, attr, &unroutable);
+    if (ret != 0) {
+        errno = ret;
+        return NULL;
+    }
+
+    ah = calloc(1, sizeof(*ah));
+    if (ah == NULL) {
+        return NULL;
+    }
+
+    ah->super.context = pd->context;
+    ah->super.pd      = pd;
+    ah->dlid          = attr->dlid;
+    ah->is_global     = attr->is_global;
+    ah->unroutable    = unroutable;
+    ah->path.sl       = attr->sl;
+    if (attr->is_global) {
+        ah->path.hop_limit = attr->grh.hop_limit;
+        ah->path.flow      = ((uint32_t)attr->grh.traffic_class << 20) |
+                             (attr->grh.flow_label & 0xfffff);
+    }
+    atomic_fetch_add(&npemu_pd(pd)->refcount, 1);
+    return &ah->super;
+}
+
+int npemu_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
+                          struct ibv_wc *wc, struct ibv_grh *grh,
+                          struct ibv_ah_attr *ah_attr)
+{
+    (void)context;
+    memset(ah_attr, 0, sizeof(*ah_attr));
+    ah_attr->dlid          = wc->slid;
+    ah_attr->sl            = wc->sl;
+    ah_attr->src_path_bits = wc->dlid_path_bits;
+    ah_attr->port_num      = port_num;
+    if (wc->wc_flags & IBV_WC_GRH) {
+        ah_attr->is_global      = 1;
+        ah_attr->grh.dgid       = grh->sgid;
+        ah_attr->grh.sgid_index = 0;
+        ah_attr->grh.hop_limit  = grh->hop_limit;
+        ah_attr->grh.flow_label = be32toh(grh->version_tclass_flow) & 0xfffff;
+        ah_attr->grh.traffic_class =
+                (be32toh(grh->version_tclass_flow) >> 20) & 0xff;
+    }
+    return 0;
+}
+
+struct ibv_ah *npemu_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+                                       struct ibv_grh *grh, uint8_t port_num)
+{
+    struct ibv_ah_attr attr;
+
+    npemu_init_ah_from_wc(pd->context, port_num, wc, grh, &attr);
+    return npemu_create_ah(pd, &attr);
+}
+
+int npemu_destroy_ah(struct ibv_ah *ibah)
+{
+    if (npemu_context_proc(ibah->context) == NULL) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    atomic_fetch_sub(&npemu_pd(ibah->pd)->refcount, 1);
+    free(npemu_ah(ibah));
+    return 0;
+}

@@ -1,0 +1,344 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "npemu.h"
+#include "fabric/npemu_epoch.h"
+#include "base/npemu_log.h"
+#include "verbs/npemu_mr.h"
+#include "verbs/npemu_pin.h"
+#include "iommu/npemu_table.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A key is `generation << NPEMU_MR_BITS | index`; generation 0 is not used, so
+ * that no key is 0. */
+#define NPEMU_MR_GENS (1u << (32 - NPEMU_MR_BITS))
+
+#define NPEMU_MR_ACCESS \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | \
+     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | \
+     IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | \
+     IBV_ACCESS_OPTIONAL_RANGE)
+
+typedef struct npemu_mr_table {
+    pthread_mutex_t lock;
+    int             pin;                   /* NPEMU_PIN */
+    uint32_t        fresh;                 /* first index never used */
+    uint16_t        gens[NPEMU_MAX_MRS];   /* generation of the last use */
+    /* Indices in the order they were given back, so that a stale key stays
+     * invalid as long as possible */
+    uint32_t        queue[NPEMU_MAX_MRS];
+    uint32_t        queue_head;
+    uint32_t        queue_tail;
+} npemu_mr_table_t;
+
+int npemu_mr_table_init(npemu_proc_t *proc)
+{
+    const char *pin = getenv("NPEMU_PIN");
+
+    proc->mrs = calloc(1, sizeof(*proc->mrs));
+    if (proc->mrs == NULL) {
+        return ENOMEM;
+    }
+
+    pthread_mutex_init(&proc->mrs->lock, NULL);
+    proc->mrs->fresh = 1;
+    proc->mrs->pin   = (pin == NULL) || strcmp(pin, "none");
+    if (proc->mrs->pin && (pin != NULL) && (pin[0] != '\0') &&
+        strcmp(pin, "mlock")) {
+        npemu_warn("NPEMU_PIN=%s is neither mlock nor none; using mlock", pin);
+    }
+    return 0;
+}
+
+void npemu_mr_table_cleanup(npemu_proc_t *proc)
+{
+    pthread_mutex_destroy(&proc->mrs->lock);
+    free(proc->mrs);
+}
+
+/* Returns a new key, 0 if all are in use. */
+static uint32_t npemu_mr_key_alloc(npemu_mr_table_t *table)
+{
+    uint32_t index, gen;
+
+    pthread_mutex_lock(&table->lock);
+    if (table->fresh < NPEMU_MAX_MRS) {
+        index = table->fresh++;
+    } else if (table->queue_head != table->queue_tail) {
+        index = table->queue[table->queue_head++ % NPEMU_MAX_MRS];
+    } else {
+        pthread_mutex_unlock(&table->lock);
+        return 0;
+    }
+
+    gen = (table->gens[index] + 1) % NPEMU_MR_GENS;
+    gen = (gen == 0) ? 1 : gen;
+    table->gens[index] = gen;
+    pthread_mutex_unlock(&table->lock);
+    return (gen << NPEMU_MR_BITS) | index;
+}
+
+static void npemu_mr_key_free(npemu_mr_table_t *table, uint32_t key)
+{
+    pthread_mutex_lock(&table->lock);
+    table->queue[table->queue_tail++ % NPEMU_MAX_MRS] =
+            key & (NPEMU_MAX_MRS - 1);
+    pthread_mutex_unlock(&table->lock);
+}
+
+static int npemu_mr_check_args(uint64_t addr, size_t length, uint64_t iova,
+                               unsigned access)
+{
+    if (access & IBV_ACCESS_ON_DEMAND) {
+        return EOPNOTSUPP; /* this NIC cannot page-fault */
+    }
+
+    if ((access & ~(unsigned)NPEMU_MR_ACCESS) || (length == 0) ||
+        (addr + length < addr) || (iova + length < iova)) {
+        return EINVAL;
+    }
+
+    /* IBA 10.6.3.1: remote write and atomic rights imply local write */
+    if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+        !(access & IBV_ACCESS_LOCAL_WRITE)) {
+        return EINVAL;
+    }
+
+    return 0;
+}
+
+/* Make the object and give it a key, but do not publish it. */
+static npemu_mr_t *npemu_mr_create(npemu_proc_t *proc, struct ibv_pd *ibpd,
+                                   uint64_t addr, size_t length)
+{
+    npemu_mr_t *mr = calloc(1, sizeof(*mr));
+    uint32_t key;
+
+    if (mr == NULL) {
+        return NULL;
+    }
+
+    key = npemu_mr_key_alloc(proc->mrs);
+    if (key == 0) {
+        free(mr);
+        return NULL;
+    }
+
+    mr->super.context = ibpd->context;
+    mr->super.pd      = ibpd;
+    mr->super.addr    = (void*)(uintptr_t)addr;
+    mr->super.length  = length;
+    mr->super.handle  = key & (NPEMU_MAX_MRS - 1);
+    mr->super.lkey    = key;
+    mr->super.rkey    = key;
+    mr->table         = -1;
+    return mr;
+}
+
+static void npemu_mr_free(npemu_proc_t *proc, npemu_mr_t *mr)
+{
+    npemu_mr_key_free(proc->mrs, mr->super.lkey);
+    free(mr);
+}
+
+/* From here on it can be used. `addr`, `window` and the table are set. */
+static void npemu_mr_publish(npemu_proc_t *proc, const npemu_mr_t *mr,
+                             uint64_t iova, unsigned access)
+{
+    npemu_mr_shm_t *shm = &proc->shm->mrs[mr->super.handle];
+    npemu_pd_t *pd      = npemu_pd(mr->super.pd);
+
+    atomic_fetch_add(&pd->refcount, 1);
+    shm->pd     = pd->id;
+    shm->access = access;
+    shm->iova   = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
+    shm->length = mr->super.length;
+    atomic_store(&shm->key, mr->super.lkey);
+}
+
+static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
+                                   size_t length, uint64_t iova,
+                                   unsigned access)
+{
+    npemu_proc_t *proc = npemu_context_proc(ibpd->context);
+    uint64_t start     = (uintptr_t)addr;
+    npemu_mr_shm_t *shm;
+    npemu_mr_t *mr;
+    int ret;
+
+    ret = (proc == NULL) ? NPEMU_ERR_FORKED :
+                           npemu_mr_check_args(start, length, iova, access);
+    if (ret != 0) {
+        errno = ret;
+        return NULL;
+    }
+
+    mr = npemu_mr_create(proc, ibpd, start, length);
+    if (mr == NULL) {
+        errno = ENOMEM;
+        return NULL;
+    }
+
+    if (proc->mrs->pin) {
+        mr->pin_start = start & ~(NPEMU_PAGE_SIZE - 1);
+        mr->pin_end   = (start + length + NPEMU_PAGE_SIZE - 1) &
+                        ~(NPEMU_PAGE_SIZE - 1);
+        ret = npemu_pin(mr->pin_start, mr->pin_end,
+                        access & IBV_ACCESS_LOCAL_WRITE);
+        if (ret != 0) {
+            npemu_mr_free(proc, mr);
+            errno = ret;
+            return NULL;
+        }
+    }
+
+    shm         = &proc->shm->mrs[mr->super.handle];
+    shm->addr   = start;
+    shm->window = NPEMU_WINDOW_NONE;
+    npemu_mr_publish(proc, mr, iova, access);
+    return &mr->super;
+}
+
+/* Which window of a region a range of its descriptor is in, and what lies there
+ * (npemu_mr_shm_t::addr). NPEMU_WINDOW_NONE: it is in none. */
+static npemu_window_t npemu_mr_window(const npemu_table_t *table,
+                                      uint64_t offset, uint64_t length,
+                                      uint64_t *addr)
+{
+    uint64_t size = table->num_pages * NPEMU_PAGE_SIZE;
+    const struct {
+        npemu_window_t window;
+        uint64_t       length;
+        uint64_t       addr;
+    } ranges[] = {
+        {NPEMU_WINDOW_R,      size, table->address},
+        {NPEMU_WINDOW_W,      size, table->address},
+        {NPEMU_WINDOW_STATES, table->num_pages * sizeof(uint32_t), 0}
+    };
+    unsigned i;
+
+    for (i = 0; i < sizeof(ranges) / sizeof(ranges[0]); ++i) {
+        if (offset < ranges[i].length) {
+            *addr = ranges[i].addr + offset;
+            return (length <= ranges[i].length - offset) ? ranges[i].window :
+                                                           NPEMU_WINDOW_NONE;
+        }
+        offset -= ranges[i].length;
+    }
+    return NPEMU_WINDOW_NONE;
+}
+
+/* Find the window, check the rights, and fill in the record. */
+static int npemu_mr_set_window(npemu_mr_shm_t *shm, const npemu_table_t *table,
+                               uint64_t offset, uint64_t length,
+                               unsigned access)
+{
+    const unsigned writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                            IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+
+    shm->window = npemu_mr_window(table, offset, length, &shm->addr);
+    if (shm->window == NPEMU_WINDOW_NONE) {
+        npemu_error("cannot register %lu bytes at offset %lu of a region of "
+                    "%lu pages: they are not within one window",
+                    (unsigned long)length, (unsigned long)offset,
+                    (unsigned long)table->num_pages);
+        return EINVAL;
+    }
+
+    return ((shm->window != NPEMU_WINDOW_W) && (access & writes)) ? EACCES : 0;
+}
+
+struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *ibpd, uint64_t offset,
+                                   size_t length, uint64_t iova, int fd,
+                                   int access)
+{
+    npemu_proc_t *proc = npemu_context_proc(ibpd->context);
+    npemu_table_t *table;
+    npemu_mr_shm_t *shm;
+    npemu_mr_t *mr;
+    uint32_t index;
+    int ret;
+
+    ret = (proc == NULL) ? NPEMU_ERR_FORKED :
+                           npemu_mr_check_args(offset, length, iova, access);
+    if (ret != 0) {
+        goto err;
+    }
+
+    ret = npemu_table_get(proc, fd, &index, &table);
+    if (ret != 0) {
+        goto err;
+    }
+
+    mr = npemu_mr_create(proc, ibpd, offset, length);
+    if (mr == NULL) {
+        ret = ENOMEM;
+        goto err_table;
+    }
+
+    shm = &proc->shm->mrs[mr->super.handle];
+    ret = npemu_mr_set_window(shm, table, offset, length, access);
+    if (ret != 0) {
+        goto err_mr;
+    }
+
+    mr->table      = index;
+    shm->table     = index;
+    shm->table_gen = atomic_load(&table->gen);
+    npemu_mr_publish(proc, mr, iova, access);
+    return &mr->super;
+
+err_mr:
+    npemu_mr_free(proc, mr);
+err_table:
+    npemu_table_put(proc, index);
+err:
+    errno = ret;
+    return NULL;
+}
+
+struct ibv_mr *npemu_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+                            int access)
+{
+    return npemu_mr_reg(pd, addr, length, (uintptr_t)addr, access);
+}
+
+struct ibv_mr *npemu_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+                                 uint64_t iova, int access)
+{
+    return npemu_mr_reg(pd, addr, length, iova, access);
+}
+
+struct ibv_mr *npemu_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+                                  uint64_t iova, unsigned access)
+{
+    return npemu_mr_reg(pd, addr, length, iova, access);
+}
+
+int npemu_dereg_mr(struct ibv_mr *ibmr)
+{
+    npemu_mr_t *mr     = npemu_container_of(ibmr, npemu_mr_t, super);
+    npemu_proc_t *proc = npemu_context_proc(ibmr->context);
+
+    if (proc == NULL) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    atomic_store(&proc->shm->mrs[ibmr->handle].key, 0);
+    npemu_epoch_quiesce(proc, NPEMU_QUIESCE_ALL);
+    if (mr->pin_end != 0) {
+        npemu_unpin(mr->pin_start, mr->pin_end);
+    }
+    if (mr->table >= 0) {
+        npemu_table_put(proc, mr->table);
+    }
+    atomic_fetch_sub(&npemu_pd(ibmr->pd)->refcount, 1);
+    npemu_mr_free(proc, mr);
+    return 0;
+}
