@@ -130,16 +130,15 @@ int npemu_resize_cq(struct ibv_cq *cq, int cqe);
 int npemu_destroy_cq(struct ibv_cq *cq);
 
 /**
- * What retries cost: how often a send queue that completes in this CQ has been
- * looked at since the CQ was made because a request of it had to wait. There is
- * no such verb.
+ * How often a request that had to wait has been retried, in all send queues
+ * that complete in this CQ, since the CQ was created. There is no such verb.
  */
-uint64_t npemu_cq_looks(struct ibv_cq *cq);
+uint64_t npemu_cq_retries(struct ibv_cq *cq);
 
 /**
- * What retries wait for without need: how often the thread has gone to sleep
- * for a time although one of those send queues had reason to try again, because
- * its owner had it locked.
+ * How often the npemu thread has slept for a time although one of those send
+ * queues had a reason to retry, because another thread had it locked. There is
+ * no such verb.
  */
 uint64_t npemu_cq_pauses(struct ibv_cq *cq);
 

@@ -5,7 +5,7 @@
 #endif
 
 #include "base/npemu_file.h"
-#include "fabric/npemu_lock.h"
+#include "base/npemu_util.h"
 
 #include <errno.h>
 #include <fcntl.h>

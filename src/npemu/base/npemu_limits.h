@@ -11,5 +11,10 @@
 #define NPEMU_MAX_MSG       (1ul << 31)   /* bytes, RC */
 #define NPEMU_MTU           4096          /* bytes, UD message */
 #define NPEMU_PORT          1
+#define NPEMU_LID           1             /* of the port, in all processes */
+
+/* Bytes that one copy moves at most. Memory cannot be taken away while a copy
+ * is under way. */
+#define NPEMU_DMA_CHUNK     (64 * 1024)
 
 #endif

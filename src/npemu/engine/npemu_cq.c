@@ -1,26 +1,21 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Completion queues, the consuming side and their life. */
-
 #ifdef HAVE_CONFIG_H
 #  include "config.h"
 #endif
 
-#include "npemu.h"
 #include "engine/npemu_cq.h"
+#include "base/npemu_limits.h"
+#include "engine/npemu_cqp.h"
 #include "engine/npemu_dma.h"
-#include "fabric/npemu_epoch.h"
-#include "base/npemu_log.h"
 #include "engine/npemu_qp.h"
-#include "engine/npemu_sq.h"
+#include "fabric/npemu_epoch.h"
+#include "fabric/npemu_gid.h"
+#include "fabric/npemu_rlock.h"
+#include "npemu.h"
 
-#include <errno.h>
-#include <stdlib.h>
+#include <endian.h>
 #include <string.h>
-
-#define NPEMU_CQ_MAX_CQE   (1 << 20)
-#define NPEMU_CQ_DATA_MIN  (16 * 1024)
-#define NPEMU_CQ_DATA_MAX  (256 * 1024)
 
 /* --- polling ---------------------------------------------------------------*/
 
@@ -73,9 +68,9 @@ npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
 
         length = sge->length - skip;
         length = (length < left) ? length : left;
-        mr     = npemu_mr_find(rq->proc->shm, sge->lkey, rq->pd,
-                               IBV_ACCESS_LOCAL_WRITE, sge->addr + skip,
-                               length, &va);
+        mr     = npemu_key_find(rq->proc->shm, sge->lkey, rq->pd,
+                                IBV_ACCESS_LOCAL_WRITE, sge->addr + skip,
+                                length, &va);
         if (npemu_unlikely(mr == NULL)) {
             return IBV_WC_LOC_PROT_ERR;
         }
@@ -113,7 +108,7 @@ static enum ibv_wc_status npemu_cq_place_grh(npemu_cq_t *cq, npemu_rq_t *rq,
 
     grh.version_tclass_flow = htobe32((6u << 28) | cqe->ud.flow);
     grh.paylen              = htobe16(npemu_cq_grh_paylen(cqe));
-    npemu_query_gid(cq->super.context, 1, 0, &grh.sgid);
+    npemu_gid(&grh.sgid);
     grh.dgid = grh.sgid;
     return npemu_cq_place(rq, wqe, 0, &grh, sizeof(grh));
 }
@@ -259,7 +254,7 @@ int npemu_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 
     if (npemu_unlikely(atomic_load_explicit(&cq->waits.count,
                                             memory_order_relaxed) != 0)) {
-        npemu_wait_progress(&cq->waits);
+        npemu_waits_progress(&cq->waits);
     }
 
     if (npemu_cq_is_empty(cq)) {
@@ -315,7 +310,7 @@ int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 
     /* Completions that are there and not polled fire at once, as mlx5 has it:
      * users check the CQ before they arm it, not after */
-    npemu_cq_lock(cq);
+    npemu_cqp_lock(cq->proc, cq->shm);
     fire = npemu_cq_has_cause(cq, solicited_only);
     if (fire) {
         cq->shm->armed = 0;
@@ -392,253 +387,32 @@ int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index)
     return found;
 }
 
-/* --- life ------------------------------------------------------------------*/
+/* --- retries ---------------------------------------------------------------*/
 
-static uint32_t npemu_cq_ring_size(int cqe)
+uint64_t npemu_cq_retry_all(npemu_proc_t *proc)
 {
-    uint32_t size = 4;
-
-    while (size < (uint32_t)cqe) {
-        size *= 2;
-    }
-    return size;
-}
-
-static npemu_cq_ring_t *npemu_cq_ring_create(npemu_proc_t *proc, uint32_t size)
-{
-    npemu_cq_ring_t *ring = calloc(1, sizeof(*ring));
-
-    if (ring == NULL) {
-        return NULL;
-    }
-
-    ring->offset = npemu_arena_alloc(&proc->arena,
-                                     (size_t)size * sizeof(npemu_cqe_t));
-    if (ring->offset == 0) {
-        free(ring);
-        return NULL;
-    }
-
-    ring->cqes = npemu_arena_ptr(proc->shm, ring->offset);
-    ring->mask = size - 1;
-    return ring;
-}
-
-static void npemu_cq_ring_destroy(npemu_proc_t *proc, npemu_cq_ring_t *ring)
-{
-    npemu_arena_free(&proc->arena, ring->offset,
-                     (ring->mask + 1ul) * sizeof(npemu_cqe_t));
-    free(ring);
-}
-
-static uint32_t npemu_cq_data_size(uint32_t ring_size)
-{
-    uint32_t size = NPEMU_CQ_DATA_MIN;
-
-    while ((size < NPEMU_CQ_DATA_MAX) && (size < ring_size * 256)) {
-        size *= 2;
-    }
-    return size;
-}
-
-/* The record, the ring and the data ring. */
-static int npemu_cq_create_shm(npemu_cq_t *cq, int cqe)
-{
-    npemu_proc_t *proc = cq->proc;
-    uint32_t size      = npemu_cq_ring_size(cqe);
-    npemu_cq_ring_t *ring;
-    uint64_t offset;
-
-    offset = npemu_arena_alloc(&proc->arena, sizeof(npemu_cq_shm_t));
-    if (offset == 0) {
-        return ENOMEM;
-    }
-
-    cq->shm            = npemu_arena_ptr(proc->shm, offset);
-    cq->shm->data_size = npemu_cq_data_size(size);
-    cq->shm->data      = npemu_arena_alloc(&proc->arena, cq->shm->data_size);
-    ring               = npemu_cq_ring_create(proc, size);
-    if ((cq->shm->data == 0) || (ring == NULL)) {
-        npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
-        npemu_arena_free(&proc->arena, offset, sizeof(npemu_cq_shm_t));
-        if (ring != NULL) {
-            npemu_cq_ring_destroy(proc, ring);
-        }
-        return ENOMEM;
-    }
-
-    cq->data       = npemu_arena_ptr(proc->shm, cq->shm->data);
-    cq->shm->ring  = ring->offset;
-    cq->shm->mask  = ring->mask;
-    atomic_store(&cq->ring, ring);
-    cq->super.cqe  = size;
-    return 0;
-}
-
-static void npemu_cq_attach_channel(npemu_cq_t *cq, npemu_channel_t *channel)
-{
-    cq->shm->channel = channel->index + 1;
-    pthread_mutex_lock(&channel->lock);
-    ++channel->super.refcnt;
-    npemu_link_add(&channel->cqs, &cq->channel_link);
-    pthread_mutex_unlock(&channel->lock);
-}
-
-struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
-                               void *cq_context,
-                               struct ibv_comp_channel *channel,
-                               int comp_vector)
-{
-    npemu_proc_t *proc = npemu_context_proc(context);
-    npemu_cq_t *cq;
-    int ret;
-
-    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE) || (comp_vector < 0) ||
-        (comp_vector >= context->num_comp_vectors)) {
-        errno = EINVAL;
-        return NULL;
-    }
-
-    if (proc == NULL) {
-        errno = NPEMU_ERR_FORKED;
-        return NULL;
-    }
-
-    cq = calloc(1, sizeof(*cq));
-    if (cq == NULL) {
-        return NULL;
-    }
-
-    cq->proc = proc;
-    ret      = npemu_cq_create_shm(cq, cqe);
-    if (ret != 0) {
-        free(cq);
-        errno = ret;
-        return NULL;
-    }
-
-    cq->super.context    = context;
-    cq->super.channel    = channel;
-    cq->super.cq_context = cq_context;
-    cq->super.handle     = npemu_arena_off(proc->shm, cq->shm) / 64;
-    pthread_mutex_init(&cq->super.mutex, NULL);
-    pthread_cond_init(&cq->super.cond, NULL);
-    npemu_waits_init(&cq->waits);
-    if (channel != NULL) {
-        npemu_cq_attach_channel(cq, npemu_channel(channel));
-    }
-    pthread_mutex_lock(&proc->lock);
-    npemu_link_add(&proc->cqs, &cq->link);
-    pthread_mutex_unlock(&proc->lock);
-    return &cq->super;
-}
-
-/* Leave the channel; wait until the user acknowledged every event it got. */
-static void npemu_cq_detach_channel(npemu_cq_t *cq)
-{
-    npemu_channel_t *channel = npemu_channel(cq->super.channel);
-    uint32_t taken, raised;
-
-    pthread_mutex_lock(&channel->lock);
-    npemu_link_del(&cq->channel_link);
-    --channel->super.refcnt;
-    taken = cq->taken;
-    /* Events that nobody took go with the CQ: poll() must not tell of them */
-    for (raised = atomic_load(&cq->shm->raised); raised != taken; --raised) {
-        npemu_eventfd_unsignal(channel->super.fd);
-    }
-    pthread_mutex_unlock(&channel->lock);
-
-    pthread_mutex_lock(&cq->super.mutex);
-    while (cq->super.comp_events_completed != taken) {
-        pthread_cond_wait(&cq->super.cond, &cq->super.mutex);
-    }
-    pthread_mutex_unlock(&cq->super.mutex);
-}
-
-int npemu_destroy_cq(struct ibv_cq *ibcq)
-{
-    npemu_cq_t *cq     = npemu_cq(ibcq);
-    npemu_proc_t *proc = cq->proc;
-    npemu_cq_ring_t *ring, *older;
-
-    if (proc != npemu_self()) {
-        return NPEMU_ERR_FORKED;
-    }
-
-    if (atomic_load(&cq->refcount) != 0) {
-        return EBUSY;
-    }
+    uint64_t first = UINT64_MAX;
+    uint64_t when;
+    npemu_link_t *link;
 
     pthread_mutex_lock(&proc->lock);
-    npemu_link_del(&cq->link);
+    for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
+        when  = npemu_waits_progress_all(&npemu_container_of(link, npemu_cq_t,
+                                                             link)->waits);
+        first = (when < first) ? when : first;
+    }
     pthread_mutex_unlock(&proc->lock);
-    if (ibcq->channel != NULL) {
-        npemu_cq_detach_channel(cq);
-    }
-    npemu_async_forget_cq(ibcq);
-
-    for (ring = atomic_load(&cq->ring); ring != NULL; ring = older) {
-        older = ring->older;
-        npemu_cq_ring_destroy(proc, ring);
-    }
-    npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
-    npemu_arena_free(&proc->arena, npemu_arena_off(proc->shm, cq->shm),
-                     sizeof(npemu_cq_shm_t));
-    pthread_cond_destroy(&ibcq->cond);
-    pthread_mutex_destroy(&ibcq->mutex);
-    free(cq);
-    return 0;
+    return first;
 }
 
-/* Move what has not been polled to another ring, at the same positions modulo
- * its size. Both locks are held. */
-static void npemu_cq_move(npemu_cq_t *cq, npemu_cq_ring_t *to)
+uint64_t npemu_cq_retries(struct ibv_cq *cq)
 {
-    npemu_cq_ring_t *from = atomic_load(&cq->ring);
-    uint32_t pos;
-
-    for (pos = atomic_load(&cq->head); pos != cq->shm->tail; ++pos) {
-        to->cqes[pos & to->mask] = from->cqes[pos & from->mask];
-    }
-    to->older     = from;
-    cq->shm->ring = to->offset;
-    cq->shm->mask = to->mask;
-    atomic_store(&cq->ring, to);
+    return atomic_load_explicit(&npemu_cq(cq)->waits.retries,
+                                memory_order_relaxed);
 }
 
-int npemu_resize_cq(struct ibv_cq *ibcq, int cqe)
+uint64_t npemu_cq_pauses(struct ibv_cq *cq)
 {
-    npemu_cq_t *cq = npemu_cq(ibcq);
-    npemu_cq_ring_t *ring;
-    int ret = 0;
-
-    if (cq->proc != npemu_self()) {
-        return NPEMU_ERR_FORKED;
-    }
-
-    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE)) {
-        return EINVAL;
-    }
-
-    ring = npemu_cq_ring_create(cq->proc, npemu_cq_ring_size(cqe));
-    if (ring == NULL) {
-        return ENOMEM;
-    }
-
-    npemu_spin_lock(&cq->lock);
-    npemu_cq_lock(cq);
-    if (cq->shm->tail - atomic_load(&cq->head) > ring->mask + 1) {
-        ret = EINVAL; /* more is in it than would fit */
-    } else {
-        npemu_cq_move(cq, ring);
-        ibcq->cqe = ring->mask + 1;
-    }
-    npemu_rlock_release(&cq->shm->lock);
-    npemu_spin_unlock(&cq->lock);
-
-    if (ret != 0) {
-        npemu_cq_ring_destroy(cq->proc, ring);
-    }
-    return ret;
+    return atomic_load_explicit(&npemu_cq(cq)->waits.pauses,
+                                memory_order_relaxed);
 }

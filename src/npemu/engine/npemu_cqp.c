@@ -6,7 +6,8 @@
 #  include "config.h"
 #endif
 
-#include "engine/npemu_cq.h"
+#include "engine/npemu_cqp.h"
+#include "fabric/npemu_rlock.h"
 
 #define NPEMU_DATA_ALIGN 64
 
@@ -17,7 +18,7 @@
  * if after, the positions follow here. A notification that was due may be lost
  * with it: npemu_recover() raises one.
  */
-static void npemu_cq_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
+static void npemu_cqp_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
 {
     npemu_cqe_t *cqe = npemu_arena_ptr(arena, cq->ring);
 
@@ -30,8 +31,8 @@ static void npemu_cq_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
 
 /* Room in the data ring; a payload is never split. Returns 0 if there is none.
  * A dead producer may have moved `data_base`: right without its data, too. */
-static int npemu_cq_data_room(npemu_cq_shm_t *cq, uint32_t data_len,
-                              npemu_cqe_t *cqe)
+static int npemu_cqp_data_room(npemu_cq_shm_t *cq, uint32_t data_len,
+                               npemu_cqe_t *cqe)
 {
     uint64_t size = cq->data_size;
     uint64_t need = (data_len + NPEMU_DATA_ALIGN - 1) &
@@ -57,17 +58,17 @@ static int npemu_cq_data_room(npemu_cq_shm_t *cq, uint32_t data_len,
     return 1;
 }
 
-void npemu_cq_lock(npemu_cq_t *cq)
+void npemu_cqp_lock(npemu_proc_t *proc, npemu_cq_shm_t *cq)
 {
-    if (npemu_rlock_take(cq->proc, &cq->shm->lock, 1) == NPEMU_LOCK_REPAIR) {
-        npemu_cq_repair(cq->proc->shm, cq->shm);
+    if (npemu_rlock_take(proc, &cq->lock, 1) == NPEMU_LOCK_REPAIR) {
+        npemu_cqp_repair(proc->shm, cq);
     }
 }
 
-npemu_cq_status_t npemu_cq_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
-                                 npemu_cq_shm_t *cq, npemu_cqe_kind_t kind,
-                                 int wait, uint32_t data_len,
-                                 npemu_cqe_t **cqe_p, uint8_t **data_p)
+npemu_cq_status_t npemu_cqp_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
+                                  npemu_cq_shm_t *cq, npemu_cqe_kind_t kind,
+                                  int wait, uint32_t data_len,
+                                  npemu_cqe_t **cqe_p, uint8_t **data_p)
 {
     npemu_lock_status_t lock = npemu_rlock_take(proc, &cq->lock, wait);
     npemu_cqe_t *cqe;
@@ -76,7 +77,7 @@ npemu_cq_status_t npemu_cq_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
         if (lock == NPEMU_LOCK_BUSY) {
             return NPEMU_CQ_BUSY;
         }
-        npemu_cq_repair(arena, cq);
+        npemu_cqp_repair(arena, cq);
     }
 
     if (npemu_unlikely(cq->tail - cq->head_seen > cq->mask)) {
@@ -95,7 +96,7 @@ npemu_cq_status_t npemu_cq_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     cqe->data_len = data_len;
     *data_p       = cqe->data;
     if (data_len > NPEMU_CQE_INLINE) {
-        if (!npemu_cq_data_room(cq, data_len, cqe)) {
+        if (!npemu_cqp_data_room(cq, data_len, cqe)) {
             npemu_rlock_release(&cq->lock);
             return NPEMU_CQ_NO_DATA;
         }
@@ -106,8 +107,8 @@ npemu_cq_status_t npemu_cq_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     return NPEMU_CQ_OK;
 }
 
-void npemu_cq_end(npemu_peer_t *peer, npemu_cq_shm_t *cq, npemu_cqe_t *cqe,
-                  int solicited)
+void npemu_cqp_end(npemu_peer_t *peer, npemu_cq_shm_t *cq, npemu_cqe_t *cqe,
+                   int solicited)
 {
     /* read before publishing: the consumer may change the entry after that */
     uint64_t data_end = cqe->data_end;

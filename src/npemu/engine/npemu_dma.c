@@ -64,7 +64,7 @@ npemu_dma_list_map(npemu_dma_list_t *list, npemu_peer_t *peer, uint32_t pd,
     const npemu_mr_shm_t *mr;
     uint64_t va;
 
-    mr = npemu_mr_find(peer->shm, key, pd, access, addr, length, &va);
+    mr = npemu_key_find(peer->shm, key, pd, access, addr, length, &va);
     if (npemu_unlikely(mr == NULL)) {
         return NPEMU_MAP_DENIED;
     }

@@ -9,15 +9,13 @@
 #ifndef NPEMU_DMA_H
 #define NPEMU_DMA_H
 
-#include "verbs/npemu_mr.h"
-#include "fabric/npemu_peer.h"
+#include "base/npemu_limits.h"
+#include "engine/npemu_key.h"
 #include "engine/npemu_wqe.h"
+#include "fabric/npemu_peer.h"
+#include "iommu/npemu_table.h"
 
 #include <sys/uio.h>
-
-/* One copy moves at most this much: the unit between whose beginning and end
- * memory cannot be taken away. */
-#define NPEMU_DMA_CHUNK (64 * 1024)
 
 /* Memory of one side of a transfer, translated. */
 typedef struct {

@@ -11,10 +11,10 @@
 #  include "config.h"
 #endif
 
+#include "base/npemu_log.h"
 #include "engine/npemu_dma.h"
 #include "fabric/npemu_epoch.h"
 #include "inject/npemu_fault.h"
-#include "base/npemu_log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,21 +4,11 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
-#include "engine/npemu_cq.h"
-#include "fabric/npemu_epoch.h"
-#include "base/npemu_limits.h"
-#include "base/npemu_log.h"
-#include "verbs/npemu_pd.h"
 #include "engine/npemu_qp.h"
-#include "verbs/npemu_qp_ex.h"
-#include "engine/npemu_sq.h"
-#include "verbs/npemu_srq.h"
-#include "fabric/npemu_thread.h"
+#include "engine/npemu_cq.h"
+#include "engine/npemu_cqp.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* --- failure ---------------------------------------------------------------*/
 
@@ -60,8 +50,7 @@ void npemu_qp_fail(npemu_qp_t *qp)
     }
 }
 
-/* One flushed receive. Returns 0 if there is none left. */
-static int npemu_qp_flush_one(npemu_qp_t *qp)
+int npemu_qp_flush_one(npemu_qp_t *qp)
 {
     npemu_proc_t *proc = qp->proc;
     npemu_cq_t *cq     = qp->recv_cq;
@@ -75,8 +64,8 @@ static int npemu_qp_flush_one(npemu_qp_t *qp)
         return 0;
     }
 
-    if (npemu_cq_begin(proc, proc->shm, cq->shm, NPEMU_CQE_RECV, 1, 0, &cqe,
-                       &data) != NPEMU_CQ_OK) {
+    if (npemu_cqp_begin(proc, proc->shm, cq->shm, NPEMU_CQE_RECV, 1, 0, &cqe,
+                        &data) != NPEMU_CQ_OK) {
         npemu_rq_free(qp->rq, entry.index);
         atomic_fetch_or(&cq->shm->events, NPEMU_EV_CQ_ERR);
         atomic_store(&proc->shm->other_events, 1);
@@ -93,104 +82,8 @@ static int npemu_qp_flush_one(npemu_qp_t *qp)
     cqe->vendor_err = 0;
     cqe->index      = entry.index;
     cqe->ud         = (npemu_ud_t){0};
-    npemu_cq_end(atomic_load(&proc->peers[proc->slot_index]), cq->shm, cqe, 0);
+    npemu_cqp_end(atomic_load(&proc->peers[proc->slot_index]), cq->shm, cqe, 0);
     return 1;
-}
-
-void npemu_qp_flush_recv(npemu_qp_t *qp)
-{
-    /* What initiators have begun comes first */
-    npemu_epoch_quiesce(qp->proc, NPEMU_QUIESCE_BRIEF);
-    if (qp->super.qp.srq != NULL) {
-        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-        return;
-    }
-
-    while (npemu_qp_flush_one(qp)) {
-    }
-}
-
-/* --- events from other processes -------------------------------------------*/
-
-static void npemu_qp_handle_event(npemu_qp_t *qp)
-{
-    uint32_t events;
-
-    pthread_mutex_lock(&qp->control);
-    events = atomic_exchange(&qp->shm->events, 0);
-    if (events & NPEMU_EV_QP_COMM_EST) {
-        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_COMM_EST);
-    }
-    if (events & NPEMU_EV_QP_DRAINED) {
-        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_SQ_DRAINED);
-    }
-    if ((events & NPEMU_EV_QP_FLUSH) &&
-        (npemu_qp_state(qp) == IBV_QPS_ERR)) {
-        /* First the reason, then LAST_WQE_REACHED */
-        if (events & NPEMU_EV_QP_FATAL) {
-            npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_FATAL);
-        }
-        if (events & NPEMU_EV_QP_ACCESS_ERR) {
-            npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_ACCESS_ERR);
-        }
-        if (events & NPEMU_EV_QP_REQ_ERR) {
-            npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_REQ_ERR);
-        }
-        npemu_spin_lock(&qp->sq_lock);
-        npemu_sq_flush(qp);
-        npemu_spin_unlock(&qp->sq_lock);
-        npemu_qp_flush_recv(qp);
-    }
-    pthread_mutex_unlock(&qp->control);
-}
-
-static void npemu_qp_handle_others(npemu_proc_t *proc)
-{
-    npemu_link_t *link;
-    npemu_srq_t *srq;
-    npemu_cq_t *cq;
-
-    for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
-        cq = npemu_container_of(link, npemu_cq_t, link);
-        if (atomic_exchange(&cq->shm->events, 0) & NPEMU_EV_CQ_ERR) {
-            npemu_async_raise_cq(&cq->super, IBV_EVENT_CQ_ERR);
-        }
-    }
-
-    for (link = proc->srqs.next; link != &proc->srqs; link = link->next) {
-        srq = npemu_container_of(link, npemu_srq_t, link);
-        if (atomic_exchange(&srq->rq.shm->events, 0) & NPEMU_EV_SRQ_LIMIT) {
-            npemu_async_raise_srq(&srq->super, IBV_EVENT_SRQ_LIMIT_REACHED);
-        }
-    }
-}
-
-void npemu_qp_handle_events(npemu_proc_t *proc)
-{
-    unsigned i, index;
-    npemu_qp_t *qp;
-    uint64_t bits;
-
-    pthread_mutex_lock(&proc->lock);
-    if (atomic_exchange(&proc->shm->other_events, 0)) {
-        npemu_qp_handle_others(proc);
-    }
-    for (i = 0; i < NPEMU_MAX_QPS / 64; ++i) {
-        if (npemu_likely(atomic_load(&proc->shm->qp_events[i]) == 0)) {
-            continue;
-        }
-
-        bits = atomic_exchange(&proc->shm->qp_events[i], 0);
-        while (bits != 0) {
-            index = i * 64 + __builtin_ctzll(bits);
-            bits &= bits - 1;
-            qp    = atomic_load(&proc->qps[index]);
-            if ((qp != NULL) && !qp->dying) {
-                npemu_qp_handle_event(qp);
-            }
-        }
-    }
-    pthread_mutex_unlock(&proc->lock);
 }
 
 /* --- receive ---------------------------------------------------------------*/
@@ -214,7 +107,8 @@ int npemu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
     }
 
     ret = npemu_rq_post(qp->rq, wr, bad_wr);
-    /* The state may have changed after we looked: then nobody flushes this */
+    /* If the state has changed since it was read, these receives were posted
+     * after the flush */
     if (npemu_unlikely(npemu_qp_state(qp) == IBV_QPS_ERR)) {
         pthread_mutex_lock(&qp->control);
         while ((npemu_qp_state(qp) == IBV_QPS_ERR) &&
@@ -223,311 +117,4 @@ int npemu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
         pthread_mutex_unlock(&qp->control);
     }
     return ret;
-}
-
-/* --- life ------------------------------------------------------------------*/
-
-void npemu_qp_disconnect(npemu_qp_t *qp)
-{
-    if (qp->peer != NULL) {
-        npemu_peer_put(qp->proc, qp->peer);
-    }
-    qp->peer       = NULL;
-    qp->remote     = NULL;
-    qp->unroutable = 0;
-}
-
-void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope)
-{
-    npemu_spin_lock(&qp->sq_lock);
-    npemu_wait_cancel(qp);
-    npemu_sq_reset(qp);
-    npemu_spin_unlock(&qp->sq_lock);
-
-    npemu_epoch_quiesce(qp->proc, scope);
-    npemu_cq_clean(qp->recv_cq, qp->super.qp.qp_num);
-    if (qp->send_cq != qp->recv_cq) {
-        npemu_cq_clean(qp->send_cq, qp->super.qp.qp_num);
-    }
-    if (qp->super.qp.srq == NULL) {
-        npemu_rq_reset(qp->rq);
-    }
-    atomic_store(&qp->shm->events, 0);
-    atomic_store(&qp->shm->comm_est, 0);
-}
-
-/* Take a QPN, the one that was free the longest, roughly. */
-static int npemu_qp_index_alloc(npemu_proc_t *proc, npemu_qp_t *qp,
-                                unsigned *index_p)
-{
-    unsigned i, index;
-    int held;
-
-    pthread_mutex_lock(&proc->lock);
-    held = npemu_epoch_is_held(proc);
-    for (i = 0; i < NPEMU_MAX_QPS; ++i) {
-        index = (proc->qp_next + i) % NPEMU_MAX_QPS;
-        /* QPN 0 and 1 are the management QPs */
-        if ((atomic_load(&proc->qps[index]) == NULL) &&
-            !(proc->qpn_kept[index] && held) &&
-            ((proc->slot_index > 0) || (index > 1))) {
-            proc->qpn_kept[index] = 0;
-            atomic_store(&proc->qps[index], qp);
-            proc->qp_next = index + 1;
-            *index_p      = index;
-            pthread_mutex_unlock(&proc->lock);
-            return 0;
-        }
-    }
-    pthread_mutex_unlock(&proc->lock);
-    return ENOMEM;
-}
-
-static int npemu_qp_check_init(const struct ibv_qp_init_attr_ex *attr)
-{
-    const struct ibv_qp_cap *cap = &attr->cap;
-
-    if ((attr->qp_type != IBV_QPT_RC) && (attr->qp_type != IBV_QPT_UD)) {
-        return EOPNOTSUPP;
-    }
-
-    if ((attr->send_cq == NULL) || (attr->recv_cq == NULL) ||
-        (cap->max_send_wr > NPEMU_MAX_WR) ||
-        (cap->max_recv_wr > NPEMU_MAX_WR) ||
-        (cap->max_send_sge > NPEMU_MAX_SGE) ||
-        (cap->max_recv_sge > NPEMU_MAX_SGE) ||
-        (cap->max_inline_data > NPEMU_MAX_INLINE)) {
-        return EINVAL;
-    }
-    return 0;
-}
-
-static void npemu_qp_set_cap(npemu_qp_t *qp, struct ibv_qp_cap *cap,
-                             struct ibv_srq *srq)
-{
-    qp->cap              = *cap;
-    qp->cap.max_send_wr  = cap->max_send_wr ? cap->max_send_wr : 1;
-    qp->cap.max_send_sge = cap->max_send_sge ? cap->max_send_sge : 1;
-    if (srq != NULL) {
-        qp->cap.max_recv_wr  = 0;
-        qp->cap.max_recv_sge = 0;
-    } else {
-        qp->cap.max_recv_wr  = cap->max_recv_wr ? cap->max_recv_wr : 1;
-        qp->cap.max_recv_sge = cap->max_recv_sge ? cap->max_recv_sge : 1;
-    }
-    *cap = qp->cap;
-}
-
-/* Everything that can fail. */
-static int npemu_qp_create_parts(npemu_qp_t *qp, npemu_pd_t *pd,
-                                 struct ibv_qp_init_attr_ex *attr,
-                                 unsigned *index_p)
-{
-    int ret;
-
-    ret = npemu_sq_init(qp);
-    if (ret != 0) {
-        return ret;
-    }
-
-    if (attr->srq != NULL) {
-        qp->rq = &npemu_srq(attr->srq)->rq;
-    } else {
-        qp->rq = &qp->own_rq;
-        ret    = npemu_rq_init(qp->rq, qp->proc, pd->id, qp->cap.max_recv_wr,
-                               qp->cap.max_recv_sge);
-        if (ret != 0) {
-            goto err_sq;
-        }
-    }
-
-    if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-        ret = npemu_qp_ex_init(qp, attr->send_ops_flags);
-        if (ret != 0) {
-            goto err_rq;
-        }
-    }
-
-    ret = npemu_qp_index_alloc(qp->proc, qp, index_p);
-    if (ret == 0) {
-        return 0;
-    }
-
-    npemu_qp_ex_cleanup(qp);
-err_rq:
-    if (attr->srq == NULL) {
-        npemu_rq_cleanup(qp->rq);
-    }
-err_sq:
-    npemu_sq_cleanup(qp);
-    return ret;
-}
-
-static void npemu_qp_publish(npemu_qp_t *qp, npemu_pd_t *pd, unsigned index)
-{
-    npemu_proc_t *proc  = qp->proc;
-    npemu_qp_shm_t *shm = &proc->shm->qps[index];
-
-    qp->shm  = shm;
-    atomic_fetch_add(&shm->gen, 1);
-    shm->type     = qp->super.qp.qp_type;
-    shm->pd       = pd->id;
-    shm->dest_qpn = 0;
-    shm->rq       = npemu_arena_off(proc->shm, qp->rq->shm);
-    shm->rcq      = npemu_arena_off(proc->shm, qp->recv_cq->shm);
-    atomic_store(&shm->qkey, 0);
-    atomic_store(&shm->access, 0);
-    atomic_store(&shm->events, 0);
-    atomic_store(&shm->comm_est, 0);
-    atomic_store(&shm->state, IBV_QPS_RESET);
-}
-
-static struct ibv_qp *npemu_qp_create(struct ibv_pd *ibpd,
-                                      struct ibv_qp_init_attr_ex *attr)
-{
-    npemu_proc_t *proc = npemu_context_proc(ibpd->context);
-    npemu_pd_t *pd     = npemu_pd(ibpd);
-    unsigned index     = 0;
-    npemu_qp_t *qp;
-    int ret;
-
-    ret = (proc == NULL) ? NPEMU_ERR_FORKED : npemu_qp_check_init(attr);
-    if (ret != 0) {
-        errno = ret;
-        return NULL;
-    }
-
-    qp = calloc(1, sizeof(*qp));
-    if (qp == NULL) {
-        return NULL;
-    }
-
-    qp->proc    = proc;
-    qp->send_cq = npemu_cq(attr->send_cq);
-    qp->recv_cq = npemu_cq(attr->recv_cq);
-    qp->sig_all = attr->sq_sig_all;
-    qp->dying   = 1; /* not born yet, which is the same to the thread */
-    npemu_qp_set_cap(qp, &attr->cap, attr->srq);
-    qp->super.qp.qp_type = attr->qp_type;
-    ret = npemu_qp_create_parts(qp, pd, attr, &index);
-    if (ret != 0) {
-        free(qp);
-        errno = ret;
-        return NULL;
-    }
-
-    qp->super.qp.context    = ibpd->context;
-    qp->super.qp.qp_context = attr->qp_context;
-    qp->super.qp.pd         = ibpd;
-    qp->super.qp.send_cq    = attr->send_cq;
-    qp->super.qp.recv_cq    = attr->recv_cq;
-    qp->super.qp.srq        = attr->srq;
-    qp->super.qp.handle     = index;
-    qp->super.qp.qp_num     = (proc->slot_index << NPEMU_QP_BITS) | index;
-    qp->super.qp.state      = IBV_QPS_RESET;
-    pthread_mutex_init(&qp->super.qp.mutex, NULL);
-    pthread_cond_init(&qp->super.qp.cond, NULL);
-    pthread_mutex_init(&qp->control, NULL);
-
-    atomic_fetch_add(&pd->refcount, 1);
-    atomic_fetch_add(&qp->send_cq->refcount, 1);
-    atomic_fetch_add(&qp->recv_cq->refcount, 1);
-    if (attr->srq != NULL) {
-        atomic_fetch_add(&npemu_srq(attr->srq)->refcount, 1);
-    }
-    npemu_qp_publish(qp, pd, index);
-    pthread_mutex_lock(&proc->lock);
-    qp->dying = 0;
-    pthread_mutex_unlock(&proc->lock);
-    return &qp->super.qp;
-}
-
-struct ibv_qp *npemu_create_qp(struct ibv_pd *pd,
-                               struct ibv_qp_init_attr *init_attr)
-{
-    struct ibv_qp_init_attr_ex attr = {
-        .qp_context = init_attr->qp_context,
-        .send_cq    = init_attr->send_cq,
-        .recv_cq    = init_attr->recv_cq,
-        .srq        = init_attr->srq,
-        .cap        = init_attr->cap,
-        .qp_type    = init_attr->qp_type,
-        .sq_sig_all = init_attr->sq_sig_all
-    };
-    struct ibv_qp *qp;
-
-    qp = npemu_qp_create(pd, &attr);
-    if (qp != NULL) {
-        init_attr->cap = attr.cap;
-    }
-    return qp;
-}
-
-struct ibv_qp *npemu_create_qp_ex(struct ibv_context *context,
-                                  struct ibv_qp_init_attr_ex *init_attr)
-{
-    const uint32_t known = IBV_QP_INIT_ATTR_PD |
-                           IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                           IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-
-    (void)context;
-    if (!(init_attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
-        (init_attr->pd == NULL)) {
-        errno = EINVAL;
-        return NULL;
-    }
-
-    if ((init_attr->comp_mask & ~known) ||
-        ((init_attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
-         (init_attr->create_flags != 0))) {
-        errno = EOPNOTSUPP;
-        return NULL;
-    }
-
-    return npemu_qp_create(init_attr->pd, init_attr);
-}
-
-int npemu_destroy_qp(struct ibv_qp *ibqp)
-{
-    npemu_qp_t *qp     = npemu_qp(ibqp);
-    npemu_proc_t *proc = qp->proc;
-
-    if (proc != npemu_self()) {
-        return NPEMU_ERR_FORKED;
-    }
-
-    /* From here on the npemu thread leaves it alone */
-    pthread_mutex_lock(&proc->lock);
-    qp->dying = 1;
-    pthread_mutex_unlock(&proc->lock);
-
-    pthread_mutex_lock(&qp->control);
-    npemu_spin_lock(&qp->sq_lock);
-    atomic_store(&qp->shm->state, IBV_QPS_RESET);
-    npemu_spin_unlock(&qp->sq_lock);
-    npemu_qp_clear(qp, NPEMU_QUIESCE_ALL);
-    npemu_qp_disconnect(qp);
-    pthread_mutex_unlock(&qp->control);
-    npemu_async_forget_qp(ibqp);
-
-    pthread_mutex_lock(&proc->lock);
-    atomic_store(&proc->qps[ibqp->handle], NULL);
-    proc->qpn_kept[ibqp->handle] = npemu_epoch_is_held(proc);
-    pthread_mutex_unlock(&proc->lock);
-
-    npemu_sq_cleanup(qp);
-    atomic_fetch_sub(&qp->send_cq->refcount, 1);
-    atomic_fetch_sub(&qp->recv_cq->refcount, 1);
-    atomic_fetch_sub(&npemu_pd(ibqp->pd)->refcount, 1);
-    if (ibqp->srq != NULL) {
-        atomic_fetch_sub(&npemu_srq(ibqp->srq)->refcount, 1);
-    } else {
-        npemu_rq_cleanup(qp->rq);
-    }
-    npemu_qp_ex_cleanup(qp);
-    pthread_mutex_destroy(&qp->control);
-    pthread_cond_destroy(&ibqp->cond);
-    pthread_mutex_destroy(&ibqp->mutex);
-    free(qp);
-    return 0;
 }

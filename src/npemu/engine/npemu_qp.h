@@ -1,41 +1,15 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Queue pairs: objects and states. */
+/* Queue pairs as the engine executes them. */
 
 #ifndef NPEMU_QP_H
 #define NPEMU_QP_H
 
-#include "verbs/npemu_async.h"
-#include "fabric/npemu_epoch.h"
-#include "fabric/npemu_peer.h"
 #include "engine/npemu_rq.h"
 #include "engine/npemu_wait.h"
-#include "engine/npemu_wqe.h"
+#include "fabric/npemu_peer.h"
 
 struct npemu_cq;
-struct npemu_srq;
-
-/* An rnr_retry, IBA 11.6.2: not counted. */
-#define NPEMU_RNR_FOREVER 7
-
-/* Why the oldest request of a send queue could not be executed. */
-typedef enum {
-    NPEMU_RETRY_NONE,
-    NPEMU_RETRY_RNR,       /* the target has no receive */
-    NPEMU_RETRY_BUSY,      /* a stopped process has a lock of the target's */
-    NPEMU_RETRY_TRANSPORT  /* the target does not answer */
-} npemu_retry_kind_t;
-
-/* Of the oldest request. */
-typedef struct {
-    npemu_retry_kind_t kind;
-    int                is_written; /* WRITE_WITH_IMM: its data is there */
-    uint64_t           next_ns;    /* try again then, and count it */
-    uint64_t           end_ns;     /* TRANSPORT: give up then */
-    uint64_t           timer_ns;   /* from one try to the next */
-    uint32_t           left;       /* RNR: tries left, of the rnr_retry */
-    npemu_rq_shm_t     *rq;        /* RNR: the target's, which was empty */
-} npemu_retry_t;
 
 typedef struct npemu_qp {
     union {
@@ -55,7 +29,7 @@ typedef struct npemu_qp {
     npemu_peer_t          *peer;
     npemu_qp_shm_t        *remote;
     uint32_t              remote_index;
-    int                   unroutable; /* the address leads nowhere */
+    int                   unroutable; /* no process has the address */
 
     /* Send queue, under sq_lock. Positions count from 0 after RESET:
      * done <= executed <= posted */
@@ -67,13 +41,12 @@ typedef struct npemu_qp {
     uint32_t              sq_mask;
     size_t                sq_stride;
     uint8_t               *sq;        /* npemu_sq_entry_t, for what must wait */
-    npemu_retry_t         retry;
     int                   drain_notify; /* SQD: an event when it is drained */
-    npemu_wait_t          wait;       /* in send_cq->waits */
+    npemu_wait_t          wait;       /* for a retry, in send_cq->waits */
 
     struct ibv_qp_cap     cap;
     struct ibv_qp_attr    attr;       /* as set by the user */
-    npemu_async_count_t   async;
+    uint32_t              async_delivered; /* events, under events_lock */
     struct npemu_qp_batch *batch;     /* ibv_wr_*, if asked for */
 } npemu_qp_t;
 
@@ -93,18 +66,18 @@ int npemu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 
 /**
  * The send queue has failed: RC to ERR, UD to SQE. The caller, with sq_lock
- * held, completes the request and flushes the send queue after this, so that
- * who sees the completion sees the state. The rest of an RC QP's transition
- * (receive queue, events) is left to the npemu thread.
+ * held, completes the request and flushes the send queue after this, so that a
+ * program that sees the completion sees the state. The npemu thread does the
+ * rest of an RC QP's transition (receive queue, events).
  */
 void npemu_qp_fail(npemu_qp_t *qp);
 
 /**
- * Have the owner of a QP, in any process, tell its user something.
+ * Have the owner of a QP, in any process, raise events.
  *
  * @param [in] peer    Its process.
  * @param [in] index   The QP there.
- * @param [in] events  What, NPEMU_EV_QP_*.
+ * @param [in] events  Which ones, NPEMU_EV_QP_*.
  */
 void npemu_qp_notify(npemu_proc_t *proc, npemu_peer_t *peer, unsigned index,
                      uint32_t events);
@@ -117,22 +90,16 @@ void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events);
  *
  * @param [in] peer    Its process.
  * @param [in] index   The QP there.
- * @param [in] events  What its user must be told, NPEMU_EV_QP_*.
+ * @param [in] events  Events that its owner raises, NPEMU_EV_QP_*.
  */
 void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
                           unsigned index, uint32_t events);
 
-/** Complete all receives of a QP in ERR as flushed. `control` is held. */
-void npemu_qp_flush_recv(npemu_qp_t *qp);
-
-/** Handle events that this or other processes set. By the npemu thread. */
-void npemu_qp_handle_events(npemu_proc_t *proc);
-
-/** Throw away queues and completions, on the way to RESET or destruction.
- * `control` is held; the state is no longer one that receives. */
-void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope);
-
-/** Disconnect from the target. */
-void npemu_qp_disconnect(npemu_qp_t *qp);
+/**
+ * Complete the oldest receive of a QP in ERR as flushed.
+ *
+ * @return 1, or 0 if there is none left.
+ */
+int npemu_qp_flush_one(npemu_qp_t *qp);
 
 #endif

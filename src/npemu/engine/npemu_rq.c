@@ -4,9 +4,10 @@
 #  include "config.h"
 #endif
 
-#include "base/npemu_limits.h"
-#include "verbs/npemu_mr.h"
 #include "engine/npemu_rq.h"
+#include "base/npemu_limits.h"
+#include "engine/npemu_key.h"
+#include "fabric/npemu_rlock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -125,9 +126,9 @@ static int npemu_rq_keys_are_good(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe)
     uint32_t i;
 
     for (i = 0; i < wqe->num_sge; ++i) {
-        if (npemu_mr_find(rq->proc->shm, wqe->sge[i].lkey, rq->pd,
-                          IBV_ACCESS_LOCAL_WRITE, wqe->sge[i].addr,
-                          wqe->sge[i].length, &va) == NULL) {
+        if (npemu_key_find(rq->proc->shm, wqe->sge[i].lkey, rq->pd,
+                           IBV_ACCESS_LOCAL_WRITE, wqe->sge[i].addr,
+                           wqe->sge[i].length, &va) == NULL) {
             return 0;
         }
     }

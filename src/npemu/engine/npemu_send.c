@@ -4,11 +4,12 @@
 #  include "config.h"
 #endif
 
-#include "engine/npemu_cq.h"
+#include "engine/npemu_send.h"
+#include "base/npemu_limits.h"
+#include "engine/npemu_cqp.h"
 #include "engine/npemu_dma.h"
 #include "fabric/npemu_epoch.h"
-#include "base/npemu_limits.h"
-#include "engine/npemu_send.h"
+#include "fabric/npemu_rlock.h"
 
 #include <errno.h>
 #include <string.h>
@@ -134,7 +135,7 @@ static int npemu_op_target_ud(npemu_op_t *op, npemu_exec_t *result)
 
     op->status = IBV_WC_SUCCESS;
     *result    = NPEMU_EXEC_DONE;
-    if (wqe->ud.unroutable || (wqe->ud.qpn >> NPEMU_QPN_BITS)) {
+    if (wqe->ud.av.unroutable || (wqe->ud.qpn >> NPEMU_QPN_BITS)) {
         return 0;
     }
 
@@ -185,8 +186,8 @@ static void npemu_op_fill_recv(npemu_op_t *op, npemu_cqe_t *cqe,
     }
     if (npemu_op_is_ud(op)) {
         cqe->byte_len += sizeof(struct ibv_grh);
-        cqe->wc_flags |= wqe->ud.is_global ? IBV_WC_GRH : 0;
-        cqe->ud        = wqe->ud.path;
+        cqe->wc_flags |= wqe->ud.av.is_global ? IBV_WC_GRH : 0;
+        cqe->ud        = wqe->ud.av.path;
     }
 }
 
@@ -220,8 +221,8 @@ static npemu_cq_status_t npemu_op_complete_recv(npemu_op_t *op, uint32_t index,
     npemu_cqe_t *cqe;
     uint8_t *data;
 
-    ret = npemu_cq_begin(op->proc, op->peer->shm, cq, NPEMU_CQE_RECV, 0,
-                         eager ? op->local.length : 0, &cqe, &data);
+    ret = npemu_cqp_begin(op->proc, op->peer->shm, cq, NPEMU_CQE_RECV, 0,
+                          eager ? op->local.length : 0, &cqe, &data);
     if (npemu_unlikely(ret != NPEMU_CQ_OK)) {
         return ret;
     }
@@ -230,7 +231,7 @@ static npemu_cq_status_t npemu_op_complete_recv(npemu_op_t *op, uint32_t index,
         npemu_dma_gather(&op->local, data);
     }
     npemu_op_fill_recv(op, cqe, index, status);
-    npemu_cq_end(op->peer, cq, cqe, op->wqe->flags & IBV_SEND_SOLICITED);
+    npemu_cqp_end(op->peer, cq, cqe, op->wqe->flags & IBV_SEND_SOLICITED);
     return NPEMU_CQ_OK;
 }
 
@@ -429,7 +430,7 @@ static npemu_exec_t npemu_op_write(npemu_op_t *op)
  * something else by then: a retry never writes it again. */
 static npemu_exec_t npemu_op_write_imm(npemu_op_t *op)
 {
-    npemu_retry_t *retry = &op->qp->retry;
+    npemu_retry_t *retry = &op->qp->wait.retry;
     npemu_rq_entry_t entry;
     npemu_exec_t ret;
 

@@ -6,6 +6,7 @@
 #define NPEMU_SEND_H
 
 #include "engine/npemu_qp.h"
+#include "engine/npemu_wqe.h"
 
 typedef enum {
     NPEMU_EXEC_DONE,   /* `status` tells how */

@@ -4,12 +4,12 @@
 #  include "config.h"
 #endif
 
-#include "verbs/npemu_ah.h"
-#include "engine/npemu_cq.h"
-#include "base/npemu_limits.h"
-#include "engine/npemu_send.h"
 #include "engine/npemu_sq.h"
-#include "engine/npemu_wait.h"
+#include "base/npemu_limits.h"
+#include "base/npemu_time.h"
+#include "engine/npemu_cq.h"
+#include "engine/npemu_cqp.h"
+#include "engine/npemu_send.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,6 +30,11 @@ typedef struct {
 static npemu_sq_entry_t *npemu_sq_entry(npemu_qp_t *qp, uint32_t pos)
 {
     return (npemu_sq_entry_t*)(qp->sq + (pos & qp->sq_mask) * qp->sq_stride);
+}
+
+static void npemu_sq_run_waiting(npemu_wait_t *wait)
+{
+    npemu_sq_run(npemu_container_of(wait, npemu_qp_t, wait));
 }
 
 int npemu_sq_init(npemu_qp_t *qp)
@@ -53,6 +58,11 @@ int npemu_sq_init(npemu_qp_t *qp)
         free(qp->sq);
         return ENOMEM;
     }
+
+    qp->wait.proc  = qp->proc;
+    qp->wait.waits = &qp->send_cq->waits;
+    qp->wait.lock  = &qp->sq_lock;
+    qp->wait.run   = npemu_sq_run_waiting;
     return 0;
 }
 
@@ -95,8 +105,8 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
         return;
     }
 
-    if (npemu_cq_begin(qp->proc, qp->proc->shm, cq->shm, NPEMU_CQE_SEND, 1, 0,
-                       &cqe, &data) != NPEMU_CQ_OK) {
+    if (npemu_cqp_begin(qp->proc, qp->proc->shm, cq->shm, NPEMU_CQE_SEND, 1, 0,
+                        &cqe, &data) != NPEMU_CQ_OK) {
         atomic_fetch_or(&cq->shm->events, NPEMU_EV_CQ_ERR);
         atomic_store(&qp->proc->shm->other_events, 1);
         npemu_qp_fail_remote(qp->proc, atomic_load(&qp->proc->peers
@@ -116,16 +126,16 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
     cqe->vendor_err = 0;
     cqe->wr_id      = wqe->wr_id;
     cqe->index      = qp->executed;
-    npemu_cq_end(atomic_load_explicit(&qp->proc->peers[qp->proc->slot_index],
-                                      memory_order_relaxed),
-                 cq->shm, cqe, 0);
+    npemu_cqp_end(atomic_load_explicit(&qp->proc->peers[qp->proc->slot_index],
+                                       memory_order_relaxed),
+                  cq->shm, cqe, 0);
 }
 
 /* The oldest request is one that has not been tried. */
 static inline void npemu_sq_forget_tries(npemu_qp_t *qp)
 {
-    qp->retry.kind       = NPEMU_RETRY_NONE;
-    qp->retry.is_written = 0;
+    qp->wait.retry.kind       = NPEMU_RETRY_NONE;
+    qp->wait.retry.is_written = 0;
 }
 
 void npemu_sq_flush(npemu_qp_t *qp)
@@ -185,7 +195,7 @@ static uint64_t npemu_transport_step_ns(npemu_qp_t *qp)
 static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
                                          uint64_t now)
 {
-    npemu_retry_t *retry = &qp->retry;
+    npemu_retry_t *retry = &qp->wait.retry;
 
     if (why == NPEMU_EXEC_BUSY) {
         /* A stopped process has a NIC that goes on, so this never fails. If
@@ -206,7 +216,8 @@ static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
         return (now >= retry->end_ns) ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS;
     }
 
-    retry->rq = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
+    retry->peer = qp->peer;
+    retry->rq   = npemu_arena_ptr(qp->peer->shm, qp->remote->rq);
     if (retry->kind != NPEMU_RETRY_RNR) {
         retry->kind = NPEMU_RETRY_RNR;
         retry->left = qp->attr.rnr_retry;
@@ -297,7 +308,7 @@ void npemu_sq_resume(npemu_qp_t *qp)
     npemu_spin_lock(&qp->sq_lock);
     npemu_sq_run(qp);
     if (qp->executed != qp->posted) {
-        npemu_wait_enlist(qp);
+        npemu_wait_enlist(&qp->wait);
     }
     npemu_spin_unlock(&qp->sq_lock);
 }
@@ -350,8 +361,6 @@ static inline uint32_t npemu_sq_room(npemu_qp_t *qp)
 static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
                           npemu_wqe_t *wqe)
 {
-    npemu_ah_t *ah;
-
     if (npemu_unlikely((wr->num_sge < 0) ||
                        ((uint32_t)wr->num_sge > qp->cap.max_send_sge) ||
                        !npemu_sq_opcode_is_good(qp, wr->opcode))) {
@@ -374,13 +383,9 @@ static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
                            (wr->wr.ud.ah->pd != qp->super.qp.pd))) {
             return EINVAL;
         }
-        ah                  = npemu_ah(wr->wr.ud.ah);
-        wqe->ud.qpn         = wr->wr.ud.remote_qpn;
-        wqe->ud.qkey        = wr->wr.ud.remote_qkey;
-        wqe->ud.dlid        = ah->dlid;
-        wqe->ud.is_global   = ah->is_global;
-        wqe->ud.unroutable  = ah->unroutable;
-        wqe->ud.path        = ah->path;
+        wqe->ud.qpn  = wr->wr.ud.remote_qpn;
+        wqe->ud.qkey = wr->wr.ud.remote_qkey;
+        wqe->ud.av   = npemu_ah(wr->wr.ud.ah)->av;
     } else if (wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
         wqe->remote.addr        = wr->wr.atomic.remote_addr;
         wqe->remote.rkey        = wr->wr.atomic.rkey;
@@ -434,7 +439,7 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
         qp->posted = pos + 1;
         if (npemu_unlikely(!npemu_sq_exec(qp, &wqe))) {
             npemu_sq_keep(qp, pos, &wqe);
-            npemu_wait_enlist(qp);
+            npemu_wait_enlist(&qp->wait);
         }
         return 0;
     }

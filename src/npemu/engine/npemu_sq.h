@@ -47,7 +47,7 @@ void npemu_sq_resume(npemu_qp_t *qp);
  */
 static inline int npemu_sq_is_begun(const npemu_qp_t *qp)
 {
-    return qp->retry.kind != NPEMU_RETRY_NONE;
+    return npemu_wait_is_begun(&qp->wait);
 }
 
 #endif

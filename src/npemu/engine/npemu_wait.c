@@ -4,11 +4,10 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
-#include "engine/npemu_cq.h"
-#include "engine/npemu_sq.h"
-#include "fabric/npemu_thread.h"
 #include "engine/npemu_wait.h"
+#include "base/npemu_time.h"
+#include "engine/npemu_rq.h"
+#include "fabric/npemu_thread.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -16,13 +15,14 @@
 
 #define NPEMU_MSEC 1000000ull
 
-/* How many groups one poll of a CQ looks at. */
+/* How many groups one poll of a CQ scans. */
 #define NPEMU_WAIT_GROUPS_MAX 64
 
-/* Retries for ever are not counted, and in front of an empty queue they find
- * no more than that a target has gone. The timer is the least to wait, IBA
- * 9.7.5.2.8: so who waits for the same queue shares one retry per so much. */
-#define NPEMU_WAIT_LOOK_NS 10000ull
+/* With rnr_retry 7 retries are not counted. While the queue is empty, such a
+ * retry can only find that its target is gone. The timer is a lower bound (IBA
+ * 9.7.5.2.8), so all send queues that wait for one receive queue share one
+ * retry per this time. */
+#define NPEMU_WAIT_SHARED_NS 10000ull
 
 typedef struct {
     npemu_retry_kind_t kind;
@@ -32,13 +32,14 @@ typedef struct {
     uint64_t           timer_ns;   /* between retries */
 } npemu_wait_key_t;
 
-/* As the timer is the same for all, who comes last is due last. */
+/* The timer is the same for all members, so the one that is added last is due
+ * last. */
 typedef struct npemu_wait_group {
     npemu_link_t     link;         /* in groups or spare */
     npemu_link_t     bucket_link;
-    npemu_link_t     qps;          /* by npemu_wait_t.next_ns */
+    npemu_link_t     members;      /* by npemu_wait_t.listed_ns */
     uint32_t         count;
-    int              is_skipped;   /* the last scan met one that was locked */
+    int              is_skipped;   /* a member was locked in the last scan */
     npemu_wait_key_t key;
 } npemu_wait_group_t;
 
@@ -69,7 +70,7 @@ int npemu_waits_reserve(npemu_waits_t *waits)
     return 0;
 }
 
-/* A group in use has a member, and the QP is none: one is spare. */
+/* A group in use has a member, and this send queue is none: one is spare. */
 void npemu_waits_unreserve(npemu_waits_t *waits)
 {
     npemu_wait_group_t *group;
@@ -83,15 +84,15 @@ void npemu_waits_unreserve(npemu_waits_t *waits)
 
 /* --- membership ------------------------------------------------------------*/
 
-static npemu_wait_key_t npemu_wait_key(const npemu_qp_t *qp)
+static npemu_wait_key_t npemu_wait_key(const npemu_wait_t *wait)
 {
-    const npemu_retry_t *retry = &qp->retry;
+    const npemu_retry_t *retry = &wait->retry;
     npemu_wait_key_t key       = {.kind     = retry->kind,
                                   .timer_ns = retry->timer_ns};
 
     if (retry->kind == NPEMU_RETRY_RNR) {
         key.is_counted = (retry->left != NPEMU_RNR_FOREVER);
-        key.peer       = qp->peer;
+        key.peer       = retry->peer;
         key.rq         = retry->rq;
     }
     return key;
@@ -134,89 +135,85 @@ static npemu_wait_group_t *npemu_wait_group(npemu_waits_t *waits,
     group->count      = 0;
     group->is_skipped = 0;
     group->key        = *key;
-    npemu_link_init(&group->qps);
+    npemu_link_init(&group->members);
     npemu_link_add(bucket, &group->bucket_link);
     npemu_link_add(&waits->groups, &group->link);
     return group;
 }
 
-static void npemu_wait_unlink(npemu_waits_t *waits, npemu_qp_t *qp)
+static void npemu_wait_unlink(npemu_wait_t *wait)
 {
-    npemu_wait_group_t *group = qp->wait.group;
+    npemu_wait_group_t *group = wait->group;
 
-    npemu_link_del(&qp->wait.link);
-    qp->wait.group = NULL;
+    npemu_link_del(&wait->link);
+    wait->group = NULL;
     if (--group->count == 0) {
         npemu_link_del(&group->bucket_link);
         npemu_link_del(&group->link);
-        npemu_link_add(&waits->spare, &group->link);
+        npemu_link_add(&wait->waits->spare, &group->link);
     }
 }
 
-static void npemu_wait_leave(npemu_waits_t *waits, npemu_qp_t *qp)
+static void npemu_wait_leave(npemu_wait_t *wait)
 {
-    if (qp->wait.group != NULL) {
-        npemu_wait_unlink(waits, qp);
-        atomic_fetch_sub(&waits->count, 1);
+    if (wait->group != NULL) {
+        npemu_wait_unlink(wait);
+        atomic_fetch_sub(&wait->waits->count, 1);
     }
 }
 
-static void npemu_wait_join(npemu_waits_t *waits, npemu_qp_t *qp)
+static void npemu_wait_join(npemu_wait_t *wait)
 {
-    npemu_wait_key_t key = npemu_wait_key(qp);
+    npemu_wait_key_t key = npemu_wait_key(wait);
     npemu_wait_group_t *group;
 
-    /* Unlinked first, so that its own group is spare if no other is. Who only
-     * changes places is counted all the time: the thread reads the count
-     * without the lock, and sleeps without a timer if nobody waits. */
-    if (qp->wait.group != NULL) {
-        npemu_wait_unlink(waits, qp);
+    /* Unlinked first, so that its own group is spare if no other is. A member
+     * that changes its group stays counted: the npemu thread reads the count
+     * without the lock, and sleeps without a timer if it is 0. */
+    if (wait->group != NULL) {
+        npemu_wait_unlink(wait);
     } else {
-        atomic_fetch_add(&waits->count, 1);
+        atomic_fetch_add(&wait->waits->count, 1);
     }
 
-    group            = npemu_wait_group(waits, &key);
-    qp->wait.group   = group;
-    qp->wait.next_ns = qp->retry.next_ns;
+    group           = npemu_wait_group(wait->waits, &key);
+    wait->group     = group;
+    wait->listed_ns = wait->retry.next_ns;
     ++group->count;
-    npemu_link_add(&group->qps, &qp->wait.link);
+    npemu_link_add(&group->members, &wait->link);
 }
 
-void npemu_wait_enlist(npemu_qp_t *qp)
+void npemu_wait_enlist(npemu_wait_t *wait)
 {
-    npemu_waits_t *waits = &qp->send_cq->waits;
-
-    npemu_spin_lock(&waits->lock);
-    npemu_wait_join(waits, qp);
-    npemu_spin_unlock(&waits->lock);
-    npemu_thread_set_timer(qp->proc, qp->retry.next_ns);
+    npemu_spin_lock(&wait->waits->lock);
+    npemu_wait_join(wait);
+    npemu_spin_unlock(&wait->waits->lock);
+    npemu_thread_set_timer(wait->proc, wait->retry.next_ns);
 }
 
-void npemu_wait_cancel(npemu_qp_t *qp)
+void npemu_wait_cancel(npemu_wait_t *wait)
 {
-    npemu_waits_t *waits = &qp->send_cq->waits;
-
-    npemu_spin_lock(&waits->lock);
-    npemu_wait_leave(waits, qp);
-    npemu_spin_unlock(&waits->lock);
+    npemu_spin_lock(&wait->waits->lock);
+    npemu_wait_leave(wait);
+    npemu_spin_unlock(&wait->waits->lock);
 }
 
 /* --- retries ---------------------------------------------------------------*/
 
 static uint64_t npemu_wait_due_ns(const npemu_wait_group_t *group,
-                                  const npemu_qp_t *qp)
+                                  const npemu_wait_t *wait)
 {
-    uint64_t round = group->count * NPEMU_WAIT_LOOK_NS;
+    uint64_t round = group->count * NPEMU_WAIT_SHARED_NS;
 
     if ((group->key.kind != NPEMU_RETRY_RNR) || group->key.is_counted ||
         (round <= group->key.timer_ns)) {
-        return qp->wait.next_ns;
+        return wait->listed_ns;
     }
 
-    return qp->wait.next_ns + round - group->key.timer_ns;
+    return wait->listed_ns + round - group->key.timer_ns;
 }
 
-/* Is there something for the group that does not depend on time? */
+/* Is there a reason to retry that does not depend on time? */
 static int npemu_wait_has_news(const npemu_wait_group_t *group)
 {
     return (group->key.kind == NPEMU_RETRY_RNR) &&
@@ -224,59 +221,59 @@ static int npemu_wait_has_news(const npemu_wait_group_t *group)
             !npemu_peer_is_alive(group->key.peer));
 }
 
-/* Try again. Returns 1 if the target has no receive. sq_lock is held. */
-static int npemu_wait_try(npemu_waits_t *waits, npemu_qp_t *qp)
+/* Retry. Returns 1 if the target has no receive. Both locks are held. */
+static int npemu_wait_retry(npemu_wait_t *wait)
 {
     npemu_wait_key_t key;
 
-    atomic_fetch_add_explicit(&waits->looks, 1, memory_order_relaxed);
-    npemu_sq_run(qp);
-    if (!npemu_sq_is_begun(qp)) {
-        npemu_wait_leave(waits, qp); /* nothing is left, or it is drained */
+    atomic_fetch_add_explicit(&wait->waits->retries, 1, memory_order_relaxed);
+    wait->run(wait);
+    if (!npemu_wait_is_begun(wait)) {
+        npemu_wait_leave(wait); /* nothing is left, or it is drained */
         return 0;
     }
 
-    key = npemu_wait_key(qp);
-    if ((qp->wait.next_ns != qp->retry.next_ns) ||
-        !npemu_wait_key_is_equal(&key, &qp->wait.group->key)) {
-        npemu_wait_join(waits, qp);
+    key = npemu_wait_key(wait);
+    if ((wait->listed_ns != wait->retry.next_ns) ||
+        !npemu_wait_key_is_equal(&key, &wait->group->key)) {
+        npemu_wait_join(wait);
     }
     return key.kind == NPEMU_RETRY_RNR;
 }
 
 /*
- * The CQ's lock is held; send queues are only tried for, since their owners
- * take that lock with theirs held. The scan ends: who is tried in vain finds
- * the queue empty, goes to the end and is not due there.
+ * The lock of the `npemu_waits_t` is held. Owners of a send queue take it with
+ * the lock of the send queue held, so here that one is tried only. The scan
+ * ends: a retry that fails moves the member to the end of its group with a
+ * later time, and shows that the receive queue is empty.
  */
-static void npemu_wait_scan_group(npemu_waits_t *waits,
-                                  npemu_wait_group_t *group, uint64_t now)
+static void npemu_wait_scan_group(npemu_wait_group_t *group, uint64_t now)
 {
     int has_news       = npemu_wait_has_news(group);
-    npemu_link_t *link = group->qps.next;
-    npemu_qp_t *qp;
+    npemu_link_t *link = group->members.next;
+    npemu_wait_t *wait;
 
     group->is_skipped = 0;
-    while (link != &group->qps) {
-        qp = npemu_container_of(link, npemu_qp_t, wait.link);
-        if (!has_news && (now < npemu_wait_due_ns(group, qp))) {
+    while (link != &group->members) {
+        wait = npemu_container_of(link, npemu_wait_t, link);
+        if (!has_news && (now < npemu_wait_due_ns(group, wait))) {
             break;
         }
 
         link = link->next;
-        if (!npemu_spin_trylock(&qp->sq_lock)) {
+        if (!npemu_spin_trylock(wait->lock)) {
             group->is_skipped = 1;
             continue;
         }
-        if (npemu_wait_try(waits, qp)) {
-            has_news = 0; /* what was there has been taken */
+        if (npemu_wait_retry(wait)) {
+            has_news = 0; /* the receives that were there have been taken */
         }
-        npemu_spin_unlock(&qp->sq_lock);
+        npemu_spin_unlock(wait->lock);
     }
 }
 
-/* Scan up to `max` groups; the next time goes on behind them. */
-static void npemu_wait_scan(npemu_waits_t *waits, unsigned max)
+/* Scan up to `max` groups; the next scan goes on behind them. */
+static void npemu_waits_scan(npemu_waits_t *waits, unsigned max)
 {
     uint64_t now       = npemu_time_ns();
     npemu_link_t *link = waits->groups.next;
@@ -284,8 +281,7 @@ static void npemu_wait_scan(npemu_waits_t *waits, unsigned max)
 
     for (; (link != &waits->groups) && (max > 0); link = next, --max) {
         next = link->next;
-        npemu_wait_scan_group(waits,
-                              npemu_container_of(link, npemu_wait_group_t,
+        npemu_wait_scan_group(npemu_container_of(link, npemu_wait_group_t,
                                                  link), now);
     }
     if (link != &waits->groups) {
@@ -294,40 +290,42 @@ static void npemu_wait_scan(npemu_waits_t *waits, unsigned max)
     }
 }
 
-void npemu_wait_progress(npemu_waits_t *waits)
+void npemu_waits_progress(npemu_waits_t *waits)
 {
     if (npemu_spin_trylock(&waits->lock)) {
-        npemu_wait_scan(waits, NPEMU_WAIT_GROUPS_MAX);
+        npemu_waits_scan(waits, NPEMU_WAIT_GROUPS_MAX);
         npemu_spin_unlock(&waits->lock);
     }
 }
 
-/* When a group must be looked at again. */
+/* When a group must be scanned again. */
 static uint64_t npemu_wait_group_next(npemu_waits_t *waits,
                                       const npemu_wait_group_t *group,
                                       uint64_t now)
 {
-    uint64_t timer = group->key.timer_ns;
-    npemu_qp_t *qp = npemu_container_of(group->qps.next, npemu_qp_t, wait.link);
-    uint64_t next  = npemu_wait_due_ns(group, qp);
+    uint64_t timer     = group->key.timer_ns;
+    npemu_wait_t *wait = npemu_container_of(group->members.next, npemu_wait_t,
+                                            link);
+    uint64_t next      = npemu_wait_due_ns(group, wait);
 
     if ((next <= now) || npemu_wait_has_news(group)) {
         if (!group->is_skipped) {
-            return now; /* since the scan; it is no reason to wait */
+            return now; /* news since the scan: do not wait */
         }
 
-        /* Who has it locked puts a request behind the others, without a try */
+        /* The owner of a locked send queue appends a request, and does not
+         * retry the older ones */
         atomic_fetch_add_explicit(&waits->pauses, 1, memory_order_relaxed);
         return now + ((timer < NPEMU_MSEC) ? timer : NPEMU_MSEC);
     }
 
-    /* A receive that was posted shows after the timer, however long a round of
-     * the retries is */
+    /* A receive that is posted is seen after the timer, even where a round of
+     * shared retries takes longer */
     return ((group->key.kind == NPEMU_RETRY_RNR) && (next - now > timer)) ?
                    now + timer : next;
 }
 
-static uint64_t npemu_wait_next(npemu_waits_t *waits)
+static uint64_t npemu_waits_next(npemu_waits_t *waits)
 {
     uint64_t now   = npemu_time_ns();
     uint64_t first = UINT64_MAX;
@@ -345,38 +343,17 @@ static uint64_t npemu_wait_next(npemu_waits_t *waits)
     return first;
 }
 
-uint64_t npemu_wait_progress_all(npemu_proc_t *proc)
+uint64_t npemu_waits_progress_all(npemu_waits_t *waits)
 {
-    uint64_t first = UINT64_MAX;
-    uint64_t when;
-    npemu_link_t *link;
-    npemu_cq_t *cq;
+    uint64_t next;
 
-    pthread_mutex_lock(&proc->lock);
-    for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
-        cq = npemu_container_of(link, npemu_cq_t, link);
-        if (atomic_load(&cq->waits.count) == 0) {
-            continue;
-        }
-
-        npemu_spin_lock(&cq->waits.lock);
-        npemu_wait_scan(&cq->waits, UINT_MAX);
-        when = npemu_wait_next(&cq->waits);
-        npemu_spin_unlock(&cq->waits.lock);
-        first = (when < first) ? when : first;
+    if (atomic_load(&waits->count) == 0) {
+        return UINT64_MAX;
     }
-    pthread_mutex_unlock(&proc->lock);
-    return first;
-}
 
-uint64_t npemu_cq_looks(struct ibv_cq *cq)
-{
-    return atomic_load_explicit(&npemu_cq(cq)->waits.looks,
-                                memory_order_relaxed);
-}
-
-uint64_t npemu_cq_pauses(struct ibv_cq *cq)
-{
-    return atomic_load_explicit(&npemu_cq(cq)->waits.pauses,
-                                memory_order_relaxed);
+    npemu_spin_lock(&waits->lock);
+    npemu_waits_scan(waits, UINT_MAX);
+    next = npemu_waits_next(waits);
+    npemu_spin_unlock(&waits->lock);
+    return next;
 }

@@ -5,7 +5,7 @@
 #ifndef NPEMU_WQE_H
 #define NPEMU_WQE_H
 
-#include "fabric/npemu_shm.h"
+#include "engine/npemu_av.h"
 
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -31,10 +31,7 @@ typedef struct {
         struct {
             uint32_t   qpn;
             uint32_t   qkey;
-            uint16_t   dlid;
-            uint8_t    is_global;
-            uint8_t    unroutable;
-            npemu_ud_t path;
+            npemu_av_t av;
         } ud;
     };
 } npemu_wqe_t;

@@ -5,11 +5,9 @@
 #endif
 
 #include "fabric/npemu_peer.h"
-#include "fabric/npemu_epoch.h"
 #include "base/npemu_log.h"
-#include "verbs/npemu_recover.h"
+#include "fabric/npemu_epoch.h"
 #include "fabric/npemu_segment.h"
-#include "fabric/npemu_thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -158,7 +156,7 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
     return peer;
 }
 
-static void npemu_peer_close(npemu_peer_t *peer)
+static void npemu_peer_close(npemu_proc_t *proc, npemu_peer_t *peer)
 {
     unsigned i;
 
@@ -170,7 +168,7 @@ static void npemu_peer_close(npemu_peer_t *peer)
         }
         syscall(SYS_munmap, peer->channels, NPEMU_PEER_CHANNELS_SIZE);
     }
-    npemu_table_detach_all(peer);
+    proc->ops->peer_closed(peer);
     if (peer->pagemap_fd >= 0) {
         close(peer->pagemap_fd);
     }
@@ -206,7 +204,7 @@ static void npemu_peer_free(npemu_proc_t *proc, npemu_peer_t *peer)
 {
     if (peer != NULL) {
         npemu_epoch_quiesce(proc, NPEMU_QUIESCE_LOCAL);
-        npemu_peer_close(peer);
+        npemu_peer_close(proc, peer);
     }
 }
 
@@ -251,7 +249,7 @@ static int npemu_peer_lookup(npemu_proc_t *proc, unsigned slot, int ref,
 
     npemu_peer_free(proc, dead);
     if (fresh && !pthread_equal(pthread_self(), proc->thread)) {
-        npemu_thread_wake(proc); /* one more pidfd to wait for */
+        npemu_eventfd_signal(proc->wake_fd); /* one more pidfd to wait for */
     }
     *peer_p = peer;
     return ret;
@@ -309,7 +307,7 @@ void npemu_peer_reap(npemu_proc_t *proc)
 
         npemu_peer_free(proc, dead);
         if (owner != 0) {
-            npemu_recover(proc, owner);
+            proc->ops->peer_died(proc, owner);
         }
     }
 }
@@ -363,7 +361,7 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer)
     int fd;
 
     if (peer->is_self) {
-        npemu_thread_wake(proc);
+        npemu_eventfd_signal(proc->wake_fd);
         return;
     }
 
@@ -450,13 +448,13 @@ void npemu_peer_cleanup(npemu_proc_t *proc)
         peer = atomic_load(&proc->peers[i]);
         if (peer != NULL) {
             atomic_store(&proc->peers[i], NULL);
-            npemu_peer_close(peer);
+            npemu_peer_close(proc, peer);
         }
     }
     while (!npemu_link_is_empty(&proc->retired)) {
         peer = npemu_container_of(proc->retired.next, npemu_peer_t, link);
         npemu_link_del(&peer->link);
-        npemu_peer_close(peer);
+        npemu_peer_close(proc, peer);
     }
     pthread_mutex_destroy(&proc->peers_lock);
 }

@@ -6,7 +6,8 @@
 #define NPEMU_PEER_H
 
 #include "fabric/npemu_proc.h"
-#include "iommu/npemu_table.h"
+
+struct npemu_table;
 
 typedef struct npemu_peer {
     npemu_slot_t      *slot;
@@ -30,7 +31,7 @@ typedef struct npemu_peer {
 
     /* Its IOMMU tables by index; written under peers_lock, its own tables under
      * tables_lock */
-    npemu_table_t *_Atomic tables;
+    struct npemu_table *_Atomic tables;
     unsigned          tables_end; /* from here on none has been mapped */
     unsigned          num_tables;
 } npemu_peer_t;

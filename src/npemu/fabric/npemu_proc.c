@@ -5,42 +5,14 @@
 #endif
 
 #include "fabric/npemu_proc.h"
-#include "fabric/npemu_epoch.h"
-#include "inject/npemu_fault.h"
-#include "base/npemu_log.h"
-#include "verbs/npemu_mr.h"
-#include "fabric/npemu_peer.h"
-#include "engine/npemu_qp.h"
-#include "fabric/npemu_thread.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <time.h>
-#include <unistd.h>
-
-#ifndef PR_SET_PTRACER
-#define PR_SET_PTRACER     0x59616d61
-#define PR_SET_PTRACER_ANY ((unsigned long)-1)
-#endif
 
 static npemu_proc_t *_Atomic npemu_self_none;
 npemu_proc_t *_Atomic *npemu_self_ptr = &npemu_self_none;
 
-static pthread_mutex_t npemu_proc_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t npemu_attach_count;
-uint64_t npemu_time_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
-/* The page that a child of fork() finds empty. */
-static int npemu_self_init(void)
+int npemu_self_init(void)
 {
     void *page;
 
@@ -61,150 +33,4 @@ static int npemu_self_init(void)
 
     npemu_self_ptr = page;
     return 0;
-}
-
-static void npemu_proc_init_locks(npemu_proc_t *proc)
-{
-    pthread_mutex_init(&proc->lock, NULL);
-    npemu_link_init(&proc->cqs);
-    npemu_link_init(&proc->srqs);
-    npemu_epoch_init(proc);
-    npemu_peer_init(proc);
-    npemu_table_init(proc);
-}
-
-static void npemu_proc_cleanup_locks(npemu_proc_t *proc)
-{
-    npemu_table_cleanup(proc);
-    npemu_peer_cleanup(proc);
-    npemu_epoch_cleanup(proc);
-    pthread_mutex_destroy(&proc->lock);
-}
-
-/* Fill in the arena's header and the slot; from `ready` on peers see us. */
-static void npemu_proc_publish(npemu_proc_t *proc)
-{
-    proc->slot      = &proc->fabric->slots[proc->slot_index];
-    proc->gen       = atomic_load(&proc->slot->gen);
-    proc->owner     = npemu_owner_word(proc->slot_index, proc->gen);
-
-    proc->shm->version = NPEMU_SHM_VERSION;
-    proc->shm->slot    = proc->slot_index;
-    proc->shm->gen     = proc->gen;
-    proc->shm->self    = (uintptr_t)proc->shm;
-    atomic_store(&proc->shm->magic, NPEMU_ARENA_MAGIC);
-
-    proc->slot->pid      = proc->pid;
-    proc->slot->arena_id = proc->arena.id;
-    proc->slot->wake_fd  = proc->wake_fd;
-    proc->slot->wake_id  = npemu_eventfd_id(proc->wake_fd);
-    atomic_store(&proc->slot->ready, proc->gen);
-}
-
-static int npemu_proc_attach(npemu_proc_t *proc)
-{
-    int ret;
-
-    proc->pid       = getpid();
-    proc->attach_id = ++npemu_attach_count;
-    proc->fabric    = npemu_fabric_attach();
-    if (proc->fabric == NULL) {
-        return errno;
-    }
-
-    ret = npemu_arena_init(&proc->arena);
-    if (ret != 0) {
-        goto err_fabric;
-    }
-
-    proc->shm = proc->arena.shm;
-    ret       = npemu_mr_table_init(proc);
-    if (ret != 0) {
-        goto err_arena;
-    }
-
-    npemu_proc_init_locks(proc);
-    ret = npemu_thread_start(proc);
-    if (ret != 0) {
-        goto err_locks;
-    }
-
-    npemu_proc_publish(proc);
-    ret = npemu_peer_attach(proc, proc->slot_index);
-    if (ret != 0) {
-        npemu_thread_stop(proc);
-        goto err_locks;
-    }
-
-    /* Yama's ptrace_scope=1 lets only descendants access our memory unless we
-     * say otherwise. Without Yama this fails, and nothing is lost. */
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    return 0;
-
-err_locks:
-    npemu_proc_cleanup_locks(proc);
-    npemu_mr_table_cleanup(proc);
-err_arena:
-    npemu_arena_cleanup(&proc->arena);
-err_fabric:
-    npemu_fabric_detach(proc->fabric);
-    return ret;
-}
-
-npemu_proc_t *npemu_proc_get(void)
-{
-    npemu_proc_t *proc;
-    int ret;
-
-    pthread_mutex_lock(&npemu_proc_lock);
-    ret  = npemu_self_init();
-    proc = npemu_self();
-    if ((ret == 0) && (proc == NULL)) {
-        npemu_log_init();
-        npemu_random_init();
-        proc = calloc(1, sizeof(*proc));
-        ret  = (proc == NULL) ? ENOMEM : npemu_proc_attach(proc);
-        if (ret != 0) {
-            free(proc);
-            proc = NULL;
-        }
-        atomic_store(npemu_self_ptr, proc);
-    }
-    if (proc != NULL) {
-        ++proc->refcount;
-    }
-    pthread_mutex_unlock(&npemu_proc_lock);
-
-    errno = ret;
-    return proc;
-}
-
-/* Objects that the user left behind must not be found by peers any more. */
-static void npemu_proc_abandon(npemu_proc_t *proc)
-{
-    unsigned i;
-
-    for (i = 0; i < NPEMU_MAX_QPS; ++i) {
-        if (atomic_load(&proc->qps[i]) != NULL) {
-            atomic_store(&proc->shm->qps[i].state, IBV_QPS_RESET);
-        }
-    }
-    atomic_store(&proc->slot->ready, 0);
-    npemu_epoch_quiesce(proc, NPEMU_QUIESCE_ALL);
-}
-
-void npemu_proc_put(npemu_proc_t *proc)
-{
-    pthread_mutex_lock(&npemu_proc_lock);
-    if (--proc->refcount == 0) {
-        npemu_proc_abandon(proc);
-        atomic_store(npemu_self_ptr, NULL);
-        npemu_thread_stop(proc);
-        npemu_proc_cleanup_locks(proc);
-        npemu_mr_table_cleanup(proc);
-        npemu_arena_cleanup(&proc->arena);
-        npemu_fabric_detach(proc->fabric);
-        free(proc);
-    }
-    pthread_mutex_unlock(&npemu_proc_lock);
 }

@@ -1,18 +1,19 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The process as a member of the fabric: attached by the first device that is
- * opened, detached by the last that is closed.
+ * The process as a member of the fabric (npemu_attach.h), and what the floors
+ * above do for the fabric.
  */
 
 #ifndef NPEMU_PROC_H
 #define NPEMU_PROC_H
 
+#include "base/npemu_link.h"
 #include "fabric/npemu_arena.h"
 #include "fabric/npemu_fabric.h"
-#include "fabric/npemu_lock.h"
 #include "fabric/npemu_shm.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 struct npemu_qp;
@@ -21,40 +22,36 @@ struct npemu_srq;
 struct npemu_peer;
 struct npemu_mr_table;
 
-/* Member of a doubly linked list of objects. */
-typedef struct npemu_link {
-    struct npemu_link *next;
-    struct npemu_link *prev;
-} npemu_link_t;
+struct npemu_proc;
 
-static inline void npemu_link_init(npemu_link_t *head)
-{
-    head->next = head->prev = head;
-}
+/*
+ * Events of the fabric, as the floors above handle them. All are called by the
+ * npemu thread; `peer_closed` by any thread that drops the last reference.
+ */
+typedef struct npemu_proc_ops {
+    /** A process is dead. No lock is held. Takes back what it held of this
+     * process.
+     *
+     * @param [in] owner  Its owner word. */
+    void (*peer_died)(struct npemu_proc *proc, uint32_t owner);
 
-static inline int npemu_link_is_empty(const npemu_link_t *head)
-{
-    return head->next == head;
-}
+    /** A peer is about to be freed, and not used any more: free what is
+     * attached to it. */
+    void (*peer_closed)(struct npemu_peer *peer);
 
-static inline void npemu_link_add(npemu_link_t *head, npemu_link_t *elem)
-{
-    elem->prev       = head->prev;
-    elem->next       = head;
-    head->prev->next = elem;
-    head->prev       = elem;
-}
+    /** Peers, or this process, have set bits in the arena: `qp_events` or
+     * `other_events`. */
+    void (*handle_events)(struct npemu_proc *proc);
 
-static inline void npemu_link_del(npemu_link_t *elem)
-{
-    elem->prev->next = elem->next;
-    elem->next->prev = elem->prev;
-}
-
-#define npemu_container_of(_ptr, _type, _member) \
-    ((_type*)((char*)(_ptr) - offsetof(_type, _member)))
+    /** Try again what waits for a retry.
+     *
+     * @return When to call again (CLOCK_MONOTONIC, ns); UINT64_MAX if nothing
+     *         waits. */
+    uint64_t (*progress)(struct npemu_proc *proc);
+} npemu_proc_ops_t;
 
 typedef struct npemu_proc {
+    const npemu_proc_ops_t *ops;
     npemu_fabric_shm_t *fabric;
     npemu_slot_t       *slot;
     npemu_arena_t      arena;
@@ -111,30 +108,13 @@ NPEMU_HOOK_INLINE npemu_proc_t *npemu_self(void)
 }
 
 /**
- * Attach the process to the fabric, or take one more reference.
+ * Map the page of @ref npemu_self_ptr, once.
  *
- * @return The process, or NULL with errno and an error line.
+ * @return 0; ENOMEM; or ENOSYS where the kernel has no MADV_WIPEONFORK.
  */
-npemu_proc_t *npemu_proc_get(void);
+int npemu_self_init(void);
 
-/** Drop a reference; the last one detaches. */
-void npemu_proc_put(npemu_proc_t *proc);
-
-/** Take an rlock; shared by all its users. */
-static inline npemu_lock_status_t
-npemu_rlock_take(npemu_proc_t *proc, npemu_rlock_t *lock, int wait)
-{
-    if (npemu_likely(npemu_rlock_try(lock, proc->owner))) {
-        return NPEMU_LOCK_OK;
-    }
-
-    return npemu_rlock_slow(proc, lock, wait);
-}
-
-/** 1 if the process with this owner word (locks, claims) is gone for sure. */
-int npemu_owner_is_gone(npemu_proc_t *proc, uint32_t owner);
-
-/** CLOCK_MONOTONIC in nanoseconds. */
-uint64_t npemu_time_ns(void);
+/* What calls of a forked child on objects of its parent return. */
+#define NPEMU_ERR_FORKED EPERM
 
 #endif

@@ -18,7 +18,7 @@
 #ifndef NPEMU_SHM_H
 #define NPEMU_SHM_H
 
-#include "fabric/npemu_lock.h"
+#include "base/npemu_spin.h"
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -31,6 +31,9 @@
 #define NPEMU_CACHE_LINE  64
 #define NPEMU_PAGE_SIZE   4096ul
 #define NPEMU_ALIGNED(_n) __attribute__((aligned(_n)))
+
+/* A lock between processes, npemu_rlock.h: the owner's word, 0 if it is free. */
+typedef _Atomic uint32_t npemu_rlock_t;
 
 #define NPEMU_FABRIC_MAGIC 0x6369726261667031ull
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull

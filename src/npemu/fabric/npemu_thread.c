@@ -6,9 +6,8 @@
 
 #include "fabric/npemu_thread.h"
 #include "base/npemu_log.h"
+#include "base/npemu_time.h"
 #include "fabric/npemu_peer.h"
-#include "engine/npemu_qp.h"
-#include "engine/npemu_wait.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +31,7 @@ typedef struct {
     int             slot; /* -1: none to be had */
 } npemu_thread_start_t;
 
-void npemu_thread_wake(npemu_proc_t *proc)
+static void npemu_thread_wake(npemu_proc_t *proc)
 {
     npemu_eventfd_signal(proc->wake_fd);
 }
@@ -138,12 +137,12 @@ static void npemu_thread_loop(npemu_proc_t *proc, struct pollfd *fds)
         }
 
         npemu_thread_new_peers(proc);
-        npemu_qp_handle_events(proc);
+        proc->ops->handle_events(proc);
         npemu_peer_reap(proc);
 
         /* Who posts something later lowers the timer and wakes us */
         atomic_store(&proc->timer_ns, UINT64_MAX);
-        next = npemu_wait_progress_all(proc);
+        next = proc->ops->progress(proc);
         npemu_thread_lower_timer(proc, next);
     }
 }

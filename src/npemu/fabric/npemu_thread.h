@@ -21,11 +21,8 @@ int npemu_thread_start(npemu_proc_t *proc);
 /** Stop it; the slot is released. */
 void npemu_thread_stop(npemu_proc_t *proc);
 
-/** Make it look at everything now. */
-void npemu_thread_wake(npemu_proc_t *proc);
-
-/** Make it look at waiting work at a time (CLOCK_MONOTONIC, ns) at the latest.
- * No system call if it would do so anyway. */
+/** Make it retry waiting work at a time (CLOCK_MONOTONIC, ns) at the latest. No
+ * system call if it does so anyway. */
 void npemu_thread_set_timer(npemu_proc_t *proc, uint64_t when_ns);
 
 #endif

@@ -51,6 +51,13 @@ extern _Atomic uint32_t npemu_dma_granule;
  */
 void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket);
 
+/**
+ * Start another random plan: npemu_fault_random().
+ *
+ * @return 0; or EINVAL after one line that names what is wrong.
+ */
+int npemu_random_configure(const char *spec);
+
 /** Read NPEMU_DMA_GRANULE and NPEMU_FAULT. */
 void npemu_random_init(void);
 

@@ -9,7 +9,7 @@
 #  include "config.h"
 #endif
 
-#include "fabric/npemu_proc.h"
+#include "base/npemu_time.h"
 #include "iommu/npemu_table.h"
 
 #include <errno.h>

@@ -12,11 +12,10 @@
 #  include "config.h"
 #endif
 
-#include "verbs/npemu_context.h"
-#include "engine/npemu_dma.h"
-#include "inject/npemu_fault.h"
 #include "base/npemu_file.h"
+#include "base/npemu_limits.h"
 #include "base/npemu_log.h"
+#include "inject/npemu_fault.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -424,7 +423,7 @@ static int npemu_random_start(const npemu_random_spec_t *spec)
     return 0;
 }
 
-static int npemu_random_configure(const char *text)
+int npemu_random_configure(const char *text)
 {
     npemu_random_spec_t spec;
     int ret;
@@ -440,12 +439,6 @@ static int npemu_random_configure(const char *text)
         npemu_random_stop();
     }
     return ret;
-}
-
-int npemu_fault_random(struct ibv_context *context, const char *spec)
-{
-    return (npemu_context_proc(context) == NULL) ? NPEMU_ERR_FORKED :
-                                                   npemu_random_configure(spec);
 }
 
 void npemu_random_init(void)

@@ -4,10 +4,9 @@
 #  include "config.h"
 #endif
 
-#include "verbs/npemu_context.h"
-#include "fabric/npemu_epoch.h"
 #include "base/npemu_file.h"
 #include "base/npemu_log.h"
+#include "base/npemu_time.h"
 #include "iommu/npemu_table.h"
 
 #include <errno.h>
@@ -18,26 +17,6 @@
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-npemu_iommu_header_t *npemu_table_map(int fd, size_t size)
-{
-    long addr;
-
-    addr = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                   fd, 0);
-    if (addr == -1) {
-        return NULL;
-    }
-
-    /* A forked child owns nothing of it, and must not keep it alive */
-    syscall(SYS_madvise, addr, size, MADV_DONTFORK);
-    return (npemu_iommu_header_t*)addr;
-}
-
-void npemu_table_unmap(npemu_iommu_header_t *header, size_t size)
-{
-    syscall(SYS_munmap, header, size);
-}
 
 /*
  * A name that is the same when a job is run again, so that a recorded fault
@@ -162,16 +141,6 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
     }
 
     return (cleared > 0) ? cleared : marked;
-}
-
-NPEMU_HOOK
-void npemu_iommu_drain(struct ibv_context *context)
-{
-    npemu_proc_t *proc = npemu_context_proc(context);
-
-    if (proc != NULL) {
-        npemu_epoch_drain(proc);
-    }
 }
 
 void npemu_iommu_set_sampled(npemu_iommu_t *iommu, int sampled)

@@ -13,10 +13,10 @@
 #endif
 
 #include "iommu/npemu_table.h"
-#include "fabric/npemu_epoch.h"
-#include "iommu/npemu_kernel.h"
 #include "base/npemu_log.h"
+#include "fabric/npemu_epoch.h"
 #include "fabric/npemu_peer.h"
+#include "iommu/npemu_kernel.h"
 
 #include "nprdma_uapi.h"
 
@@ -32,6 +32,26 @@
 #define NPEMU_TABLE_CACHE 256
 
 /* --- mapping ---------------------------------------------------------------*/
+
+npemu_iommu_header_t *npemu_table_map(int fd, size_t size)
+{
+    long addr;
+
+    addr = syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                   fd, 0);
+    if (addr == -1) {
+        return NULL;
+    }
+
+    /* A forked child owns nothing of it, and must not keep it alive */
+    syscall(SYS_madvise, addr, size, MADV_DONTFORK);
+    return (npemu_iommu_header_t*)addr;
+}
+
+void npemu_table_unmap(npemu_iommu_header_t *header, size_t size)
+{
+    syscall(SYS_munmap, header, size);
+}
 
 /* Is it what it says it is? Returns what is wrong, NULL if nothing is. */
 static const char *npemu_table_doubt(const npemu_iommu_header_t *header,

@@ -12,8 +12,8 @@
 #ifndef NPEMU_TABLE_H
 #define NPEMU_TABLE_H
 
-#include "npemu_iommu.h"
 #include "fabric/npemu_shm.h"
+#include "npemu_iommu.h"
 
 #define NPEMU_TABLE_MAGIC   0x756d6d6f69706e31ull
 #define NPEMU_TABLE_VERSION 2

@@ -4,16 +4,18 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
 #include "verbs/npemu_ah.h"
 #include "base/npemu_limits.h"
+#include "engine/npemu_av.h"
+#include "fabric/npemu_gid.h"
+#include "npemu.h"
+#include "verbs/npemu_pd.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-int npemu_ah_check(struct ibv_context *context,
-                   const struct ibv_ah_attr *attr, uint8_t *unroutable)
+int npemu_ah_check(const struct ibv_ah_attr *attr, uint8_t *unroutable)
 {
     union ibv_gid gid;
 
@@ -27,7 +29,7 @@ int npemu_ah_check(struct ibv_context *context,
             return EINVAL;
         }
 
-        npemu_query_gid(context, NPEMU_PORT, 0, &gid);
+        npemu_gid(&gid);
         *unroutable = memcmp(&gid, &attr->grh.dgid, sizeof(gid)) != 0;
     }
     return 0;
@@ -41,7 +43,7 @@ struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
     ret = (npemu_context_proc(pd->context) == NULL) ?
                   NPEMU_ERR_FORKED :
-                  npemu_ah_check(pd->context, attr, &unroutable);
+                  npemu_ah_check(attr, &unroutable);
     if (ret != 0) {
         errno = ret;
         return NULL;
@@ -54,14 +56,14 @@ struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
     ah->super.context = pd->context;
     ah->super.pd      = pd;
-    ah->dlid          = attr->dlid;
-    ah->is_global     = attr->is_global;
-    ah->unroutable    = unroutable;
-    ah->path.sl       = attr->sl;
+    ah->av.dlid       = attr->dlid;
+    ah->av.is_global  = attr->is_global;
+    ah->av.unroutable = unroutable;
+    ah->av.path.sl    = attr->sl;
     if (attr->is_global) {
-        ah->path.hop_limit = attr->grh.hop_limit;
-        ah->path.flow      = ((uint32_t)attr->grh.traffic_class << 20) |
-                             (attr->grh.flow_label & 0xfffff);
+        ah->av.path.hop_limit = attr->grh.hop_limit;
+        ah->av.path.flow      = ((uint32_t)attr->grh.traffic_class << 20) |
+                                (attr->grh.flow_label & 0xfffff);
     }
     atomic_fetch_add(&npemu_pd(pd)->refcount, 1);
     return &ah->super;

@@ -4,12 +4,12 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
 #include "verbs/npemu_async.h"
-#include "engine/npemu_cq.h"
 #include "base/npemu_log.h"
-#include "fabric/npemu_peer.h"
+#include "engine/npemu_cq.h"
 #include "engine/npemu_qp.h"
+#include "fabric/npemu_peer.h"
+#include "npemu.h"
 #include "verbs/npemu_srq.h"
 
 #include <errno.h>
@@ -20,12 +20,12 @@ typedef struct {
     npemu_link_t           link;
     struct ibv_async_event event;
     void                   *object;
-    npemu_async_count_t    *count;
+    uint32_t               *delivered;
 } npemu_event_t;
 
 static void npemu_async_raise(struct ibv_context *ibcontext,
                               const struct ibv_async_event *ibevent,
-                              void *object, npemu_async_count_t *count)
+                              void *object, uint32_t *delivered)
 {
     npemu_context_t *context = npemu_context(ibcontext);
     npemu_event_t *event;
@@ -37,9 +37,9 @@ static void npemu_async_raise(struct ibv_context *ibcontext,
         return;
     }
 
-    event->event  = *ibevent;
-    event->object = object;
-    event->count  = count;
+    event->event     = *ibevent;
+    event->object    = object;
+    event->delivered = delivered;
     pthread_mutex_lock(&context->events_lock);
     npemu_link_add(&context->events, &event->link);
     pthread_mutex_unlock(&context->events_lock);
@@ -50,26 +50,26 @@ void npemu_async_raise_qp(struct ibv_qp *qp, enum ibv_event_type type)
 {
     struct ibv_async_event event = {.element.qp = qp, .event_type = type};
 
-    npemu_async_raise(qp->context, &event, qp, &npemu_qp(qp)->async);
+    npemu_async_raise(qp->context, &event, qp, &npemu_qp(qp)->async_delivered);
 }
 
 void npemu_async_raise_cq(struct ibv_cq *cq, enum ibv_event_type type)
 {
     struct ibv_async_event event = {.element.cq = cq, .event_type = type};
 
-    npemu_async_raise(cq->context, &event, cq, &npemu_cq(cq)->async);
+    npemu_async_raise(cq->context, &event, cq, &npemu_cq(cq)->async_delivered);
 }
 
 void npemu_async_raise_srq(struct ibv_srq *srq, enum ibv_event_type type)
 {
     struct ibv_async_event event = {.element.srq = srq, .event_type = type};
 
-    npemu_async_raise(srq->context, &event, srq, &npemu_srq(srq)->async);
+    npemu_async_raise(srq->context, &event, srq, &npemu_srq(srq)->async_delivered);
 }
 
 /* Returns how many of the object's events have been delivered. */
 static uint32_t npemu_async_drop(struct ibv_context *ibcontext, void *object,
-                                 npemu_async_count_t *count)
+                                 const uint32_t *delivered_p)
 {
     npemu_context_t *context = npemu_context(ibcontext);
     npemu_link_t *link, *next;
@@ -86,7 +86,7 @@ static uint32_t npemu_async_drop(struct ibv_context *ibcontext, void *object,
             npemu_eventfd_unsignal(ibcontext->async_fd);
         }
     }
-    delivered = count->delivered;
+    delivered = *delivered_p;
     pthread_mutex_unlock(&context->events_lock);
     return delivered;
 }
@@ -104,20 +104,20 @@ static void npemu_async_wait(pthread_mutex_t *mutex, pthread_cond_t *cond,
 void npemu_async_forget_qp(struct ibv_qp *qp)
 {
     npemu_async_wait(&qp->mutex, &qp->cond, &qp->events_completed,
-                     npemu_async_drop(qp->context, qp, &npemu_qp(qp)->async));
+                     npemu_async_drop(qp->context, qp, &npemu_qp(qp)->async_delivered));
 }
 
 void npemu_async_forget_cq(struct ibv_cq *cq)
 {
     npemu_async_wait(&cq->mutex, &cq->cond, &cq->async_events_completed,
-                     npemu_async_drop(cq->context, cq, &npemu_cq(cq)->async));
+                     npemu_async_drop(cq->context, cq, &npemu_cq(cq)->async_delivered));
 }
 
 void npemu_async_forget_srq(struct ibv_srq *srq)
 {
     npemu_async_wait(&srq->mutex, &srq->cond, &srq->events_completed,
                      npemu_async_drop(srq->context, srq,
-                                      &npemu_srq(srq)->async));
+                                      &npemu_srq(srq)->async_delivered));
 }
 
 int npemu_get_async_event(struct ibv_context *ibcontext,
@@ -146,7 +146,7 @@ int npemu_get_async_event(struct ibv_context *ibcontext,
 
         event = npemu_container_of(context->events.next, npemu_event_t, link);
         npemu_link_del(&event->link);
-        ++event->count->delivered;
+        ++*event->delivered;
         *ibevent = event->event;
         pthread_mutex_unlock(&context->events_lock);
         free(event);

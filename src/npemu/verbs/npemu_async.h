@@ -1,19 +1,18 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Asynchronous events: queue, delivery, acknowledgement. */
+/*
+ * Asynchronous events: queue, delivery, acknowledgement. An object counts the
+ * events that were delivered (`async_delivered`), and its ibv_ structure those
+ * that were acknowledged.
+ */
 
 #ifndef NPEMU_ASYNC_H
 #define NPEMU_ASYNC_H
 
 #include "verbs/npemu_context.h"
 
-/* How many events of an object were delivered to the user; the object's own
- * ibv_ structure counts those acknowledged. Under events_lock. */
-typedef struct {
-    uint32_t delivered;
-} npemu_async_count_t;
-
-/** Queue an event about a QP, CQ or SRQ of the user and wake who waits. */
+/** Queue an event about a QP, CQ or SRQ and wake the threads that wait for
+ * events. */
 void npemu_async_raise_qp(struct ibv_qp *qp, enum ibv_event_type type);
 void npemu_async_raise_cq(struct ibv_cq *cq, enum ibv_event_type type);
 void npemu_async_raise_srq(struct ibv_srq *srq, enum ibv_event_type type);

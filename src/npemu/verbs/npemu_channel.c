@@ -4,11 +4,11 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
 #include "verbs/npemu_channel.h"
+#include "base/npemu_log.h"
 #include "engine/npemu_cq.h"
 #include "fabric/npemu_epoch.h"
-#include "base/npemu_log.h"
+#include "npemu.h"
 
 #include <errno.h>
 #include <stdlib.h>

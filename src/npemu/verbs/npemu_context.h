@@ -34,10 +34,4 @@ npemu_context_proc(struct ibv_context *context)
     return npemu_likely(proc == npemu_self()) ? proc : NULL;
 }
 
-/* All processes share the port. */
-#define NPEMU_LID 1
-
-/* What calls of a forked child on objects of its parent return. */
-#define NPEMU_ERR_FORKED EPERM
-
 #endif

@@ -6,13 +6,15 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
-#include "verbs/npemu_context.h"
-#include "engine/npemu_cq.h"
 #include "base/npemu_limits.h"
 #include "base/npemu_log.h"
+#include "engine/npemu_cq.h"
 #include "engine/npemu_qp.h"
 #include "engine/npemu_sq.h"
+#include "fabric/npemu_gid.h"
+#include "npemu.h"
+#include "verbs/npemu_attach.h"
+#include "verbs/npemu_context.h"
 #include "verbs/npemu_srq.h"
 
 #include <errno.h>
@@ -22,7 +24,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define NPEMU_GUID_PREFIX 0x026e700000000000ull
 #define NPEMU_VENDOR_ID   0x6e70
 
 /*
@@ -76,12 +77,6 @@ int npemu_get_device_index(struct ibv_device *device)
 {
     (void)device;
     return -1; /* the kernel knows nothing of it */
-}
-
-/* All processes of a fabric use one port of one device. */
-static uint64_t npemu_guid(void)
-{
-    return NPEMU_GUID_PREFIX | (npemu_fabric_id() & 0xffffffffffull);
 }
 
 __be64 npemu_get_device_guid(struct ibv_device *device)
@@ -195,8 +190,6 @@ static int npemu_query_port_op(struct ibv_context *context, uint8_t port_num,
     return ret;
 }
 
-/* The subnet prefix names the fabric, so that code which compares prefixes to
- * see who can reach whom gets it right. */
 int npemu_query_gid(struct ibv_context *context, uint8_t port_num, int index,
                     union ibv_gid *gid)
 {
@@ -206,9 +199,7 @@ int npemu_query_gid(struct ibv_context *context, uint8_t port_num, int index,
         return -1;
     }
 
-    gid->global.subnet_prefix = htobe64(0xfe80000000000000ull |
-                                        (npemu_fabric_id() >> 16));
-    gid->global.interface_id  = htobe64(npemu_guid());
+    npemu_gid(gid);
     return 0;
 }
 
@@ -218,12 +209,13 @@ int npemu_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 {
     struct ibv_gid_entry full;
 
+    (void)context;
     if ((flags != 0) || (port_num != NPEMU_PORT) || (gid_index != 0)) {
         return EINVAL;
     }
 
     memset(&full, 0, sizeof(full));
-    npemu_query_gid(context, port_num, 0, &full.gid);
+    npemu_gid(&full.gid);
     full.port_num = port_num;
     full.gid_type = IBV_GID_TYPE_IB;
     memset(entry, 0, entry_size);
@@ -343,7 +335,7 @@ struct ibv_context *npemu_open_device(struct ibv_device *device)
         goto err_free;
     }
 
-    context->proc = npemu_proc_get();
+    context->proc = npemu_attach();
     if (context->proc == NULL) {
         goto err_close;
     }
@@ -371,7 +363,7 @@ int npemu_close_device(struct ibv_context *ibcontext)
         return NPEMU_ERR_FORKED;
     }
 
-    npemu_proc_put(context->proc);
+    npemu_detach(context->proc);
     close(ibcontext->async_fd);
     pthread_mutex_destroy(&ibcontext->mutex);
     pthread_mutex_destroy(&context->events_lock);

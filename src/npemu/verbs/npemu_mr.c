@@ -4,12 +4,12 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
-#include "fabric/npemu_epoch.h"
-#include "base/npemu_log.h"
 #include "verbs/npemu_mr.h"
-#include "verbs/npemu_pin.h"
+#include "base/npemu_log.h"
+#include "fabric/npemu_epoch.h"
 #include "iommu/npemu_table.h"
+#include "npemu.h"
+#include "verbs/npemu_pin.h"
 
 #include <errno.h>
 #include <stdlib.h>

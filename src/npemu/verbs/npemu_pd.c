@@ -4,8 +4,8 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
 #include "verbs/npemu_pd.h"
+#include "npemu.h"
 
 #include <errno.h>
 #include <stdlib.h>

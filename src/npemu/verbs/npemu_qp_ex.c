@@ -4,10 +4,9 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
-#include "verbs/npemu_context.h"
 #include "verbs/npemu_qp_ex.h"
 #include "engine/npemu_sq.h"
+#include "npemu.h"
 
 #include <errno.h>
 #include <pthread.h>

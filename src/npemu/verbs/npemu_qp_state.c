@@ -6,12 +6,13 @@
 #  include "config.h"
 #endif
 
+#include "base/npemu_limits.h"
+#include "engine/npemu_sq.h"
 #include "npemu.h"
 #include "verbs/npemu_ah.h"
-#include "fabric/npemu_epoch.h"
-#include "base/npemu_limits.h"
-#include "engine/npemu_qp.h"
-#include "engine/npemu_sq.h"
+#include "verbs/npemu_async.h"
+#include "verbs/npemu_qp_create.h"
+#include "verbs/npemu_qp_event.h"
 
 #include <errno.h>
 
@@ -143,8 +144,7 @@ static int npemu_qp_check_values(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     }
 
     if (mask & IBV_QP_AV) {
-        return npemu_ah_check(qp->super.qp.context, &attr->ah_attr,
-                              &unroutable);
+        return npemu_ah_check(&attr->ah_attr, &unroutable);
     }
     return 0;
 }
@@ -159,7 +159,7 @@ static void npemu_qp_apply_path(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
 
     if (mask & IBV_QP_AV) {
         own->ah_attr = attr->ah_attr;
-        npemu_ah_check(qp->super.qp.context, &attr->ah_attr, &unroutable);
+        npemu_ah_check(&attr->ah_attr, &unroutable);
         qp->unroutable = unroutable;
     }
     if (mask & IBV_QP_PORT) {

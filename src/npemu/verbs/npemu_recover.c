@@ -4,11 +4,10 @@
 #  include "config.h"
 #endif
 
-#include "engine/npemu_cq.h"
-#include "fabric/npemu_fabric.h"
-#include "base/npemu_log.h"
-#include "engine/npemu_qp.h"
 #include "verbs/npemu_recover.h"
+#include "engine/npemu_cq.h"
+#include "engine/npemu_qp.h"
+#include "fabric/npemu_rlock.h"
 #include "verbs/npemu_srq.h"
 
 static int npemu_recover_qp_is_done(void *arg, uint32_t index)

@@ -4,10 +4,11 @@
 #  include "config.h"
 #endif
 
-#include "npemu.h"
-#include "base/npemu_limits.h"
-#include "verbs/npemu_pd.h"
 #include "verbs/npemu_srq.h"
+#include "base/npemu_limits.h"
+#include "fabric/npemu_rlock.h"
+#include "npemu.h"
+#include "verbs/npemu_pd.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,15 +5,15 @@
 #ifndef NPEMU_SRQ_H
 #define NPEMU_SRQ_H
 
-#include "verbs/npemu_async.h"
 #include "engine/npemu_rq.h"
+#include "verbs/npemu_async.h"
 
 typedef struct npemu_srq {
     struct ibv_srq      super;
     npemu_rq_t          rq;
     _Atomic uint32_t    refcount; /* QPs */
     npemu_link_t        link;     /* in proc->srqs */
-    npemu_async_count_t async;
+    uint32_t            async_delivered; /* events, under events_lock */
 } npemu_srq_t;
 
 static inline npemu_srq_t *npemu_srq(struct ibv_srq *srq)

@@ -6,13 +6,15 @@
 
 #include "internals.h"
 
-#include <verbs/npemu_context.h>
 #include <engine/npemu_cq.h>
+#include <engine/npemu_cqp.h>
 #include <engine/npemu_qp.h>
+#include <fabric/npemu_rlock.h>
+#include <verbs/npemu_context.h>
 
 void npt_cq_lock(struct ibv_cq *cq)
 {
-    npemu_cq_lock(npemu_cq(cq));
+    npemu_cqp_lock(npemu_cq(cq)->proc, npemu_cq(cq)->shm);
 }
 
 void npt_cq_unlock(struct ibv_cq *cq)

@@ -199,7 +199,7 @@ TEST(NpemuDeath, peer_killed_before_the_request)
     Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8)});
     ASSERT_EQ(0, side.qp.post(write.rdma(remote)));
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
-    EXPECT_GE(11u, npemu_cq_looks(side.cq));
+    EXPECT_GE(11u, npemu_cq_retries(side.cq));
 }
 
 /* exit() with everything still open is as good as destroying it. */
@@ -315,7 +315,7 @@ protected:
         ASSERT_TRUE(WIFSTOPPED(status));
         Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 100)});
         ASSERT_EQ(0, side.qp.post(send));
-        EXPECT_TRUE(wait_until([&] { return npemu_cq_looks(side.cq) >= 5; }));
+        EXPECT_TRUE(wait_until([&] { return npemu_cq_retries(side.cq) >= 5; }));
         side.cq.expect_empty();
     }
 
@@ -402,10 +402,10 @@ protected:
     /* In the initiator */
     static void expect_more_tries(Side &own)
     {
-        uint64_t looks = npemu_cq_looks(own.cq);
+        uint64_t looks = npemu_cq_retries(own.cq);
 
         EXPECT_TRUE(wait_until([&] {
-            return npemu_cq_looks(own.cq) >= looks + 5;
+            return npemu_cq_retries(own.cq) >= looks + 5;
         }));
         own.cq.expect_empty();
     }

@@ -68,7 +68,7 @@ protected:
         ASSERT_EQ(0, senders[index]->post(wr));
     }
 
-    uint64_t looks() const { return npemu_cq_looks(send_cq); }
+    uint64_t looks() const { return npemu_cq_retries(send_cq); }
 
     /* How many looks time may have cost so far: one per sender and timer. */
     uint64_t looks_of_time(uint64_t waiting) const

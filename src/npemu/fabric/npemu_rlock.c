@@ -4,9 +4,8 @@
 #  include "config.h"
 #endif
 
-#include "fabric/npemu_lock.h"
+#include "fabric/npemu_rlock.h"
 #include "base/npemu_log.h"
-#include "fabric/npemu_proc.h"
 
 #include <time.h>
 

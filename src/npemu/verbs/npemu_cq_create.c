@@ -1,0 +1,270 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Completion queues: creation, resizing, destruction. */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "engine/npemu_cq.h"
+#include "engine/npemu_cqp.h"
+#include "fabric/npemu_rlock.h"
+#include "npemu.h"
+#include "verbs/npemu_async.h"
+#include "verbs/npemu_channel.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define NPEMU_CQ_MAX_CQE   (1 << 20)
+#define NPEMU_CQ_DATA_MIN  (16 * 1024)
+#define NPEMU_CQ_DATA_MAX  (256 * 1024)
+
+static uint32_t npemu_cq_ring_size(int cqe)
+{
+    uint32_t size = 4;
+
+    while (size < (uint32_t)cqe) {
+        size *= 2;
+    }
+    return size;
+}
+
+static npemu_cq_ring_t *npemu_cq_ring_create(npemu_proc_t *proc, uint32_t size)
+{
+    npemu_cq_ring_t *ring = calloc(1, sizeof(*ring));
+
+    if (ring == NULL) {
+        return NULL;
+    }
+
+    ring->offset = npemu_arena_alloc(&proc->arena,
+                                     (size_t)size * sizeof(npemu_cqe_t));
+    if (ring->offset == 0) {
+        free(ring);
+        return NULL;
+    }
+
+    ring->cqes = npemu_arena_ptr(proc->shm, ring->offset);
+    ring->mask = size - 1;
+    return ring;
+}
+
+static void npemu_cq_ring_destroy(npemu_proc_t *proc, npemu_cq_ring_t *ring)
+{
+    npemu_arena_free(&proc->arena, ring->offset,
+                     (ring->mask + 1ul) * sizeof(npemu_cqe_t));
+    free(ring);
+}
+
+static uint32_t npemu_cq_data_size(uint32_t ring_size)
+{
+    uint32_t size = NPEMU_CQ_DATA_MIN;
+
+    while ((size < NPEMU_CQ_DATA_MAX) && (size < ring_size * 256)) {
+        size *= 2;
+    }
+    return size;
+}
+
+/* The record, the ring and the data ring. */
+static int npemu_cq_create_shm(npemu_cq_t *cq, int cqe)
+{
+    npemu_proc_t *proc = cq->proc;
+    uint32_t size      = npemu_cq_ring_size(cqe);
+    npemu_cq_ring_t *ring;
+    uint64_t offset;
+
+    offset = npemu_arena_alloc(&proc->arena, sizeof(npemu_cq_shm_t));
+    if (offset == 0) {
+        return ENOMEM;
+    }
+
+    cq->shm            = npemu_arena_ptr(proc->shm, offset);
+    cq->shm->data_size = npemu_cq_data_size(size);
+    cq->shm->data      = npemu_arena_alloc(&proc->arena, cq->shm->data_size);
+    ring               = npemu_cq_ring_create(proc, size);
+    if ((cq->shm->data == 0) || (ring == NULL)) {
+        npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
+        npemu_arena_free(&proc->arena, offset, sizeof(npemu_cq_shm_t));
+        if (ring != NULL) {
+            npemu_cq_ring_destroy(proc, ring);
+        }
+        return ENOMEM;
+    }
+
+    cq->data       = npemu_arena_ptr(proc->shm, cq->shm->data);
+    cq->shm->ring  = ring->offset;
+    cq->shm->mask  = ring->mask;
+    atomic_store(&cq->ring, ring);
+    cq->super.cqe  = size;
+    return 0;
+}
+
+static void npemu_cq_attach_channel(npemu_cq_t *cq, npemu_channel_t *channel)
+{
+    cq->shm->channel = channel->index + 1;
+    pthread_mutex_lock(&channel->lock);
+    ++channel->super.refcnt;
+    npemu_link_add(&channel->cqs, &cq->channel_link);
+    pthread_mutex_unlock(&channel->lock);
+}
+
+struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
+                               void *cq_context,
+                               struct ibv_comp_channel *channel,
+                               int comp_vector)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+    npemu_cq_t *cq;
+    int ret;
+
+    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE) || (comp_vector < 0) ||
+        (comp_vector >= context->num_comp_vectors)) {
+        errno = EINVAL;
+        return NULL;
+    }
+
+    if (proc == NULL) {
+        errno = NPEMU_ERR_FORKED;
+        return NULL;
+    }
+
+    cq = calloc(1, sizeof(*cq));
+    if (cq == NULL) {
+        return NULL;
+    }
+
+    cq->proc = proc;
+    ret      = npemu_cq_create_shm(cq, cqe);
+    if (ret != 0) {
+        free(cq);
+        errno = ret;
+        return NULL;
+    }
+
+    cq->super.context    = context;
+    cq->super.channel    = channel;
+    cq->super.cq_context = cq_context;
+    cq->super.handle     = npemu_arena_off(proc->shm, cq->shm) / 64;
+    pthread_mutex_init(&cq->super.mutex, NULL);
+    pthread_cond_init(&cq->super.cond, NULL);
+    npemu_waits_init(&cq->waits);
+    if (channel != NULL) {
+        npemu_cq_attach_channel(cq, npemu_channel(channel));
+    }
+    pthread_mutex_lock(&proc->lock);
+    npemu_link_add(&proc->cqs, &cq->link);
+    pthread_mutex_unlock(&proc->lock);
+    return &cq->super;
+}
+
+/* Leave the channel; wait until the user acknowledged every event it got. */
+static void npemu_cq_detach_channel(npemu_cq_t *cq)
+{
+    npemu_channel_t *channel = npemu_channel(cq->super.channel);
+    uint32_t taken, raised;
+
+    pthread_mutex_lock(&channel->lock);
+    npemu_link_del(&cq->channel_link);
+    --channel->super.refcnt;
+    taken = cq->taken;
+    /* Events that nobody took go with the CQ: poll() must not tell of them */
+    for (raised = atomic_load(&cq->shm->raised); raised != taken; --raised) {
+        npemu_eventfd_unsignal(channel->super.fd);
+    }
+    pthread_mutex_unlock(&channel->lock);
+
+    pthread_mutex_lock(&cq->super.mutex);
+    while (cq->super.comp_events_completed != taken) {
+        pthread_cond_wait(&cq->super.cond, &cq->super.mutex);
+    }
+    pthread_mutex_unlock(&cq->super.mutex);
+}
+
+int npemu_destroy_cq(struct ibv_cq *ibcq)
+{
+    npemu_cq_t *cq     = npemu_cq(ibcq);
+    npemu_proc_t *proc = cq->proc;
+    npemu_cq_ring_t *ring, *older;
+
+    if (proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if (atomic_load(&cq->refcount) != 0) {
+        return EBUSY;
+    }
+
+    pthread_mutex_lock(&proc->lock);
+    npemu_link_del(&cq->link);
+    pthread_mutex_unlock(&proc->lock);
+    if (ibcq->channel != NULL) {
+        npemu_cq_detach_channel(cq);
+    }
+    npemu_async_forget_cq(ibcq);
+
+    for (ring = atomic_load(&cq->ring); ring != NULL; ring = older) {
+        older = ring->older;
+        npemu_cq_ring_destroy(proc, ring);
+    }
+    npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
+    npemu_arena_free(&proc->arena, npemu_arena_off(proc->shm, cq->shm),
+                     sizeof(npemu_cq_shm_t));
+    pthread_cond_destroy(&ibcq->cond);
+    pthread_mutex_destroy(&ibcq->mutex);
+    free(cq);
+    return 0;
+}
+
+/* Move what has not been polled to another ring, at the same positions modulo
+ * its size. Both locks are held. */
+static void npemu_cq_move(npemu_cq_t *cq, npemu_cq_ring_t *to)
+{
+    npemu_cq_ring_t *from = atomic_load(&cq->ring);
+    uint32_t pos;
+
+    for (pos = atomic_load(&cq->head); pos != cq->shm->tail; ++pos) {
+        to->cqes[pos & to->mask] = from->cqes[pos & from->mask];
+    }
+    to->older     = from;
+    cq->shm->ring = to->offset;
+    cq->shm->mask = to->mask;
+    atomic_store(&cq->ring, to);
+}
+
+int npemu_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+    npemu_cq_t *cq = npemu_cq(ibcq);
+    npemu_cq_ring_t *ring;
+    int ret = 0;
+
+    if (cq->proc != npemu_self()) {
+        return NPEMU_ERR_FORKED;
+    }
+
+    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE)) {
+        return EINVAL;
+    }
+
+    ring = npemu_cq_ring_create(cq->proc, npemu_cq_ring_size(cqe));
+    if (ring == NULL) {
+        return ENOMEM;
+    }
+
+    npemu_spin_lock(&cq->lock);
+    npemu_cqp_lock(cq->proc, cq->shm);
+    if (cq->shm->tail - atomic_load(&cq->head) > ring->mask + 1) {
+        ret = EINVAL; /* more is in it than would fit */
+    } else {
+        npemu_cq_move(cq, ring);
+        ibcq->cqe = ring->mask + 1;
+    }
+    npemu_rlock_release(&cq->shm->lock);
+    npemu_spin_unlock(&cq->lock);
+
+    if (ret != 0) {
+        npemu_cq_ring_destroy(cq->proc, ring);
+    }
+    return ret;
+}
