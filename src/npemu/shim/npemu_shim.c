@@ -30,10 +30,10 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-#define DOOR_EXPORT __attribute__((visibility("default")))
+#define SHIM_EXPORT __attribute__((visibility("default")))
 
-/* What UCX looks at before it takes a device for usable; see door_path(). */
-#define DOOR_DEVICE_NODE "/dev/infiniband/uverbs_npemu0"
+/* UCX opens this before it uses a device; see shim_path(). */
+#define SHIM_DEVICE_NODE "/dev/infiniband/uverbs_npemu0"
 
 /*
  * The list handed out is real and emulated devices in one array. The lists that
@@ -43,33 +43,33 @@ typedef struct {
     struct ibv_device **real;
     struct ibv_device **emulated;
     struct ibv_device *devices[];
-} door_list_t;
+} shim_list_t;
 
-static void *door_libibverbs;
+static void *shim_libibverbs;
 
-/* Set while the real library may list devices for its own use: it takes all
- * that are in a list for its own, and looks behind struct ibv_device. */
-static __thread int door_hides_emulated;
+/* Set while the real library may list devices for itself. It assumes that all
+ * of them are its own, and reads fields beyond struct ibv_device. */
+static __thread int shim_hides_emulated;
 
-static void door_load(void)
+static void shim_load(void)
 {
     /*
      * By name and not by RTLD_NEXT: a plug-in may have brought libibverbs in
      * with RTLD_LOCAL, where RTLD_NEXT does not look.
      */
-    door_libibverbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+    shim_libibverbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
 }
 
 /* The real function @a name, NULL if this libibverbs (if any) lacks it. */
-static void *door_real(const char *name)
+static void *shim_real(const char *name)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    (void)pthread_once(&once, door_load);
-    return (door_libibverbs == NULL) ? NULL : dlsym(door_libibverbs, name);
+    (void)pthread_once(&once, shim_load);
+    return (shim_libibverbs == NULL) ? NULL : dlsym(shim_libibverbs, name);
 }
 
-static int door_is_ours(const struct ibv_context *context)
+static int shim_is_ours(const struct ibv_context *context)
 {
     return npemu_is_device(context->device);
 }
@@ -78,71 +78,71 @@ static int door_is_ours(const struct ibv_context *context)
  * The lookup is not cached: these are control verbs, and a symbol found in one
  * library costs a hash probe.
  */
-#define DOOR_PASS(_result, _symbol, _failure, _params, _args) \
-    _result(*real) _params = door_real(_symbol); \
+#define SHIM_PASS(_result, _symbol, _failure, _params, _args) \
+    _result(*real) _params = shim_real(_symbol); \
     if (real == NULL) { \
         errno = EOPNOTSUPP; \
         return _failure; \
     } \
     return real _args;
 
-#define DOOR_SERVE(_result, _name, _failure, _owner, _params, _args) \
-    DOOR_EXPORT _result ibv_##_name _params \
+#define SHIM_SERVE(_result, _name, _failure, _owner, _params, _args) \
+    SHIM_EXPORT _result ibv_##_name _params \
     { \
-        if (door_is_ours(_owner)) { \
+        if (shim_is_ours(_owner)) { \
             return npemu_##_name _args; \
         } \
-        DOOR_PASS(_result, "ibv_" #_name, _failure, _params, _args) \
+        SHIM_PASS(_result, "ibv_" #_name, _failure, _params, _args) \
     }
 
-#define DOOR_SERVE_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
-    DOOR_EXPORT _result _ibv_##_name _params \
+#define SHIM_SERVE_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
+    SHIM_EXPORT _result _ibv_##_name _params \
     { \
-        if (door_is_ours(_owner)) { \
+        if (shim_is_ours(_owner)) { \
             return npemu_##_name _args; \
         } \
-        DOOR_PASS(_result, "_ibv_" #_name, _failure, _params, _args) \
+        SHIM_PASS(_result, "_ibv_" #_name, _failure, _params, _args) \
     }
 
-#define DOOR_REFUSE(_result, _name, _failure, _owner, _params, _args) \
-    DOOR_EXPORT _result ibv_##_name _params; \
-    DOOR_EXPORT _result ibv_##_name _params \
+#define SHIM_REFUSE(_result, _name, _failure, _owner, _params, _args) \
+    SHIM_EXPORT _result ibv_##_name _params; \
+    SHIM_EXPORT _result ibv_##_name _params \
     { \
-        if (door_is_ours(_owner)) { \
+        if (shim_is_ours(_owner)) { \
             errno = EOPNOTSUPP; \
             return _failure; \
         } \
-        DOOR_PASS(_result, "ibv_" #_name, _failure, _params, _args) \
+        SHIM_PASS(_result, "ibv_" #_name, _failure, _params, _args) \
     }
 
 /* Not in the public header, but exported by libibverbs for its own tools. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port,
                        unsigned index, unsigned *type);
 
-NPEMU_DOOR_SERVED(DOOR_SERVE)
-NPEMU_DOOR_HIDDEN(DOOR_SERVE_HIDDEN)
-NPEMU_DOOR_UNSUPPORTED(DOOR_REFUSE)
+NPEMU_SHIM_SERVED(SHIM_SERVE)
+NPEMU_SHIM_HIDDEN(SHIM_SERVE_HIDDEN)
+NPEMU_SHIM_UNSUPPORTED(SHIM_REFUSE)
 
 /* --- verbs that do not fit the table ------------------------------------- */
 
-DOOR_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
+SHIM_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
                                           struct ibv_comp_cntr_caps *caps,
                                           size_t caps_size);
 
-DOOR_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
+SHIM_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
                                           struct ibv_comp_cntr_caps *caps,
                                           size_t caps_size)
 {
-    if (door_is_ours(context)) {
+    if (shim_is_ours(context)) {
         errno = EOPNOTSUPP;
         return EOPNOTSUPP;
     }
-    DOOR_PASS(int, "_ibv_query_comp_cntr_caps", EOPNOTSUPP,
+    SHIM_PASS(int, "_ibv_query_comp_cntr_caps", EOPNOTSUPP,
               (struct ibv_context *, struct ibv_comp_cntr_caps *, size_t),
               (context, caps, caps_size))
 }
 
-static size_t door_count(struct ibv_device **list)
+static size_t shim_count(struct ibv_device **list)
 {
     size_t count = 0;
 
@@ -153,20 +153,20 @@ static size_t door_count(struct ibv_device **list)
 }
 
 /* Copy the devices of a list, which may be NULL for none. */
-static void door_copy(struct ibv_device **to, struct ibv_device **list)
+static void shim_copy(struct ibv_device **to, struct ibv_device **list)
 {
     while ((list != NULL) && (*list != NULL)) {
         *to++ = *list++;
     }
 }
 
-static void door_free_lists(struct ibv_device **real,
+static void shim_free_lists(struct ibv_device **real,
                             struct ibv_device **emulated)
 {
     void (*real_free)(struct ibv_device **);
 
     if (real != NULL) {
-        real_free = door_real("ibv_free_device_list");
+        real_free = shim_real("ibv_free_device_list");
         if (real_free != NULL) {
             real_free(real);
         }
@@ -174,47 +174,48 @@ static void door_free_lists(struct ibv_device **real,
     npemu_free_device_list(emulated);
 }
 
-/** Real devices first: programs that take the first one keep theirs. */
-DOOR_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+/** Real devices come first, so that a program which opens the first device does
+ * not get another one. */
+SHIM_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-    struct ibv_device **(*real_get)(int *) = door_real("ibv_get_device_list");
+    struct ibv_device **(*real_get)(int *) = shim_real("ibv_get_device_list");
     struct ibv_device **real, **emulated;
     size_t num_real, num_emulated;
-    door_list_t *list;
+    shim_list_t *list;
 
-    emulated = door_hides_emulated ? NULL : npemu_get_device_list(NULL);
-    if ((emulated == NULL) && !door_hides_emulated) {
+    emulated = shim_hides_emulated ? NULL : npemu_get_device_list(NULL);
+    if ((emulated == NULL) && !shim_hides_emulated) {
         return NULL;
     }
 
-    /* No list, for example for want of a kernel driver, is no device here. */
+    /* The real library has no list where there is no kernel driver */
     real         = (real_get == NULL) ? NULL : real_get(NULL);
-    num_real     = door_count(real);
-    num_emulated = door_count(emulated);
+    num_real     = shim_count(real);
+    num_emulated = shim_count(emulated);
     list         = calloc(1, sizeof(*list) + ((num_real + num_emulated + 1) *
                                               sizeof(list->devices[0])));
     if (list == NULL) {
-        door_free_lists(real, emulated);
+        shim_free_lists(real, emulated);
         errno = ENOMEM;
         return NULL;
     }
 
     list->real     = real;
     list->emulated = emulated;
-    door_copy(list->devices, real);
-    door_copy(list->devices + num_real, emulated);
+    shim_copy(list->devices, real);
+    shim_copy(list->devices + num_real, emulated);
     if (num_devices != NULL) {
         *num_devices = (int)(num_real + num_emulated);
     }
     return list->devices;
 }
 
-DOOR_EXPORT void ibv_free_device_list(struct ibv_device **devices)
+SHIM_EXPORT void ibv_free_device_list(struct ibv_device **devices)
 {
-    door_list_t *list =
-            (door_list_t*)((char*)devices - offsetof(door_list_t, devices));
+    shim_list_t *list =
+            (shim_list_t*)((char*)devices - offsetof(shim_list_t, devices));
 
-    door_free_lists(list->real, list->emulated);
+    shim_free_lists(list->real, list->emulated);
     free(list);
 }
 
@@ -223,48 +224,48 @@ DOOR_EXPORT void ibv_free_device_list(struct ibv_device **devices)
  * the descriptor with its devices, which it gets by ibv_get_device_list(): by
  * the one above.
  */
-DOOR_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+SHIM_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-    struct ibv_context *(*real)(int) = door_real("ibv_import_device");
+    struct ibv_context *(*real)(int) = shim_real("ibv_import_device");
     struct ibv_context *context;
 
     if (real == NULL) {
         return npemu_import_device(cmd_fd);
     }
 
-    door_hides_emulated = 1;
+    shim_hides_emulated = 1;
     context             = real(cmd_fd);
-    door_hides_emulated = 0;
+    shim_hides_emulated = 0;
     return context;
 }
 
-#define DOOR_DEVICE(_result, _name, _failure) \
-    DOOR_EXPORT _result ibv_##_name(struct ibv_device *device) \
+#define SHIM_DEVICE(_result, _name, _failure) \
+    SHIM_EXPORT _result ibv_##_name(struct ibv_device *device) \
     { \
         if (npemu_is_device(device)) { \
             return npemu_##_name(device); \
         } \
-        DOOR_PASS(_result, "ibv_" #_name, _failure, (struct ibv_device *), \
+        SHIM_PASS(_result, "ibv_" #_name, _failure, (struct ibv_device *), \
                   (device)) \
     }
 
-DOOR_DEVICE(const char *, get_device_name, NULL)
-DOOR_DEVICE(__be64, get_device_guid, 0)
-DOOR_DEVICE(int, get_device_index, -1)
-DOOR_DEVICE(struct ibv_context *, open_device, NULL)
+SHIM_DEVICE(const char *, get_device_name, NULL)
+SHIM_DEVICE(__be64, get_device_guid, 0)
+SHIM_DEVICE(int, get_device_index, -1)
+SHIM_DEVICE(struct ibv_context *, open_device, NULL)
 
 /**
  * The function behind the macro of the same name gets a structure that ends
  * before port_cap_flags2: what binaries older than that member allocated.
  */
-DOOR_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
+SHIM_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
                                struct _compat_ibv_port_attr *attr)
 {
     struct ibv_port_attr full;
     int ret;
 
-    if (!door_is_ours(context)) {
-        DOOR_PASS(int, "ibv_query_port", EOPNOTSUPP,
+    if (!shim_is_ours(context)) {
+        SHIM_PASS(int, "ibv_query_port", EOPNOTSUPP,
                   (struct ibv_context *, uint8_t,
                    struct _compat_ibv_port_attr *),
                   (context, port, attr))
@@ -278,7 +279,7 @@ DOOR_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
 }
 
 /* The context of the object an event is about, NULL if it is about none. */
-static struct ibv_context *door_event_context(struct ibv_async_event *event)
+static struct ibv_context *shim_event_context(struct ibv_async_event *event)
 {
     switch (event->event_type) {
     case IBV_EVENT_CQ_ERR:
@@ -302,23 +303,23 @@ static struct ibv_context *door_event_context(struct ibv_async_event *event)
     }
 }
 
-DOOR_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+SHIM_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-    struct ibv_context *context = door_event_context(event);
+    struct ibv_context *context = shim_event_context(event);
 
-    /* Nobody counts events of a port or device: no need to ask whose. */
-    if ((context != NULL) && door_is_ours(context)) {
+    /* Events of ports and devices are not counted: NULL is right for both */
+    if ((context != NULL) && shim_is_ours(context)) {
         npemu_ack_async_event(event);
         return;
     }
-    DOOR_PASS(void, "ibv_ack_async_event", (void)0,
+    SHIM_PASS(void, "ibv_ack_async_event", (void)0,
               (struct ibv_async_event *), (event))
 }
 
-/** Concerns the process and not a device, so the real library is told too. */
-DOOR_EXPORT int ibv_fork_init(void)
+/** Concerns the process and not a device: calls the real library as well. */
+SHIM_EXPORT int ibv_fork_init(void)
 {
-    int (*real)(void) = door_real("ibv_fork_init");
+    int (*real)(void) = shim_real("ibv_fork_init");
     int ret           = npemu_fork_init();
 
     return ((ret != 0) || (real == NULL)) ? ret : real();
@@ -327,40 +328,40 @@ DOOR_EXPORT int ibv_fork_init(void)
 /* --- the device node ------------------------------------------------------ */
 
 /*
- * UCX's libuct_ib takes a device only if /dev/infiniband/<name> is a character
- * device that it may read and write. There is none for npemu0, so questions
- * about this one path are answered for /dev/null.
+ * UCX's libuct_ib uses a device only if /dev/infiniband/<name> is a character
+ * device that it may read and write. npemu0 has none, so stat() and access() of
+ * this one path are answered for /dev/null.
  */
-static const char *door_path(const char *path)
+static const char *shim_path(const char *path)
 {
-    return ((path != NULL) && (strcmp(path, DOOR_DEVICE_NODE) == 0)) ?
+    return ((path != NULL) && (strcmp(path, SHIM_DEVICE_NODE) == 0)) ?
                    "/dev/null" :
                    path;
 }
 
 /*
- * The functions have names of their own in C: what the compiler knows of
- * stat(), for example that the path is never NULL, would not hold here.
+ * The functions have other names in C: the compiler assumes of stat(), for
+ * example, that the path is never NULL, which does not hold here.
  */
-#define DOOR_PATH_CALL(_name, _arg_type) \
-    static int (*door_next_##_name)(const char *, _arg_type); \
+#define SHIM_PATH_CALL(_name, _arg_type) \
+    static int (*shim_next_##_name)(const char *, _arg_type); \
     \
-    /* Looked up early: stat() may be called where dlsym() must not be. */ \
-    static void __attribute__((constructor)) door_find_##_name(void) \
+    /* In a constructor: stat() is also called where dlsym() must not be. */ \
+    static void __attribute__((constructor)) shim_find_##_name(void) \
     { \
-        door_next_##_name = dlsym(RTLD_NEXT, #_name); \
+        shim_next_##_name = dlsym(RTLD_NEXT, #_name); \
     } \
     \
-    DOOR_EXPORT int door_##_name(const char *path, _arg_type arg) \
+    SHIM_EXPORT int shim_##_name(const char *path, _arg_type arg) \
             __asm__(#_name); \
-    DOOR_EXPORT int door_##_name(const char *path, _arg_type arg) \
+    SHIM_EXPORT int shim_##_name(const char *path, _arg_type arg) \
     { \
-        /* Not yet, in the constructor of a library loaded before us. */ \
-        if (door_next_##_name == NULL) { \
-            door_find_##_name(); \
+        /* NULL in constructors of libraries that are loaded before this. */ \
+        if (shim_next_##_name == NULL) { \
+            shim_find_##_name(); \
         } \
-        return door_next_##_name(door_path(path), arg); \
+        return shim_next_##_name(shim_path(path), arg); \
     }
 
-DOOR_PATH_CALL(stat, struct stat *)
-DOOR_PATH_CALL(access, int)
+SHIM_PATH_CALL(stat, struct stat *)
+SHIM_PATH_CALL(access, int)

@@ -1,23 +1,23 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The public control verbs that take an object of a device, as a table: the
- * door is generated from it, and the test that compares the door's exports with
- * the installed libibverbs reads it too. A verb that is new in libibverbs gets
- * one line here.
+ * The public control verbs that take an object of a device, as a table. The
+ * shim is generated from it, and the test that compares the shim's exports with
+ * the installed libibverbs reads it. A verb that is new in libibverbs gets one
+ * line here.
  *
  * A line is _(result, name, failure, owner, parameters, arguments):
  *   failure  what the verb returns when it cannot be carried out,
- *   owner    the context that tells whose object it is.
+ *   owner    the context of the object.
  */
 
-#ifndef NPEMU_VERBS_DOOR_H
-#define NPEMU_VERBS_DOOR_H
+#ifndef NPEMU_SHIM_H
+#define NPEMU_SHIM_H
 
 #include "npemu.h"
 
 /* npemu_<name> serves objects of npemu0, ibv_<name> all others. */
-#define NPEMU_DOOR_SERVED(_) \
+#define NPEMU_SHIM_SERVED(_) \
     _(int, close_device, EOPNOTSUPP, context, \
       (struct ibv_context *context), (context)) \
     _(int, query_device, EOPNOTSUPP, context, \
@@ -161,7 +161,7 @@ struct ibv_qp_attach_comp_cntr_attr;
  * Verbs of rdma-core 57 and later, which the headers we compile with may not
  * know: EOPNOTSUPP for npemu0, ibv_<name> for all others.
  */
-#define NPEMU_DOOR_UNSUPPORTED(_) \
+#define NPEMU_SHIM_UNSUPPORTED(_) \
     _(struct ibv_dmah *, alloc_dmah, NULL, context, \
       (struct ibv_context *context, struct ibv_dmah_init_attr *attr), \
       (context, attr)) \
@@ -188,7 +188,7 @@ struct ibv_qp_attach_comp_cntr_attr;
       (qp, cntr, attr))
 
 /* The same, of functions that only an inline of the header calls. */
-#define NPEMU_DOOR_HIDDEN(_) \
+#define NPEMU_SHIM_HIDDEN(_) \
     _(int, query_gid_ex, EOPNOTSUPP, context, \
       (struct ibv_context *context, uint32_t port, uint32_t index, \
        struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size), \
@@ -199,10 +199,10 @@ struct ibv_qp_attach_comp_cntr_attr;
       (context, entries, max_entries, flags, entry_size))
 
 /*
- * Public functions that the door leaves to libibverbs: no object of a device
- * comes in, or only one of a kind that npemu0 never gives out.
+ * Public functions that the shim leaves to libibverbs: they take no object of a
+ * device, or only one of a kind that npemu0 never creates.
  */
-#define NPEMU_DOOR_LEFT_ALONE(_) \
+#define NPEMU_SHIM_LEFT_ALONE(_) \
     /* names, numbers, files */ \
     _(ibv_event_type_str) \
     _(ibv_node_type_str) \
@@ -224,7 +224,7 @@ struct ibv_qp_attach_comp_cntr_attr;
     _(ibv_dontfork_range) \
     _(ibv_is_fork_initialized) \
     _(ibv_register_driver) \
-    /* objects that npemu0 never gives out */ \
+    /* objects that npemu0 never creates */ \
     _(ibv_dealloc_dmah) \
     _(ibv_free_buf) \
     _(ibv_export_buf_dmabuf_fd) \

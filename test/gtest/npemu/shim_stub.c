@@ -14,35 +14,35 @@
 
 #define STUB_EXPORT __attribute__((visibility("default")))
 
-STUB_EXPORT const char *door_stub_called;
-STUB_EXPORT int door_stub_lists;
-STUB_EXPORT int door_stub_found; /* devices that ibv_import_device() saw */
+STUB_EXPORT const char *shim_stub_called;
+STUB_EXPORT int shim_stub_lists;
+STUB_EXPORT int shim_stub_found; /* devices that ibv_import_device() saw */
 
-static struct ibv_device door_stub_device = {.name = "stub0"};
+static struct ibv_device shim_stub_device = {.name = "stub0"};
 
 #define STUB(_result, _name, _failure, _owner, _params, _args) \
     STUB_EXPORT _result ibv_##_name _params; \
     STUB_EXPORT _result ibv_##_name _params \
     { \
-        door_stub_called = "ibv_" #_name; \
+        shim_stub_called = "ibv_" #_name; \
         return _failure; \
     }
 
 #define STUB_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
     STUB_EXPORT _result _ibv_##_name _params \
     { \
-        door_stub_called = "_ibv_" #_name; \
+        shim_stub_called = "_ibv_" #_name; \
         return _failure; \
     }
 
-NPEMU_DOOR_SERVED(STUB)
-NPEMU_DOOR_UNSUPPORTED(STUB)
-NPEMU_DOOR_HIDDEN(STUB_HIDDEN)
+NPEMU_SHIM_SERVED(STUB)
+NPEMU_SHIM_UNSUPPORTED(STUB)
+NPEMU_SHIM_HIDDEN(STUB_HIDDEN)
 
 #define STUB_DEVICE(_result, _name, _failure) \
     STUB_EXPORT _result ibv_##_name(struct ibv_device *device) \
     { \
-        door_stub_called = "ibv_" #_name; \
+        shim_stub_called = "ibv_" #_name; \
         return _failure; \
     }
 
@@ -53,9 +53,9 @@ STUB_DEVICE(struct ibv_context *, open_device, NULL)
 
 STUB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-    static struct ibv_device *list[] = {&door_stub_device, NULL};
+    static struct ibv_device *list[] = {&shim_stub_device, NULL};
 
-    ++door_stub_lists;
+    ++shim_stub_lists;
     if (num_devices != NULL) {
         *num_devices = 1;
     }
@@ -64,37 +64,37 @@ STUB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 
 STUB_EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
-    if ((list != NULL) && (list[0] == &door_stub_device)) {
-        --door_stub_lists;
+    if ((list != NULL) && (list[0] == &shim_stub_device)) {
+        --shim_stub_lists;
     }
 }
 
-/* As in the real library: by its public functions, which the door replaces. */
+/* As in the real library: by its public functions, which the shim replaces. */
 STUB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-    struct ibv_device **list = ibv_get_device_list(&door_stub_found);
+    struct ibv_device **list = ibv_get_device_list(&shim_stub_found);
 
     if (list != NULL) {
         ibv_free_device_list(list);
     }
-    door_stub_called = "ibv_import_device";
+    shim_stub_called = "ibv_import_device";
     return NULL;
 }
 
 STUB_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
                                struct _compat_ibv_port_attr *attr)
 {
-    door_stub_called = "ibv_query_port";
+    shim_stub_called = "ibv_query_port";
     return 0;
 }
 
 STUB_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-    door_stub_called = "ibv_ack_async_event";
+    shim_stub_called = "ibv_ack_async_event";
 }
 
 STUB_EXPORT int ibv_fork_init(void)
 {
-    door_stub_called = "ibv_fork_init";
+    shim_stub_called = "ibv_fork_init";
     return 0;
 }

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
-# NPEMU_DOOR: the library that shows npemu0 to verbs programs.
-# NPEMU_DOOR_PRELOAD: what LD_PRELOAD must hold for it.
+# NPEMU_SHIM: the library that shows npemu0 to verbs programs.
+# NPEMU_SHIM_PRELOAD: what LD_PRELOAD must hold for it.
 
-set(NPEMU_DOOR ${NPRDMA_BUILD}/src/npemu/.libs/libnpemu-verbs.so)
-set(NPEMU_DOOR_PRELOAD ${NPEMU_DOOR})
+set(NPEMU_SHIM ${NPRDMA_BUILD}/src/npemu/.libs/libnpemu-verbs.so)
+set(NPEMU_SHIM_PRELOAD ${NPEMU_SHIM})
 
 # A sanitizer's library wants to be the first of all
 foreach(sanitizer address thread)
@@ -14,6 +14,6 @@ foreach(sanitizer address thread)
             COMMAND ${CMAKE_C_COMPILER} -print-file-name=lib${letter}san.so
             OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE)
         get_filename_component(path ${path} REALPATH)
-        set(NPEMU_DOOR_PRELOAD "${path}:${NPEMU_DOOR_PRELOAD}")
+        set(NPEMU_SHIM_PRELOAD "${path}:${NPEMU_SHIM_PRELOAD}")
     endif()
 endforeach()

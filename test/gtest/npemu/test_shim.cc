@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The door for unmodified verbs programs. These tests are such a program: they
- * call libibverbs and run with the door in LD_PRELOAD. With DOOR_STUB in the
- * environment a stand-in for the real library is below the door, which tells
+ * The shim for unmodified verbs programs. These tests are such a program: they
+ * call libibverbs and run with the shim in LD_PRELOAD. With SHIM_STUB in the
+ * environment a stand-in for the real library is below the shim, which tells
  * what was passed on to it.
  */
 
@@ -40,13 +40,13 @@ template<typename Function> static Function function(const char *name)
 static const char **stub_called()
 {
     static const char **called = (const char**)dlsym(
-            dlopen("libibverbs.so.1", RTLD_LAZY), "door_stub_called");
+            dlopen("libibverbs.so.1", RTLD_LAZY), "shim_stub_called");
     return called;
 }
 
 /* --- objects of npemu0 ---------------------------------------------------- */
 
-class DoorEmulated : public testing::Test {
+class ShimEmulated : public testing::Test {
 protected:
     void SetUp() override
     {
@@ -96,7 +96,7 @@ protected:
     ibv_pd      *pd      = nullptr;
 };
 
-TEST_F(DoorEmulated, queries)
+TEST_F(ShimEmulated, queries)
 {
     ibv_device_attr attr;
     ibv_device_attr_ex ex;
@@ -124,7 +124,7 @@ TEST_F(DoorEmulated, queries)
 }
 
 /* The function behind the macro fills a shorter structure. */
-TEST_F(DoorEmulated, query_port_of_old_binaries)
+TEST_F(ShimEmulated, query_port_of_old_binaries)
 {
     struct {
         ibv_port_attr attr;
@@ -141,7 +141,7 @@ TEST_F(DoorEmulated, query_port_of_old_binaries)
                                (struct _compat_ibv_port_attr*)&room.attr));
 }
 
-TEST_F(DoorEmulated, connection_from_end_to_end)
+TEST_F(ShimEmulated, connection_from_end_to_end)
 {
     static uint8_t memory[8192];
     ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -211,7 +211,7 @@ TEST_F(DoorEmulated, connection_from_end_to_end)
 }
 
 /* An async event is acknowledged at the device it came from. */
-TEST_F(DoorEmulated, async_event)
+TEST_F(ShimEmulated, async_event)
 {
     ibv_cq *cq            = ibv_create_cq(context, 16, nullptr, nullptr, 0);
     ibv_srq_init_attr srq_attr = {};
@@ -251,7 +251,7 @@ TEST_F(DoorEmulated, async_event)
  * No descriptor is one of npemu0, and one that is not of a device of the kernel
  * must not make the real library look at npemu0 as if it were its own.
  */
-TEST_F(DoorEmulated, no_descriptor_can_be_imported)
+TEST_F(ShimEmulated, no_descriptor_can_be_imported)
 {
     int null = open("/dev/null", O_RDWR);
     ASSERT_LE(0, null);
@@ -279,7 +279,7 @@ TEST_F(DoorEmulated, no_descriptor_can_be_imported)
  * Whatever npemu0 does not have answers EOPNOTSUPP, also by functions that came
  * with later versions of libibverbs than the one installed.
  */
-TEST_F(DoorEmulated, unsupported)
+TEST_F(ShimEmulated, unsupported)
 {
     ibv_cq *cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
     ibv_qp *qp = create_qp(cq);
@@ -318,10 +318,10 @@ TEST_F(DoorEmulated, unsupported)
 /* --- beside another copy of the device ------------------------------------ */
 
 /*
- * A program with the door may load a plug-in that has the device built in. Then
+ * A program with the shim may load a plug-in that has the device built in. Then
  * there are two of them in one process: two members of the fabric.
  */
-TEST_F(DoorEmulated, works_beside_a_copy_in_the_same_process)
+TEST_F(ShimEmulated, works_beside_a_copy_in_the_same_process)
 {
     static uint8_t memory[2][32768];
     struct End {
@@ -425,7 +425,7 @@ TEST_F(DoorEmulated, works_beside_a_copy_in_the_same_process)
 
 /* --- the device node ------------------------------------------------------ */
 
-TEST(DoorNode, looks_like_a_usable_character_device)
+TEST(ShimNode, looks_like_a_usable_character_device)
 {
     struct stat st;
 
@@ -434,7 +434,7 @@ TEST(DoorNode, looks_like_a_usable_character_device)
     EXPECT_EQ(0, access("/dev/infiniband/uverbs_npemu0", R_OK | W_OK));
 }
 
-TEST(DoorNode, other_paths_are_what_they_are)
+TEST(ShimNode, other_paths_are_what_they_are)
 {
     struct stat st;
 
@@ -455,21 +455,21 @@ TEST(DoorNode, other_paths_are_what_they_are)
 
 /* --- objects of other devices --------------------------------------------- */
 
-class DoorForeign : public testing::Test {
+class ShimForeign : public testing::Test {
 protected:
     void SetUp() override
     {
-        if (getenv("DOOR_STUB") == nullptr) {
-            GTEST_SKIP() << "runs with the stand-in below the door only";
+        if (getenv("SHIM_STUB") == nullptr) {
+            GTEST_SKIP() << "runs with the stand-in below the shim only";
         }
         ASSERT_NE(nullptr, stub_called());
     }
 };
 
-TEST_F(DoorForeign, devices_are_listed_before_ours)
+TEST_F(ShimForeign, devices_are_listed_before_ours)
 {
     int *lists = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
-                             "door_stub_lists");
+                             "shim_stub_lists");
     int count  = 0;
 
     ibv_device **list = ibv_get_device_list(&count);
@@ -492,12 +492,12 @@ TEST_F(DoorForeign, devices_are_listed_before_ours)
 }
 
 /* The real library takes all devices of a list for its own. */
-TEST_F(DoorForeign, import_does_not_see_ours)
+TEST_F(ShimForeign, import_does_not_see_ours)
 {
     int *found = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
-                             "door_stub_found");
+                             "shim_stub_found");
     int *lists = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
-                             "door_stub_lists");
+                             "shim_stub_lists");
     int count  = 0;
 
     EXPECT_EQ(nullptr, ibv_import_device(-1));
@@ -516,7 +516,7 @@ struct ForeignObject {
     char  rest[2048];
 };
 
-TEST_F(DoorForeign, every_verb_is_passed_on)
+TEST_F(ShimForeign, every_verb_is_passed_on)
 {
     static ForeignObject device, context, object;
     int passed    = 0;
@@ -537,9 +537,9 @@ TEST_F(DoorForeign, every_verb_is_passed_on)
     check("ibv_" #_name, #_owner);
 #define CHECK_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
     check("_ibv_" #_name, #_owner);
-    NPEMU_DOOR_SERVED(CHECK)
-    NPEMU_DOOR_UNSUPPORTED(CHECK)
-    NPEMU_DOOR_HIDDEN(CHECK_HIDDEN)
+    NPEMU_SHIM_SERVED(CHECK)
+    NPEMU_SHIM_UNSUPPORTED(CHECK)
+    NPEMU_SHIM_HIDDEN(CHECK_HIDDEN)
     check("ibv_query_port", "context");
     EXPECT_LT(50, passed);
 
@@ -557,7 +557,7 @@ TEST_F(DoorForeign, every_verb_is_passed_on)
 }
 
 /* The stand-in lacks this one, as an older libibverbs would. */
-TEST_F(DoorForeign, verb_that_the_real_library_lacks)
+TEST_F(ShimForeign, verb_that_the_real_library_lacks)
 {
     static ForeignObject device, context;
     context.first = &device;
@@ -573,7 +573,7 @@ int main(int argc, char **argv)
 {
     if ((argc > 1) && !strcmp(argv[1], "--left-alone")) {
 #define PRINT(_name) puts(#_name);
-        NPEMU_DOOR_LEFT_ALONE(PRINT)
+        NPEMU_SHIM_LEFT_ALONE(PRINT)
         return 0;
     }
     testing::InitGoogleTest(&argc, argv);

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
 # For the scripts beside it: programs that nobody here wrote, on npemu0.
-# NPEMU_DOOR_PRELOAD must be set, see door.cmake.
+# NPEMU_SHIM_PRELOAD must be set, see shim.cmake.
 
 set -u
-: "${NPEMU_DOOR_PRELOAD:?must name libnpemu-verbs.so}"
+: "${NPEMU_SHIM_PRELOAD:?must name libnpemu-verbs.so}"
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/npemu-verbs.XXXXXX") || exit 1
 pids=
@@ -36,9 +36,9 @@ need() {
     fi
 }
 
-# on_door PROGRAM ARG...: the door is for that program, not for the shell
-on_door() {
-    env LD_PRELOAD="$NPEMU_DOOR_PRELOAD" "$@"
+# on_shim PROGRAM ARG...: the shim is for that program, not for the shell
+on_shim() {
+    env LD_PRELOAD="$NPEMU_SHIM_PRELOAD" "$@"
 }
 
 # A TCP port of our own for a test that may run beside others
