@@ -3,12 +3,12 @@
 /*
  * npemu: an RDMA NIC in user space.
  *
- * Every function below has exactly the signature, the return convention and the
- * meaning of the libibverbs function of the same name with `ibv_` instead of
- * `npemu_`; the manual page of that function documents it, and only what
- * differs is said here. Objects are genuine `struct ibv_*` objects: the inline
- * functions of <infiniband/verbs.h> (ibv_poll_cq, ibv_post_send, ibv_wr_*, ...)
- * work on them unchanged, so there is no npemu_ twin of those.
+ * Every function below has the signature, the return convention and the meaning
+ * of the libibverbs function of the same name with `ibv_` instead of `npemu_`.
+ * The manual page of that function documents it; comments here describe
+ * differences. Objects are `struct ibv_*` objects: the inline functions of
+ * <infiniband/verbs.h> (ibv_poll_cq, ibv_post_send, ibv_wr_*, ...) work on
+ * them, so there are no npemu_ functions for those.
  *
  * There is one device, `npemu0`, with one port. All processes of one user in
  * one IPC and PID namespace form one fabric. All functions are thread-safe.
@@ -26,16 +26,15 @@
 /* --- device ------------------------------------------------------------- */
 
 /**
- * The list always holds the one device; finding or creating the fabric is left
- * to @ref npemu_open_device, so that listing costs nothing and never fails but
- * for lack of memory.
+ * The list always contains the one device. Only @ref npemu_open_device finds or
+ * creates the fabric, so listing fails for lack of memory only.
  */
 struct ibv_device **npemu_get_device_list(int *num_devices);
 void npemu_free_device_list(struct ibv_device **list);
 const char *npemu_get_device_name(struct ibv_device *device);
 int npemu_get_device_index(struct ibv_device *device);
 
-/** The GUID names the fabric and process; zero where no fabric can be had. */
+/** The GUID identifies the fabric; equal in all its processes. */
 __be64 npemu_get_device_guid(struct ibv_device *device);
 
 /**
@@ -68,7 +67,7 @@ ssize_t npemu_query_gid_table(struct ibv_context *context,
                               size_t max_entries, uint32_t flags,
                               size_t entry_size);
 
-/** The GID type as sysfs tells it: 0, "IB/RoCE v1". */
+/** The GID type as in sysfs: 0, "IB/RoCE v1". */
 int npemu_query_gid_type(struct ibv_context *context, uint8_t port_num,
                          unsigned index, unsigned *type);
 int npemu_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
@@ -76,7 +75,7 @@ int npemu_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
 int npemu_get_pkey_index(struct ibv_context *context, uint8_t port_num,
                          __be16 pkey);
 
-/** Returns 0: nothing is needed, objects are never seen by a forked child. */
+/** Returns 0 and does nothing: a forked child does not share the objects. */
 int npemu_fork_init(void);
 enum ibv_fork_status npemu_is_fork_initialized(void);
 
@@ -95,7 +94,7 @@ int npemu_dealloc_pd(struct ibv_pd *pd);
  * Pins the pages as the kernel does for a NIC: populated (writable if
  * IBV_ACCESS_LOCAL_WRITE) and mlock()ed, once for all overlapping MRs. ENOMEM
  * at RLIMIT_MEMLOCK, EFAULT where nothing is mapped. NPEMU_PIN=none in the
- * environment leaves the pinning out.
+ * environment disables the pinning.
  */
 struct ibv_mr *npemu_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
                             int access);
@@ -105,8 +104,8 @@ struct ibv_mr *npemu_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
                                   uint64_t iova, unsigned access);
 
 /**
- * Takes the descriptor of a region of this process (npemu_iommu.h), and pins
- * nothing. EBADF if it is not open, EINVAL with one line for any other
+ * Takes the descriptor of a region of this process (npemu_iommu.h), and pins no
+ * memory. EBADF if it is not open, EINVAL with one line for any other
  * descriptor, EINVAL if the range is not within one window, EACCES for rights
  * to write through a window that is read-only, ENOSPC, EMFILE or ENOMEM.
  */
@@ -114,7 +113,7 @@ struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
                                    size_t length, uint64_t iova, int fd,
                                    int access);
 
-/** When it returns no access through the keys is under way or will follow. */
+/** After it returns there is no access through the keys any more. */
 int npemu_dereg_mr(struct ibv_mr *mr);
 
 /* --- completion --------------------------------------------------------- */

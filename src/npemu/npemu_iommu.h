@@ -2,16 +2,17 @@
 
 /*
  * The emulated IOMMU: tables of page states that the emulated NIC obeys on
- * every access, and the means of tests to make pages vanish at exact moments.
+ * every access; and gates and fault plans, by which tests make pages absent at
+ * exact moments.
  *
- * A table belongs to one region of one process. Its descriptor stands for the
- * dma-buf that the kernel module would give out (ARCHITECTURE 5), and is what
- * npemu_reg_dmabuf_mr() takes; offsets [0, length) are the R window, [length,
- * 2 length) the W window, and behind them are the page states, read-only. The
- * memory behind the windows is that of the process that made the table.
+ * A table belongs to one region of one process. Its descriptor takes the place
+ * of the kernel module's dma-buf (ARCHITECTURE 5) as an argument of
+ * npemu_reg_dmabuf_mr(): offsets [0, length) are the R window, [length, 2
+ * length) the W window, and behind them are the page states, read-only. The
+ * memory behind the windows is that of the process that created the table.
  *
- * Nothing here allocates by malloc() or maps memory through the C library, for
- * all of it may run in hooks on these.
+ * These functions may run in hooks on memory functions. So they neither call
+ * malloc() nor map memory through the C library.
  */
 
 #ifndef NPEMU_IOMMU_H
@@ -24,20 +25,20 @@
 
 struct ibv_context;
 
-/* What the descriptor refers to; see npemu_table.h. */
+/* The header of the table's file; see npemu_table.h. */
 typedef struct npemu_iommu_header npemu_iommu_header_t;
 
 typedef struct npemu_iommu {
-    int                  fd;        /* close-on-exec; the user may close it,
-                                     * and set it to -1 */
+    int                  fd;        /* close-on-exec; the caller may close it
+                                     * and set this to -1 */
     npemu_iommu_header_t *header;
     nprdma_page_state_t  *states;   /* one word per page, zero at first */
     size_t               num_pages;
 } npemu_iommu_t;
 
 typedef struct npemu_iommu_stats {
-    uint64_t absent_reads;  /* pages of which an access got the signature */
-    uint64_t absent_writes; /* pages of which an access vanished */
+    uint64_t absent_reads;  /* pages of which an access read the signature */
+    uint64_t absent_writes; /* pages to which a write was discarded */
     uint64_t efault;        /* pages marked absent: the kernel had none */
     uint64_t sampled;       /* pages marked absent: they were not resident */
     uint64_t faults;        /* pages evicted by a fault plan */
@@ -45,12 +46,12 @@ typedef struct npemu_iommu_stats {
 } npemu_iommu_stats_t;
 
 /**
- * Make a table in which all pages are absent.
+ * Create a table in which all pages are absent.
  *
  * @param [in]  address    First byte of the region, page aligned.
  * @param [in]  length     Bytes, a multiple of the page size, not 0.
- * @param [in]  signature  What reads of absent pages give, 64-bit words at
- *                         addresses that are multiples of 8.
+ * @param [in]  signature  Value of each aligned 64-bit word that is read from
+ *                         an absent page.
  * @param [out] iommu      The table, until @ref npemu_iommu_destroy.
  *
  * @return 0; EINVAL; EFBIG where files may not be so large (RLIMIT_FSIZE); or
@@ -66,49 +67,48 @@ int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
 void npemu_iommu_destroy(npemu_iommu_t *iommu);
 
 /**
- * Take pages away from windows. It is not safe to take the pages themselves
- * before @ref npemu_iommu_drain has returned too. May be called in hooks.
+ * Make pages absent in windows. The pages themselves may be taken only after
+ * @ref npemu_iommu_drain has returned as well. May be called in hooks.
  *
  * Bits are set by nprdma_page_change(), with the word as it was before the page
- * was faulted in: it fails if a NIC or somebody else changed the word
- * meanwhile.
+ * was faulted in: it fails if a NIC or another thread has changed the word
+ * since.
  *
  * @param [in] first  First page.
  * @param [in] count  Pages.
  * @param [in] bits   Windows, NPRDMA_PAGE_BITS for both.
- * @param [in] touch  Nonzero: change the words of pages that had none of the
- *                    bits as well, so that page-ins of before the call fail.
- *                    The same happens once a fault plan has evicted a page of
- *                    the table, for it might bring it back.
+ * @param [in] touch  Nonzero: also change the words of pages that had none of
+ *                    the bits, so that page-ins that began before the call
+ *                    fail. This is implied once a fault plan has evicted a page
+ *                    of the table, since the plan may bring it back.
  *
  * @return 0 if no access can be under way that saw one of the bits set, so that
  *         no drain is due; else the number of pages that lost bits, at least 1.
- *         A NIC that marked pages of the table absent makes it at least 1 from
- *         then on: another NIC may still be accessing such a page. Two threads
- *         that invalidate the same page must both drain: who finds it absent
- *         because the other has just cleared it gets 0 here.
+ *         Once a NIC has marked a page of the table absent it is at least 1:
+ *         another NIC may still be accessing such a page. Of two threads that
+ *         invalidate the same page the second may get 0, and must drain all the
+ *         same.
  */
 size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
                               uint32_t bits, int touch);
 
 /**
- * Wait until no access to this process' tables that may have seen states of
- * before the call is under way any more, by any process of the fabric: what an
- * IOTLB flush with drain does. The calling thread's own access is not waited
- * for, should it be in one. Dead processes do not count. One that does not get
- * on is cut off after NPEMU_CUT_OFF_MS: what it has begun touches nothing when
- * it continues. May be called in hooks on memory functions: no allocation, and
- * no lock.
+ * Wait until no access to this process' tables, by any process of the fabric,
+ * is under way that may have seen states of before the call: as an IOTLB flush
+ * with drain does. Does not wait for an access of the calling thread itself,
+ * nor for dead processes. A process that makes no progress is cut off after
+ * NPEMU_CUT_OFF_MS: its access is refused when it continues. May be called in
+ * hooks on memory functions: it allocates nothing and takes no lock.
  *
- * @param [in] context  An open device of this process; nothing is done for one
- *                      that was opened by a parent of it.
+ * @param [in] context  An open device of this process. Returns at once if the
+ *                      parent of this process has opened it.
  */
 void npemu_iommu_drain(struct ibv_context *context);
 
 /**
- * Let the NIC ask the kernel which pages are resident, for each chunk, and
- * treat others as absent (after marking them so): real memory pressure then
- * looks as it does with a kernel module. Costs a system call per chunk.
+ * Have the NIC ask the kernel, for each chunk, which pages are resident, and
+ * mark the others absent. Real memory pressure then has the same effect as with
+ * the kernel module. Costs a system call per chunk.
  *
  * @param [in] sampled  Nonzero: on. Tables begin with off.
  */
@@ -121,11 +121,12 @@ void npemu_iommu_query(const npemu_iommu_t *iommu,
 /* --- gates -----------------------------------------------------------------*/
 
 /*
- * Points at which a test can hold somebody who works on a certain page. The NIC
- * passes the first three with each chunk of an access, the monitor the others.
+ * Points at which a test can hold a thread that works on a certain page. The
+ * NIC passes the first three with each chunk of an access, the monitor the
+ * others.
  */
 typedef enum {
-    NPEMU_GATE_CHUNK_BEGIN,        /* nothing looked at: a drain passes */
+    NPEMU_GATE_CHUNK_BEGIN,        /* no state read: a drain passes */
     NPEMU_GATE_CHUNK_CHECKED,      /* states read, none moved: a drain waits */
     NPEMU_GATE_CHUNK_END,          /* moved: a drain passes */
     NPEMU_GATE_INVALIDATE_START,   /* nothing cleared yet */
@@ -137,8 +138,9 @@ typedef enum {
 #define NPEMU_GATE_ANY_PAGE UINT64_MAX
 
 /**
- * Hold the next one that comes to a point with a page, until it is released.
- * One gate per table and point; arming it again releases who is held.
+ * Hold the next thread that reaches a point with a page, until it is released.
+ * There is one gate per table and point; arming it again releases the thread
+ * that it holds.
  *
  * @param [in] header  The table.
  * @param [in] point   Where.
@@ -148,7 +150,7 @@ void npemu_gate_arm(npemu_iommu_header_t *header, npemu_gate_point_t point,
                     uint64_t page);
 
 /**
- * Wait until somebody is held.
+ * Wait until a thread is held.
  *
  * @param [in] timeout_ms  Milliseconds, negative: for ever.
  *
@@ -157,13 +159,13 @@ void npemu_gate_arm(npemu_iommu_header_t *header, npemu_gate_point_t point,
 int npemu_gate_wait(npemu_iommu_header_t *header, npemu_gate_point_t point,
                     int timeout_ms);
 
-/** Disarm a gate, and release who is held. */
+/** Disarm a gate, and release the thread that it holds. */
 void npemu_gate_release(npemu_iommu_header_t *header,
                         npemu_gate_point_t point);
 
 /**
- * Come to a point: the call of a monitor. Costs one load unless a gate is
- * armed. Who is held goes on by itself if the process that armed the gate has
+ * Pass a point; the monitor calls this. Costs one load unless a gate is armed.
+ * A thread that is held continues if the process that armed the gate has
  * died.
  *
  * @param [in] first  First page that is worked on.
@@ -177,20 +179,20 @@ void npemu_gate_pass(npemu_iommu_header_t *header, npemu_gate_point_t point,
 #define NPEMU_FAULT_MAX 64 /* entries per table */
 
 /*
- * "On the nth access to the page, evict it." An access is what one work request
- * does in one page through one window, however small the NIC's granules are; it
- * counts if it finds the page there. The plan flips the state only: the page
+ * "On the nth access to the page, evict it." An access is all that one work
+ * request does in one page through one window, whatever the NIC's granule is.
+ * It counts if the page is present. The plan changes the state only: the page
  * itself stays, so that no data is lost.
  */
 typedef struct npemu_fault {
     uint64_t page;    /* index */
     uint32_t windows; /* which accesses count: NPRDMA_PAGE_R, _W or both */
     uint32_t access;  /* the nth of these evicts it, from 1 */
-    uint32_t tear;    /* bytes of the page, from its start, that this access
-                       * finds still there; 4096: it is evicted afterwards */
-    uint32_t restore; /* it is brought back at the end of the kth access, of
-                       * which the one that evicts it is the first; 0: it is
-                       * not */
+    uint32_t tear;    /* bytes of the page, from its start, that are present
+                       * for this access; 4096: it is evicted afterwards */
+    uint32_t restore; /* the page becomes present again at the end of the kth
+                       * access, counted from the one that evicts it; 0: it
+                       * does not */
     uint32_t from_start; /* nonzero: `tear` counts from the first byte that the
                        * access touches in the page, as packets do, and the end
                        * of the page is the limit */
@@ -200,8 +202,8 @@ typedef struct npemu_fault {
  * Add an entry to the plan of a table. It counts accesses from now on and
  * evicts once.
  *
- * @return Index of the entry; -1 if there are too many or it makes no sense
- *         (page outside of the table, no window, access 0, tear > 4096).
+ * @return Index of the entry; -1 if there are too many, or it is invalid (page
+ *         outside of the table, no window, access 0, tear > 4096).
  */
 int npemu_fault_add(npemu_iommu_header_t *header, const npemu_fault_t *fault);
 
@@ -212,8 +214,8 @@ void npemu_fault_clear(npemu_iommu_header_t *header);
 int npemu_fault_hits(npemu_iommu_header_t *header, int index);
 
 /**
- * Evict pages at random on accesses by this process, its own pages and others'.
- * Call it while no request is being executed.
+ * Evict pages at random on accesses by this process, to its own pages and to
+ * those of others. Call it while no request is being executed.
  *
  * @param [in] context  An open device.
  * @param [in] spec     As NPEMU_FAULT in the environment, which is read when
@@ -221,10 +223,10 @@ int npemu_fault_hits(npemu_iommu_header_t *header, int index);
  *                      of a page), seed=N, granule=BYTES (as
  *                      NPEMU_DMA_GRANULE), restore=N (as in @ref
  *                      npemu_fault_t), record=FILE (append a line per
- *                      eviction), replay=FILE (evict what the file says, and
+ *                      eviction), replay=FILE (evict what the file lists, and
  *                      nothing else), separated by commas; "": off.
  *
- * @return 0; EINVAL after one line that names what is wrong; EPERM in a forked
+ * @return 0; EINVAL after one line that names the error; EPERM in a forked
  *         child.
  */
 int npemu_fault_random(struct ibv_context *context, const char *spec);

@@ -41,7 +41,7 @@ void npemu_file_end(const npemu_file_guard_t *guard)
     const uint64_t set         = NPEMU_FILE_SIGNAL;
     int error                  = errno;
 
-    /* One that was there before is the program's */
+    /* A signal that was pending before is not of this file */
     if (!guard->is_pending) {
         syscall(SYS_rt_sigtimedwait, &set, NULL, &zero, sizeof(set));
     }
@@ -85,7 +85,7 @@ int npemu_file_create(const char *name, size_t size)
     return fd;
 }
 
-/* Is it this user's, or root's, as devices are? */
+/* Does it belong to this user, or to root, as devices do? */
 static int npemu_file_is_ours(const struct stat *st)
 {
     return (st->st_uid == geteuid()) || (st->st_uid == 0);
@@ -100,8 +100,8 @@ int npemu_file_append(const char *path, mode_t mode)
 
     fd = open(path, flags | O_NOFOLLOW, mode);
     if (fd < 0) {
-        /* Some of it the kernel refuses itself, as fs.protected_* say. A link
-         * of ours cannot be replaced where the directory is sticky. */
+        /* The kernel refuses some of it itself (fs.protected_*). Another user
+         * cannot replace a link of this user in a sticky directory. */
         error = errno;
         if ((lstat(path, &st) == 0) && !npemu_file_is_ours(&st)) {
             error = EPERM;

@@ -1,11 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Files of ours. They must not kill their process: where the size of files is
- * limited (RLIMIT_FSIZE, ulimit -f), the kernel sends SIGXFSZ to a thread that
- * makes a file larger, files in memory included, and the signal ends the
- * program. Our files are not the program's doing, so they fail with EFBIG
- * alone. And they must not be files of another user.
+ * Files that this library makes or writes. Where the size of files is limited
+ * (RLIMIT_FSIZE, ulimit -f), the kernel sends SIGXFSZ to a thread that exceeds
+ * the limit, with files in memory as well, and by default the signal ends the
+ * program. The program did not ask for these files, so here EFBIG is the only
+ * effect. Files of other users are refused.
  */
 
 #ifndef NPEMU_FILE_H
@@ -15,16 +15,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What @ref npemu_file_begin has changed. */
+/* What @ref npemu_file_end restores. */
 typedef struct npemu_file_guard {
     uint64_t mask;       /* signals that were blocked before */
     int      is_pending; /* SIGXFSZ was pending before */
 } npemu_file_guard_t;
 
 /**
- * From here to @ref npemu_file_end, which the same thread calls, a file that
- * gets too large is an error and no signal. Makes system calls of its own only,
- * so that memory hooks may call it; errno is preserved.
+ * Until @ref npemu_file_end, which the same thread calls, a file that gets too
+ * large is an error and no signal. Both make system calls directly, so memory
+ * hooks may call them; errno is preserved.
  *
  * @param [out] guard  For @ref npemu_file_end.
  */
@@ -47,10 +47,10 @@ ssize_t npemu_file_write(int fd, const void *data, size_t length);
 int npemu_file_create(const char *name, size_t size);
 
 /**
- * Open a file for appending; make it if there is none. Its name may be in a
- * directory where other users can make files. What belongs to another user is
- * refused: a symbolic link (at the end of the path), a file whose owner would
- * read it, a FIFO without a reader.
+ * Open a file for appending; create it if there is none. Its name may be in a
+ * directory where other users can create files. Refuses what belongs to another
+ * user: a symbolic link (at the end of the path), a file, which its owner could
+ * read, and a FIFO. Refuses a FIFO without a reader.
  *
  * @param [in] path  Its name.
  * @param [in] mode  Permissions of a new file.

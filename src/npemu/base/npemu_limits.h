@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* What the device offers, where more than one file must know. */
+/* Limits of the device that more than one file uses. */
 
 #ifndef NPEMU_LIMITS_H
 #define NPEMU_LIMITS_H

@@ -39,7 +39,7 @@ void npemu_log_write(npemu_log_level_t level, const char *fmt, ...)
     }
     line[len++] = '\n';
     if (npemu_file_write(STDERR_FILENO, line, len) < 0) {
-        /* nowhere left to say so */
+        /* There is no other place to report it */
         errno = saved_errno;
         return;
     }

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* One clear line on stderr, NPEMU_LOG=error|warn|info|debug (default warn). */
+/* Lines on stderr, by level: NPEMU_LOG=error|warn|info|debug (default warn). */
 
 #ifndef NPEMU_LOG_H
 #define NPEMU_LOG_H
@@ -22,7 +22,7 @@ extern int npemu_log_level;
 void npemu_log_write(npemu_log_level_t level, const char *fmt, ...)
         __attribute__((format(printf, 2, 3)));
 
-/** Take the level from NPEMU_LOG; an unknown value is named and ignored. */
+/** Take the level from NPEMU_LOG. An unknown value is logged and ignored. */
 void npemu_log_init(void);
 
 #define npemu_log(_level, ...) \

@@ -19,7 +19,7 @@
 
 /* --- polling ---------------------------------------------------------------*/
 
-/* Where an element of a receive begins. */
+/* Offset of an element in a receive. */
 static uint32_t npemu_cq_sge_offset(const npemu_rq_wqe_t *wqe, uint32_t index)
 {
     uint32_t i, offset = 0;
@@ -30,7 +30,7 @@ static uint32_t npemu_cq_sge_offset(const npemu_rq_wqe_t *wqe, uint32_t index)
     return offset;
 }
 
-/* npemu_cq_place() where IOMMU tables are in the way. */
+/* npemu_cq_place() for memory that IOMMU tables cover. */
 static __attribute__((noinline)) enum ibv_wc_status
 npemu_cq_place_tabled(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
                       const void *data, uint32_t length)
@@ -48,8 +48,8 @@ npemu_cq_place_tabled(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
     return IBV_WC_SUCCESS;
 }
 
-/* Put bytes where a receive says. The keys were good when it was posted; they
- * may have been deregistered since. */
+/* Copy bytes to the buffers of a receive. Its keys were valid when it was
+ * posted; they may have been deregistered since. */
 static enum ibv_wc_status
 npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
                const void *data, uint32_t left)
@@ -89,8 +89,8 @@ npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
     return IBV_WC_SUCCESS;
 }
 
-/* IBA 8.3.3: what a GRH counts is everything from behind it to the invariant
- * CRC: BTH, DETH, immediate data, padded payload, and the CRC itself. */
+/* IBA 8.3.3: the payload length of a GRH is that of BTH, DETH, immediate data,
+ * padded payload and invariant CRC. */
 static uint16_t npemu_cq_grh_paylen(const npemu_cqe_t *cqe)
 {
     uint32_t payload = cqe->byte_len - sizeof(struct ibv_grh);
@@ -113,9 +113,9 @@ static enum ibv_wc_status npemu_cq_place_grh(npemu_cq_t *cq, npemu_rq_t *rq,
     return npemu_cq_place(rq, wqe, 0, &grh, sizeof(grh));
 }
 
-/* Place what rode in the CQ, unless it has failed already; the first error
- * counts. In an epoch: dereg_mr in another thread waits for this as it waits
- * for initiators. */
+/* Place eager payload, unless the completion has failed already; the first
+ * error is reported. In an epoch: dereg_mr in another thread waits for this as
+ * it waits for initiators. */
 static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
                                 const npemu_rq_wqe_t *wqe,
                                 const npemu_cqe_t *cqe, struct ibv_wc *wc)
@@ -151,7 +151,7 @@ static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
         npemu_cq_place_recv(cq, qp, wqe, cqe, wc);
     }
     if (npemu_unlikely(wc->status != cqe->status)) {
-        /* The sender has gone on, but this end stops here as on a NIC */
+        /* The sender has seen success, but this QP fails as on a NIC */
         npemu_qp_fail_remote(cq->proc,
                              atomic_load(&cq->proc->peers
                                          [cq->proc->slot_index]),
@@ -160,7 +160,7 @@ static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
     npemu_rq_free(rq, cqe->index);
 }
 
-/* Returns 0 if the entry is for nobody any more. */
+/* Returns 1, or 0 if the QP of the entry does not exist any more. */
 static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
                          struct ibv_wc *wc)
 {
@@ -185,13 +185,13 @@ static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
     wc->sl             = 0;
     wc->dlid_path_bits = 0;
 
-    /* Not gone, in general: its entries become SKIP when it is destroyed.
-     * Acquired, so that what happened before is seen without a look at the peer
-     * who was told of the QP, and wrote the entry */
+    /* In general the QP exists: its entries become SKIP when it is destroyed.
+     * The load acquires, so that the QP's creation is ordered before this even
+     * though the peer that wrote the entry is another process */
     qp = atomic_load_explicit(&cq->proc->qps[npemu_qpn_index(cqe->qpn)],
                               memory_order_acquire);
     if (npemu_unlikely(qp == NULL)) {
-        return 0; /* from a process that was cut off while it wrote this */
+        return 0; /* written by a process that was cut off meanwhile */
     }
     if (kind == NPEMU_CQE_SEND) {
         wc->wr_id = cqe->wr_id;
@@ -271,9 +271,9 @@ int npemu_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 
 /*
  * Is there a completion that has not been polled and raises an event of this
- * kind? The lock of producers is held: what is polled meanwhile is not used
- * again. The one of consumers must not be taken with it held: it is held while
- * an epoch is entered, which may take a mutex that a producer has.
+ * kind? The lock of producers is held, so entries that are polled meanwhile are
+ * not reused. The lock of consumers must not be taken as well: it is held while
+ * an epoch is entered, which may take a mutex that a producer holds.
  */
 static int npemu_cq_has_cause(npemu_cq_t *cq, int solicited_only)
 {
@@ -308,8 +308,8 @@ int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
         return 0;
     }
 
-    /* Completions that are there and not polled fire at once, as mlx5 has it:
-     * users check the CQ before they arm it, not after */
+    /* Completions that have not been polled raise an event at once, as with
+     * mlx5: programs poll the CQ before they arm it, not after */
     npemu_cqp_lock(cq->proc, cq->shm);
     fire = npemu_cq_has_cause(cq, solicited_only);
     if (fire) {

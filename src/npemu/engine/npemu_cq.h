@@ -8,12 +8,12 @@
 #include "engine/npemu_wait.h"
 #include "fabric/npemu_proc.h"
 
-/* The ring as consumers see it; replaced as a whole by resizing. */
+/* The ring, for consumers. Resizing replaces it. */
 typedef struct npemu_cq_ring {
     npemu_cqe_t          *cqes;
     uint32_t             mask;
     uint64_t             offset;  /* in the arena */
-    struct npemu_cq_ring *older;  /* kept, for somebody may be looking at it */
+    struct npemu_cq_ring *older;  /* kept: a thread may still read it */
 } npemu_cq_ring_t;
 
 typedef struct npemu_cq {
@@ -28,7 +28,7 @@ typedef struct npemu_cq {
     npemu_waits_t         waits;     /* send queues that wait for a retry */
 
     _Atomic uint32_t      refcount;  /* QPs, twice if they use it twice */
-    uint32_t              taken;     /* events got by the user; channel lock */
+    uint32_t              taken;     /* events delivered; channel lock */
     npemu_link_t          link;      /* in proc->cqs */
     npemu_link_t          channel_link;
     uint32_t              async_delivered; /* events, under events_lock */
@@ -44,12 +44,13 @@ int npemu_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 int npemu_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
 /**
- * Forget the completions of a QP that is destroyed or reset. Nobody may produce
- * any more for it.
+ * Discard the completions of a QP that is destroyed or reset. No thread may
+ * produce completions of it any more.
  */
 void npemu_cq_clean(npemu_cq_t *cq, uint32_t qpn);
 
-/** 1 if a completion nobody has polled refers to a receive of this QP. */
+/** 1 if a completion that has not been polled refers to this receive of the QP,
+ * else 0. */
 int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index);
 
 /**
@@ -59,7 +60,8 @@ int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index);
  */
 uint64_t npemu_cq_retry_all(npemu_proc_t *proc);
 
-/** Raise one event with no cause: the user will poll and find what is there. */
+/** Raise one event without a completion: legal, since programs poll the CQ
+ * after an event. */
 void npemu_cq_kick(npemu_cq_t *cq);
 
 #endif

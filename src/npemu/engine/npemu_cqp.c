@@ -12,11 +12,11 @@
 #define NPEMU_DATA_ALIGN 64
 
 /*
- * Repair after a dead lock owner. A producer fills the entry at `tail` and its
- * data, then publishes it by `seq`, then moves `tail` and `data_tail`. If it
- * was killed before publishing, the position is written again by the next one;
- * if after, the positions follow here. A notification that was due may be lost
- * with it: npemu_recover() raises one.
+ * Repair after the death of a lock owner. A producer fills the entry at `tail`
+ * and its data, then publishes it by `seq`, then advances `tail` and
+ * `data_tail`. If it was killed before publishing, the next producer writes the
+ * entry again; if after, the positions are advanced here. A notification that
+ * was due may be lost: npemu_recover() raises one.
  */
 static void npemu_cqp_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
 {
@@ -29,8 +29,9 @@ static void npemu_cqp_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
     }
 }
 
-/* Room in the data ring; a payload is never split. Returns 0 if there is none.
- * A dead producer may have moved `data_base`: right without its data, too. */
+/* Reserve room in the data ring; a payload is never split. Returns 0 if there
+ * is none. A dead producer may have moved `data_base`, which is also right
+ * without its data. */
 static int npemu_cqp_data_room(npemu_cq_shm_t *cq, uint32_t data_len,
                                npemu_cqe_t *cqe)
 {
@@ -41,7 +42,7 @@ static int npemu_cqp_data_room(npemu_cq_shm_t *cq, uint32_t data_len,
     uint64_t head = atomic_load_explicit(&cq->data_head, memory_order_acquire);
 
     if (head == pos) {
-        /* Empty, start over: the first bytes are warm in both caches */
+        /* Empty: start over, since both CPUs have the first bytes cached */
         pos           = (pos + size - 1) & ~(size - 1);
         cq->data_base = pos;
     } else if ((pos & (size - 1)) + need > size) {
@@ -110,7 +111,7 @@ npemu_cq_status_t npemu_cqp_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
 void npemu_cqp_end(npemu_peer_t *peer, npemu_cq_shm_t *cq, npemu_cqe_t *cqe,
                    int solicited)
 {
-    /* read before publishing: the consumer may change the entry after that */
+    /* Read before publishing: afterwards the consumer may change the entry */
     uint64_t data_end = cqe->data_end;
     uint32_t channel  = 0;
 

@@ -10,7 +10,7 @@
 typedef enum {
     NPEMU_CQ_OK,
     NPEMU_CQ_FULL,    /* overrun: the completion is lost */
-    NPEMU_CQ_NO_DATA, /* no room for the payload at this time */
+    NPEMU_CQ_NO_DATA, /* no room for the payload now */
     NPEMU_CQ_BUSY     /* a stopped process holds the lock */
 } npemu_cq_status_t;
 
@@ -22,10 +22,10 @@ typedef enum {
  * @param [in]  cq        The CQ.
  * @param [in]  kind      Of the entry.
  * @param [in]  wait      Nonzero: never NPEMU_CQ_BUSY.
- * @param [in]  data_len  Payload to ride along, bytes.
- * @param [out] cqe_p     To be filled in, but for `seq`, `kind`, `solicited`
- *                        and the data fields.
- * @param [out] data_p    Where the payload goes.
+ * @param [in]  data_len  Eager payload, bytes.
+ * @param [out] cqe_p     The caller sets all fields but `seq`, `kind`,
+ *                        `solicited` and the data fields.
+ * @param [out] data_p    The caller copies the payload here.
  */
 npemu_cq_status_t npemu_cqp_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
                                   npemu_cq_shm_t *cq, npemu_cqe_kind_t kind,
@@ -35,7 +35,7 @@ npemu_cq_status_t npemu_cqp_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
 /**
  * Publish the completion and release the lock.
  *
- * @param [in] peer       Owner of the CQ, to be notified if it asked for it.
+ * @param [in] peer       Owner of the CQ; notified if the CQ is armed.
  * @param [in] solicited  The sender asked for a solicited event.
  */
 void npemu_cqp_end(npemu_peer_t *peer, npemu_cq_shm_t *cq, npemu_cqe_t *cqe,

@@ -212,7 +212,7 @@ static unsigned npemu_dma_slice(npemu_dma_pos_t *pos, uint64_t length,
     return count;
 }
 
-/* Both sides are ours. */
+/* Both sides are this process. */
 static void npemu_dma_copy_self(const npemu_dma_list_t *local,
                                 const npemu_dma_list_t *remote, int to_remote)
 {
@@ -235,10 +235,10 @@ static void npemu_dma_copy_self(const npemu_dma_list_t *local,
     }
 }
 
-/* Whose fault was EFAULT, or a short copy? Ask for one byte of each page of our
- * side. */
-static npemu_dma_status_t npemu_dma_blame(const struct iovec *iov,
-                                          unsigned count)
+/* Which side caused EFAULT, or a short copy? Read one byte of each page of the
+ * local side. */
+static npemu_dma_status_t npemu_dma_failed_side(const struct iovec *iov,
+                                                unsigned count)
 {
     struct iovec byte, probe;
     uint64_t addr, end;
@@ -279,7 +279,8 @@ npemu_dma_chunk(npemu_peer_t *peer, const struct iovec *local,
 
     if ((ret >= 0) || (errno == EFAULT)) {
         return npemu_peer_is_alive(peer) ?
-                       npemu_dma_blame(local, num_local) : NPEMU_DMA_GONE;
+                       npemu_dma_failed_side(local, num_local) :
+                       NPEMU_DMA_GONE;
     }
 
     if ((errno == ESRCH) || !npemu_peer_is_alive(peer)) {
@@ -315,7 +316,7 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
         length = local->length - done;
         length = (length < NPEMU_DMA_CHUNK) ? length : NPEMU_DMA_CHUNK;
 
-        /* pids are used again: never touch a stranger's memory */
+        /* The kernel reuses pids: another process may have this one */
         if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
             return NPEMU_DMA_GONE;
         }

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The DMA engine: every access to application memory on behalf of a work
- * request is checked, translated and made here, except payload that rides in a
- * completion queue (npemu_cq.c puts that in place).
+ * The DMA engine: it checks, translates and makes every access to application
+ * memory for a work request, except that npemu_cq.c places eager payload, which
+ * is in a completion queue.
  */
 
 #ifndef NPEMU_DMA_H
@@ -33,7 +33,7 @@ typedef enum {
     NPEMU_MAP_TABLE   /* a table of the peer must be attached first */
 } npemu_map_t;
 
-/* The table that was missing. */
+/* The table that must be attached. */
 typedef struct {
     uint32_t index;
     uint32_t gen;
@@ -41,16 +41,15 @@ typedef struct {
 
 typedef enum {
     NPEMU_DMA_OK,
-    NPEMU_DMA_LOCAL,  /* the initiator's memory is not there */
-    NPEMU_DMA_REMOTE, /* the target's memory is not there */
-    NPEMU_DMA_GONE,   /* the target is not there */
-    NPEMU_DMA_DENIED, /* the kernel does not let us */
-    NPEMU_DMA_CUT     /* the target does not let us: look at it anew */
+    NPEMU_DMA_LOCAL,  /* the initiator's memory is not mapped */
+    NPEMU_DMA_REMOTE, /* the target's memory is not mapped */
+    NPEMU_DMA_GONE,   /* the target's process has ended */
+    NPEMU_DMA_DENIED, /* the kernel denies the access */
+    NPEMU_DMA_CUT     /* the target has cut us off: check it again */
 } npemu_dma_status_t;
 
 /**
- * Make a list of one piece of memory of the calling process that no IOMMU table
- * covers.
+ * Make a list of one range of the calling process that no IOMMU table covers.
  */
 static inline void npemu_dma_list_plain(npemu_dma_list_t *list, void *addr,
                                         uint64_t length)
@@ -81,7 +80,7 @@ int npemu_dma_map_send(npemu_proc_t *proc, uint32_t pd, const npemu_wqe_t *wqe,
  *
  * @param [in]  skip    Bytes left out at the beginning.
  * @param [in]  length  Bytes to map after those.
- * @param [out] miss    With NPEMU_MAP_TABLE: what to attach.
+ * @param [out] miss    With NPEMU_MAP_TABLE: the table to attach.
  */
 npemu_map_t npemu_dma_map_recv(npemu_peer_t *peer, uint32_t pd,
                                const npemu_rq_wqe_t *wqe, uint32_t skip,

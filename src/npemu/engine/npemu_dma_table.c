@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The DMA engine where IOMMU tables are in the way: what the table says is
- * looked at and obeyed chunk by chunk, on both sides alike. Memory that a table
- * covers is never touched but by process_vm_readv and process_vm_writev, also
- * that of this process: where the kernel has no page, they say so.
+ * The DMA engine for memory that IOMMU tables cover. It reads the states and
+ * obeys them chunk by chunk, on both sides. It accesses such memory, also that
+ * of this process, by process_vm_readv() and process_vm_writev() only: they
+ * report a page that the kernel does not have.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -22,10 +22,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A chunk that starts within a page touches one more. */
+/* A chunk that starts within a page covers one more. */
 #define NPEMU_CHUNK_PAGES (NPEMU_DMA_CHUNK / NPEMU_PAGE_SIZE + 1)
 
-/* A NIC reads at least so much of a source at once, aligned. */
+/* The unit in which a NIC reads a source, aligned. */
 #define NPEMU_LINE 64
 
 /* States that are copied at a time. */
@@ -34,15 +34,15 @@
 /* Pagemap entry: the page is in memory. */
 #define NPEMU_PAGEMAP_PRESENT (1ull << 63)
 
-/* One side of a transfer, and where it stands. */
+/* One side of a transfer, and its position. */
 typedef struct {
     const npemu_dma_list_t *list;
-    npemu_peer_t           *peer;      /* whose memory it is */
+    npemu_peer_t           *peer;      /* owner of the memory */
     int                    is_local;
     unsigned               index;      /* in the list */
     uint64_t               offset;     /* in that element */
 
-    /* Fault plan: the page being accessed, until here */
+    /* Fault plan: end of the page that is accessed */
     uint64_t               page_end;
     npemu_fault_ticket_t   ticket;
 
@@ -53,9 +53,9 @@ typedef struct {
     npemu_table_t          *table;
     uint64_t               first_page;
     uint32_t               present;    /* bit by page */
-    uint32_t               words[NPEMU_CHUNK_PAGES]; /* as they were */
-    int                    whole;      /* all of them are */
-    uint64_t               absent_end; /* pages below met EFAULT */
+    uint32_t               words[NPEMU_CHUNK_PAGES]; /* states as read */
+    int                    whole;      /* all pages are present */
+    uint64_t               absent_end; /* pages below it gave EFAULT */
 } npemu_side_t;
 
 typedef struct {
@@ -63,10 +63,10 @@ typedef struct {
     int          to_remote;
     npemu_side_t src;
     npemu_side_t dst;
-    int          in_line;    /* the destination ended the last chunk within a
-                              * line of the source, */
-    uint32_t     line_there; /* which was there, or not, */
-    uint32_t     line_word;  /* by this state */
+    int          in_line;      /* the last chunk ended within a line of the
+                                * source, because of the destination */
+    uint32_t     line_present; /* the line's page was present, */
+    uint32_t     line_word;    /* with this state */
 } npemu_xfer_t;
 
 /* --- one side --------------------------------------------------------------*/
@@ -83,7 +83,7 @@ static void npemu_side_init(npemu_side_t *side, const npemu_dma_list_t *list,
     side->absent_end = 0;
 }
 
-/* Does a table decide whether it is there? */
+/* Does a table decide whether pages are present? */
 static inline int npemu_side_is_paged(const npemu_side_t *side)
 {
     return side->window & NPRDMA_PAGE_BITS;
@@ -121,8 +121,8 @@ static inline uint64_t npemu_min(uint64_t a, uint64_t b)
     return (a < b) ? a : b;
 }
 
-/* A fault plan works on pages one by one. Returns how much of `length` bytes
- * can be accessed before it does something. */
+/* A fault plan handles single pages. Returns how many of `length` bytes can be
+ * accessed before the next step of the plan. */
 static uint64_t npemu_side_cut_fault(npemu_side_t *side, uint64_t length)
 {
     npemu_fault_ticket_t *ticket = &side->ticket;
@@ -146,7 +146,7 @@ static uint64_t npemu_side_cut_fault(npemu_side_t *side, uint64_t length)
     return length;
 }
 
-/* How much of `length` bytes is one chunk. */
+/* Returns how many of `length` bytes are one chunk. */
 static inline uint64_t npemu_side_cut(npemu_side_t *side, uint64_t length)
 {
     uint32_t granule = atomic_load_explicit(&npemu_dma_granule,
@@ -161,7 +161,7 @@ static inline uint64_t npemu_side_cut(npemu_side_t *side, uint64_t length)
         length = npemu_min(length, granule - (side->addr & (granule - 1)));
     }
     if (npemu_unlikely(side->table->kernel != NULL)) {
-        return length; /* real events are its fault plan */
+        return length; /* no fault plans: the kernel evicts pages */
     }
     if (npemu_unlikely((side->page_end != 0) ||
                        (atomic_load(&side->table->header->hooks) &
@@ -205,15 +205,15 @@ static inline void npemu_side_gate(npemu_side_t *side,
                             1);
 }
 
-/* The kernel has no such page, whatever the state says: first the state is
- * corrected, so that who verifies the access will see a change. */
+/* The state says present, but the kernel does not have the page. Correct the
+ * state, so that a verification of the access sees a change. */
 static void npemu_side_mark(npemu_side_t *side, uint64_t addr,
                             _Atomic uint64_t *counter)
 {
     uint64_t page = npemu_side_page(side, addr);
 
     if (side->table->kernel != NULL) {
-        atomic_fetch_add(counter, 1); /* the state is changed already */
+        atomic_fetch_add(counter, 1); /* the kernel has changed the state */
     } else {
         /* Before the state: see npemu_iommu_invalidate() */
         atomic_store(&side->table->header->marked, 1);
@@ -226,7 +226,7 @@ static void npemu_side_mark(npemu_side_t *side, uint64_t addr,
     side->whole    = 0;
 }
 
-/* /proc/PID/pagemap of the owner; -1 if it cannot be had. */
+/* /proc/PID/pagemap of the owner; negative if it cannot be opened. */
 static int npemu_side_pagemap(npemu_side_t *side)
 {
     npemu_peer_t *peer = side->peer;
@@ -238,9 +238,9 @@ static int npemu_side_pagemap(npemu_side_t *side)
         snprintf(path, sizeof(path), "/proc/%d/pagemap", peer->pid);
         peer->pagemap_fd = open(path, O_RDONLY | O_CLOEXEC);
         if (peer->pagemap_fd < 0) {
-            npemu_error("cannot tell which pages of process %d are resident, "
+            npemu_error("cannot read which pages of process %d are resident, "
                         "%s: %s", peer->pid, path, strerror(errno));
-            peer->pagemap_fd = -2; /* once is enough */
+            peer->pagemap_fd = -2; /* do not try or log it again */
         }
     }
     fd = peer->pagemap_fd;
@@ -248,7 +248,7 @@ static int npemu_side_pagemap(npemu_side_t *side)
     return fd;
 }
 
-/* Ask the kernel which pages are in memory: others count as absent. */
+/* Ask the kernel which pages are in memory, and mark the others absent. */
 static void npemu_side_sample(npemu_side_t *side, unsigned count)
 {
     uint64_t first = side->table->address / NPEMU_PAGE_SIZE + side->first_page;
@@ -272,7 +272,7 @@ static void npemu_side_sample(npemu_side_t *side, unsigned count)
     }
 }
 
-/* Look at the states of a chunk. */
+/* Read the states of a chunk. */
 static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
 {
     const nprdma_page_state_t *states;
@@ -315,8 +315,8 @@ static int npemu_side_has_changed(const npemu_side_t *side, uint64_t addr)
            side->words[page - side->first_page];
 }
 
-/* Is the byte at `done` there, and how many of the following `length` are like
- * it? */
+/* Is the byte at `done` present? Returns how many of the following `length`
+ * bytes are the same in this. */
 static uint64_t npemu_side_run(const npemu_side_t *side, uint64_t done,
                                uint64_t length, int *present)
 {
@@ -339,7 +339,7 @@ static uint64_t npemu_side_run(const npemu_side_t *side, uint64_t done,
     return npemu_min(addr, end) - (side->addr + done);
 }
 
-/* May a byte be read? */
+/* Can a byte be read? */
 static int npemu_side_probe(const npemu_side_t *side, uint64_t done)
 {
     struct iovec remote = {(void*)(uintptr_t)(side->addr + done), 1};
@@ -371,10 +371,11 @@ static ssize_t npemu_side_put(const npemu_side_t *side, uint64_t done,
 
 /* --- moving ----------------------------------------------------------------*/
 
-/* Whose fault was it that nothing came after `done` bytes? Somebody may have
- * brought the page back since, so it is the side that a table covers, unless
- * the other one is certainly bad. */
-static npemu_side_t *npemu_xfer_blame(npemu_xfer_t *xfer, uint64_t done)
+/* Which side ended a copy after `done` bytes? The page may have become present
+ * again since, so it is the side that a table covers, unless a byte of the
+ * other one cannot be read. */
+static npemu_side_t *npemu_xfer_failed_side(npemu_xfer_t *xfer,
+                                            uint64_t done)
 {
     if (!npemu_side_is_paged(&xfer->src)) {
         return npemu_side_probe(&xfer->src, done) ? &xfer->dst : &xfer->src;
@@ -389,17 +390,17 @@ static npemu_side_t *npemu_xfer_blame(npemu_xfer_t *xfer, uint64_t done)
     return npemu_side_probe(&xfer->src, done) ? &xfer->dst : &xfer->src;
 }
 
-/* The state of what the kernel took has changed before it went. A page that
- * cannot be accessed for another reason is not absent: that would be a success
- * of an operation that did nothing. */
+/* The kernel changes the state before it takes a page. A page that cannot be
+ * accessed for another reason does not count as absent: else an operation that
+ * did nothing would succeed. */
 static int npemu_side_may_lack(const npemu_side_t *side, uint64_t done)
 {
     return !npemu_side_is_kernel(side) ||
            npemu_side_has_changed(side, side->addr + done);
 }
 
-/* A copy ended early, after `done` bytes of the chunk. NPEMU_DMA_OK: the page
- * there is marked absent, go on. */
+/* A copy ended early, after `done` bytes of the chunk. Returns NPEMU_DMA_OK if
+ * the page there is marked absent now and the transfer goes on. */
 static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
                                              npemu_side_t *side, uint64_t done,
                                              int error)
@@ -418,7 +419,7 @@ static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
     }
 
     if (side == NULL) {
-        side = npemu_xfer_blame(xfer, done);
+        side = npemu_xfer_failed_side(xfer, done);
     }
     if (npemu_side_is_paged(side) && npemu_side_may_lack(side, done)) {
         npemu_side_mark(side, side->addr + done,
@@ -429,7 +430,7 @@ static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
     return side->is_local ? NPEMU_DMA_LOCAL : NPEMU_DMA_REMOTE;
 }
 
-/* Both sides are there. Returns bytes, or -1 with errno. */
+/* Both sides are present. Returns bytes, or -1 with errno. */
 static ssize_t npemu_xfer_move(npemu_xfer_t *xfer, uint64_t done,
                                uint64_t length)
 {
@@ -441,8 +442,8 @@ static ssize_t npemu_xfer_move(npemu_xfer_t *xfer, uint64_t done,
                    npemu_epoch_copy(xfer->peer->pid, &dst, 1, &src, 1, 0);
 }
 
-/* The source is absent: its reader gets the signature, 64-bit words that are
- * aligned as the source is. */
+/* The source is absent: the destination gets the signature, as 64-bit words
+ * that are aligned like the source. */
 static ssize_t npemu_xfer_fill(npemu_xfer_t *xfer, uint64_t done,
                                uint64_t length)
 {
@@ -462,7 +463,7 @@ static ssize_t npemu_xfer_fill(npemu_xfer_t *xfer, uint64_t done,
     return npemu_side_put(&xfer->dst, done, iov, count, length);
 }
 
-/* How many of `length` bytes of states are copied at a time. */
+/* Returns how many of `length` bytes of states are copied at a time. */
 static uint64_t npemu_states_run(const npemu_xfer_t *xfer, uint64_t done,
                                  uint64_t length)
 {
@@ -487,43 +488,44 @@ static ssize_t npemu_xfer_states(npemu_xfer_t *xfer, uint64_t done,
     return npemu_side_put(&xfer->dst, done, &iov, 1, length);
 }
 
-/* Move the first piece of `length` bytes that are alike. Returns how many were
- * moved or vanished, fewer if the page that follows is now marked absent. */
+/* Move the first bytes of `length` that are equal in presence on each side.
+ * Sets *moved to the number that were moved or discarded; it is smaller if the
+ * next page is now marked absent. */
 static npemu_dma_status_t npemu_xfer_piece(npemu_xfer_t *xfer, uint64_t done,
                                            uint64_t length, uint64_t *moved)
 {
-    npemu_side_t *culprit = &xfer->dst;
-    int src_there, dst_there;
+    npemu_side_t *failed = &xfer->dst;
+    int src_present, dst_present;
     ssize_t ret;
 
-    length = npemu_side_run(&xfer->src, done, length, &src_there);
-    length = npemu_side_run(&xfer->dst, done, length, &dst_there);
-    if (!dst_there) {
+    length = npemu_side_run(&xfer->src, done, length, &src_present);
+    length = npemu_side_run(&xfer->dst, done, length, &dst_present);
+    if (!dst_present) {
         atomic_fetch_add(&xfer->dst.table->header->absent_writes,
                          (length + NPEMU_PAGE_SIZE - 1) / NPEMU_PAGE_SIZE);
         *moved = length;
         return NPEMU_DMA_OK;
     }
 
-    if (!src_there) {
+    if (!src_present) {
         ret = npemu_xfer_fill(xfer, done, length);
     } else if (xfer->src.window == NPEMU_WINDOW_STATES) {
         length = npemu_states_run(xfer, done, length);
         ret    = npemu_xfer_states(xfer, done, length);
     } else {
-        ret     = npemu_xfer_move(xfer, done, length);
-        culprit = NULL; /* it may be either */
+        ret    = npemu_xfer_move(xfer, done, length);
+        failed = NULL; /* it may be either side */
     }
 
     *moved = (ret < 0) ? 0 : ret;
     return npemu_likely(*moved == length) ?
                    NPEMU_DMA_OK :
-                   npemu_xfer_stopped(xfer, culprit, done + *moved,
+                   npemu_xfer_stopped(xfer, failed, done + *moved,
                                       (ret < 0) ? errno : 0);
 }
 
-/* A source is read line by line, however the destination is cut: the rest of a
- * line is as its begin was. */
+/* A source is read line by line, wherever the chunks of the destination end:
+ * the rest of a line is as present as its beginning. */
 static inline void npemu_xfer_check(npemu_xfer_t *xfer, uint64_t length)
 {
     npemu_side_t *src = &xfer->src;
@@ -531,15 +533,16 @@ static inline void npemu_xfer_check(npemu_xfer_t *xfer, uint64_t length)
     if (npemu_unlikely(xfer->in_line)) {
         src->first_page = npemu_side_page(src, src->addr);
         src->words[0]   = xfer->line_word;
-        src->present    = xfer->line_there;
-        src->whole      = xfer->line_there;
+        src->present    = xfer->line_present;
+        src->whole      = xfer->line_present;
     } else {
         npemu_side_check(src, length);
     }
     npemu_side_check(&xfer->dst, length);
 }
 
-/* Does the chunk end within a line that the source would give whole? */
+/* Note whether the chunk ends within a line of the source because the
+ * destination cut it. */
 static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
                                        uint64_t src_length)
 {
@@ -549,15 +552,15 @@ static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
     xfer->in_line = (length < src_length) && npemu_side_is_paged(src) &&
                     ((src->addr + length) % NPEMU_LINE != 0);
     if (npemu_unlikely(xfer->in_line)) {
-        /* Neither is its first byte, so the last one is on the same page */
+        /* Not the first byte of a line: the one before is on the same page */
         page             = npemu_side_page(src, src->addr + length) -
                            src->first_page;
         xfer->line_word  = src->words[page];
-        xfer->line_there = (src->present >> page) & 1;
+        xfer->line_present = (src->present >> page) & 1;
     }
 }
 
-/* Move a chunk, or part of it */
+/* Move a chunk, or part of it. */
 static npemu_dma_status_t npemu_xfer_range(npemu_xfer_t *xfer, uint64_t done,
                                            uint64_t end)
 {
@@ -571,11 +574,11 @@ static npemu_dma_status_t npemu_xfer_range(npemu_xfer_t *xfer, uint64_t done,
 }
 
 /*
- * The kernel does not wait for the NIC. Pages of a source that it began to take
- * since they were looked at are absent all the same, and have been from the
- * start: what was read of them is replaced. What was written to a destination
- * went to the memory of the process, wherever the kernel has put that: it came
- * just before the page was taken.
+ * The kernel does not wait for the NIC. Pages of a source that it has begun to
+ * take since their states were read count as absent from the start: what was
+ * read of them is replaced by the signature. What was written to a destination
+ * stays: it went to the memory of the process, wherever the kernel moved that,
+ * as if it had come just before the page was taken.
  */
 static npemu_dma_status_t npemu_xfer_recheck(npemu_xfer_t *xfer,
                                              uint64_t length)
@@ -598,8 +601,8 @@ static npemu_dma_status_t npemu_xfer_recheck(npemu_xfer_t *xfer,
     return status;
 }
 
-/* One chunk: nothing that an IOTLB flush waits for lasts longer, but for the
- * line at its end. */
+/* One chunk. An IOTLB flush waits for one chunk and the line at its end at
+ * most. */
 static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
                                            uint64_t src_length)
 {
@@ -630,16 +633,16 @@ static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
     return status;
 }
 
-/* How many of `left` bytes may be one chunk. Where more follow, it ends with a
- * page of the source, and thus with a line, whatever comes then. */
+/* Returns how many of `left` bytes may be one chunk. If more follow, the chunk
+ * ends with a page of the source, and so with a line. */
 static inline uint64_t npemu_dma_chunk_length(uint64_t src_addr, uint64_t left)
 {
     return npemu_likely(left <= NPEMU_DMA_CHUNK) ?
                    left : NPEMU_DMA_CHUNK - src_addr % NPEMU_PAGE_SIZE;
 }
 
-/* Copy what is behind `done` bytes, which are not 0 only if each list has one
- * element. */
+/* Copy what follows the first `done` bytes. `done` is 0 unless each list has
+ * one element. */
 static __attribute__((noinline)) npemu_dma_status_t
 npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
                         const npemu_dma_list_t *remote, int to_remote,
@@ -654,7 +657,7 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
                     npemu_peer_find(proc, proc->slot_index), 1, done);
     npemu_side_init(to_remote ? &xfer.dst : &xfer.src, remote, peer, 0, done);
     for (left = local->length - done; left > 0; left -= length) {
-        /* pids are used again: never touch a stranger's memory */
+        /* The kernel reuses pids: another process may have this one */
         if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
             if (xfer.in_line) {
                 npemu_epoch_dma_exit();
@@ -681,12 +684,12 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
     return NPEMU_DMA_OK;
 }
 
-/* --- the straight path -----------------------------------------------------*/
+/* --- fast path -------------------------------------------------------------*/
 
-/* Are all pages of `length` bytes of one side there, and nothing in the way
- * that works on them one by one? */
-static inline int npemu_side_is_straight(const npemu_dma_list_t *list,
-                                         uint64_t done, uint64_t length)
+/* Are all pages of `length` bytes of one side present, without gates or plans
+ * that handle single pages? */
+static inline int npemu_side_is_fast(const npemu_dma_list_t *list,
+                                     uint64_t done, uint64_t length)
 {
     uint32_t window = list->window[0];
     const npemu_table_t *table;
@@ -712,19 +715,19 @@ static inline int npemu_side_is_straight(const npemu_dma_list_t *list,
 }
 
 /*
- * What is most common: one piece of memory on each side, of which all pages
- * are there. Returns how much of it was copied, chunk by chunk, before it was
- * not that, or did not work: the rest is then done step by step, which tells
- * what is the matter. It may write the same bytes again.
+ * The most common case: one range of memory on each side, with all pages
+ * present. Returns how many bytes were copied, chunk by chunk, before a chunk
+ * was not of this case or failed. The caller copies the rest step by step,
+ * which finds the reason; it may write the same bytes again.
  */
-static inline uint64_t npemu_dma_copy_straight(npemu_peer_t *peer,
-                                               const npemu_dma_list_t *local,
-                                               const npemu_dma_list_t *remote,
-                                               int to_remote)
+static inline uint64_t npemu_dma_copy_fast(npemu_peer_t *peer,
+                                           const npemu_dma_list_t *local,
+                                           const npemu_dma_list_t *remote,
+                                           int to_remote)
 {
     const npemu_dma_list_t *src = to_remote ? local : remote;
     uint64_t src_addr, done, length;
-    struct iovec here, there;
+    struct iovec local_iov, remote_iov;
     ssize_t moved;
 
     if (npemu_unlikely((local->count != 1) || (remote->count != 1) ||
@@ -736,21 +739,21 @@ static inline uint64_t npemu_dma_copy_straight(npemu_peer_t *peer,
     }
 
     for (done = 0; done < local->length; done += length) {
-        src_addr       = (uintptr_t)src->iov[0].iov_base + done;
-        length         = npemu_dma_chunk_length(src_addr,
-                                                local->length - done);
-        here.iov_base  = (uint8_t*)local->iov[0].iov_base + done;
-        there.iov_base = (uint8_t*)remote->iov[0].iov_base + done;
-        here.iov_len   = there.iov_len = length;
-        moved          = -1;
+        src_addr            = (uintptr_t)src->iov[0].iov_base + done;
+        length              = npemu_dma_chunk_length(src_addr,
+                                                     local->length - done);
+        local_iov.iov_base  = (uint8_t*)local->iov[0].iov_base + done;
+        remote_iov.iov_base = (uint8_t*)remote->iov[0].iov_base + done;
+        local_iov.iov_len   = remote_iov.iov_len = length;
+        moved               = -1;
         if (npemu_unlikely(!npemu_peer_is_alive(peer))) {
             break;
         }
 
         npemu_epoch_dma_enter();
-        if (npemu_likely(npemu_side_is_straight(local, done, length) &&
-                         npemu_side_is_straight(remote, done, length))) {
-            moved = npemu_epoch_copy(peer->pid, &here, 1, &there, 1,
+        if (npemu_likely(npemu_side_is_fast(local, done, length) &&
+                         npemu_side_is_fast(remote, done, length))) {
+            moved = npemu_epoch_copy(peer->pid, &local_iov, 1, &remote_iov, 1,
                                      to_remote);
         }
         npemu_epoch_dma_exit();
@@ -766,7 +769,7 @@ npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
                                          const npemu_dma_list_t *remote,
                                          int to_remote)
 {
-    uint64_t done = npemu_dma_copy_straight(peer, local, remote, to_remote);
+    uint64_t done = npemu_dma_copy_fast(peer, local, remote, to_remote);
 
     return npemu_likely(done == local->length) ?
                    NPEMU_DMA_OK :

@@ -22,7 +22,8 @@ typedef struct npemu_qp {
     struct npemu_cq       *recv_cq;
     npemu_rq_t            *rq;        /* own_rq or the SRQ's */
     npemu_rq_t            own_rq;
-    int                   dying;      /* being destroyed, under proc->lock */
+    int                   dying;      /* not created yet, or being destroyed;
+                                       * under proc->lock */
     pthread_mutex_t       control;    /* serialises modify, destroy, flush */
 
     /* Target of an RC QP, from RTR on */

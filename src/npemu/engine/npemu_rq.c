@@ -118,8 +118,8 @@ void npemu_rq_reset(npemu_rq_t *rq)
     npemu_rq_unlock_all(rq);
 }
 
-/* May a payload that rides in the CQ be put there when it is polled? Not if a
- * key is bad: the sender must hear of it, so that it checks for itself. */
+/* May eager payload be placed here when it is polled? Not if a key is invalid:
+ * then the sender checks the keys itself, so that it sees the error. */
 static int npemu_rq_keys_are_good(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe)
 {
     uint64_t va;
@@ -188,10 +188,10 @@ int npemu_rq_post(npemu_rq_t *rq, struct ibv_recv_wr *wr,
 }
 
 /*
- * Repair after a dead lock owner: none is needed. In pop, `claims` is written
- * before `head` moves: either the receive is still in the ring, or the claim
- * names the dead process and recovery gives it back. In unpop the entry is
- * written before `head` moves: either it is back, or still claimed.
+ * No repair is needed after the death of a lock owner. In pop, `claims` is
+ * written before `head` moves: the receive is in the ring, or the claim names
+ * the dead process and recovery takes it back. In unpop the entry is written
+ * before `head` moves: it is in the ring, or still claimed.
  */
 npemu_rq_status_t npemu_rq_pop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
                                npemu_rq_shm_t *rq, int wait,
@@ -218,7 +218,7 @@ npemu_rq_status_t npemu_rq_pop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     *entry = ring[head & rq->mask];
     if (npemu_unlikely(entry->index >= rq->size)) {
         npemu_rlock_release(&rq->lock);
-        return NPEMU_RQ_DAMAGED; /* never leave the arena */
+        return NPEMU_RQ_DAMAGED; /* outside of the arena */
     }
 
     claims[entry->index] = proc->owner;
@@ -239,7 +239,7 @@ void npemu_rq_unpop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     uint32_t head;
 
     npemu_rlock_take(proc, &rq->lock, 1);
-    /* There is room: the ring holds every WQE, and this one is not in it */
+    /* There is room: the ring can hold every WQE, and this one is not in it */
     head                  = atomic_load(&rq->head) - 1;
     ring[head & rq->mask] = *entry;
     atomic_store(&rq->head, head);
@@ -281,8 +281,8 @@ void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
         is_held = npemu_rq_is_held_by(rq, i, owner);
         npemu_rq_unlock_all(rq);
 
-        /* is_done takes the lock of a CQ, and who polls that takes ours with it
-         * held. If the completion is polled between these steps, the WQE is
+        /* is_done takes the lock of a CQ, and polling takes this lock with that
+         * one held. If the completion is polled between these steps, the WQE is
          * free or posted again: the dead process cannot take it a second
          * time. */
         if (!is_held || is_done(arg, i)) {

@@ -31,10 +31,11 @@ typedef struct npemu_rq {
 int npemu_rq_init(npemu_rq_t *rq, npemu_proc_t *proc, uint32_t pd,
                   uint32_t size, uint32_t max_sge);
 
-/** Free it. No initiator may have access to it any more. */
+/** Free it. No initiator may access it any more. */
 void npemu_rq_cleanup(npemu_rq_t *rq);
 
-/** Throw away everything that is posted; no completions. As above. */
+/** Discard everything that is posted, without completions. No initiator may
+ * access it. */
 void npemu_rq_reset(npemu_rq_t *rq);
 
 /** As ibv_post_recv. */
@@ -54,7 +55,7 @@ static inline void npemu_rq_free(npemu_rq_t *rq, uint32_t index)
  * Take back the receives which a dead process had taken.
  *
  * @param [in] owner    Its owner word.
- * @param [in] is_done  Tells whether a completion refers to the WQE.
+ * @param [in] is_done  Returns 1 if a completion refers to the WQE, else 0.
  */
 void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
                       int (*is_done)(void *arg, uint32_t index), void *arg);
@@ -63,7 +64,7 @@ typedef enum {
     NPEMU_RQ_OK,
     NPEMU_RQ_EMPTY,
     NPEMU_RQ_BUSY,   /* a stopped process holds the lock */
-    NPEMU_RQ_DAMAGED /* its owner has written nonsense to it */
+    NPEMU_RQ_DAMAGED /* its owner has written an invalid index to it */
 } npemu_rq_status_t;
 
 /**
@@ -84,7 +85,7 @@ npemu_rq_status_t npemu_rq_pop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
 void npemu_rq_unpop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
                     npemu_rq_shm_t *rq, const npemu_rq_entry_t *entry);
 
-/** Is there a receive, posted or given back, at this moment? */
+/** 1 if there is a receive now, posted or taken back, else 0. */
 static inline int npemu_rq_has_receives(npemu_rq_shm_t *rq)
 {
     return atomic_load_explicit(&rq->tail, memory_order_acquire) !=

@@ -14,12 +14,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* SENDs up to this many bytes ride in the target's CQ: two copies by memcpy
- * cost less than one by a system call. A page and a header before it is what
- * many messages are. */
+/* SENDs up to this size are eager: their payload is copied to the target's CQ.
+ * Two copies by memcpy cost less than one by a system call. Many messages are a
+ * page with a header before it. */
 #define NPEMU_EAGER_MAX (4096 + 128)
 
-/* A work request on its way. */
+/* A work request that is executed. */
 typedef struct {
     npemu_qp_t         *qp;
     const npemu_wqe_t  *wqe;
@@ -38,7 +38,8 @@ static int npemu_op_is_ud(const npemu_op_t *op)
     return op->qp->super.qp.qp_type == IBV_QPT_UD;
 }
 
-/* The responder refuses: it goes to ERR and tells its user why. */
+/* The responder refuses the request: its QP goes to ERR, and its process raises
+ * the events. */
 static npemu_exec_t npemu_op_refused(npemu_op_t *op, uint32_t events,
                                      enum ibv_wc_status status)
 {
@@ -76,8 +77,9 @@ static npemu_exec_t npemu_op_dma_result(npemu_op_t *op,
 
 /* --- target ----------------------------------------------------------------*/
 
-/* IBA 11.6.3.1: a message that comes before the responder is in RTS shows its
- * user that the connection stands. Once; not on datagrams, IBA o11-5.1.1. */
+/* IBA 11.6.3.1: a message that arrives before the responder is in RTS raises
+ * the event that the connection is established. Once; not for datagrams, IBA
+ * o11-5.1.1. */
 static __attribute__((noinline)) void npemu_op_comm_est(npemu_op_t *op)
 {
     if (!atomic_exchange(&op->remote->comm_est, 1)) {
@@ -85,9 +87,9 @@ static __attribute__((noinline)) void npemu_op_comm_est(npemu_op_t *op)
     }
 }
 
-/* A responder that is not there, or not connected to us, is silent: the
- * transport timer decides. A different starting PSN is a connection of the past
- * or the future under the same QPN. */
+/* A responder that does not exist, or is not connected to this QP, does not
+ * answer: the transport timer decides. A different starting PSN belongs to an
+ * earlier or later connection under the same QPN. */
 static npemu_exec_t npemu_op_target_rc(npemu_op_t *op)
 {
     npemu_qp_t *qp = op->qp;
@@ -126,7 +128,7 @@ static npemu_exec_t npemu_op_target_rc(npemu_op_t *op)
     return NPEMU_EXEC_DONE;
 }
 
-/* Returns 0 if the datagram gets lost, as it does silently on a network. */
+/* Returns 1, or 0 if the datagram is lost, without an error as on a network. */
 static int npemu_op_target_ud(npemu_op_t *op, npemu_exec_t *result)
 {
     const npemu_wqe_t *wqe = op->wqe;
@@ -210,8 +212,8 @@ static npemu_exec_t npemu_op_overrun(npemu_op_t *op)
     return npemu_op_refused(op, NPEMU_EV_QP_FATAL, IBV_WC_REM_OP_ERR);
 }
 
-/* Complete the receive. With `eager` the payload rides along; NPEMU_CQ_NO_DATA
- * is returned if it cannot. */
+/* Complete the receive, with `eager` together with the payload. Returns
+ * NPEMU_CQ_NO_DATA if the CQ has no room for that. */
 static npemu_cq_status_t npemu_op_complete_recv(npemu_op_t *op, uint32_t index,
                                                 enum ibv_wc_status status,
                                                 int eager)
@@ -265,7 +267,7 @@ static npemu_exec_t npemu_op_send_direct(npemu_op_t *op,
     npemu_dma_list_t remote;
     npemu_dma_status_t status;
 
-    /* The keys of a shared receive queue are of its own PD, not of the QP's */
+    /* The keys of a shared receive queue belong to its PD, not to the QP's */
     switch (npemu_dma_map_recv(op->peer, rq->pd,
                                npemu_rq_wqe(shm, rq, entry->index), skip,
                                op->local.length, &remote, &op->miss)) {
@@ -305,7 +307,7 @@ static npemu_exec_t npemu_op_pop(npemu_op_t *op, npemu_rq_entry_t *entry)
     case NPEMU_RQ_BUSY:
         return NPEMU_EXEC_BUSY;
     default:
-        return NPEMU_EXEC_RETRY; /* no answer either, and it has an end */
+        return NPEMU_EXEC_RETRY; /* as if it did not answer: this times out */
     }
 
     if (npemu_unlikely(limit)) {
@@ -330,7 +332,7 @@ static npemu_exec_t npemu_op_send_plain(npemu_op_t *op)
     room += npemu_op_is_ud(op) ? sizeof(struct ibv_grh) : 0;
     if (npemu_unlikely(room > entry.length)) {
         if (npemu_op_is_ud(op)) {
-            /* IBA 9.9.3, class D: dropped without a trace */
+            /* IBA 9.9.3, class D: dropped silently */
             return npemu_op_unpop(op, &entry, NPEMU_EXEC_DONE);
         }
         return npemu_op_finish_recv(op, &entry, IBV_WC_LOC_LEN_ERR,
@@ -354,7 +356,7 @@ static npemu_exec_t npemu_op_send_plain(npemu_op_t *op)
     return npemu_op_send_direct(op, &entry);
 }
 
-/* What rides in a CQ is copied under its lock: look at page states before. */
+/* Eager payload is copied with the CQ's lock held: obey page states before. */
 static __attribute__((noinline)) npemu_exec_t
 npemu_op_send_tabled(npemu_op_t *op)
 {
@@ -426,8 +428,8 @@ static npemu_exec_t npemu_op_write(npemu_op_t *op)
                                                   &remote, 1));
 }
 
-/* The data can be seen before the completion, and the memory may be used for
- * something else by then: a retry never writes it again. */
+/* The target may see the data before the completion, and use the memory for
+ * something else: a retry does not write it again. */
 static npemu_exec_t npemu_op_write_imm(npemu_op_t *op)
 {
     npemu_retry_t *retry = &op->qp->wait.retry;
@@ -472,7 +474,7 @@ static npemu_exec_t npemu_op_read(npemu_op_t *op)
 
 /*
  * Atomic among the atomics on the target's memory (IBV_ATOMIC_HCA), under a
- * lock of the target. Nothing to repair if its owner dies: the value was
+ * lock of the target. No repair is needed if its owner dies: the value was
  * written, or it was not.
  */
 static npemu_exec_t npemu_op_atomic_locked(npemu_op_t *op,
@@ -560,7 +562,7 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
         if (!npemu_op_target_ud(op, &ret)) {
             return ret;
         }
-        /* Without a receive, or where it cannot be had, the datagram is lost */
+        /* Without a receive, or if it cannot be taken, the datagram is lost */
         ret = npemu_op_send(op);
         if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
             return ret;
@@ -597,8 +599,8 @@ static npemu_exec_t npemu_op_exec(npemu_op_t *op)
     }
 }
 
-/* Say in whose memory this will be. A datagram goes to the process that is in
- * the slot now: npemu_op_target_ud() sees to it that this is still so. */
+/* Name the target process in the epoch. A datagram goes to the process that is
+ * in the slot now: npemu_op_target_ud() checks that this has not changed. */
 static void npemu_op_enter(npemu_op_t *op)
 {
     npemu_proc_t *proc = op->proc;
@@ -616,8 +618,8 @@ static void npemu_op_enter(npemu_op_t *op)
     }
 }
 
-/* Execute once. NPEMU_EXEC_MAP: `peer` may be gone by then, and this says whose
- * table it is. */
+/* Execute once. With NPEMU_EXEC_MAP sets the owner of the table, since `peer`
+ * is not valid outside of the epoch. */
 static npemu_exec_t npemu_op_try(npemu_op_t *op, unsigned *slot, uint32_t *gen)
 {
     npemu_exec_t ret;
@@ -632,9 +634,9 @@ static npemu_exec_t npemu_op_try(npemu_op_t *op, unsigned *slot, uint32_t *gen)
     return ret;
 }
 
-/* Attach tables until none is missing. One that cannot be attached is the fault
- * of the target. A request that was cut off finds the target as it is now: its
- * QP has failed, in general. */
+/* Attach tables until none is missing. If one cannot be attached, the target
+ * has failed. A request that was cut off checks the target again, whose QP has
+ * failed in general. */
 static __attribute__((noinline)) npemu_exec_t
 npemu_op_try_again(npemu_op_t *op, npemu_exec_t ret, unsigned slot,
                    uint32_t gen)

@@ -9,13 +9,15 @@
 #include "engine/npemu_wqe.h"
 
 typedef enum {
-    NPEMU_EXEC_DONE,   /* `status` tells how */
+    NPEMU_EXEC_DONE,   /* completed with `status` */
     NPEMU_EXEC_RNR,    /* the target has no receive, nothing was done */
-    NPEMU_EXEC_BUSY,   /* a stopped process is in the way, nothing was done */
+    NPEMU_EXEC_BUSY,   /* a stopped process holds a lock, nothing was done */
     NPEMU_EXEC_RETRY,  /* the target does not answer, nothing was done */
     NPEMU_EXEC_ATTACH, /* the target's process must be attached first */
-    NPEMU_EXEC_MAP,    /* a table of it must be: never the final result */
-    NPEMU_EXEC_CUT     /* cut off by the target: begin again, never final */
+    NPEMU_EXEC_MAP,    /* a table of the target must be attached first: not
+                        * returned by npemu_send_exec() */
+    NPEMU_EXEC_CUT     /* cut off by the target, begin again: not returned by
+                        * npemu_send_exec() */
 } npemu_exec_t;
 
 /**

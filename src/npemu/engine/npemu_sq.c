@@ -18,10 +18,10 @@
 #define NPEMU_USEC 1000ull
 #define NPEMU_MSEC 1000000ull
 
-/* How often the thread tries a silent or stopped target again. */
+/* Longest interval of retries to a silent or stopped target. */
 #define NPEMU_RETRY_STEP_NS (5 * NPEMU_MSEC)
 
-/* How long a request that is not executed at once is kept. */
+/* A request that is not executed at once. */
 typedef struct {
     npemu_wqe_t    wqe;
     struct ibv_sge sge[];  /* max_send_sge, then max_inline_data bytes */
@@ -48,7 +48,7 @@ int npemu_sq_init(npemu_qp_t *qp)
     qp->sq_stride = (sizeof(npemu_sq_entry_t) +
                      qp->cap.max_send_sge * sizeof(struct ibv_sge) +
                      qp->cap.max_inline_data + 15) & ~(size_t)15;
-    /* Not touched before something has to wait, so it costs address space */
+    /* Not accessed before a request waits, so it costs address space only */
     qp->sq        = malloc(size * qp->sq_stride);
     if (qp->sq == NULL) {
         return ENOMEM;
@@ -91,7 +91,7 @@ static uint32_t npemu_sq_wc_opcode(uint32_t opcode)
     }
 }
 
-/* One more request is done; its completion, if one is due. */
+/* One more request is done: produce its completion, if one is due. */
 static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                               enum ibv_wc_status status, uint32_t length)
 {
@@ -131,8 +131,8 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                   cq->shm, cqe, 0);
 }
 
-/* The oldest request is one that has not been tried. */
-static inline void npemu_sq_forget_tries(npemu_qp_t *qp)
+/* The oldest request has not been begun. */
+static inline void npemu_sq_clear_retry(npemu_qp_t *qp)
 {
     qp->wait.retry.kind       = NPEMU_RETRY_NONE;
     qp->wait.retry.is_written = 0;
@@ -144,8 +144,8 @@ void npemu_sq_flush(npemu_qp_t *qp)
         npemu_sq_complete(qp, &npemu_sq_entry(qp, qp->executed)->wqe,
                           IBV_WC_WR_FLUSH_ERR, 0);
     }
-    npemu_sq_forget_tries(qp);
-    qp->drain_notify = 0; /* it has failed, which is not to be drained */
+    npemu_sq_clear_retry(qp);
+    qp->drain_notify = 0; /* a queue that fails raises no such event */
 }
 
 void npemu_sq_reset(npemu_qp_t *qp)
@@ -153,7 +153,7 @@ void npemu_sq_reset(npemu_qp_t *qp)
     qp->posted       = 0;
     qp->executed     = 0;
     qp->drain_notify = 0;
-    npemu_sq_forget_tries(qp);
+    npemu_sq_clear_retry(qp);
     atomic_store(&qp->sq_done, 0);
 }
 
@@ -190,16 +190,16 @@ static uint64_t npemu_transport_step_ns(npemu_qp_t *qp)
                    NPEMU_RETRY_STEP_NS : timeout;
 }
 
-/* The oldest request could not be executed: when to try again. Returns the
- * status if that was the last time, else IBV_WC_SUCCESS. */
+/* The oldest request could not be executed: set the time of the next retry.
+ * Returns the status if this was the last one, else IBV_WC_SUCCESS. */
 static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
                                          uint64_t now)
 {
     npemu_retry_t *retry = &qp->wait.retry;
 
     if (why == NPEMU_EXEC_BUSY) {
-        /* A stopped process has a NIC that goes on, so this never fails. If
-         * the process dies, the lock is free, and the target perhaps gone. */
+        /* The NIC of a stopped process would go on, so this does not fail. If
+         * the process dies, the lock can be taken. */
         retry->kind     = NPEMU_RETRY_BUSY;
         retry->timer_ns = NPEMU_RETRY_STEP_NS;
         retry->next_ns  = now + retry->timer_ns;
@@ -240,7 +240,8 @@ static enum ibv_wc_status npemu_sq_retry(npemu_qp_t *qp, npemu_exec_t why,
 
 /* --- execution -------------------------------------------------------------*/
 
-/* Execute one request, with whatever it needs. Returns 1 when it is done. */
+/* Execute one request, and attach its target first if necessary. Returns 1 if
+ * it is done, 0 if it waits. */
 static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
 {
     enum ibv_wc_status status;
@@ -251,7 +252,7 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
         ret = npemu_send_exec(qp, wqe, &status, &length);
         if (npemu_unlikely(ret == NPEMU_EXEC_ATTACH) &&
             (npemu_peer_attach(qp->proc, npemu_qpn_slot(wqe->ud.qpn)) != 0)) {
-            ret    = NPEMU_EXEC_DONE; /* nobody there: the datagram is lost */
+            ret    = NPEMU_EXEC_DONE; /* no process: the datagram is lost */
             status = IBV_WC_SUCCESS;
         }
     } while (ret == NPEMU_EXEC_ATTACH);
@@ -263,7 +264,7 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
         }
     }
 
-    npemu_sq_forget_tries(qp);
+    npemu_sq_clear_retry(qp);
     if (npemu_likely(status == IBV_WC_SUCCESS)) {
         npemu_sq_complete(qp, wqe, status, length);
     } else {
@@ -274,7 +275,7 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
     return 1;
 }
 
-/* IBA 10.3.1: in SQD, what has been begun is finished and nothing is begun. */
+/* IBA 10.3.1: in SQD a request that was begun is finished; none is begun. */
 static int npemu_sq_may_exec(npemu_qp_t *qp, enum ibv_qp_state state)
 {
     return (state == IBV_QPS_RTS) ||
@@ -349,7 +350,7 @@ static int npemu_sq_check_inline(npemu_qp_t *qp, const struct ibv_send_wr *wr)
     return (length > qp->cap.max_inline_data) ? EINVAL : 0;
 }
 
-/* How many requests can be posted. */
+/* Number of requests that can be posted. */
 static inline uint32_t npemu_sq_room(npemu_qp_t *qp)
 {
     return qp->cap.max_send_wr -
@@ -357,7 +358,7 @@ static inline uint32_t npemu_sq_room(npemu_qp_t *qp)
                                               memory_order_acquire));
 }
 
-/* Check a request and bring it into the engine's form. */
+/* Check a request and convert it to a WQE. Returns 0 or EINVAL. */
 static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
                           npemu_wqe_t *wqe)
 {
@@ -445,7 +446,7 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
     }
 
     switch (state) {
-    case IBV_QPS_RTS: /* behind what waits */
+    case IBV_QPS_RTS: /* behind requests that wait */
     case IBV_QPS_SQD:
         npemu_sq_keep(qp, pos, &wqe);
         qp->posted = pos + 1;
@@ -461,9 +462,9 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
     }
 }
 
-/* Would every request of a list be taken? What npemu_sq_post() refuses is
- * refused here; nothing that it looks at gets worse while sq_lock is held, for
- * a QP that fails takes requests and flushes them. */
+/* Would npemu_sq_post() accept every request of a list? Its checks have the
+ * same result later, while sq_lock is held: a QP that fails accepts requests
+ * and flushes them. */
 static int npemu_sq_check(npemu_qp_t *qp, const struct ibv_send_wr *wr,
                           uint32_t count)
 {

@@ -24,26 +24,26 @@ int npemu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 int npemu_sq_post_all(npemu_qp_t *qp, const struct ibv_send_wr *wr,
                       uint32_t count);
 
-/** Execute what waits, as far as possible. sq_lock is held. */
+/** Execute requests that wait, as far as possible. sq_lock is held. */
 void npemu_sq_run(npemu_qp_t *qp);
 
-/** Allocate and free what waiting requests are kept in. 0 or ENOMEM. The send
- * CQ is there before and after. */
+/** Allocate and free the memory for waiting requests. Returns 0 or ENOMEM. The
+ * send CQ exists before and after. */
 int npemu_sq_init(npemu_qp_t *qp);
 void npemu_sq_cleanup(npemu_qp_t *qp);
 
-/** Complete everything that waits as flushed. sq_lock is held. */
+/** Complete all waiting requests as flushed. sq_lock is held. */
 void npemu_sq_flush(npemu_qp_t *qp);
 
-/** Forget everything that waits, and all positions. sq_lock is held. */
+/** Discard all waiting requests, and reset positions. sq_lock is held. */
 void npemu_sq_reset(npemu_qp_t *qp);
 
-/** Go on with what was posted while the queue was drained (SQD to RTS). */
+/** Execute what was posted while the queue was drained (SQD to RTS). */
 void npemu_sq_resume(npemu_qp_t *qp);
 
 /**
- * Has the oldest request been begun, and not completed? It is tried again, in
- * SQD too: a send queue is drained when it is done. sq_lock is held.
+ * Has the oldest request been begun, and not completed? It is retried, in SQD
+ * as well: a send queue is drained when it is done. sq_lock is held.
  */
 static inline int npemu_sq_is_begun(const npemu_qp_t *qp)
 {

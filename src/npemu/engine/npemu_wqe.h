@@ -10,10 +10,8 @@
 #include <infiniband/verbs.h>
 #include <stdint.h>
 
-/*
- * Refers to the scatter/gather list, does not own it. Inline data is described
- * by the list as well; its keys have no meaning then.
- */
+/* Refers to the scatter/gather list and does not own it. The list describes
+ * inline data as well; its keys are ignored then. */
 typedef struct {
     uint64_t             wr_id;
     uint32_t             opcode;   /* enum ibv_wr_opcode */

@@ -118,8 +118,8 @@ uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size)
     return offset;
 }
 
-/* Remember a block. Without memory for that it is lost until the process
- * detaches. */
+/* Add a block to a list. If there is no memory for the list, the block is lost
+ * until the process detaches. */
 static void npemu_arena_add(npemu_arena_blocks_t *blocks, uint64_t offset)
 {
     size_t capacity;

@@ -17,8 +17,8 @@ typedef struct {
     size_t   capacity;
 } npemu_arena_blocks_t;
 
-/* The allocator's books are private: peers cannot damage them, and a process
- * that dies leaves nothing to repair. */
+/* The state of the allocator is in private memory: peers cannot damage it, and
+ * a process that dies leaves nothing to repair. */
 typedef struct {
     npemu_arena_shm_t *shm;
     int               id;      /* shmid */
@@ -29,11 +29,11 @@ typedef struct {
     npemu_arena_blocks_t free[NPEMU_ARENA_CLASSES];
 
     /* Blocks of objects that were destroyed while a process that was cut off
-     * (npemu_cut.h) was still in the arena: it may write to them when it
-     * continues */
+     * (npemu_cut.h) was in a request on this arena: it may write to them when
+     * it continues */
     npemu_arena_blocks_t kept[NPEMU_ARENA_CLASSES];
-    _Atomic uint32_t  cuts;      /* so far, */
-    _Atomic uint32_t  cuts_over; /* and how many of them are history */
+    _Atomic uint32_t  cuts;      /* processes that were cut off, ever */
+    _Atomic uint32_t  cuts_over; /* those of them that have left the arena */
 } npemu_arena_t;
 
 /**
@@ -43,7 +43,7 @@ typedef struct {
  */
 int npemu_arena_init(npemu_arena_t *arena);
 
-/** Detach the segment. Nobody may use it any more. */
+/** Detach the segment, which is not used any more. */
 void npemu_arena_cleanup(npemu_arena_t *arena);
 
 /**
@@ -55,18 +55,18 @@ void npemu_arena_cleanup(npemu_arena_t *arena);
  */
 uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size);
 
-/** Free what @ref npemu_arena_alloc returned; 0 is ignored. It is kept back as
- * long as @ref npemu_arena_is_held. */
+/** Free what @ref npemu_arena_alloc returned; 0 is ignored. While @ref
+ * npemu_arena_is_held the block is kept and not allocated again. */
 void npemu_arena_free(npemu_arena_t *arena, uint64_t offset, size_t size);
 
-/** May a process that was cut off still be in the arena? */
+/** 1 if a process that was cut off may still be in the arena, else 0. */
 static inline int npemu_arena_is_held(npemu_arena_t *arena)
 {
     return atomic_load(&arena->cuts) != atomic_load(&arena->cuts_over);
 }
 
-/** All processes that were cut off when `cuts` was @a cuts have left: free what
- * was kept back. */
+/** All processes that were cut off when `cuts` was @a cuts have left the arena:
+ * free the blocks that were kept. */
 void npemu_arena_release(npemu_arena_t *arena, uint32_t cuts);
 
 #endif

@@ -30,14 +30,14 @@ uint64_t npemu_cut_limit_ns(void)
         if ((value[0] < '0') || (value[0] > '9') || (*end != '\0') ||
             (errno != 0) || (ms > UINT32_MAX)) {
             npemu_warn("NPEMU_CUT_OFF_MS=%s is not a number of milliseconds; "
-                       "%d is taken", value, NPEMU_CUT_DEFAULT_MS);
+                       "using %d", value, NPEMU_CUT_DEFAULT_MS);
             ms = NPEMU_CUT_DEFAULT_MS;
         }
     }
     return (ms == 0) ? UINT64_MAX : ms * 1000000ull;
 }
 
-/* Of a thread, as /proc tells: stopped by a signal or a debugger. */
+/* Does /proc show the thread as stopped by a signal or a debugger? */
 NPEMU_HOOK
 static int npemu_cut_is_stopped(int pid, int tid)
 {
@@ -57,7 +57,7 @@ static int npemu_cut_is_stopped(int pid, int tid)
         return 0;
     }
 
-    /* The name of the program may hold anything */
+    /* The name of the program may contain any character, ')' as well */
     text[len] = '\0';
     state     = strrchr(text, ')');
     return (state != NULL) && (state[1] == ' ') &&
@@ -99,8 +99,7 @@ int npemu_cut_off(npemu_proc_t *proc, unsigned index, npemu_thread_seq_t *rec,
     }
 
     npemu_cut_fail_qps(proc, index);
-    /* Before the state of the thread is looked at: the argument is in the
-     * header */
+    /* Before the state of the thread is read; npemu_cut.h says why */
     __atomic_store_n(&rec->remote[0].iov_len, NPEMU_GUARD_SET,
                      __ATOMIC_SEQ_CST);
     stopped = npemu_cut_is_stopped(pid, tid);
@@ -112,12 +111,12 @@ int npemu_cut_off(npemu_proc_t *proc, unsigned index, npemu_thread_seq_t *rec,
     atomic_store(&rec->cut, seq);
     if (stopped) {
         npemu_warn("process %d is stopped in the middle of a work request on "
-                   "our memory: it is cut off, its connections to this process "
-                   "have failed", pid);
+                   "memory of this process: it is cut off, its connections to "
+                   "this process have failed", pid);
     } else {
-        npemu_error("process %d does not end a work request on our memory, and "
-                    "is not stopped: it is cut off, but if the kernel holds "
-                    "it, what it writes may still come", pid);
+        npemu_error("process %d does not end a work request on memory of this "
+                    "process, and is not stopped: it is cut off, but if it is "
+                    "inside the kernel it may still write", pid);
     }
     return 1;
 }

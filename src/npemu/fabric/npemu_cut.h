@@ -1,8 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A process that is stopped in the middle of a work request on our memory
- * cannot be waited for, and must not touch that memory when it continues.
+ * A process may be stopped in the middle of a work request on memory of this
+ * process. Waiting for it has a limit, and after that it must not access the
+ * memory when it continues.
  *
  * Memory of another process is accessed by process_vm_readv() and
  * process_vm_writev() only, and the list of addresses there is in the fabric
@@ -13,15 +14,14 @@
  * the call begins, not before. The guard stays so until the thread begins
  * another request.
  *
- * What remains is a call that had read the list before. A thread is stopped,
- * by a signal or a debugger, on its way into the kernel or out of it, and never
- * within the copy of a call. So a thread that is seen to be stopped *after* its
- * guard was set is either done with its last copy, or will be refused.
+ * A call may have read the list before. Signals and debuggers stop a thread on
+ * its way into the kernel or out of it, and never within the copy of a call. So
+ * a thread that is seen to be stopped *after* its guard was set has finished
+ * its last copy, or will be refused.
  *
- * A thread that is not stopped and does not get on either is inside the kernel,
- * perhaps for a page that does not come. It is waited for ten times longer.
- * Then a line says that what it writes may come late: nothing can take that
- * back.
+ * A thread that makes no progress and is not stopped is inside the kernel,
+ * perhaps waiting for a page. The owner waits for it ten times longer, and then
+ * logs that the thread may still write: nothing can undo that.
  */
 
 #ifndef NPEMU_CUT_H
@@ -84,27 +84,27 @@ npemu_guard_copy(npemu_thread_seq_t *rec, int pid, const struct iovec *local,
     return ret;
 }
 
-/** Has the request that the record tells of been cut off by its target? */
+/** Has the target cut off the request that the record names? */
 NPEMU_HOOK_INLINE int npemu_cut_is_done(npemu_thread_seq_t *rec)
 {
     return atomic_load(&rec->cut) == atomic_load(&rec->seq);
 }
 
-/** As long as @ref npemu_cut_off is not called, nanoseconds; from
- * NPEMU_CUT_OFF_MS. UINT64_MAX: for ever. */
+/** Time before @ref npemu_cut_off is called, nanoseconds; from
+ * NPEMU_CUT_OFF_MS. UINT64_MAX: never. */
 uint64_t npemu_cut_limit_ns(void);
 
 /**
- * Cut off a process that did not get on for @ref npemu_cut_limit_ns: its queue
- * pairs that are connected to ours go to ERR on this side, and what its thread
- * has begun is refused. May be called in hooks.
+ * Cut off a process that has made no progress for @ref npemu_cut_limit_ns: the
+ * queue pairs of this process that are connected to it go to ERR, and the
+ * request that its thread has begun is refused. May be called in hooks.
  *
  * @param [in] index  Slot of that process.
  * @param [in] rec    The thread's record, whose counter names this process.
  * @param [in] force  Nonzero: also if the thread is not stopped.
  *
- * @return 1 if it need not be waited for any more; 0 if it is not stopped, or
- *         was going on meanwhile.
+ * @return 1 if the caller need not wait for it any more; 0 if it is not
+ *         stopped, or has made progress meanwhile.
  */
 int npemu_cut_off(npemu_proc_t *proc, unsigned index, npemu_thread_seq_t *rec,
                   int force);

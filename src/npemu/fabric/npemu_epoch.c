@@ -15,19 +15,19 @@
 #define NPEMU_QUIESCE_WARN_NS  1000000000ull
 #define NPEMU_QUIESCE_BRIEF_NS 100000000ull
 
-/* A look that comes later than this does not count whole: it was this process
- * that did not run. A job that is suspended and resumed must not cut off its
- * own ranks, which may resume one after the other. */
-#define NPEMU_EPOCH_LOOK_NS 10000000ull
+/* Longest time between two polls that counts: in a longer one this process did
+ * not run. A job that is suspended and resumed must not cut off its own ranks,
+ * which may resume one after the other. */
+#define NPEMU_EPOCH_POLL_NS 10000000ull
 
-/* How many times longer a thread is waited for that is not stopped. */
+/* Factor by which the wait for a thread is longer that is not stopped. */
 #define NPEMU_CUT_FORCE 10
 
 __thread npemu_epoch_tls_t npemu_epoch_tls;
 
 static pthread_key_t npemu_epoch_key;
 
-/* Thread exit: its counter goes to the next one that needs one. */
+/* Thread exit: another thread may use the counter. */
 static void npemu_epoch_thread_exit(void *arg)
 {
     npemu_epoch_tls_t *tls = arg;
@@ -107,17 +107,17 @@ static uint64_t npemu_epoch_time_ns(void)
     return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
-/* What is waited for. */
+/* State of a wait. */
 typedef struct {
     npemu_proc_t    *proc;
     npemu_quiesce_t scope;
-    uint64_t        seen;   /* when the last look was, 0: there was none */
+    uint64_t        seen;   /* time of the last poll, 0: there was none */
     uint64_t        waited; /* nanoseconds in all */
     int             warned;
-    int             is_held; /* a thread was cut off, and has not left */
+    int             is_held; /* a thread that was cut off is in the arena */
 } npemu_epoch_waiter_t;
 
-/* One line about a process that does not get on. */
+/* One line about a process that makes no progress. */
 NPEMU_HOOK
 static void npemu_epoch_warn(npemu_epoch_waiter_t *waiter,
                              const npemu_slot_t *slot)
@@ -130,25 +130,25 @@ static void npemu_epoch_warn(npemu_epoch_waiter_t *waiter,
     }
 }
 
-/* Count the time since the last look. */
+/* Count the time since the last poll. */
 NPEMU_HOOK_INLINE void npemu_epoch_count_time(npemu_epoch_waiter_t *waiter)
 {
     uint64_t now  = npemu_epoch_time_ns();
     uint64_t time = (waiter->seen == 0) ? 0 : now - waiter->seen;
 
     waiter->seen    = now;
-    waiter->waited += (time < NPEMU_EPOCH_LOOK_NS) ? time :
-                                                     NPEMU_EPOCH_LOOK_NS;
+    waiter->waited += (time < NPEMU_EPOCH_POLL_NS) ? time :
+                                                     NPEMU_EPOCH_POLL_NS;
 }
 
-/* Has a thread of another process, which did not get on, been cut off? */
+/* Cut off a thread of another process if it is time. Returns 1 if it was. */
 NPEMU_HOOK_INLINE int npemu_epoch_cut(npemu_epoch_waiter_t *waiter,
                                       unsigned index, npemu_thread_seq_t *rec)
 {
     npemu_proc_t *proc = waiter->proc;
 
     if ((index == proc->slot_index) ||
-        (waiter->scope == NPEMU_QUIESCE_PATIENT) ||
+        (waiter->scope == NPEMU_QUIESCE_NO_CUT) ||
         (waiter->waited < proc->cut_limit_ns)) {
         return 0;
     }
@@ -158,9 +158,9 @@ NPEMU_HOOK_INLINE int npemu_epoch_cut(npemu_epoch_waiter_t *waiter,
                          proc->cut_limit_ns);
 }
 
-/* Wait for one counter that was seen odd. Returns 0 if the time is up. It is
- * part of its callers, one of which is for hooks: ThreadSanitizer must see what
- * the other one waits for. */
+/* Wait for one counter that was seen odd. Returns 0 if the time is up. Merged
+ * into its callers: one of them runs in hooks and is not instrumented, and
+ * ThreadSanitizer must see the atomics of the other one. */
 NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
                                        unsigned index, uint32_t gen,
                                        npemu_thread_seq_t *rec,
@@ -170,7 +170,7 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
     npemu_slot_t *slot          = &waiter->proc->fabric->slots[index];
     unsigned count              = 0;
 
-    /* What dead processes leave behind must not cost the full spin */
+    /* Counters of dead processes must not cost the full spin */
     if (npemu_unlikely(!npemu_slot_is_alive(slot, gen))) {
         count = 2 * NPEMU_SPIN_MAX;
     }
@@ -185,7 +185,7 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
         }
 
         if (npemu_slot_is_gone(slot, gen)) {
-            /* Once is enough; fails if the slot has a new process */
+            /* Later waits need not check it; fails if the slot is taken anew */
             atomic_compare_exchange_strong(counter, &odd,
                                            npemu_epoch_even(odd));
             return 1;
@@ -209,9 +209,9 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
     return 1;
 }
 
-/* Wait for one of the two counters of a process: of all its threads that are
- * under way if it is ours, else of those in our memory. Returns 0 if the time
- * is up. */
+/* Wait for the counters of one kind of a process: of all its threads that are
+ * executing if it is this one, else of those in memory of this one. Returns 0
+ * if the time is up. */
 NPEMU_HOOK_INLINE int npemu_epoch_wait_slot(npemu_epoch_waiter_t *waiter,
                                             unsigned index, int is_dma,
                                             const npemu_thread_seq_t *skip)
@@ -233,9 +233,9 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait_slot(npemu_epoch_waiter_t *waiter,
         }
 
         counter = is_dma ? &rec->dma : &rec->seq;
-        /* Sequentially consistent, as the caller's mark and what the other
-         * side does are: either we see that it is in our memory, or it sees
-         * the mark */
+        /* Sequentially consistent, as the caller's mark and the initiator's
+         * accesses: either this sees that the initiator is in our memory, or
+         * the initiator sees the mark */
         word = atomic_load(counter);
         if ((word != npemu_epoch_even(word) + owner) &&
             ((index != proc->slot_index) || !(word & 1))) {
@@ -243,7 +243,7 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait_slot(npemu_epoch_waiter_t *waiter,
         }
 
         if ((index != proc->slot_index) && npemu_cut_is_done(rec) &&
-            (waiter->scope != NPEMU_QUIESCE_PATIENT)) {
+            (waiter->scope != NPEMU_QUIESCE_NO_CUT)) {
             waiter->is_held = 1;
         } else if (!npemu_epoch_wait(waiter, index, gen, rec, counter, word)) {
             return 0;
@@ -282,14 +282,15 @@ void npemu_epoch_drain(npemu_proc_t *proc)
     const npemu_epoch_tls_t *tls   = &npemu_epoch_tls;
     const npemu_thread_seq_t *skip = NULL;
 
-    /* A hook that runs within an access of its own thread cannot wait for it */
+    /* A hook may run within an access of its own thread, and cannot wait for
+     * that */
     if ((tls->proc == proc) && (tls->attach_id == proc->attach_id)) {
         skip = tls->seq;
     }
     npemu_epoch_wait_all(proc, NPEMU_QUIESCE_ALL, 1, skip);
 }
 
-/* Is a thread of a process in a request on our memory that was cut off? */
+/* Has a process a thread in a request on our memory that was cut off? */
 static int npemu_epoch_is_cut(npemu_proc_t *proc, unsigned index)
 {
     uint64_t owner = npemu_epoch_owner(proc->slot_index, proc->gen);
@@ -325,7 +326,7 @@ int npemu_epoch_is_held(npemu_proc_t *proc)
         }
     }
 
-    /* A thread that was cut off after the look counts anew */
+    /* Threads that were cut off since the scan are not in `cuts` */
     npemu_arena_release(&proc->arena, cuts);
     return 0;
 }

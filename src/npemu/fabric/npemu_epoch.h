@@ -1,14 +1,13 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Which threads are executing a work request right now, and in whose memory.
+ * Which threads are executing a work request, and in memory of which process.
  *
- * Initiators read the records of their targets without taking a lock for it.
- * Each thread has a sequence counter in the fabric segment that is odd from
- * before the first such read until after the last memory access. To free or
- * reuse something, a process first marks it invalid, then waits until every
- * counter that was odd has changed: a thread that is odd later has seen the
- * mark.
+ * Initiators read the records of their targets without a lock. Each thread has
+ * a sequence counter in the fabric segment that is odd from before the first
+ * such read until after the last memory access. To free or reuse something, a
+ * process first marks it invalid, then waits until every counter that was odd
+ * has changed: a thread whose counter becomes odd later sees the mark.
  *
  * A second counter does the same for page states, chunk by chunk of a request,
  * so that an eviction waits for one chunk in flight and not for whole requests.
@@ -32,15 +31,15 @@ static inline uint64_t npemu_epoch_next(uint64_t word, uint64_t owner)
     return npemu_epoch_even(word) + NPEMU_EPOCH_OWNER_MASK + 1 + owner;
 }
 
-/* A thread's claim on a counter. */
+/* The counter of a thread. */
 typedef struct {
     npemu_proc_t       *proc;
     uint64_t           attach_id;
     npemu_thread_seq_t *seq;
-    int                shared; /* the counter of last resort */
+    int                shared; /* with other threads: all others are in use */
 } npemu_epoch_tls_t;
 
-/* Memory hooks look at it: the first access of a thread may not allocate it. */
+/* Memory hooks read it: the first access of a thread must not allocate it. */
 extern __thread npemu_epoch_tls_t npemu_epoch_tls
         __attribute__((tls_model("initial-exec")));
 
@@ -76,8 +75,8 @@ static inline void npemu_epoch_enter(npemu_proc_t *proc, unsigned slot,
 
     npemu_guard_reset(tls->seq);
     seq = atomic_load_explicit(&tls->seq->seq, memory_order_relaxed);
-    /* A full barrier: the odd value, and what it names, is out before anything
-     * is looked at */
+    /* A full barrier: the odd value, which names the target, is visible before
+     * any record is read */
     atomic_exchange(&tls->seq->seq,
                     npemu_epoch_next(seq, npemu_epoch_owner(slot, gen)));
 }
@@ -97,8 +96,8 @@ static inline void npemu_epoch_exit(npemu_proc_t *proc)
 
 /**
  * Start to access memory that an IOMMU table covers, within an epoch and of the
- * process that it names, or of this one: page states that are looked at until
- * @ref npemu_epoch_dma_exit hold until then. Must not be nested.
+ * process that it names, or of this one: page states that are read from here to
+ * @ref npemu_epoch_dma_exit are valid until then. Must not be nested.
  */
 static inline void npemu_epoch_dma_enter(void)
 {
@@ -107,7 +106,7 @@ static inline void npemu_epoch_dma_enter(void)
 
     seq = atomic_load_explicit(&rec->seq, memory_order_relaxed);
     dma = atomic_load_explicit(&rec->dma, memory_order_relaxed);
-    /* A full barrier: odd before any state is looked at */
+    /* A full barrier: odd before any state is read */
     atomic_exchange(&rec->dma,
                     npemu_epoch_next(dma, seq & NPEMU_EPOCH_OWNER_MASK));
 }
@@ -135,21 +134,21 @@ npemu_epoch_copy(int pid, const struct iovec *local, unsigned num_local,
 }
 
 typedef enum {
-    NPEMU_QUIESCE_ALL,     /* every process that is in our arena */
-    NPEMU_QUIESCE_LOCAL,   /* threads of this process only */
-    NPEMU_QUIESCE_BRIEF,   /* as ALL, but not longer than 100 ms */
-    NPEMU_QUIESCE_PATIENT  /* as ALL, and none is cut off */
+    NPEMU_QUIESCE_ALL,    /* every process that is in our arena */
+    NPEMU_QUIESCE_LOCAL,  /* threads of this process only */
+    NPEMU_QUIESCE_BRIEF,  /* as ALL, but not longer than 100 ms */
+    NPEMU_QUIESCE_NO_CUT  /* as ALL, and cuts no process off */
 } npemu_quiesce_t;
 
 /**
  * Wait until every thread of this process that is executing a work request now,
  * and every thread of another one that is doing so in our arena or memory, has
- * finished it. Threads of dead processes do not count. A process that does not
- * get on is named in one line, and then cut off: see npemu_cut.h.
+ * finished it. Threads of dead processes do not count. A process that makes no
+ * progress is logged, and then cut off: see npemu_cut.h.
  *
- * @return 0; 1 if a process that was cut off, now or before, has not left: none
- *         of our application's memory will be touched by it, but records and
- *         queues in the arena may be.
+ * @return 0; 1 if a process that was cut off, now or before, has not left the
+ *         arena: it will not access memory of this application, but may write
+ *         to records and queues in the arena.
  */
 int npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
 
@@ -160,12 +159,14 @@ int npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
 void npemu_epoch_drain(npemu_proc_t *proc);
 
 /**
- * Has any process been cut off and not left yet? When the last one has left,
- * what was kept back in the arena is freed.
+ * Is a process that was cut off still in the arena? When the last one has left,
+ * frees the blocks of the arena that were kept.
+ *
+ * @return 1 or 0.
  */
 int npemu_epoch_is_held(npemu_proc_t *proc);
 
-/** Set up and tear down what the module keeps for the process. */
+/** Set up and tear down the module's part of the process. */
 void npemu_epoch_init(npemu_proc_t *proc);
 void npemu_epoch_cleanup(npemu_proc_t *proc);
 

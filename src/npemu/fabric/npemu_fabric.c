@@ -20,11 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a process leaves the offers of others alone, milliseconds: making a
- * fabric takes less than one. */
-#define NPEMU_FABRIC_PATIENCE_MS 100
+/* Time in which a process settles its offer, milliseconds; one is enough. Later
+ * others withdraw it. */
+#define NPEMU_FABRIC_SETTLE_MS 100
 
-/* When it gives up. */
+/* Time after which attaching fails, milliseconds. */
 #define NPEMU_FABRIC_LIMIT_MS 10000
 
 /* Longest wait for the threads of a dying process, milliseconds. */
@@ -98,8 +98,8 @@ static uint64_t npemu_fabric_compute_id(void)
     return npemu_mix(hash, geteuid());
 }
 
-/* The id is asked for often. What it depends on can change, the user and the
- * namespaces, but a process that is attached stays with its fabric. */
+/* The id is read often, so it is cached. The user and the namespaces, on which
+ * it depends, can change, but an attached process stays with its fabric. */
 static _Atomic uint64_t npemu_fabric_cached_id;
 static _Atomic uint32_t npemu_fabric_cached_uid;
 static _Atomic int npemu_fabric_attached_pid;
@@ -120,7 +120,7 @@ uint64_t npemu_fabric_id(void)
     return atomic_load(&npemu_fabric_cached_id);
 }
 
-/* Does this user namespace have a number for every user? */
+/* Does this user namespace map every user? */
 static int npemu_fabric_maps_all_users(void)
 {
     char text[128], *end;
@@ -137,9 +137,9 @@ static int npemu_fabric_maps_all_users(void)
 }
 
 /*
- * Users are told apart by their numbers, and by the kernel's checks of the
- * effective one. Two kinds of processes cannot rely on that. Returns 0, or
- * ENODEV with an error line.
+ * Users are distinguished by their numbers, and by the kernel's checks of the
+ * effective one. Two kinds of processes cannot rely on that, and are refused.
+ * Returns 0, or ENODEV with an error line.
  */
 static int npemu_fabric_check_user(void)
 {
@@ -147,8 +147,8 @@ static int npemu_fabric_check_user(void)
     uid_t real, effective, saved;
     char text[32];
 
-    /* The user who runs a setuid program can stop and kill it, and would so
-     * hold up the processes of the user whose rights it has. */
+    /* The real user of a setuid program can stop and kill it, and so could
+     * block processes of its effective user. */
     if ((getresuid(&real, &effective, &saved) < 0) || (real != effective) ||
         (saved != effective)) {
         npemu_error("no emulated RNIC for a program that runs with the rights "
@@ -164,7 +164,7 @@ static int npemu_fabric_check_user(void)
     }
     if ((effective == overflow) && !npemu_fabric_maps_all_users()) {
         npemu_error("no emulated RNIC for user %u in this user namespace: "
-                    "others, who have no number in it, look the same",
+                    "users that it does not map have this number, too",
                     (unsigned)effective);
         return ENODEV;
     }
@@ -196,8 +196,8 @@ static void npemu_fabric_init(npemu_fabric_shm_t *fabric)
 
 typedef enum {
     NPEMU_CANDIDATE_GOOD,
-    NPEMU_CANDIDATE_OTHER, /* something else, look further */
-    NPEMU_CANDIDATE_BAD    /* our fabric, but not usable: refuse */
+    NPEMU_CANDIDATE_OTHER, /* something else: search on */
+    NPEMU_CANDIDATE_BAD    /* our fabric, but not usable: fail */
 } npemu_candidate_t;
 
 static npemu_candidate_t npemu_fabric_damaged(int id)
@@ -214,7 +214,7 @@ npemu_fabric_check(npemu_fabric_shm_t *fabric, size_t size, int id)
     uint32_t state;
 
     if (magic == 0) {
-        return NPEMU_CANDIDATE_OTHER; /* its maker will see our offer */
+        return NPEMU_CANDIDATE_OTHER; /* its creator will see our offer */
     }
 
     if (magic != NPEMU_FABRIC_MAGIC) {
@@ -245,33 +245,33 @@ npemu_fabric_check(npemu_fabric_shm_t *fabric, size_t size, int id)
     return NPEMU_CANDIDATE_GOOD;
 }
 
-/* --- which one -------------------------------------------------------------*/
+/* --- election --------------------------------------------------------------*/
 
 /*
- * No lock exists that another user could not take as well, so the processes
- * that find no fabric elect one. Each *offers* a segment of its own, and then
- * looks at all segments. Of any two offers, the process that made the later one
- * sees the earlier one, and either withdraws that or gives up its own: so at
- * most one offer is ever *settled*. The lower id stays, so that one of those
- * that compete does settle. The offer of a killed process vanishes with it. The
- * offer of a stopped one is withdrawn when the others run out of patience; its
- * maker finds that out when it tries to settle the offer.
+ * Another user could take any lock that guards the creation, so the processes
+ * that find no fabric elect one without a lock. Each *offers* a segment of its
+ * own, and then reads all segments. Of any two offers, the process that made
+ * the later one sees the earlier one, and withdraws it or gives up its own: so
+ * at most one offer is ever *settled*. The lower id stays, so that one of the
+ * competitors does settle. The kernel frees the offer of a killed process. The
+ * offer of a stopped process is withdrawn after NPEMU_FABRIC_SETTLE_MS, and its
+ * creator notices when it tries to settle the offer.
  */
 typedef struct {
     int                own_id;    /* segment that this process offers, or -1 */
-    int                impatient; /* withdraw offers whatever their id */
+    int                timed_out; /* withdraw offers whatever their id */
     int                offers;    /* those of others that stay */
     npemu_fabric_shm_t *found;    /* the settled one, NULL if there is none */
 } npemu_fabric_search_t;
 
-/* Settles what is to become of a segment that was found. Returns 1 if it is the
- * fabric. */
-static int npemu_fabric_judge(npemu_fabric_search_t *search,
+/* A segment that the search has found: withdraw it or count it. Returns 1 if it
+ * is the fabric. */
+static int npemu_fabric_found(npemu_fabric_search_t *search,
                               npemu_fabric_shm_t *fabric, int id)
 {
     uint32_t state = NPEMU_FABRIC_OFFERED;
 
-    if (search->impatient ||
+    if (search->timed_out ||
         ((search->own_id >= 0) && (search->own_id < id))) {
         atomic_compare_exchange_strong(&fabric->state, &state,
                                        NPEMU_FABRIC_WITHDRAWN);
@@ -282,7 +282,7 @@ static int npemu_fabric_judge(npemu_fabric_search_t *search,
     return state == NPEMU_FABRIC_SETTLED;
 }
 
-/* Look at all segments. Returns 0, or ENODEV to refuse. */
+/* Read all segments. Returns 0, or ENODEV with an error line. */
 static int npemu_fabric_search(npemu_fabric_search_t *search)
 {
     npemu_candidate_t candidate;
@@ -304,12 +304,12 @@ static int npemu_fabric_search(npemu_fabric_search_t *search)
 
         fabric = npemu_segment_attach(NPEMU_SEGMENT_FABRIC, id, &size);
         if (fabric == NULL) {
-            continue; /* freed meanwhile */
+            continue; /* freed since */
         }
 
         candidate = npemu_fabric_check(fabric, size, id);
         if ((candidate == NPEMU_CANDIDATE_GOOD) &&
-            npemu_fabric_judge(search, fabric, id)) {
+            npemu_fabric_found(search, fabric, id)) {
             search->found = fabric;
             return 0;
         }
@@ -361,7 +361,7 @@ static uint64_t npemu_fabric_time_ns(void)
     return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
-/* Pauses of different lengths, so that two do not meet again and again. */
+/* Pauses of random length, so that two processes do not collide repeatedly. */
 static void npemu_fabric_pause(void)
 {
     uint64_t random       = npemu_mix(npemu_fabric_time_ns(), getpid());
@@ -383,7 +383,7 @@ npemu_fabric_shm_t *npemu_fabric_attach(void)
         elapsed_ms = (npemu_fabric_time_ns() - start) / 1000000;
         search     = (npemu_fabric_search_t){
                 .own_id    = -1,
-                .impatient = elapsed_ms > NPEMU_FABRIC_PATIENCE_MS
+                .timed_out = elapsed_ms > NPEMU_FABRIC_SETTLE_MS
         };
 
         ret = npemu_fabric_search(&search);
@@ -397,7 +397,7 @@ npemu_fabric_shm_t *npemu_fabric_attach(void)
 
         if ((ret == 0) && (elapsed_ms > NPEMU_FABRIC_LIMIT_MS)) {
             npemu_error("other processes have been making the shared memory of "
-                        "the emulated RNIC for too long");
+                        "the emulated RNIC for 10 seconds");
             ret = ENODEV;
         } else if (ret == 0) {
             npemu_fabric_pause();
@@ -445,7 +445,7 @@ int npemu_slot_claim(npemu_fabric_shm_t *fabric)
     int ret;
 
     for (i = 1; i <= NPEMU_MAX_PROCS; ++i) {
-        /* Slot 0 last: the QPNs 0 and 1 are not for us */
+        /* Slot 0 last: QPNs 0 and 1 are reserved for management */
         index = i % NPEMU_MAX_PROCS;
         ret   = pthread_mutex_trylock(&fabric->slots[index].life);
         if (ret == EOWNERDEAD) {
@@ -480,7 +480,7 @@ int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen)
     }
 
     if (atomic_load(&slot->gen) != gen) {
-        return 1; /* long gone: the slot has been taken anew */
+        return 1; /* another process has taken the slot since */
     }
 
     pid = slot->pid;
@@ -488,9 +488,9 @@ int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen)
         return 1;
     }
 
-    /* The robust mutex tells that one thread is dead. A pidfd becomes readable
-     * when all are. After exec it never does: then wait the time out, for exec
-     * has ended the other threads before it released the mutex. */
+    /* The robust mutex shows that one thread is dead. A pidfd becomes readable
+     * when all are. After exec it does not: then wait for the whole time. exec
+     * ends the other threads before it releases the mutex. */
     pfd.fd = syscall(SYS_pidfd_open, pid, 0);
     if (pfd.fd < 0) {
         return 1;

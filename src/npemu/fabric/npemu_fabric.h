@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Finding or making the fabric segment; process slots; which are alive. */
+/* The fabric segment; slots of processes, and which processes are alive. */
 
 #ifndef NPEMU_FABRIC_H
 #define NPEMU_FABRIC_H
@@ -16,12 +16,13 @@ static inline uint32_t npemu_owner_word(unsigned slot, uint32_t gen)
 }
 
 /**
- * Attach the fabric of this user in these user, IPC and PID namespaces; make it
- * if there is none. Nothing of another user is looked at.
+ * Attach the fabric of this user in these user, IPC and PID namespaces; create
+ * it if there is none. Reads no segment of another user.
  *
  * @return The segment, or NULL with errno ENODEV or ENOMEM and an error line:
- *         no segments are to be had, the fabric is damaged or of another
- *         version, or the process cannot tell its user from others.
+ *         there is no System V shared memory, the fabric is damaged or of
+ *         another version, or the process cannot distinguish its user from
+ *         others.
  */
 npemu_fabric_shm_t *npemu_fabric_attach(void);
 
@@ -30,9 +31,9 @@ void npemu_fabric_detach(npemu_fabric_shm_t *fabric);
 
 /**
  * 64 bits that name the fabric: equal in all its processes, different on other
- * hosts, for other users and in other namespaces. It is a name and no secret.
- * Needs no attachment; while there is one, it is that of the attached fabric,
- * even if the process has changed its user.
+ * hosts, for other users and in other namespaces. They are no secret. Works
+ * without an attachment; with one, the id is that of the attached fabric, even
+ * if the process has changed its user.
  */
 uint64_t npemu_fabric_id(void);
 
@@ -63,26 +64,26 @@ NPEMU_HOOK_INLINE int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
 }
 
 /**
- * Like the negation of @ref npemu_slot_is_alive, but also waits, some
- * milliseconds at most, until no thread of the dying process can run any more:
- * after that its locks and its memory accesses are history.
+ * Like the negation of @ref npemu_slot_is_alive, but also waits, a second at
+ * most, until no thread of the dying process can run any more: after that it
+ * releases no lock and accesses no memory.
  *
- * @return 1 if it is gone for certain, 0 if it is alive.
+ * @return 1 if it is gone, 0 if it is alive.
  */
 int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen);
 
 /**
- * Read a file of /proc that tells little, as a string.
+ * Read the beginning of a file of /proc as a string.
  *
  * @param [in]  path  Its name.
- * @param [out] text  The text; what does not fit is left out.
+ * @param [out] text  The text, cut off where it does not fit.
  * @param [in]  size  Room for it, and for the zero at its end.
  *
  * @return Length of the text, or -1 with errno.
  */
 ssize_t npemu_read_proc(const char *path, char *text, size_t size);
 
-/** 1 if the process is stopped (SIGSTOP, debugger), as /proc tells. */
+/** 1 if /proc shows the process as stopped (SIGSTOP, debugger), else 0. */
 int npemu_pid_is_stopped(int pid);
 
 #endif

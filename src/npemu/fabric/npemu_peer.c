@@ -52,8 +52,8 @@ void npemu_eventfd_unsignal(int fd)
     uint64_t one;
     struct iovec iov = {&one, sizeof(one)};
 
-    /* Not poll() and read(): another reader may come first. Kernels that cannot
-     * do it leave the descriptor readable once too often. */
+    /* Not poll() and read(): another thread may read in between. Kernels
+     * without RWF_NOWAIT for eventfds leave the descriptor readable. */
     while ((preadv2(fd, &iov, 1, -1, RWF_NOWAIT) < 0) && (errno == EINTR)) {
     }
 }
@@ -70,8 +70,8 @@ void npemu_peer_denied(npemu_peer_t *peer, const char *call, int error)
                 "without CAP_SYS_PTRACE?", peer->pid, call, strerror(error));
 }
 
-/* Reads the magic of the peer's arena at the address where the peer has it:
- * proves that we may access its memory and that the pid is the one we mean. */
+/* Read the magic of the peer's arena at the peer's own address of it. This
+ * shows that we may access its memory, and that the pid is the peer's. */
 static void npemu_peer_probe(npemu_peer_t *peer)
 {
     uint64_t magic      = 0;
@@ -85,14 +85,14 @@ static void npemu_peer_probe(npemu_peer_t *peer)
     }
 }
 
-/* One line for all peers: a connection attempt is repeated. */
+/* One line for all peers, since programs repeat an attempt to connect. */
 static void npemu_peer_unmapped(npemu_proc_t *proc, int pid, int error)
 {
-    npemu_log(atomic_exchange(&proc->unmapped_told, 1) ? NPEMU_LOG_DEBUG :
+    npemu_log(atomic_exchange(&proc->unmapped_logged, 1) ? NPEMU_LOG_DEBUG :
                                                          NPEMU_LOG_ERROR,
               "cannot map the shared memory of process %d: %s%s", pid,
               strerror(error),
-              (error == ENOMEM) ? " (each peer takes address space, 8 GiB or a "
+              (error == ENOMEM) ? " (each peer needs address space, 8 GiB or a "
                                   "64th of its ulimit -v)" : "");
     errno = error;
 }
@@ -184,9 +184,9 @@ static void npemu_peer_close(npemu_proc_t *proc, npemu_peer_t *peer)
     free(peer);
 }
 
-/* Take a peer that is gone out of the table, and leave a note for the thread to
- * recover what it held. Returns it if nobody refers to it: the caller frees it
- * outside of peers_lock. */
+/* Remove a peer that is gone from the table, and let the npemu thread take back
+ * what it held. Returns the peer if there is no reference to it: the caller
+ * frees it outside of peers_lock. */
 static npemu_peer_t *npemu_peer_retire(npemu_proc_t *proc, npemu_peer_t *peer)
 {
     atomic_store(&proc->peers[peer->slot_index], NULL);
@@ -208,8 +208,8 @@ static void npemu_peer_free(npemu_proc_t *proc, npemu_peer_t *peer)
     }
 }
 
-/* Tell the peer that we may take its receives: should we die with one, its
- * thread must notice. */
+/* Announce this process to the peer: from now on it may hold receives of the
+ * peer, whose npemu thread must notice when this process dies. */
 static void npemu_peer_introduce(npemu_proc_t *proc, npemu_peer_t *peer)
 {
     atomic_fetch_or(&peer->shm->new_peers[proc->slot_index / 64],
@@ -298,7 +298,7 @@ void npemu_peer_reap(npemu_proc_t *proc)
         pthread_mutex_lock(&proc->peers_lock);
         peer = atomic_load(&proc->peers[i]);
         if ((peer != NULL) && !peer->is_self && !npemu_peer_is_alive(peer)) {
-            npemu_debug("process %d is gone", peer->pid);
+            npemu_debug("process %d has ended", peer->pid);
             dead = npemu_peer_retire(proc, peer);
         }
         owner         = proc->dead[i];
@@ -333,9 +333,9 @@ int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd)
     return fd;
 }
 
-/* Duplicate an eventfd of the peer; -1 if that fails. The number may by now
- * stand for another file, if the application closes descriptors it does not
- * own: the kernel's name of the eventfd tells. */
+/* Duplicate an eventfd of the peer; -1 if that fails. If the application closes
+ * descriptors that it does not own, the number may refer to another file: the
+ * kernel's id of the eventfd shows that. */
 static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
 {
     int fd = npemu_peer_dup_fd(peer, remote_fd);
@@ -378,8 +378,8 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer)
     }
 }
 
-/* The array of duplicates. We are in an epoch and hold a lock: memory hooks
- * must not see where it comes from. */
+/* The array of duplicates. This is within an epoch and a lock is held, so the
+ * mapping must not call memory hooks. */
 static int npemu_peer_channels(npemu_peer_t *peer)
 {
     long addr;

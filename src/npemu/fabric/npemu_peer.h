@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Other processes of the fabric, as far as this one has to do with them. */
+/* Processes of the fabric that this process communicates with, and itself. */
 
 #ifndef NPEMU_PEER_H
 #define NPEMU_PEER_H
@@ -19,7 +19,7 @@ typedef struct npemu_peer {
     unsigned          refcount; /* connected QPs, under peers_lock */
     npemu_link_t      link;     /* in proc->retired */
     _Atomic int       denied;   /* the kernel refuses us its memory */
-    int               pidfd;    /* -1: none to be had */
+    int               pidfd;    /* -1: pidfd_open() failed */
 
     npemu_spin_t      fd_lock;
     int               wake_fd;  /* duplicate of its eventfd, -1: not yet */
@@ -64,7 +64,7 @@ npemu_peer_t *npemu_peer_get(npemu_proc_t *proc, unsigned slot);
 /** Drop the reference of a QP. */
 void npemu_peer_put(npemu_proc_t *proc, npemu_peer_t *peer);
 
-/** Wake the peer's npemu thread: it has events to look at. */
+/** Wake the peer's npemu thread, to handle events. */
 void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer);
 
 /** Add one event to a completion channel of the peer. */
@@ -74,9 +74,10 @@ void npemu_peer_notify(npemu_peer_t *peer, unsigned channel);
 int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd);
 
 /**
- * One line, once per peer, when the kernel denies access to it.
+ * Log, once per peer, that the kernel denies access to it. From then on work
+ * requests to it fail.
  *
- * @param [in] peer   Peer, with which no work request is executed any more.
+ * @param [in] peer   The peer.
  * @param [in] call   System call that was refused.
  * @param [in] error  Its errno.
  */
@@ -89,13 +90,14 @@ void npemu_peer_reap(npemu_proc_t *proc);
 void npemu_peer_init(npemu_proc_t *proc);
 void npemu_peer_cleanup(npemu_proc_t *proc);
 
-/** The kernel's name of an eventfd, UINT32_MAX if it is none. */
+/** The kernel's id of an eventfd, UINT32_MAX if it is none. */
 uint32_t npemu_eventfd_id(int fd);
 
 /** Add one to an eventfd. */
 void npemu_eventfd_signal(int fd);
 
-/** Take one from an eventfd in semaphore mode, if there is one; no blocking. */
+/** Subtract one from an eventfd in semaphore mode unless it is 0. Does not
+ * block. */
 void npemu_eventfd_unsignal(int fd);
 
 #endif

@@ -43,7 +43,7 @@ typedef struct npemu_proc_ops {
      * `other_events`. */
     void (*handle_events)(struct npemu_proc *proc);
 
-    /** Try again what waits for a retry.
+    /** Retry what waits for a retry.
      *
      * @return When to call again (CLOCK_MONOTONIC, ns); UINT64_MAX if nothing
      *         waits. */
@@ -90,15 +90,14 @@ typedef struct npemu_proc {
     pthread_mutex_t    seq_lock;   /* of the shared sequence counter */
     pthread_mutex_t    seq_alloc;  /* of seq_used */
     uint8_t            seq_used[NPEMU_MAX_THREADS];
-    _Atomic int        unmapped_told; /* a peer's arena could not be mapped */
+    _Atomic int        unmapped_logged; /* a peer's arena cannot be mapped */
     uint64_t           cut_limit_ns; /* npemu_cut_limit_ns() */
 } npemu_proc_t;
 
 /*
- * Where the address of the process' npemu_proc_t is kept: a page that reads as
- * zero in a forked child. The child has none of the shared memory (it is not
- * inherited), so its calls on objects of its parent must be refused before they
- * touch any.
+ * Location of the address of the process' npemu_proc_t: a page that reads as
+ * zero in a forked child. The child does not inherit the shared memory, so its
+ * calls on objects of its parent must be refused before they access any.
  */
 extern npemu_proc_t *_Atomic *npemu_self_ptr;
 

@@ -9,9 +9,9 @@
 
 #include <time.h>
 
-/* Rounds of yielding before it is seen whether the owner is gone, and of
- * sleeping before it is seen whether it is stopped. Who does not wait sees to
- * that first: on a busy machine each round costs the time slices of others. */
+/* Rounds of yielding before a check whether the owner is dead, and of sleeping
+ * before a check whether it is stopped. A caller that does not wait checks the
+ * latter first: on a busy machine each round costs time slices. */
 #define NPEMU_RLOCK_YIELDS 200
 #define NPEMU_RLOCK_SLEEPS 100
 
@@ -26,7 +26,7 @@ int npemu_owner_is_gone(npemu_proc_t *proc, uint32_t owner)
     }
 
     if (index >= NPEMU_MAX_PROCS) {
-        return 1; /* not a word any of us wrote */
+        return 1; /* no process writes such a word */
     }
 
     slot = &proc->fabric->slots[index];
@@ -35,8 +35,8 @@ int npemu_owner_is_gone(npemu_proc_t *proc, uint32_t owner)
            npemu_slot_is_gone(slot, gen);
 }
 
-/* The pid of the owner if that is another process, and stopped; else 0. On a
- * busy machine it may just be waiting for a CPU. */
+/* The pid of the owner if it is another process and stopped, else 0. On a busy
+ * machine an owner that is not stopped may wait for a CPU. */
 static int npemu_owner_stopped(npemu_proc_t *proc, uint32_t owner)
 {
     unsigned index = (owner >> 20) - 1;
@@ -81,9 +81,9 @@ npemu_lock_status_t npemu_rlock_slow(npemu_proc_t *proc, npemu_rlock_t *lock,
         }
 
         if (npemu_owner_is_gone(proc, owner)) {
-            /* Nobody else can release it now, only take it over as we do */
+            /* A dead owner does not release it; others may take it over */
             if (atomic_compare_exchange_strong(lock, &owner, proc->owner)) {
-                npemu_debug("took over a lock of dead process (slot %u)",
+                npemu_debug("took over a lock of a dead process (slot %u)",
                             (owner >> 20) - 1);
                 return NPEMU_LOCK_REPAIR;
             }

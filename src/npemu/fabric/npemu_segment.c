@@ -31,8 +31,8 @@ static int npemu_segment_kind(const struct shmid_ds *ds)
     return ds->shm_segsz & (NPEMU_PAGE_SIZE - 1);
 }
 
-/* Only its creator and its owner can change who may attach a segment. Where
- * both are this user, and always were, nobody else can have it attached. */
+/* Only the creator and the owner of a segment can change its permissions. If
+ * both are this user, and always were, no other user has it attached. */
 static int npemu_segment_is_ours(const struct shmid_ds *ds)
 {
     uid_t user = geteuid();
@@ -84,11 +84,11 @@ void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p)
         return NULL;
     }
 
-    /* The id may have got another segment meanwhile. Now that it is attached
-     * the id stays with it: what is looked at is what was attached. */
+    /* The id may refer to another segment by now. From the attachment on it
+     * cannot change, so this checks the segment that is attached. */
     ret = npemu_segment_check(kind, id, &size);
     if ((ret == 0) && (madvise(address, size, MADV_DONTFORK) < 0)) {
-        ret = errno; /* a child would look alive through our counters */
+        ret = errno; /* a child must not inherit it */
     }
     if (ret != 0) {
         shmdt(address);
@@ -143,8 +143,8 @@ int npemu_segment_walk(npemu_segment_walk_t *walk)
     return (walk->max < 0) ? -1 : 0;
 }
 
-/* A process that is killed before it marks its new segment for destruction
- * leaves it behind. Only its creator has ever had it attached. */
+/* Remove the segment of a process that was killed before it could mark the
+ * segment for destruction. Only its creator has ever had it attached. */
 static void npemu_segment_sweep(const struct shmid_ds *ds, int id)
 {
     int kind = npemu_segment_kind(ds);
@@ -168,7 +168,7 @@ int npemu_segment_next(npemu_segment_walk_t *walk, npemu_segment_kind_t kind)
     int id;
 
     while (walk->next <= walk->max) {
-        /* Fails where there is none, and where we may not read it */
+        /* Fails for an unused index, and without permission to read */
         id = shmctl(walk->next++, SHM_STAT, &ds);
         if ((id < 0) || !npemu_segment_is_ours(&ds)) {
             continue;

@@ -5,12 +5,12 @@
  *
  * A segment has no key, so no other user can name it, and it is marked for
  * destruction at once, so the kernel frees it with its last attachment. The
- * owner of a segment can be changed by its creator, who keeps all rights to it:
- * a segment is ours only if this user is both creator and owner and nobody else
- * has any permission. Of any other segment no byte is read or written.
+ * creator of a segment can change its owner and keeps all rights to it. So a
+ * segment is ours only if this user is both creator and owner and no other user
+ * has any permission. Other segments are neither read nor written.
  *
- * The low 12 bits of the size, as the kernel stores it, tell the kind of a
- * segment. So segments of other programs of this user are left alone, too.
+ * The low 12 bits of the size, as the kernel stores it, are the kind of a
+ * segment. They distinguish it from segments of other programs of this user.
  */
 
 #ifndef NPEMU_SEGMENT_H
@@ -31,10 +31,10 @@ typedef struct {
 } npemu_segment_walk_t;
 
 /**
- * Make a segment of zeros and attach it. A child of fork() does not inherit the
- * attachment, and the last npemu_segment_detach() frees the segment.
+ * Create a segment of zeros and attach it. A child of fork() does not inherit
+ * the attachment, and the last npemu_segment_detach() frees the segment.
  *
- * @param [in]  kind  What to make.
+ * @param [in]  kind  Of the segment.
  * @param [in]  size  Bytes, rounded up to pages.
  * @param [out] id_p  shmid, by which processes of this user attach it.
  *
@@ -46,7 +46,7 @@ void *npemu_segment_create(npemu_segment_kind_t kind, size_t size, int *id_p);
  * Attach a segment that npemu_segment_create() made in a process of this user.
  * A child of fork() does not inherit the attachment.
  *
- * @param [in]  kind    What it must be.
+ * @param [in]  kind    It must have this kind.
  * @param [in]  id      shmid.
  * @param [out] size_p  Bytes, rounded up to pages.
  *
@@ -59,7 +59,7 @@ void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p);
 void npemu_segment_detach(void *address);
 
 /**
- * Start a walk over all segments of the IPC namespace. It meets every segment
+ * Start a walk over all segments of the IPC namespace. It finds every segment
  * that exists from before its start to after its end.
  *
  * @return 0, or -1 with errno of shmctl().
@@ -67,8 +67,8 @@ void npemu_segment_detach(void *address);
 int npemu_segment_walk(npemu_segment_walk_t *walk);
 
 /**
- * The next segment of a kind that is of this user alone. On its way removes
- * segments that killed processes left half made.
+ * The next segment of a kind that is of this user alone. Removes segments that
+ * processes had not finished when they were killed.
  *
  * @return shmid, or -1 at the end of the walk.
  */

@@ -1,18 +1,18 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the processes of a fabric share. Two kinds of System V segments
+ * Structures in shared memory. There are two kinds of System V segments
  * (npemu_segment.h), which the kernel frees when the last process that has them
- * attached is gone, however it died:
+ * attached has ended, however it ended:
  *
- *  - the fabric segment: who is there (process slots), and one sequence counter
- *    per thread that executes work requests;
+ *  - the fabric segment: a slot for each process, and one sequence counter for
+ *    each thread that executes work requests;
  *  - one arena per process: its QP and MR records, CQs and receive queues. Only
  *    its owner allocates in it; peers attach it when they first need it.
  *
- * Positions inside an arena are byte offsets from its start. They, and all else
- * that is read from a segment, are written by processes of one user only, which
- * could as well change each other's memory by ptrace(): they are not checked.
+ * Positions inside an arena are byte offsets from its start. All contents of a
+ * segment are written by processes of one user, which could also change each
+ * other's memory by ptrace(): so they are not checked.
  */
 
 #ifndef NPEMU_SHM_H
@@ -32,7 +32,7 @@
 #define NPEMU_PAGE_SIZE   4096ul
 #define NPEMU_ALIGNED(_n) __attribute__((aligned(_n)))
 
-/* A lock between processes, npemu_rlock.h: the owner's word, 0 if it is free. */
+/* A lock between processes, npemu_rlock.h: the owner's word, 0 if free. */
 typedef _Atomic uint32_t npemu_rlock_t;
 
 #define NPEMU_FABRIC_MAGIC 0x6369726261667031ull
@@ -65,10 +65,10 @@ typedef _Atomic uint32_t npemu_rlock_t;
 /* Bytes of payload a completion entry holds itself. */
 #define NPEMU_CQE_INLINE 64
 
-/* The address range of an arena; pages exist once they are touched. Where
- * address space is limited (RLIMIT_AS), it is halved until it is the given part
- * of the limit, or is as small as it can be: records of QPs and MRs take 19 MiB
- * of it, queues the rest. */
+/* The address range of an arena; a page uses memory from its first access on.
+ * Where address space is limited (RLIMIT_AS), the range is halved until it is
+ * at most 1 / NPEMU_ARENA_SHARE of the limit, or has the smallest size: records
+ * of QPs and MRs take 19 MiB, queues the rest. */
 #define NPEMU_ARENA_SIZE     (8ul << 30)
 #define NPEMU_ARENA_MIN_SIZE (64ul << 20)
 #define NPEMU_ARENA_SHARE    64
@@ -77,8 +77,8 @@ typedef _Atomic uint32_t npemu_rlock_t;
 
 /*
  * A process. The npemu thread of the process holds `life`, a robust mutex, as
- * long as the process is attached: the kernel marks it when the process dies or
- * calls exec, which everybody can see by one load (npemu_slot_is_alive).
+ * long as the process is attached. The kernel marks it when the process dies or
+ * calls exec, which any process sees by one load (npemu_slot_is_alive).
  */
 typedef struct {
     pthread_mutex_t  life;
@@ -86,8 +86,8 @@ typedef struct {
     _Atomic uint32_t ready;    /* == gen: the fields below are valid */
     int32_t          pid;
     int32_t          arena_id; /* shmid */
-    int32_t          wake_fd;  /* eventfd of the npemu thread... */
-    uint32_t         wake_id;  /* ...and the kernel's name for it */
+    int32_t          wake_fd;  /* eventfd of the npemu thread, */
+    uint32_t         wake_id;  /* and the kernel's id of it */
     _Atomic uint32_t nthreads; /* counters in use, high-water mark */
 } NPEMU_ALIGNED(128) npemu_slot_t;
 
@@ -139,7 +139,7 @@ _Static_assert(NPEMU_MAX_PROCS <= (1u << (NPEMU_EPOCH_GEN_SHIFT -
                                           NPEMU_EPOCH_SLOT_SHIFT)),
                "a slot does not fit into a counter");
 
-/** What a counter says beside its count while it is odd. */
+/** The fields of an odd counter except the count. */
 NPEMU_HOOK_INLINE uint64_t npemu_epoch_owner(unsigned slot, uint32_t gen)
 {
     const uint32_t gen_mask = (1u << (NPEMU_EPOCH_COUNT_SHIFT -
@@ -149,7 +149,7 @@ NPEMU_HOOK_INLINE uint64_t npemu_epoch_owner(unsigned slot, uint32_t gen)
            ((uint64_t)slot << NPEMU_EPOCH_SLOT_SHIFT) | 1;
 }
 
-/** The value of a counter when what it says has ended. */
+/** The value of a counter after the request or chunk has ended. */
 NPEMU_HOOK_INLINE uint64_t npemu_epoch_even(uint64_t word)
 {
     return word & ~NPEMU_EPOCH_OWNER_MASK;
@@ -157,7 +157,7 @@ NPEMU_HOOK_INLINE uint64_t npemu_epoch_even(uint64_t word)
 
 /* ---- arena ----------------------------------------------------------------*/
 
-/* Things that peers may ask the owner of a QP, CQ or SRQ to tell its user. */
+/* Events that peers set, and the owner of a QP, CQ or SRQ raises. */
 enum {
     NPEMU_EV_QP_ACCESS_ERR = 1 << 0,
     NPEMU_EV_QP_REQ_ERR    = 1 << 1,
@@ -169,8 +169,8 @@ enum {
     NPEMU_EV_QP_DRAINED    = 1 << 7
 };
 
-/* What an MR covers: memory as it is, or what a window of an IOMMU table makes
- * of it. R and W are the bit that a page's state needs. */
+/* What an MR covers: memory, or a window of an IOMMU table. R and W are the bit
+ * that the state of a page must have. */
 typedef enum {
     NPEMU_WINDOW_NONE   = 0,
     NPEMU_WINDOW_R      = 1,
@@ -209,7 +209,7 @@ typedef struct {
     uint32_t         table_gen;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_mr_shm_t;
 
-/* An IOMMU table on which MRs exist: where peers find it. Lives longer than any
+/* An IOMMU table that has MRs, for peers to find it. It exists longer than any
  * of the MRs. */
 typedef struct {
     _Atomic uint32_t gen;      /* odd while it exists */
@@ -217,8 +217,8 @@ typedef struct {
     uint64_t         id;       /* as in the table */
 } npemu_table_shm_t;
 
-/* A posted receive. `length` is the sum of the lengths of `sge`, UINT32_MAX if
- * that is more: no message is as long. */
+/* A posted receive. `length` is the sum of the lengths of `sge`, at most
+ * UINT32_MAX, which no message exceeds. */
 typedef struct {
     uint64_t       wr_id;
     uint32_t       num_sge;
@@ -226,8 +226,8 @@ typedef struct {
     struct ibv_sge sge[];
 } npemu_rq_wqe_t;
 
-/* Ring entry: which WQE, and what a sender of small messages must know: its
- * length, or that its keys must be looked at before anything is sent. */
+/* Ring entry: the index of the WQE, and what the sender of a small message
+ * needs: its length, and whether its keys must be checked before sending. */
 typedef struct {
     uint16_t index;
     uint16_t flags;  /* NPEMU_RQ_* */
@@ -241,8 +241,8 @@ enum {
 /*
  * A receive queue. The owner appends at `tail` (no lock is shared for that),
  * initiators take at `head` under `lock`. A WQE that is taken stays reserved
- * until its completion is polled; `claims` says who took it last, so that the
- * owner gets back what a killed initiator held.
+ * until its completion is polled; `claims` names the process that took it last,
+ * so that the owner can take back what a killed initiator held.
  */
 typedef struct {
     npemu_rlock_t    lock;
@@ -263,10 +263,10 @@ typedef struct {
 typedef enum {
     NPEMU_CQE_SEND,   /* of the QP `qpn`, which is ours */
     NPEMU_CQE_RECV,   /* wr_id comes from the receive WQE */
-    NPEMU_CQE_SKIP    /* its QP is gone */
+    NPEMU_CQE_SKIP    /* its QP has been destroyed */
 } npemu_cqe_kind_t;
 
-/* What the receiver of a datagram learns of the sender's address handle. */
+/* What a datagram contains of the sender's address handle. */
 typedef struct {
     uint32_t flow;      /* as in a GRH: traffic class, flow label */
     uint8_t  hop_limit;
@@ -274,9 +274,9 @@ typedef struct {
 } npemu_ud_t;
 
 /*
- * A completion. `seq` is the position plus one when the rest is valid. Payload
- * of a SEND that rides in the CQ is in `data` up to NPEMU_CQE_INLINE bytes,
- * else in the CQ's data ring; who polls puts it where the receive WQE says.
+ * A completion. `seq` is the position plus one when the rest is valid. Eager
+ * payload of a SEND is in `data` up to NPEMU_CQE_INLINE bytes, else in the CQ's
+ * data ring; polling copies it to the buffers of the receive WQE.
  */
 typedef struct {
     _Atomic uint32_t seq;
@@ -294,7 +294,7 @@ typedef struct {
         npemu_ud_t   ud;        /* RECV; zero for RC */
     };
     uint32_t         index;     /* RECV: of the WQE; SEND: SQ position + 1 */
-    uint32_t         data_len;  /* payload that rides along, bytes */
+    uint32_t         data_len;  /* eager payload, bytes */
     uint64_t         data_end;  /* RECV: data ring position after it */
     uint32_t         data_off;  /* where it is in the data ring */
     uint32_t         solicited; /* raises an event of that kind, too */
@@ -332,7 +332,7 @@ typedef struct {
 typedef struct {
     _Atomic uint32_t gen;      /* odd while it exists */
     int32_t          fd;
-    uint32_t         event_id; /* the kernel's name for the eventfd */
+    uint32_t         event_id; /* the kernel's id of the eventfd */
     uint32_t         reserved;
 } npemu_channel_shm_t;
 
@@ -341,7 +341,7 @@ typedef struct {
     uint32_t         version;
     uint32_t         slot;
     uint32_t         gen;
-    uint64_t         self;     /* where the owner has it attached */
+    uint64_t         self;     /* address in the owner */
 
     /* Serialises the atomics on the owner's memory. */
     npemu_rlock_t    atomic_lock NPEMU_ALIGNED(NPEMU_CACHE_LINE);
@@ -382,8 +382,8 @@ static inline uint64_t npemu_arena_off(npemu_arena_shm_t *arena,
 }
 
 /**
- * A QP that is connected goes to ERR. Its owner's npemu thread must be woken
- * then, to flush the queues.
+ * A QP that is connected goes to ERR. The caller must wake the npemu thread of
+ * its owner then, to flush the queues.
  *
  * @return 1; 0 if it has failed already, or is torn down.
  */

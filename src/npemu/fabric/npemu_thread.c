@@ -19,16 +19,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How often peers are looked at for which there is no pidfd. */
+/* Interval of checks whether peers without a pidfd are alive. */
 #define NPEMU_NO_PIDFD_MS 1000
 
-/* Handshake between the thread and who starts it. */
+/* Handshake between the npemu thread and the thread that starts it. */
 typedef struct {
     npemu_proc_t    *proc;
     pthread_mutex_t lock;
     pthread_cond_t  cond;
     int             done;
-    int             slot; /* -1: none to be had */
+    int             slot; /* -1: none is free, or no memory */
 } npemu_thread_start_t;
 
 static void npemu_thread_wake(npemu_proc_t *proc)
@@ -36,7 +36,7 @@ static void npemu_thread_wake(npemu_proc_t *proc)
     npemu_eventfd_signal(proc->wake_fd);
 }
 
-/* Returns 1 if it was later than that. */
+/* Returns 1 if the timer was later. */
 static int npemu_thread_lower_timer(npemu_proc_t *proc, uint64_t when_ns)
 {
     uint64_t timer = atomic_load(&proc->timer_ns);
@@ -56,7 +56,7 @@ void npemu_thread_set_timer(npemu_proc_t *proc, uint64_t when_ns)
     }
 }
 
-/* Attach the processes that have introduced themselves. */
+/* Attach the processes that have announced themselves. */
 static void npemu_thread_new_peers(npemu_proc_t *proc)
 {
     uint64_t bits;
@@ -75,25 +75,25 @@ static void npemu_thread_new_peers(npemu_proc_t *proc)
     }
 }
 
-/* The descriptors to wait for. Returns their number; *blind_p is set if there
- * is a peer without one. */
+/* The descriptors to wait for. Returns their number; sets *no_pidfd_p if there
+ * is a peer without a pidfd. */
 static unsigned npemu_thread_collect(npemu_proc_t *proc, struct pollfd *fds,
-                                     int *blind_p)
+                                     int *no_pidfd_p)
 {
     unsigned count = 1;
     npemu_peer_t *peer;
     unsigned i, num_slots;
 
-    *blind_p  = 0;
-    fds[0]    = (struct pollfd){.fd = proc->wake_fd, .events = POLLIN};
-    num_slots = atomic_load(&proc->fabric->num_slots);
+    *no_pidfd_p = 0;
+    fds[0]      = (struct pollfd){.fd = proc->wake_fd, .events = POLLIN};
+    num_slots   = atomic_load(&proc->fabric->num_slots);
     pthread_mutex_lock(&proc->peers_lock);
     for (i = 0; i < num_slots; ++i) {
         peer = atomic_load(&proc->peers[i]);
         if ((peer == NULL) || peer->is_self) {
             continue;
         } else if (peer->pidfd < 0) {
-            *blind_p = 1;
+            *no_pidfd_p = 1;
         } else if (npemu_peer_is_alive(peer)) {
             fds[count++] = (struct pollfd){.fd     = peer->pidfd,
                                            .events = POLLIN};
@@ -109,15 +109,15 @@ static void npemu_thread_sleep(npemu_proc_t *proc, struct pollfd *fds)
     struct timespec timeout;
     uint64_t now, delay;
     unsigned count;
-    int blind;
+    int no_pidfd;
 
-    count = npemu_thread_collect(proc, fds, &blind);
+    count = npemu_thread_collect(proc, fds, &no_pidfd);
     delay = UINT64_MAX;
     if (when != UINT64_MAX) {
         now   = npemu_time_ns();
         delay = (when > now) ? when - now : 0;
     }
-    if (blind && (delay > NPEMU_NO_PIDFD_MS * 1000000ull)) {
+    if (no_pidfd && (delay > NPEMU_NO_PIDFD_MS * 1000000ull)) {
         delay = NPEMU_NO_PIDFD_MS * 1000000ull;
     }
 
@@ -133,14 +133,14 @@ static void npemu_thread_loop(npemu_proc_t *proc, struct pollfd *fds)
     while (!__atomic_load_n(&proc->stop, __ATOMIC_ACQUIRE)) {
         npemu_thread_sleep(proc, fds);
         if (read(proc->wake_fd, &value, sizeof(value)) < 0) {
-            value = 0; /* EAGAIN: something else woke us */
+            value = 0; /* EAGAIN: the eventfd is not what woke it */
         }
 
         npemu_thread_new_peers(proc);
         proc->ops->handle_events(proc);
         npemu_peer_reap(proc);
 
-        /* Who posts something later lowers the timer and wakes us */
+        /* A thread that posts after this lowers the timer and wakes this one */
         atomic_store(&proc->timer_ns, UINT64_MAX);
         next = proc->ops->progress(proc);
         npemu_thread_lower_timer(proc, next);
@@ -162,7 +162,7 @@ static void *npemu_thread_main(void *arg)
     start->slot = slot;
     start->done = 1;
     pthread_cond_signal(&start->cond);
-    pthread_mutex_unlock(&start->lock); /* `start` is gone from here on */
+    pthread_mutex_unlock(&start->lock); /* `start` is invalid from here on */
 
     if (slot >= 0) {
         npemu_thread_loop(proc, fds);
@@ -172,7 +172,7 @@ static void *npemu_thread_main(void *arg)
     return NULL;
 }
 
-/* Signals are the application's business. */
+/* The thread blocks all signals: they are for threads of the application. */
 static int npemu_thread_create(npemu_thread_start_t *start)
 {
     sigset_t all, old;

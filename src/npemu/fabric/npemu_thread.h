@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The one thread of the emulated NIC in a process. It sleeps in poll() on the
- * pidfds of the peers, on an eventfd and, while work is waiting for a retry,
- * for a time. It holds the robust mutex of the process' slot.
+ * The npemu thread, one in each process. It sleeps in poll() on the pidfds of
+ * the peers and on an eventfd, with a timeout while work waits for a retry. It
+ * holds the robust mutex of the process' slot.
  */
 
 #ifndef NPEMU_THREAD_H
@@ -18,7 +18,7 @@
  */
 int npemu_thread_start(npemu_proc_t *proc);
 
-/** Stop it; the slot is released. */
+/** Stop it. It releases the slot. */
 void npemu_thread_stop(npemu_proc_t *proc);
 
 /** Make it retry waiting work at a time (CLOCK_MONOTONIC, ns) at the latest. No

@@ -89,7 +89,7 @@ void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
     ticket->evict  = 0;
     ticket->entry  = NULL;
     if (!(nprdma_page_load(&table->states[ticket->page]) & window)) {
-        return; /* what is not there cannot be taken away */
+        return; /* only present pages can be evicted */
     }
 
     count = atomic_load(&header->num_faults);
@@ -109,8 +109,8 @@ void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
     }
 }
 
-/* An entry for a page that the random plan evicts and brings back. Where all
- * are in use it stays away. */
+/* An entry for a page that the random plan evicts and restores. If all entries
+ * are in use, the page stays absent. */
 static npemu_fault_entry_t *
 npemu_fault_entry_random(npemu_iommu_header_t *header,
                          const npemu_fault_ticket_t *ticket)
@@ -141,7 +141,7 @@ void npemu_fault_evict(npemu_table_t *table, npemu_fault_ticket_t *ticket)
     atomic_store(&header->marked, 1);
     word = nprdma_page_clear(state, NPRDMA_PAGE_BITS);
     if (!(word & NPRDMA_PAGE_BITS)) {
-        /* Somebody was faster: the next access that finds it is the one */
+        /* It is absent already: the next access that finds it present evicts */
         if (ticket->entry != NULL) {
             atomic_store(&entry->seen, entry->fault.access - 1);
         } else if (entry != NULL) {
@@ -186,7 +186,7 @@ void npemu_fault_end(npemu_table_t *table, npemu_fault_ticket_t *ticket)
             continue;
         }
 
-        /* Not if a monitor has had its hands on it, for then it may be gone */
+        /* Not if a monitor has changed the word: the page may not exist */
         if (nprdma_page_change(&table->states[ticket->page], entry->word,
                                entry->bits)) {
             atomic_fetch_add(&header->restored, 1);

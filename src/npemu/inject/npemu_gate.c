@@ -2,7 +2,8 @@
 
 /*
  * Gates: points at which a test holds the NIC or the monitor. The gate's state
- * is a futex in the table, so that holder and held may be different processes.
+ * is a futex in the table, so that the test and the thread that it holds may be
+ * in different processes.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -19,8 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How often who is held looks whether the process that armed the gate lives. */
-#define NPEMU_GATE_PATIENCE_NS 100000000l
+/* Interval at which a held thread checks that the process that armed the gate
+ * is alive. */
+#define NPEMU_GATE_POLL_NS 100000000l
 
 #ifdef __SANITIZE_THREAD__
 #  define NPEMU_TSAN
@@ -32,8 +34,8 @@
 
 /*
  * A process may have a table mapped at several addresses, and ThreadSanitizer
- * knows atomics by their address: what a gate orders goes by that of the memory
- * which the table covers.
+ * identifies atomics by their address. So what a gate orders is annotated with
+ * the address of the memory that the table covers.
  */
 #ifdef NPEMU_TSAN
 void __tsan_acquire(void *addr);
@@ -86,7 +88,7 @@ int npemu_gate_wait(npemu_iommu_header_t *header, npemu_gate_point_t point,
 {
     npemu_gate_t *gate = &header->gates[point];
     int64_t end        = (int64_t)npemu_time_ns() + timeout_ms * 1000000ll;
-    int64_t left       = NPEMU_GATE_PATIENCE_NS;
+    int64_t left       = NPEMU_GATE_POLL_NS;
     uint32_t state;
 
     while ((state = atomic_load(&gate->state)) != NPEMU_GATE_HELD) {
@@ -126,11 +128,11 @@ void npemu_gate_hold(npemu_iommu_header_t *header, npemu_gate_point_t point,
         return;
     }
 
-    /* Not to be stored again: it may have been released by now */
+    /* The state is not written again: it may have been released by now */
     npemu_gate_wake(gate);
     pid = atomic_load(&gate->pid);
     while (atomic_load(&gate->state) == NPEMU_GATE_HELD) {
-        npemu_gate_sleep(gate, NPEMU_GATE_HELD, NPEMU_GATE_PATIENCE_NS);
+        npemu_gate_sleep(gate, NPEMU_GATE_HELD, NPEMU_GATE_POLL_NS);
         if ((syscall(SYS_kill, pid, 0) < 0) && (errno == ESRCH)) {
             npemu_gate_release(header, point);
         }

@@ -2,10 +2,10 @@
 
 /*
  * The random fault plan: every access of this process to a page behind an IOMMU
- * table evicts it with some probability. The dice are a hash of seed, table,
- * page and how often the page has been accessed, so that a run in which nothing
- * else is random can be repeated; and what they decided can be recorded, and
- * replayed in part or whole.
+ * table evicts it with some probability. The decision is a hash of seed, table,
+ * page and the count of accesses to the page, so that a run in which nothing
+ * else is random can be repeated. Evictions can be recorded, and replayed in
+ * part or as a whole.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -25,8 +25,8 @@
 
 #define NPEMU_RANDOM_PATH_MAX 256
 
-/* One eviction, as it is recorded: "OWNER.NUMBER PAGE ACCESS WINDOW TEAR
- * RESTORE", the first being the table, see npemu_iommu.c. */
+/* One eviction, and its line in a record: "OWNER.NUMBER PAGE ACCESS WINDOW TEAR
+ * RESTORE". OWNER.NUMBER is the table, see npemu_iommu.c. */
 typedef struct {
     uint64_t name;
     uint64_t page;
@@ -71,7 +71,7 @@ static uint64_t npemu_random_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* By table, page and access: they say which one it is. */
+/* By table, page and access, which identify an eviction. */
 static int npemu_random_compare(const void *left, const void *right)
 {
     const npemu_random_line_t *a = left, *b = right;
@@ -85,17 +85,18 @@ static int npemu_random_compare(const void *left, const void *right)
     return (a->access < b->access) ? -1 : (a->access > b->access);
 }
 
-/* Where an eviction that is due tears the access: before, after, or in between
- * where the NIC's granules meet, or packets, which begin with the access. */
-static uint32_t npemu_random_tear(uint64_t dice, uint32_t start)
+/* Where an eviction tears the access: before it, after it, at a boundary of the
+ * NIC's granules, or at one of packets, counted from the first byte of the
+ * access. */
+static uint32_t npemu_random_tear(uint64_t hash, uint32_t start)
 {
     uint32_t granule = atomic_load(&npemu_dma_granule);
     uint32_t count, tear;
 
     granule = ((granule == 0) || (granule > 256)) ? 256 : granule;
     count   = NPEMU_PAGE_SIZE / granule;
-    tear    = granule * (1 + (dice >> 8) % (count - 1));
-    switch (dice % 4) {
+    tear    = granule * (1 + (hash >> 8) % (count - 1));
+    switch (hash % 4) {
     case 0:
         return 0;
     case 1:
@@ -127,23 +128,23 @@ static int npemu_random_replay(npemu_random_line_t *line)
     return 1;
 }
 
-static int npemu_random_roll(npemu_random_line_t *line, uint32_t start)
+static int npemu_random_draw(npemu_random_line_t *line, uint32_t start)
 {
-    uint64_t dice;
+    uint64_t hash;
 
-    dice = npemu_random_mix(npemu_random.seed ^ npemu_random_mix(line->name));
-    dice = npemu_random_mix(dice ^ line->page);
-    dice = npemu_random_mix(dice ^ line->access);
-    if (dice >= npemu_random.threshold) {
+    hash = npemu_random_mix(npemu_random.seed ^ npemu_random_mix(line->name));
+    hash = npemu_random_mix(hash ^ line->page);
+    hash = npemu_random_mix(hash ^ line->access);
+    if (hash >= npemu_random.threshold) {
         return 0;
     }
 
-    line->tear    = npemu_random_tear(npemu_random_mix(dice), start);
+    line->tear    = npemu_random_tear(npemu_random_mix(hash), start);
     line->restore = npemu_random.restore;
     return 1;
 }
 
-/* One write per line, so that those of several processes do not mix. */
+/* One write per line, so that lines of several processes do not mix. */
 static void npemu_random_record(const npemu_random_line_t *line)
 {
     char text[128];
@@ -167,7 +168,7 @@ void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket)
     line.access = atomic_fetch_add(&table->accesses[ticket->page], 1) + 1;
     line.window = ticket->window;
     if (!(npemu_random.is_replay ? npemu_random_replay(&line) :
-                                   npemu_random_roll(&line,
+                                   npemu_random_draw(&line,
                                                      ticket->start))) {
         return;
     }
@@ -182,7 +183,8 @@ void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket)
 
 /* --- configuration ---------------------------------------------------------*/
 
-/* A number of a line, and what follows it. Returns 0 if it is none. */
+/* Parse a number of a line, and the character after it. Returns 1, or 0 if it
+ * is not valid. */
 static int npemu_random_field(const char **text, uint64_t max, char follows,
                               uint64_t *value)
 {
@@ -199,8 +201,8 @@ static int npemu_random_field(const char **text, uint64_t max, char follows,
     return 1;
 }
 
-/* Exactly what npemu_random_record() writes, or it is a foreign file, or one
- * that has been cut. */
+/* Accept exactly what npemu_random_record() writes: else the file is not a
+ * record, or is truncated. */
 static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
 {
     uint64_t owner, number, access, window, tear, restore;
@@ -223,9 +225,9 @@ static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
     return (access > 0) && (window > 0);
 }
 
-/* Lines are sorted. An access can be evicted once: where it is twice the record
- * is of two runs, or of processes that have no rank, and cannot be repeated
- * exactly. */
+/* Lines are sorted. An access is evicted once in a run. If it is twice in the
+ * record, that is of two runs, or of processes without a rank, and cannot be
+ * repeated exactly. */
 static void npemu_random_check_unique(const char *path,
                                       const npemu_random_line_t *lines,
                                       size_t count)
@@ -234,7 +236,7 @@ static void npemu_random_check_unique(const char *path,
 
     for (i = 1; i < count; ++i) {
         if (npemu_random_compare(&lines[i - 1], &lines[i]) == 0) {
-            npemu_warn("fault record %s: lines %u and %u are of the same "
+            npemu_warn("fault record %s: lines %u and %u name the same "
                        "access; one of them is replayed", path,
                        lines[i - 1].number, lines[i].number);
             return;
@@ -242,7 +244,7 @@ static void npemu_random_check_unique(const char *path,
     }
 }
 
-/* Read a record. Returns 0 or EINVAL, after a line. */
+/* Read a record. Returns 0, or EINVAL with an error line. */
 static int npemu_random_load(const char *path)
 {
     size_t capacity = 0, count = 0;
@@ -294,7 +296,7 @@ static int npemu_random_load(const char *path)
     return 0;
 }
 
-/* A whole number, decimal or with 0x. Returns 0 if it is none. */
+/* Parse an integer, decimal or with 0x. Returns 1, or 0 if it is not valid. */
 static int npemu_random_number(const char *text, uint64_t max, uint64_t *value)
 {
     char *end;
@@ -321,7 +323,7 @@ static int npemu_random_path(const char *text, char *path)
     return 1;
 }
 
-/* One KEY=VALUE. Returns 0 if it is not understood. */
+/* Parse one KEY=VALUE. Returns 1, or 0 if it is not valid. */
 static int npemu_random_parse_key(const char *key, const char *value,
                                   npemu_random_spec_t *spec)
 {
@@ -443,7 +445,8 @@ int npemu_random_configure(const char *text)
 
 void npemu_random_init(void)
 {
-    /* The user who runs a setuid program must not have it write files */
+    /* secure_getenv(): the user of a setuid program must not name files that
+     * the program writes */
     const char *granule = secure_getenv("NPEMU_DMA_GRANULE");
     const char *spec    = secure_getenv("NPEMU_FAULT");
     uint64_t value;

@@ -20,8 +20,8 @@
 
 /*
  * A name that is the same when a job is run again, so that a recorded fault
- * plan finds its table: the rank, where a launcher tells it, and which of the
- * process' tables it is.
+ * plan finds its table: the rank, if a launcher sets it, and the number of the
+ * table in the process.
  */
 static uint64_t npemu_iommu_name(void)
 {
@@ -107,7 +107,7 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu)
     size_t array = npemu_table_array_size(iommu->num_pages);
 
     atomic_store(&iommu->header->dead, 1);
-    /* Peers may keep it mapped for a while: all absent, next to no memory */
+    /* Peers may have it mapped: all pages absent, and the memory freed */
     if (syscall(SYS_madvise, (uint8_t*)iommu->header + NPEMU_TABLE_STATES,
                 2 * array, MADV_REMOVE) < 0) {
         npemu_iommu_invalidate(iommu, 0, iommu->num_pages, NPRDMA_PAGE_BITS,
@@ -132,7 +132,7 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
     for (i = first; i < first + count; ++i) {
         state = &iommu->states[i];
         word  = nprdma_page_clear(state, bits);
-        /* Make those fail who decided on what this word was */
+        /* Threads that are about to set bits of the old word must fail */
         while ((marked || touch) && !(word & bits) &&
                !nprdma_page_change(state, word, word & NPRDMA_PAGE_BITS)) {
             word = nprdma_page_clear(state, bits);

@@ -18,8 +18,9 @@ _Static_assert(NPRDMA_STATE_R == NPRDMA_PAGE_R, "not the kernel's bits");
 _Static_assert(NPRDMA_STATE_W == NPRDMA_PAGE_W, "not the kernel's bits");
 _Static_assert(NPRDMA_STATE_SHIFT == NPRDMA_PAGE_SHIFT, "not its pages");
 
-/* Memory for what an emulated table has in its file: a header, of which only
- * the description and the counters are used, and the signature page. */
+/* Size of the private memory that replaces parts of an emulated table's file: a
+ * header, of which the description and the counters are used, and the signature
+ * page. */
 #define NPEMU_KERNEL_PRIVATE NPEMU_TABLE_STATES
 
 static int npemu_kernel_info(int fd, struct nprdma_ioc_states_info *info)
@@ -36,9 +37,10 @@ int npemu_kernel_is_states(int fd)
     return npemu_kernel_info(fd, &info) == 0;
 }
 
-/* Is it what the NIC can work with? */
+/* Check what the module says of a region. Returns a description of the error,
+ * NULL if there is none. */
 static const char *
-npemu_kernel_doubt(const struct nprdma_ioc_states_info *info, int pid)
+npemu_kernel_check(const struct nprdma_ioc_states_info *info, int pid)
 {
     uint64_t num_pages = info->length / NPEMU_PAGE_SIZE;
 
@@ -54,7 +56,7 @@ npemu_kernel_doubt(const struct nprdma_ioc_states_info *info, int pid)
         (info->states_offset > info->states_size) ||
         (num_pages > (info->states_size - info->states_offset) /
                              sizeof(uint32_t))) {
-        return "the kernel module tells nonsense of its region";
+        return "the kernel module describes its region wrongly";
     }
     return NULL;
 }
@@ -90,16 +92,16 @@ npemu_kernel_header(const struct nprdma_ioc_states_info *info, int pid)
 const char *npemu_kernel_open(npemu_table_t *table, int fd, int pid)
 {
     struct nprdma_ioc_states_info info;
-    const char *doubt;
+    const char *problem;
     long addr;
 
     if (npemu_kernel_info(fd, &info) != 0) {
         return "it is not that of a region";
     }
 
-    doubt = npemu_kernel_doubt(&info, pid);
-    if (doubt != NULL) {
-        return doubt;
+    problem = npemu_kernel_check(&info, pid);
+    if (problem != NULL) {
+        return problem;
     }
 
     addr = syscall(SYS_mmap, NULL, info.states_size, PROT_READ, MAP_SHARED, fd,

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Regions of the kernel module: their page states are the kernel's. The NIC
- * obeys them as it does those of an emulated table, but writes none, and the
- * kernel does not wait for it; doc/npemu.md tells what follows from that.
+ * Regions of the kernel module. The kernel writes their page states. The NIC
+ * obeys them like those of an emulated table, but does not write them, and the
+ * kernel does not wait for the NIC. doc/npemu.md describes the consequences.
  */
 
 #ifndef NPEMU_KERNEL_H
@@ -21,7 +21,7 @@ int npemu_kernel_is_states(int fd);
  * @param [in]  fd     A states descriptor.
  * @param [in]  pid    The owner's.
  *
- * @return What is wrong, NULL if nothing is.
+ * @return A description of the error, NULL on success.
  */
 const char *npemu_kernel_open(npemu_table_t *table, int fd, int pid);
 

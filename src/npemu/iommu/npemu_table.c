@@ -1,11 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Tables as the NIC finds them: those of this process that have MRs, and those
- * of peers, mapped when they are first needed.
+ * Tables for the NIC: those of this process that have MRs, and those of peers,
+ * which are mapped when they are first needed.
  *
- * Work requests are executed between hooks on memory functions of any kind, so
- * nothing here allocates but by system calls of its own.
+ * Memory hooks must not run while a work request is executed, so memory is
+ * allocated here by system calls only.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -43,7 +43,7 @@ npemu_iommu_header_t *npemu_table_map(int fd, size_t size)
         return NULL;
     }
 
-    /* A forked child owns nothing of it, and must not keep it alive */
+    /* A forked child has no right to it, and must not keep it allocated */
     syscall(SYS_madvise, addr, size, MADV_DONTFORK);
     return (npemu_iommu_header_t*)addr;
 }
@@ -53,8 +53,8 @@ void npemu_table_unmap(npemu_iommu_header_t *header, size_t size)
     syscall(SYS_munmap, header, size);
 }
 
-/* Is it what it says it is? Returns what is wrong, NULL if nothing is. */
-static const char *npemu_table_doubt(const npemu_iommu_header_t *header,
+/* Check a header. Returns a description of the error, NULL if there is none. */
+static const char *npemu_table_check(const npemu_iommu_header_t *header,
                                      size_t size, int pid)
 {
     if (atomic_load(&header->magic) != NPEMU_TABLE_MAGIC) {
@@ -76,11 +76,12 @@ static const char *npemu_table_doubt(const npemu_iommu_header_t *header,
     return NULL;
 }
 
-/* Map the table behind a descriptor, but for `gen`. Returns what is wrong. */
+/* Map the table behind a descriptor; `gen` is left to the caller. Returns a
+ * description of the error, NULL on success. */
 static const char *npemu_table_open(npemu_table_t *table, int fd, int pid)
 {
     npemu_iommu_header_t *header;
-    const char *doubt;
+    const char *problem;
     struct stat st;
     int seals;
 
@@ -101,10 +102,10 @@ static const char *npemu_table_open(npemu_table_t *table, int fd, int pid)
         return "it cannot be mapped";
     }
 
-    doubt = npemu_table_doubt(header, st.st_size, pid);
-    if (doubt != NULL) {
+    problem = npemu_table_check(header, st.st_size, pid);
+    if (problem != NULL) {
         npemu_table_unmap(header, st.st_size);
-        return doubt;
+        return problem;
     }
 
     table->kernel    = NULL;
@@ -140,7 +141,7 @@ static int npemu_table_is_dead(const npemu_table_t *table)
                    (atomic_load(&table->header->dead) != 0);
 }
 
-/* The peer's array of tables: a page of it exists once it is touched. */
+/* The peer's array of tables; a page uses memory from its first access on. */
 static npemu_table_t *npemu_table_array(npemu_peer_t *peer)
 {
     npemu_table_t *tables = atomic_load(&peer->tables);
@@ -218,7 +219,7 @@ static int npemu_table_publish(npemu_proc_t *proc, const npemu_table_t *fresh,
     npemu_table_shm_t *shm = &proc->shm->tables[index];
     npemu_peer_t *self     = atomic_load(&proc->peers[proc->slot_index]);
 
-    /* The user may close his descriptor, as that of a dma-buf */
+    /* A duplicate: the caller may close its descriptor, as with a dma-buf */
     shm->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (shm->fd < 0) {
         return errno;
@@ -246,16 +247,16 @@ int npemu_table_get(npemu_proc_t *proc, int fd, uint32_t *index_p,
 {
     npemu_peer_t *self = atomic_load(&proc->peers[proc->slot_index]);
     npemu_table_t fresh, *tables;
-    const char *doubt;
+    const char *problem;
     uint32_t index;
     int ret = 0;
 
-    doubt = npemu_table_open(&fresh, fd, proc->pid);
-    if ((doubt != NULL) && (fcntl(fd, F_GETFD) < 0)) {
-        /* Not worth a line: programs find out so whether we have this verb */
+    problem = npemu_table_open(&fresh, fd, proc->pid);
+    if ((problem != NULL) && (fcntl(fd, F_GETFD) < 0)) {
+        /* No log line: programs probe so whether the verb is supported */
         return EBADF;
-    } else if (doubt != NULL) {
-        npemu_error("cannot register descriptor %d: %s", fd, doubt);
+    } else if (problem != NULL) {
+        npemu_error("cannot register descriptor %d: %s", fd, problem);
         return EINVAL;
     }
 
@@ -283,7 +284,7 @@ int npemu_table_get(npemu_proc_t *proc, int fd, uint32_t *index_p,
         npemu_table_close(&fresh);
     }
     if (ret != 0) {
-        /* No error yet: who has others to spare gives one up and comes back */
+        /* Only debug: the caller may release another region and retry */
         npemu_debug("cannot register descriptor %d: %s", fd,
                     (ret == ENOSPC) ? "too many regions have MRs" :
                                       strerror(ret));
@@ -318,7 +319,7 @@ static void npemu_table_drop(npemu_proc_t *proc, npemu_peer_t *peer,
     --peer->num_tables;
 }
 
-/* Unmap what is dead, and make room. */
+/* Unmap dead tables, then idle ones while there are too many. */
 static void npemu_table_sweep(npemu_proc_t *proc, npemu_peer_t *peer)
 {
     npemu_table_t *tables = atomic_load(&peer->tables);
@@ -344,13 +345,14 @@ static void npemu_table_sweep(npemu_proc_t *proc, npemu_peer_t *peer)
     }
 }
 
-/* Map what the descriptor of a record refers to. Returns what is wrong. */
+/* Map the table that a record of a peer refers to. Returns a description of the
+ * error, NULL on success. */
 static const char *npemu_table_open_peer(npemu_proc_t *proc,
                                          npemu_peer_t *peer, uint32_t index)
 {
     npemu_table_shm_t *shm = &peer->shm->tables[index];
     npemu_table_t *table   = &atomic_load(&peer->tables)[index];
-    const char *doubt;
+    const char *problem;
     int fd;
 
     fd = npemu_peer_dup_fd(peer, shm->fd);
@@ -358,10 +360,10 @@ static const char *npemu_table_open_peer(npemu_proc_t *proc,
         return strerror(errno);
     }
 
-    doubt = npemu_table_open(table, fd, peer->pid);
+    problem = npemu_table_open(table, fd, peer->pid);
     close(fd);
-    if (doubt != NULL) {
-        return doubt;
+    if (problem != NULL) {
+        return problem;
     }
 
     if (peer->tables_end <= index) {
@@ -370,7 +372,7 @@ static const char *npemu_table_open_peer(npemu_proc_t *proc,
     ++peer->num_tables;
     if (table->header->id != shm->id) {
         npemu_table_drop(proc, peer, table);
-        return "it is now another region's";
+        return "it now belongs to another region";
     }
     return NULL;
 }
@@ -380,7 +382,7 @@ static int npemu_table_attach_locked(npemu_proc_t *proc, npemu_peer_t *peer,
 {
     npemu_table_shm_t *shm = &peer->shm->tables[index];
     npemu_table_t *tables  = npemu_table_array(peer);
-    const char *doubt;
+    const char *problem;
 
     if (tables == NULL) {
         npemu_error("no memory for the IOMMU tables of process %d", peer->pid);
@@ -388,26 +390,26 @@ static int npemu_table_attach_locked(npemu_proc_t *proc, npemu_peer_t *peer,
     }
 
     if (atomic_load(&tables[index].gen) == gen) {
-        return 0; /* another thread was faster */
+        return 0; /* another thread has mapped it */
     }
 
     npemu_table_sweep(proc, peer);
     if (tables[index].header != NULL) {
-        return 0; /* a later one has the record: the MR is history */
+        return 0; /* the record is another table's: the MR is not valid */
     }
 
-    doubt = npemu_table_open_peer(proc, peer, index);
-    if (doubt == NULL) {
+    problem = npemu_table_open_peer(proc, peer, index);
+    if (problem == NULL) {
         atomic_store(&tables[index].gen, gen);
         return 0;
     }
 
-    /* Only an error if the table is still the one that was meant */
+    /* An error only if the record is still that of the table */
     if ((atomic_load(&shm->gen) != gen) || !npemu_peer_is_alive(peer)) {
         return 0;
     }
     npemu_error("cannot map the IOMMU table of process %d, its descriptor %d: "
-                "%s", peer->pid, shm->fd, doubt);
+                "%s", peer->pid, shm->fd, problem);
     return EIO;
 }
 

@@ -1,10 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the descriptor of an emulated IOMMU table (npemu_iommu.h) refers to: a
- * memfd that is sealed against changes of its size, so that whoever has mapped
- * it never meets SIGBUS. The owner, and every process that accesses the region,
- * map it whole.
+ * The file of an emulated IOMMU table (npemu_iommu.h): a memfd that is sealed
+ * against changes of its size, so that an access to a mapping never raises
+ * SIGBUS. The owner, and every process that accesses the region, map all of it.
  *
  *   header | signature page | page states | counts of accesses (fault plan)
  */
@@ -22,8 +21,8 @@
 #define NPEMU_TABLE_SIGNATURE (2 * NPEMU_PAGE_SIZE)
 #define NPEMU_TABLE_STATES    (3 * NPEMU_PAGE_SIZE)
 
-/* Bits of `hooks`: what takes an access off the straight path. A gate's bit is
- * 1 << its point. */
+/* Bits of `hooks`, for which an access leaves the fast path. The bit of a gate
+ * is 1 << its point. */
 #define NPEMU_HOOK_FAULTS  (1u << 8)
 #define NPEMU_HOOK_SAMPLED (1u << 9)
 
@@ -36,7 +35,7 @@ enum {
 
 typedef struct {
     _Atomic uint32_t state;
-    _Atomic int32_t  pid;   /* who armed it */
+    _Atomic int32_t  pid;   /* of the process that armed it */
     _Atomic uint64_t page;
 } npemu_gate_t;
 
@@ -67,8 +66,8 @@ struct npemu_iommu_header {
     uint64_t         length;
     uint64_t         signature;
     _Atomic uint32_t hooks;
-    _Atomic uint32_t dead;      /* destroyed: mappings serve nobody any more */
-    _Atomic uint32_t marked;    /* some NIC has marked a page absent */
+    _Atomic uint32_t dead;      /* destroyed: mappings are not used any more */
+    _Atomic uint32_t marked;    /* a NIC has marked a page absent */
 
     _Atomic uint64_t absent_reads NPEMU_ALIGNED(NPEMU_CACHE_LINE);
     _Atomic uint64_t absent_writes;
@@ -102,7 +101,7 @@ static inline size_t npemu_table_size(size_t num_pages)
 /* A table as this process has it mapped, on behalf of its owner. */
 typedef struct npemu_table {
     _Atomic uint32_t      gen;  /* of the owner's record; 0: not mapped */
-    _Atomic uint32_t      used; /* since somebody last looked for an idle one */
+    _Atomic uint32_t      used; /* since the last search for idle tables */
     npemu_iommu_header_t  *header;
     nprdma_page_state_t   *states;
     const uint8_t         *signature; /* a page full of it */
@@ -110,8 +109,8 @@ typedef struct npemu_table {
     uint64_t              address;
     uint64_t              num_pages;
 
-    /* A region of the kernel module: what its descriptor shows, read-only; the
-     * header is this process' own and there are no counts. NULL: it is not. */
+    /* A region of the kernel module: its file, mapped read-only; `header` is
+     * private to this process, and `accesses` NULL. Else NULL. */
     const struct nprdma_states_header *kernel;
     uint64_t              kernel_size;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_table_t;
@@ -147,8 +146,8 @@ static inline npemu_table_t *npemu_table_find(npemu_table_t *tables,
 }
 
 /**
- * Map a table, or drop the mapping, by system calls of its own: never through a
- * function that memory hooks see. Not inherited by fork.
+ * Map or unmap a table by system calls, which memory hooks do not see. A forked
+ * child does not inherit the mapping.
  *
  * @return The header, or NULL with errno.
  */
@@ -159,8 +158,9 @@ struct npemu_proc;
 struct npemu_peer;
 
 /**
- * Take a reference to the table behind a descriptor, which must be one of this
- * process, and show it to peers. The descriptor is not needed any more then.
+ * Take a reference to the table behind a descriptor, which this process must
+ * own, and make it visible to peers. The caller may close the descriptor
+ * afterwards.
  *
  * @param [in]  fd       As npemu_iommu_t::fd.
  * @param [out] index    Of its record.
@@ -172,7 +172,7 @@ struct npemu_peer;
 int npemu_table_get(struct npemu_proc *proc, int fd, uint32_t *index,
                     npemu_table_t **table_p);
 
-/** Drop a reference, when no access through it is under way any more. */
+/** Drop a reference. No access through it may be under way. */
 void npemu_table_put(struct npemu_proc *proc, uint32_t index);
 
 /**
@@ -183,16 +183,17 @@ void npemu_table_put(struct npemu_proc *proc, uint32_t index);
  * @param [in] index     The table's.
  * @param [in] gen       The table's.
  *
- * @return 0 if it is mapped, or if it or the peer is gone: a new look at the MR
- *         will tell; else an errno value, with one error line.
+ * @return 0 if it is mapped, or if it or the peer does not exist any more: then
+ *         the next check of the MR fails; else an errno value, with one error
+ *         line.
  */
 int npemu_table_attach(struct npemu_proc *proc, unsigned slot,
                        uint32_t peer_gen, uint32_t index, uint32_t gen);
 
-/** Unmap all tables of a peer, which nobody uses any more. */
+/** Unmap all tables of a peer, which are not used any more. */
 void npemu_table_detach_all(struct npemu_peer *peer);
 
-/** Set up and tear down what the module keeps for the process. */
+/** Set up and tear down the module's part of the process. */
 void npemu_table_init(struct npemu_proc *proc);
 void npemu_table_cleanup(struct npemu_proc *proc);
 

@@ -64,7 +64,8 @@ void npemu_async_raise_srq(struct ibv_srq *srq, enum ibv_event_type type)
 {
     struct ibv_async_event event = {.element.srq = srq, .event_type = type};
 
-    npemu_async_raise(srq->context, &event, srq, &npemu_srq(srq)->async_delivered);
+    npemu_async_raise(srq->context, &event, srq,
+                      &npemu_srq(srq)->async_delivered);
 }
 
 /* Returns how many of the object's events have been delivered. */
@@ -104,13 +105,15 @@ static void npemu_async_wait(pthread_mutex_t *mutex, pthread_cond_t *cond,
 void npemu_async_forget_qp(struct ibv_qp *qp)
 {
     npemu_async_wait(&qp->mutex, &qp->cond, &qp->events_completed,
-                     npemu_async_drop(qp->context, qp, &npemu_qp(qp)->async_delivered));
+                     npemu_async_drop(qp->context, qp,
+                                      &npemu_qp(qp)->async_delivered));
 }
 
 void npemu_async_forget_cq(struct ibv_cq *cq)
 {
     npemu_async_wait(&cq->mutex, &cq->cond, &cq->async_events_completed,
-                     npemu_async_drop(cq->context, cq, &npemu_cq(cq)->async_delivered));
+                     npemu_async_drop(cq->context, cq,
+                                      &npemu_cq(cq)->async_delivered));
 }
 
 void npemu_async_forget_srq(struct ibv_srq *srq)
@@ -134,12 +137,12 @@ int npemu_get_async_event(struct ibv_context *ibcontext,
 
     for (;;) {
         if (read(ibcontext->async_fd, &one, sizeof(one)) < 0) {
-            return -1; /* EAGAIN: the user made it non-blocking */
+            return -1; /* EAGAIN: the program made it non-blocking */
         }
 
         pthread_mutex_lock(&context->events_lock);
         if (npemu_link_is_empty(&context->events)) {
-            /* the event went away with its object */
+            /* The event was discarded with its object */
             pthread_mutex_unlock(&context->events_lock);
             continue;
         }

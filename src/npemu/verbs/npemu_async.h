@@ -18,8 +18,8 @@ void npemu_async_raise_cq(struct ibv_cq *cq, enum ibv_event_type type);
 void npemu_async_raise_srq(struct ibv_srq *srq, enum ibv_event_type type);
 
 /**
- * Before an object is destroyed: drop its events that are still queued, and
- * wait until the user has acknowledged those it got.
+ * Before an object is destroyed: discard its queued events, and wait until the
+ * program has acknowledged those that were delivered.
  */
 void npemu_async_forget_qp(struct ibv_qp *qp);
 void npemu_async_forget_cq(struct ibv_cq *cq);

@@ -54,7 +54,8 @@ static void npemu_attach_cleanup(npemu_proc_t *proc)
     pthread_mutex_destroy(&proc->lock);
 }
 
-/* Fill in the arena's header and the slot; from `ready` on peers see us. */
+/* Fill in the arena's header and the slot. With `ready` set, peers see this
+ * process. */
 static void npemu_attach_publish(npemu_proc_t *proc)
 {
     proc->slot      = &proc->fabric->slots[proc->slot_index];
@@ -110,8 +111,8 @@ static int npemu_attach_fabric(npemu_proc_t *proc)
         goto err_locks;
     }
 
-    /* Yama's ptrace_scope=1 lets only descendants access our memory unless we
-     * say otherwise. Without Yama this fails, and nothing is lost. */
+    /* With Yama's ptrace_scope=1 only ancestors may access our memory, unless
+     * this allows it to all. Without Yama it fails, and is not needed. */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     return 0;
 
@@ -153,7 +154,7 @@ npemu_proc_t *npemu_attach(void)
     return proc;
 }
 
-/* Objects that the user left behind must not be found by peers any more. */
+/* Peers must not find objects that the program has not destroyed. */
 static void npemu_attach_abandon(npemu_proc_t *proc)
 {
     unsigned i;

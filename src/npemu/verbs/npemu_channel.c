@@ -99,7 +99,7 @@ int npemu_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
     return 0;
 }
 
-/* The CQ whose event this is; NULL if it went away with its CQ. */
+/* Take one event: its CQ, or NULL if the CQ has been destroyed. */
 static npemu_cq_t *npemu_channel_take(npemu_channel_t *channel)
 {
     npemu_cq_t *cq = NULL;
@@ -110,7 +110,7 @@ static npemu_cq_t *npemu_channel_take(npemu_channel_t *channel)
         cq = npemu_container_of(link, npemu_cq_t, channel_link);
         if (atomic_load(&cq->shm->raised) != cq->taken) {
             ++cq->taken;
-            /* at the end of the line, so that no CQ starves another */
+            /* Moved to the end, so that no CQ starves another */
             npemu_link_del(link);
             npemu_link_add(&channel->cqs, link);
             break;
@@ -134,7 +134,7 @@ int npemu_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **cq_p,
 
     do {
         if (read(ibchannel->fd, &one, sizeof(one)) < 0) {
-            return -1; /* EAGAIN: the user made it non-blocking */
+            return -1; /* EAGAIN: the program made it non-blocking */
         }
         cq = npemu_channel_take(npemu_channel(ibchannel));
     } while (cq == NULL);

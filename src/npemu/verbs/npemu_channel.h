@@ -11,7 +11,7 @@ typedef struct npemu_channel {
     struct ibv_comp_channel super;
     unsigned                index;  /* in the arena's table */
     pthread_mutex_t         lock;
-    npemu_link_t            cqs;    /* those that use it */
+    npemu_link_t            cqs;    /* CQs that use it */
 } npemu_channel_t;
 
 static inline npemu_channel_t *npemu_channel(struct ibv_comp_channel *channel)

@@ -13,7 +13,7 @@ typedef struct npemu_context {
     npemu_proc_t         *proc;
     pthread_mutex_t      events_lock;
     npemu_link_t         events;  /* raised and not delivered yet */
-    /* Last, for struct verbs_context grows at its beginning */
+    /* Last, since new versions extend struct verbs_context at its beginning */
     struct verbs_context super;
 } npemu_context_t;
 
@@ -23,8 +23,8 @@ NPEMU_HOOK_INLINE npemu_context_t *npemu_context(struct ibv_context *context)
 }
 
 /**
- * The process, if the calling one is it that opened the device; else NULL: this
- * is a forked child, and the call must be refused.
+ * The process, if it has opened the device itself; else NULL: this is a forked
+ * child, and the call must fail with NPEMU_ERR_FORKED.
  */
 NPEMU_HOOK_INLINE npemu_proc_t *
 npemu_context_proc(struct ibv_context *context)

@@ -159,7 +159,8 @@ struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
     return &cq->super;
 }
 
-/* Leave the channel; wait until the user acknowledged every event it got. */
+/* Leave the channel; wait until the program has acknowledged every event that
+ * was delivered. */
 static void npemu_cq_detach_channel(npemu_cq_t *cq)
 {
     npemu_channel_t *channel = npemu_channel(cq->super.channel);
@@ -169,7 +170,7 @@ static void npemu_cq_detach_channel(npemu_cq_t *cq)
     npemu_link_del(&cq->channel_link);
     --channel->super.refcnt;
     taken = cq->taken;
-    /* Events that nobody took go with the CQ: poll() must not tell of them */
+    /* Discard events that were not delivered: poll() must not report them */
     for (raised = atomic_load(&cq->shm->raised); raised != taken; --raised) {
         npemu_eventfd_unsignal(channel->super.fd);
     }
@@ -255,7 +256,7 @@ int npemu_resize_cq(struct ibv_cq *ibcq, int cqe)
     npemu_spin_lock(&cq->lock);
     npemu_cqp_lock(cq->proc, cq->shm);
     if (cq->shm->tail - atomic_load(&cq->head) > ring->mask + 1) {
-        ret = EINVAL; /* more is in it than would fit */
+        ret = EINVAL; /* it contains more than fits */
     } else {
         npemu_cq_move(cq, ring);
         ibcq->cqe = ring->mask + 1;

@@ -27,8 +27,8 @@
 #define NPEMU_VENDOR_ID   0x6e70
 
 /*
- * rdma-core providers look behind struct ibv_device, at the operations of their
- * own device type, to see whether a device is theirs: zeros say no.
+ * rdma-core providers read beyond struct ibv_device, at the operations of their
+ * own device type, to find out whether a device is theirs. Zeros mean no.
  */
 static struct {
     struct ibv_device device;
@@ -76,7 +76,7 @@ const char *npemu_get_device_name(struct ibv_device *device)
 int npemu_get_device_index(struct ibv_device *device)
 {
     (void)device;
-    return -1; /* the kernel knows nothing of it */
+    return -1; /* it is no device of the kernel */
 }
 
 __be64 npemu_get_device_guid(struct ibv_device *device)

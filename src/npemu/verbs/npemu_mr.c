@@ -30,8 +30,8 @@ typedef struct npemu_mr_table {
     int             pin;                   /* NPEMU_PIN */
     uint32_t        fresh;                 /* first index never used */
     uint16_t        gens[NPEMU_MAX_MRS];   /* generation of the last use */
-    /* Indices in the order they were given back, so that a stale key stays
-     * invalid as long as possible */
+    /* Free indices in the order in which they were freed, so that a stale key
+     * stays invalid as long as possible */
     uint32_t        queue[NPEMU_MAX_MRS];
     uint32_t        queue_head;
     uint32_t        queue_tail;
@@ -62,7 +62,7 @@ void npemu_mr_table_cleanup(npemu_proc_t *proc)
     free(proc->mrs);
 }
 
-/* Returns a new key, 0 if all are in use. */
+/* Returns a new key, or 0 if all are in use. */
 static uint32_t npemu_mr_key_alloc(npemu_mr_table_t *table)
 {
     uint32_t index, gen;
@@ -96,7 +96,7 @@ static int npemu_mr_check_args(uint64_t addr, size_t length, uint64_t iova,
                                unsigned access)
 {
     if (access & IBV_ACCESS_ON_DEMAND) {
-        return EOPNOTSUPP; /* this NIC cannot page-fault */
+        return EOPNOTSUPP; /* no page faults on this NIC */
     }
 
     if ((access & ~(unsigned)NPEMU_MR_ACCESS) || (length == 0) ||
@@ -113,7 +113,7 @@ static int npemu_mr_check_args(uint64_t addr, size_t length, uint64_t iova,
     return 0;
 }
 
-/* Make the object and give it a key, but do not publish it. */
+/* Create the object and its key, but do not publish it. */
 static npemu_mr_t *npemu_mr_create(npemu_proc_t *proc, struct ibv_pd *ibpd,
                                    uint64_t addr, size_t length)
 {
@@ -147,7 +147,7 @@ static void npemu_mr_free(npemu_proc_t *proc, npemu_mr_t *mr)
     free(mr);
 }
 
-/* From here on it can be used. `addr`, `window` and the table are set. */
+/* Make the MR usable. `addr`, `window` and the table are set. */
 static void npemu_mr_publish(npemu_proc_t *proc, const npemu_mr_t *mr,
                              uint64_t iova, unsigned access)
 {
@@ -205,8 +205,9 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
     return &mr->super;
 }
 
-/* Which window of a region a range of its descriptor is in, and what lies there
- * (npemu_mr_shm_t::addr). NPEMU_WINDOW_NONE: it is in none. */
+/* The window of a region that contains a range of its descriptor, and the
+ * address of the range (npemu_mr_shm_t::addr); NPEMU_WINDOW_NONE if none
+ * contains it. */
 static npemu_window_t npemu_mr_window(const npemu_table_t *table,
                                       uint64_t offset, uint64_t length,
                                       uint64_t *addr)

@@ -20,7 +20,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* mlock() does not nest, MRs do: sorted, disjoint ranges with a count each. */
+/* mlock() does not nest, but MRs overlap: sorted, disjoint ranges with a count
+ * each. */
 typedef struct {
     uint64_t start;
     uint64_t end;
@@ -82,7 +83,7 @@ static void npemu_pin_split(uint64_t address)
     }
 }
 
-/* Join a range with the one before it where nothing tells them apart. */
+/* Join a range with the one before it if they are adjacent and equal. */
 static void npemu_pin_join(size_t index)
 {
     npemu_pin_range_t *ranges = npemu_pins.ranges;
@@ -95,8 +96,8 @@ static void npemu_pin_join(size_t index)
     }
 }
 
-/* Room for what one operation adds at most: every gap between ranges, and two
- * splits. */
+/* Reserve memory for the largest number of ranges that one operation adds: one
+ * for every gap, and two splits. */
 static int npemu_pin_reserve(void)
 {
     size_t needed = npemu_pins.count * 2 + 4;
@@ -116,9 +117,9 @@ static int npemu_pin_reserve(void)
     return 0;
 }
 
-/* What ENOMEM of mlock() and madvise() means: the limit, no memory, or, as the
- * kernel's pinning says EFAULT for, that nothing is mapped there. */
-static int npemu_pin_why_enomem(uint64_t start, uint64_t end)
+/* The reason for ENOMEM of mlock() and madvise(): ENOMEM for the limit or lack
+ * of memory; EFAULT where nothing is mapped, as the kernel's pinning has it. */
+static int npemu_pin_enomem_reason(uint64_t start, uint64_t end)
 {
     unsigned char resident;
     uint64_t page;
@@ -144,7 +145,7 @@ static int npemu_pin_mlock(uint64_t start, uint64_t end)
         return errno;
     }
 
-    ret = npemu_pin_why_enomem(start, end);
+    ret = npemu_pin_enomem_reason(start, end);
     munlock((void*)(uintptr_t)start, end - start);
     return ret;
 }
@@ -205,9 +206,9 @@ static int npemu_pin_add(uint64_t start, uint64_t end)
     return 0;
 }
 
-/* mlock() takes what is there; page pinning for a NIC that writes asks for
- * write access. Kernels before 5.14 cannot tell, and refuse even an empty
- * range. */
+/* mlock() does not check for write access, which the pinning for a NIC that
+ * writes needs. Kernels before 5.14 have no such advice, and refuse even an
+ * empty range. */
 static int npemu_pin_populate(uint64_t start, uint64_t end, int writable)
 {
     int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
@@ -217,7 +218,7 @@ static int npemu_pin_populate(uint64_t start, uint64_t end, int writable)
         return 0;
     }
 
-    return (errno == ENOMEM) ? npemu_pin_why_enomem(start, end) : EFAULT;
+    return (errno == ENOMEM) ? npemu_pin_enomem_reason(start, end) : EFAULT;
 }
 
 int npemu_pin(uint64_t start, uint64_t end, int writable)
@@ -255,7 +256,7 @@ void npemu_unpin(uint64_t start, uint64_t end)
         npemu_pin_split(end);
         npemu_pin_drop(start, end);
     } else {
-        npemu_warn("out of memory: pages stay pinned");
+        npemu_warn("out of memory: pages remain pinned");
     }
     pthread_mutex_unlock(&npemu_pins.lock);
 }

@@ -48,7 +48,7 @@ void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope)
     atomic_store(&qp->shm->comm_est, 0);
 }
 
-/* Take a QPN, the one that was free the longest, roughly. */
+/* Allocate a QPN; about the one that has been free for the longest time. */
 static int npemu_qp_index_alloc(npemu_proc_t *proc, npemu_qp_t *qp,
                                 unsigned *index_p)
 {
@@ -110,7 +110,7 @@ static void npemu_qp_set_cap(npemu_qp_t *qp, struct ibv_qp_cap *cap,
     *cap = qp->cap;
 }
 
-/* Everything that can fail. */
+/* All steps of the creation that can fail. */
 static int npemu_qp_create_parts(npemu_qp_t *qp, npemu_pd_t *pd,
                                  struct ibv_qp_init_attr_ex *attr,
                                  unsigned *index_p)
@@ -198,7 +198,7 @@ static struct ibv_qp *npemu_qp_create(struct ibv_pd *ibpd,
     qp->send_cq = npemu_cq(attr->send_cq);
     qp->recv_cq = npemu_cq(attr->recv_cq);
     qp->sig_all = attr->sq_sig_all;
-    qp->dying   = 1; /* not born yet, which is the same to the thread */
+    qp->dying   = 1; /* the npemu thread ignores it until it is complete */
     npemu_qp_set_cap(qp, &attr->cap, attr->srq);
     qp->super.qp.qp_type = attr->qp_type;
     ret = npemu_qp_create_parts(qp, pd, attr, &index);
@@ -288,7 +288,7 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
         return NPEMU_ERR_FORKED;
     }
 
-    /* From here on the npemu thread leaves it alone */
+    /* From here on the npemu thread ignores it */
     pthread_mutex_lock(&proc->lock);
     qp->dying = 1;
     pthread_mutex_unlock(&proc->lock);

@@ -13,7 +13,7 @@
 
 void npemu_qp_flush_recv(npemu_qp_t *qp)
 {
-    /* What initiators have begun comes first */
+    /* Requests that initiators have begun complete first */
     npemu_epoch_quiesce(qp->proc, NPEMU_QUIESCE_BRIEF);
     if (qp->super.qp.srq != NULL) {
         npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_LAST_WQE_REACHED);

@@ -22,9 +22,9 @@ typedef struct {
 /*
  * ibv_wr_start() to ibv_wr_complete() or ibv_wr_abort() is a critical section
  * of the QP, ibv_wr_post(3). Its lock is not sq_lock, which the npemu thread
- * needs as well: the user's code runs within the section, may take its time,
- * and may call verbs that wait for that thread. A thread that waits for the
- * section sleeps.
+ * needs as well: code of the program runs within the section, for any time, and
+ * may call verbs that wait for the npemu thread. The lock is a mutex, so that
+ * threads that wait for the section sleep.
  */
 typedef struct npemu_qp_batch {
     pthread_mutex_t  lock;         /* of everything here, and wr_id, wr_flags */
@@ -234,8 +234,8 @@ static void npemu_ex_set_inline_data(struct ibv_qp_ex *ex, void *addr,
 
 /* --- batch -----------------------------------------------------------------*/
 
-/* A forked child leaves its copy of the lock alone: the thread that has it may
- * be one of the parent's. ibv_wr_complete() refuses what the child posts. */
+/* A forked child does not use its copy of the lock: a thread of the parent may
+ * hold it. ibv_wr_complete() refuses what the child posts. */
 static int npemu_ex_is_forked(struct ibv_qp_ex *ex)
 {
     return npemu_unlikely(npemu_ex_qp(ex)->proc != npemu_self());

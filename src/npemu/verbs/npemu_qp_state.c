@@ -27,9 +27,9 @@
 #define NPEMU_QP_LIVE_UD \
     (IBV_QP_CUR_STATE | IBV_QP_QKEY)
 
-/* IBA 11.2.5.2, table 94: what a transition needs, and what it allows. Where
- * that leaves a choice, as for CUR_STATE, it is the one of the kernel's
- * qp_state_table (drivers/infiniband/core/verbs.c). */
+/* IBA 11.2.5.2, table 94: attributes that a transition requires, and those that
+ * it allows. Where the specification leaves a choice, as for CUR_STATE, this
+ * follows the kernel's qp_state_table (drivers/infiniband/core/verbs.c). */
 typedef struct {
     enum ibv_qp_state from;
     enum ibv_qp_state to;
@@ -91,7 +91,7 @@ static int npemu_qp_check_mask(npemu_qp_t *qp, enum ibv_qp_state from,
 
     mask &= ~IBV_QP_STATE;
     if ((to == IBV_QPS_RESET) || (to == IBV_QPS_ERR)) {
-        /* From everywhere; the kernel's table has no way from RESET to ERR */
+        /* From every state; the kernel's table has no RESET to ERR */
         return ((mask != 0) || ((from == IBV_QPS_RESET) &&
                                 (to == IBV_QPS_ERR))) ? EINVAL : 0;
     }
@@ -185,10 +185,10 @@ static void npemu_qp_apply_path(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     }
 }
 
-/* The state has changed between RTS and SQD; sq_lock is held. What is asked for
- * is one event for this time. Returns 1 if it is due at once: the engine
- * finishes what it has begun before it lets go of sq_lock, unless it waits for
- * a retry. */
+/* The state has changed between RTS and SQD; sq_lock is held. The program may
+ * ask for one event for this transition. Returns 1 if it is due at once: the
+ * engine finishes a request before it releases sq_lock, unless the request
+ * waits for a retry. */
 static int npemu_qp_apply_drain(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
                                 int mask, enum ibv_qp_state to)
 {
@@ -200,7 +200,7 @@ static int npemu_qp_apply_drain(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     return is_wanted && !qp->drain_notify;
 }
 
-/* What peers look at. */
+/* Attributes that peers read. */
 static void npemu_qp_apply_shared(npemu_qp_t *qp,
                                   const struct ibv_qp_attr *attr, int mask)
 {
@@ -237,7 +237,7 @@ static void npemu_qp_apply_shared(npemu_qp_t *qp,
     }
 }
 
-/* Takes the reference to the peer, if there is one. */
+/* Takes over the reference to the peer, if there is one. */
 static void npemu_qp_connect(npemu_qp_t *qp, npemu_peer_t **peer_p)
 {
     npemu_qp_disconnect(qp);
@@ -263,15 +263,15 @@ static void npemu_qp_to_reset(npemu_qp_t *qp)
     npemu_spin_lock(&qp->sq_lock);
     atomic_store(&qp->shm->state, IBV_QPS_RESET);
     npemu_spin_unlock(&qp->sq_lock);
-    /* A queue that is used again must have nobody in it */
-    npemu_qp_clear(qp, NPEMU_QUIESCE_PATIENT);
+    /* The queues are used again, so all threads must have left them */
+    npemu_qp_clear(qp, NPEMU_QUIESCE_NO_CUT);
     npemu_qp_disconnect(qp);
     atomic_fetch_add(&qp->shm->gen, 1);
     qp->attr = (struct ibv_qp_attr){0};
 }
 
-/* The state changes last, for with it peers look at the rest. Unless another
- * process has made it ERR in between, that is. */
+/* The state changes last, since peers read the rest when they see it, and only
+ * if another process has not set it to ERR in between. */
 static int npemu_qp_apply(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
                           int mask, enum ibv_qp_state from,
                           enum ibv_qp_state to, npemu_peer_t **peer_p)
@@ -371,7 +371,7 @@ int npemu_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 {
     npemu_qp_t *qp = npemu_qp(ibqp);
 
-    (void)mask; /* a hint what is wanted; everything is cheap here */
+    (void)mask; /* a hint; all attributes are filled in */
     if (qp->proc != npemu_self()) {
         return NPEMU_ERR_FORKED;
     }
@@ -401,5 +401,5 @@ int npemu_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
     (void)qp;
     (void)op;
     (void)flags;
-    return 0; /* nothing is promised about the order of bytes in a message */
+    return 0; /* no guarantee about the order of bytes in a message */
 }

@@ -41,7 +41,7 @@ void npemu_recover(npemu_proc_t *proc, uint32_t owner)
     npemu_srq_t *srq;
     unsigned i;
 
-    /* Wait until it cannot do any more harm */
+    /* Waits until no thread of it can access our memory any more */
     if (!npemu_owner_is_gone(proc, owner)) {
         return;
     }

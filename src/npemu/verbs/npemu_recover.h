@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Cleaning up what a process held of ours when it died. */
+/* Taking back what a dead process held of this one. */
 
 #ifndef NPEMU_RECOVER_H
 #define NPEMU_RECOVER_H
@@ -9,8 +9,8 @@
 
 /**
  * Take back the receives that a dead process had taken and not completed, and
- * wake the users of all completion channels once, for the one notification that
- * it may have owed them. Not inside an epoch, no lock held.
+ * raise one event on each CQ with a channel, since the process may have died
+ * before it raised one. Not inside an epoch, no lock held.
  *
  * @param [in] owner  Its owner word.
  */

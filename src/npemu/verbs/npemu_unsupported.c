@@ -21,7 +21,7 @@ int npemu_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
     (void)length;
     (void)access;
     errno = EOPNOTSUPP;
-    return IBV_REREG_MR_ERR_INPUT; /* the MR is as it was */
+    return IBV_REREG_MR_ERR_INPUT; /* the MR is unchanged */
 }
 
 int npemu_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
