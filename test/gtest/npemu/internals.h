@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What a process can do to the memory it shares with others, but not by verbs:
- * be stopped or killed with a lock, or write nonsense.
+ * Effects of a process on memory that it shares with others, which verbs cannot
+ * produce: it is stopped or killed with a lock, or writes invalid data.
  */
 
 #ifndef NPT_INTERNALS_H

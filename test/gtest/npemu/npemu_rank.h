@@ -37,7 +37,7 @@ inline int factor()
     return (text == nullptr) ? 1 : atoi(text);
 }
 
-/* What a rank tells all others. */
+/* What a rank sends to all others. */
 struct RankInfo {
     static constexpr int MAX = 4;
 

@@ -144,8 +144,9 @@ struct Order {
 };
 
 /*
- * Another process that carries out RDMA between memory shared with this one,
- * plainly registered there, and whatever it is told. Make it before a Device.
+ * Another process that executes RDMA, at the request of this one, between other
+ * memory and memory that both share and that it has registered as a plain MR.
+ * Create it before a Device.
  */
 class Servant {
 public:

@@ -628,7 +628,7 @@ void Child::kill()
 {
     int status;
 
-    /* -1 would be everybody */
+    /* -1 would be all processes */
     ASSERT_GT(m_pid, 0) << "the child has gone already";
     ::kill(m_pid, SIGKILL);
     EXPECT_EQ(m_pid, waitpid(m_pid, &status, 0));

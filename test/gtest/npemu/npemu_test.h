@@ -289,7 +289,7 @@ public:
 
     explicit Child(const Body &body);
 
-    /* Kills the child if nobody waited for it. */
+    /* Kills the child unless it has been waited for. */
     ~Child();
     Child(const Child &) = delete;
 
@@ -316,7 +316,7 @@ void in_child(const std::function<void()> &body);
 /* Root becomes another user for good. */
 bool become_user(unsigned uid);
 
-/* Root becomes the user nobody for good; others are nobody enough. */
+/* Root becomes the user nobody for good; other users stay as they are. */
 bool become_nobody();
 
 /* Exchanges addresses over @a pipe and connects. */

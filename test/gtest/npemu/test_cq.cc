@@ -312,7 +312,7 @@ TEST_F(NpemuChannel, solicited_only_with_a_send_pending)
     recv_cq.expect(1);
 }
 
-/* Completions of a QP that was reset are for nobody. */
+/* Completions of a QP that was reset are not polled. */
 TEST_F(NpemuChannel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
 {
     message(IBV_SEND_SOLICITED);
@@ -401,7 +401,7 @@ TEST_F(NpemuChannel, blocking_get_is_woken)
     recv_cq.expect(7);
 }
 
-/* An event that nobody took goes with its CQ. */
+/* An event that was not delivered is discarded with its CQ. */
 TEST_F(NpemuChannel, destroy_takes_its_events_along)
 {
     {

@@ -1,11 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Processes that are stopped in the middle of a work request: a stranger, and a
- * peer that is not in our memory, delay nobody. One that is in our memory is
- * waited for, then cut off, and touches nothing when it continues.
+ * Processes that are stopped in the middle of a work request. A process that is
+ * not connected to this one, and a peer that is not in our memory, cause no
+ * delay. A peer in our memory is waited for, then cut off, and accesses nothing
+ * when it continues.
  *
- * Gates say where they are stopped.
+ * Gates hold the processes at the point where they are stopped.
  */
 
 #include "internals.h"
@@ -101,7 +102,7 @@ TEST_F(Cut, AStoppedStrangerDelaysNobody)
         EXPECT_TRUE(pipe.await());
         ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
         npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED);
-        /* Nobody has cut it off, either */
+        /* It has not been cut off, either */
         EXPECT_EQ(IBV_WC_SUCCESS, servant.result());
         servant.dismiss();
     });
@@ -239,7 +240,7 @@ protected:
         ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
     }
 
-    /* The new memory is as it was, and was not told to anybody. */
+    /* The new memory is unchanged, and no peer knows it. */
     void expect_untouched()
     {
         EXPECT_EQ(SIZE, (size_t)std::count(data, data + SIZE, NEW));

@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The shared memory: who may see it, what is refused, what is left. All of it
- * needs a fabric of our own, see main().
+ * The shared memory: which processes see it, what is refused, what remains. The
+ * tests need a fabric of their own, see main().
  */
 
 #include "npemu_segments.h"
@@ -44,7 +44,7 @@ protected:
         return (address == (void*)-1) ? nullptr : (FabricHeader*)address;
     }
 
-    /* What a newcomer says who is expected to be refused. */
+    /* The error line of a process that must be refused. */
     static std::string refused()
     {
         return stderr_of([] {
@@ -318,7 +318,7 @@ TEST_F(NpemuFabric, users_do_not_see_each_other)
         own.address = qp.address();
         pipe.send(own);
         Identity other = pipe.recv<Identity>();
-        /* Generic code tells from the prefix that there is no way. */
+        /* By the prefix generic code sees that the peer is not reachable. */
         EXPECT_NE(own.gid.global.subnet_prefix,
                   other.gid.global.subnet_prefix);
         qp.connect(other.address);

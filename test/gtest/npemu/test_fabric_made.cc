@@ -121,7 +121,7 @@ protected:
 
 /* --- names -----------------------------------------------------------------*/
 
-/* A key can be computed, and taken, by anybody. */
+/* Any user can compute a key, and take it first. */
 TEST_F(NpemuMade, without_a_name)
 {
     for (bool taken : {false, true}) {
@@ -175,7 +175,7 @@ TEST_F(NpemuMade, leftovers_are_removed)
     }
 }
 
-/* Programs may keep data in segments that nobody has attached. */
+/* Programs may keep data in segments that no process has attached. */
 TEST_F(NpemuMade, data_of_other_programs_is_kept)
 {
     std::vector<int> ids;
@@ -183,7 +183,7 @@ TEST_F(NpemuMade, data_of_other_programs_is_kept)
     for (size_t size : {(size_t)4096, (size_t)8 << 20, (size_t)8 << 30}) {
         ids.push_back(leave_segment(size));
     }
-    /* Of our size, but somebody else has had it attached since. */
+    /* Of our size, but another process has had it attached since. */
     ids.push_back(leave_segment((1 << 20) + NPEMU_SEGMENT_ARENA));
     in_child([=] {
         void *address = shmat(ids.back(), nullptr, 0);

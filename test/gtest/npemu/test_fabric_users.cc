@@ -393,7 +393,7 @@ TEST_F(NpemuUsers, user_changes_after_opening)
 /* --- user namespaces -------------------------------------------------------*/
 
 /* Becomes the victim in a user namespace in which it has the number @a inside,
- * and nobody else has one. False if that is not possible here. */
+ * and no other user has one. False if that is not possible here. */
 static bool enter_namespace(const char *inside)
 {
     be_victim(VICTIM);
@@ -408,8 +408,8 @@ static bool enter_namespace(const char *inside)
     return true;
 }
 
-/* All users without a number look like user 65534: so does the attacker, who is
- * the creator, and so may the victim. */
+/* All users without a number appear as user 65534: so does the attacker, which
+ * is the creator, and so may the victim. */
 TEST_F(NpemuUsers, numbers_that_stand_for_others_are_refused)
 {
     auto copies = images(VICTIM);

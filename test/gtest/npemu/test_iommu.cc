@@ -155,7 +155,7 @@ TEST_F(Table, GateHoldsOnceAndReleases)
     EXPECT_EQ(1, passed);
 }
 
-/* Who waits need not have slept, and may release at once */
+/* A waiter may find the thread held at once, and release it at once */
 TEST_F(Table, GateReleasedAtOnceStaysOpen)
 {
     constexpr auto duration = std::chrono::milliseconds(300);

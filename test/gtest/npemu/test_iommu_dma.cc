@@ -490,7 +490,7 @@ TEST(IommuStates, OfALargeRegion)
     Servant servant(COUNT * 4 + PAGE);
     Device device;
     ASSERT_TRUE(device.ok());
-    /* Nobody looks at the memory */
+    /* The memory is not accessed */
     Shared memory(COUNT * PAGE);
     Region region(device, memory.data, COUNT * PAGE);
 

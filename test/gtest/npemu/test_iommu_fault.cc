@@ -212,7 +212,7 @@ TEST_F(IommuFault, BringsBack)
     expect_read(5 * PAGE, 10, 0, 0);
 }
 
-/* There and back within one access: only the count tells. */
+/* Absent and present again within one access: only the count shows it. */
 TEST_F(IommuFault, BringsBackAtTheEndOfTheSameAccess)
 {
     uint32_t before = region->state(5);
@@ -287,7 +287,7 @@ TEST(IommuFaultGranule, AccessesAreCountedByRequest)
 
 /* --- gates of the NIC ------------------------------------------------------*/
 
-/* An initiator in another process stands still where it is told. */
+/* An initiator in another process is held at the gate. */
 class IommuGate : public testing::Test {
 protected:
     IommuGate() :

@@ -19,7 +19,7 @@ constexpr size_t SIZE   = PAGES * PAGE;
 constexpr size_t LINE   = 64;
 constexpr size_t FROM   = 2 * PAGE;   /* a line of the source begins here, */
 constexpr size_t LENGTH = 300;
-constexpr size_t FIRST  = 100;        /* and so much fits before a page ends */
+constexpr size_t FIRST  = 100;        /* bytes before a page ends */
 constexpr size_t TO     = PAGE - FIRST;
 constexpr size_t CUT    = 2 * LINE;   /* the line that is cut ends here */
 

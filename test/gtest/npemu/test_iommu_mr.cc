@@ -345,7 +345,7 @@ TEST(IommuPeer, ForgetsRegionsThatAreGone)
         ASSERT_EQ(IBV_WC_SUCCESS,
                   servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
                                8));
-        /* The signature tells that it is the right one */
+        /* The signature shows that it is the right one */
         ASSERT_EQ(0, memcmp(&want, servant.shared.data, 8));
         ASSERT_LE(count_maps(servant.pid()), 1u);
     }

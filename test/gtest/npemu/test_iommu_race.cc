@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Evictions against DMA in earnest: real pages go while others access them, and
- * an oracle that knows nothing of the table tells whether the NIC obeyed it.
+ * Evictions during DMA: real pages are taken while other processes access them,
+ * and an oracle that does not use the table checks that the NIC obeyed it.
  */
 
 #include "npemu_region.h"
@@ -89,7 +89,7 @@ private:
             }
             copy(saved.data(), ptr);
             torn += is_torn(saved.data());
-            /* The page is gone: whoever reads it now gets zeros */
+            /* The page is gone: a read gets zeros */
             madvise(ptr, PAGE, MADV_DONTNEED);
             sched_yield();
             copy(ptr, saved.data());
@@ -248,8 +248,8 @@ TEST_P(IommuRace, LocalSide)
 /* --- oracle ----------------------------------------------------------------*/
 
 /*
- * Memory whose missing pages nobody but their owner can bring in: the kernel
- * answers EFAULT to the system calls of others instead of faulting in silently.
+ * Memory whose missing pages only the owner can fault in: for system calls of
+ * others the kernel returns EFAULT.
  */
 class Oracle {
 public:

@@ -173,7 +173,7 @@ TEST(NpemuDeath, peer_killed_while_we_wait_for_its_receive)
     side.cq.expect_empty();
     ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
     peer.kill();
-    /* Asleep: nobody polls. */
+    /* Sleeps and does not poll. */
     EXPECT_EQ(side.cq.cq, side.channel.take());
     side.cq.expect(0, IBV_WC_RETRY_EXC_ERR);
     side.cq.expect(1, IBV_WC_WR_FLUSH_ERR, 2);
@@ -263,7 +263,7 @@ TEST(NpemuStopped, deregistering_waits_for_or_outruns_a_stopped_initiator)
     std::atomic<bool> done{false};
     std::thread deregister([&] {
         side.buffer.dereg();
-        /* Nobody writes here any more, and it is said so by returning. */
+        /* After the return no process writes here any more. */
         memset(side.buffer.data, 0x77, side.buffer.length);
         done = true;
     });
@@ -340,9 +340,9 @@ TEST_F(NpemuStoppedWithLock, its_death_ends_the_wait)
 }
 
 /*
- * Of three processes one is stopped with a lock of the target's, which goes on,
- * and the third sends in vain. What the target has seen by then it may have
- * used already.
+ * Of three processes one is stopped while it holds a lock of the target. The
+ * target continues, and the third process sends and has to wait. The target may
+ * have used already what it has received before.
  */
 class NpemuStoppedThird : public testing::Test {
 protected:
@@ -402,10 +402,10 @@ protected:
     /* In the initiator */
     static void expect_more_tries(Side &own)
     {
-        uint64_t looks = npemu_cq_retries(own.cq);
+        uint64_t retries = npemu_cq_retries(own.cq);
 
         EXPECT_TRUE(wait_until([&] {
-            return npemu_cq_retries(own.cq) >= looks + 5;
+            return npemu_cq_retries(own.cq) >= retries + 5;
         }));
         own.cq.expect_empty();
     }
@@ -614,8 +614,8 @@ TEST(NpemuFork, descriptors_are_closed_by_exec_and_by_closing)
 /* --- refused by the kernel ------------------------------------------------ */
 
 /*
- * A process whose memory may not be accessed: the request fails, one line says
- * whom it was about, and nothing hangs.
+ * A process whose memory may not be accessed: the request fails, one line names
+ * the process, and nothing hangs.
  */
 TEST(NpemuRefused, process_that_may_not_be_traced)
 {

@@ -637,7 +637,7 @@ TEST_F(NpemuQp, destroy_waits_for_the_ack_of_an_event)
     EXPECT_TRUE(destroyed.load());
 }
 
-/* An event that nobody took goes with its object. */
+/* An event that was not delivered is discarded with its object. */
 TEST_F(NpemuQp, destroy_takes_its_events_along)
 {
     Srq srq(device, 4);

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* What a queue pair tells its user: it is drained; it is talked to. */
+/* Events of a queue pair: it is drained; communication is established. */
 
 #include "npemu_test.h"
 
@@ -112,7 +112,7 @@ TEST_F(NpemuDrain, finishes_what_it_has_begun)
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 
-/* The thread of the device does it where nobody polls. */
+/* The npemu thread raises it if the process does not poll. */
 TEST_F(NpemuDrain, is_told_without_polling)
 {
     Pair pair(device);
@@ -125,7 +125,7 @@ TEST_F(NpemuDrain, is_told_without_polling)
     pair.cq_b.expect(2);
 }
 
-/* Asked for once is told once. */
+/* One request for the event raises it once. */
 TEST_F(NpemuDrain, is_told_only_when_asked_for)
 {
     Pair pair(device);

@@ -229,7 +229,7 @@ TEST_F(NpemuQpEx, abort_posts_nothing)
     EXPECT_EQ(0, remote.data[50]);
 }
 
-/* Errors are told by complete, and then nothing of the batch is posted. */
+/* ibv_wr_complete() returns errors, and then nothing of the batch is posted. */
 TEST_F(NpemuQpEx, overflow_is_told_by_complete)
 {
     ASSERT_NE(nullptr, ex);

@@ -377,9 +377,10 @@ TEST_F(NpemuRcError, receive_without_write_permission)
 }
 
 /*
- * The key was good when it was posted and is gone when the message comes. The
- * sender of a small one is told success before its receiver polls: a difference
- * to a NIC. Nothing is written in either case, and the receiver stops.
+ * The key is valid when the receive is posted, and not when the message comes.
+ * The sender of a small message gets success before its receiver polls, which
+ * differs from a NIC. Nothing is written in either case, and the receiving QP
+ * fails.
  */
 TEST_F(NpemuRcError, receive_buffer_deregistered_after_the_post)
 {

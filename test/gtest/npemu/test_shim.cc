@@ -3,8 +3,8 @@
 /*
  * The shim for unmodified verbs programs. These tests are such a program: they
  * call libibverbs and run with the shim in LD_PRELOAD. With SHIM_STUB in the
- * environment a stand-in for the real library is below the shim, which tells
- * what was passed on to it.
+ * environment a stand-in for the real library is below the shim, and reports
+ * the calls that it gets.
  */
 
 #include <infiniband/verbs.h>

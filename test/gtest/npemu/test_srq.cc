@@ -318,7 +318,7 @@ TEST_F(NpemuSrq, last_wqe_after_a_remote_error)
     send_cq.expect(1, IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(IBV_QPS_ERR, a.state());
 
-    /* The responder goes to the error state too, and its user is told. */
+    /* The responder goes to the error state too, and raises an event. */
     bool access_error = false, last_wqe = false;
     while (!last_wqe) {
         AsyncEvent event = take_async(device);

@@ -2,7 +2,7 @@
 
 /*
  * Thousands of queue pairs that wait for receives: what is served, in which
- * order, and how many of them the device looks at for it.
+ * order, and how many of them the device retries.
  */
 
 #include "npemu_test.h"
@@ -60,7 +60,7 @@ protected:
         }
     }
 
-    /* The wr_id tells who, the immediate data which one. */
+    /* The wr_id is the sender, the immediate data the message. */
     void send(int index, int number = 0)
     {
         Wr wr(index, IBV_WR_SEND_WITH_IMM, {buffer.sge(0, 8)});
@@ -68,10 +68,10 @@ protected:
         ASSERT_EQ(0, senders[index]->post(wr));
     }
 
-    uint64_t looks() const { return npemu_cq_retries(send_cq); }
+    uint64_t retries() const { return npemu_cq_retries(send_cq); }
 
-    /* How many looks time may have cost so far: one per sender and timer. */
-    uint64_t looks_of_time(uint64_t waiting) const
+    /* How many retries time may have cost so far: one per sender and timer. */
+    uint64_t retries_of_time(uint64_t waiting) const
     {
         return waiting * (uint64_t)(ms_since(start) / SLOW_TIMER_MS + 1);
     }
@@ -84,7 +84,7 @@ protected:
     std::vector<std::unique_ptr<Qp>> senders, targets;
 };
 
-/* A round of receives costs a look per receive, and one to find none left. */
+/* A round of receives costs a retry per receive, and one that finds none. */
 TEST_F(NpemuWait, a_crowd_is_served_in_order)
 {
     constexpr int MESSAGES = 2;
@@ -98,7 +98,7 @@ TEST_F(NpemuWait, a_crowd_is_served_in_order)
             send(i, number);
         }
     }
-    EXPECT_LE(looks(), looks_of_time(CROWD));
+    EXPECT_LE(retries(), retries_of_time(CROWD));
 
     for (; received < CROWD * MESSAGES; ++rounds) {
         for (int i = 0; i < SRQ_SIZE; ++i) {
@@ -114,12 +114,12 @@ TEST_F(NpemuWait, a_crowd_is_served_in_order)
         }
     }
     EXPECT_EQ(CROWD * MESSAGES, completed);
-    EXPECT_LE(looks(), (uint64_t)received + rounds + looks_of_time(CROWD));
+    EXPECT_LE(retries(), (uint64_t)received + rounds + retries_of_time(CROWD));
     send_cq.expect_empty();
 }
 
-/* Polling does not look at those for whom nothing has changed. */
-TEST_F(NpemuWait, polls_without_news_look_at_nobody)
+/* Polling does not retry a send queue without a reason. */
+TEST_F(NpemuWait, polls_without_a_reason_retry_nothing)
 {
     ibv_wc wc;
 
@@ -131,11 +131,11 @@ TEST_F(NpemuWait, polls_without_news_look_at_nobody)
     for (int i = 0; i < 10000; ++i) {
         ASSERT_EQ(0, ibv_poll_cq(send_cq, 1, &wc));
     }
-    EXPECT_LE(looks(), looks_of_time(CROWD));
+    EXPECT_LE(retries(), retries_of_time(CROWD));
 }
 
 /* Of thousands of receive queues, that which got a receive. */
-TEST_F(NpemuWait, only_the_target_with_news_is_looked_at)
+TEST_F(NpemuWait, only_the_target_with_a_receive_is_retried)
 {
     const int one = CROWD / 2;
 
@@ -147,12 +147,12 @@ TEST_F(NpemuWait, only_the_target_with_news_is_looked_at)
     ASSERT_EQ(0, targets[one]->post_recv(7, {buffer.sge(4096, 64)}));
     send_cq.expect(one);
     recv_cq.expect(7);
-    EXPECT_LE(looks(), 1 + looks_of_time(CROWD));
+    EXPECT_LE(retries(), 1 + retries_of_time(CROWD));
     send_cq.expect_empty();
 }
 
-/* Numbered tries are made by each, on time, and by nobody else. */
-TEST_F(NpemuWait, tries_are_counted_in_a_crowd)
+/* Counted retries are made for each send queue, when its timer is due. */
+TEST_F(NpemuWait, retries_are_counted_in_a_large_group)
 {
     constexpr int COUNTED = 100, TRIES = 3;
     QpOptions counted     = slow_options();
@@ -168,7 +168,7 @@ TEST_F(NpemuWait, tries_are_counted_in_a_crowd)
         ASSERT_EQ(IBV_WC_RNR_RETRY_EXC_ERR, send_cq.wait().status);
     }
     EXPECT_LE(TRIES * 3.84, ms_since(start));
-    EXPECT_EQ((uint64_t)COUNTED * TRIES, looks());
+    EXPECT_EQ((uint64_t)COUNTED * TRIES, retries());
 }
 
 /* The uncounted beside them go on waiting, and get what comes. */
@@ -198,8 +198,8 @@ TEST_F(NpemuWait, who_waits_for_ever_stays_behind)
     }
 }
 
-/* Nobody posts a receive, and one of the targets goes: its sender is told. */
-TEST_F(NpemuWait, a_target_that_leaves_the_crowd_is_noticed)
+/* No receive is posted, and one of the targets ends: its sender fails. */
+TEST_F(NpemuWait, a_target_that_leaves_the_group_is_noticed)
 {
     const int one     = CROWD / 2;
     QpOptions options = slow_options();
@@ -239,7 +239,7 @@ TEST_F(NpemuWait, members_of_the_crowd_are_destroyed)
     send_cq.expect_empty();
 }
 
-/* The thread serves them too, if nobody polls. */
+/* The npemu thread retries as well, if the process does not poll. */
 TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
 {
     constexpr int COUNT = SRQ_SIZE;
@@ -262,11 +262,11 @@ TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
     }
 }
 
-/* A receiver that gives its receives back one by one posts some of them in the
- * midst of a look at its queue. That is no reason to sleep: nobody has the send
- * queue locked. While requests were posted somebody had; but a look that began
- * then has ended when the first message comes, as only another one sends it. */
-TEST_F(NpemuWait, a_receive_that_comes_during_a_look_is_seen)
+/* A receiver that posts receives one by one posts some of them during a scan of
+ * the waiting send queues. That is no reason to sleep, since no thread has the
+ * send queue locked. Posting had it locked before; but a scan that began then
+ * has ended when the first message arrives, since a later scan sends it. */
+TEST_F(NpemuWait, a_receive_that_is_posted_during_a_scan_is_seen)
 {
     constexpr int MESSAGES = 2000;
     QpOptions options      = slow_options();
@@ -291,9 +291,9 @@ TEST_F(NpemuWait, a_receive_that_comes_during_a_look_is_seen)
     }
 }
 
-/* A poller that tries again at the same time as the thread does not make the
- * thread believe that nobody waits any more: it would sleep for good. */
-TEST_F(NpemuWait, who_stops_polling_is_not_forgotten)
+/* A poller that retries at the same time as the npemu thread does not make that
+ * count no waiting send queues: it would sleep without a timer. */
+TEST_F(NpemuWait, a_process_that_stops_polling_is_served)
 {
     constexpr int ROUNDS = NPT_MLOCK_WORKS ? 15000 : 3000;
     QpOptions options     = slow_options();
@@ -313,7 +313,7 @@ TEST_F(NpemuWait, who_stops_polling_is_not_forgotten)
     }
 }
 
-/* The owner of the SRQ is killed: all who wait for it are told at once. */
+/* The owner of the SRQ is killed: all that wait for it fail at once. */
 TEST(NpemuWaitKill, of_the_target_ends_the_wait_of_all)
 {
     constexpr int COUNT = 200;

@@ -360,7 +360,7 @@ TEST_F(NpemuWrSection, bad_request_is_a_bad_batch)
     cq_a.expect(7);
 }
 
-/* The first error is told, whatever comes after it. */
+/* The first error is returned, whatever comes after it. */
 TEST_F(NpemuWrSection, first_error_is_told)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(2));
