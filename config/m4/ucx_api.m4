@@ -2,7 +2,7 @@
 
 # The UCX interfaces between transport and framework change from release to
 # release, and not monotonically: what is there is found out here, member by
-# member, and used in src/uct/ib/nprdma/nprdma_compat.h only.
+# member, and used in src/uct/ib/nprdma/compat/nprdma_compat.h only.
 
 m4_define([NPRDMA_UCX_API_INCLUDES], [[
 #include <ucx_config.h>

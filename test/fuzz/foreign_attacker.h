@@ -3,7 +3,7 @@
 #ifndef NPRDMA_FOREIGN_ATTACKER_H_
 #define NPRDMA_FOREIGN_ATTACKER_H_
 
-#include "uct/ib/nprdma/nprdma_wire.h"
+#include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 /* Whom to send to, as the addresses of the interface tell it */
 typedef struct {

@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 
-#include "uct/ib/nprdma/nprdma_wire.h"
+#include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -7,7 +7,7 @@
 
 #include "fuzz.h"
 
-#include "uct/ib/nprdma/nprdma_wire.h"
+#include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 static void fuzz_check_accepted(const void *data, size_t size,
                                 const uct_nprdma_cm_packet_t *packet)

@@ -9,8 +9,8 @@
 #include "fuzz.h"
 
 #include "ucm/access/nprdma_access.h"
-#include "uct/ib/nprdma/nprdma_mem.h"
-#include "uct/ib/nprdma/nprdma_svc_exec.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/service/nprdma_svc_exec.h"
 
 enum {
     FUZZ_REPLY      = 1 << 7,   /* the message is a reply */

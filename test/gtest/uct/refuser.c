@@ -5,7 +5,7 @@
 
 #include "refuser.h"
 
-#include "uct/ib/nprdma/nprdma_iface.h"
+#include "uct/ib/nprdma/base/nprdma_iface.h"
 
 #include <ucs/async/async.h>
 

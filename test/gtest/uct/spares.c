@@ -5,8 +5,8 @@
 
 #include "spares.h"
 
-#include "uct/ib/nprdma/nprdma_iface.h"
-#include "uct/ib/nprdma/nprdma_rma_req.h"
+#include "uct/ib/nprdma/base/nprdma_iface.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_req.h"
 
 #include <stdatomic.h>
 

@@ -4,7 +4,7 @@
 
 extern "C" {
 #include "npemu/npemu.h"
-#include "uct/ib/nprdma/nprdma_wire.h"
+#include "uct/ib/nprdma/wire/nprdma_wire.h"
 }
 
 #include <algorithm>

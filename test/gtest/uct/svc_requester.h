@@ -6,8 +6,8 @@
 #include "uct_test.h"
 
 extern "C" {
-#include "uct/ib/nprdma/nprdma_svc_wire.h"
-#include "uct/ib/nprdma/nprdma_wire.h"
+#include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
+#include "uct/ib/nprdma/wire/nprdma_wire.h"
 }
 
 /*

@@ -3,7 +3,7 @@
 #include "uct_test.h"
 
 extern "C" {
-#include <uct/ib/nprdma/nprdma_key.h>
+#include <uct/ib/nprdma/wire/nprdma_key.h>
 }
 
 #include <ucs/async/async.h>

@@ -3,7 +3,7 @@
 #include "test_opt_order.h"
 
 extern "C" {
-#include "uct/ib/nprdma/nprdma_order.h"
+#include "uct/ib/nprdma/rma/nprdma_order.h"
 }
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include "svc_requester.h"
 
 extern "C" {
-#include "uct/ib/nprdma/nprdma_key.h"
+#include "uct/ib/nprdma/wire/nprdma_key.h"
 }
 
 #include <nprdma_page_state.h>

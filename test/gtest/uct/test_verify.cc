@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 extern "C" {
-#include "uct/ib/nprdma/nprdma_state_cache.h"
-#include "uct/ib/nprdma/nprdma_verify.h"
+#include "uct/ib/nprdma/rma/nprdma_state_cache.h"
+#include "uct/ib/nprdma/rma/nprdma_verify.h"
 }
 
 #include <gtest/gtest.h>

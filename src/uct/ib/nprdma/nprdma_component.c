@@ -4,9 +4,9 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_abi.h"
 #include "nprdma_glue.h"
-#include "nprdma_rma.h"
+#include "uct/ib/nprdma/compat/nprdma_abi.h"
+#include "uct/ib/nprdma/rma/nprdma_rma.h"
 
 #include <ucs/debug/log.h>
 

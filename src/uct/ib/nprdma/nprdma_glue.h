@@ -8,9 +8,9 @@
  * this is built for; see nprdma_compat.h. For nprdma_component.c.
  */
 
-#include "nprdma_compat.h"
-#include "nprdma_ep.h"
-#include "nprdma_mem.h"
+#include "uct/ib/nprdma/base/nprdma_ep.h"
+#include "uct/ib/nprdma/compat/nprdma_compat.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
 
 /* By way of (void): newer UCX declares these functions without arguments, and a
  * direct cast would be warned of */

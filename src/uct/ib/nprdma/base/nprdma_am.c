@@ -1,0 +1,228 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_ep.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
+
+/*
+ * Active messages: the sending side. Short ones go inline; larger ones are
+ * copied to a bounce slot, which makes am_zcopy complete at once.
+ */
+
+#define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep) \
+    if (ucs_unlikely(((_ep)->blocked & UCT_NPRDMA_EP_BLOCK_AM) || \
+                     !uct_nprdma_conn_can_post(_iface, &(_ep)->am))) { \
+        return uct_nprdma_ep_refusal(_ep); \
+    }
+
+
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_am_fill_hdr(void *dest, uint8_t id, size_t length)
+{
+    uct_nprdma_am_hdr_t *hdr = dest;
+
+    hdr->type     = UCT_NPRDMA_AM_DATA;
+    hdr->am_id    = id;
+    hdr->reserved = 0;
+    hdr->length   = length;
+}
+
+/* Post what lies in iface->tx.inl_sge */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_am_post_inline(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                          int num_sge)
+{
+    iface->tx.inl_wr.num_sge    = num_sge;
+    iface->tx.inl_wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+    return uct_nprdma_conn_post_inl(iface, &ep->am, &iface->tx.inl_wr, NULL, 0);
+}
+
+ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
+                                    const void *payload, unsigned length)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+    uct_nprdma_inl_hdr_t *hdr = &iface->tx.inl_hdr;
+    char data[UCT_NPRDMA_MAX_INLINE];
+    ucs_status_t status;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(sizeof(header) + length, 0, iface->config.max_short,
+                     "am_short");
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+
+    /* The device copies it, too, but does not tell what is not there */
+    status = uct_nprdma_local_copy(&iface->local, data, payload, length,
+                                   payload);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    uct_nprdma_am_fill_hdr(&hdr->am, id, sizeof(header) + length);
+    hdr->user                    = header;
+    iface->tx.inl_sge[0].length  = sizeof(*hdr);
+    iface->tx.inl_sge[1].addr    = (uintptr_t)data;
+    iface->tx.inl_sge[1].length  = length;
+    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
+    if (ucs_likely(status == UCS_OK)) {
+        ++iface->stats.am_short_tx;
+        iface->stats.am_bytes_tx += sizeof(header) + length;
+        UCT_TL_EP_STAT_OP(&ep->super, AM, SHORT, sizeof(header) + length);
+    }
+    return status;
+}
+
+ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
+                                        const uct_iov_t *iov, size_t iovcnt)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+    size_t length             = uct_iov_total_length(iov, iovcnt);
+    char data[UCT_NPRDMA_MAX_INLINE];
+    ucs_status_t status;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(length, 0, iface->config.max_short, "am_short_iov");
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+
+    /* The device takes few pieces, and it copies inline data anyway */
+    status = uct_nprdma_local_gather(&iface->local, data, iov, iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    uct_nprdma_am_fill_hdr(&iface->tx.inl_hdr.am, id, length);
+    iface->tx.inl_sge[0].length = sizeof(iface->tx.inl_hdr.am);
+    iface->tx.inl_sge[1].addr   = (uintptr_t)data;
+    iface->tx.inl_sge[1].length = length;
+    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
+    if (ucs_likely(status == UCS_OK)) {
+        ++iface->stats.am_short_tx;
+        iface->stats.am_bytes_tx += length;
+        UCT_TL_EP_STAT_OP(&ep->super, AM, SHORT, length);
+    }
+    return status;
+}
+
+/* Send what lies in a slot, behind the header that is filled in here */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                        uct_nprdma_slot_t *slot, uint8_t id, size_t length)
+{
+    struct ibv_send_wr wr;
+    struct ibv_sge sge;
+    ucs_status_t status;
+
+    uct_nprdma_am_fill_hdr(slot->data, id, length);
+    sge.addr      = (uintptr_t)slot->data;
+    sge.length    = sizeof(uct_nprdma_am_hdr_t) + length;
+    sge.lkey      = slot->lkey;
+    wr.next       = NULL;
+    wr.sg_list    = &sge;
+    wr.num_sge    = 1;
+    wr.opcode     = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SOLICITED;
+
+    if (sge.length <= iface->config.max_inline) {
+        /* Gone when posted: the slot is free at once */
+        wr.send_flags |= IBV_SEND_INLINE;
+        status         = uct_nprdma_conn_post_inl(iface, &ep->am, &wr, NULL, 0);
+        uct_nprdma_bounce_put(slot);
+        return status;
+    }
+
+    slot->op.func = uct_nprdma_slot_release_op;
+    status        = uct_nprdma_conn_post_inl(iface, &ep->am, &wr, &slot->op,
+                                             iface->tx.pool.num_free <
+                                             iface->config.tx_slots_low);
+    if (ucs_likely(status == UCS_OK)) {
+        ++ep->am.num_slots;
+    } else {
+        uct_nprdma_bounce_put(slot);
+    }
+    return status;
+}
+
+ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
+                               uct_pack_callback_t pack_cb, void *arg,
+                               unsigned flags)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+    uct_nprdma_slot_t *slot;
+    ucs_status_t status;
+    size_t length;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+    slot = uct_nprdma_conn_tx_slot(iface, &ep->am);
+    if (ucs_unlikely(slot == NULL)) {
+        return uct_nprdma_ep_refusal(ep);
+    }
+
+    length = pack_cb(slot->data + sizeof(uct_nprdma_am_hdr_t), arg);
+    ucs_assert(length <= iface->config.max_bcopy);
+    status = uct_nprdma_am_post_slot(iface, ep, slot, id, length);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ++iface->stats.am_bcopy_tx;
+    iface->stats.am_bytes_tx += length;
+    UCT_TL_EP_STAT_OP(&ep->super, AM, BCOPY, length);
+    return length;
+}
+
+ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
+                                    const void *header, unsigned header_length,
+                                    const uct_iov_t *iov, size_t iovcnt,
+                                    unsigned flags, uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+    uct_nprdma_slot_t *slot;
+    ucs_status_t status;
+    size_t length;
+    char *dest;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_MAX_IOV, "am_zcopy");
+    length = uct_iov_total_length(iov, iovcnt);
+    UCT_CHECK_PARAM(header_length <= uct_nprdma_iface_max_hdr(iface),
+                    "invalid am_zcopy header length: %u, at most %zu",
+                    header_length, uct_nprdma_iface_max_hdr(iface));
+    UCT_CHECK_LENGTH(header_length + length, 0, iface->config.max_bcopy,
+                     "am_zcopy");
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+    slot = uct_nprdma_conn_tx_slot(iface, &ep->am);
+    if (ucs_unlikely(slot == NULL)) {
+        return uct_nprdma_ep_refusal(ep);
+    }
+
+    dest = slot->data + sizeof(uct_nprdma_am_hdr_t);
+    if (header_length > 0) {
+        memcpy(dest, header, header_length);
+    }
+    status = uct_nprdma_local_gather(&iface->local, dest + header_length, iov,
+                                     iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_bounce_put(slot);
+        return status;
+    }
+
+    length += header_length;
+    status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length);
+    if (ucs_likely(status == UCS_OK)) {
+        ++iface->stats.am_zcopy_tx;
+        iface->stats.am_bytes_tx += length;
+        UCT_TL_EP_STAT_OP(&ep->super, AM, ZCOPY, length);
+    }
+    return status;
+}

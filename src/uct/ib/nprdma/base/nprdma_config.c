@@ -1,0 +1,498 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_iface.h"
+#include "uct/ib/nprdma/wire/nprdma_key.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/sys/sys.h>
+
+/* Below this not even one interface could work */
+#define UCT_NPRDMA_MIN_PINNED (512 * UCS_KBYTE)
+
+/* Pages per second: all of memory many times over */
+#define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9
+
+/* Whoever waits longer for a peer does not want to know of its death */
+#define UCT_NPRDMA_MAX_SEC    86400
+
+/* UCX's thread for timers sleeps in whole milliseconds: with a shorter one it
+ * would not sleep at all */
+#define UCT_NPRDMA_MIN_TIMER  1e-3
+
+static const char *uct_nprdma_emulation_names[] = {
+    [UCT_NPRDMA_EMULATION_AUTO] = "auto",
+    [UCT_NPRDMA_EMULATION_YES]  = "yes",
+    [UCT_NPRDMA_EMULATION_NO]   = "no",
+    [UCT_NPRDMA_EMULATION_LAST] = NULL
+};
+
+static const char *uct_nprdma_zcopy_names[] = {
+    [UCT_NPRDMA_ZCOPY_AUTO] = "auto",
+    [UCT_NPRDMA_ZCOPY_NO]   = "no",
+    [UCT_NPRDMA_ZCOPY_LAST] = NULL
+};
+
+static const char *uct_nprdma_monitor_names[] = {
+    [UCT_NPRDMA_MONITOR_AUTO]     = "auto",
+    [UCT_NPRDMA_MONITOR_KERNEL]   = "kernel",
+    [UCT_NPRDMA_MONITOR_EMULATED] = "emulated",
+    [UCT_NPRDMA_MONITOR_LAST]     = NULL
+};
+
+ucs_config_field_t uct_nprdma_md_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_nprdma_md_config_t, super),
+     UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
+
+    {"EMULATION", "auto",
+     "Whether to use the emulated RNIC:\n"
+     " - auto : only where no real RDMA device has a port that is up\n"
+     " - yes  : use the emulated one, and no other\n"
+     " - no   : use real devices only",
+     ucs_offsetof(uct_nprdma_md_config_t, emulation),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_emulation_names)},
+
+    {"MAX_PINNED", "4m",
+     "Limit of pinned memory, for all devices and interfaces of the process\n"
+     "together. Only the transport's own bounce buffers are ever pinned.",
+     ucs_offsetof(uct_nprdma_md_config_t, max_pinned),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SVC_SLOTS", "32",
+     "Number of buffers for requests of peers to the memory of this process.",
+     ucs_offsetof(uct_nprdma_md_config_t, svc_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"GID_INDEX", "0",
+     "Index of the port's GID to use. RoCE networks may need one of their own.",
+     ucs_offsetof(uct_nprdma_md_config_t, gid_index), UCS_CONFIG_TYPE_UINT},
+
+    {"TIMEOUT", "0.1s",
+     "Time after which the device repeats a packet that was not acknowledged.",
+     ucs_offsetof(uct_nprdma_md_config_t, timeout), UCS_CONFIG_TYPE_TIME},
+
+    /* Not 7, which some devices take for "for ever", as if it were the count of
+     * RNR retries: soft-RoCE does, see COMPST_ERROR_RETRY in rxe_comp.c */
+    {"RETRY_COUNT", "6",
+     "How often the device repeats a packet before the peer is taken for dead\n"
+     "(0 to 7; to some devices, as soft-RoCE, 7 means for ever).",
+     ucs_offsetof(uct_nprdma_md_config_t, retry_count), UCS_CONFIG_TYPE_UINT},
+
+    {"RNR_TIMEOUT", "20us",
+     "Time that a sender waits when the receiver has no buffer posted.",
+     ucs_offsetof(uct_nprdma_md_config_t, rnr_timeout), UCS_CONFIG_TYPE_TIME},
+
+    {"ZCOPY", "auto",
+     "Whether the device moves large messages without a copy. Memory is not\n"
+     "pinned in either case.\n"
+     " - auto : where the device and the memory monitor can\n"
+     " - no   : all data goes through bounce buffers",
+     ucs_offsetof(uct_nprdma_md_config_t, zcopy),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
+
+    {"MONITOR", "auto",
+     "Who keeps track of what memory the device may touch:\n"
+     " - auto     : the kernel module where it is loaded, except for tests of\n"
+     "              the emulated RNIC that evict pages by themselves\n"
+     " - kernel   : the kernel module, or fail\n"
+     " - emulated : the library, for the emulated RNIC only",
+     ucs_offsetof(uct_nprdma_md_config_t, monitor),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},
+
+    {"REGION_SIZE", "256m",
+     "Unit of address space that the device is told of at once. Power of two.\n"
+     "Registering what lies in one that is known is a mere lookup.",
+     ucs_offsetof(uct_nprdma_md_config_t, region_size),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"REVOKE", "lazy",
+     "When pages whose last registration with a key has ended are out of\n"
+     "reach for peers that still have the key. Deregistration with\n"
+     "invalidation has it at once in any case.\n"
+     " - lazy   : within 100 ms, unless they are registered again\n"
+     " - strict : before the registration has ended\n"
+     " - never  : when something else takes the pages from the device",
+     ucs_offsetof(uct_nprdma_md_config_t, revoke),
+     UCS_CONFIG_TYPE_ENUM(nprdma_revoke_mode_names)},
+
+    {"REGION_CACHE", "64m",
+     "Limit of the page states of regions that nothing is registered in: the\n"
+     "least recently used are given up. One byte is for 1 KiB of memory.",
+     ucs_offsetof(uct_nprdma_md_config_t, region_cache),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SLICE", "512k",
+     "Zero-copy operations are done, and checked, in slices of this size.",
+     ucs_offsetof(uct_nprdma_md_config_t, slice), UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"SCAN_MAX", "32k",
+     "Slices of a get up to this size are checked by their contents, larger\n"
+     "ones by the states of the pages.",
+     ucs_offsetof(uct_nprdma_md_config_t, scan_max), UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"MAX_TRIES", "3",
+     "After so many tries, a slice that meets absent pages each time goes\n"
+     "through bounce buffers.",
+     ucs_offsetof(uct_nprdma_md_config_t, max_tries), UCS_CONFIG_TYPE_UINT},
+
+    {"ATOMIC_ORDER", "y",
+     "An atomic waits for all puts and gets that its endpoint has started\n"
+     "before. Open MPI 4.1 needs that; programs that put a fence between\n"
+     "them may set it to n.",
+     ucs_offsetof(uct_nprdma_md_config_t, atomic_order),
+     UCS_CONFIG_TYPE_BOOL},
+
+    {"STATE_CACHE", "1m",
+     "Memory of an interface for the page states of its peers.",
+     ucs_offsetof(uct_nprdma_md_config_t, state_cache),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"PREREG", "n",
+     "Make regions for memory when it is mapped, ahead of its first use.",
+     ucs_offsetof(uct_nprdma_md_config_t, prereg), UCS_CONFIG_TYPE_BOOL},
+
+    {"UFFD", "n",
+     "Emulated RNIC: notice memory that is unmapped by system calls of the\n"
+     "program's own, too, by a userfaultfd.",
+     ucs_offsetof(uct_nprdma_md_config_t, uffd), UCS_CONFIG_TYPE_BOOL},
+
+    {"RECLAIM", "off",
+     "For tests, emulated RNIC: evict pages on purpose.\n"
+     " - off     : do not\n"
+     " - logical : from the device only, the page stays where it is\n"
+     " - real    : to swap\n"
+     " - sampled : do not, but the device asks the kernel what is present",
+     ucs_offsetof(uct_nprdma_md_config_t, reclaim),
+     UCS_CONFIG_TYPE_ENUM(nprdma_reclaim_mode_names)},
+
+    {"RECLAIM_RATE", "1000",
+     "For tests: pages per second that UCX_NPRDMA_RECLAIM evicts.",
+     ucs_offsetof(uct_nprdma_md_config_t, reclaim_rate),
+     UCS_CONFIG_TYPE_DOUBLE},
+
+    {"SEED", "0",
+     "For tests: seed of the choice which pages those are; 0 is random.",
+     ucs_offsetof(uct_nprdma_md_config_t, seed), UCS_CONFIG_TYPE_ULONG},
+
+    {"FAULT", "",
+     "For tests, emulated RNIC: lose pages in the middle of operations:\n"
+     "rate=P,seed=S[,granule=BYTES][,record=FILE][,replay=FILE].",
+     ucs_offsetof(uct_nprdma_md_config_t, fault), UCS_CONFIG_TYPE_STRING},
+
+    {NULL}
+};
+
+ucs_config_field_t uct_nprdma_iface_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_nprdma_iface_config_t, super),
+     UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
+
+    {"SEG_SIZE", "8256",
+     "Largest active message, and size of the bounce buffers but for headers.",
+     ucs_offsetof(uct_nprdma_iface_config_t, seg_size),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"TX_MAX_BUFS", "48",
+     "Number of bounce buffers to send from, at most. Interfaces that find a\n"
+     "quarter of UCX_NPRDMA_MAX_PINNED in use begin with less and grow.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"TX_BUFS_GROW", "1",
+     "Number of bounce buffers to send from that an interface begins with\n"
+     "when UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots_min),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"RX_MAX_BUFS", "64",
+     "Number of bounce buffers to receive to, at most.",
+     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots), UCS_CONFIG_TYPE_UINT},
+
+    {"RX_BUFS_GROW", "2",
+     "Number of bounce buffers to receive to that an interface begins with\n"
+     "when UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots_min),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"TX_QUEUE_LEN", "64",
+     "Messages that an endpoint may have on the way.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_queue_len),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"TX_CQ_LEN", "2048",
+     "Messages that all endpoints of an interface may have on the way.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_cq_len), UCS_CONFIG_TYPE_UINT},
+
+    {"TX_MODERATION", "16",
+     "Ask the device for a completion of every so many messages of an\n"
+     "endpoint.",
+     ucs_offsetof(uct_nprdma_iface_config_t, tx_moderation),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"RX_MAX_BATCH", "16",
+     "Buffers are given back to the device in batches of this size.",
+     ucs_offsetof(uct_nprdma_iface_config_t, rx_max_batch),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"SVC_QUEUE_LEN", "64",
+     "Put, get and atomic requests that an endpoint may have on the way.",
+     ucs_offsetof(uct_nprdma_iface_config_t, svc_queue_len),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"MAX_INLINE", "192",
+     "Messages of up to this size, with headers, are given to the device by\n"
+     "value.",
+     ucs_offsetof(uct_nprdma_iface_config_t, max_inline),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
+    {"STATS", "",
+     "Where to write the counters of an interface when it is closed: stderr,\n"
+     "stdout or file:PATH (in which %p is the process id and %h the host).",
+     ucs_offsetof(uct_nprdma_iface_config_t, stats), UCS_CONFIG_TYPE_STRING},
+
+    {"CM_RETRY_INTERVAL", "20ms",
+     "Time until an unanswered wire-up packet is repeated; doubles each time.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_interval),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"CM_RETRY_MAX", "1s",
+     "Longest time between repeated wire-up packets.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_max),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"CM_TIMEOUT", "30s",
+     "Time until a peer that does not answer wire-up is given up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.timeout), UCS_CONFIG_TYPE_TIME},
+
+    {"CM_PROBE_INTERVAL", "30s",
+     "Time after which peers that have connected are asked whether they are\n"
+     "still there, so that what belongs to the dead does not pile up.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.probe_interval),
+     UCS_CONFIG_TYPE_TIME},
+
+    {"CM_WINDOW", "32",
+     "Connections of an interface that are set up at the same time.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.window), UCS_CONFIG_TYPE_UINT},
+
+    {"CM_RX_LEN", "64",
+     "Wire-up packets that an interface can receive at once.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.rx_slots),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_DROP", "0",
+     "For tests: percentage of wire-up packets to lose.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.drop),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_DUP", "0",
+     "For tests: percentage of wire-up packets to send twice.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.dup),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_REORDER", "0",
+     "For tests: percentage of wire-up packets to send after the next one.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.reorder),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_FAIL", "0",
+     "For tests: percentage of wire-up packets that the device does not send.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.fail),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"CM_SEED", "0",
+     "For tests: seed of the choice which packets those are; 0 is random.",
+     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.seed),
+     UCS_CONFIG_TYPE_UINT},
+
+    {NULL}
+};
+
+
+/* Values from min to max are right */
+typedef struct {
+    const char *name;
+    size_t     value;
+    size_t     min;
+    size_t     max;
+} uct_nprdma_config_number_t;
+
+/* In seconds */
+typedef struct {
+    const char *name;
+    double     value;
+    double     min;
+    double     max;
+} uct_nprdma_config_time_t;
+
+static ucs_status_t
+uct_nprdma_config_check_numbers(const uct_nprdma_config_number_t *numbers,
+                                unsigned count)
+{
+    unsigned i;
+
+    for (i = 0; i < count; ++i) {
+        if ((numbers[i].value < numbers[i].min) ||
+            (numbers[i].value > numbers[i].max)) {
+            ucs_error("UCX_NPRDMA_%s: %zu is not in the range %zu..%zu",
+                      numbers[i].name, numbers[i].value, numbers[i].min,
+                      numbers[i].max);
+            return UCS_ERR_INVALID_PARAM;
+        }
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_config_check_times(const uct_nprdma_config_time_t *times,
+                              unsigned count)
+{
+    unsigned i;
+
+    for (i = 0; i < count; ++i) {
+        /* UCX parses "nan", which is in no range */
+        if (!((times[i].value >= times[i].min) &&
+              (times[i].value <= times[i].max))) {
+            ucs_error("UCX_NPRDMA_%s: %g s is not in the range %g..%g s",
+                      times[i].name, times[i].value, times[i].min,
+                      times[i].max);
+            return UCS_ERR_INVALID_PARAM;
+        }
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_config_check(const uct_nprdma_config_number_t *numbers,
+                        unsigned num_numbers,
+                        const uct_nprdma_config_time_t *times,
+                        unsigned num_times)
+{
+    ucs_status_t status = uct_nprdma_config_check_numbers(numbers, num_numbers);
+
+    return (status == UCS_OK) ?
+                   uct_nprdma_config_check_times(times, num_times) : status;
+}
+
+static ucs_status_t
+uct_nprdma_md_check_pinned(const uct_nprdma_md_config_t *config)
+{
+    /* A number to UCX, and one that is as good as no limit */
+    if (config->max_pinned == UCS_MEMUNITS_AUTO) {
+        ucs_error("UCX_NPRDMA_MAX_PINNED: auto is not a limit");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
+{
+    if (!ucs_is_pow2(config->region_size)) {
+        ucs_error("UCX_NPRDMA_REGION_SIZE: %zu is not a power of two",
+                  config->region_size);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (config->slice % UCT_NPRDMA_PAGE_SIZE) {
+        ucs_error("UCX_NPRDMA_SLICE: %zu is not a multiple of %u",
+                  config->slice, UCT_NPRDMA_PAGE_SIZE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    /* UCX parses "nan", which is in no range */
+    if (!((config->reclaim_rate >= 0) &&
+          (config->reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
+        ucs_error("UCX_NPRDMA_RECLAIM_RATE: %g is not in the range 0..%g",
+                  config->reclaim_rate, UCT_NPRDMA_MAX_RECLAIM_RATE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
+{
+    const uct_nprdma_config_number_t numbers[] = {
+        {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
+        {"SVC_SLOTS", config->svc_slots, 1, 4096},
+        {"GID_INDEX", config->gid_index, 0, UINT8_MAX},
+        {"RETRY_COUNT", config->retry_count, 0, 7},
+        {"REGION_SIZE", config->region_size, 2 * UCS_MBYTE, UCS_TBYTE},
+        {"REGION_CACHE", config->region_cache, 0, UCS_TBYTE},
+        {"SLICE", config->slice, UCT_NPRDMA_MIN_SLICE, UCT_NPRDMA_MAX_SLICE},
+        {"SCAN_MAX", config->scan_max, 0, UCT_NPRDMA_MAX_SLICE},
+        {"MAX_TRIES", config->max_tries, 1, 1000},
+        {"STATE_CACHE", config->state_cache, 0, UCS_GBYTE}
+    };
+    /* What verbs can express */
+    const uct_nprdma_config_time_t times[]     = {
+        {"TIMEOUT", config->timeout, 1e-6, 8796},
+        {"RNR_TIMEOUT", config->rnr_timeout, 1e-6, 0.65536}
+    };
+    ucs_status_t status;
+
+    status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
+                                     times, ucs_static_array_size(times));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_md_check_pinned(config);
+    return (status == UCS_OK) ? uct_nprdma_md_check_zcopy(config) : status;
+}
+
+ucs_status_t
+uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
+{
+    const uct_nprdma_config_number_t numbers[] = {
+        {"SEG_SIZE", config->seg_size, 1024, UCS_MBYTE},
+        {"TX_MAX_BUFS", config->tx_slots, 1, 65536},
+        {"TX_BUFS_GROW", config->tx_slots_min, 1, config->tx_slots},
+        {"RX_MAX_BUFS", config->rx_slots, 2, 16384},
+        {"RX_BUFS_GROW", config->rx_slots_min, 2, config->rx_slots},
+        {"TX_QUEUE_LEN", config->tx_queue_len, 2, 16384},
+        {"TX_CQ_LEN", config->tx_cq_len, 16, 1048576},
+        {"TX_MODERATION", config->tx_moderation, 1, 16384},
+        {"RX_MAX_BATCH", config->rx_max_batch, 1, UCT_NPRDMA_RX_MAX_BATCH},
+        {"SVC_QUEUE_LEN", config->svc_queue_len, 2, 16384},
+        {"MAX_INLINE", config->max_inline, UCT_NPRDMA_FIN_MAX,
+         UCT_NPRDMA_MAX_INLINE},
+        {"CM_WINDOW", config->cm.window, 1, 65536},
+        {"CM_RX_LEN", config->cm.rx_slots, 1, 16384},
+        {"CM_DROP", config->cm.inject.drop, 0, 99},
+        {"CM_DUP", config->cm.inject.dup, 0, 100},
+        {"CM_REORDER", config->cm.inject.reorder, 0, 100},
+        {"CM_FAIL", config->cm.inject.fail, 0, 100}
+    };
+    const uct_nprdma_config_time_t times[]     = {
+        {"CM_RETRY_INTERVAL", config->cm.retry_interval,
+         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC},
+        {"CM_RETRY_MAX", config->cm.retry_max, UCT_NPRDMA_MIN_TIMER,
+         UCT_NPRDMA_MAX_SEC},
+        {"CM_TIMEOUT", config->cm.timeout, UCT_NPRDMA_MIN_TIMER,
+         UCT_NPRDMA_MAX_SEC},
+        {"CM_PROBE_INTERVAL", config->cm.probe_interval,
+         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC}
+    };
+    ucs_status_t status;
+
+    status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
+                                     times, ucs_static_array_size(times));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if ((config->cm.retry_interval > config->cm.retry_max) ||
+        (config->cm.retry_interval > config->cm.timeout)) {
+        ucs_error("UCX_NPRDMA_CM_RETRY_INTERVAL: %g s is longer than "
+                  "UCX_NPRDMA_CM_RETRY_MAX or UCX_NPRDMA_CM_TIMEOUT, %g s and "
+                  "%g s", config->cm.retry_interval, config->cm.retry_max,
+                  config->cm.timeout);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return uct_nprdma_stats_check(config->stats);
+}

@@ -1,0 +1,580 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_ep.h"
+#include "uct/ib/nprdma/rma/nprdma_rma.h"
+
+#include <ucs/debug/memtrack_int.h>
+
+/* A flush that waits: for the WRs of the AM connection, for those of the SVC
+ * connection when that has failed, and for the service's acknowledgement */
+typedef struct uct_nprdma_flush {
+    uct_nprdma_op_t        am_op;
+    uct_nprdma_op_t        svc_op;
+    uct_nprdma_rma_flush_t rma;
+    unsigned               count;       /* of those that are outstanding */
+    ucs_status_t           status;
+    uct_completion_t       *comp;       /* NULL: the user has been told */
+} uct_nprdma_flush_t;
+
+
+ucs_status_t uct_nprdma_ep_refusal(uct_nprdma_ep_t *ep)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(ep->super.super.iface,
+                                               uct_nprdma_iface_t);
+
+    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+        return ep->status;
+    }
+
+    ++iface->stats.no_resource;
+    UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
+    return UCS_ERR_NO_RESOURCE;
+}
+
+/* Tell the user, after all of his operations have been completed */
+static void uct_nprdma_ep_tell(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+{
+    ucs_status_t status = ep->status;
+    ucs_status_t handler_status;
+
+    if (ep->blocked & UCT_NPRDMA_EP_DESTROYED) {
+        return;
+    }
+
+    ucs_debug("iface %p: ep %p failed: %s", iface, ep,
+              ucs_status_string(status));
+    handler_status = uct_iface_handle_ep_err(&iface->super.super,
+                                             &ep->super.super, status);
+    ucs_log(uct_base_iface_failure_log_level(&iface->super, handler_status,
+                                             status),
+            "%s: connection to the peer with lid %u UD queue pair 0x%x failed: "
+            "%s%s", uct_nprdma_iface_md(iface)->name, ep->dev_addr.lid,
+            ep->iface_addr.ud_qpn, ucs_status_string(status),
+            (status == UCS_ERR_UNREACHABLE) ? " (the port is down)" : "");
+}
+
+void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                        ucs_status_t status)
+{
+    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+        return; /* told before, or canceled by the user */
+    }
+
+    ep->blocked |= UCT_NPRDMA_EP_FAILED;
+    ep->status   = status;
+    ++iface->stats.eps_failed;
+    uct_nprdma_conn_stop(iface, &ep->am, status);
+    uct_nprdma_conn_stop(iface, &ep->svc, status);
+    uct_nprdma_ep_schedule(iface, ep);
+    if (uct_nprdma_rma_ep_fail(iface, ep, status,
+                               uct_nprdma_ep_tell) == UCS_OK) {
+        uct_nprdma_ep_tell(iface, ep);
+    }
+}
+
+static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(params->iface,
+                                               uct_nprdma_iface_t);
+    ucs_status_t status;
+
+    UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
+    UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
+
+    memset(&self->longest, 0, sizeof(self->longest));
+    self->blocked    = 0;
+    self->status     = UCS_OK;
+    self->rma        = NULL;
+    self->dev_addr   = *(const uct_nprdma_dev_addr_t*)params->dev_addr;
+    self->iface_addr = *(const uct_nprdma_iface_addr_t*)params->iface_addr;
+    uct_nprdma_conn_init(&self->am);
+    uct_nprdma_conn_init(&self->svc);
+
+    status = uct_nprdma_conn_start(iface, self, &self->am, UCT_NPRDMA_CONN_AM);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    ucs_arbiter_group_init(&self->arb_group);
+    ucs_list_add_tail(&iface->eps, &self->list);
+    ++iface->stats.eps_created;
+    return UCS_OK;
+}
+
+static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_ep_t)
+{
+    ucs_arbiter_group_cleanup(&self->arb_group);
+    ucs_list_del(&self->list);
+}
+
+UCS_CLASS_DEFINE(uct_nprdma_ep_t, uct_base_ep_t);
+UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_ep_t, uct_ep_t, const uct_ep_params_t *);
+
+static void uct_nprdma_ep_purge_unexpected(uct_pending_req_t *req, void *arg)
+{
+    ucs_debug("ep %p is destroyed with a pending request %p", arg, req);
+}
+
+static void uct_nprdma_flush_done(uct_nprdma_flush_t *flush,
+                                  ucs_status_t status)
+{
+    if (flush->status == UCS_OK) {
+        flush->status = status;
+    }
+
+    if (--flush->count > 0) {
+        return;
+    }
+
+    if (flush->comp != NULL) {
+        uct_invoke_completion(flush->comp, flush->status);
+    }
+    ucs_free(flush);
+}
+
+static void uct_nprdma_flush_am_op(uct_nprdma_iface_t *iface,
+                                   uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
+                                   ucs_status_t status)
+{
+    uct_nprdma_flush_done(ucs_container_of(op, uct_nprdma_flush_t, am_op),
+                          status);
+}
+
+static void uct_nprdma_flush_svc_op(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_conn_t *conn,
+                                    uct_nprdma_op_t *op, ucs_status_t status)
+{
+    uct_nprdma_flush_done(ucs_container_of(op, uct_nprdma_flush_t, svc_op),
+                          status);
+}
+
+static void uct_nprdma_flush_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                                 uct_nprdma_rma_flush_t *rma,
+                                 ucs_status_t status)
+{
+    uct_nprdma_flush_done(ucs_container_of(rma, uct_nprdma_flush_t, rma),
+                          status);
+}
+
+static void uct_nprdma_flush_cancel(uct_nprdma_flush_t *flush)
+{
+    uct_completion_t *comp = flush->comp;
+
+    if (comp != NULL) {
+        flush->comp = NULL;
+        uct_invoke_completion(comp, UCS_ERR_CANCELED);
+    }
+}
+
+/* The user does not want to hear of an endpoint after he has destroyed it */
+static void uct_nprdma_ep_cancel_flushes(uct_nprdma_ep_t *ep)
+{
+    uct_nprdma_op_t *op;
+
+    ucs_queue_for_each(op, &ep->am.ops, queue) {
+        if (op->func == uct_nprdma_flush_am_op) {
+            uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
+                                                     am_op));
+        }
+    }
+
+    ucs_queue_for_each(op, &ep->svc.ops, queue) {
+        if (op->func == uct_nprdma_flush_svc_op) {
+            uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
+                                                     svc_op));
+        }
+    }
+}
+
+void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+
+    ++iface->stats.eps_destroyed;
+    ep->blocked |= UCT_NPRDMA_EP_DESTROYED;
+    uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
+    uct_nprdma_ep_cancel_flushes(ep);
+    if (!uct_nprdma_rma_is_idle(ep)) {
+        uct_nprdma_conn_stop(iface, &ep->svc, UCS_ERR_CANCELED);
+        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED, NULL);
+    }
+
+    uct_nprdma_conn_close(iface, &ep->am);
+    uct_nprdma_conn_close(iface, &ep->svc);
+    if (!uct_nprdma_rma_is_idle(ep)) {
+        /* The user may free his buffers when this returns, and nobody has to
+         * call progress: without its queue pair the NIC is out of them */
+        uct_nprdma_conn_release(iface, &ep->svc, 1);
+    }
+    UCS_CLASS_CLEANUP(uct_nprdma_ep_t, ep);
+
+    /* The memory stays until the last messages are out: see the reaper */
+    ucs_list_add_tail(&iface->closing, &ep->list);
+    iface->tx.reap = 1;
+}
+
+static int uct_nprdma_ep_try_free(uct_nprdma_iface_t *iface,
+                                  uct_nprdma_ep_t *ep, int force)
+{
+    int am_gone  = uct_nprdma_conn_release(iface, &ep->am, force);
+    int svc_gone = uct_nprdma_conn_release(iface, &ep->svc, force);
+
+    if (!am_gone || !svc_gone) {
+        /* Room for a last message comes from whoever has a completion */
+        iface->tx.reap |= ep->am.owes_fin || ep->svc.owes_fin;
+        return 0;
+    }
+
+    uct_nprdma_rma_ep_cleanup(iface, ep);
+    ucs_list_del(&ep->list);
+    ucs_class_free(ep);
+    return 1;
+}
+
+void uct_nprdma_ep_reap(uct_nprdma_iface_t *iface, int force)
+{
+    uct_nprdma_ep_t *ep, *tmp;
+
+    iface->tx.reap = 0;
+    ucs_list_for_each_safe(ep, tmp, &iface->closing, list) {
+        uct_nprdma_ep_try_free(iface, ep, force);
+    }
+}
+
+ucs_status_t uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
+                                       unsigned flags)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+
+    /* Tried again, an operation of a failed endpoint gets its status */
+    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+        return UCS_ERR_BUSY;
+    }
+
+    /* What comes back does so in progress only. Whoever has been refused and
+     * comes here without progress in between is right to wait, and who has
+     * made progress loses nothing: the group is scheduled. */
+    ep->blocked |= UCT_NPRDMA_EP_PENDING;
+    uct_pending_req_arb_group_push(&ep->arb_group, req);
+    uct_nprdma_ep_schedule(iface, ep);
+    ++iface->stats.pending;
+    UCT_TL_EP_STAT_PEND(&ep->super);
+    return UCS_OK;
+}
+
+ucs_arbiter_cb_result_t
+uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
+                              ucs_arbiter_group_t *group,
+                              ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_pending_req_t *req    = ucs_container_of(elem, uct_pending_req_t, priv);
+    uct_nprdma_ep_t *ep       = ucs_container_of(group, uct_nprdma_ep_t,
+                                                 arb_group);
+    uct_nprdma_iface_t *iface = arg;
+    ucs_status_t status;
+
+    iface->tx.starved     = 0;
+    iface->tx.dispatching = ep;
+    ep->blocked          &= ~UCT_NPRDMA_EP_PENDING;
+    status                = req->func(req);
+    iface->tx.dispatching = NULL;
+    if (status == UCS_OK) {
+        if (!ucs_arbiter_elem_is_only(elem)) {
+            ep->blocked |= UCT_NPRDMA_EP_PENDING;
+        }
+        return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+    }
+
+    ep->blocked |= UCT_NPRDMA_EP_PENDING;
+    if (status == UCS_INPROGRESS) {
+        return UCS_ARBITER_CB_RESULT_NEXT_GROUP;
+    }
+
+    if (iface->tx.starved) {
+        /* The others would fare no better; next time it is first in line */
+        iface->tx.in_vain = 1;
+        return UCS_ARBITER_CB_RESULT_STOP;
+    }
+
+    /* What this endpoint lacks comes back with uct_nprdma_ep_schedule() */
+    return UCS_ARBITER_CB_RESULT_DESCHED_GROUP;
+}
+
+static ucs_arbiter_cb_result_t
+uct_nprdma_ep_purge_elem(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
+                         ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_purge_cb_args_t *purge = arg;
+    uct_pending_req_t *req     = ucs_container_of(elem, uct_pending_req_t,
+                                                  priv);
+
+    purge->cb(req, purge->arg);
+    return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+}
+
+void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
+                                 uct_pending_purge_callback_t cb, void *arg)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+    uct_purge_cb_args_t args  = { .cb = cb, .arg = arg };
+
+    ucs_arbiter_group_purge(&iface->tx.arbiter, &ep->arb_group,
+                            uct_nprdma_ep_purge_elem, &args);
+    ep->blocked &= ~UCT_NPRDMA_EP_PENDING;
+}
+
+/* A flush of connections that have failed: their WRs are on the way back */
+static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
+                                               uct_completion_t *comp)
+{
+    int am_busy  = uct_nprdma_conn_outstanding(&ep->am) > 0;
+    int svc_busy = uct_nprdma_conn_outstanding(&ep->svc) > 0;
+    uct_nprdma_flush_t *flush;
+
+    if (!am_busy && !svc_busy) {
+        return UCS_OK;
+    }
+
+    if (comp == NULL) {
+        return UCS_INPROGRESS;
+    }
+
+    flush = ucs_malloc(sizeof(*flush), "nprdma_flush");
+    if (flush == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    flush->comp   = comp;
+    flush->count  = am_busy + svc_busy;
+    flush->status = UCS_OK;
+    if (am_busy) {
+        flush->am_op.func = uct_nprdma_flush_am_op;
+        uct_nprdma_conn_add_drain_op(&ep->am, &flush->am_op);
+    }
+    if (svc_busy) {
+        flush->svc_op.func = uct_nprdma_flush_svc_op;
+        uct_nprdma_conn_add_drain_op(&ep->svc, &flush->svc_op);
+    }
+    return UCS_INPROGRESS;
+}
+
+static ucs_status_t
+uct_nprdma_ep_cancel(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                     uct_completion_t *comp)
+{
+    if (!(ep->blocked & UCT_NPRDMA_EP_FAILED)) {
+        ep->blocked |= UCT_NPRDMA_EP_FAILED;
+        ep->status   = UCS_ERR_CANCELED;
+        uct_nprdma_conn_stop(iface, &ep->am, UCS_ERR_CANCELED);
+        uct_nprdma_conn_stop(iface, &ep->svc, UCS_ERR_CANCELED);
+        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED, NULL);
+    }
+
+    return uct_nprdma_ep_flush_failed(ep, comp);
+}
+
+/* Make sure that the last WR of the AM connection has a completion */
+static ucs_status_t
+uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                       uct_nprdma_op_t *op)
+{
+    if (ep->am.unsignaled > 0) {
+        if (!uct_nprdma_conn_can_post(iface, &ep->am)) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+        return uct_nprdma_conn_post_nop(iface, &ep->am, op);
+    }
+
+    if (op != NULL) {
+        uct_nprdma_conn_add_drain_op(&ep->am, op);
+    }
+    return UCS_OK;
+}
+
+/* Start a flush that somebody is told about */
+static ucs_status_t
+uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                          int am_busy, int rma_busy, uct_completion_t *comp)
+{
+    uct_nprdma_flush_t *flush;
+    ucs_status_t status;
+
+    flush = ucs_malloc(sizeof(*flush), "nprdma_flush");
+    if (flush == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    flush->count      = 0;
+    flush->status     = UCS_OK;
+    flush->comp       = comp;
+    flush->rma.func   = uct_nprdma_flush_rma;
+    flush->am_op.func = uct_nprdma_flush_am_op;
+
+    if (am_busy && (ep->am.unsignaled > 0) &&
+        !uct_nprdma_conn_can_post(iface, &ep->am)) {
+        status = uct_nprdma_ep_refusal(ep);
+        goto err_free;
+    }
+
+    if (rma_busy) {
+        status = uct_nprdma_rma_flush(iface, ep, &flush->rma);
+        if (status == UCS_INPROGRESS) {
+            ++flush->count;
+        } else if (status != UCS_OK) {
+            goto err_free;
+        }
+    }
+
+    if (am_busy) {
+        status = uct_nprdma_ep_flush_am(iface, ep, &flush->am_op);
+        if (status == UCS_OK) {
+            ++flush->count;
+        } else if (flush->count == 0) {
+            goto err_free;
+        }
+        /* else the connection is broken, which the other half will tell */
+    }
+
+    if (flush->count == 0) {
+        status = UCS_OK;
+        goto err_free;
+    }
+
+    UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super);
+    return UCS_INPROGRESS;
+
+err_free:
+    ucs_free(flush);
+    return status;
+}
+
+ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
+                                 uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+    ucs_status_t status;
+    int am_busy, rma_busy;
+
+    if (flags & UCT_FLUSH_FLAG_CANCEL) {
+        return uct_nprdma_ep_cancel(iface, ep, comp);
+    }
+
+    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+        return uct_nprdma_ep_flush_failed(ep, comp);
+    }
+
+    if (ep->blocked & UCT_NPRDMA_EP_PENDING) {
+        return uct_nprdma_ep_refusal(ep);
+    }
+
+    am_busy  = uct_nprdma_conn_outstanding(&ep->am) > 0;
+    rma_busy = !uct_nprdma_rma_is_idle(ep) || uct_nprdma_rma_has_error(ep);
+    if (!am_busy && !rma_busy) {
+        ++iface->stats.flush;
+        UCT_TL_EP_STAT_FLUSH(&ep->super);
+        return UCS_OK;
+    }
+
+    if (comp != NULL) {
+        return uct_nprdma_ep_flush_start(iface, ep, am_busy, rma_busy, comp);
+    }
+
+    if (rma_busy) {
+        status = uct_nprdma_rma_flush(iface, ep, NULL);
+        if (UCS_STATUS_IS_ERR(status)) {
+            return status;
+        }
+    }
+
+    if (am_busy) {
+        status = uct_nprdma_ep_flush_am(iface, ep, NULL);
+        if (UCS_STATUS_IS_ERR(status)) {
+            return status;
+        }
+    }
+
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+
+    ++iface->stats.fence;
+    UCT_TL_EP_STAT_FENCE(&ep->super);
+
+    /* The service executes requests in order, and the AM connection is in
+     * order too. An AM, or what the NIC does, may overtake a request that was
+     * posted before; and anything, what is not verified. */
+    if (!uct_nprdma_rma_is_idle(ep) && !(ep->blocked & UCT_NPRDMA_EP_FAILED)) {
+        if (uct_nprdma_rma_is_unordered(ep)) {
+            ep->blocked |= UCT_NPRDMA_EP_FENCED_RMA;
+        }
+        ep->blocked |= UCT_NPRDMA_EP_FENCED;
+        return uct_nprdma_rma_fence(iface, ep);
+    }
+
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_ep_post_nop(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_ep_t *ep)
+{
+    if (ep->am.broken) {
+        return UCS_OK; /* what it would find out is already known */
+    }
+
+    if ((ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA) ||
+        !uct_nprdma_conn_can_post(iface, &ep->am)) {
+        return uct_nprdma_ep_refusal(ep);
+    }
+
+    return uct_nprdma_conn_post_nop(iface, &ep->am, NULL);
+}
+
+ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
+                                 uct_completion_t *comp)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+
+    UCT_CHECK_PARAM(comp == NULL, "ep_check does not support a completion");
+    UCT_CHECK_PARAM(flags == 0, "ep_check does not support flags 0x%x", flags);
+
+    /* What is on the way finds out as well as a check could, be it data or the
+     * request for the connection. */
+    if ((ep->blocked & UCT_NPRDMA_EP_FAILED) ||
+        (ep->am.state == UCT_NPRDMA_CONN_CONNECTING) ||
+        uct_nprdma_conn_is_watched(&ep->am) ||
+        !uct_nprdma_conn_can_post(iface, &ep->am)) {
+        return UCS_OK;
+    }
+
+    return uct_nprdma_conn_post_nop(iface, &ep->am, NULL);
+}
+
+ucs_status_t uct_nprdma_ep_invalidate(uct_ep_h tl_ep, unsigned flags)
+{
+    uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
+                                               uct_nprdma_iface_t);
+
+    /* As if the device had refused a WR: progress does the rest */
+    uct_nprdma_conn_post_failed(iface, &ep->am, 0);
+    return UCS_OK;
+}

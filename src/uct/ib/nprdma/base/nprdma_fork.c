@@ -1,0 +1,163 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_fork.h"
+#include "uct/ib/nprdma/net/nprdma_bounce.h"
+
+#include <ucs/debug/log.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+unsigned uct_nprdma_fork_generation;
+
+static struct {
+    pthread_mutex_t lock;      /* held while the process forks */
+    ucs_list_link_t ifaces;
+    pid_t           owner;     /* of the interfaces that are left alone */
+    atomic_int      told;
+} uct_nprdma_fork = {
+    .lock   = PTHREAD_MUTEX_INITIALIZER,
+    .ifaces = UCS_LIST_INITIALIZER(&uct_nprdma_fork.ifaces,
+                                   &uct_nprdma_fork.ifaces),
+    .told   = 1
+};
+
+
+/* ---- what the interfaces of its parent do in a child ---- */
+
+static void uct_nprdma_fork_ignore(void)
+{
+    if (!atomic_exchange(&uct_nprdma_fork.told, 1)) {
+        ucs_warn("interfaces of nprdma were opened before fork() and belong to "
+                 "process %d: in this child they refuse everything, and "
+                 "closing them does nothing", uct_nprdma_fork.owner);
+    }
+}
+
+static ucs_status_t uct_nprdma_fork_refuse(void)
+{
+    uct_nprdma_fork_ignore();
+    return UCS_ERR_UNSUPPORTED;
+}
+
+static ssize_t uct_nprdma_fork_refuse_bcopy(void)
+{
+    return uct_nprdma_fork_refuse();
+}
+
+/* Nothing will become free: the operation is to be tried, and refused */
+static ucs_status_t uct_nprdma_fork_refuse_pending(void)
+{
+    return UCS_ERR_BUSY;
+}
+
+#define UCT_NPRDMA_FORK_SET(_ops, _member, _func) \
+    (_ops)->_member = (__typeof__((_ops)->_member))(void (*)(void))(_func)
+
+static void uct_nprdma_fork_set_ep_ops(uct_iface_ops_t *ops)
+{
+    UCT_NPRDMA_FORK_SET(ops, ep_put_short, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_put_bcopy, uct_nprdma_fork_refuse_bcopy);
+    UCT_NPRDMA_FORK_SET(ops, ep_put_zcopy, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_get_bcopy, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_get_zcopy, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_am_short, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_am_short_iov, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_am_bcopy, uct_nprdma_fork_refuse_bcopy);
+    UCT_NPRDMA_FORK_SET(ops, ep_am_zcopy, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_atomic_cswap64, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_atomic_cswap32, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_atomic32_post, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_atomic64_post, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_atomic32_fetch, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_atomic64_fetch, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_pending_add, uct_nprdma_fork_refuse_pending);
+    UCT_NPRDMA_FORK_SET(ops, ep_flush, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_fence, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_check, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_create, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, ep_destroy, uct_nprdma_fork_ignore);
+}
+
+/* What only looks at memory stays: queries, addresses, purging */
+static void uct_nprdma_fork_abandon(uct_nprdma_iface_t *iface)
+{
+    uct_iface_ops_t *ops = &iface->super.super.ops;
+
+    uct_nprdma_fork_set_ep_ops(ops);
+    UCT_NPRDMA_FORK_SET(ops, iface_flush, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, iface_fence, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, iface_event_arm, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(ops, iface_close, uct_nprdma_fork_ignore);
+
+    /* Progress has been handed to the worker: it looks here */
+    iface->forked      = 1;
+    iface->stash.valid = 1;
+}
+
+
+/* ---- around fork() ---- */
+
+static void uct_nprdma_fork_prepare(void)
+{
+    pthread_mutex_lock(&uct_nprdma_fork.lock);
+}
+
+static void uct_nprdma_fork_parent(void)
+{
+    pthread_mutex_unlock(&uct_nprdma_fork.lock);
+}
+
+/*
+ * The interfaces stay in the list, where nobody removes them any more: what
+ * they refer to is not lost, but has been left behind.
+ */
+static void uct_nprdma_fork_child(void)
+{
+    uct_nprdma_iface_t *iface;
+
+    ++uct_nprdma_fork_generation;
+    ucs_list_for_each(iface, &uct_nprdma_fork.ifaces, fork_list) {
+        uct_nprdma_fork_abandon(iface);
+        uct_nprdma_fork.owner = uct_nprdma_iface_md(iface)->owner;
+        atomic_store(&uct_nprdma_fork.told, 0);
+    }
+    uct_nprdma_bounce_forked();
+    pthread_mutex_unlock(&uct_nprdma_fork.lock);
+}
+
+ucs_status_t uct_nprdma_fork_init(void)
+{
+    static int registered;
+    ucs_status_t status = UCS_OK;
+
+    pthread_mutex_lock(&uct_nprdma_fork.lock);
+    if (!registered && (pthread_atfork(uct_nprdma_fork_prepare,
+                                       uct_nprdma_fork_parent,
+                                       uct_nprdma_fork_child) != 0)) {
+        ucs_error("failed to register what is to be done at fork()");
+        status = UCS_ERR_NO_MEMORY;
+    } else {
+        registered = 1;
+    }
+    pthread_mutex_unlock(&uct_nprdma_fork.lock);
+    return status;
+}
+
+void uct_nprdma_fork_add(uct_nprdma_iface_t *iface)
+{
+    pthread_mutex_lock(&uct_nprdma_fork.lock);
+    ucs_list_add_tail(&uct_nprdma_fork.ifaces, &iface->fork_list);
+    pthread_mutex_unlock(&uct_nprdma_fork.lock);
+}
+
+void uct_nprdma_fork_remove(uct_nprdma_iface_t *iface)
+{
+    pthread_mutex_lock(&uct_nprdma_fork.lock);
+    ucs_list_del(&iface->fork_list);
+    pthread_mutex_unlock(&uct_nprdma_fork.lock);
+}

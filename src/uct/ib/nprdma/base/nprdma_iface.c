@@ -1,0 +1,716 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_ep.h"
+#include "nprdma_fork.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/rma/nprdma_rma.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/sys.h>
+#include <ucs/time/time.h>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/* Receives that the RMA side may have posted on all its connections */
+#define UCT_NPRDMA_RX_CQ_REPLIES 1024
+
+/* Slots of a multiple of it begin at such addresses, as their pages do */
+#define UCT_NPRDMA_MAX_AM_ALIGN  4096
+
+/* An interface that is closed waits so long for its last messages */
+#define UCT_NPRDMA_LINGER_SEC    0.1
+
+/* The number behind the colon of "device:port" */
+static ucs_status_t
+uct_nprdma_iface_parse_port(uct_nprdma_iface_t *iface, const char *dev_name)
+{
+    const char *colon = strrchr(dev_name, ':');
+    unsigned port_num;
+    char tail;
+
+    if ((colon == NULL) || (sscanf(colon + 1, "%u%c", &port_num, &tail) != 1) ||
+        (port_num < 1) ||
+        (port_num > uct_nprdma_iface_md(iface)->dev_attr.phys_port_cnt)) {
+        ucs_error("%s has no port '%s'", uct_nprdma_iface_md(iface)->name,
+                  dev_name);
+        return UCS_ERR_NO_DEVICE;
+    }
+
+    iface->port_num = port_num;
+    return uct_nprdma_md_port_addr(uct_nprdma_iface_md(iface), port_num,
+                                   &iface->dev_addr);
+}
+
+/* Every slot knows its descriptor, for uct_nprdma_iface_release_desc() */
+void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_slot_t *slot;
+
+    for (slot = iface->rx.pool.free; slot != NULL; slot = slot->next) {
+        ((uct_nprdma_rx_head_t*)slot->data)->slot = slot;
+    }
+}
+
+/* In a slot: descriptor pointer, UCX's pointer for releasing, headroom,
+ * payload. The wire header ends where the payload begins, in the headroom's
+ * place, which is written only after the header has been read. */
+static ucs_status_t
+uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
+                         const uct_nprdma_iface_config_t *config,
+                         const uct_iface_params_t *params)
+{
+    size_t headroom = UCT_IFACE_PARAM_VALUE(params, rx_headroom, RX_HEADROOM,
+                                            0);
+    size_t align, align_offset, slot_size;
+    ucs_status_t status;
+
+    iface->rx.payload_offset = uct_nprdma_align_up(
+            sizeof(uct_nprdma_rx_head_t) +
+            ucs_max(headroom, sizeof(uct_nprdma_am_hdr_t)), sizeof(uint64_t));
+    status = uct_iface_param_am_alignment(params, config->seg_size, 0, 0,
+                                          &align, &align_offset);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (!ucs_is_pow2(align)) {
+        ucs_error("active messages cannot be aligned to %zu bytes: that is not "
+                  "a power of two", align);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    slot_size = iface->rx.payload_offset + config->seg_size;
+    if ((params->field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) &&
+        (align > 1) && (align <= UCT_NPRDMA_MAX_AM_ALIGN)) {
+        /* payload_offset + align_offset is to be a multiple of align */
+        iface->rx.payload_offset = uct_nprdma_align_up(
+                iface->rx.payload_offset + align_offset, align) - align_offset;
+        slot_size = uct_nprdma_align_up(iface->rx.payload_offset +
+                                      config->seg_size, align);
+    }
+
+    iface->rx.headroom_offset      = iface->rx.payload_offset - headroom;
+    iface->rx.hdr_offset           = iface->rx.payload_offset -
+                                     sizeof(uct_nprdma_am_hdr_t);
+    iface->rx.length               = sizeof(uct_nprdma_am_hdr_t) +
+                                     config->seg_size;
+    iface->rx.posted               = 0;
+    iface->rx.release_desc.cb      = uct_nprdma_iface_release_desc;
+    status = uct_nprdma_bounce_init(&iface->rx.pool, uct_nprdma_iface_md(iface),
+                                    slot_size, config->rx_slots,
+                                    config->rx_slots_min, "receiving");
+    if (status == UCS_OK) {
+        uct_nprdma_iface_init_rx_slots(iface);
+    }
+    return status;
+}
+
+static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
+{
+    struct ibv_send_wr *wr = &iface->tx.inl_wr;
+
+    iface->tx.cq_avail        = iface->config.tx_cq_len;
+    iface->tx.unsignaled      = 0;
+    iface->tx.num_awaited     = 0;
+    iface->num_busy           = 0;
+    iface->tx.starved         = 0;
+    iface->tx.in_vain         = 0;
+    iface->tx.reap            = 0;
+    iface->tx.post_failed     = 0;
+    iface->tx.dispatching     = NULL;
+    iface->tx.inl_sge[0].addr = (uintptr_t)&iface->tx.inl_hdr;
+    iface->tx.inl_sge[0].lkey = 0;
+    iface->tx.inl_sge[1].lkey = 0;
+    memset(wr, 0, sizeof(*wr));
+    wr->sg_list               = iface->tx.inl_sge;
+    wr->opcode                = IBV_WR_SEND;
+    ucs_arbiter_init(&iface->tx.arbiter);
+}
+
+void uct_nprdma_conn_no_slot(uct_nprdma_iface_t *iface,
+                             uct_nprdma_conn_t *conn, unsigned held)
+{
+    if (held == 0) {
+        iface->tx.starved = 1;
+    } else if ((conn->unsignaled > 0) &&
+               uct_nprdma_conn_can_post(iface, conn)) {
+        /* Otherwise nothing would tell when they are free, and the endpoint
+         * tries again only then. If it fails, progress does the rest. */
+        (void)uct_nprdma_conn_post_nop(iface, conn, NULL);
+    }
+}
+
+uct_nprdma_slot_t *uct_nprdma_conn_tx_slot_slow(uct_nprdma_iface_t *iface,
+                                                uct_nprdma_conn_t *conn)
+{
+    uct_nprdma_bounce_t *pool = &iface->tx.pool;
+
+    if (uct_nprdma_bounce_has_share(pool, conn->num_slots, 0) &&
+        ((pool->free != NULL) || (uct_nprdma_bounce_grow(pool) > 0))) {
+        return uct_nprdma_bounce_get(pool);
+    }
+
+    uct_nprdma_conn_no_slot(iface, conn, conn->num_slots);
+    return NULL;
+}
+
+static ucs_status_t
+uct_nprdma_iface_create_queues(uct_nprdma_iface_t *iface,
+                               const uct_nprdma_iface_config_t *config)
+{
+    uct_nprdma_md_t *md               = uct_nprdma_iface_md(iface);
+    struct ibv_srq_init_attr srq_attr = {};
+
+    iface->channel = md->verbs->create_comp_channel(md->context);
+    if (iface->channel == NULL) {
+        ucs_error("%s: failed to create a completion channel: %m", md->name);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    if (ucs_sys_fcntl_modfl(iface->channel->fd, O_NONBLOCK, 0) != UCS_OK) {
+        goto err_channel;
+    }
+
+    iface->tx.cq = md->verbs->create_cq(md->context, config->tx_cq_len +
+                                        UCT_NPRDMA_TX_CQ_SLACK, iface,
+                                        iface->channel, 0);
+    if (iface->tx.cq == NULL) {
+        ucs_error("%s: failed to create a completion queue of %u entries: %m",
+                  md->name, config->tx_cq_len + UCT_NPRDMA_TX_CQ_SLACK);
+        goto err_channel;
+    }
+
+    iface->rx.cq = md->verbs->create_cq(md->context, config->rx_slots +
+                                        UCT_NPRDMA_RX_CQ_REPLIES, iface,
+                                        iface->channel, 0);
+    if (iface->rx.cq == NULL) {
+        ucs_error("%s: failed to create a completion queue of %u entries: %m",
+                  md->name, config->rx_slots + UCT_NPRDMA_RX_CQ_REPLIES);
+        goto err_tx_cq;
+    }
+
+    srq_attr.attr.max_wr  = config->rx_slots;
+    srq_attr.attr.max_sge = 1;
+    iface->rx.srq         = md->verbs->create_srq(md->pd, &srq_attr);
+    if (iface->rx.srq == NULL) {
+        ucs_error("%s: failed to create a shared receive queue of %u entries: "
+                  "%m", md->name, config->rx_slots);
+        goto err_rx_cq;
+    }
+
+    return UCS_OK;
+
+err_rx_cq:
+    md->verbs->destroy_cq(iface->rx.cq);
+err_tx_cq:
+    md->verbs->destroy_cq(iface->tx.cq);
+err_channel:
+    md->verbs->destroy_comp_channel(iface->channel);
+    return UCS_ERR_IO_ERROR;
+}
+
+static void uct_nprdma_iface_destroy_queues(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    int ret;
+
+    ret = md->verbs->destroy_srq(iface->rx.srq);
+    if (ret == 0) {
+        ret = md->verbs->destroy_cq(iface->rx.cq);
+    }
+    if (ret == 0) {
+        ret = md->verbs->destroy_cq(iface->tx.cq);
+    }
+    if (ret == 0) {
+        ret = md->verbs->destroy_comp_channel(iface->channel);
+    }
+    if (ret != 0) {
+        ucs_warn("%s: failed to destroy a queue: %s", md->name, strerror(ret));
+    }
+}
+
+/* What the device grants for inline data is known by trying */
+static ucs_status_t uct_nprdma_iface_probe_inline(uct_nprdma_iface_t *iface,
+                                                  size_t max_inline)
+{
+    uct_nprdma_md_t *md           = uct_nprdma_iface_md(iface);
+    uct_nprdma_qp_params_t params = {
+        .send_cq     = iface->tx.cq,
+        .recv_cq     = iface->rx.cq,
+        .srq         = iface->rx.srq,
+        .max_send_wr = 1,
+        .max_inline  = max_inline
+    };
+    ucs_status_t status;
+    struct ibv_qp *qp;
+    uint32_t granted;
+
+    status = uct_nprdma_qp_create(md, iface->port_num, &params, &qp, &granted);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    md->verbs->destroy_qp(qp);
+    iface->config.max_inline = ucs_min(granted, max_inline);
+    iface->config.max_short  = iface->config.max_inline -
+                               sizeof(uct_nprdma_am_hdr_t);
+    return UCS_OK;
+}
+
+/* One descriptor for all that may wake a sleeping worker */
+static ucs_status_t uct_nprdma_iface_create_event_fd(uct_nprdma_iface_t *iface)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+
+    iface->event_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (iface->event_fd < 0) {
+        ucs_error("failed to create an epoll descriptor: %m");
+        return UCS_ERR_IO_ERROR;
+    }
+
+    if ((epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->channel->fd,
+                   &event) != 0) ||
+        (epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->cm.wakeup_fd,
+                   &event) != 0)) {
+        ucs_error("failed to fill an epoll descriptor: %m");
+        close(iface->event_fd);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
+                            const uct_nprdma_iface_config_t *config)
+{
+    ucs_status_t status;
+
+    status = uct_nprdma_iface_check_config(config);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    iface->config.max_bcopy      = config->seg_size;
+    iface->config.tx_queue_len   = config->tx_queue_len;
+    iface->config.tx_moderation  = ucs_min(config->tx_moderation,
+                                           config->tx_queue_len / 2);
+    iface->config.svc_queue_len  = config->svc_queue_len;
+    iface->config.tx_cq_len      = config->tx_cq_len;
+    iface->config.max_unsignaled = config->tx_cq_len / 2;
+    iface->config.tx_slots_low   = ucs_max(config->tx_slots / 2, 2u);
+    iface->config.rx_max_batch   = ucs_min(config->rx_max_batch,
+                                           ucs_max(config->rx_slots / 4, 1u));
+    iface->config.rx_reserve     = ucs_max(config->rx_slots / 2, 2u);
+    iface->config.rx_low         = ucs_max(config->rx_slots / 8, 2u);
+    return UCS_OK;
+}
+
+static void uct_nprdma_iface_cleanup_device(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_iface_destroy_queues(iface);
+    uct_nprdma_bounce_cleanup(&iface->rx.pool);
+    uct_nprdma_bounce_cleanup(&iface->tx.pool);
+    ucs_arbiter_cleanup(&iface->tx.arbiter);
+}
+
+/* What is on the device, and the pinned memory. On failure nothing is left. */
+static ucs_status_t
+uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
+                             const uct_nprdma_iface_config_t *config,
+                             const uct_iface_params_t *params)
+{
+    ucs_status_t status;
+
+    status = uct_nprdma_iface_create_queues(iface, config);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_iface_probe_inline(iface, config->max_inline);
+    if (status != UCS_OK) {
+        goto err_queues;
+    }
+
+    uct_nprdma_iface_init_tx(iface);
+    status = uct_nprdma_bounce_init(&iface->tx.pool, uct_nprdma_iface_md(iface),
+                                    sizeof(uct_nprdma_am_hdr_t) +
+                                    config->seg_size, config->tx_slots,
+                                    config->tx_slots_min, "sending");
+    if (status != UCS_OK) {
+        goto err_queues;
+    }
+
+    status = uct_nprdma_iface_init_rx(iface, config, params);
+    if (status != UCS_OK) {
+        goto err_tx_pool;
+    }
+
+    while (iface->rx.pool.num_free > 0) {
+        status = uct_nprdma_iface_post_srq(iface);
+        if (status != UCS_OK) {
+            uct_nprdma_iface_cleanup_device(iface);
+            return status;
+        }
+    }
+    return UCS_OK;
+
+err_tx_pool:
+    uct_nprdma_bounce_cleanup(&iface->tx.pool);
+err_queues:
+    uct_nprdma_iface_destroy_queues(iface);
+    return status;
+}
+
+/* Wire-up, what wakes a sleeping worker for it, and what else needs the
+ * asynchronous context. On failure nothing is left. */
+static ucs_status_t
+uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
+                             const uct_nprdma_iface_config_t *config)
+{
+    ucs_status_t status;
+
+    if (iface->super.worker->async == NULL) {
+        ucs_error("nprdma needs a worker with an asynchronous context");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    status = uct_nprdma_cm_init(iface, &config->cm);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_iface_create_event_fd(iface);
+    if (status != UCS_OK) {
+        goto err_cm;
+    }
+
+    status = uct_nprdma_stats_ucs_start(iface);
+    if (status != UCS_OK) {
+        goto err_event_fd;
+    }
+
+    uct_nprdma_fork_add(iface);
+    return UCS_OK;
+
+err_event_fd:
+    close(iface->event_fd);
+err_cm:
+    uct_nprdma_cm_cleanup(iface);
+    uct_nprdma_iface_serve_no_more(iface);
+    return status;
+}
+
+static void uct_nprdma_iface_init_tables(uct_nprdma_iface_t *iface)
+{
+    iface->rma         = NULL;
+    memset(&iface->local, 0, sizeof(iface->local));
+    iface->conns       = NULL;
+    iface->num_conns   = 0;
+    iface->free_conn   = UCT_NPRDMA_CONN_NO_INDEX;
+    iface->serve_id    = UCS_CALLBACKQ_ID_NULL;
+    iface->stash.valid = 0;
+    iface->forked      = 0;
+    memset(&iface->stats, 0, sizeof(iface->stats));
+    memset(&iface->longest, 0, sizeof(iface->longest));
+    memset(&iface->iface_addr, 0, sizeof(iface->iface_addr));
+    ucs_list_head_init(&iface->eps);
+    ucs_list_head_init(&iface->closing);
+}
+
+UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
+                    const uct_iface_params_t *params,
+                    const uct_iface_config_t *tl_config)
+{
+    const uct_nprdma_iface_config_t *config =
+            ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
+    ucs_status_t status;
+
+    UCT_CHECK_PARAM(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE,
+                    "UCT_IFACE_PARAM_FIELD_OPEN_MODE is not defined");
+    if (!(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
+        ucs_error("nprdma interfaces can be opened on a device only");
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    status = uct_nprdma_md_check_owner(ucs_derived_of(tl_md, uct_nprdma_md_t));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    UCT_NPRDMA_IFACE_BASE_INIT(&uct_nprdma_iface_ops,
+                               &uct_nprdma_iface_internal_ops, tl_md, worker,
+                               params, tl_config);
+
+    status = uct_nprdma_iface_set_config(self, config);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_iface_init_tables(self);
+    status = uct_nprdma_iface_parse_port(self, params->mode.device.dev_name);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    self->stats_spec = ucs_strdup(config->stats, "nprdma_stats_spec");
+    if (self->stats_spec == NULL) {
+        ucs_error("failed to allocate the name of a file");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_iface_init_device(self, config, params);
+    if (status != UCS_OK) {
+        goto err_free_spec;
+    }
+
+    status = uct_nprdma_iface_init_wireup(self, config);
+    if (status != UCS_OK) {
+        goto err_device;
+    }
+
+    uct_nprdma_md_get(uct_nprdma_iface_md(self));
+    return UCS_OK;
+
+err_device:
+    uct_nprdma_iface_cleanup_device(self);
+err_free_spec:
+    ucs_free(self->stats_spec);
+    return status;
+}
+
+/* Last messages of endpoints should reach their peers, but not at any price */
+static void uct_nprdma_iface_linger(uct_nprdma_iface_t *iface)
+{
+    ucs_time_t deadline = ucs_get_time() +
+                          ucs_time_from_sec(UCT_NPRDMA_LINGER_SEC);
+
+    uct_nprdma_ep_reap(iface, 0);
+    while (!ucs_list_is_empty(&iface->closing) &&
+           (ucs_get_time() < deadline)) {
+        uct_nprdma_iface_reap_tx(iface);
+        uct_nprdma_ep_reap(iface, 0);
+    }
+    uct_nprdma_ep_reap(iface, 1);
+}
+
+/* Endpoints that the user has leaked: while their queue pairs are there, the
+ * NIC uses memory that is about to be freed */
+static void uct_nprdma_iface_end_eps(uct_nprdma_iface_t *iface)
+{
+    unsigned long count = ucs_list_length(&iface->eps);
+    uct_nprdma_ep_t *ep, *tmp;
+
+    if (count > 0) {
+        ucs_warn("%s: interface %p is closed with %lu endpoints: they end now, "
+                 "their handles must not be used any more",
+                 uct_nprdma_iface_md(iface)->name, iface, count);
+    }
+
+    ucs_list_for_each_safe(ep, tmp, &iface->eps, list) {
+        uct_nprdma_ep_destroy(&ep->super.super);
+    }
+}
+
+static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
+{
+    uct_nprdma_mem_stats_t mem_stats;
+
+    /* Now: what this interface has pinned is to be counted */
+    uct_nprdma_mem_query(uct_nprdma_iface_md(self), &mem_stats);
+    uct_base_iface_progress_disable(&self->super.super,
+                                    UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    uct_nprdma_iface_end_eps(self);
+    uct_nprdma_fork_remove(self);
+    uct_nprdma_iface_linger(self);
+    uct_nprdma_rma_watch_stop(self);
+    uct_nprdma_cm_cleanup(self);
+    uct_nprdma_iface_serve_no_more(self);
+    uct_nprdma_rma_iface_cleanup(self);
+    close(self->event_fd);
+    uct_nprdma_iface_cleanup_device(self);
+    ucs_free(self->conns);
+    uct_nprdma_stats_dump(&self->stats, &mem_stats, self->stats_spec,
+                          uct_nprdma_iface_md(self)->name);
+    uct_nprdma_stats_ucs_end(self, &mem_stats);
+    ucs_free(self->stats_spec);
+    uct_nprdma_md_put(uct_nprdma_iface_md(self));
+}
+
+UCS_CLASS_DEFINE(uct_nprdma_iface_t, uct_base_iface_t);
+UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
+                          uct_worker_h, const uct_iface_params_t *,
+                          const uct_iface_config_t *);
+UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
+
+ucs_status_t uct_nprdma_iface_get_device_address(uct_iface_h tl_iface,
+                                                 uct_device_addr_t *addr)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+
+    memcpy(addr, &iface->dev_addr, sizeof(iface->dev_addr));
+    return UCS_OK;
+}
+
+ucs_status_t
+uct_nprdma_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+
+    memcpy(addr, &iface->iface_addr, sizeof(iface->iface_addr));
+    return UCS_OK;
+}
+
+int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
+                                  const uct_device_addr_t *tl_dev_addr,
+                                  const uct_iface_addr_t *tl_iface_addr)
+{
+    uct_nprdma_iface_t *iface   = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    const uct_nprdma_dev_addr_t *dev_addr     = (const void*)tl_dev_addr;
+    const uct_nprdma_iface_addr_t *iface_addr = (const void*)tl_iface_addr;
+    uint8_t link_flags          = UCT_NPRDMA_DEV_ADDR_ETH;
+
+    if ((dev_addr == NULL) || (dev_addr->version != UCT_NPRDMA_WIRE_VERSION) ||
+        ((iface_addr != NULL) &&
+         (iface_addr->version != UCT_NPRDMA_WIRE_VERSION)) ||
+        ((dev_addr->flags ^ iface->dev_addr.flags) & link_flags)) {
+        return 0;
+    }
+
+    /* An InfiniBand subnet is known by its prefix, the first half of a GID.
+     * RoCE is routed: whoever has a GID can be reached. */
+    return (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) ||
+           !memcmp(dev_addr->gid, iface->dev_addr.gid, 8);
+}
+
+static int uct_nprdma_iface_has_zcopy(uct_nprdma_iface_t *iface)
+{
+    return uct_nprdma_iface_md(iface)->monitor != NULL;
+}
+
+ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
+                                    uct_iface_attr_t *attr)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+
+    uct_base_iface_query(&iface->super, attr);
+    attr->device_addr_len         = sizeof(uct_nprdma_dev_addr_t);
+    attr->iface_addr_len          = sizeof(uct_nprdma_iface_addr_t);
+    attr->ep_addr_len             = 0;
+    attr->cap.flags               = UCT_IFACE_FLAG_AM_SHORT |
+                                    UCT_IFACE_FLAG_AM_BCOPY |
+                                    UCT_IFACE_FLAG_AM_ZCOPY |
+                                    UCT_IFACE_FLAG_PENDING |
+                                    UCT_IFACE_FLAG_CB_SYNC |
+                                    UCT_IFACE_FLAG_CONNECT_TO_IFACE |
+                                    UCT_IFACE_FLAG_EP_CHECK |
+                                    UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE |
+                                    UCT_IFACE_FLAG_INTER_NODE;
+    attr->cap.event_flags         = UCT_IFACE_FLAG_EVENT_SEND_COMP |
+                                    UCT_IFACE_FLAG_EVENT_RECV |
+                                    UCT_IFACE_FLAG_EVENT_FD;
+    attr->cap.am.max_short        = iface->config.max_short;
+    attr->cap.am.max_bcopy        = iface->config.max_bcopy;
+    attr->cap.am.max_zcopy        = iface->config.max_bcopy;
+    attr->cap.am.max_hdr          = uct_nprdma_iface_max_hdr(iface);
+    attr->cap.am.max_iov          = UCT_NPRDMA_MAX_IOV;
+    attr->cap.am.opt_zcopy_align  = 1;
+    attr->cap.am.align_mtu        = 1;
+    attr->overhead                = UCT_NPRDMA_OVERHEAD;
+    attr->latency                 = ucs_linear_func_make(UCT_NPRDMA_LATENCY, 0);
+    attr->bandwidth.dedicated     = 0;
+    attr->bandwidth.shared        = uct_nprdma_iface_has_zcopy(iface) ?
+                                    UCT_NPRDMA_BANDWIDTH :
+                                    UCT_NPRDMA_COPY_BANDWIDTH;
+    attr->priority                = 0;
+    uct_nprdma_rma_query(iface, attr);
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
+                                    uct_completion_t *comp)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    int in_progress           = 0;
+    ucs_status_t status;
+    uct_nprdma_ep_t *ep;
+
+    if (comp != NULL) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    ucs_list_for_each(ep, &iface->eps, list) {
+        status = uct_nprdma_ep_flush(&ep->super.super, flags, NULL);
+        if ((status == UCS_INPROGRESS) || (status == UCS_ERR_NO_RESOURCE)) {
+            in_progress = 1;
+        } else if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    if (in_progress) {
+        UCT_TL_IFACE_STAT_FLUSH_WAIT(&iface->super);
+        return UCS_INPROGRESS;
+    }
+
+    UCT_TL_IFACE_STAT_FLUSH(&iface->super);
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    uct_nprdma_ep_t *ep;
+
+    ucs_list_for_each(ep, &iface->eps, list) {
+        uct_nprdma_ep_fence(&ep->super.super, flags);
+    }
+
+    UCT_TL_IFACE_STAT_FENCE(&iface->super);
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
+{
+    *fd_p = ucs_derived_of(tl_iface, uct_nprdma_iface_t)->event_fd;
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_iface_estimate_perf(uct_iface_h tl_iface,
+                                            uct_perf_attr_t *perf_attr)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    ucs_status_t status;
+
+    status = uct_base_iface_estimate_perf(tl_iface, perf_attr);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* UCP weighs rendezvous against fragments that it takes to be moved without
+     * a copy; ours are copied (ARCHITECTURE 3, send/receive) */
+    if (uct_nprdma_iface_has_zcopy(iface) &&
+        ucs_test_all_flags(perf_attr->field_mask,
+                           UCT_PERF_ATTR_FIELD_OPERATION |
+                           UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) &&
+        (perf_attr->operation == UCT_EP_OP_AM_ZCOPY)) {
+        perf_attr->send_pre_overhead += UCT_NPRDMA_AM_COPY;
+    }
+
+    return UCS_OK;
+}
+
+void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+
+    uct_nprdma_stats_vfs(iface, &iface->stats, uct_nprdma_iface_md(iface));
+}

@@ -1,0 +1,371 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_IFACE_H_
+#define UCT_NPRDMA_IFACE_H_
+
+#include "nprdma_md.h"
+#include "nprdma_stats.h"
+#include "nprdma_stats_ucs.h"
+#include "uct/ib/nprdma/compat/nprdma_compat.h"
+#include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/net/nprdma_cm.h"
+#include "uct/ib/nprdma/net/nprdma_conn.h"
+#include "uct/ib/nprdma/rma/nprdma_local.h"
+#include "uct/ib/nprdma/rma/nprdma_longest.h"
+
+/*
+ * What UCP chooses protocols by, measured with ucx_perftest on the emulated
+ * RNIC: am_lat of 8 bytes is 0.5 us one way, am_bw of 8 bytes 0.3 us per
+ * message (sender and receiver overlap), am_bw of 8 KiB 5.1e9 bytes/s, tag_bw
+ * of 64 KiB 15e9 bytes/s with zero copy and 4e9 bytes/s in active messages.
+ * That is 2 us for each of them, most of it copying at both ends.
+ */
+#define UCT_NPRDMA_OVERHEAD         200e-9
+#define UCT_NPRDMA_LATENCY          300e-9
+#define UCT_NPRDMA_BANDWIDTH        15e9
+#define UCT_NPRDMA_AM_COPY          1.3e-6 /* Of a zero-copy active message */
+#define UCT_NPRDMA_COPY_BANDWIDTH   5e9    /* In copy mode */
+
+
+typedef struct uct_nprdma_iface_config {
+    uct_iface_config_t     super;
+    size_t                 seg_size;
+    unsigned               tx_slots;
+    unsigned               tx_slots_min;
+    unsigned               rx_slots;
+    unsigned               rx_slots_min;
+    unsigned               tx_queue_len;
+    unsigned               tx_cq_len;
+    unsigned               tx_moderation;
+    unsigned               rx_max_batch;
+    unsigned               svc_queue_len;
+    size_t                 max_inline;
+    char                   *stats;
+    uct_nprdma_cm_config_t cm;
+} uct_nprdma_iface_config_t;
+
+
+/* Header of a short active message, with what the user calls header */
+typedef struct uct_nprdma_inl_hdr {
+    uct_nprdma_am_hdr_t am;
+    uint64_t            user;
+} __attribute__((packed)) uct_nprdma_inl_hdr_t;
+
+/* More is not asked of a device, even if it could */
+#define UCT_NPRDMA_MAX_INLINE  1024
+
+/* Pieces of a gather list of the user: they are copied, so any number would
+ * do */
+#define UCT_NPRDMA_MAX_IOV     16
+
+
+/* Completion queue entries beyond what credits account for: last messages of
+ * endpoints, which get half of them, and empty writes */
+#define UCT_NPRDMA_TX_CQ_SLACK   1024
+
+/* Receives given to the device by one call */
+#define UCT_NPRDMA_RX_MAX_BATCH  64
+
+/* Begin of a slot to receive to; UCX keeps a pointer of its own behind it, or
+ * in the headroom */
+typedef struct uct_nprdma_rx_head {
+    uct_nprdma_slot_t *slot;
+    void              *release_desc;
+} uct_nprdma_rx_head_t;
+
+
+/* An interface: one port as used by one worker. */
+typedef struct uct_nprdma_iface {
+    uct_base_iface_t        super;
+
+    struct {
+        struct ibv_cq       *cq;
+        int32_t             cq_avail;       /* WRs that the CQ has room for */
+        uint32_t            unsignaled;     /* of all connections */
+        uct_nprdma_bounce_t pool;           /* slots to send from, and for the
+                                               replies on SVC connections */
+        unsigned            num_awaited;    /* completions that an operation
+                                               needs to go on */
+        int                 starved;        /* a post failed for want of what
+                                               the interface shares */
+        int                 in_vain;        /* dispatching stopped for that
+                                               reason, and nothing came back
+                                               since */
+        int                 reap;           /* see uct_nprdma_ep_reap() */
+        int                 post_failed;    /* some connection is broken */
+        struct uct_nprdma_ep *dispatching;  /* its pending requests are being
+                                               tried: it is scheduled */
+        ucs_arbiter_t       arbiter;
+        struct ibv_send_wr  inl_wr;         /* template of inline sends */
+        struct ibv_sge      inl_sge[UCT_NPRDMA_MAX_SEND_SGE];
+        uct_nprdma_inl_hdr_t inl_hdr;       /* inl_sge[0] points here */
+    } tx;
+
+    struct {
+        struct ibv_cq       *cq;
+        struct ibv_srq      *srq;
+        uct_nprdma_bounce_t pool;
+        unsigned            posted;
+        unsigned            payload_offset; /* in a slot: of AM data, */
+        unsigned            headroom_offset; /* of what the user gets before
+                                                it, */
+        unsigned            hdr_offset;     /* and of what is received */
+        unsigned            length;         /* received at most */
+        uct_recv_desc_t     release_desc;
+    } rx;
+
+    struct {
+        int                 valid;
+        int                 is_rx;
+        struct ibv_wc       wc;
+    } stash;                                /* see event_arm */
+
+    /* This is a child's copy, to be left alone. Then stash.valid is set too, so
+     * that progress has one condition to check */
+    int                     forked;
+    unsigned                num_busy;       /* calls of progress that have not
+                                               looked at the service */
+    ucs_list_link_t         fork_list;      /* see nprdma_fork.h */
+
+    uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
+
+    uct_nprdma_local_t      local;          /* see nprdma_local.h */
+
+    uct_nprdma_stats_t      stats;
+    uct_nprdma_longest_iface_t longest;
+    uct_nprdma_cm_t         cm;
+    struct uct_nprdma_rma_iface *rma;       /* nprdma_rma's; NULL until it is
+                                               needed */
+
+    uct_nprdma_conn_entry_t *conns;         /* by index of the id */
+    unsigned                num_conns;      /* size of that table */
+    uint32_t                free_conn;      /* first free entry */
+    ucs_list_link_t         eps;
+    ucs_list_link_t         closing;        /* endpoints destroyed by the user
+                                               whose last WRs are on the way */
+
+    struct ibv_comp_channel *channel;       /* of both CQs */
+    int                     event_fd;       /* epoll: channel and cm */
+    uint8_t                 port_num;
+    uct_nprdma_dev_addr_t   dev_addr;
+    uct_nprdma_iface_addr_t iface_addr;
+
+    struct {
+        size_t              max_bcopy;      /* of AM; slots are a bit larger */
+        size_t              max_short;      /* of AM, with the user's header */
+        uint32_t            max_inline;     /* WR payload that goes inline */
+        unsigned            tx_slots_low;   /* ask for completions below */
+        uint32_t            tx_queue_len;
+        uint32_t            tx_moderation;
+        uint32_t            max_unsignaled; /* of all connections */
+        uint32_t            svc_queue_len;  /* SVC: send WRs and own receives */
+        int32_t             tx_cq_len;
+        unsigned            rx_max_batch;
+        unsigned            rx_reserve;     /* slots that the user never gets */
+        unsigned            rx_low;         /* few receives are posted */
+    } config;
+    char                    *stats_spec;    /* UCX_NPRDMA_STATS */
+    UCT_NPRDMA_STATS_UCS_DECLARE(stats_ucs)
+} uct_nprdma_iface_t;
+
+
+static inline uct_nprdma_md_t *uct_nprdma_iface_md(uct_nprdma_iface_t *iface)
+{
+    return ucs_derived_of(iface->super.md, uct_nprdma_md_t);
+}
+
+
+/** @return The live connection with this id, or NULL. */
+static inline uct_nprdma_conn_t *
+uct_nprdma_conn_find(uct_nprdma_iface_t *iface, uint32_t conn_id)
+{
+    uint32_t idx = UCT_NPRDMA_CONN_INDEX(conn_id);
+
+    if (ucs_unlikely((idx >= iface->num_conns) ||
+                     (iface->conns[idx].id != conn_id))) {
+        return NULL;
+    }
+    return iface->conns[idx].conn;
+}
+
+
+/** @return Longest header of am_zcopy; there is always room for data, too. */
+static inline size_t uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
+{
+    return iface->config.max_bcopy / 2;
+}
+
+
+/**
+ * @return Whether one more WR may be posted on a connection. When not, and the
+ *         reason is shared by the interface, notes that for the dispatcher of
+ *         pending requests.
+ */
+static inline int
+uct_nprdma_conn_can_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+{
+    if (ucs_unlikely(conn->credits <= conn->reserve)) {
+        return 0;
+    }
+    if (ucs_unlikely(iface->tx.cq_avail <= conn->cq_reserve)) {
+        iface->tx.starved = 1;
+        return 0;
+    }
+    return 1;
+}
+
+
+/**
+ * @return Whether WRs that verify or redo what has been posted before may be
+ *         posted on a connection: they have a share of their own.
+ */
+static inline int
+uct_nprdma_conn_can_redo(uct_nprdma_iface_t *iface,
+                         const uct_nprdma_conn_t *conn, int32_t count)
+{
+    return (conn->credits >= count) && (iface->tx.cq_avail >= count);
+}
+
+
+/** @return Whether there is room for the completion of a last message. */
+static inline int uct_nprdma_iface_can_fin(const uct_nprdma_iface_t *iface)
+{
+    return iface->tx.cq_avail > -(UCT_NPRDMA_TX_CQ_SLACK / 2);
+}
+
+
+/**
+ * A connection gets no more slots: see to it that those it has come back, or
+ * tell the dispatcher if it has none.
+ *
+ * @param [in] held  How many it has.
+ */
+void uct_nprdma_conn_no_slot(uct_nprdma_iface_t *iface,
+                             uct_nprdma_conn_t *conn, unsigned held);
+
+/** The pool is empty: grow it, or as uct_nprdma_conn_no_slot(). */
+uct_nprdma_slot_t *uct_nprdma_conn_tx_slot_slow(uct_nprdma_iface_t *iface,
+                                                uct_nprdma_conn_t *conn);
+
+/** @return A slot to send from, or NULL if the connection has its share. */
+static inline uct_nprdma_slot_t *
+uct_nprdma_conn_tx_slot(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+{
+    uct_nprdma_bounce_t *pool = &iface->tx.pool;
+
+    if (ucs_unlikely((pool->free == NULL) ||
+                     !uct_nprdma_bounce_has_share(pool, conn->num_slots, 0))) {
+        return uct_nprdma_conn_tx_slot_slow(iface, conn);
+    }
+    return uct_nprdma_bounce_get(pool);
+}
+
+
+/**
+ * Post one receive on the own RQ of an SVC connection. Its completion goes to
+ * uct_nprdma_rma_handle_reply(iface, conn, index, wc).
+ *
+ * @param [in] conn   Connection of kind SVC with a QP (any state).
+ * @param [in] slot   Where the reply goes; slot->data, whole slot.
+ * @param [in] index  Number of the caller's choice, below 2^31.
+ *
+ * @return UCS_OK or UCS_ERR_IO_ERROR.
+ */
+ucs_status_t
+uct_nprdma_conn_post_recv(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+                          uct_nprdma_slot_t *slot, uint32_t index);
+
+
+/* In nprdma_config.c */
+extern ucs_config_field_t uct_nprdma_iface_config_table[];
+
+/**
+ * Check values that UCX has parsed.
+ *
+ * @param [in] config  Configuration of an interface.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
+ *         variable.
+ */
+ucs_status_t
+uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config);
+
+/* In nprdma_component.c, like all tables of UCX's making */
+extern uct_iface_ops_t uct_nprdma_iface_ops;
+extern uct_iface_internal_ops_t uct_nprdma_iface_internal_ops;
+
+UCS_CLASS_DECLARE(uct_nprdma_iface_t, uct_md_h, uct_worker_h,
+                  const uct_iface_params_t *, const uct_iface_config_t *);
+
+UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
+                           uct_worker_h, const uct_iface_params_t *,
+                           const uct_iface_config_t *);
+
+UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
+
+
+/**
+ * Give free slots to the device, up to a batch of them.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason; slots that were not
+ *         taken are free again.
+ */
+ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface);
+
+/** Few receives are posted: post more, from new slots if need be. */
+void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface);
+
+/** Prepare free slots that are new in the pool. */
+void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface);
+
+/** Poll for completions of sends only. */
+void uct_nprdma_iface_reap_tx(uct_nprdma_iface_t *iface);
+
+/**
+ * A peer has a connection of kind SVC to this interface: whenever the worker
+ * makes progress, execute requests, whether or not the user has enabled the
+ * progress of the interface. UCP does that only when it has an endpoint or
+ * something to receive. May be called from any thread with the async context
+ * blocked.
+ */
+void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface);
+
+/** Undo uct_nprdma_iface_serve(). Nobody makes progress meanwhile. */
+void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface);
+
+/** The user gives a slot back that he has kept. */
+void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);
+
+
+/* The operations of uct_iface_ops_t; version-neutral where those differ. */
+
+unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface);
+
+ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
+                                    uct_iface_attr_t *attr);
+
+ucs_status_t uct_nprdma_iface_get_device_address(uct_iface_h tl_iface,
+                                                 uct_device_addr_t *addr);
+
+ucs_status_t uct_nprdma_iface_get_address(uct_iface_h tl_iface,
+                                          uct_iface_addr_t *addr);
+
+int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
+                                  const uct_device_addr_t *tl_dev_addr,
+                                  const uct_iface_addr_t *tl_iface_addr);
+
+ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
+                                    uct_completion_t *comp);
+
+ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags);
+
+ucs_status_t uct_nprdma_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p);
+
+ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events);
+
+ucs_status_t uct_nprdma_iface_estimate_perf(uct_iface_h tl_iface,
+                                            uct_perf_attr_t *perf_attr);
+
+void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface);
+
+#endif

@@ -1,0 +1,145 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_stats.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
+
+#include <npemu/base/npemu_file.h>
+
+#include <ucs/debug/log.h>
+#include <ucs/sys/string.h>
+#include <ucs/vfs/base/vfs_cb.h>
+#include <ucs/vfs/base/vfs_obj.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define UCT_NPRDMA_STATS_FILE  "file:"
+
+ucs_status_t uct_nprdma_stats_check(const char *spec)
+{
+    size_t prefix_len = strlen(UCT_NPRDMA_STATS_FILE);
+
+    if ((*spec == '\0') || !strcmp(spec, "stderr") || !strcmp(spec, "stdout") ||
+        (!strncmp(spec, UCT_NPRDMA_STATS_FILE, prefix_len) &&
+         (spec[prefix_len] != '\0'))) {
+        return UCS_OK;
+    }
+
+    ucs_error("UCX_NPRDMA_STATS: '%s' is none of stderr, stdout, file:PATH",
+              spec);
+    return UCS_ERR_INVALID_PARAM;
+}
+
+static FILE *uct_nprdma_stats_open(const char *spec)
+{
+    char path[4096];
+    FILE *stream;
+    int fd;
+
+    if (!strcmp(spec, "stderr")) {
+        return stderr;
+    }
+
+    if (!strcmp(spec, "stdout")) {
+        return stdout;
+    }
+
+    ucs_fill_filename_template(spec + strlen(UCT_NPRDMA_STATS_FILE), path,
+                               sizeof(path));
+    fd     = npemu_file_append(path, 0666);
+    stream = (fd < 0) ? NULL : fdopen(fd, "a");
+    if (stream == NULL) {
+        ucs_error("UCX_NPRDMA_STATS: failed to open %s: %s", path,
+                  (errno == EPERM) ? "it belongs to another user" :
+                                     strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    return stream;
+}
+
+void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
+                           const uct_nprdma_mem_stats_t *mem, const char *spec,
+                           const char *device)
+{
+    npemu_file_guard_t guard;
+    FILE *stream;
+    int ret;
+
+    if (*spec == '\0') {
+        return;
+    }
+
+    stream = uct_nprdma_stats_open(spec);
+    if (stream == NULL) {
+        return;
+    }
+
+    /* One interface of one process per block: it must not mix with another */
+    npemu_file_begin(&guard);
+    flockfile(stream);
+    fprintf(stream, "# nprdma %s pid %d\n", device, getpid());
+#define UCT_NPRDMA_STAT_PRINT(_name) \
+    fprintf(stream, "%s %" PRIu64 "\n", #_name, stats->_name);
+    UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_PRINT)
+#undef UCT_NPRDMA_STAT_PRINT
+#define UCT_NPRDMA_STAT_PRINT(_name) \
+    fprintf(stream, "%s %" PRIu64 "\n", #_name, mem->_name);
+    UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_PRINT)
+#undef UCT_NPRDMA_STAT_PRINT
+    ret = fflush(stream);
+    funlockfile(stream);
+    if (ret != 0) {
+        ucs_error("UCX_NPRDMA_STATS: failed to write: %m");
+    }
+
+    if ((stream != stderr) && (stream != stdout)) {
+        fclose(stream);
+    }
+    npemu_file_end(&guard);
+}
+
+/*
+ * Reads while others count, on purpose: an aligned 64-bit load gives a value
+ * that was there, and the counters are not worth atomics on the data path.
+ */
+__attribute__((no_sanitize("thread")))
+static void uct_nprdma_stats_vfs_show(void *obj, ucs_string_buffer_t *strb,
+                                      void *arg_ptr, uint64_t arg_u64)
+{
+    const uct_nprdma_stats_t *stats = arg_ptr;
+
+#define UCT_NPRDMA_STAT_SHOW(_name) \
+    ucs_string_buffer_appendf(strb, "%s %" PRIu64 "\n", #_name, stats->_name);
+    UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_SHOW)
+#undef UCT_NPRDMA_STAT_SHOW
+}
+
+static void uct_nprdma_stats_vfs_show_mem(void *obj, ucs_string_buffer_t *strb,
+                                          void *arg_ptr, uint64_t arg_u64)
+{
+    uct_nprdma_mem_stats_t mem;
+
+    uct_nprdma_mem_query(arg_ptr, &mem);
+#define UCT_NPRDMA_STAT_SHOW(_name) \
+    ucs_string_buffer_appendf(strb, "%s %" PRIu64 "\n", #_name, mem._name);
+    UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_SHOW)
+#undef UCT_NPRDMA_STAT_SHOW
+}
+
+void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats,
+                          uct_nprdma_md_t *md)
+{
+    ucs_vfs_obj_add_ro_file(obj, uct_nprdma_stats_vfs_show, stats, 0,
+                            "nprdma_counters");
+    ucs_vfs_obj_add_ro_file(obj, uct_nprdma_stats_vfs_show_mem, md, 0,
+                            "nprdma_memory");
+}

@@ -1,0 +1,412 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_mem.h"
+#include "nprdma_region.h"
+#include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/service/nprdma_service.h"
+
+#include "ucm/access/nprdma_access.h"
+
+#include <ucs/debug/memtrack_int.h>
+
+#include <sched.h>
+
+/* So much is populated by who packs the key: looking for what is resident of it
+ * takes about as long (some microseconds) as waking another thread, which does
+ * the rest while the peer works on the beginning */
+#define UCT_NPRDMA_MEM_POPULATE_MAX  UCS_MBYTE
+
+/* Up to this it is looked at first whether there is anything to do: a word for
+ * each page, in a few microseconds */
+#define UCT_NPRDMA_MEM_CHECK_MAX     (64 * UCS_MBYTE)
+
+
+ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
+{
+    ucs_status_t status;
+
+    status = nprdma_access_init();
+    if (status != UCS_OK) {
+        ucs_error("%s: process_vm_writev() to this process itself is refused"
+                  " (seccomp?): cannot access memory for peers", md->name);
+        return status;
+    }
+
+    if (!nprdma_access_is_direct()) {
+        ucs_diag("%s: no UCM memory events or no MADV_POPULATE_WRITE, atomics"
+                 " are not atomic towards this process's own", md->name);
+    }
+
+    status = nprdma_reg_table_create(sizeof(uct_nprdma_mem_t), &md->regs);
+    if (status != UCS_OK) {
+        ucs_error("%s: failed to allocate the table of registrations",
+                  md->name);
+        nprdma_access_cleanup();
+        return status;
+    }
+
+    return UCS_OK;
+}
+
+static void uct_nprdma_mem_end(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
+                               int invalidate)
+{
+    if (atomic_load(&mem->state) == UCT_NPRDMA_MEM_EXPORTED) {
+        nprdma_reg_retire(mem->reg);
+    }
+    if (mem->has_region) {
+        nprdma_monitor_unregister(md->monitor, &mem->range, invalidate);
+    }
+    nprdma_reg_free(md->regs, mem->reg);
+}
+
+void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md)
+{
+    unsigned count = nprdma_reg_table_count(md->regs);
+    nprdma_reg_t *reg;
+
+    if (count > 0) {
+        ucs_warn("%s: closed with %u live registrations: they end now, their "
+                 "handles must not be used any more", md->name, count);
+    }
+
+    while ((reg = nprdma_reg_table_first(md->regs)) != NULL) {
+        uct_nprdma_mem_end(md, nprdma_reg_extra(reg), 0);
+    }
+
+    nprdma_reg_table_destroy(md->regs);
+    md->regs = NULL;
+    nprdma_access_cleanup();
+}
+
+void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
+{
+    nprdma_monitor_stats_t monitor = {};
+
+    if (md->monitor != NULL) {
+        nprdma_monitor_query(md->monitor, &monitor);
+    }
+
+    stats->pinned_bytes      = uct_nprdma_bounce_pinned();
+    stats->registrations     = nprdma_reg_table_count(md->regs);
+    stats->regions           = monitor.regions;
+    stats->idle_regions      = monitor.idle_regions;
+    stats->state_bytes       = monitor.state_bytes;
+    stats->regions_created   = monitor.created;
+    stats->regions_ahead     = monitor.preregistered;
+    stats->regions_dropped   = monitor.evicted;
+    stats->pages_populated   = monitor.populated;
+    stats->pages_populate_us = monitor.populate_ns / 1000;
+    stats->populate_faults   = monitor.faults;
+    stats->pages_invalidated = monitor.invalidated;
+    stats->pages_revoked     = monitor.revoked;
+    stats->pages_reclaimed   = monitor.reclaimed;
+    stats->pages_lost        = monitor.efaults;
+    stats->memory_events     = monitor.events;
+    stats->kernel_events     = monitor.kernel_events;
+    stats->kernel_pages      = monitor.kernel_invalidated;
+    stats->drains            = monitor.drains;
+    uct_nprdma_service_query(md, stats);
+}
+
+static uint32_t uct_nprdma_mem_access(uint64_t flags)
+{
+    uint32_t access = 0;
+
+    if (!(flags & UCT_MD_MEM_ACCESS_ALL)) {
+        return NPRDMA_REG_ACCESS_ALL;
+    }
+
+    if (flags & UCT_MD_MEM_ACCESS_REMOTE_PUT) {
+        access |= NPRDMA_REG_ACCESS_PUT;
+    }
+    if (flags & UCT_MD_MEM_ACCESS_REMOTE_GET) {
+        access |= NPRDMA_REG_ACCESS_GET;
+    }
+    if (flags & UCT_MD_MEM_ACCESS_REMOTE_ATOMIC) {
+        access |= NPRDMA_REG_ACCESS_ATOMIC;
+    }
+    return access;
+}
+
+/* @return Why there is no region. */
+static const char *uct_nprdma_mem_why_no_region(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_ERR_EXCEEDS_LIMIT:
+        return "each region has a descriptor, and all of them a quarter of "
+               "RLIMIT_NOFILE at most, see ulimit -n; or the device is full";
+    case UCS_ERR_OUT_OF_RANGE:
+        return "RLIMIT_FSIZE, see ulimit -f, allows no file that describes it";
+    default:
+        return ucs_status_string(status);
+    }
+}
+
+void uct_nprdma_mem_no_region(uct_nprdma_md_t *md, uintptr_t address,
+                              size_t length, ucs_status_t status)
+{
+    ucs_log_level_t level;
+
+    level = atomic_exchange(&md->copy_told, 1) ? UCS_LOG_LEVEL_DEBUG :
+                                                 UCS_LOG_LEVEL_WARN;
+    ucs_log(level,
+            "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): they, and "
+            "others that this will happen to, go through bounce buffers",
+            md->name, length, address, uct_nprdma_mem_why_no_region(status));
+}
+
+/* @return Whether the device reaches the memory. If not, the registration is
+ * good for the target's software. */
+static int
+uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
+                           size_t length, nprdma_range_t *range)
+{
+    ucs_status_t status;
+
+    if ((md->monitor == NULL) || (length == 0)) {
+        return 0;
+    }
+
+    status = nprdma_monitor_register(md->monitor, address, length, range);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_mem_no_region(md, address, length, status);
+        return 0;
+    }
+
+    return 1;
+}
+
+ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
+                                uint64_t flags, uct_mem_h *memh_p)
+{
+    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    ucs_log_level_t level;
+    uct_nprdma_mem_t *mem;
+    ucs_status_t status;
+    nprdma_reg_t *reg;
+
+    level = (flags & UCT_MD_MEM_FLAG_HIDE_ERRORS) ? UCS_LOG_LEVEL_DEBUG :
+                                                    UCS_LOG_LEVEL_ERROR;
+    if (ucs_unlikely(!uct_nprdma_md_is_owner(md))) {
+        ucs_log(level, "%s: was opened before fork(), a child cannot register"
+                " memory with it", md->name);
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    status = nprdma_reg_alloc(md->regs, (uintptr_t)address, length,
+                              uct_nprdma_mem_access(flags), &reg);
+    if (status != UCS_OK) {
+        ucs_log(level, "%s: failed to register %zu bytes at %p (%u are"
+                " registered): %s", md->name, length, address,
+                nprdma_reg_table_count(md->regs), ucs_status_string(status));
+        return status;
+    }
+
+    mem             = nprdma_reg_extra(reg);
+    mem->reg        = reg;
+    mem->has_region = 0;
+    atomic_store_explicit(&mem->state, UCT_NPRDMA_MEM_PRIVATE,
+                          memory_order_relaxed);
+    *memh_p         = mem;
+    return UCS_OK;
+}
+
+ucs_status_t
+uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
+{
+    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    int invalidate;
+
+    if (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_MEMH) ||
+        (params->memh == NULL)) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    invalidate = (params->field_mask & UCT_MD_MEM_DEREG_FIELD_FLAGS) &&
+                 (params->flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE);
+    if (invalidate &&
+        (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_COMPLETION) ||
+         (params->comp == NULL))) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    /* In a child nobody serves peers, and nobody would wake us up */
+    if (uct_nprdma_md_is_owner(md)) {
+        uct_nprdma_mem_end(md, params->memh, invalidate);
+    }
+
+    if (invalidate) {
+        uct_invoke_completion(params->comp, UCS_OK);
+    }
+
+    return UCS_OK;
+}
+
+/*
+ * Let peers in: until now neither the NIC nor the service knows of the
+ * registration, so what is only ever a buffer of operations of this process has
+ * nothing that a guessed key could open. Threads may pack one registration at
+ * the same time.
+ */
+static ucs_status_t
+uct_nprdma_mem_export(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem)
+{
+    int state = UCT_NPRDMA_MEM_PRIVATE;
+
+    if (ucs_likely(atomic_load(&mem->state) == UCT_NPRDMA_MEM_EXPORTED)) {
+        return UCS_OK;
+    }
+
+    if (!uct_nprdma_md_is_owner(md)) {
+        ucs_error("%s: was opened before fork(), a child cannot make a key of"
+                  " memory that its parent has made none of", md->name);
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    if (atomic_compare_exchange_strong(&mem->state, &state,
+                                       UCT_NPRDMA_MEM_EXPORTING)) {
+        mem->has_region = uct_nprdma_mem_find_region(
+                md, nprdma_reg_address(mem->reg), nprdma_reg_length(mem->reg),
+                &mem->range);
+        nprdma_reg_publish(mem->reg);
+        atomic_store(&mem->state, UCT_NPRDMA_MEM_EXPORTED);
+    }
+
+    while (atomic_load(&mem->state) != UCT_NPRDMA_MEM_EXPORTED) {
+        sched_yield();
+    }
+
+    return UCS_OK;
+}
+
+static void
+uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
+                           uct_nprdma_rkey_t *rkey)
+{
+    const nprdma_region_t *region  = mem->range.region;
+    const uct_nprdma_region_t *mrs = uct_nprdma_region(region);
+
+    rkey->region_address = region->address;
+    rkey->region_id      = mrs->id;
+    rkey->signature      = region->signature;
+    /* What is not allowed goes to the software, which refuses it */
+    rkey->r_rkey = (access & NPRDMA_REG_ACCESS_GET) ? mrs->r->rkey : 0;
+    rkey->w_rkey = (access & NPRDMA_REG_ACCESS_PUT) ? mrs->w->rkey : 0;
+    rkey->s_rkey = (rkey->r_rkey | rkey->w_rkey) ? mrs->s->rkey : 0;
+}
+
+/*
+ * A key is packed because a peer is about to use it: what is absent until then
+ * costs it an assist (ARCHITECTURE 5, populate policy). For a source it is
+ * enough that the process has the page; a destination may need a page of its
+ * own first, so only who may do nothing but write gets that.
+ */
+static void uct_nprdma_mem_populate(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
+                                    uint32_t access, uintptr_t address,
+                                    size_t length)
+{
+    nprdma_range_t *range = &mem->range;
+    int write             = !(access & NPRDMA_REG_ACCESS_GET);
+    size_t head;
+
+    /* A range that the registration does not cover is only a wrong hint */
+    if ((length == 0) || (address < range->address) ||
+        ((address - range->address) > range->length) ||
+        (length > (range->length - (address - range->address)))) {
+        address = range->address;
+        length  = range->length;
+    }
+
+    head = ucs_min(length, UCT_NPRDMA_MEM_POPULATE_MAX);
+    nprdma_monitor_populate(md->monitor, range, address, head,
+                            NPRDMA_POPULATE_RESIDENT |
+                            (write ? NPRDMA_POPULATE_WRITE : 0));
+    if (length == head) {
+        return;
+    }
+
+    if ((length > UCT_NPRDMA_MEM_CHECK_MAX) ||
+        !uct_nprdma_region_is_valid(range->region, address + head,
+                                    length - head,
+                                    write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)) {
+        uct_nprdma_service_populate_later(md, mem, write);
+    }
+}
+
+ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
+                                  size_t length, void *buffer)
+{
+    uct_nprdma_md_t *md    = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    uct_nprdma_mem_t *mem  = memh;
+    uint32_t access        = nprdma_reg_access(mem->reg);
+    uct_nprdma_rkey_t rkey = {
+        .address = nprdma_reg_address(mem->reg),
+        .length  = nprdma_reg_length(mem->reg)
+    };
+    ucs_status_t status;
+
+    status = uct_nprdma_mem_export(md, mem);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    rkey.key = nprdma_reg_key(mem->reg);
+    if (mem->has_region) {
+        uct_nprdma_mem_fill_region(mem, access, &rkey);
+        if (ucs_likely(uct_nprdma_md_is_owner(md))) {
+            uct_nprdma_mem_populate(md, mem, access, (uintptr_t)address,
+                                    length);
+        }
+    }
+
+    uct_nprdma_key_pack(&rkey, buffer);
+    return UCS_OK;
+}
+
+ucs_status_t
+uct_nprdma_rkey_unpack(uct_component_t *component, const void *packed,
+                       uct_rkey_t *rkey_p, void **handle_p)
+{
+    uct_nprdma_rkey_t *rkey;
+
+    rkey = ucs_malloc(sizeof(*rkey), "nprdma_rkey");
+    if (rkey == NULL) {
+        ucs_error("failed to allocate a remote key");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    switch (uct_nprdma_key_unpack(packed, rkey)) {
+    case UCT_NPRDMA_KEY_OK:
+        *rkey_p   = (uct_rkey_t)rkey;
+        *handle_p = NULL;
+        return UCS_OK;
+    case UCT_NPRDMA_KEY_BAD_VERSION:
+        ucs_error("not a key of this version of nprdma: it begins with 0x%x, "
+                  "not 0x%x", *(const uint8_t*)packed, UCT_NPRDMA_KEY_VERSION);
+        break;
+    case UCT_NPRDMA_KEY_BAD_FIELD:
+        ucs_error("not a key of nprdma: its fields contradict each other");
+        break;
+    }
+
+    ucs_free(rkey);
+    return UCS_ERR_INVALID_PARAM;
+}
+
+ucs_status_t uct_nprdma_rkey_release(uct_component_t *component,
+                                     uct_rkey_t rkey, void *handle)
+{
+    ucs_free((void*)rkey);
+    return UCS_OK;
+}
+
+int uct_nprdma_rkey_order(uct_rkey_t rkey1, uct_rkey_t rkey2)
+{
+    return uct_nprdma_key_compare(uct_nprdma_rkey(rkey1),
+                                  uct_nprdma_rkey(rkey2));
+}

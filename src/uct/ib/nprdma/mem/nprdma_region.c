@@ -1,0 +1,324 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_region.h"
+#include "uct/ib/nprdma/wire/nprdma_key.h"
+
+#include "ucm/backend/nprdma_backend.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/sys.h>
+
+#include <errno.h>
+#include <unistd.h>
+
+/* Of the revoker, seconds: a page goes within two of them, and 100 ms are
+ * promised */
+#define UCT_NPRDMA_REVOKE_TICK 0.04
+
+
+/* What others have may be had if they give it back */
+static ucs_status_t uct_nprdma_region_reg_status(int error)
+{
+    switch (error) {
+    case EMFILE:
+    case ENFILE:
+    case ENOSPC:
+    case ENOMEM:
+        return UCS_ERR_EXCEEDS_LIMIT;
+    default:
+        return UCS_ERR_IO_ERROR;
+    }
+}
+
+static struct ibv_mr *
+uct_nprdma_region_reg(uct_nprdma_md_t *md, const nprdma_region_t *region,
+                      const char *what, uint64_t offset, size_t length,
+                      uint64_t iova, int access, ucs_status_t *status_p)
+{
+    struct ibv_mr *mr;
+
+    mr = md->verbs->register_dmabuf_mr(md->pd, offset, length, iova,
+                                       region->fd, access);
+    if (mr == NULL) {
+        *status_p = uct_nprdma_region_reg_status(errno);
+        ucs_debug("%s: failed to register %s of the region of %zu bytes at "
+                  "0x%" PRIxPTR ": %m", md->name, what, region->length,
+                  region->address);
+    }
+    return mr;
+}
+
+static void uct_nprdma_region_dereg(uct_nprdma_md_t *md, struct ibv_mr *mr)
+{
+    int ret;
+
+    ret = md->verbs->dereg_mr(mr);
+    if (ret != 0) {
+        ucs_warn("%s: failed to deregister a region: %s", md->name,
+                 strerror(ret));
+    }
+}
+
+/* ARCHITECTURE 5: the descriptor's offsets are R window, W window, states. No
+ * window is given a right that it is not for: reads show the signature in one,
+ * writes vanish in the other. Peers have no rights to a local region, and read
+ * no states of it. */
+static ucs_status_t
+uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
+{
+    uct_nprdma_md_t *md = arg;
+    uct_nprdma_region_t *self;
+    ucs_status_t status;
+    int local = region->is_local;
+
+    self = ucs_malloc(sizeof(*self), "nprdma_region");
+    if (self == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    self->r = uct_nprdma_region_reg(md, region, "R window", 0, region->length,
+                                    region->address,
+                                    local ? 0 : IBV_ACCESS_REMOTE_READ,
+                                    &status);
+    if (self->r == NULL) {
+        goto err_free;
+    }
+
+    self->w = uct_nprdma_region_reg(md, region, "W window", region->length,
+                                    region->length, region->address,
+                                    IBV_ACCESS_LOCAL_WRITE |
+                                    (local ? 0 : IBV_ACCESS_REMOTE_WRITE),
+                                    &status);
+    if (self->w == NULL) {
+        goto err_r;
+    }
+
+    self->s = NULL;
+    if (!local) {
+        self->s = uct_nprdma_region_reg(md, region, "page states",
+                                        2 * region->length,
+                                        region->length / UCT_NPRDMA_PAGE_SIZE *
+                                        sizeof(uint32_t), 0,
+                                        IBV_ACCESS_REMOTE_READ, &status);
+        if (self->s == NULL) {
+            goto err_w;
+        }
+    }
+
+    self->id     = atomic_fetch_add(&md->region_id, 1);
+    region->priv = self;
+    /* The device has a reference of its own, and descriptors are few */
+    close(region->fd);
+    region->fd = -1;
+    return UCS_OK;
+
+err_w:
+    uct_nprdma_region_dereg(md, self->w);
+err_r:
+    uct_nprdma_region_dereg(md, self->r);
+err_free:
+    ucs_free(self);
+    return status;
+}
+
+static void uct_nprdma_region_detach(void *arg, nprdma_region_t *region)
+{
+    uct_nprdma_md_t *md       = arg;
+    uct_nprdma_region_t *self = region->priv;
+
+    if (self->s != NULL) {
+        uct_nprdma_region_dereg(md, self->s);
+    }
+    uct_nprdma_region_dereg(md, self->w);
+    uct_nprdma_region_dereg(md, self->r);
+    ucs_free(self);
+}
+
+static void uct_nprdma_region_drain(void *arg)
+{
+    uct_nprdma_md_t *md = arg;
+
+    md->verbs->drain(md->context);
+}
+
+/* @return Why there is no zero copy, or NULL. Orders of what is not RC over
+ * InfiniBand or RoCE are others than those the rules are made for. */
+static const char *uct_nprdma_region_obstacle(const uct_nprdma_md_t *md)
+{
+    if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
+        return "UCX_NPRDMA_ZCOPY=no";
+    }
+
+    if (md->verbs->register_dmabuf_mr == NULL) {
+        return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
+    }
+
+    if ((md->verbs->monitor_backend == NULL) || (md->verbs->drain == NULL)) {
+        return "nothing watches memory for this kind of device";
+    }
+
+    if (md->context->device->transport_type != IBV_TRANSPORT_IB) {
+        return "the device speaks neither InfiniBand nor RoCE";
+    }
+
+    if (md->dev_attr.max_qp_rd_atom < 1) {
+        return "the device has no RDMA READ";
+    }
+
+    return NULL;
+}
+
+/* @return Why the kernel module does not do for this MD, or NULL; may be put
+ * into why, which has room for NPRDMA_KERNEL_WHY_MAX bytes. */
+static const char *
+uct_nprdma_region_no_kernel(const uct_nprdma_md_t *md, char *why)
+{
+    if (md->verbs->kernel_backend == NULL) {
+        return "not for this kind of device";
+    }
+
+    if (*md->config.fault != '\0') {
+        return "UCX_NPRDMA_FAULT is for the emulated one";
+    }
+
+    if (md->config.reclaim == NPRDMA_RECLAIM_SAMPLED) {
+        return "UCX_NPRDMA_RECLAIM=sampled is for the emulated one";
+    }
+
+    return nprdma_kernel_is_usable(why) ? NULL : why;
+}
+
+static ucs_status_t
+uct_nprdma_region_choose(const uct_nprdma_md_t *md,
+                         const struct nprdma_backend **backend_p)
+{
+    char text[NPRDMA_KERNEL_WHY_MAX];
+    const char *why;
+
+    *backend_p = md->verbs->monitor_backend;
+    if (md->config.monitor == UCT_NPRDMA_MONITOR_EMULATED) {
+        return UCS_OK;
+    }
+
+    why = uct_nprdma_region_no_kernel(md, text);
+    if (why == NULL) {
+        *backend_p = md->verbs->kernel_backend;
+    } else if (md->config.monitor == UCT_NPRDMA_MONITOR_KERNEL) {
+        ucs_error("UCX_NPRDMA_MONITOR=kernel: %s: %s", md->name, why);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    ucs_debug("%s: memory is watched by: %s (%s)", md->name, (*backend_p)->name,
+              (why == NULL) ? "the kernel module" : why);
+    return UCS_OK;
+}
+
+static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_md_t *md)
+{
+    if (*md->config.fault == '\0') {
+        return UCS_OK;
+    }
+
+    if (md->verbs->set_fault_plan == NULL) {
+        ucs_error("UCX_NPRDMA_FAULT: %s of %s loses no pages on demand",
+                  md->name, md->verbs->name);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    /* It tells itself what is wrong */
+    return (md->verbs->set_fault_plan(md->context, md->config.fault) == 0) ?
+           UCS_OK : UCS_ERR_INVALID_PARAM;
+}
+
+ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
+{
+    nprdma_monitor_params_t params = {
+        .region_size  = md->config.region_size,
+        .max_metadata = md->config.region_cache,
+        .prereg       = md->config.prereg,
+        .revoke       = md->config.revoke,
+        .revoke_tick  = UCT_NPRDMA_REVOKE_TICK,
+        .reclaim      = md->config.reclaim,
+        .reclaim_rate = md->config.reclaim_rate,
+        .seed         = md->config.seed,
+        .drain        = uct_nprdma_region_drain,
+        .attach       = uct_nprdma_region_attach,
+        .detach       = uct_nprdma_region_detach,
+        .arg          = md
+    };
+    ucs_log_level_t level = UCS_LOG_LEVEL_INFO;
+    const char *obstacle;
+    ucs_status_t status;
+
+    status = uct_nprdma_region_set_fault_plan(md);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* Ids of another MD, or of a child that inherits this one, are others */
+    atomic_init(&md->region_id, ucs_generate_uuid((uintptr_t)md));
+    atomic_init(&md->copy_told, 0);
+    md->monitor = NULL;
+    obstacle    = uct_nprdma_region_obstacle(md);
+    if (obstacle == NULL) {
+        status = uct_nprdma_region_choose(md, &params.backend);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        /* The kernel misses nothing */
+        params.uffd = md->config.uffd && !params.backend->notified;
+        status      = nprdma_monitor_create(&params, &md->monitor);
+        if (status == UCS_ERR_INVALID_PARAM) {
+            return status;
+        }
+
+        if (status != UCS_OK) {
+            md->monitor = NULL;
+            obstacle    = ucs_status_string(status);
+        }
+
+        if (status == UCS_ERR_UNSUPPORTED) {
+            level    = UCS_LOG_LEVEL_WARN;
+            obstacle = "UCX does not report what is unmapped (UCX_MEM_EVENTS, "
+                       "or hooks of others: Open MPI needs "
+                       "OMPI_MCA_opal_common_ucx_opal_mem_hooks=0)";
+        }
+    }
+
+    if (obstacle != NULL) {
+        ucs_log(level,
+                "%s: no zero copy, all data goes through bounce buffers: %s",
+                md->name, obstacle);
+    }
+    return UCS_OK;
+}
+
+void uct_nprdma_region_cleanup(uct_nprdma_md_t *md)
+{
+    if (md->monitor != NULL) {
+        nprdma_monitor_destroy(md->monitor);
+        md->monitor = NULL;
+    }
+}
+
+int uct_nprdma_region_is_valid(const nprdma_region_t *region, uintptr_t address,
+                               size_t length, uint32_t bits)
+{
+    const uint32_t *states = (const uint32_t*)region->states +
+                             nprdma_region_page_index(region, address);
+    size_t count           = nprdma_region_num_pages(address, length);
+    uint32_t all           = bits;
+    size_t i;
+
+    for (i = 0; (i < count) && (all == bits); ++i) {
+        all &= __atomic_load_n(&states[i], __ATOMIC_RELAXED);
+    }
+
+    return all == bits;
+}

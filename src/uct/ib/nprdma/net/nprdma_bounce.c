@@ -1,0 +1,245 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_bounce.h"
+#include "uct/ib/nprdma/base/nprdma_md.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/math.h>
+#include <ucs/sys/sys.h>
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/* Slots added at once when a pool grows, at most */
+#define UCT_NPRDMA_BOUNCE_GROW_MAX  16u
+
+struct uct_nprdma_bounce_chunk {
+    uct_nprdma_bounce_chunk_t *next;
+    struct ibv_mr             *mr;
+    void                      *base;
+    size_t                    length;     /* pinned bytes, whole pages */
+    uct_nprdma_slot_t         slots[];
+};
+
+static atomic_size_t uct_nprdma_bounce_budget = 4 * UCS_MBYTE;
+static atomic_size_t uct_nprdma_bounce_used;
+
+
+void uct_nprdma_bounce_set_budget(size_t max_pinned)
+{
+    atomic_store(&uct_nprdma_bounce_budget, max_pinned);
+}
+
+size_t uct_nprdma_bounce_pinned(void)
+{
+    return atomic_load(&uct_nprdma_bounce_used);
+}
+
+void uct_nprdma_bounce_forked(void)
+{
+    atomic_store(&uct_nprdma_bounce_used, 0);
+}
+
+/* Take a part of the budget if that leaves its total use within a limit */
+static int uct_nprdma_bounce_reserve(size_t length, size_t limit)
+{
+    size_t used = atomic_load(&uct_nprdma_bounce_used);
+
+    do {
+        if ((used + length) > limit) {
+            return 0;
+        }
+    } while (!atomic_compare_exchange_weak(&uct_nprdma_bounce_used, &used,
+                                           used + length));
+    return 1;
+}
+
+static size_t
+uct_nprdma_bounce_length(const uct_nprdma_bounce_t *pool, unsigned num_slots)
+{
+    return uct_nprdma_align_up(num_slots * pool->slot_size,
+                               ucs_get_page_size());
+}
+
+static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
+                                              size_t length)
+{
+    struct rlimit rlim;
+
+    /* A limit of 0 is EPERM */
+    if (((errno == ENOMEM) || (errno == EPERM)) &&
+        (getrlimit(RLIMIT_MEMLOCK, &rlim) == 0) &&
+        (rlim.rlim_cur != RLIM_INFINITY)) {
+        ucs_error("%s: cannot pin %zu bytes for %s: the limit of locked memory "
+                  "is %zu bytes (see ulimit -l, or lower "
+                  "UCX_NPRDMA_MAX_PINNED)",
+                  pool->md->name, length, pool->name, (size_t)rlim.rlim_cur);
+    } else {
+        ucs_error("%s: cannot register %zu bytes for %s: %m", pool->md->name,
+                  length, pool->name);
+    }
+}
+
+/* Allocate and register num_slots more slots; their budget is reserved. */
+static ucs_status_t
+uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
+{
+    uct_nprdma_bounce_chunk_t *chunk;
+    uct_nprdma_slot_t *slot;
+    unsigned i;
+
+    chunk = ucs_calloc(1, sizeof(*chunk) + (num_slots * sizeof(*slot)),
+                       "nprdma_bounce");
+    if (chunk == NULL) {
+        ucs_error("failed to allocate %u descriptors for %s", num_slots,
+                  pool->name);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    chunk->length = uct_nprdma_bounce_length(pool, num_slots);
+    chunk->base   = mmap(NULL, chunk->length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (chunk->base == MAP_FAILED) {
+        ucs_error("failed to allocate %zu bytes for %s: %m", chunk->length,
+                  pool->name);
+        goto err_free;
+    }
+
+    /* After fork the NIC keeps writing to the parent's pages: a child that
+     * shared them would make the parent copy its own away from the NIC */
+    madvise(chunk->base, chunk->length, MADV_DONTFORK);
+
+    chunk->mr = pool->md->verbs->register_mr(pool->md->pd, chunk->base,
+                                             chunk->length,
+                                             IBV_ACCESS_LOCAL_WRITE);
+    if (chunk->mr == NULL) {
+        uct_nprdma_bounce_log_reg_failure(pool, chunk->length);
+        goto err_unmap;
+    }
+
+    for (i = num_slots; i-- > 0;) {
+        slot       = &chunk->slots[i];
+        slot->pool = pool;
+        slot->data = (char*)chunk->base + (i * pool->slot_size);
+        slot->lkey = chunk->mr->lkey;
+        uct_nprdma_bounce_put(slot);
+    }
+
+    pool->num_slots += num_slots;
+    chunk->next      = pool->chunks;
+    pool->chunks     = chunk;
+    ucs_debug("%s: %s has %u slots of %zu bytes", pool->md->name, pool->name,
+              pool->num_slots, pool->slot_size);
+    return UCS_OK;
+
+err_unmap:
+    munmap(chunk->base, chunk->length);
+err_free:
+    ucs_free(chunk);
+    return UCS_ERR_NO_MEMORY;
+}
+
+ucs_status_t
+uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
+                       size_t slot_size, unsigned max_slots,
+                       unsigned min_slots, const char *name)
+{
+    size_t budget = atomic_load(&uct_nprdma_bounce_budget);
+    ucs_status_t status;
+    unsigned num_slots;
+    size_t length;
+
+    pool->free      = NULL;
+    pool->num_free  = 0;
+    pool->num_slots = 0;
+    pool->max_slots = max_slots;
+    pool->slot_size = uct_nprdma_align_up(slot_size, UCS_SYS_CACHE_LINE_SIZE);
+    pool->md        = md;
+    pool->name      = name;
+    pool->chunks    = NULL;
+
+    num_slots = max_slots;
+    length    = uct_nprdma_bounce_length(pool, num_slots);
+    while ((num_slots > min_slots) &&
+           !uct_nprdma_bounce_reserve(length, budget / 4)) {
+        num_slots = ucs_max(num_slots / 2, min_slots);
+        length    = uct_nprdma_bounce_length(pool, num_slots);
+    }
+
+    if ((num_slots <= min_slots) &&
+        !uct_nprdma_bounce_reserve(length, budget)) {
+        ucs_error("%s: no pinned memory left for %s: %zu of %zu bytes "
+                  "are in use, %zu more are needed (see UCX_NPRDMA_MAX_PINNED)",
+                  md->name, name, uct_nprdma_bounce_pinned(), budget, length);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_bounce_add_chunk(pool, num_slots);
+    if (status != UCS_OK) {
+        atomic_fetch_sub(&uct_nprdma_bounce_used, length);
+    }
+    return status;
+}
+
+unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool)
+{
+    size_t budget = atomic_load(&uct_nprdma_bounce_budget);
+    unsigned num_slots;
+    size_t length;
+
+    num_slots = ucs_min(ucs_min(pool->num_slots, UCT_NPRDMA_BOUNCE_GROW_MAX),
+                        pool->max_slots - pool->num_slots);
+    if (num_slots == 0) {
+        return 0;
+    }
+
+    length = uct_nprdma_bounce_length(pool, num_slots);
+    if (!uct_nprdma_bounce_reserve(length, budget / 2)) {
+        pool->max_slots = pool->num_slots; /* do not try again */
+        return 0;
+    }
+
+    if (uct_nprdma_bounce_add_chunk(pool, num_slots) != UCS_OK) {
+        atomic_fetch_sub(&uct_nprdma_bounce_used, length);
+        pool->max_slots = pool->num_slots;
+        return 0;
+    }
+
+    return num_slots;
+}
+
+void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool)
+{
+    uct_nprdma_bounce_chunk_t *chunk;
+    int ret;
+
+    while ((chunk = pool->chunks) != NULL) {
+        pool->chunks = chunk->next;
+        ret          = pool->md->verbs->dereg_mr(chunk->mr);
+        if (ret != 0) {
+            ucs_warn("%s: failed to deregister memory of %s: %s",
+                     pool->md->name, pool->name, strerror(ret));
+        }
+        munmap(chunk->base, chunk->length);
+        atomic_fetch_sub(&uct_nprdma_bounce_used, chunk->length);
+        ucs_free(chunk);
+    }
+
+    pool->free      = NULL;
+    pool->num_free  = 0;
+    pool->num_slots = 0;
+}
+
+void uct_nprdma_slot_release_op(struct uct_nprdma_iface *iface,
+                                uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
+                                ucs_status_t status)
+{
+    --conn->num_slots;
+    uct_nprdma_bounce_put(ucs_container_of(op, uct_nprdma_slot_t, op));
+}

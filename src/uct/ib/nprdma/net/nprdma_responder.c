@@ -1,0 +1,453 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_responder.h"
+#include "uct/ib/nprdma/service/nprdma_service.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+
+/* Probes outstanding at a time; the completion queue has room for them */
+#define UCT_NPRDMA_RESPONDER_MAX_PROBES  UCT_NPRDMA_CM_MAX_PROBES
+
+KHASH_IMPL(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*, 1,
+           kh_int64_hash_func, kh_int64_hash_equal)
+
+
+/* Mixes the id into the nonce. Two requesters could collide here, but that is
+ * seen, see uct_nprdma_responder_find() */
+static uint64_t uct_nprdma_responder_key(uint64_t nonce, uint32_t conn_id)
+{
+    return nonce ^ (conn_id * 0x9e3779b97f4a7c15ull);
+}
+
+static uct_nprdma_responder_t *
+uct_nprdma_responder_get(khash_t(uct_nprdma_responders) *hash, uint64_t key)
+{
+    khiter_t iter = kh_get(uct_nprdma_responders, hash, key);
+
+    return (iter == kh_end(hash)) ? NULL : kh_val(hash, iter);
+}
+
+static void uct_nprdma_responder_unhash(khash_t(uct_nprdma_responders) *hash,
+                                        uint64_t key)
+{
+    khiter_t iter = kh_get(uct_nprdma_responders, hash, key);
+
+    if (iter != kh_end(hash)) {
+        kh_del(uct_nprdma_responders, hash, iter);
+    }
+}
+
+static int uct_nprdma_responder_hash(khash_t(uct_nprdma_responders) *hash,
+                                     uint64_t key, uct_nprdma_responder_t *resp)
+{
+    khiter_t iter;
+    int ret;
+
+    iter = kh_put(uct_nprdma_responders, hash, key, &ret);
+    if (ret < 0) {
+        return 0;
+    }
+    kh_val(hash, iter) = resp;
+    return 1;
+}
+
+/* Nobody finds it any more */
+static void uct_nprdma_responder_forget(uct_nprdma_iface_t *iface,
+                                        uct_nprdma_responder_t *resp)
+{
+    uint64_t key = uct_nprdma_responder_key(resp->nonce, resp->conn_id);
+
+    ucs_debug("iface %p: responder of connection 0x%x of 0x%" PRIx64
+              " qpn 0x%x goes", iface, resp->conn_id, resp->nonce, resp->qpn);
+
+    uct_nprdma_responder_unhash(&iface->cm.responders, key);
+    --iface->stats.cm_responders;
+    if (!resp->confirmed) {
+        ucs_list_del(&resp->list);
+    }
+
+    if (resp->probing) {
+        --iface->cm.num_probes;
+    }
+
+    if (resp->qp != NULL) {
+        uct_nprdma_responder_unhash(&iface->cm.by_qpn, resp->qpn);
+    }
+}
+
+static void uct_nprdma_responder_free(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+
+    if (resp->qp != NULL) {
+        md->verbs->destroy_qp(resp->qp);
+    }
+
+    if (resp->svc != NULL) {
+        uct_nprdma_service_release(md, resp->svc);
+    }
+
+    ucs_free(resp);
+}
+
+static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
+                                         uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_responder_forget(iface, resp);
+    uct_nprdma_responder_free(iface, resp);
+}
+
+/* The end of a responder. Destroying a QP takes its completions out of the CQ,
+ * and with them the buffers that came from the SRQ: so let progress receive
+ * what there is, first. */
+static void uct_nprdma_responder_end(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_responder_forget(iface, resp);
+    if (resp->qp == NULL) {
+        uct_nprdma_responder_free(iface, resp);
+        return;
+    }
+
+    uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), resp->qp);
+    ucs_list_add_tail(&iface->cm.dying, &resp->list);
+    ++iface->cm.num_dying;
+}
+
+void uct_nprdma_responder_reap(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    uct_nprdma_responder_t *resp;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    while (!ucs_list_is_empty(&cm->drained)) {
+        resp = ucs_list_extract_head(&cm->drained, uct_nprdma_responder_t,
+                                     list);
+        --cm->num_dying;
+        uct_nprdma_responder_free(iface, resp);
+    }
+    ucs_list_splice_tail(&cm->drained, &cm->dying);
+    ucs_list_head_init(&cm->dying);
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+}
+
+/* Create the QP, or have the service create it, connected to the peer */
+static ucs_status_t
+uct_nprdma_responder_connect(uct_nprdma_iface_t *iface,
+                             uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_md_t *md           = uct_nprdma_iface_md(iface);
+    uct_nprdma_qp_params_t params = {};
+    ucs_status_t status;
+
+    if (resp->kind == UCT_NPRDMA_CONN_SVC) {
+        uct_nprdma_iface_serve(iface);
+        return uct_nprdma_service_accept(md, iface->port_num, &resp->peer,
+                                         resp->psn, &resp->svc, &resp->qpn);
+    }
+
+    params.send_cq     = iface->cm.cq;
+    params.recv_cq     = iface->rx.cq;
+    params.srq         = iface->rx.srq;
+    params.max_send_wr = 1; /* a probe */
+    status             = uct_nprdma_qp_create(md, iface->port_num, &params,
+                                              &resp->qp, NULL);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    resp->qpn = resp->qp->qp_num;
+    status    = uct_nprdma_qp_connect(md, iface->port_num, resp->qp, resp->psn,
+                                      &resp->peer, UCT_NPRDMA_RNR_FOREVER);
+    if (status != UCS_OK) {
+        goto err;
+    }
+
+    if (!uct_nprdma_responder_hash(&iface->cm.by_qpn, resp->qpn, resp)) {
+        status = UCS_ERR_NO_MEMORY;
+        goto err;
+    }
+
+    return UCS_OK;
+
+err:
+    md->verbs->destroy_qp(resp->qp);
+    resp->qp = NULL;
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_responder_create(uct_nprdma_iface_t *iface,
+                            const uct_nprdma_cm_packet_t *packet,
+                            uct_nprdma_responder_t **resp_p)
+{
+    uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
+                                            packet->conn_id);
+    uct_nprdma_responder_t *resp;
+    ucs_status_t status;
+
+    resp = ucs_calloc(1, sizeof(*resp), "nprdma_responder");
+    if (resp == NULL) {
+        ucs_error("failed to allocate a responder");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    resp->nonce    = packet->src_nonce;
+    resp->conn_id  = packet->conn_id;
+    resp->kind     = packet->kind;
+    resp->ud_qpn   = packet->ud_qpn;
+    resp->peer     = packet->qp;
+    resp->psn      = rand_r(&iface->cm.rand_state) & 0xffffff;
+    resp->interval = ucs_time_from_sec(iface->cm.config.retry_interval);
+    resp->deadline = ucs_get_time() +
+                     ucs_time_from_sec(iface->cm.config.timeout);
+    status         = uct_nprdma_responder_connect(iface, resp);
+    if (status != UCS_OK) {
+        ucs_free(resp);
+        return status;
+    }
+
+    ucs_list_add_tail(&iface->cm.unconfirmed, &resp->list);
+    ++iface->stats.cm_responders;
+    if (!uct_nprdma_responder_hash(&iface->cm.responders, key, resp)) {
+        uct_nprdma_responder_destroy(iface, resp);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    ++iface->stats.cm_accepted;
+    ucs_debug("iface %p: accepted connection 0x%x of 0x%" PRIx64 " kind %u "
+              "qpn 0x%x", iface, resp->conn_id, resp->nonce, resp->kind,
+              resp->qpn);
+    *resp_p = resp;
+    return UCS_OK;
+}
+
+static void uct_nprdma_responder_send_rep(uct_nprdma_iface_t *iface,
+                                          uct_nprdma_responder_t *resp)
+{
+    uct_nprdma_cm_packet_t packet = {
+        .type      = UCT_NPRDMA_CM_REP,
+        .kind      = resp->kind,
+        .dst_nonce = resp->nonce,
+        .conn_id   = resp->conn_id,
+        .qp        = { .qpn = resp->qpn, .psn = resp->psn,
+                       .dev = iface->dev_addr }
+    };
+
+    uct_nprdma_cm_send(iface, &resp->peer.dev, resp->ud_qpn, &packet);
+    resp->next = uct_nprdma_cm_backoff(&iface->cm, &resp->interval);
+    if (!resp->confirmed) {
+        uct_nprdma_cm_start_timer(iface);
+    }
+}
+
+static void uct_nprdma_responder_reject(uct_nprdma_iface_t *iface,
+                                        const uct_nprdma_cm_packet_t *req,
+                                        enum uct_nprdma_cm_reason reason)
+{
+    uct_nprdma_cm_packet_t packet = {
+        .type      = UCT_NPRDMA_CM_REJ,
+        .kind      = req->kind,
+        .reason    = reason,
+        .dst_nonce = req->src_nonce,
+        .conn_id   = req->conn_id
+    };
+
+    uct_nprdma_cm_send(iface, &req->qp.dev, req->ud_qpn, &packet);
+    ++iface->stats.cm_rejected;
+}
+
+void uct_nprdma_responder_req(uct_nprdma_iface_t *iface,
+                              const uct_nprdma_cm_packet_t *packet)
+{
+    uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
+                                            packet->conn_id);
+    uct_nprdma_responder_t *resp;
+    ucs_status_t status;
+
+    if (packet->dst_nonce != iface->iface_addr.nonce) {
+        /* Meant for an interface that had our QPN before us */
+        ++iface->stats.cm_stale;
+        uct_nprdma_responder_reject(iface, packet, UCT_NPRDMA_CM_REASON_STALE);
+        return;
+    }
+
+    resp = uct_nprdma_responder_get(&iface->cm.responders, key);
+    if (resp != NULL) {
+        if ((resp->nonce != packet->src_nonce) ||
+            (resp->conn_id != packet->conn_id) ||
+            (resp->kind != packet->kind) ||
+            (resp->peer.qpn != packet->qp.qpn)) {
+            uct_nprdma_responder_reject(iface, packet,
+                                        UCT_NPRDMA_CM_REASON_NO_RES);
+            return;
+        }
+        ++iface->stats.cm_duplicates;
+    } else {
+        status = uct_nprdma_responder_create(iface, packet, &resp);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            return; /* As if it had been lost: it will be repeated */
+        }
+
+        if (status != UCS_OK) {
+            uct_nprdma_responder_reject(iface, packet,
+                                        UCT_NPRDMA_CM_REASON_NO_RES);
+            return;
+        }
+    }
+
+    uct_nprdma_responder_send_rep(iface, resp);
+}
+
+void uct_nprdma_responder_confirm(uct_nprdma_iface_t *iface,
+                                  const uct_nprdma_cm_packet_t *packet)
+{
+    uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
+                                            packet->conn_id);
+    uct_nprdma_responder_t *resp;
+
+    resp = uct_nprdma_responder_get(&iface->cm.responders, key);
+    if ((resp == NULL) || (resp->nonce != packet->src_nonce) ||
+        (resp->conn_id != packet->conn_id)) {
+        return; /* gone already */
+    }
+
+    if (packet->type == UCT_NPRDMA_CM_RST) {
+        uct_nprdma_responder_end(iface, resp);
+    } else if (!resp->confirmed) {
+        resp->confirmed = 1;
+        ucs_list_del(&resp->list);
+    }
+}
+
+void uct_nprdma_responder_timer(uct_nprdma_iface_t *iface, ucs_time_t now)
+{
+    uct_nprdma_responder_t *resp, *tmp;
+
+    ucs_list_for_each_safe(resp, tmp, &iface->cm.unconfirmed, list) {
+        if (now > resp->deadline) {
+            uct_nprdma_responder_end(iface, resp);
+        } else if (now >= resp->next) {
+            ++iface->stats.cm_retransmits;
+            uct_nprdma_responder_send_rep(iface, resp);
+        }
+    }
+}
+
+/* A write of nothing: completes if the requester's QP is there. A responder
+ * sends nothing else, so without it the death of a peer would go unnoticed. */
+static void uct_nprdma_responder_probe(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_responder_t *resp)
+{
+    struct ibv_send_wr wr = {
+        .wr_id      = uct_nprdma_cm_wr_id_probe(resp->qpn),
+        .opcode     = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED
+    };
+    struct ibv_send_wr *bad_wr;
+
+    if (resp->probing ||
+        (iface->cm.num_probes >= UCT_NPRDMA_RESPONDER_MAX_PROBES)) {
+        return; /* there is a next time */
+    }
+
+    if (ibv_post_send(resp->qp, &wr, &bad_wr) == 0) {
+        resp->probing = 1;
+        ++iface->stats.cm_probes;
+        ++iface->cm.num_probes;
+    }
+}
+
+void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_responder_t *resp;
+    khiter_t iter;
+
+    for (iter = kh_begin(&iface->cm.responders);
+         iter != kh_end(&iface->cm.responders); ++iter) {
+        if (!kh_exist(&iface->cm.responders, iter)) {
+            continue;
+        }
+
+        resp = kh_val(&iface->cm.responders, iter);
+        if ((resp->svc != NULL) &&
+            uct_nprdma_service_conn_is_closed(resp->svc)) {
+            uct_nprdma_responder_destroy(iface, resp);
+        } else if (!resp->confirmed) {
+            continue; /* the requester's QP may not be ready yet */
+        } else if (resp->qp != NULL) {
+            uct_nprdma_responder_probe(iface, resp);
+        } else {
+            ++iface->stats.cm_probes;
+            uct_nprdma_service_probe(uct_nprdma_iface_md(iface), resp->svc);
+        }
+    }
+}
+
+void uct_nprdma_responder_probed(uct_nprdma_iface_t *iface,
+                                 const struct ibv_wc *wc)
+{
+    uct_nprdma_responder_t *resp;
+
+    resp = uct_nprdma_responder_get(&iface->cm.by_qpn,
+                                    uct_nprdma_cm_wr_id_qpn(wc->wr_id));
+    if ((resp == NULL) || !resp->probing) {
+        return; /* destroyed meanwhile */
+    }
+
+    resp->probing = 0;
+    --iface->cm.num_probes;
+    if (wc->status != IBV_WC_SUCCESS) {
+        uct_nprdma_responder_end(iface, resp);
+    }
+}
+
+void uct_nprdma_responder_fin(uct_nprdma_iface_t *iface, uint32_t qp_num)
+{
+    uct_nprdma_responder_t *resp;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    resp = uct_nprdma_responder_get(&iface->cm.by_qpn, qp_num);
+    if (resp != NULL) {
+        /* Nothing comes after it only from who keeps to the rules */
+        uct_nprdma_responder_end(iface, resp);
+    }
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+}
+
+void uct_nprdma_responder_init(uct_nprdma_iface_t *iface)
+{
+    kh_init_inplace(uct_nprdma_responders, &iface->cm.responders);
+    kh_init_inplace(uct_nprdma_responders, &iface->cm.by_qpn);
+    ucs_list_head_init(&iface->cm.unconfirmed);
+    ucs_list_head_init(&iface->cm.dying);
+    ucs_list_head_init(&iface->cm.drained);
+}
+
+void uct_nprdma_responder_cleanup(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_responder_t *resp;
+    khiter_t iter;
+
+    for (iter = kh_begin(&iface->cm.responders);
+         iter != kh_end(&iface->cm.responders); ++iter) {
+        if (kh_exist(&iface->cm.responders, iter)) {
+            resp = kh_val(&iface->cm.responders, iter);
+            uct_nprdma_responder_destroy(iface, resp);
+        }
+    }
+
+    /* The SRQ goes with the interface: nothing is lost that was needed */
+    while (iface->cm.num_dying > 0) {
+        uct_nprdma_responder_reap(iface);
+    }
+
+    kh_destroy_inplace(uct_nprdma_responders, &iface->cm.responders);
+    kh_destroy_inplace(uct_nprdma_responders, &iface->cm.by_qpn);
+}

@@ -1,0 +1,88 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_TX_H_
+#define UCT_NPRDMA_TX_H_
+
+#include "nprdma_backlog.h"
+#include "uct/ib/nprdma/base/nprdma_iface.h"
+
+#include <ucs/debug/log.h>
+
+/*
+ * Posting of work requests, inlined into the operations that must be fast.
+ *
+ * Most sends are unsignaled. They hold a place in the send queue and in the
+ * completion queue (which an error would fill with all of them), until a later
+ * signaled one of the same connection completes. Therefore at most half of
+ * the completion queue may be held by unsignaled WRs: the other half always
+ * comes back, whatever number of endpoints there is.
+ */
+static UCS_F_ALWAYS_INLINE int
+uct_nprdma_tx_must_signal(const uct_nprdma_iface_t *iface,
+                          const uct_nprdma_conn_t *conn)
+{
+    return (conn->unsignaled + 1u >= conn->moderation) ||
+           (iface->tx.unsignaled >= iface->config.max_unsignaled);
+}
+
+/**
+ * Post one WR on a connection for which uct_nprdma_conn_can_post() is true.
+ * wr_id and IBV_SEND_SIGNALED are decided here (other send_flags, such as
+ * IBV_SEND_INLINE, are the caller's).
+ *
+ * @param [in] iface   Interface.
+ * @param [in] conn    Connection.
+ * @param [in] wr      The work request; next is NULL.
+ * @param [in] op      Called back when it is done; NULL for nobody.
+ * @param [in] signal  Ask for its completion at once. Without it the op is
+ *                     called back when a later WR of the connection completes:
+ *                     at the latest after tx_moderation of them, so whoever
+ *                     waits for an op must set this on it or on a later WR.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR after which the op is not queued and
+ *         the connection will be failed by progress.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_conn_post_inl(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+                         struct ibv_send_wr *wr, uct_nprdma_op_t *op,
+                         int signal)
+{
+    struct ibv_send_wr *bad_wr;
+    uint16_t sn = conn->sn + 1;
+    int ret;
+
+    signal    = signal || uct_nprdma_tx_must_signal(iface, conn);
+    wr->wr_id = uct_nprdma_wr_id_tx(conn->id, sn);
+    if (signal) {
+        wr->send_flags |= IBV_SEND_SIGNALED;
+    }
+
+    if (ucs_likely(conn->state != UCT_NPRDMA_CONN_CONNECTING)) {
+        ret = ibv_post_send(conn->qp, wr, &bad_wr);
+    } else {
+        ret = uct_nprdma_backlog_add(iface, conn, wr);
+    }
+    if (ucs_unlikely(ret != 0)) {
+        uct_nprdma_conn_post_failed(iface, conn, ret);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    if (signal) {
+        iface->tx.unsignaled -= conn->unsignaled;
+        conn->unsignaled      = 0;
+    } else {
+        ++iface->tx.unsignaled;
+        ++conn->unsignaled;
+    }
+
+    conn->sn = sn;
+    --conn->credits;
+    --iface->tx.cq_avail;
+    if (op != NULL) {
+        op->sn = sn;
+        ucs_queue_push(&conn->ops, &op->queue);
+    }
+    return UCS_OK;
+}
+
+#endif

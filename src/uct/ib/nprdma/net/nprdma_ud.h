@@ -1,0 +1,35 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_UD_H_
+#define UCT_NPRDMA_UD_H_
+
+#include "uct/ib/nprdma/base/nprdma_iface.h"
+
+/*
+ * Datagrams of wire-up: the UD queue pair with its buffers and address
+ * handles. What is in them is the business of nprdma_cm. The async context is
+ * blocked in all of these but the first and the last.
+ */
+
+/**
+ * Create the queue pair, ready to receive. iface->cm.config is set.
+ *
+ * @return UCS_OK, or an error with a logged reason.
+ */
+ucs_status_t uct_nprdma_ud_init(uct_nprdma_iface_t *iface);
+
+/**
+ * Give all packets that have arrived to uct_nprdma_cm_handle_packet().
+ *
+ * @return Number of completions.
+ */
+unsigned uct_nprdma_ud_poll(uct_nprdma_iface_t *iface);
+
+/** Handle one packet; implemented by nprdma_cm. */
+void uct_nprdma_cm_handle_packet(uct_nprdma_iface_t *iface, const void *data,
+                                 size_t length);
+
+/** Undo uct_nprdma_ud_init(). */
+void uct_nprdma_ud_cleanup(uct_nprdma_iface_t *iface);
+
+#endif

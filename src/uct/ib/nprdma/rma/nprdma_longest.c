@@ -1,0 +1,245 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_longest.h"
+#include "nprdma_rma_req.h"
+#include "uct/ib/nprdma/base/nprdma_ep.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/time/time.h>
+
+#include <stddef.h>
+
+/* Seconds after which a wait is reported, and again whenever it has doubled */
+#define UCT_NPRDMA_LONGEST_TELL  30.0
+
+/* A look takes at most so much of the time */
+#define UCT_NPRDMA_LONGEST_SHARE  100
+
+
+static const struct {
+    size_t     counter; /* In uct_nprdma_stats_t */
+    const char *text;
+} uct_nprdma_waits[UCT_NPRDMA_WAIT_LAST] = {
+#define UCT_NPRDMA_WAIT_ENTRY(_name, _text) \
+    [UCT_NPRDMA_WAIT_##_name] = { \
+        offsetof(uct_nprdma_stats_t, longest_##_name##_us), _text \
+    },
+    UCT_NPRDMA_FOREACH_WAIT(UCT_NPRDMA_WAIT_ENTRY)
+#undef UCT_NPRDMA_WAIT_ENTRY
+};
+
+static void uct_nprdma_longest_count(uint64_t *counter, uint64_t us)
+{
+    if (us > *counter) {
+        *counter = us;
+    }
+}
+
+/* A peer's program may compute for as long as it likes and receive nothing. Its
+ * device, its wire-up and its service have no such excuse. */
+static int uct_nprdma_longest_is_usual(uct_nprdma_wait_for_t state)
+{
+    return (state == UCT_NPRDMA_WAIT_send) ||
+           (state == UCT_NPRDMA_WAIT_credits) ||
+           (state == UCT_NPRDMA_WAIT_fence);
+}
+
+static void
+uct_nprdma_longest_tell(const uct_nprdma_ep_t *ep,
+                        uct_nprdma_longest_t *longest, ucs_time_t now)
+{
+    double seconds = ucs_time_to_sec(now - longest->since);
+
+    if ((longest->told < 32) &&
+        (seconds >= UCT_NPRDMA_LONGEST_TELL * (double)(1ul << longest->told))) {
+        ++longest->told;
+        ucs_log(uct_nprdma_longest_is_usual(longest->state) ?
+                        UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_WARN,
+                "endpoint %p: an operation has waited %.0f s, now for %s", ep,
+                seconds, uct_nprdma_waits[longest->state].text);
+    }
+}
+
+/*
+ * Account for one kind of wait.
+ *
+ * @param [in] state    What is waited for now.
+ * @param [in] is_done  All that had been started at the mark is done.
+ * @param [in] started  Last that has been started.
+ */
+static void
+uct_nprdma_longest_update(uct_nprdma_iface_t *iface, const uct_nprdma_ep_t *ep,
+                          uct_nprdma_longest_t *longest, ucs_time_t now,
+                          uct_nprdma_wait_for_t state, int is_done,
+                          uint64_t started)
+{
+    if (state == UCT_NPRDMA_WAIT_nothing) {
+        longest->state = state;
+        return;
+    }
+
+    if ((longest->state == UCT_NPRDMA_WAIT_nothing) || is_done) {
+        longest->mark  = started;
+        longest->since = longest->state_since = now;
+        longest->state = state;
+        longest->told  = 0;
+        return;
+    }
+
+    if (longest->state != state) {
+        longest->state       = state;
+        longest->state_since = now;
+    }
+
+    uct_nprdma_longest_count(&iface->stats.longest_us,
+                             ucs_time_to_usec(now - longest->since));
+    uct_nprdma_longest_count(UCS_PTR_BYTE_OFFSET(
+                                     &iface->stats,
+                                     uct_nprdma_waits[state].counter),
+                             ucs_time_to_usec(now - longest->state_since));
+    uct_nprdma_longest_tell(ep, longest, now);
+}
+
+/* Sends of active messages have completions now and then, others none */
+static void uct_nprdma_longest_conn(uct_nprdma_iface_t *iface,
+                                    const uct_nprdma_ep_t *ep,
+                                    const uct_nprdma_conn_t *conn,
+                                    uct_nprdma_longest_t *longest,
+                                    ucs_time_t now)
+{
+    uct_nprdma_wait_for_t state = UCT_NPRDMA_WAIT_nothing;
+    uint16_t signaled           = conn->sn - conn->unsignaled;
+    int is_done                 = 0;
+
+    if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
+        state = UCT_NPRDMA_WAIT_connecting;
+    } else if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
+               (conn == &ep->am) && uct_nprdma_conn_is_watched(conn)) {
+        state   = UCT_NPRDMA_WAIT_send;
+        is_done = (longest->state != state) ||
+                  ((int16_t)(conn->done_sn - (uint16_t)longest->mark) >= 0);
+    }
+    uct_nprdma_longest_update(iface, ep, longest, now, state, is_done,
+                              signaled);
+}
+
+static uct_nprdma_wait_for_t
+uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_rma_wait_t *wait;
+
+    wait = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&rma->waits,
+                                         uct_nprdma_rma_wait_t, queue);
+    if (wait->type == UCT_NPRDMA_SVC_POPULATE) {
+        return UCT_NPRDMA_WAIT_populate;
+    }
+    return (rma->num_large > 0) ? UCT_NPRDMA_WAIT_copy : UCT_NPRDMA_WAIT_reply;
+}
+
+/* What the oldest work request with an end that somebody awaits is for */
+static uct_nprdma_wait_for_t
+uct_nprdma_longest_wr(const uct_nprdma_iface_t *iface,
+                      const uct_nprdma_conn_t *conn)
+{
+    const uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    const uct_nprdma_opt_slice_t *slice;
+    const uct_nprdma_op_t *op;
+
+    if (ucs_queue_is_empty((ucs_queue_head_t*)&conn->ops)) {
+        return UCT_NPRDMA_WAIT_held;
+    }
+
+    op    = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&conn->ops,
+                                          uct_nprdma_op_t, queue);
+    slice = ucs_container_of(op, uct_nprdma_opt_slice_t, wr);
+    if ((slice >= opt->slices) &&
+        (slice < opt->slices + UCT_NPRDMA_OPT_MAX_SLICES) &&
+        ((slice->step == UCT_NPRDMA_OPT_BEFORE) ||
+         (slice->step == UCT_NPRDMA_OPT_AFTER))) {
+        return UCT_NPRDMA_WAIT_verification;
+    }
+    return UCT_NPRDMA_WAIT_transfer;
+}
+
+static void
+uct_nprdma_longest_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                       ucs_time_t now)
+{
+    uct_nprdma_longest_ep_t *longest = &ep->longest;
+    uct_nprdma_rma_t *rma            = ep->rma;
+    uct_nprdma_wait_for_t state      = UCT_NPRDMA_WAIT_nothing;
+
+    if (rma->num_waits > 0) {
+        state = uct_nprdma_longest_reply(rma);
+    }
+    uct_nprdma_longest_update(iface, ep, &longest->request, now, state,
+                              (int32_t)(rma->done_sn -
+                                        (uint32_t)longest->request.mark) >= 0,
+                              rma->reply_sn);
+
+    if (rma->opt.num_ops == 0) {
+        state = UCT_NPRDMA_WAIT_nothing;
+    } else if (state == UCT_NPRDMA_WAIT_nothing) {
+        state = uct_nprdma_longest_wr(iface, &ep->svc);
+    }
+    uct_nprdma_longest_update(iface, ep, &longest->op, now, state,
+                              uct_nprdma_order_is_done(&rma->opt.order,
+                                                       longest->op.mark),
+                              rma->opt.order.sn);
+}
+
+/* Requests of the user's that are queued go in order, each starts something */
+static void uct_nprdma_longest_pending(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_ep_t *ep, ucs_time_t now)
+{
+    const uint32_t fenced       = UCT_NPRDMA_EP_FENCED |
+                                  UCT_NPRDMA_EP_FENCED_RMA;
+    uct_nprdma_wait_for_t state = UCT_NPRDMA_WAIT_nothing;
+    uint64_t started            = ep->am.sn + ep->svc.sn;
+
+    if (ep->blocked & UCT_NPRDMA_EP_PENDING) {
+        state = (ep->blocked & fenced) ? UCT_NPRDMA_WAIT_fence :
+                                         UCT_NPRDMA_WAIT_credits;
+    }
+    if (ep->rma != NULL) {
+        started += ep->rma->opt.order.sn;
+    }
+    uct_nprdma_longest_update(iface, ep, &ep->longest.pending, now, state,
+                              ep->longest.pending.mark != started, started);
+}
+
+void uct_nprdma_longest_look(uct_nprdma_iface_t *iface, ucs_time_t now)
+{
+    ucs_time_t interval = ucs_time_from_sec(UCT_NPRDMA_LONGEST_INTERVAL);
+    uct_nprdma_ep_t *ep;
+    ucs_time_t end;
+
+    if ((now < iface->longest.next) || iface->forked) {
+        return;
+    }
+
+    ucs_list_for_each(ep, &iface->eps, list) {
+        if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+            continue;
+        }
+        uct_nprdma_longest_conn(iface, ep, &ep->am, &ep->longest.am, now);
+        uct_nprdma_longest_conn(iface, ep, &ep->svc, &ep->longest.svc, now);
+        if (ep->rma != NULL) {
+            uct_nprdma_longest_rma(iface, ep, now);
+        }
+        uct_nprdma_longest_pending(iface, ep, now);
+    }
+
+    end                 = ucs_get_time();
+    iface->longest.next = end + ucs_max(interval, (end - now) *
+                                                  UCT_NPRDMA_LONGEST_SHARE);
+}
+
+void uct_nprdma_longest_polled(uct_nprdma_iface_t *iface)
+{
+    uct_nprdma_longest_look(iface, ucs_get_time());
+}

@@ -1,0 +1,709 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_held.h"
+#include "nprdma_rma_req.h"
+#include "nprdma_verify.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/mem/nprdma_region.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
+
+/* Slices without which an interface is of no use */
+#define UCT_NPRDMA_OPT_MIN_SLICES  4
+
+
+ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_opt_iface_t *opt)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    size_t max_pages    = UCT_NPRDMA_OPT_SLICE_PAGES(md->config.slice);
+    uct_nprdma_opt_slice_t *slice;
+    ucs_status_t status;
+    unsigned i;
+
+    opt->slice     = md->config.slice;
+    opt->scan_max  = md->config.scan_max;
+    opt->whole_max = ucs_min(opt->slice, opt->scan_max);
+    opt->max_tries = md->config.max_tries;
+    opt->cache     = uct_nprdma_state_cache_create(
+            (md->monitor == NULL) ? 0 : md->config.state_cache);
+    if (opt->cache == NULL) {
+        ucs_error("failed to allocate %zu bytes of page states",
+                  md->config.state_cache);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_bounce_init(&opt->pool, md,
+                                    max_pages * sizeof(uint32_t),
+                                    UCT_NPRDMA_OPT_MAX_SLICES,
+                                    UCT_NPRDMA_OPT_MIN_SLICES, "page states");
+    if (status != UCS_OK) {
+        uct_nprdma_state_cache_destroy(opt->cache);
+        return status;
+    }
+
+    opt->num_free_ops    = UCT_NPRDMA_OPT_MAX_OPS;
+    opt->num_free_slices = opt->pool.num_slots;
+    ucs_list_head_init(&opt->free_ops);
+    for (i = 0; i < UCT_NPRDMA_OPT_MAX_OPS; ++i) {
+        ucs_list_head_init(&opt->ops[i].slices);
+        ucs_list_add_tail(&opt->free_ops, &opt->ops[i].list);
+    }
+
+    opt->read_wr.opcode     = IBV_WR_RDMA_READ;
+    opt->read_wr.sg_list    = &opt->read_sge;
+    opt->read_wr.num_sge    = 1;
+    opt->read_wr.send_flags = IBV_SEND_SIGNALED;
+
+    ucs_queue_head_init(&opt->free_slices);
+    for (i = 0; i < opt->pool.num_slots; ++i) {
+        slice       = &opt->slices[i];
+        slice->slot = uct_nprdma_bounce_get(&opt->pool);
+        ucs_queue_push(&opt->free_slices, &slice->queue);
+    }
+    return UCS_OK;
+}
+
+void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt)
+{
+    uct_nprdma_bounce_cleanup(&opt->pool);
+    uct_nprdma_state_cache_destroy(opt->cache);
+}
+
+void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict)
+{
+    uct_nprdma_order_init(&opt->order, is_strict);
+    opt->num_ops    = 0;
+    opt->num_slices = 0;
+    ucs_list_head_init(&opt->unsliced);
+    ucs_queue_head_init(&opt->todo);
+    ucs_list_head_init(&opt->unacked);
+    ucs_list_head_init(&opt->ready);
+}
+
+
+/* ---- local buffers ---- */
+
+/*
+ * How the NIC gets at a buffer: by a local registration made for the operation
+ * alone, a mere lookup. No key leads to what is populated for it. The user's
+ * handle cannot be relied upon: UCP makes none for a memory domain that does
+ * not ask for it, and 1.13 then passes whatever happens to be in its request.
+ *
+ * @return Zero: in no way.
+ */
+static int uct_nprdma_opt_piece_map(uct_nprdma_md_t *md,
+                                    uct_nprdma_opt_piece_t *piece, int is_get)
+{
+    uintptr_t address = (uintptr_t)piece->buffer;
+    const uct_nprdma_region_t *region;
+    ucs_status_t status;
+
+    status = nprdma_monitor_register_local(md->monitor, address, piece->length,
+                                           &piece->own);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_mem_no_region(md, address, piece->length, status);
+        return 0;
+    }
+
+    piece->range  = &piece->own;
+    piece->is_own = 1;
+    region        = uct_nprdma_region(piece->range->region);
+    piece->lkey   = is_get ? region->w->lkey : region->r->lkey;
+    return 1;
+}
+
+static void uct_nprdma_opt_unmap(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_opt_op_t *op)
+{
+    nprdma_monitor_t *monitor = uct_nprdma_iface_md(iface)->monitor;
+    unsigned i;
+
+    for (i = 0; i < op->num_pieces; ++i) {
+        if (op->pieces[i].is_own) {
+            op->pieces[i].is_own = 0;
+            nprdma_monitor_unregister(monitor, &op->pieces[i].own, 0);
+        }
+    }
+}
+
+/* The buffers of an operation, and whether the NIC can do it */
+static void uct_nprdma_opt_map(uct_nprdma_iface_t *iface,
+                               uct_nprdma_opt_op_t *op, const uct_iov_t *iov,
+                               size_t iovcnt)
+{
+    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_opt_piece_t *piece;
+    size_t i, length;
+
+    op->num_pieces = 0;
+    op->length     = 0;
+    for (i = 0; i < iovcnt; ++i) {
+        length = uct_iov_get_length(&iov[i]);
+        if (length > 0) {
+            piece         = &op->pieces[op->num_pieces++];
+            piece->buffer = iov[i].buffer;
+            piece->length = length;
+            piece->is_own = 0;
+            op->length   += length;
+        }
+    }
+
+    op->by_nic = (md->monitor != NULL) &&
+                 ((op->is_get ? op->rkey.r_rkey : op->rkey.w_rkey) != 0) &&
+                 uct_nprdma_key_covers(&op->rkey, op->address, op->length);
+    for (i = 0, piece = op->pieces; op->by_nic && (i < iovcnt); ++i) {
+        if (uct_iov_get_length(&iov[i]) > 0) {
+            op->by_nic = uct_nprdma_opt_piece_map(md, piece++, op->is_get);
+        }
+    }
+    if (!op->by_nic) {
+        uct_nprdma_opt_unmap(iface, op);
+    }
+}
+
+
+/* ---- operations ---- */
+
+/* Whether an endpoint may have one more of what all of them share: as with
+ * slots, the more it has the more must be left */
+static inline int uct_nprdma_opt_has_share(unsigned held, unsigned num_free)
+{
+    return held < 2 * num_free;
+}
+
+static UCS_F_ALWAYS_INLINE uct_nprdma_opt_op_t *
+uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                      int is_get, uint64_t remote_addr,
+                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_op_t *op;
+
+    if (ucs_unlikely(!uct_nprdma_opt_has_op(opt, &rma->opt))) {
+        iface->tx.starved |= (rma->opt.num_ops == 0);
+        ++iface->stats.no_resource;
+        return NULL;
+    }
+
+    --opt->num_free_ops;
+    ++rma->opt.num_ops;
+    op           = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t,
+                                         list);
+    op->rma        = rma;
+    op->comp       = comp;
+    op->status     = UCS_OK;
+    op->is_request = 0;
+    op->is_get     = is_get;
+    op->is_ahead   = 0;
+    op->is_whole   = 0;
+    op->rkey       = *rkey;
+    op->address    = remote_addr;
+    op->slot       = NULL;
+    op->piece      = 0;
+    op->offset     = 0;
+    return op;
+}
+
+uct_nprdma_opt_op_t *
+uct_nprdma_opt_op_new(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                      int is_get, uint64_t remote_addr,
+                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    return uct_nprdma_opt_op_get(iface, rma, is_get, remote_addr, rkey, comp);
+}
+
+static inline size_t
+uct_nprdma_opt_cut_length(const uct_nprdma_opt_iface_t *opt,
+                          const uct_nprdma_opt_op_t *op)
+{
+    return opt->slice + (-op->address % UCT_NPRDMA_PAGE_SIZE);
+}
+
+/*
+ * The next slice of an operation. It ends where a page ends, so that slices
+ * share no page there, and all but the first of a buffer begin with a line
+ * (ARCHITECTURE 3, remote READ). The first one has what its page has left in
+ * addition, or that would be one more slice at the end.
+ */
+static void uct_nprdma_opt_cut(uct_nprdma_opt_iface_t *opt,
+                               uct_nprdma_opt_op_t *op,
+                               uct_nprdma_opt_slice_t *slice)
+{
+    uct_nprdma_opt_piece_t *piece = &op->pieces[op->piece];
+    size_t length;
+
+    length = ucs_min(uct_nprdma_opt_cut_length(opt, op),
+                     piece->length - op->offset);
+
+    slice->op      = op;
+    slice->piece   = piece;
+    slice->buffer  = piece->buffer + op->offset;
+    slice->address = op->address;
+    slice->length  = length;
+
+    op->address   += length;
+    op->length    -= length;
+    op->offset    += length;
+    if (op->offset == piece->length) {
+        op->offset = 0;
+        ++op->piece;
+    }
+
+    ++op->num_slices;
+    ucs_list_add_tail(&op->slices, &slice->list);
+}
+
+static inline int uct_nprdma_opt_has_slice(const uct_nprdma_opt_iface_t *opt,
+                                           const uct_nprdma_rma_t *rma)
+{
+    return uct_nprdma_opt_has_share(rma->opt.num_slices, opt->num_free_slices);
+}
+
+/* There is a free slice */
+static inline void uct_nprdma_opt_start_next(uct_nprdma_iface_t *iface,
+                                             uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_slice_t *slice;
+
+    slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
+                                          uct_nprdma_opt_slice_t, queue);
+    --opt->num_free_slices;
+    ++op->rma->opt.num_slices;
+    uct_nprdma_opt_cut(opt, op, slice);
+    uct_nprdma_opt_slice_start(iface, slice);
+}
+
+/*
+ * Give slices to operations, oldest first, for as long as there are resources.
+ * One that has all it may have at a time does not hold up those behind it.
+ */
+static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    unsigned count              = 0;
+    uct_nprdma_opt_op_t *op, *tmp;
+
+    ucs_list_for_each_safe(op, tmp, &rma->opt.unsliced, unsliced) {
+        while ((op->length > 0) && (op->num_slices < UCT_NPRDMA_OPT_WINDOW)) {
+            if (!uct_nprdma_opt_has_slice(opt, rma) ||
+                !uct_nprdma_rma_can_post(iface, rma)) {
+                return count;
+            }
+
+            uct_nprdma_opt_start_next(iface, op);
+            ++count;
+        }
+
+        if (op->length == 0) {
+            ucs_list_del(&op->unsliced);
+        }
+    }
+    return count;
+}
+
+/*
+ * Add an operation, which has its address and length, to those of the endpoint.
+ *
+ * @return Nonzero if it is held: uct_nprdma_opt_op_release() goes on with it.
+ */
+static UCS_F_ALWAYS_INLINE int
+uct_nprdma_opt_op_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                      uct_nprdma_opt_op_t *op)
+{
+    op->order.span  = uct_nprdma_span(op->address, op->length);
+    op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
+                      (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
+    if (op->by_nic) {
+        iface->stats.opt_get += op->is_get;
+        iface->stats.opt_put += !op->is_get;
+    }
+    return uct_nprdma_held_add(iface, rma, &op->order);
+}
+
+/* An operation that has been added, and is not held */
+static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_rma_t *rma,
+                                    uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+
+    /* Most are small and meet no other: posting is possible */
+    if (ucs_likely((op->num_pieces == 1) &&
+                   (op->length <= uct_nprdma_opt_cut_length(opt, op)) &&
+                   ucs_list_is_empty(&rma->opt.unsliced) &&
+                   uct_nprdma_opt_has_slice(opt, rma))) {
+        uct_nprdma_opt_start_next(iface, op);
+        return;
+    }
+
+    uct_nprdma_opt_op_release(iface, op);
+}
+
+void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
+                               uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_rma_t *rma = op->rma;
+
+    ucs_list_add_tail(&rma->opt.unsliced, &op->unsliced);
+    uct_nprdma_opt_issue(iface, rma);
+    if (uct_nprdma_opt_is_stalled(&rma->opt)) {
+        uct_nprdma_rma_stall(iface->rma, rma);
+    }
+}
+
+/* What has come to a slot is the user's now */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_opt_unpack(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+{
+    ucs_status_t status;
+
+    if (op->unpack_cb != NULL) {
+        op->unpack_cb(op->arg, op->slot->data, op->slot_length);
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_local_copy(&iface->local, op->arg, op->slot->data,
+                                   op->slot_length, op->arg);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, op->rma, 1, op->arg, op->slot_length);
+    }
+    return status;
+}
+
+/* What it had besides the operation itself. Of a small get, the data is in the
+ * slot. Returns how the operation ends. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_opt_op_clear(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        uct_nprdma_opt_op_t *op)
+{
+    ucs_status_t status = op->status;
+
+    if (op->is_whole) {
+        ++iface->rma->opt.num_free_slices;
+        --rma->opt.num_slices;
+    }
+    if (op->slot != NULL) {
+        if (ucs_likely((status == UCS_OK) && !op->is_request)) {
+            status = uct_nprdma_opt_unpack(iface, op);
+        }
+        uct_nprdma_bounce_put(op->slot);
+        --rma->num_slots;
+    } else if (!op->is_request) {
+        uct_nprdma_opt_unmap(iface, op);
+    }
+    return status;
+}
+
+void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
+                                uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_rma_t *rma  = op->rma;
+    uct_completion_t *comp = op->comp;
+    ucs_status_t status;
+
+    uct_nprdma_rma_enter(rma);
+    status = uct_nprdma_opt_op_clear(iface, rma, op);
+    uct_nprdma_held_remove(iface, rma, &op->order);
+
+    /* The next one takes it while it is in the cache */
+    ucs_list_add_head(&iface->rma->opt.free_ops, &op->list);
+    ++iface->rma->opt.num_free_ops;
+    --rma->opt.num_ops;
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    } else if ((status != UCS_OK) && (rma->status == UCS_OK)) {
+        rma->error = status;
+    }
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
+}
+
+
+/* ---- gets to a slot ---- */
+
+/* The slot is its only buffer */
+static void uct_nprdma_opt_slot_piece(uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_piece_t *piece = &op->pieces[0];
+
+    op->num_pieces = 1;
+    piece->buffer  = op->slot->data;
+    piece->length  = op->slot_length;
+    piece->range   = NULL;
+    piece->is_own  = 0;
+    piece->lkey    = op->slot->lkey;
+}
+
+/* Something is not as in most gets: the slice takes over */
+static UCS_F_NOINLINE void
+uct_nprdma_opt_whole_suspect(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_slice_t *slice;
+
+    slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
+                                          uct_nprdma_opt_slice_t, queue);
+    op->is_whole = 0;
+    uct_nprdma_opt_slot_piece(op);
+    uct_nprdma_opt_cut(opt, op, slice);
+    uct_nprdma_opt_slice_resume(iface, slice);
+}
+
+static void uct_nprdma_opt_whole_done(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_conn_t *conn,
+                                      uct_nprdma_op_t *wr, ucs_status_t status)
+{
+    uct_nprdma_opt_op_t *op = ucs_container_of(wr, uct_nprdma_opt_op_t, wr);
+
+    --iface->tx.num_awaited;
+    if (ucs_unlikely((status != UCS_OK) || (op->rma->status != UCS_OK))) {
+        return; /* The end of the connection ends it */
+    }
+
+    if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data, op->address,
+                                                  op->length,
+                                                  op->rkey.signature))) {
+        uct_nprdma_opt_whole_suspect(iface, op);
+        return;
+    }
+
+    ++iface->stats.opt_hits;
+    uct_nprdma_opt_op_complete(iface, op);
+}
+
+/*
+ * Whether a get is one READ and most likely nothing else: it is scanned, begins
+ * with a line, and waits for nobody. Posting is possible.
+ */
+static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
+                                          uct_nprdma_rma_t *rma,
+                                          const uct_nprdma_opt_op_t *op)
+{
+    size_t head = uct_nprdma_verify_head(op->address);
+
+    return (op->length <= opt->whole_max) &&
+           ((head == 0) || (head >= op->length)) &&
+           ucs_list_is_empty(&rma->opt.unsliced) &&
+           uct_nprdma_opt_has_slice(opt, rma);
+}
+
+/*
+ * Latency of the small: what such a get takes most often is done without a
+ * slice, whose steps are for all that may happen. It has the right to one, so
+ * that it has the same share as others, and gets it should it be needed.
+ */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_opt_read_whole(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                          uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    struct ibv_send_wr *wr      = &opt->read_wr;
+
+    --opt->num_free_slices;
+    ++rma->opt.num_slices;
+    ++iface->stats.opt_slices;
+    op->is_whole = 1;
+    op->wr.func  = uct_nprdma_opt_whole_done;
+
+    opt->read_sge.addr      = (uintptr_t)op->slot->data;
+    opt->read_sge.length    = op->length;
+    opt->read_sge.lkey      = op->slot->lkey;
+    wr->wr.rdma.remote_addr = op->address;
+    wr->wr.rdma.rkey        = op->rkey.r_rkey;
+    /* If it fails, progress takes the connection down, and that ends it */
+    if (ucs_likely(uct_nprdma_conn_post_inl(iface, &rma->ep->svc, wr, &op->wr,
+                                            1) == UCS_OK)) {
+        ++iface->tx.num_awaited;
+    }
+}
+
+/* READ to a slot, from which unpack_cb takes the data; NULL: it is copied to a
+ * buffer, arg */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                           uct_nprdma_slot_t *slot,
+                           uct_unpack_callback_t unpack_cb, void *arg,
+                           size_t length, uint64_t remote_addr,
+                           const uct_nprdma_rkey_t *rkey,
+                           uct_completion_t *comp)
+{
+    uct_nprdma_opt_op_t *op;
+    int is_held;
+
+    op = uct_nprdma_opt_op_get(iface, rma, 1, remote_addr, rkey, comp);
+    if (ucs_unlikely(op == NULL)) {
+        uct_nprdma_bounce_put(slot);
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    op->by_nic      = 1;
+    op->slot        = slot;
+    op->slot_length = length;
+    op->length      = length;
+    op->unpack_cb   = unpack_cb;
+    op->arg         = arg;
+    ++rma->num_slots;
+    is_held = uct_nprdma_opt_op_add(iface, rma, op);
+    if (ucs_likely(!is_held &&
+                   uct_nprdma_opt_is_whole(&iface->rma->opt, rma, op))) {
+        uct_nprdma_opt_read_whole(iface, rma, op);
+        return UCS_INPROGRESS;
+    }
+
+    uct_nprdma_opt_slot_piece(op);
+    if (!is_held) {
+        uct_nprdma_opt_op_start(iface, rma, op);
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t
+uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         uct_unpack_callback_t unpack_cb, void *arg,
+                         size_t length, uint64_t remote_addr,
+                         const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
+
+    if (ucs_unlikely(slot == NULL)) {
+        ++iface->stats.no_resource;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return uct_nprdma_opt_get_to_slot(iface, rma, slot, unpack_cb, arg, length,
+                                      remote_addr, rkey, comp);
+}
+
+/*
+ * Whether a get of one buffer is better copied, as all transports do with what
+ * is small: that costs no more than to find the buffer's region and to look at
+ * the states of its pages twice, and these need not have been populated.
+ */
+static int uct_nprdma_opt_is_copied(uct_nprdma_iface_t *iface, int is_get,
+                                    const uct_iov_t *iov, size_t iovcnt,
+                                    uint64_t remote_addr,
+                                    const uct_nprdma_rkey_t *rkey)
+{
+    return is_get && (iovcnt == 1) &&
+           (uct_iov_get_length(iov) <= UCT_NPRDMA_SVC_MAX_PAYLOAD) &&
+           uct_nprdma_opt_can_get(iface, rkey, remote_addr,
+                                  uct_iov_get_length(iov));
+}
+
+ucs_status_t
+uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                     int is_get, const uct_iov_t *iov, size_t iovcnt,
+                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
+                     uct_completion_t *comp)
+{
+    uct_nprdma_opt_op_t *op;
+    uct_nprdma_slot_t *slot;
+
+    if (uct_nprdma_opt_is_copied(iface, is_get, iov, iovcnt, remote_addr,
+                                 rkey)) {
+        slot = uct_nprdma_rma_get_slot(iface, rma, 0);
+        if (ucs_likely(slot != NULL)) {
+            return uct_nprdma_opt_get_to_slot(iface, rma, slot, NULL,
+                                              iov->buffer,
+                                              uct_iov_get_length(iov),
+                                              remote_addr, rkey, comp);
+        }
+    }
+
+    op = uct_nprdma_opt_op_get(iface, rma, is_get, remote_addr, rkey, comp);
+    if (ucs_unlikely(op == NULL)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    uct_nprdma_opt_map(iface, op, iov, iovcnt);
+    if (!uct_nprdma_opt_op_add(iface, rma, op)) {
+        uct_nprdma_opt_op_start(iface, rma, op);
+    }
+    return UCS_INPROGRESS;
+}
+
+static void uct_nprdma_opt_slice_free(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_opt_slice_t *slice)
+{
+    ucs_list_del(&slice->list);
+    --slice->op->num_slices;
+    ucs_queue_push_head(&iface->rma->opt.free_slices, &slice->queue);
+    ++iface->rma->opt.num_free_slices;
+    --slice->op->rma->opt.num_slices;
+}
+
+void uct_nprdma_opt_slice_end(uct_nprdma_iface_t *iface,
+                              uct_nprdma_opt_slice_t *slice,
+                              ucs_status_t status)
+{
+    uct_nprdma_opt_op_t *op = slice->op;
+
+    uct_nprdma_opt_slice_free(iface, slice);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell(iface, op->rma, op->is_get ? "get" : "put",
+                            slice->address, slice->length, status);
+        if (op->status == UCS_OK) {
+            op->status = status;
+        }
+        if (op->length > 0) {
+            op->length = 0; /* The rest is of no use to anybody */
+            ucs_list_del(&op->unsliced);
+        }
+    }
+
+    if (op->length > 0) {
+        uct_nprdma_opt_issue(iface, op->rma);
+    } else if (op->num_slices == 0) {
+        uct_nprdma_opt_op_complete(iface, op);
+    }
+}
+
+
+/* ---- progress and the end ---- */
+
+unsigned uct_nprdma_opt_progress(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma)
+{
+    unsigned count = 0;
+    uct_nprdma_opt_slice_t *slice;
+    size_t i, length;
+
+    /* What cannot go on queues again: each one is looked at once */
+    length = ucs_queue_length(&rma->opt.todo);
+    for (i = 0; i < length; ++i) {
+        slice = ucs_queue_pull_elem_non_empty(&rma->opt.todo,
+                                              uct_nprdma_opt_slice_t, queue);
+        uct_nprdma_opt_slice_run(iface, slice);
+    }
+    count += length - ucs_min(length, ucs_queue_length(&rma->opt.todo));
+
+    if (ucs_queue_is_empty(&rma->opt.todo)) {
+        count += uct_nprdma_opt_issue(iface, rma);
+    }
+    return count;
+}
+
+void uct_nprdma_opt_purge(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_opt_slice_t *slice, *tmp;
+    uct_nprdma_opt_op_t *op;
+
+    ucs_queue_head_init(&rma->opt.todo);
+    ucs_list_head_init(&rma->opt.unsliced);
+    while (!ucs_list_is_empty(&rma->opt.order.ops)) {
+        op         = ucs_list_head(&rma->opt.order.ops, uct_nprdma_opt_op_t,
+                                   order.list);
+        op->length = 0;
+        op->status = rma->status;
+        ucs_list_for_each_safe(slice, tmp, &op->slices, list) {
+            uct_nprdma_opt_slice_free(iface, slice);
+        }
+        uct_nprdma_opt_op_complete(iface, op);
+    }
+}

@@ -1,0 +1,742 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_rma_wait.h"
+#include "nprdma_verify.h"
+#include "uct/ib/nprdma/mem/nprdma_region.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
+
+#include "nprdma_page_state.h"
+
+#include <ucs/time/time.h>
+
+/*
+ * The life of a slice:
+ *
+ *   TRY ---> (BEFORE) ---> DATA ---> (AFTER) ---> verified
+ *    ^          |            |          |     too many tries: COPY
+ *    |          +--> POPULATE <---------+     small and suspect: FETCH
+ *    +-----------------+
+ *
+ * A step posts something and returns; the completion of that chooses the next
+ * step. What has been posted before it is redone is never taken back: a put
+ * writes the same bytes again, a get reads into the same buffer.
+ */
+
+/* What became of a step */
+typedef enum uct_nprdma_opt_result {
+    UCT_NPRDMA_OPT_NEXT,        /* Do slice->step */
+    UCT_NPRDMA_OPT_WAIT,        /* A completion or a reply goes on with it */
+    UCT_NPRDMA_OPT_BUSY         /* Try again later */
+} uct_nprdma_opt_result_t;
+
+
+/* ---- pages ---- */
+
+static inline uint32_t uct_nprdma_opt_bits(const uct_nprdma_opt_slice_t *slice)
+{
+    return slice->op->is_get ? NPRDMA_PAGE_R : NPRDMA_PAGE_W;
+}
+
+static inline size_t
+uct_nprdma_opt_num_pages(const uct_nprdma_opt_slice_t *slice)
+{
+    return nprdma_region_num_pages(slice->address, slice->length);
+}
+
+/* Number of the slice's first page in the region of the peer */
+static inline uint64_t
+uct_nprdma_opt_first_page(const uct_nprdma_opt_slice_t *slice)
+{
+    return (slice->address - slice->op->rkey.region_address) /
+           UCT_NPRDMA_PAGE_SIZE;
+}
+
+static inline uct_nprdma_state_region_t
+uct_nprdma_opt_region(const uct_nprdma_opt_slice_t *slice)
+{
+    const uct_nprdma_rkey_t *rkey    = &slice->op->rkey;
+    uct_nprdma_state_region_t region = {
+        .process = rkey->signature,
+        .id      = rkey->region_id
+    };
+
+    return region;
+}
+
+static int uct_nprdma_opt_cached(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_opt_slice_t *slice)
+{
+    uct_nprdma_state_region_t region = uct_nprdma_opt_region(slice);
+
+    return uct_nprdma_state_cache_lookup(iface->rma->opt.cache, &region,
+                                         uct_nprdma_opt_first_page(slice),
+                                         uct_nprdma_opt_num_pages(slice),
+                                         uct_nprdma_opt_bits(slice),
+                                         slice->before);
+}
+
+/* Keep what has been read of the states, for operations to come */
+static void uct_nprdma_opt_cache(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_opt_slice_t *slice, size_t first,
+                                 size_t count, const uint32_t *states)
+{
+    uct_nprdma_state_region_t region = uct_nprdma_opt_region(slice);
+
+    uct_nprdma_state_cache_store(iface->rma->opt.cache, &region,
+                                 uct_nprdma_opt_first_page(slice) + first,
+                                 count, states);
+}
+
+/*
+ * Rule "local side", before posting: every local page has the bit it needs, and
+ * its state is remembered.
+ *
+ * @return UCS_OK; UCS_ERR_BUSY: try again; or why the pages cannot be had.
+ */
+static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_iface_t *iface,
+                                               uct_nprdma_opt_slice_t *slice)
+{
+    nprdma_range_t *range = slice->piece->range;
+    uintptr_t address     = (uintptr_t)slice->buffer;
+    uint32_t bits         = slice->op->is_get ? NPRDMA_PAGE_W : NPRDMA_PAGE_R;
+    ucs_status_t status;
+
+    if ((range == NULL) ||
+        nprdma_region_snapshot(range->region, address, slice->length, bits,
+                               slice->local)) {
+        return UCS_OK;
+    }
+
+    ++iface->stats.local_populate;
+    status = nprdma_monitor_populate(uct_nprdma_iface_md(iface)->monitor, range,
+                                     address, slice->length,
+                                     slice->op->is_get ?
+                                     NPRDMA_POPULATE_WRITE : 0);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return nprdma_region_snapshot(range->region, address, slice->length, bits,
+                                  slice->local) ? UCS_OK : UCS_ERR_BUSY;
+}
+
+/*
+ * Rule "local side", after the completion.
+ *
+ * @return Zero: a page has gone meanwhile, whatever came or went is void.
+ */
+static int uct_nprdma_opt_local_end(uct_nprdma_iface_t *iface,
+                                    const uct_nprdma_opt_slice_t *slice)
+{
+    const nprdma_range_t *range = slice->piece->range;
+
+    if ((range == NULL) ||
+        nprdma_region_unchanged(range->region, (uintptr_t)slice->buffer,
+                                slice->length, slice->local)) {
+        return 1;
+    }
+
+    ++iface->stats.suspect_local;
+    return 0;
+}
+
+
+/* ---- posting ---- */
+
+static int uct_nprdma_opt_can_post(uct_nprdma_iface_t *iface,
+                                   const uct_nprdma_opt_slice_t *slice,
+                                   int32_t count)
+{
+    return uct_nprdma_rma_can_redo(iface, slice->op->rma, count);
+}
+
+/*
+ * Post a READ or WRITE; with func, ask for its completion.
+ *
+ * @return Zero: progress takes the connection down, and that ends the slice.
+ *         Not even what belongs to it may be posted now: states that are read
+ *         without the data would prove it.
+ */
+static int uct_nprdma_opt_post(uct_nprdma_iface_t *iface,
+                               uct_nprdma_opt_slice_t *slice,
+                               enum ibv_wr_opcode opcode, struct ibv_sge *sge,
+                               uint64_t address, uint32_t rkey,
+                               uct_nprdma_op_func_t func)
+{
+    uct_nprdma_conn_t *conn = &slice->op->rma->ep->svc;
+    uct_nprdma_op_t *op     = NULL;
+    struct ibv_send_wr wr   = {};
+
+    wr.opcode              = opcode;
+    wr.sg_list             = sge;
+    wr.num_sge             = 1;
+    wr.wr.rdma.remote_addr = address;
+    wr.wr.rdma.rkey        = rkey;
+    if (func != NULL) {
+        op       = &slice->wr;
+        op->func = func;
+    }
+    if (ucs_unlikely(uct_nprdma_conn_post_inl(iface, conn, &wr, op,
+                                              func != NULL) != UCS_OK)) {
+        return 0;
+    }
+
+    iface->tx.num_awaited += (func != NULL);
+    return 1;
+}
+
+static int uct_nprdma_opt_post_data(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_opt_slice_t *slice,
+                                    size_t offset, size_t length,
+                                    uct_nprdma_op_func_t func)
+{
+    const uct_nprdma_rkey_t *rkey = &slice->op->rkey;
+    int is_get                    = slice->op->is_get;
+    struct ibv_sge sge            = {
+        .addr   = (uintptr_t)slice->buffer + offset,
+        .length = length,
+        .lkey   = slice->piece->lkey
+    };
+
+    return uct_nprdma_opt_post(iface, slice,
+                               is_get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+                               &sge, slice->address + offset,
+                               is_get ? rkey->r_rkey : rkey->w_rkey, func);
+}
+
+static void uct_nprdma_opt_post_states(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_opt_slice_t *slice,
+                                       uct_nprdma_op_func_t func)
+{
+    struct ibv_sge sge = {
+        .addr   = (uintptr_t)slice->slot->data,
+        .length = uct_nprdma_opt_num_pages(slice) * sizeof(uint32_t),
+        .lkey   = slice->slot->lkey
+    };
+
+    ++iface->stats.state_reads;
+    uct_nprdma_opt_post(iface, slice, IBV_WR_RDMA_READ, &sge,
+                        uct_nprdma_opt_first_page(slice) * sizeof(uint32_t),
+                        slice->op->rkey.s_rkey, func);
+}
+
+/* States that a READ has just brought */
+static const uint32_t *
+uct_nprdma_opt_states(const uct_nprdma_opt_slice_t *slice)
+{
+    return (const uint32_t*)slice->slot->data;
+}
+
+static void uct_nprdma_opt_goto(uct_nprdma_iface_t *iface,
+                                uct_nprdma_opt_slice_t *slice,
+                                uct_nprdma_opt_step_t step)
+{
+    slice->step = step;
+    uct_nprdma_opt_slice_run(iface, slice);
+}
+
+/*
+ * A WR of a slice is done.
+ *
+ * @return The slice, or NULL if it must not go on: the end of the connection
+ *         ends it.
+ */
+static uct_nprdma_opt_slice_t *
+uct_nprdma_opt_wr_done(uct_nprdma_iface_t *iface, uct_nprdma_op_t *op,
+                       ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = ucs_container_of(op, uct_nprdma_opt_slice_t,
+                                                     wr);
+
+    --iface->tx.num_awaited;
+    return ((status == UCS_OK) && (slice->op->rma->status == UCS_OK)) ? slice :
+                                                                        NULL;
+}
+
+
+/* ---- verification ---- */
+
+/*
+ * Lines of the data that look like the signature. Zero copy has brought it to
+ * the user's buffer, which may be gone.
+ */
+static ucs_status_t
+uct_nprdma_opt_count_lines(uct_nprdma_iface_t *iface,
+                           const uct_nprdma_opt_slice_t *slice, size_t *count_p)
+{
+    ucs_status_t status;
+
+    if (slice->op->slot != NULL) {
+        *count_p = uct_nprdma_verify_scan(slice->buffer, slice->address,
+                                          slice->length,
+                                          slice->op->rkey.signature);
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_local_scan(&iface->local, slice->buffer, slice->address,
+                                   slice->length, slice->op->rkey.signature,
+                                   count_p);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, slice->op->rma, 1, slice->buffer,
+                                  slice->length);
+    }
+    return status;
+}
+
+static void uct_nprdma_opt_verified(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_opt_slice_t *slice)
+{
+    size_t num_lines;
+
+    iface->stats.opt_hits += (slice->tries == 1) && !slice->is_suspect;
+    if (ucs_unlikely(slice->is_suspect) &&
+        (uct_nprdma_opt_count_lines(iface, slice, &num_lines) == UCS_OK) &&
+        (num_lines > 0)) {
+        /* Real data that looks like the signature */
+        ++iface->stats.false_suspects;
+    }
+    uct_nprdma_opt_slice_end(iface, slice, UCS_OK);
+}
+
+/*
+ * States that were read after the data had been there: of a get after its CQE,
+ * of a put behind it on the queue pair.
+ */
+static void uct_nprdma_opt_compare(uct_nprdma_iface_t *iface,
+                                   uct_nprdma_opt_slice_t *slice)
+{
+    const uint32_t *after = uct_nprdma_opt_states(slice);
+    size_t count          = uct_nprdma_opt_num_pages(slice);
+    uint32_t bits         = uct_nprdma_opt_bits(slice);
+
+    if (ucs_likely(uct_nprdma_verify_states(slice->before, after, count,
+                                            bits))) {
+        uct_nprdma_opt_verified(iface, slice);
+        return;
+    }
+
+    /* What has been seen now is from before the next try */
+    ++iface->stats.suspect_states;
+    uct_nprdma_opt_cache(iface, slice, 0, count, after);
+    memcpy(slice->before, after, count * sizeof(*after));
+    slice->is_known = uct_nprdma_verify_usable(after, count, bits);
+    uct_nprdma_opt_goto(iface, slice, slice->is_known ?
+                                      UCT_NPRDMA_OPT_TRY :
+                                      UCT_NPRDMA_OPT_POPULATE);
+}
+
+static void uct_nprdma_opt_before_done(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_conn_t *conn,
+                                       uct_nprdma_op_t *op, ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
+    const uint32_t *states;
+    size_t count;
+
+    if (slice == NULL) {
+        return;
+    }
+
+    states = uct_nprdma_opt_states(slice);
+    count  = uct_nprdma_opt_num_pages(slice);
+    uct_nprdma_opt_cache(iface, slice, 0, count, states);
+    memcpy(slice->before, states, count * sizeof(*states));
+    slice->is_known = uct_nprdma_verify_usable(states, count,
+                                               uct_nprdma_opt_bits(slice));
+    uct_nprdma_opt_goto(iface, slice, slice->is_known ?
+                                      UCT_NPRDMA_OPT_DATA :
+                                      UCT_NPRDMA_OPT_POPULATE);
+}
+
+static void uct_nprdma_opt_scan(uct_nprdma_iface_t *iface,
+                                uct_nprdma_opt_slice_t *slice)
+{
+    size_t num_lines;
+    ucs_status_t status;
+
+    status = uct_nprdma_opt_count_lines(iface, slice, &num_lines);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_opt_slice_end(iface, slice, status);
+        return;
+    }
+
+    if (ucs_likely(num_lines == 0)) {
+        uct_nprdma_opt_verified(iface, slice);
+        return;
+    }
+
+    /* One round trip for what is small. Else, or if that fails, states tell
+     * what is chance: scanning again would not. */
+    iface->stats.suspect_lines += num_lines;
+    slice->is_suspect           = 1;
+    slice->by_states            = 1;
+    uct_nprdma_opt_goto(iface, slice,
+                        (slice->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD) ?
+                        UCT_NPRDMA_OPT_FETCH : UCT_NPRDMA_OPT_POPULATE);
+}
+
+static void uct_nprdma_opt_get_done(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_conn_t *conn,
+                                    uct_nprdma_op_t *op, ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
+
+    if (ucs_unlikely(slice == NULL)) {
+        return;
+    }
+
+    if (ucs_unlikely(!uct_nprdma_opt_local_end(iface, slice))) {
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_TRY);
+    } else if (slice->by_states) {
+        /* Only now: a READ posted earlier could pass the data */
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_AFTER);
+    } else {
+        uct_nprdma_opt_scan(iface, slice);
+    }
+}
+
+static void uct_nprdma_opt_after_done(uct_nprdma_iface_t *iface,
+                                      uct_nprdma_conn_t *conn,
+                                      uct_nprdma_op_t *op, ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
+
+    if (ucs_likely(slice != NULL)) {
+        uct_nprdma_opt_compare(iface, slice);
+    }
+}
+
+static void uct_nprdma_opt_put_done(uct_nprdma_iface_t *iface,
+                                    uct_nprdma_conn_t *conn,
+                                    uct_nprdma_op_t *op, ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
+
+    if (ucs_unlikely(slice == NULL)) {
+        return;
+    }
+
+    if (ucs_likely(uct_nprdma_opt_local_end(iface, slice))) {
+        uct_nprdma_opt_compare(iface, slice);
+    } else {
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_TRY);
+    }
+}
+
+
+/* ---- assists ---- */
+
+/* Keep the states of the pages that have been populated, as the states before
+ * the next try. */
+static void uct_nprdma_opt_take_states(uct_nprdma_iface_t *iface,
+                                       uct_nprdma_opt_slice_t *slice,
+                                       const uct_nprdma_svc_populated_t *reply)
+{
+    uint64_t address = slice->address + slice->populated;
+    size_t first     = nprdma_region_num_pages(slice->address,
+                                               slice->populated + 1) - 1;
+    size_t count     = ucs_min(nprdma_region_num_pages(address, reply->length),
+                               (size_t)uct_nprdma_svc_num_states(
+                                       address, slice->length -
+                                                slice->populated));
+
+    memcpy(&slice->before[first], reply->states, count * sizeof(uint32_t));
+    uct_nprdma_opt_cache(iface, slice, first, count, &slice->before[first]);
+    slice->populated += reply->length;
+}
+
+uct_completion_t *
+uct_nprdma_opt_populated(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+                         const void *data, ucs_status_t *status)
+{
+    uct_nprdma_opt_slice_t *slice = wait->slice;
+    size_t num_pages              = uct_nprdma_opt_num_pages(slice);
+    const uct_nprdma_svc_populated_t *reply;
+
+    if (slice->op->rma->status != UCS_OK) {
+        return NULL;
+    }
+
+    iface->stats.populate_us += ucs_time_to_usec(ucs_get_time() - slice->start);
+    reply = (*status != UCS_OK) ? NULL :
+            uct_nprdma_svc_populated_parse(data, slice->length -
+                                                 slice->populated);
+    if (reply == NULL) {
+        /* Software may still be able to, and else has the right error */
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_COPY);
+    } else if (reply->length == 0) {
+        slice->is_known = 0;
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_TRY);
+    } else {
+        uct_nprdma_opt_take_states(iface, slice, reply);
+        slice->is_known = uct_nprdma_verify_usable(slice->before, num_pages,
+                                                   uct_nprdma_opt_bits(slice));
+        /* A target that serves others, too, does some pages at a time */
+        uct_nprdma_opt_goto(iface, slice, (slice->populated < slice->length) ?
+                                          UCT_NPRDMA_OPT_POPULATE :
+                                          UCT_NPRDMA_OPT_TRY);
+    }
+    return NULL;
+}
+
+/* Bytes of the operation behind a slice; the target is told once */
+static uint32_t uct_nprdma_opt_ahead(const uct_nprdma_opt_slice_t *slice)
+{
+    const uct_nprdma_opt_op_t *op = slice->op;
+    uint64_t ahead                = op->address + op->length -
+                                    (slice->address + slice->length);
+
+    return op->is_ahead ? 0 : ucs_min(ahead, (uint64_t)UINT32_MAX);
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
+                             uct_nprdma_opt_slice_t *slice)
+{
+    uct_nprdma_rma_t *rma = slice->op->rma;
+    uint64_t address      = slice->address + slice->populated;
+    uint32_t length       = slice->length - slice->populated;
+    uct_nprdma_svc_request_t request;
+    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_slot_t *slot;
+
+    if (slice->tries == iface->rma->opt.max_tries) {
+        slice->step = UCT_NPRDMA_OPT_COPY; /* The CPU needs no window */
+        return UCT_NPRDMA_OPT_NEXT;
+    }
+
+    if (!uct_nprdma_opt_can_post(iface, slice, 1) ||
+        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
+        return UCT_NPRDMA_OPT_BUSY;
+    }
+
+    wait = uct_nprdma_rma_wait_add(
+            iface, rma, uct_nprdma_svc_populated_length(address, length),
+            uct_nprdma_opt_populated, 1);
+    if (wait == NULL) {
+        uct_nprdma_rma_small_slot_put(slot);
+        return UCT_NPRDMA_OPT_BUSY;
+    }
+
+    wait->slice  = slice;
+    slice->start = ucs_get_time();
+    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_POPULATE, address,
+                                slice->op->rkey.key, length);
+    request.op          = slice->op->is_get ? 0 : UCT_NPRDMA_SVC_POPULATE_WRITE;
+    request.ahead       = uct_nprdma_opt_ahead(slice);
+    slice->op->is_ahead = 1;
+    ++iface->stats.assist_populate;
+    uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
+                              wait);
+    return UCT_NPRDMA_OPT_WAIT;
+}
+
+static void uct_nprdma_opt_copied(uct_nprdma_iface_t *iface,
+                                  uct_nprdma_rma_large_t *large,
+                                  ucs_status_t status)
+{
+    uct_nprdma_opt_slice_end(iface,
+                             ucs_container_of(large, uct_nprdma_opt_slice_t,
+                                              large),
+                             status);
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_copy(uct_nprdma_iface_t *iface, uct_nprdma_opt_slice_t *slice,
+                    uct_nprdma_rma_large_func_t func, int populate)
+{
+    uct_nprdma_opt_op_t *op = slice->op;
+
+    slice->large.func     = func;
+    slice->large.buffer   = slice->buffer;
+    slice->large.address  = slice->address;
+    slice->large.key      = op->rkey.key;
+    slice->large.length   = slice->length;
+    slice->large.is_get   = op->is_get;
+    slice->large.populate = populate;
+    uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
+    return UCT_NPRDMA_OPT_WAIT;
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_copy(uct_nprdma_iface_t *iface,
+                         uct_nprdma_opt_slice_t *slice)
+{
+    if (slice->op->by_nic) {
+        iface->stats.assist_fetch += slice->op->is_get;
+        iface->stats.assist_store += !slice->op->is_get;
+    }
+    return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_copied, 0);
+}
+
+/* What has come is from a CPU, so it is real whatever it looks like */
+static void uct_nprdma_opt_fetched(uct_nprdma_iface_t *iface,
+                                   uct_nprdma_rma_large_t *large,
+                                   ucs_status_t status)
+{
+    uct_nprdma_opt_slice_t *slice = ucs_container_of(large,
+                                                     uct_nprdma_opt_slice_t,
+                                                     large);
+
+    if (ucs_likely(status == UCS_OK)) {
+        uct_nprdma_opt_verified(iface, slice);
+    } else {
+        /* The memory may be just being mapped anew, else this tells why */
+        uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_POPULATE);
+    }
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_fetch(uct_nprdma_iface_t *iface,
+                          uct_nprdma_opt_slice_t *slice)
+{
+    ++iface->stats.assist_small;
+    return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_fetched, 1);
+}
+
+
+/* ---- tries ---- */
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_try(uct_nprdma_iface_t *iface,
+                        uct_nprdma_opt_slice_t *slice)
+{
+    /* Rule "progress is guaranteed": local pages count, too */
+    if (slice->tries == iface->rma->opt.max_tries) {
+        slice->step = UCT_NPRDMA_OPT_COPY;
+        return UCT_NPRDMA_OPT_NEXT;
+    }
+
+    iface->stats.redone_slices += (slice->tries > 0);
+    ++slice->tries;
+    slice->populated = 0;
+
+    if (slice->by_states && !slice->is_known &&
+        !uct_nprdma_opt_cached(iface, slice)) {
+        slice->step = UCT_NPRDMA_OPT_BEFORE;
+    } else {
+        slice->step = UCT_NPRDMA_OPT_DATA;
+    }
+    return UCT_NPRDMA_OPT_NEXT;
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_before(uct_nprdma_iface_t *iface,
+                           uct_nprdma_opt_slice_t *slice)
+{
+    if (!uct_nprdma_opt_can_post(iface, slice, 1)) {
+        return UCT_NPRDMA_OPT_BUSY;
+    }
+
+    uct_nprdma_opt_post_states(iface, slice, uct_nprdma_opt_before_done);
+    return UCT_NPRDMA_OPT_WAIT;
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_data(uct_nprdma_iface_t *iface,
+                         uct_nprdma_opt_slice_t *slice)
+{
+    ucs_status_t status;
+    size_t head;
+
+    if (!uct_nprdma_opt_can_post(iface, slice, 2)) {
+        return UCT_NPRDMA_OPT_BUSY;
+    }
+
+    /* Not earlier: pages that are brought in now are in the cache still */
+    status = uct_nprdma_opt_local_begin(iface, slice);
+    if (ucs_unlikely(status != UCS_OK)) {
+        slice->step = (status == UCS_ERR_BUSY) ? UCT_NPRDMA_OPT_TRY :
+                                                 UCT_NPRDMA_OPT_COPY;
+        return UCT_NPRDMA_OPT_NEXT;
+    }
+
+    if (!slice->op->is_get) {
+        /* A READ does not pass a WRITE of its queue pair: this one tells of the
+         * pages after the data has been written */
+        if (uct_nprdma_opt_post_data(iface, slice, 0, slice->length, NULL)) {
+            uct_nprdma_opt_post_states(iface, slice, uct_nprdma_opt_put_done);
+        }
+        return UCT_NPRDMA_OPT_WAIT;
+    }
+
+    /* Lines arrive whole only if the READ begins with one */
+    head = slice->by_states ? 0 : uct_nprdma_verify_head(slice->address);
+    if (ucs_likely((head == 0) || (head >= slice->length))) {
+        head = 0;
+    } else if (!uct_nprdma_opt_post_data(iface, slice, 0, head, NULL)) {
+        return UCT_NPRDMA_OPT_WAIT;
+    }
+    uct_nprdma_opt_post_data(iface, slice, head, slice->length - head,
+                             uct_nprdma_opt_get_done);
+    return UCT_NPRDMA_OPT_WAIT;
+}
+
+static uct_nprdma_opt_result_t
+uct_nprdma_opt_step_after(uct_nprdma_iface_t *iface,
+                          uct_nprdma_opt_slice_t *slice)
+{
+    if (!uct_nprdma_opt_can_post(iface, slice, 1)) {
+        return UCT_NPRDMA_OPT_BUSY;
+    }
+
+    uct_nprdma_opt_post_states(iface, slice, uct_nprdma_opt_after_done);
+    return UCT_NPRDMA_OPT_WAIT;
+}
+
+void uct_nprdma_opt_slice_run(uct_nprdma_iface_t *iface,
+                              uct_nprdma_opt_slice_t *slice)
+{
+    static uct_nprdma_opt_result_t (*const steps[])(uct_nprdma_iface_t*,
+                                                    uct_nprdma_opt_slice_t*) = {
+        [UCT_NPRDMA_OPT_TRY]      = uct_nprdma_opt_step_try,
+        [UCT_NPRDMA_OPT_BEFORE]   = uct_nprdma_opt_step_before,
+        [UCT_NPRDMA_OPT_DATA]     = uct_nprdma_opt_step_data,
+        [UCT_NPRDMA_OPT_AFTER]    = uct_nprdma_opt_step_after,
+        [UCT_NPRDMA_OPT_FETCH]    = uct_nprdma_opt_step_fetch,
+        [UCT_NPRDMA_OPT_POPULATE] = uct_nprdma_opt_step_populate,
+        [UCT_NPRDMA_OPT_COPY]     = uct_nprdma_opt_step_copy
+    };
+    uct_nprdma_rma_t *rma = slice->op->rma;
+    uct_nprdma_opt_result_t result;
+
+    do {
+        result = steps[slice->step](iface, slice);
+    } while (result == UCT_NPRDMA_OPT_NEXT);
+
+    if (result == UCT_NPRDMA_OPT_BUSY) {
+        ucs_queue_push(&rma->opt.todo, &slice->queue);
+        uct_nprdma_rma_stall(iface->rma, rma);
+    }
+}
+
+void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
+                                uct_nprdma_opt_slice_t *slice)
+{
+    const uct_nprdma_opt_op_t *op = slice->op;
+
+    slice->tries      = 0;
+    slice->is_known   = 0;
+    slice->is_suspect = 0;
+    slice->by_states  = !op->is_get ||
+                        (slice->length > iface->rma->opt.scan_max);
+    slice->step       = op->by_nic ? UCT_NPRDMA_OPT_TRY : UCT_NPRDMA_OPT_COPY;
+    iface->stats.opt_slices += op->by_nic;
+    uct_nprdma_opt_slice_run(iface, slice);
+}
+
+void uct_nprdma_opt_slice_resume(uct_nprdma_iface_t *iface,
+                                 uct_nprdma_opt_slice_t *slice)
+{
+    slice->tries      = 1;
+    slice->populated  = 0;
+    slice->is_known   = 0;
+    slice->is_suspect = 0;
+    slice->by_states  = 0;
+    slice->step       = UCT_NPRDMA_OPT_DATA;
+    uct_nprdma_opt_scan(iface, slice);
+}

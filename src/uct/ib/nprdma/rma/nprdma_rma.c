@@ -1,0 +1,649 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_held.h"
+#include "nprdma_rma_wait.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
+
+#include "ucm/access/nprdma_access.h"
+
+/* Most bytes of put_short, whatever the device can send inline */
+#define UCT_NPRDMA_RMA_MAX_SHORT  256
+
+
+/* Atomics by their UCT codes */
+static const uint8_t uct_nprdma_rma_atomic_ops[] = {
+    [UCT_ATOMIC_OP_ADD]   = NPRDMA_ATOMIC_ADD,
+    [UCT_ATOMIC_OP_AND]   = NPRDMA_ATOMIC_AND,
+    [UCT_ATOMIC_OP_OR]    = NPRDMA_ATOMIC_OR,
+    [UCT_ATOMIC_OP_XOR]   = NPRDMA_ATOMIC_XOR,
+    [UCT_ATOMIC_OP_SWAP]  = NPRDMA_ATOMIC_SWAP,
+    [UCT_ATOMIC_OP_CSWAP] = NPRDMA_ATOMIC_CSWAP
+};
+
+
+static inline uct_nprdma_ep_t *uct_nprdma_rma_ep(uct_ep_h tl_ep)
+{
+    return ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+}
+
+static inline uct_nprdma_iface_t *uct_nprdma_rma_ep_iface(uct_ep_h tl_ep)
+{
+    return ucs_derived_of(tl_ep->iface, uct_nprdma_iface_t);
+}
+
+static size_t uct_nprdma_rma_max_short(const uct_nprdma_iface_t *iface)
+{
+    size_t max_message = ucs_max(iface->config.max_inline,
+                                 sizeof(uct_nprdma_svc_request_t));
+
+    return ucs_min(max_message - sizeof(uct_nprdma_svc_request_t),
+                   (size_t)UCT_NPRDMA_RMA_MAX_SHORT);
+}
+
+void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
+{
+    uint64_t ops  = UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_AND) |
+                    UCS_BIT(UCT_ATOMIC_OP_OR) | UCS_BIT(UCT_ATOMIC_OP_XOR);
+    uint64_t fops = ops | UCS_BIT(UCT_ATOMIC_OP_SWAP) |
+                    UCS_BIT(UCT_ATOMIC_OP_CSWAP);
+
+    attr->cap.flags |= UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY |
+                       UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_BCOPY |
+                       UCT_IFACE_FLAG_GET_ZCOPY |
+                       UCT_IFACE_FLAG_ATOMIC_DEVICE;
+
+    attr->cap.put.max_short       = uct_nprdma_rma_max_short(iface);
+    attr->cap.put.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
+    /* UCP 1.13 puts lists of buffers in no other way, so there is no minimum. A
+     * small one is one store like any other put, and must stay so: done
+     * once. */
+    attr->cap.put.min_zcopy       = 0;
+    attr->cap.put.max_zcopy       = SIZE_MAX;
+    attr->cap.put.opt_zcopy_align = 1;
+    attr->cap.put.align_mtu       = 1;
+    attr->cap.put.max_iov         = UCT_NPRDMA_OPT_MAX_IOV;
+
+    attr->cap.get.max_short       = 0;
+    attr->cap.get.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
+    attr->cap.get.min_zcopy       = 0;
+    attr->cap.get.max_zcopy       = SIZE_MAX;
+    attr->cap.get.opt_zcopy_align = 1;
+    attr->cap.get.align_mtu       = 1;
+    attr->cap.get.max_iov         = UCT_NPRDMA_OPT_MAX_IOV;
+
+    attr->cap.atomic32.op_flags   = ops;
+    attr->cap.atomic32.fop_flags  = fops;
+    attr->cap.atomic64.op_flags   = ops;
+    attr->cap.atomic64.fop_flags  = fops;
+}
+
+/* A put_short that has to be held; its data moves to a slot */
+static UCS_F_NOINLINE ucs_status_t
+uct_nprdma_rma_hold_short(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+                          const void *buffer, unsigned length,
+                          uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
+    ucs_status_t status;
+
+    if (slot == NULL) {
+        ++iface->stats.no_resource;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = uct_nprdma_local_copy(
+            &iface->local, (uct_nprdma_svc_request_t*)slot->data + 1, buffer,
+            length, buffer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_tell_local(iface, rma, 0, buffer, length);
+        goto err_put_slot;
+    }
+
+    status = uct_nprdma_held_put(iface, rma, slot, length, remote_addr,
+                                 uct_nprdma_rkey(rkey), NULL);
+    if (status != UCS_OK) {
+        goto err_put_slot;
+    }
+    return UCS_OK;
+
+err_put_slot:
+    uct_nprdma_bounce_put(slot);
+    return status;
+}
+
+ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
+                                     unsigned length, uint64_t remote_addr,
+                                     uct_rkey_t rkey)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    struct {
+        uct_nprdma_svc_request_t request;
+        char                     data[UCT_NPRDMA_RMA_MAX_SHORT];
+    } UCS_S_PACKED message;
+    ucs_status_t status;
+
+    UCT_CHECK_PARAM(length <= uct_nprdma_rma_max_short(iface),
+                    "invalid put_short length: %u, at most %zu", length,
+                    uct_nprdma_rma_max_short(iface));
+
+    if (ucs_unlikely(length == 0)) {
+        return uct_nprdma_ep_post_nop(iface, ep);
+    }
+
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
+                                               length))) {
+        status = uct_nprdma_rma_hold_short(iface, ep->rma, buffer, length,
+                                           remote_addr, rkey);
+    } else {
+        uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
+                                    remote_addr, uct_nprdma_rkey(rkey)->key,
+                                    length);
+        status = uct_nprdma_local_copy(&iface->local, message.data, buffer,
+                                       length, buffer);
+        if (ucs_unlikely(status != UCS_OK)) {
+            uct_nprdma_rma_tell_local(iface, ep->rma, 0, buffer, length);
+            return status;
+        }
+
+        status = uct_nprdma_rma_send(iface, ep->rma, &message.request,
+                                     sizeof(message.request) + length, NULL,
+                                     NULL);
+    }
+    if (ucs_likely(status == UCS_OK)) {
+        ++iface->stats.put;
+        iface->stats.put_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, PUT, SHORT, length);
+    }
+    return status;
+}
+
+ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
+                                void *arg, uint64_t remote_addr,
+                                uct_rkey_t rkey)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_svc_request_t *request;
+    uct_nprdma_slot_t *slot;
+    ucs_status_t status;
+    size_t length;
+
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    /* Data can be packed once only */
+    slot = uct_nprdma_held_has_room(iface, ep->rma) ?
+           uct_nprdma_rma_get_slot(iface, ep->rma, 0) : NULL;
+    if (ucs_unlikely(slot == NULL)) {
+        ++iface->stats.no_resource;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    request = (uct_nprdma_svc_request_t*)slot->data;
+    length  = pack_cb(request + 1, arg);
+    if (ucs_unlikely(length == 0)) {
+        uct_nprdma_bounce_put(slot);
+        return 0;
+    }
+
+    ucs_assert(length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
+                                               length))) {
+        status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
+                                     uct_nprdma_rkey(rkey), NULL);
+    } else {
+        uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
+                                    uct_nprdma_rkey(rkey)->key, length);
+        status = uct_nprdma_rma_send(iface, ep->rma, request,
+                                     sizeof(*request) + length, slot, NULL);
+    }
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ++iface->stats.put;
+    iface->stats.put_bytes += length;
+    UCT_TL_EP_STAT_OP(&ep->super, PUT, BCOPY, length);
+    return length;
+}
+
+static uct_completion_t *
+uct_nprdma_rma_put_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+                         const void *data, ucs_status_t *status)
+{
+    return wait->comp;
+}
+
+/*
+ * A put that fits one request is one store, done once, whatever way it came:
+ * the target may be polling on it (ARCHITECTURE 3, exactly once).
+ */
+static ucs_status_t
+uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                         const uct_iov_t *iov, size_t iovcnt, size_t length,
+                         uint64_t remote_addr, uct_rkey_t rkey,
+                         uct_completion_t *comp)
+{
+    uct_nprdma_svc_request_t *request;
+    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_slot_t *slot;
+    ucs_status_t status;
+
+    slot = uct_nprdma_rma_get_slot(iface, ep->rma, 0);
+    if (ucs_unlikely(slot == NULL)) {
+        goto err_no_resource;
+    }
+
+    request = (uct_nprdma_svc_request_t*)slot->data;
+    status  = uct_nprdma_local_gather(&iface->local, request + 1, iov, iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_bounce_put(slot);
+        uct_nprdma_rma_tell_local(iface, ep->rma, 0, iov[0].buffer, length);
+        return status;
+    }
+
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
+                                               length))) {
+        status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
+                                     uct_nprdma_rkey(rkey), comp);
+        if (ucs_unlikely(status != UCS_OK)) {
+            uct_nprdma_bounce_put(slot);
+        }
+        return status;
+    }
+
+    wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, uct_nprdma_rma_put_reply,
+                                   0);
+    if (ucs_unlikely(wait == NULL)) {
+        uct_nprdma_bounce_put(slot);
+        goto err_no_resource;
+    }
+
+    wait->comp = comp;
+    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
+                                uct_nprdma_rkey(rkey)->key, length);
+    return uct_nprdma_rma_send(iface, ep->rma, request,
+                               sizeof(*request) + length, slot, wait);
+
+err_no_resource:
+    ++iface->stats.no_resource;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                                     size_t iovcnt, uint64_t remote_addr,
+                                     uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    ucs_status_t status;
+    size_t length;
+    int is_small;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
+                       "put_zcopy");
+
+    length   = uct_iov_total_length(iov, iovcnt);
+    is_small = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
+    status = uct_nprdma_rma_begin(iface, ep,
+                                  is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
+                                             UCT_NPRDMA_EP_BLOCK_OPT);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_unlikely(length == 0)) {
+        return UCS_OK;
+    }
+
+    if (is_small) {
+        status = uct_nprdma_rma_put_small(iface, ep, iov, iovcnt, length,
+                                          remote_addr, rkey, comp);
+        status = (status == UCS_OK) ? UCS_INPROGRESS : status;
+    } else {
+        status = uct_nprdma_opt_zcopy(iface, ep->rma, 0, iov, iovcnt,
+                                      remote_addr, uct_nprdma_rkey(rkey),
+                                      comp);
+    }
+    if (ucs_likely(status == UCS_INPROGRESS)) {
+        ++iface->stats.put;
+        iface->stats.put_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, PUT, ZCOPY, length);
+    }
+    return status;
+}
+
+static uct_completion_t *
+uct_nprdma_rma_get_bcopy_reply(uct_nprdma_iface_t *iface,
+                               uct_nprdma_rma_wait_t *wait, const void *data,
+                               ucs_status_t *status)
+{
+    if (*status == UCS_OK) {
+        wait->bcopy.unpack_cb(wait->bcopy.arg, data, wait->length);
+    }
+    return wait->comp;
+}
+
+/*
+ * Send a request with at most operands behind its header, and wait for its
+ * reply.
+ */
+static ucs_status_t
+uct_nprdma_rma_ask_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                         uct_nprdma_svc_request_t *request, size_t length,
+                         uct_nprdma_rma_reply_func_t func,
+                         uct_completion_t *comp, uct_nprdma_rma_wait_t **wait_p)
+{
+    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_slot_t *slot;
+
+    if (!uct_nprdma_rma_small_slot(iface, ep->rma, length, 0, &slot)) {
+        goto err_no_resource;
+    }
+
+    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, func, 0);
+    if (ucs_unlikely(wait == NULL)) {
+        uct_nprdma_rma_small_slot_put(slot);
+        goto err_no_resource;
+    }
+
+    wait->comp = comp;
+    *wait_p    = wait;
+    return uct_nprdma_rma_send_small(iface, ep->rma, request, length, slot,
+                                     wait);
+
+err_no_resource:
+    ++iface->stats.no_resource;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+/* Without a way for the NIC, the target's software sends the data */
+static ucs_status_t
+uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                               uct_unpack_callback_t unpack_cb, void *arg,
+                               size_t length, uint64_t remote_addr,
+                               uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_svc_request_t request;
+    uct_nprdma_rma_wait_t *wait;
+    ucs_status_t status;
+
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_READ,
+                                               remote_addr, length))) {
+        status = uct_nprdma_held_get(iface, ep->rma, unpack_cb, arg, length,
+                                     remote_addr, uct_nprdma_rkey(rkey), comp);
+        return (status == UCS_OK) ? UCS_INPROGRESS : status;
+    }
+
+    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, remote_addr,
+                                uct_nprdma_rkey(rkey)->key, length);
+    status = uct_nprdma_rma_ask_small(iface, ep, &request, sizeof(request),
+                                      uct_nprdma_rma_get_bcopy_reply, comp,
+                                      &wait);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    wait->bcopy.unpack_cb = unpack_cb;
+    wait->bcopy.arg       = arg;
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
+                                     uct_unpack_callback_t unpack_cb, void *arg,
+                                     size_t length, uint64_t remote_addr,
+                                     uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    ucs_status_t status;
+    int by_nic;
+
+    UCT_CHECK_LENGTH(length, 0, UCT_NPRDMA_SVC_MAX_PAYLOAD, "get_bcopy");
+
+    if (ucs_unlikely(length == 0)) {
+        return UCS_OK; /* Not even the key need be one */
+    }
+
+    by_nic = uct_nprdma_opt_can_get(iface, uct_nprdma_rkey(rkey), remote_addr,
+                                    length);
+    status = uct_nprdma_rma_begin(iface, ep,
+                                  by_nic ? UCT_NPRDMA_EP_BLOCK_OPT :
+                                           UCT_NPRDMA_EP_BLOCK_RMA);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = by_nic ? uct_nprdma_opt_get_bcopy(iface, ep->rma, unpack_cb, arg,
+                                               length, remote_addr,
+                                               uct_nprdma_rkey(rkey), comp) :
+                      uct_nprdma_rma_get_bcopy_fetch(iface, ep, unpack_cb, arg,
+                                                     length, remote_addr, rkey,
+                                                     comp);
+    if (ucs_likely(status == UCS_INPROGRESS)) {
+        ++iface->stats.get;
+        iface->stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, GET, BCOPY, length);
+    }
+    return status;
+}
+
+ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                                     size_t iovcnt, uint64_t remote_addr,
+                                     uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    ucs_status_t status;
+    size_t length;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
+                       "get_zcopy");
+
+    length = uct_iov_total_length(iov, iovcnt);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_OPT);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_unlikely(length == 0)) {
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_opt_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
+                                  uct_nprdma_rkey(rkey), comp);
+    if (ucs_likely(status == UCS_INPROGRESS)) {
+        ++iface->stats.get;
+        iface->stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->super, GET, ZCOPY, length);
+    }
+    return status;
+}
+
+
+/* ---- atomics ---- */
+
+static void uct_nprdma_rma_fill_atomic(uct_nprdma_held_message_t *message,
+                                       unsigned opcode, size_t size,
+                                       uint64_t value, uint64_t compare,
+                                       uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_nprdma_rma_fill_request(&message->request, UCT_NPRDMA_SVC_ATOMIC,
+                                remote_addr, uct_nprdma_rkey(rkey)->key, size);
+    message->request.op       = uct_nprdma_rma_atomic_ops[opcode];
+    message->operands.value   = value;
+    message->operands.compare = compare;
+}
+
+static uct_completion_t *
+uct_nprdma_rma_atomic_reply(uct_nprdma_iface_t *iface,
+                            uct_nprdma_rma_wait_t *wait, const void *data,
+                            ucs_status_t *status)
+{
+    if (*status == UCS_OK) {
+        *status = uct_nprdma_local_copy(&iface->local, wait->result, data,
+                                        wait->length, wait->result);
+        if (ucs_unlikely(*status != UCS_OK)) {
+            uct_nprdma_rma_tell_local(iface, wait->rma, 1, wait->result,
+                                      wait->length);
+        }
+    }
+    return wait->comp;
+}
+
+static ucs_status_t
+uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
+                           uint64_t value, uint64_t remote_addr,
+                           uct_rkey_t rkey)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_held_message_t message;
+    uct_nprdma_slot_t *slot;
+    ucs_status_t status;
+
+    if (opcode > UCT_ATOMIC_OP_XOR) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    uct_nprdma_rma_fill_atomic(&message, opcode, size, value, 0, remote_addr,
+                               rkey);
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma,
+                                               UCT_NPRDMA_ORDER_ATOMIC,
+                                               remote_addr, size))) {
+        status = uct_nprdma_held_atomic(iface, ep->rma, &message, NULL,
+                                        uct_nprdma_rkey(rkey), NULL);
+    } else if (uct_nprdma_rma_small_slot(iface, ep->rma, sizeof(message), 0,
+                                         &slot)) {
+        status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
+                                           sizeof(message), slot, NULL);
+    } else {
+        ++iface->stats.no_resource;
+        status = UCS_ERR_NO_RESOURCE;
+    }
+    if (ucs_likely(status == UCS_OK)) {
+        ++iface->stats.atomic;
+        UCT_TL_EP_STAT_ATOMIC(&ep->super);
+    }
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
+                            uint64_t value, uint64_t compare, void *result,
+                            uint64_t remote_addr, uct_rkey_t rkey,
+                            uct_completion_t *comp)
+{
+    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_held_message_t message;
+    uct_nprdma_rma_wait_t *wait;
+    ucs_status_t status;
+
+    if (opcode > UCT_ATOMIC_OP_CSWAP) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    uct_nprdma_rma_fill_atomic(&message, opcode, size, value, compare,
+                               remote_addr, rkey);
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma,
+                                               UCT_NPRDMA_ORDER_ATOMIC,
+                                               remote_addr, size))) {
+        status = uct_nprdma_held_atomic(iface, ep->rma, &message, result,
+                                        uct_nprdma_rkey(rkey), comp);
+        wait   = NULL;
+    } else {
+        status = uct_nprdma_rma_ask_small(iface, ep, &message.request,
+                                          sizeof(message),
+                                          uct_nprdma_rma_atomic_reply, comp,
+                                          &wait);
+    }
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_likely(wait != NULL)) {
+        wait->result = result;
+    }
+    ++iface->stats.atomic;
+    UCT_TL_EP_STAT_ATOMIC(&ep->super);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_nprdma_ep_atomic32_post(uct_ep_h tl_ep, unsigned opcode,
+                                         uint32_t value, uint64_t remote_addr,
+                                         uct_rkey_t rkey)
+{
+    return uct_nprdma_rma_atomic_post(tl_ep, opcode, sizeof(value), value,
+                                      remote_addr, rkey);
+}
+
+ucs_status_t uct_nprdma_ep_atomic64_post(uct_ep_h tl_ep, unsigned opcode,
+                                         uint64_t value, uint64_t remote_addr,
+                                         uct_rkey_t rkey)
+{
+    return uct_nprdma_rma_atomic_post(tl_ep, opcode, sizeof(value), value,
+                                      remote_addr, rkey);
+}
+
+ucs_status_t uct_nprdma_ep_atomic32_fetch(uct_ep_h tl_ep,
+                                          uct_atomic_op_t opcode,
+                                          uint32_t value, uint32_t *result,
+                                          uint64_t remote_addr, uct_rkey_t rkey,
+                                          uct_completion_t *comp)
+{
+    return uct_nprdma_rma_atomic_fetch(tl_ep, opcode, sizeof(value), value, 0,
+                                       result, remote_addr, rkey, comp);
+}
+
+ucs_status_t uct_nprdma_ep_atomic64_fetch(uct_ep_h tl_ep,
+                                          uct_atomic_op_t opcode,
+                                          uint64_t value, uint64_t *result,
+                                          uint64_t remote_addr, uct_rkey_t rkey,
+                                          uct_completion_t *comp)
+{
+    return uct_nprdma_rma_atomic_fetch(tl_ep, opcode, sizeof(value), value, 0,
+                                       result, remote_addr, rkey, comp);
+}
+
+ucs_status_t uct_nprdma_ep_atomic_cswap32(uct_ep_h tl_ep, uint32_t compare,
+                                          uint32_t swap, uint64_t remote_addr,
+                                          uct_rkey_t rkey, uint32_t *result,
+                                          uct_completion_t *comp)
+{
+    return uct_nprdma_rma_atomic_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP,
+                                       sizeof(swap), swap, compare, result,
+                                       remote_addr, rkey, comp);
+}
+
+ucs_status_t uct_nprdma_ep_atomic_cswap64(uct_ep_h tl_ep, uint64_t compare,
+                                          uint64_t swap, uint64_t remote_addr,
+                                          uct_rkey_t rkey, uint64_t *result,
+                                          uct_completion_t *comp)
+{
+    return uct_nprdma_rma_atomic_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP,
+                                       sizeof(swap), swap, compare, result,
+                                       remote_addr, rkey, comp);
+}

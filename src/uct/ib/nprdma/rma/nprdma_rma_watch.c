@@ -1,0 +1,145 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_rma_req.h"
+#include "uct/ib/nprdma/base/nprdma_ep.h"
+
+#include <ucs/async/async.h>
+#include <ucs/debug/log.h>
+#include <ucs/time/time.h>
+
+/* Calls of progress between looks at the clock */
+#define UCT_NPRDMA_RMA_WATCH_POLLS  64
+
+/* Seconds between questions, at least */
+#define UCT_NPRDMA_RMA_WATCH_MIN    2e-3
+
+
+void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
+                               uct_nprdma_rma_watch_t *watch)
+{
+    double timeout = uct_nprdma_iface_md(iface)->config.timeout;
+
+    /* As a device does, and not more often than a timer of UCX's can */
+    watch->interval  = ucs_time_from_sec(
+            ucs_max(timeout, UCT_NPRDMA_RMA_WATCH_MIN));
+    watch->next      = 0;
+    watch->num_polls = 0;
+    watch->timer_id  = -1;
+    atomic_init(&watch->is_due, 0);
+}
+
+void uct_nprdma_rma_watch_stop(uct_nprdma_iface_t *iface)
+{
+    ucs_async_context_t *async = iface->super.worker->async;
+    int timer_id;
+
+    if (iface->rma == NULL) {
+        return;
+    }
+
+    UCS_ASYNC_BLOCK(async);
+    timer_id                   = iface->rma->watch.timer_id;
+    iface->rma->watch.timer_id = -1;
+    UCS_ASYNC_UNBLOCK(async);
+
+    /* Outside of the block: waits for a handler that is running */
+    if (timer_id >= 0) {
+        ucs_async_remove_handler(timer_id, 1);
+    }
+}
+
+/*
+ * A write of nothing, unless something is on its way that has a completion and
+ * so finds out as well. WRs without one may have arrived long ago.
+ */
+static void uct_nprdma_rma_watch_ask(uct_nprdma_iface_t *iface,
+                                     uct_nprdma_conn_t *conn)
+{
+    if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
+        !uct_nprdma_conn_is_watched(conn) &&
+        uct_nprdma_conn_can_redo(iface, conn, 1)) {
+        /* If it fails so does the connection, which is what was asked */
+        (void)uct_nprdma_conn_post_nop(iface, conn, NULL);
+        ++iface->stats.svc_probes;
+    }
+}
+
+void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
+                                   uct_nprdma_rma_watch_t *watch)
+{
+    uct_nprdma_rma_iface_t *riface = iface->rma;
+    ucs_time_t now;
+    uct_nprdma_rma_t *rma;
+    unsigned i;
+
+    if (ucs_likely((++watch->num_polls % UCT_NPRDMA_RMA_WATCH_POLLS) &&
+                   !uct_nprdma_cm_hint(&watch->is_due))) {
+        return;
+    }
+
+    now = ucs_get_time();
+    if (now < watch->next) {
+        return;
+    }
+
+    uct_nprdma_longest_look(iface, now);
+    watch->next = now + watch->interval;
+    atomic_store(&watch->is_due, 0);
+    for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
+        rma = riface->waits[i].rma;
+        if ((rma != NULL) && (rma->num_waits > 0)) {
+            uct_nprdma_rma_watch_ask(iface, &rma->ep->svc);
+        }
+    }
+}
+
+static void uct_nprdma_rma_watch_handler(int id, ucs_event_set_types_t events,
+                                         void *arg)
+{
+    uct_nprdma_iface_t *iface     = arg;
+    uct_nprdma_rma_watch_t *watch = &iface->rma->watch;
+
+    if (iface->forked) {
+        return;
+    }
+
+    /* Whoever sleeps again starts it again */
+    if (watch->timer_id == id) {
+        watch->timer_id = -1;
+        ucs_async_remove_handler(id, 0);
+    }
+    atomic_store(&watch->is_due, 1);
+    uct_nprdma_cm_wakeup(&iface->cm);
+}
+
+void uct_nprdma_rma_watch_sleep(uct_nprdma_iface_t *iface)
+{
+    ucs_async_context_t *async = iface->super.worker->async;
+    ucs_status_t status        = UCS_OK;
+    uct_nprdma_rma_watch_t *watch;
+
+    if ((iface->rma == NULL) ||
+        (iface->rma->num_free_waits == UCT_NPRDMA_RMA_MAX_REPLIES)) {
+        return;
+    }
+
+    watch = &iface->rma->watch;
+
+    UCS_ASYNC_BLOCK(async);
+    if (watch->timer_id < 0) {
+        status = ucs_async_add_timer(async->mode, watch->interval,
+                                     uct_nprdma_rma_watch_handler, iface, async,
+                                     &watch->timer_id);
+    }
+    UCS_ASYNC_UNBLOCK(async);
+
+    if (status != UCS_OK) {
+        watch->timer_id = -1;
+        ucs_error("failed to start a timer for peers that owe a reply: %s",
+                  ucs_status_string(status));
+    }
+}

@@ -1,0 +1,52 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_RMA_WATCH_H_
+#define UCT_NPRDMA_RMA_WATCH_H_
+
+#include "uct/ib/nprdma/base/nprdma_iface.h"
+
+#include <ucs/time/time_def.h>
+
+#include <stdatomic.h>
+
+/*
+ * Whether peers that owe a reply are still there. A request that has arrived
+ * leaves nothing in the send queue, so when its target dies no completion tells
+ * of that, and the requester would wait for ever. Therefore something is sent
+ * to those peers every now and then, by progress. The asynchronous part only
+ * wakes those that sleep instead of calling progress.
+ */
+
+typedef struct uct_nprdma_rma_watch {
+    unsigned    num_polls; /* Calls of progress with replies awaited */
+    ucs_time_t  next;      /* Peers are asked then, */
+    ucs_time_t  interval;  /* and again after this */
+    int         timer_id;  /* With the async context blocked; -1: none */
+    atomic_uint is_due;    /* A sleeper has been woken to ask */
+} uct_nprdma_rma_watch_t;
+
+
+/**
+ * Prepare the watch of an interface.
+ *
+ * @param [out] watch  Filled.
+ */
+void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
+                               uct_nprdma_rma_watch_t *watch);
+
+/**
+ * The interface is going: stop the timer, if there is one, before what it uses
+ * of wire-up is gone. The async context is not blocked.
+ */
+void uct_nprdma_rma_watch_stop(uct_nprdma_iface_t *iface);
+
+
+/** Part of progress while replies are awaited: cheap, most of the time. */
+void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
+                                   uct_nprdma_rma_watch_t *watch);
+
+
+/** The user is about to sleep. If replies are awaited, wake him in time. */
+void uct_nprdma_rma_watch_sleep(uct_nprdma_iface_t *iface);
+
+#endif

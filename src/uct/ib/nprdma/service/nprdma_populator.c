@@ -1,0 +1,334 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_populator.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
+
+#include <ucs/debug/memtrack_int.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+/* Jobs that wait; a power of two */
+#define UCT_NPRDMA_POPULATOR_JOBS  64u
+
+/* Steps of a job before the next one has its turn */
+#define UCT_NPRDMA_POPULATOR_TURN  16
+
+
+typedef enum {
+    UCT_NPRDMA_POPULATOR_IDLE,    /* Has never had a job */
+    UCT_NPRDMA_POPULATOR_RUNNING, /* The thread is there, or being started */
+    UCT_NPRDMA_POPULATOR_BROKEN   /* There is no thread to be had */
+} uct_nprdma_populator_state_t;
+
+
+struct uct_nprdma_populator {
+    uct_nprdma_md_t              *md;
+    pthread_t                    thread;
+
+    /* A leaf lock, held for a few instructions */
+    pthread_mutex_t              lock;
+    pthread_cond_t               cond;
+    uct_nprdma_populator_state_t state;
+    int                          stop;
+    unsigned                     first;   /* Job to be done next */
+    unsigned                     count;   /* Jobs waiting */
+    uct_nprdma_populate_job_t    jobs[UCT_NPRDMA_POPULATOR_JOBS];
+    int                          busy;    /* One more is being done, */
+    const void                   *owner;  /* for this owner */
+    uct_nprdma_populator_stats_t stats;
+
+    atomic_int                   cancel;  /* Give up what is being done */
+};
+
+
+ucs_status_t
+uct_nprdma_populate_step(uct_nprdma_md_t *md, uint64_t key, uint64_t address,
+                         uint64_t length, uint32_t access, unsigned flags,
+                         uint32_t *states, size_t num_states)
+{
+    const nprdma_region_t *region;
+    uct_nprdma_mem_t *mem;
+    ucs_status_t status;
+    nprdma_reg_t *reg;
+    size_t page, i;
+
+    status = nprdma_reg_get(md->regs, key, address, length, access, &reg);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    mem = nprdma_reg_extra(reg);
+    if (!mem->has_region) {
+        status = UCS_ERR_UNSUPPORTED;
+        goto out;
+    }
+
+    status = nprdma_monitor_populate(md->monitor, &mem->range, address, length,
+                                     flags);
+    if (status != UCS_OK) {
+        goto out;
+    }
+
+    region = mem->range.region;
+    page   = nprdma_region_page_index(region, address);
+    num_states = ucs_min(num_states, nprdma_region_num_pages(address, length));
+    for (i = 0; i < num_states; ++i) {
+        states[i] = atomic_load_explicit(&region->states[page + i],
+                                         memory_order_acquire);
+    }
+
+out:
+    nprdma_reg_put(reg);
+    return status;
+}
+
+
+/* ---- the thread ---- */
+
+static uct_nprdma_populate_job_t *
+uct_nprdma_populator_job(uct_nprdma_populator_t *populator, unsigned index)
+{
+    return &populator->jobs[(populator->first + index) &
+                            (UCT_NPRDMA_POPULATOR_JOBS - 1)];
+}
+
+/*
+ * Do a part of a job, and leave in it what is still to be done.
+ *
+ * @return Bytes done.
+ */
+static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
+                                         uct_nprdma_populate_job_t *job)
+{
+    uint64_t step = (job->flags & NPRDMA_POPULATE_RESIDENT) ?
+                    UCT_NPRDMA_POPULATE_RESIDENT_STEP :
+                    UCT_NPRDMA_POPULATE_STEP;
+    uint64_t done = 0;
+    ucs_status_t status;
+    uint64_t length;
+    unsigned i;
+
+    for (i = 0; (i < UCT_NPRDMA_POPULATOR_TURN) && (job->length > 0) &&
+                !atomic_load(&populator->cancel); ++i) {
+        length = uct_nprdma_populate_step_length(job->address, job->length,
+                                                 step);
+        status = uct_nprdma_populate_step(populator->md, job->key, job->address,
+                                          length, job->access, job->flags, NULL,
+                                          0);
+        if (status != UCS_OK) {
+            job->length = 0; /* Whoever needs the memory will see why */
+            break;
+        }
+
+        job->address += length;
+        job->length  -= length;
+        done         += length;
+    }
+
+    return done;
+}
+
+/* Do a part of the first job. The lock is held, but not meanwhile. */
+static void uct_nprdma_populator_turn(uct_nprdma_populator_t *populator)
+{
+    uct_nprdma_populate_job_t job = *uct_nprdma_populator_job(populator, 0);
+    uint64_t done;
+
+    ++populator->first;
+    --populator->count;
+    populator->busy  = 1;
+    populator->owner = job.owner;
+    atomic_store(&populator->cancel, 0);
+    pthread_mutex_unlock(&populator->lock);
+
+    done = uct_nprdma_populator_run(populator, &job);
+
+    pthread_mutex_lock(&populator->lock);
+    populator->busy         = 0;
+    populator->stats.bytes += done;
+    if ((job.length > 0) && !atomic_load(&populator->cancel)) {
+        /* There is room for it: see uct_nprdma_populator_add() */
+        *uct_nprdma_populator_job(populator, populator->count++) = job;
+    }
+}
+
+static void *uct_nprdma_populator_thread(void *arg)
+{
+    uct_nprdma_populator_t *populator = arg;
+
+    pthread_mutex_lock(&populator->lock);
+    while (!populator->stop) {
+        if (populator->count > 0) {
+            uct_nprdma_populator_turn(populator);
+        } else {
+            pthread_cond_wait(&populator->cond, &populator->lock);
+        }
+    }
+    pthread_mutex_unlock(&populator->lock);
+    return NULL;
+}
+
+static void uct_nprdma_populator_start(uct_nprdma_populator_t *populator)
+{
+    sigset_t all, old;
+    int ret;
+
+    /* The application's signals are none of its business */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ret = pthread_create(&populator->thread, NULL, uct_nprdma_populator_thread,
+                         populator);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (ret != 0) {
+        /* What it would do is only ever a matter of speed */
+        ucs_diag("%s: no thread to populate memory ahead of use: %s",
+                 populator->md->name, strerror(ret));
+        pthread_mutex_lock(&populator->lock);
+        populator->state = UCT_NPRDMA_POPULATOR_BROKEN;
+        pthread_mutex_unlock(&populator->lock);
+        return;
+    }
+
+    pthread_setname_np(populator->thread, "nprdma-populate");
+}
+
+
+/* ---- jobs ---- */
+
+/* Whether a job that waits does it all; the lock is held */
+static int uct_nprdma_populator_covers(uct_nprdma_populator_t *populator,
+                                       const uct_nprdma_populate_job_t *job)
+{
+    const uct_nprdma_populate_job_t *other;
+    unsigned i;
+
+    for (i = 0; i < populator->count; ++i) {
+        other = uct_nprdma_populator_job(populator, i);
+        if ((other->key == job->key) && (other->flags == job->flags) &&
+            (other->owner == job->owner) &&
+            (other->address <= job->address) &&
+            ((other->address + other->length) >=
+             (job->address + job->length))) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+/* @return Nonzero if the thread must be started; the lock is held */
+static int uct_nprdma_populator_push(uct_nprdma_populator_t *populator,
+                                     const uct_nprdma_populate_job_t *job)
+{
+    /* The one that is being done may come back */
+    if (((populator->count + populator->busy) == UCT_NPRDMA_POPULATOR_JOBS) ||
+        (populator->state == UCT_NPRDMA_POPULATOR_BROKEN)) {
+        ++populator->stats.dropped;
+        return 0;
+    }
+
+    if (uct_nprdma_populator_covers(populator, job)) {
+        return 0;
+    }
+
+    *uct_nprdma_populator_job(populator, populator->count++) = *job;
+    ++populator->stats.jobs;
+    if (populator->state == UCT_NPRDMA_POPULATOR_RUNNING) {
+        pthread_cond_signal(&populator->cond);
+        return 0;
+    }
+
+    populator->state = UCT_NPRDMA_POPULATOR_RUNNING;
+    return 1;
+}
+
+void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
+                              const uct_nprdma_populate_job_t *job)
+{
+    int start;
+
+    /* In a child made by fork() it may be locked for ever, and nobody works */
+    if ((job->length == 0) || !uct_nprdma_md_is_owner(populator->md)) {
+        return;
+    }
+
+    pthread_mutex_lock(&populator->lock);
+    start = uct_nprdma_populator_push(populator, job);
+    pthread_mutex_unlock(&populator->lock);
+    if (start) {
+        uct_nprdma_populator_start(populator);
+    }
+}
+
+void uct_nprdma_populator_cancel(uct_nprdma_populator_t *populator,
+                                 const void *owner)
+{
+    unsigned i, count;
+    uct_nprdma_populate_job_t *job;
+
+    pthread_mutex_lock(&populator->lock);
+    if (populator->busy && (populator->owner == owner)) {
+        atomic_store(&populator->cancel, 1);
+    }
+
+    count            = populator->count;
+    populator->count = 0;
+    for (i = 0; i < count; ++i) {
+        job = uct_nprdma_populator_job(populator, i);
+        if (job->owner != owner) {
+            *uct_nprdma_populator_job(populator, populator->count++) = *job;
+        }
+    }
+    pthread_mutex_unlock(&populator->lock);
+}
+
+void uct_nprdma_populator_query(uct_nprdma_populator_t *populator,
+                                uct_nprdma_populator_stats_t *stats)
+{
+    pthread_mutex_lock(&populator->lock);
+    *stats = populator->stats;
+    pthread_mutex_unlock(&populator->lock);
+}
+
+
+/* ---- begin and end ---- */
+
+ucs_status_t uct_nprdma_populator_create(uct_nprdma_md_t *md,
+                                         uct_nprdma_populator_t **populator_p)
+{
+    uct_nprdma_populator_t *populator;
+
+    populator = ucs_calloc(1, sizeof(*populator), "nprdma_populator");
+    if (populator == NULL) {
+        ucs_error("failed to allocate the populator of %s", md->name);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    populator->md = md;
+    pthread_mutex_init(&populator->lock, NULL);
+    pthread_cond_init(&populator->cond, NULL);
+    *populator_p = populator;
+    return UCS_OK;
+}
+
+void uct_nprdma_populator_destroy(uct_nprdma_populator_t *populator)
+{
+    if (populator->state == UCT_NPRDMA_POPULATOR_RUNNING) {
+        pthread_mutex_lock(&populator->lock);
+        populator->stop = 1;
+        atomic_store(&populator->cancel, 1);
+        pthread_cond_signal(&populator->cond);
+        pthread_mutex_unlock(&populator->lock);
+        pthread_join(populator->thread, NULL);
+    }
+
+    pthread_cond_destroy(&populator->cond);
+    pthread_mutex_destroy(&populator->lock);
+    ucs_free(populator);
+}
