@@ -142,14 +142,14 @@ static void fuzz_populated(const uct_nprdma_svc_request_t *request,
 static void fuzz_execute(nprdma_reg_table_t *table,
                          const uct_nprdma_svc_request_t *request)
 {
-    uct_nprdma_md_t md = {.regs = table, .monitor = (void*)&fuzz_current};
+    uct_nprdma_mem_md_t md = {.regs = table, .monitor = (void*)&fuzz_current};
     /* As small as the interface allows, for the address sanitizer */
-    size_t room        = (request->type == UCT_NPRDMA_SVC_FETCH) ?
-                         UCT_NPRDMA_SVC_MAX_PIECE :
-                         (request->type == UCT_NPRDMA_SVC_POPULATE) ?
-                         uct_nprdma_svc_populated_length(request->address,
-                                                         request->length) : 8;
-    void *result       = malloc(room);
+    size_t room  = (request->type == UCT_NPRDMA_SVC_FETCH) ?
+                   UCT_NPRDMA_SVC_MAX_PIECE :
+                   (request->type == UCT_NPRDMA_SVC_POPULATE) ?
+                   uct_nprdma_svc_populated_length(
+                           request->address, request->length) : 8;
+    void *result = malloc(room);
     size_t length;
     uct_nprdma_svc_status_t status;
 

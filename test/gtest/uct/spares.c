@@ -65,7 +65,8 @@ static int spares_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 
 void spares_start(uct_md_h md)
 {
-    struct ibv_context *context = ucs_derived_of(md, uct_nprdma_md_t)->context;
+    struct ibv_context *context = ucs_derived_of(md,
+                                                 uct_nprdma_device_t)->context;
 
     spares.post_send       = context->ops.post_send;
     context->ops.post_send = spares_post_send;

@@ -67,29 +67,33 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"GID_INDEX", "0",
      "Index of the port's GID to use. RoCE networks may need one of their own.",
-     ucs_offsetof(uct_nprdma_md_config_t, gid_index), UCS_CONFIG_TYPE_UINT},
+     ucs_offsetof(uct_nprdma_md_config_t, device.gid_index),
+     UCS_CONFIG_TYPE_UINT},
 
     {"TIMEOUT", "0.1s",
      "Time after which the device repeats a packet that was not acknowledged.",
-     ucs_offsetof(uct_nprdma_md_config_t, timeout), UCS_CONFIG_TYPE_TIME},
+     ucs_offsetof(uct_nprdma_md_config_t, device.timeout),
+     UCS_CONFIG_TYPE_TIME},
 
     /* Not 7, which some devices take for "for ever", as if it were the count of
      * RNR retries: soft-RoCE does, see COMPST_ERROR_RETRY in rxe_comp.c */
     {"RETRY_COUNT", "6",
      "How often the device repeats a packet before the peer is taken for dead\n"
      "(0 to 7; to some devices, as soft-RoCE, 7 means for ever).",
-     ucs_offsetof(uct_nprdma_md_config_t, retry_count), UCS_CONFIG_TYPE_UINT},
+     ucs_offsetof(uct_nprdma_md_config_t, device.retry_count),
+     UCS_CONFIG_TYPE_UINT},
 
     {"RNR_TIMEOUT", "20us",
      "Time that a sender waits when the receiver has no buffer posted.",
-     ucs_offsetof(uct_nprdma_md_config_t, rnr_timeout), UCS_CONFIG_TYPE_TIME},
+     ucs_offsetof(uct_nprdma_md_config_t, device.rnr_timeout),
+     UCS_CONFIG_TYPE_TIME},
 
     {"ZCOPY", "auto",
      "Whether the device moves large messages without a copy. Memory is not\n"
      "pinned in either case.\n"
      " - auto : where the device and the memory monitor can\n"
      " - no   : all data goes through bounce buffers",
-     ucs_offsetof(uct_nprdma_md_config_t, zcopy),
+     ucs_offsetof(uct_nprdma_md_config_t, mem.zcopy),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
 
     {"MONITOR", "auto",
@@ -98,13 +102,13 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "              the emulated RNIC that evict pages by themselves\n"
      " - kernel   : the kernel module, or fail\n"
      " - emulated : the library, for the emulated RNIC only",
-     ucs_offsetof(uct_nprdma_md_config_t, monitor),
+     ucs_offsetof(uct_nprdma_md_config_t, mem.monitor),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},
 
     {"REGION_SIZE", "256m",
      "Unit of address space that the device is told of at once. Power of two.\n"
      "Registering what lies in one that is known is a mere lookup.",
-     ucs_offsetof(uct_nprdma_md_config_t, region_size),
+     ucs_offsetof(uct_nprdma_md_config_t, mem.region_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"REVOKE", "lazy",
@@ -114,49 +118,50 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      " - lazy   : within 100 ms, unless they are registered again\n"
      " - strict : before the registration has ended\n"
      " - never  : when something else takes the pages from the device",
-     ucs_offsetof(uct_nprdma_md_config_t, revoke),
+     ucs_offsetof(uct_nprdma_md_config_t, mem.revoke),
      UCS_CONFIG_TYPE_ENUM(nprdma_revoke_mode_names)},
 
     {"REGION_CACHE", "64m",
      "Limit of the page states of regions that nothing is registered in: the\n"
      "least recently used are given up. One byte is for 1 KiB of memory.",
-     ucs_offsetof(uct_nprdma_md_config_t, region_cache),
+     ucs_offsetof(uct_nprdma_md_config_t, mem.region_cache),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"SLICE", "512k",
      "Zero-copy operations are done, and checked, in slices of this size.",
-     ucs_offsetof(uct_nprdma_md_config_t, slice), UCS_CONFIG_TYPE_MEMUNITS},
+     ucs_offsetof(uct_nprdma_md_config_t, rma.slice), UCS_CONFIG_TYPE_MEMUNITS},
 
     {"SCAN_MAX", "32k",
      "Slices of a get up to this size are checked by their contents, larger\n"
      "ones by the states of the pages.",
-     ucs_offsetof(uct_nprdma_md_config_t, scan_max), UCS_CONFIG_TYPE_MEMUNITS},
+     ucs_offsetof(uct_nprdma_md_config_t, rma.scan_max),
+     UCS_CONFIG_TYPE_MEMUNITS},
 
     {"MAX_TRIES", "3",
      "After so many tries, a slice that meets absent pages each time goes\n"
      "through bounce buffers.",
-     ucs_offsetof(uct_nprdma_md_config_t, max_tries), UCS_CONFIG_TYPE_UINT},
+     ucs_offsetof(uct_nprdma_md_config_t, rma.max_tries), UCS_CONFIG_TYPE_UINT},
 
     {"ATOMIC_ORDER", "y",
      "An atomic waits for all puts and gets that its endpoint has started\n"
      "before. Open MPI 4.1 needs that; programs that put a fence between\n"
      "them may set it to n.",
-     ucs_offsetof(uct_nprdma_md_config_t, atomic_order),
+     ucs_offsetof(uct_nprdma_md_config_t, rma.atomic_order),
      UCS_CONFIG_TYPE_BOOL},
 
     {"STATE_CACHE", "1m",
      "Memory of an interface for the page states of its peers.",
-     ucs_offsetof(uct_nprdma_md_config_t, state_cache),
+     ucs_offsetof(uct_nprdma_md_config_t, rma.state_cache),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"PREREG", "n",
      "Make regions for memory when it is mapped, ahead of its first use.",
-     ucs_offsetof(uct_nprdma_md_config_t, prereg), UCS_CONFIG_TYPE_BOOL},
+     ucs_offsetof(uct_nprdma_md_config_t, mem.prereg), UCS_CONFIG_TYPE_BOOL},
 
     {"UFFD", "n",
      "Emulated RNIC: notice memory that is unmapped by system calls of the\n"
      "program's own, too, by a userfaultfd.",
-     ucs_offsetof(uct_nprdma_md_config_t, uffd), UCS_CONFIG_TYPE_BOOL},
+     ucs_offsetof(uct_nprdma_md_config_t, mem.uffd), UCS_CONFIG_TYPE_BOOL},
 
     {"RECLAIM", "off",
      "For tests, emulated RNIC: evict pages on purpose.\n"
@@ -164,22 +169,22 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      " - logical : from the device only, the page stays where it is\n"
      " - real    : to swap\n"
      " - sampled : do not, but the device asks the kernel what is present",
-     ucs_offsetof(uct_nprdma_md_config_t, reclaim),
+     ucs_offsetof(uct_nprdma_md_config_t, mem.reclaim),
      UCS_CONFIG_TYPE_ENUM(nprdma_reclaim_mode_names)},
 
     {"RECLAIM_RATE", "1000",
      "For tests: pages per second that UCX_NPRDMA_RECLAIM evicts.",
-     ucs_offsetof(uct_nprdma_md_config_t, reclaim_rate),
+     ucs_offsetof(uct_nprdma_md_config_t, mem.reclaim_rate),
      UCS_CONFIG_TYPE_DOUBLE},
 
     {"SEED", "0",
      "For tests: seed of the choice which pages those are; 0 is random.",
-     ucs_offsetof(uct_nprdma_md_config_t, seed), UCS_CONFIG_TYPE_ULONG},
+     ucs_offsetof(uct_nprdma_md_config_t, mem.seed), UCS_CONFIG_TYPE_ULONG},
 
     {"FAULT", "",
      "For tests, emulated RNIC: lose pages in the middle of operations:\n"
      "rate=P,seed=S[,granule=BYTES][,record=FILE][,replay=FILE].",
-     ucs_offsetof(uct_nprdma_md_config_t, fault), UCS_CONFIG_TYPE_STRING},
+     ucs_offsetof(uct_nprdma_md_config_t, mem.fault), UCS_CONFIG_TYPE_STRING},
 
     {NULL}
 };
@@ -390,23 +395,23 @@ uct_nprdma_md_check_pinned(const uct_nprdma_md_config_t *config)
 static ucs_status_t
 uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
 {
-    if (!ucs_is_pow2(config->region_size)) {
+    if (!ucs_is_pow2(config->mem.region_size)) {
         ucs_error("UCX_NPRDMA_REGION_SIZE: %zu is not a power of two",
-                  config->region_size);
+                  config->mem.region_size);
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (config->slice % UCT_NPRDMA_PAGE_SIZE) {
+    if (config->rma.slice % UCT_NPRDMA_PAGE_SIZE) {
         ucs_error("UCX_NPRDMA_SLICE: %zu is not a multiple of %u",
-                  config->slice, UCT_NPRDMA_PAGE_SIZE);
+                  config->rma.slice, UCT_NPRDMA_PAGE_SIZE);
         return UCS_ERR_INVALID_PARAM;
     }
 
     /* UCX parses "nan", which is in no range */
-    if (!((config->reclaim_rate >= 0) &&
-          (config->reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
+    if (!((config->mem.reclaim_rate >= 0) &&
+          (config->mem.reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
         ucs_error("UCX_NPRDMA_RECLAIM_RATE: %g is not in the range 0..%g",
-                  config->reclaim_rate, UCT_NPRDMA_MAX_RECLAIM_RATE);
+                  config->mem.reclaim_rate, UCT_NPRDMA_MAX_RECLAIM_RATE);
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -418,19 +423,20 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
     const uct_nprdma_config_number_t numbers[] = {
         {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
         {"SVC_SLOTS", config->svc_slots, 1, 4096},
-        {"GID_INDEX", config->gid_index, 0, UINT8_MAX},
-        {"RETRY_COUNT", config->retry_count, 0, 7},
-        {"REGION_SIZE", config->region_size, 2 * UCS_MBYTE, UCS_TBYTE},
-        {"REGION_CACHE", config->region_cache, 0, UCS_TBYTE},
-        {"SLICE", config->slice, UCT_NPRDMA_MIN_SLICE, UCT_NPRDMA_MAX_SLICE},
-        {"SCAN_MAX", config->scan_max, 0, UCT_NPRDMA_MAX_SLICE},
-        {"MAX_TRIES", config->max_tries, 1, 1000},
-        {"STATE_CACHE", config->state_cache, 0, UCS_GBYTE}
+        {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
+        {"RETRY_COUNT", config->device.retry_count, 0, 7},
+        {"REGION_SIZE", config->mem.region_size, 2 * UCS_MBYTE, UCS_TBYTE},
+        {"REGION_CACHE", config->mem.region_cache, 0, UCS_TBYTE},
+        {"SLICE", config->rma.slice, UCT_NPRDMA_MIN_SLICE,
+         UCT_NPRDMA_MAX_SLICE},
+        {"SCAN_MAX", config->rma.scan_max, 0, UCT_NPRDMA_MAX_SLICE},
+        {"MAX_TRIES", config->rma.max_tries, 1, 1000},
+        {"STATE_CACHE", config->rma.state_cache, 0, UCS_GBYTE}
     };
     /* What verbs can express */
     const uct_nprdma_config_time_t times[]     = {
-        {"TIMEOUT", config->timeout, 1e-6, 8796},
-        {"RNR_TIMEOUT", config->rnr_timeout, 1e-6, 0.65536}
+        {"TIMEOUT", config->device.timeout, 1e-6, 8796},
+        {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536}
     };
     ucs_status_t status;
 

@@ -52,7 +52,7 @@ static void uct_nprdma_ep_tell(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     ucs_log(uct_base_iface_failure_log_level(&iface->super, handler_status,
                                              status),
             "%s: connection to the peer with lid %u UD queue pair 0x%x failed: "
-            "%s%s", uct_nprdma_iface_md(iface)->name, ep->dev_addr.lid,
+            "%s%s", uct_nprdma_iface_dev(iface)->name, ep->dev_addr.lid,
             ep->iface_addr.ud_qpn, ucs_status_string(status),
             (status == UCS_ERR_UNREACHABLE) ? " (the port is down)" : "");
 }

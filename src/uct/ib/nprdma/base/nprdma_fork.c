@@ -12,8 +12,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-unsigned uct_nprdma_fork_generation;
-
 static struct {
     pthread_mutex_t lock;      /* held while the process forks */
     ucs_list_link_t ifaces;
@@ -123,7 +121,7 @@ static void uct_nprdma_fork_child(void)
     ++uct_nprdma_fork_generation;
     ucs_list_for_each(iface, &uct_nprdma_fork.ifaces, fork_list) {
         uct_nprdma_fork_abandon(iface);
-        uct_nprdma_fork.owner = uct_nprdma_iface_md(iface)->owner;
+        uct_nprdma_fork.owner = uct_nprdma_iface_dev(iface)->owner;
         atomic_store(&uct_nprdma_fork.told, 0);
     }
     uct_nprdma_bounce_forked();

@@ -38,15 +38,15 @@ uct_nprdma_iface_parse_port(uct_nprdma_iface_t *iface, const char *dev_name)
 
     if ((colon == NULL) || (sscanf(colon + 1, "%u%c", &port_num, &tail) != 1) ||
         (port_num < 1) ||
-        (port_num > uct_nprdma_iface_md(iface)->dev_attr.phys_port_cnt)) {
-        ucs_error("%s has no port '%s'", uct_nprdma_iface_md(iface)->name,
+        (port_num > uct_nprdma_iface_dev(iface)->attr.phys_port_cnt)) {
+        ucs_error("%s has no port '%s'", uct_nprdma_iface_dev(iface)->name,
                   dev_name);
         return UCS_ERR_NO_DEVICE;
     }
 
     iface->port_num = port_num;
-    return uct_nprdma_md_port_addr(uct_nprdma_iface_md(iface), port_num,
-                                   &iface->dev_addr);
+    return uct_nprdma_device_port_addr(uct_nprdma_iface_dev(iface), port_num,
+                                       &iface->dev_addr);
 }
 
 /* Every slot knows its descriptor, for uct_nprdma_iface_release_desc() */
@@ -104,9 +104,10 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
                                      config->seg_size;
     iface->rx.posted               = 0;
     iface->rx.release_desc.cb      = uct_nprdma_iface_release_desc;
-    status = uct_nprdma_bounce_init(&iface->rx.pool, uct_nprdma_iface_md(iface),
-                                    slot_size, config->rx_slots,
-                                    config->rx_slots_min, "receiving");
+    status = uct_nprdma_bounce_init(&iface->rx.pool,
+                                    uct_nprdma_iface_dev(iface), slot_size,
+                                    config->rx_slots, config->rx_slots_min,
+                                    "receiving");
     if (status == UCS_OK) {
         uct_nprdma_iface_init_rx_slots(iface);
     }
@@ -166,12 +167,12 @@ static ucs_status_t
 uct_nprdma_iface_create_queues(uct_nprdma_iface_t *iface,
                                const uct_nprdma_iface_config_t *config)
 {
-    uct_nprdma_md_t *md               = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev          = uct_nprdma_iface_dev(iface);
     struct ibv_srq_init_attr srq_attr = {};
 
-    iface->channel = md->verbs->create_comp_channel(md->context);
+    iface->channel = dev->verbs->create_comp_channel(dev->context);
     if (iface->channel == NULL) {
-        ucs_error("%s: failed to create a completion channel: %m", md->name);
+        ucs_error("%s: failed to create a completion channel: %m", dev->name);
         return UCS_ERR_IO_ERROR;
     }
 
@@ -179,61 +180,61 @@ uct_nprdma_iface_create_queues(uct_nprdma_iface_t *iface,
         goto err_channel;
     }
 
-    iface->tx.cq = md->verbs->create_cq(md->context, config->tx_cq_len +
+    iface->tx.cq = dev->verbs->create_cq(dev->context, config->tx_cq_len +
                                         UCT_NPRDMA_TX_CQ_SLACK, iface,
                                         iface->channel, 0);
     if (iface->tx.cq == NULL) {
         ucs_error("%s: failed to create a completion queue of %u entries: %m",
-                  md->name, config->tx_cq_len + UCT_NPRDMA_TX_CQ_SLACK);
+                  dev->name, config->tx_cq_len + UCT_NPRDMA_TX_CQ_SLACK);
         goto err_channel;
     }
 
-    iface->rx.cq = md->verbs->create_cq(md->context, config->rx_slots +
+    iface->rx.cq = dev->verbs->create_cq(dev->context, config->rx_slots +
                                         UCT_NPRDMA_RX_CQ_REPLIES, iface,
                                         iface->channel, 0);
     if (iface->rx.cq == NULL) {
         ucs_error("%s: failed to create a completion queue of %u entries: %m",
-                  md->name, config->rx_slots + UCT_NPRDMA_RX_CQ_REPLIES);
+                  dev->name, config->rx_slots + UCT_NPRDMA_RX_CQ_REPLIES);
         goto err_tx_cq;
     }
 
     srq_attr.attr.max_wr  = config->rx_slots;
     srq_attr.attr.max_sge = 1;
-    iface->rx.srq         = md->verbs->create_srq(md->pd, &srq_attr);
+    iface->rx.srq         = dev->verbs->create_srq(dev->pd, &srq_attr);
     if (iface->rx.srq == NULL) {
         ucs_error("%s: failed to create a shared receive queue of %u entries: "
-                  "%m", md->name, config->rx_slots);
+                  "%m", dev->name, config->rx_slots);
         goto err_rx_cq;
     }
 
     return UCS_OK;
 
 err_rx_cq:
-    md->verbs->destroy_cq(iface->rx.cq);
+    dev->verbs->destroy_cq(iface->rx.cq);
 err_tx_cq:
-    md->verbs->destroy_cq(iface->tx.cq);
+    dev->verbs->destroy_cq(iface->tx.cq);
 err_channel:
-    md->verbs->destroy_comp_channel(iface->channel);
+    dev->verbs->destroy_comp_channel(iface->channel);
     return UCS_ERR_IO_ERROR;
 }
 
 static void uct_nprdma_iface_destroy_queues(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
     int ret;
 
-    ret = md->verbs->destroy_srq(iface->rx.srq);
+    ret = dev->verbs->destroy_srq(iface->rx.srq);
     if (ret == 0) {
-        ret = md->verbs->destroy_cq(iface->rx.cq);
+        ret = dev->verbs->destroy_cq(iface->rx.cq);
     }
     if (ret == 0) {
-        ret = md->verbs->destroy_cq(iface->tx.cq);
+        ret = dev->verbs->destroy_cq(iface->tx.cq);
     }
     if (ret == 0) {
-        ret = md->verbs->destroy_comp_channel(iface->channel);
+        ret = dev->verbs->destroy_comp_channel(iface->channel);
     }
     if (ret != 0) {
-        ucs_warn("%s: failed to destroy a queue: %s", md->name, strerror(ret));
+        ucs_warn("%s: failed to destroy a queue: %s", dev->name, strerror(ret));
     }
 }
 
@@ -241,7 +242,7 @@ static void uct_nprdma_iface_destroy_queues(uct_nprdma_iface_t *iface)
 static ucs_status_t uct_nprdma_iface_probe_inline(uct_nprdma_iface_t *iface,
                                                   size_t max_inline)
 {
-    uct_nprdma_md_t *md           = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev      = uct_nprdma_iface_dev(iface);
     uct_nprdma_qp_params_t params = {
         .send_cq     = iface->tx.cq,
         .recv_cq     = iface->rx.cq,
@@ -253,12 +254,12 @@ static ucs_status_t uct_nprdma_iface_probe_inline(uct_nprdma_iface_t *iface,
     struct ibv_qp *qp;
     uint32_t granted;
 
-    status = uct_nprdma_qp_create(md, iface->port_num, &params, &qp, &granted);
+    status = uct_nprdma_qp_create(dev, iface->port_num, &params, &qp, &granted);
     if (status != UCS_OK) {
         return status;
     }
 
-    md->verbs->destroy_qp(qp);
+    dev->verbs->destroy_qp(qp);
     iface->config.max_inline = ucs_min(granted, max_inline);
     iface->config.max_short  = iface->config.max_inline -
                                sizeof(uct_nprdma_am_hdr_t);
@@ -341,7 +342,8 @@ uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
     }
 
     uct_nprdma_iface_init_tx(iface);
-    status = uct_nprdma_bounce_init(&iface->tx.pool, uct_nprdma_iface_md(iface),
+    status = uct_nprdma_bounce_init(&iface->tx.pool,
+                                    uct_nprdma_iface_dev(iface),
                                     sizeof(uct_nprdma_am_hdr_t) +
                                     config->seg_size, config->tx_slots,
                                     config->tx_slots_min, "sending");
@@ -512,7 +514,7 @@ static void uct_nprdma_iface_end_eps(uct_nprdma_iface_t *iface)
     if (count > 0) {
         ucs_warn("%s: interface %p is closed with %lu endpoints: they end now, "
                  "their handles must not be used any more",
-                 uct_nprdma_iface_md(iface)->name, iface, count);
+                 uct_nprdma_iface_dev(iface)->name, iface, count);
     }
 
     ucs_list_for_each_safe(ep, tmp, &iface->eps, list) {
@@ -525,7 +527,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_mem_stats_t mem_stats;
 
     /* Now: what this interface has pinned is to be counted */
-    uct_nprdma_mem_query(uct_nprdma_iface_md(self), &mem_stats);
+    uct_nprdma_md_stats(uct_nprdma_iface_md(self), &mem_stats);
     uct_base_iface_progress_disable(&self->super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     uct_nprdma_iface_end_eps(self);
@@ -539,7 +541,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_iface_cleanup_device(self);
     ucs_free(self->conns);
     uct_nprdma_stats_dump(&self->stats, &mem_stats, self->stats_spec,
-                          uct_nprdma_iface_md(self)->name);
+                          uct_nprdma_iface_dev(self)->name);
     uct_nprdma_stats_ucs_end(self, &mem_stats);
     ucs_free(self->stats_spec);
     uct_nprdma_md_put(uct_nprdma_iface_md(self));
@@ -593,7 +595,7 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
 
 static int uct_nprdma_iface_has_zcopy(uct_nprdma_iface_t *iface)
 {
-    return uct_nprdma_iface_md(iface)->monitor != NULL;
+    return uct_nprdma_iface_mem(iface)->monitor != NULL;
 }
 
 ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,

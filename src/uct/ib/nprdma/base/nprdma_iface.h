@@ -174,6 +174,18 @@ static inline uct_nprdma_md_t *uct_nprdma_iface_md(uct_nprdma_iface_t *iface)
     return ucs_derived_of(iface->super.md, uct_nprdma_md_t);
 }
 
+static inline uct_nprdma_mem_md_t *
+uct_nprdma_iface_mem(uct_nprdma_iface_t *iface)
+{
+    return ucs_derived_of(iface->super.md, uct_nprdma_mem_md_t);
+}
+
+static inline uct_nprdma_device_t *
+uct_nprdma_iface_dev(uct_nprdma_iface_t *iface)
+{
+    return ucs_derived_of(iface->super.md, uct_nprdma_device_t);
+}
+
 
 /** @return The live connection with this id, or NULL. */
 static inline uct_nprdma_conn_t *

@@ -19,38 +19,6 @@
 
 #include <stdatomic.h>
 
-/* A peer's hop limit when a global route header is used */
-#define UCT_NPRDMA_HOP_LIMIT  64
-
-/* Called for every device that can be used */
-typedef int (*uct_nprdma_device_func_t)(const uct_nprdma_verbs_t *verbs,
-                                        struct ibv_device *device, void *arg);
-
-/* Call a function with the usable devices, until it returns nonzero */
-static void uct_nprdma_foreach_device(uct_nprdma_emulation_t emulation,
-                                      uct_nprdma_device_func_t func, void *arg)
-{
-    const uct_nprdma_verbs_t *providers[UCT_NPRDMA_MAX_PROVIDERS];
-    unsigned i, num_providers;
-    struct ibv_device **list;
-    int j, num_devices, stop;
-
-    num_providers = uct_nprdma_verbs_providers(emulation, providers);
-    stop          = 0;
-    for (i = 0; (i < num_providers) && !stop; ++i) {
-        list = providers[i]->get_device_list(&num_devices);
-        if (list == NULL) {
-            ucs_debug("%s: no device list: %m", providers[i]->name);
-            continue;
-        }
-
-        for (j = 0; (j < num_devices) && !stop; ++j) {
-            stop = func(providers[i], list[j], arg);
-        }
-        providers[i]->free_device_list(list);
-    }
-}
-
 typedef struct {
     uct_md_resource_desc_t *resources;
     unsigned               count;
@@ -103,7 +71,7 @@ uct_nprdma_query_md_resources(uct_component_t *component,
 
     emulation = ((uct_nprdma_md_config_t*)config)->emulation;
     uct_config_release(config);
-    uct_nprdma_foreach_device(emulation, uct_nprdma_list_md, &ctx);
+    uct_nprdma_device_foreach(emulation, uct_nprdma_list_md, &ctx);
     if (ctx.status != UCS_OK) {
         ucs_free(ctx.resources);
         return ctx.status;
@@ -125,77 +93,41 @@ out_empty:
     return UCS_OK;
 }
 
-typedef struct {
-    const char               *name;
-    const uct_nprdma_verbs_t *verbs;
-    struct ibv_context       *context;
-} uct_nprdma_open_ctx_t;
-
-static int uct_nprdma_open_device(const uct_nprdma_verbs_t *verbs,
-                                  struct ibv_device *device, void *arg)
+static void
+uct_nprdma_md_populate_later(uct_nprdma_mem_md_t *mem_md,
+                             const uct_nprdma_mem_t *mem, int is_write)
 {
-    uct_nprdma_open_ctx_t *ctx = arg;
+    uct_nprdma_md_t *md = ucs_derived_of(mem_md, uct_nprdma_md_t);
 
-    if (strcmp(verbs->get_device_name(device), ctx->name)) {
-        return 0;
-    }
-
-    ctx->verbs   = verbs;
-    ctx->context = verbs->open_device(device);
-    if (ctx->context == NULL) {
-        ucs_error("%s: failed to open the device: %m", ctx->name);
-    }
-    return 1;
+    uct_nprdma_service_populate_later(md->service, mem, is_write);
 }
 
-static ucs_status_t uct_nprdma_md_open_device(uct_nprdma_md_t *md)
-{
-    uct_nprdma_open_ctx_t ctx = { .name = md->name };
-
-    uct_nprdma_foreach_device(md->config.emulation, uct_nprdma_open_device,
-                              &ctx);
-    if (ctx.context == NULL) {
-        if (ctx.verbs == NULL) {
-            ucs_error("there is no device %s", md->name);
-        }
-        return UCS_ERR_NO_DEVICE;
-    }
-
-    md->verbs   = ctx.verbs;
-    md->context = ctx.context;
-    return UCS_OK;
-}
+static const uct_nprdma_mem_ops_t uct_nprdma_md_mem_ops = {
+    .populate_later = uct_nprdma_md_populate_later
+};
 
 /* On failure nothing is left but the opened device */
-static ucs_status_t uct_nprdma_md_init(uct_nprdma_md_t *md)
+static ucs_status_t
+uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
 {
     ucs_status_t status;
-    int ret;
 
-    ret = md->verbs->query_device(md->context, &md->dev_attr);
-    if (ret != 0) {
-        ucs_error("%s: failed to query the device: %s", md->name,
-                  strerror(ret));
-        return UCS_ERR_IO_ERROR;
-    }
+    md->super.ops    = &uct_nprdma_md_mem_ops;
+    md->super.config = config->mem;
+    md->rma          = config->rma;
 
-    md->pd = md->verbs->alloc_pd(md->context);
-    if (md->pd == NULL) {
-        ucs_error("%s: failed to allocate a protection domain: %m", md->name);
-        return UCS_ERR_IO_ERROR;
-    }
-
-    status = uct_nprdma_region_init(md);
+    status = uct_nprdma_region_init(&md->super);
     if (status != UCS_OK) {
-        goto err_pd;
+        return status;
     }
 
-    status = uct_nprdma_mem_init(md);
+    status = uct_nprdma_mem_init(&md->super);
     if (status != UCS_OK) {
         goto err_region;
     }
 
-    status = uct_nprdma_service_create(md);
+    status = uct_nprdma_service_create(&md->super, config->svc_slots,
+                                       &md->service);
     if (status != UCS_OK) {
         goto err_mem;
     }
@@ -203,17 +135,18 @@ static ucs_status_t uct_nprdma_md_init(uct_nprdma_md_t *md)
     return UCS_OK;
 
 err_mem:
-    uct_nprdma_mem_cleanup(md);
+    uct_nprdma_mem_cleanup(&md->super);
 err_region:
-    uct_nprdma_region_cleanup(md);
-err_pd:
-    md->verbs->dealloc_pd(md->pd);
+    uct_nprdma_region_cleanup(&md->super);
     return status;
 }
 
 ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
-                                const uct_md_config_t *config, uct_md_h *md_p)
+                                const uct_md_config_t *md_config,
+                                uct_md_h *md_p)
 {
+    const uct_nprdma_md_config_t *config =
+            ucs_derived_of(md_config, uct_nprdma_md_config_t);
     ucs_status_t status;
     uct_nprdma_md_t *md;
 
@@ -223,14 +156,10 @@ ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
         return UCS_ERR_NO_MEMORY;
     }
 
-    md->super.ops       = &uct_nprdma_md_ops;
-    md->super.component = component;
-    md->owner           = getpid();
-    md->generation      = uct_nprdma_fork_generation;
+    md->super.super.super.ops       = &uct_nprdma_md_ops;
+    md->super.super.super.component = component;
     atomic_init(&md->refs, 1);
-    md->config          = *ucs_derived_of(config, uct_nprdma_md_config_t);
-    ucs_snprintf_zero(md->name, sizeof(md->name), "%s", md_name);
-    status = uct_nprdma_md_check_config(&md->config);
+    status = uct_nprdma_md_check_config(config);
     if (status != UCS_OK) {
         goto err_free;
     }
@@ -240,23 +169,24 @@ ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
         goto err_free;
     }
 
-    status = uct_nprdma_md_open_device(md);
+    status = uct_nprdma_device_open(&md->super.super, md_name,
+                                    config->emulation, &config->device);
     if (status != UCS_OK) {
         goto err_free;
     }
 
-    uct_nprdma_bounce_set_budget(md->config.max_pinned);
-    status           = uct_nprdma_md_init(md);
-    md->config.fault = NULL; /* UCX frees it with its configuration */
+    uct_nprdma_bounce_set_budget(config->max_pinned);
+    status               = uct_nprdma_md_init(md, config);
+    md->super.config.fault = NULL; /* UCX frees it with its configuration */
     if (status != UCS_OK) {
         goto err_close;
     }
 
-    *md_p = &md->super;
+    *md_p = &md->super.super.super;
     return UCS_OK;
 
 err_close:
-    md->verbs->close_device(md->context);
+    uct_nprdma_device_close(&md->super.super);
 err_free:
     ucs_free(md);
     return status;
@@ -264,17 +194,10 @@ err_free:
 
 static void uct_nprdma_md_destroy(uct_nprdma_md_t *md)
 {
-    int ret;
-
-    uct_nprdma_service_destroy(md);
-    uct_nprdma_mem_cleanup(md);
-    uct_nprdma_region_cleanup(md);
-    ret = md->verbs->dealloc_pd(md->pd);
-    if (ret != 0) {
-        ucs_warn("%s: failed to deallocate the protection domain: %s",
-                 md->name, strerror(ret));
-    }
-    md->verbs->close_device(md->context);
+    uct_nprdma_service_destroy(md->service);
+    uct_nprdma_mem_cleanup(&md->super);
+    uct_nprdma_region_cleanup(&md->super);
+    uct_nprdma_device_close(&md->super.super);
     ucs_free(md);
 }
 
@@ -295,17 +218,18 @@ void uct_nprdma_md_close(uct_md_h tl_md)
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     unsigned num_ifaces;
 
-    if (!uct_nprdma_md_is_owner(md)) {
+    if (!uct_nprdma_device_is_owner(&md->super.super)) {
         /* Its queues and its thread are the parent's; this copy of the memory
          * goes with the process */
-        ucs_debug("%s: was opened before fork(), not closed", md->name);
+        ucs_debug("%s: was opened before fork(), not closed",
+                  md->super.super.name);
         return;
     }
 
     num_ifaces = atomic_load(&md->refs) - 1;
     if (num_ifaces > 0) {
         ucs_warn("%s: closed with %u open interfaces: it goes with the last of "
-                 "them", md->name, num_ifaces);
+                 "them", md->super.super.name, num_ifaces);
     }
 
     uct_nprdma_md_put(md);
@@ -313,9 +237,10 @@ void uct_nprdma_md_close(uct_md_h tl_md)
 
 ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
 {
-    if (!uct_nprdma_md_is_owner(md)) {
+    if (!uct_nprdma_device_is_owner(&md->super.super)) {
         ucs_error("%s: was opened before fork() by process %d, a child cannot "
-                  "open an interface of it", md->name, md->owner);
+                  "open an interface of it", md->super.super.name,
+                  md->super.super.owner);
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -338,53 +263,10 @@ void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
     caps->reg_cost               = ucs_linear_func_make(0, 0);
 }
 
-ucs_status_t uct_nprdma_md_port_addr(uct_nprdma_md_t *md, uint8_t port_num,
-                                     uct_nprdma_dev_addr_t *addr)
+void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
 {
-    struct ibv_port_attr port_attr = {};
-    union ibv_gid gid;
-    int ret;
-
-    ret = md->verbs->query_port_attr(md->context, port_num, &port_attr);
-    if (ret != 0) {
-        ucs_error("%s: failed to query port %u: %s", md->name, port_num,
-                  strerror(ret));
-        return UCS_ERR_IO_ERROR;
-    }
-
-    ret = md->verbs->query_gid(md->context, port_num, md->config.gid_index,
-                               &gid);
-    if (ret != 0) {
-        ucs_error("%s: port %u has no GID with index %u "
-                  "(see UCX_NPRDMA_GID_INDEX)", md->name, port_num,
-                  md->config.gid_index);
-        return UCS_ERR_IO_ERROR;
-    }
-
-    memset(addr, 0, sizeof(*addr));
-    addr->version = UCT_NPRDMA_WIRE_VERSION;
-    addr->lid     = port_attr.lid;
-    addr->mtu     = port_attr.active_mtu;
-    memcpy(addr->gid, gid.raw, sizeof(addr->gid));
-    if (port_attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
-        addr->flags |= UCT_NPRDMA_DEV_ADDR_ETH;
-    }
-    return UCS_OK;
-}
-
-void uct_nprdma_md_fill_ah_attr(const uct_nprdma_md_t *md, uint8_t port_num,
-                                const uct_nprdma_dev_addr_t *dev_addr,
-                                struct ibv_ah_attr *ah_attr)
-{
-    memset(ah_attr, 0, sizeof(*ah_attr));
-    ah_attr->port_num = port_num;
-    ah_attr->dlid     = dev_addr->lid;
-    if (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) {
-        ah_attr->is_global      = 1;
-        ah_attr->grh.sgid_index = md->config.gid_index;
-        ah_attr->grh.hop_limit  = UCT_NPRDMA_HOP_LIMIT;
-        memcpy(ah_attr->grh.dgid.raw, dev_addr->gid, sizeof(dev_addr->gid));
-    }
+    uct_nprdma_mem_query(&md->super, stats);
+    uct_nprdma_service_query(md->service, stats);
 }
 
 ucs_status_t
@@ -392,38 +274,35 @@ uct_nprdma_query_tl_devices(uct_md_h tl_md,
                             uct_tl_device_resource_t **tl_devices_p,
                             unsigned *num_tl_devices_p)
 {
-    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    uct_nprdma_device_t *dev = ucs_derived_of(tl_md, uct_nprdma_device_t);
     uct_tl_device_resource_t *devices;
-    struct ibv_port_attr port_attr;
     uct_nprdma_dev_addr_t dev_addr;
     unsigned count;
     uint8_t port;
 
-    devices = ucs_calloc(md->dev_attr.phys_port_cnt, sizeof(*devices),
+    devices = ucs_calloc(dev->attr.phys_port_cnt, sizeof(*devices),
                          "nprdma_tl_devices");
     if (devices == NULL) {
         ucs_error("failed to allocate a list of %u ports",
-                  md->dev_attr.phys_port_cnt);
+                  dev->attr.phys_port_cnt);
         return UCS_ERR_NO_MEMORY;
     }
 
     count = 0;
-    for (port = 1; port <= md->dev_attr.phys_port_cnt; ++port) {
-        memset(&port_attr, 0, sizeof(port_attr));
-        if ((md->verbs->query_port_attr(md->context, port, &port_attr) != 0) ||
-            (port_attr.state != IBV_PORT_ACTIVE)) {
-            ucs_debug("%s: port %u is not active", md->name, port);
+    for (port = 1; port <= dev->attr.phys_port_cnt; ++port) {
+        if (!uct_nprdma_device_port_is_active(dev, port)) {
+            ucs_debug("%s: port %u is not active", dev->name, port);
             continue;
         }
 
         /* Without an address, no interface: better told before somebody counts
          * on it */
-        if (uct_nprdma_md_port_addr(md, port, &dev_addr) != UCS_OK) {
+        if (uct_nprdma_device_port_addr(dev, port, &dev_addr) != UCS_OK) {
             continue;
         }
 
         ucs_snprintf_zero(devices[count].name, sizeof(devices[count].name),
-                          "%s:%u", md->name, port);
+                          "%s:%u", dev->name, port);
         devices[count].type       = UCT_DEVICE_TYPE_NET;
         devices[count].sys_device = UCS_SYS_DEVICE_ID_UNKNOWN;
         ++count;

@@ -72,7 +72,7 @@ ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
     ret = ibv_post_srq_recv(iface->rx.srq, wrs, &bad_wr);
     if (ucs_unlikely(ret != 0)) {
         ucs_error("%s: failed to post receives: %s",
-                  uct_nprdma_iface_md(iface)->name, strerror(ret));
+                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
         for (; bad_wr != NULL; bad_wr = bad_wr->next) {
             uct_nprdma_bounce_put((uct_nprdma_slot_t*)(uintptr_t)bad_wr->wr_id);
             --count;
@@ -214,10 +214,10 @@ void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface)
  * Nobody has canceled anything, whatever it was. */
 static ucs_status_t uct_nprdma_iface_flush_reason(uct_nprdma_iface_t *iface)
 {
-    const uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    const uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
     struct ibv_port_attr attr;
 
-    if ((md->verbs->query_port_attr(md->context, iface->port_num,
+    if ((dev->verbs->query_port_attr(dev->context, iface->port_num,
                                     &attr) == 0) &&
         (attr.state != IBV_PORT_ACTIVE)) {
         return UCS_ERR_UNREACHABLE;
@@ -388,7 +388,7 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         iface->num_busy = 0;
         uct_nprdma_longest_poll(iface, &iface->longest);
         count          += uct_nprdma_service_progress(
-                uct_nprdma_iface_md(iface));
+                uct_nprdma_iface_md(iface)->service);
     }
 
     if ((iface->rma != NULL) && ucs_unlikely(uct_nprdma_rma_has_work(iface))) {
@@ -415,7 +415,7 @@ static unsigned uct_nprdma_iface_serve_progress(void *arg)
         return 0;
     }
 
-    return uct_nprdma_service_progress(uct_nprdma_iface_md(iface));
+    return uct_nprdma_service_progress(uct_nprdma_iface_md(iface)->service);
 }
 
 void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface)
@@ -439,7 +439,7 @@ void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface)
 static void uct_nprdma_iface_drain_channel(uct_nprdma_iface_t *iface,
                                            unsigned *count_p)
 {
-    const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_md(iface)->verbs;
+    const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_dev(iface)->verbs;
     struct ibv_cq *cq;
     void *cq_context;
 
@@ -472,7 +472,7 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     }
     if (ret != 0) {
         ucs_error("%s: failed to arm a completion queue: %s",
-                  uct_nprdma_iface_md(iface)->name, strerror(ret));
+                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
 

@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_stats.h"
-#include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "nprdma_md.h"
 
 #include <npemu/base/npemu_file.h>
 
@@ -128,7 +128,7 @@ static void uct_nprdma_stats_vfs_show_mem(void *obj, ucs_string_buffer_t *strb,
 {
     uct_nprdma_mem_stats_t mem;
 
-    uct_nprdma_mem_query(arg_ptr, &mem);
+    uct_nprdma_md_stats(arg_ptr, &mem);
 #define UCT_NPRDMA_STAT_SHOW(_name) \
     ucs_string_buffer_appendf(strb, "%s %" PRIu64 "\n", #_name, mem._name);
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_SHOW)

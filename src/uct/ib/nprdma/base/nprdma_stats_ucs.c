@@ -9,7 +9,6 @@
 #ifdef ENABLE_STATS
 
 #include "nprdma_iface.h"
-#include "uct/ib/nprdma/mem/nprdma_mem.h"
 
 #include <ucs/time/time.h>
 
@@ -87,7 +86,7 @@ static void uct_nprdma_stats_ucs_handler(int id, ucs_event_set_types_t events,
         return;
     }
 
-    uct_nprdma_mem_query(uct_nprdma_iface_md(iface), &mem);
+    uct_nprdma_md_stats(uct_nprdma_iface_md(iface), &mem);
     uct_nprdma_stats_ucs_copy_all(iface, &mem);
 }
 
@@ -111,7 +110,7 @@ static ucs_status_t uct_nprdma_stats_ucs_start_timer(uct_nprdma_iface_t *iface)
 ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_stats_ucs_t *nodes = &iface->stats_ucs;
-    const char *name              = uct_nprdma_iface_md(iface)->name;
+    const char *name              = uct_nprdma_iface_dev(iface)->name;
     ucs_status_t status;
 
     nodes->timer_id = -1;

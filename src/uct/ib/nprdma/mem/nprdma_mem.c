@@ -7,7 +7,6 @@
 #include "nprdma_mem.h"
 #include "nprdma_region.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include "ucm/access/nprdma_access.h"
 
@@ -25,26 +24,27 @@
 #define UCT_NPRDMA_MEM_CHECK_MAX     (64 * UCS_MBYTE)
 
 
-ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
+ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md)
 {
     ucs_status_t status;
 
     status = nprdma_access_init();
     if (status != UCS_OK) {
         ucs_error("%s: process_vm_writev() to this process itself is refused"
-                  " (seccomp?): cannot access memory for peers", md->name);
+                  " (seccomp?): cannot access memory for peers",
+                  md->super.name);
         return status;
     }
 
     if (!nprdma_access_is_direct()) {
         ucs_diag("%s: no UCM memory events or no MADV_POPULATE_WRITE, atomics"
-                 " are not atomic towards this process's own", md->name);
+                 " are not atomic towards this process's own", md->super.name);
     }
 
     status = nprdma_reg_table_create(sizeof(uct_nprdma_mem_t), &md->regs);
     if (status != UCS_OK) {
         ucs_error("%s: failed to allocate the table of registrations",
-                  md->name);
+                  md->super.name);
         nprdma_access_cleanup();
         return status;
     }
@@ -52,7 +52,7 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md)
     return UCS_OK;
 }
 
-static void uct_nprdma_mem_end(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
+static void uct_nprdma_mem_end(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem,
                                int invalidate)
 {
     if (atomic_load(&mem->state) == UCT_NPRDMA_MEM_EXPORTED) {
@@ -64,14 +64,14 @@ static void uct_nprdma_mem_end(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
     nprdma_reg_free(md->regs, mem->reg);
 }
 
-void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md)
+void uct_nprdma_mem_cleanup(uct_nprdma_mem_md_t *md)
 {
     unsigned count = nprdma_reg_table_count(md->regs);
     nprdma_reg_t *reg;
 
     if (count > 0) {
         ucs_warn("%s: closed with %u live registrations: they end now, their "
-                 "handles must not be used any more", md->name, count);
+                 "handles must not be used any more", md->super.name, count);
     }
 
     while ((reg = nprdma_reg_table_first(md->regs)) != NULL) {
@@ -83,7 +83,8 @@ void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md)
     nprdma_access_cleanup();
 }
 
-void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
+void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
+                          uct_nprdma_mem_stats_t *stats)
 {
     nprdma_monitor_stats_t monitor = {};
 
@@ -110,7 +111,6 @@ void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
     stats->kernel_events     = monitor.kernel_events;
     stats->kernel_pages      = monitor.kernel_invalidated;
     stats->drains            = monitor.drains;
-    uct_nprdma_service_query(md, stats);
 }
 
 static uint32_t uct_nprdma_mem_access(uint64_t flags)
@@ -147,23 +147,24 @@ static const char *uct_nprdma_mem_why_no_region(ucs_status_t status)
     }
 }
 
-void uct_nprdma_mem_no_region(uct_nprdma_md_t *md, uintptr_t address,
+void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
                               size_t length, ucs_status_t status)
 {
     ucs_log_level_t level;
 
     level = atomic_exchange(&md->copy_told, 1) ? UCS_LOG_LEVEL_DEBUG :
                                                  UCS_LOG_LEVEL_WARN;
-    ucs_log(level,
-            "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): they, and "
+    ucs_log(level, "%s: no region for %zu bytes at 0x%"
+            PRIxPTR " (%s): they, and "
             "others that this will happen to, go through bounce buffers",
-            md->name, length, address, uct_nprdma_mem_why_no_region(status));
+            md->super.name, length, address,
+            uct_nprdma_mem_why_no_region(status));
 }
 
 /* @return Whether the device reaches the memory. If not, the registration is
  * good for the target's software. */
 static int
-uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
+uct_nprdma_mem_find_region(uct_nprdma_mem_md_t *md, uintptr_t address,
                            size_t length, nprdma_range_t *range)
 {
     ucs_status_t status;
@@ -184,7 +185,7 @@ uct_nprdma_mem_find_region(uct_nprdma_md_t *md, uintptr_t address,
 ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
                                 uint64_t flags, uct_mem_h *memh_p)
 {
-    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    uct_nprdma_mem_md_t *md = ucs_derived_of(tl_md, uct_nprdma_mem_md_t);
     ucs_log_level_t level;
     uct_nprdma_mem_t *mem;
     ucs_status_t status;
@@ -192,9 +193,9 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
 
     level = (flags & UCT_MD_MEM_FLAG_HIDE_ERRORS) ? UCS_LOG_LEVEL_DEBUG :
                                                     UCS_LOG_LEVEL_ERROR;
-    if (ucs_unlikely(!uct_nprdma_md_is_owner(md))) {
+    if (ucs_unlikely(!uct_nprdma_device_is_owner(&md->super))) {
         ucs_log(level, "%s: was opened before fork(), a child cannot register"
-                " memory with it", md->name);
+                " memory with it", md->super.name);
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -202,7 +203,7 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
                               uct_nprdma_mem_access(flags), &reg);
     if (status != UCS_OK) {
         ucs_log(level, "%s: failed to register %zu bytes at %p (%u are"
-                " registered): %s", md->name, length, address,
+                " registered): %s", md->super.name, length, address,
                 nprdma_reg_table_count(md->regs), ucs_status_string(status));
         return status;
     }
@@ -219,7 +220,7 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
 ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
-    uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    uct_nprdma_mem_md_t *md = ucs_derived_of(tl_md, uct_nprdma_mem_md_t);
     int invalidate;
 
     if (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_MEMH) ||
@@ -236,7 +237,7 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
     }
 
     /* In a child nobody serves peers, and nobody would wake us up */
-    if (uct_nprdma_md_is_owner(md)) {
+    if (uct_nprdma_device_is_owner(&md->super)) {
         uct_nprdma_mem_end(md, params->memh, invalidate);
     }
 
@@ -254,7 +255,7 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
  * the same time.
  */
 static ucs_status_t
-uct_nprdma_mem_export(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem)
+uct_nprdma_mem_export(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem)
 {
     int state = UCT_NPRDMA_MEM_PRIVATE;
 
@@ -262,9 +263,9 @@ uct_nprdma_mem_export(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem)
         return UCS_OK;
     }
 
-    if (!uct_nprdma_md_is_owner(md)) {
+    if (!uct_nprdma_device_is_owner(&md->super)) {
         ucs_error("%s: was opened before fork(), a child cannot make a key of"
-                  " memory that its parent has made none of", md->name);
+                  " memory that its parent has made none of", md->super.name);
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -306,9 +307,9 @@ uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
  * enough that the process has the page; a destination may need a page of its
  * own first, so only who may do nothing but write gets that.
  */
-static void uct_nprdma_mem_populate(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
-                                    uint32_t access, uintptr_t address,
-                                    size_t length)
+static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
+                                    uct_nprdma_mem_t *mem, uint32_t access,
+                                    uintptr_t address, size_t length)
 {
     nprdma_range_t *range = &mem->range;
     int write             = !(access & NPRDMA_REG_ACCESS_GET);
@@ -334,17 +335,17 @@ static void uct_nprdma_mem_populate(uct_nprdma_md_t *md, uct_nprdma_mem_t *mem,
         !uct_nprdma_region_is_valid(range->region, address + head,
                                     length - head,
                                     write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)) {
-        uct_nprdma_service_populate_later(md, mem, write);
+        md->ops->populate_later(md, mem, write);
     }
 }
 
 ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
                                   size_t length, void *buffer)
 {
-    uct_nprdma_md_t *md    = ucs_derived_of(tl_md, uct_nprdma_md_t);
-    uct_nprdma_mem_t *mem  = memh;
-    uint32_t access        = nprdma_reg_access(mem->reg);
-    uct_nprdma_rkey_t rkey = {
+    uct_nprdma_mem_md_t *md = ucs_derived_of(tl_md, uct_nprdma_mem_md_t);
+    uct_nprdma_mem_t *mem   = memh;
+    uint32_t access         = nprdma_reg_access(mem->reg);
+    uct_nprdma_rkey_t rkey  = {
         .address = nprdma_reg_address(mem->reg),
         .length  = nprdma_reg_length(mem->reg)
     };
@@ -358,7 +359,7 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
     rkey.key = nprdma_reg_key(mem->reg);
     if (mem->has_region) {
         uct_nprdma_mem_fill_region(mem, access, &rkey);
-        if (ucs_likely(uct_nprdma_md_is_owner(md))) {
+        if (ucs_likely(uct_nprdma_device_is_owner(&md->super))) {
             uct_nprdma_mem_populate(md, mem, access, (uintptr_t)address,
                                     length);
         }

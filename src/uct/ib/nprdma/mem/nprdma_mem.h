@@ -3,8 +3,8 @@
 #ifndef UCT_NPRDMA_MEM_H_
 #define UCT_NPRDMA_MEM_H_
 
-#include "uct/ib/nprdma/base/nprdma_md.h"
-#include "uct/ib/nprdma/base/nprdma_stats.h"
+#include "nprdma_mem_md.h"
+#include "uct/ib/nprdma/net/nprdma_counters.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include "ucm/regions/nprdma_reg.h"
@@ -52,7 +52,7 @@ static inline const uct_nprdma_rkey_t *uct_nprdma_rkey(uct_rkey_t rkey)
  * @return UCS_OK, UCS_ERR_NO_MEMORY, or UCS_ERR_UNSUPPORTED with a logged
  *         reason when this process cannot serve requests of peers.
  */
-ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md);
+ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md);
 
 /**
  * Undo @ref uct_nprdma_mem_init. Registrations that the user has leaked end,
@@ -60,16 +60,18 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_md_t *md);
  *
  * @param [in] md  MD whose service is destroyed, and whose monitor is not.
  */
-void uct_nprdma_mem_cleanup(uct_nprdma_md_t *md);
+void uct_nprdma_mem_cleanup(uct_nprdma_mem_md_t *md);
 
 
 /**
  * Count what an MD knows of the process's memory.
  *
  * @param [in]  md     MD.
- * @param [out] stats  Filled; the numbers need not be of one moment.
+ * @param [out] stats  Filled, but for what the service counts; the numbers need
+ *                     not be of one moment.
  */
-void uct_nprdma_mem_query(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats);
+void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
+                          uct_nprdma_mem_stats_t *stats);
 
 
 /**
@@ -115,7 +117,7 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
  * @param [in] length   Bytes.
  * @param [in] status   Why there is no region.
  */
-void uct_nprdma_mem_no_region(uct_nprdma_md_t *md, uintptr_t address,
+void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
                               size_t length, ucs_status_t status);
 
 

@@ -36,30 +36,30 @@ static ucs_status_t uct_nprdma_region_reg_status(int error)
 }
 
 static struct ibv_mr *
-uct_nprdma_region_reg(uct_nprdma_md_t *md, const nprdma_region_t *region,
+uct_nprdma_region_reg(uct_nprdma_mem_md_t *md, const nprdma_region_t *region,
                       const char *what, uint64_t offset, size_t length,
                       uint64_t iova, int access, ucs_status_t *status_p)
 {
     struct ibv_mr *mr;
 
-    mr = md->verbs->register_dmabuf_mr(md->pd, offset, length, iova,
+    mr = md->super.verbs->register_dmabuf_mr(md->super.pd, offset, length, iova,
                                        region->fd, access);
     if (mr == NULL) {
         *status_p = uct_nprdma_region_reg_status(errno);
         ucs_debug("%s: failed to register %s of the region of %zu bytes at "
-                  "0x%" PRIxPTR ": %m", md->name, what, region->length,
+                  "0x%" PRIxPTR ": %m", md->super.name, what, region->length,
                   region->address);
     }
     return mr;
 }
 
-static void uct_nprdma_region_dereg(uct_nprdma_md_t *md, struct ibv_mr *mr)
+static void uct_nprdma_region_dereg(uct_nprdma_mem_md_t *md, struct ibv_mr *mr)
 {
     int ret;
 
-    ret = md->verbs->dereg_mr(mr);
+    ret = md->super.verbs->dereg_mr(mr);
     if (ret != 0) {
-        ucs_warn("%s: failed to deregister a region: %s", md->name,
+        ucs_warn("%s: failed to deregister a region: %s", md->super.name,
                  strerror(ret));
     }
 }
@@ -71,7 +71,7 @@ static void uct_nprdma_region_dereg(uct_nprdma_md_t *md, struct ibv_mr *mr)
 static ucs_status_t
 uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
 {
-    uct_nprdma_md_t *md = arg;
+    uct_nprdma_mem_md_t *md = arg;
     uct_nprdma_region_t *self;
     ucs_status_t status;
     int local = region->is_local;
@@ -128,7 +128,7 @@ err_free:
 
 static void uct_nprdma_region_detach(void *arg, nprdma_region_t *region)
 {
-    uct_nprdma_md_t *md       = arg;
+    uct_nprdma_mem_md_t *md   = arg;
     uct_nprdma_region_t *self = region->priv;
 
     if (self->s != NULL) {
@@ -141,32 +141,33 @@ static void uct_nprdma_region_detach(void *arg, nprdma_region_t *region)
 
 static void uct_nprdma_region_drain(void *arg)
 {
-    uct_nprdma_md_t *md = arg;
+    uct_nprdma_mem_md_t *md = arg;
 
-    md->verbs->drain(md->context);
+    md->super.verbs->drain(md->super.context);
 }
 
 /* @return Why there is no zero copy, or NULL. Orders of what is not RC over
  * InfiniBand or RoCE are others than those the rules are made for. */
-static const char *uct_nprdma_region_obstacle(const uct_nprdma_md_t *md)
+static const char *uct_nprdma_region_obstacle(const uct_nprdma_mem_md_t *md)
 {
     if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
         return "UCX_NPRDMA_ZCOPY=no";
     }
 
-    if (md->verbs->register_dmabuf_mr == NULL) {
+    if (md->super.verbs->register_dmabuf_mr == NULL) {
         return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
     }
 
-    if ((md->verbs->monitor_backend == NULL) || (md->verbs->drain == NULL)) {
+    if ((md->super.verbs->monitor_backend == NULL) ||
+        (md->super.verbs->drain == NULL)) {
         return "nothing watches memory for this kind of device";
     }
 
-    if (md->context->device->transport_type != IBV_TRANSPORT_IB) {
+    if (md->super.context->device->transport_type != IBV_TRANSPORT_IB) {
         return "the device speaks neither InfiniBand nor RoCE";
     }
 
-    if (md->dev_attr.max_qp_rd_atom < 1) {
+    if (md->super.attr.max_qp_rd_atom < 1) {
         return "the device has no RDMA READ";
     }
 
@@ -176,9 +177,9 @@ static const char *uct_nprdma_region_obstacle(const uct_nprdma_md_t *md)
 /* @return Why the kernel module does not do for this MD, or NULL; may be put
  * into why, which has room for NPRDMA_KERNEL_WHY_MAX bytes. */
 static const char *
-uct_nprdma_region_no_kernel(const uct_nprdma_md_t *md, char *why)
+uct_nprdma_region_no_kernel(const uct_nprdma_mem_md_t *md, char *why)
 {
-    if (md->verbs->kernel_backend == NULL) {
+    if (md->super.verbs->kernel_backend == NULL) {
         return "not for this kind of device";
     }
 
@@ -194,48 +195,49 @@ uct_nprdma_region_no_kernel(const uct_nprdma_md_t *md, char *why)
 }
 
 static ucs_status_t
-uct_nprdma_region_choose(const uct_nprdma_md_t *md,
+uct_nprdma_region_choose(const uct_nprdma_mem_md_t *md,
                          const struct nprdma_backend **backend_p)
 {
     char text[NPRDMA_KERNEL_WHY_MAX];
     const char *why;
 
-    *backend_p = md->verbs->monitor_backend;
+    *backend_p = md->super.verbs->monitor_backend;
     if (md->config.monitor == UCT_NPRDMA_MONITOR_EMULATED) {
         return UCS_OK;
     }
 
     why = uct_nprdma_region_no_kernel(md, text);
     if (why == NULL) {
-        *backend_p = md->verbs->kernel_backend;
+        *backend_p = md->super.verbs->kernel_backend;
     } else if (md->config.monitor == UCT_NPRDMA_MONITOR_KERNEL) {
-        ucs_error("UCX_NPRDMA_MONITOR=kernel: %s: %s", md->name, why);
+        ucs_error("UCX_NPRDMA_MONITOR=kernel: %s: %s", md->super.name, why);
         return UCS_ERR_INVALID_PARAM;
     }
 
-    ucs_debug("%s: memory is watched by: %s (%s)", md->name, (*backend_p)->name,
-              (why == NULL) ? "the kernel module" : why);
+    ucs_debug("%s: memory is watched by: %s (%s)", md->super.name,
+              (*backend_p)->name, (why == NULL) ? "the kernel module" : why);
     return UCS_OK;
 }
 
-static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_md_t *md)
+static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_mem_md_t *md)
 {
     if (*md->config.fault == '\0') {
         return UCS_OK;
     }
 
-    if (md->verbs->set_fault_plan == NULL) {
+    if (md->super.verbs->set_fault_plan == NULL) {
         ucs_error("UCX_NPRDMA_FAULT: %s of %s loses no pages on demand",
-                  md->name, md->verbs->name);
+                  md->super.name, md->super.verbs->name);
         return UCS_ERR_INVALID_PARAM;
     }
 
     /* It tells itself what is wrong */
-    return (md->verbs->set_fault_plan(md->context, md->config.fault) == 0) ?
+    return (md->super.verbs->set_fault_plan(md->super.context,
+                                          md->config.fault) == 0) ?
            UCS_OK : UCS_ERR_INVALID_PARAM;
 }
 
-ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
+ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md)
 {
     nprdma_monitor_params_t params = {
         .region_size  = md->config.region_size,
@@ -294,12 +296,12 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md)
     if (obstacle != NULL) {
         ucs_log(level,
                 "%s: no zero copy, all data goes through bounce buffers: %s",
-                md->name, obstacle);
+                md->super.name, obstacle);
     }
     return UCS_OK;
 }
 
-void uct_nprdma_region_cleanup(uct_nprdma_md_t *md)
+void uct_nprdma_region_cleanup(uct_nprdma_mem_md_t *md)
 {
     if (md->monitor != NULL) {
         nprdma_monitor_destroy(md->monitor);

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_REGION_H_
 #define UCT_NPRDMA_REGION_H_
 
-#include "uct/ib/nprdma/base/nprdma_md.h"
+#include "nprdma_mem_md.h"
 
 #include "nprdma_page_state.h"
 
@@ -33,7 +33,7 @@ typedef struct uct_nprdma_region {
  * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason if the
  *         configuration asks for what cannot be had.
  */
-ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md);
+ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md);
 
 
 /**
@@ -41,7 +41,7 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_md_t *md);
  *
  * @param [in] md  MD without registrations.
  */
-void uct_nprdma_region_cleanup(uct_nprdma_md_t *md);
+void uct_nprdma_region_cleanup(uct_nprdma_mem_md_t *md);
 
 
 /**

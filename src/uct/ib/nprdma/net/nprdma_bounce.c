@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_bounce.h"
-#include "uct/ib/nprdma/base/nprdma_md.h"
+#include "nprdma_device.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -79,9 +79,9 @@ static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
         ucs_error("%s: cannot pin %zu bytes for %s: the limit of locked memory "
                   "is %zu bytes (see ulimit -l, or lower "
                   "UCX_NPRDMA_MAX_PINNED)",
-                  pool->md->name, length, pool->name, (size_t)rlim.rlim_cur);
+                  pool->dev->name, length, pool->name, (size_t)rlim.rlim_cur);
     } else {
-        ucs_error("%s: cannot register %zu bytes for %s: %m", pool->md->name,
+        ucs_error("%s: cannot register %zu bytes for %s: %m", pool->dev->name,
                   length, pool->name);
     }
 }
@@ -115,7 +115,7 @@ uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
      * shared them would make the parent copy its own away from the NIC */
     madvise(chunk->base, chunk->length, MADV_DONTFORK);
 
-    chunk->mr = pool->md->verbs->register_mr(pool->md->pd, chunk->base,
+    chunk->mr = pool->dev->verbs->register_mr(pool->dev->pd, chunk->base,
                                              chunk->length,
                                              IBV_ACCESS_LOCAL_WRITE);
     if (chunk->mr == NULL) {
@@ -134,7 +134,7 @@ uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
     pool->num_slots += num_slots;
     chunk->next      = pool->chunks;
     pool->chunks     = chunk;
-    ucs_debug("%s: %s has %u slots of %zu bytes", pool->md->name, pool->name,
+    ucs_debug("%s: %s has %u slots of %zu bytes", pool->dev->name, pool->name,
               pool->num_slots, pool->slot_size);
     return UCS_OK;
 
@@ -146,7 +146,7 @@ err_free:
 }
 
 ucs_status_t
-uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
+uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
                        size_t slot_size, unsigned max_slots,
                        unsigned min_slots, const char *name)
 {
@@ -160,7 +160,7 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
     pool->num_slots = 0;
     pool->max_slots = max_slots;
     pool->slot_size = uct_nprdma_align_up(slot_size, UCS_SYS_CACHE_LINE_SIZE);
-    pool->md        = md;
+    pool->dev        = dev;
     pool->name      = name;
     pool->chunks    = NULL;
 
@@ -176,7 +176,7 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
         !uct_nprdma_bounce_reserve(length, budget)) {
         ucs_error("%s: no pinned memory left for %s: %zu of %zu bytes "
                   "are in use, %zu more are needed (see UCX_NPRDMA_MAX_PINNED)",
-                  md->name, name, uct_nprdma_bounce_pinned(), budget, length);
+                  dev->name, name, uct_nprdma_bounce_pinned(), budget, length);
         return UCS_ERR_NO_MEMORY;
     }
 
@@ -221,10 +221,10 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool)
 
     while ((chunk = pool->chunks) != NULL) {
         pool->chunks = chunk->next;
-        ret          = pool->md->verbs->dereg_mr(chunk->mr);
+        ret          = pool->dev->verbs->dereg_mr(chunk->mr);
         if (ret != 0) {
             ucs_warn("%s: failed to deregister memory of %s: %s",
-                     pool->md->name, pool->name, strerror(ret));
+                     pool->dev->name, pool->name, strerror(ret));
         }
         munmap(chunk->base, chunk->length);
         atomic_fetch_sub(&uct_nprdma_bounce_used, chunk->length);

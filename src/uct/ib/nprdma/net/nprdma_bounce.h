@@ -32,7 +32,7 @@ struct uct_nprdma_bounce {
     unsigned                  num_slots;
     unsigned                  max_slots; /* grows up to this */
     size_t                    slot_size;
-    struct uct_nprdma_md      *md;
+    struct uct_nprdma_device      *dev;
     const char                *name;
     uct_nprdma_bounce_chunk_t *chunks;
 };
@@ -60,7 +60,7 @@ void uct_nprdma_bounce_forked(void);
  * min_slots and grows when it must.
  *
  * @param [out] pool       Pool to set up.
- * @param [in]  md         MD whose PD the memory is registered with.
+ * @param [in]  dev        Device whose PD the memory is registered with.
  * @param [in]  slot_size  Bytes per slot; rounded up to a cache line.
  * @param [in]  max_slots  Slots wanted.
  * @param [in]  min_slots  Slots needed.
@@ -69,7 +69,7 @@ void uct_nprdma_bounce_forked(void);
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t
-uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_md *md,
+uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
                        size_t slot_size, unsigned max_slots,
                        unsigned min_slots, const char *name);
 

@@ -139,7 +139,7 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_iface_t *iface,
         return;
     }
 
-    status = uct_nprdma_qp_connect(uct_nprdma_iface_md(iface), iface->port_num,
+    status = uct_nprdma_qp_connect(uct_nprdma_iface_dev(iface), iface->port_num,
                                    conn->qp, entry->psn, &packet->qp,
                                    UCT_NPRDMA_RNR_FOREVER);
     if (status == UCS_OK) {
@@ -206,7 +206,7 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
                                         void *arg)
 {
     uct_nprdma_iface_t *iface       = arg;
-    const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_md(iface)->verbs;
+    const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_dev(iface)->verbs;
     struct ibv_cq *cq;
     void *cq_context;
     int ret;
@@ -223,7 +223,7 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
     ret = ibv_req_notify_cq(iface->cm.cq, 0);
     if (ret != 0) {
         ucs_error("%s: failed to arm the wire-up completion queue: %s",
-                  uct_nprdma_iface_md(iface)->name, strerror(ret));
+                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
     }
     uct_nprdma_ud_poll(iface);
 }

@@ -28,7 +28,7 @@
 
 
 ucs_status_t
-uct_nprdma_qp_create(uct_nprdma_md_t *md, uint8_t port_num,
+uct_nprdma_qp_create(uct_nprdma_device_t *dev, uint8_t port_num,
                      const uct_nprdma_qp_params_t *params, struct ibv_qp **qp_p,
                      uint32_t *inline_p)
 {
@@ -51,10 +51,10 @@ uct_nprdma_qp_create(uct_nprdma_md_t *md, uint8_t port_num,
         init_attr.cap.max_recv_sge = 1;
     }
 
-    qp = md->verbs->create_qp(md->pd, &init_attr);
+    qp = dev->verbs->create_qp(dev->pd, &init_attr);
     if (qp == NULL) {
         ucs_error("%s: failed to create a queue pair (%u send WRs, %u bytes "
-                  "inline): %m", md->name, params->max_send_wr,
+                  "inline): %m", dev->name, params->max_send_wr,
                   params->max_inline);
         return (errno == ENOMEM) ? UCS_ERR_NO_MEMORY : UCS_ERR_IO_ERROR;
     }
@@ -63,13 +63,13 @@ uct_nprdma_qp_create(uct_nprdma_md_t *md, uint8_t port_num,
     attr.pkey_index      = 0;
     attr.port_num        = port_num;
     attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    ret = md->verbs->modify_qp(qp, &attr,
+    ret = dev->verbs->modify_qp(qp, &attr,
                                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                                IBV_QP_ACCESS_FLAGS);
     if (ret != 0) {
         ucs_error("%s: failed to bring queue pair 0x%x to INIT on port %u: %s",
-                  md->name, qp->qp_num, port_num, strerror(ret));
-        md->verbs->destroy_qp(qp);
+                  dev->name, qp->qp_num, port_num, strerror(ret));
+        dev->verbs->destroy_qp(qp);
         return UCS_ERR_IO_ERROR;
     }
 
@@ -111,16 +111,16 @@ static uint8_t uct_nprdma_qp_rnr_timer(double seconds)
 }
 
 ucs_status_t
-uct_nprdma_qp_connect(uct_nprdma_md_t *md, uint8_t port_num, struct ibv_qp *qp,
-                      uint32_t local_psn, const uct_nprdma_qp_addr_t *peer,
-                      uint8_t rnr_retry)
+uct_nprdma_qp_connect(uct_nprdma_device_t *dev, uint8_t port_num,
+                      struct ibv_qp *qp, uint32_t local_psn,
+                      const uct_nprdma_qp_addr_t *peer, uint8_t rnr_retry)
 {
     struct ibv_qp_attr attr = {};
     uct_nprdma_dev_addr_t local;
     ucs_status_t status;
     int ret;
 
-    status = uct_nprdma_md_port_addr(md, port_num, &local);
+    status = uct_nprdma_device_port_addr(dev, port_num, &local);
     if (status != UCS_OK) {
         return status;
     }
@@ -129,36 +129,36 @@ uct_nprdma_qp_connect(uct_nprdma_md_t *md, uint8_t port_num, struct ibv_qp *qp,
     attr.path_mtu           = (enum ibv_mtu)ucs_min(local.mtu, peer->dev.mtu);
     attr.dest_qp_num        = peer->qpn;
     attr.rq_psn             = peer->psn;
-    attr.max_dest_rd_atomic = ucs_min(md->dev_attr.max_qp_rd_atom,
+    attr.max_dest_rd_atomic = ucs_min(dev->attr.max_qp_rd_atom,
                                       UCT_NPRDMA_MAX_RD_ATOMIC);
-    attr.min_rnr_timer      = uct_nprdma_qp_rnr_timer(md->config.rnr_timeout);
-    uct_nprdma_md_fill_ah_attr(md, port_num, &peer->dev, &attr.ah_attr);
-    ret = md->verbs->modify_qp(qp, &attr,
+    attr.min_rnr_timer      = uct_nprdma_qp_rnr_timer(dev->config.rnr_timeout);
+    uct_nprdma_device_fill_ah_attr(dev, port_num, &peer->dev, &attr.ah_attr);
+    ret = dev->verbs->modify_qp(qp, &attr,
                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                                IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                IBV_QP_MAX_DEST_RD_ATOMIC |
                                IBV_QP_MIN_RNR_TIMER);
     if (ret != 0) {
         ucs_error("%s: failed to bring queue pair 0x%x to RTR towards 0x%x "
-                  "lid %u: %s", md->name, qp->qp_num, peer->qpn, peer->dev.lid,
+                  "lid %u: %s", dev->name, qp->qp_num, peer->qpn, peer->dev.lid,
                   strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
 
     memset(&attr, 0, sizeof(attr));
     attr.qp_state      = IBV_QPS_RTS;
-    attr.timeout       = uct_nprdma_qp_timeout(md->config.timeout);
-    attr.retry_cnt     = md->config.retry_count;
+    attr.timeout       = uct_nprdma_qp_timeout(dev->config.timeout);
+    attr.retry_cnt     = dev->config.retry_count;
     attr.rnr_retry     = rnr_retry;
     attr.sq_psn        = local_psn;
-    attr.max_rd_atomic = ucs_min(md->dev_attr.max_qp_init_rd_atom,
+    attr.max_rd_atomic = ucs_min(dev->attr.max_qp_init_rd_atom,
                                  UCT_NPRDMA_MAX_RD_ATOMIC);
-    ret = md->verbs->modify_qp(qp, &attr,
+    ret = dev->verbs->modify_qp(qp, &attr,
                                IBV_QP_STATE | IBV_QP_TIMEOUT |
                                IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     if (ret != 0) {
-        ucs_error("%s: failed to bring queue pair 0x%x to RTS: %s", md->name,
+        ucs_error("%s: failed to bring queue pair 0x%x to RTS: %s", dev->name,
                   qp->qp_num, strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
@@ -166,14 +166,14 @@ uct_nprdma_qp_connect(uct_nprdma_md_t *md, uint8_t port_num, struct ibv_qp *qp,
     return UCS_OK;
 }
 
-void uct_nprdma_qp_to_err(uct_nprdma_md_t *md, struct ibv_qp *qp)
+void uct_nprdma_qp_to_err(uct_nprdma_device_t *dev, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
     int ret;
 
-    ret = md->verbs->modify_qp(qp, &attr, IBV_QP_STATE);
+    ret = dev->verbs->modify_qp(qp, &attr, IBV_QP_STATE);
     if (ret != 0) {
-        ucs_diag("%s: failed to bring queue pair 0x%x to ERR: %s", md->name,
+        ucs_diag("%s: failed to bring queue pair 0x%x to ERR: %s", dev->name,
                  qp->qp_num, strerror(ret));
     }
 }
@@ -186,7 +186,7 @@ static ucs_status_t uct_nprdma_conn_table_grow(uct_nprdma_iface_t *iface)
 
     if (num_conns > UCT_NPRDMA_CONN_MAX) {
         ucs_error("%s: too many connections: the limit is %lu",
-                  uct_nprdma_iface_md(iface)->name, UCT_NPRDMA_CONN_MAX);
+                  uct_nprdma_iface_dev(iface)->name, UCT_NPRDMA_CONN_MAX);
         return UCS_ERR_EXCEEDS_LIMIT;
     }
 
@@ -258,7 +258,7 @@ ucs_status_t
 uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                       uct_nprdma_conn_t *conn, enum uct_nprdma_conn_kind kind)
 {
-    uct_nprdma_md_t *md           = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev      = uct_nprdma_iface_dev(iface);
     uct_nprdma_qp_params_t params = {};
     ucs_status_t status;
 
@@ -290,7 +290,7 @@ uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
 
-    status = uct_nprdma_qp_create(md, iface->port_num, &params, &conn->qp,
+    status = uct_nprdma_qp_create(dev, iface->port_num, &params, &conn->qp,
                                   NULL);
     if (status != UCS_OK) {
         goto out;
@@ -315,7 +315,7 @@ uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 err_free_id:
     uct_nprdma_conn_id_free(iface, conn);
 err_destroy_qp:
-    md->verbs->destroy_qp(conn->qp);
+    dev->verbs->destroy_qp(conn->qp);
     conn->qp      = NULL;
     conn->state   = UCT_NPRDMA_CONN_NONE;
     conn->credits = 0;
@@ -403,7 +403,7 @@ uct_nprdma_conn_post_recv(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     ret = ibv_post_recv(conn->qp, &wr, &bad_wr);
     if (ucs_unlikely(ret != 0)) {
         ucs_error("%s: failed to post a receive on queue pair 0x%x: %s",
-                  uct_nprdma_iface_md(iface)->name, conn->qp->qp_num,
+                  uct_nprdma_iface_dev(iface)->name, conn->qp->qp_num,
                   strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
@@ -453,7 +453,7 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         uct_nprdma_conn_abandon(iface, conn, status);
     }
     conn->state = UCT_NPRDMA_CONN_FAILED;
-    uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), conn->qp);
+    uct_nprdma_qp_to_err(uct_nprdma_iface_dev(iface), conn->qp);
     if ((conn->unsignaled > 0) || conn->refused) {
         /* Those that were done before the error have no completion at all, nor
          * have those that were never posted: one more WR, which is flushed,
@@ -574,10 +574,10 @@ int uct_nprdma_conn_release(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
-    ret = uct_nprdma_iface_md(iface)->verbs->destroy_qp(conn->qp);
+    ret = uct_nprdma_iface_dev(iface)->verbs->destroy_qp(conn->qp);
     if (ret != 0) {
         ucs_warn("%s: failed to destroy queue pair: %s",
-                 uct_nprdma_iface_md(iface)->name, strerror(ret));
+                 uct_nprdma_iface_dev(iface)->name, strerror(ret));
     }
     conn->qp = NULL;
     uct_nprdma_conn_id_free(iface, conn);

@@ -12,7 +12,7 @@
 #include <ucs/type/status.h>
 
 struct uct_nprdma_iface;
-struct uct_nprdma_md;
+struct uct_nprdma_device;
 struct uct_nprdma_ep;
 
 /*
@@ -175,7 +175,7 @@ typedef struct uct_nprdma_qp_params {
 /**
  * Create an RC QP and bring it to INIT on a port.
  *
- * @param [in]  md        MD whose PD it is created on.
+ * @param [in]  dev       Device on whose PD it is created.
  * @param [in]  port_num  Port.
  * @param [in]  params    See uct_nprdma_qp_params_t.
  * @param [out] qp_p      The QP, to be given to verbs->destroy_qp().
@@ -184,7 +184,7 @@ typedef struct uct_nprdma_qp_params {
  * @return UCS_OK, or UCS_ERR_IO_ERROR / UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t
-uct_nprdma_qp_create(struct uct_nprdma_md *md, uint8_t port_num,
+uct_nprdma_qp_create(struct uct_nprdma_device *dev, uint8_t port_num,
                      const uct_nprdma_qp_params_t *params, struct ibv_qp **qp_p,
                      uint32_t *inline_p);
 
@@ -192,7 +192,7 @@ uct_nprdma_qp_create(struct uct_nprdma_md *md, uint8_t port_num,
 /**
  * Bring a QP from INIT to RTS, towards a peer.
  *
- * @param [in] md         MD of the QP.
+ * @param [in] dev        Device of the QP.
  * @param [in] port_num   Port of the QP.
  * @param [in] qp         QP in INIT.
  * @param [in] local_psn  PSN that the peer was or will be told.
@@ -203,7 +203,7 @@ uct_nprdma_qp_create(struct uct_nprdma_md *md, uint8_t port_num,
  * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
  */
 ucs_status_t
-uct_nprdma_qp_connect(struct uct_nprdma_md *md, uint8_t port_num,
+uct_nprdma_qp_connect(struct uct_nprdma_device *dev, uint8_t port_num,
                       struct ibv_qp *qp, uint32_t local_psn,
                       const uct_nprdma_qp_addr_t *peer, uint8_t rnr_retry);
 
@@ -211,7 +211,7 @@ uct_nprdma_qp_connect(struct uct_nprdma_md *md, uint8_t port_num,
 /**
  * Bring a QP to ERR: outstanding WRs complete with flush errors.
  */
-void uct_nprdma_qp_to_err(struct uct_nprdma_md *md, struct ibv_qp *qp);
+void uct_nprdma_qp_to_err(struct uct_nprdma_device *dev, struct ibv_qp *qp);
 
 
 /**

@@ -83,14 +83,13 @@ static void uct_nprdma_responder_forget(uct_nprdma_iface_t *iface,
 static void uct_nprdma_responder_free(uct_nprdma_iface_t *iface,
                                       uct_nprdma_responder_t *resp)
 {
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-
     if (resp->qp != NULL) {
-        md->verbs->destroy_qp(resp->qp);
+        uct_nprdma_iface_dev(iface)->verbs->destroy_qp(resp->qp);
     }
 
     if (resp->svc != NULL) {
-        uct_nprdma_service_release(md, resp->svc);
+        uct_nprdma_service_release(uct_nprdma_iface_md(iface)->service,
+                                   resp->svc);
     }
 
     ucs_free(resp);
@@ -115,7 +114,7 @@ static void uct_nprdma_responder_end(uct_nprdma_iface_t *iface,
         return;
     }
 
-    uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), resp->qp);
+    uct_nprdma_qp_to_err(uct_nprdma_iface_dev(iface), resp->qp);
     ucs_list_add_tail(&iface->cm.dying, &resp->list);
     ++iface->cm.num_dying;
 }
@@ -142,13 +141,14 @@ static ucs_status_t
 uct_nprdma_responder_connect(uct_nprdma_iface_t *iface,
                              uct_nprdma_responder_t *resp)
 {
-    uct_nprdma_md_t *md           = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev      = uct_nprdma_iface_dev(iface);
     uct_nprdma_qp_params_t params = {};
     ucs_status_t status;
 
     if (resp->kind == UCT_NPRDMA_CONN_SVC) {
         uct_nprdma_iface_serve(iface);
-        return uct_nprdma_service_accept(md, iface->port_num, &resp->peer,
+        return uct_nprdma_service_accept(uct_nprdma_iface_md(iface)->service,
+                                         iface->port_num, &resp->peer,
                                          resp->psn, &resp->svc, &resp->qpn);
     }
 
@@ -156,14 +156,14 @@ uct_nprdma_responder_connect(uct_nprdma_iface_t *iface,
     params.recv_cq     = iface->rx.cq;
     params.srq         = iface->rx.srq;
     params.max_send_wr = 1; /* a probe */
-    status             = uct_nprdma_qp_create(md, iface->port_num, &params,
+    status             = uct_nprdma_qp_create(dev, iface->port_num, &params,
                                               &resp->qp, NULL);
     if (status != UCS_OK) {
         return status;
     }
 
     resp->qpn = resp->qp->qp_num;
-    status    = uct_nprdma_qp_connect(md, iface->port_num, resp->qp, resp->psn,
+    status    = uct_nprdma_qp_connect(dev, iface->port_num, resp->qp, resp->psn,
                                       &resp->peer, UCT_NPRDMA_RNR_FOREVER);
     if (status != UCS_OK) {
         goto err;
@@ -177,7 +177,7 @@ uct_nprdma_responder_connect(uct_nprdma_iface_t *iface,
     return UCS_OK;
 
 err:
-    md->verbs->destroy_qp(resp->qp);
+    dev->verbs->destroy_qp(resp->qp);
     resp->qp = NULL;
     return status;
 }
@@ -385,7 +385,8 @@ void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface)
             uct_nprdma_responder_probe(iface, resp);
         } else {
             ++iface->stats.cm_probes;
-            uct_nprdma_service_probe(uct_nprdma_iface_md(iface), resp->svc);
+            uct_nprdma_service_probe(uct_nprdma_iface_md(iface)->service,
+                                     resp->svc);
         }
     }
 }

@@ -46,7 +46,7 @@ static void uct_nprdma_ud_destroy_ah(uct_nprdma_iface_t *iface,
 {
     ucs_list_del(&entry->list);
     --iface->cm.num_ahs;
-    uct_nprdma_iface_md(iface)->verbs->destroy_ah(entry->ah);
+    uct_nprdma_iface_dev(iface)->verbs->destroy_ah(entry->ah);
     ucs_free(entry);
 }
 
@@ -54,7 +54,7 @@ static struct ibv_ah *
 uct_nprdma_ud_get_ah(uct_nprdma_iface_t *iface,
                      const uct_nprdma_dev_addr_t *dev_addr)
 {
-    uct_nprdma_md_t *md        = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev   = uct_nprdma_iface_dev(iface);
     struct ibv_ah_attr ah_attr = {};
     uct_nprdma_cm_ah_t *entry;
 
@@ -79,11 +79,11 @@ uct_nprdma_ud_get_ah(uct_nprdma_iface_t *iface,
         return NULL;
     }
 
-    uct_nprdma_md_fill_ah_attr(md, iface->port_num, dev_addr, &ah_attr);
+    uct_nprdma_device_fill_ah_attr(dev, iface->port_num, dev_addr, &ah_attr);
     entry->dev_addr = *dev_addr;
-    entry->ah       = md->verbs->create_ah(md->pd, &ah_attr);
+    entry->ah       = dev->verbs->create_ah(dev->pd, &ah_attr);
     if (entry->ah == NULL) {
-        ucs_debug("%s: no address handle for lid %u: %m", md->name,
+        ucs_debug("%s: no address handle for lid %u: %m", dev->name,
                   dev_addr->lid);
         ucs_free(entry);
         return NULL;
@@ -113,7 +113,7 @@ static void uct_nprdma_ud_post_recv(uct_nprdma_iface_t *iface,
     ret = ibv_post_recv(iface->cm.qp, &wr, &bad_wr);
     if (ret != 0) {
         ucs_error("%s: failed to post a receive for wire-up: %s",
-                  uct_nprdma_iface_md(iface)->name, strerror(ret));
+                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
         uct_nprdma_bounce_put(slot);
         return;
     }
@@ -171,7 +171,7 @@ static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
     ret = ibv_post_send(iface->cm.qp, &wr, &bad_wr);
     if (ret != 0) {
         ucs_diag("%s: failed to send a wire-up packet: %s",
-                 uct_nprdma_iface_md(iface)->name, strerror(ret));
+                 uct_nprdma_iface_dev(iface)->name, strerror(ret));
         uct_nprdma_bounce_put(slot);
         return;
     }
@@ -220,8 +220,8 @@ void uct_nprdma_cm_send(uct_nprdma_iface_t *iface,
 /* Bring the UD QP from RESET to RTS */
 static ucs_status_t uct_nprdma_ud_start_qp(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_md_t *md     = uct_nprdma_iface_md(iface);
-    struct ibv_qp_attr attr = {
+    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
+    struct ibv_qp_attr attr  = {
         .port_num = iface->port_num,
         .qkey     = UCT_NPRDMA_CM_QKEY
     };
@@ -238,11 +238,11 @@ static ucs_status_t uct_nprdma_ud_start_qp(uct_nprdma_iface_t *iface)
 
     for (i = 0; i < ucs_static_array_size(steps); ++i) {
         attr.qp_state = steps[i].state;
-        ret           = md->verbs->modify_qp(iface->cm.qp, &attr,
+        ret           = dev->verbs->modify_qp(iface->cm.qp, &attr,
                                              IBV_QP_STATE | steps[i].mask);
         if (ret != 0) {
             ucs_error("%s: failed to bring the UD queue pair to state %d: %s",
-                      md->name, steps[i].state, strerror(ret));
+                      dev->name, steps[i].state, strerror(ret));
             return UCS_ERR_IO_ERROR;
         }
     }
@@ -264,7 +264,7 @@ static void uct_nprdma_ud_stop(uct_nprdma_iface_t *iface)
 {
     if (!iface->cm.broken) {
         iface->cm.broken = 1;
-        uct_nprdma_qp_to_err(uct_nprdma_iface_md(iface), iface->cm.qp);
+        uct_nprdma_qp_to_err(uct_nprdma_iface_dev(iface), iface->cm.qp);
     }
 }
 
@@ -296,7 +296,7 @@ static void uct_nprdma_ud_send_failed(uct_nprdma_iface_t *iface,
     ucs_log((iface->stats.cm_failed == 1) ? UCS_LOG_LEVEL_WARN :
                                             UCS_LOG_LEVEL_DEBUG,
             "%s: failed to send a wire-up packet (work completion status %d); "
-            "it will be repeated", uct_nprdma_iface_md(iface)->name,
+            "it will be repeated", uct_nprdma_iface_dev(iface)->name,
             wc->status);
 }
 
@@ -317,7 +317,7 @@ static void uct_nprdma_ud_resume(uct_nprdma_iface_t *iface)
 
     cm->sq_error = 0;
     /* Not all drivers see the state change by itself: they must be told */
-    ret = uct_nprdma_iface_md(iface)->verbs->modify_qp(
+    ret = uct_nprdma_iface_dev(iface)->verbs->modify_qp(
             cm->qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE);
     if (ret != 0) {
         ucs_debug("iface %p: wire-up does not go on after a failed send: %s",
@@ -335,11 +335,11 @@ static void uct_nprdma_ud_repair(uct_nprdma_iface_t *iface)
         return;
     }
 
-    if ((uct_nprdma_iface_md(iface)->verbs->modify_qp(cm->qp, &attr,
+    if ((uct_nprdma_iface_dev(iface)->verbs->modify_qp(cm->qp, &attr,
                                                       IBV_QP_STATE) != 0) ||
         (uct_nprdma_ud_start_qp(iface) != UCS_OK)) {
         ucs_error("%s: wire-up cannot be repaired: no more connections",
-                  uct_nprdma_iface_md(iface)->name);
+                  uct_nprdma_iface_dev(iface)->name);
         cm->dead = 1;
         return;
     }
@@ -409,7 +409,7 @@ unsigned uct_nprdma_ud_poll(uct_nprdma_iface_t *iface)
 static ucs_status_t uct_nprdma_ud_create_qp(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_cm_t *cm               = &iface->cm;
-    uct_nprdma_md_t *md               = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev          = uct_nprdma_iface_dev(iface);
     struct ibv_qp_init_attr init_attr = {};
     ucs_status_t status;
 
@@ -420,28 +420,28 @@ static ucs_status_t uct_nprdma_ud_create_qp(uct_nprdma_iface_t *iface)
     init_attr.cap.max_recv_wr  = cm->config.rx_slots;
     init_attr.cap.max_send_sge = 1;
     init_attr.cap.max_recv_sge = 1;
-    cm->qp = md->verbs->create_qp(md->pd, &init_attr);
+    cm->qp = dev->verbs->create_qp(dev->pd, &init_attr);
     if (cm->qp == NULL) {
         ucs_error("%s: failed to create a UD queue pair for wire-up: %m",
-                  md->name);
+                  dev->name);
         return UCS_ERR_IO_ERROR;
     }
 
     status = uct_nprdma_ud_start_qp(iface);
     if (status != UCS_OK) {
-        md->verbs->destroy_qp(cm->qp);
+        dev->verbs->destroy_qp(cm->qp);
     }
     return status;
 }
 
 static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_cm_t *cm = &iface->cm;
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_cm_t *cm      = &iface->cm;
+    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
 
-    cm->channel = md->verbs->create_comp_channel(md->context);
+    cm->channel = dev->verbs->create_comp_channel(dev->context);
     if (cm->channel == NULL) {
-        ucs_error("%s: failed to create a completion channel: %m", md->name);
+        ucs_error("%s: failed to create a completion channel: %m", dev->name);
         return UCS_ERR_IO_ERROR;
     }
 
@@ -449,32 +449,32 @@ static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_iface_t *iface)
         goto err;
     }
 
-    cm->cq = md->verbs->create_cq(md->context,
+    cm->cq = dev->verbs->create_cq(dev->context,
                                   cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN +
                                   UCT_NPRDMA_CM_MAX_PROBES, iface, cm->channel,
                                   0);
     if (cm->cq == NULL) {
         ucs_error("%s: failed to create a completion queue for wire-up: %m",
-                  md->name);
+                  dev->name);
         goto err;
     }
 
     return UCS_OK;
 
 err:
-    md->verbs->destroy_comp_channel(cm->channel);
+    dev->verbs->destroy_comp_channel(cm->channel);
     return UCS_ERR_IO_ERROR;
 }
 
 ucs_status_t uct_nprdma_ud_init(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_cm_t *cm = &iface->cm;
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-    unsigned num_slots  = cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN;
+    uct_nprdma_cm_t *cm      = &iface->cm;
+    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
+    unsigned num_slots       = cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN;
     ucs_status_t status;
 
     ucs_list_head_init(&cm->ahs);
-    status = uct_nprdma_bounce_init(&cm->pool, md, UCT_NPRDMA_CM_SLOT_SIZE,
+    status = uct_nprdma_bounce_init(&cm->pool, dev, UCT_NPRDMA_CM_SLOT_SIZE,
                                     num_slots, ucs_min(num_slots,
                                                        UCT_NPRDMA_CM_MIN_SLOTS),
                                     "wire-up");
@@ -501,8 +501,8 @@ ucs_status_t uct_nprdma_ud_init(uct_nprdma_iface_t *iface)
     return UCS_OK;
 
 err_cq:
-    md->verbs->destroy_cq(cm->cq);
-    md->verbs->destroy_comp_channel(cm->channel);
+    dev->verbs->destroy_cq(cm->cq);
+    dev->verbs->destroy_comp_channel(cm->channel);
 err_pool:
     uct_nprdma_bounce_cleanup(&cm->pool);
     return status;
@@ -510,15 +510,15 @@ err_pool:
 
 void uct_nprdma_ud_cleanup(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_cm_t *cm = &iface->cm;
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_cm_t *cm      = &iface->cm;
+    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
     uct_nprdma_cm_ah_t *ah, *tmp;
 
-    md->verbs->destroy_qp(cm->qp);
+    dev->verbs->destroy_qp(cm->qp);
     ucs_list_for_each_safe(ah, tmp, &cm->ahs, list) {
         uct_nprdma_ud_destroy_ah(iface, ah);
     }
-    md->verbs->destroy_cq(cm->cq);
-    md->verbs->destroy_comp_channel(cm->channel);
+    dev->verbs->destroy_cq(cm->cq);
+    dev->verbs->destroy_comp_channel(cm->channel);
     uct_nprdma_bounce_cleanup(&cm->pool);
 }

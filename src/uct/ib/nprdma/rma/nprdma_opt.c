@@ -18,25 +18,27 @@
 ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
                                        uct_nprdma_opt_iface_t *opt)
 {
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
-    size_t max_pages    = UCT_NPRDMA_OPT_SLICE_PAGES(md->config.slice);
+    const uct_nprdma_rma_config_t *config = &uct_nprdma_iface_md(iface)->rma;
+    uct_nprdma_mem_md_t *md               = uct_nprdma_iface_mem(iface);
+    size_t max_pages                      =
+            UCT_NPRDMA_OPT_SLICE_PAGES(config->slice);
     uct_nprdma_opt_slice_t *slice;
     ucs_status_t status;
     unsigned i;
 
-    opt->slice     = md->config.slice;
-    opt->scan_max  = md->config.scan_max;
+    opt->slice     = config->slice;
+    opt->scan_max  = config->scan_max;
     opt->whole_max = ucs_min(opt->slice, opt->scan_max);
-    opt->max_tries = md->config.max_tries;
+    opt->max_tries = config->max_tries;
     opt->cache     = uct_nprdma_state_cache_create(
-            (md->monitor == NULL) ? 0 : md->config.state_cache);
+            (md->monitor == NULL) ? 0 : config->state_cache);
     if (opt->cache == NULL) {
         ucs_error("failed to allocate %zu bytes of page states",
-                  md->config.state_cache);
+                  config->state_cache);
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_bounce_init(&opt->pool, md,
+    status = uct_nprdma_bounce_init(&opt->pool, &md->super,
                                     max_pages * sizeof(uint32_t),
                                     UCT_NPRDMA_OPT_MAX_SLICES,
                                     UCT_NPRDMA_OPT_MIN_SLICES, "page states");
@@ -95,7 +97,7 @@ void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict)
  *
  * @return Zero: in no way.
  */
-static int uct_nprdma_opt_piece_map(uct_nprdma_md_t *md,
+static int uct_nprdma_opt_piece_map(uct_nprdma_mem_md_t *md,
                                     uct_nprdma_opt_piece_t *piece, int is_get)
 {
     uintptr_t address = (uintptr_t)piece->buffer;
@@ -119,7 +121,7 @@ static int uct_nprdma_opt_piece_map(uct_nprdma_md_t *md,
 static void uct_nprdma_opt_unmap(uct_nprdma_iface_t *iface,
                                  uct_nprdma_opt_op_t *op)
 {
-    nprdma_monitor_t *monitor = uct_nprdma_iface_md(iface)->monitor;
+    nprdma_monitor_t *monitor = uct_nprdma_iface_mem(iface)->monitor;
     unsigned i;
 
     for (i = 0; i < op->num_pieces; ++i) {
@@ -135,7 +137,7 @@ static void uct_nprdma_opt_map(uct_nprdma_iface_t *iface,
                                uct_nprdma_opt_op_t *op, const uct_iov_t *iov,
                                size_t iovcnt)
 {
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_mem_md_t *md = uct_nprdma_iface_mem(iface);
     uct_nprdma_opt_piece_t *piece;
     size_t i, length;
 

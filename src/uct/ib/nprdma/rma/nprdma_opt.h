@@ -222,7 +222,7 @@ static inline int uct_nprdma_opt_can_get(uct_nprdma_iface_t *iface,
                                          uint64_t address, size_t length)
 {
     return (rkey->r_rkey != 0) &&
-           (uct_nprdma_iface_md(iface)->monitor != NULL) &&
+           (uct_nprdma_iface_mem(iface)->monitor != NULL) &&
            uct_nprdma_key_covers(rkey, address, length);
 }
 

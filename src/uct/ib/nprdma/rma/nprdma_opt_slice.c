@@ -112,10 +112,10 @@ static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_iface_t *iface,
     }
 
     ++iface->stats.local_populate;
-    status = nprdma_monitor_populate(uct_nprdma_iface_md(iface)->monitor, range,
-                                     address, slice->length,
-                                     slice->op->is_get ?
-                                     NPRDMA_POPULATE_WRITE : 0);
+    status = nprdma_monitor_populate(uct_nprdma_iface_mem(iface)->monitor,
+                                     range, address, slice->length,
+                                     slice->op->is_get ? NPRDMA_POPULATE_WRITE :
+                                     0);
     if (status != UCS_OK) {
         return status;
     }

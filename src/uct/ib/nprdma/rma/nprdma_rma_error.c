@@ -18,7 +18,7 @@ void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
             "%s: %s of %zu bytes at 0x%" PRIx64 " failed at the peer with lid "
             "%u UD queue pair 0x%x: %s",
-            uct_nprdma_iface_md(iface)->name, name, length, address,
+            uct_nprdma_iface_dev(iface)->name, name, length, address,
             (ep == NULL) ? 0 : ep->dev_addr.lid,
             (ep == NULL) ? 0 : ep->iface_addr.ud_qpn,
             ucs_status_string(status));
@@ -31,7 +31,7 @@ void uct_nprdma_rma_tell_local(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
             "%s: %zu bytes at %p were unmapped or protected before the %s that "
             "uses them was complete",
-            uct_nprdma_iface_md(iface)->name, length, buffer,
+            uct_nprdma_iface_dev(iface)->name, length, buffer,
             is_get ? "get" : "put");
     rma->is_told = 1;
 }

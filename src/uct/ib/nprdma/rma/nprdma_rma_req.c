@@ -24,7 +24,7 @@
 
 static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_md_t *md = uct_nprdma_iface_md(iface);
+    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
     uct_nprdma_rma_iface_t *riface;
     ucs_status_t status;
     unsigned i;
@@ -35,13 +35,14 @@ static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_bounce_init(&riface->pool, md, UCT_NPRDMA_SVC_SLOT_SIZE,
+    status = uct_nprdma_bounce_init(&riface->pool, dev,
+                                    UCT_NPRDMA_SVC_SLOT_SIZE,
                                     UCT_NPRDMA_RMA_SLOTS, 4, "RMA data");
     if (status != UCS_OK) {
         goto err_free;
     }
 
-    status = uct_nprdma_bounce_init(&riface->small_pool, md,
+    status = uct_nprdma_bounce_init(&riface->small_pool, dev,
                                     UCT_NPRDMA_RMA_SMALL_SLOT,
                                     UCT_NPRDMA_RMA_NUM_WAITS,
                                     2 * UCT_NPRDMA_RMA_MAX_SPARES,
@@ -113,7 +114,7 @@ uct_nprdma_rma_ep_init(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
     uct_nprdma_opt_ep_init(&rma->opt,
-                           uct_nprdma_iface_md(iface)->config.atomic_order);
+                           uct_nprdma_iface_md(iface)->rma.atomic_order);
     ep->rma = rma;
     return UCS_OK;
 }

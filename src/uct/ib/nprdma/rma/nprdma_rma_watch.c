@@ -21,7 +21,7 @@
 void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch)
 {
-    double timeout = uct_nprdma_iface_md(iface)->config.timeout;
+    double timeout = uct_nprdma_iface_dev(iface)->config.timeout;
 
     /* As a device does, and not more often than a timer of UCX's can */
     watch->interval  = ucs_time_from_sec(

@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_populator.h"
-#include "uct/ib/nprdma/mem/nprdma_mem.h"
 
 #include <ucs/debug/memtrack_int.h>
 
@@ -28,7 +27,7 @@ typedef enum {
 
 
 struct uct_nprdma_populator {
-    uct_nprdma_md_t              *md;
+    uct_nprdma_mem_md_t              *md;
     pthread_t                    thread;
 
     /* A leaf lock, held for a few instructions */
@@ -45,48 +44,6 @@ struct uct_nprdma_populator {
 
     atomic_int                   cancel;  /* Give up what is being done */
 };
-
-
-ucs_status_t
-uct_nprdma_populate_step(uct_nprdma_md_t *md, uint64_t key, uint64_t address,
-                         uint64_t length, uint32_t access, unsigned flags,
-                         uint32_t *states, size_t num_states)
-{
-    const nprdma_region_t *region;
-    uct_nprdma_mem_t *mem;
-    ucs_status_t status;
-    nprdma_reg_t *reg;
-    size_t page, i;
-
-    status = nprdma_reg_get(md->regs, key, address, length, access, &reg);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    mem = nprdma_reg_extra(reg);
-    if (!mem->has_region) {
-        status = UCS_ERR_UNSUPPORTED;
-        goto out;
-    }
-
-    status = nprdma_monitor_populate(md->monitor, &mem->range, address, length,
-                                     flags);
-    if (status != UCS_OK) {
-        goto out;
-    }
-
-    region = mem->range.region;
-    page   = nprdma_region_page_index(region, address);
-    num_states = ucs_min(num_states, nprdma_region_num_pages(address, length));
-    for (i = 0; i < num_states; ++i) {
-        states[i] = atomic_load_explicit(&region->states[page + i],
-                                         memory_order_acquire);
-    }
-
-out:
-    nprdma_reg_put(reg);
-    return status;
-}
 
 
 /* ---- the thread ---- */
@@ -188,7 +145,7 @@ static void uct_nprdma_populator_start(uct_nprdma_populator_t *populator)
     if (ret != 0) {
         /* What it would do is only ever a matter of speed */
         ucs_diag("%s: no thread to populate memory ahead of use: %s",
-                 populator->md->name, strerror(ret));
+                 populator->md->super.name, strerror(ret));
         pthread_mutex_lock(&populator->lock);
         populator->state = UCT_NPRDMA_POPULATOR_BROKEN;
         pthread_mutex_unlock(&populator->lock);
@@ -254,7 +211,8 @@ void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
     int start;
 
     /* In a child made by fork() it may be locked for ever, and nobody works */
-    if ((job->length == 0) || !uct_nprdma_md_is_owner(populator->md)) {
+    if ((job->length == 0) ||
+        !uct_nprdma_device_is_owner(&populator->md->super)) {
         return;
     }
 
@@ -299,14 +257,14 @@ void uct_nprdma_populator_query(uct_nprdma_populator_t *populator,
 
 /* ---- begin and end ---- */
 
-ucs_status_t uct_nprdma_populator_create(uct_nprdma_md_t *md,
+ucs_status_t uct_nprdma_populator_create(uct_nprdma_mem_md_t *md,
                                          uct_nprdma_populator_t **populator_p)
 {
     uct_nprdma_populator_t *populator;
 
     populator = ucs_calloc(1, sizeof(*populator), "nprdma_populator");
     if (populator == NULL) {
-        ucs_error("failed to allocate the populator of %s", md->name);
+        ucs_error("failed to allocate the populator of %s", md->super.name);
         return UCS_ERR_NO_MEMORY;
     }
 

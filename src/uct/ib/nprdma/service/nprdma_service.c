@@ -36,7 +36,7 @@ static void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
                                          uct_nprdma_service_conn_t *conn)
 {
     if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
-        uct_nprdma_qp_to_err(service->md, conn->qp);
+        uct_nprdma_qp_to_err(&service->md->super, conn->qp);
         conn->drain        = service->num_drained;
         conn->state        = UCT_NPRDMA_SERVICE_CONN_CLOSING;
         service->attention = 1;
@@ -504,7 +504,7 @@ static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
     service->attention = 0;
     uct_nprdma_service_probe_conns(service);
     while ((conn = uct_nprdma_service_next_dead(service)) != NULL) {
-        service->md->verbs->destroy_qp(conn->qp);
+        service->md->super.verbs->destroy_qp(conn->qp);
         uct_nprdma_populator_cancel(service->populator, conn);
         conn->state = UCT_NPRDMA_SERVICE_CONN_CLOSED;
     }
@@ -570,9 +570,8 @@ unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
     return count;
 }
 
-unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
+unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service)
 {
-    uct_nprdma_service_t *service = md->service;
     unsigned count;
     int blocked;
 
@@ -592,8 +591,7 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md)
     return count;
 }
 
-
-void uct_nprdma_service_populate_later(uct_nprdma_md_t *md,
+void uct_nprdma_service_populate_later(uct_nprdma_service_t *service,
                                        const uct_nprdma_mem_t *mem,
                                        int is_write)
 {
@@ -606,14 +604,13 @@ void uct_nprdma_service_populate_later(uct_nprdma_md_t *md,
     };
 
     if (mem->has_region) {
-        uct_nprdma_populator_add(md->service->populator, &job);
+        uct_nprdma_populator_add(service->populator, &job);
     }
 }
 
-void uct_nprdma_service_query(uct_nprdma_md_t *md,
+void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats)
 {
-    uct_nprdma_service_t *service = md->service;
     uct_nprdma_populator_stats_t populator;
 
     uct_nprdma_populator_query(service->populator, &populator);

@@ -3,8 +3,8 @@
 #ifndef UCT_NPRDMA_SERVICE_H_
 #define UCT_NPRDMA_SERVICE_H_
 
-#include "uct/ib/nprdma/base/nprdma_md.h"
-#include "uct/ib/nprdma/base/nprdma_stats.h"
+#include "uct/ib/nprdma/mem/nprdma_mem_md.h"
+#include "uct/ib/nprdma/net/nprdma_counters.h"
 
 #include <stdatomic.h>
 
@@ -20,8 +20,6 @@
  * calls the user or touches an endpoint.
  */
 
-struct uct_nprdma_mem;
-
 /* Responder's side of one peer's connection of kind SVC */
 typedef struct uct_nprdma_service_conn uct_nprdma_service_conn_t;
 
@@ -29,29 +27,33 @@ typedef struct uct_nprdma_service uct_nprdma_service_t;
 
 
 /**
- * Give an MD its service. Nothing is pinned and no thread is started before
- * the first connection.
+ * Create the service of an MD. Nothing is pinned and no thread is started
+ * before the first connection.
  *
- * @param [in] md  MD; md->service is filled.
+ * @param [in]  md         MD whose memory is served.
+ * @param [in]  num_slots  Receives, at most.
+ * @param [out] service_p  To be given to @ref uct_nprdma_service_destroy.
  *
  * @return UCS_OK or UCS_ERR_NO_MEMORY.
  */
-ucs_status_t uct_nprdma_service_create(uct_nprdma_md_t *md);
+ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
+                                       unsigned num_slots,
+                                       uct_nprdma_service_t **service_p);
 
 
 /**
  * Stop the thread and release everything, connections included.
  *
- * @param [in] md  MD; md->service is NULL afterwards.
+ * @param [in] service  Service; not valid afterwards.
  */
-void uct_nprdma_service_destroy(uct_nprdma_md_t *md);
+void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
 
 
 /**
  * Create the responder's side of a connection, ready to receive. May be called
  * from any thread.
  *
- * @param [in]  md         MD.
+ * @param [in]  service    Service.
  * @param [in]  port_num   Port to use.
  * @param [in]  peer       The requester's side.
  * @param [in]  local_psn  PSN that the requester will be told.
@@ -65,7 +67,7 @@ void uct_nprdma_service_destroy(uct_nprdma_md_t *md);
  *         logged reason.
  */
 ucs_status_t
-uct_nprdma_service_accept(uct_nprdma_md_t *md, uint8_t port_num,
+uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,
                           uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p);
 
@@ -81,21 +83,22 @@ int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn);
  * Find out whether the requester is still there. Returns at once; if it is not,
  * the connection gets closed. May be called from any thread.
  *
- * @param [in] md    MD.
- * @param [in] conn  From @ref uct_nprdma_service_accept. The requester's queue
- *                   pair must be known to be ready.
+ * @param [in] service  Service.
+ * @param [in] conn     From @ref uct_nprdma_service_accept. The requester's
+ *                      queue pair must be known to be ready.
  */
-void uct_nprdma_service_probe(uct_nprdma_md_t *md,
+void uct_nprdma_service_probe(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn);
 
 
 /**
  * Drop a connection. Does not wait for a request of its that is executing.
  *
- * @param [in] md    MD.
- * @param [in] conn  From @ref uct_nprdma_service_accept; not valid afterwards.
+ * @param [in] service  Service.
+ * @param [in] conn     From @ref uct_nprdma_service_accept; not valid
+ *                      afterwards.
  */
-void uct_nprdma_service_release(uct_nprdma_md_t *md,
+void uct_nprdma_service_release(uct_nprdma_service_t *service,
                                 uct_nprdma_service_conn_t *conn);
 
 
@@ -105,7 +108,7 @@ void uct_nprdma_service_release(uct_nprdma_md_t *md,
  *
  * @return Number of requests executed.
  */
-unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md);
+unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service);
 
 
 /**
@@ -113,17 +116,17 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_md_t *md);
  * its way to a peer, which is going to use it. Never waits. Nothing happens
  * when there is too much to do already.
  *
- * @param [in] md       MD.
- * @param [in] mem      Live registration. It may be deregistered at any time.
- * @param [in] is_write Nonzero if the peer may write.
+ * @param [in] service   Service.
+ * @param [in] mem       Live registration. It may be deregistered at any time.
+ * @param [in] is_write  Nonzero if the peer may write.
  */
-void uct_nprdma_service_populate_later(uct_nprdma_md_t *md,
+void uct_nprdma_service_populate_later(uct_nprdma_service_t *service,
                                        const struct uct_nprdma_mem *mem,
                                        int is_write);
 
 
 /** Fill the counters of a service, those of served and ahead. */
-void uct_nprdma_service_query(uct_nprdma_md_t *md,
+void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats);
 
 
@@ -134,9 +137,10 @@ typedef struct uct_nprdma_service_base {
 
 
 /** As @ref uct_nprdma_service_progress_active; one load without connections. */
-static inline unsigned uct_nprdma_service_progress(uct_nprdma_md_t *md)
+static inline unsigned
+uct_nprdma_service_progress(uct_nprdma_service_t *service)
 {
-    uct_nprdma_service_base_t *base = (uct_nprdma_service_base_t*)md->service;
+    uct_nprdma_service_base_t *base = (uct_nprdma_service_base_t*)service;
 
     /* Acquire: whoever counts the first connection has created the queues that
      * are polled then, without the lock that execution takes */
@@ -145,7 +149,7 @@ static inline unsigned uct_nprdma_service_progress(uct_nprdma_md_t *md)
         return 0;
     }
 
-    return uct_nprdma_service_progress_active(md);
+    return uct_nprdma_service_progress_active(service);
 }
 
 #endif

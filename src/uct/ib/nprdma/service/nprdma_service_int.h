@@ -71,7 +71,8 @@ KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
 
 struct uct_nprdma_service {
     uct_nprdma_service_base_t super;
-    uct_nprdma_md_t           *md;
+    uct_nprdma_mem_md_t       *md;
+    unsigned                  num_slots;     /* Receives, at most */
     uct_nprdma_populator_t    *populator;
     pthread_mutex_t           start_lock;    /* Of the next four */
     int                       started;

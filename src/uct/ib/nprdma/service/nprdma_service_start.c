@@ -21,7 +21,7 @@
 static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
                                              const char *what)
 {
-    const char *name      = service->md->name;
+    const char *name      = service->md->super.name;
     ucs_log_level_t level = service->told_shortage ? UCS_LOG_LEVEL_DEBUG :
                                                      UCS_LOG_LEVEL_ERROR;
     int error             = errno;
@@ -43,8 +43,8 @@ static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
 static ucs_status_t uct_nprdma_service_create_cqs(uct_nprdma_service_t *service,
                                                   unsigned recv_cq_len)
 {
-    const uct_nprdma_verbs_t *verbs = service->md->verbs;
-    struct ibv_context *context     = service->md->context;
+    const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
+    struct ibv_context *context     = service->md->super.context;
     ucs_status_t status;
     int flags;
 
@@ -86,7 +86,7 @@ err_channel:
 
 static void uct_nprdma_service_destroy_cqs(uct_nprdma_service_t *service)
 {
-    const uct_nprdma_verbs_t *verbs = service->md->verbs;
+    const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
 
     verbs->destroy_cq(service->send_cq);
     verbs->destroy_cq(service->recv_cq);
@@ -96,19 +96,19 @@ static void uct_nprdma_service_destroy_cqs(uct_nprdma_service_t *service)
 static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
 {
     struct ibv_srq_init_attr srq_attr = {};
-    uct_nprdma_md_t *md               = service->md;
+    uct_nprdma_mem_md_t *md           = service->md;
     ucs_status_t status;
 
-    status = uct_nprdma_bounce_init(&service->rx_pool, md,
+    status = uct_nprdma_bounce_init(&service->rx_pool, &md->super,
                                     UCT_NPRDMA_SVC_SLOT_SIZE,
-                                    md->config.svc_slots,
-                                    ucs_min(md->config.svc_slots, 4u),
+                                    service->num_slots,
+                                    ucs_min(service->num_slots, 4u),
                                     "service requests");
     if (status != UCS_OK) {
         goto err;
     }
 
-    status = uct_nprdma_bounce_init(&service->tx_pool, md,
+    status = uct_nprdma_bounce_init(&service->tx_pool, &md->super,
                                     UCT_NPRDMA_SVC_SLOT_SIZE,
                                     UCT_NPRDMA_SERVICE_TX_SLOTS, 2,
                                     "service replies");
@@ -116,14 +116,15 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
         goto err_rx_pool;
     }
 
-    status = uct_nprdma_service_create_cqs(service, md->config.svc_slots);
+    status = uct_nprdma_service_create_cqs(service, service->num_slots);
     if (status != UCS_OK) {
         goto err_tx_pool;
     }
 
-    srq_attr.attr.max_wr  = md->config.svc_slots;
+    srq_attr.attr.max_wr  = service->num_slots;
     srq_attr.attr.max_sge = 1;
-    service->srq          = md->verbs->create_srq(md->pd, &srq_attr);
+    service->srq          = md->super.verbs->create_srq(md->super.pd,
+                                                        &srq_attr);
     if (service->srq == NULL) {
         status = uct_nprdma_service_lacks(service, "ibv_create_srq()");
         goto err_cqs;
@@ -145,7 +146,7 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
     return UCS_OK;
 
 err_srq:
-    md->verbs->destroy_srq(service->srq);
+    md->super.verbs->destroy_srq(service->srq);
 err_cqs:
     uct_nprdma_service_destroy_cqs(service);
 err_tx_pool:
@@ -156,14 +157,16 @@ err:
     return status;
 }
 
-ucs_status_t uct_nprdma_service_create(uct_nprdma_md_t *md)
+ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
+                                       unsigned num_slots,
+                                       uct_nprdma_service_t **service_p)
 {
     uct_nprdma_service_t *service;
     ucs_status_t status;
 
     service = ucs_calloc(1, sizeof(*service), "nprdma_service");
     if (service == NULL) {
-        ucs_error("failed to allocate the service of %s", md->name);
+        ucs_error("failed to allocate the service of %s", md->super.name);
         return UCS_ERR_NO_MEMORY;
     }
 
@@ -173,18 +176,19 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_md_t *md)
         return status;
     }
 
-    service->md = md;
+    service->md        = md;
+    service->num_slots = num_slots;
     pthread_mutex_init(&service->start_lock, NULL);
     pthread_mutex_init(&service->conns_lock, NULL);
     kh_init_inplace(uct_nprdma_service_conns, &service->conns_hash);
     ucs_list_head_init(&service->conns);
-    md->service = service;
+    *service_p = service;
     return UCS_OK;
 }
 
 static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
 {
-    const uct_nprdma_verbs_t *verbs = service->md->verbs;
+    const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
     uct_nprdma_service_conn_t *conn, *tmp;
 
     uct_nprdma_service_thread_stop(service);
@@ -203,10 +207,8 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
     uct_nprdma_bounce_cleanup(&service->rx_pool);
 }
 
-void uct_nprdma_service_destroy(uct_nprdma_md_t *md)
+void uct_nprdma_service_destroy(uct_nprdma_service_t *service)
 {
-    uct_nprdma_service_t *service = md->service;
-
     if (service->started) {
         uct_nprdma_service_stop(service);
     }
@@ -216,7 +218,6 @@ void uct_nprdma_service_destroy(uct_nprdma_md_t *md)
     pthread_mutex_destroy(&service->conns_lock);
     pthread_mutex_destroy(&service->start_lock);
     ucs_free(service);
-    md->service = NULL;
 }
 
 
@@ -240,18 +241,18 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
     uint32_t max_inline;
     ucs_status_t status;
 
-    status = uct_nprdma_qp_create(service->md, port_num, &params, &conn->qp,
-                                  &max_inline);
+    status = uct_nprdma_qp_create(&service->md->super, port_num, &params,
+                                  &conn->qp, &max_inline);
     if (status != UCS_OK) {
         return status;
     }
 
     /* Whoever waits for a reply has posted a receive for it before it sent the
      * request. To wait for one that has not would hold up all others. */
-    status = uct_nprdma_qp_connect(service->md, port_num, conn->qp, local_psn,
-                                   peer, 0);
+    status = uct_nprdma_qp_connect(&service->md->super, port_num, conn->qp,
+                                   local_psn, peer, 0);
     if (status != UCS_OK) {
-        service->md->verbs->destroy_qp(conn->qp);
+        service->md->super.verbs->destroy_qp(conn->qp);
         return status;
     }
 
@@ -261,11 +262,10 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
 }
 
 ucs_status_t
-uct_nprdma_service_accept(uct_nprdma_md_t *md, uint8_t port_num,
+uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,
                           uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p)
 {
-    uct_nprdma_service_t *service = md->service;
     uct_nprdma_service_conn_t *conn;
     ucs_status_t status = UCS_OK;
     khiter_t iter;
@@ -306,7 +306,7 @@ uct_nprdma_service_accept(uct_nprdma_md_t *md, uint8_t port_num,
     if (ret < 0) {
         pthread_mutex_unlock(&service->conns_lock);
         ucs_error("failed to allocate a service connection");
-        md->verbs->destroy_qp(conn->qp);
+        service->md->super.verbs->destroy_qp(conn->qp);
         ucs_free(conn);
         return UCS_ERR_NO_MEMORY;
     }
@@ -326,11 +326,9 @@ int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn)
     return conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSED;
 }
 
-void uct_nprdma_service_probe(uct_nprdma_md_t *md,
+void uct_nprdma_service_probe(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn)
 {
-    uct_nprdma_service_t *service = md->service;
-
     /* By whoever executes: the queue pair is not ours. One wake-up is enough
      * for all connections that are probed at a time. */
     conn->probe_wanted = 1;
@@ -340,11 +338,9 @@ void uct_nprdma_service_probe(uct_nprdma_md_t *md,
     }
 }
 
-void uct_nprdma_service_release(uct_nprdma_md_t *md,
+void uct_nprdma_service_release(uct_nprdma_service_t *service,
                                 uct_nprdma_service_conn_t *conn)
 {
-    uct_nprdma_service_t *service = md->service;
-
     /* The thread does the rest: the connection may be in use just now */
     conn->released     = 1;
     service->attention = 1;

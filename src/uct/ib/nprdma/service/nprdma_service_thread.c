@@ -94,9 +94,9 @@ static void uct_nprdma_service_get_events(uct_nprdma_service_t *service)
     uint64_t value;
     ssize_t ret;
 
-    while (service->md->verbs->get_cq_event(service->channel, &cq,
+    while (service->md->super.verbs->get_cq_event(service->channel, &cq,
                                             &cq_context) == 0) {
-        service->md->verbs->ack_cq_events(cq, 1);
+        service->md->super.verbs->ack_cq_events(cq, 1);
     }
 
     ret = read(service->wakeup_fd, &value, sizeof(value));
@@ -176,7 +176,8 @@ static void uct_nprdma_service_tell_no_thread(uct_nprdma_service_t *service,
     if (!service->told_no_thread && (getrlimit(RLIMIT_NPROC, &limit) == 0)) {
         ucs_warn("%s: no thread for the service: %s (ulimit -u is %zu): "
                  "requests of peers wait until this process calls progress",
-                 service->md->name, strerror(error), (size_t)limit.rlim_cur);
+                 service->md->super.name, strerror(error),
+                 (size_t)limit.rlim_cur);
         service->told_no_thread = 1;
     }
 }

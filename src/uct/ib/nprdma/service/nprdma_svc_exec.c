@@ -5,8 +5,8 @@
 #endif
 
 #include "nprdma_svc_exec.h"
-#include "nprdma_populator.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/mem/nprdma_populate_step.h"
 
 #include "ucm/access/nprdma_access.h"
 
@@ -85,7 +85,7 @@ uct_nprdma_svc_access(const uct_nprdma_svc_request_t *request, void *result,
 /* The whole range is checked at once: a peer that asks for more than it may
  * touch gets nothing */
 static ucs_status_t
-uct_nprdma_svc_populate_check(uct_nprdma_md_t *md,
+uct_nprdma_svc_populate_check(uct_nprdma_mem_md_t *md,
                               const uct_nprdma_svc_request_t *request,
                               uint32_t access)
 {
@@ -102,7 +102,7 @@ uct_nprdma_svc_populate_check(uct_nprdma_md_t *md,
 }
 
 static uct_nprdma_svc_status_t
-uct_nprdma_svc_populate(uct_nprdma_md_t *md,
+uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
                         const uct_nprdma_svc_request_t *request,
                         uct_nprdma_svc_populated_t *populated, size_t *length_p)
 {
@@ -153,7 +153,7 @@ uct_nprdma_svc_populate(uct_nprdma_md_t *md,
 }
 
 uct_nprdma_svc_status_t
-uct_nprdma_svc_execute(uct_nprdma_md_t *md,
+uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
                        const uct_nprdma_svc_request_t *request, void *result,
                        size_t *length_p)
 {

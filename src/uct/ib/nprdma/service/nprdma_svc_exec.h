@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_SVC_EXEC_H_
 #define UCT_NPRDMA_SVC_EXEC_H_
 
-#include "uct/ib/nprdma/base/nprdma_md.h"
+#include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 /**
@@ -22,7 +22,7 @@
  * @return How it ended.
  */
 uct_nprdma_svc_status_t
-uct_nprdma_svc_execute(uct_nprdma_md_t *md,
+uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
                        const uct_nprdma_svc_request_t *request, void *result,
                        size_t *length_p);
 

@@ -1,0 +1,79 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_MEM_MD_H_
+#define UCT_NPRDMA_MEM_MD_H_
+
+#include "uct/ib/nprdma/net/nprdma_device.h"
+
+#include "ucm/nprdma_monitor.h"
+
+#include <stdatomic.h>
+
+struct nprdma_reg_table;
+struct uct_nprdma_mem;
+struct uct_nprdma_mem_md;
+
+/*
+ * Memory of the process as one device reaches it: the part of a memory domain
+ * that nprdma_mem and nprdma_region have in common.
+ */
+
+/* UCX_NPRDMA_ZCOPY */
+typedef enum uct_nprdma_zcopy {
+    UCT_NPRDMA_ZCOPY_AUTO,      /* where device and monitor can */
+    UCT_NPRDMA_ZCOPY_NO,        /* copy mode */
+    UCT_NPRDMA_ZCOPY_LAST
+} uct_nprdma_zcopy_t;
+
+
+/* UCX_NPRDMA_MONITOR */
+typedef enum uct_nprdma_monitor_kind {
+    UCT_NPRDMA_MONITOR_AUTO,     /* the kernel module, where there is one */
+    UCT_NPRDMA_MONITOR_KERNEL,
+    UCT_NPRDMA_MONITOR_EMULATED,
+    UCT_NPRDMA_MONITOR_LAST
+} uct_nprdma_monitor_kind_t;
+
+
+typedef struct uct_nprdma_mem_config {
+    uct_nprdma_zcopy_t        zcopy;
+    uct_nprdma_monitor_kind_t monitor;
+    size_t                    region_size;  /* granule, bytes */
+    nprdma_revoke_mode_t      revoke;
+    size_t                    region_cache; /* state of idle regions, bytes */
+    int                       prereg;
+    int                       uffd;
+    nprdma_reclaim_mode_t     reclaim;
+    double                    reclaim_rate; /* pages per second */
+    unsigned long             seed;         /* of all that is random */
+    char                      *fault;       /* valid in md_open only */
+} uct_nprdma_mem_config_t;
+
+
+/* What this floor asks of those above it */
+typedef struct uct_nprdma_mem_ops {
+    /**
+     * Populate what is present of a registration, in the background: its key
+     * is on its way to a peer. Never waits.
+     *
+     * @param [in] md        Memory domain.
+     * @param [in] mem       Live registration. It may be deregistered at any
+     *                       time.
+     * @param [in] is_write  Nonzero if the peer may write.
+     */
+    void (*populate_later)(struct uct_nprdma_mem_md *md,
+                           const struct uct_nprdma_mem *mem, int is_write);
+} uct_nprdma_mem_ops_t;
+
+
+typedef struct uct_nprdma_mem_md {
+    uct_nprdma_device_t        super;
+    const uct_nprdma_mem_ops_t *ops;
+    uct_nprdma_mem_config_t    config;
+    struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */
+    nprdma_monitor_t           *monitor;   /* regions; NULL: copy mode */
+    atomic_uint_fast64_t       region_id;  /* of the next region */
+    atomic_int                 copy_told;  /* a region could not be made */
+} uct_nprdma_mem_md_t;
+
+#endif

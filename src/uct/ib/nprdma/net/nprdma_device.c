@@ -1,0 +1,174 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_device.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/sys/string.h>
+
+#include <unistd.h>
+
+/* A peer's hop limit when a global route header is used */
+#define UCT_NPRDMA_HOP_LIMIT  64
+
+unsigned uct_nprdma_fork_generation;
+
+
+void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
+                               uct_nprdma_device_func_t func, void *arg)
+{
+    const uct_nprdma_verbs_t *providers[UCT_NPRDMA_MAX_PROVIDERS];
+    unsigned i, num_providers;
+    struct ibv_device **list;
+    int j, num_devices, stop;
+
+    num_providers = uct_nprdma_verbs_providers(emulation, providers);
+    stop          = 0;
+    for (i = 0; (i < num_providers) && !stop; ++i) {
+        list = providers[i]->get_device_list(&num_devices);
+        if (list == NULL) {
+            ucs_debug("%s: no device list: %m", providers[i]->name);
+            continue;
+        }
+
+        for (j = 0; (j < num_devices) && !stop; ++j) {
+            stop = func(providers[i], list[j], arg);
+        }
+        providers[i]->free_device_list(list);
+    }
+}
+
+/* Opens the device that has the wanted name */
+static int uct_nprdma_device_open_named(const uct_nprdma_verbs_t *verbs,
+                                        struct ibv_device *device, void *arg)
+{
+    uct_nprdma_device_t *dev = arg;
+
+    if (strcmp(verbs->get_device_name(device), dev->name)) {
+        return 0;
+    }
+
+    dev->verbs   = verbs;
+    dev->context = verbs->open_device(device);
+    if (dev->context == NULL) {
+        ucs_error("%s: failed to open the device: %m", dev->name);
+    }
+    return 1;
+}
+
+ucs_status_t
+uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
+                       uct_nprdma_emulation_t emulation,
+                       const uct_nprdma_device_config_t *config)
+{
+    int ret;
+
+    dev->verbs      = NULL;
+    dev->context    = NULL;
+    dev->config     = *config;
+    dev->owner      = getpid();
+    dev->generation = uct_nprdma_fork_generation;
+    ucs_snprintf_zero(dev->name, sizeof(dev->name), "%s", name);
+    uct_nprdma_device_foreach(emulation, uct_nprdma_device_open_named, dev);
+    if (dev->context == NULL) {
+        if (dev->verbs == NULL) {
+            ucs_error("there is no device %s", dev->name);
+        }
+        return UCS_ERR_NO_DEVICE;
+    }
+
+    ret = dev->verbs->query_device(dev->context, &dev->attr);
+    if (ret != 0) {
+        ucs_error("%s: failed to query the device: %s", dev->name,
+                  strerror(ret));
+        goto err_close;
+    }
+
+    dev->pd = dev->verbs->alloc_pd(dev->context);
+    if (dev->pd == NULL) {
+        ucs_error("%s: failed to allocate a protection domain: %m", dev->name);
+        goto err_close;
+    }
+
+    return UCS_OK;
+
+err_close:
+    dev->verbs->close_device(dev->context);
+    return UCS_ERR_IO_ERROR;
+}
+
+void uct_nprdma_device_close(uct_nprdma_device_t *dev)
+{
+    int ret;
+
+    ret = dev->verbs->dealloc_pd(dev->pd);
+    if (ret != 0) {
+        ucs_warn("%s: failed to deallocate the protection domain: %s",
+                 dev->name, strerror(ret));
+    }
+    dev->verbs->close_device(dev->context);
+}
+
+ucs_status_t
+uct_nprdma_device_port_addr(uct_nprdma_device_t *dev, uint8_t port_num,
+                            uct_nprdma_dev_addr_t *addr)
+{
+    struct ibv_port_attr port_attr = {};
+    union ibv_gid gid;
+    int ret;
+
+    ret = dev->verbs->query_port_attr(dev->context, port_num, &port_attr);
+    if (ret != 0) {
+        ucs_error("%s: failed to query port %u: %s", dev->name, port_num,
+                  strerror(ret));
+        return UCS_ERR_IO_ERROR;
+    }
+
+    ret = dev->verbs->query_gid(dev->context, port_num, dev->config.gid_index,
+                                &gid);
+    if (ret != 0) {
+        ucs_error("%s: port %u has no GID with index %u "
+                  "(see UCX_NPRDMA_GID_INDEX)", dev->name, port_num,
+                  dev->config.gid_index);
+        return UCS_ERR_IO_ERROR;
+    }
+
+    memset(addr, 0, sizeof(*addr));
+    addr->version = UCT_NPRDMA_WIRE_VERSION;
+    addr->lid     = port_attr.lid;
+    addr->mtu     = port_attr.active_mtu;
+    memcpy(addr->gid, gid.raw, sizeof(addr->gid));
+    if (port_attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
+        addr->flags |= UCT_NPRDMA_DEV_ADDR_ETH;
+    }
+    return UCS_OK;
+}
+
+int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
+                                     uint8_t port_num)
+{
+    struct ibv_port_attr port_attr = {};
+
+    return (dev->verbs->query_port_attr(dev->context, port_num,
+                                        &port_attr) == 0) &&
+           (port_attr.state == IBV_PORT_ACTIVE);
+}
+
+void uct_nprdma_device_fill_ah_attr(const uct_nprdma_device_t *dev,
+                                    uint8_t port_num,
+                                    const uct_nprdma_dev_addr_t *dev_addr,
+                                    struct ibv_ah_attr *ah_attr)
+{
+    memset(ah_attr, 0, sizeof(*ah_attr));
+    ah_attr->port_num = port_num;
+    ah_attr->dlid     = dev_addr->lid;
+    if (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) {
+        ah_attr->is_global      = 1;
+        ah_attr->grh.sgid_index = dev->config.gid_index;
+        ah_attr->grh.hop_limit  = UCT_NPRDMA_HOP_LIMIT;
+        memcpy(ah_attr->grh.dgid.raw, dev_addr->gid, sizeof(dev_addr->gid));
+    }
+}
