@@ -120,7 +120,7 @@ unsigned refuser_num_overtakers(void)
 
 static ucs_async_context_t *refuser_async(uct_iface_h tl_iface)
 {
-    return ucs_derived_of(tl_iface, uct_nprdma_iface_t)->super.worker->async;
+    return ucs_derived_of(tl_iface, uct_base_iface_t)->worker->async;
 }
 
 void refuser_hold(uct_iface_h iface)
@@ -142,8 +142,8 @@ int refuser_is_settled(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    return (iface->tx.cq_avail == iface->config.tx_cq_len) &&
-           (iface->tx.unsignaled == 0) &&
-           (iface->tx.pool.num_free == iface->tx.pool.num_slots) &&
+    return (iface->net.tx.cq_avail == iface->net.config.tx_cq_len) &&
+           (iface->net.tx.unsignaled == 0) &&
+           (iface->net.tx.pool.num_free == iface->net.tx.pool.num_slots) &&
            ucs_list_is_empty(&iface->closing);
 }

@@ -5,7 +5,6 @@
 
 #include "spares.h"
 
-#include "uct/ib/nprdma/base/nprdma_iface.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_req.h"
 
 #include <stdatomic.h>
@@ -16,9 +15,9 @@ static struct {
     atomic_int is_double;
 } spares;
 
-static uct_nprdma_rma_iface_t *spares_side(uct_iface_h iface)
+static uct_nprdma_rma_res_t *spares_side(uct_iface_h iface)
 {
-    return ucs_derived_of(iface, uct_nprdma_iface_t)->rma;
+    return ucs_derived_of(iface, uct_nprdma_rma_iface_t)->res;
 }
 
 unsigned spares_max(void)
@@ -33,7 +32,7 @@ unsigned spares_count(uct_iface_h iface)
 
 int spares_rest(uct_iface_h iface)
 {
-    uct_nprdma_rma_iface_t *side = spares_side(iface);
+    uct_nprdma_rma_res_t *side = spares_side(iface);
 
     return (side == NULL) ||
            ((side->num_free_waits == UCT_NPRDMA_RMA_MAX_REPLIES) &&

@@ -193,8 +193,8 @@ uct_nprdma_ep_is_connected_op(const uct_ep_h tl_ep,
     iface_addr = UCS_PARAM_VALUE(UCT_EP_IS_CONNECTED_FIELD, params, iface_addr,
                                  IFACE_ADDR, NULL);
     return (dev_addr != NULL) && (iface_addr != NULL) &&
-           !memcmp(dev_addr, &ep->dev_addr, sizeof(ep->dev_addr)) &&
-           !memcmp(iface_addr, &ep->iface_addr, sizeof(ep->iface_addr));
+           !memcmp(dev_addr, &ep->net.dev_addr, sizeof(ep->net.dev_addr)) &&
+           !memcmp(iface_addr, &ep->net.iface_addr, sizeof(ep->net.iface_addr));
 }
 #  define UCT_NPRDMA_OP_EP_IS_CONNECTED .ep_is_connected = \
                                             uct_nprdma_ep_is_connected_op,

@@ -13,9 +13,10 @@
  */
 
 #define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep) \
-    if (ucs_unlikely(((_ep)->blocked & UCT_NPRDMA_EP_BLOCK_AM) || \
-                     !uct_nprdma_conn_can_post(_iface, &(_ep)->am))) { \
-        return uct_nprdma_ep_refusal(_ep); \
+    if (ucs_unlikely(((_ep)->net.blocked & UCT_NPRDMA_EP_BLOCK_AM) || \
+                     !uct_nprdma_conn_can_post(&(_iface)->net, \
+                                               &(_ep)->net.am))) { \
+        return uct_nprdma_net_ep_refusal(&(_ep)->net); \
     }
 
 
@@ -30,14 +31,15 @@ uct_nprdma_am_fill_hdr(void *dest, uint8_t id, size_t length)
     hdr->length   = length;
 }
 
-/* Post what lies in iface->tx.inl_sge */
+/* Post what lies in iface->inl.sge */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_inline(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                           int num_sge)
 {
-    iface->tx.inl_wr.num_sge    = num_sge;
-    iface->tx.inl_wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
-    return uct_nprdma_conn_post_inl(iface, &ep->am, &iface->tx.inl_wr, NULL, 0);
+    iface->inl.wr.num_sge    = num_sge;
+    iface->inl.wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+    return uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &iface->inl.wr,
+                                    NULL, 0);
 }
 
 ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
@@ -46,7 +48,7 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
-    uct_nprdma_inl_hdr_t *hdr = &iface->tx.inl_hdr;
+    uct_nprdma_inl_hdr_t *hdr = &iface->inl.hdr;
     char data[UCT_NPRDMA_MAX_INLINE];
     ucs_status_t status;
 
@@ -56,7 +58,7 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
 
     /* The device copies it, too, but does not tell what is not there */
-    status = uct_nprdma_local_copy(&iface->local, data, payload, length,
+    status = uct_nprdma_local_copy(&iface->rma.local, data, payload, length,
                                    payload);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
@@ -64,14 +66,14 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
 
     uct_nprdma_am_fill_hdr(&hdr->am, id, sizeof(header) + length);
     hdr->user                    = header;
-    iface->tx.inl_sge[0].length  = sizeof(*hdr);
-    iface->tx.inl_sge[1].addr    = (uintptr_t)data;
-    iface->tx.inl_sge[1].length  = length;
+    iface->inl.sge[0].length  = sizeof(*hdr);
+    iface->inl.sge[1].addr    = (uintptr_t)data;
+    iface->inl.sge[1].length  = length;
     status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->stats.am_short_tx;
-        iface->stats.am_bytes_tx += sizeof(header) + length;
-        UCT_TL_EP_STAT_OP(&ep->super, AM, SHORT, sizeof(header) + length);
+        ++iface->net.stats.am_short_tx;
+        iface->net.stats.am_bytes_tx += sizeof(header) + length;
+        UCT_TL_EP_STAT_OP(&ep->net.super, AM, SHORT, sizeof(header) + length);
     }
     return status;
 }
@@ -91,20 +93,20 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
 
     /* The device takes few pieces, and it copies inline data anyway */
-    status = uct_nprdma_local_gather(&iface->local, data, iov, iovcnt);
+    status = uct_nprdma_local_gather(&iface->rma.local, data, iov, iovcnt);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    uct_nprdma_am_fill_hdr(&iface->tx.inl_hdr.am, id, length);
-    iface->tx.inl_sge[0].length = sizeof(iface->tx.inl_hdr.am);
-    iface->tx.inl_sge[1].addr   = (uintptr_t)data;
-    iface->tx.inl_sge[1].length = length;
+    uct_nprdma_am_fill_hdr(&iface->inl.hdr.am, id, length);
+    iface->inl.sge[0].length = sizeof(iface->inl.hdr.am);
+    iface->inl.sge[1].addr   = (uintptr_t)data;
+    iface->inl.sge[1].length = length;
     status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->stats.am_short_tx;
-        iface->stats.am_bytes_tx += length;
-        UCT_TL_EP_STAT_OP(&ep->super, AM, SHORT, length);
+        ++iface->net.stats.am_short_tx;
+        iface->net.stats.am_bytes_tx += length;
+        UCT_TL_EP_STAT_OP(&ep->net.super, AM, SHORT, length);
     }
     return status;
 }
@@ -128,20 +130,22 @@ uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     wr.opcode     = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_SOLICITED;
 
-    if (sge.length <= iface->config.max_inline) {
+    if (sge.length <= iface->net.config.max_inline) {
         /* Gone when posted: the slot is free at once */
         wr.send_flags |= IBV_SEND_INLINE;
-        status         = uct_nprdma_conn_post_inl(iface, &ep->am, &wr, NULL, 0);
+        status         = uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &wr,
+                                                  NULL, 0);
         uct_nprdma_bounce_put(slot);
         return status;
     }
 
     slot->op.func = uct_nprdma_slot_release_op;
-    status        = uct_nprdma_conn_post_inl(iface, &ep->am, &wr, &slot->op,
-                                             iface->tx.pool.num_free <
+    status        = uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &wr,
+                                             &slot->op,
+                                             iface->net.tx.pool.num_free <
                                              iface->config.tx_slots_low);
     if (ucs_likely(status == UCS_OK)) {
-        ++ep->am.num_slots;
+        ++ep->net.am.num_slots;
     } else {
         uct_nprdma_bounce_put(slot);
     }
@@ -161,9 +165,9 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
 
     UCT_CHECK_AM_ID(id);
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
-    slot = uct_nprdma_conn_tx_slot(iface, &ep->am);
+    slot = uct_nprdma_conn_tx_slot(&iface->net, &ep->net.am);
     if (ucs_unlikely(slot == NULL)) {
-        return uct_nprdma_ep_refusal(ep);
+        return uct_nprdma_net_ep_refusal(&ep->net);
     }
 
     length = pack_cb(slot->data + sizeof(uct_nprdma_am_hdr_t), arg);
@@ -173,9 +177,9 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
         return status;
     }
 
-    ++iface->stats.am_bcopy_tx;
-    iface->stats.am_bytes_tx += length;
-    UCT_TL_EP_STAT_OP(&ep->super, AM, BCOPY, length);
+    ++iface->net.stats.am_bcopy_tx;
+    iface->net.stats.am_bytes_tx += length;
+    UCT_TL_EP_STAT_OP(&ep->net.super, AM, BCOPY, length);
     return length;
 }
 
@@ -201,17 +205,17 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     UCT_CHECK_LENGTH(header_length + length, 0, iface->config.max_bcopy,
                      "am_zcopy");
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
-    slot = uct_nprdma_conn_tx_slot(iface, &ep->am);
+    slot = uct_nprdma_conn_tx_slot(&iface->net, &ep->net.am);
     if (ucs_unlikely(slot == NULL)) {
-        return uct_nprdma_ep_refusal(ep);
+        return uct_nprdma_net_ep_refusal(&ep->net);
     }
 
     dest = slot->data + sizeof(uct_nprdma_am_hdr_t);
     if (header_length > 0) {
         memcpy(dest, header, header_length);
     }
-    status = uct_nprdma_local_gather(&iface->local, dest + header_length, iov,
-                                     iovcnt);
+    status = uct_nprdma_local_gather(&iface->rma.local, dest + header_length,
+                                     iov, iovcnt);
     if (ucs_unlikely(status != UCS_OK)) {
         uct_nprdma_bounce_put(slot);
         return status;
@@ -220,9 +224,9 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     length += header_length;
     status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length);
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->stats.am_zcopy_tx;
-        iface->stats.am_bytes_tx += length;
-        UCT_TL_EP_STAT_OP(&ep->super, AM, ZCOPY, length);
+        ++iface->net.stats.am_zcopy_tx;
+        iface->net.stats.am_bytes_tx += length;
+        UCT_TL_EP_STAT_OP(&ep->net.super, AM, ZCOPY, length);
     }
     return status;
 }

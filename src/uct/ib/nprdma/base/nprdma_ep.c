@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 
 #include <ucs/debug/memtrack_int.h>
@@ -21,58 +22,45 @@ typedef struct uct_nprdma_flush {
 } uct_nprdma_flush_t;
 
 
-ucs_status_t uct_nprdma_ep_refusal(uct_nprdma_ep_t *ep)
-{
-    uct_nprdma_iface_t *iface = ucs_derived_of(ep->super.super.iface,
-                                               uct_nprdma_iface_t);
-
-    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
-        return ep->status;
-    }
-
-    ++iface->stats.no_resource;
-    UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
-    return UCS_ERR_NO_RESOURCE;
-}
-
 /* Tell the user, after all of his operations have been completed */
-static void uct_nprdma_ep_tell(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+static void
+uct_nprdma_ep_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
 {
-    ucs_status_t status = ep->status;
+    ucs_status_t status = ep->net.status;
     ucs_status_t handler_status;
 
-    if (ep->blocked & UCT_NPRDMA_EP_DESTROYED) {
+    if (ep->net.blocked & UCT_NPRDMA_EP_DESTROYED) {
         return;
     }
 
     ucs_debug("iface %p: ep %p failed: %s", iface, ep,
               ucs_status_string(status));
-    handler_status = uct_iface_handle_ep_err(&iface->super.super,
-                                             &ep->super.super, status);
-    ucs_log(uct_base_iface_failure_log_level(&iface->super, handler_status,
+    handler_status = uct_iface_handle_ep_err(&iface->net.super.super,
+                                             &ep->net.super.super, status);
+    ucs_log(uct_base_iface_failure_log_level(&iface->net.super, handler_status,
                                              status),
             "%s: connection to the peer with lid %u UD queue pair 0x%x failed: "
-            "%s%s", uct_nprdma_iface_dev(iface)->name, ep->dev_addr.lid,
-            ep->iface_addr.ud_qpn, ucs_status_string(status),
+            "%s%s", uct_nprdma_net_dev(&iface->net)->name, ep->net.dev_addr.lid,
+            ep->net.iface_addr.ud_qpn, ucs_status_string(status),
             (status == UCS_ERR_UNREACHABLE) ? " (the port is down)" : "");
 }
 
 void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                         ucs_status_t status)
 {
-    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+    if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
         return; /* told before, or canceled by the user */
     }
 
-    ep->blocked |= UCT_NPRDMA_EP_FAILED;
-    ep->status   = status;
-    ++iface->stats.eps_failed;
-    uct_nprdma_conn_stop(iface, &ep->am, status);
-    uct_nprdma_conn_stop(iface, &ep->svc, status);
-    uct_nprdma_ep_schedule(iface, ep);
-    if (uct_nprdma_rma_ep_fail(iface, ep, status,
+    ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
+    ep->net.status   = status;
+    ++iface->net.stats.eps_failed;
+    uct_nprdma_conn_stop(&iface->net, &ep->net.am, status);
+    uct_nprdma_conn_stop(&iface->net, &ep->net.svc, status);
+    uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
+    if (uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, status,
                                uct_nprdma_ep_tell) == UCS_OK) {
-        uct_nprdma_ep_tell(iface, ep);
+        uct_nprdma_ep_tell(&iface->rma, &ep->rma);
     }
 }
 
@@ -83,35 +71,27 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     ucs_status_t status;
 
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
-    UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
+    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_ep_t, params);
 
-    memset(&self->longest, 0, sizeof(self->longest));
-    self->blocked    = 0;
-    self->status     = UCS_OK;
-    self->rma        = NULL;
-    self->dev_addr   = *(const uct_nprdma_dev_addr_t*)params->dev_addr;
-    self->iface_addr = *(const uct_nprdma_iface_addr_t*)params->iface_addr;
-    uct_nprdma_conn_init(&self->am);
-    uct_nprdma_conn_init(&self->svc);
-
-    status = uct_nprdma_conn_start(iface, self, &self->am, UCT_NPRDMA_CONN_AM);
+    status = uct_nprdma_conn_start(&iface->net, &self->net, &self->net.am,
+                                   UCT_NPRDMA_CONN_AM);
     if (status != UCS_OK) {
         return status;
     }
 
-    ucs_arbiter_group_init(&self->arb_group);
-    ucs_list_add_tail(&iface->eps, &self->list);
-    ++iface->stats.eps_created;
+    ucs_arbiter_group_init(&self->net.arb_group);
+    ucs_list_add_tail(&iface->net.eps, &self->net.list);
+    ++iface->net.stats.eps_created;
     return UCS_OK;
 }
 
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_ep_t)
 {
-    ucs_arbiter_group_cleanup(&self->arb_group);
-    ucs_list_del(&self->list);
+    ucs_arbiter_group_cleanup(&self->net.arb_group);
+    ucs_list_del(&self->net.list);
 }
 
-UCS_CLASS_DEFINE(uct_nprdma_ep_t, uct_base_ep_t);
+UCS_CLASS_DEFINE(uct_nprdma_ep_t, uct_nprdma_rma_ep_t);
 UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_ep_t, uct_ep_t, const uct_ep_params_t *);
 
 static void uct_nprdma_ep_purge_unexpected(uct_pending_req_t *req, void *arg)
@@ -136,7 +116,7 @@ static void uct_nprdma_flush_done(uct_nprdma_flush_t *flush,
     ucs_free(flush);
 }
 
-static void uct_nprdma_flush_am_op(uct_nprdma_iface_t *iface,
+static void uct_nprdma_flush_am_op(uct_nprdma_net_iface_t *iface,
                                    uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
                                    ucs_status_t status)
 {
@@ -144,7 +124,7 @@ static void uct_nprdma_flush_am_op(uct_nprdma_iface_t *iface,
                           status);
 }
 
-static void uct_nprdma_flush_svc_op(uct_nprdma_iface_t *iface,
+static void uct_nprdma_flush_svc_op(uct_nprdma_net_iface_t *iface,
                                     uct_nprdma_conn_t *conn,
                                     uct_nprdma_op_t *op, ucs_status_t status)
 {
@@ -152,7 +132,8 @@ static void uct_nprdma_flush_svc_op(uct_nprdma_iface_t *iface,
                           status);
 }
 
-static void uct_nprdma_flush_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+static void uct_nprdma_flush_rma(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_ep_t *ep,
                                  uct_nprdma_rma_flush_t *rma,
                                  ucs_status_t status)
 {
@@ -175,14 +156,14 @@ static void uct_nprdma_ep_cancel_flushes(uct_nprdma_ep_t *ep)
 {
     uct_nprdma_op_t *op;
 
-    ucs_queue_for_each(op, &ep->am.ops, queue) {
+    ucs_queue_for_each(op, &ep->net.am.ops, queue) {
         if (op->func == uct_nprdma_flush_am_op) {
             uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
                                                      am_op));
         }
     }
 
-    ucs_queue_for_each(op, &ep->svc.ops, queue) {
+    ucs_queue_for_each(op, &ep->net.svc.ops, queue) {
         if (op->func == uct_nprdma_flush_svc_op) {
             uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
                                                      svc_op));
@@ -196,43 +177,43 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
-    ++iface->stats.eps_destroyed;
-    ep->blocked |= UCT_NPRDMA_EP_DESTROYED;
+    ++iface->net.stats.eps_destroyed;
+    ep->net.blocked |= UCT_NPRDMA_EP_DESTROYED;
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
     uct_nprdma_ep_cancel_flushes(ep);
-    if (!uct_nprdma_rma_is_idle(ep)) {
-        uct_nprdma_conn_stop(iface, &ep->svc, UCS_ERR_CANCELED);
-        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED, NULL);
+    if (!uct_nprdma_rma_is_idle(&ep->rma)) {
+        uct_nprdma_conn_stop(&iface->net, &ep->net.svc, UCS_ERR_CANCELED);
+        uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, UCS_ERR_CANCELED, NULL);
     }
 
-    uct_nprdma_conn_close(iface, &ep->am);
-    uct_nprdma_conn_close(iface, &ep->svc);
-    if (!uct_nprdma_rma_is_idle(ep)) {
+    uct_nprdma_conn_close(&iface->net, &ep->net.am);
+    uct_nprdma_conn_close(&iface->net, &ep->net.svc);
+    if (!uct_nprdma_rma_is_idle(&ep->rma)) {
         /* The user may free his buffers when this returns, and nobody has to
          * call progress: without its queue pair the NIC is out of them */
-        uct_nprdma_conn_release(iface, &ep->svc, 1);
+        uct_nprdma_conn_release(&iface->net, &ep->net.svc, 1);
     }
     UCS_CLASS_CLEANUP(uct_nprdma_ep_t, ep);
 
     /* The memory stays until the last messages are out: see the reaper */
-    ucs_list_add_tail(&iface->closing, &ep->list);
-    iface->tx.reap = 1;
+    ucs_list_add_tail(&iface->closing, &ep->net.list);
+    iface->net.tx.reap = 1;
 }
 
 static int uct_nprdma_ep_try_free(uct_nprdma_iface_t *iface,
                                   uct_nprdma_ep_t *ep, int force)
 {
-    int am_gone  = uct_nprdma_conn_release(iface, &ep->am, force);
-    int svc_gone = uct_nprdma_conn_release(iface, &ep->svc, force);
+    int am_gone  = uct_nprdma_conn_release(&iface->net, &ep->net.am, force);
+    int svc_gone = uct_nprdma_conn_release(&iface->net, &ep->net.svc, force);
 
     if (!am_gone || !svc_gone) {
         /* Room for a last message comes from whoever has a completion */
-        iface->tx.reap |= ep->am.owes_fin || ep->svc.owes_fin;
+        iface->net.tx.reap |= ep->net.am.owes_fin || ep->net.svc.owes_fin;
         return 0;
     }
 
-    uct_nprdma_rma_ep_cleanup(iface, ep);
-    ucs_list_del(&ep->list);
+    uct_nprdma_rma_ep_cleanup(&iface->rma, &ep->rma);
+    ucs_list_del(&ep->net.list);
     ucs_class_free(ep);
     return 1;
 }
@@ -241,8 +222,8 @@ void uct_nprdma_ep_reap(uct_nprdma_iface_t *iface, int force)
 {
     uct_nprdma_ep_t *ep, *tmp;
 
-    iface->tx.reap = 0;
-    ucs_list_for_each_safe(ep, tmp, &iface->closing, list) {
+    iface->net.tx.reap = 0;
+    ucs_list_for_each_safe(ep, tmp, &iface->closing, net.list) {
         uct_nprdma_ep_try_free(iface, ep, force);
     }
 }
@@ -255,18 +236,18 @@ ucs_status_t uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
                                                uct_nprdma_iface_t);
 
     /* Tried again, an operation of a failed endpoint gets its status */
-    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+    if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
         return UCS_ERR_BUSY;
     }
 
     /* What comes back does so in progress only. Whoever has been refused and
      * comes here without progress in between is right to wait, and who has
      * made progress loses nothing: the group is scheduled. */
-    ep->blocked |= UCT_NPRDMA_EP_PENDING;
-    uct_pending_req_arb_group_push(&ep->arb_group, req);
-    uct_nprdma_ep_schedule(iface, ep);
-    ++iface->stats.pending;
-    UCT_TL_EP_STAT_PEND(&ep->super);
+    ep->net.blocked |= UCT_NPRDMA_EP_PENDING;
+    uct_pending_req_arb_group_push(&ep->net.arb_group, req);
+    uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
+    ++iface->net.stats.pending;
+    UCT_TL_EP_STAT_PEND(&ep->net.super);
     return UCS_OK;
 }
 
@@ -277,34 +258,34 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
 {
     uct_pending_req_t *req    = ucs_container_of(elem, uct_pending_req_t, priv);
     uct_nprdma_ep_t *ep       = ucs_container_of(group, uct_nprdma_ep_t,
-                                                 arb_group);
+                                                 net.arb_group);
     uct_nprdma_iface_t *iface = arg;
     ucs_status_t status;
 
-    iface->tx.starved     = 0;
-    iface->tx.dispatching = ep;
-    ep->blocked          &= ~UCT_NPRDMA_EP_PENDING;
+    iface->net.tx.starved     = 0;
+    iface->net.tx.dispatching = &ep->net;
+    ep->net.blocked          &= ~UCT_NPRDMA_EP_PENDING;
     status                = req->func(req);
-    iface->tx.dispatching = NULL;
+    iface->net.tx.dispatching = NULL;
     if (status == UCS_OK) {
         if (!ucs_arbiter_elem_is_only(elem)) {
-            ep->blocked |= UCT_NPRDMA_EP_PENDING;
+            ep->net.blocked |= UCT_NPRDMA_EP_PENDING;
         }
         return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
     }
 
-    ep->blocked |= UCT_NPRDMA_EP_PENDING;
+    ep->net.blocked |= UCT_NPRDMA_EP_PENDING;
     if (status == UCS_INPROGRESS) {
         return UCS_ARBITER_CB_RESULT_NEXT_GROUP;
     }
 
-    if (iface->tx.starved) {
+    if (iface->net.tx.starved) {
         /* The others would fare no better; next time it is first in line */
-        iface->tx.in_vain = 1;
+        iface->net.tx.in_vain = 1;
         return UCS_ARBITER_CB_RESULT_STOP;
     }
 
-    /* What this endpoint lacks comes back with uct_nprdma_ep_schedule() */
+    /* What this endpoint lacks comes back with uct_nprdma_net_ep_schedule() */
     return UCS_ARBITER_CB_RESULT_DESCHED_GROUP;
 }
 
@@ -328,17 +309,17 @@ void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
                                                uct_nprdma_iface_t);
     uct_purge_cb_args_t args  = { .cb = cb, .arg = arg };
 
-    ucs_arbiter_group_purge(&iface->tx.arbiter, &ep->arb_group,
+    ucs_arbiter_group_purge(&iface->net.tx.arbiter, &ep->net.arb_group,
                             uct_nprdma_ep_purge_elem, &args);
-    ep->blocked &= ~UCT_NPRDMA_EP_PENDING;
+    ep->net.blocked &= ~UCT_NPRDMA_EP_PENDING;
 }
 
 /* A flush of connections that have failed: their WRs are on the way back */
 static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
                                                uct_completion_t *comp)
 {
-    int am_busy  = uct_nprdma_conn_outstanding(&ep->am) > 0;
-    int svc_busy = uct_nprdma_conn_outstanding(&ep->svc) > 0;
+    int am_busy  = uct_nprdma_conn_outstanding(&ep->net.am) > 0;
+    int svc_busy = uct_nprdma_conn_outstanding(&ep->net.svc) > 0;
     uct_nprdma_flush_t *flush;
 
     if (!am_busy && !svc_busy) {
@@ -359,11 +340,11 @@ static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
     flush->status = UCS_OK;
     if (am_busy) {
         flush->am_op.func = uct_nprdma_flush_am_op;
-        uct_nprdma_conn_add_drain_op(&ep->am, &flush->am_op);
+        uct_nprdma_conn_add_drain_op(&ep->net.am, &flush->am_op);
     }
     if (svc_busy) {
         flush->svc_op.func = uct_nprdma_flush_svc_op;
-        uct_nprdma_conn_add_drain_op(&ep->svc, &flush->svc_op);
+        uct_nprdma_conn_add_drain_op(&ep->net.svc, &flush->svc_op);
     }
     return UCS_INPROGRESS;
 }
@@ -372,12 +353,12 @@ static ucs_status_t
 uct_nprdma_ep_cancel(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                      uct_completion_t *comp)
 {
-    if (!(ep->blocked & UCT_NPRDMA_EP_FAILED)) {
-        ep->blocked |= UCT_NPRDMA_EP_FAILED;
-        ep->status   = UCS_ERR_CANCELED;
-        uct_nprdma_conn_stop(iface, &ep->am, UCS_ERR_CANCELED);
-        uct_nprdma_conn_stop(iface, &ep->svc, UCS_ERR_CANCELED);
-        uct_nprdma_rma_ep_fail(iface, ep, UCS_ERR_CANCELED, NULL);
+    if (!(ep->net.blocked & UCT_NPRDMA_EP_FAILED)) {
+        ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
+        ep->net.status   = UCS_ERR_CANCELED;
+        uct_nprdma_conn_stop(&iface->net, &ep->net.am, UCS_ERR_CANCELED);
+        uct_nprdma_conn_stop(&iface->net, &ep->net.svc, UCS_ERR_CANCELED);
+        uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, UCS_ERR_CANCELED, NULL);
     }
 
     return uct_nprdma_ep_flush_failed(ep, comp);
@@ -388,15 +369,15 @@ static ucs_status_t
 uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                        uct_nprdma_op_t *op)
 {
-    if (ep->am.unsignaled > 0) {
-        if (!uct_nprdma_conn_can_post(iface, &ep->am)) {
+    if (ep->net.am.unsignaled > 0) {
+        if (!uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
             return UCS_ERR_NO_RESOURCE;
         }
-        return uct_nprdma_conn_post_nop(iface, &ep->am, op);
+        return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, op);
     }
 
     if (op != NULL) {
-        uct_nprdma_conn_add_drain_op(&ep->am, op);
+        uct_nprdma_conn_add_drain_op(&ep->net.am, op);
     }
     return UCS_OK;
 }
@@ -420,14 +401,14 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     flush->rma.func   = uct_nprdma_flush_rma;
     flush->am_op.func = uct_nprdma_flush_am_op;
 
-    if (am_busy && (ep->am.unsignaled > 0) &&
-        !uct_nprdma_conn_can_post(iface, &ep->am)) {
-        status = uct_nprdma_ep_refusal(ep);
+    if (am_busy && (ep->net.am.unsignaled > 0) &&
+        !uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
+        status = uct_nprdma_net_ep_refusal(&ep->net);
         goto err_free;
     }
 
     if (rma_busy) {
-        status = uct_nprdma_rma_flush(iface, ep, &flush->rma);
+        status = uct_nprdma_rma_flush(&iface->rma, &ep->rma, &flush->rma);
         if (status == UCS_INPROGRESS) {
             ++flush->count;
         } else if (status != UCS_OK) {
@@ -450,7 +431,7 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         goto err_free;
     }
 
-    UCT_TL_EP_STAT_FLUSH_WAIT(&ep->super);
+    UCT_TL_EP_STAT_FLUSH_WAIT(&ep->net.super);
     return UCS_INPROGRESS;
 
 err_free:
@@ -471,19 +452,20 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
         return uct_nprdma_ep_cancel(iface, ep, comp);
     }
 
-    if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+    if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
         return uct_nprdma_ep_flush_failed(ep, comp);
     }
 
-    if (ep->blocked & UCT_NPRDMA_EP_PENDING) {
-        return uct_nprdma_ep_refusal(ep);
+    if (ep->net.blocked & UCT_NPRDMA_EP_PENDING) {
+        return uct_nprdma_net_ep_refusal(&ep->net);
     }
 
-    am_busy  = uct_nprdma_conn_outstanding(&ep->am) > 0;
-    rma_busy = !uct_nprdma_rma_is_idle(ep) || uct_nprdma_rma_has_error(ep);
+    am_busy  = uct_nprdma_conn_outstanding(&ep->net.am) > 0;
+    rma_busy = !uct_nprdma_rma_is_idle(&ep->rma) ||
+               uct_nprdma_rma_has_error(&ep->rma);
     if (!am_busy && !rma_busy) {
-        ++iface->stats.flush;
-        UCT_TL_EP_STAT_FLUSH(&ep->super);
+        ++iface->net.stats.flush;
+        UCT_TL_EP_STAT_FLUSH(&ep->net.super);
         return UCS_OK;
     }
 
@@ -492,7 +474,7 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
     }
 
     if (rma_busy) {
-        status = uct_nprdma_rma_flush(iface, ep, NULL);
+        status = uct_nprdma_rma_flush(&iface->rma, &ep->rma, NULL);
         if (UCS_STATUS_IS_ERR(status)) {
             return status;
         }
@@ -514,36 +496,22 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
-    ++iface->stats.fence;
-    UCT_TL_EP_STAT_FENCE(&ep->super);
+    ++iface->net.stats.fence;
+    UCT_TL_EP_STAT_FENCE(&ep->net.super);
 
     /* The service executes requests in order, and the AM connection is in
      * order too. An AM, or what the NIC does, may overtake a request that was
      * posted before; and anything, what is not verified. */
-    if (!uct_nprdma_rma_is_idle(ep) && !(ep->blocked & UCT_NPRDMA_EP_FAILED)) {
-        if (uct_nprdma_rma_is_unordered(ep)) {
-            ep->blocked |= UCT_NPRDMA_EP_FENCED_RMA;
+    if (!uct_nprdma_rma_is_idle(&ep->rma) &&
+        !(ep->net.blocked & UCT_NPRDMA_EP_FAILED)) {
+        if (uct_nprdma_rma_is_unordered(&ep->rma)) {
+            ep->net.blocked |= UCT_NPRDMA_EP_FENCED_RMA;
         }
-        ep->blocked |= UCT_NPRDMA_EP_FENCED;
-        return uct_nprdma_rma_fence(iface, ep);
+        ep->net.blocked |= UCT_NPRDMA_EP_FENCED;
+        return uct_nprdma_rma_fence(&iface->rma, &ep->rma);
     }
 
     return UCS_OK;
-}
-
-ucs_status_t uct_nprdma_ep_post_nop(uct_nprdma_iface_t *iface,
-                                    uct_nprdma_ep_t *ep)
-{
-    if (ep->am.broken) {
-        return UCS_OK; /* what it would find out is already known */
-    }
-
-    if ((ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA) ||
-        !uct_nprdma_conn_can_post(iface, &ep->am)) {
-        return uct_nprdma_ep_refusal(ep);
-    }
-
-    return uct_nprdma_conn_post_nop(iface, &ep->am, NULL);
 }
 
 ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
@@ -558,14 +526,14 @@ ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
 
     /* What is on the way finds out as well as a check could, be it data or the
      * request for the connection. */
-    if ((ep->blocked & UCT_NPRDMA_EP_FAILED) ||
-        (ep->am.state == UCT_NPRDMA_CONN_CONNECTING) ||
-        uct_nprdma_conn_is_watched(&ep->am) ||
-        !uct_nprdma_conn_can_post(iface, &ep->am)) {
+    if ((ep->net.blocked & UCT_NPRDMA_EP_FAILED) ||
+        (ep->net.am.state == UCT_NPRDMA_CONN_CONNECTING) ||
+        uct_nprdma_conn_is_watched(&ep->net.am) ||
+        !uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
         return UCS_OK;
     }
 
-    return uct_nprdma_conn_post_nop(iface, &ep->am, NULL);
+    return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, NULL);
 }
 
 ucs_status_t uct_nprdma_ep_invalidate(uct_ep_h tl_ep, unsigned flags)
@@ -575,6 +543,6 @@ ucs_status_t uct_nprdma_ep_invalidate(uct_ep_h tl_ep, unsigned flags)
                                                uct_nprdma_iface_t);
 
     /* As if the device had refused a WR: progress does the rest */
-    uct_nprdma_conn_post_failed(iface, &ep->am, 0);
+    uct_nprdma_conn_post_failed(&iface->net, &ep->net.am, 0);
     return UCS_OK;
 }

@@ -84,7 +84,7 @@ static void uct_nprdma_fork_set_ep_ops(uct_iface_ops_t *ops)
 /* What only looks at memory stays: queries, addresses, purging */
 static void uct_nprdma_fork_abandon(uct_nprdma_iface_t *iface)
 {
-    uct_iface_ops_t *ops = &iface->super.super.ops;
+    uct_iface_ops_t *ops = &iface->net.super.super.ops;
 
     uct_nprdma_fork_set_ep_ops(ops);
     UCT_NPRDMA_FORK_SET(ops, iface_flush, uct_nprdma_fork_refuse);
@@ -93,7 +93,7 @@ static void uct_nprdma_fork_abandon(uct_nprdma_iface_t *iface)
     UCT_NPRDMA_FORK_SET(ops, iface_close, uct_nprdma_fork_ignore);
 
     /* Progress has been handed to the worker: it looks here */
-    iface->forked      = 1;
+    iface->net.forked      = 1;
     iface->stash.valid = 1;
 }
 
@@ -121,7 +121,7 @@ static void uct_nprdma_fork_child(void)
     ++uct_nprdma_fork_generation;
     ucs_list_for_each(iface, &uct_nprdma_fork.ifaces, fork_list) {
         uct_nprdma_fork_abandon(iface);
-        uct_nprdma_fork.owner = uct_nprdma_iface_dev(iface)->owner;
+        uct_nprdma_fork.owner = uct_nprdma_net_dev(&iface->net)->owner;
         atomic_store(&uct_nprdma_fork.told, 0);
     }
     uct_nprdma_bounce_forked();

@@ -6,9 +6,9 @@
 
 #include "nprdma_ep.h"
 #include "nprdma_fork.h"
-#include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
+#include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -19,35 +19,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* Receives that the RMA side may have posted on all its connections */
-#define UCT_NPRDMA_RX_CQ_REPLIES 1024
-
 /* Slots of a multiple of it begin at such addresses, as their pages do */
 #define UCT_NPRDMA_MAX_AM_ALIGN  4096
 
 /* An interface that is closed waits so long for its last messages */
 #define UCT_NPRDMA_LINGER_SEC    0.1
-
-/* The number behind the colon of "device:port" */
-static ucs_status_t
-uct_nprdma_iface_parse_port(uct_nprdma_iface_t *iface, const char *dev_name)
-{
-    const char *colon = strrchr(dev_name, ':');
-    unsigned port_num;
-    char tail;
-
-    if ((colon == NULL) || (sscanf(colon + 1, "%u%c", &port_num, &tail) != 1) ||
-        (port_num < 1) ||
-        (port_num > uct_nprdma_iface_dev(iface)->attr.phys_port_cnt)) {
-        ucs_error("%s has no port '%s'", uct_nprdma_iface_dev(iface)->name,
-                  dev_name);
-        return UCS_ERR_NO_DEVICE;
-    }
-
-    iface->port_num = port_num;
-    return uct_nprdma_device_port_addr(uct_nprdma_iface_dev(iface), port_num,
-                                       &iface->dev_addr);
-}
 
 /* Every slot knows its descriptor, for uct_nprdma_iface_release_desc() */
 void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface)
@@ -105,7 +81,7 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
     iface->rx.posted               = 0;
     iface->rx.release_desc.cb      = uct_nprdma_iface_release_desc;
     status = uct_nprdma_bounce_init(&iface->rx.pool,
-                                    uct_nprdma_iface_dev(iface), slot_size,
+                                    uct_nprdma_net_dev(&iface->net), slot_size,
                                     config->rx_slots, config->rx_slots_min,
                                     "receiving");
     if (status == UCS_OK) {
@@ -116,154 +92,17 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
 
 static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
 {
-    struct ibv_send_wr *wr = &iface->tx.inl_wr;
+    struct ibv_send_wr *wr = &iface->inl.wr;
 
-    iface->tx.cq_avail        = iface->config.tx_cq_len;
-    iface->tx.unsignaled      = 0;
-    iface->tx.num_awaited     = 0;
-    iface->num_busy           = 0;
-    iface->tx.starved         = 0;
-    iface->tx.in_vain         = 0;
-    iface->tx.reap            = 0;
-    iface->tx.post_failed     = 0;
-    iface->tx.dispatching     = NULL;
-    iface->tx.inl_sge[0].addr = (uintptr_t)&iface->tx.inl_hdr;
-    iface->tx.inl_sge[0].lkey = 0;
-    iface->tx.inl_sge[1].lkey = 0;
+    iface->net.tx.cq_avail = iface->net.config.tx_cq_len;
+    iface->num_busy        = 0;
+    iface->inl.sge[0].addr = (uintptr_t)&iface->inl.hdr;
+    iface->inl.sge[0].lkey = 0;
+    iface->inl.sge[1].lkey = 0;
     memset(wr, 0, sizeof(*wr));
-    wr->sg_list               = iface->tx.inl_sge;
-    wr->opcode                = IBV_WR_SEND;
-    ucs_arbiter_init(&iface->tx.arbiter);
-}
-
-void uct_nprdma_conn_no_slot(uct_nprdma_iface_t *iface,
-                             uct_nprdma_conn_t *conn, unsigned held)
-{
-    if (held == 0) {
-        iface->tx.starved = 1;
-    } else if ((conn->unsignaled > 0) &&
-               uct_nprdma_conn_can_post(iface, conn)) {
-        /* Otherwise nothing would tell when they are free, and the endpoint
-         * tries again only then. If it fails, progress does the rest. */
-        (void)uct_nprdma_conn_post_nop(iface, conn, NULL);
-    }
-}
-
-uct_nprdma_slot_t *uct_nprdma_conn_tx_slot_slow(uct_nprdma_iface_t *iface,
-                                                uct_nprdma_conn_t *conn)
-{
-    uct_nprdma_bounce_t *pool = &iface->tx.pool;
-
-    if (uct_nprdma_bounce_has_share(pool, conn->num_slots, 0) &&
-        ((pool->free != NULL) || (uct_nprdma_bounce_grow(pool) > 0))) {
-        return uct_nprdma_bounce_get(pool);
-    }
-
-    uct_nprdma_conn_no_slot(iface, conn, conn->num_slots);
-    return NULL;
-}
-
-static ucs_status_t
-uct_nprdma_iface_create_queues(uct_nprdma_iface_t *iface,
-                               const uct_nprdma_iface_config_t *config)
-{
-    uct_nprdma_device_t *dev          = uct_nprdma_iface_dev(iface);
-    struct ibv_srq_init_attr srq_attr = {};
-
-    iface->channel = dev->verbs->create_comp_channel(dev->context);
-    if (iface->channel == NULL) {
-        ucs_error("%s: failed to create a completion channel: %m", dev->name);
-        return UCS_ERR_IO_ERROR;
-    }
-
-    if (ucs_sys_fcntl_modfl(iface->channel->fd, O_NONBLOCK, 0) != UCS_OK) {
-        goto err_channel;
-    }
-
-    iface->tx.cq = dev->verbs->create_cq(dev->context, config->tx_cq_len +
-                                        UCT_NPRDMA_TX_CQ_SLACK, iface,
-                                        iface->channel, 0);
-    if (iface->tx.cq == NULL) {
-        ucs_error("%s: failed to create a completion queue of %u entries: %m",
-                  dev->name, config->tx_cq_len + UCT_NPRDMA_TX_CQ_SLACK);
-        goto err_channel;
-    }
-
-    iface->rx.cq = dev->verbs->create_cq(dev->context, config->rx_slots +
-                                        UCT_NPRDMA_RX_CQ_REPLIES, iface,
-                                        iface->channel, 0);
-    if (iface->rx.cq == NULL) {
-        ucs_error("%s: failed to create a completion queue of %u entries: %m",
-                  dev->name, config->rx_slots + UCT_NPRDMA_RX_CQ_REPLIES);
-        goto err_tx_cq;
-    }
-
-    srq_attr.attr.max_wr  = config->rx_slots;
-    srq_attr.attr.max_sge = 1;
-    iface->rx.srq         = dev->verbs->create_srq(dev->pd, &srq_attr);
-    if (iface->rx.srq == NULL) {
-        ucs_error("%s: failed to create a shared receive queue of %u entries: "
-                  "%m", dev->name, config->rx_slots);
-        goto err_rx_cq;
-    }
-
-    return UCS_OK;
-
-err_rx_cq:
-    dev->verbs->destroy_cq(iface->rx.cq);
-err_tx_cq:
-    dev->verbs->destroy_cq(iface->tx.cq);
-err_channel:
-    dev->verbs->destroy_comp_channel(iface->channel);
-    return UCS_ERR_IO_ERROR;
-}
-
-static void uct_nprdma_iface_destroy_queues(uct_nprdma_iface_t *iface)
-{
-    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
-    int ret;
-
-    ret = dev->verbs->destroy_srq(iface->rx.srq);
-    if (ret == 0) {
-        ret = dev->verbs->destroy_cq(iface->rx.cq);
-    }
-    if (ret == 0) {
-        ret = dev->verbs->destroy_cq(iface->tx.cq);
-    }
-    if (ret == 0) {
-        ret = dev->verbs->destroy_comp_channel(iface->channel);
-    }
-    if (ret != 0) {
-        ucs_warn("%s: failed to destroy a queue: %s", dev->name, strerror(ret));
-    }
-}
-
-/* What the device grants for inline data is known by trying */
-static ucs_status_t uct_nprdma_iface_probe_inline(uct_nprdma_iface_t *iface,
-                                                  size_t max_inline)
-{
-    uct_nprdma_device_t *dev      = uct_nprdma_iface_dev(iface);
-    uct_nprdma_qp_params_t params = {
-        .send_cq     = iface->tx.cq,
-        .recv_cq     = iface->rx.cq,
-        .srq         = iface->rx.srq,
-        .max_send_wr = 1,
-        .max_inline  = max_inline
-    };
-    ucs_status_t status;
-    struct ibv_qp *qp;
-    uint32_t granted;
-
-    status = uct_nprdma_qp_create(dev, iface->port_num, &params, &qp, &granted);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    dev->verbs->destroy_qp(qp);
-    iface->config.max_inline = ucs_min(granted, max_inline);
-    iface->config.max_short  = iface->config.max_inline -
-                               sizeof(uct_nprdma_am_hdr_t);
-    return UCS_OK;
+    wr->sg_list            = iface->inl.sge;
+    wr->opcode             = IBV_WR_SEND;
+    ucs_arbiter_init(&iface->net.tx.arbiter);
 }
 
 /* One descriptor for all that may wake a sleeping worker */
@@ -277,9 +116,9 @@ static ucs_status_t uct_nprdma_iface_create_event_fd(uct_nprdma_iface_t *iface)
         return UCS_ERR_IO_ERROR;
     }
 
-    if ((epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->channel->fd,
+    if ((epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->net.channel->fd,
                    &event) != 0) ||
-        (epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->cm.wakeup_fd,
+        (epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->net.cm.wakeup_fd,
                    &event) != 0)) {
         ucs_error("failed to fill an epoll descriptor: %m");
         close(iface->event_fd);
@@ -300,27 +139,28 @@ uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
         return status;
     }
 
-    iface->config.max_bcopy      = config->seg_size;
-    iface->config.tx_queue_len   = config->tx_queue_len;
-    iface->config.tx_moderation  = ucs_min(config->tx_moderation,
-                                           config->tx_queue_len / 2);
-    iface->config.svc_queue_len  = config->svc_queue_len;
-    iface->config.tx_cq_len      = config->tx_cq_len;
-    iface->config.max_unsignaled = config->tx_cq_len / 2;
-    iface->config.tx_slots_low   = ucs_max(config->tx_slots / 2, 2u);
-    iface->config.rx_max_batch   = ucs_min(config->rx_max_batch,
-                                           ucs_max(config->rx_slots / 4, 1u));
-    iface->config.rx_reserve     = ucs_max(config->rx_slots / 2, 2u);
-    iface->config.rx_low         = ucs_max(config->rx_slots / 8, 2u);
+    iface->net.config.tx_queue_len   = config->tx_queue_len;
+    iface->net.config.tx_moderation  = ucs_min(config->tx_moderation,
+                                               config->tx_queue_len / 2);
+    iface->net.config.svc_queue_len  = config->svc_queue_len;
+    iface->net.config.tx_cq_len      = config->tx_cq_len;
+    iface->net.config.max_unsignaled = config->tx_cq_len / 2;
+    iface->config.max_bcopy          = config->seg_size;
+    iface->config.tx_slots_low       = ucs_max(config->tx_slots / 2, 2u);
+    iface->config.rx_max_batch       = ucs_min(config->rx_max_batch,
+                                               ucs_max(config->rx_slots / 4,
+                                                       1u));
+    iface->config.rx_reserve         = ucs_max(config->rx_slots / 2, 2u);
+    iface->config.rx_low             = ucs_max(config->rx_slots / 8, 2u);
     return UCS_OK;
 }
 
 static void uct_nprdma_iface_cleanup_device(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_iface_destroy_queues(iface);
+    uct_nprdma_net_iface_destroy_queues(&iface->net);
     uct_nprdma_bounce_cleanup(&iface->rx.pool);
-    uct_nprdma_bounce_cleanup(&iface->tx.pool);
-    ucs_arbiter_cleanup(&iface->tx.arbiter);
+    uct_nprdma_bounce_cleanup(&iface->net.tx.pool);
+    ucs_arbiter_cleanup(&iface->net.tx.arbiter);
 }
 
 /* What is on the device, and the pinned memory. On failure nothing is left. */
@@ -331,19 +171,17 @@ uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
 {
     ucs_status_t status;
 
-    status = uct_nprdma_iface_create_queues(iface, config);
+    status = uct_nprdma_net_iface_create_queues(&iface->net, config->rx_slots,
+                                                config->max_inline);
     if (status != UCS_OK) {
         return status;
     }
 
-    status = uct_nprdma_iface_probe_inline(iface, config->max_inline);
-    if (status != UCS_OK) {
-        goto err_queues;
-    }
-
+    iface->config.max_short = iface->net.config.max_inline -
+                              sizeof(uct_nprdma_am_hdr_t);
     uct_nprdma_iface_init_tx(iface);
-    status = uct_nprdma_bounce_init(&iface->tx.pool,
-                                    uct_nprdma_iface_dev(iface),
+    status = uct_nprdma_bounce_init(&iface->net.tx.pool,
+                                    uct_nprdma_net_dev(&iface->net),
                                     sizeof(uct_nprdma_am_hdr_t) +
                                     config->seg_size, config->tx_slots,
                                     config->tx_slots_min, "sending");
@@ -366,9 +204,9 @@ uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
     return UCS_OK;
 
 err_tx_pool:
-    uct_nprdma_bounce_cleanup(&iface->tx.pool);
+    uct_nprdma_bounce_cleanup(&iface->net.tx.pool);
 err_queues:
-    uct_nprdma_iface_destroy_queues(iface);
+    uct_nprdma_net_iface_destroy_queues(&iface->net);
     return status;
 }
 
@@ -380,12 +218,12 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
 {
     ucs_status_t status;
 
-    if (iface->super.worker->async == NULL) {
+    if (iface->net.super.worker->async == NULL) {
         ucs_error("nprdma needs a worker with an asynchronous context");
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = uct_nprdma_cm_init(iface, &config->cm);
+    status = uct_nprdma_cm_init(&iface->net, &config->cm);
     if (status != UCS_OK) {
         return status;
     }
@@ -406,27 +244,64 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
 err_event_fd:
     close(iface->event_fd);
 err_cm:
-    uct_nprdma_cm_cleanup(iface);
+    uct_nprdma_cm_cleanup(&iface->net);
     uct_nprdma_iface_serve_no_more(iface);
     return status;
 }
 
-static void uct_nprdma_iface_init_tables(uct_nprdma_iface_t *iface)
+static void uct_nprdma_iface_net_failed(uct_nprdma_net_iface_t *iface,
+                                        uct_nprdma_net_ep_t *ep,
+                                        ucs_status_t status)
 {
-    iface->rma         = NULL;
-    memset(&iface->local, 0, sizeof(iface->local));
-    iface->conns       = NULL;
-    iface->num_conns   = 0;
-    iface->free_conn   = UCT_NPRDMA_CONN_NO_INDEX;
-    iface->serve_id    = UCS_CALLBACKQ_ID_NULL;
-    iface->stash.valid = 0;
-    iface->forked      = 0;
-    memset(&iface->stats, 0, sizeof(iface->stats));
-    memset(&iface->longest, 0, sizeof(iface->longest));
-    memset(&iface->iface_addr, 0, sizeof(iface->iface_addr));
-    ucs_list_head_init(&iface->eps);
-    ucs_list_head_init(&iface->closing);
+    uct_nprdma_ep_fail(ucs_derived_of(iface, uct_nprdma_iface_t),
+                       ucs_derived_of(ep, uct_nprdma_ep_t), status);
 }
+
+static size_t
+uct_nprdma_iface_net_build_fin(uct_nprdma_net_ep_t *ep, void *buf)
+{
+    return uct_nprdma_rma_build_fin(ucs_derived_of(ep, uct_nprdma_rma_ep_t),
+                                    buf);
+}
+
+static uct_nprdma_service_t *
+uct_nprdma_iface_service(uct_nprdma_net_iface_t *iface)
+{
+    return ucs_derived_of(iface->super.md, uct_nprdma_md_t)->service;
+}
+
+static ucs_status_t
+uct_nprdma_iface_svc_accept(uct_nprdma_net_iface_t *iface,
+                            const uct_nprdma_qp_addr_t *peer,
+                            uint32_t local_psn,
+                            uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p)
+{
+    uct_nprdma_iface_serve(ucs_derived_of(iface, uct_nprdma_iface_t));
+    return uct_nprdma_service_accept(uct_nprdma_iface_service(iface),
+                                     iface->port_num, peer, local_psn, conn_p,
+                                     qpn_p);
+}
+
+static void uct_nprdma_iface_svc_release(uct_nprdma_net_iface_t *iface,
+                                         uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_service_release(uct_nprdma_iface_service(iface), conn);
+}
+
+static void uct_nprdma_iface_svc_probe(uct_nprdma_net_iface_t *iface,
+                                       uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_service_probe(uct_nprdma_iface_service(iface), conn);
+}
+
+static const uct_nprdma_net_ops_t uct_nprdma_iface_net_ops = {
+    .failed        = uct_nprdma_iface_net_failed,
+    .build_fin     = uct_nprdma_iface_net_build_fin,
+    .svc_accept    = uct_nprdma_iface_svc_accept,
+    .svc_release   = uct_nprdma_iface_svc_release,
+    .svc_probe     = uct_nprdma_iface_svc_probe,
+    .svc_is_closed = uct_nprdma_service_conn_is_closed
+};
 
 UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
                     const uct_iface_params_t *params,
@@ -435,6 +310,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
     const uct_nprdma_iface_config_t *config =
             ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
     ucs_status_t status;
+    uct_nprdma_md_t *md;
 
     UCT_CHECK_PARAM(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE,
                     "UCT_IFACE_PARAM_FIELD_OPEN_MODE is not defined");
@@ -443,22 +319,27 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    status = uct_nprdma_md_check_owner(ucs_derived_of(tl_md, uct_nprdma_md_t));
+    md     = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    status = uct_nprdma_md_check_owner(md);
     if (status != UCS_OK) {
         return status;
     }
 
-    UCT_NPRDMA_IFACE_BASE_INIT(&uct_nprdma_iface_ops,
-                               &uct_nprdma_iface_internal_ops, tl_md, worker,
-                               params, tl_config);
+    UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_iface_t, &md->rma,
+                              &uct_nprdma_iface_net_ops, &uct_nprdma_iface_ops,
+                              &uct_nprdma_iface_internal_ops, tl_md, worker,
+                              params, tl_config);
 
     status = uct_nprdma_iface_set_config(self, config);
     if (status != UCS_OK) {
         return status;
     }
 
-    uct_nprdma_iface_init_tables(self);
-    status = uct_nprdma_iface_parse_port(self, params->mode.device.dev_name);
+    self->serve_id    = UCS_CALLBACKQ_ID_NULL;
+    self->stash.valid = 0;
+    ucs_list_head_init(&self->closing);
+    status = uct_nprdma_net_iface_set_port(&self->net,
+                                           params->mode.device.dev_name);
     if (status != UCS_OK) {
         return status;
     }
@@ -479,7 +360,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         goto err_device;
     }
 
-    uct_nprdma_md_get(uct_nprdma_iface_md(self));
+    uct_nprdma_md_get(md);
     return UCS_OK;
 
 err_device:
@@ -508,17 +389,17 @@ static void uct_nprdma_iface_linger(uct_nprdma_iface_t *iface)
  * NIC uses memory that is about to be freed */
 static void uct_nprdma_iface_end_eps(uct_nprdma_iface_t *iface)
 {
-    unsigned long count = ucs_list_length(&iface->eps);
+    unsigned long count = ucs_list_length(&iface->net.eps);
     uct_nprdma_ep_t *ep, *tmp;
 
     if (count > 0) {
         ucs_warn("%s: interface %p is closed with %lu endpoints: they end now, "
                  "their handles must not be used any more",
-                 uct_nprdma_iface_dev(iface)->name, iface, count);
+                 uct_nprdma_net_dev(&iface->net)->name, iface, count);
     }
 
-    ucs_list_for_each_safe(ep, tmp, &iface->eps, list) {
-        uct_nprdma_ep_destroy(&ep->super.super);
+    ucs_list_for_each_safe(ep, tmp, &iface->net.eps, net.list) {
+        uct_nprdma_ep_destroy(&ep->net.super.super);
     }
 }
 
@@ -528,26 +409,26 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 
     /* Now: what this interface has pinned is to be counted */
     uct_nprdma_md_stats(uct_nprdma_iface_md(self), &mem_stats);
-    uct_base_iface_progress_disable(&self->super.super,
+    uct_base_iface_progress_disable(&self->net.super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     uct_nprdma_iface_end_eps(self);
     uct_nprdma_fork_remove(self);
     uct_nprdma_iface_linger(self);
-    uct_nprdma_rma_watch_stop(self);
-    uct_nprdma_cm_cleanup(self);
+    uct_nprdma_rma_watch_stop(&self->rma);
+    uct_nprdma_cm_cleanup(&self->net);
     uct_nprdma_iface_serve_no_more(self);
-    uct_nprdma_rma_iface_cleanup(self);
+    uct_nprdma_rma_res_cleanup(&self->rma);
     close(self->event_fd);
     uct_nprdma_iface_cleanup_device(self);
-    ucs_free(self->conns);
-    uct_nprdma_stats_dump(&self->stats, &mem_stats, self->stats_spec,
-                          uct_nprdma_iface_dev(self)->name);
+    ucs_free(self->net.conns);
+    uct_nprdma_stats_dump(&self->net.stats, &mem_stats, self->stats_spec,
+                          uct_nprdma_net_dev(&self->net)->name);
     uct_nprdma_stats_ucs_end(self, &mem_stats);
     ucs_free(self->stats_spec);
     uct_nprdma_md_put(uct_nprdma_iface_md(self));
 }
 
-UCS_CLASS_DEFINE(uct_nprdma_iface_t, uct_base_iface_t);
+UCS_CLASS_DEFINE(uct_nprdma_iface_t, uct_nprdma_rma_iface_t);
 UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
                           uct_worker_h, const uct_iface_params_t *,
                           const uct_iface_config_t *);
@@ -558,7 +439,7 @@ ucs_status_t uct_nprdma_iface_get_device_address(uct_iface_h tl_iface,
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    memcpy(addr, &iface->dev_addr, sizeof(iface->dev_addr));
+    memcpy(addr, &iface->net.dev_addr, sizeof(iface->net.dev_addr));
     return UCS_OK;
 }
 
@@ -567,7 +448,7 @@ uct_nprdma_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    memcpy(addr, &iface->iface_addr, sizeof(iface->iface_addr));
+    memcpy(addr, &iface->net.iface_addr, sizeof(iface->net.iface_addr));
     return UCS_OK;
 }
 
@@ -583,19 +464,19 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
     if ((dev_addr == NULL) || (dev_addr->version != UCT_NPRDMA_WIRE_VERSION) ||
         ((iface_addr != NULL) &&
          (iface_addr->version != UCT_NPRDMA_WIRE_VERSION)) ||
-        ((dev_addr->flags ^ iface->dev_addr.flags) & link_flags)) {
+        ((dev_addr->flags ^ iface->net.dev_addr.flags) & link_flags)) {
         return 0;
     }
 
     /* An InfiniBand subnet is known by its prefix, the first half of a GID.
      * RoCE is routed: whoever has a GID can be reached. */
     return (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) ||
-           !memcmp(dev_addr->gid, iface->dev_addr.gid, 8);
+           !memcmp(dev_addr->gid, iface->net.dev_addr.gid, 8);
 }
 
 static int uct_nprdma_iface_has_zcopy(uct_nprdma_iface_t *iface)
 {
-    return uct_nprdma_iface_mem(iface)->monitor != NULL;
+    return uct_nprdma_iface_md(iface)->super.monitor != NULL;
 }
 
 ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
@@ -603,7 +484,7 @@ ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    uct_base_iface_query(&iface->super, attr);
+    uct_base_iface_query(&iface->net.super, attr);
     attr->device_addr_len         = sizeof(uct_nprdma_dev_addr_t);
     attr->iface_addr_len          = sizeof(uct_nprdma_iface_addr_t);
     attr->ep_addr_len             = 0;
@@ -633,7 +514,7 @@ ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
                                     UCT_NPRDMA_BANDWIDTH :
                                     UCT_NPRDMA_COPY_BANDWIDTH;
     attr->priority                = 0;
-    uct_nprdma_rma_query(iface, attr);
+    uct_nprdma_rma_query(&iface->rma, attr);
     return UCS_OK;
 }
 
@@ -649,8 +530,8 @@ ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    ucs_list_for_each(ep, &iface->eps, list) {
-        status = uct_nprdma_ep_flush(&ep->super.super, flags, NULL);
+    ucs_list_for_each(ep, &iface->net.eps, net.list) {
+        status = uct_nprdma_ep_flush(&ep->net.super.super, flags, NULL);
         if ((status == UCS_INPROGRESS) || (status == UCS_ERR_NO_RESOURCE)) {
             in_progress = 1;
         } else if (status != UCS_OK) {
@@ -659,11 +540,11 @@ ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
     }
 
     if (in_progress) {
-        UCT_TL_IFACE_STAT_FLUSH_WAIT(&iface->super);
+        UCT_TL_IFACE_STAT_FLUSH_WAIT(&iface->net.super);
         return UCS_INPROGRESS;
     }
 
-    UCT_TL_IFACE_STAT_FLUSH(&iface->super);
+    UCT_TL_IFACE_STAT_FLUSH(&iface->net.super);
     return UCS_OK;
 }
 
@@ -672,11 +553,11 @@ ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
     uct_nprdma_ep_t *ep;
 
-    ucs_list_for_each(ep, &iface->eps, list) {
-        uct_nprdma_ep_fence(&ep->super.super, flags);
+    ucs_list_for_each(ep, &iface->net.eps, net.list) {
+        uct_nprdma_ep_fence(&ep->net.super.super, flags);
     }
 
-    UCT_TL_IFACE_STAT_FENCE(&iface->super);
+    UCT_TL_IFACE_STAT_FENCE(&iface->net.super);
     return UCS_OK;
 }
 
@@ -714,5 +595,5 @@ void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    uct_nprdma_stats_vfs(iface, &iface->stats, uct_nprdma_iface_md(iface));
+    uct_nprdma_stats_vfs(iface, &iface->net.stats, uct_nprdma_iface_md(iface));
 }

@@ -6,12 +6,9 @@
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 #include "nprdma_stats_ucs.h"
+
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
-#include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/net/nprdma_cm.h"
-#include "uct/ib/nprdma/net/nprdma_conn.h"
-#include "uct/ib/nprdma/rma/nprdma_local.h"
-#include "uct/ib/nprdma/rma/nprdma_longest.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_iface.h"
 
 /*
  * What UCP chooses protocols by, measured with ucx_perftest on the emulated
@@ -59,10 +56,6 @@ typedef struct uct_nprdma_inl_hdr {
 #define UCT_NPRDMA_MAX_IOV     16
 
 
-/* Completion queue entries beyond what credits account for: last messages of
- * endpoints, which get half of them, and empty writes */
-#define UCT_NPRDMA_TX_CQ_SLACK   1024
-
 /* Receives given to the device by one call */
 #define UCT_NPRDMA_RX_MAX_BATCH  64
 
@@ -74,36 +67,21 @@ typedef struct uct_nprdma_rx_head {
 } uct_nprdma_rx_head_t;
 
 
-/* An interface: one port as used by one worker. */
+/* An interface. */
 typedef struct uct_nprdma_iface {
-    uct_base_iface_t        super;
+    union {
+        uct_nprdma_rma_iface_t super;
+        uct_nprdma_rma_iface_t rma;         /* the same, by its floor, */
+        uct_nprdma_net_iface_t net;         /* and what that begins with */
+    };
 
-    struct {
-        struct ibv_cq       *cq;
-        int32_t             cq_avail;       /* WRs that the CQ has room for */
-        uint32_t            unsignaled;     /* of all connections */
-        uct_nprdma_bounce_t pool;           /* slots to send from, and for the
-                                               replies on SVC connections */
-        unsigned            num_awaited;    /* completions that an operation
-                                               needs to go on */
-        int                 starved;        /* a post failed for want of what
-                                               the interface shares */
-        int                 in_vain;        /* dispatching stopped for that
-                                               reason, and nothing came back
-                                               since */
-        int                 reap;           /* see uct_nprdma_ep_reap() */
-        int                 post_failed;    /* some connection is broken */
-        struct uct_nprdma_ep *dispatching;  /* its pending requests are being
-                                               tried: it is scheduled */
-        ucs_arbiter_t       arbiter;
-        struct ibv_send_wr  inl_wr;         /* template of inline sends */
-        struct ibv_sge      inl_sge[UCT_NPRDMA_MAX_SEND_SGE];
-        uct_nprdma_inl_hdr_t inl_hdr;       /* inl_sge[0] points here */
-    } tx;
+    struct {                                /* of active messages */
+        struct ibv_send_wr  wr;             /* template of inline sends */
+        struct ibv_sge      sge[UCT_NPRDMA_MAX_SEND_SGE];
+        uct_nprdma_inl_hdr_t hdr;           /* sge[0] points here */
+    } inl;
 
-    struct {
-        struct ibv_cq       *cq;
-        struct ibv_srq      *srq;
+    struct {                                /* likewise */
         uct_nprdma_bounce_t pool;
         unsigned            posted;
         unsigned            payload_offset; /* in a slot: of AM data, */
@@ -114,52 +92,26 @@ typedef struct uct_nprdma_iface {
         uct_recv_desc_t     release_desc;
     } rx;
 
-    struct {
+    struct {                                /* valid in a child, too, so that
+                                               progress has one condition to
+                                               check */
         int                 valid;
         int                 is_rx;
         struct ibv_wc       wc;
     } stash;                                /* see event_arm */
 
-    /* This is a child's copy, to be left alone. Then stash.valid is set too, so
-     * that progress has one condition to check */
-    int                     forked;
     unsigned                num_busy;       /* calls of progress that have not
                                                looked at the service */
     ucs_list_link_t         fork_list;      /* see nprdma_fork.h */
-
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
-
-    uct_nprdma_local_t      local;          /* see nprdma_local.h */
-
-    uct_nprdma_stats_t      stats;
-    uct_nprdma_longest_iface_t longest;
-    uct_nprdma_cm_t         cm;
-    struct uct_nprdma_rma_iface *rma;       /* nprdma_rma's; NULL until it is
-                                               needed */
-
-    uct_nprdma_conn_entry_t *conns;         /* by index of the id */
-    unsigned                num_conns;      /* size of that table */
-    uint32_t                free_conn;      /* first free entry */
-    ucs_list_link_t         eps;
     ucs_list_link_t         closing;        /* endpoints destroyed by the user
                                                whose last WRs are on the way */
-
-    struct ibv_comp_channel *channel;       /* of both CQs */
     int                     event_fd;       /* epoll: channel and cm */
-    uint8_t                 port_num;
-    uct_nprdma_dev_addr_t   dev_addr;
-    uct_nprdma_iface_addr_t iface_addr;
 
     struct {
         size_t              max_bcopy;      /* of AM; slots are a bit larger */
         size_t              max_short;      /* of AM, with the user's header */
-        uint32_t            max_inline;     /* WR payload that goes inline */
         unsigned            tx_slots_low;   /* ask for completions below */
-        uint32_t            tx_queue_len;
-        uint32_t            tx_moderation;
-        uint32_t            max_unsignaled; /* of all connections */
-        uint32_t            svc_queue_len;  /* SVC: send WRs and own receives */
-        int32_t             tx_cq_len;
         unsigned            rx_max_batch;
         unsigned            rx_reserve;     /* slots that the user never gets */
         unsigned            rx_low;         /* few receives are posted */
@@ -171,33 +123,7 @@ typedef struct uct_nprdma_iface {
 
 static inline uct_nprdma_md_t *uct_nprdma_iface_md(uct_nprdma_iface_t *iface)
 {
-    return ucs_derived_of(iface->super.md, uct_nprdma_md_t);
-}
-
-static inline uct_nprdma_mem_md_t *
-uct_nprdma_iface_mem(uct_nprdma_iface_t *iface)
-{
-    return ucs_derived_of(iface->super.md, uct_nprdma_mem_md_t);
-}
-
-static inline uct_nprdma_device_t *
-uct_nprdma_iface_dev(uct_nprdma_iface_t *iface)
-{
-    return ucs_derived_of(iface->super.md, uct_nprdma_device_t);
-}
-
-
-/** @return The live connection with this id, or NULL. */
-static inline uct_nprdma_conn_t *
-uct_nprdma_conn_find(uct_nprdma_iface_t *iface, uint32_t conn_id)
-{
-    uint32_t idx = UCT_NPRDMA_CONN_INDEX(conn_id);
-
-    if (ucs_unlikely((idx >= iface->num_conns) ||
-                     (iface->conns[idx].id != conn_id))) {
-        return NULL;
-    }
-    return iface->conns[idx].conn;
+    return ucs_derived_of(iface->net.super.md, uct_nprdma_md_t);
 }
 
 
@@ -206,86 +132,6 @@ static inline size_t uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
 {
     return iface->config.max_bcopy / 2;
 }
-
-
-/**
- * @return Whether one more WR may be posted on a connection. When not, and the
- *         reason is shared by the interface, notes that for the dispatcher of
- *         pending requests.
- */
-static inline int
-uct_nprdma_conn_can_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
-{
-    if (ucs_unlikely(conn->credits <= conn->reserve)) {
-        return 0;
-    }
-    if (ucs_unlikely(iface->tx.cq_avail <= conn->cq_reserve)) {
-        iface->tx.starved = 1;
-        return 0;
-    }
-    return 1;
-}
-
-
-/**
- * @return Whether WRs that verify or redo what has been posted before may be
- *         posted on a connection: they have a share of their own.
- */
-static inline int
-uct_nprdma_conn_can_redo(uct_nprdma_iface_t *iface,
-                         const uct_nprdma_conn_t *conn, int32_t count)
-{
-    return (conn->credits >= count) && (iface->tx.cq_avail >= count);
-}
-
-
-/** @return Whether there is room for the completion of a last message. */
-static inline int uct_nprdma_iface_can_fin(const uct_nprdma_iface_t *iface)
-{
-    return iface->tx.cq_avail > -(UCT_NPRDMA_TX_CQ_SLACK / 2);
-}
-
-
-/**
- * A connection gets no more slots: see to it that those it has come back, or
- * tell the dispatcher if it has none.
- *
- * @param [in] held  How many it has.
- */
-void uct_nprdma_conn_no_slot(uct_nprdma_iface_t *iface,
-                             uct_nprdma_conn_t *conn, unsigned held);
-
-/** The pool is empty: grow it, or as uct_nprdma_conn_no_slot(). */
-uct_nprdma_slot_t *uct_nprdma_conn_tx_slot_slow(uct_nprdma_iface_t *iface,
-                                                uct_nprdma_conn_t *conn);
-
-/** @return A slot to send from, or NULL if the connection has its share. */
-static inline uct_nprdma_slot_t *
-uct_nprdma_conn_tx_slot(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
-{
-    uct_nprdma_bounce_t *pool = &iface->tx.pool;
-
-    if (ucs_unlikely((pool->free == NULL) ||
-                     !uct_nprdma_bounce_has_share(pool, conn->num_slots, 0))) {
-        return uct_nprdma_conn_tx_slot_slow(iface, conn);
-    }
-    return uct_nprdma_bounce_get(pool);
-}
-
-
-/**
- * Post one receive on the own RQ of an SVC connection. Its completion goes to
- * uct_nprdma_rma_handle_reply(iface, conn, index, wc).
- *
- * @param [in] conn   Connection of kind SVC with a QP (any state).
- * @param [in] slot   Where the reply goes; slot->data, whole slot.
- * @param [in] index  Number of the caller's choice, below 2^31.
- *
- * @return UCS_OK or UCS_ERR_IO_ERROR.
- */
-ucs_status_t
-uct_nprdma_conn_post_recv(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                          uct_nprdma_slot_t *slot, uint32_t index);
 
 
 /* In nprdma_config.c */

@@ -69,10 +69,10 @@ ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
     }
     wrs[count - 1].next = NULL;
 
-    ret = ibv_post_srq_recv(iface->rx.srq, wrs, &bad_wr);
+    ret = ibv_post_srq_recv(iface->net.rx.srq, wrs, &bad_wr);
     if (ucs_unlikely(ret != 0)) {
         ucs_error("%s: failed to post receives: %s",
-                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
+                  uct_nprdma_net_dev(&iface->net)->name, strerror(ret));
         for (; bad_wr != NULL; bad_wr = bad_wr->next) {
             uct_nprdma_bounce_put((uct_nprdma_slot_t*)(uintptr_t)bad_wr->wr_id);
             --count;
@@ -91,9 +91,9 @@ uct_nprdma_iface_rx_other(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
         ucs_debug("iface %p: receive failed: work completion status %d", iface,
                   wc->status);
     } else if (uct_nprdma_am_parse(data, wc->byte_len) == UCT_NPRDMA_AM_FIN) {
-        uct_nprdma_responder_fin(iface, wc->qp_num);
+        uct_nprdma_responder_fin(&iface->net, wc->qp_num);
     } else {
-        ++iface->stats.am_rx_malformed;
+        ++iface->net.stats.am_rx_malformed;
         ucs_debug("iface %p: ignored a malformed message of %u bytes", iface,
                   wc->byte_len);
     }
@@ -125,13 +125,13 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
      * he has to copy */
     if (ucs_unlikely((iface->rx.posted + iface->rx.pool.num_free) <
                      iface->config.rx_reserve)) {
-        ++iface->stats.am_rx_copied;
+        ++iface->net.stats.am_rx_copied;
         flags = 0;
     }
 
-    ++iface->stats.am_rx;
-    iface->stats.am_bytes_rx += hdr->length;
-    status = uct_iface_invoke_am(&iface->super, hdr->am_id, hdr + 1,
+    ++iface->net.stats.am_rx;
+    iface->net.stats.am_bytes_rx += hdr->length;
+    status = uct_iface_invoke_am(&iface->net.super, hdr->am_id, hdr + 1,
                                  hdr->length, flags);
     if (ucs_likely(status == UCS_OK)) {
         uct_nprdma_bounce_put(slot);
@@ -162,12 +162,12 @@ uct_nprdma_iface_handle_rx(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
         return 1;
     }
 
-    conn = uct_nprdma_conn_find(iface, uct_nprdma_wr_id_conn(wc->wr_id));
+    conn = uct_nprdma_conn_find(&iface->net, uct_nprdma_wr_id_conn(wc->wr_id));
     if (conn == NULL) {
         return 0; /* its buffers went with it */
     }
 
-    return uct_nprdma_rma_handle_reply(iface, conn,
+    return uct_nprdma_rma_handle_reply(&iface->rma, conn,
                                        uct_nprdma_wr_id_index(wc->wr_id), wc);
 }
 
@@ -177,7 +177,7 @@ uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface, unsigned *count_p)
     struct ibv_wc wc[UCT_NPRDMA_POLL_BATCH];
     int i, num_wcs;
 
-    num_wcs = ibv_poll_cq(iface->rx.cq, UCT_NPRDMA_POLL_BATCH, wc);
+    num_wcs = ibv_poll_cq(iface->net.rx.cq, UCT_NPRDMA_POLL_BATCH, wc);
     for (i = 0; i < num_wcs; ++i) {
         if ((i + 1) < num_wcs) {
             __builtin_prefetch((void*)(uintptr_t)wc[i + 1].wr_id);
@@ -214,10 +214,10 @@ void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface)
  * Nobody has canceled anything, whatever it was. */
 static ucs_status_t uct_nprdma_iface_flush_reason(uct_nprdma_iface_t *iface)
 {
-    const uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
+    const uct_nprdma_device_t *dev = uct_nprdma_net_dev(&iface->net);
     struct ibv_port_attr attr;
 
-    if ((dev->verbs->query_port_attr(dev->context, iface->port_num,
+    if ((dev->verbs->query_port_attr(dev->context, iface->net.port_num,
                                     &attr) == 0) &&
         (attr.state != IBV_PORT_ACTIVE)) {
         return UCS_ERR_UNREACHABLE;
@@ -241,10 +241,10 @@ uct_nprdma_iface_tx_error(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
         ucs_debug("iface %p: send on connection 0x%x kind %u failed: work "
                   "completion status %d vendor error 0x%x", iface, conn->id,
                   conn->kind, wc->status, wc->vendor_err);
-        uct_nprdma_conn_retire(iface, conn, (uint16_t)wc->wr_id, status);
-        uct_nprdma_conn_fail(iface, conn, status);
+        uct_nprdma_conn_retire(&iface->net, conn, (uint16_t)wc->wr_id, status);
+        uct_nprdma_conn_fail(&iface->net, conn, status);
     } else {
-        uct_nprdma_conn_retire(iface, conn, (uint16_t)wc->wr_id,
+        uct_nprdma_conn_retire(&iface->net, conn, (uint16_t)wc->wr_id,
                                (conn->state == UCT_NPRDMA_CONN_FAILED) ?
                                conn->status : status);
     }
@@ -254,9 +254,9 @@ static UCS_F_ALWAYS_INLINE void
 uct_nprdma_iface_handle_tx(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
 {
     uct_nprdma_conn_t *conn;
-    uct_nprdma_ep_t *ep;
+    uct_nprdma_net_ep_t *ep;
 
-    conn = uct_nprdma_conn_find(iface, uct_nprdma_wr_id_conn(wc->wr_id));
+    conn = uct_nprdma_conn_find(&iface->net, uct_nprdma_wr_id_conn(wc->wr_id));
     if (ucs_unlikely(conn == NULL)) {
         return;
     }
@@ -267,9 +267,9 @@ uct_nprdma_iface_handle_tx(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
     }
 
     ep = conn->ep;
-    uct_nprdma_conn_retire(iface, conn, (uint16_t)wc->wr_id, UCS_OK);
+    uct_nprdma_conn_retire(&iface->net, conn, (uint16_t)wc->wr_id, UCS_OK);
     if (ucs_likely(ep != NULL)) {
-        uct_nprdma_ep_schedule(iface, ep);
+        uct_nprdma_net_ep_schedule(&iface->net, ep);
     }
 }
 
@@ -279,7 +279,7 @@ uct_nprdma_iface_poll_tx(uct_nprdma_iface_t *iface)
     struct ibv_wc wc[UCT_NPRDMA_POLL_BATCH];
     int i, num_wcs;
 
-    num_wcs = ibv_poll_cq(iface->tx.cq, UCT_NPRDMA_POLL_BATCH, wc);
+    num_wcs = ibv_poll_cq(iface->net.tx.cq, UCT_NPRDMA_POLL_BATCH, wc);
     for (i = 0; i < num_wcs; ++i) {
         uct_nprdma_iface_handle_tx(iface, &wc[i]);
     }
@@ -295,9 +295,9 @@ static uct_nprdma_ep_t *uct_nprdma_iface_find_broken(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_ep_t *ep;
 
-    ucs_list_for_each(ep, &iface->eps, list) {
-        if ((ep->am.broken || ep->svc.broken) &&
-            !(ep->blocked & UCT_NPRDMA_EP_FAILED)) {
+    ucs_list_for_each(ep, &iface->net.eps, net.list) {
+        if ((ep->net.am.broken || ep->net.svc.broken) &&
+            !(ep->net.blocked & UCT_NPRDMA_EP_FAILED)) {
             return ep;
         }
     }
@@ -311,7 +311,7 @@ uct_nprdma_iface_fail_broken(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_ep_t *ep;
 
-    iface->tx.post_failed = 0;
+    iface->net.tx.post_failed = 0;
     /* From the beginning each time: who is told of one may destroy any */
     while ((ep = uct_nprdma_iface_find_broken(iface)) != NULL) {
         uct_nprdma_ep_fail(iface, ep, UCS_ERR_CONNECTION_RESET);
@@ -340,26 +340,26 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
 {
     unsigned count = 0;
 
-    if (iface->tx.post_failed) {
+    if (iface->net.tx.post_failed) {
         uct_nprdma_iface_fail_broken(iface);
         ++count;
     }
 
-    if (iface->tx.reap) {
+    if (iface->net.tx.reap) {
         uct_nprdma_ep_reap(iface, 0);
     }
 
-    if (uct_nprdma_cm_hint(&iface->cm.attention) ||
-        (uct_nprdma_cm_hint(&iface->cm.num_in_flight) > 0)) {
-        count += uct_nprdma_cm_progress(iface);
+    if (uct_nprdma_cm_hint(&iface->net.cm.attention) ||
+        (uct_nprdma_cm_hint(&iface->net.cm.num_in_flight) > 0)) {
+        count += uct_nprdma_cm_progress(&iface->net);
     }
 
-    if ((uct_nprdma_cm_hint(&iface->cm.num_dying) > 0) && rx_empty) {
-        uct_nprdma_responder_reap(iface);
+    if ((uct_nprdma_cm_hint(&iface->net.cm.num_dying) > 0) && rx_empty) {
+        uct_nprdma_responder_reap(&iface->net);
     }
 
-    ucs_arbiter_dispatch(&iface->tx.arbiter, 1, uct_nprdma_ep_process_pending,
-                         iface);
+    ucs_arbiter_dispatch(&iface->net.tx.arbiter, 1,
+                         uct_nprdma_ep_process_pending, iface);
     return count;
 }
 
@@ -370,36 +370,37 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     int num_rx;
 
     if (ucs_unlikely(iface->stash.valid)) {
-        if (iface->forked) {
+        if (iface->net.forked) {
             return 0;
         }
         count = uct_nprdma_iface_handle_stash(iface);
     }
 
     num_rx = uct_nprdma_iface_poll_rx(iface, &count);
-    if ((count == 0) || (iface->tx.num_awaited > 0) ||
-        (iface->tx.cq_avail < (iface->config.tx_cq_len / 2)) ||
-        (iface->tx.pool.num_free < iface->config.tx_slots_low)) {
+    if ((count == 0) || (iface->net.tx.num_awaited > 0) ||
+        (iface->net.tx.cq_avail < (iface->net.config.tx_cq_len / 2)) ||
+        (iface->net.tx.pool.num_free < iface->config.tx_slots_low)) {
         count += uct_nprdma_iface_poll_tx(iface);
     }
 
     /* Whoever finds work of its own each time serves others now and then */
     if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS)) {
         iface->num_busy = 0;
-        uct_nprdma_longest_poll(iface, &iface->longest);
+        uct_nprdma_longest_poll(&iface->rma, &iface->rma.longest);
         count          += uct_nprdma_service_progress(
                 uct_nprdma_iface_md(iface)->service);
     }
 
-    if ((iface->rma != NULL) && ucs_unlikely(uct_nprdma_rma_has_work(iface))) {
-        count += uct_nprdma_rma_progress(iface);
+    if ((iface->rma.res != NULL) &&
+        ucs_unlikely(uct_nprdma_rma_has_work(&iface->rma))) {
+        count += uct_nprdma_rma_progress(&iface->rma);
     }
 
-    if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->tx.arbiter) ||
-                     iface->tx.reap || iface->tx.post_failed ||
-                     uct_nprdma_cm_hint(&iface->cm.attention) ||
-                     uct_nprdma_cm_hint(&iface->cm.num_in_flight) ||
-                     uct_nprdma_cm_hint(&iface->cm.num_dying))) {
+    if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->net.tx.arbiter) ||
+                     iface->net.tx.reap || iface->net.tx.post_failed ||
+                     uct_nprdma_cm_hint(&iface->net.cm.attention) ||
+                     uct_nprdma_cm_hint(&iface->net.cm.num_in_flight) ||
+                     uct_nprdma_cm_hint(&iface->net.cm.num_dying))) {
         count += uct_nprdma_iface_progress_slow(iface, num_rx == 0);
     }
 
@@ -411,7 +412,7 @@ static unsigned uct_nprdma_iface_serve_progress(void *arg)
     uct_nprdma_iface_t *iface = arg;
 
     /* Its own progress does it, too; a child leaves it to the parent */
-    if ((iface->super.progress_flags != 0) || iface->forked) {
+    if ((iface->net.super.progress_flags != 0) || iface->net.forked) {
         return 0;
     }
 
@@ -420,7 +421,7 @@ static unsigned uct_nprdma_iface_serve_progress(void *arg)
 
 void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface)
 {
-    uct_worker_progress_register_safe(&iface->super.worker->super,
+    uct_worker_progress_register_safe(&iface->net.super.worker->super,
                                       uct_nprdma_iface_serve_progress, iface,
                                       UCS_CALLBACKQ_FLAG_FAST,
                                       &iface->serve_id);
@@ -430,7 +431,7 @@ void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface)
 {
     /* Not unregister_safe, after which it may be called once more */
     if (iface->serve_id != UCS_CALLBACKQ_ID_NULL) {
-        ucs_callbackq_remove(&iface->super.worker->super.progress_q,
+        ucs_callbackq_remove(&iface->net.super.worker->super.progress_q,
                              iface->serve_id);
         iface->serve_id = UCS_CALLBACKQ_ID_NULL;
     }
@@ -439,11 +440,11 @@ void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface)
 static void uct_nprdma_iface_drain_channel(uct_nprdma_iface_t *iface,
                                            unsigned *count_p)
 {
-    const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_dev(iface)->verbs;
+    const uct_nprdma_verbs_t *verbs = uct_nprdma_net_dev(&iface->net)->verbs;
     struct ibv_cq *cq;
     void *cq_context;
 
-    while (verbs->get_cq_event(iface->channel, &cq, &cq_context) == 0) {
+    while (verbs->get_cq_event(iface->net.channel, &cq, &cq_context) == 0) {
         verbs->ack_cq_events(cq, 1);
         ++*count_p;
     }
@@ -457,30 +458,31 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 
     uct_nprdma_iface_drain_channel(iface, &count);
     if ((count > 0) || iface->stash.valid ||
-        uct_nprdma_cm_hint(&iface->cm.attention) ||
-        uct_nprdma_cm_hint(&iface->cm.num_dying) ||
-        uct_nprdma_rma_retry(iface) || iface->tx.post_failed ||
-        !(iface->tx.in_vain || ucs_arbiter_is_empty(&iface->tx.arbiter))) {
+        uct_nprdma_cm_hint(&iface->net.cm.attention) ||
+        uct_nprdma_cm_hint(&iface->net.cm.num_dying) ||
+        uct_nprdma_rma_retry(&iface->rma) || iface->net.tx.post_failed ||
+        !(iface->net.tx.in_vain ||
+          ucs_arbiter_is_empty(&iface->net.tx.arbiter))) {
         return UCS_ERR_BUSY;
     }
 
     /* Replies of the service are receives and complete operations: so both
      * queues are armed for either kind of event. */
-    ret = ibv_req_notify_cq(iface->rx.cq, 0);
+    ret = ibv_req_notify_cq(iface->net.rx.cq, 0);
     if (ret == 0) {
-        ret = ibv_req_notify_cq(iface->tx.cq, 0);
+        ret = ibv_req_notify_cq(iface->net.tx.cq, 0);
     }
     if (ret != 0) {
         ucs_error("%s: failed to arm a completion queue: %s",
-                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
+                  uct_nprdma_net_dev(&iface->net)->name, strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
 
     /* Not every device makes an event for what came before it was armed */
-    if (ibv_poll_cq(iface->rx.cq, 1, &iface->stash.wc) > 0) {
+    if (ibv_poll_cq(iface->net.rx.cq, 1, &iface->stash.wc) > 0) {
         iface->stash.is_rx = 1;
         iface->stash.valid = 1;
-    } else if (ibv_poll_cq(iface->tx.cq, 1, &iface->stash.wc) > 0) {
+    } else if (ibv_poll_cq(iface->net.tx.cq, 1, &iface->stash.wc) > 0) {
         iface->stash.is_rx = 0;
         iface->stash.valid = 1;
     }
@@ -489,6 +491,6 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         return UCS_ERR_BUSY;
     }
 
-    uct_nprdma_rma_watch_sleep(iface);
+    uct_nprdma_rma_watch_sleep(&iface->rma);
     return UCS_OK;
 }

@@ -71,8 +71,8 @@ static void uct_nprdma_stats_ucs_copy_all(uct_nprdma_iface_t *iface,
 {
     const uct_nprdma_stats_ucs_t *nodes = &iface->stats_ucs;
 
-    uct_nprdma_stats_ucs_copy(nodes->counters, &iface->stats);
-    uct_nprdma_stats_ucs_copy(nodes->waits, &iface->stats.longest_us);
+    uct_nprdma_stats_ucs_copy(nodes->counters, &iface->net.stats);
+    uct_nprdma_stats_ucs_copy(nodes->waits, &iface->net.stats.longest_us);
     uct_nprdma_stats_ucs_copy(nodes->memory, mem);
 }
 
@@ -82,7 +82,7 @@ static void uct_nprdma_stats_ucs_handler(int id, ucs_event_set_types_t events,
     uct_nprdma_iface_t *iface = arg;
     uct_nprdma_mem_stats_t mem;
 
-    if (iface->forked) {
+    if (iface->net.forked) {
         return;
     }
 
@@ -94,7 +94,7 @@ static void uct_nprdma_stats_ucs_handler(int id, ucs_event_set_types_t events,
  * counters: there the numbers come at the end only */
 static ucs_status_t uct_nprdma_stats_ucs_start_timer(uct_nprdma_iface_t *iface)
 {
-    ucs_async_context_t *async = iface->super.worker->async;
+    ucs_async_context_t *async = iface->net.super.worker->async;
     ucs_time_t interval        = ucs_time_from_sec(
                                          UCT_NPRDMA_STATS_UCS_INTERVAL);
 
@@ -110,13 +110,13 @@ static ucs_status_t uct_nprdma_stats_ucs_start_timer(uct_nprdma_iface_t *iface)
 ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_stats_ucs_t *nodes = &iface->stats_ucs;
-    const char *name              = uct_nprdma_iface_dev(iface)->name;
+    const char *name              = uct_nprdma_net_dev(&iface->net)->name;
     ucs_status_t status;
 
     nodes->timer_id = -1;
     status          = UCS_STATS_NODE_ALLOC(&nodes->counters,
                                            &uct_nprdma_stats_counters_class,
-                                           iface->super.stats, "-%s", name);
+                                           iface->net.super.stats, "-%s", name);
     if ((status != UCS_OK) || (nodes->counters == NULL)) {
         nodes->waits  = NULL;
         nodes->memory = NULL;
@@ -124,14 +124,14 @@ ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_iface_t *iface)
     }
 
     status = UCS_STATS_NODE_ALLOC(&nodes->waits, &uct_nprdma_stats_waits_class,
-                                  iface->super.stats, "-%s", name);
+                                  iface->net.super.stats, "-%s", name);
     if (status != UCS_OK) {
         goto err_counters;
     }
 
     status = UCS_STATS_NODE_ALLOC(&nodes->memory,
                                   &uct_nprdma_stats_memory_class,
-                                  iface->super.stats, "-%s", name);
+                                  iface->net.super.stats, "-%s", name);
     if (status != UCS_OK) {
         goto err_waits;
     }

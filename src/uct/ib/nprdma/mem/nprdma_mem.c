@@ -154,8 +154,8 @@ void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
 
     level = atomic_exchange(&md->copy_told, 1) ? UCS_LOG_LEVEL_DEBUG :
                                                  UCS_LOG_LEVEL_WARN;
-    ucs_log(level, "%s: no region for %zu bytes at 0x%"
-            PRIxPTR " (%s): they, and "
+    ucs_log(level,
+            "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): they, and "
             "others that this will happen to, go through bounce buffers",
             md->super.name, length, address,
             uct_nprdma_mem_why_no_region(status));

@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_backlog.h"
-#include "uct/ib/nprdma/base/nprdma_iface.h"
+#include "nprdma_net.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -74,8 +74,8 @@ static int uct_nprdma_backlog_keep(uct_nprdma_conn_t *conn,
     return 0;
 }
 
-int uct_nprdma_backlog_add(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                           struct ibv_send_wr *wr)
+int uct_nprdma_backlog_add(uct_nprdma_net_iface_t *iface,
+                           uct_nprdma_conn_t *conn, struct ibv_send_wr *wr)
 {
     struct ibv_send_wr *bad_wr;
     int ret;
@@ -93,7 +93,7 @@ int uct_nprdma_backlog_add(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 }
 
 ucs_status_t
-uct_nprdma_backlog_post(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+uct_nprdma_backlog_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {
     uct_nprdma_backlog_wr_t *elem;
     struct ibv_send_wr *bad_wr;

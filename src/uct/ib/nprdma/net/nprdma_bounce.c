@@ -236,7 +236,7 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool)
     pool->num_slots = 0;
 }
 
-void uct_nprdma_slot_release_op(struct uct_nprdma_iface *iface,
+void uct_nprdma_slot_release_op(struct uct_nprdma_net_iface *iface,
                                 uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
                                 ucs_status_t status)
 {

@@ -140,7 +140,7 @@ static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
  * Completion function for the op of a slot that only has to be given back, and
  * is counted in conn->num_slots.
  */
-void uct_nprdma_slot_release_op(struct uct_nprdma_iface *iface,
+void uct_nprdma_slot_release_op(struct uct_nprdma_net_iface *iface,
                                 uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
                                 ucs_status_t status);
 

@@ -5,9 +5,9 @@
 #endif
 
 #include "nprdma_backlog.h"
+#include "nprdma_net.h"
 #include "nprdma_responder.h"
 #include "nprdma_ud.h"
-#include "uct/ib/nprdma/base/nprdma_ep.h"
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>
@@ -28,7 +28,7 @@ ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval)
     return next;
 }
 
-static void uct_nprdma_cm_send_req(uct_nprdma_iface_t *iface,
+static void uct_nprdma_cm_send_req(uct_nprdma_net_iface_t *iface,
                                    uct_nprdma_cm_conn_t *entry)
 {
     uct_nprdma_cm_packet_t packet = {
@@ -47,7 +47,7 @@ static void uct_nprdma_cm_send_req(uct_nprdma_iface_t *iface,
 
 /* Send first REQs as far as the window allows: a peer's receive queue is
  * small, and many may want to talk to it */
-static void uct_nprdma_cm_kick(uct_nprdma_iface_t *iface)
+static void uct_nprdma_cm_kick(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
     uct_nprdma_cm_conn_t *entry;
@@ -81,7 +81,7 @@ void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm)
 }
 
 /* Leave the outcome of a REQ to progress */
-static void uct_nprdma_cm_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_cm_done(uct_nprdma_net_iface_t *iface,
                                uct_nprdma_cm_conn_t *entry, ucs_status_t status)
 {
     ucs_assert(entry->in_flight);
@@ -96,7 +96,7 @@ static void uct_nprdma_cm_done(uct_nprdma_iface_t *iface,
 }
 
 /* Answer to a REP: RTU, or RST when the connection is not there any more */
-static void uct_nprdma_cm_answer_rep(uct_nprdma_iface_t *iface,
+static void uct_nprdma_cm_answer_rep(uct_nprdma_net_iface_t *iface,
                                      const uct_nprdma_cm_packet_t *rep,
                                      enum uct_nprdma_cm_type type)
 {
@@ -110,7 +110,7 @@ static void uct_nprdma_cm_answer_rep(uct_nprdma_iface_t *iface,
     uct_nprdma_cm_send(iface, &rep->qp.dev, rep->ud_qpn, &packet);
 }
 
-static void uct_nprdma_cm_handle_rep(uct_nprdma_iface_t *iface,
+static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
                                      const uct_nprdma_cm_packet_t *packet)
 {
     uct_nprdma_conn_t *conn = uct_nprdma_conn_find(iface, packet->conn_id);
@@ -139,7 +139,7 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_iface_t *iface,
         return;
     }
 
-    status = uct_nprdma_qp_connect(uct_nprdma_iface_dev(iface), iface->port_num,
+    status = uct_nprdma_qp_connect(uct_nprdma_net_dev(iface), iface->port_num,
                                    conn->qp, entry->psn, &packet->qp,
                                    UCT_NPRDMA_RNR_FOREVER);
     if (status == UCS_OK) {
@@ -152,7 +152,7 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_iface_t *iface,
     uct_nprdma_cm_done(iface, entry, status);
 }
 
-static void uct_nprdma_cm_handle_rej(uct_nprdma_iface_t *iface,
+static void uct_nprdma_cm_handle_rej(uct_nprdma_net_iface_t *iface,
                                      const uct_nprdma_cm_packet_t *packet)
 {
     uct_nprdma_conn_t *conn = uct_nprdma_conn_find(iface, packet->conn_id);
@@ -168,8 +168,8 @@ static void uct_nprdma_cm_handle_rej(uct_nprdma_iface_t *iface,
     uct_nprdma_cm_done(iface, conn->cm, UCS_ERR_CONNECTION_RESET);
 }
 
-void uct_nprdma_cm_handle_packet(uct_nprdma_iface_t *iface, const void *data,
-                                 size_t length)
+void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
+                                 const void *data, size_t length)
 {
     uct_nprdma_cm_packet_t packet;
     uct_nprdma_cm_parse_result_t result;
@@ -205,8 +205,8 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_iface_t *iface, const void *data,
 static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
                                         void *arg)
 {
-    uct_nprdma_iface_t *iface       = arg;
-    const uct_nprdma_verbs_t *verbs = uct_nprdma_iface_dev(iface)->verbs;
+    uct_nprdma_net_iface_t *iface   = arg;
+    const uct_nprdma_verbs_t *verbs = uct_nprdma_net_dev(iface)->verbs;
     struct ibv_cq *cq;
     void *cq_context;
     int ret;
@@ -223,7 +223,7 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
     ret = ibv_req_notify_cq(iface->cm.cq, 0);
     if (ret != 0) {
         ucs_error("%s: failed to arm the wire-up completion queue: %s",
-                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
+                  uct_nprdma_net_dev(iface)->name, strerror(ret));
     }
     uct_nprdma_ud_poll(iface);
 }
@@ -231,9 +231,9 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
 static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
                                         void *arg)
 {
-    uct_nprdma_iface_t *iface = arg;
-    uct_nprdma_cm_t *cm       = &iface->cm;
-    ucs_time_t now            = ucs_get_time();
+    uct_nprdma_net_iface_t *iface = arg;
+    uct_nprdma_cm_t *cm           = &iface->cm;
+    ucs_time_t now                = ucs_get_time();
     uct_nprdma_cm_conn_t *entry, *tmp;
 
     if (iface->forked) {
@@ -265,14 +265,14 @@ static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
 static void uct_nprdma_cm_probe_handler(int id, ucs_event_set_types_t events,
                                         void *arg)
 {
-    uct_nprdma_iface_t *iface = arg;
+    uct_nprdma_net_iface_t *iface = arg;
 
     if (!iface->forked) {
         uct_nprdma_responder_probe_all(iface);
     }
 }
 
-void uct_nprdma_cm_start_timer(uct_nprdma_iface_t *iface)
+void uct_nprdma_cm_start_timer(uct_nprdma_net_iface_t *iface)
 {
     ucs_async_context_t *async = iface->super.worker->async;
     uct_nprdma_cm_t *cm        = &iface->cm;
@@ -294,7 +294,7 @@ void uct_nprdma_cm_start_timer(uct_nprdma_iface_t *iface)
 }
 
 ucs_status_t
-uct_nprdma_cm_connect(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+uct_nprdma_cm_connect(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
                       const uct_nprdma_dev_addr_t *dev_addr,
                       const uct_nprdma_iface_addr_t *iface_addr)
 {
@@ -319,7 +319,7 @@ uct_nprdma_cm_connect(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     return UCS_OK;
 }
 
-void uct_nprdma_cm_reset(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+void uct_nprdma_cm_reset(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
                          const uct_nprdma_dev_addr_t *dev_addr,
                          const uct_nprdma_iface_addr_t *iface_addr)
 {
@@ -335,7 +335,8 @@ void uct_nprdma_cm_reset(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
-void uct_nprdma_cm_cancel(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+void uct_nprdma_cm_cancel(uct_nprdma_net_iface_t *iface,
+                          uct_nprdma_conn_t *conn)
 {
     uct_nprdma_cm_conn_t *entry;
 
@@ -357,7 +358,7 @@ void uct_nprdma_cm_cancel(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 
 /* Take one outcome off the list, with the async context blocked */
 static uct_nprdma_conn_t *
-uct_nprdma_cm_pop_outcome(uct_nprdma_iface_t *iface, ucs_status_t *status_p)
+uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface, ucs_status_t *status_p)
 {
     uct_nprdma_cm_t *cm     = &iface->cm;
     uct_nprdma_conn_t *conn = NULL;
@@ -382,7 +383,7 @@ uct_nprdma_cm_pop_outcome(uct_nprdma_iface_t *iface, ucs_status_t *status_p)
     return conn;
 }
 
-unsigned uct_nprdma_cm_progress(uct_nprdma_iface_t *iface)
+unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface)
 {
     unsigned count = 0;
     uct_nprdma_conn_t *conn;
@@ -412,7 +413,7 @@ unsigned uct_nprdma_cm_progress(uct_nprdma_iface_t *iface)
 }
 
 /* From here on packets are handled, possibly by another thread */
-static ucs_status_t uct_nprdma_cm_start(uct_nprdma_iface_t *iface)
+static ucs_status_t uct_nprdma_cm_start(uct_nprdma_net_iface_t *iface)
 {
     ucs_async_context_t *async = iface->super.worker->async;
     uct_nprdma_cm_t *cm        = &iface->cm;
@@ -444,7 +445,7 @@ static ucs_status_t uct_nprdma_cm_start(uct_nprdma_iface_t *iface)
     return status;
 }
 
-ucs_status_t uct_nprdma_cm_init(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_cm_init(uct_nprdma_net_iface_t *iface,
                                 const uct_nprdma_cm_config_t *config)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
@@ -491,7 +492,7 @@ err_close:
 }
 
 /* The timer that runs, or -1. Its handler ends it by itself, in the block. */
-static int uct_nprdma_cm_take_timer(uct_nprdma_iface_t *iface)
+static int uct_nprdma_cm_take_timer(uct_nprdma_net_iface_t *iface)
 {
     ucs_async_context_t *async = iface->super.worker->async;
     int timer_id;
@@ -503,7 +504,7 @@ static int uct_nprdma_cm_take_timer(uct_nprdma_iface_t *iface)
     return timer_id;
 }
 
-void uct_nprdma_cm_cleanup(uct_nprdma_iface_t *iface)
+void uct_nprdma_cm_cleanup(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
     int timer_id;

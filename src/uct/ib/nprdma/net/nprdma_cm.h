@@ -168,11 +168,11 @@ static inline unsigned uct_nprdma_cm_hint(const atomic_uint *hint)
  *
  * @return UCS_OK, or an error with a logged reason.
  */
-ucs_status_t uct_nprdma_cm_init(struct uct_nprdma_iface *iface,
+ucs_status_t uct_nprdma_cm_init(struct uct_nprdma_net_iface *iface,
                                 const uct_nprdma_cm_config_t *config);
 
 /** Undo uct_nprdma_cm_init(); responders of the interface are destroyed. */
-void uct_nprdma_cm_cleanup(struct uct_nprdma_iface *iface);
+void uct_nprdma_cm_cleanup(struct uct_nprdma_net_iface *iface);
 
 
 /**
@@ -185,13 +185,13 @@ void uct_nprdma_cm_cleanup(struct uct_nprdma_iface *iface);
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY.
  */
-ucs_status_t uct_nprdma_cm_connect(struct uct_nprdma_iface *iface,
+ucs_status_t uct_nprdma_cm_connect(struct uct_nprdma_net_iface *iface,
                                    uct_nprdma_conn_t *conn,
                                    const uct_nprdma_dev_addr_t *dev_addr,
                                    const uct_nprdma_iface_addr_t *iface_addr);
 
 /** Stop connecting; the connection is about to go. */
-void uct_nprdma_cm_cancel(struct uct_nprdma_iface *iface,
+void uct_nprdma_cm_cancel(struct uct_nprdma_net_iface *iface,
                           uct_nprdma_conn_t *conn);
 
 
@@ -204,7 +204,7 @@ void uct_nprdma_cm_cancel(struct uct_nprdma_iface *iface,
  * @param [in] dev_addr    Where the peer is.
  * @param [in] iface_addr  Which interface there.
  */
-void uct_nprdma_cm_reset(struct uct_nprdma_iface *iface,
+void uct_nprdma_cm_reset(struct uct_nprdma_net_iface *iface,
                          uct_nprdma_conn_t *conn,
                          const uct_nprdma_dev_addr_t *dev_addr,
                          const uct_nprdma_iface_addr_t *iface_addr);
@@ -215,7 +215,7 @@ void uct_nprdma_cm_reset(struct uct_nprdma_iface *iface,
  *
  * @return Number of things done.
  */
-unsigned uct_nprdma_cm_progress(struct uct_nprdma_iface *iface);
+unsigned uct_nprdma_cm_progress(struct uct_nprdma_net_iface *iface);
 
 
 /**
@@ -228,7 +228,7 @@ unsigned uct_nprdma_cm_progress(struct uct_nprdma_iface *iface);
  * @param [in] packet    What to send; magic, version, src_nonce and ud_qpn are
  *                       filled in here.
  */
-void uct_nprdma_cm_send(struct uct_nprdma_iface *iface,
+void uct_nprdma_cm_send(struct uct_nprdma_net_iface *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
                         const uct_nprdma_cm_packet_t *packet);
 
@@ -236,7 +236,7 @@ void uct_nprdma_cm_send(struct uct_nprdma_iface *iface,
 void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm);
 
 /** Make sure that the timer of retransmissions runs. */
-void uct_nprdma_cm_start_timer(struct uct_nprdma_iface *iface);
+void uct_nprdma_cm_start_timer(struct uct_nprdma_net_iface *iface);
 
 /** @return When to repeat a packet; *interval is doubled. */
 ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);
@@ -247,6 +247,7 @@ ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);
  *
  * @param [in] qp_num  Local QP that it arrived on.
  */
-void uct_nprdma_responder_fin(struct uct_nprdma_iface *iface, uint32_t qp_num);
+void uct_nprdma_responder_fin(struct uct_nprdma_net_iface *iface,
+                              uint32_t qp_num);
 
 #endif

@@ -4,9 +4,8 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_net.h"
 #include "nprdma_tx.h"
-#include "uct/ib/nprdma/base/nprdma_ep.h"
-#include "uct/ib/nprdma/rma/nprdma_rma.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include <ucs/debug/log.h>
@@ -178,7 +177,7 @@ void uct_nprdma_qp_to_err(uct_nprdma_device_t *dev, struct ibv_qp *qp)
     }
 }
 
-static ucs_status_t uct_nprdma_conn_table_grow(uct_nprdma_iface_t *iface)
+static ucs_status_t uct_nprdma_conn_table_grow(uct_nprdma_net_iface_t *iface)
 {
     unsigned num_conns = ucs_max(iface->num_conns * 2,
                                  UCT_NPRDMA_CONN_TABLE_MIN);
@@ -186,7 +185,7 @@ static ucs_status_t uct_nprdma_conn_table_grow(uct_nprdma_iface_t *iface)
 
     if (num_conns > UCT_NPRDMA_CONN_MAX) {
         ucs_error("%s: too many connections: the limit is %lu",
-                  uct_nprdma_iface_dev(iface)->name, UCT_NPRDMA_CONN_MAX);
+                  uct_nprdma_net_dev(iface)->name, UCT_NPRDMA_CONN_MAX);
         return UCS_ERR_EXCEEDS_LIMIT;
     }
 
@@ -208,7 +207,7 @@ static ucs_status_t uct_nprdma_conn_table_grow(uct_nprdma_iface_t *iface)
 }
 
 static ucs_status_t
-uct_nprdma_conn_id_alloc(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+uct_nprdma_conn_id_alloc(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {
     uct_nprdma_conn_entry_t *entry;
     ucs_status_t status;
@@ -229,7 +228,7 @@ uct_nprdma_conn_id_alloc(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
 }
 
 static void
-uct_nprdma_conn_id_free(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+uct_nprdma_conn_id_free(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {
     unsigned idx                   = UCT_NPRDMA_CONN_INDEX(conn->id);
     uct_nprdma_conn_entry_t *entry = &iface->conns[idx];
@@ -255,10 +254,10 @@ static int32_t uct_nprdma_conn_early_credits(const uct_nprdma_conn_t *conn)
 }
 
 ucs_status_t
-uct_nprdma_conn_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+uct_nprdma_conn_start(uct_nprdma_net_iface_t *iface, uct_nprdma_net_ep_t *ep,
                       uct_nprdma_conn_t *conn, enum uct_nprdma_conn_kind kind)
 {
-    uct_nprdma_device_t *dev      = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev      = uct_nprdma_net_dev(iface);
     uct_nprdma_qp_params_t params = {};
     ucs_status_t status;
 
@@ -334,17 +333,18 @@ static void uct_nprdma_conn_open(uct_nprdma_conn_t *conn)
     }
 }
 
-void uct_nprdma_conn_connected(uct_nprdma_iface_t *iface,
+void uct_nprdma_conn_connected(uct_nprdma_net_iface_t *iface,
                                uct_nprdma_conn_t *conn)
 {
     ucs_assert(conn->state == UCT_NPRDMA_CONN_CONNECTING);
 
     uct_nprdma_conn_open(conn);
-    uct_nprdma_ep_schedule(iface, conn->ep);
+    uct_nprdma_net_ep_schedule(iface, conn->ep);
 }
 
-void uct_nprdma_conn_retire(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                            uint16_t sn, ucs_status_t status)
+void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
+                            uct_nprdma_conn_t *conn, uint16_t sn,
+                            ucs_status_t status)
 {
     uint16_t count = sn - conn->done_sn;
     uct_nprdma_op_t *op;
@@ -374,7 +374,7 @@ void uct_nprdma_conn_retire(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 }
 
 ucs_status_t
-uct_nprdma_conn_post_nop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+uct_nprdma_conn_post_nop(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
                          uct_nprdma_op_t *op)
 {
     /* Without data no key is looked at, but the peer must be there */
@@ -384,8 +384,9 @@ uct_nprdma_conn_post_nop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 }
 
 ucs_status_t
-uct_nprdma_conn_post_recv(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                          uct_nprdma_slot_t *slot, uint32_t index)
+uct_nprdma_conn_post_recv(uct_nprdma_net_iface_t *iface,
+                          uct_nprdma_conn_t *conn, uct_nprdma_slot_t *slot,
+                          uint32_t index)
 {
     struct ibv_sge sge    = {
         .addr   = (uintptr_t)slot->data,
@@ -403,21 +404,48 @@ uct_nprdma_conn_post_recv(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     ret = ibv_post_recv(conn->qp, &wr, &bad_wr);
     if (ucs_unlikely(ret != 0)) {
         ucs_error("%s: failed to post a receive on queue pair 0x%x: %s",
-                  uct_nprdma_iface_dev(iface)->name, conn->qp->qp_num,
+                  uct_nprdma_net_dev(iface)->name, conn->qp->qp_num,
                   strerror(ret));
         return UCS_ERR_IO_ERROR;
     }
     return UCS_OK;
 }
 
-static void uct_nprdma_conn_forget_unsignaled(uct_nprdma_iface_t *iface,
+void uct_nprdma_conn_no_slot(uct_nprdma_net_iface_t *iface,
+                             uct_nprdma_conn_t *conn, unsigned held)
+{
+    if (held == 0) {
+        iface->tx.starved = 1;
+    } else if ((conn->unsignaled > 0) &&
+               uct_nprdma_conn_can_post(iface, conn)) {
+        /* Otherwise nothing would tell when they are free, and the endpoint
+         * tries again only then. If it fails, progress does the rest. */
+        (void)uct_nprdma_conn_post_nop(iface, conn, NULL);
+    }
+}
+
+uct_nprdma_slot_t *uct_nprdma_conn_tx_slot_slow(uct_nprdma_net_iface_t *iface,
+                                                uct_nprdma_conn_t *conn)
+{
+    uct_nprdma_bounce_t *pool = &iface->tx.pool;
+
+    if (uct_nprdma_bounce_has_share(pool, conn->num_slots, 0) &&
+        ((pool->free != NULL) || (uct_nprdma_bounce_grow(pool) > 0))) {
+        return uct_nprdma_bounce_get(pool);
+    }
+
+    uct_nprdma_conn_no_slot(iface, conn, conn->num_slots);
+    return NULL;
+}
+
+static void uct_nprdma_conn_forget_unsignaled(uct_nprdma_net_iface_t *iface,
                                               uct_nprdma_conn_t *conn)
 {
     iface->tx.unsignaled -= conn->unsignaled;
     conn->unsignaled      = 0;
 }
 
-void uct_nprdma_conn_post_failed(uct_nprdma_iface_t *iface,
+void uct_nprdma_conn_post_failed(uct_nprdma_net_iface_t *iface,
                                  uct_nprdma_conn_t *conn, int error)
 {
     ucs_debug("iface %p: connection 0x%x refuses to post: %s", iface, conn->id,
@@ -428,7 +456,7 @@ void uct_nprdma_conn_post_failed(uct_nprdma_iface_t *iface,
 }
 
 /* There will be no connection for what has been posted for it */
-static void uct_nprdma_conn_abandon(uct_nprdma_iface_t *iface,
+static void uct_nprdma_conn_abandon(uct_nprdma_net_iface_t *iface,
                                     uct_nprdma_conn_t *conn,
                                     ucs_status_t status)
 {
@@ -439,8 +467,8 @@ static void uct_nprdma_conn_abandon(uct_nprdma_iface_t *iface,
     uct_nprdma_conn_retire(iface, conn, conn->sn, status);
 }
 
-void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                          ucs_status_t status)
+void uct_nprdma_conn_stop(uct_nprdma_net_iface_t *iface,
+                          uct_nprdma_conn_t *conn, ucs_status_t status)
 {
     if ((conn->state != UCT_NPRDMA_CONN_CONNECTING) &&
         (conn->state != UCT_NPRDMA_CONN_CONNECTED)) {
@@ -453,7 +481,7 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         uct_nprdma_conn_abandon(iface, conn, status);
     }
     conn->state = UCT_NPRDMA_CONN_FAILED;
-    uct_nprdma_qp_to_err(uct_nprdma_iface_dev(iface), conn->qp);
+    uct_nprdma_qp_to_err(uct_nprdma_net_dev(iface), conn->qp);
     if ((conn->unsignaled > 0) || conn->refused) {
         /* Those that were done before the error have no completion at all, nor
          * have those that were never posted: one more WR, which is flushed,
@@ -470,41 +498,39 @@ void uct_nprdma_conn_stop(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 }
 
-void uct_nprdma_conn_fail(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                          ucs_status_t status)
+void uct_nprdma_conn_fail(uct_nprdma_net_iface_t *iface,
+                          uct_nprdma_conn_t *conn, ucs_status_t status)
 {
     uct_nprdma_conn_stop(iface, conn, status);
     if (conn->ep != NULL) {
-        uct_nprdma_ep_fail(iface, conn->ep, status);
+        iface->ops->failed(iface, conn->ep, status);
     }
 }
 
 /* Whose it is, or was */
-static uct_nprdma_ep_t *uct_nprdma_conn_owner(uct_nprdma_conn_t *conn)
+static uct_nprdma_net_ep_t *uct_nprdma_conn_owner(uct_nprdma_conn_t *conn)
 {
     return (conn->kind == UCT_NPRDMA_CONN_AM) ?
-           ucs_container_of(conn, uct_nprdma_ep_t, am) :
-           ucs_container_of(conn, uct_nprdma_ep_t, svc);
+           ucs_container_of(conn, uct_nprdma_net_ep_t, am) :
+           ucs_container_of(conn, uct_nprdma_net_ep_t, svc);
 }
 
 /* The last message of a connection, after which the responder may go */
 static ucs_status_t
-uct_nprdma_conn_post_fin(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+uct_nprdma_conn_post_fin(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {
     uct_nprdma_am_hdr_t hdr = { .type = UCT_NPRDMA_AM_FIN };
     struct ibv_send_wr wr   = {};
     struct ibv_sge sge      = {};
     char svc_fin[UCT_NPRDMA_FIN_MAX];
-    size_t length;
 
     if (conn->kind == UCT_NPRDMA_CONN_AM) {
         sge.addr   = (uintptr_t)&hdr;
         sge.length = sizeof(hdr);
     } else {
-        uct_nprdma_rma_build_fin(uct_nprdma_conn_owner(conn), svc_fin,
-                                 &length);
         sge.addr   = (uintptr_t)svc_fin;
-        sge.length = length;
+        sge.length = iface->ops->build_fin(uct_nprdma_conn_owner(conn),
+                                           svc_fin);
     }
 
     conn->owes_fin = 0;
@@ -515,9 +541,10 @@ uct_nprdma_conn_post_fin(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
     return uct_nprdma_conn_post_inl(iface, conn, &wr, NULL, 1);
 }
 
-void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
+void uct_nprdma_conn_close(uct_nprdma_net_iface_t *iface,
+                           uct_nprdma_conn_t *conn)
 {
-    uct_nprdma_ep_t *ep = conn->ep;
+    uct_nprdma_net_ep_t *ep = conn->ep;
 
     if (conn->state == UCT_NPRDMA_CONN_NONE) {
         return;
@@ -536,7 +563,7 @@ void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
     }
 
     if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {
-        if (!uct_nprdma_iface_can_fin(iface)) {
+        if (!uct_nprdma_net_iface_can_fin(iface)) {
             conn->owes_fin = 1;
         } else if (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK) {
             uct_nprdma_conn_stop(iface, conn, UCS_ERR_IO_ERROR);
@@ -552,8 +579,8 @@ void uct_nprdma_conn_close(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn)
     conn->ep      = NULL;
 }
 
-int uct_nprdma_conn_release(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                            int force)
+int uct_nprdma_conn_release(uct_nprdma_net_iface_t *iface,
+                            uct_nprdma_conn_t *conn, int force)
 {
     int ret;
 
@@ -561,7 +588,7 @@ int uct_nprdma_conn_release(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         return 1;
     }
 
-    if (conn->owes_fin && uct_nprdma_iface_can_fin(iface) &&
+    if (conn->owes_fin && uct_nprdma_net_iface_can_fin(iface) &&
         (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK)) {
         /* The responder finds out by itself. But nothing would tell that those
          * before are out: without queue pair they are. */
@@ -574,10 +601,10 @@ int uct_nprdma_conn_release(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
-    ret = uct_nprdma_iface_dev(iface)->verbs->destroy_qp(conn->qp);
+    ret = uct_nprdma_net_dev(iface)->verbs->destroy_qp(conn->qp);
     if (ret != 0) {
         ucs_warn("%s: failed to destroy queue pair: %s",
-                 uct_nprdma_iface_dev(iface)->name, strerror(ret));
+                 uct_nprdma_net_dev(iface)->name, strerror(ret));
     }
     conn->qp = NULL;
     uct_nprdma_conn_id_free(iface, conn);

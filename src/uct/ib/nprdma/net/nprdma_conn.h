@@ -11,9 +11,10 @@
 #include <ucs/sys/math.h>
 #include <ucs/type/status.h>
 
-struct uct_nprdma_iface;
+struct uct_nprdma_net_iface;
 struct uct_nprdma_device;
-struct uct_nprdma_ep;
+struct uct_nprdma_net_ep;
+struct uct_nprdma_slot;
 
 /*
  * A connection: the requester's RC queue pair of one direction, with the
@@ -47,7 +48,7 @@ typedef enum uct_nprdma_conn_state {
  * @param [in] status  UCS_OK, or why the connection failed. With UCS_OK a SEND
  *                     or RDMA WRITE has been placed at the peer.
  */
-typedef void (*uct_nprdma_op_func_t)(struct uct_nprdma_iface *iface,
+typedef void (*uct_nprdma_op_func_t)(struct uct_nprdma_net_iface *iface,
                                      uct_nprdma_conn_t *conn,
                                      uct_nprdma_op_t *op, ucs_status_t status);
 
@@ -79,7 +80,7 @@ struct uct_nprdma_conn {
     uint8_t                   refused;    /* cm: one of the backlog was: there
                                              is no posting past it */
     uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */
-    struct uct_nprdma_ep      *ep;        /* NULL: destroyed */
+    struct uct_nprdma_net_ep      *ep;        /* NULL: destroyed */
     uint8_t                   broken;     /* progress is to fail it; has no
                                              credits until then */
     uint8_t                   owes_fin;   /* CLOSING: last message is to be
@@ -216,7 +217,7 @@ void uct_nprdma_qp_to_err(struct uct_nprdma_device *dev, struct ibv_qp *qp);
 
 /**
  * Start connecting. Posting is possible once the state is CONNECTED, which
- * progress brings about together with uct_nprdma_ep_schedule().
+ * progress brings about together with uct_nprdma_net_ep_schedule().
  *
  * @param [in] iface  Interface.
  * @param [in] ep     Endpoint that the connection is for.
@@ -226,8 +227,9 @@ void uct_nprdma_qp_to_err(struct uct_nprdma_device *dev, struct ibv_qp *qp);
  * @return UCS_OK: connecting; or an error with a logged reason.
  */
 ucs_status_t
-uct_nprdma_conn_start(struct uct_nprdma_iface *iface, struct uct_nprdma_ep *ep,
-                      uct_nprdma_conn_t *conn, enum uct_nprdma_conn_kind kind);
+uct_nprdma_conn_start(struct uct_nprdma_net_iface *iface,
+                      struct uct_nprdma_net_ep *ep, uct_nprdma_conn_t *conn,
+                      enum uct_nprdma_conn_kind kind);
 
 
 /** @return Number of WRs posted and not known done. */
@@ -256,7 +258,7 @@ static inline int uct_nprdma_conn_is_watched(const uct_nprdma_conn_t *conn)
  * @param [in] conn    Connection.
  * @param [in] status  Why.
  */
-void uct_nprdma_conn_fail(struct uct_nprdma_iface *iface,
+void uct_nprdma_conn_fail(struct uct_nprdma_net_iface *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 
 /** Let an op be called when everything posted up to now is done. */
@@ -273,7 +275,7 @@ void uct_nprdma_conn_init(uct_nprdma_conn_t *conn);
 
 
 /** Wire-up has succeeded: the connection may be used. */
-void uct_nprdma_conn_connected(struct uct_nprdma_iface *iface,
+void uct_nprdma_conn_connected(struct uct_nprdma_net_iface *iface,
                                uct_nprdma_conn_t *conn);
 
 
@@ -281,7 +283,7 @@ void uct_nprdma_conn_connected(struct uct_nprdma_iface *iface,
  * WRs up to a sequence number are done: return their resources and call their
  * ops.
  */
-void uct_nprdma_conn_retire(struct uct_nprdma_iface *iface,
+void uct_nprdma_conn_retire(struct uct_nprdma_net_iface *iface,
                             uct_nprdma_conn_t *conn, uint16_t sn,
                             ucs_status_t status);
 
@@ -290,18 +292,49 @@ void uct_nprdma_conn_retire(struct uct_nprdma_iface *iface,
  * Post a WR that moves nothing, but completes after all before it, and fails
  * if the peer is gone. May use the WRs that are reserved beyond the credits.
  */
-ucs_status_t uct_nprdma_conn_post_nop(struct uct_nprdma_iface *iface,
+ucs_status_t uct_nprdma_conn_post_nop(struct uct_nprdma_net_iface *iface,
                                       uct_nprdma_conn_t *conn,
                                       uct_nprdma_op_t *op);
 
 
+/**
+ * A connection gets no more slots: see to it that those it has come back, or
+ * tell the dispatcher if it has none.
+ *
+ * @param [in] held  How many it has.
+ */
+void uct_nprdma_conn_no_slot(struct uct_nprdma_net_iface *iface,
+                             uct_nprdma_conn_t *conn, unsigned held);
+
+/** The pool is empty: grow it, or as uct_nprdma_conn_no_slot(). */
+struct uct_nprdma_slot *
+uct_nprdma_conn_tx_slot_slow(struct uct_nprdma_net_iface *iface,
+                             uct_nprdma_conn_t *conn);
+
+
+/**
+ * Post one receive on the own RQ of an SVC connection. The wr_id of its
+ * completion tells the connection and the index.
+ *
+ * @param [in] conn   Connection of kind SVC with a QP (any state).
+ * @param [in] slot   Where the reply goes; slot->data, whole slot.
+ * @param [in] index  Number of the caller's choice, below 2^31.
+ *
+ * @return UCS_OK or UCS_ERR_IO_ERROR.
+ */
+ucs_status_t
+uct_nprdma_conn_post_recv(struct uct_nprdma_net_iface *iface,
+                          uct_nprdma_conn_t *conn, struct uct_nprdma_slot *slot,
+                          uint32_t index);
+
+
 /** A post was refused by the device: note it, progress fails the endpoint. */
-void uct_nprdma_conn_post_failed(struct uct_nprdma_iface *iface,
+void uct_nprdma_conn_post_failed(struct uct_nprdma_net_iface *iface,
                                  uct_nprdma_conn_t *conn, int error);
 
 
 /** Take a connection out of use without telling the endpoint. */
-void uct_nprdma_conn_stop(struct uct_nprdma_iface *iface,
+void uct_nprdma_conn_stop(struct uct_nprdma_net_iface *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 
 
@@ -310,7 +343,7 @@ void uct_nprdma_conn_stop(struct uct_nprdma_iface *iface,
  * when many go at a time, as soon as there is room for it
  * (uct_nprdma_conn_release()).
  */
-void uct_nprdma_conn_close(struct uct_nprdma_iface *iface,
+void uct_nprdma_conn_close(struct uct_nprdma_net_iface *iface,
                            uct_nprdma_conn_t *conn);
 
 
@@ -322,7 +355,7 @@ void uct_nprdma_conn_close(struct uct_nprdma_iface *iface,
  *
  * @return Whether the connection is gone.
  */
-int uct_nprdma_conn_release(struct uct_nprdma_iface *iface,
+int uct_nprdma_conn_release(struct uct_nprdma_net_iface *iface,
                             uct_nprdma_conn_t *conn, int force);
 
 #endif

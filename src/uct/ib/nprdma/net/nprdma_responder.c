@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_responder.h"
-#include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -57,7 +56,7 @@ static int uct_nprdma_responder_hash(khash_t(uct_nprdma_responders) *hash,
 }
 
 /* Nobody finds it any more */
-static void uct_nprdma_responder_forget(uct_nprdma_iface_t *iface,
+static void uct_nprdma_responder_forget(uct_nprdma_net_iface_t *iface,
                                         uct_nprdma_responder_t *resp)
 {
     uint64_t key = uct_nprdma_responder_key(resp->nonce, resp->conn_id);
@@ -80,22 +79,21 @@ static void uct_nprdma_responder_forget(uct_nprdma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_responder_free(uct_nprdma_iface_t *iface,
+static void uct_nprdma_responder_free(uct_nprdma_net_iface_t *iface,
                                       uct_nprdma_responder_t *resp)
 {
     if (resp->qp != NULL) {
-        uct_nprdma_iface_dev(iface)->verbs->destroy_qp(resp->qp);
+        uct_nprdma_net_dev(iface)->verbs->destroy_qp(resp->qp);
     }
 
     if (resp->svc != NULL) {
-        uct_nprdma_service_release(uct_nprdma_iface_md(iface)->service,
-                                   resp->svc);
+        iface->ops->svc_release(iface, resp->svc);
     }
 
     ucs_free(resp);
 }
 
-static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
+static void uct_nprdma_responder_destroy(uct_nprdma_net_iface_t *iface,
                                          uct_nprdma_responder_t *resp)
 {
     uct_nprdma_responder_forget(iface, resp);
@@ -105,7 +103,7 @@ static void uct_nprdma_responder_destroy(uct_nprdma_iface_t *iface,
 /* The end of a responder. Destroying a QP takes its completions out of the CQ,
  * and with them the buffers that came from the SRQ: so let progress receive
  * what there is, first. */
-static void uct_nprdma_responder_end(uct_nprdma_iface_t *iface,
+static void uct_nprdma_responder_end(uct_nprdma_net_iface_t *iface,
                                      uct_nprdma_responder_t *resp)
 {
     uct_nprdma_responder_forget(iface, resp);
@@ -114,12 +112,12 @@ static void uct_nprdma_responder_end(uct_nprdma_iface_t *iface,
         return;
     }
 
-    uct_nprdma_qp_to_err(uct_nprdma_iface_dev(iface), resp->qp);
+    uct_nprdma_qp_to_err(uct_nprdma_net_dev(iface), resp->qp);
     ucs_list_add_tail(&iface->cm.dying, &resp->list);
     ++iface->cm.num_dying;
 }
 
-void uct_nprdma_responder_reap(uct_nprdma_iface_t *iface)
+void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
     uct_nprdma_responder_t *resp;
@@ -138,18 +136,16 @@ void uct_nprdma_responder_reap(uct_nprdma_iface_t *iface)
 
 /* Create the QP, or have the service create it, connected to the peer */
 static ucs_status_t
-uct_nprdma_responder_connect(uct_nprdma_iface_t *iface,
+uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
                              uct_nprdma_responder_t *resp)
 {
-    uct_nprdma_device_t *dev      = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev      = uct_nprdma_net_dev(iface);
     uct_nprdma_qp_params_t params = {};
     ucs_status_t status;
 
     if (resp->kind == UCT_NPRDMA_CONN_SVC) {
-        uct_nprdma_iface_serve(iface);
-        return uct_nprdma_service_accept(uct_nprdma_iface_md(iface)->service,
-                                         iface->port_num, &resp->peer,
-                                         resp->psn, &resp->svc, &resp->qpn);
+        return iface->ops->svc_accept(iface, &resp->peer, resp->psn, &resp->svc,
+                                      &resp->qpn);
     }
 
     params.send_cq     = iface->cm.cq;
@@ -183,7 +179,7 @@ err:
 }
 
 static ucs_status_t
-uct_nprdma_responder_create(uct_nprdma_iface_t *iface,
+uct_nprdma_responder_create(uct_nprdma_net_iface_t *iface,
                             const uct_nprdma_cm_packet_t *packet,
                             uct_nprdma_responder_t **resp_p)
 {
@@ -228,7 +224,7 @@ uct_nprdma_responder_create(uct_nprdma_iface_t *iface,
     return UCS_OK;
 }
 
-static void uct_nprdma_responder_send_rep(uct_nprdma_iface_t *iface,
+static void uct_nprdma_responder_send_rep(uct_nprdma_net_iface_t *iface,
                                           uct_nprdma_responder_t *resp)
 {
     uct_nprdma_cm_packet_t packet = {
@@ -247,7 +243,7 @@ static void uct_nprdma_responder_send_rep(uct_nprdma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_responder_reject(uct_nprdma_iface_t *iface,
+static void uct_nprdma_responder_reject(uct_nprdma_net_iface_t *iface,
                                         const uct_nprdma_cm_packet_t *req,
                                         enum uct_nprdma_cm_reason reason)
 {
@@ -263,7 +259,7 @@ static void uct_nprdma_responder_reject(uct_nprdma_iface_t *iface,
     ++iface->stats.cm_rejected;
 }
 
-void uct_nprdma_responder_req(uct_nprdma_iface_t *iface,
+void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                               const uct_nprdma_cm_packet_t *packet)
 {
     uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
@@ -305,7 +301,7 @@ void uct_nprdma_responder_req(uct_nprdma_iface_t *iface,
     uct_nprdma_responder_send_rep(iface, resp);
 }
 
-void uct_nprdma_responder_confirm(uct_nprdma_iface_t *iface,
+void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet)
 {
     uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
@@ -326,7 +322,7 @@ void uct_nprdma_responder_confirm(uct_nprdma_iface_t *iface,
     }
 }
 
-void uct_nprdma_responder_timer(uct_nprdma_iface_t *iface, ucs_time_t now)
+void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now)
 {
     uct_nprdma_responder_t *resp, *tmp;
 
@@ -342,7 +338,7 @@ void uct_nprdma_responder_timer(uct_nprdma_iface_t *iface, ucs_time_t now)
 
 /* A write of nothing: completes if the requester's QP is there. A responder
  * sends nothing else, so without it the death of a peer would go unnoticed. */
-static void uct_nprdma_responder_probe(uct_nprdma_iface_t *iface,
+static void uct_nprdma_responder_probe(uct_nprdma_net_iface_t *iface,
                                        uct_nprdma_responder_t *resp)
 {
     struct ibv_send_wr wr = {
@@ -364,7 +360,7 @@ static void uct_nprdma_responder_probe(uct_nprdma_iface_t *iface,
     }
 }
 
-void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface)
+void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_responder_t *resp;
     khiter_t iter;
@@ -376,8 +372,7 @@ void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface)
         }
 
         resp = kh_val(&iface->cm.responders, iter);
-        if ((resp->svc != NULL) &&
-            uct_nprdma_service_conn_is_closed(resp->svc)) {
+        if ((resp->svc != NULL) && iface->ops->svc_is_closed(resp->svc)) {
             uct_nprdma_responder_destroy(iface, resp);
         } else if (!resp->confirmed) {
             continue; /* the requester's QP may not be ready yet */
@@ -385,13 +380,12 @@ void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface)
             uct_nprdma_responder_probe(iface, resp);
         } else {
             ++iface->stats.cm_probes;
-            uct_nprdma_service_probe(uct_nprdma_iface_md(iface)->service,
-                                     resp->svc);
+            iface->ops->svc_probe(iface, resp->svc);
         }
     }
 }
 
-void uct_nprdma_responder_probed(uct_nprdma_iface_t *iface,
+void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
                                  const struct ibv_wc *wc)
 {
     uct_nprdma_responder_t *resp;
@@ -409,7 +403,7 @@ void uct_nprdma_responder_probed(uct_nprdma_iface_t *iface,
     }
 }
 
-void uct_nprdma_responder_fin(uct_nprdma_iface_t *iface, uint32_t qp_num)
+void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface, uint32_t qp_num)
 {
     uct_nprdma_responder_t *resp;
 
@@ -422,7 +416,7 @@ void uct_nprdma_responder_fin(uct_nprdma_iface_t *iface, uint32_t qp_num)
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
-void uct_nprdma_responder_init(uct_nprdma_iface_t *iface)
+void uct_nprdma_responder_init(uct_nprdma_net_iface_t *iface)
 {
     kh_init_inplace(uct_nprdma_responders, &iface->cm.responders);
     kh_init_inplace(uct_nprdma_responders, &iface->cm.by_qpn);
@@ -431,7 +425,7 @@ void uct_nprdma_responder_init(uct_nprdma_iface_t *iface)
     ucs_list_head_init(&iface->cm.drained);
 }
 
-void uct_nprdma_responder_cleanup(uct_nprdma_iface_t *iface)
+void uct_nprdma_responder_cleanup(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_responder_t *resp;
     khiter_t iter;

@@ -3,9 +3,7 @@
 #ifndef UCT_NPRDMA_RESPONDER_H_
 #define UCT_NPRDMA_RESPONDER_H_
 
-#include "uct/ib/nprdma/base/nprdma_iface.h"
-
-struct uct_nprdma_service_conn;
+#include "nprdma_net.h"
 
 /*
  * The responder's side of connections that peers have opened to an interface:
@@ -39,33 +37,33 @@ struct uct_nprdma_responder {
 
 
 /** Begin without responders. */
-void uct_nprdma_responder_init(uct_nprdma_iface_t *iface);
+void uct_nprdma_responder_init(uct_nprdma_net_iface_t *iface);
 
 /** Handle a REQ: make a responder, or find the one that it made before. */
-void uct_nprdma_responder_req(uct_nprdma_iface_t *iface,
+void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                               const uct_nprdma_cm_packet_t *packet);
 
 /** Handle an RTU or RST. */
-void uct_nprdma_responder_confirm(uct_nprdma_iface_t *iface,
+void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet);
 
 /** Repeat REPs that are due, drop responders whose requester is silent. */
-void uct_nprdma_responder_timer(uct_nprdma_iface_t *iface, ucs_time_t now);
+void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now);
 
 /** Ask the QPs of all requesters whether they are there. */
-void uct_nprdma_responder_probe_all(uct_nprdma_iface_t *iface);
+void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface);
 
 /** A probe is complete. */
-void uct_nprdma_responder_probed(uct_nprdma_iface_t *iface,
+void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
                                  const struct ibv_wc *wc);
 
 /**
  * The receive CQ has been seen empty: destroy the responders that were dying
  * before, and let those wait for the next time that have been added since.
  */
-void uct_nprdma_responder_reap(uct_nprdma_iface_t *iface);
+void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface);
 
 /** Destroy all of an interface. */
-void uct_nprdma_responder_cleanup(uct_nprdma_iface_t *iface);
+void uct_nprdma_responder_cleanup(uct_nprdma_net_iface_t *iface);
 
 #endif

@@ -4,7 +4,7 @@
 #define UCT_NPRDMA_TX_H_
 
 #include "nprdma_backlog.h"
-#include "uct/ib/nprdma/base/nprdma_iface.h"
+#include "nprdma_net.h"
 
 #include <ucs/debug/log.h>
 
@@ -18,12 +18,57 @@
  * comes back, whatever number of endpoints there is.
  */
 static UCS_F_ALWAYS_INLINE int
-uct_nprdma_tx_must_signal(const uct_nprdma_iface_t *iface,
+uct_nprdma_tx_must_signal(const uct_nprdma_net_iface_t *iface,
                           const uct_nprdma_conn_t *conn)
 {
     return (conn->unsignaled + 1u >= conn->moderation) ||
            (iface->tx.unsignaled >= iface->config.max_unsignaled);
 }
+
+/**
+ * @return Whether one more WR may be posted on a connection. When not, and the
+ *         reason is shared by the interface, notes that for the dispatcher of
+ *         pending requests.
+ */
+static inline int
+uct_nprdma_conn_can_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
+{
+    if (ucs_unlikely(conn->credits <= conn->reserve)) {
+        return 0;
+    }
+    if (ucs_unlikely(iface->tx.cq_avail <= conn->cq_reserve)) {
+        iface->tx.starved = 1;
+        return 0;
+    }
+    return 1;
+}
+
+
+/**
+ * @return Whether WRs that verify or redo what has been posted before may be
+ *         posted on a connection: they have a share of their own.
+ */
+static inline int
+uct_nprdma_conn_can_redo(uct_nprdma_net_iface_t *iface,
+                         const uct_nprdma_conn_t *conn, int32_t count)
+{
+    return (conn->credits >= count) && (iface->tx.cq_avail >= count);
+}
+
+
+/** @return A slot to send from, or NULL if the connection has its share. */
+static inline uct_nprdma_slot_t *
+uct_nprdma_conn_tx_slot(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
+{
+    uct_nprdma_bounce_t *pool = &iface->tx.pool;
+
+    if (ucs_unlikely((pool->free == NULL) ||
+                     !uct_nprdma_bounce_has_share(pool, conn->num_slots, 0))) {
+        return uct_nprdma_conn_tx_slot_slow(iface, conn);
+    }
+    return uct_nprdma_bounce_get(pool);
+}
+
 
 /**
  * Post one WR on a connection for which uct_nprdma_conn_can_post() is true.
@@ -43,7 +88,7 @@ uct_nprdma_tx_must_signal(const uct_nprdma_iface_t *iface,
  *         the connection will be failed by progress.
  */
 static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_nprdma_conn_post_inl(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
+uct_nprdma_conn_post_inl(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
                          struct ibv_send_wr *wr, uct_nprdma_op_t *op,
                          int signal)
 {

@@ -41,20 +41,20 @@ static int uct_nprdma_dev_addr_equal(const uct_nprdma_dev_addr_t *a,
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static void uct_nprdma_ud_destroy_ah(uct_nprdma_iface_t *iface,
+static void uct_nprdma_ud_destroy_ah(uct_nprdma_net_iface_t *iface,
                                      uct_nprdma_cm_ah_t *entry)
 {
     ucs_list_del(&entry->list);
     --iface->cm.num_ahs;
-    uct_nprdma_iface_dev(iface)->verbs->destroy_ah(entry->ah);
+    uct_nprdma_net_dev(iface)->verbs->destroy_ah(entry->ah);
     ucs_free(entry);
 }
 
 static struct ibv_ah *
-uct_nprdma_ud_get_ah(uct_nprdma_iface_t *iface,
+uct_nprdma_ud_get_ah(uct_nprdma_net_iface_t *iface,
                      const uct_nprdma_dev_addr_t *dev_addr)
 {
-    uct_nprdma_device_t *dev   = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev   = uct_nprdma_net_dev(iface);
     struct ibv_ah_attr ah_attr = {};
     uct_nprdma_cm_ah_t *entry;
 
@@ -94,7 +94,7 @@ uct_nprdma_ud_get_ah(uct_nprdma_iface_t *iface,
     return entry->ah;
 }
 
-static void uct_nprdma_ud_post_recv(uct_nprdma_iface_t *iface,
+static void uct_nprdma_ud_post_recv(uct_nprdma_net_iface_t *iface,
                                     uct_nprdma_slot_t *slot)
 {
     struct ibv_sge sge    = {
@@ -113,7 +113,7 @@ static void uct_nprdma_ud_post_recv(uct_nprdma_iface_t *iface,
     ret = ibv_post_recv(iface->cm.qp, &wr, &bad_wr);
     if (ret != 0) {
         ucs_error("%s: failed to post a receive for wire-up: %s",
-                  uct_nprdma_iface_dev(iface)->name, strerror(ret));
+                  uct_nprdma_net_dev(iface)->name, strerror(ret));
         uct_nprdma_bounce_put(slot);
         return;
     }
@@ -122,7 +122,7 @@ static void uct_nprdma_ud_post_recv(uct_nprdma_iface_t *iface,
 }
 
 /* True in the given percentage of cases */
-static int uct_nprdma_ud_inject(uct_nprdma_iface_t *iface, unsigned percent)
+static int uct_nprdma_ud_inject(uct_nprdma_net_iface_t *iface, unsigned percent)
 {
     if (((unsigned)rand_r(&iface->cm.rand_state) % 100) >= percent) {
         return 0;
@@ -131,7 +131,7 @@ static int uct_nprdma_ud_inject(uct_nprdma_iface_t *iface, unsigned percent)
     return 1;
 }
 
-static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
+static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
                                     const uct_nprdma_dev_addr_t *dev_addr,
                                     uint32_t ud_qpn,
                                     const uct_nprdma_cm_packet_t *packet)
@@ -171,7 +171,7 @@ static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
     ret = ibv_post_send(iface->cm.qp, &wr, &bad_wr);
     if (ret != 0) {
         ucs_diag("%s: failed to send a wire-up packet: %s",
-                 uct_nprdma_iface_dev(iface)->name, strerror(ret));
+                 uct_nprdma_net_dev(iface)->name, strerror(ret));
         uct_nprdma_bounce_put(slot);
         return;
     }
@@ -180,7 +180,7 @@ static void uct_nprdma_ud_post_send(uct_nprdma_iface_t *iface,
     ++iface->stats.cm_tx;
 }
 
-void uct_nprdma_cm_send(uct_nprdma_iface_t *iface,
+void uct_nprdma_cm_send(uct_nprdma_net_iface_t *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
                         const uct_nprdma_cm_packet_t *packet)
 {
@@ -218,9 +218,9 @@ void uct_nprdma_cm_send(uct_nprdma_iface_t *iface,
 }
 
 /* Bring the UD QP from RESET to RTS */
-static ucs_status_t uct_nprdma_ud_start_qp(uct_nprdma_iface_t *iface)
+static ucs_status_t uct_nprdma_ud_start_qp(uct_nprdma_net_iface_t *iface)
 {
-    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
     struct ibv_qp_attr attr  = {
         .port_num = iface->port_num,
         .qkey     = UCT_NPRDMA_CM_QKEY
@@ -250,7 +250,7 @@ static ucs_status_t uct_nprdma_ud_start_qp(uct_nprdma_iface_t *iface)
     return UCS_OK;
 }
 
-static void uct_nprdma_ud_fill_rq(uct_nprdma_iface_t *iface)
+static void uct_nprdma_ud_fill_rq(uct_nprdma_net_iface_t *iface)
 {
     unsigned i;
 
@@ -260,17 +260,17 @@ static void uct_nprdma_ud_fill_rq(uct_nprdma_iface_t *iface)
 }
 
 /* Let what is posted come back; then begin anew */
-static void uct_nprdma_ud_stop(uct_nprdma_iface_t *iface)
+static void uct_nprdma_ud_stop(uct_nprdma_net_iface_t *iface)
 {
     if (!iface->cm.broken) {
         iface->cm.broken = 1;
-        uct_nprdma_qp_to_err(uct_nprdma_iface_dev(iface), iface->cm.qp);
+        uct_nprdma_qp_to_err(uct_nprdma_net_dev(iface), iface->cm.qp);
     }
 }
 
 /* A packet that is too long for a receive breaks a UD QP on some devices, and
  * anybody may send one */
-static void uct_nprdma_ud_recv_failed(uct_nprdma_iface_t *iface,
+static void uct_nprdma_ud_recv_failed(uct_nprdma_net_iface_t *iface,
                                       const struct ibv_wc *wc)
 {
     if (wc->status != IBV_WC_WR_FLUSH_ERR) {
@@ -284,7 +284,7 @@ static void uct_nprdma_ud_recv_failed(uct_nprdma_iface_t *iface,
 
 /* The send queue has stopped (IBA 10.3.1.7: SQE), and flushes whatever comes
  * behind, until it is told to go on */
-static void uct_nprdma_ud_send_failed(uct_nprdma_iface_t *iface,
+static void uct_nprdma_ud_send_failed(uct_nprdma_net_iface_t *iface,
                                       const struct ibv_wc *wc)
 {
     iface->cm.sq_error = 1;
@@ -296,13 +296,13 @@ static void uct_nprdma_ud_send_failed(uct_nprdma_iface_t *iface,
     ucs_log((iface->stats.cm_failed == 1) ? UCS_LOG_LEVEL_WARN :
                                             UCS_LOG_LEVEL_DEBUG,
             "%s: failed to send a wire-up packet (work completion status %d); "
-            "it will be repeated", uct_nprdma_iface_dev(iface)->name,
+            "it will be repeated", uct_nprdma_net_dev(iface)->name,
             wc->status);
 }
 
 /* All that was sent is back, so nothing is flushed any more: go on. Who needs
  * an answer repeats what was lost. */
-static void uct_nprdma_ud_resume(uct_nprdma_iface_t *iface)
+static void uct_nprdma_ud_resume(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm     = &iface->cm;
     struct ibv_qp_attr attr = {
@@ -317,7 +317,7 @@ static void uct_nprdma_ud_resume(uct_nprdma_iface_t *iface)
 
     cm->sq_error = 0;
     /* Not all drivers see the state change by itself: they must be told */
-    ret = uct_nprdma_iface_dev(iface)->verbs->modify_qp(
+    ret = uct_nprdma_net_dev(iface)->verbs->modify_qp(
             cm->qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE);
     if (ret != 0) {
         ucs_debug("iface %p: wire-up does not go on after a failed send: %s",
@@ -326,7 +326,7 @@ static void uct_nprdma_ud_resume(uct_nprdma_iface_t *iface)
     }
 }
 
-static void uct_nprdma_ud_repair(uct_nprdma_iface_t *iface)
+static void uct_nprdma_ud_repair(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm     = &iface->cm;
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
@@ -335,11 +335,11 @@ static void uct_nprdma_ud_repair(uct_nprdma_iface_t *iface)
         return;
     }
 
-    if ((uct_nprdma_iface_dev(iface)->verbs->modify_qp(cm->qp, &attr,
+    if ((uct_nprdma_net_dev(iface)->verbs->modify_qp(cm->qp, &attr,
                                                       IBV_QP_STATE) != 0) ||
         (uct_nprdma_ud_start_qp(iface) != UCS_OK)) {
         ucs_error("%s: wire-up cannot be repaired: no more connections",
-                  uct_nprdma_iface_dev(iface)->name);
+                  uct_nprdma_net_dev(iface)->name);
         cm->dead = 1;
         return;
     }
@@ -349,7 +349,7 @@ static void uct_nprdma_ud_repair(uct_nprdma_iface_t *iface)
     uct_nprdma_ud_fill_rq(iface);
 }
 
-static void uct_nprdma_ud_handle_wc(uct_nprdma_iface_t *iface,
+static void uct_nprdma_ud_handle_wc(uct_nprdma_net_iface_t *iface,
                                     const struct ibv_wc *wc)
 {
     uct_nprdma_slot_t *slot;
@@ -382,7 +382,7 @@ static void uct_nprdma_ud_handle_wc(uct_nprdma_iface_t *iface,
     uct_nprdma_ud_post_recv(iface, slot);
 }
 
-unsigned uct_nprdma_ud_poll(uct_nprdma_iface_t *iface)
+unsigned uct_nprdma_ud_poll(uct_nprdma_net_iface_t *iface)
 {
     struct ibv_wc wc[UCT_NPRDMA_CM_POLL_BATCH];
     unsigned count = 0;
@@ -406,10 +406,10 @@ unsigned uct_nprdma_ud_poll(uct_nprdma_iface_t *iface)
     return count;
 }
 
-static ucs_status_t uct_nprdma_ud_create_qp(uct_nprdma_iface_t *iface)
+static ucs_status_t uct_nprdma_ud_create_qp(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm               = &iface->cm;
-    uct_nprdma_device_t *dev          = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev          = uct_nprdma_net_dev(iface);
     struct ibv_qp_init_attr init_attr = {};
     ucs_status_t status;
 
@@ -434,10 +434,10 @@ static ucs_status_t uct_nprdma_ud_create_qp(uct_nprdma_iface_t *iface)
     return status;
 }
 
-static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_iface_t *iface)
+static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm      = &iface->cm;
-    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
 
     cm->channel = dev->verbs->create_comp_channel(dev->context);
     if (cm->channel == NULL) {
@@ -466,10 +466,10 @@ err:
     return UCS_ERR_IO_ERROR;
 }
 
-ucs_status_t uct_nprdma_ud_init(uct_nprdma_iface_t *iface)
+ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm      = &iface->cm;
-    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
     unsigned num_slots       = cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN;
     ucs_status_t status;
 
@@ -508,10 +508,10 @@ err_pool:
     return status;
 }
 
-void uct_nprdma_ud_cleanup(uct_nprdma_iface_t *iface)
+void uct_nprdma_ud_cleanup(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm      = &iface->cm;
-    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
     uct_nprdma_cm_ah_t *ah, *tmp;
 
     dev->verbs->destroy_qp(cm->qp);

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_UD_H_
 #define UCT_NPRDMA_UD_H_
 
-#include "uct/ib/nprdma/base/nprdma_iface.h"
+#include "nprdma_net.h"
 
 /*
  * Datagrams of wire-up: the UD queue pair with its buffers and address
@@ -16,20 +16,20 @@
  *
  * @return UCS_OK, or an error with a logged reason.
  */
-ucs_status_t uct_nprdma_ud_init(uct_nprdma_iface_t *iface);
+ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface);
 
 /**
  * Give all packets that have arrived to uct_nprdma_cm_handle_packet().
  *
  * @return Number of completions.
  */
-unsigned uct_nprdma_ud_poll(uct_nprdma_iface_t *iface);
+unsigned uct_nprdma_ud_poll(uct_nprdma_net_iface_t *iface);
 
 /** Handle one packet; implemented by nprdma_cm. */
-void uct_nprdma_cm_handle_packet(uct_nprdma_iface_t *iface, const void *data,
-                                 size_t length);
+void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
+                                 const void *data, size_t length);
 
 /** Undo uct_nprdma_ud_init(). */
-void uct_nprdma_ud_cleanup(uct_nprdma_iface_t *iface);
+void uct_nprdma_ud_cleanup(uct_nprdma_net_iface_t *iface);
 
 #endif

@@ -48,19 +48,19 @@ static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
 }
 
 /* Have the target tell when it has executed what an operation waits for */
-static void uct_nprdma_held_ask(uct_nprdma_iface_t *iface,
+static void uct_nprdma_held_ask(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma,
                                 const uct_nprdma_order_op_t *op)
 {
     if (UCT_NPRDMA_RMA_SN_CMP(rma->reply_sn, <, op->request) &&
         (uct_nprdma_rma_ask(iface, rma) != UCS_OK)) {
         rma->is_asking_held = 1;
-        uct_nprdma_rma_stall(iface->rma, rma);
+        uct_nprdma_rma_stall(iface->res, rma);
     }
 }
 
-int uct_nprdma_held_add_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                             uct_nprdma_order_op_t *op)
+int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 {
     int is_late = uct_nprdma_held_find_request(rma, op);
     uct_nprdma_order_op_t *blocker;
@@ -69,12 +69,14 @@ int uct_nprdma_held_add_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_order_add(&rma->opt.order, op);
     op->is_late = is_late;
     if (blocker != NULL) {
-        iface->stats.held_overlaps += !(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
-        iface->stats.held_atomics  += !!(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
+        iface->net.stats.held_overlaps +=
+                !(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
+        iface->net.stats.held_atomics  +=
+                !!(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
         uct_nprdma_order_hold(op, &blocker->waiters);
     }
     if (ucs_unlikely(is_late)) {
-        ++iface->stats.held_requests;
+        ++iface->net.stats.held_requests;
         if (blocker == NULL) {
             uct_nprdma_order_hold(op, &rma->opt.unacked);
         }
@@ -88,7 +90,7 @@ int uct_nprdma_held_add_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 /* The operation of a request that fits into message; it is not added */
 static uct_nprdma_opt_op_t *
-uct_nprdma_held_new(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     int is_get, size_t length, uint64_t remote_addr,
                     const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
@@ -109,17 +111,17 @@ uct_nprdma_held_new(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     return op;
 }
 
-static void uct_nprdma_held_start(uct_nprdma_iface_t *iface,
+static void uct_nprdma_held_start(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_rma_t *rma,
                                   uct_nprdma_opt_op_t *op)
 {
     if (!uct_nprdma_held_add_slow(iface, rma, &op->order)) {
         uct_nprdma_order_hold(&op->order, &rma->opt.ready);
-        uct_nprdma_rma_stall(iface->rma, rma);
+        uct_nprdma_rma_stall(iface->res, rma);
     }
 }
 
-ucs_status_t uct_nprdma_held_put(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
                                  size_t length, uint64_t remote_addr,
                                  const uct_nprdma_rkey_t *rkey,
@@ -141,7 +143,7 @@ ucs_status_t uct_nprdma_held_put(uct_nprdma_iface_t *iface,
 }
 
 ucs_status_t
-uct_nprdma_held_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_unpack_callback_t unpack_cb, void *arg, size_t length,
                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                     uct_completion_t *comp)
@@ -161,7 +163,7 @@ uct_nprdma_held_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     return UCS_OK;
 }
 
-ucs_status_t uct_nprdma_held_atomic(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     const uct_nprdma_held_message_t *message,
                                     void *result, const uct_nprdma_rkey_t *rkey,
@@ -183,8 +185,9 @@ ucs_status_t uct_nprdma_held_atomic(uct_nprdma_iface_t *iface,
 }
 
 uct_completion_t *
-uct_nprdma_held_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
-                      const void *data, ucs_status_t *status)
+uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
+                      uct_nprdma_rma_wait_t *wait, const void *data,
+                      ucs_status_t *status)
 {
     uct_nprdma_opt_op_t *op = wait->op;
 
@@ -230,7 +233,7 @@ static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op,
 
 /* @return Zero: later */
 static int
-uct_nprdma_held_send(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_rma_t *rma   = op->rma;
     uct_nprdma_slot_t *slot = op->slot;
@@ -274,7 +277,7 @@ uct_nprdma_held_send(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
 /* ---- when nothing is to be waited for any more ---- */
 
 /* Look again at an operation that is in no list of those that are held */
-static void uct_nprdma_held_recheck(uct_nprdma_iface_t *iface,
+static void uct_nprdma_held_recheck(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     uct_nprdma_order_op_t *order_op)
 {
@@ -295,7 +298,7 @@ static void uct_nprdma_held_recheck(uct_nprdma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_held_recheck_all(uct_nprdma_iface_t *iface,
+static void uct_nprdma_held_recheck_all(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_rma_t *rma,
                                         ucs_list_link_t *list)
 {
@@ -310,8 +313,8 @@ static void uct_nprdma_held_recheck_all(uct_nprdma_iface_t *iface,
     }
 }
 
-void uct_nprdma_held_release(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                             uct_nprdma_order_op_t *op)
+void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 {
     uct_nprdma_held_recheck_all(iface, rma, &op->waiters);
     if (rma->status == UCS_OK) {
@@ -319,7 +322,7 @@ void uct_nprdma_held_release(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     }
 }
 
-void uct_nprdma_held_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     uct_nprdma_order_op_t *op, *tmp;
     ucs_list_link_t list;
@@ -335,7 +338,7 @@ void uct_nprdma_held_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 }
 
 unsigned
-uct_nprdma_held_progress(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     unsigned count = 0;
     uct_nprdma_opt_op_t *op;
@@ -344,7 +347,7 @@ uct_nprdma_held_progress(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
     while (!ucs_list_is_empty(&rma->opt.ready)) {
         op = ucs_list_head(&rma->opt.ready, uct_nprdma_opt_op_t, order.held);
         if (!uct_nprdma_held_send(iface, op)) {
-            uct_nprdma_rma_stall(iface->rma, rma);
+            uct_nprdma_rma_stall(iface->res, rma);
             break;
         }
 

@@ -37,11 +37,11 @@ uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
 
 
 /** @return Nonzero if a request could be held if it had to be. */
-static inline int uct_nprdma_held_has_room(const uct_nprdma_iface_t *iface,
+static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
                                            uct_nprdma_rma_t *rma)
 {
     return ucs_list_is_empty(&rma->opt.order.ops) ||
-           uct_nprdma_opt_has_op(&iface->rma->opt, &rma->opt);
+           uct_nprdma_opt_has_op(&iface->res->opt, &rma->opt);
 }
 
 
@@ -53,7 +53,7 @@ static inline int uct_nprdma_held_has_room(const uct_nprdma_iface_t *iface,
  *
  * @return UCS_OK or UCS_ERR_NO_RESOURCE.
  */
-ucs_status_t uct_nprdma_held_put(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
                                  size_t length, uint64_t remote_addr,
                                  const uct_nprdma_rkey_t *rkey,
@@ -67,7 +67,7 @@ ucs_status_t uct_nprdma_held_put(uct_nprdma_iface_t *iface,
  * @return UCS_OK or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
-uct_nprdma_held_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_unpack_callback_t unpack_cb, void *arg, size_t length,
                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                     uct_completion_t *comp);
@@ -82,7 +82,7 @@ uct_nprdma_held_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
  *
  * @return UCS_OK or UCS_ERR_NO_RESOURCE.
  */
-ucs_status_t uct_nprdma_held_atomic(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     const uct_nprdma_held_message_t *message,
                                     void *result, const uct_nprdma_rkey_t *rkey,
@@ -90,8 +90,8 @@ ucs_status_t uct_nprdma_held_atomic(uct_nprdma_iface_t *iface,
 
 
 /** What uct_nprdma_held_add() does where an operation may have to wait. */
-int uct_nprdma_held_add_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                             uct_nprdma_order_op_t *op);
+int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
  * Add an operation, which has its span and flags, to opt.order.
@@ -99,7 +99,7 @@ int uct_nprdma_held_add_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
  * @return Nonzero if it is held.
  */
 static UCS_F_ALWAYS_INLINE int
-uct_nprdma_held_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_nprdma_order_op_t *op)
 {
     if (ucs_likely(ucs_list_is_empty(&rma->opt.order.ops) &&
@@ -113,15 +113,15 @@ uct_nprdma_held_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /** What uct_nprdma_held_remove() does where something is held. */
-void uct_nprdma_held_release(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                             uct_nprdma_order_op_t *op);
+void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
  * Remove an operation that is done, or has failed, from opt.order, and start
  * what was held for it.
  */
 static inline void
-uct_nprdma_held_remove(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                        uct_nprdma_order_op_t *op)
 {
     uct_nprdma_order_unhold(op);
@@ -133,7 +133,8 @@ uct_nprdma_held_remove(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /** The target has executed requests: start what was held for these. */
-void uct_nprdma_held_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma);
+void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface,
+                           uct_nprdma_rma_t *rma);
 
 
 /**
@@ -142,12 +143,13 @@ void uct_nprdma_held_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma);
  * @return Number of requests sent.
  */
 unsigned
-uct_nprdma_held_progress(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma);
+uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 
 /** Reply to a request that was held; see uct_nprdma_rma_reply_func_t. */
 uct_completion_t *
-uct_nprdma_held_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
-                      const void *data, ucs_status_t *status);
+uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
+                      uct_nprdma_rma_wait_t *wait, const void *data,
+                      ucs_status_t *status);
 
 #endif

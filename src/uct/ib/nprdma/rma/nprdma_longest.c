@@ -5,8 +5,8 @@
 #endif
 
 #include "nprdma_longest.h"
+#include "nprdma_rma_iface.h"
 #include "nprdma_rma_req.h"
-#include "uct/ib/nprdma/base/nprdma_ep.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/time/time.h>
@@ -49,7 +49,7 @@ static int uct_nprdma_longest_is_usual(uct_nprdma_wait_for_t state)
 }
 
 static void
-uct_nprdma_longest_tell(const uct_nprdma_ep_t *ep,
+uct_nprdma_longest_tell(const uct_nprdma_rma_ep_t *ep,
                         uct_nprdma_longest_t *longest, ucs_time_t now)
 {
     double seconds = ucs_time_to_sec(now - longest->since);
@@ -72,7 +72,8 @@ uct_nprdma_longest_tell(const uct_nprdma_ep_t *ep,
  * @param [in] started  Last that has been started.
  */
 static void
-uct_nprdma_longest_update(uct_nprdma_iface_t *iface, const uct_nprdma_ep_t *ep,
+uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
+                          const uct_nprdma_rma_ep_t *ep,
                           uct_nprdma_longest_t *longest, ucs_time_t now,
                           uct_nprdma_wait_for_t state, int is_done,
                           uint64_t started)
@@ -95,18 +96,18 @@ uct_nprdma_longest_update(uct_nprdma_iface_t *iface, const uct_nprdma_ep_t *ep,
         longest->state_since = now;
     }
 
-    uct_nprdma_longest_count(&iface->stats.longest_us,
+    uct_nprdma_longest_count(&iface->net.stats.longest_us,
                              ucs_time_to_usec(now - longest->since));
     uct_nprdma_longest_count(UCS_PTR_BYTE_OFFSET(
-                                     &iface->stats,
+                                     &iface->net.stats,
                                      uct_nprdma_waits[state].counter),
                              ucs_time_to_usec(now - longest->state_since));
     uct_nprdma_longest_tell(ep, longest, now);
 }
 
 /* Sends of active messages have completions now and then, others none */
-static void uct_nprdma_longest_conn(uct_nprdma_iface_t *iface,
-                                    const uct_nprdma_ep_t *ep,
+static void uct_nprdma_longest_conn(uct_nprdma_rma_iface_t *iface,
+                                    const uct_nprdma_rma_ep_t *ep,
                                     const uct_nprdma_conn_t *conn,
                                     uct_nprdma_longest_t *longest,
                                     ucs_time_t now)
@@ -118,7 +119,7 @@ static void uct_nprdma_longest_conn(uct_nprdma_iface_t *iface,
     if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
         state = UCT_NPRDMA_WAIT_connecting;
     } else if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
-               (conn == &ep->am) && uct_nprdma_conn_is_watched(conn)) {
+               (conn == &ep->net.am) && uct_nprdma_conn_is_watched(conn)) {
         state   = UCT_NPRDMA_WAIT_send;
         is_done = (longest->state != state) ||
                   ((int16_t)(conn->done_sn - (uint16_t)longest->mark) >= 0);
@@ -142,10 +143,10 @@ uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
 
 /* What the oldest work request with an end that somebody awaits is for */
 static uct_nprdma_wait_for_t
-uct_nprdma_longest_wr(const uct_nprdma_iface_t *iface,
+uct_nprdma_longest_wr(const uct_nprdma_rma_iface_t *iface,
                       const uct_nprdma_conn_t *conn)
 {
-    const uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    const uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     const uct_nprdma_opt_slice_t *slice;
     const uct_nprdma_op_t *op;
 
@@ -166,7 +167,7 @@ uct_nprdma_longest_wr(const uct_nprdma_iface_t *iface,
 }
 
 static void
-uct_nprdma_longest_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                        ucs_time_t now)
 {
     uct_nprdma_longest_ep_t *longest = &ep->longest;
@@ -184,7 +185,7 @@ uct_nprdma_longest_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     if (rma->opt.num_ops == 0) {
         state = UCT_NPRDMA_WAIT_nothing;
     } else if (state == UCT_NPRDMA_WAIT_nothing) {
-        state = uct_nprdma_longest_wr(iface, &ep->svc);
+        state = uct_nprdma_longest_wr(iface, &ep->net.svc);
     }
     uct_nprdma_longest_update(iface, ep, &longest->op, now, state,
                               uct_nprdma_order_is_done(&rma->opt.order,
@@ -193,16 +194,16 @@ uct_nprdma_longest_rma(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 }
 
 /* Requests of the user's that are queued go in order, each starts something */
-static void uct_nprdma_longest_pending(uct_nprdma_iface_t *iface,
-                                       uct_nprdma_ep_t *ep, ucs_time_t now)
+static void uct_nprdma_longest_pending(uct_nprdma_rma_iface_t *iface,
+                                       uct_nprdma_rma_ep_t *ep, ucs_time_t now)
 {
     const uint32_t fenced       = UCT_NPRDMA_EP_FENCED |
                                   UCT_NPRDMA_EP_FENCED_RMA;
     uct_nprdma_wait_for_t state = UCT_NPRDMA_WAIT_nothing;
-    uint64_t started            = ep->am.sn + ep->svc.sn;
+    uint64_t started            = ep->net.am.sn + ep->net.svc.sn;
 
-    if (ep->blocked & UCT_NPRDMA_EP_PENDING) {
-        state = (ep->blocked & fenced) ? UCT_NPRDMA_WAIT_fence :
+    if (ep->net.blocked & UCT_NPRDMA_EP_PENDING) {
+        state = (ep->net.blocked & fenced) ? UCT_NPRDMA_WAIT_fence :
                                          UCT_NPRDMA_WAIT_credits;
     }
     if (ep->rma != NULL) {
@@ -212,22 +213,22 @@ static void uct_nprdma_longest_pending(uct_nprdma_iface_t *iface,
                               ep->longest.pending.mark != started, started);
 }
 
-void uct_nprdma_longest_look(uct_nprdma_iface_t *iface, ucs_time_t now)
+void uct_nprdma_longest_look(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
 {
     ucs_time_t interval = ucs_time_from_sec(UCT_NPRDMA_LONGEST_INTERVAL);
-    uct_nprdma_ep_t *ep;
+    uct_nprdma_rma_ep_t *ep;
     ucs_time_t end;
 
-    if ((now < iface->longest.next) || iface->forked) {
+    if ((now < iface->longest.next) || iface->net.forked) {
         return;
     }
 
-    ucs_list_for_each(ep, &iface->eps, list) {
-        if (ep->blocked & UCT_NPRDMA_EP_FAILED) {
+    ucs_list_for_each(ep, &iface->net.eps, net.list) {
+        if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
             continue;
         }
-        uct_nprdma_longest_conn(iface, ep, &ep->am, &ep->longest.am, now);
-        uct_nprdma_longest_conn(iface, ep, &ep->svc, &ep->longest.svc, now);
+        uct_nprdma_longest_conn(iface, ep, &ep->net.am, &ep->longest.am, now);
+        uct_nprdma_longest_conn(iface, ep, &ep->net.svc, &ep->longest.svc, now);
         if (ep->rma != NULL) {
             uct_nprdma_longest_rma(iface, ep, now);
         }
@@ -239,7 +240,7 @@ void uct_nprdma_longest_look(uct_nprdma_iface_t *iface, ucs_time_t now)
                                                   UCT_NPRDMA_LONGEST_SHARE);
 }
 
-void uct_nprdma_longest_polled(uct_nprdma_iface_t *iface)
+void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface)
 {
     uct_nprdma_longest_look(iface, ucs_get_time());
 }

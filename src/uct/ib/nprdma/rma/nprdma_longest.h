@@ -16,7 +16,7 @@
  * between two looks, which is UCT_NPRDMA_LONGEST_INTERVAL or a little more.
  */
 
-struct uct_nprdma_iface;
+struct uct_nprdma_rma_iface;
 
 /*
  * What is waited for, as in the names of the counters (longest_xx_us), and for
@@ -82,15 +82,16 @@ typedef struct uct_nprdma_longest_iface {
  *
  * @param [in] now  The time.
  */
-void uct_nprdma_longest_look(struct uct_nprdma_iface *iface, ucs_time_t now);
+void uct_nprdma_longest_look(struct uct_nprdma_rma_iface *iface,
+                             ucs_time_t now);
 
 
 /** What progress does that found nothing, once in UCT_NPRDMA_LONGEST_POLLS. */
-void uct_nprdma_longest_polled(struct uct_nprdma_iface *iface);
+void uct_nprdma_longest_polled(struct uct_nprdma_rma_iface *iface);
 
 /** Progress has found nothing. */
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_longest_poll(struct uct_nprdma_iface *iface,
+uct_nprdma_longest_poll(struct uct_nprdma_rma_iface *iface,
                         uct_nprdma_longest_iface_t *longest)
 {
     if (ucs_unlikely((++longest->num_polls % UCT_NPRDMA_LONGEST_POLLS) == 0)) {

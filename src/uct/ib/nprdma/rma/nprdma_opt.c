@@ -15,11 +15,11 @@
 #define UCT_NPRDMA_OPT_MIN_SLICES  4
 
 
-ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_opt_iface_t *opt)
 {
-    const uct_nprdma_rma_config_t *config = &uct_nprdma_iface_md(iface)->rma;
-    uct_nprdma_mem_md_t *md               = uct_nprdma_iface_mem(iface);
+    const uct_nprdma_rma_config_t *config = iface->config;
+    uct_nprdma_mem_md_t *md               = uct_nprdma_rma_md(iface);
     size_t max_pages                      =
             UCT_NPRDMA_OPT_SLICE_PAGES(config->slice);
     uct_nprdma_opt_slice_t *slice;
@@ -118,10 +118,10 @@ static int uct_nprdma_opt_piece_map(uct_nprdma_mem_md_t *md,
     return 1;
 }
 
-static void uct_nprdma_opt_unmap(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_unmap(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_op_t *op)
 {
-    nprdma_monitor_t *monitor = uct_nprdma_iface_mem(iface)->monitor;
+    nprdma_monitor_t *monitor = uct_nprdma_rma_md(iface)->monitor;
     unsigned i;
 
     for (i = 0; i < op->num_pieces; ++i) {
@@ -133,11 +133,11 @@ static void uct_nprdma_opt_unmap(uct_nprdma_iface_t *iface,
 }
 
 /* The buffers of an operation, and whether the NIC can do it */
-static void uct_nprdma_opt_map(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_map(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_op_t *op, const uct_iov_t *iov,
                                size_t iovcnt)
 {
-    uct_nprdma_mem_md_t *md = uct_nprdma_iface_mem(iface);
+    uct_nprdma_mem_md_t *md = uct_nprdma_rma_md(iface);
     uct_nprdma_opt_piece_t *piece;
     size_t i, length;
 
@@ -178,16 +178,16 @@ static inline int uct_nprdma_opt_has_share(unsigned held, unsigned num_free)
 }
 
 static UCS_F_ALWAYS_INLINE uct_nprdma_opt_op_t *
-uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_op_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                       int is_get, uint64_t remote_addr,
                       const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     uct_nprdma_opt_op_t *op;
 
     if (ucs_unlikely(!uct_nprdma_opt_has_op(opt, &rma->opt))) {
-        iface->tx.starved |= (rma->opt.num_ops == 0);
-        ++iface->stats.no_resource;
+        iface->net.tx.starved |= (rma->opt.num_ops == 0);
+        ++iface->net.stats.no_resource;
         return NULL;
     }
 
@@ -211,7 +211,7 @@ uct_nprdma_opt_op_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 uct_nprdma_opt_op_t *
-uct_nprdma_opt_op_new(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                       int is_get, uint64_t remote_addr,
                       const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
@@ -266,10 +266,10 @@ static inline int uct_nprdma_opt_has_slice(const uct_nprdma_opt_iface_t *opt,
 }
 
 /* There is a free slice */
-static inline void uct_nprdma_opt_start_next(uct_nprdma_iface_t *iface,
+static inline void uct_nprdma_opt_start_next(uct_nprdma_rma_iface_t *iface,
                                              uct_nprdma_opt_op_t *op)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     uct_nprdma_opt_slice_t *slice;
 
     slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
@@ -284,10 +284,10 @@ static inline void uct_nprdma_opt_start_next(uct_nprdma_iface_t *iface,
  * Give slices to operations, oldest first, for as long as there are resources.
  * One that has all it may have at a time does not hold up those behind it.
  */
-static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
+static unsigned uct_nprdma_opt_issue(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     unsigned count              = 0;
     uct_nprdma_opt_op_t *op, *tmp;
 
@@ -315,25 +315,25 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_iface_t *iface,
  * @return Nonzero if it is held: uct_nprdma_opt_op_release() goes on with it.
  */
 static UCS_F_ALWAYS_INLINE int
-uct_nprdma_opt_op_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                       uct_nprdma_opt_op_t *op)
 {
     op->order.span  = uct_nprdma_span(op->address, op->length);
     op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
                       (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
     if (op->by_nic) {
-        iface->stats.opt_get += op->is_get;
-        iface->stats.opt_put += !op->is_get;
+        iface->net.stats.opt_get += op->is_get;
+        iface->net.stats.opt_put += !op->is_get;
     }
     return uct_nprdma_held_add(iface, rma, &op->order);
 }
 
 /* An operation that has been added, and is not held */
-static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_op_start(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     uct_nprdma_opt_op_t *op)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
 
     /* Most are small and meet no other: posting is possible */
     if (ucs_likely((op->num_pieces == 1) &&
@@ -347,7 +347,7 @@ static void uct_nprdma_opt_op_start(uct_nprdma_iface_t *iface,
     uct_nprdma_opt_op_release(iface, op);
 }
 
-void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_rma_t *rma = op->rma;
@@ -355,13 +355,13 @@ void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
     ucs_list_add_tail(&rma->opt.unsliced, &op->unsliced);
     uct_nprdma_opt_issue(iface, rma);
     if (uct_nprdma_opt_is_stalled(&rma->opt)) {
-        uct_nprdma_rma_stall(iface->rma, rma);
+        uct_nprdma_rma_stall(iface->res, rma);
     }
 }
 
 /* What has come to a slot is the user's now */
 static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_nprdma_opt_unpack(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+uct_nprdma_opt_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
 {
     ucs_status_t status;
 
@@ -381,13 +381,13 @@ uct_nprdma_opt_unpack(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
 /* What it had besides the operation itself. Of a small get, the data is in the
  * slot. Returns how the operation ends. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_nprdma_opt_op_clear(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_opt_op_t *op)
 {
     ucs_status_t status = op->status;
 
     if (op->is_whole) {
-        ++iface->rma->opt.num_free_slices;
+        ++iface->res->opt.num_free_slices;
         --rma->opt.num_slices;
     }
     if (op->slot != NULL) {
@@ -402,7 +402,7 @@ uct_nprdma_opt_op_clear(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     return status;
 }
 
-void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_rma_t *rma  = op->rma;
@@ -414,8 +414,8 @@ void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
     uct_nprdma_held_remove(iface, rma, &op->order);
 
     /* The next one takes it while it is in the cache */
-    ucs_list_add_head(&iface->rma->opt.free_ops, &op->list);
-    ++iface->rma->opt.num_free_ops;
+    ucs_list_add_head(&iface->res->opt.free_ops, &op->list);
+    ++iface->res->opt.num_free_ops;
     --rma->opt.num_ops;
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
@@ -444,9 +444,10 @@ static void uct_nprdma_opt_slot_piece(uct_nprdma_opt_op_t *op)
 
 /* Something is not as in most gets: the slice takes over */
 static UCS_F_NOINLINE void
-uct_nprdma_opt_whole_suspect(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
+uct_nprdma_opt_whole_suspect(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_opt_op_t *op)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     uct_nprdma_opt_slice_t *slice;
 
     slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
@@ -457,13 +458,16 @@ uct_nprdma_opt_whole_suspect(uct_nprdma_iface_t *iface, uct_nprdma_opt_op_t *op)
     uct_nprdma_opt_slice_resume(iface, slice);
 }
 
-static void uct_nprdma_opt_whole_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_whole_done(uct_nprdma_net_iface_t *net_iface,
                                       uct_nprdma_conn_t *conn,
                                       uct_nprdma_op_t *wr, ucs_status_t status)
 {
-    uct_nprdma_opt_op_t *op = ucs_container_of(wr, uct_nprdma_opt_op_t, wr);
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_opt_op_t *op       = ucs_container_of(wr, uct_nprdma_opt_op_t,
+                                                     wr);
 
-    --iface->tx.num_awaited;
+    --iface->net.tx.num_awaited;
     if (ucs_unlikely((status != UCS_OK) || (op->rma->status != UCS_OK))) {
         return; /* The end of the connection ends it */
     }
@@ -475,7 +479,7 @@ static void uct_nprdma_opt_whole_done(uct_nprdma_iface_t *iface,
         return;
     }
 
-    ++iface->stats.opt_hits;
+    ++iface->net.stats.opt_hits;
     uct_nprdma_opt_op_complete(iface, op);
 }
 
@@ -501,15 +505,15 @@ static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
  * that it has the same share as others, and gets it should it be needed.
  */
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_opt_read_whole(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_read_whole(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           uct_nprdma_opt_op_t *op)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->rma->opt;
+    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     struct ibv_send_wr *wr      = &opt->read_wr;
 
     --opt->num_free_slices;
     ++rma->opt.num_slices;
-    ++iface->stats.opt_slices;
+    ++iface->net.stats.opt_slices;
     op->is_whole = 1;
     op->wr.func  = uct_nprdma_opt_whole_done;
 
@@ -519,16 +523,16 @@ uct_nprdma_opt_read_whole(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     wr->wr.rdma.remote_addr = op->address;
     wr->wr.rdma.rkey        = op->rkey.r_rkey;
     /* If it fails, progress takes the connection down, and that ends it */
-    if (ucs_likely(uct_nprdma_conn_post_inl(iface, &rma->ep->svc, wr, &op->wr,
-                                            1) == UCS_OK)) {
-        ++iface->tx.num_awaited;
+    if (ucs_likely(uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, wr,
+                                            &op->wr, 1) == UCS_OK)) {
+        ++iface->net.tx.num_awaited;
     }
 }
 
 /* READ to a slot, from which unpack_cb takes the data; NULL: it is copied to a
  * buffer, arg */
 static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                            uct_nprdma_slot_t *slot,
                            uct_unpack_callback_t unpack_cb, void *arg,
                            size_t length, uint64_t remote_addr,
@@ -553,7 +557,7 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     ++rma->num_slots;
     is_held = uct_nprdma_opt_op_add(iface, rma, op);
     if (ucs_likely(!is_held &&
-                   uct_nprdma_opt_is_whole(&iface->rma->opt, rma, op))) {
+                   uct_nprdma_opt_is_whole(&iface->res->opt, rma, op))) {
         uct_nprdma_opt_read_whole(iface, rma, op);
         return UCS_INPROGRESS;
     }
@@ -566,7 +570,7 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 ucs_status_t
-uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                          uct_unpack_callback_t unpack_cb, void *arg,
                          size_t length, uint64_t remote_addr,
                          const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
@@ -574,7 +578,7 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
 
     if (ucs_unlikely(slot == NULL)) {
-        ++iface->stats.no_resource;
+        ++iface->net.stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -587,7 +591,7 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
  * is small: that costs no more than to find the buffer's region and to look at
  * the states of its pages twice, and these need not have been populated.
  */
-static int uct_nprdma_opt_is_copied(uct_nprdma_iface_t *iface, int is_get,
+static int uct_nprdma_opt_is_copied(uct_nprdma_rma_iface_t *iface, int is_get,
                                     const uct_iov_t *iov, size_t iovcnt,
                                     uint64_t remote_addr,
                                     const uct_nprdma_rkey_t *rkey)
@@ -599,7 +603,7 @@ static int uct_nprdma_opt_is_copied(uct_nprdma_iface_t *iface, int is_get,
 }
 
 ucs_status_t
-uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_opt_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                      int is_get, const uct_iov_t *iov, size_t iovcnt,
                      uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                      uct_completion_t *comp)
@@ -630,17 +634,17 @@ uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     return UCS_INPROGRESS;
 }
 
-static void uct_nprdma_opt_slice_free(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_slice_free(uct_nprdma_rma_iface_t *iface,
                                       uct_nprdma_opt_slice_t *slice)
 {
     ucs_list_del(&slice->list);
     --slice->op->num_slices;
-    ucs_queue_push_head(&iface->rma->opt.free_slices, &slice->queue);
-    ++iface->rma->opt.num_free_slices;
+    ucs_queue_push_head(&iface->res->opt.free_slices, &slice->queue);
+    ++iface->res->opt.num_free_slices;
     --slice->op->rma->opt.num_slices;
 }
 
-void uct_nprdma_opt_slice_end(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_end(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice,
                               ucs_status_t status)
 {
@@ -669,7 +673,7 @@ void uct_nprdma_opt_slice_end(uct_nprdma_iface_t *iface,
 
 /* ---- progress and the end ---- */
 
-unsigned uct_nprdma_opt_progress(uct_nprdma_iface_t *iface,
+unsigned uct_nprdma_opt_progress(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma)
 {
     unsigned count = 0;
@@ -691,7 +695,7 @@ unsigned uct_nprdma_opt_progress(uct_nprdma_iface_t *iface,
     return count;
 }
 
-void uct_nprdma_opt_purge(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     uct_nprdma_opt_slice_t *slice, *tmp;
     uct_nprdma_opt_op_t *op;

@@ -40,7 +40,7 @@
     (UCT_NPRDMA_OPT_SLICE_PAGES(UCT_NPRDMA_MAX_SLICE) + 1)
 
 struct uct_nprdma_rma;
-struct uct_nprdma_rma_iface;
+struct uct_nprdma_rma_res;
 struct uct_nprdma_rma_wait;
 
 typedef struct uct_nprdma_opt_op    uct_nprdma_opt_op_t;
@@ -174,7 +174,7 @@ typedef struct uct_nprdma_opt_ep {
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
-ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_opt_iface_t *opt);
 
 /** Nothing of it may be under way any more. */
@@ -196,7 +196,8 @@ void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict);
  * @return UCS_INPROGRESS or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
-uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, struct uct_nprdma_rma *rma,
+uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface,
+                         struct uct_nprdma_rma *rma,
                          uct_unpack_callback_t unpack_cb, void *arg,
                          size_t length, uint64_t remote_addr,
                          const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
@@ -210,19 +211,19 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_iface_t *iface, struct uct_nprdma_rma *rma,
  * @return UCS_INPROGRESS or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
-uct_nprdma_opt_zcopy(uct_nprdma_iface_t *iface, struct uct_nprdma_rma *rma,
+uct_nprdma_opt_zcopy(uct_nprdma_rma_iface_t *iface, struct uct_nprdma_rma *rma,
                      int is_get, const uct_iov_t *iov, size_t iovcnt,
                      uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                      uct_completion_t *comp);
 
 
 /** @return Nonzero if the NIC can get from a range. */
-static inline int uct_nprdma_opt_can_get(uct_nprdma_iface_t *iface,
+static inline int uct_nprdma_opt_can_get(uct_nprdma_rma_iface_t *iface,
                                          const uct_nprdma_rkey_t *rkey,
                                          uint64_t address, size_t length)
 {
     return (rkey->r_rkey != 0) &&
-           (uct_nprdma_iface_mem(iface)->monitor != NULL) &&
+           (uct_nprdma_rma_md(iface)->monitor != NULL) &&
            uct_nprdma_key_covers(rkey, address, length);
 }
 
@@ -232,7 +233,7 @@ static inline int uct_nprdma_opt_can_get(uct_nprdma_iface_t *iface,
  *
  * @return Number of slices that went on.
  */
-unsigned uct_nprdma_opt_progress(uct_nprdma_iface_t *iface,
+unsigned uct_nprdma_opt_progress(uct_nprdma_rma_iface_t *iface,
                                  struct uct_nprdma_rma *rma);
 
 
@@ -261,13 +262,13 @@ static inline int uct_nprdma_opt_has_op(const uct_nprdma_opt_iface_t *iface,
  * @return The operation, without a slot, or NULL: later.
  */
 uct_nprdma_opt_op_t *
-uct_nprdma_opt_op_new(uct_nprdma_iface_t *iface, struct uct_nprdma_rma *rma,
+uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, struct uct_nprdma_rma *rma,
                       int is_get, uint64_t remote_addr,
                       const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
 
 
 /** An operation that was held need not wait any more. It is no request. */
-void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_op_t *op);
 
 
@@ -275,7 +276,7 @@ void uct_nprdma_opt_op_release(uct_nprdma_iface_t *iface,
  * An operation is verified whole, or has failed. The completion is called
  * last: it may destroy the endpoint.
  */
-void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op);
 
 
@@ -284,30 +285,30 @@ void uct_nprdma_opt_op_complete(uct_nprdma_iface_t *iface,
  * outstanding, no reply awaited. The caller holds the RMA side of the endpoint
  * (uct_nprdma_rma_enter()).
  */
-void uct_nprdma_opt_purge(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface,
                           struct uct_nprdma_rma *rma);
 
 
 /* ---- nprdma_opt_slice.c ---- */
 
 /** Begin with a slice that has its op, address, buffer, length and piece. */
-void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_start(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice);
 
 /**
  * Go on with a slice, filled as for uct_nprdma_opt_slice_start(). Its data has
  * been read once, as its operation did without a slice, and is to be scanned.
  */
-void uct_nprdma_opt_slice_resume(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_resume(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_slice_t *slice);
 
 /** Do the next step of a slice, and what follows until it has to wait. */
-void uct_nprdma_opt_slice_run(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_run(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice);
 
 /** Reply to a populate request; see uct_nprdma_rma_reply_func_t. */
 uct_completion_t *
-uct_nprdma_opt_populated(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
                          struct uct_nprdma_rma_wait *wait, const void *data,
                          ucs_status_t *status);
 
@@ -315,7 +316,7 @@ uct_nprdma_opt_populated(uct_nprdma_iface_t *iface,
  * A slice is verified, copied, or has failed. It is free afterwards, and so may
  * be its operation, its endpoint and whatever else the user had.
  */
-void uct_nprdma_opt_slice_end(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_end(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice,
                               ucs_status_t status);
 

@@ -67,12 +67,12 @@ uct_nprdma_opt_region(const uct_nprdma_opt_slice_t *slice)
     return region;
 }
 
-static int uct_nprdma_opt_cached(uct_nprdma_iface_t *iface,
+static int uct_nprdma_opt_cached(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_slice_t *slice)
 {
     uct_nprdma_state_region_t region = uct_nprdma_opt_region(slice);
 
-    return uct_nprdma_state_cache_lookup(iface->rma->opt.cache, &region,
+    return uct_nprdma_state_cache_lookup(iface->res->opt.cache, &region,
                                          uct_nprdma_opt_first_page(slice),
                                          uct_nprdma_opt_num_pages(slice),
                                          uct_nprdma_opt_bits(slice),
@@ -80,13 +80,13 @@ static int uct_nprdma_opt_cached(uct_nprdma_iface_t *iface,
 }
 
 /* Keep what has been read of the states, for operations to come */
-static void uct_nprdma_opt_cache(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_cache(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_slice_t *slice, size_t first,
                                  size_t count, const uint32_t *states)
 {
     uct_nprdma_state_region_t region = uct_nprdma_opt_region(slice);
 
-    uct_nprdma_state_cache_store(iface->rma->opt.cache, &region,
+    uct_nprdma_state_cache_store(iface->res->opt.cache, &region,
                                  uct_nprdma_opt_first_page(slice) + first,
                                  count, states);
 }
@@ -97,7 +97,7 @@ static void uct_nprdma_opt_cache(uct_nprdma_iface_t *iface,
  *
  * @return UCS_OK; UCS_ERR_BUSY: try again; or why the pages cannot be had.
  */
-static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_iface_t *iface,
+static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_rma_iface_t *iface,
                                                uct_nprdma_opt_slice_t *slice)
 {
     nprdma_range_t *range = slice->piece->range;
@@ -111,8 +111,8 @@ static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_iface_t *iface,
         return UCS_OK;
     }
 
-    ++iface->stats.local_populate;
-    status = nprdma_monitor_populate(uct_nprdma_iface_mem(iface)->monitor,
+    ++iface->net.stats.local_populate;
+    status = nprdma_monitor_populate(uct_nprdma_rma_md(iface)->monitor,
                                      range, address, slice->length,
                                      slice->op->is_get ? NPRDMA_POPULATE_WRITE :
                                      0);
@@ -129,7 +129,7 @@ static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_iface_t *iface,
  *
  * @return Zero: a page has gone meanwhile, whatever came or went is void.
  */
-static int uct_nprdma_opt_local_end(uct_nprdma_iface_t *iface,
+static int uct_nprdma_opt_local_end(uct_nprdma_rma_iface_t *iface,
                                     const uct_nprdma_opt_slice_t *slice)
 {
     const nprdma_range_t *range = slice->piece->range;
@@ -140,14 +140,14 @@ static int uct_nprdma_opt_local_end(uct_nprdma_iface_t *iface,
         return 1;
     }
 
-    ++iface->stats.suspect_local;
+    ++iface->net.stats.suspect_local;
     return 0;
 }
 
 
 /* ---- posting ---- */
 
-static int uct_nprdma_opt_can_post(uct_nprdma_iface_t *iface,
+static int uct_nprdma_opt_can_post(uct_nprdma_rma_iface_t *iface,
                                    const uct_nprdma_opt_slice_t *slice,
                                    int32_t count)
 {
@@ -161,13 +161,13 @@ static int uct_nprdma_opt_can_post(uct_nprdma_iface_t *iface,
  *         Not even what belongs to it may be posted now: states that are read
  *         without the data would prove it.
  */
-static int uct_nprdma_opt_post(uct_nprdma_iface_t *iface,
+static int uct_nprdma_opt_post(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_slice_t *slice,
                                enum ibv_wr_opcode opcode, struct ibv_sge *sge,
                                uint64_t address, uint32_t rkey,
                                uct_nprdma_op_func_t func)
 {
-    uct_nprdma_conn_t *conn = &slice->op->rma->ep->svc;
+    uct_nprdma_conn_t *conn = &slice->op->rma->ep->net.svc;
     uct_nprdma_op_t *op     = NULL;
     struct ibv_send_wr wr   = {};
 
@@ -180,16 +180,16 @@ static int uct_nprdma_opt_post(uct_nprdma_iface_t *iface,
         op       = &slice->wr;
         op->func = func;
     }
-    if (ucs_unlikely(uct_nprdma_conn_post_inl(iface, conn, &wr, op,
+    if (ucs_unlikely(uct_nprdma_conn_post_inl(&iface->net, conn, &wr, op,
                                               func != NULL) != UCS_OK)) {
         return 0;
     }
 
-    iface->tx.num_awaited += (func != NULL);
+    iface->net.tx.num_awaited += (func != NULL);
     return 1;
 }
 
-static int uct_nprdma_opt_post_data(uct_nprdma_iface_t *iface,
+static int uct_nprdma_opt_post_data(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_opt_slice_t *slice,
                                     size_t offset, size_t length,
                                     uct_nprdma_op_func_t func)
@@ -208,7 +208,7 @@ static int uct_nprdma_opt_post_data(uct_nprdma_iface_t *iface,
                                is_get ? rkey->r_rkey : rkey->w_rkey, func);
 }
 
-static void uct_nprdma_opt_post_states(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_post_states(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_opt_slice_t *slice,
                                        uct_nprdma_op_func_t func)
 {
@@ -218,7 +218,7 @@ static void uct_nprdma_opt_post_states(uct_nprdma_iface_t *iface,
         .lkey   = slice->slot->lkey
     };
 
-    ++iface->stats.state_reads;
+    ++iface->net.stats.state_reads;
     uct_nprdma_opt_post(iface, slice, IBV_WR_RDMA_READ, &sge,
                         uct_nprdma_opt_first_page(slice) * sizeof(uint32_t),
                         slice->op->rkey.s_rkey, func);
@@ -231,7 +231,7 @@ uct_nprdma_opt_states(const uct_nprdma_opt_slice_t *slice)
     return (const uint32_t*)slice->slot->data;
 }
 
-static void uct_nprdma_opt_goto(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_goto(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice,
                                 uct_nprdma_opt_step_t step)
 {
@@ -246,13 +246,13 @@ static void uct_nprdma_opt_goto(uct_nprdma_iface_t *iface,
  *         ends it.
  */
 static uct_nprdma_opt_slice_t *
-uct_nprdma_opt_wr_done(uct_nprdma_iface_t *iface, uct_nprdma_op_t *op,
+uct_nprdma_opt_wr_done(uct_nprdma_rma_iface_t *iface, uct_nprdma_op_t *op,
                        ucs_status_t status)
 {
     uct_nprdma_opt_slice_t *slice = ucs_container_of(op, uct_nprdma_opt_slice_t,
                                                      wr);
 
-    --iface->tx.num_awaited;
+    --iface->net.tx.num_awaited;
     return ((status == UCS_OK) && (slice->op->rma->status == UCS_OK)) ? slice :
                                                                         NULL;
 }
@@ -265,7 +265,7 @@ uct_nprdma_opt_wr_done(uct_nprdma_iface_t *iface, uct_nprdma_op_t *op,
  * the user's buffer, which may be gone.
  */
 static ucs_status_t
-uct_nprdma_opt_count_lines(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_count_lines(uct_nprdma_rma_iface_t *iface,
                            const uct_nprdma_opt_slice_t *slice, size_t *count_p)
 {
     ucs_status_t status;
@@ -287,17 +287,17 @@ uct_nprdma_opt_count_lines(uct_nprdma_iface_t *iface,
     return status;
 }
 
-static void uct_nprdma_opt_verified(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_verified(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_opt_slice_t *slice)
 {
     size_t num_lines;
 
-    iface->stats.opt_hits += (slice->tries == 1) && !slice->is_suspect;
+    iface->net.stats.opt_hits += (slice->tries == 1) && !slice->is_suspect;
     if (ucs_unlikely(slice->is_suspect) &&
         (uct_nprdma_opt_count_lines(iface, slice, &num_lines) == UCS_OK) &&
         (num_lines > 0)) {
         /* Real data that looks like the signature */
-        ++iface->stats.false_suspects;
+        ++iface->net.stats.false_suspects;
     }
     uct_nprdma_opt_slice_end(iface, slice, UCS_OK);
 }
@@ -306,7 +306,7 @@ static void uct_nprdma_opt_verified(uct_nprdma_iface_t *iface,
  * States that were read after the data had been there: of a get after its CQE,
  * of a put behind it on the queue pair.
  */
-static void uct_nprdma_opt_compare(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_compare(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_opt_slice_t *slice)
 {
     const uint32_t *after = uct_nprdma_opt_states(slice);
@@ -320,7 +320,7 @@ static void uct_nprdma_opt_compare(uct_nprdma_iface_t *iface,
     }
 
     /* What has been seen now is from before the next try */
-    ++iface->stats.suspect_states;
+    ++iface->net.stats.suspect_states;
     uct_nprdma_opt_cache(iface, slice, 0, count, after);
     memcpy(slice->before, after, count * sizeof(*after));
     slice->is_known = uct_nprdma_verify_usable(after, count, bits);
@@ -329,10 +329,12 @@ static void uct_nprdma_opt_compare(uct_nprdma_iface_t *iface,
                                       UCT_NPRDMA_OPT_POPULATE);
 }
 
-static void uct_nprdma_opt_before_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_before_done(uct_nprdma_net_iface_t *net_iface,
                                        uct_nprdma_conn_t *conn,
                                        uct_nprdma_op_t *op, ucs_status_t status)
 {
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
     uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
     const uint32_t *states;
     size_t count;
@@ -352,7 +354,7 @@ static void uct_nprdma_opt_before_done(uct_nprdma_iface_t *iface,
                                       UCT_NPRDMA_OPT_POPULATE);
 }
 
-static void uct_nprdma_opt_scan(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_scan(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice)
 {
     size_t num_lines;
@@ -371,7 +373,7 @@ static void uct_nprdma_opt_scan(uct_nprdma_iface_t *iface,
 
     /* One round trip for what is small. Else, or if that fails, states tell
      * what is chance: scanning again would not. */
-    iface->stats.suspect_lines += num_lines;
+    iface->net.stats.suspect_lines += num_lines;
     slice->is_suspect           = 1;
     slice->by_states            = 1;
     uct_nprdma_opt_goto(iface, slice,
@@ -379,10 +381,12 @@ static void uct_nprdma_opt_scan(uct_nprdma_iface_t *iface,
                         UCT_NPRDMA_OPT_FETCH : UCT_NPRDMA_OPT_POPULATE);
 }
 
-static void uct_nprdma_opt_get_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_get_done(uct_nprdma_net_iface_t *net_iface,
                                     uct_nprdma_conn_t *conn,
                                     uct_nprdma_op_t *op, ucs_status_t status)
 {
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
     uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
 
     if (ucs_unlikely(slice == NULL)) {
@@ -399,10 +403,12 @@ static void uct_nprdma_opt_get_done(uct_nprdma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_opt_after_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_after_done(uct_nprdma_net_iface_t *net_iface,
                                       uct_nprdma_conn_t *conn,
                                       uct_nprdma_op_t *op, ucs_status_t status)
 {
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
     uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
 
     if (ucs_likely(slice != NULL)) {
@@ -410,10 +416,12 @@ static void uct_nprdma_opt_after_done(uct_nprdma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_opt_put_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_put_done(uct_nprdma_net_iface_t *net_iface,
                                     uct_nprdma_conn_t *conn,
                                     uct_nprdma_op_t *op, ucs_status_t status)
 {
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
     uct_nprdma_opt_slice_t *slice = uct_nprdma_opt_wr_done(iface, op, status);
 
     if (ucs_unlikely(slice == NULL)) {
@@ -432,7 +440,7 @@ static void uct_nprdma_opt_put_done(uct_nprdma_iface_t *iface,
 
 /* Keep the states of the pages that have been populated, as the states before
  * the next try. */
-static void uct_nprdma_opt_take_states(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_take_states(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_opt_slice_t *slice,
                                        const uct_nprdma_svc_populated_t *reply)
 {
@@ -450,8 +458,9 @@ static void uct_nprdma_opt_take_states(uct_nprdma_iface_t *iface,
 }
 
 uct_completion_t *
-uct_nprdma_opt_populated(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
-                         const void *data, ucs_status_t *status)
+uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_wait_t *wait, const void *data,
+                         ucs_status_t *status)
 {
     uct_nprdma_opt_slice_t *slice = wait->slice;
     size_t num_pages              = uct_nprdma_opt_num_pages(slice);
@@ -461,7 +470,8 @@ uct_nprdma_opt_populated(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
         return NULL;
     }
 
-    iface->stats.populate_us += ucs_time_to_usec(ucs_get_time() - slice->start);
+    iface->net.stats.populate_us +=
+            ucs_time_to_usec(ucs_get_time() - slice->start);
     reply = (*status != UCS_OK) ? NULL :
             uct_nprdma_svc_populated_parse(data, slice->length -
                                                  slice->populated);
@@ -494,7 +504,7 @@ static uint32_t uct_nprdma_opt_ahead(const uct_nprdma_opt_slice_t *slice)
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_step_populate(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_opt_slice_t *slice)
 {
     uct_nprdma_rma_t *rma = slice->op->rma;
@@ -504,7 +514,7 @@ uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    if (slice->tries == iface->rma->opt.max_tries) {
+    if (slice->tries == iface->res->opt.max_tries) {
         slice->step = UCT_NPRDMA_OPT_COPY; /* The CPU needs no window */
         return UCT_NPRDMA_OPT_NEXT;
     }
@@ -529,13 +539,13 @@ uct_nprdma_opt_step_populate(uct_nprdma_iface_t *iface,
     request.op          = slice->op->is_get ? 0 : UCT_NPRDMA_SVC_POPULATE_WRITE;
     request.ahead       = uct_nprdma_opt_ahead(slice);
     slice->op->is_ahead = 1;
-    ++iface->stats.assist_populate;
+    ++iface->net.stats.assist_populate;
     uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
                               wait);
     return UCT_NPRDMA_OPT_WAIT;
 }
 
-static void uct_nprdma_opt_copied(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_copied(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_rma_large_t *large,
                                   ucs_status_t status)
 {
@@ -546,7 +556,8 @@ static void uct_nprdma_opt_copied(uct_nprdma_iface_t *iface,
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_copy(uct_nprdma_iface_t *iface, uct_nprdma_opt_slice_t *slice,
+uct_nprdma_opt_copy(uct_nprdma_rma_iface_t *iface,
+                    uct_nprdma_opt_slice_t *slice,
                     uct_nprdma_rma_large_func_t func, int populate)
 {
     uct_nprdma_opt_op_t *op = slice->op;
@@ -563,18 +574,18 @@ uct_nprdma_opt_copy(uct_nprdma_iface_t *iface, uct_nprdma_opt_slice_t *slice,
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_copy(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_step_copy(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_opt_slice_t *slice)
 {
     if (slice->op->by_nic) {
-        iface->stats.assist_fetch += slice->op->is_get;
-        iface->stats.assist_store += !slice->op->is_get;
+        iface->net.stats.assist_fetch += slice->op->is_get;
+        iface->net.stats.assist_store += !slice->op->is_get;
     }
     return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_copied, 0);
 }
 
 /* What has come is from a CPU, so it is real whatever it looks like */
-static void uct_nprdma_opt_fetched(uct_nprdma_iface_t *iface,
+static void uct_nprdma_opt_fetched(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_large_t *large,
                                    ucs_status_t status)
 {
@@ -591,10 +602,10 @@ static void uct_nprdma_opt_fetched(uct_nprdma_iface_t *iface,
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_fetch(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_step_fetch(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_opt_slice_t *slice)
 {
-    ++iface->stats.assist_small;
+    ++iface->net.stats.assist_small;
     return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_fetched, 1);
 }
 
@@ -602,16 +613,16 @@ uct_nprdma_opt_step_fetch(uct_nprdma_iface_t *iface,
 /* ---- tries ---- */
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_try(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_step_try(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_opt_slice_t *slice)
 {
     /* Rule "progress is guaranteed": local pages count, too */
-    if (slice->tries == iface->rma->opt.max_tries) {
+    if (slice->tries == iface->res->opt.max_tries) {
         slice->step = UCT_NPRDMA_OPT_COPY;
         return UCT_NPRDMA_OPT_NEXT;
     }
 
-    iface->stats.redone_slices += (slice->tries > 0);
+    iface->net.stats.redone_slices += (slice->tries > 0);
     ++slice->tries;
     slice->populated = 0;
 
@@ -625,7 +636,7 @@ uct_nprdma_opt_step_try(uct_nprdma_iface_t *iface,
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_before(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_step_before(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_opt_slice_t *slice)
 {
     if (!uct_nprdma_opt_can_post(iface, slice, 1)) {
@@ -637,7 +648,7 @@ uct_nprdma_opt_step_before(uct_nprdma_iface_t *iface,
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_data(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_step_data(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_opt_slice_t *slice)
 {
     ucs_status_t status;
@@ -677,7 +688,7 @@ uct_nprdma_opt_step_data(uct_nprdma_iface_t *iface,
 }
 
 static uct_nprdma_opt_result_t
-uct_nprdma_opt_step_after(uct_nprdma_iface_t *iface,
+uct_nprdma_opt_step_after(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_opt_slice_t *slice)
 {
     if (!uct_nprdma_opt_can_post(iface, slice, 1)) {
@@ -688,10 +699,10 @@ uct_nprdma_opt_step_after(uct_nprdma_iface_t *iface,
     return UCT_NPRDMA_OPT_WAIT;
 }
 
-void uct_nprdma_opt_slice_run(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_run(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice)
 {
-    static uct_nprdma_opt_result_t (*const steps[])(uct_nprdma_iface_t*,
+    static uct_nprdma_opt_result_t (*const steps[])(uct_nprdma_rma_iface_t*,
                                                     uct_nprdma_opt_slice_t*) = {
         [UCT_NPRDMA_OPT_TRY]      = uct_nprdma_opt_step_try,
         [UCT_NPRDMA_OPT_BEFORE]   = uct_nprdma_opt_step_before,
@@ -710,11 +721,11 @@ void uct_nprdma_opt_slice_run(uct_nprdma_iface_t *iface,
 
     if (result == UCT_NPRDMA_OPT_BUSY) {
         ucs_queue_push(&rma->opt.todo, &slice->queue);
-        uct_nprdma_rma_stall(iface->rma, rma);
+        uct_nprdma_rma_stall(iface->res, rma);
     }
 }
 
-void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_start(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice)
 {
     const uct_nprdma_opt_op_t *op = slice->op;
@@ -723,13 +734,13 @@ void uct_nprdma_opt_slice_start(uct_nprdma_iface_t *iface,
     slice->is_known   = 0;
     slice->is_suspect = 0;
     slice->by_states  = !op->is_get ||
-                        (slice->length > iface->rma->opt.scan_max);
+                        (slice->length > iface->res->opt.scan_max);
     slice->step       = op->by_nic ? UCT_NPRDMA_OPT_TRY : UCT_NPRDMA_OPT_COPY;
-    iface->stats.opt_slices += op->by_nic;
+    iface->net.stats.opt_slices += op->by_nic;
     uct_nprdma_opt_slice_run(iface, slice);
 }
 
-void uct_nprdma_opt_slice_resume(uct_nprdma_iface_t *iface,
+void uct_nprdma_opt_slice_resume(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_slice_t *slice)
 {
     slice->tries      = 1;

@@ -25,26 +25,26 @@ static const uint8_t uct_nprdma_rma_atomic_ops[] = {
 };
 
 
-static inline uct_nprdma_ep_t *uct_nprdma_rma_ep(uct_ep_h tl_ep)
+static inline uct_nprdma_rma_ep_t *uct_nprdma_rma_ep(uct_ep_h tl_ep)
 {
-    return ucs_derived_of(tl_ep, uct_nprdma_ep_t);
+    return ucs_derived_of(tl_ep, uct_nprdma_rma_ep_t);
 }
 
-static inline uct_nprdma_iface_t *uct_nprdma_rma_ep_iface(uct_ep_h tl_ep)
+static inline uct_nprdma_rma_iface_t *uct_nprdma_rma_ep_iface(uct_ep_h tl_ep)
 {
-    return ucs_derived_of(tl_ep->iface, uct_nprdma_iface_t);
+    return ucs_derived_of(tl_ep->iface, uct_nprdma_rma_iface_t);
 }
 
-static size_t uct_nprdma_rma_max_short(const uct_nprdma_iface_t *iface)
+static size_t uct_nprdma_rma_max_short(const uct_nprdma_rma_iface_t *iface)
 {
-    size_t max_message = ucs_max(iface->config.max_inline,
+    size_t max_message = ucs_max(iface->net.config.max_inline,
                                  sizeof(uct_nprdma_svc_request_t));
 
     return ucs_min(max_message - sizeof(uct_nprdma_svc_request_t),
                    (size_t)UCT_NPRDMA_RMA_MAX_SHORT);
 }
 
-void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
+void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
 {
     uint64_t ops  = UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_AND) |
                     UCS_BIT(UCT_ATOMIC_OP_OR) | UCS_BIT(UCT_ATOMIC_OP_XOR);
@@ -83,7 +83,7 @@ void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr)
 
 /* A put_short that has to be held; its data moves to a slot */
 static UCS_F_NOINLINE ucs_status_t
-uct_nprdma_rma_hold_short(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_hold_short(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           const void *buffer, unsigned length,
                           uint64_t remote_addr, uct_rkey_t rkey)
 {
@@ -91,7 +91,7 @@ uct_nprdma_rma_hold_short(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     ucs_status_t status;
 
     if (slot == NULL) {
-        ++iface->stats.no_resource;
+        ++iface->net.stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -119,8 +119,8 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                                      unsigned length, uint64_t remote_addr,
                                      uct_rkey_t rkey)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     struct {
         uct_nprdma_svc_request_t request;
         char                     data[UCT_NPRDMA_RMA_MAX_SHORT];
@@ -132,7 +132,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                     uct_nprdma_rma_max_short(iface));
 
     if (ucs_unlikely(length == 0)) {
-        return uct_nprdma_ep_post_nop(iface, ep);
+        return uct_nprdma_net_ep_post_nop(&iface->net, &ep->net);
     }
 
     status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
@@ -160,9 +160,9 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                                      NULL);
     }
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->stats.put;
-        iface->stats.put_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->super, PUT, SHORT, length);
+        ++iface->net.stats.put;
+        iface->net.stats.put_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->net.super, PUT, SHORT, length);
     }
     return status;
 }
@@ -171,8 +171,8 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
                                 void *arg, uint64_t remote_addr,
                                 uct_rkey_t rkey)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     uct_nprdma_svc_request_t *request;
     uct_nprdma_slot_t *slot;
     ucs_status_t status;
@@ -187,7 +187,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     slot = uct_nprdma_held_has_room(iface, ep->rma) ?
            uct_nprdma_rma_get_slot(iface, ep->rma, 0) : NULL;
     if (ucs_unlikely(slot == NULL)) {
-        ++iface->stats.no_resource;
+        ++iface->net.stats.no_resource;
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -213,15 +213,16 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
         return status;
     }
 
-    ++iface->stats.put;
-    iface->stats.put_bytes += length;
-    UCT_TL_EP_STAT_OP(&ep->super, PUT, BCOPY, length);
+    ++iface->net.stats.put;
+    iface->net.stats.put_bytes += length;
+    UCT_TL_EP_STAT_OP(&ep->net.super, PUT, BCOPY, length);
     return length;
 }
 
 static uct_completion_t *
-uct_nprdma_rma_put_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
-                         const void *data, ucs_status_t *status)
+uct_nprdma_rma_put_reply(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_wait_t *wait, const void *data,
+                         ucs_status_t *status)
 {
     return wait->comp;
 }
@@ -231,7 +232,7 @@ uct_nprdma_rma_put_reply(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
  * the target may be polling on it (ARCHITECTURE 3, exactly once).
  */
 static ucs_status_t
-uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                          const uct_iov_t *iov, size_t iovcnt, size_t length,
                          uint64_t remote_addr, uct_rkey_t rkey,
                          uct_completion_t *comp)
@@ -278,7 +279,7 @@ uct_nprdma_rma_put_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                                sizeof(*request) + length, slot, wait);
 
 err_no_resource:
-    ++iface->stats.no_resource;
+    ++iface->net.stats.no_resource;
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -286,8 +287,8 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
                                      size_t iovcnt, uint64_t remote_addr,
                                      uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     ucs_status_t status;
     size_t length;
     int is_small;
@@ -318,15 +319,15 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
                                       comp);
     }
     if (ucs_likely(status == UCS_INPROGRESS)) {
-        ++iface->stats.put;
-        iface->stats.put_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->super, PUT, ZCOPY, length);
+        ++iface->net.stats.put;
+        iface->net.stats.put_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->net.super, PUT, ZCOPY, length);
     }
     return status;
 }
 
 static uct_completion_t *
-uct_nprdma_rma_get_bcopy_reply(uct_nprdma_iface_t *iface,
+uct_nprdma_rma_get_bcopy_reply(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_wait_t *wait, const void *data,
                                ucs_status_t *status)
 {
@@ -341,7 +342,7 @@ uct_nprdma_rma_get_bcopy_reply(uct_nprdma_iface_t *iface,
  * reply.
  */
 static ucs_status_t
-uct_nprdma_rma_ask_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+uct_nprdma_rma_ask_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                          uct_nprdma_svc_request_t *request, size_t length,
                          uct_nprdma_rma_reply_func_t func,
                          uct_completion_t *comp, uct_nprdma_rma_wait_t **wait_p)
@@ -365,13 +366,14 @@ uct_nprdma_rma_ask_small(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                                      wait);
 
 err_no_resource:
-    ++iface->stats.no_resource;
+    ++iface->net.stats.no_resource;
     return UCS_ERR_NO_RESOURCE;
 }
 
 /* Without a way for the NIC, the target's software sends the data */
 static ucs_status_t
-uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_ep_t *ep,
                                uct_unpack_callback_t unpack_cb, void *arg,
                                size_t length, uint64_t remote_addr,
                                uct_rkey_t rkey, uct_completion_t *comp)
@@ -406,8 +408,8 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
                                      size_t length, uint64_t remote_addr,
                                      uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     ucs_status_t status;
     int by_nic;
 
@@ -433,9 +435,9 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
                                                      length, remote_addr, rkey,
                                                      comp);
     if (ucs_likely(status == UCS_INPROGRESS)) {
-        ++iface->stats.get;
-        iface->stats.get_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->super, GET, BCOPY, length);
+        ++iface->net.stats.get;
+        iface->net.stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->net.super, GET, BCOPY, length);
     }
     return status;
 }
@@ -444,8 +446,8 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
                                      size_t iovcnt, uint64_t remote_addr,
                                      uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     ucs_status_t status;
     size_t length;
 
@@ -465,9 +467,9 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     status = uct_nprdma_opt_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
                                   uct_nprdma_rkey(rkey), comp);
     if (ucs_likely(status == UCS_INPROGRESS)) {
-        ++iface->stats.get;
-        iface->stats.get_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->super, GET, ZCOPY, length);
+        ++iface->net.stats.get;
+        iface->net.stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ep->net.super, GET, ZCOPY, length);
     }
     return status;
 }
@@ -488,7 +490,7 @@ static void uct_nprdma_rma_fill_atomic(uct_nprdma_held_message_t *message,
 }
 
 static uct_completion_t *
-uct_nprdma_rma_atomic_reply(uct_nprdma_iface_t *iface,
+uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_rma_wait_t *wait, const void *data,
                             ucs_status_t *status)
 {
@@ -508,8 +510,8 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
                            uint64_t value, uint64_t remote_addr,
                            uct_rkey_t rkey)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     uct_nprdma_held_message_t message;
     uct_nprdma_slot_t *slot;
     ucs_status_t status;
@@ -535,12 +537,12 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
         status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
                                            sizeof(message), slot, NULL);
     } else {
-        ++iface->stats.no_resource;
+        ++iface->net.stats.no_resource;
         status = UCS_ERR_NO_RESOURCE;
     }
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->stats.atomic;
-        UCT_TL_EP_STAT_ATOMIC(&ep->super);
+        ++iface->net.stats.atomic;
+        UCT_TL_EP_STAT_ATOMIC(&ep->net.super);
     }
     return status;
 }
@@ -551,8 +553,8 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
                             uint64_t remote_addr, uct_rkey_t rkey,
                             uct_completion_t *comp)
 {
-    uct_nprdma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
+    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
+    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     uct_nprdma_held_message_t message;
     uct_nprdma_rma_wait_t *wait;
     ucs_status_t status;
@@ -587,8 +589,8 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
     if (ucs_likely(wait != NULL)) {
         wait->result = result;
     }
-    ++iface->stats.atomic;
-    UCT_TL_EP_STAT_ATOMIC(&ep->super);
+    ++iface->net.stats.atomic;
+    UCT_TL_EP_STAT_ATOMIC(&ep->net.super);
     return UCS_INPROGRESS;
 }
 

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_RMA_H_
 #define UCT_NPRDMA_RMA_H_
 
-#include "uct/ib/nprdma/base/nprdma_ep.h"
+#include "nprdma_rma_iface.h"
 
 /*
  * The initiator's side of put, get and atomics of an endpoint, on its
@@ -35,8 +35,8 @@ typedef struct uct_nprdma_rma_flush uct_nprdma_rma_flush_t;
  *                     completion of its own to report it, or why the
  *                     connection failed.
  */
-typedef void (*uct_nprdma_rma_flush_func_t)(uct_nprdma_iface_t *iface,
-                                            uct_nprdma_ep_t *ep,
+typedef void (*uct_nprdma_rma_flush_func_t)(uct_nprdma_rma_iface_t *iface,
+                                            uct_nprdma_rma_ep_t *ep,
                                             uct_nprdma_rma_flush_t *flush,
                                             ucs_status_t status);
 
@@ -52,22 +52,23 @@ struct uct_nprdma_rma_flush {
  * Called when everything of an endpoint that has failed is complete, and the
  * NIC has left the memory of the user.
  */
-typedef void (*uct_nprdma_rma_failed_func_t)(uct_nprdma_iface_t *iface,
-                                             uct_nprdma_ep_t *ep);
+typedef void (*uct_nprdma_rma_failed_func_t)(uct_nprdma_rma_iface_t *iface,
+                                             uct_nprdma_rma_ep_t *ep);
 
 
 /** Release what the RMA side of an interface has allocated. */
-void uct_nprdma_rma_iface_cleanup(uct_nprdma_iface_t *iface);
+void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface);
 
 /** Fill the capabilities of put, get and atomics of an interface. */
-void uct_nprdma_rma_query(uct_nprdma_iface_t *iface, uct_iface_attr_t *attr);
+void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface,
+                          uct_iface_attr_t *attr);
 
 /**
  * Go on with large operations that had run out of resources.
  *
  * @return Number of requests sent.
  */
-unsigned uct_nprdma_rma_progress(uct_nprdma_iface_t *iface);
+unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface);
 
 /**
  * A receive posted by uct_nprdma_conn_post_recv() is complete.
@@ -80,14 +81,16 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_iface_t *iface);
  * @return Number of operations completed.
  */
 unsigned
-uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                            uint32_t index, const struct ibv_wc *wc);
+uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_conn_t *conn, uint32_t index,
+                            const struct ibv_wc *wc);
 
 /**
  * An endpoint goes away, its SVC connection does not receive any more.
  * Operations that are still outstanding complete with UCS_ERR_CANCELED.
  */
-void uct_nprdma_rma_ep_cleanup(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep);
+void uct_nprdma_rma_ep_cleanup(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_ep_t *ep);
 
 /**
  * The SVC connection of an endpoint has failed and does not receive any more:
@@ -99,18 +102,18 @@ void uct_nprdma_rma_ep_cleanup(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep);
  * @return UCS_OK: everything is complete; or UCS_INPROGRESS.
  */
 ucs_status_t
-uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                        ucs_status_t status,
                        uct_nprdma_rma_failed_func_t failed);
 
 /** @return Nonzero if all operations of an endpoint are done. */
-int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep);
+int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep);
 
 /**
  * @return Nonzero if operations of an endpoint are not verified, or not sent:
  *         then even requests to its service might overtake them.
  */
-int uct_nprdma_rma_is_unordered(const uct_nprdma_ep_t *ep);
+int uct_nprdma_rma_is_unordered(const uct_nprdma_rma_ep_t *ep);
 
 /**
  * Before going to sleep: try again what lacked resources, as some may have come
@@ -119,10 +122,10 @@ int uct_nprdma_rma_is_unordered(const uct_nprdma_ep_t *ep);
  *
  * @return Nonzero if something of it went on: then progress has work to do.
  */
-int uct_nprdma_rma_retry(uct_nprdma_iface_t *iface);
+int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface);
 
 /** @return Nonzero if uct_nprdma_rma_flush() has an error to tell. */
-int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep);
+int uct_nprdma_rma_has_error(const uct_nprdma_rma_ep_t *ep);
 
 /**
  * Wait for all requests of an endpoint.
@@ -136,30 +139,28 @@ int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep);
  *         UCS_ERR_NO_RESOURCE: try again later; another error is the first one
  *         of a request that could not report it, none of them outstanding.
  */
-ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep,
+ucs_status_t uct_nprdma_rma_flush(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_ep_t *ep,
                                   uct_nprdma_rma_flush_t *flush);
 
 /**
- * Call uct_nprdma_ep_unfence() as soon as all operations posted up to now are
- * done. Never refuses: asks the target when it can.
+ * Call uct_nprdma_net_ep_unfence() as soon as all operations posted up to now
+ * are done. Never refuses: asks the target when it can.
  *
  * @return UCS_OK.
  */
-ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep);
+ucs_status_t uct_nprdma_rma_fence(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_ep_t *ep);
 
 /**
  * Build the last message of the SVC connection.
  *
  * @param [in]  ep   Endpoint.
- * @param [out] buf  At least 64 bytes.
- * @param [out] len  Bytes to send.
+ * @param [out] buf  UCT_NPRDMA_FIN_MAX bytes.
  *
- * @return UCS_OK.
+ * @return Bytes to send.
  */
-ucs_status_t uct_nprdma_rma_build_fin(uct_nprdma_ep_t *ep, void *buf,
-                                      size_t *len);
+size_t uct_nprdma_rma_build_fin(uct_nprdma_rma_ep_t *ep, void *buf);
 
 
 ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,

@@ -9,34 +9,35 @@
 #include <inttypes.h>
 
 
-void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                          const char *name, uint64_t address, size_t length,
                          ucs_status_t status)
 {
-    const uct_nprdma_ep_t *ep = rma->ep;
+    const uct_nprdma_rma_ep_t *ep = rma->ep;
 
     ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
             "%s: %s of %zu bytes at 0x%" PRIx64 " failed at the peer with lid "
             "%u UD queue pair 0x%x: %s",
-            uct_nprdma_iface_dev(iface)->name, name, length, address,
-            (ep == NULL) ? 0 : ep->dev_addr.lid,
-            (ep == NULL) ? 0 : ep->iface_addr.ud_qpn,
+            uct_nprdma_rma_dev_name(iface), name, length, address,
+            (ep == NULL) ? 0 : ep->net.dev_addr.lid,
+            (ep == NULL) ? 0 : ep->net.iface_addr.ud_qpn,
             ucs_status_string(status));
     rma->is_told = 1;
 }
 
-void uct_nprdma_rma_tell_local(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                               int is_get, const void *buffer, size_t length)
+void uct_nprdma_rma_tell_local(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma, int is_get,
+                               const void *buffer, size_t length)
 {
     ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
             "%s: %zu bytes at %p were unmapped or protected before the %s that "
             "uses them was complete",
-            uct_nprdma_iface_dev(iface)->name, length, buffer,
+            uct_nprdma_rma_dev_name(iface), length, buffer,
             is_get ? "get" : "put");
     rma->is_told = 1;
 }
 
-void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma,
                                const uct_nprdma_rma_wait_t *wait,
                                uint32_t failed_sn, ucs_status_t status)
@@ -51,7 +52,7 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
     };
 
     if (wait->failed != UCS_OK) {
-        ++iface->stats.svc_errors;
+        ++iface->net.stats.svc_errors;
         uct_nprdma_rma_tell(iface, rma,
                             is_recent ? "put or atomic" :
                                         "one of many puts and atomics",
@@ -60,7 +61,7 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
     }
 
     if (status != UCS_OK) {
-        ++iface->stats.svc_errors;
+        ++iface->net.stats.svc_errors;
         if ((wait->func != uct_nprdma_opt_populated) &&
             (wait->func != uct_nprdma_rma_large_reply)) {
             uct_nprdma_rma_tell(iface, rma,

@@ -11,7 +11,7 @@
 #define UCT_NPRDMA_RMA_LARGE_WINDOW  12
 
 
-static void uct_nprdma_rma_large_copy(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_large_copy(uct_nprdma_rma_iface_t *iface,
                                       uct_nprdma_rma_t *rma,
                                       uct_nprdma_rma_large_t *large,
                                       size_t offset, void *data, size_t length)
@@ -28,7 +28,7 @@ static void uct_nprdma_rma_large_copy(uct_nprdma_iface_t *iface,
 }
 
 uct_completion_t *
-uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
+uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_rma_wait_t *wait, const void *data,
                            ucs_status_t *status)
 {
@@ -60,7 +60,8 @@ uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
 }
 
 static ucs_status_t
-uct_nprdma_rma_large_send_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_large_send_get(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma,
                               uct_nprdma_rma_large_t *large, size_t length)
 {
     uct_nprdma_svc_request_t request;
@@ -91,7 +92,8 @@ uct_nprdma_rma_large_send_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 /* Each store has a reply: other requests may come between them, so a later
  * reply would not tell whose failure it reports */
 static ucs_status_t
-uct_nprdma_rma_large_send_put(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_large_send_put(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma,
                               uct_nprdma_rma_large_t *large, size_t length)
 {
     uct_nprdma_svc_request_t *request;
@@ -128,7 +130,7 @@ uct_nprdma_rma_large_send_put(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
                                slot, wait);
 }
 
-unsigned uct_nprdma_rma_large_send(uct_nprdma_iface_t *iface,
+unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_t *rma)
 {
     unsigned count = 0;
@@ -164,7 +166,8 @@ unsigned uct_nprdma_rma_large_send(uct_nprdma_iface_t *iface,
     return count;
 }
 
-void uct_nprdma_rma_large_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma,
                               uct_nprdma_rma_large_t *large)
 {
     large->requested = 0;
@@ -173,6 +176,6 @@ void uct_nprdma_rma_large_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     ucs_queue_push(&rma->larges, &large->queue);
     uct_nprdma_rma_large_send(iface, rma);
     if (!ucs_queue_is_empty(&rma->larges)) {
-        uct_nprdma_rma_stall(iface->rma, rma);
+        uct_nprdma_rma_stall(iface->res, rma);
     }
 }

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_RMA_LARGE_H_
 #define UCT_NPRDMA_RMA_LARGE_H_
 
-#include "uct/ib/nprdma/base/nprdma_iface.h"
+#include "nprdma_rma_iface.h"
 
 #include <ucs/datastruct/queue.h>
 
@@ -22,7 +22,7 @@ typedef struct uct_nprdma_rma_large uct_nprdma_rma_large_t;
  * All of a range has been copied, or part of it cannot be. The range may be
  * used again here.
  */
-typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_iface_t *iface,
+typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_large_t *large,
                                             ucs_status_t status);
 
@@ -47,13 +47,13 @@ struct uct_nprdma_rma_large {
 
 /** Reply to one of its requests; see uct_nprdma_rma_reply_func_t. */
 uct_completion_t *
-uct_nprdma_rma_large_reply(uct_nprdma_iface_t *iface,
+uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
                            struct uct_nprdma_rma_wait *wait, const void *data,
                            ucs_status_t *status);
 
 
 /** Queue a range, and send what can be sent at once. */
-void uct_nprdma_rma_large_add(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
                               struct uct_nprdma_rma *rma,
                               uct_nprdma_rma_large_t *large);
 
@@ -63,7 +63,7 @@ void uct_nprdma_rma_large_add(uct_nprdma_iface_t *iface,
  *
  * @return Number of requests sent.
  */
-unsigned uct_nprdma_rma_large_send(uct_nprdma_iface_t *iface,
+unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
                                    struct uct_nprdma_rma *rma);
 
 #endif

@@ -22,27 +22,27 @@
 #define UCT_NPRDMA_RMA_ACK_INTERVAL_OPT  (UCT_NPRDMA_RMA_RECENT / 2)
 
 
-static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
+static ucs_status_t uct_nprdma_rma_res_init(uct_nprdma_rma_iface_t *iface)
 {
-    uct_nprdma_device_t *dev = uct_nprdma_iface_dev(iface);
-    uct_nprdma_rma_iface_t *riface;
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(&iface->net);
+    uct_nprdma_rma_res_t *res;
     ucs_status_t status;
     unsigned i;
 
-    riface = ucs_calloc(1, sizeof(*riface), "nprdma_rma_iface");
-    if (riface == NULL) {
+    res = ucs_calloc(1, sizeof(*res), "nprdma_rma_res");
+    if (res == NULL) {
         ucs_error("failed to allocate the RMA side of an interface");
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_bounce_init(&riface->pool, dev,
+    status = uct_nprdma_bounce_init(&res->pool, dev,
                                     UCT_NPRDMA_SVC_SLOT_SIZE,
                                     UCT_NPRDMA_RMA_SLOTS, 4, "RMA data");
     if (status != UCS_OK) {
         goto err_free;
     }
 
-    status = uct_nprdma_bounce_init(&riface->small_pool, dev,
+    status = uct_nprdma_bounce_init(&res->small_pool, dev,
                                     UCT_NPRDMA_RMA_SMALL_SLOT,
                                     UCT_NPRDMA_RMA_NUM_WAITS,
                                     2 * UCT_NPRDMA_RMA_MAX_SPARES,
@@ -51,53 +51,53 @@ static ucs_status_t uct_nprdma_rma_iface_init(uct_nprdma_iface_t *iface)
         goto err_pool;
     }
 
-    status = uct_nprdma_opt_iface_init(iface, &riface->opt);
+    status = uct_nprdma_opt_iface_init(iface, &res->opt);
     if (status != UCS_OK) {
         goto err_small_pool;
     }
 
-    ucs_list_head_init(&riface->stalled);
-    ucs_queue_head_init(&riface->free_waits);
-    riface->num_free_waits = UCT_NPRDMA_RMA_MAX_REPLIES;
+    ucs_list_head_init(&res->stalled);
+    ucs_queue_head_init(&res->free_waits);
+    res->num_free_waits = UCT_NPRDMA_RMA_MAX_REPLIES;
     for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
-        riface->waits[i].index = i;
-        ucs_queue_push(&riface->free_waits, &riface->waits[i].queue);
+        res->waits[i].index = i;
+        ucs_queue_push(&res->free_waits, &res->waits[i].queue);
     }
 
-    uct_nprdma_rma_watch_init(iface, &riface->watch);
-    iface->rma = riface;
+    uct_nprdma_rma_watch_init(iface, &res->watch);
+    iface->res = res;
     return UCS_OK;
 
 err_small_pool:
-    uct_nprdma_bounce_cleanup(&riface->small_pool);
+    uct_nprdma_bounce_cleanup(&res->small_pool);
 err_pool:
-    uct_nprdma_bounce_cleanup(&riface->pool);
+    uct_nprdma_bounce_cleanup(&res->pool);
 err_free:
-    ucs_free(riface);
+    ucs_free(res);
     return status;
 }
 
-void uct_nprdma_rma_iface_cleanup(uct_nprdma_iface_t *iface)
+void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface)
 {
-    uct_nprdma_rma_iface_t *riface = iface->rma;
+    uct_nprdma_rma_res_t *res = iface->res;
 
-    if (riface != NULL) {
-        uct_nprdma_opt_iface_cleanup(&riface->opt);
-        uct_nprdma_bounce_cleanup(&riface->small_pool);
-        uct_nprdma_bounce_cleanup(&riface->pool);
-        ucs_free(riface);
-        iface->rma = NULL;
+    if (res != NULL) {
+        uct_nprdma_opt_iface_cleanup(&res->opt);
+        uct_nprdma_bounce_cleanup(&res->small_pool);
+        uct_nprdma_bounce_cleanup(&res->pool);
+        ucs_free(res);
+        iface->res = NULL;
     }
 }
 
 static ucs_status_t
-uct_nprdma_rma_ep_init(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
 {
     uct_nprdma_rma_t *rma;
     ucs_status_t status;
 
-    if (iface->rma == NULL) {
-        status = uct_nprdma_rma_iface_init(iface);
+    if (iface->res == NULL) {
+        status = uct_nprdma_rma_res_init(iface);
         if (status != UCS_OK) {
             return status;
         }
@@ -114,18 +114,19 @@ uct_nprdma_rma_ep_init(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
     uct_nprdma_opt_ep_init(&rma->opt,
-                           uct_nprdma_iface_md(iface)->rma.atomic_order);
+                           iface->config->atomic_order);
     ep->rma = rma;
     return UCS_OK;
 }
 
-ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface,
-                                       uct_nprdma_ep_t *ep, uint32_t blocked)
+ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_rma_iface_t *iface,
+                                       uct_nprdma_rma_ep_t *ep,
+                                       uint32_t blocked)
 {
     ucs_status_t status;
 
-    if (ep->blocked & blocked) {
-        return uct_nprdma_ep_refusal(ep);
+    if (ep->net.blocked & blocked) {
+        return uct_nprdma_net_ep_refusal(&ep->net);
     }
 
     /* First operation of an endpoint, or one that meets it while connecting */
@@ -136,51 +137,52 @@ ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface,
         }
     }
 
-    if (ep->svc.state == UCT_NPRDMA_CONN_NONE) {
-        return uct_nprdma_conn_start(iface, ep, &ep->svc, UCT_NPRDMA_CONN_SVC);
+    if (ep->net.svc.state == UCT_NPRDMA_CONN_NONE) {
+        return uct_nprdma_conn_start(&iface->net, &ep->net, &ep->net.svc,
+                                     UCT_NPRDMA_CONN_SVC);
     }
 
     return UCS_OK;
 }
 
-int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                            int32_t count)
+int uct_nprdma_rma_can_redo(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_rma_t *rma, int32_t count)
 {
-    return uct_nprdma_conn_can_redo(iface, &rma->ep->svc, count) &&
+    return uct_nprdma_conn_can_redo(&iface->net, &rma->ep->net.svc, count) &&
            uct_nprdma_rma_can_count(rma);
 }
 
 uct_nprdma_slot_t *
-uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_pool_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_bounce_t *pool, unsigned held, int is_redo)
 {
     unsigned reserve = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_SLOTS;
 
     if (ucs_unlikely(!is_redo &&
                      !uct_nprdma_bounce_has_share(pool, held, reserve))) {
-        uct_nprdma_conn_no_slot(iface, &rma->ep->svc, held);
+        uct_nprdma_conn_no_slot(&iface->net, &rma->ep->net.svc, held);
         return NULL;
     }
 
     if (ucs_unlikely((pool->num_free <= reserve) &&
                      (uct_nprdma_bounce_grow(pool) == 0))) {
-        iface->tx.starved = 1;
+        iface->net.tx.starved = 1;
         return NULL;
     }
 
     return uct_nprdma_bounce_get(pool);
 }
 
-uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_iface_t *iface,
+uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
                                                 uct_nprdma_rma_t *rma,
                                                 int is_redo)
 {
-    return uct_nprdma_rma_pool_get(iface, rma, &iface->rma->pool,
+    return uct_nprdma_rma_pool_get(iface, rma, &iface->res->pool,
                                    uct_nprdma_rma_held_slots(rma), is_redo);
 }
 
 uct_completion_t *
-uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+uct_nprdma_rma_acked(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
                      const void *data, ucs_status_t *status)
 {
     /* Nobody waits for this request alone, so a flush has to tell */
@@ -219,7 +221,7 @@ static void uct_nprdma_rma_remember(uct_nprdma_rma_t *rma,
 }
 
 /* Number a request that has been posted, and remember what it was */
-static void uct_nprdma_rma_sent(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma,
                                 const uct_nprdma_svc_request_t *request,
                                 uct_nprdma_rma_wait_t *wait)
@@ -229,7 +231,7 @@ static void uct_nprdma_rma_sent(uct_nprdma_iface_t *iface,
     }
 
     ++rma->sn;
-    ++iface->stats.svc_requests;
+    ++iface->net.stats.svc_requests;
     uct_nprdma_rma_remember(rma, request, wait);
     if (wait != NULL) {
         wait->sn      = rma->sn;
@@ -245,7 +247,7 @@ static void uct_nprdma_rma_sent(uct_nprdma_iface_t *iface,
  * does: a flush that follows then has nothing to send, and the many puts that
  * may follow instead have few replies all the same.
  */
-static int uct_nprdma_rma_wants_ack(const uct_nprdma_iface_t *iface,
+static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma)
 {
     uint32_t interval = ucs_list_is_empty(&rma->opt.order.ops) ?
@@ -254,10 +256,10 @@ static int uct_nprdma_rma_wants_ack(const uct_nprdma_iface_t *iface,
 
     return ((rma->sn - rma->reply_sn) >= interval) ||
            ((rma->done_sn == rma->sn) &&
-            (iface->rma->num_free_waits > UCT_NPRDMA_RMA_REDO_IFACE_WAITS));
+            (iface->res->num_free_waits > UCT_NPRDMA_RMA_REDO_IFACE_WAITS));
 }
 
-ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
                                  size_t length, uct_nprdma_slot_t *slot,
@@ -299,7 +301,8 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
                                                  UCT_NPRDMA_RMA_REDO_SLOTS);
     }
 
-    status = uct_nprdma_conn_post_inl(iface, &rma->ep->svc, &wr, op, signal);
+    status = uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, &wr, op,
+                                      signal);
     if (ucs_unlikely(status != UCS_OK)) {
         /* The connection fails: the receive of the wait comes back unused */
         if (slot != NULL) {
@@ -312,7 +315,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
         return status;
     }
 
-    rma->ep->svc.num_slots += (slot != NULL);
+    rma->ep->net.svc.num_slots += (slot != NULL);
     uct_nprdma_rma_sent(iface, rma, request, wait);
     if (is_alone) {
         uct_nprdma_rma_spare_post(iface, rma);
@@ -323,7 +326,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
 
 /* ---- acknowledgements, flush and fence ---- */
 
-ucs_status_t uct_nprdma_rma_ask(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_rma_ask(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma)
 {
     uct_nprdma_svc_request_t request;
@@ -334,7 +337,7 @@ ucs_status_t uct_nprdma_rma_ask(uct_nprdma_iface_t *iface,
         return UCS_OK;
     }
 
-    if (!uct_nprdma_conn_can_redo(iface, &rma->ep->svc, 1) ||
+    if (!uct_nprdma_conn_can_redo(&iface->net, &rma->ep->net.svc, 1) ||
         !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -350,12 +353,12 @@ ucs_status_t uct_nprdma_rma_ask(uct_nprdma_iface_t *iface,
                                      slot, wait);
 }
 
-int uct_nprdma_rma_is_unordered(const uct_nprdma_ep_t *ep)
+int uct_nprdma_rma_is_unordered(const uct_nprdma_rma_ep_t *ep)
 {
     return (ep->rma != NULL) && !ucs_list_is_empty(&ep->rma->opt.order.ops);
 }
 
-int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
+int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep)
 {
     uct_nprdma_rma_t *rma = ep->rma;
 
@@ -364,13 +367,13 @@ int uct_nprdma_rma_is_idle(const uct_nprdma_ep_t *ep)
             ucs_list_is_empty(&rma->opt.order.ops));
 }
 
-int uct_nprdma_rma_has_error(const uct_nprdma_ep_t *ep)
+int uct_nprdma_rma_has_error(const uct_nprdma_rma_ep_t *ep)
 {
     return (ep->rma != NULL) && (ep->rma->error != UCS_OK);
 }
 
-ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep,
+ucs_status_t uct_nprdma_rma_flush(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_ep_t *ep,
                                   uct_nprdma_rma_flush_t *flush)
 {
     uct_nprdma_rma_t *rma = ep->rma;
@@ -397,14 +400,14 @@ ucs_status_t uct_nprdma_rma_flush(uct_nprdma_iface_t *iface,
     return UCS_INPROGRESS;
 }
 
-ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
-                                  uct_nprdma_ep_t *ep)
+ucs_status_t uct_nprdma_rma_fence(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_ep_t *ep)
 {
     uct_nprdma_rma_t *rma = ep->rma;
 
     /* While not even requests may pass, nothing of the user has come after the
      * first fence: only redo, which must not move it */
-    if (rma->is_fenced && (ep->blocked & UCT_NPRDMA_EP_FENCED_RMA)) {
+    if (rma->is_fenced && (ep->net.blocked & UCT_NPRDMA_EP_FENCED_RMA)) {
         return UCS_OK;
     }
 
@@ -413,24 +416,23 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_iface_t *iface,
     rma->fence_op  = rma->opt.order.sn;
     if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
         rma->is_asking = 1;
-        uct_nprdma_rma_stall(iface->rma, rma);
+        uct_nprdma_rma_stall(iface->res, rma);
     }
     return UCS_OK;
 }
 
 static void
-uct_nprdma_rma_check_fence(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_rma_check_fence(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     if (rma->is_fenced &&
         uct_nprdma_order_is_done(&rma->opt.order, rma->fence_op) &&
         UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, rma->fence_sn)) {
         rma->is_fenced = 0;
-        uct_nprdma_ep_unfence(iface, rma->ep);
+        uct_nprdma_net_ep_unfence(&iface->net, &rma->ep->net);
     }
 }
 
-ucs_status_t uct_nprdma_rma_build_fin(uct_nprdma_ep_t *ep, void *buf,
-                                      size_t *len)
+size_t uct_nprdma_rma_build_fin(uct_nprdma_rma_ep_t *ep, void *buf)
 {
     uct_nprdma_svc_request_t *request = buf;
 
@@ -438,19 +440,18 @@ ucs_status_t uct_nprdma_rma_build_fin(uct_nprdma_ep_t *ep, void *buf,
 
     uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_FIN, 0, 0, 0);
     request->sn = (ep->rma == NULL) ? 1 : (ep->rma->sn + 1);
-    *len        = sizeof(*request);
-    return UCS_OK;
+    return sizeof(*request);
 }
 
 
 /* ---- progress ---- */
 
-void uct_nprdma_rma_stall(uct_nprdma_rma_iface_t *riface,
+void uct_nprdma_rma_stall(uct_nprdma_rma_res_t *res,
                           uct_nprdma_rma_t *rma)
 {
     if (!rma->is_stalled) {
         rma->is_stalled = 1;
-        ucs_list_add_tail(&riface->stalled, &rma->stalled);
+        ucs_list_add_tail(&res->stalled, &rma->stalled);
     }
 }
 
@@ -463,7 +464,7 @@ static void uct_nprdma_rma_unstall(uct_nprdma_rma_t *rma)
 }
 
 /* @return Nonzero if nothing is left that progress has to go on with */
-static int uct_nprdma_rma_go_on(uct_nprdma_iface_t *iface,
+static int uct_nprdma_rma_go_on(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma, unsigned *count_p)
 {
     *count_p += uct_nprdma_opt_progress(iface, rma);
@@ -490,35 +491,35 @@ static int uct_nprdma_rma_go_on(uct_nprdma_iface_t *iface,
            ucs_queue_is_empty(&rma->larges);
 }
 
-unsigned uct_nprdma_rma_progress(uct_nprdma_iface_t *iface)
+unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
 {
     unsigned count = 0;
     uct_nprdma_rma_t *rma, *tmp;
 
-    if (iface->rma->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) {
-        uct_nprdma_rma_watch_progress(iface, &iface->rma->watch);
+    if (iface->res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) {
+        uct_nprdma_rma_watch_progress(iface, &iface->res->watch);
     }
 
-    ucs_list_for_each_safe(rma, tmp, &iface->rma->stalled, stalled) {
+    ucs_list_for_each_safe(rma, tmp, &iface->res->stalled, stalled) {
         /* One that has failed will be told */
-        if ((rma->ep->svc.state == UCT_NPRDMA_CONN_CONNECTED) &&
+        if ((rma->ep->net.svc.state == UCT_NPRDMA_CONN_CONNECTED) &&
             uct_nprdma_rma_go_on(iface, rma, &count)) {
             uct_nprdma_rma_unstall(rma);
-            uct_nprdma_ep_schedule(iface, rma->ep);
+            uct_nprdma_net_ep_schedule(&iface->net, &rma->ep->net);
         }
     }
 
     return count;
 }
 
-int uct_nprdma_rma_retry(uct_nprdma_iface_t *iface)
+int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
 {
-    return (iface->rma != NULL) && !ucs_list_is_empty(&iface->rma->stalled) &&
+    return (iface->res != NULL) && !ucs_list_is_empty(&iface->res->stalled) &&
            (uct_nprdma_rma_progress(iface) > 0);
 }
 
 /* The end of one wait. Afterwards the endpoint may be gone: see rma->busy. */
-static void uct_nprdma_rma_wait_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_wait_done(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma,
                                      uct_nprdma_rma_wait_t *wait,
                                      const void *data, ucs_status_t status)
@@ -531,13 +532,13 @@ static void uct_nprdma_rma_wait_done(uct_nprdma_iface_t *iface,
     if (ucs_unlikely(wait->failed != UCS_OK)) {
         rma->error = wait->failed;
     }
-    uct_nprdma_rma_wait_free(iface->rma, wait);
+    uct_nprdma_rma_wait_free(iface->res, wait);
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
     }
 }
 
-static void uct_nprdma_rma_flushes_done(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_flushes_done(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_rma_t *rma)
 {
     ucs_status_t status = (rma->status != UCS_OK) ? rma->status : rma->error;
@@ -562,7 +563,8 @@ void uct_nprdma_rma_free(uct_nprdma_rma_t *rma)
     ucs_free(rma);
 }
 
-void uct_nprdma_rma_check_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+void uct_nprdma_rma_check_slow(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma)
 {
     if (ucs_unlikely(!ucs_queue_is_empty(&rma->flushes)) &&
         (rma->ep != NULL)) {
@@ -570,24 +572,25 @@ void uct_nprdma_rma_check_slow(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
     }
     if (ucs_likely(rma->ep != NULL)) {
         uct_nprdma_rma_check_fence(iface, rma);
-        uct_nprdma_ep_schedule(iface, rma->ep);
+        uct_nprdma_net_ep_schedule(&iface->net, &rma->ep->net);
     }
 }
 
-static void uct_nprdma_rma_malformed(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_malformed(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_conn_t *conn,
                                      const struct ibv_wc *wc)
 {
     ucs_error("malformed reply of %u bytes on qp 0x%x, closing the connection",
               wc->byte_len, wc->qp_num);
-    uct_nprdma_conn_fail(iface, conn, UCS_ERR_IO_ERROR);
+    uct_nprdma_conn_fail(&iface->net, conn, UCS_ERR_IO_ERROR);
 }
 
 unsigned
-uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
-                            uint32_t index, const struct ibv_wc *wc)
+uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_conn_t *conn, uint32_t index,
+                            const struct ibv_wc *wc)
 {
-    uct_nprdma_rma_wait_t *wait = &iface->rma->waits[index];
+    uct_nprdma_rma_wait_t *wait = &iface->res->waits[index];
     uct_nprdma_rma_t *rma       = wait->rma;
     const uct_nprdma_svc_reply_t *reply;
 
@@ -596,7 +599,8 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
      * use: whoever took the connection down ends what waits for it, by
      * uct_nprdma_rma_ep_fail() or _cleanup().
      */
-    if ((conn->ep == NULL) || (conn->ep->rma != rma) || (rma == NULL) ||
+    if ((conn->ep == NULL) || (rma == NULL) ||
+        (ucs_derived_of(conn->ep, uct_nprdma_rma_ep_t)->rma != rma) ||
         (rma->status != UCS_OK) || (wc->status != IBV_WC_SUCCESS)) {
         return 0;
     }
@@ -612,7 +616,7 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
         return 0;
     }
 
-    ++iface->stats.svc_replies;
+    ++iface->net.stats.svc_replies;
     rma->done_sn = wait->sn;
     if (ucs_unlikely((reply->failed_status | reply->status) !=
                      UCT_NPRDMA_SVC_OK)) {
@@ -636,18 +640,18 @@ uct_nprdma_rma_handle_reply(uct_nprdma_iface_t *iface, uct_nprdma_conn_t *conn,
 /* ---- the end ---- */
 
 /* Complete everything with rma->status */
-static void uct_nprdma_rma_purge(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma)
 {
     uct_nprdma_rma_wait_t *wait;
 
-    iface->tx.in_vain = 0; /* Waits and operations for others to have */
+    iface->net.tx.in_vain = 0; /* Waits and operations for others to have */
     uct_nprdma_rma_enter(rma);
     uct_nprdma_rma_unstall(rma);
     rma->is_asking      = 0;
     rma->is_asking_held = 0;
     ucs_queue_head_init(&rma->larges);
-    uct_nprdma_rma_spare_free(iface->rma, rma);
+    uct_nprdma_rma_spare_free(iface->res, rma);
     while (!ucs_queue_is_empty(&rma->waits)) {
         wait = ucs_queue_head_elem_non_empty(&rma->waits,
                                              uct_nprdma_rma_wait_t, queue);
@@ -660,11 +664,14 @@ static void uct_nprdma_rma_purge(uct_nprdma_iface_t *iface,
     uct_nprdma_rma_leave(rma);
 }
 
-static void uct_nprdma_rma_drained(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_drained(uct_nprdma_net_iface_t *net_iface,
                                    uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
                                    ucs_status_t status)
 {
-    uct_nprdma_rma_t *rma = ucs_container_of(op, uct_nprdma_rma_t, drain);
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_rma_t *rma         = ucs_container_of(op, uct_nprdma_rma_t,
+                                                     drain);
     uct_nprdma_rma_failed_func_t failed;
 
     uct_nprdma_rma_enter(rma);
@@ -677,8 +684,9 @@ static void uct_nprdma_rma_drained(uct_nprdma_iface_t *iface,
     uct_nprdma_rma_leave(rma);
 }
 
-ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface,
-                                    uct_nprdma_ep_t *ep, ucs_status_t status,
+ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface,
+                                    uct_nprdma_rma_ep_t *ep,
+                                    ucs_status_t status,
                                     uct_nprdma_rma_failed_func_t failed)
 {
     uct_nprdma_rma_t *rma = ep->rma;
@@ -691,7 +699,7 @@ ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface,
         rma->status = status;
     }
 
-    if (uct_nprdma_conn_outstanding(&ep->svc) == 0) {
+    if (uct_nprdma_conn_outstanding(&ep->net.svc) == 0) {
         uct_nprdma_rma_purge(iface, rma);
         return UCS_OK;
     }
@@ -699,12 +707,13 @@ ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_iface_t *iface,
     rma->failed = failed;
     if (rma->drain.func == NULL) {
         rma->drain.func = uct_nprdma_rma_drained;
-        uct_nprdma_conn_add_drain_op(&ep->svc, &rma->drain);
+        uct_nprdma_conn_add_drain_op(&ep->net.svc, &rma->drain);
     }
     return UCS_INPROGRESS;
 }
 
-void uct_nprdma_rma_ep_cleanup(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+void uct_nprdma_rma_ep_cleanup(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_ep_t *ep)
 {
     uct_nprdma_rma_t *rma = ep->rma;
 

@@ -7,6 +7,7 @@
 #include "nprdma_rma.h"
 #include "nprdma_rma_large.h"
 #include "nprdma_rma_watch.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include <ucs/datastruct/list.h>
@@ -18,7 +19,7 @@
  */
 
 typedef struct uct_nprdma_rma       uct_nprdma_rma_t;
-typedef struct uct_nprdma_rma_iface uct_nprdma_rma_iface_t;
+typedef struct uct_nprdma_rma_res   uct_nprdma_rma_res_t;
 typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
 
 /* What redo and verification have for themselves besides send queue entries:
@@ -50,7 +51,7 @@ typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
  *         changed through @a status.
  */
 typedef uct_completion_t *
-(*uct_nprdma_rma_reply_func_t)(uct_nprdma_iface_t *iface,
+(*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_wait_t *wait, const void *data,
                                ucs_status_t *status);
 
@@ -101,7 +102,7 @@ typedef struct uct_nprdma_rma_recent {
 
 /* The RMA side of an endpoint */
 struct uct_nprdma_rma {
-    uct_nprdma_ep_t         *ep;
+    uct_nprdma_rma_ep_t         *ep;
     uint32_t                sn;         /* Of the last request sent */
     uint32_t                done_sn;    /* Executed up to this one */
     uint32_t                reply_sn;   /* Last one that asks for a reply */
@@ -118,7 +119,7 @@ struct uct_nprdma_rma {
     int                     is_fenced;
     int                     is_asking;  /* The fence could not ask the target */
     int                     is_asking_held; /* What is held could not */
-    int                     is_stalled; /* In riface->stalled */
+    int                     is_stalled; /* In res->stalled */
     int                     is_told;    /* A failed operation is in the log */
     int                     busy;       /* Callbacks are being called */
     ucs_status_t            status;     /* Failure of the connection */
@@ -135,8 +136,8 @@ struct uct_nprdma_rma {
 };
 
 
-/* The RMA side of an interface */
-struct uct_nprdma_rma_iface {
+/* What the operations of an interface share; made when it is first needed */
+struct uct_nprdma_rma_res {
     uct_nprdma_bounce_t     pool;       /* Data to be stored or fetched */
     uct_nprdma_bounce_t     small_pool; /* Replies without data */
     ucs_list_link_t         stalled;    /* Have something to send */
@@ -150,8 +151,9 @@ struct uct_nprdma_rma_iface {
 
 
 /** What uct_nprdma_rma_begin() does where the endpoint is not ready. */
-ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_iface_t *iface,
-                                       uct_nprdma_ep_t *ep, uint32_t blocked);
+ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_rma_iface_t *iface,
+                                       uct_nprdma_rma_ep_t *ep,
+                                       uint32_t blocked);
 
 
 /* No more unacknowledged requests, for sequence numbers to be comparable */
@@ -165,9 +167,9 @@ static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
 
 /** @return Nonzero if a request may be posted on a connected endpoint. */
 static inline int
-uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_rma_can_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
-    return uct_nprdma_conn_can_post(iface, &rma->ep->svc) &&
+    return uct_nprdma_conn_can_post(&iface->net, &rma->ep->net.svc) &&
            uct_nprdma_rma_can_count(rma);
 }
 
@@ -181,13 +183,13 @@ uct_nprdma_rma_can_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or why it cannot be done at all.
  */
 static inline ucs_status_t
-uct_nprdma_rma_begin(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                      uint32_t blocked)
 {
     ucs_status_t status;
 
-    if (ucs_unlikely((ep->blocked & blocked) ||
-                     (ep->svc.state != UCT_NPRDMA_CONN_CONNECTED))) {
+    if (ucs_unlikely((ep->net.blocked & blocked) ||
+                     (ep->net.svc.state != UCT_NPRDMA_CONN_CONNECTED))) {
         status = uct_nprdma_rma_begin_slow(iface, ep, blocked);
         if (status != UCS_OK) {
             return status;
@@ -198,18 +200,18 @@ uct_nprdma_rma_begin(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         return UCS_OK;
     }
 
-    ++iface->stats.no_resource;
+    ++iface->net.stats.no_resource;
     return UCS_ERR_NO_RESOURCE;
 }
 
 
 /** @return Nonzero if so many WRs may be posted that redo or verify. */
-int uct_nprdma_rma_can_redo(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                            int32_t count);
+int uct_nprdma_rma_can_redo(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_rma_t *rma, int32_t count);
 
 
 /** What uct_nprdma_rma_get_slot() does where slots are few. */
-uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_iface_t *iface,
+uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
                                                 uct_nprdma_rma_t *rma,
                                                 int is_redo);
 
@@ -217,21 +219,21 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_iface_t *iface,
 /**
  * Take a slot of a pool that endpoints share.
  *
- * @param [in] pool     &iface->rma->pool or &iface->rma->small_pool.
+ * @param [in] pool     &iface->res->pool or &iface->res->small_pool.
  * @param [in] held     Slots of it that the endpoint has.
  * @param [in] is_redo  Not held to the share of the endpoint.
  *
  * @return The slot, or NULL: later.
  */
 uct_nprdma_slot_t *
-uct_nprdma_rma_pool_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_pool_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_bounce_t *pool, unsigned held, int is_redo);
 
 
 /** Slots for data that an endpoint has */
 static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
 {
-    return rma->num_slots + rma->ep->svc.num_slots;
+    return rma->num_slots + rma->ep->net.svc.num_slots;
 }
 
 
@@ -242,10 +244,10 @@ static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
  *         rma->num_slots.
  */
 static inline uct_nprdma_slot_t *
-uct_nprdma_rma_get_slot(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_get_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         int is_redo)
 {
-    uct_nprdma_bounce_t *pool = &iface->rma->pool;
+    uct_nprdma_bounce_t *pool = &iface->res->pool;
 
     if (ucs_likely((pool->num_free > UCT_NPRDMA_RMA_REDO_SLOTS) &&
                    uct_nprdma_bounce_has_share(pool,
@@ -285,7 +287,7 @@ uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
  *
  * @return UCS_OK or UCS_ERR_IO_ERROR: nothing is left of it.
  */
-ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
                                  size_t length, uct_nprdma_slot_t *slot,
@@ -302,13 +304,13 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_iface_t *iface,
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or UCS_ERR_IO_ERROR: the
  *         connection fails.
  */
-ucs_status_t uct_nprdma_rma_ask(uct_nprdma_iface_t *iface,
+ucs_status_t uct_nprdma_rma_ask(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma);
 
 
 /** Reply function where nothing but a flush tells the user of a failure. */
 uct_completion_t *
-uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
+uct_nprdma_rma_acked(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
                      const void *data, ucs_status_t *status);
 
 
@@ -322,12 +324,12 @@ uct_nprdma_rma_acked(uct_nprdma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
  *
  * @return Zero: later.
  */
-static inline int uct_nprdma_rma_small_slot(uct_nprdma_iface_t *iface,
+static inline int uct_nprdma_rma_small_slot(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_t *rma,
                                             size_t length, int is_redo,
                                             uct_nprdma_slot_t **slot_p)
 {
-    if (ucs_likely(length <= iface->config.max_inline)) {
+    if (ucs_likely(length <= iface->net.config.max_inline)) {
         *slot_p = NULL;
         return 1;
     }
@@ -345,7 +347,7 @@ static inline void uct_nprdma_rma_small_slot_put(uct_nprdma_slot_t *slot)
 
 /** As uct_nprdma_rma_send(), of a request that is not in the slot yet. */
 static inline ucs_status_t
-uct_nprdma_rma_send_small(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_send_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           uct_nprdma_svc_request_t *request, size_t length,
                           uct_nprdma_slot_t *slot, uct_nprdma_rma_wait_t *wait)
 {
@@ -358,7 +360,7 @@ uct_nprdma_rma_send_small(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /** Let progress go on with an endpoint that could not send all it has to. */
-void uct_nprdma_rma_stall(uct_nprdma_rma_iface_t *riface,
+void uct_nprdma_rma_stall(uct_nprdma_rma_res_t *res,
                           uct_nprdma_rma_t *rma);
 
 
@@ -371,7 +373,7 @@ void uct_nprdma_rma_stall(uct_nprdma_rma_iface_t *riface,
  * @param [in] length   Bytes.
  * @param [in] status   What the user gets.
  */
-void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                          const char *name, uint64_t address, size_t length,
                          ucs_status_t status);
 
@@ -383,8 +385,9 @@ void uct_nprdma_rma_tell(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
  * @param [in] buffer  The part of it that was to be copied.
  * @param [in] length  Bytes of that.
  */
-void uct_nprdma_rma_tell_local(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
-                               int is_get, const void *buffer, size_t length);
+void uct_nprdma_rma_tell_local(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma, int is_get,
+                               const void *buffer, size_t length);
 
 
 /**
@@ -395,7 +398,7 @@ void uct_nprdma_rma_tell_local(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
  * @param [in] failed_sn  Number of that request.
  * @param [in] status     How the request of the reply has ended.
  */
-void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma,
                                const uct_nprdma_rma_wait_t *wait,
                                uint32_t failed_sn, ucs_status_t status);
@@ -405,12 +408,12 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_iface_t *iface,
  * @return Nonzero if uct_nprdma_rma_progress() has something to look at. There
  *         is an RMA side.
  */
-static inline int uct_nprdma_rma_has_work(const uct_nprdma_iface_t *iface)
+static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
 {
-    uct_nprdma_rma_iface_t *riface = iface->rma;
+    uct_nprdma_rma_res_t *res = iface->res;
 
-    return (riface->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) ||
-           !ucs_list_is_empty(&riface->stalled);
+    return (res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) ||
+           !ucs_list_is_empty(&res->stalled);
 }
 
 
@@ -433,7 +436,7 @@ static inline void uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
 
 
 /** What uct_nprdma_rma_check() does where somebody may wait. */
-void uct_nprdma_rma_check_slow(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_check_slow(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma);
 
 /**
@@ -441,11 +444,11 @@ void uct_nprdma_rma_check_slow(uct_nprdma_iface_t *iface,
  * for no more.
  */
 static inline void
-uct_nprdma_rma_check(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_rma_check(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     if (ucs_likely((rma->ep != NULL) && !rma->is_fenced &&
                    ucs_queue_is_empty(&rma->flushes))) {
-        uct_nprdma_ep_schedule(iface, rma->ep);
+        uct_nprdma_net_ep_schedule(&iface->net, &rma->ep->net);
     } else {
         uct_nprdma_rma_check_slow(iface, rma);
     }

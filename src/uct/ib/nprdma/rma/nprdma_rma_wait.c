@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_rma_wait.h"
-#include "uct/ib/nprdma/base/nprdma_ep.h"
+#include "nprdma_rma_iface.h"
 
 /* So many stores that are alone, and no reply that would not fit a spare, and
  * the next such store posts one */
@@ -19,35 +19,35 @@ static int uct_nprdma_rma_is_small(uint32_t length)
 }
 
 /* Forget whose it was */
-static void uct_nprdma_rma_wait_put(uct_nprdma_rma_iface_t *riface,
+static void uct_nprdma_rma_wait_put(uct_nprdma_rma_res_t *res,
                                     uct_nprdma_rma_wait_t *wait)
 {
-    wait->rma->num_slots -= (wait->slot->pool == &riface->pool);
+    wait->rma->num_slots -= (wait->slot->pool == &res->pool);
     uct_nprdma_bounce_put(wait->slot);
     wait->rma = NULL;
-    ucs_queue_push_head(&riface->free_waits, &wait->queue);
+    ucs_queue_push_head(&res->free_waits, &wait->queue);
 }
 
-void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
+void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
                               uct_nprdma_rma_wait_t *wait)
 {
-    uct_nprdma_rma_wait_put(riface, wait);
-    ++riface->num_free_waits;
+    uct_nprdma_rma_wait_put(res, wait);
+    ++res->num_free_waits;
 }
 
 /* Replies that an endpoint may wait for */
 static uint32_t
-uct_nprdma_rma_max_waits(const uct_nprdma_iface_t *iface, int is_redo)
+uct_nprdma_rma_max_waits(const uct_nprdma_rma_iface_t *iface, int is_redo)
 {
     uint32_t max_waits = ucs_min(UCT_NPRDMA_SVC_MAX_REPLIES -
                                  UCT_NPRDMA_RMA_REDO_WAITS,
-                                 iface->config.svc_queue_len);
+                                 iface->net.config.svc_queue_len);
 
     return max_waits + (is_redo ? UCT_NPRDMA_RMA_REDO_WAITS : 0);
 }
 
 /* Whether the endpoint may wait for one more reply */
-static int uct_nprdma_rma_can_wait(uct_nprdma_iface_t *iface,
+static int uct_nprdma_rma_can_wait(uct_nprdma_rma_iface_t *iface,
                                    const uct_nprdma_rma_t *rma, int is_redo)
 {
     unsigned reserve = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_IFACE_WAITS;
@@ -56,42 +56,42 @@ static int uct_nprdma_rma_can_wait(uct_nprdma_iface_t *iface,
         return 0;
     }
 
-    if (iface->rma->num_free_waits <= reserve) {
-        iface->tx.starved = 1;
+    if (iface->res->num_free_waits <= reserve) {
+        iface->net.tx.starved = 1;
         return 0;
     }
 
     /* As with slots, the more of them it has the more must be left */
     return is_redo || (rma->num_waits <
-                       2 * (iface->rma->num_free_waits - reserve));
+                       2 * (iface->res->num_free_waits - reserve));
 }
 
 /* Take one that is free, and post its receive. Who counts it is the caller's
  * business. */
 static uct_nprdma_rma_wait_t *
-uct_nprdma_rma_wait_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_wait_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uint32_t length, int is_redo)
 {
-    uct_nprdma_rma_iface_t *riface = iface->rma;
+    uct_nprdma_rma_res_t *res = iface->res;
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
     slot = uct_nprdma_rma_is_small(length) ?
-           uct_nprdma_rma_pool_get(iface, rma, &riface->small_pool,
+           uct_nprdma_rma_pool_get(iface, rma, &res->small_pool,
                                    rma->num_waits, is_redo) :
            uct_nprdma_rma_get_slot(iface, rma, is_redo);
     if (slot == NULL) {
         return NULL;
     }
 
-    wait = ucs_queue_pull_elem_non_empty(&riface->free_waits,
+    wait = ucs_queue_pull_elem_non_empty(&res->free_waits,
                                          uct_nprdma_rma_wait_t, queue);
-    rma->num_slots += (slot->pool == &riface->pool);
+    rma->num_slots += (slot->pool == &res->pool);
     wait->slot      = slot;
     wait->rma       = rma;
-    if (uct_nprdma_conn_post_recv(iface, &rma->ep->svc, slot, wait->index) !=
-        UCS_OK) {
-        uct_nprdma_rma_wait_put(riface, wait);
+    if (uct_nprdma_conn_post_recv(&iface->net, &rma->ep->net.svc, slot,
+                                  wait->index) != UCS_OK) {
+        uct_nprdma_rma_wait_put(res, wait);
         return NULL;
     }
     return wait;
@@ -99,17 +99,17 @@ uct_nprdma_rma_wait_get(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 /* What the next reply goes to, whoever waits for it */
 static uct_nprdma_rma_wait_t *
-uct_nprdma_rma_spare_take(uct_nprdma_rma_iface_t *riface, uct_nprdma_rma_t *rma)
+uct_nprdma_rma_spare_take(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma)
 {
     uct_nprdma_rma_wait_t *wait = rma->spare;
 
     rma->spare = NULL;
-    --riface->num_spares;
+    --res->num_spares;
     return wait;
 }
 
 static uct_nprdma_rma_wait_t *
-uct_nprdma_rma_wait_begin(uct_nprdma_rma_iface_t *riface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_wait_begin(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma,
                           uct_nprdma_rma_wait_t *wait, uint32_t length,
                           uct_nprdma_rma_reply_func_t func)
 {
@@ -117,7 +117,7 @@ uct_nprdma_rma_wait_begin(uct_nprdma_rma_iface_t *riface, uct_nprdma_rma_t *rma,
     wait->length = length;
     wait->failed = UCS_OK;
     wait->comp   = NULL;
-    --riface->num_free_waits;
+    --res->num_free_waits;
     ucs_queue_push(&rma->waits, &wait->queue);
     ++rma->num_waits;
     return wait;
@@ -129,24 +129,25 @@ uct_nprdma_rma_wait_begin(uct_nprdma_rma_iface_t *riface, uct_nprdma_rma_t *rma,
  * @return Nonzero if there is no spare any more.
  */
 static int
-uct_nprdma_rma_spare_use_up(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_rma_t *rma)
 {
-    uct_nprdma_rma_iface_t *riface = iface->rma;
+    uct_nprdma_rma_res_t *res = iface->res;
     uct_nprdma_svc_request_t request;
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
     /* One for the NOP, one for the request that it makes way for */
     if (!uct_nprdma_rma_can_redo(iface, rma, 2)) {
-        iface->tx.starved |= (iface->tx.cq_avail < 2);
+        iface->net.tx.starved |= (iface->net.tx.cq_avail < 2);
         return 0;
     }
     if (!uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return 0;
     }
 
-    wait = uct_nprdma_rma_wait_begin(riface, rma,
-                                     uct_nprdma_rma_spare_take(riface, rma), 0,
+    wait = uct_nprdma_rma_wait_begin(res, rma,
+                                     uct_nprdma_rma_spare_take(res, rma), 0,
                                      uct_nprdma_rma_acked);
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
     return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
@@ -154,11 +155,11 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 }
 
 uct_nprdma_rma_wait_t *
-uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uint32_t length, uct_nprdma_rma_reply_func_t func,
                         int is_redo)
 {
-    uct_nprdma_rma_iface_t *riface = iface->rma;
+    uct_nprdma_rma_res_t *res = iface->res;
     uct_nprdma_rma_wait_t *wait;
 
     if (!uct_nprdma_rma_can_wait(iface, rma, is_redo)) {
@@ -175,16 +176,17 @@ uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
     }
 
     wait = (rma->spare != NULL) ?
-           uct_nprdma_rma_spare_take(riface, rma) :
+           uct_nprdma_rma_spare_take(res, rma) :
            uct_nprdma_rma_wait_get(iface, rma, length, is_redo);
     return (wait == NULL) ? NULL :
-           uct_nprdma_rma_wait_begin(riface, rma, wait, length, func);
+           uct_nprdma_rma_wait_begin(res, rma, wait, length, func);
 }
 
-void uct_nprdma_rma_spare_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
+void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma)
 {
-    uct_nprdma_rma_iface_t *riface  = iface->rma;
-    const uct_nprdma_bounce_t *pool = &riface->small_pool;
+    uct_nprdma_rma_res_t *res       = iface->res;
+    const uct_nprdma_bounce_t *pool = &res->small_pool;
 
     if (++rma->num_alone <= UCT_NPRDMA_RMA_SPARE_AFTER) {
         return;
@@ -192,19 +194,19 @@ void uct_nprdma_rma_spare_post(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma)
 
     /* While the pool is small, slots are scarcer than waits */
     if ((rma->spare != NULL) ||
-        (riface->num_spares == UCT_NPRDMA_RMA_MAX_SPARES) ||
+        (res->num_spares == UCT_NPRDMA_RMA_MAX_SPARES) ||
         (pool->num_free < (pool->num_slots / 2))) {
         return;
     }
 
     rma->spare = uct_nprdma_rma_wait_get(iface, rma, 0, 0);
-    riface->num_spares += (rma->spare != NULL);
+    res->num_spares += (rma->spare != NULL);
 }
 
-void uct_nprdma_rma_spare_free(uct_nprdma_rma_iface_t *riface,
+void uct_nprdma_rma_spare_free(uct_nprdma_rma_res_t *res,
                                uct_nprdma_rma_t *rma)
 {
     if (rma->spare != NULL) {
-        uct_nprdma_rma_wait_put(riface, uct_nprdma_rma_spare_take(riface, rma));
+        uct_nprdma_rma_wait_put(res, uct_nprdma_rma_spare_take(res, rma));
     }
 }

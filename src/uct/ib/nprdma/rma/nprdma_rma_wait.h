@@ -30,13 +30,13 @@
  * @return The wait, for the caller to fill in what func needs, or NULL: later.
  */
 uct_nprdma_rma_wait_t *
-uct_nprdma_rma_wait_add(uct_nprdma_iface_t *iface, uct_nprdma_rma_t *rma,
+uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uint32_t length, uct_nprdma_rma_reply_func_t func,
                         int is_redo);
 
 
 /** Give back a wait that is not in rma->waits any more. */
-void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
+void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
                               uct_nprdma_rma_wait_t *wait);
 
 
@@ -44,12 +44,12 @@ void uct_nprdma_rma_wait_free(uct_nprdma_rma_iface_t *riface,
  * A store that stands alone has been sent: post a spare behind it if more of
  * its kind are to be expected, and if there is one to be had.
  */
-void uct_nprdma_rma_spare_post(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma);
 
 
 /** Give the spare back, if there is one; the queue pair receives no more. */
-void uct_nprdma_rma_spare_free(uct_nprdma_rma_iface_t *riface,
+void uct_nprdma_rma_spare_free(uct_nprdma_rma_res_t *res,
                                uct_nprdma_rma_t *rma);
 
 #endif

@@ -4,8 +4,8 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_rma_iface.h"
 #include "nprdma_rma_req.h"
-#include "uct/ib/nprdma/base/nprdma_ep.h"
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>
@@ -18,10 +18,10 @@
 #define UCT_NPRDMA_RMA_WATCH_MIN    2e-3
 
 
-void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch)
 {
-    double timeout = uct_nprdma_iface_dev(iface)->config.timeout;
+    double timeout = uct_nprdma_net_dev(&iface->net)->config.timeout;
 
     /* As a device does, and not more often than a timer of UCX's can */
     watch->interval  = ucs_time_from_sec(
@@ -32,18 +32,18 @@ void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
     atomic_init(&watch->is_due, 0);
 }
 
-void uct_nprdma_rma_watch_stop(uct_nprdma_iface_t *iface)
+void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface)
 {
-    ucs_async_context_t *async = iface->super.worker->async;
+    ucs_async_context_t *async = iface->net.super.worker->async;
     int timer_id;
 
-    if (iface->rma == NULL) {
+    if (iface->res == NULL) {
         return;
     }
 
     UCS_ASYNC_BLOCK(async);
-    timer_id                   = iface->rma->watch.timer_id;
-    iface->rma->watch.timer_id = -1;
+    timer_id                   = iface->res->watch.timer_id;
+    iface->res->watch.timer_id = -1;
     UCS_ASYNC_UNBLOCK(async);
 
     /* Outside of the block: waits for a handler that is running */
@@ -56,22 +56,22 @@ void uct_nprdma_rma_watch_stop(uct_nprdma_iface_t *iface)
  * A write of nothing, unless something is on its way that has a completion and
  * so finds out as well. WRs without one may have arrived long ago.
  */
-static void uct_nprdma_rma_watch_ask(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rma_watch_ask(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_conn_t *conn)
 {
     if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
         !uct_nprdma_conn_is_watched(conn) &&
-        uct_nprdma_conn_can_redo(iface, conn, 1)) {
+        uct_nprdma_conn_can_redo(&iface->net, conn, 1)) {
         /* If it fails so does the connection, which is what was asked */
-        (void)uct_nprdma_conn_post_nop(iface, conn, NULL);
-        ++iface->stats.svc_probes;
+        (void)uct_nprdma_conn_post_nop(&iface->net, conn, NULL);
+        ++iface->net.stats.svc_probes;
     }
 }
 
-void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_watch_t *watch)
 {
-    uct_nprdma_rma_iface_t *riface = iface->rma;
+    uct_nprdma_rma_res_t *res = iface->res;
     ucs_time_t now;
     uct_nprdma_rma_t *rma;
     unsigned i;
@@ -90,9 +90,9 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
     watch->next = now + watch->interval;
     atomic_store(&watch->is_due, 0);
     for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
-        rma = riface->waits[i].rma;
+        rma = res->waits[i].rma;
         if ((rma != NULL) && (rma->num_waits > 0)) {
-            uct_nprdma_rma_watch_ask(iface, &rma->ep->svc);
+            uct_nprdma_rma_watch_ask(iface, &rma->ep->net.svc);
         }
     }
 }
@@ -100,10 +100,10 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
 static void uct_nprdma_rma_watch_handler(int id, ucs_event_set_types_t events,
                                          void *arg)
 {
-    uct_nprdma_iface_t *iface     = arg;
-    uct_nprdma_rma_watch_t *watch = &iface->rma->watch;
+    uct_nprdma_rma_iface_t *iface = arg;
+    uct_nprdma_rma_watch_t *watch = &iface->res->watch;
 
-    if (iface->forked) {
+    if (iface->net.forked) {
         return;
     }
 
@@ -113,21 +113,21 @@ static void uct_nprdma_rma_watch_handler(int id, ucs_event_set_types_t events,
         ucs_async_remove_handler(id, 0);
     }
     atomic_store(&watch->is_due, 1);
-    uct_nprdma_cm_wakeup(&iface->cm);
+    uct_nprdma_cm_wakeup(&iface->net.cm);
 }
 
-void uct_nprdma_rma_watch_sleep(uct_nprdma_iface_t *iface)
+void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface)
 {
-    ucs_async_context_t *async = iface->super.worker->async;
+    ucs_async_context_t *async = iface->net.super.worker->async;
     ucs_status_t status        = UCS_OK;
     uct_nprdma_rma_watch_t *watch;
 
-    if ((iface->rma == NULL) ||
-        (iface->rma->num_free_waits == UCT_NPRDMA_RMA_MAX_REPLIES)) {
+    if ((iface->res == NULL) ||
+        (iface->res->num_free_waits == UCT_NPRDMA_RMA_MAX_REPLIES)) {
         return;
     }
 
-    watch = &iface->rma->watch;
+    watch = &iface->res->watch;
 
     UCS_ASYNC_BLOCK(async);
     if (watch->timer_id < 0) {

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_RMA_WATCH_H_
 #define UCT_NPRDMA_RMA_WATCH_H_
 
-#include "uct/ib/nprdma/base/nprdma_iface.h"
+#include "nprdma_rma_iface.h"
 
 #include <ucs/time/time_def.h>
 
@@ -31,22 +31,22 @@ typedef struct uct_nprdma_rma_watch {
  *
  * @param [out] watch  Filled.
  */
-void uct_nprdma_rma_watch_init(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch);
 
 /**
  * The interface is going: stop the timer, if there is one, before what it uses
  * of wire-up is gone. The async context is not blocked.
  */
-void uct_nprdma_rma_watch_stop(uct_nprdma_iface_t *iface);
+void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface);
 
 
 /** Part of progress while replies are awaited: cheap, most of the time. */
-void uct_nprdma_rma_watch_progress(uct_nprdma_iface_t *iface,
+void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_watch_t *watch);
 
 
 /** The user is about to sleep. If replies are awaited, wake him in time. */
-void uct_nprdma_rma_watch_sleep(uct_nprdma_iface_t *iface);
+void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface);
 
 #endif

@@ -1,0 +1,66 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_RMA_IFACE_H_
+#define UCT_NPRDMA_RMA_IFACE_H_
+
+#include "nprdma_local.h"
+#include "nprdma_longest.h"
+#include "nprdma_rma_config.h"
+
+#include "uct/ib/nprdma/mem/nprdma_mem_md.h"
+#include "uct/ib/nprdma/net/nprdma_net.h"
+
+struct uct_nprdma_rma;
+struct uct_nprdma_rma_res;
+
+/*
+ * The part of an interface and of an endpoint that initiates put, get and
+ * atomics.
+ */
+
+typedef struct uct_nprdma_rma_iface {
+    union {
+        uct_nprdma_net_iface_t    super;
+        uct_nprdma_net_iface_t    net;     /* the same, by its floor */
+    };
+    const uct_nprdma_rma_config_t *config;
+    uct_nprdma_local_t            local;   /* see nprdma_local.h */
+    uct_nprdma_longest_iface_t    longest;
+    struct uct_nprdma_rma_res     *res;    /* see nprdma_rma_req.h; NULL until
+                                              it is needed */
+} uct_nprdma_rma_iface_t;
+
+typedef struct uct_nprdma_rma_ep {
+    union {
+        uct_nprdma_net_ep_t       super;
+        uct_nprdma_net_ep_t       net;     /* likewise */
+    };
+    struct uct_nprdma_rma         *rma;    /* svc's state, see nprdma_rma_req.h;
+                                              NULL until first needed */
+    uct_nprdma_longest_ep_t       longest; /* how long it has waited */
+} uct_nprdma_rma_ep_t;
+
+
+UCS_CLASS_DECLARE(uct_nprdma_rma_iface_t, const uct_nprdma_rma_config_t *,
+                  const uct_nprdma_net_ops_t *, uct_iface_ops_t *,
+                  uct_iface_internal_ops_t *, uct_md_h, uct_worker_h,
+                  const uct_iface_params_t *, const uct_iface_config_t *);
+
+UCS_CLASS_DECLARE(uct_nprdma_rma_ep_t, const uct_ep_params_t *);
+
+
+/** @return The registrations and regions of an interface's memory domain. */
+static inline uct_nprdma_mem_md_t *
+uct_nprdma_rma_md(const uct_nprdma_rma_iface_t *iface)
+{
+    return ucs_derived_of(iface->net.super.md, uct_nprdma_mem_md_t);
+}
+
+/** @return Name of the device of an interface, for messages. */
+static inline const char *
+uct_nprdma_rma_dev_name(const uct_nprdma_rma_iface_t *iface)
+{
+    return uct_nprdma_net_dev(&iface->net)->name;
+}
+
+#endif
