@@ -15,7 +15,7 @@
  * functions.
  */
 
-uct_md_ops_t uct_nprdma_md_ops = {
+static uct_md_ops_t uct_nprdma_md_ops = {
     .close              = uct_nprdma_md_close,
     .query              = uct_nprdma_md_query,
     .mem_alloc          = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_alloc_func_t),
@@ -30,7 +30,7 @@ uct_md_ops_t uct_nprdma_md_ops = {
     UCT_NPRDMA_MD_OPS_OPTIONAL
 };
 
-uct_iface_ops_t uct_nprdma_iface_ops = {
+static uct_iface_ops_t uct_nprdma_iface_ops = {
     .ep_put_short             = uct_nprdma_ep_put_short,
     .ep_put_bcopy             = uct_nprdma_ep_put_bcopy,
     .ep_put_zcopy             = uct_nprdma_ep_put_zcopy,
@@ -67,7 +67,7 @@ uct_iface_ops_t uct_nprdma_iface_ops = {
     .iface_is_reachable       = uct_nprdma_iface_is_reachable
 };
 
-uct_iface_internal_ops_t uct_nprdma_iface_internal_ops = {
+static uct_iface_internal_ops_t uct_nprdma_iface_internal_ops = {
     .iface_estimate_perf = uct_nprdma_iface_estimate_perf,
     .iface_vfs_refresh   = uct_nprdma_iface_vfs_refresh,
     .ep_query            = UCT_NPRDMA_UNSUPPORTED(uct_ep_query_func_t),
@@ -75,9 +75,22 @@ uct_iface_internal_ops_t uct_nprdma_iface_internal_ops = {
     UCT_NPRDMA_INTERNAL_OPS_OPTIONAL
 };
 
+static ucs_status_t
+uct_nprdma_component_md_open(uct_component_t *component, const char *md_name,
+                             const uct_md_config_t *config, uct_md_h *md_p)
+{
+    static const uct_nprdma_tables_t tables = {
+        .md             = &uct_nprdma_md_ops,
+        .iface          = &uct_nprdma_iface_ops,
+        .iface_internal = &uct_nprdma_iface_internal_ops
+    };
+
+    return uct_nprdma_md_open(component, &tables, md_name, config, md_p);
+}
+
 static uct_component_t uct_nprdma_component = {
     .query_md_resources = uct_nprdma_query_md_resources,
-    .md_open            = uct_nprdma_md_open,
+    .md_open            = uct_nprdma_component_md_open,
     .cm_open            = UCT_NPRDMA_UNSUPPORTED(uct_component_cm_open_func_t),
     .rkey_unpack        = uct_nprdma_rkey_unpack_op,
     .rkey_ptr           = UCT_NPRDMA_UNSUPPORTED(

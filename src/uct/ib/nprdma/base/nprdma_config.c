@@ -4,7 +4,8 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_iface.h"
+#include "nprdma_config.h"
+#include "nprdma_stats.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include <ucs/debug/log.h>

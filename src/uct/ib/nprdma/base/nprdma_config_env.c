@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_config.h"
-#include "nprdma_iface.h"
 
 #include <ucs/config/parser.h>
 #include <ucs/debug/log.h>

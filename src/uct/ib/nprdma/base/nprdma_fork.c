@@ -6,6 +6,7 @@
 
 #include "nprdma_fork.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/net/nprdma_device.h"
 
 #include <ucs/debug/log.h>
 
@@ -82,19 +83,14 @@ static void uct_nprdma_fork_set_ep_ops(uct_iface_ops_t *ops)
 }
 
 /* What only looks at memory stays: queries, addresses, purging */
-static void uct_nprdma_fork_abandon(uct_nprdma_iface_t *iface)
+static void uct_nprdma_fork_abandon(uct_nprdma_fork_entry_t *entry)
 {
-    uct_iface_ops_t *ops = &iface->net.super.super.ops;
-
-    uct_nprdma_fork_set_ep_ops(ops);
-    UCT_NPRDMA_FORK_SET(ops, iface_flush, uct_nprdma_fork_refuse);
-    UCT_NPRDMA_FORK_SET(ops, iface_fence, uct_nprdma_fork_refuse);
-    UCT_NPRDMA_FORK_SET(ops, iface_event_arm, uct_nprdma_fork_refuse);
-    UCT_NPRDMA_FORK_SET(ops, iface_close, uct_nprdma_fork_ignore);
-
-    /* Progress has been handed to the worker: it looks here */
-    iface->net.forked      = 1;
-    iface->stash.valid = 1;
+    uct_nprdma_fork_set_ep_ops(entry->ops);
+    UCT_NPRDMA_FORK_SET(entry->ops, iface_flush, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(entry->ops, iface_fence, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(entry->ops, iface_event_arm, uct_nprdma_fork_refuse);
+    UCT_NPRDMA_FORK_SET(entry->ops, iface_close, uct_nprdma_fork_ignore);
+    entry->left(entry);
 }
 
 
@@ -116,12 +112,12 @@ static void uct_nprdma_fork_parent(void)
  */
 static void uct_nprdma_fork_child(void)
 {
-    uct_nprdma_iface_t *iface;
+    uct_nprdma_fork_entry_t *entry;
 
     ++uct_nprdma_fork_generation;
-    ucs_list_for_each(iface, &uct_nprdma_fork.ifaces, fork_list) {
-        uct_nprdma_fork_abandon(iface);
-        uct_nprdma_fork.owner = uct_nprdma_net_dev(&iface->net)->owner;
+    ucs_list_for_each(entry, &uct_nprdma_fork.ifaces, list) {
+        uct_nprdma_fork_abandon(entry);
+        uct_nprdma_fork.owner = entry->owner;
         atomic_store(&uct_nprdma_fork.told, 0);
     }
     uct_nprdma_bounce_forked();
@@ -146,16 +142,16 @@ ucs_status_t uct_nprdma_fork_init(void)
     return status;
 }
 
-void uct_nprdma_fork_add(uct_nprdma_iface_t *iface)
+void uct_nprdma_fork_add(uct_nprdma_fork_entry_t *entry)
 {
     pthread_mutex_lock(&uct_nprdma_fork.lock);
-    ucs_list_add_tail(&uct_nprdma_fork.ifaces, &iface->fork_list);
+    ucs_list_add_tail(&uct_nprdma_fork.ifaces, &entry->list);
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
 
-void uct_nprdma_fork_remove(uct_nprdma_iface_t *iface)
+void uct_nprdma_fork_remove(uct_nprdma_fork_entry_t *entry)
 {
     pthread_mutex_lock(&uct_nprdma_fork.lock);
-    ucs_list_del(&iface->fork_list);
+    ucs_list_del(&entry->list);
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }

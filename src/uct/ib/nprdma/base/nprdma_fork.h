@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_FORK_H_
 #define UCT_NPRDMA_FORK_H_
 
-#include "nprdma_iface.h"
+#include "uct/ib/nprdma/compat/nprdma_compat.h"
 
 /*
  * A forked child inherits the objects of its parent's interfaces, but they
@@ -23,20 +23,32 @@
 ucs_status_t uct_nprdma_fork_init(void);
 
 
+/* An interface that a child leaves alone; part of the interface. The caller
+ * fills all but the list. */
+typedef struct uct_nprdma_fork_entry {
+    ucs_list_link_t list;
+    uct_iface_ops_t *ops;   /* exchanged in the child */
+    pid_t           owner;  /* process that has opened the interface */
+    /** Stop what is not called by way of ops. In the child, in its handler of
+     * fork(): no locks, no memory. */
+    void            (*left)(struct uct_nprdma_fork_entry *entry);
+} uct_nprdma_fork_entry_t;
+
+
 /**
  * Have an interface left alone by children of this process. To be called when
  * nothing can fail any more.
  *
- * @param [in] iface  Interface.
+ * @param [in] entry  Of the interface; not copied.
  */
-void uct_nprdma_fork_add(uct_nprdma_iface_t *iface);
+void uct_nprdma_fork_add(uct_nprdma_fork_entry_t *entry);
 
 
 /**
  * Forget an interface before it is closed.
  *
- * @param [in] iface  Interface.
+ * @param [in] entry  As given to @ref uct_nprdma_fork_add.
  */
-void uct_nprdma_fork_remove(uct_nprdma_iface_t *iface);
+void uct_nprdma_fork_remove(uct_nprdma_fork_entry_t *entry);
 
 #endif

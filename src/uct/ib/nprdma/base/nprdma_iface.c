@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_ep.h"
-#include "nprdma_fork.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
@@ -210,6 +209,16 @@ err_queues:
     return status;
 }
 
+/* In a child: progress has been handed to the worker, it looks here */
+static void uct_nprdma_iface_left(uct_nprdma_fork_entry_t *entry)
+{
+    uct_nprdma_iface_t *iface = ucs_container_of(entry, uct_nprdma_iface_t,
+                                                 fork);
+
+    iface->net.forked  = 1;
+    iface->stash.valid = 1;
+}
+
 /* Wire-up, what wakes a sleeping worker for it, and what else needs the
  * asynchronous context. On failure nothing is left. */
 static ucs_status_t
@@ -233,12 +242,17 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
         goto err_cm;
     }
 
-    status = uct_nprdma_stats_ucs_start(iface);
+    status = uct_nprdma_stats_ucs_start(&iface->net,
+                                        uct_nprdma_iface_md(iface),
+                                        UCT_NPRDMA_STATS_UCS(iface));
     if (status != UCS_OK) {
         goto err_event_fd;
     }
 
-    uct_nprdma_fork_add(iface);
+    iface->fork.ops   = &iface->net.super.super.ops;
+    iface->fork.owner = uct_nprdma_net_dev(&iface->net)->owner;
+    iface->fork.left  = uct_nprdma_iface_left;
+    uct_nprdma_fork_add(&iface->fork);
     return UCS_OK;
 
 err_event_fd:
@@ -326,9 +340,9 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
     }
 
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_iface_t, &md->rma,
-                              &uct_nprdma_iface_net_ops, &uct_nprdma_iface_ops,
-                              &uct_nprdma_iface_internal_ops, tl_md, worker,
-                              params, tl_config);
+                              &uct_nprdma_iface_net_ops, md->tables->iface,
+                              md->tables->iface_internal, tl_md, worker, params,
+                              tl_config);
 
     status = uct_nprdma_iface_set_config(self, config);
     if (status != UCS_OK) {
@@ -412,7 +426,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_base_iface_progress_disable(&self->net.super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     uct_nprdma_iface_end_eps(self);
-    uct_nprdma_fork_remove(self);
+    uct_nprdma_fork_remove(&self->fork);
     uct_nprdma_iface_linger(self);
     uct_nprdma_rma_watch_stop(&self->rma);
     uct_nprdma_cm_cleanup(&self->net);
@@ -423,7 +437,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     ucs_free(self->net.conns);
     uct_nprdma_stats_dump(&self->net.stats, &mem_stats, self->stats_spec,
                           uct_nprdma_net_dev(&self->net)->name);
-    uct_nprdma_stats_ucs_end(self, &mem_stats);
+    uct_nprdma_stats_ucs_end(UCT_NPRDMA_STATS_UCS(self), &mem_stats);
     ucs_free(self->stats_spec);
     uct_nprdma_md_put(uct_nprdma_iface_md(self));
 }
@@ -595,5 +609,6 @@ void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    uct_nprdma_stats_vfs(iface, &iface->net.stats, uct_nprdma_iface_md(iface));
+    uct_nprdma_stats_vfs(iface, &iface->net.stats);
+    uct_nprdma_md_vfs(uct_nprdma_iface_md(iface), iface);
 }

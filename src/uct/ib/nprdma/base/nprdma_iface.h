@@ -3,6 +3,7 @@
 #ifndef UCT_NPRDMA_IFACE_H_
 #define UCT_NPRDMA_IFACE_H_
 
+#include "nprdma_fork.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 #include "nprdma_stats_ucs.h"
@@ -24,40 +25,16 @@
 #define UCT_NPRDMA_COPY_BANDWIDTH   5e9    /* In copy mode */
 
 
-typedef struct uct_nprdma_iface_config {
-    uct_iface_config_t     super;
-    size_t                 seg_size;
-    unsigned               tx_slots;
-    unsigned               tx_slots_min;
-    unsigned               rx_slots;
-    unsigned               rx_slots_min;
-    unsigned               tx_queue_len;
-    unsigned               tx_cq_len;
-    unsigned               tx_moderation;
-    unsigned               rx_max_batch;
-    unsigned               svc_queue_len;
-    size_t                 max_inline;
-    char                   *stats;
-    uct_nprdma_cm_config_t cm;
-} uct_nprdma_iface_config_t;
-
-
 /* Header of a short active message, with what the user calls header */
 typedef struct uct_nprdma_inl_hdr {
     uct_nprdma_am_hdr_t am;
     uint64_t            user;
 } __attribute__((packed)) uct_nprdma_inl_hdr_t;
 
-/* More is not asked of a device, even if it could */
-#define UCT_NPRDMA_MAX_INLINE  1024
-
 /* Pieces of a gather list of the user: they are copied, so any number would
  * do */
 #define UCT_NPRDMA_MAX_IOV     16
 
-
-/* Receives given to the device by one call */
-#define UCT_NPRDMA_RX_MAX_BATCH  64
 
 /* Begin of a slot to receive to; UCX keeps a pointer of its own behind it, or
  * in the headroom */
@@ -102,7 +79,7 @@ typedef struct uct_nprdma_iface {
 
     unsigned                num_busy;       /* calls of progress that have not
                                                looked at the service */
-    ucs_list_link_t         fork_list;      /* see nprdma_fork.h */
+    uct_nprdma_fork_entry_t fork;
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
     ucs_list_link_t         closing;        /* endpoints destroyed by the user
                                                whose last WRs are on the way */
@@ -117,7 +94,7 @@ typedef struct uct_nprdma_iface {
         unsigned            rx_low;         /* few receives are posted */
     } config;
     char                    *stats_spec;    /* UCX_NPRDMA_STATS */
-    UCT_NPRDMA_STATS_UCS_DECLARE(stats_ucs)
+    UCT_NPRDMA_STATS_UCS_DECLARE
 } uct_nprdma_iface_t;
 
 
@@ -133,24 +110,6 @@ static inline size_t uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
     return iface->config.max_bcopy / 2;
 }
 
-
-/* In nprdma_config.c */
-extern ucs_config_field_t uct_nprdma_iface_config_table[];
-
-/**
- * Check values that UCX has parsed.
- *
- * @param [in] config  Configuration of an interface.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
- *         variable.
- */
-ucs_status_t
-uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config);
-
-/* In nprdma_component.c, like all tables of UCX's making */
-extern uct_iface_ops_t uct_nprdma_iface_ops;
-extern uct_iface_internal_ops_t uct_nprdma_iface_internal_ops;
 
 UCS_CLASS_DECLARE(uct_nprdma_iface_t, uct_md_h, uct_worker_h,
                   const uct_iface_params_t *, const uct_iface_config_t *);

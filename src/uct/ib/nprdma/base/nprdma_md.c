@@ -7,6 +7,7 @@
 #include "nprdma_md.h"
 #include "nprdma_config.h"
 #include "nprdma_fork.h"
+#include "nprdma_stats.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/mem/nprdma_region.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
@@ -16,6 +17,7 @@
 #include <ucs/debug/memtrack_int.h>
 #include <ucs/sys/string.h>
 #include <ucs/sys/sys.h>
+#include <ucs/vfs/base/vfs_obj.h>
 
 #include <stdatomic.h>
 
@@ -141,9 +143,10 @@ err_region:
     return status;
 }
 
-ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
-                                const uct_md_config_t *md_config,
-                                uct_md_h *md_p)
+ucs_status_t
+uct_nprdma_md_open(uct_component_t *component,
+                   const uct_nprdma_tables_t *tables, const char *md_name,
+                   const uct_md_config_t *md_config, uct_md_h *md_p)
 {
     const uct_nprdma_md_config_t *config =
             ucs_derived_of(md_config, uct_nprdma_md_config_t);
@@ -156,7 +159,8 @@ ucs_status_t uct_nprdma_md_open(uct_component_t *component, const char *md_name,
         return UCS_ERR_NO_MEMORY;
     }
 
-    md->super.super.super.ops       = &uct_nprdma_md_ops;
+    md->tables                      = tables;
+    md->super.super.super.ops       = tables->md;
     md->super.super.super.component = component;
     atomic_init(&md->refs, 1);
     status = uct_nprdma_md_check_config(config);
@@ -267,6 +271,21 @@ void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)
 {
     uct_nprdma_mem_query(&md->super, stats);
     uct_nprdma_service_query(md->service, stats);
+}
+
+static void uct_nprdma_md_vfs_show(void *obj, ucs_string_buffer_t *strb,
+                                   void *arg_ptr, uint64_t arg_u64)
+{
+    uct_nprdma_mem_stats_t stats;
+
+    uct_nprdma_md_stats(arg_ptr, &stats);
+    uct_nprdma_stats_print_mem(&stats, strb);
+}
+
+void uct_nprdma_md_vfs(uct_nprdma_md_t *md, void *obj)
+{
+    ucs_vfs_obj_add_ro_file(obj, uct_nprdma_md_vfs_show, md, 0,
+                            "nprdma_memory");
 }
 
 ucs_status_t

@@ -3,33 +3,32 @@
 #ifndef UCT_NPRDMA_MD_H_
 #define UCT_NPRDMA_MD_H_
 
+#include "nprdma_config.h"
+
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/net/nprdma_counters.h"
-#include "uct/ib/nprdma/rma/nprdma_rma_config.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include <stdatomic.h>
 
-typedef struct uct_nprdma_md_config {
-    uct_md_config_t            super;
-    uct_nprdma_emulation_t     emulation;
-    size_t                     max_pinned; /* process-wide, bytes */
-    unsigned                   svc_slots;  /* receives of the service */
-    uct_nprdma_device_config_t device;
-    uct_nprdma_mem_config_t    mem;
-    uct_nprdma_rma_config_t    rma;
-} uct_nprdma_md_config_t;
+/* The tables of functions that UCX sees; the component has them */
+typedef struct uct_nprdma_tables {
+    uct_md_ops_t             *md;
+    uct_iface_ops_t          *iface;
+    uct_iface_internal_ops_t *iface_internal;
+} uct_nprdma_tables_t;
 
 
 /* A memory domain: an opened device, the memory that it reaches, and the
  * service of that to peers. */
 typedef struct uct_nprdma_md {
-    uct_nprdma_mem_md_t     super;
-    uct_nprdma_service_t    *service;
-    uct_nprdma_rma_config_t rma;       /* configuration of operations */
-    atomic_uint             refs;      /* interfaces, and 1 until it is
-                                          closed */
+    uct_nprdma_mem_md_t       super;
+    const uct_nprdma_tables_t *tables;
+    uct_nprdma_service_t      *service;
+    uct_nprdma_rma_config_t   rma;       /* configuration of operations */
+    atomic_uint               refs;      /* interfaces, and 1 until it is
+                                            closed */
 } uct_nprdma_md_t;
 
 
@@ -45,31 +44,16 @@ typedef struct uct_nprdma_md_caps {
 } uct_nprdma_md_caps_t;
 
 
-/* In nprdma_config.c */
-extern ucs_config_field_t uct_nprdma_md_config_table[];
-
-/**
- * Check values that UCX has parsed.
- *
- * @param [in] config  Configuration of an MD.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
- *         variable.
- */
-ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config);
-
-/* In nprdma_component.c, like all tables of UCX's making */
-extern uct_md_ops_t uct_nprdma_md_ops;
-
 /** Devices that may be used here, as MD resources. */
 ucs_status_t
 uct_nprdma_query_md_resources(uct_component_t *component,
                               uct_md_resource_desc_t **resources_p,
                               unsigned *num_resources_p);
 
-/** Open the device named md_name. */
+/** Open the device named md_name. The tables stay. */
 ucs_status_t
-uct_nprdma_md_open(uct_component_t *component, const char *md_name,
+uct_nprdma_md_open(uct_component_t *component,
+                   const uct_nprdma_tables_t *tables, const char *md_name,
                    const uct_md_config_t *config, uct_md_h *md_p);
 
 /**
@@ -105,6 +89,14 @@ ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md);
  * @param [out] stats  Filled; the numbers need not be of one moment.
  */
 void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats);
+
+/**
+ * Show these counters in the UCS virtual file system, below an object.
+ *
+ * @param [in] md   MD; must live as long as the node.
+ * @param [in] obj  Object that has a node there already.
+ */
+void uct_nprdma_md_vfs(uct_nprdma_md_t *md, void *obj);
 
 /** Fill the version-neutral attributes. */
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps);

@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_stats.h"
-#include "nprdma_md.h"
 
 #include <npemu/base/npemu_file.h>
 
@@ -123,23 +122,17 @@ static void uct_nprdma_stats_vfs_show(void *obj, ucs_string_buffer_t *strb,
 #undef UCT_NPRDMA_STAT_SHOW
 }
 
-static void uct_nprdma_stats_vfs_show_mem(void *obj, ucs_string_buffer_t *strb,
-                                          void *arg_ptr, uint64_t arg_u64)
+void uct_nprdma_stats_print_mem(const uct_nprdma_mem_stats_t *stats,
+                                ucs_string_buffer_t *strb)
 {
-    uct_nprdma_mem_stats_t mem;
-
-    uct_nprdma_md_stats(arg_ptr, &mem);
 #define UCT_NPRDMA_STAT_SHOW(_name) \
-    ucs_string_buffer_appendf(strb, "%s %" PRIu64 "\n", #_name, mem._name);
+    ucs_string_buffer_appendf(strb, "%s %" PRIu64 "\n", #_name, stats->_name);
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_SHOW)
 #undef UCT_NPRDMA_STAT_SHOW
 }
 
-void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats,
-                          uct_nprdma_md_t *md)
+void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats)
 {
     ucs_vfs_obj_add_ro_file(obj, uct_nprdma_stats_vfs_show, stats, 0,
                             "nprdma_counters");
-    ucs_vfs_obj_add_ro_file(obj, uct_nprdma_stats_vfs_show_mem, md, 0,
-                            "nprdma_memory");
 }

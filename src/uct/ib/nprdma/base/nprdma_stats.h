@@ -5,9 +5,8 @@
 
 #include "uct/ib/nprdma/net/nprdma_counters.h"
 
+#include <ucs/datastruct/string_buffer.h>
 #include <ucs/type/status.h>
-
-struct uct_nprdma_md;
 
 /**
  * Check a value of UCX_NPRDMA_STATS.
@@ -34,14 +33,17 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
                            const char *device);
 
 
+/** Append counters as "name value" lines. */
+void uct_nprdma_stats_print_mem(const uct_nprdma_mem_stats_t *stats,
+                                ucs_string_buffer_t *strb);
+
+
 /**
  * Show the counters in the UCS virtual file system, below an object.
  *
  * @param [in] obj    Object that has a node there already.
  * @param [in] stats  Counters; must live as long as the node.
- * @param [in] md     MD to show counters of; likewise.
  */
-void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats,
-                          struct uct_nprdma_md *md);
+void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats);
 
 #endif

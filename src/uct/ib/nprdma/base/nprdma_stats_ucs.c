@@ -8,7 +8,6 @@
 
 #ifdef ENABLE_STATS
 
-#include "nprdma_iface.h"
 
 #include <ucs/time/time.h>
 
@@ -66,35 +65,36 @@ static void uct_nprdma_stats_ucs_copy(ucs_stats_node_t *node,
     }
 }
 
-static void uct_nprdma_stats_ucs_copy_all(uct_nprdma_iface_t *iface,
+static void uct_nprdma_stats_ucs_copy_all(const uct_nprdma_stats_ucs_t *nodes,
                                           const uct_nprdma_mem_stats_t *mem)
 {
-    const uct_nprdma_stats_ucs_t *nodes = &iface->stats_ucs;
+    const uct_nprdma_stats_t *stats = &nodes->iface->stats;
 
-    uct_nprdma_stats_ucs_copy(nodes->counters, &iface->net.stats);
-    uct_nprdma_stats_ucs_copy(nodes->waits, &iface->net.stats.longest_us);
+    uct_nprdma_stats_ucs_copy(nodes->counters, stats);
+    uct_nprdma_stats_ucs_copy(nodes->waits, &stats->longest_us);
     uct_nprdma_stats_ucs_copy(nodes->memory, mem);
 }
 
 static void uct_nprdma_stats_ucs_handler(int id, ucs_event_set_types_t events,
                                          void *arg)
 {
-    uct_nprdma_iface_t *iface = arg;
+    uct_nprdma_stats_ucs_t *nodes = arg;
     uct_nprdma_mem_stats_t mem;
 
-    if (iface->net.forked) {
+    if (nodes->iface->forked) {
         return;
     }
 
-    uct_nprdma_md_stats(uct_nprdma_iface_md(iface), &mem);
-    uct_nprdma_stats_ucs_copy_all(iface, &mem);
+    uct_nprdma_md_stats(nodes->md, &mem);
+    uct_nprdma_stats_ucs_copy_all(nodes, &mem);
 }
 
 /* A signal handler could meet its own thread with the locks of the memory's
  * counters: there the numbers come at the end only */
-static ucs_status_t uct_nprdma_stats_ucs_start_timer(uct_nprdma_iface_t *iface)
+static ucs_status_t
+uct_nprdma_stats_ucs_start_timer(uct_nprdma_stats_ucs_t *nodes)
 {
-    ucs_async_context_t *async = iface->net.super.worker->async;
+    ucs_async_context_t *async = nodes->iface->super.worker->async;
     ucs_time_t interval        = ucs_time_from_sec(
                                          UCT_NPRDMA_STATS_UCS_INTERVAL);
 
@@ -103,20 +103,23 @@ static ucs_status_t uct_nprdma_stats_ucs_start_timer(uct_nprdma_iface_t *iface)
     }
 
     return ucs_async_add_timer(async->mode, interval,
-                               uct_nprdma_stats_ucs_handler, iface, async,
-                               &iface->stats_ucs.timer_id);
+                               uct_nprdma_stats_ucs_handler, nodes, async,
+                               &nodes->timer_id);
 }
 
-ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_iface_t *iface)
+ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_net_iface_t *iface,
+                                        uct_nprdma_md_t *md,
+                                        uct_nprdma_stats_ucs_t *nodes)
 {
-    uct_nprdma_stats_ucs_t *nodes = &iface->stats_ucs;
-    const char *name              = uct_nprdma_net_dev(&iface->net)->name;
+    const char *name = uct_nprdma_net_dev(iface)->name;
     ucs_status_t status;
 
+    nodes->iface    = iface;
+    nodes->md       = md;
     nodes->timer_id = -1;
     status          = UCS_STATS_NODE_ALLOC(&nodes->counters,
                                            &uct_nprdma_stats_counters_class,
-                                           iface->net.super.stats, "-%s", name);
+                                           iface->super.stats, "-%s", name);
     if ((status != UCS_OK) || (nodes->counters == NULL)) {
         nodes->waits  = NULL;
         nodes->memory = NULL;
@@ -124,19 +127,19 @@ ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_iface_t *iface)
     }
 
     status = UCS_STATS_NODE_ALLOC(&nodes->waits, &uct_nprdma_stats_waits_class,
-                                  iface->net.super.stats, "-%s", name);
+                                  iface->super.stats, "-%s", name);
     if (status != UCS_OK) {
         goto err_counters;
     }
 
     status = UCS_STATS_NODE_ALLOC(&nodes->memory,
                                   &uct_nprdma_stats_memory_class,
-                                  iface->net.super.stats, "-%s", name);
+                                  iface->super.stats, "-%s", name);
     if (status != UCS_OK) {
         goto err_waits;
     }
 
-    status = uct_nprdma_stats_ucs_start_timer(iface);
+    status = uct_nprdma_stats_ucs_start_timer(nodes);
     if (status != UCS_OK) {
         goto err_memory;
     }
@@ -151,11 +154,9 @@ err_counters:
     return status;
 }
 
-void uct_nprdma_stats_ucs_end(uct_nprdma_iface_t *iface,
+void uct_nprdma_stats_ucs_end(uct_nprdma_stats_ucs_t *nodes,
                               const uct_nprdma_mem_stats_t *mem)
 {
-    uct_nprdma_stats_ucs_t *nodes = &iface->stats_ucs;
-
     if (nodes->counters == NULL) {
         return;
     }
@@ -164,7 +165,7 @@ void uct_nprdma_stats_ucs_end(uct_nprdma_iface_t *iface,
         ucs_async_remove_handler(nodes->timer_id, 1);
     }
 
-    uct_nprdma_stats_ucs_copy_all(iface, mem);
+    uct_nprdma_stats_ucs_copy_all(nodes, mem);
     UCS_STATS_NODE_FREE(nodes->memory);
     UCS_STATS_NODE_FREE(nodes->waits);
     UCS_STATS_NODE_FREE(nodes->counters);
