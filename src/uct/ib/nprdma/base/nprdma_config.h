@@ -5,7 +5,7 @@
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
-#include "uct/ib/nprdma/net/nprdma_cm.h"
+#include "uct/ib/nprdma/net/nprdma_cm_types.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_config.h"
 
 /* More is not asked of a device, even if it could */

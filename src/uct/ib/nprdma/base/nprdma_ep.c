@@ -73,6 +73,8 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_ep_t, params);
 
+    uct_nprdma_conn_init(&self->net.am);
+    uct_nprdma_conn_init(&self->net.svc);
     status = uct_nprdma_conn_start(&iface->net, &self->net, &self->net.am,
                                    UCT_NPRDMA_CONN_AM);
     if (status != UCS_OK) {

@@ -5,6 +5,8 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "uct/ib/nprdma/net/nprdma_cm.h"
+#include "uct/ib/nprdma/net/nprdma_conn.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_req.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
@@ -351,7 +353,7 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
 
     if (uct_nprdma_cm_hint(&iface->net.cm.attention) ||
         (uct_nprdma_cm_hint(&iface->net.cm.num_in_flight) > 0)) {
-        count += uct_nprdma_cm_progress(&iface->net);
+        count += uct_nprdma_conn_progress(&iface->net);
     }
 
     if ((uct_nprdma_cm_hint(&iface->net.cm.num_dying) > 0) && rx_empty) {

@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_backlog.h"
-#include "nprdma_net.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_BACKLOG_H_
 #define UCT_NPRDMA_BACKLOG_H_
 
-#include "nprdma_conn.h"
+#include "nprdma_net.h"
 
 /*
  * What is posted on a connection before it is connected. A queue pair refuses
@@ -29,7 +29,7 @@
  * @return 0 or an errno, like ibv_post_send(); ECANCELED if one of those kept
  *         was refused.
  */
-int uct_nprdma_backlog_add(struct uct_nprdma_net_iface *iface,
+int uct_nprdma_backlog_add(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_conn_t *conn, struct ibv_send_wr *wr);
 
 /**
@@ -40,7 +40,7 @@ int uct_nprdma_backlog_add(struct uct_nprdma_net_iface *iface,
  * @return UCS_OK, or UCS_ERR_CONNECTION_RESET, which progress has to fail the
  *         connection with: nothing that belongs to it is touched here.
  */
-ucs_status_t uct_nprdma_backlog_post(struct uct_nprdma_net_iface *iface,
+ucs_status_t uct_nprdma_backlog_post(uct_nprdma_net_iface_t *iface,
                                      uct_nprdma_conn_t *conn);
 
 /** Forget what has been kept. Whoever calls this retires the WRs. */

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_BOUNCE_H_
 #define UCT_NPRDMA_BOUNCE_H_
 
-#include "nprdma_conn.h"
+#include "nprdma_conn_types.h"
 
 #include <ucs/sys/compiler_def.h>
 

@@ -4,8 +4,9 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_cm.h"
 #include "nprdma_backlog.h"
-#include "nprdma_net.h"
+#include "nprdma_qp.h"
 #include "nprdma_responder.h"
 #include "nprdma_ud.h"
 
@@ -356,8 +357,7 @@ void uct_nprdma_cm_cancel(uct_nprdma_net_iface_t *iface,
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
-/* Take one outcome off the list, with the async context blocked */
-static uct_nprdma_conn_t *
+uct_nprdma_conn_t *
 uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface, ucs_status_t *status_p)
 {
     uct_nprdma_cm_t *cm     = &iface->cm;
@@ -386,27 +386,11 @@ uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface, ucs_status_t *status_p)
 unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface)
 {
     unsigned count = 0;
-    uct_nprdma_conn_t *conn;
-    ucs_status_t status;
 
     if (uct_nprdma_cm_hint(&iface->cm.num_in_flight) > 0) {
         UCS_ASYNC_BLOCK(iface->super.worker->async);
-        count += uct_nprdma_ud_poll(iface);
+        count = uct_nprdma_ud_poll(iface);
         UCS_ASYNC_UNBLOCK(iface->super.worker->async);
-    }
-
-    if (!uct_nprdma_cm_hint(&iface->cm.attention)) {
-        return count;
-    }
-
-    while ((conn = uct_nprdma_cm_pop_outcome(iface, &status)) != NULL) {
-        ++count;
-        if (status == UCS_OK) {
-            ++iface->stats.cm_connected;
-            uct_nprdma_conn_connected(iface, conn);
-        } else {
-            uct_nprdma_conn_fail(iface, conn, status);
-        }
     }
 
     return count;

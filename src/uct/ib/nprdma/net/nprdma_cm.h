@@ -3,14 +3,7 @@
 #ifndef UCT_NPRDMA_CM_H_
 #define UCT_NPRDMA_CM_H_
 
-#include "nprdma_bounce.h"
-#include "nprdma_conn.h"
-
-#include <ucs/datastruct/khash.h>
-#include <ucs/datastruct/list.h>
-#include <ucs/time/time_def.h>
-
-#include <stdatomic.h>
+#include "nprdma_net.h"
 
 /*
  * Wire-up: finds the peer's interface by UD datagrams and makes the two QPs
@@ -27,138 +20,6 @@
  * after attention has been set and stays so until it is cleared.
  */
 
-/* Probes of requesters outstanding at a time */
-#define UCT_NPRDMA_CM_MAX_PROBES  16
-
-/*
- * wr_id on the completion queue of wire-up: a slot pointer, odd if it was sent
- * and even if it was received; a number with bit 63 set is a probe on the QP of
- * that number.
- */
-static inline uint64_t uct_nprdma_cm_wr_id_send(uct_nprdma_slot_t *slot)
-{
-    return (uintptr_t)slot | 1;
-}
-
-static inline int uct_nprdma_cm_wr_id_is_send(uint64_t wr_id)
-{
-    return wr_id & 1;
-}
-
-static inline uct_nprdma_slot_t *uct_nprdma_cm_wr_id_slot(uint64_t wr_id)
-{
-    return (uct_nprdma_slot_t*)(uintptr_t)(wr_id & ~1ull);
-}
-
-static inline uint64_t uct_nprdma_cm_wr_id_probe(uint32_t qpn)
-{
-    return UCS_BIT(63) | qpn;
-}
-
-static inline int uct_nprdma_cm_wr_id_is_probe(uint64_t wr_id)
-{
-    return (wr_id & UCS_BIT(63)) != 0;
-}
-
-static inline uint32_t uct_nprdma_cm_wr_id_qpn(uint64_t wr_id)
-{
-    return (uint32_t)wr_id;
-}
-
-
-typedef struct uct_nprdma_cm_config {
-    double         retry_interval;  /* first retransmission, seconds */
-    double         retry_max;       /* longest interval */
-    double         timeout;         /* give up */
-    double         probe_interval;  /* are requesters alive, seconds */
-    unsigned       window;          /* REQs in flight */
-    unsigned       rx_slots;
-    struct {                        /* misbehave on purpose, for tests */
-        unsigned   drop;            /* percent of packets sent */
-        unsigned   dup;
-        unsigned   reorder;
-        unsigned   fail;
-        unsigned   seed;
-    } inject;
-} uct_nprdma_cm_config_t;
-
-
-/* Requester's side of a connection, from uct_nprdma_conn_start() until
- * progress has seen the outcome. */
-typedef struct uct_nprdma_cm_conn {
-    ucs_list_link_t         list;       /* in one of the lists of the cm */
-    uct_nprdma_conn_t       *conn;
-    uct_nprdma_dev_addr_t   dev_addr;
-    uct_nprdma_iface_addr_t iface_addr;
-    uint32_t                psn;        /* ours */
-    int                     in_flight;
-    ucs_time_t              next;       /* retransmission is due */
-    ucs_time_t              interval;
-    ucs_time_t              deadline;
-    ucs_status_t            status;     /* UCS_INPROGRESS, then the outcome */
-} uct_nprdma_cm_conn_t;
-
-
-/* Responder's side; see nprdma_responder.c */
-typedef struct uct_nprdma_responder uct_nprdma_responder_t;
-
-KHASH_TYPE(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*);
-
-/* Address handles, one for every port talked to. */
-typedef struct uct_nprdma_cm_ah {
-    ucs_list_link_t       list;
-    uct_nprdma_dev_addr_t dev_addr;
-    struct ibv_ah         *ah;
-} uct_nprdma_cm_ah_t;
-
-typedef struct uct_nprdma_cm {
-    struct ibv_comp_channel        *channel;
-    struct ibv_cq                  *cq;        /* UD, and responders' probes */
-    struct ibv_qp                  *qp;
-    uct_nprdma_bounce_t            pool;
-    unsigned                       tx_posted;
-    unsigned                       rx_posted;
-    int                            broken;     /* UD QP is in ERR: wait for
-                                                  what is posted */
-    int                            sq_error;   /* UD QP is in SQE: wait for
-                                                  what was sent */
-    int                            dead;       /* UD QP cannot be repaired */
-    ucs_list_link_t                waiting;    /* for a place in the window */
-    ucs_list_link_t                in_flight;  /* REQ sent */
-    ucs_list_link_t                outcomes;   /* for progress */
-    atomic_uint                    num_in_flight;
-    atomic_uint                    attention;  /* progress should look */
-    khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
-    khash_t(uct_nprdma_responders) by_qpn;     /* those of kind AM */
-    ucs_list_link_t                unconfirmed; /* responders without RTU */
-    ucs_list_link_t                dying;      /* responders whose QP is in ERR
-                                                  but may have completions */
-    ucs_list_link_t                drained;    /* those that have none */
-    atomic_uint                    num_dying;  /* in both of them */
-    unsigned                       num_probes; /* outstanding */
-    ucs_list_link_t                ahs;        /* the one used last is first */
-    unsigned                       num_ahs;
-    int                            timer_id;   /* -1: nothing is due */
-    int                            probe_timer_id; /* -1: no responder */
-    int                            wakeup_fd;  /* eventfd, part of the iface's
-                                                  event fd */
-    uct_nprdma_cm_config_t         config;
-    unsigned                       rand_state;
-    struct {                                   /* to be sent after the next */
-        int                        valid;
-        uct_nprdma_dev_addr_t      dev_addr;
-        uint32_t                   ud_qpn;
-        uct_nprdma_cm_packet_t     packet;
-    } held;
-} uct_nprdma_cm_t;
-
-
-/** Read one of the atomics without the async context being blocked. */
-static inline unsigned uct_nprdma_cm_hint(const atomic_uint *hint)
-{
-    return atomic_load_explicit(hint, memory_order_relaxed);
-}
-
 
 /**
  * Set up wire-up on an interface whose port, address and CQs are known.
@@ -168,11 +29,11 @@ static inline unsigned uct_nprdma_cm_hint(const atomic_uint *hint)
  *
  * @return UCS_OK, or an error with a logged reason.
  */
-ucs_status_t uct_nprdma_cm_init(struct uct_nprdma_net_iface *iface,
+ucs_status_t uct_nprdma_cm_init(uct_nprdma_net_iface_t *iface,
                                 const uct_nprdma_cm_config_t *config);
 
 /** Undo uct_nprdma_cm_init(); responders of the interface are destroyed. */
-void uct_nprdma_cm_cleanup(struct uct_nprdma_net_iface *iface);
+void uct_nprdma_cm_cleanup(uct_nprdma_net_iface_t *iface);
 
 
 /**
@@ -185,13 +46,13 @@ void uct_nprdma_cm_cleanup(struct uct_nprdma_net_iface *iface);
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY.
  */
-ucs_status_t uct_nprdma_cm_connect(struct uct_nprdma_net_iface *iface,
+ucs_status_t uct_nprdma_cm_connect(uct_nprdma_net_iface_t *iface,
                                    uct_nprdma_conn_t *conn,
                                    const uct_nprdma_dev_addr_t *dev_addr,
                                    const uct_nprdma_iface_addr_t *iface_addr);
 
 /** Stop connecting; the connection is about to go. */
-void uct_nprdma_cm_cancel(struct uct_nprdma_net_iface *iface,
+void uct_nprdma_cm_cancel(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn);
 
 
@@ -204,18 +65,32 @@ void uct_nprdma_cm_cancel(struct uct_nprdma_net_iface *iface,
  * @param [in] dev_addr    Where the peer is.
  * @param [in] iface_addr  Which interface there.
  */
-void uct_nprdma_cm_reset(struct uct_nprdma_net_iface *iface,
+void uct_nprdma_cm_reset(uct_nprdma_net_iface_t *iface,
                          uct_nprdma_conn_t *conn,
                          const uct_nprdma_dev_addr_t *dev_addr,
                          const uct_nprdma_iface_addr_t *iface_addr);
 
 
 /**
- * Part of progress: act on what wire-up has decided.
+ * Part of progress: receive packets while a REQ is on its way.
  *
  * @return Number of things done.
  */
-unsigned uct_nprdma_cm_progress(struct uct_nprdma_net_iface *iface);
+unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface);
+
+
+/**
+ * Take one of the connections whose wire-up has ended. To be called until there
+ * is none whenever iface->cm.attention is set.
+ *
+ * @param [in]  iface     Interface.
+ * @param [out] status_p  How it has ended.
+ *
+ * @return The connection, or NULL.
+ */
+uct_nprdma_conn_t *
+uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface,
+                          ucs_status_t *status_p);
 
 
 /**
@@ -228,7 +103,7 @@ unsigned uct_nprdma_cm_progress(struct uct_nprdma_net_iface *iface);
  * @param [in] packet    What to send; magic, version, src_nonce and ud_qpn are
  *                       filled in here.
  */
-void uct_nprdma_cm_send(struct uct_nprdma_net_iface *iface,
+void uct_nprdma_cm_send(uct_nprdma_net_iface_t *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
                         const uct_nprdma_cm_packet_t *packet);
 
@@ -236,7 +111,7 @@ void uct_nprdma_cm_send(struct uct_nprdma_net_iface *iface,
 void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm);
 
 /** Make sure that the timer of retransmissions runs. */
-void uct_nprdma_cm_start_timer(struct uct_nprdma_net_iface *iface);
+void uct_nprdma_cm_start_timer(uct_nprdma_net_iface_t *iface);
 
 /** @return When to repeat a packet; *interval is doubled. */
 ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);
@@ -247,7 +122,7 @@ ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);
  *
  * @param [in] qp_num  Local QP that it arrived on.
  */
-void uct_nprdma_responder_fin(struct uct_nprdma_net_iface *iface,
+void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface,
                               uint32_t qp_num);
 
 #endif

@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_net.h"
-#include "nprdma_tx.h"
+#include "nprdma_qp.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/sys.h>
@@ -49,8 +49,6 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_net_ep_t, const uct_ep_params_t *params)
     self->status     = UCS_OK;
     self->dev_addr   = *(const uct_nprdma_dev_addr_t*)params->dev_addr;
     self->iface_addr = *(const uct_nprdma_iface_addr_t*)params->iface_addr;
-    uct_nprdma_conn_init(&self->am);
-    uct_nprdma_conn_init(&self->svc);
     return UCS_OK;
 }
 
@@ -207,19 +205,4 @@ ucs_status_t uct_nprdma_net_ep_refusal(uct_nprdma_net_ep_t *ep)
     ++iface->stats.no_resource;
     UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
     return UCS_ERR_NO_RESOURCE;
-}
-
-ucs_status_t uct_nprdma_net_ep_post_nop(uct_nprdma_net_iface_t *iface,
-                                        uct_nprdma_net_ep_t *ep)
-{
-    if (ep->am.broken) {
-        return UCS_OK; /* what it would find out is already known */
-    }
-
-    if ((ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA) ||
-        !uct_nprdma_conn_can_post(iface, &ep->am)) {
-        return uct_nprdma_net_ep_refusal(ep);
-    }
-
-    return uct_nprdma_conn_post_nop(iface, &ep->am, NULL);
 }

@@ -4,8 +4,8 @@
 #define UCT_NPRDMA_NET_H_
 
 #include "nprdma_bounce.h"
-#include "nprdma_cm.h"
-#include "nprdma_conn.h"
+#include "nprdma_cm_types.h"
+#include "nprdma_conn_types.h"
 #include "nprdma_counters.h"
 #include "nprdma_device.h"
 
@@ -266,15 +266,5 @@ static inline void uct_nprdma_net_ep_unfence(uct_nprdma_net_iface_t *iface,
  * @return The failure of the endpoint, else UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t uct_nprdma_net_ep_refusal(uct_nprdma_net_ep_t *ep);
-
-
-/**
- * Post an operation without data, which fails if the peer is gone. Zero-length
- * put does this.
- *
- * @return UCS_OK, or as uct_nprdma_net_ep_refusal().
- */
-ucs_status_t uct_nprdma_net_ep_post_nop(uct_nprdma_net_iface_t *iface,
-                                        uct_nprdma_net_ep_t *ep);
 
 #endif

@@ -5,6 +5,8 @@
 #endif
 
 #include "nprdma_responder.h"
+#include "nprdma_cm.h"
+#include "nprdma_qp.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>

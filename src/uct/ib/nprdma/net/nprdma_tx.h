@@ -4,7 +4,7 @@
 #define UCT_NPRDMA_TX_H_
 
 #include "nprdma_backlog.h"
-#include "nprdma_net.h"
+#include "nprdma_conn.h"
 
 #include <ucs/debug/log.h>
 

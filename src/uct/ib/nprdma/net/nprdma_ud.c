@@ -5,6 +5,8 @@
 #endif
 
 #include "nprdma_ud.h"
+#include "nprdma_cm.h"
+#include "nprdma_qp.h"
 #include "nprdma_responder.h"
 
 #include <ucs/debug/log.h>

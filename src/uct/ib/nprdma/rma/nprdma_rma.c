@@ -115,6 +115,26 @@ err_put_slot:
     return status;
 }
 
+/*
+ * A put of nothing completes without checks, but fails if the peer is gone.
+ *
+ * @return UCS_OK, or as uct_nprdma_net_ep_refusal().
+ */
+static ucs_status_t uct_nprdma_rma_put_nothing(uct_nprdma_net_iface_t *iface,
+                                               uct_nprdma_net_ep_t *ep)
+{
+    if (ep->am.broken) {
+        return UCS_OK; /* what it would find out is already known */
+    }
+
+    if ((ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA) ||
+        !uct_nprdma_conn_can_post(iface, &ep->am)) {
+        return uct_nprdma_net_ep_refusal(ep);
+    }
+
+    return uct_nprdma_conn_post_nop(iface, &ep->am, NULL);
+}
+
 ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                                      unsigned length, uint64_t remote_addr,
                                      uct_rkey_t rkey)
@@ -132,7 +152,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                     uct_nprdma_rma_max_short(iface));
 
     if (ucs_unlikely(length == 0)) {
-        return uct_nprdma_net_ep_post_nop(&iface->net, &ep->net);
+        return uct_nprdma_rma_put_nothing(&iface->net, &ep->net);
     }
 
     status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);

@@ -6,6 +6,7 @@
 
 #include "nprdma_rma_iface.h"
 #include "nprdma_rma_req.h"
+#include "uct/ib/nprdma/net/nprdma_cm.h"
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>

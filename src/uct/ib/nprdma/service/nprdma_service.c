@@ -7,6 +7,7 @@
 #include "nprdma_service_int.h"
 #include "nprdma_svc_exec.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/net/nprdma_qp.h"
 
 
 static uct_nprdma_service_conn_t *

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_service_int.h"
+#include "uct/ib/nprdma/net/nprdma_qp.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,147 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_CM_TYPES_H_
+#define UCT_NPRDMA_CM_TYPES_H_
+
+#include "nprdma_bounce.h"
+#include "nprdma_conn_types.h"
+
+#include <ucs/datastruct/khash.h>
+#include <ucs/datastruct/list.h>
+#include <ucs/time/time_def.h>
+
+#include <stdatomic.h>
+
+/* Probes of requesters outstanding at a time */
+#define UCT_NPRDMA_CM_MAX_PROBES  16
+
+/*
+ * wr_id on the completion queue of wire-up: a slot pointer, odd if it was sent
+ * and even if it was received; a number with bit 63 set is a probe on the QP of
+ * that number.
+ */
+static inline uint64_t uct_nprdma_cm_wr_id_send(uct_nprdma_slot_t *slot)
+{
+    return (uintptr_t)slot | 1;
+}
+
+static inline int uct_nprdma_cm_wr_id_is_send(uint64_t wr_id)
+{
+    return wr_id & 1;
+}
+
+static inline uct_nprdma_slot_t *uct_nprdma_cm_wr_id_slot(uint64_t wr_id)
+{
+    return (uct_nprdma_slot_t*)(uintptr_t)(wr_id & ~1ull);
+}
+
+static inline uint64_t uct_nprdma_cm_wr_id_probe(uint32_t qpn)
+{
+    return UCS_BIT(63) | qpn;
+}
+
+static inline int uct_nprdma_cm_wr_id_is_probe(uint64_t wr_id)
+{
+    return (wr_id & UCS_BIT(63)) != 0;
+}
+
+static inline uint32_t uct_nprdma_cm_wr_id_qpn(uint64_t wr_id)
+{
+    return (uint32_t)wr_id;
+}
+
+
+typedef struct uct_nprdma_cm_config {
+    double         retry_interval;  /* first retransmission, seconds */
+    double         retry_max;       /* longest interval */
+    double         timeout;         /* give up */
+    double         probe_interval;  /* are requesters alive, seconds */
+    unsigned       window;          /* REQs in flight */
+    unsigned       rx_slots;
+    struct {                        /* misbehave on purpose, for tests */
+        unsigned   drop;            /* percent of packets sent */
+        unsigned   dup;
+        unsigned   reorder;
+        unsigned   fail;
+        unsigned   seed;
+    } inject;
+} uct_nprdma_cm_config_t;
+
+
+/* Requester's side of a connection, from uct_nprdma_conn_start() until
+ * progress has seen the outcome. */
+typedef struct uct_nprdma_cm_conn {
+    ucs_list_link_t         list;       /* in one of the lists of the cm */
+    uct_nprdma_conn_t       *conn;
+    uct_nprdma_dev_addr_t   dev_addr;
+    uct_nprdma_iface_addr_t iface_addr;
+    uint32_t                psn;        /* ours */
+    int                     in_flight;
+    ucs_time_t              next;       /* retransmission is due */
+    ucs_time_t              interval;
+    ucs_time_t              deadline;
+    ucs_status_t            status;     /* UCS_INPROGRESS, then the outcome */
+} uct_nprdma_cm_conn_t;
+
+
+/* Responder's side; see nprdma_responder.c */
+typedef struct uct_nprdma_responder uct_nprdma_responder_t;
+
+KHASH_TYPE(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*);
+
+/* Address handles, one for every port talked to. */
+typedef struct uct_nprdma_cm_ah {
+    ucs_list_link_t       list;
+    uct_nprdma_dev_addr_t dev_addr;
+    struct ibv_ah         *ah;
+} uct_nprdma_cm_ah_t;
+
+typedef struct uct_nprdma_cm {
+    struct ibv_comp_channel        *channel;
+    struct ibv_cq                  *cq;        /* UD, and responders' probes */
+    struct ibv_qp                  *qp;
+    uct_nprdma_bounce_t            pool;
+    unsigned                       tx_posted;
+    unsigned                       rx_posted;
+    int                            broken;     /* UD QP is in ERR: wait for
+                                                  what is posted */
+    int                            sq_error;   /* UD QP is in SQE: wait for
+                                                  what was sent */
+    int                            dead;       /* UD QP cannot be repaired */
+    ucs_list_link_t                waiting;    /* for a place in the window */
+    ucs_list_link_t                in_flight;  /* REQ sent */
+    ucs_list_link_t                outcomes;   /* for progress */
+    atomic_uint                    num_in_flight;
+    atomic_uint                    attention;  /* progress should look */
+    khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
+    khash_t(uct_nprdma_responders) by_qpn;     /* those of kind AM */
+    ucs_list_link_t                unconfirmed; /* responders without RTU */
+    ucs_list_link_t                dying;      /* responders whose QP is in ERR
+                                                  but may have completions */
+    ucs_list_link_t                drained;    /* those that have none */
+    atomic_uint                    num_dying;  /* in both of them */
+    unsigned                       num_probes; /* outstanding */
+    ucs_list_link_t                ahs;        /* the one used last is first */
+    unsigned                       num_ahs;
+    int                            timer_id;   /* -1: nothing is due */
+    int                            probe_timer_id; /* -1: no responder */
+    int                            wakeup_fd;  /* eventfd, part of the iface's
+                                                  event fd */
+    uct_nprdma_cm_config_t         config;
+    unsigned                       rand_state;
+    struct {                                   /* to be sent after the next */
+        int                        valid;
+        uct_nprdma_dev_addr_t      dev_addr;
+        uint32_t                   ud_qpn;
+        uct_nprdma_cm_packet_t     packet;
+    } held;
+} uct_nprdma_cm_t;
+
+
+/** Read one of the atomics without the async context being blocked. */
+static inline unsigned uct_nprdma_cm_hint(const atomic_uint *hint)
+{
+    return atomic_load_explicit(hint, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_QP_H_
+#define UCT_NPRDMA_QP_H_
+
+#include "nprdma_device.h"
+
+/*
+ * RC queue pairs, of requesters and responders alike.
+ */
+
+/* QP creation arguments beyond what is always the same. */
+typedef struct uct_nprdma_qp_params {
+    struct ibv_cq  *send_cq;
+    struct ibv_cq  *recv_cq;
+    struct ibv_srq *srq;        /* NULL: own RQ */
+    uint32_t       max_send_wr;
+    uint32_t       max_recv_wr; /* own RQ only */
+    uint32_t       max_inline;
+    void           *qp_context;
+} uct_nprdma_qp_params_t;
+
+
+/* Of uct_nprdma_qp_connect(): a full receiver is back-pressure */
+#define UCT_NPRDMA_RNR_FOREVER  7
+
+
+/**
+ * Create an RC QP and bring it to INIT on a port.
+ *
+ * @param [in]  dev       Device on whose PD it is created.
+ * @param [in]  port_num  Port.
+ * @param [in]  params    See uct_nprdma_qp_params_t.
+ * @param [out] qp_p      The QP, to be given to verbs->destroy_qp().
+ * @param [out] inline_p  Inline size obtained, may be NULL.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR / UCS_ERR_NO_MEMORY with a logged reason.
+ */
+ucs_status_t
+uct_nprdma_qp_create(uct_nprdma_device_t *dev, uint8_t port_num,
+                     const uct_nprdma_qp_params_t *params, struct ibv_qp **qp_p,
+                     uint32_t *inline_p);
+
+
+/**
+ * Bring a QP from INIT to RTS, towards a peer.
+ *
+ * @param [in] dev        Device of the QP.
+ * @param [in] port_num   Port of the QP.
+ * @param [in] qp         QP in INIT.
+ * @param [in] local_psn  PSN that the peer was or will be told.
+ * @param [in] peer       The peer's side.
+ * @param [in] rnr_retry  How often a message is sent again that the peer has no
+ *                        receive for; UCT_NPRDMA_RNR_FOREVER: until it has one.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ */
+ucs_status_t
+uct_nprdma_qp_connect(uct_nprdma_device_t *dev, uint8_t port_num,
+                      struct ibv_qp *qp, uint32_t local_psn,
+                      const uct_nprdma_qp_addr_t *peer, uint8_t rnr_retry);
+
+
+/**
+ * Bring a QP to ERR: outstanding WRs complete with flush errors.
+ */
+void uct_nprdma_qp_to_err(uct_nprdma_device_t *dev, struct ibv_qp *qp);
+
+#endif
