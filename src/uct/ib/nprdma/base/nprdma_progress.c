@@ -8,7 +8,7 @@
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_conn.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
-#include "uct/ib/nprdma/rma/nprdma_rma_req.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_reply.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 

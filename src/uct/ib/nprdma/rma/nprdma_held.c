@@ -212,21 +212,17 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
     return NULL;
 }
 
-/* Bytes of the message, and of what comes back */
-static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op,
-                                     uint32_t *reply_length_p)
+/* Bytes of the message */
+static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op)
 {
     const uct_nprdma_svc_request_t *request = &op->message.request;
 
     switch (request->type) {
     case UCT_NPRDMA_SVC_STORE:
-        *reply_length_p = 0;
         return sizeof(*request) + request->length;
     case UCT_NPRDMA_SVC_FETCH:
-        *reply_length_p = request->length;
         return sizeof(*request);
     default:
-        *reply_length_p = request->length;
         return sizeof(op->message);
     }
 }
@@ -238,18 +234,18 @@ uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
     uct_nprdma_rma_t *rma   = op->rma;
     uct_nprdma_slot_t *slot = op->slot;
     uct_nprdma_rma_wait_t *wait;
-    uint32_t reply_length;
     size_t length;
 
-    length = uct_nprdma_held_length(op, &reply_length);
+    length = uct_nprdma_held_length(op);
     if (!uct_nprdma_rma_can_post(iface, rma) ||
         ((slot == NULL) &&
          !uct_nprdma_rma_small_slot(iface, rma, length, 0, &slot))) {
         return 0;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, reply_length,
-                                   uct_nprdma_held_reply, 0);
+    wait = uct_nprdma_rma_wait_add(
+            iface, rma, uct_nprdma_svc_reply_length(&op->message.request),
+            UCT_NPRDMA_RMA_HELD, 0);
     if (wait == NULL) {
         if (op->slot == NULL) {
             uct_nprdma_rma_small_slot_put(slot);

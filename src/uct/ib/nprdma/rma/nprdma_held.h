@@ -146,7 +146,7 @@ unsigned
 uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 
-/** Reply to a request that was held; see uct_nprdma_rma_reply_func_t. */
+/** Reply to a request that was held; see nprdma_rma_reply.c. */
 uct_completion_t *
 uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_wait_t *wait, const void *data,

@@ -306,7 +306,7 @@ void uct_nprdma_opt_slice_resume(uct_nprdma_rma_iface_t *iface,
 void uct_nprdma_opt_slice_run(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice);
 
-/** Reply to a populate request; see uct_nprdma_rma_reply_func_t. */
+/** Reply to a populate request; see nprdma_rma_reply.c. */
 uct_completion_t *
 uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
                          struct uct_nprdma_rma_wait *wait, const void *data,

@@ -526,7 +526,7 @@ uct_nprdma_opt_step_populate(uct_nprdma_rma_iface_t *iface,
 
     wait = uct_nprdma_rma_wait_add(
             iface, rma, uct_nprdma_svc_populated_length(address, length),
-            uct_nprdma_opt_populated, 1);
+            UCT_NPRDMA_RMA_POPULATE, 1);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCT_NPRDMA_OPT_BUSY;

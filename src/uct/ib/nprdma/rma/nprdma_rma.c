@@ -239,14 +239,6 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     return length;
 }
 
-static uct_completion_t *
-uct_nprdma_rma_put_reply(uct_nprdma_rma_iface_t *iface,
-                         uct_nprdma_rma_wait_t *wait, const void *data,
-                         ucs_status_t *status)
-{
-    return wait->comp;
-}
-
 /*
  * A put that fits one request is one store, done once, whatever way it came:
  * the target may be polling on it (ARCHITECTURE 3, exactly once).
@@ -285,7 +277,7 @@ uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
         return status;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, uct_nprdma_rma_put_reply,
+    wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, UCT_NPRDMA_RMA_PUT,
                                    0);
     if (ucs_unlikely(wait == NULL)) {
         uct_nprdma_bounce_put(slot);
@@ -346,17 +338,6 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     return status;
 }
 
-static uct_completion_t *
-uct_nprdma_rma_get_bcopy_reply(uct_nprdma_rma_iface_t *iface,
-                               uct_nprdma_rma_wait_t *wait, const void *data,
-                               ucs_status_t *status)
-{
-    if (*status == UCS_OK) {
-        wait->bcopy.unpack_cb(wait->bcopy.arg, data, wait->length);
-    }
-    return wait->comp;
-}
-
 /*
  * Send a request with at most operands behind its header, and wait for its
  * reply.
@@ -364,7 +345,7 @@ uct_nprdma_rma_get_bcopy_reply(uct_nprdma_rma_iface_t *iface,
 static ucs_status_t
 uct_nprdma_rma_ask_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                          uct_nprdma_svc_request_t *request, size_t length,
-                         uct_nprdma_rma_reply_func_t func,
+                         uct_nprdma_rma_kind_t kind,
                          uct_completion_t *comp, uct_nprdma_rma_wait_t **wait_p)
 {
     uct_nprdma_rma_wait_t *wait;
@@ -374,7 +355,7 @@ uct_nprdma_rma_ask_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
         goto err_no_resource;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, func, 0);
+    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, kind, 0);
     if (ucs_unlikely(wait == NULL)) {
         uct_nprdma_rma_small_slot_put(slot);
         goto err_no_resource;
@@ -412,7 +393,7 @@ uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, remote_addr,
                                 uct_nprdma_rkey(rkey)->key, length);
     status = uct_nprdma_rma_ask_small(iface, ep, &request, sizeof(request),
-                                      uct_nprdma_rma_get_bcopy_reply, comp,
+                                      UCT_NPRDMA_RMA_GET, comp,
                                       &wait);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
@@ -509,22 +490,6 @@ static void uct_nprdma_rma_fill_atomic(uct_nprdma_held_message_t *message,
     message->operands.compare = compare;
 }
 
-static uct_completion_t *
-uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
-                            uct_nprdma_rma_wait_t *wait, const void *data,
-                            ucs_status_t *status)
-{
-    if (*status == UCS_OK) {
-        *status = uct_nprdma_local_copy(&iface->local, wait->result, data,
-                                        wait->length, wait->result);
-        if (ucs_unlikely(*status != UCS_OK)) {
-            uct_nprdma_rma_tell_local(iface, wait->rma, 1, wait->result,
-                                      wait->length);
-        }
-    }
-    return wait->comp;
-}
-
 static ucs_status_t
 uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
                            uint64_t value, uint64_t remote_addr,
@@ -599,7 +564,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
     } else {
         status = uct_nprdma_rma_ask_small(iface, ep, &message.request,
                                           sizeof(message),
-                                          uct_nprdma_rma_atomic_reply, comp,
+                                          UCT_NPRDMA_RMA_ATOMIC, comp,
                                           &wait);
     }
     if (ucs_unlikely(status != UCS_OK)) {

@@ -71,21 +71,6 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface,
 unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface);
 
 /**
- * A receive posted by uct_nprdma_conn_post_recv() is complete.
- *
- * @param [in] iface  Interface.
- * @param [in] conn   Connection of kind SVC.
- * @param [in] index  As given when it was posted.
- * @param [in] wc     Its completion, possibly an error.
- *
- * @return Number of operations completed.
- */
-unsigned
-uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
-                            uct_nprdma_conn_t *conn, uint32_t index,
-                            const struct ibv_wc *wc);
-
-/**
  * An endpoint goes away, its SVC connection does not receive any more.
  * Operations that are still outstanding complete with UCS_ERR_CANCELED.
  */

@@ -45,11 +45,6 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
     const uct_nprdma_rma_recent_t *recent =
             &rma->recent[failed_sn % UCT_NPRDMA_RMA_RECENT];
     int is_recent = recent->sn == failed_sn;
-    static const char *names[] = {
-        [UCT_NPRDMA_SVC_STORE - UCT_NPRDMA_SVC_STORE]  = "put",
-        [UCT_NPRDMA_SVC_FETCH - UCT_NPRDMA_SVC_STORE]  = "get",
-        [UCT_NPRDMA_SVC_ATOMIC - UCT_NPRDMA_SVC_STORE] = "atomic"
-    };
 
     if (wait->failed != UCS_OK) {
         ++iface->net.stats.svc_errors;
@@ -62,10 +57,9 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
 
     if (status != UCS_OK) {
         ++iface->net.stats.svc_errors;
-        if ((wait->func != uct_nprdma_opt_populated) &&
-            (wait->func != uct_nprdma_rma_large_reply)) {
+        if (!uct_nprdma_rma_kind_is_of_slice(wait->kind)) {
             uct_nprdma_rma_tell(iface, rma,
-                                names[wait->type - UCT_NPRDMA_SVC_STORE],
+                                uct_nprdma_svc_type_info(wait->type)->name,
                                 wait->address, wait->size, status);
         }
     }

@@ -73,7 +73,7 @@ uct_nprdma_rma_large_send_get(uct_nprdma_rma_iface_t *iface,
     }
 
     wait = uct_nprdma_rma_wait_add(iface, rma, length,
-                                   uct_nprdma_rma_large_reply, 1);
+                                   UCT_NPRDMA_RMA_COPY, 1);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
@@ -105,8 +105,7 @@ uct_nprdma_rma_large_send_put(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, 0, uct_nprdma_rma_large_reply,
-                                   1);
+    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_COPY, 1);
     if (wait == NULL) {
         uct_nprdma_bounce_put(slot);
         return UCS_ERR_NO_RESOURCE;

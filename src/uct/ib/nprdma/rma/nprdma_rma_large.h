@@ -45,7 +45,7 @@ struct uct_nprdma_rma_large {
 };
 
 
-/** Reply to one of its requests; see uct_nprdma_rma_reply_func_t. */
+/** Reply to one of its requests; see nprdma_rma_reply.c. */
 uct_completion_t *
 uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
                            struct uct_nprdma_rma_wait *wait, const void *data,

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_held.h"
+#include "nprdma_rma_reply.h"
 #include "nprdma_rma_wait.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
@@ -181,17 +182,6 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_held_slots(rma), is_redo);
 }
 
-uct_completion_t *
-uct_nprdma_rma_acked(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
-                     const void *data, ucs_status_t *status)
-{
-    /* Nobody waits for this request alone, so a flush has to tell */
-    if (ucs_unlikely((*status != UCS_OK) && (wait->failed == UCS_OK))) {
-        wait->failed = *status;
-    }
-    return NULL;
-}
-
 /*
  * Remember what a request accesses. An operation of opt.order answers for what
  * it sends itself: it is there until the reply has come.
@@ -208,8 +198,7 @@ static void uct_nprdma_rma_remember(uct_nprdma_rma_t *rma,
     recent->length = 0;
     if ((request->length == 0) ||
         (request->type == UCT_NPRDMA_SVC_POPULATE) ||
-        ((wait != NULL) && ((wait->func == uct_nprdma_rma_large_reply) ||
-                            (wait->func == uct_nprdma_held_reply)))) {
+        ((wait != NULL) && uct_nprdma_rma_kind_is_ordered(wait->kind))) {
         return;
     }
 
@@ -278,7 +267,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
                             request->length : 0,
-                uct_nprdma_rma_acked, 1);
+                UCT_NPRDMA_RMA_ACK, 1);
     }
 
     request->sn    = rma->sn + 1;
@@ -309,7 +298,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
             uct_nprdma_bounce_put(slot);
         }
         if (wait != NULL) {
-            wait->func = uct_nprdma_rma_acked;
+            wait->kind = UCT_NPRDMA_RMA_ACK;
             wait->sn   = rma->sn;
         }
         return status;
@@ -342,7 +331,7 @@ ucs_status_t uct_nprdma_rma_ask(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, 0, uct_nprdma_rma_acked, 1);
+    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_ACK, 1);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
@@ -518,26 +507,6 @@ int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
            (uct_nprdma_rma_progress(iface) > 0);
 }
 
-/* The end of one wait. Afterwards the endpoint may be gone: see rma->busy. */
-static void uct_nprdma_rma_wait_done(uct_nprdma_rma_iface_t *iface,
-                                     uct_nprdma_rma_t *rma,
-                                     uct_nprdma_rma_wait_t *wait,
-                                     const void *data, ucs_status_t status)
-{
-    uct_completion_t *comp;
-
-    ucs_queue_pull_non_empty(&rma->waits);
-    --rma->num_waits;
-    comp = wait->func(iface, wait, data, &status);
-    if (ucs_unlikely(wait->failed != UCS_OK)) {
-        rma->error = wait->failed;
-    }
-    uct_nprdma_rma_wait_free(iface->res, wait);
-    if (comp != NULL) {
-        uct_invoke_completion(comp, status);
-    }
-}
-
 static void uct_nprdma_rma_flushes_done(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_rma_t *rma)
 {
@@ -576,67 +545,6 @@ void uct_nprdma_rma_check_slow(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-static void uct_nprdma_rma_malformed(uct_nprdma_rma_iface_t *iface,
-                                     uct_nprdma_conn_t *conn,
-                                     const struct ibv_wc *wc)
-{
-    ucs_error("malformed reply of %u bytes on qp 0x%x, closing the connection",
-              wc->byte_len, wc->qp_num);
-    uct_nprdma_conn_fail(&iface->net, conn, UCS_ERR_IO_ERROR);
-}
-
-unsigned
-uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
-                            uct_nprdma_conn_t *conn, uint32_t index,
-                            const struct ibv_wc *wc)
-{
-    uct_nprdma_rma_wait_t *wait = &iface->res->waits[index];
-    uct_nprdma_rma_t *rma       = wait->rma;
-    const uct_nprdma_svc_reply_t *reply;
-
-    /*
-     * A receive that was flushed is not a reply, and one that is late is of no
-     * use: whoever took the connection down ends what waits for it, by
-     * uct_nprdma_rma_ep_fail() or _cleanup().
-     */
-    if ((conn->ep == NULL) || (rma == NULL) ||
-        (ucs_derived_of(conn->ep, uct_nprdma_rma_ep_t)->rma != rma) ||
-        (rma->status != UCS_OK) || (wc->status != IBV_WC_SUCCESS)) {
-        return 0;
-    }
-
-    /* Nobody has asked for what comes to a spare */
-    reply = ucs_unlikely(wait == rma->spare) ? NULL :
-            uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len,
-                                       wait->type, wait->sn, wait->length);
-    if ((reply == NULL) ||
-        (wait != ucs_queue_head_elem_non_empty(&rma->waits,
-                                               uct_nprdma_rma_wait_t, queue))) {
-        uct_nprdma_rma_malformed(iface, conn, wc);
-        return 0;
-    }
-
-    ++iface->net.stats.svc_replies;
-    rma->done_sn = wait->sn;
-    if (ucs_unlikely((reply->failed_status | reply->status) !=
-                     UCT_NPRDMA_SVC_OK)) {
-        wait->failed = uct_nprdma_svc_ucs_status(reply->failed_status);
-        uct_nprdma_rma_tell_reply(iface, rma, wait, reply->failed_sn,
-                              uct_nprdma_svc_ucs_status(reply->status));
-    }
-
-    uct_nprdma_rma_enter(rma);
-    if (ucs_unlikely(!ucs_list_is_empty(&rma->opt.unacked))) {
-        uct_nprdma_held_acked(iface, rma);
-    }
-    uct_nprdma_rma_wait_done(iface, rma, wait, reply + 1,
-                             uct_nprdma_svc_ucs_status(reply->status));
-    uct_nprdma_rma_check(iface, rma);
-    uct_nprdma_rma_leave(rma);
-    return 1;
-}
-
-
 /* ---- the end ---- */
 
 /* Complete everything with rma->status */
@@ -655,7 +563,7 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
     while (!ucs_queue_is_empty(&rma->waits)) {
         wait = ucs_queue_head_elem_non_empty(&rma->waits,
                                              uct_nprdma_rma_wait_t, queue);
-        uct_nprdma_rma_wait_done(iface, rma, wait, NULL, rma->status);
+        uct_nprdma_rma_reply_done(iface, rma, wait, NULL, rma->status);
     }
 
     uct_nprdma_opt_purge(iface, rma);

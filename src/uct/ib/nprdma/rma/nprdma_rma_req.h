@@ -38,22 +38,30 @@ typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
 #define UCT_NPRDMA_RMA_SMALL_SLOT        64
 
 
-/**
- * Consume a reply: take the data, and tell for whom to call back. Only the end
- * of an operation of nprdma_opt.h calls the user itself.
- *
- * @param [in] wait    Whose reply it is.
- * @param [in] data    Payload, wait->length bytes; NULL if status is an error.
- * @param [in] status  How the request ended; wait->failed tells whether an
- *                     earlier request without reply has failed.
- *
- * @return Completion to be called, or NULL; its status is status unless
- *         changed through @a status.
- */
-typedef uct_completion_t *
-(*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *iface,
-                               uct_nprdma_rma_wait_t *wait, const void *data,
-                               ucs_status_t *status);
+/* What a reply is awaited for: nprdma_rma_reply.c has what is done with it */
+typedef enum uct_nprdma_rma_kind {
+    UCT_NPRDMA_RMA_ACK,         /* Acknowledgement: only a flush tells the user
+                                   of a failure */
+    UCT_NPRDMA_RMA_PUT,
+    UCT_NPRDMA_RMA_GET,
+    UCT_NPRDMA_RMA_ATOMIC,
+    UCT_NPRDMA_RMA_HELD,        /* An operation that was held */
+    UCT_NPRDMA_RMA_COPY,        /* A piece of what software copies */
+    UCT_NPRDMA_RMA_POPULATE,    /* A slice whose pages are populated */
+    UCT_NPRDMA_RMA_KIND_LAST
+} uct_nprdma_rma_kind_t;
+
+/** @return Nonzero if an operation of opt.order answers for the request. */
+static inline int uct_nprdma_rma_kind_is_ordered(uct_nprdma_rma_kind_t kind)
+{
+    return (kind == UCT_NPRDMA_RMA_HELD) || (kind == UCT_NPRDMA_RMA_COPY);
+}
+
+/** @return Nonzero if a slice reports the failure of the request itself. */
+static inline int uct_nprdma_rma_kind_is_of_slice(uct_nprdma_rma_kind_t kind)
+{
+    return (kind == UCT_NPRDMA_RMA_POPULATE) || (kind == UCT_NPRDMA_RMA_COPY);
+}
 
 
 /* A request whose reply is awaited, or a spare; its receive is posted */
@@ -62,10 +70,10 @@ struct uct_nprdma_rma_wait {
                                            of a spare in none */
     uct_nprdma_rma_t            *rma;
     uct_nprdma_slot_t           *slot;  /* Where the reply goes */
-    uct_nprdma_rma_reply_func_t func;
     uint32_t                    index;
     uint32_t                    sn;
     uint32_t                    length; /* Payload of a good reply */
+    uint8_t                     kind;   /* uct_nprdma_rma_kind_t */
     uint8_t                     type;   /* Of the request, */
     uint32_t                    size;   /* and what it accesses */
     uint64_t                    address;
@@ -306,12 +314,6 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
  */
 ucs_status_t uct_nprdma_rma_ask(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma);
-
-
-/** Reply function where nothing but a flush tells the user of a failure. */
-uct_completion_t *
-uct_nprdma_rma_acked(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_wait_t *wait,
-                     const void *data, ucs_status_t *status);
 
 
 /**

@@ -111,9 +111,9 @@ uct_nprdma_rma_spare_take(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma)
 static uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_begin(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma,
                           uct_nprdma_rma_wait_t *wait, uint32_t length,
-                          uct_nprdma_rma_reply_func_t func)
+                          uct_nprdma_rma_kind_t kind)
 {
-    wait->func   = func;
+    wait->kind   = kind;
     wait->length = length;
     wait->failed = UCS_OK;
     wait->comp   = NULL;
@@ -148,7 +148,7 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
 
     wait = uct_nprdma_rma_wait_begin(res, rma,
                                      uct_nprdma_rma_spare_take(res, rma), 0,
-                                     uct_nprdma_rma_acked);
+                                     UCT_NPRDMA_RMA_ACK);
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
     return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
                                      slot, wait) == UCS_OK;
@@ -156,7 +156,7 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
 
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uint32_t length, uct_nprdma_rma_reply_func_t func,
+                        uint32_t length, uct_nprdma_rma_kind_t kind,
                         int is_redo)
 {
     uct_nprdma_rma_res_t *res = iface->res;
@@ -179,7 +179,7 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
            uct_nprdma_rma_spare_take(res, rma) :
            uct_nprdma_rma_wait_get(iface, rma, length, is_redo);
     return (wait == NULL) ? NULL :
-           uct_nprdma_rma_wait_begin(res, rma, wait, length, func);
+           uct_nprdma_rma_wait_begin(res, rma, wait, length, kind);
 }
 
 void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,

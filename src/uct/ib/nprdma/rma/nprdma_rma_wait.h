@@ -24,14 +24,14 @@
  * Have a receive posted for a reply. Must be followed by sending the request.
  *
  * @param [in] length   Payload of the reply if all goes well.
- * @param [in] func     Called with the reply.
+ * @param [in] kind     What for.
  * @param [in] is_redo  For redo or verification, which have a share.
  *
- * @return The wait, for the caller to fill in what func needs, or NULL: later.
+ * @return The wait, for the caller to fill in what the kind needs, or NULL: later.
  */
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uint32_t length, uct_nprdma_rma_reply_func_t func,
+                        uint32_t length, uct_nprdma_rma_kind_t kind,
                         int is_redo);
 
 

@@ -190,24 +190,6 @@ uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
     }
 }
 
-/* With all that it may carry */
-static size_t
-uct_nprdma_service_reply_length(const uct_nprdma_svc_request_t *request)
-{
-    size_t length = sizeof(uct_nprdma_svc_reply_t);
-
-    switch (request->type) {
-    case UCT_NPRDMA_SVC_POPULATE:
-        return length + uct_nprdma_svc_populated_length(request->address,
-                                                        request->length);
-    case UCT_NPRDMA_SVC_FETCH:
-    case UCT_NPRDMA_SVC_ATOMIC:
-        return length + request->length;
-    default:
-        return length;
-    }
-}
-
 /*
  * Requests that touch memory of the application have to have its faults
  * reported. That takes a system call for as many of them as come together. The
@@ -246,7 +228,8 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                       const uct_nprdma_svc_request_t *request)
 {
     int has_reply           = request->flags & UCT_NPRDMA_SVC_FLAG_REPLY;
-    size_t max_length       = uct_nprdma_service_reply_length(request);
+    size_t max_length       = sizeof(uct_nprdma_svc_reply_t) +
+                              uct_nprdma_svc_reply_length(request);
     uct_nprdma_slot_t *slot = NULL;
     uct_nprdma_svc_reply_t *reply;
     uct_nprdma_svc_status_t status;

@@ -8,6 +8,20 @@
 
 #include "ucm/access/nprdma_access.h"
 
+#define UCT_NPRDMA_SVC_TYPE(_type, _name, _reply) \
+    [UCT_NPRDMA_SVC_##_type - UCT_NPRDMA_SVC_STORE] = { \
+        _name, UCT_NPRDMA_SVC_REPLY_##_reply \
+    }
+
+const uct_nprdma_svc_type_info_t uct_nprdma_svc_types[] = {
+    UCT_NPRDMA_SVC_TYPE(STORE, "put", NONE),
+    UCT_NPRDMA_SVC_TYPE(FETCH, "get", DATA),
+    UCT_NPRDMA_SVC_TYPE(ATOMIC, "atomic", DATA),
+    UCT_NPRDMA_SVC_TYPE(NOP, "flush", NONE),
+    UCT_NPRDMA_SVC_TYPE(FIN, "close", NONE),
+    UCT_NPRDMA_SVC_TYPE(POPULATE, "populate", STATES)
+};
+
 
 const uct_nprdma_svc_request_t *
 uct_nprdma_svc_request_parse(const void *data, size_t length)

@@ -143,6 +143,45 @@ uct_nprdma_svc_populated_length(uint64_t address, uint32_t length)
 }
 
 
+/* What a successful reply carries */
+enum {
+    UCT_NPRDMA_SVC_REPLY_NONE,      /* nothing */
+    UCT_NPRDMA_SVC_REPLY_DATA,      /* as many bytes as are accessed */
+    UCT_NPRDMA_SVC_REPLY_STATES     /* uct_nprdma_svc_populated_t */
+};
+
+/* What is known of requests by their type */
+typedef struct uct_nprdma_svc_type_info {
+    const char *name;               /* of the operation, for messages */
+    uint8_t    reply;               /* UCT_NPRDMA_SVC_REPLY_xx */
+} uct_nprdma_svc_type_info_t;
+
+extern const uct_nprdma_svc_type_info_t uct_nprdma_svc_types[];
+
+/** @return What is known of a type that a request can have. */
+static inline const uct_nprdma_svc_type_info_t *
+uct_nprdma_svc_type_info(uint8_t type)
+{
+    return &uct_nprdma_svc_types[type - UCT_NPRDMA_SVC_STORE];
+}
+
+/** @return Payload of a successful reply to a request, bytes. */
+static inline uint32_t
+uct_nprdma_svc_reply_length(const uct_nprdma_svc_request_t *request)
+{
+    switch (uct_nprdma_svc_type_info(request->type)->reply) {
+    case UCT_NPRDMA_SVC_REPLY_DATA:
+        return request->length;
+    case UCT_NPRDMA_SVC_REPLY_STATES:
+        return uct_nprdma_svc_populated_length(request->address,
+                                               request->length);
+    default:
+        return 0;
+    }
+}
+
+
+
 /**
  * Check a request as it came from the wire. Pure, so that it can be fuzzed.
  *

@@ -1,0 +1,164 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_rma_reply.h"
+#include "nprdma_held.h"
+#include "nprdma_rma_wait.h"
+
+
+/**
+ * Consume a reply: take the data, and tell for whom to call back. Only the end
+ * of an operation of nprdma_opt.h calls the user itself.
+ *
+ * @param [in] wait    Whose reply it is.
+ * @param [in] data    Payload, wait->length bytes; NULL if status is an error.
+ * @param [in] status  How the request ended; wait->failed tells whether an
+ *                     earlier request without reply has failed.
+ *
+ * @return Completion to be called, or NULL; its status is status unless
+ *         changed through @a status.
+ */
+typedef uct_completion_t *
+(*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_wait_t *wait, const void *data,
+                               ucs_status_t *status);
+
+
+static uct_completion_t *
+uct_nprdma_rma_ack_reply(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_wait_t *wait, const void *data,
+                         ucs_status_t *status)
+{
+    /* Nobody waits for this request alone, so a flush has to tell */
+    if (ucs_unlikely((*status != UCS_OK) && (wait->failed == UCS_OK))) {
+        wait->failed = *status;
+    }
+    return NULL;
+}
+
+static uct_completion_t *
+uct_nprdma_rma_put_reply(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_wait_t *wait, const void *data,
+                         ucs_status_t *status)
+{
+    return wait->comp;
+}
+
+static uct_completion_t *
+uct_nprdma_rma_get_reply(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_wait_t *wait, const void *data,
+                         ucs_status_t *status)
+{
+    if (*status == UCS_OK) {
+        wait->bcopy.unpack_cb(wait->bcopy.arg, data, wait->length);
+    }
+    return wait->comp;
+}
+
+static uct_completion_t *
+uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_rma_wait_t *wait, const void *data,
+                            ucs_status_t *status)
+{
+    if (*status == UCS_OK) {
+        *status = uct_nprdma_local_copy(&iface->local, wait->result, data,
+                                        wait->length, wait->result);
+        if (ucs_unlikely(*status != UCS_OK)) {
+            uct_nprdma_rma_tell_local(iface, wait->rma, 1, wait->result,
+                                      wait->length);
+        }
+    }
+    return wait->comp;
+}
+
+static const uct_nprdma_rma_reply_func_t uct_nprdma_rma_replies[] = {
+    [UCT_NPRDMA_RMA_ACK]      = uct_nprdma_rma_ack_reply,
+    [UCT_NPRDMA_RMA_PUT]      = uct_nprdma_rma_put_reply,
+    [UCT_NPRDMA_RMA_GET]      = uct_nprdma_rma_get_reply,
+    [UCT_NPRDMA_RMA_ATOMIC]   = uct_nprdma_rma_atomic_reply,
+    [UCT_NPRDMA_RMA_HELD]     = uct_nprdma_held_reply,
+    [UCT_NPRDMA_RMA_COPY]     = uct_nprdma_rma_large_reply,
+    [UCT_NPRDMA_RMA_POPULATE] = uct_nprdma_opt_populated
+};
+
+void uct_nprdma_rma_reply_done(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma,
+                               uct_nprdma_rma_wait_t *wait, const void *data,
+                               ucs_status_t status)
+{
+    uct_completion_t *comp;
+
+    ucs_queue_pull_non_empty(&rma->waits);
+    --rma->num_waits;
+    comp = uct_nprdma_rma_replies[wait->kind](iface, wait, data, &status);
+    if (ucs_unlikely(wait->failed != UCS_OK)) {
+        rma->error = wait->failed;
+    }
+    uct_nprdma_rma_wait_free(iface->res, wait);
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    }
+}
+
+static void uct_nprdma_rma_malformed(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_conn_t *conn,
+                                     const struct ibv_wc *wc)
+{
+    ucs_error("malformed reply of %u bytes on qp 0x%x, closing the connection",
+              wc->byte_len, wc->qp_num);
+    uct_nprdma_conn_fail(&iface->net, conn, UCS_ERR_IO_ERROR);
+}
+
+unsigned
+uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_conn_t *conn, uint32_t index,
+                            const struct ibv_wc *wc)
+{
+    uct_nprdma_rma_wait_t *wait = &iface->res->waits[index];
+    uct_nprdma_rma_t *rma       = wait->rma;
+    const uct_nprdma_svc_reply_t *reply;
+
+    /*
+     * A receive that was flushed is not a reply, and one that is late is of no
+     * use: whoever took the connection down ends what waits for it, by
+     * uct_nprdma_rma_ep_fail() or _cleanup().
+     */
+    if ((conn->ep == NULL) || (rma == NULL) ||
+        (ucs_derived_of(conn->ep, uct_nprdma_rma_ep_t)->rma != rma) ||
+        (rma->status != UCS_OK) || (wc->status != IBV_WC_SUCCESS)) {
+        return 0;
+    }
+
+    /* Nobody has asked for what comes to a spare */
+    reply = ucs_unlikely(wait == rma->spare) ? NULL :
+            uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len,
+                                       wait->type, wait->sn, wait->length);
+    if ((reply == NULL) ||
+        (wait != ucs_queue_head_elem_non_empty(&rma->waits,
+                                               uct_nprdma_rma_wait_t, queue))) {
+        uct_nprdma_rma_malformed(iface, conn, wc);
+        return 0;
+    }
+
+    ++iface->net.stats.svc_replies;
+    rma->done_sn = wait->sn;
+    if (ucs_unlikely((reply->failed_status | reply->status) !=
+                     UCT_NPRDMA_SVC_OK)) {
+        wait->failed = uct_nprdma_svc_ucs_status(reply->failed_status);
+        uct_nprdma_rma_tell_reply(iface, rma, wait, reply->failed_sn,
+                                  uct_nprdma_svc_ucs_status(reply->status));
+    }
+
+    uct_nprdma_rma_enter(rma);
+    if (ucs_unlikely(!ucs_list_is_empty(&rma->opt.unacked))) {
+        uct_nprdma_held_acked(iface, rma);
+    }
+    uct_nprdma_rma_reply_done(iface, rma, wait, reply + 1,
+                              uct_nprdma_svc_ucs_status(reply->status));
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
+    return 1;
+}

@@ -1,0 +1,42 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_RMA_REPLY_H_
+#define UCT_NPRDMA_RMA_REPLY_H_
+
+#include "nprdma_rma_req.h"
+
+/*
+ * Replies of a peer's service, by what they are awaited for.
+ */
+
+/**
+ * The end of the first wait of an endpoint. Afterwards the endpoint may be
+ * gone: the caller holds its RMA side (uct_nprdma_rma_enter()).
+ *
+ * @param [in] wait    First of rma->waits; free afterwards.
+ * @param [in] data    Payload of the reply, wait->length bytes; NULL if status
+ *                     is an error.
+ * @param [in] status  How the request ended.
+ */
+void uct_nprdma_rma_reply_done(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma,
+                               uct_nprdma_rma_wait_t *wait, const void *data,
+                               ucs_status_t status);
+
+
+/**
+ * A receive posted by uct_nprdma_conn_post_recv() is complete.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection of kind SVC.
+ * @param [in] index  As given when it was posted.
+ * @param [in] wc     Its completion, possibly an error.
+ *
+ * @return Number of operations completed.
+ */
+unsigned
+uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_conn_t *conn, uint32_t index,
+                            const struct ibv_wc *wc);
+
+#endif
