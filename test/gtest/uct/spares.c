@@ -5,7 +5,7 @@
 
 #include "spares.h"
 
-#include "uct/ib/nprdma/rma/nprdma_rma_req.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_types.h"
 
 #include <stdatomic.h>
 

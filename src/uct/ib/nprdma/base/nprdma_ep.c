@@ -6,7 +6,8 @@
 
 #include "nprdma_ep.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
-#include "uct/ib/nprdma/rma/nprdma_rma.h"
+#include "uct/ib/nprdma/rma/nprdma_initiator.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_flush.h"
 
 #include <ucs/debug/memtrack_int.h>
 

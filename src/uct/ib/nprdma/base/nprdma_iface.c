@@ -6,6 +6,7 @@
 
 #include "nprdma_ep.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
+#include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"

@@ -8,6 +8,8 @@
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_conn.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
+#include "uct/ib/nprdma/rma/nprdma_initiator.h"
+#include "uct/ib/nprdma/rma/nprdma_longest.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_reply.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
@@ -388,7 +390,7 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     /* Whoever finds work of its own each time serves others now and then */
     if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS)) {
         iface->num_busy = 0;
-        uct_nprdma_longest_poll(&iface->rma, &iface->rma.longest);
+        uct_nprdma_longest_poll(&iface->rma);
         count          += uct_nprdma_service_progress(
                 uct_nprdma_iface_md(iface)->service);
     }

@@ -5,6 +5,8 @@
 #endif
 
 #include "nprdma_held.h"
+#include "nprdma_rma_error.h"
+#include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
 

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_HELD_H_
 #define UCT_NPRDMA_HELD_H_
 
-#include "nprdma_rma_req.h"
+#include "nprdma_opt.h"
 
 /*
  * Operations that are held: accepted, but not started, because they must not

@@ -5,8 +5,8 @@
 #endif
 
 #include "nprdma_longest.h"
-#include "nprdma_rma_iface.h"
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_types.h"
+#include "uct/ib/nprdma/net/nprdma_conn.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/time/time.h>

@@ -3,9 +3,7 @@
 #ifndef UCT_NPRDMA_LONGEST_H_
 #define UCT_NPRDMA_LONGEST_H_
 
-#include <stdint.h>
-#include <ucs/sys/compiler_def.h>
-#include <ucs/time/time_def.h>
+#include "nprdma_rma_iface.h"
 
 /*
  * How long operations wait, and for what, so that a job that makes no progress
@@ -15,8 +13,6 @@
  * takes until all of that is done: so waits are found too short by the time
  * between two looks, which is UCT_NPRDMA_LONGEST_INTERVAL or a little more.
  */
-
-struct uct_nprdma_rma_iface;
 
 /*
  * What is waited for, as in the names of the counters (longest_xx_us), and for
@@ -43,32 +39,6 @@ typedef enum uct_nprdma_wait_for {
 } uct_nprdma_wait_for_t;
 
 
-/* One kind of wait of an endpoint */
-typedef struct uct_nprdma_longest {
-    uint64_t   mark;  /* Last that had been started at the first look, */
-    ucs_time_t since; /* which was then */
-    ucs_time_t state_since;
-    uint8_t    state; /* uct_nprdma_wait_for_t */
-    uint8_t    told;  /* Number of lines in the log */
-} uct_nprdma_longest_t;
-
-
-/* Those of an endpoint; zeroes at first */
-typedef struct uct_nprdma_longest_ep {
-    uct_nprdma_longest_t am;
-    uct_nprdma_longest_t svc;
-    uct_nprdma_longest_t request; /* To the service */
-    uct_nprdma_longest_t op;      /* Optimistic */
-    uct_nprdma_longest_t pending;
-} uct_nprdma_longest_ep_t;
-
-
-/* Of an interface; zeroes at first */
-typedef struct uct_nprdma_longest_iface {
-    unsigned   num_polls; /* That found nothing */
-    ucs_time_t next;      /* Look */
-} uct_nprdma_longest_iface_t;
-
 /* Calls of progress without anything to do between looks at the clock: a power
  * of two */
 #define UCT_NPRDMA_LONGEST_POLLS     1024u
@@ -82,19 +52,19 @@ typedef struct uct_nprdma_longest_iface {
  *
  * @param [in] now  The time.
  */
-void uct_nprdma_longest_look(struct uct_nprdma_rma_iface *iface,
+void uct_nprdma_longest_look(uct_nprdma_rma_iface_t *iface,
                              ucs_time_t now);
 
 
 /** What progress does that found nothing, once in UCT_NPRDMA_LONGEST_POLLS. */
-void uct_nprdma_longest_polled(struct uct_nprdma_rma_iface *iface);
+void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface);
 
 /** Progress has found nothing. */
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_longest_poll(struct uct_nprdma_rma_iface *iface,
-                        uct_nprdma_longest_iface_t *longest)
+uct_nprdma_longest_poll(uct_nprdma_rma_iface_t *iface)
 {
-    if (ucs_unlikely((++longest->num_polls % UCT_NPRDMA_LONGEST_POLLS) == 0)) {
+    if (ucs_unlikely((++iface->longest.num_polls %
+                      UCT_NPRDMA_LONGEST_POLLS) == 0)) {
         uct_nprdma_longest_polled(iface);
     }
 }

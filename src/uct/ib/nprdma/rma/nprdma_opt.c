@@ -4,7 +4,10 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_opt.h"
 #include "nprdma_held.h"
+#include "nprdma_rma_error.h"
+#include "nprdma_rma_flush.h"
 #include "nprdma_rma_req.h"
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"

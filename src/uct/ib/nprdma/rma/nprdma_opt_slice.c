@@ -4,6 +4,10 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_opt.h"
+#include "nprdma_rma_error.h"
+#include "nprdma_rma_large.h"
+#include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/mem/nprdma_region.h"

@@ -4,7 +4,10 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_rma.h"
 #include "nprdma_held.h"
+#include "nprdma_initiator.h"
+#include "nprdma_rma_error.h"
 #include "nprdma_rma_wait.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 

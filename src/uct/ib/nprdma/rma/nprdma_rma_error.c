@@ -4,7 +4,7 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_error.h"
 
 #include <inttypes.h>
 

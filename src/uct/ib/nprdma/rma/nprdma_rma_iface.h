@@ -4,11 +4,12 @@
 #define UCT_NPRDMA_RMA_IFACE_H_
 
 #include "nprdma_local.h"
-#include "nprdma_longest.h"
 #include "nprdma_rma_config.h"
 
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/net/nprdma_net.h"
+
+#include <ucs/time/time_def.h>
 
 struct uct_nprdma_rma;
 struct uct_nprdma_rma_res;
@@ -18,6 +19,33 @@ struct uct_nprdma_rma_res;
  * atomics.
  */
 
+/* One kind of wait of an endpoint; see nprdma_longest.h */
+typedef struct uct_nprdma_longest {
+    uint64_t   mark;  /* Last that had been started at the first look, */
+    ucs_time_t since; /* which was then */
+    ucs_time_t state_since;
+    uint8_t    state; /* uct_nprdma_wait_for_t */
+    uint8_t    told;  /* Number of lines in the log */
+} uct_nprdma_longest_t;
+
+
+/* Those of an endpoint; zeroes at first */
+typedef struct uct_nprdma_longest_ep {
+    uct_nprdma_longest_t am;
+    uct_nprdma_longest_t svc;
+    uct_nprdma_longest_t request; /* To the service */
+    uct_nprdma_longest_t op;      /* Optimistic */
+    uct_nprdma_longest_t pending;
+} uct_nprdma_longest_ep_t;
+
+
+/* Of an interface; zeroes at first */
+typedef struct uct_nprdma_longest_iface {
+    unsigned   num_polls; /* That found nothing */
+    ucs_time_t next;      /* Look */
+} uct_nprdma_longest_iface_t;
+
+
 typedef struct uct_nprdma_rma_iface {
     union {
         uct_nprdma_net_iface_t    super;
@@ -26,8 +54,8 @@ typedef struct uct_nprdma_rma_iface {
     const uct_nprdma_rma_config_t *config;
     uct_nprdma_local_t            local;   /* see nprdma_local.h */
     uct_nprdma_longest_iface_t    longest;
-    struct uct_nprdma_rma_res     *res;    /* see nprdma_rma_req.h; NULL until
-                                              it is needed */
+    struct uct_nprdma_rma_res     *res;    /* see nprdma_rma_types.h; NULL
+                                              until it is needed */
 } uct_nprdma_rma_iface_t;
 
 typedef struct uct_nprdma_rma_ep {

@@ -4,6 +4,9 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_rma_large.h"
+#include "nprdma_rma_error.h"
+#include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
 /* Requests of this kind that an endpoint may have on the way: a slow target

@@ -6,7 +6,14 @@
 
 #include "nprdma_rma_reply.h"
 #include "nprdma_held.h"
+#include "nprdma_opt.h"
+#include "nprdma_rma_error.h"
+#include "nprdma_rma_flush.h"
+#include "nprdma_rma_large.h"
+#include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
+
+#include "uct/ib/nprdma/net/nprdma_conn.h"
 
 
 /**

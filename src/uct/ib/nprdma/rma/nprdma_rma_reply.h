@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_RMA_REPLY_H_
 #define UCT_NPRDMA_RMA_REPLY_H_
 
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_types.h"
 
 /*
  * Replies of a peer's service, by what they are awaited for.

@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_rma_wait.h"
-#include "nprdma_rma_iface.h"
+#include "nprdma_rma_req.h"
 
 /* So many stores that are alone, and no reply that would not fit a spare, and
  * the next such store posts one */

@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_RMA_WAIT_H_
 #define UCT_NPRDMA_RMA_WAIT_H_
 
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_types.h"
 
 /*
  * Receives that are posted for replies. Replies come in the order of the
@@ -27,7 +27,8 @@
  * @param [in] kind     What for.
  * @param [in] is_redo  For redo or verification, which have a share.
  *
- * @return The wait, for the caller to fill in what the kind needs, or NULL: later.
+ * @return The wait, for the caller to fill in what the kind needs, or NULL:
+ *         later.
  */
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,

@@ -4,9 +4,10 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_rma_iface.h"
-#include "nprdma_rma_req.h"
+#include "nprdma_rma_watch.h"
+#include "nprdma_longest.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>

@@ -3,11 +3,7 @@
 #ifndef UCT_NPRDMA_RMA_WATCH_H_
 #define UCT_NPRDMA_RMA_WATCH_H_
 
-#include "nprdma_rma_iface.h"
-
-#include <ucs/time/time_def.h>
-
-#include <stdatomic.h>
+#include "nprdma_rma_types.h"
 
 /*
  * Whether peers that owe a reply are still there. A request that has arrived
@@ -16,15 +12,6 @@
  * to those peers every now and then, by progress. The asynchronous part only
  * wakes those that sleep instead of calling progress.
  */
-
-typedef struct uct_nprdma_rma_watch {
-    unsigned    num_polls; /* Calls of progress with replies awaited */
-    ucs_time_t  next;      /* Peers are asked then, */
-    ucs_time_t  interval;  /* and again after this */
-    int         timer_id;  /* With the async context blocked; -1: none */
-    atomic_uint is_due;    /* A sleeper has been woken to ask */
-} uct_nprdma_rma_watch_t;
-
 
 /**
  * Prepare the watch of an interface.

@@ -1,0 +1,318 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_initiator.h"
+#include "nprdma_held.h"
+#include "nprdma_opt.h"
+#include "nprdma_rma_flush.h"
+#include "nprdma_rma_large.h"
+#include "nprdma_rma_reply.h"
+#include "nprdma_rma_wait.h"
+#include "nprdma_rma_watch.h"
+
+#include "uct/ib/nprdma/net/nprdma_conn.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+
+/* Slots for data, shared by puts on their way and replies to gets */
+#define UCT_NPRDMA_RMA_SLOTS          32
+
+
+static ucs_status_t uct_nprdma_rma_res_init(uct_nprdma_rma_iface_t *iface)
+{
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(&iface->net);
+    uct_nprdma_rma_res_t *res;
+    ucs_status_t status;
+    unsigned i;
+
+    res = ucs_calloc(1, sizeof(*res), "nprdma_rma_res");
+    if (res == NULL) {
+        ucs_error("failed to allocate the RMA side of an interface");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_bounce_init(&res->pool, dev,
+                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+                                    UCT_NPRDMA_RMA_SLOTS, 4, "RMA data");
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = uct_nprdma_bounce_init(&res->small_pool, dev,
+                                    UCT_NPRDMA_RMA_SMALL_SLOT,
+                                    UCT_NPRDMA_RMA_NUM_WAITS,
+                                    2 * UCT_NPRDMA_RMA_MAX_SPARES,
+                                    "RMA replies");
+    if (status != UCS_OK) {
+        goto err_pool;
+    }
+
+    status = uct_nprdma_opt_iface_init(iface, &res->opt);
+    if (status != UCS_OK) {
+        goto err_small_pool;
+    }
+
+    ucs_list_head_init(&res->stalled);
+    ucs_queue_head_init(&res->free_waits);
+    res->num_free_waits = UCT_NPRDMA_RMA_MAX_REPLIES;
+    for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
+        res->waits[i].index = i;
+        ucs_queue_push(&res->free_waits, &res->waits[i].queue);
+    }
+
+    uct_nprdma_rma_watch_init(iface, &res->watch);
+    iface->res = res;
+    return UCS_OK;
+
+err_small_pool:
+    uct_nprdma_bounce_cleanup(&res->small_pool);
+err_pool:
+    uct_nprdma_bounce_cleanup(&res->pool);
+err_free:
+    ucs_free(res);
+    return status;
+}
+
+void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface)
+{
+    uct_nprdma_rma_res_t *res = iface->res;
+
+    if (res != NULL) {
+        uct_nprdma_opt_iface_cleanup(&res->opt);
+        uct_nprdma_bounce_cleanup(&res->small_pool);
+        uct_nprdma_bounce_cleanup(&res->pool);
+        ucs_free(res);
+        iface->res = NULL;
+    }
+}
+
+static ucs_status_t
+uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
+{
+    uct_nprdma_rma_t *rma;
+    ucs_status_t status;
+
+    if (iface->res == NULL) {
+        status = uct_nprdma_rma_res_init(iface);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    rma = ucs_calloc(1, sizeof(*rma), "nprdma_rma");
+    if (rma == NULL) {
+        ucs_error("failed to allocate the RMA side of an endpoint");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    rma->ep = ep;
+    ucs_queue_head_init(&rma->waits);
+    ucs_queue_head_init(&rma->flushes);
+    ucs_queue_head_init(&rma->larges);
+    uct_nprdma_opt_ep_init(&rma->opt,
+                           iface->config->atomic_order);
+    ep->rma = rma;
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_rma_iface_t *iface,
+                                       uct_nprdma_rma_ep_t *ep,
+                                       uint32_t blocked)
+{
+    ucs_status_t status;
+
+    if (ep->net.blocked & blocked) {
+        return uct_nprdma_net_ep_refusal(&ep->net);
+    }
+
+    /* First operation of an endpoint, or one that meets it while connecting */
+    if (ep->rma == NULL) {
+        status = uct_nprdma_rma_ep_init(iface, ep);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    if (ep->net.svc.state == UCT_NPRDMA_CONN_NONE) {
+        return uct_nprdma_conn_start(&iface->net, &ep->net, &ep->net.svc,
+                                     UCT_NPRDMA_CONN_SVC);
+    }
+
+    return UCS_OK;
+}
+
+
+/* ---- progress ---- */
+
+static void uct_nprdma_rma_unstall(uct_nprdma_rma_t *rma)
+{
+    if (rma->is_stalled) {
+        rma->is_stalled = 0;
+        ucs_list_del(&rma->stalled);
+    }
+}
+
+/* @return Nonzero if nothing is left that progress has to go on with */
+static int uct_nprdma_rma_go_on(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_rma_t *rma, unsigned *count_p)
+{
+    *count_p += uct_nprdma_opt_progress(iface, rma);
+    *count_p += uct_nprdma_rma_large_send(iface, rma);
+    *count_p += uct_nprdma_held_progress(iface, rma);
+    if (rma->is_asking_held) {
+        if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+            return 0;
+        }
+        rma->is_asking_held = 0;
+        ++*count_p;
+    }
+    if (rma->is_asking) {
+        if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+            return 0;
+        }
+        rma->is_asking = 0;
+        rma->fence_sn  = rma->sn;
+        ++*count_p;
+    }
+
+    return !uct_nprdma_opt_is_stalled(&rma->opt) &&
+           ucs_list_is_empty(&rma->opt.ready) &&
+           ucs_queue_is_empty(&rma->larges);
+}
+
+unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
+{
+    unsigned count = 0;
+    uct_nprdma_rma_t *rma, *tmp;
+
+    if (iface->res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) {
+        uct_nprdma_rma_watch_progress(iface, &iface->res->watch);
+    }
+
+    ucs_list_for_each_safe(rma, tmp, &iface->res->stalled, stalled) {
+        /* One that has failed will be told */
+        if ((rma->ep->net.svc.state == UCT_NPRDMA_CONN_CONNECTED) &&
+            uct_nprdma_rma_go_on(iface, rma, &count)) {
+            uct_nprdma_rma_unstall(rma);
+            uct_nprdma_net_ep_schedule(&iface->net, &rma->ep->net);
+        }
+    }
+
+    return count;
+}
+
+int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
+{
+    return (iface->res != NULL) && !ucs_list_is_empty(&iface->res->stalled) &&
+           (uct_nprdma_rma_progress(iface) > 0);
+}
+
+
+/* ---- the end ---- */
+
+/* Complete everything with rma->status */
+static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_rma_wait_t *wait;
+
+    iface->net.tx.in_vain = 0; /* Waits and operations for others to have */
+    uct_nprdma_rma_enter(rma);
+    uct_nprdma_rma_unstall(rma);
+    rma->is_asking      = 0;
+    rma->is_asking_held = 0;
+    ucs_queue_head_init(&rma->larges);
+    uct_nprdma_rma_spare_free(iface->res, rma);
+    while (!ucs_queue_is_empty(&rma->waits)) {
+        wait = ucs_queue_head_elem_non_empty(&rma->waits,
+                                             uct_nprdma_rma_wait_t, queue);
+        uct_nprdma_rma_reply_done(iface, rma, wait, NULL, rma->status);
+    }
+
+    uct_nprdma_opt_purge(iface, rma);
+    rma->done_sn = rma->reply_sn = rma->sn;
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
+}
+
+static void uct_nprdma_rma_drained(uct_nprdma_net_iface_t *net_iface,
+                                   uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
+                                   ucs_status_t status)
+{
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_rma_t *rma         = ucs_container_of(op, uct_nprdma_rma_t,
+                                                     drain);
+    uct_nprdma_rma_failed_func_t failed;
+
+    uct_nprdma_rma_enter(rma);
+    rma->drain.func = NULL;
+    failed          = rma->failed;
+    uct_nprdma_rma_purge(iface, rma);
+    if ((rma->ep != NULL) && (failed != NULL)) {
+        failed(iface, rma->ep);
+    }
+    uct_nprdma_rma_leave(rma);
+}
+
+ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface,
+                                    uct_nprdma_rma_ep_t *ep,
+                                    ucs_status_t status,
+                                    uct_nprdma_rma_failed_func_t failed)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+
+    if (rma == NULL) {
+        return UCS_OK;
+    }
+
+    if (rma->status == UCS_OK) {
+        rma->status = status;
+    }
+
+    if (uct_nprdma_conn_outstanding(&ep->net.svc) == 0) {
+        uct_nprdma_rma_purge(iface, rma);
+        return UCS_OK;
+    }
+
+    rma->failed = failed;
+    if (rma->drain.func == NULL) {
+        rma->drain.func = uct_nprdma_rma_drained;
+        uct_nprdma_conn_add_drain_op(&ep->net.svc, &rma->drain);
+    }
+    return UCS_INPROGRESS;
+}
+
+void uct_nprdma_rma_ep_cleanup(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_ep_t *ep)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+
+    if (rma == NULL) {
+        return;
+    }
+
+    uct_nprdma_rma_enter(rma);
+    if (rma->status == UCS_OK) {
+        rma->status = UCS_ERR_CANCELED;
+    }
+    uct_nprdma_rma_purge(iface, rma);
+    ep->rma = NULL;
+    rma->ep = NULL;
+    uct_nprdma_rma_leave(rma);
+}
+
+size_t uct_nprdma_rma_build_fin(uct_nprdma_rma_ep_t *ep, void *buf)
+{
+    uct_nprdma_svc_request_t *request = buf;
+
+    UCS_STATIC_ASSERT(sizeof(*request) <= UCT_NPRDMA_FIN_MAX);
+
+    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_FIN, 0, 0, 0);
+    request->sn = (ep->rma == NULL) ? 1 : (ep->rma->sn + 1);
+    return sizeof(*request);
+}

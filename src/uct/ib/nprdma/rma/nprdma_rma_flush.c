@@ -1,0 +1,121 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_rma_flush.h"
+#include "nprdma_rma_req.h"
+
+
+int uct_nprdma_rma_is_unordered(const uct_nprdma_rma_ep_t *ep)
+{
+    return (ep->rma != NULL) && !ucs_list_is_empty(&ep->rma->opt.order.ops);
+}
+
+int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+
+    return (rma == NULL) ||
+           ((rma->done_sn == rma->sn) &&
+            ucs_list_is_empty(&rma->opt.order.ops));
+}
+
+int uct_nprdma_rma_has_error(const uct_nprdma_rma_ep_t *ep)
+{
+    return (ep->rma != NULL) && (ep->rma->error != UCS_OK);
+}
+
+ucs_status_t uct_nprdma_rma_flush(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_ep_t *ep,
+                                  uct_nprdma_rma_flush_t *flush)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+    ucs_status_t status   = UCS_OK;
+
+    if (uct_nprdma_rma_is_idle(ep)) {
+        if (rma != NULL) {
+            status     = rma->error;
+            rma->error = UCS_OK;
+        }
+        return status;
+    }
+
+    status = uct_nprdma_rma_ask(iface, rma);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (flush != NULL) {
+        flush->sn = rma->sn;
+        flush->op = rma->opt.order.sn;
+        ucs_queue_push(&rma->flushes, &flush->queue);
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_nprdma_rma_fence(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_ep_t *ep)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+
+    /* While not even requests may pass, nothing of the user has come after the
+     * first fence: only redo, which must not move it */
+    if (rma->is_fenced && (ep->net.blocked & UCT_NPRDMA_EP_FENCED_RMA)) {
+        return UCS_OK;
+    }
+
+    rma->is_fenced = 1;
+    rma->fence_sn  = rma->sn;
+    rma->fence_op  = rma->opt.order.sn;
+    if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+        rma->is_asking = 1;
+        uct_nprdma_rma_stall(iface->res, rma);
+    }
+    return UCS_OK;
+}
+
+static void
+uct_nprdma_rma_check_fence(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    if (rma->is_fenced &&
+        uct_nprdma_order_is_done(&rma->opt.order, rma->fence_op) &&
+        UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, rma->fence_sn)) {
+        rma->is_fenced = 0;
+        uct_nprdma_net_ep_unfence(&iface->net, &rma->ep->net);
+    }
+}
+
+static void uct_nprdma_rma_flushes_done(uct_nprdma_rma_iface_t *iface,
+                                        uct_nprdma_rma_t *rma)
+{
+    ucs_status_t status = (rma->status != UCS_OK) ? rma->status : rma->error;
+    uct_nprdma_rma_flush_t *flush;
+
+    while (!ucs_queue_is_empty(&rma->flushes)) {
+        flush = ucs_queue_head_elem_non_empty(&rma->flushes,
+                                              uct_nprdma_rma_flush_t, queue);
+        if (UCT_NPRDMA_RMA_SN_CMP(flush->sn, >, rma->done_sn) ||
+            !uct_nprdma_order_is_done(&rma->opt.order, flush->op)) {
+            break;
+        }
+
+        ucs_queue_pull_non_empty(&rma->flushes);
+        rma->error = UCS_OK; /* Has been told now */
+        flush->func(iface, rma->ep, flush, status);
+    }
+}
+
+void uct_nprdma_rma_check_slow(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma)
+{
+    if (ucs_unlikely(!ucs_queue_is_empty(&rma->flushes)) &&
+        (rma->ep != NULL)) {
+        uct_nprdma_rma_flushes_done(iface, rma);
+    }
+    if (ucs_likely(rma->ep != NULL)) {
+        uct_nprdma_rma_check_fence(iface, rma);
+        uct_nprdma_net_ep_schedule(&iface->net, &rma->ep->net);
+    }
+}
