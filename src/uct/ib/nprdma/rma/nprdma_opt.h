@@ -11,7 +11,7 @@
  * done in slices. A slice is tried until it is verified, or until it has been
  * tried often enough: then software copies it.
  *
- * nprdma_opt.c has the operations, nprdma_opt_slice.c the life of a slice.
+ * Here are the operations; nprdma_opt_slice has the life of a slice.
  */
 
 /**
@@ -134,29 +134,6 @@ void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
 void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_rma_t *rma);
 
-
-/* ---- nprdma_opt_slice.c ---- */
-
-/** Begin with a slice that has its op, address, buffer, length and piece. */
-void uct_nprdma_opt_slice_start(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_opt_slice_t *slice);
-
-/**
- * Go on with a slice, filled as for uct_nprdma_opt_slice_start(). Its data has
- * been read once, as its operation did without a slice, and is to be scanned.
- */
-void uct_nprdma_opt_slice_resume(uct_nprdma_rma_iface_t *iface,
-                                 uct_nprdma_opt_slice_t *slice);
-
-/** Do the next step of a slice, and what follows until it has to wait. */
-void uct_nprdma_opt_slice_run(uct_nprdma_rma_iface_t *iface,
-                              uct_nprdma_opt_slice_t *slice);
-
-/** Reply to a populate request; see nprdma_rma_reply.c. */
-uct_completion_t *
-uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
-                         uct_nprdma_rma_wait_t *wait, const void *data,
-                         ucs_status_t *status);
 
 /**
  * A slice is verified, copied, or has failed. It is free afterwards, and so may

@@ -4,6 +4,7 @@
 #  include "config.h"
 #endif
 
+#include "nprdma_opt_slice.h"
 #include "nprdma_opt.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_large.h"

@@ -6,7 +6,7 @@
 
 #include "nprdma_rma_reply.h"
 #include "nprdma_held.h"
-#include "nprdma_opt.h"
+#include "nprdma_opt_slice.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_flush.h"
 #include "nprdma_rma_large.h"
