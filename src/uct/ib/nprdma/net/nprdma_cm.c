@@ -41,7 +41,7 @@ static void uct_nprdma_cm_send_req(uct_nprdma_net_iface_t *iface,
                        .dev = iface->dev_addr }
     };
 
-    uct_nprdma_cm_send(iface, &entry->dev_addr, entry->iface_addr.ud_qpn,
+    uct_nprdma_ud_send(iface, &entry->dev_addr, entry->iface_addr.ud_qpn,
                        &packet);
     entry->next = uct_nprdma_cm_backoff(&iface->cm, &entry->interval);
 }
@@ -108,7 +108,7 @@ static void uct_nprdma_cm_answer_rep(uct_nprdma_net_iface_t *iface,
         .conn_id   = rep->conn_id
     };
 
-    uct_nprdma_cm_send(iface, &rep->qp.dev, rep->ud_qpn, &packet);
+    uct_nprdma_ud_send(iface, &rep->qp.dev, rep->ud_qpn, &packet);
 }
 
 static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
@@ -332,7 +332,7 @@ void uct_nprdma_cm_reset(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
     };
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
-    uct_nprdma_cm_send(iface, dev_addr, iface_addr->ud_qpn, &packet);
+    uct_nprdma_ud_send(iface, dev_addr, iface_addr->ud_qpn, &packet);
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 

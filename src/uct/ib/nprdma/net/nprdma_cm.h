@@ -93,20 +93,6 @@ uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface,
                           ucs_status_t *status_p);
 
 
-/**
- * Send a wire-up packet. It may get lost, as any datagram: who needs an answer
- * repeats it.
- *
- * @param [in] iface     Interface.
- * @param [in] dev_addr  Destination port.
- * @param [in] ud_qpn    Destination UD QP.
- * @param [in] packet    What to send; magic, version, src_nonce and ud_qpn are
- *                       filled in here.
- */
-void uct_nprdma_cm_send(uct_nprdma_net_iface_t *iface,
-                        const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
-                        const uct_nprdma_cm_packet_t *packet);
-
 /** Let progress be called, and look at what wire-up has for it. */
 void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm);
 
@@ -118,11 +104,12 @@ ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);
 
 
 /**
- * The requester's last message on an AM connection has been received.
+ * Handle a packet that has arrived, whatever it contains.
  *
- * @param [in] qp_num  Local QP that it arrived on.
+ * @param [in] data    The packet.
+ * @param [in] length  Bytes.
  */
-void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface,
-                              uint32_t qp_num);
+void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
+                                 const void *data, size_t length);
 
 #endif

@@ -7,6 +7,7 @@
 #include "nprdma_responder.h"
 #include "nprdma_cm.h"
 #include "nprdma_qp.h"
+#include "nprdma_ud.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -238,7 +239,7 @@ static void uct_nprdma_responder_send_rep(uct_nprdma_net_iface_t *iface,
                        .dev = iface->dev_addr }
     };
 
-    uct_nprdma_cm_send(iface, &resp->peer.dev, resp->ud_qpn, &packet);
+    uct_nprdma_ud_send(iface, &resp->peer.dev, resp->ud_qpn, &packet);
     resp->next = uct_nprdma_cm_backoff(&iface->cm, &resp->interval);
     if (!resp->confirmed) {
         uct_nprdma_cm_start_timer(iface);
@@ -257,7 +258,7 @@ static void uct_nprdma_responder_reject(uct_nprdma_net_iface_t *iface,
         .conn_id   = req->conn_id
     };
 
-    uct_nprdma_cm_send(iface, &req->qp.dev, req->ud_qpn, &packet);
+    uct_nprdma_ud_send(iface, &req->qp.dev, req->ud_qpn, &packet);
     ++iface->stats.cm_rejected;
 }
 

@@ -58,6 +58,14 @@ void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
                                  const struct ibv_wc *wc);
 
 /**
+ * The requester's last message on an AM connection has been received.
+ *
+ * @param [in] qp_num  Local QP that it arrived on.
+ */
+void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface,
+                              uint32_t qp_num);
+
+/**
  * The receive CQ has been seen empty: destroy the responders that were dying
  * before, and let those wait for the next time that have been added since.
  */

@@ -182,7 +182,7 @@ static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
     ++iface->stats.cm_tx;
 }
 
-void uct_nprdma_cm_send(uct_nprdma_net_iface_t *iface,
+void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
                         const uct_nprdma_cm_packet_t *packet)
 {

@@ -25,9 +25,19 @@ ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface);
  */
 unsigned uct_nprdma_ud_poll(uct_nprdma_net_iface_t *iface);
 
-/** Handle one packet; implemented by nprdma_cm. */
-void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
-                                 const void *data, size_t length);
+/**
+ * Send a wire-up packet. It may get lost, as any datagram: who needs an answer
+ * repeats it.
+ *
+ * @param [in] iface     Interface.
+ * @param [in] dev_addr  Destination port.
+ * @param [in] ud_qpn    Destination UD QP.
+ * @param [in] packet    What to send; magic, version, src_nonce and ud_qpn are
+ *                       filled in here.
+ */
+void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
+                        const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
+                        const uct_nprdma_cm_packet_t *packet);
 
 /** Undo uct_nprdma_ud_init(). */
 void uct_nprdma_ud_cleanup(uct_nprdma_net_iface_t *iface);
