@@ -4,10 +4,184 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_service_int.h"
+#include "nprdma_service.h"
+#include "nprdma_populator.h"
 #include "nprdma_svc_exec.h"
+
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
+#include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
+
+#include "ucm/access/nprdma_fault.h"
+
+#include <ucs/datastruct/khash.h>
+#include <ucs/datastruct/list.h>
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Replies that may be on their way to one peer: twice as many as it waits for,
+ * because it may have got one, and sent the next request, before we know */
+#define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
+
+/* wr_id of a probe; that of a reply is a slot, or 0 if it was sent inline */
+#define UCT_NPRDMA_SERVICE_WR_PROBE     1
+
+/* Replies that may be on their way in all */
+#define UCT_NPRDMA_SERVICE_SEND_CQ_LEN  1024
+
+/* Slots for the results of fetches that are not sent inline */
+#define UCT_NPRDMA_SERVICE_TX_SLOTS     16
+
+/* Reply data that is sent inline where the device can */
+#define UCT_NPRDMA_SERVICE_INLINE       128
+
+/* Requests taken off the CQ at once, and executed in one call of progress */
+#define UCT_NPRDMA_SERVICE_BATCH        16
+#define UCT_NPRDMA_SERVICE_MAX_REQUESTS 64
+
+
+/* While the application progresses the thread only looks in now and then. A
+ * request waits for at most two of these when progress stops. */
+#define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
+
+/* How long the thread waits for progress to be done with a few requests */
+#define UCT_NPRDMA_SERVICE_RETRY_NS     20000
+
+/* The time slice that the thread asks for; 100 us is the shortest there is */
+#define UCT_NPRDMA_SERVICE_SLICE_NS     100000
+
+
+enum {
+    UCT_NPRDMA_SERVICE_CONN_READY,
+    UCT_NPRDMA_SERVICE_CONN_CLOSING, /* Goes when its replies have left */
+    UCT_NPRDMA_SERVICE_CONN_CLOSED   /* The queue pair is destroyed */
+};
+
+
+struct uct_nprdma_service_conn {
+    ucs_list_link_t list;          /* In service->conns */
+    struct ibv_qp   *qp;
+    uint32_t        qpn;
+    uint32_t        sn;            /* Of the last request executed */
+    uint32_t        outstanding;   /* Replies sent and not completed, and a
+                                      probe */
+    uint32_t        failed_sn;     /* First failure not yet reported */
+    uint32_t        max_inline;    /* Of a reply */
+    uint8_t         failed_status;
+    uint8_t         probing;       /* A probe is outstanding */
+    unsigned        drain;         /* Looks that had found the receive CQ empty
+                                      when the queue pair was stopped */
+    atomic_int      state;
+    atomic_int      released;      /* The cm has forgotten it */
+    atomic_int      probe_wanted;  /* By the cm */
+};
+
+KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
+
+struct uct_nprdma_service {
+    uct_nprdma_service_base_t super;
+    uct_nprdma_mem_md_t       *md;
+    unsigned                  num_slots;     /* Receives, at most */
+    uct_nprdma_populator_t    *populator;
+    pthread_mutex_t           start_lock;    /* Of the next four */
+    int                       started;
+    int                       has_thread;
+    int                       told_shortage; /* of descriptors */
+    int                       told_no_thread;
+
+    /* Protects the table, the list and the end of a connection; a leaf lock */
+    pthread_mutex_t           conns_lock;
+    khash_t(uct_nprdma_service_conns) conns_hash;
+    ucs_list_link_t           conns;
+    atomic_int                attention;   /* A connection wants to go, or its
+                                              requester to be probed */
+    atomic_int                probe_wanted; /* One of the connections has it */
+
+    /* Set by whoever executes; what follows is his until he clears it */
+    atomic_int                executing;
+    int                       by_thread;   /* Its own, which blocks neither
+                                              SIGSEGV nor SIGBUS */
+    int                       has_turn;    /* Requests touch memory */
+    nprdma_fault_turn_t       turn;
+    struct ibv_comp_channel   *channel;
+    struct ibv_cq             *recv_cq;
+    struct ibv_cq             *send_cq;
+    struct ibv_srq            *srq;
+    uct_nprdma_bounce_t       rx_pool;
+    uct_nprdma_bounce_t       tx_pool;
+    uint32_t                  send_cq_avail;
+    unsigned                  num_probes;  /* Outstanding */
+    struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
+    int                       num_wcs;     /* Polled */
+    int                       next_wc;     /* First of them not executed */
+    unsigned                  num_drained; /* Looks that found the CQ empty */
+    struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
+    struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
+
+    struct {                               /* Requests executed, by kind */
+        atomic_uint_fast64_t  stores;
+        atomic_uint_fast64_t  fetches;
+        atomic_uint_fast64_t  atomics;
+        atomic_uint_fast64_t  populates;
+        atomic_uint_fast64_t  errors;      /* Of all these */
+    } stats;
+
+    /* Between progress and the thread */
+    atomic_uint               num_polls;    /* Progress has looked */
+    atomic_uint               num_executed; /* Requests, by anybody */
+    atomic_int                stop;
+    int                       wakeup_fd;
+    pthread_t                 thread;
+};
+
+
+/*
+ * Whoever wants to execute requests asks. It is an exchange and a store, where
+ * a mutex is two exchanges and two calls: a rank that has nothing to do asks in
+ * each of its polls, and on a CPU that it shares these are what the others
+ * wait for.
+ *
+ * Returns nonzero if the caller may execute; else somebody else does.
+ */
+static inline int uct_nprdma_service_try_begin(uct_nprdma_service_t *service)
+{
+    return !atomic_exchange_explicit(&service->executing, 1,
+                                     memory_order_acquire);
+}
+
+/* The end of what uct_nprdma_service_try_begin has allowed. */
+static inline void uct_nprdma_service_end(uct_nprdma_service_t *service)
+{
+    atomic_store_explicit(&service->executing, 0, memory_order_release);
+}
+
+
+/* The first version of the kernel's structure: libc 2.36 does not declare it,
+ * and the kernel's own header cannot be included next to <sched.h>. */
+typedef struct uct_nprdma_sched_attr {
+    uint32_t size;
+    uint32_t policy;
+    uint64_t flags;
+    int32_t  nice;
+    uint32_t priority;
+    uint64_t runtime;  /* Of SCHED_OTHER: the slice, in nanoseconds */
+    uint64_t deadline;
+    uint64_t period;
+} uct_nprdma_sched_attr_t;
 
 
 static uct_nprdma_service_conn_t *
@@ -343,7 +517,14 @@ static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
     wr->num_sge = 1;
 }
 
-ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
+/**
+ * Give all free slots to the SRQ. The caller has begun, or nobody else uses the
+ * service yet.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ */
+static ucs_status_t
+uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
 {
     struct ibv_recv_wr *bad_wr;
     struct ibv_recv_wr wr;
@@ -494,8 +675,18 @@ static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
     }
 }
 
-unsigned uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
-                                int *blocked_p)
+/**
+ * Execute requests. The caller has begun.
+ *
+ * @param [in]  service    Service.
+ * @param [in]  max        At most about as many.
+ * @param [out] blocked_p  Set if the next one waits for a reply to leave.
+ *
+ * @return Number of requests executed.
+ */
+static unsigned
+uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
+                       int *blocked_p)
 {
     unsigned count = 0;
     int first, num_wcs;
@@ -606,4 +797,536 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
     stats->ahead_jobs       = populator.jobs;
     stats->ahead_dropped    = populator.dropped;
     stats->ahead_bytes      = populator.bytes;
+}
+
+
+/* ---- the thread ---- */
+
+/* Let the thread look at the service */
+static void
+uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
+{
+    uint64_t one = 1;
+    ssize_t ret  = write(service->wakeup_fd, &one, sizeof(one));
+
+    /* Can only fail when the counter is full, and then it is awake */
+    (void)ret;
+}
+
+/* Progress executes a few requests at a time. There is no hurry either: while
+ * it does, the thread is not needed. */
+static void uct_nprdma_service_begin(uct_nprdma_service_t *service)
+{
+    struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_RETRY_NS };
+
+    while (!uct_nprdma_service_try_begin(service)) {
+        nanosleep(&interval, NULL);
+    }
+    service->by_thread = 1;
+}
+
+static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
+{
+    int blocked;
+
+    uct_nprdma_service_begin(service);
+    while (uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
+                                  &blocked) > 0) {
+        /* Let others have a turn */
+        uct_nprdma_service_end(service);
+        uct_nprdma_service_begin(service);
+    }
+    blocked = blocked || service->attention || (service->num_probes > 0);
+    uct_nprdma_service_end(service);
+    return blocked;
+}
+
+/* Ask for an event, and make sure that there is nothing left without one */
+static void uct_nprdma_service_arm(uct_nprdma_service_t *service)
+{
+    ibv_req_notify_cq(service->recv_cq, 0);
+    if (uct_nprdma_service_drain(service)) {
+        ibv_req_notify_cq(service->send_cq, 0);
+        uct_nprdma_service_drain(service);
+    }
+}
+
+static void uct_nprdma_service_get_events(uct_nprdma_service_t *service)
+{
+    struct ibv_cq *cq;
+    void *cq_context;
+    uint64_t value;
+    ssize_t ret;
+
+    while (service->md->super.verbs->get_cq_event(service->channel, &cq,
+                                            &cq_context) == 0) {
+        service->md->super.verbs->ack_cq_events(cq, 1);
+    }
+
+    ret = read(service->wakeup_fd, &value, sizeof(value));
+    (void)ret; /* Not readable if the event was one of the channel */
+}
+
+/*
+ * Stay away while the application's progress does the work.
+ */
+static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
+{
+    struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_BACKOFF_NS };
+    unsigned num_executed, num_polls;
+    struct pollfd pfd;
+
+    do {
+        num_executed = service->num_executed;
+        num_polls    = service->num_polls;
+        pfd.fd       = service->wakeup_fd;
+        pfd.events   = POLLIN;
+        if (ppoll(&pfd, 1, &interval, NULL) > 0) {
+            break;
+        }
+    } while ((service->num_polls != num_polls) &&
+             (service->num_executed != num_executed));
+}
+
+/*
+ * With one CPU per rank the thread must take the CPU from an application that
+ * computes, and a peer waits for that. Linux (6.12 and later) lets a thread of
+ * a shorter slice do so at once, without any privilege; before, or if refused,
+ * it waits for the end of the application's slice when the load is high.
+ */
+static void uct_nprdma_service_thread_shorten_slice(void)
+{
+    uct_nprdma_sched_attr_t attr = { .size = sizeof(attr) };
+
+    if ((syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) == 0) &&
+        (attr.policy == SCHED_OTHER)) {
+        attr.runtime = UCT_NPRDMA_SERVICE_SLICE_NS;
+        (void)syscall(SYS_sched_setattr, 0, &attr, 0);
+    }
+}
+
+static void *uct_nprdma_service_thread(void *arg)
+{
+    uct_nprdma_service_t *service = arg;
+    unsigned num_polls            = service->num_polls;
+    struct pollfd pfds[2];
+
+    uct_nprdma_service_thread_shorten_slice();
+
+    pfds[0].fd     = service->channel->fd;
+    pfds[0].events = POLLIN;
+    pfds[1].fd     = service->wakeup_fd;
+    pfds[1].events = POLLIN;
+
+    while (!service->stop) {
+        uct_nprdma_service_arm(service);
+        poll(pfds, 2, -1);
+        uct_nprdma_service_get_events(service);
+        uct_nprdma_service_drain(service);
+        if (service->num_polls != num_polls) {
+            uct_nprdma_service_back_off(service);
+            num_polls = service->num_polls;
+        }
+    }
+
+    return NULL;
+}
+
+static void uct_nprdma_service_tell_no_thread(uct_nprdma_service_t *service,
+                                              int error)
+{
+    struct rlimit limit;
+
+    if (!service->told_no_thread && (getrlimit(RLIMIT_NPROC, &limit) == 0)) {
+        ucs_warn("%s: no thread for the service: %s (ulimit -u is %zu): "
+                 "requests of peers wait until this process calls progress",
+                 service->md->super.name, strerror(error),
+                 (size_t)limit.rlim_cur);
+        service->told_no_thread = 1;
+    }
+}
+
+/**
+ * Start the thread of a service whose queues are there, unless it runs. If the
+ * process may not have one more, the service does without: one line tells that
+ * requests are executed by progress only, and the next call tries again. The
+ * caller holds the start lock.
+ */
+static void
+uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
+{
+    sigset_t all, old;
+    int ret;
+
+    if (service->has_thread) {
+        return;
+    }
+
+    /* The application's signals are none of its business, but for those that
+     * tell of its memory */
+    service->stop = 0;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ret = pthread_create(&service->thread, NULL, uct_nprdma_service_thread,
+                         service);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (ret != 0) {
+        uct_nprdma_service_tell_no_thread(service, ret);
+        return;
+    }
+
+    service->has_thread = 1;
+    pthread_setname_np(service->thread, "nprdma-service");
+}
+
+/* Stop the thread, if it runs, and wait until it has stopped */
+static void
+uct_nprdma_service_thread_stop(uct_nprdma_service_t *service)
+{
+    if (!service->has_thread) {
+        return;
+    }
+
+    service->stop = 1;
+    uct_nprdma_service_thread_wakeup(service);
+    pthread_join(service->thread, NULL);
+    service->has_thread = 0;
+}
+
+
+/* ---- start and end ---- */
+
+/*
+ * What the service cannot start without, and why. Descriptors may be free again
+ * in a moment: requesters try again, and the line is written once.
+ */
+static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
+                                             const char *what)
+{
+    const char *name      = service->md->super.name;
+    ucs_log_level_t level = service->told_shortage ? UCS_LOG_LEVEL_DEBUG :
+                                                     UCS_LOG_LEVEL_ERROR;
+    int error             = errno;
+    struct rlimit limit;
+
+    if ((error != EMFILE) && (error != ENFILE)) {
+        ucs_error("%s: service: %s failed: %s", name, what, strerror(error));
+        return UCS_ERR_IO_ERROR;
+    }
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    ucs_log(level, "%s: service: %s failed: %s (ulimit -n is %zu): peers that "
+            "connect have to try again, for UCX_NPRDMA_CM_TIMEOUT", name, what,
+            strerror(error), (size_t)limit.rlim_cur);
+    service->told_shortage = 1;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+static ucs_status_t uct_nprdma_service_create_cqs(uct_nprdma_service_t *service,
+                                                  unsigned recv_cq_len)
+{
+    const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
+    struct ibv_context *context     = service->md->super.context;
+    ucs_status_t status;
+    int flags;
+
+    service->channel = verbs->create_comp_channel(context);
+    if (service->channel == NULL) {
+        return uct_nprdma_service_lacks(service, "ibv_create_comp_channel()");
+    }
+
+    flags = fcntl(service->channel->fd, F_GETFL);
+    if (fcntl(service->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+        status = uct_nprdma_service_lacks(service,
+                                          "fcntl() of a completion channel");
+        goto err_channel;
+    }
+
+    service->recv_cq = verbs->create_cq(context, recv_cq_len, NULL,
+                                        service->channel, 0);
+    if (service->recv_cq == NULL) {
+        status = uct_nprdma_service_lacks(service, "ibv_create_cq()");
+        goto err_channel;
+    }
+
+    service->send_cq = verbs->create_cq(context, UCT_NPRDMA_SERVICE_SEND_CQ_LEN,
+                                        NULL, service->channel, 0);
+    if (service->send_cq == NULL) {
+        status = uct_nprdma_service_lacks(service, "ibv_create_cq()");
+        goto err_recv_cq;
+    }
+
+    service->send_cq_avail = UCT_NPRDMA_SERVICE_SEND_CQ_LEN;
+    return UCS_OK;
+
+err_recv_cq:
+    verbs->destroy_cq(service->recv_cq);
+err_channel:
+    verbs->destroy_comp_channel(service->channel);
+    return status;
+}
+
+static void uct_nprdma_service_destroy_cqs(uct_nprdma_service_t *service)
+{
+    const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
+
+    verbs->destroy_cq(service->send_cq);
+    verbs->destroy_cq(service->recv_cq);
+    verbs->destroy_comp_channel(service->channel);
+}
+
+static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
+{
+    struct ibv_srq_init_attr srq_attr = {};
+    uct_nprdma_mem_md_t *md           = service->md;
+    ucs_status_t status;
+
+    status = uct_nprdma_bounce_init(&service->rx_pool, &md->super,
+                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+                                    service->num_slots,
+                                    ucs_min(service->num_slots, 4u),
+                                    "service requests");
+    if (status != UCS_OK) {
+        goto err;
+    }
+
+    status = uct_nprdma_bounce_init(&service->tx_pool, &md->super,
+                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+                                    UCT_NPRDMA_SERVICE_TX_SLOTS, 2,
+                                    "service replies");
+    if (status != UCS_OK) {
+        goto err_rx_pool;
+    }
+
+    status = uct_nprdma_service_create_cqs(service, service->num_slots);
+    if (status != UCS_OK) {
+        goto err_tx_pool;
+    }
+
+    srq_attr.attr.max_wr  = service->num_slots;
+    srq_attr.attr.max_sge = 1;
+    service->srq          = md->super.verbs->create_srq(md->super.pd,
+                                                        &srq_attr);
+    if (service->srq == NULL) {
+        status = uct_nprdma_service_lacks(service, "ibv_create_srq()");
+        goto err_cqs;
+    }
+
+    status = uct_nprdma_service_fill_srq(service);
+    if (status != UCS_OK) {
+        goto err_srq;
+    }
+
+    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (service->wakeup_fd < 0) {
+        status = uct_nprdma_service_lacks(service, "eventfd()");
+        goto err_srq;
+    }
+
+    service->told_shortage = 0;
+    service->started       = 1;
+    return UCS_OK;
+
+err_srq:
+    md->super.verbs->destroy_srq(service->srq);
+err_cqs:
+    uct_nprdma_service_destroy_cqs(service);
+err_tx_pool:
+    uct_nprdma_bounce_cleanup(&service->tx_pool);
+err_rx_pool:
+    uct_nprdma_bounce_cleanup(&service->rx_pool);
+err:
+    return status;
+}
+
+ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
+                                       unsigned num_slots,
+                                       uct_nprdma_service_t **service_p)
+{
+    uct_nprdma_service_t *service;
+    ucs_status_t status;
+
+    service = ucs_calloc(1, sizeof(*service), "nprdma_service");
+    if (service == NULL) {
+        ucs_error("failed to allocate the service of %s", md->super.name);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_populator_create(md, &service->populator);
+    if (status != UCS_OK) {
+        ucs_free(service);
+        return status;
+    }
+
+    service->md        = md;
+    service->num_slots = num_slots;
+    pthread_mutex_init(&service->start_lock, NULL);
+    pthread_mutex_init(&service->conns_lock, NULL);
+    kh_init_inplace(uct_nprdma_service_conns, &service->conns_hash);
+    ucs_list_head_init(&service->conns);
+    *service_p = service;
+    return UCS_OK;
+}
+
+static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
+{
+    const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
+    uct_nprdma_service_conn_t *conn, *tmp;
+
+    uct_nprdma_service_thread_stop(service);
+    close(service->wakeup_fd);
+    ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
+        if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
+            verbs->destroy_qp(conn->qp);
+        }
+        ucs_list_del(&conn->list);
+        ucs_free(conn);
+    }
+
+    verbs->destroy_srq(service->srq);
+    uct_nprdma_service_destroy_cqs(service);
+    uct_nprdma_bounce_cleanup(&service->tx_pool);
+    uct_nprdma_bounce_cleanup(&service->rx_pool);
+}
+
+void uct_nprdma_service_destroy(uct_nprdma_service_t *service)
+{
+    if (service->started) {
+        uct_nprdma_service_stop(service);
+    }
+    uct_nprdma_populator_destroy(service->populator);
+
+    kh_destroy_inplace(uct_nprdma_service_conns, &service->conns_hash);
+    pthread_mutex_destroy(&service->conns_lock);
+    pthread_mutex_destroy(&service->start_lock);
+    ucs_free(service);
+}
+
+
+/* ---- connections ---- */
+
+static ucs_status_t
+uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
+                                  uint8_t port_num,
+                                  const uct_nprdma_qp_addr_t *peer,
+                                  uint32_t local_psn,
+                                  uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_qp_params_t params = {
+        .send_cq     = service->send_cq,
+        .recv_cq     = service->recv_cq,
+        .srq         = service->srq,
+        .max_send_wr = UCT_NPRDMA_SERVICE_SQ_LEN,
+        .max_inline  = UCT_NPRDMA_SERVICE_INLINE,
+        .qp_context  = conn
+    };
+    uint32_t max_inline;
+    ucs_status_t status;
+
+    status = uct_nprdma_qp_create(&service->md->super, port_num, &params,
+                                  &conn->qp, &max_inline);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* Whoever waits for a reply has posted a receive for it before it sent the
+     * request. To wait for one that has not would hold up all others. */
+    status = uct_nprdma_qp_connect(&service->md->super, port_num, conn->qp,
+                                   local_psn, peer, 0);
+    if (status != UCS_OK) {
+        service->md->super.verbs->destroy_qp(conn->qp);
+        return status;
+    }
+
+    conn->qpn        = conn->qp->qp_num;
+    conn->max_inline = ucs_min(max_inline, (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
+    return UCS_OK;
+}
+
+ucs_status_t
+uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
+                          const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,
+                          uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p)
+{
+    uct_nprdma_service_conn_t *conn;
+    ucs_status_t status = UCS_OK;
+    khiter_t iter;
+    int ret;
+
+    pthread_mutex_lock(&service->start_lock);
+    if (!service->started) {
+        status = uct_nprdma_service_start(service);
+    }
+    if (status == UCS_OK) {
+        uct_nprdma_service_thread_start(service);
+    }
+    pthread_mutex_unlock(&service->start_lock);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    conn = ucs_calloc(1, sizeof(*conn), "nprdma_service_conn");
+    if (conn == NULL) {
+        ucs_error("failed to allocate a service connection");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    /*
+     * The peer cannot send before it knows our queue pair number, so it is in
+     * the table in time.
+     */
+    status = uct_nprdma_service_conn_create_qp(service, port_num, peer,
+                                               local_psn, conn);
+    if (status != UCS_OK) {
+        ucs_free(conn);
+        return status;
+    }
+
+    pthread_mutex_lock(&service->conns_lock);
+    iter = kh_put(uct_nprdma_service_conns, &service->conns_hash, conn->qpn,
+                  &ret);
+    if (ret < 0) {
+        pthread_mutex_unlock(&service->conns_lock);
+        ucs_error("failed to allocate a service connection");
+        service->md->super.verbs->destroy_qp(conn->qp);
+        ucs_free(conn);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    kh_value(&service->conns_hash, iter) = conn;
+    ucs_list_add_tail(&service->conns, &conn->list);
+    ++service->super.num_conns;
+    pthread_mutex_unlock(&service->conns_lock);
+
+    *conn_p = conn;
+    *qpn_p  = conn->qpn;
+    return UCS_OK;
+}
+
+int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn)
+{
+    return conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSED;
+}
+
+void uct_nprdma_service_probe(uct_nprdma_service_t *service,
+                              uct_nprdma_service_conn_t *conn)
+{
+    /* By whoever executes: the queue pair is not ours. One wake-up is enough
+     * for all connections that are probed at a time. */
+    conn->probe_wanted = 1;
+    if (!atomic_exchange(&service->probe_wanted, 1)) {
+        service->attention = 1;
+        uct_nprdma_service_thread_wakeup(service);
+    }
+}
+
+void uct_nprdma_service_release(uct_nprdma_service_t *service,
+                                uct_nprdma_service_conn_t *conn)
+{
+    /* The thread does the rest: the connection may be in use just now */
+    conn->released     = 1;
+    service->attention = 1;
+    uct_nprdma_service_thread_wakeup(service);
 }
