@@ -123,8 +123,9 @@ err_put_slot:
  *
  * @return UCS_OK, or as uct_nprdma_net_ep_refusal().
  */
-static ucs_status_t uct_nprdma_rma_put_nothing(uct_nprdma_net_iface_t *iface,
-                                               uct_nprdma_net_ep_t *ep)
+static UCS_F_NOINLINE ucs_status_t
+uct_nprdma_rma_put_nothing(uct_nprdma_net_iface_t *iface,
+                           uct_nprdma_net_ep_t *ep)
 {
     if (ep->am.broken) {
         return UCS_OK; /* what it would find out is already known */
