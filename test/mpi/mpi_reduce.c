@@ -395,6 +395,45 @@ static void do_get_accumulate(reduction_t *x)
     sent(x, 1);
 }
 
+/* A single element of the right rank's window: a sum that returns what was
+ * there, a swap that takes place, and one that does not. Open MPI 4.1 has these
+ * for integers of 4 and 8 bytes only. */
+static void do_atomics(reduction_t *x)
+{
+    const type_t *type = x->type;
+    int right          = right_rank();
+    number_t initial   = value(x, INITIAL, 1);
+    number_t mine      = value(x, mpi_test_rank, 1);
+    number_t left      = value(x, left_rank(), 1);
+    number_t sum       = x->op->combine(initial, mine);
+    number_t other     = {sum.re + 1, 0};
+    long old[3], now, swapped;
+
+    type->store(x->base, initial);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, right, 0, x->win);
+    type->store(&now, mine);
+    MPI_Fetch_and_op(&now, &old[0], type->type, right, 0, x->op->op, x->win);
+    MPI_Win_flush(right, x->win);
+    type->store(&swapped, mine);
+    type->store(&now, other);
+    MPI_Compare_and_swap(&swapped, &now, &old[1], type->type, right, 0, x->win);
+    MPI_Win_flush(right, x->win);
+    type->store(&now, sum);
+    MPI_Compare_and_swap(&swapped, &now, &old[2], type->type, right, 0, x->win);
+    MPI_Win_unlock(right, x->win);
+    expect(x, (char*)&old[0], 0, initial, "fetch_and_op");
+    expect(x, (char*)&old[1], 0, sum, "compare_and_swap of another value");
+    expect(x, (char*)&old[2], 0, sum, "compare_and_swap");
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, mpi_test_rank, 0, x->win);
+    expect(x, x->base, 0, left, "swapped value");
+    MPI_Win_unlock(mpi_test_rank, x->win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    sent(x, 3);
+}
+
 static void all_operations(reduction_t *x, int count)
 {
     x->count = count;
@@ -407,6 +446,10 @@ static void all_operations(reduction_t *x, int count)
     if (x->type->extent == type_size(x->type)) {
         do_accumulate(x);
         do_get_accumulate(x);
+    }
+    if ((count == 1) && (x->type->set == INTEGER) && (x->op->op == MPI_SUM) &&
+        (x->type->extent >= 4)) {
+        do_atomics(x);
     }
 }
 
