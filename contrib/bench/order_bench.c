@@ -27,7 +27,7 @@
 
 /* Before any of it counts, and what counts */
 #define WARM_BYTES  (2ul * DATA_BYTES)
-#define BYTES       (1ul << 30)
+#define BYTES       (1ul << 32)
 
 #define CMD_END     'e'
 

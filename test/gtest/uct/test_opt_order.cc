@@ -298,6 +298,30 @@ TEST_F(test_opt_order, atomic_waits_for_gets)
     }
 }
 
+/* Nothing waits for these, so the target does not answer each */
+TEST_F(test_opt_order, held_atomics_share_replies)
+{
+    const unsigned count = 20;
+    completion put;
+    uint64_t replies;
+
+    start_missing(PUT_ZCOPY, &put);
+    *remote_word(other) = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        ASSERT_EQ(UCS_OK, add_word(other, 1));
+    }
+    EXPECT_EQ(count, counter("held_atomics"));
+    replies = counter("svc_replies");
+    m_a->wait([&]() {
+        serve();
+        return *remote_word(other) == count;
+    });
+    EXPECT_TRUE(put.done);
+    /* One may belong to the pages that were missing */
+    EXPECT_LE(counter("svc_replies"), replies + 2);
+    m_a->flush(m_ab);
+}
+
 class test_opt_order_relaxed : public test_opt_order {
 protected:
     config_t config() override

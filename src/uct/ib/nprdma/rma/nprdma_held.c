@@ -75,12 +75,12 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                 !(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
         iface->net.stats.held_atomics  +=
                 !!(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
-        uct_nprdma_order_hold(op, &blocker->waiters);
+        uct_nprdma_held_hold(rma, op, &blocker->waiters);
     }
     if (ucs_unlikely(is_late)) {
         ++iface->net.stats.held_requests;
         if (blocker == NULL) {
-            uct_nprdma_order_hold(op, &rma->opt.unacked);
+            uct_nprdma_held_hold(rma, op, &rma->opt.unacked);
         }
         uct_nprdma_held_ask(iface, rma, op);
     }
@@ -118,7 +118,7 @@ static void uct_nprdma_held_start(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_opt_op_t *op)
 {
     if (!uct_nprdma_held_add_slow(iface, rma, &op->order)) {
-        uct_nprdma_order_hold(&op->order, &rma->opt.ready);
+        uct_nprdma_held_hold(rma, &op->order, &rma->opt.ready);
         uct_nprdma_rma_stall(iface->res, rma);
     }
 }
@@ -229,44 +229,61 @@ static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op)
     }
 }
 
-/* @return Zero: later */
-static int
-uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
+/* Whether something waits for the operation itself: see nprdma_held.h */
+static int uct_nprdma_held_needs_reply(const uct_nprdma_opt_op_t *op)
 {
-    uct_nprdma_rma_t *rma   = op->rma;
-    uct_nprdma_slot_t *slot = op->slot;
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_t *rma = op->rma;
+
+    return op->is_get || (op->comp != NULL) || (op->arg != NULL) ||
+           !ucs_queue_is_empty(&rma->flushes) || rma->is_fenced ||
+           (rma->opt.num_held_nic > 0);
+}
+
+/* @return Zero: later */
+static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_opt_op_t *op, int *has_reply_p)
+{
+    uct_nprdma_rma_t *rma       = op->rma;
+    uct_nprdma_slot_t *slot     = op->slot;
+    uct_nprdma_rma_wait_t *wait = NULL;
+    ucs_status_t status;
     size_t length;
 
-    length = uct_nprdma_held_length(op);
+    length       = uct_nprdma_held_length(op);
+    *has_reply_p = uct_nprdma_held_needs_reply(op);
     if (!uct_nprdma_rma_can_post(iface, rma) ||
         ((slot == NULL) &&
          !uct_nprdma_rma_small_slot(iface, rma, length, 0, &slot))) {
         return 0;
     }
 
-    wait = uct_nprdma_rma_wait_add(
-            iface, rma, uct_nprdma_svc_reply_length(&op->message.request),
-            UCT_NPRDMA_RMA_HELD, 0);
-    if (wait == NULL) {
-        if (op->slot == NULL) {
-            uct_nprdma_rma_small_slot_put(slot);
+    if (*has_reply_p) {
+        wait = uct_nprdma_rma_wait_add(
+                iface, rma, uct_nprdma_svc_reply_length(&op->message.request),
+                UCT_NPRDMA_RMA_HELD, 0);
+        if (wait == NULL) {
+            if (op->slot == NULL) {
+                uct_nprdma_rma_small_slot_put(slot);
+            }
+            return 0;
         }
-        return 0;
+        wait->op = op;
     }
 
-    /* If it fails, progress takes the connection down, and that ends it */
-    wait->op = op;
     if (op->slot == NULL) {
-        uct_nprdma_rma_send_small(iface, rma, &op->message.request, length,
-                                  slot, wait);
+        status = uct_nprdma_rma_send_small(iface, rma, &op->message.request,
+                                           length, slot, wait);
     } else {
         op->slot = NULL;
         --rma->num_slots;
         memcpy(slot->data, &op->message.request, sizeof(op->message.request));
-        uct_nprdma_rma_send(iface, rma, (uct_nprdma_svc_request_t*)slot->data,
-                            length, slot, wait);
+        status = uct_nprdma_rma_send(iface, rma,
+                                     (uct_nprdma_svc_request_t*)slot->data,
+                                     length, slot, wait);
     }
+
+    /* If it fails, progress takes the connection down, and that ends it */
+    *has_reply_p    |= (status != UCS_OK);
     op->order.flags |= UCT_NPRDMA_ORDER_SENT;
     return 1;
 }
@@ -285,12 +302,12 @@ static void uct_nprdma_held_recheck(uct_nprdma_rma_iface_t *iface,
 
     blocker = uct_nprdma_order_find_before(&rma->opt.order, order_op);
     if (blocker != NULL) {
-        uct_nprdma_order_hold(order_op, &blocker->waiters);
+        uct_nprdma_held_hold(rma, order_op, &blocker->waiters);
     } else if (order_op->is_late &&
                UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, <, order_op->request)) {
-        uct_nprdma_order_hold(order_op, &rma->opt.unacked);
+        uct_nprdma_held_hold(rma, order_op, &rma->opt.unacked);
     } else if (op->is_request) {
-        uct_nprdma_order_hold(order_op, &rma->opt.ready);
+        uct_nprdma_held_hold(rma, order_op, &rma->opt.ready);
     } else {
         uct_nprdma_opt_op_release(iface, op);
     }
@@ -303,8 +320,8 @@ static void uct_nprdma_held_recheck_all(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_order_op_t *op;
 
     while (!ucs_list_is_empty(list)) {
-        op          = ucs_list_extract_head(list, uct_nprdma_order_op_t, held);
-        op->is_held = 0;
+        op = ucs_list_head(list, uct_nprdma_order_op_t, held);
+        uct_nprdma_held_unhold(rma, op);
         if (ucs_likely(rma->status == UCS_OK)) {
             uct_nprdma_held_recheck(iface, rma, op);
         }
@@ -341,21 +358,25 @@ uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
     unsigned count = 0;
     uct_nprdma_opt_op_t *op;
     ucs_list_link_t waiters;
+    int has_reply;
 
     while (!ucs_list_is_empty(&rma->opt.ready)) {
         op = ucs_list_head(&rma->opt.ready, uct_nprdma_opt_op_t, order.held);
-        if (!uct_nprdma_held_send(iface, op)) {
+        if (!uct_nprdma_held_send(iface, op, &has_reply)) {
             uct_nprdma_rma_stall(iface->res, rma);
             break;
         }
 
         /* Other requests may follow it at once; what the NIC does hangs on it
          * again */
-        uct_nprdma_order_unhold(&op->order);
+        uct_nprdma_held_unhold(rma, &op->order);
         ucs_list_head_init(&waiters);
         ucs_list_splice_tail(&waiters, &op->order.waiters);
         ucs_list_head_init(&op->order.waiters);
         uct_nprdma_held_recheck_all(iface, rma, &waiters);
+        if (!has_reply) {
+            uct_nprdma_opt_op_sent(iface, op);
+        }
         ++count;
     }
     return count;

@@ -12,8 +12,13 @@
  *
  * Each is a uct_nprdma_opt_op_t in opt.order, so flushes, fences and the end of
  * an endpoint know it. A request that is held keeps its operands there, and
- * data to be put in a slot. Once it is sent it asks for a reply of its own, and
- * stays in opt.order until that has come.
+ * data to be put in a slot.
+ *
+ * Once it is sent, the number of the request says whether it is executed, as of
+ * every other request, so it leaves opt.order. A reply of its own, until which
+ * it stays in opt.order, costs a message of the target. It asks for one only if
+ * something waits for the operation: a completion or a result, a flush or fence
+ * that began while it was held, or what the NIC is to do afterwards.
  */
 
 
@@ -112,6 +117,26 @@ uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
+/** Let an operation that hangs in no list hang in one. */
+static inline void
+uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
+                     ucs_list_link_t *list)
+{
+    rma->opt.num_held_nic += !!(op->flags & UCT_NPRDMA_ORDER_NIC);
+    uct_nprdma_order_hold(op, list);
+}
+
+/** Take an operation from the list that it hangs in, if there is one. */
+static inline void
+uct_nprdma_held_unhold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
+{
+    if (ucs_unlikely(op->is_held)) {
+        rma->opt.num_held_nic -= !!(op->flags & UCT_NPRDMA_ORDER_NIC);
+        uct_nprdma_order_unhold(op);
+    }
+}
+
+
 /** What uct_nprdma_held_remove() does where something is held. */
 void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
@@ -124,7 +149,7 @@ static inline void
 uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                        uct_nprdma_order_op_t *op)
 {
-    uct_nprdma_order_unhold(op);
+    uct_nprdma_held_unhold(rma, op);
     uct_nprdma_order_remove(&rma->opt.order, op);
     if (ucs_unlikely(!ucs_list_is_empty(&op->waiters))) {
         uct_nprdma_held_release(iface, rma, op);

@@ -82,8 +82,9 @@ void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt)
 void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict)
 {
     uct_nprdma_order_init(&opt->order, is_strict);
-    opt->num_ops    = 0;
-    opt->num_slices = 0;
+    opt->num_ops      = 0;
+    opt->num_slices   = 0;
+    opt->num_held_nic = 0;
     ucs_list_head_init(&opt->unsliced);
     ucs_queue_head_init(&opt->todo);
     ucs_list_head_init(&opt->unacked);
@@ -406,6 +407,24 @@ uct_nprdma_opt_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     return status;
 }
 
+static inline void uct_nprdma_opt_op_put(uct_nprdma_rma_iface_t *iface,
+                                         uct_nprdma_rma_t *rma,
+                                         uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_held_remove(iface, rma, &op->order);
+
+    /* The next one takes it while it is in the cache */
+    ucs_list_add_head(&iface->res->opt.free_ops, &op->list);
+    ++iface->res->opt.num_free_ops;
+    --rma->opt.num_ops;
+}
+
+void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_opt_op_t *op)
+{
+    uct_nprdma_opt_op_put(iface, op->rma, op);
+}
+
 void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op)
 {
@@ -415,12 +434,7 @@ void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_rma_enter(rma);
     status = uct_nprdma_opt_op_clear(iface, rma, op);
-    uct_nprdma_held_remove(iface, rma, &op->order);
-
-    /* The next one takes it while it is in the cache */
-    ucs_list_add_head(&iface->res->opt.free_ops, &op->list);
-    ++iface->res->opt.num_free_ops;
-    --rma->opt.num_ops;
+    uct_nprdma_opt_op_put(iface, rma, op);
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
     } else if ((status != UCS_OK) && (rma->status == UCS_OK)) {

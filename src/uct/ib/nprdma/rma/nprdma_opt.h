@@ -119,6 +119,14 @@ void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
 
 
 /**
+ * A request that was held has been sent without a reply of its own: from now on
+ * the number of the request stands for it. It has no completion.
+ */
+void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_opt_op_t *op);
+
+
+/**
  * An operation is verified whole, or has failed. The completion is called
  * last: it may destroy the endpoint.
  */

@@ -106,17 +106,18 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
 /*
  * Whether a request that needs no reply asks for one. The first after a pause
  * does: a flush that follows then has nothing to send, and the many puts that
- * may follow instead have few replies all the same.
+ * may follow instead have few replies all the same. Behind operations that are
+ * not verified a flush has to wait in any case, and asks itself.
  */
 static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma)
 {
-    uint32_t interval = ucs_list_is_empty(&rma->opt.order.ops) ?
-                        UCT_NPRDMA_RMA_ACK_INTERVAL :
-                        UCT_NPRDMA_RMA_ACK_INTERVAL_OPT;
+    int is_ordered    = ucs_list_is_empty(&rma->opt.order.ops);
+    uint32_t interval = is_ordered ? UCT_NPRDMA_RMA_ACK_INTERVAL :
+                                     UCT_NPRDMA_RMA_ACK_INTERVAL_OPT;
 
     return ((rma->sn - rma->reply_sn) >= interval) ||
-           ((rma->done_sn == rma->sn) &&
+           (is_ordered && (rma->done_sn == rma->sn) &&
             (iface->res->num_free_waits > UCT_NPRDMA_RMA_REDO_IFACE_WAITS));
 }
 

@@ -213,6 +213,7 @@ typedef struct uct_nprdma_opt_ep {
     ucs_queue_head_t todo;      /* Slices that lack resources for their step */
     ucs_list_link_t  unacked;   /* Held until requests have been executed */
     ucs_list_link_t  ready;     /* Requests that wait for resources only */
+    unsigned         num_held_nic; /* Held, and the NIC will do them */
 } uct_nprdma_opt_ep_t;
 
 
