@@ -184,7 +184,8 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
             continue;
         }
 
-        if (npemu_slot_is_gone(slot, gen)) {
+        if (!npemu_slot_is_closing(slot, gen) &&
+            npemu_slot_is_gone(slot, gen)) {
             /* Later waits need not check it; fails if the slot is taken anew */
             atomic_compare_exchange_strong(counter, &odd,
                                            npemu_epoch_even(odd));
@@ -304,7 +305,8 @@ static int npemu_epoch_is_cut(npemu_proc_t *proc, unsigned index)
         seq = atomic_load(&rec->seq);
         if ((seq == npemu_epoch_even(seq) + owner) &&
             (atomic_load(&rec->cut) == seq) &&
-            !npemu_slot_is_gone(slot, atomic_load(&slot->gen))) {
+            (npemu_slot_is_closing(slot, atomic_load(&slot->gen)) ||
+             !npemu_slot_is_gone(slot, atomic_load(&slot->gen)))) {
             return 1;
         }
     }

@@ -467,6 +467,24 @@ void npemu_slot_release(npemu_slot_t *slot)
     pthread_mutex_unlock(&slot->life);
 }
 
+/* The slot's mutex: the thread that has it, and whether that has died */
+NPEMU_HOOK_INLINE uint32_t npemu_slot_owner(npemu_slot_t *slot)
+{
+    return __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
+                           __ATOMIC_ACQUIRE) &
+           (FUTEX_TID_MASK | FUTEX_OWNER_DIED);
+}
+
+NPEMU_HOOK
+int npemu_slot_is_closing(npemu_slot_t *slot, uint32_t gen)
+{
+    uint32_t owner = npemu_slot_owner(slot);
+
+    return (owner != 0) && !(owner & FUTEX_OWNER_DIED) &&
+           (atomic_load(&slot->ready) != gen) &&
+           (atomic_load(&slot->gen) == gen);
+}
+
 NPEMU_HOOK
 int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen)
 {
@@ -479,25 +497,25 @@ int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen)
         return 0;
     }
 
-    if (atomic_load(&slot->gen) != gen) {
-        return 1; /* another process has taken the slot since */
-    }
-
     pid = slot->pid;
-    if (pid == 0) {
-        return 1;
+    if ((atomic_load(&slot->gen) != gen) || (pid == 0)) {
+        return 1; /* another process has taken the slot since */
     }
 
     /* The robust mutex shows that one thread is dead. A pidfd becomes readable
      * when all are. After exec it does not: then wait for the whole time. exec
-     * ends the other threads before it releases the mutex. */
+     * ends the other threads before it releases the mutex. A process that has
+     * closed the device has no thread in a request when it gives the slot
+     * back. */
     pfd.fd = syscall(SYS_pidfd_open, pid, 0);
     if (pfd.fd < 0) {
         return 1;
     }
 
     for (i = 0, done = 0; (i < NPEMU_GONE_WAIT_MS) && !done; ++i) {
-        done = syscall(SYS_ppoll, &pfd, 1, &zero, NULL, 0) > 0;
+        done = (npemu_slot_owner(slot) == 0) ||
+               (atomic_load(&slot->gen) != gen) ||
+               (syscall(SYS_ppoll, &pfd, 1, &zero, NULL, 0) > 0);
         if (!done) {
             syscall(SYS_nanosleep, &pause, NULL);
         }

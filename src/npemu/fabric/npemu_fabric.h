@@ -73,6 +73,12 @@ NPEMU_HOOK_INLINE int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
 int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen);
 
 /**
+ * Is the process about to give the slot back? It is no longer alive to others,
+ * but its threads are, and finish what they are doing.
+ */
+int npemu_slot_is_closing(npemu_slot_t *slot, uint32_t gen);
+
+/**
  * Read the beginning of a file of /proc as a string.
  *
  * @param [in]  path  Its name.

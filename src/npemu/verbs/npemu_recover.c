@@ -41,6 +41,11 @@ void npemu_recover(npemu_proc_t *proc, uint32_t owner)
     npemu_srq_t *srq;
     unsigned i;
 
+    /* Two processes that close the device would wait for each other */
+    if (atomic_load(&proc->slot->ready) == 0) {
+        return;
+    }
+
     /* Waits until no thread of it can access our memory any more */
     if (!npemu_owner_is_gone(proc, owner)) {
         return;

@@ -71,3 +71,21 @@ uint64_t npt_qp_receives(struct ibv_qp *qp)
 {
     return npemu_qp(qp)->shm->rq;
 }
+
+void npt_begin_close(struct ibv_context *context)
+{
+    atomic_store(&npemu_context_proc(context)->slot->ready, 0);
+}
+
+void *npt_peer_slot(struct ibv_qp *qp, uint32_t *gen)
+{
+    npemu_peer_t *peer = npemu_qp(qp)->peer;
+
+    *gen = peer->gen;
+    return &npemu_qp(qp)->proc->fabric->slots[peer->slot_index];
+}
+
+int npt_slot_is_gone(void *slot, uint32_t gen)
+{
+    return npemu_slot_is_gone(slot, gen);
+}

@@ -169,6 +169,88 @@ TEST_F(Cut, AStoppedPeerOutsideOurMemoryDelaysNobody)
     peer.join();
 }
 
+/* --- those that close their device ----------------------------------------*/
+
+/* Its threads are alive, and finish what they are doing. */
+TEST_F(Cut, APeerThatClosesIsWaitedFor)
+{
+    Env patient("NPEMU_CUT_OFF_MS", "60000");
+    Child peer([](Pipe &pipe) {
+        Device device;
+        Cq cq(device);
+        Qp qp(device, cq, cq);
+        Buffer buffer(device, SIZE);
+        Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge()});
+
+        connect_over(pipe, qp);
+        Remote remote = pipe.recv<Remote>();
+        auto done     = std::async(std::launch::async, [&] {
+            return qp.post(write.rdma(remote));
+        });
+        EXPECT_TRUE(pipe.await());
+        npt_begin_close(device.context);
+        pipe.signal();
+        EXPECT_EQ(0, done.get());
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    Shared memory(SIZE);
+    Region region(device, memory.data, SIZE);
+
+    region.set_all();
+    connect_over(peer.pipe(), qp);
+    npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED,
+                   NPEMU_GATE_ANY_PAGE);
+    peer.pipe().send(region.remote(region.w, 0));
+    ASSERT_EQ(0, npemu_gate_wait(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED,
+                                 WAIT_MS));
+    peer.pipe().signal();
+    ASSERT_TRUE(peer.pipe().await());
+    auto drained = std::async(std::launch::async, [&] {
+        npemu_iommu_drain(device.context);
+    });
+    EXPECT_EQ(std::future_status::timeout,
+              drained.wait_for(std::chrono::milliseconds(3000)));
+    npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED);
+    drained.wait();
+    peer.join();
+}
+
+/* It goes on without the device. */
+TEST_F(Cut, AProcessThatHasClosedIsGoneAtOnce)
+{
+    Child peer([](Pipe &pipe) {
+        {
+            Device device;
+            Cq cq(device);
+            Qp qp(device, cq, cq);
+
+            connect_over(pipe, qp);
+            EXPECT_TRUE(pipe.await());
+        }
+        pipe.signal();
+        EXPECT_TRUE(pipe.await());
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    uint32_t gen;
+
+    connect_over(peer.pipe(), qp);
+    void *slot = npt_peer_slot(qp.qp, &gen);
+    EXPECT_EQ(0, npt_slot_is_gone(slot, gen));
+    peer.pipe().signal();
+    ASSERT_TRUE(peer.pipe().await());
+    auto start = Clock::now();
+    EXPECT_EQ(1, npt_slot_is_gone(slot, gen));
+    EXPECT_LT(ms_since(start), SOON_MS);
+    peer.pipe().signal();
+    peer.join();
+}
+
 /* --- one that is ----------------------------------------------------------*/
 
 /* What the peer is stopped in. */
