@@ -10,7 +10,7 @@
 
 BEGIN_C_DECLS
 
-/** Attributes of functions that run in memory hooks, and ranges of addresses. */
+/** Attributes of functions that run in hooks, and ranges of addresses. */
 
 
 /* Not instrumented by ThreadSanitizer */
