@@ -15,7 +15,7 @@
 #include "nprdma_kregion.h"
 #include "nprdma_kregions.h"
 #include "nprdma_states_file.h"
-#include "pte/nprdma_device.h"
+#include "pte/nprdma_kdevice.h"
 
 #include <linux/file.h>
 #include <linux/nospec.h>

@@ -18,7 +18,7 @@
 #include <linux/sizes.h>
 #include <linux/slab.h>
 
-#include "nprdma_device.h"
+#include "nprdma_kdevice.h"
 #include "nprdma_pte.h"
 #include "nprdma_window.h"
 

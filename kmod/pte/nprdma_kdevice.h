@@ -7,8 +7,8 @@
  * overwrite memory of another process.
  */
 
-#ifndef NPRDMA_DEVICE_H
-#define NPRDMA_DEVICE_H
+#ifndef NPRDMA_KDEVICE_H
+#define NPRDMA_KDEVICE_H
 
 #include <linux/device.h>
 #include <linux/types.h>

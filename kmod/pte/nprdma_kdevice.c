@@ -6,7 +6,7 @@
 #include <linux/iommu.h>
 #include <linux/pci.h>
 
-#include "nprdma_device.h"
+#include "nprdma_kdevice.h"
 #include "nprdma_pte.h"
 #include "nprdma_window.h"
 
