@@ -251,7 +251,7 @@ static void draw_what(history_run_t *run, history_mode_t mode,
                      draw(run, 2) ? HISTORY_FETCH_OP : HISTORY_GET_ACC;
         call->op   = draw(run, 3) ? concurrent[mode] : HISTORY_NO_OP;
         if ((mode == HISTORY_XORS) &&
-            (run->num_xors[call->target] == history_origin_bits(run->phase))) {
+            (run->num_xors[call->target] >= history_origin_bits(run->phase))) {
             call->op = HISTORY_NO_OP;
         }
     }
