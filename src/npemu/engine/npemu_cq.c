@@ -100,7 +100,7 @@ static uint16_t npemu_cq_grh_paylen(const npemu_cqe_t *cqe)
 }
 
 /* The first 40 bytes of a UD receive, if there was a global route. */
-static enum ibv_wc_status npemu_cq_place_grh(npemu_cq_t *cq, npemu_rq_t *rq,
+static enum ibv_wc_status npemu_cq_place_grh(npemu_rq_t *rq,
                                              const npemu_rq_wqe_t *wqe,
                                              const npemu_cqe_t *cqe)
 {
@@ -127,7 +127,7 @@ static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
     if (qp->super.qp.qp_type == IBV_QPT_UD) {
         skip = sizeof(struct ibv_grh);
         if ((wc->wc_flags & IBV_WC_GRH) && (wc->status == IBV_WC_SUCCESS)) {
-            wc->status = npemu_cq_place_grh(cq, qp->rq, wqe, cqe);
+            wc->status = npemu_cq_place_grh(qp->rq, wqe, cqe);
         }
     }
     if ((cqe->data_len > 0) && (wc->status == IBV_WC_SUCCESS)) {

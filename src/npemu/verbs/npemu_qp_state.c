@@ -114,8 +114,7 @@ static int npemu_qp_check_mask(npemu_qp_t *qp, enum ibv_qp_state from,
     return 0;
 }
 
-static int npemu_qp_check_values(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
-                                 int mask)
+static int npemu_qp_check_values(const struct ibv_qp_attr *attr, int mask)
 {
     const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
@@ -340,7 +339,7 @@ int npemu_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
         ret = EINVAL;
     }
     if (ret == 0) {
-        ret = npemu_qp_check_values(qp, attr, mask);
+        ret = npemu_qp_check_values(attr, mask);
     }
     if (ret == 0) {
         ret = npemu_qp_apply(qp, attr, mask, from, to, &peer);
