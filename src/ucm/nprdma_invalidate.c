@@ -4,7 +4,9 @@
 #define _GNU_SOURCE
 #endif
 
+#include "nprdma_invalidate.h"
 #include "nprdma_monitor_int.h"
+#include "nprdma_populate.h"
 
 /*
  * Page-out, in the order of ARCHITECTURE 3. All of this runs in memory hooks:

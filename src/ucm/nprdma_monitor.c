@@ -4,7 +4,10 @@
 #define _GNU_SOURCE
 #endif
 
+#include "nprdma_invalidate.h"
+#include "nprdma_monitor.h"
 #include "nprdma_monitor_int.h"
+#include "nprdma_monitor_threads.h"
 #include "ucm/access/nprdma_pagein.h"
 
 #include <ucs/debug/log.h>

@@ -3,7 +3,7 @@
 #ifndef NPRDMA_MONITOR_INT_H_
 #define NPRDMA_MONITOR_INT_H_
 
-#include "nprdma_monitor.h"
+#include "nprdma_monitor_types.h"
 #include "nprdma_prereg.h"
 #include "ucm/backend/nprdma_backend.h"
 #include "ucm/events/nprdma_events.h"
@@ -87,56 +87,6 @@ static inline size_t nprdma_region_state_bytes(const nprdma_region_t *region)
 {
     return (region->length >> NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
 }
-
-
-/**
- * Take pages away from the NIC. When this returns their states are cleared, and
- * no access to them is in progress. For memory hooks.
- *
- * @param [in] taken  Addresses of the pages.
- * @param [in] gone   Part of @a taken whose pages are to be retired.
- * @param [in] bits   NPRDMA_PAGE_xx to clear.
- *
- * @return Number of pages that lost a bit.
- */
-size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
-                                 nprdma_span_t gone, uint32_t bits);
-
-
-/**
- * As @ref nprdma_monitor_invalidate, for those pages of a span that no live
- * range of the same region covers, in all regions for peers.
- */
-void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span);
-
-
-/** @return Nonzero if a thread is populating part of a span. For hooks. */
-int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
-                                 nprdma_span_t span);
-
-
-/** Connect the revoker to the monitor, whose parameters are set. */
-void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor);
-
-
-/**
- * Start the threads that the parameters of a monitor ask for, all but that of
- * the revoker, which starts with the first registration.
- *
- * @param [in] monitor  Monitor.
- * @param [in] create   Function that creates the region of memory that has been
- *                      mapped; its argument is the monitor.
- *
- * @return UCS_OK or UCS_ERR_NO_MEMORY. Without a userfaultfd, a line is logged.
- */
-ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor,
-                                          nprdma_prereg_func_t create);
-
-/** Stop all threads. Memory hooks may still run. */
-void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor);
-
-/** Free what memory hooks use of stopped threads, once no hook can run. */
-void nprdma_monitor_free_threads(nprdma_monitor_t *monitor);
 
 END_C_DECLS
 

@@ -4,7 +4,9 @@
 #define _GNU_SOURCE
 #endif
 
+#include "nprdma_invalidate.h"
 #include "nprdma_monitor_int.h"
+#include "nprdma_monitor_threads.h"
 #include "ucm/events/nprdma_uffd.h"
 #include "ucm/reclaim/nprdma_reclaim.h"
 

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_monitor_int.h"
+#include "nprdma_populate.h"
 #include "ucm/events/nprdma_uffd.h"
 
 #include <sched.h>

@@ -1,0 +1,33 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_INVALIDATE_H_
+#define NPRDMA_INVALIDATE_H_
+
+#include "nprdma_monitor_types.h"
+#include "ucm/events/nprdma_hook.h"
+
+BEGIN_C_DECLS
+
+/**
+ * Take pages away from the NIC. When this returns their states are cleared, and
+ * no access to them is in progress. For memory hooks.
+ *
+ * @param [in] taken  Addresses of the pages.
+ * @param [in] gone   Part of @a taken whose pages are to be retired.
+ * @param [in] bits   NPRDMA_PAGE_xx to clear.
+ *
+ * @return Number of pages that lost a bit.
+ */
+size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
+                                 nprdma_span_t gone, uint32_t bits);
+
+
+/**
+ * As @ref nprdma_monitor_invalidate, for those pages of a span that no live
+ * range of the same region covers, in all regions for peers.
+ */
+void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span);
+
+END_C_DECLS
+
+#endif

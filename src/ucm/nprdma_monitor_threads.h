@@ -1,0 +1,36 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_MONITOR_THREADS_H_
+#define NPRDMA_MONITOR_THREADS_H_
+
+#include "nprdma_monitor_types.h"
+#include "nprdma_prereg.h"
+
+BEGIN_C_DECLS
+
+/** Connect the revoker to the monitor, whose parameters are set. */
+void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor);
+
+
+/**
+ * Start the threads that the parameters of a monitor ask for, all but that of
+ * the revoker, which starts with the first registration.
+ *
+ * @param [in] monitor  Monitor.
+ * @param [in] create   Function that creates the region of memory that has been
+ *                      mapped; its argument is the monitor.
+ *
+ * @return UCS_OK or UCS_ERR_NO_MEMORY. Without a userfaultfd, a line is logged.
+ */
+ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor,
+                                          nprdma_prereg_func_t create);
+
+/** Stop all threads. Memory hooks may still run. */
+void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor);
+
+/** Free what memory hooks use of stopped threads, once no hook can run. */
+void nprdma_monitor_free_threads(nprdma_monitor_t *monitor);
+
+END_C_DECLS
+
+#endif

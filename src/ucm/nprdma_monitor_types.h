@@ -1,0 +1,145 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_MONITOR_TYPES_H_
+#define NPRDMA_MONITOR_TYPES_H_
+
+#include "ucm/regions/nprdma_range.h"
+
+#include <ucs/type/status.h>
+
+BEGIN_C_DECLS
+
+/**
+ * The memory monitor controls, page by page, which memory of this process the
+ * NIC may access. It takes a page away from the NIC before the kernel takes it
+ * from the process. It pins no memory. doc/monitor.md explains why this is
+ * safe.
+ *
+ * A *region* is a range of the address space for which the NIC has memory
+ * regions that never change. It is larger than most buffers, so registering a
+ * buffer is a lookup. A *range* is a live registration in a region: only its
+ * pages are ever made accessible to the NIC. The *state* of a page is one
+ * 32-bit word. Bit 0: the NIC may read the page. Bit 1: it may write the page.
+ * The other bits count the changes of the word, and the count never goes back.
+ *
+ * A region is either for peers or *local*, that is, for the buffers of
+ * operations that this process starts. Each kind has states of its own. So
+ * memory that was never registered for peers has no bits in the regions that
+ * the keys of peers refer to.
+ */
+
+
+typedef struct nprdma_monitor nprdma_monitor_t;
+
+
+/** Test aid: pages are evicted on purpose, so that rare cases occur often. */
+typedef enum nprdma_reclaim_mode {
+    NPRDMA_RECLAIM_OFF,
+    NPRDMA_RECLAIM_LOGICAL, /* The state only: the page stays where it is */
+    NPRDMA_RECLAIM_REAL,    /* The state, then MADV_PAGEOUT */
+    NPRDMA_RECLAIM_SAMPLED, /* None; the NIC asks the kernel which pages are
+                             * present */
+    NPRDMA_RECLAIM_LAST
+} nprdma_reclaim_mode_t;
+
+
+/** Names of the modes, with a NULL at the end. */
+extern const char *nprdma_reclaim_mode_names[];
+
+
+/**
+ * When pages are revoked, that is, taken away from peers, after the last live
+ * registration for peers that covered them has ended. Deregistration with
+ * invalidation revokes them at once in every mode.
+ */
+typedef enum nprdma_revoke_mode {
+    NPRDMA_REVOKE_NEVER,  /* When the kernel takes them, or with the region */
+    NPRDMA_REVOKE_LAZY,   /* Within two ticks, by a thread */
+    NPRDMA_REVOKE_STRICT, /* Before unregistering returns */
+    NPRDMA_REVOKE_LAST
+} nprdma_revoke_mode_t;
+
+
+/** Names of the modes, with a NULL at the end. */
+extern const char *nprdma_revoke_mode_names[];
+
+
+/* See nprdma_backend.h */
+struct nprdma_backend;
+
+
+typedef struct nprdma_monitor_params {
+    /* Owner of the states of the pages: nprdma_backend_xx */
+    const struct nprdma_backend *backend;
+
+    /* Bytes by which regions are aligned: a power of two, at least 2 MiB */
+    size_t                       region_size;
+
+    /* Bytes of states that regions without a live registration may hold; the
+     * least recently used region is dropped first */
+    size_t                       max_metadata;
+
+    /* Nonzero: memory that the process maps gets a region before it is used */
+    int                          prereg;
+
+    /* Nonzero: use a userfaultfd to see calls that bypass libc; a warning is
+     * logged if there is none */
+    int                          uffd;
+
+    nprdma_revoke_mode_t         revoke;
+    double                       revoke_tick;  /* Seconds; 0: no thread is
+                                                * started, a test calls
+                                                * nprdma_monitor_tick() */
+
+    nprdma_reclaim_mode_t        reclaim;
+    double                       reclaim_rate; /* Pages per second */
+    uint64_t                     seed;         /* Of the reclaimer; 0: random */
+
+    /* Wait until the NIC has completed the accesses that were in progress when
+     * this was called. Called in memory hooks: must not allocate, log, or take
+     * a lock under which any thread does. NULL: the back end drains. */
+    void (*drain)(void *arg);
+
+    /* Create the memory regions of the NIC for a new region, and store them in
+     * region->priv. Called in nprdma_monitor_register(), or by the thread of
+     * pre-registration, with no lock held that a memory hook takes. After
+     * UCS_ERR_EXCEEDS_LIMIT it is called again if an idle region could be
+     * dropped; any other error is final. On success it may close region->fd and
+     * set it to -1: the monitor does not need it. */
+    ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
+
+    /* Undo attach. No range of the region is live, and all pages are absent.
+     * Called in nprdma_monitor_register() and nprdma_monitor_destroy(), or by
+     * the thread of pre-registration. */
+    void (*detach)(void *arg, nprdma_region_t *region);
+
+    void                        *arg; /* Passed to the three functions above */
+} nprdma_monitor_params_t;
+
+
+typedef struct nprdma_monitor_stats {
+    uint64_t regions;       /* Regions that exist now */
+    uint64_t idle_regions;  /* Of these without a live registration */
+    uint64_t state_bytes;   /* State arrays of all regions */
+    uint64_t ranges;        /* Live registrations */
+    uint64_t created;       /* Regions created since the beginning */
+    uint64_t preregistered; /* Of these by pre-registration */
+    uint64_t evicted;       /* Regions dropped because they were idle */
+    uint64_t populated;     /* Pages made accessible to the NIC */
+    uint64_t populate_ns;   /* Total time of that. Includes lookups of states,
+                             * unless all pages had their bits already */
+    uint64_t faults;        /* System calls that brought pages in */
+    uint64_t invalidated;   /* Pages taken away from the NIC */
+    uint64_t revoked;       /* Of these because no registration covered them */
+    uint64_t reclaimed;     /* Of these by the reclaimer */
+    uint64_t events;        /* Memory events that took pages away */
+    uint64_t drains;        /* Waits for the NIC */
+    uint64_t efaults;       /* Pages that were gone without an event when the
+                             * NIC accessed them */
+    uint64_t kernel_events; /* Notifications that the kernel module received */
+    uint64_t kernel_invalidated; /* Pages that it invalidated for these */
+} nprdma_monitor_stats_t;
+
+END_C_DECLS
+
+#endif
