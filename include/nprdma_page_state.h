@@ -44,7 +44,9 @@ NPRDMA_PAGE_INLINE uint32_t nprdma_page_next(uint32_t word, uint32_t bits)
     return ((word & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT) | bits;
 }
 
-/** Sequentially consistent, so that it orders with counts of DMA in flight. */
+/**
+ * Sequentially consistent: the load is ordered with the counts of DMA in flight
+ */
 NPRDMA_PAGE_INLINE uint32_t nprdma_page_load(const nprdma_page_state_t *state)
 {
     return __atomic_load_n((const uint32_t*)state, __ATOMIC_SEQ_CST);
@@ -59,7 +61,7 @@ nprdma_page_load_pair(const nprdma_page_state_t *states)
     return __atomic_load_n((const nprdma_page_pair_t*)states, __ATOMIC_SEQ_CST);
 }
 
-/** @return Nonzero if a pair can begin with this word: it is aligned so. */
+/** @return Nonzero if a pair can begin with this word, by its alignment. */
 NPRDMA_PAGE_INLINE int
 nprdma_page_begins_pair(const nprdma_page_state_t *state)
 {
@@ -165,6 +167,9 @@ NPRDMA_PAGE_INLINE int nprdma_page_change(nprdma_page_state_t *state,
 
 /**
  * Clear bits of a page. A page that has none of them is left as it is.
+ *
+ * @param [in] state  The word.
+ * @param [in] bits   Bits to clear.
  *
  * @return The word before.
  */

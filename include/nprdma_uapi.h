@@ -145,7 +145,7 @@ struct nprdma_ioc_attach_device {
  *   EFBIG       `length` is more than the module parameter max_region_bytes.
  *   EDQUOT      One more than the user's limits (max_user_regions,
  *               max_user_bytes) allow; not with CAP_SYS_RESOURCE.
- *   ENOSPC      One more than max_total_bytes allows everybody.
+ *   ENOSPC      One more than max_total_bytes allows all users together.
  *   ENOMEM      No memory.
  *   EMFILE, ENFILE  No file descriptor.
  *   EINTR       A signal came first.

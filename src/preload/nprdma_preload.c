@@ -1,11 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * libnprdma_preload.so: makes a UCX older than 1.22, which loads only the
- * components it was built with, load ours too. Put in LD_PRELOAD it stands in
- * front of uct_query_components(), the first thing every user of UCT calls, and
- * opens the component before it passes the call on. It needs libc alone, so a
- * process without UCX gains nothing but one small mapping.
+ * libnprdma_preload.so makes a UCX before 1.22 load the component. Such a UCX
+ * loads only components that it was built with. From LD_PRELOAD this library
+ * interposes uct_query_components(), which every user of UCT calls first. It
+ * opens the component, then passes the call on. It needs libc alone, so the
+ * only cost to a process without UCX is one small mapping.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -21,10 +21,11 @@
 
 #define PRELOAD_UCT "libuct.so.0"
 
-/* Where the component is, seen from the directory of this library */
+/* Path of the component from the directory of this library */
 #define PRELOAD_RELATIVE "/../ucx/libuct_nprdma.so.0"
 
-/* ucs_status_t is packed to one byte; this is its UCS_ERR_UNSUPPORTED */
+/* ucs_status_t is packed to one byte; this is the value of
+ * UCS_ERR_UNSUPPORTED */
 #define PRELOAD_ERR_UNSUPPORTED (-22)
 
 typedef signed char preload_status_t;
@@ -37,8 +38,8 @@ preload_status_t uct_query_components(void ***components_p,
 static preload_query_t preload_query;
 static pthread_once_t  preload_once = PTHREAD_ONCE_INIT;
 
-/* The component in the same installation as this library, so that a moved or
- * staged installation works; else where it was configured to be. */
+/* The component of the installation that contains this library, so that a moved
+ * or staged installation works; otherwise the configured path */
 static const char *preload_component_path(char *buffer, size_t size)
 {
     const char *path = secure_getenv("NPRDMA_COMPONENT");
@@ -67,8 +68,9 @@ static void preload_load(void)
     char buffer[4096];
     void *uct;
 
-    /* Not RTLD_NEXT: where a plug-in of the program brought UCX in, libuct is
-     * in no scope that is searched from here. The handle is kept. */
+    /* RTLD_NEXT does not find libuct if a plug-in of the program has loaded
+     * UCX: libuct is in no scope that is searched from here. The handle is kept
+     * open. */
     uct = dlopen(PRELOAD_UCT, RTLD_LAZY | RTLD_NOLOAD);
     if (uct != NULL) {
         preload_query = (preload_query_t)dlsym(uct, "uct_query_components");
@@ -86,13 +88,13 @@ static void preload_load(void)
 }
 
 /**
- * Stands in for the function of this name in libuct: loads the component at the
- * first call, then calls the real one.
+ * Interposes the function of this name in libuct: loads the component at the
+ * first call, then calls the function of libuct.
  *
- * @param components_p     As in libuct: gets the array of components.
- * @param num_components_p As in libuct: gets their number.
+ * @param [out] components_p      As in libuct: the array of components.
+ * @param [out] num_components_p  As in libuct: their number.
  *
- * @return What the real one returns; UCS_ERR_UNSUPPORTED if there is none.
+ * @return The result of libuct; UCS_ERR_UNSUPPORTED if no libuct is loaded.
  */
 __attribute__((visibility("default"))) preload_status_t
 uct_query_components(void ***components_p, unsigned *num_components_p)

@@ -32,8 +32,8 @@ void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
     packed->signature      = rkey->signature;
 }
 
-/* The region of a key that has one begins with a page, at or before the
- * registration; a key without one says nothing of it */
+/* A key with a region names a region that begins on a page, at or before the
+ * registration. In a key without a region all these fields are 0. */
 static int
 uct_nprdma_key_region_is_valid(const uct_nprdma_packed_rkey_t *packed)
 {
@@ -54,7 +54,7 @@ uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey)
 {
     uct_nprdma_packed_rkey_t packed;
 
-    /* The version comes first in all of them */
+    /* The version is the first byte of every version of the format */
     if (*(const uint8_t*)data != UCT_NPRDMA_KEY_VERSION) {
         return UCT_NPRDMA_KEY_BAD_VERSION;
     }
@@ -80,7 +80,8 @@ uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey)
     return UCT_NPRDMA_KEY_OK;
 }
 
-/* Packed, a key has no holes */
+/* A packed key has no padding and all its bytes are set, so memcmp() is
+ * exact */
 int uct_nprdma_key_compare(const uct_nprdma_rkey_t *rkey1,
                            const uct_nprdma_rkey_t *rkey2)
 {

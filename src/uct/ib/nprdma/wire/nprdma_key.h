@@ -7,30 +7,33 @@
 #include <stdint.h>
 
 /*
- * Keys of registrations: as operations use them, and as they travel between
- * processes. Pure: no memory is allocated and nothing else is touched, so that
- * the reader of packed keys can be fuzzed.
+ * Keys of registrations: in the form that operations use, and in the packed
+ * form that travels between processes. Pure: no function here allocates memory
+ * or accesses anything but its arguments, so that the parser of packed keys can
+ * be fuzzed.
  */
 
 #define UCT_NPRDMA_KEY_VERSION  2
 
-/* The windows of a region, and so its keys, cover whole pages of this size
- * (ARCHITECTURE 2, page state) */
+/* A window of a region, and therefore its remote key, covers whole pages of
+ * this size (ARCHITECTURE 2, page state) */
 #define UCT_NPRDMA_PAGE_SIZE    4096u
 
 
 /*
  * A key as the operations of the initiator use it. A remote key of 0 means that
- * the device has no such way to the memory: the target's software does the
- * operation, and its checks decide whether it is allowed at all.
+ * the device cannot reach the memory in this way. Then the target's software
+ * executes the operation, and its checks decide whether the operation is
+ * allowed (ARCHITECTURE 4).
  */
 typedef struct uct_nprdma_rkey {
     uint64_t key;               /* nprdma_reg_key() of the target */
-    uint64_t address;           /* Of the registration, first byte */
+    uint64_t address;           /* First byte of the registration */
     uint64_t length;            /* Bytes */
     uint64_t region_address;    /* First byte whose state the S MR shows */
-    uint64_t region_id;         /* No other region of the process ever has it */
-    uint64_t signature;         /* What absent pages show when they are read */
+    uint64_t region_id;         /* Unique among all regions of the process,
+                                 * ended ones included */
+    uint64_t signature;         /* Word that an absent page reads as */
     uint32_t r_rkey;            /* R window: RDMA READ */
     uint32_t w_rkey;            /* W window: RDMA WRITE */
     uint32_t s_rkey;            /* Page states, one word for each page */
@@ -54,11 +57,11 @@ typedef struct uct_nprdma_packed_rkey {
 } __attribute__((packed)) uct_nprdma_packed_rkey_t;
 
 enum {
-    UCT_NPRDMA_KEY_FLAG_REGION = 1 << 0 /* The device reaches the memory */
+    UCT_NPRDMA_KEY_FLAG_REGION = 1 << 0 /* The device can reach the memory */
 };
 
 
-/* Outcome of reading a packed key. */
+/* Result of the check of a packed key */
 typedef enum uct_nprdma_key_result {
     UCT_NPRDMA_KEY_OK,
     UCT_NPRDMA_KEY_BAD_VERSION,
@@ -69,48 +72,55 @@ typedef enum uct_nprdma_key_result {
 /**
  * Pack a key for peers.
  *
- * @param [in]  rkey    Key; if all three remote keys are 0, the peers are told
- *                      nothing about a region.
- * @param [out] packed  Filled.
+ * @param [in]  rkey    Key. If all three remote keys are 0, the packed key
+ *                      contains no region.
+ * @param [out] packed  Memory of the caller; all bytes of it are written.
  */
 void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
                          uct_nprdma_packed_rkey_t *packed);
 
 
 /**
- * Read a packed key. Whatever it says can only do harm to the target, which
- * checks every key again, so this finds what can never have been packed here.
+ * Check and unpack a key. A forged key that passes can only mislead the
+ * initiator that uses it, because the target checks every request again.
+ * Therefore this check finds only values that uct_nprdma_key_pack() never
+ * writes.
  *
  * @param [in]  data  sizeof(uct_nprdma_packed_rkey_t) bytes, of any alignment.
- * @param [out] rkey  Filled on UCT_NPRDMA_KEY_OK.
+ * @param [out] rkey  Written on UCT_NPRDMA_KEY_OK only.
  *
- * @return UCT_NPRDMA_KEY_OK, or what is wrong with it.
+ * @return UCT_NPRDMA_KEY_OK. UCT_NPRDMA_KEY_BAD_VERSION for the key of another
+ *         build. UCT_NPRDMA_KEY_BAD_FIELD for a reserved bit or byte that is
+ *         not 0, an invalid name of a registration, a range that wraps, or
+ *         fields of the region that contradict each other.
  */
 uct_nprdma_key_result_t
 uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey);
 
 
 /**
- * Whether a range lies in a registration, as far as its key tells. A range
- * that does not goes to the target, which answers with the right error.
+ * Tell whether a range lies in a registration, according to the key. The
+ * initiator sends a range outside of it to the target, which answers with the
+ * exact error.
  *
  * @param [in] rkey     Key.
  * @param [in] address  First byte; any value.
- * @param [in] length   Bytes; any value.
+ * @param [in] length   Length in bytes; any value.
  *
  * @return Nonzero if every byte is inside.
  */
 static inline int uct_nprdma_key_covers(const uct_nprdma_rkey_t *rkey,
                                         uint64_t address, uint64_t length)
 {
-    /* No sum of two numbers that came from outside: it may wrap */
+    /* Both numbers come from outside, and a sum of them might wrap. Therefore
+     * only differences are compared. */
     return (address >= rkey->address) &&
            ((address - rkey->address) <= rkey->length) &&
            (length <= (rkey->length - (address - rkey->address)));
 }
 
 
-/** @return Order of two keys, as of memcmp(); 0 if they are the same. */
+/** @return Order of two keys, as memcmp() returns it; 0 if they are equal. */
 int uct_nprdma_key_compare(const uct_nprdma_rkey_t *rkey1,
                            const uct_nprdma_rkey_t *rkey2);
 

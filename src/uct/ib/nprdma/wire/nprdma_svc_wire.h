@@ -9,59 +9,62 @@
 #include <stdint.h>
 
 /*
- * Messages on a connection of kind SVC: requests one way, replies the other.
- * RC delivers each once and in order; sequence numbers only prove it.
+ * Messages on a connection of kind SVC. Requests travel from the initiator to
+ * the target, replies back. RC delivers each message once and in order; the
+ * sequence numbers only verify that.
  */
 
-/* Most bytes of an operation that is one request and one reply */
+/* Longest operation in bytes that is one request and one reply */
 #define UCT_NPRDMA_SVC_MAX_PAYLOAD  8192
 
-/* Most bytes that a STORE or a FETCH carries: pieces of what is too large for
- * one, and has to be copied. Twice as fast as with pieces of 8 KiB; 64 KiB are
- * not worth their buffers. */
+/* Longest payload in bytes of a STORE or FETCH. A longer operation that has to
+ * be copied is cut into pieces of this size. It is twice as fast as with pieces
+ * of 8 KiB; pieces of 64 KiB gain too little for the size of their buffers. */
 #define UCT_NPRDMA_SVC_MAX_PIECE    32768
 
-/* Replies that an initiator waits for on one connection, at most */
+/* Most replies that an initiator waits for on one connection */
 #define UCT_NPRDMA_SVC_MAX_REPLIES  64
 
-/* What a page state tells of, whatever pages the CPU has */
+/* Bytes that a page state stands for, whatever the page size of the CPU is */
 #define UCT_NPRDMA_SVC_PAGE_SIZE    4096
 
-/* What a receive slot must hold */
+/* Size in bytes of a receive slot */
 #define UCT_NPRDMA_SVC_SLOT_SIZE    (UCT_NPRDMA_SVC_MAX_PIECE + 64)
 
 
 enum uct_nprdma_svc_type {
-    UCT_NPRDMA_SVC_STORE = 0x51,    /* payload goes to memory */
-    UCT_NPRDMA_SVC_FETCH,           /* memory goes into the reply */
+    UCT_NPRDMA_SVC_STORE = 0x51,    /* writes the payload to memory */
+    UCT_NPRDMA_SVC_FETCH,           /* returns memory in the reply */
     UCT_NPRDMA_SVC_ATOMIC,          /* operands follow */
-    UCT_NPRDMA_SVC_NOP,             /* all before it is done */
-    UCT_NPRDMA_SVC_FIN,             /* last message */
+    UCT_NPRDMA_SVC_NOP,             /* completes after all earlier requests */
+    UCT_NPRDMA_SVC_FIN,             /* last message of the connection */
     UCT_NPRDMA_SVC_REPLY,
-    UCT_NPRDMA_SVC_POPULATE         /* pages go into their windows */
+    UCT_NPRDMA_SVC_POPULATE         /* points windows at pages */
 };
 
 enum {
-    UCT_NPRDMA_SVC_FLAG_REPLY = 1 << 0  /* a receive is posted for the reply */
+    UCT_NPRDMA_SVC_FLAG_REPLY = 1 << 0  /* the sender has a receive for the
+                                         * reply */
 };
 
 enum {
     UCT_NPRDMA_SVC_POPULATE_WRITE = 1 << 0, /* op of a POPULATE: for writing,
-                                               else for reading */
-    UCT_NPRDMA_SVC_FETCH_POPULATE = 1 << 0  /* op of a FETCH: its pages are
-                                               populated for reading after the
-                                               reply; nothing tells of that */
+                                             * else for reading */
+    UCT_NPRDMA_SVC_FETCH_POPULATE = 1 << 0  /* op of a FETCH: also populate its
+                                             * pages for reading, after the
+                                             * reply; errors of that are not
+                                             * reported */
 };
 
-/* How a request ended, as it travels */
+/* Result of a request, as replies carry it */
 typedef enum uct_nprdma_svc_status {
     UCT_NPRDMA_SVC_OK,
     UCT_NPRDMA_SVC_ERR_KEY,         /* no live registration has this key */
-    UCT_NPRDMA_SVC_ERR_RANGE,       /* not within the registration */
+    UCT_NPRDMA_SVC_ERR_RANGE,       /* range leaves the registration */
     UCT_NPRDMA_SVC_ERR_ACCESS,      /* the registration does not allow it */
-    UCT_NPRDMA_SVC_ERR_FAULT,       /* memory is not there, or protected */
-    UCT_NPRDMA_SVC_ERR_ALIGN,       /* atomic at an odd address */
-    UCT_NPRDMA_SVC_ERR_WINDOW,      /* the NIC has no way to the memory */
+    UCT_NPRDMA_SVC_ERR_FAULT,       /* memory is unmapped or protected */
+    UCT_NPRDMA_SVC_ERR_ALIGN,       /* unaligned address of an atomic */
+    UCT_NPRDMA_SVC_ERR_WINDOW,      /* the NIC cannot reach the memory */
     UCT_NPRDMA_SVC_STATUS_LAST
 } uct_nprdma_svc_status_t;
 
@@ -72,11 +75,13 @@ typedef struct uct_nprdma_svc_request {
     uint8_t  op;                /* ATOMIC: nprdma_atomic_op_t; POPULATE,
                                    FETCH: flags, UCT_NPRDMA_SVC_xx */
     uint8_t  reserved;
-    uint32_t sn;                /* first request of a connection has 1 */
+    uint32_t sn;                /* sequence number; the first request of a
+                                 * connection has 1 */
     uint64_t key;
     uint64_t address;
-    uint32_t length;            /* of the accessed memory; ATOMIC: 4 or 8 */
-    uint32_t ahead;             /* POPULATE: bytes behind it, see there */
+    uint32_t length;            /* bytes of accessed memory; ATOMIC: 4 or 8 */
+    uint32_t ahead;             /* POPULATE: bytes behind the range, see
+                                 * uct_nprdma_svc_populated_t */
 } __attribute__((packed)) uct_nprdma_svc_request_t;
 
 typedef struct uct_nprdma_svc_operands {
@@ -86,43 +91,48 @@ typedef struct uct_nprdma_svc_operands {
 
 /*
  * A POPULATE makes the target bring in the pages of [address, address + length)
- * and point the R window at them, or both windows, as ARCHITECTURE 3 says under
- * "state order". The initiator waits for that, so the target answers after a
- * short time with what it has done by then, and goes on in the background, also
- * with the `ahead` bytes behind the range, which are a hint: nothing tells of
- * their errors. All of length + ahead must lie in the registration.
+ * and point the R window, or both windows, at them (ARCHITECTURE 3, state
+ * order). The initiator waits for the reply. Therefore the target answers after
+ * a short time with what is populated by then, and goes on in the background.
+ * The background work includes the `ahead` bytes behind the range. They are a
+ * hint: their errors are not reported. All of length + ahead must lie in the
+ * registration.
  */
 typedef struct uct_nprdma_svc_populated {
-    uint32_t length;            /* Bytes of the range, from its begin, whose
-                                   pages are there; fewer than asked for: do
-                                   what can be done, ask for the rest again. 0
-                                   if the memory is just being unmapped */
-    uint32_t states[];          /* of the first pages of the range, see
-                                   uct_nprdma_svc_num_states(); after populate,
-                                   before the reply was sent. 0 behind what
-                                   `length` says */
+    uint32_t length;            /* Populated bytes from the begin of the range.
+                                 * If they are fewer than requested, the
+                                 * initiator uses them and requests the rest
+                                 * again. 0 while the memory is being unmapped
+                                 */
+    uint32_t states[];          /* States of the first pages of the range, see
+                                 * uct_nprdma_svc_num_states(). Loaded after
+                                 * populate and before the reply is sent. 0
+                                 * behind `length` */
 } uct_nprdma_svc_populated_t;
 
 typedef struct uct_nprdma_svc_reply {
     uint8_t  type;              /* UCT_NPRDMA_SVC_REPLY */
     uint8_t  status;            /* uct_nprdma_svc_status_t of this request */
-    uint8_t  failed_status;     /* of the first failed request before it that
-                                   had no reply, since the last reply */
+    uint8_t  failed_status;     /* status of the first request that failed
+                                 * without a reply of its own since the last
+                                 * reply */
     uint8_t  reserved;
     uint32_t sn;                /* of the request */
     uint32_t failed_sn;
-    uint32_t length;            /* bytes that follow */
+    uint32_t length;            /* bytes of payload that follow */
 } __attribute__((packed)) uct_nprdma_svc_reply_t;
 
 
-/* States that the reply to a POPULATE carries, at most */
+/* Most states in the reply to a POPULATE */
 #define UCT_NPRDMA_SVC_MAX_STATES \
     ((UCT_NPRDMA_SVC_MAX_PAYLOAD - sizeof(uct_nprdma_svc_populated_t)) / \
      sizeof(uint32_t))
 
 
-/** @return Page states in the reply to a POPULATE of a range that is not empty
- *          and does not wrap. */
+/**
+ * @return Number of page states in the reply to a POPULATE of a range that is
+ *         not empty and does not wrap.
+ */
 static inline unsigned
 uct_nprdma_svc_num_states(uint64_t address, uint32_t length)
 {
@@ -134,7 +144,7 @@ uct_nprdma_svc_num_states(uint64_t address, uint32_t length)
            (unsigned)UCT_NPRDMA_SVC_MAX_STATES;
 }
 
-/** @return Payload of a successful reply to a POPULATE, bytes. */
+/** @return Payload of a successful reply to a POPULATE, in bytes. */
 static inline uint32_t
 uct_nprdma_svc_populated_length(uint64_t address, uint32_t length)
 {
@@ -143,14 +153,14 @@ uct_nprdma_svc_populated_length(uint64_t address, uint32_t length)
 }
 
 
-/* What a successful reply carries */
+/* Payload of a successful reply */
 enum {
     UCT_NPRDMA_SVC_REPLY_NONE,      /* nothing */
-    UCT_NPRDMA_SVC_REPLY_DATA,      /* as many bytes as are accessed */
+    UCT_NPRDMA_SVC_REPLY_DATA,      /* the accessed bytes */
     UCT_NPRDMA_SVC_REPLY_STATES     /* uct_nprdma_svc_populated_t */
 };
 
-/* What is known of requests by their type */
+/* Properties of a type of request */
 typedef struct uct_nprdma_svc_type_info {
     const char *name;               /* of the operation, for messages */
     uint8_t    reply;               /* UCT_NPRDMA_SVC_REPLY_xx */
@@ -158,14 +168,14 @@ typedef struct uct_nprdma_svc_type_info {
 
 extern const uct_nprdma_svc_type_info_t uct_nprdma_svc_types[];
 
-/** @return What is known of a type that a request can have. */
+/** @return Properties of a valid type of request. */
 static inline const uct_nprdma_svc_type_info_t *
 uct_nprdma_svc_type_info(uint8_t type)
 {
     return &uct_nprdma_svc_types[type - UCT_NPRDMA_SVC_STORE];
 }
 
-/** @return Payload of a successful reply to a request, bytes. */
+/** @return Payload of a successful reply to a request, in bytes. */
 static inline uint32_t
 uct_nprdma_svc_reply_length(const uct_nprdma_svc_request_t *request)
 {
@@ -183,31 +193,31 @@ uct_nprdma_svc_reply_length(const uct_nprdma_svc_request_t *request)
 
 
 /**
- * Check a request as it came from the wire. Pure, so that it can be fuzzed.
+ * Check a received request. Pure, so that it can be fuzzed.
  *
  * @param [in] data    Received message.
- * @param [in] length  Bytes received.
+ * @param [in] length  Received bytes.
  *
- * @return The request, in place, its payload or operands right behind it, or
- *         NULL when it is malformed.
+ * @return The request, in place, with its payload or operands directly behind
+ *         it; NULL if the request is malformed.
  */
 const uct_nprdma_svc_request_t *
 uct_nprdma_svc_request_parse(const void *data, size_t length);
 
 
 /**
- * Check a reply as it came from the wire. Pure.
+ * Check a received reply. Pure.
  *
  * @param [in] data      Received message.
- * @param [in] length    Bytes received.
- * @param [in] type      Type of the request that it must answer; nothing can
- *                       fail of a NOP.
- * @param [in] sn        Number of that request.
- * @param [in] expected  Bytes that a successful reply must carry; one that
- *                       failed carries none.
+ * @param [in] length    Received bytes.
+ * @param [in] type      Type of the request that the reply must answer. A NOP
+ *                       cannot fail.
+ * @param [in] sn        Sequence number of that request.
+ * @param [in] expected  Payload of a successful reply, in bytes. A failed reply
+ *                       has no payload.
  *
- * @return The reply, in place, its payload right behind it, or NULL when it is
- *         malformed.
+ * @return The reply, in place, with its payload directly behind it; NULL if the
+ *         reply is malformed.
  */
 const uct_nprdma_svc_reply_t *
 uct_nprdma_svc_reply_parse(const void *data, size_t length, uint8_t type,
@@ -217,17 +227,20 @@ uct_nprdma_svc_reply_parse(const void *data, size_t length, uint8_t type,
 /**
  * Check the payload of a successful reply to a POPULATE.
  *
- * @param [in] data    Payload that uct_nprdma_svc_reply_parse() has found to
- *                     have uct_nprdma_svc_populated_length() bytes.
- * @param [in] length  Length of the range in the request.
+ * @param [in] data    Payload whose length uct_nprdma_svc_reply_parse() has
+ *                     compared with uct_nprdma_svc_populated_length().
+ * @param [in] length  Length in bytes of the range in the request.
  *
- * @return The payload, in place, or NULL when it is malformed.
+ * @return The payload, in place; NULL if it claims more than `length` bytes.
  */
 const uct_nprdma_svc_populated_t *
 uct_nprdma_svc_populated_parse(const void *data, uint32_t length);
 
 
-/** @return The status that users get for a status on the wire. */
+/**
+ * @return The status of UCX for a status on the wire; UCS_ERR_IO_ERROR for an
+ *         unknown one.
+ */
 ucs_status_t uct_nprdma_svc_ucs_status(uint8_t status);
 
 #endif

@@ -25,7 +25,7 @@ uct_nprdma_cm_parse(const void *data, size_t length,
         return UCT_NPRDMA_CM_PARSE_VERSION;
     }
 
-    /* QPN and PSN are 24 bits wide, and QP 0 and 1 are not for us */
+    /* QPNs and PSNs have 24 bits. QP 0 and 1 are reserved by InfiniBand. */
     if ((packet->type < UCT_NPRDMA_CM_REQ) ||
         (packet->type >= UCT_NPRDMA_CM_TYPE_LAST) ||
         (packet->kind >= UCT_NPRDMA_CONN_KIND_LAST) ||
@@ -35,7 +35,7 @@ uct_nprdma_cm_parse(const void *data, size_t length,
         return UCT_NPRDMA_CM_PARSE_FIELD;
     }
 
-    /* Those two carry an address to connect to */
+    /* Only REQ and REP carry the address of a QP to connect to */
     if (((packet->type == UCT_NPRDMA_CM_REQ) ||
          (packet->type == UCT_NPRDMA_CM_REP)) &&
         ((packet->qp.qpn < 2) ||

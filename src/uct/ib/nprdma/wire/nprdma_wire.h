@@ -4,11 +4,11 @@
 #define UCT_NPRDMA_WIRE_H_
 
 /*
- * Everything that travels between two processes: addresses that UCX carries
- * for us, wire-up packets over UD, active message headers over RC. The service
- * messages are in the second half. All integers are little endian, as both
- * sides of a job run the same build on the same kind of machine; the version
- * byte of the addresses tells builds apart.
+ * The formats that travel between two processes: addresses that UCX carries,
+ * wire-up packets over UD, headers of active messages over RC.
+ * nprdma_svc_wire.h has the messages of the service. All integers are little
+ * endian: both sides of a job run the same build on the same kind of machine.
+ * The version byte of the addresses distinguishes builds.
  */
 
 #include <stddef.h>
@@ -16,14 +16,15 @@
 
 #define UCT_NPRDMA_WIRE_VERSION  1
 
-/* First bytes of every wire-up packet: tells foreign UD traffic apart. */
+/* First bytes of every wire-up packet; they tell it from foreign UD traffic */
 #define UCT_NPRDMA_CM_MAGIC      0x6d63706eu
 
-/* A UD receive begins with room for the global route header. */
+/* A UD receive begins with 40 bytes for the global route header (InfiniBand
+ * specification, UD transport) */
 #define UCT_NPRDMA_GRH_LEN       40u
 
 
-/* Device address: which fabric and which port of it. */
+/* Device address: a fabric and a port of the device */
 typedef struct uct_nprdma_dev_addr {
     uint8_t  version;
     uint8_t  flags;             /* UCT_NPRDMA_DEV_ADDR_xx */
@@ -34,11 +35,12 @@ typedef struct uct_nprdma_dev_addr {
 } __attribute__((packed)) uct_nprdma_dev_addr_t;
 
 enum {
-    UCT_NPRDMA_DEV_ADDR_ETH = 1 << 0 /* RoCE: reach by GID only */
+    UCT_NPRDMA_DEV_ADDR_ETH = 1 << 0 /* RoCE: only the GID is an address */
 };
 
 
-/* Interface address: where its wire-up packets go, and which life of it. */
+/* Interface address: the destination of wire-up packets. The nonce
+ * distinguishes an interface from an earlier one with the same QPN. */
 typedef struct uct_nprdma_iface_addr {
     uint8_t  version;
     uint8_t  reserved[3];
@@ -47,7 +49,7 @@ typedef struct uct_nprdma_iface_addr {
 } __attribute__((packed)) uct_nprdma_iface_addr_t;
 
 
-/* What one side must know about the other side's QP to connect to it. */
+/* Address of a QP, for the peer that connects its own QP to it */
 typedef struct uct_nprdma_qp_addr {
     uint32_t              qpn;
     uint32_t              psn;
@@ -55,7 +57,7 @@ typedef struct uct_nprdma_qp_addr {
 } __attribute__((packed)) uct_nprdma_qp_addr_t;
 
 
-/* What the requester's QP is for, and therefore who answers at the peer. */
+/* Purpose of the requester's QP; selects the part of the peer that answers */
 enum uct_nprdma_conn_kind {
     UCT_NPRDMA_CONN_AM,         /* iface SRQ, application's progress */
     UCT_NPRDMA_CONN_SVC,        /* MD service: SRQ, CQ and thread of its own */
@@ -64,26 +66,27 @@ enum uct_nprdma_conn_kind {
 
 
 enum uct_nprdma_cm_type {
-    UCT_NPRDMA_CM_REQ = 1,      /* connect to me */
-    UCT_NPRDMA_CM_REP,          /* connected, here is the responder's QP */
-    UCT_NPRDMA_CM_RTU,          /* REP arrived: stop sending it */
-    UCT_NPRDMA_CM_REJ,          /* no; with a reason */
-    UCT_NPRDMA_CM_RST,          /* REP for a connection that I do not have */
+    UCT_NPRDMA_CM_REQ = 1,      /* request to connect */
+    UCT_NPRDMA_CM_REP,          /* connected; carries the responder's QP */
+    UCT_NPRDMA_CM_RTU,          /* the REP arrived; the responder stops sending
+                                 * it */
+    UCT_NPRDMA_CM_REJ,          /* refused, with a reason */
+    UCT_NPRDMA_CM_RST,          /* answers a REP for an unknown connection */
     UCT_NPRDMA_CM_TYPE_LAST
 };
 
 
 enum uct_nprdma_cm_reason {
     UCT_NPRDMA_CM_REASON_NONE,
-    UCT_NPRDMA_CM_REASON_STALE,     /* the interface it was meant for is gone */
-    UCT_NPRDMA_CM_REASON_NO_RES,    /* no QP or memory for it */
+    UCT_NPRDMA_CM_REASON_STALE,     /* the addressed interface is gone */
+    UCT_NPRDMA_CM_REASON_NO_RES,    /* no QP or memory */
     UCT_NPRDMA_CM_REASON_LAST
 };
 
 
 /*
- * Wire-up packet, the same size for all types. A connection is named by its
- * requester: (requester's iface nonce, conn_id).
+ * Wire-up packet, of the same size for all types. The pair (interface nonce of
+ * the requester, conn_id) names a connection.
  */
 typedef struct uct_nprdma_cm_packet {
     uint32_t             magic;
@@ -91,15 +94,15 @@ typedef struct uct_nprdma_cm_packet {
     uint8_t              type;      /* enum uct_nprdma_cm_type */
     uint8_t              kind;      /* enum uct_nprdma_conn_kind */
     uint8_t              reason;    /* enum uct_nprdma_cm_reason, REJ only */
-    uint64_t             src_nonce; /* iface that sends this packet */
-    uint64_t             dst_nonce; /* iface that it is meant for */
-    uint32_t             conn_id;   /* given by the requester */
-    uint32_t             ud_qpn;    /* where to send the answer */
-    uct_nprdma_qp_addr_t qp;        /* sender's side of the connection */
+    uint64_t             src_nonce; /* interface that sends the packet */
+    uint64_t             dst_nonce; /* interface that the packet is for */
+    uint32_t             conn_id;   /* chosen by the requester */
+    uint32_t             ud_qpn;    /* destination of the answer */
+    uct_nprdma_qp_addr_t qp;        /* sender's QP */
 } __attribute__((packed)) uct_nprdma_cm_packet_t;
 
 
-/* Outcome of checking a wire-up packet. */
+/* Result of the check of a wire-up packet */
 typedef enum uct_nprdma_cm_parse_result {
     UCT_NPRDMA_CM_PARSE_OK,
     UCT_NPRDMA_CM_PARSE_SHORT,
@@ -109,32 +112,34 @@ typedef enum uct_nprdma_cm_parse_result {
 } uct_nprdma_cm_parse_result_t;
 
 
-/* Messages on the RC queue pair of an endpoint (kind AM). */
+/* Messages on the RC queue pair of an endpoint (kind AM) */
 enum uct_nprdma_am_type {
     UCT_NPRDMA_AM_DATA = 0x41,
-    UCT_NPRDMA_AM_FIN          /* last message: the responder may go */
+    UCT_NPRDMA_AM_FIN          /* last message: the responder may destroy its QP
+                                */
 };
 
-/* Active message ids are below this; the same as UCT_AM_ID_MAX. */
+/* Number of active message ids; equal to UCT_AM_ID_MAX */
 #define UCT_NPRDMA_AM_ID_MAX  32
 
 typedef struct uct_nprdma_am_hdr {
     uint8_t  type;              /* enum uct_nprdma_am_type */
     uint8_t  am_id;
     uint16_t reserved;
-    uint32_t length;            /* bytes that follow */
+    uint32_t length;            /* bytes of payload that follow */
 } __attribute__((packed)) uct_nprdma_am_hdr_t;
 
 
 /**
- * Check a wire-up packet and copy it out. Pure: touches nothing else, so that
- * it can be fuzzed.
+ * Check a wire-up packet and copy it. Pure, so that it can be fuzzed.
  *
- * @param [in]  data    First byte after the global route header.
- * @param [in]  length  Bytes received there.
- * @param [out] packet  Filled on UCT_NPRDMA_CM_PARSE_OK.
+ * @param [in]  data    First byte behind the global route header.
+ * @param [in]  length  Received bytes from there on.
+ * @param [out] packet  Written completely on UCT_NPRDMA_CM_PARSE_OK; undefined
+ *                      otherwise.
  *
- * @return UCT_NPRDMA_CM_PARSE_OK, or what is wrong with it.
+ * @return UCT_NPRDMA_CM_PARSE_OK, or the part of the packet that is wrong: its
+ *         length, magic, version, or a field.
  */
 uct_nprdma_cm_parse_result_t
 uct_nprdma_cm_parse(const void *data, size_t length,
@@ -142,12 +147,12 @@ uct_nprdma_cm_parse(const void *data, size_t length,
 
 
 /**
- * Check an active message as it came from the wire. Pure.
+ * Check a received active message. Pure.
  *
- * @param [in]  data    Received message.
- * @param [in]  length  Bytes received.
+ * @param [in] data    Received message.
+ * @param [in] length  Received bytes.
  *
- * @return Its type, or -1 when it is malformed.
+ * @return Type of the message, or -1 if it is malformed.
  */
 int uct_nprdma_am_parse(const void *data, size_t length);
 
