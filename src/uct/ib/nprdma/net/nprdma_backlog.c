@@ -30,7 +30,7 @@ static size_t uct_nprdma_backlog_inline_length(const struct ibv_send_wr *wr)
     return length;
 }
 
-/* Inline data is the user's again when the post returns */
+/* The caller may reuse inline data when the post returns, so it is copied */
 static void uct_nprdma_backlog_copy_inline(uct_nprdma_backlog_wr_t *elem,
                                            const struct ibv_send_wr *wr)
 {

@@ -6,44 +6,51 @@
 #include "nprdma_net.h"
 
 /*
- * What is posted on a connection before it is connected. A queue pair refuses
- * work requests then, and users that send once and flush, as with a transport
- * that connects at once, would have to know. So the first few are kept here.
- * In every other respect they are posted: they have a sequence number, credits,
- * and an op that is called when they are done. As nobody needs to call progress
- * for what has been posted, wire-up posts them as soon as the queue pair is
- * connected, in the async context if need be.
+ * Work requests that are posted on a connection before it is connected. The
+ * verbs specification lets a queue pair refuse them in that state. A user that
+ * sends once and then flushes, as other transports allow, would have to know
+ * about wire-up. Therefore the first few work requests are kept here. In every
+ * other respect they count as posted: they have a sequence number, credits, and
+ * an op that is called when they are done. A user need not call progress for a
+ * posted message. Therefore wire-up posts the backlog as soon as the queue pair
+ * is connected, in the async context if necessary.
  */
 
-/* WRs kept for a connection: what they hold is missing elsewhere */
+/* Most WRs kept for a connection: other connections lack the slots and places
+ * in the CQ that these hold */
 #define UCT_NPRDMA_BACKLOG_MAX  4
 
 /**
- * Keep a work request, or post it if the queue pair has been connected, which
- * progress does not know yet. Nothing gets past what the device has refused.
+ * Keep a work request. If the queue pair has been connected and progress has
+ * not yet seen that, post it instead. Nothing is posted behind a work request
+ * that the device has refused.
  *
  * @param [in] iface  Interface.
  * @param [in] conn   Connection in state CONNECTING.
- * @param [in] wr     Work request; it and inline data are copied.
+ * @param [in] wr     Work request; it and its inline data are copied.
  *
- * @return 0 or an errno, like ibv_post_send(); ECANCELED if one of those kept
- *         was refused.
+ * @return 0, or an errno value like ibv_post_send(): ENOMEM without memory;
+ *         ECANCELED if the device has refused an earlier one of the backlog.
  */
 int uct_nprdma_backlog_add(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_conn_t *conn, struct ibv_send_wr *wr);
 
 /**
- * Post what has been kept: the queue pair has just been connected. Called with
- * the async context blocked. When the device refuses one, the rest is dropped,
- * and conn->refused keeps anything else from being posted.
+ * Post the backlog: the queue pair has just been connected. The async context
+ * is blocked. If the device refuses a work request, the rest is dropped, and
+ * conn->refused keeps later ones from being posted.
  *
- * @return UCS_OK, or UCS_ERR_CONNECTION_RESET, which progress has to fail the
- *         connection with: nothing that belongs to it is touched here.
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection whose queue pair is in RTS.
+ *
+ * @return UCS_OK, or UCS_ERR_CONNECTION_RESET. Then progress has to fail the
+ *         connection with this status; this function changes no other state of
+ *         it.
  */
 ucs_status_t uct_nprdma_backlog_post(uct_nprdma_net_iface_t *iface,
                                      uct_nprdma_conn_t *conn);
 
-/** Forget what has been kept. Whoever calls this retires the WRs. */
+/** Free the backlog. The caller retires the WRs. */
 void uct_nprdma_backlog_drop(uct_nprdma_conn_t *conn);
 
 #endif

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* Slots added at once when a pool grows, at most */
+/* Most slots that one growth of a pool adds */
 #define UCT_NPRDMA_BOUNCE_GROW_MAX  16u
 
 struct uct_nprdma_bounce_chunk {
@@ -46,7 +46,7 @@ void uct_nprdma_bounce_forked(void)
     atomic_store(&uct_nprdma_bounce_used, 0);
 }
 
-/* Take a part of the budget if that leaves its total use within a limit */
+/* Reserve a part of the budget if its total use then stays within a limit */
 static int uct_nprdma_bounce_reserve(size_t length, size_t limit)
 {
     size_t used = atomic_load(&uct_nprdma_bounce_used);
@@ -72,7 +72,7 @@ static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
 {
     struct rlimit rlim;
 
-    /* A limit of 0 is EPERM */
+    /* The kernel returns EPERM for a limit of 0 */
     if (((errno == ENOMEM) || (errno == EPERM)) &&
         (getrlimit(RLIMIT_MEMLOCK, &rlim) == 0) &&
         (rlim.rlim_cur != RLIM_INFINITY)) {
@@ -86,7 +86,8 @@ static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
     }
 }
 
-/* Allocate and register num_slots more slots; their budget is reserved. */
+/* Allocate and register num_slots more slots. The caller has reserved the
+ * budget. */
 static ucs_status_t
 uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
 {
@@ -111,8 +112,9 @@ uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
         goto err_free;
     }
 
-    /* After fork the NIC keeps writing to the parent's pages: a child that
-     * shared them would make the parent copy its own away from the NIC */
+    /* The NIC keeps writing to the parent's pages after fork(). If a child
+     * shared them, the next write by the parent's CPU would copy the page, and
+     * the NIC would not see the copy. */
     madvise(chunk->base, chunk->length, MADV_DONTFORK);
 
     chunk->mr = pool->dev->verbs->register_mr(pool->dev->pd, chunk->base,
@@ -201,7 +203,7 @@ unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool)
 
     length = uct_nprdma_bounce_length(pool, num_slots);
     if (!uct_nprdma_bounce_reserve(length, budget / 2)) {
-        pool->max_slots = pool->num_slots; /* do not try again */
+        pool->max_slots = pool->num_slots; /* the budget never grows again */
         return 0;
     }
 

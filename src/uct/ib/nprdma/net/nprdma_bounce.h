@@ -8,18 +8,19 @@
 #include <ucs/sys/compiler_def.h>
 
 /*
- * Bounce slots: the only memory that this transport ever pins. All pools of a
+ * Bounce slots: the only memory that this transport pins. All pools of a
  * process share one budget (UCX_NPRDMA_MAX_PINNED). A pool consists of chunks
- * and can grow; it never shrinks. A pool belongs to one thread at a time; the
- * budget is safe for any.
+ * and can grow; it never shrinks. One thread at a time uses a pool; the
+ * functions of the budget are safe in any thread.
  */
 
 typedef struct uct_nprdma_bounce       uct_nprdma_bounce_t;
 typedef struct uct_nprdma_bounce_chunk uct_nprdma_bounce_chunk_t;
 
-/* Descriptor of one slot, in ordinary memory. */
+/* Descriptor of one slot, in unpinned memory */
 typedef struct uct_nprdma_slot {
-    uct_nprdma_op_t         op;     /* for the owner while a WR uses the slot */
+    uct_nprdma_op_t         op;     /* for the user of the slot while a WR uses
+                                     * it */
     struct uct_nprdma_slot  *next;  /* free list */
     char                    *data;  /* slot_size bytes, pinned */
     uct_nprdma_bounce_t     *pool;
@@ -27,7 +28,8 @@ typedef struct uct_nprdma_slot {
 } uct_nprdma_slot_t;
 
 struct uct_nprdma_bounce {
-    uct_nprdma_slot_t         *free;     /* LIFO: reuse what is in the cache */
+    uct_nprdma_slot_t         *free;     /* LIFO: reuses slots that are in the
+                                          * CPU's cache */
     unsigned                  num_free;
     unsigned                  num_slots;
     unsigned                  max_slots; /* grows up to this */
@@ -39,8 +41,8 @@ struct uct_nprdma_bounce {
 
 
 /**
- * Set the process-wide limit. The budget is one for all memory domains: the
- * last one opened decides.
+ * Set the limit of the process. All memory domains share one budget, and the
+ * domain that was opened last determines it.
  *
  * @param [in] max_pinned  Bytes.
  */
@@ -50,21 +52,25 @@ void uct_nprdma_bounce_set_budget(size_t max_pinned);
 /** @return Bytes pinned by all pools of this process. */
 size_t uct_nprdma_bounce_pinned(void);
 
-/** In a child of fork(): what its parent has pinned is not pinned here. */
+/**
+ * In a child of fork(): the child has none of the memory that its parent
+ * pinned.
+ */
 void uct_nprdma_bounce_forked(void);
 
 
 /**
- * Set up a pool and register its first chunk. The first pools of a process get
- * max_slots at once; when a quarter of the budget is in use a pool begins with
- * min_slots and grows when it must.
+ * Set up a pool and register its first chunk. A pool gets max_slots at once as
+ * long as at most a quarter of the budget is in use. After that a pool begins
+ * with as few as min_slots and grows on demand.
  *
- * @param [out] pool       Pool to set up.
+ * @param [out] pool       Pool to set up; the caller calls
+ *                         uct_nprdma_bounce_cleanup() after success.
  * @param [in]  dev        Device whose PD the memory is registered with.
  * @param [in]  slot_size  Bytes per slot; rounded up to a cache line.
- * @param [in]  max_slots  Slots wanted.
- * @param [in]  min_slots  Slots needed.
- * @param [in]  name       For messages, a constant string.
+ * @param [in]  max_slots  Slots that the pool can use.
+ * @param [in]  min_slots  Slots that the pool cannot work without.
+ * @param [in]  name       Constant string for messages; not copied.
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
@@ -75,19 +81,19 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
 
 
 /**
- * Add slots, if neither max_slots nor the budget is against it: half of the
- * budget is kept for pools that are yet to come. Costs system calls the
- * few times that it does something.
+ * Add slots, within max_slots and half of the budget: the other half is kept
+ * for pools that are created later. Each of the few growths costs system calls.
+ * After a growth that fails, the pool never grows again.
  *
  * @param [in] pool  Pool.
  *
- * @return Number of slots added.
+ * @return Number of slots added, 0 if none.
  */
 unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool);
 
 
 /**
- * Give the memory of a pool back. No work request may still use it.
+ * Deregister and free the memory of a pool. No work request may still use it.
  *
  * @param [in] pool  Pool set up by uct_nprdma_bounce_init().
  */
@@ -95,12 +101,16 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool);
 
 
 /**
- * Whether somebody who shares a pool with others may have one more slot: he has
- * less than two thirds of what nobody else has. So however long one of them
- * keeps his, there are some for the next.
+ * Tell whether one of several users of a pool may have one more slot. It may
+ * have less than two thirds of the slots that no other user holds. Therefore
+ * some slots are left for the next user, even if one user never returns its
+ * own.
  *
- * @param [in] held     Slots that he has.
- * @param [in] reserve  Slots that are nobody's in particular.
+ * @param [in] pool     Pool.
+ * @param [in] held     Slots that the user holds.
+ * @param [in] reserve  Slots that are held but count for no user.
+ *
+ * @return Nonzero if the user may have one more.
  */
 static inline int
 uct_nprdma_bounce_has_share(const uct_nprdma_bounce_t *pool, unsigned held,
@@ -111,7 +121,9 @@ uct_nprdma_bounce_has_share(const uct_nprdma_bounce_t *pool, unsigned held,
 }
 
 
-/** @return A free slot, or NULL. */
+/**
+ * @return A free slot, to be returned with uct_nprdma_bounce_put(), or NULL.
+ */
 static inline uct_nprdma_slot_t *
 uct_nprdma_bounce_get(uct_nprdma_bounce_t *pool)
 {
@@ -125,7 +137,7 @@ uct_nprdma_bounce_get(uct_nprdma_bounce_t *pool)
 }
 
 
-/** Give a slot back to the pool that it came from. */
+/** Return a slot to its pool. */
 static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
 {
     uct_nprdma_bounce_t *pool = slot->pool;
@@ -137,8 +149,13 @@ static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
 
 
 /**
- * Completion function for the op of a slot that only has to be given back, and
- * is counted in conn->num_slots.
+ * Completion function for the op of a slot that has no other use after the
+ * completion. The slot is counted in conn->num_slots.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] conn    Connection of the WR.
+ * @param [in] op      Op of the slot.
+ * @param [in] status  Ignored.
  */
 void uct_nprdma_slot_release_op(struct uct_nprdma_net_iface *iface,
                                 uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,

@@ -46,8 +46,8 @@ static void uct_nprdma_cm_send_req(uct_nprdma_net_iface_t *iface,
     entry->next = uct_nprdma_cm_backoff(&iface->cm, &entry->interval);
 }
 
-/* Send first REQs as far as the window allows: a peer's receive queue is
- * small, and many may want to talk to it */
+/* Send first REQs as far as the window allows. A peer's receive queue is small,
+ * and many interfaces may connect to it at the same time. */
 static void uct_nprdma_cm_kick(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm = &iface->cm;
@@ -81,7 +81,7 @@ void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm)
     }
 }
 
-/* Leave the outcome of a REQ to progress */
+/* Hand the outcome of a REQ to progress */
 static void uct_nprdma_cm_done(uct_nprdma_net_iface_t *iface,
                                uct_nprdma_cm_conn_t *entry, ucs_status_t status)
 {
@@ -96,7 +96,7 @@ static void uct_nprdma_cm_done(uct_nprdma_net_iface_t *iface,
     uct_nprdma_cm_kick(iface);
 }
 
-/* Answer to a REP: RTU, or RST when the connection is not there any more */
+/* Answer to a REP: RTU, or RST if the connection no longer exists */
 static void uct_nprdma_cm_answer_rep(uct_nprdma_net_iface_t *iface,
                                      const uct_nprdma_cm_packet_t *rep,
                                      enum uct_nprdma_cm_type type)
@@ -220,7 +220,8 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
         verbs->ack_cq_events(cq, 1);
     }
 
-    /* Armed first: what arrives after the poll makes another event */
+    /* Armed before the poll: a packet that arrives after the poll causes
+     * another event */
     ret = ibv_req_notify_cq(iface->cm.cq, 0);
     if (ret != 0) {
         ucs_error("%s: failed to arm the wire-up completion queue: %s",
@@ -396,7 +397,7 @@ unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface)
     return count;
 }
 
-/* From here on packets are handled, possibly by another thread */
+/* From here on packets are handled, possibly in another thread */
 static ucs_status_t uct_nprdma_cm_start(uct_nprdma_net_iface_t *iface)
 {
     ucs_async_context_t *async = iface->super.worker->async;
@@ -475,7 +476,8 @@ err_close:
     return status;
 }
 
-/* The timer that runs, or -1. Its handler ends it by itself, in the block. */
+/* The running timer, or -1. Its handler removes it, with the async context
+ * blocked. */
 static int uct_nprdma_cm_take_timer(uct_nprdma_net_iface_t *iface)
 {
     ucs_async_context_t *async = iface->super.worker->async;
@@ -493,7 +495,7 @@ void uct_nprdma_cm_cleanup(uct_nprdma_net_iface_t *iface)
     uct_nprdma_cm_t *cm = &iface->cm;
     int timer_id;
 
-    /* Outside of the block: waits for a handler that is running */
+    /* Not with the context blocked, because this waits for a running handler */
     ucs_async_remove_handler(cm->channel->fd, 1);
     ucs_async_remove_handler(cm->probe_timer_id, 1);
     while ((timer_id = uct_nprdma_cm_take_timer(iface)) >= 0) {

@@ -6,64 +6,66 @@
 #include "nprdma_net.h"
 
 /*
- * Wire-up: finds the peer's interface by UD datagrams and makes the two QPs
- * of a connection know each other. Runs in the async context of the worker
- * (so that a busy or sleeping peer accepts) as well as in progress; everything
- * in uct_nprdma_cm_t is used with the async context blocked. What it decides
- * about endpoints is left in a list that only progress acts on.
+ * Wire-up: finds the peer's interface by UD datagrams and connects the two QPs
+ * of a connection. It runs in the worker's async context, so that a busy or
+ * sleeping peer accepts, and in progress. Every access to uct_nprdma_cm_t is
+ * made with the async context blocked. Wire-up does not act on endpoints: it
+ * puts outcomes in a list, and only progress handles the list.
  *
- * The exceptions are three atomics, which progress looks at without blocking,
- * to know whether it has to block. They are written with the context blocked,
- * and what they tell about is read with the context blocked, so they need no
- * order of their own: who finds one set late comes again, see
- * uct_nprdma_cm_hint(). A sleeper is woken by wakeup_fd, which becomes readable
- * after attention has been set and stays so until it is cleared.
+ * The exceptions are three atomics. Progress reads them without blocking, to
+ * find out whether it has to block. They are written with the context blocked,
+ * and the data that they announce is read with the context blocked. Therefore
+ * they need no memory order: progress that reads an old value reads the new one
+ * in a later call, see uct_nprdma_cm_hint(). A thread that sleeps is woken by
+ * wakeup_fd. It becomes readable after attention has been set, and stays
+ * readable until attention is cleared.
  */
 
 
 /**
- * Set up wire-up on an interface whose port, address and CQs are known.
+ * Set up wire-up on an interface whose port, address and CQs are set.
  *
  * @param [in] iface   Interface.
  * @param [in] config  Configuration, copied.
  *
- * @return UCS_OK, or an error with a logged reason.
+ * @return UCS_OK; UCS_ERR_NO_MEMORY, UCS_ERR_IO_ERROR or an error of the async
+ *         context, with a logged reason. Nothing is left allocated then.
  */
 ucs_status_t uct_nprdma_cm_init(uct_nprdma_net_iface_t *iface,
                                 const uct_nprdma_cm_config_t *config);
 
-/** Undo uct_nprdma_cm_init(); responders of the interface are destroyed. */
+/** Undo uct_nprdma_cm_init(), and destroy the responders of the interface. */
 void uct_nprdma_cm_cleanup(uct_nprdma_net_iface_t *iface);
 
 
 /**
- * Ask the peer for the other side of a connection that is in INIT.
+ * Ask the peer to create its side of a connection.
  *
  * @param [in] iface       Interface.
- * @param [in] conn        Connection in state CONNECTING, with a QP in INIT.
- * @param [in] dev_addr    Where the peer is.
- * @param [in] iface_addr  Which interface there.
+ * @param [in] conn        Connection that begins to connect, with a QP in INIT.
+ * @param [in] dev_addr    Address of the peer's port, copied.
+ * @param [in] iface_addr  Address of the peer's interface, copied.
  *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY.
+ * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t uct_nprdma_cm_connect(uct_nprdma_net_iface_t *iface,
                                    uct_nprdma_conn_t *conn,
                                    const uct_nprdma_dev_addr_t *dev_addr,
                                    const uct_nprdma_iface_addr_t *iface_addr);
 
-/** Stop connecting; the connection is about to go. */
+/** Stop connecting, before the connection ends. No outcome follows. */
 void uct_nprdma_cm_cancel(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn);
 
 
 /**
  * Tell the responder that the requester has given the connection up. Best
- * effort: a responder finds out by itself too, later.
+ * effort: if the packet is lost, the responder's next probe finds out.
  *
  * @param [in] iface       Interface.
  * @param [in] conn        Connection that was requested.
- * @param [in] dev_addr    Where the peer is.
- * @param [in] iface_addr  Which interface there.
+ * @param [in] dev_addr    Address of the peer's port.
+ * @param [in] iface_addr  Address of the peer's interface.
  */
 void uct_nprdma_cm_reset(uct_nprdma_net_iface_t *iface,
                          uct_nprdma_conn_t *conn,
@@ -72,19 +74,20 @@ void uct_nprdma_cm_reset(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * Part of progress: receive packets while a REQ is on its way.
+ * Part of progress: receive packets while a REQ is in flight.
  *
- * @return Number of things done.
+ * @return Number of completions handled.
  */
 unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface);
 
 
 /**
- * Take one of the connections whose wire-up has ended. To be called until there
- * is none whenever iface->cm.attention is set.
+ * Remove a connection from the list of those whose wire-up has ended. If
+ * iface->cm.attention is set, progress calls this until it returns NULL, which
+ * clears attention.
  *
  * @param [in]  iface     Interface.
- * @param [out] status_p  How it has ended.
+ * @param [out] status_p  Outcome; written if a connection is returned.
  *
  * @return The connection, or NULL.
  */
@@ -93,21 +96,24 @@ uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface,
                           ucs_status_t *status_p);
 
 
-/** Let progress be called, and look at what wire-up has for it. */
+/** Make progress run and handle the outcomes of wire-up. */
 void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm);
 
-/** Make sure that the timer of retransmissions runs. */
+/** Start the timer of retransmissions if it does not run. */
 void uct_nprdma_cm_start_timer(uct_nprdma_net_iface_t *iface);
 
-/** @return When to repeat a packet; *interval is doubled. */
+/**
+ * @return Time of the next retransmission. Doubles *interval up to retry_max.
+ */
 ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);
 
 
 /**
- * Handle a packet that has arrived, whatever it contains.
+ * Handle a received packet with any content.
  *
+ * @param [in] iface   Interface.
  * @param [in] data    The packet.
- * @param [in] length  Bytes.
+ * @param [in] length  Its length in bytes.
  */
 void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
                                  const void *data, size_t length);

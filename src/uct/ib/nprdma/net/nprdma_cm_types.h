@@ -12,13 +12,13 @@
 
 #include <stdatomic.h>
 
-/* Probes of requesters outstanding at a time */
+/* Most outstanding probes of requesters */
 #define UCT_NPRDMA_CM_MAX_PROBES  16
 
 /*
- * wr_id on the completion queue of wire-up: a slot pointer, odd if it was sent
- * and even if it was received; a number with bit 63 set is a probe on the QP of
- * that number.
+ * wr_id on the completion queue of wire-up. A number with bit 63 set is a probe
+ * on the QP of that number. Otherwise it is a pointer to a slot: odd for a
+ * send, even for a receive.
  */
 static inline uint64_t uct_nprdma_cm_wr_id_send(uct_nprdma_slot_t *slot)
 {
@@ -52,13 +52,14 @@ static inline uint32_t uct_nprdma_cm_wr_id_qpn(uint64_t wr_id)
 
 
 typedef struct uct_nprdma_cm_config {
-    double         retry_interval;  /* first retransmission, seconds */
-    double         retry_max;       /* longest interval */
-    double         timeout;         /* give up */
-    double         probe_interval;  /* are requesters alive, seconds */
-    unsigned       window;          /* REQs in flight */
+    double         retry_interval;  /* before the first retransmission,
+                                     * seconds */
+    double         retry_max;       /* longest interval, seconds */
+    double         timeout;         /* seconds until connecting fails */
+    double         probe_interval;  /* seconds between probes of requesters */
+    unsigned       window;          /* most REQs in flight */
     unsigned       rx_slots;
-    struct {                        /* misbehave on purpose, for tests */
+    struct {                        /* faults injected by tests */
         unsigned   drop;            /* percent of packets sent */
         unsigned   dup;
         unsigned   reorder;
@@ -68,16 +69,16 @@ typedef struct uct_nprdma_cm_config {
 } uct_nprdma_cm_config_t;
 
 
-/* Requester's side of a connection, from uct_nprdma_conn_start() until
- * progress has seen the outcome. */
+/* Requester's side of a connection, from uct_nprdma_conn_start() until progress
+ * has handled the outcome */
 typedef struct uct_nprdma_cm_conn {
     ucs_list_link_t         list;       /* in one of the lists of the cm */
     uct_nprdma_conn_t       *conn;
     uct_nprdma_dev_addr_t   dev_addr;
     uct_nprdma_iface_addr_t iface_addr;
-    uint32_t                psn;        /* ours */
+    uint32_t                psn;        /* of our QP */
     int                     in_flight;
-    ucs_time_t              next;       /* retransmission is due */
+    ucs_time_t              next;       /* time of the next retransmission */
     ucs_time_t              interval;
     ucs_time_t              deadline;
     ucs_status_t            status;     /* UCS_INPROGRESS, then the outcome */
@@ -89,7 +90,7 @@ typedef struct uct_nprdma_responder uct_nprdma_responder_t;
 
 KHASH_TYPE(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*);
 
-/* Address handles, one for every port talked to. */
+/* Address handle of a port that packets have been sent to */
 typedef struct uct_nprdma_cm_ah {
     ucs_list_link_t       list;
     uct_nprdma_dev_addr_t dev_addr;
@@ -103,33 +104,39 @@ typedef struct uct_nprdma_cm {
     uct_nprdma_bounce_t            pool;
     unsigned                       tx_posted;
     unsigned                       rx_posted;
-    int                            broken;     /* UD QP is in ERR: wait for
-                                                  what is posted */
-    int                            sq_error;   /* UD QP is in SQE: wait for
-                                                  what was sent */
+    int                            broken;     /* UD QP is in ERR: wait for all
+                                                * completions */
+    int                            sq_error;   /* UD QP is in SQE: wait for the
+                                                * completions of sends */
     int                            dead;       /* UD QP cannot be repaired */
-    ucs_list_link_t                waiting;    /* for a place in the window */
+    ucs_list_link_t                waiting;    /* REQs that wait for the
+                                                * window */
     ucs_list_link_t                in_flight;  /* REQ sent */
-    ucs_list_link_t                outcomes;   /* for progress */
+    ucs_list_link_t                outcomes;   /* ended, to be handled by
+                                                * progress */
     atomic_uint                    num_in_flight;
-    atomic_uint                    attention;  /* progress should look */
+    atomic_uint                    attention;  /* progress has outcomes to
+                                                * handle */
     khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
-    khash_t(uct_nprdma_responders) by_qpn;     /* those of kind AM */
+    khash_t(uct_nprdma_responders) by_qpn;     /* responders of kind AM */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
     ucs_list_link_t                dying;      /* responders whose QP is in ERR
-                                                  but may have completions */
-    ucs_list_link_t                drained;    /* those that have none */
-    atomic_uint                    num_dying;  /* in both of them */
+                                                * and may have completions */
+    ucs_list_link_t                drained;    /* responders without
+                                                * completions */
+    atomic_uint                    num_dying;  /* length of both lists */
     unsigned                       num_probes; /* outstanding */
-    ucs_list_link_t                ahs;        /* the one used last is first */
+    ucs_list_link_t                ahs;        /* most recently used first */
     unsigned                       num_ahs;
-    int                            timer_id;   /* -1: nothing is due */
-    int                            probe_timer_id; /* -1: no responder */
-    int                            wakeup_fd;  /* eventfd, part of the iface's
-                                                  event fd */
+    int                            timer_id;   /* -1: does not run */
+    int                            probe_timer_id; /* -1: there is no
+                                                    * responder */
+    int                            wakeup_fd;  /* eventfd, part of the event fd
+                                                * of the interface */
     uct_nprdma_cm_config_t         config;
     unsigned                       rand_state;
-    struct {                                   /* to be sent after the next */
+    struct {                                   /* packet to be sent after the
+                                                * next one */
         int                        valid;
         uct_nprdma_dev_addr_t      dev_addr;
         uint32_t                   ud_qpn;
@@ -138,7 +145,7 @@ typedef struct uct_nprdma_cm {
 } uct_nprdma_cm_t;
 
 
-/** Read one of the atomics without the async context being blocked. */
+/** Read one of the atomics while the async context is not blocked. */
 static inline unsigned uct_nprdma_cm_hint(const atomic_uint *hint)
 {
     return atomic_load_explicit(hint, memory_order_relaxed);

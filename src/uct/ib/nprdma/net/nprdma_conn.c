@@ -15,15 +15,16 @@
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
-/* Ids begin with a generation, so that index 0 of a new table is not id 0 */
+/* An id contains a generation, so that the first connection of a new table does
+ * not have id 0 */
 #define UCT_NPRDMA_CONN_GEN_SHIFT  UCT_NPRDMA_CONN_INDEX_BITS
 #define UCT_NPRDMA_CONN_MAX        UCS_BIT(UCT_NPRDMA_CONN_INDEX_BITS)
 
-/* Entries that a table begins with */
+/* Entries of a new table */
 #define UCT_NPRDMA_CONN_TABLE_MIN  16u
 
-/* WRs beyond the credits: the last message, and one that asks for a completion
- * where the ones before had not. */
+/* WRs beyond the credits: the last message, and one signaled WR behind
+ * unsignaled ones. */
 #define UCT_NPRDMA_CONN_RESERVED_WR  2
 
 
@@ -97,7 +98,7 @@ void uct_nprdma_conn_init(uct_nprdma_conn_t *conn)
     ucs_queue_head_init(&conn->backlog);
 }
 
-/* Credits of a connection that is not there yet */
+/* Credits of a connection that is not connected yet */
 static int32_t uct_nprdma_conn_early_credits(const uct_nprdma_conn_t *conn)
 {
     return ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX + conn->reserve);
@@ -117,8 +118,8 @@ uct_nprdma_conn_start(uct_nprdma_net_iface_t *iface, uct_nprdma_net_ep_t *ep,
     params.recv_cq    = iface->rx.cq;
     params.max_inline = iface->config.max_inline;
     if (kind == UCT_NPRDMA_CONN_AM) {
-        /* Messages that a slow peer does not take must not be in the way of
-         * put and get */
+        /* Messages that a slow peer does not receive must not block put and
+         * get */
         params.srq         = iface->rx.srq;
         params.max_send_wr = iface->config.tx_queue_len;
         conn->reserve      = 0;
@@ -173,7 +174,7 @@ out:
     return status;
 }
 
-/* The QP is connected, and progress knows */
+/* The QP is connected, and progress has seen it */
 static void uct_nprdma_conn_open(uct_nprdma_conn_t *conn)
 {
     conn->state = UCT_NPRDMA_CONN_CONNECTED;
@@ -202,7 +203,8 @@ void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
     conn->done_sn       = sn;
     iface->tx.cq_avail += count;
     iface->tx.in_vain   = 0;
-    /* A broken one has none: nothing gets past what was refused */
+    /* A broken connection has no credits: nothing is posted behind a refused
+     * WR */
     if (((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||
          (conn->state == UCT_NPRDMA_CONN_CONNECTING)) &&
         ucs_likely(!conn->broken)) {
@@ -227,7 +229,8 @@ ucs_status_t
 uct_nprdma_conn_post_nop(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
                          uct_nprdma_op_t *op)
 {
-    /* Without data no key is looked at, but the peer must be there */
+    /* A WRITE of zero bytes: no key is checked, but the peer's QP has to
+     * answer */
     struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
 
     return uct_nprdma_conn_post_inl(iface, conn, &wr, op, 1);
@@ -268,8 +271,9 @@ void uct_nprdma_conn_no_slot(uct_nprdma_net_iface_t *iface,
         iface->tx.starved = 1;
     } else if ((conn->unsignaled > 0) &&
                uct_nprdma_conn_can_post(iface, conn)) {
-        /* Otherwise nothing would tell when they are free, and the endpoint
-         * tries again only then. If it fails, progress does the rest. */
+        /* Without a completion nothing would return the slots, and the endpoint
+         * tries again only then. If the post fails, progress fails the
+         * connection. */
         (void)uct_nprdma_conn_post_nop(iface, conn, NULL);
     }
 }
@@ -305,7 +309,7 @@ void uct_nprdma_conn_post_failed(uct_nprdma_net_iface_t *iface,
     iface->tx.post_failed = 1;
 }
 
-/* There will be no connection for what has been posted for it */
+/* The connection ends before it was established, and its backlog with it */
 static void uct_nprdma_conn_abandon(uct_nprdma_net_iface_t *iface,
                                     uct_nprdma_conn_t *conn,
                                     ucs_status_t status)
@@ -333,9 +337,9 @@ void uct_nprdma_conn_stop(uct_nprdma_net_iface_t *iface,
     conn->state = UCT_NPRDMA_CONN_FAILED;
     uct_nprdma_qp_to_err(uct_nprdma_net_dev(iface), conn->qp);
     if ((conn->unsignaled > 0) || conn->refused) {
-        /* Those that were done before the error have no completion at all, nor
-         * have those that were never posted: one more WR, which is flushed,
-         * tells that they are out. */
+        /* WRs that were unsignaled and done before the error have no
+         * completion, nor have WRs that were never posted. One more WR, which
+         * is flushed, reports that all before it are done. */
         status = uct_nprdma_conn_post_nop(iface, conn, NULL);
     } else {
         status = UCS_OK;
@@ -343,7 +347,8 @@ void uct_nprdma_conn_stop(uct_nprdma_net_iface_t *iface,
     uct_nprdma_conn_forget_unsignaled(iface, conn);
     conn->credits = 0;
     if (ucs_unlikely(status != UCS_OK)) {
-        /* Then nothing would ever tell: without queue pair they are out */
+        /* Without a completion nothing would report the end. After the QP is
+         * destroyed, no WR is outstanding. */
         uct_nprdma_conn_release(iface, conn, 1);
     }
 }
@@ -380,7 +385,7 @@ unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface)
     return count;
 }
 
-/* Whose it is, or was */
+/* The endpoint that the connection is part of, also after conn->ep is NULL */
 static uct_nprdma_net_ep_t *uct_nprdma_conn_owner(uct_nprdma_conn_t *conn)
 {
     return (conn->kind == UCT_NPRDMA_CONN_AM) ?
@@ -388,7 +393,8 @@ static uct_nprdma_net_ep_t *uct_nprdma_conn_owner(uct_nprdma_conn_t *conn)
            ucs_container_of(conn, uct_nprdma_net_ep_t, svc);
 }
 
-/* The last message of a connection, after which the responder may go */
+/* Post the last message of a connection. The responder may then destroy its
+ * QP. */
 static ucs_status_t
 uct_nprdma_conn_post_fin(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {
@@ -423,7 +429,7 @@ void uct_nprdma_conn_close(uct_nprdma_net_iface_t *iface,
         return;
     }
 
-    /* Progress may not have seen that the QP is connected */
+    /* The QP may be connected without progress having seen it */
     uct_nprdma_cm_cancel(iface, conn);
     if (conn->state == UCT_NPRDMA_CONN_CONNECTING) {
         if (!conn->established) {
@@ -463,8 +469,8 @@ int uct_nprdma_conn_release(uct_nprdma_net_iface_t *iface,
 
     if (conn->owes_fin && uct_nprdma_net_iface_can_fin(iface) &&
         (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK)) {
-        /* The responder finds out by itself. But nothing would tell that those
-         * before are out: without queue pair they are. */
+        /* The responder's probe finds the end by itself. But no completion
+         * would report the unsignaled WRs before it, so the QP is destroyed. */
         force |= conn->unsignaled > 0;
     }
 
@@ -484,7 +490,7 @@ int uct_nprdma_conn_release(uct_nprdma_net_iface_t *iface,
     uct_nprdma_conn_forget_unsignaled(iface, conn);
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 
-    /* Nothing more will come for them */
+    /* No more completions can follow */
     uct_nprdma_conn_retire(iface, conn, conn->sn,
                            (conn->state == UCT_NPRDMA_CONN_FAILED) ?
                            conn->status : UCS_ERR_CANCELED);

@@ -6,20 +6,21 @@
 #include "nprdma_net.h"
 
 /*
- * What is done with a connection (nprdma_conn_types.h). Posting is in
- * nprdma_tx.h.
+ * Functions of connections (nprdma_conn_types.h). Posting is in nprdma_tx.h.
  */
 
 /**
- * Start connecting. Posting is possible once the state is CONNECTED, which
- * progress brings about together with uct_nprdma_net_ep_schedule().
+ * Start connecting. Progress changes the state to CONNECTED later and calls
+ * uct_nprdma_net_ep_schedule(). Until then up to UCT_NPRDMA_BACKLOG_MAX WRs can
+ * be posted.
  *
  * @param [in] iface  Interface.
- * @param [in] ep     Endpoint that the connection is for.
+ * @param [in] ep     Endpoint of the connection.
  * @param [in] conn   Connection in state NONE; &ep->am or &ep->svc.
- * @param [in] kind   What for.
+ * @param [in] kind   Kind of the connection.
  *
- * @return UCS_OK: connecting; or an error with a logged reason.
+ * @return UCS_OK: connecting. UCS_ERR_NO_MEMORY, UCS_ERR_IO_ERROR, or
+ *         UCS_ERR_EXCEEDS_LIMIT for too many connections, with a logged reason.
  */
 ucs_status_t
 uct_nprdma_conn_start(uct_nprdma_net_iface_t *iface,
@@ -27,7 +28,7 @@ uct_nprdma_conn_start(uct_nprdma_net_iface_t *iface,
                       enum uct_nprdma_conn_kind kind);
 
 
-/** @return Number of WRs posted and not known done. */
+/** @return Number of WRs that are posted and not known to be done. */
 static inline unsigned
 uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
 {
@@ -35,8 +36,8 @@ uct_nprdma_conn_outstanding(const uct_nprdma_conn_t *conn)
 }
 
 /**
- * @return Nonzero if a WR is on its way that will have a completion, so that
- *         the death of the peer would be noticed. One without may be done.
+ * @return Nonzero if an outstanding WR will have a completion, so that the end
+ *         of the peer would be noticed. An unsignaled WR may be done already.
  */
 static inline int uct_nprdma_conn_is_watched(const uct_nprdma_conn_t *conn)
 {
@@ -45,18 +46,17 @@ static inline int uct_nprdma_conn_is_watched(const uct_nprdma_conn_t *conn)
 
 
 /**
- * Take a connection out of use after an error. Outstanding ops get the status
- * as their WRs are flushed; the user's error handler is called once per
- * endpoint.
+ * Fail a connection after an error. Outstanding ops get the status as their WRs
+ * are flushed. The user's error handler is called once per endpoint.
  *
  * @param [in] iface   Interface.
  * @param [in] conn    Connection.
- * @param [in] status  Why.
+ * @param [in] status  Reason.
  */
 void uct_nprdma_conn_fail(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 
-/** Let an op be called when everything posted up to now is done. */
+/** Queue an op that is called when everything posted up to now is done. */
 static inline void uct_nprdma_conn_add_drain_op(uct_nprdma_conn_t *conn,
                                                 uct_nprdma_op_t *op)
 {
@@ -70,9 +70,9 @@ void uct_nprdma_conn_init(uct_nprdma_conn_t *conn);
 
 
 /**
- * Part of progress: act on what wire-up has decided about connections.
+ * Part of progress: handle the outcomes of wire-up.
  *
- * @return Number of things done.
+ * @return Number of completions and outcomes handled.
  */
 unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface);
 
@@ -80,6 +80,11 @@ unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface);
 /**
  * WRs up to a sequence number are done: return their resources and call their
  * ops.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] conn    Connection.
+ * @param [in] sn      Sequence number of the last WR that is done.
+ * @param [in] status  Status for the ops.
  */
 void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
                             uct_nprdma_conn_t *conn, uint16_t sn,
@@ -87,8 +92,15 @@ void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * Post a WR that moves nothing, but completes after all before it, and fails
- * if the peer is gone. May use the WRs that are reserved beyond the credits.
+ * Post a WR that moves no data. It completes after all earlier WRs, and fails
+ * if the peer's QP is gone. May use the WRs that are reserved beyond the
+ * credits.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection.
+ * @param [in] op     As for uct_nprdma_conn_post_inl().
+ *
+ * @return UCS_OK or UCS_ERR_IO_ERROR, as uct_nprdma_conn_post_inl().
  */
 ucs_status_t uct_nprdma_conn_post_nop(uct_nprdma_net_iface_t *iface,
                                       uct_nprdma_conn_t *conn,
@@ -96,15 +108,23 @@ ucs_status_t uct_nprdma_conn_post_nop(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * A connection gets no more slots: see to it that those it has come back, or
- * tell the dispatcher if it has none.
+ * A connection gets no more slots. Make sure that a completion returns those
+ * that it holds. If it holds none, mark the interface as starved for the
+ * dispatcher of pending requests.
  *
- * @param [in] held  How many it has.
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection.
+ * @param [in] held   Slots that it holds.
  */
 void uct_nprdma_conn_no_slot(uct_nprdma_net_iface_t *iface,
                              uct_nprdma_conn_t *conn, unsigned held);
 
-/** The pool is empty: grow it, or as uct_nprdma_conn_no_slot(). */
+/**
+ * Slow path of uct_nprdma_conn_tx_slot(): grow the empty pool, or do as
+ * uct_nprdma_conn_no_slot() does.
+ *
+ * @return A slot, or NULL.
+ */
 uct_nprdma_slot_t *
 uct_nprdma_conn_tx_slot_slow(uct_nprdma_net_iface_t *iface,
                              uct_nprdma_conn_t *conn);
@@ -112,13 +132,14 @@ uct_nprdma_conn_tx_slot_slow(uct_nprdma_net_iface_t *iface,
 
 /**
  * Post one receive on the own RQ of an SVC connection. The wr_id of its
- * completion tells the connection and the index.
+ * completion contains the id of the connection and the index.
  *
- * @param [in] conn   Connection of kind SVC with a QP (any state).
- * @param [in] slot   Where the reply goes; slot->data, whole slot.
- * @param [in] index  Number of the caller's choice, below 2^31.
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection of kind SVC with a QP in any state.
+ * @param [in] slot   Destination of the reply; the whole slot.
+ * @param [in] index  Number chosen by the caller, below 2^31.
  *
- * @return UCS_OK or UCS_ERR_IO_ERROR.
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
  */
 ucs_status_t
 uct_nprdma_conn_post_recv(uct_nprdma_net_iface_t *iface,
@@ -126,32 +147,40 @@ uct_nprdma_conn_post_recv(uct_nprdma_net_iface_t *iface,
                           uint32_t index);
 
 
-/** A post was refused by the device: note it, progress fails the endpoint. */
+/**
+ * The device refused a post: take the credits away. Progress fails the
+ * connection.
+ */
 void uct_nprdma_conn_post_failed(uct_nprdma_net_iface_t *iface,
                                  uct_nprdma_conn_t *conn, int error);
 
 
-/** Take a connection out of use without telling the endpoint. */
+/** Fail a connection without reporting that to the endpoint. */
 void uct_nprdma_conn_stop(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 
 
 /**
- * The endpoint is going: say goodbye to the peer if there is one, at once or,
- * when many go at a time, as soon as there is room for it
- * (uct_nprdma_conn_release()).
+ * The endpoint is being destroyed. Send the last message if the peer is
+ * connected: at once, or in uct_nprdma_conn_release() if many endpoints are
+ * destroyed at the same time and the completion queue has no room.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection in any state.
  */
 void uct_nprdma_conn_close(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_conn_t *conn);
 
 
 /**
- * Destroy the QP once no WR is outstanding, and the last message has been sent.
+ * Destroy the QP when no WR is outstanding and the last message has been sent.
  *
- * @param [in] force  Destroy it even so; ops get the status that it failed
- *                    with, or UCS_ERR_CANCELED.
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection in state CLOSING, or FAILED.
+ * @param [in] force  Destroy it in any case. Outstanding ops get the status of
+ *                    the failure, or UCS_ERR_CANCELED.
  *
- * @return Whether the connection is gone.
+ * @return Nonzero if the QP is destroyed.
  */
 int uct_nprdma_conn_release(uct_nprdma_net_iface_t *iface,
                             uct_nprdma_conn_t *conn, int force);

@@ -17,11 +17,11 @@ struct uct_nprdma_net_ep;
 
 /*
  * A connection: the requester's RC queue pair of one direction, with the
- * accounting of what was posted on it. The responder's side of it lives in the
- * peer (nprdma_cm for kind AM, nprdma_service for kind SVC).
+ * accounting of its work requests. The responder's side is at the peer
+ * (nprdma_responder for kind AM, nprdma_service for kind SVC).
  *
- * Everything here but the fields marked "cm" belongs to the thread that calls
- * the interface's progress.
+ * The thread that calls the interface's progress owns all fields except those
+ * marked "cm".
  */
 
 typedef struct uct_nprdma_conn uct_nprdma_conn_t;
@@ -29,70 +29,72 @@ typedef struct uct_nprdma_op   uct_nprdma_op_t;
 
 typedef enum uct_nprdma_conn_state {
     UCT_NPRDMA_CONN_NONE,       /* no QP yet */
-    UCT_NPRDMA_CONN_CONNECTING, /* REQ is on its way */
+    UCT_NPRDMA_CONN_CONNECTING, /* REQ is sent or waits */
     UCT_NPRDMA_CONN_CONNECTED,
-    UCT_NPRDMA_CONN_FAILED,     /* no more posts; may have WRs to be flushed */
-    UCT_NPRDMA_CONN_CLOSING     /* endpoint is gone; waits for its last WR */
+    UCT_NPRDMA_CONN_FAILED,     /* no more posts; WRs may still be flushed */
+    UCT_NPRDMA_CONN_CLOSING     /* endpoint is destroyed; waits for the last
+                                 * WR */
 } uct_nprdma_conn_state_t;
 
 
 /**
- * Called when the work request that an op was posted with is done, in posting
- * order, from progress. The op may be reused or freed here.
+ * Called from progress when the work request of an op is done, in posting
+ * order. The op may be reused or freed in the call.
  *
  * @param [in] iface   Interface of the connection.
- * @param [in] conn    Connection it was posted on. Its ep is NULL when the
+ * @param [in] conn    Connection of the work request. Its ep is NULL if the
  *                     endpoint has been destroyed meanwhile.
  * @param [in] op      The op.
- * @param [in] status  UCS_OK, or why the connection failed. With UCS_OK a SEND
- *                     or RDMA WRITE has been placed at the peer.
+ * @param [in] status  UCS_OK, or the reason why the connection failed. With
+ *                     UCS_OK a SEND or RDMA WRITE has been placed at the peer.
  */
 typedef void (*uct_nprdma_op_func_t)(struct uct_nprdma_net_iface *iface,
                                      uct_nprdma_conn_t *conn,
                                      uct_nprdma_op_t *op, ucs_status_t status);
 
-/* Embed it in whatever has to know about the end of a work request. */
+/* Embedded in each object that handles the completion of a work request */
 struct uct_nprdma_op {
     ucs_queue_elem_t      queue;
     uct_nprdma_op_func_t  func;
-    uint16_t              sn;       /* of its WR; filled when posted */
+    uint16_t              sn;       /* of its WR; set by the post */
 };
 
 struct uct_nprdma_conn {
     struct ibv_qp             *qp;
     int32_t                   credits;    /* WRs that may be posted; few while
-                                             CONNECTING, 0 unless CONNECTED */
+                                           * CONNECTING, 0 after it */
     int32_t                   max_credits;
-    int32_t                   reserve;    /* credits that are for redo and
-                                             verification only */
-    int32_t                   cq_reserve; /* places in the CQ that are left for
-                                             connections of the other kind */
+    int32_t                   reserve;    /* credits for redo and verification
+                                           * only */
+    int32_t                   cq_reserve; /* places in the CQ that are left to
+                                           * connections of the other kind */
     uint16_t                  sn;         /* of the last WR posted */
-    uint16_t                  done_sn;    /* of the last WR known done */
+    uint16_t                  done_sn;    /* of the last WR known to be done */
     uint16_t                  unsignaled; /* WRs since the last signaled one */
-    uint16_t                  moderation; /* one of so many is signaled */
-    uint16_t                  num_slots;  /* that its WRs hold */
+    uint16_t                  moderation; /* most WRs from one signaled to the
+                                           * next */
+    uint16_t                  num_slots;  /* slots that its WRs hold */
     uint8_t                   kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
-    uint8_t                   established; /* cm: QP is connected, whatever
-                                             progress has seen of it */
-    uint8_t                   refused;    /* cm: one of the backlog was: there
-                                             is no posting past it */
+    uint8_t                   established; /* cm: QP is connected; progress may
+                                            * not have seen that */
+    uint8_t                   refused;    /* cm: the device refused a WR of the
+                                           * backlog: no more posts */
     uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */
     struct uct_nprdma_net_ep      *ep;        /* NULL: destroyed */
-    uint8_t                   broken;     /* progress is to fail it; has no
-                                             credits until then */
-    uint8_t                   owes_fin;   /* CLOSING: last message is to be
-                                             sent yet */
+    uint8_t                   broken;     /* progress has to fail it; has no
+                                           * credits until then */
+    uint8_t                   owes_fin;   /* CLOSING: last message is not posted
+                                           * yet */
     ucs_queue_head_t          ops;        /* posted, in order */
     ucs_queue_head_t          backlog;    /* see nprdma_backlog.h */
-    ucs_status_t              status;     /* why FAILED */
+    ucs_status_t              status;     /* reason of FAILED */
     struct uct_nprdma_cm_conn *cm;        /* cm: while connecting */
 };
 
 /*
  * A connection id is an index into the interface's table plus a generation, so
- * that late completions and late packets find nothing.
+ * that late completions and packets find no newer connection.
  */
 #define UCT_NPRDMA_CONN_INDEX_BITS   20
 #define UCT_NPRDMA_CONN_INDEX(_id)   ((_id) & \
@@ -102,22 +104,23 @@ struct uct_nprdma_conn {
 /* Entry of the table */
 typedef struct uct_nprdma_conn_entry {
     uct_nprdma_conn_t *conn;    /* NULL: free */
-    uint32_t          id;       /* of conn, or of the last one here */
+    uint32_t          id;       /* of conn, or of the last connection in this
+                                 * entry */
     uint32_t          next;     /* free list */
 } uct_nprdma_conn_entry_t;
 
-/* Gather elements of a send */
+/* Most gather elements of a send */
 #define UCT_NPRDMA_MAX_SEND_SGE      2
 
-/* WRs of an SVC connection that new operations do not get: what has been
- * started must be verified and redone, whatever the user posts in his
- * callbacks */
+/* WRs of an SVC connection that new operations do not get. They verify and redo
+ * operations that have started, whatever the user posts in callbacks
+ * (ARCHITECTURE 3, progress). */
 #define UCT_NPRDMA_CONN_REDO_WR      4
 
-/* Bytes that the last message of an SVC connection may have */
+/* Most bytes of the last message of an SVC connection */
 #define UCT_NPRDMA_FIN_MAX           64
 
-/* UCX has such functions too, but each version has them elsewhere */
+/* UCX has such functions too, but in different headers in each version */
 static inline size_t uct_nprdma_align_up(size_t value, size_t pow2)
 {
     return (value + pow2 - 1) & ~(pow2 - 1);
@@ -126,9 +129,9 @@ static inline size_t uct_nprdma_align_up(size_t value, size_t pow2)
 
 /*
  * wr_id of sends: the connection's id and the sequence number of the WR. wr_id
- * of receives on the interface's receive CQ: a slot pointer (even) for
- * the SRQ; for receives on the own RQ of an SVC connection the id of the
- * connection and a number of the poster's choice.
+ * of receives on the interface's receive CQ: for the SRQ a pointer to a slot
+ * (even); for the own RQ of an SVC connection the id of the connection and a
+ * number that the poster chooses (odd).
  */
 static inline uint64_t uct_nprdma_wr_id_tx(uint32_t conn_id, uint16_t sn)
 {

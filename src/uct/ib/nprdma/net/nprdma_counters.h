@@ -6,10 +6,11 @@
 #include <stdint.h>
 
 /*
- * Counters of one interface. Plain integers: each is written by one thread
- * only (progress, or the async handler under its lock for cm_xx). All count up
- * but cm_responders, the responders that there are now, and longest_xx_us, the
- * longest wait of an operation, by what it was for (nprdma_longest.h).
+ * Counters of one interface. They are plain integers, because only one thread
+ * writes each of them: progress, or for cm_xx the async handler under its lock.
+ * All of them only increase, except cm_responders, the present number of
+ * responders. longest_xx_us is the longest wait of an operation by the kind of
+ * wait (nprdma_longest.h).
  */
 #define UCT_NPRDMA_FOREACH_COUNT(_macro) \
     _macro(am_short_tx)         \
@@ -93,8 +94,8 @@ typedef struct uct_nprdma_stats {
 
 
 /*
- * What an MD knows of the memory of its process: what there is now, then what
- * has been counted since it was opened. pinned_bytes is of the whole process.
+ * Memory statistics of an MD: first present values, then counts since it was
+ * opened. pinned_bytes counts for the whole process.
  */
 #define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
     _macro(pinned_bytes)        \

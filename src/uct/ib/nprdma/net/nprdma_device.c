@@ -11,7 +11,7 @@
 
 #include <unistd.h>
 
-/* A peer's hop limit when a global route header is used */
+/* Hop limit in a global route header */
 #define UCT_NPRDMA_HOP_LIMIT  64
 
 unsigned uct_nprdma_fork_generation;
@@ -41,7 +41,7 @@ void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
     }
 }
 
-/* Opens the device that has the wanted name */
+/* Open the device if it has the wanted name */
 static int uct_nprdma_device_open_named(const uct_nprdma_verbs_t *verbs,
                                         struct ibv_device *device, void *arg)
 {

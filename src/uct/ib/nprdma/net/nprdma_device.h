@@ -9,8 +9,7 @@
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 /*
- * A verbs device: how it is found and opened, and what its ports are called by
- * peers.
+ * A verbs device: how it is found and opened, and the addresses of its ports.
  */
 
 typedef struct uct_nprdma_device_config {
@@ -21,8 +20,8 @@ typedef struct uct_nprdma_device_config {
 } uct_nprdma_device_config_t;
 
 
-/* An opened device with its protection domain; a memory domain begins with
- * it */
+/* An open device with its protection domain; the first part of a memory
+ * domain */
 typedef struct uct_nprdma_device {
     uct_md_t                   super;
     const uct_nprdma_verbs_t   *verbs;
@@ -30,13 +29,15 @@ typedef struct uct_nprdma_device {
     struct ibv_pd              *pd;
     struct ibv_device_attr     attr;
     uct_nprdma_device_config_t config;
-    pid_t                      owner;      /* a forked child may not use it */
-    unsigned                   generation; /* uct_nprdma_fork_generation then */
+    pid_t                      owner;      /* a forked child must not use the
+                                            * device */
+    unsigned                   generation; /* uct_nprdma_fork_generation at the
+                                            * open */
     char                       name[UCT_MD_NAME_MAX];
 } uct_nprdma_device_t;
 
 
-/* How many fork() there were on the way to this process */
+/* Number of fork() calls between the first process and this one */
 extern unsigned uct_nprdma_fork_generation;
 
 
@@ -48,45 +49,48 @@ static inline int uct_nprdma_device_is_owner(const uct_nprdma_device_t *dev)
 
 
 /**
- * Called for a device that can be used.
+ * Called for a usable device.
  *
  * @param [in] verbs   Provider of the device.
- * @param [in] device  The device, not opened.
+ * @param [in] device  The device, not open; valid during the call.
  * @param [in] arg     Argument of uct_nprdma_device_foreach().
  *
- * @return Nonzero: no more devices.
+ * @return Nonzero to end the iteration.
  */
 typedef int (*uct_nprdma_device_func_t)(const uct_nprdma_verbs_t *verbs,
                                         struct ibv_device *device, void *arg);
 
-/** Call a function with the usable devices, until it returns nonzero. */
+/** Call a function for each usable device until it returns nonzero. */
 void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
                                uct_nprdma_device_func_t func, void *arg);
 
 
 /**
- * Open a device, and allocate its protection domain.
+ * Open a device and allocate its protection domain.
  *
- * @param [in] dev        Filled, but for super. To be closed with
- *                        uct_nprdma_device_close().
- * @param [in] name       Name of the device.
- * @param [in] emulation  Which providers the user allows.
- * @param [in] config     Configuration, copied.
+ * @param [out] dev        Filled except for super; the caller closes it with
+ *                         uct_nprdma_device_close().
+ * @param [in]  name       Name of the device, copied.
+ * @param [in]  emulation  Providers that the user allows.
+ * @param [in]  config     Configuration, copied.
  *
- * @return UCS_OK, or UCS_ERR_NO_DEVICE or UCS_ERR_IO_ERROR with a logged
- *         reason.
+ * @return UCS_OK; UCS_ERR_NO_DEVICE if there is no such device or it cannot be
+ *         opened, UCS_ERR_IO_ERROR if a verb fails, with a logged reason.
  */
 ucs_status_t
 uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
                        uct_nprdma_emulation_t emulation,
                        const uct_nprdma_device_config_t *config);
 
-/** Undo uct_nprdma_device_open(). Nothing of the device is in use any more. */
+/**
+ * Undo uct_nprdma_device_open(). The caller has released all objects of the
+ * device.
+ */
 void uct_nprdma_device_close(uct_nprdma_device_t *dev);
 
 
 /**
- * Address of a port, as peers need it.
+ * Get the address of a port that peers use.
  *
  * @param [in]  dev       Device.
  * @param [in]  port_num  Port.
@@ -102,7 +106,7 @@ uct_nprdma_device_port_addr(uct_nprdma_device_t *dev, uint8_t port_num,
 int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
                                      uint8_t port_num);
 
-/** Address vector to reach a port of a peer from a port of ours. */
+/** Fill the address vector from a local port to a port of a peer. */
 void uct_nprdma_device_fill_ah_attr(const uct_nprdma_device_t *dev,
                                     uint8_t port_num,
                                     const uct_nprdma_dev_addr_t *dev_addr,

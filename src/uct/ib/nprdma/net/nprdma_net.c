@@ -79,7 +79,7 @@ ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
     return uct_nprdma_device_port_addr(dev, port_num, &iface->dev_addr);
 }
 
-/* What the device grants for inline data is known by trying */
+/* Only the creation of a QP shows how much inline data the device grants */
 static ucs_status_t
 uct_nprdma_net_iface_probe_inline(uct_nprdma_net_iface_t *iface,
                                   size_t max_inline)

@@ -21,18 +21,18 @@ typedef struct uct_nprdma_net_ep    uct_nprdma_net_ep_t;
 
 struct uct_nprdma_service_conn;
 
-/* Completion queue entries beyond what credits account for: last messages of
- * endpoints, which get half of them, and empty writes */
+/* Entries of the send CQ beyond the credits: for last messages of endpoints,
+ * which get half of them, and for empty WRITEs */
 #define UCT_NPRDMA_TX_CQ_SLACK   1024
 
-/* Receives for replies that all connections of an interface may have posted */
+/* Most receives for replies that all connections of an interface have posted */
 #define UCT_NPRDMA_RX_CQ_REPLIES 1024
 
 
-/* What this floor reports to those above it, and asks of them. None of it is
- * called for an operation that goes well. */
+/* Functions that this floor calls in the floors above it. None is called in the
+ * fast path. */
 typedef struct uct_nprdma_net_ops {
-    /** A connection of an endpoint cannot be used any more. From progress. */
+    /** A connection of an endpoint has failed. From progress. */
     void         (*failed)(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_net_ep_t *ep, ucs_status_t status);
 
@@ -42,22 +42,23 @@ typedef struct uct_nprdma_net_ops {
      * @param [in]  ep   Endpoint.
      * @param [out] buf  UCT_NPRDMA_FIN_MAX bytes.
      *
-     * @return Bytes to send.
+     * @return Length of the message in bytes.
      */
     size_t       (*build_fin)(uct_nprdma_net_ep_t *ep, void *buf);
 
     /**
-     * Create the responder's side of an SVC connection. With the async context
+     * Create the responder's side of an SVC connection. The async context is
      * blocked.
      *
-     * @param [in]  iface      Interface that the peer has asked.
-     * @param [in]  peer       The requester's side.
-     * @param [in]  local_psn  PSN that the requester will be told.
-     * @param [out] conn_p     The connection, to be given to svc_release().
-     * @param [out] qpn_p      Queue pair number that the requester is told.
+     * @param [in]  iface      Interface that received the REQ.
+     * @param [in]  peer       Address of the requester's QP.
+     * @param [in]  local_psn  PSN that the REP will carry.
+     * @param [out] conn_p     The connection, to be released with
+     *                         svc_release().
+     * @param [out] qpn_p      Queue pair number that the REP will carry.
      *
-     * @return UCS_OK; UCS_ERR_NO_RESOURCE: the requester should try again; or
-     *         another error with a logged reason.
+     * @return UCS_OK; UCS_ERR_NO_RESOURCE if the requester should repeat the
+     *         REQ; or another error with a logged reason.
      */
     ucs_status_t (*svc_accept)(uct_nprdma_net_iface_t *iface,
                                const uct_nprdma_qp_addr_t *peer,
@@ -65,11 +66,11 @@ typedef struct uct_nprdma_net_ops {
                                struct uct_nprdma_service_conn **conn_p,
                                uint32_t *qpn_p);
 
-    /** Drop what svc_accept() has created. */
+    /** Release a connection of svc_accept(). */
     void         (*svc_release)(uct_nprdma_net_iface_t *iface,
                                 struct uct_nprdma_service_conn *conn);
 
-    /** Find out whether the requester is still there. Returns at once. */
+    /** Probe the requester's QP. Returns at once. */
     void         (*svc_probe)(uct_nprdma_net_iface_t *iface,
                               struct uct_nprdma_service_conn *conn);
 
@@ -78,41 +79,44 @@ typedef struct uct_nprdma_net_ops {
 } uct_nprdma_net_ops_t;
 
 
-/* One port as used by one worker. */
+/* One port, as one worker uses it */
 struct uct_nprdma_net_iface {
     uct_base_iface_t           super;
     const uct_nprdma_net_ops_t *ops;
 
     struct {
         struct ibv_cq          *cq;
-        int32_t                cq_avail;     /* WRs that the CQ has room for */
+        int32_t                cq_avail;     /* free places in the CQ for
+                                              * completions */
         uint32_t               unsignaled;   /* of all connections */
         uct_nprdma_bounce_t    pool;         /* slots to send from */
-        unsigned               num_awaited;  /* completions that an operation
-                                                needs to go on */
-        int                    starved;      /* a post failed for want of what
-                                                the interface shares */
-        int                    in_vain;      /* dispatching stopped for that
-                                                reason, and nothing came back
-                                                since */
+        unsigned               num_awaited;  /* completions that operations wait
+                                              * for */
+        int                    starved;      /* a post failed for lack of a
+                                              * resource that connections
+                                              * share */
+        int                    in_vain;      /* dispatching stopped for lack of
+                                              * it, and none has been returned
+                                              * since */
         int                    reap;         /* see uct_nprdma_ep_reap() */
         int                    post_failed;  /* some connection is broken */
         uct_nprdma_net_ep_t    *dispatching; /* its pending requests are being
-                                                tried: it is scheduled */
+                                              * dispatched: do not schedule
+                                              * it */
         ucs_arbiter_t          arbiter;
     } tx;
 
     struct {
-        struct ibv_cq          *cq;          /* of messages and replies */
+        struct ibv_cq          *cq;          /* of messages and of replies */
         struct ibv_srq         *srq;         /* of messages */
     } rx;
 
     uct_nprdma_stats_t         stats;
     uct_nprdma_cm_t            cm;
-    int                        forked;       /* this is a child's copy, to be
-                                                left alone */
+    int                        forked;       /* copy in a forked child; not used
+                                              * there */
 
-    uct_nprdma_conn_entry_t    *conns;       /* by index of the id */
+    uct_nprdma_conn_entry_t    *conns;       /* indexed by the id's index */
     unsigned                   num_conns;    /* size of that table */
     uint32_t                   free_conn;    /* first free entry */
     ucs_list_link_t            eps;
@@ -123,26 +127,27 @@ struct uct_nprdma_net_iface {
     uct_nprdma_iface_addr_t    iface_addr;
 
     struct {
-        uint32_t               max_inline;   /* WR payload that goes inline */
+        uint32_t               max_inline;   /* most bytes of inline payload */
         uint32_t               tx_queue_len;
         uint32_t               tx_moderation;
         uint32_t               max_unsignaled; /* of all connections */
-        uint32_t               svc_queue_len;  /* SVC: send WRs and own
-                                                  receives */
+        uint32_t               svc_queue_len;  /* of SVC: send WRs, and receives
+                                                * of its own RQ */
         int32_t                tx_cq_len;
     } config;
 };
 
 
-/* Why an endpoint refuses operations for now (or for good). */
+/* Reasons why an endpoint refuses operations */
 enum {
-    UCT_NPRDMA_EP_PENDING = 1 << 0, /* requests are queued: keep the order */
+    UCT_NPRDMA_EP_PENDING = 1 << 0, /* requests are queued and come first */
     UCT_NPRDMA_EP_FENCED  = 1 << 1, /* AM and optimistic RMA wait for the RMA
-                                       before a fence */
-    UCT_NPRDMA_EP_FAILED  = 1 << 2, /* error handler has been or will be told */
-    UCT_NPRDMA_EP_FENCED_RMA = 1 << 3, /* requests to the service wait, too */
-    UCT_NPRDMA_EP_DESTROYED  = 1 << 4, /* the user does not hear of it any
-                                          more */
+                                     * before a fence */
+    UCT_NPRDMA_EP_FAILED  = 1 << 2, /* the error handler has been or will be
+                                     * called */
+    UCT_NPRDMA_EP_FENCED_RMA = 1 << 3, /* requests to the service wait as
+                                        * well */
+    UCT_NPRDMA_EP_DESTROYED  = 1 << 4, /* no more callbacks of the user */
 
     UCT_NPRDMA_EP_BLOCK_AM  = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FENCED |
                               UCT_NPRDMA_EP_FAILED,
@@ -151,13 +156,15 @@ enum {
     UCT_NPRDMA_EP_BLOCK_OPT = UCT_NPRDMA_EP_BLOCK_AM
 };
 
-/* The way to one peer interface. */
+/* Path to one interface of a peer */
 struct uct_nprdma_net_ep {
     uct_base_ep_t           super;
     uint32_t                blocked;    /* UCT_NPRDMA_EP_xx */
-    ucs_status_t            status;     /* why FAILED */
-    uct_nprdma_conn_t       am;         /* connected when ep is created */
-    uct_nprdma_conn_t       svc;        /* on the first RMA or atomic */
+    ucs_status_t            status;     /* reason of FAILED */
+    uct_nprdma_conn_t       am;         /* connects when the endpoint is
+                                         * created */
+    uct_nprdma_conn_t       svc;        /* connects at the first RMA or
+                                         * atomic */
     ucs_arbiter_group_t     arb_group;  /* pending requests */
     ucs_list_link_t         list;       /* iface->eps */
     uct_nprdma_dev_addr_t   dev_addr;   /* of the peer */
@@ -195,37 +202,39 @@ uct_nprdma_conn_find(uct_nprdma_net_iface_t *iface, uint32_t conn_id)
 
 
 /**
- * Find the port of an interface.
+ * Set the port of an interface.
  *
- * @param [in] iface     Interface; its port and address are filled.
- * @param [in] dev_name  "device:port".
+ * @param [in,out] iface     Interface; its port and address are filled.
+ * @param [in]     dev_name  "device:port".
  *
- * @return UCS_OK, or UCS_ERR_NO_DEVICE or UCS_ERR_IO_ERROR with a logged
- *         reason.
+ * @return UCS_OK; UCS_ERR_NO_DEVICE without such a port, or UCS_ERR_IO_ERROR if
+ *         a query fails, with a logged reason.
  */
 ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
                                            const char *dev_name);
 
 
 /**
- * Create the queues of an interface, which has its configuration but for
- * max_inline.
+ * Create the queues of an interface whose configuration, except max_inline, is
+ * set.
  *
- * @param [in] iface       Interface; max_inline is filled.
- * @param [in] rx_slots    Receives on the SRQ, at most.
- * @param [in] max_inline  Bytes that go inline, if the device grants them.
+ * @param [in,out] iface       Interface; max_inline is filled.
+ * @param [in]     rx_slots    Most receives on the SRQ.
+ * @param [in]     max_inline  Wanted bytes of inline data; the device may grant
+ *                             fewer.
  *
- * @return UCS_OK, or an error with a logged reason; nothing is left then.
+ * @return UCS_OK; UCS_ERR_IO_ERROR or UCS_ERR_NO_MEMORY with a logged reason.
+ *         Nothing is left allocated then.
  */
 ucs_status_t
 uct_nprdma_net_iface_create_queues(uct_nprdma_net_iface_t *iface,
                                    unsigned rx_slots, size_t max_inline);
 
-/** Undo uct_nprdma_net_iface_create_queues(). No queue pair uses them. */
+/** Undo uct_nprdma_net_iface_create_queues(). No queue pair uses the queues. */
 void uct_nprdma_net_iface_destroy_queues(uct_nprdma_net_iface_t *iface);
 
 
-/** @return Whether there is room for the completion of a last message. */
+/** @return Nonzero if the CQ has room for the completion of a last message. */
 static inline int
 uct_nprdma_net_iface_can_fin(const uct_nprdma_net_iface_t *iface)
 {
@@ -234,9 +243,9 @@ uct_nprdma_net_iface_can_fin(const uct_nprdma_net_iface_t *iface)
 
 
 /**
- * Try the pending requests of an endpoint again at the next progress. To be
- * called whenever something that they may wait for has come back: connection
- * established, credits, replies, end of a fence, failure.
+ * Dispatch the pending requests of an endpoint at the next progress. Called
+ * whenever a resource that they may wait for is back: a connection is
+ * established, credits, replies, the end of a fence, a failure.
  */
 static inline void uct_nprdma_net_ep_schedule(uct_nprdma_net_iface_t *iface,
                                               uct_nprdma_net_ep_t *ep)
@@ -249,8 +258,8 @@ static inline void uct_nprdma_net_ep_schedule(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * The fence of an endpoint has been reached: everything of the service
- * connection that was posted before it is done and verified.
+ * End the fence of an endpoint: everything that was posted on the service
+ * connection before it is done and verified (ARCHITECTURE 3, fence).
  */
 static inline void uct_nprdma_net_ep_unfence(uct_nprdma_net_iface_t *iface,
                                              uct_nprdma_net_ep_t *ep)
@@ -261,9 +270,11 @@ static inline void uct_nprdma_net_ep_unfence(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * Status of an operation on an endpoint that refuses it.
+ * Get the status of an operation that the endpoint refuses, and count it.
  *
- * @return The failure of the endpoint, else UCS_ERR_NO_RESOURCE.
+ * @param [in] ep  Endpoint.
+ *
+ * @return The status of a failed endpoint, otherwise UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t uct_nprdma_net_ep_refusal(uct_nprdma_net_ep_t *ep);
 

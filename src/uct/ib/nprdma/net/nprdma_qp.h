@@ -6,10 +6,10 @@
 #include "nprdma_device.h"
 
 /*
- * RC queue pairs, of requesters and responders alike.
+ * RC queue pairs of requesters and of responders.
  */
 
-/* QP creation arguments beyond what is always the same. */
+/* Arguments of QP creation that differ between callers */
 typedef struct uct_nprdma_qp_params {
     struct ibv_cq  *send_cq;
     struct ibv_cq  *recv_cq;
@@ -21,20 +21,22 @@ typedef struct uct_nprdma_qp_params {
 } uct_nprdma_qp_params_t;
 
 
-/* Of uct_nprdma_qp_connect(): a full receiver is back-pressure */
+/* rnr_retry of uct_nprdma_qp_connect(): a receiver without receives delays the
+ * sender without limit, as back pressure */
 #define UCT_NPRDMA_RNR_FOREVER  7
 
 
 /**
  * Create an RC QP and bring it to INIT on a port.
  *
- * @param [in]  dev       Device on whose PD it is created.
+ * @param [in]  dev       Device whose PD the QP belongs to.
  * @param [in]  port_num  Port.
  * @param [in]  params    See uct_nprdma_qp_params_t.
- * @param [out] qp_p      The QP, to be given to verbs->destroy_qp().
- * @param [out] inline_p  Inline size obtained, may be NULL.
+ * @param [out] qp_p      The QP, owned by the caller; released with
+ *                        verbs->destroy_qp().
+ * @param [out] inline_p  Granted bytes of inline data; may be NULL.
  *
- * @return UCS_OK, or UCS_ERR_IO_ERROR / UCS_ERR_NO_MEMORY with a logged reason.
+ * @return UCS_OK; UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR with a logged reason.
  */
 ucs_status_t
 uct_nprdma_qp_create(uct_nprdma_device_t *dev, uint8_t port_num,
@@ -43,15 +45,16 @@ uct_nprdma_qp_create(uct_nprdma_device_t *dev, uint8_t port_num,
 
 
 /**
- * Bring a QP from INIT to RTS, towards a peer.
+ * Bring a QP from INIT to RTS and connect it to a peer.
  *
  * @param [in] dev        Device of the QP.
  * @param [in] port_num   Port of the QP.
  * @param [in] qp         QP in INIT.
- * @param [in] local_psn  PSN that the peer was or will be told.
- * @param [in] peer       The peer's side.
- * @param [in] rnr_retry  How often a message is sent again that the peer has no
- *                        receive for; UCT_NPRDMA_RNR_FOREVER: until it has one.
+ * @param [in] local_psn  PSN that wire-up sends to the peer.
+ * @param [in] peer       Address of the peer's QP.
+ * @param [in] rnr_retry  How often a message is repeated while the peer has no
+ *                        receive for it; UCT_NPRDMA_RNR_FOREVER is without
+ *                        limit.
  *
  * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
  */

@@ -12,15 +12,15 @@
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
-/* Probes outstanding at a time; the completion queue has room for them */
+/* Most outstanding probes; the completion queue has room for them */
 #define UCT_NPRDMA_RESPONDER_MAX_PROBES  UCT_NPRDMA_CM_MAX_PROBES
 
 KHASH_IMPL(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*, 1,
            kh_int64_hash_func, kh_int64_hash_equal)
 
 
-/* Mixes the id into the nonce. Two requesters could collide here, but that is
- * seen, see uct_nprdma_responder_find() */
+/* Mix the id into the nonce. Two requesters may have the same key;
+ * uct_nprdma_responder_req() detects that. */
 static uint64_t uct_nprdma_responder_key(uint64_t nonce, uint32_t conn_id)
 {
     return nonce ^ (conn_id * 0x9e3779b97f4a7c15ull);
@@ -58,7 +58,7 @@ static int uct_nprdma_responder_hash(khash_t(uct_nprdma_responders) *hash,
     return 1;
 }
 
-/* Nobody finds it any more */
+/* Remove a responder from all tables */
 static void uct_nprdma_responder_forget(uct_nprdma_net_iface_t *iface,
                                         uct_nprdma_responder_t *resp)
 {
@@ -103,9 +103,9 @@ static void uct_nprdma_responder_destroy(uct_nprdma_net_iface_t *iface,
     uct_nprdma_responder_free(iface, resp);
 }
 
-/* The end of a responder. Destroying a QP takes its completions out of the CQ,
- * and with them the buffers that came from the SRQ: so let progress receive
- * what there is, first. */
+/* End a responder. Destroying a QP removes its completions from the CQ, and
+ * with them the buffers that came from the SRQ. Therefore progress first
+ * receives all completions. */
 static void uct_nprdma_responder_end(uct_nprdma_net_iface_t *iface,
                                      uct_nprdma_responder_t *resp)
 {
@@ -137,7 +137,7 @@ void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface)
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
-/* Create the QP, or have the service create it, connected to the peer */
+/* Create a connected QP, or let the service create it */
 static ucs_status_t
 uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
                              uct_nprdma_responder_t *resp)
@@ -154,7 +154,7 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
     params.send_cq     = iface->cm.cq;
     params.recv_cq     = iface->rx.cq;
     params.srq         = iface->rx.srq;
-    params.max_send_wr = 1; /* a probe */
+    params.max_send_wr = 1; /* for a probe */
     status             = uct_nprdma_qp_create(dev, iface->port_num, &params,
                                               &resp->qp, NULL);
     if (status != UCS_OK) {
@@ -271,7 +271,7 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
     ucs_status_t status;
 
     if (packet->dst_nonce != iface->iface_addr.nonce) {
-        /* Meant for an interface that had our QPN before us */
+        /* The packet is for an earlier interface with the same QPN */
         ++iface->stats.cm_stale;
         uct_nprdma_responder_reject(iface, packet, UCT_NPRDMA_CM_REASON_STALE);
         return;
@@ -291,7 +291,8 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
     } else {
         status = uct_nprdma_responder_create(iface, packet, &resp);
         if (status == UCS_ERR_NO_RESOURCE) {
-            return; /* As if it had been lost: it will be repeated */
+            return; /* As if the packet had been lost: the requester repeats
+                     * it */
         }
 
         if (status != UCS_OK) {
@@ -314,7 +315,7 @@ void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
     resp = uct_nprdma_responder_get(&iface->cm.responders, key);
     if ((resp == NULL) || (resp->nonce != packet->src_nonce) ||
         (resp->conn_id != packet->conn_id)) {
-        return; /* gone already */
+        return; /* ended already */
     }
 
     if (packet->type == UCT_NPRDMA_CM_RST) {
@@ -339,8 +340,8 @@ void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now)
     }
 }
 
-/* A write of nothing: completes if the requester's QP is there. A responder
- * sends nothing else, so without it the death of a peer would go unnoticed. */
+/* A WRITE of zero bytes completes if the requester's QP exists. A responder
+ * sends nothing else, so without it the end of a peer would not be noticed. */
 static void uct_nprdma_responder_probe(uct_nprdma_net_iface_t *iface,
                                        uct_nprdma_responder_t *resp)
 {
@@ -353,7 +354,7 @@ static void uct_nprdma_responder_probe(uct_nprdma_net_iface_t *iface,
 
     if (resp->probing ||
         (iface->cm.num_probes >= UCT_NPRDMA_RESPONDER_MAX_PROBES)) {
-        return; /* there is a next time */
+        return; /* the next call probes it */
     }
 
     if (ibv_post_send(resp->qp, &wr, &bad_wr) == 0) {
@@ -413,7 +414,8 @@ void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface, uint32_t qp_num)
     UCS_ASYNC_BLOCK(iface->super.worker->async);
     resp = uct_nprdma_responder_get(&iface->cm.by_qpn, qp_num);
     if (resp != NULL) {
-        /* Nothing comes after it only from who keeps to the rules */
+        /* Only a conforming peer sends nothing after it, so the QP goes to
+         * ERR */
         uct_nprdma_responder_end(iface, resp);
     }
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
@@ -441,7 +443,7 @@ void uct_nprdma_responder_cleanup(uct_nprdma_net_iface_t *iface)
         }
     }
 
-    /* The SRQ goes with the interface: nothing is lost that was needed */
+    /* The SRQ is destroyed with the interface, so its buffers may be lost */
     while (iface->cm.num_dying > 0) {
         uct_nprdma_responder_reap(iface);
     }

@@ -8,19 +8,20 @@
 /*
  * The responder's side of connections that peers have opened to an interface:
  * an RC QP on the interface's SRQ (kind AM), or a connection of the MD's
- * service (kind SVC). Named by the requester's nonce and connection id, so that
- * a repeated REQ finds what the first one made.
+ * service (kind SVC). The requester's nonce and connection id are its name, so
+ * that a repeated REQ finds the responder of the first one.
  *
- * A responder goes when its requester says so, by FIN as the last message of
- * the connection or by RST, when the requester never confirms (RTU), or when a
- * probe finds the requester's QP gone.
+ * A responder ends in one of three ways. Its requester ends it, by FIN as the
+ * last message of the connection or by RST. Or its requester never confirms it
+ * (RTU). Or a probe finds that the requester's QP is gone.
  *
- * All with the async context blocked, except where another rule is given.
+ * The async context is blocked in all these functions, unless the comment says
+ * otherwise.
  */
 struct uct_nprdma_responder {
     ucs_list_link_t                list;       /* cm.unconfirmed, or dying */
     uint64_t                       nonce;      /* requester's interface */
-    uint32_t                       conn_id;    /* given by the requester */
+    uint32_t                       conn_id;    /* chosen by the requester */
     uint8_t                        kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                        confirmed;
     uint8_t                        probing;    /* a probe is outstanding */
@@ -28,18 +29,20 @@ struct uct_nprdma_responder {
     struct ibv_qp                  *qp;        /* kind AM */
     struct uct_nprdma_service_conn *svc;       /* kind SVC */
     uct_nprdma_qp_addr_t           peer;
-    uint32_t                       qpn;        /* ours */
+    uint32_t                       qpn;        /* of our QP */
     uint32_t                       psn;
-    ucs_time_t                     next;       /* REP is repeated */
+    ucs_time_t                     next;       /* time of the next REP */
     ucs_time_t                     interval;
     ucs_time_t                     deadline;
 };
 
 
-/** Begin without responders. */
+/** Initialize the tables of an interface. */
 void uct_nprdma_responder_init(uct_nprdma_net_iface_t *iface);
 
-/** Handle a REQ: make a responder, or find the one that it made before. */
+/**
+ * Handle a REQ: create a responder, or find that of an earlier copy of the REQ.
+ */
 void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                               const uct_nprdma_cm_packet_t *packet);
 
@@ -47,31 +50,34 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet);
 
-/** Repeat REPs that are due, drop responders whose requester is silent. */
+/** Repeat REPs that are due; end responders whose requester never confirmed. */
 void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now);
 
-/** Ask the QPs of all requesters whether they are there. */
+/** Probe the QPs of all requesters. */
 void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface);
 
-/** A probe is complete. */
+/** Handle the completion of a probe. */
 void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
                                  const struct ibv_wc *wc);
 
 /**
- * The requester's last message on an AM connection has been received.
+ * The requester's last message on an AM connection has been received. From
+ * progress, with the async context not blocked.
  *
- * @param [in] qp_num  Local QP that it arrived on.
+ * @param [in] iface   Interface.
+ * @param [in] qp_num  Number of the local QP that received it.
  */
 void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface,
                               uint32_t qp_num);
 
 /**
- * The receive CQ has been seen empty: destroy the responders that were dying
- * before, and let those wait for the next time that have been added since.
+ * Progress has found the receive CQ empty. Destroy the responders that ended
+ * before the last such call; those that ended since wait for the next call. The
+ * async context is not blocked.
  */
 void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface);
 
-/** Destroy all of an interface. */
+/** Destroy all responders of an interface. */
 void uct_nprdma_responder_cleanup(uct_nprdma_net_iface_t *iface);
 
 #endif

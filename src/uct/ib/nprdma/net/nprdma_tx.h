@@ -9,13 +9,13 @@
 #include <ucs/debug/log.h>
 
 /*
- * Posting of work requests, inlined into the operations that must be fast.
+ * Posting of work requests, inlined into the operations of the fast path.
  *
- * Most sends are unsignaled. They hold a place in the send queue and in the
- * completion queue (which an error would fill with all of them), until a later
- * signaled one of the same connection completes. Therefore at most half of
- * the completion queue may be held by unsignaled WRs: the other half always
- * comes back, whatever number of endpoints there is.
+ * Most sends are unsignaled. An unsignaled send holds a place in the send queue
+ * and in the completion queue until a later signaled send of the same
+ * connection completes: after an error each of them has a completion. Therefore
+ * unsignaled WRs hold at most half of the completion queue. The other half is
+ * always returned, for any number of endpoints.
  */
 static UCS_F_ALWAYS_INLINE int
 uct_nprdma_tx_must_signal(const uct_nprdma_net_iface_t *iface,
@@ -26,9 +26,9 @@ uct_nprdma_tx_must_signal(const uct_nprdma_net_iface_t *iface,
 }
 
 /**
- * @return Whether one more WR may be posted on a connection. When not, and the
- *         reason is shared by the interface, notes that for the dispatcher of
- *         pending requests.
+ * @return Nonzero if one more WR may be posted on a connection. If not, and the
+ *         connections share the missing resource, the interface is marked as
+ *         starved for the dispatcher of pending requests.
  */
 static inline int
 uct_nprdma_conn_can_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
@@ -45,8 +45,8 @@ uct_nprdma_conn_can_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 
 
 /**
- * @return Whether WRs that verify or redo what has been posted before may be
- *         posted on a connection: they have a share of their own.
+ * @return Nonzero if WRs that verify or redo earlier ones may be posted on a
+ *         connection. A share of the credits is reserved for them.
  */
 static inline int
 uct_nprdma_conn_can_redo(uct_nprdma_net_iface_t *iface,
@@ -72,20 +72,21 @@ uct_nprdma_conn_tx_slot(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 
 /**
  * Post one WR on a connection for which uct_nprdma_conn_can_post() is true.
- * wr_id and IBV_SEND_SIGNALED are decided here (other send_flags, such as
- * IBV_SEND_INLINE, are the caller's).
+ * This function sets wr_id and IBV_SEND_SIGNALED; the caller sets other
+ * send_flags such as IBV_SEND_INLINE.
  *
  * @param [in] iface   Interface.
  * @param [in] conn    Connection.
- * @param [in] wr      The work request; next is NULL.
- * @param [in] op      Called back when it is done; NULL for nobody.
- * @param [in] signal  Ask for its completion at once. Without it the op is
- *                     called back when a later WR of the connection completes:
- *                     at the latest after tx_moderation of them, so whoever
- *                     waits for an op must set this on it or on a later WR.
+ * @param [in] wr      The work request; next is NULL. Not used after the call.
+ * @param [in] op      Called when the WR is done; NULL: no call.
+ * @param [in] signal  Nonzero: the WR has a completion of its own. Otherwise
+ *                     the op is called when a later WR of the connection
+ *                     completes, after at most tx_moderation of them. A caller
+ *                     that waits for an op therefore sets this for it or for a
+ *                     later WR.
  *
- * @return UCS_OK, or UCS_ERR_IO_ERROR after which the op is not queued and
- *         the connection will be failed by progress.
+ * @return UCS_OK, or UCS_ERR_IO_ERROR. Then the op is not queued, and progress
+ *         will fail the connection.
  */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_conn_post_inl(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,

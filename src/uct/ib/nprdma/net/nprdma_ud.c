@@ -15,22 +15,23 @@
 
 #include <fcntl.h>
 
-/* Any; both sides must have the same */
+/* Any value; both sides use the same */
 #define UCT_NPRDMA_CM_QKEY         0x4e505244
 
-/* Datagrams on their way out */
+/* Most outgoing datagrams */
 #define UCT_NPRDMA_CM_TX_LEN       32u
 
-/* What one page holds is enough where pinned memory is short: who finds no
- * room repeats its packet */
+/* One page of slots is enough where pinned memory is short: a sender that finds
+ * no slot repeats its packet */
 #define UCT_NPRDMA_CM_MIN_SLOTS    20u
 
 #define UCT_NPRDMA_CM_POLL_BATCH   16
 
-/* What makes a key one of nothing, for CM_FAIL */
+/* Changes a key to an invalid one, for CM_FAIL */
 #define UCT_NPRDMA_CM_WRONG_KEY    UCS_BIT(31)
 
-/* Address handles kept: strangers could name any number of addresses */
+/* Most address handles kept: foreign packets could name any number of
+ * addresses */
 #define UCT_NPRDMA_CM_MAX_AHS      64
 
 #define UCT_NPRDMA_CM_SLOT_SIZE    (UCT_NPRDMA_GRH_LEN + \
@@ -68,7 +69,7 @@ uct_nprdma_ud_get_ah(uct_nprdma_net_iface_t *iface,
         }
     }
 
-    /* A datagram on its way out may still need its handle */
+    /* An outgoing datagram may still use its handle */
     if ((iface->cm.num_ahs >= UCT_NPRDMA_CM_MAX_AHS) &&
         (iface->cm.tx_posted == 0)) {
         uct_nprdma_ud_destroy_ah(iface, ucs_list_tail(&iface->cm.ahs,
@@ -147,7 +148,7 @@ static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
     wr.wr.ud.ah = uct_nprdma_ud_get_ah(iface, dev_addr);
     if ((wr.wr.ud.ah == NULL) || iface->cm.broken || iface->cm.sq_error ||
         (iface->cm.tx_posted >= UCT_NPRDMA_CM_TX_LEN)) {
-        return; /* as good as lost on the way */
+        return; /* The same as a loss on the wire */
     }
 
     slot = uct_nprdma_bounce_get(&iface->cm.pool);
@@ -261,7 +262,7 @@ static void uct_nprdma_ud_fill_rq(uct_nprdma_net_iface_t *iface)
     }
 }
 
-/* Let what is posted come back; then begin anew */
+/* Flush all posted WRs; uct_nprdma_ud_repair() then starts again */
 static void uct_nprdma_ud_stop(uct_nprdma_net_iface_t *iface)
 {
     if (!iface->cm.broken) {
@@ -270,8 +271,8 @@ static void uct_nprdma_ud_stop(uct_nprdma_net_iface_t *iface)
     }
 }
 
-/* A packet that is too long for a receive breaks a UD QP on some devices, and
- * anybody may send one */
+/* On some devices a packet that is too long for a receive moves a UD QP to ERR,
+ * and any sender can send one */
 static void uct_nprdma_ud_recv_failed(uct_nprdma_net_iface_t *iface,
                                       const struct ibv_wc *wc)
 {
@@ -284,8 +285,8 @@ static void uct_nprdma_ud_recv_failed(uct_nprdma_net_iface_t *iface,
     uct_nprdma_ud_stop(iface);
 }
 
-/* The send queue has stopped (IBA 10.3.1.7: SQE), and flushes whatever comes
- * behind, until it is told to go on */
+/* The send queue has stopped (IBA 10.3.1.7: SQE) and flushes all later sends
+ * until the QP is moved back to RTS */
 static void uct_nprdma_ud_send_failed(uct_nprdma_net_iface_t *iface,
                                       const struct ibv_wc *wc)
 {
@@ -302,8 +303,8 @@ static void uct_nprdma_ud_send_failed(uct_nprdma_net_iface_t *iface,
             wc->status);
 }
 
-/* All that was sent is back, so nothing is flushed any more: go on. Who needs
- * an answer repeats what was lost. */
+/* All sends have completed, so none is flushed any more: move the QP back to
+ * RTS. A sender that needs an answer repeats the lost packet. */
 static void uct_nprdma_ud_resume(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm     = &iface->cm;
@@ -318,7 +319,8 @@ static void uct_nprdma_ud_resume(uct_nprdma_net_iface_t *iface)
     }
 
     cm->sq_error = 0;
-    /* Not all drivers see the state change by itself: they must be told */
+    /* Some drivers do not see the change to SQE, so the attributes name that
+     * state */
     ret = uct_nprdma_net_dev(iface)->verbs->modify_qp(
             cm->qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE);
     if (ret != 0) {

@@ -6,34 +6,36 @@
 #include "nprdma_net.h"
 
 /*
- * Datagrams of wire-up: the UD queue pair with its buffers and address
- * handles. What is in them is the business of nprdma_cm. The async context is
- * blocked in all of these but the first and the last.
+ * Datagrams of wire-up: the UD queue pair with its buffers and address handles.
+ * nprdma_cm handles their content. The async context is blocked in all these
+ * functions except the first and the last.
  */
 
 /**
  * Create the queue pair, ready to receive. iface->cm.config is set.
  *
- * @return UCS_OK, or an error with a logged reason.
+ * @param [in] iface  Interface.
+ *
+ * @return UCS_OK; UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR with a logged reason.
  */
 ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface);
 
 /**
- * Give all packets that have arrived to uct_nprdma_cm_handle_packet().
+ * Pass all received packets to uct_nprdma_cm_handle_packet().
  *
  * @return Number of completions.
  */
 unsigned uct_nprdma_ud_poll(uct_nprdma_net_iface_t *iface);
 
 /**
- * Send a wire-up packet. It may get lost, as any datagram: who needs an answer
- * repeats it.
+ * Send a wire-up packet. Any datagram may be lost; a sender that needs an
+ * answer repeats it.
  *
  * @param [in] iface     Interface.
  * @param [in] dev_addr  Destination port.
  * @param [in] ud_qpn    Destination UD QP.
- * @param [in] packet    What to send; magic, version, src_nonce and ud_qpn are
- *                       filled in here.
+ * @param [in] packet    Packet, copied; magic, version, src_nonce and ud_qpn
+ *                       are set here.
  */
 void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,

@@ -20,7 +20,7 @@
 
 /*
  * X(member, verb): the entries of uct_nprdma_verbs_t and the public names that
- * they come from, with ibv_ or npemu_ in front.
+ * they come from, without the prefix ibv_ or npemu_.
  */
 #define UCT_NPRDMA_FOREACH_VERB(X)              \
     X(get_device_list,      get_device_list)    \
@@ -69,8 +69,8 @@ static uct_nprdma_verbs_t uct_nprdma_verbs_real = {
 static int uct_nprdma_verbs_real_usable;
 
 
-/* Real libibverbs is loaded at run time, so that a build which knows it also
- * works where it is not installed. It is never unloaded: drivers do not like
+/* Real libibverbs is loaded at run time, so that a build that supports it also
+ * works without it. It is never unloaded, because drivers do not support
  * that. */
 static void uct_nprdma_verbs_load(void)
 {
@@ -92,15 +92,16 @@ static void uct_nprdma_verbs_load(void)
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_LOAD)
 #undef UCT_NPRDMA_VERB_LOAD
 
-    /* rdma-core 34 and later. Nobody makes descriptors for it yet: that is what
-     * the kernel module's back end of the monitor will do. */
+    /* rdma-core 34 and later. Zero copy also needs descriptors from the kernel
+     * module's back end of the monitor, which this provider does not have
+     * yet. */
     *(void**)&uct_nprdma_verbs_real.register_dmabuf_mr =
             dlsym(lib, "ibv_reg_dmabuf_mr");
     uct_nprdma_verbs_real_usable = 1;
 }
 
-/* A device counts when it has a port that is up: a cable that is not plugged
- * in should not keep anybody from using the emulated one. */
+/* A device is usable if it has an active port. Otherwise a device without a
+ * cable would disable the emulated one. */
 static int uct_nprdma_verbs_device_usable(const uct_nprdma_verbs_t *verbs,
                                           struct ibv_device *device)
 {

@@ -20,7 +20,7 @@ typedef struct uct_nprdma_verbs {
     int                 (*close_device)(struct ibv_context *context);
     int                 (*query_device)(struct ibv_context *context,
                                         struct ibv_device_attr *attr);
-    /* verbs.h makes a macro of ibv_query_port, hence the other name */
+    /* verbs.h defines ibv_query_port as a macro, hence the other name */
     int                 (*query_port_attr)(struct ibv_context *context,
                                            uint8_t port_num,
                                            struct ibv_port_attr *attr);
@@ -29,7 +29,7 @@ typedef struct uct_nprdma_verbs {
                                      union ibv_gid *gid);
     struct ibv_pd      *(*alloc_pd)(struct ibv_context *context);
     int                 (*dealloc_pd)(struct ibv_pd *pd);
-    /* likewise ibv_reg_mr */
+    /* another name as well, because of ibv_reg_mr */
     struct ibv_mr      *(*register_mr)(struct ibv_pd *pd, void *addr,
                                        size_t length, int access);
     int                 (*dereg_mr)(struct ibv_mr *mr);
@@ -58,21 +58,22 @@ typedef struct uct_nprdma_verbs {
     int                 (*destroy_ah)(struct ibv_ah *ah);
 
     /*
-     * What zero copy takes. Where one of the first three is NULL there is none:
-     * all data goes through bounce buffers.
+     * Zero copy needs these. If one of the first three is NULL, all data goes
+     * through bounce buffers (ARCHITECTURE 5, copy mode).
      */
     struct ibv_mr      *(*register_dmabuf_mr)(struct ibv_pd *pd,
                                               uint64_t offset, size_t length,
                                               uint64_t iova, int fd,
                                               int access);
-    /* Who owns page states and windows for the devices of this provider: */
+    /* Owner of page states and windows for devices of this provider */
     const struct nprdma_backend *monitor_backend;
-    /* where the kernel module does; NULL: it cannot */
+    /* The same where the kernel module owns them; NULL: not supported */
     const struct nprdma_backend *kernel_backend;
-    /* Wait until what the device was doing has ended. Called in memory hooks */
+    /* Wait until all DMA that was in progress has ended. Called in memory
+     * hooks */
     void                (*drain)(struct ibv_context *context);
-    /* UCX_NPRDMA_FAULT: evict pages at random. NULL: only the kernel does.
-     * Returns 0, or an errno value after one line that tells what is wrong */
+    /* UCX_NPRDMA_FAULT: evict pages at random. NULL: not supported. Returns 0,
+     * or an errno value after a message about the error */
     int                 (*set_fault_plan)(struct ibv_context *context,
                                           const char *plan);
 } uct_nprdma_verbs_t;
@@ -90,13 +91,13 @@ typedef enum uct_nprdma_emulation {
 #define UCT_NPRDMA_MAX_PROVIDERS  2
 
 /**
- * Providers of verbs devices that may be used here.
+ * Get the providers of verbs devices that may be used.
  *
- * @param [in]  emulation  Which of them the user allows.
- * @param [out] providers  Filled with providers, owned by us, in order of
- *                        preference; room for UCT_NPRDMA_MAX_PROVIDERS.
+ * @param [in]  emulation  Providers that the user allows.
+ * @param [out] providers  Filled with static objects in order of preference;
+ *                         room for UCT_NPRDMA_MAX_PROVIDERS.
  *
- * @return Number of entries filled; 0 when there is no device at all.
+ * @return Number of entries filled; 0 if there is no device.
  */
 unsigned uct_nprdma_verbs_providers(uct_nprdma_emulation_t emulation,
                                     const uct_nprdma_verbs_t **providers);
