@@ -14,13 +14,14 @@
 
 #include <sched.h>
 
-/* So much is populated by who packs the key: looking for what is resident of it
- * takes about as long (some microseconds) as waking another thread, which does
- * the rest while the peer works on the beginning */
+/* Most bytes that the thread that packs a key populates itself. Looking for the
+ * resident pages of them takes about as long as waking another thread (some
+ * microseconds). The other thread populates the rest while the peer works on
+ * the beginning. */
 #define UCT_NPRDMA_MEM_POPULATE_MAX  UCS_MBYTE
 
-/* Up to this it is looked at first whether there is anything to do: a word for
- * each page, in a few microseconds */
+/* Longest rest in bytes whose page states are checked before another thread is
+ * woken: one word per page, a few microseconds in all */
 #define UCT_NPRDMA_MEM_CHECK_MAX     (64 * UCS_MBYTE)
 
 
@@ -133,7 +134,7 @@ static uint32_t uct_nprdma_mem_access(uint64_t flags)
     return access;
 }
 
-/* @return Why there is no region. */
+/* @return Reason in words why there is no region. */
 static const char *uct_nprdma_mem_why_no_region(ucs_status_t status)
 {
     switch (status) {
@@ -161,8 +162,8 @@ void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
             uct_nprdma_mem_why_no_region(status));
 }
 
-/* @return Whether the device reaches the memory. If not, the registration is
- * good for the target's software. */
+/* @return Nonzero if the device can reach the memory. If not, only the target's
+ *         software can use the registration. */
 static int
 uct_nprdma_mem_find_region(uct_nprdma_mem_md_t *md, uintptr_t address,
                            size_t length, nprdma_range_t *range)
@@ -236,7 +237,7 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    /* In a child nobody serves peers, and nobody would wake us up */
+    /* No service runs in a child, so no access can be in progress */
     if (uct_nprdma_device_is_owner(&md->super)) {
         uct_nprdma_mem_end(md, params->memh, invalidate);
     }
@@ -249,10 +250,10 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 }
 
 /*
- * Let peers in: until now neither the NIC nor the service knows of the
- * registration, so what is only ever a buffer of operations of this process has
- * nothing that a guessed key could open. Threads may pack one registration at
- * the same time.
+ * Make a registration accessible. Before its first key is packed, neither the
+ * NIC nor the service knows it. Therefore a guessed key cannot open a buffer
+ * that only operations of this process use (ARCHITECTURE 3, reach of a key).
+ * Threads may pack the key of one registration at the same time.
  */
 static ucs_status_t
 uct_nprdma_mem_export(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem)
@@ -295,17 +296,18 @@ uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
     rkey->region_address = region->address;
     rkey->region_id      = mrs->id;
     rkey->signature      = region->signature;
-    /* What is not allowed goes to the software, which refuses it */
+    /* An access that is not allowed gets no key, so it goes to the target's
+     * software, which refuses it */
     rkey->r_rkey = (access & NPRDMA_REG_ACCESS_GET) ? mrs->r->rkey : 0;
     rkey->w_rkey = (access & NPRDMA_REG_ACCESS_PUT) ? mrs->w->rkey : 0;
     rkey->s_rkey = (rkey->r_rkey | rkey->w_rkey) ? mrs->s->rkey : 0;
 }
 
 /*
- * A key is packed because a peer is about to use it: what is absent until then
- * costs it an assist (ARCHITECTURE 5, populate policy). For a source it is
- * enough that the process has the page; a destination may need a page of its
- * own first, so only who may do nothing but write gets that.
+ * A key is packed because a peer is about to use it, and each absent page would
+ * cost an assist (ARCHITECTURE 5, populate policy). For a source, any page of
+ * the process will do. Populating for writing may copy the page first.
+ * Therefore only a key that does not allow get populates for writing.
  */
 static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
                                     uct_nprdma_mem_t *mem, uint32_t access,
@@ -315,7 +317,7 @@ static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
     int write             = !(access & NPRDMA_REG_ACCESS_GET);
     size_t head;
 
-    /* A range that the registration does not cover is only a wrong hint */
+    /* A range outside of the registration is only a wrong hint */
     if ((length == 0) || (address < range->address) ||
         ((address - range->address) > range->length) ||
         (length > (range->length - (address - range->address)))) {

@@ -15,12 +15,12 @@ struct uct_nprdma_mem_md;
 
 /*
  * Memory of the process as one device reaches it: the part of a memory domain
- * that nprdma_mem and nprdma_region have in common.
+ * that nprdma_mem and nprdma_region share.
  */
 
 /* UCX_NPRDMA_ZCOPY */
 typedef enum uct_nprdma_zcopy {
-    UCT_NPRDMA_ZCOPY_AUTO,      /* where device and monitor can */
+    UCT_NPRDMA_ZCOPY_AUTO,      /* if device and monitor support it */
     UCT_NPRDMA_ZCOPY_NO,        /* copy mode */
     UCT_NPRDMA_ZCOPY_LAST
 } uct_nprdma_zcopy_t;
@@ -28,7 +28,7 @@ typedef enum uct_nprdma_zcopy {
 
 /* UCX_NPRDMA_MONITOR */
 typedef enum uct_nprdma_monitor_kind {
-    UCT_NPRDMA_MONITOR_AUTO,     /* the kernel module, where there is one */
+    UCT_NPRDMA_MONITOR_AUTO,     /* the kernel module if it is usable */
     UCT_NPRDMA_MONITOR_KERNEL,
     UCT_NPRDMA_MONITOR_EMULATED,
     UCT_NPRDMA_MONITOR_LAST
@@ -38,28 +38,29 @@ typedef enum uct_nprdma_monitor_kind {
 typedef struct uct_nprdma_mem_config {
     uct_nprdma_zcopy_t        zcopy;
     uct_nprdma_monitor_kind_t monitor;
-    size_t                    region_size;  /* granule, bytes */
+    size_t                    region_size;  /* smallest region, bytes */
     nprdma_revoke_mode_t      revoke;
-    size_t                    region_cache; /* state of idle regions, bytes */
+    size_t                    region_cache; /* most page states of idle regions,
+                                             * bytes */
     int                       prereg;
     int                       uffd;
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
-    unsigned long             seed;         /* of all that is random */
-    char                      *fault;       /* valid in md_open only */
+    unsigned long             seed;         /* of all random numbers */
+    char                      *fault;       /* valid during md_open */
 } uct_nprdma_mem_config_t;
 
 
-/* What this floor asks of those above it */
+/* Functions that this floor calls in the floors above it */
 typedef struct uct_nprdma_mem_ops {
     /**
-     * Populate what is present of a registration, in the background: its key
-     * is on its way to a peer. Never waits.
+     * Populate the resident pages of a registration in the background, because
+     * a peer is about to get its key. Never waits.
      *
      * @param [in] md        Memory domain.
      * @param [in] mem       Live registration. It may be deregistered at any
      *                       time.
-     * @param [in] is_write  Nonzero if the peer may write.
+     * @param [in] is_write  Nonzero to populate for writing.
      */
     void (*populate_later)(struct uct_nprdma_mem_md *md,
                            const struct uct_nprdma_mem *mem, int is_write);
@@ -73,7 +74,8 @@ typedef struct uct_nprdma_mem_md {
     struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */
     nprdma_monitor_t           *monitor;   /* regions; NULL: copy mode */
     atomic_uint_fast64_t       region_id;  /* of the next region */
-    atomic_int                 copy_told;  /* a region could not be made */
+    atomic_int                 copy_told;  /* nonzero: a warning about a missing
+                                            * region was logged */
 } uct_nprdma_mem_md_t;
 
 #endif

@@ -16,12 +16,12 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* Of the revoker, seconds: a page goes within two of them, and 100 ms are
- * promised */
+/* Tick of the thread that revokes, in seconds. A page is revoked within two
+ * ticks; the documented bound is 100 ms (ARCHITECTURE 10). */
 #define UCT_NPRDMA_REVOKE_TICK 0.04
 
 
-/* What others have may be had if they give it back */
+/* Other processes or regions may release these resources later */
 static ucs_status_t uct_nprdma_region_reg_status(int error)
 {
     switch (error) {
@@ -64,10 +64,10 @@ static void uct_nprdma_region_dereg(uct_nprdma_mem_md_t *md, struct ibv_mr *mr)
     }
 }
 
-/* ARCHITECTURE 5: the descriptor's offsets are R window, W window, states. No
- * window is given a right that it is not for: reads show the signature in one,
- * writes vanish in the other. Peers have no rights to a local region, and read
- * no states of it. */
+/* The descriptor's offsets are R window, W window, states (ARCHITECTURE 5).
+ * Each window has only the rights of its purpose: an absent page reads as the
+ * signature in R, and swallows writes in W. Peers have no rights to a local
+ * region, and read none of its states. */
 static ucs_status_t
 uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
 {
@@ -112,7 +112,7 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
 
     self->id     = atomic_fetch_add(&md->region_id, 1);
     region->priv = self;
-    /* The device has a reference of its own, and descriptors are few */
+    /* The device holds a reference of its own, and descriptors are scarce */
     close(region->fd);
     region->fd = -1;
     return UCS_OK;
@@ -146,8 +146,9 @@ static void uct_nprdma_region_drain(void *arg)
     md->super.verbs->drain(md->super.context);
 }
 
-/* @return Why there is no zero copy, or NULL. Orders of what is not RC over
- * InfiniBand or RoCE are others than those the rules are made for. */
+/* @return Reason why there is no zero copy, or NULL. The rules rest on the
+ *         ordering of RC over InfiniBand or RoCE; other transports order
+ *         differently (ARCHITECTURE 3, remote WRITE). */
 static const char *uct_nprdma_region_obstacle(const uct_nprdma_mem_md_t *md)
 {
     if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
@@ -174,8 +175,8 @@ static const char *uct_nprdma_region_obstacle(const uct_nprdma_mem_md_t *md)
     return NULL;
 }
 
-/* @return Why the kernel module does not do for this MD, or NULL; may be put
- * into why, which has room for NPRDMA_KERNEL_WHY_MAX bytes. */
+/* @return Reason why this MD cannot use the kernel module, or NULL. It may be
+ *         stored in why, which has room for NPRDMA_KERNEL_WHY_MAX bytes. */
 static const char *
 uct_nprdma_region_no_kernel(const uct_nprdma_mem_md_t *md, char *why)
 {
@@ -231,7 +232,7 @@ static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_mem_md_t *md)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    /* It tells itself what is wrong */
+    /* The function has logged the reason of an error */
     return (md->super.verbs->set_fault_plan(md->super.context,
                                           md->config.fault) == 0) ?
            UCS_OK : UCS_ERR_INVALID_PARAM;
@@ -262,7 +263,7 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md)
         return status;
     }
 
-    /* Ids of another MD, or of a child that inherits this one, are others */
+    /* Another MD, or a child that inherits this one, must have other ids */
     atomic_init(&md->region_id, ucs_generate_uuid((uintptr_t)md));
     atomic_init(&md->copy_told, 0);
     md->monitor = NULL;
@@ -273,7 +274,7 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md)
             return status;
         }
 
-        /* The kernel misses nothing */
+        /* The kernel module sees all changes without a userfaultfd */
         params.uffd = md->config.uffd && !params.backend->notified;
         status      = nprdma_monitor_create(&params, &md->monitor);
         if (status == UCS_ERR_INVALID_PARAM) {
