@@ -10,13 +10,15 @@
 #include "nprdma_rma_wait.h"
 
 
-/* ---- what a new operation waits for ---- */
+/* ---- order of a new operation ---- */
 
 /*
  * Find requests that the target has not executed and that the NIC must not
- * overtake. Which those of long ago were is not known.
+ * overtake (ARCHITECTURE 3, overlap). The addresses of older requests are no
+ * longer known, so the operation waits for all of those.
  *
- * @return Nonzero: the operation waits for op->request, and so for all of them.
+ * @return Nonzero: the operation waits until op->request and all requests
+ *         before it are executed.
  */
 static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
                                         uct_nprdma_order_op_t *op)
@@ -49,7 +51,7 @@ static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
     return count > i;
 }
 
-/* Have the target tell when it has executed what an operation waits for */
+/* Make the target acknowledge the request that an operation waits for */
 static void uct_nprdma_held_ask(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma,
                                 const uct_nprdma_order_op_t *op)
@@ -90,7 +92,8 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
 
 /* ---- requests ---- */
 
-/* The operation of a request that fits into message; it is not added */
+/* Create the operation of a request that fits into `message`; it is not
+ * added */
 static uct_nprdma_opt_op_t *
 uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     int is_get, size_t length, uint64_t remote_addr,
@@ -105,7 +108,7 @@ uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     op->is_request  = 1;
     op->by_nic      = 0;
-    op->length      = 0; /* Nothing of it is to be cut into slices */
+    op->length      = 0; /* A request is not cut into slices */
     op->num_pieces  = 0;
     op->arg         = NULL;
     op->order.span  = uct_nprdma_span(remote_addr, length);
@@ -194,7 +197,7 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_opt_op_t *op = wait->op;
 
     if (op->rma->status != UCS_OK) {
-        return NULL; /* All operations end with the connection */
+        return NULL; /* The end of the connection completes all operations */
     }
 
     op->status = *status;
@@ -214,7 +217,7 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
     return NULL;
 }
 
-/* Bytes of the message */
+/* Length of the message in bytes */
 static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op)
 {
     const uct_nprdma_svc_request_t *request = &op->message.request;
@@ -229,7 +232,7 @@ static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op)
     }
 }
 
-/* Whether something waits for the operation itself: see nprdma_held.h */
+/* Tell whether something waits for the operation itself, see nprdma_held.h */
 static int uct_nprdma_held_needs_reply(const uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_rma_t *rma = op->rma;
@@ -239,7 +242,7 @@ static int uct_nprdma_held_needs_reply(const uct_nprdma_opt_op_t *op)
            (rma->opt.num_held_nic > 0);
 }
 
-/* @return Zero: later */
+/* @return Zero if resources are missing: try again later. */
 static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op, int *has_reply_p)
 {
@@ -282,16 +285,17 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
                                      length, slot, wait);
     }
 
-    /* If it fails, progress takes the connection down, and that ends it */
+    /* If the post fails, progress fails the connection, and that completes the
+     * operation */
     *has_reply_p    |= (status != UCS_OK);
     op->order.flags |= UCT_NPRDMA_ORDER_SENT;
     return 1;
 }
 
 
-/* ---- when nothing is to be waited for any more ---- */
+/* ---- end of a wait ---- */
 
-/* Look again at an operation that is in no list of those that are held */
+/* Start or hold again an operation that has been removed from a list */
 static void uct_nprdma_held_recheck(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     uct_nprdma_order_op_t *order_op)
@@ -367,8 +371,8 @@ uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
             break;
         }
 
-        /* Other requests may follow it at once; what the NIC does hangs on it
-         * again */
+        /* A request may follow at once. An operation of the NIC has to wait for
+         * the target to execute this one, and is held again */
         uct_nprdma_held_unhold(rma, &op->order);
         ucs_list_head_init(&waiters);
         ucs_list_splice_tail(&waiters, &op->order.waiters);

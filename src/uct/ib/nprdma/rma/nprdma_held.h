@@ -8,23 +8,32 @@
 /*
  * Operations that are held: accepted, but not started, because they must not
  * overtake an earlier operation of their endpoint (nprdma_order.h), or a
- * request that the target's software has not executed.
+ * request that the target's software has not executed (ARCHITECTURE 3, overlap
+ * and atomics).
  *
- * Each is a uct_nprdma_opt_op_t in opt.order, so flushes, fences and the end of
- * an endpoint know it. A request that is held keeps its operands there, and
- * data to be put in a slot.
+ * Each is a uct_nprdma_opt_op_t in opt.order, so that flushes, fences and the
+ * end of an endpoint find it. It keeps the operands of a held request, and a
+ * slot with the data of a held put.
  *
- * Once it is sent, the number of the request says whether it is executed, as of
- * every other request, so it leaves opt.order. A reply of its own, until which
- * it stays in opt.order, costs a message of the target. It asks for one only if
- * something waits for the operation: a completion or a result, a flush or fence
- * that began while it was held, or what the NIC is to do afterwards.
+ * Once a held request is sent, its sequence number tells whether it is
+ * executed, as for every other request, and it leaves opt.order. With a reply
+ * of its own it stays in opt.order until the reply. A reply costs a message of
+ * the target. Therefore the request asks for one only if something waits for
+ * the operation: a completion or a result, a flush or fence that began while it
+ * was held, or a later operation of the NIC.
  */
 
 
 /**
- * @return Nonzero if a request of length bytes at an address may be sent at
- *         once; else it has to be given to a function below.
+ * Tell whether a request may be sent at once. If not, the caller passes it to a
+ * function below.
+ *
+ * @param [in] rma      RMA side of the endpoint.
+ * @param [in] flags    UCT_NPRDMA_ORDER_xx of the request.
+ * @param [in] address  First byte at the target.
+ * @param [in] length   Length in bytes, at least 1.
+ *
+ * @return Nonzero if it may be sent.
  */
 static inline int
 uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
@@ -41,7 +50,7 @@ uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
 }
 
 
-/** @return Nonzero if a request could be held if it had to be. */
+/** @return Nonzero if a request could be held, if necessary. */
 static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
                                            uct_nprdma_rma_t *rma)
 {
@@ -51,12 +60,17 @@ static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * Hold a put. The data lies in a slot, behind the place of the header.
+ * Hold a put. Its data is in a slot, behind the space of the header.
  *
- * @param [in] slot  Taken over if the put is held, else left to the caller.
- * @param [in] comp  May be NULL.
+ * @param [in] iface        Interface.
+ * @param [in] rma          RMA side of the endpoint.
+ * @param [in] slot         Slot; the operation owns it on success only.
+ * @param [in] length       Length of the data in bytes.
+ * @param [in] remote_addr  First byte at the target.
+ * @param [in] rkey         Key, copied.
+ * @param [in] comp         Called at the end; may be NULL.
  *
- * @return UCS_OK or UCS_ERR_NO_RESOURCE.
+ * @return UCS_OK, or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
@@ -66,10 +80,10 @@ ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * Hold a get that the target's software does. Arguments as of
- * uct_ep_get_bcopy().
+ * Hold a get that the target's software executes. Arguments as for
+ * uct_ep_get_bcopy(); rkey is copied.
  *
- * @return UCS_OK or UCS_ERR_NO_RESOURCE.
+ * @return UCS_OK, or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
 uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -81,11 +95,15 @@ uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 /**
  * Hold an atomic.
  *
- * @param [in] message  The request.
- * @param [in] result   Where the old value goes, or NULL.
- * @param [in] comp     May be NULL.
+ * @param [in]  iface    Interface.
+ * @param [in]  rma      RMA side of the endpoint.
+ * @param [in]  message  The request, copied.
+ * @param [out] result   Destination of the old value, until the end of the
+ *                       operation; may be NULL.
+ * @param [in]  rkey     Key, copied.
+ * @param [in]  comp     Called at the end; may be NULL.
  *
- * @return UCS_OK or UCS_ERR_NO_RESOURCE.
+ * @return UCS_OK, or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
@@ -94,12 +112,12 @@ ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
                                     uct_completion_t *comp);
 
 
-/** What uct_nprdma_held_add() does where an operation may have to wait. */
+/** Slow path of uct_nprdma_held_add(): there are earlier operations. */
 int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
- * Add an operation, which has its span and flags, to opt.order.
+ * Add an operation, whose span and flags are set, to opt.order.
  *
  * @return Nonzero if it is held.
  */
@@ -117,7 +135,7 @@ uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** Let an operation that hangs in no list hang in one. */
+/** Append an operation that is in no list of held operations to one. */
 static inline void
 uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
                      ucs_list_link_t *list)
@@ -126,7 +144,7 @@ uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
     uct_nprdma_order_hold(op, list);
 }
 
-/** Take an operation from the list that it hangs in, if there is one. */
+/** Remove an operation from its list of held operations, if there is one. */
 static inline void
 uct_nprdma_held_unhold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 {
@@ -137,13 +155,13 @@ uct_nprdma_held_unhold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 }
 
 
-/** What uct_nprdma_held_remove() does where something is held. */
+/** Slow path of uct_nprdma_held_remove(): operations wait for this one. */
 void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
- * Remove an operation that is done, or has failed, from opt.order, and start
- * what was held for it.
+ * Remove an operation that is done, or has failed, from opt.order. Start the
+ * operations that waited for it.
  */
 static inline void
 uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -157,13 +175,15 @@ uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** The target has executed requests: start what was held for these. */
+/**
+ * The target has executed requests: start the operations that waited for them.
+ */
 void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_rma_t *rma);
 
 
 /**
- * Send requests that wait for nothing but resources.
+ * Send held requests that wait for resources only.
  *
  * @return Number of requests sent.
  */
@@ -171,7 +191,7 @@ unsigned
 uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 
-/** Reply to a request that was held; see nprdma_rma_reply.c. */
+/** Handle the reply to a held request; see nprdma_rma_reply.c. */
 uct_completion_t *
 uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_wait_t *wait, const void *data,

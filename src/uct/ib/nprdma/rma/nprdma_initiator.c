@@ -18,7 +18,7 @@
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
-/* Slots for data, shared by puts on their way and replies to gets */
+/* Most slots for data; puts in flight and replies to gets share them */
 #define UCT_NPRDMA_RMA_SLOTS          32
 
 
@@ -129,7 +129,7 @@ ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_rma_iface_t *iface,
         return uct_nprdma_net_ep_refusal(&ep->net);
     }
 
-    /* First operation of an endpoint, or one that meets it while connecting */
+    /* First operation of the endpoint, or it is still connecting */
     if (ep->rma == NULL) {
         status = uct_nprdma_rma_ep_init(iface, ep);
         if (status != UCS_OK) {
@@ -156,7 +156,7 @@ static void uct_nprdma_rma_unstall(uct_nprdma_rma_t *rma)
     }
 }
 
-/* @return Nonzero if nothing is left that progress has to go on with */
+/* @return Nonzero if nothing is left for progress to send. */
 static int uct_nprdma_rma_go_on(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma, unsigned *count_p)
 {
@@ -194,7 +194,7 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
     }
 
     ucs_list_for_each_safe(rma, tmp, &iface->res->stalled, stalled) {
-        /* One that has failed will be told */
+        /* The failure of a connection is handled elsewhere */
         if ((rma->ep->net.svc.state == UCT_NPRDMA_CONN_CONNECTED) &&
             uct_nprdma_rma_go_on(iface, rma, &count)) {
             uct_nprdma_rma_unstall(rma);
@@ -214,13 +214,13 @@ int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
 
 /* ---- the end ---- */
 
-/* Complete everything with rma->status */
+/* Complete all operations with rma->status */
 static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma)
 {
     uct_nprdma_rma_wait_t *wait;
 
-    iface->net.tx.in_vain = 0; /* Waits and operations for others to have */
+    iface->net.tx.in_vain = 0; /* Resources come back, so dispatch again */
     uct_nprdma_rma_enter(rma);
     uct_nprdma_rma_unstall(rma);
     rma->is_asking      = 0;

@@ -6,26 +6,29 @@
 #include "nprdma_rma_req.h"
 
 /*
- * The initiator's side of an interface and of an endpoint as a whole: how
- * operations begin, progress, and the end.
+ * The initiator's side of an interface and of an endpoint as a whole: begin of
+ * operations, progress, and the end.
  */
 
-/** Release what the RMA side of an interface has allocated. */
+/** Free all RMA resources of an interface, if there are any. */
 void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface);
 
 
-/** What uct_nprdma_rma_begin() does where the endpoint is not ready. */
+/** Slow path of uct_nprdma_rma_begin(): the endpoint is not ready. */
 ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_rma_ep_t *ep,
                                        uint32_t blocked);
 
 /**
- * Begin an operation: make sure that the endpoint has a connection, and that
- * one more request, or an optimistic operation, may be posted on it.
+ * Begin an operation: make sure that the endpoint has a connection on which one
+ * more request, or an optimistic operation, may be posted.
  *
- * @param [in] blocked  What refuses it: UCT_NPRDMA_EP_BLOCK_xx of it.
+ * @param [in] iface    Interface.
+ * @param [in] ep       Endpoint.
+ * @param [in] blocked  UCT_NPRDMA_EP_BLOCK_xx of the operation.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or why it cannot be done at all.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; the status of a failed
+ *         endpoint; or an error of uct_nprdma_conn_start().
  */
 static inline ucs_status_t
 uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
@@ -51,8 +54,8 @@ uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
 
 
 /**
- * @return Nonzero if uct_nprdma_rma_progress() has something to look at. There
- *         is an RMA side.
+ * @return Nonzero if uct_nprdma_rma_progress() may have work. iface->res is not
+ *         NULL.
  */
 static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
 {
@@ -63,36 +66,47 @@ static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
 }
 
 /**
- * Go on with large operations that had run out of resources.
+ * Continue operations that lacked resources, and watch peers that owe a reply.
  *
- * @return Number of requests sent.
+ * @return Number of requests and slices that continued.
  */
 unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface);
 
 /**
- * Before going to sleep: try again what lacked resources, as some may have come
- * back since it was tried last. What still lacks them waits for something that
- * makes an event: a completion, a reply, the end of wire-up. Calls nobody back.
+ * Try operations that lacked resources once more before the caller sleeps,
+ * because resources may have come back since the last try. An operation that
+ * still lacks them waits for an event: a completion, a reply, or the end of
+ * wire-up. Calls no callback.
  *
- * @return Nonzero if something of it went on: then progress has work to do.
+ * @param [in] iface  Interface.
+ *
+ * @return Nonzero if an operation continued: then progress has work.
  */
 int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface);
 
 /**
- * An endpoint goes away, its SVC connection does not receive any more.
- * Operations that are still outstanding complete with UCS_ERR_CANCELED.
+ * The endpoint is being destroyed and its SVC connection receives no more.
+ * Outstanding operations complete with UCS_ERR_CANCELED.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] ep     Endpoint.
  */
 void uct_nprdma_rma_ep_cleanup(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_ep_t *ep);
 
 /**
- * The SVC connection of an endpoint has failed and does not receive any more:
- * complete everything that is outstanding, as soon as the NIC has left the
- * memory of the user, that is when all WRs of the connection are out.
+ * The SVC connection of an endpoint has failed and receives no more. Complete
+ * all outstanding operations when the NIC no longer accesses the user's memory,
+ * which is when all WRs of the connection are done (ARCHITECTURE 3, failure of
+ * a peer).
  *
- * @param [in] failed  Called after that, if that is not at once; or NULL.
+ * @param [in] iface   Interface.
+ * @param [in] ep      Endpoint.
+ * @param [in] status  Reason; status of the operations.
+ * @param [in] failed  Called after UCS_INPROGRESS when all are complete; may be
+ *                     NULL.
  *
- * @return UCS_OK: everything is complete; or UCS_INPROGRESS.
+ * @return UCS_OK: all are complete; or UCS_INPROGRESS.
  */
 ucs_status_t
 uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
@@ -105,7 +119,7 @@ uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
  * @param [in]  ep   Endpoint.
  * @param [out] buf  UCT_NPRDMA_FIN_MAX bytes.
  *
- * @return Bytes to send.
+ * @return Length of the message in bytes.
  */
 size_t uct_nprdma_rma_build_fin(uct_nprdma_rma_ep_t *ep, void *buf);
 

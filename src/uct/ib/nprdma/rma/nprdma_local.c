@@ -13,11 +13,11 @@
 
 #include <ucs/sys/math.h>
 
-/* What the kernel copies for a scan, at most: whole lines */
+/* Most bytes that the kernel copies at once for a scan: whole lines */
 #define UCT_NPRDMA_LOCAL_CHUNK  (64 * UCT_NPRDMA_VERIFY_LINE)
 
 
-/* @return Nonzero if the CPU may touch the user's memory, this time */
+/* @return Nonzero if the CPU may access the user's memory directly. */
 static int uct_nprdma_local_look(uct_nprdma_local_t *local)
 {
     if (local->left == 0) {
@@ -62,7 +62,7 @@ ucs_status_t uct_nprdma_local_gather(uct_nprdma_local_t *local, void *dest,
     return status;
 }
 
-/* Bytes that are few enough to be copied and scanned then */
+/* Copy a few bytes, then scan the copy */
 static ucs_status_t
 uct_nprdma_local_scan_copy(uct_nprdma_local_t *local, const void *data,
                            uint64_t address, size_t length, uint64_t signature,
@@ -78,7 +78,7 @@ uct_nprdma_local_scan_copy(uct_nprdma_local_t *local, const void *data,
     return status;
 }
 
-/* Whole lines */
+/* Scan whole lines */
 static ucs_status_t
 uct_nprdma_local_scan_lines(uct_nprdma_local_t *local, const char *data,
                             uint64_t address, size_t length, uint64_t signature,

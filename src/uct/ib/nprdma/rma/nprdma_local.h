@@ -12,27 +12,28 @@
 #include <stdint.h>
 
 /*
- * The user's own buffers, where the CPU copies them or looks at them: a buffer
- * that is unmapped, protected or truncated is an error of its operation, never
- * a signal (ARCHITECTURE 4).
+ * CPU access to the user's own buffers. A buffer that is unmapped, protected or
+ * truncated causes an error of its operation, never a signal (ARCHITECTURE 4).
  *
- * The CPU may touch them while the handler of faults is in place and the thread
- * does not block its signals. To ask that takes system calls, so it is asked
- * once per UCT_NPRDMA_LOCAL_INTERVAL copies; in between, changes by the
- * application are not known.
+ * The CPU may access a buffer directly while the fault handler is installed and
+ * the thread does not block its signals. That check takes system calls.
+ * Therefore it is made once per UCT_NPRDMA_LOCAL_INTERVAL copies, and a change
+ * by the application in between is not noticed.
  */
 
-/* Copies between two looks */
+/* Copies between two checks */
 #define UCT_NPRDMA_LOCAL_INTERVAL  1024u
 
-/* Of an interface; all zeros to begin with */
+/* State of an interface; initially all zeros */
 typedef struct uct_nprdma_local {
-    uint32_t left;      /* Copies until the next look */
-    int      may_touch; /* Result of the last one */
+    uint32_t left;      /* Copies until the next check */
+    int      may_touch; /* Result of the last check */
 } uct_nprdma_local_t;
 
 
-/** What uct_nprdma_local_copy() does where the CPU may not, or not yet. */
+/**
+ * Slow path of uct_nprdma_local_copy(): a check is due, or the kernel copies.
+ */
 ucs_status_t uct_nprdma_local_copy_slow(uct_nprdma_local_t *local, void *to,
                                         const void *from, size_t length,
                                         const void *user);
@@ -41,14 +42,14 @@ ucs_status_t uct_nprdma_local_copy_slow(uct_nprdma_local_t *local, void *to,
 /**
  * Copy to or from a buffer of the user.
  *
- * @param [in] local   Of the interface.
- * @param [in] to      Destination.
- * @param [in] from    Source.
- * @param [in] length  Bytes; may be 0.
- * @param [in] user    @a to or @a from, whichever is the user's.
+ * @param [in]  local   State of the interface.
+ * @param [out] to      Destination.
+ * @param [in]  from    Source.
+ * @param [in]  length  Length in bytes; may be 0.
+ * @param [in]  user    The user's buffer: @a to or @a from.
  *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR: not all of it is there; any part has
- *         been copied.
+ * @return UCS_OK, or UCS_ERR_INVALID_ADDR if part of the buffer is not
+ *         accessible; then any part may have been copied.
  */
 static inline ucs_status_t
 uct_nprdma_local_copy(uct_nprdma_local_t *local, void *to, const void *from,
@@ -66,26 +67,31 @@ uct_nprdma_local_copy(uct_nprdma_local_t *local, void *to, const void *from,
 
 
 /**
- * Gather buffers of the user. Arguments as of uct_nprdma_local_copy().
+ * Gather buffers of the user.
  *
- * @param [out] dest    As long as all of them together.
+ * @param [in]  local   State of the interface.
+ * @param [out] dest    As long as all buffers together.
  * @param [in]  iov     The buffers.
- * @param [in]  iovcnt  Number of them.
+ * @param [in]  iovcnt  Number of buffers.
  *
- * @return UCS_OK or UCS_ERR_INVALID_ADDR.
+ * @return UCS_OK, or UCS_ERR_INVALID_ADDR as uct_nprdma_local_copy().
  */
 ucs_status_t uct_nprdma_local_gather(uct_nprdma_local_t *local, void *dest,
                                      const uct_iov_t *iov, size_t iovcnt);
 
 
 /**
- * As uct_nprdma_verify_scan(), of data in a buffer of the user.
+ * Scan data in a buffer of the user. Arguments as for uct_nprdma_verify_scan().
  *
- * @param [in]  local    Of the interface.
- * @param [in]  data     As there, as the other arguments.
- * @param [out] count_p  Number of lines that may not be real.
+ * @param [in]  local      State of the interface.
+ * @param [in]  data       The buffer.
+ * @param [in]  address    Remote address of its first byte.
+ * @param [in]  length     Length in bytes.
+ * @param [in]  signature  Signature of the target.
+ * @param [out] count_p    Number of suspect lines.
  *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR: not all of the buffer is there.
+ * @return UCS_OK, or UCS_ERR_INVALID_ADDR if part of the buffer is not
+ *         accessible.
  */
 ucs_status_t
 uct_nprdma_local_scan(uct_nprdma_local_t *local, const void *data,

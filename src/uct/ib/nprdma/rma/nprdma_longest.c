@@ -13,10 +13,10 @@
 
 #include <stddef.h>
 
-/* Seconds after which a wait is reported, and again whenever it has doubled */
+/* Seconds after which a wait is reported; again each time it has doubled */
 #define UCT_NPRDMA_LONGEST_TELL  30.0
 
-/* A look takes at most so much of the time */
+/* Scans of the endpoints take at most one part in 100 of the time */
 #define UCT_NPRDMA_LONGEST_SHARE  100
 
 
@@ -39,8 +39,8 @@ static void uct_nprdma_longest_count(uint64_t *counter, uint64_t us)
     }
 }
 
-/* A peer's program may compute for as long as it likes and receive nothing. Its
- * device, its wire-up and its service have no such excuse. */
+/* A peer's program may compute for any time without a receive. Its device,
+ * wire-up and service always answer. */
 static int uct_nprdma_longest_is_usual(uct_nprdma_wait_for_t state)
 {
     return (state == UCT_NPRDMA_WAIT_send) ||
@@ -67,9 +67,13 @@ uct_nprdma_longest_tell(const uct_nprdma_rma_ep_t *ep,
 /*
  * Account for one kind of wait.
  *
- * @param [in] state    What is waited for now.
- * @param [in] is_done  All that had been started at the mark is done.
- * @param [in] started  Last that has been started.
+ * @param [in] iface    Interface.
+ * @param [in] ep       Endpoint.
+ * @param [in] longest  The wait.
+ * @param [in] now      Present time.
+ * @param [in] state    Reason of the wait now.
+ * @param [in] is_done  Nonzero if all operations up to the mark are done.
+ * @param [in] started  Number of the last operation that has started.
  */
 static void
 uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
@@ -105,7 +109,7 @@ uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_longest_tell(ep, longest, now);
 }
 
-/* Sends of active messages have completions now and then, others none */
+/* Only some sends of active messages have completions */
 static void uct_nprdma_longest_conn(uct_nprdma_rma_iface_t *iface,
                                     const uct_nprdma_rma_ep_t *ep,
                                     const uct_nprdma_conn_t *conn,
@@ -141,7 +145,7 @@ uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
     return (rma->num_large > 0) ? UCT_NPRDMA_WAIT_copy : UCT_NPRDMA_WAIT_reply;
 }
 
-/* What the oldest work request with an end that somebody awaits is for */
+/* Purpose of the oldest work request that has an op */
 static uct_nprdma_wait_for_t
 uct_nprdma_longest_wr(const uct_nprdma_rma_iface_t *iface,
                       const uct_nprdma_conn_t *conn)
@@ -193,7 +197,8 @@ uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                               rma->opt.order.sn);
 }
 
-/* Requests of the user's that are queued go in order, each starts something */
+/* The user's pending requests are executed in order, and each starts
+ * something */
 static void uct_nprdma_longest_pending(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_rma_ep_t *ep, ucs_time_t now)
 {

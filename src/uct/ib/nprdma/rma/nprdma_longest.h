@@ -6,17 +6,17 @@
 #include "nprdma_rma_iface.h"
 
 /*
- * How long operations wait, and for what, so that a job that makes no progress
- * tells whether it is slow or stuck, and where. Progress that finds nothing to
- * do looks at the endpoints now and then; operations themselves note nothing.
- * A look remembers what has been started, and the next ones see how long it
- * takes until all of that is done: so waits are found too short by the time
- * between two looks, which is UCT_NPRDMA_LONGEST_INTERVAL or a little more.
+ * Measures how long operations wait, and for what. Then the log of a job
+ * without progress shows whether it is slow or stuck, and where. Progress that
+ * finds no work scans the endpoints at intervals; operations record nothing. A
+ * scan remembers the last operation that has started, and later scans measure
+ * the time until all up to that one are done. Therefore a wait is measured too
+ * short by at most the time between two scans, UCT_NPRDMA_LONGEST_INTERVAL or a
+ * little more.
  */
 
 /*
- * What is waited for, as in the names of the counters (longest_xx_us), and for
- * people.
+ * Reasons of waits: names of counters (longest_xx_us), and text for the log.
  */
 #define UCT_NPRDMA_FOREACH_WAIT(_macro) \
     _macro(connecting, "the connection to be set up") \
@@ -39,27 +39,30 @@ typedef enum uct_nprdma_wait_for {
 } uct_nprdma_wait_for_t;
 
 
-/* Calls of progress without anything to do between looks at the clock: a power
- * of two */
+/* Calls of progress without work between two looks at the clock: a power of
+ * two */
 #define UCT_NPRDMA_LONGEST_POLLS     1024u
 
-/* Seconds between looks at the endpoints, at least */
+/* Shortest time between two scans of the endpoints, in seconds */
 #define UCT_NPRDMA_LONGEST_INTERVAL  10e-3
 
 
 /**
- * Look at all endpoints of an interface, if it is time. From progress.
+ * Scan all endpoints of an interface, if a scan is due. From progress.
  *
- * @param [in] now  The time.
+ * @param [in] iface  Interface.
+ * @param [in] now    Present time.
  */
 void uct_nprdma_longest_look(uct_nprdma_rma_iface_t *iface,
                              ucs_time_t now);
 
 
-/** What progress does that found nothing, once in UCT_NPRDMA_LONGEST_POLLS. */
+/**
+ * Part of uct_nprdma_longest_poll(), once in UCT_NPRDMA_LONGEST_POLLS calls.
+ */
 void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface);
 
-/** Progress has found nothing. */
+/** Called by progress that has found no work. */
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_longest_poll(uct_nprdma_rma_iface_t *iface)
 {

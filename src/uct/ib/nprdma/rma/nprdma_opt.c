@@ -15,7 +15,7 @@
 #include "uct/ib/nprdma/mem/nprdma_region.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
-/* Slices without which an interface is of no use */
+/* Fewest slices that an interface works with */
 #define UCT_NPRDMA_OPT_MIN_SLICES  4
 
 
@@ -95,12 +95,13 @@ void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict)
 /* ---- local buffers ---- */
 
 /*
- * How the NIC gets at a buffer: by a local registration made for the operation
- * alone, a mere lookup. No key leads to what is populated for it. The user's
- * handle cannot be relied upon: UCP makes none for a memory domain that does
- * not ask for it, and 1.13 then passes whatever happens to be in its request.
+ * Map a buffer for the NIC: a local registration for this operation alone,
+ * which is only a lookup. No key leads to the pages that are populated for it
+ * (ARCHITECTURE 3, reach of a key). The user's memory handle cannot be used:
+ * UCP creates none for a memory domain that does not require it, and UCP 1.13
+ * then passes an undefined value.
  *
- * @return Zero: in no way.
+ * @return Zero if the NIC cannot reach the buffer.
  */
 static int uct_nprdma_opt_piece_map(uct_nprdma_mem_md_t *md,
                                     uct_nprdma_opt_piece_t *piece, int is_get)
@@ -137,7 +138,8 @@ static void uct_nprdma_opt_unmap(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-/* The buffers of an operation, and whether the NIC can do it */
+/* Set the buffers of an operation, and find out whether the NIC can execute
+ * it */
 static void uct_nprdma_opt_map(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_op_t *op, const uct_iov_t *iov,
                                size_t iovcnt)
@@ -175,8 +177,8 @@ static void uct_nprdma_opt_map(uct_nprdma_rma_iface_t *iface,
 
 /* ---- operations ---- */
 
-/* Whether an endpoint may have one more of what all of them share: as with
- * slots, the more it has the more must be left */
+/* Tell whether an endpoint may have one more of a shared resource. As with
+ * slots, the more it has the more must be free. */
 static inline int uct_nprdma_opt_has_share(unsigned held, unsigned num_free)
 {
     return held < 2 * num_free;
@@ -231,10 +233,10 @@ uct_nprdma_opt_cut_length(const uct_nprdma_opt_iface_t *opt,
 }
 
 /*
- * The next slice of an operation. It ends where a page ends, so that slices
- * share no page there, and all but the first of a buffer begin with a line
- * (ARCHITECTURE 3, remote READ). The first one has what its page has left in
- * addition, or that would be one more slice at the end.
+ * Cut the next slice of an operation. A slice ends at the end of a remote page,
+ * so that slices share no page there, and all slices of a buffer but the first
+ * begin with a line (ARCHITECTURE 3, remote READ). The first slice also has the
+ * rest of its page, which would otherwise be one more slice at the end.
  */
 static void uct_nprdma_opt_cut(uct_nprdma_opt_iface_t *opt,
                                uct_nprdma_opt_op_t *op,
@@ -270,7 +272,7 @@ static inline int uct_nprdma_opt_has_slice(const uct_nprdma_opt_iface_t *opt,
     return uct_nprdma_opt_has_share(rma->opt.num_slices, opt->num_free_slices);
 }
 
-/* There is a free slice */
+/* Start the next slice; one is free */
 static inline void uct_nprdma_opt_start_next(uct_nprdma_rma_iface_t *iface,
                                              uct_nprdma_opt_op_t *op)
 {
@@ -286,8 +288,8 @@ static inline void uct_nprdma_opt_start_next(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Give slices to operations, oldest first, for as long as there are resources.
- * One that has all it may have at a time does not hold up those behind it.
+ * Start slices of operations, oldest first, as long as there are resources. An
+ * operation that has its most slices at a time does not block later ones.
  */
 static unsigned uct_nprdma_opt_issue(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma)
@@ -315,9 +317,9 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Add an operation, which has its address and length, to those of the endpoint.
+ * Add an operation, whose address and length are set, to opt.order.
  *
- * @return Nonzero if it is held: uct_nprdma_opt_op_release() goes on with it.
+ * @return Nonzero if it is held; uct_nprdma_opt_op_release() starts it later.
  */
 static UCS_F_ALWAYS_INLINE int
 uct_nprdma_opt_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -333,14 +335,15 @@ uct_nprdma_opt_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     return uct_nprdma_held_add(iface, rma, &op->order);
 }
 
-/* An operation that has been added, and is not held */
+/* Start an operation that has been added and is not held. Posting is
+ * possible */
 static void uct_nprdma_opt_op_start(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_opt_iface_t *opt = &iface->res->opt;
 
-    /* Most are small and meet no other: posting is possible */
+    /* The common case: a small operation while nothing waits for slices */
     if (ucs_likely((op->num_pieces == 1) &&
                    (op->length <= uct_nprdma_opt_cut_length(opt, op)) &&
                    ucs_list_is_empty(&rma->opt.unsliced) &&
@@ -364,7 +367,7 @@ void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-/* What has come to a slot is the user's now */
+/* Move the data from the slot to the user */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_opt_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
 {
@@ -383,8 +386,8 @@ uct_nprdma_opt_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
     return status;
 }
 
-/* What it had besides the operation itself. Of a small get, the data is in the
- * slot. Returns how the operation ends. */
+/* Release all resources of an operation. The slot of a small get contains its
+ * data. @return Status of the operation. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_opt_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_opt_op_t *op)
@@ -413,7 +416,7 @@ static inline void uct_nprdma_opt_op_put(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_held_remove(iface, rma, &op->order);
 
-    /* The next one takes it while it is in the cache */
+    /* The next operation takes this one while it is in the CPU's cache */
     ucs_list_add_head(&iface->res->opt.free_ops, &op->list);
     ++iface->res->opt.num_free_ops;
     --rma->opt.num_ops;
@@ -445,9 +448,9 @@ void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
 }
 
 
-/* ---- gets to a slot ---- */
+/* ---- gets into a slot ---- */
 
-/* The slot is its only buffer */
+/* Make the slot the only buffer of the operation */
 static void uct_nprdma_opt_slot_piece(uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_opt_piece_t *piece = &op->pieces[0];
@@ -460,7 +463,7 @@ static void uct_nprdma_opt_slot_piece(uct_nprdma_opt_op_t *op)
     piece->lkey    = op->slot->lkey;
 }
 
-/* Something is not as in most gets: the slice takes over */
+/* The READ is suspect: continue with a slice */
 static UCS_F_NOINLINE void
 uct_nprdma_opt_whole_suspect(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_opt_op_t *op)
@@ -487,7 +490,7 @@ static void uct_nprdma_opt_whole_done(uct_nprdma_net_iface_t *net_iface,
 
     --iface->net.tx.num_awaited;
     if (ucs_unlikely((status != UCS_OK) || (op->rma->status != UCS_OK))) {
-        return; /* The end of the connection ends it */
+        return; /* The end of the connection completes it */
     }
 
     if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data, op->address,
@@ -502,8 +505,8 @@ static void uct_nprdma_opt_whole_done(uct_nprdma_net_iface_t *net_iface,
 }
 
 /*
- * Whether a get is one READ and most likely nothing else: it is scanned, begins
- * with a line, and waits for nobody. Posting is possible.
+ * Tell whether a get is a single READ in the common case: its data is scanned,
+ * it begins with a line, and nothing waits for slices. Posting is possible.
  */
 static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
                                           uct_nprdma_rma_t *rma,
@@ -518,9 +521,9 @@ static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
 }
 
 /*
- * Latency of the small: what such a get takes most often is done without a
- * slice, whose steps are for all that may happen. It has the right to one, so
- * that it has the same share as others, and gets it should it be needed.
+ * Post a small get without a slice, whose steps would add latency. The get
+ * counts as a slice, so that the share of the endpoint holds, and takes a free
+ * one if it is suspect.
  */
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_opt_read_whole(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -540,15 +543,16 @@ uct_nprdma_opt_read_whole(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     opt->read_sge.lkey      = op->slot->lkey;
     wr->wr.rdma.remote_addr = op->address;
     wr->wr.rdma.rkey        = op->rkey.r_rkey;
-    /* If it fails, progress takes the connection down, and that ends it */
+    /* If the post fails, progress fails the connection, and that completes the
+     * operation */
     if (ucs_likely(uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, wr,
                                             &op->wr, 1) == UCS_OK)) {
         ++iface->net.tx.num_awaited;
     }
 }
 
-/* READ to a slot, from which unpack_cb takes the data; NULL: it is copied to a
- * buffer, arg */
+/* READ into a slot. unpack_cb takes the data from there; if it is NULL, the
+ * data is copied to the buffer `arg`. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_opt_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                            uct_nprdma_slot_t *slot,
@@ -605,9 +609,9 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 /*
- * Whether a get of one buffer is better copied, as all transports do with what
- * is small: that costs no more than to find the buffer's region and to look at
- * the states of its pages twice, and these need not have been populated.
+ * Tell whether to copy a get of one buffer through a slot. Up to this length a
+ * copy costs no more than the lookup of the buffer's region and two comparisons
+ * of the states of its pages. And the pages need not be populated.
  */
 static int uct_nprdma_opt_is_copied(uct_nprdma_rma_iface_t *iface, int is_get,
                                     const uct_iov_t *iov, size_t iovcnt,
@@ -676,7 +680,7 @@ void uct_nprdma_opt_slice_end(uct_nprdma_rma_iface_t *iface,
             op->status = status;
         }
         if (op->length > 0) {
-            op->length = 0; /* The rest is of no use to anybody */
+            op->length = 0; /* After an error the rest is not transferred */
             ucs_list_del(&op->unsliced);
         }
     }
@@ -698,7 +702,7 @@ unsigned uct_nprdma_opt_progress(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_opt_slice_t *slice;
     size_t i, length;
 
-    /* What cannot go on queues again: each one is looked at once */
+    /* A slice that cannot continue is queued again: run each one once */
     length = ucs_queue_length(&rma->opt.todo);
     for (i = 0; i < length; ++i) {
         slice = ucs_queue_pull_elem_non_empty(&rma->opt.todo,

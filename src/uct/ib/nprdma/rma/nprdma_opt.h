@@ -6,40 +6,44 @@
 #include "nprdma_rma_types.h"
 
 /*
- * Optimistic operations: get and large put, done by the NIC in pages that
- * software hopes to be there, and verified (ARCHITECTURE 3). An operation is
- * done in slices. A slice is tried until it is verified, or until it has been
- * tried often enough: then software copies it.
+ * Optimistic operations: gets and large puts that the NIC executes, in the hope
+ * that all pages are present, and that are verified afterwards (ARCHITECTURE
+ * 3). An operation is cut into slices. A slice is tried until it is verified;
+ * after MAX_TRIES tries software copies it.
  *
- * Here are the operations; nprdma_opt_slice has the life of a slice.
+ * This module has the operations; nprdma_opt_slice has the steps of a slice.
  */
 
 /**
- * @param [in]  iface  Interface, whose MD has the configuration.
- * @param [out] opt    To be given to uct_nprdma_opt_iface_cleanup().
+ * Set up the operations and slices of an interface.
+ *
+ * @param [in]  iface  Interface, whose MD and configuration are set.
+ * @param [out] opt    Filled; released with uct_nprdma_opt_iface_cleanup().
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_opt_iface_t *opt);
 
-/** Nothing of it may be under way any more. */
+/** Undo uct_nprdma_opt_iface_init(). No operation is in progress. */
 void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt);
 
 /**
- * An endpoint without operations; needs no cleanup.
+ * Initialize an endpoint without operations; needs no cleanup.
  *
- * @param [in] is_strict  Atomics wait for all operations before them.
+ * @param [out] opt        Filled.
+ * @param [in]  is_strict  Nonzero: atomics wait for all earlier operations.
  */
 void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict);
 
 
 /**
- * Start get_bcopy. Arguments as of uct_ep_get_bcopy(), length at least 1 and at
- * most UCT_NPRDMA_SVC_MAX_PAYLOAD, rkey one that uct_nprdma_opt_can_get()
- * allows. Posting is possible: see uct_nprdma_rma_begin().
+ * Start get_bcopy. Arguments as for uct_ep_get_bcopy(), with a length of 1 to
+ * UCT_NPRDMA_SVC_MAX_PAYLOAD bytes and an rkey that passes
+ * uct_nprdma_opt_can_get(); rkey is copied. Posting is possible, see
+ * uct_nprdma_rma_begin().
  *
- * @return UCS_INPROGRESS or UCS_ERR_NO_RESOURCE.
+ * @return UCS_INPROGRESS, or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
 uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface,
@@ -50,11 +54,11 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * Start get_zcopy or put_zcopy; without a way for the NIC software copies.
- * Arguments as of uct_ep_get_zcopy(), not all of the buffers empty. Posting is
- * possible: see uct_nprdma_rma_begin().
+ * Start get_zcopy or put_zcopy. If the NIC cannot reach the memory, software
+ * copies. Arguments as for uct_ep_get_zcopy(), with at least one byte in all;
+ * iov and rkey are copied. Posting is possible, see uct_nprdma_rma_begin().
  *
- * @return UCS_INPROGRESS or UCS_ERR_NO_RESOURCE.
+ * @return UCS_INPROGRESS, or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
 uct_nprdma_opt_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -75,15 +79,18 @@ static inline int uct_nprdma_opt_can_get(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * Go on with what lacked resources: redo and verification first.
+ * Continue slices that lacked resources, redo and verification first.
  *
- * @return Number of slices that went on.
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
+ *
+ * @return Number of slices that continued.
  */
 unsigned uct_nprdma_opt_progress(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma);
 
 
-/** @return Nonzero if uct_nprdma_opt_progress() is to be called again. */
+/** @return Nonzero if uct_nprdma_opt_progress() has to be called again. */
 static inline int uct_nprdma_opt_is_stalled(uct_nprdma_opt_ep_t *opt)
 {
     return !ucs_list_is_empty(&opt->unsliced) ||
@@ -92,8 +99,8 @@ static inline int uct_nprdma_opt_is_stalled(uct_nprdma_opt_ep_t *opt)
 
 
 /**
- * @return Nonzero if an endpoint may have one more operation: as with slots,
- *         the more it has the more must be left.
+ * @return Nonzero if an endpoint may have one more operation. As with slots,
+ *         the more it has the more must be free.
  */
 static inline int uct_nprdma_opt_has_op(const uct_nprdma_opt_iface_t *iface,
                                         const uct_nprdma_opt_ep_t *opt)
@@ -103,9 +110,10 @@ static inline int uct_nprdma_opt_has_op(const uct_nprdma_opt_iface_t *iface,
 
 
 /**
- * Take an operation, if the endpoint may have one more.
+ * Allocate an operation, if the endpoint may have one more. Arguments as for
+ * uct_ep_get_bcopy(); rkey is copied.
  *
- * @return The operation, without a slot, or NULL: later.
+ * @return The operation, without a slot; NULL: try again later.
  */
 uct_nprdma_opt_op_t *
 uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -113,39 +121,41 @@ uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                       const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
 
 
-/** An operation that was held need not wait any more. It is no request. */
+/**
+ * Start an operation of opt.order that waits for no other. It is not a request.
+ */
 void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_op_t *op);
 
 
 /**
- * A request that was held has been sent without a reply of its own: from now on
- * the number of the request stands for it. It has no completion.
+ * A held request has been sent without a reply of its own. Its sequence number
+ * now tells when it is executed. It has no completion.
  */
 void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_opt_op_t *op);
 
 
 /**
- * An operation is verified whole, or has failed. The completion is called
- * last: it may destroy the endpoint.
+ * Complete an operation that is verified as a whole, or has failed. The
+ * completion is called last, because it may destroy the endpoint.
  */
 void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op);
 
 
 /**
- * Complete all operations of an endpoint with rma->status. No WR of theirs is
- * outstanding, no reply awaited. The caller holds the RMA side of the endpoint
- * (uct_nprdma_rma_enter()).
+ * Complete all operations of an endpoint with rma->status. They have no
+ * outstanding WR and wait for no reply. The caller has called
+ * uct_nprdma_rma_enter().
  */
 void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_rma_t *rma);
 
 
 /**
- * A slice is verified, copied, or has failed. It is free afterwards, and so may
- * be its operation, its endpoint and whatever else the user had.
+ * End a slice that is verified, copied, or has failed. The call frees it, and
+ * may also free its operation, its endpoint and other objects of the user.
  */
 void uct_nprdma_opt_slice_end(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice,

@@ -31,11 +31,11 @@
  * writes the same bytes again, a get reads into the same buffer.
  */
 
-/* What became of a step */
+/* Result of a step */
 typedef enum uct_nprdma_opt_result {
-    UCT_NPRDMA_OPT_NEXT,        /* Do slice->step */
-    UCT_NPRDMA_OPT_WAIT,        /* A completion or a reply goes on with it */
-    UCT_NPRDMA_OPT_BUSY         /* Try again later */
+    UCT_NPRDMA_OPT_NEXT,        /* Continue with slice->step */
+    UCT_NPRDMA_OPT_WAIT,        /* A completion or a reply continues */
+    UCT_NPRDMA_OPT_BUSY         /* Resources are missing: try again later */
 } uct_nprdma_opt_result_t;
 
 
@@ -52,7 +52,7 @@ uct_nprdma_opt_num_pages(const uct_nprdma_opt_slice_t *slice)
     return nprdma_region_num_pages(slice->address, slice->length);
 }
 
-/* Number of the slice's first page in the region of the peer */
+/* Number of the slice's first page within the region of the peer */
 static inline uint64_t
 uct_nprdma_opt_first_page(const uct_nprdma_opt_slice_t *slice)
 {
@@ -84,7 +84,7 @@ static int uct_nprdma_opt_cached(uct_nprdma_rma_iface_t *iface,
                                          slice->before);
 }
 
-/* Keep what has been read of the states, for operations to come */
+/* Store states that were read, for later operations */
 static void uct_nprdma_opt_cache(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_slice_t *slice, size_t first,
                                  size_t count, const uint32_t *states)
@@ -97,10 +97,11 @@ static void uct_nprdma_opt_cache(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Rule "local side", before posting: every local page has the bit it needs, and
- * its state is remembered.
+ * Rule "local side" (ARCHITECTURE 3), before posting: every local page has the
+ * bit that it needs, and its state is remembered.
  *
- * @return UCS_OK; UCS_ERR_BUSY: try again; or why the pages cannot be had.
+ * @return UCS_OK; UCS_ERR_BUSY: try again; or the reason why the pages cannot
+ *         be populated.
  */
 static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_rma_iface_t *iface,
                                                uct_nprdma_opt_slice_t *slice)
@@ -130,9 +131,9 @@ static ucs_status_t uct_nprdma_opt_local_begin(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Rule "local side", after the completion.
+ * Rule "local side" (ARCHITECTURE 3), after the completion.
  *
- * @return Zero: a page has gone meanwhile, whatever came or went is void.
+ * @return Zero if a page has been taken meanwhile: the data is void.
  */
 static int uct_nprdma_opt_local_end(uct_nprdma_rma_iface_t *iface,
                                     const uct_nprdma_opt_slice_t *slice)
@@ -160,11 +161,11 @@ static int uct_nprdma_opt_can_post(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Post a READ or WRITE; with func, ask for its completion.
+ * Post a READ or WRITE; with func, as a signaled one.
  *
- * @return Zero: progress takes the connection down, and that ends the slice.
- *         Not even what belongs to it may be posted now: states that are read
- *         without the data would prove it.
+ * @return Zero: progress fails the connection, and that ends the slice. Then no
+ *         later WR of the slice may be posted: states that are read without the
+ *         data would verify it.
  */
 static int uct_nprdma_opt_post(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_slice_t *slice,
@@ -229,7 +230,7 @@ static void uct_nprdma_opt_post_states(uct_nprdma_rma_iface_t *iface,
                         slice->op->rkey.s_rkey, func);
 }
 
-/* States that a READ has just brought */
+/* States that the last READ returned */
 static const uint32_t *
 uct_nprdma_opt_states(const uct_nprdma_opt_slice_t *slice)
 {
@@ -245,9 +246,9 @@ static void uct_nprdma_opt_goto(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * A WR of a slice is done.
+ * Handle a completion of a slice.
  *
- * @return The slice, or NULL if it must not go on: the end of the connection
+ * @return The slice, or NULL if it must not continue: the end of the connection
  *         ends it.
  */
 static uct_nprdma_opt_slice_t *
@@ -266,8 +267,8 @@ uct_nprdma_opt_wr_done(uct_nprdma_rma_iface_t *iface, uct_nprdma_op_t *op,
 /* ---- verification ---- */
 
 /*
- * Lines of the data that look like the signature. Zero copy has brought it to
- * the user's buffer, which may be gone.
+ * Count lines of the data that could be the signature. Zero copy has moved the
+ * data to the user's buffer, which may be unmapped.
  */
 static ucs_status_t
 uct_nprdma_opt_count_lines(uct_nprdma_rma_iface_t *iface,
@@ -301,15 +302,15 @@ static void uct_nprdma_opt_verified(uct_nprdma_rma_iface_t *iface,
     if (ucs_unlikely(slice->is_suspect) &&
         (uct_nprdma_opt_count_lines(iface, slice, &num_lines) == UCS_OK) &&
         (num_lines > 0)) {
-        /* Real data that looks like the signature */
+        /* Real data that equals the signature */
         ++iface->net.stats.false_suspects;
     }
     uct_nprdma_opt_slice_end(iface, slice, UCS_OK);
 }
 
 /*
- * States that were read after the data had been there: of a get after its CQE,
- * of a put behind it on the queue pair.
+ * Compare states that were read after the data was in place: for a get after
+ * its CQE, for a put behind it on the queue pair (ARCHITECTURE 3).
  */
 static void uct_nprdma_opt_compare(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_opt_slice_t *slice)
@@ -324,7 +325,7 @@ static void uct_nprdma_opt_compare(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
-    /* What has been seen now is from before the next try */
+    /* These states are the states before the next try */
     ++iface->net.stats.suspect_states;
     uct_nprdma_opt_cache(iface, slice, 0, count, after);
     memcpy(slice->before, after, count * sizeof(*after));
@@ -376,8 +377,9 @@ static void uct_nprdma_opt_scan(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
-    /* One round trip for what is small. Else, or if that fails, states tell
-     * what is chance: scanning again would not. */
+    /* A small slice is fetched in one round trip. Otherwise, or if that fails,
+     * states distinguish real data from the signature; another scan could
+     * not. */
     iface->net.stats.suspect_lines += num_lines;
     slice->is_suspect           = 1;
     slice->by_states            = 1;
@@ -401,7 +403,8 @@ static void uct_nprdma_opt_get_done(uct_nprdma_net_iface_t *net_iface,
     if (ucs_unlikely(!uct_nprdma_opt_local_end(iface, slice))) {
         uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_TRY);
     } else if (slice->by_states) {
-        /* Only now: a READ posted earlier could pass the data */
+        /* Not earlier: a READ may pass an earlier READ (ARCHITECTURE 3, remote
+         * READ) */
         uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_AFTER);
     } else {
         uct_nprdma_opt_scan(iface, slice);
@@ -443,8 +446,8 @@ static void uct_nprdma_opt_put_done(uct_nprdma_net_iface_t *net_iface,
 
 /* ---- assists ---- */
 
-/* Keep the states of the pages that have been populated, as the states before
- * the next try. */
+/* Store the states of pages that have been populated, as the states before the
+ * next try */
 static void uct_nprdma_opt_take_states(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_opt_slice_t *slice,
                                        const uct_nprdma_svc_populated_t *reply)
@@ -481,7 +484,7 @@ uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
             uct_nprdma_svc_populated_parse(data, slice->length -
                                                  slice->populated);
     if (reply == NULL) {
-        /* Software may still be able to, and else has the right error */
+        /* A copy by software may succeed; if not, it returns the exact error */
         uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_COPY);
     } else if (reply->length == 0) {
         slice->is_known = 0;
@@ -490,7 +493,7 @@ uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
         uct_nprdma_opt_take_states(iface, slice, reply);
         slice->is_known = uct_nprdma_verify_usable(slice->before, num_pages,
                                                    uct_nprdma_opt_bits(slice));
-        /* A target that serves others, too, does some pages at a time */
+        /* A target that serves several peers populates a part at a time */
         uct_nprdma_opt_goto(iface, slice, (slice->populated < slice->length) ?
                                           UCT_NPRDMA_OPT_POPULATE :
                                           UCT_NPRDMA_OPT_TRY);
@@ -498,7 +501,8 @@ uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
     return NULL;
 }
 
-/* Bytes of the operation behind a slice; the target is told once */
+/* Bytes of the operation behind a slice; sent to the target once per
+ * operation */
 static uint32_t uct_nprdma_opt_ahead(const uct_nprdma_opt_slice_t *slice)
 {
     const uct_nprdma_opt_op_t *op = slice->op;
@@ -520,7 +524,7 @@ uct_nprdma_opt_step_populate(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_slot_t *slot;
 
     if (slice->tries == iface->res->opt.max_tries) {
-        slice->step = UCT_NPRDMA_OPT_COPY; /* The CPU needs no window */
+        slice->step = UCT_NPRDMA_OPT_COPY; /* A copy needs no window */
         return UCT_NPRDMA_OPT_NEXT;
     }
 
@@ -589,7 +593,7 @@ uct_nprdma_opt_step_copy(uct_nprdma_rma_iface_t *iface,
     return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_copied, 0);
 }
 
-/* What has come is from a CPU, so it is real whatever it looks like */
+/* A CPU has copied the data, so it is real even if it equals the signature */
 static void uct_nprdma_opt_fetched(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_large_t *large,
                                    ucs_status_t status)
@@ -601,7 +605,8 @@ static void uct_nprdma_opt_fetched(uct_nprdma_rma_iface_t *iface,
     if (ucs_likely(status == UCS_OK)) {
         uct_nprdma_opt_verified(iface, slice);
     } else {
-        /* The memory may be just being mapped anew, else this tells why */
+        /* The memory may be about to be mapped again. If not, POPULATE returns
+         * the error */
         uct_nprdma_opt_goto(iface, slice, UCT_NPRDMA_OPT_POPULATE);
     }
 }
@@ -621,7 +626,8 @@ static uct_nprdma_opt_result_t
 uct_nprdma_opt_step_try(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_opt_slice_t *slice)
 {
-    /* Rule "progress is guaranteed": local pages count, too */
+    /* Rule "progress is guaranteed" (ARCHITECTURE 3); tries that fail for a
+     * local page count as well */
     if (slice->tries == iface->res->opt.max_tries) {
         slice->step = UCT_NPRDMA_OPT_COPY;
         return UCT_NPRDMA_OPT_NEXT;
@@ -663,7 +669,8 @@ uct_nprdma_opt_step_data(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OPT_BUSY;
     }
 
-    /* Not earlier: pages that are brought in now are in the cache still */
+    /* Not earlier: pages that are brought in here are still in the CPU's
+     * cache */
     status = uct_nprdma_opt_local_begin(iface, slice);
     if (ucs_unlikely(status != UCS_OK)) {
         slice->step = (status == UCS_ERR_BUSY) ? UCT_NPRDMA_OPT_TRY :
@@ -672,15 +679,16 @@ uct_nprdma_opt_step_data(uct_nprdma_rma_iface_t *iface,
     }
 
     if (!slice->op->is_get) {
-        /* A READ does not pass a WRITE of its queue pair: this one tells of the
-         * pages after the data has been written */
+        /* A READ does not pass an earlier WRITE on a queue pair. Therefore it
+         * returns the states after the data has been written (ARCHITECTURE 3,
+         * remote WRITE). */
         if (uct_nprdma_opt_post_data(iface, slice, 0, slice->length, NULL)) {
             uct_nprdma_opt_post_states(iface, slice, uct_nprdma_opt_put_done);
         }
         return UCT_NPRDMA_OPT_WAIT;
     }
 
-    /* Lines arrive whole only if the READ begins with one */
+    /* Lines arrive whole only if the READ begins at one */
     head = slice->by_states ? 0 : uct_nprdma_verify_head(slice->address);
     if (ucs_likely((head == 0) || (head >= slice->length))) {
         head = 0;

@@ -18,13 +18,15 @@ void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict)
     uct_nprdma_span_clear(&order->newer);
 }
 
-/* ARCHITECTURE 3: whether an operation must not overtake an earlier one */
+/* Tell whether an operation must not overtake an earlier one (ARCHITECTURE
+ * 3) */
 static inline int
 uct_nprdma_order_conflicts(const uct_nprdma_order_t *order,
                            const uct_nprdma_order_op_t *earlier, unsigned flags,
                            const uct_nprdma_span_t *span)
 {
-    /* The target's software executes requests in the order of their sending */
+    /* The target's software executes requests in the order in which they were
+     * sent */
     if ((earlier->flags & UCT_NPRDMA_ORDER_SENT) &&
         !(flags & UCT_NPRDMA_ORDER_NIC)) {
         return 0;
@@ -38,7 +40,7 @@ uct_nprdma_order_conflicts(const uct_nprdma_order_t *order,
            uct_nprdma_span_overlaps(&earlier->span, span);
 }
 
-/* Search backwards from a link of the list, which may be its head */
+/* Search backwards from an element of the list, or from its head */
 static uct_nprdma_order_op_t *
 uct_nprdma_order_search_from(const uct_nprdma_order_t *order,
                              const ucs_list_link_t *link, unsigned flags,

@@ -10,27 +10,28 @@
 
 /*
  * Order among the operations of an endpoint (ARCHITECTURE 3, overlap and
- * atomics): which earlier operation a new one has to wait for. Pure: it posts
- * nothing and knows nothing of queue pairs.
+ * atomics): finds the earlier operation that a new one has to wait for. Pure:
+ * it posts nothing and does not use queue pairs.
  *
- * The list has what is not verified and what is held, in program order.
- * Requests that are sent at once and wait for nothing are not in it. An
- * operation that is held hangs on the last earlier one that it must not
- * overtake; when that one goes, it is looked at again.
+ * The list contains operations that are not verified or are held, in program
+ * order. It does not contain requests that are sent at once. A held operation
+ * is in the list of waiters of the last earlier operation that it must not
+ * overtake. When that one is removed, the search is repeated.
  *
- * Most new operations cost O(1). The list is searched only if a bounding
+ * Most new operations cost O(1): the list is searched only if a bounding
  * interval overlaps the new operation. There are two intervals, of older and of
- * newer operations, so that they follow a stream that never pauses.
+ * newer operations, so that the bounds move along with a stream of operations
+ * that never pauses.
  */
 
-/* What an operation is to others */
+/* Properties of an operation for the order */
 enum {
-    UCT_NPRDMA_ORDER_READ   = 1 << 0, /* Leaves the memory as it is */
+    UCT_NPRDMA_ORDER_READ   = 1 << 0, /* Does not change the memory */
     UCT_NPRDMA_ORDER_ATOMIC = 1 << 1,
-    UCT_NPRDMA_ORDER_NIC    = 1 << 2, /* The NIC may do it, so that it could
-                                         overtake the target's software */
+    UCT_NPRDMA_ORDER_NIC    = 1 << 2, /* The NIC may execute it, so that it
+                                       * could overtake the target's software */
     UCT_NPRDMA_ORDER_SENT   = 1 << 3  /* A request that has been sent: the
-                                         target executes these in order */
+                                       * target executes these in order */
 };
 
 
@@ -41,34 +42,39 @@ typedef struct uct_nprdma_span {
 } uct_nprdma_span_t;
 
 
-/* An operation; embedded in the caller's. The caller fills span and flags */
+/* An operation; embedded in the caller's object. The caller sets span and
+ * flags */
 typedef struct uct_nprdma_order_op {
     ucs_list_link_t   list;      /* In order->ops */
     uint64_t          sn;
     uct_nprdma_span_t span;
     uint8_t           flags;     /* UCT_NPRDMA_ORDER_xx */
-    uint8_t           is_held;   /* held is in some list */
-    uint8_t           is_late;   /* Waits for request, too */
-    uint32_t          request;   /* Number of a request to the target */
+    uint8_t           is_held;   /* In a list, by `held` */
+    uint8_t           is_late;   /* Also waits for `request` */
+    uint32_t          request;   /* Sequence number of a request to the
+                                  * target */
     ucs_list_link_t   held;      /* In waiters of another operation, or in one
                                     of the caller's lists */
-    ucs_list_link_t   waiters;   /* Operations that are held for this one */
+    ucs_list_link_t   waiters;   /* Operations that wait for this one */
 } uct_nprdma_order_op_t;
 
 
 /* The operations of an endpoint */
 typedef struct uct_nprdma_order {
     ucs_list_link_t   ops;       /* In program order */
-    uint64_t          sn;        /* Of the last one added */
+    uint64_t          sn;        /* Of the last one that was added */
     uint64_t          epoch;     /* Last one that may be in older */
     uct_nprdma_span_t older;
-    uct_nprdma_span_t newer;     /* Of what was added after epoch */
+    uct_nprdma_span_t newer;     /* Operations added after epoch */
     unsigned          num_writes; /* In ops, without UCT_NPRDMA_ORDER_READ */
-    int               is_strict; /* Atomics wait for all before them */
+    int               is_strict; /* Atomics wait for all earlier operations */
 } uct_nprdma_order_t;
 
 
-/** @return The span of length bytes, at least 1; it does not wrap. */
+/**
+ * @return The span of length bytes, at least 1. It ends at UINT64_MAX rather
+ *         than wrap.
+ */
 static inline uct_nprdma_span_t
 uct_nprdma_span(uint64_t address, uint64_t length)
 {
@@ -87,7 +93,7 @@ static inline void uct_nprdma_span_clear(uct_nprdma_span_t *span)
     span->last  = 0;
 }
 
-/** Make a span reach over another one, too. */
+/** Extend a span to include another one. */
 static inline void
 uct_nprdma_span_add(uct_nprdma_span_t *span, const uct_nprdma_span_t *other)
 {
@@ -104,22 +110,25 @@ static inline int uct_nprdma_span_overlaps(const uct_nprdma_span_t *span1,
 
 
 /**
- * @param [out] order      Without operations.
- * @param [in]  is_strict  Atomics wait for all operations before them.
+ * Initialize the order of an endpoint.
+ *
+ * @param [out] order      Has no operations.
+ * @param [in]  is_strict  Nonzero: atomics wait for all earlier operations.
  */
 void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict);
 
 
-/** What uct_nprdma_order_find() does where there are operations. */
+/** Slow path of uct_nprdma_order_find(): there are operations. */
 uct_nprdma_order_op_t *
 uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
                         const uct_nprdma_span_t *span);
 
 /**
- * Find out what a new operation has to wait for.
+ * Find the operation that a new one has to wait for.
  *
- * @param [in] flags  UCT_NPRDMA_ORDER_xx of the new one.
- * @param [in] span   What it accesses.
+ * @param [in] order  Order of the endpoint.
+ * @param [in] flags  UCT_NPRDMA_ORDER_xx of the new operation.
+ * @param [in] span   Bytes that it accesses.
  *
  * @return The last operation that it must not overtake, or NULL.
  */
@@ -133,16 +142,16 @@ uct_nprdma_order_find(uct_nprdma_order_t *order, unsigned flags,
 
 
 /**
- * The same for an operation that has been added.
+ * Find the operation that one of the list has to wait for.
  *
- * @return The last operation before it that it must not overtake, or NULL.
+ * @return The last earlier operation that it must not overtake, or NULL.
  */
 uct_nprdma_order_op_t *
 uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
                              const uct_nprdma_order_op_t *op);
 
 
-/** Add an operation, which has its span and flags, behind all others. */
+/** Append an operation whose span and flags are set. */
 static inline void
 uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 {
@@ -157,8 +166,8 @@ uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 
 
 /**
- * An operation is done: nothing waits for it any more. What hangs on it stays
- * there, for the caller to take away.
+ * Remove an operation that is done. The caller removes its waiters from the
+ * list.
  */
 static inline void
 uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
@@ -178,7 +187,7 @@ uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 }
 
 
-/** Let an operation that is in no such list hang in one. */
+/** Append an operation that is in no list by `held` to one. */
 static inline void uct_nprdma_order_hold(uct_nprdma_order_op_t *op,
                                          ucs_list_link_t *held)
 {
@@ -186,7 +195,7 @@ static inline void uct_nprdma_order_hold(uct_nprdma_order_op_t *op,
     ucs_list_add_tail(held, &op->held);
 }
 
-/** Take an operation from the list that it hangs in, if there is one. */
+/** Remove an operation from the list that `held` is in, if there is one. */
 static inline void uct_nprdma_order_unhold(uct_nprdma_order_op_t *op)
 {
     if (op->is_held) {
@@ -196,7 +205,7 @@ static inline void uct_nprdma_order_unhold(uct_nprdma_order_op_t *op)
 }
 
 
-/** @return Nonzero if all operations up to a number are done. */
+/** @return Nonzero if all operations up to a sequence number are done. */
 static inline int
 uct_nprdma_order_is_done(uct_nprdma_order_t *order, uint64_t sn)
 {

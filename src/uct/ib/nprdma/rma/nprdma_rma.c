@@ -61,9 +61,9 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
 
     attr->cap.put.max_short       = uct_nprdma_rma_max_short(iface);
     attr->cap.put.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
-    /* UCP 1.13 puts lists of buffers in no other way, so there is no minimum. A
-     * small one is one store like any other put, and must stay so: done
-     * once. */
+    /* UCP 1.13 can put lists of buffers only in this way, so there is no
+     * minimum. A small one is a single STORE like any other small put
+     * (ARCHITECTURE 3, exactly once). */
     attr->cap.put.min_zcopy       = 0;
     attr->cap.put.max_zcopy       = SIZE_MAX;
     attr->cap.put.opt_zcopy_align = 1;
@@ -84,7 +84,7 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.atomic64.fop_flags  = fops;
 }
 
-/* A put_short that has to be held; its data moves to a slot */
+/* Hold a put_short; its data moves to a slot */
 static UCS_F_NOINLINE ucs_status_t
 uct_nprdma_rma_hold_short(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           const void *buffer, unsigned length,
@@ -119,7 +119,7 @@ err_put_slot:
 }
 
 /*
- * A put of nothing completes without checks, but fails if the peer is gone.
+ * A put of zero bytes completes without checks, but fails if the peer is gone.
  *
  * @return UCS_OK, or as uct_nprdma_net_ep_refusal().
  */
@@ -128,7 +128,7 @@ uct_nprdma_rma_put_nothing(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_net_ep_t *ep)
 {
     if (ep->am.broken) {
-        return UCS_OK; /* what it would find out is already known */
+        return UCS_OK; /* the connection fails anyway */
     }
 
     if ((ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA) ||
@@ -207,7 +207,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
         return status;
     }
 
-    /* Data can be packed once only */
+    /* Data can be packed only once, so all resources must be there */
     slot = uct_nprdma_held_has_room(iface, ep->rma) ?
            uct_nprdma_rma_get_slot(iface, ep->rma, 0) : NULL;
     if (ucs_unlikely(slot == NULL)) {
@@ -244,8 +244,9 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
 }
 
 /*
- * A put that fits one request is one store, done once, whatever way it came:
- * the target may be polling on it (ARCHITECTURE 3, exactly once).
+ * Put by one request. The target executes it once, because its software may be
+ * polling on the bytes, whatever UCT function the put came by (ARCHITECTURE 3,
+ * exactly once).
  */
 static ucs_status_t
 uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
@@ -343,7 +344,7 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
 }
 
 /*
- * Send a request with at most operands behind its header, and wait for its
+ * Send a request with no data but operands behind its header, and wait for its
  * reply.
  */
 static ucs_status_t
@@ -375,7 +376,7 @@ err_no_resource:
     return UCS_ERR_NO_RESOURCE;
 }
 
-/* Without a way for the NIC, the target's software sends the data */
+/* The NIC cannot reach the memory, so the target's software sends the data */
 static ucs_status_t
 uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_ep_t *ep,
@@ -421,7 +422,7 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
     UCT_CHECK_LENGTH(length, 0, UCT_NPRDMA_SVC_MAX_PAYLOAD, "get_bcopy");
 
     if (ucs_unlikely(length == 0)) {
-        return UCS_OK; /* Not even the key need be one */
+        return UCS_OK; /* Not even the key has to be valid */
     }
 
     by_nic = uct_nprdma_opt_can_get(iface, uct_nprdma_rkey(rkey), remote_addr,

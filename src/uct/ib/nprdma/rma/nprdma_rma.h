@@ -6,7 +6,8 @@
 #include "nprdma_rma_iface.h"
 
 /*
- * Put, get and atomics, as UCT has them.
+ * Put, get and atomics. Arguments and results are those of the functions of
+ * uct_iface_ops_t with the same names.
  */
 
 /** Fill the capabilities of put, get and atomics of an interface. */

@@ -5,18 +5,20 @@
 
 #include <stddef.h>
 
-/* Limits of UCX_NPRDMA_SLICE; buffers for page states are made for the
- * largest */
+/* Limits of UCX_NPRDMA_SLICE. Buffers for page states have the size for the
+ * largest slice. */
 #define UCT_NPRDMA_MIN_SLICE  4096
 #define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
 
 /* Configuration of put, get and atomics */
 typedef struct uct_nprdma_rma_config {
-    size_t   slice;         /* of an operation, bytes */
-    size_t   scan_max;      /* gets up to this are scanned */
-    unsigned max_tries;     /* optimistic ones of a slice */
-    int      atomic_order;  /* atomics wait for puts and gets */
-    size_t   state_cache;   /* of peers' page states, bytes */
+    size_t   slice;         /* bytes of an operation that are moved and verified
+                             * at once */
+    size_t   scan_max;      /* longest get that is scanned, bytes */
+    unsigned max_tries;     /* optimistic tries of a slice */
+    int      atomic_order;  /* nonzero: atomics wait for earlier puts and
+                             * gets */
+    size_t   state_cache;   /* bytes for page states of peers */
 } uct_nprdma_rma_config_t;
 
 #endif

@@ -6,17 +6,20 @@
 #include "nprdma_rma_types.h"
 
 /*
- * What the log says of operations that have failed.
+ * Log messages about failed operations.
  */
 
 /**
- * An operation has failed at the target. Many users do not look at the status
- * of each operation, so the first one of an endpoint is an error in the log.
+ * Log an operation that failed at the target. Many users do not check the
+ * status of each operation, so the first failure of an endpoint is logged as an
+ * error, later ones for debugging.
  *
- * @param [in] name     Of the operation.
+ * @param [in] iface    Interface.
+ * @param [in] rma      RMA side of the endpoint.
+ * @param [in] name     Name of the operation.
  * @param [in] address  Remote address.
- * @param [in] length   Bytes.
- * @param [in] status   What the user gets.
+ * @param [in] length   Length in bytes.
+ * @param [in] status   Status that the user gets.
  */
 void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                          const char *name, uint64_t address, size_t length,
@@ -24,11 +27,14 @@ void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /**
- * The same for one whose buffer here could not be copied from or to.
+ * Log an operation whose local buffer could not be accessed, as
+ * uct_nprdma_rma_tell().
  *
- * @param [in] is_get  Nonzero: a get.
- * @param [in] buffer  The part of it that was to be copied.
- * @param [in] length  Bytes of that.
+ * @param [in] iface   Interface.
+ * @param [in] rma     RMA side of the endpoint.
+ * @param [in] is_get  Nonzero for a get.
+ * @param [in] buffer  Part of the buffer that was accessed.
+ * @param [in] length  Its length in bytes.
  */
 void uct_nprdma_rma_tell_local(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma, int is_get,
@@ -36,12 +42,16 @@ void uct_nprdma_rma_tell_local(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * Tell of what has failed according to a reply: its own request, and the first
- * one before it that has no reply. Slices tell of themselves.
+ * Log the failures that a reply reports: that of its own request, and that of
+ * the first earlier request without a reply. Slices log their failures
+ * themselves.
  *
- * @param [in] wait       For the reply; wait->failed of the request before it.
- * @param [in] failed_sn  Number of that request.
- * @param [in] status     How the request of the reply has ended.
+ * @param [in] iface      Interface.
+ * @param [in] rma        RMA side of the endpoint.
+ * @param [in] wait       Wait of the reply; wait->failed is the status of the
+ *                        earlier request.
+ * @param [in] failed_sn  Sequence number of the earlier request.
+ * @param [in] status     Status of the request of the reply.
  */
 void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma,

@@ -60,8 +60,9 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_rma_t *rma = ep->rma;
 
-    /* While not even requests may pass, nothing of the user has come after the
-     * first fence: only redo, which must not move it */
+    /* While even requests may not pass a fence, the user cannot have posted
+     * anything behind it. Only redo has been posted, which must not move the
+     * fence */
     if (rma->is_fenced && (ep->net.blocked & UCT_NPRDMA_EP_FENCED_RMA)) {
         return UCS_OK;
     }
@@ -102,7 +103,7 @@ static void uct_nprdma_rma_flushes_done(uct_nprdma_rma_iface_t *iface,
         }
 
         ucs_queue_pull_non_empty(&rma->flushes);
-        rma->error = UCS_OK; /* Has been told now */
+        rma->error = UCS_OK; /* reported now */
         flush->func(iface, rma->ep, flush, status);
     }
 }

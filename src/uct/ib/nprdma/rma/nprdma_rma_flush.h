@@ -6,32 +6,34 @@
 #include "nprdma_rma_types.h"
 
 /*
- * Flush and fence: what waits for all operations before it.
+ * Flush and fence: both wait for all earlier operations (ARCHITECTURE 3).
  */
 
 /** @return Nonzero if all operations of an endpoint are done. */
 int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep);
 
 /**
- * @return Nonzero if operations of an endpoint are not verified, or not sent:
- *         then even requests to its service might overtake them.
+ * @return Nonzero if operations of an endpoint are not verified or not sent.
+ *         Then even requests to its service might overtake them.
  */
 int uct_nprdma_rma_is_unordered(const uct_nprdma_rma_ep_t *ep);
 
-/** @return Nonzero if uct_nprdma_rma_flush() has an error to tell. */
+/** @return Nonzero if uct_nprdma_rma_flush() has an error to report. */
 int uct_nprdma_rma_has_error(const uct_nprdma_rma_ep_t *ep);
 
 /**
- * Wait for all requests of an endpoint.
+ * Wait for all operations of an endpoint.
  *
  * @param [in] iface  Interface.
  * @param [in] ep     Endpoint.
- * @param [in] flush  Called back; NULL if nobody waits, but the target should
- *                    be asked.
+ * @param [in] flush  Called when all are done; owned by the caller and valid
+ *                    until then. NULL: no call, but the target is asked for an
+ *                    acknowledgement.
  *
- * @return UCS_OK: nothing is outstanding; UCS_INPROGRESS: will be called back;
- *         UCS_ERR_NO_RESOURCE: try again later; another error is the first one
- *         of a request that could not report it, none of them outstanding.
+ * @return UCS_OK: nothing is outstanding. UCS_INPROGRESS: flush will be called.
+ *         UCS_ERR_NO_RESOURCE: try again later. UCS_ERR_IO_ERROR: the
+ *         connection fails. Another error is the first one of a request without
+ *         completion; then nothing is outstanding.
  */
 ucs_status_t uct_nprdma_rma_flush(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_rma_ep_t *ep,
@@ -39,7 +41,10 @@ ucs_status_t uct_nprdma_rma_flush(uct_nprdma_rma_iface_t *iface,
 
 /**
  * Call uct_nprdma_net_ep_unfence() as soon as all operations posted up to now
- * are done. Never refuses: asks the target when it can.
+ * are done. If resources are missing, progress asks the target later.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] ep     Endpoint with an RMA side.
  *
  * @return UCS_OK.
  */
@@ -47,13 +52,16 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_rma_ep_t *ep);
 
 
-/** What uct_nprdma_rma_check() does where somebody may wait. */
+/**
+ * Slow path of uct_nprdma_rma_check(): there is a flush or a fence, or the
+ * endpoint is destroyed.
+ */
 void uct_nprdma_rma_check_slow(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma);
 
 /**
- * Something that flushes and fences may wait for is done: tell those that wait
- * for no more.
+ * Operations or requests are done: end the flushes and fences that waited for
+ * them, and dispatch pending requests.
  */
 static inline void
 uct_nprdma_rma_check(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)

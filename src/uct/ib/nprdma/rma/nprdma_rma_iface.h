@@ -21,51 +21,54 @@ struct uct_nprdma_rma_res;
 
 /* One kind of wait of an endpoint; see nprdma_longest.h */
 typedef struct uct_nprdma_longest {
-    uint64_t   mark;  /* Last that had been started at the first look, */
-    ucs_time_t since; /* which was then */
+    uint64_t   mark;  /* Last operation that had started at the first scan */
+    ucs_time_t since; /* Time of that scan */
     ucs_time_t state_since;
     uint8_t    state; /* uct_nprdma_wait_for_t */
-    uint8_t    told;  /* Number of lines in the log */
+    uint8_t    told;  /* Number of log messages */
 } uct_nprdma_longest_t;
 
 
-/* Those of an endpoint; zeroes at first */
+/* Waits of an endpoint; initially all zeros */
 typedef struct uct_nprdma_longest_ep {
     uct_nprdma_longest_t am;
     uct_nprdma_longest_t svc;
-    uct_nprdma_longest_t request; /* To the service */
-    uct_nprdma_longest_t op;      /* Optimistic */
+    uct_nprdma_longest_t request; /* Requests to the service */
+    uct_nprdma_longest_t op;      /* Optimistic operations */
     uct_nprdma_longest_t pending;
 } uct_nprdma_longest_ep_t;
 
 
-/* Of an interface; zeroes at first */
+/* Scans of an interface; initially all zeros */
 typedef struct uct_nprdma_longest_iface {
-    unsigned   num_polls; /* That found nothing */
-    ucs_time_t next;      /* Look */
+    unsigned   num_polls; /* Calls of progress that found no work */
+    ucs_time_t next;      /* Time of the next scan */
 } uct_nprdma_longest_iface_t;
 
 
 typedef struct uct_nprdma_rma_iface {
     union {
         uct_nprdma_net_iface_t    super;
-        uct_nprdma_net_iface_t    net;     /* the same, by its floor */
+        uct_nprdma_net_iface_t    net;     /* the base class, named after its
+                                            * floor */
     };
     const uct_nprdma_rma_config_t *config;
     uct_nprdma_local_t            local;   /* see nprdma_local.h */
     uct_nprdma_longest_iface_t    longest;
-    struct uct_nprdma_rma_res     *res;    /* see nprdma_rma_types.h; NULL
-                                              until it is needed */
+    struct uct_nprdma_rma_res     *res;    /* see nprdma_rma_types.h; NULL until
+                                            * first needed */
 } uct_nprdma_rma_iface_t;
 
 typedef struct uct_nprdma_rma_ep {
     union {
         uct_nprdma_net_ep_t       super;
-        uct_nprdma_net_ep_t       net;     /* likewise */
+        uct_nprdma_net_ep_t       net;     /* the base class, named after its
+                                            * floor */
     };
-    struct uct_nprdma_rma         *rma;    /* svc's state, see nprdma_rma_req.h;
-                                              NULL until first needed */
-    uct_nprdma_longest_ep_t       longest; /* how long it has waited */
+    struct uct_nprdma_rma         *rma;    /* state of svc, see
+                                            * nprdma_rma_types.h; NULL until
+                                            * first needed */
+    uct_nprdma_longest_ep_t       longest; /* how long operations have waited */
 } uct_nprdma_rma_ep_t;
 
 
@@ -77,7 +80,9 @@ UCS_CLASS_DECLARE(uct_nprdma_rma_iface_t, const uct_nprdma_rma_config_t *,
 UCS_CLASS_DECLARE(uct_nprdma_rma_ep_t, const uct_ep_params_t *);
 
 
-/** @return The registrations and regions of an interface's memory domain. */
+/**
+ * @return The memory domain of an interface, with registrations and regions.
+ */
 static inline uct_nprdma_mem_md_t *
 uct_nprdma_rma_md(const uct_nprdma_rma_iface_t *iface)
 {

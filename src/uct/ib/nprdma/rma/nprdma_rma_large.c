@@ -9,8 +9,8 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
-/* Requests of this kind that an endpoint may have on the way: a slow target
- * must not hold all slots of the interface */
+/* Most requests of such copies in flight per endpoint: a slow target must not
+ * hold all slots of the interface */
 #define UCT_NPRDMA_RMA_LARGE_WINDOW  12
 
 
@@ -40,11 +40,11 @@ uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
 
     --rma->num_large;
     if (rma->status != UCS_OK) {
-        return NULL; /* All operations end with the connection */
+        return NULL; /* The end of the connection completes all operations */
     }
 
     if (*status != UCS_OK) {
-        /* The rest is of no use to anybody */
+        /* The rest is not requested any more */
         large->status = (large->status == UCS_OK) ? *status : large->status;
     } else if (large->is_get && (large->status == UCS_OK)) {
         uct_nprdma_rma_large_copy(iface, rma, large, large->done, (void*)data,
@@ -92,8 +92,8 @@ uct_nprdma_rma_large_send_get(uct_nprdma_rma_iface_t *iface,
                                      slot, wait);
 }
 
-/* Each store has a reply: other requests may come between them, so a later
- * reply would not tell whose failure it reports */
+/* Each STORE has a reply. Other requests may be sent between them, so a later
+ * reply would not show which operation has failed */
 static ucs_status_t
 uct_nprdma_rma_large_send_put(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_t *rma,
@@ -123,7 +123,8 @@ uct_nprdma_rma_large_send_put(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_large_copy(iface, rma, large, large->requested, request + 1,
                               length);
     if (ucs_unlikely(large->status != UCS_OK)) {
-        /* Not to be told from here: the reply to this one does */
+        /* This function must not end the operation, so the reply to a NOP
+         * does */
         uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
         length = 0;
     }
@@ -146,7 +147,7 @@ unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
         large = ucs_queue_head_elem_non_empty(&rma->larges,
                                               uct_nprdma_rma_large_t, queue);
         if (large->status != UCS_OK) {
-            break; /* Goes with the last reply that is on its way */
+            break; /* ends with the last outstanding reply */
         }
 
         length = ucs_min(large->length - large->requested,

@@ -7,25 +7,29 @@
 
 /*
  * Ranges that software copies, by as many requests to the target's service as
- * it takes. They never fail for want of a page: the CPUs touch the memory. Any
- * number may be queued on an endpoint, and other requests go in between.
+ * necessary. They cannot fail for lack of a page, because CPUs access the
+ * memory (ARCHITECTURE 3, progress). Any number of ranges may be queued on an
+ * endpoint, and other requests may be sent in between.
  */
 
-/** Reply to one of its requests; see nprdma_rma_reply.c. */
+/** Handle the reply to a request of a range; see nprdma_rma_reply.c. */
 uct_completion_t *
 uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_rma_wait_t *wait, const void *data,
                            ucs_status_t *status);
 
 
-/** Queue a range, and send what can be sent at once. */
+/**
+ * Queue a range, and send requests as far as resources allow. The caller owns
+ * the range until its function is called.
+ */
 void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_t *rma,
                               uct_nprdma_rma_large_t *large);
 
 
 /**
- * Send requests of queued ranges for as long as there are resources.
+ * Send requests of queued ranges as long as there are resources.
  *
  * @return Number of requests sent.
  */

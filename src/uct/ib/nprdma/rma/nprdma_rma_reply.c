@@ -17,16 +17,18 @@
 
 
 /**
- * Consume a reply: take the data, and tell for whom to call back. Only the end
- * of an operation of nprdma_opt.h calls the user itself.
+ * Handle a reply: store the data, and return the user's completion. Only the
+ * end of an operation of nprdma_opt.h calls the user itself.
  *
- * @param [in] wait    Whose reply it is.
- * @param [in] data    Payload, wait->length bytes; NULL if status is an error.
- * @param [in] status  How the request ended; wait->failed tells whether an
- *                     earlier request without reply has failed.
+ * @param [in]     iface   Interface.
+ * @param [in]     wait    Wait of the reply.
+ * @param [in]     data    Payload, wait->length bytes; NULL if status is an
+ *                         error.
+ * @param [in,out] status  Status of the request; the function may change it.
+ *                         wait->failed is the status of an earlier request
+ *                         without reply.
  *
- * @return Completion to be called, or NULL; its status is status unless
- *         changed through @a status.
+ * @return Completion to be called with the status, or NULL.
  */
 typedef uct_completion_t *
 (*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *iface,
@@ -39,7 +41,7 @@ uct_nprdma_rma_ack_reply(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_rma_wait_t *wait, const void *data,
                          ucs_status_t *status)
 {
-    /* Nobody waits for this request alone, so a flush has to tell */
+    /* This request has no completion, so a flush reports its failure */
     if (ucs_unlikely((*status != UCS_OK) && (wait->failed == UCS_OK))) {
         wait->failed = *status;
     }
@@ -129,9 +131,9 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
     const uct_nprdma_svc_reply_t *reply;
 
     /*
-     * A receive that was flushed is not a reply, and one that is late is of no
-     * use: whoever took the connection down ends what waits for it, by
-     * uct_nprdma_rma_ep_fail() or _cleanup().
+     * A flushed receive is not a reply, and a late reply is discarded. After
+     * the end of a connection, uct_nprdma_rma_ep_fail() or _cleanup() completes
+     * the operations that waited for it.
      */
     if ((conn->ep == NULL) || (rma == NULL) ||
         (ucs_derived_of(conn->ep, uct_nprdma_rma_ep_t)->rma != rma) ||
@@ -139,7 +141,7 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
-    /* Nobody has asked for what comes to a spare */
+    /* No request is outstanding for a spare, so a reply to it is malformed */
     reply = ucs_unlikely(wait == rma->spare) ? NULL :
             uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len,
                                        wait->type, wait->sn, wait->length);

@@ -6,17 +6,19 @@
 #include "nprdma_rma_types.h"
 
 /*
- * Replies of a peer's service, by what they are awaited for.
+ * Replies of a peer's service, handled according to their kind.
  */
 
 /**
- * The end of the first wait of an endpoint. Afterwards the endpoint may be
- * gone: the caller holds its RMA side (uct_nprdma_rma_enter()).
+ * End the first wait of an endpoint. The endpoint may be destroyed in the call;
+ * the caller keeps its RMA side by uct_nprdma_rma_enter().
  *
- * @param [in] wait    First of rma->waits; free afterwards.
+ * @param [in] iface   Interface.
+ * @param [in] rma     RMA side of the endpoint.
+ * @param [in] wait    First of rma->waits; freed.
  * @param [in] data    Payload of the reply, wait->length bytes; NULL if status
  *                     is an error.
- * @param [in] status  How the request ended.
+ * @param [in] status  Status of the request.
  */
 void uct_nprdma_rma_reply_done(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma,
@@ -25,11 +27,11 @@ void uct_nprdma_rma_reply_done(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * A receive posted by uct_nprdma_conn_post_recv() is complete.
+ * Handle the completion of a receive of uct_nprdma_conn_post_recv().
  *
  * @param [in] iface  Interface.
  * @param [in] conn   Connection of kind SVC.
- * @param [in] index  As given when it was posted.
+ * @param [in] index  Index of the receive.
  * @param [in] wc     Its completion, possibly an error.
  *
  * @return Number of operations completed.

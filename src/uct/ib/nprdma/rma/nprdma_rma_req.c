@@ -10,11 +10,12 @@
 #include <ucs/debug/memtrack_int.h>
 
 
-/* Stores in a row after which the target is asked how far it is */
+/* Number of requests without reply after which one asks for an
+ * acknowledgement */
 #define UCT_NPRDMA_RMA_ACK_INTERVAL   1024
 
-/* The same while the NIC has operations, which must not overtake stores to the
- * same place: most of the stores on their way are remembered then */
+/* The same while the NIC has operations, which must not overtake requests that
+ * overlap: then most of the unacknowledged requests are in rma->recent */
 #define UCT_NPRDMA_RMA_ACK_INTERVAL_OPT  (UCT_NPRDMA_RMA_RECENT / 2)
 
 
@@ -55,8 +56,8 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Remember what a request accesses. An operation of opt.order answers for what
- * it sends itself: it is there until the reply has come.
+ * Remember the range that a request accesses. A request of an operation of
+ * opt.order is not remembered: the operation stays there until the reply.
  */
 static void uct_nprdma_rma_remember(uct_nprdma_rma_t *rma,
                                     const uct_nprdma_svc_request_t *request,
@@ -81,7 +82,7 @@ static void uct_nprdma_rma_remember(uct_nprdma_rma_t *rma,
     uct_nprdma_span_add(&rma->span, &span);
 }
 
-/* Number a request that has been posted, and remember what it was */
+/* Number a request that has been posted, and remember its range */
 static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma,
                                 const uct_nprdma_svc_request_t *request,
@@ -104,10 +105,10 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Whether a request that needs no reply asks for one. The first after a pause
- * does: a flush that follows then has nothing to send, and the many puts that
- * may follow instead have few replies all the same. Behind operations that are
- * not verified a flush has to wait in any case, and asks itself.
+ * Tell whether a request that needs no reply asks for one. The first request
+ * after a pause does: then a flush that follows it has nothing to send. If many
+ * puts follow instead, few of them have replies. While operations are not
+ * verified, a flush has to wait in any case, and asks itself.
  */
 static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma)
@@ -136,7 +137,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
 
     if ((wait == NULL) && uct_nprdma_rma_wants_ack(iface, rma)) {
         is_alone = (rma->done_sn == rma->sn);
-        /* A reply to an atomic has the old value, wanted or not */
+        /* The reply to an ATOMIC always carries the old value */
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
                             request->length : 0,
@@ -154,8 +155,8 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
         sge.lkey      = 0;
         wr.send_flags = IBV_SEND_INLINE;
     } else {
-        /* Unsignaled sends may only hold half of the slots, and not what is
-         * reserved of the others: see nprdma_tx.h */
+        /* Unsignaled sends hold at most half of the slots, not counting the
+         * reserve: see nprdma_tx.h */
         sge.lkey       = slot->lkey;
         op             = &slot->op;
         op->func       = uct_nprdma_slot_release_op;
@@ -166,7 +167,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
     status = uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, &wr, op,
                                       signal);
     if (ucs_unlikely(status != UCS_OK)) {
-        /* The connection fails: the receive of the wait comes back unused */
+        /* The connection fails: the receive of the wait is flushed */
         if (slot != NULL) {
             uct_nprdma_bounce_put(slot);
         }

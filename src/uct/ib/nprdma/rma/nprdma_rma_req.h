@@ -8,11 +8,11 @@
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
 /*
- * Requests to the service of a peer and what is known about their replies;
- * what the operations of nprdma_rma.c are made of.
+ * Requests to the service of a peer and the accounting of their replies. The
+ * operations of nprdma_rma.c consist of them.
  */
 
-/* No more unacknowledged requests, for sequence numbers to be comparable */
+/* Most unacknowledged requests, so that sequence numbers can be compared */
 #define UCT_NPRDMA_RMA_MAX_UNACKED  UCS_BIT(30)
 
 static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
@@ -30,12 +30,12 @@ uct_nprdma_rma_can_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 }
 
 
-/** @return Nonzero if so many WRs may be posted that redo or verify. */
+/** @return Nonzero if `count` WRs of redo or verification may be posted. */
 int uct_nprdma_rma_can_redo(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_rma_t *rma, int32_t count);
 
 
-/** What uct_nprdma_rma_get_slot() does where slots are few. */
+/** Slow path of uct_nprdma_rma_get_slot(): few slots are free. */
 uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
                                                 uct_nprdma_rma_t *rma,
                                                 int is_redo);
@@ -44,18 +44,20 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
 /**
  * Take a slot of a pool that endpoints share.
  *
+ * @param [in] iface    Interface.
+ * @param [in] rma      RMA side of the endpoint.
  * @param [in] pool     &iface->res->pool or &iface->res->small_pool.
- * @param [in] held     Slots of it that the endpoint has.
- * @param [in] is_redo  Not held to the share of the endpoint.
+ * @param [in] held     Slots of the pool that the endpoint has.
+ * @param [in] is_redo  Nonzero: the endpoint's share does not count.
  *
- * @return The slot, or NULL: later.
+ * @return The slot; NULL: try again later.
  */
 uct_nprdma_slot_t *
 uct_nprdma_rma_pool_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_bounce_t *pool, unsigned held, int is_redo);
 
 
-/** Slots for data that an endpoint has */
+/** @return Number of slots for data that an endpoint has. */
 static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
 {
     return rma->num_slots + rma->ep->net.svc.num_slots;
@@ -63,10 +65,14 @@ static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
 
 
 /**
- * @param [in] is_redo  For redo or verification, which have a share.
+ * Take a slot for data. A caller that receives into it counts it in
+ * rma->num_slots.
  *
- * @return A slot for data, or NULL: later. Who receives to it counts it in
- *         rma->num_slots.
+ * @param [in] iface    Interface.
+ * @param [in] rma      RMA side of the endpoint.
+ * @param [in] is_redo  Nonzero for redo or verification, which have a reserve.
+ *
+ * @return The slot; NULL: try again later.
  */
 static inline uct_nprdma_slot_t *
 uct_nprdma_rma_get_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -85,7 +91,7 @@ uct_nprdma_rma_get_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** Fill the header of a request; sn and flags are filled when it is sent. */
+/** Fill the header of a request; uct_nprdma_rma_send() sets sn and flags. */
 static inline void
 uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
                             uint64_t address, uint64_t key, uint32_t length)
@@ -104,13 +110,16 @@ uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
 /**
  * Send a request. uct_nprdma_rma_can_post() is true.
  *
+ * @param [in] iface    Interface.
+ * @param [in] rma      RMA side of the endpoint.
  * @param [in] request  Header, in the slot if there is one.
- * @param [in] length   Bytes of the message.
- * @param [in] slot     Slot that holds it, given back when it has left; NULL
- *                      if it fits inline.
- * @param [in] wait     For its reply, or NULL.
+ * @param [in] length   Length of the message in bytes.
+ * @param [in] slot     Slot that contains the message; returned to its pool
+ *                      after the send, also on error. NULL: sent inline.
+ * @param [in] wait     Wait for the reply, or NULL.
  *
- * @return UCS_OK or UCS_ERR_IO_ERROR: nothing is left of it.
+ * @return UCS_OK; or UCS_ERR_IO_ERROR: the request was not sent, and progress
+ *         fails the connection.
  */
 ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
@@ -124,24 +133,26 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * Make sure that a reply will tell when all requests up to now are executed.
+ * Make sure that a reply acknowledges all requests up to now.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: later; or UCS_ERR_IO_ERROR: the
- *         connection fails.
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; or UCS_ERR_IO_ERROR:
+ *         progress fails the connection.
  */
 ucs_status_t uct_nprdma_rma_ask(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma);
 
 
 /**
- * Reserve what it takes to send a short request: nothing where it fits inline.
+ * Reserve the resources to send a short request: none if it can be sent inline.
  *
- * @param [in]  length   Bytes of the message.
- * @param [in]  is_redo  For redo or verification, which have a share.
+ * @param [in]  iface    Interface.
+ * @param [in]  rma      RMA side of the endpoint.
+ * @param [in]  length   Length of the message in bytes.
+ * @param [in]  is_redo  Nonzero for redo or verification, which have a reserve.
  * @param [out] slot_p   For uct_nprdma_rma_send_small() or
- *                      uct_nprdma_rma_small_slot_put().
+ *                       uct_nprdma_rma_small_slot_put().
  *
- * @return Zero: later.
+ * @return Nonzero on success; zero: try again later.
  */
 static inline int uct_nprdma_rma_small_slot(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_t *rma,
@@ -164,7 +175,7 @@ static inline void uct_nprdma_rma_small_slot_put(uct_nprdma_slot_t *slot)
     }
 }
 
-/** As uct_nprdma_rma_send(), of a request that is not in the slot yet. */
+/** As uct_nprdma_rma_send(), for a request that is not in the slot yet. */
 static inline ucs_status_t
 uct_nprdma_rma_send_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           uct_nprdma_svc_request_t *request, size_t length,
@@ -178,21 +189,23 @@ uct_nprdma_rma_send_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** Let progress go on with an endpoint that could not send all it has to. */
+/** Let progress continue an endpoint that lacked resources. */
 void uct_nprdma_rma_stall(uct_nprdma_rma_res_t *res,
                           uct_nprdma_rma_t *rma);
 
 
-/** Keep the RMA side of an endpoint while callbacks of the user are called. */
+/** Keep the RMA side of an endpoint during callbacks of the user. */
 static inline void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
 {
     ++rma->busy;
 }
 
-/** The endpoint is gone, and nobody keeps its RMA side. */
+/**
+ * Free the RMA side of a destroyed endpoint, when its last user has left it.
+ */
 void uct_nprdma_rma_free(uct_nprdma_rma_t *rma);
 
-/** Undo uct_nprdma_rma_enter(); the RMA side may be gone afterwards. */
+/** Undo uct_nprdma_rma_enter(); the RMA side may be freed. */
 static inline void uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
 {
     if ((--rma->busy == 0) && ucs_unlikely(rma->ep == NULL)) {

@@ -7,8 +7,8 @@
 #include "nprdma_rma_wait.h"
 #include "nprdma_rma_req.h"
 
-/* So many stores that are alone, and no reply that would not fit a spare, and
- * the next such store posts one */
+/* Single stores, without a reply too large for a spare in between, after which
+ * the next single store posts a spare */
 #define UCT_NPRDMA_RMA_SPARE_AFTER  8
 
 
@@ -18,7 +18,7 @@ static int uct_nprdma_rma_is_small(uint32_t length)
            UCT_NPRDMA_RMA_SMALL_SLOT;
 }
 
-/* Forget whose it was */
+/* Detach a wait from its endpoint and return its slot */
 static void uct_nprdma_rma_wait_put(uct_nprdma_rma_res_t *res,
                                     uct_nprdma_rma_wait_t *wait)
 {
@@ -35,7 +35,7 @@ void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
     ++res->num_free_waits;
 }
 
-/* Replies that an endpoint may wait for */
+/* @return Most replies that an endpoint may wait for */
 static uint32_t
 uct_nprdma_rma_max_waits(const uct_nprdma_rma_iface_t *iface, int is_redo)
 {
@@ -46,7 +46,7 @@ uct_nprdma_rma_max_waits(const uct_nprdma_rma_iface_t *iface, int is_redo)
     return max_waits + (is_redo ? UCT_NPRDMA_RMA_REDO_WAITS : 0);
 }
 
-/* Whether the endpoint may wait for one more reply */
+/* Tell whether the endpoint may wait for one more reply */
 static int uct_nprdma_rma_can_wait(uct_nprdma_rma_iface_t *iface,
                                    const uct_nprdma_rma_t *rma, int is_redo)
 {
@@ -61,13 +61,12 @@ static int uct_nprdma_rma_can_wait(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
-    /* As with slots, the more of them it has the more must be left */
+    /* As with slots, the more of them it has the more must be free */
     return is_redo || (rma->num_waits <
                        2 * (iface->res->num_free_waits - reserve));
 }
 
-/* Take one that is free, and post its receive. Who counts it is the caller's
- * business. */
+/* Take a free wait and post its receive. The caller counts it. */
 static uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uint32_t length, int is_redo)
@@ -97,7 +96,7 @@ uct_nprdma_rma_wait_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     return wait;
 }
 
-/* What the next reply goes to, whoever waits for it */
+/* Take the spare for the next reply, whatever that answers */
 static uct_nprdma_rma_wait_t *
 uct_nprdma_rma_spare_take(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma)
 {
@@ -124,7 +123,7 @@ uct_nprdma_rma_wait_begin(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma,
 }
 
 /*
- * A reply that is too large for the spare must not come next.
+ * Use up the spare, because the next reply is too large for it.
  *
  * @return Nonzero if there is no spare any more.
  */
@@ -137,7 +136,7 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    /* One for the NOP, one for the request that it makes way for */
+    /* One for the NOP, one for the request behind it */
     if (!uct_nprdma_rma_can_redo(iface, rma, 2)) {
         iface->net.tx.starved |= (iface->net.tx.cq_avail < 2);
         return 0;
@@ -192,7 +191,7 @@ void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
-    /* While the pool is small, slots are scarcer than waits */
+    /* While the pool has not grown, slots are scarcer than waits */
     if ((rma->spare != NULL) ||
         (res->num_spares == UCT_NPRDMA_RMA_MAX_SPARES) ||
         (pool->num_free < (pool->num_slots / 2))) {

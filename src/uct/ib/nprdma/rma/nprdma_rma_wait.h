@@ -6,29 +6,33 @@
 #include "nprdma_rma_types.h"
 
 /*
- * Receives that are posted for replies. Replies come in the order of the
- * requests, and receives are taken in the order in which they were posted.
+ * Receives that are posted for replies. Replies arrive in the order of the
+ * requests, and receives are consumed in the order in which they were posted.
  *
- * An endpoint that again and again sends a store, waits for it to be done and
- * sends the next has the receive for the next reply posted while a store
- * travels, as a spare: that much sooner the next one leaves. A spare cannot be
- * taken back, so the reply after it goes there, whatever it answers. If that
- * reply does not fit, a NOP is sent before, whose reply uses the spare up.
+ * An endpoint that repeatedly sends a store and waits until it is done posts
+ * the receive for the next reply while the store is in flight. This receive is
+ * the spare; with it the next store leaves earlier. A posted receive cannot be
+ * taken back, so the next reply consumes the spare, whatever it answers. If
+ * that reply does not fit, a NOP is sent first, and its reply consumes the
+ * spare.
  *
- * Spares are few and not counted with what is awaited: that an endpoint keeps
- * one takes nothing from the others, nor does it keep anybody awake or have the
- * peer asked whether it is alive.
+ * The number of spares is limited, and they do not count as awaited replies.
+ * Therefore the spare of an endpoint takes nothing from other endpoints, does
+ * not keep the process from sleeping, and causes no probes of the peer.
  */
 
 /**
- * Have a receive posted for a reply. Must be followed by sending the request.
+ * Take a wait with a posted receive for a reply. The caller must send the
+ * request next.
  *
- * @param [in] length   Payload of the reply if all goes well.
- * @param [in] kind     What for.
- * @param [in] is_redo  For redo or verification, which have a share.
+ * @param [in] iface    Interface.
+ * @param [in] rma      RMA side of the endpoint.
+ * @param [in] length   Payload of a successful reply, in bytes.
+ * @param [in] kind     Kind of the reply.
+ * @param [in] is_redo  Nonzero for redo or verification, which have a reserve.
  *
- * @return The wait, for the caller to fill in what the kind needs, or NULL:
- *         later.
+ * @return The wait, in which the caller sets the fields of its kind; NULL: try
+ *         again later.
  */
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -36,20 +40,20 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         int is_redo);
 
 
-/** Give back a wait that is not in rma->waits any more. */
+/** Free a wait that is not in rma->waits any more. */
 void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
                               uct_nprdma_rma_wait_t *wait);
 
 
 /**
- * A store that stands alone has been sent: post a spare behind it if more of
- * its kind are to be expected, and if there is one to be had.
+ * A single store has been sent: post a spare if more of them are likely, and if
+ * one is available.
  */
 void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma);
 
 
-/** Give the spare back, if there is one; the queue pair receives no more. */
+/** Free the spare, if there is one. The queue pair receives no more. */
 void uct_nprdma_rma_spare_free(uct_nprdma_rma_res_t *res,
                                uct_nprdma_rma_t *rma);
 

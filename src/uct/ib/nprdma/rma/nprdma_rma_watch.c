@@ -13,10 +13,10 @@
 #include <ucs/debug/log.h>
 #include <ucs/time/time.h>
 
-/* Calls of progress between looks at the clock */
+/* Calls of progress between two looks at the clock */
 #define UCT_NPRDMA_RMA_WATCH_POLLS  64
 
-/* Seconds between questions, at least */
+/* Shortest time between probes, in seconds */
 #define UCT_NPRDMA_RMA_WATCH_MIN    2e-3
 
 
@@ -25,7 +25,8 @@ void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
 {
     double timeout = uct_nprdma_net_dev(&iface->net)->config.timeout;
 
-    /* As a device does, and not more often than a timer of UCX's can */
+    /* As often as the device's timeout, and not more often than a timer of UCX
+     * can */
     watch->interval  = ucs_time_from_sec(
             ucs_max(timeout, UCT_NPRDMA_RMA_WATCH_MIN));
     watch->next      = 0;
@@ -48,15 +49,15 @@ void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface)
     iface->res->watch.timer_id = -1;
     UCS_ASYNC_UNBLOCK(async);
 
-    /* Outside of the block: waits for a handler that is running */
+    /* Not with the context blocked, because this waits for a running handler */
     if (timer_id >= 0) {
         ucs_async_remove_handler(timer_id, 1);
     }
 }
 
 /*
- * A write of nothing, unless something is on its way that has a completion and
- * so finds out as well. WRs without one may have arrived long ago.
+ * Post a WRITE of zero bytes, unless a signaled WR is outstanding, which finds
+ * a dead peer as well. Unsignaled WRs may be done already.
  */
 static void uct_nprdma_rma_watch_ask(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_conn_t *conn)
@@ -64,7 +65,7 @@ static void uct_nprdma_rma_watch_ask(uct_nprdma_rma_iface_t *iface,
     if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
         !uct_nprdma_conn_is_watched(conn) &&
         uct_nprdma_conn_can_redo(&iface->net, conn, 1)) {
-        /* If it fails so does the connection, which is what was asked */
+        /* If the post fails, the connection fails, which is a result as well */
         (void)uct_nprdma_conn_post_nop(&iface->net, conn, NULL);
         ++iface->net.stats.svc_probes;
     }
@@ -109,7 +110,7 @@ static void uct_nprdma_rma_watch_handler(int id, ucs_event_set_types_t events,
         return;
     }
 
-    /* Whoever sleeps again starts it again */
+    /* The next sleep starts the timer again */
     if (watch->timer_id == id) {
         watch->timer_id = -1;
         ucs_async_remove_handler(id, 0);

@@ -6,34 +6,41 @@
 #include "nprdma_rma_types.h"
 
 /*
- * Whether peers that owe a reply are still there. A request that has arrived
- * leaves nothing in the send queue, so when its target dies no completion tells
- * of that, and the requester would wait for ever. Therefore something is sent
- * to those peers every now and then, by progress. The asynchronous part only
- * wakes those that sleep instead of calling progress.
+ * Detects peers that owe a reply and no longer exist. A request that has
+ * arrived leaves nothing in the send queue. If its target ends then, no
+ * completion reports that, and the requester would wait without end. Therefore
+ * progress sends probes to such peers at intervals. The asynchronous part only
+ * wakes a user that sleeps instead of calling progress.
  */
 
 /**
- * Prepare the watch of an interface.
+ * Initialize the watch of an interface.
  *
+ * @param [in]  iface  Interface.
  * @param [out] watch  Filled.
  */
 void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch);
 
 /**
- * The interface is going: stop the timer, if there is one, before what it uses
- * of wire-up is gone. The async context is not blocked.
+ * Stop the timer, if it runs, before the interface and its wire-up are
+ * destroyed. The async context is not blocked.
  */
 void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface);
 
 
-/** Part of progress while replies are awaited: cheap, most of the time. */
+/**
+ * Part of progress while replies are awaited: most calls only increment a
+ * counter.
+ */
 void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_watch_t *watch);
 
 
-/** The user is about to sleep. If replies are awaited, wake him in time. */
+/**
+ * The user is about to sleep. If replies are awaited, start a timer that wakes
+ * the user for the next probes.
+ */
 void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface);
 
 #endif

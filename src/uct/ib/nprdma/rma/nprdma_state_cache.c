@@ -9,23 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks that one hash value may lead to */
+/* Blocks per set */
 #define UCT_NPRDMA_STATE_CACHE_WAYS  4
 
-/* Times that a block must be found unchanged before it is believed again */
+/* Times that a block must be found unchanged before it is used again */
 #define UCT_NPRDMA_STATE_CACHE_DOUBT  8
 
 typedef struct uct_nprdma_state_block {
     uct_nprdma_state_region_t region;
-    uint64_t                  number;   /* In the region, plus 1; 0: unused */
-    unsigned                  doubt;    /* Has lately changed under us: so many
-                                           more times it is looked at first */
-    uint32_t                  states[UCT_NPRDMA_STATE_CACHE_BLOCK]; /* 0: not
-                                                    known, as good as absent */
+    uint64_t                  number;   /* Within the region, plus 1; 0:
+                                         * unused */
+    unsigned                  doubt;    /* Has changed recently: read this many
+                                         * times before it is used again */
+    uint32_t                  states[UCT_NPRDMA_STATE_CACHE_BLOCK]; /* 0:
+                                                                     * unknown,
+                                                                     * treated
+                                                                     * as
+                                                                     * absent */
 } uct_nprdma_state_block_t;
 
 typedef struct uct_nprdma_state_set {
-    unsigned                 victim;    /* Goes next */
+    unsigned                 victim;    /* Next block to be replaced */
     uct_nprdma_state_block_t blocks[UCT_NPRDMA_STATE_CACHE_WAYS];
 } uct_nprdma_state_set_t;
 
@@ -58,7 +62,8 @@ void uct_nprdma_state_cache_destroy(uct_nprdma_state_cache_t *cache)
     free(cache);
 }
 
-/* Neighbours go to neighbouring sets, so that a buffer does not hit itself */
+/* Neighbouring blocks go to neighbouring sets, so that the blocks of one buffer
+ * do not replace each other */
 static uct_nprdma_state_set_t *
 uct_nprdma_state_cache_set(uct_nprdma_state_cache_t *cache,
                            const uct_nprdma_state_region_t *region,
@@ -88,7 +93,7 @@ uct_nprdma_state_cache_find(uct_nprdma_state_set_t *set,
     return NULL;
 }
 
-/* The block of some pages, newly made for them if need be */
+/* Find the block of some pages, or make one */
 static uct_nprdma_state_block_t *
 uct_nprdma_state_cache_get(uct_nprdma_state_cache_t *cache,
                            const uct_nprdma_state_region_t *region,
@@ -109,7 +114,7 @@ uct_nprdma_state_cache_get(uct_nprdma_state_cache_t *cache,
     return block;
 }
 
-/* How many of count pages from this one lie in its block */
+/* @return Number of the count pages from this one that are in its block */
 static size_t uct_nprdma_state_cache_run(uint64_t page, size_t count)
 {
     size_t rest = UCT_NPRDMA_STATE_CACHE_BLOCK -
@@ -155,7 +160,7 @@ int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
     return 1;
 }
 
-/* Whether states that were known are others now */
+/* Tell whether known states have changed */
 static int uct_nprdma_state_cache_changed(const uint32_t *known,
                                           const uint32_t *states, size_t count)
 {

@@ -7,35 +7,37 @@
 #include <stdint.h>
 
 /*
- * States of pages of peers, as they were when they were last read: so that most
- * operations need not read them before. An operation takes a copy: what is here
- * changes with every operation that reads states, and comparing with it after
- * the operation would prove nothing (ARCHITECTURE 3, remote WRITE).
+ * States of pages of peers as they were last read, so that most operations need
+ * not READ them first. An operation takes a copy. The cache changes with every
+ * operation that reads states, so a comparison with it after the operation
+ * would prove nothing (ARCHITECTURE 3, remote WRITE).
  *
- * Old states do no harm: those after the operation differ from them then, as
- * counts never go back. That holds for one region, so a region is named by what
- * never comes back, and not by its keys. Bounded memory, all of it allocated at
- * the begin. Belongs to one thread.
+ * Outdated states are safe: counts never decrease, so the states after the
+ * operation differ from them. This holds within one region. Therefore regions
+ * are identified by numbers that are never reused, not by keys. Memory is
+ * bounded and allocated at creation. One thread uses a cache.
  */
 
-/* Pages whose states are kept and dropped together */
+/* Pages of a block, whose states are kept and replaced together */
 #define UCT_NPRDMA_STATE_CACHE_BLOCK  64
 
 typedef struct uct_nprdma_state_cache uct_nprdma_state_cache_t;
 
 /* A region of a peer */
 typedef struct uct_nprdma_state_region {
-    uint64_t process;   /* Unlike in any two processes: the signature */
-    uint64_t id;        /* Unlike for any two regions of the process */
+    uint64_t process;   /* Signature: different in any two processes */
+    uint64_t id;        /* Different for any two regions of the process */
 } uct_nprdma_state_region_t;
 
 
 /**
- * @param [in] size  Bytes for states, rounded to a power of two of blocks; 0 is
- *                   a cache that keeps nothing.
+ * Create a cache.
  *
- * @return The cache, to be given to uct_nprdma_state_cache_destroy(), or NULL
- *         when out of memory.
+ * @param [in] size  Bytes for states, rounded to a power of two of blocks; 0: a
+ *                   cache that stores nothing.
+ *
+ * @return The cache, to be destroyed with uct_nprdma_state_cache_destroy(), or
+ *         NULL without memory.
  */
 uct_nprdma_state_cache_t *uct_nprdma_state_cache_create(size_t size);
 
@@ -44,19 +46,20 @@ void uct_nprdma_state_cache_destroy(uct_nprdma_state_cache_t *cache);
 
 
 /**
- * Copy the states of pages, if all of them are known and have the bits. A page
- * that was last seen absent is better looked at again. So are pages whose
- * neighbourhood has lately changed, as memory does that is mapped anew for each
- * message: to read the states first costs less than data for nothing.
+ * Copy the states of pages, if all are known and have the bits. A page that was
+ * last seen absent is read again, because it may be present now. So are pages
+ * of a block that has changed recently, for example memory that is mapped anew
+ * for each message. To READ the states first costs less than to move data that
+ * is then void.
  *
  * @param [in]  cache   Cache.
  * @param [in]  region  Region of the peer.
  * @param [in]  page    Number of the first page in the region.
  * @param [in]  count   Number of pages.
- * @param [in]  bits    What each must have, NPRDMA_PAGE_xx, not 0.
- * @param [out] states  count words, not complete if the result is 0.
+ * @param [in]  bits    NPRDMA_PAGE_xx that each page must have, not 0.
+ * @param [out] states  count words; incomplete if the result is 0.
  *
- * @return Nonzero if so.
+ * @return Nonzero if all are known and have the bits.
  */
 int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
                                   const uct_nprdma_state_region_t *region,
@@ -65,8 +68,8 @@ int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
 
 
 /**
- * Keep the states of pages that have just been read, in place of older ones.
- * Arguments as of uct_nprdma_state_cache_lookup().
+ * Store the states of pages that have just been read, in place of older ones.
+ * Arguments as for uct_nprdma_state_cache_lookup().
  */
 void uct_nprdma_state_cache_store(uct_nprdma_state_cache_t *cache,
                                   const uct_nprdma_state_region_t *region,

@@ -19,7 +19,7 @@ static inline uint64_t uct_nprdma_verify_load(const uint8_t *data)
     return word;
 }
 
-/* A line, or the part of one that lies in the data */
+/* Test a line, or the part of one that is in the data */
 static int
 uct_nprdma_verify_partial(const uint8_t *data, uint64_t address, size_t length,
                           uint64_t signature)
@@ -42,9 +42,9 @@ uct_nprdma_verify_partial(const uint8_t *data, uint64_t address, size_t length,
 }
 
 /*
- * Whole lines, tested at their first words. One comparison costs less than the
- * cache line that it touches: loading four words into a vector (SSE2, or a
- * gather of AVX2) was measured to be no faster than this.
+ * Test whole lines at their first words. One comparison costs less than the
+ * load of the cache line. Measurements showed no gain from loading four words
+ * into a vector (SSE2, or a gather of AVX2).
  */
 static int uct_nprdma_verify_any(const uint8_t *data, size_t num_lines,
                                  uint64_t signature)

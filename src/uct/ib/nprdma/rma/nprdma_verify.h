@@ -8,42 +8,45 @@
 #include <string.h>
 
 /*
- * Whether data that the NIC has moved met only pages that were there
- * (ARCHITECTURE 3, remote READ and WRITE). Pure: no device, no memory but the
- * arguments, so that every case can be tried by a test.
+ * Verification: did the NIC access present pages only (ARCHITECTURE 3, remote
+ * READ and WRITE)? Pure: no device, and no memory but the arguments, so that a
+ * test can cover every case.
  */
 
-/* What arrives as a whole: PCIe completions and packets end at its multiples,
- * provided that the READ began at one */
+/* Bytes that arrive as a unit: PCIe completions and packets end at multiples of
+ * it, provided that the READ began at one */
 #define UCT_NPRDMA_VERIFY_LINE  64u
 
 
 /**
- * Look for the signature in data that was read by the NIC: for lines that an
- * absent page could have produced. A line is tested at its first aligned 8-byte
- * word that lies wholly inside of the data; a line that has none, byte by byte.
- * Aligned means by the remote address: the data may lie anywhere here.
+ * Search data that the NIC has read for the signature, and count the lines that
+ * an absent page could have produced. A line is tested at its first aligned
+ * 8-byte word that is wholly inside of the data; a line without one is tested
+ * byte by byte. The alignment is that of the remote address; @a data may have
+ * any.
  *
- * Data that a CPU has copied must not be scanned: the signature page is never
- * in it, but the value of the signature may be.
+ * Data that a CPU has copied must not be scanned: it never comes from the
+ * signature page, but it may contain the value.
  *
  * @param [in] data       Data as it arrived.
  * @param [in] address    Remote address of its first byte.
- * @param [in] length     Bytes; may be 0.
- * @param [in] signature  Of the target.
+ * @param [in] length     Length in bytes; may be 0.
+ * @param [in] signature  Signature of the target.
  *
- * @return Number of lines that may not be real; 0: all of them are.
+ * @return Number of suspect lines; 0: all lines are real.
  */
 size_t uct_nprdma_verify_scan(const void *data, uint64_t address, size_t length,
                               uint64_t signature);
 
 
 /**
- * @param [in] states  States of pages.
- * @param [in] count   Number of them.
- * @param [in] bits    What each must have, NPRDMA_PAGE_xx.
+ * Tell whether all pages are usable.
  *
- * @return Nonzero if all have.
+ * @param [in] states  States of pages.
+ * @param [in] count   Number of pages.
+ * @param [in] bits    NPRDMA_PAGE_xx that each page must have.
+ *
+ * @return Nonzero if all have them.
  */
 static inline int uct_nprdma_verify_usable(const uint32_t *states, size_t count,
                                            uint32_t bits)
@@ -59,16 +62,17 @@ static inline int uct_nprdma_verify_usable(const uint32_t *states, size_t count,
 
 
 /**
- * Whether no page was absent at any time between two looks at their states:
- * counts never go back, so what is equal has not changed.
+ * Tell whether no page was absent between two reads of the states. Counts never
+ * decrease, so an equal state has not changed in between.
  *
  * @param [in] before  The operation's own copy of the states, from before it
- *                     was posted; never memory that others update meanwhile.
- * @param [in] after   States read after the operation had reached the pages.
- * @param [in] count   Number of them.
- * @param [in] bits    What each must have, NPRDMA_PAGE_xx.
+ *                     was posted. Never memory that other operations update
+ *                     meanwhile.
+ * @param [in] after   States read after the operation had accessed the pages.
+ * @param [in] count   Number of pages.
+ * @param [in] bits    NPRDMA_PAGE_xx that each page must have.
  *
- * @return Nonzero if so.
+ * @return Nonzero if all states are equal and have the bits.
  */
 static inline int
 uct_nprdma_verify_states(const uint32_t *before, const uint32_t *after,
@@ -86,10 +90,11 @@ uct_nprdma_verify_states(const uint32_t *before, const uint32_t *after,
 
 
 /**
- * What matters of uct_nprdma_verify_scan(), quickly where it is one comparison:
- * an aligned word, and what follows it in its line. Arguments as there.
+ * Tell whether uct_nprdma_verify_scan() would find a suspect line. Fast if that
+ * is one comparison: for an aligned word and the bytes behind it in its line.
+ * Arguments as there.
  *
- * @return Nonzero if not all lines are certainly real.
+ * @return Nonzero if a line is suspect.
  */
 static inline int uct_nprdma_verify_is_suspect(const void *data,
                                                uint64_t address, size_t length,
@@ -108,7 +113,7 @@ static inline int uct_nprdma_verify_is_suspect(const void *data,
 }
 
 
-/** @return Bytes from an address to the next line; 0 at its begin. */
+/** @return Bytes from an address to the next line; 0 at the begin of a line. */
 static inline size_t uct_nprdma_verify_head(uint64_t address)
 {
     return -address & (UCT_NPRDMA_VERIFY_LINE - 1);
