@@ -12,17 +12,17 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-/* Jobs that wait; a power of two */
+/* Most waiting jobs; a power of two */
 #define UCT_NPRDMA_POPULATOR_JOBS  64u
 
-/* Steps of a job before the next one has its turn */
+/* Steps of a job before the next job is served */
 #define UCT_NPRDMA_POPULATOR_TURN  16
 
 
 typedef enum {
     UCT_NPRDMA_POPULATOR_IDLE,    /* Has never had a job */
-    UCT_NPRDMA_POPULATOR_RUNNING, /* The thread is there, or being started */
-    UCT_NPRDMA_POPULATOR_BROKEN   /* There is no thread to be had */
+    UCT_NPRDMA_POPULATOR_RUNNING, /* The thread runs, or is being started */
+    UCT_NPRDMA_POPULATOR_BROKEN   /* The thread could not be created */
 } uct_nprdma_populator_state_t;
 
 
@@ -35,14 +35,15 @@ struct uct_nprdma_populator {
     pthread_cond_t               cond;
     uct_nprdma_populator_state_t state;
     int                          stop;
-    unsigned                     first;   /* Job to be done next */
-    unsigned                     count;   /* Jobs waiting */
+    unsigned                     first;   /* Index of the next job */
+    unsigned                     count;   /* Number of waiting jobs */
     uct_nprdma_populate_job_t    jobs[UCT_NPRDMA_POPULATOR_JOBS];
-    int                          busy;    /* One more is being done, */
-    const void                   *owner;  /* for this owner */
+    int                          busy;    /* Another job is being executed */
+    const void                   *owner;  /* Owner of that job */
     uct_nprdma_populator_stats_t stats;
 
-    atomic_int                   cancel;  /* Give up what is being done */
+    atomic_int                   cancel;  /* Give up the job that is being
+                                           * executed */
 };
 
 
@@ -56,9 +57,9 @@ uct_nprdma_populator_job(uct_nprdma_populator_t *populator, unsigned index)
 }
 
 /*
- * Do a part of a job, and leave in it what is still to be done.
+ * Execute a part of a job. Afterwards the job contains the rest.
  *
- * @return Bytes done.
+ * @return Bytes populated.
  */
 static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
                                          uct_nprdma_populate_job_t *job)
@@ -79,7 +80,7 @@ static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
                                           length, job->access, job->flags, NULL,
                                           0);
         if (status != UCS_OK) {
-            job->length = 0; /* Whoever needs the memory will see why */
+            job->length = 0; /* A later access reports the error */
             break;
         }
 
@@ -91,7 +92,8 @@ static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
     return done;
 }
 
-/* Do a part of the first job. The lock is held, but not meanwhile. */
+/* Execute a part of the first job. The lock is held at begin and end, but not
+ * during the steps. */
 static void uct_nprdma_populator_turn(uct_nprdma_populator_t *populator)
 {
     uct_nprdma_populate_job_t job = *uct_nprdma_populator_job(populator, 0);
@@ -110,7 +112,7 @@ static void uct_nprdma_populator_turn(uct_nprdma_populator_t *populator)
     populator->busy         = 0;
     populator->stats.bytes += done;
     if ((job.length > 0) && !atomic_load(&populator->cancel)) {
-        /* There is room for it: see uct_nprdma_populator_add() */
+        /* uct_nprdma_populator_add() has left room for it */
         *uct_nprdma_populator_job(populator, populator->count++) = job;
     }
 }
@@ -136,14 +138,15 @@ static void uct_nprdma_populator_start(uct_nprdma_populator_t *populator)
     sigset_t all, old;
     int ret;
 
-    /* The application's signals are none of its business */
+    /* All signals are blocked: they are for threads of the application */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     ret = pthread_create(&populator->thread, NULL, uct_nprdma_populator_thread,
                          populator);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (ret != 0) {
-        /* What it would do is only ever a matter of speed */
+        /* Without the thread nothing fails: it only makes later accesses
+         * faster */
         ucs_diag("%s: no thread to populate memory ahead of use: %s",
                  populator->md->super.name, strerror(ret));
         pthread_mutex_lock(&populator->lock);
@@ -158,7 +161,7 @@ static void uct_nprdma_populator_start(uct_nprdma_populator_t *populator)
 
 /* ---- jobs ---- */
 
-/* Whether a job that waits does it all; the lock is held */
+/* Tell whether a waiting job includes a new one; the lock is held */
 static int uct_nprdma_populator_covers(uct_nprdma_populator_t *populator,
                                        const uct_nprdma_populate_job_t *job)
 {
@@ -183,7 +186,7 @@ static int uct_nprdma_populator_covers(uct_nprdma_populator_t *populator,
 static int uct_nprdma_populator_push(uct_nprdma_populator_t *populator,
                                      const uct_nprdma_populate_job_t *job)
 {
-    /* The one that is being done may come back */
+    /* The job that is being executed may be queued again */
     if (((populator->count + populator->busy) == UCT_NPRDMA_POPULATOR_JOBS) ||
         (populator->state == UCT_NPRDMA_POPULATOR_BROKEN)) {
         ++populator->stats.dropped;
@@ -210,7 +213,8 @@ void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
 {
     int start;
 
-    /* In a child made by fork() it may be locked for ever, and nobody works */
+    /* A child made by fork() has no thread, and the lock may be held for ever
+     * there */
     if ((job->length == 0) ||
         !uct_nprdma_device_is_owner(&populator->md->super)) {
         return;

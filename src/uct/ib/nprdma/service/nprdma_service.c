@@ -33,41 +33,43 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Replies that may be on their way to one peer: twice as many as it waits for,
- * because it may have got one, and sent the next request, before we know */
+/* Most outstanding replies to one peer. Twice as many as the peer waits for,
+ * because it may have received one, and sent the next request, before this side
+ * has the completion */
 #define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
 
-/* wr_id of a probe; that of a reply is a slot, or 0 if it was sent inline */
+/* wr_id of a probe; that of a reply is its slot, or 0 if it was sent inline */
 #define UCT_NPRDMA_SERVICE_WR_PROBE     1
 
-/* Replies that may be on their way in all */
+/* Most outstanding replies in all */
 #define UCT_NPRDMA_SERVICE_SEND_CQ_LEN  1024
 
-/* Slots for the results of fetches that are not sent inline */
+/* Most slots for results of fetches that are not sent inline */
 #define UCT_NPRDMA_SERVICE_TX_SLOTS     16
 
-/* Reply data that is sent inline where the device can */
+/* Longest reply that is sent inline where the device supports it, bytes */
 #define UCT_NPRDMA_SERVICE_INLINE       128
 
-/* Requests taken off the CQ at once, and executed in one call of progress */
+/* Requests polled at once, and executed in one call of progress */
 #define UCT_NPRDMA_SERVICE_BATCH        16
 #define UCT_NPRDMA_SERVICE_MAX_REQUESTS 64
 
 
-/* While the application progresses the thread only looks in now and then. A
- * request waits for at most two of these when progress stops. */
+/* Interval of the thread while the application calls progress. When progress
+ * stops, a request waits for at most two of them. */
 #define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
 
-/* How long the thread waits for progress to be done with a few requests */
+/* Time between tries of the thread while progress executes requests */
 #define UCT_NPRDMA_SERVICE_RETRY_NS     20000
 
-/* The time slice that the thread asks for; 100 us is the shortest there is */
+/* Time slice that the thread asks for; 100 us is the shortest that Linux
+ * grants */
 #define UCT_NPRDMA_SERVICE_SLICE_NS     100000
 
 
 enum {
     UCT_NPRDMA_SERVICE_CONN_READY,
-    UCT_NPRDMA_SERVICE_CONN_CLOSING, /* Goes when its replies have left */
+    UCT_NPRDMA_SERVICE_CONN_CLOSING, /* Ends when its replies are done */
     UCT_NPRDMA_SERVICE_CONN_CLOSED   /* The queue pair is destroyed */
 };
 
@@ -77,17 +79,18 @@ struct uct_nprdma_service_conn {
     struct ibv_qp   *qp;
     uint32_t        qpn;
     uint32_t        sn;            /* Of the last request executed */
-    uint32_t        outstanding;   /* Replies sent and not completed, and a
-                                      probe */
-    uint32_t        failed_sn;     /* First failure not yet reported */
-    uint32_t        max_inline;    /* Of a reply */
+    uint32_t        outstanding;   /* Replies that are not completed, and a
+                                    * probe */
+    uint32_t        failed_sn;     /* First failure that is not yet reported */
+    uint32_t        max_inline;    /* Most bytes of a reply that is sent
+                                    * inline */
     uint8_t         failed_status;
     uint8_t         probing;       /* A probe is outstanding */
-    unsigned        drain;         /* Looks that had found the receive CQ empty
-                                      when the queue pair was stopped */
+    unsigned        drain;         /* num_drained when the queue pair was
+                                    * stopped */
     atomic_int      state;
-    atomic_int      released;      /* The cm has forgotten it */
-    atomic_int      probe_wanted;  /* By the cm */
+    atomic_int      released;      /* The cm has released it */
+    atomic_int      probe_wanted;  /* The cm wants a probe */
 };
 
 KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
@@ -95,27 +98,32 @@ KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
 struct uct_nprdma_service {
     uct_nprdma_service_base_t super;
     uct_nprdma_mem_md_t       *md;
-    unsigned                  num_slots;     /* Receives, at most */
+    unsigned                  num_slots;     /* Most receives */
     uct_nprdma_populator_t    *populator;
-    pthread_mutex_t           start_lock;    /* Of the next four */
+    pthread_mutex_t           start_lock;    /* Protects the next four fields */
     int                       started;
     int                       has_thread;
-    int                       told_shortage; /* of descriptors */
+    int                       told_shortage; /* A lack of descriptors was
+                                              * logged */
     int                       told_no_thread;
 
     /* Protects the table, the list and the end of a connection; a leaf lock */
     pthread_mutex_t           conns_lock;
     khash_t(uct_nprdma_service_conns) conns_hash;
     ucs_list_link_t           conns;
-    atomic_int                attention;   /* A connection wants to go, or its
-                                              requester to be probed */
-    atomic_int                probe_wanted; /* One of the connections has it */
+    atomic_int                attention;   /* A connection has to be ended or
+                                            * probed */
+    atomic_int                probe_wanted; /* A connection has probe_wanted
+                                             * set */
 
-    /* Set by whoever executes; what follows is his until he clears it */
+    /* Set by the thread that executes requests. The following fields belong to
+     * that thread until it clears this */
     atomic_int                executing;
-    int                       by_thread;   /* Its own, which blocks neither
-                                              SIGSEGV nor SIGBUS */
-    int                       has_turn;    /* Requests touch memory */
+    int                       by_thread;   /* The service's own thread executes;
+                                            * SIGSEGV and SIGBUS are not blocked
+                                            * in it */
+    int                       has_turn;    /* Faults of application memory are
+                                            * being reported */
     nprdma_fault_turn_t       turn;
     struct ibv_comp_channel   *channel;
     struct ibv_cq             *recv_cq;
@@ -127,22 +135,26 @@ struct uct_nprdma_service {
     unsigned                  num_probes;  /* Outstanding */
     struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
     int                       num_wcs;     /* Polled */
-    int                       next_wc;     /* First of them not executed */
-    unsigned                  num_drained; /* Looks that found the CQ empty */
+    int                       next_wc;     /* First that is not executed */
+    unsigned                  num_drained; /* Polls that found the receive CQ
+                                            * empty */
     struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
     struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
 
-    struct {                               /* Requests executed, by kind */
+    struct {                               /* Executed requests by type */
         atomic_uint_fast64_t  stores;
         atomic_uint_fast64_t  fetches;
         atomic_uint_fast64_t  atomics;
         atomic_uint_fast64_t  populates;
-        atomic_uint_fast64_t  errors;      /* Of all these */
+        atomic_uint_fast64_t  errors;      /* Failed requests of all these
+                                            * types */
     } stats;
 
-    /* Between progress and the thread */
-    atomic_uint               num_polls;    /* Progress has looked */
-    atomic_uint               num_executed; /* Requests, by anybody */
+    /* Shared by progress and the thread */
+    atomic_uint               num_polls;    /* Incremented by each poll of
+                                             * progress */
+    atomic_uint               num_executed; /* Executed requests, in any
+                                             * thread */
     atomic_int                stop;
     int                       wakeup_fd;
     pthread_t                 thread;
@@ -150,12 +162,11 @@ struct uct_nprdma_service {
 
 
 /*
- * Whoever wants to execute requests asks. It is an exchange and a store, where
- * a mutex is two exchanges and two calls: a rank that has nothing to do asks in
- * each of its polls, and on a CPU that it shares these are what the others
- * wait for.
+ * Try to become the thread that executes requests. This is an exchange and a
+ * store; a mutex would be two exchanges and two calls. An idle rank calls this
+ * in each poll, and other ranks on the same CPU wait for that time.
  *
- * Returns nonzero if the caller may execute; else somebody else does.
+ * @return Nonzero if the caller may execute; zero if another thread executes.
  */
 static inline int uct_nprdma_service_try_begin(uct_nprdma_service_t *service)
 {
@@ -163,22 +174,22 @@ static inline int uct_nprdma_service_try_begin(uct_nprdma_service_t *service)
                                      memory_order_acquire);
 }
 
-/* The end of what uct_nprdma_service_try_begin has allowed. */
+/* Undo uct_nprdma_service_try_begin(). */
 static inline void uct_nprdma_service_end(uct_nprdma_service_t *service)
 {
     atomic_store_explicit(&service->executing, 0, memory_order_release);
 }
 
 
-/* The first version of the kernel's structure: libc 2.36 does not declare it,
- * and the kernel's own header cannot be included next to <sched.h>. */
+/* First version of the kernel's structure. libc 2.36 does not declare it, and
+ * the kernel's header cannot be included together with <sched.h>. */
 typedef struct uct_nprdma_sched_attr {
     uint32_t size;
     uint32_t policy;
     uint64_t flags;
     int32_t  nice;
     uint32_t priority;
-    uint64_t runtime;  /* Of SCHED_OTHER: the slice, in nanoseconds */
+    uint64_t runtime;  /* With SCHED_OTHER: the time slice in nanoseconds */
     uint64_t deadline;
     uint64_t period;
 } uct_nprdma_sched_attr_t;
@@ -200,12 +211,12 @@ uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
 }
 
 
-/* ---- replies and their completions; the caller has begun ---- */
+/* ---- replies and their completions; called by the executing thread ---- */
 
 /*
- * Stop a connection that may have completions in the receive CQ. They take
- * slots of the SRQ with them if the queue pair is destroyed before they have
- * been polled, so it must be seen empty first.
+ * Stop a connection. It may have completions in the receive CQ. If its queue
+ * pair is destroyed before they are polled, the slots of the SRQ that they
+ * refer to are lost. Therefore the CQ must be found empty first.
  */
 static void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
                                          uct_nprdma_service_conn_t *conn)
@@ -253,7 +264,7 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
     } while (count == UCT_NPRDMA_SERVICE_BATCH);
 }
 
-/* Whether one more reply may be sent; needs_slot tells what kind */
+/* Tell whether one more reply may be sent, with or without a slot */
 static int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
                                         const uct_nprdma_service_conn_t *conn,
                                         int needs_slot)
@@ -298,7 +309,7 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
 }
 
 
-/* ---- requests; the caller has begun ---- */
+/* ---- requests; called by the executing thread ---- */
 
 static void uct_nprdma_service_count(uct_nprdma_service_t *service,
                                      uint8_t type,
@@ -330,7 +341,7 @@ static void uct_nprdma_service_count(uct_nprdma_service_t *service,
     }
 }
 
-/* Go on with a POPULATE where its reply ends */
+/* Populate the rest of a POPULATE in the background */
 static void
 uct_nprdma_service_populate_ahead(uct_nprdma_service_t *service,
                                   uct_nprdma_service_conn_t *conn,
@@ -351,8 +362,8 @@ uct_nprdma_service_populate_ahead(uct_nprdma_service_t *service,
     uct_nprdma_populator_add(service->populator, &job);
 }
 
-/* What a FETCH has brought in is for the NIC, the next time. It is there by
- * now, so this takes no time. */
+/* Populate the pages of a FETCH for later RDMA READs. They are resident now, so
+ * this is fast. */
 static void
 uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
                                     const uct_nprdma_svc_request_t *request)
@@ -365,10 +376,10 @@ uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
 }
 
 /*
- * Requests that touch memory of the application have to have its faults
- * reported. That takes a system call for as many of them as come together. The
- * service's own thread, where nobody polls, makes two of them to be sure that
- * the handler is in place.
+ * Before requests access memory of the application, make sure that faults are
+ * reported (ARCHITECTURE 4). That takes one system call for all requests of a
+ * batch. The service's own thread takes two, to make sure that the handler is
+ * installed.
  */
 static inline void
 uct_nprdma_service_begin_turn(uct_nprdma_service_t *service,
@@ -395,7 +406,9 @@ static inline void uct_nprdma_service_end_turn(uct_nprdma_service_t *service)
 }
 
 /*
- * @return Zero if the request has to wait for a reply to leave.
+ * Execute a request and send its reply.
+ *
+ * @return Zero if the request has to wait until earlier replies are done.
  */
 static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                       uct_nprdma_service_conn_t *conn,
@@ -461,7 +474,9 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
 }
 
 /*
- * @return Zero if the request has to wait for a reply to leave.
+ * Handle a completion of the receive CQ.
+ *
+ * @return Zero if the request has to wait until earlier replies are done.
  */
 static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
                                      const struct ibv_wc *wc)
@@ -472,7 +487,7 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
 
     conn = uct_nprdma_service_find(service, wc->qp_num);
     if ((conn == NULL) || (conn->state != UCT_NPRDMA_SERVICE_CONN_READY)) {
-        return 1; /* Late */
+        return 1; /* late: the connection has been stopped */
     }
 
     if (wc->status != IBV_WC_SUCCESS) {
@@ -489,7 +504,8 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
     }
 
     if (request->type == UCT_NPRDMA_SVC_FIN) {
-        /* Nothing comes after it only from who keeps to the rules */
+        /* Only a conforming peer sends nothing after it, so the queue pair goes
+         * to ERR */
         uct_nprdma_service_conn_stop(service, conn);
         return 1;
     }
@@ -518,8 +534,8 @@ static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
 }
 
 /**
- * Give all free slots to the SRQ. The caller has begun, or nobody else uses the
- * service yet.
+ * Post all free slots to the SRQ. The caller is the executing thread, or the
+ * service has not started yet.
  *
  * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
  */
@@ -544,8 +560,8 @@ uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
     return UCS_OK;
 }
 
-/* Requests have come for half of the slots at once, so peers may have to wait
- * for a free one: have more of them */
+/* Half of the slots had requests at once, so peers may have to wait for a free
+ * slot: add slots */
 static void uct_nprdma_service_grow(uct_nprdma_service_t *service)
 {
     if (uct_nprdma_bounce_grow(&service->rx_pool) > 0) {
@@ -553,7 +569,7 @@ static void uct_nprdma_service_grow(uct_nprdma_service_t *service)
     }
 }
 
-/* Give the slots of executed requests back to the SRQ */
+/* Post the slots of executed requests to the SRQ again */
 static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
                                       int last)
 {
@@ -575,9 +591,10 @@ static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
 }
 
 /*
- * A write of nothing completes if the requester's queue pair is there. Replies
- * find out as well, but only a request makes us send one. If there is no room
- * for a probe the send queue is full of replies, which do its work.
+ * Probe the requester by a WRITE of zero bytes, which completes if its queue
+ * pair exists. A reply would detect the same, but without requests there are no
+ * replies. If there is no room for a probe, the send queue is full of replies,
+ * which detect it.
  */
 static void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
                                           uct_nprdma_service_conn_t *conn)
@@ -620,8 +637,10 @@ static void uct_nprdma_service_probe_conns(uct_nprdma_service_t *service)
 }
 
 /*
- * @return A connection whose queue pair is to be destroyed now; requests do not
- *         find it any more.
+ * Find a connection whose queue pair can be destroyed now, and remove it from
+ * the table.
+ *
+ * @return The connection, or NULL.
  */
 static uct_nprdma_service_conn_t *
 uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
@@ -647,7 +666,7 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
                 dead = conn;
                 break;
             }
-            service->attention = 1; /* Look again when nothing is left of it */
+            service->attention = 1; /* Check again when its replies are done */
         }
     }
 
@@ -661,7 +680,7 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
     return dead;
 }
 
-/* Do what the cm has asked for, destroy what has come to its end */
+/* Send the probes that the cm wants, and destroy connections that have ended */
 static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
 {
     uct_nprdma_service_conn_t *conn;
@@ -676,11 +695,13 @@ static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
 }
 
 /**
- * Execute requests. The caller has begun.
+ * Execute requests. The caller is the executing thread.
  *
  * @param [in]  service    Service.
- * @param [in]  max        At most about as many.
- * @param [out] blocked_p  Set if the next one waits for a reply to leave.
+ * @param [in]  max        Number of requests after which to stop; up to a batch
+ *                         more may be executed.
+ * @param [out] blocked_p  Nonzero if the next request waits until earlier
+ *                         replies are done.
  *
  * @return Number of requests executed.
  */
@@ -754,7 +775,7 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service)
         return 0;
     }
 
-    /* Others only look whether it changes */
+    /* Not an atomic increment: only the executing thread writes it */
     atomic_store_explicit(&service->num_polls,
                           atomic_load_explicit(&service->num_polls,
                                                memory_order_relaxed) + 1,
@@ -802,19 +823,20 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
 
 /* ---- the thread ---- */
 
-/* Let the thread look at the service */
+/* Wake the thread */
 static void
 uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
 {
     uint64_t one = 1;
     ssize_t ret  = write(service->wakeup_fd, &one, sizeof(one));
 
-    /* Can only fail when the counter is full, and then it is awake */
+    /* The write fails only if the counter is full, and then the thread is
+     * awake */
     (void)ret;
 }
 
-/* Progress executes a few requests at a time. There is no hurry either: while
- * it does, the thread is not needed. */
+/* Wait until progress stops executing. Progress executes a few requests at a
+ * time, and while it does the thread is not needed. */
 static void uct_nprdma_service_begin(uct_nprdma_service_t *service)
 {
     struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_RETRY_NS };
@@ -832,7 +854,7 @@ static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
     uct_nprdma_service_begin(service);
     while (uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
                                   &blocked) > 0) {
-        /* Let others have a turn */
+        /* Let progress execute */
         uct_nprdma_service_end(service);
         uct_nprdma_service_begin(service);
     }
@@ -841,7 +863,7 @@ static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
     return blocked;
 }
 
-/* Ask for an event, and make sure that there is nothing left without one */
+/* Request an event, and execute the requests that arrived before that */
 static void uct_nprdma_service_arm(uct_nprdma_service_t *service)
 {
     ibv_req_notify_cq(service->recv_cq, 0);
@@ -864,11 +886,11 @@ static void uct_nprdma_service_get_events(uct_nprdma_service_t *service)
     }
 
     ret = read(service->wakeup_fd, &value, sizeof(value));
-    (void)ret; /* Not readable if the event was one of the channel */
+    (void)ret; /* Not readable if the event came from the channel */
 }
 
 /*
- * Stay away while the application's progress does the work.
+ * Wait while the application's progress executes requests.
  */
 static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
 {
@@ -889,10 +911,11 @@ static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
 }
 
 /*
- * With one CPU per rank the thread must take the CPU from an application that
- * computes, and a peer waits for that. Linux (6.12 and later) lets a thread of
- * a shorter slice do so at once, without any privilege; before, or if refused,
- * it waits for the end of the application's slice when the load is high.
+ * With one CPU per rank the thread must preempt an application that computes,
+ * and a peer waits for that. Linux 6.12 and later lets a thread with a shorter
+ * time slice preempt at once, without privileges. Earlier versions, or if this
+ * is refused, let it wait for the end of the application's slice under high
+ * load.
  */
 static void uct_nprdma_service_thread_shorten_slice(void)
 {
@@ -947,10 +970,10 @@ static void uct_nprdma_service_tell_no_thread(uct_nprdma_service_t *service,
 }
 
 /**
- * Start the thread of a service whose queues are there, unless it runs. If the
- * process may not have one more, the service does without: one line tells that
- * requests are executed by progress only, and the next call tries again. The
- * caller holds the start lock.
+ * Start the thread of a started service, unless it runs. If the limit of
+ * threads is reached, the service works without it: one message says that only
+ * progress executes requests, and the next call tries again. The caller holds
+ * the start lock.
  */
 static void
 uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
@@ -962,8 +985,8 @@ uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
         return;
     }
 
-    /* The application's signals are none of its business, but for those that
-     * tell of its memory */
+    /* Signals are for threads of the application. Only SIGSEGV and SIGBUS are
+     * not blocked, because they report faults of this thread's own accesses */
     service->stop = 0;
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
@@ -981,7 +1004,7 @@ uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
     pthread_setname_np(service->thread, "nprdma-service");
 }
 
-/* Stop the thread, if it runs, and wait until it has stopped */
+/* Stop the thread, if it runs, and join it */
 static void
 uct_nprdma_service_thread_stop(uct_nprdma_service_t *service)
 {
@@ -999,8 +1022,9 @@ uct_nprdma_service_thread_stop(uct_nprdma_service_t *service)
 /* ---- start and end ---- */
 
 /*
- * What the service cannot start without, and why. Descriptors may be free again
- * in a moment: requesters try again, and the line is written once.
+ * Log a failure to start the service, and return its status. A lack of
+ * descriptors may be temporary: requesters try again, and it is logged as an
+ * error only once.
  */
 static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
                                              const char *what)
@@ -1231,8 +1255,9 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
         return status;
     }
 
-    /* Whoever waits for a reply has posted a receive for it before it sent the
-     * request. To wait for one that has not would hold up all others. */
+    /* A requester posts the receive for a reply before it sends the request.
+     * Therefore the reply is not repeated without a receive: that would delay
+     * all other peers. */
     status = uct_nprdma_qp_connect(&service->md->super, port_num, conn->qp,
                                    local_psn, peer, 0);
     if (status != UCS_OK) {
@@ -1274,8 +1299,8 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
     }
 
     /*
-     * The peer cannot send before it knows our queue pair number, so it is in
-     * the table in time.
+     * The peer cannot send before it knows this queue pair's number, so the
+     * connection is in the table in time.
      */
     status = uct_nprdma_service_conn_create_qp(service, port_num, peer,
                                                local_psn, conn);
@@ -1313,8 +1338,9 @@ int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn)
 void uct_nprdma_service_probe(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn)
 {
-    /* By whoever executes: the queue pair is not ours. One wake-up is enough
-     * for all connections that are probed at a time. */
+    /* The executing thread posts the probe, because it owns the queue pair. One
+     * wake-up is enough for all connections that are probed at the same
+     * time. */
     conn->probe_wanted = 1;
     if (!atomic_exchange(&service->probe_wanted, 1)) {
         service->attention = 1;
@@ -1325,7 +1351,8 @@ void uct_nprdma_service_probe(uct_nprdma_service_t *service,
 void uct_nprdma_service_release(uct_nprdma_service_t *service,
                                 uct_nprdma_service_conn_t *conn)
 {
-    /* The thread does the rest: the connection may be in use just now */
+    /* The executing thread does the rest, because it may be using the
+     * connection */
     conn->released     = 1;
     service->attention = 1;
     uct_nprdma_service_thread_wakeup(service);

@@ -9,18 +9,19 @@
 #include <stdatomic.h>
 
 /*
- * The target's side of the internal messages, one per MD: stores, fetches and
- * atomics of peers, executed by software. Requests arrive on a shared receive
- * queue and a completion queue that nothing else uses. Whoever comes first
- * executes them: the application's own progress, or a thread that sleeps on
- * the completion channel and keeps out of the way while progress is called.
+ * The target's side of internal messages, one per MD: stores, fetches, atomics
+ * and populate requests of peers, executed by software (ARCHITECTURE 4).
+ * Requests arrive on a shared receive queue and a completion queue that nothing
+ * else uses. Either the application's own progress executes them, or a thread
+ * that sleeps on the completion channel and stays idle while progress is
+ * called.
  *
- * A request touches application memory only after it has been checked against
- * the live registrations, and only through nprdma_access_xx(). Nothing here
- * calls the user or touches an endpoint.
+ * A request accesses application memory only after a check against the live
+ * registrations, and only through nprdma_access_xx(). No function here calls
+ * the user or accesses an endpoint.
  */
 
-/* Responder's side of one peer's connection of kind SVC */
+/* Responder's side of a connection of kind SVC */
 typedef struct uct_nprdma_service_conn uct_nprdma_service_conn_t;
 
 typedef struct uct_nprdma_service uct_nprdma_service_t;
@@ -31,10 +32,11 @@ typedef struct uct_nprdma_service uct_nprdma_service_t;
  * before the first connection.
  *
  * @param [in]  md         MD whose memory is served.
- * @param [in]  num_slots  Receives, at most.
- * @param [out] service_p  To be given to @ref uct_nprdma_service_destroy.
+ * @param [in]  num_slots  Most receives.
+ * @param [out] service_p  The service, to be destroyed with
+ *                         uct_nprdma_service_destroy().
  *
- * @return UCS_OK or UCS_ERR_NO_MEMORY.
+ * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
                                        unsigned num_slots,
@@ -42,7 +44,7 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
 
 
 /**
- * Stop the thread and release everything, connections included.
+ * Stop the thread and free the service and all its connections.
  *
  * @param [in] service  Service; not valid afterwards.
  */
@@ -50,21 +52,21 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
 
 
 /**
- * Create the responder's side of a connection, ready to receive. May be called
- * from any thread.
+ * Create the responder's side of a connection, ready to receive. Safe in any
+ * thread.
  *
  * @param [in]  service    Service.
- * @param [in]  port_num   Port to use.
- * @param [in]  peer       The requester's side.
- * @param [in]  local_psn  PSN that the requester will be told.
+ * @param [in]  port_num   Port of the queue pair.
+ * @param [in]  peer       Address of the requester's queue pair.
+ * @param [in]  local_psn  PSN that the REP will carry.
  * @param [out] conn_p     The connection, to be released with
- *                         @ref uct_nprdma_service_release.
- * @param [out] qpn_p      Queue pair number that the requester must be told.
+ *                         uct_nprdma_service_release().
+ * @param [out] qpn_p      Queue pair number that the REP will carry.
  *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE if the service cannot start for want of
- *         descriptors, which may be free again later (told once); or
- *         UCS_ERR_IO_ERROR, UCS_ERR_NO_MEMORY or UCS_ERR_UNSUPPORTED with a
- *         logged reason.
+ * @return UCS_OK. UCS_ERR_NO_RESOURCE if the service cannot start for lack of
+ *         descriptors; they may be free again later, and this is logged as an
+ *         error once. UCS_ERR_IO_ERROR or UCS_ERR_NO_MEMORY with a logged
+ *         reason.
  */
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
@@ -73,29 +75,31 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
 
 
 /**
- * @return Nonzero once the requester has said goodbye or has died: the queue
- *         pair is gone, only @ref uct_nprdma_service_release remains.
+ * @return Nonzero if the requester has ended the connection or no longer
+ *         exists. The queue pair is destroyed then, and only
+ *         uct_nprdma_service_release() remains to be called.
  */
 int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn);
 
 
 /**
- * Find out whether the requester is still there. Returns at once; if it is not,
- * the connection gets closed. May be called from any thread.
+ * Probe the requester. Returns at once; if the requester's queue pair is gone,
+ * the connection is closed later. Safe in any thread.
  *
  * @param [in] service  Service.
- * @param [in] conn     From @ref uct_nprdma_service_accept. The requester's
- *                      queue pair must be known to be ready.
+ * @param [in] conn     Connection of uct_nprdma_service_accept(), whose
+ *                      requester's queue pair is known to be ready.
  */
 void uct_nprdma_service_probe(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn);
 
 
 /**
- * Drop a connection. Does not wait for a request of its that is executing.
+ * Release a connection. Does not wait for a request of it that is being
+ * executed.
  *
  * @param [in] service  Service.
- * @param [in] conn     From @ref uct_nprdma_service_accept; not valid
+ * @param [in] conn     Connection of uct_nprdma_service_accept(); not valid
  *                      afterwards.
  */
 void uct_nprdma_service_release(uct_nprdma_service_t *service,
@@ -103,8 +107,10 @@ void uct_nprdma_service_release(uct_nprdma_service_t *service,
 
 
 /**
- * Execute requests that have arrived, unless another thread does so already.
- * To be called by the progress of every interface of the MD.
+ * Execute received requests, unless another thread executes. Called by the
+ * progress of every interface of the MD.
+ *
+ * @param [in] service  Service.
  *
  * @return Number of requests executed.
  */
@@ -112,38 +118,43 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service);
 
 
 /**
- * Populate what is present of a registration, in the background: its key is on
- * its way to a peer, which is going to use it. Never waits. Nothing happens
- * when there is too much to do already.
+ * Populate the resident pages of a registration in the background, because a
+ * peer is about to get its key. Never waits. Does nothing if too many such jobs
+ * wait.
  *
  * @param [in] service   Service.
  * @param [in] mem       Live registration. It may be deregistered at any time.
- * @param [in] is_write  Nonzero if the peer may write.
+ * @param [in] is_write  Nonzero to populate for writing.
  */
 void uct_nprdma_service_populate_later(uct_nprdma_service_t *service,
                                        const struct uct_nprdma_mem *mem,
                                        int is_write);
 
 
-/** Fill the counters of a service, those of served and ahead. */
+/** Fill the counters served_xx and ahead_xx. */
 void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats);
 
 
-/* What progress has to look at; first member of uct_nprdma_service_t */
+/* The part of a service that progress reads; first member of
+ * uct_nprdma_service_t */
 typedef struct uct_nprdma_service_base {
     atomic_uint num_conns;
 } uct_nprdma_service_base_t;
 
 
-/** As @ref uct_nprdma_service_progress_active; one load without connections. */
+/**
+ * As uct_nprdma_service_progress_active(); a single load while there is no
+ * connection.
+ */
 static inline unsigned
 uct_nprdma_service_progress(uct_nprdma_service_t *service)
 {
     uct_nprdma_service_base_t *base = (uct_nprdma_service_base_t*)service;
 
-    /* Acquire: whoever counts the first connection has created the queues that
-     * are polled then, without the lock that execution takes */
+    /* Acquire: a nonzero count makes the queues visible that were created
+     * before the first connection was counted. Execution does not take the lock
+     * of the start */
     if (ucs_likely(atomic_load_explicit(&base->num_conns,
                                         memory_order_acquire) == 0)) {
         return 0;

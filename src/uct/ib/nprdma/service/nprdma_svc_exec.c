@@ -15,7 +15,8 @@
 #include <sched.h>
 #include <string.h>
 
-/* How long a peer's POPULATE may hold up the requests of others */
+/* Longest time in microseconds that a POPULATE delays the requests of other
+ * peers */
 #define UCT_NPRDMA_SVC_POPULATE_USEC  200
 
 
@@ -82,8 +83,8 @@ uct_nprdma_svc_access(const uct_nprdma_svc_request_t *request, void *result,
     }
 }
 
-/* The whole range is checked at once: a peer that asks for more than it may
- * touch gets nothing */
+/* The whole range is checked first: a request beyond the registration populates
+ * nothing */
 static ucs_status_t
 uct_nprdma_svc_populate_check(uct_nprdma_mem_md_t *md,
                               const uct_nprdma_svc_request_t *request,
@@ -138,7 +139,7 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
         if (status == UCS_OK) {
             done += step;
         } else if (status == UCS_ERR_BUSY) {
-            sched_yield(); /* As uct_nprdma_svc_execute() */
+            sched_yield(); /* as in uct_nprdma_svc_execute() */
         } else if (done == 0) {
             return uct_nprdma_svc_wire_status(status);
         } else {
@@ -180,8 +181,9 @@ uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
         status = uct_nprdma_svc_access(request, result, length_p);
 
         /*
-         * Before waiting for an unmapping thread to finish: it may itself wait
-         * for somebody who deregisters this memory.
+         * Release the registration before waiting for a thread that unmaps
+         * memory: that thread may itself wait for one that deregisters this
+         * memory.
          */
         nprdma_reg_put(reg);
         if (status != UCS_ERR_BUSY) {

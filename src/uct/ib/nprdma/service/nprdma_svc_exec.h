@@ -7,19 +7,23 @@
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 /**
- * Execute a request against the registrations of this process. Nothing is
- * touched unless a live registration covers every byte and allows it.
+ * Execute a request on the registrations of this process. Memory is accessed
+ * only if one live registration covers every byte and allows the access.
  *
- * @param [in]  md        MD whose registrations are accessed.
- * @param [in]  request   From uct_nprdma_svc_request_parse(), of a type that
- *                        accesses memory or NOP.
- * @param [out] result    What the reply carries: UCT_NPRDMA_SVC_MAX_PIECE
- *                        bytes for a FETCH, 8 for an ATOMIC,
- *                        uct_nprdma_svc_populated_length() for a POPULATE,
- *                        else not used.
- * @param [out] length_p  Bytes put there; 0 after an error.
+ * @param [in]  md        MD of the registrations.
+ * @param [in]  request   Request that uct_nprdma_svc_request_parse() has
+ *                        checked; NOP or a type that accesses memory.
+ * @param [out] result    Payload of the reply: UCT_NPRDMA_SVC_MAX_PIECE bytes
+ *                        for a FETCH, 8 for an ATOMIC,
+ *                        uct_nprdma_svc_populated_length() for a POPULATE, else
+ *                        not used.
+ * @param [out] length_p  Bytes of @a result that were written; 0 after an
+ *                        error.
  *
- * @return How it ended.
+ * @return UCT_NPRDMA_SVC_OK; ERR_KEY without a live registration, ERR_RANGE
+ *         beyond it, ERR_ACCESS if it does not allow the access, ERR_FAULT for
+ *         memory that is not accessible, ERR_ALIGN for an unaligned ATOMIC,
+ *         ERR_WINDOW for a POPULATE without a region.
  */
 uct_nprdma_svc_status_t
 uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
