@@ -11,7 +11,7 @@
 #include <ucs/debug/log.h>
 
 /*
- * What UCX sees: the component, the transport, and the tables of their
+ * The interface to UCX: the component, the transport, and the tables of their
  * functions.
  */
 

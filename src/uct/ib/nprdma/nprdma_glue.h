@@ -4,16 +4,16 @@
 #define UCT_NPRDMA_GLUE_H_
 
 /*
- * Thunks that put version-neutral functions into the shapes of the UCX that
- * this is built for; see nprdma_compat.h. For nprdma_component.c.
+ * Thunks between version-neutral functions and the types of the UCX of this
+ * build; see nprdma_compat.h. Only nprdma_component.c includes this file.
  */
 
 #include "uct/ib/nprdma/base/nprdma_ep.h"
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 
-/* By way of (void): newer UCX declares these functions without arguments, and a
- * direct cast would be warned of */
+/* The intermediate type (void) avoids a warning: newer UCX declares these
+ * functions without arguments */
 #define UCT_NPRDMA_CAST(_type, _func) ((_type)(void (*)(void))(_func))
 
 #define UCT_NPRDMA_UNSUPPORTED(_type) \
@@ -203,7 +203,8 @@ uct_nprdma_ep_is_connected_op(const uct_ep_h tl_ep,
 #endif
 
 
-/* Internal operations that we have no use for, where they exist */
+/* Internal operations that this transport does not implement, where they
+ * exist */
 #ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_QUERY_V2
 #  define UCT_NPRDMA_OP_QUERY_V2 .iface_query_v2 = uct_iface_base_query_v2,
 #else
@@ -261,7 +262,7 @@ uct_nprdma_ep_is_connected_op(const uct_ep_h tl_ep,
     UCT_NPRDMA_OP_OUTSTANDING_PURGE
 
 
-/* Likewise those of a memory domain */
+/* The same for operations of a memory domain */
 #ifdef HAVE_STRUCT_UCT_MD_OPS_IS_SOCKADDR_ACCESSIBLE
 #  define UCT_NPRDMA_MD_OP_SOCKADDR \
         .is_sockaddr_accessible = (uct_md_is_sockaddr_accessible_func_t) \

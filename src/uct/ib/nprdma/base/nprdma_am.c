@@ -8,8 +8,9 @@
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
 /*
- * Active messages: the sending side. Short ones go inline; larger ones are
- * copied to a bounce slot, which makes am_zcopy complete at once.
+ * Sending of active messages. Short ones are sent inline. Larger ones are
+ * copied to a bounce slot, so that am_zcopy completes at once (ARCHITECTURE 3,
+ * send and receive).
  */
 
 #define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep) \
@@ -31,7 +32,7 @@ uct_nprdma_am_fill_hdr(void *dest, uint8_t id, size_t length)
     hdr->length   = length;
 }
 
-/* Post what lies in iface->inl.sge */
+/* Post the elements of iface->inl.sge */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_inline(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                           int num_sge)
@@ -57,7 +58,8 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                      "am_short");
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
 
-    /* The device copies it, too, but does not tell what is not there */
+    /* The device also copies inline data, but does not report memory that is
+     * not accessible */
     status = uct_nprdma_local_copy(&iface->rma.local, data, payload, length,
                                    payload);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -92,7 +94,7 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     UCT_CHECK_LENGTH(length, 0, iface->config.max_short, "am_short_iov");
     UCT_NPRDMA_AM_CHECK_RES(iface, ep);
 
-    /* The device takes few pieces, and it copies inline data anyway */
+    /* The device accepts few elements, and it copies inline data anyway */
     status = uct_nprdma_local_gather(&iface->rma.local, data, iov, iovcnt);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
@@ -111,7 +113,7 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     return status;
 }
 
-/* Send what lies in a slot, behind the header that is filled in here */
+/* Send a slot with data behind the header, which is filled here */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                         uct_nprdma_slot_t *slot, uint8_t id, size_t length)
@@ -131,7 +133,7 @@ uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     wr.send_flags = IBV_SEND_SOLICITED;
 
     if (sge.length <= iface->net.config.max_inline) {
-        /* Gone when posted: the slot is free at once */
+        /* Inline data is copied by the post, so the slot is free at once */
         wr.send_flags |= IBV_SEND_INLINE;
         status         = uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &wr,
                                                   NULL, 0);

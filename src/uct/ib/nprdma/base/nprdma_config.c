@@ -11,16 +11,16 @@
 #include <ucs/debug/log.h>
 #include <ucs/sys/sys.h>
 
-/* Below this not even one interface could work */
+/* Least budget of pinned memory with which one interface can work */
 #define UCT_NPRDMA_MIN_PINNED (512 * UCS_KBYTE)
 
-/* Pages per second: all of memory many times over */
+/* In pages per second: far more than any memory has */
 #define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9
 
-/* Whoever waits longer for a peer does not want to know of its death */
+/* No user waits for a peer longer than this before its end is reported */
 #define UCT_NPRDMA_MAX_SEC    86400
 
-/* UCX's thread for timers sleeps in whole milliseconds: with a shorter one it
+/* UCX's thread for timers sleeps in whole milliseconds: with a shorter timer it
  * would not sleep at all */
 #define UCT_NPRDMA_MIN_TIMER  1e-3
 
@@ -76,8 +76,8 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, device.timeout),
      UCS_CONFIG_TYPE_TIME},
 
-    /* Not 7, which some devices take for "for ever", as if it were the count of
-     * RNR retries: soft-RoCE does, see COMPST_ERROR_RETRY in rxe_comp.c */
+    /* Not 7: some devices take 7 for "without limit", as in the count of RNR
+     * retries. Soft-RoCE does, see COMPST_ERROR_RETRY in rxe_comp.c */
     {"RETRY_COUNT", "6",
      "How often the device repeats a packet before the peer is taken for dead\n"
      "(0 to 7; to some devices, as soft-RoCE, 7 means for ever).",
@@ -314,7 +314,7 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
 };
 
 
-/* Values from min to max are right */
+/* Values from min to max are valid */
 typedef struct {
     const char *name;
     size_t     value;
@@ -322,7 +322,7 @@ typedef struct {
     size_t     max;
 } uct_nprdma_config_number_t;
 
-/* In seconds */
+/* The same for times in seconds */
 typedef struct {
     const char *name;
     double     value;
@@ -356,7 +356,7 @@ uct_nprdma_config_check_times(const uct_nprdma_config_time_t *times,
     unsigned i;
 
     for (i = 0; i < count; ++i) {
-        /* UCX parses "nan", which is in no range */
+        /* UCX parses "nan", which compares false with all numbers */
         if (!((times[i].value >= times[i].min) &&
               (times[i].value <= times[i].max))) {
             ucs_error("UCX_NPRDMA_%s: %g s is not in the range %g..%g s",
@@ -384,7 +384,7 @@ uct_nprdma_config_check(const uct_nprdma_config_number_t *numbers,
 static ucs_status_t
 uct_nprdma_md_check_pinned(const uct_nprdma_md_config_t *config)
 {
-    /* A number to UCX, and one that is as good as no limit */
+    /* UCX represents it by a number so large that it is no limit */
     if (config->max_pinned == UCS_MEMUNITS_AUTO) {
         ucs_error("UCX_NPRDMA_MAX_PINNED: auto is not a limit");
         return UCS_ERR_INVALID_PARAM;
@@ -408,7 +408,7 @@ uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    /* UCX parses "nan", which is in no range */
+    /* UCX parses "nan", which compares false with all numbers */
     if (!((config->mem.reclaim_rate >= 0) &&
           (config->mem.reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
         ucs_error("UCX_NPRDMA_RECLAIM_RATE: %g is not in the range 0..%g",
@@ -434,7 +434,7 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"MAX_TRIES", config->rma.max_tries, 1, 1000},
         {"STATE_CACHE", config->rma.state_cache, 0, UCS_GBYTE}
     };
-    /* What verbs can express */
+    /* Ranges that verbs can represent */
     const uct_nprdma_config_time_t times[]     = {
         {"TIMEOUT", config->device.timeout, 1e-6, 8796},
         {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536}

@@ -8,16 +8,16 @@
 #include "uct/ib/nprdma/net/nprdma_cm_types.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_config.h"
 
-/* More is not asked of a device, even if it could */
+/* Most bytes of inline data that are requested from a device */
 #define UCT_NPRDMA_MAX_INLINE  1024
 
-/* Receives given to the device by one call */
+/* Most receives posted by one call */
 #define UCT_NPRDMA_RX_MAX_BATCH  64
 
 typedef struct uct_nprdma_md_config {
     uct_md_config_t            super;
     uct_nprdma_emulation_t     emulation;
-    size_t                     max_pinned; /* process-wide, bytes */
+    size_t                     max_pinned; /* of the whole process, bytes */
     unsigned                   svc_slots;  /* receives of the service */
     uct_nprdma_device_config_t device;
     uct_nprdma_mem_config_t    mem;
@@ -47,7 +47,7 @@ extern ucs_config_field_t uct_nprdma_md_config_table[];
 extern ucs_config_field_t uct_nprdma_iface_config_table[];
 
 /**
- * Check values that UCX has parsed.
+ * Check the values that UCX has parsed.
  *
  * @param [in] config  Configuration of an MD.
  *
@@ -57,7 +57,7 @@ extern ucs_config_field_t uct_nprdma_iface_config_table[];
 ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config);
 
 /**
- * Check values that UCX has parsed.
+ * Check the values that UCX has parsed.
  *
  * @param [in] config  Configuration of an interface.
  *
@@ -69,13 +69,14 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config);
 
 /**
  * Check all variables UCX_NPRDMA_xx of the environment, of MDs and of
- * interfaces, before UCX reads them: a program that does not insist on nprdma
- * should go on without it, and UCX's parser takes "1.5" or what does not fit
- * for some other number, names no prefix, and tells it several times.
+ * interfaces, before UCX reads them. After an error, a program that does not
+ * require nprdma can continue without it. UCX's parser accepts "1.5" and
+ * numbers that are too large as other numbers. Its messages do not name the
+ * prefix, and appear several times.
  *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM. The first variable that is wrong is
- *         named in one error line, once for as long as the variables stay as
- *         they are.
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM. One log line names the first
+ *         invalid variable; it is not repeated while the variables are the
+ *         same.
  */
 ucs_status_t uct_nprdma_config_check_env(void);
 

@@ -21,14 +21,14 @@
 
 #define UCT_NPRDMA_ENV_PREFIX  "UCX_NPRDMA_"
 
-/* Letters of a unit that UCX looks at: "kb", "ms" */
+/* Most letters of a unit: "kb", "ms". UCX ignores further ones */
 #define UCT_NPRDMA_MAX_UNIT    2
 
-/* What the variables looked like when they were found wrong; 0 for never */
+/* Hash of the variables when they were found invalid; 0: never */
 static atomic_uint_fast64_t uct_nprdma_config_wrong;
 
 
-/* UCX stops reading a number where it likes to, and wraps what does not fit */
+/* UCX ignores the rest behind a number, and wraps a number that is too large */
 static int uct_nprdma_config_is_number(const char *text, unsigned long max)
 {
     unsigned long value;
@@ -48,8 +48,8 @@ static int uct_nprdma_config_is_real(const char *text)
     return (tail != text) && (*tail == '\0');
 }
 
-/* UCX takes "-1" for all there is, wraps as above and ignores what comes after
- * two letters. "inf" and "auto" mean something to it. */
+/* UCX takes "-1" for the largest value, wraps as above and ignores letters
+ * behind the second. "inf" and "auto" are valid for it. */
 static int uct_nprdma_config_is_size(const char *text)
 {
     unsigned long value;
@@ -110,8 +110,10 @@ uct_nprdma_config_release(const ucs_config_field_t *fields,
     }
 }
 
-/* Read the fields of a table, but not those of the tables in it, which are
- * UCX's. Returns the first field not read: the end, or one that is wrong. */
+/* Read the fields of a table, except those of its nested tables, which belong
+ * to UCX.
+ *
+ * @return First field that was not read: the end, or an invalid field. */
 static const ucs_config_field_t *
 uct_nprdma_config_read(const ucs_config_field_t *fields, void *config)
 {
@@ -170,7 +172,7 @@ static ucs_status_t uct_nprdma_config_check_env_iface(void)
     return status;
 }
 
-/* FNV-1a of our variables, never 0 */
+/* @return FNV-1a hash of the variables UCX_NPRDMA_xx, never 0. */
 static uint64_t uct_nprdma_config_env_hash(void)
 {
     static const size_t prefix_len = sizeof(UCT_NPRDMA_ENV_PREFIX) - 1;

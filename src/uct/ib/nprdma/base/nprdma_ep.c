@@ -11,19 +11,20 @@
 
 #include <ucs/debug/memtrack_int.h>
 
-/* A flush that waits: for the WRs of the AM connection, for those of the SVC
- * connection when that has failed, and for the service's acknowledgement */
+/* A flush in progress. It waits for the WRs of the AM connection, for those of
+ * the SVC connection if that has failed, and for the service's
+ * acknowledgement */
 typedef struct uct_nprdma_flush {
     uct_nprdma_op_t        am_op;
     uct_nprdma_op_t        svc_op;
     uct_nprdma_rma_flush_t rma;
-    unsigned               count;       /* of those that are outstanding */
+    unsigned               count;       /* of parts that are outstanding */
     ucs_status_t           status;
-    uct_completion_t       *comp;       /* NULL: the user has been told */
+    uct_completion_t       *comp;       /* NULL: has been called */
 } uct_nprdma_flush_t;
 
 
-/* Tell the user, after all of his operations have been completed */
+/* Call the user's error handler, after all operations have completed */
 static void
 uct_nprdma_ep_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
 {
@@ -50,7 +51,7 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                         ucs_status_t status)
 {
     if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
-        return; /* told before, or canceled by the user */
+        return; /* reported before, or canceled by the user */
     }
 
     ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
@@ -154,7 +155,8 @@ static void uct_nprdma_flush_cancel(uct_nprdma_flush_t *flush)
     }
 }
 
-/* The user does not want to hear of an endpoint after he has destroyed it */
+/* The user gets no completions after the destruction of an endpoint, so call
+ * them now */
 static void uct_nprdma_ep_cancel_flushes(uct_nprdma_ep_t *ep)
 {
     uct_nprdma_op_t *op;
@@ -192,13 +194,14 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
     uct_nprdma_conn_close(&iface->net, &ep->net.am);
     uct_nprdma_conn_close(&iface->net, &ep->net.svc);
     if (!uct_nprdma_rma_is_idle(&ep->rma)) {
-        /* The user may free his buffers when this returns, and nobody has to
-         * call progress: without its queue pair the NIC is out of them */
+        /* The user may free the buffers when this returns, and need not call
+         * progress. Without the queue pair the NIC no longer accesses them
+         * (ARCHITECTURE 3, destroy) */
         uct_nprdma_conn_release(&iface->net, &ep->net.svc, 1);
     }
     UCS_CLASS_CLEANUP(uct_nprdma_ep_t, ep);
 
-    /* The memory stays until the last messages are out: see the reaper */
+    /* uct_nprdma_ep_reap() frees the memory when the last messages are done */
     ucs_list_add_tail(&iface->closing, &ep->net.list);
     iface->net.tx.reap = 1;
 }
@@ -210,7 +213,7 @@ static int uct_nprdma_ep_try_free(uct_nprdma_iface_t *iface,
     int svc_gone = uct_nprdma_conn_release(&iface->net, &ep->net.svc, force);
 
     if (!am_gone || !svc_gone) {
-        /* Room for a last message comes from whoever has a completion */
+        /* A completion on any connection may make room for a last message */
         iface->net.tx.reap |= ep->net.am.owes_fin || ep->net.svc.owes_fin;
         return 0;
     }
@@ -238,14 +241,15 @@ ucs_status_t uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
-    /* Tried again, an operation of a failed endpoint gets its status */
+    /* The user tries the operation again, and gets the status of the
+     * endpoint */
     if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
         return UCS_ERR_BUSY;
     }
 
-    /* What comes back does so in progress only. Whoever has been refused and
-     * comes here without progress in between is right to wait, and who has
-     * made progress loses nothing: the group is scheduled. */
+    /* Resources come back in progress only. If there was no progress since the
+     * operation was refused, it has to wait. If there was, the request is
+     * dispatched soon, because the group is scheduled. */
     ep->net.blocked |= UCT_NPRDMA_EP_PENDING;
     uct_pending_req_arb_group_push(&ep->net.arb_group, req);
     uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
@@ -283,12 +287,14 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     }
 
     if (iface->net.tx.starved) {
-        /* The others would fare no better; next time it is first in line */
+        /* Other endpoints lack the same resource; this one is first at the next
+         * dispatch */
         iface->net.tx.in_vain = 1;
         return UCS_ARBITER_CB_RESULT_STOP;
     }
 
-    /* What this endpoint lacks comes back with uct_nprdma_net_ep_schedule() */
+    /* uct_nprdma_net_ep_schedule() is called when the resource of this endpoint
+     * is back */
     return UCS_ARBITER_CB_RESULT_DESCHED_GROUP;
 }
 
@@ -317,7 +323,7 @@ void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
     ep->net.blocked &= ~UCT_NPRDMA_EP_PENDING;
 }
 
-/* A flush of connections that have failed: their WRs are on the way back */
+/* Flush connections that have failed: wait until their WRs are flushed */
 static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
                                                uct_completion_t *comp)
 {
@@ -367,7 +373,7 @@ uct_nprdma_ep_cancel(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     return uct_nprdma_ep_flush_failed(ep, comp);
 }
 
-/* Make sure that the last WR of the AM connection has a completion */
+/* Make sure that the last WR of the AM connection is signaled */
 static ucs_status_t
 uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                        uct_nprdma_op_t *op)
@@ -385,7 +391,7 @@ uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     return UCS_OK;
 }
 
-/* Start a flush that somebody is told about */
+/* Start a flush with a completion */
 static ucs_status_t
 uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                           int am_busy, int rma_busy, uct_completion_t *comp)
@@ -426,7 +432,7 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         } else if (flush->count == 0) {
             goto err_free;
         }
-        /* else the connection is broken, which the other half will tell */
+        /* else the connection is broken, and the other part reports that */
     }
 
     if (flush->count == 0) {
@@ -502,9 +508,10 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
     ++iface->net.stats.fence;
     UCT_TL_EP_STAT_FENCE(&ep->net.super);
 
-    /* The service executes requests in order, and the AM connection is in
-     * order too. An AM, or what the NIC does, may overtake a request that was
-     * posted before; and anything, what is not verified. */
+    /* The service executes requests in order, and the AM connection keeps the
+     * order. But an active message, or the NIC, may overtake an earlier
+     * request. And every operation may overtake one that is not verified
+     * (ARCHITECTURE 3, fence). */
     if (!uct_nprdma_rma_is_idle(&ep->rma) &&
         !(ep->net.blocked & UCT_NPRDMA_EP_FAILED)) {
         if (uct_nprdma_rma_is_unordered(&ep->rma)) {
@@ -527,8 +534,8 @@ ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
     UCT_CHECK_PARAM(comp == NULL, "ep_check does not support a completion");
     UCT_CHECK_PARAM(flags == 0, "ep_check does not support flags 0x%x", flags);
 
-    /* What is on the way finds out as well as a check could, be it data or the
-     * request for the connection. */
+    /* An outstanding signaled WR, or the connection request, detects a dead
+     * peer as well as a check does. */
     if ((ep->net.blocked & UCT_NPRDMA_EP_FAILED) ||
         (ep->net.am.state == UCT_NPRDMA_CONN_CONNECTING) ||
         uct_nprdma_conn_is_watched(&ep->net.am) ||
@@ -545,7 +552,7 @@ ucs_status_t uct_nprdma_ep_invalidate(uct_ep_h tl_ep, unsigned flags)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
-    /* As if the device had refused a WR: progress does the rest */
+    /* As if the device had refused a WR: progress fails the endpoint */
     uct_nprdma_conn_post_failed(&iface->net, &ep->net.am, 0);
     return UCS_OK;
 }

@@ -5,34 +5,39 @@
 
 #include "nprdma_iface.h"
 
-/* An endpoint: the way to one peer interface. */
+/* An endpoint: the path to one interface of a peer */
 typedef struct uct_nprdma_ep {
     union {
         uct_nprdma_rma_ep_t super;
-        uct_nprdma_rma_ep_t rma;    /* the same, by its floor, */
-        uct_nprdma_net_ep_t net;    /* and what that begins with */
+        uct_nprdma_rma_ep_t rma;    /* the base class, named after its floor */
+        uct_nprdma_net_ep_t net;    /* its base class */
     };
 } uct_nprdma_ep_t;
 
 
 /**
- * An endpoint cannot be used any more: fail both connections, and tell the
- * error handler, once. Never called from within an operation of the user, only
- * from progress.
+ * Fail both connections of an endpoint and call the error handler, once. Called
+ * from progress only, never within an operation of the user.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] ep      Endpoint.
+ * @param [in] status  Reason; status of the operations and of the error
+ *                     handler.
  */
 void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                         ucs_status_t status);
 
 
 /**
- * Free endpoints that the user has destroyed, once their last WRs are done.
+ * Free endpoints that the user has destroyed and whose last WRs are done.
  *
- * @param [in] force  Even if those are not.
+ * @param [in] iface  Interface.
+ * @param [in] force  Nonzero: free them even if WRs are outstanding.
  */
 void uct_nprdma_ep_reap(uct_nprdma_iface_t *iface, int force);
 
 
-/** Arbiter callback: try one pending request; arg is the interface. */
+/** Callback of the arbiter: try one pending request; arg is the interface. */
 ucs_arbiter_cb_result_t
 uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
                               ucs_arbiter_group_t *group,
@@ -41,7 +46,7 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
 
 UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_ep_t, uct_ep_t, const uct_ep_params_t *);
 
-/* The operations of uct_iface_ops_t. */
+/* Functions of uct_iface_ops_t with the same names */
 
 void uct_nprdma_ep_destroy(uct_ep_h tl_ep);
 

@@ -14,9 +14,10 @@
 #include <stdatomic.h>
 
 static struct {
-    pthread_mutex_t lock;      /* held while the process forks */
+    pthread_mutex_t lock;      /* held during fork() */
     ucs_list_link_t ifaces;
-    pid_t           owner;     /* of the interfaces that are left alone */
+    pid_t           owner;     /* process that the abandoned interfaces belong
+                                * to */
     atomic_int      told;
 } uct_nprdma_fork = {
     .lock   = PTHREAD_MUTEX_INITIALIZER,
@@ -26,7 +27,7 @@ static struct {
 };
 
 
-/* ---- what the interfaces of its parent do in a child ---- */
+/* ---- functions of the parent's interfaces in a child ---- */
 
 static void uct_nprdma_fork_ignore(void)
 {
@@ -48,7 +49,8 @@ static ssize_t uct_nprdma_fork_refuse_bcopy(void)
     return uct_nprdma_fork_refuse();
 }
 
-/* Nothing will become free: the operation is to be tried, and refused */
+/* No resource will become free. UCS_ERR_BUSY makes the user try the operation
+ * again, which is then refused */
 static ucs_status_t uct_nprdma_fork_refuse_pending(void)
 {
     return UCS_ERR_BUSY;
@@ -82,7 +84,7 @@ static void uct_nprdma_fork_set_ep_ops(uct_iface_ops_t *ops)
     UCT_NPRDMA_FORK_SET(ops, ep_destroy, uct_nprdma_fork_ignore);
 }
 
-/* What only looks at memory stays: queries, addresses, purging */
+/* Functions that only read memory remain: queries, addresses, purging */
 static void uct_nprdma_fork_abandon(uct_nprdma_fork_entry_t *entry)
 {
     uct_nprdma_fork_set_ep_ops(entry->ops);
@@ -107,8 +109,8 @@ static void uct_nprdma_fork_parent(void)
 }
 
 /*
- * The interfaces stay in the list, where nobody removes them any more: what
- * they refer to is not lost, but has been left behind.
+ * The interfaces stay in the list and are never removed: so their memory stays
+ * referenced. It is abandoned, not lost.
  */
 static void uct_nprdma_fork_child(void)
 {

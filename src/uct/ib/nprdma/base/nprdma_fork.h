@@ -7,47 +7,50 @@
 
 /*
  * A forked child inherits the objects of its parent's interfaces, but they
- * still belong to the parent: neither the device's queues nor the file
- * descriptors may be touched, and the threads are not there. So the functions
- * of these interfaces are exchanged in the child, which costs the parent
- * nothing: operations are refused, and closing leaves everything as it is. A
- * child may open devices of its own.
+ * still belong to the parent: the child must not access the device's queues or
+ * the file descriptors, and the threads do not exist in it. Therefore the child
+ * replaces the functions of these interfaces, which costs the parent nothing.
+ * Operations are refused, and closing does nothing. A child may open devices of
+ * its own (ARCHITECTURE 5, fork).
  */
 
 
 /**
- * Begin to notice forks. To be called before a device is opened.
+ * Install the handlers of fork(). Called before a device is opened; later calls
+ * do nothing.
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t uct_nprdma_fork_init(void);
 
 
-/* An interface that a child leaves alone; part of the interface. The caller
- * fills all but the list. */
+/* An interface that a child must not use; part of the interface. The caller
+ * fills all fields but the list. */
 typedef struct uct_nprdma_fork_entry {
     ucs_list_link_t list;
-    uct_iface_ops_t *ops;   /* exchanged in the child */
-    pid_t           owner;  /* process that has opened the interface */
-    /** Stop what is not called by way of ops. In the child, in its handler of
-     * fork(): no locks, no memory. */
+    uct_iface_ops_t *ops;   /* replaced in the child */
+    pid_t           owner;  /* process that opened the interface */
+    /**
+     * Stop functions that are not called through ops. Called in the child's
+     * handler of fork(): takes no lock and allocates nothing.
+     */
     void            (*left)(struct uct_nprdma_fork_entry *entry);
 } uct_nprdma_fork_entry_t;
 
 
 /**
- * Have an interface left alone by children of this process. To be called when
- * nothing can fail any more.
+ * Add an interface to those that a child of this process abandons. Called when
+ * its initialization cannot fail any more.
  *
- * @param [in] entry  Of the interface; not copied.
+ * @param [in] entry  Entry of the interface; not copied.
  */
 void uct_nprdma_fork_add(uct_nprdma_fork_entry_t *entry);
 
 
 /**
- * Forget an interface before it is closed.
+ * Remove an interface before it is closed.
  *
- * @param [in] entry  As given to @ref uct_nprdma_fork_add.
+ * @param [in] entry  Entry that uct_nprdma_fork_add() has added.
  */
 void uct_nprdma_fork_remove(uct_nprdma_fork_entry_t *entry);
 

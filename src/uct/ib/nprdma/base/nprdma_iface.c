@@ -20,13 +20,15 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* Slots of a multiple of it begin at such addresses, as their pages do */
+/* Largest supported alignment of payloads. Pools begin at pages, so slots whose
+ * size is a multiple of the alignment are aligned, too */
 #define UCT_NPRDMA_MAX_AM_ALIGN  4096
 
-/* An interface that is closed waits so long for its last messages */
+/* Seconds that closing an interface waits for last messages */
 #define UCT_NPRDMA_LINGER_SEC    0.1
 
-/* Every slot knows its descriptor, for uct_nprdma_iface_release_desc() */
+/* Store the descriptor of each slot in the slot, for
+ * uct_nprdma_iface_release_desc() */
 void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_slot_t *slot;
@@ -36,9 +38,9 @@ void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface)
     }
 }
 
-/* In a slot: descriptor pointer, UCX's pointer for releasing, headroom,
- * payload. The wire header ends where the payload begins, in the headroom's
- * place, which is written only after the header has been read. */
+/* Layout of a slot: pointer to the descriptor, UCX's pointer for releasing,
+ * headroom, payload. The wire header ends where the payload begins, within the
+ * headroom. The headroom is written only after the header has been read. */
 static ucs_status_t
 uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
                          const uct_nprdma_iface_config_t *config,
@@ -67,7 +69,7 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
     slot_size = iface->rx.payload_offset + config->seg_size;
     if ((params->field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) &&
         (align > 1) && (align <= UCT_NPRDMA_MAX_AM_ALIGN)) {
-        /* payload_offset + align_offset is to be a multiple of align */
+        /* Make payload_offset + align_offset a multiple of align */
         iface->rx.payload_offset = uct_nprdma_align_up(
                 iface->rx.payload_offset + align_offset, align) - align_offset;
         slot_size = uct_nprdma_align_up(iface->rx.payload_offset +
@@ -106,7 +108,7 @@ static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
     ucs_arbiter_init(&iface->net.tx.arbiter);
 }
 
-/* One descriptor for all that may wake a sleeping worker */
+/* A single descriptor for all events that wake a sleeping worker */
 static ucs_status_t uct_nprdma_iface_create_event_fd(uct_nprdma_iface_t *iface)
 {
     struct epoll_event event = { .events = EPOLLIN };
@@ -164,7 +166,8 @@ static void uct_nprdma_iface_cleanup_device(uct_nprdma_iface_t *iface)
     ucs_arbiter_cleanup(&iface->net.tx.arbiter);
 }
 
-/* What is on the device, and the pinned memory. On failure nothing is left. */
+/* Create the objects on the device, and the pinned memory. After an error none
+ * is left. */
 static ucs_status_t
 uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
                              const uct_nprdma_iface_config_t *config,
@@ -211,7 +214,8 @@ err_queues:
     return status;
 }
 
-/* In a child: progress has been handed to the worker, it looks here */
+/* In a child: progress may be registered with the worker already, and checks
+ * these fields */
 static void uct_nprdma_iface_left(uct_nprdma_fork_entry_t *entry)
 {
     uct_nprdma_iface_t *iface = ucs_container_of(entry, uct_nprdma_iface_t,
@@ -221,8 +225,8 @@ static void uct_nprdma_iface_left(uct_nprdma_fork_entry_t *entry)
     iface->stash.valid = 1;
 }
 
-/* Wire-up, what wakes a sleeping worker for it, and what else needs the
- * asynchronous context. On failure nothing is left. */
+/* Start wire-up, the event descriptor, and other parts that use the
+ * asynchronous context. After an error none is left. */
 static ucs_status_t
 uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
                              const uct_nprdma_iface_config_t *config)
@@ -386,7 +390,7 @@ err_free_spec:
     return status;
 }
 
-/* Last messages of endpoints should reach their peers, but not at any price */
+/* Wait a limited time until the last messages of endpoints are done */
 static void uct_nprdma_iface_linger(uct_nprdma_iface_t *iface)
 {
     ucs_time_t deadline = ucs_get_time() +
@@ -401,8 +405,8 @@ static void uct_nprdma_iface_linger(uct_nprdma_iface_t *iface)
     uct_nprdma_ep_reap(iface, 1);
 }
 
-/* Endpoints that the user has leaked: while their queue pairs are there, the
- * NIC uses memory that is about to be freed */
+/* Destroy endpoints that the user has leaked: through their queue pairs the NIC
+ * would access memory that is about to be freed */
 static void uct_nprdma_iface_end_eps(uct_nprdma_iface_t *iface)
 {
     unsigned long count = ucs_list_length(&iface->net.eps);
@@ -423,7 +427,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 {
     uct_nprdma_mem_stats_t mem_stats;
 
-    /* Now: what this interface has pinned is to be counted */
+    /* Read now, while the pinned memory of this interface counts */
     uct_nprdma_md_stats(uct_nprdma_iface_md(self), &mem_stats);
     uct_base_iface_progress_disable(&self->net.super.super,
                                     UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
@@ -484,8 +488,8 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
         return 0;
     }
 
-    /* An InfiniBand subnet is known by its prefix, the first half of a GID.
-     * RoCE is routed: whoever has a GID can be reached. */
+    /* The subnet prefix, which is the first half of a GID, identifies an
+     * InfiniBand subnet. RoCE is routed: any GID may be reachable. */
     return (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) ||
            !memcmp(dev_addr->gid, iface->net.dev_addr.gid, 8);
 }
@@ -594,8 +598,8 @@ ucs_status_t uct_nprdma_iface_estimate_perf(uct_iface_h tl_iface,
         return status;
     }
 
-    /* UCP weighs rendezvous against fragments that it takes to be moved without
-     * a copy; ours are copied (ARCHITECTURE 3, send/receive) */
+    /* UCP compares rendezvous with fragments, and assumes that fragments are
+     * not copied. Here they are (ARCHITECTURE 3, send and receive) */
     if (uct_nprdma_iface_has_zcopy(iface) &&
         ucs_test_all_flags(perf_attr->field_mask,
                            UCT_PERF_ATTR_FIELD_OPERATION |

@@ -12,31 +12,33 @@
 #include "uct/ib/nprdma/rma/nprdma_rma_iface.h"
 
 /*
- * What UCP chooses protocols by, measured with ucx_perftest on the emulated
- * RNIC: am_lat of 8 bytes is 0.5 us one way, am_bw of 8 bytes 0.3 us per
- * message (sender and receiver overlap), am_bw of 8 KiB 5.1e9 bytes/s, tag_bw
- * of 64 KiB 15e9 bytes/s with zero copy and 4e9 bytes/s in active messages.
- * That is 2 us for each of them, most of it copying at both ends.
+ * Performance by which UCP chooses protocols, measured with ucx_perftest on the
+ * emulated RNIC. am_lat of 8 bytes takes 0.5 us one way. am_bw of 8 bytes takes
+ * 0.3 us per message (sender and receiver overlap). am_bw of 8 KiB has 5.1e9
+ * bytes/s. tag_bw of 64 KiB has 15e9 bytes/s with zero copy and 4e9 bytes/s in
+ * active messages. That is 2 us for each of them, most of it copying at both
+ * ends.
  */
 #define UCT_NPRDMA_OVERHEAD         200e-9
 #define UCT_NPRDMA_LATENCY          300e-9
 #define UCT_NPRDMA_BANDWIDTH        15e9
-#define UCT_NPRDMA_AM_COPY          1.3e-6 /* Of a zero-copy active message */
-#define UCT_NPRDMA_COPY_BANDWIDTH   5e9    /* In copy mode */
+#define UCT_NPRDMA_AM_COPY          1.3e-6 /* seconds, of a zero-copy active
+                                            * message */
+#define UCT_NPRDMA_COPY_BANDWIDTH   5e9    /* bytes/s, in copy mode */
 
 
-/* Header of a short active message, with what the user calls header */
+/* Header of a short active message, with the header of the user */
 typedef struct uct_nprdma_inl_hdr {
     uct_nprdma_am_hdr_t am;
     uint64_t            user;
 } __attribute__((packed)) uct_nprdma_inl_hdr_t;
 
-/* Pieces of a gather list of the user: they are copied, so any number would
- * do */
+/* Most elements of a user's gather list; they are copied, so the number is
+ * arbitrary */
 #define UCT_NPRDMA_MAX_IOV     16
 
 
-/* Begin of a slot to receive to; UCX keeps a pointer of its own behind it, or
+/* Begin of a receive slot. UCX stores a pointer of its own in release_desc, or
  * in the headroom */
 typedef struct uct_nprdma_rx_head {
     uct_nprdma_slot_t *slot;
@@ -44,54 +46,62 @@ typedef struct uct_nprdma_rx_head {
 } uct_nprdma_rx_head_t;
 
 
-/* An interface. */
+/* An interface */
 typedef struct uct_nprdma_iface {
     union {
         uct_nprdma_rma_iface_t super;
-        uct_nprdma_rma_iface_t rma;         /* the same, by its floor, */
-        uct_nprdma_net_iface_t net;         /* and what that begins with */
+        uct_nprdma_rma_iface_t rma;         /* the base class, named after its
+                                             * floor */
+        uct_nprdma_net_iface_t net;         /* its base class */
     };
 
-    struct {                                /* of active messages */
+    struct {                                /* sending of active messages */
         struct ibv_send_wr  wr;             /* template of inline sends */
         struct ibv_sge      sge[UCT_NPRDMA_MAX_SEND_SGE];
         uct_nprdma_inl_hdr_t hdr;           /* sge[0] points here */
     } inl;
 
-    struct {                                /* likewise */
+    struct {                                /* receiving of active messages */
         uct_nprdma_bounce_t pool;
         unsigned            posted;
-        unsigned            payload_offset; /* in a slot: of AM data, */
-        unsigned            headroom_offset; /* of what the user gets before
-                                                it, */
-        unsigned            hdr_offset;     /* and of what is received */
-        unsigned            length;         /* received at most */
+        unsigned            payload_offset; /* offset in a slot of the
+                                             * payload */
+        unsigned            headroom_offset; /* offset of the user's headroom */
+        unsigned            hdr_offset;     /* offset of the received data */
+        unsigned            length;         /* most received bytes */
         uct_recv_desc_t     release_desc;
     } rx;
 
-    struct {                                /* valid in a child, too, so that
-                                               progress has one condition to
-                                               check */
+    struct {                                /* also valid in a child, so that
+                                             * progress has one condition to
+                                             * check */
         int                 valid;
         int                 is_rx;
         struct ibv_wc       wc;
-    } stash;                                /* see event_arm */
+    } stash;                                /* completion that event_arm has
+                                             * found */
 
-    unsigned                num_busy;       /* calls of progress that have not
-                                               looked at the service */
+    unsigned                num_busy;       /* calls of progress since the
+                                             * service was polled */
     uct_nprdma_fork_entry_t fork;
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
-    ucs_list_link_t         closing;        /* endpoints destroyed by the user
-                                               whose last WRs are on the way */
-    int                     event_fd;       /* epoll: channel and cm */
+    ucs_list_link_t         closing;        /* endpoints that the user has
+                                             * destroyed and whose last WRs are
+                                             * outstanding */
+    int                     event_fd;       /* epoll: channel and wakeup_fd of
+                                             * the cm */
 
     struct {
-        size_t              max_bcopy;      /* of AM; slots are a bit larger */
-        size_t              max_short;      /* of AM, with the user's header */
-        unsigned            tx_slots_low;   /* ask for completions below */
+        size_t              max_bcopy;      /* of AM, bytes; slots are larger */
+        size_t              max_short;      /* of AM, bytes, with the user's
+                                             * header */
+        unsigned            tx_slots_low;   /* with fewer free slots, sends are
+                                             * signaled */
         unsigned            rx_max_batch;
-        unsigned            rx_reserve;     /* slots that the user never gets */
-        unsigned            rx_low;         /* few receives are posted */
+        unsigned            rx_reserve;     /* slots that the user cannot
+                                             * keep */
+        unsigned            rx_low;         /* with fewer posted receives, post
+                                             * at once */
     } config;
     char                    *stats_spec;    /* UCX_NPRDMA_STATS */
     UCT_NPRDMA_STATS_UCS_DECLARE
@@ -104,7 +114,7 @@ static inline uct_nprdma_md_t *uct_nprdma_iface_md(uct_nprdma_iface_t *iface)
 }
 
 
-/** @return Longest header of am_zcopy; there is always room for data, too. */
+/** @return Longest header of am_zcopy in bytes; leaves room for data. */
 static inline size_t uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
 {
     return iface->config.max_bcopy / 2;
@@ -122,39 +132,43 @@ UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
 
 
 /**
- * Give free slots to the device, up to a batch of them.
+ * Post free slots to the SRQ, up to a batch of them.
  *
- * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason; slots that were not
- *         taken are free again.
+ * @param [in] iface  Interface.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason; slots that the
+ *         device refused are free again.
  */
 ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface);
 
-/** Few receives are posted: post more, from new slots if need be. */
+/** Few receives are posted: post more, from new slots if necessary. */
 void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface);
 
-/** Prepare free slots that are new in the pool. */
+/** Initialize free slots that are new in the pool. */
 void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface);
 
-/** Poll for completions of sends only. */
+/** Poll the CQ of sends only. */
 void uct_nprdma_iface_reap_tx(uct_nprdma_iface_t *iface);
 
 /**
- * A peer has a connection of kind SVC to this interface: whenever the worker
- * makes progress, execute requests, whether or not the user has enabled the
- * progress of the interface. UCP does that only when it has an endpoint or
- * something to receive. May be called from any thread with the async context
- * blocked.
+ * A peer has a connection of kind SVC to this interface. From now on requests
+ * are executed whenever the worker progresses, even if the user has not enabled
+ * the progress of the interface: UCP enables it only for an endpoint or a
+ * receive. Safe in any thread with the async context blocked.
+ *
+ * @param [in] iface  Interface.
  */
 void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface);
 
-/** Undo uct_nprdma_iface_serve(). Nobody makes progress meanwhile. */
+/** Undo uct_nprdma_iface_serve(). No thread may call progress meanwhile. */
 void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface);
 
-/** The user gives a slot back that he has kept. */
+/** The user returns a slot that it has kept. */
 void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);
 
 
-/* The operations of uct_iface_ops_t; version-neutral where those differ. */
+/* Functions of uct_iface_ops_t with the same names; version-neutral where UCX
+ * versions differ */
 
 unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface);
 

@@ -63,10 +63,10 @@ uct_nprdma_query_md_resources(uct_component_t *component,
         goto out_empty;
     }
 
-    /* Which devices there are depends on the configuration */
+    /* The configuration decides which devices are usable */
     status = uct_md_config_read(component, NULL, NULL, &config);
     if (status != UCS_OK) {
-        /* From a file, and UCX has told which value it is */
+        /* The value is from a file, and UCX has logged which value it is */
         ucs_debug("the configuration of nprdma is invalid, it is not used");
         goto out_empty;
     }
@@ -108,7 +108,7 @@ static const uct_nprdma_mem_ops_t uct_nprdma_md_mem_ops = {
     .populate_later = uct_nprdma_md_populate_later
 };
 
-/* On failure nothing is left but the opened device */
+/* After an error only the open device is left */
 static ucs_status_t
 uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
 {
@@ -181,7 +181,8 @@ uct_nprdma_md_open(uct_component_t *component,
 
     uct_nprdma_bounce_set_budget(config->max_pinned);
     status               = uct_nprdma_md_init(md, config);
-    md->super.config.fault = NULL; /* UCX frees it with its configuration */
+    md->super.config.fault = NULL; /* UCX frees the string with its
+                                    * configuration */
     if (status != UCS_OK) {
         goto err_close;
     }
@@ -223,8 +224,8 @@ void uct_nprdma_md_close(uct_md_h tl_md)
     unsigned num_ifaces;
 
     if (!uct_nprdma_device_is_owner(&md->super.super)) {
-        /* Its queues and its thread are the parent's; this copy of the memory
-         * goes with the process */
+        /* Queues and thread belong to the parent; the copy of the memory ends
+         * with the process */
         ucs_debug("%s: was opened before fork(), not closed",
                   md->super.super.name);
         return;
@@ -253,9 +254,9 @@ ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
 
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
 {
-    /* Registering pins nothing and asks nobody: it is as good as free, and
-     * UCX need not keep registrations. An unpacked key is all that is needed
-     * remotely, and nothing is needed locally. */
+    /* Registering pins nothing and does not call the device. Its cost is
+     * negligible, so UCX need not cache registrations. A peer needs only the
+     * unpacked key, and local buffers need no registration. */
     memset(caps, 0, sizeof(*caps));
     caps->flags                  = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY |
                                    UCT_NPRDMA_MD_FLAG_INVALIDATE;
@@ -314,8 +315,8 @@ uct_nprdma_query_tl_devices(uct_md_h tl_md,
             continue;
         }
 
-        /* Without an address, no interface: better told before somebody counts
-         * on it */
+        /* A port without an address cannot have an interface, so do not offer
+         * it */
         if (uct_nprdma_device_port_addr(dev, port, &dev_addr) != UCS_OK) {
             continue;
         }

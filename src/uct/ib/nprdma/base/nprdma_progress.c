@@ -17,13 +17,13 @@
 #include <ucs/debug/log.h>
 
 /*
- * Progress of an interface: receiving, completions of sends, and whatever
+ * Progress of an interface: receives, completions of sends, and everything that
  * waits for either.
  */
 
 #define UCT_NPRDMA_POLL_BATCH  16
 
-/* Calls of progress in a row that need not look at the service's queue */
+/* Calls of progress in a row that do not poll the service's queue */
 #define UCT_NPRDMA_BUSY_POLLS  4
 
 
@@ -86,7 +86,8 @@ ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface)
     return (ret == 0) ? UCS_OK : UCS_ERR_IO_ERROR;
 }
 
-/* What is not a plain active message: the end of a connection, or rubbish */
+/* Handle a receive that is not a valid active message: an error, the end of a
+ * connection, or malformed data */
 static UCS_F_NOINLINE void
 uct_nprdma_iface_rx_other(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
                           uct_nprdma_slot_t *slot, const void *data)
@@ -125,8 +126,8 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
         return;
     }
 
-    /* The user may keep slots, but not so many that receiving suffers: then
-     * he has to copy */
+    /* The user may keep slots as long as enough are left for receiving;
+     * otherwise it has to copy */
     if (ucs_unlikely((iface->rx.posted + iface->rx.pool.num_free) <
                      iface->config.rx_reserve)) {
         ++iface->net.stats.am_rx_copied;
@@ -168,7 +169,7 @@ uct_nprdma_iface_handle_rx(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
 
     conn = uct_nprdma_conn_find(&iface->net, uct_nprdma_wr_id_conn(wc->wr_id));
     if (conn == NULL) {
-        return 0; /* its buffers went with it */
+        return 0; /* its buffers were released with the connection */
     }
 
     return uct_nprdma_rma_handle_reply(&iface->rma, conn,
@@ -198,13 +199,13 @@ uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface, unsigned *count_p)
     return num_wcs;
 }
 
-/* Few receives are left: post the ones that a batch was being collected of, or
- * get more. */
+/* Few receives are posted: post the free slots without waiting for a full
+ * batch, or add slots */
 void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface)
 {
     if (iface->rx.pool.num_free == 0) {
         if (uct_nprdma_bounce_grow(&iface->rx.pool) == 0) {
-            return; /* the user keeps them; senders wait (RNR) */
+            return; /* the user keeps all slots; senders wait (RNR) */
         }
         uct_nprdma_iface_init_rx_slots(iface);
     }
@@ -212,10 +213,10 @@ void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface)
     uct_nprdma_iface_post_srq(iface);
 }
 
-/* Why a device has flushed a queue pair that nobody here has given up: some do
- * not tell. Soft-RoCE that may not send flushes also what it could not send
- * (flush_send_queue in rxe_comp.c), as the port is down, or is about to be.
- * Nobody has canceled anything, whatever it was. */
+/* Find the reason why a device has flushed a queue pair that this side has not
+ * stopped: some devices report none. For example, soft-RoCE flushes packets
+ * that it cannot send (flush_send_queue in rxe_comp.c), because the port is
+ * down or about to be. In no case has the user canceled them. */
 static ucs_status_t uct_nprdma_iface_flush_reason(uct_nprdma_iface_t *iface)
 {
     const uct_nprdma_device_t *dev = uct_nprdma_net_dev(&iface->net);
@@ -235,8 +236,8 @@ uct_nprdma_iface_tx_error(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
 {
     ucs_status_t status = uct_nprdma_wc_status(wc->status);
 
-    /* The first one says why, the others are only flushed. It may come before
-     * progress has seen that there is a connection. */
+    /* The first error is the reason; later WRs are only flushed. It may come
+     * before progress has seen that the connection is established. */
     if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||
         (conn->state == UCT_NPRDMA_CONN_CONNECTING)) {
         if (wc->status == IBV_WC_WR_FLUSH_ERR) {
@@ -308,21 +309,23 @@ static uct_nprdma_ep_t *uct_nprdma_iface_find_broken(uct_nprdma_iface_t *iface)
     return NULL;
 }
 
-/* A device that refuses to post is as bad as a failed completion, but the
- * error handler must not be called from within an operation of the user */
+/* A refused post has the same effect as a failed completion. But the error
+ * handler must not be called within an operation of the user, so progress does
+ * it */
 static UCS_F_NOINLINE void
 uct_nprdma_iface_fail_broken(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_ep_t *ep;
 
     iface->net.tx.post_failed = 0;
-    /* From the beginning each time: who is told of one may destroy any */
+    /* From the begin each time, because the error handler may destroy any
+     * endpoint */
     while ((ep = uct_nprdma_iface_find_broken(iface)) != NULL) {
         uct_nprdma_ep_fail(iface, ep, UCS_ERR_CONNECTION_RESET);
     }
 }
 
-/* Completions that event_arm has found */
+/* Handle the completion that event_arm has found */
 static UCS_F_NOINLINE unsigned
 uct_nprdma_iface_handle_stash(uct_nprdma_iface_t *iface)
 {
@@ -338,7 +341,7 @@ uct_nprdma_iface_handle_stash(uct_nprdma_iface_t *iface)
     return 1;
 }
 
-/* What does not happen in most calls */
+/* The parts of progress that most calls do not need */
 static UCS_F_NOINLINE unsigned
 uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
 {
@@ -387,7 +390,7 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         count += uct_nprdma_iface_poll_tx(iface);
     }
 
-    /* Whoever finds work of its own each time serves others now and then */
+    /* Poll the service at intervals even if each call has work of its own */
     if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS)) {
         iface->num_busy = 0;
         uct_nprdma_longest_poll(&iface->rma);
@@ -415,7 +418,7 @@ static unsigned uct_nprdma_iface_serve_progress(void *arg)
 {
     uct_nprdma_iface_t *iface = arg;
 
-    /* Its own progress does it, too; a child leaves it to the parent */
+    /* The progress of the interface polls it as well; a child must not */
     if ((iface->net.super.progress_flags != 0) || iface->net.forked) {
         return 0;
     }
@@ -433,7 +436,7 @@ void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface)
 
 void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface)
 {
-    /* Not unregister_safe, after which it may be called once more */
+    /* Not unregister_safe: after that the callback may be called once more */
     if (iface->serve_id != UCS_CALLBACKQ_ID_NULL) {
         ucs_callbackq_remove(&iface->net.super.worker->super.progress_q,
                              iface->serve_id);
@@ -470,8 +473,8 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         return UCS_ERR_BUSY;
     }
 
-    /* Replies of the service are receives and complete operations: so both
-     * queues are armed for either kind of event. */
+    /* Replies of the service arrive as receives and complete operations.
+     * Therefore both queues are armed for either kind of event. */
     ret = ibv_req_notify_cq(iface->net.rx.cq, 0);
     if (ret == 0) {
         ret = ibv_req_notify_cq(iface->net.tx.cq, 0);
@@ -482,7 +485,8 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         return UCS_ERR_IO_ERROR;
     }
 
-    /* Not every device makes an event for what came before it was armed */
+    /* Some devices raise no event for a completion that arrived before
+     * arming */
     if (ibv_poll_cq(iface->net.rx.cq, 1, &iface->stash.wc) > 0) {
         iface->stash.is_rx = 1;
         iface->stash.valid = 1;

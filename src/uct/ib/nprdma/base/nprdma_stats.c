@@ -82,7 +82,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
         return;
     }
 
-    /* One interface of one process per block: it must not mix with another */
+    /* A block is from one interface of one process, and blocks must not mix */
     npemu_file_begin(&guard);
     flockfile(stream);
     fprintf(stream, "# nprdma %s pid %d\n", device, getpid());
@@ -107,8 +107,9 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
 }
 
 /*
- * Reads while others count, on purpose: an aligned 64-bit load gives a value
- * that was there, and the counters are not worth atomics on the data path.
+ * Reads counters while another thread writes them, on purpose: an aligned
+ * 64-bit load returns a value that was stored, and atomics would cost time on
+ * the data path.
  */
 __attribute__((no_sanitize("thread")))
 static void uct_nprdma_stats_vfs_show(void *obj, ucs_string_buffer_t *strb,

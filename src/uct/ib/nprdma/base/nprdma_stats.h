@@ -19,13 +19,13 @@ ucs_status_t uct_nprdma_stats_check(const char *spec);
 
 
 /**
- * Write the counters as "name value" lines.
+ * Write the counters as lines "name value".
  *
- * @param [in] stats   Counters.
- * @param [in] mem     Of the interface's MD.
- * @param [in] spec    As accepted by uct_nprdma_stats_check(); in PATH %p is
- *                     the process id and %h the host name. Files are appended
- *                     to.
+ * @param [in] stats   Counters of the interface.
+ * @param [in] mem     Memory statistics of the interface's MD.
+ * @param [in] spec    Value that uct_nprdma_stats_check() accepts. In PATH %p
+ *                     is the process id and %h the host name. Files are
+ *                     appended to.
  * @param [in] device  Name of the interface's device, for the heading.
  */
 void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
@@ -33,7 +33,12 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
                            const char *device);
 
 
-/** Append counters as "name value" lines. */
+/**
+ * Append memory statistics as lines "name value".
+ *
+ * @param [in]  stats  Memory statistics.
+ * @param [out] strb   Buffer.
+ */
 void uct_nprdma_stats_print_mem(const uct_nprdma_mem_stats_t *stats,
                                 ucs_string_buffer_t *strb);
 
@@ -41,7 +46,7 @@ void uct_nprdma_stats_print_mem(const uct_nprdma_mem_stats_t *stats,
 /**
  * Show the counters in the UCS virtual file system, below an object.
  *
- * @param [in] obj    Object that has a node there already.
+ * @param [in] obj    Object that has a node.
  * @param [in] stats  Counters; must live as long as the node.
  */
 void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats);

@@ -13,12 +13,12 @@
 
 #include <stddef.h>
 
-/* What a reader of a running program's statistics takes for now */
+/* Seconds between updates: short enough for a reader of a running program */
 #define UCT_NPRDMA_STATS_UCS_INTERVAL 0.1
 
 #define UCT_NPRDMA_STATS_NUM(_type) (sizeof(_type) / sizeof(uint64_t))
 
-/* In uct_nprdma_stats_t the longest waits are behind what is counted */
+/* In uct_nprdma_stats_t the longest waits follow the counts */
 #define UCT_NPRDMA_STATS_NUM_COUNTS \
     (offsetof(uct_nprdma_stats_t, longest_us) / sizeof(uint64_t))
 
@@ -29,7 +29,7 @@ _Static_assert(UCT_NPRDMA_STATS_NUM(uct_nprdma_mem_stats_t) <= 64,
 
 #define UCT_NPRDMA_STAT_NAME(_name) #_name,
 
-/* Named as their files in the virtual file system */
+/* The names of the files in the virtual file system */
 static ucs_stats_class_t uct_nprdma_stats_counters_class = {
     .name          = "nprdma_counters",
     .num_counters  = UCT_NPRDMA_STATS_NUM_COUNTS,
@@ -52,7 +52,8 @@ static ucs_stats_class_t uct_nprdma_stats_memory_class = {
     .counter_names = { UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_NAME) }
 };
 
-/* Reads while others count, as the virtual file system does */
+/* Reads counters while another thread writes them, as
+ * uct_nprdma_stats_vfs_show() */
 __attribute__((no_sanitize("thread")))
 static void uct_nprdma_stats_ucs_copy(ucs_stats_node_t *node,
                                       const void *counters)
@@ -89,8 +90,8 @@ static void uct_nprdma_stats_ucs_handler(int id, ucs_event_set_types_t events,
     uct_nprdma_stats_ucs_copy_all(nodes, &mem);
 }
 
-/* A signal handler could meet its own thread with the locks of the memory's
- * counters: there the numbers come at the end only */
+/* A signal handler could interrupt its own thread while that holds the locks of
+ * the memory statistics. In that mode the nodes are updated only at the end */
 static ucs_status_t
 uct_nprdma_stats_ucs_start_timer(uct_nprdma_stats_ucs_t *nodes)
 {

@@ -8,9 +8,10 @@
 #include "uct/ib/nprdma/net/nprdma_net.h"
 
 /*
- * The counters as UCX's statistics (UCX_STATS_DEST), where the UCX that this is
- * built for has these. UCX writes what it finds in its nodes and asks nobody
- * before: the counters are copied there now and then, and at the end.
+ * The counters as UCX's statistics (UCX_STATS_DEST), if the UCX of this build
+ * has them. UCX writes the contents of its nodes at any time without a
+ * callback. Therefore the counters are copied to the nodes at intervals, and at
+ * the end.
  */
 
 #ifdef ENABLE_STATS
@@ -20,10 +21,10 @@ typedef struct uct_nprdma_stats_ucs {
     uct_nprdma_net_iface_t *iface;
     uct_nprdma_md_t  *md;
     ucs_stats_node_t *counters;
-    ucs_stats_node_t *waits;    /* longest_xx_us: a node has 64 counters at
-                                   most */
+    ucs_stats_node_t *waits;    /* longest_xx_us: a node has at most 64
+                                 * counters */
     ucs_stats_node_t *memory;   /* of the interface's MD */
-    int              timer_id;  /* -1: none */
+    int              timer_id;  /* -1: no timer */
 } uct_nprdma_stats_ucs_t;
 
 #define UCT_NPRDMA_STATS_UCS_DECLARE uct_nprdma_stats_ucs_t stats_ucs;
@@ -31,15 +32,15 @@ typedef struct uct_nprdma_stats_ucs {
 
 /**
  * Add nodes with the interface's counters below the interface's own node, and
- * begin to keep them up to date.
+ * start to update them.
  *
- * @param [in]  iface  Interface; its base is complete and its worker has an
- *                     asynchronous context.
+ * @param [in]  iface  Interface; its base class is initialized and its worker
+ *                     has an asynchronous context.
  * @param [in]  md     Its memory domain.
- * @param [out] nodes  Filled; to be given to uct_nprdma_stats_ucs_end().
+ * @param [out] nodes  Filled; the caller calls uct_nprdma_stats_ucs_end().
  *
- * @return UCS_OK, also if statistics are off, or an error; nothing is left
- *         then.
+ * @return UCS_OK, also if statistics are off; or an error of UCX. Nothing is
+ *         left allocated then.
  */
 ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_net_iface_t *iface,
                                         uct_nprdma_md_t *md,
@@ -47,11 +48,11 @@ ucs_status_t uct_nprdma_stats_ucs_start(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * Leave the last numbers to UCX, which keeps them until the process ends. Not
- * to be called with the worker's asynchronous context blocked.
+ * Update the nodes a last time and release them; UCX keeps the numbers until
+ * the process ends. The worker's asynchronous context is not blocked.
  *
  * @param [in] nodes  Filled by uct_nprdma_stats_ucs_start().
- * @param [in] mem    Last counters of the interface's MD.
+ * @param [in] mem    Last memory statistics of the interface's MD.
  */
 void uct_nprdma_stats_ucs_end(uct_nprdma_stats_ucs_t *nodes,
                               const uct_nprdma_mem_stats_t *mem);

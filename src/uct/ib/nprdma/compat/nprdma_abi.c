@@ -23,7 +23,7 @@
 typedef void (*uct_nprdma_ucp_version_func_t)(unsigned *major, unsigned *minor,
                                               unsigned *release);
 
-/* Size that a symbol has in the library which is loaded, or 0 */
+/* @return Size of a symbol in the loaded library, or 0 if it is unknown. */
 static size_t uct_nprdma_abi_symbol_size(const char *name)
 {
     void *address = dlsym(RTLD_DEFAULT, name);
@@ -45,7 +45,7 @@ static int uct_nprdma_abi_check_size(const char *what, const char *symbol,
     size_t size = uct_nprdma_abi_symbol_size(symbol);
 
     if ((size == 0) || (size == expected)) {
-        return 1; /* nothing is known against it */
+        return 1; /* unknown or equal */
     }
 
     ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
@@ -55,7 +55,7 @@ static int uct_nprdma_abi_check_size(const char *what, const char *symbol,
     return 0;
 }
 
-/* Only libucp knows its version; a program that uses UCT alone lacks it */
+/* Only libucp has a version; a program that uses UCT alone does not load it */
 static int uct_nprdma_abi_check_version(void)
 {
     uct_nprdma_ucp_version_func_t get_version;
@@ -80,8 +80,8 @@ static int uct_nprdma_abi_check_version(void)
     return 0;
 }
 
-/* Statistics of UCX add members to interfaces and endpoints, but the tables
- * keep their size. libucs lacks this function if it was built without. */
+/* UCX's statistics add members to interfaces and endpoints, while the tables
+ * keep their size. A libucs without statistics does not have this function. */
 static int uct_nprdma_abi_check_stats(void)
 {
     int found = (dlsym(RTLD_DEFAULT, "ucs_stats_node_alloc") != NULL);

@@ -4,11 +4,11 @@
 #define UCT_NPRDMA_ABI_H_
 
 /**
- * The tables that we hand to UCX have no version in them, and libuct has the
- * same name and no symbol versions in all releases: so compare the running
- * UCX with the one that this was built for, before anything is registered.
+ * Compare the running UCX with the one of the build, before anything is
+ * registered. The tables that are passed to UCX contain no version, and libuct
+ * has the same name and no symbol versions in all releases.
  *
- * @return Whether they agree; if not, one error line has been logged.
+ * @return Nonzero if they agree; if not, one error line has been logged.
  */
 int uct_nprdma_abi_is_compatible(void);
 

@@ -4,13 +4,12 @@
 #define UCT_NPRDMA_COMPAT_H_
 
 /*
- * The one place that knows how UCX versions differ. The rest of the transport
- * is written against version-neutral shapes; which of UCX's shapes they are
- * put into is decided by compile probes (config/m4/ucx_api.m4), never by a
- * version number: the API does not change monotonically.
+ * The only place with differences between UCX versions. The rest of the
+ * transport has version-neutral types and functions. Compile probes
+ * (config/m4/ucx_api.m4) select those of UCX, never a version number, because
+ * the API does not change monotonically.
  *
- * What only nprdma_component.c needs, the tables and thunks around the
- * version-neutral functions, is in nprdma_glue.h.
+ * nprdma_glue.h has the tables and thunks that only nprdma_component.c needs.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -27,14 +26,15 @@
 #include <ucs/sys/string.h>
 #include <ucs/type/class.h>
 
-/* Flags that say nothing to a UCX which does not know them */
+/* Flags that have no meaning for a UCX without them */
 #if !HAVE_DECL_UCT_IFACE_FLAG_INTER_NODE
 #  ifndef UCT_IFACE_FLAG_INTER_NODE
 #    define UCT_IFACE_FLAG_INTER_NODE 0
 #  endif
 #endif
 
-/* Invalidation was one flag, then one for each class of operations too */
+/* Older UCX has one flag for invalidation; newer UCX has one more for each
+ * class of operations */
 #if HAVE_DECL_UCT_MD_FLAG_INVALIDATE_RMA
 #  define UCT_NPRDMA_MD_FLAG_INVALIDATE (UCT_MD_FLAG_INVALIDATE | \
                                          UCT_MD_FLAG_INVALIDATE_RMA | \

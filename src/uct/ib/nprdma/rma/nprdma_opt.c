@@ -387,7 +387,9 @@ uct_nprdma_opt_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
 }
 
 /* Release all resources of an operation. The slot of a small get contains its
- * data. @return Status of the operation. */
+ * data.
+ *
+ * @return Status of the operation. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_opt_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_opt_op_t *op)

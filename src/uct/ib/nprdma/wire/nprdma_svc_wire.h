@@ -102,8 +102,8 @@ typedef struct uct_nprdma_svc_populated {
     uint32_t length;            /* Populated bytes from the begin of the range.
                                  * If they are fewer than requested, the
                                  * initiator uses them and requests the rest
-                                 * again. 0 while the memory is being unmapped
-                                 */
+                                 * again. 0 while the memory is being
+                                 * unmapped */
     uint32_t states[];          /* States of the first pages of the range, see
                                  * uct_nprdma_svc_num_states(). Loaded after
                                  * populate and before the reply is sent. 0

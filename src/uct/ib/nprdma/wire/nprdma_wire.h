@@ -115,8 +115,8 @@ typedef enum uct_nprdma_cm_parse_result {
 /* Messages on the RC queue pair of an endpoint (kind AM) */
 enum uct_nprdma_am_type {
     UCT_NPRDMA_AM_DATA = 0x41,
-    UCT_NPRDMA_AM_FIN          /* last message: the responder may destroy its QP
-                                */
+    UCT_NPRDMA_AM_FIN          /* last message: the responder may destroy its
+                                * QP */
 };
 
 /* Number of active message ids; equal to UCT_AM_ID_MAX */
