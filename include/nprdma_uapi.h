@@ -168,7 +168,7 @@ struct nprdma_ioc_region_create {
  * NPRDMA_IOC_REGION_DESTROY: end a region. When it returns all its pages are
  * absent, for devices that still have windows on it too, and its registrations
  * are gone. Its states descriptor and mappings stay valid; the header says
- * `dead`. Closing the device, or the death of the process, does the same to all
+ * `dead`. Closing the device, or the end of the process, does the same to all
  * regions.
  *
  *   ENOENT      No such region.

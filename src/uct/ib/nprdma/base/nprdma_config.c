@@ -11,13 +11,13 @@
 #include <ucs/debug/log.h>
 #include <ucs/sys/sys.h>
 
-/* Least budget of pinned memory with which one interface can work */
+/* Minimum budget of pinned memory with which one interface can work */
 #define UCT_NPRDMA_MIN_PINNED (512 * UCS_KBYTE)
 
 /* In pages per second: far more than any memory has */
 #define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9
 
-/* No user waits for a peer longer than this before its end is reported */
+/* Longest useful timeout in seconds: one day */
 #define UCT_NPRDMA_MAX_SEC    86400
 
 /* UCX's thread for timers sleeps in whole milliseconds: with a shorter timer it

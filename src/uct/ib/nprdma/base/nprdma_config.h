@@ -8,10 +8,10 @@
 #include "uct/ib/nprdma/net/nprdma_cm_types.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_config.h"
 
-/* Most bytes of inline data that are requested from a device */
+/* Maximum number of bytes of inline data that are requested from a device */
 #define UCT_NPRDMA_MAX_INLINE  1024
 
-/* Most receives posted by one call */
+/* Maximum number of receives posted by one call */
 #define UCT_NPRDMA_RX_MAX_BATCH  64
 
 typedef struct uct_nprdma_md_config {

@@ -21,7 +21,7 @@
 
 #define UCT_NPRDMA_ENV_PREFIX  "UCX_NPRDMA_"
 
-/* Most letters of a unit: "kb", "ms". UCX ignores further ones */
+/* Maximum number of letters of a unit: "kb", "ms". UCX ignores further ones */
 #define UCT_NPRDMA_MAX_UNIT    2
 
 /* Hash of the variables when they were found invalid; 0: never */

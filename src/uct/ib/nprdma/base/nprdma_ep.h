@@ -29,7 +29,7 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 
 
 /**
- * Free endpoints that the user has destroyed and whose last WRs are done.
+ * Free endpoints that the user has destroyed, when their last WRs are done.
  *
  * @param [in] iface  Interface.
  * @param [in] force  Nonzero: free them even if WRs are outstanding.

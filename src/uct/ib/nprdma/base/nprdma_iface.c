@@ -20,8 +20,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* Largest supported alignment of payloads. Pools begin at pages, so slots whose
- * size is a multiple of the alignment are aligned, too */
+/* Largest supported alignment of payloads. Pools begin at pages, so slots with
+ * a size that is a multiple of the alignment are aligned, too */
 #define UCT_NPRDMA_MAX_AM_ALIGN  4096
 
 /* Seconds that closing an interface waits for last messages */

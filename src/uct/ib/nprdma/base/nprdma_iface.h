@@ -33,8 +33,8 @@ typedef struct uct_nprdma_inl_hdr {
     uint64_t            user;
 } __attribute__((packed)) uct_nprdma_inl_hdr_t;
 
-/* Most elements of a user's gather list; they are copied, so the number is
- * arbitrary */
+/* Maximum number of elements of a user's gather list; they are copied, so the
+ * number is arbitrary */
 #define UCT_NPRDMA_MAX_IOV     16
 
 
@@ -68,7 +68,8 @@ typedef struct uct_nprdma_iface {
                                              * payload */
         unsigned            headroom_offset; /* offset of the user's headroom */
         unsigned            hdr_offset;     /* offset of the received data */
-        unsigned            length;         /* most received bytes */
+        unsigned            length;         /* maximum number of received
+                                             * bytes */
         uct_recv_desc_t     release_desc;
     } rx;
 
@@ -85,9 +86,8 @@ typedef struct uct_nprdma_iface {
                                              * service was polled */
     uct_nprdma_fork_entry_t fork;
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
-    ucs_list_link_t         closing;        /* endpoints that the user has
-                                             * destroyed and whose last WRs are
-                                             * outstanding */
+    ucs_list_link_t         closing;        /* destroyed endpoints with
+                                             * outstanding WRs */
     int                     event_fd;       /* epoll: channel and wakeup_fd of
                                              * the cm */
 

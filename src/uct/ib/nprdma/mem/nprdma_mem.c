@@ -14,14 +14,14 @@
 
 #include <sched.h>
 
-/* Most bytes that the thread that packs a key populates itself. Looking for the
- * resident pages of them takes about as long as waking another thread (some
- * microseconds). The other thread populates the rest while the peer works on
- * the beginning. */
+/* Maximum number of bytes that the thread that packs a key populates itself.
+ * Looking for the resident pages of them takes about as long as waking another
+ * thread (some microseconds). The other thread populates the rest while the
+ * peer works on the beginning. */
 #define UCT_NPRDMA_MEM_POPULATE_MAX  UCS_MBYTE
 
-/* Longest rest in bytes whose page states are checked before another thread is
- * woken: one word per page, a few microseconds in all */
+/* Longest rest in bytes for which page states are checked before another thread
+ * is woken: one word per page, a few microseconds in all */
 #define UCT_NPRDMA_MEM_CHECK_MAX     (64 * UCS_MBYTE)
 
 

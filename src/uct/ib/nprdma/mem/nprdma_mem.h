@@ -59,8 +59,7 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md);
  * Undo uct_nprdma_mem_init(). Registrations that the user has leaked end, after
  * one warning with their number.
  *
- * @param [in] md  MD whose service has been destroyed and whose monitor has
- *                 not.
+ * @param [in] md  MD. Its service has been destroyed, and its monitor has not.
  */
 void uct_nprdma_mem_cleanup(uct_nprdma_mem_md_t *md);
 
@@ -113,8 +112,8 @@ uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
 
 
 /**
- * Report memory without a region, whose data is copied: the first time as a
- * warning, later for debugging only.
+ * Report memory that has no region, so that its data is copied: the first time
+ * as a warning, later for debugging only.
  *
  * @param [in] md       MD.
  * @param [in] address  First byte.

@@ -40,8 +40,8 @@ typedef struct uct_nprdma_mem_config {
     uct_nprdma_monitor_kind_t monitor;
     size_t                    region_size;  /* smallest region, bytes */
     nprdma_revoke_mode_t      revoke;
-    size_t                    region_cache; /* most page states of idle regions,
-                                             * bytes */
+    size_t                    region_cache; /* maximum size of the page states
+                                             * of idle regions, bytes */
     int                       prereg;
     int                       uffd;
     nprdma_reclaim_mode_t     reclaim;

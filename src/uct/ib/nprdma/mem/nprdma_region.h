@@ -45,7 +45,7 @@ void uct_nprdma_region_cleanup(uct_nprdma_mem_md_t *md);
 
 
 /**
- * Tell whether the NIC can access pages of a region.
+ * Check whether the NIC can access pages of a region.
  *
  * @param [in] region   Region.
  * @param [in] address  First byte, inside of it.

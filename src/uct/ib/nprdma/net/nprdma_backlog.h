@@ -7,17 +7,17 @@
 
 /*
  * Work requests that are posted on a connection before it is connected. The
- * verbs specification lets a queue pair refuse them in that state. A user that
- * sends once and then flushes, as other transports allow, would have to know
- * about wire-up. Therefore the first few work requests are kept here. In every
- * other respect they count as posted: they have a sequence number, credits, and
- * an op that is called when they are done. A user need not call progress for a
- * posted message. Therefore wire-up posts the backlog as soon as the queue pair
- * is connected, in the async context if necessary.
+ * verbs specification allows a queue pair to refuse them in that state. A user
+ * that sends once and then flushes, as other transports allow, would have to
+ * know about wire-up. Therefore the first few work requests are kept here. In
+ * every other respect they count as posted: they have a sequence number,
+ * credits, and an op that is called when they are done. A user need not call
+ * progress for a posted message. Therefore wire-up posts the backlog as soon as
+ * the queue pair is connected, in the async context if necessary.
  */
 
-/* Most WRs kept for a connection: other connections lack the slots and places
- * in the CQ that these hold */
+/* Maximum number of WRs kept for a connection: other connections lack the slots
+ * and places in the CQ that these hold */
 #define UCT_NPRDMA_BACKLOG_MAX  4
 
 /**
@@ -41,7 +41,7 @@ int uct_nprdma_backlog_add(uct_nprdma_net_iface_t *iface,
  * conn->refused keeps later ones from being posted.
  *
  * @param [in] iface  Interface.
- * @param [in] conn   Connection whose queue pair is in RTS.
+ * @param [in] conn   Connection with a queue pair in RTS.
  *
  * @return UCS_OK, or UCS_ERR_CONNECTION_RESET. Then progress has to fail the
  *         connection with this status; this function changes no other state of

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* Most slots that one growth of a pool adds */
+/* Maximum number of slots that one growth of a pool adds */
 #define UCT_NPRDMA_BOUNCE_GROW_MAX  16u
 
 struct uct_nprdma_bounce_chunk {

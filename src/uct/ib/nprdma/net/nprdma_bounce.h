@@ -66,7 +66,7 @@ void uct_nprdma_bounce_forked(void);
  *
  * @param [out] pool       Pool to set up; the caller calls
  *                         uct_nprdma_bounce_cleanup() after success.
- * @param [in]  dev        Device whose PD the memory is registered with.
+ * @param [in]  dev        Device; the memory is registered with its PD.
  * @param [in]  slot_size  Bytes per slot; rounded up to a cache line.
  * @param [in]  max_slots  Slots that the pool can use.
  * @param [in]  min_slots  Slots that the pool cannot work without.
@@ -101,7 +101,7 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool);
 
 
 /**
- * Tell whether one of several users of a pool may have one more slot. It may
+ * Check whether one of several users of a pool may have one more slot. It may
  * have less than two thirds of the slots that no other user holds. Therefore
  * some slots are left for the next user, even if one user never returns its
  * own.

@@ -23,7 +23,7 @@
 
 
 /**
- * Set up wire-up on an interface whose port, address and CQs are set.
+ * Set up wire-up on an interface that has its port, address and CQs.
  *
  * @param [in] iface   Interface.
  * @param [in] config  Configuration, copied.
@@ -59,7 +59,7 @@ void uct_nprdma_cm_cancel(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * Tell the responder that the requester has given the connection up. Best
+ * Inform the responder that the requester has given the connection up. Best
  * effort: if the packet is lost, the responder's next probe finds out.
  *
  * @param [in] iface       Interface.
@@ -82,7 +82,7 @@ unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface);
 
 
 /**
- * Remove a connection from the list of those whose wire-up has ended. If
+ * Remove the connection of the first outcome from the list of outcomes. If
  * iface->cm.attention is set, progress calls this until it returns NULL, which
  * clears attention.
  *

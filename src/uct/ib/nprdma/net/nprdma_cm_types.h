@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-/* Most outstanding probes of requesters */
+/* Maximum number of outstanding probes of requesters */
 #define UCT_NPRDMA_CM_MAX_PROBES  16
 
 /*
@@ -57,7 +57,7 @@ typedef struct uct_nprdma_cm_config {
     double         retry_max;       /* longest interval, seconds */
     double         timeout;         /* seconds until connecting fails */
     double         probe_interval;  /* seconds between probes of requesters */
-    unsigned       window;          /* most REQs in flight */
+    unsigned       window;          /* maximum number of REQs in flight */
     unsigned       rx_slots;
     struct {                        /* faults injected by tests */
         unsigned   drop;            /* percent of packets sent */
@@ -76,7 +76,7 @@ typedef struct uct_nprdma_cm_conn {
     uct_nprdma_conn_t       *conn;
     uct_nprdma_dev_addr_t   dev_addr;
     uct_nprdma_iface_addr_t iface_addr;
-    uint32_t                psn;        /* of our QP */
+    uint32_t                psn;        /* of the local QP */
     int                     in_flight;
     ucs_time_t              next;       /* time of the next retransmission */
     ucs_time_t              interval;
@@ -120,8 +120,8 @@ typedef struct uct_nprdma_cm {
     khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
     khash_t(uct_nprdma_responders) by_qpn;     /* responders of kind AM */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
-    ucs_list_link_t                dying;      /* responders whose QP is in ERR
-                                                * and may have completions */
+    ucs_list_link_t                dying;      /* responders with a QP in ERR,
+                                                * which may have completions */
     ucs_list_link_t                drained;    /* responders without
                                                 * completions */
     atomic_uint                    num_dying;  /* length of both lists */

@@ -176,7 +176,7 @@ void uct_nprdma_conn_close(uct_nprdma_net_iface_t *iface,
  * Destroy the QP when no WR is outstanding and the last message has been sent.
  *
  * @param [in] iface  Interface.
- * @param [in] conn   Connection in state CLOSING, or FAILED.
+ * @param [in] conn   Connection in state CLOSING or FAILED, or without a QP.
  * @param [in] force  Destroy it in any case. Outstanding ops get the status of
  *                    the failure, or UCS_ERR_CANCELED.
  *

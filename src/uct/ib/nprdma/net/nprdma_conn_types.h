@@ -71,8 +71,8 @@ struct uct_nprdma_conn {
     uint16_t                  sn;         /* of the last WR posted */
     uint16_t                  done_sn;    /* of the last WR known to be done */
     uint16_t                  unsignaled; /* WRs since the last signaled one */
-    uint16_t                  moderation; /* most WRs from one signaled to the
-                                           * next */
+    uint16_t                  moderation; /* maximum number of WRs from one
+                                           * signaled to the next */
     uint16_t                  num_slots;  /* slots that its WRs hold */
     uint8_t                   kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
@@ -109,7 +109,7 @@ typedef struct uct_nprdma_conn_entry {
     uint32_t          next;     /* free list */
 } uct_nprdma_conn_entry_t;
 
-/* Most gather elements of a send */
+/* Maximum number of gather elements of a send */
 #define UCT_NPRDMA_MAX_SEND_SGE      2
 
 /* WRs of an SVC connection that new operations do not get. They verify and redo
@@ -117,7 +117,7 @@ typedef struct uct_nprdma_conn_entry {
  * (ARCHITECTURE 3, progress). */
 #define UCT_NPRDMA_CONN_REDO_WR      4
 
-/* Most bytes of the last message of an SVC connection */
+/* Maximum number of bytes of the last message of an SVC connection */
 #define UCT_NPRDMA_FIN_MAX           64
 
 /* UCX has such functions too, but in different headers in each version */

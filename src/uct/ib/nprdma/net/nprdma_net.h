@@ -25,7 +25,8 @@ struct uct_nprdma_service_conn;
  * which get half of them, and for empty WRITEs */
 #define UCT_NPRDMA_TX_CQ_SLACK   1024
 
-/* Most receives for replies that all connections of an interface have posted */
+/* Maximum number of receives for replies that all connections of an interface
+ * have posted */
 #define UCT_NPRDMA_RX_CQ_REPLIES 1024
 
 
@@ -127,12 +128,13 @@ struct uct_nprdma_net_iface {
     uct_nprdma_iface_addr_t    iface_addr;
 
     struct {
-        uint32_t               max_inline;   /* most bytes of inline payload */
+        uint32_t               max_inline;   /* maximum number of bytes of
+                                              * inline payload */
         uint32_t               tx_queue_len;
         uint32_t               tx_moderation;
         uint32_t               max_unsignaled; /* of all connections */
         uint32_t               svc_queue_len;  /* of SVC: send WRs, and receives
-                                                * of its own RQ */
+                                                * of the own RQ */
         int32_t                tx_cq_len;
     } config;
 };
@@ -215,11 +217,11 @@ ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
 
 
 /**
- * Create the queues of an interface whose configuration, except max_inline, is
+ * Create the queues of an interface. Its configuration, except max_inline, is
  * set.
  *
  * @param [in,out] iface       Interface; max_inline is filled.
- * @param [in]     rx_slots    Most receives on the SRQ.
+ * @param [in]     rx_slots    Maximum number of receives on the SRQ.
  * @param [in]     max_inline  Wanted bytes of inline data; the device may grant
  *                             fewer.
  *

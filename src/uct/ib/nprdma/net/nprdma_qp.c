@@ -10,7 +10,7 @@
 #include <ucs/debug/log.h>
 #include <ucs/sys/math.h>
 
-/* Most outstanding READs and atomics, in each direction */
+/* Maximum number of outstanding READs and atomics, in each direction */
 #define UCT_NPRDMA_MAX_RD_ATOMIC  16
 
 

@@ -29,7 +29,7 @@ typedef struct uct_nprdma_qp_params {
 /**
  * Create an RC QP and bring it to INIT on a port.
  *
- * @param [in]  dev       Device whose PD the QP belongs to.
+ * @param [in]  dev       Device; the QP belongs to its PD.
  * @param [in]  port_num  Port.
  * @param [in]  params    See uct_nprdma_qp_params_t.
  * @param [out] qp_p      The QP, owned by the caller; released with

@@ -12,7 +12,8 @@
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
-/* Most outstanding probes; the completion queue has room for them */
+/* Maximum number of outstanding probes; the completion queue has room for
+ * them */
 #define UCT_NPRDMA_RESPONDER_MAX_PROBES  UCT_NPRDMA_CM_MAX_PROBES
 
 KHASH_IMPL(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*, 1,
@@ -137,7 +138,7 @@ void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface)
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
-/* Create a connected QP, or let the service create it */
+/* Create a connected QP, or have the service create it */
 static ucs_status_t
 uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
                              uct_nprdma_responder_t *resp)

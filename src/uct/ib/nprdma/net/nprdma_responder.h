@@ -29,7 +29,7 @@ struct uct_nprdma_responder {
     struct ibv_qp                  *qp;        /* kind AM */
     struct uct_nprdma_service_conn *svc;       /* kind SVC */
     uct_nprdma_qp_addr_t           peer;
-    uint32_t                       qpn;        /* of our QP */
+    uint32_t                       qpn;        /* of the local QP */
     uint32_t                       psn;
     ucs_time_t                     next;       /* time of the next REP */
     ucs_time_t                     interval;
@@ -50,7 +50,7 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet);
 
-/** Repeat REPs that are due; end responders whose requester never confirmed. */
+/** Repeat REPs that are due; end responders that were never confirmed. */
 void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now);
 
 /** Probe the QPs of all requesters. */

@@ -18,7 +18,7 @@
 /* Any value; both sides use the same */
 #define UCT_NPRDMA_CM_QKEY         0x4e505244
 
-/* Most outgoing datagrams */
+/* Maximum number of outgoing datagrams */
 #define UCT_NPRDMA_CM_TX_LEN       32u
 
 /* One page of slots is enough where pinned memory is short: a sender that finds
@@ -30,8 +30,8 @@
 /* Changes a key to an invalid one, for CM_FAIL */
 #define UCT_NPRDMA_CM_WRONG_KEY    UCS_BIT(31)
 
-/* Most address handles kept: foreign packets could name any number of
- * addresses */
+/* Maximum number of address handles kept: foreign packets could name any number
+ * of addresses */
 #define UCT_NPRDMA_CM_MAX_AHS      64
 
 #define UCT_NPRDMA_CM_SLOT_SIZE    (UCT_NPRDMA_GRH_LEN + \

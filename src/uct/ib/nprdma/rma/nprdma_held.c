@@ -232,7 +232,7 @@ static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op)
     }
 }
 
-/* Tell whether something waits for the operation itself, see nprdma_held.h */
+/* Check whether something waits for the operation itself, see nprdma_held.h */
 static int uct_nprdma_held_needs_reply(const uct_nprdma_opt_op_t *op)
 {
     uct_nprdma_rma_t *rma = op->rma;

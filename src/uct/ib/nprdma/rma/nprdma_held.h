@@ -15,7 +15,7 @@
  * end of an endpoint find it. It keeps the operands of a held request, and a
  * slot with the data of a held put.
  *
- * Once a held request is sent, its sequence number tells whether it is
+ * Once a held request is sent, its sequence number shows whether it is
  * executed, as for every other request, and it leaves opt.order. With a reply
  * of its own it stays in opt.order until the reply. A reply costs a message of
  * the target. Therefore the request asks for one only if something waits for
@@ -25,8 +25,8 @@
 
 
 /**
- * Tell whether a request may be sent at once. If not, the caller passes it to a
- * function below.
+ * Check whether a request may be sent at once. If not, the caller passes it to
+ * a function below.
  *
  * @param [in] rma      RMA side of the endpoint.
  * @param [in] flags    UCT_NPRDMA_ORDER_xx of the request.
@@ -117,7 +117,7 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
- * Add an operation, whose span and flags are set, to opt.order.
+ * Add an operation to opt.order. Its span and flags are set.
  *
  * @return Nonzero if it is held.
  */

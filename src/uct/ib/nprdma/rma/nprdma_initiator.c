@@ -18,7 +18,8 @@
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
-/* Most slots for data; puts in flight and replies to gets share them */
+/* Maximum number of slots for data; puts in flight and replies to gets share
+ * them */
 #define UCT_NPRDMA_RMA_SLOTS          32
 
 

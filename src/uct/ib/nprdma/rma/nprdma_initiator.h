@@ -28,7 +28,7 @@ ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_rma_iface_t *iface,
  * @param [in] blocked  UCT_NPRDMA_EP_BLOCK_xx of the operation.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; the status of a failed
- *         endpoint; or an error of uct_nprdma_conn_start().
+ *         endpoint; UCS_ERR_NO_MEMORY; or an error of uct_nprdma_conn_start().
  */
 static inline ucs_status_t
 uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,

@@ -13,7 +13,8 @@
 
 #include <ucs/sys/math.h>
 
-/* Most bytes that the kernel copies at once for a scan: whole lines */
+/* Maximum number of bytes that the kernel copies at once for a scan: whole
+ * lines */
 #define UCT_NPRDMA_LOCAL_CHUNK  (64 * UCT_NPRDMA_VERIFY_LINE)
 
 

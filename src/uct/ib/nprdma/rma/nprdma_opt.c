@@ -15,7 +15,7 @@
 #include "uct/ib/nprdma/mem/nprdma_region.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
-/* Fewest slices that an interface works with */
+/* Minimum number of slices of an interface */
 #define UCT_NPRDMA_OPT_MIN_SLICES  4
 
 
@@ -177,7 +177,7 @@ static void uct_nprdma_opt_map(uct_nprdma_rma_iface_t *iface,
 
 /* ---- operations ---- */
 
-/* Tell whether an endpoint may have one more of a shared resource. As with
+/* Check whether an endpoint may have one more of a shared resource. As with
  * slots, the more it has the more must be free. */
 static inline int uct_nprdma_opt_has_share(unsigned held, unsigned num_free)
 {
@@ -289,7 +289,8 @@ static inline void uct_nprdma_opt_start_next(uct_nprdma_rma_iface_t *iface,
 
 /*
  * Start slices of operations, oldest first, as long as there are resources. An
- * operation that has its most slices at a time does not block later ones.
+ * operation that has its maximum of slices in progress does not block later
+ * ones.
  */
 static unsigned uct_nprdma_opt_issue(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma)
@@ -317,7 +318,7 @@ static unsigned uct_nprdma_opt_issue(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Add an operation, whose address and length are set, to opt.order.
+ * Add an operation to opt.order. Its address and length are set.
  *
  * @return Nonzero if it is held; uct_nprdma_opt_op_release() starts it later.
  */
@@ -507,7 +508,7 @@ static void uct_nprdma_opt_whole_done(uct_nprdma_net_iface_t *net_iface,
 }
 
 /*
- * Tell whether a get is a single READ in the common case: its data is scanned,
+ * Check whether a get is a single READ in the common case: its data is scanned,
  * it begins with a line, and nothing waits for slices. Posting is possible.
  */
 static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
@@ -523,9 +524,9 @@ static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
 }
 
 /*
- * Post a small get without a slice, whose steps would add latency. The get
- * counts as a slice, so that the share of the endpoint holds, and takes a free
- * one if it is suspect.
+ * Post a small get without a slice, because the steps of a slice would add
+ * latency. The get counts as a slice, so that the share of the endpoint holds,
+ * and takes a free one if it is suspect.
  */
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_opt_read_whole(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -611,7 +612,7 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 /*
- * Tell whether to copy a get of one buffer through a slot. Up to this length a
+ * Check whether to copy a get of one buffer through a slot. Up to this length a
  * copy costs no more than the lookup of the buffer's region and two comparisons
  * of the states of its pages. And the pages need not be populated.
  */

@@ -17,7 +17,7 @@
 /**
  * Set up the operations and slices of an interface.
  *
- * @param [in]  iface  Interface, whose MD and configuration are set.
+ * @param [in]  iface  Interface; its MD and configuration are set.
  * @param [out] opt    Filled; released with uct_nprdma_opt_iface_cleanup().
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
@@ -130,7 +130,7 @@ void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
 
 /**
  * A held request has been sent without a reply of its own. Its sequence number
- * now tells when it is executed. It has no completion.
+ * now shows when it is executed. It has no completion.
  */
 void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_opt_op_t *op);

@@ -10,13 +10,13 @@
  * copied. Then uct_nprdma_opt_slice_end() is called.
  */
 
-/** Start a slice whose op, address, buffer, length and piece are set. */
+/** Start a slice. Its op, address, buffer, length and piece are set. */
 void uct_nprdma_opt_slice_start(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice);
 
 /**
- * Continue with a slice, set up as for uct_nprdma_opt_slice_start(), whose data
- * its operation has already read once. Scans the data first.
+ * Continue with a slice, set up as for uct_nprdma_opt_slice_start(). Its
+ * operation has already read the data once. Scans the data first.
  */
 void uct_nprdma_opt_slice_resume(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_slice_t *slice);

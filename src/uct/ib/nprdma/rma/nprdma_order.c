@@ -18,7 +18,7 @@ void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict)
     uct_nprdma_span_clear(&order->newer);
 }
 
-/* Tell whether an operation must not overtake an earlier one (ARCHITECTURE
+/* Check whether an operation must not overtake an earlier one (ARCHITECTURE
  * 3) */
 static inline int
 uct_nprdma_order_conflicts(const uct_nprdma_order_t *order,

@@ -151,7 +151,7 @@ uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
                              const uct_nprdma_order_op_t *op);
 
 
-/** Append an operation whose span and flags are set. */
+/** Append an operation. Its span and flags are set. */
 static inline void
 uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 {

@@ -13,7 +13,7 @@
 
 #include "ucm/access/nprdma_access.h"
 
-/* Most bytes of put_short, whatever the device can send inline */
+/* Maximum number of bytes of put_short, whatever the device can send inline */
 #define UCT_NPRDMA_RMA_MAX_SHORT  256
 
 

@@ -27,7 +27,7 @@ void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /**
- * Log an operation whose local buffer could not be accessed, as
+ * Log an operation with a local buffer that could not be accessed, as
  * uct_nprdma_rma_tell().
  *
  * @param [in] iface   Interface.

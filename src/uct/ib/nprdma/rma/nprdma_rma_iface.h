@@ -68,7 +68,7 @@ typedef struct uct_nprdma_rma_ep {
     struct uct_nprdma_rma         *rma;    /* state of svc, see
                                             * nprdma_rma_types.h; NULL until
                                             * first needed */
-    uct_nprdma_longest_ep_t       longest; /* how long operations have waited */
+    uct_nprdma_longest_ep_t       longest; /* waits of its operations */
 } uct_nprdma_rma_ep_t;
 
 

@@ -9,8 +9,8 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
-/* Most requests of such copies in flight per endpoint: a slow target must not
- * hold all slots of the interface */
+/* Maximum number of requests of such copies in flight per endpoint: a slow
+ * target must not hold all slots of the interface */
 #define UCT_NPRDMA_RMA_LARGE_WINDOW  12
 
 

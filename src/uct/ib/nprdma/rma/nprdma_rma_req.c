@@ -105,7 +105,7 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Tell whether a request that needs no reply asks for one. The first request
+ * Check whether a request that needs no reply asks for one. The first request
  * after a pause does: then a flush that follows it has nothing to send. If many
  * puts follow instead, few of them have replies. While operations are not
  * verified, a flush has to wait in any case, and asks itself.

@@ -12,7 +12,8 @@
  * operations of nprdma_rma.c consist of them.
  */
 
-/* Most unacknowledged requests, so that sequence numbers can be compared */
+/* Maximum number of unacknowledged requests, so that sequence numbers can be
+ * compared */
 #define UCT_NPRDMA_RMA_MAX_UNACKED  UCS_BIT(30)
 
 static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)

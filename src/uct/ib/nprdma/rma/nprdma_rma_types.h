@@ -36,8 +36,8 @@ typedef struct uct_nprdma_rma       uct_nprdma_rma_t;
 typedef struct uct_nprdma_rma_res   uct_nprdma_rma_res_t;
 typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
 
-/* Most receives for replies that all connections of an interface have posted;
- * its receive CQ must have room for them */
+/* Maximum number of receives for replies that all connections of an interface
+ * have posted; its receive CQ must have room for them */
 #define UCT_NPRDMA_RMA_MAX_REPLIES  256
 
 
@@ -71,27 +71,27 @@ struct uct_nprdma_rma_large {
 
     ucs_queue_elem_t            queue;      /* In rma->larges until all of it is
                                              * requested */
-    size_t                      requested;  /* Bytes whose requests are sent */
-    size_t                      done;       /* Bytes whose replies have
-                                             * arrived */
+    size_t                      requested;  /* Bytes that have been requested */
+    size_t                      done;       /* Bytes with a reply */
     ucs_status_t                status;     /* First error */
 };
 
 
 /* ---- optimistic operations: nprdma_opt, nprdma_opt_slice ---- */
 
-/* Most operations in progress per interface */
+/* Maximum number of operations in progress per interface */
 #define UCT_NPRDMA_OPT_MAX_OPS     128
 
-/* Most slices in progress: per interface, and per operation */
+/* Maximum number of slices in progress: per interface, and per operation */
 #define UCT_NPRDMA_OPT_MAX_SLICES  64
 #define UCT_NPRDMA_OPT_WINDOW      16
 
-/* Most buffers of a zero-copy operation */
+/* Maximum number of buffers of a zero-copy operation */
 #define UCT_NPRDMA_OPT_MAX_IOV     4
 
-/* Most remote pages of a slice: one that begins within a page has the rest of
- * that page and whole pages. In local memory it may touch one page more. */
+/* Maximum number of remote pages of a slice: one that begins within a page has
+ * the rest of that page and whole pages. In local memory it may touch one page
+ * more. */
 #define UCT_NPRDMA_OPT_SLICE_PAGES(_slice) \
     (((_slice) / UCT_NPRDMA_PAGE_SIZE) + 1)
 #define UCT_NPRDMA_OPT_MAX_PAGES \
@@ -286,8 +286,8 @@ typedef struct uct_nprdma_rma_watch {
 #define UCT_NPRDMA_RMA_REDO_IFACE_WAITS  8u
 #define UCT_NPRDMA_RMA_REDO_SLOTS        1u
 
-/* Most spares: receives that are posted before they are needed, in addition to
- * those of awaited replies. See nprdma_rma_wait.h */
+/* Maximum number of spares: receives that are posted before they are needed, in
+ * addition to those of awaited replies. See nprdma_rma_wait.h */
 #define UCT_NPRDMA_RMA_MAX_SPARES        32u
 #define UCT_NPRDMA_RMA_NUM_WAITS \
     (UCT_NPRDMA_RMA_MAX_REPLIES + UCT_NPRDMA_RMA_MAX_SPARES)
@@ -321,7 +321,7 @@ static inline int uct_nprdma_rma_kind_is_of_slice(uct_nprdma_rma_kind_t kind)
 }
 
 
-/* A request whose reply is awaited, or a spare. Its receive is posted */
+/* An awaited reply of a request, or a spare. Its receive is posted */
 struct uct_nprdma_rma_wait {
     ucs_queue_elem_t            queue;  /* In rma->waits or res->free_waits; a
                                          * spare is in no list */

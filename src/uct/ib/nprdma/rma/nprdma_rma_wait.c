@@ -35,7 +35,7 @@ void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
     ++res->num_free_waits;
 }
 
-/* @return Most replies that an endpoint may wait for */
+/* @return Maximum number of replies that an endpoint may wait for */
 static uint32_t
 uct_nprdma_rma_max_waits(const uct_nprdma_rma_iface_t *iface, int is_redo)
 {
@@ -46,7 +46,7 @@ uct_nprdma_rma_max_waits(const uct_nprdma_rma_iface_t *iface, int is_redo)
     return max_waits + (is_redo ? UCT_NPRDMA_RMA_REDO_WAITS : 0);
 }
 
-/* Tell whether the endpoint may wait for one more reply */
+/* Check whether the endpoint may wait for one more reply */
 static int uct_nprdma_rma_can_wait(uct_nprdma_rma_iface_t *iface,
                                    const uct_nprdma_rma_t *rma, int is_redo)
 {

@@ -18,7 +18,7 @@
  * bounded and allocated at creation. One thread uses a cache.
  */
 
-/* Pages of a block, whose states are kept and replaced together */
+/* Pages of a block; their states are kept and replaced together */
 #define UCT_NPRDMA_STATE_CACHE_BLOCK  64
 
 typedef struct uct_nprdma_state_cache uct_nprdma_state_cache_t;

@@ -40,7 +40,7 @@ size_t uct_nprdma_verify_scan(const void *data, uint64_t address, size_t length,
 
 
 /**
- * Tell whether all pages are usable.
+ * Check whether all pages are usable.
  *
  * @param [in] states  States of pages.
  * @param [in] count   Number of pages.
@@ -62,8 +62,8 @@ static inline int uct_nprdma_verify_usable(const uint32_t *states, size_t count,
 
 
 /**
- * Tell whether no page was absent between two reads of the states. Counts never
- * decrease, so an equal state has not changed in between.
+ * Check whether no page was absent between two reads of the states. Counts
+ * never decrease, so an equal state has not changed in between.
  *
  * @param [in] before  The operation's own copy of the states, from before it
  *                     was posted. Never memory that other operations update
@@ -90,9 +90,9 @@ uct_nprdma_verify_states(const uint32_t *before, const uint32_t *after,
 
 
 /**
- * Tell whether uct_nprdma_verify_scan() would find a suspect line. Fast if that
- * is one comparison: for an aligned word and the bytes behind it in its line.
- * Arguments as there.
+ * Check whether uct_nprdma_verify_scan() would find a suspect line. Fast if
+ * that is one comparison: for an aligned word and the bytes behind it in its
+ * line. Arguments as there.
  *
  * @return Nonzero if a line is suspect.
  */

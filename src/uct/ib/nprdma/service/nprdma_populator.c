@@ -12,7 +12,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-/* Most waiting jobs; a power of two */
+/* Maximum number of waiting jobs; a power of two */
 #define UCT_NPRDMA_POPULATOR_JOBS  64u
 
 /* Steps of a job before the next job is served */
@@ -161,7 +161,7 @@ static void uct_nprdma_populator_start(uct_nprdma_populator_t *populator)
 
 /* ---- jobs ---- */
 
-/* Tell whether a waiting job includes a new one; the lock is held */
+/* Check whether a waiting job includes a new one; the lock is held */
 static int uct_nprdma_populator_covers(uct_nprdma_populator_t *populator,
                                        const uct_nprdma_populate_job_t *job)
 {

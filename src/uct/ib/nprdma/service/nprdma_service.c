@@ -33,18 +33,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Most outstanding replies to one peer. Twice as many as the peer waits for,
- * because it may have received one, and sent the next request, before this side
- * has the completion */
+/* Maximum number of outstanding replies to one peer. Twice as many as the peer
+ * waits for, because it may have received one, and sent the next request,
+ * before this side has the completion */
 #define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
 
 /* wr_id of a probe; that of a reply is its slot, or 0 if it was sent inline */
 #define UCT_NPRDMA_SERVICE_WR_PROBE     1
 
-/* Most outstanding replies in all */
+/* Maximum number of outstanding replies in all */
 #define UCT_NPRDMA_SERVICE_SEND_CQ_LEN  1024
 
-/* Most slots for results of fetches that are not sent inline */
+/* Maximum number of slots for results of fetches that are not sent inline */
 #define UCT_NPRDMA_SERVICE_TX_SLOTS     16
 
 /* Longest reply that is sent inline where the device supports it, bytes */
@@ -62,7 +62,7 @@
 /* Time between tries of the thread while progress executes requests */
 #define UCT_NPRDMA_SERVICE_RETRY_NS     20000
 
-/* Time slice that the thread asks for; 100 us is the shortest that Linux
+/* Time slice that the thread requests; 100 us is the shortest that Linux
  * grants */
 #define UCT_NPRDMA_SERVICE_SLICE_NS     100000
 
@@ -82,8 +82,8 @@ struct uct_nprdma_service_conn {
     uint32_t        outstanding;   /* Replies that are not completed, and a
                                     * probe */
     uint32_t        failed_sn;     /* First failure that is not yet reported */
-    uint32_t        max_inline;    /* Most bytes of a reply that is sent
-                                    * inline */
+    uint32_t        max_inline;    /* Maximum number of bytes of a reply that is
+                                    * sent inline */
     uint8_t         failed_status;
     uint8_t         probing;       /* A probe is outstanding */
     unsigned        drain;         /* num_drained when the queue pair was
@@ -98,7 +98,7 @@ KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
 struct uct_nprdma_service {
     uct_nprdma_service_base_t super;
     uct_nprdma_mem_md_t       *md;
-    unsigned                  num_slots;     /* Most receives */
+    unsigned                  num_slots;     /* Maximum number of receives */
     uct_nprdma_populator_t    *populator;
     pthread_mutex_t           start_lock;    /* Protects the next four fields */
     int                       started;
@@ -264,7 +264,7 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
     } while (count == UCT_NPRDMA_SERVICE_BATCH);
 }
 
-/* Tell whether one more reply may be sent, with or without a slot */
+/* Check whether one more reply may be sent, with or without a slot */
 static int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
                                         const uct_nprdma_service_conn_t *conn,
                                         int needs_slot)
@@ -378,8 +378,8 @@ uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
 /*
  * Before requests access memory of the application, make sure that faults are
  * reported (ARCHITECTURE 4). That takes one system call for all requests of a
- * batch. The service's own thread takes two, to make sure that the handler is
- * installed.
+ * batch. The service's own thread, which does not poll, takes two, to make sure
+ * that the handler is installed.
  */
 static inline void
 uct_nprdma_service_begin_turn(uct_nprdma_service_t *service,
@@ -637,8 +637,8 @@ static void uct_nprdma_service_probe_conns(uct_nprdma_service_t *service)
 }
 
 /*
- * Find a connection whose queue pair can be destroyed now, and remove it from
- * the table.
+ * Find a connection with a queue pair that can be destroyed now, and remove it
+ * from the table.
  *
  * @return The connection, or NULL.
  */

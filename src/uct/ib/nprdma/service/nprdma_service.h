@@ -31,8 +31,8 @@ typedef struct uct_nprdma_service uct_nprdma_service_t;
  * Create the service of an MD. Nothing is pinned and no thread is started
  * before the first connection.
  *
- * @param [in]  md         MD whose memory is served.
- * @param [in]  num_slots  Most receives.
+ * @param [in]  md         MD; its memory is served.
+ * @param [in]  num_slots  Maximum number of receives.
  * @param [out] service_p  The service, to be destroyed with
  *                         uct_nprdma_service_destroy().
  *
@@ -87,7 +87,7 @@ int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn);
  * the connection is closed later. Safe in any thread.
  *
  * @param [in] service  Service.
- * @param [in] conn     Connection of uct_nprdma_service_accept(), whose
+ * @param [in] conn     Connection of uct_nprdma_service_accept(). The
  *                      requester's queue pair is known to be ready.
  */
 void uct_nprdma_service_probe(uct_nprdma_service_t *service,

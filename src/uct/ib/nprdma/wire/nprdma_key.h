@@ -30,7 +30,7 @@ typedef struct uct_nprdma_rkey {
     uint64_t key;               /* nprdma_reg_key() of the target */
     uint64_t address;           /* First byte of the registration */
     uint64_t length;            /* Bytes */
-    uint64_t region_address;    /* First byte whose state the S MR shows */
+    uint64_t region_address;    /* First byte that the S MR has a state for */
     uint64_t region_id;         /* Unique among all regions of the process,
                                  * ended ones included */
     uint64_t signature;         /* Word that an absent page reads as */
@@ -99,7 +99,7 @@ uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey);
 
 
 /**
- * Tell whether a range lies in a registration, according to the key. The
+ * Check whether a range lies in a registration, according to the key. The
  * initiator sends a range outside of it to the target, which answers with the
  * exact error.
  *

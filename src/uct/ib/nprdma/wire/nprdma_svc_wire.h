@@ -22,7 +22,7 @@
  * of 8 KiB; pieces of 64 KiB gain too little for the size of their buffers. */
 #define UCT_NPRDMA_SVC_MAX_PIECE    32768
 
-/* Most replies that an initiator waits for on one connection */
+/* Maximum number of replies that an initiator waits for on one connection */
 #define UCT_NPRDMA_SVC_MAX_REPLIES  64
 
 /* Bytes that a page state stands for, whatever the page size of the CPU is */
@@ -123,7 +123,7 @@ typedef struct uct_nprdma_svc_reply {
 } __attribute__((packed)) uct_nprdma_svc_reply_t;
 
 
-/* Most states in the reply to a POPULATE */
+/* Maximum number of states in the reply to a POPULATE */
 #define UCT_NPRDMA_SVC_MAX_STATES \
     ((UCT_NPRDMA_SVC_MAX_PAYLOAD - sizeof(uct_nprdma_svc_populated_t)) / \
      sizeof(uint32_t))
@@ -227,8 +227,8 @@ uct_nprdma_svc_reply_parse(const void *data, size_t length, uint8_t type,
 /**
  * Check the payload of a successful reply to a POPULATE.
  *
- * @param [in] data    Payload whose length uct_nprdma_svc_reply_parse() has
- *                     compared with uct_nprdma_svc_populated_length().
+ * @param [in] data    Payload; uct_nprdma_svc_reply_parse() has compared its
+ *                     length with uct_nprdma_svc_populated_length().
  * @param [in] length  Length in bytes of the range in the request.
  *
  * @return The payload, in place; NULL if it claims more than `length` bytes.

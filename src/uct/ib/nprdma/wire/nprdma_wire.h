@@ -16,7 +16,8 @@
 
 #define UCT_NPRDMA_WIRE_VERSION  1
 
-/* First bytes of every wire-up packet; they tell it from foreign UD traffic */
+/* First bytes of every wire-up packet; they distinguish it from foreign UD
+ * traffic */
 #define UCT_NPRDMA_CM_MAGIC      0x6d63706eu
 
 /* A UD receive begins with 40 bytes for the global route header (InfiniBand
