@@ -163,7 +163,12 @@ void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface);
 /** Undo uct_nprdma_iface_serve(). No thread may call progress meanwhile. */
 void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface);
 
-/** The user returns a slot that it has kept. */
+/**
+ * The user returns a slot that it has kept.
+ *
+ * @param [in] self  Release descriptor of the interface.
+ * @param [in] desc  Descriptor that the callback has kept.
+ */
 void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);
 
 

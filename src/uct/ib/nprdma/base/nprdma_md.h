@@ -125,7 +125,12 @@ void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats);
  */
 void uct_nprdma_md_vfs(uct_nprdma_md_t *md, void *obj);
 
-/** Fill the version-neutral attributes. */
+/**
+ * Fill the version-neutral attributes.
+ *
+ * @param [in]  md    MD.
+ * @param [out] caps  Filled.
+ */
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps);
 
 /**

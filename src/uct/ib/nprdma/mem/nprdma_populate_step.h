@@ -49,6 +49,10 @@ uct_nprdma_populate_step(uct_nprdma_mem_md_t *md, uint64_t key,
 
 
 /**
+ * @param [in] address  First byte.
+ * @param [in] length   Length in bytes from there on.
+ * @param [in] step     Step size in bytes, a power of two.
+ *
  * @return Length in bytes of the step that begins at an address, so that the
  *         following steps begin at multiples of the step size.
  */

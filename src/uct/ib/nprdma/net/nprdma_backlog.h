@@ -50,7 +50,11 @@ int uct_nprdma_backlog_add(uct_nprdma_net_iface_t *iface,
 ucs_status_t uct_nprdma_backlog_post(uct_nprdma_net_iface_t *iface,
                                      uct_nprdma_conn_t *conn);
 
-/** Free the backlog. The caller retires the WRs. */
+/**
+ * Free the backlog. The caller retires the WRs.
+ *
+ * @param [in] conn  Connection; its operations are completed by the caller.
+ */
 void uct_nprdma_backlog_drop(uct_nprdma_conn_t *conn);
 
 #endif

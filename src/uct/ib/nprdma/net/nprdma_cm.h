@@ -53,7 +53,12 @@ ucs_status_t uct_nprdma_cm_connect(uct_nprdma_net_iface_t *iface,
                                    const uct_nprdma_dev_addr_t *dev_addr,
                                    const uct_nprdma_iface_addr_t *iface_addr);
 
-/** Stop connecting, before the connection ends. No outcome follows. */
+/**
+ * Stop connecting, before the connection ends. No outcome follows.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection; unchanged if it does not connect.
+ */
 void uct_nprdma_cm_cancel(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn);
 
@@ -75,6 +80,8 @@ void uct_nprdma_cm_reset(uct_nprdma_net_iface_t *iface,
 
 /**
  * Part of progress: receive packets while a REQ is in flight.
+ *
+ * @param [in] iface  Interface.
  *
  * @return Number of completions handled.
  */
@@ -103,6 +110,9 @@ void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm);
 void uct_nprdma_cm_start_timer(uct_nprdma_net_iface_t *iface);
 
 /**
+ * @param [in]     cm        Wire-up of the interface.
+ * @param [in,out] interval  Time between retransmissions.
+ *
  * @return Time of the next retransmission. Doubles *interval up to retry_max.
  */
 ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval);

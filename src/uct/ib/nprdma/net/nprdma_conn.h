@@ -56,7 +56,13 @@ static inline int uct_nprdma_conn_is_watched(const uct_nprdma_conn_t *conn)
 void uct_nprdma_conn_fail(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 
-/** Queue an op that is called when everything posted up to now is done. */
+/**
+ * Queue an op that is called when everything posted up to now is done.
+ *
+ * @param [in] conn  Connection.
+ * @param [in] op    Op, owned by the caller and valid until its function is
+ *                   called.
+ */
 static inline void uct_nprdma_conn_add_drain_op(uct_nprdma_conn_t *conn,
                                                 uct_nprdma_op_t *op)
 {
@@ -71,6 +77,8 @@ void uct_nprdma_conn_init(uct_nprdma_conn_t *conn);
 
 /**
  * Part of progress: handle the outcomes of wire-up.
+ *
+ * @param [in] iface  Interface.
  *
  * @return Number of completions and outcomes handled.
  */
@@ -123,6 +131,9 @@ void uct_nprdma_conn_no_slot(uct_nprdma_net_iface_t *iface,
  * Slow path of uct_nprdma_conn_tx_slot(): grow the empty pool, or do as
  * uct_nprdma_conn_no_slot() does.
  *
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection.
+ *
  * @return A slot, or NULL.
  */
 uct_nprdma_slot_t *
@@ -150,12 +161,22 @@ uct_nprdma_conn_post_recv(uct_nprdma_net_iface_t *iface,
 /**
  * The device refused a post: take the credits away. Progress fails the
  * connection.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection.
+ * @param [in] error  errno value of the post, for the log.
  */
 void uct_nprdma_conn_post_failed(uct_nprdma_net_iface_t *iface,
                                  uct_nprdma_conn_t *conn, int error);
 
 
-/** Fail a connection without reporting that to the endpoint. */
+/**
+ * Fail a connection without reporting that to the endpoint.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] conn    Connection.
+ * @param [in] status  Reason; status of outstanding ops.
+ */
 void uct_nprdma_conn_stop(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 

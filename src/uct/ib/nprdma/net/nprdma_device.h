@@ -60,7 +60,13 @@ static inline int uct_nprdma_device_is_owner(const uct_nprdma_device_t *dev)
 typedef int (*uct_nprdma_device_func_t)(const uct_nprdma_verbs_t *verbs,
                                         struct ibv_device *device, void *arg);
 
-/** Call a function for each usable device until it returns nonzero. */
+/**
+ * Call a function for each usable device until it returns nonzero.
+ *
+ * @param [in] emulation  Providers that the user allows.
+ * @param [in] func       Function.
+ * @param [in] arg        Argument of the function.
+ */
 void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
                                uct_nprdma_device_func_t func, void *arg);
 
@@ -106,7 +112,14 @@ uct_nprdma_device_port_addr(uct_nprdma_device_t *dev, uint8_t port_num,
 int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
                                      uint8_t port_num);
 
-/** Fill the address vector from a local port to a port of a peer. */
+/**
+ * Fill the address vector from a local port to a port of a peer.
+ *
+ * @param [in]  dev       Device.
+ * @param [in]  port_num  Local port.
+ * @param [in]  dev_addr  Port of the peer.
+ * @param [out] ah_attr   Filled.
+ */
 void uct_nprdma_device_fill_ah_attr(const uct_nprdma_device_t *dev,
                                     uint8_t port_num,
                                     const uct_nprdma_dev_addr_t *dev_addr,

@@ -33,7 +33,13 @@ struct uct_nprdma_service_conn;
 /* Functions that this floor calls in the floors above it. None is called in the
  * fast path. */
 typedef struct uct_nprdma_net_ops {
-    /** A connection of an endpoint has failed. From progress. */
+    /**
+     * A connection of an endpoint has failed. From progress.
+     *
+     * @param [in] iface   Interface.
+     * @param [in] ep      Endpoint.
+     * @param [in] status  Reason.
+     */
     void         (*failed)(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_net_ep_t *ep, ucs_status_t status);
 
@@ -67,11 +73,21 @@ typedef struct uct_nprdma_net_ops {
                                struct uct_nprdma_service_conn **conn_p,
                                uint32_t *qpn_p);
 
-    /** Release a connection of svc_accept(). */
+    /**
+     * Release a connection of svc_accept().
+     *
+     * @param [in] iface  Interface.
+     * @param [in] conn   Connection; not valid afterwards.
+     */
     void         (*svc_release)(uct_nprdma_net_iface_t *iface,
                                 struct uct_nprdma_service_conn *conn);
 
-    /** Probe the requester's QP. Returns at once. */
+    /**
+     * Probe the requester's QP. Returns at once.
+     *
+     * @param [in] iface  Interface.
+     * @param [in] conn   Connection.
+     */
     void         (*svc_probe)(uct_nprdma_net_iface_t *iface,
                               struct uct_nprdma_service_conn *conn);
 
@@ -248,6 +264,9 @@ uct_nprdma_net_iface_can_fin(const uct_nprdma_net_iface_t *iface)
  * Dispatch the pending requests of an endpoint at the next progress. Called
  * whenever a resource that they may wait for is back: a connection is
  * established, credits, replies, the end of a fence, a failure.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] ep     Endpoint.
  */
 static inline void uct_nprdma_net_ep_schedule(uct_nprdma_net_iface_t *iface,
                                               uct_nprdma_net_ep_t *ep)
@@ -262,6 +281,9 @@ static inline void uct_nprdma_net_ep_schedule(uct_nprdma_net_iface_t *iface,
 /**
  * End the fence of an endpoint: everything that was posted on the service
  * connection before it is done and verified (ARCHITECTURE 3, fence).
+ *
+ * @param [in] iface  Interface.
+ * @param [in] ep     Endpoint.
  */
 static inline void uct_nprdma_net_ep_unfence(uct_nprdma_net_iface_t *iface,
                                              uct_nprdma_net_ep_t *ep)

@@ -66,6 +66,9 @@ uct_nprdma_qp_connect(uct_nprdma_device_t *dev, uint8_t port_num,
 
 /**
  * Bring a QP to ERR: outstanding WRs complete with flush errors.
+ *
+ * @param [in] dev  Device of the QP.
+ * @param [in] qp   QP in any state.
  */
 void uct_nprdma_qp_to_err(uct_nprdma_device_t *dev, struct ibv_qp *qp);
 

@@ -42,21 +42,39 @@ void uct_nprdma_responder_init(uct_nprdma_net_iface_t *iface);
 
 /**
  * Handle a REQ: create a responder, or find that of an earlier copy of the REQ.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] packet  The REQ, checked by uct_nprdma_cm_parse().
  */
 void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                               const uct_nprdma_cm_packet_t *packet);
 
-/** Handle an RTU or RST. */
+/**
+ * Handle an RTU or RST.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] packet  The RTU or RST, checked by uct_nprdma_cm_parse().
+ */
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet);
 
-/** Repeat REPs that are due; end responders that were never confirmed. */
+/**
+ * Repeat REPs that are due; end responders that were never confirmed.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] now    Present time.
+ */
 void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now);
 
 /** Probe the QPs of all requesters. */
 void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface);
 
-/** Handle the completion of a probe. */
+/**
+ * Handle the completion of a probe.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] wc     Its completion, possibly an error.
+ */
 void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
                                  const struct ibv_wc *wc);
 
@@ -74,6 +92,8 @@ void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface,
  * Progress has found the receive CQ empty. Destroy the responders that ended
  * before the last such call; those that ended since wait for the next call. The
  * async context is not blocked.
+ *
+ * @param [in] iface  Interface.
  */
 void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface);
 

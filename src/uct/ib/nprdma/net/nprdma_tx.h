@@ -26,6 +26,9 @@ uct_nprdma_tx_must_signal(const uct_nprdma_net_iface_t *iface,
 }
 
 /**
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection.
+ *
  * @return Nonzero if one more WR may be posted on a connection. If not, and the
  *         connections share the missing resource, the interface is marked as
  *         starved for the dispatcher of pending requests.
@@ -45,6 +48,10 @@ uct_nprdma_conn_can_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 
 
 /**
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection.
+ * @param [in] count  Number of WRs.
+ *
  * @return Nonzero if WRs that verify or redo earlier ones may be posted on a
  *         connection. A share of the credits is reserved for them.
  */
@@ -56,7 +63,12 @@ uct_nprdma_conn_can_redo(uct_nprdma_net_iface_t *iface,
 }
 
 
-/** @return A slot to send from, or NULL if the connection has its share. */
+/**
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection.
+ *
+ * @return A slot to send from, or NULL if the connection has its share.
+ */
 static inline uct_nprdma_slot_t *
 uct_nprdma_conn_tx_slot(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {

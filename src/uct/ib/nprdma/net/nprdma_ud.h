@@ -23,6 +23,8 @@ ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface);
 /**
  * Pass all received packets to uct_nprdma_cm_handle_packet().
  *
+ * @param [in] iface  Interface.
+ *
  * @return Number of completions.
  */
 unsigned uct_nprdma_ud_poll(uct_nprdma_net_iface_t *iface);

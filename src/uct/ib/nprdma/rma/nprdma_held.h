@@ -119,6 +119,11 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
 /**
  * Add an operation to opt.order. Its span and flags are set.
  *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
+ * @param [in] op     Operation; the list refers to it until
+ *                    uct_nprdma_held_remove().
+ *
  * @return Nonzero if it is held.
  */
 static UCS_F_ALWAYS_INLINE int
@@ -135,7 +140,13 @@ uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** Append an operation that is in no list of held operations to one. */
+/**
+ * Append an operation that is in no list of held operations to one.
+ *
+ * @param [in] rma   RMA side of the endpoint.
+ * @param [in] op    Operation.
+ * @param [in] list  List of held operations.
+ */
 static inline void
 uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
                      ucs_list_link_t *list)
@@ -162,6 +173,10 @@ void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
 /**
  * Remove an operation that is done, or has failed, from opt.order. Start the
  * operations that waited for it.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
+ * @param [in] op     Operation.
  */
 static inline void
 uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
@@ -177,6 +192,9 @@ uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 /**
  * The target has executed requests: start the operations that waited for them.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
  */
 void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_rma_t *rma);
@@ -184,6 +202,9 @@ void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface,
 
 /**
  * Send held requests that wait for resources only.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
  *
  * @return Number of requests sent.
  */

@@ -68,6 +68,8 @@ static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
 /**
  * Continue operations that lacked resources, and watch peers that owe a reply.
  *
+ * @param [in] iface  Interface.
+ *
  * @return Number of requests and slices that continued.
  */
 unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface);

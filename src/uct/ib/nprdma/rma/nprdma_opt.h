@@ -67,7 +67,14 @@ uct_nprdma_opt_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                      uct_completion_t *comp);
 
 
-/** @return Nonzero if the NIC can get from a range. */
+/**
+ * @param [in] iface    Interface.
+ * @param [in] rkey     Key.
+ * @param [in] address  First byte at the target.
+ * @param [in] length   Length in bytes.
+ *
+ * @return Nonzero if the NIC can get from a range.
+ */
 static inline int uct_nprdma_opt_can_get(uct_nprdma_rma_iface_t *iface,
                                          const uct_nprdma_rkey_t *rkey,
                                          uint64_t address, size_t length)
@@ -99,6 +106,9 @@ static inline int uct_nprdma_opt_is_stalled(uct_nprdma_opt_ep_t *opt)
 
 
 /**
+ * @param [in] iface  Operations of the interface.
+ * @param [in] opt    Operations of the endpoint.
+ *
  * @return Nonzero if an endpoint may have one more operation. As with slots,
  *         the more it has the more must be free.
  */
@@ -123,6 +133,9 @@ uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 /**
  * Start an operation of opt.order that waits for no other. It is not a request.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] op     Operation.
  */
 void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_opt_op_t *op);
@@ -131,6 +144,9 @@ void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
 /**
  * A held request has been sent without a reply of its own. Its sequence number
  * now shows when it is executed. It has no completion.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] op     Operation.
  */
 void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_opt_op_t *op);
@@ -139,6 +155,9 @@ void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
 /**
  * Complete an operation that is verified as a whole, or has failed. The
  * completion is called last, because it may destroy the endpoint.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] op     Operation; freed.
  */
 void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op);
@@ -148,6 +167,9 @@ void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
  * Complete all operations of an endpoint with rma->status. They have no
  * outstanding WR and wait for no reply. The caller has called
  * uct_nprdma_rma_enter().
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
  */
 void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_rma_t *rma);
@@ -156,6 +178,10 @@ void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface,
 /**
  * End a slice that is verified, copied, or has failed. The call frees it, and
  * may also free its operation, its endpoint and other objects of the user.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] slice   Slice; freed.
+ * @param [in] status  UCS_OK, or an error of the operation.
  */
 void uct_nprdma_opt_slice_end(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice,

@@ -10,18 +10,31 @@
  * copied. Then uct_nprdma_opt_slice_end() is called.
  */
 
-/** Start a slice. Its op, address, buffer, length and piece are set. */
+/**
+ * Start a slice. Its op, address, buffer, length and piece are set.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] slice  Slice.
+ */
 void uct_nprdma_opt_slice_start(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_slice_t *slice);
 
 /**
  * Continue with a slice, set up as for uct_nprdma_opt_slice_start(). Its
  * operation has already read the data once. Scans the data first.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] slice  Slice.
  */
 void uct_nprdma_opt_slice_resume(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_opt_slice_t *slice);
 
-/** Execute the steps of a slice until it has to wait. */
+/**
+ * Execute the steps of a slice until it has to wait.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] slice  Slice.
+ */
 void uct_nprdma_opt_slice_run(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_opt_slice_t *slice);
 

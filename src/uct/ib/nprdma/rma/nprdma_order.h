@@ -72,6 +72,9 @@ typedef struct uct_nprdma_order {
 
 
 /**
+ * @param [in] address  First byte.
+ * @param [in] length   Length in bytes.
+ *
  * @return The span of length bytes, at least 1. It ends at UINT64_MAX rather
  *         than wrap.
  */
@@ -144,6 +147,9 @@ uct_nprdma_order_find(uct_nprdma_order_t *order, unsigned flags,
 /**
  * Find the operation that one of the list has to wait for.
  *
+ * @param [in] order  Order of the endpoint.
+ * @param [in] op     Operation of the list.
+ *
  * @return The last earlier operation that it must not overtake, or NULL.
  */
 uct_nprdma_order_op_t *
@@ -151,7 +157,12 @@ uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
                              const uct_nprdma_order_op_t *op);
 
 
-/** Append an operation. Its span and flags are set. */
+/**
+ * Append an operation. Its span and flags are set.
+ *
+ * @param [in] order  Order of the endpoint.
+ * @param [in] op     Operation; the list refers to it until it is removed.
+ */
 static inline void
 uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 {
@@ -168,6 +179,9 @@ uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 /**
  * Remove an operation that is done. The caller removes its waiters from the
  * list.
+ *
+ * @param [in] order  Order of the endpoint.
+ * @param [in] op     Operation.
  */
 static inline void
 uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
@@ -205,7 +219,12 @@ static inline void uct_nprdma_order_unhold(uct_nprdma_order_op_t *op)
 }
 
 
-/** @return Nonzero if all operations up to a sequence number are done. */
+/**
+ * @param [in] order  Order of the endpoint.
+ * @param [in] sn     Sequence number.
+ *
+ * @return Nonzero if all operations up to a sequence number are done.
+ */
 static inline int
 uct_nprdma_order_is_done(uct_nprdma_order_t *order, uint64_t sn)
 {

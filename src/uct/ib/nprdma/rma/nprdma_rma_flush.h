@@ -62,6 +62,9 @@ void uct_nprdma_rma_check_slow(uct_nprdma_rma_iface_t *iface,
 /**
  * Operations or requests are done: end the flushes and fences that waited for
  * them, and dispatch pending requests.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
  */
 static inline void
 uct_nprdma_rma_check(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)

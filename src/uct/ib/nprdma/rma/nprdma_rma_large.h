@@ -22,6 +22,10 @@ uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
 /**
  * Queue a range, and send requests as far as resources allow. The caller owns
  * the range until its function is called.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
+ * @param [in] large  Range.
  */
 void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_t *rma,
@@ -30,6 +34,9 @@ void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
 
 /**
  * Send requests of queued ranges as long as there are resources.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
  *
  * @return Number of requests sent.
  */

@@ -31,7 +31,13 @@ uct_nprdma_rma_can_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 }
 
 
-/** @return Nonzero if `count` WRs of redo or verification may be posted. */
+/**
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
+ * @param [in] count  Number of WRs.
+ *
+ * @return Nonzero if `count` WRs of redo or verification may be posted.
+ */
 int uct_nprdma_rma_can_redo(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_rma_t *rma, int32_t count);
 
@@ -92,7 +98,15 @@ uct_nprdma_rma_get_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** Fill the header of a request; uct_nprdma_rma_send() sets sn and flags. */
+/**
+ * Fill the header of a request; uct_nprdma_rma_send() sets sn and flags.
+ *
+ * @param [out] request  Filled, except the payload.
+ * @param [in]  type     UCT_NPRDMA_SVC_xx.
+ * @param [in]  address  First byte at the target.
+ * @param [in]  key      Key of the registration.
+ * @param [in]  length   Length in bytes of the accessed memory.
+ */
 static inline void
 uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
                             uint64_t address, uint64_t key, uint32_t length)
@@ -135,6 +149,9 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
 
 /**
  * Make sure that a reply acknowledges all requests up to now.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
  *
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; or UCS_ERR_IO_ERROR:
  *         progress fails the connection.
@@ -190,7 +207,12 @@ uct_nprdma_rma_send_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** Let progress continue an endpoint that lacked resources. */
+/**
+ * Let progress continue an endpoint that lacked resources.
+ *
+ * @param [in] res  Resources of the interface.
+ * @param [in] rma  RMA side of the endpoint.
+ */
 void uct_nprdma_rma_stall(uct_nprdma_rma_res_t *res,
                           uct_nprdma_rma_t *rma);
 

@@ -261,6 +261,9 @@ struct uct_nprdma_rma_flush {
 /**
  * Called when all operations of a failed endpoint are complete, and the NIC no
  * longer accesses memory of the user.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] ep     Endpoint.
  */
 typedef void (*uct_nprdma_rma_failed_func_t)(uct_nprdma_rma_iface_t *iface,
                                              uct_nprdma_rma_ep_t *ep);

@@ -40,7 +40,12 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         int is_redo);
 
 
-/** Free a wait that is not in rma->waits any more. */
+/**
+ * Free a wait that is not in rma->waits any more.
+ *
+ * @param [in] res   Resources of the interface.
+ * @param [in] wait  Wait; its slot is freed with it.
+ */
 void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
                               uct_nprdma_rma_wait_t *wait);
 
@@ -48,12 +53,20 @@ void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
 /**
  * A single store has been sent: post a spare if more of them are likely, and if
  * one is available.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
  */
 void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma);
 
 
-/** Free the spare, if there is one. The queue pair receives no more. */
+/**
+ * Free the spare, if there is one. The queue pair receives no more.
+ *
+ * @param [in] res  Resources of the interface.
+ * @param [in] rma  RMA side of the endpoint.
+ */
 void uct_nprdma_rma_spare_free(uct_nprdma_rma_res_t *res,
                                uct_nprdma_rma_t *rma);
 

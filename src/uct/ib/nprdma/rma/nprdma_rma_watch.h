@@ -25,6 +25,8 @@ void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
 /**
  * Stop the timer, if it runs, before the interface and its wire-up are
  * destroyed. The async context is not blocked.
+ *
+ * @param [in] iface  Interface.
  */
 void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface);
 
@@ -32,6 +34,9 @@ void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface);
 /**
  * Part of progress while replies are awaited: most calls only increment a
  * counter.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] watch  Watch of the interface.
  */
 void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_watch_t *watch);
@@ -40,6 +45,8 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
 /**
  * The user is about to sleep. If replies are awaited, start a timer that wakes
  * the user for the next probes.
+ *
+ * @param [in] iface  Interface.
  */
 void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface);
 

@@ -63,12 +63,20 @@ void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
 
 /**
  * Drop the jobs of an owner; one that is being executed ends after its step.
+ *
+ * @param [in] populator  Populator.
+ * @param [in] owner      Owner, as in the jobs.
  */
 void uct_nprdma_populator_cancel(uct_nprdma_populator_t *populator,
                                  const void *owner);
 
 
-/** Copy the counters. */
+/**
+ * Copy the counters.
+ *
+ * @param [in]  populator  Populator.
+ * @param [out] stats      Filled.
+ */
 void uct_nprdma_populator_query(uct_nprdma_populator_t *populator,
                                 uct_nprdma_populator_stats_t *stats);
 

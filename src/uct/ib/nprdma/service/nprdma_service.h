@@ -131,7 +131,12 @@ void uct_nprdma_service_populate_later(uct_nprdma_service_t *service,
                                        int is_write);
 
 
-/** Fill the counters served_xx and ahead_xx. */
+/**
+ * Fill the counters served_xx and ahead_xx.
+ *
+ * @param [in]  service  Service.
+ * @param [out] stats    Filled, only in these fields.
+ */
 void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats);
 

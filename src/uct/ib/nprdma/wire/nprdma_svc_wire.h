@@ -130,6 +130,9 @@ typedef struct uct_nprdma_svc_reply {
 
 
 /**
+ * @param [in] address  First byte of the range.
+ * @param [in] length   Length in bytes.
+ *
  * @return Number of page states in the reply to a POPULATE of a range that is
  *         not empty and does not wrap.
  */
