@@ -44,9 +44,7 @@ NPRDMA_PAGE_INLINE uint32_t nprdma_page_next(uint32_t word, uint32_t bits)
     return ((word & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT) | bits;
 }
 
-/**
- * Sequentially consistent: the load is ordered with the counts of DMA in flight
- */
+/** Sequentially consistent, to be ordered with the counts of DMA in flight. */
 NPRDMA_PAGE_INLINE uint32_t nprdma_page_load(const nprdma_page_state_t *state)
 {
     return __atomic_load_n((const uint32_t*)state, __ATOMIC_SEQ_CST);

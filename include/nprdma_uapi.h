@@ -115,8 +115,8 @@ struct nprdma_ioc_query {
 
 /**
  * NPRDMA_IOC_ATTACH_DEVICE: check a device with a trial window, and allow it to
- * import the regions of this context. What is attached already is checked
- * again. A device stays attached as long as the context lives.
+ * import the regions of this context. A device that is attached already is
+ * checked again. A device stays attached until the end of the context.
  *
  *   EINVAL      `name` is not terminated, or empty.
  *   ENODEV      There is no such device on a PCI bus, or it has no driver.
@@ -129,7 +129,7 @@ struct nprdma_ioc_attach_device {
     __u32 size;
     __u32 flags;                /* NPRDMA_IOC_ATTACH_xx */
     char  name[64];             /* "0000:03:00.0", or an RDMA device's name */
-    char  why[NPRDMA_WHY_SIZE]; /* out: what it is, or why it is refused */
+    char  why[NPRDMA_WHY_SIZE]; /* out: its description, or why it is refused */
 };
 
 /* Check only: the device is not attached */
@@ -248,14 +248,14 @@ struct nprdma_ioc_unregister {
  *
  * Anonymous memory, shared memory (shmem, memfd, tmpfs, System V) and hugetlb
  * memory only: no other pages are ever given to a device, not for reading
- * either. What a private mapping of a file has copied is anonymous.
+ * either. Pages that a private mapping of a file has copied are anonymous.
  *
  *   EINVAL      `length` is 0.
  *   ENOENT      No such region, or it was destroyed meanwhile.
  *   ERANGE      Not inside of the region.
  *   EACCES      The page at `done` is not registered (any more).
- *   EFAULT      The process itself could not access the page at `done` so: not
- *               mapped, protected, behind the end of its file.
+ *   EFAULT      The process itself could not access the page at `done` in this
+ *               way: not mapped, protected, behind the end of its file.
  *   EOPNOTSUPP  The page at `done` is of a kind that is refused.
  *   EBUSY       The page at `done` was taken away repeatedly, for more than a
  *               second.
@@ -266,7 +266,7 @@ struct nprdma_ioc_unregister {
  *               track of 2 MiB more.
  *
  * With all of these but the first three, all pages before `done` have been
- * dealt with and the output is filled.
+ * processed and the output is filled.
  */
 struct nprdma_ioc_populate {
     __u32         size;
@@ -275,7 +275,7 @@ struct nprdma_ioc_populate {
     __u32         revocations; /* with UNLESS_REVOKED; else 0 */
     __aligned_u64 address;   /* first byte; whole pages are populated */
     __aligned_u64 length;    /* bytes */
-    __aligned_u64 done;      /* out: address behind the last page dealt with */
+    __aligned_u64 done;      /* out: address behind the last processed page */
     __aligned_u64 populated; /* out: pages that got a bit */
     __aligned_u64 retries;   /* out: batches of pages done again, because one
                               * was taken away meanwhile */
@@ -341,7 +341,7 @@ struct nprdma_ioc_stats {
                                   * cannot be populated */
     __aligned_u64 events;        /* out: notifications from the kernel's memory
                                   * management that concerned the region */
-    __aligned_u64 invalidated;   /* out: pages that lost a bit thereby */
+    __aligned_u64 invalidated;   /* out: pages that lost a bit by them */
     __aligned_u64 revoked;       /* out: by UNREGISTER, INVALIDATE, DESTROY */
 };
 
@@ -371,27 +371,28 @@ struct nprdma_ioc_states_info {
 
 
 /*
- * What a states descriptor shows at offset 0, in a page of its own, when it is
- * mapped: PROT_READ, MAP_SHARED, at any page of it. mmap() answers EACCES or
- * EPERM to write or execute permission, EINVAL to MAP_PRIVATE and to what is
- * behind its end; a mapping cannot be made writable later, and is not inherited
- * by fork().
+ * Contents of the first page of a states descriptor; nothing else is in that
+ * page. The descriptor can be mapped with PROT_READ and MAP_SHARED, from any of
+ * its pages on. mmap() fails with EACCES or EPERM for write or execute
+ * permission, and with EINVAL for MAP_PRIVATE and for a range behind the end. A
+ * mapping cannot be made writable later, and a child does not inherit it by
+ * fork().
  */
 struct nprdma_states_header {
     __aligned_u64 magic;         /* NPRDMA_STATES_MAGIC */
     __u32         abi;           /* NPRDMA_ABI_VERSION */
-    __u32         dead;          /* nonzero: the region is no more, and all
-                                  * states are absent for ever. Set after the
-                                  * last one was cleared. */
+    __u32         dead;          /* nonzero: the region has ended, and all
+                                  * its pages stay absent. Set after the last
+                                  * state was cleared. */
     __aligned_u64 address;
     __aligned_u64 length;
     __aligned_u64 signature;
     __aligned_u64 states_offset;
     __aligned_u64 states_size;
     __aligned_u64 id;            /* as in struct nprdma_ioc_states_info */
-    __u32         revocations;   /* +1 before pages are taken away on request:
-                                  * INVALIDATE, UNREGISTER with REVOKE. Goes on
-                                  * at each part of a call; wraps around. */
+    __u32         revocations;   /* +1 before pages are revoked on request:
+                                  * INVALIDATE, UNREGISTER with REVOKE. Once
+                                  * for each part of a call; wraps around. */
     __u32         reserved;      /* 0 */
 };
 

@@ -146,7 +146,7 @@ void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
  * now shows when it is executed. It has no completion.
  *
  * @param [in] iface  Interface.
- * @param [in] op     Operation.
+ * @param [in] op     Operation; freed.
  */
 void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_opt_op_t *op);

@@ -19,16 +19,16 @@
 #include <ucs/time/time.h>
 
 /*
- * The life of a slice:
+ * The steps of a slice:
  *
  *   TRY ---> (BEFORE) ---> DATA ---> (AFTER) ---> verified
  *    ^          |            |          |     too many tries: COPY
  *    |          +--> POPULATE <---------+     small and suspect: FETCH
  *    +-----------------+
  *
- * A step posts something and returns; the completion of that chooses the next
- * step. What has been posted before it is redone is never taken back: a put
- * writes the same bytes again, a get reads into the same buffer.
+ * A step posts a WR or a request and returns; its completion selects the next
+ * step. A repetition needs no undo of an earlier try: a put writes the same
+ * bytes again, a get reads into the same buffer.
  */
 
 /* Result of a step */
