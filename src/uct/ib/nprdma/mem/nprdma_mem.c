@@ -237,7 +237,8 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    /* No service runs in a child, so no access can be in progress */
+    /* In a child no service runs that accesses memory, and no thread would end
+     * a wait for such an access */
     if (uct_nprdma_device_is_owner(&md->super)) {
         uct_nprdma_mem_end(md, params->memh, invalidate);
     }

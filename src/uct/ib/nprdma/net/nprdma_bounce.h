@@ -108,7 +108,8 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool);
  *
  * @param [in] pool     Pool.
  * @param [in] held     Slots that the user holds.
- * @param [in] reserve  Slots that are held but count for no user.
+ * @param [in] reserve  Slots that are kept for other purposes; they do not
+ *                      count as free.
  *
  * @return Nonzero if the user may have one more.
  */

@@ -129,8 +129,7 @@ typedef struct uct_nprdma_cm {
     ucs_list_link_t                ahs;        /* most recently used first */
     unsigned                       num_ahs;
     int                            timer_id;   /* -1: does not run */
-    int                            probe_timer_id; /* -1: there is no
-                                                    * responder */
+    int                            probe_timer_id; /* -1: not started */
     int                            wakeup_fd;  /* eventfd, part of the event fd
                                                 * of the interface */
     uct_nprdma_cm_config_t         config;

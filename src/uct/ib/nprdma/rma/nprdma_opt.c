@@ -612,9 +612,10 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 /*
- * Check whether to copy a get of one buffer through a slot. Up to this length a
- * copy costs no more than the lookup of the buffer's region and two comparisons
- * of the states of its pages. And the pages need not be populated.
+ * Check whether to copy a get of one buffer through a slot, as other transports
+ * do with small messages. Up to this length a copy costs no more than the
+ * lookup of the buffer's region and two comparisons of the states of its pages.
+ * And the pages need not be populated.
  */
 static int uct_nprdma_opt_is_copied(uct_nprdma_rma_iface_t *iface, int is_get,
                                     const uct_iov_t *iov, size_t iovcnt,

@@ -912,10 +912,10 @@ static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
 
 /*
  * With one CPU per rank the thread must preempt an application that computes,
- * and a peer waits for that. Linux 6.12 and later lets a thread with a shorter
- * time slice preempt at once, without privileges. Earlier versions, or if this
- * is refused, let it wait for the end of the application's slice under high
- * load.
+ * and a peer waits for that. Linux 6.12 and later allows a thread with a
+ * shorter time slice to preempt at once, without privileges. On earlier
+ * versions, or if this is refused, the thread waits under high load for the end
+ * of the application's slice.
  */
 static void uct_nprdma_service_thread_shorten_slice(void)
 {
