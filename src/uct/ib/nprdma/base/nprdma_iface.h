@@ -38,7 +38,7 @@ typedef struct uct_nprdma_inl_hdr {
 #define UCT_NPRDMA_MAX_IOV     16
 
 
-/* Begin of a receive slot. UCX stores a pointer of its own in release_desc, or
+/* Start of a receive slot. UCX stores a pointer of its own in release_desc, or
  * in the headroom */
 typedef struct uct_nprdma_rx_head {
     uct_nprdma_slot_t *slot;

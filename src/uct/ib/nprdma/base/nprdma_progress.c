@@ -318,7 +318,7 @@ uct_nprdma_iface_fail_broken(uct_nprdma_iface_t *iface)
     uct_nprdma_ep_t *ep;
 
     iface->net.tx.post_failed = 0;
-    /* From the begin each time, because the error handler may destroy any
+    /* From the start each time, because the error handler may destroy any
      * endpoint */
     while ((ep = uct_nprdma_iface_find_broken(iface)) != NULL) {
         uct_nprdma_ep_fail(iface, ep, UCS_ERR_CONNECTION_RESET);

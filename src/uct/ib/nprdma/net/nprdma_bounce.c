@@ -203,7 +203,7 @@ unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool)
 
     length = uct_nprdma_bounce_length(pool, num_slots);
     if (!uct_nprdma_bounce_reserve(length, budget / 2)) {
-        pool->max_slots = pool->num_slots; /* the budget never grows again */
+        pool->max_slots = pool->num_slots; /* this pool does not grow again */
         return 0;
     }
 

@@ -6,7 +6,7 @@
 #include "nprdma_rma_req.h"
 
 /*
- * The initiator's side of an interface and of an endpoint as a whole: begin of
+ * The initiator's side of an interface and of an endpoint as a whole: start of
  * operations, progress, and the end.
  */
 

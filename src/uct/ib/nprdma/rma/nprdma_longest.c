@@ -39,8 +39,9 @@ static void uct_nprdma_longest_count(uint64_t *counter, uint64_t us)
     }
 }
 
-/* A peer's program may compute for any time without a receive. Its device,
- * wire-up and service always answer. */
+/* These waits are usual, because a peer's program may compute for any time
+ * without a receive. The peer's device, wire-up and service have no reason to
+ * wait long. */
 static int uct_nprdma_longest_is_usual(uct_nprdma_wait_for_t state)
 {
     return (state == UCT_NPRDMA_WAIT_send) ||

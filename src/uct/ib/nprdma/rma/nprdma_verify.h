@@ -113,7 +113,7 @@ static inline int uct_nprdma_verify_is_suspect(const void *data,
 }
 
 
-/** @return Bytes from an address to the next line; 0 at the begin of a line. */
+/** @return Bytes from an address to the next line; 0 at the start of a line. */
 static inline size_t uct_nprdma_verify_head(uint64_t address)
 {
     return -address & (UCT_NPRDMA_VERIFY_LINE - 1);

@@ -92,8 +92,8 @@ static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
     return done;
 }
 
-/* Execute a part of the first job. The lock is held at begin and end, but not
- * during the steps. */
+/* Execute a part of the first job. The lock is held at the start and the end,
+ * but not during the steps. */
 static void uct_nprdma_populator_turn(uct_nprdma_populator_t *populator)
 {
     uct_nprdma_populate_job_t job = *uct_nprdma_populator_job(populator, 0);
@@ -259,7 +259,7 @@ void uct_nprdma_populator_query(uct_nprdma_populator_t *populator,
 }
 
 
-/* ---- begin and end ---- */
+/* ---- start and end ---- */
 
 ucs_status_t uct_nprdma_populator_create(uct_nprdma_mem_md_t *md,
                                          uct_nprdma_populator_t **populator_p)

@@ -99,7 +99,7 @@ typedef struct uct_nprdma_svc_operands {
  * registration.
  */
 typedef struct uct_nprdma_svc_populated {
-    uint32_t length;            /* Populated bytes from the begin of the range.
+    uint32_t length;            /* Populated bytes from the start of the range.
                                  * If they are fewer than requested, the
                                  * initiator uses them and requests the rest
                                  * again. 0 while the memory is being
