@@ -26,7 +26,7 @@ typedef struct uct_nprdma_flush {
 
 /* Call the user's error handler, after all operations have completed */
 static void
-uct_nprdma_ep_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
+uct_nprdma_ep_report(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
 {
     ucs_status_t status = ep->net.status;
     ucs_status_t handler_status;
@@ -61,8 +61,8 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     uct_nprdma_conn_stop(&iface->net, &ep->net.svc, status);
     uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
     if (uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, status,
-                               uct_nprdma_ep_tell) == UCS_OK) {
-        uct_nprdma_ep_tell(&iface->rma, &ep->rma);
+                               uct_nprdma_ep_report) == UCS_OK) {
+        uct_nprdma_ep_report(&iface->rma, &ep->rma);
     }
 }
 
@@ -289,7 +289,7 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     if (iface->net.tx.starved) {
         /* Other endpoints lack the same resource; this one is first at the next
          * dispatch */
-        iface->net.tx.in_vain = 1;
+        iface->net.tx.exhausted = 1;
         return UCS_ARBITER_CB_RESULT_STOP;
     }
 

@@ -468,7 +468,7 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         uct_nprdma_cm_hint(&iface->net.cm.attention) ||
         uct_nprdma_cm_hint(&iface->net.cm.num_dying) ||
         uct_nprdma_rma_retry(&iface->rma) || iface->net.tx.post_failed ||
-        !(iface->net.tx.in_vain ||
+        !(iface->net.tx.exhausted ||
           ucs_arbiter_is_empty(&iface->net.tx.arbiter))) {
         return UCS_ERR_BUSY;
     }

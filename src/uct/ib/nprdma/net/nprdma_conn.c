@@ -202,7 +202,7 @@ void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
 
     conn->done_sn       = sn;
     iface->tx.cq_avail += count;
-    iface->tx.in_vain   = 0;
+    iface->tx.exhausted   = 0;
     /* A broken connection has no credits: nothing is posted behind a refused
      * WR */
     if (((conn->state == UCT_NPRDMA_CONN_CONNECTED) ||

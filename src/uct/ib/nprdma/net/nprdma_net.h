@@ -112,7 +112,7 @@ struct uct_nprdma_net_iface {
         int                    starved;      /* a post failed for lack of a
                                               * resource that connections
                                               * share */
-        int                    in_vain;      /* dispatching stopped for lack of
+        int                    exhausted;    /* dispatching stopped for lack of
                                               * it, and none has been returned
                                               * since */
         int                    reap;         /* see uct_nprdma_ep_reap() */
@@ -271,7 +271,7 @@ uct_nprdma_net_iface_can_fin(const uct_nprdma_net_iface_t *iface)
 static inline void uct_nprdma_net_ep_schedule(uct_nprdma_net_iface_t *iface,
                                               uct_nprdma_net_ep_t *ep)
 {
-    iface->tx.in_vain = 0;
+    iface->tx.exhausted = 0;
     if (iface->tx.dispatching != ep) {
         ucs_arbiter_group_schedule(&iface->tx.arbiter, &ep->arb_group);
     }

@@ -208,8 +208,8 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
             op->status = uct_nprdma_local_copy(&iface->local, op->arg, data,
                                                wait->length, op->arg);
             if (ucs_unlikely(op->status != UCS_OK)) {
-                uct_nprdma_rma_tell_local(iface, op->rma, 1, op->arg,
-                                          wait->length);
+                uct_nprdma_rma_report_local(iface, op->rma, 1, op->arg,
+                                            wait->length);
             }
         }
     }

@@ -221,7 +221,7 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_rma_wait_t *wait;
 
-    iface->net.tx.in_vain = 0; /* Resources come back, so dispatch again */
+    iface->net.tx.exhausted = 0; /* Resources come back, so dispatch again */
     uct_nprdma_rma_enter(rma);
     uct_nprdma_rma_unstall(rma);
     rma->is_asking      = 0;

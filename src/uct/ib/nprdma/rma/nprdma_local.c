@@ -19,7 +19,7 @@
 
 
 /* @return Nonzero if the CPU may access the user's memory directly. */
-static int uct_nprdma_local_look(uct_nprdma_local_t *local)
+static int uct_nprdma_local_poll(uct_nprdma_local_t *local)
 {
     if (local->left == 0) {
         local->may_touch = nprdma_fault_look();
@@ -35,12 +35,12 @@ ucs_status_t uct_nprdma_local_copy_slow(uct_nprdma_local_t *local, void *to,
                                         const void *user)
 {
 #if NPRDMA_TOUCH_SUPPORTED
-    if (uct_nprdma_local_look(local)) {
+    if (uct_nprdma_local_poll(local)) {
         return (nprdma_touch_copy(to, from, length, user) == 0) ?
                UCS_OK : UCS_ERR_INVALID_ADDR;
     }
 #else
-    uct_nprdma_local_look(local);
+    uct_nprdma_local_poll(local);
 #endif
 
     return nprdma_access_copy((uintptr_t)user,
@@ -90,7 +90,7 @@ uct_nprdma_local_scan_lines(uct_nprdma_local_t *local, const char *data,
 #if NPRDMA_TOUCH_SUPPORTED
     long count;
 
-    if (uct_nprdma_local_look(local)) {
+    if (uct_nprdma_local_poll(local)) {
         count = nprdma_touch_lines(data, length / UCT_NPRDMA_VERIFY_LINE,
                                    signature);
         if (ucs_unlikely(count == NPRDMA_TOUCH_FAULT)) {

@@ -50,8 +50,8 @@ static int uct_nprdma_longest_is_usual(uct_nprdma_wait_for_t state)
 }
 
 static void
-uct_nprdma_longest_tell(const uct_nprdma_rma_ep_t *ep,
-                        uct_nprdma_longest_t *longest, ucs_time_t now)
+uct_nprdma_longest_report(const uct_nprdma_rma_ep_t *ep,
+                          uct_nprdma_longest_t *longest, ucs_time_t now)
 {
     double seconds = ucs_time_to_sec(now - longest->since);
 
@@ -107,7 +107,7 @@ uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
                                      &iface->net.stats,
                                      uct_nprdma_waits[state].counter),
                              ucs_time_to_usec(now - longest->state_since));
-    uct_nprdma_longest_tell(ep, longest, now);
+    uct_nprdma_longest_report(ep, longest, now);
 }
 
 /* Only some sends of active messages have completions */
@@ -219,7 +219,7 @@ static void uct_nprdma_longest_pending(uct_nprdma_rma_iface_t *iface,
                               ep->longest.pending.mark != started, started);
 }
 
-void uct_nprdma_longest_look(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
+void uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
 {
     ucs_time_t interval = ucs_time_from_sec(UCT_NPRDMA_LONGEST_INTERVAL);
     uct_nprdma_rma_ep_t *ep;
@@ -248,5 +248,5 @@ void uct_nprdma_longest_look(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
 
 void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface)
 {
-    uct_nprdma_longest_look(iface, ucs_get_time());
+    uct_nprdma_longest_check(iface, ucs_get_time());
 }

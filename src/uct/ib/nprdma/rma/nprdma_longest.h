@@ -53,8 +53,8 @@ typedef enum uct_nprdma_wait_for {
  * @param [in] iface  Interface.
  * @param [in] now    Present time.
  */
-void uct_nprdma_longest_look(uct_nprdma_rma_iface_t *iface,
-                             ucs_time_t now);
+void uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface,
+                              ucs_time_t now);
 
 
 /**

@@ -200,20 +200,19 @@ uct_nprdma_opt_op_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     --opt->num_free_ops;
     ++rma->opt.num_ops;
-    op           = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t,
-                                         list);
-    op->rma        = rma;
-    op->comp       = comp;
-    op->status     = UCS_OK;
-    op->is_request = 0;
-    op->is_get     = is_get;
-    op->is_ahead   = 0;
-    op->is_whole   = 0;
-    op->rkey       = *rkey;
-    op->address    = remote_addr;
-    op->slot       = NULL;
-    op->piece      = 0;
-    op->offset     = 0;
+    op = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t, list);
+    op->rma            = rma;
+    op->comp           = comp;
+    op->status         = UCS_OK;
+    op->is_request     = 0;
+    op->is_get         = is_get;
+    op->has_prefetch   = 0;
+    op->is_single_read = 0;
+    op->rkey           = *rkey;
+    op->address        = remote_addr;
+    op->slot           = NULL;
+    op->piece          = 0;
+    op->offset         = 0;
     return op;
 }
 
@@ -382,7 +381,8 @@ uct_nprdma_opt_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_opt_op_t *op)
     status = uct_nprdma_local_copy(&iface->local, op->arg, op->slot->data,
                                    op->slot_length, op->arg);
     if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_rma_tell_local(iface, op->rma, 1, op->arg, op->slot_length);
+        uct_nprdma_rma_report_local(iface, op->rma, 1, op->arg,
+                                    op->slot_length);
     }
     return status;
 }
@@ -397,7 +397,7 @@ uct_nprdma_opt_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 {
     ucs_status_t status = op->status;
 
-    if (op->is_whole) {
+    if (op->is_single_read) {
         ++iface->res->opt.num_free_slices;
         --rma->opt.num_slices;
     }
@@ -476,7 +476,7 @@ uct_nprdma_opt_whole_suspect(uct_nprdma_rma_iface_t *iface,
 
     slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
                                           uct_nprdma_opt_slice_t, queue);
-    op->is_whole = 0;
+    op->is_single_read = 0;
     uct_nprdma_opt_slot_piece(op);
     uct_nprdma_opt_cut(opt, op, slice);
     uct_nprdma_opt_slice_resume(iface, slice);
@@ -511,9 +511,10 @@ static void uct_nprdma_opt_whole_done(uct_nprdma_net_iface_t *net_iface,
  * Check whether a get is a single READ in the common case: its data is scanned,
  * it begins with a line, and nothing waits for slices. Posting is possible.
  */
-static inline int uct_nprdma_opt_is_whole(const uct_nprdma_opt_iface_t *opt,
-                                          uct_nprdma_rma_t *rma,
-                                          const uct_nprdma_opt_op_t *op)
+static inline int
+uct_nprdma_opt_is_single_read(const uct_nprdma_opt_iface_t *opt,
+                              uct_nprdma_rma_t *rma,
+                              const uct_nprdma_opt_op_t *op)
 {
     size_t head = uct_nprdma_verify_head(op->address);
 
@@ -538,7 +539,7 @@ uct_nprdma_opt_read_whole(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     --opt->num_free_slices;
     ++rma->opt.num_slices;
     ++iface->net.stats.opt_slices;
-    op->is_whole = 1;
+    op->is_single_read = 1;
     op->wr.func  = uct_nprdma_opt_whole_done;
 
     opt->read_sge.addr      = (uintptr_t)op->slot->data;
@@ -582,7 +583,7 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     ++rma->num_slots;
     is_held = uct_nprdma_opt_op_add(iface, rma, op);
     if (ucs_likely(!is_held &&
-                   uct_nprdma_opt_is_whole(&iface->res->opt, rma, op))) {
+                   uct_nprdma_opt_is_single_read(&iface->res->opt, rma, op))) {
         uct_nprdma_opt_read_whole(iface, rma, op);
         return UCS_INPROGRESS;
     }
@@ -678,8 +679,8 @@ void uct_nprdma_opt_slice_end(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_opt_slice_free(iface, slice);
     if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_rma_tell(iface, op->rma, op->is_get ? "get" : "put",
-                            slice->address, slice->length, status);
+        uct_nprdma_rma_report(iface, op->rma, op->is_get ? "get" : "put",
+                              slice->address, slice->length, status);
         if (op->status == UCS_OK) {
             op->status = status;
         }

@@ -287,8 +287,8 @@ uct_nprdma_opt_count_lines(uct_nprdma_rma_iface_t *iface,
                                    slice->length, slice->op->rkey.signature,
                                    count_p);
     if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_rma_tell_local(iface, slice->op->rma, 1, slice->buffer,
-                                  slice->length);
+        uct_nprdma_rma_report_local(iface, slice->op->rma, 1, slice->buffer,
+                                    slice->length);
     }
     return status;
 }
@@ -503,13 +503,13 @@ uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
 
 /* Bytes of the operation behind a slice; sent to the target once per
  * operation */
-static uint32_t uct_nprdma_opt_ahead(const uct_nprdma_opt_slice_t *slice)
+static uint32_t uct_nprdma_opt_prefetch(const uct_nprdma_opt_slice_t *slice)
 {
     const uct_nprdma_opt_op_t *op = slice->op;
     uint64_t ahead                = op->address + op->length -
                                     (slice->address + slice->length);
 
-    return op->is_ahead ? 0 : ucs_min(ahead, (uint64_t)UINT32_MAX);
+    return op->has_prefetch ? 0 : ucs_min(ahead, (uint64_t)UINT32_MAX);
 }
 
 static uct_nprdma_opt_result_t
@@ -545,9 +545,10 @@ uct_nprdma_opt_step_populate(uct_nprdma_rma_iface_t *iface,
     slice->start = ucs_get_time();
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_POPULATE, address,
                                 slice->op->rkey.key, length);
-    request.op          = slice->op->is_get ? 0 : UCT_NPRDMA_SVC_POPULATE_WRITE;
-    request.ahead       = uct_nprdma_opt_ahead(slice);
-    slice->op->is_ahead = 1;
+    request.op              = slice->op->is_get ?
+                              0 : UCT_NPRDMA_SVC_POPULATE_WRITE;
+    request.ahead           = uct_nprdma_opt_prefetch(slice);
+    slice->op->has_prefetch = 1;
     ++iface->net.stats.assist_populate;
     uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
                               wait);

@@ -102,7 +102,7 @@ uct_nprdma_rma_hold_short(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
             &iface->local, (uct_nprdma_svc_request_t*)slot->data + 1, buffer,
             length, buffer);
     if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_rma_tell_local(iface, rma, 0, buffer, length);
+        uct_nprdma_rma_report_local(iface, rma, 0, buffer, length);
         goto err_put_slot;
     }
 
@@ -175,7 +175,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
         status = uct_nprdma_local_copy(&iface->local, message.data, buffer,
                                        length, buffer);
         if (ucs_unlikely(status != UCS_OK)) {
-            uct_nprdma_rma_tell_local(iface, ep->rma, 0, buffer, length);
+            uct_nprdma_rma_report_local(iface, ep->rma, 0, buffer, length);
             return status;
         }
 
@@ -268,7 +268,7 @@ uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
     status  = uct_nprdma_local_gather(&iface->local, request + 1, iov, iovcnt);
     if (ucs_unlikely(status != UCS_OK)) {
         uct_nprdma_bounce_put(slot);
-        uct_nprdma_rma_tell_local(iface, ep->rma, 0, iov[0].buffer, length);
+        uct_nprdma_rma_report_local(iface, ep->rma, 0, iov[0].buffer, length);
         return status;
     }
 

@@ -9,38 +9,38 @@
 #include <inttypes.h>
 
 
-void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                         const char *name, uint64_t address, size_t length,
-                         ucs_status_t status)
+void uct_nprdma_rma_report(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                           const char *name, uint64_t address, size_t length,
+                           ucs_status_t status)
 {
     const uct_nprdma_rma_ep_t *ep = rma->ep;
 
-    ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
+    ucs_log(rma->is_reported ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
             "%s: %s of %zu bytes at 0x%" PRIx64 " failed at the peer with lid "
             "%u UD queue pair 0x%x: %s",
             uct_nprdma_rma_dev_name(iface), name, length, address,
             (ep == NULL) ? 0 : ep->net.dev_addr.lid,
             (ep == NULL) ? 0 : ep->net.iface_addr.ud_qpn,
             ucs_status_string(status));
-    rma->is_told = 1;
+    rma->is_reported = 1;
 }
 
-void uct_nprdma_rma_tell_local(uct_nprdma_rma_iface_t *iface,
-                               uct_nprdma_rma_t *rma, int is_get,
-                               const void *buffer, size_t length)
+void uct_nprdma_rma_report_local(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma, int is_get,
+                                 const void *buffer, size_t length)
 {
-    ucs_log(rma->is_told ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
+    ucs_log(rma->is_reported ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
             "%s: %zu bytes at %p were unmapped or protected before the %s that "
             "uses them was complete",
             uct_nprdma_rma_dev_name(iface), length, buffer,
             is_get ? "get" : "put");
-    rma->is_told = 1;
+    rma->is_reported = 1;
 }
 
-void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
-                               uct_nprdma_rma_t *rma,
-                               const uct_nprdma_rma_wait_t *wait,
-                               uint32_t failed_sn, ucs_status_t status)
+void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma,
+                                 const uct_nprdma_rma_wait_t *wait,
+                                 uint32_t failed_sn, ucs_status_t status)
 {
     const uct_nprdma_rma_recent_t *recent =
             &rma->recent[failed_sn % UCT_NPRDMA_RMA_RECENT];
@@ -48,8 +48,8 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
 
     if (wait->failed != UCS_OK) {
         ++iface->net.stats.svc_errors;
-        uct_nprdma_rma_tell(iface, rma,
-                            is_recent ? "put or atomic" :
+        uct_nprdma_rma_report(iface, rma,
+                              is_recent ? "put or atomic" :
                                         "one of many puts and atomics",
                             is_recent ? recent->address : 0,
                             is_recent ? recent->length : 0, wait->failed);
@@ -58,9 +58,9 @@ void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
     if (status != UCS_OK) {
         ++iface->net.stats.svc_errors;
         if (!uct_nprdma_rma_kind_is_of_slice(wait->kind)) {
-            uct_nprdma_rma_tell(iface, rma,
-                                uct_nprdma_svc_type_info(wait->type)->name,
-                                wait->address, wait->size, status);
+            uct_nprdma_rma_report(iface, rma,
+                                  uct_nprdma_svc_type_info(wait->type)->name,
+                                  wait->address, wait->size, status);
         }
     }
 }

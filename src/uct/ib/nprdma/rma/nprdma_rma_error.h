@@ -21,14 +21,14 @@
  * @param [in] length   Length in bytes.
  * @param [in] status   Status that the user gets.
  */
-void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                         const char *name, uint64_t address, size_t length,
-                         ucs_status_t status);
+void uct_nprdma_rma_report(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                           const char *name, uint64_t address, size_t length,
+                           ucs_status_t status);
 
 
 /**
  * Log an operation with a local buffer that could not be accessed, as
- * uct_nprdma_rma_tell().
+ * uct_nprdma_rma_report().
  *
  * @param [in] iface   Interface.
  * @param [in] rma     RMA side of the endpoint.
@@ -36,9 +36,9 @@ void uct_nprdma_rma_tell(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
  * @param [in] buffer  Part of the buffer that was accessed.
  * @param [in] length  Its length in bytes.
  */
-void uct_nprdma_rma_tell_local(uct_nprdma_rma_iface_t *iface,
-                               uct_nprdma_rma_t *rma, int is_get,
-                               const void *buffer, size_t length);
+void uct_nprdma_rma_report_local(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma, int is_get,
+                                 const void *buffer, size_t length);
 
 
 /**
@@ -53,9 +53,9 @@ void uct_nprdma_rma_tell_local(uct_nprdma_rma_iface_t *iface,
  * @param [in] failed_sn  Sequence number of the earlier request.
  * @param [in] status     Status of the request of the reply.
  */
-void uct_nprdma_rma_tell_reply(uct_nprdma_rma_iface_t *iface,
-                               uct_nprdma_rma_t *rma,
-                               const uct_nprdma_rma_wait_t *wait,
-                               uint32_t failed_sn, ucs_status_t status);
+void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma,
+                                 const uct_nprdma_rma_wait_t *wait,
+                                 uint32_t failed_sn, ucs_status_t status);
 
 #endif

@@ -26,7 +26,7 @@ static void uct_nprdma_rma_large_copy(uct_nprdma_rma_iface_t *iface,
                                           is_get ? data : buffer, length,
                                           buffer);
     if (ucs_unlikely(large->status != UCS_OK)) {
-        uct_nprdma_rma_tell_local(iface, rma, is_get, buffer, length);
+        uct_nprdma_rma_report_local(iface, rma, is_get, buffer, length);
     }
 }
 

@@ -76,8 +76,8 @@ uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
         *status = uct_nprdma_local_copy(&iface->local, wait->result, data,
                                         wait->length, wait->result);
         if (ucs_unlikely(*status != UCS_OK)) {
-            uct_nprdma_rma_tell_local(iface, wait->rma, 1, wait->result,
-                                      wait->length);
+            uct_nprdma_rma_report_local(iface, wait->rma, 1, wait->result,
+                                        wait->length);
         }
     }
     return wait->comp;
@@ -157,8 +157,8 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
     if (ucs_unlikely((reply->failed_status | reply->status) !=
                      UCT_NPRDMA_SVC_OK)) {
         wait->failed = uct_nprdma_svc_ucs_status(reply->failed_status);
-        uct_nprdma_rma_tell_reply(iface, rma, wait, reply->failed_sn,
-                                  uct_nprdma_svc_ucs_status(reply->status));
+        uct_nprdma_rma_report_reply(iface, rma, wait, reply->failed_sn,
+                                    uct_nprdma_svc_ucs_status(reply->status));
     }
 
     uct_nprdma_rma_enter(rma);

@@ -131,11 +131,11 @@ struct uct_nprdma_opt_op {
                                          * software: see nprdma_held.h */
     uint8_t                 is_get;
     uint8_t                 by_nic;     /* Else software copies all of it */
-    uint8_t                 is_ahead;   /* The target has been asked to populate
-                                         * the rest */
-    uint8_t                 is_whole;   /* A single READ without a slice,
-                                         * although it counts as one */
-    uct_nprdma_op_t         wr;         /* Of the READ, if is_whole */
+    uint8_t                 has_prefetch; /* The target has been asked to
+                                           * populate the rest */
+    uint8_t                 is_single_read; /* A single READ without a slice,
+                                             * although it counts as one */
+    uct_nprdma_op_t         wr;         /* Of the READ, if is_single_read */
     uct_nprdma_slot_t       *slot;      /* Small get: destination of the data.
                                          * Held put: the message */
     uct_unpack_callback_t   unpack_cb;  /* Small get: takes the data; NULL: it
@@ -394,8 +394,8 @@ struct uct_nprdma_rma {
     int                     is_asking_held; /* Held operations still have to ask
                                              * the target */
     int                     is_stalled; /* In res->stalled */
-    int                     is_told;    /* A failed operation has been logged as
-                                         * an error */
+    int                     is_reported; /* A failed operation has been logged
+                                          * as an error */
     int                     busy;       /* Nesting of uct_nprdma_rma_enter() */
     ucs_status_t            status;     /* Failure of the connection */
     ucs_status_t            error;      /* Of a request without completion; a

@@ -89,7 +89,7 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
-    uct_nprdma_longest_look(iface, now);
+    uct_nprdma_longest_check(iface, now);
     watch->next = now + watch->interval;
     atomic_store(&watch->is_due, 0);
     for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {

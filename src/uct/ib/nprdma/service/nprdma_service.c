@@ -103,9 +103,9 @@ struct uct_nprdma_service {
     pthread_mutex_t           start_lock;    /* Protects the next four fields */
     int                       started;
     int                       has_thread;
-    int                       told_shortage; /* A lack of descriptors was
-                                              * logged */
-    int                       told_no_thread;
+    int                       reported_shortage; /* A lack of descriptors was
+                                                  * logged */
+    int                       reported_no_thread;
 
     /* Protects the table, the list and the end of a connection; a leaf lock */
     pthread_mutex_t           conns_lock;
@@ -343,10 +343,10 @@ static void uct_nprdma_service_count(uct_nprdma_service_t *service,
 
 /* Populate the rest of a POPULATE in the background */
 static void
-uct_nprdma_service_populate_ahead(uct_nprdma_service_t *service,
-                                  uct_nprdma_service_conn_t *conn,
-                                  const uct_nprdma_svc_request_t *request,
-                                  const uct_nprdma_svc_populated_t *populated)
+uct_nprdma_service_prefetch(uct_nprdma_service_t *service,
+                            uct_nprdma_service_conn_t *conn,
+                            const uct_nprdma_svc_request_t *request,
+                            const uct_nprdma_svc_populated_t *populated)
 {
     int is_write                  = request->op & UCT_NPRDMA_SVC_POPULATE_WRITE;
     uct_nprdma_populate_job_t job = {
@@ -450,8 +450,8 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
 
     if ((request->type == UCT_NPRDMA_SVC_POPULATE) &&
         (status == UCT_NPRDMA_SVC_OK)) {
-        uct_nprdma_service_populate_ahead(service, conn, request,
-                                          (void*)(reply + 1));
+        uct_nprdma_service_prefetch(service, conn, request,
+                                    (void*)(reply + 1));
     }
 
     reply->type          = UCT_NPRDMA_SVC_REPLY;
@@ -955,17 +955,18 @@ static void *uct_nprdma_service_thread(void *arg)
     return NULL;
 }
 
-static void uct_nprdma_service_tell_no_thread(uct_nprdma_service_t *service,
-                                              int error)
+static void uct_nprdma_service_report_no_thread(uct_nprdma_service_t *service,
+                                                int error)
 {
     struct rlimit limit;
 
-    if (!service->told_no_thread && (getrlimit(RLIMIT_NPROC, &limit) == 0)) {
+    if (!service->reported_no_thread &&
+        (getrlimit(RLIMIT_NPROC, &limit) == 0)) {
         ucs_warn("%s: no thread for the service: %s (ulimit -u is %zu): "
                  "requests of peers wait until this process calls progress",
                  service->md->super.name, strerror(error),
                  (size_t)limit.rlim_cur);
-        service->told_no_thread = 1;
+        service->reported_no_thread = 1;
     }
 }
 
@@ -996,7 +997,7 @@ uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
                          service);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (ret != 0) {
-        uct_nprdma_service_tell_no_thread(service, ret);
+        uct_nprdma_service_report_no_thread(service, ret);
         return;
     }
 
@@ -1030,8 +1031,8 @@ static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
                                              const char *what)
 {
     const char *name      = service->md->super.name;
-    ucs_log_level_t level = service->told_shortage ? UCS_LOG_LEVEL_DEBUG :
-                                                     UCS_LOG_LEVEL_ERROR;
+    ucs_log_level_t level = service->reported_shortage ? UCS_LOG_LEVEL_DEBUG :
+                                                         UCS_LOG_LEVEL_ERROR;
     int error             = errno;
     struct rlimit limit;
 
@@ -1044,7 +1045,7 @@ static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
     ucs_log(level, "%s: service: %s failed: %s (ulimit -n is %zu): peers that "
             "connect have to try again, for UCX_NPRDMA_CM_TIMEOUT", name, what,
             strerror(error), (size_t)limit.rlim_cur);
-    service->told_shortage = 1;
+    service->reported_shortage = 1;
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -1149,8 +1150,8 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
         goto err_srq;
     }
 
-    service->told_shortage = 0;
-    service->started       = 1;
+    service->reported_shortage = 0;
+    service->started           = 1;
     return UCS_OK;
 
 err_srq:
