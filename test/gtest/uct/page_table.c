@@ -17,7 +17,7 @@ struct page_table {
 };
 
 
-/* Whether a descriptor is a table of ours that covers an address */
+/* Whether a descriptor is a table of this process that covers an address */
 static npemu_iommu_header_t *
 page_table_map(int fd, uintptr_t address, size_t *size)
 {

@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 /*
- * The emulated IOMMU's table of a region of this process, found by what it
- * covers: tests evict pages and hold the NIC and the monitor by it, without a
- * word to the transport. C, since the table is made of C's atomics.
+ * The emulated IOMMU's table of a region of this process, found by an address
+ * that it covers. With it, tests evict pages and hold the NIC and the monitor
+ * without involving the transport. The file is C because the table uses C's
+ * atomics.
  */
 
 #ifdef __cplusplus
@@ -35,12 +36,12 @@ enum {
 
 /* As npemu_fault_t, with an address */
 typedef struct page_fault {
-    const void *address;    /* Anywhere in the page */
+    const void *address;    /* Any address in the page */
     uint32_t   windows;
     uint32_t   access;
     uint32_t   tear;
     uint32_t   restore;
-    uint32_t   from_start;  /* tear counts from where the access begins */
+    uint32_t   from_start;  /* tear counts from the beginning of the access */
 } page_fault_t;
 
 typedef struct page_table_stats {
@@ -55,13 +56,13 @@ typedef struct page_table_stats {
 page_table_t *page_table_find(const void *address);
 void page_table_close(page_table_t *table);
 
-/** @return What absent pages show. */
+/** @return The signature that absent pages show. */
 uint64_t page_table_signature(page_table_t *table);
 
 /** @return The state of the page at an address. */
 uint32_t page_table_word(page_table_t *table, const void *address);
 
-/** Take a page from the NIC as its monitor would, without a drain. */
+/** Take a page from the NIC as the monitor does, without a drain. */
 void page_table_evict(page_table_t *table, const void *address, uint32_t bits);
 
 /** @return Index of the plan's entry, or -1. */
@@ -69,9 +70,9 @@ int page_table_fault(page_table_t *table, const page_fault_t *fault);
 int page_table_fault_hits(page_table_t *table, int index);
 void page_table_fault_clear(page_table_t *table);
 
-/** Gates; a NULL address is any page. */
+/** Arm a gate. A NULL address means any page. */
 void page_table_gate_arm(page_table_t *table, int point, const void *address);
-/** @return 0 if somebody is held within the time. */
+/** @return 0 if a thread is held at the gate within the time. */
 int page_table_gate_wait(page_table_t *table, int point, int timeout_ms);
 void page_table_gate_release(page_table_t *table, int point);
 

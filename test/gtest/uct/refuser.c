@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Of UCX, whose internal headers need it */
+/* UCX's internal headers need this one */
 #include "config.h"
 
 #include "refuser.h"
@@ -11,7 +11,7 @@
 
 #include <pthread.h>
 
-/* Queue pairs that have refused, at a time */
+/* Queue pairs that can have refused sends at one time */
 #define REFUSER_MAX_QPS  16
 
 static struct {
@@ -39,7 +39,7 @@ static int refuser_has_refused(uint32_t qpn)
     return 0;
 }
 
-/* The component posts one at a time */
+/* Needs no lock, because the component posts one request at a time */
 static int refuser_decide(uint32_t qpn, const struct ibv_send_wr *wr)
 {
     int is_empty = (wr->opcode == IBV_WR_RDMA_WRITE) && (wr->num_sge == 0);

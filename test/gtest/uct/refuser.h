@@ -6,24 +6,25 @@
 #include <uct/api/uct.h>
 
 /*
- * A device that refuses to post, as one may that is out of memory or about to
- * be removed: the sends of reliable connections of one MD, by their number.
- * Datagrams, which wire-up sends, always pass. There is one per process, for
- * the MD that it was started for last.
+ * A device that refuses to post, as one that is out of memory or about to be
+ * removed may do. It counts and refuses the sends of reliable connections of
+ * one MD. Datagrams, which wire-up sends, always pass. A process has one
+ * refuser. It serves the MD that it was last started for.
  */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** Take over an MD; before it has any endpoint. Nothing is refused yet. */
+/** Take over an MD that has no endpoint yet. Nothing is refused yet. */
 void refuser_start(uct_md_h md);
 
 /**
- * Refuse sends; what was counted before is forgotten.
+ * Refuse sends. Earlier counts are discarded.
  *
- * @param [in] after  This many pass first.
- * @param [in] count  So many are refused then, and all others pass.
+ * @param [in] after  Number of sends that pass first.
+ * @param [in] count  Number of sends that are refused next. All later ones
+ *                    pass.
  */
 void refuser_refuse(unsigned after, unsigned count);
 
@@ -31,23 +32,26 @@ void refuser_refuse(unsigned after, unsigned count);
 unsigned refuser_num_refused(void);
 
 /**
- * @return Sends that passed on a queue pair after it had refused one. Writes of
- *         nothing do not count: they tell when the rest is out.
+ * @return Sends that passed on a queue pair after it had refused one. Empty
+ *         WRITEs do not count, because they only report that earlier sends are
+ *         complete.
  */
 unsigned refuser_num_overtakers(void);
 
-/** Let an interface answer nobody who wants to connect. */
+/** Stop an interface from answering connection requests. */
 void refuser_hold(uct_iface_h iface);
 
 /** Undo refuser_hold(). */
 void refuser_release(uct_iface_h iface);
 
-/** Answer those who came meanwhile, of whom there is no other notice. */
+/**
+ * Answer the requests that arrived in the meantime. Nothing else signals them.
+ */
 void refuser_answer(uct_iface_h iface);
 
 /**
- * @return Whether an interface has nothing on its way: what sends take of
- *         queues and buffers is back, and destroyed endpoints are freed.
+ * @return Whether an interface has nothing outstanding: all queue entries and
+ *         buffers of sends are back, and destroyed endpoints are freed.
  */
 int refuser_is_settled(uct_iface_h iface);
 

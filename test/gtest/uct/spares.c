@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Of UCX, whose internal headers need it */
+/* UCX's internal headers need this one */
 #include "config.h"
 
 #include "spares.h"

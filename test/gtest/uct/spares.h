@@ -10,26 +10,26 @@ extern "C" {
 #endif
 
 /*
- * Receives that endpoints have posted for replies that nothing has been asked
- * for yet, as the component has them.
+ * Spares: receives that endpoints have posted for replies to future requests,
+ * as the component counts them.
  */
 
-/** Most of them that an interface has at a time. */
+/** Maximum number of spares of an interface. */
 unsigned spares_max(void);
 
-/** How many an interface has. */
+/** Number of spares of an interface. */
 unsigned spares_count(uct_iface_h iface);
 
 /**
- * @return Nonzero if nothing waits for a reply, and everything that could is
- *         there: free, or a spare.
+ * @return Nonzero if nothing waits for a reply, and every receive buffer is
+ *         accounted for: free, or a spare.
  */
 int spares_rest(uct_iface_h iface);
 
-/** Take over the sends of an MD; before it has any endpoint. */
+/** Take over the sends of an MD that has no endpoint yet. */
 void spares_start(uct_md_h md);
 
-/** Whether its service sends each reply twice from now on. */
+/** Select whether the MD's service sends each reply twice from now on. */
 void spares_double(int is_double);
 
 #ifdef __cplusplus

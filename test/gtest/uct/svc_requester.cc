@@ -39,7 +39,7 @@ struct target_address {
     uct_nprdma_conn_kind    kind;
 };
 
-/* Everything of the process that makes the requests */
+/* The requester's objects of the emulated RNIC: device, queue pairs, memory */
 class connection {
 public:
     explicit connection(const target_address &target) : m_target(target)
@@ -103,7 +103,7 @@ private:
         return ibv_post_send(m_rc, &wr, &bad) == 0;
     }
 
-    /* Slot 0 is sent from, the others are received to */
+    /* Slot 0 is the source of sends, the other slots are receives */
     char *slot(size_t index) { return &m_memory[index * slot_size]; }
 
     void open()
@@ -144,7 +144,7 @@ private:
         attr.qp_state = IBV_QPS_INIT;
         attr.port_num = 1;
         attr.qkey     = qkey;
-        /* The target asks by a write of nothing whether it is still there */
+        /* The target probes its peers with empty WRITEs */
         attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
         modify(qp, attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                          ((type == IBV_QPT_UD) ? IBV_QP_QKEY :
@@ -291,7 +291,7 @@ private:
     ibv_ah            *m_ah      = nullptr;
 };
 
-/* Does as it is told until the socket is closed */
+/* Executes the parent's commands until the socket is closed */
 PEER_FUNCTION(requester)
 {
     target_address target = parent.get<target_address>();

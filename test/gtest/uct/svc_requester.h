@@ -11,9 +11,9 @@ extern "C" {
 }
 
 /*
- * The requester of a connection, of the service if nothing else is said, made
- * by hand on the emulated RNIC by another process, so that it can send whatever
- * it likes.
+ * The requester's side of a connection, by default a service connection. It is
+ * made by hand in another process, on the emulated RNIC, so that it can send
+ * malformed requests as well.
  */
 class svc_requester {
 public:
@@ -23,27 +23,27 @@ public:
     svc_requester(const entity &target,
                   uct_nprdma_conn_kind kind = UCT_NPRDMA_CONN_SVC);
 
-    /* Send a message; false if the connection is gone */
+    /* Sends a message. Returns false if the connection is gone. */
     bool send(const bytes &message);
 
-    /* Send short messages on a new connection, without waiting for each to
-     * arrive, until one fails; returns how many have arrived */
+    /* Sends short messages on a new connection, without waiting for each to
+     * arrive, until one fails. Returns how many have arrived. */
     int send_all(const std::vector<bytes> &messages);
 
-    /* Next reply; the test fails if none comes */
+    /* Returns the next reply. The test fails if none comes. */
     bytes receive();
 
-    /* A request with a reply: header, and what follows it in both */
+    /* Sends a request and returns its reply, each with header and payload */
     bytes call(uct_nprdma_svc_request_t request, const bytes &payload = {});
 
-    /* Status of the reply to a request */
+    /* Returns the status of the reply to a request */
     int status(const uct_nprdma_svc_request_t &request,
                const bytes &payload = {});
 
-    /* Number of the next request that the target will take */
+    /* Sequence number of the next request that the target accepts */
     uint32_t next_sn() const { return m_sn + 1; }
 
-    /* As if the process had crashed */
+    /* Ends the process without notice, like a crash */
     void kill() { m_peer.kill(); }
 
 private:
@@ -51,7 +51,7 @@ private:
     uint32_t m_sn = 0;
 };
 
-/* A request that lacks nothing but its number */
+/* A request that is complete except for its sequence number */
 uct_nprdma_svc_request_t
 svc_request(uint8_t type, uint64_t key, uint64_t address, uint32_t length);
 

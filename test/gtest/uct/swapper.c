@@ -30,19 +30,20 @@
 
 static struct {
     char             *ptr;
-    _Atomic size_t   length;     /* 0: nothing is watched */
-    char             *swap;      /* What the pages held */
+    _Atomic size_t   length;     /* 0: no memory is watched */
+    char             *swap;      /* Contents of the pages that were taken */
     int              fd;
     int              quit[2];
     pthread_t        thread;
-    pthread_mutex_t  lock;       /* Nobody touches while a page is taken */
+    pthread_mutex_t  lock;       /* Held while a page is taken, so that no hook
+                                  * touches it */
     _Atomic uint64_t num_in;
 } swapper = {
     .lock = PTHREAD_MUTEX_INITIALIZER
 };
 
-/* The C library's, which is hooked below. Libraries call it before anything
- * here could have been initialized. */
+/* The C library's function, which is hooked below. Libraries call it before any
+ * constructor of this file could have run. */
 static long (*swapper_real)(long number, ...);
 
 static long (*swapper_find(void))(long number, ...)
@@ -69,8 +70,8 @@ static void swapper_serve(const struct uffd_msg *msg)
         .len = SWAPPER_PAGE
     };
 
-    /* A store while the page is on its way out: it is tried again until the
-     * page is gone, and then brings it back */
+    /* A store to a page that is being taken: it is retried until the page is
+     * gone, and then its fault brings the page back */
     if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP) {
         ioctl(swapper.fd, UFFDIO_WAKE, &range);
         return;
@@ -122,7 +123,7 @@ int swapper_start(char *ptr, size_t length)
 
     swapper.swap   = calloc(1, length);
     swapper.ptr    = ptr;
-    swapper.length = length; /* Hooks look from here on */
+    swapper.length = length; /* From here on the hooks check this range */
     return pthread_create(&swapper.thread, NULL, swapper_thread, NULL);
 }
 
@@ -131,7 +132,7 @@ void swapper_stop(void)
     struct uffdio_range range = {(uintptr_t)swapper.ptr, swapper.length};
     size_t i;
 
-    /* Bring back what is out, for whoever comes */
+    /* Bring all absent pages back for later accesses */
     for (i = 0; i < swapper.length; i += SWAPPER_PAGE) {
         *(volatile char*)(swapper.ptr + i);
     }
@@ -158,11 +159,11 @@ void swapper_out(size_t page)
     };
 
     pthread_mutex_lock(&swapper.lock);
-    /* An advice that changes nothing here, but is not one of the harmless ones
-     * to the monitor: it takes the page from the NIC, and waits for it */
+    /* This advice has no effect here, but the monitor does not know it as
+     * harmless: it takes the page from the NIC and drains */
     madvise(ptr, SWAPPER_PAGE, MADV_KEEPONFORK);
-    /* The service stores by the CPU: nothing may come between the copy and the
-     * page's end. Only a page that is there can be protected. */
+    /* The service stores with the CPU: no store may fall between the copy and
+     * the removal of the page. Only a present page can be write-protected. */
     *(volatile char*)ptr;
     if (ioctl(swapper.fd, UFFDIO_WRITEPROTECT, &protect) != 0) {
         abort();
@@ -196,8 +197,9 @@ static int swapper_touch(const char *ptr, size_t length)
     return 1;
 }
 
-/* As the C library's does, it takes more arguments than most callers pass: what
- * is not there comes from the caller's frame, and the kernel ignores it */
+/* Like the C library's function, this one reads more arguments than most
+ * callers pass. Missing ones come from the caller's frame, and the kernel
+ * ignores them. */
 __attribute__((visibility("default"), no_sanitize("address")))
 long syscall(long number, ...)
 {
@@ -217,7 +219,7 @@ long syscall(long number, ...)
     if ((number == SYS_madvise) && ((a[2] == 22) || (a[2] == 23))) {
         held = swapper_touch((const char*)a[0], a[1]);
     } else if ((number == SYS_preadv) && (a[2] == 2)) {
-        /* Stores by way of the scratch file: a tag, and what is stored */
+        /* Stores that go through the scratch file: a tag, and the data */
         iov  = (const struct iovec*)a[1] + 1;
         held = swapper_touch(iov->iov_base, iov->iov_len);
     }
@@ -230,8 +232,8 @@ long syscall(long number, ...)
     return ret;
 }
 
-/* The monitor looks up which pages are there. The hook that takes one is over
- * before it is gone, other than in real life: no look falls in between. */
+/* The monitor looks up which pages are resident. Holding the lock ensures that
+ * no lookup falls between the hook that takes a page and the page's removal. */
 __attribute__((visibility("default")))
 ssize_t pread(int fd, void *buffer, size_t size, off_t offset)
 {
@@ -250,8 +252,8 @@ ssize_t pread(int fd, void *buffer, size_t size, off_t offset)
     return ret;
 }
 
-/* The service accesses its own process; a NIC that accesses another one gets
- * what it finds there */
+/* Touches pages only for the service, which accesses its own process. A NIC
+ * that accesses another process gets EFAULT for absent pages. */
 static ssize_t
 swapper_process_vm(long number, pid_t pid, const struct iovec *local,
                    unsigned long num_local, const struct iovec *remote,

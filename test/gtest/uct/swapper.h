@@ -7,12 +7,12 @@
 #include <stdint.h>
 
 /*
- * An oracle: memory whose absent pages cannot be had by accident. A page that
- * is swapped out here is gone, and a userfaultfd that serves faults of user
- * mode only brings it back: whoever accesses it by the kernel, as the emulated
- * RNIC does, gets EFAULT. The two that may bring pages in, the monitor when it
- * populates and the service when it copies, would get that, too: their system
- * calls are hooked in this program, and touch the pages first.
+ * An oracle: memory whose absent pages cannot be read by accident. A page that
+ * is swapped out is really removed. A userfaultfd for faults of user mode
+ * brings it back, so accesses by the kernel, as the emulated RNIC makes, get
+ * EFAULT. The monitor when it populates, and the service when it copies, may
+ * bring pages in. Their system calls are hooked in this program, and touch the
+ * pages first.
  */
 
 #ifdef __cplusplus
@@ -20,17 +20,17 @@ extern "C" {
 #endif
 
 /**
- * Watch memory; once per process.
+ * Watch a range of memory. Once per process.
  *
- * @return 0, or an errno value if the kernel does not offer it.
+ * @return 0, or an errno value if the kernel does not support it.
  */
 int swapper_start(char *ptr, size_t length);
 void swapper_stop(void);
 
-/** Take a page, by number, from the process. */
+/** Take a page, given by its number, from the process. */
 void swapper_out(size_t page);
 
-/** @return Pages that have come back. */
+/** @return Number of pages that have come back. */
 uint64_t swapper_num_in(void);
 
 #ifdef __cplusplus

@@ -165,7 +165,7 @@ TEST_F(test_amo, unaligned)
     EXPECT_EQ(0u, *m_remote->ptr<uint64_t>(8));
 }
 
-/* Every ticket is drawn once, by three initiators: one of them the target */
+/* Three initiators, one of them the target, draw each ticket exactly once */
 TEST_F(test_amo, exactly_once)
 {
     static const uint64_t count = 3000;

@@ -20,15 +20,15 @@ extern "C" {
 #include <unistd.h>
 
 /*
- * Values that UCX parses but that make no sense, and limits of the system: the
- * reason is told, nothing crashes or hangs, and nothing is left behind.
+ * Values that UCX parses but that make no sense, and limits of the system. The
+ * reason is logged, nothing crashes or hangs, and nothing leaks.
  */
 
 namespace {
 
 struct wrong {
     config_t   config;
-    const char *told;  /* Is in the one line of error */
+    const char *told;  /* Text that the only line of error contains */
 };
 
 const wrong wrong_values[] = {
@@ -119,16 +119,17 @@ const wrong wrong_values[] = {
     {{{"CM_FAIL", "101"}}, "UCX_NPRDMA_CM_FAIL"},
     {{{"STATS", "stdlog"}}, "UCX_NPRDMA_STATS"},
     {{{"STATS", "file:"}}, "UCX_NPRDMA_STATS"},
-    /* Whether there is a kernel module or not */
+    /* Valid with and without the kernel module */
     {{{"MONITOR", "kernel"}, {"FAULT", "rate=0.1,seed=1"}},
      "UCX_NPRDMA_MONITOR=kernel"},
     {{{"MONITOR", "kernel"}, {"RECLAIM", "sampled"}},
      "UCX_NPRDMA_RECLAIM=sampled"},
-    /* Each is right, but one buffer is more than all that may be pinned */
+    /* Each value is valid, but one buffer exceeds the limit of pinned memory */
     {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "256k"}}, "UCX_NPRDMA_MAX_PINNED"},
 };
 
-/* Whether a process can talk to itself: wire-up, active message, put */
+/* Whether a process can communicate with itself: wire-up, active message,
+ * put */
 bool works(const config_t &config = {})
 {
     try {
@@ -157,9 +158,8 @@ bool works(const config_t &config = {})
     }
 }
 
-/* Keeps UCX's own thread running: UCX 1.13 ends the process by an
- * assertion if it cannot start that (ucs_async_thread_start), whatever the
- * transport */
+/* Keeps UCX's own thread running. UCX 1.13 asserts if it cannot start that
+ * thread (ucs_async_thread_start), whatever the transport. */
 class async_thread {
 public:
     async_thread() : m_fd(eventfd(0, EFD_CLOEXEC))
@@ -181,21 +181,23 @@ private:
     int m_fd;
 };
 
-/* Whether it works, and what is told. What a process keeps once it has used
- * the emulated RNIC is not lost: it is there once. */
+/* Whether it works, and what is logged. Descriptors that a process keeps
+ * after its first use of the emulated RNIC are no leak, because it keeps
+ * them once. */
 int with_limit(peer &parent, int resource, rlim_t limit)
 {
     struct rlimit old;
     bool good;
 
-    find_component(); /* Loading is UCX's business */
+    find_component(); /* Load the component without the limit, because UCX loads
+                       * it */
     async_thread thread;
     getrlimit(resource, &old);
     struct rlimit low = {std::min(limit, old.rlim_max), old.rlim_max};
     {
         complaints told;
         EXPECT_EQ(0, setrlimit(resource, &low));
-        /* Without a service for the moment, peers try again for so long */
+        /* Time after which peers give up while the target has no service */
         good = works({{"CM_TIMEOUT", "1s"}});
         EXPECT_EQ(0, setrlimit(resource, &old));
         EXPECT_TRUE(good || !told.lines().empty());
@@ -210,7 +212,7 @@ int with_limit(peer &parent, int resource, rlim_t limit)
     }
     parent.put(good);
 
-    /* Afterwards, as if nothing had been */
+    /* Afterwards everything works as if there had been no limit */
     EXPECT_TRUE(works());
     unsigned before = num_descriptors();
     EXPECT_TRUE(works());
@@ -230,7 +232,7 @@ PEER_FUNCTION(little_locked_memory)
 
 } // namespace
 
-/* Automatic is silent, asking for what is not there is not */
+/* "auto" is silent if there is no module; an explicit request is not */
 TEST(test_config, kernel_module)
 {
     complaints told;
@@ -254,7 +256,7 @@ TEST(test_config, kernel_module)
 
 TEST(test_config, wrong_values)
 {
-    { entity good; } /* What a process does once */
+    { entity good; } /* Allocates what a process allocates once */
     unsigned before = num_descriptors();
 
     for (auto &w : wrong_values) {
@@ -270,8 +272,8 @@ TEST(test_config, wrong_values)
     entity good;
 }
 
-/* Files to look at and text at the end: the same counters, everything that is
- * promised among them */
+/* The virtual files and the text at the end have the same counters, and all
+ * that are documented */
 TEST(test_config, counters)
 {
     char path[] = "/tmp/counters.nprdma.XXXXXX";
@@ -306,7 +308,7 @@ TEST(test_config, counters)
     }
 }
 
-/* In /tmp anybody can make a link to a file of ours first */
+/* In /tmp any user can create a link with our file's name first */
 TEST(test_config, counters_of_another_user)
 {
     char path[]      = "/tmp/counters.nprdma.XXXXXX";
@@ -335,7 +337,7 @@ TEST(test_config, counters_of_another_user)
     unlink(path);
 }
 
-/* The least and the most that is taken works */
+/* The smallest and the largest accepted values work */
 TEST(test_config, limits)
 {
     const config_t limits[] = {
@@ -372,12 +374,12 @@ TEST(test_config, few_descriptors)
         ++refused;
         ASSERT_LT(limit, 256u);
     }
-    /* Queues, wire-up and service all need some */
+    /* Queues, wire-up and service all need descriptors */
     EXPECT_GT(refused, 10u);
 }
 
-/* Regions that nothing is registered in give up what a new one needs, whether
- * an odd or an even number of descriptors is left */
+/* Regions without registrations release the descriptors that a new region
+ * needs, whether an odd or an even number of descriptors is left */
 TEST(test_config, idle_regions_give_up_descriptors)
 {
     static constexpr size_t region = 2ul << 20;
@@ -430,7 +432,7 @@ TEST(test_config, little_locked_memory)
         refused += !p.get<bool>();
         EXPECT_EQ(0, p.join()) << limit << " bytes";
     }
-    /* Sanitizers make mlock() do nothing */
+    /* Under sanitizers mlock() has no effect */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_GT(refused, 0u);
 #endif

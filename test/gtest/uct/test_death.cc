@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 
 /*
- * Peers that die while somebody waits for them, who never asks whether they
- * are still there: everything outstanding ends with an error, soon.
+ * Peers die while operations wait for them, and the program never probes them.
+ * All outstanding operations end with an error, soon.
  */
 
 namespace {
@@ -20,12 +20,12 @@ constexpr size_t large      = 300000;
 constexpr size_t place      = 512 * 1024;
 constexpr size_t num_places = 64;
 
-/* One kind of operation: started at a place of the target */
+/* One kind of operation. It starts at a place in the target's memory. */
 struct operation {
     const char *name;
-    bool       software;  /* Of the target has to do something */
-    bool       untouched; /* Nobody has touched the pages */
-    bool       copy;      /* Without a way for the NIC */
+    bool       software;  /* The target's software has to act */
+    bool       untouched; /* The pages have never been touched */
+    bool       copy;      /* In copy mode */
     ucs_status_t (*start)(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
                           const buffer &local, uct_completion_t *comp);
 };
@@ -41,14 +41,14 @@ void unpack(void *arg, const void *data, size_t length)
     memcpy(arg, data, length);
 }
 
-/* Operations that only a flush tells about end when that does */
+/* Operations that only a flush reports end when the flush does */
 ucs_status_t flush(uct_ep_h ep, ucs_status_t status, uct_completion_t *comp)
 {
     if (status < 0) {
         return status;
     }
     status = uct_ep_flush(ep, 0, comp);
-    /* What has been started is not started again */
+    /* An operation that was started is not started again */
     return (status == UCS_ERR_NO_RESOURCE) ? UCS_OK : status;
 }
 
@@ -167,7 +167,8 @@ protected:
         m_ep   = m_entity->connect(m_peer->get_bytes());
         m_rkey = m_entity->unpack(m_peer->get_bytes());
         m_base = m_peer->get<uint64_t>();
-        /* It has a time limit of its own, so that is over before */
+        /* Wire-up has a time limit of its own, so it ends before the test
+         * begins */
         ASSERT_NO_FATAL_FAILURE(m_entity->wire_up(m_ep, m_local->ptr(), m_base,
                                                   m_rkey));
     }
@@ -179,7 +180,8 @@ protected:
         m_entity.reset();
     }
 
-    /* Start one more, each at a place of its own as long as there are some */
+    /* Start one more operation, at a place of its own while there are free
+     * ones */
     ucs_status_t start_one()
     {
         auto comp           = std::make_unique<completion>();
@@ -201,8 +203,8 @@ protected:
                              });
     }
 
-    /* Fill what the endpoint takes while the target's software does nothing,
-     * and give the NICs time for what they do alone */
+    /* Start operations until the endpoint refuses, while the target's software
+     * does nothing. Give the NICs time for what they do alone. */
     void start_all()
     {
         int refused = 0;
@@ -219,7 +221,7 @@ protected:
         }
     }
 
-    /* The peer is dead: what is outstanding ends, and that with an error */
+    /* The peer is dead: outstanding operations end, with an error */
     void expect_end(const std::function<void()> &progress)
     {
         std::vector<completion*> comps;
@@ -246,7 +248,7 @@ protected:
         EXPECT_EQ(comps.empty() ? 0u : 1u, m_entity->failed.count(m_ep));
     }
 
-    /* Whoever has lost a peer gets on with another one */
+    /* After the loss of a peer, the initiator can work with another one */
     void expect_new_peer()
     {
         m_peer.reset(new peer("mortal"));
@@ -281,8 +283,8 @@ protected:
         }
     }
 
-    /* Retries take 0.2 s, or ten times that where it is slow; the machine may
-     * be busy with other things */
+    /* Retries take 0.2 s, ten times that on slow machines, and the machine may
+     * be busy */
     const double limit = patience.count();
 
     std::unique_ptr<entity> m_entity;
@@ -295,8 +297,8 @@ protected:
     std::vector<std::unique_ptr<completion>> m_comps;
 };
 
-/* The NIC of a process that is stopped answers still, so requests have arrived
- * and nothing of the requester's is on its way any more */
+/* The NIC of a stopped process still acknowledges, so requests have arrived and
+ * the requester has nothing outstanding at its NIC */
 TEST_P(test_death, stopped_then_killed)
 {
     start();
@@ -334,8 +336,8 @@ TEST_P(test_death, killed_at_random)
         double kill_at  = now() + (random() % 3000) * 1e-6;
         double last     = 0;
         size_t done     = 0;
-        /* Each one that ends has a successor, until the end of the peer is
-         * known. Those in between must go on ending. */
+        /* Each operation that ends has a successor until the death is detected.
+         * Operations in between must continue to end. */
         while (m_entity->failed.empty() || (num_outstanding() > 0)) {
             if ((kill_at > 0) && (now() > kill_at)) {
                 m_peer->kill();
@@ -360,7 +362,7 @@ TEST_P(test_death, killed_at_random)
     }
 }
 
-/* A message that has arrived without leaving a trace is no reason not to ask */
+/* An earlier message that was delivered does not make a check unnecessary */
 TEST_P(test_death, check_finds_out)
 {
     start();
@@ -388,7 +390,7 @@ INSTANTIATE_TEST_SUITE_P(kinds, test_death, ::testing::ValuesIn(operations),
                              return std::string(info.param.name);
                          });
 
-/* Who waits for his turn hears that there will be none */
+/* A pending request gets the error of its endpoint */
 TEST(test_death_pending, is_tried_again)
 {
     struct request : uct_pending_req_t {
@@ -410,7 +412,7 @@ TEST(test_death_pending, is_tried_again)
     e.flush(request.ep);
     target.stop();
 
-    /* Whatever the target can take without doing anything */
+    /* All messages that the target's NIC accepts without its software */
     for (int refused = 0; refused < 1000;) {
         ucs_status_t status = uct_ep_am_short(request.ep, 1, 0, nullptr, 0);
         refused = (status == UCS_ERR_NO_RESOURCE) ? refused + 1 : 0;

@@ -8,13 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Requests that the target must refuse, without touching anything */
+/* Requests that the target must refuse without accessing memory */
 class test_error : public uct_pair_test {
 protected:
     static constexpr size_t page = 4096;
     static constexpr size_t size = 4 * page;
 
-    /* An operation from start to end, and what came out of it */
+    /* One complete operation. run() returns its status. */
     struct operation {
         const char *name;
         size_t     length;
@@ -100,7 +100,7 @@ protected:
         memcpy(arg, data, length);
     }
 
-    /* Status of an operation that only a flush tells about */
+    /* Status of an operation that only a flush reports */
     ucs_status_t flushed(const std::function<ucs_status_t()> &op)
     {
         completion comp;
@@ -128,8 +128,8 @@ protected:
         return status;
     }
 
-    /* All operations fail, nothing changes but the buffer of a get that the NIC
-     * does, and a later flush has nothing to complain about */
+    /* All operations fail. Only the buffer of a get that the NIC executes may
+     * change, and a later flush reports no error. */
     void expect_refused(const buffer &remote, uint64_t address, uct_rkey_t rkey,
                         ucs_status_t expected)
     {
@@ -165,7 +165,7 @@ protected:
         EXPECT_TRUE(m_a->failed.empty());
     }
 
-    /* Memory that cannot be accessed although it is registered */
+    /* Memory that is registered and cannot be accessed */
     void expect_fault(void *ptr, size_t offset, bool readable = false)
     {
         buffer remote(m_b->md(), size, ptr);
@@ -202,8 +202,8 @@ TEST_F(test_error, wrong_key)
     buffer remote(m_b->md(), size);
     const std::vector<char> good = remote.packed_key();
 
-    /* The key proper follows version, flags and the device's keys. With some
-     * bits changed it cannot be a key, which is seen at once: not those. */
+    /* The key follows version, flags and the device's keys. The loop leaves out
+     * bits that make the key impossible, which unpack refuses. */
     for (int bit : {0, 1, 8, 20, 21, 33, 40, 63}) {
         std::vector<char> packed = good;
         packed.at(16 + (bit / 8)) ^= 1 << (bit % 8);
@@ -219,7 +219,7 @@ TEST_F(test_error, not_a_key)
 
     EXPECT_THROW(m_a->unpack(std::vector<char>(good.size(), 0)),
                  std::runtime_error);
-    /* Version, flags, reserved, and the bit that says the key is live */
+    /* Version, flags, reserved, and the bit that marks a live key */
     for (int byte : {0, 1, 2, 3, 20}) {
         std::vector<char> packed = good;
         packed.at(byte) ^= (byte == 20) ? 1 : 0x80;
@@ -229,7 +229,8 @@ TEST_F(test_error, not_a_key)
 
 TEST_F(test_error, range)
 {
-    buffer memory(m_b->md(), 3 * size); /* So that there is some around */
+    buffer memory(m_b->md(), 3 * size); /* Leaves memory around the
+                                         * registration */
     buffer remote(m_b->md(), size, memory.ptr(size));
     uct_rkey_t rkey = m_a->unpack(remote.packed_key());
 
@@ -239,7 +240,8 @@ TEST_F(test_error, range)
     expect_refused(memory, 0, rkey, UCS_ERR_INVALID_ADDR);
     expect_refused(memory, UINT64_MAX & ~7ul, rkey, UCS_ERR_INVALID_ADDR);
     for (auto &op : m_ops) {
-        /* Half in, half out. Of one that is sent in parts, some are good. */
+        /* Half of the range is outside. Parts of an operation that is split may
+         * succeed. */
         for (uint64_t address : {remote.address(size) - op.length / 2,
                                  remote.address() - op.length / 2}) {
             EXPECT_EQ(UCS_ERR_INVALID_ADDR, op.run(address, rkey)) << op.name;
@@ -356,7 +358,8 @@ TEST_F(test_error, flush_tells_once)
                                                                  good_key);
         }));
     }
-    /* The next reply brings the news, to somebody who has his own status */
+    /* The next reply carries the error of the put. The get that it answers has
+     * a status of its own. */
     ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
         return uct_ep_get_bcopy(m_ab, unpack, &result, 8, good.address(),
                                 good_key, &comp);

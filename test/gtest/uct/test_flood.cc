@@ -12,7 +12,7 @@
 
 /*
  * More requests of all kinds, from many endpoints, than a target can serve at a
- * time: neither side needs more memory for that than it has said, and nothing
+ * time. Neither side uses more memory than its configured limits, and nothing
  * is lost.
  */
 
@@ -20,8 +20,9 @@ namespace {
 
 constexpr size_t kib = 1024;
 
-/* The target's memory: a counter, what is got, and what is put to, by NICs
- * with ways into it and without. Each place is always put the same. */
+/* The target's memory: a counter, the source of gets, and the destination of
+ * puts, by requesters with zero copy and without. Each place always gets the
+ * same data. */
 constexpr size_t constant_at   = 64 * kib;
 constexpr size_t constant_size = 8192 * kib;
 constexpr size_t put_at        = constant_at + constant_size;
@@ -33,8 +34,8 @@ constexpr size_t large_place   = 64 * kib;
 constexpr size_t num_large     = 64;
 constexpr size_t total         = large_at + num_large * large_place;
 
-/* Of this, which is nobody else's, all but the first MiB is populated in the
- * background, and does not get further than here */
+/* A buffer of its own. The populator's thread populates all but the first MiB,
+ * and stops at this page. */
 constexpr size_t slow_size     = 2048 * kib;
 constexpr size_t slow_page     = 1536 * kib;
 
@@ -48,7 +49,7 @@ struct report {
     uint64_t jobs, evicted;
 };
 
-/* What a byte of the constant part, or of what is put, is */
+/* The byte at an offset of the source of gets and of puts */
 char pattern(size_t offset)
 {
     return (char)(offset * 2654435761u >> 13);
@@ -65,16 +66,16 @@ bool matches(const char *data, size_t offset, size_t length)
 }
 
 /*
- * Holds what populates in the background, as a page does that takes long to
- * come from a disk. Where pages vanish faster than a thread that seldom gets a
- * CPU can populate them, it gives up, and has to be asked again.
+ * Holds the populator's thread, like a page that takes long to come from a
+ * disk. A thread that seldom gets a CPU gives up if pages vanish faster than it
+ * populates them, and has to be asked again.
  */
 page_table_t *hold(const buffer &slow)
 {
     page_table_t *table;
     int ret = ETIMEDOUT;
 
-    /* Its region is made with its first key */
+    /* The first key creates the region */
     slow.packed_key();
     table = page_table_find(slow.ptr());
     memset(slow.ptr(), 1, slow_size);
@@ -102,7 +103,8 @@ void let_go(page_table_t *table, const buffer &slow)
 
 PEER_FUNCTION(flooded)
 {
-    /* Pages go while they are in use, so that software is asked all the time */
+    /* Pages are evicted while they are in use, so that requests to software go
+     * on */
     entity e({{"RECLAIM", "logical"}, {"RECLAIM_RATE", "200000"}});
     buffer memory(e.md(), total), slow(e.md(), slow_size);
     page_table_t *table = nullptr;
@@ -143,11 +145,11 @@ PEER_FUNCTION(flooded)
     }
 }
 
-/* An operation that comes back, to be started again */
+/* An operation object that is started again after its completion */
 struct slot : uct_completion_t {
     std::vector<char> data;
     uint64_t          sum;
-    size_t            offset   = 0; /* Of what was got; 0: nothing */
+    size_t            offset   = 0; /* Offset of a get; 0: no get */
     size_t            length   = 0;
     bool              is_busy  = false;
     unsigned          *num_bad = nullptr;
@@ -178,7 +180,7 @@ void unpack(void *arg, const void *data, size_t length)
 
 class test_flood : public ::testing::Test {
 protected:
-    static constexpr int num_entities = 3; /* The last one without zero copy */
+    static constexpr int num_entities = 3; /* The last one in copy mode */
     static constexpr int eps_each     = 8;
     static constexpr int num_eps      = num_entities * eps_each;
     static constexpr int slots_each   = 24;
@@ -219,7 +221,7 @@ protected:
                 m_requesters.push_back(std::move(r));
             }
         }
-        /* What the first use of each kind needs is there from now on */
+        /* From here on, the objects of each kind's first use exist */
         tell(PROGRESS);
         flood(500);
         finish();
@@ -342,7 +344,7 @@ protected:
         return status;
     }
 
-    /* So many attempts of each endpoint; those that are refused are lost */
+    /* Makes this many attempts per endpoint. Refused ones are not repeated. */
     unsigned flood(int attempts)
     {
         unsigned accepted = 0;
@@ -363,7 +365,7 @@ protected:
         return accepted;
     }
 
-    /* Everything that was accepted ends, and that well */
+    /* Everything that was accepted completes without an error */
     void finish()
     {
         for (auto &r : m_requesters) {
@@ -378,8 +380,8 @@ protected:
         }
     }
 
-    /* How much memory that can be written to the processes have mapped. The
-     * memory of the test is part of it all the time, touched or not. */
+    /* The writable memory that the processes have mapped. The memory of the
+     * test is always part of it, touched or not. */
     void watch()
     {
         m_target_most = std::max(m_target_most,
@@ -419,7 +421,7 @@ protected:
         EXPECT_EQ(m_num_adds, r.counter);
         EXPECT_EQ(0u, r.errors);
         EXPECT_LE(r.pinned, 4096 * kib);
-        /* All kinds have been served */
+        /* All kinds of requests were served */
         EXPECT_GT(r.stores, m_report.stores);
         EXPECT_GT(r.fetches, 0u);
         EXPECT_GT(r.atomics, m_report.atomics);
@@ -444,8 +446,8 @@ protected:
     long     m_locked_most;
 };
 
-/* The target's software takes nothing at all: what it is asked for waits at the
- * requesters, who are refused when it is enough */
+/* The target's software does nothing. Its requests wait at the requesters,
+ * which refuse new operations at their limits. */
 TEST_F(test_flood, of_a_stopped_target)
 {
     uint64_t puts = m_num_puts;
@@ -453,7 +455,7 @@ TEST_F(test_flood, of_a_stopped_target)
     m_peer->stop();
     begin_watch();
     flood(3000);
-    /* What the connections take, and the receives of the target */
+    /* The queues of the connections, and the receives of the target */
     EXPECT_LE(m_num_puts - puts, num_eps * 64u + 32u);
     expect_bounded(1024);
     m_peer->go_on();
@@ -461,8 +463,8 @@ TEST_F(test_flood, of_a_stopped_target)
     expect_all_arrived();
 }
 
-/* What it populates in the background does not get on, and more and more of
- * that is asked for: all else is served meanwhile */
+/* The populator's thread makes no progress, and gets more and more work. All
+ * other requests are served meanwhile. */
 TEST_F(test_flood, of_a_target_that_waits_for_a_page)
 {
     tell(HOLD);
@@ -477,7 +479,7 @@ TEST_F(test_flood, of_a_target_that_waits_for_a_page)
     expect_all_arrived();
 }
 
-/* Its service has one thread among those that compute */
+/* The service has one thread among those that compute */
 TEST_F(test_flood, of_a_computing_target)
 {
     tell(COMPUTE);
@@ -489,8 +491,8 @@ TEST_F(test_flood, of_a_computing_target)
 }
 
 /*
- * One of two targets is stopped, and asked for as much of one kind as the
- * requester takes: the other one is served as if nothing had been.
+ * One of two targets is stopped, and gets as many operations of one kind as the
+ * requester accepts. The other target is served without delay.
  */
 
 static ucs_status_t ignore(void *, void *, size_t, unsigned)
@@ -498,7 +500,7 @@ static ucs_status_t ignore(void *, void *, size_t, unsigned)
     return UCS_OK;
 }
 
-/* Takes what comes until it is told to end */
+/* Serves until it is told to quit */
 PEER_FUNCTION(bystander)
 {
     entity e;
@@ -545,7 +547,7 @@ protected:
     void TearDown() override
     {
         if (m_other.ep == nullptr) {
-            return; /* It has not come so far */
+            return; /* SetUp() has not got this far */
         }
         m_stopped.process->go_on();
         m_entity->flush(m_stopped.ep);
@@ -611,7 +613,7 @@ protected:
         return status;
     }
 
-    /* Until nothing more is taken */
+    /* Until the endpoint refuses further operations */
     void flood()
     {
         int accepted = 0;
@@ -674,7 +676,8 @@ TEST_P(test_flood_others, are_served)
     }
 }
 
-/* What waits for the stopped one is in front of what waits for the other */
+/* The pending request for the stopped target is queued before the one for the
+ * other target */
 TEST_P(test_flood_others, are_served_when_they_wait)
 {
     flood();

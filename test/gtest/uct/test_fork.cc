@@ -9,7 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child may do what it likes with its copy, the parent goes on */
+/* The child may do anything with its copy of the objects, and the parent goes
+ * on */
 class test_fork : public uct_buffer_test {
 protected:
     static constexpr size_t size = 20000;
@@ -32,7 +33,7 @@ protected:
         return UCS_OK;
     }
 
-    /* Both kinds of connections, both ways of the service */
+    /* Both kinds of connections, and both ways to serve requests */
     void communicate()
     {
         uint64_t number = ++m_count;
@@ -55,7 +56,8 @@ protected:
         m_a->wait([&]() { return m_received == number; });
     }
 
-    /* Forks; the child ends with function's result. What it writes is kept. */
+    /* Forks. The child exits with the function's result, and its output is
+     * kept. */
     pid_t start(const std::function<int()> &function)
     {
         int fds[2];
@@ -76,8 +78,8 @@ protected:
         return pid;
     }
 
-    /* As programs do, unless leaks would be looked for: what only threads of
-     * the parent know of is one in the child */
+    /* Exits like a program, except under LeakSanitizer, which would report in
+     * the child what only threads of the parent refer to */
     [[noreturn]] static void end(int status)
     {
 #ifdef __SANITIZE_ADDRESS__
@@ -88,7 +90,7 @@ protected:
 #endif
     }
 
-    /* Whether the child has said all that it is going to say */
+    /* Whether the child has written all of its output */
     bool read_output()
     {
         struct pollfd pfd = {m_output_fd, POLLIN, 0};
@@ -137,8 +139,8 @@ protected:
         return count;
     }
 
-    /* In the child: 0 if everything is refused, else the number of the first
-     * operation that was not */
+    /* Runs in the child. Returns 0 if everything is refused, otherwise the
+     * number of the first operation that is not. */
     int use()
     {
         uct_iov_t iov             = {m_local->ptr(), 8, m_local->memh(), 0, 1};
@@ -226,7 +228,7 @@ TEST_F(test_fork, child_is_refused)
         for (int i = 0; (i < 3) && (ret == 0); ++i) {
             ret = use();
             for (int j = 0; j < 1000; ++j) {
-                /* Messages of the parent are not received here */
+                /* The child does not receive messages of the parent */
                 ret += (m_a->progress() + m_b->progress()) * 100;
             }
         }

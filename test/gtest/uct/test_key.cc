@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 
 /*
- * A peer that changes what it likes in the keys it has been given, and uses
- * them on its own NIC: which memory of the target does it reach? The answers
- * are those of doc/architecture.md, Security.
+ * A peer that forges the fields of the keys it has been given, and uses them on
+ * its own NIC: which memory of the target can it reach? doc/architecture.md,
+ * Security, has the expected answers.
  *
  * The pages of the target, all in one region:
  *
@@ -29,7 +29,8 @@ protected:
 
     static constexpr size_t num_pages = 80;
     static constexpr size_t area      = num_pages * page;
-    /* Bytes that are put by the NIC: less is for the service */
+    /* Large enough that the NIC executes the put; smaller ones go to the
+     * service */
     static constexpr size_t window = 3;
 
     config_t config() override { return {{"NPRDMA_REVOKE", GetParam()}}; }
@@ -76,7 +77,7 @@ protected:
 
     char *at(size_t index) const { return m_ptr + index * page; }
 
-    /* What a page holds tells which one it is; no byte is 0 or 0xEE */
+    /* A page's contents tell which page it is. No byte is 0 or 0xEE. */
     static char content(size_t i)
     {
         return 1 + (i / page * 7 + i % page) % 100;
@@ -89,7 +90,7 @@ protected:
         }
     }
 
-    /* As an honest peer */
+    /* Operations of an honest peer */
     void use(char *ptr, size_t length, const std::vector<char> &key,
              bool is_put)
     {
@@ -103,7 +104,7 @@ protected:
         }
     }
 
-    /* The target's own put and get, from and to what is not exported */
+    /* The target itself puts from and gets to memory that is not exported */
     void operate()
     {
         buffer other(m_a->md(), 10 * page);
@@ -121,13 +122,13 @@ protected:
             m_b->wait([&]() { return comp.done; });
             ASSERT_EQ(UCS_OK, comp.status);
         }
-        /* It was the NIC that did it */
+        /* The NIC executed it */
         EXPECT_GE(m_b->counter("opt_slices"), 2u);
         EXPECT_EQ(0u, m_b->counter("assist_fetch") +
                       m_b->counter("assist_store"));
     }
 
-    /* A key as the attacker wants it */
+    /* A copy of the exported key with the attacker's changes */
     uct_rkey_t forge(const change_t &change)
     {
         auto key = packed(m_all_key);
@@ -136,8 +137,9 @@ protected:
         return m_a->unpack(std::vector<char>(begin, begin + sizeof(key)));
     }
 
-    /* A key that opens all there is, and whose states are those of the pages
-     * that were exported: what it reads of others passes every check */
+    /* A key for an unlimited range whose states are those of the exported
+     * pages. Reading other pages with it passes every check of the
+     * initiator. */
     uct_rkey_t forge_at(size_t index, const change_t &change)
     {
         return forge([&](uct_nprdma_packed_rkey_t &key) {
@@ -151,8 +153,9 @@ protected:
         });
     }
 
-    /* The NIC ends a connection that uses a key that there is not, or that does
-     * not allow it; what is not there to be read is the service's to refuse */
+    /* The NIC ends a connection that uses a remote key that does not exist
+     * or does not permit the access. The service refuses reads of absent
+     * memory. */
     void reconnect(ucs_status_t status)
     {
         if ((status != UCS_OK) && (status != UCS_ERR_REJECTED) &&
@@ -166,7 +169,8 @@ protected:
         }
     }
 
-    /* Whether what a page holds comes to light, whatever the operation says */
+    /* Whether the contents of a page become readable, whatever status the
+     * operation returns */
     bool is_readable(size_t index, const change_t &change)
     {
         std::vector<char> data(page, 0);
@@ -176,7 +180,7 @@ protected:
         return memcmp(data.data(), at(index), page) == 0;
     }
 
-    /* Those of a window of pages that change, whatever the operation says */
+    /* The pages of a window that a put changes, whatever status it returns */
     pages_t writable_in(size_t index, const change_t &change)
     {
         std::vector<char> junk(window * page, (char)0xEE);
@@ -232,7 +236,7 @@ protected:
         }
     }
 
-    /* Status of what the service is asked for with a key */
+    /* Status of the service's reply to a request with this key */
     ucs_status_t ask(bool is_put, size_t offset, size_t length, uint64_t key)
     {
         std::vector<char> data(length, (char)0xEE);
@@ -254,11 +258,13 @@ protected:
     uct_mem_h         m_all, m_get, m_private;
     std::vector<char> m_all_key, m_get_key, m_ended_key;
     uint64_t          m_region_id = 1;
-    complaints        m_log; /* The device and the service have a lot to say */
+    complaints        m_log; /* Collects the many warnings of the device and the
+                              * service */
 };
 
-/* Address, length, region and signature: whole pages of live registrations, of
- * any of them, and what was populated for reading only cannot be written */
+/* Forged address, length, region and signature reach whole pages of any live
+ * registration. Pages that were populated for reading only cannot be
+ * written. */
 TEST_P(test_key, forged_range)
 {
     pages_t ended = range(60, 70);
@@ -271,8 +277,8 @@ TEST_P(test_key, forged_range)
     EXPECT_EQ(range(0, 16, ended), writable());
 }
 
-/* The remote keys of others: those of get only open the same R window, and no
- * other number opens anything. Local windows are among these. */
+/* Forged remote keys. A key for get only opens the same R window, and no other
+ * number opens anything. The numbers tried include those of local windows. */
 TEST_P(test_key, forged_remote_keys)
 {
     auto other = packed(m_get_key);
@@ -281,8 +287,8 @@ TEST_P(test_key, forged_remote_keys)
     EXPECT_EQ(+packed(m_all_key).r_rkey, +other.r_rkey);
     EXPECT_EQ(0u, +other.w_rkey);
 
-    /* The device numbers its keys one by one, so those of the local region lie
-     * between these and the ones of a region that is made now */
+    /* The device numbers its keys consecutively, so those of the local region
+     * lie between these and the keys of a region that is created now */
     static constexpr size_t granule = 256ul << 20;
     void *far = mmap(nullptr, 2 * granule, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -301,13 +307,14 @@ TEST_P(test_key, forged_remote_keys)
         };
         EXPECT_FALSE(is_readable(42, change)) << distance;
         EXPECT_EQ(pages_t(), writable_in(42, change)) << distance;
-        /* The numbers are right, and their endpoint works */
+        /* With the right numbers the endpoint works */
         EXPECT_EQ(distance == 0, is_readable(5, change)) << distance;
     }
 }
 
-/* The flag that says there is a region, and the version: the peer itself finds
- * that such a key cannot be, and the target does what its software allows */
+/* Forged version and flags, including the one that says there is a region. The
+ * peer itself refuses a key that is impossible, and the target does what its
+ * software permits. */
 TEST_P(test_key, forged_flags)
 {
     for (auto change : std::vector<change_t>{
@@ -321,7 +328,7 @@ TEST_P(test_key, forged_flags)
     }
 }
 
-/* The service goes by the key alone, to the byte */
+/* The service checks only the key, to the byte */
 TEST_P(test_key, service_checks_every_byte)
 {
     uint64_t all = packed(m_all_key).key, get_only = packed(m_get_key).key;
@@ -342,8 +349,8 @@ TEST_P(test_key, service_checks_every_byte)
     EXPECT_NE(UCS_OK, ask(true, 20 * page, 64, get_only));
 }
 
-/* Keys can be guessed: a guess opens what is live, and nothing that was never
- * exported. */
+/* Keys can be guessed. A guess opens live registrations, and nothing that was
+ * never exported. */
 TEST_P(test_key, guessed_keys)
 {
     uint64_t known = packed(m_all_key).key;
@@ -354,7 +361,8 @@ TEST_P(test_key, guessed_keys)
             uint64_t key = ((uint64_t)((uint32_t)(known >> 32) + generation)
                             << 32) | index;
             if (!(key >> 32 & 1)) {
-                continue; /* Not live, ever: the peer refuses it itself */
+                continue; /* A value that is never live: the peer refuses it
+                           * itself */
             }
             EXPECT_NE(UCS_OK, ask(false, 45 * page, 64, key));
             EXPECT_NE(UCS_OK, ask(true, 45 * page, 64, key));
@@ -398,7 +406,7 @@ TEST_P(test_key_end, key_is_dead)
     std::vector<char> data(size);
 
     if (is("never")) {
-        /* By the NIC, as far as the peer has its key */
+        /* The NIC of a peer that has the key can still access it */
         EXPECT_EQ(UCS_OK,
                   get(data.data(), page, memory.address(), m_rkey));
         EXPECT_EQ(0, memcmp(data.data(), memory.ptr(), page));
@@ -413,7 +421,7 @@ TEST_P(test_key_end, key_is_dead)
     EXPECT_GE(m_b->counter("pages_revoked"), m_revoked + size / page);
     expect_revoked(memory, 0, size, m_rkey);
 
-    /* By a new key it can be had again */
+    /* A new key gives access again */
     buffer again(m_b->md(), size, memory.ptr());
     expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
     again.deregister();

@@ -3,14 +3,15 @@
 #include "test_mem.h"
 
 /*
- * What a user forgets to close, or closes in the wrong order. One warning tells
- * it, and nothing of ours uses what was freed: the memory hooks, the async
- * handlers of the interfaces and the threads of the service go on otherwise.
+ * Objects that a user forgets to close, or closes in the wrong order. One
+ * warning reports it, and nothing of nprdma uses freed memory: the memory
+ * hooks, the async handlers of the interfaces and the threads of the service
+ * keep running.
  */
 
 namespace {
 
-/* Whatever was freed is given to others, and does not keep its contents */
+/* Freed memory is reused, and does not keep its contents */
 void reuse_freed_memory()
 {
     std::vector<std::vector<char>> blocks;
@@ -38,7 +39,7 @@ protected:
 
     void TearDown() override
     {
-        /* The memory hooks run: nobody may listen any more */
+        /* The memory hooks run, and must not reach freed objects */
         reuse_freed_memory();
         for (auto ptr : m_memory) {
             EXPECT_EQ(0, munmap(ptr, size));
@@ -47,7 +48,8 @@ protected:
         EXPECT_EQ(0u, count_regions());
     }
 
-    /* Registers all of the memory, and forgets it. @return a packed key */
+    /* Registers all of the memory and does not deregister it. @return a packed
+     * key. */
     std::vector<char> leak(const entity &e)
     {
         std::vector<char> key(e.md_attr().rkey_packed_size);
@@ -133,7 +135,7 @@ TEST_P(test_leak, interface)
     EXPECT_EQ(2u, log.lines().size());
     reuse_freed_memory();
 
-    /* Wire-up, its timers and the service's thread are still to come */
+    /* Wire-up, its timers and the service's thread start after this */
     EXPECT_EQ(UCS_OK, get(a, ep, local.data(), size, (uint64_t)m_memory[2],
                           rkey));
     EXPECT_EQ(1, local[size / 2]);
@@ -180,7 +182,7 @@ TEST_P(test_leak, endpoints)
     EXPECT_EQ(1u, count(log, "closed with 1 endpoints"));
     EXPECT_EQ(1u, log.lines().size());
 
-    /* What was under way has ended: nothing is written any more */
+    /* Outstanding operations have ended: nothing is written any more */
     EXPECT_TRUE(comp.done);
     reuse_freed_memory();
     memset(m_memory[2], 2, size);

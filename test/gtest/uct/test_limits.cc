@@ -8,14 +8,14 @@
 #include <sys/resource.h>
 
 /*
- * A target that is at a limit of its system when a peer wants its service: the
- * reason is told in one line that names the limit, and the connection comes
- * about as soon as the limit allows it.
+ * A target is at a limit of its system when a peer connects to its service. One
+ * line of the log names the limit, and the connection is made soon after the
+ * limit permits it.
  */
 
 namespace {
 
-/* All descriptors that the process may have, while it lives */
+/* During its lifetime it holds all descriptors that the process may have */
 class all_descriptors {
 public:
     all_descriptors()
@@ -67,14 +67,14 @@ void publish(peer &parent, const entity &e, const buffer &memory)
     parent.put(memory.address());
 }
 
-/* Until the parent says something */
+/* Serves until the parent sends a byte */
 char progress_for(peer &parent, entity &e)
 {
     e.wait([&]() { return parent.ready(); });
     return parent.get<char>();
 }
 
-/* Stores 8 bytes by way of the service. @return how that ended */
+/* Stores 8 bytes through the service. @return the status of the flush. */
 ucs_status_t put(entity &e, uct_ep_h ep, uct_rkey_t rkey, uint64_t address,
                  uint64_t value)
 {
@@ -117,7 +117,7 @@ PEER_FUNCTION(target_without_descriptors)
     return 0;
 }
 
-/* By itself: the emulated RNIC of another user is another one */
+/* As another user, who has an emulated RNIC of their own */
 PEER_FUNCTION(process_without_threads)
 {
     struct rlimit before, none;
@@ -169,7 +169,7 @@ TEST(test_limits, descriptors_are_free_again)
     uint64_t value = 7;
     completion comp;
 
-    /* Posted, and on its way as soon as there is a connection */
+    /* Posted, and sent as soon as the connection exists */
     ASSERT_EQ(UCS_OK, self.e.retry([&]() {
         return uct_ep_put_short(self.ep, &value, sizeof(value), self.address,
                                 self.rkey);
@@ -193,7 +193,7 @@ TEST(test_limits, descriptors_are_free_too_late)
     EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT,
               put(self.e, self.ep, self.rkey, self.address, 7));
     target.put('f');
-    target.put((char)0); /* Nobody has connected */
+    target.put((char)0); /* No peer has connected */
     EXPECT_EQ(0, target.join());
 }
 

@@ -5,14 +5,14 @@
 #include <algorithm>
 
 /*
- * The counters longest_xx_us: a peer that is stopped makes the right one grow,
- * and nothing does while all goes well.
+ * The counters longest_xx_us. A stopped peer raises the right one, and none
+ * rises while all goes well.
  */
 
 namespace {
 
 constexpr size_t   length  = 300000;
-constexpr uint64_t stopped = 200000; /* us that a wait is to take */
+constexpr uint64_t stopped = 200000; /* Duration of a wait, in us */
 
 ucs_status_t ignore_am(void *, void *, size_t, unsigned)
 {
@@ -77,7 +77,7 @@ protected:
 
     ucs_status_t flush() { return uct_ep_flush(m_ep, 0, &m_comp); }
 
-    /* The longest wait by the counters of others than these */
+    /* The longest wait of all counters but the named ones */
     uint64_t others(const std::vector<std::string> &names) const
     {
         uint64_t longest = 0;
@@ -92,8 +92,9 @@ protected:
         return longest;
     }
 
-    /* Progress until a counter tells of a long wait, and all others but one of
-     * shorter ones: what went before may have taken its time, but is over */
+    /* Progress until the counter reports a long wait, and all others but one
+     * report shorter ones. Earlier operations may have been slow, but are
+     * over. */
     void expect(const std::string &name, const std::string &other = "")
     {
         std::string counter = "longest_" + name + "_us";
@@ -207,8 +208,8 @@ TEST_F(test_longest, connecting)
     m_entity->wire_up(m_ep, m_local->ptr(), m_base, m_rkey);
 }
 
-/* Many operations, none of which takes long, are no long wait, however long
- * there is always one of them */
+/* A stream of operations, each of which is short, is no long wait, however long
+ * the stream lasts */
 TEST_F(test_longest, stream)
 {
     start(true, true);

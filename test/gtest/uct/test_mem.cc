@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Bytes of a range that the kernel has pages for, its zero page included */
+/* Bytes of a range that have a page, the zero page included */
 static size_t resident(const void *ptr, size_t length)
 {
     std::vector<uint64_t> entries(length / page);
@@ -85,7 +85,7 @@ TEST_F(test_mem, key_allows_what_was_asked_for)
 
 TEST_F(test_mem, outside_of_registration)
 {
-    /* In the same region, where the device itself would not refuse it */
+    /* In the same region, where the device itself would permit the access */
     buffer memory(m_b->md(), 3 * size);
     uct_mem_h memh  = reg(memory.ptr(size), size);
     uct_rkey_t rkey = m_a->unpack(pack(memh));
@@ -102,7 +102,7 @@ TEST_F(test_mem, outside_of_registration)
         EXPECT_EQ(UCS_ERR_INVALID_ADDR,
                   get(data.data(), size, memory.address(offset), rkey))
                 << offset;
-        /* What lies outside is as it was */
+        /* Memory outside of the registration is unchanged */
         EXPECT_EQ(0, memcmp(before.data(), memory.ptr(), size));
         EXPECT_EQ(0, memcmp(&before[2 * size], memory.ptr(2 * size), size));
     }
@@ -119,7 +119,7 @@ TEST_F(test_mem, key_of_earlier_registration)
 
     memory.deregister();
     invalidate(m_b->md(), memh);
-    /* Same range, and most likely the same place in all tables */
+    /* The same range, and most likely the same index in all tables */
     for (int i = 0; i < 600; ++i) {
         memh     = reg(memory.ptr(), size);
         auto key = packed(pack(memh));
@@ -142,7 +142,7 @@ TEST_F(test_mem, covered_buffer_makes_no_region)
     {
         buffer all(m_b->md(), length, ptr);
 
-        /* Nor has anything, until there is a key of it */
+        /* Nothing is populated before a key is packed */
         EXPECT_EQ(0u, count_regions());
         ASSERT_TRUE(has_region(all));
         size_t regions = count_regions();
@@ -157,7 +157,7 @@ TEST_F(test_mem, covered_buffer_makes_no_region)
         }
         EXPECT_EQ(0u, resident(ptr, size));
     }
-    /* Nor does it when nothing is registered any more: regions are kept */
+    /* Deregistration returns nothing either, because regions are kept */
     size_t regions = count_regions();
     {
         buffer again(m_b->md(), length, ptr);
@@ -194,7 +194,7 @@ TEST_F(test_mem, registration_takes_less_than_a_microsecond)
     munmap(ptr, length);
 }
 
-/* From now on, any system call but the last one kills this process */
+/* From here on, any system call but the last one kills this process */
 static void forbid_system_calls()
 {
     struct sock_filter filter[] = {
@@ -226,7 +226,7 @@ PEER_FUNCTION(register_without_system_calls)
         forbid_system_calls();
     }
     for (int i = 0; (i < 10000) && (status == UCS_OK); ++i) {
-        /* Many at once, too: 500 are more than one page of handles */
+        /* Many registrations at once: 500 need more than one page of handles */
         static uct_mem_h memhs[500];
         for (auto &other : memhs) {
             if (i > 0) {
@@ -242,7 +242,7 @@ PEER_FUNCTION(register_without_system_calls)
         }
     }
     if (!forbid) {
-        /* What the filter is there to see */
+        /* A system call that the filter must catch */
         forbid_system_calls();
         syscall(SYS_getppid);
     }
@@ -268,7 +268,7 @@ TEST_F(test_mem, packing_leaves_untouched_memory_alone)
 
     for (auto *memory : {&small, &large}) {
         size_t half = memory->length() / 2;
-        /* A huge page would reach into the other half */
+        /* A huge page would cover part of the other half */
         madvise(memory->ptr(), memory->length(), MADV_NOHUGEPAGE);
         memset(memory->ptr(), 1, half);
         uct_rkey_t rkey = m_a->unpack(memory->packed_key());
@@ -276,7 +276,7 @@ TEST_F(test_mem, packing_leaves_untouched_memory_alone)
         std::vector<char> result(half);
         EXPECT_EQ(UCS_OK, get(result.data(), half, memory->address(), rkey));
         EXPECT_EQ((long)half, std::count(result.begin(), result.end(), 1));
-        /* The service's thread had time to do what it had to */
+        /* The service's thread had time to revoke */
         EXPECT_EQ(0u, resident(memory->ptr(half), half));
     }
 }
@@ -330,7 +330,7 @@ TEST_F(test_mem, counters)
 
 TEST_F(test_mem, local_handle_is_not_looked_at)
 {
-    /* The MD does not ask for one, and UCP 1.13 passes any value then */
+    /* The MD does not request a key then, and UCP 1.13 passes any value */
     auto *garbage = reinterpret_cast<uct_mem_h>(uintptr_t(0x5a));
     buffer remote(m_b->md(), size);
     std::vector<char> local(size, 1);
@@ -394,7 +394,7 @@ TEST_F(test_mem, works_without_region)
     first->fill(1);
     expect_works(*first, 0, size, m_a->unpack(first->packed_key()));
 
-    /* When there are descriptors again, so are regions */
+    /* When descriptors are available again, regions are created again */
     first->deregister();
     second->deregister();
     buffer again(m_b->md(), size, first->ptr());
@@ -439,7 +439,7 @@ TEST(test_mem_config, wrong_values_are_named)
 
 TEST(test_mem_config, wrong_fault_plan_is_named)
 {
-    /* It is the emulated device that finds it wrong */
+    /* The emulated device refuses it */
     for (std::string plan : {"rate=2", "nonsense"}) {
         complaints log;
         testing::internal::CaptureStderr();

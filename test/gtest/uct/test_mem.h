@@ -101,7 +101,7 @@ protected:
         return comp.status;
     }
 
-    /* Nothing of the memory comes to light, and nothing gets into it */
+    /* No data of the memory becomes readable, and no write gets into it */
     void expect_revoked(buffer &memory, size_t offset, size_t length,
                         uct_rkey_t rkey)
     {

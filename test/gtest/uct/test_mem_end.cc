@@ -6,10 +6,11 @@
 
 #include <sys/wait.h>
 
-/* How registrations end: what was revoked stays so, and nothing is left */
+/* The end of registrations: revoked memory stays revoked, and nothing leaks */
 
-/* Mappings of this process that have a file or a segment behind them, as page
- * states, arenas and device files do; what an allocator maps is its business */
+/* Mappings of this process that are backed by a file or a segment, as page
+ * states, arenas and device files are. Anonymous mappings belong to the
+ * allocator. */
 static size_t count_mappings()
 {
     std::ifstream maps("/proc/self/maps");
@@ -41,7 +42,7 @@ TEST_F(test_mem_never, invalidation_revokes)
     expect_revoked(memory, 0, size, rkey);
     expect_revoked(memory, 3 * page + 5, 2 * page, rkey);
 
-    /* Registered again, it is accessible, but not by the old key */
+    /* Registered again, the memory is accessible, but not by the old key */
     buffer again(m_b->md(), size, memory.ptr());
     expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
     again.deregister();
@@ -69,8 +70,8 @@ TEST_F(test_mem_never, invalidation_spares_other_registrations)
     expect_revoked(memory, 0, size / 2 + page, rkey1);
 }
 
-/* Two peers may have keys of one buffer. The registration of one of them ends
- * as if nothing had happened, but then there is none any more. */
+/* Two peers have keys of one buffer. When one registration is invalidated, the
+ * other one goes on; when that ends as well, no key works any more. */
 TEST_F(test_mem_never, invalidation_outlasts_other_registrations)
 {
     buffer memory(m_b->md(), size);
@@ -85,13 +86,14 @@ TEST_F(test_mem_never, invalidation_outlasts_other_registrations)
     invalidate(m_b->md(), first);
     expect_works(memory, page, size - page, rkey2);
     ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), second));
-    /* Alone, as one page that is absent has the rest of a slice not read */
+    /* A single page, because one absent page makes the rest of a slice
+     * unread */
     expect_revoked(memory, page, size - page, rkey1);
     expect_revoked(memory, 0, size, rkey1);
 }
 
-/* Nor does an operation of the owner himself, under way meanwhile, leave the
- * pages to peers */
+/* An operation of the owner that is in progress at the invalidation does not
+ * leave the pages to peers either */
 TEST_F(test_mem_never, invalidation_outlasts_operations)
 {
     buffer memory(m_b->md(), size), other(m_a->md(), size);
@@ -172,7 +174,7 @@ TEST_F(test_mem, forked_child_registers_nothing)
         int ok = (uct_md_mem_reg(m_b->md(), memory.ptr(), size,
                                  UCT_MD_MEM_ACCESS_ALL, &memh) ==
                   UCS_ERR_UNSUPPORTED) && (count(log, "fork") == 1);
-        /* Its copy of what the parent has registered */
+        /* The child's copy of the parent's registrations */
         memset(memory.ptr(), 0x55, size);
         ok = ok && (uct_md_mem_dereg(m_b->md(), memory.memh()) == UCS_OK);
         _exit(ok ? 0 : 1);
@@ -187,11 +189,11 @@ TEST_F(test_mem, forked_child_registers_nothing)
 
 TEST_F(test_mem, nothing_is_left)
 {
-    /* What is made once and kept: UCX's own, the fabric's */
+    /* UCX and the fabric allocate some objects once and keep them */
     for (int round = 0; round < 3; ++round) {
         static size_t mappings;
 #ifdef __SANITIZE_ADDRESS__
-        /* Its allocator does not give address space back */
+        /* ASan's allocator does not return address space */
         static const size_t slack = 64;
 #else
         static const size_t slack = 8;
@@ -213,7 +215,7 @@ TEST_F(test_mem, nothing_is_left)
                 expect_works(*buffers.back(), 0, size,
                              m_a->unpack(buffers.back()->packed_key()));
             }
-            /* Keys may stay longer than what they are for */
+            /* Keys may outlive their registrations */
         }
         for (auto &line : log.lines()) {
             ADD_FAILURE() << line;

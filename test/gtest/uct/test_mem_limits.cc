@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Registrations where files may not be large, and descriptors are few: nothing
- * fails, one line tells, and the program has descriptors left.
+ * Registrations under limits of file size and of descriptors. Nothing fails,
+ * one line reports it, and the program has descriptors left.
  */
 
 #include "test_mem.h"
@@ -16,7 +16,7 @@
 
 namespace {
 
-/* A limit for the time of a test */
+/* A limit during its lifetime */
 class limited {
 public:
     limited(__rlimit_resource resource, rlim_t limit) : m_resource(resource)
@@ -66,7 +66,7 @@ TEST_F(test_mem_limits, files_are_too_small_for_a_region)
     complaints log;
     std::unique_ptr<buffer> first, second;
     {
-        /* On its way over this there is a signal that kills */
+        /* A write beyond this limit raises a fatal signal */
         limited files(RLIMIT_FSIZE, 4 * page);
         first.reset(new buffer(m_b->md(), size));
         second.reset(new buffer(m_b->md(), size));
@@ -75,7 +75,7 @@ TEST_F(test_mem_limits, files_are_too_small_for_a_region)
     }
     EXPECT_EQ(1u, count(log, "RLIMIT_FSIZE"));
 
-    /* No signal is left behind */
+    /* No signal is pending afterwards */
     sigset_t pending;
     EXPECT_EQ(0, sigpending(&pending));
     EXPECT_EQ(0, sigismember(&pending, SIGXFSZ));
@@ -100,7 +100,7 @@ TEST_F(test_mem_limits, regions_leave_descriptors_to_the_program)
         buffers.back()->fill(i);
         regions += has_region(*buffers.back());
     }
-    /* One each, all the time */
+    /* One region each, all of them in use */
     EXPECT_GE(regions, share - 4);
     EXPECT_LE(regions, share);
     EXPECT_LE(num_descriptors(), before + share);
@@ -110,14 +110,14 @@ TEST_F(test_mem_limits, regions_leave_descriptors_to_the_program)
                      m_a->unpack(buffers[i]->packed_key()));
     }
 
-    /* Idle ones go first */
+    /* Idle regions are closed first */
     buffers.resize(more);
     for (i = 0; i < share - more; ++i) {
         buffers.emplace_back(new buffer(m_b->md(), page,
                                         memory.at(many + i)));
         EXPECT_TRUE(has_region(*buffers.back())) << i;
     }
-    /* What serves assists has some of its own */
+    /* The service, which executes assists, has descriptors of its own */
     EXPECT_LE(num_descriptors(), before + share + 8);
     buffers.clear();
 }

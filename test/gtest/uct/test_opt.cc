@@ -13,7 +13,7 @@
 
 far_memory::far_memory(size_t length) : m_length(length)
 {
-    /* Regions are of 2 MiB here, or as large as the buffer */
+    /* Regions of 2 MiB, or as large as the buffer */
     static uint64_t next = remote_place + (UINT64_C(1) << 32);
 
     m_ptr = (char*)mmap((void*)next, length, PROT_READ | PROT_WRITE,
@@ -135,8 +135,8 @@ void test_opt::make(size_t length)
 void test_opt::start(op_t op, size_t local, size_t remote, size_t length,
                      completion *comp)
 {
-    /* With a second buffer, though empty, a small get goes straight to the
-     * first one */
+    /* With a second, empty buffer, a small get goes directly to the first
+     * one */
     uct_iov_t iov[] = {{m_local->ptr(local), length, m_local->memh(), 0, 1},
                        {m_local->ptr(local), 0, m_local->memh(), 0, 1}};
 
@@ -173,7 +173,7 @@ void test_opt::expect_data(op_t op, size_t local, size_t remote, size_t length)
     }
 }
 
-/* A word of data in which no byte is what the signature has there */
+/* A word of data in which every byte differs from the signature's byte */
 static uint64_t unlike(uint64_t word, uint64_t signature)
 {
     const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
@@ -183,8 +183,8 @@ static uint64_t unlike(uint64_t word, uint64_t signature)
     return word ^ (~(((diff & low) + low) | diff | low) >> 7);
 }
 
-/* New data each time. No byte of it is what the signature has there: parts of a
- * line that look like it by chance cost an assist, and tests count these. */
+/* New data each time. Every byte differs from the signature's byte at its
+ * place: chance matches would cost assists, and tests count assists. */
 void test_opt::fill(op_t op, size_t from, size_t length)
 {
     bool is_get        = op != PUT_ZCOPY;
@@ -204,7 +204,7 @@ void test_opt::fill(op_t op, size_t from, size_t length)
     }
 }
 
-/* One operation, and nothing around its data may change */
+/* Runs one operation. No byte around its data may change. */
 void test_opt::run(op_t op, size_t local, size_t remote, size_t length)
 {
     paged_buffer &to   = (op == PUT_ZCOPY) ? *m_remote : *m_local;

@@ -7,8 +7,8 @@
 #include "uct_test.h"
 
 /*
- * The rules of ARCHITECTURE 3, one by one: pages vanish at chosen moments of an
- * operation, by the fault plan of the emulated RNIC. All data is compared.
+ * The rules of ARCHITECTURE 3, one by one. The fault plan of the emulated RNIC
+ * takes pages at chosen moments of an operation. All data is compared.
  */
 
 constexpr size_t page_size = 4096;
@@ -29,7 +29,7 @@ private:
 /* Memory registered with an MD, and its page table */
 class paged_buffer {
 public:
-    /* Of its own, or the caller's */
+    /* Allocated here, or the caller's */
     paged_buffer(entity &owner, size_t length, void *place = nullptr);
     ~paged_buffer();
 
@@ -41,7 +41,7 @@ public:
     void deregister() { m_buffer->deregister(); }
     void fill(uint64_t seed) { m_buffer->fill(seed); }
 
-    /* Exists when something in it has been populated */
+    /* Exists once a page in it has been populated */
     page_table_t *table();
     bool has(size_t offset, size_t length, uint32_t bits);
     void evict(size_t offset, size_t length, uint32_t bits = PAGE_R | PAGE_W);
@@ -59,7 +59,7 @@ private:
 
 enum op_t {
     GET_BCOPY,
-    GET_COPIED, /* get_zcopy that is small enough for a slot */
+    GET_COPIED, /* A get_zcopy small enough for a slot */
     GET_ZCOPY,
     PUT_ZCOPY
 };
@@ -70,10 +70,10 @@ protected:
     void TearDown() override;
     config_t config() override;
 
-    /* Both buffers, populated for everything */
+    /* Creates both buffers and populates them for reading and writing */
     void make(size_t length);
 
-    /* One operation, awaited, and its data compared */
+    /* Runs one operation to its completion, and compares its data */
     void start(op_t op, size_t local, size_t remote, size_t length,
                completion *comp);
     void fill(op_t op, size_t from, size_t length);
@@ -84,7 +84,7 @@ protected:
     uint64_t counter(const char *name) { return counter(*m_a, name); }
     uint64_t counter(entity &of, const char *name);
 
-    /* The side that the data is read from or written to */
+    /* The side that is read from or written to */
     paged_buffer &source(op_t op)
     {
         return (op == PUT_ZCOPY) ? *m_local : *m_remote;
@@ -112,7 +112,8 @@ protected:
     char                          *m_bcopy = nullptr;
 
 private:
-    std::map<uct_iface_h, std::string> m_counters; /* Where they are shown */
+    std::map<uct_iface_h, std::string> m_counters; /* Printed when a test
+                                                    * fails */
 };
 
 #endif

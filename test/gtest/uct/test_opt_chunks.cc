@@ -4,8 +4,8 @@
 
 #include <thread>
 
-/* A NIC that looks a page up for every 256 bytes of it, as it may for every
- * packet: pages are half real */
+/* The NIC looks a page up for each 256 bytes, as a NIC may do for each packet.
+ * Therefore a page can arrive partly as data and partly as signature. */
 class test_opt_chunks : public test_opt_plan {
 protected:
     static constexpr size_t chunk = 256;
@@ -18,10 +18,10 @@ protected:
     }
 
     /*
-     * The NIC is held at the first chunk of a page, which goes meanwhile.
+     * Holds the NIC at the first chunk of a page, and takes the page meanwhile.
      *
-     * @return Whether it stayed away: the target's service, which looks ahead
-     *         for an earlier operation, may bring it back.
+     * @return Whether the page stayed absent. The target's service populates
+     *         pages ahead for an earlier operation, and may bring it back.
      */
     bool lose_at(int point, const transfer &t, bool is_local, size_t page)
     {
@@ -46,7 +46,7 @@ protected:
         size_t count = after.absent_reads + after.absent_writes -
                        before.absent_reads - before.absent_writes;
 
-        /* This is what granules are: no other of them is lost */
+        /* No chunk outside of the lost ones misses its page */
         EXPECT_LE(count, lost);
         if (is_scanned) {
             EXPECT_EQ(lines + count * chunk / 64, counter("suspect_lines"));
@@ -83,7 +83,7 @@ protected:
                 }
                 transfer t   = {op, 4096, 8192, length};
                 size_t begin = is_local ? t.local : t.remote;
-                /* The last page that it has whole */
+                /* The last page that the transfer covers entirely */
                 size_t last  = (length - page_size) & ~(page_size - 1);
                 for (size_t page : {begin, begin + last}) {
                     expect_lost(point, t, is_local, page);

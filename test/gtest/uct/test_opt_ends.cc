@@ -5,9 +5,9 @@
 #include <cstring>
 
 /*
- * Operations that do not end well give back what they had: operations, slices,
- * waits for replies and slots come from pools that are much smaller than what
- * fails here, so whatever is lost each time makes the last ones wait for ever.
+ * Operations that end with an error return their resources: operations, slices,
+ * waits for replies and slots. The pools are much smaller than the number of
+ * failures here, so a leak makes the last operations wait for ever.
  */
 class test_opt_ends : public test_opt {
 protected:
@@ -47,7 +47,7 @@ protected:
         }
     }
 
-    /* Several at once, of each kind, as ever */
+    /* Several operations of each kind at once still work */
     void expect_works()
     {
         static const int count = 20;
@@ -113,7 +113,7 @@ TEST_F(test_opt_ends, not_there_at_the_initiator)
     expect_works();
 }
 
-/* While replies are awaited, and at different moments of their lives */
+/* While replies are outstanding, at different moments */
 TEST_F(test_opt_ends, canceled)
 {
     int num_waiting = 0;
@@ -130,7 +130,7 @@ TEST_F(test_opt_ends, canceled)
         for (int j = 0; j < i % 20; ++j) {
             m_a->progress();
         }
-        /* Mostly until there is a request whose reply has not been seen */
+        /* Mostly until a request is outstanding whose reply has not arrived */
         for (int j = 0; (j < 1000) && ((i % 4) != 0) &&
                         (counter("assist_populate") == populates); ++j) {
             m_b->progress();

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 /*
- * The memory of a target goes away, or becomes other memory, while the NIC of
- * an initiator is held at a named point of an operation on it. The initiator
- * gets the new contents or an error; and no memory goes while the NIC is at it.
- * The same with the memory of the initiator himself, who is mistaken to take it
- * away before the end, but no more than that.
+ * The memory of a target is removed or replaced while the NIC of an initiator
+ * is held at a named point of an operation on it. The initiator gets the new
+ * contents or an error, and no page is freed while the NIC accesses it. The
+ * same with the memory of the initiator itself: a program must not take it away
+ * before the completion, but the consequence is no more than an error.
  */
 
 namespace {
@@ -27,16 +27,17 @@ enum event_t {
     REMAP,          /* munmap(), mmap() */
     MOVE,           /* mremap() to elsewhere, mmap() */
     UNMAP,
-    SHRINK,         /* brk() down and up again; all behind goes, too */
+    SHRINK,         /* brk() down and up again; everything behind it goes as
+                     * well */
     FORK
 };
 
 constexpr size_t  area   = 128 << 10;
-constexpr size_t  at     = 32 << 10;  /* What goes */
+constexpr size_t  at     = 32 << 10;  /* Offset of the range that is removed */
 constexpr size_t  gone   = 64 << 10;
 constexpr uint8_t before = 0x11, after = 0x22, sent = 0x33;
 
-/* An order to the target, which the initiator obeys by starting an operation */
+/* An order of the initiator to the target, before it starts an operation */
 struct order {
     event_t event;
     int     point;
@@ -54,8 +55,8 @@ void map_again(char *ptr, int how)
                         MAP_PRIVATE | MAP_ANONYMOUS | how, -1, 0));
 }
 
-/* It grows, and cannot where it is. Not to a certain address: the hooks of UCX
- * before 1.15 lose that. */
+/* The mapping grows and has to move. mremap() gets no address, because the
+ * hooks of UCX before 1.15 lose it. */
 void move_away(char *ptr)
 {
     void *moved = mremap(ptr, gone, gone + page_size, MREMAP_MAYMOVE);
@@ -66,7 +67,8 @@ void move_away(char *ptr)
     EXPECT_EQ(0, munmap(moved, gone + page_size));
 }
 
-/* What the program does; the thread ends when the system call has returned */
+/* The event of the program. The thread ends when the system call has
+ * returned. */
 void do_event(event_t event, char *ptr, pid_t *child)
 {
     switch (event) {
@@ -95,7 +97,7 @@ void do_event(event_t event, char *ptr, pid_t *child)
         *child = fork();
         ASSERT_NE(-1, *child);
         if (*child == 0) {
-            /* What it writes is its own */
+            /* The child writes to its own copy */
             memset(ptr, 0xff, gone);
             pause();
             _exit(0);
@@ -116,21 +118,21 @@ bool expect_bytes(const char *ptr, size_t length, std::vector<uint8_t> allowed)
     return true;
 }
 
-/* These leave nothing there for a moment */
+/* Events that leave no mapping for a moment */
 bool has_hole(event_t event)
 {
     return (event == REMAP) || (event == MOVE) || (event == SHRINK);
 }
 
-/* The call is held, not the NIC */
+/* The gate holds the system call, not the NIC */
 bool is_blocked(int point)
 {
     return (point == GATE_INVALIDATE_START) ||
            (point == GATE_INVALIDATE_QUIESCED);
 }
 
-/* The NIC has seen the pages: until it is done with them the call must wait.
- * Not to return is nothing that can be awaited, so this looks for a while. */
+/* The NIC has read the pages, so the call must wait until the NIC is done. That
+ * a call does not return cannot be awaited, so this checks for a while. */
 void expect_waits(const std::atomic<bool> &returned)
 {
     for (double end = now() + 0.05; now() < end;) {
@@ -138,8 +140,8 @@ void expect_waits(const std::atomic<bool> &returned)
     }
 }
 
-/* Memory at the end of the heap, where malloc() has enough below it not to come
- * and ask for more */
+/* Memory at the end of the heap. malloc() has enough below it, so that it does
+ * not extend the heap. */
 class heap_memory {
 public:
     heap_memory()
@@ -165,8 +167,8 @@ private:
     char *m_begin, *m_ptr;
 };
 
-/* While a call is in progress nobody gets the pages back that it takes. Before
- * it has taken them they are used. */
+/* While a call is in progress, the pages that it takes are not populated again.
+ * Before it has taken them, they are in use. */
 void obey_blocked(const order &order, paged_buffer &memory, peer &parent)
 {
     bool is_there = order.point == GATE_INVALIDATE_START;
@@ -199,7 +201,7 @@ void obey(const order &order, paged_buffer &memory)
         page_table_gate_release(memory.table(), order.point);
         thread.join();
         if ((order.event != UNMAP) && (order.event != FORK)) {
-            /* Not before what was in flight: a put may have to come again */
+            /* Not before the put is complete, because it may be repeated */
             if (!order.is_put) {
                 memset(memory.ptr(at), after, gone);
             }
@@ -241,7 +243,7 @@ PEER_FUNCTION(event_target)
         parent.put_bytes(memory.packed_key());
         parent.get<bool>();
         if (order.point == GATE_MAP) {
-            memory.evict(at, gone); /* So that it has to be populated */
+            memory.evict(at, gone); /* Then the operation has to populate it */
         }
         page_table_gate_arm(memory.table(), order.point, memory.ptr(at));
         if (is_blocked(order.point)) {
@@ -250,11 +252,11 @@ PEER_FUNCTION(event_target)
             parent.put(true);
             obey(order, memory);
         }
-        /* The initiator tells what became of its operation */
+        /* The initiator reports the status of its operation */
         ucs_status_t status = parent.get<ucs_status_t>();
         if (order.event != UNMAP) {
-            /* Where the call was not over yet, software may have stored it just
-             * before the call threw it away */
+            /* If the call was not over yet, software may have stored the data
+             * just before the call discarded it */
             if (order.is_put && (status == UCS_OK)) {
                 expect_bytes(memory.ptr(at), gone,
                              (is_blocked(order.point) ||
@@ -266,7 +268,7 @@ PEER_FUNCTION(event_target)
         }
         parent.put(true);
         parent.get<bool>();
-        /* Nothing was touched that the table had not allowed */
+        /* The NIC accessed no page that its table did not permit */
         EXPECT_EQ(0u, memory.stats().efault);
         if (order.event == UNMAP) {
             map_again(memory.ptr(at), MAP_FIXED_NOREPLACE);
@@ -323,15 +325,15 @@ protected:
         std::vector<uint8_t> allowed = {after};
 
         if (order.event == UNMAP) {
-            /* A short one may have been done by the time it went */
+            /* A short one may have completed before the removal */
             EXPECT_TRUE((status != UCS_OK) ||
                         ((order.point != GATE_CHUNK_BEGIN) &&
                          ((order.point != GATE_MAP) || (length < gone))));
             return;
         }
 
-        /* An operation that does not have to wait for the end of the call may
-         * come just when there is nothing, and is told */
+        /* An operation that does not wait for the end of the call may find no
+         * mapping, and gets an error */
         if (has_hole(order.event) && (status == UCS_ERR_INVALID_ADDR) &&
             (is_blocked(order.point) || (order.point == GATE_CHUNK_CHECKED))) {
             return;
@@ -359,7 +361,7 @@ protected:
         m_peer->put(order);
         uint64_t address = m_peer->get<target_card>().address + at;
         uct_rkey_t rkey  = m_a->unpack(m_peer->get_bytes());
-        /* So that the pages are there, and known */
+        /* Populates the pages, and fills the state cache */
         memset(m_local->ptr(), before, area);
         ASSERT_EQ(UCS_OK, operate(true, address - at, rkey, area - at));
         ASSERT_EQ(UCS_OK, operate(false, address - at, rkey, area - at));
@@ -384,7 +386,7 @@ protected:
         m_peer->put(true);
     }
 
-    /* Errors of small operations may have to be told yet */
+    /* A flush may still have to report errors of small operations */
     void reconnect()
     {
         completion comp;
@@ -421,7 +423,7 @@ TEST_F(test_opt_events, blocked_while_a_call_is_in_progress)
     run(REPLACE, GATE_INVALIDATE_QUIESCED, false, gone);
 }
 
-/* Before it takes pages, the call is as if it had not been made */
+/* Before it takes pages, the call has no effect yet */
 TEST_F(test_opt_events, before_pages_are_taken)
 {
     for (event_t event : {DONTNEED, REPLACE, SHRINK}) {
@@ -431,7 +433,7 @@ TEST_F(test_opt_events, before_pages_are_taken)
     }
 }
 
-/* Pages that are absent are on their way back */
+/* The service is populating absent pages again */
 TEST_F(test_opt_events, before_pages_are_mapped)
 {
     run_all(GATE_MAP);
@@ -453,9 +455,9 @@ TEST_F(test_opt_events, after_the_nic_is_done)
 }
 
 
-/* With a NIC that looks at the pages again every 256 bytes, the event comes
- * between the first and the second of them. In another process than the others,
- * as that is all of its NICs. */
+/* The NIC looks pages up for each 256 bytes, and the event comes between the
+ * first and the second lookup. This takes a process of its own, because the
+ * granule applies to all of its NICs. */
 class test_opt_chunks_events : public test_opt_events {
 protected:
     config_t config() override
@@ -515,7 +517,8 @@ protected:
         memset(m_remote->ptr(), (op == PUT_ZCOPY) ? 0x44 : sent, area);
     }
 
-    /* Of a call that is over the operation sees the end, else anything */
+    /* If the call is over, the operation sees its result; otherwise any
+     * state */
     void judge(const order &order, op_t op, size_t length, ucs_status_t status)
     {
         std::vector<uint8_t> allowed;
@@ -545,7 +548,7 @@ protected:
 
     void run(event_t event, int point, op_t op, size_t length)
     {
-        /* No new contents of the caller while the NIC still writes */
+        /* The caller cannot store new contents while the NIC still writes */
         order order = {event, point, true, false};
         ucs_status_t status;
 
@@ -559,7 +562,7 @@ protected:
         thread.join();
         judge(order, op, length, status);
 
-        /* What lies around it, and what comes after it */
+        /* Memory around the range, and later operations */
         paged_buffer &to = (op == PUT_ZCOPY) ? *m_remote : *m_local;
         expect_bytes(to.ptr(), at, {0x44});
         if ((event != SHRINK) || (op == PUT_ZCOPY)) {

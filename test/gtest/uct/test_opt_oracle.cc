@@ -9,8 +9,8 @@
 #include <thread>
 
 /*
- * Pages of the target really go, again and again, while an initiator works on
- * them. The kernel itself tells if the NIC touched one that was not there.
+ * Pages of the target really vanish, repeatedly, while an initiator accesses
+ * them. The kernel itself reports an access of the NIC to an absent page.
  */
 
 namespace {
@@ -19,7 +19,7 @@ constexpr size_t area     = 256 << 10;
 constexpr uint64_t enough = 100;
 
 struct oracle_report {
-    int      error;   /* Why there is no oracle */
+    int      error;   /* The reason if there is no oracle */
     uint64_t address;
 };
 
@@ -57,7 +57,7 @@ PEER_FUNCTION(oracle_target)
                 parent.put(true);
                 told = true;
             }
-            /* Seldom enough for an operation to come through now and then */
+            /* Rare enough that some operations complete */
             for (double end = now() + 1e-6 * (random() % 200); now() < end;) {
                 sched_yield();
             }
@@ -103,7 +103,7 @@ TEST_F(test_opt_oracle, nic_touches_no_absent_page)
     std::vector<char> shadow(area, 1);
     std::vector<size_t> lengths = {100, 4096, 8000, 9000, 30000, 70000};
     target.put(true);
-    /* For some time, and on a busy machine until enough has happened */
+    /* For a fixed time, on a busy machine until enough has happened */
     double end   = now() + 3;
     double limit = end + patience.count();
     while ((now() < end) ||

@@ -18,12 +18,12 @@ void test_opt_order::serve()
 {
     for (int i = 0; i < 300; ++i) {
         m_b->progress();
-        sched_yield(); /* To the service's thread */
+        sched_yield(); /* Let the service's thread run */
     }
 }
 
 
-/* ---- overlap: each pair, and ways to do the second one ---- */
+/* ---- overlap: each pair of operations, and each way of the second one ---- */
 
 TEST_F(test_opt_order, put_put)
 {
@@ -33,7 +33,7 @@ TEST_F(test_opt_order, put_put)
         start_missing(PUT_ZCOPY, &first);
         std::string sent(m_local->ptr(second), length);
         uct_iov_t iov = {m_local->ptr(second), length, m_local->memh(), 0, 1};
-        /* Taken at once, and kept */
+        /* Accepted at once, and held */
         ASSERT_EQ(UCS_INPROGRESS,
                   uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(from),
                                    m_rkey, &last));
@@ -131,7 +131,7 @@ TEST_F(test_opt_order, put_atomic)
     EXPECT_EQ(60u, counter("held_atomics"));
 }
 
-/* Whichever way the later one writes, the get returns what was there before */
+/* However the later operation writes, the get returns the data from before */
 TEST_F(test_opt_order, get_put)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
@@ -174,7 +174,8 @@ TEST_F(test_opt_order, get_get)
 
 /* ---- the NIC and the target's software ---- */
 
-/* Stores that the target has not executed, and behind them what the NIC does */
+/* The target has not executed the stores when a later operation reaches the
+ * NIC */
 TEST_F(test_opt_order, request_put)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
@@ -222,8 +223,8 @@ protected:
     }
 };
 
-/* More than are remembered, and none is executed while they
- * are sent but by the service's thread, which has to wake up first */
+/* More requests than the order remembers. None is executed while they are
+ * posted, because the service's thread has to wake up first. */
 TEST_F(test_opt_order_many, requests_get)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
@@ -233,7 +234,8 @@ TEST_F(test_opt_order_many, requests_get)
         renew(GET_BCOPY, 0);
         ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(word, i); }));
         for (size_t k = 0; k < 100; ++k) {
-            /* The get lies between them, so that the NIC has to look */
+            /* The get overlaps some of them, so it has to wait for the
+             * target */
             while (put_word((k % 2) ? other : 0, i) == UCS_ERR_NO_RESOURCE) {
                 m_a->progress();
             }
@@ -250,7 +252,8 @@ TEST_F(test_opt_order_many, requests_get)
 
 /* ---- atomics ---- */
 
-/* An atomic unlocks: what was put before, wherever, is there when it is seen */
+/* An atomic may release a lock. Earlier puts, to whatever address, are visible
+ * when it is. */
 TEST_F(test_opt_order, atomic_waits_for_puts)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
@@ -277,7 +280,7 @@ TEST_F(test_opt_order, atomic_waits_for_puts)
     }
 }
 
-/* The next owner of the lock writes: a get from before must not return that */
+/* The next owner of the lock writes: an earlier get must not return its data */
 TEST_F(test_opt_order, atomic_waits_for_gets)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
@@ -298,7 +301,7 @@ TEST_F(test_opt_order, atomic_waits_for_gets)
     }
 }
 
-/* Nothing waits for these, so the target does not answer each */
+/* Nothing waits for these atomics, so the target does not reply to each */
 TEST_F(test_opt_order, held_atomics_share_replies)
 {
     const unsigned count = 20;
@@ -317,7 +320,7 @@ TEST_F(test_opt_order, held_atomics_share_replies)
         return *remote_word(other) == count;
     });
     EXPECT_TRUE(put.done);
-    /* One may belong to the pages that were missing */
+    /* One reply may belong to the request for the missing pages */
     EXPECT_LE(counter("svc_replies"), replies + 2);
     m_a->flush(m_ab);
 }
@@ -332,7 +335,8 @@ protected:
     }
 };
 
-/* A program that fences: an atomic passes what it does not overlap */
+/* With relaxed order, where programs use fences, an atomic passes operations
+ * that it does not overlap */
 TEST_F(test_opt_order_relaxed, atomic_passes)
 {
     completion put;
@@ -341,7 +345,8 @@ TEST_F(test_opt_order_relaxed, atomic_passes)
     *remote_word(other) = 0;
     ASSERT_EQ(UCS_OK, add_word(other, 5));
     await([&]() {
-        m_b->progress(); /* Nobody verifies the put meanwhile */
+        m_b->progress(); /* The initiator makes no progress, so the put stays
+                          * unverified */
         return *remote_word(other) == 5;
     });
     EXPECT_FALSE(put.done);
@@ -371,7 +376,7 @@ TEST_F(test_opt_order_relaxed, atomic_waits_for_overlap)
 }
 
 
-/* ---- what passes ---- */
+/* ---- operations that pass ---- */
 
 TEST_F(test_opt_order, disjoint_operations_pass)
 {
@@ -382,7 +387,7 @@ TEST_F(test_opt_order, disjoint_operations_pass)
     requests = counter("svc_requests");
     *remote_word(other) = 0;
     ASSERT_EQ(UCS_OK, put_word(word, 1));  /* Held */
-    ASSERT_EQ(UCS_OK, put_word(other, 2)); /* Passes both */
+    ASSERT_EQ(UCS_OK, put_word(other, 2)); /* Passes both operations */
     EXPECT_EQ(requests + 1, counter("svc_requests"));
     await([&]() {
         m_b->progress();
@@ -397,7 +402,7 @@ TEST_F(test_opt_order, disjoint_operations_pass)
     EXPECT_EQ(1u, *remote_word(word));
 }
 
-/* Neighbours do not overlap, whatever page they share */
+/* Neighbours do not overlap, even if they share a page */
 TEST_F(test_opt_order, neighbours_pass)
 {
     completion put;
@@ -437,9 +442,9 @@ TEST_F(test_opt_order, messages_pass)
 }
 
 
-/* ---- chains, and the end ---- */
+/* ---- chains, and the end of an endpoint ---- */
 
-/* Each waits for the one before it, whatever it is */
+/* Each operation waits for the one before it, of whatever kind */
 TEST_F(test_opt_order, chains_keep_program_order)
 {
     static const int count = 12;
@@ -502,7 +507,7 @@ TEST_F(test_opt_order, fence_and_flush_know_what_is_held)
     }
 }
 
-/* More than there is room for: refused then, and nothing is lost */
+/* When no operation is left, the next one is refused, and nothing is lost */
 TEST_F(test_opt_order, room_runs_out)
 {
     for (int turn = 0; turn < 3; ++turn) {
@@ -523,7 +528,7 @@ TEST_F(test_opt_order, room_runs_out)
         m_a->flush(m_ab);
         EXPECT_EQ(sent + taken + 500, *remote_word(word));
 
-        /* The same with data, which needs slots */
+        /* The same for puts, whose data needs slots */
         start_missing(PUT_ZCOPY, &again, 2);
         taken = 0;
         while (put_word(word, ++taken) == UCS_OK) {
@@ -535,7 +540,7 @@ TEST_F(test_opt_order, room_runs_out)
     }
 }
 
-/* Whatever is held ends with its endpoint, and what it had comes back */
+/* Held operations end with their endpoint, and their resources come back */
 TEST_F(test_opt_order, ends_with_the_endpoint)
 {
     static const int count = 4;

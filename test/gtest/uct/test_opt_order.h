@@ -10,16 +10,17 @@
 #include <string>
 
 /*
- * Operations behind others of the same endpoint, some of which are done again.
- * The initiator and the target are progressed by hand, so a test decides
- * whether the target's software or the next try comes first.
+ * Operations behind others of the same endpoint, some of which are repeated.
+ * The tests call progress of the initiator and the target by hand, and so
+ * decide whether the target's software or the repetition comes first.
  */
 class test_opt_order : public test_opt {
 protected:
     static constexpr size_t size   = 1 << 18;
-    static constexpr size_t length = 100000; /* Of what is done again */
-    static constexpr size_t word   = 8192;   /* In it, on the page it misses */
-    static constexpr size_t other  = size - 4096; /* Not in it */
+    static constexpr size_t length = 100000; /* Length of the repeated
+                                              * operation */
+    static constexpr size_t word   = 8192;   /* In it, on the absent page */
+    static constexpr size_t other  = size - 4096; /* Outside of it */
 
     /* Buffer at the initiator for a second operation */
     static constexpr size_t second = 131072;
@@ -35,10 +36,11 @@ protected:
         return (std::atomic<uint64_t>*)m_remote->ptr(offset);
     }
 
-    /* New data everywhere; the first tries of what follows miss a page */
+    /* Fills all memory with new data. The first tries of the next operation
+     * miss a page. */
     void renew(op_t op, unsigned times = 1, uint32_t restore = 1);
 
-    /* A large operation that has to be done again, in [0, length) */
+    /* Starts a large operation on [0, length) that has to be repeated */
     void start_missing(op_t op, completion *comp, unsigned times = 1)
     {
         renew(op, times);
@@ -65,7 +67,7 @@ protected:
                                      m_remote->address(offset), m_rkey, comp);
     }
 
-    /* The target does what it has got, while the initiator stands still */
+    /* The target executes its requests while the initiator makes no progress */
     void serve();
 
     bool arrived(size_t from, size_t to, size_t bytes)

@@ -11,9 +11,9 @@ extern "C" {
 #include <random>
 
 /*
- * Random operations of one endpoint on a few pages, many of which overlap, with
- * pages that vanish. Whatever waits, is done again, or is done by software: the
- * result must be that of one operation after the other.
+ * Random operations of one endpoint on a few pages, many of which overlap,
+ * while pages vanish. Operations wait, are repeated, or are executed by
+ * software. The result must be that of one operation after the other.
  */
 class test_opt_order_random : public test_opt_order,
                               public ::testing::WithParamInterface<config_t> {
@@ -24,8 +24,8 @@ protected:
 
     struct operation {
         completion  comp;
-        size_t      place;     /* Of the buffer at the initiator */
-        std::string expected;  /* Of a get */
+        size_t      place;     /* In the buffer at the initiator */
+        std::string expected;  /* Expected data of a get */
         uint64_t    old = 0, expected_old = 0;
         char        *buffer = nullptr;
         bool        is_fetch = false;
@@ -61,7 +61,7 @@ protected:
 
     size_t random(size_t count) { return m_random() % count; }
 
-    /* Mostly in one place, so that many overlap */
+    /* Mostly in one area, so that many overlap */
     size_t random_offset(size_t bytes)
     {
         size_t offset = random(4) ? random(20000) : random(area);
@@ -85,7 +85,7 @@ protected:
                                       (uint32_t)(1 + random(2)), 1,
                                       (uint32_t)(64 * random(64)),
                                       (uint32_t)random(3), 0};
-                /* The plan may be full */
+                /* The fault plan may be full */
                 page_table_fault(m_remote->table(), &fault);
             }
         }
@@ -184,7 +184,8 @@ protected:
         m_model.replace(offset, 8, (char*)&value, 8);
     }
 
-    /* All that are done, and more until there is a place */
+    /* Removes all complete operations, and waits until at most this many are
+     * left */
     void reap(size_t left)
     {
         m_a->wait([&]() {
@@ -300,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_opt_order_random,
                                            config_t{{"ZCOPY", "no"}}));
 
 
-/* ---- the search alone, against one that looks at everything ---- */
+/* ---- the search alone, compared with one that tests every pair ---- */
 
 class test_opt_order_search : public ::testing::Test {
 protected:
@@ -318,7 +319,7 @@ protected:
 
         if ((earlier.flags & UCT_NPRDMA_ORDER_SENT) &&
             !(flags & UCT_NPRDMA_ORDER_NIC)) {
-            return false; /* In order at the target */
+            return false; /* The target executes requests in order */
         }
         if ((flags & UCT_NPRDMA_ORDER_ATOMIC) && is_strict) {
             return true;
@@ -360,7 +361,7 @@ TEST_F(test_opt_order_search, finds_what_a_slow_search_finds)
                 }
             }
 
-            /* A stream that moves on, and others anywhere */
+            /* A sequential stream, and random places */
             base          = (base + random() % 40) % 4000;
             uint64_t from = (random() % 4) ? base : random() % 4000;
             std::unique_ptr<item> next(new item);
@@ -389,7 +390,7 @@ TEST_F(test_opt_order_search, finds_what_a_slow_search_finds)
     }
 }
 
-/* Nothing wraps at the end of the address space */
+/* A range at the end of the address space does not wrap */
 TEST_F(test_opt_order_search, ends_of_the_address_space)
 {
     uct_nprdma_span_t none, first = uct_nprdma_span(0, 1);

@@ -59,7 +59,7 @@ TEST_F(test_opt_plan, put_zcopy)
     try_lengths(PUT_ZCOPY, large);
 }
 
-/* Scans as large as they are by default */
+/* Scans up to the default size */
 class test_opt_plan_large_scan : public test_opt_plan {
 protected:
     size_t scan_max() const override { return 32768; }
@@ -89,8 +89,8 @@ TEST_F(test_opt_plan_large_scan, get_bcopy)
     try_lengths(GET_BCOPY, {8193, max_bcopy()});
 }
 
-/* Nothing is known of the target before: each operation has to look, and to
- * wait for what it sees */
+/* The state cache is empty: each operation reads the states first, and waits
+ * for them */
 class test_opt_plan_uncached : public test_opt_plan {
 protected:
     config_t config() override
@@ -113,8 +113,8 @@ TEST_F(test_opt_plan_uncached, put_zcopy)
     try_lengths(PUT_ZCOPY, large);
 }
 
-/* Packets end at multiples of their size from where a READ begins: one that
- * does not begin at a line is torn in the middle of lines */
+/* Packets end at multiples of their size from the start of a READ. A READ that
+ * does not begin at a line is torn in the middle of lines. */
 TEST_F(test_opt_plan, torn_where_packets_end)
 {
     make(1 << 18);
@@ -133,7 +133,7 @@ TEST_F(test_opt_plan, torn_where_packets_end)
     }
 }
 
-/* A page that can be read is not one that can be written */
+/* A page that is valid for reading need not be valid for writing */
 TEST_F(test_opt_plan, readable_is_not_writable)
 {
     make(1 << 18);
@@ -141,7 +141,7 @@ TEST_F(test_opt_plan, readable_is_not_writable)
         for (bool warm : {false, true}) {
             m_remote->evict(4096, 3 * page_size, PAGE_W);
             if (warm) {
-                run(GET_ZCOPY, 0, 0, 1 << 18); /* Knows the states, now */
+                run(GET_ZCOPY, 0, 0, 1 << 18); /* Now the states are cached */
             }
             run(PUT_ZCOPY, 5, 1000, length);
             m_local->evict(4096, 3 * page_size, PAGE_W);
@@ -150,7 +150,7 @@ TEST_F(test_opt_plan, readable_is_not_writable)
     }
 }
 
-/* Both sides at once, on pages that do not match */
+/* Faults on both sides at once, on pages with different borders */
 TEST_F(test_opt_plan, both_sides)
 {
     make(1 << 18);
@@ -169,7 +169,7 @@ TEST_F(test_opt_plan, both_sides)
     }
 }
 
-/* What vanished before, not meanwhile */
+/* Pages that vanished before the operation, not during it */
 TEST_F(test_opt_plan, absent_before)
 {
     make(1 << 20);
@@ -191,8 +191,8 @@ TEST_F(test_opt_plan, absent_before)
     EXPECT_GT(counter("assist_populate"), 0u);
 }
 
-/* A small get of an absent page is one request, whose reply has the data; and
- * the page is there for the next one */
+/* A small get of an absent page takes one request, whose reply has the data.
+ * The page is present for the next one. */
 TEST_F(test_opt_plan, small_get_is_fetched)
 {
     make(1 << 16);
@@ -231,8 +231,7 @@ TEST_F(test_opt_plan, sixty_four_mib)
     }
 }
 
-/* Data that looks like what absent pages show is no reason to fail, or to go on
- * for ever */
+/* Data that equals the signature is no reason to fail, or to repeat for ever */
 TEST_F(test_opt_plan, data_like_the_signature)
 {
     make(1 << 16);
@@ -251,8 +250,8 @@ TEST_F(test_opt_plan, data_like_the_signature)
     EXPECT_GT(counter("false_suspects"), 0u);
 }
 
-/* A slice that never finds its pages is copied by software, and not before it
- * has been tried three times */
+/* A slice that never finds its pages is copied by software, after exactly three
+ * tries */
 TEST_F(test_opt_plan, gives_up_after_some_tries)
 {
     make(1 << 18);
@@ -262,7 +261,8 @@ TEST_F(test_opt_plan, gives_up_after_some_tries)
             prepare(t);
             uint64_t copied = counter("assist_fetch") + counter("assist_store");
             uint64_t redone = counter("redone_slices");
-            /* The first of them that is left counts: each access is met */
+            /* Each access consumes the first entry that is left, so each one
+             * meets a fault */
             for (int i = 0; i < 20; ++i) {
                 side(is_local).fault(4096, window(op, is_local), 1, 0, 1);
             }

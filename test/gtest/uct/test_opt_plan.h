@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-/* Pages that vanish while the NIC is at them: which page, on which side, at
- * which byte, and whether it is back when somebody looks */
+/* Pages that vanish during an access of the NIC: which page, on which side, at
+ * which byte, and whether it is back when its state is read */
 class test_opt_plan : public test_opt {
 protected:
     struct transfer {
@@ -16,11 +16,11 @@ protected:
         size_t local, remote, length;
     };
 
-    /* Gets of so much are scanned, larger ones verified by states */
+    /* Gets up to this size are scanned, larger ones are verified by states */
     virtual size_t scan_max() const { return 8192; }
 
-    /* ThreadSanitizer, which takes its time, gets the first and the last case
-     * of each kind: threads do not meet elsewhere in the others */
+    /* Under ThreadSanitizer, which is slow, the first and the last case of each
+     * kind. The other cases involve the same threads. */
     template<typename T> static std::vector<T> some(std::vector<T> all)
     {
 #ifdef NPRDMA_TEST_TSAN
@@ -31,14 +31,14 @@ protected:
         return all;
     }
 
-    /* Slices that were not believed, for whatever reason */
+    /* Slices that failed verification, for any reason */
     uint64_t suspects()
     {
         return counter("suspect_lines") + counter("suspect_states") +
                counter("suspect_local");
     }
 
-    /* Slices that did not end with their first try */
+    /* Slices that did not complete with their first try */
     uint64_t redone()
     {
         return counter("redone_slices") + counter("assist_small") +
@@ -50,7 +50,7 @@ protected:
         return (t.op != PUT_ZCOPY) || (t.length > max_bcopy());
     }
 
-    /* Everything is there before, so that exactly this fault is met */
+    /* All pages are present before, so that only this fault is met */
     void prepare(const transfer &t)
     {
         page_table_fault_clear(m_local->table());
@@ -82,18 +82,18 @@ protected:
         uint64_t copied = counter("assist_fetch") + counter("assist_store");
         run(t.op, t.local, t.remote, t.length);
         EXPECT_EQ(1, page_table_fault_hits(side(is_local).table(), index));
-        /* It happened once: the next try is good, and believed */
+        /* The fault is met once: the next try is complete and passes
+         * verification */
         EXPECT_EQ(copied, counter("assist_fetch") + counter("assist_store"));
 
-        /* The unaligned head of what is going to be scanned is an access of its
-         * own */
+        /* The unaligned head of a scanned slice is a separate access */
         size_t head = (begin + 63) & ~size_t(63);
         if (!is_local && (t.op != PUT_ZCOPY) && (t.length <= scan_max()) &&
             (restore == 1) && (begin < head)) {
             end = std::min(end, head);
         }
 
-        /* What was lost must not have been believed */
+        /* A slice with an absent page must not have passed verification */
         if (page + tear < end) {
             EXPECT_GT(suspects(), before)
                     << "op " << t.op << (is_local ? " local" : " remote")
@@ -103,8 +103,8 @@ protected:
         }
     }
 
-    /* First, middle and last page; all of it, from a line on, but the last
-     * line, and after the access */
+    /* First, middle and last page; absent entirely, from a line on, in the last
+     * line only, and after the access */
     void try_pages(const transfer &t, bool is_local)
     {
         size_t offset = is_local ? t.local : t.remote;

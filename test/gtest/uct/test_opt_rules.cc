@@ -6,17 +6,17 @@
 #include <cstring>
 #include <string>
 
-/* What a program may rely on across operations, while some are done again */
+/* Guarantees across operations, some of which are repeated */
 class test_opt_rules : public test_opt {
 protected:
     static constexpr size_t size = 1 << 18;
     static constexpr size_t flag = size - 64;
     static constexpr size_t word = 8192;
 
-    /* More slices than are on their way at once */
+    /* More slices than can be outstanding at once */
     static constexpr size_t huge = 8 << 20;
 
-    /* The first tries of a transfer from here on miss a page */
+    /* From now on the first tries of a transfer miss a page */
     void miss(op_t op, size_t remote, unsigned times, uint32_t restore = 1)
     {
         for (unsigned i = 0; i < times; ++i) {
@@ -37,7 +37,8 @@ public:
     }
 
 protected:
-    /* A get that misses the page of a word, and behind it what writes there */
+    /* A get that misses the page of a word, and behind it an operation that
+     * writes the word */
     void write_behind_get(op_t op, size_t from, size_t length, uint64_t value)
     {
         page_table_fault_clear(m_remote->table());
@@ -55,7 +56,8 @@ protected:
                 posted              = !UCS_STATUS_IS_ERR(status);
                 EXPECT_TRUE(posted || (status == UCS_ERR_NO_RESOURCE));
             }
-            /* The target first, so that it writes as early as it can */
+            /* Progress of the target comes first, so that it writes as early as
+             * possible */
             m_b->progress();
             return posted && got.done;
         });
@@ -88,7 +90,7 @@ private:
     }
 };
 
-/* A completion that looks at the data at once */
+/* A completion whose callback compares the data at once */
 struct looking_completion : uct_completion_t {
     looking_completion(const char *a, const char *b, size_t length) :
         a(a), b(b), length(length)
@@ -128,7 +130,7 @@ TEST_F(test_opt_rules, completion_means_verified)
     }
 }
 
-/* The buffer is the program's again as soon as its put is complete */
+/* The program may reuse the buffer as soon as its put is complete */
 TEST_F(test_opt_rules, buffer_is_free_when_complete)
 {
     make(size);
@@ -172,14 +174,14 @@ TEST_F(test_opt_rules, flush_means_verified)
     }
 }
 
-/* A flag behind a fence never is there before the data */
+/* A flag behind a fence is never visible before the data */
 TEST_F(test_opt_rules, fence_holds_what_follows)
 {
     make(size);
     for (uint64_t i = 1; i <= 30; ++i) {
         page_table_fault_clear(m_remote->table());
         m_local->fill(m_seed++);
-        /* Back at once, or not without the target's help */
+        /* The page is back at once, or only with the target's help */
         miss(PUT_ZCOPY, 69632, i % 6, i % 2);
         *remote_word(flag) = 0;
         completion comp;
@@ -190,7 +192,8 @@ TEST_F(test_opt_rules, fence_holds_what_follows)
             if (!posted && (put_word(flag, i) == UCS_OK)) {
                 posted = true;
             }
-            /* The target first, so that it meets the flag as early as it can */
+            /* Progress of the target comes first, so that it stores the flag as
+             * early as possible */
             m_b->progress();
             if (*remote_word(flag) == i) {
                 EXPECT_TRUE(arrived(100000)) << i;
@@ -202,7 +205,7 @@ TEST_F(test_opt_rules, fence_holds_what_follows)
     }
 }
 
-/* Also when most of the data has not even been given to the NIC */
+/* Also when most of the data has not been posted yet */
 TEST_F(test_opt_rules, fence_holds_what_follows_slices)
 {
     make(huge);
@@ -217,7 +220,8 @@ TEST_F(test_opt_rules, fence_holds_what_follows_slices)
             if (!posted && (put_word(huge - 64, i) == UCS_OK)) {
                 posted = true;
             }
-            /* The target first, so that it meets the flag as early as it can */
+            /* Progress of the target comes first, so that it stores the flag as
+             * early as possible */
             m_b->progress();
             return *remote_word(huge - 64) == i;
         });
@@ -241,7 +245,8 @@ TEST_F(test_opt_rules, flush_waits_for_slices)
     }
 }
 
-/* Fences one after the other do not move the barrier: pending is served */
+/* Repeated fences do not delay the first one's end: pending requests are
+ * served */
 TEST_F(test_opt_rules, repeated_fences_do_not_starve)
 {
     struct pending : uct_pending_req_t {
@@ -281,8 +286,8 @@ TEST_F(test_opt_rules, repeated_fences_do_not_starve)
     }
 }
 
-/* A get that is done again returns nothing of what was written after it, even
- * without a fence */
+/* A repeated get returns no data that was written after it, even without a
+ * fence */
 TEST_F(test_opt_rules, writes_wait_for_gets)
 {
     make(size);
@@ -291,7 +296,7 @@ TEST_F(test_opt_rules, writes_wait_for_gets)
     }
 }
 
-/* Also one that goes through a slot and has the target's software send it */
+/* Also a get that uses a slot and is repaired by the target's software */
 TEST_F(test_opt_rules, writes_wait_for_small_gets)
 {
     make(size);
@@ -304,8 +309,8 @@ TEST_F(test_opt_rules, writes_wait_for_small_gets)
     }
 }
 
-/* A small put is done once, however it is put and whatever becomes of its page:
- * the target resets the flag and must not see it again */
+/* A small put is executed once, by whatever UCT function and whatever happens
+ * to its page. The target resets the flag and must not see it again. */
 TEST_F(test_opt_rules, small_put_is_done_once)
 {
     make(size);
@@ -316,7 +321,8 @@ TEST_F(test_opt_rules, small_put_is_done_once)
         bool by_zcopy = (i % 3) == 0;
 
         page_table_fault_clear(m_remote->table());
-        run(PUT_ZCOPY, 0, flag - 100000, 100000 + 64); /* Its page is there */
+        run(PUT_ZCOPY, 0, flag - 100000, 100000 + 64); /* The page of the flag
+                                                        * is present */
         memset(m_local->ptr(), 0, length);
         memcpy(m_local->ptr(), &i, sizeof(i));
         *remote_word(flag & ~(page_size - 1)) = 0;
@@ -349,7 +355,7 @@ TEST_F(test_opt_rules, small_put_is_done_once)
     }
 }
 
-/* Neither is an atomic */
+/* An atomic is not repeated either */
 TEST_F(test_opt_rules, atomics_are_done_once)
 {
     make(size);
@@ -381,7 +387,7 @@ TEST_F(test_opt_rules, atomics_are_done_once)
     EXPECT_EQ(sum, *remote_word(0));
 }
 
-/* Nothing to move, nothing to check: not even the pages are looked at */
+/* An operation of zero length reads no states and checks nothing */
 TEST_F(test_opt_rules, zero_length)
 {
     make(size);
@@ -397,11 +403,11 @@ TEST_F(test_opt_rules, zero_length)
     EXPECT_EQ(reads, counter("state_reads"));
 }
 
-/* Slices end with pages, wherever the buffer begins. What is left of its first
- * page is no reason for one more slice at its end */
+/* Slices end at page borders, wherever the buffer begins. An unaligned
+ * beginning does not add a slice at the end. */
 TEST_F(test_opt_rules, unaligned_buffers_have_no_slice_more)
 {
-    const size_t slice = 65536; /* As configured */
+    const size_t slice = 65536; /* As configured above */
 
     make(size);
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
@@ -418,8 +424,8 @@ TEST_F(test_opt_rules, unaligned_buffers_have_no_slice_more)
     }
 }
 
-/* Several operations on the same pages, each with its own look at their states:
- * what one of them learns does not clear another */
+/* Several operations on the same pages, each with its own copy of the states.
+ * The result of one does not validate another one. */
 TEST_F(test_opt_rules, operations_do_not_share_what_they_saw)
 {
     static const unsigned count = 12;
@@ -430,7 +436,8 @@ TEST_F(test_opt_rules, operations_do_not_share_what_they_saw)
             page_table_fault_clear(m_remote->table());
             run(PUT_ZCOPY, 0, 0, size);
             m_local->fill(m_seed++);
-            /* All of them in one page, and in another one of their own */
+            /* All of them share one page, and each has another page of its
+             * own */
             m_remote->fault(131072, PAGE_W, nth, 0, restore);
             std::vector<completion> comps(count);
             for (unsigned i = 0; i < count; ++i) {
@@ -452,7 +459,7 @@ TEST_F(test_opt_rules, operations_do_not_share_what_they_saw)
     }
 }
 
-/* No buffer is touched once its operation was reported, in whatever way */
+/* No buffer is accessed after its operation was reported, in whatever way */
 TEST_F(test_opt_rules, cancel)
 {
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
@@ -466,7 +473,8 @@ TEST_F(test_opt_rules, cancel)
                      (status != UCS_ERR_NO_RESOURCE));
         m_a->wait([&]() { return comp.done; });
 
-        /* What the target still does, and what still arrives, goes nowhere */
+        /* What the target still executes, and what still arrives, is
+         * discarded */
         m_local->fill(m_seed++);
         std::vector<char> mine(m_local->ptr(), m_local->ptr(size));
         m_a->disconnect(m_ab);

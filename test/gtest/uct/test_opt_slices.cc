@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-/* Large operations in slices of the size that users have: pages vanish at the
- * ends of the operation, in its middle and on both sides of where slices meet.
- * Exactly the slices that met it are done again. */
+/* Large operations in slices of the default size. Pages vanish at the ends of
+ * the operation, in its middle, and on both sides of the borders between
+ * slices. Only the slices that met such a page are repeated. */
 class test_opt_slices : public test_opt {
 protected:
     struct transfer {
@@ -14,13 +14,13 @@ protected:
         size_t local, remote, length;
     };
 
-    /* What one of the slices has of a page, in bytes of the page */
+    /* The part of a page that one slice accesses, in bytes of the page */
     struct share {
         size_t begin, end;
         bool   is_scanned;
     };
 
-    static constexpr size_t slice    = 512 << 10; /* Defaults, expected below */
+    static constexpr size_t slice    = 512 << 10; /* Defaults, checked below */
     static constexpr size_t scan_max = 32 << 10;
 
     config_t config() override
@@ -28,7 +28,8 @@ protected:
         return {{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}};
     }
 
-    /* The first and the last of each kind where everything takes its time */
+    /* Under sanitizers, which are slow, only the first and the last of each
+     * kind */
     template<typename T> static std::vector<T> some(std::vector<T> all)
     {
 #if defined(NPRDMA_TEST_TSAN) || defined(__SANITIZE_ADDRESS__)
@@ -45,7 +46,7 @@ protected:
                counter("suspect_local");
     }
 
-    /* The ones that did not end with their first try */
+    /* Slices that did not complete with their first try */
     uint64_t redone()
     {
         return counter("redone_slices") + counter("assist_small");
@@ -56,7 +57,7 @@ protected:
         return counter("assist_fetch") + counter("assist_store");
     }
 
-    /* Accesses to pages that were not there */
+    /* Accesses that met absent pages */
     static uint64_t absent(const page_table_stats_t &stats)
     {
         return stats.absent_reads + stats.absent_writes;
@@ -64,8 +65,9 @@ protected:
 
     static size_t page_of(size_t offset) { return offset & ~(page_size - 1); }
 
-    /* Where slices begin and the last one ends, in bytes of the operation: at
-     * pages of the peer's memory, the first having the rest of its page */
+    /* The borders of the slices, in bytes of the operation. They lie at page
+     * borders of the peer's memory, and the first slice includes the rest of
+     * its page. */
     static std::vector<size_t> borders(const transfer &t)
     {
         std::vector<size_t> all = {0};
@@ -97,8 +99,8 @@ protected:
         return found;
     }
 
-    /* First, middle and last; and before and behind the first and the last
-     * border */
+    /* First, middle and last page, and the pages before and behind the first
+     * and the last border */
     static std::vector<size_t> pages(const transfer &t, bool is_local)
     {
         size_t offset = is_local ? t.local : t.remote;
@@ -117,16 +119,16 @@ protected:
         return found;
     }
 
-    /* An operation on a page, and what lies around it, of both sides */
+    /* An operation on a page and its neighbours, on both sides */
     void touch(op_t op, size_t page)
     {
-        const size_t length = 16 * page_size; /* No slot is that large */
+        const size_t length = 16 * page_size; /* Larger than a slot */
         size_t from         = std::min(page, m_local->length() - length);
 
         run(op, from, from, length);
     }
 
-    /* Bring back what a fault has taken of a page */
+    /* Bring back a page that a fault has taken */
     void repair(paged_buffer &of, size_t page)
     {
         page_table_fault_clear(of.table());
@@ -137,8 +139,8 @@ protected:
         ASSERT_TRUE(of.has(page, 1, PAGE_R | PAGE_W)) << "page " << page;
     }
 
-    /* What changed lately is looked at before it is believed. Let it calm down,
-     * so that a slice is. */
+    /* The state cache distrusts states that changed lately, so a slice reads
+     * them first. Repeat until it uses the cached states. */
     void calm(const transfer &t)
     {
         for (size_t page : pages(t, false)) {
@@ -153,7 +155,7 @@ protected:
         }
     }
 
-    /* Nothing of it is absent, and all of it believed at once */
+    /* No page is absent, and no slice is repeated */
     void run_clean(const transfer &t)
     {
         auto all       = borders(t);
@@ -176,7 +178,7 @@ protected:
         EXPECT_EQ(doubts, suspects());
     }
 
-    /* One page vanishes while one of the slices that share it is at it */
+    /* One page vanishes during the access of one of the slices that share it */
     void try_fault(const transfer &t, bool is_local, size_t page,
                    uint32_t access, uint32_t tear, uint32_t restore)
     {
@@ -206,8 +208,8 @@ protected:
         EXPECT_EQ(by_cpu, copied());
         m_absent += absent(after) - absent(stats);
 
-        /* A slice that has it for itself is done again, and no other one. What
-         * is scanned may have arrived before. */
+        /* If only one slice has the page, exactly that slice is repeated. A
+         * scanned slice may have arrived before the page vanished. */
         if (is_lost || is_seen) {
             EXPECT_LT(doubts, suspects());
             EXPECT_LT(again, redone());
@@ -217,8 +219,8 @@ protected:
         }
     }
 
-    /* One page is not there. What an earlier operation has the target's service
-     * look ahead may bring it back just then: once more. */
+    /* One page is absent. The target's service, which populates ahead for an
+     * earlier operation, may bring it back at this moment; then try again. */
     void try_absent(const transfer &t, bool is_local, size_t page)
     {
         paged_buffer &side = this->side(is_local);
@@ -235,7 +237,7 @@ protected:
 
             run(t.op, t.local, t.remote, t.length);
             EXPECT_TRUE(side.has(page, 1, window(t.op, is_local)));
-            /* Of the own pages it is seen before the NIC could miss it */
+            /* An absent local page is populated before the NIC could miss it */
             is_missed = is_local ? (populated < counter("local_populate")) :
                         (again < redone()) &&
                         (absent(stats) < absent(side.stats()));
@@ -268,8 +270,8 @@ protected:
         EXPECT_GT(m_absent, 0u);
     }
 
-    /* Unaligned heads and tails; pages of both sides that do not match are
-     * shared by slices on one of them */
+    /* Unaligned heads and tails. The page borders of the two sides differ, so
+     * slices share pages on one of the sides. */
     void try_length(size_t length, const std::vector<size_t> &skews,
                     const std::vector<uint32_t> &tears,
                     const std::vector<uint32_t> &restores)
@@ -285,7 +287,7 @@ protected:
     }
 
 private:
-    uint64_t m_absent = 0; /* Of one transfer */
+    uint64_t m_absent = 0; /* Absent pages met by one transfer */
 };
 
 constexpr size_t test_opt_slices::slice, test_opt_slices::scan_max;

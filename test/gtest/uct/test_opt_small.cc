@@ -6,11 +6,11 @@
 #include <list>
 
 /*
- * Small gets, which are one READ and a look at what it brought, as long as that
- * is all there is to it: and what becomes of them when it is not.
+ * Small gets. Normally such a get is one READ whose data is scanned. The tests
+ * cover this and the repair of gets that met an absent page.
  */
 
-/* One of several gets under way, to a place of its own */
+/* One of several outstanding gets, with its own place in memory */
 struct small_get : uct_completion_t {
     small_get(size_t remote, size_t length) :
         remote(remote), length(length), data(length)
@@ -46,8 +46,8 @@ protected:
                                 m_remote->address(get.remote), m_rkey, &get);
     }
 
-    /* As many as there may be at a time, of the lengths by turns: all of them
-     * are under way, as nobody makes progress */
+    /* Posts as many gets as the interface accepts, cycling through the lengths.
+     * All of them stay outstanding, because nothing calls progress. */
     std::list<small_get> post_all(const std::vector<size_t> &lengths)
     {
         std::list<small_get> gets;
@@ -100,8 +100,8 @@ protected:
         }
     }
 
-    /* How many there may be at a time, when nothing has been lost. The first
-     * time slots are allocated meanwhile. */
+    /* The number of gets that can be outstanding while nothing is leaked. The
+     * first round allocates the slots. */
     size_t try_many()
     {
         size_t count = 0;
@@ -136,8 +136,8 @@ TEST_F(test_opt_small, each_is_one_slice_and_one_hit)
     }
 }
 
-/* Wherever what was lost begins, and where the page is back before anybody can
- * look at it */
+/* At whatever byte the absent part begins, and also where the page is back
+ * before its states could be read */
 TEST_F(test_opt_small, no_line_is_believed)
 {
     make(1 << 16);
@@ -153,7 +153,7 @@ TEST_F(test_opt_small, no_line_is_believed)
                                                  true);
                 run(GET_BCOPY, 77, remote, length);
                 EXPECT_EQ(1, page_table_fault_hits(m_remote->table(), index));
-                /* A head is an access of its own, which meets all of the
+                /* An unaligned head is an access of its own, which consumes the
                  * fault */
                 size_t head = -remote % 64;
                 if ((head == 0) || (tear < head)) {
@@ -190,7 +190,7 @@ TEST_F(test_opt_small, data_like_the_signature)
     }
 }
 
-/* All at once, of which every one, some, or none have met their pages */
+/* Many gets at once, of which all, some, or none meet absent pages */
 TEST_F(test_opt_small, many_under_way)
 {
     make(size);
@@ -216,8 +216,8 @@ TEST_F(test_opt_small, many_under_way)
     }
 }
 
-/* Who destroys an endpoint hears of all of them, and nothing is lost by that
- * of what the next one needs */
+/* Destroying an endpoint completes all of its gets, and leaks nothing that the
+ * next endpoint needs */
 TEST_F(test_opt_small, destroy_under_way)
 {
     make(size);
@@ -248,7 +248,7 @@ TEST_F(test_opt_small, destroy_under_way)
     EXPECT_EQ(as_many, try_many());
 }
 
-/* What the NIC has not even begun brings nothing */
+/* A get that the NIC has not begun returns no data */
 TEST_F(test_opt_small, destroy_while_connecting)
 {
     make(size);
@@ -270,7 +270,7 @@ TEST_F(test_opt_small, destroy_while_connecting)
     EXPECT_EQ(as_many, try_many());
 }
 
-/* The endpoint goes in a callback, with others under way on it */
+/* A callback destroys the endpoint while other gets on it are outstanding */
 TEST_F(test_opt_small, destroy_in_callback)
 {
     make(size);
@@ -301,7 +301,7 @@ TEST_F(test_opt_small, destroy_in_callback)
     EXPECT_EQ(as_many, try_many());
 }
 
-/* Another get from within the callback of one, each with its own data */
+/* The callback of a get starts another get; each has its own data */
 TEST_F(test_opt_small, post_in_callback)
 {
     make(size);
@@ -322,7 +322,7 @@ TEST_F(test_opt_small, post_in_callback)
     expect_good(gets);
 }
 
-/* Configured to be sliced, and to be verified by states */
+/* A configuration with slices, verified by states */
 class test_opt_small_slices : public test_opt_small {
 protected:
     config_t config() override

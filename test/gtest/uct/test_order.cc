@@ -31,7 +31,8 @@ protected:
         return UCS_OK;
     }
 
-    std::vector<bool> m_seen; /* The put was there when the AM came */
+    std::vector<bool> m_seen; /* The put was complete when the active message
+                               * arrived */
 };
 
 TEST_F(test_order, fence_between_put_and_am)
@@ -39,7 +40,7 @@ TEST_F(test_order, fence_between_put_and_am)
     static const uint64_t count = 500;
 
     for (uint64_t i = 1; i <= count; ++i) {
-        /* A large one, then the flag: both before the message */
+        /* A large put, then the flag: both precede the message */
         completion comp;
         uct_iov_t iov = {m_local->ptr(), 30000, m_local->memh(), 0, 1};
         if ((i % 10) == 0) {
@@ -53,7 +54,8 @@ TEST_F(test_order, fence_between_put_and_am)
                                     m_rkey);
         }));
         ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0)); /* Does no harm */
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0)); /* A second fence is
+                                                   * harmless */
         ASSERT_EQ(UCS_OK, m_a->retry([&]() {
             return uct_ep_am_short(m_ab, 1, i, nullptr, 0);
         }));
@@ -74,14 +76,16 @@ TEST_F(test_order, fence_is_free_when_idle)
 
 TEST_F(test_order, put_passes_a_fence)
 {
-    /* Requests are executed in order anyhow, so they need not wait */
+    /* The target executes requests in order, so they need not wait for a
+     * fence */
     uint64_t value = 1;
 
     ASSERT_EQ(UCS_OK, m_a->retry([&]() {
         return uct_ep_put_short(m_ab, &value, sizeof(value),
                                 m_remote->address(), m_rkey);
     }));
-    m_a->flush(m_ab); /* Connected, and there is room for the following */
+    m_a->flush(m_ab); /* Now the endpoint is connected, and has room for the
+                       * following puts */
     for (value = 2; value < 20; ++value) {
         EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
         EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ab, &value, sizeof(value),

@@ -210,8 +210,8 @@ TEST_F(test_rma, iov)
                                m_rkey, nullptr));
 }
 
-/* The first put after a pause asks for the reply that a flush needs; those that
- * follow it do not */
+/* The first put after a pause requests the reply that a flush needs. The puts
+ * that follow it do not. */
 TEST_F(test_rma, flush_of_one_put_sends_nothing)
 {
     for (uint64_t puts : {1, 20}) {
@@ -233,8 +233,8 @@ TEST_F(test_rma, flush_of_one_put_sends_nothing)
 
 TEST_F(test_rma, puts_are_in_order_and_done_once)
 {
-    /* Each put overwrites the word, and the target resets it: a put that came
-     * twice or late would be seen */
+    /* Each put overwrites the word, and the target resets it. Therefore the
+     * target sees a put that is executed twice or late. */
     static const uint64_t count = 20000;
     auto *word                  = m_remote->ptr<std::atomic<uint64_t>>();
     uint64_t seen               = 0;
@@ -260,7 +260,7 @@ TEST_F(test_rma, puts_are_in_order_and_done_once)
 
 TEST_F(test_rma, many_operations_at_once)
 {
-    /* More than there are slots, credits and operations for */
+    /* More operations than there are slots, credits and operation objects */
     static const int count       = 400;
     static const size_t get_size = 2500;
     std::vector<completion> comps(count);
@@ -312,7 +312,7 @@ TEST_F(test_rma, loopback)
 
 TEST_F(test_rma, registration_pins_nothing)
 {
-    /* More than there is, and what TSan still has room for */
+    /* More than the limit, and few enough for the memory of TSan */
     static const size_t length = 1ul << 38;
     void *ptr                  = mmap(nullptr, length, PROT_NONE,
                                       MAP_PRIVATE | MAP_ANONYMOUS |

@@ -11,24 +11,24 @@
 
 /*
  * Containers refuse system calls. Under the default profiles of Docker and
- * Podman, as far as they concern us, and where single ones are missing,
- * transfers between processes work, or one line says what is refused.
+ * Podman, as far as they concern nprdma, and where single system calls are
+ * missing, transfers between processes work, or one line says what is refused.
  */
 
 namespace {
 
 enum outcome {
     WORKS,
-    COPIES,  /* Works, with one line that it does so without zero copy */
-    NO_PEER, /* The emulated RNIC cannot be had by two processes, and */
-    NO_MD    /* not by one. A line names what was refused */
+    COPIES,  /* Works without zero copy, and one line says so */
+    NO_PEER, /* Two processes cannot share the emulated RNIC */
+    NO_MD    /* Not even one process can use the emulated RNIC */
 };
 
 struct profile {
     const char        *name;
     outcome           expected;
     const char        *told;
-    std::vector<long> refused; /* With EPERM */
+    std::vector<long> refused; /* The filter answers EPERM */
 };
 
 /* For containers without CAP_SYS_PTRACE and CAP_SYS_NICE */
@@ -47,7 +47,7 @@ const profile profiles[] = {
     {"no_memfd", COPIES, "no region for", {SYS_memfd_create}},
 };
 
-/* For this thread and those it starts, and for programs they execute */
+/* Applies to this thread, to threads it starts, and to programs they execute */
 bool refuse(const std::vector<long> &calls)
 {
     std::vector<struct sock_filter> program;
@@ -88,7 +88,7 @@ PEER_FUNCTION(target_in_container)
     return 0;
 }
 
-/* Large ones in both directions, and a small one. @return how that ended */
+/* Large operations in both directions, and a small one. @return the status. */
 ucs_status_t transfer(peer &target, entity &e)
 {
     uct_ep_h ep      = e.connect(target.get_bytes());
@@ -168,11 +168,11 @@ PEER_FUNCTION(container)
         return 0;
     }
 
-    peer target("target_in_container"); /* Inherits the filter */
+    peer target("target_in_container"); /* The child inherits the filter */
     entity e(config_t{{"CM_TIMEOUT", "2s"}});
     ucs_status_t status = transfer(target, e);
 
-    /* One line is of the target, which packs a key, or of the device */
+    /* The line comes from the target when it packs a key, or from the device */
     EXPECT_EQ((p.expected == COPIES) ? 1u : 0u, target.get<size_t>());
     EXPECT_EQ((p.expected == COPIES) ? 1u : 0u, target.get<size_t>());
     target.put((char)(status == UCS_OK));

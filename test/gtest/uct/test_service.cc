@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /*
- * The service of a process that is busy, flooded, stopped or killed, from
- * another process.
+ * The service of a process that is busy, flooded, stopped or killed. The
+ * requests come from another process.
  */
 
 namespace {
@@ -20,13 +20,13 @@ namespace {
 constexpr size_t target_size = 1 << 20;
 
 enum command : int {
-    COMPUTE,    /* Do not call UCX until the next command */
+    COMPUTE,    /* Make no UCX calls until the next command */
     PROGRESS,   /* Call progress until the next command */
     FLOOD,      /* Put and get as the parent does, then answer */
     QUIT
 };
 
-/* What the two processes tell each other at the beginning */
+/* Exchanged by the two processes at the beginning */
 struct hello {
     std::vector<char> address, key;
     uint64_t          base;
@@ -66,12 +66,13 @@ size_t pack_4000(void *dest, void *arg)
     return 4000;
 }
 
-/* Many operations in both directions at once, without waiting for any */
+/* Many outstanding operations in both directions */
 void flood(entity &e, uct_ep_h ep, const hello &other)
 {
     static const int count = 3000;
     static char results[count][2048];
-    static const uint64_t constant = 65536 + 4096; /* Offset of what is got */
+    static const uint64_t constant = 65536 + 4096; /* Offset of the source of
+                                                    * gets */
     uct_rkey_t rkey = e.unpack(other.key);
     completion comp(2 * count);
     uint64_t sum;
@@ -153,7 +154,7 @@ PEER_FUNCTION(target)
     }
 }
 
-/* Puts something into the parent's memory, and then nothing any more */
+/* Puts into the parent's memory once, and then stays idle */
 PEER_FUNCTION(idle_requester)
 {
     entity e;
@@ -171,7 +172,7 @@ PEER_FUNCTION(idle_requester)
     return 0;
 }
 
-/* Everything a process does on its own, for one that has few rights */
+/* All kinds of operations in one process, for a user with few rights */
 PEER_FUNCTION(limited)
 {
     entity e;
@@ -199,14 +200,15 @@ PEER_FUNCTION(limited)
     return 0;
 }
 
-/* Registrations that come and go, and what lies behind them */
+/* Registrations that come and go, and the mappings behind them */
 PEER_FUNCTION(deregister)
 {
     entity e;
 
     hello(e, buffer(e.md(), 4096)).send(parent);
     for (unsigned round = 0;; ++round) {
-        /* What others map there later is not to be unmapped once more */
+        /* buffer must not unmap it again, because another mapping may be there
+         * then */
         void *ptr = mmap(nullptr, 65536, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         buffer memory(e.md(), 65536, ptr);
@@ -219,7 +221,8 @@ PEER_FUNCTION(deregister)
             return 0;
         }
         if ((round % 3) == 0) {
-            /* The thread's turn: the parent adds until this round is over */
+            /* Only the service's thread serves: the parent adds to the counter
+             * until this round is over */
             auto *counter = memory.ptr<std::atomic<uint64_t>>(8192);
             uint64_t seen = *counter;
             await([&]() { return *counter != seen; });
@@ -228,7 +231,7 @@ PEER_FUNCTION(deregister)
             e.progress();
         }
         if ((round % 2) == 0) {
-            /* After this the memory is ours alone */
+            /* No remote write may arrive after this */
             memory.deregister();
             memset(memory.ptr(), 'm', memory.length());
             for (int i = 0; i < 200; ++i) {
@@ -238,7 +241,7 @@ PEER_FUNCTION(deregister)
                       std::count(memory.ptr(), memory.ptr(memory.length()),
                                  'm'));
         }
-        /* Else while it is still registered */
+        /* In the other rounds it is unmapped while it is registered */
         EXPECT_EQ(0, munmap(ptr, memory.length()));
     }
 }
@@ -289,7 +292,8 @@ protected:
     {
         uint64_t value = 0;
         completion comp;
-        /* The NIC reads, so a put that software does may come later */
+        /* The NIC reads, and might pass a put that the target's software
+         * executes */
         EXPECT_EQ(UCS_OK, uct_ep_fence(m_ep, 0));
         EXPECT_EQ(UCS_INPROGRESS, m_entity->retry([&]() {
             return uct_ep_get_bcopy(m_ep, unpack, &value, sizeof(value),
@@ -307,7 +311,7 @@ protected:
         EXPECT_EQ(0, m_peer->join());
     }
 
-    /* A put and an atomic, and what a flush says about them */
+    /* A put and an atomic. Returns the status of their flush. */
     ucs_status_t put_and_add(uint64_t address, uct_rkey_t rkey)
     {
         char fill = 'p';
@@ -367,10 +371,11 @@ TEST_F(test_service, target_progresses)
 TEST_F(test_service, target_computes)
 {
     start();
-    tell(PROGRESS); /* Wire-up, and a thread that is used to stay away */
+    tell(PROGRESS); /* Connects, and lets the service's thread go idle */
     put_flush_time(100);
     tell(COMPUTE);
-    /* Its thread has done them all: the median tells how soon */
+    /* The service's thread executes all of them. The median shows its
+     * latency. */
     double median = put_flush_time(50);
     EXPECT_EQ(49u, get());
     RecordProperty("put_flush_us", std::to_string(median * 1e6));
@@ -386,8 +391,8 @@ TEST_F(test_service, target_never_progressed)
     quit();
 }
 
-/* UCP enables an interface's progress only when it has something to receive or
- * an endpoint: a worker that is only put to must serve nevertheless */
+/* UCP enables an interface's progress only when it has receives or an endpoint.
+ * A worker that is only a target must serve nevertheless. */
 TEST_F(test_service, target_progress_not_enabled)
 {
     entity target;
@@ -427,7 +432,7 @@ TEST_F(test_service, active_messages_are_stuck)
     put(1);
     EXPECT_EQ(1u, get());
     tell(COMPUTE);
-    /* Until nothing goes any more: the target takes none */
+    /* Until no message is accepted: the target makes no progress */
     while (refused < 10000) {
         ucs_status_t status = uct_ep_am_short(m_ep, 1, 0, payload,
                                               sizeof(payload));
@@ -477,7 +482,7 @@ TEST_F(test_service, idle_thread_uses_no_cpu)
     tell(COMPUTE);
     put_flush_time(10);
 
-    /* It may look once more when it has found nothing to do */
+    /* The thread may poll once more when it has found nothing to do */
     double before = 0, start = 0;
     await([&]() {
         double now  = thread_cpu_time(m_peer->pid(), "nprdma-service");
@@ -513,7 +518,7 @@ TEST_F(test_service, deregister_while_requests_arrive)
         uint64_t address = m_peer->get<uint64_t>();
         EXPECT_EQ(UCS_OK, put_and_add(address, rkey));
         ++rounds;
-        /* On a busy machine until it has happened */
+        /* A fixed time, on a busy machine until it has happened */
         if ((now() > end) && (((rounds > 10) && (refused > 0)) ||
                               (now() > end + patience.count()))) {
             m_peer->put(QUIT);
@@ -548,7 +553,7 @@ TEST_F(test_service, killed_with_operations_outstanding)
     m_peer->stop();
     std::fill(results, results + count, 7);
     for (int i = 0; i < count; ++i) {
-        /* What the target's software does: its NIC still answers */
+        /* Requests for the target's software; its NIC still acknowledges */
         ucs_status_t status = uct_ep_atomic64_fetch(m_ep, UCT_ATOMIC_OP_ADD, 1,
                                                     &results[i], m_other.base,
                                                     m_rkey, &comps[i]);
@@ -565,7 +570,7 @@ TEST_F(test_service, killed_with_operations_outstanding)
                 (status == UCS_ERR_NO_RESOURCE));
     m_peer->kill();
 
-    /* A fetch that has arrived there is never answered: a check finds out */
+    /* A fetch that has arrived is never answered: a check detects the death */
     m_entity->wait([&]() {
         uct_ep_check(m_ep, 0, nullptr);
         return m_entity->failed.count(m_ep) > 0;
@@ -580,7 +585,7 @@ TEST_F(test_service, killed_with_operations_outstanding)
                 (flush.done && (flush.status != UCS_OK)));
 }
 
-/* Without a reply that could fail, a probe has to find out */
+/* No outstanding reply can fail, so a probe has to detect the death */
 TEST_F(test_service, requester_killed_while_idle)
 {
     config_t config = {{"CM_PROBE_INTERVAL", "20ms"}};
@@ -595,7 +600,7 @@ TEST_F(test_service, requester_killed_while_idle)
         m_peer->get<int>();
         EXPECT_EQ(17u, *m_memory->ptr<std::atomic<uint64_t>>());
 
-        /* Those that live are left alone */
+        /* Live peers stay connected */
         uint64_t probes = m_entity->counter("cm_probes");
         m_entity->wait([&]() {
             return m_entity->counter("cm_probes") > probes + 5;
@@ -639,7 +644,7 @@ TEST_F(test_service, cancel)
     EXPECT_TRUE(comp.done);
     EXPECT_EQ(UCS_ERR_CANCELED, comp.status);
 
-    /* What the target does now does not reach us */
+    /* What the target executes now does not reach the buffer */
     memset(result.data(), 's', length);
     m_peer->go_on();
     double start_time = now();
@@ -681,14 +686,14 @@ TEST_F(test_service, endpoint_destroyed_with_operations_outstanding)
 
 TEST_F(test_service, few_rights)
 {
-    /* 8 MiB of locked memory, as an ordinary user has */
+    /* 8 MiB of locked memory, the limit of an ordinary user */
     uid_t uid = (getuid() == 0) ? 65534 : 0;
-    component_copy copy; /* The build tree may be out of that user's reach */
+    component_copy copy; /* That user may not be able to read the build tree */
     peer other("limited", uid, 8 << 20);
 
     long locked = other.get<long>();
     EXPECT_LE(locked, 4096);
-    /* Sanitizers make mlock() do nothing */
+    /* Under sanitizers mlock() has no effect */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_GT(locked, 0);
 #endif

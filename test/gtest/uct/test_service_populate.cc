@@ -20,22 +20,22 @@ extern "C" {
 #include <unistd.h>
 
 /*
- * What peers may ask of the service, right and wrong, by a requester that is
- * made by hand; above all POPULATE. The target is this process.
+ * Valid and invalid requests to the service, above all POPULATE, sent by a
+ * hand-made requester. The target is this process.
  */
 
 namespace {
 
 constexpr size_t page = NPRDMA_PAGE_SIZE;
 
-/* Anonymous memory that nobody has touched */
+/* Anonymous memory that has not been touched */
 class pages {
 public:
     explicit pages(size_t count, int prot = PROT_READ | PROT_WRITE) :
         m_count(count)
     {
-        /* Far from where the kernel puts what it chooses the place of: other
-         * threads map memory, too, and would fill the holes that tests make */
+        /* Far from the addresses that the kernel chooses: mappings of other
+         * threads would fill the holes that tests make */
         static uint64_t next = hole_place;
         void *place          = (void*)next;
 
@@ -43,7 +43,7 @@ public:
         m_ptr = (char*)mmap(place, count * page, prot,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         EXPECT_EQ(place, m_ptr);
-        /* A huge page would bring in more than was asked for */
+        /* A huge page would bring in more than the test requests */
         madvise(m_ptr, count * page, MADV_NOHUGEPAGE);
     }
 
@@ -52,7 +52,7 @@ public:
     char *ptr(size_t index = 0) const { return m_ptr + (index * page); }
     size_t length() const { return m_count * page; }
 
-    /* Pages among [first, last) that the kernel has */
+    /* Number of resident pages among [first, last) */
     size_t resident(size_t first, size_t last) const
     {
         std::vector<unsigned char> vec(last - first);
@@ -131,7 +131,8 @@ protected:
                                                    is_write, ahead)));
     }
 
-    /* Until all of it is there: the target may stop on the way */
+    /* Repeats the request until all of it is populated, because the target may
+     * stop early */
     std::vector<uint32_t>
     populate_all(const buffer &memory, size_t offset, size_t length,
                  int is_write)
@@ -158,9 +159,9 @@ protected:
         m_entity->wait(condition);
     }
 
-    /* Until what the populator has to do now is done or has had one more turn:
-     * a second thing that it gets after it has done a first one is done later.
-     * The service itself does the first page of a request. */
+    /* Returns when the populator has finished its present work, or has done one
+     * more step of it: what is queued later is done later. The service itself
+     * populates the first page of a request. */
     void await_turn(const buffer &registered, const pages &memory)
     {
         madvise(memory.ptr(), memory.length(), MADV_DONTNEED);
@@ -189,7 +190,7 @@ TEST_F(test_service_populate, exactly_the_pages_of_the_range)
     EXPECT_EQ(4u, memory.resident());
     EXPECT_EQ(4u, memory.resident(8 + 2, 8 + 6));
 
-    /* One byte is one page, and what is there already stays as it is */
+    /* One byte populates one page, and a present page keeps its contents */
     EXPECT_EQ(states[3], populate_all(registered, 5 * page + 4095, 1, 1)[0]);
     EXPECT_EQ(4u, memory.resident());
 }
@@ -263,7 +264,7 @@ TEST_F(test_service_populate, more_than_the_key_allows)
     req.key  = 0;
     EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, m_requester->status(req));
 
-    /* Nothing of all that has touched a page */
+    /* None of these requests has touched a page */
     EXPECT_EQ(0u, memory.resident());
 
     req = request(registered, 0, page, 0);
@@ -292,7 +293,7 @@ TEST_F(test_service_populate, memory_that_is_not_there)
     EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
               populate(registered, 2 * page, 3 * page, 0).status);
 
-    /* What is behind the hole still works */
+    /* Pages behind the hole can still be populated */
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 4 * page, 1, 1).status);
 }
 
@@ -325,7 +326,8 @@ TEST_F(test_service_populate, copy_mode_has_no_windows)
     EXPECT_EQ(0u, memory.resident());
 }
 
-/* Others are served while one asks for more than can be had at once */
+/* Others are served while one requester asks for more than one step
+ * populates */
 TEST_F(test_service_populate, others_are_not_held_up)
 {
     pages memory(65536);
@@ -337,7 +339,8 @@ TEST_F(test_service_populate, others_are_not_held_up)
     populated p = populate(registered, 0, memory.length(), 1);
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, p.status);
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, other.status(nop));
-    EXPECT_LT(p.length, memory.length()); /* 256 MiB within 200 us? */
+    EXPECT_LT(p.length, memory.length()); /* No machine populates 256 MiB within
+                                           * 200 us */
     await([&]() { return memory.resident() == 65536; });
 }
 
@@ -347,8 +350,8 @@ TEST_F(test_service_populate, deregistered_meanwhile)
     buffer next(m_entity->md(), others.length(), others.ptr());
     double end = now() + patience.count();
 
-    /* 256 MiB take longer than to ask for the end of it, unless the machine has
-     * other things to do in between */
+    /* Populating 256 MiB takes longer than deregistering it, unless the
+     * scheduler interrupts the test in between */
     for (int stopped = 0; (stopped < 5) && !HasFailure();) {
         buffer registered(m_entity->md(), memory.length(), memory.ptr());
         populate(registered, 0, page, 1, memory.length() - page);
@@ -363,7 +366,7 @@ TEST_F(test_service_populate, deregistered_meanwhile)
     }
 }
 
-/* Nobody waits for what a dead peer wanted, and others are served */
+/* The requests of a dead peer delay no one, and other peers are served */
 TEST_F(test_service_populate, requester_dies)
 {
     pages memory(16384);
@@ -379,7 +382,7 @@ TEST_F(test_service_populate, requester_dies)
     }
 }
 
-/* What it wanted is not populated for nobody */
+/* Pages that a dead peer asked for are not populated any further */
 TEST_F(test_service_populate, requester_dies_while_it_is_populated)
 {
     constexpr size_t reached = 1000;
@@ -400,7 +403,8 @@ TEST_F(test_service_populate, requester_dies_while_it_is_populated)
     await([&]() { return m_entity->counter("cm_responders") == 2; });
     dying.kill();
     await([&]() { return m_entity->counter("cm_responders") == 1; });
-    /* The service has dropped it, and its wishes, when it has done some more */
+    /* A few more requests ensure that the service has dropped the dead peer and
+     * its requests */
     for (int i = 0; i < 10; ++i) {
         EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(nop));
     }
@@ -409,11 +413,12 @@ TEST_F(test_service_populate, requester_dies_while_it_is_populated)
 
     await_turn(next, others);
     EXPECT_GE(memory.resident(), reached);
-    EXPECT_LE(memory.resident(), reached + 32); /* The step it was in */
+    EXPECT_LE(memory.resident(), reached + 32); /* The step that was in
+                                                 * progress */
 }
 
-/* Who asks for replies and has no receives for them is cut off, and nobody else
- * has to wait for it */
+/* A requester that asks for replies without posting receives for them is
+ * disconnected, and no other requester waits for it */
 TEST_F(test_service_populate, no_receives_for_replies)
 {
     pages memory(16);
@@ -452,8 +457,8 @@ TEST_F(test_service_populate, unmapped_while_it_is_populated)
     });
     std::shared_ptr<void> at_end(nullptr, [&](void*) { stop = true; });
 
-    /* The two take the same lock of the kernel: how long a turn of one of them
-     * is depends on the machine */
+    /* Both threads take the same lock of the kernel, and how long one of them
+     * keeps it depends on the machine */
     double end = now() + 5;
     for (int i = 0; (i < 20) || ((i < 300) && (now() < end)); ++i) {
         int status = populate(registered, 0, memory.length() / 2, i & 1,
@@ -464,7 +469,7 @@ TEST_F(test_service_populate, unmapped_while_it_is_populated)
     }
 }
 
-/* Every request as the parser takes it, with values at random */
+/* All requests that the parser accepts, with random values */
 TEST_F(test_service_populate, random_requests)
 {
     static const uint8_t types[] = {
@@ -507,7 +512,7 @@ TEST_F(test_service_populate, random_requests)
     EXPECT_EQ(0u, memory.resident(32, 64));
 }
 
-/* Rubbish closes the connection of whoever sends it, and of nobody else */
+/* A malformed request closes the connection that sent it, and no other one */
 TEST_F(test_service_populate, malformed_requests)
 {
     pages memory(64);
@@ -550,7 +555,7 @@ TEST_F(test_service_populate, malformed_requests)
 
     for (const auto &message : messages) {
         svc_requester foul(*m_entity);
-        /* It may be gone by the time the message is complete */
+        /* The connection may be gone by the time the message is complete */
         foul.send(message);
         await([&]() { return !foul.send(svc_requester::bytes(1)); });
         EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(nop));

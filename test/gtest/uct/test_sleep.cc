@@ -8,7 +8,7 @@
 
 /*
  * A process that has nothing to do sleeps, also while its operations lack
- * resources that only a reply brings back: the target is stopped.
+ * resources that only a reply returns. The target is stopped.
  */
 
 namespace {
@@ -42,8 +42,8 @@ class test_sleep : public ::testing::Test {
 protected:
     void SetUp() override
     {
-        /* Copies take many requests, of which few are on their way at once.
-         * Nothing but their replies wakes: questions to the target are late. */
+        /* A copy takes many requests, few of which are outstanding at once.
+         * Only their replies wake the process, because probes come late. */
         m_peer.reset(new peer("stoppable"));
         m_entity.reset(new entity({{"ZCOPY", "no"}, {"TIMEOUT", "100s"}}));
         m_local.reset(new buffer(m_entity->md(), size));
@@ -52,7 +52,7 @@ protected:
         m_rkey = m_entity->unpack(m_peer->get_bytes());
         m_base = m_peer->get<uint64_t>();
         ASSERT_EQ(UCS_OK, uct_iface_event_fd_get(m_entity->iface(), &m_fd));
-        /* It has timers of its own */
+        /* Wire-up has timers of its own */
         ASSERT_NO_FATAL_FAILURE(m_entity->wire_up(m_ep, m_local->ptr(), m_base,
                                                   m_rkey));
     }
@@ -87,8 +87,8 @@ protected:
         return status == UCS_OK;
     }
 
-    /* As a program that has nothing else to do: whether it comes to rest. Late
-     * news of wire-up may wake it once or twice, for nothing. */
+    /* Whether the interface comes to rest when progress has nothing to do. Late
+     * packets of wire-up may wake it once or twice. */
     bool rests()
     {
         for (int i = 0; i < 100; ++i) {
@@ -127,7 +127,7 @@ protected:
         EXPECT_EQ(0, memcmp(expected.ptr(), m_local->ptr(), size));
     }
 
-    /* Of operations that may be outstanding when a test gives up */
+    /* Operations that may still be outstanding when a test fails */
     completion              m_first, m_second, m_last;
     std::unique_ptr<peer>   m_peer;
     std::unique_ptr<entity> m_entity;
@@ -174,7 +174,7 @@ TEST_F(test_sleep, fence_that_waits_for_replies)
     expect_data(2);
 }
 
-/* Requests that nothing is left for in all of the interface */
+/* A pending request for which the whole interface has no resource left */
 TEST_F(test_sleep, pending)
 {
     struct pending : uct_pending_req_t {

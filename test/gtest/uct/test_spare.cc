@@ -9,16 +9,17 @@
 #include <poll.h>
 
 /*
- * A store that stands alone, again and again, has the receive for the next
- * reply posted ahead. Whatever is asked for next takes it, or it is used up
- * before; nobody else has less for it, and it keeps nobody awake.
+ * An endpoint whose stores repeatedly stand alone posts the receive for the
+ * next reply in advance: a spare. The next request uses the spare or releases
+ * it. A spare takes no resource from other endpoints, and keeps no process
+ * awake.
  */
 
 namespace {
 
 constexpr size_t size = 65536;
 
-/* Stores after which an endpoint has a spare in any case */
+/* After this many stores an endpoint has a spare */
 constexpr int enough = 20;
 
 void unpack(void *arg, const void *data, size_t length)
@@ -47,8 +48,8 @@ class test_spare : public uct_buffer_test {
 protected:
     test_spare() : uct_buffer_test(size) {}
 
-    /* Without a way for the NIC, so that data comes in replies. Nobody is asked
-     * whether he is alive within a test. */
+    /* Copy mode, so that data comes in replies. The timeout is long, so that no
+     * peer is probed during a test. */
     config_t config() override
     {
         return {{"ZCOPY", "no"}, {"TIMEOUT", "100s"}};
@@ -121,7 +122,7 @@ protected:
         return spares_rest(m_a->iface());
     }
 
-    /* Requests that an operation takes */
+    /* Number of requests that an operation sends */
     template<typename F> uint64_t requests(F operation)
     {
         uint64_t before = m_a->counter("svc_requests");
@@ -186,7 +187,7 @@ TEST_F(test_spare, is_used_up_before_what_does_not_fit)
         EXPECT_EQ(1u, requests([&]() { get(m_ab, length); }));
     }
 
-    /* Not with each of them, if both kinds take turns */
+    /* When single stores and gets alternate, not each of them gets a spare */
     uint64_t turns = 10 * enough;
     EXPECT_EQ(2 * turns, requests([&]() {
         for (uint64_t i = 0; i < turns; ++i) {
@@ -197,7 +198,7 @@ TEST_F(test_spare, is_used_up_before_what_does_not_fit)
     EXPECT_TRUE(rests());
 }
 
-/* Whose stores were alone when there was nothing left to have */
+/* Endpoints whose stores came when the interface had no spare left */
 TEST_F(test_spare, is_not_for_everybody)
 {
     std::vector<uct_ep_h> eps;
@@ -216,7 +217,7 @@ TEST_F(test_spare, is_not_for_everybody)
     EXPECT_EQ(spares_max(), nops);
     EXPECT_EQ(0u, count());
 
-    /* Those who had none can have one now */
+    /* Now endpoints that had no spare can get one */
     put_alone(eps.back());
     EXPECT_EQ(1u, count());
     for (uct_ep_h ep : eps) {
@@ -234,7 +235,7 @@ TEST_F(test_spare, goes_with_its_endpoint)
         put_alone(ep, 10);
         EXPECT_GT(count(), 0u);
         if ((i % 3) > 0) {
-            /* With replies on their way, a large one among them */
+            /* With outstanding replies, a large one among them */
             std::vector<char> result(1000);
             ASSERT_EQ(UCS_INPROGRESS, put_zcopy(ep, 100, &comps[0]));
             ASSERT_EQ(UCS_INPROGRESS,
@@ -267,7 +268,7 @@ TEST_F(test_spare, is_canceled)
     EXPECT_TRUE(rests());
 }
 
-/* The target is not progressed, and has gone on to something else */
+/* The target makes no progress and does something else */
 TEST_F(test_spare, is_nothing_to_wait_for)
 {
     struct pollfd pfd = {-1, POLLIN, 0};
@@ -287,7 +288,7 @@ TEST_F(test_spare, is_nothing_to_wait_for)
     put_alone(m_ab);
 }
 
-/* All kinds, alone and together */
+/* All kinds of operations, alone and combined */
 TEST_F(test_spare, order_is_kept)
 {
     std::mt19937 random(7);
@@ -326,7 +327,7 @@ TEST_F(test_spare, order_is_kept)
     EXPECT_TRUE(rests());
 }
 
-/* The same where next to nothing may be on its way at a time */
+/* The same where almost nothing may be outstanding at a time */
 class test_spare_few : public test_spare {
 protected:
     config_t config() override
@@ -350,7 +351,7 @@ TEST_F(test_spare_few, order_is_kept)
     EXPECT_TRUE(rests());
 }
 
-/* A target that answers what it has not been asked */
+/* A target that sends replies without requests */
 class test_spare_unasked : public test_spare {
 protected:
     void SetUp() override
@@ -372,7 +373,7 @@ TEST_F(test_spare_unasked, is_malformed)
 
     complaints heard;
     spares_double(1);
-    /* It is done; then the reply comes again */
+    /* The put completes; then its reply arrives again */
     put(m_ab, ++m_value);
     m_a->wait([&]() { return m_a->failed.count(m_ab) > 0; });
     spares_double(0);
@@ -389,7 +390,7 @@ TEST_F(test_spare_unasked, is_malformed)
     EXPECT_EQ(1u, count());
 }
 
-/* Targets that die */
+/* ---- targets that die ---- */
 class test_spare_death : public ::testing::Test {
 protected:
     struct target {
@@ -445,8 +446,8 @@ TEST_F(test_spare_death, takes_it_along)
     EXPECT_EQ(0, other.process.join());
 }
 
-/* Nothing is to be had of a target that nothing has been asked of, so nobody
- * looks whether it is alive, while others are looked at */
+/* A spare alone does not make its endpoint probe the target, because no request
+ * is outstanding. Endpoints with outstanding requests are probed. */
 TEST_F(test_spare_death, goes_unnoticed_while_idle)
 {
     target victim(m_entity), other(m_entity);

@@ -6,8 +6,8 @@
 #include <thread>
 
 /*
- * One of the two processes is stopped by a signal at an exact point of a
- * transfer, memory changes meanwhile, and it is continued: the transfer ends as
+ * A signal stops one of the two processes at an exact point of a transfer.
+ * Memory changes meanwhile, and the process is continued. The transfer ends as
  * if nothing had happened.
  */
 
@@ -44,7 +44,8 @@ bool equal(const buffer &a, const buffer &b)
     return memcmp(a.ptr(), b.ptr(), size) == 0;
 }
 
-/* Gets what the parent has filled with 1, or puts what it fills with 2 */
+/* Gets data that the parent has filled with 1, or puts data that it fills with
+ * 2 */
 PEER_FUNCTION(stopped_initiator)
 {
     entity e;
@@ -65,8 +66,8 @@ PEER_FUNCTION(stopped_initiator)
     return 0;
 }
 
-/* Its service is held while it populates for the parent, at the first page:
- * what is ahead of that is for another thread */
+/* A gate holds its service at the first page that it populates for the parent.
+ * The populator's thread handles the pages ahead of it. */
 PEER_FUNCTION(stopped_target)
 {
     entity e;
@@ -116,9 +117,9 @@ TEST_P(test_stopped, initiator)
     page_table_gate_release(table, GetParam().point);
 
     if (GetParam().point == GATE_CHUNK_CHECKED) {
-        /* The hook waits for the access in which the process was stopped. The
-         * advice takes the page from the NIC and leaves its contents alone: the
-         * initiator goes on before the hook ends. */
+        /* The hook waits for the access of the stopped process. The advice
+         * takes the page from the NIC and keeps its contents: the initiator
+         * goes on before the hook ends. */
         std::thread taker([&]() {
             madvise(memory.ptr(at), page, MADV_KEEPONFORK);
         });
@@ -129,7 +130,7 @@ TEST_P(test_stopped, initiator)
         initiator.go_on();
         taker.join();
     } else {
-        /* It waits for no other. The page goes, and comes again. */
+        /* It waits for no other access. The page is taken, and returns. */
         std::vector<char> copy(memory.ptr(at), memory.ptr(at) + page);
         madvise(memory.ptr(at), page, MADV_DONTNEED);
         memcpy(memory.ptr(at), copy.data(), page);
@@ -172,7 +173,7 @@ TEST(test_stopped_peer, target)
     target.get<char>();
     target.stop();
 
-    /* Others are served meanwhile */
+    /* Other peers are served meanwhile */
     memory.fill(3);
     buffer got(e.md(), size);
     e.add_progress(&other);

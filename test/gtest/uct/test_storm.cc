@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 /*
- * Memory that its owner, or another process, takes away and gives back all the
- * time, while operations use it: errors, never a signal, and afterwards all is
- * as before.
+ * The owner of memory, or another process, takes it away and gives it back
+ * continually while operations use it. Operations end with errors, never with a
+ * signal, and afterwards everything works.
  */
 
 enum weather_t {
     PROTECT,
     UNMAP,
-    UNMAP_UNSEEN, /* By raw system calls, which no hook sees */
+    UNMAP_UNSEEN, /* By raw system calls, which bypass the hooks */
     TRUNCATE,
     TRUNCATE_BY_OTHER
 };
@@ -177,7 +177,7 @@ protected:
         uct_pair_test::TearDown();
     }
 
-    /* The memory of stormy is in the storm, that of calm is not */
+    /* The memory of stormy changes all the time, that of calm never */
     void init(const entity &stormy, const entity &calm)
     {
         m_stormy.reset(new buffer(stormy.md(), storm::length, m_storm->ptr()));
@@ -187,7 +187,7 @@ protected:
 
     using op_t = std::function<ucs_status_t(uct_completion_t*)>;
 
-    /* Whatever comes of it but a signal, or another error */
+    /* Any result but a signal or an unexpected error */
     void run(const op_t &op)
     {
         completion comp;
@@ -290,7 +290,7 @@ protected:
         flush();
     }
 
-    /* Many stores in a row, so that some of them are at a bad moment */
+    /* Many stores, so that some fall into the moments without memory */
     void store(char *local, uint64_t remote, uct_rkey_t rkey)
     {
         for (int i = 0; i < 500; ++i) {
@@ -319,7 +319,7 @@ protected:
                 store(local, remote, rkey);
             }
             m_storm->end();
-            flush(); /* Tells of what had nobody else to tell */
+            flush(); /* Reports the errors of operations without a completion */
         }
         EXPECT_GT(m_failed, 0);
         EXPECT_GT(m_done, 0);
@@ -365,7 +365,7 @@ TEST_P(test_storm, target)
     target();
 }
 
-/* Its application has other things to do: the service's thread answers */
+/* The target's application makes no calls: the service's thread answers */
 TEST_P(test_storm, target_computes)
 {
     init(*m_b, *m_a);
@@ -382,7 +382,7 @@ TEST_P(test_storm, target_computes)
         completion comp;
         ucs_status_t status;
 
-        /* Not by retry(), which makes progress of both */
+        /* Not retry(), which makes progress of both entities */
         while ((status = uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, value,
                                                &old, m_stormy->address(), rkey,
                                                &comp)) ==
@@ -398,7 +398,7 @@ TEST_P(test_storm, target_computes)
                 << ucs_status_string(status);
     }
     m_storm->end();
-    /* The guard lets hardly any request in while the memory is gone */
+    /* The guard admits hardly any request while the memory is absent */
     EXPECT_TRUE((failed > 0) || (GetParam() == UNMAP));
 }
 
@@ -411,7 +411,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_storm,
                          ::testing::Values(PROTECT, UNMAP, UNMAP_UNSEEN,
                                            TRUNCATE, TRUNCATE_BY_OTHER));
 
-/* Without zero copy everything is copied, here and there */
+/* In copy mode everything is copied, on both sides */
 class test_storm_copy : public test_storm {
 protected:
     config_t config() override { return {{"NPRDMA_ZCOPY", "no"}}; }
@@ -431,8 +431,8 @@ INSTANTIATE_TEST_SUITE_P(all, test_storm_copy,
                          ::testing::Values(PROTECT, TRUNCATE_BY_OTHER));
 
 
-/* The application may have the address of the handler for good. In a process of
- * its own, in which nobody else has opened the component. */
+/* The application may keep the address of the handler for ever. The test runs
+ * in a process of its own, in which no other test has opened the component. */
 PEER_FUNCTION(opens_and_closes)
 {
     void *handle = dlopen(NPRDMA_TEST_COMPONENT, RTLD_NOW);

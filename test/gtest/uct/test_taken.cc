@@ -9,9 +9,9 @@
 #include <sys/resource.h>
 
 /*
- * Buffers that their owner takes away before their operation is complete, which
- * UCX forbids: that is an error, not a signal. In processes of their own, which
- * end if it is one.
+ * The owner takes buffers away before their operation is complete, which UCX
+ * forbids. The result is an error, not a signal. The tests run in processes of
+ * their own, which a signal would end.
  */
 
 enum way_t {
@@ -22,7 +22,7 @@ enum way_t {
 struct taken_case {
     bool   zcopy;
     bool   is_put;
-    bool   is_late; /* Not before it is posted */
+    bool   is_late; /* Not before the operation is posted */
     way_t  way;
     size_t length;
 };
@@ -80,7 +80,7 @@ public:
         return comp.status;
     }
 
-    /* The endpoint is as good as ever, and has nothing to add */
+    /* The endpoint still works, and reports no further error */
     void expect_works()
     {
         uint64_t value = 0x1122334455667788;
@@ -113,7 +113,7 @@ PEER_FUNCTION(taken_away)
     complaints log;
     int told = 0;
 
-    /* Whoever dies here is to do it quietly */
+    /* A process that dies here leaves no core file and no message */
     setrlimit(RLIMIT_CORE, &limit);
     signal(SIGSEGV, SIG_DFL);
 
@@ -130,7 +130,7 @@ PEER_FUNCTION(taken_away)
 
 class test_taken : public ::testing::Test {
 protected:
-    /* How the process ended, and how its operation did if it lived */
+    /* How the process ended and, if it survived, the status of its operation */
     static int run(const taken_case &what, ucs_status_t *status_p)
     {
         peer taken("taken_away");
@@ -151,7 +151,7 @@ protected:
             SCOPED_TRACE(testing::Message() << "length " << length << " late "
                                             << is_late);
             ASSERT_EQ(0, run({true, is_put, is_late, way, length}, &status));
-            /* The NIC may have been done; mprotect() is seen by nobody */
+            /* The NIC may have been done before; nothing reports mprotect() */
             if ((way == UNMAP) || !is_late || (status != UCS_OK)) {
                 EXPECT_EQ(UCS_ERR_INVALID_ADDR, status)
                         << ucs_status_string(status);
@@ -183,7 +183,7 @@ TEST_F(test_taken, protected_by_who_puts)
     }
 }
 
-/* Slices that are checked by their states */
+/* Slices that are verified by states */
 TEST_F(test_taken, protected_by_who_gets)
 {
     for (size_t length : {64 * kib, 4 * kib * kib}) {
@@ -191,8 +191,8 @@ TEST_F(test_taken, protected_by_who_gets)
     }
 }
 
-/* What the CPU touches, too: a small get is copied, the contents of one that is
- * not much larger are looked at, and in copy mode all is copied */
+/* Operations for which the CPU accesses the buffer: small gets are copied,
+ * somewhat larger ones are scanned, and copy mode copies everything */
 TEST_F(test_taken, touched_by_the_cpu)
 {
     for (taken_case what : {taken_case{true, false, true, UNMAP, 8},

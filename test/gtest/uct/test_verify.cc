@@ -16,13 +16,12 @@ static constexpr uint64_t signature = 0x0123456789abcdef;
 static constexpr size_t   line      = UCT_NPRDMA_VERIFY_LINE;
 
 /*
- * Data as it arrives from a range of remote memory, some lines of which come
- * from the signature page. What is real has no byte in common with the
- * signature.
+ * Data as it arrives from a range of remote memory, with some lines from the
+ * signature page. Real data has no byte in common with the signature.
  */
 class arrival {
 public:
-    /* At a place here that is not aligned like the remote one */
+    /* At a local address with another alignment than the remote one */
     arrival(uint64_t address, size_t length, size_t misalign) :
         m_address(address), m_length(length), m_storage(length + 64),
         m_data(m_storage.data() + misalign)
@@ -30,7 +29,7 @@ public:
         memset(m_data, 0x5a, length);
     }
 
-    /* Bytes of [begin, end), remote addresses, come from the signature page */
+    /* Bytes of remote addresses [begin, end) come from the signature page */
     void absent(uint64_t begin, uint64_t end)
     {
         uint8_t bytes[8];
@@ -42,7 +41,7 @@ public:
         }
     }
 
-    /* Who only wants to know whether there is one finds the same */
+    /* The function that only tells whether a line is suspect agrees */
     size_t scan() const
     {
         size_t count = uct_nprdma_verify_scan(m_data, m_address, m_length,
@@ -89,7 +88,7 @@ TEST(test_verify, any_line_is_found)
     }
 }
 
-/* A page that goes away at any line, or comes back there */
+/* A page that vanishes at any line, or returns there */
 TEST(test_verify, half_real_page)
 {
     static constexpr size_t page = 4096;
@@ -108,7 +107,7 @@ TEST(test_verify, half_real_page)
     }
 }
 
-/* Only the first whole word of a line tells: it is the first that is there */
+/* Only the first whole word of a line counts, because it arrives first */
 TEST(test_verify, first_word_decides)
 {
     arrival data(0x1000, 4 * line, 0);
@@ -123,7 +122,7 @@ TEST(test_verify, first_word_decides)
 
 TEST(test_verify, word_across_a_boundary_is_no_word)
 {
-    /* The value of the signature where no absent page would show it */
+    /* Data that equals the signature where no absent page would show it */
     for (size_t shift = 1; shift < 8; ++shift) {
         arrival data(0x1000, 4 * line, 0);
         memcpy(data.data() + line + shift, &signature, sizeof(signature));
@@ -149,7 +148,7 @@ TEST(test_verify, partial_words)
                 continue;
             }
 
-            /* One byte that differs makes it real */
+            /* One different byte makes the line real */
             for (size_t i = 0; i < length; ++i) {
                 arrival data(begin, length, 3);
                 data.absent(begin, begin + length);
@@ -161,7 +160,7 @@ TEST(test_verify, partial_words)
     }
 }
 
-/* By chance: a line that holds the value is suspect, whatever it is */
+/* A line that holds the value is suspect, also by chance */
 TEST(test_verify, chance_match)
 {
     std::mt19937_64 random(7);
@@ -202,13 +201,13 @@ TEST(test_verify, states)
                                          2));
 
     for (size_t i = 0; i < count; ++i) {
-        /* Gone and come back */
+        /* The page has vanished and returned */
         after[i] += 8;
         EXPECT_FALSE(uct_nprdma_verify_states(before.data(), after.data(),
                                               count, 1)) << i;
         after[i] = before[i];
 
-        /* Absent before and after: equal, but worth nothing */
+        /* Absent before and after: equal, but not valid */
         for (uint32_t bit : {1, 2}) {
             before[i] = after[i] &= ~bit;
             EXPECT_FALSE(uct_nprdma_verify_states(before.data(), after.data(),
@@ -259,7 +258,7 @@ protected:
                                      states.data());
     }
 
-    /* Until they are believed, whatever was there before */
+    /* Until the states are trusted, whatever the cache had before */
     static void settle(const cache_t &cache, uct_nprdma_state_region_t region,
                        uint64_t page, const std::vector<uint32_t> &states)
     {
@@ -317,7 +316,7 @@ TEST_F(test_state_cache, absent_and_unknown)
                                                found.data()));
     EXPECT_FALSE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 101,
                                                1, found.data()));
-    states[70] &= ~2u; /* Readable only */
+    states[70] &= ~2u; /* Valid for reading only */
     settle(cache, m_region, 10, states);
     EXPECT_TRUE(uct_nprdma_state_cache_lookup(cache.get(), &m_region, 10, 100,
                                               1, found.data()));
@@ -325,8 +324,8 @@ TEST_F(test_state_cache, absent_and_unknown)
                                                2, found.data()));
 }
 
-/* What has changed is not believed until it was seen unchanged eight times;
- * other blocks are none of its business */
+/* A state that has changed is trusted after it was seen unchanged eight times.
+ * Other blocks have no influence. */
 TEST_F(test_state_cache, doubt)
 {
     auto cache  = create(1 << 16);
@@ -353,7 +352,7 @@ TEST_F(test_state_cache, doubt)
 TEST_F(test_state_cache, bounded)
 {
     auto none  = create(0);
-    auto small = create(1); /* One set */
+    auto small = create(1); /* One set of the cache */
     size_t kept = 0;
 
     keep(none, m_region, 0, words(64, 1));

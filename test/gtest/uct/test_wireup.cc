@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-/* Wire-up packets that are lost, repeated and overtaken */
+/* Wire-up with packets that are lost, repeated and reordered */
 class test_wireup : public ::testing::TestWithParam<config_t> {
 };
 
@@ -57,8 +57,8 @@ static ucs_status_t count_am(void *arg, void *, size_t, unsigned)
     return UCS_OK;
 }
 
-/* Tells when no more endpoints of its parent's go; when all but one have gone;
- * and of a message */
+/* Reports to its parent when all endpoints but one are gone, when no further
+ * ones disconnect, and when a message arrives */
 PEER_FUNCTION(left_behind)
 {
     entity e;
@@ -86,9 +86,9 @@ PEER_FUNCTION(left_behind)
     return 0;
 }
 
-/* More endpoints than the completion queue has entries go at once, as at the
- * end of a large job: their last messages get through, and who stays is not
- * disturbed */
+/* More endpoints than the completion queue has entries disconnect at once, as
+ * at the end of a large job. Their last messages arrive, and the remaining
+ * endpoint is not disturbed. */
 TEST(test_wireup_end, many_endpoints_go_at_once)
 {
     static const unsigned count = 2100;
@@ -105,7 +105,7 @@ TEST(test_wireup_end, many_endpoints_go_at_once)
         e.disconnect(eps[i]);
     }
 
-    /* Meanwhile nobody takes completions */
+    /* The target takes no completions meanwhile */
     target.put(0);
     target.get<int>();
     e.wait([&]() { return target.ready(); });
@@ -119,14 +119,12 @@ TEST(test_wireup_end, many_endpoints_go_at_once)
     EXPECT_EQ(0, target.join());
 }
 
-/* What is posted before the connection is there leaves when the peer answers,
- * whether or not the user makes progress: its failure may be the first that
- * progress sees */
-/* A last message, and others after it, which nobody sends who keeps to the
- * rules. None of the receives that they take is lost. */
+/* Messages behind the last one, which only a malformed peer sends. The receives
+ * that they consume are not lost. */
 TEST(test_wireup_end, messages_after_the_last_one)
 {
-    /* Receives are there for all of them, and given back in such batches */
+    /* There are receives for all of them, which are posted again in batches of
+     * RX_MAX_BATCH */
     static const unsigned num_messages = 48;
     entity target(config_t{{"RX_MAX_BUFS", "64"}, {"RX_MAX_BATCH", "16"}});
     svc_requester foul(target, UCT_NPRDMA_CONN_AM);
@@ -137,7 +135,7 @@ TEST(test_wireup_end, messages_after_the_last_one)
     fin.type    = UCT_NPRDMA_AM_FIN;
     messages[0] = svc_requester::bytes((char*)&fin, (char*)(&fin + 1));
     for (unsigned round = 1; round <= 10; ++round) {
-        /* The target sees none before all are there */
+        /* The target calls no progress before all of them have arrived */
         ASSERT_EQ((int)num_messages, foul.send_all(messages));
         for (int i = 0; i < 100; ++i) {
             target.progress();
@@ -148,7 +146,8 @@ TEST(test_wireup_end, messages_after_the_last_one)
     }
 }
 
-/* The same to the service, whose thread does see the first ones before */
+/* The same with requests to the service. Its thread may execute the first ones
+ * before the others arrive. */
 TEST(test_wireup_end, requests_after_the_last_one)
 {
     entity target(config_t{{"SVC_SLOTS", "8"}});
@@ -167,6 +166,9 @@ TEST(test_wireup_end, requests_after_the_last_one)
     }
 }
 
+/* Messages that are posted before the connection exists are sent when the peer
+ * answers, also without progress of the user. The first event that progress sees
+ * may be the failure of the connection. */
 TEST(test_wireup_end, fails_before_it_is_seen_connected)
 {
     entity a, b(config_t{{"SEG_SIZE", "1024"}});
@@ -174,7 +176,7 @@ TEST(test_wireup_end, fails_before_it_is_seen_connected)
     uct_ep_h ep       = a.connect(b.address());
     ucs_status_t status;
 
-    /* Too long for the peer's receives */
+    /* Longer than the peer's receives */
     auto pack = [](void *dest, void *) {
         memset(dest, 0, 4000);
         return (size_t)4000;
@@ -189,8 +191,8 @@ TEST(test_wireup_end, fails_before_it_is_seen_connected)
     EXPECT_EQ(1u, a.failed.count(ep)) << "a message is lost without a word";
 }
 
-/* The device refuses to send, and stops all that is behind: what is repeated
- * gets through. The user is told once. */
+/* The device refuses a send and all later ones. Repeated packets arrive, and
+ * the user gets one error. */
 TEST(test_wireup_fail, now_and_then)
 {
     complaints said;
@@ -216,7 +218,7 @@ TEST(test_wireup_fail, now_and_then)
             << said.lines()[0];
 }
 
-/* Nothing gets out: that is an error of the endpoint, not silence for ever */
+/* No packet leaves: the endpoint fails, and does not stay silent for ever */
 TEST(test_wireup_fail, always)
 {
     complaints said;

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 /*
- * What is posted before the connection is there leaves when the peer answers.
- * The device may refuse it then, in a thread that the user does not know of:
- * he must hear of it as of any other failure, and until he does, nothing that
- * he sends later may get to the peer.
+ * Messages that are posted before the connection exists are sent when the peer
+ * answers. The device may refuse them then, in a thread that the user does not
+ * control. The user gets an error as for any other failure, and until then
+ * nothing that is sent later may reach the peer.
  */
 class test_wireup_refused : public ::testing::Test {
 protected:
@@ -45,8 +45,9 @@ protected:
         return uct_ep_am_short(m_ep, 1, m_num_sent++, nullptr, 0);
     }
 
-    /* Do things while there is an endpoint, but not a connection: the peer does
-     * not answer. Afterwards it does, and `after` of what was posted pass. */
+    /* Calls things() while the endpoint has no connection, because the peer
+     * does not answer. Then the peer answers, and the first `after` sends
+     * pass. */
     void early(unsigned after, unsigned count,
                const std::function<void()> &things)
     {
@@ -80,7 +81,7 @@ protected:
         }
     }
 
-    /* Without a gap, and in order: messages up to one that was refused */
+    /* The messages before the refused one arrived in order, without a gap */
     void expect_received(unsigned at_most)
     {
         EXPECT_GE(at_most, m_received.size());
@@ -98,7 +99,7 @@ protected:
         EXPECT_EQ(num_errors, m_a->num_errors);
     }
 
-    /* The user hears of it once, and everything can be had back */
+    /* The user gets one error, and all resources come back */
     void expect_failed(unsigned num_passed)
     {
         m_a->wait([&]() { return m_a->failed.count(m_ep) > 0; });
@@ -128,7 +129,7 @@ TEST_F(test_wireup_refused, last_of_several)
     expect_failed(3);
 }
 
-/* Until progress has failed the endpoint, nothing gets past the refusal */
+/* Until progress has failed the endpoint, no send passes the refused one */
 TEST_F(test_wireup_refused, nothing_is_sent_before_progress)
 {
     send_early(2, 1);
@@ -156,7 +157,8 @@ struct flush_then : uct_completion_t {
     unsigned              num_calls = 0;
 };
 
-/* What comes back of the ones that got through is no leave to go on */
+/* Completions of the sends before the refused one do not permit further
+ * sends */
 TEST_F(test_wireup_refused, nothing_overtakes)
 {
     flush_then flush([&]() { EXPECT_TRUE(UCS_STATUS_IS_ERR(send())); });
@@ -167,12 +169,12 @@ TEST_F(test_wireup_refused, nothing_overtakes)
         ASSERT_EQ(UCS_OK, send());
     });
     m_b->wait([&]() { return !m_received.empty(); });
-    usleep(20000);  /* Its acknowledgement is likely to be there, too */
+    usleep(20000);  /* The acknowledgement has probably arrived as well */
     expect_failed(1);
     EXPECT_EQ(1u, flush.num_calls);
 }
 
-/* The same when the connection is there and the user has been told */
+/* The same when the connection exists and the user has been notified */
 TEST_F(test_wireup_refused, nothing_overtakes_when_connected)
 {
     flush_then flush([&]() { EXPECT_TRUE(UCS_STATUS_IS_ERR(send())); });
@@ -191,7 +193,7 @@ TEST_F(test_wireup_refused, nothing_overtakes_when_connected)
 
 TEST_F(test_wireup_refused, flush_ends_with_error)
 {
-    /* Each of two messages, and what the flush itself sends */
+    /* The refused send is one of two messages, or the flush's own */
     for (unsigned after = 0; after < 3; ++after) {
         SCOPED_TRACE("after " + std::to_string(after));
         flush_then flush([]() {});
@@ -212,7 +214,8 @@ TEST_F(test_wireup_refused, flush_ends_with_error)
     }
 }
 
-/* Nor can be posted what would tell that the rest is out */
+/* The device also refuses the empty WRITE that would report earlier sends
+ * complete */
 TEST_F(test_wireup_refused, everything_from_now_on)
 {
     flush_then flush([]() {});
@@ -228,7 +231,7 @@ TEST_F(test_wireup_refused, everything_from_now_on)
     EXPECT_EQ(1u, flush.num_calls);
 }
 
-/* Messages that lie in buffers */
+/* Messages in bounce buffers */
 TEST_F(test_wireup_refused, buffers_come_back)
 {
     auto pack = [](void *dest, void *arg) {
@@ -270,8 +273,8 @@ TEST_F(test_wireup_refused, pending_is_told)
     expect_failed(3);
 }
 
-/* The endpoint is destroyed before the user could hear of it: it does not say
- * goodbye as if all was well */
+/* The endpoint is destroyed before the user gets the error: it sends no regular
+ * FIN */
 TEST_F(test_wireup_refused, then_destroyed)
 {
     flush_then flush([]() {});
@@ -312,7 +315,7 @@ TEST_F(test_wireup_refused, then_canceled)
     EXPECT_EQ(1u, flush.num_calls);
 }
 
-/* The connection that RMA goes by is made later */
+/* The connection for RMA is made later */
 TEST_F(test_wireup_refused, request)
 {
     flush_then flush([]() {});
@@ -336,7 +339,7 @@ TEST_F(test_wireup_refused, request)
     EXPECT_EQ(0u, *memory.ptr<uint64_t>(8));
 }
 
-/* At any moment of wire-up, which two threads work on */
+/* At any moment of wire-up, in which two threads take part */
 TEST_F(test_wireup_refused, at_random)
 {
     const unsigned num_rounds = is_fast() ? 100 : 10;
@@ -360,7 +363,7 @@ TEST_F(test_wireup_refused, at_random)
         while (m_a->failed.empty()) {
             uint64_t number = m_num_sent;
             if (send() == UCS_ERR_NO_RESOURCE) {
-                m_num_sent = number;  /* Not tried at all */
+                m_num_sent = number;  /* Not posted */
             } else if (status == UCS_ERR_NO_RESOURCE) {
                 status = uct_ep_flush(m_ep, 0, &flush);
             }
@@ -378,8 +381,8 @@ TEST_F(test_wireup_refused, at_random)
     }
 }
 
-/* Its turn to say goodbye comes later, and then it may not: nothing else would
- * tell that the message before is out */
+/* The FIN is sent later, and the device refuses it then. Nothing else would
+ * report that the message before it is complete. */
 TEST_F(test_wireup_refused, last_words)
 {
     static const unsigned count = 700;
@@ -406,8 +409,8 @@ TEST_F(test_wireup_refused, last_words)
     EXPECT_EQ(0u, m_a->num_errors);
 }
 
-/* The user who hears of one gives up all, among them some that would have been
- * next to be told */
+/* The error handler destroys all endpoints, among them some that would have
+ * been notified next */
 TEST_F(test_wireup_refused, handler_destroys_others)
 {
     std::vector<uct_ep_h> eps;

@@ -222,7 +222,7 @@ uct_component_h find_component()
     return found;
 }
 
-/* Settings of somebody else's configuration are passed over */
+/* Settings of another configuration are skipped */
 template<typename C>
 static void modify(C *config, const config_t &settings)
 {
@@ -480,7 +480,7 @@ std::vector<std::pair<std::string, uint64_t>> entity::counters() const
     uint64_t value;
 
     path << "/uct/worker/" << m_worker << "/iface/" << m_iface;
-    /* The file is made when somebody looks at the directory */
+    /* UCX creates the file when the directory is read */
     check(ucs_vfs_path_list_dir(path.str().c_str(),
                                 [](const char *, void *) {}, nullptr),
           "vfs_path_list_dir");
@@ -562,7 +562,7 @@ peer::peer(const std::string &function, uid_t uid, size_t memlock)
         throw std::runtime_error("socketpair");
     }
 
-    /* A new program, so that nothing of this one's UCX is in it */
+    /* A new program, so that it contains no state of this process's UCX */
     std::string value = function + ":" + std::to_string(fds[1]);
     pid_t parent      = getpid();
     m_fd              = fds[0];
@@ -600,7 +600,7 @@ void peer::kill()
 {
     int status;
 
-    /* To -1 it would mean every process there is */
+    /* kill(-1) would signal all processes */
     if (m_pid <= 0) {
         throw std::runtime_error("the other process has been ended before");
     }
@@ -643,7 +643,7 @@ void peer::send(const void *data, size_t length)
 
 void peer::receive(void *data, size_t length)
 {
-    /* Nothing is nothing to wait for */
+    /* Zero bytes need no wait */
     if ((length > 0) &&
         (recv(m_fd, data, length, MSG_WAITALL) != (ssize_t)length)) {
         throw std::runtime_error("the other process is gone");

@@ -19,38 +19,40 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-/* Conditions are awaited for this long before a test gives up */
+/* Time limit for conditions. The test fails when it expires. */
 constexpr std::chrono::seconds patience(60);
 
-/* Where the kernel puts nothing by itself meanwhile, and where a sanitizer
- * allows something to be */
+/* Addresses that the kernel does not choose by itself, and that sanitizers
+ * permit */
 #ifdef __SANITIZE_THREAD__
 constexpr uint64_t remote_place = UINT64_C(0x1000000000);
 #else
 constexpr uint64_t remote_place = UINT64_C(0x200000000000);
 #endif
 
-/* The same for memory in which a test makes holes, which others would fill */
+/* The same for memory in which a test makes holes that other mappings could
+ * fill */
 constexpr uint64_t hole_place = remote_place - (UINT64_C(1) << 32);
 
 double now();
 
-/* What is tested: npemu0, unless NPRDMA_TEST_DEVICE names another one */
+/* Device under test: npemu0, unless NPRDMA_TEST_DEVICE names another one */
 std::string device_name();
 
-/* Not in an emulated machine, where everything takes much longer */
+/* Not in an emulated machine, which is much slower */
 inline bool is_fast() { return device_name() == "npemu0"; }
 
-/* Return when the condition holds; fails the test if it never does */
+/* Returns when the condition holds. The test fails if it never does. */
 void await(const std::function<bool()> &condition);
 
-/* Name and value pairs; for one interface or MD, without the UCX_ prefix */
+/* Name and value pairs for one interface or MD, without the UCX_ prefix */
 using config_t = std::map<std::string, std::string>;
 
-/* Loads nprdma; throws if it is not there */
+/* Loads nprdma. Throws if it is not there. */
 uct_component_h find_component();
 
-/* While it lives, it keeps errors and warnings of UCX instead of stderr */
+/* During its lifetime it collects errors and warnings of UCX instead of
+ * stderr */
 class complaints {
 public:
     complaints();
@@ -63,13 +65,13 @@ public:
         return m_lines;
     }
 
-    static inline std::mutex lock; /* Threads of UCX add lines, too */
+    static inline std::mutex lock; /* Threads of UCX add lines as well */
 
 private:
     std::vector<std::string> m_lines;
 };
 
-/* Open descriptors of this process */
+/* Number of open descriptors of this process */
 unsigned num_descriptors();
 
 /* Memory registered with an MD */
@@ -94,7 +96,7 @@ public:
     size_t length() const { return m_length; }
     uct_mem_h memh() const { return m_memh; }
 
-    /* As it is sent to peers */
+    /* The key as it is sent to peers */
     std::vector<char> packed_key() const;
     void deregister();
     void fill(uint64_t seed);
@@ -107,13 +109,14 @@ private:
     uct_mem_h m_memh;
 };
 
-/* A completion, and what it has been told */
+/* A completion and the status it has received */
 struct completion : uct_completion_t {
     completion(int count = 1);
     bool done = false;
 };
 
-/* Deregisters, and revokes the keys: expects that to be done on return */
+/* Deregisters and revokes the keys. Expects the revocation to be complete on
+ * return. */
 void invalidate(uct_md_h md, uct_mem_h memh);
 
 /* A worker with one interface of nprdma */
@@ -129,46 +132,46 @@ public:
     const uct_iface_attr_t &attr() const { return m_attr; }
     const uct_md_attr_t &md_attr() const { return m_md_attr; }
 
-    /* Both addresses, to be carried to the peer */
+    /* Device and interface address, for the peer */
     std::vector<char> address() const;
     uct_ep_h connect(const std::vector<char> &address);
     void disconnect(uct_ep_h ep);
-    /* What a user forgets: the MD closed in front of its interface, and the
-     * interface closed in front of its endpoints */
+    /* Errors of a user: the MD closed before its interface, and the interface
+     * closed before its endpoints */
     void close_md() { uct_md_close(m_md), m_md = nullptr; }
     void leak_endpoints() { m_eps.clear(); }
     unsigned progress() { return uct_worker_progress(m_worker); }
 
     uct_rkey_t unpack(const std::vector<char> &packed_key);
 
-    /* Do it again until it does not answer UCS_ERR_NO_RESOURCE. Progresses
+    /* Repeats an operation while it returns UCS_ERR_NO_RESOURCE. Progresses
      * this entity and those that wait() progresses. */
     ucs_status_t retry(const std::function<ucs_status_t()> &op);
 
-    /* Progress until the condition holds; fails the test if it never does */
+    /* Progresses until the condition holds. The test fails if it never does. */
     void wait(const std::function<bool()> &condition);
     void flush(uct_ep_h ep, ucs_status_t expected = UCS_OK);
 
-    /* Make both connections of an endpoint, by 8 bytes to a peer's memory and
-     * an empty active message: wire-up and its timers are over afterwards */
+    /* Makes both connections of an endpoint, by 8 bytes to a peer's memory and
+     * an empty active message. Wire-up and its timers are over afterwards. */
     void wire_up(uct_ep_h ep, const void *buffer, uint64_t address,
                  uct_rkey_t rkey);
 
-    /* The interface's counters, from UCX's virtual file system: all of them
-     * in their order, and one */
+    /* The interface's counters from UCX's virtual file system: all of them in
+     * their order, or one */
     std::vector<std::pair<std::string, uint64_t>> counters() const;
     uint64_t counter(const std::string &name) const;
 
-    /* Others that live in this process and have to be progressed */
+    /* Other entities of this process that have to be progressed */
     void add_progress(entity *other) { m_others.push_back(other); }
 
-    /* Endpoints that failed, and why */
+    /* Failed endpoints and their status */
     std::map<uct_ep_h, ucs_status_t> failed;
 
     /* Calls of the error handler */
     unsigned num_errors = 0;
 
-    /* Called by it */
+    /* Called by the error handler */
     std::function<void()> on_failure = []() {};
 
 private:
@@ -202,7 +205,7 @@ protected:
     uct_ep_h                m_ba = nullptr;
 };
 
-/* The same with a buffer of each, and the key by which a reaches b's */
+/* The same with a buffer for each, and the key by which a reaches b's */
 class uct_buffer_test : public uct_pair_test {
 protected:
     explicit uct_buffer_test(size_t length) : m_length(length) {}
@@ -214,7 +217,8 @@ protected:
     uct_rkey_t              m_rkey = UCT_INVALID_RKEY;
 };
 
-/* Another process, running one of the functions below with a socket to here */
+/* Another process. It runs one of the functions below, with a socket to this
+ * one. */
 class peer {
 public:
     using function_t = int (*)(peer &parent);
@@ -227,7 +231,7 @@ public:
 
     void send(const void *data, size_t length);
     void receive(void *data, size_t length);
-    /* Whether something can be received, or the other side is gone */
+    /* Whether something can be received, or the other side has closed */
     bool ready() const;
 
     template<typename T> void put(const T &value)
@@ -247,9 +251,9 @@ public:
 
     pid_t pid() const { return m_pid; }
     void kill();
-    void stop();  /* Returns when it has stopped */
+    void stop();  /* Returns when the process has stopped */
     void go_on();
-    /* Exit status; 0 if all of its checks were good */
+    /* Exit status: 0 if all of its checks passed */
     int join();
 
     /* Functions that a process can be started with */
@@ -263,7 +267,8 @@ private:
     pid_t m_pid = -1;
 };
 
-/* Processes started meanwhile load the component from where everybody may */
+/* While it lives, new processes load the component from a path that all users
+ * can read */
 class component_copy {
 public:
     component_copy();
@@ -278,7 +283,7 @@ private:
     static peer::registration _name##_registration(#_name, _name); \
     static int _name(peer &parent)
 
-/* Kilobytes of a line like "VmLck:" of /proc/PID/status */
+/* Value in kilobytes of a line like "VmLck:" of /proc/PID/status */
 long proc_status_kb(pid_t pid, const std::string &name);
 
 /* CPU time of a process, in seconds */
@@ -287,8 +292,8 @@ double process_cpu_time(pid_t pid);
 /* CPU time of all threads of a process with this name, in seconds */
 double thread_cpu_time(pid_t pid, const std::string &name);
 
-/* Whether all threads of a process with this name, one at least, are blocked in
- * poll() without a timeout: only an event can make them use the CPU */
+/* Whether all threads of a process with this name, at least one, are blocked in
+ * poll() without a timeout, so that only an event can make them use the CPU */
 bool thread_sleeps(pid_t pid, const std::string &name);
 
 #endif
