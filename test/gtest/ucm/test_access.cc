@@ -53,7 +53,7 @@ protected:
         return status;
     }
 
-    /* Every kind of access to memory that nobody may touch */
+    /* Every kind of access to memory without access rights */
     static void expect_faults(char *ptr, bool readable = false)
     {
         char buffer[64] = {};
@@ -240,7 +240,7 @@ TEST_F(test_access, untouched_memory_becomes_resident)
     munmap(ptr, page);
 }
 
-/* Two threads add to the same word, one through nprdma_access_xx() */
+/* Two threads add to the same word, one of them by nprdma_access_xx() */
 TEST_F(test_access, atomic_towards_the_cpu)
 {
     static const int count = 100000;
@@ -279,7 +279,8 @@ TEST_F(test_access, words_are_never_torn)
     EXPECT_EQ(0u, torn);
 }
 
-/* Memory comes and goes under the accesses: an error at most, never a signal */
+/* Memory is unmapped and mapped during accesses: they return errors, without a
+ * signal */
 TEST_F(test_access, races_with_unmap)
 {
     std::atomic<bool> stop(false);
@@ -318,7 +319,7 @@ TEST_F(test_access, races_with_unmap)
     munmap(ptr, page);
 }
 
-/* One that opens a device of its own, while the parent's is open */
+/* The child opens a device of its own while the parent's is open */
 TEST_F(test_access, forked_child)
 {
     char *ptr = map(page);
@@ -346,8 +347,8 @@ TEST_F(test_access, forked_child)
     munmap(ptr, page);
 }
 
-/* More threads than there is room for at a time, parent and child at once: each
- * has its own bytes */
+/* More threads than slots, in parent and child at once: each has its own
+ * bytes */
 TEST_F(test_access, copies_of_many_threads)
 {
     auto copy_some = [](uint8_t first) {
@@ -390,7 +391,7 @@ TEST_F(test_access, copies_of_many_threads)
     EXPECT_EQ(0, status);
 }
 
-/* A child that opens a device leaves no descriptor of its parent behind */
+/* A child that opens a device closes the descriptors that it inherited */
 TEST_F(test_access, descriptors_of_a_forked_child)
 {
     auto count_files = []() {
@@ -414,8 +415,8 @@ TEST_F(test_access, descriptors_of_a_forked_child)
     EXPECT_EQ(0, status);
 }
 
-/* Who closes all descriptors, as daemons do, and opens files of his own finds
- * neither their bytes where something else was stored nor one of them closed */
+/* A program closes all descriptors, as daemons do, and opens files. nprdma then
+ * neither writes to these files nor closes them. */
 TEST_F(test_access, all_descriptors_closed)
 {
     char *ptr = map(page);
@@ -455,7 +456,7 @@ TEST_F(test_access, all_descriptors_closed)
     munmap(ptr, page);
 }
 
-/* Where a file may have no bytes the kernel kills who writes one */
+/* With a file size limit of 0, the kernel kills a process that writes a file */
 TEST(test_access_limit, no_files)
 {
     int status;
@@ -478,7 +479,7 @@ TEST(test_access_limit, no_files)
     EXPECT_EQ(0, status);
 }
 
-/* Without memory events everything still works, by copies */
+/* Without memory events everything works, by copies */
 TEST(test_access_copy, all)
 {
     pid_t pid = fork();

@@ -1,6 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Words that one CPU instruction stores, whatever has become of the page */
+/* Words are stored with one CPU instruction, even if the page has changed
+ * meanwhile */
 
 #include <ucm/access/nprdma_access.h>
 
@@ -84,7 +85,7 @@ protected:
         }
     }
 
-    /* Nothing of this is seen by the hooks, so the page counts as known */
+    /* Raw system calls bypass the hooks, so the page counts as mapped */
     static void protect(char *ptr, int prot)
     {
         ASSERT_EQ(0, syscall(SYS_mprotect, ptr, page, prot));
@@ -161,8 +162,8 @@ TEST_F(test_access_word, unmapped_meanwhile)
     expect_faults(ptr);
 }
 
-/* The kernel copies nothing from there, but the CPU may: it is the process's
- * own memory */
+/* The kernel does not copy secret memory. The CPU may access it, because it
+ * belongs to the process. */
 TEST_F(test_access_word, replaced_by_secret_memory)
 {
     int fd = (int)syscall(SYS_memfd_secret, O_CLOEXEC);
@@ -181,7 +182,7 @@ TEST_F(test_access_word, replaced_by_secret_memory)
     close(fd);
 }
 
-/* What lies beside a byte in its word loses nothing meanwhile */
+/* A store of a byte loses no update of its neighbours in the word */
 TEST_F(test_access_word, neighbours_are_left_alone)
 {
     static const int count = 200000;
@@ -189,7 +190,8 @@ TEST_F(test_access_word, neighbours_are_left_alone)
     std::atomic<bool> is_done(false);
     int lost = 0;
 
-    /* For as long as there are stores, which take longer than this */
+    /* Until all stores are done, which take longer than the start of this
+     * thread */
     std::thread cpu([&]() {
         for (uint16_t sum = 0; !is_done; ++sum) {
             uint16_t seen = halves[1].fetch_add(1);
@@ -211,7 +213,7 @@ TEST_F(test_access_word, neighbours_are_left_alone)
     EXPECT_EQ((uint16_t)(count - 1), halves[0]);
 }
 
-/* Whoever waits for a word to change sleeps until it does */
+/* A thread that waits for a word to change sleeps until it does */
 TEST_F(test_access_word, nobody_is_woken)
 {
     uint32_t *word = (uint32_t*)map();

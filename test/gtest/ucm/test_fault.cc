@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The handler of faults among those of the application: each test in a process
- * of its own, some of which are to die.
+ * The fault handler together with handlers of the application. Each test runs
+ * in a process of its own, and some of these processes must die.
  */
 
 #include <ucm/access/nprdma_access.h>
@@ -26,7 +26,7 @@
 
 #if NPRDMA_TOUCH_SUPPORTED
 
-/* What the handlers of the application have seen */
+/* What the application's handlers have recorded */
 static struct {
     int        calls[10];
     int        sig;
@@ -37,7 +37,7 @@ static struct {
 } seen;
 
 static struct sigaction replaced[10];
-static char *hole; /* A page that nobody may touch */
+static char *hole; /* A page without access rights */
 
 static void note(int which, int sig, const siginfo_t *info)
 {
@@ -56,7 +56,7 @@ static void mend(const siginfo_t *info)
              PROT_READ | PROT_WRITE);
 }
 
-/* Makes the page accessible, as programs do that track their memory */
+/* Makes the page accessible, as programs that track their memory do */
 static void on_fault_mend(int sig, siginfo_t *info, void *context)
 {
     note(0, sig, info);
@@ -75,7 +75,7 @@ static void on_fault_jump(int sig, siginfo_t *info, void *context)
     siglongjmp(seen.back, 1);
 }
 
-/* Not its own: to the one before it */
+/* Passes a signal that is not its own on to the replaced handler */
 template<int N>
 static void on_fault_chain(int sig, siginfo_t *info, void *context)
 {
@@ -92,7 +92,7 @@ static void on_fault_chain(int sig, siginfo_t *info, void *context)
     }
 }
 
-/* The same for one that knows but the number */
+/* The same for a handler that gets only the signal's number */
 static void on_fault_chain_plain(int sig)
 {
     note(6, sig, nullptr);
@@ -106,7 +106,7 @@ class test_fault : public ::testing::Test {
 protected:
     using action_t = void (*)(int, siginfo_t*, void*);
 
-    /* Run it in a child: how that has ended */
+    /* Runs a function in a child. Returns the child's wait status. */
     static int run(const std::function<void()> &function)
     {
         int status;
@@ -118,7 +118,7 @@ protected:
             setrlimit(RLIMIT_CORE, &limit);
             hole = (char*)mmap(nullptr, 4096, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            /* Whatever a sanitizer has there */
+            /* Remove handlers of a sanitizer */
             signal(SIGSEGV, SIG_DFL);
             signal(SIGBUS, SIG_DFL);
             memset(&seen, 0, sizeof(seen));
@@ -163,7 +163,7 @@ protected:
         ASSERT_EQ(0, sigaction(sig, &action, old));
     }
 
-    /* Some touches in a turn, at what is not there: errors */
+    /* Accesses to absent memory in one turn return errors */
     static void expect_errors(ucs_status_t expected = UCS_ERR_INVALID_ADDR)
     {
         nprdma_fault_turn_t turn;
@@ -199,7 +199,7 @@ protected:
     }
 };
 
-/* ---- nothing of the application ---- */
+/* ---- without handlers of the application ---- */
 
 TEST_F(test_fault, true_faults_kill)
 {
@@ -207,7 +207,7 @@ TEST_F(test_fault, true_faults_kill)
     expect_death(SIGBUS, []() { init(); expect_errors(); fault_bus(); });
 }
 
-/* As if there were no handler: with a core file, or none, as it is without */
+/* A fatal fault leaves a core file, or none, as without our handler */
 TEST_F(test_fault, leaves_a_core_file)
 {
     char dir[] = "/tmp/nprdma-core-XXXXXX";
@@ -244,7 +244,7 @@ TEST_F(test_fault, ignored)
         expect_errors();
         raise(SIGSEGV);
     });
-    /* The kernel does not let that be ignored */
+    /* The kernel does not let SIGSEGV be ignored */
     expect_death(SIGSEGV, []() {
         signal(SIGSEGV, SIG_IGN);
         init();
@@ -252,7 +252,8 @@ TEST_F(test_fault, ignored)
     });
 }
 
-/* A mistake of ours: not at the memory that the touch was told of */
+/* A bug of nprdma: the fault is at the other address than the touch
+ * announced */
 TEST_F(test_fault, other_side_of_a_touch_kills)
 {
     expect_death(SIGSEGV, []() {
@@ -286,7 +287,7 @@ TEST_F(test_fault, stack_overflow_kills)
     });
 }
 
-/* ---- the application's were there first ---- */
+/* ---- handlers of the application installed before ---- */
 
 TEST_F(test_fault, handler_before)
 {
@@ -355,7 +356,7 @@ TEST_F(test_fault, nodefer)
     });
 }
 
-/* One call, and then the default */
+/* One call of the handler, then the default action */
 TEST_F(test_fault, resethand)
 {
     expect_death(SIGSEGV, []() {
@@ -414,7 +415,7 @@ TEST_F(test_fault, jump_out_of_the_handler)
     });
 }
 
-/* ---- the application's come later ---- */
+/* ---- handlers of the application installed later ---- */
 
 TEST_F(test_fault, handler_after)
 {
@@ -433,7 +434,7 @@ TEST_F(test_fault, handler_after)
     });
 }
 
-/* A turn does so by itself, if not at once */
+/* A turn notices a later handler by itself, after some time */
 TEST_F(test_fault, handler_after_is_noticed)
 {
     expect_ok([]() {
@@ -450,8 +451,8 @@ TEST_F(test_fault, handler_after_is_noticed)
     });
 }
 
-/* Before a turn has noticed it, a handler that passes on what is not its own is
- * as good as ours */
+/* Until a turn has noticed it, a later handler that passes signals on works
+ * like ours */
 TEST_F(test_fault, handler_after_that_chains)
 {
     expect_ok([]() {
@@ -472,7 +473,8 @@ TEST_F(test_fault, handler_after_that_chains)
     });
 }
 
-/* It calls with the number of the signal, and whatever the registers have */
+/* A plain handler passes on only the number of the signal. The registers have
+ * arbitrary contents then. */
 TEST_F(test_fault, plain_handler_after_that_chains)
 {
     for (bool is_noticed : {false, true}) {
@@ -502,7 +504,8 @@ TEST_F(test_fault, plain_handler_after_that_chains)
     }
 }
 
-/* Installed again and again, it remembers what it finds unless it is itself */
+/* Repeated installation remembers the replaced handler, except if it is
+ * itself */
 TEST_F(test_fault, no_handler_calls_itself)
 {
     expect_ok([]() {
@@ -526,7 +529,7 @@ TEST_F(test_fault, no_handler_calls_itself)
     });
 }
 
-/* As libraries do that try whether an address is there */
+/* As libraries do that test whether an address is mapped */
 TEST_F(test_fault, handler_for_a_while)
 {
     expect_ok([]() {
@@ -549,7 +552,7 @@ TEST_F(test_fault, handler_for_a_while)
             close_hole();
         }
     });
-    /* Put back by signal(), which leaves flags out */
+    /* Restored by signal(), which discards the flags */
     expect_ok([]() {
         handle(SIGSEGV, on_fault_mend);
         init();
@@ -561,7 +564,7 @@ TEST_F(test_fault, handler_for_a_while)
     });
 }
 
-/* More handlers than can be told apart: the kernel copies from then on */
+/* More handlers than the table holds: from then on the kernel copies */
 TEST_F(test_fault, too_many_handlers)
 {
     expect_ok([]() {
@@ -584,14 +587,14 @@ TEST_F(test_fault, too_many_handlers)
         fault();
         EXPECT_EQ(1, seen.calls[0]);
 
-        /* One of those that are known is as good as any */
+        /* A handler that the table holds is accepted again */
         handle(SIGSEGV, on_fault_mend, 0, nullptr, 33);
         EXPECT_TRUE(nprdma_fault_enter(&turn));
         nprdma_fault_leave(&turn);
     });
 }
 
-/* Atomics by the kernel's copies and by the CPU lose nothing to each other */
+/* Atomics by the kernel's copies and by the CPU lose no update of each other */
 TEST_F(test_fault, atomics_of_both_kinds)
 {
     expect_ok([]() {
@@ -667,7 +670,7 @@ TEST_F(test_fault, many_threads)
                 }
             });
         }
-        /* Meanwhile the application changes its mind */
+        /* Meanwhile the application replaces its handler */
         for (int i = 0; i < 2000; ++i) {
             handle(SIGBUS, (i % 2) ? on_fault_mend : on_fault_jump);
         }
@@ -692,7 +695,8 @@ TEST_F(test_fault, forked_child)
     });
 }
 
-/* Nothing of ours is left where nothing of the application's came later */
+/* Cleanup removes our handler, unless the application has installed one
+ * later */
 TEST_F(test_fault, put_back_at_the_end)
 {
     expect_ok([]() {
@@ -714,7 +718,7 @@ TEST_F(test_fault, put_back_at_the_end)
             EXPECT_EQ(SIG_DFL, after.sa_handler);
         }
     });
-    /* A handler that is still there can call what it has replaced */
+    /* A later handler can still call the handler that it replaced */
     expect_death(SIGSEGV, []() {
         init();
         handle(SIGSEGV, on_fault_chain<3>, 0, &replaced[3]);

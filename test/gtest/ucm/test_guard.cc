@@ -45,7 +45,8 @@ protected:
         return nprdma_guard_enter((uintptr_t)ptr, 8, ticket);
     }
 
-    /* A call that takes memory away has to wait for an access there */
+    /* A call that unmaps memory waits for an access to it that is in
+     * progress */
     template<typename F> void expect_waits(void *ptr, F call)
     {
         nprdma_guard_ticket_t ticket, other;
@@ -57,7 +58,7 @@ protected:
             done = true;
         });
 
-        /* Once it has begun, nobody else may access the range */
+        /* When the call has begun, no further access may enter the range */
         ucs_status_t status;
         while ((status = enter(ptr, &other)) == UCS_OK) {
             nprdma_guard_leave(&other);
@@ -69,13 +70,13 @@ protected:
         nprdma_guard_leave(&ticket);
         caller.join();
 
-        /* And once it is over, the address is like any other */
+        /* After the call the address is accessible again */
         EXPECT_EQ(UCS_OK, enter(ptr, &other));
         nprdma_guard_leave(&other);
     }
 };
 
-/* An access that needs a word for itself waits for others in progress there */
+/* An access that needs exclusive use of a word waits for accesses to it */
 TEST_F(test_guard, waits_for_accesses)
 {
     char *ptr = (char*)map(2 * page);
@@ -83,7 +84,7 @@ TEST_F(test_guard, waits_for_accesses)
     std::atomic<bool> is_ready(false), is_done(false);
 
     ASSERT_EQ(UCS_OK, enter(ptr, &ticket));
-    nprdma_guard_wait((uintptr_t)ptr + page, page); /* Not there */
+    nprdma_guard_wait((uintptr_t)ptr + page, page); /* Not on this page */
 
     std::thread waiter([&]() {
         is_ready = true;
@@ -240,7 +241,7 @@ TEST_F(test_guard, too_many_accesses)
 
 TEST_F(test_guard, many_calls_at_once)
 {
-    /* More threads inside of munmap() than there are slots for */
+    /* More threads inside of munmap() than the table has slots */
     static const int num_threads = 48;
     std::vector<std::thread> threads;
     nprdma_guard_ticket_t ticket;
@@ -256,7 +257,7 @@ TEST_F(test_guard, many_calls_at_once)
     for (auto &thread : threads) {
         thread.join();
     }
-    /* Nothing is left blocked */
+    /* No range stays blocked */
     EXPECT_EQ(UCS_OK, enter(watched, &ticket));
     nprdma_guard_leave(&ticket);
     munmap(watched, page);
@@ -271,7 +272,8 @@ TEST_F(test_guard, child_does_not_wait)
     ASSERT_EQ(UCS_OK, enter(ptr, &ticket));
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(10); /* Ends it if munmap() waits for a thread of the parent */
+        alarm(10); /* Kills the child if munmap() waits for a thread of the
+                    * parent */
         bool good = (munmap(ptr, page) == 0) &&
                     (enter(ptr, &other) == UCS_ERR_UNSUPPORTED);
         _exit(good ? 0 : 1);
@@ -282,8 +284,8 @@ TEST_F(test_guard, child_does_not_wait)
     munmap(ptr, page);
 }
 
-/* Whoever patches libc after UCM, as Open MPI does, cuts its hooks off: that is
- * noticed, and nobody is told that there are handlers */
+/* Open MPI patches libc after UCM, which disables UCM's hooks. The monitor
+ * notices that, and does not report that handlers are installed. */
 TEST(test_guard_hooks, cut_off)
 {
 #ifndef __x86_64__

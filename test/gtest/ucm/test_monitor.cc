@@ -102,7 +102,7 @@ TEST_F(test_monitor_region, spanning_and_larger_buffers)
     EXPECT_EQ((uintptr_t)ptr, large.region->address);
     EXPECT_EQ(4 * granule, large.region->length);
 
-    /* Covered: by whichever region */
+    /* Covered by a region, so no new one is created */
     ASSERT_EQ(UCS_OK, reg(&inside, ptr + 2 * granule - 1, granule));
     ASSERT_EQ(UCS_OK, reg(&again, ptr + 3 * granule, page));
     EXPECT_EQ(large.region, again.region);
@@ -133,7 +133,7 @@ TEST_F(test_monitor_region, bad_ranges)
     }
     EXPECT_EQ(0u, stats().regions);
 
-    /* The highest page there is; nobody can have it */
+    /* The highest page of user addresses, which the kernel reserves */
     if (on_kernel()) {
         EXPECT_EQ(UCS_ERR_IO_ERROR, reg(&range, (void*)(-2 * page), page));
         return;
@@ -147,7 +147,7 @@ TEST_F(test_monitor_region, bad_ranges)
     }
 }
 
-/* The granule of a stack may reach into what nobody can have */
+/* The granule of a stack may include addresses that no mapping can have */
 TEST_F(test_monitor_region, last_of_the_address_space)
 {
     void *last = (void*)(((uintptr_t)1 << 47) - 2 * page);
@@ -166,8 +166,8 @@ TEST_F(test_monitor_region, last_of_the_address_space)
     munmap(last, page);
 }
 
-/* A registration that was leaked ends with its monitor, and nothing looks at
- * what was freed: neither at its memory, nor, in hooks, at the monitor */
+/* A leaked registration ends with its monitor. Nothing accesses freed memory:
+ * neither the registration's memory, nor, from hooks, the monitor. */
 TEST_F(test_monitor_region, closed_with_registrations)
 {
     auto ranges = (nprdma_range_t*)mmap(nullptr, page, PROT_READ | PROT_WRITE,
@@ -216,7 +216,7 @@ TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
         ASSERT_EQ(UCS_OK, reg(&range[i], ptr + i * granule, page));
         populate(&range[i], NPRDMA_POPULATE_WRITE);
     }
-    /* All are live: the limit is for idle ones */
+    /* All are live: the limit applies to idle regions only */
     EXPECT_EQ(4u, stats().regions);
 
     nprdma_region_t *region[4];
@@ -226,7 +226,8 @@ TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
     }
     EXPECT_EQ(4u, stats().idle_regions);
 
-    /* Of the last ones, 3 and 1, one is in use again, so there is room for 0 */
+    /* Of the last two, 3 and 1, one is in use again, so region 0 fits the
+     * limit */
     ASSERT_EQ(UCS_OK, reg(&range[1], ptr + granule, page));
     EXPECT_EQ(region[1], range[1].region);
     EXPECT_EQ(1u, stats().evicted);
@@ -242,7 +243,7 @@ TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
     EXPECT_EQ(3u, stats().regions);
     EXPECT_EQ(5u, stats().created);
 
-    /* It is a new one: nothing of it is populated */
+    /* The region is new: none of its pages are populated */
     EXPECT_EQ(0u, bits(&range[2], ptr + 2 * granule));
     EXPECT_EQ(3u, bits(&range[1], ptr + granule));
     unreg(&range[2]);
@@ -267,7 +268,7 @@ TEST_F(test_monitor_region, metadata_returns_to_baseline)
     EXPECT_LE(stats().regions, 2u);
     EXPECT_LE(stats().state_bytes, 3 * params.region_size / page * 4);
 
-    /* And no descriptors are lost */
+    /* No descriptor leaks either */
     int next = open("/dev/null", O_RDONLY);
     EXPECT_LE(next, fd + 5);
     close(next);
@@ -343,14 +344,14 @@ TEST_F(test_monitor_region, preregistration)
     start();
     char *ptr = map(params.region_size);
 
-    /* The thread makes one region for exported ranges, then a local one */
+    /* The thread creates one region for exported ranges, then a local one */
     wait_until([&]() {
         return (regions_over(ptr) == 2) && (stats().preregistered >= 2);
     });
     uint64_t created = stats().created;
     ASSERT_EQ(UCS_OK, reg(&range, ptr, params.region_size));
     EXPECT_EQ(created, stats().created);
-    /* Ahead of use means the region, not the memory */
+    /* Preregistration creates the region, and does not touch the memory */
     EXPECT_FALSE(is_present(ptr));
     EXPECT_EQ(0u, stats().populated);
     unreg(&range);

@@ -6,7 +6,7 @@
 #include <ucm/backend/nprdma_backend.h>
 #include <ucm/nprdma_monitor.h>
 
-/* Templates of its own: not to be first seen within extern "C" */
+/* Includes templates, so its first inclusion must not be within extern "C" */
 #include <infiniband/verbs.h>
 
 extern "C" {
@@ -30,13 +30,14 @@ extern "C" {
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What looks into the emulated RNIC's tables */
+/* Functions that read the emulated RNIC's tables */
 #define ONLY_EMULATED(_why) \
     if (on_kernel()) { \
         GTEST_SKIP() << "of the emulation: " _why; \
     }
 
-/* A monitor whose NIC is the test: it decides when a drain is over. */
+/* A monitor whose NIC is simulated by the test, which decides when a drain
+ * ends. */
 class test_monitor : public ::testing::Test {
 protected:
     static constexpr size_t page  = NPRDMA_PAGE_SIZE;
@@ -87,7 +88,7 @@ protected:
         return result;
     }
 
-    /* Memory at the start of a granule, so that all of it is in one region */
+    /* Memory at the start of a granule, so that one region covers all of it */
     char *map(size_t length = 16 * page, int prot = PROT_READ | PROT_WRITE,
               int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1)
     {
@@ -138,7 +139,7 @@ protected:
         return state(range, ptr) & NPRDMA_PAGE_BITS;
     }
 
-    /* The bits that all pages have, or -1 if they differ */
+    /* The common bits of all pages, or -1 if they differ */
     static int all_bits(const nprdma_range_t *range, const char *ptr,
                         size_t length)
     {
@@ -156,7 +157,7 @@ protected:
         return nprdma_emulated_iommu(range->region)->header;
     }
 
-    /* Whether the kernel has a page of ours in memory, without touching it */
+    /* Whether a page is resident, determined without touching it */
     static bool is_present(const void *ptr)
     {
         static int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -167,7 +168,7 @@ protected:
         return (word >> 63) != 0;
     }
 
-    /* System calls that libc, and so UCM, does not see */
+    /* System calls that bypass libc, and so UCM */
     static void raw_munmap(void *ptr, size_t length)
     {
         EXPECT_EQ(0, syscall(SYS_munmap, ptr, length));
@@ -190,7 +191,7 @@ protected:
         }
     }
 
-    /* What happens in a drain: in a memory hook, so nothing that allocates */
+    /* Called in a drain, that is in a memory hook, so it must not allocate */
     void (*on_drain)(test_monitor *self) = nullptr;
     std::atomic<int> drains{0};
     ucs_status_t     attach_status = UCS_OK;
@@ -227,7 +228,7 @@ private:
         std::lock_guard<std::mutex> guard(self->lock);
         EXPECT_EQ(1u, self->attached.erase(region));
         EXPECT_EQ((void*)self, region->priv);
-        /* Nothing is accessible any more */
+        /* No page is accessible any more */
         for (size_t i = 0; i < region->length / page; ++i) {
             uint32_t word = nprdma_page_load(&region->states[i]);
             ASSERT_EQ(0u, word & NPRDMA_PAGE_BITS);

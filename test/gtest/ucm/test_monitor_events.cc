@@ -12,15 +12,15 @@
 #endif
 
 /*
- * What is done to pages 4 to 11 of 16, or to all from page 4 on; they hold a
- * byte that tells the page.
+ * Events on pages 4 to 11 of 16, or on all pages from 4 on. Each page holds a
+ * byte that identifies it.
  */
 namespace {
 struct event {
     const char *name;
     size_t     end;       /* First page that is not affected */
-    bool       unmaps;    /* What was there is not mapped any more */
-    bool       shared;    /* Wants a shared mapping */
+    bool       unmaps;    /* The pages are not mapped afterwards */
+    bool       shared;    /* Needs a shared mapping */
     int        (*call)(char *ptr);
 };
 
@@ -32,8 +32,8 @@ void PrintTo(const event &what, std::ostream *stream)
 constexpr size_t page       = 4096;
 constexpr size_t moved_size = 64 * page;
 
-/* Where mremap() has moved pages: perhaps to the same region, so that another
- * event there would be one too many */
+/* Destination of mremap(). It may lie in the same region, where another event
+ * would disturb the counts. */
 void *moved = MAP_FAILED;
 
 const event events[] = {
@@ -54,7 +54,7 @@ const event events[] = {
       } },
     { "mremap_shrinks", 12, true, false,
       [](char *ptr) {
-          /* Down to nothing that is looked at: the first page stays */
+          /* The first page stays, and the tests do not check it */
           return (mremap(ptr - page, 9 * page, page, 0) == ptr - page) ? 0 : -1;
       } },
     { "madvise_dontneed", 12, false, false,
@@ -111,7 +111,7 @@ protected:
     }
 
 public:
-    /* Whether the memory is as it was, in the hook */
+    /* Whether a page has its old contents, called in the hook */
     bool is_old(size_t i) const
     {
         return is_present(ptr + i * page) &&
@@ -137,7 +137,7 @@ TEST_P(test_monitor_event, bits_then_drain_then_call)
     on_drain = [](test_monitor *arg) {
         auto self = static_cast<test_monitor_event*>(arg);
         for (size_t i = 0; i < count; ++i) {
-            /* Cleared already, but still there */
+            /* The state is cleared, and the page is still present */
             bool cleared = bits(&self->range, self->ptr + i * page) == 0;
             if ((affected(i) && !cleared) || !self->is_old(i)) {
                 ++self->wrong;
@@ -153,7 +153,8 @@ TEST_P(test_monitor_event, bits_then_drain_then_call)
         if (affected(i)) {
             EXPECT_EQ((before[i] & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT,
                       after) << i;
-        } else if (i != first - 1) { /* Part of what mremap() shrinks */
+        } else if (i != first - 1) { /* Part of the range that mremap()
+                                      * shrinks */
             EXPECT_EQ(before[i], after) << i;
         }
     }
@@ -181,7 +182,7 @@ TEST_P(test_monitor_event, waits_for_what_is_in_flight)
     });
     wait_until([&]() { return hold == 2; });
 
-    /* Nobody can populate what is going away, others are not delayed */
+    /* Pages of the call cannot be populated, and others are not delayed */
     EXPECT_EQ(UCS_ERR_BUSY, populate(&range, ptr + first * page, page));
     EXPECT_EQ(UCS_ERR_BUSY, populate(&range, ptr, count * page));
     EXPECT_EQ(UCS_OK, populate(&range, ptr, 2 * page));
@@ -198,7 +199,8 @@ TEST_P(test_monitor_event, waits_for_what_is_in_flight)
     EXPECT_TRUE(returned);
 }
 
-/* Two that take the same page away: the second one finds no bit to clear */
+/* Two calls take the same page. The second one finds no bit to clear, and must
+ * wait for the drain of the first one. */
 TEST_P(test_monitor_event, waits_for_a_drain_of_somebody_else)
 {
     std::atomic<bool> returned(false);
@@ -207,7 +209,7 @@ TEST_P(test_monitor_event, waits_for_a_drain_of_somebody_else)
     hold     = 1;
     on_drain = [](test_monitor *arg) {
         auto self = static_cast<test_monitor_event*>(arg);
-        /* The NIC is busy until it is let go: for everybody who waits */
+        /* The NIC stays busy for all drains until the test releases it */
         int one = 1;
         self->hold.compare_exchange_strong(one, 2);
         while (self->hold == 2) {
@@ -234,7 +236,7 @@ TEST_P(test_monitor_event, waits_for_a_drain_of_somebody_else)
 TEST_P(test_monitor_event, meets_a_populate)
 {
     ONLY_EMULATED("gates");
-    /* Absent pages, which the populate has faulted in, but not marked yet */
+    /* Absent pages, which the populate has faulted in and not marked yet */
     std::atomic<int> status(-1);
     std::thread thread([&]() {
         npemu_gate_arm(header(&range), NPEMU_GATE_MAP, first + 1);
@@ -273,7 +275,7 @@ TEST_P(test_monitor_event, peers_get_the_new_contents_or_nothing)
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     call();
     if (!GetParam().unmaps) {
-        /* The same mapping, or one that replaced it in sight of us */
+        /* The same mapping, or one that the hooks have seen replace it */
         EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
         EXPECT_EQ(3, all_bits(&range, ptr, count * page));
         return;
@@ -282,7 +284,7 @@ TEST_P(test_monitor_event, peers_get_the_new_contents_or_nothing)
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone, 8 * page));
     EXPECT_EQ(0, all_bits(&range, gone, 8 * page));
 
-    /* What appears there without us seeing it is not what was registered */
+    /* A mapping that bypasses the hooks is not the registered memory */
     raw_mmap(gone, 8 * page);
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone, 8 * page));
     EXPECT_EQ(UCS_ERR_INVALID_ADDR,
@@ -292,7 +294,8 @@ TEST_P(test_monitor_event, peers_get_the_new_contents_or_nothing)
               populate(&range, ptr, count * page, NPRDMA_POPULATE_RESIDENT));
     EXPECT_EQ(0, all_bits(&range, gone, 8 * page));
 
-    /* Registered again: the three pages that were meant, and no others */
+    /* After another registration, its three pages count as mapped and no
+     * others */
     ASSERT_EQ(UCS_OK, reg(&again, gone + page + 10, 2 * page));
     EXPECT_EQ(UCS_OK, populate(&again));
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone, page));
@@ -300,7 +303,7 @@ TEST_P(test_monitor_event, peers_get_the_new_contents_or_nothing)
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, gone + 4 * page, page));
     unreg(&again);
 
-    /* Mapped in sight of us */
+    /* Mapped through the hooks */
     ASSERT_EQ(gone, mmap(gone, 8 * page, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
     EXPECT_EQ(0, all_bits(&range, gone, 8 * page));
@@ -343,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_monitor_event, ::testing::ValuesIn(events),
                          });
 
 
-/* Events that need more than a call on some pages */
+/* Events that take more than one call */
 class test_monitor_events : public test_monitor {
 };
 
@@ -440,7 +443,7 @@ TEST_F(test_monitor_events, shmdt_and_shmat)
     int shmid = shmget(IPC_PRIVATE, 8 * page, IPC_CREAT | 0600);
     ASSERT_GE(shmid, 0);
     start();
-    /* Not where a segment of huge pages might be attached */
+    /* Not at an address where a segment of huge pages could be attached */
     char *ptr = map(17 * page) + page;
 
     ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
@@ -452,8 +455,8 @@ TEST_F(test_monitor_events, shmdt_and_shmat)
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
 
-    /* The segment only; the event does not tell its size. Nor if a piece of it
-     * is protected otherwise, so that it is not one mapping any more. */
+    /* Only the segment, although the event does not tell its size. Also if a
+     * part has another protection, so that the segment is several mappings. */
     mprotect(ptr + 2 * page, page, PROT_READ);
     int before = drains;
     ASSERT_EQ(0, shmdt(ptr));
@@ -482,7 +485,7 @@ TEST_F(test_monitor_events, brk)
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     ASSERT_EQ(ptr + size, sbrk(0)) << "somebody else grew the heap";
 
-    /* The page that the end comes to lie in stays */
+    /* The page in which the heap ends stays */
     ASSERT_NE((void*)-1, sbrk(-8 * (intptr_t)page + 100));
     EXPECT_EQ(3, all_bits(&range, ptr, 9 * page));
     EXPECT_EQ(0, all_bits(&range, ptr + 9 * page, 7 * page));
@@ -512,11 +515,11 @@ TEST_F(test_monitor_events, raw_system_calls_are_seen_by_the_nic_only)
     raw_munmap(ptr, page);
     mprotect(ptr + page, page, PROT_NONE);
 
-    /* A window of the emulation: nothing has told us */
+    /* A limit of the emulation: no hook reports mprotect() */
     EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
     EXPECT_EQ(0, drains);
 
-    /* The NIC gets EFAULT, and says that the pages are absent */
+    /* The NIC gets EFAULT, and clears the states */
     npemu_iommu_t *iommu = nprdma_emulated_iommu(range.region);
     for (int i = 0; i < 2; ++i) {
         ASSERT_TRUE(nprdma_page_change(&iommu->states[i],
@@ -555,7 +558,7 @@ TEST_F(test_monitor_events, raw_system_calls_with_userfaultfd)
     EXPECT_EQ(3, drains);
     EXPECT_EQ(3, all_bits(&range, ptr + 4 * page, 12 * page));
 
-    /* What libc sees works as ever, and is seen twice */
+    /* Calls through libc are reported twice, and still work */
     madvise(ptr + 4 * page, page, MADV_DONTNEED);
     EXPECT_EQ(0u, bits(&range, ptr + 4 * page));
     EXPECT_EQ(UCS_OK, populate(&range, ptr, page));
@@ -565,8 +568,8 @@ TEST_F(test_monitor_events, raw_system_calls_with_userfaultfd)
     unreg(&range);
 }
 
-/* Copies of what looks at the parent's pages are of no use to a child, and
- * what it opens itself goes with its monitor */
+/* A child closes the descriptors that it inherits for the parent's pages. Its
+ * own ones are closed with its monitor. */
 TEST_F(test_monitor_events, fork_leaves_no_descriptors)
 {
     auto count = []() {
@@ -613,7 +616,8 @@ TEST_F(test_monitor_events, fork_leaves_sources_only)
 
     pid_t pid = fork();
     if (pid == 0) {
-        /* All of it is the parent's; application memory is there as ever */
+        /* The monitor belongs to the parent; application memory is
+         * accessible */
         nprdma_range_t other;
         nprdma_monitor_stats_t child;
         nprdma_monitor_query(monitor, &child);
@@ -625,7 +629,7 @@ TEST_F(test_monitor_events, fork_leaves_sources_only)
         madvise(ptr + page, page, MADV_DONTNEED);
         nprdma_monitor_destroy(monitor);
 
-        /* It may have a monitor of its own */
+        /* The child may have a monitor of its own */
         nprdma_monitor_t *own = nullptr;
         good = good && (nprdma_monitor_create(&params, &own) == UCS_OK) &&
                (nprdma_monitor_register(own, (uintptr_t)ptr + page, page,
@@ -644,9 +648,9 @@ TEST_F(test_monitor_events, fork_leaves_sources_only)
     ASSERT_EQ(pid, waitpid(pid, &status, 0));
     EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
 
-    /* Each page may be the child's too: none can be written without a copy */
+    /* Each page may be shared with the child: a write would copy it */
     if (on_kernel()) {
-        /* Its notifier takes what changes; nobody is waited for */
+        /* The notifier takes changed pages, so no drain is needed */
         EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
     } else {
         EXPECT_GE(drains, 1);

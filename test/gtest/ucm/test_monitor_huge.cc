@@ -13,10 +13,7 @@
 #define MREMAP_DONTUNMAP 4
 #endif
 
-/*
- * Calls that are given the length of a part of a huge page take the whole of it
- * away.
- */
+/* System calls whose length covers a part of a huge page affect all of it. */
 namespace {
 
 constexpr uintptr_t huge = 2u << 20;
@@ -26,7 +23,7 @@ bool operator==(const nprdma_span_t &a, const nprdma_span_t &b)
     return (a.start == b.start) && (a.end == b.end);
 }
 
-/* Huge pages of the default size in the kernel's pool, while it lives */
+/* During its lifetime the kernel's pool has huge pages of the default size */
 class huge_pages {
 public:
     explicit huge_pages(unsigned count) : m_before(get())
@@ -124,7 +121,7 @@ TEST(test_huge, pages_of_mmap)
                                                 (21 << 26), -1));
     EXPECT_EQ(1u << 30, nprdma_huge_mmap_page(huge, anonymous | MAP_HUGETLB |
                                                     (30 << 26), -1));
-    /* What cannot succeed, or is an ordinary file */
+    /* Calls that must fail, and ordinary files */
     EXPECT_EQ(4096u, nprdma_huge_mmap_page(huge, MAP_SHARED, -1));
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     EXPECT_EQ(4096u, nprdma_huge_mmap_page(huge, MAP_SHARED, fd));
@@ -155,7 +152,7 @@ protected:
         test_monitor::TearDown();
     }
 
-    /* Two huge pages' worth of memory that the NIC may write */
+    /* Memory of two huge pages, populated for writing */
     void make(int flags = 0)
     {
         m_ptr = map(2 * huge, PROT_READ | PROT_WRITE,
@@ -183,8 +180,8 @@ protected:
         populate_all();
     }
 
-    /* Memory that appears unseen, where a call has unmapped some, is not taken
-     * for what was there */
+    /* After a call has unmapped memory, a mapping that bypasses the hooks is
+     * not taken for the registered one */
     void expect_gone(char *ptr)
     {
         EXPECT_EQ(0, all_bits(&m_range, ptr, huge));
@@ -255,7 +252,7 @@ TEST_F(test_monitor_huge, mremap_moves)
     EXPECT_EQ(UCS_OK, populate(&m_range, m_ptr + huge, huge,
                                NPRDMA_POPULATE_WRITE));
 
-    /* And where it is now, nothing is retired */
+    /* Addresses at the destination are not marked as unmapped */
     nprdma_range_t range;
     ASSERT_EQ(UCS_OK, reg(&range, target, 2 * huge));
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
@@ -287,7 +284,7 @@ TEST_F(test_monitor_huge, segment_replaces)
     expect_gone(m_ptr);
 }
 
-/* Not of huge pages: what stays mapped is not gone */
+/* Ordinary pages: what stays mapped is not marked as unmapped */
 TEST_F(test_monitor_huge, mremap_without_unmapping)
 {
     void *moved;

@@ -13,7 +13,7 @@
 
 namespace {
 
-/* A parameter of the module that has another value for some time */
+/* During its lifetime a parameter of the module has another value */
 class parameter {
 public:
     parameter(const char *name, const std::string &value) :
@@ -36,7 +36,7 @@ private:
     std::string m_path, m_old;
 };
 
-/* This thread does not have a capability for some time */
+/* During its lifetime this thread lacks a capability */
 class no_capability {
 public:
     explicit no_capability(unsigned number)
@@ -60,8 +60,8 @@ private:
 } // namespace
 
 /*
- * What only the kernel module can do: it is told of everything, whoever does
- * it. Run in the guest, with swap.
+ * Only the kernel module can do this: it gets all events, whatever causes them.
+ * Run in the guest, with swap.
  */
 class test_monitor_kernel : public test_monitor {
 protected:
@@ -74,7 +74,8 @@ protected:
                             "(NPRDMA_TEST_BACKEND=kernel)";
         }
         test_monitor::SetUp();
-        params.drain = nullptr; /* A NIC that goes through the windows */
+        params.drain = nullptr; /* The NIC accesses memory through the
+                                 * windows */
     }
 
     void TearDown() override
@@ -98,7 +99,8 @@ protected:
         ASSERT_EQ(flags ? 3 : 1, all_bits(&range, ptr, size));
     }
 
-    /* Something took all of the pages: told at once, to all, and counted */
+    /* All of the pages were taken. The states were cleared at once, and the
+     * pages counted. */
     void expect_taken(size_t offset = 0, size_t length = size)
     {
         nprdma_monitor_stats_t after = stats();
@@ -108,7 +110,7 @@ protected:
         EXPECT_EQ(0, drains);
     }
 
-    /* And they can be had again, with what was in them */
+    /* The pages can be populated again, with their contents */
     void expect_back(uint8_t value = 0x5a)
     {
         ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
@@ -131,7 +133,7 @@ TEST_F(test_monitor_kernel, states_cannot_be_written)
                                MAP_SHARED, range.region->fd, 0));
 }
 
-/* Registering what is there already is no business of the kernel's */
+/* Registering pages that are populated needs no call to the kernel */
 TEST_F(test_monitor_kernel, told_of_a_range_when_it_is_populated)
 {
     nprdma_range_t other;
@@ -146,7 +148,7 @@ TEST_F(test_monitor_kernel, told_of_a_range_when_it_is_populated)
     EXPECT_NE(0u, other.backend);
     unreg(&other, 1);
 
-    /* Covered by the first one: nothing was taken */
+    /* The first registration covers them, so nothing was taken */
     EXPECT_EQ(3, all_bits(&range, ptr, size));
 }
 
@@ -161,7 +163,8 @@ TEST_F(test_monitor_kernel, swapped_out)
     expect_back();
 }
 
-/* By system calls that UCM does not see, and those it has no event for */
+/* By system calls that UCM does not hook, and those for which it has no
+ * event */
 TEST_F(test_monitor_kernel, raw_system_calls)
 {
     make();
@@ -207,7 +210,7 @@ TEST_F(test_monitor_kernel, protection_against_writing)
     expect_back();
 }
 
-/* Pages of equal contents become one, and the NIC has to ask again */
+/* KSM merges pages of equal contents, and takes them from the NIC first */
 TEST_F(test_monitor_kernel, merged)
 {
     FILE *run = fopen("/sys/kernel/mm/ksm/run", "w");
@@ -219,7 +222,7 @@ TEST_F(test_monitor_kernel, merged)
     wait_until([&]() { return all_bits(&range, ptr, size) == 0; });
     expect_taken();
 
-    /* For reading they may stay one; for writing each gets its own */
+    /* For reading they may stay merged; for writing each page is copied */
     EXPECT_EQ(UCS_OK, populate(&range));
     run = fopen("/sys/kernel/mm/ksm/run", "w");
     ASSERT_GT(fprintf(run, "0"), 0);
@@ -227,7 +230,7 @@ TEST_F(test_monitor_kernel, merged)
     expect_back();
 }
 
-/* A file's pages are never the NIC's, but copies of them are */
+/* The NIC never gets pages of a file, but gets private copies of them */
 TEST_F(test_monitor_kernel, files)
 {
     char path[] = "/run/disk/nprdma_test_XXXXXX";
@@ -248,7 +251,7 @@ TEST_F(test_monitor_kernel, files)
     close(fd);
 }
 
-/* Hooks do not wait for such a NIC, but remember what is not mapped any more */
+/* With this NIC hooks do not drain, but remember which ranges are unmapped */
 TEST_F(test_monitor_kernel, hooks_are_housekeeping)
 {
     make();
@@ -264,8 +267,8 @@ TEST_F(test_monitor_kernel, hooks_are_housekeeping)
     expect_back(0);
 }
 
-/* More regions than the user may have: idle ones make room, those in use do
- * not. Of few, as a guest takes its time. */
+/* More regions than the user's limit: idle ones are closed, those in use are
+ * not. The limit is low, because a guest is slow. */
 TEST_F(test_monitor_kernel, limits_evict_idle_regions)
 {
     constexpr unsigned max = 8;
@@ -273,7 +276,8 @@ TEST_F(test_monitor_kernel, limits_evict_idle_regions)
         GTEST_SKIP() << "only root can lower the limit";
     }
     parameter limit("max_user_regions", std::to_string(max));
-    no_capability nobody(CAP_SYS_RESOURCE); /* Knows no limits */
+    no_capability nobody(CAP_SYS_RESOURCE); /* This capability exceeds the
+                                             * limits */
     std::vector<nprdma_range_t> ranges(max + 4);
     auto reg_one = [&](unsigned i) {
         return reg(&ranges[i], (void*)((i + 16) * params.region_size), page);

@@ -27,17 +27,19 @@ TEST_F(test_monitor_populate, for_reading_and_for_writing)
     EXPECT_EQ(0u, bits(&range, ptr + 2 * page));
     EXPECT_EQ(1u, stats().populated);
 
-    /* Reading does not give a page of its own: only zeros can be read */
+    /* Populating for reading allocates no page: the page of zeros is mapped */
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     EXPECT_EQ(3, all_bits(&range, ptr, 5 * page));
     EXPECT_EQ(0u, bits(&range, ptr + 5 * page));
     EXPECT_EQ(6u, stats().populated);
-    /* In the kernel's eyes it is another page that takes the zeros' place */
+    /* For the kernel the new page replaces the page of zeros, which is a
+     * change */
     EXPECT_EQ((on_kernel() ? 3 : 2) * NPRDMA_PAGE_COUNT | 3,
               state(&range, ptr + page));
     EXPECT_EQ(NPRDMA_PAGE_COUNT | 3, state(&range, ptr));
 
-    /* What can be written can be read, and costs nothing any more */
+    /* A page that is valid for writing is valid for reading, at no further
+     * cost */
     uint64_t faults = stats().faults, ns = stats().populate_ns;
     EXPECT_GT(ns, 0u);
     EXPECT_EQ(UCS_OK, populate(&range));
@@ -49,7 +51,7 @@ TEST_F(test_monitor_populate, for_reading_and_for_writing)
     munmap(ptr, 16 * page);
 }
 
-/* Does a page belong to this process alone? Zeros belong to nobody. */
+/* Whether a page belongs to this process alone. The page of zeros does not. */
 static bool is_exclusive(const char *ptr, size_t page)
 {
     uint64_t word = 0;
@@ -62,7 +64,7 @@ static bool is_exclusive(const char *ptr, size_t page)
     return (word >> 56) & 1;
 }
 
-/* What the application has written is there, with exceptions */
+/* Pages that the application has written stay exclusive, with exceptions */
 TEST_F(test_monitor_populate, for_writing_what_is_there)
 {
     const unsigned write = NPRDMA_POPULATE_WRITE;
@@ -87,12 +89,12 @@ TEST_F(test_monitor_populate, for_writing_what_is_there)
     EXPECT_EQ(3, all_bits(&range, ptr, 2 * page));
     EXPECT_TRUE(is_exclusive(ptr, page));
 
-    /* All its own, but not to be written to any more */
+    /* Exclusive, but mapped read-only now */
     EXPECT_TRUE(is_exclusive(ptr + 2 * page, page));
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr, 4 * page, write));
     EXPECT_EQ(0u, bits(&range, ptr + 2 * page) & NPRDMA_PAGE_W);
 
-    /* The child has it, too: a write makes another page */
+    /* Shared with the child: a write copies the page */
     EXPECT_FALSE(is_exclusive(ptr + 4 * page, page));
     EXPECT_EQ(UCS_OK, populate(&range, ptr + 4 * page, page, write));
     EXPECT_TRUE(is_exclusive(ptr + 4 * page, page));
@@ -177,7 +179,7 @@ TEST_F(test_monitor_populate, what_cannot_be)
         }
     }
 
-    /* All that there is, where it cannot all be had */
+    /* All pages that can be populated, with errors for others ignored */
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT |
                                        NPRDMA_POPULATE_WRITE));
     EXPECT_EQ(0u, bits(&range, ptr + 2 * page));
@@ -187,7 +189,7 @@ TEST_F(test_monitor_populate, what_cannot_be)
     close(fd);
 }
 
-/* The kernel tells of a range only that not all of it could be populated */
+/* The kernel reports for a range only that not all of it could be populated */
 TEST_F(test_monitor_populate, first_bad_page_is_found)
 {
     nprdma_range_t range;
@@ -213,14 +215,14 @@ TEST_F(test_monitor_populate, resident_pages_only)
     nprdma_range_t range;
     size_t size = 3 * chunk;
     char *ptr = map(size);
-    /* Across words of a set, and chunks */
+    /* Across words of the bit set, and across chunks */
     std::set<size_t> pages = { 0, 3, 4, 5, 63, 64, 127, 128, 511, 512, 1030 };
 
     madvise(ptr, size, MADV_NOHUGEPAGE);
     for (size_t i : pages) {
         ptr[i * page] = 1;
     }
-    /* A zero page can be read, but not written */
+    /* A zero page is valid for reading, and not for writing */
     EXPECT_EQ(0, ((volatile char*)ptr)[20 * page]);
     ASSERT_TRUE(is_present(ptr + 20 * page));
 
@@ -324,7 +326,8 @@ TEST_F(test_monitor_populate, snapshot)
                                         NPRDMA_PAGE_R, copy + 4));
     EXPECT_TRUE(nprdma_region_unchanged(region, address, 3 * page, copy));
 
-    /* Gone and back is not unchanged, on any page */
+    /* A page that was taken and populated again differs in its count, on any
+     * page */
     for (size_t i = 0; i < 4; ++i) {
         ASSERT_TRUE(nprdma_region_snapshot(region, address, 3 * page,
                                            NPRDMA_PAGE_R, copy));
@@ -350,11 +353,11 @@ TEST_F(test_monitor_populate, stays_until_it_is_revoked)
     unreg(&range);
     EXPECT_EQ(0, drains);
 
-    /* Ready for the next registration */
+    /* The pages stay valid for the next registration */
     ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
 
-    /* Others keep their pages, also those at the edges */
+    /* Other registrations keep their pages, also those at the edges */
     ASSERT_EQ(UCS_OK, reg(&other, ptr + 4 * page - 1, 2));
     ASSERT_EQ(UCS_OK, reg(&third, ptr + 10 * page, 2 * page));
     unreg(&range, 1);
@@ -375,8 +378,8 @@ TEST_F(test_monitor_populate, stays_until_it_is_revoked)
     munmap(ptr, 16 * page);
 }
 
-/* What others cover when it is revoked goes when they do, in whatever way; what
- * they alone had does not */
+/* Pages that another registration covers at a revocation are taken when that
+ * one ends, in whatever way. Pages that only it covered are not taken. */
 TEST_F(test_monitor_populate, revoked_when_others_end)
 {
     nprdma_range_t range, inside, beyond, later;
@@ -391,7 +394,7 @@ TEST_F(test_monitor_populate, revoked_when_others_end)
     EXPECT_EQ(3, all_bits(&beyond, ptr + 4 * page, 3 * page));
     EXPECT_EQ(3, all_bits(&beyond, ptr + 12 * page, 8 * page));
 
-    /* Registered afterwards, and so in its turn responsible for it */
+    /* Registered after the revocation, it delays that of its page */
     ASSERT_EQ(UCS_OK, reg(&later, ptr + 5 * page, page));
     unreg(&inside);
     EXPECT_EQ(0u, bits(&beyond, ptr + 4 * page));
@@ -405,7 +408,7 @@ TEST_F(test_monitor_populate, revoked_when_others_end)
     EXPECT_EQ(0, all_bits(&beyond, ptr + 12 * page, 4 * page));
     EXPECT_EQ(3, all_bits(&beyond, ptr + 16 * page, 4 * page));
 
-    /* Nothing is owed any more */
+    /* No revocation is pending any more */
     ASSERT_EQ(UCS_OK, reg(&range, ptr, 20 * page));
     ASSERT_EQ(UCS_OK, populate(&range));
     unreg(&range);
@@ -414,7 +417,7 @@ TEST_F(test_monitor_populate, revoked_when_others_end)
     munmap(ptr, 2 * params.region_size);
 }
 
-/* A page may lie in several regions: it is revoked in all of them */
+/* A page may lie in several regions: revocation takes it in all of them */
 TEST_F(test_monitor_populate, revoked_in_all_regions)
 {
     size_t granule = params.region_size;
@@ -436,9 +439,9 @@ TEST_F(test_monitor_populate, revoked_in_all_regions)
 
 
 /*
- * The NIC of this test "accesses" a page by asking whether it is there, while
- * its counter is odd; a drain waits for the counters. So a page that has its
- * bit must be there.
+ * The simulated NIC of this test "accesses" a page: while its counter is odd,
+ * it checks that the page is present. A drain waits for the counters. So a page
+ * that has its bit must be present.
  */
 class test_monitor_race : public test_monitor_populate {
 protected:
@@ -497,8 +500,8 @@ TEST_F(test_monitor_race, populate_and_events)
         });
     }
 
-    /* Drains wait for threads that may have to wait for a CPU: where there are
-     * few of these, there are fewer rounds */
+    /* A drain waits for threads that may have to wait for a CPU, so with few
+     * CPUs there are fewer rounds */
     auto enough = [end = std::chrono::steady_clock::now() +
                          std::chrono::seconds(10)](int round) {
         return (round >= 4000) ||
@@ -534,7 +537,8 @@ TEST_F(test_monitor_race, populate_and_events)
                                            MAP_FIXED, -1, 0));
                     break;
                 default:
-                    /* Back at once, so that other threads find memory */
+                    /* Mapped again at once, so that other threads find
+                     * memory */
                     munmap(victim, page);
                     ASSERT_EQ(victim, mmap(victim, page, PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS |
@@ -547,8 +551,8 @@ TEST_F(test_monitor_race, populate_and_events)
     for (auto &thread : threads) {
         thread.join();
     }
-    /* However late they come, and though all events may have been before all
-     * populates: there is a page to be hit, and one to be taken */
+    /* The threads may start late, and all events may precede all populates.
+     * Therefore leave one page to access, and one to take. */
     while (populate(&range) != UCS_OK) {
     }
     uint64_t before = hits;
@@ -567,7 +571,8 @@ TEST_F(test_monitor_race, populate_and_events)
     munmap(ptr, num_pages * page);
 }
 
-/* The oracle of the test above can fail: without a drain it sees what is not */
+/* The oracle above can fail: without a drain it sees accesses to absent
+ * pages */
 TEST_F(test_monitor_race, a_nic_that_nobody_waits_for)
 {
     nprdma_range_t range;
@@ -599,7 +604,8 @@ TEST_F(test_monitor_race, a_nic_that_nobody_waits_for)
     munmap(ptr, 16 * page);
 }
 
-/* Hooks look at regions that are dropped, and made again in the same place */
+/* Hooks look regions up that are destroyed and created again at the same
+ * address */
 TEST_F(test_monitor_race, events_while_regions_come_and_go)
 {
     static constexpr size_t num_granules = 4;
@@ -695,7 +701,7 @@ TEST_F(test_monitor_reclaim, logical)
     start();
     char *ptr = populated(&range, chunk);
 
-    /* It counts when it has taken a page */
+    /* The count changes after the page is taken */
     wait_until([&]() {
         return (all_bits(&range, ptr, chunk) == 0) &&
                (stats().reclaimed >= chunk / page);
@@ -717,7 +723,8 @@ TEST_F(test_monitor_reclaim, real)
     start();
     char *ptr = populated(&range, 64 * page);
 
-    /* Never out of memory with its bits set; there may be no swap space */
+    /* A page with its bits set is always resident. There may be no swap
+     * space. */
     wait_until([&]() {
         return (all_bits(&range, ptr, 64 * page) == 0) &&
                (stats().reclaimed >= 64);
@@ -737,7 +744,8 @@ TEST_F(test_monitor_reclaim, is_in_no_hurry)
 {
     nprdma_range_t range;
     params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
-    params.reclaim_rate = 1e-3; /* Stops at once all the same */
+    params.reclaim_rate = 1e-3; /* stop() ends the thread at once all the
+                                 * same */
     start();
     char *ptr = populated(&range, 16 * page);
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));

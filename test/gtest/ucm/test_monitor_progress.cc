@@ -3,9 +3,9 @@
 #include "test_monitor.h"
 
 /*
- * What others take away meanwhile holds up nothing else. Here they do it at the
- * one moment that matters: each time a populate has remembered what there was
- * and has found nothing blocked, in front of the back end.
+ * Pages that other threads take away delay no other pages of a populate. The
+ * test takes them at the critical moment: after a populate has remembered the
+ * states and has found no blocked range, and before it calls the back end.
  */
 class test_monitor_progress : public test_monitor {
 protected:
@@ -32,7 +32,7 @@ protected:
         test_monitor::TearDown();
     }
 
-    /* As another thread does */
+    /* As another thread would */
     void take(size_t first, size_t count)
     {
         ASSERT_EQ(0, madvise(ptr + first * page, count * page, MADV_DONTNEED));
@@ -60,8 +60,8 @@ private:
 
 test_monitor_progress *test_monitor_progress::self = nullptr;
 
-/* In each try all are taken but the first that is left: old ones and new ones.
- * The kernel module tells no more apart than 64 neighbours. */
+/* Each try loses all pages but the first remaining one, old and new ones. The
+ * kernel module distinguishes only groups of 64 pages. */
 TEST_F(test_monitor_progress, while_other_pages_are_taken)
 {
     size_t step = on_kernel() ? 64 : 1;
@@ -81,7 +81,7 @@ TEST_F(test_monitor_progress, while_other_pages_are_taken)
     }
 }
 
-/* The first page, again and again, but only after it was there */
+/* The first page is taken repeatedly, but only after it was populated once */
 TEST_F(test_monitor_progress, what_was_there_is_done)
 {
     meanwhile = [&]() {
@@ -107,7 +107,8 @@ TEST_F(test_monitor_progress, unless_it_is_always_the_same_page)
     EXPECT_LT(tries, 1000u);
 }
 
-/* A call that does not return is told of soon, and those in front are there */
+/* A call that never returns is reported soon, and pages before it are
+ * populated */
 TEST_F(test_monitor_progress, up_to_a_page_that_stays_blocked)
 {
     static std::atomic<int> hold;

@@ -9,8 +9,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-/* What becomes of pages whose registration for peers has ended. No thread: the
- * tests tick. */
+/* Pages whose exported registration has ended. There is no thread: the tests
+ * call tick(). */
 class test_monitor_revoke : public test_monitor {
 protected:
     void SetUp() override
@@ -25,7 +25,7 @@ protected:
         return nprdma_monitor_tick(monitor);
     }
 
-    /* Until nothing is left to be done */
+    /* Ticks until nothing is pending */
     void settle()
     {
         while (tick()) {
@@ -39,7 +39,7 @@ protected:
                                              range);
     }
 
-    /* A registration that has come and gone; the region stays */
+    /* Registers, populates and deregisters a range; the region stays */
     const nprdma_range_t *use(nprdma_range_t *range, const void *ptr,
                               size_t length)
     {
@@ -74,7 +74,7 @@ TEST_F(test_monitor_revoke, lazy_takes_pages_in_the_second_tick)
     EXPECT_EQ(0, drains);
     tick();
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
-    /* Not before the NIC has finished */
+    /* Not before the NIC has drained */
     EXPECT_EQ(1, drains);
     EXPECT_EQ(16u, stats().revoked);
     EXPECT_EQ(0, tick());
@@ -101,7 +101,7 @@ TEST_F(test_monitor_revoke, lazy_spares_what_is_used_in_every_tick)
     munmap(ptr, 16 * page);
 }
 
-/* However busy its neighbours are: the time is bounded page by page */
+/* However busy the neighbours are: the time limit holds for each page */
 TEST_F(test_monitor_revoke, lazy_takes_what_lies_between_busy_pages)
 {
     nprdma_range_t range, busy;
@@ -131,7 +131,7 @@ TEST_F(test_monitor_revoke, lazy_spares_live_registrations)
     start();
     char *ptr = map(length);
 
-    /* Across chunks, and a page of which one byte is registered */
+    /* Ranges across chunks, and a page of which one byte is registered */
     ASSERT_EQ(UCS_OK, reg(&live, ptr + chunk - 5 * page, 10 * page));
     ASSERT_EQ(UCS_OK, reg(&edge, ptr + 2 * chunk - 1, 1));
     use(&range, ptr, length);
@@ -142,7 +142,7 @@ TEST_F(test_monitor_revoke, lazy_spares_live_registrations)
         ASSERT_EQ(is_live ? 3u : 0u, bits(&range, ptr + i)) << i / page;
     }
 
-    /* Nor are they taken after a while */
+    /* Later ticks do not take them either */
     settle();
     EXPECT_EQ(3, all_bits(&live, ptr + chunk - 5 * page, 10 * page));
     unreg(&live);
@@ -152,7 +152,8 @@ TEST_F(test_monitor_revoke, lazy_spares_live_registrations)
     munmap(ptr, length);
 }
 
-/* Doomed, and registered again before the tick that would have taken them */
+/* Pending pages that are registered again before the tick that would take
+ * them */
 TEST_F(test_monitor_revoke, lazy_is_cancelled_by_a_registration)
 {
     nprdma_range_t range, again;
@@ -172,8 +173,8 @@ TEST_F(test_monitor_revoke, lazy_is_cancelled_by_a_registration)
     munmap(ptr, 16 * page);
 }
 
-/* Registrations begin and end while ticks run: pages of a live one are never
- * taken, at whatever moment it began */
+/* Registrations begin and end while ticks run. Pages of a live registration are
+ * never taken, whenever it began. */
 TEST_F(test_monitor_revoke, lazy_never_takes_live_pages)
 {
     ONLY_EMULATED("the kernel may take pages at any time");
@@ -222,7 +223,8 @@ TEST_F(test_monitor_revoke, lazy_never_takes_live_pages)
     munmap(ptr, 2 * chunk);
 }
 
-/* What is for operations of this process alone is in reach of no peer */
+/* Memory that is used for operations of this process alone is out of reach of
+ * peers */
 TEST_F(test_monitor_revoke, local_regions_are_others)
 {
     nprdma_range_t peers, local, again;
@@ -238,7 +240,7 @@ TEST_F(test_monitor_revoke, local_regions_are_others)
     EXPECT_EQ(0, all_bits(&peers, ptr, 16 * page));
     EXPECT_EQ(3, all_bits(&local, ptr, 16 * page));
 
-    /* And what becomes of the keys of peers is nothing to it */
+    /* The end of peers' keys does not affect the local region either */
     ASSERT_EQ(UCS_OK, populate(&peers));
     unreg(&peers, 1);
     EXPECT_EQ(0, all_bits(&peers, ptr, 16 * page));
@@ -286,7 +288,7 @@ TEST_F(test_monitor_revoke, never_leaves_pages)
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
     EXPECT_EQ(0u, stats().revoked);
 
-    /* But for those that are told to */
+    /* Except for deregistration with invalidation */
     ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
     unreg(&range, 1);
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
@@ -305,14 +307,14 @@ TEST_F(test_monitor_revoke, lazy_takes_the_rest_of_what_was_invalidated)
     unreg(&range, 1);
     EXPECT_EQ(3, all_bits(&other, ptr, 8 * page));
     unreg(&other);
-    /* At once, as it was promised then */
+    /* At once, because invalidation has promised it */
     EXPECT_EQ(0, all_bits(&other, ptr, 16 * page));
     settle();
     munmap(ptr, 16 * page);
 }
 
-/* The thread begins with the first registration for peers. What it does not
- * find to be done lets it sleep: each registration has to wake it. */
+/* The thread starts with the first registration for peers. It sleeps while
+ * nothing is to be revoked, so each registration has to wake it. */
 TEST_F(test_monitor_revoke, lazy_by_its_thread)
 {
     nprdma_range_t range;
@@ -329,7 +331,7 @@ TEST_F(test_monitor_revoke, lazy_by_its_thread)
     munmap(ptr, 16 * page);
 }
 
-/* From now on this process cannot start a thread */
+/* From here on this process cannot start a thread */
 static void forbid_threads()
 {
     struct sock_filter filter[] = {
@@ -347,7 +349,7 @@ static void forbid_threads()
     }
 }
 
-/* Where there is no thread to be had, nothing stays open for want of it */
+/* If no thread can be started, pages are revoked at deregistration */
 TEST_F(test_monitor_revoke, lazy_without_a_thread_is_strict)
 {
     nprdma_range_t range;
@@ -367,7 +369,7 @@ TEST_F(test_monitor_revoke, lazy_without_a_thread_is_strict)
     EXPECT_EQ(0, status);
 }
 
-/* Closed while there is something to be taken: nothing is left behind */
+/* Closing the monitor with pending pages leaks nothing */
 TEST_F(test_monitor_revoke, closed_meanwhile)
 {
     nprdma_range_t range;

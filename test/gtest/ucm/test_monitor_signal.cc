@@ -7,11 +7,11 @@
 #include <csignal>
 
 /*
- * Memory hooks in signal handlers. The kernel stops the thread behind each
- * instruction of a call (the trap flag of x86), and the handler takes a page
- * away, which runs the hooks: so they run at every point where a signal could
- * have come, those in the middle of a change of the table of regions included.
- * A hook that waits for what its own thread was doing waits for ever.
+ * Memory hooks in signal handlers. The trap flag of x86 stops the thread behind
+ * each instruction of a call. The handler takes a page away, which runs the
+ * hooks. So the hooks run at every point where a signal can arrive, also in the
+ * middle of a change of the table of regions. A hook that waits for the work of
+ * its own thread would wait for ever.
  */
 namespace {
 
@@ -31,7 +31,7 @@ void step(int)
 #if defined(__x86_64__)
 constexpr bool can_step = true;
 
-/* Not a function: its end would be stepped through, too */
+/* Macros, because the return of a function would be stepped as well */
 #define SET_TRAP_FLAG \
     __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc")
 #define CLEAR_TRAP_FLAG \
@@ -63,7 +63,7 @@ protected:
         struct sigaction action = {};
         action.sa_handler = step;
         ASSERT_EQ(0, sigaction(SIGTRAP, &action, &old_action));
-        alarm(120); /* A hook that waits for itself */
+        alarm(120); /* Ends a test in which a hook waits for its own thread */
     }
 
     void TearDown() override
@@ -82,7 +82,7 @@ protected:
         self->failed += (madvise(self->ptr, page, MADV_DONTNEED) != 0);
     }
 
-    /* @return How many instructions there were */
+    /* @return The number of instructions stepped. */
     template<typename F> unsigned step_through(F call)
     {
         unsigned before = num_steps;
@@ -99,7 +99,7 @@ protected:
     struct sigaction old_action;
 };
 
-/* A region enters the table, and another one leaves it */
+/* One region enters the table, and another one leaves it */
 TEST_F(test_monitor_signal, region_is_made_and_dropped)
 {
     nprdma_range_t first, second;
@@ -110,7 +110,7 @@ TEST_F(test_monitor_signal, region_is_made_and_dropped)
     ASSERT_EQ(UCS_OK, populate(&first, ptr + page, 2 * page));
     events = stats().events;
 
-    /* Does not fit next to it in one granule */
+    /* Too large for the rest of the granule */
     char *other    = map(chunk + page);
     unsigned steps = step_through([&]() {
         status = reg(&second, other, chunk + page);
@@ -122,7 +122,7 @@ TEST_F(test_monitor_signal, region_is_made_and_dropped)
     EXPECT_EQ(NPRDMA_PAGE_R, bits(&first, ptr + page));
     EXPECT_EQ(0u, bits(&first, ptr));
 
-    /* Eviction is what other registrations do */
+    /* Other registrations cause the eviction */
     unreg(&second);
     uint64_t evicted = stats().evicted;
     nprdma_range_t third;
@@ -138,7 +138,7 @@ TEST_F(test_monitor_signal, region_is_made_and_dropped)
     unreg(&first);
 }
 
-/* Pages that the handler takes away are never marked, others are */
+/* Pages that the handler takes away are never marked; all others are */
 TEST_F(test_monitor_signal, pages_are_populated)
 {
     nprdma_range_t range;
@@ -163,7 +163,7 @@ TEST_F(test_monitor_signal, pages_are_populated)
 }
 
 /* A word is stored for a peer while the handler takes its page away. The
- * handler must not wait for the access that it has interrupted */
+ * handler must not wait for the access that it has interrupted. */
 TEST_F(test_monitor_signal, word_is_stored)
 {
     ASSERT_EQ(UCS_OK, nprdma_access_init());

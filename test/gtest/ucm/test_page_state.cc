@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Page states looked at many at a time, by pairs where that is possible: no
- * page is left out, and none that does not belong is looked at, wherever the
- * first one is and however many there are. */
+/* Page states that are compared many at a time, in pairs where possible. Every
+ * page of the range is compared and no other one, at each offset and for each
+ * count. */
 
 #include <nprdma_page_state.h>
 
@@ -19,13 +19,13 @@ protected:
         }
     }
 
-    /* A count of its own, and both bits */
+    /* A distinct count, and both bits */
     static uint32_t word(size_t i)
     {
         return ((uint32_t)(i + 0x1000) * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_BITS;
     }
 
-    /* Every piece of the array that has another page on each side */
+    /* Every piece of the array that has a neighbour on each side */
     template<typename F> void each_piece(F f)
     {
         for (size_t first = 1; first < 6; ++first) {
@@ -81,7 +81,8 @@ TEST_F(test_page_state, one_page_that_has_changed_is_seen)
         nprdma_page_load_all(&m_states[first], count, words);
         EXPECT_TRUE(nprdma_page_equal_all(&m_states[first], count, words));
         for (size_t i = 0; i < most; ++i) {
-            /* Its bits are what they were: it was away meanwhile */
+            /* The bits are the same and the count differs: the page was absent
+             * meanwhile */
             m_states[i] = word(i) + 2 * NPRDMA_PAGE_COUNT;
             EXPECT_EQ((i < first) || (i >= first + count),
                       nprdma_page_equal_all(&m_states[first], count, words))

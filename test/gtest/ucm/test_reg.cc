@@ -103,7 +103,7 @@ TEST_F(test_reg, dead_keys)
     EXPECT_EQ(0u, nprdma_reg_table_count(m_table));
     EXPECT_EQ(UCS_ERR_NO_ELEM, get(key, 1000, 1));
 
-    /* Until the place has been used again, and then still */
+    /* The key stays invalid, also after its entry has been used again */
     std::set<uint64_t> keys;
     bool reused = false;
     while (!reused) {
@@ -131,7 +131,7 @@ TEST_F(test_reg, wrong_keys)
 
 TEST_F(test_reg, keys_of_other_tables)
 {
-    /* Generations begin at random: an accident has a chance of 2^-31 */
+    /* Generations begin at random: a collision has a chance of 2^-31 */
     nprdma_reg_table_t *other;
     nprdma_reg_t *reg;
 
@@ -194,7 +194,7 @@ TEST_F(test_reg, remove_waits_for_users)
         removed = true;
     });
 
-    /* Nobody else gets it from the moment that removal has begun */
+    /* From the beginning of the removal no further lookup finds it */
     while (get(key, 1000, 1) == UCS_OK) {
         std::this_thread::yield();
     }
@@ -207,7 +207,8 @@ TEST_F(test_reg, remove_waits_for_users)
 
 TEST_F(test_reg, concurrent)
 {
-    /* Fewer rounds where they wait for threads that wait for a CPU */
+    /* Fewer rounds on few CPUs, where they wait for threads that wait for a
+     * CPU */
     auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     std::atomic<uint64_t> key(0);
     std::atomic<int> in_use(0);

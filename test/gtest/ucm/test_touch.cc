@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* CPU instructions on memory that others take away at that very moment */
+/* CPU instructions on memory that another thread takes away at the same time */
 
 #include <ucm/access/nprdma_access.h>
 #include <ucm/access/nprdma_touch.h>
@@ -47,7 +47,7 @@ protected:
         return (char*)ptr;
     }
 
-    /* Two pages, the second of which nobody may touch */
+    /* Two pages, the second without access rights */
     static char *map_edge()
     {
         char *ptr = map(2 * page);
@@ -60,7 +60,7 @@ protected:
 
 #if NPRDMA_TOUCH_SUPPORTED
 
-/* Not a byte more than there is, at either side, of all kinds of lengths */
+/* No byte beyond the edge is accessed, on either side, for many lengths */
 TEST_F(test_touch, copies_up_to_the_edge)
 {
     std::vector<size_t> lengths(300);
@@ -127,7 +127,7 @@ TEST_F(test_touch, faults_behind_the_edge)
     munmap(edge - page, 2 * page);
 }
 
-/* Addresses that no page table can have, and those of the kernel */
+/* Non-canonical addresses, and those of the kernel */
 TEST_F(test_touch, impossible_addresses)
 {
     for (uint64_t address : {UINT64_C(0), UINT64_C(0x5a5a5a5a5a5a5a58),
@@ -193,7 +193,8 @@ TEST_F(test_touch, lines)
         for (size_t i : {0, 7, 19}) {
             memcpy(data + 64 * i, &value, sizeof(value));
         }
-        memcpy(data + 64 * 3 + 8, &value, sizeof(value)); /* Not the first */
+        memcpy(data + 64 * 3 + 8, &value, sizeof(value)); /* Not the first word
+                                                           * of its line */
         EXPECT_EQ(0, nprdma_touch_lines(data, 0, value));
         EXPECT_EQ(1, nprdma_touch_lines(data, 1, value));
         EXPECT_EQ(2, nprdma_touch_lines(data, 19, value));
@@ -203,8 +204,8 @@ TEST_F(test_touch, lines)
     }
 }
 
-/* A byte that a reader resets when it sees it is not stored again, however the
- * rest of the bytes is stored */
+/* A reader resets a byte when it sees it. The byte is not stored again, however
+ * the other bytes are stored. */
 TEST_F(test_touch, no_byte_is_stored_twice)
 {
     for (size_t length : {3, 15, 33, 77, 1000}) {
@@ -242,7 +243,8 @@ class test_touch_storm : public test_touch {
 protected:
     static constexpr size_t length = 2 * page;
 
-    /* All accesses, again and again, while the storm goes on; no signal */
+    /* All accesses, repeatedly, while another thread changes the memory; no
+     * signal */
     void access_in(char *ptr, const std::function<void(int)> &storm)
     {
         std::atomic<bool> stop(false);
@@ -319,7 +321,7 @@ TEST_F(test_touch_storm, munmap)
     munmap(ptr, length);
 }
 
-/* By raw system calls, which no hook sees */
+/* By raw system calls, which bypass the hooks */
 TEST_F(test_touch_storm, munmap_unseen)
 {
     char *ptr = map(length);
@@ -348,7 +350,7 @@ TEST_F(test_touch_storm, truncate)
     close(fd);
 }
 
-/* What another process does is seen by nobody here */
+/* Changes by another process, which no hook reports */
 TEST_F(test_touch_storm, truncated_by_another_process)
 {
     int fd = memfd_create("nprdma-test", MFD_CLOEXEC);
