@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The interface: every call, and every error that its documentation promises
- * and that can be had without a device.
+ * The interface: every call, and every documented error that can be caused
+ * without a device.
  */
 
 #include "kmod_test.h"
@@ -23,7 +23,7 @@ _Static_assert(NPRDMA_STATE_W == NPRDMA_PAGE_W, "");
 _Static_assert(NPRDMA_STATE_COUNT == NPRDMA_PAGE_COUNT, "");
 _Static_assert(NPRDMA_STATE_SHIFT == NPRDMA_PAGE_SHIFT, "");
 
-/* What a 32-bit program sees, too: tested there by being compiled for it */
+/* A 32-bit build of this file checks the same sizes */
 _Static_assert(sizeof(struct nprdma_ioc_query) == 328, "");
 _Static_assert(sizeof(struct nprdma_ioc_attach_device) == 328, "");
 _Static_assert(sizeof(struct nprdma_ioc_region_create) == 56, "");
@@ -60,8 +60,8 @@ typedef union any_arg {
 typedef struct call_type {
     unsigned long nr;
     uint32_t      size;
-    uint32_t      flags; /* that are defined */
-    int           error; /* of a call that is all zero, but for the size */
+    uint32_t      flags; /* defined flags */
+    int           error; /* of a call with all fields zero except the size */
 } call_type_t;
 
 static const call_type_t call_types[] = {
@@ -87,7 +87,7 @@ static const call_type_t call_types[] = {
 #define NUM_CALLS (sizeof(call_types) / sizeof(call_types[0]))
 
 
-/* One call with an argument that is zero but for head */
+/* One call with an argument that is zero except for head */
 static int call_zero(int fd, const call_type_t *type, uint32_t size,
                      uint32_t flags)
 {
@@ -107,7 +107,7 @@ static void sizes_and_flags(void)
         CHECK_EQ(call_zero(ctx, type, type->size, 0), type->error);
         CHECK_EQ(call_zero(ctx, type, 0, 0), EINVAL);
         CHECK_EQ(call_zero(ctx, type, type->size - 1, 0), EINVAL);
-        /* A newer caller: zero is what it means not to use */
+        /* A newer caller: fields that it does not use are zero */
         CHECK_EQ(call_zero(ctx, type, type->size + 8, 0), type->error);
         CHECK_EQ(call_zero(ctx, type, PAGE, 0), type->error);
         CHECK_EQ(call_zero(ctx, type, PAGE + 1, 0), E2BIG);
@@ -136,7 +136,7 @@ static void pointers(void)
     for (type = call_types; type < call_types + NUM_CALLS; ++type) {
         CHECK_CALL(ctx, type->nr, NULL, EFAULT);
         CHECK_CALL(ctx, type->nr, (void*)-4096l, EFAULT);
-        /* Ends behind the end of its memory */
+        /* The structure ends beyond its mapping */
         arg = memory + PAGE - type->size + 4;
         memset(memory, 0, PAGE);
         memcpy(arg, &type->size, sizeof(type->size));
@@ -150,7 +150,7 @@ static void pointers(void)
     CHECK_CALL(ctx, NPRDMA_IOC_STATES_INFO, memory, ENOTTY);
 }
 
-/* What cannot be told to the caller has not happened */
+/* If the result cannot be written to the caller, the call has no effect */
 static void results_that_cannot_be_returned(void)
 {
     uint8_t *memory = kmod_map(NUM_PAGES * PAGE);
@@ -187,7 +187,7 @@ static void results_that_cannot_be_returned(void)
     CHECK_EQ(stats.regions, 1);
     CHECK_EQ(stats.registrations, 1);
 
-    /* But for a descriptor or an id, it has */
+    /* Calls that return no descriptor or id do take effect */
     populate = (void*)create;
     CHECK(mprotect(create, PAGE, PROT_READ | PROT_WRITE) == 0, "%m");
     memset(create, 0, sizeof(*create));
@@ -216,7 +216,7 @@ static void query(void)
     CHECK_EQ(query.max_user_regions,
              kmod_read_number(PARAMETER "max_user_regions", ""));
     CHECK_EQ(query.user_regions, 0);
-    /* A reason, if and only if there is one */
+    /* why[] is set if and only if devices are not supported */
     CHECK_EQ(query.why[0] == '\0',
              !!(query.features & NPRDMA_IOC_FEATURE_DEVICES));
     printf("devices: %s\n", query.why[0] ? query.why : "supported");
@@ -242,7 +242,7 @@ static void attach_device(void)
     CHECK(attach.why[0] != '\0');
     strcpy(attach.name, "no such device");
     CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, ENODEV);
-    /* The host bridge has no driver; the guest's own devices, no IOMMU */
+    /* The host bridge has no driver, and the guest's devices have no IOMMU */
     strcpy(attach.name, "0000:00:00.0");
     CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, ENODEV);
     CHECK_EQ(glob("/sys/bus/pci/drivers/virtio-pci/0000:*", 0, NULL, &paths),
@@ -322,7 +322,7 @@ static void region_destroy(void)
 
     CHECK_EQ(other.header->dead, 0);
     CHECK_EQ(kmod_count(&other, 0, NUM_PAGES, NPRDMA_STATE_BITS), NUM_PAGES);
-    /* What is closed is destroyed */
+    /* Closing destroys the region */
     close(ctx);
     CHECK_EQ(other.header->dead, 1);
     CHECK_EQ(kmod_count(&other, 0, NUM_PAGES, 0), NUM_PAGES);
@@ -350,7 +350,7 @@ static void export_region(void)
     size = lseek(export.fd, 0, SEEK_END);
     CHECK_EQ(size, (2 * NUM_PAGES + 1) * PAGE);
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, export.fd, 0) == MAP_FAILED);
-    /* It keeps the region, dead as it is */
+    /* The dma-buf keeps the region's memory after its end */
     kmod_region_destroy(&region);
     CHECK_CALL(ctx, NPRDMA_IOC_EXPORT, &export, ENOENT);
     close(export.fd);
@@ -386,7 +386,7 @@ static int do_unregister(kmod_region_t *region, uint32_t id, uint32_t flags,
     return ret;
 }
 
-/* Only what is registered is populated; registrations are of bytes */
+/* Only registered pages are populated; registrations are ranges of bytes */
 static void registrations(void)
 {
     int ctx = kmod_open();
@@ -431,7 +431,7 @@ static void registrations(void)
     CHECK_EQ(kmod_populate(&region, 7, 1, 0, NULL), EACCES);
     CHECK_EQ(kmod_populate(&region, 8, 1, 0, NULL), 0);
 
-    /* Without revocation everything stays, but nothing is populated */
+    /* Without revocation pages stay valid, but no page can be populated */
     CHECK_EQ(do_unregister(&region, second, 0, &revoked), 0);
     CHECK_EQ(revoked, 0);
     CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_STATE_R), 4);
@@ -440,9 +440,9 @@ static void registrations(void)
 }
 
 /*
- * One of all pages, and very many of one page each, which are passed over. Each
- * part of the call is counted, and only between two parts can a notifier of the
- * kernel go on.
+ * One registration of all pages, and very many of one page each, which the call
+ * skips. The call works in parts, which are counted. Notifiers of the kernel
+ * can run only between two parts.
  */
 static void many_registrations(void)
 {
@@ -512,7 +512,7 @@ static void populate(void)
     CHECK_EQ(kmod_populate(&region, 39, 1, NPRDMA_IOC_POPULATE_WRITE, NULL),
              EFAULT);
 
-    /* A private mapping of a file: only what was copied */
+    /* A private mapping of a file: only copied pages */
     CHECK_EQ(kmod_populate(&region, 40, 10, 0, &arg), EOPNOTSUPP);
     CHECK_EQ(arg.done, (uintptr_t)memory + 49 * PAGE);
     CHECK_EQ(kmod_populate(&region, 49, 1, NPRDMA_IOC_POPULATE_WRITE, NULL), 0);
@@ -524,7 +524,7 @@ static void populate(void)
     CHECK_EQ(arg.done, (uintptr_t)memory + 64 * PAGE);
 }
 
-/* Nothing is brought in; with write, nothing that would fault */
+/* Populates resident pages only; with WRITE, only those that would not fault */
 static void populate_resident(void)
 {
     const unsigned write = NPRDMA_IOC_POPULATE_WRITE;
@@ -542,7 +542,7 @@ static void populate_resident(void)
     for (i = 0; i < 8; ++i) {
         region.memory[i * PAGE] = 1;
     }
-    /* Zero pages: not for writing */
+    /* Zero pages are not valid for writing */
     for (; i < 16; ++i) {
         CHECK_EQ(*(volatile uint8_t*)(region.memory + i * PAGE), 0);
     }
@@ -596,7 +596,8 @@ static void invalidate(void)
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
     CHECK_EQ(arg.invalidated, 0);
 
-    /* To lose R is to lose W; and the absent count too, if they are to */
+    /* Taking R takes W as well; with TOUCH, the counts of absent pages change,
+     * too */
     word        = region.words[20];
     arg.bits    = NPRDMA_STATE_R;
     arg.length  = region.length;
@@ -615,7 +616,7 @@ static void invalidate(void)
     CHECK_EQ(stats.populated, 16);
 }
 
-/* What was revoked is not brought back by who has not noticed yet */
+/* POPULATE_UNLESS_REVOKED fails until the caller has seen the revocation */
 static void unless_revoked(void)
 {
     int ctx = kmod_open();
@@ -644,7 +645,7 @@ static void unless_revoked(void)
     CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, EINVAL);
 }
 
-/* Pages that are revoked again and again hold up no others */
+/* Pages that are revoked repeatedly do not delay other pages */
 static void revoked_elsewhere(void)
 {
     const size_t count = 1024;
@@ -664,7 +665,7 @@ static void revoked_elsewhere(void)
     arg.flags            = NPRDMA_IOC_INVALIDATE_TOUCH;
     arg.bits             = NPRDMA_STATE_R;
     arg.address          = populate.address + 600 * PAGE;
-    arg.length           = 41 * PAGE; /* Of two batches: 576 to 703 */
+    arg.length           = 41 * PAGE; /* In two batches: 576 to 703 */
     for (i = 0; i < 1000; ++i) {
         CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
     }
@@ -685,7 +686,7 @@ static void revoked_elsewhere(void)
     CHECK_EQ(populate.populated, 64);
 }
 
-/* Every change counts, and nothing else does */
+/* Every change is counted, and nothing else is */
 static void words(void)
 {
     int ctx = kmod_open();
@@ -719,7 +720,7 @@ static void words(void)
     }
 }
 
-/* As a 32-bit process calls: by the kernel's other entry */
+/* Calls by the kernel's 32-bit entry */
 static int call32(int fd, unsigned long nr, void *arg)
 {
     long ret;

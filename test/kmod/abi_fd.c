@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The interface between processes: who may do what with which descriptor, and
- * what users may have.
+ * The interface between processes: which process may do what with which
+ * descriptor, and the limits of users.
  */
 
 #ifndef _GNU_SOURCE
@@ -65,7 +65,7 @@ static int receive_fd(int socket)
     return fd;
 }
 
-/* Every call on a context that belongs to somebody else */
+/* Every call on a context of another process */
 static void check_refused(int ctx, uint32_t region)
 {
     union {
@@ -98,10 +98,10 @@ static void fork_is_refused(void)
     pid = fork();
     if (pid == 0) {
         check_refused(ctx, region.id);
-        /* And has not inherited the states */
+        /* The child has not inherited the mapping of the states */
         CHECK(mincore(region.header, PAGE, &vec) < 0);
         CHECK_EQ(errno, ENOMEM);
-        /* Whatever it closes is still the parent's */
+        /* Closing it in the child does not close the parent's */
         close(ctx);
         _exit(0);
     }
@@ -114,7 +114,7 @@ static void fork_is_refused(void)
 static void exec_is_refused(void)
 {
     char number[16];
-    int ctx = open(NPRDMA_DEVICE_PATH, O_RDWR); /* kept by exec */
+    int ctx = open(NPRDMA_DEVICE_PATH, O_RDWR); /* not closed by exec */
     pid_t pid;
 
     CHECK(ctx >= 0, "%m");
@@ -144,7 +144,8 @@ static void threads_and_vfork_share(void)
     CHECK_EQ(error, 0);
 }
 
-/* A passed context is of no use; a passed states descriptor shows the states */
+/* A context that is passed on is useless; a passed states descriptor can be
+ * mapped */
 static void passed_on(void)
 {
     int sockets[2];
@@ -179,7 +180,7 @@ static void passed_on(void)
         CHECK_EQ(words[0] & NPRDMA_STATE_BITS, NPRDMA_STATE_BITS);
         CHECK_EQ(words[NUM_PAGES - 1], 0);
         CHECK_EQ(write(sockets[0], &byte, 1), 1);
-        /* The owner goes: all absent, and the mapping still there */
+        /* The owner exits: all pages are absent, and the mapping stays */
         CHECK_EQ(read(sockets[0], &byte, 1), 0);
         CHECK_EQ(words[0] & NPRDMA_STATE_BITS, 0);
         CHECK_EQ(header->dead, 1);
@@ -252,7 +253,7 @@ static void states_are_read_only(void)
     CHECK(read(fd, &word, sizeof(word)) < 0);
     CHECK(ftruncate(fd, 0) < 0);
 
-    /* Nor opened again by its name, nor written by who debugs us */
+    /* Nor opened for writing by its name, nor written by a debugger */
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     CHECK(open(path, O_RDWR) < 0);
     from.iov_base = &word;
@@ -287,7 +288,7 @@ static int create_region(int ctx, size_t length, int *fd)
     return ret;
 }
 
-/* As many regions as may be, and what stands in the way of the next one */
+/* As many regions as the limits permit, and the error of the next one */
 static void fill(int ctx, size_t length, int expected_count, int expected)
 {
     int count, fd;
@@ -307,7 +308,8 @@ static void set_parameter(const char *path, const char *value)
     CHECK_EQ(kmod_write_file(path, value), 0);
 }
 
-/* Runs as somebody without privileges, who has been given the device */
+/* Runs as a user without privileges; the device is open before the change of
+ * user */
 static void limited_user(void)
 {
     int ctx = kmod_open(), other = kmod_open();
@@ -320,7 +322,7 @@ static void limited_user(void)
     set_parameter(PARAMETER "max_user_bytes", "500000");
     CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0, "%m");
     CHECK(setresuid(65534, 65534, 65534) == 0, "%m");
-    /* Opened by root: his */
+    /* It was opened by root, and is accounted to root */
     CHECK_CALL(other, NPRDMA_IOC_QUERY, &query, 0);
     close(ctx);
     ctx = kmod_open();
@@ -332,7 +334,7 @@ static void limited_user(void)
     CHECK_EQ(query.max_user_regions, 10);
     close(ctx);
 
-    /* What was closed is free again: 1 MiB of states is over the limit */
+    /* Closed regions count no more. 1 MiB of states exceeds the limit. */
     ctx = kmod_open();
     CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, 0);
     CHECK_EQ(query.user_regions, 0);
@@ -355,7 +357,7 @@ static uint64_t user_bytes(int ctx)
     return query.user_bytes;
 }
 
-/* So many bytes of the kernel's memory more, by the parameter open as fd */
+/* Allow this many more bytes of kernel memory, by the parameter open as fd */
 static void allow_more(int fd, int ctx, size_t bytes)
 {
     char value[32];
@@ -366,8 +368,8 @@ static void allow_more(int fd, int ctx, size_t bytes)
 }
 
 /*
- * With 8 bytes of tables per page that is present, memory runs out later; it
- * may do so for registrations. User 0 is only stopped by what is for all.
+ * Each populated page takes 8 bytes of tables, so memory runs out later,
+ * possibly during a registration. User 0 is limited only by the total.
  */
 static void limited_tables(const char *parameter, uid_t uid, int expected)
 {
@@ -405,7 +407,8 @@ static void total_is_limited(void)
     limited_tables(PARAMETER "max_total_bytes", 0, ENOSPC);
 }
 
-/* CAP_SYS_RESOURCE exceeds what is said of users, as long as one has it */
+/* CAP_SYS_RESOURCE exceeds the limits of users, as long as the process has
+ * it */
 static void privileged_user(void)
 {
     int ctx = kmod_open();
@@ -426,7 +429,7 @@ static void user_is_limited(void)
     limited_tables(PARAMETER "max_user_bytes", 65534, EDQUOT);
 }
 
-/* In a process of its own; afterwards limits are what they were */
+/* In a process of its own. Afterwards the limits are restored. */
 static void run_limited(void (*run)(void))
 {
     static const char *const names[] = {PARAMETER "max_user_regions",

@@ -1,8 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A page that came back from swap by being read is clean, and may be dropped:
- * it is on the disk. If a device writes it, and nobody says so, that is lost.
+ * A page that a read brought back from swap is clean. The kernel may drop it,
+ * because it is on the disk. A write by a device is lost then, unless the page
+ * is marked dirty.
  */
 
 #ifndef _GNU_SOURCE
@@ -59,7 +60,7 @@ static int none_mapped(void *arg)
     return num_resident(region) == 0;
 }
 
-/* Out of the process, and then out of the swap cache */
+/* Move the pages from the process to swap, and then drop the swap cache */
 static void swap_out(kmod_region_t *region)
 {
     int i;
@@ -67,7 +68,7 @@ static void swap_out(kmod_region_t *region)
     CHECK(kmod_await(none_mapped, region));
     sync();
     for (i = 0; i < 8; ++i) {
-        /* Says EAGAIN when there is no more */
+        /* Fails with EAGAIN when nothing is left to reclaim */
         kmod_write_file(CGROUP "dirty/memory.reclaim", "64M");
     }
 }
@@ -77,7 +78,8 @@ static uint32_t *word(kmod_region_t *region, size_t page)
     return (uint32_t*)(region->memory + page * PAGE);
 }
 
-/* How many of the device's writes are there after all was swapped out again */
+/* Number of the device's writes that are intact after all pages were swapped
+ * out again */
 static unsigned survivors(unsigned flags)
 {
     int poke       = open("/dev/nprdma_poke", O_WRONLY);
@@ -120,7 +122,8 @@ static void test_written_by_device(void)
     CHECK_EQ(survivors(NPRDMA_IOC_POPULATE_WRITE), NUM_PAGES);
 }
 
-/* Pages that no device is to write are not marked: the trap is a real one */
+/* Control: pages populated for reading are not marked, so writes to them do get
+ * lost */
 static void test_control(void)
 {
     unsigned count = survivors(0);

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Errors that do not come by themselves: each call of the kernel that a call of
- * the module makes, and that can fail, fails once, by nprdma_force.ko. The
- * caller is told, nothing is left of what was done before, and the same call
+ * Errors that do not occur by themselves. Each kernel function that a call of
+ * the module uses, and that can fail, fails once, by nprdma_force.ko. The
+ * caller gets the error, everything done before is undone, and the same call
  * succeeds afterwards.
  */
 
@@ -24,7 +24,7 @@
 #define MIB       ((size_t)1 << 20)
 
 
-/* All that a call that failed must not have changed */
+/* Resources that a failed call must not change */
 typedef struct holdings {
     uint64_t bytes, regions, registrations, present;
     int      fds;
@@ -58,9 +58,9 @@ static void check_error(const char *name, int error)
 }
 
 /*
- * Call with the first of the kernel's calls failing, then with the second,
- * until there are no more. There have to be so many. Of a region, only its
- * context need be there.
+ * Repeat the call, with the first kernel function failing, then the second,
+ * until none is left. Their number must be the expected one. A region needs
+ * only its context here.
  */
 static void fail_each(kmod_region_t *region,
                       int (*call)(kmod_region_t *region), unsigned expected)
@@ -147,7 +147,8 @@ static void test_register_and_populate(void)
     kmod_region_destroy(&region);
 }
 
-/* The context; the account of its user is there, for he has another one */
+/* The context. Its user's account exists already, because of the other
+ * context. */
 static void test_open(void)
 {
     int other = kmod_open();
@@ -166,7 +167,7 @@ static void test_open(void)
     close(other);
 }
 
-/* Pages that are taken away each time they are looked up */
+/* Pages are taken away during each lookup */
 static void test_busy(void)
 {
     uint64_t begin = kmod_time_ms();
@@ -199,7 +200,7 @@ static int has_tried(void *unused)
     return kmod_read_number(KMOD_FORCE "calls", "") >= 10;
 }
 
-/* The region ends while its pages are looked up again and again */
+/* The region ends while its pages are looked up repeatedly */
 static void test_destroyed(void)
 {
     kmod_region_t region;
@@ -224,7 +225,7 @@ static void on_alarm(int number)
     (void)number;
 }
 
-/* Signals without end; 0 ends them */
+/* Sends signals repeatedly; 0 ends them */
 static void set_timer(unsigned us)
 {
     struct sigaction action = {.sa_handler = on_alarm};
@@ -234,7 +235,8 @@ static void set_timer(unsigned us)
     CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0, "%m");
 }
 
-/* What was populated before the signal counts; repeated, it does the rest */
+/* Pages populated before the signal count. A repeated call populates the
+ * rest. */
 static void test_interrupted(void)
 {
     const size_t pages = 64 * MIB / PAGE;
@@ -264,7 +266,7 @@ static void test_interrupted(void)
     kmod_region_destroy(&region);
 }
 
-/* The pages of a mapping that becomes a shadow stack for a while */
+/* The pages of a mapping that becomes a shadow stack for a time */
 static void test_shadow_stack(void)
 {
     const unsigned write = NPRDMA_IOC_POPULATE_WRITE;

@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Random calls, half of them nearly right, by several threads on the same
- * regions, while the memory below changes. Nothing is asked of the answers, but
- * that every one is an errno value of the interface, and that the kernel's log
- * stays clean. The seed is the argument; it is bounded in calls and in time.
+ * Random calls, half of them nearly valid, by several threads on the same
+ * regions, while the memory changes. Every result must be an errno value that
+ * the interface documents, and the kernel's log must stay clean. The argument
+ * is the seed. The number of calls and the time are limited.
  */
 
 #ifndef _GNU_SOURCE
@@ -36,7 +36,7 @@ typedef struct fuzz_thread {
     unsigned  answers[MAX_ERRNO];
 } fuzz_thread_t;
 
-/* Bytes of the structures, by number of the call */
+/* Sizes of the structures, by number of the call */
 static const unsigned sizes[] = {
     sizeof(struct nprdma_ioc_query),
     sizeof(struct nprdma_ioc_attach_device),
@@ -50,7 +50,7 @@ static const unsigned sizes[] = {
     sizeof(struct nprdma_ioc_stats)
 };
 
-/* What the interface may answer */
+/* Errors that the interface documents */
 static const int allowed[] = {0,      EPERM,  ENOENT, EINTR,  EFAULT, EACCES,
                               EINVAL, ENODEV, ENOSPC, ERANGE, ENOTTY, E2BIG,
                               EFBIG,  EDQUOT, ENOMEM, EBUSY,  EOPNOTSUPP,
@@ -77,7 +77,7 @@ static uint64_t fuzz_number(fuzz_thread_t *thread)
     }
 }
 
-/* Random words; for half of them what makes the call come further */
+/* Random words; half of the calls get fields that pass the first checks */
 static void fuzz_fill(fuzz_thread_t *thread, unsigned nr, uint64_t *words)
 {
     uint32_t *halves = (uint32_t*)words;
@@ -133,7 +133,7 @@ static void fuzz_memory(fuzz_thread_t *thread)
     }
 }
 
-/* Close what a call may have opened, else there are no descriptors left */
+/* Close descriptors that a call may have opened, because they would run out */
 static void fuzz_close(unsigned nr, const uint64_t *words)
 {
     if (nr == _IOC_NR(NPRDMA_IOC_REGION_CREATE)) {
@@ -197,7 +197,7 @@ static void test_random_calls(void)
         CHECK_EQ(pthread_join(threads[i].thread, NULL), 0);
     }
 
-    /* It is of no use if all calls fail early */
+    /* A run in which all calls fail early tests nothing */
     for (j = 0; j < MAX_ERRNO; ++j) {
         for (i = 0, sum = 0; i < NUM_THREADS; ++i) {
             sum += threads[i].answers[j];

@@ -299,7 +299,8 @@ uint64_t kmod_deadline(void)
 {
     const char *patience = getenv("GUEST_PATIENCE");
 
-    /* The clock begins with the guest; without one, somebody is looking on */
+    /* The rig's limit counts from the guest's boot. Outside of the rig a user
+     * waits. */
     return (patience != NULL) ? strtoull(patience, NULL, 0) * 1000 :
                                 kmod_time_ms() + 60000;
 }
@@ -347,8 +348,8 @@ int kmod_main(const kmod_case_t *cases, int argc, char **argv)
     int failed = 0, count = 0;
     int i;
 
-    /* Else they join in everywhere: where there are several memory nodes, and
-     * where memory is in pieces */
+    /* These would disturb all tests where there are several memory nodes or
+     * fragmented memory */
     kmod_write_file("/proc/sys/kernel/numa_balancing", "0");
     kmod_write_file("/proc/sys/vm/compaction_proactiveness", "0");
     for (; cases->name != NULL; ++cases) {

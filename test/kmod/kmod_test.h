@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the tests of the kernel module have in common. They run as root in a
- * guest, and stop at the first thing that is not as it should be.
+ * Shared by the tests of the kernel module. They run as root in a guest, and
+ * stop at the first failure.
  */
 
 #ifndef KMOD_TEST_H
@@ -20,7 +20,7 @@
 
 #define PAGE ((size_t)1 << NPRDMA_STATE_SHIFT)
 
-/** End the test as failed unless @a _condition holds; say what was there. */
+/** End the test as failed unless @a _condition holds; print a message. */
 #define CHECK(_condition, ...)                                             \
     do {                                                                   \
         if (!(_condition)) {                                               \
@@ -38,17 +38,17 @@
         }                                                                  \
     } while (0)
 
-/** Call, and expect an errno value; 0: success. */
+/** Call, and expect this errno value; 0 is success. */
 #define CHECK_CALL(_fd, _nr, _arg, _errno)                                 \
     CHECK_EQ(kmod_call(_fd, _nr, _arg), _errno)
 
 void kmod_fail(const char *file, int line, const char *what, const char *format,
                ...) __attribute__((noreturn, format(printf, 4, 5)));
 
-/** ioctl(): 0 or the errno value. */
+/** ioctl(): returns 0 or the errno value. */
 int kmod_call(int fd, unsigned long nr, void *arg);
 
-/** A context of this process. */
+/** Open a context of this process. */
 int kmod_open(void);
 
 
@@ -73,7 +73,7 @@ uint8_t *kmod_map(size_t length);
 void kmod_region_create(kmod_region_t *region, int ctx, void *memory,
                         size_t length);
 
-/** Without its memory. */
+/** Without freeing its memory. */
 void kmod_region_destroy(kmod_region_t *region);
 
 /**
@@ -81,7 +81,8 @@ void kmod_region_destroy(kmod_region_t *region);
  *
  * @param [in] flags  NPRDMA_IOC_POPULATE_xx
  *
- * @return 0 or the errno value; *@a arg, if not NULL, is what came back.
+ * @return 0 or the errno value; *@a arg, if not NULL, is the structure that the
+ *         call returned.
  */
 int kmod_populate(kmod_region_t *region, size_t first, size_t count,
                   unsigned flags, struct nprdma_ioc_populate *arg);
@@ -102,31 +103,36 @@ int kmod_write_file(const char *path, const char *text);
 /** The number in a file, or behind a word at the beginning of a line of it. */
 long long kmod_read_number(const char *path, const char *word);
 
-/** Have the module's tracepoints written down from now on; 0: not in this
- * kernel. */
+/**
+ * Enable the module's tracepoints from now on. @return 0 if this kernel has
+ * none.
+ */
 int kmod_trace_start(void);
 
-/** Whether a line of the trace has this text. */
+/** @return Whether a line of the trace contains this text. */
 int kmod_traced(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/** What nprdma_force.ko is told by. */
+/** Parameters of nprdma_force.ko. */
 #define KMOD_FORCE "/sys/module/nprdma_force/parameters/"
 
 /**
- * Have a call fail that nprdma.ko makes of the kernel for this process, by
+ * Let a call fail that nprdma.ko makes into the kernel for this process, by
  * nprdma_force.ko.
  *
- * @param [in] at  Which one: 1 is the first from now on; 0: none.
+ * @param [in] at  Which call: 1 is the first from now on, 0 is none.
  */
 void kmod_force(unsigned at);
 
-/** Whether it was made, and so has failed; @a name is what was called. */
+/**
+ * @return Whether the call was made, and so has failed; @a name is its
+ *         function.
+ */
 int kmod_forced(char *name, int size);
 
 /** Skip the case if nprdma_force.ko is not loaded. */
 void kmod_force_needed(void);
 
-/** How many descriptors the process has, of the first 256. */
+/** @return Number of the process's descriptors, of the first 256. */
 int kmod_count_fds(void);
 
 /** Wait for a child. @return Its exit status, or 1000 + its signal. */
@@ -136,26 +142,25 @@ int kmod_wait(pid_t pid);
 uint64_t kmod_time_ms(void);
 
 /**
- * When to give up what has to happen, on the clock of kmod_time_ms(): not
- * before the rig is about to, as nobody knows how slow a machine is. To be
- * called once, before it is waited for.
+ * When to give up waiting, on the clock of kmod_time_ms(). Not earlier than the
+ * rig, because the speed of a machine is unknown. Call it once, before waiting.
  */
 uint64_t kmod_deadline(void);
 
-/** Call until it is nonzero. @return 0 after kmod_deadline(). */
+/** Call until the result is nonzero. @return 0 after kmod_deadline(). */
 int kmod_await(int (*done)(void *arg), void *arg);
 
 
-/* A test has a name by which it can be run alone */
+/* A test case; its name selects it on the command line */
 typedef struct kmod_case {
     const char *name;
     void (*run)(void);
 } kmod_case_t;
 
-/** Run the cases that are named, or all, each in a process of its own. */
+/** Run the named cases, or all, each in a process of its own. */
 int kmod_main(const kmod_case_t *cases, int argc, char **argv);
 
-/** End this case as not run; the reason is printed. */
+/** End this case as skipped, and print the reason. */
 void kmod_skip(const char *format, ...)
     __attribute__((noreturn, format(printf, 1, 2)));
 

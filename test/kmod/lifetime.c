@@ -1,8 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Ends: of processes, at any point, and of regions, thousands of them. Who has
- * the states of one that ends sees all its pages absent, and no memory is lost.
+ * The end of processes at any point, and of thousands of regions. A process
+ * that has mapped the states of an ended one sees all pages absent, and no
+ * memory leaks.
  */
 
 #ifndef _GNU_SOURCE
@@ -23,17 +24,17 @@
 #define MIB       ((size_t)1 << 20)
 #define NUM_PAGES 2048
 
-/* What a child tells: where its states are */
+/* What a child reports: where its states are */
 typedef struct child {
     pid_t         pid;
-    int           states_fd; /* the child's number of it */
-    int           pipe;      /* the child waits for the end of it */
-    kmod_region_t region;    /* here: only its states are */
+    int           states_fd; /* the child's descriptor number */
+    int           pipe;      /* the child waits for its end of file */
+    kmod_region_t region;    /* only its states are mapped here */
     kmod_watch_t  watch;
 } child_t;
 
 
-/* In the child: a region full of pages, and then what it is made for */
+/* In the child: fills a region with pages, then does what it was started for */
 static void child_run(int out, int in, void (*what)(kmod_region_t *region))
 {
     kmod_region_t region;
@@ -55,7 +56,7 @@ static int child_is_seen(void *arg)
     return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
 }
 
-/* Start a child, take its states as a NIC of a peer would, and watch them */
+/* Start a child, map its states like the NIC of a peer, and watch them */
 static void child_start(child_t *child, void (*what)(kmod_region_t *region))
 {
     struct nprdma_ioc_states_info info = {.size = sizeof(info)};
@@ -93,14 +94,14 @@ static void child_start(child_t *child, void (*what)(kmod_region_t *region))
     CHECK(kmod_await(child_is_seen, &child->watch));
 }
 
-/* Let it go on, and see how it ends: its states first */
+/* Let the child go on, and check how it ends, its states first */
 static void child_end(child_t *child, int expected)
 {
     uint64_t end = kmod_deadline();
 
     close(child->pipe);
     CHECK_EQ(kmod_wait(child->pid), expected);
-    /* Who looks into a process may be the one who tears its memory down */
+    /* Reading the pagemap of a process can delay the teardown of its memory */
     kmod_watch_stop(&child->watch);
     CHECK_EQ(kmod_count(&child->region, 0, NUM_PAGES, 0), NUM_PAGES);
     while (child->region.header->dead == 0) {
@@ -122,7 +123,7 @@ static void test_exit(void)
     child_end(&child, 0);
 }
 
-/* Without end, and in threads */
+/* Runs until the process ends, in several threads */
 static void *populate_forever(void *arg)
 {
     kmod_region_t *region = arg;
@@ -163,7 +164,7 @@ static void test_kill(void)
     }
 }
 
-/* More memory than there is: the reaper takes it, which cannot wait */
+/* Uses more memory than there is. The OOM reaper takes it, and cannot wait. */
 static void want_too_much(kmod_region_t *region)
 {
     size_t length = 512 * MIB;
@@ -242,7 +243,7 @@ static void use_many(void)
     CHECK_EQ(stats.regions, MANY);
     CHECK_EQ(stats.present, MANY);
     CHECK_EQ(stats.registrations, MANY);
-    /* One event concerns them all */
+    /* One event concerns all of them */
     munmap(memory, MANY * PAGE);
     kmod_stats(ctx, 0, &stats);
     CHECK_EQ(stats.present, 0);
@@ -254,7 +255,7 @@ static void use_many(void)
     kmod_stats(ctx, 0, &stats);
     CHECK_EQ(stats.regions, MANY / 2);
     CHECK_EQ(stats.invalidated, MANY);
-    /* The others go with the file */
+    /* Closing the file destroys the other regions */
     close(ctx);
 }
 
@@ -263,7 +264,7 @@ static void test_many_regions(void)
     use_many();
 }
 
-/* Memory that is not there for others any more, in KiB */
+/* Memory that is not available to others, in KiB */
 static long long memory_in_use(void)
 {
     CHECK_EQ(kmod_write_file("/proc/sys/vm/drop_caches", "3"), 0);
@@ -273,8 +274,8 @@ static long long memory_in_use(void)
 }
 
 /*
- * A cycle that leaked the smallest thing would leak it 4000 times each time;
- * what the kernel keeps of its own does not grow so.
+ * A cycle that leaks even the smallest object leaks 4000 of them each time. The
+ * kernel's own growth is smaller.
  */
 static void test_memory_comes_back(void)
 {
@@ -298,7 +299,7 @@ static void test_memory_comes_back(void)
         }
     }
 
-    /* Some is freed after a grace period */
+    /* Some memory is freed after a grace period */
     end = kmod_deadline();
     do {
         after = memory_in_use();

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the process itself does to its memory: each call must have taken the
- * pages away from devices when it returns, and nothing else. A thread watches
- * the states all the while.
+ * Changes that the process itself makes to its memory. When such a call
+ * returns, it must have taken exactly the affected pages from devices. A thread
+ * watches the states all the time.
  */
 
 #ifndef _GNU_SOURCE
@@ -26,8 +26,9 @@
 #define NUM_PAGES 2048
 #define ROUNDS    10
 
-/* What an event concerns: the middle half, two huge pages' worth. A mapping
- * that is split elsewhere takes the whole 2 MiB around from devices. */
+/* The range of an event: the middle half, the size of two huge pages. If a
+ * mapping is split within a huge page, the whole 2 MiB are taken from
+ * devices. */
 #define FIRST     (NUM_PAGES / 4)
 #define COUNT     (NUM_PAGES / 2)
 
@@ -51,7 +52,7 @@ static void check_data(kmod_region_t *region, size_t first, size_t count,
     }
 }
 
-/* All of the middle is absent, and all around it as it was */
+/* All pages of the middle are absent, and all others are unchanged */
 static void check_middle(kmod_region_t *region)
 {
     CHECK_EQ(kmod_count(region, FIRST, COUNT, 0), COUNT);
@@ -67,7 +68,7 @@ static int watch_has_seen(void *arg)
     return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
 }
 
-/* A round: everything present, the event, everything written again */
+/* Rounds: populate all pages, cause the event, write all pages again */
 static void run_event(void *memory,
                       void (*event)(kmod_region_t *region, uint8_t *middle,
                                     size_t length))
@@ -169,7 +170,7 @@ static void event_fork(kmod_region_t *region, uint8_t *middle, size_t length)
     }
 
     CHECK_EQ(kmod_count(region, 0, NUM_PAGES, 0), NUM_PAGES);
-    /* To be read, nothing need be copied */
+    /* Populating for reading copies no page */
     kmod_populate_all(region, FIRST, COUNT, 0);
     *(volatile uint32_t*)middle = first + 1;
     CHECK_EQ(kmod_count(region, FIRST, 1, 0), 1);
@@ -248,7 +249,7 @@ static void event_truncate(kmod_region_t *region, uint8_t *middle,
     CHECK(madvise(middle, COUNT * PAGE, MADV_DONTNEED) == 0, "%m");
 }
 
-/* Shared memory: a page goes when the file loses it, whoever takes it */
+/* Shared memory: a page is taken when the file loses it, by whatever process */
 static void test_shmem(void)
 {
     shared_fd = memfd_create("kmod", MFD_CLOEXEC);
@@ -278,7 +279,7 @@ static void hugetlb_in_region(void)
     munmap(region.memory, region.length);
 }
 
-/* Memory may be in pieces, and each time more of it is not */
+/* Memory may be fragmented, and each attempt defragments more of it */
 static int has_huge_pages(void *unused)
 {
     (void)unused;
@@ -298,8 +299,8 @@ static void test_hugetlb(void)
 }
 
 /*
- * Huge pages come and go under a region. The kernel passes over what is in use
- * for a moment, by whomever.
+ * Huge pages are formed and split under a region. The kernel skips pages that
+ * are briefly in use, by any part of it.
  */
 static void event_collapse(kmod_region_t *region, uint8_t *middle,
                            size_t length)
@@ -349,12 +350,14 @@ static void test_soft_dirty(void)
 typedef struct order {
     kmod_region_t *region;
     int           stop;
-    uint64_t      valid;  /* reads in one valid state */
-    uint64_t      stale;  /* reads that found the page gone */
-    uint64_t      wrong;  /* valid, but the page was gone */
+    uint64_t      valid;  /* reads during which the state was valid and did not
+                           * change */
+    uint64_t      stale;  /* reads that found the page absent */
+    uint64_t      wrong;  /* valid and unchanged state, but the page was
+                           * absent */
 } order_t;
 
-/* Reads like a NIC, and looks at the state before and after */
+/* Reads like a NIC, with the state before and after */
 static void *order_reader(void *arg)
 {
     order_t *order        = arg;
@@ -367,7 +370,7 @@ static void *order_reader(void *arg)
     while (!__atomic_load_n(&order->stop, __ATOMIC_ACQUIRE)) {
         page   = (page + 1) % 4;
         before = __atomic_load_n(&region->words[page], __ATOMIC_ACQUIRE);
-        /* What is in flight takes its time, now more, now less */
+        /* Reads in flight take varying times */
         for (delay = rand_r(&seed) % 4096; delay > 0; --delay) {
         }
         data = __atomic_load_n((uint32_t*)(region->memory + page * PAGE),
@@ -386,7 +389,7 @@ static void *order_reader(void *arg)
     return NULL;
 }
 
-/* Where a page of a process is */
+/* Frame number of a page of a process */
 static uint64_t frame_of(pid_t pid, const void *page)
 {
     char path[64];
@@ -403,8 +406,8 @@ static uint64_t frame_of(pid_t pid, const void *page)
     return entry & (((uint64_t)1 << 55) - 1);
 }
 
-/* Who only reads has a page of its own no more than before: what fork shares
- * stays shared, and what nobody has touched is the page of zeros */
+/* Populating for reading gives a process no page of its own: pages shared by
+ * fork stay shared, and untouched pages are the page of zeros */
 static void test_copy_on_write(void)
 {
     uint8_t *zeros = kmod_map(PAGE);
@@ -438,9 +441,9 @@ static void test_copy_on_write(void)
 }
 
 /*
- * The state is cleared before the page goes: who reads zeros, which is what
- * comes after, sees that the state changed. That it does read zeros at times is
- * the control.
+ * The state is cleared before the page is taken. A reader of zeros, which are
+ * the page's next contents, must see that the state has changed. As the
+ * control, some reads must return zeros.
  */
 static void test_order(void)
 {

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What an administrator sees: statistics in debugfs, and tracepoints; and what
- * the user is told of them. (That of windows is traced where there are devices,
- * in test/edu.)
+ * What an administrator sees: statistics in debugfs, tracepoints, and the
+ * errors that the user gets. (test/edu tests the tracepoints of windows, which
+ * need a device.)
  */
 
 #include "kmod_test.h"
@@ -15,7 +15,7 @@
 #define CONTEXTS  "/sys/kernel/debug/nprdma/contexts"
 #define LIMITS    "/sys/kernel/debug/nprdma/limits"
 
-/* Some of everything that is counted */
+/* Causes some of everything that is counted */
 static void do_everything(kmod_region_t *region)
 {
     struct nprdma_ioc_invalidate arg = {.size = sizeof(arg)};
@@ -34,7 +34,7 @@ static void do_everything(kmod_region_t *region)
     CHECK_EQ(kmod_populate(region, 50, 1, 0, NULL), EFAULT);
 }
 
-/* Whether a line of a file is this */
+/* Whether a file has this line */
 static int has_line(const char *path, const char *expected)
 {
     FILE *file = fopen(path, "r");
@@ -88,7 +88,7 @@ static void statistics(void)
     CHECK(has_line(LIMITS, line));
 }
 
-/* Of a region, and of the context, which remembers those that are gone */
+/* Of a region, and of the context, which includes ended regions */
 static void counters(void)
 {
     struct nprdma_ioc_stats arg = {.size = sizeof(arg)};

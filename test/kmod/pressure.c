@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What others do to a process's memory: reclaim, compaction, migration, KSM,
- * other processes. A thread watches the states all the while, and in the end
- * all data is there.
+ * What the kernel and other processes do to a process's memory: reclaim,
+ * compaction, migration, KSM. A thread watches the states all the time, and in
+ * the end all data is checked.
  */
 
 #ifndef _GNU_SOURCE
@@ -27,7 +27,7 @@
 #define NUM_PAGES 4096
 
 
-/* Confine this process, and who it forks, to so much memory */
+/* Limit this process and its children to this much memory */
 static void enter_memcg(const char *name, unsigned mib)
 {
     char path[128], text[32];
@@ -68,7 +68,7 @@ static void check_values(kmod_region_t *region, size_t first, size_t count,
     }
 }
 
-/* Nothing of the process is pinned, by whatever name */
+/* No page of the process is pinned, by any counter of the kernel */
 static void check_nothing_pinned(void)
 {
     CHECK_EQ(kmod_read_number("/proc/self/status", "VmPin:"), 0);
@@ -85,8 +85,8 @@ static int watch_has_seen(void *arg)
 }
 
 /*
- * A region of three times the memory there is, all of it given to devices: what
- * is populated is swapped out all the same.
+ * A region three times as large as the memory, all of it populated for devices:
+ * the kernel swaps populated pages out all the same.
  */
 static void test_swap(void)
 {
@@ -105,7 +105,7 @@ static void test_swap(void)
         CHECK_EQ(kmod_populate(&region, first, 256,
                                (first % 512) ? NPRDMA_IOC_POPULATE_WRITE : 0,
                                NULL), 0);
-        /* While nothing takes them away */
+        /* While no page is taken away */
         CHECK(kmod_await(watch_has_seen, &watch));
     }
     check_nothing_pinned();
@@ -126,8 +126,9 @@ static long long memory_pages(void)
 }
 
 /*
- * Twice the memory of the machine, each page given to devices: those before it
- * made room. What is left in memory goes to swap when it is asked to.
+ * A region twice as large as the machine's memory. Each page is populated for
+ * devices, and earlier pages are swapped out for it. The pages left in memory
+ * are swapped out on request.
  */
 static void test_twice_the_memory(void)
 {
@@ -171,10 +172,10 @@ static uint64_t num_invalidated(const kmod_region_t *region)
 }
 
 /*
- * Fill, watch, let it happen, look at the data: until so many pages were taken
- * away by what an event counts. The first time it does not happen before the
- * watch has seen a page in the same state twice, however slow it is: else it
- * would know of no page where it was before.
+ * Fill, watch, cause the event, check the data, until the event has taken at
+ * least this many pages by its counter. Before the first event the watch has
+ * seen a page twice in the same state, however slow it is. Otherwise it would
+ * not know any page's earlier frame.
  */
 static void run_until_gone(kmod_region_t *region, uint64_t pages,
                            uint64_t (*event)(kmod_region_t *region))
@@ -217,7 +218,7 @@ static void test_pageout(void)
     run_until_gone(&region, 3 * NUM_PAGES, event_pageout);
 }
 
-/* Asks for it by one byte, and gets one back */
+/* A byte starts it, and a byte comes back at its end */
 static int helper_socket;
 
 static void helper(int fd, pid_t parent, void *memory, size_t length)
@@ -253,7 +254,7 @@ static void test_process_madvise(void)
     int sockets[2];
     pid_t pid;
 
-    /* Before there is anything that the two would share */
+    /* Forked before there is memory that the two would share */
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "%m");
     pid = fork();
     if (pid == 0) {
@@ -268,7 +269,7 @@ static void test_process_madvise(void)
     CHECK_EQ(kmod_wait(pid), 0);
 }
 
-/* Every page to the other memory node and back */
+/* Moves each page to the other memory node and back */
 static uint64_t event_move(kmod_region_t *region)
 {
     static void *pages[NUM_PAGES];
@@ -302,7 +303,7 @@ static void test_move_pages(void)
     run_until_gone(&region, 3 * NUM_PAGES, event_move);
 }
 
-/* The kernel looks which node uses a page, by taking it away for a moment */
+/* The kernel unmaps pages for a moment to find out which node uses them */
 static uint64_t event_balance(kmod_region_t *region)
 {
     uint64_t before = num_invalidated(region);
@@ -328,9 +329,10 @@ static void test_numa_balancing(void)
 }
 
 /*
- * The region's pages lie between others, over half of what is free, and these
- * go away: wherever that is, the lower part of the region has holes above it,
- * more than anything else could fill, into which the kernel moves it.
+ * The region's pages lie between pages of other memory, over half of the free
+ * memory, and the other pages are freed. Then the lower part of the region has
+ * holes above it, too many to be filled by anything else, and compaction moves
+ * it there.
  */
 static uint64_t event_compact(kmod_region_t *region)
 {
@@ -368,7 +370,7 @@ static void test_compaction(void)
     CHECK(kmod_read_number("/proc/vmstat", "compact_isolated ") > before);
 }
 
-/* How many pages are merged, and the ones that they have become */
+/* Number of merged pages, including the pages that are left */
 static long long ksm_pages(void)
 {
     return kmod_read_number(KSM "pages_shared", "") +
@@ -385,7 +387,7 @@ static void ksm_wait(long long pages)
     }
 }
 
-/* Equal pages become one, and are parted again by who writes */
+/* Equal pages are merged, and a write separates them again */
 static void test_ksm(void)
 {
     const size_t count = 512;
@@ -412,7 +414,8 @@ static void test_ksm(void)
     CHECK_EQ(kmod_write_file(KSM "run", "0"), 0);
     CHECK_EQ(kmod_count(&region, 0, count, 0), count);
 
-    /* All are the same frame now, which may be read, but not written */
+    /* All pages are the same frame now, valid for reading, and not for
+     * writing */
     kmod_populate_all(&region, 0, count, 0);
     CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_STATE_R), count);
     CHECK_EQ(kmod_populate(&region, 0, count, NPRDMA_IOC_POPULATE_WRITE |
@@ -431,8 +434,8 @@ static void test_ksm(void)
 }
 
 /*
- * The collapse that the kernel does by itself, from a thread of its own: at
- * once after the first time, also while pages are populated
+ * Collapse by khugepaged, also while pages are populated. It runs without a
+ * pause after the first time.
  */
 static uint64_t event_khugepaged(kmod_region_t *region)
 {
@@ -445,7 +448,7 @@ static uint64_t event_khugepaged(kmod_region_t *region)
     }
     before = num_invalidated(region) - before;
     check_values(region, 0, region->num_pages, 2);
-    /* Small ones again */
+    /* Split into small pages again */
     madvise(region->memory, region->length, MADV_DONTNEED);
     madvise(region->memory, region->length, MADV_NOHUGEPAGE);
     put_values(region, 0, region->num_pages, 2);

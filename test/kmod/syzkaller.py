@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""syzkaller.py HEADER DESCRIPTION: that a description of the interface for
-syzkaller has all that the header has, and nothing else: calls, structures with
-their members in order, sizes and directions, and flags."""
+"""syzkaller.py HEADER DESCRIPTION: checks that a description of the interface
+for syzkaller has exactly what the header has: calls, structures with their
+members in order, sizes and directions, and flags."""
 
 import re
 import sys

@@ -21,8 +21,9 @@ static void kmod_watch_words(const kmod_watch_t *watch, size_t first,
 }
 
 /*
- * An entry that is all zero tells that there is no mapping at all: munmap()
- * drops that first, then tells of it, and only then takes the pages.
+ * An entry of pagemap that is all zero means that there is no mapping. munmap()
+ * removes the mapping first, then calls the notifiers, and only then frees the
+ * pages.
  */
 static int kmod_watch_unmapped(kmod_watch_t *watch, size_t page, uint32_t word)
 {
@@ -40,7 +41,7 @@ static int kmod_watch_unmapped(kmod_watch_t *watch, size_t page, uint32_t word)
     return 1;
 }
 
-/* One page whose state is valid and did not change */
+/* Checks one page whose state was valid and did not change */
 static int kmod_watch_page(kmod_watch_t *watch, size_t page, uint32_t word,
                            uint64_t entry)
 {
@@ -72,8 +73,8 @@ static int kmod_watch_page(kmod_watch_t *watch, size_t page, uint32_t word,
 }
 
 /*
- * The owner's memory is about to be torn down: soon all its pages are absent,
- * before any of them is somebody else's.
+ * The owner's memory is being torn down. Soon all its pages must be absent,
+ * before any of them is reused.
  */
 static int kmod_watch_gone(kmod_watch_t *watch)
 {

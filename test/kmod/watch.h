@@ -1,15 +1,14 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Looks at the states of a region without pause, as a NIC does, and compares
- * them with what the kernel says of the pages. While a state with a bit does
- * not change,
+ * Reads the states of a region continually, as a NIC does, and compares them
+ * with the kernel's pagemap. While a state with a bit does not change,
  *
  *   - the page is present in the page table of the owner, and
  *   - it is the same frame as when the state was first seen.
  *
- * That is what ARCHITECTURE 3 demands of page-out and page-in, whatever takes
- * the page away. It holds exactly: the state is read before and after.
+ * ARCHITECTURE 3 demands that of page-out and page-in, whatever takes the page
+ * away. The check is exact, because the state is read before and after.
  */
 
 #ifndef KMOD_WATCH_H
@@ -26,12 +25,14 @@ typedef struct kmod_watch {
     int                     pagemap;
     pthread_t               thread;
     int                     stop;
-    int                     gone;      /* the owner has no memory any more */
-    uint32_t                *seen;     /* word as it was last looked at */
-    uint64_t                *frames;   /* where the page was then */
-    uint64_t                looks;     /* valid states compared */
-    uint64_t                repeated;  /* of these, as they were before */
-    uint64_t                changed;   /* states that changed meanwhile */
+    int                     gone;      /* the owner's memory has been torn
+                                        * down */
+    uint32_t                *seen;     /* word at the last check */
+    uint64_t                *frames;   /* frame number at that time */
+    uint64_t                looks;     /* valid states that were compared */
+    uint64_t                repeated;  /* of these, unchanged ones */
+    uint64_t                changed;   /* states that changed during a
+                                        * comparison */
     char                    wrong[256];
 } kmod_watch_t;
 
@@ -42,7 +43,7 @@ void kmod_watch_start(kmod_watch_t *watch, const kmod_region_t *region,
 /** Stop watching, and fail if anything was wrong or nothing was seen. */
 void kmod_watch_stop(kmod_watch_t *watch);
 
-/** All pages once, by the caller: 1 if all is well. */
+/** Check all pages once. @return 1 if all is well. */
 int kmod_watch_round(kmod_watch_t *watch);
 
 #endif

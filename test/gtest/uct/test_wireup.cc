@@ -167,8 +167,8 @@ TEST(test_wireup_end, requests_after_the_last_one)
 }
 
 /* Messages that are posted before the connection exists are sent when the peer
- * answers, also if the user makes no progress. The failure of the connection may
- * be the first event that progress sees. */
+ * answers, also if the user makes no progress. The first event that progress
+ * sees may be the failure of the connection. */
 TEST(test_wireup_end, fails_before_it_is_seen_connected)
 {
     entity a, b(config_t{{"SEG_SIZE", "1024"}});

@@ -2,10 +2,10 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Makes calls fail that nprdma.ko makes of the kernel, one at a time, as they
- * do when memory is short or a signal comes, or has the process killed there; and
- * makes a mapping look like a shadow stack, of which the machines of the tests
- * have none. For a test only.
+ * Lets kernel functions that nprdma.ko calls fail, one at a time, as they do
+ * when memory is short or when a signal arrives, which may kill the process.
+ * Also makes a mapping look like a shadow stack, which the test machines do not
+ * have. For a test only.
  */
 
 #include <linux/kallsyms.h>
@@ -16,10 +16,10 @@
 #include <linux/sched/signal.h>
 #include <linux/string.h>
 
-/* What can fail, by the names it has in one kernel or another */
+/* Functions that can fail, by their names in different kernels */
 struct nprdma_force_point {
 	const char *name;
-	long value;		/* returned instead */
+	long value;		/* return value of the failure */
 	struct kprobe probe;
 	bool is_set;
 };
@@ -44,7 +44,7 @@ static struct nprdma_force_point nprdma_force_points[] = {
 	{ "anon_inode_getfile", -ENFILE },
 	{ "dma_buf_export", -ENFILE },
 	{ "mmu_interval_notifier_insert", -EINTR },
-	/* The last one: pages were taken away while it looked them up */
+	/* The last one: pages were taken away during the lookup */
 	{ "hmm_range_fault", -EBUSY },
 };
 
@@ -75,7 +75,7 @@ static char *forced = "";
 module_param(forced, charp, 0400);
 MODULE_PARM_DESC(forced, "What failed last");
 
-/* Called instead of what fails: leaves the result alone */
+/* Replaces the failing function, and keeps the return value */
 static noinline notrace void nprdma_force_return(void)
 {
 	barrier();
@@ -115,7 +115,7 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 
 NOKPROBE_SYMBOL(nprdma_force_enter);
 
-/* Written: an address in the mapping; written again, it is as it was */
+/* On a write: an address in the mapping. A second write undoes it. */
 static int nprdma_force_shadow(const char *text,
 			       const struct kernel_param *param)
 {
@@ -184,8 +184,9 @@ static int nprdma_force_set(struct nprdma_force_point *point,
 }
 
 /*
- * A probe that is made a jump cannot lead elsewhere, and is not made one if it
- * has something to do afterwards; one by ftrace can lead elsewhere only if not.
+ * A kprobe that is optimized to a jump cannot redirect the call, and a kprobe
+ * with a post handler is not optimized. A kprobe based on ftrace can redirect
+ * the call only without a post handler.
  */
 static int nprdma_force_set_any(struct nprdma_force_point *point)
 {
@@ -204,11 +205,11 @@ static int __init nprdma_force_init(void)
 
 	for (; point <= NPRDMA_FORCE_BUSY; point++) {
 		ret = nprdma_force_set_any(point);
-		/* This kernel has another name for it */
+		/* This kernel has another name for the function */
 		if (ret && ret != -ENOENT)
 			break;
 	}
-	/* The last one has the same name in all */
+	/* The last function has the same name in all kernels */
 	if (ret)
 		nprdma_force_stop();
 	return ret;

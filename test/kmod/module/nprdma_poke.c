@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Writes memory as a device does: behind the back of page tables, which do not
- * get to know that the page is dirty. For a test only.
+ * Writes memory like a device: without the page tables, so the page is not
+ * marked dirty. For a test only.
  */
 
 #include <linux/fs.h>
@@ -25,7 +25,7 @@ static ssize_t nprdma_poke_write(struct file *file, const char __user *from,
 		return -EINVAL;
 	if (get_user(word, (const u32 __user *)from))
 		return -EFAULT;
-	/* Without FOLL_WRITE: that would be one more who marks it dirty */
+	/* Without FOLL_WRITE, which would mark the page dirty */
 	if (get_user_pages_fast_only(*address & PAGE_MASK, 1, 0, &page) != 1)
 		return -ENOENT;
 
