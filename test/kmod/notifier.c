@@ -300,7 +300,7 @@ static void test_hugetlb(void)
 
 /*
  * Huge pages are formed and split under a region. The kernel skips pages that
- * are briefly in use, by any part of it.
+ * are in use at that moment, whatever uses them.
  */
 static void event_collapse(kmod_region_t *region, uint8_t *middle,
                            size_t length)

@@ -8,20 +8,21 @@
 #define NONE          UINT16_MAX
 
 /*
- * Register. A cluster is a value with all that saw it: cluster 0 is that of the
- * initial value, cluster i + 1 that of what ops[i] wrote. In a legal order the
- * operations of a cluster stand together. A swap ties its cluster to the one it
- * saw, with nothing between them; so clusters form chains, which stand together
- * as well. Program order tells which chain comes before another one. A legal
- * order exists if and only if that has no cycle, the initial value's chain can
- * be first, and the last value is the end of a chain that can be last.
+ * Register. A cluster is a value with all operations that saw it: cluster 0 is
+ * that of the initial value, cluster i + 1 that of the value that ops[i] wrote.
+ * In a legal order the operations of a cluster are adjacent. A swap ties its
+ * cluster to the one that it saw, with nothing between them; so clusters form
+ * chains, which are adjacent as well. Program order tells which chain precedes
+ * another one. A legal order exists if and only if this relation has no cycle,
+ * the initial value's chain can be first, and the last value is the end of a
+ * chain that can be last.
  */
 typedef struct history_register {
     uint64_t value[MAX_CLUSTERS];
-    uint16_t next[MAX_CLUSTERS];  /* Tied behind it */
-    uint16_t prev[MAX_CLUSTERS];  /* Tied before it */
+    uint16_t next[MAX_CLUSTERS];  /* Successor in the chain */
+    uint16_t prev[MAX_CLUSTERS];  /* Predecessor in the chain */
     uint16_t chain[MAX_CLUSTERS]; /* First cluster of its chain */
-    uint16_t place[MAX_CLUSTERS]; /* In the chain */
+    uint16_t place[MAX_CLUSTERS]; /* Position in the chain */
     unsigned num;
     uint16_t before[2 * HISTORY_MAX_OPS]; /* Edges between chains */
     uint16_t after[2 * HISTORY_MAX_OPS];
@@ -44,7 +45,8 @@ static uint16_t history_find(const history_register_t *reg,
     return NONE;
 }
 
-/* Ties clusters of swaps to those they saw; in[] gets what each op saw */
+/* Ties clusters of swaps to those that they saw; in[] gets the cluster each op
+ * saw */
 static const char *history_tie(history_register_t *reg,
                                const history_op_t *ops, uint16_t *in)
 {
@@ -95,7 +97,7 @@ static const char *history_chain(history_register_t *reg,
     return NULL;
 }
 
-/* Cluster a is the same as b or before it */
+/* Whether cluster a equals or precedes b in a chain */
 static const char *history_edge(history_register_t *reg, uint16_t a, uint16_t b)
 {
     if (reg->chain[a] == reg->chain[b]) {
@@ -133,7 +135,7 @@ static const char *history_program_order(history_register_t *reg,
     return NULL;
 }
 
-/* Takes away chains that nothing has to precede until none is left */
+/* Removes chains without predecessors until none is left */
 static const char *history_sort(history_register_t *reg)
 {
     uint8_t gone[2 * HISTORY_MAX_OPS] = {0};
@@ -178,7 +180,7 @@ history_ends(const history_register_t *reg, uint16_t last)
         }
     }
     if (reg->chain[last] == reg->chain[0]) {
-        /* The only chain then: any other one would be between the two */
+        /* It must be the only chain: any other one would be between the two */
         for (i = 0; i < reg->num; ++i) {
             if ((reg->chain[i] != NONE) && (reg->chain[i] != reg->chain[0])) {
                 return "a write is lost";
@@ -214,17 +216,17 @@ const char *history_check_register(const history_op_t *ops, unsigned num_ops,
 
 
 /*
- * Counters. The element goes through states, each of which tells how many
- * operations of each origin it has. A legal order exists if and only if the
- * states that were seen can be put in a row in which no count decreases, each
- * origin sees exactly its own operations that are before, never less of others
- * than before, and no two updates see the same state.
+ * Counters. The element passes through states. Each state tells how many
+ * operations of each origin it contains. A legal order exists if and only if
+ * the states that were seen can be put in a row in which no count decreases,
+ * each origin sees exactly its own earlier operations, never fewer of another
+ * origin than before, and no two updates see the same state.
  */
 typedef struct history_counts {
     uint16_t of[HISTORY_MAX_ORIGINS];
 } history_counts_t;
 
-/* What an origin has added after each of its operations */
+/* Sum of an origin's operands after each of its operations */
 typedef struct history_counters {
     uint64_t sum[HISTORY_MAX_ORIGINS][HISTORY_MAX_OPS + 1];
     uint16_t num[HISTORY_MAX_ORIGINS];
@@ -285,7 +287,7 @@ static int history_not_less(const history_counts_t *a,
     return 1;
 }
 
-/* Two states that were seen, by ops[i] and ops[k] */
+/* Compares two states, seen by ops[i] and ops[k] */
 static const char *history_two_states(const history_op_t *ops,
                                       const history_counts_t *counts,
                                       unsigned i, unsigned k)

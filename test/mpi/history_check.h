@@ -6,28 +6,29 @@
 #include <stdint.h>
 
 /*
- * Whether what several origins did to one element of a window, and saw there,
- * has a legal order. The judge is MPI-3.1 11.7, not an implementation:
+ * Whether the operations of several origins on one element of a window, and the
+ * values that they returned, have a legal order. The rules are those of MPI-3.1
+ * 11.7, not of an implementation:
  *
  * - accumulate operations on an element are atomic (11.7.1),
  * - those of one origin take effect in program order (11.7.2; the default of
  *   the info key accumulate_ordering),
  * - operations of different origins have any order that agrees with these,
- * - what is complete at the target is seen by everything after it.
+ * - an operation that is complete at the target precedes everything after it.
  *
  * Pure functions: no MPI, no I/O, no state. Each verdict is exact: "legal" if
  * and only if a legal order exists.
  */
 
-/* More operations on one element than a caller may pass at once */
+/* Limit of the operations on one element in one call */
 #define HISTORY_MAX_OPS      512u
 
 #define HISTORY_MAX_ORIGINS  4u
 
 typedef enum history_kind {
-    HISTORY_WRITE, /* Changes the element, sees nothing */
-    HISTORY_READ,  /* Sees the element, changes nothing */
-    HISTORY_SWAP   /* Sees and changes it, atomically */
+    HISTORY_WRITE, /* Changes the element, returns nothing */
+    HISTORY_READ,  /* Returns the element, does not change it */
+    HISTORY_SWAP   /* Returns and changes it, atomically */
 } history_kind_t;
 
 
@@ -36,7 +37,7 @@ typedef struct history_op {
     uint8_t  origin; /* Below HISTORY_MAX_ORIGINS */
     uint8_t  kind;   /* history_kind_t */
     uint64_t value;  /* Of WRITE and SWAP: see the function */
-    uint64_t seen;   /* Of READ and SWAP: what the element was */
+    uint64_t seen;   /* READ and SWAP: the returned value */
 } history_op_t;
 
 
@@ -59,11 +60,11 @@ const char *history_check_register(const history_op_t *ops, unsigned num_ops,
 
 /**
  * Operations that commute and leave a trace each: sums and exclusive ors of
- * values that tell how many of each origin's operations are in the element.
+ * values that show how many of each origin's operations the element contains.
  *
- * @param [in] ops      As above. value is what is added. Values of one origin
- *                      have no bits in common with those of another one, nor
- *                      do the sums of all values of an origin.
+ * @param [in] ops      As above. value is the operand. Values of one origin
+ *                      have no bits in common with those of another one, nor do
+ *                      the sums of all values of an origin.
  * @param [in] num_ops  At most HISTORY_MAX_OPS.
  * @param [in] last     Value after all of them; it was 0 before. (The caller
  *                      subtracts, or exclusive-ors, the real initial value.)

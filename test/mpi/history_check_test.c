@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The checkers of history_check.h against brute force: random small histories,
- * legal ones and ones with something changed, of which all orders are tried.
- * Both have to say the same of each. Then good and bad histories by name.
+ * The checkers of history_check.h against brute force. Small random histories,
+ * legal ones and ones with one change, for which brute force tries all orders.
+ * Both must agree on each. Then named good and bad histories.
  */
 
 #include "history_check.h"
@@ -40,7 +40,7 @@ static uint64_t apply(const history_t *history, uint64_t old, unsigned i)
     return history->ops[i].value + (history->is_register ? 0 : old);
 }
 
-/* Tries all orders that agree with the programs */
+/* Tries all orders that keep each origin's program order */
 static int is_legal(const history_t *history, unsigned done, uint64_t value)
 {
     unsigned i;
@@ -89,7 +89,7 @@ static void make_ops(history_t *history)
     }
 }
 
-/* Runs it in a random order */
+/* Executes the operations in a random order */
 static void run(history_t *history)
 {
     uint64_t value = history->initial;
@@ -113,7 +113,7 @@ static void run(history_t *history)
     history->last = value;
 }
 
-/* Changes what was seen into another value that might have been */
+/* Replaces a value that was seen by another possible one */
 static void spoil(history_t *history)
 {
     uint64_t *victim = &history->last;
@@ -199,7 +199,7 @@ static int test_brute_force(void)
 static const struct {
     const char *name;
     history_t  history;
-    const char *why; /* Part of it; NULL: legal */
+    const char *why; /* Part of the expected reason; NULL: legal */
 } named[] = {
     {"two writes of one origin", {{WRITES(0, 1), WRITES(0, 2)}, 2, 9, 2, 1},
      NULL},

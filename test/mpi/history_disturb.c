@@ -43,7 +43,7 @@ static void history_sleep(unsigned us)
     nanosleep(&ts, NULL);
 }
 
-/* Some pages of one range */
+/* Selects some pages of one range */
 static char *history_pages(size_t *length)
 {
     unsigned i       = history_random(&disturb.state, disturb.num_ranges);
@@ -54,7 +54,7 @@ static char *history_pages(size_t *length)
     return disturb.ranges[i].address + first * PAGE;
 }
 
-/* A child that writes to its copies: its parent's must not be affected */
+/* A child that writes to its copies, which must not affect its parent */
 static void history_fork(void)
 {
     int writes = (disturb.num_ranges > 0) &&
@@ -86,7 +86,7 @@ static void history_pageout(void)
     size_t length;
     char *pages = history_pages(&length);
 
-    /* Without swap there is nothing to be seen of it */
+    /* Without swap this has no effect */
     madvise(pages, length, history_random(&disturb.state, 4) == 0 ? MADV_COLD :
                            MADV_PAGEOUT);
     ++disturb.num_pageouts;

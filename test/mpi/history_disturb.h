@@ -7,12 +7,13 @@
 #include <stdint.h>
 
 /*
- * What may happen to a process at any time and must not be seen in its data,
- * by a thread of its own.
+ * A thread that does to its process what may happen to any process at any time.
+ * The process's data must not be affected.
  */
 typedef enum history_disturbance {
-    HISTORY_FORK    = 1, /* Children, some of which write to their copies */
-    HISTORY_PAGEOUT = 2  /* Pages are to be swapped out, or are made cold */
+    HISTORY_FORK    = 1, /* Fork children, some of which write to their
+                          * copies */
+    HISTORY_PAGEOUT = 2  /* Swap pages out, or mark them cold */
 } history_disturbance_t;
 
 #define HISTORY_DISTURB_RANGES  80u
@@ -20,15 +21,15 @@ typedef enum history_disturbance {
 /**
  * Start the thread.
  *
- * @param [in] kinds  history_disturbance_t, any of them; 0: no thread.
- * @param [in] seed   Of what it does.
+ * @param [in] kinds  Set of history_disturbance_t; 0: no thread.
+ * @param [in] seed   Seed of its random choices.
  */
 void history_disturb_start(unsigned kinds, uint64_t seed);
 
 
 /**
- * Memory to disturb, private to the process (a child's copy is its own). Before
- * the start; at most HISTORY_DISTURB_RANGES.
+ * Add private memory to disturb. Call before the start, at most
+ * HISTORY_DISTURB_RANGES times. (A child has its own copy of the memory.)
  */
 void history_disturb_add(void *address, size_t length);
 
@@ -36,9 +37,9 @@ void history_disturb_add(void *address, size_t length);
 /**
  * Stop the thread.
  *
- * @param [out] num_pageouts  How often pages were paged out.
+ * @param [out] num_pageouts  Number of page-outs.
  *
- * @return How often the process has forked.
+ * @return Number of forks.
  */
 unsigned long history_disturb_stop(unsigned long *num_pageouts);
 

@@ -10,20 +10,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Elements whose history is printed */
+/* Maximum number of elements whose history is printed */
 #define MAX_PRINTED  3u
 
 #define MAX_CALLS    (HISTORY_MAX_CALLS * HISTORY_MAX_ORIGINS)
 
-/* A call to the window that is judged */
+/* A call to the checked window */
 typedef struct history_item {
     const history_call_t *call;
     const char           *values;
     unsigned             rank;
-    uint64_t             order; /* Since the beginning of the phase */
+    uint64_t             order; /* Number since the beginning of the phase */
 } history_item_t;
 
-/* What is judged */
+/* The window and the area that are checked */
 typedef struct history_case {
     const history_phase_t *phase;
     unsigned              target;
@@ -34,7 +34,7 @@ typedef struct history_case {
     unsigned              num_bad;
 } history_case_t;
 
-/* Elements that the same calls cover */
+/* Elements that are covered by the same calls */
 typedef struct history_segment {
     uint32_t             begin;
     uint32_t             end;
@@ -101,8 +101,8 @@ static uint64_t history_seen(const history_case_t *judged,
                         element - item->call->first);
 }
 
-/* Calls of an area in the order of their ranks' programs; of an exclusive one,
- * in that of the locks */
+/* Calls to an area, by rank in program order; for an exclusive area, in the
+ * order of the locks */
 static int history_compare_items(const void *a, const void *b)
 {
     const history_item_t *x = a;
@@ -117,7 +117,7 @@ static int history_compare_items(const void *a, const void *b)
     return (int)x->call->seq - (int)y->call->seq;
 }
 
-/* Number of an exclusive epoch, since the beginning of the phase */
+/* Number of an exclusive epoch since the beginning of the phase */
 static uint64_t history_epoch(const history_case_t *judged, uint64_t order)
 {
     int area = history_exclusive_area(judged->phase);
@@ -155,8 +155,8 @@ static void history_collect(history_case_t *judged, const history_log_t *logs,
           history_compare_items);
 }
 
-/* The largest segment of the area from begin on that all its calls cover
- * wholly or not at all */
+/* Finds the largest segment of the area from begin on that each call covers
+ * entirely or not at all */
 static void history_segment(const history_case_t *judged, uint32_t begin,
                             uint32_t end, history_segment_t *segment)
 {
@@ -223,8 +223,8 @@ static void history_bad(history_case_t *judged,
     funlockfile(stdout);
 }
 
-/* One order is known: each operation must have seen exactly what those before
- * it made */
+/* The order is known: each operation must have seen exactly the results of
+ * those before it */
 static const char *history_replay(const history_case_t *judged,
                                   const history_segment_t *segment,
                                   uint32_t element)
@@ -269,15 +269,15 @@ static void history_judge_serial(history_case_t *judged,
 }
 
 /*
- * What the checker gets of an element. Values are replaced by small numbers, or
- * by differences to the initial value, which are the same for all elements of
- * a segment that have the same history.
+ * The checker's view of an element. Values are replaced by small numbers, or by
+ * differences from the initial value. These are equal for all elements of a
+ * segment that have the same history.
  */
 typedef struct history_view {
     history_op_t ops[MAX_CALLS];
     unsigned     num_ops;
     uint64_t     last;
-    int          is_ambiguous; /* The initial value is one of those written */
+    int          is_ambiguous; /* The initial value equals a written one */
 } history_view_t;
 
 static uint8_t history_kind(const history_item_t *item, uint64_t seen)
@@ -297,7 +297,7 @@ static uint8_t history_kind(const history_item_t *item, uint64_t seen)
     }
 }
 
-/* 0: initial; n: the nth call's; all bits: of none */
+/* 0: the initial value; n: the value of call n; all bits: of no call */
 static uint64_t history_number(const history_case_t *judged,
                                const uint64_t *written, unsigned num_written,
                                uint32_t element, uint64_t value)
@@ -357,7 +357,7 @@ static void history_view_counters(const history_case_t *judged,
     const history_phase_t *phase = judged->phase;
     uint64_t initial = history_load(phase, judged->initial, element);
     uint64_t last    = history_load(phase, judged->last, element);
-    /* What was there at first, taken away */
+    /* Subtracts the initial value */
     uint64_t minus        = (mode == HISTORY_XORS) ? initial : -initial;
     history_opcode_t undo = (mode == HISTORY_XORS) ? HISTORY_BXOR : HISTORY_SUM;
     const history_item_t *item;
@@ -421,7 +421,7 @@ static void history_judge_concurrent(history_case_t *judged,
             history_bad(judged, segment, element, mode, why);
             continue;
         }
-        /* Legal: the next one with the same view is as well */
+        /* Legal: a following element with the same view is legal as well */
         old  = view;
         view = &views[view == &views[0]];
     }

@@ -9,12 +9,13 @@
 #include <stddef.h>
 
 /*
- * What all ranks have done in a phase, in memory that they share without MPI:
- * each writes its own log, and reads all of them to judge its own window. So
- * all ranks are on one host.
+ * The operations of all ranks in a phase, in memory that they share without
+ * MPI. Each rank writes its own log, and reads all logs to check its own
+ * window. So all ranks must be on one host.
  */
 
-#define HISTORY_MAX_VALUES  (6u << 20) /* Bytes that a rank fetches a phase */
+#define HISTORY_MAX_VALUES  (6u << 20) /* Limit of the bytes that a rank fetches
+                                        * in a phase */
 
 typedef struct history_log {
     uint32_t       num_calls;
@@ -25,24 +26,24 @@ typedef struct history_log {
 
 
 /**
- * Map the logs of all ranks. Nothing of them is left behind when the ranks end,
- * whatever way, once all have opened.
+ * Map the logs of all ranks. Once all ranks have opened them, nothing is left
+ * when the ranks end, in whatever way.
  *
- * @param [in] name    Of the shared memory, e.g. "/history.4711".
+ * @param [in] name    Name of the shared memory, e.g. "/history.4711".
  * @param [in] size    Number of ranks, at most HISTORY_MAX_ORIGINS.
- * @param [in] create  Nonzero: make it. Others open it after that.
+ * @param [in] create  Nonzero: create it. Other ranks open it after that.
  *
  * @return Logs by rank, or NULL with errno set.
  */
 history_log_t *history_log_open(const char *name, unsigned size, int create);
 
 
-/** Remove the name, when all have opened. */
+/** Remove the name, after all ranks have opened it. */
 void history_log_unlink(const char *name);
 
 
 /**
- * Reserve space for what a call fetches.
+ * Reserve space for the values that a call fetches.
  *
  * @return Offset in log->values, or HISTORY_NO_VALUES if the log is full.
  */
@@ -50,7 +51,7 @@ uint64_t history_log_reserve(history_log_t *log, const history_phase_t *phase,
                              uint32_t count);
 
 
-/** One element of memory that has elements of a phase's width. */
+/** Read an element of memory with the phase's element width. */
 uint64_t history_load(const history_phase_t *phase, const void *memory,
                       uint32_t index);
 
@@ -59,14 +60,14 @@ void history_store(const history_phase_t *phase, void *memory, uint32_t index,
 
 
 /**
- * Judge what happened to one window in a phase. Prints the history of the first
- * few elements that have no legal order.
+ * Check one window's history in a phase. Prints the history of the first few
+ * elements that have no legal order.
  *
- * @param [in] logs     Of all ranks; nobody writes.
+ * @param [in] logs     Logs of all ranks. No rank writes meanwhile.
  * @param [in] size     Number of ranks.
- * @param [in] target   Rank whose window it is.
- * @param [in] initial  The window before the phase,
- * @param [in] last     and after it.
+ * @param [in] target   Rank that owns the window.
+ * @param [in] initial  The window before the phase.
+ * @param [in] last     The window after it.
  *
  * @return Number of elements that have no legal order.
  */

@@ -76,10 +76,9 @@ int history_exclusive_area(const history_phase_t *phase)
 }
 
 /*
- * Values that a phase writes once only, and that tell where they are from:
- * 'H', phase, rank, call, element. With 32 bits, rank and call, and a hash of
- * the rest. The judge leaves an element out whose initial value happens to be
- * one of them.
+ * Values that a phase writes only once, and that identify their origin: 'H',
+ * phase, rank, call, element. With 32 bits: rank, call, and a hash of the rest.
+ * The check skips an element whose initial value happens to be one of them.
  */
 static uint64_t history_tag(const history_phase_t *phase, unsigned rank,
                             unsigned seq, uint32_t element)
@@ -149,7 +148,8 @@ uint32_t history_length(uint64_t *state, unsigned width)
         return 1;
     }
     if (kind == 6) {
-        /* Around where software's stores end and optimistic RDMA begins */
+        /* Around the size where software's stores end and optimistic RDMA
+         * begins */
         return (8192 + history_random(state, 64)) / width - 4;
     }
     return 1 + history_random(state, limits[kind - 3] / width);

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * What a random program of mpi_history does: phases, each with a layout of the
- * windows that says which operations are allowed where, so that the program
- * conforms to MPI-3.1 11.7 whatever the ranks draw within these limits.
+ * The plan of a random program of mpi_history: phases, each with a layout of
+ * the windows that defines which operations are permitted where. Within these
+ * limits the ranks draw operations, and the program conforms to MPI-3.1 11.7.
  *
  * The info key accumulate_ops has the default same_op_no_op: concurrent
  * accumulates of different origins use the same operation, or MPI_NO_OP. So
@@ -16,9 +16,9 @@
  */
 
 #define HISTORY_WINDOW     (256u * 1024u) /* Bytes of each window */
-#define HISTORY_MAX_BYTES  (160u * 1024u) /* Of one operation */
+#define HISTORY_MAX_BYTES  (160u * 1024u) /* Maximum length of one operation */
 #define HISTORY_MAX_AREAS  6u
-#define HISTORY_MAX_CALLS  64u            /* Of one rank in one phase */
+#define HISTORY_MAX_CALLS  64u            /* Limit for one rank in one phase */
 
 typedef enum history_sync {
     HISTORY_LOCK_ALL, /* One epoch of lock_all, with flushes */
@@ -77,9 +77,9 @@ typedef struct history_phase {
     unsigned       width;      /* Bytes of an element: 4 or 8 */
     history_sync_t sync;
     unsigned       num_parts;  /* FENCES: fences between; LOCKS: epochs */
-    unsigned       num_steps;  /* Of each rank */
-    unsigned       hot_target; /* Half of the operations go there */
-    unsigned       remap;      /* Windows' memory is replaced at the end */
+    unsigned       num_steps;  /* Operations of each rank */
+    unsigned       hot_target; /* Target of half of the operations */
+    unsigned       remap;      /* The windows' memory is replaced at the end */
     unsigned       num_areas;
     history_area_t areas[HISTORY_MAX_AREAS];
 } history_phase_t;
@@ -98,7 +98,7 @@ typedef struct history_call {
     uint64_t operand;  /* If fixed */
     uint64_t compare;  /* CAS */
     uint64_t order;    /* EXCLUSIVE: number of the lock's epoch, else 0 */
-    uint64_t values;   /* Where what it fetched is, or HISTORY_NO_VALUES */
+    uint64_t values;   /* Offset of the fetched values, or HISTORY_NO_VALUES */
 } history_call_t;
 
 #define HISTORY_NO_VALUES  UINT64_MAX
@@ -108,15 +108,15 @@ typedef struct history_call {
 uint32_t history_random(uint64_t *state, uint32_t bound);
 
 
-/** A state for history_random() that follows from three numbers. */
+/** Initial state for history_random(), derived from three numbers. */
 uint64_t history_seed(uint64_t seed, uint64_t phase, uint64_t rank);
 
 
 /**
- * Draw a phase. The same on all ranks.
+ * Draw a phase. All ranks get the same.
  *
- * @param [in]  seed    Of the program.
- * @param [in]  number  Of the phase.
+ * @param [in]  seed    Seed of the program.
+ * @param [in]  number  Number of the phase.
  * @param [in]  size    Number of ranks.
  * @param [out] phase   Filled.
  */
@@ -124,7 +124,7 @@ void history_phase(uint64_t seed, uint32_t number, unsigned size,
                    history_phase_t *phase);
 
 
-/** The one rank that uses an OWNED area of a target. */
+/** The only rank that uses an OWNED area of a target. */
 static inline unsigned history_owner(const history_phase_t *phase,
                                      unsigned area, unsigned target,
                                      unsigned size)
@@ -134,8 +134,8 @@ static inline unsigned history_owner(const history_phase_t *phase,
 
 
 /**
- * The area whose first element counts the epochs of exclusive locks, for all
- * areas of this mode.
+ * Find the area of this mode that has the counter of exclusive epochs in its
+ * first element.
  *
  * @return Its index, or -1 if there is none.
  */
@@ -149,19 +149,19 @@ static inline unsigned history_origin_bits(const history_phase_t *phase)
 }
 
 
-/** Whether the call returns what the window had. */
+/** Whether the call returns the old contents. */
 static inline int history_fetches(const history_call_t *call)
 {
     return (call->what != HISTORY_PUT) && (call->what != HISTORY_ACC);
 }
 
 
-/** What a call of a rank gives MPI as the operand for an element. */
+/** Operand for an element that a rank passes to MPI. */
 uint64_t history_operand(const history_phase_t *phase, unsigned rank,
                          const history_call_t *call, uint32_t element);
 
 
-/** What an element that had @a old has after an operation. */
+/** Result of an operation on an element that had the value @a old. */
 uint64_t history_apply(const history_phase_t *phase, history_opcode_t op,
                        uint64_t old, uint64_t operand);
 

@@ -12,10 +12,10 @@
 #define ALL          (-1)
 
 /* Elements at the beginning of an area that operations prefer, so that they
- * meet; the first one of an EXCLUSIVE area counts the epochs */
+ * collide. The first one of an EXCLUSIVE area counts the epochs. */
 #define HOT_ELEMENTS  8u
 
-/* Bytes of a result that nothing was fetched to */
+/* Bytes of a result buffer that no operation has written */
 #define UNTOUCHED     0xee
 
 
@@ -51,7 +51,7 @@ void history_run_init(history_run_t *run)
     }
 }
 
-/* One that is not in use, or -1 */
+/* Reserves a free buffer. Returns its index, or -1. */
 static int take_buffer(history_run_t *run)
 {
     unsigned i, at;
@@ -66,7 +66,7 @@ static int take_buffer(history_run_t *run)
     return -1;
 }
 
-/* The operation is complete here, so the buffer may become anything */
+/* The operation is locally complete, so the buffer may be overwritten */
 static void put_buffer(history_run_t *run, int at)
 {
     char *memory;
@@ -106,8 +106,8 @@ static void know(history_run_t *run, const history_call_t *call, uint32_t i,
     history_store(run->phase, run->known[call->target], call->first + i, value);
 }
 
-/* An operation is complete here: takes what it fetched, and gives back its
- * buffers. What it was given must still be there. */
+/* An operation is locally complete: records the values it fetched, checks that
+ * its origin buffer is unchanged, and returns its buffers. */
 static void finish(history_run_t *run, history_pending_t *pending)
 {
     const history_phase_t *phase = run->phase;
@@ -154,7 +154,7 @@ static void wait_request(history_run_t *run, history_pending_t *pending)
     }
 }
 
-/* After a flush or the end of an epoch */
+/* Called after a flush or at the end of an epoch */
 static void complete(history_run_t *run, int target, int at_target)
 {
     history_pending_t *pending;
@@ -190,9 +190,9 @@ static void flush(history_run_t *run, int target, int is_local)
 }
 
 /*
- * Whether MPI leaves the outcome of two operations undefined that one origin
- * has called without completion between them: of put and get, unless both get;
- * accumulates are ordered.
+ * Whether MPI leaves the result of two operations of one origin undefined if
+ * the first one is not complete when the second one is called. That concerns
+ * put and get, unless both are gets. Accumulates are ordered.
  */
 static int is_conflict(const history_call_t *a, const history_call_t *b)
 {
@@ -219,7 +219,7 @@ static int is_allowed(const history_run_t *run, const history_call_t *call)
     return 1;
 }
 
-/* Draws what the mode of the area allows */
+/* Draws an operation that the mode of the area permits */
 static void draw_what(history_run_t *run, history_mode_t mode,
                       history_call_t *call)
 {
@@ -236,7 +236,7 @@ static void draw_what(history_run_t *run, history_mode_t mode,
         break;
     case HISTORY_OWNED:
     case HISTORY_EXCLUSIVE:
-        /* Mostly what moves data without reading it */
+        /* Mostly operations that move data without reading it */
         call->what = draw(run, 3) ? draw(run, 3) : draw(run, HISTORY_CAS + 1);
         call->op   = draw(run, 2) ? HISTORY_REPLACE :
                      draw(run, HISTORY_NUM_OPS);
@@ -265,7 +265,7 @@ static void draw_what(history_run_t *run, history_mode_t mode,
     }
 }
 
-/* Draws where: often the same elements, so that operations meet */
+/* Draws the elements: often the same ones, so that operations collide */
 static void draw_range(history_run_t *run, const history_area_t *area,
                        history_call_t *call)
 {
@@ -315,7 +315,7 @@ static int is_area_allowed(const history_run_t *run, unsigned area,
     }
 }
 
-/* Draws a call; zero: none that is allowed */
+/* Draws a call; zero: no call is permitted */
 static int draw_call(history_run_t *run, history_call_t *call)
 {
     const history_area_t *area;
@@ -366,7 +366,8 @@ static void fill_buffers(history_run_t *run, history_pending_t *pending)
     const history_call_t *call = pending->call;
     uint32_t i;
 
-    /* Anywhere in a page; often as the target, so that slices are whole */
+    /* At any offset in a page, often that of the target, so that both sides
+     * have whole pages in common */
     pending->offset = draw(run, 2) ? draw(run, PAGE / 8) * 8 :
                       (call->first * run->phase->width) % PAGE;
     if (pending->source >= 0) {
@@ -467,7 +468,7 @@ static void post(history_run_t *run, history_pending_t *pending,
     }
 }
 
-/* Logs and posts a call that has been drawn, if there is room for it */
+/* Logs and posts a drawn call, if the log has room for it */
 static history_pending_t *start(history_run_t *run, const history_call_t *drawn)
 {
     history_log_t *log         = run->log;
@@ -533,7 +534,7 @@ static void do_call(history_run_t *run)
     }
 }
 
-/* In an epoch of locks */
+/* In a passive-target epoch */
 static void do_step(history_run_t *run)
 {
     int target = (run->locked != ALL) ? run->locked :
@@ -567,7 +568,7 @@ static void run_lock_all(history_run_t *run)
     complete(run, ALL, 1);
 }
 
-/* Fences are collective: as many on all ranks */
+/* Fences are collective, so all ranks call the same number */
 static void run_fences(history_run_t *run)
 {
     unsigned part, i;
@@ -585,8 +586,9 @@ static void run_fences(history_run_t *run)
 }
 
 /*
- * The number of the exclusive epoch, in the first element of the area. If locks
- * exclude, no two epochs get the same one, and it tells their order.
+ * Increments the number of the exclusive epoch, in the first element of the
+ * area. If locks exclude each other, the numbers are unique and give the
+ * epochs' order.
  */
 static void count_epoch(history_run_t *run, int area, history_what_t what)
 {
@@ -623,7 +625,7 @@ static void run_locks(history_run_t *run)
     unsigned part, i;
 
     for (part = 0; part < 2 * run->phase->num_parts; ++part) {
-        /* What counts the epoch must have its place in the log */
+        /* The call that counts the epoch needs room in the log */
         run->is_exclusive = (area >= 0) && draw(run, 2) &&
                        (run->log->num_calls + 8 < HISTORY_MAX_CALLS) &&
                        (run->log->num_values < HISTORY_MAX_VALUES / 2);

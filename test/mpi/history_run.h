@@ -8,21 +8,21 @@
 #include <mpi.h>
 
 /*
- * One rank's part of a phase: draws operations that the phase's layout allows,
- * and logs what they are and what they fetched.
+ * One rank's part of a phase: draws operations that the phase's layout permits,
+ * and logs them with the values they fetched.
  */
 
 #define HISTORY_NUM_BUFFERS  48u
 
-/* What an operation has besides its call, until it is complete */
+/* State of an operation that is not complete */
 typedef struct history_pending {
     history_call_t *call;
-    int            source;   /* Buffers; -1: none */
+    int            source;   /* Indices of buffers; -1: none */
     int            result;
     int            compare;
-    size_t         offset;   /* Of the data in these */
+    size_t         offset;   /* Offset of the data in the buffers */
     MPI_Request    request;  /* Or MPI_REQUEST_NULL */
-    int            is_local; /* Complete here */
+    int            is_local; /* Locally complete */
     int            is_done;  /* Complete at the target */
 } history_pending_t;
 
@@ -35,38 +35,38 @@ typedef struct history_buffer {
 
 typedef struct history_run {
     MPI_Win               win;
-    char                  *base; /* Of the own window */
+    char                  *base; /* This rank's window */
     history_log_t         *logs; /* By rank */
-    unsigned              num_bad; /* Elements of the last phase */
+    unsigned              num_bad; /* Bad elements of the last phase */
     uint64_t              num_calls; /* Of all phases */
-    uint64_t              num_fetched; /* Elements */
-    uint64_t              num_bytes; /* That went to or came from others */
+    uint64_t              num_fetched; /* Elements fetched */
+    uint64_t              num_bytes; /* Bytes to and from other ranks */
 
-    /* Of the phase */
+    /* State of the phase */
     const history_phase_t *phase;
-    history_log_t         *log; /* The own one */
+    history_log_t         *log; /* This rank's log */
     uint64_t              state; /* Of the generator */
-    int                   is_exclusive; /* The epoch is, */
+    int                   is_exclusive; /* The epoch is exclusive, */
     uint64_t              order; /* and has this number */
     int                   locked; /* Target of the epoch; -1: all */
     unsigned              num_xors[HISTORY_MAX_ORIGINS]; /* By target */
     history_pending_t     pending[HISTORY_MAX_CALLS];
     history_buffer_t      buffers[HISTORY_NUM_BUFFERS];
     unsigned              next_buffer;
-    /* What elements of targets were when last seen, to compare with */
+    /* Last known values of targets' elements, for compare and swap */
     char                  known[HISTORY_MAX_ORIGINS][HISTORY_WINDOW];
 } history_run_t;
 
 
-/** Get buffers. The window and the logs are there. */
+/** Allocate buffers. The window and the logs must exist. */
 void history_run_init(history_run_t *run);
 
 
 /**
- * Draw and do a phase's operations of this rank, with all epochs ended.
+ * Draw and execute a phase's operations of this rank, and end all epochs.
  *
- * @param [in] phase  Stays until the end.
- * @param [in] state  Of the generator, for this phase and rank.
+ * @param [in] phase  Must stay valid until the end.
+ * @param [in] state  State of the generator, for this phase and rank.
  */
 void history_run_phase(history_run_t *run, const history_phase_t *phase,
                        uint64_t state);

@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The last rank calls MPI_Abort while all have large operations under way. Does
- * not end in any other way.
+ * The last rank calls MPI_Abort while all ranks have large operations
+ * outstanding. The program ends in no other way.
  */
 
 #include "mpi_test.h"

@@ -2,7 +2,7 @@
 
 /*
  * Collectives of random length on the world, and on communicators that are
- * split from it, with every result computed independently.
+ * split from it. Every result is computed independently.
  */
 
 #include "mpi_test.h"
@@ -106,7 +106,7 @@ static void do_allgather(coll_t *c)
               c->b[i]);
     }
 
-    /* Rank r gives r elements more than rank 0 does */
+    /* Rank r has r elements more than rank 0 */
     for (r = total = 0; r < c->size; ++r) {
         counts[r] = each / 2 + r;
         displs[r] = total;
@@ -152,7 +152,8 @@ static void do_alltoall(coll_t *c)
                   MPI_INT, c->comm);
     for (r = 0; r < c->size; ++r) {
         for (i = 0; i < rcounts[r]; ++i) {
-            /* Rank r sends us its elements after those for ranks below us */
+            /* Offset of our elements in rank r's buffer, behind those for ranks
+             * below us */
             CHECK(c->b[rdispls[r] + i] ==
                           value(r, c->rank * r +
                                            c->rank * (c->rank - 1) / 2 + i),

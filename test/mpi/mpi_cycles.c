@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Communicators and windows made and freed over and over (each window brings
- * endpoints and registrations of its own): file descriptors, mappings, resident
- * and locked memory must not grow.
+ * Communicators and windows are created and freed repeatedly. Each window
+ * creates endpoints and registrations of its own. File descriptors, mappings,
+ * resident and locked memory must not grow.
  */
 
 #include "mpi_test.h"
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
     int round;
 
     for (round = 0; round < rounds; ++round) {
-        /* Pools reach their size in the first cycles */
+        /* Pools grow to their size in the first cycles */
         if (round == rounds / 3) {
             before = usage();
         }
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
           before.locked_kb, after.locked_kb);
     CHECK(after.rss_kb <= before.rss_kb + 4096, "resident %ld -> %ld kB",
           before.rss_kb, after.rss_kb);
-    /* Nothing of the application is pinned, and of our own at most this */
+    /* No application memory is pinned, and nprdma's own buffers at most this */
     CHECK(after.locked_kb <= 4096, "locked memory is %ld kB", after.locked_kb);
     return mpi_test_done(bytes);
 }

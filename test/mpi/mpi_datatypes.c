@@ -3,7 +3,7 @@
 /*
  * Every predefined type of C, every pair type and each type constructor, point
  * to point, in collectives and in one-sided operations. Data must arrive where
- * the layout of the type says, and bytes between must stay as they were.
+ * the layout of the type has it, and bytes between must not change.
  */
 
 #include "mpi_layout.h"
@@ -12,16 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What receivers and targets hold before */
+/* Initial contents of receivers and targets */
 #define UNTOUCHED 0xa5
 
-/* Of a rank's part of a buffer */
+/* Maximum length of a rank's part of a buffer */
 #define MAX_PART (32 * 1024)
 
-/* One-sided operations of UCX are one for each span */
+/* One-sided operations of UCX send each span separately */
 #define MAX_RMA_SPANS 400
 
-/* Instead of the rank that data go to, where they go to all ranks */
+/* Receiver of data that go to all ranks */
 #define EVERYBODY 63
 
 typedef struct {
@@ -29,8 +29,8 @@ typedef struct {
     int                 count; /* Elements in each part */
     size_t              part;  /* From one rank's part to the next, in bytes */
     size_t              total; /* All parts, in bytes */
-    uint64_t            serial; /* Of the operation, so that none has the data
-                                   of another one */
+    uint64_t            serial; /* Number of the operation, so that each has
+                                 * data of its own */
     char               *out;
     char               *in;
     char               *expected;
@@ -54,7 +54,7 @@ static uint64_t data_key(const exchange_t *x, int from, int to)
     return (x->serial * 64 + from) * 64 + to;
 }
 
-/* Part of a buffer: the data that go from one rank to another, or to all */
+/* Part of a buffer: the data from one rank to another, or to all */
 static void store(const exchange_t *x, char *buffer, int part, int from, int to)
 {
     mpi_layout_store(buffer + part * x->part, x->layout, x->count,
@@ -69,7 +69,8 @@ static void begin(exchange_t *x)
     memset(x->expected, UNTOUCHED, x->total);
 }
 
-/* Compare with what is expected. Ranks: how many others sent parts of it. */
+/* Compare with the expected data. ranks: number of other ranks that sent
+ * parts. */
 static void finish(exchange_t *x, const char *got, const char *what, int ranks)
 {
     size_t pos;
@@ -101,7 +102,7 @@ static void do_sendrecv(exchange_t *x)
     finish(x, x->in, "sendrecv", 1);
 }
 
-/* Sent as the type and received as packed, then the other way round */
+/* Sent with the type and received packed, then the other way round */
 static void do_packed(exchange_t *x)
 {
     const mpi_layout_t *layout = x->layout;
@@ -247,7 +248,7 @@ static void do_put_get(exchange_t *x)
     MPI_Win_fence(MPI_MODE_NOSUCCEED, x->win);
 }
 
-/* Accumulate into the right rank's window what MPI_REPLACE then returns */
+/* Accumulate into the right rank's window, then fetch it with MPI_REPLACE */
 static void do_accumulate(exchange_t *x)
 {
     const mpi_layout_t *layout = x->layout;
@@ -264,7 +265,7 @@ static void do_accumulate(exchange_t *x)
     finish(x, x->base, "accumulate", 1);
     MPI_Win_fence(MPI_MODE_NOSUCCEED, x->win);
 
-    /* The old data, in the layout of the type, and new data at the target */
+    /* The old data in the layout of the type, and the new data at the target */
     memset(x->expected, UNTOUCHED, x->total);
     store(x, x->expected, 0, mpi_test_rank, right_rank());
     ++x->serial;
@@ -284,8 +285,8 @@ static void do_accumulate(exchange_t *x)
     MPI_Win_unlock(mpi_test_rank, x->win);
 }
 
-/* Count elements of the layout in each part, or fewer where these would overlap
- * or be more than fits */
+/* count elements of the layout in each part, or fewer if these would overlap or
+ * not fit */
 static void set_case(exchange_t *x, const mpi_layout_t *layout, int count)
 {
     size_t fit = MAX_PART / layout->extent;

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A dynamic window whose memory is attached, detached, unmapped, mapped anew in
- * the same place or elsewhere, and attached again: what peers put there and get
- * from there is never that of the old pages.
+ * A dynamic window whose memory is attached, detached, unmapped, mapped again
+ * at the same address or elsewhere, and attached again. Puts and gets of peers
+ * never access the old pages.
  */
 
 #include "mpi_test.h"
@@ -27,7 +27,7 @@ static char *map(char *place)
     return memory;
 }
 
-/* The memory is detached: others in its place */
+/* The memory is detached: map other memory in its place */
 static char *change(char *memory, int how)
 {
     char *other;
@@ -48,7 +48,7 @@ static char *change(char *memory, int how)
     }
 }
 
-/* Gets what the next rank has written there, puts something else, gets that */
+/* Gets what the next rank has written there, puts other data, and gets that */
 static uint64_t operate(MPI_Win win, MPI_Aint where, int round)
 {
     int next      = (mpi_test_rank + 1) % mpi_test_size;
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
 
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
     for (round = 0; round < rounds; ++round) {
-        /* Local stores come before the epochs of others */
+        /* Local stores must precede the epochs of other ranks */
         mpi_test_fill(memory, LENGTH, 1000 * round + mpi_test_rank);
         MPI_Win_attach(win, memory, LENGTH);
         MPI_Get_address(memory, &places[0]);

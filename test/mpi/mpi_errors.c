@@ -2,8 +2,8 @@
 
 /*
  * Wrong arguments, wrong states and messages that are too long return errors of
- * the right class under MPI_ERRORS_RETURN, and call handlers of the program.
- * After each kind of error, all ranks still exchange right data.
+ * the right class under MPI_ERRORS_RETURN, and call the program's handlers.
+ * After each kind of error, all ranks still exchange correct data.
  */
 
 #include "mpi_test.h"
@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the window of each rank, in bytes */
+/* Length of each rank's window, in bytes */
 #define LENGTH 65536
 
-/* A message that goes by rendezvous, and one that does not */
+/* A message with a rendezvous, and one without */
 #define LARGE 300000
 #define SMALL 100
 
@@ -50,7 +50,7 @@ static void refused(int want, int code, const char *call, int line)
           want);
 }
 
-/* Point to point, collectives and one-sided operations work as before */
+/* Point to point, collectives and one-sided operations still work */
 static void job_goes_on(job_t *j)
 {
     char *out = malloc(LENGTH), *in = malloc(LENGTH);
@@ -154,7 +154,7 @@ static void wrong_handles(void)
     REFUSED(MPI_ERR_TOPOLOGY, MPI_Cartdim_get(MPI_COMM_WORLD, &num));
 }
 
-/* Arguments of one-sided operations, in an epoch that allows all of them */
+/* Arguments of one-sided operations, in an epoch that permits all of them */
 static void wrong_operations(job_t *j)
 {
     double floating = 1, result = 2;
@@ -204,7 +204,7 @@ static void wrong_requests(job_t *j)
     MPI_Win_unlock_all(j->win);
 }
 
-/* Calls that the state of the window does not allow */
+/* Calls that the state of the window does not permit */
 static void wrong_epochs(job_t *j)
 {
     int data = 7;
@@ -219,7 +219,7 @@ static void wrong_epochs(job_t *j)
     REFUSED(MPI_ERR_RANK, MPI_Win_lock(MPI_LOCK_SHARED, mpi_test_size, 0,
                                        j->win));
 
-    /* The lock stays as it is when another one is refused */
+    /* A refused call does not affect the lock */
     MPI_Win_lock(MPI_LOCK_SHARED, right_rank(), 0, j->win);
     REFUSED(MPI_ERR_RMA_SYNC, MPI_Win_lock_all(0, j->win));
     REFUSED(MPI_ERR_RMA_SYNC, MPI_Win_fence(0, j->win));
@@ -237,8 +237,8 @@ static void wrong_windows(void)
                                            MPI_COMM_NULL, &base, &win));
 }
 
-/* A message that is longer than the buffer is an error at the receiver, where
- * nothing behind the buffer is written. The sender sees no error. */
+/* A message that is longer than the buffer is an error at the receiver. Memory
+ * behind the buffer is not written. The sender gets no error. */
 static void truncated(job_t *j, int length, int space)
 {
     char *out = malloc(length), *in = malloc(length);
@@ -272,7 +272,7 @@ static void truncated(job_t *j, int length, int space)
         }
     }
 
-    /* The last one is there when its receive is posted */
+    /* The last message has arrived when its receive is posted */
     MPI_Isend(out, length, MPI_BYTE, right_rank(), 3, MPI_COMM_WORLD, &req[1]);
     MPI_Probe(left_rank(), 3, MPI_COMM_WORLD, &status[0]);
     REFUSED(MPI_ERR_TRUNCATE, MPI_Recv(in, space, MPI_BYTE, left_rank(), 3,
@@ -296,7 +296,7 @@ static void win_handler(MPI_Win *win, int *code, ...)
     MPI_Error_class(*code, &handled_win);
 }
 
-/* Handlers of the program see the error, and no other handler does */
+/* Handlers of the program get the error, and no other handler does */
 static void handlers(job_t *j)
 {
     MPI_Errhandler for_comm, for_win, before;

@@ -2,24 +2,26 @@
 
 /*
  * Random one-sided programs that conform to MPI-3.1 11.7, from all ranks to the
- * windows of all, while the processes fork and lose pages. What the ranks saw
- * and what is left in the windows must have an order that MPI allows: see
- * history_check.h. How MPI does it plays no role, so the program passes over
- * every correct implementation. Of Open MPI 4.1.4 osc/ucx over tcp and shared
- * memory is correct, and osc/sm. Others are not: osc/pt2pt lets small ones pass
- * large ones of the same origin; osc/rdma over vader ends in SIGSEGV in a
- * compare and swap on the own window.
+ * windows of all, while the processes fork and lose pages. The values that the
+ * ranks saw and the final contents of the windows must have an order that MPI
+ * permits: see history_check.h. The check does not depend on the
+ * implementation, so the program passes over every correct one. Of Open MPI
+ * 4.1.4, osc/ucx over tcp and shared memory is correct, and so is osc/sm.
+ * Others are not: with osc/pt2pt small operations pass large ones of the same
+ * origin; osc/rdma over vader ends in SIGSEGV in a compare and swap on the own
+ * window.
  *
- * -s SEED    what is drawn (default: from the clock); told when something fails
+ * -s SEED    of random choices (default: from the clock), printed on failure
  * -t SECONDS of phases (default 10)
  * -p PHASE   the first one (default 0): to repeat a failure; with -n 1, alone
  * -n NUMBER  of phases, instead of seconds
  * -d LIST    of fork, pageout, remap (memory of windows is replaced between
- *            phases, which MPI does not promise to work; memory that is pinned
- *            does not bear it)
+ *            phases; MPI does not promise that this works, and with pinned
+ *            memory it does not)
  * -a         windows of MPI_Win_allocate (default: MPI_Win_create)
  * -k         keep going after a failure
- * -x         lie: change one value in each phase, which has to be found, alone
+ * -x         control: change one value in each phase; the check must find
+ *            exactly that one
  */
 
 #include "history_disturb.h"
@@ -36,10 +38,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A phase that takes longer has hung */
+/* A phase that takes longer is considered hung */
 #define PHASE_SECONDS  150u
 
-#define REMAP          4u /* Beside history_disturbance_t */
+#define REMAP          4u /* In addition to history_disturbance_t */
 
 static struct {
     uint64_t seed;
@@ -57,7 +59,7 @@ static char           initial[HISTORY_WINDOW]; /* The own window */
 static char           last[HISTORY_WINDOW];
 static volatile char  hung[160];
 static int            has_lied;
-static uint64_t       num_found; /* Lies, exactly */
+static uint64_t       num_found; /* Changed values that were found exactly */
 
 static unsigned parse_disturbances(char *list)
 {
@@ -160,8 +162,8 @@ static void open_window(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Other memory in the place of the window's, with other contents: what the
- * process, or its peers, know of the old pages is worth nothing any more */
+/* Replaces the window's memory by other memory with other contents. Everything
+ * that the process and its peers know of the old pages is invalid then. */
 static void remap_window(uint64_t *state)
 {
     uint64_t *words = (uint64_t*)last;
@@ -174,7 +176,7 @@ static void remap_window(uint64_t *state)
     } else {
         CHECK(madvise(run.base, HISTORY_WINDOW, MADV_DONTNEED) == 0, "%m");
     }
-    /* Some pages are not touched: zeroes, that nobody has populated */
+    /* Some pages stay untouched: zeroes that are not populated */
     for (i = 0; i < HISTORY_WINDOW / sizeof(*words); ++i) {
         words[i] = (i / 4096) % 2 ? 0 : words[i] + 0x1000000010000ul;
     }
@@ -187,8 +189,8 @@ static void remap_window(uint64_t *state)
 
 /*
  * Changes one value: one that the rank has fetched, or the last value of an
- * element of its window, to the initial one if that differs, as if what was
- * written had been lost.
+ * element of its window, which becomes the initial one if that differs. That
+ * looks like a lost write.
  */
 static void lie_about_log(const history_phase_t *phase, uint64_t *state)
 {
@@ -244,7 +246,7 @@ static void take_window(const history_phase_t *phase)
     memcpy(initial, run.base, HISTORY_WINDOW);
 }
 
-/* After the last operation, and all flushes, of all ranks */
+/* Called after the last operation and all flushes of all ranks */
 static void look_at_window(const history_phase_t *phase)
 {
     if (phase->sync == HISTORY_FENCES) {
@@ -277,7 +279,7 @@ static void watch_phase(uint32_t number)
     alarm(PHASE_SECONDS);
 }
 
-/* Ends a phase on all ranks; nonzero: that was the last one */
+/* Ends a phase on all ranks. Nonzero: it was the last one. */
 static int end_phase(uint32_t number, double end, uint64_t *num_bad)
 {
     uint64_t state[3] = {run.num_bad, run.num_bad != 0, 0};

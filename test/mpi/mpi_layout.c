@@ -9,7 +9,7 @@
 #include <string.h>
 #include <wchar.h>
 
-/* Any number: elements of most types do not overlap */
+/* Elements of most types do not overlap, so their number is not limited */
 #define UNLIMITED (1 << 30)
 
 #define MAX_LAYOUTS 80
@@ -19,7 +19,7 @@ typedef struct {
     int           num;
 } layouts_t;
 
-/* Two members as C lays them out */
+/* Two members in the layout of C */
 typedef struct {
     const char  *name;
     MPI_Datatype type;
@@ -128,7 +128,7 @@ static void add_spans(mpi_layout_t *layout, int num, size_t first,
     }
 }
 
-/* The spans of another layout, from an offset on */
+/* Copies the spans of another layout, from an offset on */
 static void add_layout(mpi_layout_t *layout, const mpi_layout_t *other,
                        size_t offset)
 {
@@ -140,7 +140,8 @@ static void add_layout(mpi_layout_t *layout, const mpi_layout_t *other,
     }
 }
 
-/* The spans are known: MPI's idea of the type must agree */
+/* Finishes a layout with known spans, and compares MPI's size and extent with
+ * it */
 static void layout_finish(mpi_layout_t *layout, MPI_Datatype type,
                           size_t extent)
 {
@@ -233,7 +234,7 @@ static void add_indexed(layouts_t *all)
     MPI_Type_create_hindexed(3, byte_lengths, bytes, MPI_CHAR, &type);
     layout_finish(layout, type, 27 - 1);
 
-    /* The order of the data is not that of the addresses */
+    /* The order of the data differs from the order of the addresses */
     layout = layout_new(all, "indexed_block", MPI_LONG);
     for (i = 0; i < 3; ++i) {
         add_span(layout, backwards[i] * sizeof(long), 2 * sizeof(long));
@@ -309,7 +310,7 @@ static void add_arrays(layouts_t *all)
                              &type);
     layout_finish(layout, type, 6 * 8 * sizeof(int));
 
-    /* The first index runs fastest */
+    /* The first index varies fastest */
     layout = layout_new(all, "subarray of Fortran", MPI_SHORT);
     for (k = 2; k < 5; ++k) {
         for (j = 1; j < 3; ++j) {
@@ -340,7 +341,7 @@ static void add_resized(layouts_t *all)
     MPI_Type_create_resized(MPI_INT, 0, 3 * sizeof(int), &type);
     layout_finish(layout, type, 3 * sizeof(int));
 
-    /* Columns of a matrix: the next element begins inside of this one */
+    /* Columns of a matrix: the next element begins within this one */
     layout            = layout_new(all, "resized, interleaved", MPI_INT);
     layout->max_count = COLUMNS;
     add_spans(layout, ROWS, 0, COLUMNS * sizeof(int), sizeof(int));

@@ -14,26 +14,27 @@ typedef struct {
 
 
 /*
- * A datatype, and where its bytes are, by arithmetic of our own: a test that
- * asked MPI for them would not see what MPI gets wrong.
+ * A datatype and the positions of its bytes, computed by the test. If the test
+ * asked MPI for them, it would not find MPI's errors.
  */
 typedef struct {
     const char  *name;
     MPI_Datatype type;      /* Committed */
-    MPI_Datatype basic;     /* The only basic type in it, if it has one */
+    MPI_Datatype basic;     /* The only basic type in it, if there is only
+                             * one */
     size_t       extent;    /* From one element to the next, in bytes */
-    size_t       size;      /* Data of an element, in bytes */
-    size_t       end;       /* Behind the last data byte of an element */
-    int          max_count; /* More elements than these would overlap */
+    size_t       size;      /* Size of an element without gaps, in bytes */
+    size_t       end;       /* End of the last data byte of an element */
+    int          max_count; /* More elements than this would overlap */
     int          predefined;
-    int          num;       /* Of spans */
+    int          num;       /* Number of spans */
     mpi_span_t  *spans;     /* In the order of the type map */
 } mpi_layout_t;
 
 
 /**
- * Make all of MPI's predefined types of C, its pair types, and at least one
- * type of each constructor. Fails the test where MPI's size or extent differs.
+ * Create all of MPI's predefined types of C, its pair types, and at least one
+ * type of each constructor. Fails the test if MPI's size or extent differs.
  *
  * @param [out] layouts  Owned by the caller, for mpi_layouts_destroy().
  *
@@ -50,14 +51,14 @@ void mpi_layouts_destroy(mpi_layout_t *layouts, int num);
 
 /**
  * @return Bytes from the address of the first of count elements to the end of
- *         the last one. At least 1 element.
+ *         the last one. count is at least 1.
  */
 size_t mpi_layout_span(const mpi_layout_t *layout, int count);
 
 
 /**
- * Write the data of count elements, which follows from a key, and no byte
- * between.
+ * Write the data of count elements, which follows from a key. The bytes between
+ * stay unchanged.
  */
 void mpi_layout_store(void *buffer, const mpi_layout_t *layout, int count,
                       uint64_t key);

@@ -1,16 +1,16 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * mpi_meddle KIND: checked messages, puts and gets, while a thread does to each
- * rank what the system may do to any program at any time:
+ * mpi_meddle KIND: checked messages, puts and gets. Meanwhile a thread of each
+ * rank does what the system may do to any program at any time:
  *
  * policy  mbind() and move_pages() of the buffers, and compaction, which moves
- *         pages where there is one node only
- * thp     huge pages come and go in the buffers, and are forbidden and allowed
+ *         pages on machines with one node
+ * thp     huge pages are formed, split, forbidden and permitted in the buffers
  * ksm     the kernel merges pages of the buffers
- * stop    rank 0 stops a random rank, and lets it go on
+ * stop    rank 0 stops a random rank, and continues it
  *
- * What the system refuses is a skip; what it did is told.
+ * If the system refuses that, the test is skipped. The effects are printed.
  */
 
 #include "mpi_test.h"
@@ -51,9 +51,10 @@ enum { OUT, IN, WINDOW, NUM_BUFFERS };
 
 typedef struct meddler {
     const char *name;
-    const char *(*begin)(void); /* Returns why not, or NULL */
+    const char *(*begin)(void); /* Returns the reason if it is impossible, or
+                                 * NULL */
     void (*meddle)(char *buffer);
-    uint64_t (*effect)(void); /* Number that has to become positive */
+    uint64_t (*effect)(void); /* A count that must become positive */
     const char *effect_name;
     void (*end)(void);
 } meddler_t;
@@ -63,7 +64,7 @@ static char            *buffers[NUM_BUFFERS];
 static pid_t           pids[MAX_RANKS];
 static uint64_t        state;
 static atomic_int      is_over;
-static atomic_ulong    num_effects; /* Of this rank, where it counts them */
+static atomic_ulong    num_effects; /* Counted by this rank */
 static char            old_ksm[16];
 
 static unsigned draw(unsigned bound)
@@ -94,7 +95,7 @@ static int write_file(const char *path, const char *text)
 
 /* ---- memory policies ---- */
 
-/* Page frames of a buffer; zeroes without the right to see them */
+/* Page frames of a buffer; zeroes without the privilege to see them */
 static void frames_of(const char *buffer, uint64_t *frames)
 {
     int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -176,7 +177,7 @@ static void thp_meddle(char *buffer)
         madvise(buffer, BUFFER, MADV_COLLAPSE);
         break;
     case 2:
-        /* Splits what is huge */
+        /* Splits the huge pages */
         madvise(buffer + draw(NUM_PAGES) * PAGE, PAGE, MADV_NOHUGEPAGE);
         break;
     case 3:
@@ -234,7 +235,7 @@ static void ksm_meddle(char *buffer)
     madvise(buffer, BUFFER, draw(4) ? MADV_MERGEABLE : MADV_UNMERGEABLE);
 }
 
-/* Pages that are shared, in the whole system */
+/* Merged pages of this process */
 static uint64_t ksm_effect(void)
 {
     FILE *file = fopen("/proc/self/ksm_merging_pages", "r");
@@ -273,7 +274,7 @@ static void stop_meddle(char *buffer)
 }
 
 
-/* ---- what is the same for all ---- */
+/* ---- common to all kinds ---- */
 
 static const meddler_t meddlers[] = {
     {"policy", policy_begin, policy_meddle, count_effects, "pages moved", NULL},
@@ -293,7 +294,7 @@ static void *meddle(void *arg)
     return arg;
 }
 
-/* Whether the system allows it, on all ranks */
+/* Whether the system permits this kind, on all ranks */
 static int begin(const char *kind)
 {
     const char *why = NULL;
@@ -331,8 +332,8 @@ static void map_buffers(void)
     }
 }
 
-/* The second half of the outgoing buffer is the same in all pages, so there is
- * something to merge */
+/* The second half of the outgoing buffer has the same contents in all pages, so
+ * that KSM can merge them */
 static uint64_t exchange(MPI_Win win, uint64_t *seed, int round)
 {
     int next      = (mpi_test_rank + 1) % mpi_test_size;
@@ -360,7 +361,7 @@ static uint64_t exchange(MPI_Win win, uint64_t *seed, int round)
     return 3 * length;
 }
 
-/* Rounds until it has had an effect, 20 seconds at most */
+/* Rounds until the thread has had an effect, for at most 20 seconds */
 static uint64_t exchange_all(int rounds)
 {
     double deadline = MPI_Wtime() + 20;

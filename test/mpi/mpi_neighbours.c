@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Neighbourhood collectives, blocking and not, on Cartesian grids with and
- * without ends and on distributed graphs, whose edges have directions, may be
- * double, and may lead from a rank to itself.
+ * Neighbourhood collectives, blocking and nonblocking, on Cartesian grids,
+ * periodic and not, and on distributed graphs. Edges of these have directions,
+ * may be double, and may lead from a rank to itself.
  */
 
 #include "mpi_test.h"
@@ -16,8 +16,8 @@
 #define UNTOUCHED  (-1)
 
 typedef struct {
-    int peer; /* At the other end, or MPI_PROC_NULL */
-    int edge; /* Its number among the edges that leave the source */
+    int peer; /* Rank at the other end, or MPI_PROC_NULL */
+    int edge; /* Its index among the edges that leave the source */
 } end_t;
 
 typedef struct {
@@ -33,14 +33,15 @@ typedef struct {
     graph_t *graph;
     int      nonblocking;
     int      count;
-    int      serial; /* Of the operation, so that none has another one's data */
+    int      serial; /* Number of the operation, so that each has data of its
+                      * own */
     int     *out;
     int     *in;
     int     *expected;
     uint64_t bytes;
 } exchange_t;
 
-/* The neighbourhood collectives, blocking or not */
+/* The neighbourhood collectives, blocking and nonblocking */
 #define NEIGHBOR(_x, _name, ...) \
     do { \
         MPI_Request _req; \
@@ -52,7 +53,7 @@ typedef struct {
         } \
     } while (0)
 
-/* Ranks and edges are numbers below 16, elements below 8192 */
+/* Ranks and edges are below 16, elements below 8192 */
 static int value(const exchange_t *x, int from, int edge, int i)
 {
     return (((x->serial % 1024) * 16 + from) * 16 + edge) * 8192 + i;
@@ -63,13 +64,13 @@ static int source_of(int v)
     return v / (16 * 8192) % 16;
 }
 
-/* Elements that travel along an edge, where edges have lengths of their own */
+/* Number of elements on an edge, for operations with different lengths */
 static int edge_count(const exchange_t *x, int from, int edge)
 {
     return 1 + (x->count + from * 37 + edge * 101) % (x->count + 1);
 }
 
-/* Where the elements of an edge begin: all have the same place */
+/* Offset of an edge's elements: each has the same space */
 static int place(const exchange_t *x, int edge)
 {
     return edge * (x->count + 1);
@@ -167,8 +168,9 @@ typedef struct {
     MPI_Datatype types[MAX_DEGREE];
 } parts_t;
 
-/* Elements of each edge, from last to first in the buffer. For alltoallw, one
- * type for all elements of an edge, every other one with a gap between them. */
+/* Elements of each edge, from last to first in the buffer. For alltoallw, each
+ * edge has one type for all its elements, and every other type has a gap
+ * between them. */
 static void set_parts(const exchange_t *x, const end_t *ends, int num, int out,
                       int *buffer, parts_t *parts, int with_types)
 {
@@ -246,8 +248,8 @@ static void add_edge(end_t *ends, int *num, int peer, int edge)
     ++*num;
 }
 
-/* Coordinates count the last dimension fastest. What leaves downwards arrives
- * from above, and the other way round. */
+/* The last dimension varies fastest. Data sent downwards arrive from above, and
+ * the other way round. */
 static void make_grid(graph_t *g, const char *name, int rows, int columns,
                       int periodic_rows, int periodic_columns)
 {
@@ -276,13 +278,13 @@ static void make_grid(graph_t *g, const char *name, int rows, int columns,
     }
 }
 
-/* The edges that leave a rank, in their order */
+/* The edges that leave a rank, in order */
 static int leaving(int rank, int *to)
 {
     int num = 0;
 
     /* To the next rank twice, to the one behind it, from odd ranks to
-     * themselves, and from rank 1 none but these */
+     * themselves. Rank 1 has no other edges. */
     if (rank != 1) {
         to[num++] = (rank + 1) % mpi_test_size;
         to[num++] = (rank + 2) % mpi_test_size;
@@ -294,7 +296,7 @@ static int leaving(int rank, int *to)
     return num;
 }
 
-/* The edges of the graph, as each rank knows its own ones, on both ends */
+/* The edges of the graph. Each rank knows the edges that begin or end at it. */
 static void make_graph(graph_t *g)
 {
     int sources[MAX_DEGREE], targets[MAX_DEGREE], to[MAX_DEGREE];
@@ -320,7 +322,7 @@ static void make_graph(graph_t *g)
                                    MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &g->comm);
 }
 
-/* A star, all of whose edges rank 0 tells MPI; MPI chooses their order */
+/* A star. Rank 0 gives all its edges to MPI, which chooses their order. */
 static void make_star(graph_t *g)
 {
     int *from = malloc(mpi_test_size * sizeof(*from));
@@ -379,8 +381,8 @@ int main(int argc, char **argv)
     for (round = 0; round < rounds; ++round) {
         make_grid(&graph, "line", 1, mpi_test_size, 0, 0);
         run(&x, &graph, round);
-        /* A ring of two has two edges between the same ranks, of which MPI does
-         * not say which is which */
+        /* A ring of two has two edges between the same ranks, and MPI does not
+         * define which is which */
         if (mpi_test_size > 2) {
             make_grid(&graph, "ring", mpi_test_size, 1, 1, 0);
             run(&x, &graph, round);

@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * More data than memory: each rank has MIB MiB to send from and shows as much
- * in a window, and the machine, or a control group, has less than all of it.
- * Blocks go to the next rank by put and by message, come back by get, and all
- * are checked. Nobody may pin: who does, runs out of memory.
+ * More data than memory. Each rank has MIB MiB to send from, and as much in a
+ * window. The machine, or a control group, has less memory than that. Blocks go
+ * to the next rank by put and by message, come back by get, and all are
+ * checked. A transport that pins runs out of memory.
  */
 
 #include "mpi_test.h"
@@ -49,7 +49,7 @@ static long swapped_kb(void)
     return kb;
 }
 
-/* An order in which neighbouring blocks are far from each other */
+/* An order in which consecutive blocks are far from each other */
 static unsigned nth_block(unsigned n)
 {
     return (unsigned)((uint64_t)n * 7919 % num_blocks);

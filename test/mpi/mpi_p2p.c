@@ -1,9 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Point to point: messages of random length between all pairs of ranks (each
- * rank to itself too), several in flight, received in another order than sent,
- * with wildcards, probes, synchronous sends and derived types.
+ * Point to point: messages of random length between all pairs of ranks, each
+ * rank and itself included. Several are outstanding, and they are received in
+ * another order than sent, with wildcards, probes, synchronous sends and
+ * derived types.
  */
 
 #include "mpi_test.h"
@@ -13,7 +14,7 @@
 #define WINDOW     6
 #define MAX_LENGTH (1024 * 1024)
 
-/* Above the tags of flood(), whose messages others may have begun to send */
+/* Above the tags of flood(), which other ranks may have begun to send */
 #define RING_TAG   5000
 
 static uint64_t message_key(int from, int to, int round, int index)
@@ -21,7 +22,7 @@ static uint64_t message_key(int from, int to, int round, int index)
     return ((((uint64_t)from * 1024 + to) * 65536) + round) * 64 + index;
 }
 
-/* Both sides of a pair draw the same lengths */
+/* Both ranks of a pair draw the same lengths */
 static size_t message_length(int from, int to, int round, int index)
 {
     uint64_t seed = message_key(from, to, round, index);
@@ -29,8 +30,8 @@ static size_t message_length(int from, int to, int round, int index)
     return mpi_test_length(&seed, MAX_LENGTH);
 }
 
-/* Everybody to everybody, all at once; receives are posted last message first
- * and half of them only after the sends, so that messages come unexpected. */
+/* All ranks send to all ranks at once. Receives are posted last message first,
+ * and half of them only after the sends, so that unexpected messages occur. */
 static uint64_t all_pairs(int round)
 {
     int num          = mpi_test_size * WINDOW;
@@ -140,8 +141,8 @@ static uint64_t strided(int round)
     return mpi_test_size > 1 ? sizeof(column) : 0;
 }
 
-/* Nobody receives from rank 0's flooders until all have sent everything: eager
- * messages must neither get lost nor block the barrier messages */
+/* No rank receives from rank 0's flooders until all have sent everything. Eager
+ * messages must neither get lost nor block the messages of the barrier. */
 static uint64_t flood(int round)
 {
     enum { MESSAGES = 2000 };

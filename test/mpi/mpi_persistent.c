@@ -1,8 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Persistent point-to-point requests of each send mode: made once, started many
- * times with new data, all together or one by one in changing order.
+ * Persistent point-to-point requests of each send mode. They are created once
+ * and started many times with new data, all together or one by one in changing
+ * order.
  */
 
 #include "mpi_test.h"
@@ -15,7 +16,7 @@
 /* Requests to each peer: standard, synchronous, buffered, ready, standard */
 #define KINDS 5
 
-/* Kind 3 is sent in ready mode, when the receive is known to be posted */
+/* Kind 3 is sent in ready mode, after its receive has been posted */
 #define READY 3
 
 typedef struct {
@@ -38,17 +39,17 @@ static uint64_t message_key(int from, int to, int kind, int round)
     return (((uint64_t)from * 64 + to) * KINDS + kind) * 65536 + round;
 }
 
-/* All of a kind are as long in each round, as the request says */
+/* A persistent request has the same length in each round */
 static int message_length(int from, int to, int kind)
 {
     uint64_t seed = message_key(from, to, kind, 0);
 
-    /* The last kind is large enough for a rendezvous for sure */
+    /* The last kind always takes a rendezvous */
     return (kind == KINDS - 1) ? MAX_LENGTH - from - to :
                                  (int)mpi_test_length(&seed, MAX_LENGTH);
 }
 
-/* Element i of all, in an order that changes from round to round */
+/* Element i in an order that changes from round to round */
 static int shuffled(int i, int num, int round)
 {
     return (round & 1) ? num - 1 - i : (i + round) % num;
@@ -89,7 +90,7 @@ static void destroy(message_t *messages, int num)
     }
 }
 
-/* Start those whose kind is between two bounds: one by one, or all at once */
+/* Start the requests of the kinds in an interval: one by one, or all at once */
 static void start(message_t *messages, int num, int first, int last, int round)
 {
     MPI_Request *req = malloc(num * sizeof(*req));
@@ -116,7 +117,7 @@ static void start(message_t *messages, int num, int first, int last, int round)
     free(req);
 }
 
-/* Wait for all in another way each round; a request that is complete stays */
+/* Wait for all in another way each round. Completed requests stay allocated. */
 static void complete(message_t *messages, int num, int round)
 {
     MPI_Request *req   = malloc(num * sizeof(*req));
@@ -170,7 +171,7 @@ static uint64_t exchange(message_t *out, message_t *in, int num, int round)
         bytes += (out[i].peer == mpi_test_rank) ? 0 : out[i].length;
     }
 
-    /* Half of the messages may arrive before there is a receive for them */
+    /* Half of the messages may arrive before their receive is posted */
     start(in, num, READY, KINDS - 1, round);
     MPI_Barrier(MPI_COMM_WORLD);
     start(out, num, 0, KINDS - 1, round + 1);
@@ -187,7 +188,7 @@ static uint64_t exchange(message_t *out, message_t *in, int num, int round)
     return bytes;
 }
 
-/* With no process: complete as soon as they are started */
+/* With MPI_PROC_NULL: complete as soon as they are started */
 static void no_process(void)
 {
     MPI_Request req[2];
@@ -208,7 +209,7 @@ static void no_process(void)
     MPI_Request_free(&req[1]);
 }
 
-/* A receive that is cancelled may be started again, and then receives */
+/* A cancelled receive may be started again, and then receives */
 static void cancelled(void)
 {
     int right = (mpi_test_rank + 1) % mpi_test_size;

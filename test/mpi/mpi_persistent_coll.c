@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Persistent collectives, which are MPI 4's, and an extension in Open MPI 4.1:
- * all of them are made once and started many times with new data, one by one
+ * Persistent collectives, which are part of MPI 4, and an extension in Open MPI
+ * 4.1. They are created once and started many times with new data, one by one
  * and all at the same time.
  */
 
@@ -32,18 +32,18 @@ typedef struct operation operation_t;
 struct operation {
     const char *name;
     void (*init)(operation_t *op);
-    /* Elements of the result, and what element i is in this round */
+    /* Number of result elements, and the value of element i in this round */
     int (*results)(const operation_t *op);
     int (*want)(const operation_t *op, int i, int round);
-    int         in_place; /* The result is in the buffer that is sent */
+    int         in_place; /* The result replaces the sent buffer */
     int         count;    /* Elements for each rank */
     int        *out;
     int        *in;
     MPI_Request req;
 };
 
-/* A ring: each rank has two neighbours, in this order, and sends to the second
- * one first, so that its part for a neighbour is as the neighbour counts it */
+/* A ring: each rank has two neighbours, in this order. It sends to the second
+ * one first, so that its parts match the neighbours' counts. */
 static MPI_Comm ring;
 
 static int value(int rank, int i, int round)
@@ -296,7 +296,7 @@ static void verify(const operation_t *op, int round)
     }
 }
 
-/* All at once, the first one later each time, or one after the other */
+/* All at once with a rotating first operation, or one after the other */
 static void run(int round)
 {
     MPI_Request req[OPERATIONS];
@@ -324,8 +324,9 @@ static void run(int round)
     }
 }
 
-/* What must travel to this rank in a round at least, in bytes: what it gets of
- * its own does not, and of a reduction or a scan one rank may get nothing */
+/* The least number of bytes that must travel to this rank in a round. Its own
+ * part does not travel, and one rank of a reduction or a scan may receive
+ * nothing. */
 static uint64_t bytes_of_round(void)
 {
     uint64_t bytes = 0;

@@ -2,7 +2,8 @@
 
 /*
  * Each operation of MPI with each predefined type that it is defined for, in
- * collectives and in one-sided operations, against results of our own.
+ * collectives and in one-sided operations. The test computes the results
+ * itself.
  */
 
 #include "mpi_test.h"
@@ -12,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a vector, in bytes: several pages, so that the NIC itself moves it */
+/* Length of a vector in bytes: several pages, so that the NIC moves it */
 #define LENGTH 12288
 
-/* Rank number of what a window holds before */
+/* Stands for a rank in the initial contents of a window */
 #define INITIAL 40
 
 /* Any value of any type: a complex number, or a pair of a value and an index */
@@ -46,7 +47,7 @@ typedef struct {
 typedef struct {
     const char *name;
     MPI_Op      op;
-    int         sets; /* That it is defined for */
+    int         sets; /* The sets of types that the operation is defined for */
     number_t (*combine)(number_t a, number_t b);
 } op_t;
 
@@ -169,7 +170,7 @@ static const type_t types[] = {
         return (number_t){_re, _im}; \
     }
 
-/* The lower index, of pairs with the same value */
+/* Of pairs with the same value, the lower index */
 #define PAIR_INDEX(_before) \
     ((a.re == b.re) ? ((a.im < b.im) ? a.im : b.im) : \
                       ((a.re _before b.re) ? a.im : b.im))
@@ -216,7 +217,7 @@ static int left_rank(void)
     return (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
 }
 
-/* As the type holds it */
+/* The value after a conversion to the type */
 static number_t as_type(const type_t *type, number_t n)
 {
     union {
@@ -229,8 +230,8 @@ static number_t as_type(const type_t *type, number_t n)
     return type->load(&at);
 }
 
-/* Small, so that each type can hold the product of a few, and with zeros and
- * with equal values of different ranks */
+/* Small values, so that each type can hold the product of a few of them. Zeros
+ * occur, and equal values of different ranks. */
 static number_t value(const reduction_t *x, int rank, int i)
 {
     number_t n = {(rank * 5 + i * 7 + (i >> 3)) % 4, 0};
@@ -241,7 +242,7 @@ static number_t value(const reduction_t *x, int rank, int i)
     return as_type(x->type, n);
 }
 
-/* What one operation after the other makes of the values of ranks from..to-1 */
+/* Combines the values of ranks from..to-1 one after the other */
 static number_t folded(const reduction_t *x, int from, int to, int i)
 {
     number_t n = value(x, from, i);
@@ -278,7 +279,7 @@ static void clear(const reduction_t *x)
     memset(x->in, 0x5a, mpi_test_size * x->count * x->type->extent);
 }
 
-/* Data of an element, in bytes */
+/* Size of an element without gaps, in bytes */
 static size_t type_size(const type_t *type)
 {
     int size;
@@ -342,7 +343,7 @@ static void do_reduce_scatter(reduction_t *x)
     sent(x, mpi_test_size - 1);
 }
 
-/* All ranks at the same time into the window of one rank */
+/* All ranks accumulate into one rank's window at the same time */
 static void do_accumulate(reduction_t *x)
 {
     int root = x->count % mpi_test_size;
@@ -395,9 +396,9 @@ static void do_get_accumulate(reduction_t *x)
     sent(x, 1);
 }
 
-/* A single element of the right rank's window: a sum that returns what was
- * there, a swap that takes place, and one that does not. Open MPI 4.1 has these
- * for integers of 4 and 8 bytes only. */
+/* A single element of the right rank's window: a sum that returns the old
+ * value, a compare and swap that succeeds, and one that fails. Open MPI 4.1 has
+ * these for integers of 4 and 8 bytes only. */
 static void do_atomics(reduction_t *x)
 {
     const type_t *type = x->type;
@@ -441,8 +442,8 @@ static void all_operations(reduction_t *x, int count)
     do_allreduce(x);
     do_scan(x);
     do_reduce_scatter(x);
-    /* Open MPI 4.1 combines pairs that have gaps in a buffer without gaps, and
-     * writes behind it, over any transport */
+    /* Over any transport, Open MPI 4.1 combines pairs that have gaps in a
+     * buffer without gaps, and writes behind it */
     if (x->type->extent == type_size(x->type)) {
         do_accumulate(x);
         do_get_accumulate(x);
@@ -464,7 +465,7 @@ int main(int argc, char **argv)
     x.in  = malloc(length);
     MPI_Win_allocate(2 * LENGTH, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &x.base,
                      &x.win);
-    /* Bytes between the members of pairs are sent, too */
+    /* Gaps between the members of pairs are sent as well */
     memset(x.out, 0, length);
     memset(x.base, 0, 2 * LENGTH);
 

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The same in each run: large messages to and fro, one at a time, between
- * buffers at the same place. What the NIC accesses depends on nothing else but
- * what is lost on the way.
+ * The same sequence in each run: large messages in both directions, one at a
+ * time, between buffers at the same addresses. So the NIC's accesses depend
+ * only on the faults.
  */
 
 #include "mpi_test.h"

@@ -23,8 +23,8 @@ static uint64_t put_get_fence(int round)
     MPI_Win win;
     int r, target;
 
-    /* A whole number of words: MPICH 4.0.2 mixes up the parts of ranks in
-     * shared windows of other sizes */
+    /* A whole number of words, because MPICH 4.0.2 confuses the parts of ranks
+     * in shared windows of other sizes */
     MPI_Win_allocate((mpi_test_size * length + 64) & ~63ul, 1, MPI_INFO_NULL,
                      MPI_COMM_WORLD, &base, &win);
     out = malloc(length + 1);
@@ -90,8 +90,8 @@ static uint64_t put_pscw(int round)
     return mpi_test_size > 1 ? length : 0;
 }
 
-/* Counters on rank 0 that all ranks raise at the same time: each value of the
- * fetching ones is seen exactly once, the sums come out exact */
+/* Counters on rank 0 that all ranks increment at the same time. Fetching
+ * operations return each value exactly once, and the sums are exact. */
 static uint64_t atomics(int round)
 {
     enum { OPS = 200, FETCH = 0, ADD, CAS, SUM, NUM };
@@ -117,7 +117,8 @@ static uint64_t atomics(int round)
         MPI_Get_accumulate(&one, 1, MPI_INT64_T, &old, 1, MPI_INT64_T, 0, SUM,
                            1, MPI_INT64_T, MPI_SUM, win);
 
-        /* An increment by compare and swap, until nobody was in between */
+        /* Repeat the compare and swap until no other rank changed the value in
+         * between */
         for (expected = 0;; expected = old) {
             desired = expected + 1;
             MPI_Compare_and_swap(&desired, &expected, &old, MPI_INT64_T, 0,
@@ -148,7 +149,8 @@ static uint64_t atomics(int round)
     return mpi_test_rank == 0 ? 0 : OPS * 4 * sizeof(int64_t);
 }
 
-/* A read-modify-write that is correct only if exclusive locks exclude */
+/* A read-modify-write that is correct only if exclusive locks exclude each
+ * other */
 static uint64_t exclusive_lock(int round)
 {
     enum { TIMES = 30, WORDS = 300 };
@@ -184,7 +186,7 @@ static uint64_t exclusive_lock(int round)
     return mpi_test_rank == 0 ? 0 : 2 * TIMES * sizeof(data);
 }
 
-/* Vector accumulate of several ranks onto the same words */
+/* Accumulate vectors of several ranks to the same words */
 static uint64_t accumulate_vector(int round)
 {
     enum { WORDS = 2000 };
@@ -220,9 +222,9 @@ static double now(void)
     return ts.tv_sec + 1e-9 * ts.tv_nsec;
 }
 
-/* The target computes for a while and calls nothing. What the others put and
- * flush in that time must be done long before it looks up: all of them are
- * through within the time, which it learns from the memory itself. */
+/* The target computes for a while and makes no calls. All puts and flushes of
+ * the other ranks must complete in that time. The target sees that in its
+ * memory. */
 static uint64_t computing_target(int round)
 {
     enum { PUTS = 20 };
@@ -236,7 +238,7 @@ static uint64_t computing_target(int round)
                      MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
     memset(base, 0, mpi_test_size * sizeof(*base));
     MPI_Win_lock_all(0, win);
-    /* Connects everybody to rank 0 */
+    /* Connects all ranks to rank 0 */
     value = -1;
     MPI_Put(&value, 1, MPI_INT64_T, 0, mpi_test_rank, 1, MPI_INT64_T, win);
     MPI_Win_flush(0, win);

@@ -2,9 +2,9 @@
 
 /*
  * One-sided operations with requests, Rput, Rget, Raccumulate and
- * Rget_accumulate, completed in each way that MPI has; and Get_accumulate with
- * MPI_REPLACE, which Open MPI does as a get and a put: the old data must be
- * those from before the put.
+ * Rget_accumulate, completed in each way that MPI has. Also Get_accumulate with
+ * MPI_REPLACE, which Open MPI implements as a get and a put: the old data must
+ * be those from before the put.
  */
 
 #include "mpi_test.h"
@@ -17,7 +17,7 @@
 /* Requests to one target at the same time */
 #define WINDOW 4
 
-/* Of an array that is replaced, at most */
+/* Maximum length of a replaced array */
 #define MAX_WORDS 6000
 
 static uint64_t block_key(int from, int to, int round, int index)
@@ -46,8 +46,8 @@ static void set_words(int64_t *out, int words, int step)
     }
 }
 
-/* Complete all requests, in another way each round; done(arg, i) is called for
- * each when it is complete, and not before */
+/* Complete all requests, in another way each round. done(arg, i) is called when
+ * request i is complete, and not before. */
 static void complete(int round, int num, MPI_Request *req,
                      void (*done)(void *arg, int i), void *arg)
 {
@@ -92,7 +92,7 @@ static void complete(int round, int num, MPI_Request *req,
 
 typedef struct {
     int   round;
-    char *blocks; /* WINDOW for each target */
+    char *blocks; /* WINDOW requests for each target */
 } blocks_t;
 
 static char *block_at(const blocks_t *b, int i)
@@ -119,7 +119,7 @@ static void get_done(void *arg, int i)
                     "block of Rget");
 }
 
-/* Where a block of a rank is in each window, in bytes */
+/* Offset of a rank's block in each window, in bytes */
 static MPI_Aint place(int from, int index)
 {
     return ((MPI_Aint)from * WINDOW + index) * MAX_LENGTH;
@@ -180,8 +180,8 @@ static void nothing_done(void *arg, int i)
     (void)i;
 }
 
-/* All ranks add to all windows, with a buffer that changes once its request is
- * complete; then each reads all sums by MPI_NO_OP */
+/* All ranks add to all windows, from a buffer that changes when its request is
+ * complete. Then each rank reads all sums by MPI_NO_OP. */
 static uint64_t accumulate(int round, MPI_Win win, int64_t *base)
 {
     int words        = 1 + block_length(0, 0, round, 0) / 32;
@@ -237,8 +237,8 @@ static void expect_words(const int64_t *got, int words, int from, int step,
     }
 }
 
-/* Each rank replaces its own array in the right rank's window with the next
- * one, two steps in flight, and gets the array of the step before each */
+/* Each rank repeatedly replaces its own array in the right rank's window, with
+ * two operations outstanding, and fetches the array of the step before */
 static uint64_t replace_chain(int round, MPI_Win win, const int64_t *base)
 {
     enum { STEPS = 60 };
@@ -282,10 +282,10 @@ static uint64_t replace_chain(int round, MPI_Win win, const int64_t *base)
 
 typedef struct {
     int       words;
-    uint64_t *seen; /* A bit for each step, of each word and each rank */
+    uint64_t *seen; /* A bit for each step, for each word and rank */
 } history_t;
 
-/* Each word is one that a rank wrote, and is seen for the first time here */
+/* Each word was written by a rank, and this rank has not seen it before */
 static void note_words(history_t *h, const int64_t *words, int steps)
 {
     int i, from, step;
@@ -305,8 +305,8 @@ static void note_words(history_t *h, const int64_t *words, int steps)
     }
 }
 
-/* Of each word, each step of each rank was seen once: all bits are there, and
- * the sum shows that none is there twice */
+/* For each word, each step of each rank was returned once: all bits are set,
+ * and the sum proves that none is set twice */
 static void judge_history(const history_t *h, int steps)
 {
     int num       = h->words * mpi_test_size;
@@ -318,7 +318,7 @@ static void judge_history(const history_t *h, int steps)
     MPI_Allreduce(MPI_IN_PLACE, h->seen, num, MPI_UINT64_T, MPI_BOR,
                   MPI_COMM_WORLD);
     for (i = 0; i < num; ++i) {
-        /* Step 0 is rank 0's only */
+        /* Step 0 exists only for rank 0 */
         want = ((uint64_t)2 << steps) - (i % mpi_test_size == 0 ? 1 : 2);
         CHECK((h->seen[i] == want) && (sum[i] == want),
               "word %d of %d: steps of rank %d that were returned: %lx, their "
@@ -328,9 +328,9 @@ static void judge_history(const history_t *h, int steps)
     free(sum);
 }
 
-/* All ranks replace the same array of rank 0. Of each word, what all of them
- * get and what is there at the end are what was there at the beginning and what
- * all of them wrote. */
+/* All ranks replace the same array of rank 0. For each word, the values that
+ * the ranks fetch and the final value are exactly the initial value and the
+ * values that they wrote. */
 static uint64_t replace_shared(int round, MPI_Win win, const int64_t *base)
 {
     enum { STEPS = 30 };
@@ -369,7 +369,7 @@ static uint64_t replace_shared(int round, MPI_Win win, const int64_t *base)
     return mpi_test_rank == 0 ? 0 : 2 * STEPS * words * sizeof(int64_t);
 }
 
-/* Operations on no process are complete at once and touch nothing */
+/* Operations on MPI_PROC_NULL complete at once and access nothing */
 static void no_process(MPI_Win win)
 {
     MPI_Request req[4];

@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Processes that are started by MPI_Comm_spawn, again and again, and exchange
- * large messages and one-sided operations with those that were there before.
+ * MPI_Comm_spawn starts processes repeatedly. They exchange large messages and
+ * one-sided operations with the earlier ones.
  */
 
 #include "mpi_test.h"
@@ -14,7 +14,7 @@
 #define LENGTH    (512 * 1024)
 #define CHILDREN  2
 
-/* Everybody with everybody, by message and by put */
+/* All ranks with all ranks, by message and by put */
 static uint64_t exchange(MPI_Comm all, int round)
 {
     char *out = malloc(LENGTH), *in = malloc(LENGTH), *window = malloc(LENGTH);

@@ -75,12 +75,12 @@ size_t mpi_test_length(uint64_t *state, size_t max)
         break;
     case 1:
     case 2:
-        /* Around inline sends */
+        /* Around the limit of inline sends */
         length = mpi_test_random(state) % 512;
         break;
     case 3:
     case 4:
-        /* Around one bounce slot */
+        /* Around the size of a bounce slot */
         length = 8192 - 300 + mpi_test_random(state) % 600;
         break;
     default:

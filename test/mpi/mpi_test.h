@@ -23,8 +23,8 @@ extern int mpi_test_size;
  * Start MPI.
  *
  * @param [in] argc, argv  Of main(). The first argument, if any, is the number
- *                         of rounds.
- * @param [in] thread      Thread level that is needed, e.g. MPI_THREAD_SINGLE.
+ *                   of rounds.
+ * @param [in] thread      Required thread level, e.g. MPI_THREAD_SINGLE.
  * @param [in] rounds      Number of rounds without an argument.
  *
  * @return Number of rounds, at least 1.
@@ -33,8 +33,8 @@ int mpi_test_init(int argc, char **argv, int thread, int rounds);
 
 
 /**
- * End MPI; rank 0 prints how many checked bytes the ranks exchanged, which is
- * what the transport's counters are held against.
+ * End MPI. Rank 0 prints how many checked bytes the ranks exchanged. mpi-run
+ * compares that with the transport's counters.
  *
  * @param [in] bytes  Payload bytes that this rank sent to, put to or got from
  *                    another rank.

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * MPI_THREAD_MULTIPLE: several threads of each rank talk to the threads of
- * other ranks at the same time, point to point with checked data, each with a
- * communicator of its own for collectives.
+ * MPI_THREAD_MULTIPLE: several threads of each rank communicate with threads of
+ * other ranks at the same time: point to point with checked data, and
+ * collectives on a communicator of their own.
  */
 
 #include "mpi_test.h"
@@ -41,7 +41,7 @@ static void exchange(worker_t *w, int round)
     MPI_Status status[2];
     int count;
 
-    /* The tag is the thread's, on the communicator that all share */
+    /* All threads share the communicator; the tag identifies the thread */
     mpi_test_fill(out, out_size, message_key(w, mpi_test_rank, round));
     MPI_Irecv(in, MAX_LENGTH, MPI_BYTE, from, w->index, MPI_COMM_WORLD,
               &req[0]);

@@ -2,8 +2,8 @@
 
 /*
  * Each kind of window works: those of MPI_Win_allocate_shared by loads and
- * stores, the others by operations, of which the transport's counters prove
- * that they went over it although all ranks are on one host.
+ * stores, the others by operations. All ranks are on one host, and the
+ * transport's counters prove that it carried the operations.
  */
 
 #include "mpi_test.h"
@@ -52,7 +52,8 @@ static void shared_window(int round)
     MPI_Comm_free(&node);
 }
 
-/* Puts a block to the next rank, gets it back, and counts there */
+/* Puts a block to the next rank, gets it back, and increments a counter
+ * there */
 static uint64_t operations(MPI_Win win, const char *base, int round,
                            MPI_Aint where)
 {
