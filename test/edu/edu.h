@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What a device does to memory: QEMU's edu, driven by a module of the tests.
+ * DMA by QEMU's edu device, driven by a test module.
  */
 
 #ifndef NPRDMA_TEST_EDU_H
@@ -10,27 +10,27 @@
 #include "../kmod/kmod_test.h"
 #include "module/nprdma_edu.h"
 
-/* Bytes of a DMA: less than the device can do, all of them compared */
+/* Bytes of a DMA: less than the device can do; all of them are compared */
 #define EDU_DMA 512
 
-/* Open the device, or end the case as not run */
+/* Open the device, or skip the case */
 int edu_open(void);
 
 /* Its PCI address */
 void edu_name(int edu, char *name, size_t size);
 
-/* Have the device read a word again and again at an offset of its target:
- * fails the test if it is not the same everywhere */
+/* Let the device read EDU_DMA bytes at an offset of its target. Returns the word
+ * that they consist of; fails the test if the words differ. */
 uint64_t edu_read(int edu, uint64_t offset);
 
 void edu_read_bytes(int edu, uint64_t offset, void *data, uint32_t length);
 
-/* Have the device write a word again and again */
+/* Let the device fill EDU_DMA bytes with a word */
 void edu_write(int edu, uint64_t offset, uint64_t word);
 
 void edu_release(int edu);
 
-/* Fill a page of memory with a word, or ask whether all of it is that word */
+/* Fill a page of memory with a word, or check that all of it is that word */
 void edu_fill(void *page, uint64_t word);
 int edu_holds(const void *page, uint64_t word);
 

@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What is left of an export or import that fails, or whose process is killed:
- * nothing.
+ * An export or import that fails, or whose process is killed, leaves nothing
+ * behind.
  */
 
 #ifndef _GNU_SOURCE
@@ -25,9 +25,9 @@ static int has_no_bytes(void *ctx)
 }
 
 /*
- * What windows of a context rest on, 8 pages twice, is paid for once: without
- * the last byte of it by the parameter that is open as limit, a region is not
- * exported.
+ * Absent entries of a context's windows point at pages of their own, 8 for R
+ * and 8 for W. These are accounted once. The export fails if the parameter that
+ * is open as limit lacks the last byte of them.
  */
 static void export_limited(int limit, int expected)
 {
@@ -57,7 +57,7 @@ static void export_limited(int limit, int expected)
     CHECK_EQ(user_bytes(ctx), bytes + 16 * PAGE);
 }
 
-/* As user; afterwards the limit is what it was */
+/* Runs as this user, and restores the limit */
 static void export_as(uid_t user, const char *parameter, int expected)
 {
     int limit = open(parameter, O_RDWR);
@@ -88,7 +88,7 @@ static void test_accounted(void)
     export_as(65534, PARAMETER "max_user_bytes", EDQUOT);
 }
 
-/* A descriptor whose number cannot be told is none */
+/* If the descriptor's number cannot be returned, no descriptor exists */
 static void test_export_unseen(void)
 {
     struct nprdma_ioc_export *arg;
@@ -105,7 +105,7 @@ static void test_export_unseen(void)
     CHECK_EQ(kmod_count_fds(), fds);
     kmod_region_destroy(&region);
     CHECK_EQ(close(region.ctx), 0);
-    /* Nor does it keep what it would have been of */
+    /* The module's reference is released as well */
     CHECK(kmod_await(is_unused, NULL), "%lld", users_of_module());
 }
 
@@ -136,7 +136,8 @@ static int try_import(fixture_t *f)
     return import(f->edu, f->dmabuf, NULL);
 }
 
-/* Call with one of the kernel's calls failing. 0: there are not that many. */
+/* Call with a failure of one of the kernel's functions. Returns 0 if the call
+ * makes fewer than that many calls. */
 static int fail_once(fixture_t *f, int (*call)(fixture_t *f), unsigned at)
 {
     uint64_t bytes = user_bytes(f->region.ctx);
@@ -158,7 +159,7 @@ static int fail_once(fixture_t *f, int (*call)(fixture_t *f), unsigned at)
     return forced;
 }
 
-/* With each of them, of which there are at least n */
+/* Lets each of them fail; there are at least n */
 static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
 {
     unsigned at = 1;
@@ -170,10 +171,11 @@ static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
 }
 
 /*
- * Nothing is left of what failed in the middle, and it succeeds afterwards. To
- * attach makes two windows and remembers the device; to export makes two areas,
- * which stay, then a descriptor and a file; to import makes two windows and a
- * list of the states; and a window is at least three allocations.
+ * A call that fails in the middle leaves nothing behind, and succeeds
+ * afterwards. An attach makes two windows and an entry for the device. An
+ * export makes two areas, which stay, then a descriptor and a file. An import
+ * makes two windows and a list of the states, and each window makes at least
+ * three allocations.
  */
 static void test_no_memory(void)
 {
@@ -195,7 +197,8 @@ static void test_no_memory(void)
     CHECK_EQ(edu_read(f.edu, in_r(4)), f.signature);
 }
 
-/* Who is killed while it imports does not do it to the end, which may be far */
+/* A process that is killed while it imports does not finish the import, which
+ * may take long */
 static void import_and_die(int edu, unsigned at)
 {
     struct nprdma_edu_address address = {.offset = 0};
@@ -210,7 +213,7 @@ static void import_and_die(int edu, unsigned at)
         kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
         kmod_force(at);
         import(edu, f.dmabuf, NULL);
-        /* The signal is dealt with on the way back */
+        /* The signal takes effect when the system call returns */
         _exit(1);
     }
     CHECK_EQ(kmod_wait(pid), 1000 + SIGKILL);
@@ -219,8 +222,8 @@ static void import_and_die(int edu, unsigned at)
     CHECK_CALL(edu, NPRDMA_EDU_IOC_ADDRESS, &address, EINVAL);
 }
 
-/* At each of the kernel's calls in it that test_no_memory has fail, as far as
- * the windows and the states are not all there */
+/* Killed at each kernel function that fails in test_no_memory, up to the last
+ * one before the windows and the states are complete */
 static void test_killed_importing(void)
 {
     int edu = edu_open();

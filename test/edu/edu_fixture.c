@@ -83,7 +83,7 @@ void take_away(const fixture_t *f, size_t page)
     CHECK(madvise(at(f, page), PAGE, MADV_DONTNEED) == 0, "%m");
 }
 
-/* Whoever has a dma-buf, or imported one, has the module */
+/* Each dma-buf and each import holds a reference of the module */
 long long users_of_module(void)
 {
     return kmod_read_number("/sys/module/nprdma/refcnt", "");

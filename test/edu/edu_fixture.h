@@ -19,20 +19,21 @@ typedef struct {
     volatile uint64_t *words; /* the memory */
 } fixture_t;
 
-/* A context and a region that is exported, on a device that was attached; the
- * region has so many pages */
+/* A context, an attached device, and an exported region with this many pages */
 void setup_region(fixture_t *f, size_t num_pages);
 
 /* The same with NPAGES, and the device has imported it */
 void setup(fixture_t *f);
 
-/* 0 or the errno value; what it is, or why not, in @a why */
+/* @return 0 or the errno value. @a why gets the IOMMU, or the reason of the
+ *         failure. */
 int attach(int ctx, const char *name, char *why, size_t size);
 
-/* The descriptor */
+/* @return The dma-buf's descriptor. */
 int export(kmod_region_t *region);
 
-/* 0 or the errno value; *@a arg, if not NULL, is what came back */
+/* @return 0 or the errno value; *@a arg, if not NULL, is what the call
+ *         returned. */
 int import(int edu, int dmabuf, struct nprdma_edu_import *arg);
 
 /* Offsets of a page in the windows, and of its state */
@@ -43,14 +44,14 @@ uint64_t in_states(const fixture_t *f, size_t page);
 /* A page's memory */
 void *at(const fixture_t *f, size_t page);
 
-/* Have the kernel take it */
+/* Let the kernel take the page */
 void take_away(const fixture_t *f, size_t page);
 
-/* Kernel memory that the user's contexts hold */
+/* Kernel memory that is accounted to the context's user */
 uint64_t user_bytes(int ctx);
 
-/* Whoever has a dma-buf, or imported one, has the module: how many, and whether
- * nobody */
+/* References of the module, one for each dma-buf and each import, and whether
+ * there are none */
 long long users_of_module(void);
 int is_unused(void *unused);
 

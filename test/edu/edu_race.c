@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A page of a window is pointed forth and back between two pages while the
- * device reads and writes it without pause. Every access has to get to one of
- * the two, whole, and none may fault. It takes a device that does DMA of its
- * own accord, test/edu/vfio_edu.py.
+ * A page of a window is pointed alternately at two pages while the device reads
+ * and writes it continually. Every access must arrive at one of the two,
+ * entirely, and none may fault. The device must start DMA by itself:
+ * test/edu/vfio_edu.py.
  */
 
 #include "edu.h"
@@ -16,7 +16,7 @@
 #define INDEX      7
 #define LINE_WORDS 8
 
-/* Re-pointings altogether, and at a time between looks at the device */
+/* Number of re-pointings, in total and between two checks of the device */
 #define FLIPS      12000
 #define FLIPS_ONCE 40
 
@@ -94,7 +94,7 @@ static void flip_during_burst(race_t *race, uint64_t base, bool unmap)
     race->reads[1] += reg(race, NPRDMA_EDU_BURST_SECOND);
 }
 
-/* Words of a line that have a value */
+/* Number of a line's words that have this value */
 static unsigned count_words(volatile uint64_t *page, size_t line,
                             uint64_t value)
 {
@@ -107,7 +107,7 @@ static unsigned count_words(volatile uint64_t *page, size_t line,
     return count;
 }
 
-/* Each write has arrived once, whole; where the page was then is chance */
+/* Each write has arrived exactly once, entirely, in either page */
 static void check_lines(race_t *race, uint64_t base)
 {
     unsigned count[2];
@@ -145,12 +145,13 @@ static void test_point(void)
         check_lines(&race, base);
     }
     report(&race);
-    /* Otherwise nothing raced */
+    /* Otherwise there was no race */
     CHECK(race.lines[0] > 0 && race.lines[1] > 0);
     CHECK(race.reads[0] > 0 && race.reads[1] > 0);
 }
 
-/* Control: without the PTE engine there is a hole, and the device falls in */
+/* Control: without the PTE engine the page is unmapped for a moment, and the
+ * device faults */
 static void test_unmap(void)
 {
     uint64_t base = 1000000;

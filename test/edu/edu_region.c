@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A device that imported a region, as an RDMA driver does: what it sees and
- * changes of the memory of a process while the kernel takes pages away.
+ * A device that imports a region like an RDMA driver: what it reads and writes
+ * in the memory of a process while the kernel takes pages away.
  */
 
 #include "edu_fixture.h"
@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the device is said to be; which it is the rig tells */
+/* Attaching reports the device's IOMMU; the rig sets which one is right */
 static void test_attach(void)
 {
     const char *mode   = getenv("GUEST_IOMMU");
@@ -36,7 +36,7 @@ static void test_attach(void)
              strcmp(kernel, "6.1") && strcmp(kernel, "6.12"));
 }
 
-/* Where it cannot be used, and EDU_REFUSED tells what the reason has to say */
+/* The device is refused, with the reason that EDU_REFUSED has */
 static void test_refused(void)
 {
     const char *words = getenv("EDU_REFUSED");
@@ -104,7 +104,8 @@ static void test_writes(void)
     CHECK(edu_holds(at(&f, 4), 0x44) && edu_holds(at(&f, 6), 0x66));
     CHECK_EQ(edu_read(f.edu, in_r(5) + PAGE - EDU_DMA), 0x77);
 
-    /* What is written now belongs to nobody, whoever has the page */
+    /* A write after the invalidation goes nowhere, whatever the page is used
+     * for */
     take_away(&f, 5);
     edu_fill(at(&f, 5), 0x5555);
     edu_write(f.edu, in_w(&f, 5), 0x88);
@@ -116,7 +117,7 @@ static void test_writes(void)
     CHECK_EQ(f.words[5 * PAGE / 8], 0x99);
 }
 
-/* What peers read by RDMA is what the process sees */
+/* Peers read by RDMA the same states as the process */
 static void test_states(void)
 {
     uint32_t words[16];
@@ -138,7 +139,7 @@ static void test_states(void)
     CHECK_EQ(words[4] & NPRDMA_STATE_BITS, NPRDMA_STATE_R);
 }
 
-/* Populated before the device came, and taken away after */
+/* Populated before the device was attached, and taken away after */
 static void test_late_import(void)
 {
     struct nprdma_edu_import arg;
@@ -162,7 +163,8 @@ static void test_late_import(void)
     CHECK_EQ(edu_read(f.edu, in_r(700)), f.signature);
 }
 
-/* As for several memory regions of one device: one pair of windows */
+/* Several imports, as for several memory regions of one device, share the
+ * windows */
 static void test_two_imports(void)
 {
     struct nprdma_ioc_stats one, two;
@@ -189,7 +191,7 @@ static void test_two_imports(void)
     CHECK(two.bytes < one.bytes);
 }
 
-/* Each time that windows are pointed at pages, and away from them */
+/* Pointing windows at pages, and away from them, is traced */
 static void test_traced(void)
 {
     char who[64];
@@ -208,7 +210,7 @@ static void test_traced(void)
                       who));
 }
 
-/* Only the owner, and only devices that were attached */
+/* Only the owner can export, and only attached devices can import */
 static void test_capability(void)
 {
     struct nprdma_ioc_attach_device check = {
@@ -232,7 +234,7 @@ static void test_capability(void)
     CHECK_EQ(kmod_wait(pid), 0);
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) == MAP_FAILED);
 
-    /* A context that knows nothing of the device, but that it is fit */
+    /* A context that has only checked whether the device is supported */
     kmod_region_create(&region, kmod_open(), f.region.memory, PAGE);
     fd = export(&region);
     CHECK_EQ(import(f.edu, fd, NULL), EACCES);
@@ -246,7 +248,7 @@ static void test_capability(void)
     CHECK(strlen(why) > 0);
 }
 
-/* The region ends while the device still has it */
+/* The region ends while the device still has it imported */
 static void test_destroyed(void)
 {
     fixture_t f;
@@ -266,7 +268,7 @@ static void test_destroyed(void)
     edu_release(f.edu);
 }
 
-/* The owner is killed; the device's file is held by somebody else */
+/* The owner is killed while another process has the device's file open */
 static void test_killed(void)
 {
     uint64_t signature;
@@ -299,7 +301,7 @@ static void test_killed(void)
     edu_release(edu);
 }
 
-/* Give the device to its driver, or take it away: "bind" or "unbind" */
+/* Bind the device to its driver, or unbind it: "bind" or "unbind" */
 static void driver(const char *what, const char *name)
 {
     char path[64];
@@ -308,7 +310,7 @@ static void driver(const char *what, const char *name)
     CHECK_EQ(kmod_write_file(path, name), 0);
 }
 
-/* The importer ends while the region lives on, and can be imported again */
+/* The importer ends while the region stays, and can be imported again */
 static void test_unbound(void)
 {
     struct nprdma_ioc_stats before, after;
@@ -328,7 +330,7 @@ static void test_unbound(void)
     CHECK_EQ(attach(f.region.ctx, name, why, sizeof(why)), ENODEV);
     CHECK(strstr(why, "no driver") != NULL, "%s", why);
 
-    /* To the region it is one device less */
+    /* The region goes on without the device */
     kmod_stats(f.region.ctx, f.region.id, &after);
     CHECK_EQ(after.present, NPAGES);
     take_away(&f, 3);
@@ -348,7 +350,7 @@ static void test_unbound(void)
     edu_release(f.edu);
 }
 
-/* Until the process ends */
+/* Runs until the process ends */
 static void *come_and_go(void *arg)
 {
     fixture_t *f = arg;
@@ -362,7 +364,8 @@ static void *come_and_go(void *arg)
     return NULL;
 }
 
-/* The same while pages come and go: windows are taken out under their users */
+/* The same while pages are populated and taken: windows are removed while in
+ * use */
 static void test_unbound_busy(void)
 {
     pthread_t thread;
@@ -400,7 +403,7 @@ static void test_unload(void)
     close(f.region.states_fd);
     close(f.region.ctx);
 
-    /* The dma-buf and the import, then either of them */
+    /* The dma-buf and the import use the module, then either of them does */
     CHECK_EQ(unload(), EWOULDBLOCK);
     CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
     edu_release(f.edu);
@@ -420,8 +423,8 @@ static void test_unload(void)
 }
 
 /*
- * Whatever the owner may write, a device does not write through R, nor to the
- * states: each time the IOMMU reports a fault in the kernel's log.
+ * Whatever access the owner has, a device can write neither through R nor to
+ * the states. Each attempt makes the IOMMU report a fault in the kernel's log.
  */
 static void test_read_only(void)
 {

@@ -2,8 +2,8 @@
 
 /*
  * The PTE engine, one page at a time: where the device's DMA goes after a page
- * of a window is pointed, before and after the flush. These need no nprdma.ko:
- * the module of the tests is made of the same objects.
+ * of a window is pointed, before and after the flush. These tests do not need
+ * nprdma.ko, because the test module contains the same objects.
  */
 
 #include "edu.h"
@@ -11,12 +11,12 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
-/* Across a border of leaf tables, and not a multiple of anything */
+/* Spans several leaf tables, and is not a multiple of a power of two */
 #define NPAGES    1203
 #define BORDER    512
 #define SIGNATURE 0x5169aa5569aa5516ull
 
-/* The driver's pages, which a window can be pointed at */
+/* The driver's pages, the targets of windows */
 static uint8_t *page(int edu, unsigned number)
 {
     static uint8_t *pages;
@@ -64,7 +64,7 @@ static void point(int edu, uint64_t index, unsigned number, bool flush)
     point_range(edu, index, 1, number, flush);
 }
 
-/* What the device reads in a page of the window */
+/* The word that the device reads in a page of the window */
 static uint64_t seen(int edu, uint64_t index)
 {
     return edu_read(edu, index * PAGE);
@@ -72,12 +72,12 @@ static uint64_t seen(int edu, uint64_t index)
 
 static void test_reads_of_page(int edu, uint64_t index)
 {
-    /* Absent. Also, the IOMMU caches all three from here on. */
+    /* Absent. From here on, the IOMMU has cached all three. */
     CHECK_EQ(seen(edu, index), SIGNATURE);
     CHECK_EQ(seen(edu, index - 1), SIGNATURE);
     CHECK_EQ(seen(edu, index + 1), SIGNATURE);
 
-    /* Control: without the flush, the device does not notice */
+    /* Control: without the flush the device still uses the cached entry */
     point(edu, index, 0, false);
     CHECK_EQ(seen(edu, index), SIGNATURE);
 
@@ -105,7 +105,8 @@ static void test_reads(void)
     test_reads_of_page(edu, NPAGES - 2);
 }
 
-/* Pages that the IOMMU has cached follow one flush, wherever they begin */
+/* One flush covers pages that the IOMMU has cached, wherever the range
+ * begins */
 static void test_range(int edu, uint64_t index, unsigned count)
 {
     unsigned i;
@@ -124,8 +125,8 @@ static void test_range(int edu, uint64_t index, unsigned count)
 }
 
 /*
- * An invalidation covers a power of two of pages, at a multiple of itself. Each
- * of these ranges ends beyond the one that it begins in.
+ * An invalidation covers a power of two of pages, aligned to its size. Each of
+ * these ranges crosses the end of such a block.
  */
 static void test_ranges(void)
 {
@@ -157,7 +158,7 @@ static void test_writes(void)
     }
     CHECK_EQ(make_window(edu, NPAGES, true), 0);
 
-    /* In the page, and nowhere else */
+    /* The write arrives in the page, and nowhere else */
     point(edu, index - 1, 0, true);
     point(edu, index, 1, true);
     point(edu, index + 1, 2, true);
@@ -168,7 +169,7 @@ static void test_writes(void)
     CHECK_EQ(first_word(edu, 1, 1024 + EDU_DMA), 0x1001);
     CHECK(edu_holds(page(edu, 0), 0x1000) && edu_holds(page(edu, 2), 0x1002));
 
-    /* Control: without the flush, it still gets there */
+    /* Control: without the flush the write still arrives */
     edu_fill(page(edu, 1), 0x1001);
     point(edu, index, NPRDMA_EDU_REST, false);
     edu_write(edu, index * PAGE, 0x88);
@@ -186,7 +187,7 @@ static void test_writes(void)
           edu_holds(page(edu, 2), 0x1002));
 }
 
-/* More than one DMA mapping, and windows that go while they are pointed */
+/* More than one DMA mapping, and windows that end while they are pointed */
 static void test_pieces(void)
 {
     const uint64_t border = 16384, npages = border + 777;
@@ -205,7 +206,7 @@ static void test_pieces(void)
     }
 }
 
-/* What is more than the device can address is refused, and says so */
+/* A window beyond the device's DMA mask is refused, with the reason */
 static void test_full(void)
 {
     struct nprdma_edu_info info;
@@ -240,7 +241,7 @@ static void test_read_only(void)
     CHECK_EQ(seen(edu, 7), 0x4444);
 }
 
-/* Where the machine is not fit; what it prints is for the script */
+/* On a machine that is refused; the script checks the printed reason */
 static void test_refused(void)
 {
     int edu = edu_open();

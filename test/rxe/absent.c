@@ -1,10 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * absent pinned|on_demand|ucp: two processes; one owns memory, of which pages
+ * absent pinned|on_demand|ucp: two processes. One owns memory, of which pages
  * are swapped out, discarded and unmapped, while the other one reads and writes
- * it by RDMA. One line for each step: what the application sees. Lines with "#"
- * tell what only the kernel sees. Needs a device rxe0, and swap on zram.
+ * it by RDMA. It prints one line for each step: what the application sees.
+ * Lines with "#" tell what only the kernel sees. Needs a device rxe0, and swap
+ * on zram.
  */
 
 #define _GNU_SOURCE
@@ -22,10 +23,10 @@
 #define PAGES    ((size_t)64)
 #define LENGTH   (PAGES * PAGE)
 
-/* Seconds until pages must be swapped out */
+/* Seconds within which pages must be swapped out */
 #define PATIENCE 20
 
-/* No data is like that of another step; that of step 0 is zeros */
+/* Each step has data of its own; that of step 0 is zeros */
 static uint8_t content(int step, size_t pos)
 {
     return (step == 0) ? 0 : (step * 37) ^ (pos * 11) ^ (pos >> 12);
@@ -40,7 +41,7 @@ static void fill(uint8_t *memory, int step)
     }
 }
 
-/* Content of step in [begin, end) */
+/* Whether [begin, end) has the contents of a step */
 static int is_content(const uint8_t *memory, int step, size_t begin, size_t end)
 {
     size_t i;
@@ -72,7 +73,8 @@ static size_t pages_present(const uint8_t *memory)
     return count;
 }
 
-/* What somebody holds for a moment goes at the next try, pinned pages never */
+/* A page that is in use for a moment is taken at the next try, a pinned page
+ * never */
 static void swap_out(uint8_t *memory, int pinned)
 {
     time_t end = time(NULL) + PATIENCE;
@@ -107,10 +109,10 @@ void absent_receive(int socket, void *data, size_t length)
 }
 
 
-/* One step, as the other process is told; it fills its memory with the content
- * of step put, and has it swapped out. And what comes back: an empty text, or
- * how the operation failed; and whether its memory has the content of step get
- * (-1: it does not look), and the number that was fetched. */
+/* Order of one step to the other process. It fills its memory with the contents
+ * of step put, and swaps it out. It answers with an empty text or the reason of
+ * the failure, whether its memory has the contents of step get (-1: not
+ * checked), and the number that it fetched. */
 typedef struct order {
     absent_op_t op;
     int         put, get, swapped;
@@ -151,7 +153,7 @@ static void obey(const absent_way_t *way, int socket, int pinned)
 }
 
 
-/* The owner, who has the other process do something */
+/* The owner, which gives orders to the other process */
 typedef struct owner {
     int     socket, pinned;
     uint8_t *memory;
@@ -190,7 +192,7 @@ static void read_step(const owner_t *owner, const char *name, int step,
     report(name, &outcome, outcome.data_right);
 }
 
-/* All but edges, which are on the swap as well and must stay as they are */
+/* Writes all but the edges, which are in swap as well and must not change */
 static void write_step(const owner_t *owner, const char *name, int step,
                        int swapped, size_t edge)
 {

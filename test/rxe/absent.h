@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What an application sees when somebody reads and writes memory of it whose
- * pages are not there: one scenario, over different ways to get at the memory.
+ * What an application sees when another process reads and writes its memory
+ * while pages are absent: one scenario, over different kinds of access.
  */
 
 #ifndef ABSENT_H
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/** End as failed unless @a _condition holds; say what was there. */
+/** End as failed unless @a _condition holds; print a message. */
 #define CHECK(_condition, ...)                                         \
     do {                                                               \
         if (!(_condition)) {                                           \
@@ -25,7 +25,7 @@
         }                                                              \
     } while (0)
 
-/* What the other process is asked to do with the owner's memory */
+/* Operations of the other process on the owner's memory */
 typedef enum absent_op {
     ABSENT_READ,
     ABSENT_WRITE,
@@ -33,12 +33,12 @@ typedef enum absent_op {
 } absent_op_t;
 
 /*
- * One way. Both processes call connect(), each with memory of its own and a
- * socket to the other one; only the other process calls transfer(), which moves
- * [offset, offset + length) between its memory and the same place of the
- * owner's, or adds 1 to the number at offset and leaves the old one in its own
- * memory. It returns NULL, or how the operation failed. Both call disconnect(),
- * the owner after the other process.
+ * One kind of access. Both processes call connect(), each with memory of its
+ * own and a socket to the other one. Only the other process calls transfer().
+ * It moves [offset, offset + length) between its memory and the same place of
+ * the owner's, or adds 1 to the number at offset and stores the old one in its
+ * own memory. It returns NULL, or the reason of a failure. Both call
+ * disconnect(), the owner after the other process.
  */
 typedef struct absent_way {
     void        (*connect)(int owner, int socket, void *memory, size_t length);
@@ -46,13 +46,13 @@ typedef struct absent_way {
     void        (*disconnect)(void);
 } absent_way_t;
 
-/** Registered with the device, in pages that stay, or that come on demand. */
+/** Registered with the device, with pinned pages or with on-demand paging. */
 extern const absent_way_t absent_pinned, absent_on_demand;
 
-/** By UCP, over what UCX_TLS says. */
+/** By UCP, over the transports in UCX_TLS. */
 extern const absent_way_t absent_ucp;
 
-/** All of a message to and from the other process. */
+/** Send or receive a whole message of the other process. */
 void absent_send(int socket, const void *data, size_t length);
 void absent_receive(int socket, void *data, size_t length);
 

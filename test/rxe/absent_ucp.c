@@ -4,7 +4,7 @@
 
 #include <ucp/api/ucp.h>
 
-/* What a process tells the other one, before its address and its key */
+/* What the two processes exchange, before address and key */
 typedef struct peer {
     size_t   address_length, key_length;
     uint64_t memory;
@@ -77,7 +77,8 @@ static void hear(int socket)
     free(address);
 }
 
-/* The owner calls UCP again only to close it: as with a device, it may sleep */
+/* The owner calls UCP again only to close it. As with a device, it may sleep
+ * meanwhile. */
 static void connect_ucp(int owner, int socket, void *memory, size_t length)
 {
     ucp_mem_map_params_t map = {
@@ -97,8 +98,8 @@ static void connect_ucp(int owner, int socket, void *memory, size_t length)
     }
 }
 
-/* The outcome of a request and of a flush behind it, until which a put need not
- * have arrived */
+/* The status of a request and of a flush behind it, because a put need not have
+ * arrived before */
 static ucs_status_t await(ucs_status_ptr_t request)
 {
     ucs_status_t status;

@@ -13,7 +13,7 @@
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | \
                 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* What a process tells the other one */
+/* What the two processes exchange */
 typedef struct peer {
     union ibv_gid gid;
     uint32_t      qp_num, rkey;
@@ -44,7 +44,7 @@ static void open_device(void)
     ibv_free_device_list(list);
 }
 
-/* What the device says that it can do on demand is what the steps need */
+/* The device must support on-demand paging for the operations of the steps */
 static void check_on_demand(void)
 {
     uint32_t needed = IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_WRITE |
@@ -126,7 +126,7 @@ static void connect_verbs(int socket, void *memory, size_t length, int access)
     absent_send(socket, &self, sizeof(self));
     absent_receive(socket, &verbs.peer, sizeof(verbs.peer));
     start_qp();
-    /* Nothing is sent before both are ready */
+    /* No process sends before both are ready */
     absent_send(socket, "", 1);
     absent_receive(socket, &self, 1);
 }

@@ -2,10 +2,10 @@
 #
 # For scripts beside it, after test/guest/lib.sh
 
-# pair_up: devices rxe0 and rxe1 on net0 and net1, which are connected by a switch
-# with the ports port0 and port1. The kernel would keep packets between its own
-# addresses inside; they go through the switch because routes by device come
-# before the table of local addresses.
+# pair_up: creates devices rxe0 and rxe1 on net0 and net1, which a switch with
+# the ports port0 and port1 connects. The kernel would deliver packets between
+# its own addresses internally. They go through the switch because routes by
+# device precede the table of local addresses.
 pair_up() {
     modprobe rdma_rxe && modprobe rdma_ucm || fail "no rdma_rxe"
     ip link add switch type bridge && ip link set switch up || fail "no bridge"
@@ -27,14 +27,14 @@ pair_up() {
     ulimit -l unlimited
 }
 
-# net_up 0|1: what has been down has lost its routes
+# net_up 0|1: a device that was down has lost its routes
 net_up() {
     ip link set net"$1" up &&
         ip route replace 10.77.0.$((2 - $1)) dev net"$1" table 10"$1" ||
         fail "net$1 does not go up"
 }
 
-# gid 0|1: there is GID 1 of rxe0 or rxe1, which is the one with the IP address
+# gid 0|1: whether GID 1 of rxe0 or rxe1 exists, the one with the IP address
 gid() {
     grep -q ffff:0a4d "/sys/class/infiniband/rxe$1/ports/1/gids/1"
 }

@@ -2,9 +2,9 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Tells who reads the firmware's table of VT-d units from now on that the first
- * one has its registers somewhere else. The kernel's own driver has read it long
- * ago. For a test only.
+ * From now on, readers of the firmware's table of VT-d units get another
+ * address for the registers of the first one. The kernel's own driver has read
+ * the table before. For a test only.
  */
 
 #include <linux/acpi.h>

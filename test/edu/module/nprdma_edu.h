@@ -2,9 +2,9 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * /dev/nprdma_edu: what the tests have a device do. An open file has one target
- * at a time, a dma-buf that was imported or a window that was made for the test
- * alone; DMA goes to offsets in it.
+ * /dev/nprdma_edu: lets tests control the device. An open file has one target
+ * at a time: an imported dma-buf, or a window made for the test alone. DMA goes
+ * to offsets in the target.
  */
 
 #ifndef NPRDMA_EDU_H
@@ -15,13 +15,14 @@
 
 #define NPRDMA_EDU_PATH "/dev/nprdma_edu"
 
-/* QEMU's edu has a buffer of 4096 bytes, but QEMU 7.2 refuses to use it all */
+/* QEMU's edu has a buffer of 4096 bytes, of which QEMU 7.2 refuses to use
+ * all */
 #define NPRDMA_EDU_MAX_DMA 2048
 
-/* Pages of the driver that a window can be pointed at; mmap() shows them */
+/* Pages of the driver that windows can be pointed at; mmap() maps them */
 #define NPRDMA_EDU_PAGES 16
 
-/* Instead of a page's number: where the window rests */
+/* Instead of a page's number: the page that absent entries point at */
 #define NPRDMA_EDU_REST (~0u)
 
 #define NPRDMA_EDU_WHY 256
@@ -31,31 +32,31 @@ struct nprdma_edu_info {
     __u64 dma_mask; /* out */
 };
 
-/* As an RDMA driver imports what it was given for a memory region */
+/* Import a dma-buf, like an RDMA driver for a memory region */
 struct nprdma_edu_import {
     __s32 fd;
-    __u32 segments; /* out: of contiguous addresses */
+    __u32 segments; /* out: number of contiguous ranges of addresses */
     __u64 size;     /* out */
 };
 
 struct nprdma_edu_window {
     __u64 npages;
-    __u64 pattern; /* of the pages it rests on */
+    __u64 pattern; /* contents of the page that absent entries point at */
     __u32 writable;
     __u32 reserved;
     char  why[NPRDMA_EDU_WHY]; /* out, if it fails */
 };
 
-/* Point pages of the window. Without flush the device need not notice. */
+/* Point pages of the window. Without flush the device may use old entries. */
 struct nprdma_edu_point {
     __u64 index;
-    __u32 count; /* of pages, all flushed at once */
-    __u32 page;  /* the first of as many, or NPRDMA_EDU_REST for all */
+    __u32 count; /* number of pages, all flushed at once */
+    __u32 page;  /* the first of count pages, or NPRDMA_EDU_REST for all */
     __u32 flush;
     __u32 reserved;
 };
 
-/* The device reads from the target, or writes to it; within one page */
+/* Let the device read from the target, or write to it, within one page */
 struct nprdma_edu_dma {
     __u64 offset;
     __u64 data; /* address of length bytes */
@@ -63,16 +64,16 @@ struct nprdma_edu_dma {
     __u32 write;
 };
 
-/* Point a page of the window forth and back, from one page to the next */
+/* Point a page of the window alternately at two adjacent pages */
 struct nprdma_edu_flip {
     __u64 index;
-    __u32 page;  /* first of two neighbours */
+    __u32 page;  /* first of the two pages */
     __u32 unmap; /* with iommu_unmap() and iommu_map(), as a control */
     __u64 count;
-    __u64 nsec;  /* out: for all of it */
+    __u64 nsec;  /* out: total time */
 };
 
-/* Where the device sees an offset of the target */
+/* Address of an offset of the target for the device */
 struct nprdma_edu_address {
     __u64 offset;
     __u64 address; /* out */
@@ -96,17 +97,17 @@ struct nprdma_edu_register {
 #define NPRDMA_EDU_IOC_ADDRESS  _IOWR(0xf6, 8, struct nprdma_edu_address)
 
 /*
- * What vfio_edu.py has beyond QEMU's edu: a burst of DMA that goes on while the
- * processor does something else. Operation i writes its number, base + i, all
- * over line i of the first half of a page, and reads the second half, which is
- * to consist of one word. A count of operations begins it; there it can be seen
- * how many are left.
+ * vfio_edu.py's addition to QEMU's edu: a burst of DMA that runs while the
+ * processor does something else. Operation i fills line i of the first half of
+ * a page with its number, base + i, and reads the second half, in which all
+ * words must be equal. Writing the count starts the burst. Reading it returns
+ * the number of operations left.
  */
 #define NPRDMA_EDU_BURST_MAGIC   0xf8 /* reads as NPRDMA_EDU_BURST */
 #define NPRDMA_EDU_BURST_ADDRESS 0x100
 #define NPRDMA_EDU_BURST_BASE    0x108
 #define NPRDMA_EDU_BURST_COUNT   0x110
-#define NPRDMA_EDU_BURST_FAULTS  0x118 /* from here on, since the beginning */
+#define NPRDMA_EDU_BURST_FAULTS  0x118 /* from here on, since its start */
 #define NPRDMA_EDU_BURST_TORN    0x120
 #define NPRDMA_EDU_BURST_FIRST   0x128 /* reads of NPRDMA_EDU_BURST_WORD */
 #define NPRDMA_EDU_BURST_SECOND  0x130 /* of the word after that */

@@ -2,12 +2,12 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Test driver for QEMU's "edu" PCI function, whose only talent is DMA. It
- * imports dma-bufs the way RDMA drivers do, and has windows of its own, made by
- * the same objects that nprdma.ko is built from, to be pointed by hand.
+ * Test driver for QEMU's "edu" PCI function, which can only do DMA. It imports
+ * dma-bufs like RDMA drivers do, and has windows of its own, built from the
+ * same objects as nprdma.ko, which tests point directly.
  *
- * Only for guests that are thrown away: who opens it may point DMA anywhere
- * within the target, and one file's target is as good as another's.
+ * Only for disposable guests: any process that opens it may direct DMA anywhere
+ * within the target, and files can use each other's targets.
  */
 
 #include <linux/dma-buf.h>
@@ -47,7 +47,7 @@ static struct nprdma_edu the_edu = {
 	.files = LIST_HEAD_INIT(the_edu.files),
 };
 
-/* One direction of one transfer; a DMA of QEMU's device takes 100 ms */
+/* One direction of one transfer. A DMA of QEMU's device takes 100 ms. */
 static int edu_transfer(struct nprdma_edu *edu, dma_addr_t ram, u32 count,
 			bool to_ram)
 {
@@ -83,7 +83,7 @@ static int edu_dma(struct nprdma_edu_file *file,
 		return edu_transfer(edu, edu->bounce_dma, arg->length, false) ?:
 		       edu_transfer(edu, addr, arg->length, true);
 	}
-	/* So that data of the transfer before is not taken for this one's */
+	/* Data of the previous transfer must not pass for this one's */
 	memset(edu->bounce, 0xee, PAGE_SIZE);
 	ret = edu_transfer(edu, edu->bounce_dma, arg->length, false) ?:
 	      edu_transfer(edu, addr, arg->length, false) ?:
@@ -135,7 +135,7 @@ union edu_arg {
 	struct nprdma_edu_address	address;
 };
 
-/* The device's lock is held, and the device is there */
+/* Called with the device's lock held, while the device exists */
 static int edu_do(struct nprdma_edu_file *file, unsigned int cmd,
 		  union edu_arg *arg)
 {
@@ -180,7 +180,7 @@ static long edu_ioctl(struct file *filp, unsigned int cmd, unsigned long user)
 	mutex_lock(&edu->lock);
 	ret = edu->pdev ? edu_do(file, cmd, &arg) : -ENODEV;
 	mutex_unlock(&edu->lock);
-	/* Of a window that fails, the reason is what counts */
+	/* If a window fails, the reason is copied as well */
 	if ((_IOC_DIR(cmd) & _IOC_READ) &&
 	    copy_to_user((void __user *)user, &arg, _IOC_SIZE(cmd)))
 		return -EFAULT;
@@ -269,7 +269,7 @@ unlock:
 	return ret;
 }
 
-/* As ib_core does, all that uses the device ends here, whatever users think */
+/* Ends all use of the device at once, as ib_core does */
 static void edu_remove(struct pci_dev *pdev)
 {
 	struct nprdma_edu_file *file;

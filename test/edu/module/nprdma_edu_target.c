@@ -18,7 +18,8 @@
 #define invalidate_op	move_notify
 #endif
 
-/* RDMA drivers without page faults cannot follow, so it must not be called */
+/* RDMA drivers without page faults cannot move mappings, so this must not be
+ * called */
 static void edu_moved(struct dma_buf_attachment *attach)
 {
 	WARN_ONCE(1, "nprdma_edu: an exporter of pinned memory moved it\n");
@@ -156,7 +157,8 @@ int nprdma_edu_point(struct nprdma_edu_file *file,
 	return 0;
 }
 
-/* What a module would have to do without the PTE engine: a hole every time */
+/* The alternative to the PTE engine: the page is unmapped for a moment each
+ * time */
 static int flip_by_unmap(struct nprdma_window *win, dma_addr_t iova,
 			 unsigned long pfn)
 {
