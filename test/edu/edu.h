@@ -19,8 +19,8 @@ int edu_open(void);
 /* Its PCI address */
 void edu_name(int edu, char *name, size_t size);
 
-/* Let the device read EDU_DMA bytes at an offset of its target. Returns the word
- * that they consist of; fails the test if the words differ. */
+/* Let the device read EDU_DMA bytes at an offset of its target. Returns the
+ * word that they consist of; fails the test if the words differ. */
 uint64_t edu_read(int edu, uint64_t offset);
 
 void edu_read_bytes(int edu, uint64_t offset, void *data, uint32_t length);

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Uses the emulated RNIC directly, as a program of the same user could. */
+/* Uses the emulated RNIC directly, like any program of the same user. */
 
 #include "foreign_attacker.h"
 
@@ -12,14 +12,15 @@
 #include <string.h>
 #include <time.h>
 
-/* What the interfaces of the transport use; no secret */
+/* Constants of the transport's interfaces, which are not secret */
 #define FOREIGN_QKEY        0x4e505244
 
 #define FOREIGN_MTU         4096
 #define FOREIGN_NUM_RECVS   16
 #define FOREIGN_NUM_RANDOM  500
 
-/* One answer may get lost; this many in a row means that nobody is there */
+/* One answer may get lost. After this many in a row the target counts as
+ * dead. */
 #define FOREIGN_MAX_TRIES   50
 #define FOREIGN_ANSWER_MS   100
 
@@ -37,7 +38,7 @@ typedef struct {
         uint8_t            recv[FOREIGN_NUM_RECVS][FOREIGN_MTU];
     } buf;
     uint32_t               conn_id;     /* of the last packet */
-    uint32_t               answered;    /* the last one that was rejected */
+    uint32_t               answered;    /* of the last rejected packet */
 } foreign_t;
 
 
@@ -143,8 +144,8 @@ static void foreign_close(foreign_t *self)
 }
 
 /*
- * Takes one completion, if there is one. An answer to an earlier packet may
- * come before the completion of a later one, so nothing may be overlooked.
+ * Takes one completion, if there is one. The answer to an earlier packet may
+ * precede the completion of a later one, so each completion must be examined.
  *
  * @return 1 if it was that of a send, 0 if not, -1 on failure.
  */
@@ -176,7 +177,7 @@ static int foreign_poll(foreign_t *self)
            foreign_error("ibv_post_recv") : 0;
 }
 
-/* Sends a datagram; what it is expected to do is the caller's business. */
+/* Sends a datagram. The caller counts its expected effect. */
 static int foreign_send(foreign_t *self, const void *data, size_t length,
                         uint32_t qkey)
 {
@@ -227,9 +228,9 @@ static void foreign_fill(foreign_t *self, uct_nprdma_cm_packet_t *packet,
 }
 
 /*
- * Receives until the answer to conn_id comes, or for some time.
+ * Receives until the answer to conn_id arrives, or until a time limit.
  *
- * @return 1 if it came, 0 if not, -1 on failure.
+ * @return 1 if it arrived, 0 if not, -1 on failure.
  */
 static int foreign_wait_answer(foreign_t *self, uint32_t conn_id)
 {
@@ -252,8 +253,9 @@ static int foreign_wait_answer(foreign_t *self, uint32_t conn_id)
 }
 
 /*
- * A request to an interface that had this queue pair number before is answered:
- * so everything sent before has been handled, and wire-up still works.
+ * Sends a request for an earlier interface with this queue pair number, which
+ * the interface rejects. The answer proves that earlier packets were handled,
+ * and that wire-up still works.
  */
 static int foreign_sync(foreign_t *self)
 {
@@ -288,7 +290,7 @@ static int foreign_send_malformed(foreign_t *self, const void *data,
     return foreign_send(self, data, length, FOREIGN_QKEY) || foreign_sync(self);
 }
 
-/* One field wrong, the rest right */
+/* One wrong field, all others right */
 static int foreign_send_fields(foreign_t *self)
 {
     uct_nprdma_cm_packet_t packets[16];
@@ -344,7 +346,7 @@ static int foreign_send_sizes(foreign_t *self)
     return 0;
 }
 
-/* Right packets for somebody else, or of connections that do not exist */
+/* Valid packets for another interface, or for connections that do not exist */
 static int foreign_send_strays(foreign_t *self)
 {
     uct_nprdma_cm_packet_t packet;
@@ -380,7 +382,7 @@ static int foreign_send_random(foreign_t *self, unsigned seed)
         for (i = 0; i < length; ++i) {
             data[i] = rand();
         }
-        /* The device drops what has the wrong key, nobody sees it */
+        /* The device drops packets with a wrong key, so they are not counted */
         if (foreign_send(self, data, length, FOREIGN_QKEY + 1) ||
             foreign_send_malformed(self, data, length)) {
             return -1;

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Foreign and malformed packets to the wire-up queue pair of a live interface:
- * they must be ignored and counted, and the interface must work as before.
- * Usage: foreign_packets COMPONENT [seed]
+ * Foreign and malformed packets to the wire-up queue pair of a live interface.
+ * They must be ignored and counted, and the interface must still work. Usage:
+ * foreign_packets COMPONENT [seed]
  */
 
 #include "foreign_attacker.h"
@@ -54,7 +54,7 @@ typedef struct {
 } foreign_child_t;
 
 
-/* The attacker must not inherit an open device: it is started first. */
+/* The attacker must not inherit an open device, so it is started first. */
 static int foreign_child_start(foreign_child_t *child, unsigned seed)
 {
     foreign_target_t target;
@@ -187,7 +187,7 @@ static int foreign_expired(time_t begin)
     return time(NULL) > begin + FOREIGN_LIMIT_SEC;
 }
 
-/* The interface connects to itself, and a message goes through. */
+/* The interface connects to itself and sends a message. */
 static int foreign_check_works(foreign_uct_t *uct,
                                const foreign_target_t *target)
 {
@@ -220,7 +220,7 @@ static int foreign_check_works(foreign_uct_t *uct,
     return 0;
 }
 
-/* Progress until the attacker is through */
+/* Progress until the attacker has finished */
 static int foreign_child_wait(foreign_child_t *child, foreign_uct_t *uct,
                               foreign_tally_t *tally)
 {
@@ -256,7 +256,7 @@ static long foreign_counter(const char *name)
     return result;
 }
 
-/* When something is wrong, the counters tell most about it */
+/* On a failure the counters are printed */
 static void foreign_print_counters(void)
 {
     FILE *file = fopen(FOREIGN_STATS, "r");

@@ -67,8 +67,8 @@ static inline uint64_t fuzz_read_u64(fuzz_reader_t *reader)
 
 
 /**
- * @return A copy of exactly @a size bytes, so that the address sanitizer sees
- *         a parser read one byte too many. To be freed.
+ * @return A copy of exactly @a size bytes, so that the address sanitizer
+ *         detects a parser that reads beyond its end. The caller frees it.
  */
 static inline void *fuzz_copy(const uint8_t *data, size_t size)
 {

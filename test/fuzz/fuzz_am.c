@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(&hdr, copy, sizeof(hdr));
         FUZZ_CHECK(type == hdr.type);
         FUZZ_CHECK((type == UCT_NPRDMA_AM_DATA) || (type == UCT_NPRDMA_AM_FIN));
-        /* The length is what the user's callback is told */
+        /* The user's callback gets this length */
         FUZZ_CHECK(hdr.length == size - sizeof(hdr));
         FUZZ_CHECK((type != UCT_NPRDMA_AM_FIN) || (hdr.length == 0));
         FUZZ_CHECK((type != UCT_NPRDMA_AM_DATA) || (hdr.am_id < 32));

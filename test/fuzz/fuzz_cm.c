@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Wire-up packets: anybody who knows the number of our UD queue pair can send
- * one, so the parser must hold against any bytes.
+ * Wire-up packets. Any peer that knows the number of our UD queue pair can send
+ * one, so the parser must withstand any bytes.
  */
 
 #include "fuzz.h"
@@ -23,7 +23,7 @@ static void fuzz_check_accepted(const void *data, size_t size,
     FUZZ_CHECK(packet->ud_qpn <= 0xffffff);
     if ((packet->type == UCT_NPRDMA_CM_REQ) ||
         (packet->type == UCT_NPRDMA_CM_REP)) {
-        /* What is going to be written into queue pair attributes */
+        /* Values that become queue pair attributes */
         FUZZ_CHECK(packet->qp.qpn <= 0xffffff);
         FUZZ_CHECK(packet->qp.psn <= 0xffffff);
         FUZZ_CHECK((packet->qp.dev.mtu >= 1) && (packet->qp.dev.mtu <= 5));

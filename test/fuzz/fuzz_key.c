@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Packed keys as a peer's program hands them over. */
+/* Packed keys as they come from a peer's program. */
 
 #include "fuzz.h"
 
@@ -28,7 +28,7 @@ static void fuzz_key_good(const uct_nprdma_rkey_t *rkey, const void *data)
         FUZZ_CHECK(rkey->region_address <= rkey->address);
     }
 
-    /* Nothing gets lost, and there is one packed form only */
+    /* Unpacking loses nothing, and there is only one packed form */
     uct_nprdma_key_pack(rkey, &packed);
     FUZZ_CHECK(!memcmp(&packed, data, sizeof(packed)));
     FUZZ_CHECK(uct_nprdma_key_unpack(&packed, &again) == UCT_NPRDMA_KEY_OK);

@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The table that decides what a peer may touch: keys, addresses and lengths
- * come from the wire. Every answer is compared with a model of the table.
+ * The table that decides what a peer may access. Keys, addresses and lengths
+ * come from the wire. Every result is compared with a model of the table.
  */
 
 #include "fuzz.h"
@@ -19,7 +19,7 @@ enum {
     FUZZ_OP_LAST
 };
 
-/* What the model knows: a key stays here when its registration is removed. */
+/* The model. A key stays here when its registration is removed. */
 typedef struct {
     nprdma_reg_t *reg;      /* NULL: removed */
     uint64_t     key;       /* 0: never used */

@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The search for the fabric looks into every shared memory segment of the user
- * whose size names that kind, whatever is in it. Runs in an IPC namespace of
- * its own, so that it neither sees nor disturbs the user's fabric.
+ * The search for the fabric examines every shared memory segment of the user
+ * that has the fabric's size, whatever its contents. Runs in an IPC namespace
+ * of its own, so that it neither sees nor disturbs the user's fabric.
  */
 
 #define _GNU_SOURCE
@@ -23,7 +23,7 @@
 
 enum {
     FUZZ_SIZE_MASK = 3,         /* size of the segment */
-    FUZZ_GOOD      = 1 << 2,    /* begin with what a good one begins with */
+    FUZZ_GOOD      = 1 << 2,    /* begin with a valid header */
     FUZZ_LIVE      = 1 << 3     /* not marked for destruction */
 };
 
@@ -31,7 +31,7 @@ int npemu_log_level = NPEMU_LOG_WARN;
 
 static unsigned fuzz_error_lines;
 
-/* Instead of the real one: errors are expected, and there are many. */
+/* Replaces the log function, because errors are expected, and many. */
 void npemu_log_write(npemu_log_level_t level, const char *fmt, ...)
 {
     FUZZ_CHECK(fmt != NULL);
@@ -53,7 +53,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Header of the fabric that this process would make */
+/* Header of a fabric that this process would create */
 static void fuzz_good_header(npemu_fabric_shm_t *header)
 {
     npemu_fabric_shm_t *fabric = npemu_fabric_attach();
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     foreign = shmat(id, NULL, 0);
     FUZZ_CHECK(foreign != (void*)-1);
     for (i = 0; (i < header) && (i < 100); ++i) {
-        /* A good header changed in places, or what the input says */
+        /* A valid header with changes, or the input's bytes */
         foreign[i] = fuzz_read_u8(&reader) ^
                      ((control & FUZZ_GOOD) ? ((uint8_t*)&good)[i] : 0);
     }
@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(fuzz_error_lines == 1);
         FUZZ_CHECK(!(control & FUZZ_LIVE));
     } else {
-        /* Its own, or a foreign one in which nothing is wrong */
+        /* Its own fabric, or a foreign one without errors */
         FUZZ_CHECK(fuzz_error_lines == 0);
         FUZZ_CHECK(!memcmp(fabric, &good,
                            offsetof(npemu_fabric_shm_t, num_slots)));

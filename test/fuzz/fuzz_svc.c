@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Requests and replies of the internal messages. A request that gets through
- * the parser is executed on memory that does not exist: in place of the real
- * access functions stand some that check whether they may be called so.
+ * Requests and replies of the internal messages. A request that passes the
+ * parser is executed on memory that does not exist. Replacements of the access
+ * functions check whether the access is permitted.
  */
 
 #include "fuzz.h"
@@ -15,9 +15,10 @@
 enum {
     FUZZ_REPLY      = 1 << 7,   /* the message is a reply */
     FUZZ_NEAR       = 1 << 6,   /* the address is relative to a region */
-    FUZZ_BUSY       = 1 << 5,   /* it is being unmapped, for a moment */
-    FUZZ_REGION     = 3,        /* whose key is filled in; 3: no one's */
-    FUZZ_TYPE       = 3         /* what a reply answers, from STORE to NOP */
+    FUZZ_BUSY       = 1 << 5,   /* the region is being unmapped, for a moment */
+    FUZZ_REGION     = 3,        /* region whose key is filled in; 3: none */
+    FUZZ_TYPE       = 3         /* type of the request that a reply answers,
+                                 * from STORE to NOP */
 };
 
 typedef struct {
@@ -36,11 +37,11 @@ static const fuzz_region_t fuzz_regions[] = {
 
 #define FUZZ_NUM_REGIONS (sizeof(fuzz_regions) / sizeof(fuzz_regions[0]))
 
-/* Pages that those with windows have, and the state of all of them */
+/* Pages of the regions with windows, and the state of each */
 #define FUZZ_NUM_PAGES   50
 #define FUZZ_STATE       0x1237
 
-/* Nothing forks here */
+/* No process forks here */
 unsigned uct_nprdma_fork_generation;
 
 static struct {
@@ -50,7 +51,7 @@ static struct {
     int           busy;
 } fuzz_current;
 
-/* Everything that the service does to memory goes through here. */
+/* All memory accesses of the service go through this function. */
 static ucs_status_t
 fuzz_access(uint64_t address, uint64_t length, uint32_t access)
 {
@@ -64,7 +65,7 @@ fuzz_access(uint64_t address, uint64_t length, uint32_t access)
             FUZZ_CHECK(length <= region->length - (address - region->address));
             FUZZ_CHECK(region->access & access);
             ++fuzz_current.calls;
-            /* Every third one says that the memory is not there */
+            /* Every third access fails for lack of memory */
             return (address % 3) ? UCS_OK : UCS_ERR_INVALID_ADDR;
         }
     }
@@ -102,7 +103,7 @@ nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
     return fuzz_access(address, size, NPRDMA_REG_ACCESS_ATOMIC);
 }
 
-/* Asked for pieces of one range, one after the other */
+/* The service asks for pieces of one range, one after the other */
 ucs_status_t
 nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
                         uintptr_t address, size_t length, unsigned flags)
@@ -143,7 +144,7 @@ static void fuzz_execute(nprdma_reg_table_t *table,
                          const uct_nprdma_svc_request_t *request)
 {
     uct_nprdma_mem_md_t md = {.regs = table, .monitor = (void*)&fuzz_current};
-    /* As small as the interface allows, for the address sanitizer */
+    /* As small as the interface permits, for the address sanitizer */
     size_t room  = (request->type == UCT_NPRDMA_SVC_FETCH) ?
                    UCT_NPRDMA_SVC_MAX_PIECE :
                    (request->type == UCT_NPRDMA_SVC_POPULATE) ?
@@ -295,7 +296,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     fuzz_current.busy = control & FUZZ_BUSY;
 
-    /* Keys are random: only a known one gets a request beyond the table */
+    /* Keys are random, so only a known key leads beyond the table */
     message = fuzz_copy(reader.data, reader.left);
     request = message;
     i       = control & FUZZ_REGION;

@@ -4,16 +4,16 @@
 #
 #   $cache/root        the guest's file system: packages of Debian 12, unpacked,
 #                      and the modules of every kernel in usr/lib/modules
-#   $cache/machine     QEMU, virtiofsd and all they are linked with
+#   $cache/machine     QEMU, virtiofsd and their libraries
 #   $cache/kernel/K    version, vmlinuz
-#   $cache/headers/K   what a module is built with
+#   $cache/headers/K   headers for building modules
 #   $cache/builder     Debian 13 with the headers of 7.2 and their compiler
-#   $cache/apt         lists and settings of an apt that is ours alone
+#   $cache/apt         lists and settings of an apt for the rig alone
 #
-# Packages are unpacked and never configured: that needs no root, no chroot and
+# Packages are unpacked and never configured. That needs no root, no chroot and
 # no mounts, so it works in any container, and takes seconds. The host's own
-# root would be quicker still, but a kernel that is tested to destruction must
-# not get at it, and would see programs change under its feet.
+# root would be faster, but a kernel under test must not be able to destroy it,
+# and the host's programs may change during a test.
 
 suite=bookworm
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/nprdma/guest
@@ -21,27 +21,28 @@ me=guest/${0##*/}
 
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
 
-# die MESSAGE: the rig itself does not work
+# die MESSAGE: an error of the rig itself
 die() {
     say "error: $*"
     exit 125
 }
 
-# unavailable MESSAGE: what a machine lacks is no failure
+# unavailable MESSAGE: the machine lacks something, which is a skip, not a
+# failure
 unavailable() {
     echo "SKIPPED: $*"
     exit 77
 }
 
-# Prints the mirror that this machine's apt uses for Debian 12; nothing if it has
-# none. Whether its lists have been fetched does not matter.
+# Prints the mirror that this machine's apt uses for Debian 12, or nothing if it
+# has none. apt's lists need not have been fetched.
 mirror() {
     apt-get --print-uris update 2>/dev/null |
         sed -n "s,^'\(.*[^/]\)/*/dists/$suite/main/binary-.*,\1,p" | head -n 1
 }
 
-# Everything that apt would take from, or leave on, the machine is elsewhere;
-# only its settings (proxies) are the machine's
+# All files that apt reads and writes are elsewhere. Only the settings (proxies)
+# are the machine's.
 apt_setup() {
     export APT_CONFIG="$cache/apt/apt.conf"
     [ ! -f "$APT_CONFIG" ] || return 0
@@ -103,15 +104,15 @@ unpack() {
     done
 }
 
-# archives_of ARGUMENT...: what "apt-get install ARGUMENT..." would take on a
-# machine that has no package; nothing if that cannot be
+# archives_of ARGUMENT...: the archives that "apt-get install ARGUMENT..." would
+# fetch on a machine without packages; nothing if that is impossible
 archives_of() {
     apt-get -q install --print-uris "$@" 2>"$cache/apt/log" |
         sed -n "s/^'.*' \([^ ]*\.deb\) .*/\1/p"
 }
 
-# unpack_all DIR WHAT ARGUMENT...: an empty file system with the packages that
-# "apt-get install ARGUMENT..." would take on a machine that has none
+# unpack_all DIR WHAT ARGUMENT...: creates a file system with the packages that
+# "apt-get install ARGUMENT..." would install on a machine without packages
 unpack_all() {
     into=$1 what=$2
     shift 2
@@ -131,8 +132,8 @@ unpack_all() {
     done
 }
 
-# extract DEB DIR: directories that are symbolic links in DIR stay such; the
-# package is not needed again
+# extract DEB DIR: keeps directories that are symbolic links in DIR, and removes
+# the package
 extract() {
     dpkg-deb --fsys-tarfile "$1" |
         tar -C "$2" --keep-directory-symlink -xp --no-same-owner ||
@@ -140,7 +141,7 @@ extract() {
     rm "$1"
 }
 
-# One maker at a time, however many tests start at once
+# One process at a time creates it, however many tests start at once
 lock_cache() {
     mkdir -p "$cache" || unavailable "$cache cannot be made"
     exec 9>"$cache/lock"

@@ -1,12 +1,13 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
 # add_guest_test(NAME SCRIPT [KERNELS K...] [SECONDS N] [PROCESSORS N]
-#                [OPTIONS OPTION...] [ARGS ARGUMENT...]): a script of the
-# directory that calls this, run by test/guest/run on each kernel (all of
-# NPRDMA_GUEST_KERNELS unless told otherwise), as test guest.K.NAME. SECONDS (120)
-# is for a quiet machine; it gets three times that, and a third of it once more
-# for a kernel that hangs in its boot. PROCESSORS (2) is what it keeps busy: 1 for
-# one that mostly boots and waits.
+#                [OPTIONS OPTION...] [ARGS ARGUMENT...])
+# Adds test guest.K.NAME, which runs a script of the calling directory by
+# test/guest/run on each kernel K (by default all of NPRDMA_GUEST_KERNELS).
+# SECONDS (120) is the time on an idle machine. The limit is three times that,
+# plus a third of it for a second boot if the kernel hangs in the first one.
+# PROCESSORS (2) is the number of CPUs it keeps busy: 1 for a test that mostly
+# boots and waits.
 
 set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
     "Kernels that guest tests are run on, of 6.1, 6.12, 7.2 and 6.12-debug")
@@ -28,7 +29,7 @@ function(add_guest_test name script)
         if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
             continue()
         endif()
-        # Its checkers take time, and memory
+        # Its checkers take time and memory
         set(time ${limit})
         set(more "")
         if(kernel STREQUAL 6.12-debug)

@@ -12,7 +12,7 @@ skip() {
     exit 77
 }
 
-# await SECONDS COMMAND...: until it succeeds; fails after that time
+# await SECONDS COMMAND...: repeats it until it succeeds; fails after that time
 await() {
     patience=$(($(date +%s) + $1))
     shift
@@ -22,7 +22,7 @@ await() {
     done
 }
 
-# swap_on_zram MIB: what is swapped out is compressed in memory, at once
+# swap_on_zram MIB: swapped pages are compressed in memory at once
 swap_on_zram() {
     modprobe zram num_devices=1 || fail "no zram"
     echo "$1M" >/sys/block/zram0/disksize
@@ -31,7 +31,7 @@ swap_on_zram() {
 }
 
 # swap_on_file MIB: on a file in an ext2 file system on a loop device over
-# tmpfs, as the guest has no disk
+# tmpfs, because the guest has no disk
 swap_on_file() {
     modprobe loop && modprobe ext4 || fail "no loop devices or no ext4"
     truncate -s $(($1 + 32))M /dev/shm/disk
@@ -42,7 +42,7 @@ swap_on_file() {
         swapon -p 5 /run/disk/swap || fail "no swap on a file"
 }
 
-# in_memcg MIB COMMAND...: with no more memory than this; the rest goes to swap
+# in_memcg MIB COMMAND...: runs it with this much memory; the rest goes to swap
 in_memcg() {
     group=/sys/fs/cgroup/limit.$$
     echo +memory >/sys/fs/cgroup/cgroup.subtree_control &&
@@ -55,24 +55,24 @@ in_memcg() {
     )
 }
 
-# take_memory [SIZE]: from now on the kernel is told again and again to take
-# memory, SIZE (4M) each time, from who is in control group $taken_from, anonymous
-# rather than what is mapped from files; it goes to swap, in the middle of
-# operations. $taker ends it.
+# take_memory [SIZE]: from now on repeatedly tells the kernel to take SIZE (4M)
+# of memory from the processes in control group $taken_from, anonymous rather
+# than mapped file pages. They go to swap, in the middle of operations. $taker
+# is the process that does it.
 taken_from=/sys/fs/cgroup/taken_from
 take_memory() {
     sysctl -qw vm.swappiness=200
     echo +memory >/sys/fs/cgroup/cgroup.subtree_control &&
         mkdir $taken_from || fail "no control group"
     while sleep 0.02; do
-        # Says so where there is less
+        # The write fails if less can be taken
         echo "${1:-4M}" 2>/dev/null >$taken_from/memory.reclaim
     done &
     taker=$!
 }
 
-# rxe_up: device rxe0 on a network device of its own. Its GIDs: 1 is the one
-# with the IP address. The MTU is what makes the device's 4096.
+# rxe_up: creates device rxe0 on a network device of its own. GID 1 is the one
+# with the IP address. The network device's MTU gives rxe0 an MTU of 4096.
 rxe_up() {
     modprobe rdma_rxe && modprobe rdma_ucm && modprobe dummy numdummies=0 ||
         fail "no rdma_rxe"

@@ -107,7 +107,7 @@ struct nprdma_edu_register {
 #define NPRDMA_EDU_BURST_ADDRESS 0x100
 #define NPRDMA_EDU_BURST_BASE    0x108
 #define NPRDMA_EDU_BURST_COUNT   0x110
-#define NPRDMA_EDU_BURST_FAULTS  0x118 /* from here on, since its start */
+#define NPRDMA_EDU_BURST_FAULTS  0x118 /* this burst, like the following */
 #define NPRDMA_EDU_BURST_TORN    0x120
 #define NPRDMA_EDU_BURST_FIRST   0x128 /* reads of NPRDMA_EDU_BURST_WORD */
 #define NPRDMA_EDU_BURST_SECOND  0x130 /* of the word after that */

@@ -2,8 +2,8 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
 # Stands in for the loader of the machine's programs: a virtiofsd that only has
-# its socket, and a QEMU whose kernel hangs in its boot as many times as the
-# environment says, in BOOT_HANGS, and then ends with status 7. It counts its
+# its socket, and a QEMU whose kernel hangs in its boot for the first BOOT_HANGS
+# starts (an environment variable), and then exits with status 7. It counts its
 # starts in the file BOOT_COUNT.
 
 import os
