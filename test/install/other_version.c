@@ -1,8 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Preloaded, it makes every UCX say that it is of a version that nprdma was
- * never built for.
+ * Preload library: every UCX reports a version that nprdma was never built for.
  */
 
 void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release);

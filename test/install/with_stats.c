@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Preloaded, it makes a UCX without statistics look like one that has them.
+ * Preload library: a UCX without statistics looks like one that has them.
  */
 
 void ucs_stats_node_alloc(void);

@@ -21,9 +21,9 @@
 #endif
 
 /*
- * Puts and gets while the kernel does to both sides' memory what it may do at
- * any time: every byte is right, the kernel module was told, and operations
- * were done again. Nothing is pinned, so nothing keeps the kernel from it.
+ * Puts and gets while the kernel changes both sides' memory. Every byte must be
+ * right, the kernel module must have been notified, and operations must have
+ * been repeated. Nothing is pinned, so the kernel is free to do that.
  */
 
 namespace {
@@ -40,7 +40,8 @@ constexpr size_t page   = 4096;
 constexpr size_t huge   = 2u << 20;
 constexpr size_t length = 4u << 20;
 
-/* Written at once; what is not there in this kernel is left alone */
+/* The value takes effect at once. Files that this kernel does not have are
+ * ignored. */
 bool write_file(const char *path, const char *value)
 {
     FILE *file = fopen(path, "w");
@@ -52,7 +53,7 @@ bool write_file(const char *path, const char *value)
     return good;
 }
 
-/* Memory at a multiple of 2 MiB */
+/* Memory aligned to 2 MiB */
 class area {
 public:
     area()
@@ -102,7 +103,7 @@ protected:
             write_file("/proc/sys/vm/compact_memory", "1");
             break;
         case COLLAPSE:
-            /* Refused while pages are in use, or where it is one already */
+            /* Fails if pages are in use, or if it is a huge page already */
             madvise(ptr + first / huge * huge, huge, MADV_COLLAPSE);
             break;
         case FORK:
@@ -119,7 +120,7 @@ protected:
         madvise(ptr + first, size, MADV_PAGEOUT);
     }
 
-    /* For KSM: all pages are alike */
+    /* All pages are equal, for KSM */
     void fill(char *ptr, size_t size, uint64_t seed)
     {
         std::mt19937_64 random(seed);
@@ -189,7 +190,7 @@ TEST_P(test_kernel, all_data_is_right)
         }
     });
 
-    /* When the rig is about to give up; the clock begins with the guest */
+    /* The time limit of the rig, which counts from the guest's boot */
     const char *patience = getenv("GUEST_PATIENCE");
     double end           = (patience != nullptr) ? atof(patience) : now() + 120;
     while ((ops < 60) || (redone < 10) || (taken == 0)) {

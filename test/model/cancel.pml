@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The end of operations that do not come to their end (ARCHITECTURE 3, cancel,
- * destroy, peer failure). A get is in the NIC's hands, or in those of an
- * assist, or about to be done again, when its endpoint is flushed with
- * cancellation. Once it is reported, its buffer belongs to the program again.
+ * The end of operations that are cut short (ARCHITECTURE 3, cancel, destroy,
+ * failure of a peer). The NIC executes a get, or an assist does, or it is about
+ * to be repeated, when its endpoint is flushed with cancellation. After it is
+ * reported, its buffer belongs to the program again.
  *
  * It models uct_nprdma_opt_purge(), uct_nprdma_rma_ep_fail() and
  * uct_nprdma_rma_ep_cleanup().
@@ -14,12 +14,12 @@
 
 bit in_nic;                /* Posted, its CQE not reaped */
 bit cqe;
-bit asked;                 /* A reply of an assist is on its way */
+bit asked;                 /* The reply of an assist is outstanding */
 bit error;                 /* The queue pair is in the error state */
-bit cancelled;             /* What still arrives for it is of no use */
+bit cancelled;             /* Whatever still arrives is discarded */
 bit complete;              /* Reported to the program */
 
-/* Someone writes the user's buffer */
+/* The NIC or a reply writes the user's buffer */
 #define WRITE_BUFFER  assert(!complete)
 
 active proctype nic()
@@ -54,7 +54,7 @@ end:
     od
 }
 
-/* Progress of the transport and cancellation are one thread's */
+/* One thread makes progress and cancels */
 active proctype initiator()
 {
     byte tries;
@@ -66,8 +66,8 @@ active proctype initiator()
        cqe = 0;
        tries++;
        if
-       :: in_nic = 1                  /* Suspect: again */
-       :: asked  = 1; in_nic = 1      /* with an assist ahead */
+       :: in_nic = 1                  /* Suspect: repeat */
+       :: asked  = 1; in_nic = 1      /* with an assist first */
        fi
     :: !stop && cqe && tries == 2 ->
        cqe = 0;

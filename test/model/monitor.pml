@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * One page of a region and all that may happen to it at once (ARCHITECTURE 3,
- * state order; 5, hooks and revocation): two NICs access it, the program unmaps
- * and maps it again, the reclaimer evicts it, two threads populate it, or its
- * registration is revoked.
+ * One page of a region and all concurrent events (ARCHITECTURE 3, state order;
+ * 5, hooks and revocation): two NICs access it, the program unmaps and maps it
+ * again, the reclaimer evicts it, two threads populate it, or its registration
+ * is revoked.
  *
  * It models nprdma_populate_try() and nprdma_monitor_is_populating(),
  * nprdma_events_before() and nprdma_events_after(), nprdma_sweep_run() with
@@ -17,11 +17,11 @@
 #ifndef ENGINES
 #define ENGINES   2
 #endif
-#define THREADS   2        /* that populate */
+#define THREADS   2        /* threads that populate */
 
-/* The page state, which is the emulated IOMMU's table, and the IOTLB. Instead
- * of a count there is what a count is good for: whether the word has changed
- * since a thread has looked. */
+/* The page state, which is the emulated IOMMU's table, and the IOTLB. A flag
+ * replaces the count: whether the word has changed since a thread has read
+ * it. */
 bit  valid;
 bit  tlb;
 bit  changed[THREADS];
@@ -32,14 +32,15 @@ byte seq[ENGINES];         /* npemu_epoch: odd while a DMA is executed */
 
 bit  mapped = 1;           /* There is memory at the address */
 bit  owned;                /* and it has a frame, which the kernel may take */
-byte contents;             /* Whose: a new mapping is another one */
-byte expected;             /* What the registration was made for */
+byte contents;             /* Number of the mapping that the contents belong
+                            * to */
+byte expected;             /* The mapping that was registered */
 
 bit  live = 1;             /* A live registration covers the page */
-byte users;                /* of which so many populate */
+byte users;                /* of which this many populate */
 byte blocked;              /* System calls in progress that change the page */
 byte draining;             /* Threads between clearing and drained */
-bit  populating[THREADS];  /* Says so before it looks at the word */
+bit  populating[THREADS];  /* Set before the thread reads the word */
 bit  revoked;              /* Deregistration with invalidation has returned */
 
 
@@ -72,7 +73,8 @@ end:
     od
 }
 
-/* Waits for those that were odd when it began, whoever cleared the bit */
+/* Waits for DMA that was in progress when it began, whichever thread cleared
+ * the bit */
 inline drain()
 {
 #ifdef BREAK_DRAIN
@@ -102,7 +104,7 @@ inline flush()
 #endif
 }
 
-/* Absent pages change, too, when somebody is about to populate them */
+/* The count of an absent page changes as well, if a thread is populating it */
 inline invalidate()
 {
     draining++;
@@ -156,11 +158,11 @@ end:
        if
        :: FREE ->
 #ifdef BREAK_ANNOUNCE
-          /* A call that begins before this does not know of it */
+          /* A call that begins before this does not see it */
           populating[i] = 1;
 #endif
 #ifdef BREAK_LOOK_BEFORE_CHECK
-          /* A call that is in progress has changed the word already */
+          /* A call in progress has changed the word already */
           changed[i] = 0;
 #endif
           d_step {
@@ -184,7 +186,8 @@ end:
     od
 }
 
-/* A hook: before the system call, the call, after it; then a new mapping */
+/* A hook: before the system call, the call, after the call; then a new
+ * mapping */
 proctype program()
 {
     byte e, old;
@@ -208,7 +211,7 @@ proctype program()
 #endif
 }
 
-/* The kernel, or the reclaimer on its behalf */
+/* The kernel, or the reclaimer that makes it act */
 proctype reclaimer()
 {
     byte e, old;

@@ -1,14 +1,14 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What a program may rely on across operations (ARCHITECTURE 3, exactly once
- * where it can be seen, completion means verified, fence, progress). A program
- * puts a large buffer, fences (or not), and puts two small flags; it reuses the
- * buffer when its put is complete, and flushes. The target polls on the first
- * flag, finds the data if there was a fence, and resets the flag.
+ * Guarantees across operations (ARCHITECTURE 3: exactly once where it can be
+ * seen, completion means verified, fence, progress). A program puts a large
+ * buffer, fences (or not), and puts two small flags. It reuses the buffer when
+ * its put is complete, and flushes. The target polls on the first flag, checks
+ * the data if there was a fence, and resets the flag.
  *
- * Whether a try of the large put meets its page, and whether its verification
- * then says so, is free here; that the verdict is right is rdma.pml.
+ * Here each try of the large put may miss its page or not, and its verification
+ * may detect that or not. That the verdict is right is proven by rdma.pml.
  *
  * It models uct_nprdma_rma_fence() and uct_nprdma_ep_unfence(),
  * uct_nprdma_rma_flush(), uct_nprdma_opt_slice_end(), uct_nprdma_ep_put_short()
@@ -21,18 +21,19 @@
 #define TRIES    3
 #define NOTHING  0
 #define NEW      1
-#define REUSED   2         /* What the program puts there afterwards */
+#define REUSED   2         /* Contents of the buffer after its reuse */
 
 byte data;                 /* At the target */
 byte flag;
-byte seen;                 /* How often the target has met the first flag */
+byte seen;                 /* Number of times that the target has seen the first
+                            * flag */
 byte source = NEW;         /* The buffer of the large put */
 
 bit  posted;               /* The large put: handed to the NIC, */
 bit  complete;             /* reported to the program, */
 bit  verified;             /* known to have arrived */
 bit  fenced;               /* The program has a fence between data and flags */
-bit  barrier;              /* It holds what comes behind */
+bit  barrier;              /* The fence holds later operations */
 bit  pending;              /* The first flag waits in the pending queue */
 bit  flushed;
 
@@ -75,8 +76,8 @@ proctype large_put()
 }
 
 #ifdef BREAK_SMALL_PUT
-/* As if a flag were put like large data: written, and once more when the
- * verification is not content */
+/* Broken rule: a flag is put like large data, that is written, and once more if
+ * the verification fails */
 proctype optimistic_flag()
 {
     flag = 1;
@@ -116,7 +117,7 @@ active proctype program()
     :: true
     fi;
 
-    /* The first flag, which has to wait, and the second behind it */
+    /* The first flag, which may have to wait, and the second one behind it */
     if
     :: !barrier -> PUT_FIRST_FLAG
     :: atomic { barrier -> pending = 1 }
@@ -140,7 +141,7 @@ active proctype program()
     flushed = 1
 }
 
-/* The program's own thread reuses the buffer as soon as it may */
+/* Another thread of the program reuses the buffer as soon as it may */
 active proctype reuse()
 {
     complete;

@@ -4,11 +4,11 @@
  * Order without a fence (ARCHITECTURE 3, overlap, atomics). Under a lock, a
  * program starts two operations of one endpoint on the same byte, of any kind,
  * and releases the lock by an atomic. The next owner reads the byte and writes
- * it. All must be as if one operation had been done after the other.
+ * it. The result must be that of one operation after the other.
  *
  * LARGE is a put by the NIC, READ a get, STORE a small put, which the target's
- * software executes once. What the NIC does may miss the page and is then done
- * again. That a verdict is right is rdma.pml.
+ * software executes once. An operation of the NIC may miss the page, and is
+ * repeated then. That a verdict is right is proven by rdma.pml.
  *
  * It models uct_nprdma_order_conflicts() and uct_nprdma_held_find_request().
  * Each -DBREAK_x disables one rule and must lead to a counterexample.
@@ -17,7 +17,7 @@
 #define TRIES  3
 
 /* Values of the byte */
-#define BEFORE 0           /* 1 and 2 are those of the two operations */
+#define BEFORE 0           /* 1 and 2 are the values of the two operations */
 #define OTHERS 3
 #define ABSENT 4           /* The signature */
 
@@ -28,14 +28,14 @@ bit  locked = 1;
 mtype kind[2];
 byte result[2];
 bit  done[2];              /* Verified, or executed by the target */
-bit  owned;                /* The next owner has written */
+bit  owned;                /* The next owner has written the byte */
 
 chan service = [3] of { mtype, byte };  /* RC: in order, exactly once */
 
 #define WRITES(_i)  (kind[_i] != READ)
 #define BY_NIC(_i)  (kind[_i] != STORE)
 
-/* What the byte is after the first operation, and after both */
+/* Value of the byte after the first operation, and after both */
 #define AFTER_1  (WRITES(0) -> 1 : BEFORE)
 #define AFTER_2  (WRITES(1) -> 2 : AFTER_1)
 
@@ -58,7 +58,7 @@ proctype nic(byte which)
        :: WRITES(which) -> memory = which + 1; landed = 1
        :: !WRITES(which) -> result[which] = memory; landed = 1
        :: !WRITES(which) -> result[which] = ABSENT; landed = 0
-       :: landed = 0                 /* What is written is swallowed */
+       :: landed = 0                 /* The WRITE is swallowed */
        fi;
        if
        :: landed -> break
@@ -91,7 +91,7 @@ inline start(which)
     fi
 }
 
-/* Whether the second operation must not overtake the first */
+/* Whether the second operation has to wait for the first */
 #ifdef BREAK_PUT_PUT
 #define RULE_PUT_PUT  0
 #else
@@ -115,7 +115,7 @@ inline start(which)
 #define MUST_WAIT  ((RULE_PUT_PUT || RULE_PUT_GET || RULE_GET_PUT) && \
                     RULE_REQUEST)
 
-/* What the atomic waits for; a request that has been sent is before it */
+/* What the atomic waits for. A request that has been sent precedes it. */
 #ifdef BREAK_ATOMIC_PUT
 #define PASSED(_i)  (done[_i] || !BY_NIC(_i) || WRITES(_i))
 #elif defined(BREAK_ATOMIC_GET)

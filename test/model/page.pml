@@ -1,20 +1,20 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Pages of both sides as the memory monitor and a NIC without page faults see
+ * Pages of both sides, as the memory monitor and a NIC without page faults see
  * them (ARCHITECTURE 3, state order). Included by the model of operations.
  *
  * The state that software reads and the IOMMU entries behind the windows are
- * variables of their own, as in a real machine. The emulated RNIC has them in
- * one word, so that two steps here are one step there: what holds here holds
- * there. (The IOTLB, and threads of a monitor among each other: monitor.pml.)
+ * separate variables, as in a real machine. The emulated RNIC has them in one
+ * word, so two steps here are one step there, and what holds here holds there.
+ * (monitor.pml models the IOTLB, and threads of one monitor.)
  *
  * mem[] is what the program would read at that address, wherever the kernel
- * keeps it. A frame that the kernel has taken belongs to somebody else: a DMA
- * that touches it is wrong, whatever happens afterwards.
+ * keeps it. A frame that the kernel has taken belongs to another mapping: a DMA
+ * that accesses it is wrong, whatever happens afterwards.
  *
- * Between two counts of a page lies a bounded number of evictions, so the
- * counts do not wrap here; in the C code they have 30 bits.
+ * Between two reads of a page's count there is a bounded number of evictions,
+ * so the counts do not wrap here. In the C code they have 30 bits.
  */
 
 #ifndef PAGES
@@ -40,7 +40,7 @@
 #define OLD        1
 #define NEW        2
 
-/* What the NIC executes side by side: the data of the operation, and the READs
+/* The NIC executes these concurrently: the data of the operation, and the READs
  * of states before and after it. Only the first goes through windows. */
 #define DATA       0
 #define BEFORE     1
@@ -52,14 +52,15 @@ typedef page_t {
     bit  w;                /* NPRDMA_PAGE_W */
     byte count;            /* NPRDMA_PAGE_COUNT */
     bit  rwin, wwin;       /* IOMMU entries, IOTLB flushed */
-    bit  owned;            /* The frame is this page's */
+    bit  owned;            /* The page still has its frame */
 }
 
 page_t page[2 * PAGES];
 byte   mem[2 * PAGES * GRANULES];
 byte   seq[ENGINES];       /* Odd: a DMA is being executed */
 byte   evictions[2];
-bit    finished;           /* The operation is complete: nothing more to see */
+bit    finished;           /* The operation is complete: nothing is left to
+                            * check */
 
 
 /* ---- The NIC: npemu_dma_*(), between npemu_epoch_dma_enter() and _exit() ---- */
@@ -71,7 +72,7 @@ inline dma_read(_e, _p, _g, _value)
     if
     :: hit ->
        d_step {
-           assert(page[_p].owned);    /* never another mapping's data */
+           assert(page[_p].owned);    /* never data of another mapping */
            _value = mem[(_p) * GRANULES + (_g)];
        }
     :: else ->
@@ -90,7 +91,7 @@ inline dma_write(_e, _p, _g, _value)
            assert(page[_p].owned);
            mem[(_p) * GRANULES + (_g)] = _value;
        }
-    :: else                           /* black hole */
+    :: else                           /* swallowed */
     fi;
     seq[_e] = (seq[_e] + 1) % 4;
 }
@@ -116,7 +117,7 @@ inline clear_bits(_p)
     }
 }
 
-/* npemu_iommu_drain(): those that were odd when it began */
+/* npemu_iommu_drain(): waits for DMA that was in progress when it began */
 inline drain()
 {
 #ifdef BREAK_DRAIN
@@ -172,9 +173,9 @@ inline page_in(_p, _write)
 }
 
 /*
- * Everything a side's monitor can do, at any time: the kernel takes a page; an
- * assist, a neighbour's operation or the owner itself brings one in. One step
- * after the other: what threads of one monitor do to each other is monitor.pml.
+ * Everything that a side's monitor can do, at any time: the kernel takes a
+ * page; an assist, another operation or the owner itself populates one. One
+ * step after the other; monitor.pml models concurrent threads of one monitor.
  */
 #define CAN_TAKE(_p) \
     (!finished && evictions[side] > 0 && page[P(side, _p)].owned)
@@ -214,7 +215,8 @@ end:
     od
 }
 
-/* A page in any state; one of a side that is not looked at has all it needs */
+/* A page in any state. A page of a side that this run does not vary is
+ * valid. */
 inline start_page(_p, _evictions)
 {
     if

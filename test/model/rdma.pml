@@ -2,7 +2,7 @@
 
 /*
  * One optimistic operation (ARCHITECTURE 3: local side, remote READ, remote
- * WRITE) while both sides lose and regain pages:
+ * WRITE) while both sides lose and populate pages:
  *
  *   -DGET_STATES  a large get, verified by page states
  *   -DGET_SCAN    a small get, verified by its data
@@ -12,10 +12,9 @@
  * and nprdma_region_unchanged(), uct_nprdma_state_cache_lookup() and
  * uct_nprdma_verify_states().
  *
- * An operation that reports success has moved its data: that is the assertion
- * at the end. That no DMA touched a page which the kernel had taken is the one
- * in page.pml. Each -DBREAK_x disables one rule and must lead to a
- * counterexample.
+ * The assertion at the end: an operation that reports success has moved its
+ * data. The assertion in page.pml: no DMA accesses a page that the kernel has
+ * taken. Each -DBREAK_x disables one rule and must lead to a counterexample.
  */
 
 #include "page.pml"
@@ -53,7 +52,7 @@ typedef state_t {
 state_t mine[PAGES];          /* of the initiator's pages, when posted */
 state_t before[PAGES];        /* of the target's pages: the operation's own */
 state_t after[PAGES];
-state_t cache[PAGES];         /* what all operations of the process share */
+state_t cache[PAGES];         /* shared by all operations of the process */
 bit     cached;
 
 /* Work requests that have not been executed, and their completions */
@@ -70,7 +69,7 @@ inline copy_state(_to, _from)
     }
 }
 
-/* Each word at a time of its own, as any reader sees them */
+/* Words are read one by one, as by any reader */
 #if PAGES > 1
 #define ALL_PAGES(_what)  _what(0); _what(1)
 #else
@@ -80,7 +79,7 @@ inline copy_state(_to, _from)
 
 /* ---- The NIC executes what is posted ---- */
 
-/* One piece of a page or one page: parts of a transfer in flight together */
+/* One part of a page or one page: parts of a transfer are in flight together */
 #if GRANULES > 1
 #define PIECES               2
 #define PIECE_PAGE(_i)       0
@@ -98,7 +97,7 @@ inline move_piece(_i)
     value = 0
 }
 
-/* PCIe keeps no order between the parts of a transfer */
+/* PCIe does not order the parts of a transfer */
 proctype data_engine()
 {
     byte value, first;
@@ -137,8 +136,8 @@ end:
     od
 }
 
-/* A READ does not pass a WRITE posted before it, without relaxed ordering; of
- * READs, any may be executed first */
+/* Without relaxed ordering a READ does not pass an earlier WRITE. READs are not
+ * ordered among themselves. */
 #if defined(PUT) && !defined(BREAK_RELAXED_ORDERING)
 #define AFTER_MAY_START  (posted[AFTER] && !posted[DATA])
 #else
@@ -155,8 +154,8 @@ end:
     od
 }
 
-/* Other operations of the process verify theirs on the same pages. (Without
- * the cache, -DNO_CACHE, both sides fit into memory at once.) */
+/* Other operations of the process verify the same pages. (Without the cache,
+ * -DNO_CACHE, the states of both sides fit into memory at once.) */
 #define DIFFERS(_p)  (!SAME(cache[_p], page[P(REMOTE, _p)]))
 #if PAGES > 1
 #define STALE        (!cached || DIFFERS(0) || DIFFERS(1))
@@ -190,7 +189,8 @@ end:
 #define CHECK_LOCAL(_p) \
     good = good && SAME(mine[_p], page[P(LOCAL, _p)])
 
-/* What is not looked at any more makes no states of the model differ */
+/* Resets unused variables, so that they do not multiply the states of the
+ * model */
 #define FORGET_STATE(_s)  _s.r = 0; _s.w = 0; _s.count = 0
 #define FORGET_PAGE(_p) \
     FORGET_STATE(mine[_p]); FORGET_STATE(before[_p]); FORGET_STATE(after[_p])
@@ -226,7 +226,8 @@ end:
 #define VERIFIED_PAGES(_what)  ALL_PAGES(_what)
 #endif
 
-/* The operation's own copy: from the cache, else by a READ that is awaited */
+/* The operation's own copy: from the cache, otherwise by a READ that is
+ * awaited */
 #ifdef BY_STATES
 inline get_before()
 {
@@ -302,7 +303,7 @@ proctype initiator()
 
     do
     :: tries == TRIES ->
-       break               /* Through bounce buffers: moved by CPUs */
+       break               /* Through bounce buffers: CPUs move the data */
     :: else ->
        tries++;
        good = 1;
@@ -315,7 +316,7 @@ proctype initiator()
           move_data();
           verify()
        :: else ->
-          cached = 0       /* The states are those of an assist next time */
+          cached = 0       /* The next states come from an assist */
        fi;
        if
        :: good ->
@@ -333,7 +334,8 @@ proctype initiator()
     atomic { FORGET; finished = 1 }
 }
 
-/* What the source holds may look like the signature: that costs a repetition */
+/* The source may contain data that looks like the signature, which costs a
+ * repetition */
 inline fill(_i)
 {
     mem[DESTINATION * PAGES * GRANULES + _i] = OLD;

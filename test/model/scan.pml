@@ -1,12 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Verification of a get by its data (ARCHITECTURE 3, remote READ, scan). A
- * range of bytes, any start, any end, over two pages of two lines of two words
- * of two bytes. The NIC splits a READ into packets counted from its start, and
- * PCIe splits these at lines of the address; each part finds its page present,
- * or gets the signature. A byte of the signature in the result must not go
- * unseen.
+ * Verification of a get by its data (ARCHITECTURE 3, remote READ, scan). The
+ * range has any start and any end, in two pages of two lines of two words of
+ * two bytes. The NIC splits a READ into packets counted from its start, and
+ * PCIe splits these at lines of the address. Each part reads its page's data
+ * or, if the page is absent, the signature. A byte of the signature in the
+ * result must be detected.
  *
  * It models uct_nprdma_verify_scan() and uct_nprdma_verify_head().
  *
@@ -21,12 +21,13 @@
 
 #define LINE_OF(_i)  ((_i) / LINE * LINE)
 
-/* Real data never looks like the signature here: where it does, a needless
- * repetition is the only harm */
+/* Real data never equals the signature here. If it did, the only consequence
+ * would be a needless repetition. */
 bit  signature[BYTES];
 byte from, to;
 
-/* One READ; who is asked for which part decides at the time */
+/* One READ. Each part finds its page present or absent at the time of its
+ * access. */
 inline read(_from, _to)
 {
     i       = _from;
@@ -47,8 +48,8 @@ inline read(_from, _to)
     od
 }
 
-/* A line, as far as it is in the range: its first whole aligned word tells, and
- * without one, each byte */
+/* A line, as far as it is in the range: its first whole aligned word decides,
+ * and without one, each byte */
 inline scan_line(_line)
 {
     first = (_line < from -> from : _line);

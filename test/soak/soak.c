@@ -1,9 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Starts ranks that put, get, count, send and poll at random while pages vanish
- * (soak.h), and judges what they tell: every byte was right, pages did vanish,
- * operations were done again and by assists, nothing has grown.
+ * Starts ranks that put, get, do atomics, send and poll at random while pages
+ * vanish (soak.h). Checks their results: every byte was right, pages vanished,
+ * operations were repeated and used assists, and no resource has grown.
  */
 
 #include "soak.h"
@@ -43,7 +43,8 @@ static void soak_usage(FILE *out)
           "environment prevail.\n", out);
 }
 
-/* What depends on the seed too: the shape of rendezvous, and who vanishes */
+/* Settings that depend on the seed, too: the rendezvous scheme, and the ranks
+ * whose pages vanish */
 static void soak_environment(const soak_config_t *config, unsigned me)
 {
     static const char *schemes[] = {"auto", "get_zcopy", "put_zcopy"};
@@ -102,8 +103,8 @@ static int soak_receive(int fd, void *buffer, size_t length)
 }
 
 /*
- * Carry what ranks gather to and fro until they leave. What they gather in the
- * end but one is their results, which only the launcher can tell by its length.
+ * Serves the ranks' allgathers until they exit. Their last but one allgather
+ * has their results, which the launcher recognizes by its length.
  */
 static int soak_serve(const soak_config_t *config, soak_child_t *children,
                       soak_result_t *results)
@@ -115,7 +116,7 @@ static int soak_serve(const soak_config_t *config, soak_child_t *children,
     for (;;) {
         for (i = 0, expected = 0; i < config->ranks; ++i) {
             if (!soak_receive(children[i].fd, &length, sizeof(length))) {
-                return i == 0; /* All at once, or one has failed */
+                return i == 0; /* All exit at once, otherwise one has failed */
             }
             if (((i > 0) && (length != expected)) || (length > 8192) ||
                 !soak_receive(children[i].fd, all + (i * length), length)) {
@@ -155,7 +156,7 @@ static int soak_end(const soak_config_t *config, soak_child_t *children,
 }
 
 
-/* ---- judgement ---- */
+/* ---- verdict ---- */
 
 static void soak_read_counters(const char *path, soak_counter_t *counters,
                                size_t count)
@@ -226,7 +227,8 @@ static int soak_judge_ranks(const soak_config_t *config,
         sum.flags   += results[i].flags;
         sum.remaps  += results[i].remaps;
         sum.bytes   += results[i].bytes;
-        /* Some are made late: a region for memory that has moved */
+        /* A few are created late, for regions of memory that was mapped
+         * again */
         good &= soak_require(results[i].fds_end <= results[i].fds_begin + 8,
                              "descriptors have leaked");
         good &= soak_require(results[i].maps_end <= results[i].maps_begin + 64,
@@ -263,7 +265,7 @@ static int soak_judge_counters(const soak_config_t *config)
     printf("soak:");
     for (i = 0; i < count; ++i) {
         printf(" %s %lu", counters[i].name, (unsigned long)counters[i].value);
-        /* The last two are rare, and not in each short run */
+        /* The last two are rare, and do not occur in each short run */
         if ((i < 3) || (config->evicts && (i < count - 2))) {
             good &= (counters[i].value > 0);
         }

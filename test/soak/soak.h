@@ -11,34 +11,35 @@
 
 /*
  * Ranks that move random data in random ways while pages vanish, and check each
- * byte. soak.c starts them and judges, soak_rank.c is the life of a rank,
- * soak_ops.c its operations, soak_data.c random numbers and contents.
+ * byte. soak.c starts them and checks their results, soak_rank.c is the main
+ * program of a rank, soak_ops.c its operations, soak_data.c random numbers and
+ * contents.
  */
 
 #define SOAK_MAX_RANKS   16
 
-/* Every rank has a segment for each writer; only he puts there, and so he knows
- * what is in it */
+/* Every rank has a segment for each writer. Only that writer puts there, and so
+ * it knows the contents. */
 #define SOAK_SEGMENT     (2u << 20)
-#define SOAK_WORDS       4096u     /* At its begin: words with a meaning */
-#define SOAK_COUNTERS    64u       /* Of these: atomics */
+#define SOAK_WORDS       4096u     /* At its beginning: words with a meaning */
+#define SOAK_COUNTERS    64u       /* Of these: counters for atomics */
 #define SOAK_MAILBOX     (64u * 8) /* A flag that its owner resets */
-#define SOAK_ACK         (65u * 8) /* What the owner answers */
+#define SOAK_ACK         (65u * 8) /* The owner's answer to the flag */
 #define SOAK_MAX_LENGTH  (1u << 20)
 #define SOAK_ARENA       (8u << 20)
-#define SOAK_GUARD       64u       /* Bytes around what is received */
+#define SOAK_GUARD       64u       /* Bytes around received data */
 #define SOAK_BATCH       24u
 
 
-/* What a rank is told, and what it tells in the end */
+/* Configuration of a rank, and its results */
 typedef struct soak_config {
     unsigned   ranks;
     uint64_t   seed;
-    uint64_t   operations;   /* Of one rank; 0: until the time is over */
+    uint64_t   operations;   /* Of one rank; 0: until the time has passed */
     double     seconds;
-    int        evicts;       /* Pages vanish on purpose */
+    int        evicts;       /* Pages are evicted on purpose */
     const char *component;   /* libuct_nprdma.so.0 */
-    char       dir[64];      /* Counters of the transport go there */
+    char       dir[64];      /* The transport writes its counters there */
 } soak_config_t;
 
 typedef struct soak_result {
@@ -65,11 +66,13 @@ uint64_t soak_below(soak_random_t *random, uint64_t limit);
 /** @return A length from 1 to SOAK_MAX_LENGTH; most are small. */
 size_t soak_length(soak_random_t *random);
 
-/** Fill memory with what belongs to a seed. */
+/** Fill memory with the pattern of a seed. */
 void soak_fill(void *buffer, size_t length, uint64_t seed);
 
-/** @return Offset of the first byte that does not belong to a seed, or
- *         length. */
+/**
+ * @return Offset of the first byte that differs from the pattern of a seed, or
+ *         length.
+ */
 size_t soak_check(const void *buffer, size_t length, uint64_t seed);
 
 uint32_t soak_crc(const void *buffer, size_t length);
@@ -81,7 +84,7 @@ typedef struct soak_peer {
     ucp_ep_h   ep;
     ucp_rkey_h rkey;
     uint64_t   window;       /* Address of my segment at the peer */
-    char       *shadow;      /* What is in it */
+    char       *shadow;      /* Its contents */
     uint64_t   flag;         /* Last one put into the peer's mailbox */
     uint64_t   answered;     /* Last one of the peer's that I have seen */
 } soak_peer_t;
@@ -101,8 +104,8 @@ typedef struct soak_rank {
     size_t              sink_used;
     soak_peer_t         peers[SOAK_MAX_RANKS];
     unsigned            outstanding;   /* Operations of this batch */
-    unsigned            idle;          /* Calls of progress without anything */
-    uint64_t            sends;         /* Numbers messages */
+    unsigned            idle;          /* Calls of progress without an event */
+    uint64_t            sends;         /* Numbers the messages */
     uint64_t            to_come[SOAK_MAX_RANKS]; /* Messages, by receiver */
     uint64_t            received;
     char                *tag_buffer;
@@ -110,7 +113,7 @@ typedef struct soak_rank {
     soak_result_t       result;
 } soak_rank_t;
 
-/* Seconds of a clock that does not jump */
+/* Monotonic time in seconds */
 static inline double soak_now(void)
 {
     struct timespec ts;
@@ -119,38 +122,40 @@ static inline double soak_now(void)
     return ts.tv_sec + (ts.tv_nsec * 1e-9);
 }
 
-/** The life of a rank. @return Exit status. */
+/** Main program of a rank. @return Exit status. */
 int soak_rank_main(const soak_config_t *config, unsigned me, int parent);
 
 void soak_progress(soak_rank_t *rank);
 
-/** Print a line with what is needed to do it again, and exit. */
+/** Print a line with the parameters to reproduce the run, and exit. */
 void soak_fail(soak_rank_t *rank, const char *format, ...)
         __attribute__((format(printf, 2, 3), noreturn));
 
-/** Fail with the name of what was not UCS_OK. */
+/** Fail with the name of the step whose status is not UCS_OK. */
 void soak_status(soak_rank_t *rank, ucs_status_t status, const char *what);
 
-/** Every rank gives length bytes and gets those of all; progresses
- * meanwhile. */
+/**
+ * Allgather: every rank passes length bytes and gets those of all ranks. Makes
+ * progress meanwhile.
+ */
 void soak_gather(soak_rank_t *rank, const void *mine, size_t length, void *all);
 
 
 /* ---- soak_ops.c ---- */
 
-/** Receive what peers send, from now on. */
+/** From now on receive messages of peers. */
 void soak_ops_init(soak_rank_t *rank);
 
-/** One batch of everything, verified. */
+/** Execute and verify one batch of all kinds. */
 void soak_batch(soak_rank_t *rank);
 
-/** Wait for the messages that others have sent. */
+/** Wait for the messages of peers. */
 void soak_ops_finish(soak_rank_t *rank);
 
-/** Receive no more. */
+/** Stop receiving. */
 void soak_ops_cleanup(soak_rank_t *rank);
 
-/** Answer flags of peers; part of progress. */
+/** Answer flags of peers; called by progress. */
 void soak_answer_flags(soak_rank_t *rank);
 
 #endif

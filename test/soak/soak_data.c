@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* splitmix64: every seed is a good one */
+/* splitmix64, for which every seed is good */
 static uint64_t soak_mix(uint64_t value)
 {
     value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -28,7 +28,7 @@ size_t soak_length(soak_random_t *random)
     unsigned bits = 20, i, other;
     size_t length;
 
-    /* The least of three: all sizes come, few of them are large */
+    /* The minimum of three: all sizes occur, and few of them are large */
     for (i = 0; i < 3; ++i) {
         other = soak_below(random, 21);
         bits  = (other < bits) ? other : bits;
@@ -37,7 +37,7 @@ size_t soak_length(soak_random_t *random)
     return (length < SOAK_MAX_LENGTH) ? length : SOAK_MAX_LENGTH;
 }
 
-/* The word at an offset: any part of a pattern can be made by itself */
+/* The word at an offset, so that any part of a pattern can be computed alone */
 static uint64_t soak_word(uint64_t seed, size_t index)
 {
     return (seed + index) * UINT64_C(0x9e3779b97f4a7c15) + (seed >> 7);

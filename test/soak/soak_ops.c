@@ -19,7 +19,7 @@ typedef enum soak_kind {
     SOAK_PUT,
     SOAK_GET,
     SOAK_ATOMIC,
-    SOAK_SEND          /* By tag or active message */
+    SOAK_SEND          /* Tagged or active message */
 } soak_kind_t;
 
 /* An operation of a batch */
@@ -30,10 +30,10 @@ typedef struct soak_op {
     size_t      offset;      /* In the segment */
     size_t      length;
     char        *buffer;
-    uint64_t    value;       /* Atomic: operand, and what is to come back */
+    uint64_t    value;       /* Atomic: operand, and expected result */
     uint64_t    expected;
     uint64_t    reply;
-    size_t      put_offset;  /* Get: what it looks for */
+    size_t      put_offset;  /* Get: the put that it checks */
     size_t      put_length;
     int         bad;
     int         done;
@@ -55,8 +55,7 @@ typedef struct soak_receive {
 
 /* ---- completion ---- */
 
-/* What is told of data that is wrong: how much of it, and where it would be
- * right */
+/* Reports wrong data: its extent, and the place where it would be right */
 static void soak_tell_get(soak_op_t *op, const char *when)
 {
     const char *shadow   = op->rank->peers[op->peer].shadow;
@@ -121,7 +120,8 @@ static void soak_op_done(soak_op_t *op, ucs_status_t status)
         ++rank->result.atomics;
         break;
     default:
-        /* The buffer is the program's again: nobody may look at it any more */
+        /* The program may reuse the buffer: the transport must not access it
+         * any more */
         memset(op->buffer, SOAK_POISON, op->length);
         break;
     }
@@ -136,7 +136,7 @@ static void soak_callback(void *request, ucs_status_t status, void *arg)
     soak_op_done(arg, status);
 }
 
-/* What a function of UCP has answered */
+/* Handles the result of a UCP function that starts an operation */
 static void soak_posted(soak_op_t *op, ucs_status_ptr_t answer)
 {
     if (UCS_PTR_IS_ERR(answer)) {
@@ -214,7 +214,7 @@ static void soak_get(soak_rank_t *rank, soak_op_t *op)
                                 peer->window + op->offset, peer->rkey, &param));
 }
 
-/* Puts to places that do not overlap: their order is nobody's promise */
+/* Puts to places that do not overlap, because their order is not defined */
 static unsigned soak_batch_puts(soak_rank_t *rank, soak_op_t *ops)
 {
     size_t used[SOAK_MAX_RANKS] = {0};
@@ -274,7 +274,7 @@ static void soak_flush(soak_rank_t *rank)
     soak_wait(rank);
 }
 
-/* Whether the data is late or lost */
+/* Reads again, to find out whether the data is late or lost */
 static void soak_look_again(soak_rank_t *rank, soak_op_t *op)
 {
     op->rank = rank;
@@ -285,7 +285,7 @@ static void soak_look_again(soak_rank_t *rank, soak_op_t *op)
               op->bad ? "still wrong" : "right");
 }
 
-/* Everything that was put, and some of what lies around it */
+/* Gets everything that was put, and some of its surroundings */
 static void soak_batch_gets(soak_rank_t *rank, const soak_op_t *puts,
                             unsigned num_puts, soak_op_t *ops)
 {
@@ -327,7 +327,8 @@ static void soak_batch_gets(soak_rank_t *rank, const soak_op_t *puts,
 
 /* ---- atomics and flags ---- */
 
-/* Each counter once in a batch: the next one needs to know its result */
+/* Each counter at most once in a batch, because the next atomic needs its
+ * result */
 static void soak_batch_atomics(soak_rank_t *rank, soak_op_t *ops)
 {
     unsigned count            = soak_below(&rank->random, 8);
@@ -391,8 +392,8 @@ soak_own_word(soak_rank_t *rank, unsigned writer, size_t offset)
                                 offset);
 }
 
-/* A flag is met once, in order, and stays reset: a put that was done twice
- * would be seen here */
+/* A flag is seen once, in order, and stays reset. A put that is executed twice
+ * would be seen here. */
 void soak_answer_flags(soak_rank_t *rank)
 {
     volatile uint64_t *mailbox;
@@ -592,8 +593,7 @@ void soak_ops_init(soak_rank_t *rank)
 
 /* ---- the batch ---- */
 
-/* The memory of an arena goes, and other comes in its place or its contents
- * do */
+/* Unmaps the memory of an arena, replaces it, or discards its contents */
 static void soak_remap(soak_rank_t *rank, char **arena)
 {
     void *ptr;

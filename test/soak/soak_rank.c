@@ -14,16 +14,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* After so many batches the contents of all windows are compared */
+/* Batches between two comparisons of all windows */
 #define SOAK_ROUND       128
 
-/* Descriptors and mappings are counted when all has been used once */
+/* Descriptors and mappings are counted after this many batches, when everything
+ * has been used once */
 #define SOAK_WARM_UP     64
 
-/* Calls of progress without anything before another rank gets the CPU */
+/* Calls of progress without an event before the rank yields the CPU */
 #define SOAK_IDLE        32
 
-/* What a rank tells all others first; the packed keys follow by themselves */
+/* Sent to all other ranks first; the packed key is part of it */
 typedef struct soak_card {
     uint64_t window;
     uint32_t address_length;
@@ -57,7 +58,7 @@ void soak_progress(soak_rank_t *rank)
     if (ucp_worker_progress(rank->worker) > 0) {
         rank->idle = 0;
     } else if (++rank->idle >= SOAK_IDLE) {
-        /* There are more ranks than CPUs: let those go on that can */
+        /* There are more ranks than CPUs: let other ranks run */
         rank->idle = 0;
         sched_yield();
     }
@@ -65,7 +66,7 @@ void soak_progress(soak_rank_t *rank)
 }
 
 
-/* ---- talking by way of the parent ---- */
+/* ---- communication through the parent ---- */
 
 void soak_gather(soak_rank_t *rank, const void *mine, size_t length, void *all)
 {
@@ -193,7 +194,7 @@ static void soak_connect(soak_rank_t *rank)
 }
 
 
-/* ---- what must not grow ---- */
+/* ---- resources that must not grow ---- */
 
 static uint64_t soak_count_fds(void)
 {
@@ -240,9 +241,9 @@ static uint64_t soak_locked_kb(void)
 }
 
 
-/* ---- the life ---- */
+/* ---- main program ---- */
 
-/* The processor's view of a segment, against the writer's memory of it */
+/* Compares the owner's view of a segment with the writer's copy of it */
 static void soak_compare(soak_rank_t *rank)
 {
     uint32_t mine[SOAK_MAX_RANKS][2] = {{0}};
@@ -265,7 +266,7 @@ static void soak_compare(soak_rank_t *rank)
                       "written", i);
         }
     }
-    /* Nobody goes on to write before all have looked */
+    /* No rank writes again before all have compared */
     soak_gather(rank, &i, sizeof(i), all);
 }
 
@@ -314,7 +315,7 @@ static void soak_close(soak_rank_t *rank)
     ucs_status_ptr_t closing;
     unsigned i;
 
-    /* Nobody leaves while he is still needed */
+    /* No rank exits while another one may still need it */
     soak_gather(rank, &rank->result, sizeof(rank->result), all);
     soak_ops_cleanup(rank);
     for (i = 0; i < rank->config->ranks; ++i) {

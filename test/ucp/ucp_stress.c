@@ -3,14 +3,15 @@
 /*
  * ucp_stress stream|am|close ROUNDS [stop]
  *
- * Two processes, each of which sends to the other and checks what it receives:
+ * Two processes. Each sends to the other one and checks what it receives:
  *   stream  byte streams, cut differently by sender and receiver
- *   am      active messages by rendezvous, into memory that was never touched
- *   close   everything in flight when the endpoint is closed by force: each
- *           request ends, and no buffer changes any more afterwards
- * stop: a third process stops and continues either of them all the time.
+ *   am      active messages by rendezvous, into untouched memory
+ *   close   all kinds outstanding when the endpoint is closed by force: each
+ *           request ends, and no buffer changes afterwards
+ * stop: a third process repeatedly stops and continues either of them.
  *
- * The environment says how many pages get lost (UCX_NPRDMA_FAULT or _RECLAIM).
+ * UCX_NPRDMA_FAULT or _RECLAIM in the environment determines how many pages are
+ * evicted.
  */
 
 #define _GNU_SOURCE
@@ -61,11 +62,12 @@ static struct {
     ucp_address_t *peer;
     ucp_ep_h      ep;
     ucp_mem_h     memh;
-    char          *memory;      /* That the peer has a key of */
+    char          *memory;      /* Exported: the peer has its key */
     uint64_t      peer_memory;
     void          *peer_key;
-    unsigned      received;     /* Active messages, checked */
-    int           arriving;     /* Active messages, being fetched */
+    unsigned      received;     /* Active messages received and checked */
+    int           arriving;     /* Active messages whose data is being
+                                 * fetched */
 } self;
 
 
@@ -80,7 +82,7 @@ static char *new_memory(size_t size)
     return ptr;
 }
 
-/* The byte at a place of the stream, or of a message with a number */
+/* The byte at an offset of the stream, or of the message with a number */
 static char byte_at(uint64_t place)
 {
     return (char)((place * 0x9e3779b97f4a7c15ull) >> 56);
@@ -119,7 +121,7 @@ static void send_blob(const void *data, size_t length)
           (send(self.sock, data, length, 0) == (ssize_t)length), "send: %m");
 }
 
-/* Progresses meanwhile: the peer may need it */
+/* Makes progress while it waits, because the peer may need it */
 static void recv_all(void *data, size_t length)
 {
     size_t done = 0;
@@ -178,7 +180,7 @@ static int is_done(ucs_status_ptr_t request)
            (ucp_request_check_status(request) != UCS_INPROGRESS);
 }
 
-/* @return how it ended */
+/* @return Status of the request. */
 static ucs_status_t wait_for(ucs_status_ptr_t request)
 {
     ucs_status_t status;
@@ -230,7 +232,7 @@ static void stream(unsigned rounds)
         sizes[i]   = 0;
     }
 
-    /* Sizes of the two sides differ, the total does not */
+    /* The two sides use different sizes with the same total */
     for (i = 0; (sent < total) || (got < total); i = (i + 1) % NUM_FLIGHT) {
         ucp_worker_progress(self.worker);
         if ((sent < total) && is_done(requests[i])) {
@@ -386,9 +388,9 @@ static void share_memory(void)
 enum { NUM_KINDS = 5 };
 
 /*
- * One operation of each kind, of which the first writes to a buffer. No atomic
- * that fetches: UCP 1.13 does not end its request when the endpoint is closed
- * by force, over tcp neither.
+ * One operation of each kind. The first one writes to a buffer. No fetching
+ * atomic: UCP 1.13 does not complete its request when the endpoint is closed by
+ * force, not even over tcp.
  */
 static void start_all(ucp_rkey_h rkey, char *in, const char *out,
                       ucs_status_ptr_t *requests)
@@ -433,7 +435,7 @@ static void close_by_force(unsigned rounds)
             wait_for(requests[i]);
         }
 
-        /* From now on these are not written any more */
+        /* From now on the buffers must not be written any more */
         memcpy(before, in, MAX_SIZE);
         for (i = 0; i < 100; ++i) {
             ucp_worker_progress(self.worker);
@@ -443,8 +445,8 @@ static void close_by_force(unsigned rounds)
         munmap(out, MAX_SIZE);
     }
 
-    /* And a new endpoint works. What a put that was closed by force leaves is
-     * not defined, so the memory is written first. */
+    /* A new endpoint works. The result of a put that was closed by force is not
+     * defined, so the memory is written first. */
     if (self.number == 0) {
         ucp_request_param_t none = {};
         connect_to_peer();
@@ -464,7 +466,7 @@ static void close_by_force(unsigned rounds)
 
 /* ---- main ---- */
 
-/* The endpoints that a side has closed by force have left messages behind */
+/* Drops messages of endpoints that the other side has closed by force */
 static ucs_status_t drop_message(void *arg, const void *header, size_t size,
                                  void *data, size_t length,
                                  const ucp_am_recv_param_t *param)

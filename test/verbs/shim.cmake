@@ -6,7 +6,7 @@
 set(NPEMU_SHIM ${NPRDMA_BUILD}/src/npemu/.libs/libnpemu-verbs.so)
 set(NPEMU_SHIM_PRELOAD ${NPEMU_SHIM})
 
-# A sanitizer's library wants to be the first of all
+# The sanitizer's library must come first
 foreach(sanitizer address thread)
     if(sanitizer IN_LIST NPRDMA_SANITIZE)
         string(SUBSTRING ${sanitizer} 0 1 letter)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
-# For the scripts beside it: programs that nobody here wrote, on npemu0.
-# NPEMU_SHIM_PRELOAD must be set, see shim.cmake.
+# For the scripts beside it: third-party programs on npemu0. NPEMU_SHIM_PRELOAD
+# must be set, see shim.cmake.
 
 set -u
 : "${NPEMU_SHIM_PRELOAD:?must name libnpemu-verbs.so}"
@@ -36,12 +36,12 @@ need() {
     fi
 }
 
-# on_shim PROGRAM ARG...: the shim is for that program, not for the shell
+# on_shim PROGRAM ARG...: only the program gets the shim, not the shell
 on_shim() {
     env LD_PRELOAD="$NPEMU_SHIM_PRELOAD" "$@"
 }
 
-# A TCP port of our own for a test that may run beside others
+# A free TCP port, because other tests may run at the same time
 free_port() {
     port=$((20000 + $$ % 20000))
     while port_is_open "$port"; do
@@ -57,7 +57,7 @@ port_is_open() {
                              { found = 1 } END { exit !found }'
 }
 
-# wait_listening PID PORT: until the server PID listens
+# wait_listening PID PORT: returns when the server PID listens
 wait_listening() {
     tries=0
     until port_is_open "$2"; do
@@ -68,7 +68,7 @@ wait_listening() {
     done
 }
 
-# expect FILE REGEX: the proof must be there
+# expect FILE REGEX: fails unless the file has such a line
 expect() {
     grep -qE -- "$2" "$dir/$1" || fail "no '$2' in $1"
 }
