@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
-# Source packages of the distribution, for `.`. Works on private lists and
-# caches: the system's are neither needed nor changed.
+# Source packages of the distribution; to be sourced. Works on private lists and
+# caches, and neither needs nor changes the system's.
 
 # shellcheck shell=sh
 
@@ -22,7 +22,7 @@ deb_src_entries() {
 
 # apt_source DIR PACKAGE VERSION BINARY: fetches, checks and unpacks a source
 # package into DIR/src, from the archive that the binary package BINARY comes
-# from if apt still knows it. DIR/log tells how it went.
+# from, if apt still knows it. The log is DIR/log.
 apt_source() {
     mkdir -p "$1/etc/sources.list.d" "$1/lists/partial" \
              "$1/cache/archives/partial" "$1/src"

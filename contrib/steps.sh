@@ -1,20 +1,20 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
-# What contrib/quickstart and contrib/check have in common; sourced by them.
-# They set: top (source tree), work (build trees and logs), me (own name).
+# Shared by contrib/quickstart and contrib/check, which source it. They set top
+# (source tree), work (build trees and logs) and me (their own name).
 
 # Packages to build, install and use nprdma with Open MPI
 PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
     ca-certificates libucx-dev ucx-utils libibverbs-dev openmpi-bin
     libopenmpi-dev gnuplot-nox man-db"
 
-# What the tests use beyond that
+# Additional packages for the tests
 PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
     hpcc mpich libmpich-dev xz-utils python3 git numactl libnuma-dev procps groff shellcheck
     spin kmod cpio"
 
-# Where the archive does not have these, their tests are skipped, visibly
+# If the archive does not have these, their tests are skipped, visibly
 PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse"
 
 step_started=$(date +%s)
@@ -26,15 +26,15 @@ elapsed() {
 
 say() { printf '%s: [%s] %s\n' "$me" "$(elapsed)" "$*"; }
 
-# die MESSAGE HINT: one line what failed, one what to do
+# die MESSAGE HINT: one line with the failure, one with the remedy
 die() {
     printf '%s: error: %s\n' "$me" "$1" >&2
     [ -z "${2:-}" ] || printf '%s: what to do: %s\n' "$me" "$2" >&2
     exit 1
 }
 
-# run_logged NAME COMMAND...: output goes to $work/logs/NAME.log; a dot every
-# ten seconds shows that it is alive. Returns the command's exit code.
+# run_logged NAME COMMAND...: the output goes to $work/logs/NAME.log; a dot
+# every ten seconds shows that it is running. Returns the command's exit code.
 run_logged() {
     name=$1
     shift
@@ -75,7 +75,7 @@ missing_packages() {
     done
 }
 
-# install_packages NAME...: installs those that are not there
+# install_packages NAME...: installs missing ones
 install_packages() {
     command -v dpkg-query >/dev/null ||
         die "this system has no dpkg: it is made for Debian and Ubuntu" \
@@ -94,7 +94,7 @@ install_packages() {
                 "as root: apt-get install $missing"
     fi
     echo "installing $missing"
-    # The password, if sudo wants one, before output goes to a file
+    # sudo may ask for the password before the output goes to a file
     [ -z "$sudo" ] || sudo -v
     announce "package lists"
     required apt-update "check the network and /etc/apt" \
@@ -111,7 +111,7 @@ fetch_headers() {
     required ucx-headers "see the message above" "$top/contrib/ucx-headers"
 }
 
-# Makes ./configure; only if something it is made from is newer
+# Creates ./configure, if one of its sources is newer
 generate() {
     if [ -x "$top/configure" ] && [ -z "$(find "$top/configure.ac" \
             "$top/config/m4" "$top/src" "$top/etc" "$top/doc" \
@@ -125,8 +125,8 @@ generate() {
     required autogen "see the message above" "$top/autogen.sh"
 }
 
-# build NAME PREFIX OPTION...: configures and makes in $work/NAME. Configures
-# again only if the options are others or configure has changed.
+# build NAME PREFIX OPTION...: configures and builds in $work/NAME. Configures
+# again only if the options or configure have changed.
 build() {
     tree=$work/$1
     shift
@@ -148,7 +148,7 @@ build() {
         make -C "$tree" -j "$(nproc)"
 }
 
-# Open MPI refuses root unless told twice
+# Open MPI runs as root only with both variables
 allow_root() {
     if [ "$(id -u)" = 0 ]; then
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

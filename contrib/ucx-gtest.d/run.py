@@ -133,7 +133,8 @@ class Gtest:
         while left:
             done = self.run_process(left, report)
             if done == 0:
-                # Nothing ran: charge the first test, or this never ends.
+                # Nothing ran: mark the first test as failed, because otherwise
+                # this never ends.
                 report(left[0], Result(CRASH, 0, 'gtest did not start it'))
                 done = 1
             left = left[done:]
@@ -226,7 +227,7 @@ class BatchState:
                            '\n'.join(self.output)))
         self.done += 1
         self.current = None
-        # Between tests a process gets the time limit of a test, too.
+        # The time between tests has the limit of one test, too.
         self.started = time.monotonic()
 
     def finish(self, code, killed, limit):
