@@ -3,9 +3,9 @@
 """vfio_edu.py SOCKET: a PCI function for QEMU's vfio-user-pci.
 
 It has the DMA engine of QEMU's edu, and bursts of DMA, see
-module/nprdma_edu.h. All DMA is done by messages, so that QEMU translates each
-access by the emulated IOMMU, and tells if it faults; what is mapped for direct
-access is not used, as hardware has no such shadow. Ends when QEMU does.
+module/nprdma_edu.h. All DMA goes by messages, so that QEMU translates each access
+by the emulated IOMMU, and reports faults. Memory that QEMU maps for direct access
+is not used, because hardware has no such shadow. Exits when QEMU does.
 """
 
 import json
@@ -25,7 +25,7 @@ TYPE_MASK = 0xf
 
 BAR, CONFIG = 0, 7                    # regions
 SIZES = {BAR: 1 << 20, CONFIG: 4096}
-BARS = range(0x10, 0x28)              # what QEMU does not pass on
+BARS = range(0x10, 0x28)              # QEMU does not pass these on
 
 SRC, DST, COUNT, CMD = 0x80, 0x88, 0x90, 0x98
 BUFFER = 0x40000
@@ -72,7 +72,7 @@ class Function:
             number, command, HEADER.size + len(body), flags, 0) + body)
 
     def dma(self, command, address, count, data=b''):
-        """What was read, b'' for a write, or None if it faulted."""
+        """Returns the data read, b'' for a write, or None after a fault."""
         self.number = self.number % 0xffff + 1
         self.send(self.number, command, 0,
                   struct.pack('<QQ', address, count) + data)
@@ -196,7 +196,7 @@ def main():
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(sys.argv[1])
         server.listen(1)
-        # A machine that hangs in its boot is started once more
+        # QEMU is started again if the guest hangs in its boot
         while True:
             try:
                 Function(server.accept()[0]).run()
