@@ -3,9 +3,10 @@
 """vfio_edu.py SOCKET: a PCI function for QEMU's vfio-user-pci.
 
 It has the DMA engine of QEMU's edu, and bursts of DMA, see
-module/nprdma_edu.h. All DMA goes by messages, so that QEMU translates each access
-by the emulated IOMMU, and reports faults. Memory that QEMU maps for direct access
-is not used, because hardware has no such shadow. Exits when QEMU does.
+module/nprdma_edu.h. All DMA goes by messages, so that QEMU translates each
+access by the emulated IOMMU, and reports faults. Memory that QEMU maps for
+direct access is not used, because hardware has no such shadow. Exits when QEMU
+does.
 """
 
 import json

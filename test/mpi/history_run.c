@@ -366,8 +366,8 @@ static void fill_buffers(history_run_t *run, history_pending_t *pending)
     const history_call_t *call = pending->call;
     uint32_t i;
 
-    /* At any offset in a page, often that of the target, so that both sides
-     * have whole pages in common */
+    /* At any offset in a page, often that of the target, so that slices consist
+     * of whole pages */
     pending->offset = draw(run, 2) ? draw(run, PAGE / 8) * 8 :
                       (call->first * run->phase->width) % PAGE;
     if (pending->source >= 0) {

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""mpi4py_tests.py DIR ARG...: DIR/runtests.py, mpi4py's own driver, without the
-tests that demand more than MPI guarantees, which it names."""
+"""mpi4py_tests.py DIR ARG...: DIR/runtests.py, mpi4py's own driver, without
+the tests that demand more than MPI guarantees, which it names."""
 
 import sys
 import unittest

@@ -18,10 +18,10 @@ struct nprdma_window;
  * @lock: protects all of it, and all targets; held during DMA
  * @pdev: the function, NULL while there is none
  * @regs: its registers
- * @bounce: a page for what is read and written
- * @bounce_dma: where the device sees it
+ * @bounce: a page that DMA of the engine reads and writes
+ * @bounce_dma: its address for the device
  * @files: open files
- * @pages: what windows can be pointed at; user space maps them
+ * @pages: pages that windows can be pointed at; user space maps them
  */
 struct nprdma_edu {
 	struct mutex		lock; /* of all of it */
@@ -37,10 +37,10 @@ struct nprdma_edu {
  * struct nprdma_edu_file - an open file, and its target
  * @link: in the device's list
  * @edu: the device
- * @attach: dma-buf that is imported, else NULL
+ * @attach: imported dma-buf, or NULL
  * @sgt: its addresses
- * @window: window, if that is the target, else NULL
- * @rest: what it rests on
+ * @window: window, if that is the target, or NULL
+ * @rest: pages that its absent entries point at
  */
 struct nprdma_edu_file {
 	struct list_head		link;

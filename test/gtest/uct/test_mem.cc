@@ -276,7 +276,7 @@ TEST_F(test_mem, packing_leaves_untouched_memory_alone)
         std::vector<char> result(half);
         EXPECT_EQ(UCS_OK, get(result.data(), half, memory->address(), rkey));
         EXPECT_EQ((long)half, std::count(result.begin(), result.end(), 1));
-        /* The service's thread had time to revoke */
+        /* The service's thread had time to populate more */
         EXPECT_EQ(0u, resident(memory->ptr(half), half));
     }
 }

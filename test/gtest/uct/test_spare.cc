@@ -10,9 +10,9 @@
 
 /*
  * An endpoint whose stores repeatedly stand alone posts the receive for the
- * next reply in advance: a spare. The next request uses the spare or releases
- * it. A spare takes no resource from other endpoints, and keeps no process
- * awake.
+ * next reply in advance: a spare. The next request uses the spare. If its reply
+ * would not fit, another request consumes the spare first. A spare takes no
+ * resource from other endpoints, and keeps no process awake.
  */
 
 namespace {
@@ -187,7 +187,7 @@ TEST_F(test_spare, is_used_up_before_what_does_not_fit)
         EXPECT_EQ(1u, requests([&]() { get(m_ab, length); }));
     }
 
-    /* When single stores and gets alternate, not each of them gets a spare */
+    /* If both kinds alternate, gets do not need an additional request */
     uint64_t turns = 10 * enough;
     EXPECT_EQ(2 * turns, requests([&]() {
         for (uint64_t i = 0; i < turns; ++i) {

@@ -113,7 +113,8 @@ PEER_FUNCTION(taken_away)
     complaints log;
     int told = 0;
 
-    /* A process that dies here leaves no core file and no message */
+    /* A process that dies here leaves neither a core file nor a sanitizer's
+     * report */
     setrlimit(RLIMIT_CORE, &limit);
     signal(SIGSEGV, SIG_DFL);
 

@@ -57,8 +57,8 @@ static ucs_status_t count_am(void *arg, void *, size_t, unsigned)
     return UCS_OK;
 }
 
-/* Reports to its parent when all endpoints but one are gone, when no further
- * ones disconnect, and when a message arrives */
+/* Reports to its parent when no more endpoints disconnect, then when all but
+ * one are gone, then when a message arrives */
 PEER_FUNCTION(left_behind)
 {
     entity e;
@@ -105,7 +105,7 @@ TEST(test_wireup_end, many_endpoints_go_at_once)
         e.disconnect(eps[i]);
     }
 
-    /* The target takes no completions meanwhile */
+    /* This process takes no completions meanwhile */
     target.put(0);
     target.get<int>();
     e.wait([&]() { return target.ready(); });
