@@ -17,8 +17,7 @@ enum {
     FUZZ_NEAR       = 1 << 6,   /* the address is relative to a region */
     FUZZ_BUSY       = 1 << 5,   /* the region is being unmapped, for a moment */
     FUZZ_REGION     = 3,        /* region whose key is filled in; 3: none */
-    FUZZ_TYPE       = 3         /* type of the request that a reply answers,
-                                 * from STORE to NOP */
+    FUZZ_TYPE       = 3         /* request of a reply, from STORE to NOP */
 };
 
 typedef struct {

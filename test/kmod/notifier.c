@@ -350,11 +350,9 @@ static void test_soft_dirty(void)
 typedef struct order {
     kmod_region_t *region;
     int           stop;
-    uint64_t      valid;  /* reads during which the state was valid and did not
-                           * change */
+    uint64_t      valid;  /* reads with a valid, unchanged state */
     uint64_t      stale;  /* reads that found the page absent */
-    uint64_t      wrong;  /* valid and unchanged state, but the page was
-                           * absent */
+    uint64_t      wrong;  /* of these, reads of absent pages */
 } order_t;
 
 /* Reads like a NIC, with the state before and after */

@@ -25,14 +25,12 @@ typedef struct kmod_watch {
     int                     pagemap;
     pthread_t               thread;
     int                     stop;
-    int                     gone;      /* the owner's memory has been torn
-                                        * down */
+    int                     gone;      /* the owner's memory is gone */
     uint32_t                *seen;     /* word at the last check */
     uint64_t                *frames;   /* frame number at that time */
     uint64_t                looks;     /* valid states that were compared */
     uint64_t                repeated;  /* of these, unchanged ones */
-    uint64_t                changed;   /* states that changed during a
-                                        * comparison */
+    uint64_t                changed;   /* changed during the check */
     char                    wrong[256];
 } kmod_watch_t;
 

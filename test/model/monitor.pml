@@ -32,8 +32,7 @@ byte seq[ENGINES];         /* npemu_epoch: odd while a DMA is executed */
 
 bit  mapped = 1;           /* There is memory at the address */
 bit  owned;                /* and it has a frame, which the kernel may take */
-byte contents;             /* Number of the mapping that the contents belong
-                            * to */
+byte contents;             /* Number of their mapping */
 byte expected;             /* The mapping that was registered */
 
 bit  live = 1;             /* A live registration covers the page */

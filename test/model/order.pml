@@ -25,8 +25,7 @@
 
 byte data;                 /* At the target */
 byte flag;
-byte seen;                 /* Number of times that the target has seen the first
-                            * flag */
+byte seen;                 /* Times that the target saw the first flag */
 byte source = NEW;         /* The buffer of the large put */
 
 bit  posted;               /* The large put: handed to the NIC, */

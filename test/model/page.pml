@@ -59,8 +59,7 @@ page_t page[2 * PAGES];
 byte   mem[2 * PAGES * GRANULES];
 byte   seq[ENGINES];       /* Odd: a DMA is being executed */
 byte   evictions[2];
-bit    finished;           /* The operation is complete: nothing is left to
-                            * check */
+bit    finished;           /* The operation is complete */
 
 
 /* ---- The NIC: npemu_dma_*(), between npemu_epoch_dma_enter() and _exit() ---- */

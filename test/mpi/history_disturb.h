@@ -11,8 +11,7 @@
  * The process's data must not be affected.
  */
 typedef enum history_disturbance {
-    HISTORY_FORK    = 1, /* Fork children, some of which write to their
-                          * copies */
+    HISTORY_FORK    = 1, /* Children; some write to their copies */
     HISTORY_PAGEOUT = 2  /* Swap pages out, or mark them cold */
 } history_disturbance_t;
 

@@ -14,8 +14,7 @@
  * window. So all ranks must be on one host.
  */
 
-#define HISTORY_MAX_VALUES  (6u << 20) /* Limit of the bytes that a rank fetches
-                                        * in a phase */
+#define HISTORY_MAX_VALUES  (6u << 20) /* Bytes that a rank fetches */
 
 typedef struct history_log {
     uint32_t       num_calls;

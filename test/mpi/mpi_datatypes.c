@@ -29,8 +29,7 @@ typedef struct {
     int                 count; /* Elements in each part */
     size_t              part;  /* From one rank's part to the next, in bytes */
     size_t              total; /* All parts, in bytes */
-    uint64_t            serial; /* Number of the operation, so that each has
-                                 * data of its own */
+    uint64_t            serial; /* Makes data unique per operation */
     char               *out;
     char               *in;
     char               *expected;

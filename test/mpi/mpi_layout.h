@@ -20,8 +20,7 @@ typedef struct {
 typedef struct {
     const char  *name;
     MPI_Datatype type;      /* Committed */
-    MPI_Datatype basic;     /* The only basic type in it, if there is only
-                             * one */
+    MPI_Datatype basic;     /* Its only basic type, if it has one */
     size_t       extent;    /* From one element to the next, in bytes */
     size_t       size;      /* Size of an element without gaps, in bytes */
     size_t       end;       /* End of the last data byte of an element */

@@ -51,8 +51,7 @@ enum { OUT, IN, WINDOW, NUM_BUFFERS };
 
 typedef struct meddler {
     const char *name;
-    const char *(*begin)(void); /* Returns the reason if it is impossible, or
-                                 * NULL */
+    const char *(*begin)(void); /* Returns why not, or NULL */
     void (*meddle)(char *buffer);
     uint64_t (*effect)(void); /* A count that must become positive */
     const char *effect_name;

@@ -33,8 +33,7 @@ typedef struct {
     graph_t *graph;
     int      nonblocking;
     int      count;
-    int      serial; /* Number of the operation, so that each has data of its
-                      * own */
+    int      serial; /* Makes data unique per operation */
     int     *out;
     int     *in;
     int     *expected;

@@ -66,8 +66,7 @@ static struct {
     uint64_t      peer_memory;
     void          *peer_key;
     unsigned      received;     /* Active messages received and checked */
-    int           arriving;     /* Active messages whose data is being
-                                 * fetched */
+    int           arriving;     /* Their data is being fetched */
 } self;
 
 

@@ -153,8 +153,7 @@ TEST_P(test_monitor_event, bits_then_drain_then_call)
         if (affected(i)) {
             EXPECT_EQ((before[i] & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT,
                       after) << i;
-        } else if (i != first - 1) { /* Part of the range that mremap()
-                                      * shrinks */
+        } else if (i != first - 1) { /* Shrunk by mremap() */
             EXPECT_EQ(before[i], after) << i;
         }
     }

@@ -74,8 +74,7 @@ protected:
                             "(NPRDMA_TEST_BACKEND=kernel)";
         }
         test_monitor::SetUp();
-        params.drain = nullptr; /* The NIC accesses memory through the
-                                 * windows */
+        params.drain = nullptr; /* The NIC uses the windows */
     }
 
     void TearDown() override
@@ -276,8 +275,7 @@ TEST_F(test_monitor_kernel, limits_evict_idle_regions)
         GTEST_SKIP() << "only root can lower the limit";
     }
     parameter limit("max_user_regions", std::to_string(max));
-    no_capability nobody(CAP_SYS_RESOURCE); /* This capability exceeds the
-                                             * limits */
+    no_capability nobody(CAP_SYS_RESOURCE); /* Exceeds limits */
     std::vector<nprdma_range_t> ranges(max + 4);
     auto reg_one = [&](unsigned i) {
         return reg(&ranges[i], (void*)((i + 16) * params.region_size), page);

@@ -744,8 +744,7 @@ TEST_F(test_monitor_reclaim, is_in_no_hurry)
 {
     nprdma_range_t range;
     params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
-    params.reclaim_rate = 1e-3; /* stop() ends the thread at once all the
-                                 * same */
+    params.reclaim_rate = 1e-3; /* stop() does not wait that long */
     start();
     char *ptr = populated(&range, 16 * page);
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));

@@ -193,8 +193,7 @@ TEST_F(test_touch, lines)
         for (size_t i : {0, 7, 19}) {
             memcpy(data + 64 * i, &value, sizeof(value));
         }
-        memcpy(data + 64 * 3 + 8, &value, sizeof(value)); /* Not the first word
-                                                           * of its line */
+        memcpy(data + 64 * 3 + 8, &value, sizeof(value)); /* Second word */
         EXPECT_EQ(0, nprdma_touch_lines(data, 0, value));
         EXPECT_EQ(1, nprdma_touch_lines(data, 1, value));
         EXPECT_EQ(2, nprdma_touch_lines(data, 19, value));

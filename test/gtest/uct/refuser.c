@@ -39,7 +39,7 @@ static int refuser_has_refused(uint32_t qpn)
     return 0;
 }
 
-/* Needs no lock, because the component posts one request at a time */
+/* For a single request, because the component posts no lists */
 static int refuser_decide(uint32_t qpn, const struct ibv_send_wr *wr)
 {
     int is_empty = (wr->opcode == IBV_WR_RDMA_WRITE) && (wr->num_sge == 0);

@@ -35,8 +35,7 @@ static struct {
     int              fd;
     int              quit[2];
     pthread_t        thread;
-    pthread_mutex_t  lock;       /* Held while a page is taken, so that no hook
-                                  * touches it */
+    pthread_mutex_t  lock;       /* Hooks wait while a page is taken */
     _Atomic uint64_t num_in;
 } swapper = {
     .lock = PTHREAD_MUTEX_INITIALIZER

@@ -189,8 +189,7 @@ int with_limit(peer &parent, int resource, rlim_t limit)
     struct rlimit old;
     bool good;
 
-    find_component(); /* Load the component without the limit, because UCX loads
-                       * it */
+    find_component(); /* Loading by UCX is not under test */
     async_thread thread;
     getrlimit(resource, &old);
     struct rlimit low = {std::min(limit, old.rlim_max), old.rlim_max};

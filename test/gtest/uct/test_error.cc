@@ -229,8 +229,7 @@ TEST_F(test_error, not_a_key)
 
 TEST_F(test_error, range)
 {
-    buffer memory(m_b->md(), 3 * size); /* Leaves memory around the
-                                         * registration */
+    buffer memory(m_b->md(), 3 * size); /* More than is registered */
     buffer remote(m_b->md(), size, memory.ptr(size));
     uct_rkey_t rkey = m_a->unpack(remote.packed_key());
 

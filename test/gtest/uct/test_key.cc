@@ -258,8 +258,7 @@ protected:
     uct_mem_h         m_all, m_get, m_private;
     std::vector<char> m_all_key, m_get_key, m_ended_key;
     uint64_t          m_region_id = 1;
-    complaints        m_log; /* Collects the many warnings of the device and the
-                              * service */
+    complaints        m_log; /* Of the device and the service */
 };
 
 /* Forged address, length, region and signature reach whole pages of any live
@@ -361,8 +360,7 @@ TEST_P(test_key, guessed_keys)
             uint64_t key = ((uint64_t)((uint32_t)(known >> 32) + generation)
                             << 32) | index;
             if (!(key >> 32 & 1)) {
-                continue; /* A value that is never live: the peer refuses it
-                           * itself */
+                continue; /* Never live: the peer refuses it */
             }
             EXPECT_NE(UCS_OK, ask(false, 45 * page, 64, key));
             EXPECT_NE(UCS_OK, ask(true, 45 * page, 64, key));

@@ -142,7 +142,7 @@ TEST_F(test_mem, covered_buffer_makes_no_region)
     {
         buffer all(m_b->md(), length, ptr);
 
-        /* Nothing is populated before a key is packed */
+        /* No region exists before a key is packed */
         EXPECT_EQ(0u, count_regions());
         ASSERT_TRUE(has_region(all));
         size_t regions = count_regions();
@@ -157,7 +157,7 @@ TEST_F(test_mem, covered_buffer_makes_no_region)
         }
         EXPECT_EQ(0u, resident(ptr, size));
     }
-    /* Deregistration returns nothing either, because regions are kept */
+    /* A later registration makes none either, because regions are kept */
     size_t regions = count_regions();
     {
         buffer again(m_b->md(), length, ptr);

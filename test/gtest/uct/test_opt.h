@@ -112,8 +112,7 @@ protected:
     char                          *m_bcopy = nullptr;
 
 private:
-    std::map<uct_iface_h, std::string> m_counters; /* Printed when a test
-                                                    * fails */
+    std::map<uct_iface_h, std::string> m_counters; /* Printed on failure */
 };
 
 #endif

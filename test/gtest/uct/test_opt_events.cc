@@ -27,8 +27,7 @@ enum event_t {
     REMAP,          /* munmap(), mmap() */
     MOVE,           /* mremap() to elsewhere, mmap() */
     UNMAP,
-    SHRINK,         /* brk() down and up again; everything behind it goes as
-                     * well */
+    SHRINK,         /* brk() down and up; takes everything behind, too */
     FORK
 };
 

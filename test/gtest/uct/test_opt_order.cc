@@ -345,8 +345,7 @@ TEST_F(test_opt_order_relaxed, atomic_passes)
     *remote_word(other) = 0;
     ASSERT_EQ(UCS_OK, add_word(other, 5));
     await([&]() {
-        m_b->progress(); /* The initiator makes no progress, so the put stays
-                          * unverified */
+        m_b->progress(); /* The put stays unverified */
         return *remote_word(other) == 5;
     });
     EXPECT_FALSE(put.done);
@@ -507,7 +506,7 @@ TEST_F(test_opt_order, fence_and_flush_know_what_is_held)
     }
 }
 
-/* When no operation is left, the next one is refused, and nothing is lost */
+/* If there is no room for an operation, it is refused, and nothing is lost */
 TEST_F(test_opt_order, room_runs_out)
 {
     for (int turn = 0; turn < 3; ++turn) {

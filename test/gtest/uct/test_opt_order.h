@@ -17,8 +17,7 @@
 class test_opt_order : public test_opt {
 protected:
     static constexpr size_t size   = 1 << 18;
-    static constexpr size_t length = 100000; /* Length of the repeated
-                                              * operation */
+    static constexpr size_t length = 100000; /* Of the repeated one */
     static constexpr size_t word   = 8192;   /* In it, on the absent page */
     static constexpr size_t other  = size - 4096; /* Outside of it */
 

@@ -321,8 +321,7 @@ TEST_F(test_opt_rules, small_put_is_done_once)
         bool by_zcopy = (i % 3) == 0;
 
         page_table_fault_clear(m_remote->table());
-        run(PUT_ZCOPY, 0, flag - 100000, 100000 + 64); /* The page of the flag
-                                                        * is present */
+        run(PUT_ZCOPY, 0, flag - 100000, 100000 + 64); /* Page present */
         memset(m_local->ptr(), 0, length);
         memcpy(m_local->ptr(), &i, sizeof(i));
         *remote_word(flag & ~(page_size - 1)) = 0;

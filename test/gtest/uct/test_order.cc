@@ -31,8 +31,7 @@ protected:
         return UCS_OK;
     }
 
-    std::vector<bool> m_seen; /* The put was complete when the active message
-                               * arrived */
+    std::vector<bool> m_seen; /* The put preceded the message */
 };
 
 TEST_F(test_order, fence_between_put_and_am)
@@ -54,8 +53,7 @@ TEST_F(test_order, fence_between_put_and_am)
                                     m_rkey);
         }));
         ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0)); /* A second fence is
-                                                   * harmless */
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0)); /* Is harmless */
         ASSERT_EQ(UCS_OK, m_a->retry([&]() {
             return uct_ep_am_short(m_ab, 1, i, nullptr, 0);
         }));
@@ -84,8 +82,7 @@ TEST_F(test_order, put_passes_a_fence)
         return uct_ep_put_short(m_ab, &value, sizeof(value),
                                 m_remote->address(), m_rkey);
     }));
-    m_a->flush(m_ab); /* Now the endpoint is connected, and has room for the
-                       * following puts */
+    m_a->flush(m_ab); /* Connected, with room for the following puts */
     for (value = 2; value < 20; ++value) {
         EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
         EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ab, &value, sizeof(value),

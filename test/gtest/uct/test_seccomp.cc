@@ -21,7 +21,7 @@ enum outcome {
     WORKS,
     COPIES,  /* Works without zero copy, and one line says so */
     NO_PEER, /* Two processes cannot share the emulated RNIC */
-    NO_MD    /* Not even one process can use the emulated RNIC */
+    NO_MD    /* Not even one process can; a line says why */
 };
 
 struct profile {

@@ -71,8 +71,7 @@ void flood(entity &e, uct_ep_h ep, const hello &other)
 {
     static const int count = 3000;
     static char results[count][2048];
-    static const uint64_t constant = 65536 + 4096; /* Offset of the source of
-                                                    * gets */
+    static const uint64_t constant = 65536 + 4096; /* Source of gets */
     uct_rkey_t rkey = e.unpack(other.key);
     completion comp(2 * count);
     uint64_t sum;

@@ -339,8 +339,7 @@ TEST_F(test_service_populate, others_are_not_held_up)
     populated p = populate(registered, 0, memory.length(), 1);
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, p.status);
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, other.status(nop));
-    EXPECT_LT(p.length, memory.length()); /* No machine populates 256 MiB within
-                                           * 200 us */
+    EXPECT_LT(p.length, memory.length()); /* Not in 200 us */
     await([&]() { return memory.resident() == 65536; });
 }
 
@@ -413,8 +412,7 @@ TEST_F(test_service_populate, requester_dies_while_it_is_populated)
 
     await_turn(next, others);
     EXPECT_GE(memory.resident(), reached);
-    EXPECT_LE(memory.resident(), reached + 32); /* The step that was in
-                                                 * progress */
+    EXPECT_LE(memory.resident(), reached + 32); /* Current step */
 }
 
 /* A requester that asks for replies without posting receives for them is
