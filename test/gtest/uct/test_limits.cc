@@ -117,7 +117,7 @@ PEER_FUNCTION(target_without_descriptors)
     return 0;
 }
 
-/* As another user, who has an emulated RNIC of their own */
+/* Both ends are in this process: another user has another emulated RNIC */
 PEER_FUNCTION(process_without_threads)
 {
     struct rlimit before, none;
