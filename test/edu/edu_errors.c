@@ -136,8 +136,8 @@ static int try_import(fixture_t *f)
     return import(f->edu, f->dmabuf, NULL);
 }
 
-/* Call with a failure of one of the kernel's functions. Returns 0 if the call
- * makes fewer than that many calls. */
+/* Call with a failure of one of the kernel's functions. Returns 0 if fewer of
+ * them are called. */
 static int fail_once(fixture_t *f, int (*call)(fixture_t *f), unsigned at)
 {
     uint64_t bytes = user_bytes(f->region.ctx);

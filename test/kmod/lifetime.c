@@ -101,7 +101,8 @@ static void child_end(child_t *child, int expected)
 
     close(child->pipe);
     CHECK_EQ(kmod_wait(child->pid), expected);
-    /* Reading the pagemap of a process can delay the teardown of its memory */
+    /* A reader of the pagemap may hold the last reference of the memory, and
+     * then tears it down itself */
     kmod_watch_stop(&child->watch);
     CHECK_EQ(kmod_count(&child->region, 0, NUM_PAGES, 0), NUM_PAGES);
     while (child->region.header->dead == 0) {

@@ -97,7 +97,7 @@ static const char *history_chain(history_register_t *reg,
     return NULL;
 }
 
-/* Whether cluster a equals or precedes b in a chain */
+/* Notes that cluster a equals or precedes b; returns NULL, or why it cannot */
 static const char *history_edge(history_register_t *reg, uint16_t a, uint16_t b)
 {
     if (reg->chain[a] == reg->chain[b]) {

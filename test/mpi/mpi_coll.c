@@ -152,8 +152,7 @@ static void do_alltoall(coll_t *c)
                   MPI_INT, c->comm);
     for (r = 0; r < c->size; ++r) {
         for (i = 0; i < rcounts[r]; ++i) {
-            /* Offset of our elements in rank r's buffer, behind those for ranks
-             * below us */
+            /* In rank r's buffer ours follow those for ranks below us */
             CHECK(c->b[rdispls[r] + i] ==
                           value(r, c->rank * r +
                                            c->rank * (c->rank - 1) / 2 + i),

@@ -43,8 +43,8 @@ static void soak_usage(FILE *out)
           "environment prevail.\n", out);
 }
 
-/* Settings that depend on the seed, too: the rendezvous scheme, and the ranks
- * whose pages vanish */
+/* These depend on the seed as well: the rendezvous scheme, and which pages
+ * vanish */
 static void soak_environment(const soak_config_t *config, unsigned me)
 {
     static const char *schemes[] = {"auto", "get_zcopy", "put_zcopy"};

@@ -465,7 +465,7 @@ static void close_by_force(unsigned rounds)
 
 /* ---- main ---- */
 
-/* Drops messages of endpoints that the other side has closed by force */
+/* Drops messages that were left by endpoints that were closed by force */
 static ucs_status_t drop_message(void *arg, const void *header, size_t size,
                                  void *data, size_t length,
                                  const ucp_am_recv_param_t *param)
