@@ -234,8 +234,8 @@ TEST_F(test_opt_order_many, requests_get)
         renew(GET_BCOPY, 0);
         ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(word, i); }));
         for (size_t k = 0; k < 100; ++k) {
-            /* The get overlaps some of them, so it has to wait for the
-             * target */
+            /* The get's address lies between theirs, so that it has to be
+             * compared with them */
             while (put_word((k % 2) ? other : 0, i) == UCS_ERR_NO_RESOURCE) {
                 m_a->progress();
             }
