@@ -6,12 +6,12 @@
 # Packages to build, install and use nprdma with Open MPI
 PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
     ca-certificates libucx-dev ucx-utils libibverbs-dev openmpi-bin
-    libopenmpi-dev gnuplot-nox man-db"
+    libopenmpi-dev gnuplot-nox man-db python3"
 
 # Additional packages for the tests
 PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
-    hpcc mpich libmpich-dev xz-utils python3 git numactl libnuma-dev procps groff shellcheck
+    hpcc mpich libmpich-dev xz-utils git numactl libnuma-dev procps groff shellcheck
     spin kmod cpio"
 
 # If the archive does not have these, their tests are skipped, visibly

@@ -1,7 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the kernel module costs, for contrib/bench/kernel, as root in a guest:
+ * What the kernel module costs, for the lines kernel.* of contrib/bench, as
+ * root in a guest:
  *
  *   kernel_bench pages none|region|window BATCH COUNT
  *                  BATCH pages at a time are touched, populated and taken

@@ -1,8 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the memory monitor costs, without a transport: contrib/bench/monitor
- * compiles it with the libraries of a build tree. Prints `name value unit`.
+ * What the memory monitor costs, without a transport: the line monitor of
+ * contrib/bench compiles it with the libraries of a build tree. Prints `name
+ * value unit`.
  */
 
 #include "bench.h"

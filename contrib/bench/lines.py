@@ -1,0 +1,272 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+"""The table: line, what, command, contestants, limits.
+
+small   small messages, connections, idle processes
+large   large messages, registration, absent pages, next to UCX's rc_verbs on
+        the same emulated RNIC, which pins
+revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
+        flight, as for bandwidth, strict finds another registration each time
+        and revokes nothing; the latency shows its cost.
+order   puts that overlap nowhere, over two builds of nprdma (--old). In "same"
+        all puts go to one place, so they must wait for each other: no limit.
+monitor the memory monitor of a build tree (--build)
+mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
+kernel  the kernel module, in a guest (kernel.py)
+"""
+
+import kernel
+import mpi as mpi_lines
+import probes
+from measure import Row, more_turns, one_turn
+from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
+from stats import Earlier, Judge, ratio, value
+
+# --turns unless it is given
+DEFAULT_TURNS = {"small": 7, "large": 5, "revoke": 7, "order": 21,
+                 "monitor": 1, "mpi": 1, "kernel": 5}
+
+BULK = (65536, 262144, 1048576, 4194304)
+TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
+
+
+CACHE_LINE = Judge("extremes", "line_ns", what="a cache line there and back",
+                   unit="ns")
+
+
+def notes(*names, **more):
+    """Values that are reported without a limit."""
+    return [value(name, **more) for name in names]
+
+
+SMALL = [
+    Row("small.tag_lat", "tag latency, 8 B",
+        perftest(LATENCY, "-t tag_lat -s 8 -n 50000 -w 2000"),
+        ("nprdma", "verbs", "tcp"),
+        [ratio("nprdma", "verbs", "<=", 1.15),
+         ratio("nprdma", "tcp", "<=", 0.25)]),
+    Row("small.tag_bw", "tag bandwidth, 8 KiB",
+        perftest(BANDWIDTH, "-t tag_bw -s 8192 -n 50000 -w 2000"),
+        ("nprdma", "verbs"), [ratio("nprdma", "verbs", ">=", 0.9)], "MB/s"),
+    Row("small.allreduce", "MPI_Allreduce of 8 B, 4 ranks",
+        mpi(4, "mpi_bench", "allreduce 8"),
+        ("nprdma", "tcp"), [ratio("nprdma", "tcp", "<=", 0.5)]),
+    Row("small.put", "UCP put of 8 B and flush",
+        ucx("ucp_bench", "median_us", "put-polling"),
+        ("nprdma", "tcp"), [ratio("nprdma", "tcp", "<=", 0.5)]),
+    Row("small.put", "UCP put of 8 B and flush, target without an endpoint",
+        ucx("ucp_bench", "median_us", "put-listening"),
+        ("nprdma", "tcp"), [ratio("nprdma", "tcp", "<=", 0.5)]),
+    Row("small.put", "UCP put of 8 B and flush, target computing for 1 s",
+        probes.ucx_fields("ucp_bench", "put-computing", p99="p99_us",
+                          median="median_us", slowest="max_us",
+                          clock_gap="gap_us"), ("nprdma",),
+        [value("p99", "<=", 1000), *notes("median", "slowest", "clock_gap")],
+        turns=one_turn),
+    Row("small.pinned", "locked memory after all traffic, 4 ranks (largest)",
+        probes.mpi_fields(4, "mpi_bench", "pinned", "process_locked_kb",
+                          "application_locked_kb"), ("nprdma",),
+        [value("process_locked_kb", "<=", 4096),
+         value("application_locked_kb", "<=", 0)], "kB", turns=one_turn),
+    Row("small.idle", "CPU time of our threads, rank asleep for 3 s (largest)",
+        probes.mpi_fields(2, "mpi_bench", "idle", "idle_cpu_us"), ("nprdma",),
+        [value("idle_cpu_us", "<=", 0)], turns=one_turn),
+    Row("small.bandwidth", "tag bandwidth",
+        perftest(BANDWIDTH, TAG_BW, volume(GIB // 2, 4000)),
+        ("nprdma", "verbs", "tcp"), notes("nprdma", "verbs", "tcp"), "MB/s",
+        BULK),
+    Row("small.connect", "connection set-up, per endpoint",
+        ucx("ucp_bench", "us_per_endpoint", "connect {size}"),
+        ("nprdma", "tcp"), notes("nprdma", "tcp"),
+        sizes=(2, 16, 64, 256), scale="endpoints"),
+]
+
+
+def at_most_gib(session):
+    """1 GiB, or what there is memory for."""
+    return session.at_most(GIB)
+
+
+def startup_size(session):
+    """Of each of two ranks, in whole pages."""
+    return session.at_most(16 * GIB) // 2 // 4096 * 4096
+
+
+def fresh(ranks, kind):
+    """MPI with buffers of each size."""
+    return mpi(ranks, "fresh_bench", kind + " {size}")
+
+
+def both(line, what, command, limit, **more):
+    """A row of times: pinned : nprdma, as a speed-up of nprdma."""
+    return Row(line, what, command, ("nprdma", "verbs"),
+               [ratio("verbs", "nprdma", ">=", limit)], **more)
+
+
+def absent_row(kind, what):
+    """A get of an absent page, compared with the CPU's own page fault."""
+    return Row("large.absent", what, probes.absent(kind), ("nprdma",),
+               [Judge("difference", "get", "own", "<=", 4, ("get", "own")),
+                CACHE_LINE],
+               turns=more_turns, prepare=probes.swap_file)
+
+
+def sleeping_row(kind, what):
+    """The same, and the target calls nothing of UCX."""
+    return Row("large.absent", what, probes.absent(kind), ("nprdma",),
+               notes("get"), turns=one_turn, prepare=probes.swap_file)
+
+
+def apart(what, command, limit):
+    """By how much nprdma's latency may exceed that of verbs."""
+    return Row("large.latency", what, command, ("nprdma", "verbs"),
+               [Judge("difference of medians", "nprdma", "verbs", "<=", limit,
+                      ("nprdma", "verbs"))])
+
+
+def off_and_on(what, command, *sizes):
+    """Without and with registration before the first use."""
+    return Row("large.prereg", what, command, ("nprdma", "prereg"),
+               notes("nprdma", "prereg"), sizes=sizes)
+
+
+def curve(what, command, contestants, unit, *sizes, **more):
+    """Points of large.curves, for zcopy.png."""
+    return Row("large.curves", what, command, contestants,
+               notes(*contestants), unit, sizes, **more)
+
+
+def messages(size):
+    """How many are timed; enough to hide what happens once."""
+    return min(256 * MIB // size, 20000)
+
+
+def tenth(count):
+    """For warming up."""
+    return max(count // 10, 50)
+
+
+MPI_SIZES = {"sizes": (MIB, 4 * MIB, 16 * MIB)}
+PUT_SIZES = {"sizes": (8, 4096)}
+
+LARGE = [
+    Row("large.bandwidth", "tag bandwidth",
+        perftest(BANDWIDTH, TAG_BW, volume(8 * GIB)),
+        ("nprdma", "verbs"), [ratio("nprdma", "verbs", ">=", 0.97)], "MB/s",
+        BULK, turns=more_turns),
+    apart("get 8 B",
+          uct("-t get -D bcopy -s 8 -n 20000 -w 1000"), 0.1),
+    apart("get 4 KiB",
+          uct("-t get -D zcopy -s 4096 -n 20000 -w 1000"), 0.3),
+    # The limit is a small READ
+    apart("put_zcopy 64 KiB",
+          uct("-t put_lat -D zcopy -s 65536 -n 10000 -w 500"),
+          Earlier("get 8 B", "verbs")),
+    Row("large.registration", "mem_reg and mem_dereg, covered",
+        probes.reg_both("covered"), ("nprdma",), [value("nprdma", "<=", 1)],
+        sizes=(MIB, at_most_gib)),
+    Row("large.first", "first registration, untouched",
+        probes.reg_both("first", {"UCX_IB_REG_METHODS": "direct"}),
+        ("nprdma", "verbs"), [ratio("nprdma", "verbs", "<=", 0.01)],
+        sizes=(at_most_gib,)),
+    off_and_on("registration 20 ms after mmap", probes.reg("later"), MIB,
+               at_most_gib),
+    off_and_on("message from buffers used once", fresh(2, "once"), 4 * MIB,
+               16 * MIB),
+    off_and_on("MPI_Allreduce, 4 ranks, new buffers", fresh(4, "allreduce"),
+               4 * MIB, 16 * MIB),
+    absent_row("fresh", "get of an absent page, never touched"),
+    absent_row("swapped", "get of an absent page, in swap"),
+    sleeping_row("fresh-sleeping", "get of an absent page, never touched, "
+                 "target sleeping"),
+    sleeping_row("swapped-sleeping", "get of an absent page, in swap, "
+                 "target sleeping"),
+    both("large.once", "message from buffers used once", fresh(2, "once"), 1.5,
+         sizes=(4 * MIB, 16 * MIB, 64 * MIB)),
+    both("large.untouched",
+         "message from buffers used once, receiver untouched",
+         fresh(2, "untouched"), 1.1, sizes=(4 * MIB, 16 * MIB, 64 * MIB)),
+    both("large.allreduce", "MPI_Allreduce, 4 ranks, new buffers",
+         fresh(4, "allreduce"), 1.15, turns=more_turns, **MPI_SIZES),
+    both("large.warm", "MPI_Allreduce, 4 ranks, same buffers",
+         fresh(4, "warm"), 0.97, turns=more_turns, **MPI_SIZES),
+    # How far apart the CPUs are changes from turn to turn on virtual machines,
+    # and all of this with it, also the ratio
+    Row("large.put", "put and flush, target polling : AM round trip",
+        probes.put_pair, ("pair",),
+        [value("am ratio", "<=", 2, show=("nprdma", "am"), unit="round trips"),
+         CACHE_LINE], turns=more_turns, **PUT_SIZES),
+    Row("large.put", "put and flush, target polling",
+        probes.put_reference, ("verbs", "tcp", "ucp_am", "uct_am"),
+        notes("verbs", "tcp", "ucp_am", "uct_am"), **PUT_SIZES),
+    Row("large.put", "put and flush, target computing",
+        ucx("ucp_bench", "median_us", "put-computing {size}"),
+        ("nprdma", "verbs", "tcp"), notes("nprdma", "verbs", "tcp"),
+        turns=one_turn, **PUT_SIZES),
+    Row("large.pinned", "locked memory after all traffic, 4 ranks (largest)",
+        probes.mpi_fields(4, "mpi_bench", "pinned", "application_locked_kb"),
+        ("nprdma",), [value("application_locked_kb", "<=", 0)], "kB",
+        turns=one_turn),
+    Row("large.startup", "start of 2 ranks, 1 % touched", probes.startup,
+        ("nprdma", "verbs"),
+        [Judge("ratio of medians", "verbs", "nprdma", ">=", 20,
+               ("verbs", "nprdma")),
+         value("rss_percent", "<=", 14, unit="%")],
+        sizes=(startup_size,), once=("verbs",)),
+    # rc_verbs has no get_zcopy of less than 65 bytes
+    curve("get", uct("-t get -D zcopy -s {size} -n {count} -w {warm}",
+                     messages, tenth), ("nprdma", "verbs"), "us",
+          128, 512, 4096, 16384, *BULK),
+    curve("bw", perftest(BANDWIDTH, TAG_BW, messages, tenth),
+          ("nprdma", "verbs"), "MB/s", 256, 1024, 4096, 8192, 16384, *BULK),
+    curve("reg", probes.reg_both("first", {"UCX_IB_REG_METHODS": "direct"}),
+          ("nprdma", "verbs"), "us", 4096, 65536, MIB, 16 * MIB, 256 * MIB),
+    curve("covered", probes.reg_both("covered"), ("nprdma",), "us", 4096,
+          65536, MIB, 16 * MIB, 256 * MIB),
+    curve("rate", probes.absent_rate, ("nprdma",), "us", 0, 1, 2, 5, 10, 20,
+          40, 60, 80, 100, scale="percent"),
+    # Memory that is pinned, of which no page can be absent
+    curve("rate, pinned", probes.absent_rate, ("verbs",), "us", 0,
+          scale="percent"),
+]
+LARGE = [row._replace(prepare=row.prepare or probes.unlimited_memlock)
+         for row in LARGE]
+
+
+def revoke_row(line, what, command, unit, relation, limit, sizes):
+    """lazy has a limit, strict is reported."""
+    return Row(line, what, command, ("never", "lazy", "strict"),
+               [ratio("lazy", "never", relation, limit),
+                ratio("strict", "never")], unit, sizes)
+
+
+REVOKE = [
+    revoke_row("revoke.bandwidth", "tag bandwidth",
+               perftest(BANDWIDTH, TAG_BW, volume(2 * GIB, 16000)), "MB/s",
+               ">=", 0.98, BULK),
+    revoke_row("revoke.latency", "tag latency",
+               perftest(LATENCY, "-t tag_lat -s {size} -n 2000 -w 50"), "us",
+               "<=", 1.02, (65536, MIB)),
+    Row("revoke.message", "mem_reg, mkey_pack and mem_dereg",
+        probes.reg("message"), ("never", "lazy", "strict"),
+        notes("never", "lazy", "strict"), sizes=(65536, MIB)),
+]
+
+
+def order_row(kind, what, limit):
+    """Two builds of nprdma."""
+    return Row("order." + kind, what,
+               ucx("order_bench", "mb_per_s", kind + " {size}"),
+               ("new", "old"), [ratio("new", "old", limit and ">=", limit)],
+               "MB/s", (16384, *BULK))
+
+
+ORDER = [
+    order_row("puts", "disjoint puts", 0.98),
+    order_row("small", "disjoint puts, each followed by a put of 8 B", 0.98),
+    order_row("atomics", "disjoint puts, each followed by an atomic", 0.98),
+    order_row("same", "puts to one place", None),
+]
+
+GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "order": ORDER,
+          "monitor": mpi_lines.MONITOR, "mpi": mpi_lines.MPI,
+          "kernel": kernel.KERNEL}

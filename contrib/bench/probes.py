@@ -1,0 +1,202 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+"""Commands of the table: each function here returns a function (session,
+contestant, size) that runs a program once and returns its value."""
+
+import glob
+import os
+import subprocess
+
+from session import TOP, BenchError, field_of
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+# Fields of ucx_perftest's CSV line
+LATENCY = 2
+BANDWIDTH = 6
+
+
+def fill(words, size, count, warm):
+    """The words of a command; {size}, {count} and {warm} are filled in."""
+    number = count(size) if callable(count) else count
+    return words.format(size=size, count=number,
+                        warm=warm(number) if callable(warm) else warm).split()
+
+
+def volume(amount, most=None):
+    """A count of messages that carry `amount` bytes, `most` at most."""
+    return lambda size: min(amount // size, most or amount)
+
+
+def perftest(field, words, count=0, warm=50):
+    """ucx_perftest over UCP."""
+    def command(session, contestant, size):
+        return session.perftest(contestant, field,
+                                fill(words, size, count, warm))
+    return command
+
+
+def uct(words, count=0, warm=50):
+    """Latency of ucx_perftest over UCT."""
+    def command(session, contestant, size):
+        transport = "rc_verbs" if contestant == "verbs" else "nprdma"
+        return session.perftest(contestant, LATENCY, [
+            "-d", "npemu0:1", "-x", transport,
+            *fill(words, size, count, warm)])
+    return command
+
+
+def ucx(name, field, words):
+    """A field of a program on UCX."""
+    def command(session, contestant, size):
+        out = session.ucx(contestant, name, words.format(size=size).split())
+        return field_of(out, field)
+    return command
+
+
+def ucx_fields(name, words, **fields):
+    """Several fields of one run of it: name = field."""
+    def command(session, contestant, size):
+        out = session.ucx(contestant, name, words.format(size=size).split())
+        return {key: field_of(out, field) for key, field in fields.items()}
+    return command
+
+
+def reg(kind):
+    """Registration, by nprdma on npemu0."""
+    return ucx("reg_bench", "us", "nprdma npemu0 " + kind + " {size}")
+
+
+def reg_both(kind, more=None):
+    """The same, and by UCX's verbs memory domain with `more` settings."""
+    def command(session, contestant, size):
+        domain = "ib" if contestant == "verbs" else "nprdma"
+        out = session.ucx(contestant, "reg_bench",
+                          [domain, "npemu0", kind, str(size)],
+                          more if contestant == "verbs" else None)
+        return field_of(out, "us")
+    return command
+
+
+def mpi(ranks, name, words):
+    """The first value of an MPI program that prints lines "SIZE VALUE"."""
+    def command(session, contestant, size):
+        out = session.mpi(contestant, ranks, name,
+                          words.format(size=size).split())
+        return float(out.split()[1])
+    return command
+
+
+def mpi_fields(ranks, name, words, *fields):
+    """Fields of an MPI program."""
+    def command(session, contestant, size):
+        out = session.mpi(contestant, ranks, name,
+                          words.format(size=size).split())
+        return {field: field_of(out, field) for field in fields}
+    return command
+
+
+def startup(session, contestant, size):
+    """Start of two ranks; resident memory is reported for nprdma."""
+    out = session.mpi(contestant, 2, "fresh_bench", ["startup", str(size)])
+    values = {contestant: field_of(out, "us")}
+    if contestant == "nprdma":
+        values["rss_percent"] = field_of(out, "rss_percent")
+    return values
+
+
+def line_ns(session):
+    """How long a cache line takes to the other CPU and back."""
+    out = session.run([session.program("line_bench")], session.environment(
+        "nprdma"), "line_bench")
+    return field_of(out, "line_ns")
+
+
+def put_pair(session, _contestant, size):
+    """A put and flush and a message there and back between the same two
+    processes, their ratio, and the time of a cache line."""
+    out = session.ucx("nprdma", "ucp_bench", ["put-pair", str(size)])
+    return {"nprdma": field_of(out, "put_us"), "am": field_of(out, "am_us"),
+            "am ratio": field_of(out, "ratio"), "line_ns": line_ns(session)}
+
+
+def put_reference(session, contestant, size):
+    """A put of others, or ucx_perftest's message there and back: ucp_am with
+    UCP, uct_am without."""
+    if contestant in ("verbs", "tcp"):
+        out = session.ucx(contestant, "ucp_bench", ["put-polling", str(size)])
+        return field_of(out, "median_us")
+    words = ["-t", "ucp_am_lat"]
+    if contestant == "uct_am":
+        how = "short" if size == 8 else "bcopy"
+        words = ["-d", "npemu0:1", "-x", "nprdma", "-t", "am_lat", "-D", how]
+    return 2 * session.perftest("nprdma", LATENCY, [
+        *words, "-s", str(size), "-n", "20000", "-w", "1000"])
+
+
+def absent(kind):
+    """A get from absent pages, the CPU's own fault, and a cache line."""
+    def command(session, contestant, _size):
+        out = session.ucx(contestant, "fault_bench", [kind], seconds=120)
+        if kind.endswith("-sleeping"):
+            return {"get": field_of(out, "us")}
+        return {"get": field_of(out, "us"), "own": field_of(out, "own_us"),
+                "line_ns": line_ns(session)}
+    return command
+
+
+def absent_rate(session, contestant, size):
+    """A get of which `size` % of the pages are absent. The kernel alone knows
+    which (fault_bench.c), so the count of assists shows that absent pages were
+    met: without assists this would be the speed of page faults inside
+    process_vm_readv()."""
+    stats = os.path.join(session.work, "stats")
+    for path in glob.glob(stats + ".*"):
+        os.remove(path)
+    out = session.ucx(contestant, "fault_bench", ["rate", str(size)],
+                      {"UCX_NPRDMA_STATS": f"file:{stats}.%p"})
+    if contestant == "nprdma":
+        assists = 0
+        for path in glob.glob(stats + ".*"):
+            with open(path) as file:
+                assists += sum(int(line.split()[1]) for line in file
+                               if line.startswith("assist_"))
+        if (assists > 0) != (size > 0):
+            raise BenchError(f"{assists} assists with {size} % absent pages")
+    return field_of(out, "us")
+
+
+def swap_file(session):
+    """A swap file of 64 MiB for this run, if there is no swap. Without it,
+    and without the right to make it, lines that need swap are skipped."""
+    with open("/proc/swaps") as file:
+        if len(file.readlines()) > 1:
+            return
+    path = os.path.join(TOP, f"_build/bench-swap.{os.getpid()}")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+
+    def remove():
+        subprocess.run(["swapoff", path], stderr=subprocess.DEVNULL,
+                       check=False)
+        os.remove(path)
+
+    done = subprocess.run(
+        ["sh", "-c", 'fallocate -l 64M "$1" && chmod 600 "$1" && '
+         'mkswap -q "$1" && swapon "$1"', "sh", path],
+        stderr=subprocess.DEVNULL, check=False).returncode == 0
+    if done:
+        session.cleanups.append(remove)
+    elif os.path.exists(path):
+        os.remove(path)
+
+
+def unlimited_memlock(session):
+    """The contestant that pins must be able to; root is not limited."""
+    import resource  # not in python3-minimal
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK,
+                           (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (OSError, ValueError) as error:
+        if os.getuid() != 0:
+            raise BenchError("the contestant that pins needs an unlimited "
+                             "memlock limit: run this as root") from error

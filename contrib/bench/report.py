@@ -1,0 +1,185 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+"""Results: printed while they are measured, as JSON, and as the table of
+doc/measurements.md."""
+
+import datetime
+import os
+import re
+import subprocess
+
+from measure import with_size
+from session import TOP, BenchError
+from stats import median
+
+# Of each result in the JSON file, in this order; "figure" is what the limit is
+# compared with, "ratio" the same if it is one
+FIELDS = ("line", "what", "size", "scale", "contestants", "values", "unit",
+          "kind", "figure", "ratio", "range", "limit", "verdict", "reason",
+          "show", "date", "commit", "machine", "command")
+
+
+def machine():
+    """CPUs and kernel."""
+    with open("/proc/cpuinfo") as file:
+        found = re.search(r"^model name[^:]*: *(.*)", file.read(), re.M)
+    system = os.uname()
+    return (f"{os.sysconf('SC_NPROCESSORS_ONLN')} CPUs "
+            f"({found.group(1) if found else 'unknown'}), "
+            f"{system.sysname} {system.release}")
+
+
+def commit():
+    """Of this source tree."""
+    done = subprocess.run(
+        ["git", "-C", TOP, "describe", "--always", "--dirty", "--abbrev=7",
+         "--exclude=*"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, check=False) if git_is_there() else None
+    return done.stdout.strip() or "unknown" if done else "unknown"
+
+
+def git_is_there():
+    """A source package has no history."""
+    return os.path.exists(os.path.join(TOP, ".git")) and any(
+        os.access(os.path.join(folder, "git"), os.X_OK)
+        for folder in os.environ.get("PATH", "").split(":"))
+
+
+def show_number(number):
+    """Four digits, and no exponent."""
+    if number == 0 or not 1e-3 <= abs(number) < 1e4:
+        return f"{number:.0f}" if abs(number) >= 1 or number == 0 \
+            else f"{number:.3g}"
+    return f"{number:.4g}"
+
+
+def is_single(result):
+    """One value: its range says nothing."""
+    return max(map(len, result["values"].values()), default=0) < 2
+
+
+def subject(result):
+    """The contestants as the kind compares them."""
+    first, *others = result["contestants"]
+    if result["kind"].startswith("ratio"):
+        return f"{first} : {others[0]}" if others else first
+    if result["kind"].startswith("difference"):
+        return f"{first} - {others[0]}"
+    return first
+
+
+def sentence(result):
+    """One line for a person."""
+    if result["verdict"] == "skipped":
+        return f"  SKIPPED: {result['reason']}"
+    medians = " : ".join(show_number(median(result["values"][name]))
+                         for name in result["show"])
+    name = result["label"]
+    if name != result["what"]:
+        name = f"{name} {subject(result)}".strip()
+    if medians:
+        unit = result["unit"] if result["kind"] != "value" else ""
+        name += f"  ({medians}{' ' if unit else ''}{unit})"
+    unit = "" if result["kind"].startswith("ratio") else result["unit"]
+    limit, figure = result["limit"], result["figure"]
+    if limit is not None:
+        figure = round(figure, 3) or figure  # as the verdict has it
+    line = f"  {name:<60} {show_number(figure):>10} {unit:<6}"
+    if limit is not None:
+        line += (f" ({limit['relation']} {show_number(limit['value'])}) "
+                 f"{result['verdict']}")
+    if result["range"] is not None and not is_single(result):
+        low, high = map(show_number, result["range"])
+        turns = max(map(len, result["values"].values()))
+        part = "all" if result["kind"] == "extremes" else "half"
+        line += f"; {part} of {turns} turns in {low} to {high}"
+    return line.rstrip()
+
+
+class Report:
+    """Collects and prints results. `facts` is added to each: date, commit,
+    machine, command; `limits`: whether a missed limit counts."""
+
+    def __init__(self, facts, limits):
+        self.facts, self.limits = facts, limits
+        self.results, self.missed = [], 0
+
+    def __call__(self, result):
+        if result["kind"] == "begin":
+            print(f"{result['line']}: {result['head']}", flush=True)
+            return
+        result = {**self.facts, **result}
+        self.results.append({name: result[name] for name in FIELDS
+                             if name in result})
+        print(sentence(result), flush=True)
+        if self.limits and result["verdict"] == "MISSED":
+            self.missed += 1
+
+
+def facts(command):
+    """Of this run."""
+    return {"date": datetime.datetime.now().astimezone().isoformat(
+                timespec="seconds"),
+            "commit": commit(), "machine": machine(), "command": command}
+
+
+def save(results, path):
+    """The results as JSON: a list of objects."""
+    import json  # not in python3-minimal
+    with open(path, "w") as file:
+        json.dump(results, file, indent=1)
+        file.write("\n")
+
+
+def read(paths):
+    """The results of several files."""
+    import json
+    results = []
+    for path in paths:
+        try:
+            with open(path) as file:
+                results += json.load(file)
+        except (OSError, ValueError) as error:
+            raise BenchError(f"{path}: {error}") from error
+    return results
+
+
+def measured(result):
+    """A cell of the table: the figure with its pairs and range."""
+    if result["verdict"] == "skipped":
+        return "skipped: " + result["reason"]
+    kind, unit = result["kind"], result["unit"]
+    sign = "+" if kind.startswith("difference") and result["figure"] > 0 else ""
+    cell = sign + show_number(result["figure"])
+    if not kind.startswith("ratio"):
+        cell += f" {unit}" if unit else ""
+    if is_single(result) or result["range"] is None:
+        return cell
+    turns = max(map(len, result["values"].values()))
+    low, high = map(show_number, result["range"])
+    noun = "pairs" if kind in ("ratio", "difference") else "turns"
+    return f"{cell} ({turns} {noun}, {low} to {high})"
+
+
+def table(results):
+    """Rows of doc/measurements.md. An empty field has the value of the field
+    above it."""
+    rows = ["| what | measured | limit | line | date, commit |",
+            "|---|---|---|---|---|"]
+    above = (None, None)
+    for result in results:
+        limit = result["limit"]
+        word = "none" if limit is None else show_number(limit["value"])
+        if result["verdict"] == "MISSED":
+            word += ", missed"
+        what = with_size(result["what"], result["size"], result["scale"])
+        if result["verdict"] != "skipped" and result["contestants"]:
+            name = subject(result)
+            what += "" if name == result["what"] else f": {name}"
+        cells = (f"`{result['line']}`", f"{result['date'][:10]}, "
+                 f"{result['commit']}")
+        shown = ["" if new == old else new for new, old in zip(cells, above)]
+        rows.append("| " + " | ".join([what, measured(result), word]) + " | "
+                    + " | ".join(shown) + " |")
+        above = cells
+    return "\n".join(row.replace("|  |", "| |").replace("|  |", "| |")
+                     for row in rows)

@@ -1,0 +1,272 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+"""The programs that are measured, and the environment of each contestant.
+
+The guest of test/guest has only the modules of python3-minimal, so this file
+and what it imports use no others, unless the function never runs there.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+SKIPPED = 77
+
+# What a contestant has in its environment. verbs is UCX's rc_verbs on the
+# emulated RNIC, through the preloaded shim. prereg registers memory before
+# its first use. new and old are two installations of nprdma.
+CONTESTANTS = {
+    "nprdma": {"UCX_TLS": "nprdma"},
+    "prereg": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PREREG": "y"},
+    "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
+    "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
+    "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
+    "tcp": {"UCX_TLS": "tcp"},
+    "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
+    "new": {"UCX_TLS": "nprdma"},
+    "old": {"UCX_TLS": "nprdma"},
+}
+
+# The C library writes the buffers that it gives to UCX, because for most tests
+# ucx_perftest does not. An unwritten buffer maps the zero page, which is always
+# in the cache; this flatters transports that do not pin it.
+WRITTEN = {"UCX_ALLOC_PRIO": "heap", "UCX_NPRDMA_ALLOC": "heap",
+           "UCX_RC_VERBS_ALLOC": "heap", "UCX_TCP_ALLOC": "heap",
+           "MALLOC_PERTURB_": "85"}
+
+COMPILE = ["-std=gnu11", "-D_GNU_SOURCE", "-O2"]
+MPI_PROGRAMS = ("fresh_bench", "mpi_bench")
+
+
+class BenchError(Exception):
+    """Ends the program with this message."""
+
+
+class Skip(Exception):
+    """What cannot be measured here, with the reason."""
+
+
+def read_settings(prefix, env):
+    """The environment `env` with the settings of an installation."""
+    path = os.path.join(prefix, "etc/nprdma.env")
+    if not os.access(path, os.R_OK):
+        raise BenchError(f"nothing is installed in {prefix}: "
+                         "run contrib/quickstart")
+    out = subprocess.run(["sh", "-c", '. "$1" && env -0', "sh", path],
+                         env=env, check=True, stdout=subprocess.PIPE).stdout
+    return dict(item.split("=", 1) for item in
+                out.decode(errors="surrogateescape").split("\0") if item)
+
+
+def find_shim(prefix):
+    """The library through which verbs programs see the emulated RNIC."""
+    for lib in sorted(os.listdir(prefix)):
+        path = os.path.join(prefix, lib, "nprdma/libnpemu-verbs.so")
+        if lib.startswith("lib") and os.path.exists(path):
+            return path
+    raise BenchError(f"no lib/nprdma/libnpemu-verbs.so in {prefix}")
+
+
+def field_of(text, field):
+    """The value of a field in lines "FIELD VALUE FIELD VALUE ..."."""
+    found = re.findall(rf"\b{re.escape(field)} ([0-9.]+)", text)
+    if not found:
+        raise BenchError(f"no field {field} in the output: {text.strip()}")
+    return float(found[-1])
+
+
+class Session:
+    """One run: directory `work` for what is compiled and printed, `prefix`
+    and `old` (or None) where nprdma is installed, `build` a build tree (or
+    None). `programs` is a directory with compiled programs; None: this
+    compiles them into `work`. `more` is added to each environment."""
+
+    def __init__(self, work, prefix, old=None, build=None, programs=None,
+                 more=None):
+        self.work, self.prefix, self.old = work, prefix, old
+        self.build, self.programs, self.more = build, programs, more or {}
+        self.cpus = os.sysconf("SC_NPROCESSORS_ONLN")
+        self.other = str(1 if self.cpus > 1 else 0)
+        self.port = 20000 + os.getpid() % 20000
+        self.half_of_memory = available_memory() // 2
+        self.seen = {}     # (line, what) -> values, for Earlier
+        self.cleanups = []
+        self.settings = {}  # contestant's kind -> environment
+        self.compiled = {}
+
+    def at_most(self, size):
+        """Half of the free memory is the most that a test may take."""
+        return min(size, self.half_of_memory)
+
+    def environment(self, contestant, more=None):
+        """The environment of a contestant's programs."""
+        kind = contestant if contestant in ("new", "old") else "installed"
+        if kind not in self.settings:
+            self.settings[kind] = self.read(kind)
+        env = {**self.settings[kind], **CONTESTANTS[contestant], **self.more}
+        if contestant == "verbs":
+            env["LD_PRELOAD"] = find_shim(self.prefix)
+        env.update(more or {})
+        return env
+
+    def read(self, kind):
+        """new and old see one installation each, and no other."""
+        env = dict(os.environ)
+        if kind != "installed":
+            env.pop("LD_PRELOAD", None)
+            env.pop("UCX_PLUGIN_PATH", None)
+        env = read_settings(self.old if kind == "old" else self.prefix, env)
+        env.update(UCX_NPRDMA_EMULATION="yes", UCX_WARN_UNUSED_ENV_VARS="n",
+                   OMPI_MCA_rmaps_base_oversubscribe="1")
+        if os.getuid() == 0:
+            env.update(OMPI_ALLOW_RUN_AS_ROOT="1",
+                       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        return env
+
+    def program(self, name):
+        """The path of a program of this directory, compiled if need be."""
+        if self.programs is not None:
+            return os.path.join(self.programs, name)
+        if name not in self.compiled:
+            self.compiled[name] = os.path.join(self.work, name)
+            compile_program(name, self.compiled[name], self.build)
+        return self.compiled[name]
+
+    def start(self, argv, env, seconds, log):
+        """Starts a program with a time limit; the caller stops it."""
+        with open(os.path.join(self.work, log), "wb") as out, \
+                open(os.path.join(self.work, log + ".errors"), "wb") as err:
+            return subprocess.Popen(["timeout", str(seconds), *argv], env=env,
+                                    stdin=subprocess.DEVNULL, stdout=out,
+                                    stderr=err)
+
+    def text(self, log):
+        """What a program has printed."""
+        with open(os.path.join(self.work, log), errors="replace") as file:
+            return file.read()
+
+    def run(self, argv, env, what, seconds=300):
+        """Runs a program and returns what it prints. Raises Skip if it exits
+        with 77; shows its errors and raises BenchError if it fails."""
+        process = self.start(argv, env, seconds, "out")
+        try:
+            status = process.wait()
+        finally:
+            stop(process)
+        if status == SKIPPED:
+            raise Skip((self.text("out.errors").splitlines() or [what])[-1])
+        if status != 0:
+            sys.stderr.write(self.text("out.errors"))
+            raise BenchError(f"{what} failed with status {status}")
+        return self.text("out")
+
+    def ucx(self, contestant, name, words, more=None, seconds=300):
+        """Runs a program on UCX; returns its output."""
+        return self.run([self.program(name), *words],
+                        self.environment(contestant, more),
+                        f"{name} {' '.join(words)} over {contestant}", seconds)
+
+    def mpi(self, contestant, ranks, name, words):
+        """Runs an MPI program; returns its output. With more ranks than CPUs
+        each CPU gets its share of them from the start: polling ranks never
+        sleep, and the kernel may leave three of four on one of two CPUs."""
+        bind = [] if ranks <= self.cpus else [
+            "--bind-to", "core:if-supported,overload-allowed"]
+        return self.run(["mpirun.openmpi", "-np", str(ranks), *bind,
+                         self.program(name), *words],
+                        self.environment(contestant),
+                        f"{name} {' '.join(words)} over {contestant}")
+
+    def perftest(self, contestant, field, words):
+        """One ucx_perftest run between two processes on two CPUs; returns one
+        field (from 1) of its CSV line."""
+        self.port += 1
+        env = self.environment(contestant, WRITTEN)
+        address = ["-p", str(self.port)]
+        server = self.start(["ucx_perftest", "-c", self.other, *address], env,
+                            120, "server")
+        try:
+            self.client(server, env, contestant,
+                        ["-c", "0", *address, "-f", "-v", *words, "127.0.0.1"])
+            server.wait()
+        finally:
+            stop(server)
+        rows = re.findall(r"^ *[0-9].*", self.text("client"), re.M)
+        if not rows:
+            raise BenchError(f"ucx_perftest {' '.join(words)} over "
+                             f"{contestant} printed no figures")
+        return float(rows[-1].split(",")[field - 1])
+
+    def client(self, server, env, contestant, words):
+        """Tries until the server listens."""
+        for _ in range(50):
+            client = self.start(["ucx_perftest", *words], env, 120, "client")
+            try:
+                if client.wait() == 0:
+                    return
+            finally:
+                stop(client)
+            if server.poll() is not None:
+                break
+            time.sleep(0.1)
+        for log in ("server", "server.errors", "client.errors"):
+            sys.stderr.write(self.text(log))
+        raise BenchError(f"ucx_perftest {' '.join(words)} over {contestant} "
+                         "failed")
+
+    def cleanup(self):
+        """What rows asked for, the last one first."""
+        while self.cleanups:
+            self.cleanups.pop()()
+
+
+def stop(process):
+    """Ends a program that still runs; timeout(1) passes the signal on."""
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
+
+
+def available_memory():
+    """MemAvailable in bytes."""
+    with open("/proc/meminfo") as file:
+        return int(re.search(r"^MemAvailable: *(\d+)", file.read(),
+                             re.M).group(1)) * 1024
+
+
+def words_of(*argv):
+    """The words that a command prints."""
+    return subprocess.run(argv, check=True, text=True,
+                          stdout=subprocess.PIPE).stdout.split()
+
+
+def make_variable(build, name):
+    """The words of a variable of the build tree's Makefile."""
+    with open(os.path.join(build, "Makefile")) as file:
+        found = re.search(rf"^{name} = *(.*)", file.read(), re.M)
+    return found.group(1).split() if found else []
+
+
+def compile_program(name, path, build):
+    """Compiles NAME.c of this directory to `path`."""
+    source = os.path.join(HERE, name + ".c")
+    if name in MPI_PROGRAMS:
+        argv = ["mpicc.openmpi", *COMPILE, "-o", path, source]
+    elif name == "kernel_bench":
+        argv = ["cc", *COMPILE, f"-I{TOP}/include", "-o", path, source,
+                "-libverbs"]
+    elif name == "monitor_bench":
+        argv = ["cc", *COMPILE, "-o", path, f"-I{TOP}/src",
+                f"-I{TOP}/include", *make_variable(build, "UCX_CPPFLAGS"),
+                *make_variable(build, "VERBS_CPPFLAGS"), source,
+                f"{build}/src/ucm/.libs/libnprdma_ucm.a",
+                f"{build}/src/npemu/.libs/libnpemu.a", "-Wl,--no-as-needed",
+                *make_variable(build, "UCX_LIBS"), "-lpthread", "-ldl"]
+    else:
+        argv = ["cc", *COMPILE, "-o", path, source,
+                *words_of("pkg-config", "--cflags", "--libs", "ucx")]
+    if subprocess.run(argv, check=False).returncode != 0:
+        raise BenchError(f"cannot compile {name}.c")
