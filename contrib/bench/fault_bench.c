@@ -9,9 +9,10 @@
  *   fresh-sleeping   as fresh and swapped, but the target calls nothing of UCX
  *   swapped-sleeping
  *   present          4 KiB from pages that are there
- *   rate PERCENT     1 MiB of which so many pages, at random, were taken away
- *                    just before behind the back of UCX, as by the kernel's
- *                    reclaim; the NIC asks the kernel what is present
+ *   rate PERCENT     1 MiB of which PERCENT % of the pages, at random, were
+ *                    taken away just before. UCX has no notice of that, as with
+ *                    the kernel's reclaim; the NIC asks the kernel what is
+ *                    present
  *
  * Prints the median time of a get in microseconds ("us"), and of the target's
  * CPU to fault in such a page itself ("own_us"). Exits with 77 if the pages
@@ -92,7 +93,7 @@ static void drop(void *memory, unsigned page, unsigned count)
                   MADV_DONTNEED) == 0, "madvise(MADV_DONTNEED)");
 }
 
-/* By a system call of its own: no hook of UCX learns of it */
+/* By a raw system call, which no hook of UCX sees */
 static void take_away(void *memory, unsigned page)
 {
     CHECK(syscall(SYS_madvise, page_at(memory, page), PAGE_SIZE,
@@ -103,7 +104,7 @@ static void swap_out(void *memory)
 {
     int tries;
 
-    /* What is still in the swap cache goes at a second attempt */
+    /* Pages in the swap cache leave at a second attempt */
     for (tries = 0; (tries < 10) && (count_present(memory) > 0); ++tries) {
         madvise(memory, NUM_PAGES * PAGE_SIZE, MADV_PAGEOUT);
     }

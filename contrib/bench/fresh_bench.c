@@ -147,10 +147,9 @@ static double warm(size_t size, int turn)
 }
 
 /*
- * Connections, and what MPI itself allocates; and the kernel's scheduler, which
- * takes some tenths of a second until all CPUs have as many ranks. Before, four
- * ranks may all run on one of two CPUs, the more so the faster they have
- * started, and nothing else would be measured.
+ * Before the measurement MPI connects and allocates, and the kernel's scheduler
+ * distributes the ranks. That takes some tenths of a second. Until then all
+ * four ranks may run on one of two CPUs, which would dominate the result.
  */
 static void settle(turn_func_t turn_func, size_t size)
 {

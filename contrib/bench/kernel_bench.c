@@ -9,8 +9,8 @@
  *                  away again (MADV_DONTNEED), COUNT times: as they are, in a
  *                  region, or in a region that a device has imported
  *   kernel_bench verbs DEVICE BYTES
- *                  ibv_reg_mr() and ibv_dereg_mr() of memory that nobody has
- *                  touched, as reg_bench does it through UCT
+ *                  ibv_reg_mr() and ibv_dereg_mr() of untouched memory, as
+ *                  reg_bench does it through UCT
  *   kernel_bench cycle none|elsewhere BATCH COUNT
  *                  BATCH pages are mapped, touched and unmapped, COUNT times,
  *                  by a process with 256 MiB elsewhere: regions or not
@@ -31,7 +31,7 @@
 
 #define PAGE          ((size_t)1 << NPRDMA_STATE_SHIFT)
 #define HUGE_PAGE     ((size_t)2 << 20)
-#define PAGES_BATCHES 16 /* places that take turns */
+#define PAGES_BATCHES 16 /* places, used in rotation */
 #define VERBS_TURNS   3
 #define CYCLE_REGIONS 64
 #define CYCLE_LENGTH  ((size_t)4 << 20) /* of a region */

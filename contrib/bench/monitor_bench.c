@@ -146,7 +146,8 @@ static void bench_sizes(void)
     munmap(ptr, GIB);
 }
 
-/* The best of some turns; before each, all pages are taken away, or none */
+/* The best of some turns. With `revoke`, the range is revoked and registered
+ * anew before each. */
 static void populate(nprdma_range_t *range, unsigned flags, const char *name,
                      unsigned turns, int revoke)
 {

@@ -199,7 +199,7 @@ static void print_max(long value, const char *name)
     }
 }
 
-/* Everybody with everybody, small and large, two-sided and one-sided */
+/* Each rank with all others: small and large, two-sided and one-sided */
 static void all_traffic(char *big)
 {
     MPI_Win win;

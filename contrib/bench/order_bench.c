@@ -25,7 +25,7 @@
 /* Puts that are not complete */
 #define WINDOW      32
 
-/* Before any of it counts, and what counts */
+/* Bytes that warm up, and bytes that are measured */
 #define WARM_BYTES  (2ul * DATA_BYTES)
 #define BYTES       (1ul << 32)
 

@@ -1,13 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What registering memory costs, asked of a UCT memory domain:
+ * What registering memory with a UCT memory domain costs:
  *
  *   reg_bench COMPONENT DEVICE covered BYTES  a buffer that was registered
  *                  before, and is in use: the cost of another registration
- *   reg_bench COMPONENT DEVICE first BYTES    memory that nobody has touched,
- *                  in a place where nothing has been registered, as soon as it
- *                  is mapped
+ *   reg_bench COMPONENT DEVICE first BYTES    untouched memory, in a place
+ *                  where nothing has been registered, as soon as it is mapped
  *   reg_bench COMPONENT DEVICE later BYTES    the same, a while after that
  *   reg_bench COMPONENT DEVICE message BYTES  what UCP does for each message of
  *                  a buffer that is in use, with the key for the peer
@@ -121,7 +120,7 @@ static double first(uct_md_h md, size_t length, useconds_t delay)
     double result;
     void *memory;
 
-    /* Or the cost of code that has never run is most of it */
+    /* Else code that runs for the first time would take most of the time */
     reg_dereg(md, elsewhere, sizeof(elsewhere), 1);
 
     memory = map_memory(length);

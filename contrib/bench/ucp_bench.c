@@ -23,8 +23,8 @@
  *   connect N      N endpoints created and flushed, i.e. really connected
  *
  * put-* print the median, the 99th percentile and the largest of the times in
- * microseconds, and the longest time for which this machine let a process stand
- * still that only reads the clock: no figure can be better than that. put-pair
+ * microseconds, and the longest pause of a process that only reads the clock:
+ * the machine itself causes delays of this length. put-pair
  * prints the medians of the batches' medians in microseconds, and of the ratios
  * of neighbouring batches. connect prints the microseconds per endpoint.
  */
@@ -38,7 +38,7 @@
 #define MAX_WORDS 512
 
 /* Operations of one kind in a row, mostly less than a tenth of a millisecond,
- * and how often the two kinds take turns, before any of it counts and then */
+ * and the number of such pairs that warm up and that are measured */
 #define BATCH      50
 #define WARM_PAIRS 20
 #define PAIRS      1000
@@ -65,8 +65,8 @@ static uint64_t features(void)
 }
 
 
-/* ---- messages there and back, as ucx_perftest has them in ucp_am_lat: nobody
- *      writes or reads the data ---- */
+/* ---- messages there and back, as in ucx_perftest's ucp_am_lat: the data is
+ *      neither written nor read ---- */
 
 static ucs_status_t on_message(void *arg, const void *header,
                                size_t header_length, void *data, size_t length,

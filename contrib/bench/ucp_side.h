@@ -103,8 +103,8 @@ static void side_cleanup(side_t *side)
     ucp_cleanup(side->context);
 }
 
-/* What a target does that polls: not a system call after each progress, which
- * would take longer than the operation that it serves */
+/* Progress of a polling target, without a system call after each: that would
+ * take longer than the operation that it serves */
 static inline void progress_some(side_t *side)
 {
     int i;
@@ -143,7 +143,7 @@ static ucp_ep_h make_ep(side_t *side, const ucp_address_t *address)
     return ep;
 }
 
-/* Whatever comes of it: the peer may be closing, too */
+/* With any status: the peer may be closing as well */
 static void close_ep(side_t *side, ucp_ep_h ep)
 {
     ucs_status_ptr_t request = ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FLUSH);
