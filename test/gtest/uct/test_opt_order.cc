@@ -2,6 +2,10 @@
 
 #include "test_opt_order.h"
 
+extern "C" {
+#include "uct/ib/nprdma/wire/nprdma_key.h"
+}
+
 #include <sched.h>
 
 void test_opt_order::renew(op_t op, unsigned times, uint32_t restore)
@@ -536,6 +540,40 @@ TEST_F(test_opt_order, room_runs_out)
         EXPECT_GT(taken, 5u);
         m_a->flush(m_ab);
         EXPECT_EQ(taken - 1, *remote_word(word));
+    }
+}
+
+/* Held puts have all slots for data that an endpoint may have. Nevertheless
+ * there is one for the reply to a get that they wait for. */
+TEST_F(test_opt_order, puts_leave_slots)
+{
+    static const size_t get_length = 8000; /* Its reply needs a slot for data */
+
+    for (int turn = 0; turn < 3; ++turn) {
+        uct_nprdma_rkey_t no_window = *(uct_nprdma_rkey_t*)m_rkey;
+        std::string result(get_length, 0);
+        completion put, get;
+        uint64_t taken = 0;
+
+        start_missing(PUT_ZCOPY, &put, 2);
+        std::string sent(m_local->ptr(word), get_length);
+        no_window.r_rkey = 0; /* The target's software executes the get */
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_get_bcopy(
+                          m_ab,
+                          [](void *arg, const void *data, size_t bytes) {
+                              memcpy(arg, data, bytes);
+                          },
+                          &result[0], get_length, m_remote->address(word),
+                          (uct_rkey_t)&no_window, &get));
+        while (put_word(word, taken + 1) == UCS_OK) {
+            ASSERT_LT(++taken, 1000u);
+        }
+        EXPECT_GT(taken, 5u);
+        m_a->flush(m_ab);
+        EXPECT_TRUE(get.done);
+        EXPECT_EQ(sent, result);
+        EXPECT_EQ(taken, *remote_word(word));
     }
 }
 

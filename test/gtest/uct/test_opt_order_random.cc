@@ -270,6 +270,8 @@ TEST_P(test_opt_order_random, as_one_after_the_other)
     const int count = 2500;
 #endif
 
+    printf("seed %u\n", m_random_seed); /* In case the test does not end */
+    fflush(stdout);
     SCOPED_TRACE(testing::Message() << "seed " << m_random_seed);
     for (int i = 0; (i < count) && !HasFailure(); ++i) {
         one();

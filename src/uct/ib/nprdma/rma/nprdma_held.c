@@ -242,7 +242,14 @@ static int uct_nprdma_held_needs_reply(const uct_nprdma_opt_op_t *op)
            (rma->opt.num_held_nic > 0);
 }
 
-/* @return Zero if resources are missing: try again later. */
+/*
+ * Send a held request. Held puts behind it may have all slots that an endpoint
+ * may have, and do not return them before this request is sent. Therefore it
+ * uses the reserve, as redo does: what uses the reserve returns it without
+ * waiting for a held operation.
+ *
+ * @return Zero if resources are missing: try again later.
+ */
 static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_opt_op_t *op, int *has_reply_p)
 {
@@ -256,14 +263,14 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
     *has_reply_p = uct_nprdma_held_needs_reply(op);
     if (!uct_nprdma_rma_can_post(iface, rma) ||
         ((slot == NULL) &&
-         !uct_nprdma_rma_small_slot(iface, rma, length, 0, &slot))) {
+         !uct_nprdma_rma_small_slot(iface, rma, length, 1, &slot))) {
         return 0;
     }
 
     if (*has_reply_p) {
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, uct_nprdma_svc_reply_length(&op->message.request),
-                UCT_NPRDMA_RMA_HELD, 0);
+                UCT_NPRDMA_RMA_HELD, 1);
         if (wait == NULL) {
             if (op->slot == NULL) {
                 uct_nprdma_rma_small_slot_put(slot);

@@ -283,11 +283,13 @@ typedef struct uct_nprdma_rma_watch {
 
 /* ---- requests and replies: nprdma_rma_req, nprdma_rma_wait ---- */
 
-/* Reserve of redo and verification besides entries of the send queue: waits,
- * per endpoint and per interface, and a slot for data */
+/* Reserve of redo, verification and held requests besides entries of the send
+ * queue: waits, per endpoint and per interface, and slots for data. Where the
+ * device has little inline space, one request needs two slots at once: for its
+ * message and for its reply. */
 #define UCT_NPRDMA_RMA_REDO_WAITS        4u
 #define UCT_NPRDMA_RMA_REDO_IFACE_WAITS  8u
-#define UCT_NPRDMA_RMA_REDO_SLOTS        1u
+#define UCT_NPRDMA_RMA_REDO_SLOTS        2u
 
 /* Maximum number of spares: receives that are posted before they are needed, in
  * addition to those of awaited replies. See nprdma_rma_wait.h */
