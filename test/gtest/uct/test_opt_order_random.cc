@@ -363,12 +363,16 @@ TEST_F(test_opt_order_search, finds_what_a_slow_search_finds)
                 }
             }
 
-            /* A sequential stream, and random places */
-            base          = (base + random() % 40) % 4000;
-            uint64_t from = (random() % 4) ? base : random() % 4000;
+            /* A sequential stream, and random places. Small and large ones. */
+            base            = (base + random() % 40) % 4000;
+            uint64_t from   = (random() % 4) ? base : random() % 4000;
+            uint64_t length = 1 + random() % 30;
+            if (random() % 8 == 0) {
+                length += UCT_NPRDMA_ORDER_LARGE - 15;
+            }
             std::unique_ptr<item> next(new item);
             next->op.flags = kinds[random() % 5];
-            next->op.span  = uct_nprdma_span(from, 1 + random() % 30);
+            next->op.span  = uct_nprdma_span(from, length);
             uct_nprdma_order_op_t *expected = nullptr;
             for (auto &earlier : items) {
                 if (conflicts(earlier->op, next->op.flags, next->op.span,

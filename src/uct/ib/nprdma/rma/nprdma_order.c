@@ -14,8 +14,8 @@ void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict)
     order->num_writes = 0;
     order->is_strict  = is_strict;
     ucs_list_head_init(&order->ops);
-    uct_nprdma_span_clear(&order->older);
-    uct_nprdma_span_clear(&order->newer);
+    uct_nprdma_order_bounds_clear(&order->older);
+    uct_nprdma_order_bounds_clear(&order->newer);
 }
 
 /* Check whether an operation must not overtake an earlier one (ARCHITECTURE
@@ -67,8 +67,8 @@ uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
         return NULL;
     }
 
-    if (!is_atomic && !uct_nprdma_span_overlaps(&order->older, span) &&
-        !uct_nprdma_span_overlaps(&order->newer, span)) {
+    if (!is_atomic && !uct_nprdma_order_bounds_overlap(&order->older, span) &&
+        !uct_nprdma_order_bounds_overlap(&order->newer, span)) {
         return NULL;
     }
 

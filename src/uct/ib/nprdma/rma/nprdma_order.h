@@ -19,9 +19,10 @@
  * overtake. When that one is removed, the search is repeated.
  *
  * Most new operations cost O(1): the list is searched only if a bounding
- * interval overlaps the new operation. There are two intervals, of older and of
- * newer operations, so that the bounds move along with a stream of operations
- * that never pauses.
+ * interval overlaps the new operation. Large and small operations have
+ * intervals of their own, because a stream of large ones often has counters or
+ * locks far away. Each has one interval of older and one of newer operations,
+ * so that the bounds move along with a stream that never pauses.
  */
 
 /* Properties of an operation for the order */
@@ -59,15 +60,27 @@ typedef struct uct_nprdma_order_op {
 } uct_nprdma_order_op_t;
 
 
+/* Bytes from which on an operation is large */
+#define UCT_NPRDMA_ORDER_LARGE   4096
+
+
+/* Bounding intervals of some operations: small ones and large ones */
+typedef struct uct_nprdma_order_bounds {
+    uct_nprdma_span_t spans[2];
+} uct_nprdma_order_bounds_t;
+
+
 /* The operations of an endpoint */
 typedef struct uct_nprdma_order {
-    ucs_list_link_t   ops;       /* In program order */
-    uint64_t          sn;        /* Of the last one that was added */
-    uint64_t          epoch;     /* Last one that may be in older */
-    uct_nprdma_span_t older;
-    uct_nprdma_span_t newer;     /* Operations added after epoch */
-    unsigned          num_writes; /* In ops, without UCT_NPRDMA_ORDER_READ */
-    int               is_strict; /* Atomics wait for all earlier operations */
+    ucs_list_link_t           ops;        /* In program order */
+    uint64_t                  sn;         /* Of the last one that was added */
+    uint64_t                  epoch;      /* Last one that may be in older */
+    uct_nprdma_order_bounds_t older;
+    uct_nprdma_order_bounds_t newer;      /* Operations added after epoch */
+    unsigned                  num_writes; /* In ops, without
+                                           * UCT_NPRDMA_ORDER_READ */
+    int                       is_strict;  /* Atomics wait for all earlier
+                                           * operations */
 } uct_nprdma_order_t;
 
 
@@ -109,6 +122,32 @@ static inline int uct_nprdma_span_overlaps(const uct_nprdma_span_t *span1,
                                            const uct_nprdma_span_t *span2)
 {
     return (span1->begin <= span2->last) && (span2->begin <= span1->last);
+}
+
+
+static inline void
+uct_nprdma_order_bounds_clear(uct_nprdma_order_bounds_t *bounds)
+{
+    uct_nprdma_span_clear(&bounds->spans[0]);
+    uct_nprdma_span_clear(&bounds->spans[1]);
+}
+
+static inline void
+uct_nprdma_order_bounds_add(uct_nprdma_order_bounds_t *bounds,
+                            const uct_nprdma_span_t *span)
+{
+    int is_large = (span->last - span->begin) >= (UCT_NPRDMA_ORDER_LARGE - 1);
+
+    uct_nprdma_span_add(&bounds->spans[is_large], span);
+}
+
+/** @return Nonzero if a span has a byte in common with one of the bounds. */
+static inline int
+uct_nprdma_order_bounds_overlap(const uct_nprdma_order_bounds_t *bounds,
+                                const uct_nprdma_span_t *span)
+{
+    return uct_nprdma_span_overlaps(&bounds->spans[0], span) ||
+           uct_nprdma_span_overlaps(&bounds->spans[1], span);
 }
 
 
@@ -171,7 +210,7 @@ uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
     op->is_late = 0;
     ucs_list_head_init(&op->waiters);
     ucs_list_add_tail(&order->ops, &op->list);
-    uct_nprdma_span_add(&order->newer, &op->span);
+    uct_nprdma_order_bounds_add(&order->newer, &op->span);
     order->num_writes += !(op->flags & UCT_NPRDMA_ORDER_READ);
 }
 
@@ -190,13 +229,13 @@ uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
     order->num_writes -= !(op->flags & UCT_NPRDMA_ORDER_READ);
     if (ucs_list_is_empty(&order->ops)) {
         order->epoch = order->sn;
-        uct_nprdma_span_clear(&order->older);
-        uct_nprdma_span_clear(&order->newer);
+        uct_nprdma_order_bounds_clear(&order->older);
+        uct_nprdma_order_bounds_clear(&order->newer);
     } else if (ucs_list_head(&order->ops, uct_nprdma_order_op_t, list)->sn >
                order->epoch) {
         order->epoch = order->sn;
         order->older = order->newer;
-        uct_nprdma_span_clear(&order->newer);
+        uct_nprdma_order_bounds_clear(&order->newer);
     }
 }
 
