@@ -9,10 +9,11 @@
 #include "base/npemu_time.h"
 #include "fabric/npemu_peer.h"
 
+#include "nprdma_thread.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -172,19 +173,6 @@ static void *npemu_thread_main(void *arg)
     return NULL;
 }
 
-/* The thread blocks all signals: they are for threads of the application. */
-static int npemu_thread_create(npemu_thread_start_t *start)
-{
-    sigset_t all, old;
-    int ret;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    ret = pthread_create(&start->proc->thread, NULL, npemu_thread_main, start);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return ret;
-}
-
 int npemu_thread_start(npemu_proc_t *proc)
 {
     npemu_thread_start_t start = {.proc = proc};
@@ -199,7 +187,7 @@ int npemu_thread_start(npemu_proc_t *proc)
 
     pthread_mutex_init(&start.lock, NULL);
     pthread_cond_init(&start.cond, NULL);
-    ret = npemu_thread_create(&start);
+    ret = nprdma_thread_start(&proc->thread, npemu_thread_main, &start);
     if (ret != 0) {
         npemu_error("cannot start a thread: %s", strerror(ret));
     } else {

@@ -6,10 +6,11 @@
 
 #include "nprdma_populator.h"
 
+#include <nprdma_thread.h>
+
 #include <ucs/debug/memtrack_int.h>
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 /* Maximum number of waiting jobs; a power of two */
@@ -135,15 +136,10 @@ static void *uct_nprdma_populator_thread(void *arg)
 
 static void uct_nprdma_populator_start(uct_nprdma_populator_t *populator)
 {
-    sigset_t all, old;
     int ret;
 
-    /* All signals are blocked: they are for threads of the application */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    ret = pthread_create(&populator->thread, NULL, uct_nprdma_populator_thread,
-                         populator);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    ret = nprdma_thread_start(&populator->thread, uct_nprdma_populator_thread,
+                              populator);
     if (ret != 0) {
         /* Without the thread nothing fails: it only makes later accesses
          * faster */

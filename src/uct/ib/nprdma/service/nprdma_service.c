@@ -15,6 +15,8 @@
 
 #include "ucm/access/nprdma_fault.h"
 
+#include <nprdma_thread.h>
+
 #include <ucs/datastruct/khash.h>
 #include <ucs/datastruct/list.h>
 #include <ucs/debug/log.h>
@@ -25,7 +27,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <sys/eventfd.h>
@@ -979,23 +980,15 @@ static void uct_nprdma_service_report_no_thread(uct_nprdma_service_t *service,
 static void
 uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
 {
-    sigset_t all, old;
     int ret;
 
     if (service->has_thread) {
         return;
     }
 
-    /* Signals are for threads of the application. Only SIGSEGV and SIGBUS are
-     * not blocked, because they report faults of this thread's own accesses */
     service->stop = 0;
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    ret = pthread_create(&service->thread, NULL, uct_nprdma_service_thread,
-                         service);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    ret = nprdma_thread_start_accessing(&service->thread,
+                                        uct_nprdma_service_thread, service);
     if (ret != 0) {
         uct_nprdma_service_report_no_thread(service, ret);
         return;
