@@ -4,8 +4,8 @@
  * The page state: one 32-bit word per 4 KiB page of a region, in an array that
  * the memory monitor writes and all others only read (ARCHITECTURE 2). The page
  * size and the bits are defined once, in the interface of the kernel module,
- * which both kernel and user space can include. This header adds short names
- * and the atomic operations of user space.
+ * which both kernel and user space can include. This header adds the atomic
+ * operations of user space.
  */
 
 #ifndef NPRDMA_PAGE_STATE_H
@@ -26,13 +26,10 @@ typedef std::atomic<uint32_t> nprdma_page_state_t;
 typedef _Atomic uint32_t nprdma_page_state_t;
 #endif
 
-#define NPRDMA_PAGE_SHIFT NPRDMA_STATE_SHIFT
-#define NPRDMA_PAGE_SIZE  (1ul << NPRDMA_PAGE_SHIFT)
-
-#define NPRDMA_PAGE_R     NPRDMA_STATE_R
-#define NPRDMA_PAGE_W     NPRDMA_STATE_W
-#define NPRDMA_PAGE_BITS  NPRDMA_STATE_BITS
-#define NPRDMA_PAGE_COUNT NPRDMA_STATE_COUNT
+/* Bytes of a page that a NIC reads as a unit: PCIe completions and packets end
+ * at multiples of it, provided that the READ began at one. So one test per line
+ * finds each line that came from the signature page. */
+#define NPRDMA_LINE_SIZE 64u
 
 /* Memory hooks use these functions, and ThreadSanitizer must not instrument
  * hooks: inlined, the functions have the attributes of the hook */

@@ -57,13 +57,14 @@
  * after the translation for the NIC points at the page, and cleared before the
  * translation points away from it.
  */
-#define NPRDMA_STATE_R     1u
-#define NPRDMA_STATE_W     2u
-#define NPRDMA_STATE_BITS  (NPRDMA_STATE_R | NPRDMA_STATE_W)
-#define NPRDMA_STATE_COUNT 4u
+#define NPRDMA_PAGE_R     1u
+#define NPRDMA_PAGE_W     2u
+#define NPRDMA_PAGE_BITS  (NPRDMA_PAGE_R | NPRDMA_PAGE_W)
+#define NPRDMA_PAGE_COUNT 4u
 
-/* The page that a state word stands for has 2^12 bytes, on every machine */
-#define NPRDMA_STATE_SHIFT 12
+/* The page that a state word stands for has 4096 bytes, on every machine */
+#define NPRDMA_PAGE_SHIFT 12
+#define NPRDMA_PAGE_SIZE  (1ul << NPRDMA_PAGE_SHIFT)
 
 /* _IO() only: the size is in the structure, where it can grow */
 #define NPRDMA_IOC_TYPE 0xf7
@@ -309,7 +310,7 @@ struct nprdma_ioc_invalidate {
     __u32         size;
     __u32         flags;       /* NPRDMA_IOC_INVALIDATE_xx */
     __u32         region;
-    __u32         bits;        /* NPRDMA_STATE_R, NPRDMA_STATE_W or both. R
+    __u32         bits;        /* NPRDMA_PAGE_R, NPRDMA_PAGE_W or both. R
                                 * implies W. */
     __aligned_u64 address;     /* first byte; whole pages are invalidated */
     __aligned_u64 length;      /* bytes */

@@ -314,7 +314,7 @@ static int nprdma_call_invalidate(struct nprdma_call *call)
 	unsigned long first, n;
 	int ret;
 
-	if (!arg->bits || arg->bits & ~NPRDMA_STATE_BITS)
+	if (!arg->bits || arg->bits & ~NPRDMA_PAGE_BITS)
 		return -EINVAL;
 	region = nprdma_kregions_find(call->ctx, arg->region);
 	if (!region)

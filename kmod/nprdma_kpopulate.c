@@ -139,7 +139,7 @@ static int nprdma_batch_fault(struct nprdma_kregion *region,
 
 	if (!batch->resident) {
 		range.default_flags = HMM_PFN_REQ_FAULT;
-		if (batch->bits & NPRDMA_STATE_W)
+		if (batch->bits & NPRDMA_PAGE_W)
 			range.default_flags |= HMM_PFN_REQ_WRITE;
 	}
 
@@ -173,7 +173,7 @@ static bool nprdma_batch_usable(const struct nprdma_batch *batch,
 	if ((batch->refused >> i) & 1 || pfn & HMM_PFN_ERROR ||
 	    !(pfn & HMM_PFN_VALID))
 		return false;
-	if (batch->bits & NPRDMA_STATE_W && !(pfn & HMM_PFN_WRITE))
+	if (batch->bits & NPRDMA_PAGE_W && !(pfn & HMM_PFN_WRITE))
 		return false;
 
 	page = hmm_pfn_to_page(pfn);
@@ -198,7 +198,7 @@ static void nprdma_batch_point(struct nprdma_kregion *region,
 
 	for (i = from; i < to; i++) {
 		/* Reclaim would drop a clean page that a device has written */
-		if (batch->bits & NPRDMA_STATE_W)
+		if (batch->bits & NPRDMA_PAGE_W)
 			nprdma_mark_dirty(frames[i]);
 	}
 	nprdma_kregion_repoint(region, batch->bits, batch->first + from,
@@ -220,7 +220,7 @@ static void nprdma_batch_remember(struct nprdma_kregion *region,
 		WARN_ON_ONCE(*entry >> NPRDMA_ENTRY_SHIFT != frame);
 	}
 	*entry = frame << NPRDMA_ENTRY_SHIFT | NPRDMA_ENTRY_PRESENT;
-	if (batch->bits & NPRDMA_STATE_W)
+	if (batch->bits & NPRDMA_PAGE_W)
 		*entry |= NPRDMA_ENTRY_W;
 	/* A reader of the bits finds the windows re-pointed */
 	smp_store_release(&region->states.words[page],
@@ -442,7 +442,7 @@ int nprdma_kpopulate(struct nprdma_kregion *region,
 
 	populate->populated = 0;
 	populate->retries = 0;
-	batch.bits = populate->write ? NPRDMA_STATE_BITS : NPRDMA_STATE_R;
+	batch.bits = populate->write ? NPRDMA_PAGE_BITS : NPRDMA_PAGE_R;
 	batch.resident = populate->resident;
 	batch.unless_revoked = populate->unless_revoked;
 	batch.revocations = populate->revocations;

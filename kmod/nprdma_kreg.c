@@ -17,10 +17,9 @@ struct nprdma_kreg {
 };
 
 /*
- * Pages that are revoked, and registrations that are skipped, without releasing
- * the lock, for which notifiers wait
+ * Registrations that are skipped without releasing the lock, for which
+ * notifiers wait
  */
-#define NPRDMA_REVOKE_BATCH 4096UL
 #define NPRDMA_REVOKE_STEPS 256
 
 /**
@@ -122,9 +121,9 @@ static u64 nprdma_kreg_revoke(struct nprdma_kregion *region,
 	while (first <= last) {
 		spin_lock(&region->lock);
 		n = min(nprdma_kreg_gap(region, &first, last),
-			NPRDMA_REVOKE_BATCH);
+			NPRDMA_CLEAR_BATCH);
 		nprdma_kregion_count_revocation(region, first, n);
-		lost = nprdma_kregion_clear(region, NPRDMA_STATE_BITS, first, n,
+		lost = nprdma_kregion_clear(region, NPRDMA_PAGE_BITS, first, n,
 					    false);
 		region->counters.revoked += lost;
 		spin_unlock(&region->lock);

@@ -15,9 +15,6 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-/* Pages that are taken away without releasing the lock: 16 MiB */
-#define NPRDMA_CLEAR_BATCH 4096UL
-
 static atomic64_t nprdma_serial;
 
 /* A range of pages; empty while end is 0 */
@@ -51,7 +48,7 @@ static unsigned long nprdma_clear_words(struct nprdma_kregion *region, u32 bits,
 				continue;
 			WRITE_ONCE(region->states.words[page],
 				   nprdma_state_next(word, word &
-						     NPRDMA_STATE_BITS & ~bits));
+						     NPRDMA_PAGE_BITS & ~bits));
 			if (!(word & bits))
 				continue;
 			if (!lost++)
@@ -82,7 +79,7 @@ static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 		if (*entry & NPRDMA_ENTRY_W)
 			nprdma_mark_dirty(*entry >> NPRDMA_ENTRY_SHIFT);
 		*entry &= ~NPRDMA_ENTRY_W;
-		if ((bits & NPRDMA_STATE_R) && *entry) {
+		if ((bits & NPRDMA_PAGE_R) && *entry) {
 			*entry = 0;
 			region->chunks[page / NPRDMA_CHUNK_PAGES].present--;
 			region->present--;
@@ -112,8 +109,8 @@ unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 
 	lockdep_assert_held(&region->lock);
 
-	if (bits & NPRDMA_STATE_R)
-		bits |= NPRDMA_STATE_W;
+	if (bits & NPRDMA_PAGE_R)
+		bits |= NPRDMA_PAGE_W;
 	lost = nprdma_clear_words(region, bits, first, first + n, touch, &hull);
 	if (!lost)
 		return 0;
@@ -212,7 +209,7 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 	region->counters.events++;
 	while (first < end) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
-		lost += nprdma_kregion_clear(region, NPRDMA_STATE_BITS, first,
+		lost += nprdma_kregion_clear(region, NPRDMA_PAGE_BITS, first,
 					     n, false);
 		first += n;
 		if (first == end)

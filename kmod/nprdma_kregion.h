@@ -17,6 +17,9 @@
 /* Pages of a chunk, whose frames are recorded in one table: 2 MiB */
 #define NPRDMA_CHUNK_PAGES (PAGE_SIZE / sizeof(unsigned long))
 
+/* Pages that are taken away without releasing the lock: 16 MiB */
+#define NPRDMA_CLEAR_BATCH 4096UL
+
 /* Most pages that are populated at once, aligned: one word of a bit set */
 #define NPRDMA_BATCH ((unsigned long)BITS_PER_LONG)
 

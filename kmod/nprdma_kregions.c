@@ -75,7 +75,7 @@ int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
 	spin_lock(&region->lock);
 	WRITE_ONCE(region->dead, true);
 	spin_unlock(&region->lock);
-	nprdma_kregion_revoke(region, NPRDMA_STATE_BITS, 0, region->npages,
+	nprdma_kregion_revoke(region, NPRDMA_PAGE_BITS, 0, region->npages,
 			      false);
 	mmu_interval_notifier_remove(&region->notifier);
 	/* A process that sees `dead` sees all states absent */

@@ -62,7 +62,7 @@ static int __init nprdma_init(void)
 	int ret;
 
 	/* A state word stands for one page, as in user space */
-	BUILD_BUG_ON(PAGE_SHIFT != NPRDMA_STATE_SHIFT);
+	BUILD_BUG_ON(PAGE_SHIFT != NPRDMA_PAGE_SHIFT);
 
 	nprdma_limits_init();
 	nprdma_debugfs_init();

@@ -17,7 +17,7 @@
 /**
  * nprdma_kregion_repoint - point pages of a region in all its windows
  * @region: the region, its lock held
- * @bits: &NPRDMA_STATE_R for the R windows, &NPRDMA_STATE_W for the W windows
+ * @bits: &NPRDMA_PAGE_R for the R windows, &NPRDMA_PAGE_W for the W windows
  * @first: index of the first page
  * @n: number of pages
  * @pfns: as for nprdma_window_point()
@@ -36,7 +36,7 @@ void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
 	trace_nprdma_repoint(region->ctx->tgid, region->id, bits, first, n,
 			     pfns);
 	list_for_each_entry(win, &region->windows, link) {
-		if (!(bits & (win->is_write ? NPRDMA_STATE_W : NPRDMA_STATE_R)))
+		if (!(bits & (win->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)))
 			continue;
 		if (!pfns || !win->closing)
 			nprdma_window_point(win, first, n, pfns);
@@ -59,6 +59,6 @@ void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
 
 	lockdep_assert_held(&region->lock);
 	list_for_each_entry(win, &region->windows, link)
-		if (bits & (win->is_write ? NPRDMA_STATE_W : NPRDMA_STATE_R))
+		if (bits & (win->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R))
 			nprdma_window_flush(win, first, n);
 }

@@ -22,7 +22,7 @@ struct nprdma_states {
 /* The word that follows another when its bits become others: never the same */
 static inline u32 nprdma_state_next(u32 word, u32 bits)
 {
-	return ((word & ~NPRDMA_STATE_BITS) + NPRDMA_STATE_COUNT) | bits;
+	return ((word & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT) | bits;
 }
 
 size_t nprdma_states_memory(unsigned long npages);

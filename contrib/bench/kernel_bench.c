@@ -29,7 +29,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#define PAGE          ((size_t)1 << NPRDMA_STATE_SHIFT)
+#define PAGE          ((size_t)NPRDMA_PAGE_SIZE)
 #define HUGE_PAGE     ((size_t)2 << 20)
 #define PAGES_BATCHES 16 /* places, used in rotation */
 #define VERBS_TURNS   3

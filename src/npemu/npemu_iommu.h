@@ -189,7 +189,8 @@ typedef struct npemu_fault {
     uint32_t windows; /* which accesses count: NPRDMA_PAGE_R, _W or both */
     uint32_t access;  /* the nth of these evicts it, from 1 */
     uint32_t tear;    /* bytes of the page, from its start, that are present
-                       * for this access; 4096: it is evicted afterwards */
+                       * for this access; NPRDMA_PAGE_SIZE: it is evicted
+                       * afterwards */
     uint32_t restore; /* the page becomes present again at the end of the kth
                        * access, counted from the one that evicts it; 0: it
                        * does not */
@@ -203,7 +204,7 @@ typedef struct npemu_fault {
  * evicts once.
  *
  * @return Index of the entry; -1 if there are too many, or it is invalid (page
- *         outside of the table, no window, access 0, tear > 4096).
+ *         outside of the table, no window, access 0, tear > NPRDMA_PAGE_SIZE).
  */
 int npemu_fault_add(npemu_iommu_header_t *header, const npemu_fault_t *fault);
 

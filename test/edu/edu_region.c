@@ -133,10 +133,10 @@ static void test_states(void)
     for (i = 0; i < 16; ++i) {
         CHECK_EQ(words[i], f.region.words[1100 + i]);
     }
-    CHECK_EQ(words[1] & NPRDMA_STATE_BITS, 0);
+    CHECK_EQ(words[1] & NPRDMA_PAGE_BITS, 0);
     CHECK(words[1] != 0);
-    CHECK_EQ(words[2] & NPRDMA_STATE_BITS, NPRDMA_STATE_BITS);
-    CHECK_EQ(words[4] & NPRDMA_STATE_BITS, NPRDMA_STATE_R);
+    CHECK_EQ(words[2] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_BITS);
+    CHECK_EQ(words[4] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_R);
 }
 
 /* Populated before the device was attached, and taken away after */
@@ -334,7 +334,7 @@ static void test_unbound(void)
     kmod_stats(f.region.ctx, f.region.id, &after);
     CHECK_EQ(after.present, NPAGES);
     take_away(&f, 3);
-    CHECK_EQ(f.region.words[3] & NPRDMA_STATE_BITS, 0);
+    CHECK_EQ(f.region.words[3] & NPRDMA_PAGE_BITS, 0);
     edu_fill(at(&f, 3), 0x44);
     kmod_populate_all(&f.region, 3, 1, NPRDMA_IOC_POPULATE_WRITE);
     CHECK(after.bytes < before.bytes + NPAGES * 16, "%llu bytes, then %llu",

@@ -69,8 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t header = offsetof(npemu_fabric_shm_t, num_slots) +
                           sizeof(good.num_slots);
     const size_t sizes[] = {sizeof(good) + NPEMU_SEGMENT_FABRIC,
-                            2 * NPEMU_PAGE_SIZE + NPEMU_SEGMENT_FABRIC,
-                            sizeof(good) + NPEMU_PAGE_SIZE +
+                            2 * NPRDMA_PAGE_SIZE + NPEMU_SEGMENT_FABRIC,
+                            sizeof(good) + NPRDMA_PAGE_SIZE +
                                     NPEMU_SEGMENT_FABRIC,
                             NPEMU_SEGMENT_FABRIC};
     fuzz_reader_t reader = {data, size};

@@ -18,11 +18,6 @@
 #define NUM_PAGES 64
 #define PARAMETER "/sys/module/nprdma/parameters/"
 
-_Static_assert(NPRDMA_STATE_R == NPRDMA_PAGE_R, "");
-_Static_assert(NPRDMA_STATE_W == NPRDMA_PAGE_W, "");
-_Static_assert(NPRDMA_STATE_COUNT == NPRDMA_PAGE_COUNT, "");
-_Static_assert(NPRDMA_STATE_SHIFT == NPRDMA_PAGE_SHIFT, "");
-
 /* A 32-bit build of this file checks the same sizes */
 _Static_assert(sizeof(struct nprdma_ioc_query) == 328, "");
 _Static_assert(sizeof(struct nprdma_ioc_attach_device) == 328, "");
@@ -197,7 +192,7 @@ static void results_that_cannot_be_returned(void)
     populate->length  = PAGE;
     CHECK(mprotect(create, PAGE, PROT_READ) == 0, "%m");
     CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, populate, EFAULT);
-    CHECK_EQ(kmod_count(&region, 0, 1, NPRDMA_STATE_R), 1);
+    CHECK_EQ(kmod_count(&region, 0, 1, NPRDMA_PAGE_R), 1);
 }
 
 static void query(void)
@@ -317,11 +312,11 @@ static void region_destroy(void)
     CHECK_CALL(ctx, NPRDMA_IOC_REGION_DESTROY, &destroy, ENOENT);
     CHECK_EQ(region.header->dead, 1);
     CHECK_EQ(kmod_count(&region, 0, NUM_PAGES, 0), NUM_PAGES);
-    CHECK_EQ(region.words[0], 2 * NPRDMA_STATE_COUNT);
+    CHECK_EQ(region.words[0], 2 * NPRDMA_PAGE_COUNT);
     CHECK_EQ(kmod_populate(&region, 0, 1, 0, NULL), ENOENT);
 
     CHECK_EQ(other.header->dead, 0);
-    CHECK_EQ(kmod_count(&other, 0, NUM_PAGES, NPRDMA_STATE_BITS), NUM_PAGES);
+    CHECK_EQ(kmod_count(&other, 0, NUM_PAGES, NPRDMA_PAGE_BITS), NUM_PAGES);
     /* Closing destroys the region */
     close(ctx);
     CHECK_EQ(other.header->dead, 1);
@@ -427,14 +422,14 @@ static void registrations(void)
                            &revoked), 0);
     CHECK_EQ(revoked, 4);
     CHECK_EQ(kmod_count(&region, 4, 4, 0), 4);
-    CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_STATE_R), 4);
+    CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_PAGE_R), 4);
     CHECK_EQ(kmod_populate(&region, 7, 1, 0, NULL), EACCES);
     CHECK_EQ(kmod_populate(&region, 8, 1, 0, NULL), 0);
 
     /* Without revocation pages stay valid, but no page can be populated */
     CHECK_EQ(do_unregister(&region, second, 0, &revoked), 0);
     CHECK_EQ(revoked, 0);
-    CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_STATE_R), 4);
+    CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_PAGE_R), 4);
     CHECK_EQ(kmod_populate(&region, 8, 1, NPRDMA_IOC_POPULATE_WRITE, NULL),
              EACCES);
 }
@@ -469,7 +464,7 @@ static void many_registrations(void)
     CHECK(parts >= count / 300, "%u", parts);
     CHECK_EQ(kmod_count(&region, count / 2, 1, 0), 1);
     CHECK_EQ(kmod_count(&region, count - 1, 1, 0), 1);
-    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_STATE_R), count - 2);
+    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_PAGE_R), count - 2);
 }
 
 static void populate(void)
@@ -499,7 +494,7 @@ static void populate(void)
     CHECK_EQ(kmod_populate(&region, 0, 64, 0, &arg), EFAULT);
     CHECK_EQ(arg.done, (uintptr_t)memory + 9 * PAGE);
     CHECK_EQ(arg.populated, 9);
-    CHECK_EQ(kmod_count(&region, 0, 64, NPRDMA_STATE_R), 9);
+    CHECK_EQ(kmod_count(&region, 0, 64, NPRDMA_PAGE_R), 9);
     CHECK_EQ(kmod_populate(&region, 10, 20, 0, &arg), EFAULT);
     CHECK_EQ(arg.done, (uintptr_t)memory + 19 * PAGE);
     CHECK_EQ(kmod_populate(&region, 20, 20, NPRDMA_IOC_POPULATE_WRITE, &arg),
@@ -507,7 +502,7 @@ static void populate(void)
     CHECK_EQ(arg.done, (uintptr_t)memory + 29 * PAGE);
     CHECK_EQ(kmod_populate(&region, 20, 20, 0, &arg), EOPNOTSUPP);
     CHECK_EQ(arg.done, (uintptr_t)memory + 39 * PAGE);
-    CHECK_EQ(kmod_count(&region, 29, 1, NPRDMA_STATE_R), 1);
+    CHECK_EQ(kmod_count(&region, 29, 1, NPRDMA_PAGE_R), 1);
     CHECK_EQ(kmod_populate(&region, 39, 1, 0, NULL), EOPNOTSUPP);
     CHECK_EQ(kmod_populate(&region, 39, 1, NPRDMA_IOC_POPULATE_WRITE, NULL),
              EFAULT);
@@ -516,7 +511,7 @@ static void populate(void)
     CHECK_EQ(kmod_populate(&region, 40, 10, 0, &arg), EOPNOTSUPP);
     CHECK_EQ(arg.done, (uintptr_t)memory + 49 * PAGE);
     CHECK_EQ(kmod_populate(&region, 49, 1, NPRDMA_IOC_POPULATE_WRITE, NULL), 0);
-    CHECK_EQ(kmod_count(&region, 49, 1, NPRDMA_STATE_BITS), 1);
+    CHECK_EQ(kmod_count(&region, 49, 1, NPRDMA_PAGE_BITS), 1);
     CHECK_EQ(kmod_populate(&region, 10, 1, 0, &arg), 0);
     CHECK_EQ(arg.populated, 0);
     CHECK_EQ(kmod_populate(&region, 0, 64, NPRDMA_IOC_POPULATE_RESIDENT, &arg),
@@ -549,10 +544,10 @@ static void populate_resident(void)
 
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, here | write, &arg), 0);
     CHECK_EQ(arg.populated, 8);
-    CHECK_EQ(kmod_count(&region, 0, 8, NPRDMA_STATE_BITS), 8);
+    CHECK_EQ(kmod_count(&region, 0, 8, NPRDMA_PAGE_BITS), 8);
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, here, &arg), 0);
     CHECK_EQ(arg.populated, 8);
-    CHECK_EQ(kmod_count(&region, 8, 8, NPRDMA_STATE_R), 8);
+    CHECK_EQ(kmod_count(&region, 8, 8, NPRDMA_PAGE_R), 8);
     CHECK_EQ(kmod_count(&region, 16, NUM_PAGES - 16, 0), NUM_PAGES - 16);
 
     CHECK(mincore(region.memory, region.length, resident) == 0, "%m");
@@ -576,12 +571,12 @@ static void invalidate(void)
     arg.region  = region.id;
     arg.address = (uintptr_t)region.memory;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, EINVAL);
-    arg.bits = NPRDMA_STATE_W;
+    arg.bits = NPRDMA_PAGE_W;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, EINVAL);
     arg.length = 8 * PAGE;
-    arg.bits   = NPRDMA_STATE_COUNT;
+    arg.bits   = NPRDMA_PAGE_COUNT;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, EINVAL);
-    arg.bits   = NPRDMA_STATE_W;
+    arg.bits   = NPRDMA_PAGE_W;
     arg.length = (NUM_PAGES + 1) * PAGE;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, ERANGE);
     arg.region = region.id + 1;
@@ -591,24 +586,24 @@ static void invalidate(void)
     arg.length = 8 * PAGE;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
     CHECK_EQ(arg.invalidated, 8);
-    CHECK_EQ(kmod_count(&region, 0, 8, NPRDMA_STATE_R), 8);
-    CHECK_EQ(kmod_count(&region, 8, 8, NPRDMA_STATE_BITS), 8);
+    CHECK_EQ(kmod_count(&region, 0, 8, NPRDMA_PAGE_R), 8);
+    CHECK_EQ(kmod_count(&region, 8, 8, NPRDMA_PAGE_BITS), 8);
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
     CHECK_EQ(arg.invalidated, 0);
 
     /* Taking R takes W as well; with TOUCH, the counts of absent pages change,
      * too */
     word        = region.words[20];
-    arg.bits    = NPRDMA_STATE_R;
+    arg.bits    = NPRDMA_PAGE_R;
     arg.length  = region.length;
     arg.flags   = NPRDMA_IOC_INVALIDATE_TOUCH;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
     CHECK_EQ(arg.invalidated, 16);
     CHECK_EQ(kmod_count(&region, 0, NUM_PAGES, 0), NUM_PAGES);
-    CHECK_EQ(region.words[20], word + NPRDMA_STATE_COUNT);
+    CHECK_EQ(region.words[20], word + NPRDMA_PAGE_COUNT);
     arg.flags = 0;
     CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
-    CHECK_EQ(region.words[20], word + NPRDMA_STATE_COUNT);
+    CHECK_EQ(region.words[20], word + NPRDMA_PAGE_COUNT);
 
     kmod_stats(ctx, region.id, &stats);
     CHECK_EQ(stats.revoked, 24);
@@ -631,7 +626,7 @@ static void unless_revoked(void)
     populate.length      = PAGE;
     populate.revocations = region.header->revocations;
     arg.region           = region.id;
-    arg.bits             = NPRDMA_STATE_R;
+    arg.bits             = NPRDMA_PAGE_R;
     arg.address          = populate.address;
     arg.length           = PAGE;
     CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
@@ -663,7 +658,7 @@ static void revoked_elsewhere(void)
     populate.revocations = region.header->revocations;
     arg.region           = region.id;
     arg.flags            = NPRDMA_IOC_INVALIDATE_TOUCH;
-    arg.bits             = NPRDMA_STATE_R;
+    arg.bits             = NPRDMA_PAGE_R;
     arg.address          = populate.address + 600 * PAGE;
     arg.length           = 41 * PAGE; /* In two batches: 576 to 703 */
     for (i = 0; i < 1000; ++i) {
@@ -696,26 +691,26 @@ static void words(void)
 
     kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
     arg.region  = region.id;
-    arg.bits    = NPRDMA_STATE_W;
+    arg.bits    = NPRDMA_PAGE_W;
     arg.address = (uintptr_t)region.memory;
     arg.length  = PAGE;
-    for (word = 0; word < 5 * 4 * NPRDMA_STATE_COUNT;
-         word += 4 * NPRDMA_STATE_COUNT) {
+    for (word = 0; word < 5 * 4 * NPRDMA_PAGE_COUNT;
+         word += 4 * NPRDMA_PAGE_COUNT) {
         CHECK_EQ(region.words[0], word);
         region.memory[0] = 1;
         CHECK_EQ(region.words[0], word);
         kmod_populate_all(&region, 0, 1, 0);
         CHECK_EQ(region.words[0],
-                 (word + NPRDMA_STATE_COUNT) | NPRDMA_STATE_R);
+                 (word + NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
         kmod_populate_all(&region, 0, 1, 0);
         CHECK_EQ(region.words[0],
-                 (word + NPRDMA_STATE_COUNT) | NPRDMA_STATE_R);
+                 (word + NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
         kmod_populate_all(&region, 0, 1, NPRDMA_IOC_POPULATE_WRITE);
         CHECK_EQ(region.words[0],
-                 (word + 2 * NPRDMA_STATE_COUNT) | NPRDMA_STATE_BITS);
+                 (word + 2 * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_BITS);
         CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
         CHECK_EQ(region.words[0],
-                 (word + 3 * NPRDMA_STATE_COUNT) | NPRDMA_STATE_R);
+                 (word + 3 * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
         CHECK(madvise(region.memory, PAGE, MADV_DONTNEED) == 0, "%m");
     }
 }

@@ -177,12 +177,12 @@ static void passed_on(void)
         CHECK_EQ(header->id, info.id);
         CHECK_EQ(header->address, info.address);
         CHECK_EQ(header->signature, info.signature);
-        CHECK_EQ(words[0] & NPRDMA_STATE_BITS, NPRDMA_STATE_BITS);
+        CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_BITS);
         CHECK_EQ(words[NUM_PAGES - 1], 0);
         CHECK_EQ(write(sockets[0], &byte, 1), 1);
         /* The owner exits: all pages are absent, and the mapping stays */
         CHECK_EQ(read(sockets[0], &byte, 1), 0);
-        CHECK_EQ(words[0] & NPRDMA_STATE_BITS, 0);
+        CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, 0);
         CHECK_EQ(header->dead, 1);
         _exit(0);
     }
@@ -387,7 +387,7 @@ static void limited_tables(const char *parameter, uid_t uid, int expected)
     CHECK_EQ(kmod_populate(&region, 0, length / PAGE, 0, &arg), expected);
     CHECK_EQ(arg.done, (uintptr_t)region.memory + (6 << 20));
     CHECK_EQ(arg.populated, 3 * 512);
-    CHECK_EQ(kmod_count(&region, 0, 3 * 512, NPRDMA_STATE_R), 3 * 512);
+    CHECK_EQ(kmod_count(&region, 0, 3 * 512, NPRDMA_PAGE_R), 3 * 512);
 
     allow_more(fd, region.ctx, PAGE);
     bytes       = user_bytes(region.ctx) + PAGE;

@@ -262,7 +262,7 @@ static void test_interrupted(void)
     CHECK(signals > 0);
     CHECK_EQ(done, pages);
     CHECK_EQ(populated, pages);
-    CHECK_EQ(kmod_count(&region, 0, pages, NPRDMA_STATE_BITS), pages);
+    CHECK_EQ(kmod_count(&region, 0, pages, NPRDMA_PAGE_BITS), pages);
     kmod_region_destroy(&region);
 }
 

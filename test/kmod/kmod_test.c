@@ -136,8 +136,8 @@ int kmod_populate(kmod_region_t *region, size_t first, size_t count,
 void kmod_populate_all(kmod_region_t *region, size_t first, size_t count,
                        unsigned flags)
 {
-    uint32_t bits = (flags & NPRDMA_IOC_POPULATE_WRITE) ? NPRDMA_STATE_BITS :
-                    NPRDMA_STATE_R;
+    uint32_t bits = (flags & NPRDMA_IOC_POPULATE_WRITE) ? NPRDMA_PAGE_BITS :
+                    NPRDMA_PAGE_R;
     size_t i;
 
     CHECK_EQ(kmod_populate(region, first, count, flags, NULL), 0);
@@ -154,7 +154,7 @@ size_t kmod_count(const kmod_region_t *region, size_t first, size_t count,
     size_t i;
 
     for (i = first; i < first + count; ++i) {
-        sum += (region->words[i] & NPRDMA_STATE_BITS) == bits;
+        sum += (region->words[i] & NPRDMA_PAGE_BITS) == bits;
     }
     return sum;
 }

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-#define PAGE ((size_t)1 << NPRDMA_STATE_SHIFT)
+#define PAGE ((size_t)NPRDMA_PAGE_SIZE)
 
 /** End the test as failed unless @a _condition holds; print a message. */
 #define CHECK(_condition, ...)                                             \

@@ -88,7 +88,7 @@ static void child_start(child_t *child, void (*what)(kmod_region_t *region))
     child->region.num_pages = NUM_PAGES;
     child->region.words     = (void*)((uint8_t*)states + info.states_offset);
     child->region.states_size = info.states_size;
-    CHECK_EQ(kmod_count(&child->region, 0, NUM_PAGES, NPRDMA_STATE_BITS),
+    CHECK_EQ(kmod_count(&child->region, 0, NUM_PAGES, NPRDMA_PAGE_BITS),
              NUM_PAGES);
     kmod_watch_start(&child->watch, &child->region, child->pid);
     CHECK(kmod_await(child_is_seen, &child->watch));

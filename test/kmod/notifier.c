@@ -56,9 +56,9 @@ static void check_data(kmod_region_t *region, size_t first, size_t count,
 static void check_middle(kmod_region_t *region)
 {
     CHECK_EQ(kmod_count(region, FIRST, COUNT, 0), COUNT);
-    CHECK_EQ(kmod_count(region, 0, FIRST, NPRDMA_STATE_BITS), FIRST);
+    CHECK_EQ(kmod_count(region, 0, FIRST, NPRDMA_PAGE_BITS), FIRST);
     CHECK_EQ(kmod_count(region, FIRST + COUNT, NUM_PAGES - FIRST - COUNT,
-                        NPRDMA_STATE_BITS), NUM_PAGES - FIRST - COUNT);
+                        NPRDMA_PAGE_BITS), NUM_PAGES - FIRST - COUNT);
 }
 
 static int watch_has_seen(void *arg)
@@ -129,7 +129,7 @@ static void event_protect(kmod_region_t *region, uint8_t *middle, size_t length)
     kmod_populate_all(region, FIRST, COUNT, 0);
     CHECK_EQ(kmod_populate(region, FIRST, COUNT, NPRDMA_IOC_POPULATE_WRITE,
                            NULL), EFAULT);
-    CHECK_EQ(kmod_count(region, FIRST, COUNT, NPRDMA_STATE_R), COUNT);
+    CHECK_EQ(kmod_count(region, FIRST, COUNT, NPRDMA_PAGE_R), COUNT);
     CHECK(mprotect(middle, length, PROT_NONE) == 0, "%m");
     check_middle(region);
     CHECK_EQ(kmod_populate(region, FIRST, 1, 0, NULL), EFAULT);
@@ -176,7 +176,7 @@ static void event_fork(kmod_region_t *region, uint8_t *middle, size_t length)
     CHECK_EQ(kmod_count(region, FIRST, 1, 0), 1);
     kmod_populate_all(region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
     *(volatile uint32_t*)middle = first + 2;
-    CHECK_EQ(kmod_count(region, FIRST, 1, NPRDMA_STATE_BITS), 1);
+    CHECK_EQ(kmod_count(region, FIRST, 1, NPRDMA_PAGE_BITS), 1);
     close(pipes[0]);
     close(pipes[1]);
     CHECK_EQ(kmod_wait(pid), 0);
@@ -242,7 +242,7 @@ static void event_truncate(kmod_region_t *region, uint8_t *middle,
     CHECK(ftruncate(shared_fd, FIRST * PAGE) == 0, "%m");
     CHECK_EQ(kmod_count(region, FIRST, NUM_PAGES - FIRST, 0),
              NUM_PAGES - FIRST);
-    CHECK_EQ(kmod_count(region, 0, FIRST, NPRDMA_STATE_BITS), FIRST);
+    CHECK_EQ(kmod_count(region, 0, FIRST, NPRDMA_PAGE_BITS), FIRST);
     CHECK_EQ(kmod_populate(region, FIRST, 1, 0, NULL), EFAULT);
     CHECK(ftruncate(shared_fd, NUM_PAGES * PAGE) == 0, "%m");
     kmod_populate_all(region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
@@ -273,7 +273,7 @@ static void hugetlb_in_region(void)
     CHECK(kmod_await(watch_has_seen, &watch));
     CHECK(ftruncate(shared_fd, 512 * PAGE) == 0, "%m");
     CHECK_EQ(kmod_count(&region, 512, NUM_PAGES - 512, 0), NUM_PAGES - 512);
-    CHECK_EQ(kmod_count(&region, 0, 512, NPRDMA_STATE_BITS), 512);
+    CHECK_EQ(kmod_count(&region, 0, 512, NPRDMA_PAGE_BITS), 512);
     kmod_watch_stop(&watch);
     kmod_region_destroy(&region);
     munmap(region.memory, region.length);
@@ -374,7 +374,7 @@ static void *order_reader(void *arg)
         data = __atomic_load_n((uint32_t*)(region->memory + page * PAGE),
                                __ATOMIC_ACQUIRE);
         after  = __atomic_load_n(&region->words[page], __ATOMIC_ACQUIRE);
-        if (!(before & NPRDMA_STATE_R)) {
+        if (!(before & NPRDMA_PAGE_R)) {
             continue;
         }
         if (before == after) {

@@ -26,7 +26,7 @@ static void do_everything(kmod_region_t *region)
     CHECK(madvise(region->memory + 8 * PAGE, 3 * PAGE, MADV_DONTNEED) == 0,
           "%m");
     arg.region  = region->id;
-    arg.bits    = NPRDMA_STATE_R;
+    arg.bits    = NPRDMA_PAGE_R;
     arg.address = (uintptr_t)region->memory;
     arg.length  = 5 * PAGE;
     CHECK_CALL(region->ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);

@@ -417,13 +417,13 @@ static void test_ksm(void)
     /* All pages are the same frame now, valid for reading, and not for
      * writing */
     kmod_populate_all(&region, 0, count, 0);
-    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_STATE_R), count);
+    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_PAGE_R), count);
     CHECK_EQ(kmod_populate(&region, 0, count, NPRDMA_IOC_POPULATE_WRITE |
                            NPRDMA_IOC_POPULATE_RESIDENT, NULL), 0);
-    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_STATE_R), count);
+    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_PAGE_R), count);
     kmod_populate_all(&region, 0, count / 2, NPRDMA_IOC_POPULATE_WRITE);
     memset(region.memory, 6, count / 2 * PAGE);
-    CHECK_EQ(kmod_count(&region, 0, count / 2, NPRDMA_STATE_BITS), count / 2);
+    CHECK_EQ(kmod_count(&region, 0, count / 2, NPRDMA_PAGE_BITS), count / 2);
     for (i = 0; i < region.length; i += 64) {
         CHECK_EQ(region.memory[i], (i < region.length / 2) ? 6 : 5);
     }

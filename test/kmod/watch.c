@@ -83,7 +83,7 @@ static int kmod_watch_gone(kmod_watch_t *watch)
 
     watch->gone = 1;
     for (i = 0; i < watch->num_pages; ++i) {
-        while (watch->words[i] & NPRDMA_STATE_BITS) {
+        while (watch->words[i] & NPRDMA_PAGE_BITS) {
             if (kmod_time_ms() > end) {
                 snprintf(watch->wrong, sizeof(watch->wrong),
                          "the process is gone, but page %zu is in state %#x", i,
@@ -115,7 +115,7 @@ int kmod_watch_round(kmod_watch_t *watch)
         for (i = 0; i < count; ++i) {
             if (before[i] != after[i]) {
                 ++watch->changed;
-            } else if ((before[i] & NPRDMA_STATE_R) &&
+            } else if ((before[i] & NPRDMA_PAGE_R) &&
                        !kmod_watch_page(watch, first + i, before[i],
                                         entries[i])) {
                 return 0;

@@ -17,4 +17,8 @@
  * is under way. */
 #define NPEMU_DMA_CHUNK     (64 * 1024)
 
+/* Smallest part of a chunk, bytes, that NPEMU_DMA_GRANULE can ask for: the
+ * smallest MTU of RDMA. Random evictions tear accesses at multiples of it. */
+#define NPEMU_DMA_GRANULE_MIN 256
+
 #endif

@@ -254,7 +254,7 @@ static npemu_dma_status_t npemu_dma_failed_side(const struct iovec *iov,
             if (process_vm_readv(getpid(), &byte, 1, &probe, 1, 0) != 1) {
                 return NPEMU_DMA_LOCAL;
             }
-            addr = (addr | (NPEMU_PAGE_SIZE - 1)) + 1;
+            addr = (addr | (NPRDMA_PAGE_SIZE - 1)) + 1;
         }
     }
     return NPEMU_DMA_REMOTE;

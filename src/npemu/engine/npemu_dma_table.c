@@ -23,10 +23,7 @@
 #include <unistd.h>
 
 /* A chunk that starts within a page covers one more. */
-#define NPEMU_CHUNK_PAGES (NPEMU_DMA_CHUNK / NPEMU_PAGE_SIZE + 1)
-
-/* The unit in which a NIC reads a source, aligned. */
-#define NPEMU_LINE 64
+#define NPEMU_CHUNK_PAGES (NPEMU_DMA_CHUNK / NPRDMA_PAGE_SIZE + 1)
 
 /* States that are copied at a time. */
 #define NPEMU_STATES_BATCH 256
@@ -108,12 +105,12 @@ static inline void npemu_side_load(npemu_side_t *side)
 
 static inline uint64_t npemu_side_page(const npemu_side_t *side, uint64_t addr)
 {
-    return (addr - side->table->address) / NPEMU_PAGE_SIZE;
+    return (addr - side->table->address) / NPRDMA_PAGE_SIZE;
 }
 
 static inline uint64_t npemu_page_end(uint64_t addr)
 {
-    return (addr | (NPEMU_PAGE_SIZE - 1)) + 1;
+    return (addr | (NPRDMA_PAGE_SIZE - 1)) + 1;
 }
 
 static inline uint64_t npemu_min(uint64_t a, uint64_t b)
@@ -136,7 +133,7 @@ static uint64_t npemu_side_cut_fault(npemu_side_t *side, uint64_t length)
 
     length = npemu_min(length, side->page_end - side->addr);
     if (ticket->evict) {
-        tear = side->page_end - NPEMU_PAGE_SIZE + ticket->tear;
+        tear = side->page_end - NPRDMA_PAGE_SIZE + ticket->tear;
         if (side->addr < tear) {
             length = npemu_min(length, tear - side->addr);
         } else {
@@ -251,7 +248,7 @@ static int npemu_side_pagemap(npemu_side_t *side)
 /* Ask the kernel which pages are in memory, and mark the others absent. */
 static void npemu_side_sample(npemu_side_t *side, unsigned count)
 {
-    uint64_t first = side->table->address / NPEMU_PAGE_SIZE + side->first_page;
+    uint64_t first = side->table->address / NPRDMA_PAGE_SIZE + side->first_page;
     uint64_t entries[NPEMU_CHUNK_PAGES];
     unsigned i;
     int fd;
@@ -266,7 +263,7 @@ static void npemu_side_sample(npemu_side_t *side, unsigned count)
     for (i = 0; i < count; ++i) {
         if ((side->present & (1u << i)) &&
             !(entries[i] & NPEMU_PAGEMAP_PRESENT)) {
-            npemu_side_mark(side, (first + i) * NPEMU_PAGE_SIZE,
+            npemu_side_mark(side, (first + i) * NPRDMA_PAGE_SIZE,
                             &side->table->header->sampled);
         }
     }
@@ -334,7 +331,7 @@ static uint64_t npemu_side_run(const npemu_side_t *side, uint64_t done,
     addr     = npemu_page_end(addr);
     while ((addr < end) && (((side->present >> ++page) & 1) ==
                             (unsigned)*present)) {
-        addr += NPEMU_PAGE_SIZE;
+        addr += NPRDMA_PAGE_SIZE;
     }
     return npemu_min(addr, end) - (side->addr + done);
 }
@@ -447,10 +444,10 @@ static ssize_t npemu_xfer_move(npemu_xfer_t *xfer, uint64_t done,
 static ssize_t npemu_xfer_fill(npemu_xfer_t *xfer, uint64_t done,
                                uint64_t length)
 {
-    const uint64_t whole = NPEMU_PAGE_SIZE - sizeof(uint64_t);
+    const uint64_t whole = NPRDMA_PAGE_SIZE - sizeof(uint64_t);
     const uint8_t *from  = xfer->src.table->signature +
                            ((xfer->src.addr + done) % sizeof(uint64_t));
-    struct iovec iov[NPEMU_DMA_CHUNK / NPEMU_PAGE_SIZE + 2];
+    struct iovec iov[NPEMU_DMA_CHUNK / NPRDMA_PAGE_SIZE + 2];
     unsigned count = 0;
     uint64_t size, left;
 
@@ -459,7 +456,7 @@ static ssize_t npemu_xfer_fill(npemu_xfer_t *xfer, uint64_t done,
         iov[count++] = (struct iovec){(void*)(uintptr_t)from, size};
     }
     atomic_fetch_add(&xfer->src.table->header->absent_reads,
-                     (length + NPEMU_PAGE_SIZE - 1) / NPEMU_PAGE_SIZE);
+                     (length + NPRDMA_PAGE_SIZE - 1) / NPRDMA_PAGE_SIZE);
     return npemu_side_put(&xfer->dst, done, iov, count, length);
 }
 
@@ -502,7 +499,7 @@ static npemu_dma_status_t npemu_xfer_piece(npemu_xfer_t *xfer, uint64_t done,
     length = npemu_side_run(&xfer->dst, done, length, &dst_present);
     if (!dst_present) {
         atomic_fetch_add(&xfer->dst.table->header->absent_writes,
-                         (length + NPEMU_PAGE_SIZE - 1) / NPEMU_PAGE_SIZE);
+                         (length + NPRDMA_PAGE_SIZE - 1) / NPRDMA_PAGE_SIZE);
         *moved = length;
         return NPEMU_DMA_OK;
     }
@@ -550,7 +547,7 @@ static inline void npemu_xfer_end_line(npemu_xfer_t *xfer, uint64_t length,
     uint64_t page;
 
     xfer->in_line = (length < src_length) && npemu_side_is_paged(src) &&
-                    ((src->addr + length) % NPEMU_LINE != 0);
+                    ((src->addr + length) % NPRDMA_LINE_SIZE != 0);
     if (npemu_unlikely(xfer->in_line)) {
         /* Not the first byte of a line: the one before is on the same page */
         page             = npemu_side_page(src, src->addr + length) -
@@ -638,7 +635,7 @@ static npemu_dma_status_t npemu_xfer_chunk(npemu_xfer_t *xfer, uint64_t length,
 static inline uint64_t npemu_dma_chunk_length(uint64_t src_addr, uint64_t left)
 {
     return npemu_likely(left <= NPEMU_DMA_CHUNK) ?
-                   left : NPEMU_DMA_CHUNK - src_addr % NPEMU_PAGE_SIZE;
+                   left : NPEMU_DMA_CHUNK - src_addr % NPRDMA_PAGE_SIZE;
 }
 
 /* Copy what follows the first `done` bytes. `done` is 0 unless each list has
@@ -668,8 +665,8 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
         npemu_side_load(&xfer.src);
         npemu_side_load(&xfer.dst);
         length = npemu_unlikely(xfer.in_line) ?
-                         npemu_min(left, NPEMU_LINE - xfer.src.addr %
-                                                              NPEMU_LINE) :
+                         npemu_min(left, NPRDMA_LINE_SIZE -
+                                         xfer.src.addr % NPRDMA_LINE_SIZE) :
                          npemu_dma_chunk_length(xfer.src.addr, left);
         src_length = npemu_side_cut(&xfer.src, length);
         length     = npemu_side_cut(&xfer.dst, src_length);
@@ -708,8 +705,8 @@ static inline int npemu_side_is_fast(const npemu_dma_list_t *list,
     }
 
     offset = (uintptr_t)list->iov[0].iov_base + done - table->address;
-    first  = offset / NPEMU_PAGE_SIZE;
-    last   = (offset + length - 1) / NPEMU_PAGE_SIZE;
+    first  = offset / NPRDMA_PAGE_SIZE;
+    last   = (offset + length - 1) / NPRDMA_PAGE_SIZE;
     return nprdma_page_load_all(&table->states[first], last - first + 1,
                                 NULL) & window;
 }

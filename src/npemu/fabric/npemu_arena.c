@@ -84,7 +84,7 @@ uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size)
 {
     unsigned index  = npemu_arena_class(size);
     size_t block    = (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT);
-    size_t align    = (block < NPEMU_PAGE_SIZE) ? block : NPEMU_PAGE_SIZE;
+    size_t align    = (block < NPRDMA_PAGE_SIZE) ? block : NPRDMA_PAGE_SIZE;
     int fresh       = 0;
     uint64_t offset = 0;
 

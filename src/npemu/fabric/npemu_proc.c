@@ -20,14 +20,14 @@ int npemu_self_init(void)
         return 0;
     }
 
-    page = mmap(NULL, NPEMU_PAGE_SIZE, PROT_READ | PROT_WRITE,
+    page = mmap(NULL, NPRDMA_PAGE_SIZE, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) {
         return ENOMEM;
     }
 
-    if (madvise(page, NPEMU_PAGE_SIZE, MADV_WIPEONFORK) < 0) {
-        munmap(page, NPEMU_PAGE_SIZE);
+    if (madvise(page, NPRDMA_PAGE_SIZE, MADV_WIPEONFORK) < 0) {
+        munmap(page, NPRDMA_PAGE_SIZE);
         return ENOSYS;
     }
 

@@ -28,7 +28,7 @@
 
 static int npemu_segment_kind(const struct shmid_ds *ds)
 {
-    return ds->shm_segsz & (NPEMU_PAGE_SIZE - 1);
+    return ds->shm_segsz & (NPRDMA_PAGE_SIZE - 1);
 }
 
 /* Only the creator and the owner of a segment can change its permissions. If
@@ -39,7 +39,7 @@ static int npemu_segment_is_ours(const struct shmid_ds *ds)
 
     return (ds->shm_perm.cuid == user) && (ds->shm_perm.uid == user) &&
            ((ds->shm_perm.mode & 0777) == NPEMU_SEGMENT_MODE) &&
-           (ds->shm_segsz > NPEMU_PAGE_SIZE);
+           (ds->shm_segsz > NPRDMA_PAGE_SIZE);
 }
 
 static int npemu_segment_is(const struct shmid_ds *ds,
@@ -106,7 +106,7 @@ void *npemu_segment_create(npemu_segment_kind_t kind, size_t size, int *id_p)
     void *address;
     int id, error;
 
-    size = (size + NPEMU_PAGE_SIZE - 1) & ~(NPEMU_PAGE_SIZE - 1);
+    size = (size + NPRDMA_PAGE_SIZE - 1) & ~(NPRDMA_PAGE_SIZE - 1);
     id   = shmget(IPC_PRIVATE, size + kind, flags);
     if (id < 0) {
         return NULL;

@@ -20,6 +20,8 @@
 
 #include "base/npemu_spin.h"
 
+#include "nprdma_page_state.h"
+
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,7 +31,6 @@
 #include <sys/uio.h>
 
 #define NPEMU_CACHE_LINE  64
-#define NPEMU_PAGE_SIZE   4096ul
 #define NPEMU_ALIGNED(_n) __attribute__((aligned(_n)))
 
 /* A lock between processes, npemu_rlock.h: the owner's word, 0 if free. */
@@ -118,7 +119,7 @@ typedef struct {
     _Atomic uint32_t state;    /* NPEMU_FABRIC_* */
     _Atomic uint32_t num_slots; /* slots ever used, high-water mark */
 
-    npemu_slot_t slots[NPEMU_MAX_PROCS] NPEMU_ALIGNED(NPEMU_PAGE_SIZE);
+    npemu_slot_t slots[NPEMU_MAX_PROCS] NPEMU_ALIGNED(NPRDMA_PAGE_SIZE);
     npemu_thread_seq_t threads[NPEMU_MAX_PROCS][NPEMU_MAX_THREADS];
 } npemu_fabric_shm_t;
 
@@ -173,8 +174,8 @@ enum {
  * that the state of a page must have. */
 typedef enum {
     NPEMU_WINDOW_NONE   = 0,
-    NPEMU_WINDOW_R      = 1,
-    NPEMU_WINDOW_W      = 2,
+    NPEMU_WINDOW_R      = NPRDMA_PAGE_R,
+    NPEMU_WINDOW_W      = NPRDMA_PAGE_W,
     NPEMU_WINDOW_STATES = 4
 } npemu_window_t;
 
@@ -354,10 +355,10 @@ typedef struct {
 
     npemu_channel_shm_t channels[NPEMU_MAX_CHANNELS];
     npemu_table_shm_t   tables[NPEMU_MAX_TABLES];
-    npemu_qp_shm_t      qps[NPEMU_MAX_QPS] NPEMU_ALIGNED(NPEMU_PAGE_SIZE);
+    npemu_qp_shm_t      qps[NPEMU_MAX_QPS] NPEMU_ALIGNED(NPRDMA_PAGE_SIZE);
     npemu_mr_shm_t      mrs[NPEMU_MAX_MRS];
 
-    uint8_t             heap[] NPEMU_ALIGNED(NPEMU_PAGE_SIZE);
+    uint8_t             heap[] NPEMU_ALIGNED(NPRDMA_PAGE_SIZE);
 } npemu_arena_shm_t;
 
 static inline unsigned npemu_qpn_slot(uint32_t qpn)

@@ -13,9 +13,9 @@ int npemu_fault_add(npemu_iommu_header_t *header, const npemu_fault_t *fault)
     npemu_fault_entry_t *entry = NULL;
     uint32_t i, count;
 
-    if ((fault->page >= header->length / NPEMU_PAGE_SIZE) ||
+    if ((fault->page >= header->length / NPRDMA_PAGE_SIZE) ||
         !(fault->windows & NPRDMA_PAGE_BITS) || (fault->access == 0) ||
-        (fault->tear > NPEMU_PAGE_SIZE)) {
+        (fault->tear > NPRDMA_PAGE_SIZE)) {
         return -1;
     }
 
@@ -73,7 +73,7 @@ static uint32_t npemu_fault_tear(const npemu_fault_t *fault, uint32_t start)
 {
     uint32_t tear = fault->tear + (fault->from_start ? start : 0);
 
-    return (tear < NPEMU_PAGE_SIZE) ? tear : NPEMU_PAGE_SIZE;
+    return (tear < NPRDMA_PAGE_SIZE) ? tear : NPRDMA_PAGE_SIZE;
 }
 
 void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
@@ -83,8 +83,8 @@ void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
     npemu_fault_entry_t *entry;
     uint32_t i, count;
 
-    ticket->page   = offset / NPEMU_PAGE_SIZE;
-    ticket->start  = offset % NPEMU_PAGE_SIZE;
+    ticket->page   = offset / NPRDMA_PAGE_SIZE;
+    ticket->start  = offset % NPRDMA_PAGE_SIZE;
     ticket->window = window;
     ticket->evict  = 0;
     ticket->entry  = NULL;

@@ -93,19 +93,21 @@ static uint32_t npemu_random_tear(uint64_t hash, uint32_t start)
     uint32_t granule = atomic_load(&npemu_dma_granule);
     uint32_t count, tear;
 
-    granule = ((granule == 0) || (granule > 256)) ? 256 : granule;
-    count   = NPEMU_PAGE_SIZE / granule;
+    if ((granule == 0) || (granule > NPEMU_DMA_GRANULE_MIN)) {
+        granule = NPEMU_DMA_GRANULE_MIN;
+    }
+    count   = NPRDMA_PAGE_SIZE / granule;
     tear    = granule * (1 + (hash >> 8) % (count - 1));
     switch (hash % 4) {
     case 0:
         return 0;
     case 1:
-        return NPEMU_PAGE_SIZE;
+        return NPRDMA_PAGE_SIZE;
     case 2:
         return tear;
     default:
         tear += start;
-        return (tear < NPEMU_PAGE_SIZE) ? tear : NPEMU_PAGE_SIZE;
+        return (tear < NPRDMA_PAGE_SIZE) ? tear : NPRDMA_PAGE_SIZE;
     }
 }
 
@@ -212,7 +214,7 @@ static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
         !npemu_random_field(&text, UINT64_MAX, ' ', &line->page) ||
         !npemu_random_field(&text, UINT32_MAX, ' ', &access) ||
         !npemu_random_field(&text, NPRDMA_PAGE_BITS, ' ', &window) ||
-        !npemu_random_field(&text, NPEMU_PAGE_SIZE, ' ', &tear) ||
+        !npemu_random_field(&text, NPRDMA_PAGE_SIZE, ' ', &tear) ||
         !npemu_random_field(&text, UINT32_MAX, '\n', &restore)) {
         return 0;
     }
@@ -309,7 +311,7 @@ static int npemu_random_number(const char *text, uint64_t max, uint64_t *value)
 
 static int npemu_random_is_granule(uint64_t value)
 {
-    return (value >= 256) && (value <= NPEMU_DMA_CHUNK) &&
+    return (value >= NPEMU_DMA_GRANULE_MIN) && (value <= NPEMU_DMA_CHUNK) &&
            ((value & (value - 1)) == 0);
 }
 
@@ -457,8 +459,9 @@ void npemu_random_init(void)
             npemu_random_is_granule(value)) {
             atomic_store(&npemu_dma_granule, value);
         } else {
-            npemu_error("NPEMU_DMA_GRANULE=%s is not a power of two from 256 "
-                        "to 65536; ignored", granule);
+            npemu_error("NPEMU_DMA_GRANULE=%s is not a power of two from %d "
+                        "to %d; ignored", granule, NPEMU_DMA_GRANULE_MIN,
+                        NPEMU_DMA_CHUNK);
         }
     }
 

@@ -58,7 +58,7 @@ static void npemu_iommu_fill(npemu_iommu_header_t *header, uint64_t address,
         sizeof(header->id)) {
         header->id = npemu_time_ns() ^ ((uint64_t)header->pid << 40);
     }
-    for (i = 0; i < NPEMU_PAGE_SIZE / sizeof(*page); ++i) {
+    for (i = 0; i < NPRDMA_PAGE_SIZE / sizeof(*page); ++i) {
         page[i] = signature;
     }
     atomic_store(&header->magic, NPEMU_TABLE_MAGIC);
@@ -70,12 +70,12 @@ int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
     size_t num_pages, size;
     int ret;
 
-    if ((length == 0) || ((address | length) & (NPEMU_PAGE_SIZE - 1)) ||
+    if ((length == 0) || ((address | length) & (NPRDMA_PAGE_SIZE - 1)) ||
         (address + length < address)) {
         return EINVAL;
     }
 
-    num_pages = length / NPEMU_PAGE_SIZE;
+    num_pages = length / NPRDMA_PAGE_SIZE;
     size      = npemu_table_size(num_pages);
     iommu->fd = npemu_file_create("nprdma-region", size);
     if (iommu->fd < 0) {

@@ -14,10 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-_Static_assert(NPRDMA_STATE_R == NPRDMA_PAGE_R, "not the kernel's bits");
-_Static_assert(NPRDMA_STATE_W == NPRDMA_PAGE_W, "not the kernel's bits");
-_Static_assert(NPRDMA_STATE_SHIFT == NPRDMA_PAGE_SHIFT, "not its pages");
-
 /* Size of the private memory that replaces parts of an emulated table's file: a
  * header, of which the description and the counters are used, and the signature
  * page. */
@@ -42,7 +38,7 @@ int npemu_kernel_is_states(int fd)
 static const char *
 npemu_kernel_check(const struct nprdma_ioc_states_info *info, int pid)
 {
-    uint64_t num_pages = info->length / NPEMU_PAGE_SIZE;
+    uint64_t num_pages = info->length / NPRDMA_PAGE_SIZE;
 
     if (info->abi != NPRDMA_ABI_VERSION) {
         return "the kernel module that made its region is of another version";
@@ -51,7 +47,7 @@ npemu_kernel_check(const struct nprdma_ioc_states_info *info, int pid)
         return "its region is another process'";
     }
     if ((info->length == 0) || (info->id == 0) ||
-        ((info->address | info->length) & (NPEMU_PAGE_SIZE - 1)) ||
+        ((info->address | info->length) & (NPRDMA_PAGE_SIZE - 1)) ||
         (info->states_offset < sizeof(struct nprdma_states_header)) ||
         (info->states_offset > info->states_size) ||
         (num_pages > (info->states_size - info->states_offset) /
@@ -83,7 +79,7 @@ npemu_kernel_header(const struct nprdma_ioc_states_info *info, int pid)
     header->length    = info->length;
     header->signature = info->signature;
     page              = (uint64_t*)(addr + NPEMU_TABLE_SIGNATURE);
-    for (i = 0; i < NPEMU_PAGE_SIZE / sizeof(*page); ++i) {
+    for (i = 0; i < NPRDMA_PAGE_SIZE / sizeof(*page); ++i) {
         page[i] = info->signature;
     }
     return header;
@@ -119,7 +115,7 @@ const char *npemu_kernel_open(npemu_table_t *table, int fd, int pid)
     table->kernel      = (const struct nprdma_states_header*)addr;
     table->kernel_size = info.states_size;
     table->address     = info.address;
-    table->num_pages   = info.length / NPEMU_PAGE_SIZE;
+    table->num_pages   = info.length / NPRDMA_PAGE_SIZE;
     table->signature   = (uint8_t*)table->header + NPEMU_TABLE_SIGNATURE;
     table->states      = (nprdma_page_state_t*)(addr + info.states_offset);
     table->accesses    = NULL;

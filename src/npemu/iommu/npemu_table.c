@@ -67,10 +67,10 @@ static const char *npemu_table_check(const npemu_iommu_header_t *header,
         return "its region is another process'";
     }
     if ((header->length == 0) ||
-        ((header->address | header->length) & (NPEMU_PAGE_SIZE - 1)) ||
+        ((header->address | header->length) & (NPRDMA_PAGE_SIZE - 1)) ||
         (header->address + header->length < header->address) ||
-        (header->length / NPEMU_PAGE_SIZE > size) ||
-        (npemu_table_size(header->length / NPEMU_PAGE_SIZE) != size)) {
+        (header->length / NPRDMA_PAGE_SIZE > size) ||
+        (npemu_table_size(header->length / NPRDMA_PAGE_SIZE) != size)) {
         return "its region is damaged";
     }
     return NULL;
@@ -111,7 +111,7 @@ static const char *npemu_table_open(npemu_table_t *table, int fd, int pid)
     table->kernel    = NULL;
     table->header    = header;
     table->address   = header->address;
-    table->num_pages = header->length / NPEMU_PAGE_SIZE;
+    table->num_pages = header->length / NPRDMA_PAGE_SIZE;
     table->signature = (uint8_t*)header + NPEMU_TABLE_SIGNATURE;
     table->states    = (nprdma_page_state_t*)((uint8_t*)header +
                                               NPEMU_TABLE_STATES);

@@ -18,8 +18,8 @@
 #define NPEMU_TABLE_VERSION 2
 
 /* Offsets in the file. */
-#define NPEMU_TABLE_SIGNATURE (2 * NPEMU_PAGE_SIZE)
-#define NPEMU_TABLE_STATES    (3 * NPEMU_PAGE_SIZE)
+#define NPEMU_TABLE_SIGNATURE (2 * NPRDMA_PAGE_SIZE)
+#define NPEMU_TABLE_STATES    (3 * NPRDMA_PAGE_SIZE)
 
 /* Bits of `hooks`, for which an access leaves the fast path. The bit of a gate
  * is 1 << its point. */
@@ -88,8 +88,8 @@ _Static_assert(sizeof(struct npemu_iommu_header) <= NPEMU_TABLE_SIGNATURE,
 /** Bytes of a table's array of words for @a num_pages pages, whole pages. */
 static inline size_t npemu_table_array_size(size_t num_pages)
 {
-    return (num_pages * sizeof(uint32_t) + NPEMU_PAGE_SIZE - 1) &
-           ~(NPEMU_PAGE_SIZE - 1);
+    return (num_pages * sizeof(uint32_t) + NPRDMA_PAGE_SIZE - 1) &
+           ~(NPRDMA_PAGE_SIZE - 1);
 }
 
 /** Size of the file. */

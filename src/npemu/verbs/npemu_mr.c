@@ -186,9 +186,9 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
     }
 
     if (proc->mrs->pin) {
-        mr->pin_start = start & ~(NPEMU_PAGE_SIZE - 1);
-        mr->pin_end   = (start + length + NPEMU_PAGE_SIZE - 1) &
-                        ~(NPEMU_PAGE_SIZE - 1);
+        mr->pin_start = start & ~(NPRDMA_PAGE_SIZE - 1);
+        mr->pin_end   = (start + length + NPRDMA_PAGE_SIZE - 1) &
+                        ~(NPRDMA_PAGE_SIZE - 1);
         ret = npemu_pin(mr->pin_start, mr->pin_end,
                         access & IBV_ACCESS_LOCAL_WRITE);
         if (ret != 0) {
@@ -212,7 +212,7 @@ static npemu_window_t npemu_mr_window(const npemu_table_t *table,
                                       uint64_t offset, uint64_t length,
                                       uint64_t *addr)
 {
-    uint64_t size = table->num_pages * NPEMU_PAGE_SIZE;
+    uint64_t size = table->num_pages * NPRDMA_PAGE_SIZE;
     const struct {
         npemu_window_t window;
         uint64_t       length;

@@ -124,8 +124,8 @@ static int npemu_pin_enomem_reason(uint64_t start, uint64_t end)
     unsigned char resident;
     uint64_t page;
 
-    for (page = start; page < end; page += NPEMU_PAGE_SIZE) {
-        if ((mincore((void*)(uintptr_t)page, NPEMU_PAGE_SIZE, &resident) <
+    for (page = start; page < end; page += NPRDMA_PAGE_SIZE) {
+        if ((mincore((void*)(uintptr_t)page, NPRDMA_PAGE_SIZE, &resident) <
              0) && (errno == ENOMEM)) {
             return EFAULT;
         }

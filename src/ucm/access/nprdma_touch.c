@@ -7,7 +7,11 @@
 #include "ucm/events/nprdma_hook.h"
 #include "nprdma_touch.h"
 
+#include <nprdma_page_state.h>
+
 #include <ucontext.h>
+
+_Static_assert(NPRDMA_LINE_SIZE == 64, "nprdma_touch_lines() steps by 64");
 
 /*
  * All routines are between nprdma_touch_begin and nprdma_touch_end. In each of

@@ -109,7 +109,8 @@ int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value);
 
 
 /**
- * Count lines of 64 bytes whose first 8 bytes have a certain value.
+ * Count lines of NPRDMA_LINE_SIZE bytes whose first 8 bytes have a certain
+ * value.
  *
  * @param [in] app        Application memory, of any alignment.
  * @param [in] num_lines  Lines; may be zero.

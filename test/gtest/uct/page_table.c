@@ -84,7 +84,7 @@ void page_table_close(page_table_t *table)
 
 static uint64_t page_table_index(page_table_t *table, const void *address)
 {
-    return ((uintptr_t)address - table->header->address) / NPEMU_PAGE_SIZE;
+    return ((uintptr_t)address - table->header->address) / NPRDMA_PAGE_SIZE;
 }
 
 static nprdma_page_state_t *

@@ -13,7 +13,7 @@ extern "C" {
 #include <vector>
 
 static constexpr uint64_t signature = 0x0123456789abcdef;
-static constexpr size_t   line      = UCT_NPRDMA_VERIFY_LINE;
+static constexpr size_t   line      = NPRDMA_LINE_SIZE;
 
 /*
  * Data as it arrives from a range of remote memory, with some lines from the

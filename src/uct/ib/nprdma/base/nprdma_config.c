@@ -402,9 +402,9 @@ uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (config->rma.slice % UCT_NPRDMA_PAGE_SIZE) {
-        ucs_error("UCX_NPRDMA_SLICE: %zu is not a multiple of %u",
-                  config->rma.slice, UCT_NPRDMA_PAGE_SIZE);
+    if (config->rma.slice % NPRDMA_PAGE_SIZE) {
+        ucs_error("UCX_NPRDMA_SLICE: %zu is not a multiple of %lu",
+                  config->rma.slice, NPRDMA_PAGE_SIZE);
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -102,7 +102,7 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
     if (!local) {
         self->s = uct_nprdma_region_reg(md, region, "page states",
                                         2 * region->length,
-                                        region->length / UCT_NPRDMA_PAGE_SIZE *
+                                        region->length / NPRDMA_PAGE_SIZE *
                                         sizeof(uint32_t), 0,
                                         IBV_ACCESS_REMOTE_READ, &status);
         if (self->s == NULL) {

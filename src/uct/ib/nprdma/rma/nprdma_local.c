@@ -15,7 +15,7 @@
 
 /* Maximum number of bytes that the kernel copies at once for a scan: whole
  * lines */
-#define UCT_NPRDMA_LOCAL_CHUNK  (64 * UCT_NPRDMA_VERIFY_LINE)
+#define UCT_NPRDMA_LOCAL_CHUNK  (64 * NPRDMA_LINE_SIZE)
 
 
 /* @return Nonzero if the CPU may access the user's memory directly. */
@@ -91,7 +91,7 @@ uct_nprdma_local_scan_lines(uct_nprdma_local_t *local, const char *data,
     long count;
 
     if (uct_nprdma_local_poll(local)) {
-        count = nprdma_touch_lines(data, length / UCT_NPRDMA_VERIFY_LINE,
+        count = nprdma_touch_lines(data, length / NPRDMA_LINE_SIZE,
                                    signature);
         if (ucs_unlikely(count == NPRDMA_TOUCH_FAULT)) {
             return UCS_ERR_INVALID_ADDR;
@@ -117,7 +117,7 @@ uct_nprdma_local_scan(uct_nprdma_local_t *local, const void *data,
 {
     const char *bytes   = data;
     size_t head         = ucs_min(uct_nprdma_verify_head(address), length);
-    size_t lines        = ucs_align_down(length - head, UCT_NPRDMA_VERIFY_LINE);
+    size_t lines        = ucs_align_down(length - head, NPRDMA_LINE_SIZE);
     size_t tail         = length - head - lines;
     ucs_status_t status = UCS_OK;
 

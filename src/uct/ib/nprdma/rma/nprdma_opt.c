@@ -228,7 +228,7 @@ static inline size_t
 uct_nprdma_opt_cut_length(const uct_nprdma_opt_iface_t *opt,
                           const uct_nprdma_opt_op_t *op)
 {
-    return opt->slice + (-op->address % UCT_NPRDMA_PAGE_SIZE);
+    return opt->slice + (-op->address % NPRDMA_PAGE_SIZE);
 }
 
 /*

@@ -57,7 +57,7 @@ static inline uint64_t
 uct_nprdma_opt_first_page(const uct_nprdma_opt_slice_t *slice)
 {
     return (slice->address - slice->op->rkey.region_address) /
-           UCT_NPRDMA_PAGE_SIZE;
+           NPRDMA_PAGE_SIZE;
 }
 
 static inline uct_nprdma_state_region_t

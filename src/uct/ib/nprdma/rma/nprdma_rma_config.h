@@ -3,11 +3,13 @@
 #ifndef UCT_NPRDMA_RMA_CONFIG_H_
 #define UCT_NPRDMA_RMA_CONFIG_H_
 
+#include <nprdma_uapi.h>
+
 #include <stddef.h>
 
 /* Limits of UCX_NPRDMA_SLICE. Buffers for page states have the size for the
  * largest slice. */
-#define UCT_NPRDMA_MIN_SLICE  4096
+#define UCT_NPRDMA_MIN_SLICE  NPRDMA_PAGE_SIZE
 #define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
 
 /* Configuration of put, get and atomics */

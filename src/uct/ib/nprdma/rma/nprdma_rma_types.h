@@ -93,7 +93,7 @@ struct uct_nprdma_rma_large {
  * the rest of that page and whole pages. In local memory it may touch one page
  * more. */
 #define UCT_NPRDMA_OPT_SLICE_PAGES(_slice) \
-    (((_slice) / UCT_NPRDMA_PAGE_SIZE) + 1)
+    (((_slice) / NPRDMA_PAGE_SIZE) + 1)
 #define UCT_NPRDMA_OPT_MAX_PAGES \
     (UCT_NPRDMA_OPT_SLICE_PAGES(UCT_NPRDMA_MAX_SLICE) + 1)
 

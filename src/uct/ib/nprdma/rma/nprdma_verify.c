@@ -53,19 +53,21 @@ static int uct_nprdma_verify_any(const uint8_t *data, size_t num_lines,
 
     for (i = 0; (i + 4) <= num_lines; i += 4) {
         if ((uct_nprdma_verify_load(data) == signature) |
-            (uct_nprdma_verify_load(data + 64) == signature) |
-            (uct_nprdma_verify_load(data + 128) == signature) |
-            (uct_nprdma_verify_load(data + 192) == signature)) {
+            (uct_nprdma_verify_load(data + NPRDMA_LINE_SIZE) == signature) |
+            (uct_nprdma_verify_load(data + 2 * NPRDMA_LINE_SIZE) ==
+             signature) |
+            (uct_nprdma_verify_load(data + 3 * NPRDMA_LINE_SIZE) ==
+             signature)) {
             return 1;
         }
-        data += 4 * UCT_NPRDMA_VERIFY_LINE;
+        data += 4 * NPRDMA_LINE_SIZE;
     }
 
     for (; i < num_lines; ++i) {
         if (uct_nprdma_verify_load(data) == signature) {
             return 1;
         }
-        data += UCT_NPRDMA_VERIFY_LINE;
+        data += NPRDMA_LINE_SIZE;
     }
     return 0;
 }
@@ -77,7 +79,7 @@ static size_t uct_nprdma_verify_count(const uint8_t *data, size_t num_lines,
 
     for (i = 0; i < num_lines; ++i) {
         count += (uct_nprdma_verify_load(data) == signature);
-        data  += UCT_NPRDMA_VERIFY_LINE;
+        data  += NPRDMA_LINE_SIZE;
     }
     return count;
 }
@@ -100,14 +102,14 @@ size_t uct_nprdma_verify_scan(const void *data, uint64_t address, size_t length,
         length  -= head;
     }
 
-    num_lines = length / UCT_NPRDMA_VERIFY_LINE;
+    num_lines = length / NPRDMA_LINE_SIZE;
     if (uct_nprdma_verify_any(bytes, num_lines, signature)) {
         count += uct_nprdma_verify_count(bytes, num_lines, signature);
     }
 
-    bytes   += num_lines * UCT_NPRDMA_VERIFY_LINE;
-    address += num_lines * UCT_NPRDMA_VERIFY_LINE;
-    length  -= num_lines * UCT_NPRDMA_VERIFY_LINE;
+    bytes   += num_lines * NPRDMA_LINE_SIZE;
+    address += num_lines * NPRDMA_LINE_SIZE;
+    length  -= num_lines * NPRDMA_LINE_SIZE;
     if (length > 0) {
         count += uct_nprdma_verify_partial(bytes, address, length, signature);
     }

@@ -3,6 +3,8 @@
 #ifndef UCT_NPRDMA_VERIFY_H_
 #define UCT_NPRDMA_VERIFY_H_
 
+#include <nprdma_page_state.h>
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,10 +14,6 @@
  * READ and WRITE)? Pure: no device, and no memory but the arguments, so that a
  * test can cover every case.
  */
-
-/* Bytes that arrive as a unit: PCIe completions and packets end at multiples of
- * it, provided that the READ began at one */
-#define UCT_NPRDMA_VERIFY_LINE  64u
 
 
 /**
@@ -103,8 +101,7 @@ static inline int uct_nprdma_verify_is_suspect(const void *data,
     uint64_t word;
 
     if (((address % sizeof(word)) == 0) && (length >= sizeof(word)) &&
-        ((address % UCT_NPRDMA_VERIFY_LINE) + length <=
-         UCT_NPRDMA_VERIFY_LINE)) {
+        ((address % NPRDMA_LINE_SIZE) + length <= NPRDMA_LINE_SIZE)) {
         memcpy(&word, data, sizeof(word));
         return word == signature;
     }
@@ -116,7 +113,7 @@ static inline int uct_nprdma_verify_is_suspect(const void *data,
 /** @return Bytes from an address to the next line; 0 at the start of a line. */
 static inline size_t uct_nprdma_verify_head(uint64_t address)
 {
-    return -address & (UCT_NPRDMA_VERIFY_LINE - 1);
+    return -address & (NPRDMA_LINE_SIZE - 1);
 }
 
 #endif

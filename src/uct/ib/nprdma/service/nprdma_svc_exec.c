@@ -110,7 +110,7 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
     int is_write        = request->op & UCT_NPRDMA_SVC_POPULATE_WRITE;
     uint32_t access     = is_write ? NPRDMA_REG_ACCESS_PUT :
                                      NPRDMA_REG_ACCESS_GET;
-    uint64_t first      = request->address / UCT_NPRDMA_SVC_PAGE_SIZE;
+    uint64_t first      = request->address / NPRDMA_PAGE_SIZE;
     size_t num_states   = uct_nprdma_svc_num_states(request->address,
                                                     request->length);
     ucs_time_t deadline = ucs_get_time() +
@@ -130,7 +130,7 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
         step    = uct_nprdma_populate_step_length(address,
                                                   request->length - done,
                                                   UCT_NPRDMA_POPULATE_STEP);
-        page    = ucs_min((address / UCT_NPRDMA_SVC_PAGE_SIZE) - first,
+        page    = ucs_min((address / NPRDMA_PAGE_SIZE) - first,
                           num_states);
         status  = uct_nprdma_populate_step(
                 md, request->key, address, step, access,

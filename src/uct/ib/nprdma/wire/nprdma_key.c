@@ -8,6 +8,8 @@
 
 #include "ucm/regions/nprdma_reg.h"
 
+#include <nprdma_uapi.h>
+
 #include <string.h>
 
 
@@ -41,7 +43,7 @@ uct_nprdma_key_region_is_valid(const uct_nprdma_packed_rkey_t *packed)
         return ((packed->r_rkey != 0) || (packed->w_rkey != 0)) &&
                (packed->s_rkey != 0) &&
                (packed->region_address <= packed->address) &&
-               ((packed->region_address % UCT_NPRDMA_PAGE_SIZE) == 0);
+               ((packed->region_address % NPRDMA_PAGE_SIZE) == 0);
     }
 
     return (packed->r_rkey == 0) && (packed->w_rkey == 0) &&

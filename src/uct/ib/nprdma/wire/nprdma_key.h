@@ -15,10 +15,6 @@
 
 #define UCT_NPRDMA_KEY_VERSION  2
 
-/* A window of a region, and therefore its remote key, covers whole pages of
- * this size (ARCHITECTURE 2, page state) */
-#define UCT_NPRDMA_PAGE_SIZE    4096u
-
 
 /*
  * A key as the operations of the initiator use it. A remote key of 0 means that

@@ -3,6 +3,8 @@
 #ifndef UCT_NPRDMA_SVC_WIRE_H_
 #define UCT_NPRDMA_SVC_WIRE_H_
 
+#include <nprdma_uapi.h>
+
 #include <ucs/type/status.h>
 
 #include <stddef.h>
@@ -24,9 +26,6 @@
 
 /* Maximum number of replies that an initiator waits for on one connection */
 #define UCT_NPRDMA_SVC_MAX_REPLIES  64
-
-/* Bytes that a page state stands for, whatever the page size of the CPU is */
-#define UCT_NPRDMA_SVC_PAGE_SIZE    4096
 
 /* Size in bytes of a receive slot */
 #define UCT_NPRDMA_SVC_SLOT_SIZE    (UCT_NPRDMA_SVC_MAX_PIECE + 64)
@@ -139,8 +138,8 @@ typedef struct uct_nprdma_svc_reply {
 static inline unsigned
 uct_nprdma_svc_num_states(uint64_t address, uint32_t length)
 {
-    uint64_t first = address / UCT_NPRDMA_SVC_PAGE_SIZE;
-    uint64_t last  = (address + length - 1) / UCT_NPRDMA_SVC_PAGE_SIZE;
+    uint64_t first = address / NPRDMA_PAGE_SIZE;
+    uint64_t last  = (address + length - 1) / NPRDMA_PAGE_SIZE;
     uint64_t count = last - first + 1;
 
     return (count < UCT_NPRDMA_SVC_MAX_STATES) ? (unsigned)count :
