@@ -184,6 +184,14 @@ protected:
     static constexpr int eps_each     = 8;
     static constexpr int num_eps      = num_entities * eps_each;
     static constexpr int slots_each   = 24;
+    /* Per endpoint. All queues are full long before. Sanitizers look for errors
+     * of the code, which these many attempts repeat; the limits of memory are
+     * checked without them. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    static constexpr int num_attempts = 600;
+#else
+    static constexpr int num_attempts = 3000;
+#endif
 
     struct requester {
         entity            *owner;
@@ -454,7 +462,7 @@ TEST_F(test_flood, of_a_stopped_target)
 
     m_peer->stop();
     begin_watch();
-    flood(3000);
+    flood(num_attempts);
     /* The queues of the connections, and the receives of the target */
     EXPECT_LE(m_num_puts - puts, num_eps * 64u + 32u);
     expect_bounded(1024);
@@ -469,7 +477,7 @@ TEST_F(test_flood, of_a_target_that_waits_for_a_page)
 {
     tell(HOLD);
     begin_watch();
-    flood(3000);
+    flood(num_attempts);
     finish();
     expect_bounded(1024);
     expect_all_arrived();
@@ -484,7 +492,7 @@ TEST_F(test_flood, of_a_computing_target)
 {
     tell(COMPUTE);
     begin_watch();
-    flood(3000);
+    flood(num_attempts);
     finish();
     expect_bounded(1024);
     expect_all_arrived();
