@@ -103,9 +103,20 @@ class Gtest:
         self.env['UCX_LOG_LEVEL'] = 'warn'
         if transport == args.transport and args.component:
             self.env['LD_PRELOAD'] = args.component
-        for pair in args.env:
-            name, _, value = pair.partition('=')
-            self.env[name] = value
+        self.settings = []
+        if transport == args.transport:
+            self.settings = read_table(os.path.join(args.data, 'settings'), 2)
+        self.given = dict(pair.partition('=')[::2] for pair in args.env)
+        self.env.update(self.given)
+
+    def env_of(self, suite):
+        """The environment of a suite: what is given goes before settings."""
+        env = dict(self.env)
+        for pattern, pairs in self.settings:
+            if fnmatch.fnmatchcase(suite, pattern):
+                env.update(pair.partition('=')[::2] for pair in pairs.split())
+        env.update(self.given)
+        return env
 
     def list_tests(self):
         done = subprocess.run(
@@ -144,8 +155,9 @@ class Gtest:
         names = [t.full for t in tests]
         process = subprocess.Popen(
             [self.program, '--gtest_filter=' + ':'.join(names)],
-            env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True, cwd=self.log_dir)
+            env=self.env_of(tests[0].suite), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True, cwd=self.log_dir)
         state = BatchState(tests, report)
         buffer = b''
         killed = False
@@ -253,7 +265,10 @@ def batches(tests):
     return out
 
 
-def run_tests(gtest, tests, jobs, verbose):
+def run_tests(gtest, tests, args):
+    """Runs args.jobs processes at a time, then those tests that need the
+    machine for themselves."""
+    alone = [row[0] for row in read_table(os.path.join(args.data, 'alone'), 1)]
     results = {}
     lock = threading.Lock()
     begin = time.monotonic()
@@ -264,7 +279,7 @@ def run_tests(gtest, tests, jobs, verbose):
             results[test.full] = result
             now = time.monotonic()
             bad = result.status not in (PASS, SKIP)
-            if verbose or bad:
+            if args.verbose or bad:
                 print('%-7s %s (%.1f s) %s' %
                       (result.status.upper(), test.full, result.seconds,
                        result.detail), flush=True)
@@ -273,11 +288,14 @@ def run_tests(gtest, tests, jobs, verbose):
                       (len(results), len(tests), now - begin), flush=True)
                 last[0] = now
 
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        pending = [pool.submit(gtest.run_batch, b, report)
-                   for b in batches(tests)]
-        for future in pending:
-            future.result()
+    shared = [t for t in tests if not matches(t, alone)]
+    apart = [t for t in tests if matches(t, alone)]
+    for group, jobs in ((shared, args.jobs), (apart, 1)):
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            pending = [pool.submit(gtest.run_batch, b, report)
+                       for b in batches(group)]
+            for future in pending:
+                future.result()
     return results
 
 
@@ -447,7 +465,7 @@ def run_baseline(args, tcp, tests):
     rules = Rules(os.path.join(args.data, 'allow'))
     chosen, _ = select_tests(tests, args, rules)
     print('recording %d tests of tcp' % len(chosen), flush=True)
-    results = run_tests(tcp, chosen, args.jobs, args.verbose)
+    results = run_tests(tcp, chosen, args)
     write_log(os.path.join(args.logs, 'tcp.log'), chosen, results)
     Baseline.record(args.baseline_file, chosen, results)
     count = {s: sum(r.status == s for r in results.values())
@@ -490,7 +508,7 @@ def main():
 def run_once(args, gtest, tests, baseline, rules, excluded, missing):
     print('%d tests of %s, %d excluded' %
           (len(tests), args.transport, len(excluded)), flush=True)
-    results = run_tests(gtest, tests, args.jobs, args.verbose)
+    results = run_tests(gtest, tests, args)
     again = retry(gtest, tests, results, rules)
     write_log(os.path.join(args.logs, args.transport + '.log'), tests,
               results)
