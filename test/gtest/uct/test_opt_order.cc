@@ -510,6 +510,62 @@ TEST_F(test_opt_order, fence_and_flush_know_what_is_held)
     }
 }
 
+/* A request that is held when a fence begins is executed before the NIC does
+ * anything that follows the fence. The request has no completion that would ask
+ * the target for a reply. */
+TEST_F(test_opt_order, fence_waits_until_held_requests_are_executed)
+{
+    static const size_t slow = 147456; /* A page that no other operation uses */
+    uct_ep_h busy            = m_a->connect(m_b->address());
+
+    for (uint64_t i = 1; i <= 6; ++i) {
+        completion populated, put, got;
+        uint64_t sent;
+
+        /* The target's software is busy: it populates a page for a while */
+        renew(PUT_ZCOPY, 0);
+        m_remote->evict(slow, 1);
+        page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr(slow));
+        uct_iov_t late = {m_local->ptr(second), 20000, m_local->memh(), 0, 1};
+        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return uct_ep_put_zcopy(busy, &late, 1, m_remote->address(slow),
+                                    m_rkey, &populated);
+        }));
+        m_a->wait([&]() {
+            return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
+        });
+
+        *remote_word(word) = 0;
+        start(PUT_ZCOPY, 0, 0, length, &put);
+        memcpy(&sent, m_local->ptr(word), sizeof(sent));
+        ASSERT_EQ(UCS_OK, (i % 2) ? put_word(word, i) : add_word(word, i));
+        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
+        m_a->wait([&]() { return put.done; });
+
+        uct_iov_t iov       = {m_local->ptr(second), 8, m_local->memh(), 0, 1};
+        ucs_status_t status = UCS_ERR_NO_RESOURCE;
+        auto try_get        = [&]() {
+            if (status == UCS_ERR_NO_RESOURCE) {
+                status = uct_ep_get_zcopy(m_ab, &iov, 1,
+                                          m_remote->address(other), m_rkey,
+                                          &got);
+            }
+            return got.done;
+        };
+        for (int k = 0; (k < 1000) && !try_get(); ++k) {
+            m_a->progress();
+            sched_yield(); /* Let the NIC's threads run */
+        }
+        EXPECT_FALSE(got.done);
+        page_table_gate_release(m_remote->table(), GATE_MAP);
+        m_a->wait(try_get);
+        EXPECT_EQ((i % 2) ? i : sent + i, *remote_word(word));
+        m_a->flush(m_ab);
+        m_a->wait([&]() { return populated.done; });
+    }
+    EXPECT_EQ(6u, counter("held_overlaps") + counter("held_atomics"));
+}
+
 /* If there is no room for an operation, it is refused, and nothing is lost */
 TEST_F(test_opt_order, room_runs_out)
 {
