@@ -593,7 +593,8 @@ TEST_F(test_opt_order, room_runs_out)
         while (put_word(word, ++taken) == UCS_OK) {
             ASSERT_LT(taken, 1000u);
         }
-        EXPECT_GT(taken, 5u);
+        /* Earlier puts may still have slots: not each send has a completion */
+        EXPECT_GT(taken, 3u);
         m_a->flush(m_ab);
         EXPECT_EQ(taken - 1, *remote_word(word));
     }
