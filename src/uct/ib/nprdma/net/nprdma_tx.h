@@ -53,13 +53,20 @@ uct_nprdma_conn_can_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
  * @param [in] count  Number of WRs.
  *
  * @return Nonzero if WRs that verify or redo earlier ones may be posted on a
- *         connection. A share of the credits is reserved for them.
+ *         connection. A share of the credits is reserved for them. If not, and
+ *         the connections share the missing resource, the interface is marked
+ *         as starved: an endpoint with nothing in flight, which only wants to
+ *         flush, is dispatched again when others return it.
  */
 static inline int
 uct_nprdma_conn_can_redo(uct_nprdma_net_iface_t *iface,
                          const uct_nprdma_conn_t *conn, int32_t count)
 {
-    return (conn->credits >= count) && (iface->tx.cq_avail >= count);
+    if (ucs_unlikely(iface->tx.cq_avail < count)) {
+        iface->tx.starved = 1;
+        return 0;
+    }
+    return conn->credits >= count;
 }
 
 

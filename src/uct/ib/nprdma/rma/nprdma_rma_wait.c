@@ -137,11 +137,8 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_slot_t *slot;
 
     /* One for the NOP, one for the request behind it */
-    if (!uct_nprdma_rma_can_redo(iface, rma, 2)) {
-        iface->net.tx.starved |= (iface->net.tx.cq_avail < 2);
-        return 0;
-    }
-    if (!uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
+    if (!uct_nprdma_rma_can_redo(iface, rma, 2) ||
+        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return 0;
     }
 
