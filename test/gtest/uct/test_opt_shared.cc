@@ -2,9 +2,19 @@
 
 #include "test_opt.h"
 
+extern "C" {
+#include "uct/ib/nprdma/wire/nprdma_key.h"
+}
+
+#include <cstring>
+#include <string>
+
+#include <sched.h>
+
 /*
  * Resources that all endpoints of an interface share. When they are used up, an
- * endpoint with nothing in flight waits for them.
+ * endpoint with nothing in flight waits for them. When an endpoint ends, the
+ * next one gets them.
  */
 class test_opt_shared : public test_opt {
 protected:
@@ -124,5 +134,77 @@ TEST_F(test_opt_shared, flush_waits_for_the_completion_queue)
     m_a->wait([&]() { return last.done && last.comp.done && put.done; });
     for (uct_ep_h ep : quiets) {
         m_a->flush(ep);
+    }
+}
+
+/* A reply arrives before its endpoint is destroyed, and is not polled. The
+ * device places its data when it is polled, in the slot of the endpoint, which
+ * another operation may have by then. */
+class test_opt_shared_slots : public test_opt_shared {
+protected:
+    config_t config() override
+    {
+        config_t config         = test_opt::config();
+        config["TX_MODERATION"] = "1"; /* Each request has a completion */
+        return config;
+    }
+};
+
+TEST_F(test_opt_shared_slots, late_reply_changes_no_other_operation)
+{
+    static const size_t bytes = 2000; /* Of the reply to the get */
+    static const size_t at    = 4096;
+
+    for (int turn = 0; turn < 5; ++turn) {
+        uct_nprdma_rkey_t no_window = *(uct_nprdma_rkey_t*)m_rkey;
+        uct_ep_h ep                 = m_a->connect(m_b->address());
+        uint64_t served             = m_b->counter("served_fetches");
+        completion slow_put, got, put;
+        std::string result(bytes, 0), sent(bytes, 'a' + turn);
+
+        m_remote->fill(m_seed++);
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(ep); }));
+        m_a->flush(ep);
+        stop_service(m_ab, &slow_put);
+        no_window.r_rkey = 0; /* The target's software executes the get */
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_get_bcopy(
+                          ep,
+                          [](void *arg, const void *data, size_t length) {
+                              memcpy(arg, data, length);
+                          },
+                          &result[0], bytes, m_remote->address(at),
+                          (uct_rkey_t)&no_window, &got));
+        for (int i = 0; i < 300; ++i) {
+            m_a->progress(); /* The request is sent */
+        }
+
+        /* The reply is in the completion queue. Nothing polls it. */
+        page_table_gate_release(m_remote->table(), GATE_MAP);
+        await([&]() { return m_b->counter("served_fetches") > served; });
+        for (int i = 0; i < 300; ++i) {
+            m_b->progress();
+            sched_yield(); /* Let the service's thread send the reply */
+        }
+        ASSERT_FALSE(got.done);
+        m_a->disconnect(ep);
+        EXPECT_EQ(UCS_ERR_CANCELED, got.status);
+
+        /* A put that is held keeps its data in the slot */
+        uct_iov_t iov = {m_local->ptr(), 20000, m_local->memh(), 0, 1};
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(at), m_rkey,
+                                   &put));
+        ASSERT_EQ((ssize_t)bytes,
+                  uct_ep_put_bcopy(
+                          m_ab,
+                          [](void *dest, void *arg) -> size_t {
+                              memcpy(dest, arg, bytes);
+                              return bytes;
+                          },
+                          &sent[0], m_remote->address(at), m_rkey));
+        m_a->flush(m_ab);
+        EXPECT_EQ(0, memcmp(sent.data(), m_remote->ptr(at), bytes)) << turn;
+        EXPECT_TRUE(put.done && slow_put.done);
     }
 }

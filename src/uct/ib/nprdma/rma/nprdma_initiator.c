@@ -215,7 +215,11 @@ int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
 
 /* ---- the end ---- */
 
-/* Complete all operations with rma->status */
+/*
+ * Complete all operations with rma->status. Slots of receives return to their
+ * pools. A reply may have arrived and not been polled, and a device may place
+ * its data only when it is polled. The end of the queue pair discards it.
+ */
 static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma)
 {
@@ -223,6 +227,9 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
 
     iface->net.tx.exhausted = 0; /* Resources come back, so dispatch again */
     uct_nprdma_rma_enter(rma);
+    if ((rma->spare != NULL) || !ucs_queue_is_empty(&rma->waits)) {
+        uct_nprdma_conn_release(&iface->net, &rma->ep->net.svc, 1);
+    }
     uct_nprdma_rma_unstall(rma);
     rma->is_asking      = 0;
     rma->is_asking_held = 0;
