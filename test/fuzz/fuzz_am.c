@@ -4,6 +4,7 @@
 
 #include "fuzz.h"
 
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -12,6 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uct_nprdma_am_hdr_t hdr;
     int type;
 
+    fuzz_dump(uct_nprdma_am_dump, copy, size);
     type = uct_nprdma_am_parse(copy, size);
     if (type != -1) {
         FUZZ_CHECK(size >= sizeof(hdr));

@@ -5,6 +5,7 @@
 #include "fuzz.h"
 
 #include "ucm/regions/nprdma_reg.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 static void fuzz_key_good(const uct_nprdma_rkey_t *rkey, const void *data)
@@ -41,6 +42,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uct_nprdma_packed_rkey_t packed;
     uct_nprdma_rkey_t rkey;
     void *copy;
+
+    copy = fuzz_copy(data, size);
+    fuzz_dump(uct_nprdma_key_dump, copy, size);
+    free(copy);
 
     fuzz_read(&reader, &packed, sizeof(packed));
     copy = fuzz_copy((const uint8_t*)&packed, sizeof(packed));

@@ -95,6 +95,7 @@ collect(const char *, unsigned, const char *, ucs_log_level_t level,
 
 complaints::complaints()
 {
+    find_component(); /* May push a handler of its own when it is loaded */
     complaints_now = &m_lines;
     ucs_log_push_handler(collect);
 }

@@ -6,6 +6,7 @@
 
 #include "nprdma_glue.h"
 #include "uct/ib/nprdma/compat/nprdma_abi.h"
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 
 #include <ucs/debug/log.h>
@@ -132,6 +133,7 @@ UCS_F_CTOR static void uct_nprdma_load(void)
         return;
     }
 
+    uct_nprdma_log_init();
     uct_component_register(&uct_nprdma_component);
     uct_tl_register(&uct_nprdma_component, &uct_nprdma_tl);
     uct_nprdma_registered = 1;

@@ -32,6 +32,29 @@ uct_nprdma_am_fill_hdr(void *dest, uint8_t id, size_t length)
     hdr->length   = length;
 }
 
+/* Trace a message that is sent inline. UCX's tracer needs it in one piece. */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_am_trace_inline(uct_nprdma_iface_t *iface, int num_sge)
+{
+    char message[UCT_NPRDMA_MAX_INLINE];
+    const uct_nprdma_am_hdr_t *hdr = (const uct_nprdma_am_hdr_t*)message;
+    size_t length                  = 0;
+    int i;
+
+    if (!ucs_log_is_enabled(UCS_LOG_LEVEL_TRACE_DATA)) {
+        return;
+    }
+
+    for (i = 0; i < num_sge; ++i) {
+        memcpy(message + length,
+               (const void*)(uintptr_t)iface->inl.sge[i].addr,
+               iface->inl.sge[i].length);
+        length += iface->inl.sge[i].length;
+    }
+    uct_iface_trace_am(&iface->net.super, UCT_AM_TRACE_TYPE_SEND, hdr->am_id,
+                       hdr + 1, hdr->length, "TX: AM_SHORT");
+}
+
 /* Post the elements of iface->inl.sge */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_inline(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
@@ -39,6 +62,7 @@ uct_nprdma_am_post_inline(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 {
     iface->inl.wr.num_sge    = num_sge;
     iface->inl.wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+    uct_nprdma_am_trace_inline(iface, num_sge);
     return uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &iface->inl.wr,
                                     NULL, 0);
 }
@@ -113,16 +137,21 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     return status;
 }
 
-/* Send a slot with data behind the header, which is filled here */
+/* Send a slot with data behind the header, which is filled here. `name` is the
+ * operation, for the trace. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                        uct_nprdma_slot_t *slot, uint8_t id, size_t length)
+                        uct_nprdma_slot_t *slot, uint8_t id, size_t length,
+                        const char *name)
 {
     struct ibv_send_wr wr;
     struct ibv_sge sge;
     ucs_status_t status;
 
     uct_nprdma_am_fill_hdr(slot->data, id, length);
+    uct_iface_trace_am(&iface->net.super, UCT_AM_TRACE_TYPE_SEND, id,
+                       slot->data + sizeof(uct_nprdma_am_hdr_t), length,
+                       "TX: %s", name);
     sge.addr      = (uintptr_t)slot->data;
     sge.length    = sizeof(uct_nprdma_am_hdr_t) + length;
     sge.lkey      = slot->lkey;
@@ -174,7 +203,7 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
 
     length = pack_cb(slot->data + sizeof(uct_nprdma_am_hdr_t), arg);
     ucs_assert(length <= iface->config.max_bcopy);
-    status = uct_nprdma_am_post_slot(iface, ep, slot, id, length);
+    status = uct_nprdma_am_post_slot(iface, ep, slot, id, length, "AM_BCOPY");
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -224,7 +253,7 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     }
 
     length += header_length;
-    status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length);
+    status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length, "AM_ZCOPY");
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats.am_zcopy_tx;
         iface->net.stats.am_bytes_tx += length;

@@ -5,9 +5,11 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_flush.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/debug/memtrack_int.h>
 
@@ -74,6 +76,11 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
 
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_ep_t, params);
+    ucs_trace_func("iface=%p ep=%p", iface, self);
+    uct_nprdma_trace_packet(uct_nprdma_dev_addr_dump, params->dev_addr,
+                            sizeof(uct_nprdma_dev_addr_t), "ep %p: to", self);
+    uct_nprdma_trace_packet(uct_nprdma_iface_addr_dump, params->iface_addr,
+                            sizeof(uct_nprdma_iface_addr_t), "ep %p: to", self);
 
     uct_nprdma_conn_init(&self->net.am);
     uct_nprdma_conn_init(&self->net.svc);
@@ -182,6 +189,7 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
+    ucs_trace_func("ep=%p", ep);
     ++iface->net.stats.eps_destroyed;
     ep->net.blocked |= UCT_NPRDMA_EP_DESTROYED;
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
@@ -241,6 +249,7 @@ ucs_status_t uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
+    ucs_trace_func("ep=%p req=%p", ep, req);
     /* The user tries the operation again, and gets the status of the
      * endpoint */
     if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
@@ -271,6 +280,7 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
 
     iface->net.tx.starved     = 0;
     iface->net.tx.dispatching = &ep->net;
+    ucs_trace_data("ep %p: dispatching pending request %p", ep, req);
     ep->net.blocked          &= ~UCT_NPRDMA_EP_PENDING;
     status                = req->func(req);
     iface->net.tx.dispatching = NULL;
@@ -318,6 +328,7 @@ void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
                                                uct_nprdma_iface_t);
     uct_purge_cb_args_t args  = { .cb = cb, .arg = arg };
 
+    ucs_trace_func("ep=%p", ep);
     ucs_arbiter_group_purge(&iface->net.tx.arbiter, &ep->net.arb_group,
                             uct_nprdma_ep_purge_elem, &args);
     ep->net.blocked &= ~UCT_NPRDMA_EP_PENDING;
@@ -457,6 +468,7 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
     ucs_status_t status;
     int am_busy, rma_busy;
 
+    ucs_trace_func("ep=%p flags=0x%x comp=%p", ep, flags, comp);
     if (flags & UCT_FLUSH_FLAG_CANCEL) {
         return uct_nprdma_ep_cancel(iface, ep, comp);
     }
@@ -505,6 +517,7 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
+    ucs_trace_func("ep=%p", ep);
     ++iface->net.stats.fence;
     UCT_TL_EP_STAT_FENCE(&ep->net.super);
 
@@ -534,6 +547,7 @@ ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
     UCT_CHECK_PARAM(comp == NULL, "ep_check does not support a completion");
     UCT_CHECK_PARAM(flags == 0, "ep_check does not support flags 0x%x", flags);
 
+    ucs_trace_func("ep=%p", ep);
     /* An outstanding signaled WR, or the connection request, detects a dead
      * peer as well as a check does. */
     if ((ep->net.blocked & UCT_NPRDMA_EP_FAILED) ||
@@ -552,6 +566,7 @@ ucs_status_t uct_nprdma_ep_invalidate(uct_ep_h tl_ep, unsigned flags)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
 
+    ucs_trace_func("ep=%p", ep);
     /* As if the device had refused a WR: progress fails the endpoint */
     uct_nprdma_conn_post_failed(&iface->net, &ep->net.am, 0);
     return UCS_OK;

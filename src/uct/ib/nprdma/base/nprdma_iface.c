@@ -5,11 +5,13 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -339,7 +341,8 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         return UCS_ERR_UNSUPPORTED;
     }
 
-    md     = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    md = ucs_derived_of(tl_md, uct_nprdma_md_t);
+    ucs_trace_func("iface=%p md=%p", self, md);
     status = uct_nprdma_md_check_owner(md);
     if (status != UCS_OK) {
         return status;
@@ -427,6 +430,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
 {
     uct_nprdma_mem_stats_t mem_stats;
 
+    ucs_trace_func("iface=%p", self);
     /* Read now, while the pinned memory of this interface counts */
     uct_nprdma_md_stats(uct_nprdma_iface_md(self), &mem_stats);
     uct_base_iface_progress_disable(&self->net.super.super,
@@ -460,6 +464,9 @@ ucs_status_t uct_nprdma_iface_get_device_address(uct_iface_h tl_iface,
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
     memcpy(addr, &iface->net.dev_addr, sizeof(iface->net.dev_addr));
+    uct_nprdma_trace_packet(uct_nprdma_dev_addr_dump, addr,
+                            sizeof(iface->net.dev_addr), "iface %p: own",
+                            iface);
     return UCS_OK;
 }
 
@@ -469,6 +476,9 @@ uct_nprdma_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
     memcpy(addr, &iface->net.iface_addr, sizeof(iface->net.iface_addr));
+    uct_nprdma_trace_packet(uct_nprdma_iface_addr_dump, addr,
+                            sizeof(iface->net.iface_addr), "iface %p: own",
+                            iface);
     return UCS_OK;
 }
 
@@ -546,6 +556,7 @@ ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
     ucs_status_t status;
     uct_nprdma_ep_t *ep;
 
+    ucs_trace_func("iface=%p flags=0x%x comp=%p", iface, flags, comp);
     if (comp != NULL) {
         return UCS_ERR_UNSUPPORTED;
     }
@@ -573,6 +584,7 @@ ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
     uct_nprdma_ep_t *ep;
 
+    ucs_trace_func("iface=%p", iface);
     ucs_list_for_each(ep, &iface->net.eps, net.list) {
         uct_nprdma_ep_fence(&ep->net.super.super, flags);
     }

@@ -153,6 +153,7 @@ uct_nprdma_md_open(uct_component_t *component,
     ucs_status_t status;
     uct_nprdma_md_t *md;
 
+    ucs_trace_func("md_name=%s", md_name);
     md = ucs_calloc(1, sizeof(*md), "nprdma_md");
     if (md == NULL) {
         ucs_error("failed to allocate a memory domain");
@@ -223,6 +224,7 @@ void uct_nprdma_md_close(uct_md_h tl_md)
     uct_nprdma_md_t *md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     unsigned num_ifaces;
 
+    ucs_trace_func("md=%p", md);
     if (!uct_nprdma_device_is_owner(&md->super.super)) {
         /* Queues and thread belong to the parent; the copy of the memory ends
          * with the process */

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_conn.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
@@ -13,6 +14,7 @@
 #include "uct/ib/nprdma/rma/nprdma_rma_reply.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/debug/log.h>
 
@@ -92,6 +94,11 @@ static UCS_F_NOINLINE void
 uct_nprdma_iface_rx_other(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
                           uct_nprdma_slot_t *slot, const void *data)
 {
+    if (wc->status == IBV_WC_SUCCESS) {
+        uct_nprdma_trace_packet(uct_nprdma_am_dump, data, wc->byte_len,
+                                "iface %p: RX:", iface);
+    }
+
     if (wc->status != IBV_WC_SUCCESS) {
         ucs_debug("iface %p: receive failed: work completion status %d", iface,
                   wc->status);
@@ -134,6 +141,8 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
         flags = 0;
     }
 
+    uct_iface_trace_am(&iface->net.super, UCT_AM_TRACE_TYPE_RECV, hdr->am_id,
+                       hdr + 1, hdr->length, "RX: AM");
     ++iface->net.stats.am_rx;
     iface->net.stats.am_bytes_rx += hdr->length;
     status = uct_iface_invoke_am(&iface->net.super, hdr->am_id, hdr + 1,
@@ -463,6 +472,7 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     unsigned count            = 0;
     int ret;
 
+    ucs_trace_func("iface=%p events=0x%x", iface, events);
     uct_nprdma_iface_drain_channel(iface, &count);
     if ((count > 0) || iface->stash.valid ||
         uct_nprdma_cm_hint(&iface->net.cm.attention) ||

@@ -6,7 +6,9 @@
 
 #include "nprdma_mem.h"
 #include "nprdma_region.h"
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "ucm/access/nprdma_access.h"
 
@@ -192,6 +194,8 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
     ucs_status_t status;
     nprdma_reg_t *reg;
 
+    ucs_trace_func("md=%p address=%p length=%zu flags=0x%" PRIx64, md, address,
+                   length, flags);
     level = (flags & UCT_MD_MEM_FLAG_HIDE_ERRORS) ? UCS_LOG_LEVEL_DEBUG :
                                                     UCS_LOG_LEVEL_ERROR;
     if (ucs_unlikely(!uct_nprdma_device_is_owner(&md->super))) {
@@ -237,6 +241,7 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
+    ucs_trace_func("md=%p memh=%p invalidate=%d", md, params->memh, invalidate);
     /* In a child no service runs that accesses memory, and no thread would end
      * a wait for such an access */
     if (uct_nprdma_device_is_owner(&md->super)) {
@@ -354,6 +359,7 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
     };
     ucs_status_t status;
 
+    ucs_trace_func("md=%p memh=%p", md, memh);
     status = uct_nprdma_mem_export(md, mem);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
@@ -369,6 +375,9 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
     }
 
     uct_nprdma_key_pack(&rkey, buffer);
+    uct_nprdma_trace_packet(uct_nprdma_key_dump, buffer,
+                            sizeof(uct_nprdma_packed_rkey_t), "memh %p: packed",
+                            memh);
     return UCS_OK;
 }
 
@@ -384,6 +393,8 @@ uct_nprdma_rkey_unpack(uct_component_t *component, const void *packed,
         return UCS_ERR_NO_MEMORY;
     }
 
+    uct_nprdma_trace_packet(uct_nprdma_key_dump, packed,
+                            sizeof(uct_nprdma_packed_rkey_t), "rkey %p:", rkey);
     switch (uct_nprdma_key_unpack(packed, rkey)) {
     case UCT_NPRDMA_KEY_OK:
         *rkey_p   = (uct_rkey_t)rkey;

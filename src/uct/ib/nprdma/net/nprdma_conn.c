@@ -10,6 +10,8 @@
 #include "nprdma_qp.h"
 #include "nprdma_tx.h"
 
+#include "uct/ib/nprdma/compat/nprdma_log.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include <ucs/debug/log.h>
@@ -412,6 +414,10 @@ uct_nprdma_conn_post_fin(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
                                            svc_fin);
     }
 
+    uct_nprdma_trace_packet((conn->kind == UCT_NPRDMA_CONN_AM) ?
+                            uct_nprdma_am_dump : uct_nprdma_svc_request_dump,
+                            (const void*)(uintptr_t)sge.addr, sge.length,
+                            "conn 0x%x: TX:", conn->id);
     conn->owes_fin = 0;
     wr.sg_list     = &sge;
     wr.num_sge     = 1;

@@ -122,6 +122,9 @@ uct_nprdma_conn_post_inl(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
         wr->send_flags |= IBV_SEND_SIGNALED;
     }
 
+    ucs_trace_data("conn 0x%x kind %u: post opcode %u sn %u%s", conn->id,
+                   conn->kind, (unsigned)wr->opcode, sn,
+                   signal ? " signaled" : "");
     if (ucs_likely(conn->state != UCT_NPRDMA_CONN_CONNECTING)) {
         ret = ibv_post_send(conn->qp, wr, &bad_wr);
     } else {

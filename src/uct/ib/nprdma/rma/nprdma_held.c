@@ -86,6 +86,10 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
         }
         uct_nprdma_held_ask(iface, rma, op);
     }
+    if (op->is_held) {
+        ucs_trace_req("ep %p: op %p held by %s %p", rma->ep, op,
+                      (blocker != NULL) ? "op" : "requests", blocker);
+    }
     return op->is_held;
 }
 
@@ -318,8 +322,10 @@ static void uct_nprdma_held_recheck(uct_nprdma_rma_iface_t *iface,
                UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, <, order_op->request)) {
         uct_nprdma_held_hold(rma, order_op, &rma->opt.unacked);
     } else if (op->is_request) {
+        ucs_trace_req("ep %p: op %p is ready", rma->ep, op);
         uct_nprdma_held_hold(rma, order_op, &rma->opt.ready);
     } else {
+        ucs_trace_req("ep %p: op %p released", rma->ep, op);
         uct_nprdma_opt_op_release(iface, op);
     }
 }

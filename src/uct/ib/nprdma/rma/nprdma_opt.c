@@ -332,6 +332,9 @@ uct_nprdma_opt_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
         iface->net.stats.opt_get += op->is_get;
         iface->net.stats.opt_put += !op->is_get;
     }
+    ucs_trace_req("ep %p: op %p start: %s of %zu bytes at 0x%" PRIx64 " by %s",
+                  rma->ep, op, op->is_get ? "get" : "put", op->length,
+                  op->address, op->by_nic ? "nic" : "software");
     return uct_nprdma_held_add(iface, rma, &op->order);
 }
 
@@ -440,6 +443,8 @@ void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_rma_enter(rma);
     status = uct_nprdma_opt_op_clear(iface, rma, op);
+    ucs_trace_req("ep %p: op %p complete: %s", rma->ep, op,
+                  ucs_status_string(status));
     uct_nprdma_opt_op_put(iface, rma, op);
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
@@ -499,10 +504,13 @@ static void uct_nprdma_opt_whole_done(uct_nprdma_net_iface_t *net_iface,
     if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data, op->address,
                                                   op->length,
                                                   op->rkey.signature))) {
+        ucs_trace_req("ep %p: op %p suspect: its data has the signature",
+                      op->rma->ep, op);
         uct_nprdma_opt_whole_suspect(iface, op);
         return;
     }
 
+    ucs_trace_req("ep %p: op %p verified in one READ", op->rma->ep, op);
     ++iface->net.stats.opt_hits;
     uct_nprdma_opt_op_complete(iface, op);
 }

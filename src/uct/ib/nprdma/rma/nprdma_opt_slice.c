@@ -11,8 +11,10 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 #include "nprdma_verify.h"
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_region.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "nprdma_page_state.h"
 
@@ -37,6 +39,13 @@ typedef enum uct_nprdma_opt_result {
     UCT_NPRDMA_OPT_WAIT,        /* A completion or a reply continues */
     UCT_NPRDMA_OPT_BUSY         /* Resources are missing: try again later */
 } uct_nprdma_opt_result_t;
+
+
+/* Trace an event of a slice */
+#define uct_nprdma_opt_trace(_slice, _format, ...) \
+    ucs_trace_req("ep %p: op %p slice 0x%" PRIx64 "+%u " _format, \
+                  (_slice)->op->rma->ep, (_slice)->op, (_slice)->address, \
+                  (_slice)->length, ## __VA_ARGS__)
 
 
 /* ---- pages ---- */
@@ -146,6 +155,7 @@ static int uct_nprdma_opt_local_end(uct_nprdma_rma_iface_t *iface,
         return 1;
     }
 
+    uct_nprdma_opt_trace(slice, "suspect: a local page was taken");
     ++iface->net.stats.suspect_local;
     return 0;
 }
@@ -298,6 +308,7 @@ static void uct_nprdma_opt_verified(uct_nprdma_rma_iface_t *iface,
 {
     size_t num_lines;
 
+    uct_nprdma_opt_trace(slice, "verified at try %u", slice->tries);
     iface->net.stats.opt_hits += (slice->tries == 1) && !slice->is_suspect;
     if (ucs_unlikely(slice->is_suspect) &&
         (uct_nprdma_opt_count_lines(iface, slice, &num_lines) == UCS_OK) &&
@@ -325,6 +336,7 @@ static void uct_nprdma_opt_compare(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
+    uct_nprdma_opt_trace(slice, "suspect: the states have changed");
     /* These states are the states before the next try */
     ++iface->net.stats.suspect_states;
     uct_nprdma_opt_cache(iface, slice, 0, count, after);
@@ -380,6 +392,8 @@ static void uct_nprdma_opt_scan(uct_nprdma_rma_iface_t *iface,
     /* A small slice is fetched in one round trip. Otherwise, or if that fails,
      * states distinguish real data from the signature; another scan could
      * not. */
+    uct_nprdma_opt_trace(slice, "suspect: %zu lines have the signature",
+                         num_lines);
     iface->net.stats.suspect_lines += num_lines;
     slice->is_suspect           = 1;
     slice->by_states            = 1;
@@ -480,6 +494,11 @@ uct_nprdma_opt_populated(uct_nprdma_rma_iface_t *iface,
 
     iface->net.stats.populate_us +=
             ucs_time_to_usec(ucs_get_time() - slice->start);
+    if (*status == UCS_OK) {
+        uct_nprdma_trace_packet(uct_nprdma_svc_populated_dump, data,
+                                wait->length, "ep %p: RX:",
+                                slice->op->rma->ep);
+    }
     reply = (*status != UCS_OK) ? NULL :
             uct_nprdma_svc_populated_parse(data, slice->length -
                                                  slice->populated);
@@ -549,6 +568,7 @@ uct_nprdma_opt_step_populate(uct_nprdma_rma_iface_t *iface,
                               0 : UCT_NPRDMA_SVC_POPULATE_WRITE;
     request.ahead           = uct_nprdma_opt_prefetch(slice);
     slice->op->has_prefetch = 1;
+    uct_nprdma_opt_trace(slice, "assist: populate from 0x%" PRIx64, address);
     ++iface->net.stats.assist_populate;
     uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
                               wait);
@@ -587,6 +607,8 @@ static uct_nprdma_opt_result_t
 uct_nprdma_opt_step_copy(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_opt_slice_t *slice)
 {
+    uct_nprdma_opt_trace(slice, "%s: copy by software",
+                         slice->op->by_nic ? "assist" : "start");
     if (slice->op->by_nic) {
         iface->net.stats.assist_fetch += slice->op->is_get;
         iface->net.stats.assist_store += !slice->op->is_get;
@@ -616,6 +638,7 @@ static uct_nprdma_opt_result_t
 uct_nprdma_opt_step_fetch(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_opt_slice_t *slice)
 {
+    uct_nprdma_opt_trace(slice, "assist: fetch");
     ++iface->net.stats.assist_small;
     return uct_nprdma_opt_copy(iface, slice, uct_nprdma_opt_fetched, 1);
 }
@@ -636,6 +659,8 @@ uct_nprdma_opt_step_try(uct_nprdma_rma_iface_t *iface,
 
     iface->net.stats.redone_slices += (slice->tries > 0);
     ++slice->tries;
+    uct_nprdma_opt_trace(slice, "%s: try %u",
+                         (slice->tries == 1) ? "start" : "redo", slice->tries);
     slice->populated = 0;
 
     if (slice->by_states && !slice->is_known &&

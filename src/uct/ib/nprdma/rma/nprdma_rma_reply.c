@@ -13,7 +13,9 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_conn.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 
 /**
@@ -106,6 +108,8 @@ void uct_nprdma_rma_reply_done(uct_nprdma_rma_iface_t *iface,
     if (ucs_unlikely(wait->failed != UCS_OK)) {
         rma->error = wait->failed;
     }
+    ucs_trace_req("ep %p: request sn %u complete: %s", rma->ep, wait->sn,
+                  ucs_status_string(status));
     uct_nprdma_rma_wait_free(iface->res, wait);
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
@@ -141,6 +145,8 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
+    uct_nprdma_trace_packet(uct_nprdma_svc_reply_dump, wait->slot->data,
+                            wc->byte_len, "ep %p: RX:", conn->ep);
     /* No request is outstanding for a spare, so a reply to it is malformed */
     reply = ucs_unlikely(wait == rma->spare) ? NULL :
             uct_nprdma_svc_reply_parse(wait->slot->data, wc->byte_len,

@@ -7,6 +7,9 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
+#include "uct/ib/nprdma/compat/nprdma_log.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
+
 #include <ucs/debug/memtrack_int.h>
 
 
@@ -178,6 +181,8 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
         return status;
     }
 
+    uct_nprdma_trace_packet(uct_nprdma_svc_request_dump, request, length,
+                            "ep %p: TX:", rma->ep);
     rma->ep->net.svc.num_slots += (slot != NULL);
     uct_nprdma_rma_sent(iface, rma, request, wait);
     if (is_alone) {

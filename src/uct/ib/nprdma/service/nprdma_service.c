@@ -8,9 +8,11 @@
 #include "nprdma_populator.h"
 #include "nprdma_svc_exec.h"
 
+#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include "ucm/access/nprdma_fault.h"
@@ -294,6 +296,8 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
     wr.num_sge    = 1;
     wr.opcode     = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_SIGNALED | ((slot == NULL) ? IBV_SEND_INLINE : 0);
+    uct_nprdma_trace_packet(uct_nprdma_svc_reply_dump, data, length,
+                            "service: qp 0x%x TX:", conn->qpn);
     ret           = ibv_post_send(conn->qp, &wr, &bad_wr);
     if (ret != 0) {
         ucs_error("service: ibv_post_send() on qp 0x%x failed: %s", conn->qpn,
@@ -451,6 +455,8 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
 
     if ((request->type == UCT_NPRDMA_SVC_POPULATE) &&
         (status == UCT_NPRDMA_SVC_OK)) {
+        uct_nprdma_trace_packet(uct_nprdma_svc_populated_dump, reply + 1,
+                                length, "service: qp 0x%x TX:", conn->qpn);
         uct_nprdma_service_prefetch(service, conn, request,
                                     (void*)(reply + 1));
     }
@@ -496,6 +502,8 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
         return 1;
     }
 
+    uct_nprdma_trace_packet(uct_nprdma_svc_request_dump, slot->data,
+                            wc->byte_len, "service: qp 0x%x RX:", conn->qpn);
     request = uct_nprdma_svc_request_parse(slot->data, wc->byte_len);
     if ((request == NULL) || (request->sn != (conn->sn + 1))) {
         ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"
