@@ -9,6 +9,8 @@
 #include "ucm/access/nprdma_pagein.h"
 #include "ucm/regions/nprdma_regions.h"
 
+#include "nprdma_assert.h"
+
 #include <npemu/npemu_iommu.h>
 
 #include <errno.h>
@@ -104,6 +106,18 @@ static size_t nprdma_emulated_invalidate(nprdma_region_t *region, void *priv,
     return npemu_iommu_invalidate(priv, first, count, bits, touch);
 }
 
+/* Only pages under a registration or an operation are populated. For
+ * asserts. */
+static int nprdma_emulated_is_covered(const nprdma_populate_t *populate,
+                                      size_t i)
+{
+    uintptr_t page = populate->region->address +
+                     ((populate->first + i) << NPRDMA_PAGE_SHIFT);
+
+    return (page < populate->range->address + populate->range->length) &&
+           (page + NPRDMA_PAGE_SIZE > populate->range->address);
+}
+
 /*
  * Set the states of pages that are present. If a state has changed meanwhile
  * and has the bits, another thread has populated the page. If it does not have
@@ -121,6 +135,7 @@ static void nprdma_emulated_map(npemu_iommu_t *iommu,
                     count);
 
     for (i = offset; i < offset + count; ++i) {
+        nprdma_assert(nprdma_emulated_is_covered(populate, i));
         state = &iommu->states[populate->first + i];
         word  = populate->words[i];
         if ((word & bits) == bits) {

@@ -12,6 +12,8 @@
 
 #include "ucm/access/nprdma_access.h"
 
+#include "nprdma_assert.h"
+
 #include <ucs/debug/memtrack_int.h>
 
 #include <sched.h>
@@ -365,6 +367,9 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
         return status;
     }
 
+    /* Rule "reach of a key" */
+    nprdma_assert(atomic_load(&mem->state) == UCT_NPRDMA_MEM_EXPORTED);
+    nprdma_assert(!mem->has_region || !mem->range.region->is_local);
     rkey.key = nprdma_reg_key(mem->reg);
     if (mem->has_region) {
         uct_nprdma_mem_fill_region(mem, access, &rkey);

@@ -9,6 +9,8 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
+#include "nprdma_assert.h"
+
 
 /* ---- order of a new operation ---- */
 
@@ -271,6 +273,9 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
+    /* Rules "overlap" and "atomics": the target executes what it is sent */
+    nprdma_assert(uct_nprdma_order_find_before(&rma->opt.order, &op->order) ==
+                  NULL);
     if (*has_reply_p) {
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, uct_nprdma_svc_reply_length(&op->message.request),

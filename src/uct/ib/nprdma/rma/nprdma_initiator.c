@@ -15,6 +15,8 @@
 
 #include "uct/ib/nprdma/net/nprdma_conn.h"
 
+#include "nprdma_assert.h"
+
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
@@ -225,6 +227,9 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_rma_wait_t *wait;
 
+    /* Rule "cancel, destroy": the NIC no longer accesses any buffer */
+    nprdma_assert((rma->ep->net.svc.qp == NULL) ||
+                  (uct_nprdma_conn_outstanding(&rma->ep->net.svc) == 0));
     iface->net.tx.exhausted = 0; /* Resources come back, so dispatch again */
     uct_nprdma_rma_enter(rma);
     if ((rma->spare != NULL) || !ucs_queue_is_empty(&rma->waits)) {

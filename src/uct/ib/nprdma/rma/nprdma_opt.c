@@ -15,6 +15,8 @@
 #include "uct/ib/nprdma/mem/nprdma_region.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
+#include "nprdma_assert.h"
+
 /* Minimum number of slices of an interface */
 #define UCT_NPRDMA_OPT_MIN_SLICES  4
 
@@ -117,6 +119,8 @@ static int uct_nprdma_opt_piece_map(uct_nprdma_mem_md_t *md,
         return 0;
     }
 
+    /* Rule "reach of a key": no key leads to a local region */
+    nprdma_assert(piece->own.region->is_local);
     piece->range  = &piece->own;
     piece->is_own = 1;
     region        = uct_nprdma_region(piece->range->region);
@@ -271,6 +275,20 @@ static inline int uct_nprdma_opt_has_slice(const uct_nprdma_opt_iface_t *opt,
     return uct_nprdma_opt_has_share(rma->opt.num_slices, opt->num_free_slices);
 }
 
+/*
+ * Rule "overlap": nothing that the operation must not overtake is left. For
+ * asserts.
+ */
+static int uct_nprdma_opt_may_start(const uct_nprdma_rma_t *rma,
+                                    const uct_nprdma_opt_op_t *op)
+{
+    return !op->order.is_held &&
+           (uct_nprdma_order_find_before(&rma->opt.order, &op->order) ==
+            NULL) &&
+           (!op->order.is_late ||
+            UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, op->order.request));
+}
+
 /* Start the next slice; one is free */
 static inline void uct_nprdma_opt_start_next(uct_nprdma_rma_iface_t *iface,
                                              uct_nprdma_opt_op_t *op)
@@ -278,6 +296,7 @@ static inline void uct_nprdma_opt_start_next(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     uct_nprdma_opt_slice_t *slice;
 
+    nprdma_assert(uct_nprdma_opt_may_start(op->rma, op));
     slice = ucs_queue_pull_elem_non_empty(&opt->free_slices,
                                           uct_nprdma_opt_slice_t, queue);
     --opt->num_free_slices;
@@ -325,6 +344,10 @@ static UCS_F_ALWAYS_INLINE int
 uct_nprdma_opt_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                       uct_nprdma_opt_op_t *op)
 {
+    /* Rules "zero length", "exactly once" and "fence" */
+    nprdma_assert(op->length > 0);
+    nprdma_assert(op->is_get || (op->length > UCT_NPRDMA_SVC_MAX_PAYLOAD));
+    nprdma_assert(!(rma->ep->net.blocked & UCT_NPRDMA_EP_FENCED));
     op->order.span  = uct_nprdma_span(op->address, op->length);
     op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
                       (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
@@ -441,6 +464,10 @@ void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
     uct_completion_t *comp = op->comp;
     ucs_status_t status;
 
+    /* Rule "completion means verified": no slice is left that is not */
+    nprdma_assert((op->num_slices == 0) &&
+                  ((op->length == 0) || op->is_single_read));
+    nprdma_assert(!op->order.is_held || (rma->status != UCS_OK));
     uct_nprdma_rma_enter(rma);
     status = uct_nprdma_opt_op_clear(iface, rma, op);
     ucs_trace_req("ep %p: op %p complete: %s", rma->ep, op,
@@ -544,6 +571,7 @@ uct_nprdma_opt_read_whole(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_opt_iface_t *opt = &iface->res->opt;
     struct ibv_send_wr *wr      = &opt->read_wr;
 
+    nprdma_assert(uct_nprdma_opt_may_start(rma, op));
     --opt->num_free_slices;
     ++rma->opt.num_slices;
     ++iface->net.stats.opt_slices;

@@ -16,6 +16,7 @@
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 
+#include "nprdma_assert.h"
 #include "nprdma_page_state.h"
 
 #include <ucs/time/time.h>
@@ -205,6 +206,36 @@ static int uct_nprdma_opt_post(uct_nprdma_rma_iface_t *iface,
     return 1;
 }
 
+/* @return Nonzero if every local page had the bit that it needs when its state
+ *         was remembered. */
+static int uct_nprdma_opt_local_is_usable(const uct_nprdma_opt_slice_t *slice)
+{
+    size_t count = nprdma_region_num_pages((uintptr_t)slice->buffer,
+                                           slice->length);
+
+    return (slice->piece->range == NULL) ||
+           uct_nprdma_verify_usable(slice->local, count,
+                                    slice->op->is_get ? NPRDMA_PAGE_W :
+                                                        NPRDMA_PAGE_R);
+}
+
+/* @return Nonzero if lines of a READ arrive whole, or need not. */
+static int uct_nprdma_opt_lines_are_whole(const uct_nprdma_opt_slice_t *slice,
+                                          uint64_t address, size_t length)
+{
+    size_t head = uct_nprdma_verify_head(address);
+
+    return slice->by_states || (head == 0) || (head >= length);
+}
+
+/* @return Nonzero if the last WR of the slice that had a func is complete. */
+static int uct_nprdma_opt_wr_is_complete(const uct_nprdma_opt_slice_t *slice)
+{
+    const uct_nprdma_conn_t *conn = &slice->op->rma->ep->net.svc;
+
+    return (int16_t)(conn->done_sn - slice->wr.sn) >= 0;
+}
+
 static int uct_nprdma_opt_post_data(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_opt_slice_t *slice,
                                     size_t offset, size_t length,
@@ -218,6 +249,16 @@ static int uct_nprdma_opt_post_data(uct_nprdma_rma_iface_t *iface,
         .lkey   = slice->piece->lkey
     };
 
+    /* Rules "local side", "remote READ" and "remote WRITE" */
+    nprdma_assert(uct_nprdma_opt_local_is_usable(slice));
+    nprdma_assert(!is_get ||
+                  uct_nprdma_opt_lines_are_whole(slice, slice->address + offset,
+                                                 length));
+    nprdma_assert(!slice->by_states ||
+                  uct_nprdma_verify_usable(slice->before,
+                                           uct_nprdma_opt_num_pages(slice),
+                                           uct_nprdma_opt_bits(slice)));
+    nprdma_assert(is_get || slice->by_states);
     return uct_nprdma_opt_post(iface, slice,
                                is_get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
                                &sge, slice->address + offset,
@@ -659,6 +700,8 @@ uct_nprdma_opt_step_try(uct_nprdma_rma_iface_t *iface,
 
     iface->net.stats.redone_slices += (slice->tries > 0);
     ++slice->tries;
+    /* Rule "progress is guaranteed" */
+    nprdma_assert(slice->tries <= iface->res->opt.max_tries);
     uct_nprdma_opt_trace(slice, "%s: try %u",
                          (slice->tries == 1) ? "start" : "redo", slice->tries);
     slice->populated = 0;
@@ -734,6 +777,9 @@ uct_nprdma_opt_step_after(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OPT_BUSY;
     }
 
+    /* Rule "remote READ": READs are not ordered among themselves */
+    nprdma_assert(slice->op->is_get && slice->by_states);
+    nprdma_assert(uct_nprdma_opt_wr_is_complete(slice));
     uct_nprdma_opt_post_states(iface, slice, uct_nprdma_opt_after_done);
     return UCT_NPRDMA_OPT_WAIT;
 }

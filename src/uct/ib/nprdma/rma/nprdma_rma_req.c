@@ -10,6 +10,8 @@
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 
+#include "nprdma_assert.h"
+
 #include <ucs/debug/memtrack_int.h>
 
 
@@ -147,6 +149,10 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                 UCT_NPRDMA_RMA_ACK, 1);
     }
 
+    /* Rule "send and receive": only bounce buffers and inline data are sent */
+    nprdma_assert((slot == NULL) || ((void*)request == (void*)slot->data));
+    nprdma_assert((slot != NULL) ||
+                  (length <= iface->net.config.max_inline));
     request->sn    = rma->sn + 1;
     request->flags = (wait == NULL) ? 0 : UCT_NPRDMA_SVC_FLAG_REPLY;
     sge.addr       = (uintptr_t)request;

@@ -17,6 +17,7 @@
 
 #include "ucm/access/nprdma_fault.h"
 
+#include <nprdma_assert.h>
 #include <nprdma_thread.h>
 
 #include <ucs/datastruct/khash.h>
@@ -439,6 +440,8 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
         }
     }
 
+    /* Rule "exactly once": a request that waited is executed only now */
+    nprdma_assert(request->sn == (conn->sn + 1));
     uct_nprdma_service_begin_turn(service, request);
     reply  = (slot == NULL) ? (void*)inline_reply : (void*)slot->data;
     status = uct_nprdma_svc_execute(service->md, request,

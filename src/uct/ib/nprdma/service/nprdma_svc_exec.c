@@ -10,6 +10,8 @@
 
 #include "ucm/access/nprdma_access.h"
 
+#include "nprdma_assert.h"
+
 #include <ucs/time/time.h>
 
 #include <sched.h>
@@ -178,6 +180,10 @@ uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
             break;
         }
 
+        /* Rule "reach of a key" */
+        nprdma_assert((request->address >= nprdma_reg_address(reg)) &&
+                      (request->address - nprdma_reg_address(reg) +
+                       request->length <= nprdma_reg_length(reg)));
         status = uct_nprdma_svc_access(request, result, length_p);
 
         /*
