@@ -236,7 +236,7 @@ TEST_F(test_fork, child_is_refused)
         return ret;
     });
     ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
-    EXPECT_EQ(1u, count_output("refuse everything")) << m_output;
+    EXPECT_EQ(1u, count_output("refuse all operations")) << m_output;
 }
 
 TEST_F(test_fork, while_connecting)

@@ -79,8 +79,8 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
     /* Not 7: some devices take 7 for "without limit", as in the count of RNR
      * retries. Soft-RoCE does, see COMPST_ERROR_RETRY in rxe_comp.c */
     {"RETRY_COUNT", "6",
-     "How often the device repeats a packet before the peer is taken for dead\n"
-     "(0 to 7; to some devices, as soft-RoCE, 7 means for ever).",
+     "Number of times that the device repeats a packet before the peer counts\n"
+     "as dead (0 to 7; some devices, such as soft-RoCE, take 7 for no limit).",
      ucs_offsetof(uct_nprdma_md_config_t, device.retry_count),
      UCS_CONFIG_TYPE_UINT},
 
@@ -98,7 +98,7 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
 
     {"MONITOR", "auto",
-     "Who keeps track of what memory the device may touch:\n"
+     "Monitor that keeps track of the memory that the device may access:\n"
      " - auto     : the kernel module where it is loaded, except for tests of\n"
      "              the emulated RNIC that evict pages by themselves\n"
      " - kernel   : the kernel module, or fail\n"
@@ -107,46 +107,48 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},
 
     {"REGION_SIZE", "256m",
-     "Unit of address space that the device is told of at once. Power of two.\n"
-     "Registering what lies in one that is known is a mere lookup.",
+     "Size of a region, the unit of address space that is made known to the\n"
+     "device. Power of two. Registering memory in a region that the device\n"
+     "knows is only a lookup.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.region_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"REVOKE", "lazy",
-     "When pages whose last registration with a key has ended are out of\n"
-     "reach for peers that still have the key. Deregistration with\n"
-     "invalidation has it at once in any case.\n"
+     "When pages whose last exported registration has ended become\n"
+     "inaccessible to peers that still have the key. Deregistration with\n"
+     "invalidation always revokes them before it completes.\n"
      " - lazy   : within 100 ms, unless they are registered again\n"
-     " - strict : before the registration has ended\n"
-     " - never  : when something else takes the pages from the device",
+     " - strict : before deregistration returns\n"
+     " - never  : only when the kernel takes the pages or the region ends",
      ucs_offsetof(uct_nprdma_md_config_t, mem.revoke),
      UCS_CONFIG_TYPE_ENUM(nprdma_revoke_mode_names)},
 
     {"REGION_CACHE", "64m",
-     "Limit of the page states of regions that nothing is registered in: the\n"
-     "least recently used are given up. One byte is for 1 KiB of memory.",
+     "Maximum size of the page states of regions without registrations.\n"
+     "Beyond it, the least recently used regions are destroyed. One byte of\n"
+     "page states describes 1 KiB of memory.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.region_cache),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"SLICE", "512k",
-     "Zero-copy operations are done, and checked, in slices of this size.",
+     "Zero-copy operations are transferred and verified in slices of this\n"
+     "size.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.slice), UCS_CONFIG_TYPE_MEMUNITS},
 
     {"SCAN_MAX", "32k",
-     "Slices of a get up to this size are checked by their contents, larger\n"
-     "ones by the states of the pages.",
+     "Slices of a get up to this size are verified by a scan of their data,\n"
+     "larger ones by the states of the pages.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.scan_max),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"MAX_TRIES", "3",
-     "After so many tries, a slice that meets absent pages each time goes\n"
-     "through bounce buffers.",
+     "Maximum number of RDMA tries of a slice. If all of them meet absent\n"
+     "pages, the slice goes through bounce buffers.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.max_tries), UCS_CONFIG_TYPE_UINT},
 
     {"ATOMIC_ORDER", "y",
-     "An atomic waits for all puts and gets that its endpoint has started\n"
-     "before. Open MPI 4.1 needs that; programs that put a fence between\n"
-     "them may set it to n.",
+     "An atomic waits for all earlier puts and gets of its endpoint. Open MPI\n"
+     "4.1 needs this. Programs that separate them by a fence may set it to n.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.atomic_order),
      UCS_CONFIG_TYPE_BOOL},
 
@@ -156,20 +158,21 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"PREREG", "n",
-     "Make regions for memory when it is mapped, ahead of its first use.",
+     "Create regions for memory when it is mapped, before its first use.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.prereg), UCS_CONFIG_TYPE_BOOL},
 
     {"UFFD", "n",
-     "Emulated RNIC: notice memory that is unmapped by system calls of the\n"
-     "program's own, too, by a userfaultfd.",
+     "Emulated RNIC: also detect, by a userfaultfd, memory that the program\n"
+     "unmaps by system calls that bypass libc.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.uffd), UCS_CONFIG_TYPE_BOOL},
 
     {"RECLAIM", "off",
-     "For tests, emulated RNIC: evict pages on purpose.\n"
-     " - off     : do not\n"
-     " - logical : from the device only, the page stays where it is\n"
+     "For tests, emulated RNIC: evict pages at random.\n"
+     " - off     : no eviction\n"
+     " - logical : from the device only, the page stays in memory\n"
      " - real    : to swap\n"
-     " - sampled : do not, but the device asks the kernel what is present",
+     " - sampled : no eviction, but the device asks the kernel which pages\n"
+     "             are present",
      ucs_offsetof(uct_nprdma_md_config_t, mem.reclaim),
      UCS_CONFIG_TYPE_ENUM(nprdma_reclaim_mode_names)},
 
@@ -179,7 +182,7 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_DOUBLE},
 
     {"SEED", "0",
-     "For tests: seed of the choice which pages those are; 0 is random.",
+     "For tests: seed of the random choice of these pages; 0 is random.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.seed), UCS_CONFIG_TYPE_ULONG},
 
     {"FAULT", "",
@@ -195,64 +198,66 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
 
     {"SEG_SIZE", "8256",
-     "Largest active message, and size of the bounce buffers but for headers.",
+     "Maximum size of an active message, and size of a bounce buffer without\n"
+     "headers.",
      ucs_offsetof(uct_nprdma_iface_config_t, seg_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"TX_MAX_BUFS", "48",
-     "Number of bounce buffers to send from, at most. Interfaces that find a\n"
-     "quarter of UCX_NPRDMA_MAX_PINNED in use begin with less and grow.",
+     "Maximum number of bounce buffers for sends. If a quarter of\n"
+     "UCX_NPRDMA_MAX_PINNED is in use, an interface begins with fewer and\n"
+     "adds more as needed.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_slots), UCS_CONFIG_TYPE_UINT},
 
     {"TX_BUFS_GROW", "1",
-     "Number of bounce buffers to send from that an interface begins with\n"
-     "when UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     "Initial number of bounce buffers for sends when UCX_NPRDMA_MAX_PINNED\n"
+     "is almost exhausted.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_slots_min),
      UCS_CONFIG_TYPE_UINT},
 
     {"RX_MAX_BUFS", "64",
-     "Number of bounce buffers to receive to, at most.",
+     "Maximum number of bounce buffers for receives.",
      ucs_offsetof(uct_nprdma_iface_config_t, rx_slots), UCS_CONFIG_TYPE_UINT},
 
     {"RX_BUFS_GROW", "2",
-     "Number of bounce buffers to receive to that an interface begins with\n"
-     "when UCX_NPRDMA_MAX_PINNED is nearly used up.",
+     "Initial number of bounce buffers for receives when\n"
+     "UCX_NPRDMA_MAX_PINNED is almost exhausted.",
      ucs_offsetof(uct_nprdma_iface_config_t, rx_slots_min),
      UCS_CONFIG_TYPE_UINT},
 
     {"TX_QUEUE_LEN", "64",
-     "Messages that an endpoint may have on the way.",
+     "Maximum number of outstanding messages of an endpoint.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_queue_len),
      UCS_CONFIG_TYPE_UINT},
 
     {"TX_CQ_LEN", "2048",
-     "Messages that all endpoints of an interface may have on the way.",
+     "Maximum number of outstanding messages of all endpoints of an interface.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_cq_len), UCS_CONFIG_TYPE_UINT},
 
     {"TX_MODERATION", "16",
-     "Ask the device for a completion of every so many messages of an\n"
-     "endpoint.",
+     "Number of messages of an endpoint for each completion that is requested\n"
+     "from the device.",
      ucs_offsetof(uct_nprdma_iface_config_t, tx_moderation),
      UCS_CONFIG_TYPE_UINT},
 
     {"RX_MAX_BATCH", "16",
-     "Buffers are given back to the device in batches of this size.",
+     "Number of receive buffers that are posted to the device at once.",
      ucs_offsetof(uct_nprdma_iface_config_t, rx_max_batch),
      UCS_CONFIG_TYPE_UINT},
 
     {"SVC_QUEUE_LEN", "64",
-     "Put, get and atomic requests that an endpoint may have on the way.",
+     "Maximum number of outstanding put, get and atomic requests of an\n"
+     "endpoint.",
      ucs_offsetof(uct_nprdma_iface_config_t, svc_queue_len),
      UCS_CONFIG_TYPE_UINT},
 
     {"MAX_INLINE", "192",
-     "Messages of up to this size, with headers, are given to the device by\n"
-     "value.",
+     "Maximum size of a message, with headers, that is sent inline.",
      ucs_offsetof(uct_nprdma_iface_config_t, max_inline),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"STATS", "",
-     "Where to write the counters of an interface when it is closed: stderr,\n"
+     "Destination of the counters of an interface when it is closed: stderr,\n"
      "stdout or file:PATH (in which %p is the process id and %h the host).",
      ucs_offsetof(uct_nprdma_iface_config_t, stats), UCS_CONFIG_TYPE_STRING},
 
@@ -267,21 +272,21 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_TIME},
 
     {"CM_TIMEOUT", "30s",
-     "Time until a peer that does not answer wire-up is given up.",
+     "Time after which wire-up with a peer that does not answer fails.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.timeout), UCS_CONFIG_TYPE_TIME},
 
     {"CM_PROBE_INTERVAL", "30s",
-     "Time after which peers that have connected are asked whether they are\n"
-     "still there, so that what belongs to the dead does not pile up.",
+     "Time between probes of connected peers. The resources of dead peers are\n"
+     "released.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.probe_interval),
      UCS_CONFIG_TYPE_TIME},
 
     {"CM_WINDOW", "32",
-     "Connections of an interface that are set up at the same time.",
+     "Maximum number of connections of an interface in wire-up at once.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.window), UCS_CONFIG_TYPE_UINT},
 
     {"CM_RX_LEN", "64",
-     "Wire-up packets that an interface can receive at once.",
+     "Number of receive buffers of an interface for wire-up packets.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.rx_slots),
      UCS_CONFIG_TYPE_UINT},
 
@@ -306,7 +311,7 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      UCS_CONFIG_TYPE_UINT},
 
     {"CM_SEED", "0",
-     "For tests: seed of the choice which packets those are; 0 is random.",
+     "For tests: seed of the random choice of these packets; 0 is random.",
      ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.seed),
      UCS_CONFIG_TYPE_UINT},
 

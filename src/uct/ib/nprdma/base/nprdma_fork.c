@@ -33,7 +33,7 @@ static void uct_nprdma_fork_ignore(void)
 {
     if (!atomic_exchange(&uct_nprdma_fork.told, 1)) {
         ucs_warn("interfaces of nprdma were opened before fork() and belong to "
-                 "process %d: in this child they refuse everything, and "
+                 "process %d: in this child they refuse all operations, and "
                  "closing them does nothing", uct_nprdma_fork.owner);
     }
 }

@@ -235,8 +235,8 @@ void uct_nprdma_md_close(uct_md_h tl_md)
 
     num_ifaces = atomic_load(&md->refs) - 1;
     if (num_ifaces > 0) {
-        ucs_warn("%s: closed with %u open interfaces: it goes with the last of "
-                 "them", md->super.super.name, num_ifaces);
+        ucs_warn("%s: closed with %u open interfaces: it is destroyed with the "
+                 "last of them", md->super.super.name, num_ifaces);
     }
 
     uct_nprdma_md_put(md);

@@ -143,8 +143,9 @@ static const char *uct_nprdma_mem_why_no_region(ucs_status_t status)
 {
     switch (status) {
     case UCS_ERR_EXCEEDS_LIMIT:
-        return "each region has a descriptor, and all of them a quarter of "
-               "RLIMIT_NOFILE at most, see ulimit -n; or the device is full";
+        return "each region has a descriptor, and all regions have at most a "
+               "quarter of RLIMIT_NOFILE, see ulimit -n; or the device has no "
+               "resources left";
     case UCS_ERR_OUT_OF_RANGE:
         return "RLIMIT_FSIZE, see ulimit -f, allows no file that describes it";
     default:
@@ -160,8 +161,8 @@ void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
     level = atomic_exchange(&md->copy_told, 1) ? UCS_LOG_LEVEL_DEBUG :
                                                  UCS_LOG_LEVEL_WARN;
     ucs_log(level,
-            "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): they, and "
-            "others that this will happen to, go through bounce buffers",
+            "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): operations on "
+            "such memory go through bounce buffers",
             md->super.name, length, address,
             uct_nprdma_mem_why_no_region(status));
 }
@@ -273,8 +274,8 @@ uct_nprdma_mem_export(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem)
     }
 
     if (!uct_nprdma_device_is_owner(&md->super)) {
-        ucs_error("%s: was opened before fork(), a child cannot make a key of"
-                  " memory that its parent has made none of", md->super.name);
+        ucs_error("%s: was opened before fork(), a child cannot pack the first"
+                  " key of a registration", md->super.name);
         return UCS_ERR_UNSUPPORTED;
     }
 

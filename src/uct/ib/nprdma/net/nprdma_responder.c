@@ -66,7 +66,7 @@ static void uct_nprdma_responder_forget(uct_nprdma_net_iface_t *iface,
     uint64_t key = uct_nprdma_responder_key(resp->nonce, resp->conn_id);
 
     ucs_debug("iface %p: responder of connection 0x%x of 0x%" PRIx64
-              " qpn 0x%x goes", iface, resp->conn_id, resp->nonce, resp->qpn);
+              " qpn 0x%x ends", iface, resp->conn_id, resp->nonce, resp->qpn);
 
     uct_nprdma_responder_unhash(&iface->cm.responders, key);
     --iface->stats.cm_responders;

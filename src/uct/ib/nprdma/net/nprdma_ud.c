@@ -329,7 +329,7 @@ static void uct_nprdma_ud_resume(uct_nprdma_net_iface_t *iface)
     ret = uct_nprdma_net_dev(iface)->verbs->modify_qp(
             cm->qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE);
     if (ret != 0) {
-        ucs_debug("iface %p: wire-up does not go on after a failed send: %s",
+        ucs_debug("iface %p: failed to resume wire-up after a failed send: %s",
                   iface, strerror(ret));
         uct_nprdma_ud_stop(iface);
     }

@@ -20,15 +20,15 @@
  */
 #define UCT_NPRDMA_FOREACH_WAIT(_macro) \
     _macro(connecting, "the connection to be set up") \
-    _macro(credits, "room in a send queue, or for a buffer or a reply") \
+    _macro(credits, "a free entry of a send queue, buffer or reply slot") \
     _macro(fence, "the operations before a fence") \
-    _macro(send, "the peer's device to acknowledge, or its receives") \
-    _macro(reply, "the peer's service to reply") \
-    _macro(populate, "the peer's service to bring pages in") \
-    _macro(copy, "the peer's service to copy") \
-    _macro(transfer, "the device to move data") \
+    _macro(send, "an acknowledgement or a posted receive of the peer") \
+    _macro(reply, "a reply of the peer's service") \
+    _macro(populate, "the peer's service to populate pages") \
+    _macro(copy, "the peer's service to copy data") \
+    _macro(transfer, "the device to transfer data") \
     _macro(verification, "the device to read page states") \
-    _macro(held, "its turn, or for a resource: nothing is under way")
+    _macro(held, "earlier operations or a resource: it has not started")
 
 typedef enum uct_nprdma_wait_for {
     UCT_NPRDMA_WAIT_nothing,
