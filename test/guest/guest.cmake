@@ -1,24 +1,26 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
-# add_guest_test(NAME SCRIPT [KERNELS K...] [SECONDS N] [PROCESSORS N]
+# add_guest_test(NAME SCRIPT [KERNELS K...] [SECONDS N] [LOAD N]
 #                [OPTIONS OPTION...] [ARGS ARGUMENT...])
 # Adds test guest.K.NAME, which runs a script of the calling directory by
 # test/guest/run on each kernel K (by default all of NPRDMA_GUEST_KERNELS).
 # SECONDS (120) is the time on an idle machine. The limit is three times that,
 # plus a third of it for a second boot if the kernel hangs in the first one.
-# PROCESSORS (2) is the number of CPUs it keeps busy: 1 for a test that mostly
-# boots and waits.
+# LOAD (2) is how many halves of a CPU it keeps busy on average: 1 for a test
+# that mostly waits, 4 for one that must have two CPUs to itself. ctest counts
+# them as PROCESSORS, so its -j must be twice the number of CPUs. Long tests
+# start first, and short ones and those that wait fill the gaps.
 
 set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
     "Kernels that guest tests are run on, of 6.1, 6.12, 7.2 and 6.12-debug")
 
 function(add_guest_test name script)
-    cmake_parse_arguments(T "" "SECONDS;PROCESSORS" "KERNELS;OPTIONS;ARGS" ${ARGN})
+    cmake_parse_arguments(T "" "SECONDS;LOAD" "KERNELS;OPTIONS;ARGS" ${ARGN})
     if(NOT T_SECONDS)
         set(T_SECONDS 120)
     endif()
-    if(NOT T_PROCESSORS)
-        set(T_PROCESSORS 2)
+    if(NOT T_LOAD)
+        set(T_LOAD 2)
     endif()
     if(NOT T_KERNELS)
         set(T_KERNELS 6.1 6.12 7.2 6.12-debug)
@@ -45,7 +47,7 @@ function(add_guest_test name script)
                          ${T_ARGS})
         set_tests_properties(guest.${kernel}.${name} PROPERTIES
             LABELS guest SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-            PROCESSORS ${T_PROCESSORS}
+            PROCESSORS ${T_LOAD} COST ${T_SECONDS}
             FIXTURES_REQUIRED modules-${kernel})
     endforeach()
 endfunction()
