@@ -467,20 +467,10 @@ void npemu_slot_release(npemu_slot_t *slot)
     pthread_mutex_unlock(&slot->life);
 }
 
-/* The slot's mutex: the thread that has it, and whether that has died */
-NPEMU_HOOK_INLINE uint32_t npemu_slot_owner(npemu_slot_t *slot)
-{
-    return __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
-                           __ATOMIC_ACQUIRE) &
-           (FUTEX_TID_MASK | FUTEX_OWNER_DIED);
-}
-
 NPEMU_HOOK
 int npemu_slot_is_closing(npemu_slot_t *slot, uint32_t gen)
 {
-    uint32_t owner = npemu_slot_owner(slot);
-
-    return (owner != 0) && !(owner & FUTEX_OWNER_DIED) &&
+    return npemu_slot_owner_lives(npemu_slot_owner(slot)) &&
            (atomic_load(&slot->ready) != gen) &&
            (atomic_load(&slot->gen) == gen);
 }

@@ -50,16 +50,30 @@ int npemu_slot_claim(npemu_fabric_shm_t *fabric);
 void npemu_slot_release(npemu_slot_t *slot);
 
 /**
+ * @return The id of the thread that has the slot's mutex, with FUTEX_OWNER_DIED
+ *         if it has died; 0 if no thread has it.
+ */
+NPEMU_HOOK_INLINE uint32_t npemu_slot_owner(npemu_slot_t *slot)
+{
+    return __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
+                           __ATOMIC_ACQUIRE) &
+           (FUTEX_TID_MASK | FUTEX_OWNER_DIED);
+}
+
+/** Is a live thread the owner that npemu_slot_owner() has returned? */
+NPEMU_HOOK_INLINE int npemu_slot_owner_lives(uint32_t owner)
+{
+    return (owner & FUTEX_TID_MASK) && !(owner & FUTEX_OWNER_DIED);
+}
+
+/**
  * Is the process that took the slot as number @a gen still attached to it? One
  * load of a rarely written cache line. A negative answer is final; the process
  * may be alive under a new identity, after exec for instance.
  */
 NPEMU_HOOK_INLINE int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
 {
-    uint32_t word = __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
-                                    __ATOMIC_ACQUIRE);
-
-    return (word & FUTEX_TID_MASK) && !(word & FUTEX_OWNER_DIED) &&
+    return npemu_slot_owner_lives(npemu_slot_owner(slot)) &&
            (atomic_load_explicit(&slot->ready, memory_order_acquire) == gen);
 }
 
