@@ -188,46 +188,6 @@ static inline int uct_nprdma_opt_has_share(unsigned held, unsigned num_free)
     return held < 2 * num_free;
 }
 
-static UCS_F_ALWAYS_INLINE uct_nprdma_opt_op_t *
-uct_nprdma_opt_op_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                      int is_get, uint64_t remote_addr,
-                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
-{
-    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
-    uct_nprdma_opt_op_t *op;
-
-    if (ucs_unlikely(!uct_nprdma_opt_has_op(opt, &rma->opt))) {
-        iface->net.tx.starved |= (rma->opt.num_ops == 0);
-        ++iface->net.stats.no_resource;
-        return NULL;
-    }
-
-    --opt->num_free_ops;
-    ++rma->opt.num_ops;
-    op = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t, list);
-    op->rma            = rma;
-    op->comp           = comp;
-    op->status         = UCS_OK;
-    op->is_request     = 0;
-    op->is_get         = is_get;
-    op->has_prefetch   = 0;
-    op->is_single_read = 0;
-    op->rkey           = *rkey;
-    op->address        = remote_addr;
-    op->slot           = NULL;
-    op->piece          = 0;
-    op->offset         = 0;
-    return op;
-}
-
-uct_nprdma_opt_op_t *
-uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                      int is_get, uint64_t remote_addr,
-                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
-{
-    return uct_nprdma_opt_op_get(iface, rma, is_get, remote_addr, rkey, comp);
-}
-
 static inline size_t
 uct_nprdma_opt_cut_length(const uct_nprdma_opt_iface_t *opt,
                           const uct_nprdma_opt_op_t *op)
@@ -604,7 +564,7 @@ uct_nprdma_opt_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_opt_op_t *op;
     int is_held;
 
-    op = uct_nprdma_opt_op_get(iface, rma, 1, remote_addr, rkey, comp);
+    op = uct_nprdma_opt_op_new(iface, rma, 1, remote_addr, rkey, comp);
     if (ucs_unlikely(op == NULL)) {
         uct_nprdma_bounce_put(slot);
         return UCS_ERR_NO_RESOURCE;
@@ -685,7 +645,7 @@ uct_nprdma_opt_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
         }
     }
 
-    op = uct_nprdma_opt_op_get(iface, rma, is_get, remote_addr, rkey, comp);
+    op = uct_nprdma_opt_op_new(iface, rma, is_get, remote_addr, rkey, comp);
     if (ucs_unlikely(op == NULL)) {
         return UCS_ERR_NO_RESOURCE;
     }

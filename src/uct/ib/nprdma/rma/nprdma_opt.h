@@ -125,10 +125,37 @@ static inline int uct_nprdma_opt_has_op(const uct_nprdma_opt_iface_t *iface,
  *
  * @return The operation, without a slot; NULL: try again later.
  */
-uct_nprdma_opt_op_t *
+static UCS_F_ALWAYS_INLINE uct_nprdma_opt_op_t *
 uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                       int is_get, uint64_t remote_addr,
-                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
+                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
+    uct_nprdma_opt_op_t *op;
+
+    if (ucs_unlikely(!uct_nprdma_opt_has_op(opt, &rma->opt))) {
+        iface->net.tx.starved |= (rma->opt.num_ops == 0);
+        ++iface->net.stats.no_resource;
+        return NULL;
+    }
+
+    --opt->num_free_ops;
+    ++rma->opt.num_ops;
+    op = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t, list);
+    op->rma            = rma;
+    op->comp           = comp;
+    op->status         = UCS_OK;
+    op->is_request     = 0;
+    op->is_get         = is_get;
+    op->has_prefetch   = 0;
+    op->is_single_read = 0;
+    op->rkey           = *rkey;
+    op->address        = remote_addr;
+    op->slot           = NULL;
+    op->piece          = 0;
+    op->offset         = 0;
+    return op;
+}
 
 
 /**
