@@ -117,9 +117,11 @@ struct nprdma_ioc_query {
 /**
  * NPRDMA_IOC_ATTACH_DEVICE: check a device with a trial window, and allow it to
  * import the regions of this context. A device that is attached already is
- * checked again. A device stays attached until the end of the context.
+ * checked again. A device stays attached until the end of the context. The name
+ * of a subfunction's RDMA device stands for the PCI function that it is a part
+ * of.
  *
- *   EINVAL      `name` is not terminated, or empty.
+ *   EINVAL      `name` is not terminated, or empty; `reserved` is not zero.
  *   ENODEV      There is no such device on a PCI bus, or it has no driver.
  *   EOPNOTSUPP  Its windows cannot be re-pointed safely; see `why`.
  *   ENOMEM      No memory.
@@ -131,10 +133,32 @@ struct nprdma_ioc_attach_device {
     __u32 flags;                /* NPRDMA_IOC_ATTACH_xx */
     char  name[64];             /* "0000:03:00.0", or an RDMA device's name */
     char  why[NPRDMA_WHY_SIZE]; /* out: its description, or why it is refused */
+    /* The first version of the structure ended here */
+    __u32 device;               /* out: NPRDMA_DEVICE_xx */
+    __u32 max_order;            /* out: the largest invalidation of the IOMMU
+                                 * has 2^max_order pages (MAMV of VT-d) */
+    __aligned_u64 page_sizes;   /* out: of the IOMMU: 2^n if bit n is set */
+    __aligned_u64 iova_bytes;   /* out: I/O addresses that regions of this user
+                                 * have on the device */
+    __aligned_u64 max_iova_bytes; /* out: what they may have */
+    __aligned_u64 reserved[4];  /* 0 */
 };
 
 /* Check only: the device is not attached */
 #define NPRDMA_IOC_ATTACH_CHECK_ONLY (1u << 0)
+
+/* The fields behind `why` are valid. Also of a device that is refused, if it
+ * was examined that far. */
+#define NPRDMA_DEVICE_KNOWN            (1u << 0)
+/* VT-d translates in scalable mode, and by first-stage tables */
+#define NPRDMA_DEVICE_SCALABLE         (1u << 1)
+#define NPRDMA_DEVICE_FIRST_STAGE      (1u << 2)
+/* VT-d is in caching mode, so a hypervisor shadows its tables */
+#define NPRDMA_DEVICE_CACHING_MODE     (1u << 3)
+/* The device caches translations itself */
+#define NPRDMA_DEVICE_ATS              (1u << 4)
+/* The device may set the attribute of PCIe that lets its writes overtake */
+#define NPRDMA_DEVICE_RELAXED_ORDERING (1u << 5)
 
 
 /**

@@ -39,6 +39,7 @@ MODULE_INFO(import_ns, "DMA_BUF");
  * @write: W window
  * @states: the state words
  * @charged: kernel memory accounted for
+ * @iova_bytes: I/O addresses accounted for
  */
 struct nprdma_import {
 	struct list_head	link;
@@ -49,6 +50,7 @@ struct nprdma_import {
 	struct nprdma_window	*write;
 	struct sg_table		states;
 	long			charged;
+	u64			iova_bytes;
 };
 
 static unsigned int states_pages(const struct nprdma_kregion *region)
@@ -201,6 +203,9 @@ static void import_destroy(struct nprdma_import *import)
 	unmap_states(import);
 	nprdma_window_destroy(import->read);
 	nprdma_window_destroy(import->write);
+	if (import->iova_bytes)
+		nprdma_uncharge_iova(region->ctx->user, import->dev,
+				     import->iova_bytes);
 	nprdma_kregion_uncharge(region, import->charged);
 	kfree(import);
 }
@@ -221,6 +226,10 @@ static struct nprdma_import *import_create(struct nprdma_kregion *region,
 	if (ret)
 		goto err;
 	import->charged = import_memory(region);
+	ret = nprdma_charge_iova(region->ctx->user, dev, dmabuf_size(region));
+	if (ret)
+		goto err;
+	import->iova_bytes = dmabuf_size(region);
 
 	ret = make_window(import, region->signature, false, &import->read);
 	if (ret)

@@ -20,6 +20,7 @@
 #include <linux/file.h>
 #include <linux/nospec.h>
 #include <linux/sched.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 
 union nprdma_ioc_arg {
@@ -69,6 +70,29 @@ static int nprdma_call_query(struct nprdma_call *call)
 	return 0;
 }
 
+static int nprdma_attach_found(struct nprdma_call *call, struct device *dev,
+			       struct nprdma_reason *why)
+{
+	struct nprdma_ioc_attach_device *attach = &call->arg.attach_device;
+	struct nprdma_device_info info = { };
+	int ret;
+
+	ret = nprdma_device_check(dev, &info, why);
+	if (!ret || ret == -EOPNOTSUPP)
+		nprdma_device_log(dev, ret, why);
+	attach->device = info.flags;
+	attach->max_order = info.max_order;
+	attach->page_sizes = info.page_sizes;
+	if (info.flags) {
+		attach->iova_bytes = nprdma_user_iova(call->ctx->user, dev);
+		attach->max_iova_bytes = nprdma_max_user_iova(dev);
+	}
+	if (!ret && !(attach->flags & NPRDMA_IOC_ATTACH_CHECK_ONLY) &&
+	    nprdma_ctx_attach(call->ctx, dev))
+		ret = nprdma_reason_set(why, -ENOMEM, "out of memory");
+	return ret;
+}
+
 static int nprdma_call_attach_device(struct nprdma_call *call)
 {
 	struct nprdma_ioc_attach_device *attach = &call->arg.attach_device;
@@ -79,16 +103,20 @@ static int nprdma_call_attach_device(struct nprdma_call *call)
 	if (!attach->name[0] ||
 	    strnlen(attach->name, sizeof(attach->name)) == sizeof(attach->name))
 		return -EINVAL;
+	if (memchr_inv(attach->reserved, 0, sizeof(attach->reserved)))
+		return -EINVAL;
 
+	attach->device = 0;
+	attach->max_order = 0;
+	attach->page_sizes = 0;
+	attach->iova_bytes = 0;
+	attach->max_iova_bytes = 0;
 	dev = nprdma_device_find(attach->name);
 	if (IS_ERR(dev)) {
 		ret = nprdma_reason_set(&why, PTR_ERR(dev), "no device %s",
 					attach->name);
 	} else {
-		ret = nprdma_device_check(dev, &why);
-		if (!ret && !(attach->flags & NPRDMA_IOC_ATTACH_CHECK_ONLY) &&
-		    nprdma_ctx_attach(call->ctx, dev))
-			ret = nprdma_reason_set(&why, -ENOMEM, "out of memory");
+		ret = nprdma_attach_found(call, dev, &why);
 		put_device(dev);
 	}
 	strscpy_pad(attach->why, why.text, sizeof(attach->why));
@@ -407,9 +435,12 @@ static const struct nprdma_call_type {
 		.flags = _flags, \
 	}
 	NPRDMA_CALL(NPRDMA_IOC_QUERY, query, struct nprdma_ioc_query, 0, NULL),
-	NPRDMA_CALL(NPRDMA_IOC_ATTACH_DEVICE, attach_device,
-		    struct nprdma_ioc_attach_device,
-		    NPRDMA_IOC_ATTACH_CHECK_ONLY, NULL),
+	[_IOC_NR(NPRDMA_IOC_ATTACH_DEVICE)] = {
+		.call = nprdma_call_attach_device,
+		.size = sizeof(struct nprdma_ioc_attach_device),
+		.min_size = offsetofend(struct nprdma_ioc_attach_device, why),
+		.flags = NPRDMA_IOC_ATTACH_CHECK_ONLY,
+	},
 	NPRDMA_CALL(NPRDMA_IOC_REGION_CREATE, region_create,
 		    struct nprdma_ioc_region_create, 0,
 		    nprdma_undo_region_create),

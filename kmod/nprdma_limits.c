@@ -2,8 +2,10 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 #include "nprdma_limits.h"
+#include "pte/nprdma_kdevice.h"
 
 #include <linux/capability.h>
+#include <linux/device.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/mutex.h>
@@ -27,6 +29,19 @@ static unsigned long max_total_bytes;
 module_param(max_total_bytes, ulong, 0644);
 MODULE_PARM_DESC(max_total_bytes,
 		 "Kernel memory that all regions may take, in bytes (default 1/16 of the memory)");
+
+static unsigned long max_user_iova_bytes;
+module_param(max_user_iova_bytes, ulong, 0644);
+MODULE_PARM_DESC(max_user_iova_bytes,
+		 "I/O addresses that regions of one user may have on a device, in bytes (default 0: a quarter of the device's)");
+
+/* I/O addresses of a user's regions on one device; exists while there are some.
+ * The imports that have them keep the device. */
+struct nprdma_iova {
+	struct list_head list;
+	struct device *dev;
+	u64 bytes;
+};
 
 static DEFINE_MUTEX(nprdma_users_lock);
 static LIST_HEAD(nprdma_users);
@@ -77,6 +92,7 @@ struct nprdma_user *nprdma_user_get(kuid_t uid)
 	if (!user)
 		goto out;
 	user->uid = uid;
+	INIT_LIST_HEAD(&user->iovas);
 	list_add(&user->list, &nprdma_users);
 found:
 	user->contexts++;
@@ -90,7 +106,8 @@ void nprdma_user_put(struct nprdma_user *user)
 	mutex_lock(&nprdma_users_lock);
 	if (!--user->contexts) {
 		WARN_ON(atomic_long_read(&user->bytes) ||
-			atomic_long_read(&user->regions));
+			atomic_long_read(&user->regions) ||
+			!list_empty(&user->iovas));
 		list_del(&user->list);
 		kfree(user);
 	}
@@ -147,6 +164,96 @@ void nprdma_uncharge(struct nprdma_user *user, long bytes)
 	atomic_long_sub(bytes, &user->bytes);
 }
 
+/* I/O addresses that regions of one user may have on a device */
+u64 nprdma_max_user_iova(struct device *dev)
+{
+	u64 limit = READ_ONCE(max_user_iova_bytes);
+
+	return limit ? limit : nprdma_device_iova_bytes(dev) / 4;
+}
+
+static struct nprdma_iova *nprdma_iova_find(struct nprdma_user *user,
+					    struct device *dev)
+{
+	struct nprdma_iova *iova;
+
+	lockdep_assert_held(&nprdma_users_lock);
+	list_for_each_entry(iova, &user->iovas, list) {
+		if (iova->dev == dev)
+			return iova;
+	}
+	return NULL;
+}
+
+/**
+ * nprdma_charge_iova - account for I/O addresses before they are allocated
+ * @user: account
+ * @dev: device
+ * @bytes: length, not 0
+ *
+ * CAP_SYS_RESOURCE may exceed the limit.
+ *
+ * Return: 0; -EDQUOT: over the limit of the user on this device; -ENOMEM.
+ */
+int nprdma_charge_iova(struct nprdma_user *user, struct device *dev, u64 bytes)
+{
+	u64 limit = nprdma_max_user_iova(dev);
+	struct nprdma_iova *iova, *fresh;
+	int ret = 0;
+
+	fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	if (!fresh)
+		return -ENOMEM;
+	mutex_lock(&nprdma_users_lock);
+	iova = nprdma_iova_find(user, dev);
+	if ((bytes > limit || (iova && iova->bytes > limit - bytes)) &&
+	    !capable(CAP_SYS_RESOURCE)) {
+		ret = -EDQUOT;
+		goto unlock;
+	}
+	if (!iova) {
+		iova = fresh;
+		fresh = NULL;
+		iova->dev = dev;
+		list_add(&iova->list, &user->iovas);
+	}
+	iova->bytes += bytes;
+unlock:
+	mutex_unlock(&nprdma_users_lock);
+	kfree(fresh);
+	return ret;
+}
+
+void nprdma_uncharge_iova(struct nprdma_user *user, struct device *dev,
+			  u64 bytes)
+{
+	struct nprdma_iova *iova;
+
+	mutex_lock(&nprdma_users_lock);
+	iova = nprdma_iova_find(user, dev);
+	if (!WARN_ON(!iova || iova->bytes < bytes)) {
+		iova->bytes -= bytes;
+		if (!iova->bytes) {
+			list_del(&iova->list);
+			kfree(iova);
+		}
+	}
+	mutex_unlock(&nprdma_users_lock);
+}
+
+/* I/O addresses that regions of a user have on a device now */
+u64 nprdma_user_iova(struct nprdma_user *user, struct device *dev)
+{
+	struct nprdma_iova *iova;
+	u64 bytes;
+
+	mutex_lock(&nprdma_users_lock);
+	iova = nprdma_iova_find(user, dev);
+	bytes = iova ? iova->bytes : 0;
+	mutex_unlock(&nprdma_users_lock);
+	return bytes;
+}
+
 int nprdma_charge_region(struct nprdma_user *user)
 {
 	return nprdma_add_user(&user->regions, 1, nprdma_max_user_regions()) ?
@@ -160,6 +267,7 @@ void nprdma_uncharge_region(struct nprdma_user *user)
 
 void nprdma_limits_show(struct seq_file *seq)
 {
+	struct nprdma_iova *iova;
 	struct nprdma_user *user;
 
 	seq_printf(seq, "total bytes %ld of %lu\n",
@@ -174,6 +282,10 @@ void nprdma_limits_show(struct seq_file *seq)
 			   nprdma_max_user_regions(),
 			   atomic_long_read(&user->bytes),
 			   nprdma_max_user_bytes());
+		list_for_each_entry(iova, &user->iovas, list)
+			seq_printf(seq, "  device %s iova %llu of %llu\n",
+				   dev_name(iova->dev), iova->bytes,
+				   nprdma_max_user_iova(iova->dev));
 	}
 	mutex_unlock(&nprdma_users_lock);
 }

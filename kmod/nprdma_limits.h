@@ -9,6 +9,7 @@
 #include <linux/types.h>
 #include <linux/uidgid.h>
 
+struct device;
 struct seq_file;
 
 /*
@@ -22,6 +23,7 @@ struct nprdma_user {
 	unsigned int contexts;	/* under the lock of the list */
 	atomic_long_t bytes;
 	atomic_long_t regions;
+	struct list_head iovas;	/* under the same lock */
 };
 
 void nprdma_limits_init(void);
@@ -34,6 +36,12 @@ void nprdma_uncharge(struct nprdma_user *user, long bytes);
 int nprdma_charge_region(struct nprdma_user *user);
 void nprdma_uncharge_region(struct nprdma_user *user);
 
+int nprdma_charge_iova(struct nprdma_user *user, struct device *dev, u64 bytes);
+void nprdma_uncharge_iova(struct nprdma_user *user, struct device *dev,
+			  u64 bytes);
+u64 nprdma_user_iova(struct nprdma_user *user, struct device *dev);
+
+u64 nprdma_max_user_iova(struct device *dev);
 unsigned long nprdma_max_region_bytes(void);
 unsigned long nprdma_max_user_bytes(void);
 unsigned long nprdma_max_user_regions(void);

@@ -12,6 +12,7 @@
 #include "nprdma_kregions.h"
 #include "nprdma_limits.h"
 #include "nprdma_state.h"
+#include "pte/nprdma_kdevice.h"
 
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -77,6 +78,7 @@ static void __exit nprdma_exit(void)
 {
 	misc_deregister(&nprdma_device);
 	nprdma_debugfs_exit();
+	nprdma_device_forget();
 }
 module_exit(nprdma_exit);
 

@@ -42,7 +42,9 @@ def is_loaded(module):
 def load_module(module):
     """Loads it and waits for its device."""
     if not is_loaded(module):
-        must("insmod", os.path.join(os.environ["NPRDMA_KMOD"], module + ".ko"))
+        # The rig's VT-d is in caching mode
+        must("insmod", os.path.join(os.environ["NPRDMA_KMOD"], module + ".ko"),
+             "allow_caching_mode=1")
     end = time.monotonic() + 10
     while not os.path.exists("/dev/" + module):
         if time.monotonic() > end:

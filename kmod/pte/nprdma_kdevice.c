@@ -4,7 +4,9 @@
 #include <linux/acpi.h>
 #include <linux/cc_platform.h>
 #include <linux/iommu.h>
+#include <linux/moduleparam.h>
 #include <linux/pci.h>
+#include <linux/xarray.h>
 
 #include "nprdma_kdevice.h"
 #include "nprdma_pte.h"
@@ -12,6 +14,25 @@
 
 /* Pages of the trial window: more than a leaf table, not a multiple of 8 */
 #define TRIAL_PAGES	1027
+
+/* Each of these is refused, because a page may go to its next owner too early
+ * or the kernel's other users suffer. Tests allow them on purpose. */
+static bool allow_caching_mode;
+module_param(allow_caching_mode, bool, 0444);
+MODULE_PARM_DESC(allow_caching_mode,
+		 "For tests: allow VT-d units in caching mode, as hypervisors have");
+
+static bool allow_ats;
+module_param(allow_ats, bool, 0444);
+MODULE_PARM_DESC(allow_ats, "For tests: allow devices that cache translations");
+
+static bool allow_any_device;
+module_param(allow_any_device, bool, 0444);
+MODULE_PARM_DESC(allow_any_device,
+		 "For tests: allow devices that are no RDMA devices");
+
+/* Devices whose description is in the log: 1, or 2 if they were refused */
+static DEFINE_XARRAY(logged);
 
 static bool has_acpi_table(const char *signature)
 {
@@ -54,18 +75,26 @@ bool nprdma_device_support(struct nprdma_reason *why)
 	return !err;
 }
 
+/*
+ * Whether this child of a PCI function is the RDMA device @name, or any if that
+ * is NULL. The RDMA device of a subfunction is a child of an auxiliary device.
+ * Its DMA has the address of the PCI function, so it uses the same domain.
+ */
 static int is_rdma_device(struct device *dev, void *name)
 {
-	return dev->class && !strcmp(dev->class->name, "infiniband") &&
-	       !strcmp(dev_name(dev), name);
+	if (dev->class && !strcmp(dev->class->name, "infiniband"))
+		return !name || !strcmp(dev_name(dev), name);
+	if (dev->bus && !strcmp(dev->bus->name, "auxiliary"))
+		return device_for_each_child(dev, name, is_rdma_device);
+	return 0;
 }
 
 /**
  * nprdma_device_find - look up a device
  * @name: a PCI address like "0000:3b:00.0", or the name of an RDMA device
  *
- * An RDMA device is looked for among the children of PCI functions, so that
- * this module does not need ib_core.
+ * An RDMA device is looked for among the children of PCI functions, and among
+ * those of their subfunctions, so that this module does not need ib_core.
  *
  * Context: process, may sleep.
  * Return: the PCI function with a reference, for put_device();
@@ -131,6 +160,33 @@ static int check_domain(struct device *dev, struct iommu_domain *domain,
 	return 0;
 }
 
+static bool uses_ats(struct pci_dev *pdev)
+{
+#ifdef CONFIG_PCI_ATS
+	return pdev->ats_enabled;
+#else
+	return false;
+#endif
+}
+
+/*
+ * Caches of translations that a flush may not reach in time. A hypervisor that
+ * shadows a table handles a changed entry by removing the old translation and
+ * then adding the new one, so the device faults in between.
+ */
+static int check_caches(struct pci_dev *pdev,
+			const struct nprdma_pte_root *root,
+			struct nprdma_reason *why)
+{
+	if (root->caching_mode && !allow_caching_mode)
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device's VT-d unit is in caching mode: a hypervisor shadows its tables, and the device would fault while a page is re-pointed");
+	if (uses_ats(pdev) && !allow_ats)
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device caches translations itself (ATS), which has not been tested (kernel parameter pci=noats)");
+	return 0;
+}
+
 /**
  * nprdma_device_root - check a device, and find its I/O page table
  * @dev: the device
@@ -158,7 +214,26 @@ int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 	ret = check_aliases(to_pci_dev(dev), why);
 	if (ret)
 		return ret;
-	return nprdma_pte_root(to_pci_dev(dev), *domain, root, why);
+	ret = nprdma_pte_root(to_pci_dev(dev), *domain, root, why);
+	if (ret)
+		return ret;
+	return check_caches(to_pci_dev(dev), root, why);
+}
+
+/**
+ * nprdma_device_iova_bytes - size of a device's I/O address space
+ * @dev: the device, with an IOMMU domain of the DMA API
+ *
+ * Return: bytes, at most 2^63.
+ */
+u64 nprdma_device_iova_bytes(struct device *dev)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+	u64 last = min_not_zero(dma_get_mask(dev), dev->bus_dma_limit);
+
+	if (domain && domain->geometry.force_aperture)
+		last = min_t(u64, last, domain->geometry.aperture_end);
+	return min_t(u64, last, BIT_ULL(63) - 1) + 1;
 }
 
 static int try_window(struct device *dev, bool writable,
@@ -180,28 +255,86 @@ static int try_window(struct device *dev, bool writable,
 	return ret;
 }
 
+/* Whether the device may reorder its writes. A virtual function has the setting
+ * of its physical function. */
+static bool uses_relaxed_ordering(struct pci_dev *pdev)
+{
+	u16 control = 0;
+
+	pcie_capability_read_word(pci_physfn(pdev), PCI_EXP_DEVCTL, &control);
+	return control & PCI_EXP_DEVCTL_RELAX_EN;
+}
+
+static void fill_info(struct pci_dev *pdev, const struct iommu_domain *domain,
+		      const struct nprdma_pte_root *root,
+		      struct nprdma_device_info *info)
+{
+	info->flags = NPRDMA_DEVICE_KNOWN;
+	if (root->scalable)
+		info->flags |= NPRDMA_DEVICE_SCALABLE;
+	if (root->first_stage)
+		info->flags |= NPRDMA_DEVICE_FIRST_STAGE;
+	if (root->caching_mode)
+		info->flags |= NPRDMA_DEVICE_CACHING_MODE;
+	if (uses_ats(pdev))
+		info->flags |= NPRDMA_DEVICE_ATS;
+	if (uses_relaxed_ordering(pdev))
+		info->flags |= NPRDMA_DEVICE_RELAXED_ORDERING;
+	info->max_order = root->max_order;
+	info->page_sizes = domain->pgsize_bitmap;
+	info->iova_bytes = nprdma_device_iova_bytes(&pdev->dev);
+}
+
 static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
+		     const struct nprdma_device_info *info,
 		     struct nprdma_reason *why)
 {
 	nprdma_reason_set(why, 0,
-			  "%s: Intel VT-d, %s, %u levels, found by %s, page walks %s, ATS %s",
+			  "%s: Intel VT-d, %s, %u levels, found by %s, page walks %s, caching mode %s, ATS %s, relaxed ordering %s, invalidations of at most 2^%u pages, page sizes %#llx",
 			  pci_name(pdev),
 			  root->first_stage ? "scalable mode, first stage" :
 			  root->scalable ? "scalable mode, second stage" :
 			  "legacy mode", root->levels,
 			  root->generic ? "DMAR and generic_pt" : "DMAR",
 			  root->coherent ? "coherent" : "not coherent",
-#ifdef CONFIG_PCI_ATS
-			  pdev->ats_enabled ? "on" : "off"
-#else
-			  "not built"
-#endif
-			  );
+			  root->caching_mode ? "on" : "off",
+			  uses_ats(pdev) ? "on" : "off",
+			  info->flags & NPRDMA_DEVICE_RELAXED_ORDERING ?
+			  "on" : "off", root->max_order, info->page_sizes);
+}
+
+static int check_device(struct device *dev, struct nprdma_device_info *info,
+			struct nprdma_reason *why)
+{
+	struct nprdma_pte_root root = { };
+	struct iommu_domain *domain;
+	int ret;
+
+	if (!dev->driver)
+		return nprdma_reason_set(why, -ENODEV,
+					 "no driver is bound to the device");
+	ret = nprdma_device_root(dev, &domain, &root, why);
+	if (root.levels)
+		fill_info(to_pci_dev(dev), domain, &root, info);
+	if (ret)
+		return ret;
+	/* Windows on the device of a disk would only cost time */
+	if (!allow_any_device &&
+	    !device_for_each_child(dev, NULL, is_rdma_device))
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "no RDMA device belongs to the PCI function");
+	ret = try_window(dev, false, why);
+	if (!ret)
+		ret = try_window(dev, true, why);
+	if (!ret)
+		describe(to_pci_dev(dev), &root, info, why);
+	return ret;
 }
 
 /**
  * nprdma_device_check - check whether a device can have windows
  * @dev: the device
+ * @info: result, as far as it was found out; else unchanged
  * @why: description of the device, or the reason for which it is refused
  *
  * Makes a small window of either kind, with all the checks of a real one.
@@ -211,24 +344,46 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
  * next driver may change the domain; -EOPNOTSUPP; -ENOMEM; -EINTR if the
  * process was killed.
  */
-int nprdma_device_check(struct device *dev, struct nprdma_reason *why)
+int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
+			struct nprdma_reason *why)
 {
-	struct nprdma_pte_root root;
-	struct iommu_domain *domain;
 	int ret;
 
 	device_lock(dev);
-	if (!dev->driver)
-		ret = nprdma_reason_set(why, -ENODEV,
-					"no driver is bound to the device");
-	else
-		ret = nprdma_device_root(dev, &domain, &root, why);
-	if (!ret)
-		ret = try_window(dev, false, why);
-	if (!ret)
-		ret = try_window(dev, true, why);
-	if (!ret)
-		describe(to_pci_dev(dev), &root, why);
+	ret = check_device(dev, info, why);
 	device_unlock(dev);
 	return ret;
+}
+
+/**
+ * nprdma_device_log - write the result of a check to the kernel's log
+ * @dev: the device, a PCI function
+ * @err: what nprdma_device_check() returned
+ * @why: what it wrote
+ *
+ * Once for each device and result, because every process of a job checks it.
+ *
+ * Context: process, may sleep.
+ */
+void nprdma_device_log(struct device *dev, int err,
+		       const struct nprdma_reason *why)
+{
+	struct pci_dev *pdev = to_pci_dev(dev);
+	unsigned long id = ((unsigned long)pci_domain_nr(pdev->bus) << 16) |
+			   pci_dev_id(pdev);
+	void *now = xa_mk_value(err ? 2 : 1);
+
+	/* If there is no memory to remember it, it is printed again */
+	if (xa_store(&logged, id, now, GFP_KERNEL) == now)
+		return;
+	if (err)
+		dev_info(dev, "nprdma: refused: %s\n", why->text);
+	else
+		dev_info(dev, "nprdma: %s\n", why->text);
+}
+
+/* At the end of the module */
+void nprdma_device_forget(void)
+{
+	xa_destroy(&logged);
 }

@@ -18,9 +18,28 @@
 struct iommu_domain;
 struct nprdma_pte_root;
 
+/**
+ * struct nprdma_device_info - what is known of a device and its IOMMU
+ * @flags: NPRDMA_DEVICE_xx
+ * @max_order: binary logarithm of the pages in the largest invalidation
+ * @page_sizes: of the IOMMU domain, a set of powers of two
+ * @iova_bytes: I/O addresses that the device can use
+ */
+struct nprdma_device_info {
+	u32	flags;
+	u32	max_order;
+	u64	page_sizes;
+	u64	iova_bytes;
+};
+
 bool nprdma_device_support(struct nprdma_reason *why);
 struct device *nprdma_device_find(const char *name);
-int nprdma_device_check(struct device *dev, struct nprdma_reason *why);
+int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
+			struct nprdma_reason *why);
+u64 nprdma_device_iova_bytes(struct device *dev);
+void nprdma_device_log(struct device *dev, int err,
+		       const struct nprdma_reason *why);
+void nprdma_device_forget(void);
 int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 		       struct nprdma_pte_root *root, struct nprdma_reason *why);
 

@@ -170,6 +170,7 @@ struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 	run->iova = iova;
 	run->npages = npages;
 	run->coherent = root->coherent;
+	run->max_order = root->max_order;
 	run->ntables = ntables;
 
 	for (i = 0; i < ntables; i++) {
@@ -255,9 +256,13 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
  * @n: number of pages, at least 1
  *
  * When this returns, no access that was translated by an earlier leaf is in
- * progress: the unit drains reads and writes (checked before a device is used),
- * and the kernel's driver requests that. The same call invalidates translations
- * that the device itself caches (ATS).
+ * progress. In second stage, the kernel's driver asks the unit to drain reads
+ * and writes, and the unit can (checked before a device is used). In first
+ * stage, the descriptor has no bits for that: the unit always drains before it
+ * completes the wait descriptor that follows (VT-d specification, revision
+ * 5.10, sections 6.5.2.4 and 6.5.4). The driver waits for that descriptor in
+ * both cases. The same call invalidates translations that the device itself
+ * caches (ATS).
  *
  * An invalidation covers a power of two of pages, aligned to its length. For
  * other ranges in first-stage domains, Linux 6.1 omits the end: it rounds the
@@ -265,7 +270,8 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
  * (qi_flush_piotlb(), and for ATS iommu_flush_iotlb_psi()). So only such blocks
  * are passed to it. A range is in one block of the next larger power of two, or
  * in two adjacent blocks. The pages of the blocks outside of the range cost a
- * page walk each.
+ * page walk each. No block is larger than the unit allows: for those, the
+ * driver would invalidate the whole domain.
  *
  * Context: any, spins for the unit's answer, does not sleep.
  */
@@ -273,12 +279,11 @@ void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 		      unsigned long n)
 {
 	unsigned long pfn = (run->iova >> PAGE_SHIFT) + first;
-	unsigned long block = roundup_pow_of_two(n);
-	unsigned long begin = round_down(pfn, block);
+	unsigned long block = min(roundup_pow_of_two(n), BIT(run->max_order));
+	unsigned long at;
 
-	flush_block(run, begin, block);
-	if (begin + block < pfn + n)
-		flush_block(run, begin + block, block);
+	for (at = round_down(pfn, block); at < pfn + n; at += block)
+		flush_block(run, at, block);
 }
 
 /**

@@ -39,6 +39,9 @@
  * @scalable: the unit is in scalable mode (for the reader of a log)
  * @coherent: the unit snoops CPU caches when it reads entries
  * @generic: the kernel's generic page table has the same root
+ * @caching_mode: the unit may cache entries that are not present, as that of a
+ *	hypervisor does that shadows the table
+ * @max_order: binary logarithm of the pages in the largest invalidation
  */
 struct nprdma_pte_root {
 	phys_addr_t	top;
@@ -47,6 +50,8 @@ struct nprdma_pte_root {
 	bool		scalable;
 	bool		coherent;
 	bool		generic;
+	bool		caching_mode;
+	unsigned int	max_order;
 };
 
 /**
@@ -55,6 +60,7 @@ struct nprdma_pte_root {
  * @iova: of the first
  * @npages: number of leafs
  * @coherent: see &struct nprdma_pte_root
+ * @max_order: likewise
  * @ntables: number of leaf tables
  * @tables: the leaf tables, one for each 2 MiB of IOVA that the run touches
  */
@@ -63,6 +69,7 @@ struct nprdma_pte_run {
 	dma_addr_t		iova;
 	unsigned long		npages;
 	bool			coherent;
+	unsigned int		max_order;
 	unsigned long		ntables;
 	u64			*tables[];
 };

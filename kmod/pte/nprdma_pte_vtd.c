@@ -29,6 +29,9 @@
 #define VTD_REGS_SIZE		0x1000
 
 #define VTD_CAP_RWBF		BIT_ULL(4)
+#define VTD_CAP_CM		BIT_ULL(7)
+#define VTD_CAP_PSI		BIT_ULL(39)
+#define VTD_CAP_MAMV		GENMASK_ULL(53, 48)
 #define VTD_CAP_DWD		BIT_ULL(54)
 #define VTD_CAP_DRD		BIT_ULL(55)
 #define VTD_ECAP_C		BIT_ULL(0)
@@ -302,6 +305,21 @@ absent:
 				 "the VT-d unit has no context for the device");
 }
 
+/*
+ * Pages in the largest invalidation. The limit is for second-stage translations
+ * only: invalidations of the first stage may have any size (section 11.4.2 of
+ * the specification, MAMV). A unit without page-selective invalidation (PSI)
+ * has no limit either, because the kernel's driver invalidates the domain.
+ */
+static unsigned int vtd_max_order(const struct vtd_unit *unit, bool first_stage)
+{
+	unsigned int most = BITS_PER_LONG - 1 - PAGE_SHIFT;
+
+	if (first_stage || !(unit->cap & VTD_CAP_PSI))
+		return most;
+	return min_t(unsigned int, FIELD_GET(VTD_CAP_MAMV, unit->cap), most);
+}
+
 /**
  * nprdma_pte_vtd_root - find the page table of a function by the VT-d unit
  * @pdev: the function, without aliases; see nprdma_device_check()
@@ -345,5 +363,7 @@ int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 		ret = nprdma_reason_set(why, -EOPNOTSUPP,
 					"the device's I/O page table has %u levels",
 					root->levels);
+	root->caching_mode = unit.cap & VTD_CAP_CM;
+	root->max_order = vtd_max_order(&unit, root->first_stage);
 	return ret;
 }

@@ -88,6 +88,81 @@ static void test_accounted(void)
     export_as(65534, PARAMETER "max_user_bytes", EDQUOT);
 }
 
+static void set_iova_limit(int limit, uint64_t bytes)
+{
+    char text[32];
+    int length;
+
+    length = snprintf(text, sizeof(text), "%lld", (long long)bytes);
+    CHECK_EQ(pwrite(limit, text, length, 0), length);
+}
+
+static uint64_t iova_of_user(int ctx, int edu)
+{
+    struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};
+
+    edu_name(edu, arg.name, sizeof(arg.name));
+    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &arg, 0);
+    return arg.iova_bytes;
+}
+
+/* Two regions of 64 pages; each has 128 pages of windows and 1 of states */
+static void import_limited(int limit, int edu, int other)
+{
+    const uint64_t each = 129 * PAGE;
+    kmod_region_t first, second;
+    int ctx = kmod_open();
+    int dmabufs[2];
+
+    CHECK_EQ(iova_of_user(ctx, edu), 0);
+    kmod_region_create(&first, ctx, kmod_map(64 * PAGE), 64 * PAGE);
+    kmod_region_create(&second, ctx, kmod_map(64 * PAGE), 64 * PAGE);
+    dmabufs[0] = export(&first);
+    dmabufs[1] = export(&second);
+    set_iova_limit(limit, each - 1);
+    CHECK_EQ(import(edu, dmabufs[0], NULL), EDQUOT);
+    CHECK_EQ(iova_of_user(ctx, edu), 0);
+    set_iova_limit(limit, 2 * each - 1);
+    CHECK_EQ(import(edu, dmabufs[0], NULL), 0);
+    CHECK_EQ(iova_of_user(ctx, edu), each);
+    CHECK_EQ(import(other, dmabufs[1], NULL), EDQUOT);
+
+    /* A second import of the same region needs no addresses */
+    CHECK_EQ(import(other, dmabufs[0], NULL), 0);
+    CHECK_EQ(iova_of_user(ctx, edu), each);
+    edu_release(other);
+    set_iova_limit(limit, 2 * each);
+    CHECK_EQ(import(other, dmabufs[1], NULL), 0);
+    CHECK_EQ(iova_of_user(ctx, edu), 2 * each);
+    edu_release(edu);
+    edu_release(other);
+    CHECK_EQ(iova_of_user(ctx, edu), 0);
+}
+
+/* I/O addresses of a user on a device are bounded */
+static void test_iova_limit(void)
+{
+    int limit = open(PARAMETER "max_user_iova_bytes", O_RDWR);
+    int edu   = edu_open();
+    int other = edu_open();
+    int status;
+    pid_t pid;
+
+    CHECK(limit >= 0, "%m");
+    CHECK(chmod(NPRDMA_DEVICE_PATH, 0666) == 0, "%m");
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        CHECK(setresuid(65534, 65534, 65534) == 0, "%m");
+        import_limited(limit, edu, other);
+        fflush(stdout);
+        _exit(0);
+    }
+    status = kmod_wait(pid);
+    set_iova_limit(limit, 0);
+    CHECK_EQ(status, 0);
+}
+
 /* If the descriptor's number cannot be returned, no descriptor exists */
 static void test_export_unseen(void)
 {
@@ -248,6 +323,7 @@ int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
         {"accounted",        test_accounted},
+        {"iova_limit",       test_iova_limit},
         {"unseen",           test_export_unseen},
         {"no_memory",        test_no_memory},
         {"killed_importing", test_killed_importing},

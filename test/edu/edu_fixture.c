@@ -4,6 +4,17 @@
 
 #include <sys/mman.h>
 
+void device_name(int edu, char *name, size_t size)
+{
+    const char *device = getenv("EDU_DEVICE");
+
+    if (device != NULL) {
+        snprintf(name, size, "%s", device);
+    } else {
+        edu_name(edu, name, size);
+    }
+}
+
 int attach(int ctx, const char *name, char *why, size_t size)
 {
     struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};

@@ -25,6 +25,9 @@ void setup_region(fixture_t *f, size_t num_pages);
 /* The same with NPAGES, and the device has imported it */
 void setup(fixture_t *f);
 
+/* The device that the environment names, else the edu */
+void device_name(int edu, char *name, size_t size);
+
 /* @return 0 or the errno value. @a why gets the IOMMU, or the reason of the
  *         failure. */
 int attach(int ctx, const char *name, char *why, size_t size);

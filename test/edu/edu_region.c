@@ -14,18 +14,55 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* The unit's capability register, from the kernel's driver */
+static uint64_t unit_capabilities(void)
+{
+    FILE *file = fopen("/sys/class/iommu/dmar0/intel-iommu/cap", "r");
+    unsigned long long value;
+
+    CHECK(file != NULL, "%m");
+    CHECK_EQ(fscanf(file, "%llx", &value), 1);
+    fclose(file);
+    return value;
+}
+
+/* What attaching reports in fields, in words too for people */
+static void check_fields(const struct nprdma_ioc_attach_device *arg,
+                         const char *mode)
+{
+    const char *order = getenv("EDU_MAX_ORDER");
+    uint64_t cap      = unit_capabilities();
+    int fs            = !strcmp(mode, "fs");
+    uint32_t flags    = NPRDMA_DEVICE_KNOWN;
+
+    flags |= strcmp(mode, "legacy") ? NPRDMA_DEVICE_SCALABLE : 0;
+    flags |= fs ? NPRDMA_DEVICE_FIRST_STAGE : 0;
+    flags |= (cap >> 7) & 1 ? NPRDMA_DEVICE_CACHING_MODE : 0;
+    CHECK_EQ(arg->device, flags);
+    CHECK_EQ(arg->max_order, order ? strtoull(order, NULL, 10) :
+                             fs ? 51 : (cap >> 48) & 63);
+    CHECK(arg->page_sizes & PAGE, "%#llx", (long long)arg->page_sizes);
+    /* The test module says that the device has 28 address bits */
+    CHECK_EQ(arg->iova_bytes, 0);
+    CHECK_EQ(arg->max_iova_bytes, 1 << 26);
+    CHECK(strstr(arg->why, flags & NPRDMA_DEVICE_CACHING_MODE ?
+                           "caching mode on" : "caching mode off") != NULL);
+    CHECK(strstr(arg->why, "ATS off, relaxed ordering off") != NULL);
+}
+
 /* Attaching reports the device's IOMMU; the rig sets which one is right */
 static void test_attach(void)
 {
+    struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};
     const char *mode   = getenv("GUEST_IOMMU");
     const char *kernel = getenv("GUEST_KERNEL");
-    char name[32], why[NPRDMA_WHY_SIZE];
+    const char *why    = arg.why;
     int edu = edu_open();
     int ctx = kmod_open();
     int ret;
 
-    edu_name(edu, name, sizeof(name));
-    ret = attach(ctx, name, why, sizeof(why));
+    device_name(edu, arg.name, sizeof(arg.name));
+    ret = kmod_call(ctx, NPRDMA_IOC_ATTACH_DEVICE, &arg);
     printf("%s\n", why);
     CHECK_EQ(ret, 0);
     CHECK((mode != NULL) && (kernel != NULL), "not started by the rig");
@@ -34,22 +71,24 @@ static void test_attach(void)
                       "scalable mode, first stage") != NULL);
     CHECK_EQ(strstr(why, "generic_pt") != NULL,
              strcmp(kernel, "6.1") && strcmp(kernel, "6.12"));
+    check_fields(&arg, mode);
 }
 
 /* The device is refused, with the reason that EDU_REFUSED has */
 static void test_refused(void)
 {
-    const char *words = getenv("EDU_REFUSED");
+    const char *words  = getenv("EDU_REFUSED");
+    const char *number = getenv("EDU_ERRNO");
     char name[32], why[NPRDMA_WHY_SIZE];
     int edu = edu_open();
     int ctx = kmod_open();
     int ret;
 
     CHECK(words != NULL, "EDU_REFUSED is not set");
-    edu_name(edu, name, sizeof(name));
+    device_name(edu, name, sizeof(name));
     ret = attach(ctx, name, why, sizeof(why));
     printf("%s\n", why);
-    CHECK_EQ(ret, EOPNOTSUPP);
+    CHECK_EQ(ret, number ? atoi(number) : EOPNOTSUPP);
     CHECK(strstr(why, words) != NULL);
 }
 

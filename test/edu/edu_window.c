@@ -250,17 +250,64 @@ static void test_refused(void)
     CHECK_EQ(make_window(edu, NPAGES, true), EOPNOTSUPP);
 }
 
+#define TRACING "/sys/kernel/tracing/"
+
+/* Invalidations of IOTLB entries in the trace; each has 2^order pages */
+static unsigned count_invalidations(unsigned order)
+{
+    FILE *file     = fopen(TRACING "trace", "r");
+    unsigned count = 0;
+    unsigned long long address;
+    char line[512];
+    char *at;
+
+    CHECK(file != NULL, "%m");
+    while (fgets(line, sizeof(line), file) != NULL) {
+        at = strstr(line, "iotlb_inv ");
+        if ((at == NULL) ||
+            (sscanf(at, "%*s %*s %*x %llx", &address) != 1)) {
+            continue;
+        }
+        CHECK_EQ(address & 63, order);
+        ++count;
+    }
+    fclose(file);
+    return count;
+}
+
+/* Flushing 16 pages takes one invalidation, or more if the unit's largest one
+ * is smaller */
+static void test_invalidations(void)
+{
+    const char *limit = getenv("EDU_MAX_ORDER");
+    unsigned order    = (limit != NULL) ? atoi(limit) : 18;
+    int edu           = edu_open();
+
+    order = (order < 4) ? order : 4;
+    CHECK_EQ(make_window(edu, NPAGES, false), 0);
+    CHECK_EQ(kmod_write_file(TRACING "trace", ""), 0);
+    CHECK_EQ(kmod_write_file(TRACING "events/intel_iommu/qi_submit/enable",
+                             "1"), 0);
+    /* The device does nothing else meanwhile */
+    point_range(edu, 32, 16, 0, true);
+    CHECK_EQ(kmod_write_file(TRACING "events/intel_iommu/qi_submit/enable",
+                             "0"), 0);
+    CHECK_EQ(count_invalidations(order), 16 >> order);
+    CHECK_EQ(seen(edu, 32 + 15), first_word(edu, 15, 0));
+}
+
 int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
-        {"reads",     test_reads},
-        {"ranges",    test_ranges},
-        {"writes",    test_writes},
-        {"pieces",    test_pieces},
-        {"full",      test_full},
-        {"read_only", test_read_only},
-        {"refused",   test_refused},
-        {NULL,        NULL}
+        {"reads",         test_reads},
+        {"ranges",        test_ranges},
+        {"writes",        test_writes},
+        {"pieces",        test_pieces},
+        {"full",          test_full},
+        {"read_only",     test_read_only},
+        {"refused",       test_refused},
+        {"invalidations", test_invalidations},
+        {NULL,            NULL}
     };
 
     if (argc < 2) {

@@ -20,7 +20,7 @@
 
 /* A 32-bit build of this file checks the same sizes */
 _Static_assert(sizeof(struct nprdma_ioc_query) == 328, "");
-_Static_assert(sizeof(struct nprdma_ioc_attach_device) == 328, "");
+_Static_assert(sizeof(struct nprdma_ioc_attach_device) == 392, "");
 _Static_assert(sizeof(struct nprdma_ioc_region_create) == 56, "");
 _Static_assert(sizeof(struct nprdma_ioc_region_destroy) == 16, "");
 _Static_assert(sizeof(struct nprdma_ioc_export) == 16, "");
@@ -91,17 +91,26 @@ static int call_zero(int fd, const call_type_t *type, uint32_t size,
     return kmod_call(fd, type->nr, &arg);
 }
 
+/* Size of the first version of an argument */
+static uint32_t first_size(const call_type_t *type)
+{
+    return (type->nr == NPRDMA_IOC_ATTACH_DEVICE) ? 328 : type->size;
+}
+
 static void sizes_and_flags(void)
 {
     int ctx = kmod_open();
     const call_type_t *type;
     any_arg_t arg;
-    uint32_t flag;
+    uint32_t flag, first;
 
     for (type = call_types; type < call_types + NUM_CALLS; ++type) {
         CHECK_EQ(call_zero(ctx, type, type->size, 0), type->error);
         CHECK_EQ(call_zero(ctx, type, 0, 0), EINVAL);
-        CHECK_EQ(call_zero(ctx, type, type->size - 1, 0), EINVAL);
+        first = first_size(type);
+        CHECK_EQ(call_zero(ctx, type, first - 1, 0), EINVAL);
+        /* An older caller */
+        CHECK_EQ(call_zero(ctx, type, first, 0), type->error);
         /* A newer caller: fields that it does not use are zero */
         CHECK_EQ(call_zero(ctx, type, type->size + 8, 0), type->error);
         CHECK_EQ(call_zero(ctx, type, PAGE, 0), type->error);
@@ -227,6 +236,10 @@ static void attach_device(void)
 {
     struct nprdma_ioc_attach_device attach = {.size = sizeof(attach)};
     int ctx                                = kmod_open();
+    union {
+        struct nprdma_ioc_attach_device arg;
+        uint8_t                         bytes[512];
+    } old;
     glob_t paths;
     size_t i;
 
@@ -235,6 +248,20 @@ static void attach_device(void)
     strcpy(attach.name, "0000:1f:1f.7");
     CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, ENODEV);
     CHECK(attach.why[0] != '\0');
+    CHECK_EQ(attach.device, 0);
+    attach.reserved[3] = 1;
+    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, EINVAL);
+    attach.reserved[3] = 0;
+
+    /* A caller of the first version: nothing behind its structure is written */
+    memset(&old, 0xaa, sizeof(old));
+    memset(&old, 0, 328);
+    old.arg.size = 328;
+    strcpy(old.arg.name, attach.name);
+    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &old, ENODEV);
+    CHECK(old.arg.why[0] != '\0');
+    CHECK_EQ(old.bytes[328], 0xaa);
+
     strcpy(attach.name, "no such device");
     CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, ENODEV);
     /* The host bridge has no driver, and the guest's devices have no IOMMU */

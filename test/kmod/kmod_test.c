@@ -169,7 +169,8 @@ void kmod_stats(int ctx, uint32_t region, struct nprdma_ioc_stats *stats)
 
 int kmod_write_file(const char *path, const char *text)
 {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    /* Truncation is what empties a trace */
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     int ret = 0;
 
     if (fd < 0) {

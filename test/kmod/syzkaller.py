@@ -33,6 +33,9 @@ def described_size(kind, resources, header):
     if array:
         return int(re.search(rf"#define {array.group(1)}\s+(\d+)",
                              header).group(1))
+    zeros = re.match(r"array\[const\[0, int(32|64)\], (\d+)\]$", kind)
+    if zeros:
+        return int(zeros.group(1)) // 8 * int(zeros.group(2))
     padded = re.match(r"string\[\w+, (\d+)\]$", kind)
     if padded:
         return int(padded.group(1))

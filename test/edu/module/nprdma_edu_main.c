@@ -20,6 +20,7 @@
 #include <linux/vmalloc.h>
 
 #include "nprdma_edu.h"
+#include "nprdma_edu_rdma.h"
 #include "nprdma_edu_target.h"
 
 MODULE_INFO(import_ns, "DMA_BUF");
@@ -262,6 +263,9 @@ static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		ret = -ENOMEM;
 		goto unlock;
 	}
+	ret = nprdma_edu_rdma_add(pdev);
+	if (ret)
+		goto unlock;
 	edu->regs = pcim_iomap_table(pdev)[0];
 	edu->pdev = pdev;
 unlock:
@@ -278,6 +282,7 @@ static void edu_remove(struct pci_dev *pdev)
 	list_for_each_entry(file, &the_edu.files, link)
 		nprdma_edu_release(file);
 	the_edu.pdev = NULL;
+	nprdma_edu_rdma_remove();
 	mutex_unlock(&the_edu.lock);
 	pci_clear_master(pdev);
 }
@@ -302,9 +307,12 @@ static int __init edu_init(void)
 	the_edu.pages = vmalloc_user(NPRDMA_EDU_PAGES * PAGE_SIZE);
 	if (!the_edu.pages)
 		return -ENOMEM;
-	ret = pci_register_driver(&edu_driver);
+	ret = nprdma_edu_rdma_init();
 	if (ret)
 		goto err_free;
+	ret = pci_register_driver(&edu_driver);
+	if (ret)
+		goto err_rdma;
 	ret = misc_register(&edu_misc);
 	if (ret)
 		goto err_driver;
@@ -312,6 +320,8 @@ static int __init edu_init(void)
 
 err_driver:
 	pci_unregister_driver(&edu_driver);
+err_rdma:
+	nprdma_edu_rdma_exit();
 err_free:
 	vfree(the_edu.pages);
 	return ret;
@@ -322,6 +332,7 @@ static void __exit edu_exit(void)
 {
 	misc_deregister(&edu_misc);
 	pci_unregister_driver(&edu_driver);
+	nprdma_edu_rdma_exit();
 	vfree(the_edu.pages);
 }
 module_exit(edu_exit);
