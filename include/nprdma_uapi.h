@@ -281,6 +281,9 @@ struct nprdma_ioc_unregister {
  *   EACCES      The page at `done` is not registered (any more).
  *   EFAULT      The process itself could not access the page at `done` in this
  *               way: not mapped, protected, behind the end of its file.
+ *   ENODATA     The page at `done` is missing or protected, and a userfaultfd
+ *               has to resolve that. An access by the process waits for it;
+ *               then the page can be populated.
  *   EOPNOTSUPP  The page at `done` is of a kind that is refused.
  *   EBUSY       The page at `done` was taken away repeatedly, for more than a
  *               second.

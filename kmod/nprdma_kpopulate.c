@@ -20,6 +20,7 @@
 #include <linux/sched/signal.h>
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
+#include <linux/userfaultfd_k.h>
 
 /*
  * A batch whose pages are taken away repeatedly fails after this number of
@@ -124,6 +125,25 @@ static int nprdma_batch_check(struct nprdma_kregion *region,
 }
 
 /*
+ * Whether a page cannot be brought in because a userfaultfd has to supply it,
+ * or to allow the write. hmm_range_fault() does not wait for that, and reports
+ * the same as for memory that is not mapped. The process itself waits. With the
+ * mmap lock held.
+ */
+static bool nprdma_batch_awaits_user(struct nprdma_kregion *region,
+				     const struct nprdma_batch *batch)
+{
+	struct vm_area_struct *vma;
+	vm_flags_t needed = VM_READ;
+
+	if (batch->bits & NPRDMA_STATE_W)
+		needed |= VM_WRITE;
+	vma = vma_lookup(region->mm, nprdma_batch_address(region, batch));
+	return vma && userfaultfd_armed(vma) &&
+	       (vma->vm_flags & needed) == needed;
+}
+
+/*
  * Look pages up, and bring them in unless only resident ones are asked for. A
  * request for reading does not break copy-on-write.
  */
@@ -156,6 +176,10 @@ static int nprdma_batch_fault(struct nprdma_kregion *region,
 		range.end = range.start +
 			    ((unsigned long)batch->n << PAGE_SHIFT);
 		ret = hmm_range_fault(&range);
+		/* Of a larger batch the failing page is not known */
+		if (ret == -EFAULT && batch->n == 1 &&
+		    nprdma_batch_awaits_user(region, batch))
+			ret = -ENODATA;
 	}
 	mmap_read_unlock(region->mm);
 	/* -EPERM: the mapping is not writable */
@@ -466,7 +490,8 @@ int nprdma_kpopulate(struct nprdma_kregion *region,
 	if (ret) {
 		trace_nprdma_miss(region->ctx->tgid, region->id, page, ret);
 		spin_lock(&region->lock);
-		region->counters.misses += ret == -EFAULT || ret == -EOPNOTSUPP;
+		region->counters.misses += ret == -EFAULT || ret == -ENODATA ||
+					   ret == -EOPNOTSUPP;
 		spin_unlock(&region->lock);
 	}
 	trace_nprdma_populate(region->ctx->tgid, region->id, populate->first,

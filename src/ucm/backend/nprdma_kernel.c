@@ -361,6 +361,7 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
 {
     switch (error) {
     case EFAULT:
+    case ENODATA:
     case EOPNOTSUPP:
         return UCS_ERR_INVALID_ADDR;
     case ESTALE:
