@@ -21,6 +21,7 @@
 #include "nprdma_dmabuf.h"
 #include "pte/nprdma_pte.h"
 #include "nprdma_kregion.h"
+#include "nprdma_states_map.h"
 #include "pte/nprdma_window.h"
 
 /* MODULE_IMPORT_NS() takes a string in some kernels, and a symbol in others */
@@ -48,56 +49,21 @@ struct nprdma_import {
 	struct device		*dev;
 	struct nprdma_window	*read;
 	struct nprdma_window	*write;
-	struct sg_table		states;
+	struct nprdma_states_map *states;
 	long			charged;
 	u64			iova_bytes;
 };
 
-static unsigned int states_pages(const struct nprdma_kregion *region)
-{
-	return DIV_ROUND_UP(region->npages * sizeof(u32), PAGE_SIZE);
-}
-
 static size_t dmabuf_size(const struct nprdma_kregion *region)
 {
-	return (2 * region->npages + states_pages(region)) << PAGE_SHIFT;
+	return (2 * region->npages + nprdma_states_pages(region)) << PAGE_SHIFT;
 }
 
 static long import_memory(const struct nprdma_kregion *region)
 {
 	return sizeof(struct nprdma_import) +
 	       2 * nprdma_window_memory(region->npages) +
-	       states_pages(region) * (sizeof(struct scatterlist) + sizeof(u64));
-}
-
-/* Peers read the states by RDMA. The mapping does not allow writes. */
-static int map_states(struct nprdma_import *import)
-{
-	struct nprdma_kregion *region = import->region;
-	struct scatterlist *sg;
-	int ret, i;
-
-	ret = sg_alloc_table(&import->states, states_pages(region),
-			     GFP_KERNEL_ACCOUNT);
-	if (ret)
-		return ret;
-	for_each_sgtable_sg(&import->states, sg, i)
-		sg_set_page(sg, nprdma_kregion_states_page(region, i),
-			    PAGE_SIZE, 0);
-	ret = dma_map_sgtable(import->dev, &import->states, DMA_TO_DEVICE, 0);
-	if (ret)
-		sg_free_table(&import->states);
-	return ret;
-}
-
-static void unmap_states(struct nprdma_import *import)
-{
-	if (!import->states.sgl)
-		return;
-	dma_unmap_sgtable(import->dev, &import->states, DMA_TO_DEVICE, 0);
-	/* As for windows: no translation of a freed page is left */
-	iommu_flush_iotlb_all(import->read->domain);
-	sg_free_table(&import->states);
+	       nprdma_states_map_memory(region);
 }
 
 static int make_window(struct nprdma_import *import, struct page *rest,
@@ -200,7 +166,7 @@ static void import_destroy(struct nprdma_import *import)
 
 	unlink_window(region, import->read);
 	unlink_window(region, import->write);
-	unmap_states(import);
+	nprdma_states_map_destroy(import->states);
 	nprdma_window_destroy(import->read);
 	nprdma_window_destroy(import->write);
 	if (import->iova_bytes)
@@ -237,9 +203,13 @@ static struct nprdma_import *import_create(struct nprdma_kregion *region,
 	ret = make_window(import, region->blackhole, true, &import->write);
 	if (ret)
 		goto err;
-	ret = map_states(import);
-	if (ret)
+	import->states = nprdma_states_map_create(region, dev,
+						  import->read->domain);
+	if (IS_ERR(import->states)) {
+		ret = PTR_ERR(import->states);
+		import->states = NULL;
 		goto err;
+	}
 	ret = link_windows(import);
 	if (ret)
 		goto err;
@@ -326,15 +296,15 @@ static struct sg_table *dmabuf_map(struct dma_buf_attachment *attach,
 				   enum dma_data_direction dir)
 {
 	struct nprdma_import *import = attach->priv;
-	struct scatterlist *sg, *from;
+	struct scatterlist *sg;
 	struct sg_table *sgt;
-	int ret, i;
+	int ret;
 
 	sgt = kzalloc(sizeof(*sgt), GFP_KERNEL_ACCOUNT);
 	if (!sgt)
 		return ERR_PTR(-ENOMEM);
 	ret = sg_alloc_table(sgt, import->read->npieces +
-			     import->write->npieces + import->states.nents,
+			     import->write->npieces + import->states->nents,
 			     GFP_KERNEL_ACCOUNT);
 	if (ret) {
 		kfree(sgt);
@@ -342,11 +312,7 @@ static struct sg_table *dmabuf_map(struct dma_buf_attachment *attach,
 	}
 	sg = add_window(sgt->sgl, import->read);
 	sg = add_window(sg, import->write);
-	for_each_sgtable_dma_sg(&import->states, from, i) {
-		sg_dma_address(sg) = sg_dma_address(from);
-		sg_dma_len(sg) = sg_dma_len(from);
-		sg = sg_next(sg);
-	}
+	nprdma_states_map_add(import->states, sg);
 	return sgt;
 }
 

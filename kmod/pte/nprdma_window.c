@@ -22,6 +22,9 @@
 #include "nprdma_pte.h"
 #include "nprdma_window.h"
 
+/* Levels of an I/O page table above the two lowest */
+#define NPRDMA_UPPER_LEVELS	3
+
 #define MAP_TRIES	5
 #define MAP_PAUSE_MS	20
 
@@ -147,20 +150,41 @@ static int check_pointing(struct nprdma_window *win, unsigned int c,
 				 "iommu_iova_to_phys() does not follow when a page is re-pointed");
 }
 
-/*
+static unsigned long total_length(struct sg_table *sgt)
+{
+	struct scatterlist *sg;
+	unsigned long length = 0;
+	int i;
+
+	for_each_sgtable_sg(sgt, sg, i)
+		length += sg->length;
+	return length;
+}
+
+/**
+ * nprdma_map_pages - dma_map_sgtable(), with some patience
+ * @dev: the device
+ * @sgt: pages; its DMA addresses are the result
+ * @dir: as for dma_map_sgtable()
+ * @attrs: likewise
+ * @why: reason if it fails, may be NULL
+ *
  * In lazy mode, the kernel does not reuse addresses that were unmapped before
  * it flushes the IOTLB, after 10 ms. A device with few address bits, or with
  * large windows, may run out of addresses until then.
+ *
+ * Context: process, may sleep.
+ * Return: 0; an error of dma_map_sgtable(), -ENOMEM after 0.1 s.
  */
-static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
-		     unsigned long npages, struct nprdma_reason *why)
+int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
+		     enum dma_data_direction dir, unsigned long attrs,
+		     struct nprdma_reason *why)
 {
 	unsigned int tries;
 	int ret;
 
 	for (tries = 0;; tries++) {
-		ret = dma_map_sgtable(win->dev, &piece->sgt, direction(win),
-				      MAP_ATTRS);
+		ret = dma_map_sgtable(dev, sgt, dir, attrs);
 		if (ret != -ENOMEM || tries == MAP_TRIES)
 			break;
 		msleep(MAP_PAUSE_MS);
@@ -168,8 +192,8 @@ static int map_pages(struct nprdma_window *win, struct nprdma_piece *piece,
 	if (ret == -ENOMEM)
 		nprdma_reason_set(why, ret,
 				  "the device's %u address bits do not leave %lu KiB of I/O addresses free, or there is no memory for page tables",
-				  fls64(dma_get_mask(win->dev)),
-				  npages << (PAGE_SHIFT - 10));
+				  fls64(dma_get_mask(dev)),
+				  total_length(sgt) >> 10);
 	else if (ret)
 		nprdma_reason_set(why, ret, "the DMA API does not map a window: error %d", ret);
 	return ret;
@@ -198,7 +222,8 @@ static int map_piece(struct nprdma_window *win, unsigned int c,
 		sg_set_page(sg, win->rest, n << PAGE_SHIFT, 0);
 		left -= n;
 	}
-	ret = map_pages(win, piece, npages, why);
+	ret = nprdma_map_pages(win->dev, &piece->sgt, direction(win), MAP_ATTRS,
+			       why);
 	if (ret)
 		goto err_free;
 	iova = contiguous_iova(&piece->sgt, npages);
@@ -383,7 +408,8 @@ void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
  * nprdma_window_memory - kernel memory that a window takes
  * @npages: its length
  *
- * For accounting: I/O page tables, scatterlists, and pointers to leaf tables.
+ * For accounting: I/O page tables, scatterlists, and pointers to leaf tables. A
+ * window may begin and end in the middle of tables of each level.
  *
  * Return: bytes.
  */
@@ -391,8 +417,10 @@ size_t nprdma_window_memory(unsigned long npages)
 {
 	unsigned long ntables = DIV_ROUND_UP(npages, PAGE_SIZE / sizeof(u64));
 	unsigned long npieces = DIV_ROUND_UP(npages, NPRDMA_PIECE_PAGES);
+	unsigned long upper = DIV_ROUND_UP(ntables, PAGE_SIZE / sizeof(u64)) +
+			      NPRDMA_UPPER_LEVELS;
 
-	return sizeof(struct nprdma_window) +
+	return sizeof(struct nprdma_window) + upper * PAGE_SIZE +
 	       npieces * (sizeof(struct nprdma_piece) +
 			  sizeof(struct nprdma_pte_run)) +
 	       ntables * (PAGE_SIZE + sizeof(u64 *)) +

@@ -12,6 +12,7 @@
 
 #include <linux/bits.h>
 #include <linux/device.h>
+#include <linux/dma-direction.h>
 #include <linux/list.h>
 #include <linux/mm_types.h>
 #include <linux/scatterlist.h>
@@ -33,6 +34,9 @@ struct nprdma_pte_root;
 #define NPRDMA_PIECE_SHIFT	14
 #define NPRDMA_PIECE_PAGES	BIT(NPRDMA_PIECE_SHIFT)
 
+int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
+		     enum dma_data_direction dir, unsigned long attrs,
+		     struct nprdma_reason *why);
 struct page *nprdma_rest_alloc(u64 pattern);
 void nprdma_rest_free(struct page *rest);
 

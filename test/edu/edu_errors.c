@@ -249,8 +249,8 @@ static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
  * A call that fails in the middle leaves nothing behind, and succeeds
  * afterwards. An attach makes two windows and an entry for the device. An
  * export makes two areas, which stay, then a descriptor and a file. An import
- * makes two windows and a list of the states, and each window makes at least
- * three allocations.
+ * accounts for its I/O addresses, makes two windows, and a mapping and a list of
+ * the states, and each window makes at least three allocations.
  */
 static void test_no_memory(void)
 {
@@ -267,7 +267,7 @@ static void test_no_memory(void)
     CHECK(fail_once(&f, try_export, 1) && fail_once(&f, try_export, 2));
     CHECK_EQ(try_export(&f), 0);
     fail_each(&f, try_export, 2);
-    fail_each(&f, try_import, 2 * 3 + 4);
+    fail_each(&f, try_import, 2 * 3 + 6);
     CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
     CHECK_EQ(edu_read(f.edu, in_r(4)), f.signature);
 }
@@ -309,7 +309,7 @@ static void test_killed_importing(void)
     kmod_force_needed();
     CHECK(kmod_await(has_no_bytes, &ctx));
     CHECK_EQ(kmod_write_file(KMOD_FORCE "fatal", "1"), 0);
-    for (at = 1; at <= 2 * 3 + 2; ++at) {
+    for (at = 1; at <= 2 * 3 + 4; ++at) {
         import_and_die(edu, at);
         CHECK(kmod_await(has_no_bytes, &ctx), "%llu",
               (unsigned long long)user_bytes(ctx));

@@ -487,6 +487,37 @@ static void test_read_only(void)
     CHECK_EQ(f.words[3 * PAGE / 8], 0x55);
 }
 
+/* The states of 1 GiB are mapped at once, so these are mapped in two pieces.
+ * Memory is needed only for pages that are populated. */
+static void test_large(void)
+{
+    const size_t pages   = 5ul << 16;
+    const size_t each[3] = {0, (1ul << 18) - 1, (1ul << 18) + 5};
+    struct nprdma_edu_import arg;
+    uint32_t words[16];
+    fixture_t f;
+    size_t i;
+
+    setup_region(&f, pages);
+    CHECK_EQ(import(f.edu, f.dmabuf, &arg), 0);
+    CHECK_EQ(arg.size, 2 * pages * PAGE + pages * 4);
+    for (i = 0; i < 3; ++i) {
+        edu_fill(at(&f, each[i]), 0x40 + i);
+        kmod_populate_all(&f.region, each[i], 1, NPRDMA_IOC_POPULATE_WRITE);
+    }
+    for (i = 0; i < 3; ++i) {
+        CHECK_EQ(edu_read(f.edu, in_r(each[i])), 0x40 + i);
+        edu_read_bytes(f.edu, in_states(&f, each[i]), words, sizeof(*words));
+        CHECK_EQ(words[0], f.region.words[each[i]]);
+        CHECK_EQ(words[0] & NPRDMA_STATE_BITS, NPRDMA_STATE_BITS);
+        take_away(&f, each[i]);
+        edu_read_bytes(f.edu, in_states(&f, each[i]), words, sizeof(*words));
+        CHECK_EQ(words[0], f.region.words[each[i]]);
+        CHECK_EQ(words[0] & NPRDMA_STATE_BITS, 0);
+    }
+    edu_release(f.edu);
+}
+
 int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
@@ -509,6 +540,10 @@ int main(int argc, char **argv)
         {"read_only", test_read_only},
         {NULL,        NULL}
     };
+    static const kmod_case_t large[] = {
+        {"large", test_large},
+        {NULL,    NULL}
+    };
     static const kmod_case_t refused[] = {
         {"refused", test_refused},
         {NULL,      NULL}
@@ -519,6 +554,9 @@ int main(int argc, char **argv)
     }
     if ((argc == 2) && !strcmp(argv[1], read_only[0].name)) {
         return kmod_main(read_only, argc, argv);
+    }
+    if ((argc == 2) && !strcmp(argv[1], large[0].name)) {
+        return kmod_main(large, argc, argv);
     }
     return kmod_main(cases, argc, argv);
 }

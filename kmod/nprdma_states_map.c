@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Copyright (c) 2026 The nprdma authors. */
+
+#include "nprdma_states_map.h"
+#include "pte/nprdma_window.h"
+
+#include <linux/dma-mapping.h>
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+/* Pages that the state words of a region take */
+unsigned long nprdma_states_pages(const struct nprdma_kregion *region)
+{
+	return DIV_ROUND_UP(region->npages * sizeof(u32), PAGE_SIZE);
+}
+
+static unsigned int pieces_of(const struct nprdma_kregion *region)
+{
+	return DIV_ROUND_UP(nprdma_states_pages(region), NPRDMA_STATES_PIECE);
+}
+
+/**
+ * nprdma_states_map_memory - kernel memory that the mapping takes
+ * @region: region
+ *
+ * Return: bytes, for accounting.
+ */
+long nprdma_states_map_memory(const struct nprdma_kregion *region)
+{
+	return sizeof(struct nprdma_states_map) +
+	       pieces_of(region) * sizeof(struct sg_table) +
+	       nprdma_states_pages(region) *
+	       (sizeof(struct scatterlist) + sizeof(u64));
+}
+
+/*
+ * As for windows: every page has the address that was mapped. The R window has
+ * shown that the driver makes mappings that can only be read.
+ */
+static int check_piece(struct nprdma_states_map *map,
+		       struct nprdma_kregion *region, unsigned long first)
+{
+	struct sg_table *piece = &map->pieces[map->npieces];
+	unsigned long page = first;
+	struct scatterlist *sg;
+	unsigned long offset;
+	phys_addr_t phys;
+	int i;
+
+	for_each_sgtable_dma_sg(piece, sg, i) {
+		for (offset = 0; offset < sg_dma_len(sg); offset += PAGE_SIZE) {
+			phys = iommu_iova_to_phys(map->domain,
+						  sg_dma_address(sg) + offset);
+			if (phys != page_to_phys(nprdma_kregion_states_page(region, page)))
+				goto differs;
+			page++;
+		}
+	}
+	if (page - first == piece->orig_nents)
+		return 0;
+differs:
+	dev_info_ratelimited(map->dev,
+			     "nprdma: cannot import a region: iommu_iova_to_phys() differs from the mapped states\n");
+	return -EOPNOTSUPP;
+}
+
+static int map_piece(struct nprdma_states_map *map,
+		     struct nprdma_kregion *region)
+{
+	unsigned long first = map->npieces * NPRDMA_STATES_PIECE;
+	unsigned long n = min(nprdma_states_pages(region) - first,
+			      NPRDMA_STATES_PIECE);
+	struct sg_table *piece = &map->pieces[map->npieces];
+	struct nprdma_reason why = { };
+	struct scatterlist *sg;
+	int ret, i;
+
+	ret = sg_alloc_table(piece, n, GFP_KERNEL_ACCOUNT);
+	if (ret)
+		return ret;
+	for_each_sgtable_sg(piece, sg, i)
+		sg_set_page(sg, nprdma_kregion_states_page(region, first + i),
+			    PAGE_SIZE, 0);
+	ret = nprdma_map_pages(map->dev, piece, DMA_TO_DEVICE, 0, &why);
+	if (ret) {
+		dev_info_ratelimited(map->dev,
+				     "nprdma: cannot import a region: %s\n",
+				     why.text);
+		sg_free_table(piece);
+		return ret;
+	}
+	ret = check_piece(map, region, first);
+	map->nents += piece->nents;
+	map->npieces++;
+	return ret;
+}
+
+/**
+ * nprdma_states_map_create - let a device read the states of a region
+ * @region: region, which outlives the mapping
+ * @dev: device
+ * @domain: of its DMA addresses
+ *
+ * Peers read the states by RDMA. The mapping does not allow writes.
+ *
+ * Context: process, may sleep.
+ * Return: the mapping; ERR_PTR(-ENOMEM); ERR_PTR(-EOPNOTSUPP) if a page is not
+ * mapped as it should be; ERR_PTR(-EINTR) if the process was killed; an error
+ * of dma_map_sgtable().
+ */
+struct nprdma_states_map *nprdma_states_map_create(struct nprdma_kregion *region,
+						   struct device *dev,
+						   struct iommu_domain *domain)
+{
+	unsigned int npieces = pieces_of(region);
+	struct nprdma_states_map *map;
+	int ret;
+
+	map = kvzalloc(struct_size(map, pieces, npieces), GFP_KERNEL_ACCOUNT);
+	if (!map)
+		return ERR_PTR(-ENOMEM);
+	map->dev = dev;
+	map->domain = domain;
+	while (map->npieces < npieces) {
+		ret = fatal_signal_pending(current) ? -EINTR :
+		      map_piece(map, region);
+		if (ret) {
+			nprdma_states_map_destroy(map);
+			return ERR_PTR(ret);
+		}
+		cond_resched();
+	}
+	return map;
+}
+
+/**
+ * nprdma_states_map_destroy - the device cannot read the states any more
+ * @map: mapping; NULL is allowed
+ *
+ * Context: process, may sleep.
+ */
+void nprdma_states_map_destroy(struct nprdma_states_map *map)
+{
+	unsigned int i;
+
+	if (!map)
+		return;
+	for (i = 0; i < map->npieces; i++) {
+		dma_unmap_sgtable(map->dev, &map->pieces[i], DMA_TO_DEVICE, 0);
+		sg_free_table(&map->pieces[i]);
+	}
+	/* As for windows: no translation of a freed page is left */
+	if (map->npieces)
+		iommu_flush_iotlb_all(map->domain);
+	kvfree(map);
+}
+
+/**
+ * nprdma_states_map_add - give the addresses of the states to an importer
+ * @map: mapping
+ * @sg: entry of the importer's list; @map->nents of them are filled
+ *
+ * Return: the entry behind them.
+ */
+struct scatterlist *nprdma_states_map_add(struct nprdma_states_map *map,
+					  struct scatterlist *sg)
+{
+	struct scatterlist *from;
+	unsigned int piece;
+	int i;
+
+	for (piece = 0; piece < map->npieces; piece++) {
+		for_each_sgtable_dma_sg(&map->pieces[piece], from, i) {
+			sg_dma_address(sg) = sg_dma_address(from);
+			sg_dma_len(sg) = sg_dma_len(from);
+			sg = sg_next(sg);
+		}
+	}
+	return sg;
+}
