@@ -249,8 +249,8 @@ static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
  * A call that fails in the middle leaves nothing behind, and succeeds
  * afterwards. An attach makes two windows and an entry for the device. An
  * export makes two areas, which stay, then a descriptor and a file. An import
- * accounts for its I/O addresses, makes two windows, and a mapping and a list of
- * the states, and each window makes at least three allocations.
+ * accounts for its I/O addresses, makes two windows, and a mapping and a list
+ * of the states, and each window makes at least three allocations.
  */
 static void test_no_memory(void)
 {
