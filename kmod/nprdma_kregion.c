@@ -90,7 +90,7 @@ static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 /**
  * nprdma_kregion_clear - take pages away from devices, with the lock held
  * @region: region
- * @bits: bits to clear, NPRDMA_STATE_xx; R implies W
+ * @bits: bits to clear, NPRDMA_PAGE_xx; R implies W
  * @first: first page
  * @n: pages
  * @touch: also change the words of pages that lose no bit
