@@ -34,13 +34,13 @@ static int files_in_dev_shm()
     return count;
 }
 
-void SegmentTest::SetUp()
+void segment_test::SetUp()
 {
     SKIP_UNLESS(has_own_fabric(), "no IPC namespace of our own");
     ASSERT_TRUE(segments().empty());
 }
 
-void SegmentTest::TearDown()
+void segment_test::TearDown()
 {
     if (!has_own_fabric()) {
         return;

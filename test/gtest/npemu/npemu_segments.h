@@ -24,7 +24,7 @@ std::vector<Segment> segments();
  * For tests that need all segments of their IPC namespace to be theirs: none
  * may be there before, and none may be left.
  */
-class SegmentTest : public testing::Test {
+class segment_test : public testing::Test {
 protected:
     void SetUp() override;
     void TearDown() override;

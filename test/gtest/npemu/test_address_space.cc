@@ -23,7 +23,7 @@ constexpr bool HAS_SHADOW = true;
 constexpr bool HAS_SHADOW = false;
 #endif
 
-class AddressSpace : public testing::Test {
+class test_address_space : public testing::Test {
 protected:
     void SetUp() override
     {
@@ -59,7 +59,7 @@ protected:
     }
 };
 
-TEST_F(AddressSpace, HasRoomForSomePeers)
+TEST_F(test_address_space, fits_some_peers)
 {
     in_child([] {
         limit_addresses();
@@ -90,7 +90,7 @@ TEST_F(AddressSpace, HasRoomForSomePeers)
     });
 }
 
-TEST_F(AddressSpace, HasNoRoomForAPeerWithoutLimit)
+TEST_F(test_address_space, peer_beyond_the_limit_is_unreachable)
 {
     Child limited([](Pipe &pipe) {
         limit_addresses();

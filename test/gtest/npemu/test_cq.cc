@@ -13,9 +13,9 @@
 using namespace npt;
 
 /* A pair whose receiving side has its CQ on a channel. */
-class NpemuChannel : public testing::Test {
+class test_cq_channel : public testing::Test {
 protected:
-    NpemuChannel() :
+    test_cq_channel() :
         channel(device), send_cq(device), recv_cq(device, 64, &channel, this),
         a(device, send_cq, send_cq), b(device, recv_cq, recv_cq),
         buffer(device, 4096)
@@ -40,7 +40,7 @@ protected:
     Buffer  buffer;
 };
 
-TEST(NpemuCq, limits)
+TEST(test_cq, sizes_are_checked)
 {
     Device device;
     ibv_device_attr attr;
@@ -71,7 +71,7 @@ TEST(NpemuCq, limits)
     }
 }
 
-TEST(NpemuCq, busy_while_in_use)
+TEST(test_cq, busy_while_in_use)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -82,7 +82,7 @@ TEST(NpemuCq, busy_while_in_use)
     EXPECT_EQ(EBUSY, npemu_destroy_cq(recv_cq));
 }
 
-TEST(NpemuCq, polls_in_batches)
+TEST(test_cq, poll_returns_at_most_a_batch)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -115,7 +115,7 @@ TEST(NpemuCq, polls_in_batches)
     EXPECT_EQ(0, ibv_poll_cq(pair.cq_a, 0, wc));
 }
 
-TEST(NpemuCq, wraps_around)
+TEST(test_cq, wraps_around)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -131,7 +131,7 @@ TEST(NpemuCq, wraps_around)
     }
 }
 
-TEST(NpemuCq, resize_keeps_completions)
+TEST(test_cq, resize_keeps_completions)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -165,7 +165,7 @@ TEST(NpemuCq, resize_keeps_completions)
     pair.cq_a.expect(next - 1);
 }
 
-TEST(NpemuCq, overflow_raises_an_event)
+TEST(test_cq, overflow_raises_an_event)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -187,7 +187,7 @@ TEST(NpemuCq, overflow_raises_an_event)
 
 /* --- channels ------------------------------------------------------------- */
 
-TEST_F(NpemuChannel, has_a_pollable_fd)
+TEST_F(test_cq_channel, has_a_pollable_fd)
 {
     ibv_cq *cq;
     void *cq_context;
@@ -201,14 +201,14 @@ TEST_F(NpemuChannel, has_a_pollable_fd)
     EXPECT_EQ(EAGAIN, errno);
 }
 
-TEST_F(NpemuChannel, silent_unless_armed)
+TEST_F(test_cq_channel, is_silent_unless_armed)
 {
     message();
     recv_cq.expect(7);
     EXPECT_FALSE(channel.readable());
 }
 
-TEST_F(NpemuChannel, fires_once_per_arming)
+TEST_F(test_cq_channel, fires_once_per_arming)
 {
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
     EXPECT_FALSE(channel.readable());
@@ -226,7 +226,7 @@ TEST_F(NpemuChannel, fires_once_per_arming)
     recv_cq.expect(7);
 }
 
-TEST_F(NpemuChannel, arming_a_cq_that_is_not_empty_fires_at_once)
+TEST_F(test_cq_channel, arming_a_cq_that_is_not_empty_fires_at_once)
 {
     message();
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
@@ -234,7 +234,7 @@ TEST_F(NpemuChannel, arming_a_cq_that_is_not_empty_fires_at_once)
     recv_cq.expect(7);
 }
 
-TEST_F(NpemuChannel, solicited_only)
+TEST_F(test_cq_channel, solicited_arming_ignores_others)
 {
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
     message();
@@ -245,7 +245,7 @@ TEST_F(NpemuChannel, solicited_only)
     recv_cq.expect(7);
 }
 
-TEST_F(NpemuChannel, write_with_immediate_can_be_solicited)
+TEST_F(test_cq_channel, write_with_immediate_can_be_solicited)
 {
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
     for (unsigned flag : {0u, (unsigned)IBV_SEND_SOLICITED}) {
@@ -262,7 +262,7 @@ TEST_F(NpemuChannel, write_with_immediate_can_be_solicited)
 }
 
 /* Only what is solicited fires at once, too. */
-TEST_F(NpemuChannel, solicited_only_with_unsolicited_completions_pending)
+TEST_F(test_cq_channel, solicited_only_with_unsolicited_completions_pending)
 {
     message();
     message();
@@ -289,7 +289,7 @@ TEST_F(NpemuChannel, solicited_only_with_unsolicited_completions_pending)
     recv_cq.expect(7);
 }
 
-TEST_F(NpemuChannel, solicited_only_with_an_error_pending)
+TEST_F(test_cq_channel, solicited_only_with_an_error_pending)
 {
     message();
     ASSERT_EQ(0, b.post_recv(8, {buffer.sge(2048, 8)}));
@@ -301,7 +301,7 @@ TEST_F(NpemuChannel, solicited_only_with_an_error_pending)
 }
 
 /* A send completes in the same CQ; those are never solicited. */
-TEST_F(NpemuChannel, solicited_only_with_a_send_pending)
+TEST_F(test_cq_channel, solicited_only_with_a_send_pending)
 {
     ASSERT_EQ(0, a.post_recv(9, {buffer.sge(1024, 8)}));
     Wr send(1, IBV_WR_SEND, {buffer.sge(0, 8)},
@@ -313,7 +313,7 @@ TEST_F(NpemuChannel, solicited_only_with_a_send_pending)
 }
 
 /* Completions of a QP that was reset are not polled. */
-TEST_F(NpemuChannel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
+TEST_F(test_cq_channel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
 {
     message(IBV_SEND_SOLICITED);
     ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
@@ -324,7 +324,7 @@ TEST_F(NpemuChannel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
     recv_cq.expect_empty();
 }
 
-TEST_F(NpemuChannel, errors_are_solicited)
+TEST_F(test_cq_channel, errors_are_solicited)
 {
     ASSERT_EQ(0, b.post_recv(7, {buffer.sge(0, 8)}));
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
@@ -333,7 +333,7 @@ TEST_F(NpemuChannel, errors_are_solicited)
     recv_cq.expect(7, IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_F(NpemuChannel, arming_for_all_overrides_solicited)
+TEST_F(test_cq_channel, arming_for_all_overrides_solicited)
 {
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
     ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
@@ -342,7 +342,7 @@ TEST_F(NpemuChannel, arming_for_all_overrides_solicited)
     recv_cq.expect(7);
 }
 
-TEST_F(NpemuChannel, send_completions_fire_too)
+TEST_F(test_cq_channel, send_completions_fire_too)
 {
     Channel other(device);
     Cq cq(device, 16, &other);
@@ -356,7 +356,7 @@ TEST_F(NpemuChannel, send_completions_fire_too)
     cq.expect(9);
 }
 
-TEST_F(NpemuChannel, shared_by_several_cqs)
+TEST_F(test_cq_channel, shared_by_several_cqs)
 {
     Cq other(device, 16, &channel);
     Qp c(device, send_cq, send_cq), d(device, send_cq, other);
@@ -376,12 +376,12 @@ TEST_F(NpemuChannel, shared_by_several_cqs)
     recv_cq.expect(7);
 }
 
-TEST_F(NpemuChannel, busy_while_a_cq_uses_it)
+TEST_F(test_cq_channel, busy_while_a_cq_uses_it)
 {
     EXPECT_EQ(EBUSY, npemu_destroy_comp_channel(channel.channel));
 }
 
-TEST_F(NpemuChannel, blocking_get_is_woken)
+TEST_F(test_cq_channel, blocking_get_is_woken)
 {
     std::atomic<bool> woken{false};
 
@@ -402,7 +402,7 @@ TEST_F(NpemuChannel, blocking_get_is_woken)
 }
 
 /* An event that was not delivered is discarded with its CQ. */
-TEST_F(NpemuChannel, destroy_takes_its_events_along)
+TEST_F(test_cq_channel, destroy_discards_its_events)
 {
     {
         Cq other(device, 16, &channel);
@@ -421,7 +421,7 @@ TEST_F(NpemuChannel, destroy_takes_its_events_along)
 }
 
 /* The manual: destroying a CQ waits until all its events are acknowledged. */
-TEST_F(NpemuChannel, destroy_waits_for_ack)
+TEST_F(test_cq_channel, destroy_waits_for_ack)
 {
     ibv_cq *cq = npemu_create_cq(device.context, 16, nullptr, channel.channel,
                                  0);

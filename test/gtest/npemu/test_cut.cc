@@ -71,9 +71,9 @@ double wait_for_all(Device &device)
     return ms_since(start);
 }
 
-class Cut : public testing::Test {
+class test_cut : public testing::Test {
 protected:
-    Cut() : m_limit("NPEMU_CUT_OFF_MS", std::to_string(LIMIT_MS)) {}
+    test_cut() : m_limit("NPEMU_CUT_OFF_MS", std::to_string(LIMIT_MS)) {}
 
 private:
     Env m_limit;
@@ -81,7 +81,7 @@ private:
 
 /* --- those that are not in our memory -------------------------------------*/
 
-TEST_F(Cut, AStoppedStrangerDelaysNobody)
+TEST_F(test_cut, stopped_unrelated_process_delays_no_drain)
 {
     Child job([](Pipe &pipe) {
         Servant servant(SIZE);
@@ -116,7 +116,7 @@ TEST_F(Cut, AStoppedStrangerDelaysNobody)
 }
 
 /* It is connected to us, but what it was doing is within itself. */
-TEST_F(Cut, AStoppedPeerOutsideOurMemoryDelaysNobody)
+TEST_F(test_cut, stopped_peer_in_its_own_memory_delays_no_drain)
 {
     Child peer([](Pipe &pipe) {
         Device device;
@@ -172,7 +172,7 @@ TEST_F(Cut, AStoppedPeerOutsideOurMemoryDelaysNobody)
 /* --- those that close their device ----------------------------------------*/
 
 /* Its threads are alive, and finish what they are doing. */
-TEST_F(Cut, APeerThatClosesIsWaitedFor)
+TEST_F(test_cut, drain_waits_for_a_peer_that_closes)
 {
     Env patient("NPEMU_CUT_OFF_MS", "60000");
     Child peer([](Pipe &pipe) {
@@ -219,7 +219,7 @@ TEST_F(Cut, APeerThatClosesIsWaitedFor)
 }
 
 /* It goes on without the device. */
-TEST_F(Cut, AProcessThatHasClosedIsGoneAtOnce)
+TEST_F(test_cut, drain_ignores_a_process_that_has_closed)
 {
     Child peer([](Pipe &pipe) {
         {
@@ -264,16 +264,17 @@ void PrintTo(const Held &held, std::ostream *os)
     *os << held.name;
 }
 
-class CutPeer : public Cut, public testing::WithParamInterface<Held> {
+class test_cut_peer :
+        public test_cut, public testing::WithParamInterface<Held> {
 protected:
-    CutPeer() : servant(SIZE)
+    test_cut_peer() : servant(SIZE)
     {
         data = (uint8_t*)mmap(nullptr, SIZE, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         memset(data, OLD, SIZE);
         memset(servant.shared.data, SENT, SIZE);
     }
-    ~CutPeer() override
+    ~test_cut_peer() override
     {
         region.reset();
         device.reset();
@@ -342,7 +343,7 @@ protected:
     uint8_t                *data;
 };
 
-TEST_P(CutPeer, IsCutOffAndTouchesNothingLater)
+TEST_P(test_cut_peer, is_cut_off_and_accesses_nothing_later)
 {
     hold_peer();
     double ms = replace_memory();
@@ -363,7 +364,7 @@ TEST_P(CutPeer, IsCutOffAndTouchesNothingLater)
 }
 
 /* All that it was connected to goes while it is stopped. */
-TEST_P(CutPeer, OutlivesWhatItWasIn)
+TEST_P(test_cut_peer, resumes_after_its_connections_are_gone)
 {
     hold_peer();
     uint64_t queue = npt_qp_receives(servant.qp());
@@ -395,7 +396,7 @@ TEST_P(CutPeer, OutlivesWhatItWasIn)
 }
 
 /* One that goes on in time is not. */
-TEST_P(CutPeer, IsWaitedForUntilThen)
+TEST_P(test_cut_peer, is_not_cut_off_if_it_resumes_in_time)
 {
     hold_peer();
     auto done = std::async(std::launch::async, [&] {
@@ -415,16 +416,16 @@ TEST_P(CutPeer, IsWaitedForUntilThen)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        , CutPeer,
-        testing::Values(Held{"Write", IBV_WR_RDMA_WRITE},
-                        Held{"Read", IBV_WR_RDMA_READ},
-                        Held{"Atomic", IBV_WR_ATOMIC_FETCH_AND_ADD}),
+        held, test_cut_peer,
+        testing::Values(Held{"write", IBV_WR_RDMA_WRITE},
+                        Held{"read", IBV_WR_RDMA_READ},
+                        Held{"atomic", IBV_WR_ATOMIC_FETCH_AND_ADD}),
         [](const testing::TestParamInfo<Held> &info) {
             return std::string(info.param.name);
         });
 
 /* Plain memory of ours, and the peer is held by a gate of its own. */
-TEST_F(Cut, APeerInPlainMemoryIsCutOffByDeregistration)
+TEST_F(test_cut, deregistration_cuts_off_a_peer_in_plain_memory)
 {
     Child peer([](Pipe &pipe) {
         Device device;
@@ -479,7 +480,7 @@ TEST_F(Cut, APeerInPlainMemoryIsCutOffByDeregistration)
  * copy, and another thread of ours takes the memory at the same time. What is
  * mapped there then stays as it is.
  */
-TEST(CutRace, MemoryThatIsReplacedStaysAsItIs)
+TEST(test_cut_race, replaced_memory_is_not_written)
 {
     constexpr int rounds = 40, orders = 100;
     constexpr size_t size = 1 << 20;
@@ -526,7 +527,7 @@ TEST(CutRace, MemoryThatIsReplacedStaysAsItIs)
     EXPECT_GT(cut_off, 0);
 }
 
-TEST(CutLimit, MustBeANumber)
+TEST(test_cut_limit, must_be_a_number)
 {
     in_child([] {
         Env limit("NPEMU_CUT_OFF_MS", "soon");

@@ -11,7 +11,7 @@
 
 using namespace npt;
 
-TEST(NpemuDevice, list)
+TEST(test_device, is_listed_once)
 {
     int count                = -1;
     struct ibv_device **list = npemu_get_device_list(&count);
@@ -34,7 +34,7 @@ TEST(NpemuDevice, list)
     EXPECT_EQ(0, npemu_is_device(&other));
 }
 
-TEST(NpemuDevice, guid_and_index)
+TEST(test_device, guid_and_index)
 {
     struct ibv_device **list = npemu_get_device_list(nullptr);
 
@@ -45,7 +45,7 @@ TEST(NpemuDevice, guid_and_index)
     npemu_free_device_list(list);
 }
 
-TEST(NpemuDevice, open_outlives_list_and_repeats)
+TEST(test_device, open_outlives_list_and_repeats)
 {
     for (int i = 0; i < 20; ++i) {
         Device device;
@@ -54,7 +54,7 @@ TEST(NpemuDevice, open_outlives_list_and_repeats)
     }
 }
 
-TEST(NpemuDevice, several_contexts)
+TEST(test_device, several_contexts)
 {
     Device a, b;
 
@@ -70,7 +70,7 @@ TEST(NpemuDevice, several_contexts)
     cq.expect_empty();
 }
 
-TEST(NpemuDevice, attributes)
+TEST(test_device, attributes)
 {
     Device device;
     ibv_device_attr attr;
@@ -97,7 +97,7 @@ TEST(NpemuDevice, attributes)
     EXPECT_EQ(0, attr.max_mcast_grp);
 }
 
-TEST(NpemuDevice, extended_attributes)
+TEST(test_device, extended_attributes)
 {
     Device device;
     ibv_device_attr attr = {};
@@ -117,7 +117,7 @@ TEST(NpemuDevice, extended_attributes)
     EXPECT_EQ(0, memcmp(&attr, &ex.orig_attr, sizeof(attr)));
 }
 
-TEST(NpemuDevice, port)
+TEST(test_device, query_port_returns_its_attributes)
 {
     Device device;
     ibv_port_attr attr, inl;
@@ -145,7 +145,7 @@ TEST(NpemuDevice, port)
     }
 }
 
-TEST(NpemuDevice, gid)
+TEST(test_device, query_gid_returns_its_address)
 {
     Device device;
     union ibv_gid gid = {}, zero = {};
@@ -184,7 +184,7 @@ TEST(NpemuDevice, gid)
     EXPECT_EQ(-1, npemu_query_gid_type(device.context, 1, 1, &type));
 }
 
-TEST(NpemuDevice, gid_prefix_names_the_fabric)
+TEST(test_device, gid_prefix_names_the_fabric)
 {
     union Ids {
         ibv_gid gid;
@@ -207,7 +207,7 @@ TEST(NpemuDevice, gid_prefix_names_the_fabric)
     b.join();
 }
 
-TEST(NpemuDevice, pkey)
+TEST(test_device, query_pkey_returns_the_default)
 {
     Device device;
     __be16 pkey = 0;
@@ -222,7 +222,7 @@ TEST(NpemuDevice, pkey)
     EXPECT_EQ(-1, npemu_get_pkey_index(device.context, 3, htobe16(0xffff)));
 }
 
-TEST(NpemuDevice, async_fd_can_be_nonblocking)
+TEST(test_device, async_fd_can_be_nonblocking)
 {
     Device device;
     ibv_async_event event;
@@ -238,13 +238,13 @@ TEST(NpemuDevice, async_fd_can_be_nonblocking)
     EXPECT_NE(0, fcntl(fd, F_GETFD) & FD_CLOEXEC);
 }
 
-TEST(NpemuDevice, fork_init)
+TEST(test_device, fork_init)
 {
     EXPECT_EQ(0, npemu_fork_init());
     EXPECT_EQ(IBV_FORK_UNNEEDED, npemu_is_fork_initialized());
 }
 
-TEST(NpemuDevice, opened_by_many_threads)
+TEST(test_device, opened_by_many_threads)
 {
     std::vector<std::thread> threads;
 
@@ -263,7 +263,7 @@ TEST(NpemuDevice, opened_by_many_threads)
 
 /* --- protection domains --------------------------------------------------- */
 
-TEST(NpemuPd, busy_while_in_use)
+TEST(test_device_pd, busy_while_in_use)
 {
     Device device;
 
@@ -312,7 +312,7 @@ TEST(NpemuPd, busy_while_in_use)
         EXPECT_EQ(EOPNOTSUPP, errno) << #_call; \
     } while (0)
 
-TEST(NpemuUnsupported, verbs)
+TEST(test_device_unsupported, verbs)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -342,7 +342,7 @@ TEST(NpemuUnsupported, verbs)
 }
 
 /* The inline functions of the header find no operation and say so. */
-TEST(NpemuUnsupported, inline_verbs)
+TEST(test_device_unsupported, inline_verbs)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -381,7 +381,7 @@ TEST(NpemuUnsupported, inline_verbs)
                                         nullptr, 0));
 }
 
-TEST(NpemuUnsupported, queue_pair_types)
+TEST(test_device_unsupported, queue_pair_types)
 {
     Device device;
     ASSERT_TRUE(device.ok());

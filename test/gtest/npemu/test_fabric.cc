@@ -25,7 +25,7 @@ struct FabricHeader {
     uint32_t size_check;
 };
 
-class NpemuFabric : public SegmentTest {
+class test_fabric : public segment_test {
 protected:
     /* The fabric is the smaller of the two segments of a lone process. */
     static FabricHeader *attach_header()
@@ -61,7 +61,7 @@ protected:
     }
 };
 
-TEST_F(NpemuFabric, memory_is_private_and_vanishes_by_itself)
+TEST_F(test_fabric, memory_is_private_and_vanishes_by_itself)
 {
     {
         Child child(hold_device);
@@ -79,7 +79,7 @@ TEST_F(NpemuFabric, memory_is_private_and_vanishes_by_itself)
     EXPECT_TRUE(segments().empty());
 }
 
-TEST_F(NpemuFabric, nothing_is_left_of_a_killed_process)
+TEST_F(test_fabric, nothing_is_left_of_a_killed_process)
 {
     Child a(hold_device), b(hold_device);
     ASSERT_TRUE(a.pipe().await());
@@ -88,7 +88,7 @@ TEST_F(NpemuFabric, nothing_is_left_of_a_killed_process)
     b.kill();
 }
 
-TEST_F(NpemuFabric, other_version_is_refused)
+TEST_F(test_fabric, other_version_is_refused)
 {
     Child child(hold_device);
     ASSERT_TRUE(child.pipe().await());
@@ -116,7 +116,7 @@ TEST_F(NpemuFabric, other_version_is_refused)
     child.join();
 }
 
-TEST_F(NpemuFabric, damaged_one_is_refused)
+TEST_F(test_fabric, damaged_segment_is_refused)
 {
     Child child(hold_device);
     ASSERT_TRUE(child.pipe().await());
@@ -135,7 +135,7 @@ TEST_F(NpemuFabric, damaged_one_is_refused)
 }
 
 /* Any byte of the header: refused or not noticed, but never a crash or hang. */
-TEST_F(NpemuFabric, header_with_flipped_bits)
+TEST_F(test_fabric, header_with_flipped_bits)
 {
     Child child(hold_device);
     ASSERT_TRUE(child.pipe().await());
@@ -164,7 +164,7 @@ TEST_F(NpemuFabric, header_with_flipped_bits)
 }
 
 /* Segments that have nothing to do with us. */
-TEST_F(NpemuFabric, foreign_segments_are_left_alone)
+TEST_F(test_fabric, foreign_segments_are_left_alone)
 {
     std::vector<int> ids;
     for (size_t size : {1, 4096, 1 << 20}) {
@@ -192,7 +192,7 @@ TEST_F(NpemuFabric, foreign_segments_are_left_alone)
 }
 
 /* Many at once make one fabric and not several. */
-TEST_F(NpemuFabric, opened_by_many_processes_at_once)
+TEST_F(test_fabric, opened_by_many_processes_at_once)
 {
     constexpr int COUNT = 12;
 
@@ -224,7 +224,7 @@ TEST_F(NpemuFabric, opened_by_many_processes_at_once)
 }
 
 /* Killed while opening and closing, at any moment. */
-TEST_F(NpemuFabric, killed_while_opening)
+TEST_F(test_fabric, killed_while_opening)
 {
     unsigned seed = std::random_device()();
     std::mt19937 random(seed);
@@ -249,7 +249,7 @@ TEST_F(NpemuFabric, killed_while_opening)
 }
 
 /* There are 1024 process slots: those of the killed must come back. */
-TEST_F(NpemuFabric, slots_of_killed_processes_are_released)
+TEST_F(test_fabric, slots_of_killed_processes_are_released)
 {
     Child keeper(hold_device);
     ASSERT_TRUE(keeper.pipe().await());
@@ -263,7 +263,7 @@ TEST_F(NpemuFabric, slots_of_killed_processes_are_released)
 }
 
 /* A kernel that gives no segment, or only the first of two. */
-TEST_F(NpemuFabric, no_shared_memory_left)
+TEST_F(test_fabric, open_fails_without_shared_memory)
 {
     const char *path = "/proc/sys/kernel/shmmni"; /* of our own namespace */
     std::string before;
@@ -300,7 +300,7 @@ struct Identity {
     Address address;
 };
 
-TEST_F(NpemuFabric, users_do_not_see_each_other)
+TEST_F(test_fabric, users_do_not_see_each_other)
 {
     SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
 
@@ -359,7 +359,7 @@ TEST_F(NpemuFabric, users_do_not_see_each_other)
     nobody.join();
 }
 
-TEST_F(NpemuFabric, death_of_another_user_changes_nothing)
+TEST_F(test_fabric, death_of_another_user_changes_nothing)
 {
     SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
 

@@ -60,7 +60,7 @@ static void forget_calls()
     calls = {};
 }
 
-class NpemuMade : public SegmentTest {
+class test_fabric_made : public segment_test {
 protected:
     /* A child that is stopped at a point of the making of a fabric. */
     static std::unique_ptr<Child> stopped(int made, int search)
@@ -122,7 +122,7 @@ protected:
 /* --- names -----------------------------------------------------------------*/
 
 /* Any user can compute a key, and take it first. */
-TEST_F(NpemuMade, without_a_name)
+TEST_F(test_fabric_made, creates_no_named_segment)
 {
     for (bool taken : {false, true}) {
         in_child([=] {
@@ -162,7 +162,7 @@ static bool exists(int id)
     return shmctl(id, IPC_STAT, &ds) == 0;
 }
 
-TEST_F(NpemuMade, leftovers_are_removed)
+TEST_F(test_fabric_made, leftovers_are_removed)
 {
     for (int kind : {NPEMU_SEGMENT_FABRIC, NPEMU_SEGMENT_ARENA}) {
         int id = leave_segment((1 << 20) + kind);
@@ -176,7 +176,7 @@ TEST_F(NpemuMade, leftovers_are_removed)
 }
 
 /* Programs may keep data in segments that no process has attached. */
-TEST_F(NpemuMade, data_of_other_programs_is_kept)
+TEST_F(test_fabric_made, data_of_other_programs_is_kept)
 {
     std::vector<int> ids;
 
@@ -200,7 +200,7 @@ TEST_F(NpemuMade, data_of_other_programs_is_kept)
 /* --- many at once ----------------------------------------------------------*/
 
 /* All have looked, all have found none, and all make one. */
-TEST_F(NpemuMade, many_make_one_at_once)
+TEST_F(test_fabric_made, many_processes_create_one_fabric)
 {
     for (int round = 0; round < 5; ++round) {
         std::vector<std::unique_ptr<Child>> children;
@@ -216,7 +216,7 @@ TEST_F(NpemuMade, many_make_one_at_once)
 
 /* What is offered by a process that then stops is not waited for. The point is
  * after the offer: the second search is the first that comes after it. */
-TEST_F(NpemuMade, offer_of_a_stopped_process)
+TEST_F(test_fabric_made, offer_of_a_stopped_process_is_ignored)
 {
     std::vector<std::unique_ptr<Child>> children;
     auto start = Clock::now();
@@ -239,7 +239,7 @@ TEST_F(NpemuMade, offer_of_a_stopped_process)
 }
 
 /* It has found nothing, and goes on when all is settled. */
-TEST_F(NpemuMade, stopped_between_search_and_offer)
+TEST_F(test_fabric_made, process_stopped_before_its_offer_resumes)
 {
     std::vector<std::unique_ptr<Child>> children;
 
@@ -256,7 +256,7 @@ TEST_F(NpemuMade, stopped_between_search_and_offer)
 }
 
 /* Any of them are killed where they have offered, or before. */
-TEST_F(NpemuMade, offer_of_a_killed_process)
+TEST_F(test_fabric_made, offer_of_a_killed_process_is_ignored)
 {
     for (int search = 1; search <= 2; ++search) {
         auto victim = stopped(0, search);
@@ -267,7 +267,7 @@ TEST_F(NpemuMade, offer_of_a_killed_process)
 }
 
 /* Starts, deaths and stops at random, and the rest meet in one fabric. */
-TEST_F(NpemuMade, some_of_many_are_killed)
+TEST_F(test_fabric_made, survivors_meet_in_one_fabric)
 {
     constexpr int COUNT = 24;
     unsigned seed       = std::random_device()();

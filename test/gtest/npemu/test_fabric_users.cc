@@ -132,11 +132,11 @@ static void be_victim(unsigned uid)
     ASSERT_EQ(0, prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
 }
 
-class NpemuUsers : public SegmentTest {
+class test_fabric_users : public segment_test {
 protected:
     void SetUp() override
     {
-        SegmentTest::SetUp();
+        segment_test::SetUp();
         SKIP_UNLESS(geteuid() == 0, "needs root to become other users");
     }
 
@@ -238,22 +238,22 @@ protected:
     }
 };
 
-class NpemuUsersPlans : public NpemuUsers,
-                        public testing::WithParamInterface<Plan> {};
+class test_fabric_users_plans : public test_fabric_users,
+                                public testing::WithParamInterface<Plan> {};
 
-TEST_P(NpemuUsersPlans, segment_is_left_alone)
+TEST_P(test_fabric_users_plans, segment_is_left_alone)
 {
     attack(VICTIM, {&GetParam()});
 }
 
 /* Root may attach anything. */
-TEST_P(NpemuUsersPlans, segment_is_left_alone_by_root)
+TEST_P(test_fabric_users_plans, segment_is_left_alone_by_root)
 {
     attack(0, {&GetParam()});
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        all, NpemuUsersPlans, testing::ValuesIn(plans),
+        all, test_fabric_users_plans, testing::ValuesIn(plans),
         [](const testing::TestParamInfo<Plan> &info) {
             std::string name = info.param.name;
             name.erase(std::remove(name.begin(), name.end(), ','), name.end());
@@ -261,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
             return name;
         });
 
-TEST_F(NpemuUsers, many_segments_are_left_alone)
+TEST_F(test_fabric_users, many_segments_are_left_alone)
 {
     std::vector<const Plan*> list;
 
@@ -275,7 +275,7 @@ TEST_F(NpemuUsers, many_segments_are_left_alone)
 
 /* Ids are used again. When the victim's process is gone, what it said its arena
  * was may be a segment of the attacker's. */
-TEST_F(NpemuUsers, arena_that_is_not_the_peers)
+TEST_F(test_fabric_users, arena_of_another_user_is_not_mapped)
 {
     auto copies = images(VICTIM);
     ASSERT_EQ(2u, copies.size());
@@ -345,7 +345,7 @@ static void expect_refused(const char *reason)
 }
 
 /* A user that runs a setuid program of the victim can stop it at any moment. */
-TEST_F(NpemuUsers, setuid_program_is_refused)
+TEST_F(test_fabric_users, setuid_program_is_refused)
 {
     const uid_t users[][3] = {{ATTACKER, VICTIM, VICTIM},
                               {VICTIM, VICTIM, ATTACKER},
@@ -361,7 +361,7 @@ TEST_F(NpemuUsers, setuid_program_is_refused)
 
 /* A daemon that gives up its rights stays in the fabric that it is attached to,
  * and goes on to say which that is. */
-TEST_F(NpemuUsers, user_changes_after_opening)
+TEST_F(test_fabric_users, user_changes_after_opening)
 {
     in_child([] {
         ibv_gid before, after, other;
@@ -410,7 +410,7 @@ static bool enter_namespace(const char *inside)
 
 /* All users without a number appear as user 65534: so does the attacker, which
  * is the creator, and so may the victim. */
-TEST_F(NpemuUsers, numbers_that_stand_for_others_are_refused)
+TEST_F(test_fabric_users, overflow_user_id_is_refused)
 {
     auto copies = images(VICTIM);
     ASSERT_EQ(2u, copies.size());
@@ -445,7 +445,7 @@ TEST_F(NpemuUsers, numbers_that_stand_for_others_are_refused)
 
 /* The kernel denies access to memory across user namespaces, so there is no
  * point in a fabric that spans two. */
-TEST_F(NpemuUsers, each_user_namespace_has_a_fabric)
+TEST_F(test_fabric_users, each_user_namespace_has_a_fabric)
 {
     auto gid_of = [](Pipe &pipe) {
         ibv_gid gid;

@@ -59,7 +59,7 @@ int full_file()
     return fd;
 }
 
-TEST(FileLimit, ATableIsAnError)
+TEST(test_file_limit, table_creation_fails)
 {
     in_child([] {
         npemu_iommu_t iommu;
@@ -71,7 +71,7 @@ TEST(FileLimit, ATableIsAnError)
     });
 }
 
-TEST(FileLimit, AFileHasItsSizeForGood)
+TEST(test_file_limit, file_size_is_fixed_at_creation)
 {
     in_child([] {
         limit_files();
@@ -87,7 +87,7 @@ TEST(FileLimit, AFileHasItsSizeForGood)
     });
 }
 
-TEST(FileLimit, ALogIsLost)
+TEST(test_file_limit, log_line_is_dropped)
 {
     in_child([] {
         limit_files();
@@ -100,7 +100,7 @@ TEST(FileLimit, ALogIsLost)
 }
 
 /* The program's own signals are as they were. */
-TEST(FileLimit, SignalsOfTheProgramStay)
+TEST(test_file_limit, signals_of_the_program_are_kept)
 {
     in_child([] {
         sigset_t set;

@@ -20,7 +20,7 @@ using namespace npt;
 
 constexpr unsigned OTHER = 54322;
 
-class NpemuFiles : public testing::Test {
+class test_file_users : public testing::Test {
 protected:
     void SetUp() override
     {
@@ -66,7 +66,7 @@ protected:
     std::string dir, file, link;
 };
 
-TEST_F(NpemuFiles, own_ones_are_written)
+TEST_F(test_file_users, own_files_are_written)
 {
     EXPECT_EQ("", record(file, 0));
     ASSERT_EQ(0, symlink(file.c_str(), link.c_str()));
@@ -79,7 +79,7 @@ TEST_F(NpemuFiles, own_ones_are_written)
     expect_refused(link, strerror(ENXIO));
 }
 
-TEST_F(NpemuFiles, links_of_others_are_not_followed)
+TEST_F(test_file_users, links_of_others_are_not_followed)
 {
     SKIP_UNLESS(geteuid() == 0, "needs root to make another user's");
     for (auto target : {file, dir + "/new"}) {
@@ -91,7 +91,7 @@ TEST_F(NpemuFiles, links_of_others_are_not_followed)
     EXPECT_NE(0, access((dir + "/new").c_str(), F_OK)) << "made by the link";
 }
 
-TEST_F(NpemuFiles, files_of_others_are_not_written)
+TEST_F(test_file_users, files_of_others_are_not_written)
 {
     SKIP_UNLESS(geteuid() == 0, "needs root to make another user's");
     ASSERT_EQ(0, chown(file.c_str(), OTHER, OTHER));
@@ -100,7 +100,7 @@ TEST_F(NpemuFiles, files_of_others_are_not_written)
 }
 
 /* Without a reader opening it would never end; with one it has a spy. */
-TEST_F(NpemuFiles, fifos_of_others_are_not_waited_for)
+TEST_F(test_file_users, fifos_of_others_are_not_waited_for)
 {
     SKIP_UNLESS(geteuid() == 0, "needs root to make another user's");
     ASSERT_EQ(0, mkfifo(link.c_str(), 0666));

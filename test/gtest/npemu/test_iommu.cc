@@ -24,7 +24,7 @@ namespace {
 constexpr uint64_t ADDRESS   = 0x7f0000000000;
 constexpr uint64_t SIGNATURE = 0x5a5a1234c0ffee77;
 
-class Table : public testing::Test {
+class test_iommu : public testing::Test {
 protected:
     void SetUp() override
     {
@@ -44,7 +44,7 @@ protected:
     npemu_iommu_t iommu;
 };
 
-TEST(TableArguments, BadRangesAreRefused)
+TEST(test_iommu_arguments, bad_ranges_are_refused)
 {
     npemu_iommu_t iommu;
 
@@ -54,7 +54,7 @@ TEST(TableArguments, BadRangesAreRefused)
     EXPECT_EQ(EINVAL, npemu_iommu_create(-4096ull, 8192, 1, &iommu));
 }
 
-TEST_F(Table, AllPagesAreAbsentAtFirst)
+TEST_F(test_iommu, all_pages_are_absent_at_first)
 {
     EXPECT_EQ(PAGES, iommu.num_pages);
     for (size_t i = 0; i < PAGES; ++i) {
@@ -63,7 +63,7 @@ TEST_F(Table, AllPagesAreAbsentAtFirst)
     EXPECT_EQ(FD_CLOEXEC, fcntl(iommu.fd, F_GETFD));
 }
 
-TEST_F(Table, SizeOfTheFileIsFixed)
+TEST_F(test_iommu, file_size_is_sealed)
 {
     struct stat st;
 
@@ -72,7 +72,7 @@ TEST_F(Table, SizeOfTheFileIsFixed)
     EXPECT_EQ(-1, ftruncate(iommu.fd, st.st_size + 4096));
 }
 
-TEST_F(Table, EveryChangeCounts)
+TEST_F(test_iommu, every_change_is_counted)
 {
     nprdma_page_state_t *state = &iommu.states[17];
 
@@ -90,7 +90,7 @@ TEST_F(Table, EveryChangeCounts)
     EXPECT_EQ(3 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
 }
 
-TEST_F(Table, CountWraps)
+TEST_F(test_iommu, change_count_wraps_around)
 {
     nprdma_page_state_t *state = &iommu.states[0];
 
@@ -99,7 +99,7 @@ TEST_F(Table, CountWraps)
     EXPECT_EQ(0u, nprdma_page_load(state));
 }
 
-TEST_F(Table, InvalidateTellsWhetherADrainIsDue)
+TEST_F(test_iommu, invalidate_reports_if_a_drain_is_due)
 {
     for (size_t i = 10; i < 20; ++i) {
         EXPECT_TRUE(nprdma_page_change(&iommu.states[i], 0, NPRDMA_PAGE_W));
@@ -111,7 +111,7 @@ TEST_F(Table, InvalidateTellsWhetherADrainIsDue)
     EXPECT_EQ(2 * NPRDMA_PAGE_COUNT, nprdma_page_load(&iommu.states[15]));
 }
 
-TEST_F(Table, InvalidateTakesTheBitsItIsAskedTo)
+TEST_F(test_iommu, invalidate_clears_the_requested_bits)
 {
     nprdma_page_state_t *state = &iommu.states[3];
 
@@ -122,7 +122,7 @@ TEST_F(Table, InvalidateTakesTheBitsItIsAskedTo)
     EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
 }
 
-TEST_F(Table, TouchedPagesCannotBeMappedOnOldGrounds)
+TEST_F(test_iommu, map_fails_after_a_later_invalidation)
 {
     nprdma_page_state_t *state = &iommu.states[3];
     uint32_t before            = nprdma_page_load(state);
@@ -132,7 +132,7 @@ TEST_F(Table, TouchedPagesCannotBeMappedOnOldGrounds)
     EXPECT_FALSE(nprdma_page_change(state, before, NPRDMA_PAGE_R));
 }
 
-TEST_F(Table, GateHoldsOnceAndReleases)
+TEST_F(test_iommu, gate_holds_one_access_and_releases_it)
 {
     std::atomic<int> passed{0};
 
@@ -156,7 +156,7 @@ TEST_F(Table, GateHoldsOnceAndReleases)
 }
 
 /* A waiter may find the thread held at once, and release it at once */
-TEST_F(Table, GateReleasedAtOnceStaysOpen)
+TEST_F(test_iommu, gate_released_early_stays_open)
 {
     constexpr auto duration = std::chrono::milliseconds(300);
     std::atomic<int> armed{0}, passed{0};
@@ -187,7 +187,7 @@ TEST_F(Table, GateReleasedAtOnceStaysOpen)
     thread.join();
 }
 
-TEST_F(Table, GateOfADeadProcessOpens)
+TEST_F(test_iommu, gate_of_a_dead_process_opens)
 {
     in_child([&] {
         /* The table is not inherited, its descriptor is */
@@ -207,7 +207,7 @@ TEST_F(Table, GateOfADeadProcessOpens)
     });
 }
 
-TEST_F(Table, DrainReturnsWhenNothingIsUnderWay)
+TEST_F(test_iommu, drain_returns_if_no_access_is_in_flight)
 {
     Device device;
 
@@ -215,7 +215,7 @@ TEST_F(Table, DrainReturnsWhenNothingIsUnderWay)
     npemu_iommu_drain(device.context);
 }
 
-TEST_F(Table, FaultsThatMakeNoSenseAreRefused)
+TEST_F(test_iommu, invalid_faults_are_refused)
 {
     const npemu_fault_t good = {3, NPRDMA_PAGE_R, 1, 0, 0, 0};
     npemu_fault_t bad;

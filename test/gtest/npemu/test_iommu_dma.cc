@@ -38,12 +38,12 @@ const std::vector<Range> ranges = {
     {1 * PAGE + 1, (64 << 10) + 4097},
 };
 
-class IommuAccess : public testing::TestWithParam<int> {
+class test_iommu_dma_access : public testing::TestWithParam<int> {
 protected:
     static constexpr size_t PAGES = 40;
     static constexpr size_t SIZE  = PAGES * PAGE;
 
-    IommuAccess() :
+    test_iommu_dma_access() :
         m_granule("NPEMU_DMA_GRANULE",
                   (GetParam() == 0) ? "" : std::to_string(GetParam())),
         servant(SIZE), memory(SIZE), plain(SIZE), first(SIZE), second(SIZE)
@@ -211,27 +211,42 @@ private:
     std::vector<uint8_t> first, second; /* contents before each access */
 };
 
-TEST_P(IommuAccess, PeerReads) { by_servant(REMOTE_READ); }
-TEST_P(IommuAccess, PeerWrites) { by_servant(REMOTE_WRITE); }
-TEST_P(IommuAccess, ReadFromSelf) { by_self(REMOTE_READ, false); }
-TEST_P(IommuAccess, WriteToSelf) { by_self(REMOTE_WRITE, false); }
-TEST_P(IommuAccess, LocalOfReadFromPeer) { by_self(LOCAL_WRITE, true); }
-TEST_P(IommuAccess, LocalOfWriteToPeer) { by_self(LOCAL_READ, true); }
-TEST_P(IommuAccess, LocalOfReadFromSelf) { by_self(LOCAL_WRITE, false); }
-TEST_P(IommuAccess, LocalOfWriteToSelf) { by_self(LOCAL_READ, false); }
+TEST_P(test_iommu_dma_access, peer_reads) { by_servant(REMOTE_READ); }
+TEST_P(test_iommu_dma_access, peer_writes) { by_servant(REMOTE_WRITE); }
+TEST_P(test_iommu_dma_access, read_from_self) { by_self(REMOTE_READ, false); }
+TEST_P(test_iommu_dma_access, write_to_self) { by_self(REMOTE_WRITE, false); }
+TEST_P(test_iommu_dma_access, read_from_peer_into_table)
+{
+    by_self(LOCAL_WRITE, true);
+}
 
-INSTANTIATE_TEST_SUITE_P(Granules, IommuAccess,
+TEST_P(test_iommu_dma_access, write_to_peer_from_table)
+{
+    by_self(LOCAL_READ, true);
+}
+
+TEST_P(test_iommu_dma_access, read_from_self_into_table)
+{
+    by_self(LOCAL_WRITE, false);
+}
+
+TEST_P(test_iommu_dma_access, write_to_self_from_table)
+{
+    by_self(LOCAL_READ, false);
+}
+
+INSTANTIATE_TEST_SUITE_P(granules, test_iommu_dma_access,
                          testing::Values(0, 256, 1024, 4096, 16384, 65536),
                          testing::PrintToStringParamName());
 
 /* --- other operations ------------------------------------------------------*/
 
-class IommuOps : public testing::Test {
+class test_iommu_dma_ops : public testing::Test {
 protected:
     static constexpr size_t PAGES = 40;
     static constexpr size_t SIZE  = PAGES * PAGE;
 
-    IommuOps() : memory(SIZE), other(SIZE) {}
+    test_iommu_dma_ops() : memory(SIZE), other(SIZE) {}
 
     void SetUp() override
     {
@@ -252,7 +267,7 @@ protected:
     std::unique_ptr<Pair>   pair;
 };
 
-TEST_F(IommuOps, BothSidesBehindTables)
+TEST_F(test_iommu_dma_ops, both_sides_use_tables)
 {
     /* Lengths and alignments of the two sides differ */
     const size_t from = 3 * PAGE + 7, to = 10 * PAGE + 4001;
@@ -274,7 +289,7 @@ TEST_F(IommuOps, BothSidesBehindTables)
     }
 }
 
-TEST_F(IommuOps, ListsOfManyPieces)
+TEST_F(test_iommu_dma_ops, lists_of_many_pieces)
 {
     Buffer plain(device, SIZE);
     plain.fill(3);
@@ -301,10 +316,11 @@ TEST_F(IommuOps, ListsOfManyPieces)
 }
 
 /* Small ones ride in the CQ, large ones are copied by the sender. */
-class IommuSend : public IommuOps, public testing::WithParamInterface<size_t> {
+class test_iommu_dma_send :
+        public test_iommu_dma_ops, public testing::WithParamInterface<size_t> {
 };
 
-TEST_P(IommuSend, BothSidesBehindTables)
+TEST_P(test_iommu_dma_send, both_sides_use_tables)
 {
     const size_t length = GetParam(), from = 7, to = 4000;
 
@@ -326,12 +342,12 @@ TEST_P(IommuSend, BothSidesBehindTables)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, IommuSend,
+INSTANTIATE_TEST_SUITE_P(sizes, test_iommu_dma_send,
                          testing::Values(1, 60, 64, 65, 2000, 4096, 4097, 9000,
                                          70000),
                          testing::PrintToStringParamName());
 
-TEST_F(IommuOps, DatagramsGoThroughTables)
+TEST_F(test_iommu_dma_ops, datagrams_use_tables)
 {
     QpOptions options;
     options.type = IBV_QPT_UD;
@@ -362,7 +378,7 @@ TEST_F(IommuOps, DatagramsGoThroughTables)
     EXPECT_EQ(0, npemu_destroy_ah(ah));
 }
 
-TEST_F(IommuOps, WriteWithImmediate)
+TEST_F(test_iommu_dma_ops, write_with_immediate)
 {
     peer->evict(3);
     ASSERT_EQ(0, pair->b.post_recv(9, {}));
@@ -377,7 +393,7 @@ TEST_F(IommuOps, WriteWithImmediate)
     }
 }
 
-TEST_F(IommuOps, InlineDataNeedsNoTable)
+TEST_F(test_iommu_dma_ops, inline_data_needs_no_table)
 {
     region->evict(0, PAGES);
     Wr wr(1, IBV_WR_RDMA_WRITE, {{region->at(0), 32, 0}},
@@ -387,7 +403,7 @@ TEST_F(IommuOps, InlineDataNeedsNoTable)
     EXPECT_EQ(0, memcmp(memory.data, other.data + 64, 32));
 }
 
-TEST_F(IommuOps, AtomicsOnWhatIsThere)
+TEST_F(test_iommu_dma_ops, atomics_on_present_pages)
 {
     uint64_t *target = (uint64_t*)(other.data + 8 * PAGE);
     uint64_t *result = (uint64_t*)(memory.data + 16);
@@ -407,7 +423,7 @@ TEST_F(IommuOps, AtomicsOnWhatIsThere)
     EXPECT_EQ(7u, *target);
 }
 
-TEST_F(IommuOps, AtomicsOnWhatIsNot)
+TEST_F(test_iommu_dma_ops, atomics_on_absent_pages_return_the_signature)
 {
     uint64_t *target = (uint64_t*)(other.data + 8 * PAGE);
     uint64_t *result = (uint64_t*)(memory.data + 16);
@@ -432,7 +448,7 @@ TEST_F(IommuOps, AtomicsOnWhatIsNot)
 
 /* --- states ----------------------------------------------------------------*/
 
-TEST_F(IommuOps, StatesCanBeRead)
+TEST_F(test_iommu_dma_ops, states_can_be_read)
 {
     Buffer plain(device, PAGE);
 
@@ -450,7 +466,7 @@ TEST_F(IommuOps, StatesCanBeRead)
     EXPECT_EQ(0u, words[PAGES]);
 }
 
-TEST_F(IommuOps, StatesCanBeReadInPart)
+TEST_F(test_iommu_dma_ops, states_can_be_read_in_part)
 {
     Buffer plain(device, PAGE);
     uint32_t word = peer->state(7);
@@ -471,7 +487,7 @@ TEST_F(IommuOps, StatesCanBeReadInPart)
     }
 }
 
-TEST_F(IommuOps, StatesGoThroughTheTableOfTheReader)
+TEST_F(test_iommu_dma_ops, read_of_states_uses_the_table_of_the_reader)
 {
     region->evict(1);
     Wr wr(1, IBV_WR_RDMA_READ, {region->sge(region->w, PAGE - 8, 16)});
@@ -484,7 +500,7 @@ TEST_F(IommuOps, StatesGoThroughTheTableOfTheReader)
 }
 
 /* More than is copied at a time, from another process. */
-TEST(IommuStates, OfALargeRegion)
+TEST(test_iommu_dma_states, of_a_large_region_are_read_by_a_peer)
 {
     constexpr size_t COUNT = 5000;
     Servant servant(COUNT * 4 + PAGE);
@@ -510,23 +526,23 @@ TEST(IommuStates, OfALargeRegion)
 
 /* --- pages that the kernel does not have -----------------------------------*/
 
-class IommuEfault : public testing::Test {
+class test_iommu_dma_efault : public testing::Test {
 protected:
     static constexpr size_t PAGES = 20;
 
-    IommuEfault() : servant(PAGES * PAGE)
+    test_iommu_dma_efault() : servant(PAGES * PAGE)
     {
         memory = (uint8_t*)mmap(nullptr, PAGES * PAGE, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         pattern_fill(memory, PAGES * PAGE, 1);
     }
-    ~IommuEfault() override { munmap(memory, PAGES * PAGE); }
+    ~test_iommu_dma_efault() override { munmap(memory, PAGES * PAGE); }
 
     Servant  servant;
     uint8_t *memory;
 };
 
-TEST_F(IommuEfault, ReadMarksThePageAndGivesTheSignature)
+TEST_F(test_iommu_dma_efault, read_marks_the_page_and_returns_the_signature)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -557,7 +573,7 @@ TEST_F(IommuEfault, ReadMarksThePageAndGivesTheSignature)
     servant.dismiss();
 }
 
-TEST_F(IommuEfault, WriteMarksThePageAndVanishes)
+TEST_F(test_iommu_dma_efault, write_marks_the_page_and_is_dropped)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -582,7 +598,7 @@ TEST_F(IommuEfault, WriteMarksThePageAndVanishes)
     servant.dismiss();
 }
 
-TEST_F(IommuEfault, LocalPagesToo)
+TEST_F(test_iommu_dma_efault, applies_to_local_pages)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -615,7 +631,7 @@ TEST_F(IommuEfault, LocalPagesToo)
     servant.dismiss();
 }
 
-TEST_F(IommuEfault, MemoryWithoutATableStaysAnError)
+TEST_F(test_iommu_dma_efault, unmapped_memory_without_table_is_an_error)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -637,7 +653,7 @@ TEST_F(IommuEfault, MemoryWithoutATableStaysAnError)
 
 /* --- sampled ---------------------------------------------------------------*/
 
-TEST(IommuSampled, PagesThatAreNotResidentAreAbsent)
+TEST(test_iommu_dma_sampled, pages_that_are_not_resident_are_absent)
 {
     constexpr size_t PAGES = 20;
     Servant servant(PAGES * PAGE);

@@ -18,9 +18,9 @@ namespace {
 constexpr size_t PAGES = 20;
 constexpr size_t SIZE  = PAGES * PAGE;
 
-class IommuFault : public testing::Test {
+class test_iommu_fault : public testing::Test {
 protected:
-    IommuFault() : memory(SIZE) {}
+    test_iommu_fault() : memory(SIZE) {}
 
     void SetUp() override
     {
@@ -94,7 +94,7 @@ protected:
     std::unique_ptr<Pair>   pair;
 };
 
-TEST_F(IommuFault, EvictsOnTheNthAccess)
+TEST_F(test_iommu_fault, evicts_at_the_nth_access)
 {
     int index = add(7, 3);
 
@@ -115,7 +115,7 @@ TEST_F(IommuFault, EvictsOnTheNthAccess)
     expect_read(0, SIZE, 0, 0);
 }
 
-TEST_F(IommuFault, OnlyAccessesThroughItsWindowsCount)
+TEST_F(test_iommu_fault, counts_only_accesses_through_its_windows)
 {
     int r = add(3, 2, 0, 0, NPRDMA_PAGE_R);
     int w = add(4, 1, 0, 0, NPRDMA_PAGE_W);
@@ -129,7 +129,7 @@ TEST_F(IommuFault, OnlyAccessesThroughItsWindowsCount)
     expect_written(0, SIZE, 4 * PAGE, 5 * PAGE);
 }
 
-TEST_F(IommuFault, TearsWithinThePage)
+TEST_F(test_iommu_fault, tears_within_the_page)
 {
     for (uint32_t tear : {1u, 8u, 100u, 2048u, 4095u}) {
         reset();
@@ -145,7 +145,7 @@ TEST_F(IommuFault, TearsWithinThePage)
     }
 }
 
-TEST_F(IommuFault, TearIsCountedFromThePage)
+TEST_F(test_iommu_fault, tear_is_counted_from_the_page)
 {
     /* The access begins and ends within the page */
     add(2, 1, 1000);
@@ -172,7 +172,7 @@ TEST_F(IommuFault, TearIsCountedFromThePage)
     EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
 }
 
-TEST_F(IommuFault, TearCanBeCountedFromTheAccess)
+TEST_F(test_iommu_fault, tear_can_be_counted_from_the_access)
 {
     npemu_fault_t fault = {2, NPRDMA_PAGE_R, 1, 256, 0, 1};
 
@@ -195,7 +195,7 @@ TEST_F(IommuFault, TearCanBeCountedFromTheAccess)
     EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
 }
 
-TEST_F(IommuFault, BringsBack)
+TEST_F(test_iommu_fault, returns_the_page_after_n_accesses)
 {
     add(5, 1, 0, 3);
     uint32_t before = region->state(5);
@@ -213,7 +213,7 @@ TEST_F(IommuFault, BringsBack)
 }
 
 /* Absent and present again within one access: only the count shows it. */
-TEST_F(IommuFault, BringsBackAtTheEndOfTheSameAccess)
+TEST_F(test_iommu_fault, returns_the_page_at_the_end_of_the_same_access)
 {
     uint32_t before = region->state(5);
 
@@ -230,7 +230,7 @@ TEST_F(IommuFault, BringsBackAtTheEndOfTheSameAccess)
     EXPECT_EQ(before + 3 * NPRDMA_PAGE_COUNT, region->state(6));
 }
 
-TEST_F(IommuFault, DoesNotBringBackWhatTheMonitorInvalidated)
+TEST_F(test_iommu_fault, does_not_return_a_page_that_the_monitor_invalidated)
 {
     add(5, 1, 0, 2);
     read(5 * PAGE, 10);
@@ -241,7 +241,7 @@ TEST_F(IommuFault, DoesNotBringBackWhatTheMonitorInvalidated)
     EXPECT_EQ(0u, region->stats().restored);
 }
 
-TEST_F(IommuFault, NothingHappensAfterClearing)
+TEST_F(test_iommu_fault, nothing_happens_after_clearing)
 {
     add(5, 1, 0, 1);
     npemu_fault_clear(region->iommu.header);
@@ -250,7 +250,7 @@ TEST_F(IommuFault, NothingHappensAfterClearing)
     EXPECT_EQ(0u, region->stats().faults);
 }
 
-TEST_F(IommuFault, LocalSideToo)
+TEST_F(test_iommu_fault, applies_to_the_local_side)
 {
     add(5, 1, 256);
     Wr wr(1, IBV_WR_RDMA_READ, {region->sge(region->w, 0, SIZE)});
@@ -260,7 +260,7 @@ TEST_F(IommuFault, LocalSideToo)
 }
 
 /* The granule does not change what an access is. */
-TEST(IommuFaultGranule, AccessesAreCountedByRequest)
+TEST(test_iommu_fault_granule, accesses_are_counted_by_request)
 {
     Env granule("NPEMU_DMA_GRANULE", "256");
     Device device;
@@ -288,9 +288,9 @@ TEST(IommuFaultGranule, AccessesAreCountedByRequest)
 /* --- gates of the NIC ------------------------------------------------------*/
 
 /* An initiator in another process is held at the gate. */
-class IommuGate : public testing::Test {
+class test_iommu_fault_gate : public testing::Test {
 protected:
-    IommuGate() :
+    test_iommu_fault_gate() :
         granule("NPEMU_DMA_GRANULE", "65536"), servant(PAGES * PAGE * 2),
         memory(2 * SIZE)
     {
@@ -328,7 +328,7 @@ protected:
     std::unique_ptr<Region> region;
 };
 
-TEST_F(IommuGate, AChunkThatBeginsAfterTheEvictionSeesIt)
+TEST_F(test_iommu_fault_gate, chunk_after_the_eviction_sees_it)
 {
     /* Page 20 is in the second chunk */
     npemu_gate_arm(header(), NPEMU_GATE_CHUNK_BEGIN, 20);
@@ -345,7 +345,7 @@ TEST_F(IommuGate, AChunkThatBeginsAfterTheEvictionSeesIt)
     }
 }
 
-TEST_F(IommuGate, ADrainWaitsForAChunkThatHasSeenThePage)
+TEST_F(test_iommu_fault_gate, drain_waits_for_a_chunk_that_has_checked_the_page)
 {
     std::atomic<bool> drained{false};
 
@@ -370,7 +370,7 @@ TEST_F(IommuGate, ADrainWaitsForAChunkThatHasSeenThePage)
     EXPECT_TRUE(pattern_holds(memory.data, 2 * SIZE, 2));
 }
 
-TEST_F(IommuGate, ADrainDoesNotWaitForAChunkThatHasEnded)
+TEST_F(test_iommu_fault_gate, drain_does_not_wait_for_a_chunk_that_has_ended)
 {
     npemu_gate_arm(header(), NPEMU_GATE_CHUNK_END, 20);
     place(IBV_WR_RDMA_READ, region->r);
@@ -388,7 +388,7 @@ TEST_F(IommuGate, ADrainDoesNotWaitForAChunkThatHasEnded)
     }
 }
 
-TEST_F(IommuGate, AKilledInitiatorDoesNotHangADrain)
+TEST_F(test_iommu_fault_gate, killed_initiator_does_not_hang_a_drain)
 {
     npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
     place(IBV_WR_RDMA_WRITE, region->w);
@@ -408,7 +408,7 @@ TEST_F(IommuGate, AKilledInitiatorDoesNotHangADrain)
     servant.kill();
 }
 
-TEST_F(IommuGate, AStoppedInitiatorIsNamedAndWaitedFor)
+TEST_F(test_iommu_fault_gate, drain_names_a_stopped_initiator_and_waits)
 {
     npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
     place(IBV_WR_RDMA_WRITE, region->w);
@@ -443,7 +443,7 @@ TEST_F(IommuGate, AStoppedInitiatorIsNamedAndWaitedFor)
 
 /* --- the random plan -------------------------------------------------------*/
 
-class IommuRandom : public testing::Test {
+class test_iommu_fault_random : public testing::Test {
 protected:
     struct Outcome {
         std::vector<uint8_t> data;
@@ -525,19 +525,19 @@ protected:
         return result;
     }
 
-    IommuRandom()
+    test_iommu_fault_random()
     {
         char name[] = "/tmp/npemu-fault-XXXXXX";
         close(mkstemp(name));
         path = name;
         unlink(name);
     }
-    ~IommuRandom() override { unlink(path.c_str()); }
+    ~test_iommu_fault_random() override { unlink(path.c_str()); }
 
     std::string path;
 };
 
-TEST_F(IommuRandom, EvictsAtItsRate)
+TEST_F(test_iommu_fault_random, evicts_at_its_rate)
 {
     EXPECT_EQ(0u, play("").faults);
     EXPECT_EQ(0u, play("rate=0,seed=1").faults);
@@ -547,7 +547,7 @@ TEST_F(IommuRandom, EvictsAtItsRate)
     EXPECT_LT(faults, 250u);
 }
 
-TEST_F(IommuRandom, IsRepeatedByItsSeed)
+TEST_F(test_iommu_fault_random, is_repeated_by_its_seed)
 {
     Outcome first = play("rate=0.3,seed=7");
 
@@ -555,7 +555,7 @@ TEST_F(IommuRandom, IsRepeatedByItsSeed)
     EXPECT_FALSE(first == play("rate=0.3,seed=8"));
 }
 
-TEST_F(IommuRandom, IsRecordedAndReplayed)
+TEST_F(test_iommu_fault_random, is_recorded_and_replayed)
 {
     Outcome first = play("rate=0.1,seed=7,granule=512,record=" + path);
     auto recorded = lines(path);
@@ -579,7 +579,7 @@ TEST_F(IommuRandom, IsRecordedAndReplayed)
     EXPECT_EQ(2u, play("granule=512,replay=" + path).faults);
 }
 
-TEST_F(IommuRandom, BringsBackWhatItEvicted)
+TEST_F(test_iommu_fault_random, returns_the_pages_it_evicted)
 {
     /* Evicted and back in every access, for ever */
     in_child([&] {
@@ -604,7 +604,7 @@ TEST_F(IommuRandom, BringsBackWhatItEvicted)
     });
 }
 
-TEST_F(IommuRandom, BadSpecificationsAreNamed)
+TEST_F(test_iommu_fault_random, bad_specifications_are_named)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -636,7 +636,7 @@ TEST_F(IommuRandom, BadSpecificationsAreNamed)
 }
 
 /* Nothing of a record is obeyed that has been cut, or is none */
-TEST_F(IommuRandom, BadRecordsAreNamed)
+TEST_F(test_iommu_fault_random, bad_records_are_named)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -696,7 +696,7 @@ TEST_F(IommuRandom, BadRecordsAreNamed)
     EXPECT_EQ("", said);
 }
 
-TEST_F(IommuRandom, BadGranuleInTheEnvironmentIsNamed)
+TEST_F(test_iommu_fault_random, bad_granule_in_the_environment_is_named)
 {
     Env env("NPEMU_DMA_GRANULE", "100");
     std::string text = stderr_of([&] { Device device; });

@@ -50,9 +50,9 @@ wipe(uint8_t *data, size_t length)
     }
 }
 
-class IommuLine : public testing::TestWithParam<Case> {
+class test_iommu_line : public testing::TestWithParam<Case> {
 protected:
-    IommuLine() :
+    test_iommu_line() :
         m_granule("NPEMU_DMA_GRANULE",
                   (GetParam().cut == GRANULE) ? "256" : ""),
         from_memory(SIZE), to_memory(SIZE),
@@ -124,7 +124,7 @@ protected:
 };
 
 /* A drain meanwhile would wait for it: see below. */
-TEST_P(IommuLine, EvictionComesAfterIt)
+TEST_P(test_iommu_line, eviction_within_it_takes_effect_after_it)
 {
     auto thread = start(NPEMU_GATE_CHUNK_BEGIN);
 
@@ -134,7 +134,7 @@ TEST_P(IommuLine, EvictionComesAfterIt)
     expect_moved(true, false);
 }
 
-TEST_P(IommuLine, ReturnComesAfterIt)
+TEST_P(test_iommu_line, return_within_it_takes_effect_after_it)
 {
     from.evict(FROM / PAGE);
     auto thread = start(NPEMU_GATE_CHUNK_BEGIN);
@@ -146,7 +146,7 @@ TEST_P(IommuLine, ReturnComesAfterIt)
 
 /* Its second half is still to come when it is evicted: the page must not go
  * before that. */
-TEST_P(IommuLine, ADrainWaitsForItsSecondHalf)
+TEST_P(test_iommu_line, drain_waits_for_its_second_half)
 {
     std::atomic<bool> drained{false};
     auto thread = start(NPEMU_GATE_CHUNK_CHECKED);
@@ -167,7 +167,7 @@ TEST_P(IommuLine, ADrainWaitsForItsSecondHalf)
 }
 
 /* The kernel has no such page: that is found out once for an access of it. */
-TEST_P(IommuLine, IsWhollyAbsentWhereTheKernelHasNoPage)
+TEST_P(test_iommu_line, is_all_absent_if_the_kernel_has_no_page)
 {
     ASSERT_EQ(0, mprotect(from.data + FROM, PAGE, PROT_NONE));
     auto thread = start(NPEMU_GATE_CHUNK_CHECKED);
@@ -181,7 +181,7 @@ TEST_P(IommuLine, IsWhollyAbsentWhereTheKernelHasNoPage)
 }
 
 /* A request that takes more than a chunk is cut between lines, too. */
-TEST(IommuChunk, EndsWhereALineOfTheSourceEnds)
+TEST(test_iommu_line_chunk, ends_at_a_line_of_the_source)
 {
     constexpr size_t chunk = 65536, size = 2 * chunk, offset = 40;
     Device device;
@@ -213,14 +213,14 @@ TEST(IommuChunk, EndsWhereALineOfTheSourceEnds)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        Cuts, IommuLine,
+        cuts, test_iommu_line,
         testing::Values(Case{IBV_WR_RDMA_READ, GRANULE},
                         Case{IBV_WR_RDMA_READ, ELEMENT},
                         Case{IBV_WR_RDMA_WRITE, GRANULE}),
         [](const testing::TestParamInfo<Case> &info) {
             return std::string((info.param.opcode == IBV_WR_RDMA_READ) ?
-                                       "Read" : "Write") +
-                   ((info.param.cut == GRANULE) ? "Granule" : "Element");
+                                       "read_" : "write_") +
+                   ((info.param.cut == GRANULE) ? "granule" : "element");
         });
 
 } // namespace

@@ -43,9 +43,9 @@ size_t count_maps(pid_t pid = getpid())
     return count;
 }
 
-class IommuMr : public testing::Test {
+class test_iommu_mr : public testing::Test {
 protected:
-    IommuMr() : memory(SIZE) {}
+    test_iommu_mr() : memory(SIZE) {}
 
     void SetUp() override { ASSERT_TRUE(device.ok()); }
 
@@ -78,7 +78,7 @@ protected:
     Shared memory;
 };
 
-TEST_F(IommuMr, RangesMustLieInOneWindow)
+TEST_F(test_iommu_mr, ranges_must_lie_in_one_window)
 {
     Region region(device, memory.data, SIZE);
     int fd = region.iommu.fd;
@@ -100,7 +100,7 @@ TEST_F(IommuMr, RangesMustLieInOneWindow)
     EXPECT_EQ(EINVAL, reg_error(fd, 0, 0));
 }
 
-TEST_F(IommuMr, WindowsThatAreReadOnly)
+TEST_F(test_iommu_mr, read_only_windows_refuse_write_access)
 {
     Region region(device, memory.data, SIZE);
     int fd = region.iommu.fd;
@@ -119,7 +119,7 @@ TEST_F(IommuMr, WindowsThatAreReadOnly)
     EXPECT_EQ(EOPNOTSUPP, reg_error(fd, 0, 64, IBV_ACCESS_ON_DEMAND));
 }
 
-TEST_F(IommuMr, NothingIsPinned)
+TEST_F(test_iommu_mr, nothing_is_pinned)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers make mlock() do nothing");
     long before = proc_status_kb("VmLck");
@@ -130,7 +130,7 @@ TEST_F(IommuMr, NothingIsPinned)
     EXPECT_EQ((void*)SIZE, region.w->addr);
 }
 
-TEST_F(IommuMr, DescriptorsOfOtherThingsAreRefused)
+TEST_F(test_iommu_mr, descriptors_of_other_things_are_refused)
 {
     EXPECT_EQ(EBADF, reg_error(-1, 0, PAGE));
     EXPECT_EQ(EBADF, reg_error(9999, 0, PAGE));
@@ -175,7 +175,7 @@ public:
     int fd;
 };
 
-TEST_F(IommuMr, DamagedTablesAreRefused)
+TEST_F(test_iommu_mr, damaged_tables_are_refused)
 {
     /* Large enough for its table to be more than the smallest */
     Shared large(2000 * PAGE);
@@ -202,7 +202,7 @@ TEST_F(IommuMr, DamagedTablesAreRefused)
                    "it is not that of a region");
 }
 
-TEST_F(IommuMr, NotForAChildOfTheOwner)
+TEST_F(test_iommu_mr, forked_child_is_refused)
 {
     Region region(device, memory.data, SIZE);
 
@@ -214,7 +214,7 @@ TEST_F(IommuMr, NotForAChildOfTheOwner)
     });
 }
 
-TEST_F(IommuMr, DescriptorIsNotNeededAfterRegistration)
+TEST_F(test_iommu_mr, descriptor_is_not_needed_after_registration)
 {
     Region region(device, memory.data, SIZE);
     Pair pair(device);
@@ -232,7 +232,7 @@ TEST_F(IommuMr, DescriptorIsNotNeededAfterRegistration)
     close(copy);
 }
 
-TEST_F(IommuMr, ThreeMrsShareOneTable)
+TEST_F(test_iommu_mr, three_mrs_share_one_table)
 {
     size_t fds = count_fds(), maps = count_maps();
     {
@@ -244,7 +244,7 @@ TEST_F(IommuMr, ThreeMrsShareOneTable)
     EXPECT_EQ(maps, count_maps());
 }
 
-TEST_F(IommuMr, FailedRegistrationsLeaveNothing)
+TEST_F(test_iommu_mr, failed_registrations_leave_nothing)
 {
     npemu_iommu_t iommu;
     ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE, SIGNATURE,
@@ -262,7 +262,7 @@ TEST_F(IommuMr, FailedRegistrationsLeaveNothing)
 
 /* --- in a process that has no device yet -----------------------------------*/
 
-TEST(IommuMrChild, RegionsOfOthersAreRefused)
+TEST(test_iommu_mr_child, regions_of_others_are_refused)
 {
     Shared memory(SIZE);
     npemu_iommu_t iommu;
@@ -280,7 +280,7 @@ TEST(IommuMrChild, RegionsOfOthersAreRefused)
     npemu_iommu_destroy(&iommu);
 }
 
-TEST(IommuMrChild, ClosingTheDeviceTakesWhatIsLeft)
+TEST(test_iommu_mr_child, closing_the_device_releases_what_is_left)
 {
     Shared memory(SIZE);
     npemu_iommu_t iommu;
@@ -306,7 +306,7 @@ TEST(IommuMrChild, ClosingTheDeviceTakesWhatIsLeft)
 
 /* --- with a peer -----------------------------------------------------------*/
 
-TEST(IommuPeer, MapsOncePerTable)
+TEST(test_iommu_mr_peer, maps_once_per_table)
 {
     Servant servant(SIZE);
     Device device;
@@ -331,7 +331,7 @@ TEST(IommuPeer, MapsOncePerTable)
     servant.dismiss();
 }
 
-TEST(IommuPeer, ForgetsRegionsThatAreGone)
+TEST(test_iommu_mr_peer, unmaps_tables_of_destroyed_regions)
 {
     Servant servant(SIZE);
     Device device;
@@ -352,7 +352,7 @@ TEST(IommuPeer, ForgetsRegionsThatAreGone)
     servant.dismiss();
 }
 
-TEST(IommuPeer, KeepsABoundedNumberOfTables)
+TEST(test_iommu_mr_peer, keeps_a_bounded_number_of_tables)
 {
     constexpr size_t COUNT = 300;
     Servant servant(SIZE);
@@ -380,7 +380,7 @@ TEST(IommuPeer, KeepsABoundedNumberOfTables)
     servant.dismiss();
 }
 
-TEST(IommuPeer, OldKeysAreRefusedAfterDeregistration)
+TEST(test_iommu_mr_peer, old_keys_are_refused_after_deregistration)
 {
     Servant servant(SIZE);
     Device device;
@@ -399,7 +399,7 @@ TEST(IommuPeer, OldKeysAreRefusedAfterDeregistration)
     servant.dismiss();
 }
 
-TEST(IommuPeer, RegionDestroyedBeforeItsMrsIsAbsent)
+TEST(test_iommu_mr_peer, region_destroyed_before_its_mrs_is_absent)
 {
     Servant servant(SIZE);
     Device device;
@@ -427,7 +427,7 @@ TEST(IommuPeer, RegionDestroyedBeforeItsMrsIsAbsent)
 }
 
 /* The owner's descriptor has become another file: the peer must notice. */
-TEST(IommuPeer, DescriptorThatIsAnotherFileIsRefused)
+TEST(test_iommu_mr_peer, descriptor_that_is_another_file_is_refused)
 {
     Servant servant(SIZE);
     Device device;
@@ -459,7 +459,7 @@ TEST(IommuPeer, DescriptorThatIsAnotherFileIsRefused)
 }
 
 /* A process that dies with tables of its peer, and with tables of its own. */
-TEST(IommuPeer, DeathLeavesNothing)
+TEST(test_iommu_mr_peer, death_leaves_nothing)
 {
     Shared memory(SIZE);
     size_t fds, maps;

@@ -109,9 +109,9 @@ private:
 
 /* The parameter is the granule of the NIC: what it moves is there as a whole or
  * not at all. */
-class IommuRace : public testing::TestWithParam<size_t> {
+class test_iommu_race : public testing::TestWithParam<size_t> {
 protected:
-    IommuRace() :
+    test_iommu_race() :
         unit(GetParam()),
         m_granule("NPEMU_DMA_GRANULE",
                   (unit == PAGE) ? "" : std::to_string(unit)),
@@ -120,7 +120,7 @@ protected:
         memory = (uint8_t*)mmap(nullptr, SIZE, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
-    ~IommuRace() override { munmap(memory, SIZE); }
+    ~test_iommu_race() override { munmap(memory, SIZE); }
 
     /* For some time, and on a busy machine until something has happened. */
     static bool go_on(Clock::time_point start, bool happened)
@@ -158,7 +158,7 @@ protected:
     uint8_t *memory;
 };
 
-TEST_P(IommuRace, ReadsByAPeer)
+TEST_P(test_iommu_race, reads_by_a_peer)
 {
     const uint64_t value = 0x1111111111111111;
     Device device;
@@ -188,7 +188,7 @@ TEST_P(IommuRace, ReadsByAPeer)
 
 /* The evictor sees whole pages only: what is written when it has drained would
  * be lost or, worse, land in what the address stands for by then. */
-TEST_P(IommuRace, WritesByAPeer)
+TEST_P(test_iommu_race, writes_by_a_peer)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -215,7 +215,7 @@ TEST_P(IommuRace, WritesByAPeer)
 }
 
 /* The pages are the initiator's own. */
-TEST_P(IommuRace, LocalSide)
+TEST_P(test_iommu_race, local_side)
 {
     const uint64_t value = 0x2222222222222222;
     Device device;
@@ -288,7 +288,7 @@ private:
 };
 
 /* Pages come and go for real; the NIC never touches one that is not there. */
-TEST_P(IommuRace, NicNeverTouchesAnAbsentPage)
+TEST_P(test_iommu_race, nic_never_accesses_an_absent_page)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -348,7 +348,7 @@ TEST_P(IommuRace, NicNeverTouchesAnAbsentPage)
     servant.dismiss();
 }
 
-INSTANTIATE_TEST_SUITE_P(Granules, IommuRace, testing::Values(PAGE, 256),
+INSTANTIATE_TEST_SUITE_P(granules, test_iommu_race, testing::Values(PAGE, 256),
                          testing::PrintToStringParamName());
 
 /* --- hooks -----------------------------------------------------------------*/
@@ -357,7 +357,7 @@ INSTANTIATE_TEST_SUITE_P(Granules, IommuRace, testing::Values(PAGE, 256),
  * A thread in an access may come into a hook that drains, and two of them at
  * once: one is held at a gate with its request begun.
  */
-TEST(IommuDrain, InTheMiddleOfARequest)
+TEST(test_iommu_race_drain, inside_a_request_does_not_deadlock)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -388,7 +388,7 @@ void drain_in_handler(int)
     npemu_iommu_drain(drain_device->context);
 }
 
-TEST(IommuDrain, InTheMiddleOfAChunkOfTheSameThread)
+TEST(test_iommu_race_drain, inside_a_chunk_of_the_same_thread_does_not_deadlock)
 {
     Device device;
     ASSERT_TRUE(device.ok());

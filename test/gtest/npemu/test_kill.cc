@@ -118,7 +118,7 @@ static void run_until_killed(Pipe &pipe, unsigned seed)
     pause();
 }
 
-TEST(NpemuKill, peers_get_a_transport_error)
+TEST(test_kill, peers_get_a_transport_error)
 {
     unsigned seed = base_seed();
     std::mt19937 random(seed);
@@ -150,7 +150,7 @@ TEST(NpemuKill, peers_get_a_transport_error)
 }
 
 /* The others go on: nothing they share with the dead one blocks them. */
-TEST(NpemuKill, bystanders_go_on)
+TEST(test_kill, other_processes_are_not_blocked)
 {
     unsigned seed = base_seed() + 1;
     std::mt19937 random(seed);
@@ -235,7 +235,7 @@ TEST(NpemuKill, bystanders_go_on)
 }
 
 /* No receive is lost with a sender that dies between taking and filling it. */
-TEST(NpemuKill, receives_are_not_lost)
+TEST(test_kill, receives_are_not_lost)
 {
     unsigned seed = base_seed() + 2;
     std::mt19937 random(seed);
@@ -323,7 +323,7 @@ TEST(NpemuKill, receives_are_not_lost)
 }
 
 /* All at once, and nothing is left. */
-TEST(NpemuKill, nothing_is_left_of_four_killed_processes)
+TEST(test_kill, nothing_is_left_of_four_killed_processes)
 {
     SKIP_UNLESS(has_own_fabric(), "no IPC namespace of our own");
     unsigned seed = base_seed() + 3;

@@ -75,7 +75,7 @@ public:
     ibv_mr  *mr = nullptr;
 };
 
-class NpemuMessageSize : public testing::Test {
+class test_message_size : public testing::Test {
 protected:
     /* Before the device: it is asked for when that is opened. */
     struct WithoutPinning {
@@ -121,7 +121,7 @@ protected:
     std::unique_ptr<Expanse> from, to;
 };
 
-TEST_F(NpemuMessageSize, longest_send)
+TEST_F(test_message_size, longest_send)
 {
     ASSERT_EQ(0, pair->b.post_recv(1, to->list(max)));
     Wr send(2, IBV_WR_SEND, from->list(max));
@@ -134,7 +134,7 @@ TEST_F(NpemuMessageSize, longest_send)
 }
 
 /* A receive may have more room than any message needs, and less by one byte. */
-TEST_F(NpemuMessageSize, room_of_a_receive)
+TEST_F(test_message_size, receive_longer_than_any_message)
 {
     std::vector<ibv_sge> twice = to->list(max);
     for (ibv_sge &sge : twice) {
@@ -154,7 +154,7 @@ TEST_F(NpemuMessageSize, room_of_a_receive)
     pair->cq_b.expect(2, IBV_WC_LOC_LEN_ERR);
 }
 
-TEST_F(NpemuMessageSize, longest_write)
+TEST_F(test_message_size, longest_write)
 {
     Wr write(1, IBV_WR_RDMA_WRITE, from->list(max));
     ASSERT_EQ(0, pair->a.post(write.rdma(to->remote())));
@@ -162,7 +162,7 @@ TEST_F(NpemuMessageSize, longest_write)
     expect_arrived(max);
 }
 
-TEST_F(NpemuMessageSize, longest_read)
+TEST_F(test_message_size, longest_read)
 {
     Wr read(1, IBV_WR_RDMA_READ, to->list(max));
     ASSERT_EQ(0, pair->a.post(read.rdma(from->remote())));
@@ -173,7 +173,7 @@ TEST_F(NpemuMessageSize, longest_read)
 }
 
 /* IBA 11.6.2: longer than what the port takes is a local length error. */
-TEST_F(NpemuMessageSize, one_byte_more)
+TEST_F(test_message_size, one_byte_too_many_is_refused)
 {
     const struct {
         ibv_wr_opcode opcode;

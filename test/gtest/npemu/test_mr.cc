@@ -13,7 +13,7 @@
 
 using namespace npt;
 
-TEST(NpemuMr, describes_the_memory)
+TEST(test_mr, describes_the_memory)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -30,7 +30,7 @@ TEST(NpemuMr, describes_the_memory)
     EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
-TEST(NpemuMr, keys_are_not_soon_reused)
+TEST(test_mr, keys_are_not_soon_reused)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -46,7 +46,7 @@ TEST(NpemuMr, keys_are_not_soon_reused)
     }
 }
 
-TEST(NpemuMr, refuses_contradictory_access)
+TEST(test_mr, refuses_contradictory_access)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -61,7 +61,7 @@ TEST(NpemuMr, refuses_contradictory_access)
     }
 }
 
-TEST(NpemuMr, refuses_access_it_cannot_give)
+TEST(test_mr, refuses_access_it_cannot_give)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -84,7 +84,7 @@ TEST(NpemuMr, refuses_access_it_cannot_give)
     EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
-TEST(NpemuMr, refuses_what_is_not_there)
+TEST(test_mr, refuses_what_is_not_there)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -109,7 +109,7 @@ TEST(NpemuMr, refuses_what_is_not_there)
 }
 
 /* Also where memory was registered before it went away. */
-TEST(NpemuMr, refuses_what_is_not_there_any_more)
+TEST(test_mr, refuses_what_is_not_there_any_more)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -123,7 +123,7 @@ TEST(NpemuMr, refuses_what_is_not_there_any_more)
     }
 }
 
-TEST(NpemuMr, read_only_memory)
+TEST(test_mr, read_only_memory)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -141,7 +141,7 @@ TEST(NpemuMr, read_only_memory)
     EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
-TEST(NpemuMr, pins_pages)
+TEST(test_mr, pins_pages)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
     Device device;
@@ -164,7 +164,7 @@ TEST(NpemuMr, pins_pages)
     EXPECT_EQ(before, proc_status_kb("VmLck"));
 }
 
-TEST(NpemuMr, pinned_pages_are_present)
+TEST(test_mr, pinned_pages_are_present)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -177,7 +177,7 @@ TEST(NpemuMr, pinned_pages_are_present)
     }
 }
 
-TEST(NpemuMr, pin_none)
+TEST(test_mr, pin_none_pins_nothing)
 {
     in_child([] {
         setenv("NPEMU_PIN", "none", 1);
@@ -188,7 +188,7 @@ TEST(NpemuMr, pin_none)
     });
 }
 
-TEST(NpemuMr, pin_unknown_value_is_named)
+TEST(test_mr, pin_unknown_value_is_named)
 {
     std::string said = stderr_of([] {
         in_child([] {
@@ -201,7 +201,7 @@ TEST(NpemuMr, pin_unknown_value_is_named)
     EXPECT_NE(std::string::npos, said.find("granny")) << said;
 }
 
-TEST(NpemuMr, enomem_at_memlock_limit)
+TEST(test_mr, enomem_at_memlock_limit)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
     in_child([] {
@@ -236,7 +236,7 @@ TEST(NpemuMr, enomem_at_memlock_limit)
     });
 }
 
-TEST(NpemuMr, many)
+TEST(test_mr, a_thousand_are_registered_at_once)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -256,7 +256,7 @@ TEST(NpemuMr, many)
     EXPECT_EQ(0, proc_status_kb("VmLck"));
 }
 
-TEST(NpemuMr, limit_is_the_advertised_one)
+TEST(test_mr, limit_is_the_advertised_one)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -278,7 +278,7 @@ TEST(NpemuMr, limit_is_the_advertised_one)
     }
 }
 
-TEST(NpemuMr, registered_by_many_threads)
+TEST(test_mr, registered_by_many_threads)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -302,7 +302,7 @@ TEST(NpemuMr, registered_by_many_threads)
     EXPECT_EQ(0, proc_status_kb("VmLck"));
 }
 
-TEST(NpemuMr, zero_based)
+TEST(test_mr, zero_based)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -321,9 +321,9 @@ TEST(NpemuMr, zero_based)
 }
 
 /* A key is addressed by I/O addresses, on both sides of a transfer. */
-class NpemuMrIova : public testing::TestWithParam<uint64_t> {};
+class test_mr_iova : public testing::TestWithParam<uint64_t> {};
 
-TEST_P(NpemuMrIova, transfers)
+TEST_P(test_mr_iova, transfers)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -376,6 +376,6 @@ TEST_P(NpemuMrIova, transfers)
 }
 
 /* libibverbs wants the page offset of address and I/O address to agree. */
-INSTANTIATE_TEST_SUITE_P(Iova, NpemuMrIova,
+INSTANTIATE_TEST_SUITE_P(iova, test_mr_iova,
                          testing::Values(0, 0x10000, 0x7654321000ull,
                                          0xffffffff00000000ull));

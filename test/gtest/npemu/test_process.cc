@@ -50,7 +50,7 @@ static double cpu_ms()
 
 /* --- sleeping ------------------------------------------------------------- */
 
-TEST(NpemuSleep, receiver_wakes_for_each_message)
+TEST(test_process_sleep, receiver_wakes_for_each_message)
 {
     constexpr int COUNT = 200;
     Child receiver([](Pipe &pipe) {
@@ -91,7 +91,7 @@ TEST(NpemuSleep, receiver_wakes_for_each_message)
 }
 
 /* The sender sleeps too: its own device must try again in the background. */
-TEST(NpemuSleep, sender_waits_for_a_receive_asleep)
+TEST(test_process_sleep, sender_waits_for_a_receive_asleep)
 {
     Child receiver([](Pipe &pipe) {
         Side side;
@@ -116,7 +116,7 @@ TEST(NpemuSleep, sender_waits_for_a_receive_asleep)
     receiver.join();
 }
 
-TEST(NpemuSleep, rnr_exceeded_wakes_a_sleeping_sender)
+TEST(test_process_sleep, rnr_exceeded_wakes_a_sleeping_sender)
 {
     Child receiver([](Pipe &pipe) {
         Side side;
@@ -136,7 +136,7 @@ TEST(NpemuSleep, rnr_exceeded_wakes_a_sleeping_sender)
     receiver.join();
 }
 
-TEST(NpemuSleep, idle_costs_nothing)
+TEST(test_process_sleep, idle_costs_nothing)
 {
     Child peer([](Pipe &pipe) {
         Side side;
@@ -155,7 +155,7 @@ TEST(NpemuSleep, idle_costs_nothing)
 
 /* --- death ---------------------------------------------------------------- */
 
-TEST(NpemuDeath, peer_killed_while_we_wait_for_its_receive)
+TEST(test_process_death, peer_killed_before_it_posts_a_receive)
 {
     Child peer([](Pipe &pipe) {
         Side side;
@@ -180,7 +180,7 @@ TEST(NpemuDeath, peer_killed_while_we_wait_for_its_receive)
     EXPECT_EQ(IBV_QPS_ERR, side.qp.state());
 }
 
-TEST(NpemuDeath, peer_killed_before_the_request)
+TEST(test_process_death, peer_killed_before_the_request)
 {
     Child peer([](Pipe &pipe) {
         Side side;
@@ -203,7 +203,7 @@ TEST(NpemuDeath, peer_killed_before_the_request)
 }
 
 /* exit() with everything still open is as good as destroying it. */
-TEST(NpemuDeath, peer_exits_without_cleaning_up)
+TEST(test_process_death, peer_exits_without_cleaning_up)
 {
     Child peer([](Pipe &pipe) {
         Side side;
@@ -219,7 +219,7 @@ TEST(NpemuDeath, peer_exits_without_cleaning_up)
 }
 
 /* A program that replaces itself leaves the fabric. */
-TEST(NpemuDeath, peer_calls_exec)
+TEST(test_process_death, peer_calls_exec)
 {
     Child peer([](Pipe &pipe) {
         Side side;
@@ -237,7 +237,8 @@ TEST(NpemuDeath, peer_calls_exec)
 
 /* --- stopped -------------------------------------------------------------- */
 
-TEST(NpemuStopped, deregistering_waits_for_or_outruns_a_stopped_initiator)
+TEST(test_process_stopped,
+     deregistering_waits_for_or_outruns_a_stopped_initiator)
 {
     Child initiator([](Pipe &pipe) {
         Side side;
@@ -278,7 +279,7 @@ TEST(NpemuStopped, deregistering_waits_for_or_outruns_a_stopped_initiator)
 
 /* Stops with the lock of its CQ, as may happen to any process. Its NIC would go
  * on, so what is sent to it waits, however short its patience. */
-class NpemuStoppedWithLock : public testing::Test {
+class test_process_stopped_with_lock : public testing::Test {
 protected:
     static QpOptions impatient()
     {
@@ -301,7 +302,7 @@ protected:
         pipe.await();
     }
 
-    NpemuStoppedWithLock() : target(be_target), side(impatient())
+    test_process_stopped_with_lock() : target(be_target), side(impatient())
     {
     }
 
@@ -323,7 +324,7 @@ protected:
     Side  side;
 };
 
-TEST_F(NpemuStoppedWithLock, requests_wait_for_it)
+TEST_F(test_process_stopped_with_lock, requests_wait_for_it)
 {
     send_in_vain();
     ASSERT_EQ(0, ::kill(target.pid(), SIGCONT));
@@ -332,7 +333,7 @@ TEST_F(NpemuStoppedWithLock, requests_wait_for_it)
     target.join();
 }
 
-TEST_F(NpemuStoppedWithLock, its_death_ends_the_wait)
+TEST_F(test_process_stopped_with_lock, its_death_ends_the_wait)
 {
     send_in_vain();
     target.kill();
@@ -344,7 +345,7 @@ TEST_F(NpemuStoppedWithLock, its_death_ends_the_wait)
  * target continues, and the third process sends and has to wait. The target may
  * have used already what it has received before.
  */
-class NpemuStoppedThird : public testing::Test {
+class test_process_stopped_third : public testing::Test {
 protected:
     using Sender = std::function<void(Pipe &, Side &, const Remote &)>;
     using Lock   = void (*)(ibv_qp *);
@@ -416,7 +417,7 @@ protected:
 };
 
 /* Twice, as the second must not pass for written because the first was. */
-TEST_F(NpemuStoppedThird, data_with_immediate_is_written_once)
+TEST_F(test_process_stopped_third, data_with_immediate_is_written_once)
 {
     start(npt_peer_cq_lock, npt_peer_cq_unlock,
           [](Pipe &pipe, Side &own, const Remote &remote) {
@@ -453,7 +454,7 @@ TEST_F(NpemuStoppedThird, data_with_immediate_is_written_once)
 }
 
 /* As they are in the completion, and as they are copied themselves. */
-TEST_F(NpemuStoppedThird, sends_take_one_receive_each)
+TEST_F(test_process_stopped_third, sends_take_one_receive_each)
 {
     start(npt_peer_cq_lock, npt_peer_cq_unlock,
           [](Pipe &pipe, Side &own, const Remote &) {
@@ -480,7 +481,7 @@ TEST_F(NpemuStoppedThird, sends_take_one_receive_each)
     side->cq.expect_empty();
 }
 
-TEST_F(NpemuStoppedThird, atomics_are_done_once)
+TEST_F(test_process_stopped_third, atomics_are_done_once)
 {
     start(npt_peer_atomic_lock, npt_peer_atomic_unlock,
           [](Pipe &pipe, Side &own, const Remote &remote) {
@@ -505,7 +506,7 @@ TEST_F(NpemuStoppedThird, atomics_are_done_once)
 
 /* --- fork ----------------------------------------------------------------- */
 
-TEST(NpemuFork, child_is_refused_and_parent_unharmed)
+TEST(test_process_fork, child_is_refused_and_parent_works)
 {
     Side side;
     Cq cq(side.device);
@@ -536,7 +537,7 @@ TEST(NpemuFork, child_is_refused_and_parent_unharmed)
 }
 
 /* With a device of its own the child is a process like any other. */
-TEST(NpemuFork, child_opens_the_device_anew)
+TEST(test_process_fork, child_opens_the_device_anew)
 {
     SKIP_UNLESS(NPT_FORK_WITH_THREADS, "TSan cannot follow such a fork");
     Side side;
@@ -556,7 +557,7 @@ TEST(NpemuFork, child_opens_the_device_anew)
 }
 
 /* A child that lives on does not keep a dead parent alive in the fabric. */
-TEST(NpemuFork, child_does_not_stand_for_its_dead_parent)
+TEST(test_process_fork, child_does_not_keep_its_dead_parent_alive)
 {
     int hold[2];
     ASSERT_EQ(0, pipe(hold));
@@ -597,7 +598,7 @@ static std::set<int> open_fds()
     return fds;
 }
 
-TEST(NpemuFork, descriptors_are_closed_by_exec_and_by_closing)
+TEST(test_process_fork, descriptors_are_closed_by_exec_and_by_closing)
 {
     std::set<int> before = open_fds();
     {
@@ -617,7 +618,7 @@ TEST(NpemuFork, descriptors_are_closed_by_exec_and_by_closing)
  * A process whose memory may not be accessed: the request fails, one line names
  * the process, and nothing hangs.
  */
-TEST(NpemuRefused, process_that_may_not_be_traced)
+TEST(test_process_refused, process_that_may_not_be_traced)
 {
     in_child([] {
         ASSERT_TRUE(become_nobody());
@@ -653,7 +654,7 @@ TEST(NpemuRefused, process_that_may_not_be_traced)
 
 /* --- limits of the process ------------------------------------------------ */
 
-TEST(NpemuLimits, no_descriptors_left)
+TEST(test_process_limits, no_descriptors_left)
 {
     in_child([] {
         struct rlimit limit;
@@ -690,7 +691,7 @@ TEST(NpemuLimits, no_descriptors_left)
     });
 }
 
-TEST(NpemuLimits, no_descriptors_leak_when_opening_fails)
+TEST(test_process_limits, no_descriptors_leak_when_opening_fails)
 {
     in_child([] {
         struct rlimit limit;
@@ -715,7 +716,7 @@ TEST(NpemuLimits, no_descriptors_leak_when_opening_fails)
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(NpemuLimits, no_address_space_left)
+TEST(test_process_limits, no_address_space_left)
 {
     std::string said = stderr_of([] {
         in_child([] {

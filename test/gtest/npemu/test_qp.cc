@@ -12,9 +12,9 @@
 
 using namespace npt;
 
-class NpemuQp : public testing::Test {
+class test_qp : public testing::Test {
 protected:
-    NpemuQp() : cq(device) {}
+    test_qp() : cq(device) {}
 
     ibv_qp_init_attr init(ibv_qp_type type = IBV_QPT_RC) const
     {
@@ -34,7 +34,7 @@ protected:
     Cq     cq;
 };
 
-TEST_F(NpemuQp, create)
+TEST_F(test_qp, create_returns_its_attributes)
 {
     ibv_qp_init_attr attr = init();
     std::set<uint32_t> numbers;
@@ -61,7 +61,7 @@ TEST_F(NpemuQp, create)
     }
 }
 
-TEST_F(NpemuQp, create_refuses)
+TEST_F(test_qp, create_refuses_bad_attributes)
 {
     ibv_device_attr dev;
     ASSERT_EQ(0, npemu_query_device(device.context, &dev));
@@ -84,7 +84,7 @@ TEST_F(NpemuQp, create_refuses)
     }
 }
 
-TEST_F(NpemuQp, returns_what_it_gives)
+TEST_F(test_qp, query_returns_what_create_granted)
 {
     ibv_qp_init_attr attr = init();
     attr.cap              = {33, 17, 3, 2, 50};
@@ -107,7 +107,7 @@ TEST_F(NpemuQp, returns_what_it_gives)
     EXPECT_EQ(0, npemu_destroy_qp(qp));
 }
 
-TEST_F(NpemuQp, limit_is_the_advertised_one)
+TEST_F(test_qp, limit_is_the_advertised_one)
 {
     ibv_device_attr dev;
     ASSERT_EQ(0, npemu_query_device(device.context, &dev));
@@ -130,7 +130,7 @@ TEST_F(NpemuQp, limit_is_the_advertised_one)
     }
 }
 
-TEST_F(NpemuQp, created_and_destroyed_for_long)
+TEST_F(test_qp, is_created_and_destroyed_3000_times)
 {
     ibv_qp_init_attr attr = init();
     uint32_t last         = 0;
@@ -196,7 +196,7 @@ static int required(ibv_qp_type type, ibv_qp_state to)
     }
 }
 
-class NpemuQpState :
+class test_qp_attributes :
     public testing::TestWithParam<std::tuple<ibv_qp_type, ibv_qp_state>> {
 protected:
     /* Which no user asks for: by a send that fails. */
@@ -257,7 +257,7 @@ protected:
 };
 
 /* Every required attribute is required, and leaves the state if it lacks. */
-TEST_P(NpemuQpState, transition_demands_its_attributes)
+TEST_P(test_qp_attributes, transition_requires_its_attributes)
 {
     auto [type, to]   = GetParam();
     ibv_qp_state from = (ibv_qp_state)(to - 1);
@@ -285,7 +285,7 @@ TEST_P(NpemuQpState, transition_demands_its_attributes)
 }
 
 /* Attributes that the transition does not know are refused. */
-TEST_P(NpemuQpState, transition_refuses_foreign_attributes)
+TEST_P(test_qp_attributes, transition_refuses_foreign_attributes)
 {
     auto [type, to] = GetParam();
     Device device;
@@ -328,12 +328,12 @@ TEST_P(NpemuQpState, transition_refuses_foreign_attributes)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        All, NpemuQpState,
+        all, test_qp_attributes,
         testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
                          testing::Values(IBV_QPS_INIT, IBV_QPS_RTR,
                                          IBV_QPS_RTS)));
 
-class NpemuQpStates : public NpemuQpState {};
+class test_qp_states : public test_qp_attributes {};
 
 /* What a transition demands and what it allows beside that. */
 struct Attributes {
@@ -389,7 +389,7 @@ static bool transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
 }
 
 /* From each state to each, with and without each attribute. */
-TEST_P(NpemuQpStates, table)
+TEST_P(test_qp_states, transitions_follow_the_table)
 {
     /* No automatic path migration: not a matter of the transition. */
     constexpr int MIGRATION = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
@@ -432,7 +432,7 @@ TEST_P(NpemuQpStates, table)
     }
 }
 
-TEST_P(NpemuQpStates, current_state_is_compared)
+TEST_P(test_qp_states, current_state_is_compared)
 {
     auto [type, from] = GetParam();
     Device device;
@@ -455,18 +455,18 @@ TEST_P(NpemuQpStates, current_state_is_compared)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        All, NpemuQpStates,
+        all, test_qp_states,
         testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
                          testing::Values(IBV_QPS_RESET, IBV_QPS_INIT,
                                          IBV_QPS_RTR, IBV_QPS_RTS,
                                          IBV_QPS_SQD, IBV_QPS_ERR)));
 
 /* Reliable connections do not come there. */
-INSTANTIATE_TEST_SUITE_P(Sqe, NpemuQpStates,
+INSTANTIATE_TEST_SUITE_P(sqe, test_qp_states,
                          testing::Values(std::make_tuple(IBV_QPT_UD,
                                                          IBV_QPS_SQE)));
 
-TEST_F(NpemuQp, attribute_values_are_checked)
+TEST_F(test_qp, attribute_values_are_checked)
 {
     struct Case {
         ibv_qp_state to;
@@ -508,7 +508,7 @@ TEST_F(NpemuQp, attribute_values_are_checked)
     }
 }
 
-TEST_F(NpemuQp, query_returns_what_was_set)
+TEST_F(test_qp, query_returns_what_was_set)
 {
     Qp qp(device, cq, cq);
     ibv_qp_attr set = good_values(IBV_QPS_INIT), now;
@@ -540,7 +540,7 @@ TEST_F(NpemuQp, query_returns_what_was_set)
     EXPECT_EQ(set.ah_attr.dlid, now.ah_attr.dlid);
 }
 
-TEST_F(NpemuQp, posting_needs_the_right_state)
+TEST_F(test_qp, posting_needs_the_right_state)
 {
     Buffer buffer(device, 4096);
     Qp qp(device, cq, cq);
@@ -564,7 +564,7 @@ TEST_F(NpemuQp, posting_needs_the_right_state)
     cq.expect(4, IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_F(NpemuQp, reset_forgets_what_was_posted)
+TEST_F(test_qp, reset_forgets_what_was_posted)
 {
     Buffer buffer(device, 4096);
     Pair pair(device);
@@ -588,7 +588,7 @@ TEST_F(NpemuQp, reset_forgets_what_was_posted)
     pair.cq_b.expect(2);
 }
 
-TEST_F(NpemuQp, access_flags_can_change_while_running)
+TEST_F(test_qp, access_flags_can_change_while_running)
 {
     Buffer buffer(device, 4096);
     Pair pair(device);
@@ -608,7 +608,7 @@ TEST_F(NpemuQp, access_flags_can_change_while_running)
 /* --- events --------------------------------------------------------------- */
 
 /* The manual: destroying a QP waits until all its events are acknowledged. */
-TEST_F(NpemuQp, destroy_waits_for_the_ack_of_an_event)
+TEST_F(test_qp, destroy_waits_for_the_ack_of_an_event)
 {
     Srq srq(device, 4);
     QpOptions options;
@@ -638,7 +638,7 @@ TEST_F(NpemuQp, destroy_waits_for_the_ack_of_an_event)
 }
 
 /* An event that was not delivered is discarded with its object. */
-TEST_F(NpemuQp, destroy_takes_its_events_along)
+TEST_F(test_qp, destroy_discards_its_events)
 {
     Srq srq(device, 4);
     {

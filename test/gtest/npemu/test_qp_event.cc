@@ -13,9 +13,9 @@ constexpr int QUIET_MS = 20;
 
 /* --- a drained send queue ------------------------------------------------- */
 
-class NpemuDrain : public testing::Test {
+class test_qp_event_drain : public testing::Test {
 protected:
-    NpemuDrain() : buffer(device, 64 << 10) {}
+    test_qp_event_drain() : buffer(device, 64 << 10) {}
 
     /* From RTS to SQD. */
     static int drain(Qp &qp, bool notify = true)
@@ -56,7 +56,7 @@ protected:
     Buffer buffer;
 };
 
-TEST_F(NpemuDrain, holds_and_resumes)
+TEST_F(test_qp_event_drain, holds_and_resumes)
 {
     Pair pair(device);
 
@@ -84,7 +84,7 @@ TEST_F(NpemuDrain, holds_and_resumes)
  * SQD, and only when it is done is the queue drained. What is behind it is not
  * begun.
  */
-TEST_F(NpemuDrain, finishes_what_it_has_begun)
+TEST_F(test_qp_event_drain, finishes_what_it_has_begun)
 {
     Pair pair(device);
 
@@ -113,7 +113,7 @@ TEST_F(NpemuDrain, finishes_what_it_has_begun)
 }
 
 /* The npemu thread raises it if the process does not poll. */
-TEST_F(NpemuDrain, is_told_without_polling)
+TEST_F(test_qp_event_drain, event_comes_without_polling)
 {
     Pair pair(device);
 
@@ -126,7 +126,7 @@ TEST_F(NpemuDrain, is_told_without_polling)
 }
 
 /* One request for the event raises it once. */
-TEST_F(NpemuDrain, is_told_only_when_asked_for)
+TEST_F(test_qp_event_drain, event_comes_only_on_request)
 {
     Pair pair(device);
 
@@ -148,7 +148,7 @@ TEST_F(NpemuDrain, is_told_only_when_asked_for)
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 
-TEST_F(NpemuDrain, is_not_told_of_a_queue_that_goes_on)
+TEST_F(test_qp_event_drain, no_event_if_the_queue_is_resumed)
 {
     Pair pair(device);
 
@@ -160,7 +160,7 @@ TEST_F(NpemuDrain, is_not_told_of_a_queue_that_goes_on)
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 
-TEST_F(NpemuDrain, is_not_told_of_a_queue_that_is_flushed)
+TEST_F(test_qp_event_drain, no_event_if_the_queue_is_flushed)
 {
     Pair pair(device);
 
@@ -172,7 +172,7 @@ TEST_F(NpemuDrain, is_not_told_of_a_queue_that_is_flushed)
 }
 
 /* Nor if what was begun fails. */
-TEST_F(NpemuDrain, is_not_told_of_a_queue_that_fails)
+TEST_F(test_qp_event_drain, no_event_if_the_queue_fails)
 {
     QpOptions options;
     options.retry_cnt = 0;
@@ -188,7 +188,7 @@ TEST_F(NpemuDrain, is_not_told_of_a_queue_that_fails)
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 
-TEST_F(NpemuDrain, is_forgotten_by_reset)
+TEST_F(test_qp_event_drain, reset_cancels_the_event)
 {
     Pair pair(device);
 
@@ -207,9 +207,9 @@ TEST_F(NpemuDrain, is_forgotten_by_reset)
 /* --- communication established -------------------------------------------- */
 
 /* a is in RTS and talks to b, which is in RTR. */
-class NpemuCommEst : public testing::Test {
+class test_qp_event_comm_est : public testing::Test {
 protected:
-    NpemuCommEst() :
+    test_qp_event_comm_est() :
         cq_a(device), cq_b(device), a(device, cq_a, cq_a),
         b(device, cq_b, cq_b), buffer(device, 64 << 10)
     {
@@ -238,7 +238,7 @@ protected:
     Buffer buffer;
 };
 
-TEST_F(NpemuCommEst, comes_once)
+TEST_F(test_qp_event_comm_est, comes_once)
 {
     EXPECT_FALSE(has_async(device, QUIET_MS)) << "nothing has been sent";
     for (int i = 0; i < 3; ++i) {
@@ -257,7 +257,7 @@ TEST_F(NpemuCommEst, comes_once)
 }
 
 /* Of any operation; the first packet counts, not what becomes of it. */
-TEST_F(NpemuCommEst, comes_for_each_operation)
+TEST_F(test_qp_event_comm_est, comes_for_each_operation)
 {
     const Remote remote = {buffer.at(8192), buffer.mr->rkey};
     const Remote wrong  = {buffer.at(8192), buffer.mr->rkey ^ (1u << 31)};
@@ -287,7 +287,7 @@ TEST_F(NpemuCommEst, comes_for_each_operation)
     }
 }
 
-TEST_F(NpemuCommEst, does_not_come_in_rts)
+TEST_F(test_qp_event_comm_est, does_not_come_in_rts)
 {
     ASSERT_EQ(0, b.to_rts());
     Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
@@ -297,7 +297,7 @@ TEST_F(NpemuCommEst, does_not_come_in_rts)
 }
 
 /* What is not of the connection is not heard. */
-TEST_F(NpemuCommEst, does_not_come_of_strangers)
+TEST_F(test_qp_event_comm_est, ignores_packets_of_other_queue_pairs)
 {
     Qp stranger(device, cq_a, cq_a);
 
@@ -308,7 +308,7 @@ TEST_F(NpemuCommEst, does_not_come_of_strangers)
 }
 
 /* IBA o11-5.1.1: nor on datagrams, where nothing is established. */
-TEST_F(NpemuCommEst, does_not_come_of_datagrams)
+TEST_F(test_qp_event_comm_est, does_not_come_for_datagrams)
 {
     QpOptions options;
     options.type = IBV_QPT_UD;
@@ -332,7 +332,7 @@ TEST_F(NpemuCommEst, does_not_come_of_datagrams)
 }
 
 /* From another process, whose message wakes the one that sleeps. */
-TEST(NpemuCommEstProcess, comes_from_a_peer)
+TEST(test_qp_event_process, comes_from_a_peer)
 {
     Child sender([](Pipe &pipe) {
         Device device;

@@ -14,9 +14,9 @@ constexpr uint64_t RC_OPS =
         IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
-class NpemuQpEx : public testing::Test {
+class test_qp_ex : public testing::Test {
 protected:
-    NpemuQpEx() :
+    test_qp_ex() :
         cq_a(device), cq_b(device), a(device, cq_a, cq_a),
         b(device, cq_b, cq_b), local(device, 8192), remote(device, 8192)
     {
@@ -76,13 +76,13 @@ protected:
     ibv_qp_ex *ex = nullptr;
 };
 
-TEST_F(NpemuQpEx, plain_queue_pair_has_none)
+TEST_F(test_qp_ex, plain_queue_pair_has_no_extension)
 {
     Qp plain(device, cq_a, cq_a);
     EXPECT_EQ(nullptr, npemu_qp_to_qp_ex(plain));
 }
 
-TEST_F(NpemuQpEx, refuses_operations_it_does_not_have)
+TEST_F(test_qp_ex, refuses_unsupported_operations)
 {
     for (uint64_t op : {(uint64_t)IBV_QP_EX_WITH_LOCAL_INV,
                         (uint64_t)IBV_QP_EX_WITH_BIND_MW,
@@ -95,7 +95,7 @@ TEST_F(NpemuQpEx, refuses_operations_it_does_not_have)
     EXPECT_EQ(nullptr, create(IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE));
 }
 
-TEST_F(NpemuQpEx, refuses_what_else_it_does_not_have)
+TEST_F(test_qp_ex, refuses_unsupported_create_attributes)
 {
     ibv_qp_init_attr_ex attr = {};
     attr.qp_type             = IBV_QPT_RC;
@@ -119,7 +119,7 @@ TEST_F(NpemuQpEx, refuses_what_else_it_does_not_have)
     EXPECT_EQ(0, npemu_destroy_qp(qp));
 }
 
-TEST_F(NpemuQpEx, all_operations)
+TEST_F(test_qp_ex, all_operations)
 {
     ASSERT_NE(nullptr, ex);
     uint64_t *word = (uint64_t*)(remote.data + 4096);
@@ -174,7 +174,7 @@ TEST_F(NpemuQpEx, all_operations)
     EXPECT_EQ(44u, be32toh(wc.imm_data));
 }
 
-TEST_F(NpemuQpEx, data_setters)
+TEST_F(test_qp_ex, data_setters)
 {
     ASSERT_NE(nullptr, ex);
     uint8_t bytes[60];
@@ -207,7 +207,7 @@ TEST_F(NpemuQpEx, data_setters)
     EXPECT_EQ(0, memcmp(remote.data + 210, kept + 30, 20));
 }
 
-TEST_F(NpemuQpEx, abort_posts_nothing)
+TEST_F(test_qp_ex, abort_posts_nothing)
 {
     ASSERT_NE(nullptr, ex);
     local.fill(1);
@@ -230,7 +230,7 @@ TEST_F(NpemuQpEx, abort_posts_nothing)
 }
 
 /* ibv_wr_complete() returns errors, and then nothing of the batch is posted. */
-TEST_F(NpemuQpEx, overflow_is_told_by_complete)
+TEST_F(test_qp_ex, complete_reports_overflow)
 {
     ASSERT_NE(nullptr, ex);
     ibv_qp_attr attr;
@@ -261,7 +261,7 @@ TEST_F(NpemuQpEx, overflow_is_told_by_complete)
     cq_a.expect(7);
 }
 
-TEST_F(NpemuQpEx, datagrams)
+TEST_F(test_qp_ex, datagrams)
 {
     ASSERT_NO_FATAL_FAILURE(use(create(IBV_QPT_UD,
                                        IBV_QP_EX_WITH_SEND |

@@ -10,11 +10,11 @@
 
 using namespace npt;
 
-class NpemuRc : public testing::Test {
+class test_rc : public testing::Test {
 protected:
     static constexpr size_t SIZE = 64 << 10;
 
-    NpemuRc() : pair(device), local(device, SIZE), remote(device, SIZE) {}
+    test_rc() : pair(device), local(device, SIZE), remote(device, SIZE) {}
 
     Device device;
     Pair   pair;
@@ -29,7 +29,7 @@ enum Op { SEND, SEND_IMM, WRITE, WRITE_IMM, READ };
  * Sizes around each limit of the implementation: what rides inline, in a CQ
  * entry, in one page, in one chunk; in the same process and between two.
  */
-class NpemuRcSizes :
+class test_rc_sizes :
     public testing::TestWithParam<std::tuple<Op, size_t, bool>> {
 protected:
     static constexpr size_t GUARD  = 512;
@@ -132,7 +132,7 @@ protected:
     }
 };
 
-TEST_P(NpemuRcSizes, transfers)
+TEST_P(test_rc_sizes, transfers)
 {
     auto [op_, size_, two_processes] = GetParam();
     Op op         = op_; /* lambdas cannot capture bindings in C++17 */
@@ -174,7 +174,7 @@ TEST_P(NpemuRcSizes, transfers)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        All, NpemuRcSizes,
+        all, test_rc_sizes,
         testing::Combine(testing::Values(SEND, SEND_IMM, WRITE, WRITE_IMM,
                                          READ),
                          testing::Values(0, 1, 8, 63, 64, 65, 255, 256, 257,
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 /* --- atomics -------------------------------------------------------------- */
 
-TEST_F(NpemuRc, compare_and_swap)
+TEST_F(test_rc, compare_and_swap)
 {
     uint64_t *word = (uint64_t*)(remote.data + 64);
     uint64_t *old  = (uint64_t*)local.data;
@@ -209,7 +209,7 @@ TEST_F(NpemuRc, compare_and_swap)
     pair.cq_b.expect_empty();
 }
 
-TEST_F(NpemuRc, fetch_and_add)
+TEST_F(test_rc, fetch_and_add)
 {
     uint64_t *word = (uint64_t*)(remote.data + 64);
     uint64_t *old  = (uint64_t*)local.data;
@@ -233,7 +233,7 @@ TEST_F(NpemuRc, fetch_and_add)
 
 /* --- inline data ---------------------------------------------------------- */
 
-TEST_F(NpemuRc, inline_data_is_taken_at_once)
+TEST_F(test_rc, inline_data_is_copied_by_the_post)
 {
     uint8_t bytes[64];
 
@@ -259,7 +259,7 @@ TEST_F(NpemuRc, inline_data_is_taken_at_once)
 }
 
 /* Taken at once also where it cannot go out yet. */
-TEST_F(NpemuRc, inline_data_outlives_the_wait_for_a_receive)
+TEST_F(test_rc, inline_data_outlives_the_wait_for_a_receive)
 {
     uint8_t bytes[32];
 
@@ -274,7 +274,7 @@ TEST_F(NpemuRc, inline_data_outlives_the_wait_for_a_receive)
     EXPECT_TRUE(pattern_holds(remote.data, 32, 3));
 }
 
-TEST_F(NpemuRc, inline_gathers)
+TEST_F(test_rc, inline_gathers)
 {
     local.fill(1);
     ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, 64)}));
@@ -288,7 +288,7 @@ TEST_F(NpemuRc, inline_gathers)
     EXPECT_EQ(0, memcmp(remote.data + 5, local.data + 200, 7));
 }
 
-TEST_F(NpemuRc, inline_limits)
+TEST_F(test_rc, inline_limits)
 {
     Wr large(1, IBV_WR_RDMA_WRITE, {local.sge(0, pair.a.max_inline + 1)},
              IBV_SEND_SIGNALED | IBV_SEND_INLINE);
@@ -302,7 +302,7 @@ TEST_F(NpemuRc, inline_limits)
 
 /* --- scatter, gather ------------------------------------------------------ */
 
-TEST_F(NpemuRc, gathers_and_scatters)
+TEST_F(test_rc, gathers_and_scatters)
 {
     for (size_t unit : {3, 100, 5000}) {
         local.fill(unit);
@@ -328,7 +328,7 @@ TEST_F(NpemuRc, gathers_and_scatters)
     }
 }
 
-TEST_F(NpemuRc, read_scatters_and_write_gathers)
+TEST_F(test_rc, read_scatters_and_write_gathers)
 {
     remote.fill(9);
     Wr read(1, IBV_WR_RDMA_READ,
@@ -349,7 +349,7 @@ TEST_F(NpemuRc, read_scatters_and_write_gathers)
     EXPECT_EQ(remote.data[3113], local.data[9999]);
 }
 
-TEST_F(NpemuRc, too_many_segments)
+TEST_F(test_rc, too_many_segments_are_refused)
 {
     ibv_qp_attr attr;
     ibv_qp_init_attr init;
@@ -362,7 +362,7 @@ TEST_F(NpemuRc, too_many_segments)
     pair.cq_a.expect_empty();
 }
 
-TEST_F(NpemuRc, zero_length_needs_no_memory)
+TEST_F(test_rc, zero_length_needs_no_memory)
 {
     for (auto op : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
         Wr wr(1, op);
@@ -373,7 +373,7 @@ TEST_F(NpemuRc, zero_length_needs_no_memory)
 
 /* --- order, signalling, lists --------------------------------------------- */
 
-TEST_F(NpemuRc, list_is_executed_in_order)
+TEST_F(test_rc, list_is_executed_in_order)
 {
     remote.fill(1);
     Wr read(1, IBV_WR_RDMA_READ, {local.sge(0, 1000)});
@@ -389,7 +389,7 @@ TEST_F(NpemuRc, list_is_executed_in_order)
     EXPECT_EQ(0, memcmp(remote.data, local.data + 2000, 1000));
 }
 
-TEST_F(NpemuRc, list_stops_at_the_bad_one)
+TEST_F(test_rc, list_stops_at_the_bad_request)
 {
     local.fill(1);
     Wr first(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
@@ -409,7 +409,7 @@ TEST_F(NpemuRc, list_stops_at_the_bad_one)
     EXPECT_EQ(0, remote.data[64]);
 }
 
-TEST_F(NpemuRc, operations_it_does_not_have)
+TEST_F(test_rc, unsupported_operations_are_refused)
 {
     for (auto op : {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV,
                     IBV_WR_TSO, (ibv_wr_opcode)15}) {
@@ -420,7 +420,7 @@ TEST_F(NpemuRc, operations_it_does_not_have)
     EXPECT_EQ(IBV_QPS_RTS, pair.a.state());
 }
 
-TEST_F(NpemuRc, unsignaled_is_silent)
+TEST_F(test_rc, unsignaled_request_gives_no_completion)
 {
     Wr silent(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)}, 0);
     Wr loud(2, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
@@ -431,7 +431,7 @@ TEST_F(NpemuRc, unsignaled_is_silent)
     pair.cq_a.expect_empty();
 }
 
-TEST(NpemuRcOptions, all_signaled)
+TEST(test_rc_options, all_signaled)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -446,14 +446,14 @@ TEST(NpemuRcOptions, all_signaled)
 }
 
 /* An error completes also what was not signaled. */
-TEST_F(NpemuRc, unsignaled_errors_complete)
+TEST_F(test_rc, unsignaled_errors_complete)
 {
     Wr wrong(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)}, 0);
     ASSERT_EQ(0, pair.a.post(wrong.rdma(Remote{remote.at(0), 1})));
     pair.cq_a.expect(1, IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST(NpemuRcOptions, send_queue_overflow)
+TEST(test_rc_options, send_queue_overflow)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -491,7 +491,7 @@ TEST(NpemuRcOptions, send_queue_overflow)
     }
 }
 
-TEST(NpemuRcOptions, receive_queue_overflow)
+TEST(test_rc_options, receive_queue_overflow)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -515,7 +515,7 @@ TEST(NpemuRcOptions, receive_queue_overflow)
     EXPECT_EQ(ENOMEM, pair.b.post_recv(99, {buffer.sge(0, 64)}));
 }
 
-TEST(NpemuRcOptions, receives_only)
+TEST(test_rc_options, receives_only)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -536,7 +536,7 @@ TEST(NpemuRcOptions, receives_only)
 }
 
 /* A QP connected to itself, as communication libraries do for loopback. */
-TEST(NpemuRcOptions, connected_to_itself)
+TEST(test_rc_options, connected_to_itself)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -561,7 +561,7 @@ TEST(NpemuRcOptions, connected_to_itself)
     }
 }
 
-TEST(NpemuRcOptions, many_queue_pairs)
+TEST(test_rc_options, many_queue_pairs)
 {
     constexpr int COUNT = 64;
     Device device;

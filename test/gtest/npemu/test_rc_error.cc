@@ -11,11 +11,11 @@
 
 using namespace npt;
 
-class NpemuRcError : public testing::Test {
+class test_rc_error : public testing::Test {
 protected:
     static constexpr size_t SIZE = 16 << 10;
 
-    NpemuRcError() : local(device, SIZE), remote(device, SIZE)
+    test_rc_error() : local(device, SIZE), remote(device, SIZE)
     {
         local.fill(1);
         remote.fill(2);
@@ -48,13 +48,13 @@ static void PrintTo(const RemoteCase &it, std::ostream *out)
     *out << it.name << " op " << it.op;
 }
 
-class NpemuRemoteError : public testing::TestWithParam<RemoteCase> {};
+class test_rc_error_remote : public testing::TestWithParam<RemoteCase> {};
 
 /*
  * One request that must not pass: nothing is read or written, the requester
  * learns the reason, and both ends are in error.
  */
-TEST_P(NpemuRemoteError, is_refused)
+TEST_P(test_rc_error_remote, is_refused)
 {
     const RemoteCase &it = GetParam();
     Device device;
@@ -155,11 +155,11 @@ static std::vector<RemoteCase> remote_cases()
     return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, NpemuRemoteError,
+INSTANTIATE_TEST_SUITE_P(all, test_rc_error_remote,
                          testing::ValuesIn(remote_cases()));
 
 /* Access flags of the MR and of the QP: both must allow. */
-TEST_F(NpemuRcError, remote_access_flags)
+TEST_F(test_rc_error, remote_access_flags)
 {
     struct {
         ibv_wr_opcode op;
@@ -203,7 +203,7 @@ TEST_F(NpemuRcError, remote_access_flags)
     }
 }
 
-TEST_F(NpemuRcError, remote_key_of_another_pd)
+TEST_F(test_rc_error, remote_key_of_another_pd)
 {
     ibv_pd *other = npemu_alloc_pd(device.context);
     ASSERT_NE(nullptr, other);
@@ -219,7 +219,7 @@ TEST_F(NpemuRcError, remote_key_of_another_pd)
     EXPECT_EQ(0, npemu_dealloc_pd(other));
 }
 
-TEST_F(NpemuRcError, read_where_none_is_served)
+TEST_F(test_rc_error, read_where_none_is_served)
 {
     QpOptions options;
     options.rd_atomic = 0;
@@ -256,7 +256,7 @@ static std::vector<LocalCase> local_cases()
 }
 
 /* At the requester: its own error, the responder sees nothing of it. */
-TEST_F(NpemuRcError, local_protection_of_requests)
+TEST_F(test_rc_error, local_protection_of_requests)
 {
     for (auto &it : local_cases()) {
         for (auto op : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
@@ -286,7 +286,7 @@ TEST_F(NpemuRcError, local_protection_of_requests)
     }
 }
 
-TEST_F(NpemuRcError, second_segment_is_checked_before_the_first_is_moved)
+TEST_F(test_rc_error, second_segment_is_checked_before_the_first_is_moved)
 {
     Pair pair(device);
     ibv_sge bad = local.sge(0, 8);
@@ -297,7 +297,7 @@ TEST_F(NpemuRcError, second_segment_is_checked_before_the_first_is_moved)
     EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
 }
 
-TEST_F(NpemuRcError, local_key_of_another_pd)
+TEST_F(test_rc_error, local_key_of_another_pd)
 {
     ibv_pd *other = npemu_alloc_pd(device.context);
     ASSERT_NE(nullptr, other);
@@ -312,7 +312,7 @@ TEST_F(NpemuRcError, local_key_of_another_pd)
 }
 
 /* Results need LOCAL_WRITE, sources do not. */
-TEST_F(NpemuRcError, local_write_permission)
+TEST_F(test_rc_error, local_write_permission)
 {
     Buffer read_only(device, 4096, IBV_ACCESS_REMOTE_READ);
     {
@@ -338,7 +338,7 @@ TEST_F(NpemuRcError, local_write_permission)
  * A receive buffer that is not what its key says: the receiver's local error,
  * and a remote operation error for the sender. Both ways a payload can take.
  */
-TEST_F(NpemuRcError, local_protection_of_receives)
+TEST_F(test_rc_error, local_protection_of_receives)
 {
     for (auto &it : local_cases()) {
         for (size_t size : {8, 6000}) {
@@ -362,7 +362,7 @@ TEST_F(NpemuRcError, local_protection_of_receives)
     }
 }
 
-TEST_F(NpemuRcError, receive_without_write_permission)
+TEST_F(test_rc_error, receive_without_write_permission)
 {
     Buffer read_only(device, 8192, IBV_ACCESS_REMOTE_READ);
     for (size_t size : {8, 6000}) {
@@ -382,7 +382,7 @@ TEST_F(NpemuRcError, receive_without_write_permission)
  * differs from a NIC. Nothing is written in either case, and the receiving QP
  * fails.
  */
-TEST_F(NpemuRcError, receive_buffer_deregistered_after_the_post)
+TEST_F(test_rc_error, receive_buffer_deregistered_after_the_post)
 {
     for (size_t size : {8, 6000}) {
         Pair pair(device);
@@ -400,7 +400,7 @@ TEST_F(NpemuRcError, receive_buffer_deregistered_after_the_post)
 
 /* --- length --------------------------------------------------------------- */
 
-TEST_F(NpemuRcError, message_longer_than_the_receive)
+TEST_F(test_rc_error, message_longer_than_the_receive)
 {
     for (size_t size : {65, 6000}) {
         Pair pair(device);
@@ -416,7 +416,7 @@ TEST_F(NpemuRcError, message_longer_than_the_receive)
     }
 }
 
-TEST_F(NpemuRcError, atomic_result_of_other_length)
+TEST_F(test_rc_error, atomic_result_of_other_length)
 {
     for (size_t size : {4, 16}) {
         Pair pair(device);
@@ -452,7 +452,7 @@ static void post_too_large_a_message()
     pair.cq_a.expect(1, IBV_WC_LOC_LEN_ERR);
 }
 
-TEST(NpemuRcLength, message_too_large)
+TEST(test_rc_error_length, message_too_large)
 {
     in_child([] {
         /* No program may pin that much. */
@@ -463,7 +463,7 @@ TEST(NpemuRcLength, message_too_large)
 
 /* --- receiver not ready --------------------------------------------------- */
 
-TEST_F(NpemuRcError, rnr_gives_up_after_the_count)
+TEST_F(test_rc_error, rnr_gives_up_after_the_count)
 {
     QpOptions sender, receiver;
     sender.rnr_retry       = 3;
@@ -479,7 +479,7 @@ TEST_F(NpemuRcError, rnr_gives_up_after_the_count)
     EXPECT_EQ(IBV_QPS_RTS, pair.b.state()) << "no fault of the receiver";
 }
 
-TEST_F(NpemuRcError, rnr_without_retry_fails_at_once)
+TEST_F(test_rc_error, rnr_without_retry_fails_at_once)
 {
     QpOptions sender, receiver;
     sender.rnr_retry       = 0;
@@ -491,7 +491,7 @@ TEST_F(NpemuRcError, rnr_without_retry_fails_at_once)
     EXPECT_EQ(0u, npemu_cq_retries(pair.cq_a)) << "tried again";
 }
 
-TEST_F(NpemuRcError, rnr_seven_waits_for_ever)
+TEST_F(test_rc_error, rnr_retry_seven_never_gives_up)
 {
     QpOptions receiver;
     receiver.min_rnr_timer = 1; /* 10 us: hundreds of tries in 50 ms */
@@ -512,7 +512,7 @@ TEST_F(NpemuRcError, rnr_seven_waits_for_ever)
 }
 
 /* Each message has its own count. */
-TEST_F(NpemuRcError, rnr_count_starts_again)
+TEST_F(test_rc_error, rnr_count_starts_again)
 {
     QpOptions sender, receiver;
     sender.rnr_retry       = 6;
@@ -529,7 +529,7 @@ TEST_F(NpemuRcError, rnr_count_starts_again)
     }
 }
 
-TEST_F(NpemuRcError, rnr_for_write_with_immediate)
+TEST_F(test_rc_error, rnr_for_write_with_immediate)
 {
     Pair pair(device);
     Wr write(1, IBV_WR_RDMA_WRITE_WITH_IMM, {local.sge(0, 8)});
@@ -556,9 +556,9 @@ static void PrintTo(const AbsentCase &it, std::ostream *out)
     *out << it.name;
 }
 
-class NpemuRetryExceeded : public testing::TestWithParam<AbsentCase> {};
+class test_rc_error_retry : public testing::TestWithParam<AbsentCase> {};
 
-TEST_P(NpemuRetryExceeded, fails_after_the_count)
+TEST_P(test_rc_error_retry, fails_after_the_count)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -583,7 +583,7 @@ TEST_P(NpemuRetryExceeded, fails_after_the_count)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        All, NpemuRetryExceeded,
+        all, test_rc_error_retry,
         testing::Values(
                 AbsentCase{"destroyed", [](Qp &b) {
                                ASSERT_EQ(0, npemu_destroy_qp(b.qp));
@@ -616,7 +616,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 /* A target whose receives lead out of its memory is one that does not answer:
  * the request fails in time, as with the other kinds. */
-TEST_F(NpemuRcError, damaged_receives)
+TEST_F(test_rc_error, damaged_receives)
 {
     QpOptions options;
     options.timeout   = 10;
@@ -631,7 +631,7 @@ TEST_F(NpemuRcError, damaged_receives)
     expect_dead(pair.a, pair.cq_a, local);
 }
 
-TEST_F(NpemuRcError, no_such_queue_pair)
+TEST_F(test_rc_error, no_such_queue_pair)
 {
     Cq cq(device);
     QpOptions options;
@@ -647,7 +647,7 @@ TEST_F(NpemuRcError, no_such_queue_pair)
 }
 
 /* The right number behind a wrong address. */
-TEST_F(NpemuRcError, no_such_port)
+TEST_F(test_rc_error, no_such_port)
 {
     Cq cq_a(device), cq_b(device);
     QpOptions options;
@@ -665,7 +665,7 @@ TEST_F(NpemuRcError, no_such_port)
 }
 
 /* A peer that comes up within the retries is found: no error. */
-TEST_F(NpemuRcError, peer_that_comes_late)
+TEST_F(test_rc_error, peer_that_connects_late_gets_the_request)
 {
     Cq cq_a(device), cq_b(device);
     QpOptions patient;
@@ -684,7 +684,7 @@ TEST_F(NpemuRcError, peer_that_comes_late)
 
 /* --- flush ---------------------------------------------------------------- */
 
-TEST_F(NpemuRcError, everything_after_the_error_is_flushed_in_order)
+TEST_F(test_rc_error, everything_after_the_error_is_flushed_in_order)
 {
     Pair pair(device);
     Wr bad(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
@@ -711,7 +711,7 @@ TEST_F(NpemuRcError, everything_after_the_error_is_flushed_in_order)
     EXPECT_TRUE(pattern_holds(remote.data, 8, 2));
 }
 
-TEST_F(NpemuRcError, what_waits_for_a_receive_is_flushed)
+TEST_F(test_rc_error, request_that_waits_for_a_receive_is_flushed)
 {
     Pair pair(device);
     for (int i = 0; i < 3; ++i) {
@@ -728,7 +728,7 @@ TEST_F(NpemuRcError, what_waits_for_a_receive_is_flushed)
 }
 
 /* Destroyed with work outstanding: its completions do not come any more. */
-TEST_F(NpemuRcError, destroy_with_work_outstanding)
+TEST_F(test_rc_error, destroy_with_work_outstanding)
 {
     Cq cq(device);
     {
@@ -744,7 +744,7 @@ TEST_F(NpemuRcError, destroy_with_work_outstanding)
 }
 
 /* A page that is unmapped under a pinned region: an error and no crash. */
-TEST(NpemuRcMemory, page_that_is_gone)
+TEST(test_rc_error_memory, unmapped_page_fails)
 {
     Child target([](Pipe &pipe) {
         Device device;

@@ -46,7 +46,7 @@ static const char **stub_called()
 
 /* --- objects of npemu0 ---------------------------------------------------- */
 
-class ShimEmulated : public testing::Test {
+class test_shim_emulated : public testing::Test {
 protected:
     void SetUp() override
     {
@@ -96,7 +96,7 @@ protected:
     ibv_pd      *pd      = nullptr;
 };
 
-TEST_F(ShimEmulated, queries)
+TEST_F(test_shim_emulated, queries)
 {
     ibv_device_attr attr;
     ibv_device_attr_ex ex;
@@ -124,7 +124,7 @@ TEST_F(ShimEmulated, queries)
 }
 
 /* The function behind the macro fills a shorter structure. */
-TEST_F(ShimEmulated, query_port_of_old_binaries)
+TEST_F(test_shim_emulated, query_port_of_old_binaries)
 {
     struct {
         ibv_port_attr attr;
@@ -141,7 +141,7 @@ TEST_F(ShimEmulated, query_port_of_old_binaries)
                                (struct _compat_ibv_port_attr*)&room.attr));
 }
 
-TEST_F(ShimEmulated, connection_from_end_to_end)
+TEST_F(test_shim_emulated, connection_from_end_to_end)
 {
     static uint8_t memory[8192];
     ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -211,7 +211,7 @@ TEST_F(ShimEmulated, connection_from_end_to_end)
 }
 
 /* An async event is acknowledged at the device it came from. */
-TEST_F(ShimEmulated, async_event)
+TEST_F(test_shim_emulated, async_event)
 {
     ibv_cq *cq            = ibv_create_cq(context, 16, nullptr, nullptr, 0);
     ibv_srq_init_attr srq_attr = {};
@@ -251,7 +251,7 @@ TEST_F(ShimEmulated, async_event)
  * No descriptor is one of npemu0, and one that is not of a device of the kernel
  * must not make the real library look at npemu0 as if it were its own.
  */
-TEST_F(ShimEmulated, no_descriptor_can_be_imported)
+TEST_F(test_shim_emulated, no_descriptor_can_be_imported)
 {
     int null = open("/dev/null", O_RDWR);
     ASSERT_LE(0, null);
@@ -279,7 +279,7 @@ TEST_F(ShimEmulated, no_descriptor_can_be_imported)
  * Whatever npemu0 does not have answers EOPNOTSUPP, also by functions that came
  * with later versions of libibverbs than the one installed.
  */
-TEST_F(ShimEmulated, unsupported)
+TEST_F(test_shim_emulated, unsupported)
 {
     ibv_cq *cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
     ibv_qp *qp = create_qp(cq);
@@ -321,7 +321,7 @@ TEST_F(ShimEmulated, unsupported)
  * A program with the shim may load a plug-in that has the device built in. Then
  * there are two of them in one process: two members of the fabric.
  */
-TEST_F(ShimEmulated, works_beside_a_copy_in_the_same_process)
+TEST_F(test_shim_emulated, works_with_a_second_copy_in_the_process)
 {
     static uint8_t memory[2][32768];
     struct End {
@@ -425,7 +425,7 @@ TEST_F(ShimEmulated, works_beside_a_copy_in_the_same_process)
 
 /* --- the device node ------------------------------------------------------ */
 
-TEST(ShimNode, looks_like_a_usable_character_device)
+TEST(test_shim_node, is_a_usable_character_device)
 {
     struct stat st;
 
@@ -434,7 +434,7 @@ TEST(ShimNode, looks_like_a_usable_character_device)
     EXPECT_EQ(0, access("/dev/infiniband/uverbs_npemu0", R_OK | W_OK));
 }
 
-TEST(ShimNode, other_paths_are_what_they_are)
+TEST(test_shim_node, other_paths_are_not_changed)
 {
     struct stat st;
 
@@ -455,7 +455,7 @@ TEST(ShimNode, other_paths_are_what_they_are)
 
 /* --- objects of other devices --------------------------------------------- */
 
-class ShimForeign : public testing::Test {
+class test_shim_foreign : public testing::Test {
 protected:
     void SetUp() override
     {
@@ -466,7 +466,7 @@ protected:
     }
 };
 
-TEST_F(ShimForeign, devices_are_listed_before_ours)
+TEST_F(test_shim_foreign, devices_are_listed_before_ours)
 {
     int *lists = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
                              "shim_stub_lists");
@@ -492,7 +492,7 @@ TEST_F(ShimForeign, devices_are_listed_before_ours)
 }
 
 /* The real library takes all devices of a list for its own. */
-TEST_F(ShimForeign, import_does_not_see_ours)
+TEST_F(test_shim_foreign, import_does_not_see_ours)
 {
     int *found = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
                              "shim_stub_found");
@@ -516,7 +516,7 @@ struct ForeignObject {
     char  rest[2048];
 };
 
-TEST_F(ShimForeign, every_verb_is_passed_on)
+TEST_F(test_shim_foreign, every_verb_is_passed_on)
 {
     static ForeignObject device, context, object;
     int passed    = 0;
@@ -557,7 +557,7 @@ TEST_F(ShimForeign, every_verb_is_passed_on)
 }
 
 /* The stand-in lacks this one, as an older libibverbs would. */
-TEST_F(ShimForeign, verb_that_the_real_library_lacks)
+TEST_F(test_shim_foreign, verb_missing_in_the_real_library_fails)
 {
     static ForeignObject device, context;
     context.first = &device;

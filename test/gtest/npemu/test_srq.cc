@@ -9,9 +9,9 @@
 using namespace npt;
 
 /* Two connected senders into one SRQ. */
-class NpemuSrq : public testing::Test {
+class test_srq : public testing::Test {
 protected:
-    NpemuSrq() :
+    test_srq() :
         srq(device, 8), send_cq(device), recv_cq(device),
         buffer(device, 8 * 4096), a(device, send_cq, send_cq),
         b(device, send_cq, recv_cq, on_srq()),
@@ -44,7 +44,7 @@ protected:
     Qp     a, b, c, d;
 };
 
-TEST(NpemuSrqCreate, limits)
+TEST(test_srq_create, limits)
 {
     Device device;
     ibv_device_attr dev;
@@ -89,7 +89,7 @@ TEST(NpemuSrqCreate, limits)
  * An SRQ may belong to another PD than a QP that uses it. Its receives are
  * checked against its own, however long the message is.
  */
-class NpemuSrqPd : public testing::TestWithParam<size_t> {
+class test_srq_pd : public testing::TestWithParam<size_t> {
 protected:
     struct Pd {
         explicit Pd(Device &device) : pd(npemu_alloc_pd(device.context)) {}
@@ -97,7 +97,7 @@ protected:
         ibv_pd *pd;
     };
 
-    NpemuSrqPd() :
+    test_srq_pd() :
         other(device), srq(device, 8, 2, other.pd), cq_a(device), cq_b(device),
         a(device, cq_a, cq_a), b(device, cq_b, cq_b, on_srq()),
         of_qp(device, 2 << 20), of_srq(device, 1 << 20, ACCESS_ALL, other.pd)
@@ -121,7 +121,7 @@ protected:
     Buffer of_qp, of_srq;
 };
 
-TEST_P(NpemuSrqPd, receives_into_memory_of_the_queue)
+TEST_P(test_srq_pd, receives_into_memory_of_the_queue)
 {
     pattern_fill(of_qp.data, GetParam(), 1);
     ASSERT_EQ(0, srq.post(1, {of_srq.sge()}));
@@ -132,7 +132,7 @@ TEST_P(NpemuSrqPd, receives_into_memory_of_the_queue)
     EXPECT_TRUE(pattern_holds(of_srq.data, GetParam(), 1));
 }
 
-TEST_P(NpemuSrqPd, refuses_memory_of_the_queue_pair)
+TEST_P(test_srq_pd, refuses_memory_of_the_queue_pair)
 {
     ASSERT_EQ(0, srq.post(1, {of_qp.sge(1 << 20, 1 << 20)}));
     Wr send(2, IBV_WR_SEND, {of_qp.sge(0, GetParam())});
@@ -142,7 +142,7 @@ TEST_P(NpemuSrqPd, refuses_memory_of_the_queue_pair)
 }
 
 /* What is accessed by a remote key is the QP's affair, as ever. */
-TEST_P(NpemuSrqPd, remote_access_is_checked_against_the_queue_pair)
+TEST_P(test_srq_pd, remote_access_is_checked_against_the_queue_pair)
 {
     of_qp.fill(1);
     Wr write(1, IBV_WR_RDMA_WRITE, {of_qp.sge(0, GetParam())});
@@ -154,10 +154,10 @@ TEST_P(NpemuSrqPd, remote_access_is_checked_against_the_queue_pair)
     cq_a.expect(2, IBV_WC_REM_ACCESS_ERR);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, NpemuSrqPd,
+INSTANTIATE_TEST_SUITE_P(sizes, test_srq_pd,
                          testing::Values(8, 64, 4096, 65536, 1 << 20));
 
-TEST_F(NpemuSrq, serves_all_its_queue_pairs_in_order)
+TEST_F(test_srq, serves_all_its_queue_pairs_in_order)
 {
     for (int i = 0; i < 4; ++i) {
         ASSERT_EQ(0, srq.post(10 + i, {buffer.sge(4096 * (i + 1), 4096)}));
@@ -173,7 +173,7 @@ TEST_F(NpemuSrq, serves_all_its_queue_pairs_in_order)
     }
 }
 
-TEST_F(NpemuSrq, overflow)
+TEST_F(test_srq, overflow)
 {
     ibv_srq_attr attr;
     ASSERT_EQ(0, npemu_query_srq(srq, &attr));
@@ -188,7 +188,7 @@ TEST_F(NpemuSrq, overflow)
     EXPECT_EQ(ENOMEM, srq.post(99, {buffer.sge(4096, 64)}));
 }
 
-TEST_F(NpemuSrq, list_stops_at_the_bad_one)
+TEST_F(test_srq, list_stops_at_the_bad_request)
 {
     ibv_srq_attr attr;
     ASSERT_EQ(0, npemu_query_srq(srq, &attr));
@@ -209,7 +209,7 @@ TEST_F(NpemuSrq, list_stops_at_the_bad_one)
     recv_cq.expect(0);
 }
 
-TEST_F(NpemuSrq, too_many_segments)
+TEST_F(test_srq, too_many_segments_are_refused)
 {
     ibv_srq_attr attr;
     ASSERT_EQ(0, npemu_query_srq(srq, &attr));
@@ -217,12 +217,12 @@ TEST_F(NpemuSrq, too_many_segments)
     EXPECT_EQ(EINVAL, srq.post(1, list));
 }
 
-TEST_F(NpemuSrq, is_the_only_receive_queue)
+TEST_F(test_srq, is_the_only_receive_queue)
 {
     EXPECT_NE(0, b.post_recv(1, {buffer.sge(0, 8)}));
 }
 
-TEST_F(NpemuSrq, limit_event_comes_once)
+TEST_F(test_srq, limit_event_comes_once)
 {
     for (int i = 0; i < 5; ++i) {
         ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 4096)}));
@@ -249,7 +249,7 @@ TEST_F(NpemuSrq, limit_event_comes_once)
     EXPECT_EQ(0u, attr.srq_limit);
 }
 
-TEST_F(NpemuSrq, limit_above_the_fill_fires)
+TEST_F(test_srq, limit_above_the_fill_fires)
 {
     ASSERT_EQ(0, srq.post(0, {buffer.sge(4096, 4096)}));
     ASSERT_EQ(0, srq.post(1, {buffer.sge(4096, 4096)}));
@@ -261,7 +261,7 @@ TEST_F(NpemuSrq, limit_above_the_fill_fires)
     EXPECT_EQ(IBV_EVENT_SRQ_LIMIT_REACHED, take_async(device).type);
 }
 
-TEST_F(NpemuSrq, modify_refuses)
+TEST_F(test_srq, modify_refuses_bad_attributes)
 {
     ibv_srq_attr attr = {}, now;
     ASSERT_EQ(0, npemu_query_srq(srq, &now));
@@ -277,12 +277,12 @@ TEST_F(NpemuSrq, modify_refuses)
     }
 }
 
-TEST_F(NpemuSrq, busy_while_in_use)
+TEST_F(test_srq, busy_while_in_use)
 {
     EXPECT_EQ(EBUSY, npemu_destroy_srq(srq));
 }
 
-TEST_F(NpemuSrq, rnr_until_posted)
+TEST_F(test_srq, rnr_until_posted)
 {
     pattern_fill(buffer.data, 100, 5);
     Wr wr(1, IBV_WR_SEND, {buffer.sge(0, 100)});
@@ -295,7 +295,7 @@ TEST_F(NpemuSrq, rnr_until_posted)
 }
 
 /* IB C10-42: an SRQ's receives are not flushed, so the QP says it is done. */
-TEST_F(NpemuSrq, last_wqe_reached)
+TEST_F(test_srq, last_wqe_event_comes_in_error)
 {
     ASSERT_EQ(0, srq.post(0, {buffer.sge(4096, 4096)}));
     ASSERT_EQ(0, b.to_state(IBV_QPS_ERR));
@@ -310,7 +310,7 @@ TEST_F(NpemuSrq, last_wqe_reached)
     EXPECT_FALSE(has_async(device));
 }
 
-TEST_F(NpemuSrq, last_wqe_after_a_remote_error)
+TEST_F(test_srq, last_wqe_after_a_remote_error)
 {
     Wr wr(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
     wr.rdma(Remote{buffer.at(0), 0x7f7f7f7f});

@@ -10,9 +10,9 @@
 
 using namespace npt;
 
-class NpemuStress : public testing::TestWithParam<int> {};
+class test_stress : public testing::TestWithParam<int> {};
 
-TEST_P(NpemuStress, everything_at_once_with_checksums)
+TEST_P(test_stress, everything_at_once_with_checksums)
 {
     int count     = GetParam();
     unsigned seed = base_seed();
@@ -46,12 +46,12 @@ TEST_P(NpemuStress, everything_at_once_with_checksums)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, NpemuStress, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(processes, test_stress, testing::Values(1, 2, 3, 4));
 
 /* --- threads -------------------------------------------------------------- */
 
 /* Each thread its own connection; all use the same device. */
-TEST(NpemuThreads, own_connections)
+TEST(test_stress_threads, each_with_its_own_connection)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -81,7 +81,7 @@ TEST(NpemuThreads, own_connections)
 }
 
 /* All verbs are thread-safe: one QP, one CQ, many threads post and poll. */
-TEST(NpemuThreads, one_queue_pair_for_all)
+TEST(test_stress_threads, all_share_one_queue_pair)
 {
     constexpr int THREADS = 4, EACH = 300;
     Device device;
@@ -122,7 +122,7 @@ TEST(NpemuThreads, one_queue_pair_for_all)
 }
 
 /* Registration and deregistration under fire from another thread. */
-TEST(NpemuThreads, deregistered_while_in_use)
+TEST(test_stress_threads, deregistered_while_in_use)
 {
     Device device;
     ASSERT_TRUE(device.ok());

@@ -10,9 +10,9 @@ using namespace npt;
 
 constexpr size_t GRH = 40;
 
-class NpemuUd : public testing::Test {
+class test_ud : public testing::Test {
 protected:
-    NpemuUd() :
+    test_ud() :
         cq_a(device), cq_b(device), a(device, cq_a, cq_a, ud()),
         b(device, cq_b, cq_b, ud()), buffer(device, 64 << 10)
     {
@@ -25,7 +25,7 @@ protected:
         EXPECT_NE(nullptr, ah) << strerror(errno);
     }
 
-    ~NpemuUd()
+    ~test_ud()
     {
         if (ah != nullptr) {
             EXPECT_EQ(0, npemu_destroy_ah(ah));
@@ -87,7 +87,7 @@ protected:
     ibv_ah *ah = nullptr;
 };
 
-TEST_F(NpemuUd, all_sizes)
+TEST_F(test_ud, all_sizes)
 {
     for (size_t size : {0, 1, 40, 64, 65, 256, 257, 1000, 4095, 4096}) {
         SCOPED_TRACE(size);
@@ -120,7 +120,7 @@ TEST_F(NpemuUd, all_sizes)
     }
 }
 
-TEST_F(NpemuUd, grh_room_may_lie_in_a_segment_of_its_own)
+TEST_F(test_ud, grh_room_may_lie_in_a_segment_of_its_own)
 {
     buffer.fill(1);
     memset(buffer.data + IN, 0xa5, IN);
@@ -135,7 +135,7 @@ TEST_F(NpemuUd, grh_room_may_lie_in_a_segment_of_its_own)
     EXPECT_EQ(0xa5, buffer.data[IN + 200 + 295]);
 }
 
-TEST_F(NpemuUd, inline_and_gathered)
+TEST_F(test_ud, inline_and_gathered)
 {
     buffer.fill(1);
     ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, 4096)}));
@@ -148,7 +148,7 @@ TEST_F(NpemuUd, inline_and_gathered)
     EXPECT_EQ(0, memcmp(buffer.data + 100, buffer.data + IN + GRH + 10, 20));
 }
 
-TEST_F(NpemuUd, with_global_route)
+TEST_F(test_ud, with_global_route)
 {
     union ibv_gid gid;
     ASSERT_EQ(0, npemu_query_gid(device.context, 1, 0, &gid));
@@ -179,7 +179,7 @@ TEST_F(NpemuUd, with_global_route)
 }
 
 /* IBA 8.3.3: everything behind the GRH counts, up to the invariant CRC. */
-TEST_F(NpemuUd, payload_length_of_a_global_route)
+TEST_F(test_ud, payload_length_of_a_global_route)
 {
     constexpr size_t BTH = 12, DETH = 8, IMMEDIATE = 4, CRC = 4;
     ibv_ah *global = create_global_ah();
@@ -202,7 +202,7 @@ TEST_F(NpemuUd, payload_length_of_a_global_route)
     EXPECT_EQ(0, npemu_destroy_ah(global));
 }
 
-TEST_F(NpemuUd, service_level_without_global_route)
+TEST_F(test_ud, service_level_without_global_route)
 {
     ibv_ah_attr attr = {};
     attr.dlid        = 1;
@@ -222,7 +222,7 @@ TEST_F(NpemuUd, service_level_without_global_route)
     EXPECT_EQ(0, npemu_destroy_ah(other));
 }
 
-TEST_F(NpemuUd, answers_with_an_ah_from_the_completion)
+TEST_F(test_ud, answers_with_an_ah_from_the_completion)
 {
     ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, 4096)}));
     ASSERT_EQ(0, a.post_recv(2, {buffer.sge(IN + 8192, 4096)}));
@@ -242,7 +242,7 @@ TEST_F(NpemuUd, answers_with_an_ah_from_the_completion)
     EXPECT_EQ(0, npemu_destroy_ah(way));
 }
 
-TEST_F(NpemuUd, ah_refuses)
+TEST_F(test_ud, ah_refuses_bad_attributes)
 {
     ibv_ah_attr attr = {};
 
@@ -263,7 +263,7 @@ TEST_F(NpemuUd, ah_refuses)
 
 /* --- what is dropped without a word --------------------------------------- */
 
-TEST_F(NpemuUd, dropped_for_another_queue_key)
+TEST_F(test_ud, dropped_for_another_queue_key)
 {
     ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, 4096)}));
     Wr send(2, IBV_WR_SEND, {buffer.sge(0, 8)});
@@ -274,7 +274,7 @@ TEST_F(NpemuUd, dropped_for_another_queue_key)
 }
 
 /* IB 10.2.5: a key with the high bit means the sender's own key. */
-TEST_F(NpemuUd, queue_key_with_the_high_bit)
+TEST_F(test_ud, queue_key_with_the_high_bit)
 {
     ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, 4096)}));
     Wr send(2, IBV_WR_SEND, {buffer.sge(0, 8)});
@@ -283,7 +283,7 @@ TEST_F(NpemuUd, queue_key_with_the_high_bit)
     cq_b.expect(1);
 }
 
-TEST_F(NpemuUd, dropped_without_a_receive)
+TEST_F(test_ud, dropped_without_a_receive)
 {
     Wr send(1, IBV_WR_SEND, {buffer.sge(0, 8)});
     ASSERT_EQ(0, a.post(send.ud(ah, b.qp->qp_num)));
@@ -294,7 +294,7 @@ TEST_F(NpemuUd, dropped_without_a_receive)
     expect_next_received(2);
 }
 
-TEST_F(NpemuUd, dropped_where_nobody_is)
+TEST_F(test_ud, dropped_without_a_target)
 {
     Qp reset(device, cq_b, cq_b, ud());
     Pair rc(device);
@@ -307,7 +307,7 @@ TEST_F(NpemuUd, dropped_where_nobody_is)
     EXPECT_EQ(IBV_QPS_RTS, a.state());
 }
 
-TEST_F(NpemuUd, dropped_for_another_lid)
+TEST_F(test_ud, dropped_for_another_lid)
 {
     ibv_ah_attr attr = {};
     attr.dlid        = 77;
@@ -323,7 +323,7 @@ TEST_F(NpemuUd, dropped_for_another_lid)
 }
 
 /* A receive in RTR takes datagrams already. */
-TEST_F(NpemuUd, receives_in_rtr)
+TEST_F(test_ud, receives_in_rtr)
 {
     Qp c(device, cq_b, cq_b, ud());
     ASSERT_EQ(0, c.to_init());
@@ -337,7 +337,7 @@ TEST_F(NpemuUd, receives_in_rtr)
 
 /* --- errors --------------------------------------------------------------- */
 
-TEST_F(NpemuUd, only_sends)
+TEST_F(test_ud, only_sends)
 {
     for (auto op : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
                     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD,
@@ -348,7 +348,7 @@ TEST_F(NpemuUd, only_sends)
     cq_a.expect_empty();
 }
 
-TEST_F(NpemuUd, longer_than_the_mtu)
+TEST_F(test_ud, message_longer_than_the_mtu_fails)
 {
     Wr send(1, IBV_WR_SEND, {buffer.sge(0, 4097)});
     int ret = a.post(send.ud(ah, b.qp->qp_num));
@@ -363,7 +363,7 @@ TEST_F(NpemuUd, longer_than_the_mtu)
  * IB 10.8.5.2: a local error of a UD send stops the send queue only; the user
  * may bring it back.
  */
-TEST_F(NpemuUd, send_queue_error)
+TEST_F(test_ud, send_queue_error)
 {
     ibv_sge bad = buffer.sge(0, 8);
     bad.lkey   ^= 1u << 31;
@@ -399,7 +399,7 @@ TEST_F(NpemuUd, send_queue_error)
     cq_b.expect(9);
 }
 
-TEST_F(NpemuUd, send_queue_error_to_error)
+TEST_F(test_ud, send_queue_error_to_error)
 {
     ibv_sge bad = buffer.sge(0, 8);
     bad.lkey   ^= 1u << 31;
@@ -412,7 +412,7 @@ TEST_F(NpemuUd, send_queue_error_to_error)
 }
 
 /* The same receiver's bad buffer is its own error; the sender hears nothing. */
-TEST_F(NpemuUd, receive_buffer_of_a_bad_key)
+TEST_F(test_ud, receive_buffer_of_a_bad_key)
 {
     ibv_sge bad = buffer.sge(IN, 4096);
     bad.lkey   ^= 1u << 31;
@@ -427,7 +427,7 @@ TEST_F(NpemuUd, receive_buffer_of_a_bad_key)
 /* --- two parts of a receive, of which one is bad -------------------------- */
 
 /* The memory for the GRH went away after the receive was posted. */
-TEST_F(NpemuUd, error_of_the_global_route_counts)
+TEST_F(test_ud, error_of_the_global_route_counts)
 {
     Buffer gone(device, 4096);
     buffer.fill(1);
@@ -441,7 +441,7 @@ TEST_F(NpemuUd, error_of_the_global_route_counts)
     EXPECT_EQ(IBV_QPS_RTS, a.state());
 }
 
-TEST_F(NpemuUd, error_of_the_payload_counts)
+TEST_F(test_ud, error_of_the_payload_counts)
 {
     Buffer gone(device, 4096);
     ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, GRH), gone.sge()}));
@@ -453,7 +453,7 @@ TEST_F(NpemuUd, error_of_the_payload_counts)
 }
 
 /* The same, known when the receive was posted. */
-TEST_F(NpemuUd, error_of_a_bad_key_counts)
+TEST_F(test_ud, error_of_a_bad_key_counts)
 {
     for (int part : {0, 1}) {
         SCOPED_TRACE(part);
@@ -475,7 +475,7 @@ TEST_F(NpemuUd, error_of_a_bad_key_counts)
 }
 
 /* Without a global route nothing is written there. */
-TEST_F(NpemuUd, room_for_a_global_route_that_does_not_come)
+TEST_F(test_ud, grh_room_is_not_written_without_a_global_route)
 {
     ibv_sge bad = buffer.sge(IN, GRH);
     bad.lkey   ^= 1u << 31;
@@ -489,7 +489,7 @@ TEST_F(NpemuUd, room_for_a_global_route_that_does_not_come)
     EXPECT_EQ(IBV_QPS_RTS, b.state());
 }
 
-TEST_F(NpemuUd, flushed_in_error)
+TEST_F(test_ud, flushed_in_error)
 {
     ASSERT_EQ(0, b.post_recv(1, {buffer.sge(IN, 4096)}));
     ASSERT_EQ(0, b.post_recv(2, {buffer.sge(IN, 4096)}));
@@ -500,7 +500,7 @@ TEST_F(NpemuUd, flushed_in_error)
     cq_b.expect(2, IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_F(NpemuUd, one_receiver_of_many_senders)
+TEST_F(test_ud, one_receiver_of_many_senders)
 {
     Cq cq(device);
     std::vector<std::unique_ptr<Qp>> senders;
@@ -524,7 +524,7 @@ TEST_F(NpemuUd, one_receiver_of_many_senders)
     }
 }
 
-TEST(NpemuUdSrq, receives_from_a_shared_queue)
+TEST(test_ud_srq, receives_from_a_shared_queue)
 {
     Device device;
     ASSERT_TRUE(device.ok());
@@ -557,7 +557,7 @@ TEST(NpemuUdSrq, receives_from_a_shared_queue)
 }
 
 /* Between two processes, one of them asleep on its channel. */
-TEST(NpemuUdProcess, wakes_the_receiver)
+TEST(test_ud_process, wakes_the_receiver)
 {
     Child receiver([](Pipe &pipe) {
         Device device;

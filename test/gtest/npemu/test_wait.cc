@@ -34,11 +34,11 @@ QpOptions slow_options()
 } // namespace
 
 /* Senders that complete in one CQ, and targets with one SRQ or without. */
-class NpemuWait : public testing::Test {
+class test_wait : public testing::Test {
 protected:
     static constexpr int SRQ_SIZE = 64;
 
-    NpemuWait() :
+    test_wait() :
         srq(device, SRQ_SIZE), send_cq(device, 4 * CROWD),
         recv_cq(device, 4 * CROWD), buffer(device, 8192),
         start(Clock::now())
@@ -85,7 +85,7 @@ protected:
 };
 
 /* A round of receives costs a retry per receive, and one that finds none. */
-TEST_F(NpemuWait, a_crowd_is_served_in_order)
+TEST_F(test_wait, waiting_senders_are_served_in_order)
 {
     constexpr int MESSAGES = 2;
     int rounds = 0, received = 0, completed = 0;
@@ -119,7 +119,7 @@ TEST_F(NpemuWait, a_crowd_is_served_in_order)
 }
 
 /* Polling does not retry a send queue without a reason. */
-TEST_F(NpemuWait, polls_without_a_reason_retry_nothing)
+TEST_F(test_wait, polls_without_a_reason_retry_nothing)
 {
     ibv_wc wc;
 
@@ -135,7 +135,7 @@ TEST_F(NpemuWait, polls_without_a_reason_retry_nothing)
 }
 
 /* Of thousands of receive queues, that which got a receive. */
-TEST_F(NpemuWait, only_the_target_with_a_receive_is_retried)
+TEST_F(test_wait, only_the_target_with_a_receive_is_retried)
 {
     const int one = CROWD / 2;
 
@@ -152,7 +152,7 @@ TEST_F(NpemuWait, only_the_target_with_a_receive_is_retried)
 }
 
 /* Counted retries are made for each send queue, when its timer is due. */
-TEST_F(NpemuWait, retries_are_counted_in_a_large_group)
+TEST_F(test_wait, retries_are_counted_in_a_large_group)
 {
     constexpr int COUNTED = 100, TRIES = 3;
     QpOptions counted     = slow_options();
@@ -172,7 +172,7 @@ TEST_F(NpemuWait, retries_are_counted_in_a_large_group)
 }
 
 /* The uncounted beside them go on waiting, and get what comes. */
-TEST_F(NpemuWait, who_waits_for_ever_stays_behind)
+TEST_F(test_wait, requests_without_retry_limit_remain_queued)
 {
     constexpr int COUNTED = 100;
     QpOptions counted     = slow_options();
@@ -199,7 +199,7 @@ TEST_F(NpemuWait, who_waits_for_ever_stays_behind)
 }
 
 /* No receive is posted, and one of the targets ends: its sender fails. */
-TEST_F(NpemuWait, a_target_that_leaves_the_group_is_noticed)
+TEST_F(test_wait, a_target_that_leaves_the_group_is_noticed)
 {
     const int one     = CROWD / 2;
     QpOptions options = slow_options();
@@ -217,7 +217,7 @@ TEST_F(NpemuWait, a_target_that_leaves_the_group_is_noticed)
 }
 
 /* Queue pairs go while others wait with them, and while they are waited for. */
-TEST_F(NpemuWait, members_of_the_crowd_are_destroyed)
+TEST_F(test_wait, waiting_queue_pairs_can_be_destroyed)
 {
     add_pairs(CROWD);
     for (int i = 0; i < CROWD; ++i) {
@@ -240,7 +240,7 @@ TEST_F(NpemuWait, members_of_the_crowd_are_destroyed)
 }
 
 /* The npemu thread retries as well, if the process does not poll. */
-TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
+TEST_F(test_wait, a_process_that_does_not_poll_is_served)
 {
     constexpr int COUNT = SRQ_SIZE;
     QpOptions options     = slow_options();
@@ -266,7 +266,7 @@ TEST_F(NpemuWait, a_process_that_does_not_poll_is_served)
  * the waiting send queues. That is no reason to sleep, since no thread has the
  * send queue locked. Posting had it locked before; but a scan that began then
  * has ended when the first message arrives, since a later scan sends it. */
-TEST_F(NpemuWait, a_receive_that_is_posted_during_a_scan_is_seen)
+TEST_F(test_wait, a_receive_that_is_posted_during_a_scan_is_seen)
 {
     constexpr int MESSAGES = 2000;
     QpOptions options      = slow_options();
@@ -293,7 +293,7 @@ TEST_F(NpemuWait, a_receive_that_is_posted_during_a_scan_is_seen)
 
 /* A poller that retries at the same time as the npemu thread does not make that
  * count no waiting send queues: it would sleep without a timer. */
-TEST_F(NpemuWait, a_process_that_stops_polling_is_served)
+TEST_F(test_wait, a_process_that_stops_polling_is_served)
 {
     constexpr int ROUNDS = NPT_MLOCK_WORKS ? 15000 : 3000;
     QpOptions options     = slow_options();
@@ -314,7 +314,7 @@ TEST_F(NpemuWait, a_process_that_stops_polling_is_served)
 }
 
 /* The owner of the SRQ is killed: all that wait for it fail at once. */
-TEST(NpemuWaitKill, of_the_target_ends_the_wait_of_all)
+TEST(test_wait_kill, death_of_the_target_ends_all_waits)
 {
     constexpr int COUNT = 200;
     QpOptions options   = slow_options();

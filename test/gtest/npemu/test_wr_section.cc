@@ -16,13 +16,13 @@
 
 using namespace npt;
 
-class NpemuWrSection : public testing::Test {
+class test_wr_section : public testing::Test {
 protected:
     static constexpr uint64_t RC_OPS = IBV_QP_EX_WITH_SEND |
                                        IBV_QP_EX_WITH_RDMA_WRITE |
                                        IBV_QP_EX_WITH_RDMA_READ;
 
-    NpemuWrSection() :
+    test_wr_section() :
         cq_a(device, 4096), cq_b(device, 4096), a(device, cq_a, cq_a),
         b(device, cq_b, cq_b), local(device, 8192), remote(device, 8192)
     {
@@ -98,7 +98,7 @@ protected:
 
 /* --- one at a time -------------------------------------------------------- */
 
-TEST_F(NpemuWrSection, complete_lets_the_next_one_in)
+TEST_F(test_wr_section, complete_admits_the_next_thread)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(16));
     ibv_wr_start(ex);
@@ -112,7 +112,7 @@ TEST_F(NpemuWrSection, complete_lets_the_next_one_in)
     cq_a.expect_empty();
 }
 
-TEST_F(NpemuWrSection, abort_lets_the_next_one_in)
+TEST_F(test_wr_section, abort_admits_the_next_thread)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(16));
     ibv_wr_start(ex);
@@ -122,7 +122,7 @@ TEST_F(NpemuWrSection, abort_lets_the_next_one_in)
     cq_a.expect_empty();
 }
 
-TEST_F(NpemuWrSection, a_failure_lets_the_next_one_in)
+TEST_F(test_wr_section, failure_admits_the_next_thread)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(2));
     ibv_wr_start(ex);
@@ -137,7 +137,7 @@ TEST_F(NpemuWrSection, a_failure_lets_the_next_one_in)
 }
 
 /* Another queue pair is another section. */
-TEST_F(NpemuWrSection, does_not_hold_others)
+TEST_F(test_wr_section, does_not_block_other_queue_pairs)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(16));
     ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
@@ -166,7 +166,7 @@ TEST_F(NpemuWrSection, does_not_hold_others)
  * The section is the user's: other verbs work within it, also those which wait
  * for the thread of the device, and what others do to the QP.
  */
-TEST_F(NpemuWrSection, other_verbs_work_within)
+TEST_F(test_wr_section, other_verbs_work_within)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(16));
     ASSERT_EQ(0, a.post_recv(8, {local.sge()}));
@@ -200,7 +200,7 @@ TEST_F(NpemuWrSection, other_verbs_work_within)
  * request completes once, in the order of its thread, and nothing comes between
  * those of a batch.
  */
-TEST_F(NpemuWrSection, threads_share_a_queue_pair)
+TEST_F(test_wr_section, threads_share_a_queue_pair)
 {
     constexpr uint64_t THREADS = 4, BATCHES = 400, LENGTH = 3;
     constexpr uint64_t TOTAL   = THREADS * BATCHES * LENGTH;
@@ -270,7 +270,7 @@ TEST_F(NpemuWrSection, threads_share_a_queue_pair)
 }
 
 /* A child has neither the section of its parent nor the device. */
-TEST_F(NpemuWrSection, forked_child_is_refused)
+TEST_F(test_wr_section, forked_child_is_refused)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(16));
     ibv_wr_start(ex);
@@ -290,7 +290,7 @@ TEST_F(NpemuWrSection, forked_child_is_refused)
 
 /* --- all or nothing ------------------------------------------------------- */
 
-TEST_F(NpemuWrSection, no_room_for_all_is_no_room)
+TEST_F(test_wr_section, batch_is_posted_completely_or_not)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(4));
     memset(local.data, 0x5a, local.length);
@@ -323,7 +323,7 @@ TEST_F(NpemuWrSection, no_room_for_all_is_no_room)
 }
 
 /* One bad request among good ones. */
-TEST_F(NpemuWrSection, bad_request_is_a_bad_batch)
+TEST_F(test_wr_section, one_bad_request_refuses_the_batch)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(16));
     std::vector<ibv_sge> three(3, local.sge(0, 8));
@@ -361,7 +361,7 @@ TEST_F(NpemuWrSection, bad_request_is_a_bad_batch)
 }
 
 /* The first error is returned, whatever comes after it. */
-TEST_F(NpemuWrSection, first_error_is_told)
+TEST_F(test_wr_section, first_error_is_returned)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(2));
     ibv_wr_start(ex);
@@ -374,7 +374,7 @@ TEST_F(NpemuWrSection, first_error_is_told)
     EXPECT_EQ(ENOMEM, ibv_wr_complete(ex));
 }
 
-TEST_F(NpemuWrSection, needs_the_right_state)
+TEST_F(test_wr_section, needs_the_right_state)
 {
     ASSERT_NO_FATAL_FAILURE(extend(a, IBV_QPT_RC, RC_OPS, 16));
     ex = npemu_qp_to_qp_ex(a);
@@ -398,7 +398,7 @@ TEST_F(NpemuWrSection, needs_the_right_state)
 }
 
 /* A request that fails is no reason to refuse: what is behind it is flushed. */
-TEST_F(NpemuWrSection, failure_of_a_request_is_told_by_completions)
+TEST_F(test_wr_section, failed_request_gives_an_error_completion)
 {
     ASSERT_NO_FATAL_FAILURE(start_rc(16));
     ibv_wr_start(ex);
@@ -414,7 +414,7 @@ TEST_F(NpemuWrSection, failure_of_a_request_is_told_by_completions)
 }
 
 /* Nor does a datagram go where one of an earlier batch went. */
-TEST_F(NpemuWrSection, datagram_needs_an_address)
+TEST_F(test_wr_section, datagram_needs_an_address)
 {
     ASSERT_NO_FATAL_FAILURE(extend(a, IBV_QPT_UD, IBV_QP_EX_WITH_SEND, 16));
     ASSERT_NO_FATAL_FAILURE(extend(b, IBV_QPT_UD, IBV_QP_EX_WITH_SEND, 16));

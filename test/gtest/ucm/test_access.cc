@@ -457,7 +457,7 @@ TEST_F(test_access, all_descriptors_closed)
 }
 
 /* With a file size limit of 0, the kernel kills a process that writes a file */
-TEST(test_access_limit, no_files)
+TEST(test_access_limit, works_with_a_file_size_limit_of_0)
 {
     int status;
 
@@ -480,7 +480,7 @@ TEST(test_access_limit, no_files)
 }
 
 /* Without memory events everything works, by copies */
-TEST(test_access_copy, all)
+TEST(test_access_copy, works_without_memory_events)
 {
     pid_t pid = fork();
     int status;

@@ -183,7 +183,7 @@ TEST_F(test_access_word, replaced_by_secret_memory)
 }
 
 /* A store of a byte loses no update of its neighbours in the word */
-TEST_F(test_access_word, neighbours_are_left_alone)
+TEST_F(test_access_word, neighbouring_bytes_are_not_written)
 {
     static const int count = 200000;
     alignas(4) std::atomic<uint16_t> halves[2] = {};
@@ -214,7 +214,7 @@ TEST_F(test_access_word, neighbours_are_left_alone)
 }
 
 /* A thread that waits for a word to change sleeps until it does */
-TEST_F(test_access_word, nobody_is_woken)
+TEST_F(test_access_word, waiting_thread_is_not_woken)
 {
     uint32_t *word = (uint32_t*)map();
     std::atomic<bool> is_ready(false);

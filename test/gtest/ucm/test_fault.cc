@@ -254,7 +254,7 @@ TEST_F(test_fault, ignored)
 
 /* A bug of nprdma: the fault is at the other address than the touch
  * announced */
-TEST_F(test_fault, other_side_of_a_touch_kills)
+TEST_F(test_fault, fault_at_the_buffer_of_a_copy_kills)
 {
     expect_death(SIGSEGV, []() {
         static char app[64];
@@ -697,7 +697,7 @@ TEST_F(test_fault, forked_child)
 
 /* Cleanup removes our handler, unless the application has installed one
  * later */
-TEST_F(test_fault, put_back_at_the_end)
+TEST_F(test_fault, cleanup_restores_the_handler)
 {
     expect_ok([]() {
         struct sigaction before, after;

@@ -285,7 +285,7 @@ TEST_F(test_guard, child_does_not_wait)
 
 /* Open MPI patches libc after UCM, which disables UCM's hooks. The monitor
  * notices that, and does not report that handlers are installed. */
-TEST(test_guard_hooks, cut_off)
+TEST(test_guard_hooks, disabled_hooks_are_noticed)
 {
 #ifndef __x86_64__
     GTEST_SKIP() << "the patch is machine code of x86-64";

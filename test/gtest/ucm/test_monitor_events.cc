@@ -68,8 +68,8 @@ const event events[] = {
 };
 }
 
-class test_monitor_event : public test_monitor,
-                           public ::testing::WithParamInterface<event> {
+class test_monitor_events_kind : public test_monitor,
+                                 public ::testing::WithParamInterface<event> {
 protected:
     static constexpr size_t first = 4;
     static constexpr size_t count = 16;
@@ -124,7 +124,7 @@ public:
     std::atomic<int> hold{0};
 };
 
-TEST_P(test_monitor_event, bits_then_drain_then_call)
+TEST_P(test_monitor_events_kind, bits_then_drain_then_call)
 {
     uint32_t before[count];
 
@@ -135,7 +135,7 @@ TEST_P(test_monitor_event, bits_then_drain_then_call)
     }
 
     on_drain = [](test_monitor *arg) {
-        auto self = static_cast<test_monitor_event*>(arg);
+        auto self = static_cast<test_monitor_events_kind*>(arg);
         for (size_t i = 0; i < count; ++i) {
             /* The state is cleared, and the page is still present */
             bool cleared = bits(&self->range, self->ptr + i * page) == 0;
@@ -160,14 +160,14 @@ TEST_P(test_monitor_event, bits_then_drain_then_call)
     EXPECT_LE(GetParam().end - first, stats().invalidated);
 }
 
-TEST_P(test_monitor_event, waits_for_what_is_in_flight)
+TEST_P(test_monitor_events_kind, waits_for_accesses_in_flight)
 {
     std::atomic<bool> returned(false);
 
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     hold     = 1;
     on_drain = [](test_monitor *arg) {
-        auto self = static_cast<test_monitor_event*>(arg);
+        auto self = static_cast<test_monitor_events_kind*>(arg);
         if (self->hold == 1) {
             self->hold = 2;
             while (self->hold == 2) {
@@ -200,14 +200,14 @@ TEST_P(test_monitor_event, waits_for_what_is_in_flight)
 
 /* Two calls take the same page. The second one finds no bit to clear, and must
  * wait for the drain of the first one. */
-TEST_P(test_monitor_event, waits_for_a_drain_of_somebody_else)
+TEST_P(test_monitor_events_kind, waits_for_the_drain_of_another_thread)
 {
     std::atomic<bool> returned(false);
 
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     hold     = 1;
     on_drain = [](test_monitor *arg) {
-        auto self = static_cast<test_monitor_event*>(arg);
+        auto self = static_cast<test_monitor_events_kind*>(arg);
         /* The NIC stays busy for all drains until the test releases it */
         int one = 1;
         self->hold.compare_exchange_strong(one, 2);
@@ -232,7 +232,7 @@ TEST_P(test_monitor_event, waits_for_a_drain_of_somebody_else)
     thread.join();
 }
 
-TEST_P(test_monitor_event, meets_a_populate)
+TEST_P(test_monitor_events_kind, meets_a_populate)
 {
     ONLY_EMULATED("gates");
     /* Absent pages, which the populate has faulted in and not marked yet */
@@ -266,7 +266,7 @@ TEST_P(test_monitor_event, meets_a_populate)
     }
 }
 
-TEST_P(test_monitor_event, peers_get_the_new_contents_or_nothing)
+TEST_P(test_monitor_events_kind, peers_get_the_new_contents_or_nothing)
 {
     nprdma_range_t again;
     char *gone = ptr + first * page;
@@ -310,7 +310,7 @@ TEST_P(test_monitor_event, peers_get_the_new_contents_or_nothing)
     EXPECT_EQ(1, all_bits(&range, gone, 8 * page));
 }
 
-TEST_P(test_monitor_event, held_at_its_points)
+TEST_P(test_monitor_events_kind, held_at_its_points)
 {
     ONLY_EMULATED("gates");
     std::atomic<bool> returned(false);
@@ -339,7 +339,8 @@ TEST_P(test_monitor_event, held_at_its_points)
     thread.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(all, test_monitor_event, ::testing::ValuesIn(events),
+INSTANTIATE_TEST_SUITE_P(all, test_monitor_events_kind,
+                         ::testing::ValuesIn(events),
                          [](const auto &info) {
                              return std::string(info.param.name);
                          });
@@ -349,7 +350,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_monitor_event, ::testing::ValuesIn(events),
 class test_monitor_events : public test_monitor {
 };
 
-TEST_F(test_monitor_events, nothing_populated_nothing_drained)
+TEST_F(test_monitor_events, no_drain_if_nothing_is_populated)
 {
     nprdma_range_t range;
     start();
@@ -363,7 +364,7 @@ TEST_F(test_monitor_events, nothing_populated_nothing_drained)
     unreg(&range);
 }
 
-TEST_F(test_monitor_events, harmless_advice)
+TEST_F(test_monitor_events, harmless_advice_takes_no_pages)
 {
     nprdma_range_t range;
     start();
@@ -382,7 +383,7 @@ TEST_F(test_monitor_events, harmless_advice)
     munmap(ptr, 16 * page);
 }
 
-TEST_F(test_monitor_events, failed_calls_take_nothing_away_for_good)
+TEST_F(test_monitor_events, pages_come_back_after_failed_calls)
 {
     nprdma_range_t range;
     start();

@@ -84,7 +84,7 @@ void *mremap_to(void *ptr, size_t old_size, size_t new_size, int flags,
 
 } // namespace
 
-TEST(test_huge, spans)
+TEST(test_monitor_huge_page, spans)
 {
     constexpr uintptr_t at = 64 * huge;
 
@@ -111,7 +111,7 @@ TEST(test_huge, spans)
     }
 }
 
-TEST(test_huge, pages_of_mmap)
+TEST(test_monitor_huge_page, pages_of_mmap)
 {
     const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
 

@@ -133,7 +133,7 @@ TEST_F(test_monitor_kernel, states_cannot_be_written)
 }
 
 /* Registering pages that are populated needs no call to the kernel */
-TEST_F(test_monitor_kernel, told_of_a_range_when_it_is_populated)
+TEST_F(test_monitor_kernel, registering_populated_pages_needs_no_call)
 {
     nprdma_range_t other;
 

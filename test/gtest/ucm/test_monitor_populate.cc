@@ -65,7 +65,7 @@ static bool is_exclusive(const char *ptr, size_t page)
 }
 
 /* Pages that the application has written stay exclusive, with exceptions */
-TEST_F(test_monitor_populate, for_writing_what_is_there)
+TEST_F(test_monitor_populate, for_writing_of_resident_pages)
 {
     const unsigned write = NPRDMA_POPULATE_WRITE;
     nprdma_range_t range;
@@ -134,7 +134,7 @@ TEST_F(test_monitor_populate, only_inside_of_the_range)
     munmap(ptr, 16 * page);
 }
 
-TEST_F(test_monitor_populate, what_cannot_be)
+TEST_F(test_monitor_populate, inaccessible_memory_is_refused)
 {
     nprdma_range_t range;
     char *ptr = map();
@@ -244,7 +244,7 @@ TEST_F(test_monitor_populate, resident_pages_only)
 }
 
 /* Untouched memory stays untouched, and so do its states */
-TEST_F(test_monitor_populate, nothing_resident_costs_nothing)
+TEST_F(test_monitor_populate, nothing_resident_populates_nothing)
 {
     nprdma_range_t range;
     size_t size = params.region_size;
@@ -443,7 +443,7 @@ TEST_F(test_monitor_populate, revoked_in_all_regions)
  * it checks that the page is present. A drain waits for the counters. So a page
  * that has its bit must be present.
  */
-class test_monitor_race : public test_monitor_populate {
+class test_monitor_populate_race : public test_monitor_populate {
 protected:
     static constexpr int num_nics = 2;
 
@@ -453,7 +453,7 @@ protected:
 
     static void drain_nics(test_monitor *arg)
     {
-        auto self = static_cast<test_monitor_race*>(arg);
+        auto self = static_cast<test_monitor_populate_race*>(arg);
         for (auto &nic : self->nics) {
             uint64_t seq = nic.seq;
             while ((seq & 1) && (nic.seq == seq)) {
@@ -485,7 +485,7 @@ protected:
     std::atomic<uint64_t> violations{0};
 };
 
-TEST_F(test_monitor_race, populate_and_events)
+TEST_F(test_monitor_populate_race, populate_and_events)
 {
     static constexpr size_t num_pages = 64;
     nprdma_range_t range;
@@ -573,7 +573,7 @@ TEST_F(test_monitor_race, populate_and_events)
 
 /* The oracle above can fail: without a drain it sees accesses to absent
  * pages */
-TEST_F(test_monitor_race, a_nic_that_nobody_waits_for)
+TEST_F(test_monitor_populate_race, oracle_finds_a_missing_drain)
 {
     nprdma_range_t range;
     char *ptr = map();
@@ -606,7 +606,7 @@ TEST_F(test_monitor_race, a_nic_that_nobody_waits_for)
 
 /* Hooks look regions up that are destroyed and created again at the same
  * address */
-TEST_F(test_monitor_race, events_while_regions_come_and_go)
+TEST_F(test_monitor_populate_race, events_while_regions_come_and_go)
 {
     static constexpr size_t num_granules = 4;
     size_t granule = params.region_size;
@@ -655,7 +655,7 @@ TEST_F(test_monitor_race, events_while_regions_come_and_go)
     munmap(ptr, num_granules * granule);
 }
 
-TEST_F(test_monitor_race, more_populates_than_slots)
+TEST_F(test_monitor_populate_race, more_populates_than_slots)
 {
     ONLY_EMULATED("gates");
     static constexpr int num_threads = 40;
@@ -681,7 +681,7 @@ TEST_F(test_monitor_race, more_populates_than_slots)
 }
 
 
-class test_monitor_reclaim : public test_monitor {
+class test_monitor_populate_reclaim : public test_monitor {
 protected:
     char *populated(nprdma_range_t *range, size_t size)
     {
@@ -693,7 +693,7 @@ protected:
     }
 };
 
-TEST_F(test_monitor_reclaim, logical)
+TEST_F(test_monitor_populate_reclaim, logical)
 {
     nprdma_range_t range;
     params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
@@ -715,7 +715,7 @@ TEST_F(test_monitor_reclaim, logical)
     munmap(ptr, chunk);
 }
 
-TEST_F(test_monitor_reclaim, real)
+TEST_F(test_monitor_populate_reclaim, real)
 {
     nprdma_range_t range;
     params.reclaim      = NPRDMA_RECLAIM_REAL;
@@ -740,7 +740,7 @@ TEST_F(test_monitor_reclaim, real)
     munmap(ptr, 64 * page);
 }
 
-TEST_F(test_monitor_reclaim, is_in_no_hurry)
+TEST_F(test_monitor_populate_reclaim, keeps_to_its_rate)
 {
     nprdma_range_t range;
     params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
@@ -752,7 +752,7 @@ TEST_F(test_monitor_reclaim, is_in_no_hurry)
     munmap(ptr, 16 * page);
 }
 
-TEST_F(test_monitor_reclaim, sampled_is_for_the_nic)
+TEST_F(test_monitor_populate_reclaim, sampled_mode_takes_no_pages)
 {
     nprdma_range_t range;
     params.reclaim = NPRDMA_RECLAIM_SAMPLED;

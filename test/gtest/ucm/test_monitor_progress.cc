@@ -62,7 +62,7 @@ test_monitor_progress *test_monitor_progress::self = nullptr;
 
 /* Each try loses all pages but the first remaining one, old and new ones. The
  * kernel module distinguishes only groups of 64 pages. */
-TEST_F(test_monitor_progress, while_other_pages_are_taken)
+TEST_F(test_monitor_progress, first_page_is_populated_while_others_are_taken)
 {
     size_t step = on_kernel() ? 64 : 1;
 
@@ -82,7 +82,7 @@ TEST_F(test_monitor_progress, while_other_pages_are_taken)
 }
 
 /* The first page is taken repeatedly, but only after it was populated once */
-TEST_F(test_monitor_progress, what_was_there_is_done)
+TEST_F(test_monitor_progress, page_that_was_populated_once_counts)
 {
     meanwhile = [&]() {
         if (tries > 1) {
@@ -98,7 +98,7 @@ TEST_F(test_monitor_progress, what_was_there_is_done)
     EXPECT_EQ(1, all_bits(&range, ptr + page, (num_pages - 1) * page));
 }
 
-TEST_F(test_monitor_progress, unless_it_is_always_the_same_page)
+TEST_F(test_monitor_progress, gives_up_on_a_page_that_is_always_taken)
 {
     meanwhile = [&]() { take(100, 1); };
     EXPECT_EQ(UCS_ERR_BUSY, populate(&range));
@@ -109,7 +109,7 @@ TEST_F(test_monitor_progress, unless_it_is_always_the_same_page)
 
 /* A call that never returns is reported soon, and pages before it are
  * populated */
-TEST_F(test_monitor_progress, up_to_a_page_that_stays_blocked)
+TEST_F(test_monitor_progress, stops_at_a_page_that_stays_blocked)
 {
     static std::atomic<int> hold;
 

@@ -225,7 +225,7 @@ TEST_F(test_monitor_revoke, lazy_never_takes_live_pages)
 
 /* Memory that is used for operations of this process alone is out of reach of
  * peers */
-TEST_F(test_monitor_revoke, local_regions_are_others)
+TEST_F(test_monitor_revoke, local_regions_are_separate)
 {
     nprdma_range_t peers, local, again;
     start();
@@ -370,7 +370,7 @@ TEST_F(test_monitor_revoke, lazy_without_a_thread_is_strict)
 }
 
 /* Closing the monitor with pending pages leaks nothing */
-TEST_F(test_monitor_revoke, closed_meanwhile)
+TEST_F(test_monitor_revoke, close_with_pending_pages_leaks_nothing)
 {
     nprdma_range_t range;
     params.revoke_tick = 10;

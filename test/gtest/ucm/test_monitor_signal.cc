@@ -100,7 +100,7 @@ protected:
 };
 
 /* One region enters the table, and another one leaves it */
-TEST_F(test_monitor_signal, region_is_made_and_dropped)
+TEST_F(test_monitor_signal, while_a_region_is_created_and_destroyed)
 {
     nprdma_range_t first, second;
     ucs_status_t status = UCS_ERR_LAST;
@@ -139,7 +139,7 @@ TEST_F(test_monitor_signal, region_is_made_and_dropped)
 }
 
 /* Pages that the handler takes away are never marked; all others are */
-TEST_F(test_monitor_signal, pages_are_populated)
+TEST_F(test_monitor_signal, while_pages_are_populated)
 {
     nprdma_range_t range;
     ucs_status_t status = UCS_ERR_LAST;
@@ -164,7 +164,7 @@ TEST_F(test_monitor_signal, pages_are_populated)
 
 /* A word is stored for a peer while the handler takes its page away. The
  * handler must not wait for the access that it has interrupted. */
-TEST_F(test_monitor_signal, word_is_stored)
+TEST_F(test_monitor_signal, while_a_word_is_stored)
 {
     ASSERT_EQ(UCS_OK, nprdma_access_init());
 

@@ -40,7 +40,7 @@ protected:
     alignas(8) nprdma_page_state_t m_states[most];
 };
 
-TEST_F(test_page_state, loads_what_is_asked_for)
+TEST_F(test_page_state, loads_the_requested_states)
 {
     each_piece([&](size_t first, size_t count) {
         uint32_t words[most] = {};

@@ -363,7 +363,7 @@ TEST_P(test_death, killed_at_random)
 }
 
 /* An earlier message that was delivered does not make a check unnecessary */
-TEST_P(test_death, check_finds_out)
+TEST_P(test_death, check_detects_death)
 {
     start();
     for (int i = 0; i < 3; ++i) {
@@ -391,7 +391,7 @@ INSTANTIATE_TEST_SUITE_P(kinds, test_death, ::testing::ValuesIn(operations),
                          });
 
 /* A pending request gets the error of its endpoint */
-TEST(test_death_pending, is_tried_again)
+TEST(test_death_pending, pending_request_gets_the_error)
 {
     struct request : uct_pending_req_t {
         uct_ep_h     ep;

@@ -187,7 +187,7 @@ protected:
     std::vector<operation>  m_ops;
 };
 
-TEST_F(test_error, good_ones_pass)
+TEST_F(test_error, valid_keys_pass)
 {
     buffer remote(m_b->md(), size);
 
@@ -197,7 +197,7 @@ TEST_F(test_error, good_ones_pass)
     }
 }
 
-TEST_F(test_error, wrong_key)
+TEST_F(test_error, key_with_a_flipped_bit_is_refused)
 {
     buffer remote(m_b->md(), size);
     const std::vector<char> good = remote.packed_key();
@@ -212,7 +212,7 @@ TEST_F(test_error, wrong_key)
     }
 }
 
-TEST_F(test_error, not_a_key)
+TEST_F(test_error, garbage_key_is_refused)
 {
     buffer remote(m_b->md(), size);
     const std::vector<char> good = remote.packed_key();
@@ -340,7 +340,7 @@ TEST_F(test_error, hole)
     expect_alive();
 }
 
-TEST_F(test_error, flush_tells_once)
+TEST_F(test_error, flush_reports_the_error_once)
 {
     buffer good(m_b->md(), page);
     buffer bad(m_b->md(), page);

@@ -456,7 +456,7 @@ protected:
 
 /* The target's software does nothing. Its requests wait at the requesters,
  * which refuse new operations at their limits. */
-TEST_F(test_flood, of_a_stopped_target)
+TEST_F(test_flood, stopped_target_gets_bounded_messages)
 {
     uint64_t puts = m_num_puts;
 
@@ -473,7 +473,7 @@ TEST_F(test_flood, of_a_stopped_target)
 
 /* The populator's thread makes no progress, and gets more and more work. All
  * other requests are served meanwhile. */
-TEST_F(test_flood, of_a_target_that_waits_for_a_page)
+TEST_F(test_flood, target_that_waits_for_a_page)
 {
     tell(HOLD);
     begin_watch();
@@ -488,7 +488,7 @@ TEST_F(test_flood, of_a_target_that_waits_for_a_page)
 }
 
 /* The service has one thread among those that compute */
-TEST_F(test_flood, of_a_computing_target)
+TEST_F(test_flood, computing_target)
 {
     tell(COMPUTE);
     begin_watch();
@@ -675,7 +675,7 @@ protected:
     uint64_t m_sum = 0;
 };
 
-TEST_P(test_flood_others, are_served)
+TEST_P(test_flood_others, other_target_is_served)
 {
     flood();
     for (kind k : {kind::AM, kind::SHORT_PUT, kind::PUT, kind::LARGE_PUT,
@@ -686,7 +686,7 @@ TEST_P(test_flood_others, are_served)
 
 /* The pending request for the stopped target is queued before the one for the
  * other target */
-TEST_P(test_flood_others, are_served_when_they_wait)
+TEST_P(test_flood_others, other_target_is_served_behind_a_pending_request)
 {
     flood();
     add_pending(m_stopped, m_first, std::get<1>(GetParam()));

@@ -137,7 +137,7 @@ protected:
     uint64_t                m_base = 0;
 };
 
-TEST_F(test_longest, reply)
+TEST_F(test_longest, reply_time_is_recorded)
 {
     start(true, true);
     connect();
@@ -148,7 +148,7 @@ TEST_F(test_longest, reply)
     go_on();
 }
 
-TEST_F(test_longest, populate)
+TEST_F(test_longest, populate_time_is_recorded)
 {
     start(true, false);
     connect();
@@ -159,7 +159,7 @@ TEST_F(test_longest, populate)
     EXPECT_GT(m_entity->counter("assist_populate"), 0u);
 }
 
-TEST_F(test_longest, copy)
+TEST_F(test_longest, copy_time_is_recorded)
 {
     start(false, true);
     connect();
@@ -169,7 +169,7 @@ TEST_F(test_longest, copy)
     go_on();
 }
 
-TEST_F(test_longest, send_and_credits)
+TEST_F(test_longest, wait_for_credits_is_recorded)
 {
     start(true, true);
     connect();
@@ -198,7 +198,7 @@ TEST_F(test_longest, send_and_credits)
     m_entity->flush(m_ep);
 }
 
-TEST_F(test_longest, connecting)
+TEST_F(test_longest, connection_time_is_recorded)
 {
     start(true, true);
     m_peer->stop();
@@ -210,7 +210,7 @@ TEST_F(test_longest, connecting)
 
 /* A stream of operations, each of which is short, is no long wait, however long
  * the stream lasts */
-TEST_F(test_longest, stream)
+TEST_F(test_longest, stream_time_is_recorded)
 {
     start(true, true);
     connect();

@@ -32,7 +32,7 @@ static size_t resident(const void *ptr, size_t length)
 
 /* ---- keys ---- */
 
-TEST_F(test_mem, key_tells_range_and_region)
+TEST_F(test_mem, key_has_range_and_region)
 {
     buffer memory(m_b->md(), size);
     buffer inner(m_b->md(), 100, memory.ptr(page + 7));
@@ -55,7 +55,7 @@ TEST_F(test_mem, key_tells_range_and_region)
     EXPECT_NE(+outer.key, +key.key);
 }
 
-TEST_F(test_mem, key_allows_what_was_asked_for)
+TEST_F(test_mem, key_allows_the_requested_access)
 {
     buffer get_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_GET);
     buffer put_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_PUT);
@@ -328,7 +328,7 @@ TEST_F(test_mem, counters)
 }
 
 
-TEST_F(test_mem, local_handle_is_not_looked_at)
+TEST_F(test_mem, local_handle_is_not_dereferenced)
 {
     /* The MD does not request a key then, and UCP 1.13 passes any value */
     auto *garbage = reinterpret_cast<uct_mem_h>(uintptr_t(0x5a));

@@ -24,12 +24,15 @@ static size_t count_mappings()
 }
 
 /* Nothing but invalidation takes pages from peers */
-class test_mem_never : public test_mem {
+class test_mem_end : public test_mem {
+};
+
+class test_mem_end_never : public test_mem_end {
 protected:
     config_t config() override { return {{"NPRDMA_REVOKE", "never"}}; }
 };
 
-TEST_F(test_mem_never, invalidation_revokes)
+TEST_F(test_mem_end_never, invalidation_revokes)
 {
     buffer memory(m_b->md(), size);
     uct_mem_h memh  = reg(memory.ptr(), size);
@@ -48,7 +51,7 @@ TEST_F(test_mem_never, invalidation_revokes)
     again.deregister();
 }
 
-TEST_F(test_mem_never, invalidation_spares_other_registrations)
+TEST_F(test_mem_end_never, invalidation_spares_other_registrations)
 {
     buffer memory(m_b->md(), size);
     uct_mem_h first   = reg(memory.ptr(), size / 2 + page);
@@ -72,7 +75,7 @@ TEST_F(test_mem_never, invalidation_spares_other_registrations)
 
 /* Two peers have keys of one buffer. When one registration is invalidated, the
  * other one goes on; when that ends as well, no key works any more. */
-TEST_F(test_mem_never, invalidation_outlasts_other_registrations)
+TEST_F(test_mem_end_never, invalidation_outlasts_other_registrations)
 {
     buffer memory(m_b->md(), size);
     uct_mem_h first  = reg(memory.ptr(), size);
@@ -94,7 +97,7 @@ TEST_F(test_mem_never, invalidation_outlasts_other_registrations)
 
 /* An operation of the owner that is in progress at the invalidation does not
  * leave the pages to peers either */
-TEST_F(test_mem_never, invalidation_outlasts_operations)
+TEST_F(test_mem_end_never, invalidation_outlasts_operations)
 {
     buffer memory(m_b->md(), size), other(m_a->md(), size);
     uct_mem_h memh   = reg(memory.ptr(), size);
@@ -126,7 +129,7 @@ TEST_F(test_mem_never, invalidation_outlasts_operations)
     ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
 }
 
-TEST_F(test_mem_never, invalidation_while_it_is_used)
+TEST_F(test_mem_end_never, invalidation_while_it_is_used)
 {
     static const int rounds = 200;
     buffer memory(m_b->md(), size);
@@ -160,7 +163,7 @@ TEST_F(test_mem_never, invalidation_while_it_is_used)
     EXPECT_TRUE(m_a->failed.empty());
 }
 
-TEST_F(test_mem, forked_child_registers_nothing)
+TEST_F(test_mem_end, forked_child_registers_nothing)
 {
     buffer memory(m_b->md(), size);
     uct_rkey_t rkey = m_a->unpack(memory.packed_key());
@@ -187,7 +190,7 @@ TEST_F(test_mem, forked_child_registers_nothing)
     expect_works(memory, 0, size, rkey);
 }
 
-TEST_F(test_mem, nothing_is_left)
+TEST_F(test_mem_end, nothing_is_left)
 {
     /* UCX and the fabric allocate some objects once and keep them */
     for (int round = 0; round < 3; ++round) {

@@ -77,7 +77,7 @@ protected:
     }
 };
 
-TEST_F(test_opt_ends, refused)
+TEST_F(test_opt_ends, invalidated_target_is_refused)
 {
     far_memory memory(size);
     uct_mem_h memh;
@@ -92,7 +92,7 @@ TEST_F(test_opt_ends, refused)
     expect_works();
 }
 
-TEST_F(test_opt_ends, not_there)
+TEST_F(test_opt_ends, unmapped_target_fails)
 {
     far_memory memory(size);
     buffer remote(m_b->md(), size, memory.ptr());
@@ -103,7 +103,7 @@ TEST_F(test_opt_ends, not_there)
     expect_works();
 }
 
-TEST_F(test_opt_ends, not_there_at_the_initiator)
+TEST_F(test_opt_ends, unmapped_initiator_fails)
 {
     far_memory memory(size);
 
@@ -114,7 +114,7 @@ TEST_F(test_opt_ends, not_there_at_the_initiator)
 }
 
 /* While replies are outstanding, at different moments */
-TEST_F(test_opt_ends, canceled)
+TEST_F(test_opt_ends, canceled_operations_complete)
 {
     int num_waiting = 0;
 

@@ -414,7 +414,7 @@ protected:
     uct_ep_h                      m_ep = nullptr;
 };
 
-TEST_F(test_opt_events, blocked_while_a_call_is_in_progress)
+TEST_F(test_opt_events, populate_is_refused_during_a_call)
 {
     run(DONTNEED, GATE_INVALIDATE_QUIESCED, false, gone);
     run(DONTNEED, GATE_INVALIDATE_QUIESCED, false, 8000);
@@ -438,12 +438,12 @@ TEST_F(test_opt_events, before_pages_are_mapped)
     run_all(GATE_MAP);
 }
 
-TEST_F(test_opt_events, before_the_nic_looks)
+TEST_F(test_opt_events, before_the_nic_checks)
 {
     run_all(GATE_CHUNK_BEGIN);
 }
 
-TEST_F(test_opt_events, waits_for_what_is_in_flight)
+TEST_F(test_opt_events, waits_for_accesses_in_flight)
 {
     run_all(GATE_CHUNK_CHECKED);
 }
@@ -457,7 +457,7 @@ TEST_F(test_opt_events, after_the_nic_is_done)
 /* The NIC looks pages up for each 256 bytes, and the event comes between the
  * first and the second lookup. This takes a process of its own, because the
  * granule applies to all of its NICs. */
-class test_opt_chunks_events : public test_opt_events {
+class test_opt_events_chunks : public test_opt_events {
 protected:
     config_t config() override
     {
@@ -467,17 +467,17 @@ protected:
     }
 };
 
-TEST_F(test_opt_chunks_events, before_the_nic_looks)
+TEST_F(test_opt_events_chunks, before_the_nic_checks)
 {
     run_all(GATE_CHUNK_BEGIN);
 }
 
-TEST_F(test_opt_chunks_events, waits_for_what_is_in_flight)
+TEST_F(test_opt_events_chunks, waits_for_accesses_in_flight)
 {
     run_all(GATE_CHUNK_CHECKED);
 }
 
-TEST_F(test_opt_chunks_events, after_a_chunk)
+TEST_F(test_opt_events_chunks, after_a_chunk)
 {
     run_all(GATE_CHUNK_END);
 }
@@ -598,12 +598,12 @@ private:
     std::unique_ptr<heap_memory> m_heap;
 };
 
-TEST_F(test_opt_events_local, before_the_nic_looks)
+TEST_F(test_opt_events_local, before_the_nic_checks)
 {
     run_all(GATE_CHUNK_BEGIN);
 }
 
-TEST_F(test_opt_events_local, waits_for_what_is_in_flight)
+TEST_F(test_opt_events_local, waits_for_accesses_in_flight)
 {
     run_all(GATE_CHUNK_CHECKED);
 }

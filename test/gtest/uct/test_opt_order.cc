@@ -29,7 +29,7 @@ void test_opt_order::serve()
 
 /* ---- overlap: each pair of operations, and each way of the second one ---- */
 
-TEST_F(test_opt_order, put_put)
+TEST_F(test_opt_order, put_waits_for_put)
 {
     for (size_t from : {size_t(0), word, word + 3000}) {
         completion first, last;
@@ -50,7 +50,7 @@ TEST_F(test_opt_order, put_put)
     EXPECT_EQ(3u, counter("held_overlaps"));
 }
 
-TEST_F(test_opt_order, put_small_put)
+TEST_F(test_opt_order, small_put_waits_for_put)
 {
     uint64_t held = counter("held_overlaps");
 
@@ -92,7 +92,7 @@ TEST_F(test_opt_order, put_small_put)
     EXPECT_EQ(held + 60, counter("held_overlaps"));
 }
 
-TEST_F(test_opt_order, put_get)
+TEST_F(test_opt_order, get_waits_for_put)
 {
     for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY}) {
         size_t count = (op == GET_ZCOPY) ? length : 4000;
@@ -111,7 +111,7 @@ TEST_F(test_opt_order, put_get)
     EXPECT_EQ(12u, counter("held_overlaps"));
 }
 
-TEST_F(test_opt_order, put_atomic)
+TEST_F(test_opt_order, atomic_waits_for_put)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         completion put, fetched;
@@ -136,7 +136,7 @@ TEST_F(test_opt_order, put_atomic)
 }
 
 /* However the later operation writes, the get returns the data from before */
-TEST_F(test_opt_order, get_put)
+TEST_F(test_opt_order, put_waits_for_get)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         completion got, put;
@@ -163,7 +163,7 @@ TEST_F(test_opt_order, get_put)
 }
 
 /* Gets do not wait for each other */
-TEST_F(test_opt_order, get_get)
+TEST_F(test_opt_order, get_passes_get)
 {
     completion first, last;
 
@@ -180,7 +180,7 @@ TEST_F(test_opt_order, get_get)
 
 /* The target has not executed the stores when a later operation reaches the
  * NIC */
-TEST_F(test_opt_order, request_put)
+TEST_F(test_opt_order, put_waits_for_request)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         completion put;
@@ -195,7 +195,7 @@ TEST_F(test_opt_order, request_put)
     EXPECT_GT(counter("held_requests"), 0u);
 }
 
-TEST_F(test_opt_order, request_get)
+TEST_F(test_opt_order, get_waits_for_request)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         op_t op = (i % 2) ? GET_ZCOPY : GET_BCOPY;
@@ -229,7 +229,7 @@ protected:
 
 /* More requests than the order remembers. None is executed while they are
  * posted, because the service's thread has to wake up first. */
-TEST_F(test_opt_order_many, requests_get)
+TEST_F(test_opt_order_many, get_waits_for_many_requests)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         uint64_t value;
@@ -341,7 +341,7 @@ protected:
 
 /* With relaxed order, where programs use fences, an atomic passes operations
  * that it does not overlap */
-TEST_F(test_opt_order_relaxed, atomic_passes)
+TEST_F(test_opt_order_relaxed, atomic_passes_disjoint_put)
 {
     completion put;
 
@@ -358,7 +358,7 @@ TEST_F(test_opt_order_relaxed, atomic_passes)
     EXPECT_TRUE(arrived(0, 0, length));
 }
 
-TEST_F(test_opt_order_relaxed, atomic_waits_for_overlap)
+TEST_F(test_opt_order_relaxed, atomic_waits_for_overlapping_put)
 {
     for (uint64_t i = 1; i <= 30; ++i) {
         completion op;
@@ -481,7 +481,7 @@ TEST_F(test_opt_order, chains_keep_program_order)
     }
 }
 
-TEST_F(test_opt_order, fence_and_flush_know_what_is_held)
+TEST_F(test_opt_order, fence_and_flush_wait_for_held_operations)
 {
     for (uint64_t i = 1; i <= 30; ++i) {
         completion put, small;
@@ -567,7 +567,7 @@ TEST_F(test_opt_order, fence_waits_until_held_requests_are_executed)
 }
 
 /* If there is no room for an operation, it is refused, and nothing is lost */
-TEST_F(test_opt_order, room_runs_out)
+TEST_F(test_opt_order, operation_without_a_free_slot_is_refused)
 {
     for (int turn = 0; turn < 3; ++turn) {
         unsigned taken = 0;
@@ -635,7 +635,7 @@ TEST_F(test_opt_order, puts_leave_slots)
 }
 
 /* Held operations end with their endpoint, and their resources come back */
-TEST_F(test_opt_order, ends_with_the_endpoint)
+TEST_F(test_opt_order, held_operations_end_with_the_endpoint)
 {
     static const int count = 4;
 

@@ -262,7 +262,7 @@ private:
     std::deque<std::unique_ptr<operation>> m_open;
 };
 
-TEST_P(test_opt_order_random, as_one_after_the_other)
+TEST_P(test_opt_order_random, equals_sequential_execution)
 {
 #ifdef NPRDMA_TEST_TSAN
     const int count = 300;
@@ -305,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_opt_order_random,
 
 /* ---- the search alone, compared with one that tests every pair ---- */
 
-class test_opt_order_search : public ::testing::Test {
+class test_opt_order_random_search : public ::testing::Test {
 protected:
     struct item {
         uct_nprdma_order_op_t op;
@@ -330,7 +330,7 @@ protected:
     }
 };
 
-TEST_F(test_opt_order_search, finds_what_a_slow_search_finds)
+TEST_F(test_opt_order_random_search, equals_a_search_of_all_pairs)
 {
     static const unsigned kinds[] = {
         UCT_NPRDMA_ORDER_READ,
@@ -397,7 +397,7 @@ TEST_F(test_opt_order_search, finds_what_a_slow_search_finds)
 }
 
 /* A range at the end of the address space does not wrap */
-TEST_F(test_opt_order_search, ends_of_the_address_space)
+TEST_F(test_opt_order_random_search, ends_of_the_address_space)
 {
     uct_nprdma_span_t none, first = uct_nprdma_span(0, 1);
     uct_nprdma_span_t end  = uct_nprdma_span(UINT64_MAX, 1);

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-TEST_F(test_opt_plan, nothing_vanishes)
+TEST_F(test_opt_plan, no_eviction_redoes_nothing)
 {
     make(1 << 20);
     uint64_t hits = counter("opt_hits"), redone = counter("redone_slices");
@@ -252,7 +252,7 @@ TEST_F(test_opt_plan, data_like_the_signature)
 
 /* A slice that never finds its pages is copied by software, after exactly three
  * tries */
-TEST_F(test_opt_plan, gives_up_after_some_tries)
+TEST_F(test_opt_plan, copies_by_software_after_three_tries)
 {
     make(1 << 18);
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {

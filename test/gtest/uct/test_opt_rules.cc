@@ -425,7 +425,7 @@ TEST_F(test_opt_rules, unaligned_buffers_have_no_slice_more)
 
 /* Several operations on the same pages, each with its own copy of the states.
  * The result of one does not validate another one. */
-TEST_F(test_opt_rules, operations_do_not_share_what_they_saw)
+TEST_F(test_opt_rules, operations_do_not_share_page_states)
 {
     static const unsigned count = 12;
 

@@ -138,7 +138,7 @@ TEST_F(test_opt_small, each_is_one_slice_and_one_hit)
 
 /* At whatever byte the absent part begins, and also where the page is back
  * before its states could be read */
-TEST_F(test_opt_small, no_line_is_believed)
+TEST_F(test_opt_small, no_absent_line_is_accepted)
 {
     make(1 << 16);
     for (size_t length : {1, 5, 8, 15, 64, 65, 72, 127, 129, 500, 4096}) {
@@ -191,7 +191,7 @@ TEST_F(test_opt_small, data_like_the_signature)
 }
 
 /* Many gets at once, of which all, some, or none meet absent pages */
-TEST_F(test_opt_small, many_under_way)
+TEST_F(test_opt_small, many_in_flight)
 {
     make(size);
     for (int i = 0; i < 60; ++i) {
@@ -218,7 +218,7 @@ TEST_F(test_opt_small, many_under_way)
 
 /* Destroying an endpoint completes all of its gets, and leaks nothing that the
  * next endpoint needs */
-TEST_F(test_opt_small, destroy_under_way)
+TEST_F(test_opt_small, destroy_in_flight)
 {
     make(size);
     const size_t as_many = try_many();
@@ -334,7 +334,7 @@ protected:
     }
 };
 
-TEST_F(test_opt_small_slices, limits_are_obeyed)
+TEST_F(test_opt_small_slices, limits_are_respected)
 {
     make(1 << 16);
     for (op_t op : {GET_BCOPY, GET_COPIED}) {

@@ -683,7 +683,7 @@ TEST_F(test_service, endpoint_destroyed_with_operations_outstanding)
     quit();
 }
 
-TEST_F(test_service, few_rights)
+TEST_F(test_service, works_without_privileges)
 {
     /* 8 MiB of locked memory, the limit of an ordinary user */
     uid_t uid = (getuid() == 0) ? 65534 : 0;

@@ -205,7 +205,7 @@ TEST_F(test_service_populate, for_reading)
     }
 }
 
-TEST_F(test_service_populate, reply_begins_with_what_was_asked_for)
+TEST_F(test_service_populate, reply_begins_with_the_requested_pages)
 {
     pages memory(4096);
     buffer registered(m_entity->md(), memory.length(), memory.ptr());
@@ -228,7 +228,7 @@ TEST_F(test_service_populate, reply_begins_with_what_was_asked_for)
     EXPECT_EQ(4096u, memory.resident());
 }
 
-TEST_F(test_service_populate, ahead_to_its_end_and_no_further)
+TEST_F(test_service_populate, prefetch_stops_at_the_end)
 {
     pages memory(1024);
     buffer registered(m_entity->md(), 800 * page, memory.ptr());
@@ -328,7 +328,7 @@ TEST_F(test_service_populate, copy_mode_has_no_windows)
 
 /* Others are served while one requester asks for more than one step
  * populates */
-TEST_F(test_service_populate, others_are_not_held_up)
+TEST_F(test_service_populate, other_requests_are_not_delayed)
 {
     pages memory(65536);
     buffer registered(m_entity->md(), memory.length(), memory.ptr());
@@ -343,7 +343,7 @@ TEST_F(test_service_populate, others_are_not_held_up)
     await([&]() { return memory.resident() == 65536; });
 }
 
-TEST_F(test_service_populate, deregistered_meanwhile)
+TEST_F(test_service_populate, deregistered_during_the_request)
 {
     pages memory(65536), others(4);
     buffer next(m_entity->md(), others.length(), others.ptr());

@@ -138,7 +138,7 @@ protected:
     int                     m_fd   = -1;
 };
 
-TEST_F(test_sleep, put_that_waits_for_replies)
+TEST_F(test_sleep, woken_for_the_reply_to_a_put)
 {
     m_peer->stop();
     ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
@@ -149,7 +149,7 @@ TEST_F(test_sleep, put_that_waits_for_replies)
     expect_data(2);
 }
 
-TEST_F(test_sleep, get_that_waits_for_replies)
+TEST_F(test_sleep, woken_for_the_reply_to_a_get)
 {
     ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
     sleep_until(m_first);
@@ -162,7 +162,7 @@ TEST_F(test_sleep, get_that_waits_for_replies)
     expect_data(2);
 }
 
-TEST_F(test_sleep, fence_that_waits_for_replies)
+TEST_F(test_sleep, woken_for_the_reply_before_a_fence)
 {
     m_peer->stop();
     ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
@@ -175,7 +175,7 @@ TEST_F(test_sleep, fence_that_waits_for_replies)
 }
 
 /* A pending request for which the whole interface has no resource left */
-TEST_F(test_sleep, pending)
+TEST_F(test_sleep, woken_for_a_pending_request)
 {
     struct pending : uct_pending_req_t {
         test_sleep *self;

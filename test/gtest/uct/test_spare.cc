@@ -133,7 +133,7 @@ protected:
     uint64_t m_value = 0;
 };
 
-TEST_F(test_spare, comes_with_stores_that_are_alone)
+TEST_F(test_spare, comes_with_a_single_store)
 {
     EXPECT_EQ(1u, requests([&]() { put_alone(m_ab, 1); }));
     EXPECT_EQ(0u, count());
@@ -142,7 +142,7 @@ TEST_F(test_spare, comes_with_stores_that_are_alone)
     EXPECT_TRUE(rests());
 }
 
-TEST_F(test_spare, does_not_come_with_others)
+TEST_F(test_spare, does_not_come_with_several_stores)
 {
     for (int i = 0; i < 10 * enough; ++i) {
         put(m_ab, i, 8);
@@ -157,7 +157,7 @@ TEST_F(test_spare, does_not_come_with_others)
     EXPECT_TRUE(rests());
 }
 
-TEST_F(test_spare, is_taken_by_what_fits)
+TEST_F(test_spare, serves_requests_that_fit)
 {
     put_alone(m_ab);
     EXPECT_EQ(1u, requests([&]() { EXPECT_EQ(m_value, add(m_ab, 1)); }));
@@ -178,7 +178,7 @@ TEST_F(test_spare, is_taken_by_what_fits)
     EXPECT_TRUE(rests());
 }
 
-TEST_F(test_spare, is_used_up_before_what_does_not_fit)
+TEST_F(test_spare, is_consumed_before_a_larger_request)
 {
     for (size_t length : {49, 4096}) {
         put_alone(m_ab);
@@ -199,7 +199,7 @@ TEST_F(test_spare, is_used_up_before_what_does_not_fit)
 }
 
 /* Endpoints whose stores came when the interface had no spare left */
-TEST_F(test_spare, is_not_for_everybody)
+TEST_F(test_spare, is_limited_to_the_first_endpoints)
 {
     std::vector<uct_ep_h> eps;
 
@@ -269,7 +269,7 @@ TEST_F(test_spare, is_canceled)
 }
 
 /* The target makes no progress and does something else */
-TEST_F(test_spare, is_nothing_to_wait_for)
+TEST_F(test_spare, is_no_outstanding_request)
 {
     struct pollfd pfd = {-1, POLLIN, 0};
 
@@ -366,7 +366,7 @@ protected:
     }
 };
 
-TEST_F(test_spare_unasked, is_malformed)
+TEST_F(test_spare_unasked, unrequested_spare_is_malformed)
 {
     put_alone(m_ab);
     EXPECT_EQ(1u, count());
@@ -427,7 +427,7 @@ protected:
     entity m_entity{{{"TIMEOUT", "10ms"}, {"RETRY_COUNT", "3"}}};
 };
 
-TEST_F(test_spare_death, takes_it_along)
+TEST_F(test_spare_death, releases_the_spare)
 {
     target victim(m_entity), other(m_entity);
 
@@ -448,7 +448,7 @@ TEST_F(test_spare_death, takes_it_along)
 
 /* A spare alone does not make its endpoint probe the target, because no request
  * is outstanding. Endpoints with outstanding requests are probed. */
-TEST_F(test_spare_death, goes_unnoticed_while_idle)
+TEST_F(test_spare_death, is_not_probed_while_idle)
 {
     target victim(m_entity), other(m_entity);
 

@@ -163,21 +163,21 @@ protected:
     static constexpr size_t kib = 1024;
 };
 
-TEST_F(test_taken, unmapped_by_who_puts)
+TEST_F(test_taken, unmapped_by_the_caller_of_put)
 {
     for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
         expect_error(true, UNMAP, length);
     }
 }
 
-TEST_F(test_taken, unmapped_by_who_gets)
+TEST_F(test_taken, unmapped_by_the_caller_of_get)
 {
     for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
         expect_error(false, UNMAP, length);
     }
 }
 
-TEST_F(test_taken, protected_by_who_puts)
+TEST_F(test_taken, protected_by_the_caller_of_put)
 {
     for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
         expect_error(true, PROTECT, length);
@@ -185,7 +185,7 @@ TEST_F(test_taken, protected_by_who_puts)
 }
 
 /* Slices that are verified by states */
-TEST_F(test_taken, protected_by_who_gets)
+TEST_F(test_taken, protected_by_the_caller_of_get)
 {
     for (size_t length : {64 * kib, 4 * kib * kib}) {
         expect_error(false, PROTECT, length);

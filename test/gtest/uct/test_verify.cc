@@ -161,7 +161,7 @@ TEST(test_verify, partial_words)
 }
 
 /* A line that holds the value is suspect, also by chance */
-TEST(test_verify, chance_match)
+TEST(test_verify, line_that_holds_the_value_is_suspect)
 {
     std::mt19937_64 random(7);
     std::vector<uint64_t> words(512);
@@ -326,7 +326,7 @@ TEST_F(test_state_cache, absent_and_unknown)
 
 /* A state that has changed is trusted after it was seen unchanged eight times.
  * Other blocks have no influence. */
-TEST_F(test_state_cache, doubt)
+TEST_F(test_state_cache, changed_state_is_trusted_after_eight_equal_ones)
 {
     auto cache  = create(1 << 16);
     auto states = words(192, 1);
@@ -349,7 +349,7 @@ TEST_F(test_state_cache, doubt)
     EXPECT_TRUE(known(cache, m_region, 128, words(64, 129)));
 }
 
-TEST_F(test_state_cache, bounded)
+TEST_F(test_state_cache, size_is_bounded)
 {
     auto none  = create(0);
     auto small = create(1); /* One set of the cache */

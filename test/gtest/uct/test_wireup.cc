@@ -169,7 +169,7 @@ TEST(test_wireup_end, requests_after_the_last_one)
 /* Messages that are posted before the connection exists are sent when the peer
  * answers, also if the user makes no progress. The first event that progress
  * sees may be the failure of the connection. */
-TEST(test_wireup_end, fails_before_it_is_seen_connected)
+TEST(test_wireup_end, failure_may_precede_the_connected_event)
 {
     entity a, b(config_t{{"SEG_SIZE", "1024"}});
     struct pollfd pfd = {-1, POLLIN, 0};
@@ -193,7 +193,7 @@ TEST(test_wireup_end, fails_before_it_is_seen_connected)
 
 /* The device refuses a send and all later ones. Repeated packets arrive, and
  * the user gets one error. */
-TEST(test_wireup_fail, now_and_then)
+TEST(test_wireup_fail, some_connections_fail)
 {
     complaints said;
     entity a(config_t{{"CM_FAIL", "50"}, {"CM_SEED", "42"},
@@ -219,7 +219,7 @@ TEST(test_wireup_fail, now_and_then)
 }
 
 /* No packet leaves: the endpoint fails, and does not stay silent for ever */
-TEST(test_wireup_fail, always)
+TEST(test_wireup_fail, all_connections_fail)
 {
     complaints said;
     entity a(config_t{{"CM_FAIL", "100"}, {"CM_TIMEOUT", "200ms"}}), b;

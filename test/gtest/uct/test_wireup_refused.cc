@@ -216,7 +216,7 @@ TEST_F(test_wireup_refused, flush_ends_with_error)
 
 /* The device also refuses the empty WRITE that would report earlier sends
  * complete */
-TEST_F(test_wireup_refused, everything_from_now_on)
+TEST_F(test_wireup_refused, all_later_requests)
 {
     flush_then flush([]() {});
 
@@ -249,7 +249,7 @@ TEST_F(test_wireup_refused, buffers_come_back)
     expect_failed(1);
 }
 
-TEST_F(test_wireup_refused, pending_is_told)
+TEST_F(test_wireup_refused, pending_requests_get_the_error)
 {
     struct request : uct_pending_req_t {
         std::function<ucs_status_t()> send;
@@ -383,7 +383,7 @@ TEST_F(test_wireup_refused, at_random)
 
 /* The FIN is sent later, and the device refuses it then. Nothing else would
  * report that the message before it is complete. */
-TEST_F(test_wireup_refused, last_words)
+TEST_F(test_wireup_refused, the_final_message)
 {
     static const unsigned count = 700;
     std::vector<uct_ep_h> others;
