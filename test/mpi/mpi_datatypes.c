@@ -22,7 +22,7 @@
 #define MAX_RMA_SPANS 400
 
 /* Receiver of data that go to all ranks */
-#define EVERYBODY 63
+#define ALL_RANKS 63
 
 typedef struct {
     const mpi_layout_t *layout;
@@ -144,9 +144,9 @@ static void do_bcast(exchange_t *x)
     int root = x->serial % mpi_test_size;
 
     begin(x);
-    store(x, x->expected, 0, root, EVERYBODY);
+    store(x, x->expected, 0, root, ALL_RANKS);
     if (mpi_test_rank == root) {
-        store(x, x->in, 0, root, EVERYBODY);
+        store(x, x->in, 0, root, ALL_RANKS);
     }
     MPI_Bcast(x->in, x->count, x->layout->type, root, MPI_COMM_WORLD);
     finish(x, x->in, "bcast", mpi_test_rank != root);
@@ -182,9 +182,9 @@ static void do_allgather(exchange_t *x)
     int r;
 
     begin(x);
-    store(x, x->out, 0, mpi_test_rank, EVERYBODY);
+    store(x, x->out, 0, mpi_test_rank, ALL_RANKS);
     for (r = 0; r < mpi_test_size; ++r) {
-        store(x, x->expected, r, r, EVERYBODY);
+        store(x, x->expected, r, r, ALL_RANKS);
     }
     MPI_Allgather(x->out, x->count, x->layout->type, x->in, x->count,
                   x->layout->type, MPI_COMM_WORLD);

@@ -296,7 +296,7 @@ static void note_words(history_t *h, const int64_t *words, int steps)
         step = (int)(words[i] >> 24) & 0xffffff;
         CHECK((from >= 0) && (from < mpi_test_size) && (step <= steps) &&
                       (words[i] == word(from, step, i)),
-              "word %d of %d: nobody wrote %lx", i, h->words, (long)words[i]);
+              "word %d of %d: no rank wrote %lx", i, h->words, (long)words[i]);
         seen = &h->seen[i * mpi_test_size + from];
         CHECK(!(*seen & ((uint64_t)1 << step)),
               "word %d of %d: step %d of rank %d was returned twice", i,

@@ -66,7 +66,7 @@ int main(int argc, char **argv)
             MPI_Comm_spawn(argv[0], child_argv, CHILDREN, MPI_INFO_NULL, 0,
                            MPI_COMM_WORLD, &other, MPI_ERRCODES_IGNORE);
         }
-        CHECK(other != MPI_COMM_NULL, "nobody has been started");
+        CHECK(other != MPI_COMM_NULL, "no process was started");
         MPI_Intercomm_merge(other, is_child, &all);
         bytes += exchange(all, 0);
         bytes += exchange(all, 1);

@@ -234,7 +234,7 @@ static void own(const absent_way_t *way, int socket, int pinned)
                      .memory = map_memory()};
 
     way->connect(1, socket, owner.memory, LENGTH);
-    read_step(&owner, "read of what nobody has touched", 0, 0);
+    read_step(&owner, "read of untouched memory", 0, 0);
 
     fill(owner.memory, 1);
     swap_out(owner.memory, pinned);

@@ -47,8 +47,8 @@ struct Plan {
 static const Plan plans[] = {
     {"fabric, given away",              false, true,  0600, true,  0, false},
     {"fabric, given away, stays",       false, true,  0600, false, 0, false},
-    {"fabric, for everybody",           false, false, 0666, true,  0, false},
-    {"fabric, given away to everybody", false, true,  0666, true,  0, false},
+    {"fabric, for all users",           false, false, 0666, true,  0, false},
+    {"fabric, given away to all users", false, true,  0666, true,  0, false},
     {"fabric, garbage",                 false, true,  0600, true,  0, true},
     {"fabric, one page more",           false, true,  0600, true, 4096, false},
     {"fabric, one byte more",           false, true,  0600, true,  1, false},

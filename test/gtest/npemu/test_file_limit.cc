@@ -93,7 +93,7 @@ TEST(test_file_limit, log_line_is_dropped)
         limit_files();
         int fd = full_file();
         ASSERT_EQ(STDERR_FILENO, dup2(fd, STDERR_FILENO));
-        npemu_error("nobody reads this");
+        npemu_error("a line for the log");
         EXPECT_EQ((off_t)LIMIT, lseek(fd, 0, SEEK_END));
         EXPECT_FALSE(is_pending());
     });

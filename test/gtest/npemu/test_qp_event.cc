@@ -299,11 +299,11 @@ TEST_F(test_qp_event_comm_est, does_not_come_in_rts)
 /* What is not of the connection is not heard. */
 TEST_F(test_qp_event_comm_est, ignores_packets_of_other_queue_pairs)
 {
-    Qp stranger(device, cq_a, cq_a);
+    Qp other(device, cq_a, cq_a);
 
-    stranger.connect(b.address());
+    other.connect(b.address());
     Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
-    ASSERT_EQ(0, stranger.post(write.rdma(buffer, 1024)));
+    ASSERT_EQ(0, other.post(write.rdma(buffer, 1024)));
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 

@@ -483,7 +483,7 @@ TEST_F(test_monitor_events, brk)
     ASSERT_EQ(top + up, ptr);
     ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    ASSERT_EQ(ptr + size, sbrk(0)) << "somebody else grew the heap";
+    ASSERT_EQ(ptr + size, sbrk(0)) << "something else grew the heap";
 
     /* The page in which the heap ends stays */
     ASSERT_NE((void*)-1, sbrk(-8 * (intptr_t)page + 100));

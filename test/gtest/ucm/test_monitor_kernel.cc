@@ -275,7 +275,7 @@ TEST_F(test_monitor_kernel, limits_evict_idle_regions)
         GTEST_SKIP() << "only root can lower the limit";
     }
     parameter limit("max_user_regions", std::to_string(max));
-    no_capability nobody(CAP_SYS_RESOURCE); /* Exceeds limits */
+    no_capability ordinary(CAP_SYS_RESOURCE); /* Exceeds limits */
     std::vector<nprdma_range_t> ranges(max + 4);
     auto reg_one = [&](unsigned i) {
         return reg(&ranges[i], (void*)((i + 16) * params.region_size), page);

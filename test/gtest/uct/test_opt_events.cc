@@ -88,7 +88,7 @@ void do_event(event_t event, char *ptr, pid_t *child)
         EXPECT_EQ(0, munmap(ptr, gone));
         break;
     case SHRINK:
-        ASSERT_EQ(ptr + area - at, sbrk(0)) << "somebody else grew the heap";
+        ASSERT_EQ(ptr + area - at, sbrk(0)) << "something else grew the heap";
         EXPECT_EQ(0, brk(ptr));
         EXPECT_EQ(0, brk(ptr + area - at));
         break;

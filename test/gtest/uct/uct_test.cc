@@ -58,7 +58,7 @@ void await(const std::function<bool()> &condition)
 
     while (!condition()) {
         if (std::chrono::steady_clock::now() > deadline) {
-            throw std::runtime_error("awaited in vain");
+            throw std::runtime_error("a condition did not become true in time");
         }
         std::this_thread::yield();
     }
@@ -442,7 +442,7 @@ void entity::wait(const std::function<bool()> &condition)
             other->progress();
         }
         if (std::chrono::steady_clock::now() > deadline) {
-            throw std::runtime_error("waited in vain");
+            throw std::runtime_error("a condition stayed false in progress");
         }
     }
 }
