@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "serve.h"
 #include "uct_test.h"
 
 #include <algorithm>
@@ -124,12 +125,7 @@ const operation operations[] = {
     {"assist_large_put", true, true, true, put_zcopy<large>},
 };
 
-ucs_status_t ignore_am(void *, void *, size_t, unsigned)
-{
-    return UCS_OK;
-}
-
-PEER_FUNCTION(mortal)
+PEER_FUNCTION(death_target)
 {
     entity e(parent.get<int>() ? config_t{{"ZCOPY", "no"}} : config_t{});
     buffer memory(e.md(), num_places * place);
@@ -137,14 +133,7 @@ PEER_FUNCTION(mortal)
     if (!parent.get<int>()) {
         memory.fill(1);
     }
-    uct_iface_set_am_handler(e.iface(), 1, ignore_am, nullptr, 0);
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    while (!parent.ready()) {
-        e.progress();
-    }
-    return 0;
+    return serve(parent, e, memory);
 }
 
 } // namespace
@@ -158,7 +147,7 @@ protected:
         if (GetParam().copy) {
             config["ZCOPY"] = "no";
         }
-        m_peer.reset(new peer("mortal"));
+        m_peer.reset(new peer("death_target"));
         m_peer->put((int)GetParam().copy);
         m_peer->put((int)GetParam().untouched);
         m_entity.reset(new entity(config));
@@ -251,7 +240,7 @@ protected:
     /* After the loss of a peer, the initiator can work with another one */
     void expect_new_peer()
     {
-        m_peer.reset(new peer("mortal"));
+        m_peer.reset(new peer("death_target"));
         m_peer->put((int)GetParam().copy);
         m_peer->put(0);
         uct_ep_h ep     = m_entity->connect(m_peer->get_bytes());
@@ -277,7 +266,7 @@ protected:
             struct pollfd pfd = {-1, POLLIN, 0};
             ASSERT_EQ(UCS_OK, uct_iface_event_fd_get(m_entity->iface(),
                                                      &pfd.fd));
-            EXPECT_EQ(1, poll(&pfd, 1, limit * 1e3)) << "nobody wakes it";
+            EXPECT_EQ(1, poll(&pfd, 1, limit * 1e3)) << "no event woke it";
         } else {
             ASSERT_EQ(UCS_ERR_BUSY, status);
         }
@@ -399,7 +388,7 @@ TEST(test_death_pending, pending_request_gets_the_error)
         ucs_status_t status;
     } request = {};
     entity e(config_t{{"TIMEOUT", "20ms"}, {"RETRY_COUNT", "3"}});
-    peer target("mortal");
+    peer target("death_target");
 
     target.put(0);
     target.put(1);

@@ -1,6 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 #include "page_table.h"
+#include "serve.h"
 #include "uct_test.h"
 
 #include <algorithm>
@@ -112,9 +113,7 @@ PEER_FUNCTION(flooded)
     for (size_t i = constant_at; i < put_at; ++i) {
         *memory.ptr(i) = pattern(i);
     }
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
+    publish(parent, e, memory);
     for (;;) {
         command c = parent.get<command>();
         if (c == QUIT) {
@@ -503,25 +502,13 @@ TEST_F(test_flood, computing_target)
  * requester accepts. The other target is served without delay.
  */
 
-static ucs_status_t ignore(void *, void *, size_t, unsigned)
-{
-    return UCS_OK;
-}
-
 /* Serves until it is told to quit */
-PEER_FUNCTION(bystander)
+PEER_FUNCTION(other_target)
 {
     entity e;
     buffer memory(e.md(), 4096 * kib);
 
-    uct_iface_set_am_handler(e.iface(), 1, ignore, nullptr, 0);
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    while (!parent.ready()) {
-        e.progress();
-    }
-    return 0;
+    return serve(parent, e, memory);
 }
 
 enum class kind { AM, SHORT_PUT, PUT, LARGE_PUT, GET, LARGE_GET, ATOMIC };
@@ -573,7 +560,7 @@ protected:
 
     void open(target &t)
     {
-        t.process.reset(new peer("bystander"));
+        t.process.reset(new peer("other_target"));
         auto address = t.process->get_bytes();
         t.ep         = m_entity->connect(address);
         t.rkey       = m_entity->unpack(t.process->get_bytes());
@@ -697,8 +684,20 @@ TEST_P(test_flood_others, other_target_is_served_behind_a_pending_request)
     m_entity->wait([&]() { return m_first.done; });
 }
 
+/* Such as copy_large_put */
+static std::string
+kind_name(const ::testing::TestParamInfo<test_flood_others::ParamType> &info)
+{
+    static const char *names[] = {"am",  "short_put", "put",   "large_put",
+                                  "get", "large_get", "atomic"};
+
+    return std::string(std::get<0>(info.param).empty() ? "zcopy_" : "copy_") +
+           names[static_cast<int>(std::get<1>(info.param))];
+}
+
 INSTANTIATE_TEST_SUITE_P(kinds, test_flood_others, ::testing::Combine(
         ::testing::Values(config_t{}, config_t{{"ZCOPY", "no"}}),
         ::testing::Values(kind::AM, kind::SHORT_PUT, kind::PUT,
                           kind::LARGE_PUT, kind::GET, kind::LARGE_GET,
-                          kind::ATOMIC)));
+                          kind::ATOMIC)),
+        kind_name);

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "serve.h"
 #include "test_mem.h"
 
 #include <fstream>
@@ -58,13 +59,6 @@ unsigned num_service_threads()
     }
     closedir(dir);
     return count;
-}
-
-void publish(peer &parent, const entity &e, const buffer &memory)
-{
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
 }
 
 /* Serves until the parent sends a byte */

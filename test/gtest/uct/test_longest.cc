@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "serve.h"
 #include "uct_test.h"
 
 #include <algorithm>
@@ -14,11 +15,6 @@ namespace {
 constexpr size_t   length  = 300000;
 constexpr uint64_t stopped = 200000; /* Duration of a wait, in us */
 
-ucs_status_t ignore_am(void *, void *, size_t, unsigned)
-{
-    return UCS_OK;
-}
-
 /* Arguments: zero copy, and whether the memory has been touched */
 PEER_FUNCTION(slow_target)
 {
@@ -28,14 +24,7 @@ PEER_FUNCTION(slow_target)
     if (parent.get<int>()) {
         memory.fill(1);
     }
-    uct_iface_set_am_handler(e.iface(), 1, ignore_am, nullptr, 0);
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    while (!parent.ready()) {
-        e.progress();
-    }
-    return 0;
+    return serve(parent, e, memory);
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "serve.h"
 #include "test_mem.h"
 
 #include <cstddef>
@@ -76,9 +77,7 @@ PEER_FUNCTION(target_in_container)
     buffer memory(e.md(), size);
 
     memory.fill(1);
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
+    publish(parent, e, memory);
     parent.put(log.lines().size());
     parent.put(count(log, "no region for"));
     e.wait([&]() { return parent.ready(); });

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "serve.h"
 #include "uct_test.h"
 
 #include <cstring>
@@ -15,25 +16,13 @@ namespace {
 
 constexpr size_t size = 2 << 20;
 
-ucs_status_t ignore(void *, void *, size_t, unsigned)
-{
-    return UCS_OK;
-}
-
 PEER_FUNCTION(stoppable)
 {
     entity e(config_t{{"ZCOPY", "no"}});
     buffer memory(e.md(), size);
 
     memory.fill(1);
-    uct_iface_set_am_handler(e.iface(), 1, ignore, nullptr, 0);
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    while (!parent.ready()) {
-        e.progress();
-    }
-    return 0;
+    return serve(parent, e, memory);
 }
 
 } // namespace
@@ -107,7 +96,7 @@ protected:
         while (!comp.done && !HasFatalFailure()) {
             if ((m_entity->progress() == 0) && arm()) {
                 struct pollfd pfd = {m_fd, POLLIN, 0};
-                ASSERT_EQ(1, poll(&pfd, 1, 60000)) << "nobody wakes it";
+                ASSERT_EQ(1, poll(&pfd, 1, 60000)) << "no event woke it";
             }
         }
         EXPECT_EQ(UCS_OK, comp.status);

@@ -1,6 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 #include "spares.h"
+#include "serve.h"
 #include "uct_test.h"
 
 #include <cstring>
@@ -33,13 +34,7 @@ PEER_FUNCTION(spare_target)
     buffer memory(e.md(), size);
 
     memory.fill(1);
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    while (!parent.ready()) {
-        e.progress();
-    }
-    return 0;
+    return serve(parent, e, memory);
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "serve.h"
 #include "page_table.h"
 #include "test_mem.h"
 
@@ -74,9 +75,7 @@ PEER_FUNCTION(stopped_target)
     buffer memory(e.md(), size);
     page_table_t *table;
 
-    parent.put_bytes(e.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
+    publish(parent, e, memory);
     table = page_table_find(memory.ptr());
     page_table_gate_arm(table, GATE_MAP, memory.ptr());
     parent.put('r');
@@ -151,7 +150,15 @@ INSTANTIATE_TEST_SUITE_P(points, test_stopped,
                                            order{true, GATE_CHUNK_END},
                                            order{false, GATE_CHUNK_BEGIN},
                                            order{false, GATE_CHUNK_CHECKED},
-                                           order{false, GATE_CHUNK_END}));
+                                           order{false, GATE_CHUNK_END}),
+                         [](const ::testing::TestParamInfo<order> &info) {
+                             int point = info.param.point;
+                             return std::string(info.param.is_get ? "get_" :
+                                                                    "put_") +
+                                    ((point == GATE_CHUNK_BEGIN) ? "begin" :
+                                     (point == GATE_CHUNK_END)   ? "end" :
+                                                                   "checked");
+                         });
 
 TEST(test_stopped_peer, target)
 {
