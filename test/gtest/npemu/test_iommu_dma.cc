@@ -8,6 +8,7 @@
 #include "npemu_region.h"
 
 #include <algorithm>
+#include <memory>
 
 using namespace npt;
 
@@ -536,56 +537,64 @@ protected:
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         pattern_fill(memory, PAGES * PAGE, 1);
     }
-    ~test_iommu_dma_efault() override { munmap(memory, PAGES * PAGE); }
+    ~test_iommu_dma_efault() override
+    {
+        region.reset();
+        munmap(memory, PAGES * PAGE);
+    }
 
-    Servant  servant;
-    uint8_t *memory;
+    void SetUp() override
+    {
+        ASSERT_TRUE(device.ok());
+        region = std::make_unique<Region>(device, memory, PAGES * PAGE);
+        region->set_all();
+        servant.connect(device);
+    }
+
+    void TearDown() override
+    {
+        servant.dismiss();
+    }
+
+    Servant                 servant; /* Forks: before the device */
+    Device                  device;
+    std::unique_ptr<Region> region;
+    uint8_t                 *memory;
 };
 
 TEST_F(test_iommu_dma_efault, read_marks_the_page_and_returns_the_signature)
 {
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Region region(device, memory, PAGES * PAGE);
-    region.set_all();
-    servant.connect(device);
     ASSERT_EQ(0, mprotect(memory + 7 * PAGE, 2 * PAGE, PROT_NONE));
 
     const size_t offset = 100, length = PAGES * PAGE - 300;
     ASSERT_EQ(IBV_WC_SUCCESS,
-              servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, offset),
+              servant.rdma(IBV_WR_RDMA_READ, region->remote(region->r, offset),
                            0, length));
     for (size_t i = 0; i < length; ++i) {
         size_t at = offset + i, page = at / PAGE;
         ASSERT_EQ(((page == 7) || (page == 8)) ?
-                          signature_byte(region.at(at)) : pattern_byte(1, at),
+                          signature_byte(region->at(at)) : pattern_byte(1, at),
                   servant.shared.data[i]) << "byte " << i;
     }
     for (size_t i = 0; i < PAGES; ++i) {
         bool gone = (i == 7) || (i == 8);
         EXPECT_EQ(gone ? 2 * NPRDMA_PAGE_COUNT :
                          NPRDMA_PAGE_COUNT | NPRDMA_PAGE_BITS,
-                  region.state(i)) << "page " << i;
+                  region->state(i)) << "page " << i;
     }
-    EXPECT_EQ(2u, region.stats().efault);
+    EXPECT_EQ(2u, region->stats().efault);
     /* From now on a drain is always due */
-    EXPECT_EQ(1u, region.evict(7));
-    servant.dismiss();
+    EXPECT_EQ(1u, region->evict(7));
 }
 
 TEST_F(test_iommu_dma_efault, write_marks_the_page_and_is_dropped)
 {
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Region region(device, memory, PAGES * PAGE);
-    region.set_all();
-    servant.connect(device);
     pattern_fill(servant.shared.data, PAGES * PAGE, 2);
     ASSERT_EQ(0, mprotect(memory + 3 * PAGE, PAGE, PROT_READ));
 
     const size_t offset = 100, length = PAGES * PAGE - 300;
     ASSERT_EQ(IBV_WC_SUCCESS,
-              servant.rdma(IBV_WR_RDMA_WRITE, region.remote(region.w, offset),
+              servant.rdma(IBV_WR_RDMA_WRITE, region->remote(region->w, offset),
                            0, length));
     for (size_t i = 0; i < PAGES * PAGE; ++i) {
         bool written = (i >= offset) && (i < offset + length) &&
@@ -593,62 +602,49 @@ TEST_F(test_iommu_dma_efault, write_marks_the_page_and_is_dropped)
         ASSERT_EQ(written ? pattern_byte(2, i - offset) : pattern_byte(1, i),
                   memory[i]) << "byte " << i;
     }
-    EXPECT_FALSE(region.has(3, NPRDMA_PAGE_BITS));
-    EXPECT_EQ(1u, region.stats().efault);
-    servant.dismiss();
+    EXPECT_FALSE(region->has(3, NPRDMA_PAGE_BITS));
+    EXPECT_EQ(1u, region->stats().efault);
 }
 
 TEST_F(test_iommu_dma_efault, applies_to_local_pages)
 {
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Region region(device, memory, PAGES * PAGE);
-    region.set_all();
-    servant.connect(device);
     pattern_fill(servant.shared.data, PAGES * PAGE, 2);
     ASSERT_EQ(0, mprotect(memory + 5 * PAGE, PAGE, PROT_NONE));
 
-    Wr get(1, IBV_WR_RDMA_READ, {region.sge(region.w, 0, PAGES * PAGE)});
+    Wr get(1, IBV_WR_RDMA_READ, {region->sge(region->w, 0, PAGES * PAGE)});
     ASSERT_EQ(0, servant.qp().post(get.rdma(servant.memory)));
     ASSERT_TRUE(servant.cq().expect(1));
-    EXPECT_FALSE(region.has(5, NPRDMA_PAGE_BITS));
+    EXPECT_FALSE(region->has(5, NPRDMA_PAGE_BITS));
     ASSERT_EQ(0, mprotect(memory + 5 * PAGE, PAGE, PROT_READ | PROT_WRITE));
     for (size_t i = 0; i < PAGES * PAGE; ++i) {
         ASSERT_EQ(pattern_byte((i / PAGE == 5) ? 1 : 2, i), memory[i]);
     }
 
-    region.set(5, 1);
+    region->set(5, 1);
     ASSERT_EQ(0, mprotect(memory + 5 * PAGE, PAGE, PROT_NONE));
-    Wr put(2, IBV_WR_RDMA_WRITE, {region.sge(region.r, 0, PAGES * PAGE)});
+    Wr put(2, IBV_WR_RDMA_WRITE, {region->sge(region->r, 0, PAGES * PAGE)});
     ASSERT_EQ(0, servant.qp().post(put.rdma(servant.memory)));
     ASSERT_TRUE(servant.cq().expect(2));
     for (size_t i = 0; i < PAGES * PAGE; ++i) {
-        ASSERT_EQ((i / PAGE == 5) ? signature_byte(region.at(i)) :
+        ASSERT_EQ((i / PAGE == 5) ? signature_byte(region->at(i)) :
                                     pattern_byte(2, i),
                   servant.shared.data[i]);
     }
-    EXPECT_EQ(2u, region.stats().efault);
-    servant.dismiss();
+    EXPECT_EQ(2u, region->stats().efault);
 }
 
 TEST_F(test_iommu_dma_efault, unmapped_memory_without_table_is_an_error)
 {
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Region region(device, memory, PAGES * PAGE);
-    region.set_all();
     Buffer plain(device, PAGE);
-    servant.connect(device);
     uint64_t addr = plain.at(0);
     ASSERT_EQ(0, mprotect(plain.data, PAGE, PROT_NONE));
 
     Wr wr(1, IBV_WR_RDMA_WRITE, {{addr, 64, plain.mr->lkey}});
     Pair pair(device);
-    ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.w, 0))));
+    ASSERT_EQ(0, pair.a.post(wr.rdma(region->remote(region->w, 0))));
     EXPECT_TRUE(pair.cq_a.expect(1, IBV_WC_LOC_PROT_ERR));
-    EXPECT_EQ(0u, region.stats().efault);
+    EXPECT_EQ(0u, region->stats().efault);
     ASSERT_EQ(0, mprotect(plain.data, PAGE, PROT_READ | PROT_WRITE));
-    servant.dismiss();
 }
 
 /* --- sampled ---------------------------------------------------------------*/

@@ -378,4 +378,5 @@ TEST_P(test_mr_iova, transfers)
 /* libibverbs wants the page offset of address and I/O address to agree. */
 INSTANTIATE_TEST_SUITE_P(iova, test_mr_iova,
                          testing::Values(0, 0x10000, 0x7654321000ull,
-                                         0xffffffff00000000ull));
+                                         0xffffffff00000000ull),
+                         testing::PrintToStringParamName());

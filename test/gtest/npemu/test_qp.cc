@@ -327,11 +327,24 @@ TEST_P(test_qp_attributes, transition_refuses_foreign_attributes)
     }
 }
 
+/* Such as rc_rtr */
+static std::string
+state_name(const testing::TestParamInfo<test_qp_attributes::ParamType> &info)
+{
+    static const char *names[] = {"reset", "init", "rtr", "rts",
+                                  "sqd",   "sqe",  "err"};
+
+    return std::string((std::get<0>(info.param) == IBV_QPT_RC) ? "rc_" :
+                                                                 "ud_") +
+           names[std::get<1>(info.param)];
+}
+
 INSTANTIATE_TEST_SUITE_P(
         all, test_qp_attributes,
         testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
                          testing::Values(IBV_QPS_INIT, IBV_QPS_RTR,
-                                         IBV_QPS_RTS)));
+                                         IBV_QPS_RTS)),
+        state_name);
 
 class test_qp_states : public test_qp_attributes {};
 
@@ -459,12 +472,14 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
                          testing::Values(IBV_QPS_RESET, IBV_QPS_INIT,
                                          IBV_QPS_RTR, IBV_QPS_RTS,
-                                         IBV_QPS_SQD, IBV_QPS_ERR)));
+                                         IBV_QPS_SQD, IBV_QPS_ERR)),
+        state_name);
 
 /* Reliable connections do not come there. */
 INSTANTIATE_TEST_SUITE_P(sqe, test_qp_states,
                          testing::Values(std::make_tuple(IBV_QPT_UD,
-                                                         IBV_QPS_SQE)));
+                                                         IBV_QPS_SQE)),
+                         state_name);
 
 TEST_F(test_qp, attribute_values_are_checked)
 {

@@ -173,6 +173,18 @@ TEST_P(test_rc_sizes, transfers)
     target.join();
 }
 
+/* Such as write_64_within_one */
+static std::string
+size_name(const testing::TestParamInfo<test_rc_sizes::ParamType> &info)
+{
+    static const char *names[] = {"send", "send_imm", "write", "write_imm",
+                                  "read"};
+
+    return names[std::get<0>(info.param)] + std::string("_") +
+           std::to_string(std::get<1>(info.param)) +
+           (std::get<2>(info.param) ? "_between_processes" : "_within_one");
+}
+
 INSTANTIATE_TEST_SUITE_P(
         all, test_rc_sizes,
         testing::Combine(testing::Values(SEND, SEND_IMM, WRITE, WRITE_IMM,
@@ -180,7 +192,8 @@ INSTANTIATE_TEST_SUITE_P(
                          testing::Values(0, 1, 8, 63, 64, 65, 255, 256, 257,
                                          4096, 8193, 65536, 65537,
                                          (1 << 20) + 1),
-                         testing::Bool()));
+                         testing::Bool()),
+        size_name);
 
 /* --- atomics -------------------------------------------------------------- */
 

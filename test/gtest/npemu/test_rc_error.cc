@@ -5,6 +5,7 @@
 #include "internals.h"
 #include "npemu_test.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <sys/mman.h>
@@ -155,8 +156,37 @@ static std::vector<RemoteCase> remote_cases()
     return cases;
 }
 
+/* A name of a case, which may have letters, digits and '_' only */
+static std::string words(std::string name)
+{
+    std::replace(name.begin(), name.end(), ' ', '_');
+    return name;
+}
+
+static std::string op_name(ibv_wr_opcode op)
+{
+    switch (op) {
+    case IBV_WR_RDMA_WRITE:
+        return "write";
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return "write_imm";
+    case IBV_WR_RDMA_READ:
+        return "read";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return "compare_and_swap";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return "fetch_and_add";
+    default:
+        return "op " + std::to_string(op);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(all, test_rc_error_remote,
-                         testing::ValuesIn(remote_cases()));
+                         testing::ValuesIn(remote_cases()),
+                         [](const testing::TestParamInfo<RemoteCase> &info) {
+                             return words(op_name(info.param.op) +
+                                          std::string(" ") + info.param.name);
+                         });
 
 /* Access flags of the MR and of the QP: both must allow. */
 TEST_F(test_rc_error, remote_access_flags)
@@ -612,7 +642,10 @@ INSTANTIATE_TEST_SUITE_P(
                                b.connect(Address{attr.dest_qp_num,
                                                  attr.rq_psn + 7,
                                                  attr.ah_attr.dlid});
-                           }}));
+                           }}),
+        [](const testing::TestParamInfo<AbsentCase> &info) {
+            return words(info.param.name);
+        });
 
 /* A target whose receives lead out of its memory is one that does not answer:
  * the request fails in time, as with the other kinds. */

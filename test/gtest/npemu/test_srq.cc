@@ -155,7 +155,8 @@ TEST_P(test_srq_pd, remote_access_is_checked_against_the_queue_pair)
 }
 
 INSTANTIATE_TEST_SUITE_P(sizes, test_srq_pd,
-                         testing::Values(8, 64, 4096, 65536, 1 << 20));
+                         testing::Values(8, 64, 4096, 65536, 1 << 20),
+                         testing::PrintToStringParamName());
 
 TEST_F(test_srq, serves_all_its_queue_pairs_in_order)
 {

@@ -46,7 +46,8 @@ TEST_P(test_stress, everything_at_once_with_checksums)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(processes, test_stress, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(processes, test_stress, testing::Values(1, 2, 3, 4),
+                         testing::PrintToStringParamName());
 
 /* --- threads -------------------------------------------------------------- */
 

@@ -6,7 +6,8 @@
 
 /* The NIC looks a page up for each 256 bytes, as a NIC may do for each packet.
  * Therefore a page can arrive partly as data and partly as signature. */
-class test_opt_chunks : public test_opt_plan {
+class test_opt_chunks : public test_opt_plan,
+                        public ::testing::WithParamInterface<opt_way> {
 protected:
     static constexpr size_t chunk = 256;
 
@@ -95,57 +96,20 @@ protected:
 
 constexpr size_t test_opt_chunks::chunk;
 
-TEST_F(test_opt_chunks, get_bcopy)
+TEST_P(test_opt_chunks, every_fault_is_repaired)
 {
     make(1 << 18);
-    try_lengths(GET_BCOPY, {257, 8000});
+    if (GetParam().is_large) {
+        try_lengths(GetParam().op, {8193, 100001});
+    } else {
+        try_lengths(GetParam().op, {257, 8000});
+    }
 }
 
-TEST_F(test_opt_chunks, get_zcopy_copied)
+TEST_P(test_opt_chunks, page_lost_at_a_chunk_is_found)
 {
-    make(1 << 18);
-    try_lengths(GET_COPIED, {257, 8000});
+    lose(GetParam().op, GetParam().is_large ? 100001 : 8000);
 }
 
-TEST_F(test_opt_chunks, get_zcopy_scanned)
-{
-    make(1 << 18);
-    try_lengths(GET_ZCOPY, {257, 8000});
-}
-
-TEST_F(test_opt_chunks, get_zcopy_by_states)
-{
-    make(1 << 18);
-    try_lengths(GET_ZCOPY, {8193, 100001});
-}
-
-TEST_F(test_opt_chunks, put_zcopy)
-{
-    make(1 << 18);
-    try_lengths(PUT_ZCOPY, {8193, 100001});
-}
-
-TEST_F(test_opt_chunks, lost_in_a_get_bcopy)
-{
-    lose(GET_BCOPY, 8000);
-}
-
-TEST_F(test_opt_chunks, lost_in_a_copied_get)
-{
-    lose(GET_COPIED, 8000);
-}
-
-TEST_F(test_opt_chunks, lost_in_a_scanned_get)
-{
-    lose(GET_ZCOPY, 8000);
-}
-
-TEST_F(test_opt_chunks, lost_in_a_large_get)
-{
-    lose(GET_ZCOPY, 100001);
-}
-
-TEST_F(test_opt_chunks, lost_in_a_put)
-{
-    lose(PUT_ZCOPY, 100001);
-}
+INSTANTIATE_TEST_SUITE_P(all, test_opt_chunks, ::testing::ValuesIn(opt_ways),
+                         opt_way_name);

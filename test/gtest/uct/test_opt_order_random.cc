@@ -296,11 +296,21 @@ TEST_P(test_opt_order_random, equals_sequential_execution)
     }
 }
 
+static std::string
+config_name(const ::testing::TestParamInfo<config_t> &info)
+{
+    static const char *names[] = {"default", "relaxed_atomics", "one_try",
+                                  "copy"};
+
+    return names[info.index];
+}
+
 INSTANTIATE_TEST_SUITE_P(all, test_opt_order_random,
                          ::testing::Values(config_t{},
                                            config_t{{"ATOMIC_ORDER", "n"}},
                                            config_t{{"MAX_TRIES", "1"}},
-                                           config_t{{"ZCOPY", "no"}}));
+                                           config_t{{"ZCOPY", "no"}}),
+                         config_name);
 
 
 /* ---- the search alone, compared with one that tests every pair ---- */

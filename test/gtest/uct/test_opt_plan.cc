@@ -29,35 +29,18 @@ TEST_F(test_opt_plan, no_eviction_redoes_nothing)
     EXPECT_EQ(0u, suspects());
 }
 
-TEST_F(test_opt_plan, get_bcopy)
+class test_opt_plan_ways : public test_opt_plan,
+                           public ::testing::WithParamInterface<opt_way> {
+};
+
+TEST_P(test_opt_plan_ways, every_fault_is_repaired)
 {
     make(1 << 18);
-    try_lengths(GET_BCOPY, small);
+    try_lengths(GetParam().op, GetParam().is_large ? large : small);
 }
 
-TEST_F(test_opt_plan, get_zcopy_copied)
-{
-    make(1 << 18);
-    try_lengths(GET_COPIED, small);
-}
-
-TEST_F(test_opt_plan, get_zcopy_scanned)
-{
-    make(1 << 18);
-    try_lengths(GET_ZCOPY, small);
-}
-
-TEST_F(test_opt_plan, get_zcopy_by_states)
-{
-    make(1 << 18);
-    try_lengths(GET_ZCOPY, large);
-}
-
-TEST_F(test_opt_plan, put_zcopy)
-{
-    make(1 << 18);
-    try_lengths(PUT_ZCOPY, large);
-}
+INSTANTIATE_TEST_SUITE_P(all, test_opt_plan_ways,
+                         ::testing::ValuesIn(opt_ways), opt_way_name);
 
 /* Scans up to the default size */
 class test_opt_plan_large_scan : public test_opt_plan {
@@ -91,7 +74,7 @@ TEST_F(test_opt_plan_large_scan, get_bcopy)
 
 /* The state cache is empty: each operation reads the states first, and waits
  * for them */
-class test_opt_plan_uncached : public test_opt_plan {
+class test_opt_plan_uncached : public test_opt_plan_ways {
 protected:
     config_t config() override
     {
@@ -101,17 +84,15 @@ protected:
     }
 };
 
-TEST_F(test_opt_plan_uncached, get_zcopy_by_states)
+TEST_P(test_opt_plan_uncached, every_fault_is_repaired)
 {
     make(1 << 18);
-    try_lengths(GET_ZCOPY, large);
+    try_lengths(GetParam().op, large);
 }
 
-TEST_F(test_opt_plan_uncached, put_zcopy)
-{
-    make(1 << 18);
-    try_lengths(PUT_ZCOPY, large);
-}
+INSTANTIATE_TEST_SUITE_P(all, test_opt_plan_uncached,
+                         ::testing::ValuesIn(opt_ways + 3, opt_ways + 5),
+                         opt_way_name);
 
 /* Packets end at multiples of their size from the start of a READ. A READ that
  * does not begin at a line is torn in the middle of lines. */

@@ -151,4 +151,22 @@ protected:
     const std::vector<size_t> large = {8193, 16384, 65536, 100001};
 };
 
+/* Each way in which an operation is verified */
+struct opt_way {
+    const char *name;
+    op_t        op;
+    bool        is_large;
+};
+
+inline std::string opt_way_name(const ::testing::TestParamInfo<opt_way> &info)
+{
+    return info.param.name;
+}
+
+inline const opt_way opt_ways[] = {{"get_bcopy", GET_BCOPY, false},
+                                   {"get_zcopy_copied", GET_COPIED, false},
+                                   {"get_zcopy_scanned", GET_ZCOPY, false},
+                                   {"get_zcopy_by_states", GET_ZCOPY, true},
+                                   {"put_zcopy", PUT_ZCOPY, true}};
+
 #endif

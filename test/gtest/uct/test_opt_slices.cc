@@ -4,10 +4,22 @@
 
 #include <algorithm>
 
+/* The default, checked below */
+constexpr size_t slice = 512 << 10;
+
+/* A length, and what is tried with it */
+struct slices_case {
+    const char            *name;
+    size_t                length;
+    std::vector<size_t>   skews;
+    std::vector<uint32_t> tears, restores;
+};
+
 /* Large operations in slices of the default size. Pages vanish at the ends of
  * the operation, in its middle, and on both sides of the borders between
  * slices. Only the slices that met such a page are repeated. */
-class test_opt_slices : public test_opt {
+class test_opt_slices : public test_opt,
+                        public ::testing::WithParamInterface<slices_case> {
 protected:
     struct transfer {
         op_t   op;
@@ -20,7 +32,6 @@ protected:
         bool   is_scanned;
     };
 
-    static constexpr size_t slice    = 512 << 10; /* Defaults, checked below */
     static constexpr size_t scan_max = 32 << 10;
 
     config_t config() override
@@ -290,40 +301,32 @@ private:
     uint64_t m_absent = 0; /* Absent pages met by one transfer */
 };
 
-constexpr size_t test_opt_slices::slice, test_opt_slices::scan_max;
+constexpr size_t test_opt_slices::scan_max;
 
-TEST_F(test_opt_slices, less_than_one)
+TEST_P(test_opt_slices, every_fault_is_repaired)
 {
-    try_length((256 << 10) + 1, {0, 1, 63, 4095}, {0, 64, 2048, 4096},
-               {0, 1, 2});
+    const slices_case &it = GetParam();
+
+    try_length(it.length, it.skews, it.tears, it.restores);
 }
 
-TEST_F(test_opt_slices, one)
-{
-    try_length(slice, {0, 1, 63, 4095}, {0, 64, 2048, 4096}, {0, 1, 2});
-}
-
-TEST_F(test_opt_slices, one_and_a_byte)
-{
-    try_length(slice + 1, {0, 1, 63, 4095}, {0, 64, 4096}, {0, 1, 2});
-}
-
-TEST_F(test_opt_slices, almost_two)
-{
-    try_length(2 * slice - 3, {0, 1, 4000}, {0, 2048, 4096}, {0, 1, 2});
-}
-
-TEST_F(test_opt_slices, three_mib)
-{
-    try_length((3 << 20) + 77, {0, 1, 4033}, {0, 2048, 4096}, {0, 1});
-}
-
-TEST_F(test_opt_slices, sixteen_mib)
-{
-    try_length((16 << 20) + 5, {1, 4000}, {0, 64}, {0, 1});
-}
-
-TEST_F(test_opt_slices, sixty_four_mib)
-{
-    try_length(64 << 20, {63}, {0, 4096}, {0, 1});
-}
+INSTANTIATE_TEST_SUITE_P(
+        all, test_opt_slices,
+        ::testing::Values(
+                slices_case{"less_than_one", (256 << 10) + 1,
+                            {0, 1, 63, 4095}, {0, 64, 2048, 4096}, {0, 1, 2}},
+                slices_case{"one", slice,
+                            {0, 1, 63, 4095}, {0, 64, 2048, 4096}, {0, 1, 2}},
+                slices_case{"one_and_a_byte", slice + 1,
+                            {0, 1, 63, 4095}, {0, 64, 4096}, {0, 1, 2}},
+                slices_case{"almost_two", 2 * slice - 3,
+                            {0, 1, 4000}, {0, 2048, 4096}, {0, 1, 2}},
+                slices_case{"three_mib", (3 << 20) + 77,
+                            {0, 1, 4033}, {0, 2048, 4096}, {0, 1}},
+                slices_case{"sixteen_mib", (16 << 20) + 5,
+                            {1, 4000}, {0, 64}, {0, 1}},
+                slices_case{"sixty_four_mib", 64 << 20,
+                            {63}, {0, 4096}, {0, 1}}),
+        [](const ::testing::TestParamInfo<slices_case> &info) {
+            return std::string(info.param.name);
+        });

@@ -409,7 +409,8 @@ TEST_P(test_storm, initiator)
 
 INSTANTIATE_TEST_SUITE_P(all, test_storm,
                          ::testing::Values(PROTECT, UNMAP, UNMAP_UNSEEN,
-                                           TRUNCATE, TRUNCATE_BY_OTHER));
+                                           TRUNCATE, TRUNCATE_BY_OTHER),
+                         ::testing::PrintToStringParamName());
 
 /* In copy mode everything is copied, on both sides */
 class test_storm_copy : public test_storm {
@@ -428,7 +429,8 @@ TEST_P(test_storm_copy, initiator)
 }
 
 INSTANTIATE_TEST_SUITE_P(all, test_storm_copy,
-                         ::testing::Values(PROTECT, TRUNCATE_BY_OTHER));
+                         ::testing::Values(PROTECT, TRUNCATE_BY_OTHER),
+                         ::testing::PrintToStringParamName());
 
 
 /* The application may keep the address of the handler for ever. The test runs

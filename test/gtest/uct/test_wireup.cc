@@ -237,13 +237,18 @@ static config_t faults(const char *drop, const char *dup, const char *reorder)
             {"CM_SEED", "42"}};
 }
 
-INSTANTIATE_TEST_SUITE_P(none, test_wireup,
-                         ::testing::Values(config_t{}));
-INSTANTIATE_TEST_SUITE_P(drop, test_wireup,
-                         ::testing::Values(faults("50", "0", "0")));
-INSTANTIATE_TEST_SUITE_P(dup, test_wireup,
-                         ::testing::Values(faults("0", "100", "0")));
-INSTANTIATE_TEST_SUITE_P(reorder, test_wireup,
-                         ::testing::Values(faults("0", "0", "50")));
-INSTANTIATE_TEST_SUITE_P(all, test_wireup,
-                         ::testing::Values(faults("30", "30", "30")));
+static std::string
+faults_name(const ::testing::TestParamInfo<config_t> &info)
+{
+    static const char *names[] = {"no_fault", "dropped", "duplicated",
+                                  "reordered", "all_faults"};
+
+    return names[info.index];
+}
+
+INSTANTIATE_TEST_SUITE_P(packets, test_wireup,
+                         ::testing::Values(config_t{}, faults("50", "0", "0"),
+                                           faults("0", "100", "0"),
+                                           faults("0", "0", "50"),
+                                           faults("30", "30", "30")),
+                         faults_name);
