@@ -26,6 +26,14 @@ void test_opt_order::serve()
     }
 }
 
+void test_opt_order::reconnect()
+{
+    m_a->disconnect(m_ab);
+    m_ab = m_a->connect(m_b->address());
+    page_table_fault_clear(m_remote->table());
+    run(PUT_ZCOPY, 0, 0, size);
+}
+
 
 /* ---- overlap: each pair of operations, and each way of the second one ---- */
 
@@ -518,6 +526,9 @@ TEST_F(test_opt_order, fence_waits_until_held_requests_are_executed)
     static const size_t slow = 147456; /* A page that no other operation uses */
     uct_ep_h busy            = m_a->connect(m_b->address());
 
+    /* An exported buffer keeps its pages: nothing is populated here while the
+     * target's service is held, which is in the same process */
+    m_local->packed_key();
     for (uint64_t i = 1; i <= 6; ++i) {
         completion populated, put, got;
         uint64_t sent;
@@ -531,7 +542,8 @@ TEST_F(test_opt_order, fence_waits_until_held_requests_are_executed)
             return uct_ep_put_zcopy(busy, &late, 1, m_remote->address(slow),
                                     m_rkey, &populated);
         }));
-        m_a->wait([&]() {
+        await([&]() {
+            m_a->progress(); /* Not the target: the gate holds what executes */
             return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
         });
 
@@ -588,12 +600,12 @@ TEST_F(test_opt_order, operation_without_a_free_slot_is_refused)
         EXPECT_EQ(sent + taken + 500, *remote_word(word));
 
         /* The same for puts, whose data needs slots */
+        reconnect();
         start_missing(PUT_ZCOPY, &again, 2);
         taken = 0;
         while (put_word(word, ++taken) == UCS_OK) {
             ASSERT_LT(taken, 1000u);
         }
-        /* Earlier puts may still have slots: not each send has a completion */
         EXPECT_GT(taken, 3u);
         m_a->flush(m_ab);
         EXPECT_EQ(taken - 1, *remote_word(word));
@@ -612,6 +624,7 @@ TEST_F(test_opt_order, puts_leave_slots)
         completion put, get;
         uint64_t taken = 0;
 
+        reconnect();
         start_missing(PUT_ZCOPY, &put, 2);
         std::string sent(m_local->ptr(word), get_length);
         no_window.r_rkey = 0; /* The target's software executes the get */
@@ -626,7 +639,7 @@ TEST_F(test_opt_order, puts_leave_slots)
         while (put_word(word, taken + 1) == UCS_OK) {
             ASSERT_LT(++taken, 1000u);
         }
-        EXPECT_GT(taken, 5u);
+        EXPECT_GT(taken, 3u);
         m_a->flush(m_ab);
         EXPECT_TRUE(get.done);
         EXPECT_EQ(sent, result);

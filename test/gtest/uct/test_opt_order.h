@@ -69,6 +69,10 @@ protected:
     /* The target executes its requests while the initiator makes no progress */
     void serve();
 
+    /* A new endpoint has all slots that it may have: sends of earlier puts that
+     * have no completion of their own keep theirs */
+    void reconnect();
+
     bool arrived(size_t from, size_t to, size_t bytes)
     {
         return memcmp(m_local->ptr(from), m_remote->ptr(to), bytes) == 0;
