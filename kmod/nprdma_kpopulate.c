@@ -136,7 +136,7 @@ static bool nprdma_batch_awaits_user(struct nprdma_kregion *region,
 	struct vm_area_struct *vma;
 	vm_flags_t needed = VM_READ;
 
-	if (batch->bits & NPRDMA_STATE_W)
+	if (batch->bits & NPRDMA_PAGE_W)
 		needed |= VM_WRITE;
 	vma = vma_lookup(region->mm, nprdma_batch_address(region, batch));
 	return vma && userfaultfd_armed(vma) &&

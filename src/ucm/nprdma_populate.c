@@ -103,9 +103,9 @@ nprdma_populate_end(nprdma_monitor_t *monitor, nprdma_populate_slot_t *slot)
     atomic_store(&slot->claimed, 0);
 }
 
-static void nprdma_populate_remember(const nprdma_monitor_t *monitor,
-                                     const nprdma_region_obj_t *region,
-                                     nprdma_populate_t *populate)
+static void nprdma_populate_get_revocations(const nprdma_monitor_t *monitor,
+                                            const nprdma_region_obj_t *region,
+                                            nprdma_populate_t *populate)
 {
     const nprdma_backend_t *backend = monitor->params.backend;
     size_t i;
@@ -115,8 +115,8 @@ static void nprdma_populate_remember(const nprdma_monitor_t *monitor,
                 &region->super.states[populate->first + i]);
     }
 
-    if (backend->remember != NULL) {
-        populate->remembered = backend->remember(region->backend_priv);
+    if (backend->get_revocations != NULL) {
+        populate->revocations = backend->get_revocations(region->backend_priv);
     }
 }
 
@@ -159,7 +159,7 @@ nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
     populate->first = pages.first;
     populate->count = pages.count;
     populate->done  = 0;
-    nprdma_populate_remember(monitor, region, populate);
+    nprdma_populate_get_revocations(monitor, region, populate);
 
     pages.count = (nprdma_events_blocked(span.start, span.end) - span.start) >>
                   NPRDMA_PAGE_SHIFT;

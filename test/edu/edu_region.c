@@ -509,11 +509,11 @@ static void test_large(void)
         CHECK_EQ(edu_read(f.edu, in_r(each[i])), 0x40 + i);
         edu_read_bytes(f.edu, in_states(&f, each[i]), words, sizeof(*words));
         CHECK_EQ(words[0], f.region.words[each[i]]);
-        CHECK_EQ(words[0] & NPRDMA_STATE_BITS, NPRDMA_STATE_BITS);
+        CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_BITS);
         take_away(&f, each[i]);
         edu_read_bytes(f.edu, in_states(&f, each[i]), words, sizeof(*words));
         CHECK_EQ(words[0], f.region.words[each[i]]);
-        CHECK_EQ(words[0] & NPRDMA_STATE_BITS, 0);
+        CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, 0);
     }
     edu_release(f.edu);
 }

@@ -173,7 +173,7 @@ static void fuzz_execute(nprdma_reg_table_t *table,
 /* The reply must fit, whatever the range */
 static void fuzz_populate_reply(const uct_nprdma_svc_request_t *request)
 {
-    uint64_t last = request->address + request->length + request->ahead;
+    uint64_t last = request->address + request->length + request->prefetch;
     unsigned states;
 
     FUZZ_CHECK(request->length > 0);
@@ -208,7 +208,7 @@ static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
         fuzz_populate_reply(request);
     } else {
         FUZZ_CHECK(request->length <= UCT_NPRDMA_SVC_MAX_PIECE);
-        FUZZ_CHECK(request->ahead == 0);
+        FUZZ_CHECK(request->prefetch == 0);
     }
     if (request->type != UCT_NPRDMA_SVC_FIN) {
         fuzz_execute(table, request);

@@ -84,7 +84,7 @@ static void test_missing(void)
     /* Those that are there are populated, and the others are skipped */
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_RESIDENT,
                            NULL), 0);
-    CHECK_EQ(kmod_count(&region, 0, MISSING, NPRDMA_STATE_BITS), MISSING);
+    CHECK_EQ(kmod_count(&region, 0, MISSING, NPRDMA_PAGE_BITS), MISSING);
 
     /* The process waits for the page, as in a copy of the data */
     CHECK_EQ(pthread_create(&thread, NULL, supply_page, &uffd), 0);

@@ -6,7 +6,7 @@
  * to be repeated, when its endpoint is flushed with cancellation. After it is
  * reported, its buffer belongs to the program again.
  *
- * It models uct_nprdma_opt_purge(), uct_nprdma_rma_ep_fail() and
+ * It models uct_nprdma_op_purge(), uct_nprdma_rma_ep_fail() and
  * uct_nprdma_rma_ep_cleanup().
  *
  * Each -DBREAK_x disables one rule and must lead to a counterexample.

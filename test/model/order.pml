@@ -11,7 +11,7 @@
  * may detect that or not. That the verdict is right is proven by rdma.pml.
  *
  * It models uct_nprdma_rma_fence() and uct_nprdma_ep_unfence(),
- * uct_nprdma_rma_flush(), uct_nprdma_opt_slice_end(), uct_nprdma_ep_put_short()
+ * uct_nprdma_rma_flush(), uct_nprdma_op_slice_end(), uct_nprdma_ep_put_short()
  * and uct_nprdma_ep_pending_add().
  *
  * Each -DBREAK_x disables one rule and must lead to a counterexample; with

@@ -8,7 +8,7 @@
  *   -DGET_SCAN    a small get, verified by its data
  *   -DPUT         a large put
  *
- * It models uct_nprdma_opt_slice_run() and its steps, nprdma_region_snapshot()
+ * It models uct_nprdma_op_slice_run() and its steps, nprdma_region_snapshot()
  * and nprdma_region_unchanged(), uct_nprdma_state_cache_lookup() and
  * uct_nprdma_verify_states().
  *

@@ -254,7 +254,7 @@ static int soak_judge_ranks(const soak_config_t *config,
 static int soak_judge_counters(const soak_config_t *config)
 {
     soak_counter_t counters[] = {
-        {"opt_put", 0}, {"opt_get", 0}, {"opt_hits", 0}, {"redone_slices", 0},
+        {"nic_put", 0}, {"nic_get", 0}, {"nic_hits", 0}, {"redone_slices", 0},
         {"assist_populate", 0}, {"suspect_lines", 0}, {"suspect_states", 0},
         {"suspect_local", 0}, {"assist_fetch", 0}, {"assist_store", 0}
     };

@@ -51,8 +51,8 @@ typedef struct {
     uint64_t               first_page;
     uint32_t               present;    /* bit by page */
     uint32_t               words[NPEMU_CHUNK_PAGES]; /* states as read */
-    int                    whole;      /* all pages are present */
-    uint64_t               absent_end; /* pages below it gave EFAULT */
+    int                    all_present; /* all pages are present */
+    uint64_t               absent_end;  /* pages below it gave EFAULT */
 } npemu_side_t;
 
 typedef struct {
@@ -219,8 +219,8 @@ static void npemu_side_mark(npemu_side_t *side, uint64_t addr,
             atomic_fetch_add(counter, 1);
         }
     }
-    side->present &= ~(1u << (page - side->first_page));
-    side->whole    = 0;
+    side->present    &= ~(1u << (page - side->first_page));
+    side->all_present = 0;
 }
 
 /* /proc/PID/pagemap of the owner; negative if it cannot be opened. */
@@ -276,7 +276,7 @@ static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
     uint64_t first, last;
     unsigned i, count;
 
-    side->whole = 1;
+    side->all_present = 1;
     if (!npemu_side_is_paged(side)) {
         return;
     }
@@ -295,7 +295,7 @@ static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
     if (npemu_unlikely(side->addr < side->absent_end)) {
         side->present &= ~1u;
     }
-    side->whole = (side->present == (1u << count) - 1);
+    side->all_present = (side->present == (1u << count) - 1);
     if (npemu_unlikely(atomic_load_explicit(&side->table->header->hooks,
                                             memory_order_relaxed) &
                        NPEMU_HOOK_SAMPLED)) {
@@ -319,7 +319,7 @@ static uint64_t npemu_side_run(const npemu_side_t *side, uint64_t done,
 {
     uint64_t addr, end, page;
 
-    if (npemu_likely(side->whole)) {
+    if (npemu_likely(side->all_present)) {
         *present = 1;
         return length;
     }
@@ -528,10 +528,10 @@ static inline void npemu_xfer_check(npemu_xfer_t *xfer, uint64_t length)
     npemu_side_t *src = &xfer->src;
 
     if (npemu_unlikely(xfer->in_line)) {
-        src->first_page = npemu_side_page(src, src->addr);
-        src->words[0]   = xfer->line_word;
-        src->present    = xfer->line_present;
-        src->whole      = xfer->line_present;
+        src->first_page  = npemu_side_page(src, src->addr);
+        src->words[0]    = xfer->line_word;
+        src->present     = xfer->line_present;
+        src->all_present = xfer->line_present;
     } else {
         npemu_side_check(src, length);
     }
@@ -590,9 +590,9 @@ static npemu_dma_status_t npemu_xfer_recheck(npemu_xfer_t *xfer,
         page = npemu_side_page(src, src->addr + done) - src->first_page;
         if ((src->present & (1u << page)) &&
             npemu_unlikely(npemu_side_has_changed(src, src->addr + done))) {
-            src->present &= ~(1u << page);
-            src->whole    = 0;
-            status        = npemu_xfer_range(xfer, done, end);
+            src->present    &= ~(1u << page);
+            src->all_present = 0;
+            status           = npemu_xfer_range(xfer, done, end);
         }
     }
     return status;

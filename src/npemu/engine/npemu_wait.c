@@ -214,7 +214,7 @@ static uint64_t npemu_wait_due_ns(const npemu_wait_group_t *group,
 }
 
 /* Is there a reason to retry that does not depend on time? */
-static int npemu_wait_has_news(const npemu_wait_group_t *group)
+static int npemu_wait_has_changed(const npemu_wait_group_t *group)
 {
     return (group->key.kind == NPEMU_RETRY_RNR) &&
            (npemu_rq_has_receives(group->key.rq) ||
@@ -249,14 +249,14 @@ static int npemu_wait_retry(npemu_wait_t *wait)
  */
 static void npemu_wait_scan_group(npemu_wait_group_t *group, uint64_t now)
 {
-    int has_news       = npemu_wait_has_news(group);
+    int has_changed    = npemu_wait_has_changed(group);
     npemu_link_t *link = group->members.next;
     npemu_wait_t *wait;
 
     group->is_skipped = 0;
     while (link != &group->members) {
         wait = npemu_container_of(link, npemu_wait_t, link);
-        if (!has_news && (now < npemu_wait_due_ns(group, wait))) {
+        if (!has_changed && (now < npemu_wait_due_ns(group, wait))) {
             break;
         }
 
@@ -266,7 +266,7 @@ static void npemu_wait_scan_group(npemu_wait_group_t *group, uint64_t now)
             continue;
         }
         if (npemu_wait_retry(wait)) {
-            has_news = 0; /* the receives that were there have been taken */
+            has_changed = 0; /* the receives that were there have been taken */
         }
         npemu_spin_unlock(wait->lock);
     }
@@ -308,7 +308,7 @@ static uint64_t npemu_wait_group_next(npemu_waits_t *waits,
                                             link);
     uint64_t next      = npemu_wait_due_ns(group, wait);
 
-    if ((next <= now) || npemu_wait_has_news(group)) {
+    if ((next <= now) || npemu_wait_has_changed(group)) {
         if (!group->is_skipped) {
             return now; /* news since the scan: do not wait */
         }

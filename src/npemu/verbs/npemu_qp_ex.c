@@ -50,7 +50,7 @@ static npemu_qp_t *npemu_ex_qp(struct ibv_qp_ex *ex)
     return npemu_container_of(ex, npemu_qp_t, super.ex);
 }
 
-/* The first error is the one to tell. */
+/* The first error is the one to report. */
 static void npemu_ex_set_error(npemu_qp_batch_t *batch, int error)
 {
     if (batch->error == 0) {

@@ -528,29 +528,29 @@ static int nprdma_fault_is_fresh(void)
             ucs_time_from_usec(NPRDMA_FAULT_FRESH_USEC));
 }
 
-int nprdma_fault_enter(nprdma_fault_turn_t *turn)
+int nprdma_fault_enter(nprdma_fault_section_t *section)
 {
     uint64_t mask = NPRDMA_FAULT_MASK;
 
-    if (syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &mask, &turn->blocked,
+    if (syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &mask, &section->blocked,
                 sizeof(mask)) != 0) {
-        turn->blocked = 0;
+        section->blocked = 0;
         return 0;
     }
 
-    turn->blocked &= mask;
+    section->blocked &= mask;
     return nprdma_fault_is_fresh() || nprdma_fault_install();
 }
 
-void nprdma_fault_leave(const nprdma_fault_turn_t *turn)
+void nprdma_fault_leave(const nprdma_fault_section_t *section)
 {
-    if (ucs_unlikely(turn->blocked != 0)) {
-        syscall(SYS_rt_sigprocmask, SIG_BLOCK, &turn->blocked, NULL,
-                sizeof(turn->blocked));
+    if (ucs_unlikely(section->blocked != 0)) {
+        syscall(SYS_rt_sigprocmask, SIG_BLOCK, &section->blocked, NULL,
+                sizeof(section->blocked));
     }
 }
 
-int nprdma_fault_look(void)
+int nprdma_fault_may_touch(void)
 {
     uint64_t blocked;
 
@@ -570,16 +570,16 @@ void nprdma_fault_remove(void)
 {
 }
 
-int nprdma_fault_enter(nprdma_fault_turn_t *turn)
+int nprdma_fault_enter(nprdma_fault_section_t *section)
 {
     return 0;
 }
 
-void nprdma_fault_leave(const nprdma_fault_turn_t *turn)
+void nprdma_fault_leave(const nprdma_fault_section_t *section)
 {
 }
 
-int nprdma_fault_look(void)
+int nprdma_fault_may_touch(void)
 {
     return 0;
 }

@@ -30,9 +30,9 @@ BEGIN_C_DECLS
 
 
 /** Signals of a thread between @ref nprdma_fault_enter and _leave. */
-typedef struct nprdma_fault_turn {
+typedef struct nprdma_fault_section {
     uint64_t blocked; /* Bits of the kernel's signal mask to be set again */
-} nprdma_fault_turn_t;
+} nprdma_fault_section_t;
 
 
 /**
@@ -66,15 +66,15 @@ int nprdma_fault_is_ready(void);
  * signals, and install the handler unless that was done less than 0.1 ms ago.
  * One system call, or three.
  *
- * @param [out] turn  To be passed to @ref nprdma_fault_leave.
+ * @param [out] section  To be passed to @ref nprdma_fault_leave.
  *
  * @return As @ref nprdma_fault_install.
  */
-int nprdma_fault_enter(nprdma_fault_turn_t *turn);
+int nprdma_fault_enter(nprdma_fault_section_t *section);
 
 /** End a sequence: block again the signals that @ref nprdma_fault_enter has
  * unblocked. One system call, or none. */
-void nprdma_fault_leave(const nprdma_fault_turn_t *turn);
+void nprdma_fault_leave(const nprdma_fault_section_t *section);
 
 
 /**
@@ -82,7 +82,7 @@ void nprdma_fault_leave(const nprdma_fault_turn_t *turn);
  * @ref nprdma_fault_enter. As @ref nprdma_fault_install, but returns zero also
  * if the thread blocks one of the signals. Three system calls.
  */
-int nprdma_fault_look(void);
+int nprdma_fault_may_touch(void);
 
 END_C_DECLS
 

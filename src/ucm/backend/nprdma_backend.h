@@ -29,10 +29,10 @@ typedef struct nprdma_populate {
     size_t           count; /* Pages, at most NPRDMA_POPULATE_BATCH */
     unsigned         flags; /* NPRDMA_POPULATE_xx */
 
-    /* The states, and the result of remember, from before the monitor checked
-     * that no event blocks the pages */
+    /* The states, and the result of get_revocations, from before the monitor
+     * checked that no event blocks the pages */
     uint32_t         words[NPRDMA_POPULATE_BATCH];
-    uint32_t         remembered;
+    uint32_t         revocations;
 
     /* Filled by the back end */
     size_t           done;      /* Pages, from the first one, that had their
@@ -114,7 +114,7 @@ typedef struct nprdma_backend {
                          size_t count, uint32_t bits, int touch);
 
     /** @return A number that populate compares, too. May be NULL. */
-    uint32_t (*remember)(void *priv);
+    uint32_t (*get_revocations)(void *priv);
 
     /**
      * Bring pages in, and then set the states of those pages that were not

@@ -43,12 +43,12 @@ static struct {
 };
 
 
-typedef struct nprdma_kernel_region {
+typedef struct nprdma_kernel_priv {
     int                          ctx;  /* The open device */
     uint32_t                     id;
     struct nprdma_states_header *map;  /* Mapping of the states descriptor */
     size_t                       size;
-} nprdma_kernel_region_t;
+} nprdma_kernel_priv_t;
 
 
 NPRDMA_HOOK
@@ -177,7 +177,7 @@ static void nprdma_kernel_destroy_id(int ctx, uint32_t id)
 }
 
 static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
-                                       nprdma_kernel_region_t *self)
+                                       nprdma_kernel_priv_t *self)
 {
     struct nprdma_ioc_region_create create = {
         .size    = sizeof(create),
@@ -224,7 +224,7 @@ err:
 static ucs_status_t
 nprdma_kernel_region_create(nprdma_region_t *region, void **priv_p)
 {
-    nprdma_kernel_region_t *self;
+    nprdma_kernel_priv_t *self;
     ucs_status_t status;
 
     self = malloc(sizeof(*self));
@@ -245,7 +245,7 @@ nprdma_kernel_region_create(nprdma_region_t *region, void **priv_p)
 
 static void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
 {
-    nprdma_kernel_region_t *self = priv;
+    nprdma_kernel_priv_t *self = priv;
 
     nprdma_kernel_destroy_id(self->ctx, self->id);
     syscall(SYS_munmap, self->map, self->size);
@@ -260,7 +260,7 @@ static void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
 
 /* ---- registrations ---- */
 
-static void nprdma_kernel_end_registration(const nprdma_kernel_region_t *self,
+static void nprdma_kernel_end_registration(const nprdma_kernel_priv_t *self,
                                            uint32_t id)
 {
     struct nprdma_ioc_unregister unregister = {
@@ -277,7 +277,7 @@ static void nprdma_kernel_end_registration(const nprdma_kernel_region_t *self,
  * So registering memory whose pages are accessible makes no system call.
  */
 static ucs_status_t
-nprdma_kernel_register(const nprdma_kernel_region_t *self,
+nprdma_kernel_register(const nprdma_kernel_priv_t *self,
                        nprdma_range_t *range)
 {
     struct nprdma_ioc_register reg = {
@@ -338,7 +338,7 @@ static size_t nprdma_kernel_invalidate(nprdma_region_t *region, void *priv,
                                        size_t first, size_t count,
                                        uint32_t bits, int touch)
 {
-    const nprdma_kernel_region_t *self      = priv;
+    const nprdma_kernel_priv_t *self        = priv;
     struct nprdma_ioc_invalidate invalidate = {
         .size    = sizeof(invalidate),
         .flags   = touch ? NPRDMA_IOC_INVALIDATE_TOUCH : 0,
@@ -376,9 +376,9 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
 /* A page that a memory hook has invalidated must not be populated before the
  * system call of that hook has returned. The module counts invalidations, and
  * remembers the last one of each group of 64 pages. */
-static uint32_t nprdma_kernel_remember(void *priv)
+static uint32_t nprdma_kernel_get_revocations(void *priv)
 {
-    const nprdma_kernel_region_t *self = priv;
+    const nprdma_kernel_priv_t *self = priv;
 
     return __atomic_load_n(&self->map->revocations, __ATOMIC_SEQ_CST);
 }
@@ -386,12 +386,12 @@ static uint32_t nprdma_kernel_remember(void *priv)
 static ucs_status_t
 nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
 {
-    const nprdma_kernel_region_t *self = priv;
-    struct nprdma_ioc_populate args    = {
+    const nprdma_kernel_priv_t *self = priv;
+    struct nprdma_ioc_populate args  = {
         .size        = sizeof(args),
         .flags       = NPRDMA_IOC_POPULATE_UNLESS_REVOKED,
         .region      = self->id,
-        .revocations = populate->remembered
+        .revocations = populate->revocations
     };
     uintptr_t end;
     ucs_status_t status;
@@ -438,8 +438,8 @@ nprdma_kernel_next_resident(const nprdma_region_t *region, void *priv,
 
 static void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
 {
-    const nprdma_kernel_region_t *self = priv;
-    struct nprdma_ioc_stats args       = {
+    const nprdma_kernel_priv_t *self = priv;
+    struct nprdma_ioc_stats args     = {
         .size   = sizeof(args),
         .region = self->id
     };
@@ -452,16 +452,16 @@ static void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
 }
 
 const nprdma_backend_t nprdma_backend_kernel = {
-    .name           = "kernel",
-    .notified       = 1,
-    .open           = nprdma_kernel_open,
-    .close          = nprdma_kernel_close,
-    .region_create  = nprdma_kernel_region_create,
-    .region_destroy = nprdma_kernel_region_destroy,
-    .unregister     = nprdma_kernel_unregister,
-    .invalidate     = nprdma_kernel_invalidate,
-    .remember       = nprdma_kernel_remember,
-    .populate       = nprdma_kernel_populate,
-    .next_resident  = nprdma_kernel_next_resident,
-    .query          = nprdma_kernel_query
+    .name            = "kernel",
+    .notified        = 1,
+    .open            = nprdma_kernel_open,
+    .close           = nprdma_kernel_close,
+    .region_create   = nprdma_kernel_region_create,
+    .region_destroy  = nprdma_kernel_region_destroy,
+    .unregister      = nprdma_kernel_unregister,
+    .invalidate      = nprdma_kernel_invalidate,
+    .get_revocations = nprdma_kernel_get_revocations,
+    .populate        = nprdma_kernel_populate,
+    .next_resident   = nprdma_kernel_next_resident,
+    .query           = nprdma_kernel_query
 };

@@ -359,7 +359,7 @@ TEST_F(test_access, copies_of_many_threads)
             threads.emplace_back([i, first, &bad]() {
                 std::vector<uint8_t> data(page + 40, first + i);
                 std::vector<uint8_t> memory(data.size()), back(data.size());
-                for (int turn = 0; turn < 500; ++turn) {
+                for (int round = 0; round < 500; ++round) {
                     memset(memory.data(), 0, memory.size());
                     memset(back.data(), 0, back.size());
                     bad += nprdma_access_store((uintptr_t)memory.data(),

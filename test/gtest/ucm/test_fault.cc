@@ -163,19 +163,19 @@ protected:
         ASSERT_EQ(0, sigaction(sig, &action, old));
     }
 
-    /* Accesses to absent memory in one turn return errors */
+    /* Accesses to absent memory in one section return errors */
     static void expect_errors(ucs_status_t expected = UCS_ERR_INVALID_ADDR)
     {
-        nprdma_fault_turn_t turn;
+        nprdma_fault_section_t section;
         uint64_t word = 0, old;
 
         nprdma_fault_install();
-        nprdma_fault_enter(&turn);
+        nprdma_fault_enter(&section);
         EXPECT_EQ(expected, nprdma_access_store((uintptr_t)hole, &word, 8));
         EXPECT_EQ(expected, nprdma_access_fetch(&word, (uintptr_t)hole, 3));
         EXPECT_EQ(expected, nprdma_access_atomic(NPRDMA_ATOMIC_ADD, 4,
                                                  (uintptr_t)hole, 1, 0, &old));
-        nprdma_fault_leave(&turn);
+        nprdma_fault_leave(&section);
     }
 
     static void expect_same(const sigset_t &a, const sigset_t &b)
@@ -400,10 +400,10 @@ TEST_F(test_fault, alternate_stack)
 TEST_F(test_fault, jump_out_of_the_handler)
 {
     expect_ok([]() {
-        static volatile int turns;
+        static volatile int rounds;
         handle(SIGSEGV, on_fault_jump);
         init();
-        for (turns = 0; turns < 3; ++turns) {
+        for (rounds = 0; rounds < 3; ++rounds) {
             expect_errors();
             if (sigsetjmp(seen.back, 1) == 0) {
                 fault();
@@ -434,24 +434,24 @@ TEST_F(test_fault, handler_after)
     });
 }
 
-/* A turn notices a later handler by itself, after some time */
+/* A section notices a later handler by itself, after some time */
 TEST_F(test_fault, handler_after_is_noticed)
 {
     expect_ok([]() {
         struct sigaction current;
-        nprdma_fault_turn_t turn;
+        nprdma_fault_section_t section;
 
         init();
         handle(SIGSEGV, on_fault_mend);
         do {
-            EXPECT_TRUE(nprdma_fault_enter(&turn));
-            nprdma_fault_leave(&turn);
+            EXPECT_TRUE(nprdma_fault_enter(&section));
+            nprdma_fault_leave(&section);
             sigaction(SIGSEGV, nullptr, &current);
         } while (current.sa_sigaction == on_fault_mend);
     });
 }
 
-/* Until a turn has noticed it, a later handler that passes signals on works
+/* Until a section has noticed it, a later handler that passes signals on works
  * like ours */
 TEST_F(test_fault, handler_after_that_chains)
 {
@@ -568,7 +568,7 @@ TEST_F(test_fault, handler_for_a_while)
 TEST_F(test_fault, too_many_handlers)
 {
     expect_ok([]() {
-        nprdma_fault_turn_t turn;
+        nprdma_fault_section_t section;
         uint64_t word = 5, old = 0;
 
         init();
@@ -577,20 +577,20 @@ TEST_F(test_fault, too_many_handlers)
             expect_errors();
         }
         EXPECT_EQ(0, seen.calls[0]);
-        EXPECT_FALSE(nprdma_fault_enter(&turn));
+        EXPECT_FALSE(nprdma_fault_enter(&section));
         EXPECT_FALSE(nprdma_fault_is_ready());
         EXPECT_EQ(UCS_OK, nprdma_access_atomic(NPRDMA_ATOMIC_ADD, 8,
                                                (uintptr_t)&word, 2, 0, &old));
         EXPECT_EQ(5u, old);
         EXPECT_EQ(7u, word);
-        nprdma_fault_leave(&turn);
+        nprdma_fault_leave(&section);
         fault();
         EXPECT_EQ(1, seen.calls[0]);
 
         /* A handler that the table holds is accepted again */
         handle(SIGSEGV, on_fault_mend, 0, nullptr, 33);
-        EXPECT_TRUE(nprdma_fault_enter(&turn));
-        nprdma_fault_leave(&turn);
+        EXPECT_TRUE(nprdma_fault_enter(&section));
+        nprdma_fault_leave(&section);
     });
 }
 
@@ -645,14 +645,14 @@ TEST_F(test_fault, thread_that_blocks_signals)
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, nullptr);
         pthread_sigmask(SIG_SETMASK, nullptr, &before);
-        EXPECT_FALSE(nprdma_fault_look());
+        EXPECT_FALSE(nprdma_fault_may_touch());
         expect_errors();
         pthread_sigmask(SIG_SETMASK, nullptr, &after);
         expect_same(before, after);
 
         sigemptyset(&all);
         pthread_sigmask(SIG_SETMASK, &all, nullptr);
-        EXPECT_TRUE(nprdma_fault_look());
+        EXPECT_TRUE(nprdma_fault_may_touch());
     });
 }
 
@@ -703,7 +703,7 @@ TEST_F(test_fault, cleanup_restores_the_handler)
         struct sigaction before, after;
 
         handle(SIGSEGV, on_fault_mend, SA_NODEFER, nullptr, SIGUSR2);
-        for (int turn = 0; turn < 20; ++turn) {
+        for (int round = 0; round < 20; ++round) {
             sigaction(SIGSEGV, nullptr, &before);
             init();
             init();

@@ -170,13 +170,13 @@ TEST_F(test_monitor_signal, while_a_word_is_stored)
 
     ucs_status_t status = UCS_ERR_LAST;
     uint64_t value      = 0x1122334455667788;
-    nprdma_fault_turn_t turn;
+    nprdma_fault_section_t section;
 
-    nprdma_fault_enter(&turn);
+    nprdma_fault_enter(&section);
     unsigned steps = step_through([&]() {
         status = nprdma_access_store((uintptr_t)ptr, &value, sizeof(value));
     });
-    nprdma_fault_leave(&turn);
+    nprdma_fault_leave(&section);
     EXPECT_GT(steps, 20u);
     EXPECT_EQ(UCS_OK, status);
     nprdma_access_cleanup();

@@ -30,12 +30,12 @@ protected:
         if (!NPRDMA_TOUCH_SUPPORTED) {
             GTEST_SKIP() << "the kernel copies on this processor";
         }
-        ASSERT_TRUE(nprdma_fault_enter(&m_turn));
+        ASSERT_TRUE(nprdma_fault_enter(&m_section));
     }
 
     void TearDown() override
     {
-        nprdma_fault_leave(&m_turn);
+        nprdma_fault_leave(&m_section);
         nprdma_access_cleanup();
     }
 
@@ -55,7 +55,7 @@ protected:
         return ptr + page;
     }
 
-    nprdma_fault_turn_t m_turn;
+    nprdma_fault_section_t m_section;
 };
 
 #if NPRDMA_TOUCH_SUPPORTED
@@ -247,17 +247,17 @@ protected:
     void access_in(char *ptr, const std::function<void(int)> &storm)
     {
         std::atomic<bool> stop(false);
-        std::atomic<int> turns(0);
+        std::atomic<int> rounds(0);
         int done = 0, failed = 0;
 
         std::thread other([&]() {
             for (int i = 0; !stop; ++i) {
                 storm(i);
-                ++turns;
+                ++rounds;
             }
         });
-        while ((turns < 2000) || (((done < 1000) || (failed < 1000)) &&
-                                  (turns < 2000000))) {
+        while ((rounds < 2000) || (((done < 1000) || (failed < 1000)) &&
+                                   (rounds < 2000000))) {
             access_all(ptr, &done, &failed);
         }
         stop = true;

@@ -297,7 +297,7 @@ TEST(test_config, counters)
         written.push_back(name);
     }
     EXPECT_EQ(shown, written);
-    for (auto wanted : {"put", "get", "atomic", "opt_hits", "suspect_lines",
+    for (auto wanted : {"put", "get", "atomic", "nic_hits", "suspect_lines",
                         "false_suspects", "redone_slices", "assist_populate",
                         "assist_small", "assist_fetch", "assist_store",
                         "populate_us", "pages_populate_us", "regions",

@@ -174,14 +174,14 @@ static uct_nprdma_svc_request_t request(uint8_t type, uint8_t op = 0)
 {
     uct_nprdma_svc_request_t request = {};
 
-    request.type    = type;
-    request.flags   = UCT_NPRDMA_SVC_FLAG_REPLY;
-    request.op      = op;
-    request.sn      = 4;
-    request.key     = 0x5;
-    request.address = 0x6000;
-    request.length  = 8;
-    request.ahead   = 77;
+    request.type     = type;
+    request.flags    = UCT_NPRDMA_SVC_FLAG_REPLY;
+    request.op       = op;
+    request.sn       = 4;
+    request.key      = 0x5;
+    request.address  = 0x6000;
+    request.length   = 8;
+    request.prefetch = 77;
     return request;
 }
 
@@ -199,9 +199,9 @@ TEST(test_dump, requests)
               of(UCT_NPRDMA_SVC_FETCH, 1));
     EXPECT_EQ("svc NOP(0x54)" + tail + " op 0x0", of(UCT_NPRDMA_SVC_NOP, 0));
     EXPECT_EQ("svc FIN(0x55)" + tail + " op 0x0", of(UCT_NPRDMA_SVC_FIN, 0));
-    EXPECT_EQ("svc POPULATE(0x57)" + tail + " for writing(0x1) ahead 77",
+    EXPECT_EQ("svc POPULATE(0x57)" + tail + " for writing(0x1) prefetch 77",
               of(UCT_NPRDMA_SVC_POPULATE, UCT_NPRDMA_SVC_POPULATE_WRITE));
-    EXPECT_EQ("svc POPULATE(0x57)" + tail + " for reading(0x0) ahead 77",
+    EXPECT_EQ("svc POPULATE(0x57)" + tail + " for reading(0x0) prefetch 77",
               of(UCT_NPRDMA_SVC_POPULATE, 0));
     EXPECT_EQ("svc ?(0xee)" + tail + " op 0x0", of(0xee, 0));
 }

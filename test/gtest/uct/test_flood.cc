@@ -126,7 +126,7 @@ PEER_FUNCTION(flooded)
                               e.counter("served_atomics"),
                               e.counter("served_populates"),
                               e.counter("served_errors"),
-                              e.counter("ahead_jobs"),
+                              e.counter("prefetch_jobs"),
                               e.counter("pages_reclaimed")});
             parent.send(memory.ptr(put_at), total - put_at);
             continue;

@@ -123,7 +123,7 @@ protected:
             ASSERT_EQ(UCS_OK, comp.status);
         }
         /* The NIC executed it */
-        EXPECT_GE(m_b->counter("opt_slices"), 2u);
+        EXPECT_GE(m_b->counter("nic_slices"), 2u);
         EXPECT_EQ(0u, m_b->counter("assist_fetch") +
                       m_b->counter("assist_store"));
     }

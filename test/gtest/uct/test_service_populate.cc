@@ -115,20 +115,20 @@ protected:
 
     static uct_nprdma_svc_request_t
     request(const buffer &memory, size_t offset, size_t length, int is_write,
-            size_t ahead = 0)
+            size_t prefetch = 0)
     {
-        auto req  = svc_request(UCT_NPRDMA_SVC_POPULATE, key(memory),
-                                memory.address(offset), length);
-        req.op    = is_write ? UCT_NPRDMA_SVC_POPULATE_WRITE : 0;
-        req.ahead = ahead;
+        auto req     = svc_request(UCT_NPRDMA_SVC_POPULATE, key(memory),
+                                   memory.address(offset), length);
+        req.op       = is_write ? UCT_NPRDMA_SVC_POPULATE_WRITE : 0;
+        req.prefetch = prefetch;
         return req;
     }
 
     populated populate(const buffer &memory, size_t offset, size_t length,
-                       int is_write, size_t ahead = 0)
+                       int is_write, size_t prefetch = 0)
     {
         return populated(m_requester->call(request(memory, offset, length,
-                                                   is_write, ahead)));
+                                                   is_write, prefetch)));
     }
 
     /* Repeats the request until all of it is populated, because the target may
@@ -495,8 +495,8 @@ TEST_F(test_service_populate, random_requests)
         } else if (type == UCT_NPRDMA_SVC_NOP) {
             req.key    = req.address = req.length = 0;
         } else if (type == UCT_NPRDMA_SVC_POPULATE) {
-            req.op     = random() % 2;
-            req.ahead  = (random() % 2) ? random() : random() % page;
+            req.op       = random() % 2;
+            req.prefetch = (random() % 2) ? random() : random() % page;
         }
         int status = m_requester->status(req, svc_requester::bytes(payload, 7));
         ASSERT_LT(status, (int)UCT_NPRDMA_SVC_STATUS_LAST);
@@ -538,7 +538,7 @@ TEST_F(test_service_populate, malformed_requests)
     add([](auto &req) { req.reserved = 1; });
     add([](auto &req) { req.type = 0; });
     add([](auto &req) { req.type = UCT_NPRDMA_SVC_REPLY; });
-    add([](auto &req) { req.type = UCT_NPRDMA_SVC_FETCH; req.ahead = 1; });
+    add([](auto &req) { req.type = UCT_NPRDMA_SVC_FETCH; req.prefetch = 1; });
     add([](auto &req) { req.address = UINT64_MAX - 5; });
     add([](auto &) {}, 1);
     messages.push_back({});
@@ -596,6 +596,6 @@ TEST_F(test_service_populate, counters)
     EXPECT_EQ(1, counters["served_fetches"]);
     EXPECT_EQ(0, counters["served_stores"]);
     EXPECT_EQ(1, counters["served_errors"]);
-    EXPECT_EQ(1, counters["ahead_jobs"]);
-    EXPECT_EQ(0, counters["ahead_dropped"]);
+    EXPECT_EQ(1, counters["prefetch_jobs"]);
+    EXPECT_EQ(0, counters["prefetch_dropped"]);
 }

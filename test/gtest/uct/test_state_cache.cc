@@ -29,7 +29,7 @@ protected:
         return result;
     }
 
-    static bool known(const cache_t &cache, uct_nprdma_state_region_t region,
+    static bool known(const cache_t &cache, uct_nprdma_peer_region_t region,
                       uint64_t page, const std::vector<uint32_t> &expected)
     {
         std::vector<uint32_t> found(expected.size());
@@ -38,7 +38,7 @@ protected:
                (found == expected);
     }
 
-    static void keep(const cache_t &cache, uct_nprdma_state_region_t region,
+    static void keep(const cache_t &cache, uct_nprdma_peer_region_t region,
                      uint64_t page, const std::vector<uint32_t> &states)
     {
         uct_nprdma_state_cache_store(cache.get(), &region, page, states.size(),
@@ -46,7 +46,7 @@ protected:
     }
 
     /* Until the states are trusted, whatever the cache had before */
-    static void settle(const cache_t &cache, uct_nprdma_state_region_t region,
+    static void settle(const cache_t &cache, uct_nprdma_peer_region_t region,
                        uint64_t page, const std::vector<uint32_t> &states)
     {
         for (int i = 0; i < 9; ++i) {
@@ -54,7 +54,7 @@ protected:
         }
     }
 
-    const uct_nprdma_state_region_t m_region = {17, 4};
+    const uct_nprdma_peer_region_t m_region = {17, 4};
 };
 
 TEST_F(test_state_cache, ranges)

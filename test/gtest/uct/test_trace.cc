@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <ucs/debug/log_def.h>
 
@@ -86,19 +86,19 @@ private:
 
 /* Where tracing is compiled in, every kind of line appears; elsewhere none
  * does */
-class test_trace : public test_opt {
+class test_trace : public test_op {
 protected:
     static constexpr size_t size = 64 * page_size;
 
     void SetUp() override
     {
         m_trace.reset(new trace());
-        test_opt::SetUp();
+        test_op::SetUp();
     }
 
     void TearDown() override
     {
-        test_opt::TearDown();
+        test_op::TearDown();
         m_trace.reset();
     }
 
@@ -264,7 +264,7 @@ TEST_F(test_trace, libucs_prints_the_lines)
     const std::string out = testing::internal::GetCapturedStdout();
 
     for (const char *text : {"DATA iface", "REQ ep", "FUNC uct_", "cm REQ(1)",
-                             "nprdma_opt_slice.c", "verified at try"}) {
+                             "nprdma_op_slice.c", "verified at try"}) {
         EXPECT_NE(std::string::npos, out.find(text)) << text;
     }
 }

@@ -1,5 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include <nprdma_page_state.h> /* Has C++ headers: not in extern "C" */
+
 extern "C" {
 #include "uct/ib/nprdma/rma/nprdma_verify.h"
 }

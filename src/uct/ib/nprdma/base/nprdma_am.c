@@ -170,11 +170,11 @@ uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         return status;
     }
 
-    slot->op.func = uct_nprdma_slot_release_op;
-    status        = uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &wr,
-                                             &slot->op,
-                                             iface->net.tx.pool.num_free <
-                                             iface->config.tx_slots_low);
+    slot->comp.func = uct_nprdma_slot_release_comp;
+    status          = uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &wr,
+                                               &slot->comp,
+                                               iface->net.tx.pool.num_free <
+                                               iface->config.tx_slots_low);
     if (ucs_likely(status == UCS_OK)) {
         ++ep->net.am.num_slots;
     } else {

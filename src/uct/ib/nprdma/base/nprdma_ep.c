@@ -17,8 +17,8 @@
  * the SVC connection if that has failed, and for the service's
  * acknowledgement */
 typedef struct uct_nprdma_flush {
-    uct_nprdma_op_t        am_op;
-    uct_nprdma_op_t        svc_op;
+    uct_nprdma_comp_t      am_comp;
+    uct_nprdma_comp_t      svc_comp;
     uct_nprdma_rma_flush_t rma;
     unsigned               count;       /* of parts that are outstanding */
     ucs_status_t           status;
@@ -127,19 +127,21 @@ static void uct_nprdma_flush_done(uct_nprdma_flush_t *flush,
     ucs_free(flush);
 }
 
-static void uct_nprdma_flush_am_op(uct_nprdma_net_iface_t *iface,
-                                   uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
-                                   ucs_status_t status)
+static void uct_nprdma_flush_am_done(uct_nprdma_net_iface_t *iface,
+                                     uct_nprdma_conn_t *conn,
+                                     uct_nprdma_comp_t *comp,
+                                     ucs_status_t status)
 {
-    uct_nprdma_flush_done(ucs_container_of(op, uct_nprdma_flush_t, am_op),
+    uct_nprdma_flush_done(ucs_container_of(comp, uct_nprdma_flush_t, am_comp),
                           status);
 }
 
-static void uct_nprdma_flush_svc_op(uct_nprdma_net_iface_t *iface,
-                                    uct_nprdma_conn_t *conn,
-                                    uct_nprdma_op_t *op, ucs_status_t status)
+static void uct_nprdma_flush_svc_done(uct_nprdma_net_iface_t *iface,
+                                      uct_nprdma_conn_t *conn,
+                                      uct_nprdma_comp_t *comp,
+                                      ucs_status_t status)
 {
-    uct_nprdma_flush_done(ucs_container_of(op, uct_nprdma_flush_t, svc_op),
+    uct_nprdma_flush_done(ucs_container_of(comp, uct_nprdma_flush_t, svc_comp),
                           status);
 }
 
@@ -166,19 +168,19 @@ static void uct_nprdma_flush_cancel(uct_nprdma_flush_t *flush)
  * them now */
 static void uct_nprdma_ep_cancel_flushes(uct_nprdma_ep_t *ep)
 {
-    uct_nprdma_op_t *op;
+    uct_nprdma_comp_t *comp;
 
-    ucs_queue_for_each(op, &ep->net.am.ops, queue) {
-        if (op->func == uct_nprdma_flush_am_op) {
-            uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
-                                                     am_op));
+    ucs_queue_for_each(comp, &ep->net.am.comps, queue) {
+        if (comp->func == uct_nprdma_flush_am_done) {
+            uct_nprdma_flush_cancel(ucs_container_of(comp, uct_nprdma_flush_t,
+                                                     am_comp));
         }
     }
 
-    ucs_queue_for_each(op, &ep->net.svc.ops, queue) {
-        if (op->func == uct_nprdma_flush_svc_op) {
-            uct_nprdma_flush_cancel(ucs_container_of(op, uct_nprdma_flush_t,
-                                                     svc_op));
+    ucs_queue_for_each(comp, &ep->net.svc.comps, queue) {
+        if (comp->func == uct_nprdma_flush_svc_done) {
+            uct_nprdma_flush_cancel(ucs_container_of(comp, uct_nprdma_flush_t,
+                                                     svc_comp));
         }
     }
 }
@@ -222,7 +224,7 @@ static int uct_nprdma_ep_try_free(uct_nprdma_iface_t *iface,
 
     if (!am_gone || !svc_gone) {
         /* A completion on any connection may make room for a last message */
-        iface->net.tx.reap |= ep->net.am.owes_fin || ep->net.svc.owes_fin;
+        iface->net.tx.reap |= ep->net.am.fin_due || ep->net.svc.fin_due;
         return 0;
     }
 
@@ -359,12 +361,12 @@ static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
     flush->count  = am_busy + svc_busy;
     flush->status = UCS_OK;
     if (am_busy) {
-        flush->am_op.func = uct_nprdma_flush_am_op;
-        uct_nprdma_conn_add_drain_op(&ep->net.am, &flush->am_op);
+        flush->am_comp.func = uct_nprdma_flush_am_done;
+        uct_nprdma_conn_add_drain_comp(&ep->net.am, &flush->am_comp);
     }
     if (svc_busy) {
-        flush->svc_op.func = uct_nprdma_flush_svc_op;
-        uct_nprdma_conn_add_drain_op(&ep->net.svc, &flush->svc_op);
+        flush->svc_comp.func = uct_nprdma_flush_svc_done;
+        uct_nprdma_conn_add_drain_comp(&ep->net.svc, &flush->svc_comp);
     }
     return UCS_INPROGRESS;
 }
@@ -387,17 +389,17 @@ uct_nprdma_ep_cancel(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 /* Make sure that the last WR of the AM connection is signaled */
 static ucs_status_t
 uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                       uct_nprdma_op_t *op)
+                       uct_nprdma_comp_t *comp)
 {
     if (ep->net.am.unsignaled > 0) {
         if (!uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
             return UCS_ERR_NO_RESOURCE;
         }
-        return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, op);
+        return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, comp);
     }
 
-    if (op != NULL) {
-        uct_nprdma_conn_add_drain_op(&ep->net.am, op);
+    if (comp != NULL) {
+        uct_nprdma_conn_add_drain_comp(&ep->net.am, comp);
     }
     return UCS_OK;
 }
@@ -415,11 +417,11 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         return UCS_ERR_NO_MEMORY;
     }
 
-    flush->count      = 0;
-    flush->status     = UCS_OK;
-    flush->comp       = comp;
-    flush->rma.func   = uct_nprdma_flush_rma;
-    flush->am_op.func = uct_nprdma_flush_am_op;
+    flush->count        = 0;
+    flush->status       = UCS_OK;
+    flush->comp         = comp;
+    flush->rma.func     = uct_nprdma_flush_rma;
+    flush->am_comp.func = uct_nprdma_flush_am_done;
 
     if (am_busy && (ep->net.am.unsignaled > 0) &&
         !uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
@@ -437,7 +439,7 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     }
 
     if (am_busy) {
-        status = uct_nprdma_ep_flush_am(iface, ep, &flush->am_op);
+        status = uct_nprdma_ep_flush_am(iface, ep, &flush->am_comp);
         if (status == UCS_OK) {
             ++flush->count;
         } else if (flush->count == 0) {

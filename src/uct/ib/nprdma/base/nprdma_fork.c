@@ -18,12 +18,12 @@ static struct {
     ucs_list_link_t ifaces;
     pid_t           owner;     /* process that the abandoned interfaces belong
                                 * to */
-    atomic_int      told;
+    atomic_int      is_reported;
 } uct_nprdma_fork = {
-    .lock   = PTHREAD_MUTEX_INITIALIZER,
-    .ifaces = UCS_LIST_INITIALIZER(&uct_nprdma_fork.ifaces,
-                                   &uct_nprdma_fork.ifaces),
-    .told   = 1
+    .lock        = PTHREAD_MUTEX_INITIALIZER,
+    .ifaces      = UCS_LIST_INITIALIZER(&uct_nprdma_fork.ifaces,
+                                        &uct_nprdma_fork.ifaces),
+    .is_reported = 1
 };
 
 
@@ -31,7 +31,7 @@ static struct {
 
 static void uct_nprdma_fork_ignore(void)
 {
-    if (!atomic_exchange(&uct_nprdma_fork.told, 1)) {
+    if (!atomic_exchange(&uct_nprdma_fork.is_reported, 1)) {
         ucs_warn("interfaces of nprdma were opened before fork() and belong to "
                  "process %d: in this child they refuse all operations, and "
                  "closing them does nothing", uct_nprdma_fork.owner);
@@ -120,7 +120,7 @@ static void uct_nprdma_fork_child(void)
     ucs_list_for_each(entry, &uct_nprdma_fork.ifaces, list) {
         uct_nprdma_fork_abandon(entry);
         uct_nprdma_fork.owner = entry->owner;
-        atomic_store(&uct_nprdma_fork.told, 0);
+        atomic_store(&uct_nprdma_fork.is_reported, 0);
     }
     uct_nprdma_bounce_forked();
     pthread_mutex_unlock(&uct_nprdma_fork.lock);

@@ -9,7 +9,7 @@
 #include "nprdma_fork.h"
 #include "nprdma_stats.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
-#include "uct/ib/nprdma/mem/nprdma_region.h"
+#include "uct/ib/nprdma/mem/nprdma_mrs.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 
@@ -96,16 +96,16 @@ out_empty:
 }
 
 static void
-uct_nprdma_md_populate_later(uct_nprdma_mem_md_t *mem_md,
+uct_nprdma_md_populate_async(uct_nprdma_mem_md_t *mem_md,
                              const uct_nprdma_mem_t *mem, int is_write)
 {
     uct_nprdma_md_t *md = ucs_derived_of(mem_md, uct_nprdma_md_t);
 
-    uct_nprdma_service_populate_later(md->service, mem, is_write);
+    uct_nprdma_service_populate_async(md->service, mem, is_write);
 }
 
 static const uct_nprdma_mem_ops_t uct_nprdma_md_mem_ops = {
-    .populate_later = uct_nprdma_md_populate_later
+    .populate_async = uct_nprdma_md_populate_async
 };
 
 /* After an error only the open device is left */
@@ -118,7 +118,7 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
     md->super.config = config->mem;
     md->rma          = config->rma;
 
-    status = uct_nprdma_region_init(&md->super);
+    status = uct_nprdma_mrs_init(&md->super);
     if (status != UCS_OK) {
         return status;
     }
@@ -139,7 +139,7 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
 err_mem:
     uct_nprdma_mem_cleanup(&md->super);
 err_region:
-    uct_nprdma_region_cleanup(&md->super);
+    uct_nprdma_mrs_cleanup(&md->super);
     return status;
 }
 
@@ -202,7 +202,7 @@ static void uct_nprdma_md_destroy(uct_nprdma_md_t *md)
 {
     uct_nprdma_service_destroy(md->service);
     uct_nprdma_mem_cleanup(&md->super);
-    uct_nprdma_region_cleanup(&md->super);
+    uct_nprdma_mrs_cleanup(&md->super);
     uct_nprdma_device_close(&md->super.super);
     ucs_free(md);
 }

@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_mem.h"
-#include "nprdma_region.h"
+#include "nprdma_mrs.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
@@ -97,25 +97,25 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
         nprdma_monitor_query(md->monitor, &monitor);
     }
 
-    stats->pinned_bytes      = uct_nprdma_bounce_pinned();
-    stats->registrations     = nprdma_reg_table_count(md->regs);
-    stats->regions           = monitor.regions;
-    stats->idle_regions      = monitor.idle_regions;
-    stats->state_bytes       = monitor.state_bytes;
-    stats->regions_created   = monitor.created;
-    stats->regions_ahead     = monitor.preregistered;
-    stats->regions_dropped   = monitor.evicted;
-    stats->pages_populated   = monitor.populated;
-    stats->pages_populate_us = monitor.populate_ns / 1000;
-    stats->populate_faults   = monitor.faults;
-    stats->pages_invalidated = monitor.invalidated;
-    stats->pages_revoked     = monitor.revoked;
-    stats->pages_reclaimed   = monitor.reclaimed;
-    stats->pages_lost        = monitor.efaults;
-    stats->memory_events     = monitor.events;
-    stats->kernel_events     = monitor.kernel_events;
-    stats->kernel_pages      = monitor.kernel_invalidated;
-    stats->drains            = monitor.drains;
+    stats->pinned_bytes          = uct_nprdma_bounce_pinned();
+    stats->registrations         = nprdma_reg_table_count(md->regs);
+    stats->regions               = monitor.regions;
+    stats->idle_regions          = monitor.idle_regions;
+    stats->state_bytes           = monitor.state_bytes;
+    stats->regions_created       = monitor.created;
+    stats->regions_preregistered = monitor.preregistered;
+    stats->regions_dropped       = monitor.evicted;
+    stats->pages_populated       = monitor.populated;
+    stats->pages_populate_us     = monitor.populate_ns / 1000;
+    stats->populate_faults       = monitor.faults;
+    stats->pages_invalidated     = monitor.invalidated;
+    stats->pages_revoked         = monitor.revoked;
+    stats->pages_reclaimed       = monitor.reclaimed;
+    stats->pages_lost            = monitor.efaults;
+    stats->memory_events         = monitor.events;
+    stats->kernel_events         = monitor.kernel_events;
+    stats->kernel_pages          = monitor.kernel_invalidated;
+    stats->drains                = monitor.drains;
 }
 
 static uint32_t uct_nprdma_mem_access(uint64_t flags)
@@ -158,8 +158,8 @@ void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
 {
     ucs_log_level_t level;
 
-    level = atomic_exchange(&md->copy_told, 1) ? UCS_LOG_LEVEL_DEBUG :
-                                                 UCS_LOG_LEVEL_WARN;
+    level = atomic_exchange(&md->copy_reported, 1) ? UCS_LOG_LEVEL_DEBUG :
+                                                     UCS_LOG_LEVEL_WARN;
     ucs_log(level,
             "%s: no region for %zu bytes at 0x%" PRIxPTR " (%s): operations on "
             "such memory go through bounce buffers",
@@ -299,8 +299,8 @@ static void
 uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
                            uct_nprdma_rkey_t *rkey)
 {
-    const nprdma_region_t *region  = mem->range.region;
-    const uct_nprdma_region_t *mrs = uct_nprdma_region(region);
+    const nprdma_region_t *region = mem->range.region;
+    const uct_nprdma_mrs_t *mrs   = uct_nprdma_mrs(region);
 
     rkey->region_address = region->address;
     rkey->region_id      = mrs->id;
@@ -343,10 +343,10 @@ static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
     }
 
     if ((length > UCT_NPRDMA_MEM_CHECK_MAX) ||
-        !uct_nprdma_region_is_valid(range->region, address + head,
-                                    length - head,
-                                    write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)) {
-        md->ops->populate_later(md, mem, write);
+        !uct_nprdma_mrs_is_valid(range->region, address + head,
+                                 length - head,
+                                 write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)) {
+        md->ops->populate_async(md, mem, write);
     }
 }
 

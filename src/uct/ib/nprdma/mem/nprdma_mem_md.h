@@ -62,7 +62,7 @@ typedef struct uct_nprdma_mem_ops {
      *                       time.
      * @param [in] is_write  Nonzero to populate for writing.
      */
-    void (*populate_later)(struct uct_nprdma_mem_md *md,
+    void (*populate_async)(struct uct_nprdma_mem_md *md,
                            const struct uct_nprdma_mem *mem, int is_write);
 } uct_nprdma_mem_ops_t;
 
@@ -71,11 +71,11 @@ typedef struct uct_nprdma_mem_md {
     uct_nprdma_device_t        super;
     const uct_nprdma_mem_ops_t *ops;
     uct_nprdma_mem_config_t    config;
-    struct nprdma_reg_table    *regs;      /* registrations; nprdma_mem */
-    nprdma_monitor_t           *monitor;   /* regions; NULL: copy mode */
-    atomic_uint_fast64_t       region_id;  /* of the next region */
-    atomic_int                 copy_told;  /* nonzero: a warning about a missing
-                                            * region was logged */
+    struct nprdma_reg_table    *regs;         /* registrations; nprdma_mem */
+    nprdma_monitor_t           *monitor;      /* regions; NULL: copy mode */
+    atomic_uint_fast64_t       region_id;     /* of the next region */
+    atomic_int                 copy_reported; /* nonzero: a warning about a
+                                               * missing region was logged */
 } uct_nprdma_mem_md_t;
 
 #endif

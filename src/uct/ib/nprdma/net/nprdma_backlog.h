@@ -11,9 +11,9 @@
  * that sends once and then flushes, as other transports allow, would have to
  * know about wire-up. Therefore the first few work requests are kept here. In
  * every other respect they count as posted: they have a sequence number,
- * credits, and an op that is called when they are done. A user need not call
- * progress for a posted message. Therefore wire-up posts the backlog as soon as
- * the queue pair is connected, in the async context if necessary.
+ * credits, and a completion that is called when they are done. A user need not
+ * call progress for a posted message. Therefore wire-up posts the backlog as
+ * soon as the queue pair is connected, in the async context if necessary.
  */
 
 /* Maximum number of WRs kept for a connection: other connections lack the slots

@@ -238,10 +238,10 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool)
     pool->num_slots = 0;
 }
 
-void uct_nprdma_slot_release_op(struct uct_nprdma_net_iface *iface,
-                                uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
-                                ucs_status_t status)
+void uct_nprdma_slot_release_comp(struct uct_nprdma_net_iface *iface,
+                                  uct_nprdma_conn_t *conn,
+                                  uct_nprdma_comp_t *comp, ucs_status_t status)
 {
     --conn->num_slots;
-    uct_nprdma_bounce_put(ucs_container_of(op, uct_nprdma_slot_t, op));
+    uct_nprdma_bounce_put(ucs_container_of(comp, uct_nprdma_slot_t, comp));
 }

@@ -19,7 +19,7 @@ typedef struct uct_nprdma_bounce_chunk uct_nprdma_bounce_chunk_t;
 
 /* Descriptor of one slot, in unpinned memory */
 typedef struct uct_nprdma_slot {
-    uct_nprdma_op_t         op;     /* for the user of the slot while a WR uses
+    uct_nprdma_comp_t       comp;   /* for the user of the slot while a WR uses
                                      * it */
     struct uct_nprdma_slot  *next;  /* free list */
     char                    *data;  /* slot_size bytes, pinned */
@@ -150,16 +150,16 @@ static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
 
 
 /**
- * Completion function for the op of a slot that has no other use after the
- * completion. The slot is counted in conn->num_slots.
+ * Completion function for the completion of a slot that has no other use after
+ * the completion. The slot is counted in conn->num_slots.
  *
  * @param [in] iface   Interface.
  * @param [in] conn    Connection of the WR.
- * @param [in] op      Op of the slot.
+ * @param [in] comp    Completion of the slot.
  * @param [in] status  Ignored.
  */
-void uct_nprdma_slot_release_op(struct uct_nprdma_net_iface *iface,
-                                uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
-                                ucs_status_t status);
+void uct_nprdma_slot_release_comp(struct uct_nprdma_net_iface *iface,
+                                  uct_nprdma_conn_t *conn,
+                                  uct_nprdma_comp_t *comp, ucs_status_t status);
 
 #endif

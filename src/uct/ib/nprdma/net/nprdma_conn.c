@@ -96,7 +96,7 @@ void uct_nprdma_conn_init(uct_nprdma_conn_t *conn)
     memset(conn, 0, sizeof(*conn));
     conn->state  = UCT_NPRDMA_CONN_NONE;
     conn->status = UCS_OK;
-    ucs_queue_head_init(&conn->ops);
+    ucs_queue_head_init(&conn->comps);
     ucs_queue_head_init(&conn->backlog);
 }
 
@@ -200,7 +200,7 @@ void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
                             ucs_status_t status)
 {
     uint16_t count = sn - conn->done_sn;
-    uct_nprdma_op_t *op;
+    uct_nprdma_comp_t *comp;
 
     conn->done_sn       = sn;
     iface->tx.cq_avail += count;
@@ -217,25 +217,26 @@ void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
         iface->tx.reap = 1;
     }
 
-    while (!ucs_queue_is_empty(&conn->ops)) {
-        op = ucs_queue_head_elem_non_empty(&conn->ops, uct_nprdma_op_t, queue);
-        if ((int16_t)(op->sn - sn) > 0) {
+    while (!ucs_queue_is_empty(&conn->comps)) {
+        comp = ucs_queue_head_elem_non_empty(&conn->comps, uct_nprdma_comp_t,
+                                             queue);
+        if ((int16_t)(comp->sn - sn) > 0) {
             break;
         }
-        ucs_queue_pull_non_empty(&conn->ops);
-        op->func(iface, conn, op, status);
+        ucs_queue_pull_non_empty(&conn->comps);
+        comp->func(iface, conn, comp, status);
     }
 }
 
 ucs_status_t
 uct_nprdma_conn_post_nop(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
-                         uct_nprdma_op_t *op)
+                         uct_nprdma_comp_t *comp)
 {
     /* A WRITE of zero bytes: no key is checked, but the peer's QP has to
      * answer */
     struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
 
-    return uct_nprdma_conn_post_inl(iface, conn, &wr, op, 1);
+    return uct_nprdma_conn_post_inl(iface, conn, &wr, comp, 1);
 }
 
 ucs_status_t
@@ -418,11 +419,11 @@ uct_nprdma_conn_post_fin(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
                             uct_nprdma_am_dump : uct_nprdma_svc_request_dump,
                             (const void*)(uintptr_t)sge.addr, sge.length,
                             "conn 0x%x: TX:", conn->id);
-    conn->owes_fin = 0;
-    wr.sg_list     = &sge;
-    wr.num_sge     = 1;
-    wr.opcode      = IBV_WR_SEND;
-    wr.send_flags  = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+    conn->fin_due = 0;
+    wr.sg_list    = &sge;
+    wr.num_sge    = 1;
+    wr.opcode     = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
     return uct_nprdma_conn_post_inl(iface, conn, &wr, NULL, 1);
 }
 
@@ -449,7 +450,7 @@ void uct_nprdma_conn_close(uct_nprdma_net_iface_t *iface,
 
     if (conn->state == UCT_NPRDMA_CONN_CONNECTED) {
         if (!uct_nprdma_net_iface_can_fin(iface)) {
-            conn->owes_fin = 1;
+            conn->fin_due = 1;
         } else if (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK) {
             uct_nprdma_conn_stop(iface, conn, UCS_ERR_IO_ERROR);
         }
@@ -473,14 +474,14 @@ int uct_nprdma_conn_release(uct_nprdma_net_iface_t *iface,
         return 1;
     }
 
-    if (conn->owes_fin && uct_nprdma_net_iface_can_fin(iface) &&
+    if (conn->fin_due && uct_nprdma_net_iface_can_fin(iface) &&
         (uct_nprdma_conn_post_fin(iface, conn) != UCS_OK)) {
         /* The responder's probe finds the end by itself. But no completion
          * would report the unsignaled WRs before it, so the QP is destroyed. */
         force |= conn->unsignaled > 0;
     }
 
-    if ((conn->owes_fin || (uct_nprdma_conn_outstanding(conn) > 0)) &&
+    if ((conn->fin_due || (uct_nprdma_conn_outstanding(conn) > 0)) &&
         !force) {
         return 0;
     }

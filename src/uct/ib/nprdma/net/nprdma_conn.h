@@ -46,8 +46,8 @@ static inline int uct_nprdma_conn_is_watched(const uct_nprdma_conn_t *conn)
 
 
 /**
- * Fail a connection after an error. Outstanding ops get the status as their WRs
- * are flushed. The user's error handler is called once per endpoint.
+ * Fail a connection after an error. Outstanding completions get the status as
+ * their WRs are flushed. The user's error handler is called once per endpoint.
  *
  * @param [in] iface   Interface.
  * @param [in] conn    Connection.
@@ -57,17 +57,17 @@ void uct_nprdma_conn_fail(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
 
 /**
- * Queue an op that is called when everything posted up to now is done.
+ * Queue a completion that is called when everything posted up to now is done.
  *
  * @param [in] conn  Connection.
- * @param [in] op    Op, owned by the caller and valid until its function is
- *                   called.
+ * @param [in] comp  Completion, owned by the caller and valid until its
+ *                   function is called.
  */
-static inline void uct_nprdma_conn_add_drain_op(uct_nprdma_conn_t *conn,
-                                                uct_nprdma_op_t *op)
+static inline void uct_nprdma_conn_add_drain_comp(uct_nprdma_conn_t *conn,
+                                                  uct_nprdma_comp_t *comp)
 {
-    op->sn = conn->sn;
-    ucs_queue_push(&conn->ops, &op->queue);
+    comp->sn = conn->sn;
+    ucs_queue_push(&conn->comps, &comp->queue);
 }
 
 
@@ -87,12 +87,12 @@ unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface);
 
 /**
  * WRs up to a sequence number are done: return their resources and call their
- * ops.
+ * completions.
  *
  * @param [in] iface   Interface.
  * @param [in] conn    Connection.
  * @param [in] sn      Sequence number of the last WR that is done.
- * @param [in] status  Status for the ops.
+ * @param [in] status  Status for the completions.
  */
 void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
                             uct_nprdma_conn_t *conn, uint16_t sn,
@@ -106,13 +106,13 @@ void uct_nprdma_conn_retire(uct_nprdma_net_iface_t *iface,
  *
  * @param [in] iface  Interface.
  * @param [in] conn   Connection.
- * @param [in] op     As for uct_nprdma_conn_post_inl().
+ * @param [in] comp   As for uct_nprdma_conn_post_inl().
  *
  * @return UCS_OK or UCS_ERR_IO_ERROR, as uct_nprdma_conn_post_inl().
  */
 ucs_status_t uct_nprdma_conn_post_nop(uct_nprdma_net_iface_t *iface,
                                       uct_nprdma_conn_t *conn,
-                                      uct_nprdma_op_t *op);
+                                      uct_nprdma_comp_t *comp);
 
 
 /**
@@ -175,7 +175,7 @@ void uct_nprdma_conn_post_failed(uct_nprdma_net_iface_t *iface,
  *
  * @param [in] iface   Interface.
  * @param [in] conn    Connection.
- * @param [in] status  Reason; status of outstanding ops.
+ * @param [in] status  Reason; status of outstanding completions.
  */
 void uct_nprdma_conn_stop(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn, ucs_status_t status);
@@ -198,8 +198,8 @@ void uct_nprdma_conn_close(uct_nprdma_net_iface_t *iface,
  *
  * @param [in] iface  Interface.
  * @param [in] conn   Connection in state CLOSING or FAILED, or without a QP.
- * @param [in] force  Destroy it in any case. Outstanding ops get the status of
- *                    the failure, or UCS_ERR_CANCELED.
+ * @param [in] force  Destroy it in any case. Outstanding completions get the
+ *                    status of the failure, or UCS_ERR_CANCELED.
  *
  * @return Nonzero if the QP is destroyed.
  */

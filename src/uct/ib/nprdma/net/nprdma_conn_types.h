@@ -25,7 +25,7 @@ struct uct_nprdma_net_ep;
  */
 
 typedef struct uct_nprdma_conn uct_nprdma_conn_t;
-typedef struct uct_nprdma_op   uct_nprdma_op_t;
+typedef struct uct_nprdma_comp uct_nprdma_comp_t;
 
 typedef enum uct_nprdma_conn_state {
     UCT_NPRDMA_CONN_NONE,       /* no QP yet */
@@ -38,25 +38,26 @@ typedef enum uct_nprdma_conn_state {
 
 
 /**
- * Called from progress when the work request of an op is done, in posting
- * order. The op may be reused or freed in the call.
+ * Called from progress when the work request of a completion is done, in
+ * posting order. The completion may be reused or freed in the call.
  *
  * @param [in] iface   Interface of the connection.
  * @param [in] conn    Connection of the work request. Its ep is NULL if the
  *                     endpoint has been destroyed meanwhile.
- * @param [in] op      The op.
+ * @param [in] comp    The completion.
  * @param [in] status  UCS_OK, or the reason why the connection failed. With
  *                     UCS_OK a SEND or RDMA WRITE has been placed at the peer.
  */
-typedef void (*uct_nprdma_op_func_t)(struct uct_nprdma_net_iface *iface,
-                                     uct_nprdma_conn_t *conn,
-                                     uct_nprdma_op_t *op, ucs_status_t status);
+typedef void (*uct_nprdma_comp_func_t)(struct uct_nprdma_net_iface *iface,
+                                       uct_nprdma_conn_t *conn,
+                                       uct_nprdma_comp_t *comp,
+                                       ucs_status_t status);
 
 /* Embedded in each object that handles the completion of a work request */
-struct uct_nprdma_op {
-    ucs_queue_elem_t      queue;
-    uct_nprdma_op_func_t  func;
-    uint16_t              sn;       /* of its WR; set by the post */
+struct uct_nprdma_comp {
+    ucs_queue_elem_t       queue;
+    uct_nprdma_comp_func_t func;
+    uint16_t               sn;      /* of its WR; set by the post */
 };
 
 struct uct_nprdma_conn {
@@ -84,9 +85,9 @@ struct uct_nprdma_conn {
     struct uct_nprdma_net_ep      *ep;        /* NULL: destroyed */
     uint8_t                   broken;     /* progress has to fail it; has no
                                            * credits until then */
-    uint8_t                   owes_fin;   /* CLOSING: last message is not posted
+    uint8_t                   fin_due;    /* CLOSING: last message is not posted
                                            * yet */
-    ucs_queue_head_t          ops;        /* posted, in order */
+    ucs_queue_head_t          comps;      /* of WRs posted, in order */
     ucs_queue_head_t          backlog;    /* see nprdma_backlog.h */
     ucs_status_t              status;     /* reason of FAILED */
     struct uct_nprdma_cm_conn *cm;        /* cm: while connecting */

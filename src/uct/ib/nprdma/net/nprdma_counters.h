@@ -37,10 +37,10 @@
     _macro(held_overlaps)       \
     _macro(held_atomics)        \
     _macro(held_requests)       \
-    _macro(opt_put)             \
-    _macro(opt_get)             \
-    _macro(opt_slices)          \
-    _macro(opt_hits)            \
+    _macro(nic_put)             \
+    _macro(nic_get)             \
+    _macro(nic_slices)          \
+    _macro(nic_hits)            \
     _macro(suspect_lines)       \
     _macro(suspect_states)      \
     _macro(suspect_local)       \
@@ -98,33 +98,33 @@ typedef struct uct_nprdma_stats {
  * opened. pinned_bytes counts for the whole process.
  */
 #define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
-    _macro(pinned_bytes)        \
-    _macro(registrations)       \
-    _macro(regions)             \
-    _macro(idle_regions)        \
-    _macro(state_bytes)         \
-    _macro(regions_created)     \
-    _macro(regions_ahead)       \
-    _macro(regions_dropped)     \
-    _macro(pages_populated)     \
-    _macro(pages_populate_us)   \
-    _macro(populate_faults)     \
-    _macro(pages_invalidated)   \
-    _macro(pages_revoked)       \
-    _macro(pages_reclaimed)     \
-    _macro(pages_lost)          \
-    _macro(memory_events)       \
-    _macro(kernel_events)       \
-    _macro(kernel_pages)        \
-    _macro(drains)              \
-    _macro(served_stores)       \
-    _macro(served_fetches)      \
-    _macro(served_atomics)      \
-    _macro(served_populates)    \
-    _macro(served_errors)       \
-    _macro(ahead_jobs)          \
-    _macro(ahead_dropped)       \
-    _macro(ahead_bytes)
+    _macro(pinned_bytes)          \
+    _macro(registrations)         \
+    _macro(regions)               \
+    _macro(idle_regions)          \
+    _macro(state_bytes)           \
+    _macro(regions_created)       \
+    _macro(regions_preregistered) \
+    _macro(regions_dropped)       \
+    _macro(pages_populated)       \
+    _macro(pages_populate_us)     \
+    _macro(populate_faults)       \
+    _macro(pages_invalidated)     \
+    _macro(pages_revoked)         \
+    _macro(pages_reclaimed)       \
+    _macro(pages_lost)            \
+    _macro(memory_events)         \
+    _macro(kernel_events)         \
+    _macro(kernel_pages)          \
+    _macro(drains)                \
+    _macro(served_stores)         \
+    _macro(served_fetches)        \
+    _macro(served_atomics)        \
+    _macro(served_populates)      \
+    _macro(served_errors)         \
+    _macro(prefetch_jobs)         \
+    _macro(prefetch_dropped)      \
+    _macro(prefetch_bytes)
 
 typedef struct uct_nprdma_mem_stats {
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_FIELD)

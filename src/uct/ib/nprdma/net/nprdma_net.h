@@ -171,7 +171,7 @@ enum {
                               UCT_NPRDMA_EP_FAILED,
     UCT_NPRDMA_EP_BLOCK_RMA = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FAILED |
                               UCT_NPRDMA_EP_FENCED_RMA,
-    UCT_NPRDMA_EP_BLOCK_OPT = UCT_NPRDMA_EP_BLOCK_AM
+    UCT_NPRDMA_EP_BLOCK_OPS = UCT_NPRDMA_EP_BLOCK_AM
 };
 
 /* Path to one interface of a peer */

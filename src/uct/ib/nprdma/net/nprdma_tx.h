@@ -97,19 +97,19 @@ uct_nprdma_conn_tx_slot(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
  * @param [in] iface   Interface.
  * @param [in] conn    Connection.
  * @param [in] wr      The work request; next is NULL. Not used after the call.
- * @param [in] op      Called when the WR is done; NULL: no call.
+ * @param [in] comp    Called when the WR is done; NULL: no call.
  * @param [in] signal  Nonzero: the WR has a completion of its own. Otherwise
- *                     the op is called when a later WR of the connection
- *                     completes, after at most tx_moderation of them. A caller
- *                     that waits for an op therefore sets this for it or for a
- *                     later WR.
+ *                     the completion is called when a later WR of the
+ *                     connection completes, after at most tx_moderation of
+ *                     them. A caller that waits for a completion therefore sets
+ *                     this for it or for a later WR.
  *
- * @return UCS_OK, or UCS_ERR_IO_ERROR. Then the op is not queued, and progress
- *         will fail the connection.
+ * @return UCS_OK, or UCS_ERR_IO_ERROR. Then the completion is not queued, and
+ *         progress will fail the connection.
  */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_conn_post_inl(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
-                         struct ibv_send_wr *wr, uct_nprdma_op_t *op,
+                         struct ibv_send_wr *wr, uct_nprdma_comp_t *comp,
                          int signal)
 {
     struct ibv_send_wr *bad_wr;
@@ -146,9 +146,9 @@ uct_nprdma_conn_post_inl(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
     conn->sn = sn;
     --conn->credits;
     --iface->tx.cq_avail;
-    if (op != NULL) {
-        op->sn = sn;
-        ucs_queue_push(&conn->ops, &op->queue);
+    if (comp != NULL) {
+        comp->sn = sn;
+        ucs_queue_push(&conn->comps, &comp->queue);
     }
     return UCS_OK;
 }

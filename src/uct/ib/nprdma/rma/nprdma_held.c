@@ -54,13 +54,13 @@ static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
 }
 
 /* Make the target acknowledge the request that an operation waits for */
-static void uct_nprdma_held_ask(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_rma_t *rma,
-                                const uct_nprdma_order_op_t *op)
+static void uct_nprdma_held_request_ack(uct_nprdma_rma_iface_t *iface,
+                                        uct_nprdma_rma_t *rma,
+                                        const uct_nprdma_order_op_t *op)
 {
     if (UCT_NPRDMA_RMA_SN_CMP(rma->reply_sn, <, op->request) &&
-        (uct_nprdma_rma_ask(iface, rma) != UCS_OK)) {
-        rma->is_asking_held = 1;
+        (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK)) {
+        rma->held_needs_ack = 1;
         uct_nprdma_rma_stall(iface->res, rma);
     }
 }
@@ -68,12 +68,12 @@ static void uct_nprdma_held_ask(uct_nprdma_rma_iface_t *iface,
 int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 {
-    int is_late = uct_nprdma_held_find_request(rma, op);
+    int awaits_request = uct_nprdma_held_find_request(rma, op);
     uct_nprdma_order_op_t *blocker;
 
-    blocker = uct_nprdma_order_find(&rma->opt.order, op->flags, &op->span);
-    uct_nprdma_order_add(&rma->opt.order, op);
-    op->is_late = is_late;
+    blocker = uct_nprdma_order_find(&rma->ops.order, op->flags, &op->span);
+    uct_nprdma_order_add(&rma->ops.order, op);
+    op->awaits_request = awaits_request;
     if (blocker != NULL) {
         iface->net.stats.held_overlaps +=
                 !(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
@@ -81,12 +81,12 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                 !!(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
         uct_nprdma_held_hold(rma, op, &blocker->waiters);
     }
-    if (ucs_unlikely(is_late)) {
+    if (ucs_unlikely(awaits_request)) {
         ++iface->net.stats.held_requests;
         if (blocker == NULL) {
-            uct_nprdma_held_hold(rma, op, &rma->opt.unacked);
+            uct_nprdma_held_hold(rma, op, &rma->ops.unacked);
         }
-        uct_nprdma_held_ask(iface, rma, op);
+        uct_nprdma_held_request_ack(iface, rma, op);
     }
     if (op->is_held) {
         ucs_trace_req("ep %p: op %p held by %s %p", rma->ep, op,
@@ -100,14 +100,14 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
 
 /* Create the operation of a request that fits into `message`; it is not
  * added */
-static uct_nprdma_opt_op_t *
+static uct_nprdma_op_t *
 uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     int is_get, size_t length, uint64_t remote_addr,
                     const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
-    uct_nprdma_opt_op_t *op;
+    uct_nprdma_op_t *op;
 
-    op = uct_nprdma_opt_op_new(iface, rma, is_get, remote_addr, rkey, comp);
+    op = uct_nprdma_op_new(iface, rma, is_get, remote_addr, rkey, comp);
     if (op == NULL) {
         return NULL;
     }
@@ -124,10 +124,10 @@ uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 static void uct_nprdma_held_start(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_rma_t *rma,
-                                  uct_nprdma_opt_op_t *op)
+                                  uct_nprdma_op_t *op)
 {
     if (!uct_nprdma_held_add_slow(iface, rma, &op->order)) {
-        uct_nprdma_held_hold(rma, &op->order, &rma->opt.ready);
+        uct_nprdma_held_hold(rma, &op->order, &rma->ops.ready);
         uct_nprdma_rma_stall(iface->res, rma);
     }
 }
@@ -138,7 +138,7 @@ ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
                                  const uct_nprdma_rkey_t *rkey,
                                  uct_completion_t *comp)
 {
-    uct_nprdma_opt_op_t *op;
+    uct_nprdma_op_t *op;
 
     op = uct_nprdma_held_new(iface, rma, 0, length, remote_addr, rkey, comp);
     if (op == NULL) {
@@ -159,7 +159,7 @@ uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                     uct_completion_t *comp)
 {
-    uct_nprdma_opt_op_t *op;
+    uct_nprdma_op_t *op;
 
     op = uct_nprdma_held_new(iface, rma, 1, length, remote_addr, rkey, comp);
     if (op == NULL) {
@@ -180,7 +180,7 @@ ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
                                     void *result, const uct_nprdma_rkey_t *rkey,
                                     uct_completion_t *comp)
 {
-    uct_nprdma_opt_op_t *op;
+    uct_nprdma_op_t *op;
 
     op = uct_nprdma_held_new(iface, rma, 0, message->request.length,
                              message->request.address, rkey, comp);
@@ -200,7 +200,7 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_wait_t *wait, const void *data,
                       ucs_status_t *status)
 {
-    uct_nprdma_opt_op_t *op = wait->op;
+    uct_nprdma_op_t *op = wait->op;
 
     if (op->rma->status != UCS_OK) {
         return NULL; /* The end of the connection completes all operations */
@@ -219,12 +219,12 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
             }
         }
     }
-    uct_nprdma_opt_op_complete(iface, op);
+    uct_nprdma_op_complete(iface, op);
     return NULL;
 }
 
 /* Length of the message in bytes */
-static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op)
+static size_t uct_nprdma_held_length(const uct_nprdma_op_t *op)
 {
     const uct_nprdma_svc_request_t *request = &op->message.request;
 
@@ -239,13 +239,13 @@ static size_t uct_nprdma_held_length(const uct_nprdma_opt_op_t *op)
 }
 
 /* Check whether something waits for the operation itself, see nprdma_held.h */
-static int uct_nprdma_held_needs_reply(const uct_nprdma_opt_op_t *op)
+static int uct_nprdma_held_needs_reply(const uct_nprdma_op_t *op)
 {
     uct_nprdma_rma_t *rma = op->rma;
 
     return op->is_get || (op->comp != NULL) || (op->arg != NULL) ||
            !ucs_queue_is_empty(&rma->flushes) || rma->is_fenced ||
-           (rma->opt.num_held_nic > 0);
+           (rma->ops.num_held_nic > 0);
 }
 
 /*
@@ -257,7 +257,7 @@ static int uct_nprdma_held_needs_reply(const uct_nprdma_opt_op_t *op)
  * @return Zero if resources are missing: try again later.
  */
 static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_opt_op_t *op, int *has_reply_p)
+                                uct_nprdma_op_t *op, int *has_reply_p)
 {
     uct_nprdma_rma_t *rma       = op->rma;
     uct_nprdma_slot_t *slot     = op->slot;
@@ -274,7 +274,7 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
     }
 
     /* Rules "overlap" and "atomics": the target executes what it is sent */
-    nprdma_assert(uct_nprdma_order_find_before(&rma->opt.order, &op->order) ==
+    nprdma_assert(uct_nprdma_order_find_before(&rma->ops.order, &op->order) ==
                   NULL);
     if (*has_reply_p) {
         wait = uct_nprdma_rma_wait_add(
@@ -316,22 +316,22 @@ static void uct_nprdma_held_recheck(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     uct_nprdma_order_op_t *order_op)
 {
-    uct_nprdma_opt_op_t *op = ucs_container_of(order_op, uct_nprdma_opt_op_t,
-                                               order);
+    uct_nprdma_op_t *op = ucs_container_of(order_op, uct_nprdma_op_t,
+                                           order);
     uct_nprdma_order_op_t *blocker;
 
-    blocker = uct_nprdma_order_find_before(&rma->opt.order, order_op);
+    blocker = uct_nprdma_order_find_before(&rma->ops.order, order_op);
     if (blocker != NULL) {
         uct_nprdma_held_hold(rma, order_op, &blocker->waiters);
-    } else if (order_op->is_late &&
+    } else if (order_op->awaits_request &&
                UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, <, order_op->request)) {
-        uct_nprdma_held_hold(rma, order_op, &rma->opt.unacked);
+        uct_nprdma_held_hold(rma, order_op, &rma->ops.unacked);
     } else if (op->is_request) {
         ucs_trace_req("ep %p: op %p is ready", rma->ep, op);
-        uct_nprdma_held_hold(rma, order_op, &rma->opt.ready);
+        uct_nprdma_held_hold(rma, order_op, &rma->ops.ready);
     } else {
         ucs_trace_req("ep %p: op %p released", rma->ep, op);
-        uct_nprdma_opt_op_release(iface, op);
+        uct_nprdma_op_release(iface, op);
     }
 }
 
@@ -365,7 +365,7 @@ void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
     ucs_list_link_t list;
 
     ucs_list_head_init(&list);
-    ucs_list_for_each_safe(op, tmp, &rma->opt.unacked, held) {
+    ucs_list_for_each_safe(op, tmp, &rma->ops.unacked, held) {
         if (UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, op->request)) {
             ucs_list_del(&op->held);
             ucs_list_add_tail(&list, &op->held);
@@ -378,12 +378,12 @@ unsigned
 uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     unsigned count = 0;
-    uct_nprdma_opt_op_t *op;
+    uct_nprdma_op_t *op;
     ucs_list_link_t waiters;
     int has_reply;
 
-    while (!ucs_list_is_empty(&rma->opt.ready)) {
-        op = ucs_list_head(&rma->opt.ready, uct_nprdma_opt_op_t, order.held);
+    while (!ucs_list_is_empty(&rma->ops.ready)) {
+        op = ucs_list_head(&rma->ops.ready, uct_nprdma_op_t, order.held);
         if (!uct_nprdma_held_send(iface, op, &has_reply)) {
             uct_nprdma_rma_stall(iface->res, rma);
             break;
@@ -397,7 +397,7 @@ uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
         ucs_list_head_init(&op->order.waiters);
         uct_nprdma_held_recheck_all(iface, rma, &waiters);
         if (!has_reply) {
-            uct_nprdma_opt_op_sent(iface, op);
+            uct_nprdma_op_sent(iface, op);
         }
         ++count;
     }

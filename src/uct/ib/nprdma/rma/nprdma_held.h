@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_HELD_H_
 #define UCT_NPRDMA_HELD_H_
 
-#include "nprdma_opt.h"
+#include "nprdma_op.h"
 
 /*
  * Operations that are held: accepted, but not started, because they must not
@@ -11,13 +11,13 @@
  * request that the target's software has not executed (ARCHITECTURE 3, overlap
  * and atomics).
  *
- * Each is a uct_nprdma_opt_op_t in opt.order, so that flushes, fences and the
+ * Each is a uct_nprdma_op_t in ops.order, so that flushes, fences and the
  * end of an endpoint find it. It keeps the operands of a held request, and a
  * slot with the data of a held put.
  *
  * Once a held request is sent, its sequence number shows whether it is
- * executed, as for every other request, and it leaves opt.order. With a reply
- * of its own it stays in opt.order until the reply. A reply costs a message of
+ * executed, as for every other request, and it leaves ops.order. With a reply
+ * of its own it stays in ops.order until the reply. A reply costs a message of
  * the target. Therefore the request asks for one only if something waits for
  * the operation: a completion or a result, a flush or fence that began while it
  * was held, or a later operation of the NIC.
@@ -41,12 +41,12 @@ uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
 {
     uct_nprdma_span_t span;
 
-    if (ucs_likely(ucs_list_is_empty(&rma->opt.order.ops))) {
+    if (ucs_likely(ucs_list_is_empty(&rma->ops.order.ops))) {
         return 1;
     }
 
     span = uct_nprdma_span(address, length);
-    return uct_nprdma_order_search(&rma->opt.order, flags, &span) == NULL;
+    return uct_nprdma_order_search(&rma->ops.order, flags, &span) == NULL;
 }
 
 
@@ -54,8 +54,8 @@ uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
 static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
                                            uct_nprdma_rma_t *rma)
 {
-    return ucs_list_is_empty(&rma->opt.order.ops) ||
-           uct_nprdma_opt_has_op(&iface->res->opt, &rma->opt);
+    return ucs_list_is_empty(&rma->ops.order.ops) ||
+           uct_nprdma_op_has_op(&iface->res->ops, &rma->ops);
 }
 
 
@@ -117,7 +117,7 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
- * Add an operation to opt.order. Its span and flags are set.
+ * Add an operation to ops.order. Its span and flags are set.
  *
  * @param [in] iface  Interface.
  * @param [in] rma    RMA side of the endpoint.
@@ -130,9 +130,9 @@ static UCS_F_ALWAYS_INLINE int
 uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_nprdma_order_op_t *op)
 {
-    if (ucs_likely(ucs_list_is_empty(&rma->opt.order.ops) &&
+    if (ucs_likely(ucs_list_is_empty(&rma->ops.order.ops) &&
                    (rma->sn == rma->done_sn))) {
-        uct_nprdma_order_add(&rma->opt.order, op);
+        uct_nprdma_order_add(&rma->ops.order, op);
         return 0;
     }
 
@@ -151,7 +151,7 @@ static inline void
 uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
                      ucs_list_link_t *list)
 {
-    rma->opt.num_held_nic += !!(op->flags & UCT_NPRDMA_ORDER_NIC);
+    rma->ops.num_held_nic += !!(op->flags & UCT_NPRDMA_ORDER_NIC);
     uct_nprdma_order_hold(op, list);
 }
 
@@ -160,7 +160,7 @@ static inline void
 uct_nprdma_held_unhold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 {
     if (ucs_unlikely(op->is_held)) {
-        rma->opt.num_held_nic -= !!(op->flags & UCT_NPRDMA_ORDER_NIC);
+        rma->ops.num_held_nic -= !!(op->flags & UCT_NPRDMA_ORDER_NIC);
         uct_nprdma_order_unhold(op);
     }
 }
@@ -171,7 +171,7 @@ void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
- * Remove an operation that is done, or has failed, from opt.order. Start the
+ * Remove an operation that is done, or has failed, from ops.order. Start the
  * operations that waited for it.
  *
  * @param [in] iface  Interface.
@@ -183,7 +183,7 @@ uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                        uct_nprdma_order_op_t *op)
 {
     uct_nprdma_held_unhold(rma, op);
-    uct_nprdma_order_remove(&rma->opt.order, op);
+    uct_nprdma_order_remove(&rma->ops.order, op);
     if (ucs_unlikely(!ucs_list_is_empty(&op->waiters))) {
         uct_nprdma_held_release(iface, rma, op);
     }

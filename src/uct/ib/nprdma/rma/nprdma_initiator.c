@@ -6,7 +6,7 @@
 
 #include "nprdma_initiator.h"
 #include "nprdma_held.h"
-#include "nprdma_opt.h"
+#include "nprdma_op.h"
 #include "nprdma_rma_flush.h"
 #include "nprdma_rma_large.h"
 #include "nprdma_rma_reply.h"
@@ -54,7 +54,7 @@ static ucs_status_t uct_nprdma_rma_res_init(uct_nprdma_rma_iface_t *iface)
         goto err_pool;
     }
 
-    status = uct_nprdma_opt_iface_init(iface, &res->opt);
+    status = uct_nprdma_op_iface_init(iface, &res->ops);
     if (status != UCS_OK) {
         goto err_small_pool;
     }
@@ -85,7 +85,7 @@ void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface)
     uct_nprdma_rma_res_t *res = iface->res;
 
     if (res != NULL) {
-        uct_nprdma_opt_iface_cleanup(&res->opt);
+        uct_nprdma_op_iface_cleanup(&res->ops);
         uct_nprdma_bounce_cleanup(&res->small_pool);
         uct_nprdma_bounce_cleanup(&res->pool);
         ucs_free(res);
@@ -116,8 +116,8 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
     ucs_queue_head_init(&rma->waits);
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
-    uct_nprdma_opt_ep_init(&rma->opt,
-                           iface->config->atomic_order);
+    uct_nprdma_op_ep_init(&rma->ops,
+                          iface->config->atomic_order);
     ep->rma = rma;
     return UCS_OK;
 }
@@ -160,30 +160,30 @@ static void uct_nprdma_rma_unstall(uct_nprdma_rma_t *rma)
 }
 
 /* @return Nonzero if nothing is left for progress to send. */
-static int uct_nprdma_rma_go_on(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_rma_t *rma, unsigned *count_p)
+static int uct_nprdma_rma_resume(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_t *rma, unsigned *count_p)
 {
-    *count_p += uct_nprdma_opt_progress(iface, rma);
+    *count_p += uct_nprdma_op_progress(iface, rma);
     *count_p += uct_nprdma_rma_large_send(iface, rma);
     *count_p += uct_nprdma_held_progress(iface, rma);
-    if (rma->is_asking_held) {
-        if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+    if (rma->held_needs_ack) {
+        if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
             return 0;
         }
-        rma->is_asking_held = 0;
+        rma->held_needs_ack = 0;
         ++*count_p;
     }
-    if (rma->is_asking) {
-        if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
+    if (rma->needs_ack) {
+        if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
             return 0;
         }
-        rma->is_asking = 0;
+        rma->needs_ack = 0;
         rma->fence_sn  = rma->sn;
         ++*count_p;
     }
 
-    return !uct_nprdma_opt_is_stalled(&rma->opt) &&
-           ucs_list_is_empty(&rma->opt.ready) &&
+    return !uct_nprdma_op_is_stalled(&rma->ops) &&
+           ucs_list_is_empty(&rma->ops.ready) &&
            ucs_queue_is_empty(&rma->larges);
 }
 
@@ -199,7 +199,7 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
     ucs_list_for_each_safe(rma, tmp, &iface->res->stalled, stalled) {
         /* The failure of a connection is handled elsewhere */
         if ((rma->ep->net.svc.state == UCT_NPRDMA_CONN_CONNECTED) &&
-            uct_nprdma_rma_go_on(iface, rma, &count)) {
+            uct_nprdma_rma_resume(iface, rma, &count)) {
             uct_nprdma_rma_unstall(rma);
             uct_nprdma_net_ep_schedule(&iface->net, &rma->ep->net);
         }
@@ -236,8 +236,8 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
         uct_nprdma_conn_release(&iface->net, &rma->ep->net.svc, 1);
     }
     uct_nprdma_rma_unstall(rma);
-    rma->is_asking      = 0;
-    rma->is_asking_held = 0;
+    rma->needs_ack      = 0;
+    rma->held_needs_ack = 0;
     ucs_queue_head_init(&rma->larges);
     uct_nprdma_rma_spare_free(iface->res, rma);
     while (!ucs_queue_is_empty(&rma->waits)) {
@@ -246,19 +246,19 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
         uct_nprdma_rma_reply_done(iface, rma, wait, NULL, rma->status);
     }
 
-    uct_nprdma_opt_purge(iface, rma);
+    uct_nprdma_op_purge(iface, rma);
     rma->done_sn = rma->reply_sn = rma->sn;
     uct_nprdma_rma_check(iface, rma);
     uct_nprdma_rma_leave(rma);
 }
 
 static void uct_nprdma_rma_drained(uct_nprdma_net_iface_t *net_iface,
-                                   uct_nprdma_conn_t *conn, uct_nprdma_op_t *op,
-                                   ucs_status_t status)
+                                   uct_nprdma_conn_t *conn,
+                                   uct_nprdma_comp_t *comp, ucs_status_t status)
 {
     uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
                                                    uct_nprdma_rma_iface_t);
-    uct_nprdma_rma_t *rma         = ucs_container_of(op, uct_nprdma_rma_t,
+    uct_nprdma_rma_t *rma         = ucs_container_of(comp, uct_nprdma_rma_t,
                                                      drain);
     uct_nprdma_rma_failed_func_t failed;
 
@@ -295,7 +295,7 @@ ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface,
     rma->failed = failed;
     if (rma->drain.func == NULL) {
         rma->drain.func = uct_nprdma_rma_drained;
-        uct_nprdma_conn_add_drain_op(&ep->net.svc, &rma->drain);
+        uct_nprdma_conn_add_drain_comp(&ep->net.svc, &rma->drain);
     }
     return UCS_INPROGRESS;
 }

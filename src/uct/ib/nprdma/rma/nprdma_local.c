@@ -22,7 +22,7 @@
 static int uct_nprdma_local_poll(uct_nprdma_local_t *local)
 {
     if (local->left == 0) {
-        local->may_touch = nprdma_fault_look();
+        local->may_touch = nprdma_fault_may_touch();
         local->left      = UCT_NPRDMA_LOCAL_INTERVAL;
     }
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 
 /* Seconds after which a wait is reported; again each time it has doubled */
-#define UCT_NPRDMA_LONGEST_TELL  30.0
+#define UCT_NPRDMA_LONGEST_REPORT  30.0
 
 /* Scans of the endpoints take at most one part in 100 of the time */
 #define UCT_NPRDMA_LONGEST_SHARE  100
@@ -55,9 +55,10 @@ uct_nprdma_longest_report(const uct_nprdma_rma_ep_t *ep,
 {
     double seconds = ucs_time_to_sec(now - longest->since);
 
-    if ((longest->told < 32) &&
-        (seconds >= UCT_NPRDMA_LONGEST_TELL * (double)(1ul << longest->told))) {
-        ++longest->told;
+    if ((longest->num_reports < 32) &&
+        (seconds >= UCT_NPRDMA_LONGEST_REPORT *
+                    (double)(1ul << longest->num_reports))) {
+        ++longest->num_reports;
         ucs_log(uct_nprdma_longest_is_usual(longest->state) ?
                         UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_WARN,
                 "endpoint %p: an operation has waited %.0f s, now for %s", ep,
@@ -89,10 +90,10 @@ uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
     }
 
     if ((longest->state == UCT_NPRDMA_WAIT_nothing) || is_done) {
-        longest->mark  = started;
-        longest->since = longest->state_since = now;
-        longest->state = state;
-        longest->told  = 0;
+        longest->mark        = started;
+        longest->since       = longest->state_since = now;
+        longest->state       = state;
+        longest->num_reports = 0;
         return;
     }
 
@@ -146,26 +147,26 @@ uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
     return (rma->num_large > 0) ? UCT_NPRDMA_WAIT_copy : UCT_NPRDMA_WAIT_reply;
 }
 
-/* Purpose of the oldest work request that has an op */
+/* Purpose of the oldest work request that has a completion */
 static uct_nprdma_wait_for_t
 uct_nprdma_longest_wr(const uct_nprdma_rma_iface_t *iface,
                       const uct_nprdma_conn_t *conn)
 {
-    const uct_nprdma_opt_iface_t *opt = &iface->res->opt;
-    const uct_nprdma_opt_slice_t *slice;
-    const uct_nprdma_op_t *op;
+    const uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    const uct_nprdma_op_slice_t *slice;
+    const uct_nprdma_comp_t *comp;
 
-    if (ucs_queue_is_empty((ucs_queue_head_t*)&conn->ops)) {
+    if (ucs_queue_is_empty((ucs_queue_head_t*)&conn->comps)) {
         return UCT_NPRDMA_WAIT_held;
     }
 
-    op    = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&conn->ops,
-                                          uct_nprdma_op_t, queue);
-    slice = ucs_container_of(op, uct_nprdma_opt_slice_t, wr);
-    if ((slice >= opt->slices) &&
-        (slice < opt->slices + UCT_NPRDMA_OPT_MAX_SLICES) &&
-        ((slice->step == UCT_NPRDMA_OPT_BEFORE) ||
-         (slice->step == UCT_NPRDMA_OPT_AFTER))) {
+    comp  = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&conn->comps,
+                                          uct_nprdma_comp_t, queue);
+    slice = ucs_container_of(comp, uct_nprdma_op_slice_t, wr);
+    if ((slice >= ops->slices) &&
+        (slice < ops->slices + UCT_NPRDMA_OP_MAX_SLICES) &&
+        ((slice->step == UCT_NPRDMA_OP_BEFORE) ||
+         (slice->step == UCT_NPRDMA_OP_AFTER))) {
         return UCT_NPRDMA_WAIT_verification;
     }
     return UCT_NPRDMA_WAIT_transfer;
@@ -187,15 +188,15 @@ uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                                         (uint32_t)longest->request.mark) >= 0,
                               rma->reply_sn);
 
-    if (rma->opt.num_ops == 0) {
+    if (rma->ops.num_ops == 0) {
         state = UCT_NPRDMA_WAIT_nothing;
     } else if (state == UCT_NPRDMA_WAIT_nothing) {
         state = uct_nprdma_longest_wr(iface, &ep->net.svc);
     }
     uct_nprdma_longest_update(iface, ep, &longest->op, now, state,
-                              uct_nprdma_order_is_done(&rma->opt.order,
+                              uct_nprdma_order_is_done(&rma->ops.order,
                                                        longest->op.mark),
-                              rma->opt.order.sn);
+                              rma->ops.order.sn);
 }
 
 /* The user's pending requests are executed in order, and each starts
@@ -213,7 +214,7 @@ static void uct_nprdma_longest_pending(uct_nprdma_rma_iface_t *iface,
                                          UCT_NPRDMA_WAIT_credits;
     }
     if (ep->rma != NULL) {
-        started += ep->rma->opt.order.sn;
+        started += ep->rma->ops.order.sn;
     }
     uct_nprdma_longest_update(iface, ep, &ep->longest.pending, now, state,
                               ep->longest.pending.mark != started, started);

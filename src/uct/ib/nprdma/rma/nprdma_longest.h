@@ -39,7 +39,7 @@ typedef enum uct_nprdma_wait_for {
 } uct_nprdma_wait_for_t;
 
 
-/* Calls of progress without work between two looks at the clock: a power of
+/* Calls of progress without work between two reads of the clock: a power of
  * two */
 #define UCT_NPRDMA_LONGEST_POLLS     1024u
 

@@ -49,14 +49,14 @@ typedef struct uct_nprdma_order_op {
     ucs_list_link_t   list;      /* In order->ops */
     uint64_t          sn;
     uct_nprdma_span_t span;
-    uint8_t           flags;     /* UCT_NPRDMA_ORDER_xx */
-    uint8_t           is_held;   /* In a list, by `held` */
-    uint8_t           is_late;   /* Also waits for `request` */
-    uint32_t          request;   /* Sequence number of a request to the
-                                  * target */
-    ucs_list_link_t   held;      /* In waiters of another operation, or in one
-                                    of the caller's lists */
-    ucs_list_link_t   waiters;   /* Operations that wait for this one */
+    uint8_t           flags;          /* UCT_NPRDMA_ORDER_xx */
+    uint8_t           is_held;        /* In a list, by `held` */
+    uint8_t           awaits_request; /* Also waits for `request` */
+    uint32_t          request;        /* Sequence number of a request to the
+                                       * target */
+    ucs_list_link_t   held;           /* In waiters of another operation, or
+                                       * in one of the caller's lists */
+    ucs_list_link_t   waiters;        /* Operations that wait for this one */
 } uct_nprdma_order_op_t;
 
 
@@ -205,9 +205,9 @@ uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
 static inline void
 uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 {
-    op->sn      = ++order->sn;
-    op->is_held = 0;
-    op->is_late = 0;
+    op->sn             = ++order->sn;
+    op->is_held        = 0;
+    op->awaits_request = 0;
     ucs_list_head_init(&op->waiters);
     ucs_list_add_tail(&order->ops, &op->list);
     uct_nprdma_order_bounds_add(&order->newer, &op->span);

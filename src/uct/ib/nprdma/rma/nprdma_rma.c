@@ -68,7 +68,7 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.put.max_zcopy       = SIZE_MAX;
     attr->cap.put.opt_zcopy_align = 1;
     attr->cap.put.align_mtu       = 1;
-    attr->cap.put.max_iov         = UCT_NPRDMA_OPT_MAX_IOV;
+    attr->cap.put.max_iov         = UCT_NPRDMA_OP_MAX_IOV;
 
     attr->cap.get.max_short       = 0;
     attr->cap.get.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
@@ -76,7 +76,7 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.get.max_zcopy       = SIZE_MAX;
     attr->cap.get.opt_zcopy_align = 1;
     attr->cap.get.align_mtu       = 1;
-    attr->cap.get.max_iov         = UCT_NPRDMA_OPT_MAX_IOV;
+    attr->cap.get.max_iov         = UCT_NPRDMA_OP_MAX_IOV;
 
     attr->cap.atomic32.op_flags   = ops;
     attr->cap.atomic32.fop_flags  = fops;
@@ -310,14 +310,14 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     size_t length;
     int is_small;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OP_MAX_IOV,
                        "put_zcopy");
 
     length   = uct_iov_total_length(iov, iovcnt);
     is_small = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
     status = uct_nprdma_rma_begin(iface, ep,
                                   is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
-                                             UCT_NPRDMA_EP_BLOCK_OPT);
+                                             UCT_NPRDMA_EP_BLOCK_OPS);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -331,9 +331,9 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
                                           remote_addr, rkey, comp);
         status = (status == UCS_OK) ? UCS_INPROGRESS : status;
     } else {
-        status = uct_nprdma_opt_zcopy(iface, ep->rma, 0, iov, iovcnt,
-                                      remote_addr, uct_nprdma_rkey(rkey),
-                                      comp);
+        status = uct_nprdma_op_zcopy(iface, ep->rma, 0, iov, iovcnt,
+                                     remote_addr, uct_nprdma_rkey(rkey),
+                                     comp);
     }
     if (ucs_likely(status == UCS_INPROGRESS)) {
         ++iface->net.stats.put;
@@ -348,10 +348,12 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
  * reply.
  */
 static ucs_status_t
-uct_nprdma_rma_ask_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
-                         uct_nprdma_svc_request_t *request, size_t length,
-                         uct_nprdma_rma_kind_t kind,
-                         uct_completion_t *comp, uct_nprdma_rma_wait_t **wait_p)
+uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_ep_t *ep,
+                             uct_nprdma_svc_request_t *request, size_t length,
+                             uct_nprdma_rma_kind_t kind,
+                             uct_completion_t *comp,
+                             uct_nprdma_rma_wait_t **wait_p)
 {
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
@@ -397,9 +399,9 @@ uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, remote_addr,
                                 uct_nprdma_rkey(rkey)->key, length);
-    status = uct_nprdma_rma_ask_small(iface, ep, &request, sizeof(request),
-                                      UCT_NPRDMA_RMA_GET, comp,
-                                      &wait);
+    status = uct_nprdma_rma_request_small(iface, ep, &request, sizeof(request),
+                                          UCT_NPRDMA_RMA_GET, comp,
+                                          &wait);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -425,18 +427,18 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
         return UCS_OK; /* Not even the key has to be valid */
     }
 
-    by_nic = uct_nprdma_opt_can_get(iface, uct_nprdma_rkey(rkey), remote_addr,
-                                    length);
+    by_nic = uct_nprdma_op_can_get(iface, uct_nprdma_rkey(rkey), remote_addr,
+                                   length);
     status = uct_nprdma_rma_begin(iface, ep,
-                                  by_nic ? UCT_NPRDMA_EP_BLOCK_OPT :
+                                  by_nic ? UCT_NPRDMA_EP_BLOCK_OPS :
                                            UCT_NPRDMA_EP_BLOCK_RMA);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    status = by_nic ? uct_nprdma_opt_get_bcopy(iface, ep->rma, unpack_cb, arg,
-                                               length, remote_addr,
-                                               uct_nprdma_rkey(rkey), comp) :
+    status = by_nic ? uct_nprdma_op_get_bcopy(iface, ep->rma, unpack_cb, arg,
+                                              length, remote_addr,
+                                              uct_nprdma_rkey(rkey), comp) :
                       uct_nprdma_rma_get_bcopy_fetch(iface, ep, unpack_cb, arg,
                                                      length, remote_addr, rkey,
                                                      comp);
@@ -457,11 +459,11 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     ucs_status_t status;
     size_t length;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OPT_MAX_IOV,
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OP_MAX_IOV,
                        "get_zcopy");
 
     length = uct_iov_total_length(iov, iovcnt);
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_OPT);
+    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_OPS);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -470,8 +472,8 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
         return UCS_OK;
     }
 
-    status = uct_nprdma_opt_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
-                                  uct_nprdma_rkey(rkey), comp);
+    status = uct_nprdma_op_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
+                                 uct_nprdma_rkey(rkey), comp);
     if (ucs_likely(status == UCS_INPROGRESS)) {
         ++iface->net.stats.get;
         iface->net.stats.get_bytes += length;
@@ -567,10 +569,10 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
                                         uct_nprdma_rkey(rkey), comp);
         wait   = NULL;
     } else {
-        status = uct_nprdma_rma_ask_small(iface, ep, &message.request,
-                                          sizeof(message),
-                                          UCT_NPRDMA_RMA_ATOMIC, comp,
-                                          &wait);
+        status = uct_nprdma_rma_request_small(iface, ep, &message.request,
+                                              sizeof(message),
+                                              UCT_NPRDMA_RMA_ATOMIC, comp,
+                                              &wait);
     }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;

@@ -10,7 +10,7 @@
 
 int uct_nprdma_rma_is_unordered(const uct_nprdma_rma_ep_t *ep)
 {
-    return (ep->rma != NULL) && !ucs_list_is_empty(&ep->rma->opt.order.ops);
+    return (ep->rma != NULL) && !ucs_list_is_empty(&ep->rma->ops.order.ops);
 }
 
 int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep)
@@ -19,7 +19,7 @@ int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep)
 
     return (rma == NULL) ||
            ((rma->done_sn == rma->sn) &&
-            ucs_list_is_empty(&rma->opt.order.ops));
+            ucs_list_is_empty(&rma->ops.order.ops));
 }
 
 int uct_nprdma_rma_has_error(const uct_nprdma_rma_ep_t *ep)
@@ -42,14 +42,14 @@ ucs_status_t uct_nprdma_rma_flush(uct_nprdma_rma_iface_t *iface,
         return status;
     }
 
-    status = uct_nprdma_rma_ask(iface, rma);
+    status = uct_nprdma_rma_request_ack(iface, rma);
     if (status != UCS_OK) {
         return status;
     }
 
     if (flush != NULL) {
         flush->sn = rma->sn;
-        flush->op = rma->opt.order.sn;
+        flush->op = rma->ops.order.sn;
         ucs_queue_push(&rma->flushes, &flush->queue);
     }
     return UCS_INPROGRESS;
@@ -69,9 +69,9 @@ ucs_status_t uct_nprdma_rma_fence(uct_nprdma_rma_iface_t *iface,
 
     rma->is_fenced = 1;
     rma->fence_sn  = rma->sn;
-    rma->fence_op  = rma->opt.order.sn;
-    if (uct_nprdma_rma_ask(iface, rma) != UCS_OK) {
-        rma->is_asking = 1;
+    rma->fence_op  = rma->ops.order.sn;
+    if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
+        rma->needs_ack = 1;
         uct_nprdma_rma_stall(iface->res, rma);
     }
     return UCS_OK;
@@ -81,7 +81,7 @@ static void
 uct_nprdma_rma_check_fence(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     if (rma->is_fenced &&
-        uct_nprdma_order_is_done(&rma->opt.order, rma->fence_op) &&
+        uct_nprdma_order_is_done(&rma->ops.order, rma->fence_op) &&
         UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, rma->fence_sn)) {
         rma->is_fenced = 0;
         uct_nprdma_net_ep_unfence(&iface->net, &rma->ep->net);
@@ -98,7 +98,7 @@ static void uct_nprdma_rma_flushes_done(uct_nprdma_rma_iface_t *iface,
         flush = ucs_queue_head_elem_non_empty(&rma->flushes,
                                               uct_nprdma_rma_flush_t, queue);
         if (UCT_NPRDMA_RMA_SN_CMP(flush->sn, >, rma->done_sn) ||
-            !uct_nprdma_order_is_done(&rma->opt.order, flush->op)) {
+            !uct_nprdma_order_is_done(&rma->ops.order, flush->op)) {
             break;
         }
 

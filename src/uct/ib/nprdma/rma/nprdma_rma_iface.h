@@ -24,8 +24,8 @@ typedef struct uct_nprdma_longest {
     uint64_t   mark;  /* Last operation that had started at the first scan */
     ucs_time_t since; /* Time of that scan */
     ucs_time_t state_since;
-    uint8_t    state; /* uct_nprdma_wait_for_t */
-    uint8_t    told;  /* Number of log messages */
+    uint8_t    state;       /* uct_nprdma_wait_for_t */
+    uint8_t    num_reports; /* Number of log messages */
 } uct_nprdma_longest_t;
 
 

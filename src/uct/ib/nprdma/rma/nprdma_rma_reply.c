@@ -6,7 +6,7 @@
 
 #include "nprdma_rma_reply.h"
 #include "nprdma_held.h"
-#include "nprdma_opt_slice.h"
+#include "nprdma_op_slice.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_flush.h"
 #include "nprdma_rma_large.h"
@@ -20,7 +20,7 @@
 
 /**
  * Handle a reply: store the data, and return the user's completion. Only the
- * end of an operation of nprdma_opt.h calls the user itself.
+ * end of an operation of nprdma_op.h calls the user itself.
  *
  * @param [in]     iface   Interface.
  * @param [in]     wait    Wait of the reply.
@@ -92,7 +92,7 @@ static const uct_nprdma_rma_reply_func_t uct_nprdma_rma_replies[] = {
     [UCT_NPRDMA_RMA_ATOMIC]   = uct_nprdma_rma_atomic_reply,
     [UCT_NPRDMA_RMA_HELD]     = uct_nprdma_held_reply,
     [UCT_NPRDMA_RMA_COPY]     = uct_nprdma_rma_large_reply,
-    [UCT_NPRDMA_RMA_POPULATE] = uct_nprdma_opt_populated
+    [UCT_NPRDMA_RMA_POPULATE] = uct_nprdma_op_populated
 };
 
 void uct_nprdma_rma_reply_done(uct_nprdma_rma_iface_t *iface,
@@ -168,7 +168,7 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
     }
 
     uct_nprdma_rma_enter(rma);
-    if (ucs_unlikely(!ucs_list_is_empty(&rma->opt.unacked))) {
+    if (ucs_unlikely(!ucs_list_is_empty(&rma->ops.unacked))) {
         uct_nprdma_held_acked(iface, rma);
     }
     uct_nprdma_rma_reply_done(iface, rma, wait, reply + 1,

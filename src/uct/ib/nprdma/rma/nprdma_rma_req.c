@@ -21,7 +21,7 @@
 
 /* The same while the NIC has operations, which must not overtake requests that
  * overlap: then most of the unacknowledged requests are in rma->recent */
-#define UCT_NPRDMA_RMA_ACK_INTERVAL_OPT  (UCT_NPRDMA_RMA_RECENT / 2)
+#define UCT_NPRDMA_RMA_ACK_INTERVAL_OPS  (UCT_NPRDMA_RMA_RECENT / 2)
 
 
 int uct_nprdma_rma_can_redo(uct_nprdma_rma_iface_t *iface,
@@ -62,11 +62,11 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
 
 /*
  * Remember the range that a request accesses. A request of an operation of
- * opt.order is not remembered: the operation stays there until the reply.
+ * ops.order is not remembered: the operation stays there until the reply.
  */
-static void uct_nprdma_rma_remember(uct_nprdma_rma_t *rma,
-                                    const uct_nprdma_svc_request_t *request,
-                                    const uct_nprdma_rma_wait_t *wait)
+static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
+                                  const uct_nprdma_svc_request_t *request,
+                                  const uct_nprdma_rma_wait_t *wait)
 {
     uct_nprdma_rma_recent_t *recent =
             &rma->recent[rma->sn % UCT_NPRDMA_RMA_RECENT];
@@ -99,7 +99,7 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
 
     ++rma->sn;
     ++iface->net.stats.svc_requests;
-    uct_nprdma_rma_remember(rma, request, wait);
+    uct_nprdma_rma_record(rma, request, wait);
     if (wait != NULL) {
         wait->sn      = rma->sn;
         wait->type    = request->type;
@@ -118,9 +118,9 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
 static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma)
 {
-    int is_ordered    = ucs_list_is_empty(&rma->opt.order.ops);
+    int is_ordered    = ucs_list_is_empty(&rma->ops.order.ops);
     uint32_t interval = is_ordered ? UCT_NPRDMA_RMA_ACK_INTERVAL :
-                                     UCT_NPRDMA_RMA_ACK_INTERVAL_OPT;
+                                     UCT_NPRDMA_RMA_ACK_INTERVAL_OPS;
 
     return ((rma->sn - rma->reply_sn) >= interval) ||
            (is_ordered && (rma->done_sn == rma->sn) &&
@@ -133,8 +133,8 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  size_t length, uct_nprdma_slot_t *slot,
                                  uct_nprdma_rma_wait_t *wait)
 {
-    struct ibv_send_wr wr = {};
-    uct_nprdma_op_t *op   = NULL;
+    struct ibv_send_wr wr   = {};
+    uct_nprdma_comp_t *comp = NULL;
     struct ibv_sge sge;
     ucs_status_t status;
     int is_alone = 0;
@@ -167,13 +167,13 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
         /* Unsignaled sends hold at most half of the slots, not counting the
          * reserve: see nprdma_tx.h */
         sge.lkey       = slot->lkey;
-        op             = &slot->op;
-        op->func       = uct_nprdma_slot_release_op;
+        comp           = &slot->comp;
+        comp->func     = uct_nprdma_slot_release_comp;
         signal         = slot->pool->num_free < ((slot->pool->num_slots / 2) +
                                                  UCT_NPRDMA_RMA_REDO_SLOTS);
     }
 
-    status = uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, &wr, op,
+    status = uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, &wr, comp,
                                       signal);
     if (ucs_unlikely(status != UCS_OK)) {
         /* The connection fails: the receive of the wait is flushed */
@@ -198,8 +198,8 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
 }
 
 
-ucs_status_t uct_nprdma_rma_ask(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_rma_t *rma)
+ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
+                                        uct_nprdma_rma_t *rma)
 {
     uct_nprdma_svc_request_t request;
     uct_nprdma_rma_wait_t *wait;

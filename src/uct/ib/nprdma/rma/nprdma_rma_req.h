@@ -118,7 +118,7 @@ uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
     request->key      = key;
     request->address  = address;
     request->length   = length;
-    request->ahead    = 0;
+    request->prefetch = 0;
 }
 
 
@@ -156,8 +156,8 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
  * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; or UCS_ERR_IO_ERROR:
  *         progress fails the connection.
  */
-ucs_status_t uct_nprdma_rma_ask(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_rma_t *rma);
+ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
+                                        uct_nprdma_rma_t *rma);
 
 
 /**

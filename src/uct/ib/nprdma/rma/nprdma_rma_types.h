@@ -18,7 +18,7 @@
 /*
  * The initiator's side of put, get and atomics of an endpoint, on its
  * connection of kind SVC: requests to the target's software, and optimistic
- * operations (nprdma_opt.h), which the NIC executes.
+ * operations (nprdma_op.h), which the NIC executes.
  *
  * Requests are numbered per connection, and the target executes them in order.
  * Before a request with a reply is sent, a receive is posted for the reply.
@@ -77,32 +77,32 @@ struct uct_nprdma_rma_large {
 };
 
 
-/* ---- optimistic operations: nprdma_opt, nprdma_opt_slice ---- */
+/* ---- optimistic operations: nprdma_op, nprdma_op_slice ---- */
 
 /* Maximum number of operations in progress per interface */
-#define UCT_NPRDMA_OPT_MAX_OPS     128
+#define UCT_NPRDMA_MAX_OPS     128
 
 /* Maximum number of slices in progress: per interface, and per operation */
-#define UCT_NPRDMA_OPT_MAX_SLICES  64
-#define UCT_NPRDMA_OPT_WINDOW      16
+#define UCT_NPRDMA_OP_MAX_SLICES  64
+#define UCT_NPRDMA_OP_WINDOW      16
 
 /* Maximum number of buffers of a zero-copy operation */
-#define UCT_NPRDMA_OPT_MAX_IOV     4
+#define UCT_NPRDMA_OP_MAX_IOV     4
 
 /* Maximum number of remote pages of a slice: one that begins within a page has
  * the rest of that page and whole pages. In local memory it may touch one page
  * more. */
-#define UCT_NPRDMA_OPT_SLICE_PAGES(_slice) \
+#define UCT_NPRDMA_OP_SLICE_PAGES(_slice) \
     (((_slice) / NPRDMA_PAGE_SIZE) + 1)
-#define UCT_NPRDMA_OPT_MAX_PAGES \
-    (UCT_NPRDMA_OPT_SLICE_PAGES(UCT_NPRDMA_MAX_SLICE) + 1)
+#define UCT_NPRDMA_OP_MAX_PAGES \
+    (UCT_NPRDMA_OP_SLICE_PAGES(UCT_NPRDMA_MAX_SLICE) + 1)
 
-typedef struct uct_nprdma_opt_op    uct_nprdma_opt_op_t;
-typedef struct uct_nprdma_opt_slice uct_nprdma_opt_slice_t;
+typedef struct uct_nprdma_op        uct_nprdma_op_t;
+typedef struct uct_nprdma_op_slice uct_nprdma_op_slice_t;
 
 
 /* A buffer of an operation */
-typedef struct uct_nprdma_opt_piece {
+typedef struct uct_nprdma_op_piece {
     char           *buffer;
     size_t         length;
     nprdma_range_t *range;      /* Live registration; NULL: a slot, which is
@@ -111,7 +111,7 @@ typedef struct uct_nprdma_opt_piece {
     int            is_own;      /* range points to own, which was made for the
                                  * operation */
     nprdma_range_t own;
-} uct_nprdma_opt_piece_t;
+} uct_nprdma_op_piece_t;
 
 
 /* A held request, with the operands of an atomic */
@@ -121,8 +121,8 @@ typedef struct uct_nprdma_held_message {
 } UCS_S_PACKED uct_nprdma_held_message_t;
 
 
-struct uct_nprdma_opt_op {
-    uct_nprdma_order_op_t   order;      /* In opt_ep.order */
+struct uct_nprdma_op {
+    uct_nprdma_order_op_t   order;      /* In op_ep.order */
     ucs_list_link_t         list;       /* In the list of free operations */
     struct uct_nprdma_rma   *rma;
     uct_completion_t        *comp;
@@ -135,7 +135,7 @@ struct uct_nprdma_opt_op {
                                            * populate the rest */
     uint8_t                 is_single_read; /* A single READ without a slice,
                                              * although it counts as one */
-    uct_nprdma_op_t         wr;         /* Of the READ, if is_single_read */
+    uct_nprdma_comp_t       wr;         /* Of the READ, if is_single_read */
     uct_nprdma_slot_t       *slot;      /* Small get: destination of the data.
                                          * Held put: the message */
     uct_unpack_callback_t   unpack_cb;  /* Small get: takes the data; NULL: it
@@ -151,34 +151,34 @@ struct uct_nprdma_opt_op {
     unsigned                num_slices;
     unsigned                num_pieces;
     ucs_list_link_t         slices;
-    ucs_list_link_t         unsliced;   /* In opt_ep.unsliced if length > 0 */
+    ucs_list_link_t         unsliced;   /* In op_ep.unsliced if length > 0 */
     unsigned                piece;      /* Buffer of the first byte that is in
                                          * no slice yet */
     size_t                  offset;     /* Offset of that byte in the buffer */
     uct_nprdma_held_message_t message;  /* Of a held request */
-    uct_nprdma_opt_piece_t  pieces[UCT_NPRDMA_OPT_MAX_IOV];
+    uct_nprdma_op_piece_t   pieces[UCT_NPRDMA_OP_MAX_IOV];
 };
 
 
 /* Next step of a slice */
-typedef enum uct_nprdma_opt_step {
-    UCT_NPRDMA_OPT_TRY,         /* Begin a try: check the number of tries */
-    UCT_NPRDMA_OPT_BEFORE,      /* READ the states of the remote pages */
-    UCT_NPRDMA_OPT_DATA,        /* READ or WRITE the data */
-    UCT_NPRDMA_OPT_AFTER,       /* READ the states again */
-    UCT_NPRDMA_OPT_FETCH,       /* The target sends the data of a small slice */
-    UCT_NPRDMA_OPT_POPULATE,    /* The target populates the pages */
-    UCT_NPRDMA_OPT_COPY,        /* Software copies the data */
-    UCT_NPRDMA_OPT_LAST
-} uct_nprdma_opt_step_t;
+typedef enum uct_nprdma_op_step {
+    UCT_NPRDMA_OP_TRY,          /* Begin a try: check the number of tries */
+    UCT_NPRDMA_OP_BEFORE,       /* READ the states of the remote pages */
+    UCT_NPRDMA_OP_DATA,         /* READ or WRITE the data */
+    UCT_NPRDMA_OP_AFTER,        /* READ the states again */
+    UCT_NPRDMA_OP_FETCH,        /* The target sends the data of a small slice */
+    UCT_NPRDMA_OP_POPULATE,     /* The target populates the pages */
+    UCT_NPRDMA_OP_COPY,         /* Software copies the data */
+    UCT_NPRDMA_OP_LAST
+} uct_nprdma_op_step_t;
 
 
-struct uct_nprdma_opt_slice {
-    uct_nprdma_op_t         wr;         /* Of the WR that is outstanding */
-    ucs_queue_elem_t        queue;      /* Free, or in opt_ep.todo */
+struct uct_nprdma_op_slice {
+    uct_nprdma_comp_t       wr;         /* Of the WR that is outstanding */
+    ucs_queue_elem_t        queue;      /* Free, or in op_ep.todo */
     ucs_list_link_t         list;       /* In op->slices */
-    uct_nprdma_opt_op_t     *op;
-    uint8_t                 step;       /* uct_nprdma_opt_step_t */
+    uct_nprdma_op_t         *op;
+    uint8_t                 step;       /* uct_nprdma_op_step_t */
     uint8_t                 by_states;  /* Verified by states, else by a scan */
     uint8_t                 is_known;   /* before[] was read before this try */
     uint8_t                 is_suspect; /* A scan was suspect */
@@ -187,22 +187,22 @@ struct uct_nprdma_opt_slice {
     char                    *buffer;
     uint32_t                length;
     uint32_t                populated;  /* Bytes populated in this try */
-    uct_nprdma_opt_piece_t  *piece;
+    uct_nprdma_op_piece_t   *piece;
     uct_nprdma_slot_t       *slot;      /* Its own, for the states that are
                                          * read */
     ucs_time_t              start;      /* Of a POPULATE */
     uct_nprdma_rma_large_t  large;      /* For a copy by software */
-    uint32_t                local[UCT_NPRDMA_OPT_MAX_PAGES];
-    uint32_t                before[UCT_NPRDMA_OPT_MAX_PAGES];
+    uint32_t                local[UCT_NPRDMA_OP_MAX_PAGES];
+    uint32_t                before[UCT_NPRDMA_OP_MAX_PAGES];
 };
 
 
 /* The optimistic operations of an interface */
-typedef struct uct_nprdma_opt_iface {
+typedef struct uct_nprdma_op_iface {
     size_t                   slice;     /* Copy of the configuration */
     size_t                   scan_max;
-    size_t                   whole_max; /* Longest get that may be a single
-                                         * READ */
+    size_t                   single_read_max; /* Longest get that may be a
+                                               * single READ */
     unsigned                 max_tries;
     struct ibv_send_wr       read_wr;   /* Template of READs without slice */
     struct ibv_sge           read_sge;  /* The element of read_wr */
@@ -213,13 +213,13 @@ typedef struct uct_nprdma_opt_iface {
     ucs_queue_head_t         free_slices;
     unsigned                 num_free_slices; /* Without those that count for
                                                * gets without a slice */
-    uct_nprdma_opt_op_t      ops[UCT_NPRDMA_OPT_MAX_OPS];
-    uct_nprdma_opt_slice_t   slices[UCT_NPRDMA_OPT_MAX_SLICES];
-} uct_nprdma_opt_iface_t;
+    uct_nprdma_op_t          all[UCT_NPRDMA_MAX_OPS];
+    uct_nprdma_op_slice_t    slices[UCT_NPRDMA_OP_MAX_SLICES];
+} uct_nprdma_op_iface_t;
 
 
 /* The optimistic and held operations of an endpoint */
-typedef struct uct_nprdma_opt_ep {
+typedef struct uct_nprdma_op_ep {
     uct_nprdma_order_t order;   /* Operations that are not complete */
     unsigned         num_ops;
     unsigned         num_slices;
@@ -229,7 +229,7 @@ typedef struct uct_nprdma_opt_ep {
     ucs_list_link_t  unacked;   /* Held until requests are executed */
     ucs_list_link_t  ready;     /* Requests that wait for resources only */
     unsigned         num_held_nic; /* Held operations of the NIC */
-} uct_nprdma_opt_ep_t;
+} uct_nprdma_op_ep_t;
 
 
 /* ---- flushes: nprdma_rma_flush ---- */
@@ -313,7 +313,7 @@ typedef enum uct_nprdma_rma_kind {
     UCT_NPRDMA_RMA_KIND_LAST
 } uct_nprdma_rma_kind_t;
 
-/** @return Nonzero if the request belongs to an operation of opt.order. */
+/** @return Nonzero if the request belongs to an operation of ops.order. */
 static inline int uct_nprdma_rma_kind_is_ordered(uct_nprdma_rma_kind_t kind)
 {
     return (kind == UCT_NPRDMA_RMA_HELD) || (kind == UCT_NPRDMA_RMA_COPY);
@@ -353,8 +353,8 @@ struct uct_nprdma_rma_wait {
             uct_nprdma_rma_large_t *range;
             size_t                 length; /* Bytes of the request */
         } large;
-        uct_nprdma_opt_slice_t *slice;
-        uct_nprdma_opt_op_t    *op;
+        uct_nprdma_op_slice_t *slice;
+        uct_nprdma_op_t       *op;
     };
 };
 
@@ -366,7 +366,7 @@ struct uct_nprdma_rma_wait {
 typedef struct uct_nprdma_rma_recent {
     uint32_t                sn;
     uint32_t                length : 31; /* 0: no access, or its operation is in
-                                          * opt.order */
+                                          * ops.order */
     uint32_t                is_read : 1;
     uint64_t                address;
 } uct_nprdma_rma_recent_t;
@@ -391,9 +391,9 @@ struct uct_nprdma_rma {
     uint32_t                num_large;  /* Those of larges */
     uint32_t                num_slots;  /* Slots for received data */
     int                     is_fenced;
-    int                     is_asking;  /* The fence still has to ask the
+    int                     needs_ack;  /* The fence still has to ask the
                                          * target */
-    int                     is_asking_held; /* Held operations still have to ask
+    int                     held_needs_ack; /* Held operations still have to ask
                                              * the target */
     int                     is_stalled; /* In res->stalled */
     int                     is_reported; /* A failed operation has been logged
@@ -406,8 +406,8 @@ struct uct_nprdma_rma {
     ucs_queue_head_t        flushes;
     ucs_queue_head_t        larges;     /* Ranges that are not completely
                                          * requested */
-    uct_nprdma_opt_ep_t     opt;
-    uct_nprdma_op_t         drain;      /* Called behind the last WR after a
+    uct_nprdma_op_ep_t      ops;
+    uct_nprdma_comp_t       drain;      /* Called behind the last WR after a
                                          * failure */
     uct_nprdma_rma_failed_func_t failed; /* Called after drain */
     ucs_list_link_t         stalled;
@@ -425,7 +425,7 @@ struct uct_nprdma_rma_res {
     unsigned                num_free_waits; /* Without those for spares */
     unsigned                num_spares;
     uct_nprdma_rma_wait_t   waits[UCT_NPRDMA_RMA_NUM_WAITS];
-    uct_nprdma_opt_iface_t  opt;
+    uct_nprdma_op_iface_t   ops;
     uct_nprdma_rma_watch_t  watch;
 };
 

@@ -13,7 +13,7 @@
 #include <ucs/debug/log.h>
 #include <ucs/time/time.h>
 
-/* Calls of progress between two looks at the clock */
+/* Calls of progress between two reads of the clock */
 #define UCT_NPRDMA_RMA_WATCH_POLLS  64
 
 /* Shortest time between probes, in seconds */
@@ -59,8 +59,8 @@ void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface)
  * Post a WRITE of zero bytes, unless a signaled WR is outstanding, which finds
  * a dead peer as well. Unsignaled WRs may be done already.
  */
-static void uct_nprdma_rma_watch_ask(uct_nprdma_rma_iface_t *iface,
-                                     uct_nprdma_conn_t *conn)
+static void uct_nprdma_rma_watch_probe(uct_nprdma_rma_iface_t *iface,
+                                       uct_nprdma_conn_t *conn)
 {
     if ((conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
         !uct_nprdma_conn_is_watched(conn) &&
@@ -95,7 +95,7 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
     for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
         rma = res->waits[i].rma;
         if ((rma != NULL) && (rma->num_waits > 0)) {
-            uct_nprdma_rma_watch_ask(iface, &rma->ep->net.svc);
+            uct_nprdma_rma_watch_probe(iface, &rma->ep->net.svc);
         }
     }
 }

@@ -13,19 +13,19 @@
 #define UCT_NPRDMA_STATE_CACHE_WAYS  4
 
 /* Times that a block must be found unchanged before it is used again */
-#define UCT_NPRDMA_STATE_CACHE_DOUBT  8
+#define UCT_NPRDMA_STATE_CACHE_CHECKS  8
 
 typedef struct uct_nprdma_state_block {
-    uct_nprdma_state_region_t region;
-    uint64_t                  number;   /* Within the region, plus 1; 0:
-                                         * unused */
-    unsigned                  doubt;    /* Has changed recently: read this many
-                                         * times before it is used again */
-    uint32_t                  states[UCT_NPRDMA_STATE_CACHE_BLOCK]; /* 0:
-                                                                     * unknown,
-                                                                     * treated
-                                                                     * as
-                                                                     * absent */
+    uct_nprdma_peer_region_t region;
+    uint64_t                 number;     /* Within the region, plus 1; 0:
+                                          * unused */
+    unsigned                 num_checks; /* Has changed recently: read this many
+                                          * times before it is used again */
+    uint32_t                 states[UCT_NPRDMA_STATE_CACHE_BLOCK]; /* 0:
+                                                                    * unknown,
+                                                                    * treated
+                                                                    * as
+                                                                    * absent */
 } uct_nprdma_state_block_t;
 
 typedef struct uct_nprdma_state_set {
@@ -66,7 +66,7 @@ void uct_nprdma_state_cache_destroy(uct_nprdma_state_cache_t *cache)
  * do not replace each other */
 static uct_nprdma_state_set_t *
 uct_nprdma_state_cache_set(uct_nprdma_state_cache_t *cache,
-                           const uct_nprdma_state_region_t *region,
+                           const uct_nprdma_peer_region_t *region,
                            uint64_t number)
 {
     uint64_t hash = (region->process ^ region->id) * 0x9e3779b97f4a7c15ull;
@@ -76,7 +76,7 @@ uct_nprdma_state_cache_set(uct_nprdma_state_cache_t *cache,
 
 static uct_nprdma_state_block_t *
 uct_nprdma_state_cache_find(uct_nprdma_state_set_t *set,
-                            const uct_nprdma_state_region_t *region,
+                            const uct_nprdma_peer_region_t *region,
                             uint64_t number)
 {
     uct_nprdma_state_block_t *block;
@@ -96,7 +96,7 @@ uct_nprdma_state_cache_find(uct_nprdma_state_set_t *set,
 /* Find the block of some pages, or make one */
 static uct_nprdma_state_block_t *
 uct_nprdma_state_cache_get(uct_nprdma_state_cache_t *cache,
-                           const uct_nprdma_state_region_t *region,
+                           const uct_nprdma_peer_region_t *region,
                            uint64_t number)
 {
     uct_nprdma_state_set_t *set = uct_nprdma_state_cache_set(cache, region,
@@ -124,7 +124,7 @@ static size_t uct_nprdma_state_cache_run(uint64_t page, size_t count)
 }
 
 int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
-                                  const uct_nprdma_state_region_t *region,
+                                  const uct_nprdma_peer_region_t *region,
                                   uint64_t page, size_t count, uint32_t bits,
                                   uint32_t *states)
 {
@@ -144,7 +144,7 @@ int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
         block  = uct_nprdma_state_cache_find(
                 uct_nprdma_state_cache_set(cache, region, number), region,
                 number);
-        if ((block == NULL) || (block->doubt > 0)) {
+        if ((block == NULL) || (block->num_checks > 0)) {
             return 0;
         }
 
@@ -174,7 +174,7 @@ static int uct_nprdma_state_cache_changed(const uint32_t *known,
 }
 
 void uct_nprdma_state_cache_store(uct_nprdma_state_cache_t *cache,
-                                  const uct_nprdma_state_region_t *region,
+                                  const uct_nprdma_peer_region_t *region,
                                   uint64_t page, size_t count,
                                   const uint32_t *states)
 {
@@ -192,9 +192,9 @@ void uct_nprdma_state_cache_store(uct_nprdma_state_cache_t *cache,
                                            page / UCT_NPRDMA_STATE_CACHE_BLOCK);
         known = &block->states[page % UCT_NPRDMA_STATE_CACHE_BLOCK];
         if (uct_nprdma_state_cache_changed(known, states, run)) {
-            block->doubt = UCT_NPRDMA_STATE_CACHE_DOUBT;
-        } else if (block->doubt > 0) {
-            --block->doubt;
+            block->num_checks = UCT_NPRDMA_STATE_CACHE_CHECKS;
+        } else if (block->num_checks > 0) {
+            --block->num_checks;
         }
         memcpy(known, states, run * sizeof(*states));
     }

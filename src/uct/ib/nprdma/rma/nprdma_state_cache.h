@@ -24,10 +24,10 @@
 typedef struct uct_nprdma_state_cache uct_nprdma_state_cache_t;
 
 /* A region of a peer */
-typedef struct uct_nprdma_state_region {
+typedef struct uct_nprdma_peer_region {
     uint64_t process;   /* Signature: different in any two processes */
     uint64_t id;        /* Different for any two regions of the process */
-} uct_nprdma_state_region_t;
+} uct_nprdma_peer_region_t;
 
 
 /**
@@ -62,7 +62,7 @@ void uct_nprdma_state_cache_destroy(uct_nprdma_state_cache_t *cache);
  * @return Nonzero if all are known and have the bits.
  */
 int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
-                                  const uct_nprdma_state_region_t *region,
+                                  const uct_nprdma_peer_region_t *region,
                                   uint64_t page, size_t count, uint32_t bits,
                                   uint32_t *states);
 
@@ -72,7 +72,7 @@ int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
  * Arguments as for uct_nprdma_state_cache_lookup().
  */
 void uct_nprdma_state_cache_store(uct_nprdma_state_cache_t *cache,
-                                  const uct_nprdma_state_region_t *region,
+                                  const uct_nprdma_peer_region_t *region,
                                   uint64_t page, size_t count,
                                   const uint32_t *states);
 

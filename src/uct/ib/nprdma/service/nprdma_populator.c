@@ -17,7 +17,7 @@
 #define UCT_NPRDMA_POPULATOR_JOBS  64u
 
 /* Steps of a job before the next job is served */
-#define UCT_NPRDMA_POPULATOR_TURN  16
+#define UCT_NPRDMA_POPULATOR_MAX_STEPS  16
 
 
 typedef enum {
@@ -73,7 +73,7 @@ static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
     uint64_t length;
     unsigned i;
 
-    for (i = 0; (i < UCT_NPRDMA_POPULATOR_TURN) && (job->length > 0) &&
+    for (i = 0; (i < UCT_NPRDMA_POPULATOR_MAX_STEPS) && (job->length > 0) &&
                 !atomic_load(&populator->cancel); ++i) {
         length = uct_nprdma_populate_step_length(job->address, job->length,
                                                  step);
@@ -95,7 +95,7 @@ static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
 
 /* Execute a part of the first job. The lock is held at the start and the end,
  * but not during the steps. */
-static void uct_nprdma_populator_turn(uct_nprdma_populator_t *populator)
+static void uct_nprdma_populator_run_first(uct_nprdma_populator_t *populator)
 {
     uct_nprdma_populate_job_t job = *uct_nprdma_populator_job(populator, 0);
     uint64_t done;
@@ -125,7 +125,7 @@ static void *uct_nprdma_populator_thread(void *arg)
     pthread_mutex_lock(&populator->lock);
     while (!populator->stop) {
         if (populator->count > 0) {
-            uct_nprdma_populator_turn(populator);
+            uct_nprdma_populator_run_first(populator);
         } else {
             pthread_cond_wait(&populator->cond, &populator->lock);
         }

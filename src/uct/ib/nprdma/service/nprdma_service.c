@@ -126,9 +126,9 @@ struct uct_nprdma_service {
     int                       by_thread;   /* The service's own thread executes;
                                             * SIGSEGV and SIGBUS are not blocked
                                             * in it */
-    int                       has_turn;    /* Faults of application memory are
+    int                       in_section;  /* Faults of application memory are
                                             * being reported */
-    nprdma_fault_turn_t       turn;
+    nprdma_fault_section_t    section;
     struct ibv_comp_channel   *channel;
     struct ibv_cq             *recv_cq;
     struct ibv_cq             *send_cq;
@@ -358,7 +358,7 @@ uct_nprdma_service_prefetch(uct_nprdma_service_t *service,
     uct_nprdma_populate_job_t job = {
         .key     = request->key,
         .address = request->address + populated->length,
-        .length  = (uint64_t)request->length + request->ahead -
+        .length  = (uint64_t)request->length + request->prefetch -
                    populated->length,
         .access  = is_write ? NPRDMA_REG_ACCESS_PUT : NPRDMA_REG_ACCESS_GET,
         .flags   = is_write ? NPRDMA_POPULATE_WRITE : 0,
@@ -388,26 +388,26 @@ uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
  * that the handler is installed.
  */
 static inline void
-uct_nprdma_service_begin_turn(uct_nprdma_service_t *service,
-                              const uct_nprdma_svc_request_t *request)
+uct_nprdma_service_section_begin(uct_nprdma_service_t *service,
+                                 const uct_nprdma_svc_request_t *request)
 {
-    if (!service->has_turn && (request->type != UCT_NPRDMA_SVC_NOP) &&
+    if (!service->in_section && (request->type != UCT_NPRDMA_SVC_NOP) &&
         (request->type != UCT_NPRDMA_SVC_POPULATE)) {
         if (service->by_thread) {
             nprdma_fault_install();
-            service->turn.blocked = 0;
+            service->section.blocked = 0;
         } else {
-            nprdma_fault_enter(&service->turn);
+            nprdma_fault_enter(&service->section);
         }
-        service->has_turn = 1;
+        service->in_section = 1;
     }
 }
 
-static inline void uct_nprdma_service_end_turn(uct_nprdma_service_t *service)
+static inline void uct_nprdma_service_section_end(uct_nprdma_service_t *service)
 {
-    if (service->has_turn) {
-        nprdma_fault_leave(&service->turn);
-        service->has_turn = 0;
+    if (service->in_section) {
+        nprdma_fault_leave(&service->section);
+        service->in_section = 0;
     }
 }
 
@@ -442,7 +442,7 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
 
     /* Rule "exactly once": a request that waited is executed only now */
     nprdma_assert(request->sn == (conn->sn + 1));
-    uct_nprdma_service_begin_turn(service, request);
+    uct_nprdma_service_section_begin(service, request);
     reply  = (slot == NULL) ? (void*)inline_reply : (void*)slot->data;
     status = uct_nprdma_svc_execute(service->md, request,
                                     has_reply ? (void*)(reply + 1) : &result,
@@ -760,7 +760,7 @@ uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
         uct_nprdma_service_refill(service, first, service->next_wc);
     }
 
-    uct_nprdma_service_end_turn(service);
+    uct_nprdma_service_section_end(service);
     if (count > 0) {
         atomic_fetch_add_explicit(&service->num_executed, count,
                                   memory_order_relaxed);
@@ -799,7 +799,7 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service)
     return count;
 }
 
-void uct_nprdma_service_populate_later(uct_nprdma_service_t *service,
+void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
                                        const uct_nprdma_mem_t *mem,
                                        int is_write)
 {
@@ -827,9 +827,9 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
     stats->served_atomics   = service->stats.atomics;
     stats->served_populates = service->stats.populates;
     stats->served_errors    = service->stats.errors;
-    stats->ahead_jobs       = populator.jobs;
-    stats->ahead_dropped    = populator.dropped;
-    stats->ahead_bytes      = populator.bytes;
+    stats->prefetch_jobs    = populator.jobs;
+    stats->prefetch_dropped = populator.dropped;
+    stats->prefetch_bytes   = populator.bytes;
 }
 
 

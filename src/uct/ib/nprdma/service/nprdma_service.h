@@ -126,13 +126,13 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service);
  * @param [in] mem       Live registration. It may be deregistered at any time.
  * @param [in] is_write  Nonzero to populate for writing.
  */
-void uct_nprdma_service_populate_later(uct_nprdma_service_t *service,
+void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
                                        const struct uct_nprdma_mem *mem,
                                        int is_write);
 
 
 /**
- * Fill the counters served_xx and ahead_xx.
+ * Fill the counters served_xx and prefetch_xx.
  *
  * @param [in]  service  Service.
  * @param [out] stats    Filled, only in these fields.

@@ -96,8 +96,8 @@ uct_nprdma_svc_populate_check(uct_nprdma_mem_md_t *md,
     nprdma_reg_t *reg;
 
     status = nprdma_reg_get(md->regs, request->key, request->address,
-                            (uint64_t)request->length + request->ahead, access,
-                            &reg);
+                            (uint64_t)request->length + request->prefetch,
+                            access, &reg);
     if (status == UCS_OK) {
         nprdma_reg_put(reg);
     }

@@ -298,9 +298,10 @@ uct_nprdma_dump_add_op(uct_nprdma_dump_t *dump,
                             request->op);
         break;
     case UCT_NPRDMA_SVC_POPULATE:
-        uct_nprdma_dump_add(dump, " for %s(0x%x) ahead %u",
+        uct_nprdma_dump_add(dump, " for %s(0x%x) prefetch %u",
                             (request->op & UCT_NPRDMA_SVC_POPULATE_WRITE) ?
-                            "writing" : "reading", request->op, request->ahead);
+                            "writing" : "reading", request->op,
+                            request->prefetch);
         break;
     default:
         uct_nprdma_dump_add(dump, " op 0x%x", request->op);

@@ -38,7 +38,8 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
     payload = length - sizeof(*request);
     if ((request->flags & ~UCT_NPRDMA_SVC_FLAG_REPLY) ||
         (request->reserved != 0) ||
-        ((request->ahead != 0) && (request->type != UCT_NPRDMA_SVC_POPULATE))) {
+        ((request->prefetch != 0) &&
+         (request->type != UCT_NPRDMA_SVC_POPULATE))) {
         return NULL;
     }
 
@@ -59,7 +60,7 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
                 ((request->length == 4) || (request->length == 8));
         break;
     case UCT_NPRDMA_SVC_POPULATE:
-        range = (uint64_t)request->length + request->ahead;
+        range = (uint64_t)request->length + request->prefetch;
         valid = !(request->op & ~UCT_NPRDMA_SVC_POPULATE_WRITE) &&
                 (payload == 0) && (request->length > 0) &&
                 (range <= (UINT64_MAX - request->address)) &&

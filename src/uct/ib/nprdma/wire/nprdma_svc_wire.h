@@ -79,7 +79,7 @@ typedef struct uct_nprdma_svc_request {
     uint64_t key;
     uint64_t address;
     uint32_t length;            /* bytes of accessed memory; ATOMIC: 4 or 8 */
-    uint32_t ahead;             /* POPULATE: bytes behind the range, see
+    uint32_t prefetch;          /* POPULATE: bytes behind the range, see
                                  * uct_nprdma_svc_populated_t */
 } __attribute__((packed)) uct_nprdma_svc_request_t;
 
@@ -93,9 +93,9 @@ typedef struct uct_nprdma_svc_operands {
  * and point the R window, or both windows, at them (ARCHITECTURE 3, state
  * order). The initiator waits for the reply. Therefore the target answers after
  * a short time with what is populated by then, and goes on in the background.
- * The background work includes the `ahead` bytes behind the range. They are a
- * hint: their errors are not reported. All of length + ahead must lie in the
- * registration.
+ * The background work includes the `prefetch` bytes behind the range. They are
+ * a hint: their errors are not reported. All of length + prefetch must lie in
+ * the registration.
  */
 typedef struct uct_nprdma_svc_populated {
     uint32_t length;            /* Populated bytes from the start of the range.

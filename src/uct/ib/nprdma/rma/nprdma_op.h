@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#ifndef UCT_NPRDMA_OPT_H_
-#define UCT_NPRDMA_OPT_H_
+#ifndef UCT_NPRDMA_OP_H_
+#define UCT_NPRDMA_OP_H_
 
 #include "nprdma_rma_types.h"
 
@@ -11,46 +11,46 @@
  * 3). An operation is cut into slices. A slice is tried until it is verified;
  * after MAX_TRIES tries software copies it.
  *
- * This module has the operations; nprdma_opt_slice has the steps of a slice.
+ * This module has the operations; nprdma_op_slice has the steps of a slice.
  */
 
 /**
  * Set up the operations and slices of an interface.
  *
  * @param [in]  iface  Interface; its MD and configuration are set.
- * @param [out] opt    Filled; released with uct_nprdma_opt_iface_cleanup().
+ * @param [out] ops    Filled; released with uct_nprdma_op_iface_cleanup().
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
-ucs_status_t uct_nprdma_opt_iface_init(uct_nprdma_rma_iface_t *iface,
-                                       uct_nprdma_opt_iface_t *opt);
+ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
+                                      uct_nprdma_op_iface_t *ops);
 
-/** Undo uct_nprdma_opt_iface_init(). No operation is in progress. */
-void uct_nprdma_opt_iface_cleanup(uct_nprdma_opt_iface_t *opt);
+/** Undo uct_nprdma_op_iface_init(). No operation is in progress. */
+void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops);
 
 /**
  * Initialize an endpoint without operations; needs no cleanup.
  *
- * @param [out] opt        Filled.
+ * @param [out] ops        Filled.
  * @param [in]  is_strict  Nonzero: atomics wait for all earlier operations.
  */
-void uct_nprdma_opt_ep_init(uct_nprdma_opt_ep_t *opt, int is_strict);
+void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops, int is_strict);
 
 
 /**
  * Start get_bcopy. Arguments as for uct_ep_get_bcopy(), with a length of 1 to
  * UCT_NPRDMA_SVC_MAX_PAYLOAD bytes and an rkey that passes
- * uct_nprdma_opt_can_get(); rkey is copied. Posting is possible, see
+ * uct_nprdma_op_can_get(); rkey is copied. Posting is possible, see
  * uct_nprdma_rma_begin().
  *
  * @return UCS_INPROGRESS, or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
-uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface,
-                         uct_nprdma_rma_t *rma,
-                         uct_unpack_callback_t unpack_cb, void *arg,
-                         size_t length, uint64_t remote_addr,
-                         const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
+uct_nprdma_op_get_bcopy(uct_nprdma_rma_iface_t *iface,
+                        uct_nprdma_rma_t *rma,
+                        uct_unpack_callback_t unpack_cb, void *arg,
+                        size_t length, uint64_t remote_addr,
+                        const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
 
 
 /**
@@ -61,10 +61,10 @@ uct_nprdma_opt_get_bcopy(uct_nprdma_rma_iface_t *iface,
  * @return UCS_INPROGRESS, or UCS_ERR_NO_RESOURCE.
  */
 ucs_status_t
-uct_nprdma_opt_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                     int is_get, const uct_iov_t *iov, size_t iovcnt,
-                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
-                     uct_completion_t *comp);
+uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                    int is_get, const uct_iov_t *iov, size_t iovcnt,
+                    uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
+                    uct_completion_t *comp);
 
 
 /**
@@ -75,9 +75,9 @@ uct_nprdma_opt_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
  *
  * @return Nonzero if the NIC can get from a range.
  */
-static inline int uct_nprdma_opt_can_get(uct_nprdma_rma_iface_t *iface,
-                                         const uct_nprdma_rkey_t *rkey,
-                                         uint64_t address, size_t length)
+static inline int uct_nprdma_op_can_get(uct_nprdma_rma_iface_t *iface,
+                                        const uct_nprdma_rkey_t *rkey,
+                                        uint64_t address, size_t length)
 {
     return (rkey->r_rkey != 0) &&
            (uct_nprdma_rma_md(iface)->monitor != NULL) &&
@@ -93,29 +93,29 @@ static inline int uct_nprdma_opt_can_get(uct_nprdma_rma_iface_t *iface,
  *
  * @return Number of slices that continued.
  */
-unsigned uct_nprdma_opt_progress(uct_nprdma_rma_iface_t *iface,
-                                 uct_nprdma_rma_t *rma);
+unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_rma_t *rma);
 
 
-/** @return Nonzero if uct_nprdma_opt_progress() has to be called again. */
-static inline int uct_nprdma_opt_is_stalled(uct_nprdma_opt_ep_t *opt)
+/** @return Nonzero if uct_nprdma_op_progress() has to be called again. */
+static inline int uct_nprdma_op_is_stalled(uct_nprdma_op_ep_t *ops)
 {
-    return !ucs_list_is_empty(&opt->unsliced) ||
-           !ucs_queue_is_empty(&opt->todo);
+    return !ucs_list_is_empty(&ops->unsliced) ||
+           !ucs_queue_is_empty(&ops->todo);
 }
 
 
 /**
  * @param [in] iface  Operations of the interface.
- * @param [in] opt    Operations of the endpoint.
+ * @param [in] ops    Operations of the endpoint.
  *
  * @return Nonzero if an endpoint may have one more operation. As with slots,
  *         the more it has the more must be free.
  */
-static inline int uct_nprdma_opt_has_op(const uct_nprdma_opt_iface_t *iface,
-                                        const uct_nprdma_opt_ep_t *opt)
+static inline int uct_nprdma_op_has_op(const uct_nprdma_op_iface_t *iface,
+                                       const uct_nprdma_op_ep_t *ops)
 {
-    return opt->num_ops < 2 * iface->num_free_ops;
+    return ops->num_ops < 2 * iface->num_free_ops;
 }
 
 
@@ -125,23 +125,23 @@ static inline int uct_nprdma_opt_has_op(const uct_nprdma_opt_iface_t *iface,
  *
  * @return The operation, without a slot; NULL: try again later.
  */
-static UCS_F_ALWAYS_INLINE uct_nprdma_opt_op_t *
-uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                      int is_get, uint64_t remote_addr,
-                      const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+static UCS_F_ALWAYS_INLINE uct_nprdma_op_t *
+uct_nprdma_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                  int is_get, uint64_t remote_addr,
+                  const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
-    uct_nprdma_opt_iface_t *opt = &iface->res->opt;
-    uct_nprdma_opt_op_t *op;
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    uct_nprdma_op_t *op;
 
-    if (ucs_unlikely(!uct_nprdma_opt_has_op(opt, &rma->opt))) {
-        iface->net.tx.starved |= (rma->opt.num_ops == 0);
+    if (ucs_unlikely(!uct_nprdma_op_has_op(ops, &rma->ops))) {
+        iface->net.tx.starved |= (rma->ops.num_ops == 0);
         ++iface->net.stats.no_resource;
         return NULL;
     }
 
-    --opt->num_free_ops;
-    ++rma->opt.num_ops;
-    op = ucs_list_extract_head(&opt->free_ops, uct_nprdma_opt_op_t, list);
+    --ops->num_free_ops;
+    ++rma->ops.num_ops;
+    op = ucs_list_extract_head(&ops->free_ops, uct_nprdma_op_t, list);
     op->rma            = rma;
     op->comp           = comp;
     op->status         = UCS_OK;
@@ -159,13 +159,13 @@ uct_nprdma_opt_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /**
- * Start an operation of opt.order that waits for no other. It is not a request.
+ * Start an operation of ops.order that waits for no other. It is not a request.
  *
  * @param [in] iface  Interface.
  * @param [in] op     Operation.
  */
-void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
-                               uct_nprdma_opt_op_t *op);
+void uct_nprdma_op_release(uct_nprdma_rma_iface_t *iface,
+                           uct_nprdma_op_t *op);
 
 
 /**
@@ -175,8 +175,8 @@ void uct_nprdma_opt_op_release(uct_nprdma_rma_iface_t *iface,
  * @param [in] iface  Interface.
  * @param [in] op     Operation; freed.
  */
-void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
-                            uct_nprdma_opt_op_t *op);
+void uct_nprdma_op_sent(uct_nprdma_rma_iface_t *iface,
+                        uct_nprdma_op_t *op);
 
 
 /**
@@ -186,8 +186,8 @@ void uct_nprdma_opt_op_sent(uct_nprdma_rma_iface_t *iface,
  * @param [in] iface  Interface.
  * @param [in] op     Operation; freed.
  */
-void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_opt_op_t *op);
+void uct_nprdma_op_complete(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_op_t *op);
 
 
 /**
@@ -198,8 +198,8 @@ void uct_nprdma_opt_op_complete(uct_nprdma_rma_iface_t *iface,
  * @param [in] iface  Interface.
  * @param [in] rma    RMA side of the endpoint.
  */
-void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface,
-                          uct_nprdma_rma_t *rma);
+void uct_nprdma_op_purge(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_t *rma);
 
 
 /**
@@ -210,8 +210,8 @@ void uct_nprdma_opt_purge(uct_nprdma_rma_iface_t *iface,
  * @param [in] slice   Slice; freed.
  * @param [in] status  UCS_OK, or an error of the operation.
  */
-void uct_nprdma_opt_slice_end(uct_nprdma_rma_iface_t *iface,
-                              uct_nprdma_opt_slice_t *slice,
-                              ucs_status_t status);
+void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_op_slice_t *slice,
+                             ucs_status_t status);
 
 #endif

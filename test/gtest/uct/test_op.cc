@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <ucs/datastruct/string_buffer.h>
 #include <ucs/vfs/base/vfs_obj.h>
@@ -101,25 +101,25 @@ static void unpack_to(void *arg, const void *data, size_t length)
     memcpy(*static_cast<char**>(arg), data, length);
 }
 
-config_t test_opt::config()
+config_t test_op::config()
 {
     return {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}, {"SCAN_MAX", "8k"},
             {"MONITOR", "emulated"}};
 }
 
-void test_opt::SetUp()
+void test_op::SetUp()
 {
     uct_pair_test::SetUp();
 }
 
-void test_opt::TearDown()
+void test_op::TearDown()
 {
     m_local.reset();
     m_remote.reset();
     uct_pair_test::TearDown();
 }
 
-void test_opt::make(size_t length)
+void test_op::make(size_t length)
 {
     m_local.reset(new paged_buffer(*m_a, length));
     m_remote.reset(new paged_buffer(*m_b, length));
@@ -132,8 +132,8 @@ void test_opt::make(size_t length)
     ASSERT_TRUE(m_remote->has(0, length, PAGE_R | PAGE_W));
 }
 
-void test_opt::start(op_t op, size_t local, size_t remote, size_t length,
-                     completion *comp)
+void test_op::start(op_t op, size_t local, size_t remote, size_t length,
+                    completion *comp)
 {
     /* With a second, empty buffer, a small get goes directly to the first
      * one */
@@ -160,7 +160,7 @@ void test_opt::start(op_t op, size_t local, size_t remote, size_t length,
     ASSERT_EQ(UCS_INPROGRESS, status) << ucs_status_string(status);
 }
 
-void test_opt::expect_data(op_t op, size_t local, size_t remote, size_t length)
+void test_op::expect_data(op_t op, size_t local, size_t remote, size_t length)
 {
     const char *got      = m_local->ptr(local);
     const char *expected = m_remote->ptr(remote);
@@ -185,7 +185,7 @@ static uint64_t unlike(uint64_t word, uint64_t signature)
 
 /* New data each time. Every byte differs from the signature's byte at its
  * place: chance matches would cost assists, and tests count assists. */
-void test_opt::fill(op_t op, size_t from, size_t length)
+void test_op::fill(op_t op, size_t from, size_t length)
 {
     bool is_get        = op != PUT_ZCOPY;
     uint64_t seed      = m_seed++;
@@ -205,7 +205,7 @@ void test_opt::fill(op_t op, size_t from, size_t length)
 }
 
 /* Runs one operation. No byte around its data may change. */
-void test_opt::run(op_t op, size_t local, size_t remote, size_t length)
+void test_op::run(op_t op, size_t local, size_t remote, size_t length)
 {
     paged_buffer &to   = (op == PUT_ZCOPY) ? *m_remote : *m_local;
     size_t at          = (op == PUT_ZCOPY) ? remote : local;
@@ -260,7 +260,7 @@ static std::string find_counters(const std::string &dir,
     return found;
 }
 
-uint64_t test_opt::counter(entity &of, const char *name)
+uint64_t test_op::counter(entity &of, const char *name)
 {
     ucs_string_buffer_t strb;
     char iface[32];

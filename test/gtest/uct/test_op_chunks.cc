@@ -1,19 +1,19 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt_plan.h"
+#include "test_op_plan.h"
 
 #include <thread>
 
 /* The NIC looks a page up for each 256 bytes, as a NIC may do for each packet.
  * Therefore a page can arrive partly as data and partly as signature. */
-class test_opt_chunks : public test_opt_plan,
-                        public ::testing::WithParamInterface<opt_way> {
+class test_op_chunks : public test_op_plan,
+                       public ::testing::WithParamInterface<opt_way> {
 protected:
     static constexpr size_t chunk = 256;
 
     config_t config() override
     {
-        config_t config = test_opt_plan::config();
+        config_t config = test_op_plan::config();
         config["FAULT"] = "granule=" + std::to_string(chunk);
         return config;
     }
@@ -94,9 +94,9 @@ protected:
     }
 };
 
-constexpr size_t test_opt_chunks::chunk;
+constexpr size_t test_op_chunks::chunk;
 
-TEST_P(test_opt_chunks, every_fault_is_repaired)
+TEST_P(test_op_chunks, every_fault_is_repaired)
 {
     make(1 << 18);
     if (GetParam().is_large) {
@@ -106,10 +106,10 @@ TEST_P(test_opt_chunks, every_fault_is_repaired)
     }
 }
 
-TEST_P(test_opt_chunks, page_lost_at_a_chunk_is_found)
+TEST_P(test_op_chunks, page_lost_at_a_chunk_is_found)
 {
     lose(GetParam().op, GetParam().is_large ? 100001 : 8000);
 }
 
-INSTANTIATE_TEST_SUITE_P(all, test_opt_chunks, ::testing::ValuesIn(opt_ways),
+INSTANTIATE_TEST_SUITE_P(all, test_op_chunks, ::testing::ValuesIn(opt_ways),
                          opt_way_name);

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <cstring>
 
@@ -9,7 +9,7 @@
  * waits for replies and slots. The pools are much smaller than the number of
  * failures here, so a leak makes the last operations wait for ever.
  */
-class test_opt_ends : public test_opt {
+class test_op_ends : public test_op {
 protected:
     static constexpr size_t size   = 1 << 18;
     static constexpr size_t length = 100000; /* Two slices */
@@ -17,7 +17,7 @@ protected:
 
     void SetUp() override
     {
-        test_opt::SetUp();
+        test_op::SetUp();
         make(size);
     }
 
@@ -77,7 +77,7 @@ protected:
     }
 };
 
-TEST_F(test_opt_ends, invalidated_target_is_refused)
+TEST_F(test_op_ends, invalidated_target_is_refused)
 {
     far_memory memory(size);
     uct_mem_h memh;
@@ -92,7 +92,7 @@ TEST_F(test_opt_ends, invalidated_target_is_refused)
     expect_works();
 }
 
-TEST_F(test_opt_ends, unmapped_target_fails)
+TEST_F(test_op_ends, unmapped_target_fails)
 {
     far_memory memory(size);
     buffer remote(m_b->md(), size, memory.ptr());
@@ -103,7 +103,7 @@ TEST_F(test_opt_ends, unmapped_target_fails)
     expect_works();
 }
 
-TEST_F(test_opt_ends, unmapped_initiator_fails)
+TEST_F(test_op_ends, unmapped_initiator_fails)
 {
     far_memory memory(size);
 
@@ -114,7 +114,7 @@ TEST_F(test_opt_ends, unmapped_initiator_fails)
 }
 
 /* While replies are outstanding, at different moments */
-TEST_F(test_opt_ends, canceled_operations_complete)
+TEST_F(test_op_ends, canceled_operations_complete)
 {
     int num_waiting = 0;
 

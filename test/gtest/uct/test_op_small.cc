@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <cstring>
 #include <list>
@@ -30,7 +30,7 @@ struct small_get : uct_completion_t {
     std::function<void()> on_done   = []() {};
 };
 
-class test_opt_small : public test_opt {
+class test_op_small : public test_op {
 protected:
     static void unpack(void *arg, const void *data, size_t length)
     {
@@ -119,18 +119,18 @@ protected:
     const std::vector<size_t> lengths = {8, 64, 1, 4096, 200, 63};
 };
 
-TEST_F(test_opt_small, each_is_one_slice_and_one_hit)
+TEST_F(test_op_small, each_is_one_slice_and_one_hit)
 {
     make(size);
     for (size_t length : {1, 7, 8, 63, 64, 65, 4095, 4096, 8192}) {
         for (op_t op : {GET_BCOPY, GET_COPIED}) {
             for (size_t remote : {4096, 4096 + 64, 4096 + 5}) {
-                uint64_t gets = counter("opt_get"), hits = counter("opt_hits");
-                uint64_t slices = counter("opt_slices");
+                uint64_t gets = counter("nic_get"), hits = counter("nic_hits");
+                uint64_t slices = counter("nic_slices");
                 run(op, 77, remote, length);
-                EXPECT_EQ(gets + 1, counter("opt_get"));
-                EXPECT_EQ(slices + 1, counter("opt_slices"));
-                EXPECT_EQ(hits + 1, counter("opt_hits"));
+                EXPECT_EQ(gets + 1, counter("nic_get"));
+                EXPECT_EQ(slices + 1, counter("nic_slices"));
+                EXPECT_EQ(hits + 1, counter("nic_hits"));
             }
         }
     }
@@ -138,7 +138,7 @@ TEST_F(test_opt_small, each_is_one_slice_and_one_hit)
 
 /* At whatever byte the absent part begins, and also where the page is back
  * before its states could be read */
-TEST_F(test_opt_small, no_absent_line_is_accepted)
+TEST_F(test_op_small, no_absent_line_is_accepted)
 {
     make(1 << 16);
     for (size_t length : {1, 5, 8, 15, 64, 65, 72, 127, 129, 500, 4096}) {
@@ -166,7 +166,7 @@ TEST_F(test_opt_small, no_absent_line_is_accepted)
     }
 }
 
-TEST_F(test_opt_small, data_like_the_signature)
+TEST_F(test_op_small, data_like_the_signature)
 {
     make(1 << 16);
     uint64_t signature = page_table_signature(m_remote->table());
@@ -191,13 +191,13 @@ TEST_F(test_opt_small, data_like_the_signature)
 }
 
 /* Many gets at once, of which all, some, or none meet absent pages */
-TEST_F(test_opt_small, many_in_flight)
+TEST_F(test_op_small, many_in_flight)
 {
     make(size);
     for (int i = 0; i < 60; ++i) {
         bring_back();
-        uint64_t gets = counter("opt_get"), hits = counter("opt_hits");
-        uint64_t slices = counter("opt_slices");
+        uint64_t gets = counter("nic_get"), hits = counter("nic_hits");
+        uint64_t slices = counter("nic_slices");
         uint64_t small  = counter("assist_small");
         for (size_t page = i % 3; (i % 4) && (page < 32); page += i % 4) {
             m_remote->evict(page * page_size, 1);
@@ -206,9 +206,9 @@ TEST_F(test_opt_small, many_in_flight)
         ASSERT_GT(posted.size(), 8u);
         m_a->wait([&]() { return all_done(posted); });
         expect_good(posted);
-        EXPECT_EQ(gets + posted.size(), counter("opt_get"));
-        EXPECT_EQ(slices + posted.size(), counter("opt_slices"));
-        EXPECT_EQ(posted.size(), counter("opt_hits") - hits +
+        EXPECT_EQ(gets + posted.size(), counter("nic_get"));
+        EXPECT_EQ(slices + posted.size(), counter("nic_slices"));
+        EXPECT_EQ(posted.size(), counter("nic_hits") - hits +
                                          counter("assist_small") - small);
         if (HasFailure()) {
             return;
@@ -218,7 +218,7 @@ TEST_F(test_opt_small, many_in_flight)
 
 /* Destroying an endpoint completes all of its gets, and leaks nothing that the
  * next endpoint needs */
-TEST_F(test_opt_small, destroy_in_flight)
+TEST_F(test_op_small, destroy_in_flight)
 {
     make(size);
     const size_t as_many = try_many();
@@ -249,7 +249,7 @@ TEST_F(test_opt_small, destroy_in_flight)
 }
 
 /* A get that the NIC has not begun returns no data */
-TEST_F(test_opt_small, destroy_while_connecting)
+TEST_F(test_op_small, destroy_while_connecting)
 {
     make(size);
     const size_t as_many = try_many();
@@ -271,7 +271,7 @@ TEST_F(test_opt_small, destroy_while_connecting)
 }
 
 /* A callback destroys the endpoint while other gets on it are outstanding */
-TEST_F(test_opt_small, destroy_in_callback)
+TEST_F(test_op_small, destroy_in_callback)
 {
     make(size);
     const size_t as_many = try_many();
@@ -302,7 +302,7 @@ TEST_F(test_opt_small, destroy_in_callback)
 }
 
 /* The callback of a get starts another get; each has its own data */
-TEST_F(test_opt_small, post_in_callback)
+TEST_F(test_op_small, post_in_callback)
 {
     make(size);
     fill(GET_BCOPY, 0, size);
@@ -323,26 +323,26 @@ TEST_F(test_opt_small, post_in_callback)
 }
 
 /* A configuration with slices, verified by states */
-class test_opt_small_slices : public test_opt_small {
+class test_op_small_slices : public test_op_small {
 protected:
     config_t config() override
     {
-        auto config        = test_opt::config();
+        auto config        = test_op::config();
         config["SLICE"]    = "4k";
         config["SCAN_MAX"] = "64";
         return config;
     }
 };
 
-TEST_F(test_opt_small_slices, limits_are_respected)
+TEST_F(test_op_small_slices, limits_are_respected)
 {
     make(1 << 16);
     for (op_t op : {GET_BCOPY, GET_COPIED}) {
         for (size_t length : {64, 65, 4096, 4097, 8192}) {
-            uint64_t slices = counter("opt_slices");
+            uint64_t slices = counter("nic_slices");
             uint64_t reads  = counter("state_reads");
             run(op, 0, 4096, length);
-            EXPECT_EQ(slices + (length + 4095) / 4096, counter("opt_slices"))
+            EXPECT_EQ(slices + (length + 4095) / 4096, counter("nic_slices"))
                     << length;
             EXPECT_EQ(length > 64, counter("state_reads") > reads) << length;
         }

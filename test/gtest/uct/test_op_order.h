@@ -3,7 +3,7 @@
 #ifndef NPRDMA_TEST_TEST_OPT_ORDER_H_
 #define NPRDMA_TEST_TEST_OPT_ORDER_H_
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <atomic>
 #include <cstring>
@@ -14,7 +14,7 @@
  * The tests call progress of the initiator and the target by hand, and so
  * decide whether the target's software or the repetition comes first.
  */
-class test_opt_order : public test_opt {
+class test_op_order : public test_op {
 protected:
     static constexpr size_t size   = 1 << 18;
     static constexpr size_t length = 100000; /* Of the repeated one */
@@ -26,7 +26,7 @@ protected:
 
     void SetUp() override
     {
-        test_opt::SetUp();
+        test_op::SetUp();
         make(size);
     }
 

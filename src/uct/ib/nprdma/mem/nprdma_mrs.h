@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#ifndef UCT_NPRDMA_REGION_H_
-#define UCT_NPRDMA_REGION_H_
+#ifndef UCT_NPRDMA_MRS_H_
+#define UCT_NPRDMA_MRS_H_
 
 #include "nprdma_mem_md.h"
 
@@ -14,13 +14,13 @@
  * These memory regions never change: registering memory in a region does not
  * call the device.
  */
-typedef struct uct_nprdma_region {
+typedef struct uct_nprdma_mrs {
     struct ibv_mr *r;           /* Sources: absent pages show the signature */
     struct ibv_mr *w;           /* Destinations: absent pages swallow it */
     struct ibv_mr *s;           /* Page states, for peers to read; NULL for a
                                  * local region */
     uint64_t      id;           /* Never reused, see uct_nprdma_rkey_t */
-} uct_nprdma_region_t;
+} uct_nprdma_mrs_t;
 
 
 /**
@@ -33,7 +33,7 @@ typedef struct uct_nprdma_region {
  * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason if the
  *         configuration cannot be met.
  */
-ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md);
+ucs_status_t uct_nprdma_mrs_init(uct_nprdma_mem_md_t *md);
 
 
 /**
@@ -41,7 +41,7 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md);
  *
  * @param [in] md  MD without registrations.
  */
-void uct_nprdma_region_cleanup(uct_nprdma_mem_md_t *md);
+void uct_nprdma_mrs_cleanup(uct_nprdma_mem_md_t *md);
 
 
 /**
@@ -54,15 +54,15 @@ void uct_nprdma_region_cleanup(uct_nprdma_mem_md_t *md);
  *
  * @return Nonzero if every page has these bits at this moment.
  */
-int uct_nprdma_region_is_valid(const nprdma_region_t *region, uintptr_t address,
-                               size_t length, uint32_t bits);
+int uct_nprdma_mrs_is_valid(const nprdma_region_t *region, uintptr_t address,
+                            size_t length, uint32_t bits);
 
 
 /** @return The region on the device. */
-static inline const uct_nprdma_region_t *
-uct_nprdma_region(const nprdma_region_t *region)
+static inline const uct_nprdma_mrs_t *
+uct_nprdma_mrs(const nprdma_region_t *region)
 {
-    return (const uct_nprdma_region_t*)region->priv;
+    return (const uct_nprdma_mrs_t*)region->priv;
 }
 
 #endif

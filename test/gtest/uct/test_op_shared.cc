@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 extern "C" {
 #include "uct/ib/nprdma/wire/nprdma_key.h"
@@ -16,7 +16,7 @@ extern "C" {
  * endpoint with nothing in flight waits for them. When an endpoint ends, the
  * next one gets them.
  */
-class test_opt_shared : public test_opt {
+class test_op_shared : public test_op {
 protected:
     static constexpr size_t size  = 1 << 18;
     static constexpr size_t slow  = 1 << 17; /* Offset of an absent page */
@@ -30,13 +30,13 @@ protected:
 
     void SetUp() override
     {
-        test_opt::SetUp();
+        test_op::SetUp();
         make(size);
     }
 
     config_t config() override
     {
-        config_t config         = test_opt::config();
+        config_t config         = test_op::config();
         config["TX_CQ_LEN"]     = "16";
         config["SVC_SLOTS"]     = "1";
         return config;
@@ -86,7 +86,7 @@ protected:
 
 /* The completion queue is full of other endpoints' work requests. A flush that
  * has to wait for a place starts when they are done. */
-TEST_F(test_opt_shared, flush_waits_for_the_completion_queue)
+TEST_F(test_op_shared, flush_waits_for_the_completion_queue)
 {
     std::vector<uct_ep_h> quiets;
     std::vector<completion> flushes(6);
@@ -141,17 +141,17 @@ TEST_F(test_opt_shared, flush_waits_for_the_completion_queue)
 /* A reply arrives before its endpoint is destroyed, and is not polled. The
  * device places its data when it is polled, in the slot of the endpoint, which
  * another operation may have by then. */
-class test_opt_shared_slots : public test_opt_shared {
+class test_op_shared_slots : public test_op_shared {
 protected:
     config_t config() override
     {
-        config_t config         = test_opt::config();
+        config_t config         = test_op::config();
         config["TX_MODERATION"] = "1"; /* Each request has a completion */
         return config;
     }
 };
 
-TEST_F(test_opt_shared_slots, late_reply_changes_no_other_operation)
+TEST_F(test_op_shared_slots, late_reply_changes_no_other_operation)
 {
     static const size_t bytes = 2000; /* Of the reply to the get */
     static const size_t at    = 4096;

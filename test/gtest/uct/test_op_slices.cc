@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <algorithm>
 
@@ -18,8 +18,8 @@ struct slices_case {
 /* Large operations in slices of the default size. Pages vanish at the ends of
  * the operation, in its middle, and on both sides of the borders between
  * slices. Only the slices that met such a page are repeated. */
-class test_opt_slices : public test_opt,
-                        public ::testing::WithParamInterface<slices_case> {
+class test_op_slices : public test_op,
+                       public ::testing::WithParamInterface<slices_case> {
 protected:
     struct transfer {
         op_t   op;
@@ -178,13 +178,13 @@ protected:
         for (int i = 0; (i < 50) && (reads != looks); ++i) {
             again  = redone();
             doubts = suspects();
-            slices = counter("opt_slices");
+            slices = counter("nic_slices");
             reads  = counter("state_reads");
             run(t.op, t.local, t.remote, t.length);
             reads  = counter("state_reads") - reads;
         }
         EXPECT_EQ(looks, reads);
-        EXPECT_EQ(slices + all.size() - 1, counter("opt_slices"));
+        EXPECT_EQ(slices + all.size() - 1, counter("nic_slices"));
         EXPECT_EQ(again, redone());
         EXPECT_EQ(doubts, suspects());
     }
@@ -301,9 +301,9 @@ private:
     uint64_t m_absent = 0; /* Absent pages met by one transfer */
 };
 
-constexpr size_t test_opt_slices::scan_max;
+constexpr size_t test_op_slices::scan_max;
 
-TEST_P(test_opt_slices, every_fault_is_repaired)
+TEST_P(test_op_slices, every_fault_is_repaired)
 {
     const slices_case &it = GetParam();
 
@@ -311,7 +311,7 @@ TEST_P(test_opt_slices, every_fault_is_repaired)
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        all, test_opt_slices,
+        all, test_op_slices,
         ::testing::Values(
                 slices_case{"less_than_one", (256 << 10) + 1,
                             {0, 1, 63, 4095}, {0, 64, 2048, 4096}, {0, 1, 2}},

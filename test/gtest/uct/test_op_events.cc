@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <algorithm>
 #include <atomic>
@@ -275,7 +275,7 @@ PEER_FUNCTION(event_target)
     }
 }
 
-class test_opt_events : public ::testing::Test {
+class test_op_events : public ::testing::Test {
 protected:
     virtual config_t config()
     {
@@ -414,7 +414,7 @@ protected:
     uct_ep_h                      m_ep = nullptr;
 };
 
-TEST_F(test_opt_events, populate_is_refused_during_a_call)
+TEST_F(test_op_events, populate_is_refused_during_a_call)
 {
     run(DONTNEED, GATE_INVALIDATE_QUIESCED, false, gone);
     run(DONTNEED, GATE_INVALIDATE_QUIESCED, false, 8000);
@@ -423,7 +423,7 @@ TEST_F(test_opt_events, populate_is_refused_during_a_call)
 }
 
 /* Before it takes pages, the call has no effect yet */
-TEST_F(test_opt_events, before_pages_are_taken)
+TEST_F(test_op_events, before_pages_are_taken)
 {
     for (event_t event : {DONTNEED, REPLACE, SHRINK}) {
         run(event, GATE_INVALIDATE_START, false, gone);
@@ -433,22 +433,22 @@ TEST_F(test_opt_events, before_pages_are_taken)
 }
 
 /* The service is populating absent pages again */
-TEST_F(test_opt_events, before_pages_are_mapped)
+TEST_F(test_op_events, before_pages_are_mapped)
 {
     run_all(GATE_MAP);
 }
 
-TEST_F(test_opt_events, before_the_nic_checks)
+TEST_F(test_op_events, before_the_nic_checks)
 {
     run_all(GATE_CHUNK_BEGIN);
 }
 
-TEST_F(test_opt_events, waits_for_accesses_in_flight)
+TEST_F(test_op_events, waits_for_accesses_in_flight)
 {
     run_all(GATE_CHUNK_CHECKED);
 }
 
-TEST_F(test_opt_events, after_the_nic_is_done)
+TEST_F(test_op_events, after_the_nic_is_done)
 {
     run_all(GATE_CHUNK_END);
 }
@@ -457,34 +457,34 @@ TEST_F(test_opt_events, after_the_nic_is_done)
 /* The NIC looks pages up for each 256 bytes, and the event comes between the
  * first and the second lookup. This takes a process of its own, because the
  * granule applies to all of its NICs. */
-class test_opt_events_chunks : public test_opt_events {
+class test_op_events_chunks : public test_op_events {
 protected:
     config_t config() override
     {
-        config_t config = test_opt_events::config();
+        config_t config = test_op_events::config();
         config["FAULT"] = "granule=256";
         return config;
     }
 };
 
-TEST_F(test_opt_events_chunks, before_the_nic_checks)
+TEST_F(test_op_events_chunks, before_the_nic_checks)
 {
     run_all(GATE_CHUNK_BEGIN);
 }
 
-TEST_F(test_opt_events_chunks, waits_for_accesses_in_flight)
+TEST_F(test_op_events_chunks, waits_for_accesses_in_flight)
 {
     run_all(GATE_CHUNK_CHECKED);
 }
 
-TEST_F(test_opt_events_chunks, after_a_chunk)
+TEST_F(test_op_events_chunks, after_a_chunk)
 {
     run_all(GATE_CHUNK_END);
 }
 
 
 /* The initiator's own memory */
-class test_opt_events_local : public test_opt {
+class test_op_events_local : public test_op {
 protected:
     bool is_certain(int point) { return point != GATE_CHUNK_CHECKED; }
 
@@ -591,24 +591,24 @@ protected:
     {
         m_local.reset();
         m_heap.reset();
-        test_opt::TearDown();
+        test_op::TearDown();
     }
 
 private:
     std::unique_ptr<heap_memory> m_heap;
 };
 
-TEST_F(test_opt_events_local, before_the_nic_checks)
+TEST_F(test_op_events_local, before_the_nic_checks)
 {
     run_all(GATE_CHUNK_BEGIN);
 }
 
-TEST_F(test_opt_events_local, waits_for_accesses_in_flight)
+TEST_F(test_op_events_local, waits_for_accesses_in_flight)
 {
     run_all(GATE_CHUNK_CHECKED);
 }
 
-TEST_F(test_opt_events_local, after_the_nic_is_done)
+TEST_F(test_op_events_local, after_the_nic_is_done)
 {
     run_all(GATE_CHUNK_END);
 }

@@ -1,13 +1,13 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <atomic>
 #include <cstring>
 #include <string>
 
 /* Guarantees across operations, some of which are repeated */
-class test_opt_rules : public test_opt {
+class test_op_rules : public test_op {
 protected:
     static constexpr size_t size = 1 << 18;
     static constexpr size_t flag = size - 64;
@@ -109,7 +109,7 @@ struct looking_completion : uct_completion_t {
     bool       done = false, good = false;
 };
 
-TEST_F(test_opt_rules, completion_means_verified)
+TEST_F(test_op_rules, completion_means_verified)
 {
     make(size);
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
@@ -131,7 +131,7 @@ TEST_F(test_opt_rules, completion_means_verified)
 }
 
 /* The program may reuse the buffer as soon as its put is complete */
-TEST_F(test_opt_rules, buffer_is_free_when_complete)
+TEST_F(test_op_rules, buffer_is_free_when_complete)
 {
     make(size);
     for (unsigned times : {1, 2, 5}) {
@@ -148,7 +148,7 @@ TEST_F(test_opt_rules, buffer_is_free_when_complete)
     }
 }
 
-TEST_F(test_opt_rules, flush_means_verified)
+TEST_F(test_op_rules, flush_means_verified)
 {
     make(size);
     for (unsigned times : {1, 2, 5}) {
@@ -175,7 +175,7 @@ TEST_F(test_opt_rules, flush_means_verified)
 }
 
 /* A flag behind a fence is never visible before the data */
-TEST_F(test_opt_rules, fence_holds_what_follows)
+TEST_F(test_op_rules, fence_holds_what_follows)
 {
     make(size);
     for (uint64_t i = 1; i <= 30; ++i) {
@@ -206,7 +206,7 @@ TEST_F(test_opt_rules, fence_holds_what_follows)
 }
 
 /* Also when most of the data has not been posted yet */
-TEST_F(test_opt_rules, fence_holds_what_follows_slices)
+TEST_F(test_op_rules, fence_holds_what_follows_slices)
 {
     make(huge);
     for (uint64_t i = 1; i <= 10; ++i) {
@@ -230,7 +230,7 @@ TEST_F(test_opt_rules, fence_holds_what_follows_slices)
     }
 }
 
-TEST_F(test_opt_rules, flush_waits_for_slices)
+TEST_F(test_op_rules, flush_waits_for_slices)
 {
     make(huge);
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
@@ -247,12 +247,12 @@ TEST_F(test_opt_rules, flush_waits_for_slices)
 
 /* Repeated fences do not delay the first one's end: pending requests are
  * served */
-TEST_F(test_opt_rules, repeated_fences_do_not_starve)
+TEST_F(test_op_rules, repeated_fences_do_not_starve)
 {
     struct pending : uct_pending_req_t {
-        test_opt_rules *self;
-        uint64_t       value;
-        bool           done;
+        test_op_rules *self;
+        uint64_t      value;
+        bool          done;
     } req;
 
     make(size);
@@ -288,7 +288,7 @@ TEST_F(test_opt_rules, repeated_fences_do_not_starve)
 
 /* A repeated get returns no data that was written after it, even without a
  * fence */
-TEST_F(test_opt_rules, writes_wait_for_gets)
+TEST_F(test_op_rules, writes_wait_for_gets)
 {
     make(size);
     for (uint64_t i = 1; i <= 60; ++i) {
@@ -297,7 +297,7 @@ TEST_F(test_opt_rules, writes_wait_for_gets)
 }
 
 /* Also a get that uses a slot and is repaired by the target's software */
-TEST_F(test_opt_rules, writes_wait_for_small_gets)
+TEST_F(test_op_rules, writes_wait_for_small_gets)
 {
     make(size);
     for (op_t op : {GET_BCOPY, GET_COPIED}) {
@@ -311,7 +311,7 @@ TEST_F(test_opt_rules, writes_wait_for_small_gets)
 
 /* A small put is executed once, by whatever UCT function and whatever happens
  * to its page. The target resets the flag and must not see it again. */
-TEST_F(test_opt_rules, small_put_is_done_once)
+TEST_F(test_op_rules, small_put_is_done_once)
 {
     make(size);
     for (uint64_t i = 1; i <= 60; ++i) {
@@ -355,7 +355,7 @@ TEST_F(test_opt_rules, small_put_is_done_once)
 }
 
 /* An atomic is not repeated either */
-TEST_F(test_opt_rules, atomics_are_done_once)
+TEST_F(test_op_rules, atomics_are_done_once)
 {
     make(size);
     uint64_t sum = 0, result = 0;
@@ -387,10 +387,10 @@ TEST_F(test_opt_rules, atomics_are_done_once)
 }
 
 /* An operation of zero length reads no states and checks nothing */
-TEST_F(test_opt_rules, zero_length)
+TEST_F(test_op_rules, zero_length)
 {
     make(size);
-    uint64_t slices = counter("opt_slices"), reads = counter("state_reads");
+    uint64_t slices = counter("nic_slices"), reads = counter("state_reads");
 
     m_remote->evict(0, size);
     uct_iov_t iov = {m_local->ptr(), 0, m_local->memh(), 0, 1};
@@ -398,13 +398,13 @@ TEST_F(test_opt_rules, zero_length)
                                        m_rkey, nullptr));
     EXPECT_EQ(UCS_OK, uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(),
                                        m_rkey, nullptr));
-    EXPECT_EQ(slices, counter("opt_slices"));
+    EXPECT_EQ(slices, counter("nic_slices"));
     EXPECT_EQ(reads, counter("state_reads"));
 }
 
 /* Slices end at page borders, wherever the buffer begins. An unaligned
  * beginning does not add a slice at the end. */
-TEST_F(test_opt_rules, unaligned_buffers_have_no_slice_more)
+TEST_F(test_op_rules, unaligned_buffers_have_no_slice_more)
 {
     const size_t slice = 65536; /* As configured above */
 
@@ -415,9 +415,9 @@ TEST_F(test_opt_rules, unaligned_buffers_have_no_slice_more)
                 SCOPED_TRACE(testing::Message()
                              << "operation " << op << " offset " << offset
                              << " slices " << count);
-                uint64_t before = counter("opt_slices");
+                uint64_t before = counter("nic_slices");
                 run(op, offset, offset, count * slice);
-                EXPECT_EQ(before + count, counter("opt_slices"));
+                EXPECT_EQ(before + count, counter("nic_slices"));
             }
         }
     }
@@ -425,7 +425,7 @@ TEST_F(test_opt_rules, unaligned_buffers_have_no_slice_more)
 
 /* Several operations on the same pages, each with its own copy of the states.
  * The result of one does not validate another one. */
-TEST_F(test_opt_rules, operations_do_not_share_page_states)
+TEST_F(test_op_rules, operations_do_not_share_page_states)
 {
     static const unsigned count = 12;
 
@@ -459,7 +459,7 @@ TEST_F(test_opt_rules, operations_do_not_share_page_states)
 }
 
 /* No buffer is accessed after its operation was reported, in whatever way */
-TEST_F(test_opt_rules, cancel)
+TEST_F(test_op_rules, cancel)
 {
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
         make(size);
@@ -483,7 +483,7 @@ TEST_F(test_opt_rules, cancel)
     }
 }
 
-TEST_F(test_opt_rules, destroy_with_operations_under_way)
+TEST_F(test_op_rules, destroy_with_operations_under_way)
 {
     for (int i = 0; i < 10; ++i) {
         make(size);

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt_order.h"
+#include "test_op_order.h"
 
 extern "C" {
 #include "uct/ib/nprdma/wire/nprdma_key.h"
@@ -8,7 +8,7 @@ extern "C" {
 
 #include <sched.h>
 
-void test_opt_order::renew(op_t op, unsigned times, uint32_t restore)
+void test_op_order::renew(op_t op, unsigned times, uint32_t restore)
 {
     page_table_fault_clear(m_remote->table());
     m_local->fill(m_seed++);
@@ -18,7 +18,7 @@ void test_opt_order::renew(op_t op, unsigned times, uint32_t restore)
     }
 }
 
-void test_opt_order::serve()
+void test_op_order::serve()
 {
     for (int i = 0; i < 300; ++i) {
         m_b->progress();
@@ -26,7 +26,7 @@ void test_opt_order::serve()
     }
 }
 
-void test_opt_order::reconnect()
+void test_op_order::reconnect()
 {
     m_a->disconnect(m_ab);
     m_ab = m_a->connect(m_b->address());
@@ -37,7 +37,7 @@ void test_opt_order::reconnect()
 
 /* ---- overlap: each pair of operations, and each way of the second one ---- */
 
-TEST_F(test_opt_order, put_waits_for_put)
+TEST_F(test_op_order, put_waits_for_put)
 {
     for (size_t from : {size_t(0), word, word + 3000}) {
         completion first, last;
@@ -58,7 +58,7 @@ TEST_F(test_opt_order, put_waits_for_put)
     EXPECT_EQ(3u, counter("held_overlaps"));
 }
 
-TEST_F(test_opt_order, small_put_waits_for_put)
+TEST_F(test_op_order, small_put_waits_for_put)
 {
     uint64_t held = counter("held_overlaps");
 
@@ -100,7 +100,7 @@ TEST_F(test_opt_order, small_put_waits_for_put)
     EXPECT_EQ(held + 60, counter("held_overlaps"));
 }
 
-TEST_F(test_opt_order, get_waits_for_put)
+TEST_F(test_op_order, get_waits_for_put)
 {
     for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY}) {
         size_t count = (op == GET_ZCOPY) ? length : 4000;
@@ -119,7 +119,7 @@ TEST_F(test_opt_order, get_waits_for_put)
     EXPECT_EQ(12u, counter("held_overlaps"));
 }
 
-TEST_F(test_opt_order, atomic_waits_for_put)
+TEST_F(test_op_order, atomic_waits_for_put)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         completion put, fetched;
@@ -144,7 +144,7 @@ TEST_F(test_opt_order, atomic_waits_for_put)
 }
 
 /* However the later operation writes, the get returns the data from before */
-TEST_F(test_opt_order, put_waits_for_get)
+TEST_F(test_op_order, put_waits_for_get)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         completion got, put;
@@ -171,7 +171,7 @@ TEST_F(test_opt_order, put_waits_for_get)
 }
 
 /* Gets do not wait for each other */
-TEST_F(test_opt_order, get_passes_get)
+TEST_F(test_op_order, get_passes_get)
 {
     completion first, last;
 
@@ -188,7 +188,7 @@ TEST_F(test_opt_order, get_passes_get)
 
 /* The target has not executed the stores when a later operation reaches the
  * NIC */
-TEST_F(test_opt_order, put_waits_for_request)
+TEST_F(test_op_order, put_waits_for_request)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         completion put;
@@ -203,7 +203,7 @@ TEST_F(test_opt_order, put_waits_for_request)
     EXPECT_GT(counter("held_requests"), 0u);
 }
 
-TEST_F(test_opt_order, get_waits_for_request)
+TEST_F(test_op_order, get_waits_for_request)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         op_t op = (i % 2) ? GET_ZCOPY : GET_BCOPY;
@@ -224,11 +224,11 @@ TEST_F(test_opt_order, get_waits_for_request)
 }
 
 /* The target's service is slower than the initiator */
-class test_opt_order_many : public test_opt_order {
+class test_op_order_many : public test_op_order {
 protected:
     config_t config() override
     {
-        config_t config         = test_opt_order::config();
+        config_t config         = test_op_order::config();
         config["SVC_SLOTS"]     = "256";
         config["SVC_QUEUE_LEN"] = "256";
         return config;
@@ -237,7 +237,7 @@ protected:
 
 /* More requests than the order remembers. None is executed while they are
  * posted, because the service's thread has to wake up first. */
-TEST_F(test_opt_order_many, get_waits_for_many_requests)
+TEST_F(test_op_order_many, get_waits_for_many_requests)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         uint64_t value;
@@ -266,7 +266,7 @@ TEST_F(test_opt_order_many, get_waits_for_many_requests)
 
 /* An atomic may release a lock. Earlier puts, to whatever address, are visible
  * when it is. */
-TEST_F(test_opt_order, atomic_waits_for_puts)
+TEST_F(test_op_order, atomic_waits_for_puts)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         uint64_t result;
@@ -293,7 +293,7 @@ TEST_F(test_opt_order, atomic_waits_for_puts)
 }
 
 /* The next owner of the lock writes: an earlier get must not return its data */
-TEST_F(test_opt_order, atomic_waits_for_gets)
+TEST_F(test_op_order, atomic_waits_for_gets)
 {
     for (uint64_t i = 1; i <= 60; ++i) {
         completion got;
@@ -314,7 +314,7 @@ TEST_F(test_opt_order, atomic_waits_for_gets)
 }
 
 /* Nothing waits for these atomics, so the target does not reply to each */
-TEST_F(test_opt_order, held_atomics_share_replies)
+TEST_F(test_op_order, held_atomics_share_replies)
 {
     const unsigned count = 20;
     completion put;
@@ -337,11 +337,11 @@ TEST_F(test_opt_order, held_atomics_share_replies)
     m_a->flush(m_ab);
 }
 
-class test_opt_order_relaxed : public test_opt_order {
+class test_op_order_relaxed : public test_op_order {
 protected:
     config_t config() override
     {
-        config_t config        = test_opt_order::config();
+        config_t config        = test_op_order::config();
         config["ATOMIC_ORDER"] = "n";
         return config;
     }
@@ -349,7 +349,7 @@ protected:
 
 /* With relaxed order, where programs use fences, an atomic passes operations
  * that it does not overlap */
-TEST_F(test_opt_order_relaxed, atomic_passes_disjoint_put)
+TEST_F(test_op_order_relaxed, atomic_passes_disjoint_put)
 {
     completion put;
 
@@ -366,7 +366,7 @@ TEST_F(test_opt_order_relaxed, atomic_passes_disjoint_put)
     EXPECT_TRUE(arrived(0, 0, length));
 }
 
-TEST_F(test_opt_order_relaxed, atomic_waits_for_overlapping_put)
+TEST_F(test_op_order_relaxed, atomic_waits_for_overlapping_put)
 {
     for (uint64_t i = 1; i <= 30; ++i) {
         completion op;
@@ -389,7 +389,7 @@ TEST_F(test_opt_order_relaxed, atomic_waits_for_overlapping_put)
 
 /* ---- operations that pass ---- */
 
-TEST_F(test_opt_order, disjoint_operations_pass)
+TEST_F(test_op_order, disjoint_operations_pass)
 {
     completion put, large;
     uint64_t requests;
@@ -404,9 +404,9 @@ TEST_F(test_opt_order, disjoint_operations_pass)
         m_b->progress();
         return *remote_word(other) == 2;
     });
-    uint64_t slices = counter("opt_slices");
+    uint64_t slices = counter("nic_slices");
     start(PUT_ZCOPY, second, second, 20000, &large);
-    EXPECT_EQ(slices + 1, counter("opt_slices"));
+    EXPECT_EQ(slices + 1, counter("nic_slices"));
     EXPECT_FALSE(put.done);
     EXPECT_EQ(1u, counter("held_overlaps"));
     m_a->flush(m_ab);
@@ -414,7 +414,7 @@ TEST_F(test_opt_order, disjoint_operations_pass)
 }
 
 /* Neighbours do not overlap, even if they share a page */
-TEST_F(test_opt_order, neighbours_pass)
+TEST_F(test_op_order, neighbours_pass)
 {
     completion put;
 
@@ -426,7 +426,7 @@ TEST_F(test_opt_order, neighbours_pass)
     m_a->flush(m_ab);
 }
 
-TEST_F(test_opt_order, messages_pass)
+TEST_F(test_op_order, messages_pass)
 {
     completion put;
     bool seen = false;
@@ -456,7 +456,7 @@ TEST_F(test_opt_order, messages_pass)
 /* ---- chains, and the end of an endpoint ---- */
 
 /* Each operation waits for the one before it, of whatever kind */
-TEST_F(test_opt_order, chains_keep_program_order)
+TEST_F(test_op_order, chains_keep_program_order)
 {
     static const int count = 12;
 
@@ -489,7 +489,7 @@ TEST_F(test_opt_order, chains_keep_program_order)
     }
 }
 
-TEST_F(test_opt_order, fence_and_flush_wait_for_held_operations)
+TEST_F(test_op_order, fence_and_flush_wait_for_held_operations)
 {
     for (uint64_t i = 1; i <= 30; ++i) {
         completion put, small;
@@ -521,7 +521,7 @@ TEST_F(test_opt_order, fence_and_flush_wait_for_held_operations)
 /* A request that is held when a fence begins is executed before the NIC does
  * anything that follows the fence. The request has no completion that would ask
  * the target for a reply. */
-TEST_F(test_opt_order, fence_waits_until_held_requests_are_executed)
+TEST_F(test_op_order, fence_waits_until_held_requests_are_executed)
 {
     static const size_t slow = 147456; /* A page that no other operation uses */
     uct_ep_h busy            = m_a->connect(m_b->address());
@@ -579,7 +579,7 @@ TEST_F(test_opt_order, fence_waits_until_held_requests_are_executed)
 }
 
 /* If there is no room for an operation, it is refused, and nothing is lost */
-TEST_F(test_opt_order, operation_without_a_free_slot_is_refused)
+TEST_F(test_op_order, operation_without_a_free_slot_is_refused)
 {
     for (int turn = 0; turn < 3; ++turn) {
         unsigned taken = 0;
@@ -614,7 +614,7 @@ TEST_F(test_opt_order, operation_without_a_free_slot_is_refused)
 
 /* Held puts have all slots for data that an endpoint may have. Nevertheless
  * there is one for the reply to a get that they wait for. */
-TEST_F(test_opt_order, puts_leave_slots)
+TEST_F(test_op_order, puts_leave_slots)
 {
     static const size_t get_length = 8000; /* Its reply needs a slot for data */
 
@@ -648,7 +648,7 @@ TEST_F(test_opt_order, puts_leave_slots)
 }
 
 /* Held operations end with their endpoint, and their resources come back */
-TEST_F(test_opt_order, held_operations_end_with_the_endpoint)
+TEST_F(test_op_order, held_operations_end_with_the_endpoint)
 {
     static const int count = 4;
 

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt_order.h"
+#include "test_op_order.h"
 
 extern "C" {
 #include "uct/ib/nprdma/rma/nprdma_order.h"
@@ -15,8 +15,8 @@ extern "C" {
  * while pages vanish. Operations wait, are repeated, or are executed by
  * software. The result must be that of one operation after the other.
  */
-class test_opt_order_random : public test_opt_order,
-                              public ::testing::WithParamInterface<config_t> {
+class test_op_order_random : public test_op_order,
+                             public ::testing::WithParamInterface<config_t> {
 protected:
     static constexpr size_t area       = 200000;
     static constexpr size_t place_size = 150000;
@@ -52,7 +52,7 @@ protected:
 
     config_t config() override
     {
-        config_t config = test_opt_order::config();
+        config_t config = test_op_order::config();
         for (auto &item : GetParam()) {
             config[item.first] = item.second;
         }
@@ -262,7 +262,7 @@ private:
     std::deque<std::unique_ptr<operation>> m_open;
 };
 
-TEST_P(test_opt_order_random, equals_sequential_execution)
+TEST_P(test_op_order_random, equals_sequential_execution)
 {
 #ifdef NPRDMA_TEST_TSAN
     const int count = 300;
@@ -305,7 +305,7 @@ config_name(const ::testing::TestParamInfo<config_t> &info)
     return names[info.index];
 }
 
-INSTANTIATE_TEST_SUITE_P(all, test_opt_order_random,
+INSTANTIATE_TEST_SUITE_P(all, test_op_order_random,
                          ::testing::Values(config_t{},
                                            config_t{{"ATOMIC_ORDER", "n"}},
                                            config_t{{"MAX_TRIES", "1"}},
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_opt_order_random,
 
 /* ---- the search alone, compared with one that tests every pair ---- */
 
-class test_opt_order_random_search : public ::testing::Test {
+class test_op_order_random_search : public ::testing::Test {
 protected:
     struct item {
         uct_nprdma_order_op_t op;
@@ -340,7 +340,7 @@ protected:
     }
 };
 
-TEST_F(test_opt_order_random_search, equals_a_search_of_all_pairs)
+TEST_F(test_op_order_random_search, equals_a_search_of_all_pairs)
 {
     static const unsigned kinds[] = {
         UCT_NPRDMA_ORDER_READ,
@@ -407,7 +407,7 @@ TEST_F(test_opt_order_random_search, equals_a_search_of_all_pairs)
 }
 
 /* A range at the end of the address space does not wrap */
-TEST_F(test_opt_order_random_search, ends_of_the_address_space)
+TEST_F(test_op_order_random_search, ends_of_the_address_space)
 {
     uct_nprdma_span_t none, first = uct_nprdma_span(0, 1);
     uct_nprdma_span_t end  = uct_nprdma_span(UINT64_MAX, 1);

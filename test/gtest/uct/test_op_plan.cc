@@ -1,13 +1,13 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt_plan.h"
+#include "test_op_plan.h"
 
 #include <cstring>
 
-TEST_F(test_opt_plan, no_eviction_redoes_nothing)
+TEST_F(test_op_plan, no_eviction_redoes_nothing)
 {
     make(1 << 20);
-    uint64_t hits = counter("opt_hits"), redone = counter("redone_slices");
+    uint64_t hits = counter("nic_hits"), redone = counter("redone_slices");
 
     for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY, PUT_ZCOPY}) {
         for (size_t length : {1, 64, 4000, 8000, 9000, 60000}) {
@@ -15,47 +15,47 @@ TEST_F(test_opt_plan, no_eviction_redoes_nothing)
             if ((op == GET_BCOPY) && (t.length > max_bcopy())) {
                 continue;
             }
-            uint64_t slices = counter("opt_slices");
+            uint64_t slices = counter("nic_slices");
             run(op, t.local, t.remote, t.length);
             if (is_optimistic(t)) {
-                EXPECT_GT(counter("opt_slices"), slices);
+                EXPECT_GT(counter("nic_slices"), slices);
             } else {
-                EXPECT_EQ(slices, counter("opt_slices"));
+                EXPECT_EQ(slices, counter("nic_slices"));
             }
         }
     }
-    EXPECT_GT(counter("opt_hits"), hits);
+    EXPECT_GT(counter("nic_hits"), hits);
     EXPECT_EQ(redone, counter("redone_slices"));
     EXPECT_EQ(0u, suspects());
 }
 
-class test_opt_plan_ways : public test_opt_plan,
-                           public ::testing::WithParamInterface<opt_way> {
+class test_op_plan_ways : public test_op_plan,
+                          public ::testing::WithParamInterface<opt_way> {
 };
 
-TEST_P(test_opt_plan_ways, every_fault_is_repaired)
+TEST_P(test_op_plan_ways, every_fault_is_repaired)
 {
     make(1 << 18);
     try_lengths(GetParam().op, GetParam().is_large ? large : small);
 }
 
-INSTANTIATE_TEST_SUITE_P(all, test_opt_plan_ways,
+INSTANTIATE_TEST_SUITE_P(all, test_op_plan_ways,
                          ::testing::ValuesIn(opt_ways), opt_way_name);
 
 /* Scans up to the default size */
-class test_opt_plan_large_scan : public test_opt_plan {
+class test_op_plan_large_scan : public test_op_plan {
 protected:
     size_t scan_max() const override { return 32768; }
 
     config_t config() override
     {
-        config_t config = test_opt_plan::config();
+        config_t config = test_op_plan::config();
         config.erase("SCAN_MAX");
         return config;
     }
 };
 
-TEST_F(test_opt_plan_large_scan, get_zcopy)
+TEST_F(test_op_plan_large_scan, get_zcopy)
 {
     make(1 << 18);
     for (size_t length : {scan_max(), scan_max() + 1}) {
@@ -66,7 +66,7 @@ TEST_F(test_opt_plan_large_scan, get_zcopy)
     try_lengths(GET_ZCOPY, {8193, 20000, 32767, 32768});
 }
 
-TEST_F(test_opt_plan_large_scan, get_bcopy)
+TEST_F(test_op_plan_large_scan, get_bcopy)
 {
     make(1 << 18);
     try_lengths(GET_BCOPY, {8193, max_bcopy()});
@@ -74,29 +74,29 @@ TEST_F(test_opt_plan_large_scan, get_bcopy)
 
 /* The state cache is empty: each operation reads the states first, and waits
  * for them */
-class test_opt_plan_uncached : public test_opt_plan_ways {
+class test_op_plan_uncached : public test_op_plan_ways {
 protected:
     config_t config() override
     {
-        config_t config = test_opt_plan::config();
+        config_t config = test_op_plan::config();
         config["STATE_CACHE"] = "0";
         return config;
     }
 };
 
-TEST_P(test_opt_plan_uncached, every_fault_is_repaired)
+TEST_P(test_op_plan_uncached, every_fault_is_repaired)
 {
     make(1 << 18);
     try_lengths(GetParam().op, large);
 }
 
-INSTANTIATE_TEST_SUITE_P(all, test_opt_plan_uncached,
+INSTANTIATE_TEST_SUITE_P(all, test_op_plan_uncached,
                          ::testing::ValuesIn(opt_ways + 3, opt_ways + 5),
                          opt_way_name);
 
 /* Packets end at multiples of their size from the start of a READ. A READ that
  * does not begin at a line is torn in the middle of lines. */
-TEST_F(test_opt_plan, torn_where_packets_end)
+TEST_F(test_op_plan, torn_where_packets_end)
 {
     make(1 << 18);
     for (op_t op : {GET_BCOPY, GET_ZCOPY}) {
@@ -115,7 +115,7 @@ TEST_F(test_opt_plan, torn_where_packets_end)
 }
 
 /* A page that is valid for reading need not be valid for writing */
-TEST_F(test_opt_plan, readable_is_not_writable)
+TEST_F(test_op_plan, readable_is_not_writable)
 {
     make(1 << 18);
     for (size_t length : {size_t(9000), size_t(100000)}) {
@@ -132,7 +132,7 @@ TEST_F(test_opt_plan, readable_is_not_writable)
 }
 
 /* Faults on both sides at once, on pages with different borders */
-TEST_F(test_opt_plan, both_sides)
+TEST_F(test_op_plan, both_sides)
 {
     make(1 << 18);
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
@@ -151,7 +151,7 @@ TEST_F(test_opt_plan, both_sides)
 }
 
 /* Pages that vanished before the operation, not during it */
-TEST_F(test_opt_plan, absent_before)
+TEST_F(test_op_plan, absent_before)
 {
     make(1 << 20);
     for (op_t op : {GET_BCOPY, GET_ZCOPY, PUT_ZCOPY}) {
@@ -174,7 +174,7 @@ TEST_F(test_opt_plan, absent_before)
 
 /* A small get of an absent page takes one request, whose reply has the data.
  * The page is present for the next one. */
-TEST_F(test_opt_plan, small_get_is_fetched)
+TEST_F(test_op_plan, small_get_is_fetched)
 {
     make(1 << 16);
     for (op_t op : {GET_BCOPY, GET_ZCOPY}) {
@@ -183,21 +183,21 @@ TEST_F(test_opt_plan, small_get_is_fetched)
             m_remote->evict(0, m_remote->length());
             uint64_t small     = counter("assist_small");
             uint64_t populates = counter("assist_populate");
-            uint64_t hits      = counter("opt_hits");
+            uint64_t hits      = counter("nic_hits");
             run(op, 5, 4000, length);
             EXPECT_EQ(small + 1, counter("assist_small"));
             EXPECT_EQ(populates, counter("assist_populate"));
-            EXPECT_EQ(hits, counter("opt_hits"));
+            EXPECT_EQ(hits, counter("nic_hits"));
 
             m_a->wait([&]() { return m_remote->has(4000, length, PAGE_R); });
             run(op, 5, 4000, length);
             EXPECT_EQ(small + 1, counter("assist_small"));
-            EXPECT_EQ(hits + 1, counter("opt_hits"));
+            EXPECT_EQ(hits + 1, counter("nic_hits"));
         }
     }
 }
 
-TEST_F(test_opt_plan, sixty_four_mib)
+TEST_F(test_op_plan, sixty_four_mib)
 {
     const size_t length = 64 << 20;
 
@@ -213,7 +213,7 @@ TEST_F(test_opt_plan, sixty_four_mib)
 }
 
 /* Data that equals the signature is no reason to fail, or to repeat for ever */
-TEST_F(test_opt_plan, data_like_the_signature)
+TEST_F(test_op_plan, data_like_the_signature)
 {
     make(1 << 16);
     uint64_t signature = page_table_signature(m_remote->table());
@@ -233,7 +233,7 @@ TEST_F(test_opt_plan, data_like_the_signature)
 
 /* A slice that never finds its pages is copied by software, after exactly three
  * tries */
-TEST_F(test_opt_plan, copies_by_software_after_three_tries)
+TEST_F(test_op_plan, copies_by_software_after_three_tries)
 {
     make(1 << 18);
     for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {

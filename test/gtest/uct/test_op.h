@@ -64,7 +64,7 @@ enum op_t {
     PUT_ZCOPY
 };
 
-class test_opt : public uct_pair_test {
+class test_op : public uct_pair_test {
 protected:
     void SetUp() override;
     void TearDown() override;

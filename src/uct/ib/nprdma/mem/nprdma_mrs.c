@@ -4,7 +4,7 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_region.h"
+#include "nprdma_mrs.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include "ucm/backend/nprdma_backend.h"
@@ -22,7 +22,7 @@
 
 
 /* Other processes or regions may release these resources later */
-static ucs_status_t uct_nprdma_region_reg_status(int error)
+static ucs_status_t uct_nprdma_mrs_reg_status(int error)
 {
     switch (error) {
     case EMFILE:
@@ -36,16 +36,16 @@ static ucs_status_t uct_nprdma_region_reg_status(int error)
 }
 
 static struct ibv_mr *
-uct_nprdma_region_reg(uct_nprdma_mem_md_t *md, const nprdma_region_t *region,
-                      const char *what, uint64_t offset, size_t length,
-                      uint64_t iova, int access, ucs_status_t *status_p)
+uct_nprdma_mrs_reg(uct_nprdma_mem_md_t *md, const nprdma_region_t *region,
+                   const char *what, uint64_t offset, size_t length,
+                   uint64_t iova, int access, ucs_status_t *status_p)
 {
     struct ibv_mr *mr;
 
     mr = md->super.verbs->register_dmabuf_mr(md->super.pd, offset, length, iova,
                                        region->fd, access);
     if (mr == NULL) {
-        *status_p = uct_nprdma_region_reg_status(errno);
+        *status_p = uct_nprdma_mrs_reg_status(errno);
         ucs_debug("%s: failed to register %s of the region of %zu bytes at "
                   "0x%" PRIxPTR ": %m", md->super.name, what, region->length,
                   region->address);
@@ -53,7 +53,7 @@ uct_nprdma_region_reg(uct_nprdma_mem_md_t *md, const nprdma_region_t *region,
     return mr;
 }
 
-static void uct_nprdma_region_dereg(uct_nprdma_mem_md_t *md, struct ibv_mr *mr)
+static void uct_nprdma_mrs_dereg(uct_nprdma_mem_md_t *md, struct ibv_mr *mr)
 {
     int ret;
 
@@ -69,10 +69,10 @@ static void uct_nprdma_region_dereg(uct_nprdma_mem_md_t *md, struct ibv_mr *mr)
  * signature in R, and swallows writes in W. Peers have no rights to a local
  * region, and read none of its states. */
 static ucs_status_t
-uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
+uct_nprdma_mrs_attach(void *arg, nprdma_region_t *region)
 {
     uct_nprdma_mem_md_t *md = arg;
-    uct_nprdma_region_t *self;
+    uct_nprdma_mrs_t *self;
     ucs_status_t status;
     int local = region->is_local;
 
@@ -81,30 +81,30 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
         return UCS_ERR_NO_MEMORY;
     }
 
-    self->r = uct_nprdma_region_reg(md, region, "R window", 0, region->length,
-                                    region->address,
-                                    local ? 0 : IBV_ACCESS_REMOTE_READ,
-                                    &status);
+    self->r = uct_nprdma_mrs_reg(md, region, "R window", 0, region->length,
+                                 region->address,
+                                 local ? 0 : IBV_ACCESS_REMOTE_READ,
+                                 &status);
     if (self->r == NULL) {
         goto err_free;
     }
 
-    self->w = uct_nprdma_region_reg(md, region, "W window", region->length,
-                                    region->length, region->address,
-                                    IBV_ACCESS_LOCAL_WRITE |
-                                    (local ? 0 : IBV_ACCESS_REMOTE_WRITE),
-                                    &status);
+    self->w = uct_nprdma_mrs_reg(md, region, "W window", region->length,
+                                 region->length, region->address,
+                                 IBV_ACCESS_LOCAL_WRITE |
+                                 (local ? 0 : IBV_ACCESS_REMOTE_WRITE),
+                                 &status);
     if (self->w == NULL) {
         goto err_r;
     }
 
     self->s = NULL;
     if (!local) {
-        self->s = uct_nprdma_region_reg(md, region, "page states",
-                                        2 * region->length,
-                                        region->length / NPRDMA_PAGE_SIZE *
-                                        sizeof(uint32_t), 0,
-                                        IBV_ACCESS_REMOTE_READ, &status);
+        self->s = uct_nprdma_mrs_reg(md, region, "page states",
+                                     2 * region->length,
+                                     region->length / NPRDMA_PAGE_SIZE *
+                                     sizeof(uint32_t), 0,
+                                     IBV_ACCESS_REMOTE_READ, &status);
         if (self->s == NULL) {
             goto err_w;
         }
@@ -118,28 +118,28 @@ uct_nprdma_region_attach(void *arg, nprdma_region_t *region)
     return UCS_OK;
 
 err_w:
-    uct_nprdma_region_dereg(md, self->w);
+    uct_nprdma_mrs_dereg(md, self->w);
 err_r:
-    uct_nprdma_region_dereg(md, self->r);
+    uct_nprdma_mrs_dereg(md, self->r);
 err_free:
     ucs_free(self);
     return status;
 }
 
-static void uct_nprdma_region_detach(void *arg, nprdma_region_t *region)
+static void uct_nprdma_mrs_detach(void *arg, nprdma_region_t *region)
 {
-    uct_nprdma_mem_md_t *md   = arg;
-    uct_nprdma_region_t *self = region->priv;
+    uct_nprdma_mem_md_t *md = arg;
+    uct_nprdma_mrs_t *self  = region->priv;
 
     if (self->s != NULL) {
-        uct_nprdma_region_dereg(md, self->s);
+        uct_nprdma_mrs_dereg(md, self->s);
     }
-    uct_nprdma_region_dereg(md, self->w);
-    uct_nprdma_region_dereg(md, self->r);
+    uct_nprdma_mrs_dereg(md, self->w);
+    uct_nprdma_mrs_dereg(md, self->r);
     ucs_free(self);
 }
 
-static void uct_nprdma_region_drain(void *arg)
+static void uct_nprdma_mrs_drain(void *arg)
 {
     uct_nprdma_mem_md_t *md = arg;
 
@@ -149,7 +149,7 @@ static void uct_nprdma_region_drain(void *arg)
 /* @return Reason why there is no zero copy, or NULL. The rules rest on the
  *         ordering of RC over InfiniBand or RoCE; other transports order
  *         differently (ARCHITECTURE 3, remote WRITE). */
-static const char *uct_nprdma_region_obstacle(const uct_nprdma_mem_md_t *md)
+static const char *uct_nprdma_mrs_obstacle(const uct_nprdma_mem_md_t *md)
 {
     if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
         return "UCX_NPRDMA_ZCOPY=no";
@@ -178,7 +178,7 @@ static const char *uct_nprdma_region_obstacle(const uct_nprdma_mem_md_t *md)
 /* @return Reason why this MD cannot use the kernel module, or NULL. It may be
  *         stored in why, which has room for NPRDMA_KERNEL_WHY_MAX bytes. */
 static const char *
-uct_nprdma_region_no_kernel(const uct_nprdma_mem_md_t *md, char *why)
+uct_nprdma_mrs_no_kernel(const uct_nprdma_mem_md_t *md, char *why)
 {
     if (md->super.verbs->kernel_backend == NULL) {
         return "not for this kind of device";
@@ -196,8 +196,8 @@ uct_nprdma_region_no_kernel(const uct_nprdma_mem_md_t *md, char *why)
 }
 
 static ucs_status_t
-uct_nprdma_region_choose(const uct_nprdma_mem_md_t *md,
-                         const struct nprdma_backend **backend_p)
+uct_nprdma_mrs_choose(const uct_nprdma_mem_md_t *md,
+                      const struct nprdma_backend **backend_p)
 {
     char text[NPRDMA_KERNEL_WHY_MAX];
     const char *why;
@@ -207,7 +207,7 @@ uct_nprdma_region_choose(const uct_nprdma_mem_md_t *md,
         return UCS_OK;
     }
 
-    why = uct_nprdma_region_no_kernel(md, text);
+    why = uct_nprdma_mrs_no_kernel(md, text);
     if (why == NULL) {
         *backend_p = md->super.verbs->kernel_backend;
     } else if (md->config.monitor == UCT_NPRDMA_MONITOR_KERNEL) {
@@ -220,7 +220,7 @@ uct_nprdma_region_choose(const uct_nprdma_mem_md_t *md,
     return UCS_OK;
 }
 
-static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_mem_md_t *md)
+static ucs_status_t uct_nprdma_mrs_set_fault_plan(uct_nprdma_mem_md_t *md)
 {
     if (*md->config.fault == '\0') {
         return UCS_OK;
@@ -238,7 +238,7 @@ static ucs_status_t uct_nprdma_region_set_fault_plan(uct_nprdma_mem_md_t *md)
            UCS_OK : UCS_ERR_INVALID_PARAM;
 }
 
-ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md)
+ucs_status_t uct_nprdma_mrs_init(uct_nprdma_mem_md_t *md)
 {
     nprdma_monitor_params_t params = {
         .region_size  = md->config.region_size,
@@ -249,27 +249,27 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md)
         .reclaim      = md->config.reclaim,
         .reclaim_rate = md->config.reclaim_rate,
         .seed         = md->config.seed,
-        .drain        = uct_nprdma_region_drain,
-        .attach       = uct_nprdma_region_attach,
-        .detach       = uct_nprdma_region_detach,
+        .drain        = uct_nprdma_mrs_drain,
+        .attach       = uct_nprdma_mrs_attach,
+        .detach       = uct_nprdma_mrs_detach,
         .arg          = md
     };
     ucs_log_level_t level = UCS_LOG_LEVEL_INFO;
     const char *obstacle;
     ucs_status_t status;
 
-    status = uct_nprdma_region_set_fault_plan(md);
+    status = uct_nprdma_mrs_set_fault_plan(md);
     if (status != UCS_OK) {
         return status;
     }
 
     /* Another MD, or a child that inherits this one, must have other ids */
     atomic_init(&md->region_id, ucs_generate_uuid((uintptr_t)md));
-    atomic_init(&md->copy_told, 0);
+    atomic_init(&md->copy_reported, 0);
     md->monitor = NULL;
-    obstacle    = uct_nprdma_region_obstacle(md);
+    obstacle    = uct_nprdma_mrs_obstacle(md);
     if (obstacle == NULL) {
-        status = uct_nprdma_region_choose(md, &params.backend);
+        status = uct_nprdma_mrs_choose(md, &params.backend);
         if (status != UCS_OK) {
             return status;
         }
@@ -302,7 +302,7 @@ ucs_status_t uct_nprdma_region_init(uct_nprdma_mem_md_t *md)
     return UCS_OK;
 }
 
-void uct_nprdma_region_cleanup(uct_nprdma_mem_md_t *md)
+void uct_nprdma_mrs_cleanup(uct_nprdma_mem_md_t *md)
 {
     if (md->monitor != NULL) {
         nprdma_monitor_destroy(md->monitor);
@@ -310,8 +310,8 @@ void uct_nprdma_region_cleanup(uct_nprdma_mem_md_t *md)
     }
 }
 
-int uct_nprdma_region_is_valid(const nprdma_region_t *region, uintptr_t address,
-                               size_t length, uint32_t bits)
+int uct_nprdma_mrs_is_valid(const nprdma_region_t *region, uintptr_t address,
+                            size_t length, uint32_t bits)
 {
     const uint32_t *states = (const uint32_t*)region->states +
                              nprdma_region_page_index(region, address);

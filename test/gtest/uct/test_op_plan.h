@@ -3,13 +3,13 @@
 #ifndef NPRDMA_TEST_TEST_OPT_PLAN_H_
 #define NPRDMA_TEST_TEST_OPT_PLAN_H_
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <algorithm>
 
 /* Pages that vanish during an access of the NIC: which page, on which side, at
  * which byte, and whether it is back when its state is read */
-class test_opt_plan : public test_opt {
+class test_op_plan : public test_op {
 protected:
     struct transfer {
         op_t   op;

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,8 +19,8 @@
  * NPRDMA_STRESS_SECONDS: duration, otherwise a few seconds in all.
  * NPRDMA_STRESS_SEED: seed, otherwise random.
  */
-class test_opt_stress : public test_opt,
-                        public ::testing::WithParamInterface<config_t> {
+class test_op_stress : public test_op,
+                       public ::testing::WithParamInterface<config_t> {
 protected:
     static constexpr size_t area_size  = 98304;
     static constexpr size_t word_at    = 80000; /* Of the tickets */
@@ -75,7 +75,7 @@ protected:
 
     /* An endpoint and its area at the target */
     struct endpoint {
-        test_opt_stress         *test;
+        test_op_stress          *test;
         side                    *from;
         uct_ep_h                ep;
         uint32_t                id;
@@ -92,7 +92,7 @@ protected:
     {
         const char *seed = getenv("NPRDMA_STRESS_SEED");
 
-        test_opt::SetUp();
+        test_op::SetUp();
         m_random_seed = (seed == nullptr) ? std::random_device()() :
                                             strtoul(seed, nullptr, 0);
         m_random.seed(m_random_seed);
@@ -120,12 +120,12 @@ protected:
             s.places.reset();
             s.areas.reset();
         }
-        test_opt::TearDown();
+        test_op::TearDown();
     }
 
     config_t config() override
     {
-        config_t config = test_opt::config();
+        config_t config = test_op::config();
         for (auto &item : GetParam()) {
             config[item.first] = item.second;
         }
@@ -639,7 +639,7 @@ protected:
     double          m_last = 0;
 };
 
-TEST_P(test_opt_stress, shared_resources)
+TEST_P(test_op_stress, shared_resources)
 {
     const char *seconds = getenv("NPRDMA_STRESS_SECONDS");
     double end          = now() + ((seconds == nullptr) ? 1 : atof(seconds));
@@ -681,7 +681,7 @@ static config_t few(const config_t &more = {})
 }
 
 INSTANTIATE_TEST_SUITE_P(
-        all, test_opt_stress,
+        all, test_op_stress,
         ::testing::Values(config_t{}, few(), few({{"ZCOPY", "no"}}),
                           few({{"MAX_TRIES", "1"}, {"ATOMIC_ORDER", "n"}}),
                           few({{"SVC_QUEUE_LEN", "64"},

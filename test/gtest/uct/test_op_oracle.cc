@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 #include "swapper.h"
-#include "test_opt.h"
+#include "test_op.h"
 
 #include <atomic>
 #include <cstring>
@@ -78,9 +78,9 @@ PEER_FUNCTION(oracle_target)
     return 0;
 }
 
-class test_opt_oracle : public test_opt {};
+class test_op_oracle : public test_op {};
 
-TEST_F(test_opt_oracle, nic_touches_no_absent_page)
+TEST_F(test_op_oracle, nic_touches_no_absent_page)
 {
     std::random_device device;
     uint64_t seed = device();

@@ -1,0 +1,739 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_op.h"
+#include "nprdma_held.h"
+#include "nprdma_op_slice.h"
+#include "nprdma_rma_error.h"
+#include "nprdma_rma_flush.h"
+#include "nprdma_rma_req.h"
+#include "nprdma_verify.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/mem/nprdma_mrs.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
+
+#include "nprdma_assert.h"
+
+/* Minimum number of slices of an interface */
+#define UCT_NPRDMA_OP_MIN_SLICES  4
+
+
+ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
+                                      uct_nprdma_op_iface_t *ops)
+{
+    const uct_nprdma_rma_config_t *config = iface->config;
+    uct_nprdma_mem_md_t *md               = uct_nprdma_rma_md(iface);
+    size_t max_pages                      =
+            UCT_NPRDMA_OP_SLICE_PAGES(config->slice);
+    uct_nprdma_op_slice_t *slice;
+    ucs_status_t status;
+    unsigned i;
+
+    ops->slice           = config->slice;
+    ops->scan_max        = config->scan_max;
+    ops->single_read_max = ucs_min(ops->slice, ops->scan_max);
+    ops->max_tries       = config->max_tries;
+    ops->cache           = uct_nprdma_state_cache_create(
+            (md->monitor == NULL) ? 0 : config->state_cache);
+    if (ops->cache == NULL) {
+        ucs_error("failed to allocate %zu bytes of page states",
+                  config->state_cache);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_bounce_init(&ops->pool, &md->super,
+                                    max_pages * sizeof(uint32_t),
+                                    UCT_NPRDMA_OP_MAX_SLICES,
+                                    UCT_NPRDMA_OP_MIN_SLICES, "page states");
+    if (status != UCS_OK) {
+        uct_nprdma_state_cache_destroy(ops->cache);
+        return status;
+    }
+
+    ops->num_free_ops    = UCT_NPRDMA_MAX_OPS;
+    ops->num_free_slices = ops->pool.num_slots;
+    ucs_list_head_init(&ops->free_ops);
+    for (i = 0; i < UCT_NPRDMA_MAX_OPS; ++i) {
+        ucs_list_head_init(&ops->all[i].slices);
+        ucs_list_add_tail(&ops->free_ops, &ops->all[i].list);
+    }
+
+    ops->read_wr.opcode     = IBV_WR_RDMA_READ;
+    ops->read_wr.sg_list    = &ops->read_sge;
+    ops->read_wr.num_sge    = 1;
+    ops->read_wr.send_flags = IBV_SEND_SIGNALED;
+
+    ucs_queue_head_init(&ops->free_slices);
+    for (i = 0; i < ops->pool.num_slots; ++i) {
+        slice       = &ops->slices[i];
+        slice->slot = uct_nprdma_bounce_get(&ops->pool);
+        ucs_queue_push(&ops->free_slices, &slice->queue);
+    }
+    return UCS_OK;
+}
+
+void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops)
+{
+    uct_nprdma_bounce_cleanup(&ops->pool);
+    uct_nprdma_state_cache_destroy(ops->cache);
+}
+
+void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops, int is_strict)
+{
+    uct_nprdma_order_init(&ops->order, is_strict);
+    ops->num_ops      = 0;
+    ops->num_slices   = 0;
+    ops->num_held_nic = 0;
+    ucs_list_head_init(&ops->unsliced);
+    ucs_queue_head_init(&ops->todo);
+    ucs_list_head_init(&ops->unacked);
+    ucs_list_head_init(&ops->ready);
+}
+
+
+/* ---- local buffers ---- */
+
+/*
+ * Map a buffer for the NIC: a local registration for this operation alone,
+ * which is only a lookup. No key leads to the pages that are populated for it
+ * (ARCHITECTURE 3, reach of a key). The user's memory handle cannot be used:
+ * UCP creates none for a memory domain that does not require it, and UCP 1.13
+ * then passes an undefined value.
+ *
+ * @return Zero if the NIC cannot reach the buffer.
+ */
+static int uct_nprdma_op_piece_map(uct_nprdma_mem_md_t *md,
+                                   uct_nprdma_op_piece_t *piece, int is_get)
+{
+    uintptr_t address = (uintptr_t)piece->buffer;
+    const uct_nprdma_mrs_t *mrs;
+    ucs_status_t status;
+
+    status = nprdma_monitor_register_local(md->monitor, address, piece->length,
+                                           &piece->own);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_mem_no_region(md, address, piece->length, status);
+        return 0;
+    }
+
+    /* Rule "reach of a key": no key leads to a local region */
+    nprdma_assert(piece->own.region->is_local);
+    piece->range  = &piece->own;
+    piece->is_own = 1;
+    mrs           = uct_nprdma_mrs(piece->range->region);
+    piece->lkey   = is_get ? mrs->w->lkey : mrs->r->lkey;
+    return 1;
+}
+
+static void uct_nprdma_op_unmap(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_op_t *op)
+{
+    nprdma_monitor_t *monitor = uct_nprdma_rma_md(iface)->monitor;
+    unsigned i;
+
+    for (i = 0; i < op->num_pieces; ++i) {
+        if (op->pieces[i].is_own) {
+            op->pieces[i].is_own = 0;
+            nprdma_monitor_unregister(monitor, &op->pieces[i].own, 0);
+        }
+    }
+}
+
+/* Set the buffers of an operation, and find out whether the NIC can execute
+ * it */
+static void uct_nprdma_op_map(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_op_t *op, const uct_iov_t *iov,
+                              size_t iovcnt)
+{
+    uct_nprdma_mem_md_t *md = uct_nprdma_rma_md(iface);
+    uct_nprdma_op_piece_t *piece;
+    size_t i, length;
+
+    op->num_pieces = 0;
+    op->length     = 0;
+    for (i = 0; i < iovcnt; ++i) {
+        length = uct_iov_get_length(&iov[i]);
+        if (length > 0) {
+            piece         = &op->pieces[op->num_pieces++];
+            piece->buffer = iov[i].buffer;
+            piece->length = length;
+            piece->is_own = 0;
+            op->length   += length;
+        }
+    }
+
+    op->by_nic = (md->monitor != NULL) &&
+                 ((op->is_get ? op->rkey.r_rkey : op->rkey.w_rkey) != 0) &&
+                 uct_nprdma_key_covers(&op->rkey, op->address, op->length);
+    for (i = 0, piece = op->pieces; op->by_nic && (i < iovcnt); ++i) {
+        if (uct_iov_get_length(&iov[i]) > 0) {
+            op->by_nic = uct_nprdma_op_piece_map(md, piece++, op->is_get);
+        }
+    }
+    if (!op->by_nic) {
+        uct_nprdma_op_unmap(iface, op);
+    }
+}
+
+
+/* ---- operations ---- */
+
+/* Check whether an endpoint may have one more of a shared resource. As with
+ * slots, the more it has the more must be free. */
+static inline int uct_nprdma_op_has_share(unsigned held, unsigned num_free)
+{
+    return held < 2 * num_free;
+}
+
+static inline size_t
+uct_nprdma_op_cut_length(const uct_nprdma_op_iface_t *ops,
+                         const uct_nprdma_op_t *op)
+{
+    return ops->slice + (-op->address % NPRDMA_PAGE_SIZE);
+}
+
+/*
+ * Cut the next slice of an operation. A slice ends at the end of a remote page,
+ * so that slices share no page there, and all slices of a buffer but the first
+ * begin with a line (ARCHITECTURE 3, remote READ). The first slice also has the
+ * rest of its page, which would otherwise be one more slice at the end.
+ */
+static void uct_nprdma_op_cut(uct_nprdma_op_iface_t *ops,
+                              uct_nprdma_op_t *op,
+                              uct_nprdma_op_slice_t *slice)
+{
+    uct_nprdma_op_piece_t *piece = &op->pieces[op->piece];
+    size_t length;
+
+    length = ucs_min(uct_nprdma_op_cut_length(ops, op),
+                     piece->length - op->offset);
+
+    slice->op      = op;
+    slice->piece   = piece;
+    slice->buffer  = piece->buffer + op->offset;
+    slice->address = op->address;
+    slice->length  = length;
+
+    op->address   += length;
+    op->length    -= length;
+    op->offset    += length;
+    if (op->offset == piece->length) {
+        op->offset = 0;
+        ++op->piece;
+    }
+
+    ++op->num_slices;
+    ucs_list_add_tail(&op->slices, &slice->list);
+}
+
+static inline int uct_nprdma_op_has_slice(const uct_nprdma_op_iface_t *ops,
+                                          const uct_nprdma_rma_t *rma)
+{
+    return uct_nprdma_op_has_share(rma->ops.num_slices, ops->num_free_slices);
+}
+
+/*
+ * Rule "overlap": nothing that the operation must not overtake is left. For
+ * asserts.
+ */
+static int uct_nprdma_op_may_start(const uct_nprdma_rma_t *rma,
+                                   const uct_nprdma_op_t *op)
+{
+    return !op->order.is_held &&
+           (uct_nprdma_order_find_before(&rma->ops.order, &op->order) ==
+            NULL) &&
+           (!op->order.awaits_request ||
+            UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, op->order.request));
+}
+
+/* Start the next slice; one is free */
+static inline void uct_nprdma_op_start_next(uct_nprdma_rma_iface_t *iface,
+                                            uct_nprdma_op_t *op)
+{
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    uct_nprdma_op_slice_t *slice;
+
+    nprdma_assert(uct_nprdma_op_may_start(op->rma, op));
+    slice = ucs_queue_pull_elem_non_empty(&ops->free_slices,
+                                          uct_nprdma_op_slice_t, queue);
+    --ops->num_free_slices;
+    ++op->rma->ops.num_slices;
+    uct_nprdma_op_cut(ops, op, slice);
+    uct_nprdma_op_slice_start(iface, slice);
+}
+
+/*
+ * Start slices of operations, oldest first, as long as there are resources. An
+ * operation that has its maximum of slices in progress does not block later
+ * ones.
+ */
+static unsigned uct_nprdma_op_issue(uct_nprdma_rma_iface_t *iface,
+                                    uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    unsigned count             = 0;
+    uct_nprdma_op_t *op, *tmp;
+
+    ucs_list_for_each_safe(op, tmp, &rma->ops.unsliced, unsliced) {
+        while ((op->length > 0) && (op->num_slices < UCT_NPRDMA_OP_WINDOW)) {
+            if (!uct_nprdma_op_has_slice(ops, rma) ||
+                !uct_nprdma_rma_can_post(iface, rma)) {
+                return count;
+            }
+
+            uct_nprdma_op_start_next(iface, op);
+            ++count;
+        }
+
+        if (op->length == 0) {
+            ucs_list_del(&op->unsliced);
+        }
+    }
+    return count;
+}
+
+/*
+ * Add an operation to ops.order. Its address and length are set.
+ *
+ * @return Nonzero if it is held; uct_nprdma_op_release() starts it later.
+ */
+static UCS_F_ALWAYS_INLINE int
+uct_nprdma_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                  uct_nprdma_op_t *op)
+{
+    /* Rules "zero length", "exactly once" and "fence" */
+    nprdma_assert(op->length > 0);
+    nprdma_assert(op->is_get || (op->length > UCT_NPRDMA_SVC_MAX_PAYLOAD));
+    nprdma_assert(!(rma->ep->net.blocked & UCT_NPRDMA_EP_FENCED));
+    op->order.span  = uct_nprdma_span(op->address, op->length);
+    op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
+                      (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
+    if (op->by_nic) {
+        iface->net.stats.nic_get += op->is_get;
+        iface->net.stats.nic_put += !op->is_get;
+    }
+    ucs_trace_req("ep %p: op %p start: %s of %zu bytes at 0x%" PRIx64 " by %s",
+                  rma->ep, op, op->is_get ? "get" : "put", op->length,
+                  op->address, op->by_nic ? "nic" : "software");
+    return uct_nprdma_held_add(iface, rma, &op->order);
+}
+
+/* Start an operation that has been added and is not held. Posting is
+ * possible */
+static void uct_nprdma_op_start(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_rma_t *rma,
+                                uct_nprdma_op_t *op)
+{
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+
+    /* The common case: a small operation while nothing waits for slices */
+    if (ucs_likely((op->num_pieces == 1) &&
+                   (op->length <= uct_nprdma_op_cut_length(ops, op)) &&
+                   ucs_list_is_empty(&rma->ops.unsliced) &&
+                   uct_nprdma_op_has_slice(ops, rma))) {
+        uct_nprdma_op_start_next(iface, op);
+        return;
+    }
+
+    uct_nprdma_op_release(iface, op);
+}
+
+void uct_nprdma_op_release(uct_nprdma_rma_iface_t *iface,
+                           uct_nprdma_op_t *op)
+{
+    uct_nprdma_rma_t *rma = op->rma;
+
+    ucs_list_add_tail(&rma->ops.unsliced, &op->unsliced);
+    uct_nprdma_op_issue(iface, rma);
+    if (uct_nprdma_op_is_stalled(&rma->ops)) {
+        uct_nprdma_rma_stall(iface->res, rma);
+    }
+}
+
+/* Move the data from the slot to the user */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_op_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_op_t *op)
+{
+    ucs_status_t status;
+
+    if (op->unpack_cb != NULL) {
+        op->unpack_cb(op->arg, op->slot->data, op->slot_length);
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_local_copy(&iface->local, op->arg, op->slot->data,
+                                   op->slot_length, op->arg);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_report_local(iface, op->rma, 1, op->arg,
+                                    op->slot_length);
+    }
+    return status;
+}
+
+/* Release all resources of an operation. The slot of a small get contains its
+ * data.
+ *
+ * @return Status of the operation. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                    uct_nprdma_op_t *op)
+{
+    ucs_status_t status = op->status;
+
+    if (op->is_single_read) {
+        ++iface->res->ops.num_free_slices;
+        --rma->ops.num_slices;
+    }
+    if (op->slot != NULL) {
+        if (ucs_likely((status == UCS_OK) && !op->is_request)) {
+            status = uct_nprdma_op_unpack(iface, op);
+        }
+        uct_nprdma_bounce_put(op->slot);
+        --rma->num_slots;
+    } else if (!op->is_request) {
+        uct_nprdma_op_unmap(iface, op);
+    }
+    return status;
+}
+
+static inline void uct_nprdma_op_put(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma,
+                                     uct_nprdma_op_t *op)
+{
+    uct_nprdma_held_remove(iface, rma, &op->order);
+
+    /* The next operation takes this one while it is in the CPU's cache */
+    ucs_list_add_head(&iface->res->ops.free_ops, &op->list);
+    ++iface->res->ops.num_free_ops;
+    --rma->ops.num_ops;
+}
+
+void uct_nprdma_op_sent(uct_nprdma_rma_iface_t *iface,
+                        uct_nprdma_op_t *op)
+{
+    uct_nprdma_op_put(iface, op->rma, op);
+}
+
+void uct_nprdma_op_complete(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_op_t *op)
+{
+    uct_nprdma_rma_t *rma  = op->rma;
+    uct_completion_t *comp = op->comp;
+    ucs_status_t status;
+
+    /* Rule "completion means verified": no slice is left that is not */
+    nprdma_assert((op->num_slices == 0) &&
+                  ((op->length == 0) || op->is_single_read));
+    nprdma_assert(!op->order.is_held || (rma->status != UCS_OK));
+    uct_nprdma_rma_enter(rma);
+    status = uct_nprdma_op_clear(iface, rma, op);
+    ucs_trace_req("ep %p: op %p complete: %s", rma->ep, op,
+                  ucs_status_string(status));
+    uct_nprdma_op_put(iface, rma, op);
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    } else if ((status != UCS_OK) && (rma->status == UCS_OK)) {
+        rma->error = status;
+    }
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
+}
+
+
+/* ---- gets into a slot ---- */
+
+/* Make the slot the only buffer of the operation */
+static void uct_nprdma_op_slot_piece(uct_nprdma_op_t *op)
+{
+    uct_nprdma_op_piece_t *piece = &op->pieces[0];
+
+    op->num_pieces = 1;
+    piece->buffer  = op->slot->data;
+    piece->length  = op->slot_length;
+    piece->range   = NULL;
+    piece->is_own  = 0;
+    piece->lkey    = op->slot->lkey;
+}
+
+/* The READ is suspect: continue with a slice */
+static UCS_F_NOINLINE void
+uct_nprdma_op_single_read_suspect(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_op_t *op)
+{
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    uct_nprdma_op_slice_t *slice;
+
+    slice = ucs_queue_pull_elem_non_empty(&ops->free_slices,
+                                          uct_nprdma_op_slice_t, queue);
+    op->is_single_read = 0;
+    uct_nprdma_op_slot_piece(op);
+    uct_nprdma_op_cut(ops, op, slice);
+    uct_nprdma_op_slice_resume(iface, slice);
+}
+
+static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
+                                           uct_nprdma_conn_t *conn,
+                                           uct_nprdma_comp_t *wr,
+                                           ucs_status_t status)
+{
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_op_t *op           = ucs_container_of(wr, uct_nprdma_op_t,
+                                                     wr);
+
+    --iface->net.tx.num_awaited;
+    if (ucs_unlikely((status != UCS_OK) || (op->rma->status != UCS_OK))) {
+        return; /* The end of the connection completes it */
+    }
+
+    if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data, op->address,
+                                                  op->length,
+                                                  op->rkey.signature))) {
+        ucs_trace_req("ep %p: op %p suspect: its data has the signature",
+                      op->rma->ep, op);
+        uct_nprdma_op_single_read_suspect(iface, op);
+        return;
+    }
+
+    ucs_trace_req("ep %p: op %p verified in one READ", op->rma->ep, op);
+    ++iface->net.stats.nic_hits;
+    uct_nprdma_op_complete(iface, op);
+}
+
+/*
+ * Check whether a get is a single READ in the common case: its data is scanned,
+ * it begins with a line, and nothing waits for slices. Posting is possible.
+ */
+static inline int
+uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
+                             uct_nprdma_rma_t *rma,
+                             const uct_nprdma_op_t *op)
+{
+    size_t head = uct_nprdma_verify_head(op->address);
+
+    return (op->length <= ops->single_read_max) &&
+           ((head == 0) || (head >= op->length)) &&
+           ucs_list_is_empty(&rma->ops.unsliced) &&
+           uct_nprdma_op_has_slice(ops, rma);
+}
+
+/*
+ * Post a small get without a slice, because the steps of a slice would add
+ * latency. The get counts as a slice, so that the share of the endpoint holds,
+ * and takes a free one if it is suspect.
+ */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_op_single_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                          uct_nprdma_op_t *op)
+{
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    struct ibv_send_wr *wr     = &ops->read_wr;
+
+    nprdma_assert(uct_nprdma_op_may_start(rma, op));
+    --ops->num_free_slices;
+    ++rma->ops.num_slices;
+    ++iface->net.stats.nic_slices;
+    op->is_single_read = 1;
+    op->wr.func  = uct_nprdma_op_single_read_done;
+
+    ops->read_sge.addr      = (uintptr_t)op->slot->data;
+    ops->read_sge.length    = op->length;
+    ops->read_sge.lkey      = op->slot->lkey;
+    wr->wr.rdma.remote_addr = op->address;
+    wr->wr.rdma.rkey        = op->rkey.r_rkey;
+    /* If the post fails, progress fails the connection, and that completes the
+     * operation */
+    if (ucs_likely(uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, wr,
+                                            &op->wr, 1) == UCS_OK)) {
+        ++iface->net.tx.num_awaited;
+    }
+}
+
+/* READ into a slot. unpack_cb takes the data from there; if it is NULL, the
+ * data is copied to the buffer `arg`. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_op_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                          uct_nprdma_slot_t *slot,
+                          uct_unpack_callback_t unpack_cb, void *arg,
+                          size_t length, uint64_t remote_addr,
+                          const uct_nprdma_rkey_t *rkey,
+                          uct_completion_t *comp)
+{
+    uct_nprdma_op_t *op;
+    int is_held;
+
+    op = uct_nprdma_op_new(iface, rma, 1, remote_addr, rkey, comp);
+    if (ucs_unlikely(op == NULL)) {
+        uct_nprdma_bounce_put(slot);
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    op->by_nic      = 1;
+    op->slot        = slot;
+    op->slot_length = length;
+    op->length      = length;
+    op->unpack_cb   = unpack_cb;
+    op->arg         = arg;
+    ++rma->num_slots;
+    is_held = uct_nprdma_op_add(iface, rma, op);
+    if (ucs_likely(!is_held &&
+                   uct_nprdma_op_is_single_read(&iface->res->ops, rma, op))) {
+        uct_nprdma_op_single_read(iface, rma, op);
+        return UCS_INPROGRESS;
+    }
+
+    uct_nprdma_op_slot_piece(op);
+    if (!is_held) {
+        uct_nprdma_op_start(iface, rma, op);
+    }
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t
+uct_nprdma_op_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        uct_unpack_callback_t unpack_cb, void *arg,
+                        size_t length, uint64_t remote_addr,
+                        const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+{
+    uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
+
+    if (ucs_unlikely(slot == NULL)) {
+        ++iface->net.stats.no_resource;
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    return uct_nprdma_op_get_to_slot(iface, rma, slot, unpack_cb, arg, length,
+                                     remote_addr, rkey, comp);
+}
+
+/*
+ * Check whether to copy a get of one buffer through a slot, as other transports
+ * do with small messages. Up to this length a copy costs no more than the
+ * lookup of the buffer's region and two comparisons of the states of its pages.
+ * And the pages need not be populated.
+ */
+static int uct_nprdma_op_is_copied(uct_nprdma_rma_iface_t *iface, int is_get,
+                                   const uct_iov_t *iov, size_t iovcnt,
+                                   uint64_t remote_addr,
+                                   const uct_nprdma_rkey_t *rkey)
+{
+    return is_get && (iovcnt == 1) &&
+           (uct_iov_get_length(iov) <= UCT_NPRDMA_SVC_MAX_PAYLOAD) &&
+           uct_nprdma_op_can_get(iface, rkey, remote_addr,
+                                 uct_iov_get_length(iov));
+}
+
+ucs_status_t
+uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                    int is_get, const uct_iov_t *iov, size_t iovcnt,
+                    uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
+                    uct_completion_t *comp)
+{
+    uct_nprdma_op_t *op;
+    uct_nprdma_slot_t *slot;
+
+    if (uct_nprdma_op_is_copied(iface, is_get, iov, iovcnt, remote_addr,
+                                rkey)) {
+        slot = uct_nprdma_rma_get_slot(iface, rma, 0);
+        if (ucs_likely(slot != NULL)) {
+            return uct_nprdma_op_get_to_slot(iface, rma, slot, NULL,
+                                             iov->buffer,
+                                             uct_iov_get_length(iov),
+                                             remote_addr, rkey, comp);
+        }
+    }
+
+    op = uct_nprdma_op_new(iface, rma, is_get, remote_addr, rkey, comp);
+    if (ucs_unlikely(op == NULL)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    uct_nprdma_op_map(iface, op, iov, iovcnt);
+    if (!uct_nprdma_op_add(iface, rma, op)) {
+        uct_nprdma_op_start(iface, rma, op);
+    }
+    return UCS_INPROGRESS;
+}
+
+static void uct_nprdma_op_slice_free(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_op_slice_t *slice)
+{
+    ucs_list_del(&slice->list);
+    --slice->op->num_slices;
+    ucs_queue_push_head(&iface->res->ops.free_slices, &slice->queue);
+    ++iface->res->ops.num_free_slices;
+    --slice->op->rma->ops.num_slices;
+}
+
+void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_op_slice_t *slice,
+                             ucs_status_t status)
+{
+    uct_nprdma_op_t *op = slice->op;
+
+    uct_nprdma_op_slice_free(iface, slice);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_report(iface, op->rma, op->is_get ? "get" : "put",
+                              slice->address, slice->length, status);
+        if (op->status == UCS_OK) {
+            op->status = status;
+        }
+        if (op->length > 0) {
+            op->length = 0; /* After an error the rest is not transferred */
+            ucs_list_del(&op->unsliced);
+        }
+    }
+
+    if (op->length > 0) {
+        uct_nprdma_op_issue(iface, op->rma);
+    } else if (op->num_slices == 0) {
+        uct_nprdma_op_complete(iface, op);
+    }
+}
+
+
+/* ---- progress and the end ---- */
+
+unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_rma_t *rma)
+{
+    unsigned count = 0;
+    uct_nprdma_op_slice_t *slice;
+    size_t i, length;
+
+    /* A slice that cannot continue is queued again: run each one once */
+    length = ucs_queue_length(&rma->ops.todo);
+    for (i = 0; i < length; ++i) {
+        slice = ucs_queue_pull_elem_non_empty(&rma->ops.todo,
+                                              uct_nprdma_op_slice_t, queue);
+        uct_nprdma_op_slice_run(iface, slice);
+    }
+    count += length - ucs_min(length, ucs_queue_length(&rma->ops.todo));
+
+    if (ucs_queue_is_empty(&rma->ops.todo)) {
+        count += uct_nprdma_op_issue(iface, rma);
+    }
+    return count;
+}
+
+void uct_nprdma_op_purge(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_op_slice_t *slice, *tmp;
+    uct_nprdma_op_t *op;
+
+    ucs_queue_head_init(&rma->ops.todo);
+    ucs_list_head_init(&rma->ops.unsliced);
+    while (!ucs_list_is_empty(&rma->ops.order.ops)) {
+        op         = ucs_list_head(&rma->ops.order.ops, uct_nprdma_op_t,
+                                   order.list);
+        op->length = 0;
+        op->status = rma->status;
+        ucs_list_for_each_safe(slice, tmp, &op->slices, list) {
+            uct_nprdma_op_slice_free(iface, slice);
+        }
+        uct_nprdma_op_complete(iface, op);
+    }
+}

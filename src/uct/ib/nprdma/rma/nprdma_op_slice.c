@@ -1,0 +1,840 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_op_slice.h"
+#include "nprdma_op.h"
+#include "nprdma_rma_error.h"
+#include "nprdma_rma_large.h"
+#include "nprdma_rma_req.h"
+#include "nprdma_rma_wait.h"
+#include "nprdma_verify.h"
+#include "uct/ib/nprdma/compat/nprdma_log.h"
+#include "uct/ib/nprdma/mem/nprdma_mrs.h"
+#include "uct/ib/nprdma/net/nprdma_tx.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
+
+#include "nprdma_assert.h"
+#include "nprdma_page_state.h"
+
+#include <ucs/time/time.h>
+
+/*
+ * The steps of a slice:
+ *
+ *   TRY ---> (BEFORE) ---> DATA ---> (AFTER) ---> verified
+ *    ^          |            |          |     too many tries: COPY
+ *    |          +--> POPULATE <---------+     small and suspect: FETCH
+ *    +-----------------+
+ *
+ * A step posts a WR or a request and returns; its completion selects the next
+ * step. A repetition needs no undo of an earlier try: a put writes the same
+ * bytes again, a get reads into the same buffer.
+ */
+
+/* Result of a step */
+typedef enum uct_nprdma_op_result {
+    UCT_NPRDMA_OP_NEXT,         /* Continue with slice->step */
+    UCT_NPRDMA_OP_WAIT,         /* A completion or a reply continues */
+    UCT_NPRDMA_OP_BUSY          /* Resources are missing: try again later */
+} uct_nprdma_op_result_t;
+
+
+/* Trace an event of a slice */
+#define uct_nprdma_op_trace(_slice, _format, ...) \
+    ucs_trace_req("ep %p: op %p slice 0x%" PRIx64 "+%u " _format, \
+                  (_slice)->op->rma->ep, (_slice)->op, (_slice)->address, \
+                  (_slice)->length, ## __VA_ARGS__)
+
+
+/* ---- pages ---- */
+
+static inline uint32_t uct_nprdma_op_bits(const uct_nprdma_op_slice_t *slice)
+{
+    return slice->op->is_get ? NPRDMA_PAGE_R : NPRDMA_PAGE_W;
+}
+
+static inline size_t
+uct_nprdma_op_num_pages(const uct_nprdma_op_slice_t *slice)
+{
+    return nprdma_region_num_pages(slice->address, slice->length);
+}
+
+/* Number of the slice's first page within the region of the peer */
+static inline uint64_t
+uct_nprdma_op_first_page(const uct_nprdma_op_slice_t *slice)
+{
+    return (slice->address - slice->op->rkey.region_address) /
+           NPRDMA_PAGE_SIZE;
+}
+
+static inline uct_nprdma_peer_region_t
+uct_nprdma_op_peer_region(const uct_nprdma_op_slice_t *slice)
+{
+    const uct_nprdma_rkey_t *rkey   = &slice->op->rkey;
+    uct_nprdma_peer_region_t region = {
+        .process = rkey->signature,
+        .id      = rkey->region_id
+    };
+
+    return region;
+}
+
+static int uct_nprdma_op_cached(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_op_slice_t *slice)
+{
+    uct_nprdma_peer_region_t region = uct_nprdma_op_peer_region(slice);
+
+    return uct_nprdma_state_cache_lookup(iface->res->ops.cache, &region,
+                                         uct_nprdma_op_first_page(slice),
+                                         uct_nprdma_op_num_pages(slice),
+                                         uct_nprdma_op_bits(slice),
+                                         slice->before);
+}
+
+/* Store states that were read, for later operations */
+static void uct_nprdma_op_cache(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_op_slice_t *slice, size_t first,
+                                size_t count, const uint32_t *states)
+{
+    uct_nprdma_peer_region_t region = uct_nprdma_op_peer_region(slice);
+
+    uct_nprdma_state_cache_store(iface->res->ops.cache, &region,
+                                 uct_nprdma_op_first_page(slice) + first,
+                                 count, states);
+}
+
+/*
+ * Rule "local side" (ARCHITECTURE 3), before posting: every local page has the
+ * bit that it needs, and its state is remembered.
+ *
+ * @return UCS_OK; UCS_ERR_BUSY: try again; or the reason why the pages cannot
+ *         be populated.
+ */
+static ucs_status_t uct_nprdma_op_local_begin(uct_nprdma_rma_iface_t *iface,
+                                              uct_nprdma_op_slice_t *slice)
+{
+    nprdma_range_t *range = slice->piece->range;
+    uintptr_t address     = (uintptr_t)slice->buffer;
+    uint32_t bits         = slice->op->is_get ? NPRDMA_PAGE_W : NPRDMA_PAGE_R;
+    ucs_status_t status;
+
+    if ((range == NULL) ||
+        nprdma_region_snapshot(range->region, address, slice->length, bits,
+                               slice->local)) {
+        return UCS_OK;
+    }
+
+    ++iface->net.stats.local_populate;
+    status = nprdma_monitor_populate(uct_nprdma_rma_md(iface)->monitor,
+                                     range, address, slice->length,
+                                     slice->op->is_get ? NPRDMA_POPULATE_WRITE :
+                                     0);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return nprdma_region_snapshot(range->region, address, slice->length, bits,
+                                  slice->local) ? UCS_OK : UCS_ERR_BUSY;
+}
+
+/*
+ * Rule "local side" (ARCHITECTURE 3), after the completion.
+ *
+ * @return Zero if a page has been taken meanwhile: the data is void.
+ */
+static int uct_nprdma_op_local_end(uct_nprdma_rma_iface_t *iface,
+                                   const uct_nprdma_op_slice_t *slice)
+{
+    const nprdma_range_t *range = slice->piece->range;
+
+    if ((range == NULL) ||
+        nprdma_region_unchanged(range->region, (uintptr_t)slice->buffer,
+                                slice->length, slice->local)) {
+        return 1;
+    }
+
+    uct_nprdma_op_trace(slice, "suspect: a local page was taken");
+    ++iface->net.stats.suspect_local;
+    return 0;
+}
+
+
+/* ---- posting ---- */
+
+static int uct_nprdma_op_can_post(uct_nprdma_rma_iface_t *iface,
+                                  const uct_nprdma_op_slice_t *slice,
+                                  int32_t count)
+{
+    return uct_nprdma_rma_can_redo(iface, slice->op->rma, count);
+}
+
+/*
+ * Post a READ or WRITE; with func, as a signaled one.
+ *
+ * @return Zero: progress fails the connection, and that ends the slice. Then no
+ *         later WR of the slice may be posted: states that are read without the
+ *         data would verify it.
+ */
+static int uct_nprdma_op_post(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_op_slice_t *slice,
+                              enum ibv_wr_opcode opcode, struct ibv_sge *sge,
+                              uint64_t address, uint32_t rkey,
+                              uct_nprdma_comp_func_t func)
+{
+    uct_nprdma_conn_t *conn = &slice->op->rma->ep->net.svc;
+    uct_nprdma_comp_t *comp = NULL;
+    struct ibv_send_wr wr   = {};
+
+    wr.opcode              = opcode;
+    wr.sg_list             = sge;
+    wr.num_sge             = 1;
+    wr.wr.rdma.remote_addr = address;
+    wr.wr.rdma.rkey        = rkey;
+    if (func != NULL) {
+        comp       = &slice->wr;
+        comp->func = func;
+    }
+    if (ucs_unlikely(uct_nprdma_conn_post_inl(&iface->net, conn, &wr, comp,
+                                              func != NULL) != UCS_OK)) {
+        return 0;
+    }
+
+    iface->net.tx.num_awaited += (func != NULL);
+    return 1;
+}
+
+/* @return Nonzero if every local page had the bit that it needs when its state
+ *         was remembered. */
+static int uct_nprdma_op_local_is_usable(const uct_nprdma_op_slice_t *slice)
+{
+    size_t count = nprdma_region_num_pages((uintptr_t)slice->buffer,
+                                           slice->length);
+
+    return (slice->piece->range == NULL) ||
+           uct_nprdma_verify_usable(slice->local, count,
+                                    slice->op->is_get ? NPRDMA_PAGE_W :
+                                                        NPRDMA_PAGE_R);
+}
+
+/* @return Nonzero if lines of a READ arrive whole, or need not. */
+static int uct_nprdma_op_lines_are_whole(const uct_nprdma_op_slice_t *slice,
+                                         uint64_t address, size_t length)
+{
+    size_t head = uct_nprdma_verify_head(address);
+
+    return slice->by_states || (head == 0) || (head >= length);
+}
+
+/* @return Nonzero if the last WR of the slice that had a func is complete. */
+static int uct_nprdma_op_wr_is_complete(const uct_nprdma_op_slice_t *slice)
+{
+    const uct_nprdma_conn_t *conn = &slice->op->rma->ep->net.svc;
+
+    return (int16_t)(conn->done_sn - slice->wr.sn) >= 0;
+}
+
+static int uct_nprdma_op_post_data(uct_nprdma_rma_iface_t *iface,
+                                   uct_nprdma_op_slice_t *slice,
+                                   size_t offset, size_t length,
+                                   uct_nprdma_comp_func_t func)
+{
+    const uct_nprdma_rkey_t *rkey = &slice->op->rkey;
+    int is_get                    = slice->op->is_get;
+    struct ibv_sge sge            = {
+        .addr   = (uintptr_t)slice->buffer + offset,
+        .length = length,
+        .lkey   = slice->piece->lkey
+    };
+
+    /* Rules "local side", "remote READ" and "remote WRITE" */
+    nprdma_assert(uct_nprdma_op_local_is_usable(slice));
+    nprdma_assert(!is_get ||
+                  uct_nprdma_op_lines_are_whole(slice, slice->address + offset,
+                                                length));
+    nprdma_assert(!slice->by_states ||
+                  uct_nprdma_verify_usable(slice->before,
+                                           uct_nprdma_op_num_pages(slice),
+                                           uct_nprdma_op_bits(slice)));
+    nprdma_assert(is_get || slice->by_states);
+    return uct_nprdma_op_post(iface, slice,
+                              is_get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+                              &sge, slice->address + offset,
+                              is_get ? rkey->r_rkey : rkey->w_rkey, func);
+}
+
+static void uct_nprdma_op_post_states(uct_nprdma_rma_iface_t *iface,
+                                      uct_nprdma_op_slice_t *slice,
+                                      uct_nprdma_comp_func_t func)
+{
+    struct ibv_sge sge = {
+        .addr   = (uintptr_t)slice->slot->data,
+        .length = uct_nprdma_op_num_pages(slice) * sizeof(uint32_t),
+        .lkey   = slice->slot->lkey
+    };
+
+    ++iface->net.stats.state_reads;
+    uct_nprdma_op_post(iface, slice, IBV_WR_RDMA_READ, &sge,
+                       uct_nprdma_op_first_page(slice) * sizeof(uint32_t),
+                       slice->op->rkey.s_rkey, func);
+}
+
+/* States that the last READ returned */
+static const uint32_t *
+uct_nprdma_op_states(const uct_nprdma_op_slice_t *slice)
+{
+    return (const uint32_t*)slice->slot->data;
+}
+
+static void uct_nprdma_op_goto(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_op_slice_t *slice,
+                               uct_nprdma_op_step_t step)
+{
+    slice->step = step;
+    uct_nprdma_op_slice_run(iface, slice);
+}
+
+/*
+ * Handle a completion of a slice.
+ *
+ * @return The slice, or NULL if it must not continue: the end of the connection
+ *         ends it.
+ */
+static uct_nprdma_op_slice_t *
+uct_nprdma_op_wr_done(uct_nprdma_rma_iface_t *iface, uct_nprdma_comp_t *comp,
+                      ucs_status_t status)
+{
+    uct_nprdma_op_slice_t *slice = ucs_container_of(comp, uct_nprdma_op_slice_t,
+                                                    wr);
+
+    --iface->net.tx.num_awaited;
+    return ((status == UCS_OK) && (slice->op->rma->status == UCS_OK)) ? slice :
+                                                                        NULL;
+}
+
+
+/* ---- verification ---- */
+
+/*
+ * Count lines of the data that could be the signature. Zero copy has moved the
+ * data to the user's buffer, which may be unmapped.
+ */
+static ucs_status_t
+uct_nprdma_op_count_lines(uct_nprdma_rma_iface_t *iface,
+                          const uct_nprdma_op_slice_t *slice, size_t *count_p)
+{
+    ucs_status_t status;
+
+    if (slice->op->slot != NULL) {
+        *count_p = uct_nprdma_verify_scan(slice->buffer, slice->address,
+                                          slice->length,
+                                          slice->op->rkey.signature);
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_local_scan(&iface->local, slice->buffer, slice->address,
+                                   slice->length, slice->op->rkey.signature,
+                                   count_p);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_rma_report_local(iface, slice->op->rma, 1, slice->buffer,
+                                    slice->length);
+    }
+    return status;
+}
+
+static void uct_nprdma_op_verified(uct_nprdma_rma_iface_t *iface,
+                                   uct_nprdma_op_slice_t *slice)
+{
+    size_t num_lines;
+
+    uct_nprdma_op_trace(slice, "verified at try %u", slice->tries);
+    iface->net.stats.nic_hits += (slice->tries == 1) && !slice->is_suspect;
+    if (ucs_unlikely(slice->is_suspect) &&
+        (uct_nprdma_op_count_lines(iface, slice, &num_lines) == UCS_OK) &&
+        (num_lines > 0)) {
+        /* Real data that equals the signature */
+        ++iface->net.stats.false_suspects;
+    }
+    uct_nprdma_op_slice_end(iface, slice, UCS_OK);
+}
+
+/*
+ * Compare states that were read after the data was in place: for a get after
+ * its CQE, for a put behind it on the queue pair (ARCHITECTURE 3).
+ */
+static void uct_nprdma_op_compare(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_op_slice_t *slice)
+{
+    const uint32_t *after = uct_nprdma_op_states(slice);
+    size_t count          = uct_nprdma_op_num_pages(slice);
+    uint32_t bits         = uct_nprdma_op_bits(slice);
+
+    if (ucs_likely(uct_nprdma_verify_states(slice->before, after, count,
+                                            bits))) {
+        uct_nprdma_op_verified(iface, slice);
+        return;
+    }
+
+    uct_nprdma_op_trace(slice, "suspect: the states have changed");
+    /* These states are the states before the next try */
+    ++iface->net.stats.suspect_states;
+    uct_nprdma_op_cache(iface, slice, 0, count, after);
+    memcpy(slice->before, after, count * sizeof(*after));
+    slice->is_known = uct_nprdma_verify_usable(after, count, bits);
+    uct_nprdma_op_goto(iface, slice, slice->is_known ?
+                                      UCT_NPRDMA_OP_TRY :
+                                      UCT_NPRDMA_OP_POPULATE);
+}
+
+static void uct_nprdma_op_before_done(uct_nprdma_net_iface_t *net_iface,
+                                      uct_nprdma_conn_t *conn,
+                                      uct_nprdma_comp_t *comp,
+                                      ucs_status_t status)
+{
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
+    const uint32_t *states;
+    size_t count;
+
+    if (slice == NULL) {
+        return;
+    }
+
+    states = uct_nprdma_op_states(slice);
+    count  = uct_nprdma_op_num_pages(slice);
+    uct_nprdma_op_cache(iface, slice, 0, count, states);
+    memcpy(slice->before, states, count * sizeof(*states));
+    slice->is_known = uct_nprdma_verify_usable(states, count,
+                                               uct_nprdma_op_bits(slice));
+    uct_nprdma_op_goto(iface, slice, slice->is_known ?
+                                      UCT_NPRDMA_OP_DATA :
+                                      UCT_NPRDMA_OP_POPULATE);
+}
+
+static void uct_nprdma_op_scan(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_op_slice_t *slice)
+{
+    size_t num_lines;
+    ucs_status_t status;
+
+    status = uct_nprdma_op_count_lines(iface, slice, &num_lines);
+    if (ucs_unlikely(status != UCS_OK)) {
+        uct_nprdma_op_slice_end(iface, slice, status);
+        return;
+    }
+
+    if (ucs_likely(num_lines == 0)) {
+        uct_nprdma_op_verified(iface, slice);
+        return;
+    }
+
+    /* A small slice is fetched in one round trip. Otherwise, or if that fails,
+     * states distinguish real data from the signature; another scan could
+     * not. */
+    uct_nprdma_op_trace(slice, "suspect: %zu lines have the signature",
+                        num_lines);
+    iface->net.stats.suspect_lines += num_lines;
+    slice->is_suspect           = 1;
+    slice->by_states            = 1;
+    uct_nprdma_op_goto(iface, slice,
+                       (slice->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD) ?
+                       UCT_NPRDMA_OP_FETCH : UCT_NPRDMA_OP_POPULATE);
+}
+
+static void uct_nprdma_op_get_done(uct_nprdma_net_iface_t *net_iface,
+                                   uct_nprdma_conn_t *conn,
+                                   uct_nprdma_comp_t *comp, ucs_status_t status)
+{
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
+
+    if (ucs_unlikely(slice == NULL)) {
+        return;
+    }
+
+    if (ucs_unlikely(!uct_nprdma_op_local_end(iface, slice))) {
+        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
+    } else if (slice->by_states) {
+        /* Not earlier: a READ may pass an earlier READ (ARCHITECTURE 3, remote
+         * READ) */
+        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_AFTER);
+    } else {
+        uct_nprdma_op_scan(iface, slice);
+    }
+}
+
+static void uct_nprdma_op_after_done(uct_nprdma_net_iface_t *net_iface,
+                                     uct_nprdma_conn_t *conn,
+                                     uct_nprdma_comp_t *comp,
+                                     ucs_status_t status)
+{
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
+
+    if (ucs_likely(slice != NULL)) {
+        uct_nprdma_op_compare(iface, slice);
+    }
+}
+
+static void uct_nprdma_op_put_done(uct_nprdma_net_iface_t *net_iface,
+                                   uct_nprdma_conn_t *conn,
+                                   uct_nprdma_comp_t *comp, ucs_status_t status)
+{
+    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
+                                                   uct_nprdma_rma_iface_t);
+    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
+
+    if (ucs_unlikely(slice == NULL)) {
+        return;
+    }
+
+    if (ucs_likely(uct_nprdma_op_local_end(iface, slice))) {
+        uct_nprdma_op_compare(iface, slice);
+    } else {
+        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
+    }
+}
+
+
+/* ---- assists ---- */
+
+/* Store the states of pages that have been populated, as the states before the
+ * next try */
+static void uct_nprdma_op_take_states(uct_nprdma_rma_iface_t *iface,
+                                      uct_nprdma_op_slice_t *slice,
+                                      const uct_nprdma_svc_populated_t *reply)
+{
+    uint64_t address = slice->address + slice->populated;
+    size_t first     = nprdma_region_num_pages(slice->address,
+                                               slice->populated + 1) - 1;
+    size_t count     = ucs_min(nprdma_region_num_pages(address, reply->length),
+                               (size_t)uct_nprdma_svc_num_states(
+                                       address, slice->length -
+                                                slice->populated));
+
+    memcpy(&slice->before[first], reply->states, count * sizeof(uint32_t));
+    uct_nprdma_op_cache(iface, slice, first, count, &slice->before[first]);
+    slice->populated += reply->length;
+}
+
+uct_completion_t *
+uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
+                        uct_nprdma_rma_wait_t *wait, const void *data,
+                        ucs_status_t *status)
+{
+    uct_nprdma_op_slice_t *slice = wait->slice;
+    size_t num_pages             = uct_nprdma_op_num_pages(slice);
+    const uct_nprdma_svc_populated_t *reply;
+
+    if (slice->op->rma->status != UCS_OK) {
+        return NULL;
+    }
+
+    iface->net.stats.populate_us +=
+            ucs_time_to_usec(ucs_get_time() - slice->start);
+    if (*status == UCS_OK) {
+        uct_nprdma_trace_packet(uct_nprdma_svc_populated_dump, data,
+                                wait->length, "ep %p: RX:",
+                                slice->op->rma->ep);
+    }
+    reply = (*status != UCS_OK) ? NULL :
+            uct_nprdma_svc_populated_parse(data, slice->length -
+                                                 slice->populated);
+    if (reply == NULL) {
+        /* A copy by software may succeed; if not, it returns the exact error */
+        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_COPY);
+    } else if (reply->length == 0) {
+        slice->is_known = 0;
+        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
+    } else {
+        uct_nprdma_op_take_states(iface, slice, reply);
+        slice->is_known = uct_nprdma_verify_usable(slice->before, num_pages,
+                                                   uct_nprdma_op_bits(slice));
+        /* A target that serves several peers populates a part at a time */
+        uct_nprdma_op_goto(iface, slice, (slice->populated < slice->length) ?
+                                          UCT_NPRDMA_OP_POPULATE :
+                                          UCT_NPRDMA_OP_TRY);
+    }
+    return NULL;
+}
+
+/* Bytes of the operation behind a slice; sent to the target once per
+ * operation */
+static uint32_t uct_nprdma_op_prefetch(const uct_nprdma_op_slice_t *slice)
+{
+    const uct_nprdma_op_t *op = slice->op;
+    uint64_t prefetch         = op->address + op->length -
+                                (slice->address + slice->length);
+
+    return op->has_prefetch ? 0 : ucs_min(prefetch, (uint64_t)UINT32_MAX);
+}
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_op_slice_t *slice)
+{
+    uct_nprdma_rma_t *rma = slice->op->rma;
+    uint64_t address      = slice->address + slice->populated;
+    uint32_t length       = slice->length - slice->populated;
+    uct_nprdma_svc_request_t request;
+    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_slot_t *slot;
+
+    if (slice->tries == iface->res->ops.max_tries) {
+        slice->step = UCT_NPRDMA_OP_COPY; /* A copy needs no window */
+        return UCT_NPRDMA_OP_NEXT;
+    }
+
+    if (!uct_nprdma_op_can_post(iface, slice, 1) ||
+        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
+        return UCT_NPRDMA_OP_BUSY;
+    }
+
+    wait = uct_nprdma_rma_wait_add(
+            iface, rma, uct_nprdma_svc_populated_length(address, length),
+            UCT_NPRDMA_RMA_POPULATE, 1);
+    if (wait == NULL) {
+        uct_nprdma_rma_small_slot_put(slot);
+        return UCT_NPRDMA_OP_BUSY;
+    }
+
+    wait->slice  = slice;
+    slice->start = ucs_get_time();
+    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_POPULATE, address,
+                                slice->op->rkey.key, length);
+    request.op              = slice->op->is_get ?
+                              0 : UCT_NPRDMA_SVC_POPULATE_WRITE;
+    request.prefetch        = uct_nprdma_op_prefetch(slice);
+    slice->op->has_prefetch = 1;
+    uct_nprdma_op_trace(slice, "assist: populate from 0x%" PRIx64, address);
+    ++iface->net.stats.assist_populate;
+    uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
+                              wait);
+    return UCT_NPRDMA_OP_WAIT;
+}
+
+static void uct_nprdma_op_copied(uct_nprdma_rma_iface_t *iface,
+                                 uct_nprdma_rma_large_t *large,
+                                 ucs_status_t status)
+{
+    uct_nprdma_op_slice_end(iface,
+                            ucs_container_of(large, uct_nprdma_op_slice_t,
+                                             large),
+                            status);
+}
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_copy(uct_nprdma_rma_iface_t *iface,
+                   uct_nprdma_op_slice_t *slice,
+                   uct_nprdma_rma_large_func_t func, int populate)
+{
+    uct_nprdma_op_t *op = slice->op;
+
+    slice->large.func     = func;
+    slice->large.buffer   = slice->buffer;
+    slice->large.address  = slice->address;
+    slice->large.key      = op->rkey.key;
+    slice->large.length   = slice->length;
+    slice->large.is_get   = op->is_get;
+    slice->large.populate = populate;
+    uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
+    return UCT_NPRDMA_OP_WAIT;
+}
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_step_copy(uct_nprdma_rma_iface_t *iface,
+                        uct_nprdma_op_slice_t *slice)
+{
+    uct_nprdma_op_trace(slice, "%s: copy by software",
+                        slice->op->by_nic ? "assist" : "start");
+    if (slice->op->by_nic) {
+        iface->net.stats.assist_fetch += slice->op->is_get;
+        iface->net.stats.assist_store += !slice->op->is_get;
+    }
+    return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_copied, 0);
+}
+
+/* A CPU has copied the data, so it is real even if it equals the signature */
+static void uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_large_t *large,
+                                  ucs_status_t status)
+{
+    uct_nprdma_op_slice_t *slice = ucs_container_of(large,
+                                                    uct_nprdma_op_slice_t,
+                                                    large);
+
+    if (ucs_likely(status == UCS_OK)) {
+        uct_nprdma_op_verified(iface, slice);
+    } else {
+        /* The memory may be about to be mapped again. If not, POPULATE returns
+         * the error */
+        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_POPULATE);
+    }
+}
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_step_fetch(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_op_slice_t *slice)
+{
+    uct_nprdma_op_trace(slice, "assist: fetch");
+    ++iface->net.stats.assist_small;
+    return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_fetched, 1);
+}
+
+
+/* ---- tries ---- */
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_step_try(uct_nprdma_rma_iface_t *iface,
+                       uct_nprdma_op_slice_t *slice)
+{
+    /* Rule "progress is guaranteed" (ARCHITECTURE 3); tries that fail for a
+     * local page count as well */
+    if (slice->tries == iface->res->ops.max_tries) {
+        slice->step = UCT_NPRDMA_OP_COPY;
+        return UCT_NPRDMA_OP_NEXT;
+    }
+
+    iface->net.stats.redone_slices += (slice->tries > 0);
+    ++slice->tries;
+    /* Rule "progress is guaranteed" */
+    nprdma_assert(slice->tries <= iface->res->ops.max_tries);
+    uct_nprdma_op_trace(slice, "%s: try %u",
+                        (slice->tries == 1) ? "start" : "redo", slice->tries);
+    slice->populated = 0;
+
+    if (slice->by_states && !slice->is_known &&
+        !uct_nprdma_op_cached(iface, slice)) {
+        slice->step = UCT_NPRDMA_OP_BEFORE;
+    } else {
+        slice->step = UCT_NPRDMA_OP_DATA;
+    }
+    return UCT_NPRDMA_OP_NEXT;
+}
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_step_before(uct_nprdma_rma_iface_t *iface,
+                          uct_nprdma_op_slice_t *slice)
+{
+    if (!uct_nprdma_op_can_post(iface, slice, 1)) {
+        return UCT_NPRDMA_OP_BUSY;
+    }
+
+    uct_nprdma_op_post_states(iface, slice, uct_nprdma_op_before_done);
+    return UCT_NPRDMA_OP_WAIT;
+}
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
+                        uct_nprdma_op_slice_t *slice)
+{
+    ucs_status_t status;
+    size_t head;
+
+    if (!uct_nprdma_op_can_post(iface, slice, 2)) {
+        return UCT_NPRDMA_OP_BUSY;
+    }
+
+    /* Not earlier: pages that are brought in here are still in the CPU's
+     * cache */
+    status = uct_nprdma_op_local_begin(iface, slice);
+    if (ucs_unlikely(status != UCS_OK)) {
+        slice->step = (status == UCS_ERR_BUSY) ? UCT_NPRDMA_OP_TRY :
+                                                 UCT_NPRDMA_OP_COPY;
+        return UCT_NPRDMA_OP_NEXT;
+    }
+
+    if (!slice->op->is_get) {
+        /* A READ does not pass an earlier WRITE on a queue pair. Therefore it
+         * returns the states after the data has been written (ARCHITECTURE 3,
+         * remote WRITE). */
+        if (uct_nprdma_op_post_data(iface, slice, 0, slice->length, NULL)) {
+            uct_nprdma_op_post_states(iface, slice, uct_nprdma_op_put_done);
+        }
+        return UCT_NPRDMA_OP_WAIT;
+    }
+
+    /* Lines arrive whole only if the READ begins at one */
+    head = slice->by_states ? 0 : uct_nprdma_verify_head(slice->address);
+    if (ucs_likely((head == 0) || (head >= slice->length))) {
+        head = 0;
+    } else if (!uct_nprdma_op_post_data(iface, slice, 0, head, NULL)) {
+        return UCT_NPRDMA_OP_WAIT;
+    }
+    uct_nprdma_op_post_data(iface, slice, head, slice->length - head,
+                            uct_nprdma_op_get_done);
+    return UCT_NPRDMA_OP_WAIT;
+}
+
+static uct_nprdma_op_result_t
+uct_nprdma_op_step_after(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_op_slice_t *slice)
+{
+    if (!uct_nprdma_op_can_post(iface, slice, 1)) {
+        return UCT_NPRDMA_OP_BUSY;
+    }
+
+    /* Rule "remote READ": READs are not ordered among themselves */
+    nprdma_assert(slice->op->is_get && slice->by_states);
+    nprdma_assert(uct_nprdma_op_wr_is_complete(slice));
+    uct_nprdma_op_post_states(iface, slice, uct_nprdma_op_after_done);
+    return UCT_NPRDMA_OP_WAIT;
+}
+
+void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_op_slice_t *slice)
+{
+    static uct_nprdma_op_result_t (*const steps[])(uct_nprdma_rma_iface_t*,
+                                                   uct_nprdma_op_slice_t*) = {
+        [UCT_NPRDMA_OP_TRY]      = uct_nprdma_op_step_try,
+        [UCT_NPRDMA_OP_BEFORE]   = uct_nprdma_op_step_before,
+        [UCT_NPRDMA_OP_DATA]     = uct_nprdma_op_step_data,
+        [UCT_NPRDMA_OP_AFTER]    = uct_nprdma_op_step_after,
+        [UCT_NPRDMA_OP_FETCH]    = uct_nprdma_op_step_fetch,
+        [UCT_NPRDMA_OP_POPULATE] = uct_nprdma_op_step_populate,
+        [UCT_NPRDMA_OP_COPY]     = uct_nprdma_op_step_copy
+    };
+    uct_nprdma_rma_t *rma = slice->op->rma;
+    uct_nprdma_op_result_t result;
+
+    do {
+        result = steps[slice->step](iface, slice);
+    } while (result == UCT_NPRDMA_OP_NEXT);
+
+    if (result == UCT_NPRDMA_OP_BUSY) {
+        ucs_queue_push(&rma->ops.todo, &slice->queue);
+        uct_nprdma_rma_stall(iface->res, rma);
+    }
+}
+
+void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_op_slice_t *slice)
+{
+    const uct_nprdma_op_t *op = slice->op;
+
+    slice->tries      = 0;
+    slice->is_known   = 0;
+    slice->is_suspect = 0;
+    slice->by_states  = !op->is_get ||
+                        (slice->length > iface->res->ops.scan_max);
+    slice->step       = op->by_nic ? UCT_NPRDMA_OP_TRY : UCT_NPRDMA_OP_COPY;
+    iface->net.stats.nic_slices += op->by_nic;
+    uct_nprdma_op_slice_run(iface, slice);
+}
+
+void uct_nprdma_op_slice_resume(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_op_slice_t *slice)
+{
+    slice->tries      = 1;
+    slice->populated  = 0;
+    slice->is_known   = 0;
+    slice->is_suspect = 0;
+    slice->by_states  = 0;
+    slice->step       = UCT_NPRDMA_OP_DATA;
+    uct_nprdma_op_scan(iface, slice);
+}
