@@ -36,9 +36,9 @@ uct_nprdma_am_fill_hdr(void *dest, uint8_t id, size_t length)
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_am_trace_inline(uct_nprdma_iface_t *iface, int num_sge)
 {
-    char message[UCT_NPRDMA_MAX_INLINE];
-    const uct_nprdma_am_hdr_t *hdr = (const uct_nprdma_am_hdr_t*)message;
-    size_t length                  = 0;
+    char message[UCT_NPRDMA_MAX_INLINE] UCS_V_ALIGNED(8);
+    const uct_nprdma_am_hdr_t *hdr UCS_V_UNUSED; /* Used by the tracer only */
+    size_t length = 0;
     int i;
 
     if (!ucs_log_is_enabled(UCS_LOG_LEVEL_TRACE_DATA)) {
@@ -51,6 +51,8 @@ uct_nprdma_am_trace_inline(uct_nprdma_iface_t *iface, int num_sge)
                iface->inl.sge[i].length);
         length += iface->inl.sge[i].length;
     }
+
+    hdr = (const uct_nprdma_am_hdr_t*)message;
     uct_iface_trace_am(&iface->net.super, UCT_AM_TRACE_TYPE_SEND, hdr->am_id,
                        hdr + 1, hdr->length, "TX: AM_SHORT");
 }
