@@ -306,7 +306,7 @@ protected:
     {
     }
 
-    void send_in_vain()
+    void send_meets_lock()
     {
         int status = 0;
 
@@ -326,7 +326,7 @@ protected:
 
 TEST_F(test_process_stopped_with_lock, requests_wait_for_it)
 {
-    send_in_vain();
+    send_meets_lock();
     ASSERT_EQ(0, ::kill(target.pid(), SIGCONT));
     side.cq.expect(1);
     target.pipe().signal();
@@ -335,9 +335,19 @@ TEST_F(test_process_stopped_with_lock, requests_wait_for_it)
 
 TEST_F(test_process_stopped_with_lock, its_death_ends_the_wait)
 {
-    send_in_vain();
+    send_meets_lock();
     target.kill();
-    side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
+    ibv_wc wc = side.cq.wait();
+    EXPECT_EQ(1u, wc.wr_id);
+    if (wc.status == IBV_WC_SUCCESS) {
+        /* The thread with the lock ended before the process did: its queue pair
+         * still received */
+        Wr send(2, IBV_WR_SEND, {side.buffer.sge(0, 100)});
+        ASSERT_EQ(0, side.qp.post(send));
+        wc = side.cq.wait();
+        EXPECT_EQ(2u, wc.wr_id);
+    }
+    EXPECT_EQ(IBV_WC_RETRY_EXC_ERR, wc.status);
 }
 
 /*
