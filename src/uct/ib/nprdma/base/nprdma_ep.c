@@ -280,9 +280,10 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     uct_nprdma_iface_t *iface = arg;
     ucs_status_t status;
 
+    ucs_trace_data("ep %p: dispatching pending request %p", ep, req);
+
     iface->net.tx.starved     = 0;
     iface->net.tx.dispatching = &ep->net;
-    ucs_trace_data("ep %p: dispatching pending request %p", ep, req);
     ep->net.blocked          &= ~UCT_NPRDMA_EP_PENDING;
     status                = req->func(req);
     iface->net.tx.dispatching = NULL;

@@ -21,11 +21,8 @@ typedef struct uct_nprdma_state_block {
                                           * unused */
     unsigned                 num_checks; /* Has changed recently: read this many
                                           * times before it is used again */
-    uint32_t                 states[UCT_NPRDMA_STATE_CACHE_BLOCK]; /* 0:
-                                                                    * unknown,
-                                                                    * treated
-                                                                    * as
-                                                                    * absent */
+    /* 0: unknown, treated as absent */
+    uint32_t                 states[UCT_NPRDMA_STATE_CACHE_BLOCK];
 } uct_nprdma_state_block_t;
 
 typedef struct uct_nprdma_state_set {
