@@ -10,6 +10,7 @@
 #include "engine/npemu_dma.h"
 #include "engine/npemu_qp.h"
 #include "fabric/npemu_epoch.h"
+#include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_gid.h"
 #include "fabric/npemu_rlock.h"
 #include "npemu.h"
@@ -329,9 +330,12 @@ int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 
 void npemu_cq_kick(npemu_cq_t *cq)
 {
+    npemu_event_fd_t *event;
+
     if (cq->super.channel != NULL) {
+        event = &cq->proc->shm->channels[cq->shm->channel - 1].event;
         atomic_fetch_add(&cq->shm->raised, 1);
-        npemu_eventfd_signal(cq->super.channel->fd);
+        npemu_event_fd_signal(event, event->signal_fd);
     }
 }
 

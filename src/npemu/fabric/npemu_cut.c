@@ -81,7 +81,8 @@ static void npemu_cut_fail_qps(npemu_proc_t *proc, unsigned index)
         }
     }
     if (count > 0) {
-        syscall(SYS_write, proc->wake_fd, &one, sizeof(one));
+        /* Several events if it is a pipe: the thread takes all */
+        syscall(SYS_write, proc->wake.signal_fd, &one, sizeof(one));
     }
 }
 

@@ -6,7 +6,9 @@
 
 #include "fabric/npemu_peer.h"
 #include "base/npemu_log.h"
+#include "base/npemu_remote_fd.h"
 #include "fabric/npemu_epoch.h"
+#include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_segment.h"
 
 #include <errno.h>
@@ -22,41 +24,6 @@
 
 #define NPEMU_PEER_CHANNELS_SIZE \
     (NPEMU_MAX_CHANNELS * sizeof(*((npemu_peer_t*)NULL)->channels))
-
-uint32_t npemu_eventfd_id(int fd)
-{
-    static const char tag[] = "eventfd-id:";
-    char path[48], text[512];
-    const char *value;
-
-    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-    if (npemu_read_proc(path, text, sizeof(text)) < 0) {
-        return UINT32_MAX;
-    }
-
-    value = strstr(text, tag);
-    return (value == NULL) ? UINT32_MAX :
-                             strtoul(value + sizeof(tag) - 1, NULL, 10);
-}
-
-void npemu_eventfd_signal(int fd)
-{
-    const uint64_t one = 1;
-
-    while ((write(fd, &one, sizeof(one)) < 0) && (errno == EINTR)) {
-    }
-}
-
-void npemu_eventfd_unsignal(int fd)
-{
-    uint64_t one;
-    struct iovec iov = {&one, sizeof(one)};
-
-    /* Not poll() and read(): another thread may read in between. Kernels
-     * without RWF_NOWAIT for eventfds leave the descriptor readable. */
-    while ((preadv2(fd, &iov, 1, -1, RWF_NOWAIT) < 0) && (errno == EINTR)) {
-    }
-}
 
 void npemu_peer_denied(npemu_peer_t *peer, const char *call, int error)
 {
@@ -249,7 +216,8 @@ static int npemu_peer_lookup(npemu_proc_t *proc, unsigned slot, int ref,
 
     npemu_peer_free(proc, dead);
     if (fresh && !pthread_equal(pthread_self(), proc->thread)) {
-        npemu_eventfd_signal(proc->wake_fd); /* one more pidfd to wait for */
+        /* One more pidfd to wait for */
+        npemu_event_fd_signal(&proc->wake, proc->wake.signal_fd);
     }
     *peer_p = peer;
     return ret;
@@ -312,45 +280,57 @@ void npemu_peer_reap(npemu_proc_t *proc)
     }
 }
 
-int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd)
+int npemu_peer_get_file(npemu_peer_t *peer, int remote_fd)
 {
-    int pidfd = peer->pidfd;
-    int fd, error;
+    int fd = npemu_remote_fd_get(peer->pidfd, peer->pid, remote_fd);
+    int error;
 
-    if (pidfd < 0) {
-        pidfd = syscall(SYS_pidfd_open, peer->pid, 0);
-        if (pidfd < 0) {
-            return -1;
-        }
+    if ((fd >= 0) || ((errno != EPERM) && (errno != ENOSYS))) {
+        return fd;
     }
 
-    fd    = syscall(SYS_pidfd_getfd, pidfd, remote_fd, 0);
     error = errno;
-    if (pidfd != peer->pidfd) {
-        close(pidfd);
+    fd    = npemu_remote_fd_reopen(peer->pid, remote_fd, 0, 0);
+    if ((fd < 0) && ((errno == ESTALE) || (errno == EACCES))) {
+        errno = error;
+    } else if ((fd >= 0) && !npemu_peer_is_alive(peer)) {
+        close(fd);
+        fd    = -1;
+        errno = ESRCH;
     }
-    errno = error;
     return fd;
 }
 
-/* Duplicate an eventfd of the peer; -1 if that fails. If the application closes
- * descriptors that it does not own, the number may refer to another file: the
- * kernel's id of the eventfd shows that. */
-static int npemu_peer_get_fd(npemu_peer_t *peer, int remote_fd, uint32_t id)
+/* Say why a counter of a peer cannot be reached. */
+static void npemu_peer_unreached(npemu_peer_t *peer,
+                                 const npemu_event_fd_t *event, int error)
 {
-    int fd = npemu_peer_dup_fd(peer, remote_fd);
+    if ((error == EPERM) || (error == EACCES) || (error == ENOSYS)) {
+        npemu_peer_denied(peer, event->is_pipe ? "open of its /proc/PID/fd" :
+                                                 "pidfd_getfd", error);
+    } else if (!npemu_peer_is_alive(peer)) {
+        return;
+    } else if (error == ESTALE) {
+        npemu_warn("cannot wake process %d: it closed descriptor %d, which "
+                   "belongs to its emulated RNIC%s", peer->pid, event->fd,
+                   event->is_pipe ? ", or /proc shows another PID namespace" :
+                                    "");
+    } else {
+        npemu_warn("cannot wake process %d (descriptor %d): %s", peer->pid,
+                   event->fd, strerror(error));
+    }
+}
+
+/* A descriptor for a counter of the peer; -1 if that fails. */
+static int npemu_peer_open_event(npemu_peer_t *peer,
+                                 const npemu_event_fd_t *event)
+{
+    int fd = npemu_event_fd_open(event, peer->pidfd, peer->pid);
 
     if (fd < 0) {
-        if (errno == EPERM) {
-            npemu_peer_denied(peer, "pidfd_getfd", errno);
-        } else if (npemu_peer_is_alive(peer)) {
-            npemu_warn("cannot wake process %d (descriptor %d): %s", peer->pid,
-                       remote_fd, strerror(errno));
-        }
-    } else if (npemu_eventfd_id(fd) != id) {
-        npemu_warn("cannot wake process %d: it closed descriptor %d, which "
-                   "belongs to its emulated RNIC", peer->pid, remote_fd);
-        close(fd);
+        npemu_peer_unreached(peer, event, errno);
+    } else if (!npemu_peer_is_alive(peer)) {
+        close(fd); /* the pid may have been another process' */
         fd = -1;
     }
     return fd;
@@ -361,24 +341,23 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer)
     int fd;
 
     if (peer->is_self) {
-        npemu_eventfd_signal(proc->wake_fd);
+        npemu_event_fd_signal(&proc->wake, proc->wake.signal_fd);
         return;
     }
 
     npemu_spin_lock(&peer->fd_lock);
     if (peer->wake_fd < 0) {
-        peer->wake_fd = npemu_peer_get_fd(peer, peer->slot->wake_fd,
-                                          peer->slot->wake_id);
+        peer->wake_fd = npemu_peer_open_event(peer, &peer->slot->wake);
     }
     fd = peer->wake_fd;
     npemu_spin_unlock(&peer->fd_lock);
 
     if (fd >= 0) {
-        npemu_eventfd_signal(fd);
+        npemu_event_fd_signal(&peer->slot->wake, fd);
     }
 }
 
-/* The array of duplicates. This is within an epoch and a lock is held, so the
+/* The array of descriptors. This is within an epoch and a lock is held, so the
  * mapping must not call memory hooks. */
 static int npemu_peer_channels(npemu_peer_t *peer)
 {
@@ -406,7 +385,7 @@ void npemu_peer_notify(npemu_peer_t *peer, unsigned channel)
     }
 
     if (peer->is_self) {
-        npemu_eventfd_signal(shm->fd);
+        npemu_event_fd_signal(&shm->event, shm->event.signal_fd);
         return;
     }
 
@@ -418,7 +397,7 @@ void npemu_peer_notify(npemu_peer_t *peer, unsigned channel)
             peer->channels[channel].gen = 0;
         }
         if (peer->channels[channel].gen == 0) {
-            fd = npemu_peer_get_fd(peer, shm->fd, shm->event_id);
+            fd = npemu_peer_open_event(peer, &shm->event);
             if (fd >= 0) {
                 peer->channels[channel].gen = gen;
                 peer->channels[channel].fd  = fd;
@@ -428,7 +407,7 @@ void npemu_peer_notify(npemu_peer_t *peer, unsigned channel)
                      peer->channels[channel].fd : -1;
     }
     if (fd >= 0) {
-        npemu_eventfd_signal(fd);
+        npemu_event_fd_signal(&shm->event, fd);
     }
     npemu_spin_unlock(&peer->fd_lock);
 }

@@ -22,11 +22,11 @@ typedef struct npemu_peer {
     int               pidfd;    /* -1: pidfd_open() failed */
 
     npemu_spin_t      fd_lock;
-    int               wake_fd;  /* duplicate of its eventfd, -1: not yet */
+    int               wake_fd;  /* for its `wake`, -1: not yet */
     struct {
         uint32_t gen;
         int      fd;
-    } *channels;                /* duplicates, by channel index; on demand */
+    } *channels;                /* for its channels, by index; on demand */
     int               pagemap_fd; /* of the process, -1: not yet, fd_lock */
 
     /* Its IOMMU tables by index; written under peers_lock, its own tables under
@@ -70,8 +70,15 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer);
 /** Add one event to a completion channel of the peer. */
 void npemu_peer_notify(npemu_peer_t *peer, unsigned channel);
 
-/** A duplicate of a descriptor of the peer; -1 with errno. */
-int npemu_peer_dup_fd(npemu_peer_t *peer, int remote_fd);
+/**
+ * The file in memory of a descriptor of the peer: a duplicate, or opened once
+ * more by /proc where duplicates are refused.
+ *
+ * @return A descriptor that the caller closes, or -1 with errno: EPERM if the
+ *         kernel denies it, or it is no such file and duplicates are refused;
+ *         ESRCH if the peer has ended; or another of pidfd_getfd() or open().
+ */
+int npemu_peer_get_file(npemu_peer_t *peer, int remote_fd);
 
 /**
  * Log, once per peer, that the kernel denies access to it. From then on work
@@ -89,15 +96,5 @@ void npemu_peer_reap(npemu_proc_t *proc);
 /** Set up the table; detach everything. */
 void npemu_peer_init(npemu_proc_t *proc);
 void npemu_peer_cleanup(npemu_proc_t *proc);
-
-/** The kernel's id of an eventfd, UINT32_MAX if it is none. */
-uint32_t npemu_eventfd_id(int fd);
-
-/** Add one to an eventfd. */
-void npemu_eventfd_signal(int fd);
-
-/** Subtract one from an eventfd in semaphore mode unless it is 0. Does not
- * block. */
-void npemu_eventfd_unsignal(int fd);
 
 #endif

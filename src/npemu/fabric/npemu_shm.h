@@ -40,7 +40,7 @@ typedef _Atomic uint32_t npemu_rlock_t;
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 4
+#define NPEMU_SHM_VERSION 5
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -76,6 +76,16 @@ typedef _Atomic uint32_t npemu_rlock_t;
 
 /* ---- fabric ---------------------------------------------------------------*/
 
+/* A counter of events, npemu_event_fd.h; private to a process or for peers. */
+typedef struct {
+    uint32_t         is_pipe;
+    int32_t          fd;        /* in the owner: to poll and read */
+    int32_t          signal_fd; /* in the owner: to write */
+    _Atomic uint32_t owed;      /* events that a full pipe did not take */
+    uint64_t         id;        /* the kernel's, of an eventfd; or the inode */
+    uint64_t         dev;       /* and device number of a pipe */
+} npemu_event_fd_t;
+
 /*
  * A process. The npemu thread of the process holds `life`, a robust mutex, as
  * long as the process is attached. The kernel marks it when the process dies or
@@ -87,9 +97,8 @@ typedef struct {
     _Atomic uint32_t ready;    /* == gen: the fields below are valid */
     int32_t          pid;
     int32_t          arena_id; /* shmid */
-    int32_t          wake_fd;  /* eventfd of the npemu thread, */
-    uint32_t         wake_id;  /* and the kernel's id of it */
     _Atomic uint32_t nthreads; /* counters in use, high-water mark */
+    npemu_event_fd_t wake;     /* wakes the npemu thread */
 } NPEMU_ALIGNED(128) npemu_slot_t;
 
 /* Odd while the thread executes a work request, and while it accesses memory
@@ -329,12 +338,11 @@ typedef struct {
     _Atomic uint32_t events;    /* NPEMU_EV_* */
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_cq_shm_t;
 
-/* A completion channel: an eventfd in semaphore mode. */
+/* A completion channel. */
 typedef struct {
     _Atomic uint32_t gen;      /* odd while it exists */
-    int32_t          fd;
-    uint32_t         event_id; /* the kernel's id of the eventfd */
     uint32_t         reserved;
+    npemu_event_fd_t event;
 } npemu_channel_shm_t;
 
 typedef struct {

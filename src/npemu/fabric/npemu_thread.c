@@ -7,6 +7,7 @@
 #include "fabric/npemu_thread.h"
 #include "base/npemu_log.h"
 #include "base/npemu_time.h"
+#include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_peer.h"
 
 #include "nprdma_thread.h"
@@ -16,7 +17,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,7 +34,7 @@ typedef struct {
 
 static void npemu_thread_wake(npemu_proc_t *proc)
 {
-    npemu_eventfd_signal(proc->wake_fd);
+    npemu_event_fd_signal(&proc->wake, proc->wake.signal_fd);
 }
 
 /* Returns 1 if the timer was later. */
@@ -86,7 +86,7 @@ static unsigned npemu_thread_collect(npemu_proc_t *proc, struct pollfd *fds,
     unsigned i, num_slots;
 
     *no_pidfd_p = 0;
-    fds[0]      = (struct pollfd){.fd = proc->wake_fd, .events = POLLIN};
+    fds[0]      = (struct pollfd){.fd = proc->wake.fd, .events = POLLIN};
     num_slots   = atomic_load(&proc->fabric->num_slots);
     pthread_mutex_lock(&proc->peers_lock);
     for (i = 0; i < num_slots; ++i) {
@@ -129,13 +129,11 @@ static void npemu_thread_sleep(npemu_proc_t *proc, struct pollfd *fds)
 
 static void npemu_thread_loop(npemu_proc_t *proc, struct pollfd *fds)
 {
-    uint64_t value, next;
+    uint64_t next;
 
     while (!__atomic_load_n(&proc->stop, __ATOMIC_ACQUIRE)) {
         npemu_thread_sleep(proc, fds);
-        if (read(proc->wake_fd, &value, sizeof(value)) < 0) {
-            value = 0; /* EAGAIN: the eventfd is not what woke it */
-        }
+        npemu_event_fd_drain(&proc->wake);
 
         npemu_thread_new_peers(proc);
         proc->ops->handle_events(proc);
@@ -179,10 +177,12 @@ int npemu_thread_start(npemu_proc_t *proc)
     int ret;
 
     atomic_store(&proc->timer_ns, UINT64_MAX);
-    proc->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (proc->wake_fd < 0) {
-        npemu_error("cannot make an eventfd: %s", strerror(errno));
-        return errno;
+    if (npemu_event_fd_create(&proc->wake, proc->event_kind |
+                                           NPEMU_EVENT_NONBLOCK) < 0) {
+        ret = errno;
+        npemu_error("cannot make %s: %s",
+                    proc->event_kind ? "a pipe" : "an eventfd", strerror(ret));
+        return ret;
     }
 
     pthread_mutex_init(&start.lock, NULL);
@@ -207,7 +207,7 @@ int npemu_thread_start(npemu_proc_t *proc)
     pthread_mutex_destroy(&start.lock);
 
     if (ret != 0) {
-        close(proc->wake_fd);
+        npemu_event_fd_close(&proc->wake);
         return ret;
     }
 
@@ -220,5 +220,5 @@ void npemu_thread_stop(npemu_proc_t *proc)
     __atomic_store_n(&proc->stop, 1, __ATOMIC_RELEASE);
     npemu_thread_wake(proc);
     pthread_join(proc->thread, NULL);
-    close(proc->wake_fd);
+    npemu_event_fd_close(&proc->wake);
 }

@@ -2,7 +2,7 @@
 
 /*
  * The npemu thread, one in each process. It sleeps in poll() on the pidfds of
- * the peers and on an eventfd, with a timeout while work waits for a retry. It
+ * the peers and on `wake`, with a timeout while work waits for a retry. It
  * holds the robust mutex of the process' slot.
  */
 

@@ -355,8 +355,10 @@ static const char *npemu_table_open_peer(npemu_proc_t *proc,
     const char *problem;
     int fd;
 
-    fd = npemu_peer_dup_fd(peer, shm->fd);
-    if (fd < 0) {
+    fd = npemu_peer_get_file(peer, shm->fd);
+    if ((fd < 0) && ((errno == EPERM) || (errno == ENOSYS))) {
+        return "the kernel, or a seccomp filter, refuses pidfd_getfd()";
+    } else if (fd < 0) {
         return strerror(errno);
     }
 

@@ -8,7 +8,7 @@
 #include "base/npemu_log.h"
 #include "engine/npemu_cq.h"
 #include "engine/npemu_qp.h"
-#include "fabric/npemu_peer.h"
+#include "fabric/npemu_event_fd.h"
 #include "npemu.h"
 #include "verbs/npemu_srq.h"
 
@@ -43,7 +43,7 @@ static void npemu_async_raise(struct ibv_context *ibcontext,
     pthread_mutex_lock(&context->events_lock);
     npemu_link_add(&context->events, &event->link);
     pthread_mutex_unlock(&context->events_lock);
-    npemu_eventfd_signal(ibcontext->async_fd);
+    npemu_event_fd_signal(&context->async, context->async.signal_fd);
 }
 
 void npemu_async_raise_qp(struct ibv_qp *qp, enum ibv_event_type type)
@@ -84,7 +84,7 @@ static uint32_t npemu_async_drop(struct ibv_context *ibcontext, void *object,
         if (event->object == object) {
             npemu_link_del(link);
             free(event);
-            npemu_eventfd_unsignal(ibcontext->async_fd);
+            npemu_event_fd_unsignal(&context->async);
         }
     }
     delivered = *delivered_p;
@@ -128,7 +128,6 @@ int npemu_get_async_event(struct ibv_context *ibcontext,
 {
     npemu_context_t *context = npemu_context(ibcontext);
     npemu_event_t *event;
-    uint64_t one;
 
     if (npemu_context_proc(ibcontext) == NULL) {
         errno = NPEMU_ERR_FORKED;
@@ -136,7 +135,7 @@ int npemu_get_async_event(struct ibv_context *ibcontext,
     }
 
     for (;;) {
-        if (read(ibcontext->async_fd, &one, sizeof(one)) < 0) {
+        if (npemu_event_fd_take(&context->async) < 0) {
             return -1; /* EAGAIN: the program made it non-blocking */
         }
 

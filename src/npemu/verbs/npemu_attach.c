@@ -8,6 +8,7 @@
 #include "base/npemu_log.h"
 #include "engine/npemu_cq.h"
 #include "fabric/npemu_epoch.h"
+#include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_peer.h"
 #include "fabric/npemu_thread.h"
 #include "inject/npemu_fault.h"
@@ -70,8 +71,7 @@ static void npemu_attach_publish(npemu_proc_t *proc)
 
     proc->slot->pid      = proc->pid;
     proc->slot->arena_id = proc->arena.id;
-    proc->slot->wake_fd  = proc->wake_fd;
-    proc->slot->wake_id  = npemu_eventfd_id(proc->wake_fd);
+    proc->slot->wake     = proc->wake;
     atomic_store(&proc->slot->ready, proc->gen);
 }
 
@@ -96,6 +96,11 @@ static int npemu_attach_fabric(npemu_proc_t *proc)
     ret       = npemu_mr_table_init(proc);
     if (ret != 0) {
         goto err_arena;
+    }
+
+    proc->event_kind = npemu_event_fd_probe();
+    if (proc->event_kind & NPEMU_EVENT_PIPE) {
+        npemu_debug("pidfd_getfd is refused: peers use pipes and /proc");
     }
 
     npemu_attach_init(proc);

@@ -8,12 +8,11 @@
 #include "base/npemu_log.h"
 #include "engine/npemu_cq.h"
 #include "fabric/npemu_epoch.h"
+#include "fabric/npemu_event_fd.h"
 #include "npemu.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 static int npemu_channel_index(npemu_proc_t *proc)
 {
@@ -35,6 +34,7 @@ npemu_create_comp_channel(struct ibv_context *context)
     npemu_proc_t *proc = npemu_context_proc(context);
     npemu_channel_t *channel;
     npemu_channel_shm_t *shm;
+    npemu_event_fd_t event;
     int index;
 
     if (proc == NULL) {
@@ -47,9 +47,9 @@ npemu_create_comp_channel(struct ibv_context *context)
         return NULL;
     }
 
-    /* Semaphore mode: one read is one event, as with a uverbs channel */
-    channel->super.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-    if (channel->super.fd < 0) {
+    /* One read is one event, as with a uverbs channel */
+    if (npemu_event_fd_create(&event, proc->event_kind |
+                                      NPEMU_EVENT_SEPARATE) < 0) {
         free(channel);
         return NULL;
     }
@@ -57,7 +57,7 @@ npemu_create_comp_channel(struct ibv_context *context)
     index = npemu_channel_index(proc);
     if (index < 0) {
         npemu_warn("more than %d completion channels", NPEMU_MAX_CHANNELS);
-        close(channel->super.fd);
+        npemu_event_fd_close(&event);
         free(channel);
         errno = ENOMEM;
         return NULL;
@@ -68,9 +68,10 @@ npemu_create_comp_channel(struct ibv_context *context)
     pthread_mutex_init(&channel->lock, NULL);
     npemu_link_init(&channel->cqs);
 
-    shm           = &proc->shm->channels[index];
-    shm->fd       = channel->super.fd;
-    shm->event_id = npemu_eventfd_id(channel->super.fd);
+    shm               = &proc->shm->channels[index];
+    shm->event        = event;
+    channel->event    = &shm->event;
+    channel->super.fd = event.fd;
     atomic_fetch_add(&shm->gen, 1);
     return &channel->super;
 }
@@ -90,10 +91,10 @@ int npemu_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
 
     atomic_fetch_add(&proc->shm->channels[channel->index].gen, 1);
     npemu_epoch_quiesce(proc, NPEMU_QUIESCE_LOCAL); /* they write to the fd */
+    npemu_event_fd_close(channel->event);
     pthread_mutex_lock(&proc->lock);
     proc->channel_used[channel->index] = 0;
     pthread_mutex_unlock(&proc->lock);
-    close(ibchannel->fd);
     pthread_mutex_destroy(&channel->lock);
     free(channel);
     return 0;
@@ -124,8 +125,8 @@ static npemu_cq_t *npemu_channel_take(npemu_channel_t *channel)
 int npemu_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **cq_p,
                        void **cq_context)
 {
+    npemu_channel_t *channel = npemu_channel(ibchannel);
     npemu_cq_t *cq;
-    uint64_t one;
 
     if (npemu_context_proc(ibchannel->context) == NULL) {
         errno = NPEMU_ERR_FORKED;
@@ -133,10 +134,10 @@ int npemu_get_cq_event(struct ibv_comp_channel *ibchannel, struct ibv_cq **cq_p,
     }
 
     do {
-        if (read(ibchannel->fd, &one, sizeof(one)) < 0) {
+        if (npemu_event_fd_take(channel->event) < 0) {
             return -1; /* EAGAIN: the program made it non-blocking */
         }
-        cq = npemu_channel_take(npemu_channel(ibchannel));
+        cq = npemu_channel_take(channel);
     } while (cq == NULL);
 
     *cq_p       = &cq->super;

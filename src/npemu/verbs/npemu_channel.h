@@ -10,6 +10,7 @@
 typedef struct npemu_channel {
     struct ibv_comp_channel super;
     unsigned                index;  /* in the arena's table */
+    npemu_event_fd_t        *event; /* there */
     pthread_mutex_t         lock;
     npemu_link_t            cqs;    /* CQs that use it */
 } npemu_channel_t;

@@ -11,6 +11,7 @@
 
 typedef struct npemu_context {
     npemu_proc_t         *proc;
+    npemu_event_fd_t     async;   /* asynchronous events; no peer adds any */
     pthread_mutex_t      events_lock;
     npemu_link_t         events;  /* raised and not delivered yet */
     /* Last, since new versions extend struct verbs_context at its beginning */

@@ -8,6 +8,7 @@
 
 #include "engine/npemu_cq.h"
 #include "engine/npemu_cqp.h"
+#include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_rlock.h"
 #include "npemu.h"
 #include "verbs/npemu_async.h"
@@ -172,7 +173,7 @@ static void npemu_cq_detach_channel(npemu_cq_t *cq)
     taken = cq->taken;
     /* Discard events that were not delivered: poll() must not report them */
     for (raised = atomic_load(&cq->shm->raised); raised != taken; --raised) {
-        npemu_eventfd_unsignal(channel->super.fd);
+        npemu_event_fd_unsignal(channel->event);
     }
     pthread_mutex_unlock(&channel->lock);
 

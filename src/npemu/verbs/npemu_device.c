@@ -11,6 +11,7 @@
 #include "engine/npemu_cq.h"
 #include "engine/npemu_qp.h"
 #include "engine/npemu_sq.h"
+#include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_gid.h"
 #include "npemu.h"
 #include "verbs/npemu_attach.h"
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define NPEMU_VENDOR_ID   0x6e70
@@ -327,15 +327,14 @@ struct ibv_context *npemu_open_device(struct ibv_device *device)
     context->super.context.device           = device;
     context->super.context.cmd_fd           = -1;
     context->super.context.num_comp_vectors = 1;
-    context->super.context.async_fd         = eventfd(0, EFD_CLOEXEC |
-                                                         EFD_SEMAPHORE);
-    if (context->super.context.async_fd < 0) {
+    if (npemu_event_fd_create(&context->async, NPEMU_EVENT_SEPARATE) < 0) {
         npemu_error("cannot open " NPEMU_DEVICE_NAME ": eventfd: %s",
                     strerror(errno));
         goto err_free;
     }
 
-    context->proc = npemu_attach();
+    context->super.context.async_fd = context->async.fd;
+    context->proc                   = npemu_attach();
     if (context->proc == NULL) {
         goto err_close;
     }
@@ -346,7 +345,7 @@ struct ibv_context *npemu_open_device(struct ibv_device *device)
 
 err_close:
     saved_errno = errno;
-    close(context->super.context.async_fd);
+    npemu_event_fd_close(&context->async);
     errno = saved_errno;
 err_free:
     saved_errno = errno;
@@ -364,7 +363,7 @@ int npemu_close_device(struct ibv_context *ibcontext)
     }
 
     npemu_detach(context->proc);
-    close(ibcontext->async_fd);
+    npemu_event_fd_close(&context->async);
     pthread_mutex_destroy(&ibcontext->mutex);
     pthread_mutex_destroy(&context->events_lock);
     free(context);
