@@ -9,7 +9,9 @@
 #include <engine/npemu_cq.h>
 #include <engine/npemu_cqp.h>
 #include <engine/npemu_qp.h>
+#include <fabric/npemu_event_fd.h>
 #include <fabric/npemu_rlock.h>
+#include <sys/mman.h>
 #include <verbs/npemu_context.h>
 
 void npt_cq_lock(struct ibv_cq *cq)
@@ -88,4 +90,69 @@ void *npt_peer_slot(struct ibv_qp *qp, uint32_t *gen)
 int npt_slot_is_gone(void *slot, uint32_t gen)
 {
     return npemu_slot_is_gone(slot, gen);
+}
+
+struct npt_event {
+    npemu_event_fd_t event;
+};
+
+struct npt_event *npt_event_create(int is_pipe, int nonblock)
+{
+    struct npt_event *self = mmap(NULL, sizeof(*self), PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    unsigned flags = (is_pipe ? NPEMU_EVENT_PIPE : 0) |
+                     (nonblock ? NPEMU_EVENT_NONBLOCK : NPEMU_EVENT_SEPARATE);
+
+    if ((self != MAP_FAILED) &&
+        (npemu_event_fd_create(&self->event, flags) < 0)) {
+        munmap(self, sizeof(*self));
+        self = MAP_FAILED;
+    }
+    return (self == MAP_FAILED) ? NULL : self;
+}
+
+void npt_event_destroy(struct npt_event *self)
+{
+    npemu_event_fd_close(&self->event);
+    munmap(self, sizeof(*self));
+}
+
+int npt_event_fd(const struct npt_event *self)
+{
+    return self->event.fd;
+}
+
+int npt_event_signal_fd(const struct npt_event *self)
+{
+    return self->event.signal_fd;
+}
+
+unsigned npt_event_owed(const struct npt_event *self)
+{
+    return atomic_load(&self->event.owed);
+}
+
+int npt_event_open(const struct npt_event *self, int pid)
+{
+    return npemu_event_fd_open(&self->event, -1, pid);
+}
+
+void npt_event_signal(struct npt_event *self, int fd)
+{
+    npemu_event_fd_signal(&self->event, fd);
+}
+
+int npt_event_take(struct npt_event *self)
+{
+    return npemu_event_fd_take(&self->event);
+}
+
+void npt_event_unsignal(struct npt_event *self)
+{
+    npemu_event_fd_unsignal(&self->event);
+}
+
+void npt_event_drain(struct npt_event *self)
+{
+    npemu_event_fd_drain(&self->event);
 }

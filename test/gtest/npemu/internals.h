@@ -58,6 +58,26 @@ void *npt_peer_slot(struct ibv_qp *qp, uint32_t *gen);
 /** npemu_slot_is_gone() */
 int npt_slot_is_gone(void *slot, uint32_t gen);
 
+/** A counter of events (npemu_event_fd.h), in memory that forked children
+ * share. */
+struct npt_event;
+
+/** One read takes all events if @a nonblock, else one. NULL on failure. */
+struct npt_event *npt_event_create(int is_pipe, int nonblock);
+void npt_event_destroy(struct npt_event *self);
+
+/** Its fields. */
+int npt_event_fd(const struct npt_event *self);
+int npt_event_signal_fd(const struct npt_event *self);
+unsigned npt_event_owed(const struct npt_event *self);
+
+/** The functions npemu_event_fd_*() on it. */
+int npt_event_open(const struct npt_event *self, int pid);
+void npt_event_signal(struct npt_event *self, int fd);
+int npt_event_take(struct npt_event *self);
+void npt_event_unsignal(struct npt_event *self);
+void npt_event_drain(struct npt_event *self);
+
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,9 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 using namespace npt;
 
@@ -199,6 +202,43 @@ TEST_F(test_cq_channel, has_a_pollable_fd)
     EXPECT_FALSE(channel.readable());
     EXPECT_EQ(-1, npemu_get_cq_event(channel.channel, &cq, &cq_context));
     EXPECT_EQ(EAGAIN, errno);
+}
+
+/* Peers get eventfds by pidfd_getfd(), and pipes without it. */
+TEST_F(test_cq_channel, fd_is_one_that_peers_can_reach)
+{
+    struct stat st;
+
+    ASSERT_EQ(-1, syscall(SYS_pidfd_getfd, -1, -1, 0));
+    bool refused = (errno == EPERM) || (errno == ENOSYS);
+    ASSERT_EQ(0, fstat(channel.channel->fd, &st));
+    EXPECT_EQ(refused, S_ISFIFO(st.st_mode));
+}
+
+/* The program makes the channel non-blocking, or blocking: neither changes
+ * whether an event can be added. More events than a pipe of the smallest size
+ * contains. */
+TEST_F(test_cq_channel, counts_each_of_many_events)
+{
+    constexpr int COUNT = 5000;
+    int fd              = channel.channel->fd;
+    int taken           = 0;
+    ibv_cq *cq;
+    void *cq_context;
+
+    fcntl(fd, F_SETPIPE_SZ, 4096);
+    message(); /* each arming raises one event while it is not polled */
+    for (int i = 0; i < COUNT; ++i) {
+        ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
+    }
+    ASSERT_EQ(0, fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK));
+    while (npemu_get_cq_event(channel.channel, &cq, &cq_context) == 0) {
+        ++taken;
+    }
+    EXPECT_EQ(EAGAIN, errno);
+    EXPECT_EQ(COUNT, taken);
+    npemu_ack_cq_events(recv_cq, taken);
+    recv_cq.expect(7);
 }
 
 TEST_F(test_cq_channel, is_silent_unless_armed)

@@ -4,6 +4,7 @@
 
 #include "npemu_region.h"
 
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <dirent.h>
 #include <algorithm>
@@ -426,20 +427,18 @@ TEST(test_iommu_mr_peer, region_destroyed_before_its_mrs_is_absent)
     servant.dismiss();
 }
 
-/* The owner's descriptor has become another file: the peer must notice. */
-TEST(test_iommu_mr_peer, descriptor_that_is_another_file_is_refused)
+/* The owner's descriptor has become that of something else: the peer must
+ * notice. */
+static void expect_refused_by_peer(const std::function<int()> &open_other)
 {
     Servant servant(SIZE);
     Device device;
     ASSERT_TRUE(device.ok());
     Shared memory(SIZE);
     Region region(device, memory.data, SIZE);
-    npemu_iommu_t other;
-    ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE, SIGNATURE,
-                                    &other));
 
     servant.connect(device);
-    /* Whatever the device holds of the table becomes the other table */
+    /* Whatever the device holds of the table becomes the other file */
     struct stat want, st;
     ASSERT_EQ(0, fstat(region.iommu.fd, &want));
     int replaced = -1;
@@ -450,12 +449,33 @@ TEST(test_iommu_mr_peer, descriptor_that_is_another_file_is_refused)
         }
     }
     ASSERT_GE(replaced, 0);
-    ASSERT_EQ(replaced, dup3(other.fd, replaced, O_CLOEXEC));
+    int other = open_other();
+    ASSERT_GE(other, 0);
+    ASSERT_EQ(replaced, dup3(other, replaced, O_CLOEXEC));
+    close(other);
     EXPECT_EQ(IBV_WC_REM_OP_ERR,
               servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
                            8));
-    npemu_iommu_destroy(&other);
     servant.dismiss();
+}
+
+TEST(test_iommu_mr_peer, descriptor_that_is_another_table_is_refused)
+{
+    Shared memory(SIZE);
+
+    expect_refused_by_peer([&] {
+        npemu_iommu_t other;
+        EXPECT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE,
+                                        SIGNATURE, &other));
+        int fd = dup(other.fd);
+        npemu_iommu_destroy(&other);
+        return fd;
+    });
+}
+
+TEST(test_iommu_mr_peer, descriptor_that_is_no_file_is_refused)
+{
+    expect_refused_by_peer([] { return eventfd(0, EFD_CLOEXEC); });
 }
 
 /* A process that dies with tables of its peer, and with tables of its own. */

@@ -1,0 +1,276 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Counters of events that processes signal to each other, of both kinds. */
+
+#include "internals.h"
+#include "npemu_test.h"
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace npt;
+
+namespace {
+
+class Event {
+public:
+    Event(bool is_pipe, bool nonblock = false) :
+        event(npt_event_create(is_pipe, nonblock))
+    {
+        EXPECT_NE(nullptr, event) << strerror(errno);
+    }
+
+    ~Event()
+    {
+        npt_event_destroy(event);
+    }
+
+    Event(const Event &) = delete;
+
+    int fd() const { return npt_event_fd(event); }
+    void signal() { npt_event_signal(event, npt_event_signal_fd(event)); }
+
+    bool readable() const
+    {
+        struct pollfd pfd = {fd(), POLLIN, 0};
+        return poll(&pfd, 1, 0) == 1;
+    }
+
+    void set_nonblocking()
+    {
+        ASSERT_EQ(0, fcntl(fd(), F_SETFL, fcntl(fd(), F_GETFL) | O_NONBLOCK));
+    }
+
+    /* Takes what is there. @return the number of events. */
+    int take_all()
+    {
+        int count = 0;
+
+        set_nonblocking();
+        while (npt_event_take(event) == 0) {
+            ++count;
+        }
+        EXPECT_EQ(EAGAIN, errno);
+        return count;
+    }
+
+    npt_event *event;
+};
+
+/* A descriptor that is something else now, until the end of the scope. */
+class Replaced {
+public:
+    Replaced(int fd, int by) : m_fd(fd), m_saved(dup(fd))
+    {
+        EXPECT_EQ(fd, dup2(by, fd));
+    }
+
+    ~Replaced()
+    {
+        dup2(m_saved, m_fd);
+        close(m_saved);
+    }
+
+private:
+    int m_fd, m_saved;
+};
+
+} // namespace
+
+class test_event_fd : public testing::TestWithParam<bool> {
+protected:
+    /* The kind can be reached from another process. */
+    static bool reachable()
+    {
+        return GetParam() || (syscall(SYS_pidfd_getfd, -1, -1, 0) == 0) ||
+               ((errno != ENOSYS) && (errno != EPERM));
+    }
+};
+
+TEST_P(test_event_fd, counts)
+{
+    Event e(GetParam());
+
+    EXPECT_FALSE(e.readable());
+    EXPECT_NE(0, fcntl(e.fd(), F_GETFD) & FD_CLOEXEC);
+    EXPECT_NE(0, fcntl(npt_event_signal_fd(e.event), F_GETFD) & FD_CLOEXEC);
+    for (int i = 0; i < 3; ++i) {
+        e.signal();
+    }
+    EXPECT_TRUE(e.readable());
+    EXPECT_EQ(0, npt_event_take(e.event));
+    npt_event_unsignal(e.event);
+    EXPECT_TRUE(e.readable());
+    EXPECT_EQ(1, e.take_all());
+    EXPECT_FALSE(e.readable());
+}
+
+/* It must not block even though reads of the descriptor do. */
+TEST_P(test_event_fd, unsignal_of_none_returns)
+{
+    Event e(GetParam());
+
+    npt_event_unsignal(e.event);
+    EXPECT_FALSE(e.readable());
+    e.signal();
+    EXPECT_EQ(1, e.take_all());
+}
+
+TEST_P(test_event_fd, take_waits)
+{
+    Event e(GetParam());
+    std::atomic<bool> taken{false};
+
+    std::thread taker([&] {
+        EXPECT_EQ(0, npt_event_take(e.event));
+        taken = true;
+    });
+    EXPECT_FALSE(wait_until([&] { return taken.load(); }, 20));
+    e.signal();
+    taker.join();
+    EXPECT_FALSE(e.readable());
+}
+
+TEST_P(test_event_fd, drain_takes_all)
+{
+    Event e(GetParam(), true);
+
+    npt_event_drain(e.event);
+    for (int i = 0; i < 3000; ++i) {
+        e.signal();
+    }
+    npt_event_drain(e.event);
+    EXPECT_FALSE(e.readable());
+    e.signal();
+    EXPECT_TRUE(e.readable());
+}
+
+/* More than a pipe contains: the rest follows as the owner reads. */
+TEST_P(test_event_fd, none_is_lost)
+{
+    constexpr int COUNT = 10000;
+    Event e(GetParam());
+
+    fcntl(e.fd(), F_SETPIPE_SZ, 4096);
+    for (int i = 0; i < COUNT; ++i) {
+        e.signal();
+    }
+    EXPECT_EQ(GetParam(), npt_event_owed(e.event) > 0);
+    for (int i = 0; i < 10; ++i) {
+        npt_event_unsignal(e.event);
+    }
+    EXPECT_EQ(COUNT - 10, e.take_all());
+    EXPECT_EQ(0u, npt_event_owed(e.event));
+}
+
+/* A full pipe that is read at the same time. An event too many is legal. */
+TEST_P(test_event_fd, none_is_lost_in_a_race)
+{
+    constexpr int COUNT = 50000;
+    Event e(GetParam());
+    int taken = 0;
+
+    fcntl(e.fd(), F_SETPIPE_SZ, 4096);
+    std::thread signaller([&] {
+        for (int i = 0; i < COUNT; ++i) {
+            e.signal();
+        }
+    });
+    while (taken < COUNT / 2) {
+        ASSERT_EQ(0, npt_event_take(e.event)); /* each wait must end */
+        ++taken;
+    }
+    signaller.join();
+    taken += e.take_all();
+    EXPECT_GE(taken, COUNT);
+    EXPECT_EQ(0u, npt_event_owed(e.event));
+}
+
+TEST_P(test_event_fd, is_reached_from_another_process)
+{
+    if (!reachable()) {
+        GTEST_SKIP() << "pidfd_getfd() is refused";
+    }
+
+    Event e(GetParam());
+    pid_t parent = getpid();
+    Child child([&](Pipe &) {
+        int fd = npt_event_open(e.event, parent);
+        ASSERT_GE(fd, 0) << strerror(errno);
+        for (int i = 0; i < 5; ++i) {
+            npt_event_signal(e.event, fd);
+        }
+        close(fd);
+    });
+    child.join();
+    EXPECT_EQ(5, e.take_all());
+}
+
+TEST_P(test_event_fd, other_file_is_not_opened)
+{
+    if (!reachable()) {
+        GTEST_SKIP() << "pidfd_getfd() is refused";
+    }
+
+    Event e(GetParam());
+    int fds[2];
+
+    ASSERT_EQ(0, pipe(fds));
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int by : {fds[0], eventfd(0, EFD_CLOEXEC), null}) {
+        Replaced replaced(e.fd(), by);
+
+        errno = 0;
+        EXPECT_EQ(-1, npt_event_open(e.event, getpid())) << by;
+        EXPECT_EQ(ESTALE, errno) << by;
+        close(by);
+    }
+    close(fds[1]);
+    int fd = npt_event_open(e.event, getpid());
+    EXPECT_GE(fd, 0);
+    close(fd);
+}
+
+TEST_P(test_event_fd, process_that_has_ended)
+{
+    Event e(GetParam());
+    Child child([](Pipe &) {});
+    pid_t pid = child.pid();
+
+    child.join();
+    EXPECT_EQ(-1, npt_event_open(e.event, pid));
+}
+
+/* With no reader left a write to a pipe would raise SIGPIPE. */
+TEST_P(test_event_fd, owner_that_has_ended_raises_no_signal)
+{
+    if (!reachable()) {
+        GTEST_SKIP() << "pidfd_getfd() is refused";
+    }
+
+    in_child([] {
+        signal(SIGPIPE, SIG_DFL);
+        npt_event *event = npt_event_create(GetParam(), 0);
+        ASSERT_NE(nullptr, event);
+        int fd = npt_event_open(event, getpid());
+        ASSERT_GE(fd, 0);
+        close(npt_event_fd(event));
+        close(npt_event_signal_fd(event));
+        npt_event_signal(event, fd);
+        close(fd);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_event_fd, testing::Bool(),
+                         [](const auto &info) {
+                             return std::string(info.param ? "pipe" :
+                                                             "eventfd");
+                         });
