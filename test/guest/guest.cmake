@@ -7,8 +7,10 @@
 # SECONDS (120) is the time on an idle machine. The limit is three times that,
 # plus a third of it for a second boot if the kernel hangs in the first one.
 # LOAD (2) is how many halves of a CPU it keeps busy on average: 1 for a test
-# that mostly waits, 4 for one that must have two CPUs to itself. ctest counts
-# them as PROCESSORS, so its -j must be twice the number of CPUs. Long tests
+# that mostly waits, 4 for one that keeps both CPUs of its guest busy. Two of
+# these at once take longer than one after the other, because a virtual CPU
+# spins on a lock while the host does not run the holder's. ctest counts the
+# halves as PROCESSORS, so its -j must be twice the number of CPUs. Long tests
 # start first, and short ones and those that wait fill the gaps.
 
 set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
@@ -16,6 +18,9 @@ set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
 
 function(add_guest_test name script)
     cmake_parse_arguments(T "" "SECONDS;LOAD" "KERNELS;OPTIONS;ARGS" ${ARGN})
+    if(T_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "guest.*.${name}: unknown ${T_UNPARSED_ARGUMENTS}")
+    endif()
     if(NOT T_SECONDS)
         set(T_SECONDS 120)
     endif()
