@@ -8,6 +8,7 @@
 #include "firmware/emlx5_bar.h"
 #include "firmware/emlx5_cmdq.h"
 #include "firmware/emlx5_monitor.h"
+#include "object/emlx5_reset.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -288,7 +289,7 @@ static void emlx5_vfio_set_irqs(emlx5_vfio_t *vfio, const uint8_t *body)
 static void emlx5_vfio_reset(emlx5_vfio_t *vfio)
 {
     emlx5_config_init(&vfio->config);
-    emlx5_hca_request_reset(&vfio->hca);
+    emlx5_reset_later(&vfio->hca);
     vfio->hca.bus_master = 0;
 }
 
@@ -465,7 +466,7 @@ void emlx5_vfio_plug(emlx5_vfio_t *vfio, int fd)
     vfio->hca.bus_master = 0;
     vfio->hca.link_up    = 1;
     vfio->hca.present    = 1;
-    emlx5_hca_reset(&vfio->hca);
+    emlx5_reset(&vfio->hca);
     emlx5_conn_open(&vfio->conn, fd);
 }
 
@@ -483,7 +484,7 @@ void emlx5_vfio_unplug(emlx5_vfio_t *vfio)
     vfio->hca.present     = 0;
     vfio->hca.bus_master  = 0;
     vfio->hca.dma.enabled = 0;
-    emlx5_hca_reset(&vfio->hca);
+    emlx5_reset(&vfio->hca);
     emlx5_irq_clear(&vfio->irq);
     emlx5_conn_close(&vfio->conn);
     vfio->conn.broken = 0;

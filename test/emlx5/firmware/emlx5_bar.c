@@ -9,6 +9,7 @@
 #include "firmware/emlx5_monitor.h"
 #include "object/emlx5_cq.h"
 #include "object/emlx5_eq.h"
+#include "object/emlx5_reset.h"
 
 /* Initialization segment: words. "initializing", the health buffer and the
  * timeouts are 0. */
@@ -76,7 +77,7 @@ static void emlx5_segment_write(emlx5_hca_t *hca, uint32_t offset,
         hca->cmdq_state = (value >> EMLX5_STATE_SHIFT) & EMLX5_STATE_MASK;
         if (hca->cmdq_state != EMLX5_STATE_FULL) {
             /* The driver gives up on the function */
-            emlx5_hca_request_reset(hca);
+            emlx5_reset_later(hca);
         }
         break;
     case EMLX5_SEG_CMD_DOORBELL:

@@ -1,21 +1,13 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 #include "object/emlx5_hca.h"
-#include "base/emlx5_log.h"
-#include "object/emlx5_cq.h"
-#include "object/emlx5_eq.h"
-#include "object/emlx5_mkey.h"
-#include "object/emlx5_qp.h"
-#include "object/emlx5_srq.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Vendor's part of GUIDs, as IEEE gave it to Mellanox */
 static const uint64_t emlx5_guid_base = 0x0002c90300000000ull;
 
-
-/* IBA 14.2.5.6: communication management, client reregistration */
-static const uint32_t emlx5_cap_mask = 0x02010000;
 
 /* 0x100, a key with index 1, ends lists of memory, so keys begin higher. QPs 0
  * and 1 are for management; drivers take lower numbers for special. */
@@ -50,11 +42,6 @@ static void emlx5_hca_cleanup_tables(emlx5_hca_t *hca)
     emlx5_table_cleanup(&hca->counters);
 }
 
-static void emlx5_hca_reset_work(emlx5_work_t *work)
-{
-    emlx5_hca_reset(emlx5_container_of(work, emlx5_hca_t, reset_work));
-}
-
 int emlx5_hca_init(emlx5_hca_t *hca, emlx5_host_t *host,
                    const emlx5_dma_config_t *config, uint16_t lid)
 {
@@ -66,7 +53,6 @@ int emlx5_hca_init(emlx5_hca_t *hca, emlx5_host_t *host,
     hca->chunk   = EMLX5_MAX_MTU;
     emlx5_dma_init(&hca->dma, host, config);
     emlx5_queue_init(&hca->queue);
-    emlx5_work_init(&hca->reset_work, emlx5_hca_reset_work);
     snprintf((char*)hca->description, sizeof(hca->description), "emlx5 port %u",
              lid);
     if (emlx5_hca_init_tables(hca) != 0) {
@@ -79,64 +65,6 @@ int emlx5_hca_init(emlx5_hca_t *hca, emlx5_host_t *host,
 void emlx5_hca_cleanup(emlx5_hca_t *hca)
 {
     emlx5_hca_cleanup_tables(hca);
-}
-
-static void emlx5_hca_forget(emlx5_table_t *numbers)
-{
-    uint32_t number = 0;
-
-    while (emlx5_table_next(numbers, &number) != NULL) {
-        emlx5_table_remove(numbers, number);
-    }
-}
-
-void emlx5_hca_reset(emlx5_hca_t *hca)
-{
-    uint32_t number;
-    void *object;
-
-    for (number = 0; (object = emlx5_table_next(&hca->qps, &number)) != NULL;) {
-        emlx5_qp_destroy(object);
-    }
-    for (number = 0;
-         (object = emlx5_table_next(&hca->srqs, &number)) != NULL;) {
-        emlx5_srq_destroy(object);
-    }
-    for (number = 0; (object = emlx5_table_next(&hca->cqs, &number)) != NULL;) {
-        emlx5_cq_destroy(object);
-    }
-    for (number = 0; (object = emlx5_table_next(&hca->eqs, &number)) != NULL;) {
-        emlx5_eq_destroy(object);
-    }
-    for (number = 0;
-         (object = emlx5_table_next(&hca->mkeys, &number)) != NULL;) {
-        emlx5_mkey_destroy(object);
-    }
-    emlx5_hca_forget(&hca->pds);
-    emlx5_hca_forget(&hca->tds);
-    emlx5_hca_forget(&hca->xrcds);
-    emlx5_hca_forget(&hca->uars);
-    emlx5_hca_forget(&hca->counters);
-    emlx5_queue_clear(&hca->queue);
-    emlx5_dma_reset(&hca->dma);
-    hca->cmdq       = 0;
-    hca->cmdq_high  = 0;
-    hca->cmdq_state = 0;
-    hca->cmd_eqn    = 0;
-    hca->issi       = 0;
-    hca->caps_are_set = 0;
-    hca->cap_mask   = emlx5_cap_mask;
-    hca->resetting  = 0;
-    emlx5_hca_set_bus_master(hca, hca->bus_master);
-}
-
-void emlx5_hca_request_reset(emlx5_hca_t *hca)
-{
-    emlx5_event("port %u: reset", hca->lid);
-    hca->resetting   = 1;
-    hca->dma.enabled = 0;
-    emlx5_queue_clear(&hca->queue);
-    emlx5_work_add(&hca->queue, &hca->reset_work);
 }
 
 void emlx5_hca_set_bus_master(emlx5_hca_t *hca, int bus_master)

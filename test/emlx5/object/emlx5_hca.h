@@ -79,15 +79,8 @@ typedef struct emlx5_hca {
 int emlx5_hca_init(emlx5_hca_t *hca, emlx5_host_t *host,
                    const emlx5_dma_config_t *config, uint16_t lid);
 
-/** Frees the tables; call emlx5_hca_reset() before. */
+/** Frees the tables; call emlx5_reset() before. */
 void emlx5_hca_cleanup(emlx5_hca_t *hca);
-
-/** Destroys everything the guest made: function-level reset. No DMA happens. */
-void emlx5_hca_reset(emlx5_hca_t *hca);
-
-/** The same, by the function's queue: for message handlers, which may run while
- * an object waits for its DMA. From now on, no DMA begins. */
-void emlx5_hca_request_reset(emlx5_hca_t *hca);
 
 /** PCI's command register permits or forbids DMA. */
 void emlx5_hca_set_bus_master(emlx5_hca_t *hca, int bus_master);

@@ -1,0 +1,98 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Two ends of a connection, in one process, for tests in a guest. Whatever
+ * cannot be made ends the program with a message. */
+
+#ifndef EMLX5_PAIR_H
+#define EMLX5_PAIR_H
+
+#include <infiniband/verbs.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PAIR_MEMORY = 4 << 20, PAIR_DEPTH = 64, PAIR_SECONDS = 30 };
+
+/* Ends the test: what does not hold, and why */
+#define CHECK(_cond, ...) \
+    do { \
+        if (!(_cond)) { \
+            printf("FAILED: %s:%d: %s: ", __FILE__, __LINE__, #_cond); \
+            printf(__VA_ARGS__); \
+            printf("\n"); \
+            exit(1); \
+        } \
+    } while (0)
+
+typedef struct {
+    struct ibv_context      *context;
+    struct ibv_pd           *pd;
+    struct ibv_comp_channel *channel;
+    struct ibv_cq           *cq;
+    struct ibv_srq          *srq; /* NULL if the QP has its own queue */
+    struct ibv_qp           *qp;
+    struct ibv_mr           *mr;
+    uint8_t                 *memory; /* PAIR_MEMORY bytes */
+    uint16_t                lid;
+} side_t;
+
+typedef struct {
+    side_t a, b;
+} pair_t;
+
+/* How the QPs are connected */
+typedef struct {
+    enum ibv_qp_type type;      /* RC, UC or UD */
+    int              rnr_retry; /* 7: for ever */
+    int              timeout;   /* 4.096 us << timeout */
+    int              with_srq;  /* the second end */
+} pair_settings_t;
+
+/* What most tests use */
+static const pair_settings_t pair_default = {IBV_QPT_RC, 7, 14, 0};
+
+/** Opens two devices, which may be one, and makes all but the QPs. */
+void pair_open(pair_t *pair, const char *name_a, const char *name_b);
+
+/** Makes the QPs, instead of those that there are, and connects them. */
+void pair_connect(pair_t *pair, const pair_settings_t *settings);
+
+void pair_close(pair_t *pair);
+
+/** Waits for a completion, at most PAIR_SECONDS. */
+struct ibv_wc side_wait(side_t *side);
+
+/** Waits for a successful completion. */
+struct ibv_wc side_wait_ok(side_t *side);
+
+/** Waits for an asynchronous event of a device, and acknowledges it; the test
+ * fails if it is another. */
+void side_wait_event(side_t *side, enum ibv_event_type type);
+
+/** @return 1 if the completion channel has an event within so many ms; it is
+ * taken. */
+int side_has_cq_event(side_t *side, int ms);
+
+/** Posts a receive into memory at this offset. @return Of ibv_post_recv(). */
+int side_post_recv(side_t *side, size_t offset, uint32_t length);
+
+/* A request; what is 0 does not matter for its opcode */
+typedef struct {
+    enum ibv_wr_opcode opcode;
+    int                flags;  /* besides IBV_SEND_SIGNALED */
+    size_t             from;   /* offset in the own memory */
+    uint32_t           length;
+    uint64_t           remote;
+    uint32_t           rkey, imm;
+    uint64_t           add, swap;
+} request_t;
+
+/** Posts it. */
+void side_post(side_t *side, const request_t *request);
+
+/** Fills memory with numbers that a seed repeats, or compares it with them. */
+void fill(uint8_t *memory, size_t length, uint32_t seed);
+int is_filled(const uint8_t *memory, size_t length, uint32_t seed);
+
+#endif

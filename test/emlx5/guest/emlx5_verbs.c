@@ -1,0 +1,543 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* emlx5_verbs DEVICE DEVICE [CASE...]: verbs of an emulated adapter, by the
+ * unmodified drivers, in a guest. Without cases, all. */
+
+#include "emlx5_pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static uint64_t remote(const side_t *side, size_t offset)
+{
+    return (uintptr_t)side->memory + offset;
+}
+
+static request_t to_b(const pair_t *pair, enum ibv_wr_opcode opcode,
+                      uint32_t length)
+{
+    return (request_t){.opcode = opcode, .length = length,
+                       .remote = remote(&pair->b, 0), .rkey = pair->b.mr->rkey};
+}
+
+/* --- data ------------------------------------------------------------------*/
+
+static const uint32_t sizes[] = {1, 8, 100, 4096, 4097, 65537, 1 << 20};
+
+enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+static void test_write_read(pair_t *pair)
+{
+    request_t request;
+    unsigned i;
+
+    pair_connect(pair, &pair_default);
+    for (i = 0; i < SIZES; ++i) {
+        fill(pair->a.memory, sizes[i], i);
+        request = to_b(pair, IBV_WR_RDMA_WRITE, sizes[i]);
+        side_post(&pair->a, &request);
+        side_wait_ok(&pair->a);
+        CHECK(is_filled(pair->b.memory, sizes[i], i), "%u bytes", sizes[i]);
+
+        fill(pair->b.memory, sizes[i], i + 100);
+        request = to_b(pair, IBV_WR_RDMA_READ, sizes[i]);
+        side_post(&pair->a, &request);
+        side_wait_ok(&pair->a);
+        CHECK(is_filled(pair->a.memory, sizes[i], i + 100), "%u bytes",
+              sizes[i]);
+    }
+}
+
+static void test_send(pair_t *pair)
+{
+    request_t request;
+    struct ibv_wc wc;
+    unsigned i;
+
+    pair_connect(pair, &pair_default);
+    for (i = 0; i < SIZES; ++i) {
+        CHECK(side_post_recv(&pair->b, 0, PAIR_MEMORY) == 0, "receive");
+        fill(pair->a.memory, sizes[i], i);
+        request     = to_b(pair, IBV_WR_SEND_WITH_IMM, sizes[i]);
+        request.imm = i + 7;
+        side_post(&pair->a, &request);
+        side_wait_ok(&pair->a);
+        wc = side_wait_ok(&pair->b);
+        CHECK((wc.opcode == IBV_WC_RECV) && (wc.wc_flags & IBV_WC_WITH_IMM) &&
+              (wc.imm_data == i + 7) && (wc.byte_len == sizes[i]),
+              "opcode %d, %u bytes, %u", wc.opcode, wc.byte_len, wc.imm_data);
+        CHECK(is_filled(pair->b.memory, sizes[i], i), "%u bytes", sizes[i]);
+    }
+}
+
+static void test_inline(pair_t *pair)
+{
+    request_t request;
+    struct ibv_wc wc;
+
+    pair_connect(pair, &pair_default);
+    fill(pair->a.memory, 60, 3);
+    request       = to_b(pair, IBV_WR_RDMA_WRITE_WITH_IMM, 60);
+    request.imm   = 99;
+    request.flags = IBV_SEND_INLINE;
+    CHECK(side_post_recv(&pair->b, 0, 0) == 0, "receive");
+    side_post(&pair->a, &request);
+    side_wait_ok(&pair->a);
+    wc = side_wait_ok(&pair->b);
+    CHECK((wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) && (wc.imm_data == 99) &&
+          (wc.byte_len == 60), "opcode %d, %u", wc.opcode, wc.imm_data);
+    CHECK(is_filled(pair->b.memory, 60, 3), "inline data");
+}
+
+static void test_atomics(pair_t *pair)
+{
+    volatile uint64_t *target = (uint64_t*)pair->b.memory;
+    volatile uint64_t *result = (uint64_t*)pair->a.memory;
+    request_t request = to_b(pair, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
+
+    pair_connect(pair, &pair_default);
+    *target     = 40;
+    request.add = 2;
+    side_post(&pair->a, &request);
+    side_wait_ok(&pair->a);
+    CHECK((*target == 42) && (*result == 40), "%lu, %lu", *target, *result);
+
+    request.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+    request.add    = 41;
+    request.swap   = 1;
+    side_post(&pair->a, &request);
+    side_wait_ok(&pair->a);
+    CHECK((*target == 42) && (*result == 42), "%lu, %lu", *target, *result);
+
+    request.add = 42;
+    side_post(&pair->a, &request);
+    side_wait_ok(&pair->a);
+    CHECK((*target == 1) && (*result == 42), "%lu, %lu", *target, *result);
+}
+
+/* --- errors ----------------------------------------------------------------*/
+
+static void expect(side_t *side, enum ibv_wc_status status)
+{
+    struct ibv_wc wc = side_wait(side);
+
+    CHECK(wc.status == status, "%s rather than %s",
+          ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
+}
+
+static void expect_state(const side_t *side, enum ibv_qp_state state)
+{
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr;
+
+    CHECK(ibv_query_qp(side->qp, &attr, IBV_QP_STATE, &init) == 0, "query");
+    CHECK(attr.qp_state == state, "state %d", attr.qp_state);
+}
+
+/* The request fails, the next one is flushed, both ends are in the error state,
+ * and the responder's driver gets an event. */
+static void refused(pair_t *pair, const request_t *request)
+{
+    request_t next = to_b(pair, IBV_WR_RDMA_WRITE, 8);
+
+    pair_connect(pair, &pair_default);
+    side_post(&pair->a, request);
+    side_post(&pair->a, &next);
+    expect(&pair->a, IBV_WC_REM_ACCESS_ERR);
+    expect(&pair->a, IBV_WC_WR_FLUSH_ERR);
+    side_wait_event(&pair->b, IBV_EVENT_QP_ACCESS_ERR);
+    expect_state(&pair->a, IBV_QPS_ERR);
+    expect_state(&pair->b, IBV_QPS_ERR);
+}
+
+static void test_access(pair_t *pair)
+{
+    request_t request = to_b(pair, IBV_WR_RDMA_WRITE, 64);
+
+    request.rkey ^= 0x100;
+    refused(pair, &request);
+    request.rkey ^= 0x101;
+    refused(pair, &request);
+    request.rkey  ^= 1;
+    request.remote = remote(&pair->b, PAIR_MEMORY - 63);
+    refused(pair, &request);
+    request.opcode = IBV_WR_RDMA_READ;
+    refused(pair, &request);
+    request.remote = remote(&pair->b, 0) - 1;
+    refused(pair, &request);
+}
+
+static void test_rnr(pair_t *pair)
+{
+    pair_settings_t settings = pair_default;
+    request_t request = to_b(pair, IBV_WR_SEND, 64);
+
+    settings.rnr_retry = 1;
+    pair_connect(pair, &settings);
+    side_post(&pair->a, &request);
+    expect(&pair->a, IBV_WC_RNR_RETRY_EXC_ERR);
+    expect_state(&pair->a, IBV_QPS_ERR);
+    expect_state(&pair->b, IBV_QPS_RTS);
+
+    /* It waits for a receive */
+    pair_connect(pair, &pair_default);
+    side_post(&pair->a, &request);
+    usleep(50000);
+    CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
+    side_wait_ok(&pair->a);
+    side_wait_ok(&pair->b);
+}
+
+static void test_too_long(pair_t *pair)
+{
+    request_t request = to_b(pair, IBV_WR_SEND, 65);
+
+    pair_connect(pair, &pair_default);
+    CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
+    side_post(&pair->a, &request);
+    expect(&pair->a, IBV_WC_REM_INV_REQ_ERR);
+    expect(&pair->b, IBV_WC_LOC_LEN_ERR);
+    side_wait_event(&pair->b, IBV_EVENT_QP_REQ_ERR);
+}
+
+static void side_error(side_t *side)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    CHECK(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE) == 0, "to error");
+}
+
+/* A peer that does not answer */
+static void test_retry(pair_t *pair)
+{
+    pair_settings_t settings = pair_default;
+    request_t request = to_b(pair, IBV_WR_SEND, 64);
+
+    settings.timeout = 12;
+    pair_connect(pair, &settings);
+    side_error(&pair->b);
+    side_post(&pair->a, &request);
+    expect(&pair->a, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* Also what is posted in the error state */
+static void test_flush(pair_t *pair)
+{
+    request_t request = to_b(pair, IBV_WR_SEND, 64);
+    int i;
+
+    pair_connect(pair, &pair_default);
+    for (i = 0; i < 3; ++i) {
+        CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
+    }
+    side_error(&pair->b);
+    for (i = 0; i < 3; ++i) {
+        expect(&pair->b, IBV_WC_WR_FLUSH_ERR);
+    }
+    CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
+    expect(&pair->b, IBV_WC_WR_FLUSH_ERR);
+    side_post(&pair->b, &request);
+    expect(&pair->b, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* --- shared receive queue --------------------------------------------------*/
+
+static void test_srq(pair_t *pair)
+{
+    pair_settings_t settings = pair_default;
+    request_t request        = to_b(pair, IBV_WR_SEND, 64);
+    struct ibv_srq_attr attr = {.srq_limit = 3};
+    int i;
+
+    settings.with_srq = 1;
+    pair_connect(pair, &settings);
+    for (i = 0; i < 4; ++i) {
+        CHECK(side_post_recv(&pair->b, 64 * i, 64) == 0, "receive");
+    }
+    CHECK(ibv_modify_srq(pair->b.srq, &attr, IBV_SRQ_LIMIT) == 0, "limit");
+    CHECK(ibv_query_srq(pair->b.srq, &attr) == 0, "query");
+    CHECK(attr.srq_limit == 3, "limit %u", attr.srq_limit);
+    for (i = 0; i < 2; ++i) {
+        fill(pair->a.memory, 64, i);
+        side_post(&pair->a, &request);
+        side_wait_ok(&pair->a);
+        side_wait_ok(&pair->b);
+        CHECK(is_filled(pair->b.memory + (64 * i), 64, i), "message %d", i);
+    }
+    side_wait_event(&pair->b, IBV_EVENT_SRQ_LIMIT_REACHED);
+    CHECK(ibv_query_srq(pair->b.srq, &attr) == 0, "query");
+    CHECK(attr.srq_limit == 0, "limit %u", attr.srq_limit);
+    side_error(&pair->b);
+    side_wait_event(&pair->b, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+/* --- completion queues -----------------------------------------------------*/
+
+static void one_message(pair_t *pair, int flags)
+{
+    request_t request = to_b(pair, IBV_WR_SEND, 64);
+
+    request.flags = flags;
+    CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
+    side_post(&pair->a, &request);
+    side_wait_ok(&pair->a);
+}
+
+static void test_events(pair_t *pair)
+{
+    pair_connect(pair, &pair_default);
+    one_message(pair, 0);
+    side_wait_ok(&pair->b);
+    CHECK(!side_has_cq_event(&pair->b, 0), "not armed");
+
+    CHECK(ibv_req_notify_cq(pair->b.cq, 0) == 0, "arm");
+    CHECK(!side_has_cq_event(&pair->b, 50), "nothing new");
+    one_message(pair, 0);
+    side_wait_ok(&pair->b);
+    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "armed");
+    one_message(pair, 0);
+    side_wait_ok(&pair->b);
+    CHECK(!side_has_cq_event(&pair->b, 50), "only one event");
+
+    CHECK(ibv_req_notify_cq(pair->b.cq, 1) == 0, "arm");
+    one_message(pair, 0);
+    side_wait_ok(&pair->b);
+    CHECK(!side_has_cq_event(&pair->b, 50), "not solicited");
+    one_message(pair, IBV_SEND_SOLICITED);
+    side_wait_ok(&pair->b);
+    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "solicited");
+}
+
+/* An event after three completions, or after some time */
+static void test_moderation(pair_t *pair)
+{
+    struct ibv_modify_cq_attr attr = {
+        .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {3, 0}
+    };
+    int status;
+
+    pair_connect(pair, &pair_default);
+    status = ibv_modify_cq(pair->b.cq, &attr);
+    CHECK(status == 0, "ibv_modify_cq: %s", strerror(status));
+    CHECK(ibv_req_notify_cq(pair->b.cq, 0) == 0, "arm");
+    one_message(pair, 0);
+    one_message(pair, 0);
+    CHECK(!side_has_cq_event(&pair->b, 50), "only two");
+    one_message(pair, 0);
+    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "three");
+
+    attr.moderate.cq_count  = 100;
+    attr.moderate.cq_period = 1000;
+    CHECK(ibv_modify_cq(pair->b.cq, &attr) == 0, "moderation");
+    side_wait_ok(&pair->b);
+    side_wait_ok(&pair->b);
+    side_wait_ok(&pair->b);
+    CHECK(ibv_req_notify_cq(pair->b.cq, 0) == 0, "arm");
+    one_message(pair, 0);
+    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "in time");
+    attr.moderate.cq_count  = 0;
+    attr.moderate.cq_period = 0;
+    CHECK(ibv_modify_cq(pair->b.cq, &attr) == 0, "moderation");
+}
+
+static void test_resize(pair_t *pair)
+{
+    int i, cqe = pair->b.cq->cqe;
+
+    pair_connect(pair, &pair_default);
+    for (i = 0; i < 5; ++i) {
+        one_message(pair, 0);
+    }
+    CHECK(ibv_resize_cq(pair->b.cq, (2 * cqe) + 1) == 0, "resize");
+    CHECK(pair->b.cq->cqe >= (2 * cqe) + 1, "%d entries", pair->b.cq->cqe);
+    for (i = 0; i < 5; ++i) {
+        one_message(pair, 0);
+    }
+    for (i = 0; i < 10; ++i) {
+        side_wait_ok(&pair->b);
+    }
+}
+
+/* One completion more than the queue has room for */
+static void test_overrun(pair_t *pair)
+{
+    request_t request = to_b(pair, IBV_WR_RDMA_WRITE, 8);
+    struct ibv_cq *cq = pair->a.cq;
+    struct ibv_cq *small = ibv_create_cq(pair->a.context, 3, NULL, NULL, 0);
+    int i;
+
+    CHECK(small != NULL, "no CQ");
+    pair->a.cq = small;
+    pair_connect(pair, &pair_default);
+    for (i = 0; i < small->cqe + 2; ++i) {
+        side_post(&pair->a, &request);
+    }
+    side_wait_event(&pair->a, IBV_EVENT_CQ_ERR);
+    pair->a.cq = cq;
+    pair_connect(pair, &pair_default);
+    CHECK(ibv_destroy_cq(small) == 0, "destroy");
+}
+
+/* --- memory of a dma-buf ---------------------------------------------------*/
+
+static int make_dmabuf(uint8_t **memory, size_t length)
+{
+    struct udmabuf_create create = {.flags = UDMABUF_FLAGS_CLOEXEC,
+                                    .size = length};
+    int device = open("/dev/udmabuf", O_RDWR);
+    int memfd  = memfd_create("emlx5", MFD_ALLOW_SEALING);
+    int fd;
+
+    CHECK((device >= 0) && (memfd >= 0), "%s", strerror(errno));
+    CHECK(ftruncate(memfd, length) == 0, "%s", strerror(errno));
+    CHECK(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK) == 0, "%s",
+          strerror(errno));
+    create.memfd = memfd;
+    *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+    CHECK(*memory != MAP_FAILED, "%s", strerror(errno));
+    fd = ioctl(device, UDMABUF_CREATE, &create);
+    CHECK(fd >= 0, "UDMABUF_CREATE: %s", strerror(errno));
+    close(memfd);
+    close(device);
+    return fd;
+}
+
+static void test_dmabuf(pair_t *pair)
+{
+    enum { LENGTH = 1 << 20, BEGIN = 0x10000 };
+    int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                 IBV_ACCESS_REMOTE_READ;
+    request_t request;
+    struct ibv_mr *mr;
+    uint8_t *memory;
+    int fd;
+
+    if (access("/dev/udmabuf", R_OK) != 0) {
+        printf("  left out: this kernel has no udmabuf\n");
+        return;
+    }
+    fd = make_dmabuf(&memory, LENGTH);
+    mr = ibv_reg_dmabuf_mr(pair->b.pd, 0, LENGTH, BEGIN, fd, rights);
+    CHECK(mr != NULL, "ibv_reg_dmabuf_mr: %s", strerror(errno));
+    pair_connect(pair, &pair_default);
+    request        = to_b(pair, IBV_WR_RDMA_WRITE, LENGTH);
+    request.remote = BEGIN;
+    request.rkey   = mr->rkey;
+    fill(pair->a.memory, LENGTH, 5);
+    side_post(&pair->a, &request);
+    side_wait_ok(&pair->a);
+    CHECK(is_filled(memory, LENGTH, 5), "written");
+    fill(memory, LENGTH, 6);
+    request.opcode = IBV_WR_RDMA_READ;
+    side_post(&pair->a, &request);
+    side_wait_ok(&pair->a);
+    CHECK(is_filled(pair->a.memory, LENGTH, 6), "read");
+    request.remote = BEGIN + LENGTH - 8;
+    request.length = 16;
+    refused(pair, &request);
+    CHECK(ibv_dereg_mr(mr) == 0, "deregistration");
+    munmap(memory, LENGTH);
+    close(fd);
+}
+
+/* --- the port --------------------------------------------------------------*/
+
+/* Registers of the model: see firmware/emlx5_monitor.h */
+static volatile uint64_t *map_monitor(const side_t *side)
+{
+    char path[300];
+    uint8_t *bar;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/device/resource0",
+             side->context->device->ibdev_path);
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0, "%s: %s", path, strerror(errno));
+    bar = mmap(NULL, 0x7000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(bar != MAP_FAILED, "%s: %s (needs iomem=relaxed)", path,
+          strerror(errno));
+    close(fd);
+    return (volatile uint64_t*)(bar + 0x6000);
+}
+
+static void test_link(pair_t *pair)
+{
+    volatile uint64_t *monitor = map_monitor(&pair->b);
+    pair_settings_t settings   = pair_default;
+    request_t request          = to_b(pair, IBV_WR_SEND, 64);
+    struct ibv_port_attr port;
+
+    CHECK(monitor[0] == 0x35786c6d65ull, "%#lx", monitor[0]);
+    settings.timeout = 12;
+    pair_connect(pair, &settings);
+    monitor[1] = 0;
+    side_wait_event(&pair->b, IBV_EVENT_PORT_ERR);
+    CHECK(ibv_query_port(pair->b.context, 1, &port) == 0, "port");
+    CHECK(port.state == IBV_PORT_DOWN, "state %d", port.state);
+    side_post(&pair->a, &request);
+    expect(&pair->a, IBV_WC_RETRY_EXC_ERR);
+
+    monitor[1] = 1;
+    side_wait_event(&pair->b, IBV_EVENT_PORT_ACTIVE);
+    CHECK(ibv_query_port(pair->b.context, 1, &port) == 0, "port");
+    CHECK(port.state == IBV_PORT_ACTIVE, "state %d", port.state);
+    pair_connect(pair, &pair_default);
+    one_message(pair, 0);
+    side_wait_ok(&pair->b);
+}
+
+/* --- all -------------------------------------------------------------------*/
+
+static const struct {
+    const char *name;
+    void       (*run)(pair_t *pair);
+} tests[] = {
+    {"write_read", test_write_read}, {"send", test_send},
+    {"inline", test_inline}, {"atomics", test_atomics},
+    {"access", test_access}, {"rnr", test_rnr}, {"too_long", test_too_long},
+    {"retry", test_retry}, {"flush", test_flush}, {"srq", test_srq},
+    {"events", test_events}, {"moderation", test_moderation},
+    {"resize", test_resize}, {"overrun", test_overrun},
+    {"dmabuf", test_dmabuf}, {"link", test_link},
+};
+
+static int is_wanted(const char *name, int argc, char **argv)
+{
+    int i;
+
+    for (i = 3; i < argc; ++i) {
+        if (!strcmp(name, argv[i])) {
+            return 1;
+        }
+    }
+    return argc == 3;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned i, done = 0;
+    pair_t pair;
+
+    if (argc < 3) {
+        fprintf(stderr, "usage: emlx5_verbs DEVICE DEVICE [CASE...]\n");
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (i = 0; i < sizeof(tests) / sizeof(tests[0]); ++i) {
+        if (is_wanted(tests[i].name, argc, argv)) {
+            printf("%s\n", tests[i].name);
+            pair_open(&pair, argv[1], argv[2]);
+            tests[i].run(&pair);
+            pair_close(&pair);
+            ++done;
+        }
+    }
+    CHECK(done > 0, "no such case");
+    printf("%u cases passed\n", done);
+    return 0;
+}

@@ -1,0 +1,61 @@
+# Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
+#
+# Tests of the emulated adapter in guests: unmodified drivers and programs.
+
+include(${NPRDMA_SOURCE}/test/guest/guest.cmake)
+
+find_library(IBVERBS_LIBRARY ibverbs)
+if(NOT IBVERBS_LIBRARY)
+    add_test(NAME emlx5 COMMAND sh -c
+        "echo 'SKIPPED: libibverbs-dev is not installed'; exit 77")
+    set_tests_properties(emlx5 PROPERTIES SKIP_RETURN_CODE 77 LABELS guest)
+    return()
+endif()
+
+add_executable(emlx5_verbs guest/emlx5_verbs.c guest/emlx5_pair.c)
+target_compile_definitions(emlx5_verbs PRIVATE _GNU_SOURCE)
+target_link_libraries(emlx5_verbs PRIVATE ${IBVERBS_LIBRARY})
+
+# add_emlx5_test(NAME SCRIPT [SECONDS N] [KERNELS K...] [IOMMU MODE]
+#                [MODEL OPTION...] [ARGS ARGUMENT...])
+# Adds test guest.K.emlx5.NAME, which runs guest/SCRIPT in a guest with two
+# functions, on each kernel K. SECONDS (120) is the time on an idle machine, the
+# limit is three times that.
+function(add_emlx5_test name script)
+    cmake_parse_arguments(T "" "SECONDS;IOMMU" "KERNELS;MODEL;ARGS" ${ARGN})
+    if(NOT T_SECONDS)
+        set(T_SECONDS 120)
+    endif()
+    if(NOT T_KERNELS)
+        set(T_KERNELS 6.1 6.12 7.2)
+    endif()
+    if(NOT T_IOMMU)
+        set(T_IOMMU legacy)
+    endif()
+    set(model "")
+    foreach(option ${T_MODEL})
+        list(APPEND model --model ${option})
+    endforeach()
+    math(EXPR limit "${T_SECONDS} * 3")
+    math(EXPR timeout "${limit} * 4 / 3 + 60")
+    foreach(kernel ${T_KERNELS})
+        if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
+            continue()
+        endif()
+        set(test guest.${kernel}.emlx5.${name})
+        add_test(NAME ${test}
+                 COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/guest/run ${model} --
+                         --kernel ${kernel} --iommu ${T_IOMMU} --time ${limit}
+                         --append iomem=relaxed --build ${NPRDMA_BUILD}
+                         --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
+                         ${CMAKE_CURRENT_SOURCE_DIR}/guest/${script} ${T_ARGS})
+        set_tests_properties(${test} PROPERTIES LABELS guest
+            SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS 2
+            ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
+    endforeach()
+endfunction()
+
+add_emlx5_test(traffic traffic)
+add_emlx5_test(verbs verbs MODEL --delay 50 ARGS $<TARGET_FILE:emlx5_verbs>)
+add_emlx5_test(verbs.ss verbs KERNELS 6.12 IOMMU ss MODEL --seed 2
+               ARGS $<TARGET_FILE:emlx5_verbs>)
