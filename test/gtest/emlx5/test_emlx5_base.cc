@@ -1,0 +1,217 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* The lowest parts: fields, tables, pages, transactions. */
+
+#include "test_emlx5.h"
+
+#include <memory>
+
+TEST(emlx5_field, set_changes_only_the_field)
+{
+    uint8_t words[8];
+
+    memset(words, 0xff, sizeof(words));
+    emlx5_field_set(words, (36 << 8) | 5, 0);
+    EXPECT_EQ(0xffffffffu, emlx5_be32(words));
+    EXPECT_EQ(0xf07fffffu, emlx5_be32(words + 4));
+    emlx5_field_set(words, (36 << 8) | 5, 0xffff15);
+    EXPECT_EQ(0x15u, emlx5_field_get(words, (36 << 8) | 5));
+    EXPECT_EQ(0xfafffffful, emlx5_be32(words + 4));
+    emlx5_field_set(words, 64, 0x123456789abcdef0ull);
+    EXPECT_EQ(0x123456789abcdef0ull, emlx5_field_get(words, 64));
+    emlx5_field_set(words, 32, 0x55);
+    EXPECT_EQ(0x55u, emlx5_be32(words));
+}
+
+TEST(emlx5_table, numbers)
+{
+    emlx5_table_t table;
+    uint32_t first, second, next;
+    int a, b;
+
+    ASSERT_EQ(0, emlx5_table_init(&table, 2, 4));
+    ASSERT_EQ(0, emlx5_table_add(&table, &a, &first));
+    EXPECT_EQ(2u, first);
+    EXPECT_EQ(&a, emlx5_table_remove(&table, first));
+    /* Not the same at once */
+    ASSERT_EQ(0, emlx5_table_add(&table, &a, &second));
+    EXPECT_EQ(3u, second);
+    ASSERT_EQ(0, emlx5_table_add(&table, &b, &first));
+    EXPECT_EQ(2u, first);
+    EXPECT_EQ(-1, emlx5_table_add(&table, &b, &first));
+    for (uint64_t any : {0ull, 1ull, 4ull, 1ull << 32, ~0ull}) {
+        EXPECT_EQ(nullptr, emlx5_table_get(&table, any));
+        EXPECT_EQ(nullptr, emlx5_table_remove(&table, any));
+    }
+    next = 0;
+    EXPECT_EQ(&b, emlx5_table_next(&table, &next));
+    ++next;
+    EXPECT_EQ(&a, emlx5_table_next(&table, &next));
+    ++next;
+    EXPECT_EQ(nullptr, emlx5_table_next(&table, &next));
+    emlx5_table_cleanup(&table);
+}
+
+TEST(emlx5_pages, lists_of_a_guest)
+{
+    uint8_t list[32] = {};
+    emlx5_pages_t pages;
+
+    /* log2 of a page, offset, size: all too large, or the list too short */
+    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 20, 0, 64));
+    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, ~0u, 0, 64));
+    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 0, 64, 64));
+    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 0, 0, 4 * 4096 + 1));
+    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 0, 1, 4 * 4096));
+    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 31, 0, 0, 4 * 4096));
+    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 0, 0, 0, 1));
+    ASSERT_EQ(0, emlx5_pages_init(&pages, list, 32, 0, 0, 4 * 4096));
+    emlx5_pages_cleanup(&pages);
+    ASSERT_EQ(0, emlx5_pages_init(&pages, list, 8, 19, 63, 1));
+    emlx5_pages_cleanup(&pages);
+}
+
+TEST(emlx5_pages, across_pages)
+{
+    emlx5_node node(1);
+    uint64_t a = node.memory(4096), b = node.memory(4096);
+    uint8_t list[16], in[256], out[256];
+    emlx5_pages_t pages;
+
+    emlx5_put_be64(list, b);
+    emlx5_put_be64(list + 8, a);
+    ASSERT_EQ(0, emlx5_pages_init(&pages, list, 16, 0, 1, 2 * 4096 - 64));
+    for (int i = 0; i < 256; ++i) {
+        in[i] = i;
+    }
+    emlx5_pages_write(&node.hca()->dma, &pages, 4096 - 64 - 128, in, 256);
+    EXPECT_EQ(0, memcmp(node.at(b + 4096 - 128, 128), in, 128));
+    EXPECT_EQ(0, memcmp(node.at(a, 128), in + 128, 128));
+    ASSERT_EQ(0, emlx5_pages_read(&node.hca()->dma, &pages, 4096 - 64 - 128,
+                                  out, 256));
+    EXPECT_EQ(0, memcmp(in, out, 256));
+    /* Behind the end */
+    EXPECT_EQ(-1, emlx5_pages_read(&node.hca()->dma, &pages, 2 * 4096 - 64, out,
+                                   1));
+    EXPECT_EQ(-1, emlx5_pages_read(&node.hca()->dma, &pages, ~0ull, out, 1));
+    EXPECT_EQ(-1, emlx5_pages_read(&node.hca()->dma, &pages, 1, out, ~0u));
+    emlx5_pages_cleanup(&pages);
+}
+
+class test_emlx5_dma : public ::testing::Test {
+protected:
+    enum : size_t { LENGTH = 20000 };
+
+    void start(const emlx5_dma_config_t &config)
+    {
+        m_node.reset(new emlx5_node(1, config));
+        m_bus = m_node->memory(2 * LENGTH) + 100;
+        m_dma = &m_node->hca()->dma;
+        for (size_t i = 0; i < LENGTH; ++i) {
+            m_data.push_back(i * 7 + (i >> 8));
+        }
+    }
+
+    void check_both_ways()
+    {
+        std::vector<uint8_t> back(LENGTH);
+
+        emlx5_dma_put(m_dma, m_bus, m_data.data(), LENGTH);
+        emlx5_dma_expire(m_dma, 1);
+        EXPECT_EQ(0, memcmp(m_node->at(m_bus, LENGTH), m_data.data(), LENGTH));
+        ASSERT_EQ(0, emlx5_dma_read(m_dma, m_bus, back.data(), LENGTH));
+        EXPECT_EQ(m_data, back);
+    }
+
+    std::unique_ptr<emlx5_node> m_node;
+    emlx5_dma_t                 *m_dma;
+    uint64_t                    m_bus;
+    std::vector<uint8_t>        m_data;
+};
+
+TEST_F(test_emlx5_dma, whole)
+{
+    start({});
+    check_both_ways();
+    EXPECT_EQ(LENGTH, m_node->fake()->longest);
+}
+
+TEST_F(test_emlx5_dma, transactions)
+{
+    for (uint64_t seed = 1; seed < 20; ++seed) {
+        m_data.clear();
+        start({64, 256, 0, 1, 0, seed});
+        check_both_ways();
+        EXPECT_LE(m_node->fake()->longest, 256u);
+        EXPECT_EQ(0u, m_node->fake()->crossing);
+        EXPECT_GE(m_dma->stats.writes, LENGTH / 256);
+        EXPECT_EQ(LENGTH, m_dma->stats.write_bytes);
+    }
+}
+
+TEST_F(test_emlx5_dma, pauses)
+{
+    start({64, 64, 10, 1, 0, 3});
+    check_both_ways();
+    EXPECT_GT(m_node->fake()->pauses, 0u);
+}
+
+/* Payload is overtaken by what is written after it, and is not lost. */
+TEST_F(test_emlx5_dma, relaxed_writes)
+{
+    unsigned overtaken = 0;
+    uint8_t flag       = 1;
+
+    start({64, 64, 0, 0, 1, 5});
+    for (unsigned i = 0; i < 50; ++i) {
+        memset(m_node->at(m_bus, 64), 0, 64);
+        emlx5_dma_put(m_dma, m_bus, m_data.data() + 64, 64);
+        emlx5_dma_write(m_dma, m_bus + 4096, &flag, 1);
+        EXPECT_EQ(1, *m_node->at(m_bus + 4096));
+        overtaken += memcmp(m_node->at(m_bus, 28), m_data.data() + 64, 28) != 0;
+        EXPECT_EQ(UINT64_MAX, emlx5_dma_expire(m_dma, 1));
+        EXPECT_EQ(0, memcmp(m_node->at(m_bus, 64), m_data.data() + 64, 64));
+    }
+    EXPECT_GT(overtaken, 10u);
+    EXPECT_LT(overtaken, 40u);
+}
+
+TEST_F(test_emlx5_dma, ordered_writes)
+{
+    start({64, 64, 0, 1, 0, 5});
+    emlx5_dma_put(m_dma, m_bus, m_data.data(), 64);
+    EXPECT_EQ(0, memcmp(m_node->at(m_bus, 64), m_data.data(), 64));
+}
+
+TEST_F(test_emlx5_dma, faults)
+{
+    uint8_t back[100];
+
+    start({64, 256, 0, 1, 0, 1});
+    memset(back, 1, sizeof(back));
+    EXPECT_EQ(-1, emlx5_dma_read(m_dma, 0, back, sizeof(back)));
+    EXPECT_EQ(0, back[0] | back[99]);
+    /* The error was that batch's */
+    EXPECT_EQ(0, emlx5_dma_read(m_dma, m_bus, back, sizeof(back)));
+}
+
+TEST_F(test_emlx5_dma, not_without_permission)
+{
+    uint8_t back[8];
+
+    start({});
+    emlx5_hca_set_bus_master(m_node->hca(), 0);
+    memset(m_node->at(m_bus, 8), 7, 8);
+    EXPECT_EQ(-1, emlx5_dma_read(m_dma, m_bus, back, 8));
+    EXPECT_EQ(0, back[0]);
+    emlx5_dma_write(m_dma, m_bus, m_data.data(), 8);
+    EXPECT_EQ(7, *m_node->at(m_bus));
+    EXPECT_EQ(2u, m_dma->stats.refused);
+    emlx5_hca_set_bus_master(m_node->hca(), 1);
+    EXPECT_EQ(0, emlx5_dma_read(m_dma, m_bus, back, 8));
+    /* Not between the request of a reset and the reset either */
+    emlx5_reset_later(m_node->hca());
+    EXPECT_EQ(-1, emlx5_dma_read(m_dma, m_bus, back, 8));
+    m_node->run();
+    EXPECT_EQ(0, emlx5_dma_read(m_dma, m_bus, back, 8));
+}

@@ -1,0 +1,195 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* The bus side: messages of vfio-user and PCI configuration space. */
+
+#include "test_emlx5.h"
+
+extern "C" {
+#include "bus/emlx5_config.h"
+#include "bus/emlx5_conn.h"
+#include "bus/emlx5_irq.h"
+}
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+TEST(emlx5_config, constant_bits)
+{
+    emlx5_config_t config, before;
+    uint8_t ones[EMLX5_CONFIG_SIZE];
+
+    emlx5_config_init(&config);
+    before = config;
+    EXPECT_EQ(0x15b3, emlx5_le16(config.bytes));
+    EXPECT_FALSE(emlx5_config_is_master(&config));
+    memset(ones, 0xff, sizeof(ones));
+    EXPECT_EQ(1, emlx5_config_write(&config, 0, ones, sizeof(ones)));
+    EXPECT_TRUE(emlx5_config_is_master(&config));
+    EXPECT_EQ(emlx5_le32(before.bytes), emlx5_le32(config.bytes));
+    EXPECT_EQ(emlx5_le32(before.bytes + 0x10), emlx5_le32(config.bytes + 0x10));
+    EXPECT_EQ(0, config.bytes[0x69] & 0x80); /* the reset's bit reads 0 */
+    EXPECT_EQ(15, emlx5_le16(config.bytes + 0x9e) & 0x7ff);
+}
+
+TEST(emlx5_message, sizes)
+{
+    uint8_t bytes[16] = {};
+    emlx5_header_t header;
+
+    for (uint32_t size : {0u, 15u, (uint32_t)EMLX5_MESSAGE_MAX + 1, ~0u}) {
+        emlx5_put_le32(bytes + 4, size);
+        EXPECT_EQ(-1, emlx5_header_read(&header, bytes)) << size;
+    }
+    emlx5_put_le32(bytes + 4, 16);
+    EXPECT_EQ(0, emlx5_header_read(&header, bytes));
+    EXPECT_EQ(UINT32_MAX, emlx5_message_min_body(0));
+    EXPECT_EQ(UINT32_MAX, emlx5_message_min_body(0xffff));
+}
+
+class test_emlx5_conn : public ::testing::Test {
+protected:
+    test_emlx5_conn()
+    {
+        int fds[2];
+
+        EXPECT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, fds));
+        EXPECT_EQ(0, emlx5_conn_init(&m_conn));
+        emlx5_conn_open(&m_conn, fds[0]);
+        m_peer = fds[1];
+    }
+
+    ~test_emlx5_conn()
+    {
+        emlx5_conn_cleanup(&m_conn);
+        close(m_peer);
+    }
+
+    static std::vector<uint8_t> message(uint16_t id, uint32_t body)
+    {
+        emlx5_header_t header = {};
+        std::vector<uint8_t> bytes(EMLX5_MESSAGE_HEADER + body, id);
+
+        header.id   = id;
+        header.size = bytes.size();
+        emlx5_header_write(&header, bytes.data());
+        return bytes;
+    }
+
+    void put(const std::vector<uint8_t> &bytes, int fd = -1)
+    {
+        char control[CMSG_SPACE(sizeof(int))] = {};
+        struct iovec iov = {(void*)bytes.data(), bytes.size()};
+        struct msghdr m  = {};
+
+        m.msg_iov    = &iov;
+        m.msg_iovlen = 1;
+        if (fd >= 0) {
+            m.msg_control    = control;
+            m.msg_controllen = sizeof(control);
+            struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+            c->cmsg_level     = SOL_SOCKET;
+            c->cmsg_type      = SCM_RIGHTS;
+            c->cmsg_len       = CMSG_LEN(sizeof(int));
+            memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+        }
+        ASSERT_EQ((ssize_t)bytes.size(), sendmsg(m_peer, &m, 0));
+    }
+
+    emlx5_conn_t m_conn;
+    int          m_peer;
+};
+
+TEST_F(test_emlx5_conn, byte_by_byte)
+{
+    std::vector<uint8_t> bytes = message(7, 100);
+
+    for (size_t i = 0; i < bytes.size(); ++i) {
+        EXPECT_EQ(0, emlx5_conn_receive(&m_conn));
+        put({bytes[i]});
+    }
+    ASSERT_EQ(1, emlx5_conn_receive(&m_conn));
+    EXPECT_EQ(7, m_conn.header.id);
+    EXPECT_EQ(0, memcmp(bytes.data(), m_conn.in, bytes.size()));
+}
+
+/* Two messages lie in the socket; the descriptor belongs to the second. */
+TEST_F(test_emlx5_conn, descriptor_of_the_second)
+{
+    int fd = eventfd(0, 0);
+
+    put(message(1, 8));
+    put(message(2, 8), fd);
+    ASSERT_EQ(1, emlx5_conn_receive(&m_conn));
+    EXPECT_EQ(1, m_conn.header.id);
+    EXPECT_EQ(0u, m_conn.num_fds);
+    emlx5_conn_discard(&m_conn);
+    ASSERT_EQ(1, emlx5_conn_receive(&m_conn));
+    EXPECT_EQ(2, m_conn.header.id);
+    EXPECT_EQ(1u, m_conn.num_fds);
+    close(fd);
+}
+
+TEST_F(test_emlx5_conn, nonsense_breaks_it)
+{
+    put(std::vector<uint8_t>(64, 0xff));
+    EXPECT_EQ(-1, emlx5_conn_receive(&m_conn));
+    EXPECT_TRUE(m_conn.broken);
+}
+
+TEST_F(test_emlx5_conn, peer_goes)
+{
+    put({1, 2, 3});
+    EXPECT_EQ(0, emlx5_conn_receive(&m_conn));
+    shutdown(m_peer, SHUT_WR);
+    EXPECT_EQ(-1, emlx5_conn_receive(&m_conn));
+}
+
+/* A peer that does not read: what is sent waits, up to a limit. */
+TEST_F(test_emlx5_conn, peer_does_not_read)
+{
+    std::vector<uint8_t> body(60000, 5);
+    emlx5_header_t header = {};
+    size_t got = 0;
+    unsigned i;
+
+    for (i = 0; i < 20; ++i) {
+        emlx5_conn_send(&m_conn, &header, body.data(), body.size(), NULL, 0);
+    }
+    ASSERT_FALSE(m_conn.broken);
+    EXPECT_GT(m_conn.out_size, 0u);
+    while (got < 20 * (body.size() + 16)) {
+        std::vector<uint8_t> bytes(100000);
+        ssize_t n = recv(m_peer, bytes.data(), bytes.size(), 0);
+
+        ASSERT_GT(n, 0);
+        got += n;
+        emlx5_conn_flush(&m_conn);
+    }
+    EXPECT_EQ(0u, m_conn.out_size);
+    for (i = 0; (i < 1000) && !m_conn.broken; ++i) {
+        emlx5_conn_send(&m_conn, &header, body.data(), body.size(), NULL, 0);
+    }
+    EXPECT_TRUE(m_conn.broken);
+}
+
+/* An interrupt while QEMU has taken the descriptors away */
+TEST(emlx5_irq, pending)
+{
+    int fd = eventfd(0, EFD_NONBLOCK), copy = dup(fd);
+    emlx5_irq_t irq;
+    uint64_t value;
+
+    emlx5_irq_init(&irq);
+    emlx5_irq_raise(&irq, 3);
+    emlx5_irq_set(&irq, 3, fd);
+    ASSERT_EQ(8, read(copy, &value, 8));
+    EXPECT_EQ(1u, value);
+    emlx5_irq_raise(&irq, 3);
+    ASSERT_EQ(8, read(copy, &value, 8));
+    emlx5_irq_clear(&irq);
+    emlx5_irq_raise(&irq, 3);
+    EXPECT_EQ(-1, read(copy, &value, 8));
+    close(copy);
+}

@@ -1,0 +1,335 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Commands and their queue, with what a driver would not send. */
+
+#include "test_emlx5.h"
+
+class test_emlx5_command : public ::testing::Test {
+protected:
+    test_emlx5_command() : m_node(1)
+    {
+        m_queue = m_node.memory(4096);
+        m_boxes = m_node.memory(16 * 1024);
+        write_register(0x10, 0);
+        write_register(0x14, m_queue);
+    }
+
+    void write_register(uint32_t offset, uint32_t value)
+    {
+        uint8_t data[4];
+
+        emlx5_put_be32(data, value);
+        emlx5_bar_write(m_node.hca(), offset, data, sizeof(data));
+    }
+
+    uint8_t *entry(unsigned slot = 0)
+    {
+        return m_node.at(m_queue + (64 * slot), 64);
+    }
+
+    uint64_t box(unsigned index)
+    {
+        return m_boxes + (1024 * index);
+    }
+
+    /* A chain of mailboxes */
+    void make_boxes(unsigned first, unsigned count)
+    {
+        for (unsigned i = 0; i < count; ++i) {
+            uint8_t *b = m_node.at(box(first + i), 576);
+
+            memset(b, 0, 576);
+            emlx5_put_be64(b + 560, (i + 1 < count) ? box(first + i + 1) : 0);
+            emlx5_put_be32(b + 568, i);
+            b[573] = 0x99;
+        }
+    }
+
+    /* An entry as the driver writes it: QUERY_ISSI, out of 112 bytes */
+    void make_entry(uint32_t in_size = 16, uint32_t out_size = 112)
+    {
+        uint8_t *e = entry();
+
+        make_boxes(0, 2);
+        make_boxes(4, 2);
+        memset(e, 0, 64);
+        e[0] = 7;
+        emlx5_put_be32(e + 4, in_size);
+        emlx5_put_be64(e + 8, box(0));
+        emlx5_put_be16(e + 16, EMLX5_OP(QUERY_ISSI));
+        emlx5_put_be64(e + 48, box(4));
+        emlx5_put_be32(e + 56, out_size);
+        e[60] = 0x99;
+        e[63] = 1;
+    }
+
+    /* Executes what is in slot 0. Returns the status of the delivery, -1 if
+     * the entry is not the driver's again. */
+    int ring(uint32_t slots = 1)
+    {
+        write_register(0x18, slots);
+        m_node.run();
+        return (entry()[63] & 1) ? -1 : entry()[63] >> 1;
+    }
+
+    emlx5_node m_node;
+    uint64_t   m_queue, m_boxes;
+};
+
+TEST_F(test_emlx5_command, delivered)
+{
+    make_entry();
+    ASSERT_EQ(0, ring());
+    EXPECT_EQ(0, entry()[32]);
+    /* Version 1 is offered, in the last word of the output */
+    EXPECT_EQ(3u, emlx5_be32(m_node.at(box(4) + 92, 4)));
+}
+
+TEST_F(test_emlx5_command, unknown)
+{
+    make_entry();
+    emlx5_put_be16(entry() + 16, 0xfff);
+    ASSERT_EQ(0, ring());
+    EXPECT_EQ(EMLX5_CMD_BAD_OP, entry()[32]);
+    EXPECT_NE(0u, emlx5_be32(entry() + 36));
+    EXPECT_EQ(1u, m_node.hca()->stats.failed_commands);
+}
+
+TEST_F(test_emlx5_command, sizes)
+{
+    for (uint32_t size : {0u, 7u, (4u << 20) + 1, ~0u}) {
+        make_entry(size);
+        EXPECT_EQ(7, ring()) << size;
+    }
+    for (uint32_t size : {0u, 7u, (16u << 10) + 1, ~0u}) {
+        make_entry(16, size);
+        EXPECT_EQ(8, ring()) << size;
+    }
+}
+
+TEST_F(test_emlx5_command, boxes)
+{
+    /* More input than boxes */
+    make_entry(16 + 1025);
+    EXPECT_EQ(5, ring());
+    make_entry(16 + 1024);
+    EXPECT_EQ(0, ring());
+    /* A box in the middle of nowhere, and one that is not aligned */
+    make_entry(100);
+    emlx5_put_be64(entry() + 8, 0x1000000000000000ull);
+    EXPECT_EQ(6, ring());
+    emlx5_put_be64(entry() + 8, box(0) + 8);
+    entry()[63] = 1;
+    EXPECT_EQ(5, ring());
+    /* Of another command, and not in order */
+    make_entry(100);
+    m_node.at(box(0), 576)[573] = 0x98;
+    EXPECT_EQ(2, ring());
+    make_entry(1000);
+    emlx5_put_be32(m_node.at(box(1) + 568, 4), 2);
+    EXPECT_EQ(3, ring());
+    /* A chain that is a circle */
+    make_entry(1 << 20);
+    emlx5_put_be64(m_node.at(box(1) + 560, 8), box(0));
+    EXPECT_EQ(3, ring());
+    /* Output */
+    make_entry(16, 16 + 1025);
+    EXPECT_EQ(4, ring());
+    make_entry(16, 16 + 1024);
+    EXPECT_EQ(0, ring());
+}
+
+TEST_F(test_emlx5_command, not_ours)
+{
+    make_entry();
+    entry()[63] = 0;
+    EXPECT_EQ(0, ring(~0u));
+    EXPECT_EQ(0u, m_node.hca()->stats.commands);
+    make_entry();
+    entry()[0] = 1;
+    EXPECT_EQ(0x10, ring());
+    /* No queue, and one that is not in memory */
+    make_entry();
+    m_node.hca()->cmdq = 0;
+    EXPECT_EQ(-1, ring());
+    m_node.hca()->cmdq = 0x1000000000000000ull;
+    EXPECT_EQ(-1, ring());
+}
+
+TEST_F(test_emlx5_command, event)
+{
+    uint32_t eqn = m_node.create_eq(1 << EMLX5_EVENT_COMMAND);
+    uint8_t arm[4];
+
+    emlx5_put_be32(arm, eqn << 24);
+    emlx5_bar_write(m_node.hca(), (m_node.uar() * 4096) + 0x40, arm, 4);
+    make_entry();
+    ASSERT_EQ(0, ring());
+    const uint8_t *eqe = m_node.at(m_node.ring(emlx5_node::EQ, eqn), 64);
+    EXPECT_EQ(EMLX5_EVENT_COMMAND, eqe[1]);
+    EXPECT_EQ(1u, emlx5_be32(eqe + 32));
+    EXPECT_EQ(1u << 1, m_node.fake()->interrupts);
+}
+
+/* Numbers that were never given, for all commands about numbers */
+TEST_F(test_emlx5_command, dealloc)
+{
+    for (uint16_t op : {EMLX5_OP(DEALLOC_PD), EMLX5_OP(DEALLOC_UAR),
+                        EMLX5_OP(DEALLOC_TRANSPORT_DOMAIN),
+                        EMLX5_OP(DEALLOC_XRCD), EMLX5_OP(DEALLOC_Q_COUNTER)}) {
+        for (uint32_t number : {0u, 100u, 0xffffffu}) {
+            emlx5_put_be32(m_node.begin(16) + 8, number);
+            EXPECT_EQ(EMLX5_CMD_BAD_RES, m_node.command(op)) << op;
+        }
+    }
+    emlx5_put_be32(m_node.begin(16) + 8, m_node.pd());
+    EXPECT_EQ(EMLX5_CMD_OK, m_node.command(EMLX5_OP(DEALLOC_PD)));
+    EXPECT_EQ(EMLX5_CMD_BAD_RES, m_node.command(EMLX5_OP(DEALLOC_PD)));
+}
+
+/* All opcodes with inputs of all zeros, all ones and noise: nothing but a
+ * status */
+TEST_F(test_emlx5_command, any_input)
+{
+    emlx5_random_t random = {7};
+
+    for (unsigned op = 0; op < 0x1000; ++op) {
+        for (unsigned kind = 0; kind < 6; ++kind) {
+            uint32_t size = (kind < 3) ? 16 : 600;
+            uint8_t *in   = m_node.begin(size);
+
+            for (uint32_t i = 0; i < size; ++i) {
+                in[i] = (kind % 3 == 0) ? 0 : (kind % 3 == 1) ? 0xff :
+                        (uint8_t)emlx5_random(&random);
+            }
+            m_node.command(op);
+            m_node.run();
+        }
+    }
+}
+
+TEST_F(test_emlx5_command, rings)
+{
+    uint32_t eqn = m_node.create_eq();
+    uint8_t *in, *c;
+
+    /* A CQ that is too large, or without its event queue or its pages */
+    for (uint32_t size : {EMLX5_LOG_MAX_CQ_SIZE + 1, 31}) {
+        in = m_node.begin(4096);
+        c  = in + EMLX5_OFFSET(create_cq_in, cq_context);
+        EMLX5_SET(c, cqc, log_cq_size, size);
+        EMLX5_SET(c, cqc, c_eqn_or_apu_element, eqn);
+        EXPECT_EQ(EMLX5_CMD_BAD_PARAM, m_node.command(EMLX5_OP(CREATE_CQ)));
+    }
+    EMLX5_SET(c, cqc, log_cq_size, 6);
+    EMLX5_SET(c, cqc, c_eqn_or_apu_element, eqn + 1);
+    EXPECT_EQ(EMLX5_CMD_BAD_RES, m_node.command(EMLX5_OP(CREATE_CQ)));
+    in = m_node.begin(EMLX5_OFFSET(create_cq_in, pas));
+    EMLX5_SET(in + EMLX5_OFFSET(create_cq_in, cq_context), cqc,
+              c_eqn_or_apu_element, eqn);
+    EXPECT_EQ(EMLX5_CMD_BAD_IN_LENGTH, m_node.command(EMLX5_OP(CREATE_CQ)));
+
+    in = m_node.begin(4096);
+    EMLX5_SET(in + EMLX5_OFFSET(create_eq_in, eq_context_entry), eqc, intr,
+              EMLX5_VECTORS);
+    EXPECT_EQ(EMLX5_CMD_BAD_PARAM, m_node.command(EMLX5_OP(CREATE_EQ)));
+
+    in = m_node.begin(4096);
+    EMLX5_SET(in + EMLX5_OFFSET(create_qp_in, qpc), qpc, st, 5);
+    EXPECT_EQ(EMLX5_CMD_BAD_PARAM, m_node.command(EMLX5_OP(CREATE_QP)));
+    in = m_node.begin(4096);
+    EMLX5_SET(in + EMLX5_OFFSET(create_qp_in, qpc), qpc, log_sq_size, 15);
+    EXPECT_EQ(EMLX5_CMD_BAD_PARAM, m_node.command(EMLX5_OP(CREATE_QP)));
+}
+
+TEST_F(test_emlx5_command, states)
+{
+    static const uint16_t path[] = {EMLX5_OP(RST2INIT_QP),
+                                    EMLX5_OP(INIT2RTR_QP),
+                                    EMLX5_OP(RTR2RTS_QP)};
+    uint32_t qpn = m_node.create_qp(m_node.create_cq(m_node.create_eq()));
+
+    for (unsigned state = 0; state <= 3; ++state) {
+        for (unsigned i = 0; i < 3; ++i) {
+            if (i == state) {
+                continue;
+            }
+            uint8_t *in = m_node.begin(EMLX5_OFFSET(rst2init_qp_in, qpc) +
+                                       EMLX5_SIZE(qpc));
+            EMLX5_SET(in, rst2init_qp_in, qpn, qpn);
+            EXPECT_EQ(EMLX5_CMD_BAD_QP_STATE, m_node.command(path[i]));
+        }
+        if (state < 3) {
+            uint8_t *in = m_node.begin(EMLX5_OFFSET(rst2init_qp_in, qpc) +
+                                       EMLX5_SIZE(qpc));
+            EMLX5_SET(in, rst2init_qp_in, qpn, qpn);
+            EXPECT_EQ(EMLX5_CMD_OK, m_node.command(path[state]));
+        }
+    }
+}
+
+TEST_F(test_emlx5_command, uar)
+{
+    uint32_t cqn = m_node.create_cq(m_node.create_eq());
+    uint32_t qpn = m_node.create_qp(cqn);
+    uint8_t data[8] = {};
+
+    /* Another page is refused, the own one is not */
+    emlx5_put_be32(data + 4, qpn << 8);
+    emlx5_bar_write(m_node.hca(), ((m_node.uar() + 1) * 4096) + 0x800, data, 8);
+    EXPECT_EQ(1u, m_node.hca()->stats.bad_doorbells);
+    emlx5_bar_write(m_node.hca(), (m_node.uar() * 4096) + 0x800, data, 8);
+    EXPECT_EQ(1u, m_node.hca()->stats.bad_doorbells);
+    /* Two halves */
+    emlx5_bar_write(m_node.hca(), (m_node.uar() * 4096) + 0x900, data, 4);
+    EXPECT_EQ(2u, m_node.hca()->stats.doorbells);
+    emlx5_bar_write(m_node.hca(), (m_node.uar() * 4096) + 0x904, data + 4, 4);
+    EXPECT_EQ(3u, m_node.hca()->stats.doorbells);
+    EXPECT_EQ(1u, m_node.hca()->stats.bad_doorbells);
+    emlx5_put_be32(data + 4, cqn);
+    emlx5_bar_write(m_node.hca(), ((m_node.uar() + 1) * 4096) + 0x20, data, 8);
+    EXPECT_EQ(2u, m_node.hca()->stats.bad_doorbells);
+    m_node.run();
+}
+
+/* Any register access: no harm */
+TEST_F(test_emlx5_command, any_register)
+{
+    emlx5_random_t random = {3};
+    uint8_t data[4096];
+
+    for (unsigned i = 0; i < 20000; ++i) {
+        uint64_t offset = emlx5_random(&random) % EMLX5_BAR_SIZE;
+        uint32_t length = 1u << emlx5_random_below(&random, 4);
+
+        emlx5_put_be64(data, emlx5_random(&random));
+        if (i % 2) {
+            emlx5_bar_write(m_node.hca(), offset, data, length);
+        } else {
+            emlx5_bar_read(m_node.hca(), offset, data, length);
+        }
+        if (i % 100 == 0) {
+            m_node.run();
+        }
+    }
+    emlx5_bar_read(m_node.hca(), EMLX5_BAR_SIZE - 1, data, 4096);
+    emlx5_bar_read(m_node.hca(), ~0ull, data, 4096);
+    emlx5_bar_write(m_node.hca(), ~0ull, data, 4096);
+}
+
+TEST_F(test_emlx5_command, link)
+{
+    uint32_t eqn = m_node.create_eq(1ull << EMLX5_EVENT_PORT);
+    uint8_t data[8] = {}, back[8];
+
+    emlx5_bar_read(m_node.hca(), EMLX5_BAR_MONITOR, back, 8);
+    EXPECT_EQ(EMLX5_MONITOR_MAGIC, emlx5_le64(back));
+    emlx5_bar_write(m_node.hca(), EMLX5_BAR_MONITOR + 8, data, 8);
+    m_node.run();
+    const uint8_t *eqe = m_node.at(m_node.ring(emlx5_node::EQ, eqn), 64);
+    EXPECT_EQ(EMLX5_EVENT_PORT, eqe[1]);
+    EXPECT_EQ(1, eqe[3]);
+    EXPECT_EQ(0x10, eqe[32 + 8]);
+    emlx5_bar_read(m_node.hca(), EMLX5_BAR_MONITOR + 8, back, 8);
+    EXPECT_EQ(0u, emlx5_le64(back));
+}

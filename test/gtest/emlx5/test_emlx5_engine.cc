@@ -1,0 +1,313 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Messages between two functions, and what a hostile driver can write. */
+
+#include "test_emlx5.h"
+
+#include <memory>
+
+class test_emlx5_engine : public ::testing::Test {
+protected:
+    enum { LENGTH = 4 * EMLX5_PAGE };
+
+    struct end {
+        explicit end(uint16_t lid) : node(lid)
+        {
+            bus = node.memory(LENGTH);
+            key = node.create_mkey(bus, LENGTH, bus);
+            cqn = node.create_cq(node.create_eq(~0ull));
+        }
+
+        emlx5_node node;
+        uint64_t   bus;
+        uint32_t   key, cqn, qpn;
+    };
+
+    test_emlx5_engine() : m_fabric(), m_a(1), m_b(2)
+    {
+        emlx5_fabric_add(&m_fabric, m_a.node.hca());
+        emlx5_fabric_add(&m_fabric, m_b.node.hca());
+    }
+
+    void connect(emlx5_st_t st = EMLX5_ST_RC)
+    {
+        m_a.qpn = m_a.node.create_qp(m_a.cqn, st);
+        m_b.qpn = m_b.node.create_qp(m_b.cqn, st);
+        m_a.node.connect(m_a.qpn, 2, m_b.qpn);
+        m_b.node.connect(m_b.qpn, 1, m_a.qpn);
+    }
+
+    void run()
+    {
+        m_a.node.run();
+        m_b.node.run();
+    }
+
+    emlx5_qp_t *qp(end &e)
+    {
+        return (emlx5_qp_t*)emlx5_table_get(&e.node.hca()->qps, e.qpn);
+    }
+
+    std::vector<uint8_t> request(uint8_t opcode, uint32_t length,
+                                 uint16_t index = 0)
+    {
+        std::vector<uint8_t> wqe = wqe_ctrl(opcode, m_a.qpn, index);
+
+        if ((opcode == EMLX5_WQE_WRITE) || (opcode == EMLX5_WQE_READ)) {
+            wqe_remote(wqe, m_b.bus, m_b.key);
+        }
+        wqe_data(wqe, m_a.bus, length, m_a.key);
+        return wqe_end(wqe);
+    }
+
+    emlx5_fabric_t m_fabric;
+    end            m_a, m_b;
+};
+
+TEST_F(test_emlx5_engine, write_and_read)
+{
+    connect();
+    for (unsigned i = 0; i < LENGTH; ++i) {
+        *m_a.node.at(m_a.bus + i) = i * 3 + (i >> 8);
+    }
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_WRITE, LENGTH));
+    run();
+    EXPECT_EQ(EMLX5_CQE_REQ, m_a.node.cqe_opcode(m_a.cqn, 0));
+    EXPECT_EQ(0, memcmp(m_a.node.at(m_a.bus, LENGTH),
+                        m_b.node.at(m_b.bus, LENGTH), LENGTH));
+    EXPECT_GT(m_b.node.fake()->drains, 0u);
+
+    memset(m_a.node.at(m_a.bus, LENGTH), 0, LENGTH);
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_READ, LENGTH, 1));
+    run();
+    EXPECT_EQ(EMLX5_CQE_REQ, m_a.node.cqe_opcode(m_a.cqn, 1));
+    EXPECT_EQ((uint32_t)LENGTH, emlx5_be32(m_a.node.cqe(m_a.cqn, 1) + 44));
+    EXPECT_EQ(0, memcmp(m_a.node.at(m_a.bus, LENGTH),
+                        m_b.node.at(m_b.bus, LENGTH), LENGTH));
+    EXPECT_EQ((uint64_t)LENGTH, m_b.node.hca()->stats.received_bytes);
+    EXPECT_EQ((uint64_t)LENGTH, m_b.node.hca()->stats.sent_bytes);
+}
+
+TEST_F(test_emlx5_engine, send)
+{
+    connect();
+    memset(m_a.node.at(m_a.bus, 100), 0x33, 100);
+    m_b.node.post_recv(m_b.qpn, m_b.bus + 5, 200, m_b.key);
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, 100));
+    run();
+    EXPECT_EQ(EMLX5_CQE_REQ, m_a.node.cqe_opcode(m_a.cqn, 0));
+    EXPECT_EQ(EMLX5_CQE_SEND, m_b.node.cqe_opcode(m_b.cqn, 0));
+    EXPECT_EQ(100u, emlx5_be32(m_b.node.cqe(m_b.cqn, 0) + 44));
+    EXPECT_EQ(0x33, *m_b.node.at(m_b.bus + 104));
+}
+
+/* Without a receive, and no retries */
+TEST_F(test_emlx5_engine, no_receive)
+{
+    connect();
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, 100));
+    run();
+    EXPECT_EQ(EMLX5_CQE_REQ_ERROR, m_a.node.cqe_opcode(m_a.cqn, 0));
+    EXPECT_EQ(0x16, m_a.node.cqe(m_a.cqn, 0)[55]);
+    EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state);
+    EXPECT_EQ(EMLX5_QP_RTS, qp(m_b)->state);
+}
+
+TEST_F(test_emlx5_engine, refused_key)
+{
+    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_WRITE, 0, 0);
+
+    connect();
+    wqe_remote(wqe, m_b.bus, m_b.key ^ 1);
+    wqe_data(wqe, m_a.bus, 8, m_a.key);
+    m_a.node.post_send(m_a.qpn, wqe_end(wqe));
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_WRITE, 8, 1));
+    run();
+    EXPECT_EQ(0x13, m_a.node.cqe(m_a.cqn, 0)[55]);
+    EXPECT_EQ(EMLX5_CQE_REQ_ERROR, m_a.node.cqe_opcode(m_a.cqn, 1));
+    EXPECT_EQ(0x05, m_a.node.cqe(m_a.cqn, 1)[55]);
+    EXPECT_EQ(EMLX5_QP_ERR, qp(m_b)->state);
+}
+
+/* The data's own key is wrong: no byte goes */
+TEST_F(test_emlx5_engine, own_key)
+{
+    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_WRITE, 0, 0);
+
+    connect();
+    wqe_remote(wqe, m_b.bus, m_b.key);
+    wqe_data(wqe, m_a.bus + LENGTH, 8, m_a.key);
+    memset(m_b.node.at(m_b.bus, 8), 0x66, 8);
+    m_a.node.post_send(m_a.qpn, wqe_end(wqe));
+    run();
+    EXPECT_EQ(0x04, m_a.node.cqe(m_a.cqn, 0)[55]);
+    EXPECT_EQ(0x66, *m_b.node.at(m_b.bus));
+}
+
+/* Requests that have no size, are longer than what was posted, or unknown */
+TEST_F(test_emlx5_engine, malformed)
+{
+    for (int kind = 0; kind < 4; ++kind) {
+        std::vector<uint8_t> wqe = request(EMLX5_WQE_WRITE, 8);
+
+        connect();
+        switch (kind) {
+        case 0:
+            wqe[7] = 0;
+            break;
+        case 1:
+            wqe[7] = 63;
+            break;
+        case 2:
+            wqe[3] = 0x99;
+            break;
+        default:
+            wqe[7] = 1;
+        }
+        m_a.node.post_send(m_a.qpn, wqe);
+        run();
+        EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state) << kind;
+        EXPECT_EQ(EMLX5_QP_RTS, qp(m_b)->state) << kind;
+    }
+}
+
+/* Doorbell records that say more than there can be, or are nowhere */
+TEST_F(test_emlx5_engine, doorbell_record)
+{
+    connect();
+    emlx5_put_be32(m_a.node.at(qp(m_a)->dbr + 4, 4), 0x8000);
+    emlx5_sq_ring(m_a.node.hca(), m_a.node.uar(), m_a.qpn);
+    run();
+    EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state);
+
+    connect();
+    qp(m_a)->dbr = 0;
+    emlx5_sq_ring(m_a.node.hca(), m_a.node.uar(), m_a.qpn);
+    run();
+    EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state);
+
+    /* The receiver's: its own fault */
+    connect();
+    emlx5_put_be32(m_b.node.at(qp(m_b)->dbr, 4), 0x8000);
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, 8));
+    run();
+    EXPECT_EQ(EMLX5_QP_ERR, qp(m_b)->state);
+}
+
+/* Any bytes as requests: it ends, and the other end lives on or fails in
+ * order */
+TEST_F(test_emlx5_engine, any_request)
+{
+    emlx5_random_t random = {11};
+
+    for (unsigned round = 0; round < 300; ++round) {
+        std::vector<uint8_t> wqe(256);
+
+        if (round % 20 == 0) {
+            /* Objects are never so many */
+            m_a.node.hca()->qps.next = 0x40;
+            connect();
+        }
+        for (uint8_t &byte : wqe) {
+            byte = emlx5_random(&random);
+        }
+        wqe[3] = round % 0x30;
+        wqe[7] = emlx5_random_below(&random, 17);
+        emlx5_put_be32(&wqe[4], (emlx5_be32(&wqe[4]) & 0xff));
+        emlx5_put_be32(&wqe[24], m_b.key);
+        emlx5_put_be32(&wqe[36], m_a.key);
+        m_a.node.post_send(m_a.qpn, wqe);
+        run();
+        if (m_a.node.hca()->qps.object[m_a.qpn] != nullptr) {
+            uint8_t *in = m_a.node.begin(16);
+
+            EMLX5_SET(in, rst2init_qp_in, qpn, m_a.qpn);
+            m_a.node.command(EMLX5_OP(QUERY_QP));
+        }
+    }
+}
+
+TEST_F(test_emlx5_engine, interleaved)
+{
+    uint32_t first, second;
+
+    connect();
+    first = m_a.qpn;
+    m_a.node.post_send(first, request(EMLX5_WQE_WRITE, LENGTH));
+    connect();
+    second = m_a.qpn;
+    m_a.node.hca()->chunk = 256;
+    m_a.node.post_send(second, request(EMLX5_WQE_WRITE, 8));
+    run();
+    /* The short one does not wait for the long one */
+    EXPECT_EQ(second, emlx5_be32(m_a.node.cqe(m_a.cqn, 0) + 56) & 0xffffff);
+    EXPECT_EQ(first, emlx5_be32(m_a.node.cqe(m_a.cqn, 1) + 56) & 0xffffff);
+}
+
+/* The peer is reset in the middle of a message. */
+TEST_F(test_emlx5_engine, peer_is_reset)
+{
+    connect();
+    m_b.node.post_recv(m_b.qpn, m_b.bus, LENGTH, m_b.key);
+    m_a.node.hca()->chunk = 256;
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, LENGTH));
+    ASSERT_EQ(1u, fake_run(m_a.node.fake(), 1));
+    EXPECT_TRUE(qp(m_a)->in_progress);
+    emlx5_reset(m_b.node.hca());
+    m_a.node.run();
+    EXPECT_TRUE(qp(m_a)->in_progress || (qp(m_a)->state == EMLX5_QP_ERR));
+}
+
+TEST_F(test_emlx5_engine, datagrams)
+{
+    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_SEND, 0, 0);
+
+    connect(EMLX5_ST_UD);
+    wqe.resize(64);
+    emlx5_put_be32(&wqe[16], 0x1234);
+    emlx5_put_be32(&wqe[24], (1u << 31) | m_b.qpn);
+    emlx5_put_be16(&wqe[30], 2);
+    wqe_data(wqe, m_a.bus, 100, m_a.key);
+    wqe = wqe_end(wqe);
+
+    /* Nothing waits for it: lost */
+    m_a.node.post_send(m_a.qpn, wqe);
+    run();
+    EXPECT_EQ(EMLX5_CQE_REQ, m_a.node.cqe_opcode(m_a.cqn, 0));
+    EXPECT_EQ(1u, m_a.node.hca()->stats.dropped_datagrams);
+
+    memset(m_a.node.at(m_a.bus, 100), 0x21, 100);
+    m_b.node.post_recv(m_b.qpn, m_b.bus, 140, m_b.key);
+    m_a.node.post_send(m_a.qpn, wqe);
+    run();
+    EXPECT_EQ(EMLX5_CQE_SEND, m_b.node.cqe_opcode(m_b.cqn, 0));
+    EXPECT_EQ(140u, emlx5_be32(m_b.node.cqe(m_b.cqn, 0) + 44));
+    EXPECT_EQ(1, emlx5_be16(m_b.node.cqe(m_b.cqn, 0) + 22));
+    EXPECT_EQ(0x21, *m_b.node.at(m_b.bus + 40));
+    EXPECT_EQ(0x21, *m_b.node.at(m_b.bus + 139));
+
+    /* Another Q_Key, LID or QP */
+    for (size_t byte : {19, 31, 27}) {
+        std::vector<uint8_t> wrong = wqe;
+
+        wrong[byte] ^= 0x40;
+        m_a.node.post_send(m_a.qpn, wrong);
+    }
+    run();
+    EXPECT_EQ(4u, m_a.node.hca()->stats.dropped_datagrams);
+}
+
+TEST_F(test_emlx5_engine, cq_overrun)
+{
+    uint32_t eqn = 1;
+
+    m_a.cqn = m_a.node.create_cq(eqn, 1);
+    connect();
+    for (unsigned i = 0; i < 3; ++i) {
+        m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_WRITE, 8, i));
+    }
+    run();
+    const uint8_t *eqe = m_a.node.at(m_a.node.ring(emlx5_node::EQ, eqn), 64);
+    EXPECT_EQ(EMLX5_EVENT_CQ_ERROR, eqe[1]);
+    EXPECT_EQ(m_a.cqn, emlx5_be32(eqe + 32));
+}

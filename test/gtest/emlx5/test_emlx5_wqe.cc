@@ -1,0 +1,172 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Work requests and their lists of memory, as any guest may write them. */
+
+#include "test_emlx5.h"
+
+class test_emlx5_wqe : public ::testing::Test {
+protected:
+    int parse(const std::vector<uint8_t> &bytes, emlx5_st_t st = EMLX5_ST_RC)
+    {
+        memset(&m_wqe, 0xee, sizeof(m_wqe));
+        memcpy(m_wqe.bytes, bytes.data(), bytes.size());
+        m_wqe.size = bytes.size();
+        return emlx5_wqe_parse(&m_wqe, st);
+    }
+
+    static std::vector<uint8_t> write_request()
+    {
+        std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_WRITE, 0x55, 7);
+
+        wqe_remote(wqe, 0x1122334455667788, 0xabcd);
+        wqe_data(wqe, 0x1000, 100, 0x4200);
+        wqe_data(wqe, 0x9000, 28, 0x4300);
+        return wqe;
+    }
+
+    emlx5_wqe_t m_wqe;
+};
+
+TEST_F(test_emlx5_wqe, write)
+{
+    ASSERT_EQ(0, parse(write_request()));
+    EXPECT_EQ(EMLX5_WQE_WRITE, m_wqe.opcode);
+    EXPECT_EQ(7, m_wqe.index);
+    EXPECT_EQ(0x55u, m_wqe.qpn);
+    EXPECT_TRUE(m_wqe.signaled);
+    EXPECT_EQ(0x1122334455667788ull, m_wqe.remote_va);
+    EXPECT_EQ(0xabcdu, m_wqe.remote_key);
+    ASSERT_EQ(2u, m_wqe.sgl.count);
+    EXPECT_EQ(128u, m_wqe.sgl.total);
+    EXPECT_EQ(0x9000u, m_wqe.sgl.sge[1].va);
+    EXPECT_EQ(0x4300u, m_wqe.sgl.sge[1].key);
+}
+
+TEST_F(test_emlx5_wqe, inlined)
+{
+    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_SEND, 0x55, 7, 0);
+
+    wqe.resize(48);
+    emlx5_put_be32(&wqe[16], (1u << 31) | 20);
+    ASSERT_EQ(0, parse(wqe));
+    EXPECT_FALSE(m_wqe.signaled);
+    ASSERT_EQ(1u, m_wqe.sgl.count);
+    EXPECT_EQ(20u, m_wqe.sgl.total);
+    EXPECT_EQ(20, m_wqe.sgl.sge[0].inlined);
+    emlx5_put_be32(&wqe[16], (1u << 31) | 28);
+    EXPECT_EQ(0, parse(wqe));
+    emlx5_put_be32(&wqe[16], (1u << 31) | 29);
+    EXPECT_EQ(-1, parse(wqe));
+    emlx5_put_be32(&wqe[16], ~0u);
+    EXPECT_EQ(-1, parse(wqe));
+}
+
+/* Every opcode on every kind of QP, cut off everywhere: it never reads or
+ * promises what is behind the end. */
+TEST_F(test_emlx5_wqe, cut_off)
+{
+    std::vector<uint8_t> whole(EMLX5_MAX_SQ_WQE, 0x5a);
+
+    for (unsigned st = 0; st < 16; ++st) {
+        for (unsigned opcode = 0; opcode < 256; ++opcode) {
+            for (size_t size = 0; size <= whole.size(); size += 16) {
+                std::vector<uint8_t> wqe(whole.begin(), whole.begin() + size);
+
+                if (size > 0) {
+                    wqe[3] = opcode;
+                }
+                if (parse(wqe, (emlx5_st_t)st) != 0) {
+                    continue;
+                }
+                ASSERT_GE(size, 16u);
+                ASSERT_LE(m_wqe.sgl.count, size / 16);
+                if ((opcode == EMLX5_WQE_UMR) && (m_wqe.umr.data != 0)) {
+                    ASSERT_LE(m_wqe.umr.data + m_wqe.umr.bytes, size);
+                }
+            }
+        }
+    }
+}
+
+TEST_F(test_emlx5_wqe, opcodes_by_type)
+{
+    std::vector<uint8_t> wqe = write_request();
+
+    EXPECT_EQ(0, parse(wqe, EMLX5_ST_UC));
+    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UD));
+    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UMR));
+    wqe[3] = EMLX5_WQE_READ;
+    EXPECT_EQ(0, parse(wqe, EMLX5_ST_RC));
+    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UC));
+    wqe[3] = 0x77;
+    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_RC));
+}
+
+TEST_F(test_emlx5_wqe, datagram)
+{
+    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_SEND_IMM, 0x55, 7);
+
+    wqe.resize(64);
+    emlx5_put_be32(&wqe[16], 0x11111111);
+    emlx5_put_be32(&wqe[24], (1u << 31) | 0x77);
+    wqe[28] = 5;
+    emlx5_put_be16(&wqe[30], 9);
+    emlx5_put_be32(&wqe[44], 1u << 30);
+    ASSERT_EQ(0, parse(wqe, EMLX5_ST_UD));
+    EXPECT_EQ(0x11111111u, m_wqe.av.qkey);
+    EXPECT_EQ(0x77u, m_wqe.av.qpn);
+    EXPECT_EQ(5, m_wqe.av.sl);
+    EXPECT_EQ(9, m_wqe.av.lid);
+    EXPECT_TRUE(m_wqe.av.global);
+    wqe.resize(48);
+    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UD));
+}
+
+TEST_F(test_emlx5_wqe, umr)
+{
+    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_UMR, 0x55, 7);
+
+    wqe.resize(128 + 64);
+    wqe[16] = EMLX5_UMR_INLINE | EMLX5_UMR_OFFSET;
+    emlx5_put_be16(&wqe[20], 4);
+    emlx5_put_be16(&wqe[22], 3);
+    emlx5_put_be32(&wqe[32], 1);
+    emlx5_put_be64(&wqe[24], 0x123);
+    ASSERT_EQ(0, parse(wqe, EMLX5_ST_UMR));
+    EXPECT_EQ(64u, m_wqe.umr.bytes);
+    EXPECT_EQ(0x10003u * 16ull, m_wqe.umr.offset);
+    EXPECT_EQ(0x123u, m_wqe.umr.mask);
+    EXPECT_EQ(64u, m_wqe.umr.context);
+    EXPECT_EQ(128u, m_wqe.umr.data);
+    emlx5_put_be16(&wqe[20], 5);
+    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UMR));
+    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_RC));
+}
+
+TEST(emlx5_sgl, end_of_a_receive)
+{
+    std::vector<uint8_t> list(64);
+    emlx5_sgl_t sgl;
+
+    emlx5_put_be32(&list[0], 10);
+    emlx5_put_be32(&list[20], 0x100);
+    emlx5_put_be32(&list[32], 10);
+    ASSERT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 0, 64));
+    EXPECT_EQ(1u, sgl.count);
+    EXPECT_EQ(10u, sgl.total);
+    /* A part of an element is none */
+    ASSERT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 0, 15));
+    EXPECT_EQ(0u, sgl.count);
+    ASSERT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 64, 32));
+    EXPECT_EQ(0u, sgl.count);
+}
+
+TEST(emlx5_sgl, too_many)
+{
+    std::vector<uint8_t> list((EMLX5_MAX_SGE + 1) * 16, 1);
+    emlx5_sgl_t sgl;
+
+    EXPECT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 0, EMLX5_MAX_SGE * 16));
+    EXPECT_EQ((uint32_t)EMLX5_MAX_SGE, sgl.count);
+    EXPECT_EQ(-1, emlx5_sgl_parse(&sgl, list.data(), 0, list.size()));
+}
