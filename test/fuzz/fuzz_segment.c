@@ -6,7 +6,6 @@
  * of its own, so that it neither sees nor disturbs the user's fabric.
  */
 
-#define _GNU_SOURCE
 #include "fuzz.h"
 
 #include "npemu/fabric/npemu_fabric.h"

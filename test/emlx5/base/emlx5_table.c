@@ -10,6 +10,7 @@ int emlx5_table_init(emlx5_table_t *table, uint32_t first, uint32_t end)
     table->first  = first;
     table->end    = end;
     table->next   = first;
+    table->count  = 0;
     return (table->object == NULL) ? -1 : 0;
 }
 
@@ -32,6 +33,7 @@ int emlx5_table_add(emlx5_table_t *table, void *object, uint32_t *number)
             table->object[at] = object;
             table->next       = at + 1;
             *number           = at;
+            ++table->count;
             return 0;
         }
         ++at;
@@ -50,12 +52,17 @@ void *emlx5_table_remove(emlx5_table_t *table, uint64_t number)
 
     if (object != NULL) {
         table->object[number] = NULL;
+        --table->count;
     }
     return object;
 }
 
 void *emlx5_table_next(const emlx5_table_t *table, uint32_t *number)
 {
+    /* Most tables are empty when all of them are searched */
+    if (table->count == 0) {
+        return NULL;
+    }
     for (; *number < table->end; ++*number) {
         if (table->object[*number] != NULL) {
             return table->object[*number];

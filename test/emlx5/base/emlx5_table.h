@@ -13,6 +13,7 @@ typedef struct {
     uint32_t first; /* lowest number given */
     uint32_t end;   /* above the highest */
     uint32_t next;  /* where the search for a free number begins */
+    uint32_t count; /* objects in it */
 } emlx5_table_t;
 
 /**

@@ -65,7 +65,9 @@ emlx5_mkey_t *emlx5_mkey_create(emlx5_hca_t *hca, const uint8_t *context,
     }
     hca->translations += room;
     memcpy(mkey->context, context, EMLX5_MKC_SIZE);
-    memcpy(mkey->translation, list, bytes);
+    if (bytes > 0) {
+        memcpy(mkey->translation, list, bytes);
+    }
     return mkey;
 }
 
