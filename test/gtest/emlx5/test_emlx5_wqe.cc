@@ -4,12 +4,14 @@
 
 #include "test_emlx5.h"
 
+#include <algorithm>
+
 class test_emlx5_wqe : public ::testing::Test {
 protected:
     int parse(const std::vector<uint8_t> &bytes, emlx5_st_t st = EMLX5_ST_RC)
     {
         memset(&m_wqe, 0xee, sizeof(m_wqe));
-        memcpy(m_wqe.bytes, bytes.data(), bytes.size());
+        std::copy(bytes.begin(), bytes.end(), m_wqe.bytes);
         m_wqe.size = bytes.size();
         return emlx5_wqe_parse(&m_wqe, st);
     }
