@@ -83,8 +83,8 @@ static void emlx5_parse_tlp(emlx5_dma_config_t *config, const char *text)
     if ((sscanf(text, "%u:%u%c", &min, &max, &rest) != 2) ||
         (min < EMLX5_DMA_UNIT) || (max > EMLX5_DMA_TLP) || (min > max) ||
         (min % EMLX5_DMA_UNIT != 0) || (max % EMLX5_DMA_UNIT != 0)) {
-        fprintf(stderr, "emlx5: --tlp %s: must be MIN:MAX, multiples of %u "
-                "from %u to %u\n", text, EMLX5_DMA_UNIT, EMLX5_DMA_UNIT,
+        fprintf(stderr, "emlx5: --tlp %s: must be MIN:MAX, multiples of %d "
+                "from %d to %d\n", text, EMLX5_DMA_UNIT, EMLX5_DMA_UNIT,
                 EMLX5_DMA_TLP);
         exit(2);
     }

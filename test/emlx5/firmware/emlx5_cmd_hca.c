@@ -13,7 +13,8 @@ enum {
     EMLX5_IEEE_VENDOR = 0x2c9,
     EMLX5_RESERVED_KEY = 0xf00, /* "reserved lkey": nothing is behind it */
     EMLX5_LIST_END_KEY = 0x100, /* ends lists of memory */
-    EMLX5_ISSI_MASK    = 3      /* versions 0 and 1 of the interface */
+    EMLX5_MAX_ISSI     = 1,     /* version of the interface */
+    EMLX5_ISSI_MASK    = 3      /* a bit for each */
 };
 
 emlx5_cmd_status_t emlx5_cmd_query_issi(const emlx5_cmd_t *cmd)
@@ -27,7 +28,7 @@ emlx5_cmd_status_t emlx5_cmd_set_issi(const emlx5_cmd_t *cmd)
 {
     uint32_t issi = EMLX5_GET32(cmd->in, set_issi_in, current_issi);
 
-    if ((issi > 31) || !((EMLX5_ISSI_MASK >> issi) & 1)) {
+    if (issi > EMLX5_MAX_ISSI) {
         return EMLX5_CMD_BAD_PARAM;
     }
     cmd->hca->issi = issi;

@@ -35,10 +35,10 @@ static void emlx5_cq_moderation_ends(emlx5_work_t *work)
     }
 }
 
-/* An entry wants an event, and the queue is armed. */
-static void emlx5_cq_moderated_notify(emlx5_cq_t *cq)
+/* Entries want an event, and the queue is armed. */
+static void emlx5_cq_moderated_notify(emlx5_cq_t *cq, uint32_t entries)
 {
-    ++cq->waiting;
+    cq->waiting += entries;
     if (((cq->max_count == 0) && (cq->period_us == 0)) ||
         ((cq->max_count > 0) && (cq->waiting >= cq->max_count))) {
         emlx5_cq_notify(cq);
@@ -61,8 +61,9 @@ static void emlx5_cq_doorbell(emlx5_work_t *work)
     interesting = cq->solicited_only ? cq->last_solicited : cq->producer;
     /* Entries that the driver has not seen when it armed */
     interesting = (interesting - consumer) & EMLX5_CQ_INDEX;
+    cq->waiting = 0;
     if ((interesting != 0) && (interesting <= (1u << cq->log_size))) {
-        emlx5_cq_notify(cq);
+        emlx5_cq_moderated_notify(cq, interesting);
     }
 }
 
@@ -156,7 +157,7 @@ void emlx5_cq_post(emlx5_hca_t *hca, uint32_t cqn, uint8_t *entry,
         cq->last_solicited = cq->producer;
     }
     if (cq->armed && (!cq->solicited_only || solicited || is_error)) {
-        emlx5_cq_moderated_notify(cq);
+        emlx5_cq_moderated_notify(cq, 1);
     }
 }
 

@@ -311,3 +311,33 @@ TEST_F(test_emlx5_engine, cq_overrun)
     EXPECT_EQ(EMLX5_EVENT_CQ_ERROR, eqe[1]);
     EXPECT_EQ(m_a.cqn, emlx5_be32(eqe + 32));
 }
+
+/* Entries that are there when the queue is armed count as well. */
+TEST_F(test_emlx5_engine, moderation)
+{
+    emlx5_cq_t *cq = (emlx5_cq_t*)emlx5_table_get(&m_a.node.hca()->cqs,
+                                                  m_a.cqn);
+    unsigned i;
+
+    connect();
+    emlx5_cq_moderate(cq, 0, 3);
+    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_WRITE, 8, 0));
+    run();
+    emlx5_cq_ring(m_a.node.hca(), m_a.node.uar(), 0, m_a.cqn);
+    run();
+    for (i = 1; i < 3; ++i) {
+        EXPECT_EQ(0u, m_a.node.hca()->stats.eqes) << i;
+        m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_WRITE, 8, i));
+        run();
+    }
+    EXPECT_EQ(1u, m_a.node.hca()->stats.eqes);
+    /* Nothing of interest behind the last solicited one */
+    emlx5_cq_ring(m_a.node.hca(), m_a.node.uar(), (1 << 24) | 3, m_a.cqn);
+    run();
+    EXPECT_EQ(1u, m_a.node.hca()->stats.eqes);
+    /* All at once without moderation */
+    emlx5_cq_moderate(cq, 0, 0);
+    emlx5_cq_ring(m_a.node.hca(), m_a.node.uar(), 2, m_a.cqn);
+    run();
+    EXPECT_EQ(2u, m_a.node.hca()->stats.eqes);
+}
