@@ -12,9 +12,12 @@ if(NOT IBVERBS_LIBRARY)
     return()
 endif()
 
-add_executable(emlx5_verbs guest/emlx5_verbs.c guest/emlx5_pair.c)
-target_compile_definitions(emlx5_verbs PRIVATE _GNU_SOURCE)
-target_link_libraries(emlx5_verbs PRIVATE ${IBVERBS_LIBRARY})
+find_package(Threads REQUIRED)
+foreach(program emlx5_verbs emlx5_nodes)
+    add_executable(${program} guest/${program}.c guest/emlx5_pair.c)
+    target_compile_definitions(${program} PRIVATE _GNU_SOURCE)
+    target_link_libraries(${program} PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
+endforeach()
 
 # add_emlx5_test(NAME SCRIPT [SECONDS N] [KERNELS K...] [IOMMU MODE]
 #                [MODEL OPTION...] [ARGS ARGUMENT...])
@@ -55,7 +58,24 @@ function(add_emlx5_test name script)
     endforeach()
 endfunction()
 
-add_emlx5_test(traffic traffic)
+add_emlx5_test(traffic traffic KERNELS 6.12 7.2)
 add_emlx5_test(verbs verbs MODEL --delay 50 ARGS $<TARGET_FILE:emlx5_verbs>)
 add_emlx5_test(verbs.ss verbs KERNELS 6.12 IOMMU ss MODEL --seed 2
                ARGS $<TARGET_FILE:emlx5_verbs>)
+add_emlx5_test(relaxed relaxed KERNELS 6.12 SECONDS 60 MODEL --relaxed-writes
+               ARGS $<TARGET_FILE:emlx5_verbs>)
+add_emlx5_test(faults faults KERNELS 6.12 ARGS $<TARGET_FILE:emlx5_verbs>)
+
+# Two guests
+if("6.12" IN_LIST NPRDMA_GUEST_KERNELS)
+    add_test(NAME guest.6.12.emlx5.nodes
+             COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/guest/two --kernel 6.12
+                     --iommu legacy --time 300 --memory 512
+                     --append iomem=relaxed --build ${NPRDMA_BUILD}
+                     --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
+                     ${CMAKE_CURRENT_SOURCE_DIR}/guest/nodes
+                     $<TARGET_FILE:emlx5_nodes>)
+    set_tests_properties(guest.6.12.emlx5.nodes PROPERTIES LABELS guest
+        SKIP_RETURN_CODE 77 TIMEOUT 460 PROCESSORS 2
+        ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
+endif()

@@ -4,6 +4,7 @@
 #include "base/emlx5_bytes.h"
 #include "base/emlx5_log.h"
 #include "object/emlx5_eq.h"
+#include "object/emlx5_fabric.h"
 
 /* Subtypes of the port's event, and the port in its data */
 enum {
@@ -26,6 +27,11 @@ static uint64_t emlx5_monitor_counter(const void *stats, size_t size,
 
 static uint64_t emlx5_monitor_register(const emlx5_hca_t *hca, uint32_t offset)
 {
+    if (offset >= EMLX5_MONITOR_NOTES) {
+        return emlx5_monitor_counter(hca->fabric->notes,
+                                     sizeof(hca->fabric->notes),
+                                     offset - EMLX5_MONITOR_NOTES);
+    }
     if (offset >= EMLX5_MONITOR_DMA) {
         return emlx5_monitor_counter(&hca->dma.stats, sizeof(hca->dma.stats),
                                      offset - EMLX5_MONITOR_DMA);
@@ -69,19 +75,28 @@ static void emlx5_monitor_link_work(emlx5_work_t *work)
                         EMLX5_PORT_EVENT_UP : EMLX5_PORT_EVENT_DOWN, data);
 }
 
-void emlx5_monitor_write(emlx5_hca_t *hca, uint32_t offset, const uint8_t *data,
-                         uint32_t length)
+static void emlx5_monitor_set_link(emlx5_hca_t *hca, int link_up)
 {
-    int link_up;
-
-    if ((offset != EMLX5_MONITOR_LINK) || ((length != 4) && (length != 8))) {
-        return;
-    }
-    link_up = (emlx5_le32(data) != 0);
     if (hca->link_up != link_up) {
         emlx5_event("port %u: link %s", hca->lid, link_up ? "up" : "down");
         hca->link_up = link_up;
         emlx5_work_add(&hca->queue, &hca->link_work);
+    }
+}
+
+void emlx5_monitor_write(emlx5_hca_t *hca, uint32_t offset, const uint8_t *data,
+                         uint32_t length)
+{
+    uint32_t note = offset - EMLX5_MONITOR_NOTES;
+
+    if (((length != 4) && (length != 8)) || (offset % length != 0)) {
+        return;
+    }
+    if (offset == EMLX5_MONITOR_LINK) {
+        emlx5_monitor_set_link(hca, emlx5_le32(data) != 0);
+    } else if ((offset >= EMLX5_MONITOR_NOTES) &&
+               (note < sizeof(hca->fabric->notes))) {
+        memcpy((uint8_t*)hca->fabric->notes + note, data, length);
     }
 }
 

@@ -13,7 +13,9 @@ enum {
     EMLX5_MONITOR_MAGIC_AT = 0x0,   /* reads EMLX5_MONITOR_MAGIC */
     EMLX5_MONITOR_LINK     = 0x8,   /* 1 up, 0 down; can be written */
     EMLX5_MONITOR_STATS    = 0x100, /* emlx5_hca_stats_t, in its order */
-    EMLX5_MONITOR_DMA      = 0x400  /* emlx5_dma_stats_t, in its order */
+    EMLX5_MONITOR_DMA      = 0x400, /* emlx5_dma_stats_t, in its order */
+    EMLX5_MONITOR_NOTES    = 0x800  /* EMLX5_NOTES words that all functions of
+                                     * the switch share; can be written */
 };
 
 #define EMLX5_MONITOR_MAGIC 0x35786c6d65ull /* "emlx5" */
@@ -22,8 +24,8 @@ enum {
 void emlx5_monitor_read(emlx5_hca_t *hca, uint32_t offset, uint8_t *data,
                         uint32_t length);
 
-/** Writes a register; others than EMLX5_MONITOR_LINK are ignored. The link's
- * change is an event for the driver. */
+/** Writes a register, in 4 or 8 bytes; those that cannot be written ignore it.
+ * The link's change is an event for the driver. */
 void emlx5_monitor_write(emlx5_hca_t *hca, uint32_t offset, const uint8_t *data,
                          uint32_t length);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 static double pair_seconds(void)
 {
@@ -103,18 +104,18 @@ void pair_close(pair_t *pair)
 
 /* --- connection ------------------------------------------------------------*/
 
-static void side_make_qp(side_t *side, enum ibv_qp_type type, int with_srq)
+static void side_make_qp(side_t *side, const pair_settings_t *settings)
 {
     struct ibv_srq_init_attr srq_attr = {
         .attr = {.max_wr = PAIR_DEPTH, .max_sge = 1}
     };
     struct ibv_qp_init_attr attr = {
-        .send_cq = side->cq, .recv_cq = side->cq, .qp_type = type,
+        .send_cq = side->cq, .recv_cq = side->cq, .qp_type = settings->type,
         .cap = {PAIR_DEPTH, PAIR_DEPTH, 2, 2, 64}
     };
 
     side_drop_qp(side);
-    if (with_srq) {
+    if (settings->with_srq) {
         side->srq = ibv_create_srq(side->pd, &srq_attr);
         CHECK(side->srq != NULL, "no SRQ: %s", strerror(errno));
         attr.srq = side->srq;
@@ -145,8 +146,14 @@ static void side_init(side_t *side)
                              IBV_QP_ACCESS_FLAGS);
 }
 
-static void side_ready(side_t *side, const side_t *peer,
-                       const pair_settings_t *settings)
+void side_make(side_t *side, const pair_settings_t *settings)
+{
+    side_make_qp(side, settings);
+    side_init(side);
+}
+
+void side_connect(side_t *side, const side_t *peer,
+                  const pair_settings_t *settings)
 {
     int reliable = (settings->type == IBV_QPT_RC);
     struct ibv_qp_attr attr = {
@@ -171,12 +178,13 @@ static void side_ready(side_t *side, const side_t *peer,
 
 void pair_connect(pair_t *pair, const pair_settings_t *settings)
 {
-    side_make_qp(&pair->a, settings->type, 0);
-    side_make_qp(&pair->b, settings->type, settings->with_srq);
-    side_init(&pair->a);
-    side_init(&pair->b);
-    side_ready(&pair->a, &pair->b, settings);
-    side_ready(&pair->b, &pair->a, settings);
+    pair_settings_t without_srq = *settings;
+
+    without_srq.with_srq = 0;
+    side_make(&pair->a, &without_srq);
+    side_make(&pair->b, settings);
+    side_connect(&pair->a, &pair->b, settings);
+    side_connect(&pair->b, &pair->a, settings);
 }
 
 /* --- waiting ---------------------------------------------------------------*/
@@ -207,12 +215,16 @@ void side_wait_event(side_t *side, enum ibv_event_type type)
     struct pollfd fd = {side->context->async_fd, POLLIN, 0};
     struct ibv_async_event event;
 
-    CHECK(poll(&fd, 1, PAIR_SECONDS * 1000) == 1, "no event %s",
-          ibv_event_type_str(type));
-    CHECK(ibv_get_async_event(side->context, &event) == 0, "event");
+    do {
+        CHECK(poll(&fd, 1, PAIR_SECONDS * 1000) == 1, "no event %s",
+              ibv_event_type_str(type));
+        CHECK(ibv_get_async_event(side->context, &event) == 0, "event");
+        ibv_ack_async_event(&event);
+        /* Kernels may have events that this library does not know, e.g. of
+         * the port's speed */
+    } while (event.event_type > IBV_EVENT_WQ_FATAL);
     CHECK(event.event_type == type, "%s rather than %s",
           ibv_event_type_str(event.event_type), ibv_event_type_str(type));
-    ibv_ack_async_event(&event);
 }
 
 int side_has_cq_event(side_t *side, int ms)
@@ -266,6 +278,26 @@ void side_post(side_t *side, const request_t *request)
     }
     status = ibv_post_send(side->qp, &wr, &bad);
     CHECK(status == 0, "ibv_post_send: %s", strerror(status));
+}
+
+/* --- registers -------------------------------------------------------------*/
+
+volatile uint64_t *side_monitor(const side_t *side)
+{
+    enum { MONITOR = 0x6000, SIZE = 0x1000 };
+    char path[300];
+    uint8_t *page;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/device/resource0",
+             side->context->device->ibdev_path);
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0, "%s: %s", path, strerror(errno));
+    page = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, MONITOR);
+    CHECK(page != MAP_FAILED, "%s: %s (iomem=relaxed?)", path, strerror(errno));
+    close(fd);
+    CHECK(*(volatile uint64_t*)page == 0x35786c6d65ull, "%s: no emlx5", path);
+    return (volatile uint64_t*)page;
 }
 
 /* --- memory ----------------------------------------------------------------*/

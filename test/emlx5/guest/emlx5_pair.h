@@ -60,6 +60,13 @@ void pair_connect(pair_t *pair, const pair_settings_t *settings);
 
 void pair_close(pair_t *pair);
 
+/** Makes the QP of one end, instead of the one that there is, in state INIT. */
+void side_make(side_t *side, const pair_settings_t *settings);
+
+/** Connects it. Of the peer, the LID and the number of the QP count. */
+void side_connect(side_t *side, const side_t *peer,
+                  const pair_settings_t *settings);
+
 /** Waits for a completion, at most PAIR_SECONDS. */
 struct ibv_wc side_wait(side_t *side);
 
@@ -90,6 +97,10 @@ typedef struct {
 
 /** Posts it. */
 void side_post(side_t *side, const request_t *request);
+
+/** @return Registers of the model: see firmware/emlx5_monitor.h. The kernel
+ * needs "iomem=relaxed". */
+volatile uint64_t *side_monitor(const side_t *side);
 
 /** Fills memory with numbers that a seed repeats, or compares it with them. */
 void fill(uint8_t *memory, size_t length, uint32_t seed);

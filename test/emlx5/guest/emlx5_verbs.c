@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/udmabuf.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -118,6 +120,55 @@ static void test_atomics(pair_t *pair)
     side_post(&pair->a, &request);
     side_wait_ok(&pair->a);
     CHECK((*target == 1) && (*result == 42), "%lu, %lu", *target, *result);
+}
+
+/* --- transactions ----------------------------------------------------------*/
+
+static atomic_int stop_writing;
+
+/* Writes 1 everywhere, then 2... from the begin to the end of a page. */
+static void *write_on(void *page)
+{
+    volatile uint64_t *words = page;
+    uint64_t value;
+    int i;
+
+    for (value = 1; !stop_writing; ++value) {
+        for (i = 0; i < 512; ++i) {
+            words[i] = value;
+        }
+    }
+    return NULL;
+}
+
+/* A READ is not a snapshot: some must see several states of a page, and, as the
+ * transactions are reordered, an older one before a newer one. */
+static void test_torn(pair_t *pair)
+{
+    request_t request      = to_b(pair, IBV_WR_RDMA_READ, 4096);
+    const uint64_t *words  = (uint64_t*)pair->a.memory;
+    int i, k, torn = 0, turned = 0, is_torn, is_turned;
+    pthread_t writer;
+
+    pair_connect(pair, &pair_default);
+    stop_writing = 0;
+    CHECK(pthread_create(&writer, NULL, write_on, pair->b.memory) == 0,
+          "no thread");
+    for (i = 0; i < 300; ++i) {
+        side_post(&pair->a, &request);
+        side_wait_ok(&pair->a);
+        for (k = 1, is_torn = 0, is_turned = 0; k < 512; ++k) {
+            is_torn   |= words[k] != words[k - 1];
+            is_turned |= words[k] > words[k - 1];
+        }
+        torn   += is_torn;
+        turned += is_turned;
+    }
+    stop_writing = 1;
+    pthread_join(writer, NULL);
+    printf("  of %d READs, %d saw several states, %d an older one first\n", i,
+           torn, turned);
+    CHECK((torn > 0) && (turned > 0), "all READs are snapshots");
 }
 
 /* --- errors ----------------------------------------------------------------*/
@@ -447,32 +498,13 @@ static void test_dmabuf(pair_t *pair)
 
 /* --- the port --------------------------------------------------------------*/
 
-/* Registers of the model: see firmware/emlx5_monitor.h */
-static volatile uint64_t *map_monitor(const side_t *side)
-{
-    char path[300];
-    uint8_t *bar;
-    int fd;
-
-    snprintf(path, sizeof(path), "%s/device/resource0",
-             side->context->device->ibdev_path);
-    fd = open(path, O_RDWR);
-    CHECK(fd >= 0, "%s: %s", path, strerror(errno));
-    bar = mmap(NULL, 0x7000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    CHECK(bar != MAP_FAILED, "%s: %s (needs iomem=relaxed)", path,
-          strerror(errno));
-    close(fd);
-    return (volatile uint64_t*)(bar + 0x6000);
-}
-
 static void test_link(pair_t *pair)
 {
-    volatile uint64_t *monitor = map_monitor(&pair->b);
+    volatile uint64_t *monitor = side_monitor(&pair->b);
     pair_settings_t settings   = pair_default;
     request_t request          = to_b(pair, IBV_WR_SEND, 64);
     struct ibv_port_attr port;
 
-    CHECK(monitor[0] == 0x35786c6d65ull, "%#lx", monitor[0]);
     settings.timeout = 12;
     pair_connect(pair, &settings);
     monitor[1] = 0;
@@ -499,7 +531,7 @@ static const struct {
 } tests[] = {
     {"write_read", test_write_read}, {"send", test_send},
     {"inline", test_inline}, {"atomics", test_atomics},
-    {"access", test_access}, {"rnr", test_rnr}, {"too_long", test_too_long},
+    {"torn", test_torn}, {"access", test_access}, {"rnr", test_rnr}, {"too_long", test_too_long},
     {"retry", test_retry}, {"flush", test_flush}, {"srq", test_srq},
     {"events", test_events}, {"moderation", test_moderation},
     {"resize", test_resize}, {"overrun", test_overrun},

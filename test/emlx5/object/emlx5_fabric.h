@@ -7,9 +7,12 @@
 
 #include "object/emlx5_hca.h"
 
+enum { EMLX5_NOTES = 128 };
+
 typedef struct emlx5_fabric {
     emlx5_hca_t *port[EMLX5_MAX_FUNCTIONS]; /* by LID - 1 */
     unsigned    num_ports;
+    uint64_t    notes[EMLX5_NOTES]; /* of guests to each other, for tests */
 } emlx5_fabric_t;
 
 /** Plugs a function in; its LID is the number of its port, from 1 on. */

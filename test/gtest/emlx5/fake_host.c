@@ -96,6 +96,7 @@ fake_host_t *fake_host_create(const emlx5_dma_config_t *config, uint16_t lid)
     emlx5_monitor_init(&fake->hca);
     emlx5_reset(&fake->hca);
     fake->hca.present = 1;
+    fake->hca.fabric  = &fake->alone;
     emlx5_hca_set_bus_master(&fake->hca, 1);
     return fake;
 }

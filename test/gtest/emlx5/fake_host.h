@@ -17,13 +17,14 @@
 enum { FAKE_BASE = 1 << 20, FAKE_SIZE = 1 << 20 };
 
 typedef struct {
-    emlx5_host_t host;
-    emlx5_hca_t  hca;
-    uint8_t      memory[FAKE_SIZE];
-    uint32_t     interrupts;     /* a bit for each vector raised */
-    unsigned     writes, drains, pauses, faults;
-    unsigned     longest;        /* transaction */
-    unsigned     crossing;       /* transactions that cross 4 KiB */
+    emlx5_host_t   host;
+    emlx5_hca_t    hca;
+    emlx5_fabric_t alone;      /* until it is added to another one */
+    uint8_t        memory[FAKE_SIZE];
+    uint32_t       interrupts; /* a bit for each vector raised */
+    unsigned       writes, drains, pauses, faults;
+    unsigned       longest;    /* transaction */
+    unsigned       crossing;   /* transactions that cross 4 KiB */
 } fake_host_t;
 
 /** Makes a computer with a function in it, which may do DMA. */

@@ -333,3 +333,24 @@ TEST_F(test_emlx5_command, link)
     emlx5_bar_read(m_node.hca(), EMLX5_BAR_MONITOR + 8, back, 8);
     EXPECT_EQ(0u, emlx5_le64(back));
 }
+
+/* Words that guests leave for each other */
+TEST_F(test_emlx5_command, notes)
+{
+    const uint32_t notes = EMLX5_BAR_MONITOR + EMLX5_MONITOR_NOTES;
+    uint8_t data[8]      = {1, 2, 3, 4, 5, 6, 7, 8}, back[8];
+
+    emlx5_bar_write(m_node.hca(), notes + (8 * 127), data, 8);
+    emlx5_bar_read(m_node.hca(), notes + (8 * 127), back, 8);
+    EXPECT_EQ(0, memcmp(data, back, 8));
+    emlx5_bar_write(m_node.hca(), notes + (8 * 127) + 4, data, 4);
+    emlx5_bar_read(m_node.hca(), notes + (8 * 127), back, 8);
+    EXPECT_EQ(0, memcmp(data, back + 4, 4));
+    /* Behind the last one, and across words */
+    emlx5_bar_write(m_node.hca(), notes + (8 * 128), data, 8);
+    emlx5_bar_read(m_node.hca(), notes + (8 * 128), back, 8);
+    EXPECT_EQ(0u, emlx5_le64(back));
+    emlx5_bar_write(m_node.hca(), notes + 4, data, 8);
+    emlx5_bar_read(m_node.hca(), notes, back, 8);
+    EXPECT_EQ(0u, emlx5_le64(back));
+}
