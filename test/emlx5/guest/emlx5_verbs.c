@@ -531,7 +531,8 @@ static const struct {
 } tests[] = {
     {"write_read", test_write_read}, {"send", test_send},
     {"inline", test_inline}, {"atomics", test_atomics},
-    {"torn", test_torn}, {"access", test_access}, {"rnr", test_rnr}, {"too_long", test_too_long},
+    {"torn", test_torn}, {"access", test_access}, {"rnr", test_rnr},
+    {"too_long", test_too_long},
     {"retry", test_retry}, {"flush", test_flush}, {"srq", test_srq},
     {"events", test_events}, {"moderation", test_moderation},
     {"resize", test_resize}, {"overrun", test_overrun},

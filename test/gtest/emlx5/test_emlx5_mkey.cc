@@ -11,9 +11,10 @@ protected:
     test_emlx5_mkey() : m_node(1)
     {
         m_bus = m_node.memory(LENGTH);
-        m_va  = 0x700000000000ull + 0x234;
-        m_key = m_node.create_mkey(m_va, LENGTH - 0x234, m_bus);
-        m_length = LENGTH - 0x234;
+        /* Neither begins nor ends with a page */
+        m_va     = 0x700000000000ull + 0x234;
+        m_length = LENGTH - 0x234 - 100;
+        m_key    = m_node.create_mkey(m_va, m_length, m_bus);
     }
 
     int check(uint64_t va, uint64_t length,
