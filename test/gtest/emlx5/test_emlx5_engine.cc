@@ -175,10 +175,14 @@ TEST_F(test_emlx5_engine, malformed)
 TEST_F(test_emlx5_engine, doorbell_record)
 {
     connect();
+    /* The ring itself is in order: requests that do nothing */
+    for (unsigned i = 0; i < (1u << emlx5_node::log_queue); ++i) {
+        m_a.node.post_send(m_a.qpn, wqe_end(wqe_ctrl(EMLX5_WQE_NOP, 0, i)));
+    }
     emlx5_put_be32(m_a.node.at(qp(m_a)->dbr + 4, 4), 0x8000);
-    emlx5_sq_ring(m_a.node.hca(), m_a.node.uar(), m_a.qpn);
     run();
     EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state);
+    EXPECT_EQ(0u, m_a.node.hca()->stats.cqes);
 
     connect();
     qp(m_a)->dbr = 0;
@@ -188,10 +192,12 @@ TEST_F(test_emlx5_engine, doorbell_record)
 
     /* The receiver's: its own fault */
     connect();
+    m_b.node.post_recv(m_b.qpn, m_b.bus, 200, m_b.key);
     emlx5_put_be32(m_b.node.at(qp(m_b)->dbr, 4), 0x8000);
     m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, 8));
     run();
     EXPECT_EQ(EMLX5_QP_ERR, qp(m_b)->state);
+    EXPECT_EQ(0u, m_b.node.hca()->stats.received_bytes);
 }
 
 /* Any bytes as requests: it ends, and the other end lives on or fails in
