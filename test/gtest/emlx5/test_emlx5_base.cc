@@ -6,7 +6,7 @@
 
 #include <memory>
 
-TEST(emlx5_field, set_changes_only_the_field)
+TEST(test_emlx5_base_field, set_changes_only_the_field)
 {
     uint8_t words[8];
 
@@ -23,7 +23,7 @@ TEST(emlx5_field, set_changes_only_the_field)
     EXPECT_EQ(0x55u, emlx5_be32(words));
 }
 
-TEST(emlx5_table, numbers)
+TEST(test_emlx5_base_table, numbers)
 {
     emlx5_table_t table;
     uint32_t first, second, next;
@@ -52,7 +52,7 @@ TEST(emlx5_table, numbers)
     emlx5_table_cleanup(&table);
 }
 
-TEST(emlx5_pages, lists_of_a_guest)
+TEST(test_emlx5_base_pages, lists_of_a_guest)
 {
     uint8_t list[32] = {};
     emlx5_pages_t pages;
@@ -71,7 +71,7 @@ TEST(emlx5_pages, lists_of_a_guest)
     emlx5_pages_cleanup(&pages);
 }
 
-TEST(emlx5_pages, across_pages)
+TEST(test_emlx5_base_pages, across_pages)
 {
     emlx5_node node(1);
     uint64_t a = node.memory(4096), b = node.memory(4096);
@@ -98,7 +98,7 @@ TEST(emlx5_pages, across_pages)
     emlx5_pages_cleanup(&pages);
 }
 
-class test_emlx5_dma : public ::testing::Test {
+class test_emlx5_base_dma : public ::testing::Test {
 protected:
     enum : size_t { LENGTH = 20000 };
 
@@ -129,14 +129,14 @@ protected:
     std::vector<uint8_t>        m_data;
 };
 
-TEST_F(test_emlx5_dma, whole)
+TEST_F(test_emlx5_base_dma, whole)
 {
     start({});
     check_both_ways();
     EXPECT_EQ(LENGTH, m_node->fake()->longest);
 }
 
-TEST_F(test_emlx5_dma, transactions)
+TEST_F(test_emlx5_base_dma, transactions)
 {
     for (uint64_t seed = 1; seed < 20; ++seed) {
         m_data.clear();
@@ -149,7 +149,7 @@ TEST_F(test_emlx5_dma, transactions)
     }
 }
 
-TEST_F(test_emlx5_dma, pauses)
+TEST_F(test_emlx5_base_dma, pauses)
 {
     start({64, 64, 10, 1, 0, 3});
     check_both_ways();
@@ -157,7 +157,7 @@ TEST_F(test_emlx5_dma, pauses)
 }
 
 /* Payload is overtaken by what is written after it, and is not lost. */
-TEST_F(test_emlx5_dma, relaxed_writes)
+TEST_F(test_emlx5_base_dma, relaxed_writes)
 {
     unsigned overtaken = 0;
     uint8_t flag       = 1;
@@ -176,14 +176,14 @@ TEST_F(test_emlx5_dma, relaxed_writes)
     EXPECT_LT(overtaken, 40u);
 }
 
-TEST_F(test_emlx5_dma, ordered_writes)
+TEST_F(test_emlx5_base_dma, ordered_writes)
 {
     start({64, 64, 0, 1, 0, 5});
     emlx5_dma_put(m_dma, m_bus, m_data.data(), 64);
     EXPECT_EQ(0, memcmp(m_node->at(m_bus, 64), m_data.data(), 64));
 }
 
-TEST_F(test_emlx5_dma, faults)
+TEST_F(test_emlx5_base_dma, faults)
 {
     uint8_t back[100];
 
@@ -195,7 +195,7 @@ TEST_F(test_emlx5_dma, faults)
     EXPECT_EQ(0, emlx5_dma_read(m_dma, m_bus, back, sizeof(back)));
 }
 
-TEST_F(test_emlx5_dma, not_without_permission)
+TEST_F(test_emlx5_base_dma, not_without_permission)
 {
     uint8_t back[8];
 

@@ -15,7 +15,7 @@ extern "C" {
 #include <sys/socket.h>
 #include <unistd.h>
 
-TEST(emlx5_config, constant_bits)
+TEST(test_emlx5_bus_config, constant_bits)
 {
     emlx5_config_t config, before;
     uint8_t ones[EMLX5_CONFIG_SIZE];
@@ -33,7 +33,7 @@ TEST(emlx5_config, constant_bits)
     EXPECT_EQ(15, emlx5_le16(config.bytes + 0x9e) & 0x7ff);
 }
 
-TEST(emlx5_message, sizes)
+TEST(test_emlx5_bus_message, sizes)
 {
     uint8_t bytes[16] = {};
     emlx5_header_t header;
@@ -48,9 +48,9 @@ TEST(emlx5_message, sizes)
     EXPECT_EQ(UINT32_MAX, emlx5_message_min_body(0xffff));
 }
 
-class test_emlx5_conn : public ::testing::Test {
+class test_emlx5_bus_conn : public ::testing::Test {
 protected:
-    test_emlx5_conn()
+    test_emlx5_bus_conn()
     {
         int fds[2];
 
@@ -60,7 +60,7 @@ protected:
         m_peer = fds[1];
     }
 
-    ~test_emlx5_conn()
+    ~test_emlx5_bus_conn()
     {
         emlx5_conn_cleanup(&m_conn);
         close(m_peer);
@@ -101,7 +101,7 @@ protected:
     int          m_peer;
 };
 
-TEST_F(test_emlx5_conn, byte_by_byte)
+TEST_F(test_emlx5_bus_conn, byte_by_byte)
 {
     std::vector<uint8_t> bytes = message(7, 100);
 
@@ -115,7 +115,7 @@ TEST_F(test_emlx5_conn, byte_by_byte)
 }
 
 /* Two messages lie in the socket; the descriptor belongs to the second. */
-TEST_F(test_emlx5_conn, descriptor_of_the_second)
+TEST_F(test_emlx5_bus_conn, descriptor_of_the_second)
 {
     int fd = eventfd(0, 0);
 
@@ -131,14 +131,14 @@ TEST_F(test_emlx5_conn, descriptor_of_the_second)
     close(fd);
 }
 
-TEST_F(test_emlx5_conn, nonsense_breaks_it)
+TEST_F(test_emlx5_bus_conn, nonsense_breaks_it)
 {
     put(std::vector<uint8_t>(64, 0xff));
     EXPECT_EQ(-1, emlx5_conn_receive(&m_conn));
     EXPECT_TRUE(m_conn.broken);
 }
 
-TEST_F(test_emlx5_conn, peer_goes)
+TEST_F(test_emlx5_bus_conn, peer_goes)
 {
     put({1, 2, 3});
     EXPECT_EQ(0, emlx5_conn_receive(&m_conn));
@@ -147,7 +147,7 @@ TEST_F(test_emlx5_conn, peer_goes)
 }
 
 /* A peer that does not read: what is sent waits, up to a limit. */
-TEST_F(test_emlx5_conn, peer_does_not_read)
+TEST_F(test_emlx5_bus_conn, peer_does_not_read)
 {
     std::vector<uint8_t> body(60000, 5);
     emlx5_header_t header = {};
@@ -175,7 +175,7 @@ TEST_F(test_emlx5_conn, peer_does_not_read)
 }
 
 /* An interrupt while QEMU has taken the descriptors away */
-TEST(emlx5_irq, pending)
+TEST(test_emlx5_bus_irq, pending)
 {
     int fd = eventfd(0, EFD_NONBLOCK), copy = dup(fd);
     emlx5_irq_t irq;

@@ -145,7 +145,7 @@ TEST_F(test_emlx5_wqe, umr)
     EXPECT_EQ(-1, parse(wqe, EMLX5_ST_RC));
 }
 
-TEST(emlx5_sgl, end_of_a_receive)
+TEST(test_emlx5_wqe_sgl, end_of_a_receive)
 {
     std::vector<uint8_t> list(64);
     emlx5_sgl_t sgl;
@@ -163,7 +163,7 @@ TEST(emlx5_sgl, end_of_a_receive)
     EXPECT_EQ(0u, sgl.count);
 }
 
-TEST(emlx5_sgl, too_many)
+TEST(test_emlx5_wqe_sgl, too_many)
 {
     std::vector<uint8_t> list((EMLX5_MAX_SGE + 1) * 16, 1);
     emlx5_sgl_t sgl;
