@@ -64,6 +64,7 @@ add_emlx5_test(verbs.ss verbs KERNELS 6.12 IOMMU ss MODEL --seed 2
                ARGS $<TARGET_FILE:emlx5_verbs>)
 add_emlx5_test(relaxed relaxed KERNELS 6.12 SECONDS 60 MODEL --relaxed-writes
                ARGS $<TARGET_FILE:emlx5_verbs>)
+add_emlx5_test(mpi mpi KERNELS 6.12 SECONDS 180 MODEL --chunk 65536)
 add_emlx5_test(faults faults KERNELS 6.12 ARGS $<TARGET_FILE:emlx5_verbs>)
 
 # Two guests
