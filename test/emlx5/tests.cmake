@@ -13,7 +13,7 @@ if(NOT IBVERBS_LIBRARY)
 endif()
 
 find_package(Threads REQUIRED)
-foreach(program emlx5_verbs emlx5_nodes)
+foreach(program emlx5_verbs emlx5_nodes emlx5_window)
     add_executable(${program} guest/${program}.c guest/emlx5_pair.c)
     target_compile_definitions(${program} PRIVATE _GNU_SOURCE)
     target_link_libraries(${program} PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
@@ -64,6 +64,17 @@ add_emlx5_test(verbs.ss verbs KERNELS 6.12 IOMMU ss MODEL --seed 2
                ARGS $<TARGET_FILE:emlx5_verbs>)
 add_emlx5_test(relaxed relaxed KERNELS 6.12 SECONDS 60 MODEL --relaxed-writes
                ARGS $<TARGET_FILE:emlx5_verbs>)
+# With the project's module
+foreach(mode legacy ss)
+    add_emlx5_test(windows.${mode} windows KERNELS 6.12 7.2 IOMMU ${mode}
+                   ARGS $<TARGET_FILE:emlx5_window> 10)
+    foreach(kernel 6.12 7.2)
+        if(kernel IN_LIST NPRDMA_GUEST_KERNELS)
+            set_tests_properties(guest.${kernel}.emlx5.windows.${mode} PROPERTIES
+                FIXTURES_REQUIRED modules-${kernel})
+        endif()
+    endforeach()
+endforeach()
 add_emlx5_test(mpi mpi KERNELS 6.12 SECONDS 180 MODEL --chunk 65536)
 add_emlx5_test(faults faults KERNELS 6.12 ARGS $<TARGET_FILE:emlx5_verbs>)
 
