@@ -7,6 +7,10 @@
 
 enum { EMLX5_RMP_READY = 1 };
 
+_Static_assert((EMLX5_SIZE(xrc_srqc) <= EMLX5_SRQ_CONTEXT) &&
+               (EMLX5_OFFSET(rmpc, wq) + EMLX5_OFFSET(wq, pas) <=
+                EMLX5_SRQ_CONTEXT), "an SRQ keeps its context");
+
 /* The number is at the same place in all of these commands. */
 static emlx5_srq_t *emlx5_cmd_srq(const emlx5_cmd_t *cmd)
 {
