@@ -60,7 +60,7 @@ endfunction()
 
 add_emlx5_test(traffic traffic KERNELS 6.12 7.2)
 add_emlx5_test(verbs verbs MODEL --delay 50 ARGS $<TARGET_FILE:emlx5_verbs>)
-add_emlx5_test(verbs.ss verbs KERNELS 6.12 IOMMU ss MODEL --seed 2
+add_emlx5_test(verbs.ss verbs KERNELS 6.12 IOMMU ss MODEL --delay 50 --seed 2
                ARGS $<TARGET_FILE:emlx5_verbs>)
 add_emlx5_test(relaxed relaxed KERNELS 6.12 SECONDS 60 MODEL --relaxed-writes
                ARGS $<TARGET_FILE:emlx5_verbs>)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 static uint64_t remote(const side_t *side, size_t offset)
@@ -141,20 +142,22 @@ static void *write_on(void *page)
     return NULL;
 }
 
-/* A READ is not a snapshot: some must see several states of a page, and, as the
- * transactions are reordered, an older one before a newer one. */
+/* A READ is not a snapshot: some must see several states of a page, and an
+ * older one before a newer one. The latter needs pauses between transactions
+ * (--delay), in which the page changes. */
 static void test_torn(pair_t *pair)
 {
     request_t request      = to_b(pair, IBV_WR_RDMA_READ, 4096);
     const uint64_t *words  = (uint64_t*)pair->a.memory;
-    int i, k, torn = 0, turned = 0, is_torn, is_turned;
+    int k, reads = 0, torn = 0, turned = 0, is_torn, is_turned;
+    time_t end             = time(NULL) + PAIR_SECONDS;
     pthread_t writer;
 
     pair_connect(pair, &pair_default);
     stop_writing = 0;
     CHECK(pthread_create(&writer, NULL, write_on, pair->b.memory) == 0,
           "no thread");
-    for (i = 0; i < 300; ++i) {
+    for (; ((torn == 0) || (turned == 0)) && (time(NULL) < end); ++reads) {
         side_post(&pair->a, &request);
         side_wait_ok(&pair->a);
         for (k = 1, is_torn = 0, is_turned = 0; k < 512; ++k) {
@@ -166,8 +169,8 @@ static void test_torn(pair_t *pair)
     }
     stop_writing = 1;
     pthread_join(writer, NULL);
-    printf("  of %d READs, %d saw several states, %d an older one first\n", i,
-           torn, turned);
+    printf("  of %d READs, %d saw several states, %d an older one first\n",
+           reads, torn, turned);
     CHECK((torn > 0) && (turned > 0), "all READs are snapshots");
 }
 

@@ -38,6 +38,8 @@ static int fake_read(emlx5_host_t *host, const emlx5_tlp_t *tlps,
 
     for (i = 0; i < count; ++i) {
         fake_look(fake, &tlps[i]);
+        fake->backward += tlps[i].iova < fake->last_read;
+        fake->last_read = tlps[i].iova;
         from = fake_at(fake, tlps[i].iova, tlps[i].length);
         if (from != NULL) {
             memcpy(tlps[i].data, from, tlps[i].length);

@@ -25,6 +25,8 @@ typedef struct {
     unsigned       writes, drains, pauses, faults;
     unsigned       longest;    /* transaction */
     unsigned       crossing;   /* transactions that cross 4 KiB */
+    uint64_t       last_read;  /* bus address */
+    unsigned       backward;   /* reads below the one before */
 } fake_host_t;
 
 /** Makes a computer with a function in it, which may do DMA. */

@@ -149,6 +149,21 @@ TEST_F(test_emlx5_base_dma, transactions)
     }
 }
 
+TEST_F(test_emlx5_base_dma, order_of_reads)
+{
+    std::vector<uint8_t> back(LENGTH);
+
+    for (int reorder : {0, 1}) {
+        start({64, 64, 0, reorder, 0, 1});
+        ASSERT_EQ(0, emlx5_dma_read(m_dma, m_bus, back.data(), LENGTH));
+        if (reorder) {
+            EXPECT_GT(m_node->fake()->backward, LENGTH / 64 / 4);
+        } else {
+            EXPECT_EQ(0u, m_node->fake()->backward);
+        }
+    }
+}
+
 TEST_F(test_emlx5_base_dma, pauses)
 {
     start({64, 64, 10, 1, 0, 3});
