@@ -19,23 +19,42 @@ foreach(program emlx5_verbs emlx5_nodes emlx5_window)
     target_link_libraries(${program} PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
 endforeach()
 
-# add_emlx5_test(NAME SCRIPT [SECONDS N] [KERNELS K...] [IOMMU MODE]
-#                [MODEL OPTION...] [ARGS ARGUMENT...])
-# Adds test guest.K.emlx5.NAME, which runs guest/SCRIPT in a guest with two
-# functions, on each kernel K. SECONDS (120) is the time on an idle machine, the
-# limit is three times that.
+# The default takes one kernel and what shows each feature once
+set(NPRDMA_EMLX5 some CACHE STRING
+    "Tests of the emulated mlx5 adapter in guests: some or all")
+
+# add_emlx5_test(NAME SCRIPT [ALL_ONLY] [SECONDS N] [LOAD N] [KERNELS K...]
+#                [IOMMU MODE] [FUNCTIONS N] [MODEL OPTION...] [ARGS ARGUMENT...])
+# Adds test guest.K.emlx5.NAME, which runs guest/SCRIPT in a guest with N (2)
+# functions, on each kernel K (6.12). SECONDS (120) is the time on an idle
+# machine, the limit is three times that. LOAD (4) is as in add_guest_test():
+# programs that poll keep both CPUs of the guest busy. With ALL_ONLY, and on other
+# kernels than 6.12, only NPRDMA_EMLX5=all has the test.
 function(add_emlx5_test name script)
-    cmake_parse_arguments(T "" "SECONDS;IOMMU" "KERNELS;MODEL;ARGS" ${ARGN})
+    cmake_parse_arguments(T "ALL_ONLY" "SECONDS;LOAD;IOMMU;FUNCTIONS"
+                          "KERNELS;MODEL;ARGS" ${ARGN})
     if(NOT T_SECONDS)
         set(T_SECONDS 120)
     endif()
+    if(NOT T_LOAD)
+        set(T_LOAD 4)
+    endif()
     if(NOT T_KERNELS)
-        set(T_KERNELS 6.1 6.12 7.2)
+        set(T_KERNELS 6.12)
+    endif()
+    if(NOT NPRDMA_EMLX5 STREQUAL "all")
+        if(T_ALL_ONLY OR NOT "6.12" IN_LIST T_KERNELS)
+            return()
+        endif()
+        set(T_KERNELS 6.12)
     endif()
     if(NOT T_IOMMU)
         set(T_IOMMU legacy)
     endif()
-    set(model "")
+    if(NOT T_FUNCTIONS)
+        set(T_FUNCTIONS 2)
+    endif()
+    set(model --functions ${T_FUNCTIONS})
     foreach(option ${T_MODEL})
         list(APPEND model --model ${option})
     endforeach()
@@ -53,33 +72,40 @@ function(add_emlx5_test name script)
                          --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
                          ${CMAKE_CURRENT_SOURCE_DIR}/guest/${script} ${T_ARGS})
         set_tests_properties(${test} PROPERTIES LABELS guest
-            SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS 2
+            SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
+            PROCESSORS ${T_LOAD} COST ${T_SECONDS}
             ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
     endforeach()
 endfunction()
 
-add_emlx5_test(traffic traffic KERNELS 6.12 7.2)
-add_emlx5_test(verbs verbs MODEL --delay 50 ARGS $<TARGET_FILE:emlx5_verbs>)
-add_emlx5_test(verbs.ss verbs KERNELS 6.12 IOMMU ss MODEL --delay 50 --seed 2
+add_emlx5_test(verbs verbs KERNELS 6.1 6.12 7.2 MODEL --delay 50
                ARGS $<TARGET_FILE:emlx5_verbs>)
-add_emlx5_test(relaxed relaxed KERNELS 6.12 SECONDS 60 MODEL --relaxed-writes
+add_emlx5_test(verbs.ss verbs ALL_ONLY IOMMU ss
+               MODEL --delay 50 --seed 2 ARGS $<TARGET_FILE:emlx5_verbs>)
+add_emlx5_test(traffic traffic KERNELS 6.1 6.12 7.2)
+add_emlx5_test(relaxed relaxed LOAD 2 MODEL --relaxed-writes
                ARGS $<TARGET_FILE:emlx5_verbs>)
+add_emlx5_test(mpi mpi ALL_ONLY SECONDS 180 MODEL --chunk 65536)
+add_emlx5_test(faults faults ALL_ONLY
+               ARGS $<TARGET_FILE:emlx5_verbs>)
+
 # With the project's module
-foreach(mode legacy ss)
-    add_emlx5_test(windows.${mode} windows KERNELS 6.12 7.2 IOMMU ${mode}
-                   ARGS $<TARGET_FILE:emlx5_window> 10)
+function(add_emlx5_module_test name)
+    add_emlx5_test(${name} ${ARGN})
     foreach(kernel 6.12 7.2)
-        if(kernel IN_LIST NPRDMA_GUEST_KERNELS)
-            set_tests_properties(guest.${kernel}.emlx5.windows.${mode} PROPERTIES
+        if(TEST guest.${kernel}.emlx5.${name})
+            set_tests_properties(guest.${kernel}.emlx5.${name} PROPERTIES
                 FIXTURES_REQUIRED modules-${kernel})
         endif()
     endforeach()
-endforeach()
-add_emlx5_test(mpi mpi KERNELS 6.12 SECONDS 180 MODEL --chunk 65536)
-add_emlx5_test(faults faults KERNELS 6.12 ARGS $<TARGET_FILE:emlx5_verbs>)
+endfunction()
+add_emlx5_module_test(windows.legacy windows KERNELS 6.12 7.2
+                      ARGS $<TARGET_FILE:emlx5_window> 10)
+add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
+                      IOMMU ss ARGS $<TARGET_FILE:emlx5_window> 10)
 
 # Two guests
-if("6.12" IN_LIST NPRDMA_GUEST_KERNELS)
+if(NPRDMA_EMLX5 STREQUAL "all" AND "6.12" IN_LIST NPRDMA_GUEST_KERNELS)
     add_test(NAME guest.6.12.emlx5.nodes
              COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/guest/two --kernel 6.12
                      --iommu legacy --time 300 --memory 512
@@ -88,6 +114,6 @@ if("6.12" IN_LIST NPRDMA_GUEST_KERNELS)
                      ${CMAKE_CURRENT_SOURCE_DIR}/guest/nodes
                      $<TARGET_FILE:emlx5_nodes>)
     set_tests_properties(guest.6.12.emlx5.nodes PROPERTIES LABELS guest
-        SKIP_RETURN_CODE 77 TIMEOUT 460 PROCESSORS 2
+        SKIP_RETURN_CODE 77 TIMEOUT 460 PROCESSORS 4 COST 60
         ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
 endif()
