@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include <sys/file.h>
 #include <sys/shm.h>
 
 #ifndef MREMAP_DONTUNMAP
@@ -23,28 +24,39 @@ bool operator==(const nprdma_span_t &a, const nprdma_span_t &b)
     return (a.start == b.start) && (a.end == b.end);
 }
 
-/* During its lifetime the kernel's pool has huge pages of the default size */
+/* During its lifetime the kernel's pool has huge pages of 2 MiB. The pool
+ * belongs to the whole machine: a lock keeps it from the tests of other build
+ * trees, which would take its pages away. The lock is on the pool's file in
+ * sysfs, because /proc may be another one for each PID namespace. */
 class huge_pages {
 public:
-    explicit huge_pages(unsigned count) : m_before(get())
+    explicit huge_pages(unsigned count) : m_fd(open(path, O_RDONLY | O_CLOEXEC))
     {
+        if ((m_fd < 0) || (flock(m_fd, LOCK_EX) != 0)) {
+            return;
+        }
+        m_before = get();
         if (m_before < count) {
-            std::ofstream(path) << count;
+            set(count);
         }
         m_good = (get() >= count);
     }
 
     ~huge_pages()
     {
-        if (get() != m_before) {
-            std::ofstream(path) << m_before;
+        if (m_fd >= 0) {
+            if (get() != m_before) {
+                set(m_before);
+            }
+            close(m_fd); /* Unlocks */
         }
     }
 
     bool good() const { return m_good; }
 
 private:
-    static constexpr const char *path = "/proc/sys/vm/nr_hugepages";
+    static constexpr const char *path =
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
     static unsigned get()
     {
@@ -53,8 +65,11 @@ private:
         return count;
     }
 
-    unsigned m_before;
-    bool     m_good;
+    static void set(unsigned count) { std::ofstream(path) << count; }
+
+    int      m_fd;
+    unsigned m_before = 0;
+    bool     m_good   = false;
 };
 
 /* UCM 1.13 loses the fifth argument of mremap(): this passes it on */
@@ -137,8 +152,8 @@ protected:
         if (!m_pages.good() ||
             (nprdma_huge_mmap_page(huge, MAP_PRIVATE | MAP_ANONYMOUS |
                                          MAP_HUGETLB, -1) != huge)) {
-            GTEST_SKIP() << "no 8 huge pages of 2 MiB: /proc/sys/vm/"
-                            "nr_hugepages cannot be set here";
+            GTEST_SKIP() << "no 8 huge pages of 2 MiB, or not of the "
+                            "default size: nr_hugepages cannot be set here";
         }
         start();
     }
