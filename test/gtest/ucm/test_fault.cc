@@ -122,7 +122,7 @@ protected:
             signal(SIGSEGV, SIG_DFL);
             signal(SIGBUS, SIG_DFL);
             memset(&seen, 0, sizeof(seen));
-            alarm(60);
+            alarm(300);
             function();
             fflush(nullptr);
             _exit(HasFailure() ? 77 : 0);

@@ -272,7 +272,7 @@ TEST_F(test_guard, child_does_not_wait)
     ASSERT_EQ(UCS_OK, enter(ptr, &ticket));
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(10); /* Ends a munmap() that waits for the parent */
+        alarm(300); /* Ends a munmap() that waits for the parent */
         bool good = (munmap(ptr, page) == 0) &&
                     (enter(ptr, &other) == UCS_ERR_UNSUPPORTED);
         _exit(good ? 0 : 1);

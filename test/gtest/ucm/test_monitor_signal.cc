@@ -63,7 +63,7 @@ protected:
         struct sigaction action = {};
         action.sa_handler = step;
         ASSERT_EQ(0, sigaction(SIGTRAP, &action, &old_action));
-        alarm(120); /* Ends a test in which a hook waits for its own thread */
+        alarm(400); /* Ends a test in which a hook waits for its own thread */
     }
 
     void TearDown() override
