@@ -71,7 +71,7 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu);
  * @ref npemu_iommu_drain has returned as well. May be called in hooks.
  *
  * Bits are set by nprdma_page_change(), with the word as it was before the page
- * was faulted in: it fails if a NIC or another thread has changed the word
+ * was brought in: it fails if a NIC or another thread has changed the word
  * since.
  *
  * @param [in] first  First page.
@@ -131,7 +131,7 @@ typedef enum {
     NPEMU_GATE_CHUNK_END,          /* moved: a drain passes */
     NPEMU_GATE_INVALIDATE_START,   /* nothing cleared yet */
     NPEMU_GATE_INVALIDATE_QUIESCED,/* drained, before the page may go */
-    NPEMU_GATE_MAP,                /* faulted in, before bits are set */
+    NPEMU_GATE_MAP,                /* brought in, before bits are set */
     NPEMU_GATE_LAST
 } npemu_gate_point_t;
 

@@ -19,12 +19,12 @@ BEGIN_C_DECLS
 
 
 /* A populate in progress, see nprdma_populate.c */
-typedef struct nprdma_populate_slot {
+typedef struct nprdma_populate_call {
     _Atomic uint32_t  active; /* Nonzero: start and end are valid */
     _Atomic uint32_t  claimed;
     _Atomic uintptr_t start;
     _Atomic uintptr_t end;
-} nprdma_populate_slot_t;
+} nprdma_populate_call_t;
 
 
 typedef struct nprdma_monitor_counters {
@@ -33,13 +33,13 @@ typedef struct nprdma_monitor_counters {
     _Atomic uint64_t evicted;
     _Atomic uint64_t populated;
     _Atomic uint64_t populate_ns;
-    _Atomic uint64_t faults;
+    _Atomic uint64_t pageins;
     _Atomic uint64_t invalidated;
     _Atomic uint64_t revoked;
     _Atomic uint64_t reclaimed;
     _Atomic uint64_t events;
     _Atomic uint64_t drains;
-    _Atomic uint64_t efaults; /* This and the next ones: of dropped regions */
+    _Atomic uint64_t pages_lost; /* From here on: of dropped regions */
     _Atomic uint64_t kernel_events;
     _Atomic uint64_t kernel_invalidated;
 } nprdma_monitor_counters_t;
@@ -65,8 +65,8 @@ struct nprdma_monitor {
 
     _Atomic uint32_t          draining;    /* Invalidations that have not yet
                                             * waited for the NIC */
-    _Atomic uint32_t          populating;  /* Active slots */
-    nprdma_populate_slot_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
+    _Atomic uint32_t          populating;  /* Active calls */
+    nprdma_populate_call_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
 
     nprdma_revoker_t          revoker;
     struct nprdma_reclaimer  *reclaimer;   /* This and the next: or NULL */

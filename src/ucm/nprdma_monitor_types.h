@@ -128,13 +128,13 @@ typedef struct nprdma_monitor_stats {
     uint64_t populated;     /* Pages made accessible to the NIC */
     uint64_t populate_ns;   /* Total time of that. Includes lookups of states,
                              * unless all pages had their bits already */
-    uint64_t faults;        /* System calls that brought pages in */
+    uint64_t pageins;       /* System calls that brought pages in */
     uint64_t invalidated;   /* Pages taken away from the NIC */
     uint64_t revoked;       /* Of these because no registration covered them */
     uint64_t reclaimed;     /* Of these by the reclaimer */
     uint64_t events;        /* Memory events that took pages away */
     uint64_t drains;        /* Waits for the NIC */
-    uint64_t efaults;       /* Pages that were gone without an event when the
+    uint64_t pages_lost;    /* Pages that were gone without an event when the
                              * NIC accessed them */
     uint64_t kernel_events; /* Notifications that the kernel module received */
     uint64_t kernel_invalidated; /* Pages that it invalidated for these */

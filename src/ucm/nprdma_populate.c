@@ -52,7 +52,7 @@ NPRDMA_HOOK
 int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
                                  nprdma_span_t span)
 {
-    const nprdma_populate_slot_t *slot;
+    const nprdma_populate_call_t *call;
     unsigned i;
 
     if (atomic_load(&monitor->populating) == 0) {
@@ -60,10 +60,10 @@ int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
     }
 
     for (i = 0; i < NPRDMA_MONITOR_NUM_POPULATES; ++i) {
-        slot = &monitor->populates[i];
-        if (atomic_load(&slot->active) &&
-            (atomic_load(&slot->start) < span.end) &&
-            (atomic_load(&slot->end) > span.start)) {
+        call = &monitor->populates[i];
+        if (atomic_load(&call->active) &&
+            (atomic_load(&call->start) < span.end) &&
+            (atomic_load(&call->end) > span.start)) {
             return 1;
         }
     }
@@ -71,36 +71,36 @@ int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
     return 0;
 }
 
-static nprdma_populate_slot_t *
+static nprdma_populate_call_t *
 nprdma_populate_begin(nprdma_monitor_t *monitor, nprdma_span_t span)
 {
-    nprdma_populate_slot_t *slot;
+    nprdma_populate_call_t *call;
     unsigned i;
 
     for (i = 0;; i = (i + 1) % NPRDMA_MONITOR_NUM_POPULATES) {
-        slot = &monitor->populates[i];
-        if (!atomic_exchange(&slot->claimed, 1)) {
+        call = &monitor->populates[i];
+        if (!atomic_exchange(&call->claimed, 1)) {
             break;
         }
 
         if (i == NPRDMA_MONITOR_NUM_POPULATES - 1) {
-            sched_yield(); /* The slots are released in finite time */
+            sched_yield(); /* Every call ends in finite time */
         }
     }
 
-    atomic_store(&slot->start, span.start);
-    atomic_store(&slot->end, span.end);
-    atomic_store(&slot->active, 1);
+    atomic_store(&call->start, span.start);
+    atomic_store(&call->end, span.end);
+    atomic_store(&call->active, 1);
     atomic_fetch_add(&monitor->populating, 1);
-    return slot;
+    return call;
 }
 
 static void
-nprdma_populate_end(nprdma_monitor_t *monitor, nprdma_populate_slot_t *slot)
+nprdma_populate_end(nprdma_monitor_t *monitor, nprdma_populate_call_t *call)
 {
     atomic_fetch_sub(&monitor->populating, 1);
-    atomic_store(&slot->active, 0);
-    atomic_store(&slot->claimed, 0);
+    atomic_store(&call->active, 0);
+    atomic_store(&call->claimed, 0);
 }
 
 static void nprdma_populate_get_revocations(const nprdma_monitor_t *monitor,
@@ -148,13 +148,13 @@ nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                     nprdma_pages_t pages, nprdma_populate_t *populate)
 {
     ucs_status_t status = UCS_ERR_BUSY;
-    nprdma_populate_slot_t *slot;
+    nprdma_populate_call_t *call;
     nprdma_span_t span;
 
     span.start = region->super.address + (pages.first << NPRDMA_PAGE_SHIFT);
     span.end   = span.start + (pages.count << NPRDMA_PAGE_SHIFT);
 
-    slot = nprdma_populate_begin(monitor, span);
+    call = nprdma_populate_begin(monitor, span);
     atomic_store(&region->touched[pages.first / NPRDMA_CHUNK_PAGES], 1);
     populate->first = pages.first;
     populate->count = pages.count;
@@ -167,7 +167,7 @@ nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
         status = nprdma_populate_free(monitor, region, pages, populate);
     }
 
-    nprdma_populate_end(monitor, slot);
+    nprdma_populate_end(monitor, call);
     return status;
 }
 
@@ -229,11 +229,11 @@ nprdma_populate_chunk(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
     }
 
     populate->populated = 0;
-    populate->faults    = 0;
+    populate->pageins   = 0;
     status = nprdma_populate_retry(monitor, region, pages, populate);
 
     nprdma_monitor_count(&monitor->count.populated, populate->populated);
-    nprdma_monitor_count(&monitor->count.faults, populate->faults);
+    nprdma_monitor_count(&monitor->count.pageins, populate->pageins);
     nprdma_monitor_count(&monitor->count.populate_ns,
                          nprdma_populate_time() - start);
     return status;

@@ -28,26 +28,26 @@ enum {
     NPRDMA_PREREG_FULL
 };
 
-typedef struct nprdma_prereg_slot {
+typedef struct nprdma_prereg_entry {
     _Atomic uint32_t  state;
     _Atomic uintptr_t start;
     _Atomic uintptr_t end;
-} nprdma_prereg_slot_t;
+} nprdma_prereg_entry_t;
 
 struct nprdma_prereg {
-    nprdma_prereg_func_t create;
-    void                *arg; /* Of create */
-    pthread_t            thread;
-    _Atomic uint32_t     stop;
-    _Atomic uint32_t     added; /* Futex: changes with every mapping */
-    nprdma_prereg_slot_t slots[NPRDMA_PREREG_NUM];
+    nprdma_prereg_func_t  create;
+    void                 *arg; /* Of create */
+    pthread_t             thread;
+    _Atomic uint32_t      stop;
+    _Atomic uint32_t      added; /* Futex: changes with every mapping */
+    nprdma_prereg_entry_t entries[NPRDMA_PREREG_NUM];
 };
 
 
 NPRDMA_HOOK
 void nprdma_prereg_add(nprdma_prereg_t *prereg, nprdma_span_t span)
 {
-    nprdma_prereg_slot_t *slot;
+    nprdma_prereg_entry_t *entry;
     uint32_t expected;
     unsigned i;
 
@@ -56,13 +56,13 @@ void nprdma_prereg_add(nprdma_prereg_t *prereg, nprdma_span_t span)
     }
 
     for (i = 0; i < NPRDMA_PREREG_NUM; ++i) {
-        slot     = &prereg->slots[i];
+        entry    = &prereg->entries[i];
         expected = NPRDMA_PREREG_FREE;
-        if (atomic_compare_exchange_strong(&slot->state, &expected,
+        if (atomic_compare_exchange_strong(&entry->state, &expected,
                                            NPRDMA_PREREG_CLAIMED)) {
-            atomic_store(&slot->start, span.start);
-            atomic_store(&slot->end, span.end);
-            atomic_store(&slot->state, NPRDMA_PREREG_FULL);
+            atomic_store(&entry->start, span.start);
+            atomic_store(&entry->end, span.end);
+            atomic_store(&entry->state, NPRDMA_PREREG_FULL);
             atomic_fetch_add(&prereg->added, 1);
             syscall(SYS_futex, &prereg->added, FUTEX_WAKE_PRIVATE, 1);
             return;
@@ -73,7 +73,7 @@ void nprdma_prereg_add(nprdma_prereg_t *prereg, nprdma_span_t span)
 static void *nprdma_prereg_run(void *arg)
 {
     nprdma_prereg_t *prereg = arg;
-    nprdma_prereg_slot_t *slot;
+    nprdma_prereg_entry_t *entry;
     uint32_t added;
     nprdma_span_t span;
     unsigned i;
@@ -81,13 +81,13 @@ static void *nprdma_prereg_run(void *arg)
     while (!atomic_load(&prereg->stop)) {
         added = atomic_load(&prereg->added);
         for (i = 0; i < NPRDMA_PREREG_NUM; ++i) {
-            slot = &prereg->slots[i];
-            if (atomic_load(&slot->state) != NPRDMA_PREREG_FULL) {
+            entry = &prereg->entries[i];
+            if (atomic_load(&entry->state) != NPRDMA_PREREG_FULL) {
                 continue;
             }
 
-            span = nprdma_span(slot->start, slot->end);
-            atomic_store(&slot->state, NPRDMA_PREREG_FREE);
+            span = nprdma_span(entry->start, entry->end);
+            atomic_store(&entry->state, NPRDMA_PREREG_FREE);
             prereg->create(prereg->arg, span);
         }
         syscall(SYS_futex, &prereg->added, FUTEX_WAIT_PRIVATE, added, NULL);

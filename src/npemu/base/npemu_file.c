@@ -22,49 +22,49 @@
 /* The signal is sent to the thread that writes, so blocking it there is
  * enough. */
 NPEMU_HOOK
-void npemu_file_begin(npemu_file_guard_t *guard)
+void npemu_file_begin(npemu_file_section_t *section)
 {
     const uint64_t set = NPEMU_FILE_SIGNAL;
     uint64_t pending   = 0;
     int error          = errno;
 
-    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &set, &guard->mask, sizeof(set));
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &set, &section->mask, sizeof(set));
     syscall(SYS_rt_sigpending, &pending, sizeof(pending));
-    guard->is_pending = !!(pending & NPEMU_FILE_SIGNAL);
-    errno             = error;
+    section->is_pending = !!(pending & NPEMU_FILE_SIGNAL);
+    errno               = error;
 }
 
 NPEMU_HOOK
-void npemu_file_end(const npemu_file_guard_t *guard)
+void npemu_file_end(const npemu_file_section_t *section)
 {
     const struct timespec zero = {0};
     const uint64_t set         = NPEMU_FILE_SIGNAL;
     int error                  = errno;
 
     /* A signal that was pending before is not of this file */
-    if (!guard->is_pending) {
+    if (!section->is_pending) {
         syscall(SYS_rt_sigtimedwait, &set, NULL, &zero, sizeof(set));
     }
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &guard->mask, NULL, sizeof(set));
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &section->mask, NULL, sizeof(set));
     errno = error;
 }
 
 NPEMU_HOOK
 ssize_t npemu_file_write(int fd, const void *data, size_t length)
 {
-    npemu_file_guard_t guard;
+    npemu_file_section_t section;
     ssize_t ret;
 
-    npemu_file_begin(&guard);
+    npemu_file_begin(&section);
     ret = syscall(SYS_write, fd, data, length);
-    npemu_file_end(&guard);
+    npemu_file_end(&section);
     return ret;
 }
 
 int npemu_file_create(const char *name, size_t size)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    npemu_file_guard_t guard;
+    npemu_file_section_t section;
     int fd, ret, error;
 
     fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -72,9 +72,9 @@ int npemu_file_create(const char *name, size_t size)
         return -1;
     }
 
-    npemu_file_begin(&guard);
+    npemu_file_begin(&section);
     ret = ftruncate(fd, size);
-    npemu_file_end(&guard);
+    npemu_file_end(&section);
     if ((ret < 0) || (fcntl(fd, F_ADD_SEALS, seals) < 0)) {
         error = errno;
         close(fd);

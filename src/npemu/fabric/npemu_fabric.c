@@ -248,7 +248,7 @@ npemu_fabric_check(npemu_fabric_shm_t *fabric, size_t size, int id)
 /* --- election --------------------------------------------------------------*/
 
 /*
- * Another user could take any lock that guards the creation, so the processes
+ * Another user could take any lock that protects the creation, so the processes
  * that find no fabric elect one without a lock. Each *offers* a segment of its
  * own, and then reads all segments. Of any two offers, the process that made
  * the later one sees the earlier one, and withdraws it or gives up its own: so

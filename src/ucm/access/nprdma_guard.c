@@ -15,11 +15,11 @@
 /* The caller holds the service lock of an MD: few accesses at a time */
 #define NPRDMA_GUARD_NUM_ACCESSES 16
 
-/* Polls of a slot before the processor is yielded */
+/* Polls of an access in progress before the processor is yielded */
 #define NPRDMA_GUARD_SPIN 200
 
 
-/* States of an access slot */
+/* States of an element of the table of accesses */
 enum {
     NPRDMA_GUARD_FREE   = 0,
     NPRDMA_GUARD_CLAIM  = 1, /* Range not yet valid */
@@ -27,12 +27,12 @@ enum {
 };
 
 
-typedef struct nprdma_guard_slot {
+typedef struct nprdma_guard_access {
     _Atomic uint32_t  owner;
     _Atomic uintptr_t start;
     _Atomic uintptr_t end;    /* First byte after the range */
     _Atomic pthread_t thread; /* Thread that accesses it */
-} nprdma_guard_slot_t;
+} nprdma_guard_access_t;
 
 
 /*
@@ -40,8 +40,8 @@ typedef struct nprdma_guard_slot {
  * accesses of threads that exist only in the parent.
  */
 typedef struct nprdma_guard_state {
-    _Atomic uint32_t    live; /* Listens to events, and is not a child */
-    nprdma_guard_slot_t accesses[NPRDMA_GUARD_NUM_ACCESSES];
+    _Atomic uint32_t      live; /* Listens to events, and is not a child */
+    nprdma_guard_access_t accesses[NPRDMA_GUARD_NUM_ACCESSES];
 } nprdma_guard_state_t;
 
 
@@ -62,17 +62,18 @@ static struct {
 
 
 NPRDMA_HOOK
-static int nprdma_guard_in_progress(const nprdma_guard_slot_t *slot,
+static int nprdma_guard_in_progress(const nprdma_guard_access_t *access,
                                     nprdma_span_t span)
 {
-    return (atomic_load(&slot->owner) == NPRDMA_GUARD_ACTIVE) &&
-           (atomic_load(&slot->start) < span.end) &&
-           (atomic_load(&slot->end) > span.start);
+    return (atomic_load(&access->owner) == NPRDMA_GUARD_ACTIVE) &&
+           (atomic_load(&access->start) < span.end) &&
+           (atomic_load(&access->end) > span.start);
 }
 
 /*
  * In the hook. An access that begins later finds the range blocked, and fails
- * with UCS_ERR_BUSY: it publishes its slot before it checks for blocked ranges.
+ * with UCS_ERR_BUSY: it publishes its access before it checks for blocked
+ * ranges.
  *
  * A signal handler may unmap memory that its own thread is accessing. The
  * access cannot end before the handler returns, so the handler does not wait
@@ -84,14 +85,14 @@ static void nprdma_guard_before(void *arg, nprdma_span_t taken,
 {
     nprdma_guard_state_t *state = nprdma_guard.state;
     pthread_t self              = pthread_self();
-    nprdma_guard_slot_t *slot;
+    nprdma_guard_access_t *access;
     unsigned i, spin;
 
     for (i = 0; i < NPRDMA_GUARD_NUM_ACCESSES; ++i) {
-        slot = &state->accesses[i];
+        access = &state->accesses[i];
         spin = 0;
-        while (nprdma_guard_in_progress(slot, taken) &&
-               (atomic_load(&slot->thread) != self)) {
+        while (nprdma_guard_in_progress(access, taken) &&
+               (atomic_load(&access->thread) != self)) {
             if (++spin > NPRDMA_GUARD_SPIN) {
                 sched_yield();
             }
@@ -149,7 +150,7 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
                                 nprdma_guard_ticket_t *ticket_p)
 {
     nprdma_guard_state_t *state = nprdma_guard.state;
-    nprdma_guard_slot_t *slot;
+    nprdma_guard_access_t *access;
     uint32_t expected;
     unsigned i;
 
@@ -158,9 +159,9 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
     }
 
     for (i = 0; i < NPRDMA_GUARD_NUM_ACCESSES; ++i) {
-        slot     = &state->accesses[i];
+        access   = &state->accesses[i];
         expected = NPRDMA_GUARD_FREE;
-        if (atomic_compare_exchange_strong(&slot->owner, &expected,
+        if (atomic_compare_exchange_strong(&access->owner, &expected,
                                            NPRDMA_GUARD_CLAIM)) {
             break;
         }
@@ -170,18 +171,19 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
         return UCS_ERR_BUSY;
     }
 
-    atomic_store_explicit(&slot->start, address, memory_order_relaxed);
-    atomic_store_explicit(&slot->end, address + length, memory_order_relaxed);
-    atomic_store_explicit(&slot->thread, pthread_self(), memory_order_relaxed);
-    atomic_store(&slot->owner, NPRDMA_GUARD_ACTIVE);
+    atomic_store_explicit(&access->start, address, memory_order_relaxed);
+    atomic_store_explicit(&access->end, address + length, memory_order_relaxed);
+    atomic_store_explicit(&access->thread, pthread_self(),
+                          memory_order_relaxed);
+    atomic_store(&access->owner, NPRDMA_GUARD_ACTIVE);
 
     if (nprdma_events_blocked(address, address + length) <
         address + length) {
-        atomic_store(&slot->owner, NPRDMA_GUARD_FREE);
+        atomic_store(&access->owner, NPRDMA_GUARD_FREE);
         return UCS_ERR_BUSY;
     }
 
-    ticket_p->slot = i;
+    ticket_p->index = i;
     return UCS_OK;
 }
 
@@ -193,6 +195,6 @@ void nprdma_guard_wait(uintptr_t address, size_t length)
 
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket)
 {
-    atomic_store(&nprdma_guard.state->accesses[ticket->slot].owner,
+    atomic_store(&nprdma_guard.state->accesses[ticket->index].owner,
                  NPRDMA_GUARD_FREE);
 }

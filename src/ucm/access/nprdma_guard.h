@@ -27,7 +27,7 @@ BEGIN_C_DECLS
 
 /** An access in progress, filled by @ref nprdma_guard_enter. */
 typedef struct nprdma_guard_ticket {
-    unsigned slot; /* Index in the table of accesses in progress */
+    unsigned index; /* In the table of accesses in progress */
 } nprdma_guard_ticket_t;
 
 

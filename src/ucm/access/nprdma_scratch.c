@@ -25,24 +25,24 @@
 #define NPRDMA_SCRATCH_ALIGN  4096
 
 #define NPRDMA_SCRATCH_BYTES  (NPRDMA_SCRATCH_NUM * \
-                               sizeof(nprdma_scratch_slot_t))
+                               sizeof(nprdma_scratch_buf_t))
 
 
-typedef struct nprdma_scratch_slot {
+typedef struct nprdma_scratch_buf {
     char     unused[NPRDMA_SCRATCH_ALIGN - sizeof(uint64_t)];
     /* Identifies our file. A program that closes all descriptors closes ours,
      * too, and the number of the descriptor may then be that of another
      * file. */
     uint64_t tag;
     char     data[NPRDMA_SCRATCH_SIZE]; /* Aligned: copied twice as fast */
-} nprdma_scratch_slot_t;
+} nprdma_scratch_buf_t;
 
 
 static struct {
-    int                   fd;      /* Not valid without slots */
-    nprdma_scratch_slot_t *slots;  /* The file, mapped */
+    int                   fd;      /* Not valid without buffers */
+    nprdma_scratch_buf_t *bufs;    /* The file, mapped */
     pid_t                 pid;     /* Process that created it */
-    uint64_t              tag;     /* Of all slots */
+    uint64_t              tag;     /* Of all buffers */
     atomic_int            is_lost; /* The descriptor is not ours any more */
     atomic_int            claimed[NPRDMA_SCRATCH_NUM];
 } nprdma_scratch;
@@ -69,7 +69,7 @@ static int nprdma_scratch_open(void)
     }
 
     nprdma_scratch.fd    = fd;
-    nprdma_scratch.slots = (nprdma_scratch_slot_t*)base;
+    nprdma_scratch.bufs = (nprdma_scratch_buf_t*)base;
     nprdma_scratch.pid   = getpid();
     /* Two processes must not store by the same file at the same time */
     syscall(SYS_madvise, base, NPRDMA_SCRATCH_BYTES, MADV_DONTFORK);
@@ -98,7 +98,7 @@ ucs_status_t nprdma_scratch_init(void)
 
     atomic_store(&nprdma_scratch.is_lost, 0);
     for (i = 0; i < NPRDMA_SCRATCH_NUM; ++i) {
-        nprdma_scratch.slots[i].tag = nprdma_scratch.tag;
+        nprdma_scratch.bufs[i].tag = nprdma_scratch.tag;
         atomic_store(&nprdma_scratch.claimed[i], 0);
     }
 
@@ -112,37 +112,37 @@ ucs_status_t nprdma_scratch_init(void)
 
 void nprdma_scratch_cleanup(void)
 {
-    if (nprdma_scratch.slots == NULL) {
+    if (nprdma_scratch.bufs == NULL) {
         return;
     }
 
     /* A child has the parent's descriptor, but not its mapping */
     if (nprdma_scratch.pid == getpid()) {
-        syscall(SYS_munmap, nprdma_scratch.slots, NPRDMA_SCRATCH_BYTES);
+        syscall(SYS_munmap, nprdma_scratch.bufs, NPRDMA_SCRATCH_BYTES);
     }
     if (!atomic_load(&nprdma_scratch.is_lost)) {
         close(nprdma_scratch.fd);
     }
-    nprdma_scratch.slots = NULL;
+    nprdma_scratch.bufs = NULL;
 }
 
-static nprdma_scratch_slot_t *nprdma_scratch_claim(void)
+static nprdma_scratch_buf_t *nprdma_scratch_claim(void)
 {
     unsigned i;
 
     for (i = 0; i < NPRDMA_SCRATCH_NUM; ++i) {
         if (!atomic_exchange_explicit(&nprdma_scratch.claimed[i], 1,
                                       memory_order_acquire)) {
-            return &nprdma_scratch.slots[i];
+            return &nprdma_scratch.bufs[i];
         }
     }
     return NULL;
 }
 
-static void nprdma_scratch_release(const nprdma_scratch_slot_t *slot)
+static void nprdma_scratch_release(const nprdma_scratch_buf_t *buf)
 {
     atomic_store_explicit(
-            &nprdma_scratch.claimed[slot - nprdma_scratch.slots], 0,
+            &nprdma_scratch.claimed[buf - nprdma_scratch.bufs], 0,
             memory_order_release);
 }
 
@@ -153,23 +153,23 @@ int nprdma_scratch_store(uintptr_t address, const void *data, size_t length)
         { .iov_base = &tag, .iov_len = sizeof(tag) },
         { .iov_base = (void*)address, .iov_len = length }
     };
-    nprdma_scratch_slot_t *slot;
+    nprdma_scratch_buf_t *buf;
     long ret;
 
-    if ((nprdma_scratch.slots == NULL) || (length > NPRDMA_SCRATCH_SIZE) ||
+    if ((nprdma_scratch.bufs == NULL) || (length > NPRDMA_SCRATCH_SIZE) ||
         atomic_load_explicit(&nprdma_scratch.is_lost, memory_order_relaxed)) {
         return 0;
     }
 
-    slot = nprdma_scratch_claim();
-    if (slot == NULL) {
+    buf = nprdma_scratch_claim();
+    if (buf == NULL) {
         return 0;
     }
 
-    memcpy(slot->data, data, length);
+    memcpy(buf->data, data, length);
     ret = syscall(SYS_preadv, nprdma_scratch.fd, iov, 2,
-                  (char*)&slot->tag - (char*)nprdma_scratch.slots, 0L);
-    nprdma_scratch_release(slot);
+                  (char*)&buf->tag - (char*)nprdma_scratch.bufs, 0L);
+    nprdma_scratch_release(buf);
     if ((tag != nprdma_scratch.tag) &&
         !((ret < 0) && (errno == EFAULT))) {
         /* The caller stores the bytes in another way */

@@ -38,7 +38,7 @@ typedef struct nprdma_populate {
     size_t           done;      /* Pages, from the first one, that had their
                                  * bits at some time or were skipped */
     uint64_t         populated; /* Pages whose state it set */
-    uint64_t         faults;    /* System calls that brought pages in */
+    uint64_t         pageins;   /* System calls that brought pages in */
 } nprdma_populate_t;
 
 
@@ -49,7 +49,7 @@ typedef enum nprdma_gate {
 
 
 typedef struct nprdma_backend_stats {
-    uint64_t efaults;     /* Pages that were gone without an event when the NIC
+    uint64_t pages_lost;  /* Pages that were gone without an event when the NIC
                            * accessed them */
     uint64_t events;      /* Notifications of the kernel's memory management */
     uint64_t invalidated; /* Pages that lost a bit for these */

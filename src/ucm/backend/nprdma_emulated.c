@@ -184,7 +184,7 @@ nprdma_emulated_populate_all(npemu_iommu_t *iommu, nprdma_populate_t *populate,
         done = nprdma_pagein_fault(populate->region->address +
                                    ((populate->first + first) <<
                                     NPRDMA_PAGE_SHIFT),
-                                   count, write, &populate->faults);
+                                   count, write, &populate->pageins);
         nprdma_emulated_map(iommu, populate, first, done, bits);
         if (done < count) {
             /* If the state of a page before it has changed, retry that first */
@@ -229,7 +229,7 @@ nprdma_emulated_populate_resident(npemu_iommu_t *iommu,
         count = end - first;
         if (write) {
             count = nprdma_pagein_fault(start + (first << NPRDMA_PAGE_SHIFT),
-                                        count, write, &populate->faults);
+                                        count, write, &populate->pageins);
         }
         nprdma_emulated_map(iommu, populate, first, count, bits);
     }
@@ -275,7 +275,7 @@ static void nprdma_emulated_query(void *priv, nprdma_backend_stats_t *stats)
     npemu_iommu_stats_t iommu;
 
     npemu_iommu_query(priv, &iommu);
-    stats->efaults     = iommu.efault;
+    stats->pages_lost  = iommu.efault;
     stats->events      = 0;
     stats->invalidated = 0;
 }

@@ -417,7 +417,7 @@ nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
         args.length = end - args.address;
         args.done   = args.address;
         ret         = nprdma_kernel_call(self->ctx, NPRDMA_IOC_POPULATE, &args);
-        populate->faults    += !(populate->flags & NPRDMA_POPULATE_RESIDENT);
+        populate->pageins   += !(populate->flags & NPRDMA_POPULATE_RESIDENT);
         populate->populated += args.populated;
         populate->done      += (args.done - args.address) >> NPRDMA_PAGE_SHIFT;
         args.address         = args.done;

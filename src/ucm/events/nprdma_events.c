@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 
-/* A guard, and a monitor per open memory domain */
+/* The unmap guard, and a monitor per open memory domain */
 #define NPRDMA_EVENTS_NUM_LISTENERS 64
 
 /* Calls in progress; each call beyond these blocks all addresses */
@@ -42,14 +42,14 @@
 #define NPRDMA_EVENTS_PRIO_AFTER  1000000
 
 
-/* A call in progress. The owner is a thread; 0: the slot is free. */
+/* A call in progress. The owner is a thread; 0: the element is free. */
 typedef struct nprdma_events_call {
     _Atomic uintptr_t owner;
     _Atomic uintptr_t start;      /* Blocked range */
     _Atomic uintptr_t end;
     _Atomic uintptr_t grow_start; /* Range by which the heap grows */
     _Atomic uintptr_t grow_end;
-    _Atomic uint32_t  serial;     /* Order in which slots were taken */
+    _Atomic uint32_t  serial;     /* Order in which calls began */
 } nprdma_events_call_t;
 
 
@@ -62,8 +62,8 @@ typedef struct nprdma_events_entry {
 /* In memory that is all zeros in a child, which has no threads and calls */
 typedef struct nprdma_events_state {
     uint32_t              is_owner;    /* Zero in a forked child */
-    _Atomic uint32_t      blocks;      /* Taken slots */
-    _Atomic uint32_t      overflow;    /* Calls in progress without a slot */
+    _Atomic uint32_t      blocks;      /* Elements of calls that are taken */
+    _Atomic uint32_t      overflow;    /* Calls in progress that have none */
     _Atomic uint32_t      serial;
     _Atomic uint32_t      num_entries; /* Entries that were ever used */
     _Atomic uintptr_t     probe;       /* See nprdma_events_arrive() */

@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 
-/* Records are allocated in chunks that never move: lookups take no lock */
-#define NPRDMA_REG_CHUNK_SHIFT 9
-#define NPRDMA_REG_CHUNK_SIZE  (1u << NPRDMA_REG_CHUNK_SHIFT)
-#define NPRDMA_REG_MAX_CHUNKS  8192
+/* Records are allocated in blocks that never move: lookups take no lock */
+#define NPRDMA_REG_BLOCK_SHIFT 9
+#define NPRDMA_REG_BLOCK_SIZE  (1u << NPRDMA_REG_BLOCK_SHIFT)
+#define NPRDMA_REG_MAX_BLOCKS  8192
 #define NPRDMA_REG_NONE        UINT32_MAX
 
 /* state: number of users in the low half, generation in the high half */
@@ -49,31 +49,31 @@ struct nprdma_reg_table {
     uint32_t               generation; /* Of records never used; even */
     uint32_t               free_head;  /* Queue, linked through length */
     uint32_t               free_tail;
-    uint32_t               num_chunks;
+    uint32_t               num_blocks;
     _Atomic uint32_t       count;
-    void *_Atomic          chunks[NPRDMA_REG_MAX_CHUNKS];
+    void *_Atomic          blocks[NPRDMA_REG_MAX_BLOCKS];
 };
 
 
 static nprdma_reg_t *
-nprdma_reg_at(const nprdma_reg_table_t *table, void *chunk, uint32_t index)
+nprdma_reg_at(const nprdma_reg_table_t *table, void *block, uint32_t index)
 {
-    return (nprdma_reg_t*)((char*)chunk + (table->size * index));
+    return (nprdma_reg_t*)((char*)block + (table->size * index));
 }
 
 static nprdma_reg_t *
 nprdma_reg_find(const nprdma_reg_table_t *table, uint32_t index)
 {
-    uint32_t chunk = index >> NPRDMA_REG_CHUNK_SHIFT;
+    uint32_t block = index >> NPRDMA_REG_BLOCK_SHIFT;
     void *regs;
 
-    if (chunk >= NPRDMA_REG_MAX_CHUNKS) {
+    if (block >= NPRDMA_REG_MAX_BLOCKS) {
         return NULL;
     }
 
-    regs = atomic_load_explicit(&table->chunks[chunk], memory_order_acquire);
+    regs = atomic_load_explicit(&table->blocks[block], memory_order_acquire);
     return (regs == NULL) ? NULL :
-           nprdma_reg_at(table, regs, index & (NPRDMA_REG_CHUNK_SIZE - 1));
+           nprdma_reg_at(table, regs, index & (NPRDMA_REG_BLOCK_SIZE - 1));
 }
 
 static void nprdma_reg_free_push(nprdma_reg_table_t *table, nprdma_reg_t *reg)
@@ -101,32 +101,32 @@ static nprdma_reg_t *nprdma_reg_free_pop(nprdma_reg_table_t *table)
  */
 static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
 {
-    uint32_t chunk, i;
+    uint32_t block, i;
     nprdma_reg_t *reg;
     void *regs;
 
-    if (posix_memalign(&regs, 64, NPRDMA_REG_CHUNK_SIZE * table->size) != 0) {
+    if (posix_memalign(&regs, 64, NPRDMA_REG_BLOCK_SIZE * table->size) != 0) {
         return UCS_ERR_NO_MEMORY;
     }
-    memset(regs, 0, NPRDMA_REG_CHUNK_SIZE * table->size);
+    memset(regs, 0, NPRDMA_REG_BLOCK_SIZE * table->size);
 
     pthread_mutex_lock(&table->lock);
-    chunk = table->num_chunks;
-    if (chunk == NPRDMA_REG_MAX_CHUNKS) {
+    block = table->num_blocks;
+    if (block == NPRDMA_REG_MAX_BLOCKS) {
         pthread_mutex_unlock(&table->lock);
         free(regs);
         return UCS_ERR_EXCEEDS_LIMIT;
     }
 
-    for (i = 0; i < NPRDMA_REG_CHUNK_SIZE; ++i) {
+    for (i = 0; i < NPRDMA_REG_BLOCK_SIZE; ++i) {
         reg        = nprdma_reg_at(table, regs, i);
-        reg->index = (chunk << NPRDMA_REG_CHUNK_SHIFT) + i;
+        reg->index = (block << NPRDMA_REG_BLOCK_SHIFT) + i;
         atomic_init(&reg->state, NPRDMA_REG_STATE(table->generation));
     }
 
-    atomic_store_explicit(&table->chunks[chunk], regs, memory_order_release);
-    ++table->num_chunks;
-    for (i = 0; i < NPRDMA_REG_CHUNK_SIZE; ++i) {
+    atomic_store_explicit(&table->blocks[block], regs, memory_order_release);
+    ++table->num_blocks;
+    for (i = 0; i < NPRDMA_REG_BLOCK_SIZE; ++i) {
         nprdma_reg_free_push(table, nprdma_reg_at(table, regs, i));
     }
 
@@ -166,8 +166,8 @@ void nprdma_reg_table_destroy(nprdma_reg_table_t *table)
 {
     uint32_t i;
 
-    for (i = 0; i < table->num_chunks; ++i) {
-        free(atomic_load(&table->chunks[i]));
+    for (i = 0; i < table->num_blocks; ++i) {
+        free(atomic_load(&table->blocks[i]));
     }
 
     pthread_mutex_destroy(&table->lock);
@@ -307,7 +307,7 @@ uint64_t nprdma_reg_key(const nprdma_reg_t *reg)
 int nprdma_reg_key_is_valid(uint64_t key)
 {
     return NPRDMA_REG_IS_LIVE(key) &&
-           (((uint32_t)key >> NPRDMA_REG_CHUNK_SHIFT) < NPRDMA_REG_MAX_CHUNKS);
+           (((uint32_t)key >> NPRDMA_REG_BLOCK_SHIFT) < NPRDMA_REG_MAX_BLOCKS);
 }
 
 ucs_status_t

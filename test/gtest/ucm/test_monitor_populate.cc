@@ -40,11 +40,11 @@ TEST_F(test_monitor_populate, for_reading_and_for_writing)
 
     /* A page that is valid for writing is valid for reading, at no further
      * cost */
-    uint64_t faults = stats().faults, ns = stats().populate_ns;
+    uint64_t pageins = stats().pageins, ns = stats().populate_ns;
     EXPECT_GT(ns, 0u);
     EXPECT_EQ(UCS_OK, populate(&range));
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    EXPECT_EQ(faults, stats().faults);
+    EXPECT_EQ(pageins, stats().pageins);
     EXPECT_EQ(ns, stats().populate_ns);
     EXPECT_EQ(6u, stats().populated);
     unreg(&range);
@@ -198,9 +198,9 @@ TEST_F(test_monitor_populate, first_bad_page_is_found)
     for (size_t bad : { 0, 1, 2, 255, 256, 300, 510, 511 }) {
         mprotect(ptr + bad * page, page, PROT_NONE);
         ASSERT_EQ(UCS_OK, reg(&range, ptr, chunk));
-        uint64_t faults = stats().faults;
+        uint64_t pageins = stats().pageins;
         EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
-        EXPECT_LE(stats().faults - faults, 22u);
+        EXPECT_LE(stats().pageins - pageins, 22u);
         for (size_t i = 0; i < chunk / page; ++i) {
             ASSERT_EQ(i < bad, bits(&range, ptr + i * page) != 0) << bad;
         }

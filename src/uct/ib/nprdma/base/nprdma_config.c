@@ -188,7 +188,8 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
     {"FAULT", "",
      "For tests, emulated RNIC: lose pages in the middle of operations:\n"
      "rate=P,seed=S[,granule=BYTES][,record=FILE][,replay=FILE].",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.fault), UCS_CONFIG_TYPE_STRING},
+     ucs_offsetof(uct_nprdma_md_config_t, mem.fault_plan),
+     UCS_CONFIG_TYPE_STRING},
 
     {NULL}
 };

@@ -69,7 +69,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
                            const uct_nprdma_mem_stats_t *mem, const char *spec,
                            const char *device)
 {
-    npemu_file_guard_t guard;
+    npemu_file_section_t section;
     FILE *stream;
     int ret;
 
@@ -83,7 +83,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     }
 
     /* A block is from one interface of one process, and blocks must not mix */
-    npemu_file_begin(&guard);
+    npemu_file_begin(&section);
     flockfile(stream);
     fprintf(stream, "# nprdma %s pid %d\n", device, getpid());
 #define UCT_NPRDMA_STAT_PRINT(_name) \
@@ -103,7 +103,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     if ((stream != stderr) && (stream != stdout)) {
         fclose(stream);
     }
-    npemu_file_end(&guard);
+    npemu_file_end(&section);
 }
 
 /*

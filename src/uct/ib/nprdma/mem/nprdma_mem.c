@@ -107,11 +107,11 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->regions_dropped       = monitor.evicted;
     stats->pages_populated       = monitor.populated;
     stats->pages_populate_us     = monitor.populate_ns / 1000;
-    stats->populate_faults       = monitor.faults;
+    stats->populate_faults       = monitor.pageins;
     stats->pages_invalidated     = monitor.invalidated;
     stats->pages_revoked         = monitor.revoked;
     stats->pages_reclaimed       = monitor.reclaimed;
-    stats->pages_lost            = monitor.efaults;
+    stats->pages_lost            = monitor.pages_lost;
     stats->memory_events         = monitor.events;
     stats->kernel_events         = monitor.kernel_events;
     stats->kernel_pages          = monitor.kernel_invalidated;

@@ -47,7 +47,7 @@ typedef struct uct_nprdma_mem_config {
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
     unsigned long             seed;         /* of all random numbers */
-    char                      *fault;       /* valid during md_open */
+    char                      *fault_plan;  /* valid during md_open */
 } uct_nprdma_mem_config_t;
 
 

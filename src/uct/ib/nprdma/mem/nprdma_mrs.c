@@ -184,7 +184,7 @@ uct_nprdma_mrs_no_kernel(const uct_nprdma_mem_md_t *md, char *why)
         return "not for this kind of device";
     }
 
-    if (*md->config.fault != '\0') {
+    if (*md->config.fault_plan != '\0') {
         return "UCX_NPRDMA_FAULT is for the emulated one";
     }
 
@@ -222,7 +222,7 @@ uct_nprdma_mrs_choose(const uct_nprdma_mem_md_t *md,
 
 static ucs_status_t uct_nprdma_mrs_set_fault_plan(uct_nprdma_mem_md_t *md)
 {
-    if (*md->config.fault == '\0') {
+    if (*md->config.fault_plan == '\0') {
         return UCS_OK;
     }
 
@@ -234,7 +234,7 @@ static ucs_status_t uct_nprdma_mrs_set_fault_plan(uct_nprdma_mem_md_t *md)
 
     /* The function has logged the reason of an error */
     return (md->super.verbs->set_fault_plan(md->super.context,
-                                          md->config.fault) == 0) ?
+                                            md->config.fault_plan) == 0) ?
            UCS_OK : UCS_ERR_INVALID_PARAM;
 }
 

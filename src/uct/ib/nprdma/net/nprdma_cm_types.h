@@ -59,7 +59,7 @@ typedef struct uct_nprdma_cm_config {
     double         probe_interval;  /* seconds between probes of requesters */
     unsigned       window;          /* maximum number of REQs in flight */
     unsigned       rx_slots;
-    struct {                        /* faults injected by tests */
+    struct {                        /* errors injected by tests */
         unsigned   drop;            /* percent of packets sent */
         unsigned   dup;
         unsigned   reorder;

@@ -15,7 +15,7 @@
 
 /* Maximum number of bytes that the kernel copies at once for a scan: whole
  * lines */
-#define UCT_NPRDMA_LOCAL_CHUNK  (64 * NPRDMA_LINE_SIZE)
+#define UCT_NPRDMA_LOCAL_COPY_SIZE  (64 * NPRDMA_LINE_SIZE)
 
 
 /* @return Nonzero if the CPU may access the user's memory directly. */
@@ -69,7 +69,7 @@ uct_nprdma_local_scan_copy(uct_nprdma_local_t *local, const void *data,
                            uint64_t address, size_t length, uint64_t signature,
                            size_t *count_p)
 {
-    char copy[UCT_NPRDMA_LOCAL_CHUNK];
+    char copy[UCT_NPRDMA_LOCAL_COPY_SIZE];
     ucs_status_t status;
 
     status = uct_nprdma_local_copy(local, copy, data, length, data);
@@ -103,7 +103,7 @@ uct_nprdma_local_scan_lines(uct_nprdma_local_t *local, const char *data,
 #endif
 
     for (done = 0; (done < length) && (status == UCS_OK); done += step) {
-        step   = ucs_min(length - done, (size_t)UCT_NPRDMA_LOCAL_CHUNK);
+        step   = ucs_min(length - done, (size_t)UCT_NPRDMA_LOCAL_COPY_SIZE);
         status = uct_nprdma_local_scan_copy(local, data + done, address + done,
                                             step, signature, count_p);
     }
