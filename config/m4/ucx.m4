@@ -80,7 +80,7 @@ AC_DEFUN([NPRDMA_ABI_SIZE], [
     AC_DEFINE_UNQUOTED([$2], [$abi_size],
         [sizeof($3) in the UCX this is built for])])
 
-# NPRDMA_UCX_ABI: the ABI that the build has checked
+# NPRDMA_UCX_ABI: checks the ABI of UCX when nprdma is built
 AC_DEFUN([NPRDMA_UCX_ABI], [
     nprdma_save_cppflags=$CPPFLAGS
     CPPFLAGS="-DHAVE_CONFIG_H $UCX_CPPFLAGS $VERBS_CPPFLAGS $CPPFLAGS"

@@ -15,8 +15,8 @@
 
 #define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep) \
     if (ucs_unlikely(((_ep)->net.blocked & UCT_NPRDMA_EP_BLOCK_AM) || \
-                     !uct_nprdma_conn_can_post(&(_iface)->net, \
-                                               &(_ep)->net.am))) { \
+                     !uct_nprdma_conn_admit_post(&(_iface)->net, \
+                                                 &(_ep)->net.am))) { \
         return uct_nprdma_net_ep_refusal(&(_ep)->net); \
     }
 

@@ -393,7 +393,7 @@ uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                        uct_nprdma_comp_t *comp)
 {
     if (ep->net.am.unsignaled > 0) {
-        if (!uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
+        if (!uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
             return UCS_ERR_NO_RESOURCE;
         }
         return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, comp);
@@ -425,7 +425,7 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     flush->am_comp.func = uct_nprdma_flush_am_done;
 
     if (am_busy && (ep->net.am.unsignaled > 0) &&
-        !uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
+        !uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
         status = uct_nprdma_net_ep_refusal(&ep->net);
         goto err_free;
     }
@@ -556,7 +556,7 @@ ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
     if ((ep->net.blocked & UCT_NPRDMA_EP_FAILED) ||
         (ep->net.am.state == UCT_NPRDMA_CONN_CONNECTING) ||
         uct_nprdma_conn_is_watched(&ep->net.am) ||
-        !uct_nprdma_conn_can_post(&iface->net, &ep->net.am)) {
+        !uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
         return UCS_OK;
     }
 

@@ -273,7 +273,7 @@ void uct_nprdma_conn_no_slot(uct_nprdma_net_iface_t *iface,
     if (held == 0) {
         iface->tx.starved = 1;
     } else if ((conn->unsignaled > 0) &&
-               uct_nprdma_conn_can_post(iface, conn)) {
+               uct_nprdma_conn_admit_post(iface, conn)) {
         /* Without a completion nothing would return the slots, and the endpoint
          * tries again only then. If the post fails, progress fails the
          * connection. */

@@ -26,15 +26,17 @@ uct_nprdma_tx_must_signal(const uct_nprdma_net_iface_t *iface,
 }
 
 /**
+ * Decide whether one more WR may be posted on a connection. If not, and the
+ * connections share the missing resource, mark the interface as starved for
+ * the dispatcher of pending requests.
+ *
  * @param [in] iface  Interface.
  * @param [in] conn   Connection.
  *
- * @return Nonzero if one more WR may be posted on a connection. If not, and the
- *         connections share the missing resource, the interface is marked as
- *         starved for the dispatcher of pending requests.
+ * @return Nonzero if the WR may be posted.
  */
-static inline int
-uct_nprdma_conn_can_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
+static inline int uct_nprdma_conn_admit_post(uct_nprdma_net_iface_t *iface,
+                                             const uct_nprdma_conn_t *conn)
 {
     if (ucs_unlikely(conn->credits <= conn->reserve)) {
         return 0;
@@ -48,19 +50,21 @@ uct_nprdma_conn_can_post(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 
 
 /**
+ * Decide whether WRs that verify or redo earlier ones may be posted on a
+ * connection. A share of the credits is reserved for them. If not, and the
+ * connections share the missing resource, mark the interface as starved: an
+ * endpoint with nothing in flight that has only to flush is dispatched again
+ * when others return the resource.
+ *
  * @param [in] iface  Interface.
  * @param [in] conn   Connection.
  * @param [in] count  Number of WRs.
  *
- * @return Nonzero if WRs that verify or redo earlier ones may be posted on a
- *         connection. A share of the credits is reserved for them. If not, and
- *         the connections share the missing resource, the interface is marked
- *         as starved: an endpoint with nothing in flight, which only wants to
- *         flush, is dispatched again when others return it.
+ * @return Nonzero if all of them may be posted.
  */
-static inline int
-uct_nprdma_conn_can_redo(uct_nprdma_net_iface_t *iface,
-                         const uct_nprdma_conn_t *conn, int32_t count)
+static inline int uct_nprdma_conn_admit_redo(uct_nprdma_net_iface_t *iface,
+                                             const uct_nprdma_conn_t *conn,
+                                             int32_t count)
 {
     if (ucs_unlikely(iface->tx.cq_avail < count)) {
         iface->tx.starved = 1;
@@ -90,7 +94,7 @@ uct_nprdma_conn_tx_slot(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 
 
 /**
- * Post one WR on a connection for which uct_nprdma_conn_can_post() is true.
+ * Post one WR on a connection for which uct_nprdma_conn_admit_post() is true.
  * This function sets wr_id and IBV_SEND_SIGNALED; the caller sets other
  * send_flags such as IBV_SEND_INLINE.
  *

@@ -267,7 +267,7 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
 
     length       = uct_nprdma_held_length(op);
     *has_reply_p = uct_nprdma_held_needs_reply(op);
-    if (!uct_nprdma_rma_can_post(iface, rma) ||
+    if (!uct_nprdma_rma_admit_post(iface, rma) ||
         ((slot == NULL) &&
          !uct_nprdma_rma_small_slot(iface, rma, length, 1, &slot))) {
         return 0;

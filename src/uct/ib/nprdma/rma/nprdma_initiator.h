@@ -44,7 +44,7 @@ uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
         }
     }
 
-    if (ucs_likely(uct_nprdma_rma_can_post(iface, ep->rma))) {
+    if (ucs_likely(uct_nprdma_rma_admit_post(iface, ep->rma))) {
         return UCS_OK;
     }
 

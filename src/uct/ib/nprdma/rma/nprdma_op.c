@@ -280,7 +280,7 @@ static unsigned uct_nprdma_op_issue(uct_nprdma_rma_iface_t *iface,
     ucs_list_for_each_safe(op, tmp, &rma->ops.unsliced, unsliced) {
         while ((op->length > 0) && (op->num_slices < UCT_NPRDMA_OP_WINDOW)) {
             if (!uct_nprdma_op_has_slice(ops, rma) ||
-                !uct_nprdma_rma_can_post(iface, rma)) {
+                !uct_nprdma_rma_admit_post(iface, rma)) {
                 return count;
             }
 

@@ -164,11 +164,11 @@ static int uct_nprdma_op_local_end(uct_nprdma_rma_iface_t *iface,
 
 /* ---- posting ---- */
 
-static int uct_nprdma_op_can_post(uct_nprdma_rma_iface_t *iface,
-                                  const uct_nprdma_op_slice_t *slice,
-                                  int32_t count)
+static int uct_nprdma_op_admit_post(uct_nprdma_rma_iface_t *iface,
+                                    const uct_nprdma_op_slice_t *slice,
+                                    int32_t count)
 {
-    return uct_nprdma_rma_can_redo(iface, slice->op->rma, count);
+    return uct_nprdma_rma_admit_redo(iface, slice->op->rma, count);
 }
 
 /*
@@ -590,7 +590,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OP_NEXT;
     }
 
-    if (!uct_nprdma_op_can_post(iface, slice, 1) ||
+    if (!uct_nprdma_op_admit_post(iface, slice, 1) ||
         !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCT_NPRDMA_OP_BUSY;
     }
@@ -721,7 +721,7 @@ static uct_nprdma_op_result_t
 uct_nprdma_op_step_before(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_op_slice_t *slice)
 {
-    if (!uct_nprdma_op_can_post(iface, slice, 1)) {
+    if (!uct_nprdma_op_admit_post(iface, slice, 1)) {
         return UCT_NPRDMA_OP_BUSY;
     }
 
@@ -736,7 +736,7 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
     ucs_status_t status;
     size_t head;
 
-    if (!uct_nprdma_op_can_post(iface, slice, 2)) {
+    if (!uct_nprdma_op_admit_post(iface, slice, 2)) {
         return UCT_NPRDMA_OP_BUSY;
     }
 
@@ -775,7 +775,7 @@ static uct_nprdma_op_result_t
 uct_nprdma_op_step_after(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_op_slice_t *slice)
 {
-    if (!uct_nprdma_op_can_post(iface, slice, 1)) {
+    if (!uct_nprdma_op_admit_post(iface, slice, 1)) {
         return UCT_NPRDMA_OP_BUSY;
     }
 

@@ -132,7 +132,7 @@ uct_nprdma_rma_put_nothing(uct_nprdma_net_iface_t *iface,
     }
 
     if ((ep->blocked & UCT_NPRDMA_EP_BLOCK_RMA) ||
-        !uct_nprdma_conn_can_post(iface, &ep->am)) {
+        !uct_nprdma_conn_admit_post(iface, &ep->am)) {
         return uct_nprdma_net_ep_refusal(ep);
     }
 

@@ -143,7 +143,7 @@ unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
 
     while (!ucs_queue_is_empty(&rma->larges) &&
            (rma->num_large < UCT_NPRDMA_RMA_LARGE_WINDOW) &&
-           uct_nprdma_rma_can_redo(iface, rma, 1)) {
+           uct_nprdma_rma_admit_redo(iface, rma, 1)) {
         large = ucs_queue_head_elem_non_empty(&rma->larges,
                                               uct_nprdma_rma_large_t, queue);
         if (large->status != UCS_OK) {

@@ -24,10 +24,10 @@
 #define UCT_NPRDMA_RMA_ACK_INTERVAL_OPS  (UCT_NPRDMA_RMA_RECENT / 2)
 
 
-int uct_nprdma_rma_can_redo(uct_nprdma_rma_iface_t *iface,
-                            uct_nprdma_rma_t *rma, int32_t count)
+int uct_nprdma_rma_admit_redo(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma, int32_t count)
 {
-    return uct_nprdma_conn_can_redo(&iface->net, &rma->ep->net.svc, count) &&
+    return uct_nprdma_conn_admit_redo(&iface->net, &rma->ep->net.svc, count) &&
            uct_nprdma_rma_can_count(rma);
 }
 
@@ -209,7 +209,7 @@ ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
         return UCS_OK;
     }
 
-    if (!uct_nprdma_conn_can_redo(&iface->net, &rma->ep->net.svc, 1) ||
+    if (!uct_nprdma_conn_admit_redo(&iface->net, &rma->ep->net.svc, 1) ||
         !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCS_ERR_NO_RESOURCE;
     }

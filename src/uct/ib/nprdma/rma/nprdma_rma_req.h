@@ -22,24 +22,18 @@ static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
 }
 
 
-/** @return Nonzero if a request may be posted on a connected endpoint. */
+/** uct_nprdma_conn_admit_post() for a request of a connected endpoint. */
 static inline int
-uct_nprdma_rma_can_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_rma_admit_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
-    return uct_nprdma_conn_can_post(&iface->net, &rma->ep->net.svc) &&
+    return uct_nprdma_conn_admit_post(&iface->net, &rma->ep->net.svc) &&
            uct_nprdma_rma_can_count(rma);
 }
 
 
-/**
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- * @param [in] count  Number of WRs.
- *
- * @return Nonzero if `count` WRs of redo or verification may be posted.
- */
-int uct_nprdma_rma_can_redo(uct_nprdma_rma_iface_t *iface,
-                            uct_nprdma_rma_t *rma, int32_t count);
+/** uct_nprdma_conn_admit_redo() for `count` WRs of an endpoint's requests. */
+int uct_nprdma_rma_admit_redo(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma, int32_t count);
 
 
 /** Slow path of uct_nprdma_rma_get_slot(): few slots are free. */
@@ -123,7 +117,7 @@ uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
 
 
 /**
- * Send a request. uct_nprdma_rma_can_post() is true.
+ * Send a request. uct_nprdma_rma_admit_post() is true.
  *
  * @param [in] iface    Interface.
  * @param [in] rma      RMA side of the endpoint.

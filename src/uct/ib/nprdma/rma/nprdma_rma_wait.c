@@ -46,9 +46,10 @@ uct_nprdma_rma_max_waits(const uct_nprdma_rma_iface_t *iface, int is_redo)
     return max_waits + (is_redo ? UCT_NPRDMA_RMA_REDO_WAITS : 0);
 }
 
-/* Check whether the endpoint may wait for one more reply */
-static int uct_nprdma_rma_can_wait(uct_nprdma_rma_iface_t *iface,
-                                   const uct_nprdma_rma_t *rma, int is_redo)
+/* Decide whether the endpoint may wait for one more reply. If not, and others
+ * have the waits, mark the interface as starved. */
+static int uct_nprdma_rma_admit_wait(uct_nprdma_rma_iface_t *iface,
+                                     const uct_nprdma_rma_t *rma, int is_redo)
 {
     unsigned reserve = is_redo ? 0 : UCT_NPRDMA_RMA_REDO_IFACE_WAITS;
 
@@ -137,7 +138,7 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_slot_t *slot;
 
     /* One for the NOP, one for the request behind it */
-    if (!uct_nprdma_rma_can_redo(iface, rma, 2) ||
+    if (!uct_nprdma_rma_admit_redo(iface, rma, 2) ||
         !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return 0;
     }
@@ -158,7 +159,7 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_rma_res_t *res = iface->res;
     uct_nprdma_rma_wait_t *wait;
 
-    if (!uct_nprdma_rma_can_wait(iface, rma, is_redo)) {
+    if (!uct_nprdma_rma_admit_wait(iface, rma, is_redo)) {
         return NULL;
     }
 
@@ -166,7 +167,7 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
         rma->num_alone = 0;
         if ((rma->spare != NULL) &&
             (!uct_nprdma_rma_spare_use_up(iface, rma) ||
-             !uct_nprdma_rma_can_wait(iface, rma, is_redo))) {
+             !uct_nprdma_rma_admit_wait(iface, rma, is_redo))) {
             return NULL;
         }
     }

@@ -20,7 +20,9 @@
 #define UCT_NPRDMA_DUMP_BYTES   8u
 #define UCT_NPRDMA_DUMP_STATES  8u
 
-/* The text so far */
+/* The text so far. A fixed ucs_string_buffer_t does not serve: that of UCX 1.13
+ * keeps a flag in the lowest bit of the capacity, so it wastes a byte of a
+ * buffer of odd size and writes in front of a buffer of one byte. */
 typedef struct uct_nprdma_dump {
     char   *buf;
     size_t max;
