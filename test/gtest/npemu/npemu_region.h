@@ -134,6 +134,28 @@ private:
     Device &m_device;
 };
 
+/* A region, plain memory as large as it, and queue pairs between them. */
+struct RegionPair {
+    explicit RegionPair(size_t length) :
+        memory(length), region(device, memory.data, length),
+        plain(device, length), pair(device)
+    {
+    }
+
+    /* Reads the region, or its rest, to the plain memory: returns at once. */
+    void read(size_t offset = 0)
+    {
+        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge(0, plain.length - offset)});
+        ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, offset))));
+    }
+
+    Device device;
+    Shared memory;
+    Region region;
+    Buffer plain;
+    Pair   pair;
+};
+
 /* What a servant does. */
 struct Order {
     ibv_wr_opcode opcode;

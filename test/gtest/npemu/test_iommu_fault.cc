@@ -263,26 +263,21 @@ TEST_F(test_iommu_fault, applies_to_the_local_side)
 TEST(test_iommu_fault_granule, accesses_are_counted_by_request)
 {
     Env granule("NPEMU_DMA_GRANULE", "256");
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
-    Region region(device, memory.data, SIZE);
-    Buffer plain(device, SIZE);
-    Pair pair(device);
+    RegionPair on(SIZE);
+    auto *header        = on.region.iommu.header;
     npemu_fault_t fault = {7, NPRDMA_PAGE_R, 2, 700, 0, 0};
 
-    region.set_all();
-    pattern_fill(memory.data, SIZE, 1);
-    int index = npemu_fault_add(region.iommu.header, &fault);
+    on.region.set_all();
+    pattern_fill(on.memory.data, SIZE, 1);
+    int index = npemu_fault_add(header, &fault);
     for (int i = 0; i < 2; ++i) {
-        EXPECT_FALSE(npemu_fault_hits(region.iommu.header, index));
-        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
-        ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
-        ASSERT_TRUE(pair.cq_a.expect(1));
+        EXPECT_FALSE(npemu_fault_hits(header, index));
+        on.read();
+        ASSERT_TRUE(on.pair.cq_a.expect(1));
     }
-    EXPECT_TRUE(npemu_fault_hits(region.iommu.header, index));
-    EXPECT_EQ(pattern_byte(1, 7 * PAGE + 699), plain.data[7 * PAGE + 699]);
-    EXPECT_EQ(signature_byte(region.at(700)), plain.data[7 * PAGE + 700]);
+    EXPECT_TRUE(npemu_fault_hits(header, index));
+    EXPECT_EQ(pattern_byte(1, 7 * PAGE + 699), on.plain.data[7 * PAGE + 699]);
+    EXPECT_EQ(signature_byte(on.region.at(700)), on.plain.data[7 * PAGE + 700]);
 }
 
 /* --- gates of the NIC ------------------------------------------------------*/
@@ -468,31 +463,24 @@ protected:
         in_child([&] {
             Env env("NPEMU_FAULT", spec);
             Env rank("PMI_RANK", "3");
-            Device device;
-            ASSERT_TRUE(device.ok());
             /* Where does not matter, but to the signature's phase */
-            Shared memory(SIZE);
-            Region region(device, memory.data, SIZE);
-            Buffer plain(device, SIZE);
-            Pair pair(device);
+            RegionPair on(SIZE);
 
-            pattern_fill(memory.data, SIZE, 1);
+            pattern_fill(on.memory.data, SIZE, 1);
             for (int round = 0; round < rounds; ++round) {
                 for (size_t i = 0; i < PAGES; ++i) {
-                    if (!region.has(i, NPRDMA_PAGE_BITS)) {
-                        region.set(i, 1);
+                    if (!on.region.has(i, NPRDMA_PAGE_BITS)) {
+                        on.region.set(i, 1);
                     }
                 }
-                Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
-                ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r,
-                                                               0))));
-                ASSERT_TRUE(pair.cq_a.expect(1));
+                on.read();
+                ASSERT_TRUE(on.pair.cq_a.expect(1));
             }
-            outcome.faults = region.stats().faults;
+            outcome.faults = on.region.stats().faults;
             EXPECT_EQ((ssize_t)sizeof(outcome.faults),
                       write(pipe_fds[1], &outcome.faults,
                             sizeof(outcome.faults)));
-            EXPECT_EQ((ssize_t)SIZE, write(pipe_fds[1], plain.data, SIZE));
+            EXPECT_EQ((ssize_t)SIZE, write(pipe_fds[1], on.plain.data, SIZE));
         });
         close(pipe_fds[1]);
         outcome.data.resize(SIZE);
@@ -584,23 +572,17 @@ TEST_F(test_iommu_fault_random, returns_the_pages_it_evicted)
     /* Evicted and back in every access, for ever */
     in_child([&] {
         Env env("NPEMU_FAULT", "rate=1,seed=3,restore=1");
-        Device device;
-        ASSERT_TRUE(device.ok());
-        Shared memory(SIZE);
-        Region region(device, memory.data, SIZE);
-        Buffer plain(device, SIZE);
-        Pair pair(device);
+        RegionPair on(SIZE);
 
-        region.set_all();
+        on.region.set_all();
         for (int i = 0; i < 100; ++i) {
-            Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
-            ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
-            ASSERT_TRUE(pair.cq_a.expect(1));
+            on.read();
+            ASSERT_TRUE(on.pair.cq_a.expect(1));
         }
-        EXPECT_EQ(100 * PAGES, region.stats().faults);
-        EXPECT_EQ(100 * PAGES, region.stats().restored);
+        EXPECT_EQ(100 * PAGES, on.region.stats().faults);
+        EXPECT_EQ(100 * PAGES, on.region.stats().restored);
         EXPECT_EQ((201 * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_BITS,
-                  region.state(4));
+                  on.region.state(4));
     });
 }
 
@@ -640,8 +622,8 @@ TEST_F(test_iommu_fault_random, bad_records_are_named)
 {
     Device device;
     ASSERT_TRUE(device.ok());
-    const std::string good   = "3.1 4711 2 1 1024 0\n";
-    const char *const bad[] = {
+    const std::string good  = "3.1 4711 2 1 1024 0\n";
+    const std::string bad[] = {
         "0.0 one\n",
         "0.0 1 1 1 0\n",
         "0.0 1 1 1 0 0",
@@ -657,43 +639,33 @@ TEST_F(test_iommu_fault_random, bad_records_are_named)
         "0.0 18446744073709551616 1 1 0 0\n",
         "0.4294967296 1 1 1 0 0\n",
         "0.0 1 4294967297 1 0 0\n",
+        std::string(1, '\0') + "\n",
+        std::string(300, '1') + "\n",
     };
-    auto replay = [&](const std::string &text) {
+    auto replay = [&](const std::string &text, int expected) {
         std::ofstream(path) << text;
         return stderr_of([&] {
-            EXPECT_EQ(EINVAL, npemu_fault_random(device.context,
-                                                 ("replay=" + path).c_str()))
+            EXPECT_EQ(expected, npemu_fault_random(device.context,
+                                                   ("replay=" + path).c_str()))
                     << text;
         });
     };
 
-    for (const char *line : bad) {
-        std::string said = replay(good + line);
+    for (const std::string &line : bad) {
+        std::string said = replay(good + line, EINVAL);
         EXPECT_NE(std::string::npos, said.find(path + ", line 2")) << said;
         EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
     }
 
-    std::string said = replay(good + std::string(1, '\0') + "\n");
-    EXPECT_NE(std::string::npos, said.find(path + ", line 2")) << said;
-    said = replay(good + std::string(300, '1') + "\n");
-    EXPECT_NE(std::string::npos, said.find(path + ", line 2")) << said;
-
     /* Two runs in one are obeyed, as far as that goes */
-    std::ofstream(path) << good << "0.0 1 1 1 0 0\n" << good;
-    said = stderr_of([&] {
-        EXPECT_EQ(0, npemu_fault_random(device.context,
-                                        ("replay=" + path).c_str()));
-    });
+    std::string said = replay(good + "0.0 1 1 1 0 0\n" + good, 0);
     EXPECT_NE(std::string::npos, said.find(path + ": lines ")) << said;
     EXPECT_NE(std::string::npos, said.find("same access")) << said;
 
-    std::ofstream(path) << good << "0.0 1 1 1 0 0\n";
-    said = stderr_of([&] {
-        EXPECT_EQ(0, npemu_fault_random(device.context,
-                                        ("replay=" + path).c_str()));
+    EXPECT_EQ("", replay(good + "0.0 1 1 1 0 0\n", 0));
+    EXPECT_EQ("", stderr_of([&] {
         EXPECT_EQ(0, npemu_fault_random(device.context, ""));
-    });
-    EXPECT_EQ("", said);
+    }));
 }
 
 TEST_F(test_iommu_fault_random, bad_granule_in_the_environment_is_named)

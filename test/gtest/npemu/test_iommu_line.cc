@@ -184,31 +184,23 @@ TEST_P(test_iommu_line, is_all_absent_if_the_kernel_has_no_page)
 TEST(test_iommu_line_chunk, ends_at_a_line_of_the_source)
 {
     constexpr size_t chunk = 65536, size = 2 * chunk, offset = 40;
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(size);
-    Region region(device, memory.data, size);
-    Buffer plain(device, size);
-    Pair pair(device);
+    RegionPair on(size);
+    auto *header = on.region.iommu.header;
 
-    region.set_all();
-    pattern_fill(memory.data, size, 1);
-    npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_END, 0);
-    std::thread thread([&] {
-        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge(0, size - offset)});
-        EXPECT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, offset))));
-    });
-    ASSERT_EQ(0, npemu_gate_wait(region.iommu.header, NPEMU_GATE_CHUNK_END,
-                                 WAIT_MS));
-    region.evict(0, region.pages);
-    npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_END);
+    on.region.set_all();
+    pattern_fill(on.memory.data, size, 1);
+    npemu_gate_arm(header, NPEMU_GATE_CHUNK_END, 0);
+    std::thread thread([&] { on.read(offset); });
+    ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_END, WAIT_MS));
+    on.region.evict(0, on.region.pages);
+    npemu_gate_release(header, NPEMU_GATE_CHUNK_END);
     thread.join();
-    ASSERT_TRUE(pair.cq_a.expect(1));
+    ASSERT_TRUE(on.pair.cq_a.expect(1));
     for (size_t i = 0; i < size - offset; ++i) {
         size_t at = offset + i;
         ASSERT_EQ((at < chunk) ? pattern_byte(1, at) :
-                                 signature_byte(region.at(at)),
-                  plain.data[i]) << "byte " << i;
+                                 signature_byte(on.region.at(at)),
+                  on.plain.data[i]) << "byte " << i;
     }
 }
 

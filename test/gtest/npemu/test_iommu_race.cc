@@ -359,25 +359,17 @@ INSTANTIATE_TEST_SUITE_P(granules, test_iommu_race, testing::Values(PAGE, 256),
  */
 TEST(test_iommu_race_drain, inside_a_request_does_not_deadlock)
 {
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
-    Region region(device, memory.data, SIZE);
-    Buffer plain(device, SIZE);
-    Pair pair(device);
+    RegionPair on(SIZE);
+    auto *header = on.region.iommu.header;
 
-    region.set_all();
-    npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_BEGIN, 0);
-    std::thread thread([&] {
-        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
-        EXPECT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
-    });
-    ASSERT_EQ(0, npemu_gate_wait(region.iommu.header, NPEMU_GATE_CHUNK_BEGIN,
-                                 WAIT_MS));
-    npemu_iommu_drain(device.context);
-    npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_BEGIN);
+    on.region.set_all();
+    npemu_gate_arm(header, NPEMU_GATE_CHUNK_BEGIN, 0);
+    std::thread thread([&] { on.read(); });
+    ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_BEGIN, WAIT_MS));
+    npemu_iommu_drain(on.device.context);
+    npemu_gate_release(header, NPEMU_GATE_CHUNK_BEGIN);
     thread.join();
-    ASSERT_TRUE(pair.cq_a.expect(1));
+    ASSERT_TRUE(on.pair.cq_a.expect(1));
 }
 
 /* A signal handler is the only code that can run in the middle of a chunk. */
@@ -390,30 +382,24 @@ void drain_in_handler(int)
 
 TEST(test_iommu_race_drain, inside_a_chunk_of_the_same_thread_does_not_deadlock)
 {
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
-    Region region(device, memory.data, SIZE);
-    Buffer plain(device, SIZE);
-    Pair pair(device);
+    RegionPair on(SIZE);
+    auto *header = on.region.iommu.header;
 
-    drain_device = &device;
+    drain_device = &on.device;
     signal(SIGUSR1, drain_in_handler);
-    region.set_all();
-    npemu_gate_arm(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED, 0);
+    on.region.set_all();
+    npemu_gate_arm(header, NPEMU_GATE_CHUNK_CHECKED, 0);
     std::atomic<bool> done{false};
     std::thread thread([&] {
-        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
-        EXPECT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
+        on.read();
         done = true;
     });
-    ASSERT_EQ(0, npemu_gate_wait(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED,
-                                 WAIT_MS));
+    ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_CHECKED, WAIT_MS));
     pthread_kill(thread.native_handle(), SIGUSR1);
-    npemu_gate_release(region.iommu.header, NPEMU_GATE_CHUNK_CHECKED);
+    npemu_gate_release(header, NPEMU_GATE_CHUNK_CHECKED);
     EXPECT_TRUE(wait_until([&] { return done.load(); }));
     thread.join();
-    ASSERT_TRUE(pair.cq_a.expect(1));
+    ASSERT_TRUE(on.pair.cq_a.expect(1));
     signal(SIGUSR1, SIG_DFL);
 }
 

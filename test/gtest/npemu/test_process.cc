@@ -32,12 +32,33 @@ struct Side {
     {
     }
 
+    /* A SEND, or a WRITE to a peer, from the beginning of the buffer. */
+    void send(uint64_t wr_id, uint32_t length = 8)
+    {
+        Wr wr(wr_id, IBV_WR_SEND, {buffer.sge(0, length)});
+        ASSERT_EQ(0, qp.post(wr));
+    }
+    void write(uint64_t wr_id, const Remote &remote, uint32_t length = 8)
+    {
+        Wr wr(wr_id, IBV_WR_RDMA_WRITE, {buffer.sge(0, length)});
+        ASSERT_EQ(0, qp.post(wr.rdma(remote)));
+    }
+
     Device  device;
     Channel channel;
     Cq      cq;
     Qp      qp;
     Buffer  buffer;
 };
+
+/* A peer that connects, and then waits for the end of the test. */
+static void be_idle(Pipe &pipe)
+{
+    Side side;
+
+    connect_over(pipe, side.qp);
+    EXPECT_TRUE(pipe.await());
+}
 
 static double cpu_ms()
 {
@@ -105,8 +126,7 @@ TEST(test_process_sleep, sender_waits_for_a_receive_asleep)
     Side side;
     connect_over(receiver.pipe(), side.qp);
     side.buffer.fill(3);
-    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 5000)});
-    ASSERT_EQ(0, side.qp.post(send));
+    side.send(1, 5000);
     side.cq.expect_empty();
     ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
     receiver.pipe().signal();
@@ -118,18 +138,13 @@ TEST(test_process_sleep, sender_waits_for_a_receive_asleep)
 
 TEST(test_process_sleep, rnr_exceeded_wakes_a_sleeping_sender)
 {
-    Child receiver([](Pipe &pipe) {
-        Side side;
-        connect_over(pipe, side.qp);
-        EXPECT_TRUE(pipe.await());
-    });
+    Child receiver(be_idle);
     QpOptions options;
     options.rnr_retry = 2;
     Side side(options);
     connect_over(receiver.pipe(), side.qp);
     ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 1));
-    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
-    ASSERT_EQ(0, side.qp.post(send));
+    side.send(1);
     EXPECT_EQ(side.cq.cq, side.channel.take());
     side.cq.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
     receiver.pipe().signal();
@@ -138,11 +153,7 @@ TEST(test_process_sleep, rnr_exceeded_wakes_a_sleeping_sender)
 
 TEST(test_process_sleep, idle_costs_nothing)
 {
-    Child peer([](Pipe &pipe) {
-        Side side;
-        connect_over(pipe, side.qp);
-        EXPECT_TRUE(pipe.await());
-    });
+    Child peer(be_idle);
     Side side;
     connect_over(peer.pipe(), side.qp);
 
@@ -167,8 +178,7 @@ TEST(test_process_death, peer_killed_before_it_posts_a_receive)
     connect_over(peer.pipe(), side.qp);
     ASSERT_TRUE(peer.pipe().await());
     for (int i = 0; i < 3; ++i) {
-        Wr send(i, IBV_WR_SEND, {side.buffer.sge(0, 8)});
-        ASSERT_EQ(0, side.qp.post(send));
+        side.send(i);
     }
     side.cq.expect_empty();
     ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
@@ -196,8 +206,7 @@ TEST(test_process_death, peer_killed_before_the_request)
     Remote remote = peer.pipe().recv<Remote>();
     peer.kill();
 
-    Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8)});
-    ASSERT_EQ(0, side.qp.post(write.rdma(remote)));
+    side.write(1, remote);
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
     EXPECT_GE(11u, npemu_cq_retries(side.cq));
 }
@@ -212,9 +221,8 @@ TEST(test_process_death, peer_exits_without_cleaning_up)
     });
     Side side;
     connect_over(peer.pipe(), side.qp);
-    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
     peer.join();
-    ASSERT_EQ(0, side.qp.post(send));
+    side.send(1);
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
 }
 
@@ -229,8 +237,7 @@ TEST(test_process_death, peer_calls_exec)
     });
     Side side;
     connect_over(peer.pipe(), side.qp);
-    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
-    ASSERT_EQ(0, side.qp.post(send));
+    side.send(1);
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
     peer.kill();
 }
@@ -246,8 +253,7 @@ TEST(test_process_stopped,
         Remote remote = pipe.recv<Remote>();
         pipe.signal();
         for (;;) {
-            Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 32 << 10)});
-            ASSERT_EQ(0, side.qp.post(write.rdma(remote)));
+            side.write(1, remote, 32 << 10);
             ibv_wc wc = side.cq.wait();
             if (wc.status != IBV_WC_SUCCESS) {
                 EXPECT_EQ(IBV_WC_REM_ACCESS_ERR, wc.status);
@@ -314,8 +320,7 @@ protected:
         ASSERT_TRUE(target.pipe().await());
         ASSERT_EQ(target.pid(), waitpid(target.pid(), &status, WUNTRACED));
         ASSERT_TRUE(WIFSTOPPED(status));
-        Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 100)});
-        ASSERT_EQ(0, side.qp.post(send));
+        side.send(1, 100);
         EXPECT_TRUE(wait_until([&] { return npemu_cq_retries(side.cq) >= 5; }));
         side.cq.expect_empty();
     }
@@ -342,8 +347,7 @@ TEST_F(test_process_stopped_with_lock, its_death_ends_the_wait)
     if (wc.status == IBV_WC_SUCCESS) {
         /* The thread with the lock ended before the process did: its queue pair
          * still received */
-        Wr send(2, IBV_WR_SEND, {side.buffer.sge(0, 100)});
-        ASSERT_EQ(0, side.qp.post(send));
+        side.send(2, 100);
         wc = side.cq.wait();
         EXPECT_EQ(2u, wc.wr_id);
     }
@@ -560,8 +564,7 @@ TEST(test_process_fork, child_opens_the_device_anew)
     });
     connect_over(child.pipe(), side.qp);
     side.buffer.fill(4);
-    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 20000)});
-    ASSERT_EQ(0, side.qp.post(send));
+    side.send(1, 20000);
     side.cq.expect(1);
     child.join();
 }
@@ -587,8 +590,7 @@ TEST(test_process_fork, child_does_not_keep_its_dead_parent_alive)
     connect_over(peer.pipe(), side.qp);
     ASSERT_TRUE(peer.pipe().await());
     peer.kill();
-    Wr send(1, IBV_WR_SEND, {side.buffer.sge(0, 8)});
-    ASSERT_EQ(0, side.qp.post(send));
+    side.send(1);
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
     close(hold[1]);
 }
@@ -647,8 +649,7 @@ TEST(test_process_refused, process_that_may_not_be_traced)
         Remote remote = target.pipe().recv<Remote>();
 
         std::string said = stderr_of([&] {
-            Wr write(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8192)});
-            ASSERT_EQ(0, side.qp.post(write.rdma(remote)));
+            side.write(1, remote, 8192);
             ibv_wc wc = side.cq.wait();
             EXPECT_NE(IBV_WC_SUCCESS, wc.status);
             EXPECT_NE(NO_COMPLETION, wc.status);

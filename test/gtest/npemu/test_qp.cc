@@ -196,10 +196,30 @@ static int required(ibv_qp_type type, ibv_qp_state to)
     }
 }
 
+/* Takes @a qp to a state with the values above. */
+static int
+modify_to(ibv_qp *qp, ibv_qp_state to, int mask, ibv_qp_state current = {})
+{
+    ibv_qp_attr attr  = good_values(to);
+    attr.cur_qp_state = current;
+    return npemu_modify_qp(qp, &attr, IBV_QP_STATE | mask);
+}
+
+/* Takes @a qp to a state with exactly what the transition demands. */
+static int modify_to(ibv_qp *qp, ibv_qp_state to)
+{
+    return modify_to(qp, to, required(qp->qp_type, to));
+}
+
 class test_qp_attributes :
     public testing::TestWithParam<std::tuple<ibv_qp_type, ibv_qp_state>> {
 protected:
-    /* Which no user asks for: by a send that fails. */
+    test_qp_attributes() : cq(device)
+    {
+        options.type = std::get<0>(GetParam());
+    }
+
+    /* No modification leads there: by a send that fails. */
     static void bring_to_sqe(ibv_qp *qp)
     {
         ibv_ah_attr attr = {};
@@ -236,11 +256,7 @@ protected:
             }
         }
         for (ibv_qp_state to : path) {
-            ibv_qp_attr attr = good_values(to);
-            ASSERT_EQ(0, npemu_modify_qp(qp, &attr,
-                                         IBV_QP_STATE |
-                                                 required(qp->qp_type, to)))
-                    << to;
+            ASSERT_EQ(0, modify_to(qp, to)) << to;
         }
         ASSERT_EQ(state, qp->state);
     }
@@ -254,6 +270,10 @@ protected:
         EXPECT_EQ(attr.qp_state, qp->state);
         return attr.qp_state;
     }
+
+    Device    device;
+    Cq        cq;
+    QpOptions options;
 };
 
 /* Every required attribute is required, and leaves the state if it lacks. */
@@ -262,25 +282,17 @@ TEST_P(test_qp_attributes, transition_requires_its_attributes)
     auto [type, to]   = GetParam();
     ibv_qp_state from = (ibv_qp_state)(to - 1);
     int need          = required(type, to);
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Cq cq(device);
-    QpOptions options;
-    options.type = type;
     Qp qp(device, cq, cq, options);
 
     ASSERT_NO_FATAL_FAILURE(bring(qp, from));
     for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
         if (need & bit) {
-            ibv_qp_attr attr = good_values(to);
-            EXPECT_EQ(EINVAL, npemu_modify_qp(qp, &attr,
-                                              IBV_QP_STATE | (need & ~bit)))
+            EXPECT_EQ(EINVAL, modify_to(qp, to, need & ~bit))
                     << "without " << bit;
             EXPECT_EQ(from, query(qp));
         }
     }
-    ibv_qp_attr attr = good_values(to);
-    EXPECT_EQ(0, npemu_modify_qp(qp, &attr, IBV_QP_STATE | need));
+    EXPECT_EQ(0, modify_to(qp, to));
     EXPECT_EQ(to, query(qp));
 }
 
@@ -288,11 +300,6 @@ TEST_P(test_qp_attributes, transition_requires_its_attributes)
 TEST_P(test_qp_attributes, transition_refuses_foreign_attributes)
 {
     auto [type, to] = GetParam();
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Cq cq(device);
-    QpOptions options;
-    options.type = type;
     Qp qp(device, cq, cq, options);
     int foreign = 0;
 
@@ -316,11 +323,7 @@ TEST_P(test_qp_attributes, transition_refuses_foreign_attributes)
     ASSERT_NO_FATAL_FAILURE(bring(qp, (ibv_qp_state)(to - 1)));
     for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
         if (foreign & bit) {
-            ibv_qp_attr attr = good_values(to);
-            EXPECT_EQ(EINVAL,
-                      npemu_modify_qp(qp, &attr,
-                                      IBV_QP_STATE | required(type, to) |
-                                              bit))
+            EXPECT_EQ(EINVAL, modify_to(qp, to, required(type, to) | bit))
                     << "with " << bit;
             EXPECT_EQ(to - 1, query(qp));
         }
@@ -407,18 +410,11 @@ TEST_P(test_qp_states, transitions_follow_the_table)
     /* No automatic path migration: not a matter of the transition. */
     constexpr int MIGRATION = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
     auto [type, from]       = GetParam();
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Cq cq(device);
-    QpOptions options;
-    options.type = type;
 
     auto modify = [&](ibv_qp_state to, int mask, int expected) {
         Qp qp(device, cq, cq, options);
         ASSERT_NO_FATAL_FAILURE(bring(qp, from));
-        ibv_qp_attr attr  = good_values(to);
-        attr.cur_qp_state = from;
-        EXPECT_EQ(expected, npemu_modify_qp(qp, &attr, IBV_QP_STATE | mask))
+        EXPECT_EQ(expected, modify_to(qp, to, mask, from))
                 << from << " -> " << to << " with " << std::hex << mask;
         EXPECT_EQ((expected == 0) ? to : from, query(qp));
     };
@@ -445,28 +441,6 @@ TEST_P(test_qp_states, transitions_follow_the_table)
     }
 }
 
-TEST_P(test_qp_states, current_state_is_compared)
-{
-    auto [type, from] = GetParam();
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Cq cq(device);
-    QpOptions options;
-    options.type = type;
-    Qp qp(device, cq, cq, options);
-
-    ASSERT_NO_FATAL_FAILURE(bring(qp, from));
-    if (from != IBV_QPS_RTS) {
-        return; /* elsewhere the attribute is not among the optional ones */
-    }
-    ibv_qp_attr attr  = good_values(IBV_QPS_RTS);
-    attr.cur_qp_state = IBV_QPS_SQE;
-    EXPECT_EQ(EINVAL, npemu_modify_qp(qp, &attr,
-                                      IBV_QP_STATE | IBV_QP_CUR_STATE));
-    attr.cur_qp_state = IBV_QPS_RTS;
-    EXPECT_EQ(0, npemu_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE));
-}
-
 INSTANTIATE_TEST_SUITE_P(
         all, test_qp_states,
         testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
@@ -479,6 +453,25 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(sqe, test_qp_states,
                          testing::Values(std::make_tuple(IBV_QPT_UD,
                                                          IBV_QPS_SQE)),
+                         state_name);
+
+class test_qp_current_state : public test_qp_attributes {};
+
+TEST_P(test_qp_current_state, is_compared)
+{
+    Qp qp(device, cq, cq, options);
+
+    ASSERT_NO_FATAL_FAILURE(bring(qp, IBV_QPS_RTS));
+    EXPECT_EQ(EINVAL, modify_to(qp, IBV_QPS_RTS, IBV_QP_CUR_STATE,
+                                IBV_QPS_SQE));
+    EXPECT_EQ(0, modify_to(qp, IBV_QPS_RTS, IBV_QP_CUR_STATE, IBV_QPS_RTS));
+}
+
+/* In other states the attribute is not among the optional ones. */
+INSTANTIATE_TEST_SUITE_P(all, test_qp_current_state,
+                         testing::Combine(testing::Values(IBV_QPT_RC,
+                                                          IBV_QPT_UD),
+                                          testing::Values(IBV_QPS_RTS)),
                          state_name);
 
 TEST_F(test_qp, attribute_values_are_checked)
@@ -507,11 +500,7 @@ TEST_F(test_qp, attribute_values_are_checked)
     for (size_t i = 0; i < cases.size(); ++i) {
         Qp qp(device, cq, cq);
         for (int s = IBV_QPS_INIT; s < cases[i].to; ++s) {
-            ibv_qp_attr attr = good_values((ibv_qp_state)s);
-            ASSERT_EQ(0, npemu_modify_qp(
-                                 qp, &attr,
-                                 IBV_QP_STATE | required(IBV_QPT_RC,
-                                                         (ibv_qp_state)s)));
+            ASSERT_EQ(0, modify_to(qp, (ibv_qp_state)s));
         }
         ibv_qp_attr attr = good_values(cases[i].to);
         cases[i].set(attr);
@@ -526,14 +515,11 @@ TEST_F(test_qp, attribute_values_are_checked)
 TEST_F(test_qp, query_returns_what_was_set)
 {
     Qp qp(device, cq, cq);
-    ibv_qp_attr set = good_values(IBV_QPS_INIT), now;
+    ibv_qp_attr set = good_values(IBV_QPS_RTS), now;
     ibv_qp_init_attr init;
 
     for (auto to : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-        set.qp_state = to;
-        ASSERT_EQ(0, npemu_modify_qp(qp, &set,
-                                     IBV_QP_STATE |
-                                             required(IBV_QPT_RC, to)));
+        ASSERT_EQ(0, modify_to(qp, to));
     }
     memset(&now, 0xff, sizeof(now));
     ASSERT_EQ(0, npemu_query_qp(qp, &now, -1, &init));

@@ -15,7 +15,7 @@ constexpr int QUIET_MS = 20;
 
 class test_qp_event_drain : public testing::Test {
 protected:
-    test_qp_event_drain() : buffer(device, 64 << 10) {}
+    test_qp_event_drain() : buffer(device, 64 << 10), pair(device) {}
 
     /* From RTS to SQD. */
     static int drain(Qp &qp, bool notify = true)
@@ -52,14 +52,20 @@ protected:
         EXPECT_EQ(IBV_QPS_SQD, qp.state());
     }
 
+    /* Drains pair.a, which has begun a SEND that finds no receive. */
+    void begin_and_drain()
+    {
+        send(pair.a, 1);
+        ASSERT_EQ(0, drain(pair.a));
+    }
+
     Device device;
     Buffer buffer;
+    Pair   pair;
 };
 
 TEST_F(test_qp_event_drain, holds_and_resumes)
 {
-    Pair pair(device);
-
     ASSERT_EQ(0, drain(pair.a));
     EXPECT_EQ(IBV_QPS_SQD, pair.a.state());
     expect_drained(pair.a);
@@ -86,8 +92,6 @@ TEST_F(test_qp_event_drain, holds_and_resumes)
  */
 TEST_F(test_qp_event_drain, finishes_what_it_has_begun)
 {
-    Pair pair(device);
-
     send(pair.a, 1);
     send(pair.a, 2);
     ASSERT_EQ(0, drain(pair.a));
@@ -115,10 +119,7 @@ TEST_F(test_qp_event_drain, finishes_what_it_has_begun)
 /* The npemu thread raises it if the process does not poll. */
 TEST_F(test_qp_event_drain, event_comes_without_polling)
 {
-    Pair pair(device);
-
-    send(pair.a, 1);
-    ASSERT_EQ(0, drain(pair.a));
+    begin_and_drain();
     ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
     expect_drained(pair.a);
     pair.cq_a.expect(1);
@@ -128,8 +129,6 @@ TEST_F(test_qp_event_drain, event_comes_without_polling)
 /* One request for the event raises it once. */
 TEST_F(test_qp_event_drain, event_comes_only_on_request)
 {
-    Pair pair(device);
-
     ASSERT_EQ(0, drain(pair.a));
     expect_drained(pair.a);
     ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
@@ -150,10 +149,7 @@ TEST_F(test_qp_event_drain, event_comes_only_on_request)
 
 TEST_F(test_qp_event_drain, no_event_if_the_queue_is_resumed)
 {
-    Pair pair(device);
-
-    send(pair.a, 1);
-    ASSERT_EQ(0, drain(pair.a));
+    begin_and_drain();
     ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
     ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
     pair.cq_a.expect(1);
@@ -162,10 +158,7 @@ TEST_F(test_qp_event_drain, no_event_if_the_queue_is_resumed)
 
 TEST_F(test_qp_event_drain, no_event_if_the_queue_is_flushed)
 {
-    Pair pair(device);
-
-    send(pair.a, 1);
-    ASSERT_EQ(0, drain(pair.a));
+    begin_and_drain();
     ASSERT_EQ(0, pair.a.to_state(IBV_QPS_ERR));
     pair.cq_a.expect(1, IBV_WC_WR_FLUSH_ERR);
     EXPECT_FALSE(has_async(device, QUIET_MS));
@@ -176,24 +169,21 @@ TEST_F(test_qp_event_drain, no_event_if_the_queue_fails)
 {
     QpOptions options;
     options.retry_cnt = 0;
-    Pair pair(device, options, options);
+    Pair impatient(device, options, options);
 
-    ASSERT_EQ(0, pair.b.to_state(IBV_QPS_RESET));
-    send(pair.a, 1);
-    ASSERT_EQ(0, drain(pair.a));
-    send(pair.a, 2);
-    pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
-    pair.cq_a.expect(2, IBV_WC_WR_FLUSH_ERR);
-    EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+    ASSERT_EQ(0, impatient.b.to_state(IBV_QPS_RESET));
+    send(impatient.a, 1);
+    ASSERT_EQ(0, drain(impatient.a));
+    send(impatient.a, 2);
+    impatient.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
+    impatient.cq_a.expect(2, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(IBV_QPS_ERR, impatient.a.state());
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 
 TEST_F(test_qp_event_drain, reset_cancels_the_event)
 {
-    Pair pair(device);
-
-    send(pair.a, 1);
-    ASSERT_EQ(0, drain(pair.a));
+    begin_and_drain();
     ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RESET));
     ASSERT_EQ(0, pair.b.to_state(IBV_QPS_RESET));
     connect(pair.a, pair.b);
@@ -225,6 +215,13 @@ protected:
         EXPECT_EQ(0, a.to_rts());
     }
 
+    /* A WRITE by a queue pair. */
+    void write(Qp &qp, uint64_t wr_id)
+    {
+        Wr wr(wr_id, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
+        ASSERT_EQ(0, qp.post(wr.rdma(buffer, 1024)));
+    }
+
     void expect_event()
     {
         AsyncEvent event = take_async(device);
@@ -250,8 +247,7 @@ TEST_F(test_qp_event_comm_est, comes_once)
     }
     expect_event();
     ASSERT_EQ(0, b.to_rts());
-    Wr write(3, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
-    ASSERT_EQ(0, a.post(write.rdma(buffer, 1024)));
+    write(a, 3);
     cq_a.expect(3);
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
@@ -290,8 +286,7 @@ TEST_F(test_qp_event_comm_est, comes_for_each_operation)
 TEST_F(test_qp_event_comm_est, does_not_come_in_rts)
 {
     ASSERT_EQ(0, b.to_rts());
-    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
-    ASSERT_EQ(0, a.post(write.rdma(buffer, 1024)));
+    write(a, 1);
     cq_a.expect(1);
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
@@ -302,8 +297,7 @@ TEST_F(test_qp_event_comm_est, ignores_packets_of_other_queue_pairs)
     Qp other(device, cq_a, cq_a);
 
     other.connect(b.address());
-    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
-    ASSERT_EQ(0, other.post(write.rdma(buffer, 1024)));
+    write(other, 1);
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 

@@ -98,24 +98,24 @@ void refuser_refuse(unsigned after, unsigned count)
     pthread_mutex_unlock(&refuser.lock);
 }
 
-unsigned refuser_num_refused(void)
+static unsigned refuser_read(const unsigned *counter)
 {
-    unsigned num_refused;
+    unsigned value;
 
     pthread_mutex_lock(&refuser.lock);
-    num_refused = refuser.num_refused;
+    value = *counter;
     pthread_mutex_unlock(&refuser.lock);
-    return num_refused;
+    return value;
+}
+
+unsigned refuser_num_refused(void)
+{
+    return refuser_read(&refuser.num_refused);
 }
 
 unsigned refuser_num_overtakers(void)
 {
-    unsigned num_overtakers;
-
-    pthread_mutex_lock(&refuser.lock);
-    num_overtakers = refuser.num_overtakers;
-    pthread_mutex_unlock(&refuser.lock);
-    return num_overtakers;
+    return refuser_read(&refuser.num_overtakers);
 }
 
 static ucs_async_context_t *refuser_async(uct_iface_h tl_iface)
