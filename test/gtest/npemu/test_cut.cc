@@ -26,10 +26,11 @@ namespace {
 constexpr size_t PAGES = 16;
 constexpr size_t SIZE  = PAGES * PAGE;
 
-/* Before a process is cut off in these tests, and what is as good as at once on
- * a busy machine. Both are far apart. */
-constexpr int LIMIT_MS = 800;
-constexpr int SOON_MS  = 500;
+/* Before a process is cut off in these tests. In tests that must not reach the
+ * limit it is so long that no busy machine does. */
+constexpr int LIMIT_MS   = 800;
+constexpr int PATIENT_MS = WAIT_MS / 2;
+constexpr int SOON_MS    = PATIENT_MS / 2;
 
 constexpr uint8_t OLD = 0x11, NEW = 0x22, SENT = 0x33;
 
@@ -73,16 +74,24 @@ double wait_for_all(Device &device)
 
 class test_cut : public testing::Test {
 protected:
-    test_cut() : m_limit("NPEMU_CUT_OFF_MS", std::to_string(LIMIT_MS)) {}
+    test_cut() { set_limit(LIMIT_MS); }
+
+    /* For devices that are opened from now on, children's as well */
+    void set_limit(int ms)
+    {
+        m_limit.reset();
+        m_limit = std::make_unique<Env>("NPEMU_CUT_OFF_MS", std::to_string(ms));
+    }
 
 private:
-    Env m_limit;
+    std::unique_ptr<Env> m_limit;
 };
 
 /* --- those that are not in our memory -------------------------------------*/
 
 TEST_F(test_cut, stopped_unrelated_process_delays_no_drain)
 {
+    set_limit(PATIENT_MS);
     Child job([](Pipe &pipe) {
         Servant servant(SIZE);
         Device device;
@@ -118,6 +127,7 @@ TEST_F(test_cut, stopped_unrelated_process_delays_no_drain)
 /* It is connected to us, but what it was doing is within itself. */
 TEST_F(test_cut, stopped_peer_in_its_own_memory_delays_no_drain)
 {
+    set_limit(PATIENT_MS);
     Child peer([](Pipe &pipe) {
         Device device;
         Cq cq(device);
@@ -174,7 +184,7 @@ TEST_F(test_cut, stopped_peer_in_its_own_memory_delays_no_drain)
 /* Its threads are alive, and finish what they are doing. */
 TEST_F(test_cut, drain_waits_for_a_peer_that_closes)
 {
-    Env patient("NPEMU_CUT_OFF_MS", "60000");
+    set_limit(PATIENT_MS);
     Child peer([](Pipe &pipe) {
         Device device;
         Cq cq(device);
@@ -221,6 +231,7 @@ TEST_F(test_cut, drain_waits_for_a_peer_that_closes)
 /* It goes on without the device. */
 TEST_F(test_cut, drain_ignores_a_process_that_has_closed)
 {
+    set_limit(PATIENT_MS);
     Child peer([](Pipe &pipe) {
         {
             Device device;
@@ -348,14 +359,17 @@ TEST_P(test_cut_peer, is_cut_off_and_accesses_nothing_later)
     hold_peer();
     double ms = replace_memory();
     EXPECT_GE(ms, LIMIT_MS / 2);
-    EXPECT_LT(ms, WAIT_MS / 2);
+    EXPECT_LT(ms, WAIT_MS);
     EXPECT_EQ(IBV_QPS_ERR, servant.qp().state());
     EXPECT_EQ(IBV_EVENT_QP_FATAL, take_async(*device).type);
 
-    /* Once is enough: what it has begun does no harm */
-    auto start = Clock::now();
-    npemu_iommu_drain(device->context);
-    EXPECT_LT(ms_since(start), SOON_MS);
+    /* Once is enough: what it has begun does no harm. A drain that waits for it
+     * takes the limit each time; one that does not wait may be delayed. */
+    EXPECT_TRUE(wait_until([&] {
+        auto start = Clock::now();
+        npemu_iommu_drain(device->context);
+        return ms_since(start) < LIMIT_MS / 2;
+    })) << "each drain waits";
 
     go_on();
     EXPECT_EQ(IBV_WC_RETRY_EXC_ERR, servant.result());
@@ -370,7 +384,7 @@ TEST_P(test_cut_peer, resumes_after_its_connections_are_gone)
     uint64_t queue = npt_qp_receives(servant.qp());
     auto start     = Clock::now();
     servant.disconnect();
-    EXPECT_LT(ms_since(start), WAIT_MS / 2);
+    EXPECT_LT(ms_since(start), WAIT_MS);
 
     /* Nothing of it is used again while the peer may write to it */
     {
@@ -398,6 +412,7 @@ TEST_P(test_cut_peer, resumes_after_its_connections_are_gone)
 /* One that goes on in time is not. */
 TEST_P(test_cut_peer, is_not_cut_off_if_it_resumes_in_time)
 {
+    set_limit(PATIENT_MS);
     hold_peer();
     auto done = std::async(std::launch::async, [&] {
         region->evict(0, PAGES);
@@ -465,7 +480,7 @@ TEST_F(test_cut, deregistration_cuts_off_a_peer_in_plain_memory)
     stop(peer.pid());
     auto start = Clock::now();
     buffer.dereg();
-    EXPECT_LT(ms_since(start), WAIT_MS / 2);
+    EXPECT_LT(ms_since(start), WAIT_MS);
     EXPECT_EQ(IBV_QPS_ERR, qp.state());
     buffer.fill_byte(NEW);
     ASSERT_EQ(0, kill(peer.pid(), SIGCONT));
