@@ -113,14 +113,14 @@ static void new_window(int ctx, uint32_t region)
 }
 
 /* "shifted" is "window" with batches that begin a page behind a multiple */
-static void pages(const char *who, size_t batch, size_t count)
+static void pages(const char *kind, size_t batch, size_t count)
 {
-    int is_shifted  = strcmp(who, "shifted") == 0;
+    int is_shifted  = strcmp(kind, "shifted") == 0;
     size_t length   = (PAGES_BATCHES * batch + is_shifted) * PAGE;
     double *touched = new_times(count);
     double *put_in  = new_times(count);
     double *taken   = new_times(count);
-    int has_region  = strcmp(who, "none") != 0;
+    int has_region  = strcmp(kind, "none") != 0;
     char *memory    = map_small_pages(length);
     uint32_t region = 0;
     double start, end;
@@ -132,7 +132,7 @@ static void pages(const char *who, size_t batch, size_t count)
         ctx    = open_context();
         region = new_region(ctx, memory, length);
     }
-    if (is_shifted || (strcmp(who, "window") == 0)) {
+    if (is_shifted || (strcmp(kind, "window") == 0)) {
         new_window(ctx, region);
     }
     for (i = 0; i < count; ++i) {
@@ -216,7 +216,7 @@ static void memory_elsewhere(int has_regions)
     }
 }
 
-static void cycle(const char *who, size_t batch, size_t count)
+static void cycle(const char *kind, size_t batch, size_t count)
 {
     size_t blocks = count / CYCLE_BLOCK;
     double *times = new_times(blocks);
@@ -224,7 +224,7 @@ static void cycle(const char *who, size_t batch, size_t count)
     char *memory;
     size_t i, j;
 
-    memory_elsewhere(strcmp(who, "elsewhere") == 0);
+    memory_elsewhere(strcmp(kind, "elsewhere") == 0);
     for (i = 0; i < blocks; ++i) {
         start = now_us();
         for (j = 0; j < CYCLE_BLOCK; ++j) {

@@ -233,20 +233,20 @@ static void test_two_imports(void)
 /* Pointing windows at pages, and away from them, is traced */
 static void test_traced(void)
 {
-    char who[64];
+    char ids[64];
     fixture_t f;
 
     if (!kmod_trace_start()) {
         kmod_skip("this kernel does not trace");
     }
     setup(&f);
-    snprintf(who, sizeof(who), "tgid=%d region=%u", getpid(), f.region.id);
+    snprintf(ids, sizeof(ids), "tgid=%d region=%u", getpid(), f.region.id);
     kmod_populate_all(&f.region, 3, 2, NPRDMA_IOC_POPULATE_WRITE);
     CHECK(kmod_traced("nprdma_repoint: %s bits=3 first=3 pages=2 present=1",
-                      who));
+                      ids));
     take_away(&f, 4);
     CHECK(kmod_traced("nprdma_repoint: %s bits=3 first=4 pages=1 present=0",
-                      who));
+                      ids));
 }
 
 /* Only the owner can export, and only attached devices can import */

@@ -124,21 +124,21 @@ static void tracepoints(void)
 {
     kmod_region_t region;
     uintptr_t start;
-    char who[64];
+    char ids[64];
 
     if (!kmod_trace_start()) {
         kmod_skip("this kernel does not trace");
     }
     do_everything(&region);
     start = (uintptr_t)region.memory;
-    snprintf(who, sizeof(who), "tgid=%d region=%u", getpid(), region.id);
+    snprintf(ids, sizeof(ids), "tgid=%d region=%u", getpid(), region.id);
     CHECK(kmod_traced("nprdma_populate: %s first=0 pages=40 write=1 "
-                      "resident=0 done=40 populated=40 retries=", who));
-    CHECK(kmod_traced("nprdma_invalidate: %s start=%#lx end=%#lx event=", who,
+                      "resident=0 done=40 populated=40 retries=", ids));
+    CHECK(kmod_traced("nprdma_invalidate: %s start=%#lx end=%#lx event=", ids,
                       start + 8 * PAGE, start + 11 * PAGE));
-    CHECK(kmod_traced("nprdma_miss: %s page=50 ret=-14", who));
+    CHECK(kmod_traced("nprdma_miss: %s page=50 ret=-14", ids));
     CHECK(kmod_traced("nprdma_populate: %s first=50 pages=1 write=0 "
-                      "resident=0 done=0 populated=0 retries=0 ret=-14", who));
+                      "resident=0 done=0 populated=0 retries=0 ret=-14", ids));
 }
 
 static const kmod_case_t cases[] = {

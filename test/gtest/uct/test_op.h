@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#ifndef NPRDMA_TEST_TEST_OPT_H_
-#define NPRDMA_TEST_TEST_OPT_H_
+#ifndef NPRDMA_TEST_TEST_OP_H_
+#define NPRDMA_TEST_TEST_OP_H_
 
 #include "page_table.h"
 #include "uct_test.h"
@@ -83,6 +83,35 @@ protected:
     /* A counter of an interface, see nprdma_stats.h */
     uint64_t counter(const char *name) { return counter(*m_a, name); }
     uint64_t counter(entity &of, const char *name);
+
+    /* Slices that failed verification, for any reason */
+    uint64_t suspects()
+    {
+        return counter("suspect_lines") + counter("suspect_states") +
+               counter("suspect_local");
+    }
+
+#ifdef NPRDMA_TEST_TSAN
+    static constexpr bool is_tsan = true;
+#else
+    static constexpr bool is_tsan = false;
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    static constexpr bool is_sanitized = true;
+#else
+    static constexpr bool is_sanitized = is_tsan;
+#endif
+
+    /* Where tests are slow, the first and the last case of each kind. The other
+     * cases involve the same threads and sizes of accesses. */
+    template<typename T>
+    static std::vector<T> some(std::vector<T> all, bool is_slow = is_tsan)
+    {
+        if (is_slow && (all.size() > 2)) {
+            all.erase(all.begin() + 1, all.end() - 1);
+        }
+        return all;
+    }
 
     /* The side that is read from or written to */
     paged_buffer &source(op_t op)

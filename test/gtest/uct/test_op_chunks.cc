@@ -7,7 +7,7 @@
 /* The NIC looks a page up for each 256 bytes, as a NIC may do for each packet.
  * Therefore a page can arrive partly as data and partly as signature. */
 class test_op_chunks : public test_op_plan,
-                       public ::testing::WithParamInterface<opt_way> {
+                       public ::testing::WithParamInterface<op_way> {
 protected:
     static constexpr size_t chunk = 256;
 
@@ -111,5 +111,5 @@ TEST_P(test_op_chunks, page_lost_at_a_chunk_is_found)
     lose(GetParam().op, GetParam().is_large ? 100001 : 8000);
 }
 
-INSTANTIATE_TEST_SUITE_P(all, test_op_chunks, ::testing::ValuesIn(opt_ways),
-                         opt_way_name);
+INSTANTIATE_TEST_SUITE_P(all, test_op_chunks, ::testing::ValuesIn(op_ways),
+                         op_way_name);

@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#ifndef NPRDMA_TEST_TEST_OPT_ORDER_H_
-#define NPRDMA_TEST_TEST_OPT_ORDER_H_
+#ifndef NPRDMA_TEST_TEST_OP_ORDER_H_
+#define NPRDMA_TEST_TEST_OP_ORDER_H_
 
 #include "test_op.h"
 

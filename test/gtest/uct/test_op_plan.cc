@@ -30,7 +30,7 @@ TEST_F(test_op_plan, no_eviction_redoes_nothing)
 }
 
 class test_op_plan_ways : public test_op_plan,
-                          public ::testing::WithParamInterface<opt_way> {
+                          public ::testing::WithParamInterface<op_way> {
 };
 
 TEST_P(test_op_plan_ways, every_fault_is_repaired)
@@ -40,7 +40,7 @@ TEST_P(test_op_plan_ways, every_fault_is_repaired)
 }
 
 INSTANTIATE_TEST_SUITE_P(all, test_op_plan_ways,
-                         ::testing::ValuesIn(opt_ways), opt_way_name);
+                         ::testing::ValuesIn(op_ways), op_way_name);
 
 /* Scans up to the default size */
 class test_op_plan_large_scan : public test_op_plan {
@@ -91,8 +91,8 @@ TEST_P(test_op_plan_uncached, every_fault_is_repaired)
 }
 
 INSTANTIATE_TEST_SUITE_P(all, test_op_plan_uncached,
-                         ::testing::ValuesIn(opt_ways + 3, opt_ways + 5),
-                         opt_way_name);
+                         ::testing::ValuesIn(op_ways + 3, op_ways + 5),
+                         op_way_name);
 
 /* Packets end at multiples of their size from the start of a READ. A READ that
  * does not begin at a line is torn in the middle of lines. */

@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#ifndef NPRDMA_TEST_TEST_OPT_PLAN_H_
-#define NPRDMA_TEST_TEST_OPT_PLAN_H_
+#ifndef NPRDMA_TEST_TEST_OP_PLAN_H_
+#define NPRDMA_TEST_TEST_OP_PLAN_H_
 
 #include "test_op.h"
 
@@ -18,25 +18,6 @@ protected:
 
     /* Gets up to this size are scanned, larger ones are verified by states */
     virtual size_t scan_max() const { return 8192; }
-
-    /* Under ThreadSanitizer, which is slow, the first and the last case of each
-     * kind. The other cases involve the same threads. */
-    template<typename T> static std::vector<T> some(std::vector<T> all)
-    {
-#ifdef NPRDMA_TEST_TSAN
-        if (all.size() > 2) {
-            all.erase(all.begin() + 1, all.end() - 1);
-        }
-#endif
-        return all;
-    }
-
-    /* Slices that failed verification, for any reason */
-    uint64_t suspects()
-    {
-        return counter("suspect_lines") + counter("suspect_states") +
-               counter("suspect_local");
-    }
 
     /* Slices that did not complete with their first try */
     uint64_t redone()
@@ -152,18 +133,18 @@ protected:
 };
 
 /* Each way in which an operation is verified */
-struct opt_way {
+struct op_way {
     const char *name;
     op_t        op;
     bool        is_large;
 };
 
-inline std::string opt_way_name(const ::testing::TestParamInfo<opt_way> &info)
+inline std::string op_way_name(const ::testing::TestParamInfo<op_way> &info)
 {
     return info.param.name;
 }
 
-inline const opt_way opt_ways[] = {{"get_bcopy", GET_BCOPY, false},
+inline const op_way op_ways[] = {{"get_bcopy", GET_BCOPY, false},
                                    {"get_zcopy_copied", GET_COPIED, false},
                                    {"get_zcopy_scanned", GET_ZCOPY, false},
                                    {"get_zcopy_by_states", GET_ZCOPY, true},

@@ -39,24 +39,6 @@ protected:
         return {{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}};
     }
 
-    /* Under sanitizers, which are slow, only the first and the last of each
-     * kind */
-    template<typename T> static std::vector<T> some(std::vector<T> all)
-    {
-#if defined(NPRDMA_TEST_TSAN) || defined(__SANITIZE_ADDRESS__)
-        if (all.size() > 2) {
-            all.erase(all.begin() + 1, all.end() - 1);
-        }
-#endif
-        return all;
-    }
-
-    uint64_t suspects()
-    {
-        return counter("suspect_lines") + counter("suspect_states") +
-               counter("suspect_local");
-    }
-
     /* Slices that did not complete with their first try */
     uint64_t redone()
     {
@@ -269,8 +251,8 @@ protected:
                 ASSERT_NO_FATAL_FAILURE(try_absent(t, is_local, page));
                 for (uint32_t i = 1; i <= shares(t, is_local, page).size();
                      ++i) {
-                    for (uint32_t tear : some(tears)) {
-                        for (uint32_t restore : some(restores)) {
+                    for (uint32_t tear : some(tears, is_sanitized)) {
+                        for (uint32_t restore : some(restores, is_sanitized)) {
                             ASSERT_NO_FATAL_FAILURE(try_fault(
                                     t, is_local, page, i, tear, restore));
                         }
@@ -289,7 +271,7 @@ protected:
     {
         ASSERT_NO_FATAL_FAILURE(make(length + 4 * page_size));
         for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
-            for (size_t skew : some(skews)) {
+            for (size_t skew : some(skews, is_sanitized)) {
                 transfer t = {op, page_size + (skew * 7) % page_size,
                               page_size + skew, length};
                 ASSERT_NO_FATAL_FAILURE(try_transfer(t, tears, restores));
