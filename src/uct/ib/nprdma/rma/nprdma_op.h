@@ -6,10 +6,10 @@
 #include "nprdma_rma_types.h"
 
 /*
- * Optimistic operations: gets and large puts that the NIC executes, in the hope
- * that all pages are present, and that are verified afterwards (ARCHITECTURE
- * 3). An operation is cut into slices. A slice is tried until it is verified;
- * after MAX_TRIES tries software copies it.
+ * Optimistic operations: gets and large puts that the NIC executes, on the
+ * assumption that all pages are present, and that are verified afterwards
+ * (ARCHITECTURE 3). An operation is cut into slices. A slice is tried until it
+ * is verified; after MAX_TRIES tries software copies it.
  *
  * This module has the operations; nprdma_op_slice has the steps of a slice.
  */
