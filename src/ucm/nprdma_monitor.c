@@ -539,6 +539,25 @@ static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
     }
 }
 
+/* The fields that need no cleanup */
+static void nprdma_monitor_init(nprdma_monitor_t *monitor,
+                                const nprdma_monitor_params_t *params)
+{
+    /* A forked child does not own the regions of its parent */
+    if (atomic_exchange(&nprdma_monitor_fds.pid, getpid()) != getpid()) {
+        atomic_store(&nprdma_monitor_fds.count, 0);
+    }
+
+    monitor->is_owner        = 1;
+    monitor->params          = *params;
+    monitor->listener.before = nprdma_monitor_before;
+    monitor->listener.after  = nprdma_monitor_after;
+    monitor->listener.fork   = nprdma_monitor_fork;
+    monitor->listener.arg    = monitor;
+    pthread_mutex_init(&monitor->lock, NULL);
+    nprdma_monitor_init_revoker(monitor);
+}
+
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
                                    nprdma_monitor_t **monitor_p)
 {
@@ -555,20 +574,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         return UCS_ERR_NO_MEMORY;
     }
 
-    /* A forked child does not own the regions of its parent */
-    if (atomic_exchange(&nprdma_monitor_fds.pid, getpid()) != getpid()) {
-        atomic_store(&nprdma_monitor_fds.count, 0);
-    }
-
-    monitor->is_owner        = 1;
-    monitor->params          = *params;
-    monitor->listener.before = nprdma_monitor_before;
-    monitor->listener.after  = nprdma_monitor_after;
-    monitor->listener.fork   = nprdma_monitor_fork;
-    monitor->listener.arg    = monitor;
-    pthread_mutex_init(&monitor->lock, NULL);
-    nprdma_monitor_init_revoker(monitor);
-
+    nprdma_monitor_init(monitor, params);
     status = nprdma_regions_init(&monitor->regions);
     if (status != UCS_OK) {
         goto err_free;

@@ -325,6 +325,20 @@ static const uct_nprdma_net_ops_t uct_nprdma_iface_net_ops = {
     .svc_is_closed = uct_nprdma_service_conn_is_closed
 };
 
+static ucs_status_t
+uct_nprdma_iface_check_open(const uct_nprdma_md_t *md,
+                            const uct_iface_params_t *params)
+{
+    UCT_CHECK_PARAM(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE,
+                    "UCT_IFACE_PARAM_FIELD_OPEN_MODE is not defined");
+    if (!(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
+        ucs_error("nprdma interfaces can be opened on a device only");
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    return uct_nprdma_md_check_owner(md);
+}
+
 UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
                     const uct_iface_params_t *params,
                     const uct_iface_config_t *tl_config)
@@ -334,16 +348,9 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
     ucs_status_t status;
     uct_nprdma_md_t *md;
 
-    UCT_CHECK_PARAM(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE,
-                    "UCT_IFACE_PARAM_FIELD_OPEN_MODE is not defined");
-    if (!(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
-        ucs_error("nprdma interfaces can be opened on a device only");
-        return UCS_ERR_UNSUPPORTED;
-    }
-
     md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     ucs_trace_func("iface=%p md=%p", self, md);
-    status = uct_nprdma_md_check_owner(md);
+    status = uct_nprdma_iface_check_open(md, params);
     if (status != UCS_OK) {
         return status;
     }

@@ -106,6 +106,37 @@ static int32_t uct_nprdma_conn_early_credits(const uct_nprdma_conn_t *conn)
     return ucs_min(conn->max_credits, UCT_NPRDMA_BACKLOG_MAX + conn->reserve);
 }
 
+/* The queues of a connection, and what it may hold of the completion queue */
+static void uct_nprdma_conn_set_limits(const uct_nprdma_net_iface_t *iface,
+                                       uct_nprdma_conn_t *conn,
+                                       enum uct_nprdma_conn_kind kind,
+                                       uct_nprdma_qp_params_t *params)
+{
+    params->send_cq    = iface->tx.cq;
+    params->recv_cq    = iface->rx.cq;
+    params->max_inline = iface->config.max_inline;
+    if (kind == UCT_NPRDMA_CONN_AM) {
+        /* Messages that a slow peer does not receive must not block put and
+         * get */
+        params->srq         = iface->rx.srq;
+        params->max_send_wr = iface->config.tx_queue_len;
+        conn->reserve       = 0;
+        conn->cq_reserve    = ucs_min((int32_t)iface->config.svc_queue_len,
+                                      iface->config.tx_cq_len / 4);
+    } else {
+        params->max_send_wr = iface->config.svc_queue_len;
+        params->max_recv_wr = ucs_max(iface->config.svc_queue_len,
+                                      (uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES);
+        conn->reserve       = UCT_NPRDMA_CONN_REDO_WR;
+        conn->cq_reserve    = ucs_min(UCT_NPRDMA_CONN_REDO_WR,
+                                      iface->config.tx_cq_len / 8);
+    }
+    conn->moderation    = ucs_min(iface->config.tx_moderation,
+                                  params->max_send_wr / 2);
+    conn->max_credits   = params->max_send_wr + conn->reserve;
+    params->max_send_wr = conn->max_credits + UCT_NPRDMA_CONN_RESERVED_WR;
+}
+
 ucs_status_t
 uct_nprdma_conn_start(uct_nprdma_net_iface_t *iface, uct_nprdma_net_ep_t *ep,
                       uct_nprdma_conn_t *conn, enum uct_nprdma_conn_kind kind)
@@ -116,29 +147,7 @@ uct_nprdma_conn_start(uct_nprdma_net_iface_t *iface, uct_nprdma_net_ep_t *ep,
 
     ucs_assert(conn->state == UCT_NPRDMA_CONN_NONE);
 
-    params.send_cq    = iface->tx.cq;
-    params.recv_cq    = iface->rx.cq;
-    params.max_inline = iface->config.max_inline;
-    if (kind == UCT_NPRDMA_CONN_AM) {
-        /* Messages that a slow peer does not receive must not block put and
-         * get */
-        params.srq         = iface->rx.srq;
-        params.max_send_wr = iface->config.tx_queue_len;
-        conn->reserve      = 0;
-        conn->cq_reserve   = ucs_min((int32_t)iface->config.svc_queue_len,
-                                     iface->config.tx_cq_len / 4);
-    } else {
-        params.max_send_wr = iface->config.svc_queue_len;
-        params.max_recv_wr = ucs_max(iface->config.svc_queue_len,
-                                     (uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES);
-        conn->reserve      = UCT_NPRDMA_CONN_REDO_WR;
-        conn->cq_reserve   = ucs_min(UCT_NPRDMA_CONN_REDO_WR,
-                                     iface->config.tx_cq_len / 8);
-    }
-    conn->moderation    = ucs_min(iface->config.tx_moderation,
-                                  params.max_send_wr / 2);
-    conn->max_credits   = params.max_send_wr + conn->reserve;
-    params.max_send_wr  = conn->max_credits + UCT_NPRDMA_CONN_RESERVED_WR;
+    uct_nprdma_conn_set_limits(iface, conn, kind, &params);
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
 

@@ -127,6 +127,20 @@ static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
             (iface->res->num_free_waits > UCT_NPRDMA_RMA_REDO_IFACE_WAITS));
 }
 
+/* The connection fails: the receive of the wait is flushed */
+static void
+uct_nprdma_rma_send_failed(const uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
+                           uct_nprdma_rma_wait_t *wait)
+{
+    if (slot != NULL) {
+        uct_nprdma_bounce_put(slot);
+    }
+    if (wait != NULL) {
+        wait->kind = UCT_NPRDMA_RMA_ACK;
+        wait->sn   = rma->sn;
+    }
+}
+
 ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
@@ -176,14 +190,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
     status = uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, &wr, comp,
                                       signal);
     if (ucs_unlikely(status != UCS_OK)) {
-        /* The connection fails: the receive of the wait is flushed */
-        if (slot != NULL) {
-            uct_nprdma_bounce_put(slot);
-        }
-        if (wait != NULL) {
-            wait->kind = UCT_NPRDMA_RMA_ACK;
-            wait->sn   = rma->sn;
-        }
+        uct_nprdma_rma_send_failed(rma, slot, wait);
         return status;
     }
 

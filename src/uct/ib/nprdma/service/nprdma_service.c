@@ -411,6 +411,24 @@ static inline void uct_nprdma_service_section_end(uct_nprdma_service_t *service)
     }
 }
 
+/* A reply also reports the first failure of the requests without one */
+static void
+uct_nprdma_service_fill_reply(uct_nprdma_service_conn_t *conn,
+                              const uct_nprdma_svc_request_t *request,
+                              uct_nprdma_svc_status_t status, size_t length,
+                              uct_nprdma_svc_reply_t *reply)
+{
+    reply->type          = UCT_NPRDMA_SVC_REPLY;
+    reply->status        = status;
+    reply->failed_status = conn->failed_status;
+    reply->reserved      = 0;
+    reply->sn            = request->sn;
+    reply->failed_sn     = conn->failed_sn;
+    reply->length        = length;
+    conn->failed_status  = 0;
+    conn->failed_sn      = 0;
+}
+
 /*
  * Execute a request and send its reply.
  *
@@ -464,15 +482,7 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                     (void*)(reply + 1));
     }
 
-    reply->type          = UCT_NPRDMA_SVC_REPLY;
-    reply->status        = status;
-    reply->failed_status = conn->failed_status;
-    reply->reserved      = 0;
-    reply->sn            = request->sn;
-    reply->failed_sn     = conn->failed_sn;
-    reply->length        = length;
-    conn->failed_status  = 0;
-    conn->failed_sn      = 0;
+    uct_nprdma_service_fill_reply(conn, request, status, length, reply);
     uct_nprdma_service_reply(service, conn, reply, sizeof(*reply) + length,
                              slot);
     if ((request->type == UCT_NPRDMA_SVC_FETCH) &&
