@@ -73,7 +73,7 @@ static void emlx5_conn_keep_fds(emlx5_conn_t *conn, struct msghdr *message)
     }
 }
 
-/* Receives up to so many bytes of the message, never beyond its end. A call
+/* Receives at most `size` bytes of the message, never beyond its end. A call
  * that goes beyond it returns the descriptors of the next message, too, and
  * nothing tells which message they belong to. */
 static int emlx5_conn_fill(emlx5_conn_t *conn, uint32_t size)

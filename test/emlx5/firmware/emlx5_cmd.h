@@ -20,7 +20,7 @@ typedef enum {
     EMLX5_CMD_BAD_IN_LENGTH = 0x50
 } emlx5_cmd_status_t;
 
-/* Buffers have at least so many bytes, zeros behind the driver's, so that all
+/* Buffers have at least this many bytes, zeros behind the driver's, so that all
  * fixed fields are in them */
 enum { EMLX5_CMD_BUFFER = 8192 };
 

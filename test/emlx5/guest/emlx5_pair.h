@@ -77,7 +77,7 @@ struct ibv_wc side_wait_ok(side_t *side);
  * fails if it is another. */
 void side_wait_event(side_t *side, enum ibv_event_type type);
 
-/** @return 1 if the completion channel has an event within so many ms; it is
+/** @return 1 if the completion channel has an event within this many ms; it is
  * taken. */
 int side_has_cq_event(side_t *side, int ms);
 

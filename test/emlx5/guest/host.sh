@@ -5,7 +5,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 rig=$(cd "$here/../../guest" && pwd)
 
-# model_begins DIRECTORY SOCKETS OPTION...: starts the program EMLX5 with so many
+# model_begins DIRECTORY COUNT OPTION...: starts the program EMLX5 with COUNT
 # sockets DIRECTORY/port1 and so on. Sets "model" to its PID. Skips if QEMU has no
 # vfio-user-pci.
 model_begins() {

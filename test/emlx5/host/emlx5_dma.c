@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    EMLX5_DMA_PAUSE_ODDS = 16,         /* one of so many transactions waits */
+    EMLX5_DMA_PAUSE_ODDS = 16,         /* one of this many transactions waits */
     EMLX5_DMA_DEFER_NS   = 2000 * 1000 /* longest time that payload waits */
 };
 

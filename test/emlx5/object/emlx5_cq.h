@@ -40,7 +40,7 @@ typedef struct emlx5_cq {
     emlx5_work_t  doorbell;
     uint32_t      doorbell_word;
 
-    /* Moderation: an event waits for so many entries, or so long */
+    /* Moderation: an event waits for this many entries, or this long */
     uint32_t      max_count, period_us, waiting;
     emlx5_work_t  moderation;
 } emlx5_cq_t;

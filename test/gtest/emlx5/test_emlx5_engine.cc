@@ -210,7 +210,7 @@ TEST_F(test_emlx5_engine, any_request)
         std::vector<uint8_t> wqe(256);
 
         if (round % 20 == 0) {
-            /* Objects are never so many */
+            /* There are never that many objects */
             m_a.node.hca()->qps.next = 0x40;
             connect();
         }
