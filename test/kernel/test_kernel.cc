@@ -120,6 +120,20 @@ protected:
         madvise(ptr + first, size, MADV_PAGEOUT);
     }
 
+    /* All that has happened, for the reader of a failure */
+    static std::string counted(const entity &side)
+    {
+        std::string text = "\n";
+
+        for (auto &counter : side.counters()) {
+            if (counter.second != 0) {
+                text += " " + counter.first + "=" +
+                        std::to_string(counter.second);
+            }
+        }
+        return text;
+    }
+
     /* All pages are equal, for KSM */
     void fill(char *ptr, size_t size, uint64_t seed)
     {
@@ -204,7 +218,8 @@ TEST_P(test_kernel, all_data_is_right)
         if (now() > end) {
             ADD_FAILURE() << "after " << ops << " operations only " << redone
                           << " met absent pages, and " << taken
-                          << " pages were taken";
+                          << " pages were taken" << counted(*m_a)
+                          << counted(*m_b);
             break;
         }
     }
