@@ -122,6 +122,7 @@
 #define EMLX5_AT_mkc__start_addr 0x8040
 #define EMLX5_AT_mkc__translations_octword_size 0x1a020
 #define EMLX5_AT_mkc__umr_en 0x1001
+#define EMLX5_AT_modify_cq_in__cqn 0x4818
 #define EMLX5_AT_modify_cq_in__op_mod 0x3010
 #define EMLX5_AT_pmtu_reg__admin_mtu 0x4010
 #define EMLX5_AT_pmtu_reg__local_port 0x808
@@ -174,6 +175,7 @@
 #define EMLX5_AT_qpc__sw_sq_wqebb_counter 0x5b010
 #define EMLX5_AT_qpc__uar_page 0x6818
 #define EMLX5_AT_qpc__wq_signature 0x2001
+#define EMLX5_AT_qpc__xrcd 0x4c818
 #define EMLX5_AT_query_adapter_param_block__ieee_vendor_id 0xc818
 #define EMLX5_AT_query_cq_in__cqn 0x4818
 #define EMLX5_AT_query_hca_cap_in__op_mod 0x3010
@@ -212,6 +214,7 @@
 #define EMLX5_AT_xrc_srqc__lwm 0xe010
 #define EMLX5_AT_xrc_srqc__page_offset 0x4006
 #define EMLX5_AT_xrc_srqc__pd 0xc818
+#define EMLX5_AT_xrc_srqc__xrcd 0x2818
 #define EMLX5_OFFSET_access_register_in__register_data 0x10
 #define EMLX5_OFFSET_access_register_out__register_data 0x10
 #define EMLX5_OFFSET_ads__rgid_rip 0x10

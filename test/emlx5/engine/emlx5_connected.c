@@ -8,6 +8,8 @@
 #include "object/emlx5_fabric.h"
 #include "object/emlx5_mkey.h"
 
+enum { EMLX5_NO_PD = 1 << 24 }; /* domains have 24 bits */
+
 /* A packet's payload. One thread does everything, and a DMA never begins
  * another one. */
 static uint8_t emlx5_packet[EMLX5_MAX_CHUNK];
@@ -134,12 +136,25 @@ static emlx5_result_t emlx5_connected_send(emlx5_qp_t *qp, emlx5_qp_t *peer)
     return EMLX5_OK;
 }
 
+/* Requests of XRC are checked with the protection domain of the SRQ that they
+ * name (InfiniBand volume 1, annex A14), because the queue pair has none. */
+static uint32_t emlx5_connected_pd(const emlx5_qp_t *qp, const emlx5_qp_t *peer)
+{
+    const emlx5_srq_t *srq;
+
+    if (qp->st != EMLX5_ST_XRC) {
+        return peer->pd;
+    }
+    srq = emlx5_rq_shared(peer, qp->wqe.xrc_srqn);
+    return (srq != NULL) ? srq->pd : EMLX5_NO_PD;
+}
+
 /* What a request may do at the responder, checked with its first packet */
 static int emlx5_connected_permitted(const emlx5_qp_t *qp,
                                      const emlx5_qp_t *peer, uint32_t right)
 {
-    emlx5_access_t access = {qp->wqe.remote_key, peer->pd, right,
-                             qp->wqe.remote_va, qp->wqe.sgl.total};
+    emlx5_access_t access = {qp->wqe.remote_key, emlx5_connected_pd(qp, peer),
+                             right, qp->wqe.remote_va, qp->wqe.sgl.total};
     int permitted;
 
     switch (right) {
@@ -159,8 +174,8 @@ static emlx5_access_t emlx5_connected_access(const emlx5_qp_t *qp,
                                              const emlx5_qp_t *peer,
                                              uint32_t right, uint32_t length)
 {
-    return (emlx5_access_t){qp->wqe.remote_key, peer->pd, right,
-                            qp->wqe.remote_va + qp->done, length};
+    return (emlx5_access_t){qp->wqe.remote_key, emlx5_connected_pd(qp, peer),
+                            right, qp->wqe.remote_va + qp->done, length};
 }
 
 static emlx5_result_t emlx5_connected_write(emlx5_qp_t *qp, emlx5_qp_t *peer)

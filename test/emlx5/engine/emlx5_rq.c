@@ -2,7 +2,6 @@
 
 #include "engine/emlx5_rq.h"
 #include "base/emlx5_time.h"
-#include "object/emlx5_srq.h"
 
 enum {
     EMLX5_RQ_LINK      = 16,           /* bytes before the list, in an SRQ */
@@ -35,9 +34,21 @@ static int emlx5_rq_parse(emlx5_recv_t *recv, uint32_t skip, uint32_t size)
     return 1;
 }
 
+emlx5_srq_t *emlx5_rq_shared(const emlx5_qp_t *qp, uint32_t srqn)
+{
+    emlx5_srq_t *srq = emlx5_table_get(&qp->hca->srqs, srqn);
+
+    if ((srq != NULL) && (qp->st == EMLX5_ST_XRC) &&
+        ((srq->cqn == 0) ||
+         (srq->xrcd != EMLX5_GET32(qp->context, qpc, xrcd)))) {
+        return NULL;
+    }
+    return srq;
+}
+
 static int emlx5_rq_take_shared(emlx5_qp_t *qp, uint32_t srqn)
 {
-    emlx5_srq_t *srq   = emlx5_table_get(&qp->hca->srqs, srqn);
+    emlx5_srq_t *srq   = emlx5_rq_shared(qp, srqn);
     emlx5_recv_t *recv = &qp->recv;
     uint16_t posted;
     int count;

@@ -7,6 +7,7 @@
 
 #include "engine/emlx5_result.h"
 #include "object/emlx5_cq.h"
+#include "object/emlx5_srq.h"
 
 /**
  * Takes the next receive, into qp->recv.
@@ -18,6 +19,14 @@
  *         the queue pair must fail.
  */
 int emlx5_rq_take(emlx5_qp_t *qp, uint32_t srqn);
+
+/**
+ * @param [in] srqn  Any number.
+ *
+ * @return The shared queue that has this number, or NULL if there is none, or
+ *         the queue pair may not use it: one of XRC uses those of its domain.
+ */
+emlx5_srq_t *emlx5_rq_shared(const emlx5_qp_t *qp, uint32_t srqn);
 
 /** Completes qp->recv. The entry has what is special: bytes, immediate data. */
 void emlx5_rq_done(emlx5_qp_t *qp, uint8_t *entry, emlx5_cqe_opcode_t opcode,

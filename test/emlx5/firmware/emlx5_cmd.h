@@ -17,6 +17,7 @@ typedef enum {
     EMLX5_CMD_BAD_RES       = 0x05, /* no such object */
     EMLX5_CMD_NO_RES        = 0x0f, /* no number or memory for one more */
     EMLX5_CMD_BAD_QP_STATE  = 0x10,
+    EMLX5_CMD_BAD_CQ_SIZE   = 0x40, /* less than what is in the queue */
     EMLX5_CMD_BAD_IN_LENGTH = 0x50
 } emlx5_cmd_status_t;
 

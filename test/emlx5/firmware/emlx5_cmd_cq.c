@@ -72,8 +72,11 @@ static emlx5_cmd_status_t emlx5_cmd_resize_cq(const emlx5_cmd_t *cmd,
     if (status != EMLX5_CMD_OK) {
         return status;
     }
-    emlx5_cq_resize(cq, &ring, EMLX5_GET32(c, cqc, log_cq_size),
-                    EMLX5_GET32(c, cqc, cqe_sz) ? 7 : 6);
+    if (emlx5_cq_resize(cq, &ring, EMLX5_GET32(c, cqc, log_cq_size),
+                        EMLX5_GET32(c, cqc, cqe_sz) ? 7 : 6) != 0) {
+        emlx5_pages_cleanup(&ring);
+        return EMLX5_CMD_BAD_CQ_SIZE;
+    }
     emlx5_field_copy(cq->context, c, EMLX5_FIELD(cqc, log_cq_size));
     emlx5_field_copy(cq->context, c, EMLX5_FIELD(cqc, cqe_sz));
     return EMLX5_CMD_OK;

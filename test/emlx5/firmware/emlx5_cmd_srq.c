@@ -151,6 +151,7 @@ emlx5_cmd_status_t emlx5_cmd_create_xrc_srq(const emlx5_cmd_t *cmd)
         return status;
     }
     srq->cqn   = EMLX5_GET32(c, xrc_srqc, cqn);
+    srq->xrcd  = EMLX5_GET32(c, xrc_srqc, xrcd);
     srq->pd    = EMLX5_GET32(c, xrc_srqc, pd);
     srq->limit = EMLX5_GET32(c, xrc_srqc, lwm);
     srq->dbr   = (EMLX5_GET(c, xrc_srqc, db_record_addr_h) << 32) |

@@ -103,22 +103,29 @@ static void emlx5_cq_overrun(emlx5_cq_t *cq)
     emlx5_eq_post_async(cq->hca, EMLX5_EVENT_CQ_ERROR, 0, data);
 }
 
-/* The consumer index is in the guest's memory, and is looked for only if the
- * last one that was seen leaves no room. */
+/* Reads the consumer index, which is in the guest's memory. -1 if that fails. */
+static int emlx5_cq_update(emlx5_cq_t *cq)
+{
+    uint8_t record[4];
+
+    if (emlx5_dma_read(&cq->hca->dma, cq->dbr, record, sizeof(record)) != 0) {
+        return -1;
+    }
+    cq->consumer = cq->producer -
+                   ((cq->producer - emlx5_be32(record)) & EMLX5_CQ_INDEX);
+    return 0;
+}
+
+/* The consumer index is looked for only if the last one that was seen leaves no
+ * room. */
 static int emlx5_cq_has_room(emlx5_cq_t *cq)
 {
     uint32_t size = 1u << cq->log_size;
-    uint8_t record[4];
 
     if (cq->ignore_overrun || (cq->producer - cq->consumer < size)) {
         return 1;
     }
-    if (emlx5_dma_read(&cq->hca->dma, cq->dbr, record, sizeof(record)) != 0) {
-        return 0;
-    }
-    cq->consumer = cq->producer -
-                   ((cq->producer - emlx5_be32(record)) & EMLX5_CQ_INDEX);
-    return cq->producer - cq->consumer < size;
+    return (emlx5_cq_update(cq) == 0) && (cq->producer - cq->consumer < size);
 }
 
 static void emlx5_cq_write(emlx5_cq_t *cq, uint8_t *entry,
@@ -188,16 +195,21 @@ emlx5_cq_t *emlx5_cq_create(emlx5_hca_t *hca, const uint8_t *context,
     return cq;
 }
 
-void emlx5_cq_resize(emlx5_cq_t *cq, const emlx5_pages_t *ring,
-                     uint8_t log_size, uint8_t log_stride)
+int emlx5_cq_resize(emlx5_cq_t *cq, const emlx5_pages_t *ring, uint8_t log_size,
+                    uint8_t log_stride)
 {
     uint8_t entry[EMLX5_CQE_SIZE] = {0};
 
+    if ((emlx5_cq_update(cq) != 0) ||
+        (cq->producer - cq->consumer > (1u << log_size))) {
+        return -1;
+    }
     emlx5_cq_write(cq, entry, EMLX5_CQE_RESIZE);
     emlx5_pages_cleanup(&cq->ring);
     cq->ring       = *ring;
     cq->log_size   = log_size;
     cq->log_stride = log_stride;
+    return 0;
 }
 
 void emlx5_cq_destroy(emlx5_cq_t *cq)

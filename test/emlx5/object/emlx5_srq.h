@@ -15,6 +15,7 @@ typedef struct emlx5_srq {
     emlx5_hca_t   *hca;
     uint32_t      number, pd;
     uint32_t      cqn;         /* XRC: where its receives complete; else 0 */
+    uint32_t      xrcd;        /* XRC: only for QPs of this domain */
     uint32_t      log_size;
     uint32_t      stride;      /* bytes of a receive */
     emlx5_pages_t ring;

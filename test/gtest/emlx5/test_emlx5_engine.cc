@@ -88,6 +88,72 @@ TEST_F(test_emlx5_engine, write_and_read)
     EXPECT_EQ((uint64_t)LENGTH, m_b.node.hca()->stats.sent_bytes);
 }
 
+/* The rights of an XRC request are those of the shared queue that it names: its
+ * protection domain, and only if it is in the XRC domain of the queue pair */
+TEST_F(test_emlx5_engine, xrc_has_domain_of_srq)
+{
+    uint64_t bus = m_b.node.memory(EMLX5_PAGE);
+    emlx5_pages_t ring;
+    emlx5_srq_t *srq;
+    uint8_t list[8];
+
+    emlx5_put_be64(list, bus);
+    ASSERT_EQ(0, emlx5_pages_init(&ring, list, 8, 0, 0, EMLX5_PAGE));
+    srq = emlx5_srq_create(m_b.node.hca(), &ring);
+    ASSERT_TRUE(srq != NULL);
+    for (int wrong = 0; wrong < 4; ++wrong) {
+        std::vector<uint8_t> wqe;
+
+        connect(EMLX5_ST_XRC);
+        EMLX5_SET(qp(m_b)->context, qpc, xrcd, 9);
+        qp(m_b)->pd = 0;
+        srq->pd     = m_b.node.pd() + (wrong == 1);
+        srq->xrcd   = 9 + (wrong == 2);
+        srq->cqn    = (wrong == 3) ? 0 : m_b.cqn;
+        wqe         = wqe_ctrl(EMLX5_WQE_WRITE, m_a.qpn, 0);
+        wqe.resize(32);
+        emlx5_put_be32(&wqe[16], srq->number);
+        wqe_remote(wqe, m_b.bus, m_b.key);
+        wqe_data(wqe, m_a.bus, 8, m_a.key);
+        m_a.node.post_send(m_a.qpn, wqe_end(wqe));
+        run();
+        EXPECT_EQ(wrong ? EMLX5_CQE_REQ_ERROR : EMLX5_CQE_REQ,
+                  m_a.node.cqe_opcode(m_a.cqn, wrong));
+        EXPECT_EQ(wrong ? EMLX5_QP_ERR : EMLX5_QP_RTS, qp(m_b)->state);
+    }
+}
+
+/* A smaller ring must have room for what the driver has not consumed */
+TEST_F(test_emlx5_engine, cq_keeps_its_entries)
+{
+    emlx5_cq_t *cq = (emlx5_cq_t*)emlx5_table_get(&m_a.node.hca()->cqs,
+                                                  m_a.cqn);
+    auto resize = [&](uint32_t log_size) {
+        uint8_t *in = m_a.node.begin(EMLX5_OFFSET(modify_cq_in, pas) + 8);
+        uint8_t *c  = in + EMLX5_OFFSET(modify_cq_in, cq_context);
+
+        EMLX5_SET(in, modify_cq_in, op_mod, 1);
+        EMLX5_SET(in, modify_cq_in, cqn, m_a.cqn);
+        EMLX5_SET(c, cqc, log_cq_size, log_size);
+        emlx5_put_be64(in + EMLX5_OFFSET(modify_cq_in, pas), m_a.bus);
+        return m_a.node.command(EMLX5_OP(MODIFY_CQ));
+    };
+
+    connect();
+    for (int i = 0; i < 9; ++i) {
+        m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_WRITE, 8, i));
+    }
+    run();
+    ASSERT_EQ(9u, cq->producer);
+    EXPECT_EQ(EMLX5_CMD_BAD_CQ_SIZE, resize(3));
+    EXPECT_EQ(9u, cq->producer);
+    EXPECT_EQ(6u, cq->log_size);
+
+    emlx5_put_be32(m_a.node.at(cq->dbr, 4), 1);
+    EXPECT_EQ(EMLX5_CMD_OK, resize(3));
+    EXPECT_EQ(3u, cq->log_size);
+}
+
 TEST_F(test_emlx5_engine, send)
 {
     connect();
