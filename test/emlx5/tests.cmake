@@ -85,6 +85,9 @@ add_emlx5_test(verbs.ss verbs ALL_ONLY IOMMU ss
 add_emlx5_test(traffic traffic KERNELS 6.1 6.12 7.2)
 add_emlx5_test(relaxed relaxed LOAD 2 MODEL --relaxed-writes
                ARGS $<TARGET_FILE:emlx5_verbs>)
+add_emlx5_test(ucx ucx ALL_ONLY SECONDS 180)
+add_emlx5_test(pyverbs pyverbs ALL_ONLY SECONDS 300
+               MODEL --whole --chunk 65536)
 add_emlx5_test(mpi mpi ALL_ONLY SECONDS 180 MODEL --chunk 65536)
 add_emlx5_test(faults faults ALL_ONLY
                ARGS $<TARGET_FILE:emlx5_verbs>)
@@ -103,6 +106,25 @@ add_emlx5_module_test(windows.legacy windows KERNELS 6.12 7.2
                       ARGS $<TARGET_FILE:emlx5_window> 10)
 add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
                       IOMMU ss ARGS $<TARGET_FILE:emlx5_window> 10)
+
+# add_emlx5_control(NAME REGEX): the module with control/NAME.patch is found out
+function(add_emlx5_control name regex)
+    set(dir ${NPRDMA_BUILD}/guest/control-6.12-${name})
+    add_emlx5_test(${name} control ALL_ONLY
+                   ARGS ${dir} ${regex} $<TARGET_FILE:emlx5_window>)
+    if(TEST guest.6.12.emlx5.${name})
+        add_test(NAME guest.6.12.emlx5.${name}.modules
+                 COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/control/modules 6.12
+                         ${name} ${dir})
+        set_tests_properties(guest.6.12.emlx5.${name}.modules PROPERTIES
+            LABELS guest TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 2 COST 900
+            FIXTURES_SETUP emlx5-${name})
+        set_tests_properties(guest.6.12.emlx5.${name} PROPERTIES
+            FIXTURES_REQUIRED emlx5-${name})
+    endif()
+endfunction()
+add_emlx5_control(no_flush present:)
+add_emlx5_control(late_states "though its state says readable")
 
 # Two guests
 if(NPRDMA_EMLX5 STREQUAL "all" AND "6.12" IN_LIST NPRDMA_GUEST_KERNELS)
