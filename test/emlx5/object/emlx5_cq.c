@@ -103,7 +103,7 @@ static void emlx5_cq_overrun(emlx5_cq_t *cq)
     emlx5_eq_post_async(cq->hca, EMLX5_EVENT_CQ_ERROR, 0, data);
 }
 
-/* Reads the consumer index, which is in the guest's memory. -1 if that fails. */
+/* Reads the consumer index from the guest's memory. -1 if that fails. */
 static int emlx5_cq_update(emlx5_cq_t *cq)
 {
     uint8_t record[4];

@@ -70,8 +70,8 @@ void emlx5_cq_moderate(emlx5_cq_t *cq, uint32_t period_us, uint32_t count);
  *
  * @param [in] ring  Becomes the queue's, unless this fails.
  *
- * @return 0, or -1 if the other ring has no room for the entries that the driver
- *         has not consumed.
+ * @return 0, or -1 if the other ring has no room for the entries that the
+ *         driver has not consumed.
  */
 int emlx5_cq_resize(emlx5_cq_t *cq, const emlx5_pages_t *ring, uint8_t log_size,
                     uint8_t log_stride);
