@@ -124,7 +124,8 @@ static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
                      nprdma_region_state_bytes(&region->super));
     backend->region_destroy(&region->super, region->backend_priv);
     nprdma_regions_free(&monitor->regions, region);
-    atomic_fetch_sub(&nprdma_monitor_fds.count, 1);
+    atomic_fetch_sub(&nprdma_monitor_fds.count,
+                     backend->has_descriptors ? 1 : 0);
 }
 
 /* Under the lock. @return Nonzero if there was an idle region to drop. */
@@ -186,15 +187,17 @@ nprdma_monitor_make_region(nprdma_monitor_t *monitor,
 }
 
 /*
- * Each region has a file descriptor while it exists, and the program needs some
- * itself. Drops idle regions at the limit, the oldest first. Under the lock.
+ * On most back ends a region has a file descriptor while it exists, and the
+ * program needs some itself. Drops idle regions at the limit, the oldest first.
+ * Under the lock.
  * @return Nonzero if one more region may be created.
  */
 static int nprdma_monitor_may_have_one_more(nprdma_monitor_t *monitor)
 {
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    if (!monitor->params.backend->has_descriptors ||
+        (getrlimit(RLIMIT_NOFILE, &limit) != 0)) {
         return 1;
     }
 
@@ -238,7 +241,8 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
         return NULL;
     }
 
-    atomic_fetch_add(&nprdma_monitor_fds.count, 1);
+    atomic_fetch_add(&nprdma_monitor_fds.count,
+                     monitor->params.backend->has_descriptors ? 1 : 0);
     return region;
 }
 
@@ -532,6 +536,25 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
     return UCS_OK;
 }
 
+static ucs_status_t
+nprdma_monitor_open_backend(const nprdma_monitor_params_t *params)
+{
+    char text[NPRDMA_BACKEND_WHY_MAX] = "";
+    ucs_status_t status;
+
+    if (params->backend->open == NULL) {
+        return UCS_OK;
+    }
+
+    status = params->backend->open(params->device,
+                                   (params->why == NULL) ? text : params->why);
+    if ((status != UCS_OK) && (params->why == NULL)) {
+        ucs_error("cannot use the memory monitor %s: %s", params->backend->name,
+                  text);
+    }
+    return status;
+}
+
 static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
 {
     if (monitor->params.backend->close != NULL) {
@@ -550,6 +573,8 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
 
     monitor->is_owner        = 1;
     monitor->params          = *params;
+    monitor->params.device   = NULL;
+    monitor->params.why      = NULL;
     monitor->listener.before = nprdma_monitor_before;
     monitor->listener.after  = nprdma_monitor_after;
     monitor->listener.fork   = nprdma_monitor_fork;
@@ -580,8 +605,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_free;
     }
 
-    status = (params->backend->open == NULL) ? UCS_OK :
-                                               params->backend->open();
+    status = nprdma_monitor_open_backend(params);
     if (status != UCS_OK) {
         goto err_regions;
     }

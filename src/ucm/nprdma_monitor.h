@@ -17,7 +17,8 @@ BEGIN_C_DECLS
  * @return UCS_OK; UCS_ERR_INVALID_PARAM after a log line that names the
  *         parameter; UCS_ERR_UNSUPPORTED if memory events are not available
  *         (switched off by UCX_MEM_EVENTS=n, or hooks cannot be installed):
- *         no access by the NIC is safe without them; UCS_ERR_NO_MEMORY.
+ *         no access by the NIC is safe without them; UCS_ERR_NO_DEVICE if the
+ *         back end cannot be used; UCS_ERR_NO_MEMORY.
  */
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
                                    nprdma_monitor_t **monitor_p);

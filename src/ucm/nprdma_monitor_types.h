@@ -72,6 +72,14 @@ typedef struct nprdma_monitor_params {
     /* Owner of the states of the pages: nprdma_backend_xx */
     const struct nprdma_backend *backend;
 
+    /* The NIC, where a back end re-points windows of it: its PCI address, such
+     * as "0000:03:00.0"; else NULL. Used during nprdma_monitor_create() only */
+    const char                  *device;
+
+    /* NULL, or a buffer of NPRDMA_BACKEND_WHY_MAX bytes: filled with the reason
+     * if the back end cannot be used, which is logged otherwise */
+    char                        *why;
+
     /* Bytes by which regions are aligned: a power of two, at least 2 MiB */
     size_t                       region_size;
 

@@ -21,6 +21,10 @@ BEGIN_C_DECLS
 #define NPRDMA_POPULATE_BATCH 512
 
 
+/* Bytes of a reason in words, terminating zero included */
+#define NPRDMA_BACKEND_WHY_MAX 320
+
+
 /** Arguments and results of populate. */
 typedef struct nprdma_populate {
     nprdma_region_t *region;
@@ -68,12 +72,20 @@ typedef struct nprdma_backend {
      */
     int         notified;
 
+    /** Nonzero: something of a region holds a file descriptor until it ends. */
+    int         has_descriptors;
+
     /**
      * Prepare for the regions of a monitor; undone by close. Both may be NULL.
      *
-     * @return UCS_OK, or an error after one log line: no monitor is possible.
+     * @param [in]  device  As in nprdma_monitor_params_t.
+     * @param [out] why     Buffer of NPRDMA_BACKEND_WHY_MAX bytes. Filled with
+     *                      the reason of an error.
+     *
+     * @return UCS_OK, or UCS_ERR_NO_DEVICE: no monitor is possible. Logs
+     *         nothing, because the caller may have another back end.
      */
-    ucs_status_t (*open)(void);
+    ucs_status_t (*open)(const char *device, char *why);
     void (*close)(void);
 
     /**
@@ -83,8 +95,9 @@ typedef struct nprdma_backend {
      *                        states are filled.
      * @param [out]   priv_p  Data of the back end, passed to other functions.
      *
-     * @return UCS_OK, UCS_ERR_NO_MEMORY, UCS_ERR_EXCEEDS_LIMIT (descriptors) or
-     *         UCS_ERR_IO_ERROR, after one line.
+     * @return UCS_OK, UCS_ERR_NO_MEMORY, UCS_ERR_EXCEEDS_LIMIT (descriptors, or
+     *         limits of the kernel module) or UCS_ERR_IO_ERROR, after one
+     *         line.
      */
     ucs_status_t (*region_create)(nprdma_region_t *region, void **priv_p);
 
@@ -107,8 +120,8 @@ typedef struct nprdma_backend {
      *                    because another thread is about to populate some of
      *                    them.
      *
-     * @return 0 if no access to the pages can be in progress; else the number
-     *         of pages that lost a bit, at least 1.
+     * @return Number of pages that lost a bit; at least 1 if the caller has to
+     *         wait for the NIC.
      */
     size_t (*invalidate)(nprdma_region_t *region, void *priv, size_t first,
                          size_t count, uint32_t bits, int touch);
@@ -156,19 +169,11 @@ extern const nprdma_backend_t nprdma_backend_emulated;
 /** Kernel module, with an emulated NIC: the fd of a region maps its states. */
 extern const nprdma_backend_t nprdma_backend_kernel;
 
-
-/* Bytes of a reason in words, terminating zero included */
-#define NPRDMA_KERNEL_WHY_MAX 160
-
 /**
- * Find out whether the kernel module can be used by this process.
- *
- * @param [out] why  Buffer of NPRDMA_KERNEL_WHY_MAX bytes. Filled with the
- *                   reason if the module cannot be used.
- *
- * @return Nonzero if it can.
+ * Kernel module, with a device whose windows it re-points: the fd of a region
+ * is a dma-buf. Invalidating flushes the IOMMU, which drains the device.
  */
-int nprdma_kernel_is_usable(char *why);
+extern const nprdma_backend_t nprdma_backend_device;
 
 
 struct npemu_iommu;

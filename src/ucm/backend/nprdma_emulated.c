@@ -288,6 +288,7 @@ nprdma_emulated_sample(nprdma_region_t *region, void *priv, int enable)
 
 const nprdma_backend_t nprdma_backend_emulated = {
     .name           = "emulated",
+    .has_descriptors = 1,
     .region_create  = nprdma_emulated_region_create,
     .region_destroy = nprdma_emulated_region_destroy,
     .invalidate     = nprdma_emulated_invalidate,

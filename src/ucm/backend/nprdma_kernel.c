@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #endif
 
-#include "nprdma_backend.h"
+#include "nprdma_kernel.h"
 #include "ucm/events/nprdma_hook.h"
 #include "ucm/access/nprdma_pagein.h"
 
@@ -43,23 +43,14 @@ static struct {
 };
 
 
-typedef struct nprdma_kernel_priv {
-    int                          ctx;  /* The open device */
-    uint32_t                     id;
-    struct nprdma_states_header *map;  /* Mapping of the states descriptor */
-    size_t                       size;
-} nprdma_kernel_priv_t;
-
-
 NPRDMA_HOOK
-static int nprdma_kernel_call(int ctx, unsigned long request, void *arg)
+int nprdma_kernel_call(int ctx, unsigned long request, void *arg)
 {
     return (int)syscall(SYS_ioctl, ctx, request, arg);
 }
 
-/* A call that cannot fail, in a function that must not change errno */
 NPRDMA_HOOK
-static void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg)
+void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg)
 {
     int error = errno;
 
@@ -71,25 +62,25 @@ static void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg)
 /* ---- the device ---- */
 
 /* @return The device, or -1 with the reason in words. */
-static int nprdma_kernel_open_device(char *why)
+static int nprdma_kernel_open_module(char *why)
 {
     struct nprdma_ioc_query query = { .size = sizeof(query) };
     int fd;
 
     fd = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
-        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "cannot open %s: %s",
+        snprintf(why, NPRDMA_BACKEND_WHY_MAX, "cannot open %s: %s",
                  NPRDMA_DEVICE_PATH, strerror(errno));
         return -1;
     }
 
     if (nprdma_kernel_call(fd, NPRDMA_IOC_QUERY, &query) != 0) {
-        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "%s does not answer a query: %s",
+        snprintf(why, NPRDMA_BACKEND_WHY_MAX, "%s does not answer a query: %s",
                  NPRDMA_DEVICE_PATH, strerror(errno));
     } else if (query.abi != NPRDMA_ABI_VERSION) {
-        snprintf(why, NPRDMA_KERNEL_WHY_MAX, "the kernel module has version %u "
-                 "of its interface, this library needs version %d", query.abi,
-                 NPRDMA_ABI_VERSION);
+        snprintf(why, NPRDMA_BACKEND_WHY_MAX, "the kernel module has version "
+                 "%u of its interface, this library needs version %d",
+                 query.abi, NPRDMA_ABI_VERSION);
     } else {
         return fd;
     }
@@ -98,27 +89,15 @@ static int nprdma_kernel_open_device(char *why)
     return -1;
 }
 
-int nprdma_kernel_is_usable(char *why)
-{
-    int fd = nprdma_kernel_open_device(why);
-
-    if (fd >= 0) {
-        close(fd);
-    }
-    return fd >= 0;
-}
-
-static ucs_status_t nprdma_kernel_open(void)
+ucs_status_t nprdma_kernel_open(const char *device, char *why)
 {
     ucs_status_t status = UCS_OK;
-    char why[NPRDMA_KERNEL_WHY_MAX];
     int fd;
 
     pthread_mutex_lock(&nprdma_kernel.lock);
     if ((nprdma_kernel.users == 0) || (nprdma_kernel.pid != getpid())) {
-        fd = nprdma_kernel_open_device(why);
+        fd = nprdma_kernel_open_module(why);
         if (fd < 0) {
-            ucs_error("cannot use the kernel module: %s", why);
             status = UCS_ERR_NO_DEVICE;
         } else {
             if (nprdma_kernel.users > 0) {
@@ -136,7 +115,7 @@ static ucs_status_t nprdma_kernel_open(void)
     return status;
 }
 
-static void nprdma_kernel_close(void)
+void nprdma_kernel_close(void)
 {
     pthread_mutex_lock(&nprdma_kernel.lock);
     if (--nprdma_kernel.users == 0) {
@@ -146,10 +125,15 @@ static void nprdma_kernel_close(void)
     pthread_mutex_unlock(&nprdma_kernel.lock);
 }
 
+int nprdma_kernel_context(void)
+{
+    return nprdma_kernel.fd;
+}
+
 
 /* ---- regions ---- */
 
-static ucs_status_t nprdma_kernel_status(int error)
+ucs_status_t nprdma_kernel_status(int error)
 {
     switch (error) {
     case ENOMEM:
@@ -177,7 +161,7 @@ static void nprdma_kernel_destroy_id(int ctx, uint32_t id)
 }
 
 static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
-                                       nprdma_kernel_priv_t *self)
+                                       nprdma_kernel_priv_t *self, int *fd_p)
 {
     struct nprdma_ioc_region_create create = {
         .size    = sizeof(create),
@@ -203,10 +187,10 @@ static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
     self->id          = create.region;
     self->map         = (struct nprdma_states_header*)map;
     self->size        = create.states_size;
-    region->fd        = create.states_fd;
     region->signature = create.signature;
     region->states    = (const nprdma_page_state_t*)
             ((const char*)self->map + create.states_offset);
+    *fd_p             = create.states_fd;
     return UCS_OK;
 
 err_destroy:
@@ -221,8 +205,9 @@ err:
     return nprdma_kernel_status(ret);
 }
 
-static ucs_status_t
-nprdma_kernel_region_create(nprdma_region_t *region, void **priv_p)
+ucs_status_t nprdma_kernel_create(nprdma_region_t *region,
+                                  nprdma_kernel_priv_t **self_p,
+                                  int *states_fd_p)
 {
     nprdma_kernel_priv_t *self;
     ucs_status_t status;
@@ -233,17 +218,25 @@ nprdma_kernel_region_create(nprdma_region_t *region, void **priv_p)
     }
 
     self->ctx = nprdma_kernel.fd;
-    status    = nprdma_kernel_make(region, self);
+    status    = nprdma_kernel_make(region, self, states_fd_p);
     if (status != UCS_OK) {
         free(self);
         return status;
     }
 
-    *priv_p = self;
+    *self_p = self;
     return UCS_OK;
 }
 
-static void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
+/* The emulated NIC maps the states itself, by their descriptor */
+static ucs_status_t
+nprdma_kernel_region_create(nprdma_region_t *region, void **priv_p)
+{
+    return nprdma_kernel_create(region, (nprdma_kernel_priv_t**)priv_p,
+                                &region->fd);
+}
+
+void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
 {
     nprdma_kernel_priv_t *self = priv;
 
@@ -308,7 +301,7 @@ nprdma_kernel_register(const nprdma_kernel_priv_t *self,
 
 /* The pages keep their bits. The monitor, which knows all registrations,
  * revokes those that no other registration covers. */
-static void nprdma_kernel_unregister(void *priv, nprdma_range_t *range)
+void nprdma_kernel_unregister(void *priv, nprdma_range_t *range)
 {
     if (range->backend != 0) {
         nprdma_kernel_end_registration(priv, range->backend);
@@ -334,11 +327,10 @@ static int nprdma_kernel_has_any(const nprdma_region_t *region, size_t first,
 }
 
 NPRDMA_HOOK
-static size_t nprdma_kernel_invalidate(nprdma_region_t *region, void *priv,
-                                       size_t first, size_t count,
-                                       uint32_t bits, int touch)
+size_t nprdma_kernel_take(const nprdma_region_t *region,
+                          const nprdma_kernel_priv_t *self, size_t first,
+                          size_t count, uint32_t bits, int touch)
 {
-    const nprdma_kernel_priv_t *self        = priv;
     struct nprdma_ioc_invalidate invalidate = {
         .size    = sizeof(invalidate),
         .flags   = touch ? NPRDMA_IOC_INVALIDATE_TOUCH : 0,
@@ -348,13 +340,24 @@ static size_t nprdma_kernel_invalidate(nprdma_region_t *region, void *priv,
         .length  = count << NPRDMA_PAGE_SHIFT
     };
 
+    nprdma_kernel_call_hook(self->ctx, NPRDMA_IOC_INVALIDATE, &invalidate);
+    return invalidate.invalidated;
+}
+
+NPRDMA_HOOK
+static size_t nprdma_kernel_invalidate(nprdma_region_t *region, void *priv,
+                                       size_t first, size_t count,
+                                       uint32_t bits, int touch)
+{
+    size_t lost = 0;
+
     if (touch || nprdma_kernel_has_any(region, first, count, bits)) {
-        nprdma_kernel_call_hook(self->ctx, NPRDMA_IOC_INVALIDATE, &invalidate);
+        lost = nprdma_kernel_take(region, priv, first, count, bits, touch);
     }
 
     /* A NIC that accesses virtual addresses may still access a page whose bits
      * the kernel has cleared: so never 0 */
-    return (invalidate.invalidated > 0) ? invalidate.invalidated : 1;
+    return (lost > 0) ? lost : 1;
 }
 
 static ucs_status_t nprdma_kernel_populate_status(int error)
@@ -376,14 +379,14 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
 /* A page that a memory hook has invalidated must not be populated before the
  * system call of that hook has returned. The module counts invalidations, and
  * remembers the last one of each group of 64 pages. */
-static uint32_t nprdma_kernel_get_revocations(void *priv)
+uint32_t nprdma_kernel_get_revocations(void *priv)
 {
     const nprdma_kernel_priv_t *self = priv;
 
     return __atomic_load_n(&self->map->revocations, __ATOMIC_SEQ_CST);
 }
 
-static ucs_status_t
+ucs_status_t
 nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
 {
     const nprdma_kernel_priv_t *self = priv;
@@ -427,7 +430,7 @@ nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
            UCS_OK : nprdma_kernel_populate_status(errno);
 }
 
-static size_t
+size_t
 nprdma_kernel_next_resident(const nprdma_region_t *region, void *priv,
                             size_t first, size_t end)
 {
@@ -436,7 +439,7 @@ nprdma_kernel_next_resident(const nprdma_region_t *region, void *priv,
                                       end - first);
 }
 
-static void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
+void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
 {
     const nprdma_kernel_priv_t *self = priv;
     struct nprdma_ioc_stats args     = {
@@ -454,6 +457,7 @@ static void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
 const nprdma_backend_t nprdma_backend_kernel = {
     .name            = "kernel",
     .notified        = 1,
+    .has_descriptors = 1,
     .open            = nprdma_kernel_open,
     .close           = nprdma_kernel_close,
     .region_create   = nprdma_kernel_region_create,
