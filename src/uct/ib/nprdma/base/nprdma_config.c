@@ -99,10 +99,10 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"MONITOR", "auto",
      "Monitor that keeps track of the memory that the device may access:\n"
-     " - auto     : the kernel module where it is loaded, except for tests of\n"
-     "              the emulated RNIC that evict pages by themselves\n"
+     " - auto     : the first of the others that can be had for the device,\n"
+     "              without it all data goes through bounce buffers\n"
      " - kernel   : the kernel module, or fail\n"
-     " - emulated : the library, for the emulated RNIC only",
+     " - emulated : the library, for the emulated RNIC only, or fail",
      ucs_offsetof(uct_nprdma_md_config_t, mem.monitor),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},
 

@@ -9,7 +9,7 @@
 #include "nprdma_fork.h"
 #include "nprdma_stats.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
-#include "uct/ib/nprdma/mem/nprdma_mrs.h"
+#include "uct/ib/nprdma/mem/nprdma_tier.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 
@@ -118,7 +118,7 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
     md->super.config = config->mem;
     md->rma          = config->rma;
 
-    status = uct_nprdma_mrs_init(&md->super);
+    status = uct_nprdma_tier_init(&md->super);
     if (status != UCS_OK) {
         return status;
     }
@@ -139,7 +139,7 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
 err_mem:
     uct_nprdma_mem_cleanup(&md->super);
 err_region:
-    uct_nprdma_mrs_cleanup(&md->super);
+    uct_nprdma_tier_cleanup(&md->super);
     return status;
 }
 
@@ -202,7 +202,7 @@ static void uct_nprdma_md_destroy(uct_nprdma_md_t *md)
 {
     uct_nprdma_service_destroy(md->service);
     uct_nprdma_mem_cleanup(&md->super);
-    uct_nprdma_mrs_cleanup(&md->super);
+    uct_nprdma_tier_cleanup(&md->super);
     uct_nprdma_device_close(&md->super.super);
     ucs_free(md);
 }

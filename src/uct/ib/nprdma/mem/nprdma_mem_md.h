@@ -28,9 +28,9 @@ typedef enum uct_nprdma_zcopy {
 
 /* UCX_NPRDMA_MONITOR */
 typedef enum uct_nprdma_monitor_kind {
-    UCT_NPRDMA_MONITOR_AUTO,     /* the kernel module if it is usable */
-    UCT_NPRDMA_MONITOR_KERNEL,
-    UCT_NPRDMA_MONITOR_EMULATED,
+    UCT_NPRDMA_MONITOR_AUTO,     /* the first of these that can be had */
+    UCT_NPRDMA_MONITOR_KERNEL,   /* the kernel module */
+    UCT_NPRDMA_MONITOR_EMULATED, /* the library; emulated RNIC only */
     UCT_NPRDMA_MONITOR_LAST
 } uct_nprdma_monitor_kind_t;
 
@@ -73,6 +73,10 @@ typedef struct uct_nprdma_mem_md {
     uct_nprdma_mem_config_t    config;
     struct nprdma_reg_table    *regs;         /* registrations; nprdma_mem */
     nprdma_monitor_t           *monitor;      /* regions; NULL: copy mode */
+    double                     region_time;   /* seconds that the first region
+                                               * took; 0: not expensive */
+    atomic_int                 refusal;       /* errno of the last region that
+                                               * the device refused */
     atomic_uint_fast64_t       region_id;     /* of the next region */
     atomic_int                 copy_reported; /* nonzero: a warning about a
                                                * missing region was logged */

@@ -24,24 +24,20 @@ typedef struct uct_nprdma_mrs {
 
 
 /**
- * Open the memory monitor of an MD. If zero copy is not possible, md->monitor
- * is NULL, a line in the log says why, and all data is copied (ARCHITECTURE 5,
- * copy mode).
+ * Create the memory regions of a region of the monitor, as
+ * nprdma_monitor_params_t::attach says, and close its descriptor.
  *
- * @param [in] md  MD with an open device.
+ * @param [in]    arg     MD.
+ * @param [inout] region  Its priv is set.
  *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason if the
- *         configuration cannot be met.
+ * @return UCS_OK; UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT if the device or the
+ *         kernel module has no resources left; UCS_ERR_INVALID_PARAM if the
+ *         device does not take a region of this size; UCS_ERR_IO_ERROR.
  */
-ucs_status_t uct_nprdma_mrs_init(uct_nprdma_mem_md_t *md);
+ucs_status_t uct_nprdma_mrs_attach(void *arg, nprdma_region_t *region);
 
-
-/**
- * Close the monitor of an MD and all regions.
- *
- * @param [in] md  MD without registrations.
- */
-void uct_nprdma_mrs_cleanup(uct_nprdma_mem_md_t *md);
+/** Undo uct_nprdma_mrs_attach(). */
+void uct_nprdma_mrs_detach(void *arg, nprdma_region_t *region);
 
 
 /**

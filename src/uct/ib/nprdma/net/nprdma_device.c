@@ -9,6 +9,8 @@
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>
 
+#include <limits.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* Hop limit in a global route header */
@@ -145,6 +147,42 @@ uct_nprdma_device_port_addr(uct_nprdma_device_t *dev, uint8_t port_num,
         addr->flags |= UCT_NPRDMA_DEV_ADDR_ETH;
     }
     return UCS_OK;
+}
+
+static int uct_nprdma_device_is_pci_address(const char *name)
+{
+    unsigned domain, bus, slot, function;
+    int length = 0;
+
+    return (sscanf(name, "%x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function,
+                   &length) == 4) && (name[length] == '\0');
+}
+
+const char *uct_nprdma_device_pci_address(const uct_nprdma_device_t *dev,
+                                          char *address, size_t max)
+{
+    const char *result = NULL;
+    char link[PATH_MAX];
+    char *path, *name;
+
+    ucs_snprintf_zero(link, sizeof(link), "%s/device",
+                      dev->context->device->ibdev_path);
+    path = realpath(link, NULL);
+    if (path == NULL) {
+        return NULL;
+    }
+
+    /* The path ends with the function, or with a subfunction of it */
+    while ((result == NULL) && ((name = strrchr(path, '/')) != NULL)) {
+        if (uct_nprdma_device_is_pci_address(name + 1) &&
+            (strlen(name + 1) < max)) {
+            result = strcpy(address, name + 1);
+        }
+        *name = '\0';
+    }
+
+    free(path);
+    return result;
 }
 
 int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,

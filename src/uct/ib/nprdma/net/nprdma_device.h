@@ -108,6 +108,20 @@ ucs_status_t
 uct_nprdma_device_port_addr(uct_nprdma_device_t *dev, uint8_t port_num,
                             uct_nprdma_dev_addr_t *addr);
 
+/**
+ * Find the PCI function of a device by its place in sysfs, because the name of
+ * an RDMA device can be changed at any time. For a subfunction it is the
+ * function that it is a part of.
+ *
+ * @param [in]  dev      Device.
+ * @param [out] address  Filled with an address like "0000:03:00.0".
+ * @param [in]  max      Size of the buffer, bytes.
+ *
+ * @return @a address, or NULL if the device is not on a PCI bus.
+ */
+const char *uct_nprdma_device_pci_address(const uct_nprdma_device_t *dev,
+                                          char *address, size_t max);
+
 /** @return Nonzero if a port of a device is in state ACTIVE. */
 int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
                                      uint8_t port_num);

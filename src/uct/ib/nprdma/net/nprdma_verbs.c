@@ -56,8 +56,8 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
 #undef UCT_NPRDMA_VERB_EMULATED
     .register_dmabuf_mr = npemu_reg_dmabuf_mr,
-    .monitor_backend    = &nprdma_backend_emulated,
     .kernel_backend     = &nprdma_backend_kernel,
+    .emulated_backend   = &nprdma_backend_emulated,
     .drain              = npemu_iommu_drain,
     .set_fault_plan     = npemu_fault_random
 };
@@ -92,9 +92,7 @@ static void uct_nprdma_verbs_load(void)
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_LOAD)
 #undef UCT_NPRDMA_VERB_LOAD
 
-    /* rdma-core 34 and later. Zero copy also needs descriptors from the kernel
-     * module's back end of the monitor, which this provider does not have
-     * yet. */
+    /* rdma-core 34 and later */
     *(void**)&uct_nprdma_verbs_real.register_dmabuf_mr =
             dlsym(lib, "ibv_reg_dmabuf_mr");
     uct_nprdma_verbs_real_usable = 1;

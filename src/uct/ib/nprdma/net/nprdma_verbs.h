@@ -57,20 +57,19 @@ typedef struct uct_nprdma_verbs {
                                      struct ibv_ah_attr *attr);
     int                 (*destroy_ah)(struct ibv_ah *ah);
 
-    /*
-     * Zero copy needs these. If one of the first three is NULL, all data goes
-     * through bounce buffers (ARCHITECTURE 5, copy mode).
-     */
+    /* NULL: all data goes through bounce buffers (ARCHITECTURE 5, copy mode) */
     struct ibv_mr      *(*register_dmabuf_mr)(struct ibv_pd *pd,
                                               uint64_t offset, size_t length,
                                               uint64_t iova, int fd,
                                               int access);
-    /* Owner of page states and windows for devices of this provider */
-    const struct nprdma_backend *monitor_backend;
-    /* The same where the kernel module owns them; NULL: not supported */
+    /* Owners of page states and windows for devices of this provider: the
+     * kernel module, and its emulation. NULL: not for this provider. Without
+     * any, all data goes through bounce buffers */
     const struct nprdma_backend *kernel_backend;
+    const struct nprdma_backend *emulated_backend;
     /* Wait until all DMA that was in progress has ended. Called in memory
-     * hooks */
+     * hooks. NULL: the back end does it, because the device's DMA goes through
+     * windows */
     void                (*drain)(struct ibv_context *context);
     /* UCX_NPRDMA_FAULT: evict pages at random. NULL: not supported. Returns 0,
      * or an errno value after a message about the error */

@@ -1,0 +1,319 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_tier.h"
+#include "nprdma_mrs.h"
+
+#include "ucm/backend/nprdma_backend.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/sys/compiler_def.h>
+#include <ucs/sys/string.h>
+#include <ucs/sys/sys.h>
+
+/* Tick of the thread that revokes, in seconds. A page is revoked within two
+ * ticks; the documented bound is 100 ms (ARCHITECTURE 10). */
+#define UCT_NPRDMA_REVOKE_TICK 0.04
+
+/* Bytes of all reasons together */
+#define UCT_NPRDMA_TIER_WHY_ALL 1024
+
+
+/* A way to watch memory for a device */
+typedef struct uct_nprdma_tier {
+    uct_nprdma_monitor_kind_t   kind;
+    const char                  *name; /* in UCX_NPRDMA_MONITOR and the log */
+
+    /* @return Back end for devices of the provider, or NULL */
+    const struct nprdma_backend *(*backend)(const uct_nprdma_verbs_t *verbs);
+
+    /* @return Reason why device or settings exclude the tier, or NULL */
+    const char                  *(*obstacle)(const uct_nprdma_mem_md_t *md);
+
+    /* As in nprdma_monitor_params_t */
+    ucs_status_t                (*attach)(void *arg, nprdma_region_t *region);
+    void                        (*detach)(void *arg, nprdma_region_t *region);
+} uct_nprdma_tier_t;
+
+
+/* What became of the tiers */
+typedef struct uct_nprdma_tier_result {
+    const char      *name;  /* of the tier that works */
+    char            why[UCT_NPRDMA_TIER_WHY_ALL]; /* the others do not */
+    ucs_log_level_t level;  /* with which that is reported */
+} uct_nprdma_tier_result_t;
+
+
+/* Verification by states rests on the ordering of RC over InfiniBand or RoCE;
+ * other transports order differently (ARCHITECTURE 3, remote WRITE) */
+static const char *uct_nprdma_tier_no_windows(const uct_nprdma_mem_md_t *md)
+{
+    if (md->super.verbs->register_dmabuf_mr == NULL) {
+        return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
+    }
+
+    if (md->super.context->device->transport_type != IBV_TRANSPORT_IB) {
+        return "the device speaks neither InfiniBand nor RoCE";
+    }
+
+    if (md->super.attr.max_qp_rd_atom < 1) {
+        return "the device has no RDMA READ";
+    }
+
+    return NULL;
+}
+
+static const struct nprdma_backend *
+uct_nprdma_tier_kernel(const uct_nprdma_verbs_t *verbs)
+{
+    return verbs->kernel_backend;
+}
+
+static const char *uct_nprdma_tier_no_kernel(const uct_nprdma_mem_md_t *md)
+{
+    if (*md->config.fault_plan != '\0') {
+        return "UCX_NPRDMA_FAULT is for the emulated one";
+    }
+
+    if (md->config.reclaim == NPRDMA_RECLAIM_SAMPLED) {
+        return "UCX_NPRDMA_RECLAIM=sampled is for the emulated one";
+    }
+
+    return uct_nprdma_tier_no_windows(md);
+}
+
+static const struct nprdma_backend *
+uct_nprdma_tier_emulated(const uct_nprdma_verbs_t *verbs)
+{
+    return verbs->emulated_backend;
+}
+
+/* In the order in which UCX_NPRDMA_MONITOR=auto tries them */
+static const uct_nprdma_tier_t uct_nprdma_tiers[] = {
+    {UCT_NPRDMA_MONITOR_KERNEL, "kernel", uct_nprdma_tier_kernel,
+     uct_nprdma_tier_no_kernel, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach},
+    {UCT_NPRDMA_MONITOR_EMULATED, "emulated", uct_nprdma_tier_emulated,
+     uct_nprdma_tier_no_windows, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach}
+};
+
+
+static void uct_nprdma_tier_drain(void *arg)
+{
+    uct_nprdma_mem_md_t *md = arg;
+
+    md->super.verbs->drain(md->super.context);
+}
+
+/* @param [out] why  Reason of an error, NPRDMA_BACKEND_WHY_MAX bytes. */
+static ucs_status_t
+uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
+                               const uct_nprdma_tier_t *tier, char *why)
+{
+    const nprdma_backend_t *backend = tier->backend(md->super.verbs);
+    nprdma_monitor_params_t params  = {
+        .backend      = backend,
+        .why          = why,
+        .region_size  = md->config.region_size,
+        .max_metadata = md->config.region_cache,
+        .prereg       = md->config.prereg,
+        /* The kernel module sees all changes without a userfaultfd */
+        .uffd         = md->config.uffd && !backend->notified,
+        .revoke       = md->config.revoke,
+        .revoke_tick  = UCT_NPRDMA_REVOKE_TICK,
+        .reclaim      = md->config.reclaim,
+        .reclaim_rate = md->config.reclaim_rate,
+        .seed         = md->config.seed,
+        .drain        = (md->super.verbs->drain == NULL) ?
+                        NULL : uct_nprdma_tier_drain,
+        .attach       = tier->attach,
+        .detach       = tier->detach,
+        .arg          = md
+    };
+    char address[32];
+    ucs_status_t status;
+
+    params.device = uct_nprdma_device_pci_address(&md->super, address,
+                                                  sizeof(address));
+    status        = nprdma_monitor_create(&params, &md->monitor);
+    if (status == UCS_OK) {
+        return UCS_OK;
+    }
+
+    md->monitor = NULL;
+    if (status == UCS_ERR_UNSUPPORTED) {
+        ucs_snprintf_zero(why, NPRDMA_BACKEND_WHY_MAX, "UCX does not report "
+                          "what is unmapped (UCX_MEM_EVENTS, or hooks of "
+                          "others: Open MPI needs "
+                          "OMPI_MCA_opal_common_ucx_opal_mem_hooks=0)");
+    } else if (*why == '\0') {
+        ucs_snprintf_zero(why, NPRDMA_BACKEND_WHY_MAX, "%s",
+                          ucs_status_string(status));
+    }
+    return status;
+}
+
+/* @return UCS_OK, or the error of the tier, with the reason in words. */
+static ucs_status_t
+uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
+                     char *why)
+{
+    const char *obstacle;
+
+    why[0] = '\0';
+    if (tier->backend(md->super.verbs) == NULL) {
+        obstacle = "not for this kind of device";
+    } else {
+        obstacle = tier->obstacle(md);
+    }
+    if (obstacle != NULL) {
+        ucs_snprintf_zero(why, NPRDMA_BACKEND_WHY_MAX, "%s", obstacle);
+        return UCS_ERR_NO_DEVICE;
+    }
+
+    return uct_nprdma_tier_create_monitor(md, tier, why);
+}
+
+static int uct_nprdma_tier_is_wanted(const uct_nprdma_mem_md_t *md,
+                                     const uct_nprdma_tier_t *tier)
+{
+    return (md->config.monitor == tier->kind) ||
+           ((md->config.monitor == UCT_NPRDMA_MONITOR_AUTO) &&
+            (tier->backend(md->super.verbs) != NULL));
+}
+
+/* A device or a program that is not as it should be is worth a warning. A
+ * machine that just lacks something is not, because every process says it. */
+static int uct_nprdma_tier_is_doubtful(ucs_status_t status)
+{
+    return status != UCS_ERR_NO_DEVICE;
+}
+
+static void uct_nprdma_tier_add_reason(uct_nprdma_tier_result_t *result,
+                                       const uct_nprdma_tier_t *tier,
+                                       const char *why)
+{
+    size_t length = strlen(result->why);
+
+    ucs_snprintf_zero(result->why + length, sizeof(result->why) - length,
+                      "%s%s: %s", (length == 0) ? "" : "; ", tier->name, why);
+}
+
+/* Try all tiers that are wanted, and collect the reasons */
+static ucs_status_t
+uct_nprdma_tier_choose(uct_nprdma_mem_md_t *md,
+                       uct_nprdma_tier_result_t *result)
+{
+    ucs_status_t status = UCS_ERR_NO_DEVICE;
+    const uct_nprdma_tier_t *tier;
+    char why[NPRDMA_BACKEND_WHY_MAX];
+
+    for (tier = uct_nprdma_tiers;
+         tier < uct_nprdma_tiers + ucs_static_array_size(uct_nprdma_tiers);
+         ++tier) {
+        if (!uct_nprdma_tier_is_wanted(md, tier)) {
+            continue;
+        }
+
+        status = uct_nprdma_tier_open(md, tier, why);
+        if ((status == UCS_OK) || (status == UCS_ERR_INVALID_PARAM)) {
+            result->name = tier->name;
+            return status;
+        }
+
+        uct_nprdma_tier_add_reason(result, tier, why);
+        if (uct_nprdma_tier_is_doubtful(status)) {
+            result->level = UCS_LOG_LEVEL_WARN;
+        }
+    }
+
+    if (result->why[0] == '\0') {
+        ucs_snprintf_zero(result->why, sizeof(result->why), "nothing watches "
+                          "memory for this kind of device");
+    }
+    return status;
+}
+
+static ucs_status_t uct_nprdma_tier_set_fault_plan(uct_nprdma_mem_md_t *md)
+{
+    if (*md->config.fault_plan == '\0') {
+        return UCS_OK;
+    }
+
+    if (md->super.verbs->set_fault_plan == NULL) {
+        ucs_error("UCX_NPRDMA_FAULT: %s of %s loses no pages on demand",
+                  md->super.name, md->super.verbs->name);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    /* The function has logged the reason of an error */
+    return (md->super.verbs->set_fault_plan(md->super.context,
+                                          md->config.fault_plan) == 0) ?
+           UCS_OK : UCS_ERR_INVALID_PARAM;
+}
+
+/* The one line about zero copy. @return Status of the MD. */
+static ucs_status_t
+uct_nprdma_tier_report(const uct_nprdma_mem_md_t *md, ucs_status_t status,
+                       const uct_nprdma_tier_result_t *result)
+{
+    ucs_log_level_t level = result->level;
+
+    if (md->monitor != NULL) {
+        level = (level == UCS_LOG_LEVEL_INFO) ? UCS_LOG_LEVEL_DEBUG : level;
+        ucs_log(level, "%s: memory is watched by: %s%s%s", md->super.name,
+                result->name, (result->why[0] == '\0') ? "" : "; not by ",
+                result->why);
+        return UCS_OK;
+    }
+
+    if ((status != UCS_OK) && (md->config.monitor != UCT_NPRDMA_MONITOR_AUTO)) {
+        ucs_error("%s: UCX_NPRDMA_MONITOR=%s", md->super.name, result->why);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    ucs_log(level,
+            "%s: no zero copy, all data goes through bounce buffers: %s",
+            md->super.name, result->why);
+    return UCS_OK;
+}
+
+ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
+{
+    uct_nprdma_tier_result_t result = {
+        .level = UCS_LOG_LEVEL_INFO
+    };
+    ucs_status_t status;
+
+    status = uct_nprdma_tier_set_fault_plan(md);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* Another MD, or a child that inherits this one, must have other ids */
+    atomic_init(&md->region_id, ucs_generate_uuid((uintptr_t)md));
+    atomic_init(&md->copy_reported, 0);
+    atomic_init(&md->refusal, 0);
+    md->monitor = NULL;
+    if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
+        ucs_snprintf_zero(result.why, sizeof(result.why),
+                          "UCX_NPRDMA_ZCOPY=no");
+    } else {
+        status = uct_nprdma_tier_choose(md, &result);
+        if (status == UCS_ERR_INVALID_PARAM) {
+            return status; /* Logged by the monitor */
+        }
+    }
+
+    return uct_nprdma_tier_report(md, status, &result);
+}
+
+void uct_nprdma_tier_cleanup(uct_nprdma_mem_md_t *md)
+{
+    if (md->monitor != NULL) {
+        nprdma_monitor_destroy(md->monitor);
+        md->monitor = NULL;
+    }
+}

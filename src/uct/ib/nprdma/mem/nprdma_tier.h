@@ -1,0 +1,34 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_TIER_H_
+#define UCT_NPRDMA_TIER_H_
+
+#include "nprdma_mem_md.h"
+
+/*
+ * How a memory domain gets zero copy. A tier is a way to watch memory for a
+ * device. Tiers are tried in order of preference, and copy mode is what remains
+ * (ARCHITECTURE 5).
+ */
+
+/**
+ * Open the memory monitor of an MD, by the first tier that works for its
+ * device. If none does, md->monitor is NULL, one line in the log says why not
+ * for each tier, and all data is copied.
+ *
+ * @param [in] md  MD with an open device.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason if the
+ *         configuration cannot be met.
+ */
+ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md);
+
+
+/**
+ * Close the monitor of an MD and all regions.
+ *
+ * @param [in] md  MD without registrations.
+ */
+void uct_nprdma_tier_cleanup(uct_nprdma_mem_md_t *md);
+
+#endif
