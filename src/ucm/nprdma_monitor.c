@@ -246,12 +246,12 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
     return region;
 }
 
-/* @return Address range of the region that is created for [start, end) */
+/* @return Address range of the region that is created for [start, end), with
+ * multiples of a power of two where possible */
 static nprdma_span_t
-nprdma_monitor_align(const nprdma_monitor_t *monitor, uintptr_t start,
-                     uintptr_t end)
+nprdma_monitor_align(uintptr_t start, uintptr_t end, size_t region_size)
 {
-    uintptr_t mask = monitor->params.region_size - 1;
+    uintptr_t mask = region_size - 1;
     nprdma_span_t span;
 
     span.start = start & ~mask;
@@ -296,15 +296,25 @@ static nprdma_region_obj_t *
 nprdma_monitor_get_region(nprdma_monitor_t *monitor, uintptr_t start,
                           uintptr_t end, int is_local, ucs_status_t *status_p)
 {
+    size_t region_size = monitor->params.region_size;
     nprdma_region_obj_t *region;
+    nprdma_span_t span, tight;
 
     pthread_mutex_lock(&monitor->lock);
     region = nprdma_regions_get(&monitor->regions, start, end, is_local);
     if (region == NULL) {
         nprdma_monitor_trim(monitor, 0);
-        region = nprdma_monitor_create_region(
-                monitor, nprdma_monitor_align(monitor, start, end), is_local,
-                status_p);
+        span   = nprdma_monitor_align(start, end, region_size);
+        region = nprdma_monitor_create_region(monitor, span, is_local,
+                                              status_p);
+        tight  = nprdma_monitor_align(start, end, NPRDMA_CHUNK_SIZE);
+        if ((region == NULL) && (*status_p == UCS_ERR_INVALID_PARAM) &&
+            (tight.end - tight.start < span.end - span.start)) {
+            /* Too large for the device: a buffer across the border of two
+             * regions needs less */
+            region = nprdma_monitor_create_region(monitor, tight, is_local,
+                                                  status_p);
+        }
     }
     pthread_mutex_unlock(&monitor->lock);
     return region;
@@ -313,7 +323,8 @@ nprdma_monitor_get_region(nprdma_monitor_t *monitor, uintptr_t start,
 static void nprdma_monitor_preregister_kind(nprdma_monitor_t *monitor,
                                             nprdma_span_t span, int is_local)
 {
-    nprdma_span_t aligned = nprdma_monitor_align(monitor, span.start, span.end);
+    nprdma_span_t aligned = nprdma_monitor_align(span.start, span.end,
+                                                 monitor->params.region_size);
     size_t state_bytes    = ((aligned.end - aligned.start) >>
                              NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
     nprdma_region_obj_t *region;

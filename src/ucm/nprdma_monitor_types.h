@@ -112,8 +112,9 @@ typedef struct nprdma_monitor_params {
      * region->priv. Called in nprdma_monitor_register(), or by the thread of
      * pre-registration, with no lock held that a memory hook takes. After
      * UCS_ERR_EXCEEDS_LIMIT it is called again if an idle region could be
-     * dropped; any other error is final. On success it may close region->fd and
-     * set it to -1: the monitor does not need it. */
+     * dropped; after UCS_ERR_INVALID_PARAM with a smaller region if that covers
+     * the buffer; any other error is final. On success it may close region->fd
+     * and set it to -1: the monitor does not need it. */
     ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
 
     /* Undo attach. No range of the region is live, and all pages are absent.
