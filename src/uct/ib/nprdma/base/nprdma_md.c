@@ -21,6 +21,11 @@
 
 #include <stdatomic.h>
 
+/* Number of times that a byte of a region is registered, for the average cost.
+ * UCX knows no cost of the first time only, and its own transports leave it
+ * out when they cache registrations. */
+#define UCT_NPRDMA_MD_REGION_USES 16
+
 typedef struct {
     uct_md_resource_desc_t *resources;
     unsigned               count;
@@ -256,8 +261,8 @@ ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
 
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
 {
-    /* Registering pins nothing and does not call the device. Its cost is
-     * negligible, so UCX need not cache registrations. A peer needs only the
+    /* Registering pins nothing, and calls the device only for the first buffer
+     * in a region. So UCX need not cache registrations. A peer needs only the
      * unpacked key, and local buffers need no registration. */
     memset(caps, 0, sizeof(*caps));
     caps->flags                  = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY |
@@ -267,7 +272,9 @@ void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
     caps->cache_mem_types        = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     caps->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     caps->rkey_packed_size       = sizeof(uct_nprdma_packed_rkey_t);
-    caps->reg_cost               = ucs_linear_func_make(0, 0);
+    caps->reg_cost               = ucs_linear_func_make(
+            0, md->super.region_time / md->super.config.region_size /
+               UCT_NPRDMA_MD_REGION_USES);
 }
 
 void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)

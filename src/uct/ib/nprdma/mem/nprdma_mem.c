@@ -146,6 +146,8 @@ static const char *uct_nprdma_mem_why_no_region(ucs_status_t status)
         return "each region has a descriptor, and all regions have at most a "
                "quarter of RLIMIT_NOFILE, see ulimit -n; or the device has no "
                "resources left";
+    case UCS_ERR_INVALID_PARAM:
+        return "the device takes no region of this size";
     case UCS_ERR_OUT_OF_RANGE:
         return "RLIMIT_FSIZE, see ulimit -f, allows no file that describes it";
     default:

@@ -6,8 +6,10 @@
 
 #include "nprdma_tier.h"
 #include "nprdma_mrs.h"
+#include "nprdma_selfcheck.h"
 
 #include "ucm/backend/nprdma_backend.h"
+#include "ucm/regions/nprdma_regions.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/compiler_def.h>
@@ -155,6 +157,55 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     return status;
 }
 
+/* Check a device whose DMA goes through windows, since the kernel and the
+ * device may lie about what they can */
+static ucs_status_t
+uct_nprdma_tier_check(uct_nprdma_mem_md_t *md, char *why)
+{
+    ucs_status_t status;
+
+    if (md->super.verbs->drain != NULL) {
+        return UCS_OK;
+    }
+
+    status = uct_nprdma_selfcheck(md, why, NPRDMA_BACKEND_WHY_MAX);
+    if (status != UCS_OK) {
+        uct_nprdma_tier_cleanup(md);
+    }
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_tier_try(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
+                    char *why)
+{
+    ucs_status_t status;
+    int half;
+
+    for (half = 0; half <= 1; ++half) {
+        status = uct_nprdma_tier_create_monitor(md, tier, why);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        status = uct_nprdma_tier_check(md, why);
+        if ((status != UCS_ERR_INVALID_PARAM) ||
+            (md->config.region_size < 2 * NPRDMA_CHUNK_SIZE)) {
+            break;
+        }
+
+        /* Some devices need one page less than a region of the usual size: half
+         * of it fits */
+        if (half == 0) {
+            ucs_debug("%s: regions of %zu bytes are too large for the device",
+                      md->super.name, md->config.region_size);
+            md->config.region_size /= 2;
+        }
+    }
+
+    return (status == UCS_ERR_INVALID_PARAM) ? UCS_ERR_NO_DEVICE : status;
+}
+
 /* @return UCS_OK, or the error of the tier, with the reason in words. */
 static ucs_status_t
 uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
@@ -173,7 +224,7 @@ uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
         return UCS_ERR_NO_DEVICE;
     }
 
-    return uct_nprdma_tier_create_monitor(md, tier, why);
+    return uct_nprdma_tier_try(md, tier, why);
 }
 
 static int uct_nprdma_tier_is_wanted(const uct_nprdma_mem_md_t *md,
@@ -296,7 +347,8 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
     atomic_init(&md->region_id, ucs_generate_uuid((uintptr_t)md));
     atomic_init(&md->copy_reported, 0);
     atomic_init(&md->refusal, 0);
-    md->monitor = NULL;
+    md->monitor     = NULL;
+    md->region_time = 0;
     if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
         ucs_snprintf_zero(result.why, sizeof(result.why),
                           "UCX_NPRDMA_ZCOPY=no");

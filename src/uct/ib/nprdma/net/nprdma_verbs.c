@@ -63,7 +63,8 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 };
 
 static uct_nprdma_verbs_t uct_nprdma_verbs_real = {
-    .name = UCT_NPRDMA_VERBS_LIB
+    .name           = UCT_NPRDMA_VERBS_LIB,
+    .kernel_backend = &nprdma_backend_device
 };
 
 static int uct_nprdma_verbs_real_usable;

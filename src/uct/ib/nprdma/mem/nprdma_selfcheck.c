@@ -1,0 +1,759 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_selfcheck.h"
+#include "nprdma_mrs.h"
+#include "uct/ib/nprdma/net/nprdma_qp.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/sys/math.h>
+#include <ucs/time/time.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Memory of the check */
+#define UCT_NPRDMA_SELFCHECK_PAGES   8
+#define UCT_NPRDMA_SELFCHECK_LENGTH \
+    (UCT_NPRDMA_SELFCHECK_PAGES * NPRDMA_PAGE_SIZE)
+#define UCT_NPRDMA_SELFCHECK_WORDS \
+    (UCT_NPRDMA_SELFCHECK_LENGTH / sizeof(uint64_t))
+
+/* Rounds of WRITE and READ with and without an invalidation meanwhile */
+#define UCT_NPRDMA_SELFCHECK_ROUNDS  32
+
+/* The kernel may take a page during a step, which is then repeated. A page that
+ * is taken this often in a row is a device or a kernel that does not work. */
+#define UCT_NPRDMA_SELFCHECK_TRIES   100
+
+/* Seconds for a few work requests */
+#define UCT_NPRDMA_SELFCHECK_TIMEOUT 20.0
+
+
+typedef struct uct_nprdma_selfcheck {
+    uct_nprdma_mem_md_t *md;
+    char                *why;
+    size_t              max;
+
+    struct ibv_cq       *cq;
+    struct ibv_qp       *qp;     /* Posts */
+    struct ibv_qp       *peer;   /* Is at the other end */
+    unsigned            posted;  /* Work requests in flight */
+
+    uint64_t            *memory; /* Is accessed through windows */
+    nprdma_range_t      range;   /* of it; region is NULL before it is
+                                  * registered */
+
+    /* Pinned; a copy of the data, then of the states */
+    uint64_t            *buffer;
+    struct ibv_mr       *mr;
+
+    uint64_t            seed;    /* of the current contents */
+    double              span;    /* seconds that a WRITE takes */
+    uint32_t            before[UCT_NPRDMA_SELFCHECK_PAGES];
+} uct_nprdma_selfcheck_t;
+
+
+static ucs_status_t UCS_F_PRINTF(2, 3)
+uct_nprdma_selfcheck_fail(uct_nprdma_selfcheck_t *self, const char *format, ...)
+{
+    char text[128];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    snprintf(self->why, self->max, "self-check of the device: %s", text);
+    return UCS_ERR_IO_ERROR;
+}
+
+
+/* ---- contents ---- */
+
+/* Word i of the contents with a seed. No two seeds have an equal word. */
+static uint64_t uct_nprdma_selfcheck_word(uint64_t seed, size_t i)
+{
+    return ((seed << 32) | i) * 0x9e3779b97f4a7c15ull;
+}
+
+static void uct_nprdma_selfcheck_fill(uint64_t *words, uint64_t seed)
+{
+    size_t i;
+
+    for (i = 0; i < UCT_NPRDMA_SELFCHECK_WORDS; ++i) {
+        words[i] = uct_nprdma_selfcheck_word(seed, i);
+    }
+}
+
+/* @return Whether words [first, first + count) have the contents of a seed. */
+static int uct_nprdma_selfcheck_has(const uint64_t *words, size_t first,
+                                    size_t count, uint64_t seed)
+{
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        if (__atomic_load_n(&words[i], __ATOMIC_RELAXED) !=
+            uct_nprdma_selfcheck_word(seed, i)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int uct_nprdma_selfcheck_all(const uint64_t *words, uint64_t seed)
+{
+    return uct_nprdma_selfcheck_has(words, 0, UCT_NPRDMA_SELFCHECK_WORDS, seed);
+}
+
+/* @return Whether the buffer is what absent pages read as. */
+static int uct_nprdma_selfcheck_is_absent(const uct_nprdma_selfcheck_t *self)
+{
+    size_t i;
+
+    for (i = 0; i < UCT_NPRDMA_SELFCHECK_WORDS; ++i) {
+        if (self->buffer[i] != self->range.region->signature) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* @return States that the device has read. */
+static const uint32_t *
+uct_nprdma_selfcheck_read(const uct_nprdma_selfcheck_t *self)
+{
+    return (const uint32_t*)(self->buffer + UCT_NPRDMA_SELFCHECK_WORDS);
+}
+
+
+/* ---- work requests ---- */
+
+static void uct_nprdma_selfcheck_post(uct_nprdma_selfcheck_t *self,
+                                      enum ibv_wr_opcode opcode, void *local,
+                                      size_t length, uint64_t address,
+                                      uint32_t rkey)
+{
+    struct ibv_sge sge    = {
+        .addr   = (uintptr_t)local,
+        .length = length,
+        .lkey   = self->mr->lkey
+    };
+    struct ibv_send_wr wr = {
+        .sg_list             = &sge,
+        .num_sge             = 1,
+        .opcode              = opcode,
+        .send_flags          = IBV_SEND_SIGNALED,
+        .wr.rdma.remote_addr = address,
+        .wr.rdma.rkey        = rkey
+    };
+    struct ibv_send_wr *bad;
+
+    /* A request that was not posted does not complete */
+    ++self->posted;
+    if (ibv_post_send(self->qp, &wr, &bad) != 0) {
+        ucs_debug("%s: self-check: a work request was not posted",
+                  self->md->super.name);
+    }
+}
+
+static void uct_nprdma_selfcheck_post_read(uct_nprdma_selfcheck_t *self)
+{
+    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_READ, self->buffer,
+                              UCT_NPRDMA_SELFCHECK_LENGTH,
+                              (uintptr_t)self->memory,
+                              uct_nprdma_mrs(self->range.region)->r->rkey);
+}
+
+static void uct_nprdma_selfcheck_post_write(uct_nprdma_selfcheck_t *self)
+{
+    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_WRITE, self->buffer,
+                              UCT_NPRDMA_SELFCHECK_LENGTH,
+                              (uintptr_t)self->memory,
+                              uct_nprdma_mrs(self->range.region)->w->rkey);
+}
+
+static size_t uct_nprdma_selfcheck_index(const uct_nprdma_selfcheck_t *self)
+{
+    return nprdma_region_page_index(self->range.region,
+                                    (uintptr_t)self->memory);
+}
+
+static void uct_nprdma_selfcheck_post_states(uct_nprdma_selfcheck_t *self)
+{
+    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_READ,
+                              self->buffer + UCT_NPRDMA_SELFCHECK_WORDS,
+                              sizeof(self->before),
+                              uct_nprdma_selfcheck_index(self) *
+                              sizeof(uint32_t),
+                              uct_nprdma_mrs(self->range.region)->s->rkey);
+}
+
+/* Wait until all work requests have completed */
+static ucs_status_t uct_nprdma_selfcheck_wait(uct_nprdma_selfcheck_t *self)
+{
+    double end = ucs_time_to_sec(ucs_get_time()) + UCT_NPRDMA_SELFCHECK_TIMEOUT;
+    struct ibv_wc wc;
+    int count;
+
+    while (self->posted > 0) {
+        count = ibv_poll_cq(self->cq, 1, &wc);
+        if (count < 0) {
+            return uct_nprdma_selfcheck_fail(self, "cannot poll");
+        }
+
+        if ((count == 1) && (wc.status != IBV_WC_SUCCESS)) {
+            return uct_nprdma_selfcheck_fail(self, "an operation fails with "
+                                             "status %d", wc.status);
+        }
+
+        if ((count == 0) && (ucs_time_to_sec(ucs_get_time()) > end)) {
+            return uct_nprdma_selfcheck_fail(self, "an operation does not "
+                                             "complete");
+        }
+
+        self->posted -= count;
+    }
+    return UCS_OK;
+}
+
+
+/* ---- pages ---- */
+
+static void uct_nprdma_selfcheck_states(const uct_nprdma_selfcheck_t *self,
+                                        uint32_t *states)
+{
+    const nprdma_page_state_t *words =
+            &self->range.region->states[uct_nprdma_selfcheck_index(self)];
+    unsigned i;
+
+    for (i = 0; i < UCT_NPRDMA_SELFCHECK_PAGES; ++i) {
+        states[i] = nprdma_page_load(&words[i]);
+    }
+}
+
+/* @return Whether no state has changed since they were copied to before. */
+static int uct_nprdma_selfcheck_unchanged(const uct_nprdma_selfcheck_t *self)
+{
+    uint32_t now[UCT_NPRDMA_SELFCHECK_PAGES];
+
+    uct_nprdma_selfcheck_states(self, now);
+    return memcmp(now, self->before, sizeof(now)) == 0;
+}
+
+static int uct_nprdma_selfcheck_bits(const uct_nprdma_selfcheck_t *self,
+                                     uint32_t bits)
+{
+    unsigned i;
+
+    for (i = 0; i < UCT_NPRDMA_SELFCHECK_PAGES; ++i) {
+        if ((self->before[i] & NPRDMA_PAGE_BITS) != bits) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Populate all pages, and copy their states to before */
+static ucs_status_t uct_nprdma_selfcheck_populate(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status = UCS_OK;
+    unsigned tries;
+
+    for (tries = 0; tries < UCT_NPRDMA_SELFCHECK_TRIES; ++tries) {
+        status = nprdma_monitor_populate(self->md->monitor, &self->range,
+                                         self->range.address,
+                                         self->range.length,
+                                         NPRDMA_POPULATE_WRITE);
+        if ((status != UCS_OK) && (status != UCS_ERR_BUSY)) {
+            break;
+        }
+
+        uct_nprdma_selfcheck_states(self, self->before);
+        if (uct_nprdma_selfcheck_bits(self, NPRDMA_PAGE_BITS)) {
+            return UCS_OK;
+        }
+    }
+
+    return uct_nprdma_selfcheck_fail(self, "pages cannot be populated: %s",
+                                     ucs_status_string(status));
+}
+
+static ucs_status_t uct_nprdma_selfcheck_register(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status;
+
+    status = nprdma_monitor_register(self->md->monitor, (uintptr_t)self->memory,
+                                     UCT_NPRDMA_SELFCHECK_LENGTH, &self->range);
+    if (status != UCS_OK) {
+        self->range.region = NULL;
+    }
+    return status;
+}
+
+/* Take all pages away from the device. When this returns it does not access
+ * them any more. */
+static ucs_status_t
+uct_nprdma_selfcheck_invalidate(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status;
+
+    nprdma_monitor_unregister(self->md->monitor, &self->range, 1);
+    status = uct_nprdma_selfcheck_register(self);
+    return (status == UCS_OK) ? UCS_OK :
+           uct_nprdma_selfcheck_fail(self, "cannot register again: %s",
+                                     ucs_status_string(status));
+}
+
+
+/* ---- what is checked ---- */
+
+/* Memory that was never populated: the device must not see it */
+static ucs_status_t uct_nprdma_selfcheck_untouched(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status;
+
+    uct_nprdma_selfcheck_fill(self->memory, ++self->seed);
+    uct_nprdma_selfcheck_post_read(self);
+    status = uct_nprdma_selfcheck_wait(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return uct_nprdma_selfcheck_is_absent(self) ? UCS_OK :
+           uct_nprdma_selfcheck_fail(self, "an absent page does not read as "
+                                     "the signature");
+}
+
+/* Populated memory: reads, and states by RDMA
+ * @return UCS_INPROGRESS if a page was taken meanwhile. */
+static ucs_status_t uct_nprdma_selfcheck_present(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status;
+
+    status = uct_nprdma_selfcheck_populate(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_selfcheck_post_read(self);
+    uct_nprdma_selfcheck_post_states(self);
+    status = uct_nprdma_selfcheck_wait(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (!uct_nprdma_selfcheck_unchanged(self)) {
+        return UCS_INPROGRESS;
+    }
+
+    if (!uct_nprdma_selfcheck_all(self->buffer, self->seed)) {
+        return uct_nprdma_selfcheck_fail(self, "a populated page reads as "
+                                         "something else");
+    }
+
+    if (memcmp(uct_nprdma_selfcheck_read(self), self->before,
+               sizeof(self->before)) != 0) {
+        return uct_nprdma_selfcheck_fail(self, "page states that the device "
+                                         "reads differ from those mapped");
+    }
+    return UCS_OK;
+}
+
+/* Pages that were taken away: the device neither reads nor writes them, and
+ * reads that they are absent */
+static ucs_status_t uct_nprdma_selfcheck_taken(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status;
+
+    status = uct_nprdma_selfcheck_invalidate(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_selfcheck_states(self, self->before);
+    if (!uct_nprdma_selfcheck_bits(self, 0)) {
+        return uct_nprdma_selfcheck_fail(self, "a page has bits after its "
+                                         "invalidation");
+    }
+
+    uct_nprdma_selfcheck_fill(self->buffer, self->seed + 1);
+    uct_nprdma_selfcheck_post_write(self);
+    uct_nprdma_selfcheck_post_states(self);
+    status = uct_nprdma_selfcheck_wait(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (!uct_nprdma_selfcheck_all(self->memory, self->seed)) {
+        return uct_nprdma_selfcheck_fail(self, "a WRITE reaches an absent "
+                                         "page");
+    }
+
+    if (memcmp(uct_nprdma_selfcheck_read(self), self->before,
+               sizeof(self->before)) != 0) {
+        return uct_nprdma_selfcheck_fail(self, "page states that the device "
+                                         "reads are old");
+    }
+
+    uct_nprdma_selfcheck_post_read(self);
+    status = uct_nprdma_selfcheck_wait(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    return uct_nprdma_selfcheck_is_absent(self) ? UCS_OK :
+           uct_nprdma_selfcheck_fail(self, "a page can be read after its "
+                                     "invalidation");
+}
+
+/* Rule for remote WRITE: a page whose state, read behind the WRITE, is that
+ * from before it has the data */
+static ucs_status_t uct_nprdma_selfcheck_verify(uct_nprdma_selfcheck_t *self)
+{
+    const size_t words    = NPRDMA_PAGE_SIZE / sizeof(uint64_t);
+    const uint32_t *after = uct_nprdma_selfcheck_read(self);
+    unsigned i;
+
+    for (i = 0; i < UCT_NPRDMA_SELFCHECK_PAGES; ++i) {
+        if ((after[i] == self->before[i]) &&
+            !uct_nprdma_selfcheck_has(self->memory, i * words, words,
+                                      self->seed)) {
+            return uct_nprdma_selfcheck_fail(self, "a READ of page states "
+                                             "overtakes the WRITE before it");
+        }
+    }
+    return UCS_OK;
+}
+
+/* WRITE and READ of the states, while all pages stay. Measures the time. */
+static ucs_status_t uct_nprdma_selfcheck_write(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status;
+    ucs_time_t start;
+
+    status = uct_nprdma_selfcheck_populate(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_selfcheck_fill(self->buffer, ++self->seed);
+    start = ucs_get_time();
+    uct_nprdma_selfcheck_post_write(self);
+    uct_nprdma_selfcheck_post_states(self);
+    status = uct_nprdma_selfcheck_wait(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    self->span = ucs_time_to_sec(ucs_get_time() - start);
+    status     = uct_nprdma_selfcheck_verify(self);
+    if ((status == UCS_OK) &&
+        !uct_nprdma_selfcheck_all(self->memory, self->seed)) {
+        return UCS_INPROGRESS;
+    }
+    return status;
+}
+
+/* Wait for a part of the time that a WRITE takes */
+static void uct_nprdma_selfcheck_delay(const uct_nprdma_selfcheck_t *self,
+                                       unsigned round)
+{
+    ucs_time_t end = ucs_get_time() +
+                     ucs_time_from_sec(self->span * round /
+                                       UCT_NPRDMA_SELFCHECK_ROUNDS);
+
+    while (ucs_get_time() < end) {
+    }
+}
+
+/* WRITE and READ of the states, with an invalidation in between */
+static ucs_status_t
+uct_nprdma_selfcheck_race_write(uct_nprdma_selfcheck_t *self, unsigned round)
+{
+    uint64_t copy[UCT_NPRDMA_SELFCHECK_WORDS];
+    ucs_status_t status;
+
+    status = uct_nprdma_selfcheck_populate(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_selfcheck_fill(self->buffer, ++self->seed);
+    uct_nprdma_selfcheck_post_write(self);
+    uct_nprdma_selfcheck_post_states(self);
+    uct_nprdma_selfcheck_delay(self, round);
+    status = uct_nprdma_selfcheck_invalidate(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    memcpy(copy, self->memory, sizeof(copy));
+    status = uct_nprdma_selfcheck_wait(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    if (memcmp(copy, self->memory, sizeof(copy)) != 0) {
+        return uct_nprdma_selfcheck_fail(self, "the device writes a page after "
+                                         "its invalidation");
+    }
+    return uct_nprdma_selfcheck_verify(self);
+}
+
+/* READ of the data, with an invalidation and a change of the memory */
+static ucs_status_t
+uct_nprdma_selfcheck_race_read(uct_nprdma_selfcheck_t *self, unsigned round)
+{
+    ucs_status_t status;
+    size_t i;
+
+    status = uct_nprdma_selfcheck_populate(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_selfcheck_post_read(self);
+    uct_nprdma_selfcheck_delay(self, round);
+    status = uct_nprdma_selfcheck_invalidate(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_selfcheck_fill(self->memory, ++self->seed);
+    status = uct_nprdma_selfcheck_wait(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    for (i = 0; i < UCT_NPRDMA_SELFCHECK_WORDS; ++i) {
+        if (self->buffer[i] == uct_nprdma_selfcheck_word(self->seed, i)) {
+            return uct_nprdma_selfcheck_fail(self, "the device reads a page "
+                                             "after its invalidation");
+        }
+    }
+    return UCS_OK;
+}
+
+/* Do a step again if a page was taken in the middle of it */
+static ucs_status_t uct_nprdma_selfcheck_repeat(
+        uct_nprdma_selfcheck_t *self,
+        ucs_status_t (*step)(uct_nprdma_selfcheck_t *self))
+{
+    ucs_status_t status = UCS_INPROGRESS;
+    unsigned tries;
+
+    for (tries = 0; (tries < UCT_NPRDMA_SELFCHECK_TRIES) &&
+                    (status == UCS_INPROGRESS); ++tries) {
+        status = step(self);
+    }
+
+    return (status != UCS_INPROGRESS) ? status :
+           uct_nprdma_selfcheck_fail(self, "pages do not stay populated, or a "
+                                     "WRITE is lost");
+}
+
+static ucs_status_t uct_nprdma_selfcheck_rounds(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status = UCS_OK;
+    unsigned i;
+
+    for (i = 0; (i < UCT_NPRDMA_SELFCHECK_ROUNDS) && (status == UCS_OK); ++i) {
+        status = uct_nprdma_selfcheck_repeat(self, uct_nprdma_selfcheck_write);
+        if (status == UCS_OK) {
+            status = (i % 2) ? uct_nprdma_selfcheck_race_read(self, i) :
+                               uct_nprdma_selfcheck_race_write(self, i);
+        }
+    }
+    return status;
+}
+
+static ucs_status_t uct_nprdma_selfcheck_steps(uct_nprdma_selfcheck_t *self)
+{
+    ucs_status_t status;
+
+    status = uct_nprdma_selfcheck_untouched(self);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_selfcheck_repeat(self, uct_nprdma_selfcheck_present);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_selfcheck_taken(self);
+    return (status == UCS_OK) ? uct_nprdma_selfcheck_rounds(self) : status;
+}
+
+
+/* ---- what it needs ---- */
+
+/* The first region is registered with the device: what the device refuses shows
+ * here */
+static ucs_status_t uct_nprdma_selfcheck_region(uct_nprdma_selfcheck_t *self)
+{
+    uct_nprdma_mem_md_t *md = self->md;
+    ucs_time_t start        = ucs_get_time();
+    ucs_status_t status;
+    int refusal;
+
+    atomic_store(&md->refusal, 0);
+    status = uct_nprdma_selfcheck_register(self);
+    if (status == UCS_OK) {
+        md->region_time = ucs_time_to_sec(ucs_get_time() - start);
+        return UCS_OK;
+    }
+
+    refusal = atomic_load(&md->refusal);
+    snprintf(self->why, self->max, "the %s refuses a region of %zu bytes: %s",
+             (refusal != 0) ? "device" : "kernel module",
+             md->config.region_size,
+             (refusal != 0) ? strerror(refusal) : ucs_status_string(status));
+    return ((status == UCS_ERR_IO_ERROR) && (refusal != 0)) ?
+           UCS_ERR_NO_DEVICE : status;
+}
+
+static ucs_status_t uct_nprdma_selfcheck_alloc(uct_nprdma_selfcheck_t *self)
+{
+    const size_t length       = UCT_NPRDMA_SELFCHECK_LENGTH + NPRDMA_PAGE_SIZE;
+    uct_nprdma_device_t *dev  = &self->md->super;
+    void *memory;
+
+    memory = mmap(NULL, UCT_NPRDMA_SELFCHECK_LENGTH, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        uct_nprdma_selfcheck_fail(self, "no memory");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    self->memory = memory;
+    if (posix_memalign((void**)&self->buffer, NPRDMA_PAGE_SIZE, length) != 0) {
+        self->buffer = NULL;
+        uct_nprdma_selfcheck_fail(self, "no memory");
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    self->mr = dev->verbs->register_mr(dev->pd, self->buffer, length,
+                                       IBV_ACCESS_LOCAL_WRITE);
+    return (self->mr != NULL) ? UCS_OK :
+           uct_nprdma_selfcheck_fail(self, "cannot pin %zu bytes: %m", length);
+}
+
+static ucs_status_t
+uct_nprdma_selfcheck_connect(uct_nprdma_selfcheck_t *self, uint8_t port,
+                             struct ibv_qp *qp, const struct ibv_qp *peer)
+{
+    uct_nprdma_qp_addr_t addr = { .qpn = peer->qp_num };
+    ucs_status_t status;
+
+    status = uct_nprdma_device_port_addr(&self->md->super, port, &addr.dev);
+    return (status != UCS_OK) ? status :
+           uct_nprdma_qp_connect(&self->md->super, port, qp, 0, &addr, 0);
+}
+
+/* Two queue pairs of one port */
+static ucs_status_t
+uct_nprdma_selfcheck_loop(uct_nprdma_selfcheck_t *self, uint8_t port)
+{
+    uct_nprdma_device_t *dev      = &self->md->super;
+    uct_nprdma_qp_params_t params = {
+        .max_send_wr = 4,
+        .max_recv_wr = 1
+    };
+    ucs_status_t status;
+
+    self->cq = dev->verbs->create_cq(dev->context, 16, NULL, NULL, 0);
+    if (self->cq == NULL) {
+        return uct_nprdma_selfcheck_fail(self, "no completion queue: %m");
+    }
+
+    params.send_cq = self->cq;
+    params.recv_cq = self->cq;
+    status = uct_nprdma_qp_create(dev, port, &params, &self->qp, NULL);
+    if (status == UCS_OK) {
+        status = uct_nprdma_qp_create(dev, port, &params, &self->peer, NULL);
+    }
+    if (status == UCS_OK) {
+        status = uct_nprdma_selfcheck_connect(self, port, self->qp, self->peer);
+    }
+    if (status == UCS_OK) {
+        status = uct_nprdma_selfcheck_connect(self, port, self->peer, self->qp);
+    }
+    return (status == UCS_OK) ? UCS_OK :
+           uct_nprdma_selfcheck_fail(self, "no loopback connection on port %u",
+                                     port);
+}
+
+static ucs_status_t uct_nprdma_selfcheck_init(uct_nprdma_selfcheck_t *self)
+{
+    const uct_nprdma_device_t *dev = &self->md->super;
+    ucs_status_t status;
+    uint8_t port         = 1;
+
+    while ((port <= dev->attr.phys_port_cnt) &&
+           !uct_nprdma_device_port_is_active(dev, port)) {
+        ++port;
+    }
+    if (port > dev->attr.phys_port_cnt) {
+        return uct_nprdma_selfcheck_fail(self, "no port is active");
+    }
+
+    status = uct_nprdma_selfcheck_alloc(self);
+    if (status == UCS_OK) {
+        status = uct_nprdma_selfcheck_region(self);
+    }
+    return (status == UCS_OK) ? uct_nprdma_selfcheck_loop(self, port) : status;
+}
+
+static void uct_nprdma_selfcheck_cleanup(uct_nprdma_selfcheck_t *self)
+{
+    const uct_nprdma_verbs_t *verbs = self->md->super.verbs;
+
+    if (self->qp != NULL) {
+        verbs->destroy_qp(self->qp);
+    }
+    if (self->peer != NULL) {
+        verbs->destroy_qp(self->peer);
+    }
+    if (self->cq != NULL) {
+        verbs->destroy_cq(self->cq);
+    }
+    if (self->range.region != NULL) {
+        nprdma_monitor_unregister(self->md->monitor, &self->range, 1);
+    }
+    if (self->mr != NULL) {
+        verbs->dereg_mr(self->mr);
+    }
+    free(self->buffer);
+    if (self->memory != NULL) {
+        munmap(self->memory, UCT_NPRDMA_SELFCHECK_LENGTH);
+    }
+}
+
+ucs_status_t
+uct_nprdma_selfcheck(uct_nprdma_mem_md_t *md, char *why, size_t max)
+{
+    uct_nprdma_selfcheck_t self = {
+        .md  = md,
+        .why = why,
+        .max = max
+    };
+    ucs_time_t start            = ucs_get_time();
+    ucs_status_t status;
+
+    status = uct_nprdma_selfcheck_init(&self);
+    if (status == UCS_OK) {
+        status = uct_nprdma_selfcheck_steps(&self);
+    }
+    uct_nprdma_selfcheck_cleanup(&self);
+    ucs_debug("%s: self-check took %.3f ms, the region %.3f ms: %s",
+              md->super.name, ucs_time_to_msec(ucs_get_time() - start),
+              md->region_time * 1e3, (status == UCS_OK) ? "good" : why);
+    return status;
+}
