@@ -106,6 +106,12 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, mem.monitor),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},
 
+    {"SELFCHECK", "y",
+     "Check the windows of a real device before they are used. For tests that\n"
+     "need a broken device only, n.",
+     ucs_offsetof(uct_nprdma_md_config_t, mem.selfcheck),
+     UCS_CONFIG_TYPE_BOOL},
+
     {"REGION_SIZE", "256m",
      "Size of a region, the unit of address space that is made known to the\n"
      "device. Power of two. Registering memory in a region that the device\n"

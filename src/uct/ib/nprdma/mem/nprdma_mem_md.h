@@ -38,6 +38,7 @@ typedef enum uct_nprdma_monitor_kind {
 typedef struct uct_nprdma_mem_config {
     uct_nprdma_zcopy_t        zcopy;
     uct_nprdma_monitor_kind_t monitor;
+    int                       selfcheck;    /* of windows of a real device */
     size_t                    region_size;  /* smallest region, bytes */
     nprdma_revoke_mode_t      revoke;
     size_t                    region_cache; /* maximum size of the page states

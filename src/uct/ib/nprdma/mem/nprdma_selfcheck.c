@@ -12,6 +12,7 @@
 #include <ucs/sys/math.h>
 #include <ucs/time/time.h>
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -594,8 +595,60 @@ static ucs_status_t uct_nprdma_selfcheck_steps(uct_nprdma_selfcheck_t *self)
 
 /* ---- what it needs ---- */
 
-/* The first region is registered with the device: what the device refuses shows
- * here */
+static int uct_nprdma_selfcheck_map(uct_nprdma_selfcheck_t *self, void *hint)
+{
+    void *memory = mmap(hint, UCT_NPRDMA_SELFCHECK_LENGTH,
+                        PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                        0);
+
+    if (memory == MAP_FAILED) {
+        return 0;
+    }
+
+    self->memory = memory;
+    return 1;
+}
+
+static void uct_nprdma_selfcheck_unmap(uct_nprdma_selfcheck_t *self)
+{
+    if (self->range.region != NULL) {
+        nprdma_monitor_unregister(self->md->monitor, &self->range, 1);
+        self->range.region = NULL;
+    }
+    if (self->memory != NULL) {
+        munmap(self->memory, UCT_NPRDMA_SELFCHECK_LENGTH);
+        self->memory = NULL;
+    }
+}
+
+/* The first region shows what the device refuses. The kernel maps memory at the
+ * end of the address space first, where a region may be shorter than others:
+ * one of full size is below it. */
+static ucs_status_t uct_nprdma_selfcheck_first(uct_nprdma_selfcheck_t *self)
+{
+    size_t region_size = self->md->config.region_size;
+    ucs_status_t status;
+    uintptr_t hint;
+
+    status = uct_nprdma_selfcheck_register(self);
+    if ((status != UCS_OK) || (self->range.region->length >= region_size)) {
+        return status;
+    }
+
+    hint = (uintptr_t)self->memory - region_size;
+    uct_nprdma_selfcheck_unmap(self);
+    if (!uct_nprdma_selfcheck_map(self, (void*)hint)) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    status = uct_nprdma_selfcheck_register(self);
+    if ((status == UCS_OK) && (self->range.region->length < region_size) &&
+        (atomic_load(&self->md->refusal) == EINVAL)) {
+        return UCS_ERR_INVALID_PARAM; /* The monitor has found a smaller one */
+    }
+    return status;
+}
+
 static ucs_status_t uct_nprdma_selfcheck_region(uct_nprdma_selfcheck_t *self)
 {
     uct_nprdma_mem_md_t *md = self->md;
@@ -604,7 +657,7 @@ static ucs_status_t uct_nprdma_selfcheck_region(uct_nprdma_selfcheck_t *self)
     int refusal;
 
     atomic_store(&md->refusal, 0);
-    status = uct_nprdma_selfcheck_register(self);
+    status = uct_nprdma_selfcheck_first(self);
     if (status == UCS_OK) {
         md->region_time = ucs_time_to_sec(ucs_get_time() - start);
         return UCS_OK;
@@ -621,19 +674,12 @@ static ucs_status_t uct_nprdma_selfcheck_region(uct_nprdma_selfcheck_t *self)
 
 static ucs_status_t uct_nprdma_selfcheck_alloc(uct_nprdma_selfcheck_t *self)
 {
-    const size_t length       = UCT_NPRDMA_SELFCHECK_LENGTH + NPRDMA_PAGE_SIZE;
-    uct_nprdma_device_t *dev  = &self->md->super;
-    void *memory;
+    const size_t length      = UCT_NPRDMA_SELFCHECK_LENGTH + NPRDMA_PAGE_SIZE;
+    uct_nprdma_device_t *dev = &self->md->super;
 
-    memory = mmap(NULL, UCT_NPRDMA_SELFCHECK_LENGTH, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        uct_nprdma_selfcheck_fail(self, "no memory");
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    self->memory = memory;
-    if (posix_memalign((void**)&self->buffer, NPRDMA_PAGE_SIZE, length) != 0) {
+    if (!uct_nprdma_selfcheck_map(self, NULL) ||
+        (posix_memalign((void**)&self->buffer, NPRDMA_PAGE_SIZE, length) !=
+         0)) {
         self->buffer = NULL;
         uct_nprdma_selfcheck_fail(self, "no memory");
         return UCS_ERR_NO_MEMORY;
@@ -724,16 +770,11 @@ static void uct_nprdma_selfcheck_cleanup(uct_nprdma_selfcheck_t *self)
     if (self->cq != NULL) {
         verbs->destroy_cq(self->cq);
     }
-    if (self->range.region != NULL) {
-        nprdma_monitor_unregister(self->md->monitor, &self->range, 1);
-    }
+    uct_nprdma_selfcheck_unmap(self);
     if (self->mr != NULL) {
         verbs->dereg_mr(self->mr);
     }
     free(self->buffer);
-    if (self->memory != NULL) {
-        munmap(self->memory, UCT_NPRDMA_SELFCHECK_LENGTH);
-    }
 }
 
 ucs_status_t
@@ -748,7 +789,7 @@ uct_nprdma_selfcheck(uct_nprdma_mem_md_t *md, char *why, size_t max)
     ucs_status_t status;
 
     status = uct_nprdma_selfcheck_init(&self);
-    if (status == UCS_OK) {
+    if ((status == UCS_OK) && md->config.selfcheck) {
         status = uct_nprdma_selfcheck_steps(&self);
     }
     uct_nprdma_selfcheck_cleanup(&self);
