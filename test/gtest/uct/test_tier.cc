@@ -1,0 +1,290 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "fake_device.h"
+
+#include <ucs/debug/log.h>
+#include <ucs/type/status.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct line_t {
+    ucs_log_level_t level;
+    std::string     text;
+};
+
+/* What nprdma logs about zero copy, and warnings of others */
+std::vector<line_t> *lines;
+
+ucs_log_func_rc_t collect(const char *file, unsigned, const char *,
+                          ucs_log_level_t level,
+                          const ucs_log_component_config_t *,
+                          const char *message, va_list args)
+{
+    char text[2048];
+
+    vsnprintf(text, sizeof(text), message, args);
+    if ((level <= UCS_LOG_LEVEL_WARN) ||
+        (strstr(file, "nprdma_tier") != nullptr)) {
+        lines->push_back({level, text});
+    }
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+size_t num_descriptors()
+{
+    auto begin = std::filesystem::directory_iterator("/proc/self/fd");
+    return std::distance(begin, std::filesystem::directory_iterator());
+}
+
+} // namespace
+
+/* How a memory domain on a device with windows gets zero copy, or does not */
+class test_tier : public ::testing::Test {
+protected:
+    static constexpr size_t mib = 1u << 20;
+
+    void SetUp() override
+    {
+        /* Allocates what a process allocates once */
+        fake_device_t *first = fake_open(&params);
+        ASSERT_NE(nullptr, first);
+        fake_close(first);
+        m_descriptors = num_descriptors();
+        lines         = &m_lines;
+        ucs_log_push_handler(collect);
+    }
+
+    void TearDown() override
+    {
+        ucs_log_pop_handler();
+        if (device != nullptr) {
+            fake_close(device);
+        }
+        /* Nothing is left of any try */
+        EXPECT_EQ(m_descriptors, num_descriptors());
+        EXPECT_EQ(0, fake_num_open);
+        EXPECT_EQ(0, fake_num_mrs);
+    }
+
+    void open()
+    {
+        device = fake_open(&params);
+        ASSERT_NE(nullptr, device);
+    }
+
+    /* Copy mode, with the reason in one line */
+    void expect_copy(const std::string &reason, ucs_log_level_t level)
+    {
+        open();
+        EXPECT_EQ(UCS_OK, fake_status(device));
+        EXPECT_FALSE(fake_has_zcopy(device));
+        ASSERT_EQ(1u, m_lines.size());
+        EXPECT_EQ(level, m_lines[0].level);
+        for (auto &word : {std::string("no zero copy"), reason}) {
+            EXPECT_NE(std::string::npos, m_lines[0].text.find(word))
+                    << m_lines[0].text;
+        }
+    }
+
+    void expect_refused(const std::string &reason)
+    {
+        open();
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM, fake_status(device));
+        EXPECT_FALSE(fake_has_zcopy(device));
+        ASSERT_EQ(1u, m_lines.size());
+        EXPECT_EQ(UCS_LOG_LEVEL_ERROR, m_lines[0].level);
+        EXPECT_NE(std::string::npos, m_lines[0].text.find(reason))
+                << m_lines[0].text;
+    }
+
+    void expect_zcopy()
+    {
+        open();
+        EXPECT_EQ(UCS_OK, fake_status(device));
+        EXPECT_TRUE(fake_has_zcopy(device));
+        for (auto &line : m_lines) {
+            EXPECT_GT(line.level, UCS_LOG_LEVEL_WARN) << line.text;
+        }
+    }
+
+    fake_params_t params  = fake_params_t{FAKE_AUTO, FAKE_HONEST, 16 * mib,
+                                          0, 0, 0, 0, 0, 0, 0, 0};
+    fake_device_t *device = nullptr;
+
+private:
+    std::vector<line_t> m_lines;
+    size_t              m_descriptors;
+};
+
+TEST_F(test_tier, honest_device)
+{
+    expect_zcopy();
+    EXPECT_EQ(16 * mib, fake_region_size(device));
+    EXPECT_GT(fake_region_time(device), 0);
+    /* The check's region: two windows and the states */
+    EXPECT_EQ(3, fake_num_mrs);
+}
+
+/* The back end's flush is the drain, also for a revocation */
+TEST_F(test_tier, no_drain)
+{
+    expect_zcopy();
+    EXPECT_EQ(0u, fake_drains(device));
+}
+
+TEST_F(test_tier, kernel_on_request)
+{
+    params.monitor = FAKE_KERNEL;
+    expect_zcopy();
+}
+
+TEST_F(test_tier, emulation_is_not_for_real_devices)
+{
+    params.monitor = FAKE_EMULATED;
+    expect_refused("UCX_NPRDMA_MONITOR=emulated: not for this kind");
+}
+
+TEST_F(test_tier, no_back_end)
+{
+    params.no_backend = 1;
+    expect_copy("nothing watches memory", UCS_LOG_LEVEL_INFO);
+}
+
+TEST_F(test_tier, no_back_end_on_request)
+{
+    params.no_backend = 1;
+    params.monitor    = FAKE_KERNEL;
+    expect_refused("UCX_NPRDMA_MONITOR=kernel: not for this kind");
+}
+
+TEST_F(test_tier, refused_by_the_module)
+{
+    params.open_error = 1;
+    expect_copy("kernel: the fake is refused", UCS_LOG_LEVEL_INFO);
+}
+
+TEST_F(test_tier, refused_by_the_module_on_request)
+{
+    params.open_error = 1;
+    params.monitor    = FAKE_KERNEL;
+    expect_refused("UCX_NPRDMA_MONITOR=kernel: the fake is refused");
+}
+
+TEST_F(test_tier, old_rdma_core)
+{
+    params.no_dmabuf = 1;
+    expect_copy("rdma-core is too old", UCS_LOG_LEVEL_INFO);
+}
+
+TEST_F(test_tier, neither_infiniband_nor_roce)
+{
+    params.is_iwarp = 1;
+    expect_copy("neither InfiniBand nor RoCE", UCS_LOG_LEVEL_INFO);
+}
+
+TEST_F(test_tier, no_rdma_read)
+{
+    params.no_read = 1;
+    expect_copy("no RDMA READ", UCS_LOG_LEVEL_INFO);
+}
+
+/* mlx5 without umr_extended_translation_offset takes less than 65536 pages,
+ * which is the usual size of a region */
+TEST_F(test_tier, half_the_size)
+{
+    params.region_size = 256 * mib;
+    params.too_large   = 256 * mib;
+    expect_zcopy();
+    EXPECT_EQ(128 * mib, fake_region_size(device));
+
+    /* Across the border of two regions: not both of them */
+    uint64_t border = UINT64_C(0x300000000000);
+    EXPECT_EQ(202 * mib, fake_register(device, border - 100 * mib - 4096,
+                                       200 * mib));
+}
+
+TEST_F(test_tier, half_is_not_enough)
+{
+    params.too_large = 1;
+    expect_copy("the device refuses a region of 8388608 bytes: Invalid",
+                UCS_LOG_LEVEL_INFO);
+}
+
+TEST_F(test_tier, smallest_region_is_not_halved)
+{
+    params.region_size = 2 * mib;
+    params.too_large   = 2 * mib;
+    expect_copy("the device refuses a region of 2097152 bytes: Invalid",
+                UCS_LOG_LEVEL_INFO);
+}
+
+/* Errors of the registration. What others may release is worth a warning. */
+class test_tier_error : public test_tier,
+                        public ::testing::WithParamInterface<int> {
+};
+
+TEST_P(test_tier_error, is_the_reason)
+{
+    static const int scarce[] = {EMFILE, ENFILE, ENOSPC, ENOMEM, EDQUOT};
+    bool is_scarce = std::find(std::begin(scarce), std::end(scarce),
+                               GetParam()) != std::end(scarce);
+
+    params.mr_error = GetParam();
+    expect_copy(std::string("the device refuses a region of 16777216 bytes: ") +
+                strerror(GetParam()),
+                is_scarce ? UCS_LOG_LEVEL_WARN : UCS_LOG_LEVEL_INFO);
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_tier_error,
+                         ::testing::Values(EOPNOTSUPP, EACCES, EPERM, ENODEV,
+                                           EIO, EBADF, EINTR, EMFILE, ENFILE,
+                                           ENOSPC, ENOMEM, EDQUOT));
+
+/* The check of the device finds each lie, in time to use copy mode */
+struct lie_t {
+    fake_lie_t lie;
+    const char *found;
+};
+
+class test_tier_lie : public test_tier,
+                      public ::testing::WithParamInterface<lie_t> {
+};
+
+TEST_P(test_tier_lie, is_found)
+{
+    params.lie = GetParam().lie;
+    expect_copy(GetParam().found, UCS_LOG_LEVEL_WARN);
+}
+
+TEST_P(test_tier_lie, is_not_found_without_the_check)
+{
+    params.lie          = GetParam().lie;
+    params.no_selfcheck = 1;
+    expect_zcopy();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+        all, test_tier_lie,
+        ::testing::Values(
+                lie_t{FAKE_SIGNATURE, "does not read as the signature"},
+                lie_t{FAKE_NOT_POPULATED, "pages cannot be populated"},
+                lie_t{FAKE_WRONG_DATA, "reads as something else"},
+                lie_t{FAKE_WRONG_STATES, "differ from those mapped"},
+                lie_t{FAKE_OLD_STATES, "the device reads are old"},
+                lie_t{FAKE_NOT_TAKEN, "has bits after its invalidation"},
+                lie_t{FAKE_WRITES_ABSENT, "WRITE reaches an absent page"},
+                lie_t{FAKE_READS_TAKEN, "can be read after its invalidation"},
+                lie_t{FAKE_LATE_WRITE, "writes a page after its invalidation"},
+                lie_t{FAKE_LATE_READ, "reads a page after its invalidation"},
+                lie_t{FAKE_OVERTAKEN, "overtakes the WRITE before it"},
+                lie_t{FAKE_FAILS, "an operation fails with status"}));
