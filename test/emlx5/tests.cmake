@@ -107,6 +107,19 @@ add_emlx5_module_test(windows.legacy windows KERNELS 6.12 7.2
 add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
                       IOMMU ss ARGS $<TARGET_FILE:emlx5_window> 10)
 
+# The transport on windows of the module; arguments are cases of guest/zcopy
+add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.12 7.2 ARGS choice no_flush)
+add_emlx5_module_test(zcopy.choice.ss zcopy ALL_ONLY KERNELS 6.12 7.2 IOMMU ss
+                      ARGS choice no_flush)
+add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.12 7.2
+                      ARGS disturbed)
+add_emlx5_module_test(zcopy.collapsed zcopy ALL_ONLY SECONDS 150
+                      KERNELS 6.12 7.2 ARGS collapsed)
+add_emlx5_module_test(zcopy.mpi zcopy SECONDS 150 KERNELS 6.12 7.2
+                      ARGS mpi keys)
+add_emlx5_module_test(zcopy.relaxed zcopy SECONDS 60 MODEL --relaxed-writes
+                      ARGS relaxed)
+
 # add_emlx5_control(NAME REGEX): the module with control/NAME.patch is found out
 function(add_emlx5_control name regex)
     set(dir ${NPRDMA_BUILD}/guest/control-6.12-${name})
