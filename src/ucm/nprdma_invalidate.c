@@ -208,11 +208,12 @@ static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
      * If no bit was cleared, no access can be in progress, unless another
      * thread has just cleared the bits and is still waiting for the NIC.
      */
-    if ((monitor->params.drain != NULL) &&
-        ((sweep->cleared > 0) ||
-         (sweep->found && (atomic_load(&monitor->draining) > 1)))) {
-        atomic_fetch_add(&monitor->count.drains, 1);
-        monitor->params.drain(monitor->params.arg);
+    if ((sweep->cleared > 0) ||
+        (sweep->found && (atomic_load(&monitor->draining) > 1))) {
+        if (monitor->params.drain != NULL) {
+            atomic_fetch_add(&monitor->count.drains, 1);
+            monitor->params.drain(monitor->params.arg);
+        }
     }
 
     if (sweep->found) {
