@@ -95,6 +95,12 @@ int npemu_dealloc_pd(struct ibv_pd *pd);
  * IBV_ACCESS_LOCAL_WRITE) and mlock()ed, once for all overlapping MRs. ENOMEM
  * at RLIMIT_MEMLOCK, EFAULT where nothing is mapped. NPEMU_PIN=none in the
  * environment disables the pinning.
+ *
+ * With IBV_ACCESS_ON_DEMAND nothing is pinned or populated, and the range need
+ * not be mapped: an access to it brings pages in, or fails. NPEMU_ODP=explicit
+ * or implicit in the environment allows this, for RDMA READ and WRITE only.
+ * EOPNOTSUPP without it, or with IBV_ACCESS_REMOTE_ATOMIC; EINVAL for a length
+ * of SIZE_MAX, the whole address space, unless it is implicit.
  */
 struct ibv_mr *npemu_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
                             int access);

@@ -72,7 +72,8 @@ npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
         mr     = npemu_key_find(rq->proc->shm, sge->lkey, rq->pd,
                                 IBV_ACCESS_LOCAL_WRITE, sge->addr + skip,
                                 length, &va);
-        if (npemu_unlikely(mr == NULL)) {
+        if (npemu_unlikely((mr == NULL) ||
+                           (mr->access & IBV_ACCESS_ON_DEMAND))) {
             return IBV_WC_LOC_PROT_ERR;
         }
 

@@ -20,9 +20,10 @@ typedef struct {
 
 static void npemu_dma_list_init(npemu_dma_list_t *list)
 {
-    list->count  = 0;
-    list->tabled = 0;
-    list->length = 0;
+    list->count     = 0;
+    list->tabled    = 0;
+    list->on_demand = 0;
+    list->length    = 0;
 }
 
 static void npemu_dma_list_add(npemu_dma_list_t *list, uint64_t va,
@@ -71,6 +72,7 @@ npemu_dma_list_map(npemu_dma_list_t *list, npemu_peer_t *peer, uint32_t pd,
 
     npemu_dma_list_add(list, va, length);
     if (npemu_likely(mr->window == NPEMU_WINDOW_NONE)) {
+        list->on_demand |= mr->access & IBV_ACCESS_ON_DEMAND;
         return NPEMU_MAP_OK;
     }
 
@@ -133,7 +135,9 @@ npemu_map_t npemu_dma_map_recv(npemu_peer_t *peer, uint32_t pd,
         length -= size;
         skip    = 0;
     }
-    return (length == 0) ? NPEMU_MAP_OK : NPEMU_MAP_DENIED;
+    /* This device has no on-demand paging for receives */
+    return ((length == 0) && !list->on_demand) ? NPEMU_MAP_OK :
+                                                 NPEMU_MAP_DENIED;
 }
 
 npemu_map_t npemu_dma_map_range(npemu_peer_t *peer, uint32_t pd, uint32_t key,
@@ -175,6 +179,12 @@ npemu_dma_status_t npemu_dma_copy_local(npemu_proc_t *proc,
         npemu_dma_list_plain(&plain, buffer, list->length);
         return npemu_dma_copy_tabled(npemu_peer_find(proc, proc->slot_index),
                                      &plain, list, to_list);
+    }
+
+    if (npemu_unlikely(list->on_demand)) {
+        npemu_dma_list_plain(&plain, buffer, list->length);
+        return npemu_dma_copy(npemu_peer_find(proc, proc->slot_index), &plain,
+                              list, to_list);
     }
 
     if (to_list) {
@@ -307,7 +317,9 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
         return npemu_dma_copy_tabled(peer, local, remote, to_remote);
     }
 
-    if (peer->is_self) {
+    /* The kernel reports unmapped pages; a copy by the CPU would end the
+     * process */
+    if (peer->is_self && !(local->on_demand | remote->on_demand)) {
         npemu_dma_copy_self(local, remote, to_remote);
         return NPEMU_DMA_OK;
     }

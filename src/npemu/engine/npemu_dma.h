@@ -22,6 +22,7 @@ typedef struct {
     struct iovec  iov[NPEMU_MAX_SGE];
     unsigned      count;
     unsigned      tabled; /* nonzero: elements are behind IOMMU tables */
+    unsigned      on_demand; /* nonzero: pages may be absent or unmapped */
     uint64_t      length; /* bytes in all */
     uint8_t       window[NPEMU_MAX_SGE]; /* npemu_window_t, by element */
     npemu_table_t *table[NPEMU_MAX_SGE]; /* unless the window is plain */
@@ -58,6 +59,7 @@ static inline void npemu_dma_list_plain(npemu_dma_list_t *list, void *addr,
     list->window[0] = NPEMU_WINDOW_NONE;
     list->count     = 1;
     list->tabled    = 0;
+    list->on_demand = 0;
     list->length    = length;
 }
 

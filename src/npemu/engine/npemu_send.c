@@ -374,6 +374,11 @@ npemu_op_send_tabled(npemu_op_t *op)
 
 static npemu_exec_t npemu_op_send(npemu_op_t *op)
 {
+    /* This device has no on-demand paging for sends */
+    if (npemu_unlikely(op->local.on_demand)) {
+        return npemu_op_done(op, IBV_WC_LOC_PROT_ERR);
+    }
+
     return npemu_unlikely(op->local.tabled &&
                           (op->local.length <= NPEMU_EAGER_MAX)) ?
                    npemu_op_send_tabled(op) : npemu_op_send_plain(op);

@@ -16,6 +16,7 @@
 #include "npemu.h"
 #include "verbs/npemu_attach.h"
 #include "verbs/npemu_context.h"
+#include "verbs/npemu_mr.h"
 #include "verbs/npemu_srq.h"
 
 #include <errno.h>
@@ -124,6 +125,25 @@ int npemu_query_device(struct ibv_context *context,
     return 0;
 }
 
+/* One-sided operations, because the CPU that polls a CQ places messages */
+static void npemu_query_odp(struct ibv_context *context,
+                            struct ibv_odp_caps *caps)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+    npemu_odp_t odp    = (proc == NULL) ? NPEMU_ODP_NO : npemu_mr_odp(proc);
+
+    if (odp == NPEMU_ODP_NO) {
+        return;
+    }
+
+    caps->general_caps = IBV_ODP_SUPPORT;
+    if (odp == NPEMU_ODP_IMPLICIT) {
+        caps->general_caps |= IBV_ODP_SUPPORT_IMPLICIT;
+    }
+    caps->per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_WRITE |
+                                           IBV_ODP_SUPPORT_READ;
+}
+
 static int npemu_query_device_ex_op(struct ibv_context *context,
                                     const struct ibv_query_device_ex_input *in,
                                     struct ibv_device_attr_ex *attr,
@@ -138,6 +158,7 @@ static int npemu_query_device_ex_op(struct ibv_context *context,
     memset(&full, 0, sizeof(full));
     npemu_query_device(context, &full.orig_attr);
     full.phys_port_cnt_ex = 1;
+    npemu_query_odp(context, &full.odp_caps);
     memset(attr, 0, attr_size);
     memcpy(attr, &full, (attr_size < sizeof(full)) ? attr_size : sizeof(full));
     return 0;

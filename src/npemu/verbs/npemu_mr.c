@@ -28,6 +28,7 @@
 typedef struct npemu_mr_table {
     pthread_mutex_t lock;
     int             pin;                   /* NPEMU_PIN */
+    npemu_odp_t     odp;                   /* NPEMU_ODP */
     uint32_t        fresh;                 /* first index never used */
     uint16_t        gens[NPEMU_MAX_MRS];   /* generation of the last use */
     /* Free indices in the order in which they were freed, so that a stale key
@@ -36,6 +37,25 @@ typedef struct npemu_mr_table {
     uint32_t        queue_head;
     uint32_t        queue_tail;
 } npemu_mr_table_t;
+
+static npemu_odp_t npemu_mr_read_odp(void)
+{
+    const char *odp = getenv("NPEMU_ODP");
+
+    if ((odp == NULL) || (odp[0] == '\0') || !strcmp(odp, "no")) {
+        return NPEMU_ODP_NO;
+    }
+
+    if (!strcmp(odp, "implicit")) {
+        return NPEMU_ODP_IMPLICIT;
+    }
+
+    if (strcmp(odp, "explicit")) {
+        npemu_warn("NPEMU_ODP=%s is neither no, explicit nor implicit; using "
+                   "explicit", odp);
+    }
+    return NPEMU_ODP_EXPLICIT;
+}
 
 int npemu_mr_table_init(npemu_proc_t *proc)
 {
@@ -48,6 +68,7 @@ int npemu_mr_table_init(npemu_proc_t *proc)
 
     pthread_mutex_init(&proc->mrs->lock, NULL);
     proc->mrs->fresh = 1;
+    proc->mrs->odp   = npemu_mr_read_odp();
     proc->mrs->pin   = (pin == NULL) || strcmp(pin, "none");
     if (proc->mrs->pin && (pin != NULL) && (pin[0] != '\0') &&
         strcmp(pin, "mlock")) {
@@ -60,6 +81,11 @@ void npemu_mr_table_cleanup(npemu_proc_t *proc)
 {
     pthread_mutex_destroy(&proc->mrs->lock);
     free(proc->mrs);
+}
+
+npemu_odp_t npemu_mr_odp(const npemu_proc_t *proc)
+{
+    return proc->mrs->odp;
 }
 
 /* Returns a new key, or 0 if all are in use. */
@@ -95,10 +121,6 @@ static void npemu_mr_key_free(npemu_mr_table_t *table, uint32_t key)
 static int npemu_mr_check_args(uint64_t addr, size_t length, uint64_t iova,
                                unsigned access)
 {
-    if (access & IBV_ACCESS_ON_DEMAND) {
-        return EOPNOTSUPP; /* no page faults on this NIC */
-    }
-
     if ((access & ~(unsigned)NPEMU_MR_ACCESS) || (length == 0) ||
         (addr + length < addr) || (iova + length < iova)) {
         return EINVAL;
@@ -111,6 +133,21 @@ static int npemu_mr_check_args(uint64_t addr, size_t length, uint64_t iova,
     }
 
     return 0;
+}
+
+/* On-demand paging: rights that the device gives with it, and the length by
+ * which a program asks for the whole address space. */
+static int npemu_mr_check_odp(npemu_odp_t odp, size_t length, unsigned access)
+{
+    if (!(access & IBV_ACCESS_ON_DEMAND)) {
+        return 0;
+    }
+
+    if ((odp == NPEMU_ODP_NO) || (access & IBV_ACCESS_REMOTE_ATOMIC)) {
+        return EOPNOTSUPP;
+    }
+
+    return ((length == SIZE_MAX) && (odp != NPEMU_ODP_IMPLICIT)) ? EINVAL : 0;
 }
 
 /* Create the object and its key, but do not publish it. */
@@ -173,7 +210,11 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
     int ret;
 
     ret = (proc == NULL) ? NPEMU_ERR_FORKED :
-                           npemu_mr_check_args(start, length, iova, access);
+                           npemu_mr_check_odp(proc->mrs->odp, length, access);
+    if (ret == 0) {
+        ret = npemu_mr_check_args(start, length, iova,
+                                  access & ~IBV_ACCESS_ON_DEMAND);
+    }
     if (ret != 0) {
         errno = ret;
         return NULL;
@@ -185,7 +226,7 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
         return NULL;
     }
 
-    if (proc->mrs->pin) {
+    if (proc->mrs->pin && !(access & IBV_ACCESS_ON_DEMAND)) {
         mr->pin_start = start & ~(NPRDMA_PAGE_SIZE - 1);
         mr->pin_end   = (start + length + NPRDMA_PAGE_SIZE - 1) &
                         ~(NPRDMA_PAGE_SIZE - 1);

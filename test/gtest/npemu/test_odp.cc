@@ -1,0 +1,161 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* On-demand paging of the emulated RNIC (NPEMU_ODP). */
+
+#include "npemu_test.h"
+
+#include <cerrno>
+#include <cstdlib>
+
+#include <sys/mman.h>
+
+using namespace npt;
+
+namespace {
+
+constexpr int ODP     = (ACCESS_ALL & ~IBV_ACCESS_REMOTE_ATOMIC) |
+                        IBV_ACCESS_ON_DEMAND;
+constexpr size_t PAGE = 4096;
+
+/* Pages in memory, of untouched ones 0 */
+size_t resident(const Buffer &buffer)
+{
+    std::vector<unsigned char> pages(buffer.length / PAGE);
+    size_t count = 0;
+
+    EXPECT_EQ(0, mincore(buffer.data, buffer.length, pages.data()));
+    for (unsigned char page : pages) {
+        count += page & 1;
+    }
+    return count;
+}
+
+} // namespace
+
+class test_odp : public testing::TestWithParam<const char *> {
+protected:
+    /* Before the device is opened, which reads it */
+    struct Environment {
+        explicit Environment(const char *value)
+        {
+            setenv("NPEMU_ODP", value, 1);
+        }
+        ~Environment() { unsetenv("NPEMU_ODP"); }
+    };
+
+    test_odp() : env(GetParam())
+    {
+    }
+
+    bool is_implicit() const { return !strcmp(GetParam(), "implicit"); }
+
+    Environment env;
+    Device      device;
+};
+
+INSTANTIATE_TEST_SUITE_P(, test_odp, testing::Values("explicit", "implicit"),
+                         [](const auto &info) { return info.param; });
+
+TEST_P(test_odp, attributes_and_refusals)
+{
+    ibv_device_attr_ex ex = {};
+
+    ASSERT_TRUE(device.ok());
+    ASSERT_EQ(0, ibv_query_device_ex(device.context, nullptr, &ex));
+    EXPECT_EQ(IBV_ODP_SUPPORT | (is_implicit() ? IBV_ODP_SUPPORT_IMPLICIT : 0),
+              ex.odp_caps.general_caps);
+    EXPECT_EQ(uint32_t(IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_WRITE),
+              ex.odp_caps.per_transport_caps.rc_odp_caps);
+    EXPECT_EQ(0u, ex.odp_caps.per_transport_caps.ud_odp_caps);
+
+    Buffer buffer(device, PAGE, -1);
+    EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, buffer.data, PAGE,
+                                    ODP | IBV_ACCESS_REMOTE_ATOMIC));
+    EXPECT_EQ(EOPNOTSUPP, errno);
+
+    ibv_mr *all = npemu_reg_mr(device.pd, nullptr, SIZE_MAX, ODP);
+    EXPECT_EQ(is_implicit(), all != nullptr);
+    if (all != nullptr) {
+        EXPECT_EQ(0, npemu_dereg_mr(all));
+    } else {
+        EXPECT_EQ(EINVAL, errno);
+    }
+}
+
+/* Nothing is pinned, populated or kept: the device follows the address */
+TEST_P(test_odp, follows_the_address)
+{
+    ASSERT_TRUE(device.ok());
+    long locked = proc_status_kb("VmLck");
+    Buffer local(device, 4 * PAGE, ODP), remote(device, 4 * PAGE, ODP);
+    Pair pair(device);
+
+    ASSERT_NE(nullptr, remote.mr);
+    EXPECT_EQ(0u, resident(remote));
+    EXPECT_EQ(locked, proc_status_kb("VmLck"));
+
+    local.fill(1);
+    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(100, 2 * PAGE)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote, PAGE - 7)));
+    EXPECT_TRUE(pair.cq_a.expect(1));
+    EXPECT_EQ(0, memcmp(remote.data + PAGE - 7, local.data + 100, 2 * PAGE));
+
+    ASSERT_EQ(0, munmap(remote.data, remote.length));
+    ASSERT_EQ(remote.data,
+              mmap(remote.data, remote.length, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+    remote.fill(2);
+    Wr read(2, IBV_WR_RDMA_READ, {local.sge()});
+    ASSERT_EQ(0, pair.a.post(read.rdma(remote)));
+    EXPECT_TRUE(pair.cq_a.expect(2));
+    EXPECT_TRUE(pattern_holds(local.data, local.length, 2));
+}
+
+/* What is not mapped, or not writable, is an error of the side that has it,
+ * never a signal */
+TEST_P(test_odp, what_is_not_there_is_an_error)
+{
+    enum { UNMAPPED_REMOTE, READ_ONLY_REMOTE, UNMAPPED_LOCAL };
+
+    for (int what : {UNMAPPED_REMOTE, READ_ONLY_REMOTE, UNMAPPED_LOCAL}) {
+        Buffer local(device, 4 * PAGE, ODP), remote(device, 4 * PAGE, ODP);
+        Pair pair(device);
+
+        remote.fill(1);
+        local.fill(2);
+        if (what == READ_ONLY_REMOTE) {
+            ASSERT_EQ(0, mprotect(remote.data + PAGE, PAGE, PROT_READ));
+        } else {
+            ASSERT_EQ(0, munmap((what == UNMAPPED_LOCAL ? local : remote).data +
+                                PAGE, PAGE));
+        }
+        Wr write(1, IBV_WR_RDMA_WRITE, {local.sge()});
+        ASSERT_EQ(0, pair.a.post(write.rdma(remote)));
+        EXPECT_TRUE(pair.cq_a.expect(1, (what == UNMAPPED_LOCAL) ?
+                                        IBV_WC_LOC_PROT_ERR :
+                                        IBV_WC_REM_OP_ERR)) << what;
+        EXPECT_TRUE(pattern_holds(remote.data + 2 * PAGE, 0, 1));
+    }
+}
+
+/* The device reports on-demand paging of one-sided operations only */
+TEST_P(test_odp, messages_are_refused)
+{
+    ASSERT_TRUE(device.ok());
+    Buffer demand(device, PAGE, ODP), pinned(device, PAGE);
+
+    {
+        Pair pair(device);
+        ASSERT_EQ(0, pair.b.post_recv(1, {pinned.sge()}));
+        Wr send(2, IBV_WR_SEND, {demand.sge(0, 64)});
+        ASSERT_EQ(0, pair.a.post(send));
+        EXPECT_TRUE(pair.cq_a.expect(2, IBV_WC_LOC_PROT_ERR));
+    }
+    for (size_t size : {size_t(64), PAGE}) {
+        Pair pair(device);
+        ASSERT_EQ(0, pair.b.post_recv(1, {demand.sge()}));
+        Wr send(2, IBV_WR_SEND, {pinned.sge(0, size)});
+        ASSERT_EQ(0, pair.a.post(send));
+        EXPECT_EQ(IBV_WC_LOC_PROT_ERR, pair.cq_b.wait().status) << size;
+    }
+}
