@@ -23,7 +23,13 @@ static void fuzz_key_good(const uct_nprdma_rkey_t *rkey, const void *data)
                !uct_nprdma_key_covers(rkey, rkey->address - 1, 1));
     FUZZ_CHECK((rkey->length == UINT64_MAX) ||
                !uct_nprdma_key_covers(rkey, rkey->address, rkey->length + 1));
-    if ((rkey->r_rkey | rkey->w_rkey) != 0) {
+    /* Verified in exactly one way */
+    FUZZ_CHECK(!(rkey->flags & UCT_NPRDMA_KEY_FLAG_REGION) ==
+               (rkey->s_rkey == 0));
+    if (uct_nprdma_key_is_on_demand(rkey)) {
+        FUZZ_CHECK((rkey->r_rkey | rkey->w_rkey) != 0);
+        FUZZ_CHECK((rkey->signature | rkey->region_address) == 0);
+    } else if ((rkey->r_rkey | rkey->w_rkey) != 0) {
         /* The index of a page's state must not wrap */
         FUZZ_CHECK(rkey->s_rkey != 0);
         FUZZ_CHECK(rkey->region_address <= rkey->address);

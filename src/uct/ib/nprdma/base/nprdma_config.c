@@ -40,6 +40,7 @@ static const char *uct_nprdma_zcopy_names[] = {
 static const char *uct_nprdma_monitor_names[] = {
     [UCT_NPRDMA_MONITOR_AUTO]     = "auto",
     [UCT_NPRDMA_MONITOR_KERNEL]   = "kernel",
+    [UCT_NPRDMA_MONITOR_ODP]      = "odp",
     [UCT_NPRDMA_MONITOR_EMULATED] = "emulated",
     [UCT_NPRDMA_MONITOR_LAST]     = NULL
 };
@@ -98,10 +99,11 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
 
     {"MONITOR", "auto",
-     "Monitor that keeps track of the memory that the device may access:\n"
+     "What keeps the device and the pages of the process in step:\n"
      " - auto     : the first of the others that can be had for the device,\n"
      "              without it all data goes through bounce buffers\n"
      " - kernel   : the kernel module, or fail\n"
+     " - odp      : on-demand paging of the device, or fail\n"
      " - emulated : the library, for the emulated RNIC only, or fail",
      ucs_offsetof(uct_nprdma_md_config_t, mem.monitor),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},

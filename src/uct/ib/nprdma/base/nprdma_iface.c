@@ -513,7 +513,7 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
 
 static int uct_nprdma_iface_has_zcopy(uct_nprdma_iface_t *iface)
 {
-    return uct_nprdma_iface_md(iface)->super.monitor != NULL;
+    return uct_nprdma_mem_has_zcopy(&uct_nprdma_iface_md(iface)->super);
 }
 
 ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,

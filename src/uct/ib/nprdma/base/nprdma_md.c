@@ -9,6 +9,7 @@
 #include "nprdma_fork.h"
 #include "nprdma_stats.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
+#include "uct/ib/nprdma/mem/nprdma_odp.h"
 #include "uct/ib/nprdma/mem/nprdma_tier.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
@@ -262,8 +263,9 @@ ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
 {
     /* Registering pins nothing, and calls the device only for the first buffer
-     * in a region. So UCX need not cache registrations. A peer needs only the
-     * unpacked key, and local buffers need no registration. */
+     * in a region, or to export memory with on-demand paging. So UCX need not
+     * cache registrations. A peer needs only the unpacked key, and local
+     * buffers need no registration. */
     memset(caps, 0, sizeof(*caps));
     caps->flags                  = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY |
                                    UCT_NPRDMA_MD_FLAG_INVALIDATE;
@@ -273,8 +275,9 @@ void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
     caps->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     caps->rkey_packed_size       = sizeof(uct_nprdma_packed_rkey_t);
     caps->reg_cost               = ucs_linear_func_make(
-            0, md->super.region_time / md->super.config.region_size /
-               UCT_NPRDMA_MD_REGION_USES);
+            (md->super.odp != NULL) ? md->super.odp->reg_cost : 0,
+            md->super.region_time / md->super.config.region_size /
+            UCT_NPRDMA_MD_REGION_USES);
 }
 
 void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats)

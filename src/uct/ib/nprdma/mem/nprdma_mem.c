@@ -66,6 +66,9 @@ static void uct_nprdma_mem_end(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem,
     if (mem->has_region) {
         nprdma_monitor_unregister(md->monitor, &mem->range, invalidate);
     }
+    if (uct_nprdma_odp_is_exported(&mem->odp)) {
+        uct_nprdma_odp_unexport(md->odp, &mem->odp);
+    }
     nprdma_reg_free(md->regs, mem->reg);
 }
 
@@ -92,9 +95,13 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
                           uct_nprdma_mem_stats_t *stats)
 {
     nprdma_monitor_stats_t monitor = {};
+    uct_nprdma_odp_stats_t odp     = {};
 
     if (md->monitor != NULL) {
         nprdma_monitor_query(md->monitor, &monitor);
+    }
+    if (md->odp != NULL) {
+        uct_nprdma_odp_query(md->odp, &odp);
     }
 
     stats->pinned_bytes          = uct_nprdma_bounce_pinned();
@@ -102,6 +109,8 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->regions               = monitor.regions;
     stats->idle_regions          = monitor.idle_regions;
     stats->state_bytes           = monitor.state_bytes;
+    stats->odp_regions           = odp.regions;
+    stats->odp_regions_created   = odp.created;
     stats->regions_created       = monitor.created;
     stats->regions_preregistered = monitor.preregistered;
     stats->regions_dropped       = monitor.evicted;
@@ -221,6 +230,7 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
     mem             = nprdma_reg_extra(reg);
     mem->reg        = reg;
     mem->has_region = 0;
+    memset(&mem->odp, 0, sizeof(mem->odp));
     atomic_store_explicit(&mem->state, UCT_NPRDMA_MEM_PRIVATE,
                           memory_order_relaxed);
     *memh_p         = mem;
@@ -260,6 +270,27 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
     return UCS_OK;
 }
 
+/* With on-demand paging a registration has memory regions of its own, to the
+ * byte. A larger one, shared with others, would reach everything that is mapped
+ * there (ARCHITECTURE 3, reach of a key). */
+static void uct_nprdma_mem_export_odp(uct_nprdma_mem_md_t *md,
+                                      uct_nprdma_mem_t *mem)
+{
+    uintptr_t address = nprdma_reg_address(mem->reg);
+    size_t length     = nprdma_reg_length(mem->reg);
+    ucs_status_t status;
+
+    if ((md->odp == NULL) || (length == 0)) {
+        return;
+    }
+
+    status = uct_nprdma_odp_export(md->odp, address, length,
+                                   nprdma_reg_access(mem->reg), &mem->odp);
+    if (status != UCS_OK) {
+        uct_nprdma_mem_no_region(md, address, length, status);
+    }
+}
+
 /*
  * Make a registration accessible. Before its first key is packed, neither the
  * NIC nor the service knows it. Therefore a guessed key cannot open a buffer
@@ -286,6 +317,7 @@ uct_nprdma_mem_export(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem)
         mem->has_region = uct_nprdma_mem_find_region(
                 md, nprdma_reg_address(mem->reg), nprdma_reg_length(mem->reg),
                 &mem->range);
+        uct_nprdma_mem_export_odp(md, mem);
         nprdma_reg_publish(mem->reg);
         atomic_store(&mem->state, UCT_NPRDMA_MEM_EXPORTED);
     }
@@ -297,6 +329,15 @@ uct_nprdma_mem_export(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem)
     return UCS_OK;
 }
 
+/* Atomics only: nothing for the device */
+static void uct_nprdma_mem_clear_region(uct_nprdma_rkey_t *rkey)
+{
+    rkey->flags          = 0;
+    rkey->region_address = 0;
+    rkey->region_id      = 0;
+    rkey->signature      = 0;
+}
+
 static void
 uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
                            uct_nprdma_rkey_t *rkey)
@@ -304,6 +345,7 @@ uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
     const nprdma_region_t *region = mem->range.region;
     const uct_nprdma_mrs_t *mrs   = uct_nprdma_mrs(region);
 
+    rkey->flags          = UCT_NPRDMA_KEY_FLAG_REGION;
     rkey->region_address = region->address;
     rkey->region_id      = mrs->id;
     rkey->signature      = region->signature;
@@ -312,6 +354,9 @@ uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
     rkey->r_rkey = (access & NPRDMA_REG_ACCESS_GET) ? mrs->r->rkey : 0;
     rkey->w_rkey = (access & NPRDMA_REG_ACCESS_PUT) ? mrs->w->rkey : 0;
     rkey->s_rkey = (rkey->r_rkey | rkey->w_rkey) ? mrs->s->rkey : 0;
+    if (rkey->s_rkey == 0) {
+        uct_nprdma_mem_clear_region(rkey);
+    }
 }
 
 /*
@@ -380,6 +425,8 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
             uct_nprdma_mem_populate(md, mem, access, (uintptr_t)address,
                                     length);
         }
+    } else if (uct_nprdma_odp_is_exported(&mem->odp)) {
+        uct_nprdma_odp_fill_key(md->odp, &mem->odp, &rkey);
     }
 
     uct_nprdma_key_pack(&rkey, buffer);

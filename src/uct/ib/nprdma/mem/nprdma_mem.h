@@ -4,6 +4,7 @@
 #define UCT_NPRDMA_MEM_H_
 
 #include "nprdma_mem_md.h"
+#include "nprdma_odp.h"
 #include "uct/ib/nprdma/net/nprdma_counters.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
@@ -35,6 +36,8 @@ typedef struct uct_nprdma_mem {
     atomic_int     state;       /* UCT_NPRDMA_MEM_xx */
     nprdma_range_t range;       /* Exported: range in a region, if */
     int            has_region;  /* this is nonzero */
+    uct_nprdma_odp_mrs_t odp;   /* Exported, with on-demand paging: its own
+                                 * memory regions */
 } uct_nprdma_mem_t;
 
 

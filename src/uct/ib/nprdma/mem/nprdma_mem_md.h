@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 struct nprdma_reg_table;
+struct uct_nprdma_odp;
 struct uct_nprdma_mem;
 struct uct_nprdma_mem_md;
 
@@ -30,6 +31,7 @@ typedef enum uct_nprdma_zcopy {
 typedef enum uct_nprdma_monitor_kind {
     UCT_NPRDMA_MONITOR_AUTO,     /* the first of these that can be had */
     UCT_NPRDMA_MONITOR_KERNEL,   /* the kernel module */
+    UCT_NPRDMA_MONITOR_ODP,      /* none: on-demand paging of the device */
     UCT_NPRDMA_MONITOR_EMULATED, /* the library; emulated RNIC only */
     UCT_NPRDMA_MONITOR_LAST
 } uct_nprdma_monitor_kind_t;
@@ -73,7 +75,9 @@ typedef struct uct_nprdma_mem_md {
     const uct_nprdma_mem_ops_t *ops;
     uct_nprdma_mem_config_t    config;
     struct nprdma_reg_table    *regs;         /* registrations; nprdma_mem */
-    nprdma_monitor_t           *monitor;      /* regions; NULL: copy mode */
+    nprdma_monitor_t           *monitor;      /* regions, if not NULL */
+    struct uct_nprdma_odp      *odp;          /* on-demand paging in its place;
+                                               * both NULL: copy mode */
     double                     region_time;   /* seconds that the first region
                                                * took; 0: not expensive */
     atomic_int                 refusal;       /* errno of the last region that
@@ -82,5 +86,12 @@ typedef struct uct_nprdma_mem_md {
     atomic_int                 copy_reported; /* nonzero: a warning about a
                                                * missing region was logged */
 } uct_nprdma_mem_md_t;
+
+
+/** @return Nonzero if the device can access memory of the application. */
+static inline int uct_nprdma_mem_has_zcopy(const uct_nprdma_mem_md_t *md)
+{
+    return (md->monitor != NULL) || (md->odp != NULL);
+}
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "nprdma_tier.h"
 #include "nprdma_mrs.h"
+#include "nprdma_odp.h"
 #include "nprdma_selfcheck.h"
 
 #include "ucm/backend/nprdma_backend.h"
@@ -29,13 +30,15 @@ typedef struct uct_nprdma_tier {
     uct_nprdma_monitor_kind_t   kind;
     const char                  *name; /* in UCX_NPRDMA_MONITOR and the log */
 
-    /* @return Back end for devices of the provider, or NULL */
+    /* @return Back end for devices of the provider, or NULL. Not called if
+     *         there is no monitor */
     const struct nprdma_backend *(*backend)(const uct_nprdma_verbs_t *verbs);
 
     /* @return Reason why device or settings exclude the tier, or NULL */
     const char                  *(*obstacle)(const uct_nprdma_mem_md_t *md);
 
-    /* As in nprdma_monitor_params_t */
+    /* As in nprdma_monitor_params_t; NULL: the tier has no monitor, but
+     * on-demand paging */
     ucs_status_t                (*attach)(void *arg, nprdma_region_t *region);
     void                        (*detach)(void *arg, nprdma_region_t *region);
 } uct_nprdma_tier_t;
@@ -51,12 +54,8 @@ typedef struct uct_nprdma_tier_result {
 
 /* Verification by states rests on the ordering of RC over InfiniBand or RoCE;
  * other transports order differently (ARCHITECTURE 3, remote WRITE) */
-static const char *uct_nprdma_tier_no_windows(const uct_nprdma_mem_md_t *md)
+static const char *uct_nprdma_tier_no_rdma(const uct_nprdma_mem_md_t *md)
 {
-    if (md->super.verbs->register_dmabuf_mr == NULL) {
-        return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
-    }
-
     if (md->super.context->device->transport_type != IBV_TRANSPORT_IB) {
         return "the device speaks neither InfiniBand nor RoCE";
     }
@@ -66,6 +65,15 @@ static const char *uct_nprdma_tier_no_windows(const uct_nprdma_mem_md_t *md)
     }
 
     return NULL;
+}
+
+static const char *uct_nprdma_tier_no_windows(const uct_nprdma_mem_md_t *md)
+{
+    if (md->super.verbs->register_dmabuf_mr == NULL) {
+        return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
+    }
+
+    return uct_nprdma_tier_no_rdma(md);
 }
 
 static const struct nprdma_backend *
@@ -93,10 +101,24 @@ uct_nprdma_tier_emulated(const uct_nprdma_verbs_t *verbs)
     return verbs->emulated_backend;
 }
 
+static const char *uct_nprdma_tier_no_odp(const uct_nprdma_mem_md_t *md)
+{
+    if (*md->config.fault_plan != '\0') {
+        return "UCX_NPRDMA_FAULT is for the emulated one";
+    }
+
+    if (md->config.reclaim != NPRDMA_RECLAIM_OFF) {
+        return "UCX_NPRDMA_RECLAIM is for memory monitors";
+    }
+
+    return uct_nprdma_tier_no_rdma(md);
+}
+
 /* In the order in which UCX_NPRDMA_MONITOR=auto tries them */
 static const uct_nprdma_tier_t uct_nprdma_tiers[] = {
     {UCT_NPRDMA_MONITOR_KERNEL, "kernel", uct_nprdma_tier_kernel,
      uct_nprdma_tier_no_kernel, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach},
+    {UCT_NPRDMA_MONITOR_ODP, "odp", NULL, uct_nprdma_tier_no_odp, NULL, NULL},
     {UCT_NPRDMA_MONITOR_EMULATED, "emulated", uct_nprdma_tier_emulated,
      uct_nprdma_tier_no_windows, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach}
 };
@@ -206,15 +228,24 @@ uct_nprdma_tier_try(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
     return (status == UCS_ERR_INVALID_PARAM) ? UCS_ERR_NO_DEVICE : status;
 }
 
+/* @return Nonzero if the tier is for devices of the provider. */
+static int uct_nprdma_tier_is_possible(const uct_nprdma_mem_md_t *md,
+                                       const uct_nprdma_tier_t *tier)
+{
+    return (tier->backend == NULL) ? (md->super.verbs->query_odp != NULL) :
+                                     (tier->backend(md->super.verbs) != NULL);
+}
+
 /* @return UCS_OK, or the error of the tier, with the reason in words. */
 static ucs_status_t
 uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
                      char *why)
 {
     const char *obstacle;
+    ucs_status_t status;
 
     why[0] = '\0';
-    if (tier->backend(md->super.verbs) == NULL) {
+    if (!uct_nprdma_tier_is_possible(md, tier)) {
         obstacle = "not for this kind of device";
     } else {
         obstacle = tier->obstacle(md);
@@ -224,7 +255,16 @@ uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
         return UCS_ERR_NO_DEVICE;
     }
 
-    return uct_nprdma_tier_try(md, tier, why);
+    if (tier->attach != NULL) {
+        return uct_nprdma_tier_try(md, tier, why);
+    }
+
+    status = uct_nprdma_odp_open(&md->super, md->config.region_size, &md->odp,
+                                 &obstacle);
+    if (status != UCS_OK) {
+        ucs_snprintf_zero(why, NPRDMA_BACKEND_WHY_MAX, "%s", obstacle);
+    }
+    return status;
 }
 
 static int uct_nprdma_tier_is_wanted(const uct_nprdma_mem_md_t *md,
@@ -232,7 +272,7 @@ static int uct_nprdma_tier_is_wanted(const uct_nprdma_mem_md_t *md,
 {
     return (md->config.monitor == tier->kind) ||
            ((md->config.monitor == UCT_NPRDMA_MONITOR_AUTO) &&
-            (tier->backend(md->super.verbs) != NULL));
+            uct_nprdma_tier_is_possible(md, tier));
 }
 
 /* A device or a program that is not as it should be is worth a warning. A
@@ -312,7 +352,7 @@ uct_nprdma_tier_report(const uct_nprdma_mem_md_t *md, ucs_status_t status,
 {
     ucs_log_level_t level = result->level;
 
-    if (md->monitor != NULL) {
+    if (uct_nprdma_mem_has_zcopy(md)) {
         level = (level == UCS_LOG_LEVEL_INFO) ? UCS_LOG_LEVEL_DEBUG : level;
         ucs_log(level, "%s: memory is watched by: %s%s%s", md->super.name,
                 result->name, (result->why[0] == '\0') ? "" : "; not by ",
@@ -348,6 +388,7 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
     atomic_init(&md->copy_reported, 0);
     atomic_init(&md->refusal, 0);
     md->monitor     = NULL;
+    md->odp         = NULL;
     md->region_time = 0;
     if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
         ucs_snprintf_zero(result.why, sizeof(result.why),
@@ -367,5 +408,9 @@ void uct_nprdma_tier_cleanup(uct_nprdma_mem_md_t *md)
     if (md->monitor != NULL) {
         nprdma_monitor_destroy(md->monitor);
         md->monitor = NULL;
+    }
+    if (md->odp != NULL) {
+        uct_nprdma_odp_close(md->odp);
+        md->odp = NULL;
     }
 }

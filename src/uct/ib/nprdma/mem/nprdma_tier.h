@@ -7,13 +7,13 @@
 
 /*
  * How a memory domain gets zero copy. A tier is a way to watch memory for a
- * device. Tiers are tried in order of preference, and copy mode is what remains
+ * device, or the device's on-demand paging. Tiers are tried in order of preference, and copy mode is what remains
  * (ARCHITECTURE 5).
  */
 
 /**
- * Open the memory monitor of an MD, by the first tier that works for its
- * device. If none does, md->monitor is NULL, one line in the log says why not
+ * Open the memory monitor of an MD, or on-demand paging, by the first tier that
+ * works for its device. If none does, md->monitor and md->odp are NULL, one line in the log says why not
  * for each tier, and all data is copied.
  *
  * @param [in] md  MD with an open device.
@@ -25,7 +25,7 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md);
 
 
 /**
- * Close the monitor of an MD and all regions.
+ * Close the monitor or on-demand paging of an MD, and all regions.
  *
  * @param [in] md  MD without registrations.
  */

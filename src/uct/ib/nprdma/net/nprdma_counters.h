@@ -41,6 +41,7 @@
     _macro(nic_get)             \
     _macro(nic_slices)          \
     _macro(nic_hits)            \
+    _macro(nic_on_demand)       \
     _macro(suspect_lines)       \
     _macro(suspect_states)      \
     _macro(suspect_local)       \
@@ -103,9 +104,11 @@ typedef struct uct_nprdma_stats {
     _macro(regions)               \
     _macro(idle_regions)          \
     _macro(state_bytes)           \
+    _macro(odp_regions)           \
     _macro(regions_created)       \
     _macro(regions_preregistered) \
     _macro(regions_dropped)       \
+    _macro(odp_regions_created)   \
     _macro(pages_populated)       \
     _macro(pages_populate_us)     \
     _macro(populate_faults)       \

@@ -14,6 +14,7 @@
 #include <ucs/sys/compiler_def.h>
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 
 #define UCT_NPRDMA_VERBS_LIB  "libibverbs.so.1"
@@ -50,11 +51,31 @@
     X(destroy_ah,           destroy_ah)
 
 
+/* ibv_query_device_ex() is an inline function that refers to a symbol of
+ * libibverbs */
+static int uct_nprdma_verbs_query_odp(struct ibv_context *context,
+                                      struct ibv_odp_caps *caps)
+{
+    struct ibv_device_attr_ex attr = {};
+    struct verbs_context *verbs;
+    int ret;
+
+    verbs = verbs_get_ctx_op(context, query_device_ex);
+    if (verbs == NULL) {
+        return EOPNOTSUPP;
+    }
+
+    ret   = verbs->query_device_ex(context, NULL, &attr, sizeof(attr));
+    *caps = attr.odp_caps;
+    return ret;
+}
+
 static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
     .name = "emulated RNIC",
 #define UCT_NPRDMA_VERB_EMULATED(_member, _verb) ._member = npemu_##_verb,
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
 #undef UCT_NPRDMA_VERB_EMULATED
+    .query_odp          = uct_nprdma_verbs_query_odp,
     .register_dmabuf_mr = npemu_reg_dmabuf_mr,
     .kernel_backend     = &nprdma_backend_kernel,
     .emulated_backend   = &nprdma_backend_emulated,
@@ -64,6 +85,7 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 
 static uct_nprdma_verbs_t uct_nprdma_verbs_real = {
     .name           = UCT_NPRDMA_VERBS_LIB,
+    .query_odp      = uct_nprdma_verbs_query_odp,
     .kernel_backend = &nprdma_backend_device
 };
 

@@ -57,14 +57,19 @@ typedef struct uct_nprdma_verbs {
                                      struct ibv_ah_attr *attr);
     int                 (*destroy_ah)(struct ibv_ah *ah);
 
-    /* NULL: all data goes through bounce buffers (ARCHITECTURE 5, copy mode) */
+    /* On-demand paging. NULL: the provider has none. Returns 0 or an errno
+     * value */
+    int                 (*query_odp)(struct ibv_context *context,
+                                     struct ibv_odp_caps *caps);
+    /* NULL: no windows, and so no memory monitor */
     struct ibv_mr      *(*register_dmabuf_mr)(struct ibv_pd *pd,
                                               uint64_t offset, size_t length,
                                               uint64_t iova, int fd,
                                               int access);
     /* Owners of page states and windows for devices of this provider: the
      * kernel module, and its emulation. NULL: not for this provider. Without
-     * any, all data goes through bounce buffers */
+     * any, and without on-demand paging, all data goes through bounce buffers
+     * (ARCHITECTURE 5, copy mode) */
     const struct nprdma_backend *kernel_backend;
     const struct nprdma_backend *emulated_backend;
     /* Wait until all DMA that was in progress has ended. Called in memory

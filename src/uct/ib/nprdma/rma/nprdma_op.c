@@ -37,7 +37,7 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
     ops->single_read_max = ucs_min(ops->slice, ops->scan_max);
     ops->max_tries       = config->max_tries;
     ops->cache           = uct_nprdma_state_cache_create(
-            (md->monitor == NULL) ? 0 : config->state_cache);
+            uct_nprdma_mem_has_zcopy(md) ? config->state_cache : 0);
     if (ops->cache == NULL) {
         ucs_error("failed to allocate %zu bytes of page states",
                   config->state_cache);
@@ -112,6 +112,12 @@ static int uct_nprdma_op_piece_map(uct_nprdma_mem_md_t *md,
     const uct_nprdma_mrs_t *mrs;
     ucs_status_t status;
 
+    if (md->odp != NULL) {
+        piece->range        = NULL;
+        piece->is_on_demand = 1;
+        return 1;
+    }
+
     status = nprdma_monitor_register_local(md->monitor, address, piece->length,
                                            &piece->own);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -160,12 +166,13 @@ static void uct_nprdma_op_map(uct_nprdma_rma_iface_t *iface,
             piece         = &op->pieces[op->num_pieces++];
             piece->buffer = iov[i].buffer;
             piece->length = length;
-            piece->is_own = 0;
-            op->length   += length;
+            piece->is_own       = 0;
+            piece->is_on_demand = 0;
+            op->length         += length;
         }
     }
 
-    op->by_nic = (md->monitor != NULL) &&
+    op->by_nic = uct_nprdma_mem_has_zcopy(md) &&
                  ((op->is_get ? op->rkey.r_rkey : op->rkey.w_rkey) != 0) &&
                  uct_nprdma_key_covers(&op->rkey, op->address, op->length);
     for (i = 0, piece = op->pieces; op->by_nic && (i < iovcnt); ++i) {
@@ -456,6 +463,7 @@ static void uct_nprdma_op_slot_piece(uct_nprdma_op_t *op)
     piece->range   = NULL;
     piece->is_own  = 0;
     piece->lkey    = op->slot->lkey;
+    piece->is_on_demand = 0;
 }
 
 /* The READ is suspect: continue with a slice */
@@ -486,12 +494,20 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
 
     --iface->net.tx.num_awaited;
     if (ucs_unlikely((status != UCS_OK) || (op->rma->status != UCS_OK))) {
+        if (uct_nprdma_key_is_on_demand(&op->rkey)) {
+            uct_nprdma_rma_report_on_demand(iface, op->rma, 1, op->arg,
+                                            op->address, op->slot_length,
+                                            status);
+        }
         return; /* The end of the connection completes it */
     }
 
-    if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data, op->address,
-                                                  op->length,
-                                                  op->rkey.signature))) {
+    if (uct_nprdma_key_is_on_demand(&op->rkey)) {
+        ++iface->net.stats.nic_on_demand;
+    } else if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data,
+                                                         op->address,
+                                                         op->length,
+                                                         op->rkey.signature))) {
         ucs_trace_req("ep %p: op %p suspect: its data has the signature",
                       op->rma->ep, op);
         uct_nprdma_op_single_read_suspect(iface, op);
@@ -504,8 +520,9 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
 }
 
 /*
- * Check whether a get is a single READ in the common case: its data is scanned,
- * it begins with a line, and nothing waits for slices. Posting is possible.
+ * Check whether a get is a single READ in the common case: its data is scanned
+ * and begins with a line, or needs no verification, and nothing waits for
+ * slices. Posting is possible.
  */
 static inline int
 uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
@@ -515,7 +532,8 @@ uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
     size_t head = uct_nprdma_verify_head(op->address);
 
     return (op->length <= ops->single_read_max) &&
-           ((head == 0) || (head >= op->length)) &&
+           ((head == 0) || (head >= op->length) ||
+            uct_nprdma_key_is_on_demand(&op->rkey)) &&
            ucs_list_is_empty(&rma->ops.unsliced) &&
            uct_nprdma_op_has_slice(ops, rma);
 }
@@ -615,14 +633,15 @@ uct_nprdma_op_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
  * lookup of the buffer's region and two comparisons of the states of its pages.
  * And the pages need not be populated.
  */
-static int uct_nprdma_op_is_copied(uct_nprdma_rma_iface_t *iface, int is_get,
+static int uct_nprdma_op_is_copied(uct_nprdma_rma_iface_t *iface,
+                                   const uct_nprdma_rma_ep_t *ep, int is_get,
                                    const uct_iov_t *iov, size_t iovcnt,
                                    uint64_t remote_addr,
                                    const uct_nprdma_rkey_t *rkey)
 {
     return is_get && (iovcnt == 1) &&
            (uct_iov_get_length(iov) <= UCT_NPRDMA_SVC_MAX_PAYLOAD) &&
-           uct_nprdma_op_can_get(iface, rkey, remote_addr,
+           uct_nprdma_op_can_get(iface, ep, rkey, remote_addr,
                                  uct_iov_get_length(iov));
 }
 
@@ -635,8 +654,8 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_op_t *op;
     uct_nprdma_slot_t *slot;
 
-    if (uct_nprdma_op_is_copied(iface, is_get, iov, iovcnt, remote_addr,
-                                rkey)) {
+    if (uct_nprdma_op_is_copied(iface, rma->ep, is_get, iov, iovcnt,
+                                remote_addr, rkey)) {
         slot = uct_nprdma_rma_get_slot(iface, rma, 0);
         if (ucs_likely(slot != NULL)) {
             return uct_nprdma_op_get_to_slot(iface, rma, slot, NULL,

@@ -12,6 +12,7 @@
 #include "nprdma_rma_wait.h"
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
+#include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/mem/nprdma_mrs.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
@@ -33,6 +34,10 @@
  * step. A repetition needs no undo of an earlier try: a put writes the same
  * bytes again, a get reads into the same buffer.
  */
+
+_Static_assert(UCT_NPRDMA_MAX_SLICE + NPRDMA_PAGE_SIZE <=
+               UCT_NPRDMA_ODP_MAX_ACCESS,
+               "a slice is in one memory region with on-demand paging");
 
 /* Result of a step */
 typedef enum uct_nprdma_op_result {
@@ -225,7 +230,8 @@ static int uct_nprdma_op_lines_are_whole(const uct_nprdma_op_slice_t *slice,
 {
     size_t head = uct_nprdma_verify_head(address);
 
-    return slice->by_states || (head == 0) || (head >= length);
+    return slice->by_states || (head == 0) || (head >= length) ||
+           uct_nprdma_key_is_on_demand(&slice->op->rkey);
 }
 
 /* @return Nonzero if the last WR of the slice that had a func is complete. */
@@ -246,7 +252,7 @@ static int uct_nprdma_op_post_data(uct_nprdma_rma_iface_t *iface,
     struct ibv_sge sge            = {
         .addr   = (uintptr_t)slice->buffer + offset,
         .length = length,
-        .lkey   = slice->piece->lkey
+        .lkey   = slice->lkey
     };
 
     /* Rules "local side", "remote READ" and "remote WRITE" */
@@ -258,7 +264,8 @@ static int uct_nprdma_op_post_data(uct_nprdma_rma_iface_t *iface,
                   uct_nprdma_verify_usable(slice->before,
                                            uct_nprdma_op_num_pages(slice),
                                            uct_nprdma_op_bits(slice)));
-    nprdma_assert(is_get || slice->by_states);
+    nprdma_assert(is_get || slice->by_states ||
+                  uct_nprdma_key_is_on_demand(rkey));
     return uct_nprdma_op_post(iface, slice,
                               is_get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
                               &sge, slice->address + offset,
@@ -310,8 +317,17 @@ uct_nprdma_op_wr_done(uct_nprdma_rma_iface_t *iface, uct_nprdma_comp_t *comp,
                                                     wr);
 
     --iface->net.tx.num_awaited;
-    return ((status == UCS_OK) && (slice->op->rma->status == UCS_OK)) ? slice :
-                                                                        NULL;
+    if (ucs_likely((status == UCS_OK) && (slice->op->rma->status == UCS_OK))) {
+        return slice;
+    }
+
+    if (slice->piece->is_on_demand ||
+        uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+        uct_nprdma_rma_report_on_demand(iface, slice->op->rma,
+                                        slice->op->is_get, slice->buffer,
+                                        slice->address, slice->length, status);
+    }
+    return NULL;
 }
 
 
@@ -351,6 +367,8 @@ static void uct_nprdma_op_verified(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_op_trace(slice, "verified at try %u", slice->tries);
     iface->net.stats.nic_hits += (slice->tries == 1) && !slice->is_suspect;
+    iface->net.stats.nic_on_demand +=
+            !!uct_nprdma_key_is_on_demand(&slice->op->rkey);
     if (ucs_unlikely(slice->is_suspect) &&
         (uct_nprdma_op_count_lines(iface, slice, &num_lines) == UCS_OK) &&
         (num_lines > 0)) {
@@ -458,6 +476,8 @@ static void uct_nprdma_op_get_done(uct_nprdma_net_iface_t *net_iface,
 
     if (ucs_unlikely(!uct_nprdma_op_local_end(iface, slice))) {
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
+    } else if (uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+        uct_nprdma_op_verified(iface, slice);
     } else if (slice->by_states) {
         /* Not earlier: a READ may pass an earlier READ (ARCHITECTURE 3, remote
          * READ) */
@@ -493,10 +513,12 @@ static void uct_nprdma_op_put_done(uct_nprdma_net_iface_t *net_iface,
         return;
     }
 
-    if (ucs_likely(uct_nprdma_op_local_end(iface, slice))) {
-        uct_nprdma_op_compare(iface, slice);
-    } else {
+    if (ucs_unlikely(!uct_nprdma_op_local_end(iface, slice))) {
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
+    } else if (uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+        uct_nprdma_op_verified(iface, slice);
+    } else {
+        uct_nprdma_op_compare(iface, slice);
     }
 }
 
@@ -749,6 +771,13 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OP_NEXT;
     }
 
+    if (!slice->op->is_get &&
+        uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+        uct_nprdma_op_post_data(iface, slice, 0, slice->length,
+                                uct_nprdma_op_put_done);
+        return UCT_NPRDMA_OP_WAIT;
+    }
+
     if (!slice->op->is_get) {
         /* A READ does not pass an earlier WRITE on a queue pair. Therefore it
          * returns the states after the data has been written (ARCHITECTURE 3,
@@ -760,7 +789,9 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
     }
 
     /* Lines arrive whole only if the READ begins at one */
-    head = slice->by_states ? 0 : uct_nprdma_verify_head(slice->address);
+    head = (slice->by_states ||
+            uct_nprdma_key_is_on_demand(&slice->op->rkey)) ?
+           0 : uct_nprdma_verify_head(slice->address);
     if (ucs_likely((head == 0) || (head >= slice->length))) {
         head = 0;
     } else if (!uct_nprdma_op_post_data(iface, slice, 0, head, NULL)) {
@@ -812,6 +843,39 @@ void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
     }
 }
 
+/*
+ * Find the local key of a slice, and check whether a device that needs whole
+ * pages can execute it. On-demand paging only; other memory has its key.
+ *
+ * @return Zero if software has to copy the slice.
+ */
+static int uct_nprdma_op_find_lkey(uct_nprdma_rma_iface_t *iface,
+                                   uct_nprdma_op_slice_t *slice)
+{
+    const uct_nprdma_rma_ep_t *ep = slice->op->rma->ep;
+    uct_nprdma_mem_md_t *md       = uct_nprdma_rma_md(iface);
+    uintptr_t buffer              = (uintptr_t)slice->buffer;
+
+    slice->lkey = slice->piece->lkey;
+    if (slice->piece->is_on_demand) {
+        slice->lkey = uct_nprdma_odp_lkey(md->odp, buffer, slice->length,
+                                          slice->op->is_get);
+        if (ucs_unlikely(slice->lkey == 0)) {
+            uct_nprdma_mem_no_region(md, buffer, slice->length,
+                                     UCS_ERR_EXCEEDS_LIMIT);
+            return 0;
+        }
+
+        if (md->odp->whole_pages &&
+            !uct_nprdma_op_is_whole_pages(iface, ep, buffer)) {
+            return 0;
+        }
+    }
+
+    return !(slice->op->rkey.flags & UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES) ||
+           uct_nprdma_op_is_whole_pages(iface, ep, slice->address);
+}
+
 void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_op_slice_t *slice)
 {
@@ -820,9 +884,11 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
     slice->tries      = 0;
     slice->is_known   = 0;
     slice->is_suspect = 0;
-    slice->by_states  = !op->is_get ||
-                        (slice->length > iface->res->ops.scan_max);
-    slice->step       = op->by_nic ? UCT_NPRDMA_OP_TRY : UCT_NPRDMA_OP_COPY;
+    slice->by_states  = !uct_nprdma_key_is_on_demand(&op->rkey) &&
+                        (!op->is_get ||
+                         (slice->length > iface->res->ops.scan_max));
+    slice->step       = (op->by_nic && uct_nprdma_op_find_lkey(iface, slice)) ?
+                        UCT_NPRDMA_OP_TRY : UCT_NPRDMA_OP_COPY;
     iface->net.stats.nic_slices += op->by_nic;
     uct_nprdma_op_slice_run(iface, slice);
 }
@@ -835,6 +901,7 @@ void uct_nprdma_op_slice_resume(uct_nprdma_rma_iface_t *iface,
     slice->is_known   = 0;
     slice->is_suspect = 0;
     slice->by_states  = 0;
+    slice->lkey       = slice->piece->lkey;
     slice->step       = UCT_NPRDMA_OP_DATA;
     uct_nprdma_op_scan(iface, slice);
 }

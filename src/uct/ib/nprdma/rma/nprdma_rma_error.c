@@ -37,6 +37,32 @@ void uct_nprdma_rma_report_local(uct_nprdma_rma_iface_t *iface,
     rma->is_reported = 1;
 }
 
+void uct_nprdma_rma_report_on_demand(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma, int is_get,
+                                     const void *buffer, uint64_t address,
+                                     size_t length, ucs_status_t status)
+{
+    const char *reason;
+
+    /* Completion statuses of the peer's device and of the own one */
+    if (status == UCS_ERR_CONNECTION_RESET) {
+        reason = "the peer's device could not bring its memory in, or the key "
+                 "has ended";
+    } else if (status == UCS_ERR_IO_ERROR) {
+        reason = "the device could not bring the local memory in";
+    } else {
+        return;
+    }
+
+    ucs_log(rma->is_reported ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR,
+            "%s: %s of %zu bytes between %p and the peer's 0x%" PRIx64
+            " failed with on-demand paging: %s (not mapped, protected, "
+            "truncated, under a userfaultfd?)",
+            uct_nprdma_rma_dev_name(iface), is_get ? "get" : "put", length,
+            buffer, address, reason);
+    rma->is_reported = 1;
+}
+
 void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  const uct_nprdma_rma_wait_t *wait,

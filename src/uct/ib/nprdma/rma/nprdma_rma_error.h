@@ -58,4 +58,21 @@ void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
                                  const uct_nprdma_rma_wait_t *wait,
                                  uint32_t failed_sn, ucs_status_t status);
 
+/**
+ * Report an operation that a device with on-demand paging could not execute.
+ * It ends its endpoint. Other reasons than the memory are not reported here.
+ *
+ * @param [in] iface    Interface.
+ * @param [in] rma      RMA side of the endpoint.
+ * @param [in] is_get   Nonzero for a get.
+ * @param [in] buffer   The part of the buffer of this process.
+ * @param [in] address  The part of the memory of the peer.
+ * @param [in] length   Its length in bytes.
+ * @param [in] status   Reason of the failure of the connection.
+ */
+void uct_nprdma_rma_report_on_demand(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma, int is_get,
+                                     const void *buffer, uint64_t address,
+                                     size_t length, ucs_status_t status);
+
 #endif

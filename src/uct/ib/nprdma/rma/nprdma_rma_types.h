@@ -106,8 +106,9 @@ typedef struct uct_nprdma_op_piece {
     char           *buffer;
     size_t         length;
     nprdma_range_t *range;      /* Live registration; NULL: a slot, which is
-                                 * pinned */
-    uint32_t       lkey;
+                                 * pinned, or on-demand paging */
+    uint32_t       lkey;        /* Unless is_on_demand */
+    int            is_on_demand; /* Each slice has its own lkey */
     int            is_own;      /* range points to own, which was made for the
                                  * operation */
     nprdma_range_t own;
@@ -183,6 +184,7 @@ struct uct_nprdma_op_slice {
     uint8_t                 is_known;   /* before[] was read before this try */
     uint8_t                 is_suspect; /* A scan was suspect */
     unsigned                tries;
+    uint32_t                lkey;
     uint64_t                address;    /* Remote */
     char                    *buffer;
     uint32_t                length;

@@ -21,11 +21,7 @@ void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
     packed->key     = rkey->key;
     packed->address = rkey->address;
     packed->length  = rkey->length;
-    if ((rkey->r_rkey | rkey->w_rkey | rkey->s_rkey) == 0) {
-        return;
-    }
-
-    packed->flags          = UCT_NPRDMA_KEY_FLAG_REGION;
+    packed->flags          = rkey->flags;
     packed->r_rkey         = rkey->r_rkey;
     packed->w_rkey         = rkey->w_rkey;
     packed->s_rkey         = rkey->s_rkey;
@@ -34,21 +30,34 @@ void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
     packed->signature      = rkey->signature;
 }
 
+/* Nothing that belongs to windows and page states */
+static int
+uct_nprdma_key_has_no_states(const uct_nprdma_packed_rkey_t *packed)
+{
+    return (packed->s_rkey == 0) && (packed->region_address == 0) &&
+           (packed->region_id == 0) && (packed->signature == 0);
+}
+
 /* A key with a region names a region that begins on a page, at or before the
- * registration. In a key without a region all these fields are 0. */
+ * registration. In other keys the fields that do not belong to them are 0. */
 static int
 uct_nprdma_key_region_is_valid(const uct_nprdma_packed_rkey_t *packed)
 {
-    if (packed->flags & UCT_NPRDMA_KEY_FLAG_REGION) {
-        return ((packed->r_rkey != 0) || (packed->w_rkey != 0)) &&
-               (packed->s_rkey != 0) &&
+    int has_rkey = (packed->r_rkey != 0) || (packed->w_rkey != 0);
+
+    switch (packed->flags) {
+    case 0:
+        return !has_rkey && uct_nprdma_key_has_no_states(packed);
+    case UCT_NPRDMA_KEY_FLAG_REGION:
+        return has_rkey && (packed->s_rkey != 0) &&
                (packed->region_address <= packed->address) &&
                ((packed->region_address % NPRDMA_PAGE_SIZE) == 0);
+    case UCT_NPRDMA_KEY_FLAG_ON_DEMAND:
+    case UCT_NPRDMA_KEY_FLAG_ON_DEMAND | UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES:
+        return has_rkey && uct_nprdma_key_has_no_states(packed);
+    default:
+        return 0;
     }
-
-    return (packed->r_rkey == 0) && (packed->w_rkey == 0) &&
-           (packed->s_rkey == 0) && (packed->region_address == 0) &&
-           (packed->region_id == 0) && (packed->signature == 0);
 }
 
 uct_nprdma_key_result_t
@@ -62,8 +71,7 @@ uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey)
     }
 
     memcpy(&packed, data, sizeof(packed));
-    if ((packed.flags & ~UCT_NPRDMA_KEY_FLAG_REGION) ||
-        (packed.reserved != 0) || !nprdma_reg_key_is_valid(packed.key) ||
+    if ((packed.reserved != 0) || !nprdma_reg_key_is_valid(packed.key) ||
         (packed.length > (UINT64_MAX - packed.address)) ||
         !uct_nprdma_key_region_is_valid(&packed)) {
         return UCT_NPRDMA_KEY_BAD_FIELD;
@@ -79,6 +87,7 @@ uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey)
     rkey->r_rkey         = packed.r_rkey;
     rkey->w_rkey         = packed.w_rkey;
     rkey->s_rkey         = packed.s_rkey;
+    rkey->flags          = packed.flags;
     return UCT_NPRDMA_KEY_OK;
 }
 

@@ -13,7 +13,7 @@
  * be fuzzed.
  */
 
-#define UCT_NPRDMA_KEY_VERSION  2
+#define UCT_NPRDMA_KEY_VERSION  3
 
 
 /*
@@ -33,6 +33,7 @@ typedef struct uct_nprdma_rkey {
     uint32_t r_rkey;            /* R window: RDMA READ */
     uint32_t w_rkey;            /* W window: RDMA WRITE */
     uint32_t s_rkey;            /* Page states, one word for each page */
+    uint8_t  flags;             /* UCT_NPRDMA_KEY_FLAG_xx */
 } uct_nprdma_rkey_t;
 
 
@@ -52,8 +53,19 @@ typedef struct uct_nprdma_packed_rkey {
     uint64_t signature;
 } __attribute__((packed)) uct_nprdma_packed_rkey_t;
 
+/*
+ * How the device reaches the memory, and so what the initiator has to verify.
+ * Without flags it cannot reach it.
+ */
 enum {
-    UCT_NPRDMA_KEY_FLAG_REGION = 1 << 0 /* The device can reach the memory */
+    /* By windows of a region: the initiator verifies that pages were there */
+    UCT_NPRDMA_KEY_FLAG_REGION      = 1 << 0,
+    /* By on-demand paging: the device waits for absent pages, and reports those
+     * that cannot be had. There are no states and no signature. */
+    UCT_NPRDMA_KEY_FLAG_ON_DEMAND   = 1 << 1,
+    /* With ON_DEMAND: the device is right only if each packet begins at a page
+     * of the memory */
+    UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES = 1 << 2
 };
 
 
@@ -88,7 +100,7 @@ void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
  * @return UCT_NPRDMA_KEY_OK. UCT_NPRDMA_KEY_BAD_VERSION for the key of another
  *         build. UCT_NPRDMA_KEY_BAD_FIELD for a reserved bit or byte that is
  *         not 0, an invalid name of a registration, a range that wraps, or
- *         fields of the region that contradict each other.
+ *         flags and fields that contradict each other.
  */
 uct_nprdma_key_result_t
 uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey);
@@ -113,6 +125,14 @@ static inline int uct_nprdma_key_covers(const uct_nprdma_rkey_t *rkey,
     return (address >= rkey->address) &&
            ((address - rkey->address) <= rkey->length) &&
            (length <= (rkey->length - (address - rkey->address)));
+}
+
+
+/** @return Nonzero if the device at the target repairs absent pages itself, so
+ *          that nothing has to be verified. */
+static inline int uct_nprdma_key_is_on_demand(const uct_nprdma_rkey_t *rkey)
+{
+    return rkey->flags & UCT_NPRDMA_KEY_FLAG_ON_DEMAND;
 }
 
 

@@ -1,0 +1,353 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_odp_check.h"
+#include "uct/ib/nprdma/net/nprdma_qp.h"
+
+#include "ucm/regions/nprdma_reg.h"
+
+#include <nprdma_uapi.h>
+
+#include <ucs/debug/log.h>
+#include <ucs/time/time.h>
+
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Bytes of each of the two ranges, and their number */
+#define UCT_NPRDMA_ODP_CHECK_RANGE   (8 * NPRDMA_PAGE_SIZE)
+#define UCT_NPRDMA_ODP_CHECK_LENGTH  (2 * UCT_NPRDMA_ODP_CHECK_RANGE)
+
+/* Limit in seconds for one work request, if the device never completes it */
+#define UCT_NPRDMA_ODP_CHECK_PATIENCE  30.0
+
+/* Starting PSN of both queue pairs */
+#define UCT_NPRDMA_ODP_CHECK_PSN  1
+
+
+/* Places of a transfer within the two ranges */
+typedef struct uct_nprdma_odp_check_case {
+    size_t local;
+    size_t remote;
+    size_t length;
+} uct_nprdma_odp_check_case_t;
+
+/* Packets that begin and end anywhere, and cross pages */
+static const uct_nprdma_odp_check_case_t uct_nprdma_odp_check_bytes = {
+    .local  = 100,
+    .remote = NPRDMA_PAGE_SIZE - 7,
+    .length = 3 * NPRDMA_PAGE_SIZE + 50
+};
+
+/* Packets that begin at pages on both sides, if they are as long as one */
+static const uct_nprdma_odp_check_case_t uct_nprdma_odp_check_pages = {
+    .local  = NPRDMA_PAGE_SIZE,
+    .remote = 2 * NPRDMA_PAGE_SIZE,
+    .length = 3 * NPRDMA_PAGE_SIZE + 50
+};
+
+
+typedef struct uct_nprdma_odp_check {
+    uct_nprdma_device_t  *dev;
+    uct_nprdma_odp_t     *odp;
+    uint8_t              port_num;
+    uint8_t              mtu;        /* enum ibv_mtu */
+    struct ibv_cq        *cq;
+    struct ibv_qp        *qps[2];    /* Requester, responder */
+    uct_nprdma_odp_mrs_t mrs;        /* Of the memory, with remote rights */
+    uint8_t              *memory;    /* Local range, remote range */
+} uct_nprdma_odp_check_t;
+
+
+/* ---- set-up ---- */
+
+static int uct_nprdma_odp_check_find_port(uct_nprdma_odp_check_t *check)
+{
+    unsigned port;
+
+    for (port = 1; port <= check->dev->attr.phys_port_cnt; ++port) {
+        if (uct_nprdma_device_port_is_active(check->dev, port)) {
+            check->port_num = port;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int uct_nprdma_odp_check_connect(uct_nprdma_odp_check_t *check)
+{
+    uct_nprdma_qp_addr_t addr = { .psn = UCT_NPRDMA_ODP_CHECK_PSN };
+    int i;
+
+    if (uct_nprdma_device_port_addr(check->dev, check->port_num, &addr.dev) !=
+        UCS_OK) {
+        return 0;
+    }
+
+    check->mtu = addr.dev.mtu;
+    for (i = 0; i < 2; ++i) {
+        addr.qpn = check->qps[1 - i]->qp_num;
+        if (uct_nprdma_qp_connect(check->dev, check->port_num, check->qps[i],
+                                  UCT_NPRDMA_ODP_CHECK_PSN, &addr,
+                                  UCT_NPRDMA_RNR_FOREVER) != UCS_OK) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int uct_nprdma_odp_check_open(uct_nprdma_odp_check_t *check)
+{
+    uct_nprdma_qp_params_t params = {
+        .max_send_wr = 4,
+        .max_recv_wr = 1
+    };
+    int i;
+
+    check->cq = check->dev->verbs->create_cq(check->dev->context, 16, NULL,
+                                             NULL, 0);
+    if (check->cq == NULL) {
+        return 0;
+    }
+
+    params.send_cq = check->cq;
+    params.recv_cq = check->cq;
+    for (i = 0; i < 2; ++i) {
+        if (uct_nprdma_qp_create(check->dev, check->port_num, &params,
+                                 &check->qps[i], NULL) != UCS_OK) {
+            check->qps[i] = NULL;
+            return 0;
+        }
+    }
+    return uct_nprdma_odp_check_connect(check);
+}
+
+static void uct_nprdma_odp_check_close(uct_nprdma_odp_check_t *check)
+{
+    const uct_nprdma_verbs_t *verbs = check->dev->verbs;
+    int i;
+
+    for (i = 0; i < 2; ++i) {
+        if (check->qps[i] != NULL) {
+            verbs->destroy_qp(check->qps[i]);
+        }
+    }
+    if (check->cq != NULL) {
+        verbs->destroy_cq(check->cq);
+    }
+    uct_nprdma_odp_unexport(check->odp, &check->mrs);
+}
+
+
+/* ---- transfers ---- */
+
+static uint8_t uct_nprdma_odp_check_byte(unsigned round, size_t pos)
+{
+    return 1 + ((pos * 7 + (pos >> 8) * 13 + round * 101) % 250);
+}
+
+/* New pages with new contents: translations of the old ones are wrong */
+static int
+uct_nprdma_odp_check_fill(uct_nprdma_odp_check_t *check, unsigned round)
+{
+    size_t i;
+
+    if (madvise(check->memory, UCT_NPRDMA_ODP_CHECK_LENGTH,
+                MADV_DONTNEED) != 0) {
+        return 0;
+    }
+
+    for (i = 0; i < UCT_NPRDMA_ODP_CHECK_RANGE; ++i) {
+        check->memory[i] = uct_nprdma_odp_check_byte(round, i);
+    }
+    return 1;
+}
+
+/* @return Completion status; IBV_WC_GENERAL_ERR if there is none. */
+static enum ibv_wc_status
+uct_nprdma_odp_check_post(uct_nprdma_odp_check_t *check,
+                          enum ibv_wr_opcode opcode, uint8_t *local,
+                          uint8_t *remote, size_t length)
+{
+    int is_read           = (opcode == IBV_WR_RDMA_READ);
+    ucs_time_t end        = ucs_get_time() +
+                            ucs_time_from_sec(UCT_NPRDMA_ODP_CHECK_PATIENCE);
+    struct ibv_sge sge    = {
+        .addr   = (uintptr_t)local,
+        .length = length,
+        .lkey   = uct_nprdma_odp_lkey(check->odp, (uintptr_t)local, length,
+                                      is_read)
+    };
+    struct ibv_send_wr wr = {
+        .opcode              = opcode,
+        .sg_list             = &sge,
+        .num_sge             = 1,
+        .send_flags          = IBV_SEND_SIGNALED,
+        .wr.rdma.remote_addr = (uintptr_t)remote,
+        .wr.rdma.rkey        = is_read ? check->mrs.r->rkey : check->mrs.w->rkey
+    };
+    struct ibv_send_wr *bad;
+    struct ibv_wc wc;
+    int count;
+
+    if (ibv_post_send(check->qps[0], &wr, &bad) != 0) {
+        return IBV_WC_GENERAL_ERR;
+    }
+
+    do {
+        count = ibv_poll_cq(check->cq, 1, &wc);
+        if (count != 0) {
+            return (count < 0) ? IBV_WC_GENERAL_ERR : wc.status;
+        }
+        sched_yield();
+    } while (ucs_get_time() < end);
+    return IBV_WC_GENERAL_ERR;
+}
+
+/* Exactly the transferred bytes are in the other range, and zeros around
+ * them */
+static int uct_nprdma_odp_check_is_right(const uint8_t *to, size_t to_begin,
+                                         size_t from_begin, size_t length,
+                                         unsigned round)
+{
+    uint8_t expected;
+    size_t i;
+
+    for (i = 0; i < UCT_NPRDMA_ODP_CHECK_RANGE; ++i) {
+        expected = ((i < to_begin) || (i >= to_begin + length)) ?
+                   0 : uct_nprdma_odp_check_byte(round,
+                                                 from_begin + i - to_begin);
+        if (to[i] != expected) {
+            ucs_debug("on-demand paging: byte %zu is 0x%02x, not 0x%02x", i,
+                      to[i], expected);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The first range is the source; a READ has its local side in the second */
+static const char *
+uct_nprdma_odp_check_round(uct_nprdma_odp_check_t *check,
+                           const uct_nprdma_odp_check_case_t *it, int is_read,
+                           unsigned round)
+{
+    uint8_t *source = check->memory;
+    uint8_t *target = check->memory + UCT_NPRDMA_ODP_CHECK_RANGE;
+    size_t from     = is_read ? it->remote : it->local;
+    size_t to       = is_read ? it->local : it->remote;
+    enum ibv_wc_status status;
+
+    if (!uct_nprdma_odp_check_fill(check, round)) {
+        return "no memory for the check of its on-demand paging";
+    }
+
+    status = is_read ?
+             uct_nprdma_odp_check_post(check, IBV_WR_RDMA_READ, target + to,
+                                       source + from, it->length) :
+             uct_nprdma_odp_check_post(check, IBV_WR_RDMA_WRITE, source + from,
+                                       target + to, it->length);
+    if (status != IBV_WC_SUCCESS) {
+        ucs_debug("%s: the check of on-demand paging failed with status %d",
+                  check->dev->name, (int)status);
+        return "its on-demand paging does not work";
+    }
+
+    return uct_nprdma_odp_check_is_right(target, to, from, it->length, round) ?
+           NULL : "its on-demand paging moves wrong data";
+}
+
+static const char *
+uct_nprdma_odp_check_case(uct_nprdma_odp_check_t *check,
+                          const uct_nprdma_odp_check_case_t *it)
+{
+    const char *why = NULL;
+    unsigned round;
+
+    for (round = 0; (round < 4) && (why == NULL); ++round) {
+        why = uct_nprdma_odp_check_round(check, it, round % 2, round);
+    }
+    return why;
+}
+
+static const char *uct_nprdma_odp_check_run(uct_nprdma_odp_check_t *check)
+{
+    const char *why;
+
+    why = uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_bytes);
+    if (why == NULL) {
+        return NULL;
+    }
+
+    /* soft-RoCE of Linux 6.16 to at least 7.2 stores each packet at the
+     * beginning of a page, whatever its address */
+    if ((check->mtu < IBV_MTU_4096) ||
+        (uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_pages) !=
+         NULL)) {
+        return why;
+    }
+
+    check->odp->whole_pages = 1;
+    ucs_diag("%s: %s, except in whole pages: other data is copied",
+             check->dev->name, why);
+    return NULL;
+}
+
+
+/* ---- the check ---- */
+
+/* Register for peers as registrations do, and measure that */
+static int uct_nprdma_odp_check_reg(uct_nprdma_odp_check_t *check)
+{
+    ucs_time_t start = ucs_get_time();
+    int i;
+
+    for (i = 0; i < 2; ++i) {
+        uct_nprdma_odp_unexport(check->odp, &check->mrs);
+        if (uct_nprdma_odp_export(check->odp, (uintptr_t)check->memory,
+                                  UCT_NPRDMA_ODP_CHECK_LENGTH,
+                                  NPRDMA_REG_ACCESS_ALL,
+                                  &check->mrs) != UCS_OK) {
+            return 0;
+        }
+    }
+    check->odp->reg_cost = ucs_time_to_sec(ucs_get_time() - start) / 2;
+    return 1;
+}
+
+const char *uct_nprdma_odp_check(uct_nprdma_device_t *dev,
+                                 uct_nprdma_odp_t *odp)
+{
+    uct_nprdma_odp_check_t check = {
+        .dev = dev,
+        .odp = odp
+    };
+    const char *why;
+
+    if (!uct_nprdma_odp_check_find_port(&check)) {
+        return "no port is active, so its on-demand paging cannot be checked";
+    }
+
+    check.memory = mmap(NULL, UCT_NPRDMA_ODP_CHECK_LENGTH,
+                        PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                        0);
+    if (check.memory == MAP_FAILED) {
+        return "no memory for the check of its on-demand paging";
+    }
+
+    if (!uct_nprdma_odp_check_reg(&check)) {
+        why = "it registers no memory with on-demand paging";
+    } else if (!uct_nprdma_odp_check_open(&check)) {
+        why = "no connection for the check of its on-demand paging";
+    } else {
+        why = uct_nprdma_odp_check_run(&check);
+    }
+
+    uct_nprdma_odp_check_close(&check);
+    munmap(check.memory, UCT_NPRDMA_ODP_CHECK_LENGTH);
+    return why;
+}

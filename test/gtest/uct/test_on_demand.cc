@@ -1,0 +1,489 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_mem.h"
+
+#include <climits>
+#include <cstdlib>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+/*
+ * On-demand paging of the device in place of a memory monitor: the emulated
+ * RNIC has it if NPEMU_ODP says so. The device brings pages in by itself, so
+ * there are no states, no signature and no verification.
+ */
+
+namespace {
+
+/* Must be set when a process opens the device first */
+class environment {
+public:
+    explicit environment(const char *value)
+    {
+        setenv("NPEMU_ODP", value, 1);
+    }
+    ~environment() { unsetenv("NPEMU_ODP"); }
+};
+
+const config_t on_demand  = {{"NPRDMA_MONITOR", "odp"}};
+const config_t windows    = {{"NPRDMA_MONITOR", "emulated"}};
+const config_t copy_mode  = {{"NPRDMA_ZCOPY", "no"}};
+
+} // namespace
+
+/* An initiator and a target, each with its own settings */
+class test_on_demand_base : public test_mem {
+protected:
+    explicit test_on_demand_base(const char *odp) : m_env(odp) {}
+
+    void open(const config_t &initiator, const config_t &target)
+    {
+        m_a = std::make_unique<entity>(initiator);
+        m_b = std::make_unique<entity>(target);
+        m_a->add_progress(m_b.get());
+        m_b->add_progress(m_a.get());
+        m_ab = m_a->connect(m_b->address());
+        m_ba = m_b->connect(m_a->address());
+    }
+
+    void SetUp() override { open(on_demand, on_demand); }
+
+    /* Memory of the process's own, at an address that it keeps */
+    static char *map(size_t length, int protection = PROT_READ | PROT_WRITE,
+                     void *where = nullptr)
+    {
+        void *ptr = mmap(where, length, protection,
+                         MAP_PRIVATE | MAP_ANONYMOUS |
+                         (where ? MAP_FIXED : 0), -1, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return static_cast<char*>(ptr);
+    }
+
+    static char content(unsigned seed, size_t i)
+    {
+        return 1 + (i * 7 + (i >> 12) * 13 + seed * 31) % 100;
+    }
+
+    static void fill(char *ptr, size_t length, unsigned seed)
+    {
+        for (size_t i = 0; i < length; ++i) {
+            ptr[i] = content(seed, i);
+        }
+    }
+
+    static bool holds(const char *ptr, size_t length, unsigned seed)
+    {
+        for (size_t i = 0; i < length; ++i) {
+            if (ptr[i] != content(seed, i)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /* The operation ends its endpoint with an error */
+    void expect_failure(ucs_status_t status)
+    {
+        EXPECT_NE(UCS_OK, status);
+        m_a->wait([&]() { return m_a->failed.count(m_ab) > 0; });
+    }
+
+    environment m_env;
+};
+
+
+/* --- both sides may differ ------------------------------------------------- */
+
+struct tiers {
+    const char     *name;
+    const config_t &initiator, &target;
+};
+
+static void PrintTo(const tiers &it, std::ostream *out) { *out << it.name; }
+
+class test_on_demand_tiers
+    : public test_on_demand_base,
+      public ::testing::WithParamInterface<std::tuple<const char*, tiers>> {
+protected:
+    test_on_demand_tiers() : test_on_demand_base(std::get<0>(GetParam())) {}
+
+    const tiers &it() const { return std::get<1>(GetParam()); }
+
+    void SetUp() override { open(it().initiator, it().target); }
+
+    bool is_direct() const
+    {
+        return (&it().initiator != &copy_mode) && (&it().target != &copy_mode);
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+        all, test_on_demand_tiers,
+        ::testing::Combine(
+                ::testing::Values("explicit", "implicit"),
+                ::testing::Values(
+                        tiers{"both", on_demand, on_demand},
+                        tiers{"to_windows", on_demand, windows},
+                        tiers{"from_windows", windows, on_demand},
+                        tiers{"to_copy", on_demand, copy_mode},
+                        tiers{"from_copy", copy_mode, on_demand})),
+        [](const auto &info) {
+            return std::string(std::get<0>(info.param)) + "_" +
+                   std::get<1>(info.param).name;
+        });
+
+TEST_P(test_on_demand_tiers, moves_the_right_data)
+{
+    for (size_t length : {size_t(100), 2 * page, size_t(10000), size_t(50000),
+                          size_t(3 << 20)}) {
+        size_t area = length + 2 * page;
+        char *local = map(area);
+        buffer remote(m_b->md(), area);
+        uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+        /* No page is there yet */
+        EXPECT_EQ(UCS_OK, get(local + 33, length, remote.address(7), rkey));
+        EXPECT_EQ(0, memcmp(local, remote.ptr(), area)) << "zeros";
+
+        fill(local, area, 1);
+        EXPECT_EQ(UCS_OK, put(local + 33, length, remote.address(7), rkey));
+        EXPECT_EQ(0, memcmp(local + 33, remote.ptr(7), length)) << length;
+        EXPECT_EQ(0, remote.ptr()[6]);
+        EXPECT_EQ(0, remote.ptr()[7 + length]);
+
+        ASSERT_EQ(0, madvise(local, area, MADV_DONTNEED));
+        EXPECT_EQ(UCS_OK, get(local + 50, length, remote.address(7), rkey));
+        EXPECT_EQ(0, memcmp(local + 50, remote.ptr(7), length)) << length;
+        EXPECT_EQ(0, local[49]);
+        EXPECT_EQ(0, local[50 + length]);
+        munmap(local, area);
+    }
+    EXPECT_TRUE(m_a->failed.empty());
+
+    bool is_target = (&it().target == &on_demand);
+    EXPECT_EQ(is_direct(), m_a->counter("nic_slices") > 0);
+    EXPECT_EQ(is_direct() && is_target, m_a->counter("nic_on_demand") > 0);
+    EXPECT_EQ(is_direct() && !is_target, m_a->counter("state_reads") > 0);
+    if (is_target) {
+        EXPECT_EQ(0u, m_a->counter("assist_populate"));
+        EXPECT_EQ(0u, m_a->counter("assist_small"));
+        EXPECT_EQ(0u, m_a->counter("suspect_lines"));
+    }
+}
+
+/* Data is not verified, so it may have any value, that of the signature field
+ * of the key included */
+TEST_P(test_on_demand_tiers, key_says_how_memory_is_reached)
+{
+    buffer memory(m_b->md(), size);
+    auto key = packed(memory.packed_key());
+
+    if (&it().target == &on_demand) {
+        EXPECT_EQ(UCT_NPRDMA_KEY_FLAG_ON_DEMAND, +key.flags);
+        EXPECT_NE(0u, key.r_rkey);
+        EXPECT_NE(0u, key.w_rkey);
+        EXPECT_NE(key.r_rkey, key.w_rkey);
+        EXPECT_EQ(0u, key.s_rkey);
+        EXPECT_EQ(0u, key.signature);
+        EXPECT_EQ(0u, m_b->counter("regions"));
+    } else {
+        EXPECT_EQ((&it().target == &windows) ? UCT_NPRDMA_KEY_FLAG_REGION : 0,
+                  +key.flags);
+    }
+}
+
+
+/* --- the target's memory changes ------------------------------------------- */
+
+class test_on_demand : public test_on_demand_base {
+protected:
+    test_on_demand() : test_on_demand_base("explicit") {}
+};
+
+/* Nothing of the application is pinned, and no region is left at the end */
+TEST_F(test_on_demand, nothing_is_pinned)
+{
+    char *first = map(1 << 20);
+    buffer other(m_b->md(), 1 << 20);
+    /* Slots of the transport are pinned at the first operation */
+    ASSERT_EQ(UCS_OK, put(first, 1 << 20, other.address(),
+                          m_a->unpack(other.packed_key())));
+    uint64_t pinned  = m_b->counter("pinned_bytes");
+    uint64_t regions = m_b->counter("odp_regions");
+    long locked      = proc_status_kb(getpid(), "VmLck");
+
+    {
+        buffer remote(m_b->md(), 64 << 20);
+        uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+        char *local     = map(1 << 20);
+
+        EXPECT_EQ(regions + 2, m_b->counter("odp_regions"));
+        EXPECT_EQ(UCS_OK, put(local, 1 << 20, remote.address(12345), rkey));
+        EXPECT_EQ(pinned, m_b->counter("pinned_bytes"));
+        EXPECT_EQ(locked, proc_status_kb(getpid(), "VmLck"));
+        munmap(local, 1 << 20);
+    }
+    EXPECT_EQ(regions, m_b->counter("odp_regions"));
+    EXPECT_LE(regions + 2, m_b->counter("odp_regions_created"));
+    EXPECT_EQ(0u, m_b->counter("pages_populated"));
+    EXPECT_EQ(0u, m_b->counter("memory_events"));
+    munmap(first, 1 << 20);
+}
+
+TEST_F(test_on_demand, follows_memory_that_is_mapped_again)
+{
+    char *ptr = map(size), *local = map(size);
+    buffer remote(m_b->md(), size, ptr);
+    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+    for (unsigned round = 0; round < 20; ++round) {
+        ASSERT_EQ(0, munmap(ptr, size));
+        ASSERT_EQ(ptr, map(size, PROT_READ | PROT_WRITE, ptr));
+        fill(ptr, size, round);
+        ASSERT_EQ(0, munmap(local, size));
+        ASSERT_EQ(local, map(size, PROT_READ | PROT_WRITE, local));
+        ASSERT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
+        ASSERT_TRUE(holds(local, size, round)) << round;
+        fill(local, size, round + 50);
+        ASSERT_EQ(UCS_OK, put(local, size, remote.address(), rkey));
+        ASSERT_TRUE(holds(ptr, size, round + 50)) << round;
+    }
+    munmap(local, size);
+    remote.deregister();
+    munmap(ptr, size);
+}
+
+/* What is only read may be read-only on both sides, and is not copied for it */
+TEST_F(test_on_demand, sources_may_be_read_only)
+{
+    char *source = map(size), *local = map(size);
+    fill(source, size, 1);
+    ASSERT_EQ(0, mprotect(source, size, PROT_READ));
+    {
+        buffer remote(m_b->md(), size, source);
+        uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+        EXPECT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
+        EXPECT_TRUE(holds(local, size, 1));
+    }
+    buffer target(m_b->md(), size);
+    uct_rkey_t rkey = m_a->unpack(target.packed_key());
+    EXPECT_EQ(UCS_OK, put(source, size, target.address(), rkey));
+    EXPECT_TRUE(holds(target.ptr(), size, 1));
+    EXPECT_LT(0u, m_a->counter("nic_on_demand"));
+    EXPECT_EQ(0u, m_a->counter("assist_store"));
+    munmap(source, size);
+    munmap(local, size);
+}
+
+/* After fork() the parent's memory is where the data goes, whichever of the two
+ * processes gets a copy of the page */
+TEST_F(test_on_demand, fork_leaves_the_data_to_the_parent)
+{
+    char *ptr = map(size), *local = map(size);
+    buffer remote(m_b->md(), size, ptr);
+    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+    int pipe_fds[2];
+    char byte;
+
+    fill(ptr, size, 1);
+    fill(local, size, 2);
+    ASSERT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
+    ASSERT_EQ(0, pipe(pipe_fds));
+    pid_t pid = fork();
+    ASSERT_LE(0, pid);
+    if (pid == 0) {
+        close(pipe_fds[1]);
+        ssize_t count = read(pipe_fds[0], &byte, 1); /* Until all is done */
+        _exit((count == 0) && holds(ptr, size, 1) && holds(local, size, 1) ?
+              0 : 1);
+    }
+    close(pipe_fds[0]);
+    fill(local, size, 3);
+    EXPECT_EQ(UCS_OK, put(local, size, remote.address(), rkey));
+    EXPECT_TRUE(holds(ptr, size, 3));
+    fill(ptr, size, 4);
+    EXPECT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
+    EXPECT_TRUE(holds(local, size, 4));
+    close(pipe_fds[1]);
+    int status = -1;
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status) << "the child's memory changed";
+    remote.deregister();
+    munmap(ptr, size);
+    munmap(local, size);
+}
+
+
+/* --- what cannot be repaired ----------------------------------------------- */
+
+enum broken { NOT_MAPPED, READ_ONLY, TRUNCATED };
+
+class test_on_demand_broken : public test_on_demand_base,
+                              public ::testing::WithParamInterface<broken> {
+protected:
+    test_on_demand_broken() : test_on_demand_base("explicit") {}
+};
+
+static const char *const broken_names[] = {"not_mapped", "read_only",
+                                           "truncated"};
+
+INSTANTIATE_TEST_SUITE_P(all, test_on_demand_broken,
+                         ::testing::Values(NOT_MAPPED, READ_ONLY, TRUNCATED),
+                         [](const auto &info) {
+                             return broken_names[info.param];
+                         });
+
+/* A put that the device cannot execute ends its endpoint with an error and a
+ * line about it. No other memory changes, and the target lives. */
+TEST_P(test_on_demand_broken, target_is_a_clear_error)
+{
+    char *local = map(size);
+    int fd      = memfd_create("on_demand", 0);
+    ASSERT_EQ(0, ftruncate(fd, size));
+    char *ptr = static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED, fd, 0));
+    ASSERT_NE(MAP_FAILED, (void*)ptr);
+    complaints log;
+    {
+        buffer remote(m_b->md(), size, ptr);
+        uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+        fill(ptr, size, 1);
+        fill(local, size, 2);
+        switch (GetParam()) {
+        case NOT_MAPPED:
+            ASSERT_EQ(0, munmap(ptr + size / 2, size / 2));
+            break;
+        case READ_ONLY:
+            ASSERT_EQ(0, mprotect(ptr + size / 2, size / 2, PROT_READ));
+            break;
+        case TRUNCATED:
+            ASSERT_EQ(0, ftruncate(fd, size / 2));
+            break;
+        }
+        expect_failure(put(local + size / 2, size / 2,
+                           remote.address(size / 2), rkey));
+        EXPECT_TRUE(holds(ptr, size / 2, 1));
+        if (GetParam() == READ_ONLY) {
+            EXPECT_EQ(content(1, size - 1), ptr[size - 1]);
+        }
+    }
+    EXPECT_LE(1u, count(log, "on-demand"));
+    m_a->disconnect(m_ab);
+    m_ab = nullptr;
+    close(fd);
+    munmap(ptr, size);
+    munmap(local, size);
+}
+
+
+/* --- keys ------------------------------------------------------------------ */
+
+class test_on_demand_revoke
+    : public test_on_demand_base,
+      public ::testing::WithParamInterface<const char*> {
+protected:
+    test_on_demand_revoke() : test_on_demand_base("explicit") {}
+
+    void SetUp() override
+    {
+        open(on_demand, {{"NPRDMA_MONITOR", "odp"},
+                         {"NPRDMA_REVOKE", GetParam()}});
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(all, test_on_demand_revoke,
+                         ::testing::Values("lazy", "strict", "never"),
+                         [](const auto &info) { return info.param; });
+
+/* In every mode the end of a registration is the end of its keys */
+TEST_P(test_on_demand_revoke, end_of_a_registration_ends_its_key)
+{
+    char *ptr = map(size), *local = map(size);
+    uct_mem_h memh  = reg(ptr, size);
+    uct_rkey_t rkey = m_a->unpack(pack(memh));
+
+    fill(ptr, size, 1);
+    fill(local, size, 2);
+    ASSERT_EQ(UCS_OK, put(local, size, (uint64_t)ptr, rkey));
+    ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+    fill(ptr, size, 3);
+    expect_failure(put(local, size, (uint64_t)ptr, rkey));
+    EXPECT_TRUE(holds(ptr, size, 3));
+    m_a->disconnect(m_ab);
+    m_ab = nullptr;
+    munmap(ptr, size);
+    munmap(local, size);
+}
+
+TEST_F(test_on_demand, key_reaches_its_registration_to_the_byte)
+{
+    char *ptr = map(size), *local = map(size);
+
+    fill(ptr, size, 1);
+    for (int is_before : {0, 1}) {
+        uct_mem_h memh = reg(ptr + 100, 10000);
+        auto key       = packed(pack(memh));
+        auto begin     = (const char*)&key;
+
+        /* The attacker's initiator believes in a longer registration */
+        key.address -= 100;
+        key.length   = size;
+        uct_rkey_t rkey = m_a->unpack(std::vector<char>(begin,
+                                                        begin + sizeof(key)));
+        memset(local, 0, size);
+        expect_failure(get(local, 9000, (uint64_t)ptr + (is_before ? 99 : 1101),
+                           rkey));
+        EXPECT_EQ(0, local[8999]);
+        ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+        m_a->disconnect(m_ab);
+        m_a->failed.clear();
+        m_ab = m_a->connect(m_b->address());
+    }
+    munmap(ptr, size);
+    munmap(local, size);
+}
+
+/* A right that a registration does not give has no key of the device */
+TEST_F(test_on_demand, rights_have_their_own_keys)
+{
+    char *ptr = map(size);
+
+    for (unsigned flags : {UCT_MD_MEM_ACCESS_REMOTE_GET,
+                           UCT_MD_MEM_ACCESS_REMOTE_PUT,
+                           UCT_MD_MEM_ACCESS_REMOTE_ATOMIC}) {
+        uct_mem_h memh = reg(ptr, size, flags);
+        auto key       = packed(pack(memh));
+
+        EXPECT_EQ(flags == UCT_MD_MEM_ACCESS_REMOTE_GET, key.r_rkey != 0);
+        EXPECT_EQ(flags == UCT_MD_MEM_ACCESS_REMOTE_PUT, key.w_rkey != 0);
+        EXPECT_EQ((flags == UCT_MD_MEM_ACCESS_REMOTE_ATOMIC) ?
+                  0 : UCT_NPRDMA_KEY_FLAG_ON_DEMAND, +key.flags);
+        ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+    }
+    munmap(ptr, size);
+}
+
+
+/* --- choice ---------------------------------------------------------------- */
+
+TEST(test_on_demand_choice, device_without_it)
+{
+    complaints log;
+
+    EXPECT_THROW(std::make_unique<entity>(on_demand), std::exception);
+    EXPECT_EQ(1u, count(log, "the device has no on-demand paging"));
+}
+
+TEST(test_on_demand_choice, auto_takes_it_where_it_is)
+{
+    environment env("explicit");
+    const config_t fault = {{"NPRDMA_FAULT", "rate=0.1,seed=1"}};
+    entity with, tested(fault);
+
+    EXPECT_LT(0u, with.counter("odp_regions_created"));
+    EXPECT_EQ(0u, tested.counter("odp_regions_created"))
+            << "a fault plan is for memory monitors";
+}
