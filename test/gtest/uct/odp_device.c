@@ -10,8 +10,10 @@
 #include <npemu.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PAGE         ((uint64_t)4096)
 
@@ -126,11 +128,59 @@ static int query_port(struct ibv_context *context, uint8_t port,
     return ret;
 }
 
+/* @return The open file of a private mapping, and the offset of an address in
+ *         it; -1 if the address is in no mapping of the check's file. */
+static int find_file(uint64_t address, uint64_t *offset)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[256], path[64], name[64];
+    uint64_t begin, end;
+    int is_there = 0, fd;
+    ssize_t length;
+
+    while (!is_there && (fgets(line, sizeof(line), maps) != NULL)) {
+        is_there = (strstr(line, "memfd:nprdma-odp") != NULL) &&
+                   (sscanf(line, "%" SCNx64 "-%" SCNx64, &begin, &end) == 2) &&
+                   (address >= begin) && (address < end);
+    }
+    fclose(maps);
+    for (fd = 0; is_there && (fd < 1024); ++fd) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        length = readlink(path, name, sizeof(name) - 1);
+        name[(length < 0) ? 0 : length] = '\0';
+        if (strstr(name, "memfd:nprdma-odp") != NULL) {
+            *offset = address - begin;
+            return fd;
+        }
+    }
+    return -1;
+}
+
+/* What the file has, all that map it see */
+static int post_to_shared(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                          struct ibv_send_wr **bad)
+{
+    struct ibv_send_wr changed = *wr;
+    uint64_t offset;
+    int fd = find_file(wr->wr.rdma.remote_addr, &offset);
+
+    if ((fd >= 0) &&
+        (pwrite(fd, (void*)(uintptr_t)wr->sg_list[0].addr,
+                wr->sg_list[0].length, offset) > 0)) {
+        changed.num_sge = 0; /* Only the completion */
+    }
+    return fake.post_send(qp, &changed, bad);
+}
+
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                      struct ibv_send_wr **bad)
 {
     struct ibv_sge sge         = wr->sg_list[0];
     struct ibv_send_wr changed = *wr;
+
+    if (fake.fault == ODP_FAULT_SHARED) {
+        return post_to_shared(qp, wr, bad);
+    }
 
     if (fake.fault == ODP_FAULT_STUCK) {
         /* The first page of the source, again and again */
@@ -171,6 +221,7 @@ static void set_fault(odp_fault_t fault, int error)
     fake.dev.verbs         = &fake.verbs;
     fake.post_send         = fake.dev.context->ops.post_send;
     if ((fault == ODP_FAULT_PAGE_STARTS) || (fault == ODP_FAULT_STUCK) ||
+        (fault == ODP_FAULT_SHARED) ||
         (fault == ODP_FAULT_PAGE_STARTS_MTU)) {
         fake.dev.context->ops.post_send = post_send;
     }

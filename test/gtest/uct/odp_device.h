@@ -30,6 +30,7 @@ typedef enum odp_fault {
     ODP_FAULT_NO_RTS,
     ODP_FAULT_SHIFTED,        /* Data comes from and goes to other addresses */
     ODP_FAULT_STUCK,          /* It keeps the pages that it has once seen */
+    ODP_FAULT_SHARED,         /* It writes to pages that it should copy */
     ODP_FAULT_PAGE_STARTS,    /* Transfers begin at the beginning of pages */
     ODP_FAULT_PAGE_STARTS_MTU /* The same, with packets of 1024 bytes */
 } odp_fault_t;

@@ -61,6 +61,8 @@ static const odp_case odp_cases[] = {
     {"no_rts", ODP_FAULT_NO_RTS, 0, UCS_ERR_IO_ERROR, "no connection", false},
     {"shifted", ODP_FAULT_SHIFTED, 0, UCS_ERR_IO_ERROR, "wrong data", false},
     {"stuck", ODP_FAULT_STUCK, 0, UCS_ERR_IO_ERROR, "wrong data", false},
+    {"shared", ODP_FAULT_SHARED, 0, UCS_ERR_IO_ERROR, "writes to shared pages",
+     false},
     {"page_starts", ODP_FAULT_PAGE_STARTS, 0, UCS_OK, "", true},
     {"page_starts_small_mtu", ODP_FAULT_PAGE_STARTS_MTU, 0, UCS_ERR_IO_ERROR,
      "wrong data", false}

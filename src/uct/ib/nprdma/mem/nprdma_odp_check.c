@@ -17,6 +17,8 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Bytes of each of the two ranges, and their number */
 #define UCT_NPRDMA_ODP_CHECK_RANGE   (8 * NPRDMA_PAGE_SIZE)
@@ -171,7 +173,7 @@ uct_nprdma_odp_check_fill(uct_nprdma_odp_check_t *check, unsigned round)
 static enum ibv_wc_status
 uct_nprdma_odp_check_post(uct_nprdma_odp_check_t *check,
                           enum ibv_wr_opcode opcode, uint8_t *local,
-                          uint8_t *remote, size_t length)
+                          uint8_t *remote, uint32_t rkey, size_t length)
 {
     int is_read           = (opcode == IBV_WR_RDMA_READ);
     ucs_time_t end        = ucs_get_time() +
@@ -188,7 +190,7 @@ uct_nprdma_odp_check_post(uct_nprdma_odp_check_t *check,
         .num_sge             = 1,
         .send_flags          = IBV_SEND_SIGNALED,
         .wr.rdma.remote_addr = (uintptr_t)remote,
-        .wr.rdma.rkey        = is_read ? check->mrs.r->rkey : check->mrs.w->rkey
+        .wr.rdma.rkey        = rkey
     };
     struct ibv_send_wr *bad;
     struct ibv_wc wc;
@@ -248,9 +250,11 @@ uct_nprdma_odp_check_round(uct_nprdma_odp_check_t *check,
 
     status = is_read ?
              uct_nprdma_odp_check_post(check, IBV_WR_RDMA_READ, target + to,
-                                       source + from, it->length) :
+                                       source + from, check->mrs.r->rkey,
+                                       it->length) :
              uct_nprdma_odp_check_post(check, IBV_WR_RDMA_WRITE, source + from,
-                                       target + to, it->length);
+                                       target + to, check->mrs.w->rkey,
+                                       it->length);
     if (status != IBV_WC_SUCCESS) {
         ucs_debug("%s: the check of on-demand paging failed with status %d",
                   check->dev->name, (int)status);
@@ -274,17 +278,104 @@ uct_nprdma_odp_check_case(uct_nprdma_odp_check_t *check,
     return why;
 }
 
+/*
+ * WRITE to pages that the process shares and has to copy before, as it shares
+ * pages after fork(), or the kernel's page of zeros. Here it shares those of a
+ * file, so that a wrong WRITE harms nobody. They are mapped read-only when the
+ * memory is registered.
+ */
+static const char *
+uct_nprdma_odp_check_write_shared(uct_nprdma_odp_check_t *check, int fd,
+                                  uint8_t *target, uint32_t rkey)
+{
+    const uct_nprdma_odp_check_case_t *it = &uct_nprdma_odp_check_pages;
+    uint8_t file[UCT_NPRDMA_ODP_CHECK_RANGE];
+    size_t i;
+
+    if (!uct_nprdma_odp_check_fill(check, 0) ||
+        (uct_nprdma_odp_check_post(check, IBV_WR_RDMA_WRITE,
+                                   check->memory + it->local,
+                                   target + it->remote, rkey,
+                                   it->length) != IBV_WC_SUCCESS)) {
+        return "its on-demand paging does not work with shared pages";
+    }
+
+    if ((pread(fd, file, sizeof(file), 0) != (ssize_t)sizeof(file)) ||
+        !uct_nprdma_odp_check_is_right(target, it->remote, it->local,
+                                       it->length, 0)) {
+        return "its on-demand paging moves wrong data to shared pages";
+    }
+
+    for (i = 0; i < sizeof(file); ++i) {
+        if (file[i] != 0) {
+            return "its on-demand paging writes to shared pages";
+        }
+    }
+    return NULL;
+}
+
+static const char *
+uct_nprdma_odp_check_shared_at(uct_nprdma_odp_check_t *check, int fd,
+                               uint8_t *target)
+{
+    uct_nprdma_odp_mrs_t mrs;
+    const char *why;
+    size_t i;
+
+    for (i = 0; i < UCT_NPRDMA_ODP_CHECK_RANGE; i += NPRDMA_PAGE_SIZE) {
+        (void)*(volatile uint8_t*)&target[i];
+    }
+
+    if (uct_nprdma_odp_export(check->odp, (uintptr_t)target,
+                              UCT_NPRDMA_ODP_CHECK_RANGE,
+                              NPRDMA_REG_ACCESS_PUT, &mrs) != UCS_OK) {
+        return "it registers no shared pages with on-demand paging";
+    }
+
+    why = uct_nprdma_odp_check_write_shared(check, fd, target, mrs.w->rkey);
+    uct_nprdma_odp_unexport(check->odp, &mrs);
+    return why;
+}
+
+static const char *uct_nprdma_odp_check_shared(uct_nprdma_odp_check_t *check)
+{
+    const char *why = "no memory for the check of its on-demand paging";
+    uint8_t *target;
+    int fd;
+
+    fd = syscall(SYS_memfd_create, "nprdma-odp", MFD_CLOEXEC);
+    if (fd < 0) {
+        return why;
+    }
+
+    if (ftruncate(fd, UCT_NPRDMA_ODP_CHECK_RANGE) == 0) {
+        target = mmap(NULL, UCT_NPRDMA_ODP_CHECK_RANGE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE, fd, 0);
+        if (target != MAP_FAILED) {
+            why = uct_nprdma_odp_check_shared_at(check, fd, target);
+            munmap(target, UCT_NPRDMA_ODP_CHECK_RANGE);
+        }
+    }
+    close(fd);
+    return why;
+}
+
 static const char *uct_nprdma_odp_check_run(uct_nprdma_odp_check_t *check)
 {
     const char *why;
+
+    why = uct_nprdma_odp_check_shared(check);
+    if (why != NULL) {
+        return why;
+    }
 
     why = uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_bytes);
     if (why == NULL) {
         return NULL;
     }
 
-    /* soft-RoCE of Linux 6.16 to at least 7.2 stores each packet at the
-     * beginning of a page, whatever its address */
+    /* soft-RoCE of Linux 7.2 stores each packet at the beginning of a page,
+     * whatever its address */
     if ((check->mtu < IBV_MTU_4096) ||
         (uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_pages) !=
          NULL)) {

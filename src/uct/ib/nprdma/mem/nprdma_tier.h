@@ -7,14 +7,14 @@
 
 /*
  * How a memory domain gets zero copy. A tier is a way to watch memory for a
- * device, or the device's on-demand paging. Tiers are tried in order of preference, and copy mode is what remains
- * (ARCHITECTURE 5).
+ * device, or the device's on-demand paging. Tiers are tried in order of
+ * preference, and copy mode is what remains (ARCHITECTURE 5).
  */
 
 /**
  * Open the memory monitor of an MD, or on-demand paging, by the first tier that
- * works for its device. If none does, md->monitor and md->odp are NULL, one line in the log says why not
- * for each tier, and all data is copied.
+ * works for its device. If none does, md->monitor and md->odp are NULL, one
+ * line in the log says why not for each tier, and all data is copied.
  *
  * @param [in] md  MD with an open device.
  *
