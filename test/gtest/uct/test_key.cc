@@ -346,6 +346,19 @@ TEST_P(test_key, forged_flags)
              [](uct_nprdma_packed_rkey_t &key) { ++key.version; },
              [](uct_nprdma_packed_rkey_t &key) { key.flags = 0xff; },
              [](uct_nprdma_packed_rkey_t &key) { key.flags = 0; },
+             /* More than one way to reach the memory, or fields of another */
+             [](uct_nprdma_packed_rkey_t &key) {
+                 key.flags |= UCT_NPRDMA_KEY_FLAG_ON_DEMAND;
+             },
+             [](uct_nprdma_packed_rkey_t &key) {
+                 key.flags = UCT_NPRDMA_KEY_FLAG_ON_DEMAND;
+             },
+             [](uct_nprdma_packed_rkey_t &key) {
+                 key.flags |= UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES;
+             },
+             [](uct_nprdma_packed_rkey_t &key) {
+                 key.flags = UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES;
+             },
              [](uct_nprdma_packed_rkey_t &key) { key.reserved = 1; },
              [](uct_nprdma_packed_rkey_t &key) { key.region_address += 1; },
              [](uct_nprdma_packed_rkey_t &key) { key.length = UINT64_MAX; }}) {
