@@ -27,7 +27,7 @@
 #define LENGTH   (PAGES * PAGE)
 
 /* Pages that a thread takes at a time */
-#define TAKEN    ((size_t)32)
+#define TAKEN    ((size_t)16)
 
 /* Ranges, and whether they are whole pages: soft-RoCE of 7.2 stores on-demand
  * memory at the beginning of pages only */
@@ -136,7 +136,9 @@ static void *take_pages(void *arg)
         if (after < before) {
             atomic_fetch_add(&num_taken, before - after);
         }
-        usleep(500);
+        /* soft-RoCE gives up a page that is taken from it for a second, and
+         * one page of a region that is taken counts for all of them */
+        usleep(20000);
     }
     close(fd);
     return arg;
