@@ -93,7 +93,7 @@ protected:
 };
 
 
-/* --- both sides may differ ------------------------------------------------- */
+/* --- both sides may differ --------------------------------------------- */
 
 struct tiers {
     const char     *name;
@@ -194,7 +194,7 @@ TEST_P(test_on_demand_tiers, key_says_how_memory_is_reached)
 }
 
 
-/* --- the target's memory changes ------------------------------------------- */
+/* --- the target's memory changes --------------------------------------- */
 
 class test_on_demand : public test_on_demand_base {
 protected:
@@ -316,7 +316,7 @@ TEST_F(test_on_demand, fork_leaves_the_data_to_the_parent)
 }
 
 
-/* --- what cannot be repaired ----------------------------------------------- */
+/* --- what cannot be repaired ------------------------------------------- */
 
 enum broken { NOT_MAPPED, READ_ONLY, TRUNCATED };
 
@@ -379,7 +379,7 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
 }
 
 
-/* --- keys ------------------------------------------------------------------ */
+/* --- keys -------------------------------------------------------------- */
 
 class test_on_demand_revoke
     : public test_on_demand_base,
@@ -467,7 +467,7 @@ TEST_F(test_on_demand, rights_have_their_own_keys)
 }
 
 
-/* --- choice ---------------------------------------------------------------- */
+/* --- choice ------------------------------------------------------------ */
 
 TEST(test_on_demand_choice, device_without_it)
 {
