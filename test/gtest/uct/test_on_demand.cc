@@ -316,6 +316,39 @@ TEST_F(test_on_demand, fork_leaves_the_data_to_the_parent)
 }
 
 
+/* The initiator's own pages are verified by its own tier, whatever the target
+ * has */
+class test_on_demand_local : public test_on_demand_base {
+protected:
+    test_on_demand_local() : test_on_demand_base("explicit") {}
+
+    void SetUp() override
+    {
+        open({{"NPRDMA_MONITOR", "emulated"},
+              {"NPRDMA_FAULT", "rate=0.005,seed=1"}}, on_demand);
+    }
+};
+
+TEST_F(test_on_demand_local, taken_page_is_sent_again)
+{
+    char *local = map(size);
+    buffer remote(m_b->md(), size);
+    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+    for (unsigned round = 0; round < 30; ++round) {
+        fill(local, size, round);
+        ASSERT_EQ(UCS_OK, put(local, size, remote.address(), rkey));
+        ASSERT_TRUE(holds(remote.ptr(), size, round)) << round;
+        fill(remote.ptr(), size, round + 50);
+        ASSERT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
+        ASSERT_TRUE(holds(local, size, round + 50)) << round;
+    }
+    EXPECT_LT(0u, m_a->counter("suspect_local"));
+    EXPECT_LT(0u, m_a->counter("nic_on_demand"));
+    munmap(local, size);
+}
+
+
 /* --- what cannot be repaired ------------------------------------------- */
 
 enum broken { NOT_MAPPED, READ_ONLY, TRUNCATED };
