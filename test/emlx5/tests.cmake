@@ -13,11 +13,12 @@ if(NOT IBVERBS_LIBRARY)
 endif()
 
 find_package(Threads REQUIRED)
-foreach(program emlx5_verbs emlx5_nodes emlx5_window)
+foreach(program emlx5_verbs emlx5_nodes)
     add_executable(${program} guest/${program}.c guest/emlx5_pair.c)
     target_compile_definitions(${program} PRIVATE _GNU_SOURCE)
     target_link_libraries(${program} PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
 endforeach()
+include(${NPRDMA_SOURCE}/contrib/hwcheck/windows.cmake)
 
 # The default takes one kernel and what shows each feature once
 set(NPRDMA_EMLX5 some CACHE STRING
@@ -103,9 +104,9 @@ function(add_emlx5_module_test name)
     endforeach()
 endfunction()
 add_emlx5_module_test(windows.legacy windows KERNELS 6.12 7.2
-                      ARGS $<TARGET_FILE:emlx5_window> 10)
+                      ARGS $<TARGET_FILE:hw_windows> 5)
 add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
-                      IOMMU ss ARGS $<TARGET_FILE:emlx5_window> 10)
+                      IOMMU ss ARGS $<TARGET_FILE:hw_windows> 5)
 
 # The transport on windows of the module; arguments are cases of guest/zcopy
 add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.12 7.2 ARGS choice no_flush)
@@ -120,11 +121,12 @@ add_emlx5_module_test(zcopy.mpi zcopy SECONDS 150 KERNELS 6.12 7.2
 add_emlx5_module_test(zcopy.relaxed zcopy SECONDS 60 MODEL --relaxed-writes
                       ARGS relaxed)
 
-# add_emlx5_control(NAME REGEX): the module with control/NAME.patch is found out
-function(add_emlx5_control name regex)
+# add_emlx5_control(NAME RACE REGEX): the module with control/NAME.patch is found
+# out by this race of hw_windows
+function(add_emlx5_control name race regex)
     set(dir ${NPRDMA_BUILD}/guest/control-6.12-${name})
     add_emlx5_test(${name} control ALL_ONLY
-                   ARGS ${dir} ${regex} $<TARGET_FILE:emlx5_window>)
+                   ARGS ${dir} ${race} ${regex} $<TARGET_FILE:hw_windows>)
     if(TEST guest.6.12.emlx5.${name})
         add_test(NAME guest.6.12.emlx5.${name}.modules
                  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/control/modules 6.12
@@ -136,8 +138,8 @@ function(add_emlx5_control name regex)
             FIXTURES_REQUIRED emlx5-${name})
     endif()
 endfunction()
-add_emlx5_control(no_flush present:)
-add_emlx5_control(late_states "though its state says readable")
+add_emlx5_control(no_flush puts "data is missing that the states say is there")
+add_emlx5_control(late_states gets "absent words that the states say are there")
 
 # Two guests
 if(NPRDMA_EMLX5 STREQUAL "all" AND "6.12" IN_LIST NPRDMA_GUEST_KERNELS)

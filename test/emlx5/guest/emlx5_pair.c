@@ -20,15 +20,18 @@ static double pair_seconds(void)
 
 /* --- resources -------------------------------------------------------------*/
 
-static struct ibv_context *side_open_device(const char *name)
+/* The device of this name, which has so many characters */
+static struct ibv_context *side_open_device(const char *name, size_t length)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
     struct ibv_context *context = NULL;
+    const char *found;
     int i;
 
     CHECK(list != NULL, "no devices");
     for (i = 0; (list[i] != NULL) && (context == NULL); ++i) {
-        if (!strcmp(ibv_get_device_name(list[i]), name)) {
+        found = ibv_get_device_name(list[i]);
+        if ((strlen(found) == length) && !strncmp(found, name, length)) {
             context = ibv_open_device(list[i]);
         }
     }
@@ -37,17 +40,59 @@ static struct ibv_context *side_open_device(const char *name)
     return context;
 }
 
+/* Other programs prefer these, too: RoCE version 2, IPv4 addresses */
+static int gid_rank(const struct ibv_gid_entry *entry)
+{
+    static const uint8_t ipv4[12] = {[10] = 0xff, [11] = 0xff};
+
+    if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) {
+        return 1;
+    }
+    return memcmp(entry->gid.raw, ipv4, sizeof(ipv4)) ? 2 : 3;
+}
+
+static void side_choose_gid(side_t *side, int count)
+{
+    struct ibv_gid_entry entry;
+    int i, best = 0;
+
+    for (i = 0; (i < count) && (i <= UINT8_MAX); ++i) {
+        if ((ibv_query_gid_ex(side->context, side->port, i, &entry, 0) == 0) &&
+            (gid_rank(&entry) > best)) {
+            best            = gid_rank(&entry);
+            side->gid       = entry.gid;
+            side->gid_index = (uint8_t)i;
+        }
+    }
+    CHECK(best > 0, "port %u has no GID", side->port);
+}
+
+/* Of the port that a name ends in, or of port 1 */
+static void side_open_port(side_t *side, const char *name)
+{
+    size_t length = strcspn(name, "/");
+    struct ibv_port_attr port;
+
+    side->context = side_open_device(name, length);
+    side->port    = (name[length] == '/') ? atoi(name + length + 1) : 1;
+    CHECK(ibv_query_port(side->context, side->port, &port) == 0,
+          "%s: no such port", name);
+    side->lid     = port.lid;
+    side->mtu     = port.active_mtu;
+    side->is_roce = (port.link_layer == IBV_LINK_LAYER_ETHERNET);
+    if (side->is_roce) {
+        side_choose_gid(side, port.gid_tbl_len);
+    }
+}
+
 static void side_open(side_t *side, const char *name)
 {
     int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    struct ibv_port_attr port;
 
     memset(side, 0, sizeof(*side));
-    side->context = side_open_device(name);
-    CHECK(ibv_query_port(side->context, 1, &port) == 0, "%s", name);
-    side->lid = port.lid;
-    side->pd  = ibv_alloc_pd(side->context);
+    side_open_port(side, name);
+    side->pd = ibv_alloc_pd(side->context);
     CHECK(side->pd != NULL, "no PD");
     side->channel = ibv_create_comp_channel(side->context);
     CHECK(side->channel != NULL, "no channel");
@@ -134,7 +179,7 @@ static void side_modify(side_t *side, struct ibv_qp_attr *attr, int mask)
 static void side_init(side_t *side)
 {
     struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT, .port_num = 1,
+        .qp_state = IBV_QPS_INIT, .port_num = side->port,
         .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                            IBV_ACCESS_REMOTE_ATOMIC
     };
@@ -157,9 +202,14 @@ void side_connect(side_t *side, const side_t *peer,
 {
     int reliable = (settings->type == IBV_QPT_RC);
     struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096,
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = (side->mtu < peer->mtu) ? side->mtu : peer->mtu,
         .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 4,
-        .min_rnr_timer = 1, .ah_attr = {.dlid = peer->lid, .port_num = 1}
+        .min_rnr_timer = 1,
+        .ah_attr = {.dlid = peer->lid, .port_num = side->port,
+                    .is_global = side->is_roce,
+                    .grh = {.dgid = peer->gid, .sgid_index = side->gid_index,
+                            .hop_limit = 64}}
     };
 
     side_modify(side, &attr,

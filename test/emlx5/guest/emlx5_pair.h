@@ -1,6 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Two ends of a connection, in one process, for tests in a guest. Whatever
+/* Two ends of a connection, in one process, for tests in a guest and for
+ * contrib/hwcheck. It works on any device, over InfiniBand and RoCE. Whatever
  * cannot be made ends the program with a message. */
 
 #ifndef EMLX5_PAIR_H
@@ -34,7 +35,12 @@ typedef struct {
     struct ibv_qp           *qp;
     struct ibv_mr           *mr;
     uint8_t                 *memory; /* PAIR_MEMORY bytes */
+    uint8_t                 port;
+    enum ibv_mtu            mtu;
     uint16_t                lid;
+    int                     is_roce;
+    uint8_t                 gid_index; /* with RoCE; with InfiniBand 0 */
+    union ibv_gid           gid;       /* that with this index */
 } side_t;
 
 typedef struct {
@@ -52,7 +58,8 @@ typedef struct {
 /* What most tests use */
 static const pair_settings_t pair_default = {IBV_QPT_RC, 7, 14, 0};
 
-/** Opens two devices, which may be one, and makes all but the QPs. */
+/** Opens two devices, which may be one, and makes all but the QPs. A name is
+ * that of a device, whose first port is taken, or DEVICE/PORT. */
 void pair_open(pair_t *pair, const char *name_a, const char *name_b);
 
 /** Makes the QPs, instead of those that there are, and connects them. */
@@ -63,7 +70,7 @@ void pair_close(pair_t *pair);
 /** Makes the QP of one end, instead of the one that there is, in state INIT. */
 void side_make(side_t *side, const pair_settings_t *settings);
 
-/** Connects it. Of the peer, the LID and the number of the QP count. */
+/** Connects it. Of the peer, its address and the number of the QP count. */
 void side_connect(side_t *side, const side_t *peer,
                   const pair_settings_t *settings);
 

@@ -1,0 +1,230 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "hw_race.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    RACE_PAGE  = 5, /* the pages of the race */
+    RACE_PAGES = 8,
+    RACE_WORDS = RACE_PAGES * HW_WORDS,
+    RACE_FIRST = RACE_PAGE * HW_WORDS,
+
+    PAUSE_US   = 400, /* at most, while pages are there, and while they are not */
+    LATE_US    = 100  /* in which DMA that was not drained would arrive */
+};
+
+typedef struct {
+    hw_access_t   *access;
+    hw_take_t     take;
+    int           watches;  /* for late WRITEs */
+    atomic_int    ends;
+    unsigned long turns, late;
+    uint64_t      copy[RACE_WORDS];
+} race_t;
+
+static uint64_t *race_memory(const hw_access_t *a)
+{
+    return a->region.memory + RACE_FIRST;
+}
+
+static uint64_t load(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static unsigned random_pause(unsigned *seed)
+{
+    return (unsigned)rand_r(seed) % PAUSE_US;
+}
+
+static double race_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + (t.tv_nsec * 1e-9);
+}
+
+/* Nothing but WRITEs changes the memory. The pages are absent now, and stay
+ * absent meanwhile. */
+static void watch_for_late_writes(race_t *race)
+{
+    const uint64_t *memory = race_memory(race->access);
+    double end             = race_seconds() + (LATE_US * 1e-6);
+    size_t i;
+
+    for (i = 0; i < RACE_WORDS; ++i) {
+        race->copy[i] = load(&memory[i]);
+    }
+    do {
+        for (i = 0; i < RACE_WORDS; ++i) {
+            race->late += load(&memory[i]) != race->copy[i];
+        }
+    } while (race_seconds() < end);
+}
+
+static void *turn_pages(void *arg)
+{
+    race_t *race         = arg;
+    const hw_region_t *r = &race->access->region;
+    unsigned seed        = 1;
+
+    while (!race->ends) {
+        hw_populate(r, RACE_PAGE, RACE_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+        usleep(random_pause(&seed));
+        if ((race->turns++ & 1) && (race->take == HW_TAKE_BY_KERNEL)) {
+            madvise(race_memory(race->access), (size_t)RACE_PAGES * HW_PAGE,
+                    MADV_PAGEOUT);
+        } else {
+            hw_invalidate(r, RACE_PAGE, RACE_PAGES);
+            if (race->watches) {
+                watch_for_late_writes(race);
+            }
+        }
+        usleep(random_pause(&seed));
+    }
+    return NULL;
+}
+
+static void race_start(race_t *race, pthread_t *thread)
+{
+    CHECK(pthread_create(thread, NULL, turn_pages, race) == 0, "no thread");
+}
+
+static void race_end(race_t *race, pthread_t thread)
+{
+    race->ends = 1;
+    pthread_join(thread, NULL);
+    CHECK(race->turns > 0, "the pages did not move");
+    printf("turns: %lu\n", race->turns);
+    if (race->take == HW_TAKE_BY_KERNEL) {
+        printf("pages taken by the kernel: %lu\n",
+               hw_taken_by_kernel(&race->access->region));
+    }
+}
+
+static void read_states(const hw_access_t *a, uint32_t *states)
+{
+    size_t i;
+
+    for (i = 0; i < RACE_PAGES; ++i) {
+        states[i] = hw_state(&a->region, RACE_PAGE + i);
+    }
+}
+
+/* An access with the READ of the states behind it */
+static void access_verified(hw_access_t *a, int is_put)
+{
+    hw_post(a, is_put, (size_t)RACE_PAGE * HW_PAGE, 0,
+            (size_t)RACE_PAGES * HW_PAGE);
+    hw_post_states(a, RACE_PAGE, RACE_PAGES);
+    hw_wait(a, 2);
+}
+
+static int is_verified(const hw_access_t *a, const uint32_t *before, size_t i,
+                       uint32_t bit)
+{
+    return (before[i] & bit) && (before[i] == hw_read_state(a, i));
+}
+
+/* Words of a page that are not `value` */
+static unsigned long count_other(const uint64_t *page, uint64_t value)
+{
+    unsigned long count = 0;
+    size_t i;
+
+    for (i = 0; i < HW_WORDS; ++i) {
+        count += load(&page[i]) != value;
+    }
+    return count;
+}
+
+void hw_race_puts(hw_access_t *a, hw_take_t take, int seconds)
+{
+    race_t race = {.access = a, .take = take, .watches = 1};
+    unsigned long puts = 0, verified = 0, refused = 0, missing = 0, newer = 0;
+    double end = race_seconds() + seconds;
+    uint32_t before[RACE_PAGES];
+    const uint64_t *page;
+    pthread_t thread;
+    size_t i, j;
+
+    memset(race_memory(a), 0, (size_t)RACE_PAGES * HW_PAGE);
+    race_start(&race, &thread);
+    while ((race_seconds() < end) && (missing + newer == 0)) {
+        ++puts;
+        for (i = 0; i < RACE_WORDS; ++i) {
+            hw_buffer(a)[i] = puts;
+        }
+        read_states(a, before);
+        access_verified(a, 1);
+        for (i = 0; i < RACE_PAGES; ++i) {
+            page = race_memory(a) + (i * HW_WORDS);
+            if (is_verified(a, before, i, NPRDMA_PAGE_W)) {
+                ++verified;
+                missing += count_other(page, puts);
+                continue;
+            }
+            ++refused;
+            for (j = 0; j < HW_WORDS; ++j) {
+                newer += load(&page[j]) > puts;
+            }
+        }
+    }
+    race_end(&race, thread);
+    printf("writes: %lu\nverified pages: %lu\nother pages: %lu\n"
+           "missing words: %lu\nunknown words: %lu\nlate words: %lu\n",
+           puts, verified, refused, missing, newer, race.late);
+    CHECK(missing == 0, "data is missing that the states say is there");
+    CHECK(newer == 0, "words that were never written");
+    CHECK(race.late == 0, "WRITEs arrived after the pages were taken away");
+    CHECK((verified > 0) && (refused > 0), "no race");
+}
+
+void hw_race_gets(hw_access_t *a, hw_take_t take, int seconds)
+{
+    race_t race = {.access = a, .take = take};
+    unsigned long gets = 0, verified = 0, mixed = 0, wrong = 0, absent_word = 0;
+    double end = race_seconds() + seconds;
+    uint32_t before[RACE_PAGES];
+    size_t i, present, absent;
+    pthread_t thread;
+
+    for (i = 0; i < RACE_WORDS; ++i) {
+        race_memory(a)[i] = RACE_FIRST + i;
+    }
+    race_start(&race, &thread);
+    while ((race_seconds() < end) && (wrong + absent_word == 0)) {
+        ++gets;
+        read_states(a, before);
+        access_verified(a, 0);
+        for (i = 0, present = 0, absent = 0; i < RACE_WORDS; ++i) {
+            if (hw_buffer(a)[i] == RACE_FIRST + i) {
+                ++present;
+            } else if (hw_buffer(a)[i] == a->region.signature) {
+                ++absent;
+                absent_word += is_verified(a, before, i / HW_WORDS,
+                                           NPRDMA_PAGE_R);
+            } else {
+                ++wrong;
+            }
+        }
+        for (i = 0; i < RACE_PAGES; ++i) {
+            verified += is_verified(a, before, i, NPRDMA_PAGE_R);
+        }
+        mixed += (present > 0) && (absent > 0);
+    }
+    race_end(&race, thread);
+    printf("reads: %lu\nreads that saw both: %lu\nverified pages: %lu\n"
+           "wrong words: %lu\nabsent words: %lu\n",
+           gets, mixed, verified, wrong, absent_word);
+    CHECK(wrong == 0, "words that are neither the page's nor the signature");
+    CHECK(absent_word == 0, "absent words that the states say are there");
+    CHECK((gets > 0) && (verified > 0), "no race");
+}

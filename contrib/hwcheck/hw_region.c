@@ -1,0 +1,189 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "hw_region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void call(const hw_region_t *r, unsigned long nr, void *arg,
+                 const char *name)
+{
+    int ret;
+
+    do {
+        ret = ioctl(r->module, nr, arg);
+    } while ((ret != 0) && (errno == EINTR));
+    CHECK(ret == 0, "%s: %s", name, strerror(errno));
+}
+
+#define CALL(_r, _nr, _arg) call(_r, _nr, _arg, #_nr)
+
+static void skip_if(int unsupported, const char *what)
+{
+    int error = errno;
+
+    if (unsupported) {
+        printf("SKIPPED: %s: %s\n", what, strerror(error));
+        exit(HW_SKIPPED);
+    }
+}
+
+/* --- the module ------------------------------------------------------------*/
+
+struct nprdma_ioc_attach_device hw_attach(hw_region_t *r, const char *device)
+{
+    struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};
+    struct nprdma_ioc_query query       = {.size = sizeof(query)};
+    size_t length                       = strcspn(device, "/");
+
+    CHECK(length < sizeof(arg.name), "%s: the name is too long", device);
+    memset(r, 0, sizeof(*r));
+    r->module = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
+    CHECK(r->module >= 0, "%s: %s", NPRDMA_DEVICE_PATH, strerror(errno));
+    CALL(r, NPRDMA_IOC_QUERY, &query);
+    r->signature = query.signature;
+    memcpy(arg.name, device, length);
+    if (ioctl(r->module, NPRDMA_IOC_ATTACH_DEVICE, &arg) != 0) {
+        CHECK(0, "the module refuses the device: %s",
+              arg.why[0] ? arg.why : strerror(errno));
+    }
+    return arg;
+}
+
+static void create_region(hw_region_t *r)
+{
+    struct nprdma_ioc_region_create create = {
+        .size = sizeof(create), .address = (uintptr_t)r->memory,
+        .length = r->length
+    };
+    struct nprdma_ioc_register reg = {
+        .size = sizeof(reg), .address = (uintptr_t)r->memory,
+        .length = r->length
+    };
+
+    CALL(r, NPRDMA_IOC_REGION_CREATE, &create);
+    r->id = reg.region = create.region;
+    CALL(r, NPRDMA_IOC_REGISTER, &reg);
+    r->mapped_size = create.states_size;
+    r->mapped      = mmap(NULL, create.states_size, PROT_READ, MAP_SHARED,
+                          create.states_fd, 0);
+    CHECK(r->mapped != MAP_FAILED, "states: %s", strerror(errno));
+    r->states = (const uint32_t*)((const char*)r->mapped +
+                                  create.states_offset);
+    close(create.states_fd);
+}
+
+/* One of the three parts of a region, which begins at this offset */
+static struct ibv_mr *
+import_part(struct ibv_pd *pd, int fd, uint64_t offset, size_t length,
+            uint64_t address, int access)
+{
+    struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, offset, length, address, fd,
+                                          access);
+
+    skip_if((mr == NULL) && (errno == EOPNOTSUPP), "ibv_reg_dmabuf_mr");
+    CHECK(mr != NULL, "ibv_reg_dmabuf_mr of %zu bytes: %s", length,
+          strerror(errno));
+    return mr;
+}
+
+static void register_windows(hw_region_t *r, struct ibv_pd *pd)
+{
+    struct nprdma_ioc_export window = {.size = sizeof(window)};
+    uint64_t address = (uintptr_t)r->memory;
+
+    create_region(r);
+    window.region = r->id;
+    CALL(r, NPRDMA_IOC_EXPORT, &window);
+    r->read = import_part(pd, window.fd, 0, r->length, address,
+                          IBV_ACCESS_REMOTE_READ);
+    r->write = import_part(pd, window.fd, r->length, r->length, address,
+                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    r->state_mr = import_part(pd, window.fd, 2 * r->length,
+                              r->length / HW_PAGE * sizeof(uint32_t), 0,
+                              IBV_ACCESS_REMOTE_READ);
+    close(window.fd);
+}
+
+/* --- regions ---------------------------------------------------------------*/
+
+void hw_region_map(hw_region_t *r, hw_kind_t kind, size_t length)
+{
+    if (kind != HW_WINDOWS) {
+        memset(r, 0, sizeof(*r));
+        r->module = -1;
+    }
+    r->kind   = kind;
+    r->length = length;
+    r->memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(r->memory != MAP_FAILED, "no memory");
+}
+
+void hw_region_register(hw_region_t *r, struct ibv_pd *pd)
+{
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                 IBV_ACCESS_REMOTE_READ;
+
+    if (r->kind == HW_WINDOWS) {
+        register_windows(r, pd);
+        return;
+    }
+    access |= (r->kind == HW_ON_DEMAND) ? IBV_ACCESS_ON_DEMAND : 0;
+    r->read = ibv_reg_mr(pd, r->memory, r->length, access);
+    skip_if((r->read == NULL) && (r->kind == HW_ON_DEMAND),
+            "registration on demand");
+    CHECK(r->read != NULL, "ibv_reg_mr of %zu bytes: %s", r->length,
+          strerror(errno));
+    r->write = r->read;
+}
+
+void hw_region_close(hw_region_t *r)
+{
+    CHECK(ibv_dereg_mr(r->read) == 0, "deregistration");
+    if (r->kind == HW_WINDOWS) {
+        CHECK(ibv_dereg_mr(r->write) == 0, "deregistration");
+        CHECK(ibv_dereg_mr(r->state_mr) == 0, "deregistration");
+        munmap(r->mapped, r->mapped_size);
+        close(r->module);
+    }
+    munmap(r->memory, r->length);
+}
+
+void hw_populate(const hw_region_t *r, size_t page, size_t count,
+                 unsigned flags)
+{
+    struct nprdma_ioc_populate arg = {
+        .size = sizeof(arg), .flags = flags, .region = r->id,
+        .address = (uintptr_t)r->memory + (page * HW_PAGE),
+        .length = count * HW_PAGE
+    };
+
+    if (r->kind == HW_WINDOWS) {
+        CALL(r, NPRDMA_IOC_POPULATE, &arg);
+    }
+}
+
+void hw_invalidate(const hw_region_t *r, size_t page, size_t count)
+{
+    struct nprdma_ioc_invalidate arg = {
+        .size = sizeof(arg), .region = r->id,
+        .bits = NPRDMA_PAGE_R | NPRDMA_PAGE_W,
+        .address = (uintptr_t)r->memory + (page * HW_PAGE),
+        .length = count * HW_PAGE
+    };
+
+    CALL(r, NPRDMA_IOC_INVALIDATE, &arg);
+}
+
+unsigned long hw_taken_by_kernel(const hw_region_t *r)
+{
+    struct nprdma_ioc_stats arg = {.size = sizeof(arg), .region = r->id};
+
+    CALL(r, NPRDMA_IOC_STATS, &arg);
+    return arg.invalidated;
+}

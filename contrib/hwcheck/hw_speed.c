@@ -1,0 +1,104 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "hw_speed.h"
+
+#include <string.h>
+#include <time.h>
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (t.tv_sec * 1e6) + (t.tv_nsec * 1e-3);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    double x = *(const double*)a, y = *(const double*)b;
+
+    return (x > y) - (x < y);
+}
+
+void hw_speed_register(hw_kind_t kind, const char *device, size_t length)
+{
+    hw_region_t region;
+    pair_t pair;
+    double start;
+
+    pair_open(&pair, device, device);
+    if (kind == HW_WINDOWS) {
+        (void)hw_attach(&region, device);
+    }
+    hw_region_map(&region, kind, length);
+    start = now_us();
+    hw_region_register(&region, pair.b.pd);
+    printf("us: %.3f\n", now_us() - start);
+    hw_region_close(&region);
+    pair_close(&pair);
+}
+
+/* Present for the device, too: with registration on demand by the first
+ * accesses, which are not measured */
+static void bring_in(hw_access_t *a)
+{
+    memset(a->region.memory, 1, a->region.length);
+    hw_populate(&a->region, 0, a->region.length / HW_PAGE,
+                NPRDMA_IOC_POPULATE_WRITE);
+}
+
+static void post_access(hw_access_t *a, int is_put, int verified,
+                        size_t length)
+{
+    hw_post(a, is_put, 0, 0, length);
+    if (verified) {
+        hw_post_states(a, 0, (length + HW_PAGE - 1) / HW_PAGE);
+    }
+}
+
+static double time_one_by_one(hw_access_t *a, int is_put, int verified,
+                              size_t length, unsigned count)
+{
+    double *times = calloc(count, sizeof(*times));
+    double start, result;
+    unsigned i;
+
+    CHECK(times != NULL, "no memory");
+    for (i = 0; i < count; ++i) {
+        start = now_us();
+        post_access(a, is_put, verified, length);
+        hw_wait(a, verified + 1);
+        times[i] = now_us() - start;
+    }
+    qsort(times, count, sizeof(*times), compare_times);
+    result = times[count / 2];
+    free(times);
+    return result;
+}
+
+static double time_in_flight(hw_access_t *a, int is_put, int verified,
+                             size_t length, unsigned count, unsigned depth)
+{
+    double start = now_us();
+    unsigned posted, done;
+
+    for (posted = 0, done = 0; done < count; ++done) {
+        for (; (posted < count) && (posted < done + depth); ++posted) {
+            post_access(a, is_put, verified, length);
+        }
+        hw_wait(a, verified + 1);
+    }
+    return (now_us() - start) / count;
+}
+
+void hw_speed_access(hw_access_t *a, int is_put, int verified, size_t length,
+                     unsigned count, unsigned depth)
+{
+    unsigned warm = (count < 20) ? count : 20;
+
+    bring_in(a);
+    (void)time_one_by_one(a, is_put, verified, length, warm);
+    printf("us: %.3f\n", (depth == 1) ?
+           time_one_by_one(a, is_put, verified, length, count) :
+           time_in_flight(a, is_put, verified, length, count, depth));
+}
