@@ -24,7 +24,7 @@ typedef struct {
     hw_take_t     take;
     int           watches;  /* for late WRITEs */
     atomic_int    ends;
-    unsigned long turns, late;
+    unsigned long turns, late, swapped;
     uint64_t      copy[RACE_WORDS];
 } race_t;
 
@@ -69,6 +69,30 @@ static void watch_for_late_writes(race_t *race)
     } while (race_seconds() < end);
 }
 
+static void protect(race_t *race, int protection)
+{
+    CHECK(mprotect(race_memory(race->access), (size_t)RACE_PAGES * HW_PAGE,
+                   protection) == 0, "mprotect");
+}
+
+/* Pages lose their frames, if there is swap, or only their rights. The contents
+ * stay in both cases. */
+static void have_kernel_take(race_t *race, unsigned turn)
+{
+    const hw_region_t *r = &race->access->region;
+    unsigned long before;
+
+    if (turn & 1) {
+        before = hw_taken_by_kernel(r);
+        madvise(race_memory(race->access), (size_t)RACE_PAGES * HW_PAGE,
+                MADV_PAGEOUT);
+        race->swapped += hw_taken_by_kernel(r) - before;
+    } else {
+        protect(race, PROT_READ);
+        protect(race, PROT_READ | PROT_WRITE);
+    }
+}
+
 static void *turn_pages(void *arg)
 {
     race_t *race         = arg;
@@ -78,15 +102,15 @@ static void *turn_pages(void *arg)
     while (!race->ends) {
         hw_populate(r, RACE_PAGE, RACE_PAGES, NPRDMA_IOC_POPULATE_WRITE);
         usleep(random_pause(&seed));
-        if ((race->turns++ & 1) && (race->take == HW_TAKE_BY_KERNEL)) {
-            madvise(race_memory(race->access), (size_t)RACE_PAGES * HW_PAGE,
-                    MADV_PAGEOUT);
+        if ((race->turns & 1) && (race->take == HW_TAKE_BY_KERNEL)) {
+            have_kernel_take(race, race->turns / 2);
         } else {
             hw_invalidate(r, RACE_PAGE, RACE_PAGES);
             if (race->watches) {
                 watch_for_late_writes(race);
             }
         }
+        ++race->turns;
         usleep(random_pause(&seed));
     }
     return NULL;
@@ -104,8 +128,8 @@ static void race_end(race_t *race, pthread_t thread)
     CHECK(race->turns > 0, "the pages did not move");
     printf("turns: %lu\n", race->turns);
     if (race->take == HW_TAKE_BY_KERNEL) {
-        printf("pages taken by the kernel: %lu\n",
-               hw_taken_by_kernel(&race->access->region));
+        printf("pages taken by the kernel: %lu\npages swapped out: %lu\n",
+               hw_taken_by_kernel(&race->access->region), race->swapped);
     }
 }
 

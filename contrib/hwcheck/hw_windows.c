@@ -33,8 +33,9 @@ enum { PAGES = 256, STATES_PAGE = 7 };
 
 static void print_port(const side_t *side)
 {
-    printf("link layer: %s\nmtu: %d\n",
-           side->is_roce ? "Ethernet" : "InfiniBand", 128 << side->mtu);
+    printf("link layer: %s\nmtu: %d\ngid index: %u\n",
+           side->is_roce ? "Ethernet" : "InfiniBand", 128 << side->mtu,
+           side->gid_index);
 }
 
 static void run_info(const char *device)
