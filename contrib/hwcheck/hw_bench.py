@@ -3,6 +3,7 @@
 
 import os
 import re
+import subprocess
 import time
 
 from hw_steps import StepFailed, StepSkipped, last_line, output, say
@@ -117,46 +118,54 @@ class Bench:
 
     # -- UCX -----------------------------------------------------------------
 
-    def environment(self, contestant, port, region):
+    def environment(self, contestant, port):
         """Of ucx_perftest."""
-        env = {**self.settings, **UCX[contestant], **WRITTEN,
-               "UCX_NET_DEVICES": port.replace("/", ":") if "/" in port
-                                  else port + ":1",
-               "UCX_NPRDMA_REGION_SIZE": str(region),
-               "UCX_NPRDMA_GID_INDEX": str(self.gid_index),
-               "UCX_WARN_UNUSED_ENV_VARS": "n"}
-        return env
+        return {**self.settings, **UCX[contestant], **WRITTEN,
+                "UCX_NET_DEVICES": port.replace("/", ":"),
+                "UCX_NPRDMA_GID_INDEX": str(self.gid_index),
+                "UCX_WARN_UNUSED_ENV_VARS": "n"}
 
-    def perftest(self, contestant, region, words):
+    def client(self, server, contestant, words, seconds):
+        """Tries until the server listens; returns the ended client."""
+        for _ in range(100):
+            client = self.steps.start(
+                ["ucx_perftest", *words, "127.0.0.1"],
+                self.environment(contestant, self.ports[0]))
+            try:
+                client.wait(seconds)
+            except subprocess.TimeoutExpired as error:
+                client.kill()
+                raise StepFailed(f"{contestant}: no end within {seconds} s: " +
+                                 why_not(output(client))) from error
+            if server.poll() is not None or \
+                    "onnection refused" not in output(client):
+                break
+            time.sleep(0.1)
+        return client
+
+    def perftest(self, contestant, words, seconds=300):
         """The last CSV line of ucx_perftest between two processes."""
         self.port += 1
         address = ["-p", str(self.port)]
         server = self.steps.start(
             ["ucx_perftest", *address],
-            self.environment(contestant, self.ports[1], region))
-        client = None
-        for _ in range(100):
-            client = self.steps.start(
-                ["ucx_perftest", *address, "-f", "-v", *words, "127.0.0.1"],
-                self.environment(contestant, self.ports[0], region))
-            if client.wait() == 0 or server.poll() is not None:
-                break
-            if "onnection refused" not in output(client):
-                break
-            time.sleep(0.1)
-        text = output(client)
-        if client.returncode != 0:
+            self.environment(contestant, self.ports[1]))
+        try:
+            client = self.client(server, contestant,
+                                 [*address, "-f", "-v", *words], seconds)
+            if client.returncode != 0:
+                raise StepFailed(f"{contestant}: " + why_not(
+                    output(server) + output(client)))
+            server.wait()
+        finally:
             server.kill()
             server.wait()
-            raise StepFailed(f"{contestant}: " + why_not(
-                output(server) + text))
-        server.wait()
-        rows = re.findall(r"^ *[0-9].*,.*", text, re.M)
+        rows = re.findall(r"^ *[0-9].*,.*", output(client), re.M)
         if not rows:
             raise StepFailed(f"{contestant}: ucx_perftest printed no figures")
         return rows[-1].split(",")
 
-    def ucx_contestants(self, prefix, region):
+    def ucx_contestants(self, prefix):
         """Tries each; returns ([those that work], {name: reason})."""
         works, reasons = [], {}
         if not os.path.exists(os.path.join(prefix, "etc/nprdma.env")):
@@ -168,14 +177,14 @@ class Bench:
             if name in reasons:
                 continue
             try:
-                self.perftest(name, region, ["-t", "tag_lat", "-n", "10",
-                                             "-w", "1", "-s", "8"])
+                self.perftest(name, ["-t", "tag_lat", "-n", "10",
+                                             "-w", "1", "-s", "8"], 60)
                 works.append(name)
             except StepFailed as reason:
                 reasons[name] = str(reason)
         return works, reasons
 
-    def ucx(self, turns, contestants, region, count):
+    def ucx(self, turns, contestants, count):
         """All rows between those that work. The first pinned one is what the
         others are compared with."""
         pinned = [name for name in PINNED if name in contestants]
@@ -187,7 +196,7 @@ class Bench:
 
             def command(_session, contestant, length, test=test, field=field,
                         number=number):
-                return float(self.perftest(contestant, region, [
+                return float(self.perftest(contestant, [
                     "-t", test, "-s", str(length), "-n", str(number), "-w",
                     str(max(number // 10, 1))])[field - 1])
 

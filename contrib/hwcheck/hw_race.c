@@ -15,7 +15,7 @@ enum {
     RACE_WORDS = RACE_PAGES * HW_WORDS,
     RACE_FIRST = RACE_PAGE * HW_WORDS,
 
-    PAUSE_US   = 400, /* at most, while pages are there, and while they are not */
+    PAUSE_US   = 400, /* at most, while pages are there or gone */
     LATE_US    = 100  /* in which DMA that was not drained would arrive */
 };
 

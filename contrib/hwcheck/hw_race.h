@@ -9,8 +9,8 @@
 typedef enum {
     HW_TAKE_BY_CALL,  /* the program takes them away from the device. If DMA
                        * arrives late, it hits memory of the program. */
-    HW_TAKE_BY_KERNEL /* half of the time, the kernel takes them: by page-out, or
-                       * because of mprotect() */
+    HW_TAKE_BY_KERNEL /* half of the time, the kernel takes them: by page-out,
+                       * or because of mprotect() */
 } hw_take_t;
 
 /**
