@@ -6,8 +6,9 @@ import re
 import subprocess
 import time
 
+from hw_parse import fields
 from hw_steps import StepFailed, StepSkipped, last_line, output, say
-from measure import Row, measure_row
+from measure import Row, all_values, measure_row
 from report import sentence
 from session import WRITTEN, BenchError, Skip, read_settings
 from stats import ratio, value
@@ -18,7 +19,7 @@ KIB, MIB = 1 << 10, 1 << 20
 # itself; a tier that is asked for by name is an error if it is not there.
 NPRDMA = {"UCX_TLS": "nprdma", "UCX_NPRDMA_EMULATION": "no"}
 UCX = {
-    "copy": {**NPRDMA, "UCX_NPRDMA_ZCOPY": "n"},
+    "copy": {**NPRDMA, "UCX_NPRDMA_ZCOPY": "no"},
     "odp": {**NPRDMA, "UCX_NPRDMA_MONITOR": "odp"},
     "windows": {**NPRDMA, "UCX_NPRDMA_MONITOR": "kernel"},
     "rc_verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
@@ -116,6 +117,26 @@ class Bench:
         return self.measure(Row("verbs", what, command, tuple(self.kinds),
                                 self.judges(), sizes=VERBS_SIZES), turns)
 
+    def module(self, turns, count):
+        """What pages cost in the module, and programs that map memory."""
+        def turn(_session, _contestant, pages):
+            text = self.steps.command([self.program, "turn", self.ports[1],
+                                       str(pages), str(count)])
+            return {f"{name}, per page@us": float(figure)
+                    for name, figure in fields(text).items()}
+
+        def cycle(_session, contestant, pages):
+            return self.windows("cycle", contestant, self.ports[1], pages,
+                                count)
+
+        for row in (Row("module", "pages of windows", turn, ("windows",),
+                        all_values, sizes=(1, 64), scale="pages"),
+                    Row("module", "map, touch and unmap", cycle,
+                        ("windows", "none"), [ratio("windows", "none")],
+                        sizes=(1, 64), scale="pages")):
+            figures = self.measure(row, turns)
+        return figures
+
     # -- UCX -----------------------------------------------------------------
 
     def environment(self, contestant, port):
@@ -181,7 +202,7 @@ class Bench:
                                              "-w", "1", "-s", "8"], 60)
                 works.append(name)
             except StepFailed as reason:
-                reasons[name] = str(reason)
+                reasons[name] = str(reason).partition(": ")[2]
         return works, reasons
 
     def ucx(self, turns, contestants, count):

@@ -137,8 +137,9 @@ def iommu_of(tree, pci):
     return {"group": group, "domain": tree.text(f"{base}/type"),
             "functions in the group": len(tree.names(f"{base}/devices")),
             "unit": unit,
-            **tree.texts(f"/sys/class/iommu/{unit}/intel-iommu",
-                         ("version", "cap", "ecap", "domains_supported"))}
+            **{name: hw_parse.grouped(text) for name, text in tree.texts(
+                f"/sys/class/iommu/{unit}/intel-iommu",
+                ("version", "cap", "ecap")).items()}}
 
 
 def kernel_facts(tree):
@@ -186,7 +187,7 @@ def software_facts(tree):
     ucx = (tree.run("ucx_info", "-v") or "").splitlines()
     ofed = (tree.run("ofed_info", "-s") or "").strip()
     compiler = (tree.run("cc", "--version") or "").splitlines()
-    return {"libibverbs": hw_parse.library_version(verbs[0]) if verbs else None,
+    return {"rdma-core": hw_parse.library_version(verbs[0]) if verbs else None,
             "UCX": re.sub(r"^# *", "", ucx[0]) if ucx else None,
             "OFED": ofed or None, "compiler": compiler[0] if compiler else None}
 

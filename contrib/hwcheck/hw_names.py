@@ -25,7 +25,7 @@ PATTERNS = [
                         rf")?{END}")),
     ("<guid>", re.compile(r"(?<![0-9a-fA-Fx])(?:0x)?[0-9a-fA-F]{16}"
                           r"(?![0-9a-fA-F])")),
-    ("<ip>", re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}"
+    ("<ip>", re.compile(r"(?<![\d.])[1-9]\d{0,2}(?:\.\d{1,3}){3}"
                         r"(?:/\d+)?(?![\d.])(?=\W|$)")),
     ("<serial>", re.compile(r"(?i)(?<=serial number)(\W+)\S+|"
                             r"\b(?:S/?N)[:=] *\S+")),

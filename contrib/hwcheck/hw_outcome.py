@@ -4,6 +4,7 @@
 import json
 
 import report as bench_report
+from measure import with_size
 
 FORMAT = "nprdma hwcheck 1"
 
@@ -24,7 +25,7 @@ WITH_NAMES = ("Names of hosts and users, addresses and GUIDs are in it "
               "(--with-names).")
 
 # Of each measurement; the others are the same for all
-FIGURES = ("line", "what", "size", "unit", "kind", "contestants", "values",
+FIGURES = ("line", "what", "size", "scale", "unit", "kind", "contestants", "values",
            "figure", "ratio", "range", "limit", "verdict", "reason", "label",
            "show")
 VERDICTS = ("passed", "failed", "skipped")
@@ -99,9 +100,9 @@ def as_text(made):
     lines = [made["format"], "", *made["about"], "",
              f"Status: {made['status']}" + (
                  f" ({', '.join(made['failed'])})" if made["failed"] else "")]
-    for name in ("date", "commit", "options"):
-        lines.append(f"{name.capitalize()}: {show(made.get(name))}")
-    for title, part in made["facts"].items():
+    for name in ("date", "commit"):
+        lines.append(f"{name.capitalize()}: {show(made[name])}")
+    for title, part in {"options": made["options"], **made["facts"]}.items():
         lines += ["", title.capitalize()]
         for each in part if isinstance(part, list) else [part]:
             lines += flat(each)
@@ -109,11 +110,12 @@ def as_text(made):
     for step in made["steps"]:
         lines += step_lines(step)
     lines += ["", "Measurements"]
-    what = None
+    above = None
     for result in made["measurements"]:
-        if result["what"] != what:
-            what = result["what"]
-            lines.append(f" {result['line']}: {what}")
+        head = with_size(result["what"], result["size"], result["scale"])
+        if head != above:
+            above = head
+            lines.append(f" {result['line']}: {head}")
         lines.append(bench_report.sentence(result))
     if not made["measurements"]:
         lines.append("  none")

@@ -127,6 +127,12 @@ def log_findings(lines):
 
 
 def library_version(path):
-    """The version at the end of a library's file name: "1.14.44.0"."""
-    found = re.search(r"\.so\.([\d.]+)$", path)
+    """rdma-core's version at the end of a library's file name: "44.0" of
+    libibverbs.so.1.14.44.0."""
+    found = re.search(r"\.so\.\d+\.\d+\.(\d+\.\d+)$", path)
     return found.group(1) if found else None
+
+
+def grouped(text):
+    """A register's digits in groups, unlike those of a GUID."""
+    return "_".join(re.findall(r".{1,8}", text[::-1]))[::-1]

@@ -3,7 +3,11 @@
 #include "hw_speed.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+
+/* Pages of the region of turn and cycle */
+enum { TURN_PAGES = 256 };
 
 static double now_us(void)
 {
@@ -18,6 +22,25 @@ static int compare_times(const void *a, const void *b)
     double x = *(const double*)a, y = *(const double*)b;
 
     return (x > y) - (x < y);
+}
+
+static double *new_times(unsigned count)
+{
+    double *times = calloc(count, sizeof(*times));
+
+    CHECK((times != NULL) && (count > 0), "no memory for %u times", count);
+    return times;
+}
+
+/* The times are of no use afterwards */
+static double median_of(double *times, unsigned count)
+{
+    double result;
+
+    qsort(times, count, sizeof(*times), compare_times);
+    result = times[count / 2];
+    free(times);
+    return result;
 }
 
 void hw_speed_register(hw_kind_t kind, const char *device, size_t length)
@@ -59,21 +82,17 @@ static void post_access(hw_access_t *a, int is_put, int verified,
 static double time_one_by_one(hw_access_t *a, int is_put, int verified,
                               size_t length, unsigned count)
 {
-    double *times = calloc(count, sizeof(*times));
-    double start, result;
+    double *times = new_times(count);
+    double start;
     unsigned i;
 
-    CHECK(times != NULL, "no memory");
     for (i = 0; i < count; ++i) {
         start = now_us();
         post_access(a, is_put, verified, length);
         hw_wait(a, verified + 1);
         times[i] = now_us() - start;
     }
-    qsort(times, count, sizeof(*times), compare_times);
-    result = times[count / 2];
-    free(times);
-    return result;
+    return median_of(times, count);
 }
 
 static double time_in_flight(hw_access_t *a, int is_put, int verified,
@@ -101,4 +120,65 @@ void hw_speed_access(hw_access_t *a, int is_put, int verified, size_t length,
     printf("us: %.3f\n", (depth == 1) ?
            time_one_by_one(a, is_put, verified, length, count) :
            time_in_flight(a, is_put, verified, length, count, depth));
+}
+
+/* --- the module ------------------------------------------------------------*/
+
+static void open_windows(hw_access_t *a, const char *device)
+{
+    hw_access_open(a, device, device, HW_WINDOWS,
+                   (size_t)TURN_PAGES * HW_PAGE);
+    bring_in(a);
+}
+
+void hw_speed_turn(const char *device, size_t pages, unsigned count)
+{
+    double *in = new_times(count), *out = new_times(count);
+    hw_access_t a;
+    double start;
+    unsigned i;
+
+    CHECK((pages > 0) && (pages <= TURN_PAGES), "%zu pages", pages);
+    open_windows(&a, device);
+    for (i = 0; i < count; ++i) {
+        start = now_us();
+        hw_invalidate(&a.region, 0, pages);
+        out[i] = (now_us() - start) / pages;
+        start  = now_us();
+        hw_populate(&a.region, 0, pages, NPRDMA_IOC_POPULATE_WRITE);
+        in[i] = (now_us() - start) / pages;
+    }
+    printf("populate: %.3f\n", median_of(in, count));
+    printf("invalidate: %.3f\n", median_of(out, count));
+    hw_access_close(&a);
+}
+
+void hw_speed_cycle(const char *device, int has_region, size_t pages,
+                    unsigned count)
+{
+    double *times = new_times(count);
+    hw_access_t a;
+    double start;
+    char *memory;
+    unsigned i;
+    size_t j;
+
+    if (has_region) {
+        open_windows(&a, device);
+    }
+    for (i = 0; i < count; ++i) {
+        start  = now_us();
+        memory = mmap(NULL, pages * HW_PAGE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(memory != MAP_FAILED, "no memory");
+        for (j = 0; j < pages; ++j) {
+            ((volatile char*)memory)[j * HW_PAGE] = 1;
+        }
+        munmap(memory, pages * HW_PAGE);
+        times[i] = now_us() - start;
+    }
+    printf("us: %.3f\n", median_of(times, count));
+    if (has_region) {
+        hw_access_close(&a);
+    }
 }

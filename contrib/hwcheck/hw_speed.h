@@ -19,4 +19,14 @@ void hw_speed_register(hw_kind_t kind, const char *device, size_t length);
 void hw_speed_access(hw_access_t *a, int is_put, int verified, size_t length,
                      unsigned count, unsigned depth);
 
+/** Prints what the module takes for pages of a region with windows, in
+ * microseconds per page: to bring in pages that are mapped, and to take them
+ * away again. */
+void hw_speed_turn(const char *device, size_t pages, unsigned count);
+
+/** Prints the microseconds of mapping, touching and unmapping memory that is no
+ * region, next to a region with windows or without one. */
+void hw_speed_cycle(const char *device, int has_region, size_t pages,
+                    unsigned count);
+
 #endif
