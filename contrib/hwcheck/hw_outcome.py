@@ -25,10 +25,9 @@ WITH_NAMES = ("Names of hosts and users, addresses and GUIDs are in it "
               "(--with-names).")
 
 # Of each measurement; the others are the same for all
-FIGURES = ("line", "what", "size", "scale", "unit", "kind", "contestants", "values",
-           "figure", "ratio", "range", "limit", "verdict", "reason", "label",
-           "show")
-VERDICTS = ("passed", "failed", "skipped")
+FIGURES = ("line", "what", "size", "scale", "unit", "kind", "contestants",
+           "values", "figure", "ratio", "range", "limit", "verdict", "reason",
+           "label", "show")
 
 
 def make(facts, steps, results, kernel_log, left, interrupted, more):
