@@ -40,7 +40,7 @@ void hw_post(hw_access_t *a, int is_put, size_t offset, size_t from,
 /** Posts a READ of the state words of some pages to HW_STATES_AT. */
 void hw_post_states(hw_access_t *a, size_t page, size_t count);
 
-/** Waits for so many completions, which must be successful. */
+/** Waits for this number of completions, which must be successful. */
 void hw_wait(hw_access_t *a, int count);
 
 /** READs words to the beginning of the buffer. @return The first one. */

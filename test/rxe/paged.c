@@ -157,7 +157,7 @@ static pid_t fork_child(void)
     return pid;
 }
 
-static void print_status(const char *who)
+static void print_status(const char *side)
 {
     FILE *file = fopen("/proc/self/status", "r");
     char line[256];
@@ -168,7 +168,7 @@ static void print_status(const char *who)
         sscanf(line, "VmPin: %ld", &pinned);
     }
     fclose(file);
-    printf("%s: taken %ld VmPin %ld\n", who, atomic_load(&num_taken), pinned);
+    printf("%s: taken %ld VmPin %ld\n", side, atomic_load(&num_taken), pinned);
 }
 
 static void obey(const absent_way_t *way, int socket)

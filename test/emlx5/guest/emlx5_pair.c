@@ -20,7 +20,7 @@ static double pair_seconds(void)
 
 /* --- resources -------------------------------------------------------------*/
 
-/* The device of this name, which has so many characters */
+/* The device of this name, and the length of the name */
 static struct ibv_context *side_open_device(const char *name, size_t length)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);

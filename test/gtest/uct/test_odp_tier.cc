@@ -31,7 +31,7 @@ struct odp_case {
 
 static void PrintTo(const odp_case &it, std::ostream *out) { *out << it.name; }
 
-class test_odp_device : public ::testing::TestWithParam<odp_case> {
+class test_odp_tier_choice : public ::testing::TestWithParam<odp_case> {
 protected:
     void SetUp() override { setenv("NPEMU_ODP", "explicit", 1); }
     void TearDown() override { unsetenv("NPEMU_ODP"); }
@@ -68,10 +68,11 @@ static const odp_case odp_cases[] = {
      "wrong data", false}
 };
 
-INSTANTIATE_TEST_SUITE_P(all, test_odp_device, ::testing::ValuesIn(odp_cases),
+INSTANTIATE_TEST_SUITE_P(all, test_odp_tier_choice,
+                         ::testing::ValuesIn(odp_cases),
                          [](const auto &info) { return info.param.name; });
 
-TEST_P(test_odp_device, is_used_only_if_it_is_right)
+TEST_P(test_odp_tier_choice, is_used_only_if_it_is_right)
 {
     const odp_case &it = GetParam();
     odp_open_result_t result;
@@ -91,7 +92,7 @@ TEST_P(test_odp_device, is_used_only_if_it_is_right)
 }
 
 
-class test_odp_use : public ::testing::Test {
+class test_odp_tier : public ::testing::Test {
 protected:
     void SetUp() override
     {
@@ -114,7 +115,7 @@ protected:
     unsigned m_live;
 };
 
-TEST_F(test_odp_use, refused_export_leaves_nothing)
+TEST_F(test_odp_tier, refused_export_leaves_nothing)
 {
     for (unsigned after : {0u, 1u}) {
         for (auto [error, status] :
@@ -136,7 +137,7 @@ TEST_F(test_odp_use, refused_export_leaves_nothing)
 
 /* A part is registered once for each direction, and a region has what begins in
  * its part, however it ends */
-TEST_F(test_odp_use, parts_are_registered_once)
+TEST_F(test_odp_tier, parts_are_registered_once)
 {
     size_t part       = odp_device_part_size();
     unsigned previous = odp_device_registrations();
@@ -162,7 +163,7 @@ TEST_F(test_odp_use, parts_are_registered_once)
 
 /* Memory beyond the limit, and a part that the device has refused, are
  * copied */
-TEST_F(test_odp_use, parts_are_bounded)
+TEST_F(test_odp_tier, parts_are_bounded)
 {
     size_t part = odp_device_part_size();
     unsigned i, used = 1; /* By the check */
