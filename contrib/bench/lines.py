@@ -7,8 +7,9 @@ large   large messages, registration, absent pages, next to UCX's rc_verbs on
 revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
         flight, as for bandwidth, strict finds another registration each time
         and revokes nothing; the latency shows its cost.
-order   puts that overlap nowhere, over two builds of nprdma (--old). In "same"
-        all puts go to one place, so they must wait for each other: no limit.
+order   puts that overlap nowhere, over two installations of nprdma (--old). In
+        "same" all puts go to one place, so they must wait for each other: no
+        limit.
 monitor the memory monitor of a build tree (--build)
 mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
 kernel  the kernel module, in a guest (kernel.py)
@@ -253,10 +254,10 @@ REVOKE = [
 
 
 def order_row(kind, what, limit):
-    """Two builds of nprdma."""
+    """Two installations of nprdma: versions.py."""
     return Row("order." + kind, what,
                ucx("order_bench", "mb_per_s", kind + " {size}"),
-               ("new", "old"), [ratio("new", "old", limit and ">=", limit)],
+               ("nprdma",), [ratio("new", "old", limit and ">=", limit)],
                "MB/s", (16384, *BULK))
 
 

@@ -17,7 +17,7 @@ SKIPPED = 77
 
 # What a contestant has in its environment. verbs is UCX's rc_verbs on the
 # emulated RNIC, through the preloaded shim. prereg registers memory before
-# its first use. new and old are two installations of nprdma.
+# its first use.
 CONTESTANTS = {
     "nprdma": {"UCX_TLS": "nprdma"},
     "prereg": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PREREG": "y"},
@@ -26,8 +26,6 @@ CONTESTANTS = {
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
-    "new": {"UCX_TLS": "nprdma"},
-    "old": {"UCX_TLS": "nprdma"},
 }
 
 # The C library writes the buffers that it gives to UCX, because for most tests
@@ -80,13 +78,13 @@ def field_of(text, field):
 
 class Session:
     """One run: directory `work` for what is compiled and printed, `prefix`
-    and `old` (or None) where nprdma is installed, `build` a build tree (or
-    None). `programs` is a directory with compiled programs; None: this
-    compiles them into `work`. `more` is added to each environment."""
+    where nprdma is installed, `build` a build tree (or None). `programs` is a
+    directory with compiled programs; None: this compiles them into `work`.
+    `more` is added to each environment. `old` is None, or the session of
+    another installation that this one is compared with."""
 
-    def __init__(self, work, prefix, old=None, build=None, programs=None,
-                 more=None):
-        self.work, self.prefix, self.old = work, prefix, old
+    def __init__(self, work, prefix, build=None, programs=None, more=None):
+        self.work, self.prefix, self.old = work, prefix, None
         self.build, self.programs, self.more = build, programs, more or {}
         self.cpus = os.sysconf("SC_NPROCESSORS_ONLN")
         self.other = str(1 if self.cpus > 1 else 0)
@@ -94,8 +92,15 @@ class Session:
         self.half_of_memory = available_memory() // 2
         self.seen = {}     # (line, what) -> values, for Earlier
         self.cleanups = []
-        self.settings = {}  # contestant's kind -> environment
+        self.settings = None  # environment of this installation
         self.compiled = {}
+
+    def compare_with(self, prefix):
+        """Makes self.old, which shares what is compiled and cleaned up."""
+        import copy  # not in python3-minimal
+        self.old = copy.copy(self)
+        self.old.prefix = prefix
+        self.old.port += 20000
 
     def at_most(self, size):
         """Half of the free memory is the most that a test may take."""
@@ -103,22 +108,20 @@ class Session:
 
     def environment(self, contestant, more=None):
         """The environment of a contestant's programs."""
-        kind = contestant if contestant in ("new", "old") else "installed"
-        if kind not in self.settings:
-            self.settings[kind] = self.read(kind)
-        env = {**self.settings[kind], **CONTESTANTS[contestant], **self.more}
+        if self.settings is None:
+            self.settings = self.read()
+        env = {**self.settings, **CONTESTANTS[contestant], **self.more}
         if contestant == "verbs":
             env["LD_PRELOAD"] = find_shim(self.prefix)
         env.update(more or {})
         return env
 
-    def read(self, kind):
-        """new and old see one installation each, and no other."""
-        env = dict(os.environ)
-        if kind != "installed":
-            env.pop("LD_PRELOAD", None)
-            env.pop("UCX_PLUGIN_PATH", None)
-        env = read_settings(self.old if kind == "old" else self.prefix, env)
+    def read(self):
+        """Programs see this installation, and no other that the caller's shell
+        may know."""
+        env = {name: value for name, value in os.environ.items()
+               if name not in ("LD_PRELOAD", "UCX_PLUGIN_PATH")}
+        env = read_settings(self.prefix, env)
         env.update(UCX_NPRDMA_EMULATION="yes", UCX_WARN_UNUSED_ENV_VARS="n",
                    OMPI_MCA_rmaps_base_oversubscribe="1")
         if os.getuid() == 0:
