@@ -165,7 +165,7 @@ TEST(test_dump, key)
     key.region_address = 0x2000;
     key.region_id      = 3;
     key.signature      = 0xfeed;
-    EXPECT_EQ("key version 2 flags 0x1 key 0xd address 0x1000 length 4096 "
+    EXPECT_EQ("key version 3 flags 0x1 key 0xd address 0x1000 length 4096 "
               "rkeys r 0xa w 0xb s 0xc region 0x2000 id 3 signature 0xfeed",
               dump(uct_nprdma_key_dump, packet(key)));
 }
