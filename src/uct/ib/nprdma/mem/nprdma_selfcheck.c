@@ -48,6 +48,7 @@ typedef struct uct_nprdma_selfcheck {
     unsigned            posted;  /* Work requests in flight */
 
     uint64_t            *memory; /* Is accessed through windows */
+    size_t              room;    /* Bytes mapped there */
     nprdma_range_t      range;   /* of it; region is NULL before it is
                                   * registered */
 
@@ -595,17 +596,25 @@ static ucs_status_t uct_nprdma_selfcheck_steps(uct_nprdma_selfcheck_t *self)
 
 /* ---- what it needs ---- */
 
-static int uct_nprdma_selfcheck_map(uct_nprdma_selfcheck_t *self, void *hint)
+/* @param [in] room  Bytes of the address space from the memory on that nothing
+ *                   else uses; at least UCT_NPRDMA_SELFCHECK_LENGTH. */
+static int uct_nprdma_selfcheck_map(uct_nprdma_selfcheck_t *self, size_t room)
 {
-    void *memory = mmap(hint, UCT_NPRDMA_SELFCHECK_LENGTH,
-                        PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                        0);
+    void *memory = mmap(NULL, room, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (memory == MAP_FAILED) {
         return 0;
     }
 
+    if (mprotect(memory, UCT_NPRDMA_SELFCHECK_LENGTH,
+                 PROT_READ | PROT_WRITE) != 0) {
+        munmap(memory, room);
+        return 0;
+    }
+
     self->memory = memory;
+    self->room   = room;
     return 1;
 }
 
@@ -616,28 +625,28 @@ static void uct_nprdma_selfcheck_unmap(uct_nprdma_selfcheck_t *self)
         self->range.region = NULL;
     }
     if (self->memory != NULL) {
-        munmap(self->memory, UCT_NPRDMA_SELFCHECK_LENGTH);
+        munmap(self->memory, self->room);
         self->memory = NULL;
     }
 }
 
 /* The first region shows what the device refuses. The kernel maps memory at the
- * end of the address space first, where a region may be shorter than others:
- * one of full size is below it. */
+ * end of the address space first, where a region may be shorter than others. A
+ * region begins at or below its memory, so with room for a whole one behind the
+ * memory it ends before the address space does. */
 static ucs_status_t uct_nprdma_selfcheck_first(uct_nprdma_selfcheck_t *self)
 {
     size_t region_size = self->md->config.region_size;
     ucs_status_t status;
-    uintptr_t hint;
 
     status = uct_nprdma_selfcheck_register(self);
     if ((status != UCS_OK) || (self->range.region->length >= region_size)) {
         return status;
     }
 
-    hint = (uintptr_t)self->memory - region_size;
     uct_nprdma_selfcheck_unmap(self);
-    if (!uct_nprdma_selfcheck_map(self, (void*)hint)) {
+    if (!uct_nprdma_selfcheck_map(self, UCT_NPRDMA_SELFCHECK_LENGTH +
+                                        region_size)) {
         return UCS_ERR_NO_MEMORY;
     }
 
@@ -677,7 +686,7 @@ static ucs_status_t uct_nprdma_selfcheck_alloc(uct_nprdma_selfcheck_t *self)
     const size_t length      = UCT_NPRDMA_SELFCHECK_LENGTH + NPRDMA_PAGE_SIZE;
     uct_nprdma_device_t *dev = &self->md->super;
 
-    if (!uct_nprdma_selfcheck_map(self, NULL) ||
+    if (!uct_nprdma_selfcheck_map(self, UCT_NPRDMA_SELFCHECK_LENGTH) ||
         (posix_memalign((void**)&self->buffer, NPRDMA_PAGE_SIZE, length) !=
          0)) {
         self->buffer = NULL;
