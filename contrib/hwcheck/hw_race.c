@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,18 +76,41 @@ static void protect(race_t *race, int protection)
                    protection) == 0, "mprotect");
 }
 
+static unsigned long swap_out(const race_t *race)
+{
+    const hw_region_t *r = &race->access->region;
+    unsigned long before = hw_taken_by_kernel(r);
+
+    madvise(race_memory(race->access), (size_t)RACE_PAGES * HW_PAGE,
+            MADV_PAGEOUT);
+    return hw_taken_by_kernel(r) - before;
+}
+
+/* A page that was brought in lately is in a list of the CPU that did it, and is
+ * not swapped out from another CPU. All CPUs empty their lists before pages
+ * move to a NUMA node, even if they are there. */
+static void empty_lists_of_cpus(void)
+{
+    static char here;
+    void *page = &here;
+    int node = 0, status;
+
+    syscall(SYS_move_pages, 0, 1ul, &page, &node, &status, 0);
+}
+
 /* Pages lose their frames, if there is swap, or only their rights. The contents
  * stay in both cases. */
 static void have_kernel_take(race_t *race, unsigned turn)
 {
-    const hw_region_t *r = &race->access->region;
-    unsigned long before;
+    unsigned long swapped;
 
     if (turn & 1) {
-        before = hw_taken_by_kernel(r);
-        madvise(race_memory(race->access), (size_t)RACE_PAGES * HW_PAGE,
-                MADV_PAGEOUT);
-        race->swapped += hw_taken_by_kernel(r) - before;
+        swapped = swap_out(race);
+        if (swapped == 0) {
+            empty_lists_of_cpus();
+            swapped = swap_out(race);
+        }
+        race->swapped += swapped;
     } else {
         protect(race, PROT_READ);
         protect(race, PROT_READ | PROT_WRITE);
