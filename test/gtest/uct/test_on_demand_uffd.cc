@@ -21,9 +21,9 @@
 #endif
 
 /*
- * Memory under a userfaultfd of the application, together with on-demand paging.
- * A userfaultfd for all faults serves the device as well. One for faults of user
- * mode does not, and neither does any for devices whose driver does not wait
+ * Memory under a userfaultfd of the application, with on-demand paging. A
+ * userfaultfd for all faults serves npemu0 as well. One for faults of user mode
+ * does not, and neither does any for devices whose driver does not wait
  * (hmm_range_fault() gives up): then the operation ends with an error. It never
  * hangs, and never moves other data.
  */
@@ -122,7 +122,7 @@ private:
         copy.dst = address;
         copy.src = (uintptr_t)data.data();
         copy.len = page;
-        ++m_num_provided; /* Before the thread that waits for the page goes on */
+        ++m_num_provided; /* Before the thread that waits goes on */
         EXPECT_EQ(0, ioctl(m_uffd, UFFDIO_COPY, &copy));
     }
 
@@ -137,7 +137,8 @@ private:
 /* The memory is the target's, or the initiator's */
 class test_on_demand_uffd
     : public test_mem,
-      public ::testing::WithParamInterface<std::tuple<const char*, bool, bool>> {
+      public ::testing::WithParamInterface<
+              std::tuple<const char*, bool, bool>> {
 protected:
     static constexpr size_t length = provided_memory::length;
     static constexpr size_t half   = length / 2;
