@@ -500,6 +500,122 @@ TEST_F(test_on_demand, rights_have_their_own_keys)
 }
 
 
+struct forged {
+    const char *name;
+    bool       is_refused; /* Already when it is unpacked */
+    void       (*change)(uct_nprdma_packed_rkey_t &key);
+};
+
+static void PrintTo(const forged &it, std::ostream *out) { *out << it.name; }
+
+class test_on_demand_forged
+    : public test_on_demand_base,
+      public ::testing::WithParamInterface<std::tuple<bool, forged>> {
+protected:
+    test_on_demand_forged() : test_on_demand_base("explicit") {}
+
+    /* Memory between two unregistered pages */
+    static constexpr size_t area = size + 2 * page;
+};
+
+static const forged forgeries[] = {
+    {"no_rkeys", true, [](auto &key) { key.r_rkey = key.w_rkey = 0; }},
+    {"with_states", true, [](auto &key) { key.s_rkey = key.r_rkey; }},
+    {"region_and_on_demand", true,
+     [](auto &key) { key.flags |= UCT_NPRDMA_KEY_FLAG_REGION; }},
+    {"only_whole_pages", true,
+     [](auto &key) { key.flags = UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES; }},
+    {"unknown_flag", true, [](auto &key) { key.flags |= 0x80; }},
+    {"whole_pages", false,
+     [](auto &key) { key.flags |= UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES; }},
+    {"swapped_rkeys", false,
+     [](auto &key) {
+         uint32_t r_rkey = key.r_rkey;
+         key.r_rkey      = key.w_rkey;
+         key.w_rkey      = r_rkey;
+     }},
+    {"other_rkeys", false,
+     [](auto &key) {
+         key.r_rkey += 0x1300;
+         key.w_rkey += 0x1300;
+     }},
+    {"one_page_more", false,
+     [](auto &key) {
+         key.address -= page;
+         key.length  += 2 * page;
+     }},
+    {"all_memory", false,
+     [](auto &key) {
+         key.address = 0;
+         key.length  = UINT64_MAX;
+     }},
+    /* Its data is taken for states */
+    {"as_region", false,
+     [](auto &key) {
+         key.flags          = UCT_NPRDMA_KEY_FLAG_REGION;
+         key.s_rkey         = key.r_rkey;
+         key.region_address = key.address;
+         key.region_id      = 99;
+         key.signature      = 0x0101010101010101;
+     }}
+};
+
+INSTANTIATE_TEST_SUITE_P(all, test_on_demand_forged,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::ValuesIn(forgeries)),
+                         [](const auto &info) {
+                             return std::string(std::get<1>(info.param).name) +
+                                    (std::get<0>(info.param) ? "_get" : "_put");
+                         });
+
+/* Each operation ends, and the memory around the registration neither changes
+ * nor is read */
+TEST_P(test_on_demand_forged, key_reaches_no_other_memory)
+{
+    const auto &[is_get, it] = GetParam();
+    char *memory    = map(area), *local = map(area);
+    uct_mem_h memh  = reg(memory + page, size);
+    const auto real = pack(memh);
+    auto key        = packed(real);
+    auto begin      = (const char*)&key;
+    complaints log;
+
+    it.change(key);
+    std::vector<char> forged_key(begin, begin + sizeof(key));
+    if (it.is_refused) {
+        EXPECT_THROW(m_a->unpack(forged_key), std::exception);
+    } else {
+        uct_rkey_t rkey = m_a->unpack(forged_key);
+
+        fill(memory, area, 1);
+        memset(local, 0, area);
+        for (size_t offset : {page, size_t(0), 2 * page}) {
+            uint64_t address    = (uint64_t)memory + offset;
+            ucs_status_t status = is_get ? get(local, size, address, rkey) :
+                                           put(local, size, address, rkey);
+
+            EXPECT_TRUE((offset == page) || (status != UCS_OK)) << offset;
+            EXPECT_TRUE(holds(memory, page, 1)) << offset;
+            EXPECT_EQ(content(1, area - page), memory[area - page]) << offset;
+            EXPECT_EQ(content(1, area - 1), memory[area - 1]) << offset;
+            EXPECT_NE(content(1, area - 1), local[size - 1]) << offset;
+            m_a->disconnect(m_ab);
+            m_a->failed.clear();
+            m_ab = m_a->connect(m_b->address());
+        }
+    }
+
+    /* The target serves honest peers */
+    fill(memory, area, 2);
+    EXPECT_EQ(UCS_OK, get(local, size, (uint64_t)memory + page,
+                          m_a->unpack(real)));
+    EXPECT_EQ(0, memcmp(local, memory + page, size));
+    ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+    munmap(memory, area);
+    munmap(local, area);
+}
+
+
 /* --- choice ------------------------------------------------------------ */
 
 TEST(test_on_demand_choice, device_without_it)
