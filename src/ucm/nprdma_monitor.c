@@ -680,6 +680,20 @@ static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
     sum->backend.invalidated += stats.invalidated;
 }
 
+static void nprdma_monitor_subtract(nprdma_monitor_stats_t *stats,
+                                    const nprdma_monitor_stats_t *before)
+{
+    stats->populated          -= before->populated;
+    stats->populate_ns        -= before->populate_ns;
+    stats->pageins            -= before->pageins;
+    stats->invalidated        -= before->invalidated;
+    stats->revoked            -= before->revoked;
+    stats->events             -= before->events;
+    stats->drains             -= before->drains;
+    stats->kernel_events      -= before->kernel_events;
+    stats->kernel_invalidated -= before->kernel_invalidated;
+}
+
 void nprdma_monitor_query(nprdma_monitor_t *monitor,
                           nprdma_monitor_stats_t *stats)
 {
@@ -718,6 +732,16 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
+    nprdma_monitor_subtract(stats, &monitor->before);
+}
+
+void nprdma_monitor_restart_stats(nprdma_monitor_t *monitor)
+{
+    nprdma_monitor_stats_t stats;
+
+    memset(&monitor->before, 0, sizeof(monitor->before));
+    nprdma_monitor_query(monitor, &stats);
+    monitor->before = stats;
 }
 
 

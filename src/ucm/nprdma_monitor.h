@@ -107,6 +107,16 @@ int nprdma_monitor_tick(nprdma_monitor_t *monitor);
 void nprdma_monitor_query(nprdma_monitor_t *monitor,
                           nprdma_monitor_stats_t *stats);
 
+
+/**
+ * Count pages and their events from zero again: what the monitor has done so
+ * far was not for the application. Regions are counted as before. Called before
+ * other threads use the monitor.
+ *
+ * @param [in] monitor  Monitor.
+ */
+void nprdma_monitor_restart_stats(nprdma_monitor_t *monitor);
+
 END_C_DECLS
 
 #endif

@@ -73,6 +73,8 @@ struct nprdma_monitor {
     nprdma_prereg_t          *prereg;
     struct nprdma_uffd       *uffd;
     nprdma_monitor_counters_t count;
+    nprdma_monitor_stats_t    before; /* What nprdma_monitor_query() leaves out:
+                                       * see nprdma_monitor_restart_stats() */
 };
 
 

@@ -378,6 +378,15 @@ uint64_t fake_drains(const fake_device_t *device)
     return stats.drains;
 }
 
+uint64_t fake_counted_pages(const fake_device_t *device)
+{
+    nprdma_monitor_stats_t stats;
+
+    nprdma_monitor_query(device->md.monitor, &stats);
+    return stats.populated + stats.invalidated + stats.revoked + stats.events +
+           stats.kernel_events + stats.kernel_invalidated;
+}
+
 size_t fake_register(fake_device_t *device, uint64_t address, size_t length)
 {
     if (nprdma_monitor_register(device->md.monitor, address, length,

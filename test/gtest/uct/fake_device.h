@@ -68,6 +68,9 @@ size_t fake_region_size(const fake_device_t *device);
 double fake_region_time(const fake_device_t *device);
 uint64_t fake_drains(const fake_device_t *device);
 
+/* Pages that the counters say were populated or taken away */
+uint64_t fake_counted_pages(const fake_device_t *device);
+
 /* Registers memory, which need not be mapped.
  * @return Length of its region in bytes, or 0 if there is none */
 size_t fake_register(fake_device_t *device, uint64_t address, size_t length);

@@ -142,6 +142,14 @@ TEST_F(test_tier, no_drain)
     EXPECT_EQ(0u, fake_drains(device));
 }
 
+/* A user who sees pages in the counters must be able to take them for the
+ * program's own */
+TEST_F(test_tier, check_is_not_counted)
+{
+    expect_zcopy();
+    EXPECT_EQ(0u, fake_counted_pages(device));
+}
+
 TEST_F(test_tier, kernel_on_request)
 {
     params.monitor = FAKE_KERNEL;

@@ -193,8 +193,12 @@ uct_nprdma_tier_check(uct_nprdma_mem_md_t *md, char *why)
     status = uct_nprdma_selfcheck(md, why, NPRDMA_BACKEND_WHY_MAX);
     if (status != UCS_OK) {
         uct_nprdma_tier_cleanup(md);
+        return status;
     }
-    return status;
+
+    /* Users and tests read from the counters what became of their own pages */
+    nprdma_monitor_restart_stats(md->monitor);
+    return UCS_OK;
 }
 
 static ucs_status_t
