@@ -24,7 +24,7 @@ static const char emlx5_usage[] =
 "  --whole            a DMA is one transaction, and faster\n"
 "  --delay US         longest pause between two transactions (0)\n"
 "  --in-order         reads of one DMA are not reordered\n"
-"  --relaxed-writes   payload may be overtaken by what is written after it:\n"
+"  --relaxed-writes   RDMA data may be overtaken by what is written after it:\n"
 "                     what correct hardware never does unless it is asked to\n"
 "  --chunk BYTES      of a message that are moved at once (4096)\n"
 "  --seed N           of everything that is random (1)\n"

@@ -33,7 +33,7 @@ static emlx5_qp_t *emlx5_connected_peer(const emlx5_qp_t *qp)
 
 static emlx5_buffer_t emlx5_local_buffer(const emlx5_qp_t *qp)
 {
-    return (emlx5_buffer_t){qp->hca, qp->pd, &qp->wqe.sgl, qp->wqe.bytes};
+    return (emlx5_buffer_t){qp->hca, qp->pd, &qp->wqe.sgl, qp->wqe.bytes, 0};
 }
 
 static uint32_t emlx5_connected_chunk(const emlx5_qp_t *qp)
@@ -108,7 +108,7 @@ static void emlx5_connected_recv_done(emlx5_qp_t *qp, emlx5_qp_t *peer)
 static emlx5_result_t emlx5_connected_send(emlx5_qp_t *qp, emlx5_qp_t *peer)
 {
     emlx5_buffer_t from = emlx5_local_buffer(qp);
-    emlx5_buffer_t to   = {peer->hca, 0, &peer->recv.sgl, peer->recv.bytes};
+    emlx5_buffer_t to   = {peer->hca, 0, &peer->recv.sgl, peer->recv.bytes, 0};
     uint32_t length     = emlx5_connected_chunk(qp);
     emlx5_result_t result;
 
@@ -154,7 +154,7 @@ static int emlx5_connected_permitted(const emlx5_qp_t *qp,
                                      const emlx5_qp_t *peer, uint32_t right)
 {
     emlx5_access_t access = {qp->wqe.remote_key, emlx5_connected_pd(qp, peer),
-                             right, qp->wqe.remote_va, qp->wqe.sgl.total};
+                             right, qp->wqe.remote_va, qp->wqe.sgl.total, 0};
     int permitted;
 
     switch (right) {
@@ -175,7 +175,7 @@ static emlx5_access_t emlx5_connected_access(const emlx5_qp_t *qp,
                                              uint32_t right, uint32_t length)
 {
     return (emlx5_access_t){qp->wqe.remote_key, emlx5_connected_pd(qp, peer),
-                            right, qp->wqe.remote_va + qp->done, length};
+                            right, qp->wqe.remote_va + qp->done, length, 0};
 }
 
 static emlx5_result_t emlx5_connected_write(emlx5_qp_t *qp, emlx5_qp_t *peer)
@@ -186,6 +186,7 @@ static emlx5_result_t emlx5_connected_write(emlx5_qp_t *qp, emlx5_qp_t *peer)
                                                  length);
     emlx5_result_t result;
 
+    to.is_rdma = 1;
     if ((qp->done == 0) &&
         !emlx5_connected_permitted(qp, peer, EMLX5_REMOTE_WRITE)) {
         return emlx5_connected_refuse(peer, EMLX5_EVENT_WQ_ACCESS,
@@ -241,6 +242,7 @@ static emlx5_result_t emlx5_connected_read(emlx5_qp_t *qp, emlx5_qp_t *peer)
     uint32_t length   = emlx5_connected_chunk(qp);
     emlx5_result_t result;
 
+    to.is_rdma = 1;
     if ((qp->done == 0) &&
         !emlx5_connected_permitted(qp, peer, EMLX5_REMOTE_READ)) {
         return emlx5_connected_refuse(peer, EMLX5_EVENT_WQ_ACCESS,

@@ -83,7 +83,7 @@ static void emlx5_datagram_grh(const emlx5_qp_t *qp, uint8_t *grh)
 static int emlx5_datagram_place(const emlx5_qp_t *qp, emlx5_qp_t *peer)
 {
     emlx5_buffer_t to = {peer->hca, peer->recv.pd, &peer->recv.sgl,
-                         peer->recv.bytes};
+                         peer->recv.bytes, 0};
     uint32_t skip     = EMLX5_GRH_SIZE;
 
     if (qp->wqe.av.global) {
@@ -121,7 +121,7 @@ static void emlx5_datagram_receive(const emlx5_qp_t *qp, emlx5_qp_t *peer)
 
 emlx5_result_t emlx5_datagram_send(emlx5_qp_t *qp)
 {
-    emlx5_buffer_t from = {qp->hca, qp->pd, &qp->wqe.sgl, qp->wqe.bytes};
+    emlx5_buffer_t from = {qp->hca, qp->pd, &qp->wqe.sgl, qp->wqe.bytes, 0};
     emlx5_qp_t *peer;
     int taken;
 

@@ -22,6 +22,7 @@ static int emlx5_buffer_move(const emlx5_buffer_t *buffer,
     access.rights = (to != NULL) ? EMLX5_LOCAL_READ : EMLX5_LOCAL_WRITE;
     access.va     = sge->va + skip;
     access.length = length;
+    access.is_rdma = buffer->is_rdma;
     return (to != NULL) ? emlx5_mkey_get(buffer->hca, &access, to) :
                           emlx5_mkey_put(buffer->hca, &access, from);
 }

@@ -15,6 +15,7 @@ typedef struct {
     uint32_t          pd;
     const emlx5_sgl_t *sgl;
     const uint8_t     *wqe; /* of inline data */
+    int               is_rdma; /* as in emlx5_access_t */
 } emlx5_buffer_t;
 
 /**

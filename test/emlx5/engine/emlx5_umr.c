@@ -32,7 +32,7 @@ static const struct {
 static emlx5_result_t emlx5_umr_entries(emlx5_qp_t *qp, emlx5_mkey_t *mkey)
 {
     const emlx5_umr_t *umr = &qp->wqe.umr;
-    emlx5_buffer_t from    = {qp->hca, qp->pd, &qp->wqe.sgl, qp->wqe.bytes};
+    emlx5_buffer_t from    = {qp->hca, qp->pd, &qp->wqe.sgl, qp->wqe.bytes, 0};
     uint8_t *to            = emlx5_mkey_entries(mkey, umr->offset, umr->bytes);
     uint64_t length        = umr->bytes;
 

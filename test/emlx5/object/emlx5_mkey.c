@@ -30,6 +30,7 @@ typedef struct {
     uint8_t       *to;   /* read to here */
     const uint8_t *from; /* write from here; both NULL: only check */
     uint32_t      steps; /* done in lists of keys */
+    int           is_rdma; /* as in emlx5_access_t */
 } emlx5_walk_t;
 
 static int emlx5_mkey_walk(emlx5_walk_t *walk, const emlx5_access_t *access,
@@ -95,7 +96,8 @@ static void emlx5_walk_piece(emlx5_walk_t *walk, uint64_t bus, uint64_t length)
         emlx5_dma_get(&walk->hca->dma, bus, walk->to, length);
         walk->to += length;
     } else if (walk->from != NULL) {
-        emlx5_dma_put(&walk->hca->dma, bus, walk->from, length);
+        (walk->is_rdma ? emlx5_dma_put : emlx5_dma_write)(&walk->hca->dma, bus,
+                                                          walk->from, length);
         walk->from += length;
     }
 }
@@ -264,7 +266,7 @@ int emlx5_mkey_get(emlx5_hca_t *hca, const emlx5_access_t *access, void *data)
 int emlx5_mkey_put(emlx5_hca_t *hca, const emlx5_access_t *access,
                    const void *data)
 {
-    emlx5_walk_t walk = {.hca = hca, .from = data};
+    emlx5_walk_t walk = {.hca = hca, .from = data, .is_rdma = access->is_rdma};
 
     return emlx5_mkey_use(&walk, access);
 }

@@ -55,6 +55,7 @@ typedef struct {
     uint32_t rights; /* all of these are needed: emlx5_right_t */
     uint64_t va;
     uint64_t length; /* bytes; 0 is always permitted */
+    int      is_rdma; /* data of RDMA WRITE or READ: emlx5_dma_put() */
 } emlx5_access_t;
 
 /**
@@ -65,7 +66,8 @@ typedef struct {
  */
 int emlx5_mkey_get(emlx5_hca_t *hca, const emlx5_access_t *access, void *data);
 
-/** Writes memory: emlx5_dma_put() of its pieces. @return 0, or -1 if the key
+/** Writes memory: emlx5_dma_put() of its pieces if they are data of RDMA
+ * operations, emlx5_dma_write() otherwise. @return 0, or -1 if the key
  * does not permit it; a part may have been written then. */
 int emlx5_mkey_put(emlx5_hca_t *hca, const emlx5_access_t *access,
                    const void *data);

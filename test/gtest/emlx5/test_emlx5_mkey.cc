@@ -23,7 +23,7 @@ protected:
     {
         emlx5_access_t access = {(key != 0) ? key : m_key,
                                  (pd != 0) ? pd : m_node.pd(), rights, va,
-                                 length};
+                                 length, 0};
 
         return emlx5_mkey_check(m_node.hca(), &access);
     }
@@ -68,7 +68,7 @@ TEST_F(test_emlx5_mkey, rights)
 TEST_F(test_emlx5_mkey, pages)
 {
     emlx5_access_t access = {m_key, m_node.pd(), EMLX5_REMOTE_WRITE,
-                             m_va + 4000, 200};
+                             m_va + 4000, 200, 0};
     std::vector<uint8_t> data(200, 0x77), back(200);
 
     ASSERT_EQ(0, emlx5_mkey_put(m_node.hca(), &access, data.data()));
@@ -115,7 +115,8 @@ TEST_F(test_emlx5_mkey, list_of_keys)
     uint32_t outer  = m_node.create_mkey(0, 8192, m_bus);
     emlx5_mkey_t *k = (emlx5_mkey_t*)emlx5_table_get(&m_node.hca()->mkeys,
                                                      outer >> 8);
-    emlx5_access_t access = {outer, m_node.pd(), EMLX5_REMOTE_READ, 90, 20};
+    emlx5_access_t access = {outer, m_node.pd(), EMLX5_REMOTE_READ, 90, 20,
+                             0};
     std::vector<uint8_t> data(20);
 
     EMLX5_SET(k->context, mkc, access_mode_1_0, 2);
