@@ -142,8 +142,8 @@ TEST_F(test_tier, no_drain)
     EXPECT_EQ(0u, fake_drains(device));
 }
 
-/* A user who sees pages in the counters must be able to take them for the
- * program's own */
+/* Pages in the counters are those of the program, so that users and tests can
+ * draw conclusions from them */
 TEST_F(test_tier, check_is_not_counted)
 {
     expect_zcopy();
