@@ -116,7 +116,7 @@ add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.12 7.2
                       ARGS disturbed)
 add_emlx5_module_test(zcopy.collapsed zcopy ALL_ONLY SECONDS 150
                       KERNELS 6.12 7.2 ARGS collapsed)
-add_emlx5_module_test(zcopy.mpi zcopy SECONDS 150 KERNELS 6.12 7.2
+add_emlx5_module_test(zcopy.mpi zcopy SECONDS 200 KERNELS 6.12 7.2
                       ARGS mpi keys)
 add_emlx5_module_test(zcopy.relaxed zcopy SECONDS 60 MODEL --relaxed-writes
                       ARGS relaxed)

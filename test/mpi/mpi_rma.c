@@ -4,6 +4,9 @@
  * One-sided communication: Put, Get, Accumulate, Get_accumulate, Fetch_and_op
  * and Compare_and_swap under fences, PSCW, locks and lock_all with flush, and a
  * target that computes without calling MPI while it is accessed.
+ *
+ * mpi_rma [ROUNDS [ATOMICS]]: ATOMICS is how often each rank increments the
+ * counters in a round, for machines where that takes long.
  */
 
 #include "mpi_test.h"
@@ -92,11 +95,11 @@ static uint64_t put_pscw(int round)
 
 /* Counters on rank 0 that all ranks increment at the same time. Fetching
  * operations return each value exactly once, and the sums are exact. */
-static uint64_t atomics(int round)
+static uint64_t atomics(int round, int ops)
 {
-    enum { OPS = 200, FETCH = 0, ADD, CAS, SUM, NUM };
+    enum { FETCH, ADD, CAS, SUM, NUM };
     int64_t *base, one = 1, old, expected, desired;
-    char *seen = calloc(mpi_test_size, OPS);
+    char *seen = calloc(mpi_test_size, ops);
     MPI_Win win;
     int i;
 
@@ -105,10 +108,10 @@ static uint64_t atomics(int round)
     memset(base, 0, NUM * sizeof(*base));
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_lock_all(0, win);
-    for (i = 0; i < OPS; ++i) {
+    for (i = 0; i < ops; ++i) {
         MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, FETCH, MPI_SUM, win);
         MPI_Win_flush(0, win);
-        CHECK((old >= 0) && (old < (int64_t)mpi_test_size * OPS),
+        CHECK((old >= 0) && (old < (int64_t)mpi_test_size * ops),
               "fetched %ld", (long)old);
         CHECK(seen[old]++ == 0, "fetched %ld twice", (long)old);
 
@@ -130,23 +133,23 @@ static uint64_t atomics(int round)
         }
     }
     MPI_Win_unlock_all(win);
-    MPI_Allreduce(MPI_IN_PLACE, seen, mpi_test_size * OPS, MPI_CHAR, MPI_SUM,
+    MPI_Allreduce(MPI_IN_PLACE, seen, mpi_test_size * ops, MPI_CHAR, MPI_SUM,
                   MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
 
     MPI_Win_lock(MPI_LOCK_SHARED, mpi_test_rank, 0, win);
     for (i = 0; (mpi_test_rank == 0) && (i < NUM); ++i) {
-        CHECK(base[i] == (int64_t)mpi_test_size * OPS,
+        CHECK(base[i] == (int64_t)mpi_test_size * ops,
               "round %d: counter %d is %ld", round, i, (long)base[i]);
     }
     MPI_Win_unlock(mpi_test_rank, win);
-    for (i = 0; i < mpi_test_size * OPS; ++i) {
+    for (i = 0; i < mpi_test_size * ops; ++i) {
         CHECK(seen[i] == 1, "value %d was fetched %d times", i, seen[i]);
     }
 
     MPI_Win_free(&win);
     free(seen);
-    return mpi_test_rank == 0 ? 0 : OPS * 4 * sizeof(int64_t);
+    return mpi_test_rank == 0 ? 0 : ops * 4 * sizeof(int64_t);
 }
 
 /* A read-modify-write that is correct only if exclusive locks exclude each
@@ -272,15 +275,17 @@ static uint64_t computing_target(int round)
 int main(int argc, char **argv)
 {
     int rounds     = mpi_test_init(argc, argv, MPI_THREAD_SINGLE, 4);
+    int ops        = (argc > 2) ? atoi(argv[2]) : 200;
     uint64_t bytes = 0;
     int round;
 
+    CHECK(ops > 0, "number of atomic operations '%s'", argv[2]);
     for (round = 0; round < rounds; ++round) {
         bytes += put_get_fence(round);
         bytes += put_pscw(round);
         bytes += accumulate_vector(round);
         bytes += exclusive_lock(round);
-        bytes += atomics(round);
+        bytes += atomics(round, ops);
         bytes += computing_target(round);
     }
     return mpi_test_done(bytes);
