@@ -2,6 +2,7 @@
 
 #include "../gtest/uct/uct_test.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

@@ -4,6 +4,7 @@
 
 #include "npemu_region.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <thread>

@@ -4,6 +4,7 @@
 
 #include "npemu_test.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
