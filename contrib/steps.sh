@@ -6,12 +6,12 @@
 # Packages to build, install and use nprdma with Open MPI
 PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
     ca-certificates libucx-dev ucx-utils libibverbs-dev openmpi-bin
-    libopenmpi-dev gnuplot-nox man-db python3"
+    libopenmpi-dev gnuplot-nox man-db python3 git"
 
 # Additional packages for the tests
 PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
-    hpcc mpich libmpich-dev xz-utils git numactl libnuma-dev procps groff shellcheck
+    hpcc mpich libmpich-dev xz-utils numactl libnuma-dev procps groff shellcheck
     spin kmod cpio"
 
 # If the archive does not have these, their tests are skipped, visibly
@@ -106,9 +106,10 @@ install_packages() {
         -o DPkg::Lock::Timeout=120 install --no-install-recommends $missing
 }
 
+# fetch_headers [--source DIR]
 fetch_headers() {
     announce "UCX internal headers"
-    required ucx-headers "see the message above" "$top/contrib/ucx-headers"
+    required ucx-headers "see the message above" "$top/contrib/ucx-headers" "$@"
 }
 
 # Creates ./configure, if one of its sources is newer
