@@ -377,6 +377,25 @@ TEST(test_config, few_descriptors)
     EXPECT_GT(refused, 10u);
 }
 
+/* A test with a setting that is not taken would test the default instead: with
+ * UCX 1.17 names got a prefix. One setting of the MD, one of the interface. */
+TEST(test_config, settings_are_taken)
+{
+    EXPECT_THROW(entity(config_t{{"NO_SUCH_SETTING", "1"}}),
+                 std::runtime_error);
+    EXPECT_GT(entity().attr().cap.am.max_bcopy, 2048u);
+    for (std::string prefix : {"", "NPRDMA_"}) {
+        entity e(config_t{{prefix + "SEG_SIZE", "2048"}});
+        EXPECT_LE(e.attr().cap.am.max_bcopy, 2048u);
+
+        /* The MD refuses a value that is no power of two */
+        complaints told;
+        EXPECT_THROW(entity(config_t{{prefix + "REGION_SIZE", "3m"}}),
+                     std::runtime_error);
+        EXPECT_FALSE(told.lines().empty());
+    }
+}
+
 /* Regions without registrations release the descriptors that a new region
  * needs, whether an odd or an even number of descriptors is left */
 TEST(test_config, idle_regions_give_up_descriptors)

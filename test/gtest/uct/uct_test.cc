@@ -223,23 +223,30 @@ uct_component_h find_component()
     return found;
 }
 
-/* Settings of another configuration are skipped */
-template<typename C>
-static void modify(C *config, const config_t &settings)
+/* Since 1.17 UCX expects names with the table's prefix, and before without.
+ * Removes from "left" those that this configuration has taken. The others belong
+ * to another one. */
+template<typename C> static void modify(C *config, config_t *left)
 {
     static const std::string prefix = "NPRDMA_";
 
-    for (auto &setting : settings) {
-        /* Within the table, names have no prefix */
-        std::string name = setting.first;
+    for (auto setting = left->begin(); setting != left->end();) {
+        std::string name = setting->first;
+        const char *value = setting->second.c_str();
         if (name.compare(0, prefix.size(), prefix) == 0) {
             name.erase(0, prefix.size());
         }
 
-        ucs_status_t status = uct_config_modify(config, name.c_str(),
-                                                setting.second.c_str());
-        if (status != UCS_ERR_NO_ELEM) {
-            check(status, setting.first.c_str());
+        ucs_status_t status = uct_config_modify(config, (prefix + name).c_str(),
+                                                value);
+        if (status == UCS_ERR_NO_ELEM) {
+            status = uct_config_modify(config, name.c_str(), value);
+        }
+        if (status == UCS_ERR_NO_ELEM) {
+            ++setting;
+        } else {
+            check(status, setting->first.c_str());
+            setting = left->erase(setting);
         }
     }
 }
@@ -253,15 +260,16 @@ entity::entity(const config_t &config)
               "async_context_create");
         check(uct_worker_create(m_async, UCS_THREAD_MODE_SINGLE, &m_worker),
               "worker_create");
-        open_md(config);
-        open_iface(config);
+        config_t left = config;
+        open_md(&left);
+        open_iface(&left);
     } catch (...) {
         close();
         throw;
     }
 }
 
-void entity::open_md(const config_t &config)
+void entity::open_md(config_t *left)
 {
     uct_component_attr_t attr = {};
     std::vector<uct_md_resource_desc_t> mds;
@@ -284,7 +292,7 @@ void entity::open_md(const config_t &config)
     check(uct_md_config_read(m_component, nullptr, nullptr, &md_config),
           "md_config_read");
     try {
-        modify(md_config, config);
+        modify(md_config, left);
     } catch (...) {
         uct_config_release(md_config);
         throw;
@@ -296,7 +304,7 @@ void entity::open_md(const config_t &config)
     check(uct_md_query(m_md, &m_md_attr), "md_query");
 }
 
-void entity::open_iface(const config_t &config)
+void entity::open_iface(config_t *left)
 {
     uct_tl_resource_desc_t *tls;
     uct_iface_config_t *iface_config;
@@ -311,7 +319,10 @@ void entity::open_iface(const config_t &config)
     check(uct_md_iface_config_read(m_md, tls[0].tl_name, nullptr, nullptr,
                                    &iface_config), "iface_config_read");
     try {
-        modify(iface_config, config);
+        modify(iface_config, left);
+        if (!left->empty()) {
+            throw std::runtime_error("no setting " + left->begin()->first);
+        }
     } catch (...) {
         uct_config_release(iface_config);
         uct_release_tl_resource_list(tls);

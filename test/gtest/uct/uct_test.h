@@ -122,6 +122,7 @@ void invalidate(uct_md_h md, uct_mem_h memh);
 /* A worker with one interface of nprdma */
 class entity {
 public:
+    /* Throws if the transport does not take each of the settings */
     explicit entity(const config_t &config = {});
     ~entity();
     entity(const entity&) = delete;
@@ -176,8 +177,8 @@ public:
 
 private:
     void close();
-    void open_md(const config_t &config);
-    void open_iface(const config_t &config);
+    void open_md(config_t *left);
+    void open_iface(config_t *left);
     static ucs_status_t
     on_error(void *arg, uct_ep_h ep, ucs_status_t status);
 
