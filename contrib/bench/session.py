@@ -123,7 +123,9 @@ class Session:
                if name not in ("LD_PRELOAD", "UCX_PLUGIN_PATH")}
         env = read_settings(self.prefix, env)
         env.update(UCX_NPRDMA_EMULATION="yes", UCX_WARN_UNUSED_ENV_VARS="n",
-                   OMPI_MCA_rmaps_base_oversubscribe="1")
+                   OMPI_MCA_rmaps_base_oversubscribe="1",
+                   # The same for Open MPI 5
+                   PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
         if os.getuid() == 0:
             env.update(OMPI_ALLOW_RUN_AS_ROOT="1",
                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
