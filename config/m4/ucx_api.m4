@@ -35,6 +35,8 @@ AC_DEFUN([NPRDMA_UCX_API], [
         [[return sizeof(uct_md_ops_t) == 0;]])], [], [AC_MSG_ERROR([
     the UCX headers do not compile for the probes; see config.log])])
 
+    AC_CHECK_HEADERS([ucs/sys/ptr_arith.h], [], [], [NPRDMA_UCX_API_INCLUDES])
+
     AC_CHECK_MEMBERS([
         uct_component_t.rkey_compare,
         uct_iface_internal_ops_t.iface_query_v2,

@@ -23,6 +23,10 @@
 #include <uct/base/uct_md.h>
 #include <ucs/async/async.h>
 #include <ucs/datastruct/arbiter.h>
+#include <ucs/sys/math.h>
+#ifdef HAVE_UCS_SYS_PTR_ARITH_H
+#  include <ucs/sys/ptr_arith.h> /* Alignment, which math.h had before */
+#endif
 #include <ucs/sys/string.h>
 #include <ucs/type/class.h>
 
