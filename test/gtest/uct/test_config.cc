@@ -6,7 +6,7 @@ extern "C" {
 #include <uct/ib/nprdma/wire/nprdma_key.h>
 }
 
-#include <ucs/async/async.h>
+#include <ucs/async/async_fwd.h>
 
 #include <algorithm>
 #include <atomic>
