@@ -50,6 +50,8 @@ struct nprdma_reg_table {
     uint32_t               free_head;  /* Queue, linked through length */
     uint32_t               free_tail;
     uint32_t               num_blocks;
+    uint64_t               bytes;      /* Of live registrations */
+    uint64_t               peak_bytes;
     _Atomic uint32_t       count;
     void *_Atomic          blocks[NPRDMA_REG_MAX_BLOCKS];
 };
@@ -179,6 +181,15 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table)
     return atomic_load_explicit(&table->count, memory_order_relaxed);
 }
 
+void nprdma_reg_table_bytes(nprdma_reg_table_t *table, uint64_t *bytes,
+                            uint64_t *peak)
+{
+    pthread_mutex_lock(&table->lock);
+    *bytes = table->bytes;
+    *peak  = table->peak_bytes;
+    pthread_mutex_unlock(&table->lock);
+}
+
 nprdma_reg_t *nprdma_reg_table_first(nprdma_reg_table_t *table)
 {
     nprdma_reg_t *reg;
@@ -220,6 +231,10 @@ nprdma_reg_alloc(nprdma_reg_table_t *table, uintptr_t address, size_t length,
 
     reg = nprdma_reg_free_pop(table);
     atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
+    table->bytes += length;
+    if (table->bytes > table->peak_bytes) {
+        table->peak_bytes = table->bytes;
+    }
     pthread_mutex_unlock(&table->lock);
 
     reg->address = address;
@@ -254,6 +269,7 @@ void nprdma_reg_free(nprdma_reg_table_t *table, nprdma_reg_t *reg)
 {
     pthread_mutex_lock(&table->lock);
     atomic_fetch_sub_explicit(&table->count, 1, memory_order_relaxed);
+    table->bytes -= reg->length;
     nprdma_reg_free_push(table, reg);
     pthread_mutex_unlock(&table->lock);
 }

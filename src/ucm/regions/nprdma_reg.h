@@ -64,6 +64,16 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table);
 
 
 /**
+ * @param [in]  table   Table.
+ * @param [out] bytes   Sum of the lengths of all live registrations; bytes that
+ *                      several of them cover count several times.
+ * @param [out] peak    Largest such sum so far.
+ */
+void nprdma_reg_table_bytes(nprdma_reg_table_t *table, uint64_t *bytes,
+                            uint64_t *peak);
+
+
+/**
  * @param [in] table  Table that no other thread changes meanwhile.
  *
  * @return A live registration, or NULL if there is none.

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_glue.h"
+#include "uct/ib/nprdma/base/nprdma_summary.h"
 #include "uct/ib/nprdma/compat/nprdma_abi.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
@@ -130,10 +131,12 @@ static int uct_nprdma_registered;
 UCS_F_CTOR static void uct_nprdma_load(void)
 {
     if (!uct_nprdma_abi_is_compatible()) {
+        uct_nprdma_summary_refused();
         return;
     }
 
     uct_nprdma_log_init();
+    uct_nprdma_summary_init();
     uct_component_register(&uct_nprdma_component);
     uct_tl_register(&uct_nprdma_component, &uct_nprdma_tl);
     uct_nprdma_registered = 1;
@@ -142,6 +145,7 @@ UCS_F_CTOR static void uct_nprdma_load(void)
 UCS_F_DTOR static void uct_nprdma_unload(void)
 {
     if (uct_nprdma_registered) {
+        uct_nprdma_summary_exit();
         uct_tl_unregister(&uct_nprdma_tl);
         uct_component_unregister(&uct_nprdma_component);
     }

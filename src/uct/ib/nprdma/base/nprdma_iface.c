@@ -390,6 +390,8 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         goto err_device;
     }
 
+    uct_nprdma_summary_iface_opened(&self->summary, &self->net.stats,
+                                    uct_nprdma_stats_is_summary(config->stats));
     uct_nprdma_md_get(md);
     return UCS_OK;
 
@@ -455,6 +457,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_stats_dump(&self->net.stats, &mem_stats, self->stats_spec,
                           uct_nprdma_net_dev(&self->net)->name);
     uct_nprdma_stats_ucs_end(UCT_NPRDMA_STATS_UCS(self), &mem_stats);
+    uct_nprdma_summary_iface_closed(&self->summary, &mem_stats);
     ucs_free(self->stats_spec);
     uct_nprdma_md_put(uct_nprdma_iface_md(self));
 }

@@ -7,6 +7,7 @@
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 #include "nprdma_stats_ucs.h"
+#include "nprdma_summary.h"
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_iface.h"
@@ -104,6 +105,7 @@ typedef struct uct_nprdma_iface {
                                              * at once */
     } config;
     char                    *stats_spec;    /* UCX_NPRDMA_STATS */
+    uct_nprdma_summary_entry_t summary;
     UCT_NPRDMA_STATS_UCS_DECLARE
 } uct_nprdma_iface_t;
 

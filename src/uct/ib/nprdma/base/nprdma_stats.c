@@ -25,15 +25,21 @@ ucs_status_t uct_nprdma_stats_check(const char *spec)
 {
     size_t prefix_len = strlen(UCT_NPRDMA_STATS_FILE);
 
-    if ((*spec == '\0') || !strcmp(spec, "stderr") || !strcmp(spec, "stdout") ||
+    if ((*spec == '\0') || uct_nprdma_stats_is_summary(spec) ||
+        !strcmp(spec, "stderr") || !strcmp(spec, "stdout") ||
         (!strncmp(spec, UCT_NPRDMA_STATS_FILE, prefix_len) &&
          (spec[prefix_len] != '\0'))) {
         return UCS_OK;
     }
 
-    ucs_error("UCX_NPRDMA_STATS: '%s' is none of stderr, stdout, file:PATH",
-              spec);
+    ucs_error("UCX_NPRDMA_STATS: '%s' is none of summary, stderr, stdout, "
+              "file:PATH", spec);
     return UCS_ERR_INVALID_PARAM;
+}
+
+int uct_nprdma_stats_is_summary(const char *spec)
+{
+    return !strcmp(spec, "summary");
 }
 
 static FILE *uct_nprdma_stats_open(const char *spec)
@@ -73,7 +79,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     FILE *stream;
     int ret;
 
-    if (*spec == '\0') {
+    if ((*spec == '\0') || uct_nprdma_stats_is_summary(spec)) {
         return;
     }
 

@@ -11,7 +11,7 @@
 /**
  * Check a value of UCX_NPRDMA_STATS.
  *
- * @param [in] spec  "", "stderr", "stdout" or "file:PATH".
+ * @param [in] spec  "", "summary", "stderr", "stdout" or "file:PATH".
  *
  * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason.
  */
@@ -19,7 +19,15 @@ ucs_status_t uct_nprdma_stats_check(const char *spec);
 
 
 /**
- * Write the counters as lines "name value".
+ * @param [in] spec  Value that uct_nprdma_stats_check() accepts.
+ *
+ * @return Nonzero if it asks for one line of the process (nprdma_summary.h).
+ */
+int uct_nprdma_stats_is_summary(const char *spec);
+
+
+/**
+ * Write the counters as lines "name value"; nothing for "summary".
  *
  * @param [in] stats   Counters of the interface.
  * @param [in] mem     Memory statistics of the interface's MD.

@@ -106,6 +106,8 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
 
     stats->pinned_bytes          = uct_nprdma_bounce_pinned();
     stats->registrations         = nprdma_reg_table_count(md->regs);
+    nprdma_reg_table_bytes(md->regs, &stats->registered_bytes,
+                           &stats->registered_peak);
     stats->regions               = monitor.regions;
     stats->idle_regions          = monitor.idle_regions;
     stats->state_bytes           = monitor.state_bytes;

@@ -53,6 +53,7 @@
     _macro(assist_fetch)        \
     _macro(assist_store)        \
     _macro(populate_us)         \
+    _macro(copy_us)             \
     _macro(local_populate)      \
     _macro(eps_created)         \
     _macro(eps_destroyed)       \
@@ -101,6 +102,8 @@ typedef struct uct_nprdma_stats {
 #define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
     _macro(pinned_bytes)          \
     _macro(registrations)         \
+    _macro(registered_bytes)      \
+    _macro(registered_peak)       \
     _macro(regions)               \
     _macro(idle_regions)          \
     _macro(state_bytes)           \

@@ -640,14 +640,26 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     return UCT_NPRDMA_OP_WAIT;
 }
 
+/* An assist by copying has ended */
+static void uct_nprdma_op_count_copy(uct_nprdma_rma_iface_t *iface,
+                                     const uct_nprdma_op_slice_t *slice)
+{
+    iface->net.stats.copy_us += ucs_time_to_usec(ucs_get_time() -
+                                                 slice->start);
+}
+
 static void uct_nprdma_op_copied(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_large_t *large,
                                  ucs_status_t status)
 {
-    uct_nprdma_op_slice_end(iface,
-                            ucs_container_of(large, uct_nprdma_op_slice_t,
-                                             large),
-                            status);
+    uct_nprdma_op_slice_t *slice = ucs_container_of(large,
+                                                    uct_nprdma_op_slice_t,
+                                                    large);
+
+    if (slice->op->by_nic) {
+        uct_nprdma_op_count_copy(iface, slice);
+    }
+    uct_nprdma_op_slice_end(iface, slice, status);
 }
 
 static uct_nprdma_op_result_t
@@ -677,6 +689,7 @@ uct_nprdma_op_step_copy(uct_nprdma_rma_iface_t *iface,
     if (slice->op->by_nic) {
         iface->net.stats.assist_fetch += slice->op->is_get;
         iface->net.stats.assist_store += !slice->op->is_get;
+        slice->start                   = ucs_get_time();
     }
     return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_copied, 0);
 }
@@ -690,6 +703,7 @@ static void uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
                                                     uct_nprdma_op_slice_t,
                                                     large);
 
+    uct_nprdma_op_count_copy(iface, slice);
     if (ucs_likely(status == UCS_OK)) {
         uct_nprdma_op_verified(iface, slice);
     } else {
@@ -705,6 +719,7 @@ uct_nprdma_op_step_fetch(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_op_trace(slice, "assist: fetch");
     ++iface->net.stats.assist_small;
+    slice->start = ucs_get_time();
     return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_fetched, 1);
 }
 

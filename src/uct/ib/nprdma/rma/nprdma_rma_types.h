@@ -192,7 +192,7 @@ struct uct_nprdma_op_slice {
     uct_nprdma_op_piece_t   *piece;
     uct_nprdma_slot_t       *slot;      /* Its own, for the states that are
                                          * read */
-    ucs_time_t              start;      /* Of a POPULATE */
+    ucs_time_t              start;      /* Of an assist */
     uct_nprdma_rma_large_t  large;      /* For a copy by software */
     uint32_t                local[UCT_NPRDMA_OP_MAX_PAGES];
     uint32_t                before[UCT_NPRDMA_OP_MAX_PAGES];
