@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Connections at a time; more wait in the sockets' queues */
+/* Connections at a time; with more, the oldest one is closed */
 #define NPRDMA_RUN_MAX_CONNS 256
 
 /* Seconds that a connection may take */
@@ -35,9 +35,10 @@
 #define NPRDMA_RUN_MAX_ADDRESSES 8
 
 typedef struct {
-    time_t end;         /* when it is closed */
-    size_t length;
-    char   text[NPRDMA_RECORD_MAX + 1];
+    time_t   end;       /* when it is closed */
+    uint64_t number;    /* order of acceptance */
+    size_t   length;
+    char     text[NPRDMA_RECORD_MAX + 1];
 } nprdma_run_conn_t;
 
 struct nprdma_run_server {
@@ -45,6 +46,7 @@ struct nprdma_run_server {
     nprdma_record_run_t run;
     char                value[1400];
     char                greeting[64];
+    uint64_t            num_accepted;
     unsigned            num_conns;
     struct pollfd       fds[3 + NPRDMA_RUN_MAX_CONNS]; /* caller's, Unix, TCP,
                                                         * conns */
@@ -222,13 +224,40 @@ const char *nprdma_run_server_value(const nprdma_run_server_t *server)
 
 /* ---- connections ---- */
 
+static void nprdma_run_close(nprdma_run_server_t *server, unsigned index)
+{
+    unsigned last = --server->num_conns;
+
+    close(server->fds[3 + index].fd);
+    server->fds[3 + index] = server->fds[3 + last];
+    server->conns[index]   = server->conns[last];
+}
+
+/* A new connection takes the place of the oldest one: a sender sends at once,
+ * and connections that send nothing must not keep it out */
+static void nprdma_run_make_room(nprdma_run_server_t *server)
+{
+    unsigned i, oldest = 0;
+
+    if (server->num_conns < NPRDMA_RUN_MAX_CONNS) {
+        return;
+    }
+    for (i = 1; i < server->num_conns; ++i) {
+        if (server->conns[i].number < server->conns[oldest].number) {
+            oldest = i;
+        }
+    }
+    nprdma_run_close(server, oldest);
+}
+
 static void nprdma_run_accept(nprdma_run_server_t *server, int listener)
 {
     nprdma_run_conn_t *conn;
     ssize_t length = strlen(server->greeting);
-    int fd;
+    int fd, i;
 
-    while (server->num_conns < NPRDMA_RUN_MAX_CONNS) {
+    /* No more at a time, so that connections with data have their turn */
+    for (i = 0; i < NPRDMA_RUN_MAX_CONNS / 4; ++i) {
         fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             return;
@@ -238,8 +267,10 @@ static void nprdma_run_accept(nprdma_run_server_t *server, int listener)
             close(fd);
             continue;
         }
+        nprdma_run_make_room(server);
         conn         = &server->conns[server->num_conns];
         conn->length = 0;
+        conn->number = server->num_accepted++;
         conn->end    = nprdma_run_now() + NPRDMA_RUN_CONN_SEC;
         server->fds[3 + server->num_conns] = (struct pollfd){
             .fd = fd, .events = POLLIN
@@ -302,19 +333,9 @@ static int nprdma_run_receive(nprdma_run_server_t *server, unsigned index)
     return 0;
 }
 
-static void nprdma_run_close(nprdma_run_server_t *server, unsigned index)
-{
-    unsigned last = --server->num_conns;
-
-    close(server->fds[3 + index].fd);
-    server->fds[3 + index] = server->fds[3 + last];
-    server->conns[index]   = server->conns[last];
-}
-
 int nprdma_run_server_serve(nprdma_run_server_t *server, int fd,
                             int timeout_ms)
 {
-    int is_full = (server->num_conns == NPRDMA_RUN_MAX_CONNS);
     unsigned i;
     int wait;
 
@@ -322,7 +343,7 @@ int nprdma_run_server_serve(nprdma_run_server_t *server, int fd,
             ((timeout_ms < 0) || (timeout_ms > NPRDMA_RUN_TICK_MS))) ?
            NPRDMA_RUN_TICK_MS : timeout_ms;
     server->fds[0]        = (struct pollfd){ .fd = fd, .events = POLLIN };
-    server->fds[1].events = server->fds[2].events = is_full ? 0 : POLLIN;
+    server->fds[1].events = server->fds[2].events = POLLIN;
     if ((poll(server->fds, 3 + server->num_conns, wait) == 0) &&
         (wait == timeout_ms)) {
         return -1;
