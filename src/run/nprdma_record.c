@@ -122,7 +122,7 @@ void nprdma_record_add(nprdma_record_t *record, const char *key,
     size_t room = sizeof(record->text) - record->length -
                   sizeof(NPRDMA_RECORD_END "\n");
     char *line  = record->text + record->length;
-    int length, more;
+    int length, more, total;
     va_list args;
     char *c;
 
@@ -133,7 +133,8 @@ void nprdma_record_add(nprdma_record_t *record, const char *key,
     va_start(args, format);
     more = vsnprintf(line + length, room - length, format, args);
     va_end(args);
-    if ((more < 0) || ((size_t)(length + more + 1) >= room)) {
+    total = length + more + 1;
+    if ((more < 0) || ((size_t)total >= room)) {
         return;
     }
 
@@ -143,7 +144,7 @@ void nprdma_record_add(nprdma_record_t *record, const char *key,
         }
     }
     line[length + more] = '\n';
-    record->length     += length + more + 1;
+    record->length     += total;
 }
 
 /* The time of its start distinguishes processes that have the same number one

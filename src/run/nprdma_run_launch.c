@@ -12,8 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static const char *nprdma_run_launchers[] = {
     "mpirun", "mpiexec", "orterun", "prterun", "oshrun", "shmemrun",
     "mpirun.openmpi", "mpiexec.openmpi", NULL

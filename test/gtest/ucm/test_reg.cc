@@ -47,6 +47,27 @@ protected:
     nprdma_reg_table_t *m_table = nullptr;
 };
 
+TEST_F(test_reg, bytes_and_their_peak)
+{
+    uint64_t bytes, peak;
+    nprdma_reg_t *first  = add(1000, 100);
+    nprdma_reg_t *second = add(1050, 200);
+
+    nprdma_reg_table_bytes(m_table, &bytes, &peak);
+    EXPECT_EQ(300u, bytes);
+    EXPECT_EQ(300u, peak);
+    nprdma_reg_remove(m_table, first);
+    nprdma_reg_table_bytes(m_table, &bytes, &peak);
+    EXPECT_EQ(200u, bytes);
+    EXPECT_EQ(300u, peak);
+    first = add(0, 40);
+    nprdma_reg_remove(m_table, second);
+    nprdma_reg_remove(m_table, first);
+    nprdma_reg_table_bytes(m_table, &bytes, &peak);
+    EXPECT_EQ(0u, bytes);
+    EXPECT_EQ(300u, peak);
+}
+
 TEST_F(test_reg, bounds)
 {
     uint64_t key = nprdma_reg_key(add(1000, 100));
