@@ -53,5 +53,5 @@ for odd in ("", "kind\n", "kind counted\n", "kind counted\nprocess \n" * 50,
 
 # More idle connections than nprdma-run has at a time
 idle = [connect(wait=False) for _ in range(400)]
-idle[0].sendall(b"token ")
+idle[-1].sendall(b"token ")  # the first ones have been closed
 sys.exit(subprocess.call(sys.argv[1:]))
