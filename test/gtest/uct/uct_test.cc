@@ -224,7 +224,7 @@ uct_component_h find_component()
 }
 
 /* Since 1.17 UCX expects names with the table's prefix, and before without.
- * Removes from "left" those that this configuration has taken. The others belong
+ * Removes from "left" those that this configuration has taken. The rest belongs
  * to another one. */
 template<typename C> static void modify(C *config, config_t *left)
 {
