@@ -116,8 +116,10 @@ add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.12 7.2
                       ARGS disturbed)
 add_emlx5_module_test(zcopy.collapsed zcopy ALL_ONLY SECONDS 150
                       KERNELS 6.12 7.2 ARGS collapsed)
-add_emlx5_module_test(zcopy.mpi zcopy SECONDS 200 KERNELS 6.12 7.2
-                      ARGS mpi keys)
+add_emlx5_module_test(zcopy.mpi zcopy KERNELS 6.12 7.2 ARGS mpi)
+add_emlx5_module_test(zcopy.rma zcopy ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
+                      ARGS rma)
+add_emlx5_module_test(zcopy.keys zcopy SECONDS 60 KERNELS 6.12 7.2 ARGS keys)
 add_emlx5_module_test(zcopy.relaxed zcopy SECONDS 60 MODEL --relaxed-writes
                       ARGS relaxed)
 
