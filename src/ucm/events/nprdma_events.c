@@ -21,7 +21,7 @@
 
 
 /* The unmap guard, and a monitor per open memory domain */
-#define NPRDMA_EVENTS_NUM_LISTENERS 64
+#define NPRDMA_EVENTS_NUM_LISTENERS 1024
 
 /* Calls in progress; each call beyond these blocks all addresses */
 #define NPRDMA_EVENTS_NUM_CALLS 32
