@@ -16,8 +16,10 @@ enum {
     RACE_WORDS = RACE_PAGES * HW_WORDS,
     RACE_FIRST = RACE_PAGE * HW_WORDS,
 
-    PAUSE_US   = 400, /* at most, while pages are there or gone */
-    LATE_US    = 100  /* in which DMA that was not drained would arrive */
+    PAUSE_US   = 400, /* at most, while pages are there or gone, and twice as
+                       * long as the last access took */
+    LATE_US    = 100, /* in which DMA that was not drained would arrive */
+    PATIENCE   = 10   /* times as long as asked, until both happened */
 };
 
 typedef struct {
@@ -25,6 +27,9 @@ typedef struct {
     hw_take_t     take;
     int           watches;  /* for late WRITEs */
     atomic_int    ends;
+    atomic_uint   access_us; /* Duration of the last access and its check */
+    double        began;     /* The last access, in seconds */
+    double        end, limit;
     unsigned long turns, late, swapped;
     uint64_t      copy[RACE_WORDS];
 } race_t;
@@ -39,9 +44,11 @@ static uint64_t load(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
-static unsigned random_pause(unsigned *seed)
+/* A page that is there for less time than an access takes is never verified.
+ * Therefore pauses are longer on a slow device. */
+static void race_pause(race_t *race, unsigned *seed)
 {
-    return (unsigned)rand_r(seed) % PAUSE_US;
+    usleep((unsigned)rand_r(seed) % (PAUSE_US + (2 * race->access_us)));
 }
 
 static double race_seconds(void)
@@ -68,6 +75,17 @@ static void watch_for_late_writes(race_t *race)
             race->late += load(&memory[i]) != race->copy[i];
         }
     } while (race_seconds() < end);
+}
+
+/* Call it between two accesses. The race ends when its time is over, and later
+ * if an outcome has not been met until then. */
+static int race_goes_on(race_t *race, int is_met)
+{
+    double now = race_seconds();
+
+    race->access_us = (unsigned)((now - race->began) * 1e6);
+    race->began     = now;
+    return now < (is_met ? race->end : race->limit);
 }
 
 static void protect(race_t *race, int protection)
@@ -125,7 +143,7 @@ static void *turn_pages(void *arg)
 
     while (!race->ends) {
         hw_populate(r, RACE_PAGE, RACE_PAGES, NPRDMA_IOC_POPULATE_WRITE);
-        usleep(random_pause(&seed));
+        race_pause(race, &seed);
         if ((race->turns & 1) && (race->take == HW_TAKE_BY_KERNEL)) {
             have_kernel_take(race, race->turns / 2);
         } else {
@@ -135,13 +153,16 @@ static void *turn_pages(void *arg)
             }
         }
         ++race->turns;
-        usleep(random_pause(&seed));
+        race_pause(race, &seed);
     }
     return NULL;
 }
 
-static void race_start(race_t *race, pthread_t *thread)
+static void race_start(race_t *race, pthread_t *thread, int seconds)
 {
+    race->began = race_seconds();
+    race->end   = race->began + seconds;
+    race->limit = race->began + (PATIENCE * seconds);
     CHECK(pthread_create(thread, NULL, turn_pages, race) == 0, "no thread");
 }
 
@@ -197,15 +218,14 @@ void hw_race_puts(hw_access_t *a, hw_take_t take, int seconds)
 {
     race_t race = {.access = a, .take = take, .watches = 1};
     unsigned long puts = 0, verified = 0, refused = 0, missing = 0, newer = 0;
-    double end = race_seconds() + seconds;
     uint32_t before[RACE_PAGES];
     const uint64_t *page;
     pthread_t thread;
     size_t i, j;
 
     memset(race_memory(a), 0, (size_t)RACE_PAGES * HW_PAGE);
-    race_start(&race, &thread);
-    while ((race_seconds() < end) && (missing + newer == 0)) {
+    race_start(&race, &thread, seconds);
+    while (race_goes_on(&race, verified && refused) && (missing + newer == 0)) {
         ++puts;
         for (i = 0; i < RACE_WORDS; ++i) {
             hw_buffer(a)[i] = puts;
@@ -239,7 +259,6 @@ void hw_race_gets(hw_access_t *a, hw_take_t take, int seconds)
 {
     race_t race = {.access = a, .take = take};
     unsigned long gets = 0, verified = 0, mixed = 0, wrong = 0, absent_word = 0;
-    double end = race_seconds() + seconds;
     uint32_t before[RACE_PAGES];
     size_t i, present, absent;
     pthread_t thread;
@@ -247,8 +266,8 @@ void hw_race_gets(hw_access_t *a, hw_take_t take, int seconds)
     for (i = 0; i < RACE_WORDS; ++i) {
         race_memory(a)[i] = RACE_FIRST + i;
     }
-    race_start(&race, &thread);
-    while ((race_seconds() < end) && (wrong + absent_word == 0)) {
+    race_start(&race, &thread, seconds);
+    while (race_goes_on(&race, verified > 0) && (wrong + absent_word == 0)) {
         ++gets;
         read_states(a, before);
         access_verified(a, 0);

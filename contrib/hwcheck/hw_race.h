@@ -5,6 +5,11 @@
 
 #include "hw_access.h"
 
+/*
+ * Each race lasts the given seconds, and up to ten times as long until what it
+ * is about has happened: pages that are verified and, for WRITEs, refused.
+ */
+
 /** What happens to the pages meanwhile */
 typedef enum {
     HW_TAKE_BY_CALL,  /* the program takes them away from the device. If DMA
