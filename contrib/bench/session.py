@@ -7,6 +7,7 @@ and what it imports use no others, unless the function never runs there.
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -88,7 +89,6 @@ class Session:
         self.build, self.programs, self.more = build, programs, more or {}
         self.cpus = os.sysconf("SC_NPROCESSORS_ONLN")
         self.other = str(1 if self.cpus > 1 else 0)
-        self.port = 20000 + os.getpid() % 20000
         self.half_of_memory = available_memory() // 2
         self.seen = {}     # (line, what) -> values, for Earlier
         self.cleanups = []
@@ -100,7 +100,6 @@ class Session:
         import copy  # not in python3-minimal
         self.old = copy.copy(self)
         self.old.prefix = prefix
-        self.old.port += 20000
 
     def at_most(self, size):
         """Half of the free memory is the most that a test may take."""
@@ -188,9 +187,8 @@ class Session:
     def perftest(self, contestant, field, words):
         """One ucx_perftest run between two processes on two CPUs; returns one
         field (from 1) of its CSV line."""
-        self.port += 1
         env = self.environment(contestant, WRITTEN)
-        address = ["-p", str(self.port)]
+        address = ["-p", str(free_port())]
         server = self.start(["ucx_perftest", "-c", self.other, *address], env,
                             120, "server")
         try:
@@ -226,6 +224,14 @@ class Session:
         """What rows asked for, the last one first."""
         while self.cleanups:
             self.cleanups.pop()()
+
+
+def free_port():
+    """A TCP port that nobody uses. Process numbers do not tell: other runs may
+    have the same one in another namespace of processes."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def stop(process):
