@@ -128,6 +128,8 @@ void test_op::make(size_t length)
     m_remote->fill(m_seed++);
     run(PUT_ZCOPY, 0, 0, length);
     run(GET_ZCOPY, 0, 0, length);
+    m_a->finish_prefetch();
+    m_b->finish_prefetch();
     ASSERT_TRUE(m_local->has(0, length, PAGE_R | PAGE_W));
     ASSERT_TRUE(m_remote->has(0, length, PAGE_R | PAGE_W));
 }

@@ -242,6 +242,7 @@ PEER_FUNCTION(event_target)
         parent.put_bytes(memory.packed_key());
         parent.get<bool>();
         if (order.point == GATE_MAP) {
+            self.finish_prefetch();
             memory.evict(at, gone); /* Then the operation has to populate it */
         }
         page_table_gate_arm(memory.table(), order.point, memory.ptr(at));

@@ -518,6 +518,11 @@ uint64_t entity::counter(const std::string &name) const
     throw std::runtime_error("no counter " + name);
 }
 
+void entity::finish_prefetch() const
+{
+    await([this]() { return counter("prefetch_waiting") == 0; });
+}
+
 
 /* ---- uct_pair_test ---- */
 

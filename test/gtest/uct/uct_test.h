@@ -163,6 +163,10 @@ public:
     std::vector<std::pair<std::string, uint64_t>> counters() const;
     uint64_t counter(const std::string &name) const;
 
+    /* Waits until the thread that populates ahead has nothing to do. Otherwise
+     * it may be held at a gate, or bring back what a test evicts. */
+    void finish_prefetch() const;
+
     /* Other entities of this process that have to be progressed */
     void add_progress(entity *other) { m_others.push_back(other); }
 

@@ -130,7 +130,8 @@ typedef struct uct_nprdma_stats {
     _macro(served_errors)         \
     _macro(prefetch_jobs)         \
     _macro(prefetch_dropped)      \
-    _macro(prefetch_bytes)
+    _macro(prefetch_bytes)        \
+    _macro(prefetch_waiting)
 
 typedef struct uct_nprdma_mem_stats {
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_FIELD)

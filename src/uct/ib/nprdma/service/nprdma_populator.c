@@ -250,7 +250,8 @@ void uct_nprdma_populator_query(uct_nprdma_populator_t *populator,
                                 uct_nprdma_populator_stats_t *stats)
 {
     pthread_mutex_lock(&populator->lock);
-    *stats = populator->stats;
+    *stats         = populator->stats;
+    stats->waiting = populator->count + populator->busy;
     pthread_mutex_unlock(&populator->lock);
 }
 

@@ -30,6 +30,7 @@ typedef struct uct_nprdma_populator_stats {
     uint64_t   jobs;        /* Queued */
     uint64_t   dropped;     /* Not queued, for lack of room or of the thread */
     uint64_t   bytes;       /* Of all successful steps */
+    uint64_t   waiting;     /* Jobs that have not ended */
 } uct_nprdma_populator_stats_t;
 
 

@@ -840,6 +840,7 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
     stats->prefetch_jobs    = populator.jobs;
     stats->prefetch_dropped = populator.dropped;
     stats->prefetch_bytes   = populator.bytes;
+    stats->prefetch_waiting = populator.waiting;
 }
 
 
