@@ -132,8 +132,10 @@ PEER_FUNCTION(flooded)
             continue;
         } else if (c == HOLD) {
             table = hold(slow);
+            EXPECT_LT(0u, e.counter("prefetch_waiting"));
         } else if (c == LET_GO) {
             let_go(table, slow);
+            e.finish_prefetch();
         }
         parent.put(0);
         while (!parent.ready()) {
