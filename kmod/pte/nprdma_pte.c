@@ -142,7 +142,8 @@ int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
  * @why: reason if it fails
  *
  * The permissions of every leaf are checked. The caller, which knows the mapped
- * pages, checks the addresses by nprdma_pte_agrees().
+ * pages, checks the addresses by nprdma_pte_holds(), and the tables by
+ * nprdma_pte_agrees().
  *
  * Context: process, may sleep.
  * Return: the run, to be released; ERR_PTR(-EOPNOTSUPP) if a check failed;
@@ -197,7 +198,21 @@ err:
 }
 
 /**
- * nprdma_pte_agrees - check the address of a leaf
+ * nprdma_pte_holds - check the address of a leaf
+ * @run: leafs
+ * @index: of the page
+ * @phys: address that its leaf is to have
+ *
+ * Return: true if the leaf says @phys.
+ */
+bool nprdma_pte_holds(const struct nprdma_pte_run *run, unsigned long index,
+		      phys_addr_t phys)
+{
+	return (READ_ONCE(*leaf_of(run, index)) & PTE_ADDR) == phys;
+}
+
+/**
+ * nprdma_pte_agrees - check the address of a leaf, and ask the IOMMU driver
  * @run: leafs
  * @index: of the page
  * @phys: address that its leaf is to have
@@ -209,8 +224,24 @@ bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
 {
 	dma_addr_t iova = run->iova + ((dma_addr_t)index << PAGE_SHIFT);
 
-	return (READ_ONCE(*leaf_of(run, index)) & PTE_ADDR) == phys &&
+	return nprdma_pte_holds(run, index, phys) &&
 	       iommu_iova_to_phys(run->domain, iova) == phys;
+}
+
+/**
+ * nprdma_pte_next_table - find where the next table of leafs begins
+ * @run: leafs
+ * @index: of a page
+ *
+ * Return: index of the first page whose leaf is in another table than that of
+ * @index; it may be beyond the end of the run.
+ */
+unsigned long nprdma_pte_next_table(const struct nprdma_pte_run *run,
+				    unsigned long index)
+{
+	unsigned long first = run->iova >> PAGE_SHIFT;
+
+	return round_down(first + index, PTE_PER_TABLE) + PTE_PER_TABLE - first;
 }
 
 /**

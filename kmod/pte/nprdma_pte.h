@@ -90,8 +90,12 @@ void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 		      unsigned long n);
 void nprdma_pte_release(struct nprdma_pte_run *run);
 
+bool nprdma_pte_holds(const struct nprdma_pte_run *run, unsigned long index,
+		      phys_addr_t phys);
 bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
 		       phys_addr_t phys);
+unsigned long nprdma_pte_next_table(const struct nprdma_pte_run *run,
+				    unsigned long index);
 
 /* The two back ends */
 int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
@@ -136,10 +140,22 @@ static inline void nprdma_pte_release(struct nprdma_pte_run *run)
 {
 }
 
+static inline bool nprdma_pte_holds(const struct nprdma_pte_run *run,
+				    unsigned long index, phys_addr_t phys)
+{
+	return false;
+}
+
 static inline bool nprdma_pte_agrees(struct nprdma_pte_run *run,
 				     unsigned long index, phys_addr_t phys)
 {
 	return false;
+}
+
+static inline unsigned long
+nprdma_pte_next_table(const struct nprdma_pte_run *run, unsigned long index)
+{
+	return run->npages;
 }
 
 #endif /* CONFIG_INTEL_IOMMU */
