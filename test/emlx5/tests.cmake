@@ -18,6 +18,7 @@ foreach(program emlx5_verbs emlx5_nodes)
     target_compile_definitions(${program} PRIVATE _GNU_SOURCE)
     target_link_libraries(${program} PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
 endforeach()
+add_executable(emlx5_counts guest/emlx5_counts.c)
 include(${NPRDMA_SOURCE}/contrib/hwcheck/windows.cmake)
 
 # The default takes one kernel and what shows each feature once
@@ -109,7 +110,8 @@ add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
                       IOMMU ss ARGS $<TARGET_FILE:hw_windows> 5)
 
 # The transport on windows of the module; arguments are cases of guest/zcopy
-add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.12 7.2 ARGS choice no_flush)
+add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.12 7.2
+                      ARGS choice no_flush dma)
 add_emlx5_module_test(zcopy.choice.ss zcopy ALL_ONLY KERNELS 6.12 7.2 IOMMU ss
                       ARGS choice no_flush)
 add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.12 7.2

@@ -361,9 +361,11 @@ static void emlx5_vfio_command(emlx5_vfio_t *vfio)
         break;
     case EMLX5_MSG_DMA_MAP:
         /* All DMA goes by messages, which QEMU translates */
+        ++vfio->hca.stats.maps;
         emlx5_vfio_reply(vfio, 0, NULL, 0, NULL, 0);
         break;
     case EMLX5_MSG_DMA_UNMAP:
+        ++vfio->hca.stats.unmaps;
         emlx5_vfio_reply(vfio, 0, body, 24, NULL, 0);
         break;
     case EMLX5_MSG_GET_INFO:

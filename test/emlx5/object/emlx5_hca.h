@@ -29,6 +29,7 @@ typedef struct {
     uint64_t failed_requests, dropped_datagrams;
     uint64_t cqes, eqes, interrupts;
     uint64_t sent_packets, sent_bytes, received_packets, received_bytes;
+    uint64_t maps, unmaps; /* messages about changes of the guest's IOMMU */
 } emlx5_hca_stats_t;
 
 typedef struct emlx5_hca {
