@@ -24,6 +24,10 @@ TRACING = "/sys/kernel/tracing/"
 TRACED = ("nprdma_kpopulate", "nprdma_invalidate")
 FLUSH = "nprdma_kregion_flush"
 
+# Users before what they use
+RXE_MODULES = ("rdma_ucm", "rdma_cm", "iw_cm", "ib_cm", "rdma_rxe", "ib_uverbs",
+               "ib_core")
+
 # In the guest, for contestants
 GUEST_SETTINGS = {"UCX_NPRDMA_MONITOR": "kernel", "UCX_MODULES": "^ib"}
 
@@ -39,12 +43,12 @@ def is_loaded(module):
     return os.path.isdir(f"/sys/module/{module}/holders")
 
 
-def load_module(module):
+def load_module(module, *options):
     """Loads it and waits for its device."""
     if not is_loaded(module):
         # The rig's VT-d is in caching mode
         must("insmod", os.path.join(os.environ["NPRDMA_KMOD"], module + ".ko"),
-             "allow_caching_mode=1")
+             "allow_caching_mode=1", *options)
     end = time.monotonic() + 10
     while not os.path.exists("/dev/" + module):
         if time.monotonic() > end:
@@ -58,14 +62,24 @@ def load(_session):
 
 
 def load_edu(_session):
-    """And the driver of QEMU's edu, a device behind VT-d that imports."""
+    """And the driver of QEMU's edu, a device behind VT-d that imports. It has
+    a class "infiniband" of its own, so it excludes ib_core."""
     load_module("nprdma")
-    load_module("nprdma_edu")
+    if is_loaded("ib_core"):
+        must("rdma", "link", "delete", "rxe0")
+        must("ip", "link", "delete", "rxenet")
+        for module in RXE_MODULES:
+            if is_loaded(module):
+                must("rmmod", module)
+    # Addresses for windows of 256 MiB
+    load_module("nprdma_edu", "dma_bits=40")
 
 
 def load_rxe(session):
-    """And soft-RoCE's rxe0, once."""
+    """And soft-RoCE's rxe0, without edu."""
     load(session)
+    if is_loaded("nprdma_edu"):
+        must("rmmod", "nprdma_edu")
     if not os.path.exists("/sys/class/infiniband/rxe0"):
         must("sh", "-c", '. "$NPRDMA_SRC/test/guest/lib.sh"; rxe_up')
 
@@ -119,21 +133,28 @@ def write_trace(name, text):
         file.write(text + "\n")
 
 
-def traced(session, contestant, batch, *functions):
-    """Runs kernel_bench pages under the function graph tracer; returns {outer
-    function: [(microseconds, what traced functions inside of it took)]}."""
+def trace(run, *functions):
+    """Calls run() under the function graph tracer; returns {outer function:
+    [(microseconds, what traced functions inside of it took)]}."""
     write_trace("current_tracer", "nop")
     write_trace("set_ftrace_filter", " ".join(functions))
     write_trace("buffer_size_kb", "16384")
     write_trace("current_tracer", "function_graph")
     write_trace("trace", "")
-    bench(session, "pages", contestant, batch, count_of(batch))
+    run()
     write_trace("tracing_on", "0")
     with open(TRACING + "trace") as file:
         calls = parse_trace(file)
     write_trace("current_tracer", "nop")
     write_trace("tracing_on", "1")
     write_trace("set_ftrace_filter", "")
+    return calls
+
+
+def traced(session, contestant, batch, *functions):
+    """What the first function takes in kernel_bench pages: trace()."""
+    calls = trace(lambda: bench(session, "pages", contestant, batch,
+                                count_of(batch)), *functions)
     if len(calls.get(functions[0], ())) < count_of(batch):
         raise BenchError(f"{functions[0]} was not traced")
     return calls[functions[0]]
@@ -192,9 +213,14 @@ def costs(session, _contestant, _size):
 
 
 def registration(session, contestant, size):
-    """By nprdma, or by ibv_reg_mr() on rxe0."""
+    """By nprdma, alone or with the windows of a device behind VT-d; or by
+    ibv_reg_mr() on rxe0, which has no IOMMU."""
     if contestant == "nprdma":
         return reg("first")(session, contestant, size)
+    if contestant == "windows":
+        load_edu(session)
+        return field_of(bench(session, "import", size), "us")
+    load_rxe(session)
     return field_of(bench(session, "verbs", "rxe0", size), "us")
 
 
@@ -226,6 +252,10 @@ KERNEL = [
     Row("kernel.registration", "first registration, untouched", registration,
         ("nprdma", "ibv_reg_mr"), [ratio("ibv_reg_mr", "nprdma", ">=", 20)],
         sizes=(256 * MIB,), prepare=load_rxe),
+    Row("kernel.windows", "first registration and import, untouched",
+        registration, ("windows", "ibv_reg_mr"),
+        [ratio("ibv_reg_mr", "windows", ">=", 20)],
+        sizes=(256 * MIB,), prepare=load),
     # The limit is close
     Row("kernel.cycle", "map, touch and unmap", cycle,
         ("unloaded", "loaded", "elsewhere"),
@@ -243,6 +273,12 @@ KERNEL = [
 def guest(build, prefix, kernel, words, report):
     """Runs `bench run --in-guest PROGRAMS WORDS...` in a guest; each result
     goes to report()."""
+    run_guest([TOP + "/test/guest/run"], {}, build, prefix, kernel, words,
+              report)
+
+
+def run_guest(rig, env, build, prefix, kernel, words, report):
+    """The same; `rig` begins the command, and `env` is for it."""
     programs = os.path.join(build, "guest/bench")
     if not os.path.isdir(build):
         raise BenchError(f"nothing is built in {build}: run contrib/check")
@@ -257,10 +293,11 @@ def guest(build, prefix, kernel, words, report):
         tail = "\n".join(modules.stdout.splitlines()[-20:])
         raise BenchError(f"{tail}\nno modules for kernel {kernel}")
     run = subprocess.Popen(
-        [TOP + "/test/guest/run", "--kernel", kernel, "--iommu", "legacy",
-         "--time", "1200", "--build", build, "--prefix", prefix,
+        [*rig, "--kernel", kernel, "--iommu", "legacy",
+         "--time", "1800", "--build", build, "--prefix", prefix,
          TOP + "/contrib/bench/bench", "run", "--in-guest", programs, *words],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, **env})
     with run:
         for line in run.stdout:
             if line.startswith("result: "):
@@ -270,4 +307,4 @@ def guest(build, prefix, kernel, words, report):
     if run.returncode == SKIPPED:
         sys.exit(SKIPPED)  # the reason was printed
     if run.returncode != 0:
-        raise BenchError(f"test/guest/run ended with status {run.returncode}")
+        raise BenchError(f"{rig[0]} ended with status {run.returncode}")

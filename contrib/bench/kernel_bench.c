@@ -8,6 +8,8 @@
  *                  BATCH pages at a time are touched, populated and taken
  *                  away again (MADV_DONTNEED), COUNT times: as they are, in a
  *                  region, or in a region that a device has imported
+ *   kernel_bench import BYTES
+ *                  a region of untouched memory, imported by a device
  *   kernel_bench verbs DEVICE BYTES
  *                  ibv_reg_mr() and ibv_dereg_mr() of untouched memory, as
  *                  reg_bench does it through UCT
@@ -92,14 +94,10 @@ static void populate(int ctx, uint32_t region, char *memory, size_t length)
     CALL(ctx, NPRDMA_IOC_POPULATE, &arg);
 }
 
-/* Has QEMU's edu import the region, as an RDMA device would */
-static void new_window(int ctx, uint32_t region)
+/* Has the module examine QEMU's edu, a device behind VT-d */
+static int attach_edu(int ctx)
 {
     struct nprdma_ioc_attach_device attach = {.size = sizeof(attach)};
-    struct nprdma_ioc_export export = {
-        .size = sizeof(export), .region = region
-    };
-    struct nprdma_edu_import import = {0};
     struct nprdma_edu_info info;
     int edu = open(NPRDMA_EDU_PATH, O_RDWR | O_CLOEXEC);
 
@@ -107,9 +105,31 @@ static void new_window(int ctx, uint32_t region)
     CALL(edu, NPRDMA_EDU_IOC_INFO, &info);
     snprintf(attach.name, sizeof(attach.name), "%s", info.name);
     CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach);
+    return edu;
+}
+
+/* Has it import the region, as an RDMA device would */
+static void new_window(int ctx, int edu, uint32_t region)
+{
+    struct nprdma_ioc_export export = {
+        .size = sizeof(export), .region = region
+    };
+    struct nprdma_edu_import import = {0};
+
     CALL(ctx, NPRDMA_IOC_EXPORT, &export);
     import.fd = export.fd;
     CALL(edu, NPRDMA_EDU_IOC_IMPORT, &import);
+}
+
+static void import(size_t length)
+{
+    int ctx      = open_context();
+    int edu      = attach_edu(ctx);
+    char *memory = map_memory(length);
+    double start = now_us();
+
+    new_window(ctx, edu, new_region(ctx, memory, length));
+    printf("us %.3f\n", now_us() - start);
 }
 
 /* "shifted" is "window" with batches that begin a page behind a multiple */
@@ -133,7 +153,7 @@ static void pages(const char *kind, size_t batch, size_t count)
         region = new_region(ctx, memory, length);
     }
     if (is_shifted || (strcmp(kind, "window") == 0)) {
-        new_window(ctx, region);
+        new_window(ctx, attach_edu(ctx), region);
     }
     for (i = 0; i < count; ++i) {
         part  = memory + ((i % PAGES_BATCHES) * batch + is_shifted) * PAGE;
@@ -243,13 +263,16 @@ int main(int argc, char **argv)
 {
     if ((argc == 5) && (strcmp(argv[1], "pages") == 0)) {
         pages(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
+    } else if ((argc == 3) && (strcmp(argv[1], "import") == 0)) {
+        import(strtoull(argv[2], NULL, 0));
     } else if ((argc == 4) && (strcmp(argv[1], "verbs") == 0)) {
         verbs(argv[2], strtoull(argv[3], NULL, 0));
     } else if ((argc == 5) && (strcmp(argv[1], "cycle") == 0)) {
         cycle(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
     } else {
         fprintf(stderr, "usage: kernel_bench pages none|region|window|shifted "
-                        "BATCH COUNT\n       kernel_bench verbs DEVICE BYTES\n"
+                        "BATCH COUNT\n       kernel_bench import BYTES\n"
+                        "       kernel_bench verbs DEVICE BYTES\n"
                         "       kernel_bench cycle none|elsewhere BATCH "
                         "COUNT\n");
         return 2;

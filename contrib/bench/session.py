@@ -27,6 +27,9 @@ CONTESTANTS = {
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
+    # On another device, which is named
+    "windows": {"UCX_TLS": "nprdma"},
+    "pinned": {"UCX_TLS": "rc_verbs,ud_verbs"},
 }
 
 # The C library writes the buffers that it gives to UCX, because for most tests
