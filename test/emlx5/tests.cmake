@@ -60,22 +60,16 @@ function(add_emlx5_test name script)
     foreach(option ${T_MODEL})
         list(APPEND model --model ${option})
     endforeach()
-    math(EXPR limit "${T_SECONDS} * 3")
-    math(EXPR timeout "${limit} * 4 / 3 + 60")
     foreach(kernel ${T_KERNELS})
         if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
             continue()
         endif()
         set(test guest.${kernel}.emlx5.${name})
-        add_test(NAME ${test}
-                 COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/guest/run ${model} --
-                         --kernel ${kernel} --iommu ${T_IOMMU} --time ${limit}
-                         --append iomem=relaxed --build ${NPRDMA_BUILD}
-                         --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
-                         ${CMAKE_CURRENT_SOURCE_DIR}/guest/${script} ${T_ARGS})
-        set_tests_properties(${test} PROPERTIES LABELS guest
-            SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-            PROCESSORS ${T_LOAD} COST ${T_SECONDS}
+        add_guest_run(${test} ${kernel} SECONDS ${T_SECONDS} LOAD ${T_LOAD}
+                      SCRIPT guest/${script} ARGS ${T_ARGS}
+                      RUN ${CMAKE_CURRENT_SOURCE_DIR}/guest/run ${model} --
+                      OPTIONS --iommu ${T_IOMMU} --append iomem=relaxed)
+        set_tests_properties(${test} PROPERTIES
             ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
     endforeach()
 endfunction()

@@ -1,5 +1,39 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
+# Tests that run in a virtual machine, by test/guest/run
+
+set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
+    "Kernels that guest tests are run on, of 6.1, 6.12, 7.2 and 6.12-debug")
+
+# add_guest_run(TEST KERNEL SECONDS N LOAD N SCRIPT FILE [RUN COMMAND...]
+#               [OPTIONS OPTION...] [ARGS ARGUMENT...])
+# What functions that add tests in guests share: adds TEST, which runs FILE on
+# one kernel by COMMAND (test/guest/run) with these options. SECONDS and LOAD are
+# as below.
+function(add_guest_run test kernel)
+    cmake_parse_arguments(T "" "SECONDS;LOAD;SCRIPT" "RUN;OPTIONS;ARGS" ${ARGN})
+    if(T_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "${test}: unknown ${T_UNPARSED_ARGUMENTS}")
+    endif()
+    if(NOT T_RUN)
+        set(T_RUN ${NPRDMA_SOURCE}/test/guest/run)
+    endif()
+    math(EXPR limit "${T_SECONDS} * 3")
+    # Its checkers take time and memory
+    if(kernel STREQUAL 6.12-debug)
+        math(EXPR limit "${limit} * 4")
+        list(PREPEND T_OPTIONS --memory 2048)
+    endif()
+    math(EXPR timeout "${limit} * 4 / 3 + 60")
+    add_test(NAME ${test}
+             COMMAND ${T_RUN} --kernel ${kernel} --time ${limit}
+                     --build ${NPRDMA_BUILD} --prefix ${NPRDMA_PREFIX}
+                     --tests ${CMAKE_BINARY_DIR} ${T_OPTIONS}
+                     ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT} ${T_ARGS})
+    set_tests_properties(${test} PROPERTIES LABELS guest SKIP_RETURN_CODE 77
+        TIMEOUT ${timeout} PROCESSORS ${T_LOAD} COST ${T_SECONDS})
+endfunction()
+
 # add_guest_test(NAME SCRIPT [KERNELS K...] [SECONDS N] [LOAD N]
 #                [OPTIONS OPTION...] [ARGS ARGUMENT...])
 # Adds test guest.K.NAME, which runs a script of the calling directory by
@@ -12,10 +46,6 @@
 # spins on a lock while the host does not run the holder's. ctest counts the
 # halves as PROCESSORS, so its -j must be twice the number of CPUs. Long tests
 # start first, and short ones and those that wait fill the gaps.
-
-set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
-    "Kernels that guest tests are run on, of 6.1, 6.12, 7.2 and 6.12-debug")
-
 function(add_guest_test name script)
     cmake_parse_arguments(T "" "SECONDS;LOAD" "KERNELS;OPTIONS;ARGS" ${ARGN})
     if(T_UNPARSED_ARGUMENTS)
@@ -30,29 +60,14 @@ function(add_guest_test name script)
     if(NOT T_KERNELS)
         set(T_KERNELS 6.1 6.12 7.2 6.12-debug)
     endif()
-    math(EXPR limit "${T_SECONDS} * 3")
-    math(EXPR timeout "${limit} * 4 / 3 + 60")
     foreach(kernel ${T_KERNELS})
         if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
             continue()
         endif()
-        # Its checkers take time and memory
-        set(time ${limit})
-        set(more "")
-        if(kernel STREQUAL 6.12-debug)
-            math(EXPR time "${limit} * 4")
-            math(EXPR timeout "${time} * 4 / 3 + 60")
-            set(more --memory 2048)
-        endif()
-        add_test(NAME guest.${kernel}.${name}
-                 COMMAND ${NPRDMA_SOURCE}/test/guest/run --kernel ${kernel}
-                         --time ${time} ${more} --build ${NPRDMA_BUILD}
-                         --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
-                         ${T_OPTIONS} ${CMAKE_CURRENT_SOURCE_DIR}/${script}
-                         ${T_ARGS})
+        add_guest_run(guest.${kernel}.${name} ${kernel} SECONDS ${T_SECONDS}
+                      LOAD ${T_LOAD} SCRIPT ${script} OPTIONS ${T_OPTIONS}
+                      ARGS ${T_ARGS})
         set_tests_properties(guest.${kernel}.${name} PROPERTIES
-            LABELS guest SKIP_RETURN_CODE 77 TIMEOUT ${timeout}
-            PROCESSORS ${T_LOAD} COST ${T_SECONDS}
             FIXTURES_REQUIRED modules-${kernel})
     endforeach()
 endfunction()
