@@ -91,13 +91,12 @@ import_part(struct ibv_pd *pd, int fd, uint64_t offset, size_t length,
     return mr;
 }
 
-static void register_windows(hw_region_t *r, struct ibv_pd *pd)
+void hw_region_import(hw_region_t *r, struct ibv_pd *pd)
 {
-    struct nprdma_ioc_export window = {.size = sizeof(window)};
-    uint64_t address = (uintptr_t)r->memory;
+    struct nprdma_ioc_export window = {.size = sizeof(window),
+                                       .region = r->id};
+    uint64_t address                = (uintptr_t)r->memory;
 
-    create_region(r);
-    window.region = r->id;
     CALL(r, NPRDMA_IOC_EXPORT, &window);
     r->read = import_part(pd, window.fd, 0, r->length, address,
                           IBV_ACCESS_REMOTE_READ);
@@ -130,7 +129,8 @@ void hw_region_register(hw_region_t *r, struct ibv_pd *pd)
                  IBV_ACCESS_REMOTE_READ;
 
     if (r->kind == HW_WINDOWS) {
-        register_windows(r, pd);
+        create_region(r);
+        hw_region_import(r, pd);
         return;
     }
     access |= (r->kind == HW_ON_DEMAND) ? IBV_ACCESS_ON_DEMAND : 0;

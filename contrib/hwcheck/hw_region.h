@@ -50,6 +50,10 @@ void hw_region_map(hw_region_t *r, hw_kind_t kind, size_t length);
  * the program with HW_SKIPPED if the device has no such registration. */
 void hw_region_register(hw_region_t *r, struct ibv_pd *pd);
 
+/** Registers it again, with HW_WINDOWS, after the device has lost its driver.
+ * The registrations that there were are forgotten. */
+void hw_region_import(hw_region_t *r, struct ibv_pd *pd);
+
 /** Deregisters, unmaps, and closes the context. */
 void hw_region_close(hw_region_t *r);
 

@@ -21,6 +21,13 @@ endforeach()
 add_executable(emlx5_counts guest/emlx5_counts.c)
 include(${NPRDMA_SOURCE}/contrib/hwcheck/windows.cmake)
 
+set(hwcheck ${NPRDMA_SOURCE}/contrib/hwcheck)
+add_executable(emlx5_gone guest/emlx5_gone.c guest/emlx5_pair.c
+               ${hwcheck}/hw_access.c ${hwcheck}/hw_region.c)
+target_include_directories(emlx5_gone PRIVATE ${hwcheck} guest)
+target_compile_definitions(emlx5_gone PRIVATE _GNU_SOURCE)
+target_link_libraries(emlx5_gone PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
+
 # The default takes one kernel and what shows each feature once
 set(NPRDMA_EMLX5 some CACHE STRING
     "Tests of the emulated mlx5 adapter in guests: some or all")
@@ -102,6 +109,9 @@ add_emlx5_module_test(windows.legacy windows KERNELS 6.12 7.2
                       ARGS $<TARGET_FILE:hw_windows> 5)
 add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
                       IOMMU ss ARGS $<TARGET_FILE:hw_windows> 5)
+
+add_emlx5_module_test(gone gone ALL_ONLY KERNELS 6.12 7.2
+                      ARGS $<TARGET_FILE:emlx5_gone>)
 
 # The transport on windows of the module; arguments are cases of guest/zcopy
 add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.12 7.2

@@ -11,6 +11,11 @@
 /* IBA 14.2.5.6: communication management, client reregistration */
 static const uint32_t emlx5_cap_mask = 0x02010000;
 
+/* State of the driver's interface. It is disabled until the driver gives the
+ * address of its command queue. So a driver notices a reset that it has not
+ * made itself, and learns when one that it has asked for is complete. */
+enum { EMLX5_INTERFACE_DISABLED = 1 };
+
 static void emlx5_reset_numbers(emlx5_table_t *numbers)
 {
     uint32_t number = 0;
@@ -51,7 +56,7 @@ void emlx5_reset(emlx5_hca_t *hca)
     emlx5_dma_reset(&hca->dma);
     hca->cmdq       = 0;
     hca->cmdq_high  = 0;
-    hca->cmdq_state = 0;
+    hca->cmdq_state = EMLX5_INTERFACE_DISABLED;
     hca->cmd_eqn    = 0;
     hca->issi       = 0;
     hca->caps_are_set = 0;
