@@ -19,6 +19,7 @@ foreach(program emlx5_verbs emlx5_nodes)
     target_link_libraries(${program} PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
 endforeach()
 add_executable(emlx5_counts guest/emlx5_counts.c)
+add_executable(emlx5_count guest/emlx5_count.c)
 include(${NPRDMA_SOURCE}/contrib/hwcheck/windows.cmake)
 
 set(hwcheck ${NPRDMA_SOURCE}/contrib/hwcheck)
@@ -93,7 +94,7 @@ add_emlx5_test(pyverbs pyverbs ALL_ONLY SECONDS 300
                MODEL --whole --chunk 65536)
 add_emlx5_test(mpi mpi ALL_ONLY SECONDS 180 MODEL --chunk 65536)
 add_emlx5_test(faults faults ALL_ONLY
-               ARGS $<TARGET_FILE:emlx5_verbs>)
+               ARGS $<TARGET_FILE:emlx5_verbs> $<TARGET_FILE:emlx5_count>)
 
 # With the project's module
 function(add_emlx5_module_test name)
