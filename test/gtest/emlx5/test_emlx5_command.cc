@@ -317,6 +317,24 @@ TEST_F(test_emlx5_command, any_register)
     emlx5_bar_write(m_node.hca(), ~0ull, data, 4096);
 }
 
+/* State of the driver's interface, in bits 10:8: 1 is disabled. So a driver
+ * notices a reset that it has not asked for. */
+TEST_F(test_emlx5_command, interface_is_disabled_by_a_reset)
+{
+    uint8_t data[4];
+
+    emlx5_bar_read(m_node.hca(), 0x14, data, sizeof(data));
+    EXPECT_EQ(0u, (emlx5_be32(data) >> 8) & 7);
+    emlx5_reset_later(m_node.hca());
+    m_node.run();
+    emlx5_bar_read(m_node.hca(), 0x14, data, sizeof(data));
+    EXPECT_EQ(1u, (emlx5_be32(data) >> 8) & 7);
+
+    write_register(0x14, m_queue);
+    emlx5_bar_read(m_node.hca(), 0x14, data, sizeof(data));
+    EXPECT_EQ(0u, (emlx5_be32(data) >> 8) & 7);
+}
+
 TEST_F(test_emlx5_command, link)
 {
     uint32_t eqn = m_node.create_eq(1ull << EMLX5_EVENT_PORT);
