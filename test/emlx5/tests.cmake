@@ -121,7 +121,7 @@ add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.1 6.12 7.2
                       ARGS choice no_flush)
 add_emlx5_module_test(zcopy.choice.ss zcopy ALL_ONLY KERNELS 6.12 7.2 IOMMU ss
                       ARGS choice no_flush)
-add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.1 6.12 7.2
+add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.12 7.2
                       ARGS disturbed)
 add_emlx5_module_test(zcopy.collapsed zcopy ALL_ONLY SECONDS 150
                       KERNELS 6.12 7.2 ARGS collapsed)
