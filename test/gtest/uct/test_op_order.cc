@@ -520,39 +520,89 @@ TEST_F(test_op_order, fence_and_flush_wait_for_held_operations)
     }
 }
 
-/* A request that is held when a fence begins is executed before the NIC does
- * anything that follows the fence. The request has no completion that would ask
- * the target for a reply. */
-TEST_F(test_op_order, fence_waits_until_held_requests_are_executed)
-{
+/* Requests that are held while the target's software is busy */
+class test_op_order_busy : public test_op_order {
+protected:
     static const size_t slow = 147456; /* A page that no other operation uses */
-    uct_ep_h busy            = m_a->connect(m_b->address());
 
-    /* An exported buffer keeps its pages: nothing is populated here while the
-     * target's service is held, which is in the same process */
-    m_local->packed_key();
-    for (uint64_t i = 1; i <= 6; ++i) {
-        completion populated, put, got;
-        uint64_t sent;
+    void SetUp() override
+    {
+        test_op_order::SetUp();
+        m_busy = m_a->connect(m_b->address());
+        /* An exported buffer keeps its pages: nothing is populated here while
+         * the target's service is held, which is in the same process */
+        m_local->packed_key();
+        m_a->finish_prefetch();
+    }
 
-        /* The target's software is busy: it populates a page for a while */
-        renew(PUT_ZCOPY, 0);
+    /* The target's service populates a page, which lasts until let_go() */
+    void hold()
+    {
+        uct_iov_t iov = {m_local->ptr(second), 20000, m_local->memh(), 0, 1};
+
+        m_populated.reset(new completion);
         m_remote->evict(slow, 1);
         page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr(slow));
-        uct_iov_t late = {m_local->ptr(second), 20000, m_local->memh(), 0, 1};
         ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-            return uct_ep_put_zcopy(busy, &late, 1, m_remote->address(slow),
-                                    m_rkey, &populated);
+            return uct_ep_put_zcopy(m_busy, &iov, 1, m_remote->address(slow),
+                                    m_rkey, m_populated.get());
         }));
         await([&]() {
             m_a->progress(); /* Not the target: the gate holds what executes */
             return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
         });
+    }
+
+    void let_go()
+    {
+        page_table_gate_release(m_remote->table(), GATE_MAP);
+    }
+
+    void finish()
+    {
+        m_a->flush(m_ab);
+        m_a->wait([&]() { return m_populated->done; });
+    }
+
+    /* Starts a put, and a request that has to wait for it and has no completion
+     * that would ask the target for a reply.
+     *
+     * Returns the value that the request's word is going to have. */
+    uint64_t start_held(completion *put, uint64_t i)
+    {
+        uint64_t sent;
 
         *remote_word(word) = 0;
-        start(PUT_ZCOPY, 0, 0, length, &put);
+        start(PUT_ZCOPY, 0, 0, length, put);
         memcpy(&sent, m_local->ptr(word), sizeof(sent));
-        ASSERT_EQ(UCS_OK, (i % 2) ? put_word(word, i) : add_word(word, i));
+        EXPECT_EQ(UCS_OK, (i % 2) ? put_word(word, i) : add_word(word, i));
+        return (i % 2) ? i : sent + i;
+    }
+
+    /* Whether it has happened after a while in which the initiator runs */
+    bool happens_early(const std::function<bool()> &has_happened)
+    {
+        for (int k = 0; (k < 1000) && !has_happened(); ++k) {
+            m_a->progress();
+            sched_yield(); /* Let the NIC's threads run */
+        }
+        return has_happened();
+    }
+
+    uct_ep_h                    m_busy;
+    std::unique_ptr<completion> m_populated;
+};
+
+/* A request that is held when a fence begins is executed before the NIC does
+ * anything that follows the fence */
+TEST_F(test_op_order_busy, fence_waits_until_held_requests_are_executed)
+{
+    for (uint64_t i = 1; i <= 6; ++i) {
+        completion put, got;
+
+        renew(PUT_ZCOPY, 0);
+        hold();
+        uint64_t value = start_held(&put, i);
         ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
         m_a->wait([&]() { return put.done; });
 
@@ -566,16 +616,32 @@ TEST_F(test_op_order, fence_waits_until_held_requests_are_executed)
             }
             return got.done;
         };
-        for (int k = 0; (k < 1000) && !try_get(); ++k) {
-            m_a->progress();
-            sched_yield(); /* Let the NIC's threads run */
-        }
-        EXPECT_FALSE(got.done);
-        page_table_gate_release(m_remote->table(), GATE_MAP);
+        EXPECT_FALSE(happens_early(try_get));
+        let_go();
         m_a->wait(try_get);
-        EXPECT_EQ((i % 2) ? i : sent + i, *remote_word(word));
-        m_a->flush(m_ab);
-        m_a->wait([&]() { return populated.done; });
+        EXPECT_EQ(value, *remote_word(word));
+        finish();
+    }
+    EXPECT_EQ(6u, counter("held_overlaps") + counter("held_atomics"));
+}
+
+/* A flush that begins while a request is held ends when that is executed */
+TEST_F(test_op_order_busy, flush_waits_until_held_requests_are_executed)
+{
+    for (uint64_t i = 1; i <= 6; ++i) {
+        completion put, flushed;
+
+        renew(PUT_ZCOPY, 0);
+        hold();
+        uint64_t value = start_held(&put, i);
+        ASSERT_EQ(UCS_INPROGRESS,
+                  m_a->retry([&]() { return uct_ep_flush(m_ab, 0, &flushed); }));
+        m_a->wait([&]() { return put.done; });
+        EXPECT_FALSE(happens_early([&]() { return flushed.done; }));
+        let_go();
+        m_a->wait([&]() { return flushed.done; });
+        EXPECT_EQ(value, *remote_word(word));
+        finish();
     }
     EXPECT_EQ(6u, counter("held_overlaps") + counter("held_atomics"));
 }
