@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * emlx5_counts DEVICE: prints the counters of the model behind an RDMA device as
- * lines "NAME: VALUE". firmware/emlx5_monitor.h has their places.
+ * emlx5_counts DEVICE: prints the counters of the model behind an RDMA device,
+ * as lines "NAME: VALUE". firmware/emlx5_monitor.h has their places.
  *
  * emlx5_counts DEVICE NAME [VALUE]: prints the value of one; with VALUE as soon
  * as it is as much. Scripts wait so for something that no program reports.
