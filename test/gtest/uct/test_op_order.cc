@@ -634,8 +634,9 @@ TEST_F(test_op_order_busy, flush_waits_until_held_requests_are_executed)
         renew(PUT_ZCOPY, 0);
         hold();
         uint64_t value = start_held(&put, i);
-        ASSERT_EQ(UCS_INPROGRESS,
-                  m_a->retry([&]() { return uct_ep_flush(m_ab, 0, &flushed); }));
+        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+            return uct_ep_flush(m_ab, 0, &flushed);
+        }));
         m_a->wait([&]() { return put.done; });
         EXPECT_FALSE(happens_early([&]() { return flushed.done; }));
         let_go();
