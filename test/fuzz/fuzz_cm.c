@@ -1,8 +1,9 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Wire-up packets. Any peer that knows the number of our UD queue pair can send
- * one, so the parser must withstand any bytes.
+ * Wire-up packets and the trailers of connections by socket address. Any peer
+ * that knows the number of our UD queue pair, or our TCP port, can send one, so
+ * the parsers must withstand any bytes.
  */
 
 #include "fuzz.h"
@@ -32,6 +33,22 @@ static void fuzz_check_accepted(const void *data, size_t size,
     }
 }
 
+static void fuzz_trailer(const char *data, size_t size)
+{
+    uct_nprdma_sock_trailer_t again;
+    uct_nprdma_dev_addr_t dev;
+
+    if (!uct_nprdma_sock_trailer_find(data, size, &dev)) {
+        return;
+    }
+
+    FUZZ_CHECK(size >= sizeof(again));
+    FUZZ_CHECK(dev.version == UCT_NPRDMA_WIRE_VERSION);
+    FUZZ_CHECK((dev.mtu >= 1) && (dev.mtu <= 5));
+    uct_nprdma_sock_trailer_init(&again, &dev);
+    FUZZ_CHECK(!memcmp(&again, data + size - sizeof(again), sizeof(again)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     void *copy = fuzz_copy(data, size);
@@ -58,6 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(!"result out of range");
     }
 
+    fuzz_trailer(copy, size);
     free(copy);
     return 0;
 }

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_glue.h"
+#include "uct/ib/nprdma/base/nprdma_sockcm.h"
 #include "uct/ib/nprdma/base/nprdma_summary.h"
 #include "uct/ib/nprdma/compat/nprdma_abi.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
@@ -93,7 +94,7 @@ uct_nprdma_component_md_open(uct_component_t *component, const char *md_name,
 static uct_component_t uct_nprdma_component = {
     .query_md_resources = uct_nprdma_query_md_resources,
     .md_open            = uct_nprdma_component_md_open,
-    .cm_open            = UCT_NPRDMA_UNSUPPORTED(uct_component_cm_open_func_t),
+    .cm_open            = uct_nprdma_sockcm_open,
     .rkey_unpack        = uct_nprdma_rkey_unpack_op,
     .rkey_ptr           = UCT_NPRDMA_UNSUPPORTED(
                                   uct_component_rkey_ptr_func_t),
@@ -106,10 +107,15 @@ static uct_component_t uct_nprdma_component = {
         .table          = uct_nprdma_md_config_table,
         .size           = sizeof(uct_nprdma_md_config_t)
     },
-    .cm_config          = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .cm_config          = {
+        .name           = "nprdma connection manager",
+        .prefix         = "NPRDMA_",
+        .table          = uct_nprdma_sockcm_config_table,
+        .size           = sizeof(uct_cm_config_t)
+    },
     .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(
                                   &uct_nprdma_component),
-    .flags              = 0,
+    .flags              = UCT_COMPONENT_FLAG_CM,
     .md_vfs_init        = UCT_NPRDMA_CAST(uct_component_md_vfs_init_func_t,
                                           ucs_empty_function)
 };

@@ -157,3 +157,22 @@ void uct_nprdma_fork_remove(uct_nprdma_fork_entry_t *entry)
     ucs_list_del(&entry->list);
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
+
+int uct_nprdma_fork_find(int (*match)(const uct_nprdma_fork_entry_t *entry,
+                                      void *arg),
+                         void *arg)
+{
+    const pid_t self = getpid();
+    int found        = 0;
+    uct_nprdma_fork_entry_t *entry;
+
+    pthread_mutex_lock(&uct_nprdma_fork.lock);
+    ucs_list_for_each(entry, &uct_nprdma_fork.ifaces, list) {
+        if ((entry->owner == self) && match(entry, arg)) {
+            found = 1;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&uct_nprdma_fork.lock);
+    return found;
+}

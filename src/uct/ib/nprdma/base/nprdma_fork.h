@@ -54,4 +54,20 @@ void uct_nprdma_fork_add(uct_nprdma_fork_entry_t *entry);
  */
 void uct_nprdma_fork_remove(uct_nprdma_fork_entry_t *entry);
 
+
+
+/**
+ * Find an interface that is open and belongs to this process.
+ *
+ * @param [in] match  Returns nonzero for the interface. Called with a lock
+ *                    held: no interface is closed meanwhile. It must not open
+ *                    or close one.
+ * @param [in] arg    Argument of @a match.
+ *
+ * @return Whether @a match has returned nonzero.
+ */
+int uct_nprdma_fork_find(int (*match)(const uct_nprdma_fork_entry_t *entry,
+                                      void *arg),
+                         void *arg);
+
 #endif

@@ -173,6 +173,21 @@ void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface);
  */
 void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);
 
+/**
+ * Find the device of an open interface.
+ *
+ * @param [in]  worker  Worker of the interface.
+ * @param [in]  peer    Device that the interface must reach; NULL for any.
+ * @param [out] name    "device:port", UCT_DEVICE_NAME_MAX bytes.
+ * @param [out] addr    Device address of the interface.
+ *
+ * @return 1, or 0 if there is no such interface and the outputs are undefined.
+ *         With several, the one that was opened first.
+ */
+int uct_nprdma_iface_find_device(uct_worker_h worker,
+                                 const uct_nprdma_dev_addr_t *peer, char *name,
+                                 uct_nprdma_dev_addr_t *addr);
+
 
 /* Functions of uct_iface_ops_t with the same names; version-neutral where UCX
  * versions differ */

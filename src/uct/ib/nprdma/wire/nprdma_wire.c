@@ -8,6 +8,12 @@
 
 #include <string.h>
 
+static int uct_nprdma_dev_addr_is_valid(const uct_nprdma_dev_addr_t *dev)
+{
+    return (dev->version == UCT_NPRDMA_WIRE_VERSION) && (dev->mtu >= 1) &&
+           (dev->mtu <= 5);
+}
+
 uct_nprdma_cm_parse_result_t
 uct_nprdma_cm_parse(const void *data, size_t length,
                     uct_nprdma_cm_packet_t *packet)
@@ -39,8 +45,7 @@ uct_nprdma_cm_parse(const void *data, size_t length,
     if (((packet->type == UCT_NPRDMA_CM_REQ) ||
          (packet->type == UCT_NPRDMA_CM_REP)) &&
         ((packet->qp.qpn < 2) ||
-         (packet->qp.dev.version != UCT_NPRDMA_WIRE_VERSION) ||
-         (packet->qp.dev.mtu < 1) || (packet->qp.dev.mtu > 5))) {
+         !uct_nprdma_dev_addr_is_valid(&packet->qp.dev))) {
         return UCT_NPRDMA_CM_PARSE_FIELD;
     }
 
@@ -70,4 +75,30 @@ int uct_nprdma_am_parse(const void *data, size_t length)
     }
 
     return UCT_NPRDMA_AM_DATA;
+}
+
+void uct_nprdma_sock_trailer_init(void *buf, const uct_nprdma_dev_addr_t *dev)
+{
+    const uct_nprdma_sock_trailer_t trailer = {
+        .magic = UCT_NPRDMA_SOCK_MAGIC,
+        .dev   = *dev
+    };
+
+    memcpy(buf, &trailer, sizeof(trailer));
+}
+
+int uct_nprdma_sock_trailer_find(const void *data, size_t length,
+                                 uct_nprdma_dev_addr_t *dev)
+{
+    uct_nprdma_sock_trailer_t trailer;
+
+    if (length < sizeof(trailer)) {
+        return 0;
+    }
+
+    memcpy(&trailer, (const char*)data + length - sizeof(trailer),
+           sizeof(trailer));
+    *dev = trailer.dev;
+    return (trailer.magic == UCT_NPRDMA_SOCK_MAGIC) &&
+           uct_nprdma_dev_addr_is_valid(dev);
 }

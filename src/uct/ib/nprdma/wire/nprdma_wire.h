@@ -103,6 +103,17 @@ typedef struct uct_nprdma_cm_packet {
 } __attribute__((packed)) uct_nprdma_cm_packet_t;
 
 
+/* "npsk" */
+#define UCT_NPRDMA_SOCK_MAGIC    0x6b73706eu
+
+/* Last bytes of the private data of a connection by socket address: the device
+ * of the sender */
+typedef struct uct_nprdma_sock_trailer {
+    uint32_t              magic;
+    uct_nprdma_dev_addr_t dev;
+} __attribute__((packed)) uct_nprdma_sock_trailer_t;
+
+
 /* Result of the check of a wire-up packet */
 typedef enum uct_nprdma_cm_parse_result {
     UCT_NPRDMA_CM_PARSE_OK,
@@ -156,5 +167,28 @@ uct_nprdma_cm_parse(const void *data, size_t length,
  * @return Type of the message, or -1 if it is malformed.
  */
 int uct_nprdma_am_parse(const void *data, size_t length);
+
+
+/**
+ * Write the trailer of private data. Pure.
+ *
+ * @param [out] buf  sizeof(uct_nprdma_sock_trailer_t) bytes, of any alignment.
+ * @param [in]  dev  Device of the sender.
+ */
+void uct_nprdma_sock_trailer_init(void *buf, const uct_nprdma_dev_addr_t *dev);
+
+
+/**
+ * Look for a trailer at the end of private data. Pure.
+ *
+ * @param [in]  data    Private data of the peer, of any alignment.
+ * @param [in]  length  Number of bytes.
+ * @param [out] dev     Device of the peer, if there is a trailer; otherwise
+ *                      undefined.
+ *
+ * @return 1 if the data end with a valid trailer, otherwise 0.
+ */
+int uct_nprdma_sock_trailer_find(const void *data, size_t length,
+                                 uct_nprdma_dev_addr_t *dev);
 
 #endif
