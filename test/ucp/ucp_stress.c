@@ -15,37 +15,14 @@
  */
 
 #define _GNU_SOURCE
-#include <ucp/api/ucp.h>
+#include "ucp_common.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#define CHECK(_condition, ...) \
-    do { \
-        if (!(_condition)) { \
-            fprintf(stderr, "%s:%d: side %d: ", __FILE__, __LINE__, \
-                    self.number); \
-            fprintf(stderr, __VA_ARGS__); \
-            fprintf(stderr, "\n"); \
-            exit(1); \
-        } \
-    } while (0)
-
-#define CHECK_OK(_call) \
-    do { \
-        ucs_status_t _status = (_call); \
-        CHECK(_status == UCS_OK, "%s: %s", #_call, \
-              ucs_status_string(_status)); \
-    } while (0)
 
 enum {
     MAX_SIZE   = 2 << 20,
@@ -69,42 +46,6 @@ static struct {
     int           arriving;     /* Their data is being fetched */
 } self;
 
-
-/* ---- memory and its contents ---- */
-
-static char *new_memory(size_t size)
-{
-    char *ptr = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    CHECK(ptr != MAP_FAILED, "mmap: %m");
-    return ptr;
-}
-
-/* The byte at an offset of the stream, or of the message with a number */
-static char byte_at(uint64_t place)
-{
-    return (char)((place * 0x9e3779b97f4a7c15ull) >> 56);
-}
-
-static void fill(char *ptr, size_t size, uint64_t place)
-{
-    size_t i;
-
-    for (i = 0; i < size; ++i) {
-        ptr[i] = byte_at(place + i);
-    }
-}
-
-static void expect(const char *ptr, size_t size, uint64_t place)
-{
-    size_t i;
-
-    for (i = 0; i < size; ++i) {
-        CHECK(ptr[i] == byte_at(place + i), "byte %zu of %zu at %lu is wrong",
-              i, size, (unsigned long)place);
-    }
-}
 
 static size_t random_size(void)
 {
@@ -173,36 +114,14 @@ static void connect_to_peer(void)
     CHECK_OK(ucp_ep_create(self.worker, &params, &self.ep));
 }
 
-static int is_done(ucs_status_ptr_t request)
-{
-    return !UCS_PTR_IS_PTR(request) ||
-           (ucp_request_check_status(request) != UCS_INPROGRESS);
-}
-
-/* @return Status of the request. */
-static ucs_status_t wait_for(ucs_status_ptr_t request)
-{
-    ucs_status_t status;
-
-    while (!is_done(request)) {
-        ucp_worker_progress(self.worker);
-    }
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
-}
-
 static void close_ep(unsigned flags)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags        = flags
     };
-    ucs_status_t status       = wait_for(ucp_ep_close_nbx(self.ep, &param));
+    ucs_status_t status       = wait_for(self.worker,
+                                         ucp_ep_close_nbx(self.ep, &param));
 
     CHECK((status == UCS_OK) || flags, "close: %s", ucs_status_string(status));
 }
@@ -235,7 +154,7 @@ static void stream(unsigned rounds)
     for (i = 0; (sent < total) || (got < total); i = (i + 1) % NUM_FLIGHT) {
         ucp_worker_progress(self.worker);
         if ((sent < total) && is_done(requests[i])) {
-            CHECK_OK(wait_for(requests[i]));
+            CHECK_OK(wait_for(self.worker, requests[i]));
             sizes[i] = random_size();
             sizes[i] = (sizes[i] > total - sent) ? total - sent : sizes[i];
             fill(buffers[i], sizes[i], sent);
@@ -245,7 +164,7 @@ static void stream(unsigned rounds)
         }
 
         if ((target != NULL) && is_done(receive)) {
-            CHECK_OK(wait_for(receive));
+            CHECK_OK(wait_for(self.worker, receive));
             expect(target, receiving, got);
             munmap(target, receiving);
             got   += receiving;
@@ -261,7 +180,7 @@ static void stream(unsigned rounds)
     }
 
     for (i = 0; i < NUM_FLIGHT; ++i) {
-        CHECK_OK(wait_for(requests[i]));
+        CHECK_OK(wait_for(self.worker, requests[i]));
         munmap(buffers[i], MAX_SIZE);
     }
 }
@@ -342,7 +261,7 @@ static void active_messages(unsigned rounds)
          i = (i + 1) % NUM_FLIGHT) {
         ucp_worker_progress(self.worker);
         if ((sent < rounds) && is_done(requests[i])) {
-            CHECK_OK(wait_for(requests[i]));
+            CHECK_OK(wait_for(self.worker, requests[i]));
             size        = random_size();
             numbers[i]  = sent++;
             fill(buffers[i], size, numbers[i] << 32);
@@ -351,7 +270,7 @@ static void active_messages(unsigned rounds)
     }
 
     for (i = 0; i < NUM_FLIGHT; ++i) {
-        CHECK_OK(wait_for(requests[i]));
+        CHECK_OK(wait_for(self.worker, requests[i]));
         munmap(buffers[i], MAX_SIZE);
     }
 }
@@ -431,7 +350,7 @@ static void close_by_force(unsigned rounds)
         ucp_rkey_destroy(rkey);
         close_ep(UCP_EP_CLOSE_FLAG_FORCE);
         for (i = 0; i < NUM_KINDS; ++i) {
-            wait_for(requests[i]);
+            wait_for(self.worker, requests[i]);
         }
 
         /* From now on the buffers must not be written any more */
@@ -451,11 +370,11 @@ static void close_by_force(unsigned rounds)
         connect_to_peer();
         CHECK_OK(ucp_ep_rkey_unpack(self.ep, self.peer_key, &rkey));
         fill(before, MAX_SIZE, 0);
-        CHECK_OK(wait_for(ucp_put_nbx(self.ep, before, MAX_SIZE,
+        CHECK_OK(wait_for(self.worker, ucp_put_nbx(self.ep, before, MAX_SIZE,
                                       self.peer_memory, rkey, &none)));
-        CHECK_OK(wait_for(ucp_ep_flush_nbx(self.ep, &none)));
+        CHECK_OK(wait_for(self.worker, ucp_ep_flush_nbx(self.ep, &none)));
         memset(before, 0, MAX_SIZE);
-        CHECK_OK(wait_for(ucp_get_nbx(self.ep, before, MAX_SIZE,
+        CHECK_OK(wait_for(self.worker, ucp_get_nbx(self.ep, before, MAX_SIZE,
                                       self.peer_memory, rkey, &none)));
         expect(before, MAX_SIZE, 0);
         ucp_rkey_destroy(rkey);

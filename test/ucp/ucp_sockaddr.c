@@ -1,0 +1,700 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] data|kill_server|kill_client|refused|
+ *              broken
+ *
+ * A server and clients that connect by socket address, with error handling:
+ *   data         each client exchanges data of all kinds and sizes; both sides
+ *                check them
+ *   kill_server  the server is killed during a transfer: the client gets an
+ *                error in time, and the data that it received stay as they are
+ *   kill_client  a client is killed during a transfer: the server gets an
+ *                error, and serves the next client
+ *   refused      nobody listens at the address: the client gets an error
+ *   broken       connections that send nothing, or part of a message, do not
+ *                disturb the server
+ *
+ * -6: over IPv6. -t: transports of the clients; with TCP's connection manager
+ * unless they name nprdma.
+ */
+
+#define _GNU_SOURCE
+#include "ucp_common.h"
+
+#include <getopt.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum {
+    MAX_SIZE    = 4 << 20,
+    MAX_CLIENTS = 32,
+    AM_HELLO    = 3,
+    AM_DATA     = 4,
+    KIND_TAG    = 0,
+    KIND_STREAM,
+    KIND_AM,
+    NUM_KINDS,
+    ERROR_SEC   = 20    /* until an error is reported */
+};
+
+static const size_t sizes[] = {1, 100, 9000, 65536, 1 << 20, MAX_SIZE};
+
+enum { NUM_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+static struct {
+    int          number;        /* of the client; -1: server */
+    unsigned     num_clients;
+    int          family;
+    const char   *client_tls;
+    int          port[2];       /* pipe from the server: its port, a client */
+    int          busy[2];       /* pipe to the parent: a transfer is going on */
+
+    ucp_context_h  context;
+    ucp_worker_h   worker;
+    ucp_listener_h listener;
+
+    struct {
+        ucp_ep_h     ep;
+        ucs_status_t error;
+        int          said_hello;
+    } peers[MAX_CLIENTS];
+    unsigned     num_accepted;
+    ucp_ep_h     accepted[MAX_CLIENTS];
+    ucs_status_t accepted_error[MAX_CLIENTS];
+
+    struct {                    /* active message with data */
+        void     *desc;
+        size_t   length;
+        int      arrived;
+        int      is_copy;       /* desc is memory of ours */
+    } am;
+} self;
+
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+static socklen_t make_address(struct sockaddr_storage *storage, uint16_t port)
+{
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6*)storage;
+    struct sockaddr_in *in   = (struct sockaddr_in*)storage;
+
+    memset(storage, 0, sizeof(*storage));
+    if (self.family == AF_INET6) {
+        in6->sin6_family = AF_INET6;
+        in6->sin6_addr   = in6addr_loopback;
+        in6->sin6_port   = htons(port);
+        return sizeof(*in6);
+    }
+
+    in->sin_family      = AF_INET;
+    in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    in->sin_port        = htons(port);
+    return sizeof(*in);
+}
+
+
+/* ---- UCP objects ---- */
+
+static ucs_status_t on_hello(void *arg, const void *header, size_t header_size,
+                             void *data, size_t length,
+                             const ucp_am_recv_param_t *param)
+{
+    uint32_t number;
+
+    CHECK(header_size == sizeof(number), "hello with %zu bytes", header_size);
+    memcpy(&number, header, sizeof(number));
+    CHECK(number < self.num_clients, "hello from %u", number);
+    CHECK(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP, "no reply_ep");
+    self.peers[number].ep         = param->reply_ep;
+    self.peers[number].said_hello = 1;
+    return UCS_OK;
+}
+
+static ucs_status_t on_data(void *arg, const void *header, size_t header_size,
+                            void *data, size_t length,
+                            const ucp_am_recv_param_t *param)
+{
+    CHECK(!self.am.arrived, "a second active message");
+    self.am.arrived = 1;
+    self.am.length  = length;
+    self.am.is_copy = !(param->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV |
+                                            UCP_AM_RECV_ATTR_FLAG_DATA));
+    if (!self.am.is_copy) {
+        self.am.desc = data;
+        return UCS_INPROGRESS;
+    }
+
+    self.am.desc = malloc(length);
+    memcpy(self.am.desc, data, length);
+    return UCS_OK;
+}
+
+static void set_am_handler(unsigned id, ucp_am_recv_callback_t cb)
+{
+    ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id         = id,
+        .cb         = cb,
+        .flags      = UCP_AM_FLAG_WHOLE_MSG
+    };
+
+    CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &param));
+}
+
+static void open_worker(void)
+{
+    ucp_params_t params               = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features   = UCP_FEATURE_TAG | UCP_FEATURE_STREAM | UCP_FEATURE_AM |
+                      UCP_FEATURE_RMA
+    };
+    ucp_worker_params_t worker_params = {};
+    ucp_config_t *config;
+
+    CHECK_OK(ucp_config_read(NULL, NULL, &config));
+    CHECK_OK(ucp_init(&params, config, &self.context));
+    ucp_config_release(config);
+    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    set_am_handler(AM_HELLO, on_hello);
+    set_am_handler(AM_DATA, on_data);
+}
+
+static void close_worker(void)
+{
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+}
+
+static void close_ep(ucp_ep_h ep, unsigned flags)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = flags
+    };
+
+    wait_for(self.worker, ucp_ep_close_nbx(ep, &param));
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    CHECK(status != UCS_OK, "the error handler got no error");
+    *(ucs_status_t*)arg = status;
+}
+
+static ucp_ep_h new_ep(ucp_ep_params_t *params, ucs_status_t *error)
+{
+    ucp_ep_h ep;
+
+    *error                  = UCS_OK;
+    params->field_mask     |= UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                              UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params->err_mode        = UCP_ERR_HANDLING_MODE_PEER;
+    params->err_handler.cb  = on_error;
+    params->err_handler.arg = error;
+    CHECK_OK(ucp_ep_create(self.worker, params, &ep));
+    return ep;
+}
+
+static ucp_ep_h connect_to(uint16_t port, ucs_status_t *error)
+{
+    struct sockaddr_storage storage;
+    ucp_ep_params_t params = {
+        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
+                            UCP_EP_PARAM_FIELD_SOCK_ADDR,
+        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr.addr    = (struct sockaddr*)&storage,
+        .sockaddr.addrlen = make_address(&storage, port)
+    };
+
+    return new_ep(&params, error);
+}
+
+static void on_request(ucp_conn_request_h request, void *arg)
+{
+    ucp_ep_params_t params = {
+        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST,
+        .conn_request = request
+    };
+    unsigned i             = self.num_accepted;
+
+    CHECK(i < MAX_CLIENTS, "too many requests");
+    self.accepted[i] = new_ep(&params, &self.accepted_error[i]);
+    ++self.num_accepted;
+}
+
+static uint16_t listen_anywhere(void)
+{
+    struct sockaddr_storage storage;
+    ucp_listener_params_t params = {
+        .field_mask       = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                            UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr.addr    = (struct sockaddr*)&storage,
+        .sockaddr.addrlen = make_address(&storage, 0),
+        .conn_handler.cb  = on_request
+    };
+    ucp_listener_attr_t attr     = {
+        .field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR
+    };
+
+    CHECK_OK(ucp_listener_create(self.worker, &params, &self.listener));
+    CHECK_OK(ucp_listener_query(self.listener, &attr));
+    /* The port is at the same place in both families */
+    return ntohs(((struct sockaddr_in*)&attr.sockaddr)->sin_port);
+}
+
+
+/* ---- data of one kind and size ---- */
+
+static uint64_t place_of(unsigned client, unsigned kind, unsigned size_index)
+{
+    return ((uint64_t)client << 40) | ((uint64_t)kind << 36) |
+           ((uint64_t)size_index << 32);
+}
+
+static ucs_status_t send_data(ucp_ep_h ep, unsigned client, unsigned kind,
+                              const char *data, size_t size)
+{
+    ucp_request_param_t none = {};
+    ucs_status_ptr_t request;
+
+    switch (kind) {
+    case KIND_TAG:
+        request = ucp_tag_send_nbx(ep, data, size, client, &none);
+        break;
+    case KIND_STREAM:
+        request = ucp_stream_send_nbx(ep, data, size, &none);
+        break;
+    default:
+        request = ucp_am_send_nbx(ep, AM_DATA, NULL, 0, data, size, &none);
+    }
+    return wait_for(self.worker, request);
+}
+
+static ucs_status_t receive_am(char *data, size_t size)
+{
+    ucp_request_param_t none = {};
+
+    while (!self.am.arrived) {
+        ucp_worker_progress(self.worker);
+    }
+    self.am.arrived = 0;
+    CHECK(self.am.length == size, "%zu bytes in the place of %zu",
+          self.am.length, size);
+    if (self.am.is_copy) {
+        memcpy(data, self.am.desc, size);
+        free(self.am.desc);
+        return UCS_OK;
+    }
+    return wait_for(self.worker,
+                    ucp_am_recv_data_nbx(self.worker, self.am.desc, data, size,
+                                         &none));
+}
+
+static ucs_status_t receive_data(ucp_ep_h ep, unsigned client, unsigned kind,
+                                 char *data, size_t size)
+{
+    ucp_request_param_t wait_all = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_STREAM_RECV_FLAG_WAITALL
+    };
+    ucp_request_param_t none     = {};
+    size_t length;
+
+    switch (kind) {
+    case KIND_TAG:
+        return wait_for(self.worker,
+                        ucp_tag_recv_nbx(self.worker, data, size, client, -1,
+                                         &none));
+    case KIND_STREAM:
+        return wait_for(self.worker,
+                        ucp_stream_recv_nbx(ep, data, size, &length,
+                                            &wait_all));
+    default:
+        return receive_am(data, size);
+    }
+}
+
+static void send_one(ucp_ep_h ep, unsigned client, unsigned kind, unsigned i)
+{
+    char *data = new_memory(sizes[i]);
+
+    fill(data, sizes[i], place_of(client, kind, i));
+    CHECK_OK(send_data(ep, client, kind, data, sizes[i]));
+    munmap(data, sizes[i]);
+}
+
+static void receive_one(ucp_ep_h ep, unsigned client, unsigned kind, unsigned i)
+{
+    char *data = new_memory(sizes[i]);
+
+    CHECK_OK(receive_data(ep, client, kind, data, sizes[i]));
+    expect(data, sizes[i], place_of(client, kind, i));
+    munmap(data, sizes[i]);
+}
+
+/* The client sends first, the server answers with the same data */
+static void exchange_all(ucp_ep_h ep, unsigned client)
+{
+    unsigned kind, i;
+
+    for (kind = 0; kind < NUM_KINDS; ++kind) {
+        for (i = 0; i < NUM_SIZES; ++i) {
+            if (self.number >= 0) {
+                send_one(ep, client, kind, i);
+                receive_one(ep, client, kind, i);
+            } else {
+                receive_one(ep, client, kind, i);
+                send_one(ep, client, kind, i);
+            }
+        }
+    }
+}
+
+static void say_hello(ucp_ep_h ep)
+{
+    const uint32_t number     = self.number;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_AM_SEND_FLAG_REPLY
+    };
+
+    CHECK_OK(wait_for(self.worker,
+                      ucp_am_send_nbx(ep, AM_HELLO, &number, sizeof(number),
+                                      NULL, 0, &param)));
+}
+
+static ucp_ep_h wait_for_hello(unsigned client)
+{
+    while (!self.peers[client].said_hello) {
+        ucp_worker_progress(self.worker);
+    }
+    return self.peers[client].ep;
+}
+
+/* Transfers without an end, until one of them fails. @return Its status. */
+static ucs_status_t
+transfer_until_error(ucp_ep_h ep, unsigned client, int is_sender,
+                     const ucs_status_t *error)
+{
+    char *data      = new_memory(MAX_SIZE);
+    char *before    = new_memory(MAX_SIZE);
+    unsigned rounds = 0;
+    double deadline = 0;
+    ucp_request_param_t none = {};
+    ucs_status_ptr_t request;
+    ucs_status_t status;
+
+    fill(data, MAX_SIZE, 0);
+    do {
+        request = is_sender ?
+                  ucp_tag_send_nbx(ep, data, MAX_SIZE, client, &none) :
+                  ucp_tag_recv_nbx(self.worker, data, MAX_SIZE, client, -1,
+                                   &none);
+        while (!is_done(request) && (*error == UCS_OK)) {
+            ucp_worker_progress(self.worker);
+        }
+        /* The peer of a receive by tag is any, so UCP does not end it */
+        if (!is_sender && !is_done(request)) {
+            ucp_request_cancel(self.worker, request);
+        }
+        status = wait_for(self.worker, request);
+        if ((++rounds == 3) && is_sender) {
+            CHECK(write(self.busy[1], "b", 1) == 1, "write: %m");
+            deadline = now() + ERROR_SEC;
+        }
+        CHECK((deadline == 0) || (now() < deadline), "no error in %d s",
+              ERROR_SEC);
+    } while ((status == UCS_OK) && (*error == UCS_OK));
+
+    memcpy(before, data, MAX_SIZE);
+    for (deadline = now() + 0.3; now() < deadline;) {
+        ucp_worker_progress(self.worker);
+    }
+    CHECK(!memcmp(before, data, MAX_SIZE), "the buffer changed after it");
+    CHECK(*error != UCS_OK, "the error handler was not called");
+    printf("process %d: %u transfers, then '%s'\n", getpid(), rounds - 1,
+           ucs_status_string(*error));
+    munmap(data, MAX_SIZE);
+    munmap(before, MAX_SIZE);
+    return *error;
+}
+
+
+/* ---- the server and the clients ---- */
+
+/* Tells a client the port */
+static void announce(uint16_t port)
+{
+    CHECK(write(self.port[1], &port, sizeof(port)) == sizeof(port),
+          "write: %m");
+}
+
+static void serve(int kill_client)
+{
+    unsigned client, i;
+    uint16_t port;
+
+    open_worker();
+    port = listen_anywhere();
+    for (i = 0; i < self.num_clients; ++i) {
+        announce(port);
+    }
+
+    for (client = 0; client < self.num_clients; ++client) {
+        wait_for_hello(client);
+        if (kill_client && (client == 0)) {
+            for (i = 0; self.accepted[i] != self.peers[0].ep; ++i) {
+            }
+            transfer_until_error(self.peers[0].ep, 0, 0,
+                                 &self.accepted_error[i]);
+        } else {
+            exchange_all(self.peers[client].ep, client);
+        }
+    }
+
+    for (i = 0; i < self.num_accepted; ++i) {
+        close_ep(self.accepted[i], self.accepted_error[i] ?
+                                   UCP_EP_CLOSE_FLAG_FORCE : 0);
+    }
+    ucp_listener_destroy(self.listener);
+    close_worker();
+}
+
+static void serve_until_killed(void)
+{
+    ucs_status_t never = UCS_OK;
+    uint16_t port;
+
+    open_worker();
+    port = listen_anywhere();
+    announce(port);
+    transfer_until_error(wait_for_hello(0), 0, 0, &never);
+    CHECK(0, "the server was not killed");
+}
+
+static uint16_t wait_for_port(void)
+{
+    uint16_t port;
+
+    CHECK(read(self.port[0], &port, sizeof(port)) == sizeof(port),
+          "the server is gone");
+    return port;
+}
+
+static void be_client(int until_error)
+{
+    uint16_t port = wait_for_port();
+    ucs_status_t error;
+    ucp_ep_h ep;
+
+    open_worker();
+    ep = connect_to(port, &error);
+    say_hello(ep);
+    if (until_error) {
+        transfer_until_error(ep, self.number, 1, &error);
+        close_ep(ep, UCP_EP_CLOSE_FLAG_FORCE);
+    } else {
+        exchange_all(ep, self.number);
+        CHECK_OK(error);
+        close_ep(ep, 0);
+    }
+    close_worker();
+}
+
+/* A port that nobody listens on: bound, so that nobody else takes it */
+static void be_refused(void)
+{
+    struct sockaddr_storage storage;
+    socklen_t length = make_address(&storage, 0);
+    int fd           = socket(self.family, SOCK_STREAM, 0);
+    double deadline  = now() + ERROR_SEC;
+    ucs_status_t error;
+    ucp_ep_h ep;
+
+    CHECK(!bind(fd, (struct sockaddr*)&storage, length), "bind: %m");
+    CHECK(!getsockname(fd, (struct sockaddr*)&storage, &length),
+          "getsockname: %m");
+    open_worker();
+    ep = connect_to(ntohs(((struct sockaddr_in*)&storage)->sin_port), &error);
+    while (error == UCS_OK) {
+        ucp_worker_progress(self.worker);
+        CHECK(now() < deadline, "no error in %d s", ERROR_SEC);
+    }
+    printf("refused: '%s'\n", ucs_status_string(error));
+    CHECK((error == UCS_ERR_NOT_CONNECTED) || (error == UCS_ERR_UNREACHABLE),
+          "another error");
+    close_ep(ep, UCP_EP_CLOSE_FLAG_FORCE);
+    close_worker();
+    close(fd);
+}
+
+/* Connections that are not UCP's, then one that is */
+static void disturb(void)
+{
+    uint16_t port = wait_for_port();
+    struct sockaddr_storage storage;
+    socklen_t length = make_address(&storage, port);
+    int fds[8];
+    unsigned i;
+
+    for (i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
+        fds[i] = socket(self.family, SOCK_STREAM, 0);
+        CHECK(!connect(fds[i], (struct sockaddr*)&storage, length),
+              "connect: %m");
+        CHECK(send(fds[i], "garbage", i % 4, 0) == (ssize_t)(i % 4),
+              "send: %m");
+        if (i % 2) {
+            close(fds[i]);
+        }
+    }
+    /* The others stay open during the transfer; the process closes them */
+    announce(port);
+}
+
+
+/* ---- the processes ---- */
+
+static pid_t start(int number, void (*func)(int arg), int arg)
+{
+    pid_t pid = fork();
+
+    CHECK(pid >= 0, "fork: %m");
+    if (pid == 0) {
+        /* When one process fails, so does the parent, and all end */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        self.number = number;
+        if ((number >= 0) && (self.client_tls != NULL)) {
+            setenv("UCX_TLS", self.client_tls, 1);
+            if (strstr(self.client_tls, "nprdma") == NULL) {
+                setenv("UCX_SOCKADDR_TLS_PRIORITY", "tcp", 1);
+            }
+        }
+        func(arg);
+        exit(0);
+    }
+    return pid;
+}
+
+static void run_server_until_killed(int unused)
+{
+    serve_until_killed();
+}
+
+static void run_refused(int unused)
+{
+    be_refused();
+}
+
+static void run_disturbing_client(int unused)
+{
+    disturb();
+    be_client(0);
+}
+
+static void wait_until_busy(void)
+{
+    char byte;
+
+    CHECK(read(self.busy[0], &byte, 1) == 1, "read: %m");
+}
+
+/* All of them end well, in any order */
+static void end_well(unsigned count)
+{
+    int status;
+    pid_t pid;
+
+    for (; count > 0; --count) {
+        pid = wait(&status);
+        CHECK(pid > 0, "wait: %m");
+        CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
+              "process %d ended with status 0x%x", pid, status);
+    }
+}
+
+static void end_killed(pid_t pid)
+{
+    int status;
+
+    kill(pid, SIGKILL);
+    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %m");
+    CHECK(WIFSIGNALED(status), "it was not killed: status 0x%x", status);
+}
+
+static void run(const char *mode)
+{
+    const int kill_client = !strcmp(mode, "kill_client");
+    pid_t pid;
+    unsigned i;
+
+    if (!strcmp(mode, "refused")) {
+        start(0, run_refused, 0);
+        end_well(1);
+    } else if (!strcmp(mode, "broken")) {
+        start(-1, serve, 0);
+        start(0, run_disturbing_client, 0);
+        end_well(2);
+    } else if (!strcmp(mode, "kill_server")) {
+        pid = start(-1, run_server_until_killed, 0);
+        start(0, be_client, 1);
+        wait_until_busy();
+        end_killed(pid);
+        end_well(1);
+    } else {
+        CHECK(kill_client || !strcmp(mode, "data"), "no mode '%s'", mode);
+        start(-1, serve, kill_client);
+        for (i = kill_client; i < self.num_clients; ++i) {
+            start(i, be_client, 0);
+        }
+        if (kill_client) {
+            pid = start(0, be_client, 1);
+            wait_until_busy();
+            end_killed(pid);
+        }
+        end_well(self.num_clients + 1 - kill_client);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int c;
+
+    self.family      = AF_INET;
+    self.num_clients = 1;
+    while ((c = getopt(argc, argv, "6c:t:")) != -1) {
+        switch (c) {
+        case '6':
+            self.family = AF_INET6;
+            break;
+        case 'c':
+            self.num_clients = atoi(optarg);
+            break;
+        case 't':
+            self.client_tls = optarg;
+            break;
+        default:
+            return 2;
+        }
+    }
+    CHECK((argc == optind + 1) && (self.num_clients >= 1) &&
+          (self.num_clients <= MAX_CLIENTS),
+          "usage: ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] MODE");
+
+    CHECK(!pipe(self.port) && !pipe(self.busy), "pipe: %m");
+    run(argv[optind]);
+    return 0;
+}
