@@ -9,7 +9,7 @@ PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
     libopenmpi-dev gnuplot-nox man-db python3 git"
 
 # Additional packages for the tests
-PACKAGES_CHECK="g++ cmake libgtest-dev libibverbs1 ibverbs-utils
+PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash netpipe-openmpi
     hpcc mpich libmpich-dev xz-utils numactl libnuma-dev procps groff shellcheck
     spin kmod cpio"
