@@ -57,7 +57,7 @@ static void mend(const siginfo_t *info)
 }
 
 /* Makes the page accessible, as programs that track their memory do */
-static void on_fault_mend(int sig, siginfo_t *info, void *context)
+static void on_fault_mend(int sig, siginfo_t *info, void *)
 {
     note(0, sig, info);
     mend(info);
@@ -69,7 +69,7 @@ static void on_fault_plain(int sig)
     mprotect(hole, 4096, PROT_READ | PROT_WRITE);
 }
 
-static void on_fault_jump(int sig, siginfo_t *info, void *context)
+static void on_fault_jump(int sig, siginfo_t *info, void *)
 {
     note(2, sig, info);
     siglongjmp(seen.back, 1);

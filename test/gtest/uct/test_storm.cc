@@ -225,7 +225,7 @@ protected:
     }
 
     static ucs_status_t
-    on_am(void *arg, void *data, size_t length, unsigned flags)
+    on_am(void *arg, void *, size_t, unsigned)
     {
         ++*(int*)arg;
         return UCS_OK;
@@ -239,12 +239,12 @@ protected:
         };
 
         for (size_t length : {1, 8, 13, 64}) {
-            run([=](uct_completion_t *comp) {
+            run([=](uct_completion_t *) {
                 return uct_ep_put_short(m_ab, local, length, remote, rkey);
             });
         }
         for (size_t length : {8, 4096, 8192}) {
-            run([=](uct_completion_t *comp) {
+            run([=](uct_completion_t *) {
                 auto ret = uct_ep_put_bcopy(m_ab, pack, (void*)length, remote,
                                             rkey);
                 return (ret < 0) ? (ucs_status_t)ret : UCS_OK;
@@ -267,7 +267,7 @@ protected:
                                         comp);
             });
         }
-        run([=](uct_completion_t *comp) {
+        run([=](uct_completion_t *) {
             return uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, 1, remote,
                                         rkey);
         });
@@ -280,7 +280,7 @@ protected:
                                          (uint64_t*)local, comp);
         });
         flush();
-        run([=](uct_completion_t *comp) {
+        run([=](uct_completion_t *) {
             return uct_ep_am_short(m_ab, 1, 0, local, 24);
         });
         run([=](uct_completion_t *comp) {
@@ -294,7 +294,7 @@ protected:
     void store(char *local, uint64_t remote, uct_rkey_t rkey)
     {
         for (int i = 0; i < 500; ++i) {
-            run([=](uct_completion_t *comp) {
+            run([=](uct_completion_t *) {
                 return uct_ep_put_short(m_ab, local, 8, remote + i % 8 * 8,
                                         rkey);
             });

@@ -286,7 +286,7 @@ private:
 #define PEER_FUNCTION(_name) \
     static int _name(peer &parent); \
     static peer::registration _name##_registration(#_name, _name); \
-    static int _name(peer &parent)
+    static int _name([[maybe_unused]] peer &parent)
 
 /* Value in kilobytes of a line like "VmLck:" of /proc/PID/status */
 long proc_status_kb(pid_t pid, const std::string &name);

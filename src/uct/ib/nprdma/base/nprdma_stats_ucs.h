@@ -65,14 +65,16 @@ typedef struct uct_nprdma_stats_ucs uct_nprdma_stats_ucs_t;
 #define UCT_NPRDMA_STATS_UCS(_iface) NULL
 
 static inline ucs_status_t
-uct_nprdma_stats_ucs_start(uct_nprdma_net_iface_t *iface, uct_nprdma_md_t *md,
-                           uct_nprdma_stats_ucs_t *nodes)
+uct_nprdma_stats_ucs_start(uct_nprdma_net_iface_t UCS_V_UNUSED *iface,
+                           uct_nprdma_md_t UCS_V_UNUSED *md,
+                           uct_nprdma_stats_ucs_t UCS_V_UNUSED *nodes)
 {
     return UCS_OK;
 }
 
-static inline void uct_nprdma_stats_ucs_end(uct_nprdma_stats_ucs_t *nodes,
-                                            const uct_nprdma_mem_stats_t *mem)
+static inline void
+uct_nprdma_stats_ucs_end(uct_nprdma_stats_ucs_t UCS_V_UNUSED *nodes,
+                         const uct_nprdma_mem_stats_t UCS_V_UNUSED *mem)
 {
 }
 
