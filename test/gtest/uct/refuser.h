@@ -38,7 +38,8 @@ unsigned refuser_num_refused(void);
  */
 unsigned refuser_num_overtakers(void);
 
-/** Stop an interface from answering connection requests. */
+/** Hold the asynchronous context of an interface's worker: it answers no
+ * connection requests. */
 void refuser_hold(uct_iface_h iface);
 
 /** Undo refuser_hold(). */

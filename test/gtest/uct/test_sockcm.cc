@@ -2,6 +2,8 @@
 
 #include "uct_test.h"
 
+#include "refuser.h"
+
 extern "C" {
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 }
@@ -155,7 +157,11 @@ public:
                                 UCT_EP_CONNECT_PARAM_FIELD_PRIVATE_DATA_LENGTH;
         p.private_data        = data.data();
         p.private_data_length = data.size();
-        return uct_ep_connect(m_ep, &p);
+        /* As UCP does: TCP's manager leaves this lock to the caller */
+        refuser_hold(m_ep->iface);
+        const ucs_status_t status = uct_ep_connect(m_ep, &p);
+        refuser_release(m_ep->iface);
+        return status;
     }
 
     ucs_status_t accept(bool is_packed, const std::string &data)
