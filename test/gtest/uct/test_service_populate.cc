@@ -124,6 +124,18 @@ protected:
         return req;
     }
 
+    static svc_requester::bytes
+    message(const uct_nprdma_svc_request_t &request,
+            const void *payload = nullptr, size_t length = 0)
+    {
+        svc_requester::bytes bytes((const char*)&request,
+                                   (const char*)(&request + 1));
+
+        bytes.insert(bytes.end(), (const char*)payload,
+                     (const char*)payload + length);
+        return bytes;
+    }
+
     populated populate(const buffer &memory, size_t offset, size_t length,
                        int is_write, size_t prefetch = 0)
     {
@@ -413,6 +425,42 @@ TEST_F(test_service_populate, requester_dies_while_it_is_populated)
     await_turn(next, others);
     EXPECT_GE(memory.resident(), reached);
     EXPECT_LE(memory.resident(), reached + 32); /* Current step */
+}
+
+/* Once an interface is closed, its peers' requests are not executed, even if
+ * the memory domain and the keys live on and the service had no time to end the
+ * connections */
+TEST_F(test_service_populate, closed_interface_executes_nothing)
+{
+    constexpr size_t reached = 1000, target = 2000;
+    const uint64_t value     = 17;
+    pages memory(4096);
+    buffer registered(m_entity->md(), memory.length(), memory.ptr());
+    auto held  = request(registered, reached * page, page, 1);
+    auto store = svc_request(UCT_NPRDMA_SVC_STORE, key(registered),
+                             registered.address(target * page), sizeof(value));
+    auto nop   = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
+    page_table_t *table = page_table_find(memory.ptr());
+    ASSERT_NE(nullptr, table);
+    page_table_gate_arm(table, GATE_MAP, memory.ptr(reached));
+    held.sn     = m_requester->next_sn();
+    held.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
+    EXPECT_TRUE(m_requester->send(message(held)));
+    ASSERT_EQ(0, page_table_gate_wait(table, GATE_MAP, 60000));
+    store.sn = held.sn + 1;
+    EXPECT_TRUE(m_requester->send(message(store, &value, sizeof(value))));
+    m_entity->close_iface();
+    page_table_gate_release(table, GATE_MAP);
+    page_table_close(table);
+
+    await([&]() {
+        nop.sn     = m_requester->next_sn();
+        nop.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
+        return !m_requester->send(message(nop));
+    });
+    EXPECT_EQ(0u, *(const uint64_t*)memory.ptr(target));
 }
 
 /* A requester that asks for replies without posting receives for them is

@@ -141,6 +141,8 @@ public:
      * closed before its endpoints */
     void close_md() { uct_md_close(m_md), m_md = nullptr; }
     void leak_endpoints() { m_eps.clear(); }
+    /* The MD stays open */
+    void close_iface() { uct_iface_close(m_iface), m_iface = nullptr; }
     unsigned progress() { return uct_worker_progress(m_worker); }
 
     uct_rkey_t unpack(const std::vector<char> &packed_key);

@@ -510,7 +510,9 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
         return 1; /* late: the connection has been stopped */
     }
 
-    if (wc->status != IBV_WC_SUCCESS) {
+    /* The interface is closed, so its peers must see that it is gone. Other
+     * interfaces keep the memory domain and this thread. */
+    if ((wc->status != IBV_WC_SUCCESS) || conn->released) {
         uct_nprdma_service_conn_stop(service, conn);
         return 1;
     }
