@@ -6,7 +6,8 @@
 # Packages to build, install and use nprdma with Open MPI
 PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
     ca-certificates libucx-dev ucx-utils libibverbs-dev openmpi-bin
-    libopenmpi-dev gnuplot-nox man-db python3 git"
+    libopenmpi-dev gnuplot-nox man-db python3 git
+    systemtap-sdt-dev"
 
 # Additional packages for the tests
 PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
@@ -15,7 +16,7 @@ PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
     spin kmod cpio"
 
 # If the archive does not have these, their tests are skipped, visibly
-PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse"
+PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace"
 
 step_started=$(date +%s)
 

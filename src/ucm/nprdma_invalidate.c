@@ -8,6 +8,8 @@
 #include "nprdma_monitor_int.h"
 #include "nprdma_populate.h"
 
+#include "nprdma_probe.h"
+
 /*
  * Page-out, in the order of ARCHITECTURE 3. All of this runs in memory hooks:
  * no allocation, no log, no lock.
@@ -250,6 +252,8 @@ static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
 
     atomic_fetch_sub(&monitor->draining, 1);
     atomic_fetch_add(&monitor->count.invalidated, sweep->cleared);
+    NPRDMA_PROBE(invalidate, sweep->taken.start,
+                 sweep->taken.end - sweep->taken.start, sweep->cleared);
 }
 
 NPRDMA_HOOK

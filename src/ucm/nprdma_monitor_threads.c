@@ -10,6 +10,8 @@
 #include "ucm/events/nprdma_uffd.h"
 #include "ucm/reclaim/nprdma_reclaim.h"
 
+#include "nprdma_probe.h"
+
 #include <ucs/debug/log.h>
 
 /*
@@ -56,6 +58,7 @@ static void nprdma_monitor_revoke_end(void *arg, size_t cleared)
     atomic_fetch_sub(&monitor->draining, 1);
     nprdma_monitor_count(&monitor->count.invalidated, cleared);
     nprdma_monitor_count(&monitor->count.revoked, cleared);
+    NPRDMA_PROBE(revoke, cleared);
 }
 
 static const nprdma_revoker_ops_t nprdma_monitor_revoker_ops = {

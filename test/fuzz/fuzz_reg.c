@@ -152,11 +152,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_reader_t reader          = {data, size};
     fuzz_reg_t entries[FUZZ_REGS] = {{0}};
+    nprdma_reg_sums_t sums        = {0};
     nprdma_reg_table_t *table;
     unsigned live = 0;
     int i;
 
-    FUZZ_CHECK(nprdma_reg_table_create(0, &table) == UCS_OK);
+    FUZZ_CHECK(nprdma_reg_table_create(0, &sums, &table) == UCS_OK);
     while (reader.left > 0) {
         fuzz_reg_op(table, entries, &reader);
     }

@@ -271,6 +271,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_reader_t reader = {data, size};
     nprdma_reg_t *regs[FUZZ_NUM_REGIONS];
     uct_nprdma_svc_request_t *request;
+    nprdma_reg_sums_t sums = {0};
     nprdma_reg_table_t *table;
     uint8_t control;
     void *message;
@@ -291,8 +292,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; i < FUZZ_NUM_PAGES; ++i) {
         states[i] = FUZZ_STATE;
     }
-    FUZZ_CHECK(nprdma_reg_table_create(sizeof(uct_nprdma_mem_t), &table) ==
-               UCS_OK);
+    FUZZ_CHECK(nprdma_reg_table_create(sizeof(uct_nprdma_mem_t), &sums,
+                                       &table) == UCS_OK);
     for (i = 0; i < FUZZ_NUM_REGIONS; ++i) {
         regions[i].states = states;
         regs[i]           = fuzz_register(table, &fuzz_regions[i], &regions[i]);

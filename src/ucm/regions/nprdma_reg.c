@@ -50,8 +50,7 @@ struct nprdma_reg_table {
     uint32_t               free_head;  /* Queue, linked through length */
     uint32_t               free_tail;
     uint32_t               num_blocks;
-    uint64_t               bytes;      /* Of live registrations */
-    uint64_t               peak_bytes;
+    nprdma_reg_sums_t      *sums;      /* Of the caller */
     _Atomic uint32_t       count;
     void *_Atomic          blocks[NPRDMA_REG_MAX_BLOCKS];
 };
@@ -136,7 +135,8 @@ static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
     return UCS_OK;
 }
 
-ucs_status_t nprdma_reg_table_create(size_t extra, nprdma_reg_table_t **table_p)
+ucs_status_t nprdma_reg_table_create(size_t extra, nprdma_reg_sums_t *sums,
+                                     nprdma_reg_table_t **table_p)
 {
     nprdma_reg_table_t *table;
     struct timespec now;
@@ -159,6 +159,7 @@ ucs_status_t nprdma_reg_table_create(size_t extra, nprdma_reg_table_t **table_p)
     table->size        = sizeof(nprdma_reg_t) + ((extra + 15) & ~(size_t)15);
     table->generation &= ~1u;
     table->free_head   = NPRDMA_REG_NONE;
+    table->sums        = sums;
     pthread_mutex_init(&table->lock, NULL);
     *table_p = table;
     return UCS_OK;
@@ -181,12 +182,10 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table)
     return atomic_load_explicit(&table->count, memory_order_relaxed);
 }
 
-void nprdma_reg_table_bytes(nprdma_reg_table_t *table, uint64_t *bytes,
-                            uint64_t *peak)
+void nprdma_reg_table_query(nprdma_reg_table_t *table, nprdma_reg_sums_t *sums)
 {
     pthread_mutex_lock(&table->lock);
-    *bytes = table->bytes;
-    *peak  = table->peak_bytes;
+    *sums = *table->sums;
     pthread_mutex_unlock(&table->lock);
 }
 
@@ -231,9 +230,9 @@ nprdma_reg_alloc(nprdma_reg_table_t *table, uintptr_t address, size_t length,
 
     reg = nprdma_reg_free_pop(table);
     atomic_fetch_add_explicit(&table->count, 1, memory_order_relaxed);
-    table->bytes += length;
-    if (table->bytes > table->peak_bytes) {
-        table->peak_bytes = table->bytes;
+    table->sums->bytes += length;
+    if (table->sums->bytes > table->sums->peak) {
+        table->sums->peak = table->sums->bytes;
     }
     pthread_mutex_unlock(&table->lock);
 
@@ -269,7 +268,7 @@ void nprdma_reg_free(nprdma_reg_table_t *table, nprdma_reg_t *reg)
 {
     pthread_mutex_lock(&table->lock);
     atomic_fetch_sub_explicit(&table->count, 1, memory_order_relaxed);
-    table->bytes -= reg->length;
+    table->sums->bytes -= reg->length;
     nprdma_reg_free_push(table, reg);
     pthread_mutex_unlock(&table->lock);
 }

@@ -38,17 +38,28 @@ enum {
 typedef struct nprdma_reg nprdma_reg_t;
 
 
+/* Sums over the lengths of live registrations, in bytes. Bytes that several of
+ * them cover count several times. */
+typedef struct nprdma_reg_sums {
+    uint64_t bytes; /* At present */
+    uint64_t peak;  /* Largest sum so far */
+} nprdma_reg_sums_t;
+
+
 /**
  * Create a table.
  *
  * @param [in]  extra    Bytes of user's data in each registration, see
  *                       @ref nprdma_reg_extra.
+ * @param [in]  sums     Where the table keeps its sums, zeros; must live as
+ *                       long as the table. Others may read it at any time.
  * @param [out] table_p  Table, to be given to @ref nprdma_reg_table_destroy.
  *
  * @return UCS_OK or UCS_ERR_NO_MEMORY.
  */
 ucs_status_t
-nprdma_reg_table_create(size_t extra, nprdma_reg_table_t **table_p);
+nprdma_reg_table_create(size_t extra, nprdma_reg_sums_t *sums,
+                        nprdma_reg_table_t **table_p);
 
 
 /**
@@ -64,13 +75,10 @@ unsigned nprdma_reg_table_count(const nprdma_reg_table_t *table);
 
 
 /**
- * @param [in]  table   Table.
- * @param [out] bytes   Sum of the lengths of all live registrations; bytes that
- *                      several of them cover count several times.
- * @param [out] peak    Largest such sum so far.
+ * @param [in]  table  Table.
+ * @param [out] sums   Its sums.
  */
-void nprdma_reg_table_bytes(nprdma_reg_table_t *table, uint64_t *bytes,
-                            uint64_t *peak);
+void nprdma_reg_table_query(nprdma_reg_table_t *table, nprdma_reg_sums_t *sums);
 
 
 /**

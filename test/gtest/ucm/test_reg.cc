@@ -14,7 +14,7 @@ class test_reg : public ::testing::Test {
 protected:
     void SetUp() override
     {
-        ASSERT_EQ(UCS_OK, nprdma_reg_table_create(0, &m_table));
+        ASSERT_EQ(UCS_OK, nprdma_reg_table_create(0, &m_sums, &m_table));
     }
 
     void TearDown() override
@@ -44,28 +44,29 @@ protected:
         return status;
     }
 
+    nprdma_reg_sums_t m_sums    = {};
     nprdma_reg_table_t *m_table = nullptr;
 };
 
 TEST_F(test_reg, bytes_and_their_peak)
 {
-    uint64_t bytes, peak;
+    nprdma_reg_sums_t sums;
     nprdma_reg_t *first  = add(1000, 100);
     nprdma_reg_t *second = add(1050, 200);
 
-    nprdma_reg_table_bytes(m_table, &bytes, &peak);
-    EXPECT_EQ(300u, bytes);
-    EXPECT_EQ(300u, peak);
+    nprdma_reg_table_query(m_table, &sums);
+    EXPECT_EQ(300u, sums.bytes);
+    EXPECT_EQ(300u, sums.peak);
     nprdma_reg_remove(m_table, first);
-    nprdma_reg_table_bytes(m_table, &bytes, &peak);
-    EXPECT_EQ(200u, bytes);
-    EXPECT_EQ(300u, peak);
+    nprdma_reg_table_query(m_table, &sums);
+    EXPECT_EQ(200u, sums.bytes);
+    EXPECT_EQ(300u, sums.peak);
     first = add(0, 40);
     nprdma_reg_remove(m_table, second);
     nprdma_reg_remove(m_table, first);
-    nprdma_reg_table_bytes(m_table, &bytes, &peak);
-    EXPECT_EQ(0u, bytes);
-    EXPECT_EQ(300u, peak);
+    nprdma_reg_table_query(m_table, &sums);
+    EXPECT_EQ(0u, sums.bytes);
+    EXPECT_EQ(300u, sums.peak);
 }
 
 TEST_F(test_reg, bounds)
@@ -153,10 +154,11 @@ TEST_F(test_reg, wrong_keys)
 TEST_F(test_reg, keys_of_other_tables)
 {
     /* Generations begin at random: a collision has a chance of 2^-31 */
+    nprdma_reg_sums_t sums = {};
     nprdma_reg_table_t *other;
     nprdma_reg_t *reg;
 
-    ASSERT_EQ(UCS_OK, nprdma_reg_table_create(0, &other));
+    ASSERT_EQ(UCS_OK, nprdma_reg_table_create(0, &sums, &other));
     ASSERT_EQ(UCS_OK, nprdma_reg_add(other, 1000, 100, NPRDMA_REG_ACCESS_ALL,
                                      &reg));
     add(1000, 100);

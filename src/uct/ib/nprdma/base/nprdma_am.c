@@ -99,8 +99,8 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     iface->inl.sge[1].length  = length;
     status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats.am_short_tx;
-        iface->net.stats.am_bytes_tx += sizeof(header) + length;
+        ++iface->net.stats->am_short_tx;
+        iface->net.stats->am_bytes_tx += sizeof(header) + length;
         UCT_TL_EP_STAT_OP(&ep->net.super, AM, SHORT, sizeof(header) + length);
     }
     return status;
@@ -132,8 +132,8 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     iface->inl.sge[1].length = length;
     status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats.am_short_tx;
-        iface->net.stats.am_bytes_tx += length;
+        ++iface->net.stats->am_short_tx;
+        iface->net.stats->am_bytes_tx += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, AM, SHORT, length);
     }
     return status;
@@ -210,8 +210,8 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
         return status;
     }
 
-    ++iface->net.stats.am_bcopy_tx;
-    iface->net.stats.am_bytes_tx += length;
+    ++iface->net.stats->am_bcopy_tx;
+    iface->net.stats->am_bytes_tx += length;
     UCT_TL_EP_STAT_OP(&ep->net.super, AM, BCOPY, length);
     return length;
 }
@@ -257,8 +257,8 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     length += header_length;
     status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length, "AM_ZCOPY");
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats.am_zcopy_tx;
-        iface->net.stats.am_bytes_tx += length;
+        ++iface->net.stats->am_zcopy_tx;
+        iface->net.stats->am_bytes_tx += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, AM, ZCOPY, length);
     }
     return status;

@@ -390,7 +390,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         goto err_device;
     }
 
-    uct_nprdma_summary_iface_opened(&self->summary, &self->net.stats,
+    uct_nprdma_summary_iface_opened(&self->summary, self->net.stats,
                                     uct_nprdma_stats_is_summary(config->stats));
     uct_nprdma_md_get(md);
     return UCS_OK;
@@ -454,7 +454,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     close(self->event_fd);
     uct_nprdma_iface_cleanup_device(self);
     ucs_free(self->net.conns);
-    uct_nprdma_stats_dump(&self->net.stats, &mem_stats, self->stats_spec,
+    uct_nprdma_stats_dump(self->net.stats, &mem_stats, self->stats_spec,
                           uct_nprdma_net_dev(&self->net)->name);
     uct_nprdma_stats_ucs_end(UCT_NPRDMA_STATS_UCS(self), &mem_stats);
     uct_nprdma_summary_iface_closed(&self->summary, &mem_stats);
@@ -680,6 +680,6 @@ void uct_nprdma_iface_vfs_refresh(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
-    uct_nprdma_stats_vfs(iface, &iface->net.stats);
+    uct_nprdma_stats_vfs(iface, iface->net.stats);
     uct_nprdma_md_vfs(uct_nprdma_iface_md(iface), iface);
 }

@@ -130,6 +130,7 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
         return status;
     }
 
+    uct_nprdma_counters_set_mode(&md->super.super.counters, md->super.mode);
     status = uct_nprdma_mem_init(&md->super);
     if (status != UCS_OK) {
         goto err_region;

@@ -105,7 +105,7 @@ uct_nprdma_iface_rx_other(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
     } else if (uct_nprdma_am_parse(data, wc->byte_len) == UCT_NPRDMA_AM_FIN) {
         uct_nprdma_responder_fin(&iface->net, wc->qp_num);
     } else {
-        ++iface->net.stats.am_rx_malformed;
+        ++iface->net.stats->am_rx_malformed;
         ucs_debug("iface %p: ignored a malformed message of %u bytes", iface,
                   wc->byte_len);
     }
@@ -137,14 +137,14 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
      * otherwise it has to copy */
     if (ucs_unlikely((iface->rx.posted + iface->rx.pool.num_free) <
                      iface->config.rx_reserve)) {
-        ++iface->net.stats.am_rx_copied;
+        ++iface->net.stats->am_rx_copied;
         flags = 0;
     }
 
     uct_iface_trace_am(&iface->net.super, UCT_AM_TRACE_TYPE_RECV, hdr->am_id,
                        hdr + 1, hdr->length, "RX: AM");
-    ++iface->net.stats.am_rx;
-    iface->net.stats.am_bytes_rx += hdr->length;
+    ++iface->net.stats->am_rx;
+    iface->net.stats->am_bytes_rx += hdr->length;
     status = uct_iface_invoke_am(&iface->net.super, hdr->am_id, hdr + 1,
                                  hdr->length, flags);
     if (ucs_likely(status == UCS_OK)) {

@@ -69,7 +69,7 @@ static void uct_nprdma_stats_ucs_copy(ucs_stats_node_t *node,
 static void uct_nprdma_stats_ucs_copy_all(const uct_nprdma_stats_ucs_t *nodes,
                                           const uct_nprdma_mem_stats_t *mem)
 {
-    const uct_nprdma_stats_t *stats = &nodes->iface->stats;
+    const uct_nprdma_stats_t *stats = nodes->iface->stats;
 
     uct_nprdma_stats_ucs_copy(nodes->counters, stats);
     uct_nprdma_stats_ucs_copy(nodes->waits, &stats->longest_us);

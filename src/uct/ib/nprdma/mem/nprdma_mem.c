@@ -46,7 +46,8 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md)
                  " are not atomic towards this process's own", md->super.name);
     }
 
-    status = nprdma_reg_table_create(sizeof(uct_nprdma_mem_t), &md->regs);
+    status = nprdma_reg_table_create(sizeof(uct_nprdma_mem_t),
+                                     &md->super.stats->registered, &md->regs);
     if (status != UCS_OK) {
         ucs_error("%s: failed to allocate the table of registrations",
                   md->super.name);
@@ -96,6 +97,7 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
 {
     nprdma_monitor_stats_t monitor = {};
     uct_nprdma_odp_stats_t odp     = {};
+    nprdma_reg_sums_t sums;
 
     if (md->monitor != NULL) {
         nprdma_monitor_query(md->monitor, &monitor);
@@ -106,8 +108,9 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
 
     stats->pinned_bytes          = uct_nprdma_bounce_pinned();
     stats->registrations         = nprdma_reg_table_count(md->regs);
-    nprdma_reg_table_bytes(md->regs, &stats->registered_bytes,
-                           &stats->registered_peak);
+    nprdma_reg_table_query(md->regs, &sums);
+    stats->registered_bytes      = sums.bytes;
+    stats->registered_peak       = sums.peak;
     stats->regions               = monitor.regions;
     stats->idle_regions          = monitor.idle_regions;
     stats->state_bytes           = monitor.state_bytes;

@@ -78,6 +78,8 @@ typedef struct uct_nprdma_mem_md {
     nprdma_monitor_t           *monitor;      /* regions, if not NULL */
     struct uct_nprdma_odp      *odp;          /* on-demand paging in its place;
                                                * both NULL: copy mode */
+    const char                 *mode;         /* way to watch memory: name of
+                                               * the tier, or "copy" */
     double                     region_time;   /* seconds that the first region
                                                * took; 0: not expensive */
     atomic_int                 refusal;       /* errno of the last region that

@@ -393,6 +393,7 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
     atomic_init(&md->refusal, 0);
     md->monitor     = NULL;
     md->odp         = NULL;
+    md->mode        = "copy";
     md->region_time = 0;
     if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
         ucs_snprintf_zero(result.why, sizeof(result.why),
@@ -401,6 +402,9 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
         status = uct_nprdma_tier_choose(md, &result);
         if (status == UCS_ERR_INVALID_PARAM) {
             return status; /* Logged by the monitor */
+        }
+        if (status == UCS_OK) {
+            md->mode = result.name;
         }
     }
 

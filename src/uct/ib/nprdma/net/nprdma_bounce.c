@@ -7,6 +7,7 @@
 #include "nprdma_bounce.h"
 #include "nprdma_device.h"
 
+#include <ucs/arch/atomic.h>
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 #include <ucs/sys/math.h>
@@ -133,6 +134,7 @@ uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
         uct_nprdma_bounce_put(slot);
     }
 
+    ucs_atomic_add64(&pool->dev->stats->pinned_bytes, chunk->length);
     pool->num_slots += num_slots;
     chunk->next      = pool->chunks;
     pool->chunks     = chunk;
@@ -230,6 +232,7 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool)
         }
         munmap(chunk->base, chunk->length);
         atomic_fetch_sub(&uct_nprdma_bounce_used, chunk->length);
+        ucs_atomic_sub64(&pool->dev->stats->pinned_bytes, chunk->length);
         ucs_free(chunk);
     }
 

@@ -127,7 +127,7 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
     }
 
     if (conn->established) {
-        ++iface->stats.cm_duplicates;
+        ++iface->stats->cm_duplicates;
         uct_nprdma_cm_answer_rep(iface, packet, UCT_NPRDMA_CM_RTU);
         return;
     }
@@ -139,7 +139,7 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
     }
 
     if (packet->src_nonce != entry->iface_addr.nonce) {
-        ++iface->stats.cm_stale;
+        ++iface->stats->cm_stale;
         return;
     }
 
@@ -168,7 +168,7 @@ static void uct_nprdma_cm_handle_rej(uct_nprdma_net_iface_t *iface,
     ucs_debug("iface %p: connection 0x%x was refused: %s", iface, conn->id,
               (packet->reason == UCT_NPRDMA_CM_REASON_STALE) ?
               "the peer's interface is gone" : "the peer has no resources");
-    ++iface->stats.cm_rejected;
+    ++iface->stats->cm_rejected;
     uct_nprdma_cm_done(iface, conn->cm, UCS_ERR_CONNECTION_RESET);
 }
 
@@ -180,10 +180,10 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
 
     uct_nprdma_trace_packet(uct_nprdma_cm_dump, data, length,
                             "iface %p: RX:", iface);
-    ++iface->stats.cm_rx;
+    ++iface->stats->cm_rx;
     result = uct_nprdma_cm_parse(data, length, &packet);
     if (result != UCT_NPRDMA_CM_PARSE_OK) {
-        ++iface->stats.cm_malformed;
+        ++iface->stats->cm_malformed;
         ucs_debug("iface %p: ignored a malformed wire-up packet of %zu bytes "
                   "(%d)", iface, length, result);
         return;
@@ -195,7 +195,7 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
     }
 
     if (packet.dst_nonce != iface->iface_addr.nonce) {
-        ++iface->stats.cm_stale;
+        ++iface->stats->cm_stale;
         return;
     }
 
@@ -255,7 +255,7 @@ static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
         } else if (now > entry->deadline) {
             uct_nprdma_cm_done(iface, entry, UCS_ERR_ENDPOINT_TIMEOUT);
         } else if (now >= entry->next) {
-            ++iface->stats.cm_retransmits;
+            ++iface->stats->cm_retransmits;
             uct_nprdma_cm_send_req(iface, entry);
         }
     }

@@ -387,7 +387,7 @@ unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface)
     while ((conn = uct_nprdma_cm_pop_outcome(iface, &status)) != NULL) {
         ++count;
         if (status == UCS_OK) {
-            ++iface->stats.cm_connected;
+            ++iface->stats->cm_connected;
             uct_nprdma_conn_connected(iface, conn);
         } else {
             uct_nprdma_conn_fail(iface, conn, status);

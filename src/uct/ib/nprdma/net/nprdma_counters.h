@@ -3,6 +3,12 @@
 #ifndef UCT_NPRDMA_COUNTERS_H_
 #define UCT_NPRDMA_COUNTERS_H_
 
+#include "ucm/regions/nprdma_reg.h"
+
+#include <ucs/datastruct/list.h>
+#include <ucs/type/status.h>
+
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -137,5 +143,90 @@ typedef struct uct_nprdma_mem_stats {
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_FIELD)
 #undef UCT_NPRDMA_STAT_FIELD
 } uct_nprdma_mem_stats_t;
+
+
+/*
+ * What a device shows of its memory statistics while the process runs: values
+ * that the owner keeps up to date anyway.
+ */
+typedef struct uct_nprdma_device_stats {
+    uint64_t          pinned_bytes; /* by pools of this device; atomic */
+    nprdma_reg_sums_t registered;
+} uct_nprdma_device_stats_t;
+
+#define UCT_NPRDMA_DEVICE_STAT_NAMES \
+    "pinned_bytes\0registered_bytes\0registered_peak"
+
+
+/*
+ * A page of counters that nprdma-top reads while the process runs. It is a file
+ * in memory, which other processes find by the name of the descriptor. So it
+ * ends with the process, however that ends. A forked child gets a private copy
+ * of zeros in place of the page.
+ *
+ * The page begins with a header. It describes the rest, because the reader may
+ * belong to another version.
+ */
+#define UCT_NPRDMA_COUNTERS_FILE    "nprdma-counters"
+#define UCT_NPRDMA_COUNTERS_MAGIC   "nprdma counters"
+#define UCT_NPRDMA_COUNTERS_VERSION 1
+
+typedef struct uct_nprdma_counters_header {
+    char     magic[16];
+    uint32_t version;
+    uint32_t pid;        /* of the owner, in its own PID namespace */
+    uint32_t num;        /* number of values, 64 bits each */
+    uint32_t values;     /* offset of the values, bytes */
+    uint32_t names;      /* offset of their names, strings that end with 0 */
+    uint32_t names_size; /* bytes of all names */
+    char     kind[16];   /* "interface" or "device" */
+    char     device[64]; /* device and port */
+    char     mode[16];   /* of a device: the way to watch memory */
+} uct_nprdma_counters_header_t;
+
+
+typedef struct uct_nprdma_counters {
+    ucs_list_link_t              list;
+    uct_nprdma_counters_header_t *header; /* start of the page */
+    void                         *values;
+    int                          fd;      /* -1: nobody else can read it */
+    uint64_t                     inode;   /* of the file */
+} uct_nprdma_counters_t;
+
+
+/**
+ * Make a page of counters, all zero. Where the process can have no further
+ * file, the page is private: counting matters more than showing.
+ *
+ * @param [out] counters    Page, to be released with
+ *                          uct_nprdma_counters_close().
+ * @param [in]  kind        "interface" or "device".
+ * @param [in]  device      Name of the device; a longer one is cut.
+ * @param [in]  names       Names of the values, strings that end with 0, in the
+ *                          order of the values.
+ * @param [in]  names_size  Bytes of all names.
+ * @param [in]  num         Number of values, 64 bits each. Names, values and
+ *                          header fit into a page of 4 KiB.
+ *
+ * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
+ */
+ucs_status_t
+uct_nprdma_counters_open(uct_nprdma_counters_t *counters, const char *kind,
+                         const char *device, const char *names,
+                         size_t names_size, unsigned num);
+
+
+/**
+ * Say how a device watches memory.
+ *
+ * @param [in] counters  Page of the device.
+ * @param [in] mode      "kernel", "odp", "emulated" or "copy".
+ */
+void uct_nprdma_counters_set_mode(uct_nprdma_counters_t *counters,
+                                  const char *mode);
+
+
+/** Release a page of counters. Nothing may use its values any more. */
+void uct_nprdma_counters_close(uct_nprdma_counters_t *counters);
 
 #endif

@@ -66,6 +66,7 @@ uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
                        uct_nprdma_emulation_t emulation,
                        const uct_nprdma_device_config_t *config)
 {
+    ucs_status_t status = UCS_ERR_IO_ERROR;
     int ret;
 
     dev->verbs      = NULL;
@@ -95,11 +96,22 @@ uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
         goto err_close;
     }
 
+    status = uct_nprdma_counters_open(
+            &dev->counters, "device", dev->name, UCT_NPRDMA_DEVICE_STAT_NAMES,
+            sizeof(UCT_NPRDMA_DEVICE_STAT_NAMES),
+            sizeof(*dev->stats) / sizeof(uint64_t));
+    if (status != UCS_OK) {
+        goto err_dealloc;
+    }
+
+    dev->stats = dev->counters.values;
     return UCS_OK;
 
+err_dealloc:
+    dev->verbs->dealloc_pd(dev->pd);
 err_close:
     dev->verbs->close_device(dev->context);
-    return UCS_ERR_IO_ERROR;
+    return status;
 }
 
 void uct_nprdma_device_close(uct_nprdma_device_t *dev)
@@ -112,6 +124,7 @@ void uct_nprdma_device_close(uct_nprdma_device_t *dev)
                  dev->name, strerror(ret));
     }
     dev->verbs->close_device(dev->context);
+    uct_nprdma_counters_close(&dev->counters);
 }
 
 ucs_status_t

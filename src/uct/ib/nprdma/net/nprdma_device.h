@@ -3,6 +3,7 @@
 #ifndef UCT_NPRDMA_DEVICE_H_
 #define UCT_NPRDMA_DEVICE_H_
 
+#include "nprdma_counters.h"
 #include "nprdma_verbs.h"
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
@@ -34,6 +35,8 @@ typedef struct uct_nprdma_device {
     unsigned                   generation; /* uct_nprdma_fork_generation at the
                                             * open */
     char                       name[UCT_MD_NAME_MAX];
+    uct_nprdma_counters_t      counters;
+    uct_nprdma_device_stats_t  *stats;     /* values of the counters */
 } uct_nprdma_device_t;
 
 
@@ -81,7 +84,8 @@ void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
  * @param [in]  config     Configuration, copied.
  *
  * @return UCS_OK; UCS_ERR_NO_DEVICE if there is no such device or it cannot be
- *         opened, UCS_ERR_IO_ERROR if a verb fails, with a logged reason.
+ *         opened, UCS_ERR_IO_ERROR if a verb fails, UCS_ERR_NO_MEMORY, with a
+ *         logged reason.
  */
 ucs_status_t
 uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,

@@ -12,6 +12,24 @@
 
 #include <fcntl.h>
 
+#define UCT_NPRDMA_STAT_NAME(_name) #_name "\0"
+
+static ucs_status_t
+uct_nprdma_net_iface_open_counters(uct_nprdma_net_iface_t *iface,
+                                   const uct_iface_params_t *params)
+{
+    static const char names[] = UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_NAME);
+    ucs_status_t status;
+
+    status = uct_nprdma_counters_open(&iface->counters, "interface",
+                                      params->mode.device.dev_name, names,
+                                      sizeof(names) - 1,
+                                      sizeof(*iface->stats) / sizeof(uint64_t));
+    if (status == UCS_OK) {
+        iface->stats = iface->counters.values;
+    }
+    return status;
+}
 
 UCS_CLASS_INIT_FUNC(uct_nprdma_net_iface_t, const uct_nprdma_net_ops_t *ops,
                     uct_iface_ops_t *iface_ops,
@@ -28,14 +46,14 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_net_iface_t, const uct_nprdma_net_ops_t *ops,
     self->num_conns = 0;
     self->free_conn = UCT_NPRDMA_CONN_NO_INDEX;
     memset(&self->tx, 0, sizeof(self->tx));
-    memset(&self->stats, 0, sizeof(self->stats));
     memset(&self->iface_addr, 0, sizeof(self->iface_addr));
     ucs_list_head_init(&self->eps);
-    return UCS_OK;
+    return uct_nprdma_net_iface_open_counters(self, params);
 }
 
 static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_net_iface_t)
 {
+    uct_nprdma_counters_close(&self->counters);
 }
 
 UCS_CLASS_DEFINE(uct_nprdma_net_iface_t, uct_base_iface_t);
@@ -202,7 +220,7 @@ ucs_status_t uct_nprdma_net_ep_refusal(uct_nprdma_net_ep_t *ep)
         return ep->status;
     }
 
-    ++iface->stats.no_resource;
+    ++iface->stats->no_resource;
     UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
     return UCS_ERR_NO_RESOURCE;
 }

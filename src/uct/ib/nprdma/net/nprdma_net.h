@@ -128,7 +128,8 @@ struct uct_nprdma_net_iface {
         struct ibv_srq         *srq;         /* of messages */
     } rx;
 
-    uct_nprdma_stats_t         stats;
+    uct_nprdma_stats_t         *stats;       /* values of the counters */
+    uct_nprdma_counters_t      counters;
     uct_nprdma_cm_t            cm;
     int                        forked;       /* copy in a forked child; not used
                                               * there */

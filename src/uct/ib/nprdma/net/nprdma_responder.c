@@ -69,7 +69,7 @@ static void uct_nprdma_responder_forget(uct_nprdma_net_iface_t *iface,
               " qpn 0x%x ends", iface, resp->conn_id, resp->nonce, resp->qpn);
 
     uct_nprdma_responder_unhash(&iface->cm.responders, key);
-    --iface->stats.cm_responders;
+    --iface->stats->cm_responders;
     if (!resp->confirmed) {
         ucs_list_del(&resp->list);
     }
@@ -214,13 +214,13 @@ uct_nprdma_responder_create(uct_nprdma_net_iface_t *iface,
     }
 
     ucs_list_add_tail(&iface->cm.unconfirmed, &resp->list);
-    ++iface->stats.cm_responders;
+    ++iface->stats->cm_responders;
     if (!uct_nprdma_responder_hash(&iface->cm.responders, key, resp)) {
         uct_nprdma_responder_destroy(iface, resp);
         return UCS_ERR_NO_MEMORY;
     }
 
-    ++iface->stats.cm_accepted;
+    ++iface->stats->cm_accepted;
     ucs_debug("iface %p: accepted connection 0x%x of 0x%" PRIx64 " kind %u "
               "qpn 0x%x", iface, resp->conn_id, resp->nonce, resp->kind,
               resp->qpn);
@@ -260,7 +260,7 @@ static void uct_nprdma_responder_reject(uct_nprdma_net_iface_t *iface,
     };
 
     uct_nprdma_ud_send(iface, &req->qp.dev, req->ud_qpn, &packet);
-    ++iface->stats.cm_rejected;
+    ++iface->stats->cm_rejected;
 }
 
 void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
@@ -273,7 +273,7 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
 
     if (packet->dst_nonce != iface->iface_addr.nonce) {
         /* The packet is for an earlier interface with the same QPN */
-        ++iface->stats.cm_stale;
+        ++iface->stats->cm_stale;
         uct_nprdma_responder_reject(iface, packet, UCT_NPRDMA_CM_REASON_STALE);
         return;
     }
@@ -288,7 +288,7 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                                         UCT_NPRDMA_CM_REASON_NO_RES);
             return;
         }
-        ++iface->stats.cm_duplicates;
+        ++iface->stats->cm_duplicates;
     } else {
         status = uct_nprdma_responder_create(iface, packet, &resp);
         if (status == UCS_ERR_NO_RESOURCE) {
@@ -335,7 +335,7 @@ void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now)
         if (now > resp->deadline) {
             uct_nprdma_responder_end(iface, resp);
         } else if (now >= resp->next) {
-            ++iface->stats.cm_retransmits;
+            ++iface->stats->cm_retransmits;
             uct_nprdma_responder_send_rep(iface, resp);
         }
     }
@@ -360,7 +360,7 @@ static void uct_nprdma_responder_probe(uct_nprdma_net_iface_t *iface,
 
     if (ibv_post_send(resp->qp, &wr, &bad_wr) == 0) {
         resp->probing = 1;
-        ++iface->stats.cm_probes;
+        ++iface->stats->cm_probes;
         ++iface->cm.num_probes;
     }
 }
@@ -384,7 +384,7 @@ void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface)
         } else if (resp->qp != NULL) {
             uct_nprdma_responder_probe(iface, resp);
         } else {
-            ++iface->stats.cm_probes;
+            ++iface->stats->cm_probes;
             iface->ops->svc_probe(iface, resp->svc);
         }
     }

@@ -133,7 +133,7 @@ static int uct_nprdma_ud_inject(uct_nprdma_net_iface_t *iface, unsigned percent)
     if (((unsigned)rand_r(&iface->cm.rand_state) % 100) >= percent) {
         return 0;
     }
-    ++iface->stats.cm_injected;
+    ++iface->stats->cm_injected;
     return 1;
 }
 
@@ -185,7 +185,7 @@ static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
     uct_nprdma_trace_packet(uct_nprdma_cm_dump, packet, sizeof(*packet),
                             "iface %p: TX to 0x%x:", iface, ud_qpn);
     ++iface->cm.tx_posted;
-    ++iface->stats.cm_tx;
+    ++iface->stats->cm_tx;
 }
 
 void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
@@ -282,7 +282,7 @@ static void uct_nprdma_ud_recv_failed(uct_nprdma_net_iface_t *iface,
                                       const struct ibv_wc *wc)
 {
     if (wc->status != IBV_WC_WR_FLUSH_ERR) {
-        ++iface->stats.cm_malformed;
+        ++iface->stats->cm_malformed;
         ucs_debug("iface %p: wire-up receive failed: work completion status %d",
                   iface, wc->status);
     }
@@ -300,8 +300,8 @@ static void uct_nprdma_ud_send_failed(uct_nprdma_net_iface_t *iface,
         return;
     }
 
-    ++iface->stats.cm_failed;
-    ucs_log((iface->stats.cm_failed == 1) ? UCS_LOG_LEVEL_WARN :
+    ++iface->stats->cm_failed;
+    ucs_log((iface->stats->cm_failed == 1) ? UCS_LOG_LEVEL_WARN :
                                             UCS_LOG_LEVEL_DEBUG,
             "%s: failed to send a wire-up packet (work completion status %d); "
             "it will be repeated", uct_nprdma_net_dev(iface)->name,

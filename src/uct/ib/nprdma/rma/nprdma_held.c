@@ -75,14 +75,14 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_order_add(&rma->ops.order, op);
     op->awaits_request = awaits_request;
     if (blocker != NULL) {
-        iface->net.stats.held_overlaps +=
+        iface->net.stats->held_overlaps +=
                 !(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
-        iface->net.stats.held_atomics  +=
+        iface->net.stats->held_atomics  +=
                 !!(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
         uct_nprdma_held_hold(rma, op, &blocker->waiters);
     }
     if (ucs_unlikely(awaits_request)) {
-        ++iface->net.stats.held_requests;
+        ++iface->net.stats->held_requests;
         if (blocker == NULL) {
             uct_nprdma_held_hold(rma, op, &rma->ops.unacked);
         }

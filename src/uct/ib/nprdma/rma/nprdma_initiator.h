@@ -48,7 +48,7 @@ uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
         return UCS_OK;
     }
 
-    ++iface->net.stats.no_resource;
+    ++iface->net.stats->no_resource;
     return UCS_ERR_NO_RESOURCE;
 }
 

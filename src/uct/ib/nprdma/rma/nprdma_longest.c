@@ -102,10 +102,10 @@ uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
         longest->state_since = now;
     }
 
-    uct_nprdma_longest_count(&iface->net.stats.longest_us,
+    uct_nprdma_longest_count(&iface->net.stats->longest_us,
                              ucs_time_to_usec(now - longest->since));
     uct_nprdma_longest_count(UCS_PTR_BYTE_OFFSET(
-                                     &iface->net.stats,
+                                     iface->net.stats,
                                      uct_nprdma_waits[state].counter),
                              ucs_time_to_usec(now - longest->state_since));
     uct_nprdma_longest_report(ep, longest, now);

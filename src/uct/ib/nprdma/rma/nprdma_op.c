@@ -16,6 +16,7 @@
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
 #include "nprdma_assert.h"
+#include "nprdma_probe.h"
 
 /* Minimum number of slices of an interface */
 #define UCT_NPRDMA_OP_MIN_SLICES  4
@@ -319,12 +320,13 @@ uct_nprdma_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
                       (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
     if (op->by_nic) {
-        iface->net.stats.nic_get += op->is_get;
-        iface->net.stats.nic_put += !op->is_get;
+        iface->net.stats->nic_get += op->is_get;
+        iface->net.stats->nic_put += !op->is_get;
     }
     ucs_trace_req("ep %p: op %p start: %s of %zu bytes at 0x%" PRIx64 " by %s",
                   rma->ep, op, op->is_get ? "get" : "put", op->length,
                   op->address, op->by_nic ? "nic" : "software");
+    NPRDMA_PROBE(operation_start, op, op->is_get, op->address, op->length);
     return uct_nprdma_held_add(iface, rma, &op->order);
 }
 
@@ -439,6 +441,7 @@ void uct_nprdma_op_complete(uct_nprdma_rma_iface_t *iface,
     status = uct_nprdma_op_clear(iface, rma, op);
     ucs_trace_req("ep %p: op %p complete: %s", rma->ep, op,
                   ucs_status_string(status));
+    NPRDMA_PROBE(operation_end, op, status);
     uct_nprdma_op_put(iface, rma, op);
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
@@ -503,7 +506,7 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
     }
 
     if (uct_nprdma_key_is_on_demand(&op->rkey)) {
-        ++iface->net.stats.nic_on_demand;
+        ++iface->net.stats->nic_on_demand;
     } else if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data,
                                                          op->address,
                                                          op->length,
@@ -515,7 +518,7 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
     }
 
     ucs_trace_req("ep %p: op %p verified in one READ", op->rma->ep, op);
-    ++iface->net.stats.nic_hits;
+    ++iface->net.stats->nic_hits;
     uct_nprdma_op_complete(iface, op);
 }
 
@@ -553,7 +556,7 @@ uct_nprdma_op_single_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     nprdma_assert(uct_nprdma_op_may_start(rma, op));
     --ops->num_free_slices;
     ++rma->ops.num_slices;
-    ++iface->net.stats.nic_slices;
+    ++iface->net.stats->nic_slices;
     op->is_single_read = 1;
     op->wr.func  = uct_nprdma_op_single_read_done;
 
@@ -619,7 +622,7 @@ uct_nprdma_op_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
 
     if (ucs_unlikely(slot == NULL)) {
-        ++iface->net.stats.no_resource;
+        ++iface->net.stats->no_resource;
         return UCS_ERR_NO_RESOURCE;
     }
 

@@ -157,7 +157,7 @@ uct_nprdma_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     if (ucs_unlikely(!uct_nprdma_op_has_op(ops, &rma->ops))) {
         iface->net.tx.starved |= (rma->ops.num_ops == 0);
-        ++iface->net.stats.no_resource;
+        ++iface->net.stats->no_resource;
         return NULL;
     }
 

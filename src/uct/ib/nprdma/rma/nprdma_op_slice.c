@@ -19,6 +19,7 @@
 
 #include "nprdma_assert.h"
 #include "nprdma_page_state.h"
+#include "nprdma_probe.h"
 
 #include <ucs/time/time.h>
 
@@ -52,6 +53,25 @@ typedef enum uct_nprdma_op_result {
     ucs_trace_req("ep %p: op %p slice 0x%" PRIx64 "+%u " _format, \
                   (_slice)->op->rma->ep, (_slice)->op, (_slice)->address, \
                   (_slice)->length, ## __VA_ARGS__)
+
+/* Arguments of the probes "suspect" and "assist" */
+#define uct_nprdma_op_probe(_name, _slice, _kind) \
+    NPRDMA_PROBE(_name, (_slice)->op, _kind, (_slice)->address, \
+                 (_slice)->length)
+
+/* What was found absent, for the probe "suspect" */
+enum {
+    UCT_NPRDMA_OP_SUSPECT_LINES  = 1,
+    UCT_NPRDMA_OP_SUSPECT_STATES = 2,
+    UCT_NPRDMA_OP_SUSPECT_LOCAL  = 3
+};
+
+/* What the target does, for the probe "assist" */
+enum {
+    UCT_NPRDMA_OP_ASSIST_POPULATE = 1,
+    UCT_NPRDMA_OP_ASSIST_COPY     = 2,
+    UCT_NPRDMA_OP_ASSIST_FETCH    = 3
+};
 
 
 /* ---- pages ---- */
@@ -132,7 +152,7 @@ static ucs_status_t uct_nprdma_op_local_begin(uct_nprdma_rma_iface_t *iface,
         return UCS_OK;
     }
 
-    ++iface->net.stats.local_populate;
+    ++iface->net.stats->local_populate;
     status = nprdma_monitor_populate(uct_nprdma_rma_md(iface)->monitor,
                                      range, address, slice->length,
                                      slice->op->is_get ? NPRDMA_POPULATE_WRITE :
@@ -162,7 +182,8 @@ static int uct_nprdma_op_local_end(uct_nprdma_rma_iface_t *iface,
     }
 
     uct_nprdma_op_trace(slice, "suspect: a local page was taken");
-    ++iface->net.stats.suspect_local;
+    uct_nprdma_op_probe(suspect, slice, UCT_NPRDMA_OP_SUSPECT_LOCAL);
+    ++iface->net.stats->suspect_local;
     return 0;
 }
 
@@ -282,7 +303,7 @@ static void uct_nprdma_op_post_states(uct_nprdma_rma_iface_t *iface,
         .lkey   = slice->slot->lkey
     };
 
-    ++iface->net.stats.state_reads;
+    ++iface->net.stats->state_reads;
     uct_nprdma_op_post(iface, slice, IBV_WR_RDMA_READ, &sge,
                        uct_nprdma_op_first_page(slice) * sizeof(uint32_t),
                        slice->op->rkey.s_rkey, func);
@@ -366,14 +387,14 @@ static void uct_nprdma_op_verified(uct_nprdma_rma_iface_t *iface,
     size_t num_lines;
 
     uct_nprdma_op_trace(slice, "verified at try %u", slice->tries);
-    iface->net.stats.nic_hits += (slice->tries == 1) && !slice->is_suspect;
-    iface->net.stats.nic_on_demand +=
+    iface->net.stats->nic_hits += (slice->tries == 1) && !slice->is_suspect;
+    iface->net.stats->nic_on_demand +=
             !!uct_nprdma_key_is_on_demand(&slice->op->rkey);
     if (ucs_unlikely(slice->is_suspect) &&
         (uct_nprdma_op_count_lines(iface, slice, &num_lines) == UCS_OK) &&
         (num_lines > 0)) {
         /* Real data that equals the signature */
-        ++iface->net.stats.false_suspects;
+        ++iface->net.stats->false_suspects;
     }
     uct_nprdma_op_slice_end(iface, slice, UCS_OK);
 }
@@ -396,8 +417,9 @@ static void uct_nprdma_op_compare(uct_nprdma_rma_iface_t *iface,
     }
 
     uct_nprdma_op_trace(slice, "suspect: the states have changed");
+    uct_nprdma_op_probe(suspect, slice, UCT_NPRDMA_OP_SUSPECT_STATES);
     /* These states are the states before the next try */
-    ++iface->net.stats.suspect_states;
+    ++iface->net.stats->suspect_states;
     uct_nprdma_op_cache(iface, slice, 0, count, after);
     memcpy(slice->before, after, count * sizeof(*after));
     slice->is_known = uct_nprdma_verify_usable(after, count, bits);
@@ -454,7 +476,8 @@ static void uct_nprdma_op_scan(uct_nprdma_rma_iface_t *iface,
      * not. */
     uct_nprdma_op_trace(slice, "suspect: %zu lines have the signature",
                         num_lines);
-    iface->net.stats.suspect_lines += num_lines;
+    uct_nprdma_op_probe(suspect, slice, UCT_NPRDMA_OP_SUSPECT_LINES);
+    iface->net.stats->suspect_lines += num_lines;
     slice->is_suspect           = 1;
     slice->by_states            = 1;
     uct_nprdma_op_goto(iface, slice,
@@ -557,7 +580,7 @@ uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
         return NULL;
     }
 
-    iface->net.stats.populate_us +=
+    iface->net.stats->populate_us +=
             ucs_time_to_usec(ucs_get_time() - slice->start);
     if (*status == UCS_OK) {
         uct_nprdma_trace_packet(uct_nprdma_svc_populated_dump, data,
@@ -634,7 +657,8 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     request.prefetch        = uct_nprdma_op_prefetch(slice);
     slice->op->has_prefetch = 1;
     uct_nprdma_op_trace(slice, "assist: populate from 0x%" PRIx64, address);
-    ++iface->net.stats.assist_populate;
+    uct_nprdma_op_probe(assist, slice, UCT_NPRDMA_OP_ASSIST_POPULATE);
+    ++iface->net.stats->assist_populate;
     uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
                               wait);
     return UCT_NPRDMA_OP_WAIT;
@@ -644,7 +668,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
 static void uct_nprdma_op_count_copy(uct_nprdma_rma_iface_t *iface,
                                      const uct_nprdma_op_slice_t *slice)
 {
-    iface->net.stats.copy_us += ucs_time_to_usec(ucs_get_time() -
+    iface->net.stats->copy_us += ucs_time_to_usec(ucs_get_time() -
                                                  slice->start);
 }
 
@@ -687,8 +711,9 @@ uct_nprdma_op_step_copy(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_trace(slice, "%s: copy by software",
                         slice->op->by_nic ? "assist" : "start");
     if (slice->op->by_nic) {
-        iface->net.stats.assist_fetch += slice->op->is_get;
-        iface->net.stats.assist_store += !slice->op->is_get;
+        uct_nprdma_op_probe(assist, slice, UCT_NPRDMA_OP_ASSIST_COPY);
+        iface->net.stats->assist_fetch += slice->op->is_get;
+        iface->net.stats->assist_store += !slice->op->is_get;
         slice->start                   = ucs_get_time();
     }
     return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_copied, 0);
@@ -718,7 +743,8 @@ uct_nprdma_op_step_fetch(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_op_slice_t *slice)
 {
     uct_nprdma_op_trace(slice, "assist: fetch");
-    ++iface->net.stats.assist_small;
+    uct_nprdma_op_probe(assist, slice, UCT_NPRDMA_OP_ASSIST_FETCH);
+    ++iface->net.stats->assist_small;
     slice->start = ucs_get_time();
     return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_fetched, 1);
 }
@@ -737,7 +763,7 @@ uct_nprdma_op_step_try(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OP_NEXT;
     }
 
-    iface->net.stats.redone_slices += (slice->tries > 0);
+    iface->net.stats->redone_slices += (slice->tries > 0);
     ++slice->tries;
     /* Rule "progress is guaranteed" */
     nprdma_assert(slice->tries <= iface->res->ops.max_tries);
@@ -904,7 +930,7 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
                          (slice->length > iface->res->ops.scan_max));
     slice->step       = (op->by_nic && uct_nprdma_op_find_lkey(iface, slice)) ?
                         UCT_NPRDMA_OP_TRY : UCT_NPRDMA_OP_COPY;
-    iface->net.stats.nic_slices += op->by_nic;
+    iface->net.stats->nic_slices += op->by_nic;
     uct_nprdma_op_slice_run(iface, slice);
 }
 

@@ -94,7 +94,7 @@ uct_nprdma_rma_hold_short(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     ucs_status_t status;
 
     if (slot == NULL) {
-        ++iface->net.stats.no_resource;
+        ++iface->net.stats->no_resource;
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -184,8 +184,8 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                                      NULL);
     }
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats.put;
-        iface->net.stats.put_bytes += length;
+        ++iface->net.stats->put;
+        iface->net.stats->put_bytes += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, PUT, SHORT, length);
     }
     return status;
@@ -211,7 +211,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     slot = uct_nprdma_held_has_room(iface, ep->rma) ?
            uct_nprdma_rma_get_slot(iface, ep->rma, 0) : NULL;
     if (ucs_unlikely(slot == NULL)) {
-        ++iface->net.stats.no_resource;
+        ++iface->net.stats->no_resource;
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -237,8 +237,8 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
         return status;
     }
 
-    ++iface->net.stats.put;
-    iface->net.stats.put_bytes += length;
+    ++iface->net.stats->put;
+    iface->net.stats->put_bytes += length;
     UCT_TL_EP_STAT_OP(&ep->net.super, PUT, BCOPY, length);
     return length;
 }
@@ -296,7 +296,7 @@ uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                                sizeof(*request) + length, slot, wait);
 
 err_no_resource:
-    ++iface->net.stats.no_resource;
+    ++iface->net.stats->no_resource;
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -336,8 +336,8 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
                                      comp);
     }
     if (ucs_likely(status == UCS_INPROGRESS)) {
-        ++iface->net.stats.put;
-        iface->net.stats.put_bytes += length;
+        ++iface->net.stats->put;
+        iface->net.stats->put_bytes += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, PUT, ZCOPY, length);
     }
     return status;
@@ -374,7 +374,7 @@ uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
                                      wait);
 
 err_no_resource:
-    ++iface->net.stats.no_resource;
+    ++iface->net.stats->no_resource;
     return UCS_ERR_NO_RESOURCE;
 }
 
@@ -443,8 +443,8 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
                                                      length, remote_addr, rkey,
                                                      comp);
     if (ucs_likely(status == UCS_INPROGRESS)) {
-        ++iface->net.stats.get;
-        iface->net.stats.get_bytes += length;
+        ++iface->net.stats->get;
+        iface->net.stats->get_bytes += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, GET, BCOPY, length);
     }
     return status;
@@ -475,8 +475,8 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     status = uct_nprdma_op_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
                                  uct_nprdma_rkey(rkey), comp);
     if (ucs_likely(status == UCS_INPROGRESS)) {
-        ++iface->net.stats.get;
-        iface->net.stats.get_bytes += length;
+        ++iface->net.stats->get;
+        iface->net.stats->get_bytes += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, GET, ZCOPY, length);
     }
     return status;
@@ -529,11 +529,11 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
         status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
                                            sizeof(message), slot, NULL);
     } else {
-        ++iface->net.stats.no_resource;
+        ++iface->net.stats->no_resource;
         status = UCS_ERR_NO_RESOURCE;
     }
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats.atomic;
+        ++iface->net.stats->atomic;
         UCT_TL_EP_STAT_ATOMIC(&ep->net.super);
     }
     return status;
@@ -581,7 +581,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
     if (ucs_likely(wait != NULL)) {
         wait->result = result;
     }
-    ++iface->net.stats.atomic;
+    ++iface->net.stats->atomic;
     UCT_TL_EP_STAT_ATOMIC(&ep->net.super);
     return UCS_INPROGRESS;
 }

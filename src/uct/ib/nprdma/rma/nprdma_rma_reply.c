@@ -158,7 +158,7 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
-    ++iface->net.stats.svc_replies;
+    ++iface->net.stats->svc_replies;
     rma->done_sn = wait->sn;
     if (ucs_unlikely((reply->failed_status | reply->status) !=
                      UCT_NPRDMA_SVC_OK)) {

@@ -98,7 +98,7 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
     }
 
     ++rma->sn;
-    ++iface->net.stats.svc_requests;
+    ++iface->net.stats->svc_requests;
     uct_nprdma_rma_record(rma, request, wait);
     if (wait != NULL) {
         wait->sn      = rma->sn;

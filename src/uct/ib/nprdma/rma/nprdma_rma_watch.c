@@ -67,7 +67,7 @@ static void uct_nprdma_rma_watch_probe(uct_nprdma_rma_iface_t *iface,
         uct_nprdma_conn_admit_redo(&iface->net, conn, 1)) {
         /* If the post fails, the connection fails, which is a result as well */
         (void)uct_nprdma_conn_post_nop(&iface->net, conn, NULL);
-        ++iface->net.stats.svc_probes;
+        ++iface->net.stats->svc_probes;
     }
 }
 
