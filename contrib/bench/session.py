@@ -230,7 +230,7 @@ class Session:
 
 
 def free_port():
-    """A TCP port that nobody uses. Process numbers do not tell: other runs may
+    """A TCP port that is free. A process number would not do: another run may
     have the same one in another namespace of processes."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -144,8 +144,8 @@ static nprdma_range_t *nprdma_sweep_cover(nprdma_region_obj_t *region,
  * there is none. A page that a live range touches counts as covered.
  *
  * A range that covers all of the span suffices: when it ends, it revokes the
- * span, which then passes to another live range, if there is one. So many
- * registrations of one buffer end in linear time.
+ * span, which then passes to another live range, if there is one. Therefore
+ * registrations of one buffer, however many, end in linear time.
  */
 static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
                                       nprdma_span_t span)

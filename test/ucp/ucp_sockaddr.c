@@ -11,7 +11,7 @@
  *                error in time, and the data that it received stay as they are
  *   kill_client  a client is killed during a transfer: the server gets an
  *                error, and serves the next client
- *   refused      nobody listens at the address: the client gets an error
+ *   refused      no listener at the address: the client gets an error
  *   broken       connections that send nothing, or part of a message, do not
  *                disturb the server
  *
@@ -515,7 +515,7 @@ static void be_client(int until_error)
     close_worker();
 }
 
-/* A port that nobody listens on: bound, so that nobody else takes it */
+/* A port without a listener: bound, so that no other process takes it */
 static void be_refused(void)
 {
     struct sockaddr_storage storage;

@@ -160,7 +160,7 @@ static void emlx5_vfio_interrupt(emlx5_host_t *host, unsigned vector)
     emlx5_irq_raise(&emlx5_vfio(host)->irq, vector);
 }
 
-/* An answer. One that nobody waits for breaks the protocol. */
+/* An answer. One without a request breaks the protocol. */
 static void emlx5_vfio_answer(emlx5_vfio_t *vfio)
 {
     const emlx5_header_t *header = &vfio->conn.header;

@@ -36,7 +36,7 @@ void emlx5_rq_done(emlx5_qp_t *qp, uint8_t *entry, emlx5_cqe_opcode_t opcode,
 void emlx5_rq_error(emlx5_qp_t *qp, emlx5_result_t syndrome);
 
 /** Work of a queue pair in the error state: completes its receives, and looks
- * again later, because a driver that posts one tells nobody. */
+ * again later, because a driver rings no doorbell for a receive. */
 void emlx5_rq_flush(emlx5_work_t *work);
 
 #endif

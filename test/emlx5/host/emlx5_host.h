@@ -23,7 +23,7 @@ struct emlx5_host {
     int (*read)(emlx5_host_t *host, const emlx5_tlp_t *tlps, unsigned count);
 
     /* A posted write: returns before it is carried out. Writes are carried out
-     * in order. Nobody learns of a failure; the host counts it. */
+     * in order. A failure is not reported; the host counts it. */
     void (*write)(emlx5_host_t *host, const emlx5_tlp_t *tlp);
 
     /* Returns when all writes were carried out. */

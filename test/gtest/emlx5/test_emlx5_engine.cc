@@ -266,7 +266,7 @@ TEST_F(test_emlx5_engine, doorbell_record)
     EXPECT_EQ(0u, m_b.node.hca()->stats.received_bytes);
 }
 
-/* Any bytes as requests: it ends, and the other end lives on or fails in
+/* Any bytes as requests: it ends, and the other end continues or fails in
  * order */
 TEST_F(test_emlx5_engine, any_request)
 {

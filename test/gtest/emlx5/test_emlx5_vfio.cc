@@ -158,7 +158,7 @@ TEST_F(test_emlx5_vfio, version)
     EXPECT_NE(nullptr, strstr((char*)&m.body[4], "max_data_xfer_size"));
 }
 
-/* Any type with any small body: an answer, and the function lives on */
+/* Any type with any small body: an answer, and the function goes on */
 TEST_F(test_emlx5_vfio, any_message)
 {
     for (uint16_t type = 0; type < 20; ++type) {
@@ -270,7 +270,7 @@ TEST_F(test_emlx5_vfio, served_while_it_waits)
     qemu.join();
 }
 
-/* An error, an answer that is too short, and one that nobody waits for */
+/* An error, an answer that is too short, and one without a request */
 TEST_F(test_emlx5_vfio, bad_answers)
 {
     uint8_t data[8];

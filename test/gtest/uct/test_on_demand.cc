@@ -486,7 +486,7 @@ TEST_F(test_on_demand, key_reaches_its_registration_to_the_byte)
         auto key       = packed(pack(memh));
         auto begin     = (const char*)&key;
 
-        /* The attacker's initiator believes in a longer registration */
+        /* The attacker's initiator has a longer registration in its key */
         key.address -= 100;
         key.length   = size;
         uct_rkey_t rkey = m_a->unpack(std::vector<char>(begin,

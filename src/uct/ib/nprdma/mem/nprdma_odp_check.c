@@ -281,7 +281,7 @@ uct_nprdma_odp_check_case(uct_nprdma_odp_check_t *check,
 /*
  * WRITE to pages that the process shares and has to copy before, as it shares
  * pages after fork(), or the kernel's page of zeros. Here it shares those of a
- * file, so that a wrong WRITE harms nobody. They are mapped read-only when the
+ * file, so that a wrong WRITE does no harm. They are mapped read-only when the
  * memory is registered.
  */
 static const char *

@@ -189,7 +189,7 @@ typedef struct uct_nprdma_counters {
     ucs_list_link_t              list;
     uct_nprdma_counters_header_t *header; /* start of the page */
     void                         *values;
-    int                          fd;      /* -1: nobody else can read it */
+    int                          fd;      /* -1: a private page */
     uint64_t                     inode;   /* of the file */
 } uct_nprdma_counters_t;
 
