@@ -122,7 +122,7 @@ static void exec_is_refused(void)
     if (pid == 0) {
         ctx = open(NPRDMA_DEVICE_PATH, O_RDWR);
         snprintf(number, sizeof(number), "%d", ctx);
-        execl("/proc/self/exe", "abi_fd", "--refused", number, NULL);
+        execl("/proc/self/exe", "abi_fd", "refused", number, NULL);
         _exit(99);
     }
     CHECK_EQ(kmod_wait(pid), 0);
@@ -477,7 +477,7 @@ static const kmod_case_t cases[] = {
 
 int main(int argc, char **argv)
 {
-    if ((argc == 3) && !strcmp(argv[1], "--refused")) {
+    if ((argc == 3) && !strcmp(argv[1], "refused")) {
         check_refused(atoi(argv[2]), 1);
         return 0;
     }

@@ -571,7 +571,7 @@ TEST_F(test_shim_foreign, verb_missing_in_the_real_library_fails)
 
 int main(int argc, char **argv)
 {
-    if ((argc > 1) && !strcmp(argv[1], "--left-alone")) {
+    if ((argc > 1) && !strcmp(argv[1], "left_alone")) {
 #define PRINT(_name) puts(#_name);
         NPEMU_SHIM_LEFT_ALONE(PRINT)
         return 0;
