@@ -193,6 +193,21 @@ TEST_P(test_on_demand_tiers, key_says_how_memory_is_reached)
     }
 }
 
+/* What UCX hears of the cost of a registration: where each one calls the
+ * device, what one took in the check; elsewhere none */
+TEST_P(test_on_demand_tiers, registration_costs_what_it_took)
+{
+    for (auto *self : {m_a.get(), m_b.get()}) {
+        bool calls = (self == m_a.get()) ? (&it().initiator == &on_demand) :
+                                           (&it().target == &on_demand);
+        auto cost  = self->md_attr().reg_cost;
+
+        EXPECT_EQ(calls, cost.c > 0) << cost.c;
+        EXPECT_GT(1, cost.c);
+        EXPECT_EQ(0, cost.m);
+    }
+}
+
 
 /* --- the target's memory changes --------------------------------------- */
 
