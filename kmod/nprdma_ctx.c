@@ -188,8 +188,8 @@ bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev)
 	return has;
 }
 
-void nprdma_counters_add(struct nprdma_counters *sum,
-			 const struct nprdma_counters *counters)
+void nprdma_event_counts_add(struct nprdma_event_counts *sum,
+			     const struct nprdma_event_counts *counters)
 {
 	sum->populated += counters->populated;
 	sum->retries += counters->retries;
@@ -201,10 +201,10 @@ void nprdma_counters_add(struct nprdma_counters *sum,
 
 /* Add the counters of a region that is being destroyed */
 void nprdma_ctx_retire(struct nprdma_ctx *ctx,
-		       const struct nprdma_counters *counters)
+		       const struct nprdma_event_counts *counters)
 {
 	mutex_lock(&ctx->lock);
-	nprdma_counters_add(&ctx->counters, counters);
+	nprdma_event_counts_add(&ctx->counters, counters);
 	mutex_unlock(&ctx->lock);
 }
 

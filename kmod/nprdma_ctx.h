@@ -17,7 +17,7 @@ struct device;
 struct seq_file;
 
 /* Events of regions; those of destroyed ones are kept in their context */
-struct nprdma_counters {
+struct nprdma_event_counts {
 	u64 populated;		/* pages that got a bit */
 	u64 retries;		/* batches done again */
 	u64 misses;		/* calls with a page that cannot be populated */
@@ -48,7 +48,7 @@ struct nprdma_ctx {
 	struct list_head devices;
 	struct page *signature_page;	/* rest areas; NULL: not made yet */
 	struct page *blackhole_page;
-	struct nprdma_counters counters;	/* of destroyed regions */
+	struct nprdma_event_counts counters;	/* of destroyed regions */
 };
 
 struct nprdma_ctx *nprdma_ctx_create(void);
@@ -61,9 +61,9 @@ int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev);
 bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev);
 
 void nprdma_ctx_retire(struct nprdma_ctx *ctx,
-		       const struct nprdma_counters *counters);
-void nprdma_counters_add(struct nprdma_counters *sum,
-			 const struct nprdma_counters *counters);
+		       const struct nprdma_event_counts *counters);
+void nprdma_event_counts_add(struct nprdma_event_counts *sum,
+			     const struct nprdma_event_counts *counters);
 
 void nprdma_ctxs_show(struct seq_file *seq,
 		      void (*show_regions)(struct seq_file *seq,

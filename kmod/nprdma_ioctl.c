@@ -359,7 +359,7 @@ static int nprdma_call_invalidate(struct nprdma_call *call)
 }
 
 static void nprdma_add_stats(struct nprdma_ioc_stats *stats,
-			     const struct nprdma_counters *counters)
+			     const struct nprdma_event_counts *counters)
 {
 	stats->populated += counters->populated;
 	stats->retries += counters->retries;

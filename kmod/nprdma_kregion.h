@@ -70,7 +70,7 @@ struct nprdma_kregion {
 	struct rb_root_cached tree;	/* registrations, in pages */
 	unsigned long num_registrations;
 	struct list_head windows;
-	struct nprdma_counters counters;
+	struct nprdma_event_counts counters;
 
 	/* Rest areas of the context; set before the first export */
 	struct page *signature;

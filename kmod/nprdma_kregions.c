@@ -65,7 +65,7 @@ err_put:
  */
 int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
 {
-	struct nprdma_counters counters;
+	struct nprdma_event_counts counters;
 	struct nprdma_kregion *region;
 
 	region = xa_erase(&ctx->regions, id);
@@ -144,7 +144,7 @@ struct nprdma_kregion *nprdma_kregions_next(struct nprdma_ctx *ctx,
 static void nprdma_kregion_show(struct seq_file *seq,
 				struct nprdma_kregion *region)
 {
-	struct nprdma_counters counters;
+	struct nprdma_event_counts counters;
 	unsigned long present, registrations;
 
 	spin_lock(&region->lock);
