@@ -28,14 +28,15 @@ typedef struct nprdma_sweep {
 
 NPRDMA_HOOK
 static void nprdma_sweep_gate(nprdma_sweep_t *sweep,
-                              nprdma_region_obj_t *region, nprdma_gate_t gate)
+                              nprdma_region_obj_t *region,
+                              nprdma_invalidate_step_t step)
 {
     const nprdma_backend_t *backend = sweep->monitor->params.backend;
     nprdma_pages_t pages;
 
     if (backend->gate != NULL) {
         pages = nprdma_region_pages(region, sweep->taken);
-        backend->gate(&region->super, region->backend_priv, gate, pages.first,
+        backend->gate(&region->super, region->backend_priv, step, pages.first,
                       pages.count);
     }
 }
@@ -94,7 +95,7 @@ static void nprdma_sweep_region(nprdma_region_obj_t *region, void *arg)
     }
 
     sweep->found = 1;
-    nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_START);
+    nprdma_sweep_gate(sweep, region, NPRDMA_INVALIDATE_START);
     nprdma_region_retire(region, nprdma_region_pages(region, sweep->gone));
     nprdma_sweep_pages(sweep, region, pages);
 }
@@ -202,7 +203,7 @@ static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
     }
 
     sweep->found = 1;
-    nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_START);
+    nprdma_sweep_gate(sweep, region, NPRDMA_INVALIDATE_START);
     for (;;) {
         gap = nprdma_sweep_gap(region, rest);
         if (gap.start >= gap.end) {
@@ -220,7 +221,7 @@ static void nprdma_sweep_quiesced(nprdma_region_obj_t *region, void *arg)
     nprdma_sweep_t *sweep = arg;
 
     if (nprdma_region_pages(region, sweep->taken).count > 0) {
-        nprdma_sweep_gate(sweep, region, NPRDMA_GATE_INVALIDATE_QUIESCED);
+        nprdma_sweep_gate(sweep, region, NPRDMA_INVALIDATE_QUIESCED);
     }
 }
 

@@ -46,10 +46,11 @@ typedef struct nprdma_populate {
 } nprdma_populate_t;
 
 
-typedef enum nprdma_gate {
-    NPRDMA_GATE_INVALIDATE_START,   /* No state is cleared yet */
-    NPRDMA_GATE_INVALIDATE_QUIESCED /* Drained; the pages are still mapped */
-} nprdma_gate_t;
+/** Steps of an invalidation at which tests can suspend it. */
+typedef enum nprdma_invalidate_step {
+    NPRDMA_INVALIDATE_START,   /* No state is cleared yet */
+    NPRDMA_INVALIDATE_QUIESCED /* Drained; the pages are still mapped */
+} nprdma_invalidate_step_t;
 
 
 typedef struct nprdma_backend_stats {
@@ -151,8 +152,8 @@ typedef struct nprdma_backend {
      * Report that an invalidation begins, and that it has been drained. Tests
      * can suspend it there. May be NULL. Runs in memory hooks.
      */
-    void (*gate)(nprdma_region_t *region, void *priv, nprdma_gate_t gate,
-                 size_t first, size_t count);
+    void (*gate)(nprdma_region_t *region, void *priv,
+                 nprdma_invalidate_step_t step, size_t first, size_t count);
 
     /** Read the counters of a region. */
     void (*query)(void *priv, nprdma_backend_stats_t *stats);

@@ -260,12 +260,13 @@ nprdma_emulated_next_resident(const nprdma_region_t *region, void *priv,
 
 NPRDMA_HOOK
 static void nprdma_emulated_gate(nprdma_region_t *region, void *priv,
-                                 nprdma_gate_t gate, size_t first, size_t count)
+                                 nprdma_invalidate_step_t step, size_t first,
+                                 size_t count)
 {
     npemu_iommu_t *iommu = priv;
 
     npemu_gate_pass(iommu->header,
-                    (gate == NPRDMA_GATE_INVALIDATE_START) ?
+                    (step == NPRDMA_INVALIDATE_START) ?
                     NPEMU_GATE_INVALIDATE_START :
                     NPEMU_GATE_INVALIDATE_QUIESCED, first, count);
 }
