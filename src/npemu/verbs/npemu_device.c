@@ -129,8 +129,8 @@ int npemu_query_device(struct ibv_context *context,
 static void npemu_query_odp(struct ibv_context *context,
                             struct ibv_odp_caps *caps)
 {
-    npemu_proc_t *proc = npemu_context_proc(context);
-    npemu_odp_t odp    = (proc == NULL) ? NPEMU_ODP_NO : npemu_mr_odp(proc);
+    npemu_proc_t *proc   = npemu_context_proc(context);
+    npemu_odp_mode_t odp = (proc == NULL) ? NPEMU_ODP_NO : npemu_mr_odp(proc);
 
     if (odp == NPEMU_ODP_NO) {
         return;

@@ -26,19 +26,19 @@
      IBV_ACCESS_OPTIONAL_RANGE)
 
 typedef struct npemu_mr_table {
-    pthread_mutex_t lock;
-    int             pin;                   /* NPEMU_PIN */
-    npemu_odp_t     odp;                   /* NPEMU_ODP */
-    uint32_t        fresh;                 /* first index never used */
-    uint16_t        gens[NPEMU_MAX_MRS];   /* generation of the last use */
+    pthread_mutex_t  lock;
+    int              pin;                   /* NPEMU_PIN */
+    npemu_odp_mode_t odp;                   /* NPEMU_ODP */
+    uint32_t         fresh;                 /* first index never used */
+    uint16_t         gens[NPEMU_MAX_MRS];   /* generation of the last use */
     /* Free indices in the order in which they were freed, so that a stale key
      * stays invalid as long as possible */
-    uint32_t        queue[NPEMU_MAX_MRS];
-    uint32_t        queue_head;
-    uint32_t        queue_tail;
+    uint32_t         queue[NPEMU_MAX_MRS];
+    uint32_t         queue_head;
+    uint32_t         queue_tail;
 } npemu_mr_table_t;
 
-static npemu_odp_t npemu_mr_read_odp(void)
+static npemu_odp_mode_t npemu_mr_read_odp(void)
 {
     const char *odp = getenv("NPEMU_ODP");
 
@@ -83,7 +83,7 @@ void npemu_mr_table_cleanup(npemu_proc_t *proc)
     free(proc->mrs);
 }
 
-npemu_odp_t npemu_mr_odp(const npemu_proc_t *proc)
+npemu_odp_mode_t npemu_mr_odp(const npemu_proc_t *proc)
 {
     return proc->mrs->odp;
 }
@@ -137,7 +137,8 @@ static int npemu_mr_check_args(uint64_t addr, size_t length, uint64_t iova,
 
 /* On-demand paging: rights that the device gives with it, and the length by
  * which a program asks for the whole address space. */
-static int npemu_mr_check_odp(npemu_odp_t odp, size_t length, unsigned access)
+static int npemu_mr_check_odp(npemu_odp_mode_t odp, size_t length,
+                              unsigned access)
 {
     if (!(access & IBV_ACCESS_ON_DEMAND)) {
         return 0;

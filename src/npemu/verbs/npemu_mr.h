@@ -16,17 +16,17 @@ typedef struct npemu_mr {
 } npemu_mr_t;
 
 /* NPEMU_ODP: on-demand paging of this process's device */
-typedef enum npemu_odp {
+typedef enum npemu_odp_mode {
     NPEMU_ODP_NO,
     NPEMU_ODP_EXPLICIT, /* of ranges */
     NPEMU_ODP_IMPLICIT  /* of ranges, and of the whole address space */
-} npemu_odp_t;
+} npemu_odp_mode_t;
 
 /** Set up and tear down the table. Returns 0 or ENOMEM. */
 int npemu_mr_table_init(npemu_proc_t *proc);
 void npemu_mr_table_cleanup(npemu_proc_t *proc);
 
 /** @return NPEMU_ODP as it was when the device was opened first. */
-npemu_odp_t npemu_mr_odp(const npemu_proc_t *proc);
+npemu_odp_mode_t npemu_mr_odp(const npemu_proc_t *proc);
 
 #endif
