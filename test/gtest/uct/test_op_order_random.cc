@@ -322,12 +322,12 @@ protected:
     };
 
     static bool conflicts(const uct_nprdma_order_op_t &earlier, unsigned flags,
-                          const uct_nprdma_span_t &span, bool is_strict)
+                          const uct_nprdma_area_t &area, bool is_strict)
     {
         bool both_read = (earlier.flags & UCT_NPRDMA_ORDER_READ) &&
                          (flags & UCT_NPRDMA_ORDER_READ);
-        bool apart     = (earlier.span.last < span.begin) ||
-                         (span.last < earlier.span.begin);
+        bool apart     = (earlier.area.last < area.begin) ||
+                         (area.last < earlier.area.begin);
 
         if ((earlier.flags & UCT_NPRDMA_ORDER_SENT) &&
             !(flags & UCT_NPRDMA_ORDER_NIC)) {
@@ -382,16 +382,16 @@ TEST_F(test_op_order_random_search, equals_a_search_of_all_pairs)
             }
             std::unique_ptr<item> next(new item);
             next->op.flags = kinds[random() % 5];
-            next->op.span  = uct_nprdma_span(from, length);
+            next->op.area  = uct_nprdma_area(from, length);
             uct_nprdma_order_op_t *expected = nullptr;
             for (auto &earlier : items) {
-                if (conflicts(earlier->op, next->op.flags, next->op.span,
+                if (conflicts(earlier->op, next->op.flags, next->op.area,
                               is_strict)) {
                     expected = &earlier->op;
                 }
             }
             ASSERT_EQ(expected, uct_nprdma_order_find(&order, next->op.flags,
-                                                      &next->op.span));
+                                                      &next->op.area));
             uct_nprdma_order_add(&order, &next->op);
             ASSERT_EQ(expected, uct_nprdma_order_find_before(&order,
                                                              &next->op));
@@ -409,15 +409,15 @@ TEST_F(test_op_order_random_search, equals_a_search_of_all_pairs)
 /* A range at the end of the address space does not wrap */
 TEST_F(test_op_order_random_search, ends_of_the_address_space)
 {
-    uct_nprdma_span_t none, first = uct_nprdma_span(0, 1);
-    uct_nprdma_span_t end  = uct_nprdma_span(UINT64_MAX, 1);
-    uct_nprdma_span_t more = uct_nprdma_span(UINT64_MAX - 3, 100);
+    uct_nprdma_area_t none, first = uct_nprdma_area(0, 1);
+    uct_nprdma_area_t end  = uct_nprdma_area(UINT64_MAX, 1);
+    uct_nprdma_area_t more = uct_nprdma_area(UINT64_MAX - 3, 100);
 
-    uct_nprdma_span_clear(&none);
+    uct_nprdma_area_clear(&none);
     EXPECT_EQ(UINT64_MAX, end.last);
     EXPECT_EQ(UINT64_MAX, more.last);
-    EXPECT_TRUE(uct_nprdma_span_overlaps(&end, &more));
-    EXPECT_FALSE(uct_nprdma_span_overlaps(&first, &more));
-    EXPECT_FALSE(uct_nprdma_span_overlaps(&none, &first));
-    EXPECT_FALSE(uct_nprdma_span_overlaps(&none, &end));
+    EXPECT_TRUE(uct_nprdma_area_overlaps(&end, &more));
+    EXPECT_FALSE(uct_nprdma_area_overlaps(&first, &more));
+    EXPECT_FALSE(uct_nprdma_area_overlaps(&none, &first));
+    EXPECT_FALSE(uct_nprdma_area_overlaps(&none, &end));
 }

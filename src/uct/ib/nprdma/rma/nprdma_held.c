@@ -27,11 +27,11 @@ static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
 {
     uint32_t count = rma->sn - rma->done_sn;
     const uct_nprdma_rma_recent_t *recent;
-    uct_nprdma_span_t span;
+    uct_nprdma_area_t area;
     uint32_t i;
 
     if (!(op->flags & UCT_NPRDMA_ORDER_NIC) || (count == 0) ||
-        !uct_nprdma_span_overlaps(&rma->span, &op->span)) {
+        !uct_nprdma_area_overlaps(&rma->area, &op->area)) {
         return 0;
     }
 
@@ -43,8 +43,8 @@ static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
             continue;
         }
 
-        span = uct_nprdma_span(recent->address, recent->length);
-        if (uct_nprdma_span_overlaps(&span, &op->span)) {
+        area = uct_nprdma_area(recent->address, recent->length);
+        if (uct_nprdma_area_overlaps(&area, &op->area)) {
             return 1;
         }
     }
@@ -71,7 +71,7 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
     int awaits_request = uct_nprdma_held_find_request(rma, op);
     uct_nprdma_order_op_t *blocker;
 
-    blocker = uct_nprdma_order_find(&rma->ops.order, op->flags, &op->span);
+    blocker = uct_nprdma_order_find(&rma->ops.order, op->flags, &op->area);
     uct_nprdma_order_add(&rma->ops.order, op);
     op->awaits_request = awaits_request;
     if (blocker != NULL) {
@@ -117,7 +117,7 @@ uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->length      = 0; /* A request is not cut into slices */
     op->num_pieces  = 0;
     op->arg         = NULL;
-    op->order.span  = uct_nprdma_span(remote_addr, length);
+    op->order.area  = uct_nprdma_area(remote_addr, length);
     op->order.flags = is_get ? UCT_NPRDMA_ORDER_READ : 0;
     return op;
 }

@@ -39,14 +39,14 @@ static inline int
 uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
                          uint64_t address, size_t length)
 {
-    uct_nprdma_span_t span;
+    uct_nprdma_area_t area;
 
     if (ucs_likely(ucs_list_is_empty(&rma->ops.order.ops))) {
         return 1;
     }
 
-    span = uct_nprdma_span(address, length);
-    return uct_nprdma_order_search(&rma->ops.order, flags, &span) == NULL;
+    area = uct_nprdma_area(address, length);
+    return uct_nprdma_order_search(&rma->ops.order, flags, &area) == NULL;
 }
 
 
@@ -117,7 +117,7 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
 /**
- * Add an operation to ops.order. Its span and flags are set.
+ * Add an operation to ops.order. Its area and flags are set.
  *
  * @param [in] iface  Interface.
  * @param [in] rma    RMA side of the endpoint.

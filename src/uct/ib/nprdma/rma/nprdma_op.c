@@ -316,7 +316,7 @@ uct_nprdma_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     nprdma_assert(op->length > 0);
     nprdma_assert(op->is_get || (op->length > UCT_NPRDMA_SVC_MAX_PAYLOAD));
     nprdma_assert(!(rma->ep->net.blocked & UCT_NPRDMA_EP_FENCED));
-    op->order.span  = uct_nprdma_span(op->address, op->length);
+    op->order.area  = uct_nprdma_area(op->address, op->length);
     op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
                       (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
     if (op->by_nic) {

@@ -23,7 +23,7 @@ void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict)
 static inline int
 uct_nprdma_order_conflicts(const uct_nprdma_order_t *order,
                            const uct_nprdma_order_op_t *earlier, unsigned flags,
-                           const uct_nprdma_span_t *span)
+                           const uct_nprdma_area_t *area)
 {
     /* The target's software executes requests in the order in which they were
      * sent */
@@ -37,20 +37,20 @@ uct_nprdma_order_conflicts(const uct_nprdma_order_t *order,
     }
 
     return !(earlier->flags & flags & UCT_NPRDMA_ORDER_READ) &&
-           uct_nprdma_span_overlaps(&earlier->span, span);
+           uct_nprdma_area_overlaps(&earlier->area, area);
 }
 
 /* Search backwards from an element of the list, or from its head */
 static uct_nprdma_order_op_t *
 uct_nprdma_order_search_from(const uct_nprdma_order_t *order,
                              const ucs_list_link_t *link, unsigned flags,
-                             const uct_nprdma_span_t *span)
+                             const uct_nprdma_area_t *area)
 {
     uct_nprdma_order_op_t *op;
 
     for (; link != &order->ops; link = link->prev) {
         op = ucs_container_of(link, uct_nprdma_order_op_t, list);
-        if (uct_nprdma_order_conflicts(order, op, flags, span)) {
+        if (uct_nprdma_order_conflicts(order, op, flags, area)) {
             return op;
         }
     }
@@ -59,7 +59,7 @@ uct_nprdma_order_search_from(const uct_nprdma_order_t *order,
 
 uct_nprdma_order_op_t *
 uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
-                        const uct_nprdma_span_t *span)
+                        const uct_nprdma_area_t *area)
 {
     int is_atomic = (flags & UCT_NPRDMA_ORDER_ATOMIC) && order->is_strict;
 
@@ -67,12 +67,12 @@ uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
         return NULL;
     }
 
-    if (!is_atomic && !uct_nprdma_order_bounds_overlap(&order->older, span) &&
-        !uct_nprdma_order_bounds_overlap(&order->newer, span)) {
+    if (!is_atomic && !uct_nprdma_order_bounds_overlap(&order->older, area) &&
+        !uct_nprdma_order_bounds_overlap(&order->newer, area)) {
         return NULL;
     }
 
-    return uct_nprdma_order_search_from(order, order->ops.prev, flags, span);
+    return uct_nprdma_order_search_from(order, order->ops.prev, flags, area);
 }
 
 uct_nprdma_order_op_t *
@@ -80,5 +80,5 @@ uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
                              const uct_nprdma_order_op_t *op)
 {
     return uct_nprdma_order_search_from(order, op->list.prev, op->flags,
-                                        &op->span);
+                                        &op->area);
 }

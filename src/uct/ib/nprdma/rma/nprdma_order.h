@@ -37,18 +37,18 @@ enum {
 
 
 /* Bytes of the target's memory; empty if last is less than begin */
-typedef struct uct_nprdma_span {
+typedef struct uct_nprdma_area {
     uint64_t begin;
     uint64_t last;
-} uct_nprdma_span_t;
+} uct_nprdma_area_t;
 
 
-/* An operation; embedded in the caller's object. The caller sets span and
+/* An operation; embedded in the caller's object. The caller sets area and
  * flags */
 typedef struct uct_nprdma_order_op {
     ucs_list_link_t   list;      /* In order->ops */
     uint64_t          sn;
-    uct_nprdma_span_t span;
+    uct_nprdma_area_t area;
     uint8_t           flags;          /* UCT_NPRDMA_ORDER_xx */
     uint8_t           is_held;        /* In a list, by `held` */
     uint8_t           awaits_request; /* Also waits for `request` */
@@ -66,7 +66,7 @@ typedef struct uct_nprdma_order_op {
 
 /* Bounding intervals of some operations: small ones and large ones */
 typedef struct uct_nprdma_order_bounds {
-    uct_nprdma_span_t spans[2];
+    uct_nprdma_area_t areas[2];
 } uct_nprdma_order_bounds_t;
 
 
@@ -88,66 +88,66 @@ typedef struct uct_nprdma_order {
  * @param [in] address  First byte.
  * @param [in] length   Length in bytes.
  *
- * @return The span of length bytes, at least 1. It ends at UINT64_MAX rather
+ * @return The area of length bytes, at least 1. It ends at UINT64_MAX rather
  *         than wrap.
  */
-static inline uct_nprdma_span_t
-uct_nprdma_span(uint64_t address, uint64_t length)
+static inline uct_nprdma_area_t
+uct_nprdma_area(uint64_t address, uint64_t length)
 {
-    uct_nprdma_span_t span = {
+    uct_nprdma_area_t area = {
         .begin = address,
         .last  = (length - 1 > UINT64_MAX - address) ? UINT64_MAX :
                                                        address + (length - 1)
     };
 
-    return span;
+    return area;
 }
 
-static inline void uct_nprdma_span_clear(uct_nprdma_span_t *span)
+static inline void uct_nprdma_area_clear(uct_nprdma_area_t *area)
 {
-    span->begin = UINT64_MAX;
-    span->last  = 0;
+    area->begin = UINT64_MAX;
+    area->last  = 0;
 }
 
-/** Extend a span to include another one. */
+/** Extend an area to include another one. */
 static inline void
-uct_nprdma_span_add(uct_nprdma_span_t *span, const uct_nprdma_span_t *other)
+uct_nprdma_area_add(uct_nprdma_area_t *area, const uct_nprdma_area_t *other)
 {
-    span->begin = (other->begin < span->begin) ? other->begin : span->begin;
-    span->last  = (other->last > span->last) ? other->last : span->last;
+    area->begin = (other->begin < area->begin) ? other->begin : area->begin;
+    area->last  = (other->last > area->last) ? other->last : area->last;
 }
 
-/** @return Nonzero if two spans have a byte in common. */
-static inline int uct_nprdma_span_overlaps(const uct_nprdma_span_t *span1,
-                                           const uct_nprdma_span_t *span2)
+/** @return Nonzero if two areas have a byte in common. */
+static inline int uct_nprdma_area_overlaps(const uct_nprdma_area_t *area1,
+                                           const uct_nprdma_area_t *area2)
 {
-    return (span1->begin <= span2->last) && (span2->begin <= span1->last);
+    return (area1->begin <= area2->last) && (area2->begin <= area1->last);
 }
 
 
 static inline void
 uct_nprdma_order_bounds_clear(uct_nprdma_order_bounds_t *bounds)
 {
-    uct_nprdma_span_clear(&bounds->spans[0]);
-    uct_nprdma_span_clear(&bounds->spans[1]);
+    uct_nprdma_area_clear(&bounds->areas[0]);
+    uct_nprdma_area_clear(&bounds->areas[1]);
 }
 
 static inline void
 uct_nprdma_order_bounds_add(uct_nprdma_order_bounds_t *bounds,
-                            const uct_nprdma_span_t *span)
+                            const uct_nprdma_area_t *area)
 {
-    int is_large = (span->last - span->begin) >= (UCT_NPRDMA_ORDER_LARGE - 1);
+    int is_large = (area->last - area->begin) >= (UCT_NPRDMA_ORDER_LARGE - 1);
 
-    uct_nprdma_span_add(&bounds->spans[is_large], span);
+    uct_nprdma_area_add(&bounds->areas[is_large], area);
 }
 
-/** @return Nonzero if a span has a byte in common with one of the bounds. */
+/** @return Nonzero if an area has a byte in common with one of the bounds. */
 static inline int
 uct_nprdma_order_bounds_overlap(const uct_nprdma_order_bounds_t *bounds,
-                                const uct_nprdma_span_t *span)
+                                const uct_nprdma_area_t *area)
 {
-    return uct_nprdma_span_overlaps(&bounds->spans[0], span) ||
-           uct_nprdma_span_overlaps(&bounds->spans[1], span);
+    return uct_nprdma_area_overlaps(&bounds->areas[0], area) ||
+           uct_nprdma_area_overlaps(&bounds->areas[1], area);
 }
 
 
@@ -163,23 +163,23 @@ void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict);
 /** Slow path of uct_nprdma_order_find(): there are operations. */
 uct_nprdma_order_op_t *
 uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
-                        const uct_nprdma_span_t *span);
+                        const uct_nprdma_area_t *area);
 
 /**
  * Find the operation that a new one has to wait for.
  *
  * @param [in] order  Order of the endpoint.
  * @param [in] flags  UCT_NPRDMA_ORDER_xx of the new operation.
- * @param [in] span   Bytes that it accesses.
+ * @param [in] area   Bytes that it accesses.
  *
  * @return The last operation that it must not overtake, or NULL.
  */
 static inline uct_nprdma_order_op_t *
 uct_nprdma_order_find(uct_nprdma_order_t *order, unsigned flags,
-                      const uct_nprdma_span_t *span)
+                      const uct_nprdma_area_t *area)
 {
     return ucs_list_is_empty(&order->ops) ?
-           NULL : uct_nprdma_order_search(order, flags, span);
+           NULL : uct_nprdma_order_search(order, flags, area);
 }
 
 
@@ -197,7 +197,7 @@ uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
 
 
 /**
- * Append an operation. Its span and flags are set.
+ * Append an operation. Its area and flags are set.
  *
  * @param [in] order  Order of the endpoint.
  * @param [in] op     Operation; the list refers to it until it is removed.
@@ -210,7 +210,7 @@ uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
     op->awaits_request = 0;
     ucs_list_head_init(&op->waiters);
     ucs_list_add_tail(&order->ops, &op->list);
-    uct_nprdma_order_bounds_add(&order->newer, &op->span);
+    uct_nprdma_order_bounds_add(&order->newer, &op->area);
     order->num_writes += !(op->flags & UCT_NPRDMA_ORDER_READ);
 }
 

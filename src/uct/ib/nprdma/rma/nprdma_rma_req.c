@@ -70,7 +70,7 @@ static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
 {
     uct_nprdma_rma_recent_t *recent =
             &rma->recent[rma->sn % UCT_NPRDMA_RMA_RECENT];
-    uct_nprdma_span_t span;
+    uct_nprdma_area_t area;
 
     recent->sn     = rma->sn;
     recent->length = 0;
@@ -83,8 +83,8 @@ static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
     recent->length  = request->length;
     recent->is_read = request->type == UCT_NPRDMA_SVC_FETCH;
     recent->address = request->address;
-    span            = uct_nprdma_span(request->address, request->length);
-    uct_nprdma_span_add(&rma->span, &span);
+    area            = uct_nprdma_area(request->address, request->length);
+    uct_nprdma_area_add(&rma->area, &area);
 }
 
 /* Number a request that has been posted, and remember its range */
@@ -94,7 +94,7 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_wait_t *wait)
 {
     if (rma->done_sn == rma->sn) {
-        uct_nprdma_span_clear(&rma->span);
+        uct_nprdma_area_clear(&rma->area);
     }
 
     ++rma->sn;

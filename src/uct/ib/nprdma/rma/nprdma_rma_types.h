@@ -383,7 +383,7 @@ struct uct_nprdma_rma {
     uint32_t                reply_sn;   /* Last request with a reply */
     uint32_t                fence_sn;
     uint64_t                fence_op;   /* Last operation before the fence */
-    uct_nprdma_span_t       span;       /* Of requests since all were executed;
+    uct_nprdma_area_t       area;       /* Of requests since all were executed;
                                          * valid while some are not */
     uct_nprdma_rma_wait_t   *spare;     /* Posted for the next reply; may be
                                          * NULL */
