@@ -211,6 +211,28 @@ protected:
                 << here << " at " << there;
     }
 
+    /* Settings of the kernel for the event */
+    void set_up_event(const area &here, const area &there)
+    {
+        int advice;
+
+        if (GetParam() == SWAP_AND_MERGE) {
+            ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/pages_to_scan", "4000"));
+            ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/sleep_millisecs", "5"));
+            ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/run", "1"));
+            advice = MADV_MERGEABLE;
+        } else if (GetParam() == KHUGEPAGED) {
+            ASSERT_NO_FATAL_FAILURE(hurry_khugepaged());
+            advice = MADV_HUGEPAGE;
+        } else {
+            return;
+        }
+
+        for (auto ptr : {here.ptr(), there.ptr()}) {
+            ASSERT_EQ(0, madvise(ptr, length, advice));
+        }
+    }
+
     std::mt19937 m_random{20261121};
 };
 
@@ -223,20 +245,7 @@ TEST_P(test_kernel, all_data_is_right)
     std::atomic<bool> stop(false);
     uint64_t ops = 0, redone = 0, taken = 0;
 
-    if (GetParam() == SWAP_AND_MERGE) {
-        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/pages_to_scan", "4000"));
-        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/sleep_millisecs", "5"));
-        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/run", "1"));
-        for (auto ptr : {here.ptr(), there.ptr()}) {
-            ASSERT_EQ(0, madvise(ptr, length, MADV_MERGEABLE));
-        }
-    }
-    if (GetParam() == KHUGEPAGED) {
-        ASSERT_NO_FATAL_FAILURE(hurry_khugepaged());
-        for (auto ptr : {here.ptr(), there.ptr()}) {
-            ASSERT_EQ(0, madvise(ptr, length, MADV_HUGEPAGE));
-        }
-    }
+    ASSERT_NO_FATAL_FAILURE(set_up_event(here, there));
     uint64_t made = huge_pages_made();
     std::thread thread([&]() {
         std::mt19937 random(7);

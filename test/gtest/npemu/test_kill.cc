@@ -149,6 +149,126 @@ TEST(test_kill, peers_get_a_transport_error)
     }
 }
 
+/* Receives of one SRQ for messages of less than 9 KiB, behind a page */
+class hub {
+public:
+    static constexpr size_t slot = 9216;
+
+    explicit hub(int count) :
+        srq(device, count), memory(device, 4096 + count * slot)
+    {
+        options.srq     = srq;
+        options.recv_wr = 0;
+        for (int i = 0; i < count; ++i) {
+            EXPECT_EQ(0, post(i));
+        }
+    }
+
+    int post(uint64_t i)
+    {
+        return srq.post(i, {memory.sge(4096 + i * slot, slot)});
+    }
+
+    /* Polls one message, posts its receive again, and returns the number of the
+     * queue pair that it came to; 0 if there is none. */
+    uint32_t poll()
+    {
+        ibv_wc wc;
+
+        if (ibv_poll_cq(recv_cq, 1, &wc) != 1) {
+            return 0;
+        }
+        EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
+        EXPECT_EQ(0, post(wc.wr_id));
+        return wc.qp_num;
+    }
+
+    Device    device;
+    Srq       srq;
+    Cq        send_cq{device}, recv_cq{device, 256};
+    Buffer    memory;
+    QpOptions options;
+};
+
+/* What a process needs that sends messages of random sizes */
+struct sender {
+    explicit sender(unsigned seed) : random(seed) {}
+
+    Wr next_send()
+    {
+        return Wr(2, IBV_WR_SEND, {buffer.sge(64, random() % 9000)});
+    }
+
+    Device       device;
+    Cq           cq{device, 256};
+    Qp           qp{device, cq, cq};
+    Buffer       buffer{device, 64 << 10};
+    std::mt19937 random;
+};
+
+/* Adds to the word at the hub's beginning, and sends */
+static void add_and_send(Pipe &pipe, unsigned seed)
+{
+    sender self(seed);
+
+    ASSERT_TRUE(self.device.ok());
+    connect_over(pipe, self.qp);
+    Remote word = pipe.recv<Remote>();
+    pipe.signal();
+    for (uint64_t i = 0; i < 3000; ++i) {
+        Wr add(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {self.buffer.sge(0, 8)}, 0);
+        add.atomic(word, 1);
+        Wr send = self.next_send();
+        add.then(send);
+        ASSERT_EQ(0, self.qp.post(add));
+        ASSERT_TRUE(self.cq.expect(2));
+    }
+    pipe.signal();
+    pipe.await();
+}
+
+/* A hub that two processes hit: one SRQ, one CQ, one memory. One of them is
+ * killed after a delay in microseconds. */
+static void kill_one_of_two(unsigned stays_seed, unsigned dies_seed,
+                            unsigned delay)
+{
+    Child stays([&](Pipe &pipe) { add_and_send(pipe, stays_seed); });
+    Child dies([&](Pipe &pipe) { add_and_send(pipe, dies_seed); });
+    hub self(64);
+    ASSERT_TRUE(self.device.ok());
+    Qp a(self.device, self.send_cq, self.recv_cq, self.options);
+    Qp b(self.device, self.send_cq, self.recv_cq, self.options);
+    Remote word = {self.memory.at(0), self.memory.mr->rkey};
+
+    connect_over(stays.pipe(), a);
+    connect_over(dies.pipe(), b);
+    stays.pipe().send(word);
+    dies.pipe().send(word);
+    ASSERT_TRUE(stays.pipe().await());
+    ASSERT_TRUE(dies.pipe().await());
+
+    bool killed     = false;
+    auto start      = Clock::now();
+    unsigned from_a = 0;
+    while (from_a < 3000) {
+        if (!killed && (ms_since(start) * 1000 > delay)) {
+            dies.kill();
+            killed = true;
+        }
+        from_a += self.poll() == a.qp->qp_num;
+        ASSERT_FALSE(testing::Test::HasFailure());
+        ASSERT_GT(WAIT_MS, ms_since(start)) << "after " << from_a;
+    }
+    ASSERT_TRUE(stays.pipe().await());
+    /* Also what the dead one held of the SRQ is back: 64 in a row. */
+    EXPECT_LE(3000u, *(volatile uint64_t*)self.memory.data);
+    stays.pipe().signal();
+    stays.join();
+    if (!killed) {
+        dies.kill();
+    }
+}
+
 /* The others go on: nothing they share with the dead one blocks them. */
 TEST(test_kill, other_processes_are_not_blocked)
 {
@@ -157,80 +277,45 @@ TEST(test_kill, other_processes_are_not_blocked)
     SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed - 1));
 
     for (int round = 0; round < 12 * factor(); ++round) {
-        /* A hub that two processes hit: one SRQ, one CQ, one memory. */
         unsigned seeds[2] = {(unsigned)random(), (unsigned)random()};
-        auto spoke        = [](Pipe &pipe, unsigned spoke_seed) {
-            Device device;
-            ASSERT_TRUE(device.ok());
-            Cq cq(device, 256);
-            Qp qp(device, cq, cq);
-            Buffer buffer(device, 64 << 10);
-            std::mt19937 spoke_random(spoke_seed);
-            connect_over(pipe, qp);
-            Remote hub = pipe.recv<Remote>();
-            pipe.signal();
-            for (uint64_t i = 0; i < 3000; ++i) {
-                size_t size = spoke_random() % 9000;
-                Wr add(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {buffer.sge(0, 8)}, 0);
-                add.atomic(hub, 1);
-                Wr send(2, IBV_WR_SEND, {buffer.sge(64, size)});
-                add.then(send);
-                ASSERT_EQ(0, qp.post(add));
-                ASSERT_TRUE(cq.expect(2));
-            }
-            pipe.signal();
-            pipe.await();
-        };
-        Child stays([&](Pipe &pipe) { spoke(pipe, seeds[0]); });
-        Child dies([&](Pipe &pipe) { spoke(pipe, seeds[1]); });
+        ASSERT_NO_FATAL_FAILURE(
+                kill_one_of_two(seeds[0], seeds[1], random() % 5000));
+    }
+}
 
-        Device device;
-        ASSERT_TRUE(device.ok());
-        Srq srq(device, 64);
-        Cq send_cq(device), recv_cq(device, 256);
-        QpOptions options;
-        options.srq     = srq;
-        options.recv_wr = 0;
-        Qp a(device, send_cq, recv_cq, options);
-        Qp b(device, send_cq, recv_cq, options);
-        Buffer memory(device, 64 * 9216 + 4096);
-        for (int i = 0; i < 64; ++i) {
-            ASSERT_EQ(0, srq.post(i, {memory.sge(4096 + i * 9216, 9216)}));
-        }
-        connect_over(stays.pipe(), a);
-        connect_over(dies.pipe(), b);
-        Remote hub = {memory.at(0), memory.mr->rkey};
-        stays.pipe().send(hub);
-        dies.pipe().send(hub);
-        ASSERT_TRUE(stays.pipe().await());
-        ASSERT_TRUE(dies.pipe().await());
+/* Sends until it is killed */
+static void send_on(Pipe &pipe, unsigned seed)
+{
+    if (!pipe.await()) {
+        return;
+    }
+    sender self(seed);
+    ASSERT_TRUE(self.device.ok());
+    connect_over(pipe, self.qp);
+    pipe.signal();
+    for (;;) {
+        Wr send = self.next_send();
+        ASSERT_EQ(0, self.qp.post(send));
+        ASSERT_TRUE(self.cq.expect(2));
+    }
+}
 
-        unsigned delay = random() % 5000, from_a = 0;
-        bool killed    = false;
-        auto start     = Clock::now();
-        while (from_a < 3000) {
-            if (!killed && (ms_since(start) * 1000 > delay)) {
-                dies.kill();
-                killed = true;
-            }
-            ibv_wc wc;
-            if (ibv_poll_cq(recv_cq, 1, &wc) == 1) {
-                ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
-                from_a += wc.qp_num == a.qp->qp_num;
-                ASSERT_EQ(0, srq.post(wc.wr_id, {memory.sge(
-                                                        4096 + wc.wr_id * 9216,
-                                                        9216)}));
-            }
-            ASSERT_GT(WAIT_MS, ms_since(start)) << "after " << from_a;
-        }
-        ASSERT_TRUE(stays.pipe().await());
-        /* Also what the dead one held of the SRQ is back: 64 in a row. */
-        EXPECT_LE(3000u, *(volatile uint64_t*)memory.data);
-        stays.pipe().signal();
-        stays.join();
-        if (!killed) {
-            dies.kill();
-        }
+/* Takes messages of a process, and kills it after a delay in microseconds */
+static void take_and_kill(hub &self, Child &victim, unsigned delay)
+{
+    victim.pipe().signal();
+    Qp qp(self.device, self.send_cq, self.recv_cq, self.options);
+    connect_over(victim.pipe(), qp);
+    ASSERT_TRUE(victim.pipe().await());
+    auto start = Clock::now();
+    while (ms_since(start) * 1000 < delay) {
+        self.poll();
+    }
+    victim.kill();
+    /* The end of the queue pair discards completions that have not been
+     * polled, and their receives are used up */
+    start = Clock::now();
+    while ((self.poll() != 0) || (ms_since(start) < 2)) {
     }
 }
 
@@ -245,79 +330,26 @@ TEST(test_kill, receives_are_not_lost)
 
     for (int round = 0; round < 40 * factor(); ++round) {
         unsigned victim_seed = random();
-        victims.push_back(std::make_unique<Child>([=](Pipe &pipe) {
-            if (!pipe.await()) {
-                return;
-            }
-            Device own;
-            ASSERT_TRUE(own.ok());
-            Cq cq(own, 256);
-            Qp qp(own, cq, cq);
-            Buffer buffer(own, 16 << 10);
-            std::mt19937 victim_random(victim_seed);
-            connect_over(pipe, qp);
-            pipe.signal();
-            for (;;) {
-                Wr send(2, IBV_WR_SEND,
-                        {buffer.sge(0, victim_random() % 9000)});
-                ASSERT_EQ(0, qp.post(send));
-                ASSERT_TRUE(cq.expect(2));
-            }
-        }));
+        victims.push_back(std::make_unique<Child>(
+                [=](Pipe &pipe) { send_on(pipe, victim_seed); }));
     }
 
-    Device device;
-    Srq srq(device, RECEIVES);
-    ibv_srq_attr attr;
-    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
-    Cq send_cq(device), recv_cq(device, 256);
-    Buffer memory(device, (RECEIVES + 1) * 9216);
-    for (int i = 0; i < RECEIVES; ++i) {
-        ASSERT_EQ(0, srq.post(i, {memory.sge(i * 9216, 9216)}));
-    }
-
-    QpOptions options;
-    options.srq     = srq;
-    options.recv_wr = 0;
-    for (auto &it : victims) {
-        Child &victim  = *it;
-        unsigned delay = random() % 2000;
-        victim.pipe().signal();
-        Qp qp(device, send_cq, recv_cq, options);
-        connect_over(victim.pipe(), qp);
-        ASSERT_TRUE(victim.pipe().await());
-        auto start  = Clock::now();
-        auto repost = [&] {
-            ibv_wc wc;
-            if (ibv_poll_cq(recv_cq, 1, &wc) != 1) {
-                return false;
-            }
-            EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
-            EXPECT_EQ(0, srq.post(wc.wr_id,
-                                  {memory.sge(wc.wr_id * 9216, 9216)}));
-            return true;
-        };
-        while (ms_since(start) * 1000 < delay) {
-            repost();
-        }
-        victim.kill();
-        /* The end of the queue pair discards completions that have not been
-         * polled, and their receives are used up */
-        start = Clock::now();
-        while (repost() || (ms_since(start) < 2)) {
-        }
+    hub self(RECEIVES);
+    for (auto &victim : victims) {
+        ASSERT_NO_FATAL_FAILURE(take_and_kill(self, *victim,
+                                              random() % 2000));
     }
 
     /* All that were posted must still be there to be used, each once. */
-    Cq cq(device);
-    Qp a(device, cq, cq), b(device, cq, recv_cq, options);
+    Cq cq(self.device);
+    Qp a(self.device, cq, cq), b(self.device, cq, self.recv_cq, self.options);
     connect(a, b);
     uint32_t seen = 0;
     for (int i = 0; i < RECEIVES; ++i) {
-        Wr send(1, IBV_WR_SEND, {memory.sge(RECEIVES * 9216, 100)});
+        Wr send(1, IBV_WR_SEND, {self.memory.sge(0, 100)});
         ASSERT_EQ(0, a.post(send));
         cq.expect(1);
-        ibv_wc wc = recv_cq.wait();
+        ibv_wc wc = self.recv_cq.wait();
         ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
         EXPECT_EQ(0u, seen & (1u << wc.wr_id)) << "twice: " << wc.wr_id;
         seen |= 1u << wc.wr_id;

@@ -195,30 +195,26 @@ TEST_F(test_wr_section, other_verbs_work_within)
     cq_a.expect(1, IBV_WC_WR_FLUSH_ERR);
 }
 
-/*
- * Threads post batches to one queue pair, and one posts lists the old way. Each
- * request completes once, in the order of its thread, and nothing comes between
- * those of a batch.
- */
-TEST_F(test_wr_section, threads_share_a_queue_pair)
-{
-    constexpr uint64_t THREADS = 4, BATCHES = 400, LENGTH = 3;
-    constexpr uint64_t TOTAL   = THREADS * BATCHES * LENGTH;
-    ASSERT_NO_FATAL_FAILURE(start_rc(TOTAL));
-    std::atomic<bool> is_started{false};
-    std::vector<std::thread> threads;
+class test_wr_section_threads : public test_wr_section {
+protected:
+    static constexpr uint64_t THREADS = 4, BATCHES = 400, LENGTH = 3;
+    static constexpr uint64_t TOTAL   = THREADS * BATCHES * LENGTH;
 
-    auto collect = [&](uint64_t first) {
+    void post_batch(uint64_t first)
+    {
         ibv_wr_start(ex);
         for (uint64_t i = 0; i < LENGTH; ++i) {
             write(first + i, first / (BATCHES * LENGTH));
             sched_yield(); /* let the others in, if they can come in */
         }
         EXPECT_EQ(0, ibv_wr_complete(ex));
-    };
-    auto list = [&](uint64_t first) {
-        ibv_sge sge               = local.sge(0, 8);
-        ibv_send_wr wrs[LENGTH]   = {}, *bad;
+    }
+
+    void post_list(uint64_t first)
+    {
+        ibv_sge sge             = local.sge(0, 8);
+        ibv_send_wr wrs[LENGTH] = {}, *bad;
+
         for (uint64_t i = 0; i < LENGTH; ++i) {
             wrs[i].wr_id               = first + i;
             wrs[i].opcode              = IBV_WR_RDMA_WRITE;
@@ -230,39 +226,62 @@ TEST_F(test_wr_section, threads_share_a_queue_pair)
             wrs[i].next = (i + 1 < LENGTH) ? &wrs[i + 1] : nullptr;
         }
         EXPECT_EQ(0, ibv_post_send(a, wrs, &bad));
-    };
+    }
+
+    void run_thread(uint64_t t)
+    {
+        while (!is_started) {
+            sched_yield();
+        }
+        for (uint64_t i = 0; i < BATCHES; ++i) {
+            uint64_t first = (t * BATCHES + i) * LENGTH;
+            (t == 0) ? post_list(first) : post_batch(first);
+        }
+    }
+
+    /* In the order of each thread, and a batch without others between */
+    void expect_in_order()
+    {
+        std::vector<uint64_t> next(THREADS, 0);
+        uint64_t previous = 0;
+
+        for (uint64_t i = 0; i < TOTAL; ++i) {
+            ibv_wc wc = cq_a.wait();
+            if (wc.status != IBV_WC_SUCCESS) {
+                ADD_FAILURE() << "completion " << i << " of " << TOTAL << ": "
+                              << wc.status;
+                break;
+            }
+            uint64_t thread = wc.wr_id / (BATCHES * LENGTH);
+            uint64_t number = wc.wr_id % (BATCHES * LENGTH);
+            ASSERT_GT(THREADS, thread);
+            EXPECT_EQ(next[thread], number) << "of thread " << thread;
+            next[thread] = number + 1;
+            if (number % LENGTH != 0) {
+                EXPECT_EQ(previous + 1, wc.wr_id) << "within a batch";
+            }
+            previous = wc.wr_id;
+        }
+    }
+
+    std::atomic<bool> is_started{false};
+};
+
+/*
+ * Threads post batches to one queue pair, and one posts lists the old way. Each
+ * request completes once, in the order of its thread, and nothing comes between
+ * those of a batch.
+ */
+TEST_F(test_wr_section_threads, share_a_queue_pair)
+{
+    std::vector<std::thread> threads;
+
+    ASSERT_NO_FATAL_FAILURE(start_rc(TOTAL));
     for (uint64_t t = 0; t < THREADS; ++t) {
-        threads.emplace_back([&, t] {
-            while (!is_started) {
-                sched_yield();
-            }
-            for (uint64_t i = 0; i < BATCHES; ++i) {
-                uint64_t first = (t * BATCHES + i) * LENGTH;
-                (t == 0) ? list(first) : collect(first);
-            }
-        });
+        threads.emplace_back([&, t] { run_thread(t); });
     }
     is_started = true;
-
-    std::vector<uint64_t> next(THREADS, 0);
-    uint64_t previous = 0;
-    for (uint64_t i = 0; i < TOTAL; ++i) {
-        ibv_wc wc = cq_a.wait();
-        if (wc.status != IBV_WC_SUCCESS) {
-            ADD_FAILURE() << "completion " << i << " of " << TOTAL << ": "
-                          << wc.status;
-            break;
-        }
-        uint64_t thread = wc.wr_id / (BATCHES * LENGTH);
-        uint64_t number = wc.wr_id % (BATCHES * LENGTH);
-        ASSERT_GT(THREADS, thread);
-        EXPECT_EQ(next[thread], number) << "of thread " << thread;
-        next[thread] = number + 1;
-        if (number % LENGTH != 0) {
-            EXPECT_EQ(previous + 1, wc.wr_id) << "within a batch";
-        }
-        previous = wc.wr_id;
-    }
+    expect_in_order();
     for (std::thread &thread : threads) {
         thread.join();
     }

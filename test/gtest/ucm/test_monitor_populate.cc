@@ -462,8 +462,7 @@ protected:
         }
     }
 
-    void run_nic(nic *nic, nprdma_range_t *range, char *ptr, size_t num_pages,
-                 unsigned seed)
+    void run_nic(nic *nic, nprdma_range_t *range, char *ptr, unsigned seed)
     {
         while (!stop_nics) {
             char *target = ptr + rand_r(&seed) % num_pages * page;
@@ -479,6 +478,59 @@ protected:
         }
     }
 
+    /* A drain waits for threads that may have to wait for a CPU, so with few
+     * CPUs there are fewer rounds */
+    bool is_enough(int round) const
+    {
+        return (round >= 4000) ||
+               ((round >= 100) && (std::chrono::steady_clock::now() > end));
+    }
+
+    void run_populates(nprdma_range_t *range, char *ptr, unsigned seed)
+    {
+        for (int i = 0; !is_enough(i); ++i) {
+            size_t first   = rand_r(&seed) % num_pages;
+            size_t count   = 1 + rand_r(&seed) % (num_pages - first);
+            unsigned flags = rand_r(&seed) % 4; /* All combinations */
+            ucs_status_t status = populate(range, ptr + first * page,
+                                           count * page, flags);
+            ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_BUSY) ||
+                        (status == UCS_ERR_INVALID_ADDR)) << status;
+        }
+    }
+
+    static void map_again(char *start, size_t length)
+    {
+        ASSERT_EQ(start, mmap(start, length, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    }
+
+    void run_events(char *ptr, unsigned seed)
+    {
+        for (int i = 0; !is_enough(i); ++i) {
+            size_t first = rand_r(&seed) % num_pages;
+            size_t count = 1 + rand_r(&seed) % (num_pages - first) / 4;
+            char *start  = ptr + first * page;
+            switch (rand_r(&seed) % 3) {
+            case 0:
+                madvise(start, count * page, MADV_DONTNEED);
+                break;
+            case 1:
+                map_again(start, count * page);
+                break;
+            default:
+                /* Mapped again at once, so that other threads find memory */
+                munmap(start, page);
+                map_again(start, page);
+                break;
+            }
+        }
+    }
+
+    static constexpr size_t num_pages = 64;
+
+    const std::chrono::steady_clock::time_point end =
+            std::chrono::steady_clock::now() + std::chrono::seconds(10);
     nic                   nics[num_nics];
     std::atomic<bool>     stop_nics{false};
     std::atomic<uint64_t> hits{0};
@@ -487,7 +539,6 @@ protected:
 
 TEST_F(test_monitor_populate_race, populate_and_events)
 {
-    static constexpr size_t num_pages = 64;
     nprdma_range_t range;
     char *ptr = map(num_pages * page);
     std::vector<std::thread> threads, nic_threads;
@@ -496,57 +547,13 @@ TEST_F(test_monitor_populate_race, populate_and_events)
     on_drain = drain_nics;
     for (int i = 0; i < num_nics; ++i) {
         nic_threads.emplace_back([&, i]() {
-            run_nic(&nics[i], &range, ptr, num_pages, i);
+            run_nic(&nics[i], &range, ptr, i);
         });
     }
 
-    /* A drain waits for threads that may have to wait for a CPU, so with few
-     * CPUs there are fewer rounds */
-    auto enough = [end = std::chrono::steady_clock::now() +
-                         std::chrono::seconds(10)](int round) {
-        return (round >= 4000) ||
-               ((round >= 100) && (std::chrono::steady_clock::now() > end));
-    };
     for (unsigned t = 0; t < 2; ++t) {
-        threads.emplace_back([&, t]() {
-            unsigned seed = 10 + t;
-            for (int i = 0; !enough(i); ++i) {
-                size_t first = rand_r(&seed) % num_pages;
-                size_t count = 1 + rand_r(&seed) % (num_pages - first);
-                unsigned flags = rand_r(&seed) % 4; /* All combinations */
-                ucs_status_t status = populate(&range, ptr + first * page,
-                                               count * page, flags);
-                ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_BUSY) ||
-                            (status == UCS_ERR_INVALID_ADDR)) << status;
-            }
-        });
-        threads.emplace_back([&, t]() {
-            unsigned seed = 20 + t;
-            for (int i = 0; !enough(i); ++i) {
-                size_t first = rand_r(&seed) % num_pages;
-                size_t count = 1 + rand_r(&seed) % (num_pages - first) / 4;
-                char *victim = ptr + first * page;
-                switch (rand_r(&seed) % 3) {
-                case 0:
-                    madvise(victim, count * page, MADV_DONTNEED);
-                    break;
-                case 1:
-                    ASSERT_EQ(victim, mmap(victim, count * page,
-                                           PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS |
-                                           MAP_FIXED, -1, 0));
-                    break;
-                default:
-                    /* Mapped again at once, so that other threads find
-                     * memory */
-                    munmap(victim, page);
-                    ASSERT_EQ(victim, mmap(victim, page, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS |
-                                           MAP_FIXED, -1, 0));
-                    break;
-                }
-            }
-        });
+        threads.emplace_back([&, t]() { run_populates(&range, ptr, 10 + t); });
+        threads.emplace_back([&, t]() { run_events(ptr, 20 + t); });
     }
     for (auto &thread : threads) {
         thread.join();

@@ -338,17 +338,33 @@ protected:
         }
         return !both_read && !apart;
     }
+
+    /* A sequential stream, and random places. Small and large ones. */
+    std::unique_ptr<item> next_item(std::mt19937_64 &random, uint64_t &base)
+    {
+        static const unsigned kinds[] = {
+            UCT_NPRDMA_ORDER_READ,
+            UCT_NPRDMA_ORDER_READ | UCT_NPRDMA_ORDER_NIC,
+            UCT_NPRDMA_ORDER_NIC,
+            UCT_NPRDMA_ORDER_ATOMIC,
+            0
+        };
+
+        base            = (base + random() % 40) % 4000;
+        uint64_t from   = (random() % 4) ? base : random() % 4000;
+        uint64_t length = 1 + random() % 30;
+        if (random() % 8 == 0) {
+            length += UCT_NPRDMA_ORDER_LARGE - 15;
+        }
+        std::unique_ptr<item> next(new item);
+        next->op.flags = kinds[random() % 5];
+        next->op.area  = uct_nprdma_area(from, length);
+        return next;
+    }
 };
 
 TEST_F(test_op_order_random_search, equals_a_search_of_all_pairs)
 {
-    static const unsigned kinds[] = {
-        UCT_NPRDMA_ORDER_READ,
-        UCT_NPRDMA_ORDER_READ | UCT_NPRDMA_ORDER_NIC,
-        UCT_NPRDMA_ORDER_NIC,
-        UCT_NPRDMA_ORDER_ATOMIC,
-        0
-    };
     unsigned seed = std::random_device()();
     std::mt19937_64 random(seed);
 
@@ -373,16 +389,7 @@ TEST_F(test_op_order_random_search, equals_a_search_of_all_pairs)
                 }
             }
 
-            /* A sequential stream, and random places. Small and large ones. */
-            base            = (base + random() % 40) % 4000;
-            uint64_t from   = (random() % 4) ? base : random() % 4000;
-            uint64_t length = 1 + random() % 30;
-            if (random() % 8 == 0) {
-                length += UCT_NPRDMA_ORDER_LARGE - 15;
-            }
-            std::unique_ptr<item> next(new item);
-            next->op.flags = kinds[random() % 5];
-            next->op.area  = uct_nprdma_area(from, length);
+            std::unique_ptr<item> next      = next_item(random, base);
             uct_nprdma_order_op_t *expected = nullptr;
             for (auto &earlier : items) {
                 if (conflicts(earlier->op, next->op.flags, next->op.area,
