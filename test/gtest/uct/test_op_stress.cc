@@ -569,9 +569,6 @@ protected:
                 }
             }
         }
-        if (getenv("NPRDMA_STRESS_PAUSE") != nullptr) {
-            sleep(100000); /* For a debugger */
-        }
     }
 
     void step()
