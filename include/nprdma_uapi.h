@@ -3,6 +3,8 @@
 
 /*
  * The binary interface between nprdma.ko and its users (ARCHITECTURE 5 and 7).
+ * I/O addresses that stay while the pages behind them change are the idea of
+ * NP-RDMA (arXiv 2310.11062).
  *
  * /dev/nprdma is opened once per process that has memory to offer: the open
  * file is a *context*, tied for good to the address space of the process that

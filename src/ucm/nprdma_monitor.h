@@ -8,6 +8,14 @@
 
 BEGIN_C_DECLS
 
+/*
+ * The memory monitor: which pages of this process a NIC may access. Addresses
+ * that stay, and pages behind them that go, are the idea of NP-RDMA (arXiv
+ * 2310.11062). Regions before their first use are that of Gerofi et al.
+ * (doi 10.1145/2966884.2966888). ARCHITECTURE 3 has the order of all steps.
+ */
+
+
 /**
  * Create a monitor.
  *
