@@ -20,6 +20,7 @@ typedef struct uct_nprdma_flush {
     uct_nprdma_comp_t      am_comp;
     uct_nprdma_comp_t      svc_comp;
     uct_nprdma_rma_flush_t rma;
+    ucs_list_link_t        list;        /* in the endpoint, until comp is called */
     unsigned               count;       /* of parts that are outstanding */
     ucs_status_t           status;
     uct_completion_t       *comp;       /* NULL: has been called */
@@ -82,6 +83,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     uct_nprdma_trace_packet(uct_nprdma_iface_addr_dump, params->iface_addr,
                             sizeof(uct_nprdma_iface_addr_t), "ep %p: to", self);
 
+    ucs_list_head_init(&self->flushes);
     uct_nprdma_conn_init(&self->net.am);
     uct_nprdma_conn_init(&self->net.svc);
     status = uct_nprdma_conn_start(&iface->net, &self->net, &self->net.am,
@@ -110,9 +112,33 @@ static void uct_nprdma_ep_purge_unexpected(uct_pending_req_t *req, void *arg)
     ucs_debug("ep %p is destroyed with a pending request %p", arg, req);
 }
 
+static uct_nprdma_flush_t *uct_nprdma_flush_new(uct_nprdma_ep_t *ep,
+                                                uct_completion_t *comp)
+{
+    uct_nprdma_flush_t *flush = ucs_malloc(sizeof(*flush), "nprdma_flush");
+
+    if (flush != NULL) {
+        flush->count  = 0;
+        flush->status = UCS_OK;
+        flush->comp   = comp;
+        ucs_list_add_tail(&ep->flushes, &flush->list);
+    }
+    return flush;
+}
+
+static void uct_nprdma_flush_delete(uct_nprdma_flush_t *flush)
+{
+    if (flush->comp != NULL) {
+        ucs_list_del(&flush->list);
+    }
+    ucs_free(flush);
+}
+
 static void uct_nprdma_flush_done(uct_nprdma_flush_t *flush,
                                   ucs_status_t status)
 {
+    uct_completion_t *comp = flush->comp;
+
     if (flush->status == UCS_OK) {
         flush->status = status;
     }
@@ -121,10 +147,11 @@ static void uct_nprdma_flush_done(uct_nprdma_flush_t *flush,
         return;
     }
 
-    if (flush->comp != NULL) {
-        uct_invoke_completion(flush->comp, flush->status);
+    status = flush->status;
+    uct_nprdma_flush_delete(flush);
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
     }
-    ucs_free(flush);
 }
 
 static void uct_nprdma_flush_am_done(uct_nprdma_net_iface_t *iface,
@@ -154,34 +181,18 @@ static void uct_nprdma_flush_rma(uct_nprdma_rma_iface_t *iface,
                           status);
 }
 
-static void uct_nprdma_flush_cancel(uct_nprdma_flush_t *flush)
-{
-    uct_completion_t *comp = flush->comp;
-
-    if (comp != NULL) {
-        flush->comp = NULL;
-        uct_invoke_completion(comp, UCS_ERR_CANCELED);
-    }
-}
-
 /* The user gets no completions after the destruction of an endpoint, so call
  * them now */
 static void uct_nprdma_ep_cancel_flushes(uct_nprdma_ep_t *ep)
 {
-    uct_nprdma_comp_t *comp;
+    uct_nprdma_flush_t *flush, *next;
+    uct_completion_t *comp;
 
-    ucs_queue_for_each(comp, &ep->net.am.comps, queue) {
-        if (comp->func == uct_nprdma_flush_am_done) {
-            uct_nprdma_flush_cancel(ucs_container_of(comp, uct_nprdma_flush_t,
-                                                     am_comp));
-        }
-    }
-
-    ucs_queue_for_each(comp, &ep->net.svc.comps, queue) {
-        if (comp->func == uct_nprdma_flush_svc_done) {
-            uct_nprdma_flush_cancel(ucs_container_of(comp, uct_nprdma_flush_t,
-                                                     svc_comp));
-        }
+    ucs_list_for_each_safe(flush, next, &ep->flushes, list) {
+        comp        = flush->comp;
+        flush->comp = NULL;
+        ucs_list_del(&flush->list);
+        uct_invoke_completion(comp, UCS_ERR_CANCELED);
     }
 }
 
@@ -195,11 +206,11 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
     ++iface->net.stats->eps_destroyed;
     ep->net.blocked |= UCT_NPRDMA_EP_DESTROYED;
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
-    uct_nprdma_ep_cancel_flushes(ep);
     if (!uct_nprdma_rma_is_idle(&ep->rma)) {
         uct_nprdma_conn_stop(&iface->net, &ep->net.svc, UCS_ERR_CANCELED);
         uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, UCS_ERR_CANCELED, NULL);
     }
+    uct_nprdma_ep_cancel_flushes(ep);
 
     uct_nprdma_conn_close(&iface->net, &ep->net.am);
     uct_nprdma_conn_close(&iface->net, &ep->net.svc);
@@ -353,14 +364,12 @@ static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
         return UCS_INPROGRESS;
     }
 
-    flush = ucs_malloc(sizeof(*flush), "nprdma_flush");
+    flush = uct_nprdma_flush_new(ep, comp);
     if (flush == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    flush->comp   = comp;
-    flush->count  = am_busy + svc_busy;
-    flush->status = UCS_OK;
+    flush->count = am_busy + svc_busy;
     if (am_busy) {
         flush->am_comp.func = uct_nprdma_flush_am_done;
         uct_nprdma_conn_add_drain_comp(&ep->net.am, &flush->am_comp);
@@ -413,14 +422,11 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     uct_nprdma_flush_t *flush;
     ucs_status_t status;
 
-    flush = ucs_malloc(sizeof(*flush), "nprdma_flush");
+    flush = uct_nprdma_flush_new(ep, comp);
     if (flush == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    flush->count        = 0;
-    flush->status       = UCS_OK;
-    flush->comp         = comp;
     flush->rma.func     = uct_nprdma_flush_rma;
     flush->am_comp.func = uct_nprdma_flush_am_done;
 
@@ -458,7 +464,7 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     return UCS_INPROGRESS;
 
 err_free:
-    ucs_free(flush);
+    uct_nprdma_flush_delete(flush);
     return status;
 }
 

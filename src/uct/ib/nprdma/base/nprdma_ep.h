@@ -12,6 +12,7 @@ typedef struct uct_nprdma_ep {
         uct_nprdma_rma_ep_t rma;    /* the base class, named after its floor */
         uct_nprdma_net_ep_t net;    /* its base class */
     };
+    ucs_list_link_t         flushes; /* that have not called the user */
 } uct_nprdma_ep_t;
 
 
