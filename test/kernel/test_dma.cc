@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 
 #include <fcntl.h>
+#include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -97,6 +99,57 @@ uint64_t num_pages(size_t offset, size_t size)
 {
     return (offset + size + page - 1) / page - offset / page;
 }
+
+/* Bytes that the kernel has pinned for this process */
+size_t pinned()
+{
+    std::ifstream status("/proc/self/status");
+    std::string word;
+    size_t kib;
+
+    while (status >> word) {
+        if ((word == "VmPin:") && (status >> kib)) {
+            return kib << 10;
+        }
+    }
+    throw std::runtime_error("no VmPin in /proc/self/status");
+}
+
+/* Memory that a device pins: the control */
+class pinned_memory {
+public:
+    pinned_memory(const std::string &name, size_t size) : m_memory(size)
+    {
+        ibv_device **list = ibv_get_device_list(nullptr);
+
+        for (auto device = list; (list != nullptr) && (*device != nullptr);
+             ++device) {
+            if (name == ibv_get_device_name(*device)) {
+                m_context = ibv_open_device(*device);
+            }
+        }
+        ibv_free_device_list(list);
+        m_pd = (m_context != nullptr) ? ibv_alloc_pd(m_context) : nullptr;
+        m_mr = (m_pd == nullptr) ? nullptr :
+               ibv_reg_mr(m_pd, m_memory.data(), size, IBV_ACCESS_LOCAL_WRITE);
+        if (m_mr == nullptr) {
+            throw std::runtime_error("no memory region on " + name);
+        }
+    }
+    ~pinned_memory()
+    {
+        ibv_dereg_mr(m_mr);
+        ibv_dealloc_pd(m_pd);
+        ibv_close_device(m_context);
+    }
+    pinned_memory(const pinned_memory&) = delete;
+
+private:
+    std::vector<char> m_memory;
+    ibv_context       *m_context = nullptr;
+    ibv_pd            *m_pd;
+    ibv_mr            *m_mr;
+};
 
 } // namespace
 
@@ -292,4 +345,44 @@ TEST_F(test_dma, put_reads_states_once_per_slice)
                    zcopy(true, offset, size));
         }
     }
+}
+
+/* Nor by the operations on it */
+TEST_F(test_dma, registered_memory_is_not_pinned)
+{
+    constexpr size_t size = 16 << 20;
+    uint64_t moved        = m_a->counter("nic_put") + m_a->counter("nic_get");
+
+    warm_up(false, largest);
+    warm_up(true, largest);
+    size_t before = pinned();
+    EXPECT_LT(0u, before) << "the transport's own memory";
+    {
+        buffer local(m_a->md(), size), remote(m_b->md(), size);
+        uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+        local.fill(1);
+        remote.fill(2);
+        EXPECT_EQ(before, pinned()) << "by the registration";
+        for (size_t at = 0; at < size; at += length) {
+            uct_iov_t iov = {local.ptr(at), length, local.memh(), 0, 1};
+            run([&](uct_completion_t *comp) {
+                return uct_ep_put_zcopy(m_ab, &iov, 1, remote.address(at), rkey,
+                                        comp);
+            });
+            EXPECT_EQ(0, memcmp(local.ptr(at), remote.ptr(at), length));
+            memset(local.ptr(at), 0, length);
+            run([&](uct_completion_t *comp) {
+                return uct_ep_get_zcopy(m_ab, &iov, 1, remote.address(at), rkey,
+                                        comp);
+            });
+            EXPECT_EQ(0, memcmp(local.ptr(at), remote.ptr(at), length));
+        }
+        EXPECT_EQ(before, pinned()) << "by the operations";
+    }
+    EXPECT_LE(moved + 2 * size / length,
+              m_a->counter("nic_put") + m_a->counter("nic_get"));
+
+    pinned_memory control("mlx5_1", size);
+    EXPECT_LE(before + size, pinned());
 }
