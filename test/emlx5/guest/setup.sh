@@ -18,6 +18,26 @@ mlx5_are_active() {
     [ "$(ibv_devinfo 2>/dev/null | grep -c PORT_ACTIVE)" = "$1" ]
 }
 
+# module_needed: skips without nprdma.ko, and sets what the transport needs here.
+# A window costs QEMU a mapping for each page, and it has 65535 of them.
+module_needed() {
+    [ -f "$NPRDMA_KMOD/nprdma.ko" ] || skip "no $NPRDMA_KMOD/nprdma.ko"
+    export UCX_NPRDMA_EMULATION=no UCX_NPRDMA_TIMEOUT=2s
+    export UCX_NPRDMA_REGION_SIZE=4m
+}
+
+# The module takes the caching mode of QEMU's IOMMU as a test only
+module_up() {
+    insmod "$NPRDMA_KMOD/nprdma.ko" allow_caching_mode=1 ||
+        fail "nprdma.ko cannot be loaded"
+    await 10 test -c /dev/nprdma || fail "no /dev/nprdma"
+}
+
+# It has no objects left, else it stays
+module_down() {
+    rmmod nprdma || fail "nprdma.ko cannot be unloaded"
+}
+
 # both NAME COMMAND...: a server on mlx5_0 and its client on mlx5_1, where the
 # program's option for the device is -d
 both() {

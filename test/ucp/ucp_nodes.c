@@ -1,0 +1,376 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * ucp_nodes [-p PORT] [-r ROUNDS] listen|ADDRESS
+ *
+ * Two hosts: one listens, the other one connects to it by its IPv4 address.
+ * They exchange messages of all sizes, then the one that has connected puts
+ * and gets. Both check all data. Before each transfer, both ask the kernel to
+ * take the memory that is transferred (MADV_PAGEOUT), so with swap its pages
+ * are absent.
+ */
+
+#define _GNU_SOURCE
+#include "ucp_common.h"
+
+#include <arpa/inet.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <time.h>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
+enum {
+    MAX_SIZE    = 1 << 20,
+    MAX_KEY     = 512,
+    CONNECT_SEC = 300,  /* the other host may come later */
+    TAG_DATA    = 1,
+    TAG_TARGET,         /* target_t */
+    TAG_TURN            /* the other side may look at its memory */
+};
+
+static const size_t sizes[] = {8, 4096, 20000, 65536, 300000, MAX_SIZE};
+
+/* What puts and gets need to know */
+typedef struct {
+    uint64_t address;
+    uint64_t key_length;
+    char     key[MAX_KEY];
+} target_t;
+
+static struct {
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_ep_h      ep;
+    int           is_accepted;
+    ucs_status_t  error;
+    char          *data;    /* MAX_SIZE bytes */
+} self;
+
+
+static void take(void)
+{
+    CHECK(madvise(self.data, MAX_SIZE, MADV_PAGEOUT) == 0, "madvise: %m");
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    self.error = status;
+}
+
+static ucs_status_t create_ep(ucp_ep_params_t *params)
+{
+    params->field_mask    |= UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                             UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params->err_mode       = UCP_ERR_HANDLING_MODE_PEER;
+    params->err_handler.cb = on_error;
+    self.error             = UCS_OK;
+    return ucp_ep_create(self.worker, params, &self.ep);
+}
+
+static void on_request(ucp_conn_request_h request, void *arg)
+{
+    ucp_ep_params_t params = {
+        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST,
+        .conn_request = request
+    };
+
+    CHECK(!self.is_accepted, "a second request");
+    CHECK_OK(create_ep(&params));
+    self.is_accepted = 1;
+}
+
+static void open_worker(void)
+{
+    ucp_params_t params               = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA
+    };
+    ucp_worker_params_t worker_params = {};
+    ucp_config_t *config;
+
+    CHECK_OK(ucp_config_read(NULL, NULL, &config));
+    CHECK_OK(ucp_init(&params, config, &self.context));
+    ucp_config_release(config);
+    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+}
+
+
+/* ---- messages ---- */
+
+static void send_data(const void *data, size_t size, ucp_tag_t tag)
+{
+    ucp_request_param_t none = {};
+
+    CHECK_OK(wait_for(self.worker,
+                      ucp_tag_send_nbx(self.ep, data, size, tag, &none)));
+}
+
+static void receive_data(void *data, size_t size, ucp_tag_t tag)
+{
+    ucp_request_param_t none = {};
+    ucs_status_ptr_t request = ucp_tag_recv_nbx(self.worker, data, size, tag,
+                                                -1, &none);
+
+    while (!is_done(request)) {
+        ucp_worker_progress(self.worker);
+        CHECK(self.error == UCS_OK, "the connection failed: %s",
+              ucs_status_string(self.error));
+    }
+    CHECK_OK(wait_for(self.worker, request));
+}
+
+static void flush(void)
+{
+    ucp_request_param_t none = {};
+
+    CHECK_OK(wait_for(self.worker, ucp_ep_flush_nbx(self.ep, &none)));
+}
+
+static void send_turn(void)
+{
+    char any = 0;
+
+    send_data(&any, sizeof(any), TAG_TURN);
+}
+
+static void wait_turn(void)
+{
+    char any;
+
+    receive_data(&any, sizeof(any), TAG_TURN);
+}
+
+static uint64_t place_of(unsigned round, unsigned i, int is_answer)
+{
+    return ((uint64_t)round << 40) | ((uint64_t)i << 32) |
+           ((uint64_t)is_answer << 31);
+}
+
+/* The side that has connected sends first, the other one answers */
+static void exchange(unsigned round, unsigned i, int is_first)
+{
+    int turn;
+
+    for (turn = 0; turn < 2; ++turn) {
+        if (is_first == !turn) {
+            fill(self.data, sizes[i], place_of(round, i, turn));
+            take();
+            send_data(self.data, sizes[i], TAG_DATA);
+        } else {
+            take();
+            receive_data(self.data, sizes[i], TAG_DATA);
+            expect(self.data, sizes[i], place_of(round, i, turn));
+        }
+    }
+}
+
+
+/* ---- put and get ---- */
+
+static void provide(unsigned rounds)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .address    = self.data,
+        .length     = MAX_SIZE
+    };
+    target_t target             = {.address = (uintptr_t)self.data};
+    unsigned round, i;
+    ucp_mem_h memh;
+    size_t length;
+    void *key;
+
+    CHECK_OK(ucp_mem_map(self.context, &params, &memh));
+    CHECK_OK(ucp_rkey_pack(self.context, memh, &key, &length));
+    CHECK(length <= MAX_KEY, "a key of %zu bytes", length);
+    memcpy(target.key, key, length);
+    target.key_length = length;
+    ucp_rkey_buffer_release(key);
+    send_data(&target, sizeof(target), TAG_TARGET);
+
+    for (round = 0; round < rounds; ++round) {
+        for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+            memset(self.data, 0, sizes[i]);
+            take();
+            send_turn();
+            wait_turn();
+            expect(self.data, sizes[i], place_of(round, i, 0));
+            fill(self.data, sizes[i], place_of(round, i, 1));
+            take();
+            send_turn();
+            wait_turn();
+        }
+    }
+    CHECK_OK(ucp_mem_unmap(self.context, memh));
+}
+
+static void access_peer(unsigned rounds)
+{
+    ucp_request_param_t none = {};
+    unsigned round, i;
+    target_t target;
+    ucp_rkey_h rkey;
+
+    receive_data(&target, sizeof(target), TAG_TARGET);
+    CHECK(target.key_length <= MAX_KEY, "a key of %lu bytes",
+          (unsigned long)target.key_length);
+    CHECK_OK(ucp_ep_rkey_unpack(self.ep, target.key, &rkey));
+    for (round = 0; round < rounds; ++round) {
+        for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+            fill(self.data, sizes[i], place_of(round, i, 0));
+            take();
+            wait_turn();
+            CHECK_OK(wait_for(self.worker,
+                              ucp_put_nbx(self.ep, self.data, sizes[i],
+                                          target.address, rkey, &none)));
+            flush();
+            send_turn();
+
+            memset(self.data, 0, sizes[i]);
+            take();
+            wait_turn();
+            CHECK_OK(wait_for(self.worker,
+                              ucp_get_nbx(self.ep, self.data, sizes[i],
+                                          target.address, rkey, &none)));
+            expect(self.data, sizes[i], place_of(round, i, 1));
+            send_turn();
+        }
+    }
+    ucp_rkey_destroy(rkey);
+}
+
+
+/* ---- both sides ---- */
+
+static void close_ep(void)
+{
+    ucp_request_param_t none = {};
+
+    (void)wait_for(self.worker, ucp_ep_close_nbx(self.ep, &none));
+}
+
+static void run(unsigned rounds, int is_first)
+{
+    unsigned round, i;
+
+    for (round = 0; round < rounds; ++round) {
+        for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+            exchange(round, i, is_first);
+        }
+    }
+    if (is_first) {
+        access_peer(rounds);
+    } else {
+        provide(rounds);
+    }
+
+    /* Closing discards what the other side has not polled, so the side that
+     * has received the last message closes, and the other one waits for that */
+    if (is_first) {
+        wait_turn();
+    } else {
+        send_turn();
+        while (self.error == UCS_OK) {
+            ucp_worker_progress(self.worker);
+        }
+    }
+}
+
+static void listen_at(uint16_t port, unsigned rounds)
+{
+    struct sockaddr_in address   = {
+        .sin_family = AF_INET,
+        .sin_port   = htons(port)
+    };
+    ucp_listener_params_t params = {
+        .field_mask       = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                            UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr.addr    = (struct sockaddr*)&address,
+        .sockaddr.addrlen = sizeof(address),
+        .conn_handler.cb  = on_request
+    };
+    ucp_listener_h listener;
+
+    CHECK_OK(ucp_listener_create(self.worker, &params, &listener));
+    while (!self.is_accepted) {
+        ucp_worker_progress(self.worker);
+    }
+    run(rounds, 0);
+    close_ep();
+    ucp_listener_destroy(listener);
+}
+
+/* Until the other host listens, a connection is refused: its first message
+ * ends with an error */
+static void connect_to(struct sockaddr_in *address)
+{
+    ucp_ep_params_t params   = {
+        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
+                            UCP_EP_PARAM_FIELD_SOCK_ADDR,
+        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr.addr    = (struct sockaddr*)address,
+        .sockaddr.addrlen = sizeof(*address)
+    };
+    ucp_request_param_t none = {};
+    time_t end               = time(NULL) + CONNECT_SEC;
+    ucs_status_t status;
+
+    for (;;) {
+        CHECK_OK(create_ep(&params));
+        status = wait_for(self.worker, ucp_ep_flush_nbx(self.ep, &none));
+        if ((status == UCS_OK) && (self.error == UCS_OK)) {
+            return;
+        }
+        CHECK(time(NULL) < end, "no connection: %s", ucs_status_string(status));
+        close_ep();
+        usleep(100000);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    unsigned port = 20778, rounds = 3;
+    int opt;
+
+    while ((opt = getopt(argc, argv, "p:r:")) != -1) {
+        switch (opt) {
+        case 'p':
+            port = atoi(optarg);
+            break;
+        case 'r':
+            rounds = atoi(optarg);
+            break;
+        default:
+            return 2;
+        }
+    }
+    if ((optind + 1 != argc) || (port < 1) || (port > 65535) || (rounds < 1)) {
+        fprintf(stderr,
+                "usage: ucp_nodes [-p PORT] [-r ROUNDS] listen|ADDRESS\n");
+        return 2;
+    }
+
+    self.data = new_memory(MAX_SIZE);
+    open_worker();
+    if (strcmp(argv[optind], "listen") == 0) {
+        listen_at(port, rounds);
+    } else {
+        CHECK(inet_pton(AF_INET, argv[optind], &address.sin_addr) == 1,
+              "'%s' is no IPv4 address", argv[optind]);
+        address.sin_port = htons(port);
+        connect_to(&address);
+        run(rounds, 1);
+        close_ep();
+    }
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+    munmap(self.data, MAX_SIZE);
+    printf("%u rounds\n", rounds);
+    return 0;
+}
