@@ -88,11 +88,11 @@ add_emlx5_test(verbs.ss verbs ALL_ONLY IOMMU ss
 add_emlx5_test(traffic traffic KERNELS 6.1 6.12 7.2)
 add_emlx5_test(relaxed relaxed LOAD 2 MODEL --relaxed-writes
                ARGS $<TARGET_FILE:emlx5_verbs>)
-add_emlx5_test(ucx ucx ALL_ONLY SECONDS 180)
-add_emlx5_test(pyverbs pyverbs ALL_ONLY SECONDS 300
+add_emlx5_test(ucx ucx ALL_ONLY SECONDS 180 KERNELS 6.1 6.12 7.2)
+add_emlx5_test(pyverbs pyverbs ALL_ONLY SECONDS 300 KERNELS 6.1 6.12 7.2
                MODEL --whole --chunk 65536)
-add_emlx5_test(mpi mpi ALL_ONLY SECONDS 180 MODEL --chunk 65536)
-add_emlx5_test(faults faults ALL_ONLY
+add_emlx5_test(mpi mpi ALL_ONLY SECONDS 180 KERNELS 6.1 6.12 7.2 MODEL --chunk 65536)
+add_emlx5_test(faults faults ALL_ONLY KERNELS 6.1 6.12 7.2
                ARGS $<TARGET_FILE:emlx5_verbs> $<TARGET_FILE:emlx5_counts>)
 
 # With the project's module
@@ -105,12 +105,12 @@ function(add_emlx5_module_test name)
         endif()
     endforeach()
 endfunction()
-add_emlx5_module_test(windows.legacy windows KERNELS 6.12 7.2
+add_emlx5_module_test(windows.legacy windows KERNELS 6.1 6.12 7.2
                       ARGS $<TARGET_FILE:hw_windows> 5)
 add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
                       IOMMU ss ARGS $<TARGET_FILE:hw_windows> 5)
 
-add_emlx5_module_test(gone gone ALL_ONLY KERNELS 6.12 7.2
+add_emlx5_module_test(gone gone ALL_ONLY KERNELS 6.1 6.12 7.2
                       ARGS $<TARGET_FILE:emlx5_gone>)
 
 # The transport on windows of the module; arguments are cases of guest/zcopy
@@ -118,16 +118,31 @@ add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.1 6.12 7.2
                       ARGS choice no_flush dma)
 add_emlx5_module_test(zcopy.choice.ss zcopy ALL_ONLY KERNELS 6.12 7.2 IOMMU ss
                       ARGS choice no_flush)
-add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.12 7.2
+add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.1 6.12 7.2
                       ARGS disturbed)
 add_emlx5_module_test(zcopy.collapsed zcopy ALL_ONLY SECONDS 150
                       KERNELS 6.12 7.2 ARGS collapsed)
-add_emlx5_module_test(zcopy.mpi zcopy KERNELS 6.12 7.2 ARGS mpi)
+add_emlx5_module_test(zcopy.mpi zcopy KERNELS 6.1 6.12 7.2 ARGS mpi)
+add_emlx5_module_test(zcopy.coll zcopy ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
+                      ARGS coll)
 add_emlx5_module_test(zcopy.rma zcopy ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
                       ARGS rma)
-add_emlx5_module_test(zcopy.keys zcopy SECONDS 60 KERNELS 6.12 7.2 ARGS keys)
+add_emlx5_module_test(zcopy.keys zcopy SECONDS 60 KERNELS 6.1 6.12 7.2
+                      ARGS keys)
 add_emlx5_module_test(zcopy.relaxed zcopy SECONDS 60 MODEL --relaxed-writes
                       ARGS relaxed)
+
+# A part of UCX's own gtest, which contrib/ucx-gtest has built. It is copied to
+# where the guest can read it.
+execute_process(COMMAND sh -c
+    "ls \"\${NPRDMA_CACHE:-\${XDG_CACHE_HOME:-\$HOME/.cache}/nprdma}\"/ucx-gtest-*/build/test/gtest/gtest"
+    OUTPUT_VARIABLE gtest ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(gtest AND NOT gtest MATCHES "\n")
+    configure_file(${gtest} ucx_gtest COPYONLY)
+endif()
+add_emlx5_module_test(zcopy.conformance conformance ALL_ONLY SECONDS 300
+    KERNELS 6.12 7.2 ARGS ${CMAKE_CURRENT_BINARY_DIR}/ucx_gtest
+    nprdma/uct_p2p_rma_test.*:nprdma/uct_p2p_amo_test.*:nprdma/uct_p2p_am_test.*:nprdma/test_ucp_rma.*:nprdma/test_ucp_tag_match.*:nprdma/test_ucp_tag_xfer.*exp)
 
 # add_emlx5_control(NAME RACE REGEX): the module with control/NAME.patch is found
 # out by this race of hw_windows
@@ -150,16 +165,21 @@ endfunction()
 add_emlx5_control(no_flush puts "\\(were taken away\\|data is missing\\)")
 add_emlx5_control(late_states gets "absent words that the states say are there")
 
-# Two guests
-if(NPRDMA_EMLX5 STREQUAL "all" AND "6.12" IN_LIST NPRDMA_GUEST_KERNELS)
-    add_test(NAME guest.6.12.emlx5.nodes
+# add_emlx5_nodes(NAME SCRIPT MEMORY PROGRAM): SCRIPT and PROGRAM in two guests
+function(add_emlx5_nodes name script memory program)
+    if(NOT NPRDMA_EMLX5 STREQUAL "all" OR NOT "6.12" IN_LIST NPRDMA_GUEST_KERNELS)
+        return()
+    endif()
+    add_test(NAME guest.6.12.emlx5.${name}
              COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/guest/two --kernel 6.12
-                     --iommu legacy --time 300 --memory 512
+                     --iommu legacy --time 300 --memory ${memory}
                      --append iomem=relaxed --build ${NPRDMA_BUILD}
                      --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
-                     ${CMAKE_CURRENT_SOURCE_DIR}/guest/nodes
-                     $<TARGET_FILE:emlx5_nodes>)
-    set_tests_properties(guest.6.12.emlx5.nodes PROPERTIES LABELS guest
+                     ${CMAKE_CURRENT_SOURCE_DIR}/guest/${script} ${program})
+    set_tests_properties(guest.6.12.emlx5.${name} PROPERTIES LABELS guest
         SKIP_RETURN_CODE 77 TIMEOUT 460 PROCESSORS 4 COST 60
+        FIXTURES_REQUIRED modules-6.12
         ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
-endif()
+endfunction()
+add_emlx5_nodes(nodes nodes 512 $<TARGET_FILE:emlx5_nodes>)
+add_emlx5_nodes(zcopy.nodes zcopy_nodes 768 ${CMAKE_BINARY_DIR}/ucp/ucp_nodes)
