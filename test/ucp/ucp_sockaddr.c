@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] data|kill_server|kill_client|refused|
- *              broken
+ * ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] [-k KIND] [-s SIZE]...
+ *              data|kill_server|kill_client|refused|broken
  *
  * A server and clients that connect by socket address, with error handling:
  *   data         each client exchanges data of all kinds and sizes; both sides
@@ -16,20 +16,17 @@
  *                disturb the server
  *
  * -6: over IPv6. -t: transports of the clients; with TCP's connection manager
- * unless they name nprdma.
+ * unless they name nprdma. -k: data of this kind only: tag, stream or am. -s:
+ * messages of this many bytes only.
  */
 
 #define _GNU_SOURCE
-#include "ucp_common.h"
+#include "ucp_socket.h"
 
 #include <getopt.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 
 enum {
     MAX_SIZE    = 4 << 20,
@@ -40,18 +37,21 @@ enum {
     KIND_STREAM,
     KIND_AM,
     NUM_KINDS,
+    MAX_SIZES   = 8,
     ERROR_SEC   = 20    /* until an error is reported */
 };
 
-static const size_t sizes[] = {1, 100, 9000, 65536, 1 << 20, MAX_SIZE};
-
-enum { NUM_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+static const size_t default_sizes[] = {1, 100, 9000, 65536, 1 << 20, MAX_SIZE};
+static const char *const kind_names[] = {"tag", "stream", "am"};
 
 static struct {
     int          number;        /* of the client; -1: server */
     unsigned     num_clients;
     int          family;
     const char   *client_tls;
+    unsigned     kinds;         /* bit for each kind */
+    size_t       sizes[MAX_SIZES];
+    unsigned     num_sizes;
     int          port[2];       /* pipe from the server: its port, a client */
     int          busy[2];       /* pipe to the parent: a transfer is going on */
 
@@ -76,33 +76,6 @@ static struct {
     } am;
 } self;
 
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-static socklen_t make_address(struct sockaddr_storage *storage, uint16_t port)
-{
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6*)storage;
-    struct sockaddr_in *in   = (struct sockaddr_in*)storage;
-
-    memset(storage, 0, sizeof(*storage));
-    if (self.family == AF_INET6) {
-        in6->sin6_family = AF_INET6;
-        in6->sin6_addr   = in6addr_loopback;
-        in6->sin6_port   = htons(port);
-        return sizeof(*in6);
-    }
-
-    in->sin_family      = AF_INET;
-    in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    in->sin_port        = htons(port);
-    return sizeof(*in);
-}
 
 
 /* ---- UCP objects ---- */
@@ -179,81 +152,20 @@ static void close_worker(void)
     ucp_cleanup(self.context);
 }
 
-static void close_ep(ucp_ep_h ep, unsigned flags)
-{
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = flags
-    };
-
-    wait_for(self.worker, ucp_ep_close_nbx(ep, &param));
-}
-
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    CHECK(status != UCS_OK, "the error handler got no error");
-    *(ucs_status_t*)arg = status;
-}
-
-static ucp_ep_h new_ep(ucp_ep_params_t *params, ucs_status_t *error)
-{
-    ucp_ep_h ep;
-
-    *error                  = UCS_OK;
-    params->field_mask     |= UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                              UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
-    params->err_mode        = UCP_ERR_HANDLING_MODE_PEER;
-    params->err_handler.cb  = on_error;
-    params->err_handler.arg = error;
-    CHECK_OK(ucp_ep_create(self.worker, params, &ep));
-    return ep;
-}
-
-static ucp_ep_h connect_to(uint16_t port, ucs_status_t *error)
-{
-    struct sockaddr_storage storage;
-    ucp_ep_params_t params = {
-        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
-                            UCP_EP_PARAM_FIELD_SOCK_ADDR,
-        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
-        .sockaddr.addr    = (struct sockaddr*)&storage,
-        .sockaddr.addrlen = make_address(&storage, port)
-    };
-
-    return new_ep(&params, error);
-}
-
 static void on_request(ucp_conn_request_h request, void *arg)
 {
-    ucp_ep_params_t params = {
-        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST,
-        .conn_request = request
-    };
-    unsigned i             = self.num_accepted;
+    unsigned i = self.num_accepted;
 
     CHECK(i < MAX_CLIENTS, "too many requests");
-    self.accepted[i] = new_ep(&params, &self.accepted_error[i]);
+    self.accepted[i] = accept_request(self.worker, request,
+                                      &self.accepted_error[i]);
     ++self.num_accepted;
 }
 
-static uint16_t listen_anywhere(void)
+static uint16_t start_listener(void)
 {
-    struct sockaddr_storage storage;
-    ucp_listener_params_t params = {
-        .field_mask       = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
-                            UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-        .sockaddr.addr    = (struct sockaddr*)&storage,
-        .sockaddr.addrlen = make_address(&storage, 0),
-        .conn_handler.cb  = on_request
-    };
-    ucp_listener_attr_t attr     = {
-        .field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR
-    };
-
-    CHECK_OK(ucp_listener_create(self.worker, &params, &self.listener));
-    CHECK_OK(ucp_listener_query(self.listener, &attr));
-    /* The port is at the same place in both families */
-    return ntohs(((struct sockaddr_in*)&attr.sockaddr)->sin_port);
+    return listen_anywhere(self.worker, self.family, on_request,
+                           &self.listener);
 }
 
 
@@ -330,38 +242,20 @@ static ucs_status_t receive_data(ucp_ep_h ep, unsigned client, unsigned kind,
 
 static void send_one(ucp_ep_h ep, unsigned client, unsigned kind, unsigned i)
 {
-    char *data = new_memory(sizes[i]);
+    char *data = new_memory(self.sizes[i]);
 
-    fill(data, sizes[i], place_of(client, kind, i));
-    CHECK_OK(send_data(ep, client, kind, data, sizes[i]));
-    munmap(data, sizes[i]);
+    fill(data, self.sizes[i], place_of(client, kind, i));
+    CHECK_OK(send_data(ep, client, kind, data, self.sizes[i]));
+    munmap(data, self.sizes[i]);
 }
 
 static void receive_one(ucp_ep_h ep, unsigned client, unsigned kind, unsigned i)
 {
-    char *data = new_memory(sizes[i]);
+    char *data = new_memory(self.sizes[i]);
 
-    CHECK_OK(receive_data(ep, client, kind, data, sizes[i]));
-    expect(data, sizes[i], place_of(client, kind, i));
-    munmap(data, sizes[i]);
-}
-
-/* The client sends first, the server answers with the same data */
-static void exchange_all(ucp_ep_h ep, unsigned client)
-{
-    unsigned kind, i;
-
-    for (kind = 0; kind < NUM_KINDS; ++kind) {
-        for (i = 0; i < NUM_SIZES; ++i) {
-            if (self.number >= 0) {
-                send_one(ep, client, kind, i);
-                receive_one(ep, client, kind, i);
-            } else {
-                receive_one(ep, client, kind, i);
-                send_one(ep, client, kind, i);
-            }
-        }
-    }
+    CHECK_OK(receive_data(ep, client, kind, data, self.sizes[i]));
+    expect(data, self.sizes[i], place_of(client, kind, i));
+    munmap(data, self.sizes[i]);
 }
 
 static void say_hello(ucp_ep_h ep)
@@ -383,6 +277,34 @@ static ucp_ep_h wait_for_hello(unsigned client)
         ucp_worker_progress(self.worker);
     }
     return self.peers[client].ep;
+}
+
+/* Error of the server's endpoint to a client that said hello */
+static const ucs_status_t *error_of(unsigned client)
+{
+    unsigned i;
+
+    for (i = 0; self.accepted[i] != self.peers[client].ep; ++i) {
+    }
+    return &self.accepted_error[i];
+}
+
+/* The client sends first, the server answers with the same data */
+static void exchange_all(ucp_ep_h ep, unsigned client)
+{
+    unsigned kind, i;
+
+    for (kind = 0; kind < NUM_KINDS; ++kind) {
+        for (i = 0; (self.kinds & (1u << kind)) && (i < self.num_sizes); ++i) {
+            if (self.number >= 0) {
+                send_one(ep, client, kind, i);
+                receive_one(ep, client, kind, i);
+            } else {
+                receive_one(ep, client, kind, i);
+                send_one(ep, client, kind, i);
+            }
+        }
+    }
 }
 
 /* Transfers without an end, until one of them fails. @return Its status. */
@@ -449,7 +371,7 @@ static void serve(int kill_client)
     uint16_t port;
 
     open_worker();
-    port = listen_anywhere();
+    port = start_listener();
     for (i = 0; i < self.num_clients; ++i) {
         announce(port);
     }
@@ -457,17 +379,19 @@ static void serve(int kill_client)
     for (client = 0; client < self.num_clients; ++client) {
         wait_for_hello(client);
         if (kill_client && (client == 0)) {
-            for (i = 0; self.accepted[i] != self.peers[0].ep; ++i) {
-            }
-            transfer_until_error(self.peers[0].ep, 0, 0,
-                                 &self.accepted_error[i]);
+            transfer_until_error(self.peers[0].ep, 0, 0, error_of(0));
         } else {
             exchange_all(self.peers[client].ep, client);
+            /* The client closes first: it may still have messages to process,
+             * and UCP reports a closed connection before them */
+            while (*error_of(client) == UCS_OK) {
+                ucp_worker_progress(self.worker);
+            }
         }
     }
 
     for (i = 0; i < self.num_accepted; ++i) {
-        close_ep(self.accepted[i], self.accepted_error[i] ?
+        close_ep(self.worker, self.accepted[i], self.accepted_error[i] ?
                                    UCP_EP_CLOSE_FLAG_FORCE : 0);
     }
     ucp_listener_destroy(self.listener);
@@ -480,7 +404,7 @@ static void serve_until_killed(void)
     uint16_t port;
 
     open_worker();
-    port = listen_anywhere();
+    port = start_listener();
     announce(port);
     transfer_until_error(wait_for_hello(0), 0, 0, &never);
     CHECK(0, "the server was not killed");
@@ -502,15 +426,15 @@ static void be_client(int until_error)
     ucp_ep_h ep;
 
     open_worker();
-    ep = connect_to(port, &error);
+    ep = connect_to(self.worker, self.family, port, &error);
     say_hello(ep);
     if (until_error) {
         transfer_until_error(ep, self.number, 1, &error);
-        close_ep(ep, UCP_EP_CLOSE_FLAG_FORCE);
+        close_ep(self.worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
     } else {
         exchange_all(ep, self.number);
         CHECK_OK(error);
-        close_ep(ep, 0);
+        close_ep(self.worker, ep, 0);
     }
     close_worker();
 }
@@ -519,7 +443,7 @@ static void be_client(int until_error)
 static void be_refused(void)
 {
     struct sockaddr_storage storage;
-    socklen_t length = make_address(&storage, 0);
+    socklen_t length = make_address(&storage, self.family, 0);
     int fd           = socket(self.family, SOCK_STREAM, 0);
     double deadline  = now() + ERROR_SEC;
     ucs_status_t error;
@@ -529,7 +453,8 @@ static void be_refused(void)
     CHECK(!getsockname(fd, (struct sockaddr*)&storage, &length),
           "getsockname: %m");
     open_worker();
-    ep = connect_to(ntohs(((struct sockaddr_in*)&storage)->sin_port), &error);
+    ep = connect_to(self.worker, self.family,
+                    ntohs(((struct sockaddr_in*)&storage)->sin_port), &error);
     while (error == UCS_OK) {
         ucp_worker_progress(self.worker);
         CHECK(now() < deadline, "no error in %d s", ERROR_SEC);
@@ -537,7 +462,7 @@ static void be_refused(void)
     printf("refused: '%s'\n", ucs_status_string(error));
     CHECK((error == UCS_ERR_NOT_CONNECTED) || (error == UCS_ERR_UNREACHABLE),
           "another error");
-    close_ep(ep, UCP_EP_CLOSE_FLAG_FORCE);
+    close_ep(self.worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
     close_worker();
     close(fd);
 }
@@ -547,7 +472,7 @@ static void disturb(void)
 {
     uint16_t port = wait_for_port();
     struct sockaddr_storage storage;
-    socklen_t length = make_address(&storage, port);
+    socklen_t length = make_address(&storage, self.family, port);
     int fds[8];
     unsigned i;
 
@@ -669,13 +594,36 @@ static void run(const char *mode)
     }
 }
 
+static unsigned kind_of(const char *name)
+{
+    unsigned kind;
+
+    for (kind = 0; kind < NUM_KINDS; ++kind) {
+        if (!strcmp(name, kind_names[kind])) {
+            return kind;
+        }
+    }
+    CHECK(0, "no kind '%s'", name);
+}
+
+static void add_size(const char *text)
+{
+    char *end;
+    size_t size = strtoul(text, &end, 0);
+
+    CHECK((size > 0) && (*end == '\0'), "no size '%s'", text);
+    CHECK(self.num_sizes < MAX_SIZES, "more than %d sizes", MAX_SIZES);
+    self.sizes[self.num_sizes++] = size;
+}
+
 int main(int argc, char **argv)
 {
     int c;
 
     self.family      = AF_INET;
     self.num_clients = 1;
-    while ((c = getopt(argc, argv, "6c:t:")) != -1) {
+    self.kinds       = (1u << NUM_KINDS) - 1;
+    while ((c = getopt(argc, argv, "6c:t:k:s:")) != -1) {
         switch (c) {
         case '6':
             self.family = AF_INET6;
@@ -686,13 +634,24 @@ int main(int argc, char **argv)
         case 't':
             self.client_tls = optarg;
             break;
+        case 'k':
+            self.kinds = 1u << kind_of(optarg);
+            break;
+        case 's':
+            add_size(optarg);
+            break;
         default:
             return 2;
         }
     }
     CHECK((argc == optind + 1) && (self.num_clients >= 1) &&
           (self.num_clients <= MAX_CLIENTS),
-          "usage: ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] MODE");
+          "usage: ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] [-k KIND] "
+          "[-s SIZE]... MODE");
+    if (self.num_sizes == 0) {
+        self.num_sizes = sizeof(default_sizes) / sizeof(default_sizes[0]);
+        memcpy(self.sizes, default_sizes, sizeof(default_sizes));
+    }
 
     CHECK(!pipe(self.port) && !pipe(self.busy), "pipe: %m");
     run(argv[optind]);
