@@ -6,13 +6,11 @@
 
 #include "nprdma_config.h"
 #include "nprdma_stats.h"
+#include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/sys.h>
-
-/* Minimum budget of pinned memory with which one interface can work */
-#define UCT_NPRDMA_MIN_PINNED (512 * UCS_KBYTE)
 
 /* In pages per second: far more than any memory has */
 #define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9

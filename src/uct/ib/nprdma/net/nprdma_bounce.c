@@ -20,6 +20,10 @@
 /* Maximum number of slots that one growth of a pool adds */
 #define UCT_NPRDMA_BOUNCE_GROW_MAX  16u
 
+/* Bytes that the first operations of an interface and of its peers need: the
+ * smallest pools of the initiator and of the service */
+#define UCT_NPRDMA_BOUNCE_LATER  (352 * UCS_KBYTE)
+
 struct uct_nprdma_bounce_chunk {
     uct_nprdma_bounce_chunk_t *next;
     struct ibv_mr             *mr;
@@ -78,9 +82,10 @@ static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
         (getrlimit(RLIMIT_MEMLOCK, &rlim) == 0) &&
         (rlim.rlim_cur != RLIM_INFINITY)) {
         ucs_error("%s: cannot pin %zu bytes for %s: the limit of locked memory "
-                  "is %zu bytes (see ulimit -l, or lower "
-                  "UCX_NPRDMA_MAX_PINNED)",
-                  pool->dev->name, length, pool->name, (size_t)rlim.rlim_cur);
+                  "is %zu bytes (ulimit -l). nprdma needs at least %zu, and "
+                  "UCX_NPRDMA_MAX_PINNED must not be above the limit",
+                  pool->dev->name, length, pool->name, (size_t)rlim.rlim_cur,
+                  (size_t)UCT_NPRDMA_MIN_PINNED);
     } else {
         ucs_error("%s: cannot register %zu bytes for %s: %m", pool->dev->name,
                   length, pool->name);
@@ -204,7 +209,9 @@ unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool)
     }
 
     length = uct_nprdma_bounce_length(pool, num_slots);
-    if (!uct_nprdma_bounce_reserve(length, budget / 2)) {
+    if (!uct_nprdma_bounce_reserve(length,
+                                   ucs_min(budget / 2,
+                                           budget - UCT_NPRDMA_BOUNCE_LATER))) {
         pool->max_slots = pool->num_slots; /* this pool does not grow again */
         return 0;
     }

@@ -6,6 +6,7 @@
 #include "nprdma_conn_types.h"
 
 #include <ucs/sys/compiler_def.h>
+#include <ucs/sys/math.h>
 
 /*
  * Bounce slots: the only memory that this transport pins. All pools of a
@@ -13,6 +14,10 @@
  * and can grow; it never shrinks. One thread at a time uses a pool; the
  * functions of the budget are safe in any thread.
  */
+
+/* Smallest budget, in bytes. It is enough for the pools of one memory domain
+ * with one interface, at both sides of operations. */
+#define UCT_NPRDMA_MIN_PINNED  (512 * UCS_KBYTE)
 
 typedef struct uct_nprdma_bounce       uct_nprdma_bounce_t;
 typedef struct uct_nprdma_bounce_chunk uct_nprdma_bounce_chunk_t;
@@ -81,8 +86,9 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
 
 
 /**
- * Add slots, within max_slots and half of the budget: the other half is kept
- * for pools that are created later. Each of the few growths costs system calls.
+ * Add slots, within max_slots and half of the budget: the other half, or what
+ * they need at least if that is more, is kept for pools that are created later.
+ * Each of the few growths costs system calls.
  * After a growth that fails, the pool never grows again.
  *
  * @param [in] pool  Pool.
