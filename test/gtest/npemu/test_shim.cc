@@ -8,6 +8,10 @@
  */
 
 #include <infiniband/verbs.h>
+#ifdef HAVE_RDMACM
+#  include <netinet/in.h>
+#  include <rdma/rdma_cma.h>
+#endif
 
 extern "C" {
 #include "shim/npemu_shim.h"
@@ -327,6 +331,72 @@ TEST_F(test_shim_emulated, unsupported)
     EXPECT_EQ(0, ibv_destroy_qp(qp));
     EXPECT_EQ(0, ibv_destroy_cq(cq));
 }
+
+/* What the man page says that the device does not have */
+TEST_F(test_shim_emulated, neither_uc_nor_xrc)
+{
+    ibv_cq *cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+    ASSERT_NE(nullptr, cq);
+
+    for (auto type : {IBV_QPT_UC, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
+        ibv_qp_init_attr attr = {};
+        attr.send_cq          = cq;
+        attr.recv_cq          = cq;
+        attr.qp_type          = type;
+        attr.cap              = {1, 1, 1, 1, 0};
+        errno                 = 0;
+        EXPECT_EQ(nullptr, ibv_create_qp(pd, &attr)) << type;
+        EXPECT_EQ(EOPNOTSUPP, errno) << type;
+    }
+
+    ibv_xrcd_init_attr xrcd = {};
+    xrcd.comp_mask          = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    xrcd.fd                 = -1;
+    xrcd.oflags             = O_CREAT;
+    errno                   = 0;
+    EXPECT_EQ(nullptr, ibv_open_xrcd(context, &xrcd));
+    EXPECT_EQ(EOPNOTSUPP, errno);
+
+    ibv_device_attr attr = {};
+    EXPECT_EQ(0, ibv_query_device(context, &attr));
+    EXPECT_EQ(0u, attr.device_cap_flags & IBV_DEVICE_XRC);
+    EXPECT_EQ(0, ibv_destroy_cq(cq));
+}
+
+#ifdef HAVE_RDMACM
+/*
+ * The RDMA connection manager is one of the kernel, which has no npemu0.
+ * Without a NIC there is mostly no channel to it, otherwise it leads to other
+ * devices.
+ */
+TEST_F(test_shim_emulated, no_connection_manager)
+{
+    /* Not linked, because the stand-in for libibverbs is not enough for it */
+    void *cm = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(nullptr, cm) << dlerror();
+#define CM(_name) ((decltype(&_name))dlsym(cm, #_name))
+
+    errno        = 0;
+    auto channel = CM(rdma_create_event_channel)();
+    if (channel == nullptr) {
+        EXPECT_NE(0, errno);
+        return;
+    }
+
+    rdma_cm_id *id;
+    sockaddr_in address     = {};
+    address.sin_family      = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(0, CM(rdma_create_id)(channel, &id, nullptr, RDMA_PS_TCP));
+    if (CM(rdma_bind_addr)(id, (sockaddr*)&address) == 0) {
+        EXPECT_TRUE((id->verbs == nullptr) ||
+                    strcmp("npemu0", ibv_get_device_name(id->verbs->device)));
+    }
+    EXPECT_EQ(0, CM(rdma_destroy_id)(id));
+    CM(rdma_destroy_event_channel)(channel);
+#undef CM
+}
+#endif
 
 /* --- beside another copy of the device ------------------------------------ */
 
