@@ -18,6 +18,11 @@ PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
 # If the archive does not have these, their tests are skipped, visibly
 PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace"
 
+# Programs and libraries over nprdma, for contrib/check --full
+PACKAGES_CONSUMERS="hpcc lammps python3-h5py python3-h5py-mpi python3-mpi4py
+    libscalapack-openmpi-dev libscalapack-mpich-dev libcoarrays-openmpi-dev
+    libfabric-bin"
+
 step_started=$(date +%s)
 
 elapsed() {

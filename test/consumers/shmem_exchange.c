@@ -1,0 +1,147 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * OpenSHMEM: puts, gets, strided puts, atomics, locks and reductions with data
+ * that are known. PE 0 prints a checksum of what each step has moved.
+ */
+
+#include <shmem.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    COUNT  = 1 << 20,   /* longs of a large transfer: 8 MiB */
+    ROUNDS = 4,
+    SHORT  = 64
+};
+
+static long counter, lock, shared_sum;
+static long sum_work[SHMEM_REDUCE_MIN_WRKDATA_SIZE];
+static long sum_sync[SHMEM_REDUCE_SYNC_SIZE];
+static long mine, total;
+
+
+static long value(int pe, int round, size_t i)
+{
+    return (long)((i * 0x9e3779b9u) ^ ((uint64_t)pe << 40)) + round;
+}
+
+static void expect(const char *what, long found, long wanted)
+{
+    if (found != wanted) {
+        fprintf(stderr, "PE %d: %s is %ld, not %ld\n", shmem_my_pe(), what,
+                found, wanted);
+        shmem_global_exit(1);
+    }
+}
+
+/* Adds up a number of each PE; PE 0 prints the sum */
+static void report(const char *what, long number)
+{
+    mine = number;
+    shmem_barrier_all();
+    shmem_long_sum_to_all(&total, &mine, 1, 0, 0, shmem_n_pes(), sum_work,
+                          sum_sync);
+    shmem_barrier_all();
+    if (shmem_my_pe() == 0) {
+        printf("%s %ld\n", what, total);
+    }
+}
+
+static void large(long *source, long *target)
+{
+    const int me   = shmem_my_pe(), n = shmem_n_pes();
+    const int next = (me + 1) % n, previous = (me + n - 1) % n;
+    long put = 0, got = 0;
+    long *local = malloc(COUNT * sizeof(*local));
+    size_t i;
+    int round;
+
+    for (round = 0; round < ROUNDS; ++round) {
+        for (i = 0; i < COUNT; ++i) {
+            source[i] = value(me, round, i);
+        }
+        shmem_barrier_all();
+        shmem_long_put(target, source, COUNT, next);
+        shmem_long_get(local, source, COUNT, next);
+        shmem_barrier_all();
+        for (i = 0; i < COUNT; ++i) {
+            expect("a put long", target[i], value(previous, round, i));
+            expect("a got long", local[i], value(next, round, i));
+            put += target[i] & 0xffff;
+            got += local[i] & 0xffff;
+        }
+        shmem_barrier_all();
+    }
+    free(local);
+    report("put", put);
+    report("get", got);
+}
+
+static void strided(long *source, long *target)
+{
+    const int me   = shmem_my_pe(), n = shmem_n_pes();
+    const int next = (me + 1) % n, previous = (me + n - 1) % n;
+    long sum       = 0;
+    size_t i;
+
+    for (i = 0; i < SHORT; ++i) {
+        source[3 * i] = value(me, ROUNDS, i);
+        target[2 * i] = 0;
+    }
+    shmem_barrier_all();
+    shmem_long_iput(target, source, 2, 3, SHORT, next);
+    shmem_barrier_all();
+    for (i = 0; i < SHORT; ++i) {
+        expect("a strided long", target[2 * i], value(previous, ROUNDS, i));
+        sum += target[2 * i] & 0xffff;
+    }
+    report("strided", sum);
+}
+
+static void atomics(void)
+{
+    const int n = shmem_n_pes();
+    long before;
+    int i;
+
+    for (i = 0; i < 100; ++i) {
+        shmem_long_atomic_fetch_add(&counter, 3, i % n);
+        shmem_set_lock(&lock);
+        shmem_long_get(&before, &shared_sum, 1, 0);
+        shmem_long_p(&shared_sum, before + 1, 0);
+        shmem_quiet();
+        shmem_clear_lock(&lock);
+    }
+    shmem_barrier_all();
+    report("atomic", counter);
+    expect("the sum of counters", total, 300l * n);
+    if (shmem_my_pe() == 0) {
+        expect("the sum under the lock", shared_sum, 100l * n);
+    }
+}
+
+int main(void)
+{
+    long *source, *target;
+    size_t i;
+
+    shmem_init();
+    for (i = 0; i < SHMEM_REDUCE_SYNC_SIZE; ++i) {
+        sum_sync[i] = SHMEM_SYNC_VALUE;
+    }
+    source = shmem_malloc(COUNT * sizeof(*source));
+    target = shmem_malloc(COUNT * sizeof(*target));
+    if ((source == NULL) || (target == NULL)) {
+        shmem_global_exit(2);
+    }
+    large(source, target);
+    strided(source, target);
+    atomics();
+    shmem_free(target);
+    shmem_free(source);
+    shmem_finalize();
+    return 0;
+}
