@@ -20,7 +20,7 @@ typedef struct uct_nprdma_flush {
     uct_nprdma_comp_t      am_comp;
     uct_nprdma_comp_t      svc_comp;
     uct_nprdma_rma_flush_t rma;
-    ucs_list_link_t        list;        /* in the endpoint, until comp is called */
+    ucs_list_link_t        list;        /* of ep, until comp is called */
     unsigned               count;       /* of parts that are outstanding */
     ucs_status_t           status;
     uct_completion_t       *comp;       /* NULL: has been called */
