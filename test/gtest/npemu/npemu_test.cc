@@ -671,6 +671,14 @@ std::string stderr_of(const std::function<void()> &body)
     return testing::internal::GetCapturedStderr();
 }
 
+static void complain_of_no_fabric()
+{
+    fprintf(stderr,
+            "no IPC namespace of our own (%s): tests that would disturb others "
+            "are skipped\n",
+            strerror(errno));
+}
+
 /*
  * The tests damage the fabric, and count what is left of it: they must be alone
  * in it. A new IPC namespace has a fabric of its own, and a /dev/shm of its own
@@ -683,10 +691,7 @@ static void make_own_fabric()
         gid_t gid = getgid();
 
         if (unshare(CLONE_NEWUSER | CLONE_NEWIPC | CLONE_NEWNS) != 0) {
-            fprintf(stderr,
-                    "no IPC namespace of our own (%s): tests that would "
-                    "disturb others are skipped\n",
-                    strerror(errno));
+            complain_of_no_fabric();
             return;
         }
         std::ofstream("/proc/self/setgroups") << "deny";
@@ -698,6 +703,9 @@ static void make_own_fabric()
                         nullptr) == 0) &&
                  (mount("npemu-test", "/dev/shm", "tmpfs", 0,
                         "mode=1777,size=64m") == 0);
+    if (!own_fabric) {
+        complain_of_no_fabric();
+    }
 }
 
 } // namespace npt
