@@ -10,7 +10,7 @@ from hw_parse import fields
 from hw_steps import StepFailed, StepSkipped, last_line, output, say
 from measure import Row, all_values, measure_row
 from report import sentence
-from session import WRITTEN, BenchError, Skip, read_settings
+from session import PERFTEST, WRITTEN, BenchError, Skip, read_settings
 from stats import ratio, value
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -150,7 +150,7 @@ class Bench:
         """Tries until the server listens; returns the ended client."""
         for _ in range(100):
             client = self.steps.start(
-                ["ucx_perftest", *words, "127.0.0.1"],
+                [*PERFTEST, *words, "127.0.0.1"],
                 self.environment(contestant, self.ports[0]))
             try:
                 client.wait(seconds)
@@ -169,7 +169,7 @@ class Bench:
         self.port += 1
         address = ["-p", str(self.port)]
         server = self.steps.start(
-            ["ucx_perftest", *address],
+            [*PERFTEST, *address],
             self.environment(contestant, self.ports[1]))
         try:
             client = self.client(server, contestant,
