@@ -16,7 +16,7 @@
 #include <mpi-ext.h>
 #endif
 
-#if MPI_VERSION >= 4
+#if (MPI_VERSION >= 4) || (OMPI_MAJOR_VERSION >= 5)
 #define PERSISTENT(_name) MPI_##_name##_init
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
 #define PERSISTENT(_name) MPIX_##_name##_init
