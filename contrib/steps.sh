@@ -24,6 +24,9 @@ PACKAGES_CONSUMERS="hpcc lammps python3-h5py python3-h5py-mpi python3-mpi4py
     libscalapack-openmpi-dev libscalapack-mpich-dev libcoarrays-openmpi-dev
     libfabric-bin"
 
+# Roots of Debian, and an image of them, for the tests of packages
+PACKAGES_ROOTS="mmdebstrap debian-archive-keyring util-linux buildah"
+
 step_started=$(date +%s)
 
 elapsed() {
