@@ -4,7 +4,8 @@
 # the two agree.
 # --with-ucx-src=DIR: a source tree of exactly the installed version; without
 # it the tree that contrib/ucx-headers has made from the source package.
-# Sets UCX_CPPFLAGS, UCX_LIBS, UCX_VERSION and the macros NPRDMA_UCX_*.
+# Sets UCX_CPPFLAGS, UCX_LIBS, UCX_VERSION, UCX_BUILD (which libnprdma_preload.so
+# looks for) and the macros NPRDMA_UCX_*.
 AC_DEFUN([NPRDMA_UCX], [
     AC_ARG_WITH([ucx-src], [AS_HELP_STRING([--with-ucx-src=DIR],
         [UCX source tree of the installed version, for internal headers
@@ -50,6 +51,10 @@ AC_DEFUN([NPRDMA_UCX], [
         [${ucx_max_log:-UCS_LOG_LEVEL_LAST}],
         [The highest level that libucs was compiled with, and prints])
     NPRDMA_UCX_ABI
+    ucx_build=`AS_ECHO(["$ucx_version"]) |
+        $SED 's/^\(@<:@0-9@:>@*\.@<:@0-9@:>@*\.@<:@0-9@:>@*\).*/\1/'`
+    AS_IF([test $ucx_stats = yes], [ucx_build=$ucx_build-stats])
+    AC_SUBST([UCX_BUILD], [$ucx_build])
     NPRDMA_UCX_PLUGIN])
 
 # NPRDMA_ABI_SIZE(WHAT, MACRO, TYPE, HEADER, SYMBOLS): defines MACRO to the size
@@ -134,7 +139,7 @@ AC_DEFUN([NPRDMA_ABI_STATS], [
 # UCX_PLUGIN_PATH; older ones need our preload stub
 AC_DEFUN([NPRDMA_UCX_PLUGIN], [
     AC_MSG_CHECKING([whether UCX loads components by itself])
-    AS_IF([grep -q UCX_PLUGIN_PATH "$ucx_libdir/libucs.so"],
+    AS_IF([grep -q PLUGIN_PATH "$ucx_libdir/libucs.so"],
         [ucx_plugin=yes
          ucx_plugin_text="loaded by UCX itself (UCX_PLUGIN_PATH)"],
         [ucx_plugin=no

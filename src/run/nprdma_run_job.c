@@ -301,9 +301,9 @@ static void nprdma_run_reason(const nprdma_run_process_t *process, char *reason,
                  "select it" : "its program %s used neither MPI nor UCX",
                  process->program ? process->program : "?");
     } else if (!process->has_component) {
-        snprintf(reason, size, "its UCX, %s, did not load nprdma: another UCX "
-                 "than nprdma was built for, or no LD_PRELOAD of "
-                 "libnprdma_preload.so", process->uct);
+        snprintf(reason, size, "its UCX, %s, did not load nprdma: no "
+                 "component was built for it, or no "
+                 "LD_PRELOAD of libnprdma_preload.so", process->uct);
     } else {
         snprintf(reason, size, "UCX opened no interface of nprdma: UCX_TLS=%s, "
                  "or the device is not usable (UCX_LOG_LEVEL=info says why)",

@@ -13,7 +13,9 @@
 
 #include "nprdma_record.h"
 
+#include <limits.h>
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +29,16 @@ typedef struct {
  * and ends without a record */
 static pid_t nprdma_witness_owner;
 
+/* libnprdma_preload.so has the name of a component, by a link, where UCX loads
+ * it as a plugin. It is none. */
+static int nprdma_witness_is_link(const char *path)
+{
+    char real[PATH_MAX];
+
+    return (realpath(path, real) != NULL) &&
+           (strstr(real, "/libuct_nprdma.so") == NULL);
+}
+
 static int
 nprdma_witness_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
@@ -38,7 +50,9 @@ nprdma_witness_library(struct dl_phdr_info *info, size_t size, void *arg)
     if (!strncmp(name, "libuct.so", 9)) {
         strncpy(witness->uct, info->dlpi_name, sizeof(witness->uct) - 1);
     } else if (!strncmp(name, "libuct_nprdma.so", 16)) {
-        witness->has_component = 1;
+        if (!nprdma_witness_is_link(info->dlpi_name)) {
+            witness->has_component = 1;
+        }
     } else if (!strncmp(name, "libmpi.so", 9) ||
                !strncmp(name, "libmpich.so", 11) ||
                !strncmp(name, "liboshmem.so", 12)) {

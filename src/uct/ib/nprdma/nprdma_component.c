@@ -134,10 +134,30 @@ static uct_tl_t uct_nprdma_tl = {
 
 static int uct_nprdma_registered;
 
+/* Another file with the same component, of another installation or for tests,
+ * may be loaded. UCX would list both. */
+static int uct_nprdma_is_loaded(void)
+{
+    uct_component_t *component;
+
+    ucs_list_for_each(component, &uct_components_list, list) {
+        if (!strcmp(component->name, uct_nprdma_component.name)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 UCS_F_CTOR static void uct_nprdma_load(void)
 {
     if (!uct_nprdma_abi_is_compatible()) {
         uct_nprdma_summary_refused();
+        return;
+    }
+
+    if (uct_nprdma_is_loaded()) {
+        ucs_debug("nprdma is loaded already, the component built for UCX "
+                  NPRDMA_UCX_VERSION " is left out");
         return;
     }
 
