@@ -302,7 +302,7 @@ static void nprdma_run_reason(const nprdma_run_process_t *process, char *reason,
                  process->program ? process->program : "?");
     } else if (!process->has_component) {
         snprintf(reason, size, "its UCX, %s, did not load nprdma: no "
-                 "component was built for it, or no "
+                 "component was built for it (nprdma-build-for-ucx), or no "
                  "LD_PRELOAD of libnprdma_preload.so", process->uct);
     } else {
         snprintf(reason, size, "UCX opened no interface of nprdma: UCX_TLS=%s, "
