@@ -142,7 +142,7 @@ if(gtest AND NOT gtest MATCHES "\n")
 endif()
 add_emlx5_module_test(zcopy.conformance conformance ALL_ONLY SECONDS 300
     KERNELS 6.12 7.2 ARGS ${CMAKE_CURRENT_BINARY_DIR}/ucx_gtest
-    nprdma/uct_p2p_rma_test.*:nprdma/uct_p2p_amo_test.*:nprdma/uct_p2p_am_test.*:nprdma/test_ucp_rma.*:nprdma/test_ucp_tag_match.*:nprdma/test_ucp_tag_xfer.*exp)
+    nprdma/test_ucp_tag_match.*/0:nprdma/uct_p2p_rma_test.*bcopy*/1:nprdma/test_ucp_rma.*blocking_zcopy*/0)
 
 # add_emlx5_control(NAME RACE REGEX): the module with control/NAME.patch is found
 # out by this race of hw_windows
