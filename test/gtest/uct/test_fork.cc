@@ -2,10 +2,14 @@
 
 #include "uct_test.h"
 
+#include <ucm/api/ucm.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,6 +198,23 @@ protected:
         return 8;
     }
 
+    /* What UCM reports in a child, in memory that both share */
+    struct events {
+        pid_t            parent;
+        std::atomic<int> count;
+    };
+
+    static void on_event(ucm_event_type_t type, ucm_event_t *event, void *arg)
+    {
+        events *seen = (events*)arg;
+
+        (void)type;
+        (void)event;
+        if (getpid() != seen->parent) {
+            ++seen->count;
+        }
+    }
+
     uint64_t    m_received  = 0;
     uint64_t    m_count     = 0;
     int         m_output_fd = -1;
@@ -246,4 +267,37 @@ TEST_F(test_fork, while_connecting)
         return 0;
     });
     ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
+}
+
+/* UCM's handlers take locks, which another thread may hold in fork(). So what is
+ * done in the child before fork() returns must not reach them. */
+TEST_F(test_fork, the_childs_handlers_change_no_memory_by_the_c_library)
+{
+    static const int types = UCM_EVENT_MMAP | UCM_EVENT_MUNMAP |
+                             UCM_EVENT_MREMAP | UCM_EVENT_MADVISE |
+                             UCM_EVENT_SBRK;
+    void *page = mmap(nullptr, sizeof(events), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(MAP_FAILED, page);
+    events *seen = new (page) events{getpid(), {0}};
+    int status;
+
+    ASSERT_NO_FATAL_FAILURE(communicate());
+    ASSERT_EQ(UCS_OK, ucm_set_event_handler(types | UCM_EVENT_FLAG_NO_INSTALL,
+                                            0, on_event, seen));
+    for (bool is_control : {false, true}) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (is_control) {
+                munmap(mmap(nullptr, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS,
+                            -1, 0), 1);
+            }
+            _exit(0);
+        }
+        ASSERT_EQ(pid, waitpid(pid, &status, 0));
+        EXPECT_EQ(0, status);
+        EXPECT_EQ(is_control, seen->count > 0) << seen->count;
+    }
+    ucm_unset_event_handler(types, on_event, seen);
+    munmap(page, sizeof(events));
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define UCT_NPRDMA_COUNTERS_SIZE  NPRDMA_PAGE_SIZE
@@ -42,12 +43,20 @@ static struct {
 };
 
 
+/* By system calls: UCM would report calls of the C library to handlers that take
+ * locks, and in a child another thread of the parent may have held these */
 static void *uct_nprdma_counters_map(void *address, int fd)
 {
     int flags = (fd < 0) ? (MAP_PRIVATE | MAP_ANONYMOUS) : MAP_SHARED;
 
-    return mmap(address, UCT_NPRDMA_COUNTERS_SIZE, PROT_READ | PROT_WRITE,
-                flags | ((address != NULL) ? MAP_FIXED : 0), fd, 0);
+    return (void*)syscall(SYS_mmap, address, UCT_NPRDMA_COUNTERS_SIZE,
+                          PROT_READ | PROT_WRITE,
+                          flags | ((address != NULL) ? MAP_FIXED : 0), fd, 0);
+}
+
+static void uct_nprdma_counters_unmap(void *address)
+{
+    syscall(SYS_munmap, address, UCT_NPRDMA_COUNTERS_SIZE);
 }
 
 static void uct_nprdma_counters_prepare(void)
@@ -156,7 +165,7 @@ uct_nprdma_counters_open(uct_nprdma_counters_t *counters, const char *kind,
     return UCS_OK;
 
 err_unmap:
-    munmap(header, UCT_NPRDMA_COUNTERS_SIZE);
+    uct_nprdma_counters_unmap(header);
 err:
     if (counters->fd >= 0) {
         close(counters->fd);
@@ -176,7 +185,7 @@ void uct_nprdma_counters_close(uct_nprdma_counters_t *counters)
     pthread_mutex_lock(&uct_nprdma_counters.lock);
     ucs_list_del(&counters->list);
     pthread_mutex_unlock(&uct_nprdma_counters.lock);
-    munmap(counters->header, UCT_NPRDMA_COUNTERS_SIZE);
+    uct_nprdma_counters_unmap(counters->header);
     if (uct_nprdma_counters_owns_fd(counters)) {
         close(counters->fd);
     }
