@@ -242,7 +242,7 @@ static const char *nprdma_record_bytes(uint64_t bytes, char *text, size_t size)
 void nprdma_record_line(const nprdma_record_sums_t *sums, char *line,
                         size_t size)
 {
-    char text[6][32], share[32] = "no zero copy";
+    char text[6][32], share[48] = "no zero copy";
 
     if (sums->slices > 0) {
         /* Cut off, not rounded: 100 % means that none was repaired */
