@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include <fcntl.h>
@@ -327,6 +328,22 @@ TEST_F(test_mem, counters)
     EXPECT_LE(counters.at("pinned_bytes"), 4ul << 20);
 }
 
+
+/* UCX 1.16 to 1.20 use the handle of a local buffer with their old protocols */
+TEST_F(test_mem, old_protocols_have_a_local_handle)
+{
+    static const std::map<const char*, bool> values = {
+        {"n", true}, {"no", true}, {"y", false}, {"maybe", false}
+    };
+
+    for (const auto &value : values) {
+        setenv("UCX_PROTO_ENABLE", value.first, 1);
+        entity other;
+        EXPECT_EQ(value.second, (other.md_attr().cap.flags &
+                                 UCT_MD_FLAG_NEED_MEMH) != 0) << value.first;
+    }
+    unsetenv("UCX_PROTO_ENABLE");
+}
 
 TEST_F(test_mem, local_handle_is_not_dereferenced)
 {
