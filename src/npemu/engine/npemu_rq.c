@@ -246,9 +246,9 @@ void npemu_rq_unpop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
     npemu_rlock_release(&rq->lock);
 }
 
-/* Is a WQE posted, not completed, not in the ring, and was taken by `owner`?
- * The queue's locks are held. */
-static int npemu_rq_is_held_by(npemu_rq_t *rq, uint32_t index, uint32_t owner)
+/* The other process that has taken a WQE which is posted, not completed and not
+ * in the ring; 0 if there is none. The queue's locks are held. */
+static uint32_t npemu_rq_holder(npemu_rq_t *rq, uint32_t index)
 {
     npemu_rq_shm_t *shm    = rq->shm;
     npemu_rq_entry_t *ring = npemu_arena_ptr(rq->proc->shm, shm->ring);
@@ -256,7 +256,7 @@ static int npemu_rq_is_held_by(npemu_rq_t *rq, uint32_t index, uint32_t owner)
     uint32_t tail          = atomic_load(&shm->tail);
     uint32_t pos;
 
-    if ((claims[index] != owner) || !rq->used[index]) {
+    if ((claims[index] == rq->proc->owner) || !rq->used[index]) {
         return 0;
     }
 
@@ -265,32 +265,35 @@ static int npemu_rq_is_held_by(npemu_rq_t *rq, uint32_t index, uint32_t owner)
             return 0;
         }
     }
-    return 1;
+    return claims[index];
 }
 
-void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
+void npemu_rq_recover(npemu_rq_t *rq,
                       int (*is_done)(void *arg, uint32_t index), void *arg)
 {
     npemu_rq_shm_t *shm    = rq->shm;
     npemu_rq_entry_t *ring = npemu_arena_ptr(rq->proc->shm, shm->ring);
-    uint32_t i, head;
-    int is_held;
+    uint32_t i, head, owner;
 
     for (i = 0; i < rq->size; ++i) {
         npemu_rq_lock_all(rq);
-        is_held = npemu_rq_is_held_by(rq, i, owner);
+        owner = npemu_rq_holder(rq, i);
         npemu_rq_unlock_all(rq);
+        /* Waits until no thread of it can access our memory any more */
+        if ((owner == 0) || !npemu_owner_is_gone(rq->proc, owner)) {
+            continue;
+        }
 
         /* is_done takes the lock of a CQ, and polling takes this lock with that
          * one held. If the completion is polled between these steps, the WQE is
          * free or posted again: the dead process cannot take it a second
          * time. */
-        if (!is_held || is_done(arg, i)) {
+        if (is_done(arg, i)) {
             continue;
         }
 
         npemu_rq_lock_all(rq);
-        if (npemu_rq_is_held_by(rq, i, owner)) {
+        if (npemu_rq_holder(rq, i) == owner) {
             head = atomic_load(&shm->head) - 1;
             ring[head & shm->mask].index  = i;
             ring[head & shm->mask].flags  = NPEMU_RQ_CHECK_KEYS;

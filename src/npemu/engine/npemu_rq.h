@@ -52,12 +52,13 @@ static inline void npemu_rq_free(npemu_rq_t *rq, uint32_t index)
 }
 
 /**
- * Take back the receives which a dead process had taken.
+ * Take back the receives which processes that are gone had taken. The caller
+ * cannot name them: one can end, and another one can take its slot, before
+ * anyone has looked at it.
  *
- * @param [in] owner    Its owner word.
  * @param [in] is_done  Returns 1 if a completion refers to the WQE, else 0.
  */
-void npemu_rq_recover(npemu_rq_t *rq, uint32_t owner,
+void npemu_rq_recover(npemu_rq_t *rq,
                       int (*is_done)(void *arg, uint32_t index), void *arg);
 
 typedef enum {

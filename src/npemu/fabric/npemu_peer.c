@@ -157,8 +157,7 @@ static void npemu_peer_close(npemu_proc_t *proc, npemu_peer_t *peer)
 static npemu_peer_t *npemu_peer_retire(npemu_proc_t *proc, npemu_peer_t *peer)
 {
     atomic_store(&proc->peers[peer->slot_index], NULL);
-    proc->dead[peer->slot_index] = npemu_owner_word(peer->slot_index,
-                                                    peer->gen);
+    proc->has_gone = 1;
     if (peer->refcount == 0) {
         return peer;
     }
@@ -223,6 +222,22 @@ static int npemu_peer_lookup(npemu_proc_t *proc, unsigned slot, int ref,
     return ret;
 }
 
+void npemu_peer_announced(npemu_proc_t *proc, unsigned slot)
+{
+    npemu_peer_t *peer;
+
+    npemu_peer_lookup(proc, slot, 0, &peer);
+    if ((peer != NULL) && (peer->gen == 1)) {
+        return;
+    }
+
+    /* One that was in the slot before may have announced itself as well. It has
+     * ended before this thread could watch its life, and may hold receives. */
+    pthread_mutex_lock(&proc->peers_lock);
+    proc->has_gone = 1;
+    pthread_mutex_unlock(&proc->peers_lock);
+}
+
 int npemu_peer_attach(npemu_proc_t *proc, unsigned slot)
 {
     npemu_peer_t *peer;
@@ -259,7 +274,7 @@ void npemu_peer_reap(npemu_proc_t *proc)
 {
     unsigned i, num_slots = atomic_load(&proc->fabric->num_slots);
     npemu_peer_t *peer, *dead;
-    uint32_t owner;
+    int has_gone;
 
     for (i = 0; i < num_slots; ++i) {
         dead = NULL;
@@ -269,14 +284,17 @@ void npemu_peer_reap(npemu_proc_t *proc)
             npemu_debug("process %d has ended", peer->pid);
             dead = npemu_peer_retire(proc, peer);
         }
-        owner         = proc->dead[i];
-        proc->dead[i] = 0;
         pthread_mutex_unlock(&proc->peers_lock);
 
         npemu_peer_free(proc, dead);
-        if (owner != 0) {
-            proc->ops->peer_died(proc, owner);
-        }
+    }
+
+    pthread_mutex_lock(&proc->peers_lock);
+    has_gone       = proc->has_gone;
+    proc->has_gone = 0;
+    pthread_mutex_unlock(&proc->peers_lock);
+    if (has_gone) {
+        proc->ops->peer_died(proc);
     }
 }
 

@@ -58,6 +58,12 @@ static inline int npemu_peer_is_alive(npemu_peer_t *peer)
  */
 int npemu_peer_attach(npemu_proc_t *proc, unsigned slot);
 
+/**
+ * The process in a slot has announced itself: attach it, or note that it is
+ * gone. For the npemu thread, which calls npemu_peer_reap() afterwards.
+ */
+void npemu_peer_announced(npemu_proc_t *proc, unsigned slot);
+
 /** As @ref npemu_peer_attach, and take a reference; NULL if there is none. */
 npemu_peer_t *npemu_peer_get(npemu_proc_t *proc, unsigned slot);
 

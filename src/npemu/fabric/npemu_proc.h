@@ -29,11 +29,9 @@ struct npemu_proc;
  * npemu thread; `peer_closed` by any thread that drops the last reference.
  */
 typedef struct npemu_proc_ops {
-    /** A process is dead. No lock is held. Takes back what it held of this
-     * process.
-     *
-     * @param [in] owner  Its owner word. */
-    void (*peer_died)(struct npemu_proc *proc, uint32_t owner);
+    /** At least one process is gone. No lock is held. Takes back what such
+     * processes held of this one. */
+    void (*peer_died)(struct npemu_proc *proc);
 
     /** A peer is about to be freed, and not used any more: free what is
      * attached to it. */
@@ -73,7 +71,7 @@ typedef struct npemu_proc {
     pthread_mutex_t    peers_lock;
     struct npemu_peer *_Atomic peers[NPEMU_MAX_PROCS];
     npemu_link_t       retired;    /* peers that are gone but referenced */
-    uint32_t           dead[NPEMU_MAX_PROCS]; /* owner words to recover from */
+    int                has_gone;   /* a peer is, since the last recovery */
 
     /* Objects; the lock is never taken on the data path */
     pthread_mutex_t    lock;

@@ -70,7 +70,7 @@ static void npemu_thread_new_peers(npemu_proc_t *proc)
 
         bits = atomic_exchange(&proc->shm->new_peers[i], 0);
         while (bits != 0) {
-            npemu_peer_attach(proc, i * 64 + __builtin_ctzll(bits));
+            npemu_peer_announced(proc, i * 64 + __builtin_ctzll(bits));
             bits &= bits - 1;
         }
     }

@@ -7,7 +7,6 @@
 #include "verbs/npemu_recover.h"
 #include "engine/npemu_cq.h"
 #include "engine/npemu_qp.h"
-#include "fabric/npemu_rlock.h"
 #include "verbs/npemu_srq.h"
 
 static int npemu_recover_qp_is_done(void *arg, uint32_t index)
@@ -34,7 +33,7 @@ static int npemu_recover_srq_is_done(void *arg, uint32_t index)
     return 0;
 }
 
-void npemu_recover(npemu_proc_t *proc, uint32_t owner)
+void npemu_recover(npemu_proc_t *proc)
 {
     npemu_link_t *link;
     npemu_qp_t *qp;
@@ -46,21 +45,16 @@ void npemu_recover(npemu_proc_t *proc, uint32_t owner)
         return;
     }
 
-    /* Waits until no thread of it can access our memory any more */
-    if (!npemu_owner_is_gone(proc, owner)) {
-        return;
-    }
-
     pthread_mutex_lock(&proc->lock);
     for (i = 0; i < NPEMU_MAX_QPS; ++i) {
         qp = atomic_load(&proc->qps[i]);
         if ((qp != NULL) && !qp->dying && (qp->rq == &qp->own_rq)) {
-            npemu_rq_recover(qp->rq, owner, npemu_recover_qp_is_done, qp);
+            npemu_rq_recover(qp->rq, npemu_recover_qp_is_done, qp);
         }
     }
     for (link = proc->srqs.next; link != &proc->srqs; link = link->next) {
         srq = npemu_container_of(link, npemu_srq_t, link);
-        npemu_rq_recover(&srq->rq, owner, npemu_recover_srq_is_done, srq);
+        npemu_rq_recover(&srq->rq, npemu_recover_srq_is_done, srq);
     }
     for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
         npemu_cq_kick(npemu_container_of(link, npemu_cq_t, link));

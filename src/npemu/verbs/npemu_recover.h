@@ -8,12 +8,11 @@
 #include "fabric/npemu_proc.h"
 
 /**
- * Take back the receives that a dead process had taken and not completed, and
- * raise one event on each CQ with a channel, since the process may have died
- * before it raised one. Not inside an epoch, no lock held.
- *
- * @param [in] owner  Its owner word.
+ * Take back the receives that processes which are gone had taken and not
+ * completed, and raise one event on each CQ with a channel, since such a
+ * process may have died before it raised one. Not inside an epoch, no lock
+ * held.
  */
-void npemu_recover(npemu_proc_t *proc, uint32_t owner);
+void npemu_recover(npemu_proc_t *proc);
 
 #endif

@@ -5,10 +5,17 @@
 #include "npemu_rank.h"
 
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <thread>
 
+#include <dirent.h>
 #include <sys/ipc.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/shm.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace npt;
@@ -301,10 +308,9 @@ static void send_on(Pipe &pipe, unsigned seed)
 }
 
 /* Takes messages of a process, and kills it after a delay in microseconds */
-static void take_and_kill(hub &self, Child &victim, unsigned delay)
+static void take_and_kill(hub &self, Qp &qp, Child &victim, unsigned delay)
 {
     victim.pipe().signal();
-    Qp qp(self.device, self.send_cq, self.recv_cq, self.options);
     connect_over(victim.pipe(), qp);
     ASSERT_TRUE(victim.pipe().await());
     auto start = Clock::now();
@@ -312,48 +318,46 @@ static void take_and_kill(hub &self, Child &victim, unsigned delay)
         self.poll();
     }
     victim.kill();
-    /* The end of the queue pair discards completions that have not been
-     * polled, and their receives are used up. All that there are come before
-     * that of a message which is sent now. */
+}
+
+/* The end of a queue pair discards completions that have not been polled, and
+ * their receives are used up. All that there are come before that of a message
+ * which is sent now. */
+static void take_the_rest(hub &self)
+{
     Cq cq(self.device);
     Qp a(self.device, cq, cq), b(self.device, cq, self.recv_cq, self.options);
     connect(a, b);
     Wr last(1, IBV_WR_SEND, {self.memory.sge(0, 100)});
     ASSERT_EQ(0, a.post(last));
-    cq.expect(1);
-    start = Clock::now();
+    auto start = Clock::now();
     while (self.poll() != b.qp->qp_num) {
         ASSERT_GT(WAIT_MS, ms_since(start));
     }
+    ASSERT_TRUE(cq.expect(1));
 }
 
-/* No receive is lost with a sender that dies between taking and filling it. */
-TEST(test_kill, receives_are_not_lost)
+static std::vector<std::unique_ptr<Child>>
+start_victims(int count, std::mt19937 &random)
 {
-    unsigned seed = base_seed() + 2;
-    std::mt19937 random(seed);
-    SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed - 2));
-    constexpr int RECEIVES = 8;
     std::vector<std::unique_ptr<Child>> victims;
 
-    for (int round = 0; round < 40 * factor(); ++round) {
-        unsigned victim_seed = random();
+    for (int i = 0; i < count; ++i) {
+        unsigned seed = random();
         victims.push_back(std::make_unique<Child>(
-                [=](Pipe &pipe) { send_on(pipe, victim_seed); }));
+                [=](Pipe &pipe) { send_on(pipe, seed); }));
     }
+    return victims;
+}
 
-    hub self(RECEIVES);
-    for (auto &victim : victims) {
-        ASSERT_NO_FATAL_FAILURE(take_and_kill(self, *victim,
-                                              random() % 2000));
-    }
-
-    /* All that were posted must still be there to be used, each once. */
+/* All that were posted must still be there to be used, each once */
+static void expect_all_receives(hub &self, int count)
+{
     Cq cq(self.device);
     Qp a(self.device, cq, cq), b(self.device, cq, self.recv_cq, self.options);
     connect(a, b);
     uint32_t seen = 0;
-    for (int i = 0; i < RECEIVES; ++i) {
+    for (int i = 0; i < count; ++i) {
         Wr send(1, IBV_WR_SEND, {self.memory.sge(0, 100)});
         ASSERT_EQ(0, a.post(send));
         cq.expect(1);
@@ -362,7 +366,91 @@ TEST(test_kill, receives_are_not_lost)
         EXPECT_EQ(0u, seen & (1u << wc.wr_id)) << "twice: " << wc.wr_id;
         seen |= 1u << wc.wr_id;
     }
-    EXPECT_EQ((1u << RECEIVES) - 1, seen);
+    EXPECT_EQ((1u << count) - 1, seen);
+}
+
+/* No receive is lost with a sender that dies between taking and filling it. */
+TEST(test_kill, receives_are_not_lost)
+{
+    unsigned seed = base_seed() + 2;
+    std::mt19937 random(seed);
+    SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed - 2));
+    auto victims = start_victims(40 * factor(), random);
+
+    hub self(8);
+    for (auto &victim : victims) {
+        Qp qp(self.device, self.send_cq, self.recv_cq, self.options);
+        ASSERT_NO_FATAL_FAILURE(take_and_kill(self, qp, *victim,
+                                              random() % 2000));
+        ASSERT_NO_FATAL_FAILURE(take_the_rest(self));
+    }
+    expect_all_receives(self, 8);
+}
+
+static pid_t tid_of_npemu()
+{
+    pid_t found = -1;
+    DIR *dir    = opendir("/proc/self/task");
+
+    while (const struct dirent *entry = readdir(dir)) {
+        std::ifstream file(std::string("/proc/self/task/") + entry->d_name +
+                           "/comm");
+        std::string name;
+        if (std::getline(file, name) && (name == "npemu")) {
+            found = atoi(entry->d_name);
+        }
+    }
+    closedir(dir);
+    return found;
+}
+
+/* Stops a thread of the parent, again and again */
+static void trace(Pipe &pipe)
+{
+    pid_t tid;
+    int status;
+
+    while ((tid = pipe.recv<pid_t>()) != 0) {
+        ASSERT_EQ(0, ptrace(PTRACE_SEIZE, tid, 0, 0)) << strerror(errno);
+        ASSERT_EQ(0, ptrace(PTRACE_INTERRUPT, tid, 0, 0));
+        ASSERT_EQ(tid, waitpid(tid, &status, __WALL));
+        pipe.signal();
+        ASSERT_TRUE(pipe.await());
+        ASSERT_EQ(0, ptrace(PTRACE_DETACH, tid, 0, 0));
+        pipe.signal();
+    }
+}
+
+/* Also if it has ended, and another one has taken its slot and ended, before
+ * the owner's thread has heard of either. */
+TEST(test_kill, receives_of_unseen_senders_are_not_lost)
+{
+    unsigned seed = base_seed() + 5;
+    std::mt19937 random(seed);
+    SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed - 5));
+    auto victims = start_victims(40 * factor(), random);
+    Child tracer(trace);
+
+    prctl(PR_SET_PTRACER, tracer.pid(), 0, 0, 0);
+    hub self(8);
+    pid_t tid = tid_of_npemu();
+    ASSERT_LT(0, tid);
+    for (size_t i = 0; i + 1 < victims.size(); i += 2) {
+        Qp first(self.device, self.send_cq, self.recv_cq, self.options);
+        Qp second(self.device, self.send_cq, self.recv_cq, self.options);
+        tracer.pipe().send(tid);
+        ASSERT_TRUE(tracer.pipe().await());
+        ASSERT_NO_FATAL_FAILURE(take_and_kill(self, first, *victims[i],
+                                              random() % 2000));
+        ASSERT_NO_FATAL_FAILURE(take_and_kill(self, second, *victims[i + 1],
+                                              random() % 2000));
+        tracer.pipe().signal();
+        ASSERT_TRUE(tracer.pipe().await());
+        ASSERT_NO_FATAL_FAILURE(take_the_rest(self));
+    }
+    tracer.pipe().send(pid_t(0));
+    tracer.join();
+    expect_all_receives(self, 8);
 }
 
 /* All at once, and nothing is left. */

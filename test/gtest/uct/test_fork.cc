@@ -269,8 +269,8 @@ TEST_F(test_fork, while_connecting)
     ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
 }
 
-/* UCM's handlers take locks, which another thread may hold in fork(). So what is
- * done in the child before fork() returns must not reach them. */
+/* UCM's handlers take locks, which another thread may hold in fork(). So what
+ * is done in the child before fork() returns must not reach them. */
 TEST_F(test_fork, the_childs_handlers_change_no_memory_by_the_c_library)
 {
     static const int types = UCM_EVENT_MMAP | UCM_EVENT_MUNMAP |

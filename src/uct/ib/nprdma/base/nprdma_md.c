@@ -269,16 +269,16 @@ ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
     return UCS_OK;
 }
 
-/* The old protocols of UCX 1.16 to 1.20 use the memory handle of the local buffer
- * of an RMA operation although they have none, unless the memory domain needs
- * it. They are in use only if the user asks for them. */
+/* The old protocols of UCX 1.16 to 1.20 use the memory handle of the local
+ * buffer of an RMA operation although they have none, unless the memory domain
+ * needs it. They are in use only if the user asks for them. */
 static int uct_nprdma_md_has_old_protocols(void)
 {
     const char *value = getenv("UCX_PROTO_ENABLE");
     int is_enabled;
 
-    return (value != NULL) && ucs_config_sscanf_bool(value, &is_enabled, NULL) &&
-           !is_enabled;
+    return (value != NULL) &&
+           ucs_config_sscanf_bool(value, &is_enabled, NULL) && !is_enabled;
 }
 
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)

@@ -43,8 +43,8 @@ static struct {
 };
 
 
-/* By system calls: UCM would report calls of the C library to handlers that take
- * locks, and in a child another thread of the parent may have held these */
+/* By system calls: UCM would report calls of the C library to handlers that
+ * take locks, and in a child another thread of the parent may have held these */
 static void *uct_nprdma_counters_map(void *address, int fd)
 {
     int flags = (fd < 0) ? (MAP_PRIVATE | MAP_ANONYMOUS) : MAP_SHARED;
