@@ -44,7 +44,7 @@ static struct {
 
 
 /* By system calls: UCM would report calls of the C library to handlers that
- * take locks, and in a child another thread of the parent may have held these */
+ * take locks, which another thread of a child's parent may have held */
 static void *uct_nprdma_counters_map(void *address, int fd)
 {
     int flags = (fd < 0) ? (MAP_PRIVATE | MAP_ANONYMOUS) : MAP_SHARED;
