@@ -401,8 +401,10 @@ static int npemu_random_start(const npemu_random_spec_t *spec)
     }
     npemu_random.seed      = npemu_random_mix(spec->seed);
     npemu_random.restore   = spec->restore;
-    npemu_random.threshold = (spec->rate >= 1) ? UINT64_MAX :
-                                                 spec->rate * 0x1p64;
+    /* A double cannot hold UINT64_MAX, and no integer is 2^64 */
+    npemu_random.threshold = (spec->rate >= 1) ?
+                                     UINT64_MAX :
+                                     (uint64_t)(spec->rate * 0x1p64);
     if (spec->replay[0] != '\0') {
         ret = npemu_random_load(spec->replay);
         if (ret != 0) {
