@@ -145,7 +145,7 @@ static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
                                const npemu_cqe_t *cqe, struct ibv_wc *wc)
 {
     npemu_rq_t *rq      = qp->rq;
-    npemu_rq_wqe_t *wqe = npemu_rq_wqe(cq->proc->shm, rq->shm, cqe->index);
+    npemu_rq_wqe_t *wqe = npemu_rq_own_wqe(rq, cqe->index);
 
     wc->wr_id = wqe->wr_id;
     wc->sl    = cqe->ud.sl;

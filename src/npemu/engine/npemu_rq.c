@@ -85,6 +85,10 @@ int npemu_rq_init(npemu_rq_t *rq, npemu_proc_t *proc, uint32_t pd,
     rq->shm->claims = rq->shm->ring +
                       (rq->shm->mask + 1ul) * sizeof(npemu_rq_entry_t);
     rq->shm->wqes   = (rq->shm->claims + size * sizeof(uint32_t) + 15) & ~15ul;
+    rq->mask        = rq->shm->mask;
+    rq->stride      = rq->shm->stride;
+    rq->ring        = npemu_arena_ptr(proc->shm, rq->shm->ring);
+    rq->wqes        = npemu_arena_ptr(proc->shm, rq->shm->wqes);
     npemu_rq_fill_free(rq);
     return 0;
 }
@@ -139,7 +143,7 @@ static void npemu_rq_append(npemu_rq_t *rq, const struct ibv_recv_wr *wr)
 {
     npemu_rq_shm_t *shm = rq->shm;
     uint32_t index      = rq->free[--rq->num_free];
-    npemu_rq_wqe_t *wqe = npemu_rq_wqe(rq->proc->shm, shm, index);
+    npemu_rq_wqe_t *wqe = npemu_rq_own_wqe(rq, index);
     uint32_t tail       = atomic_load_explicit(&shm->tail,
                                                memory_order_relaxed);
     uint64_t length     = 0;
@@ -154,8 +158,7 @@ static void npemu_rq_append(npemu_rq_t *rq, const struct ibv_recv_wr *wr)
     }
     wqe->length = (length < UINT32_MAX) ? length : UINT32_MAX;
 
-    entry         = npemu_arena_ptr(rq->proc->shm, shm->ring);
-    entry        += tail & shm->mask;
+    entry         = &rq->ring[tail & rq->mask];
     entry->index  = index;
     entry->flags  = npemu_rq_keys_are_good(rq, wqe) ? 0 : NPEMU_RQ_CHECK_KEYS;
     entry->length = wqe->length;
@@ -297,8 +300,7 @@ void npemu_rq_recover(npemu_rq_t *rq,
             head = atomic_load(&shm->head) - 1;
             ring[head & shm->mask].index  = i;
             ring[head & shm->mask].flags  = NPEMU_RQ_CHECK_KEYS;
-            ring[head & shm->mask].length =
-                    npemu_rq_wqe(rq->proc->shm, shm, i)->length;
+            ring[head & shm->mask].length = npemu_rq_own_wqe(rq, i)->length;
             atomic_store(&shm->head, head);
         }
         npemu_rq_unlock_all(rq);

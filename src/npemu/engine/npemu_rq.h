@@ -14,6 +14,10 @@ typedef struct npemu_rq {
     uint32_t       pd;       /* id, for the keys of its buffers */
     uint32_t       size;
     uint32_t       max_sge;
+    uint32_t       mask;     /* of the ring */
+    uint32_t       stride;   /* of the WQEs */
+    npemu_rq_entry_t *ring;  /* as in `shm`, whose first cache line is the */
+    uint8_t        *wqes;    /* initiators': they write it all the time */
     npemu_spin_t   lock;     /* of the fields below and of appending */
     uint32_t       num_free;
     uint32_t       *free;    /* stack of unused WQEs */
@@ -41,6 +45,12 @@ void npemu_rq_reset(npemu_rq_t *rq);
 /** As ibv_post_recv. */
 int npemu_rq_post(npemu_rq_t *rq, struct ibv_recv_wr *wr,
                   struct ibv_recv_wr **bad_wr);
+
+/** A receive of this process. */
+static inline npemu_rq_wqe_t *npemu_rq_own_wqe(npemu_rq_t *rq, uint32_t index)
+{
+    return (npemu_rq_wqe_t*)(rq->wqes + (size_t)index * rq->stride);
+}
 
 /** The completion of a WQE has been polled: it can be posted again. */
 static inline void npemu_rq_free(npemu_rq_t *rq, uint32_t index)
