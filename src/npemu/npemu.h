@@ -23,6 +23,8 @@
 
 #define NPEMU_DEVICE_NAME "npemu0"
 
+struct ibv_buf; /* since rdma-core 65 */
+
 /* --- device ------------------------------------------------------------- */
 
 /**
@@ -44,6 +46,12 @@ __be64 npemu_get_device_guid(struct ibv_device *device);
  */
 struct ibv_context *npemu_open_device(struct ibv_device *device);
 int npemu_close_device(struct ibv_context *context);
+
+/**
+ * How often this process has called process_vm_readv() or process_vm_writev()
+ * to copy memory. Only differences mean something. There is no such verb.
+ */
+uint64_t npemu_copy_calls(struct ibv_context *context);
 
 /** 1 if @a device is the emulated one, else 0. Reads only the pointer. */
 int npemu_is_device(const struct ibv_device *device);
@@ -93,7 +101,8 @@ int npemu_dealloc_pd(struct ibv_pd *pd);
 /**
  * Pins the pages as the kernel does for a NIC: populated (writable if
  * IBV_ACCESS_LOCAL_WRITE) and mlock()ed, once for all overlapping MRs. ENOMEM
- * at RLIMIT_MEMLOCK, EFAULT where nothing is mapped. NPEMU_PIN=none in the
+ * at RLIMIT_MEMLOCK, EFAULT where nothing is mapped, or where the memory is the
+ * device's own and not of one npemu_alloc_buf(). NPEMU_PIN=none in the
  * environment disables the pinning.
  *
  * With IBV_ACCESS_ON_DEMAND nothing is pinned or populated, and the range need
@@ -108,6 +117,30 @@ struct ibv_mr *npemu_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
                                  uint64_t iova, int access);
 struct ibv_mr *npemu_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
                                   uint64_t iova, unsigned access);
+
+/**
+ * Memory in the arena of this process, whole pages of zeros, which every peer
+ * has mapped. The CPU copies what peers send there, and RDMA to and from it;
+ * memory of other kinds costs a system call for each 64 KiB. Register it by
+ * npemu_reg_buf_mr() or npemu_reg_mr().
+ *
+ * A forked child does not inherit the memory, and it must not be unmapped.
+ * NULL with errno: EINVAL for a size of 0, ENOMEM, EPERM in a forked child.
+ */
+void *npemu_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
+
+/** Frees the memory, or lets the last MR of it do so. Handles of other
+ * libraries are ignored. */
+void npemu_free_buf(struct ibv_buf *buf);
+
+/** 1 if npemu_alloc_buf() has returned @a buf and it has not been freed, else
+ * 0. Reads only the pointer. */
+int npemu_is_buf(const struct ibv_buf *buf);
+
+/** As npemu_reg_mr(). EINVAL if the range is not within the buffer, or @a pd is
+ * not that of the buffer. */
+struct ibv_mr *npemu_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf,
+                                void *addr, size_t length, int access);
 
 /**
  * Takes the descriptor of a region of this process (npemu_iommu.h), and pins no
@@ -203,5 +236,6 @@ struct ibv_mr *npemu_import_mr(struct ibv_pd *pd, uint32_t handle);
 void npemu_unimport_mr(struct ibv_mr *mr);
 struct ibv_dm *npemu_import_dm(struct ibv_context *context, uint32_t handle);
 void npemu_unimport_dm(struct ibv_dm *dm);
+int npemu_export_buf_dmabuf_fd(struct ibv_buf *buf);
 
 #endif

@@ -23,6 +23,7 @@ static void npemu_dma_list_init(npemu_dma_list_t *list)
     list->count     = 0;
     list->tabled    = 0;
     list->on_demand = 0;
+    list->outside   = 0;
     list->length    = 0;
 }
 
@@ -73,6 +74,7 @@ npemu_dma_list_map(npemu_dma_list_t *list, npemu_peer_t *peer, uint32_t pd,
     npemu_dma_list_add(list, va, length);
     if (npemu_likely(mr->window == NPEMU_WINDOW_NONE)) {
         list->on_demand |= mr->access & IBV_ACCESS_ON_DEMAND;
+        list->outside   |= !npemu_peer_maps(peer, va, length);
         return NPEMU_MAP_OK;
     }
 
@@ -222,27 +224,55 @@ static unsigned npemu_dma_slice(npemu_dma_pos_t *pos, uint64_t length,
     return count;
 }
 
-/* Both sides are this process. */
-static void npemu_dma_copy_self(const npemu_dma_list_t *local,
-                                const npemu_dma_list_t *remote, int to_remote)
+/*
+ * Copy between two lists by the CPU. The bytes of `remote` are mapped here, at
+ * their addresses plus `shift`.
+ */
+static void npemu_dma_move(const struct iovec *local,
+                           const struct iovec *remote, intptr_t shift,
+                           uint64_t length, int to_remote)
 {
-    npemu_dma_pos_t pos = {.list = remote};
-    struct iovec slice[NPEMU_MAX_SGE];
-    unsigned i, j, count;
-    uint8_t *ptr;
+    uint64_t local_at = 0, remote_at = 0, size;
+    uint8_t *here, *there;
 
-    for (i = 0; i < local->count; ++i) {
-        ptr   = local->iov[i].iov_base;
-        count = npemu_dma_slice(&pos, local->iov[i].iov_len, slice);
-        for (j = 0; j < count; ++j) {
-            if (to_remote) {
-                memmove(slice[j].iov_base, ptr, slice[j].iov_len);
-            } else {
-                memmove(ptr, slice[j].iov_base, slice[j].iov_len);
-            }
-            ptr += slice[j].iov_len;
+    for (; length > 0; length -= size) {
+        size = local->iov_len - local_at;
+        size = (size < remote->iov_len - remote_at) ?
+                       size : remote->iov_len - remote_at;
+        size = (size < length) ? size : length;
+
+        here  = (uint8_t*)local->iov_base + local_at;
+        there = (uint8_t*)remote->iov_base + remote_at + shift;
+        memmove(to_remote ? there : here, to_remote ? here : there, size);
+
+        local_at  += size;
+        remote_at += size;
+        if (local_at == local->iov_len) {
+            ++local;
+            local_at = 0;
+        }
+        if (remote_at == remote->iov_len) {
+            ++remote;
+            remote_at = 0;
         }
     }
+}
+
+/* The same of a chunk, with memory in the arena of a peer. The chunk is what a
+ * thread that is stopped keeps the peer waiting for, see npemu_cut.h. */
+static npemu_dma_status_t
+npemu_dma_move_chunk(npemu_peer_t *peer, const struct iovec *local,
+                     const struct iovec *remote, uint64_t length,
+                     int to_remote)
+{
+    if (npemu_unlikely(!npemu_epoch_begin_copy())) {
+        return NPEMU_DMA_CUT;
+    }
+
+    npemu_dma_move(local, remote, npemu_peer_shift(peer), length,
+                   to_remote);
+    npemu_epoch_end_copy();
+    return NPEMU_DMA_OK;
 }
 
 /* Which side caused EFAULT, or a short copy? Read one byte of each page of the
@@ -309,6 +339,8 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
     npemu_dma_pos_t local_pos  = {.list = local};
     npemu_dma_pos_t remote_pos = {.list = remote};
     struct iovec local_iov[NPEMU_MAX_SGE], remote_iov[NPEMU_MAX_SGE];
+    int is_mapped              = !(remote->outside | local->on_demand |
+                                   remote->on_demand);
     unsigned num_local, num_remote;
     npemu_dma_status_t status;
     uint64_t done, length;
@@ -320,7 +352,7 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
     /* The kernel reports unmapped pages; a copy by the CPU would end the
      * process */
     if (peer->is_self && !(local->on_demand | remote->on_demand)) {
-        npemu_dma_copy_self(local, remote, to_remote);
+        npemu_dma_move(local->iov, remote->iov, 0, local->length, to_remote);
         return NPEMU_DMA_OK;
     }
 
@@ -335,8 +367,12 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
 
         num_local  = npemu_dma_slice(&local_pos, length, local_iov);
         num_remote = npemu_dma_slice(&remote_pos, length, remote_iov);
-        status     = npemu_dma_chunk(peer, local_iov, num_local, remote_iov,
-                                     num_remote, length, to_remote);
+        status     = is_mapped ?
+                             npemu_dma_move_chunk(peer, local_iov, remote_iov,
+                                                  length, to_remote) :
+                             npemu_dma_chunk(peer, local_iov, num_local,
+                                             remote_iov, num_remote, length,
+                                             to_remote);
         if (npemu_unlikely(status != NPEMU_DMA_OK)) {
             return status;
         }

@@ -23,6 +23,7 @@ typedef struct {
     unsigned      count;
     unsigned      tabled; /* nonzero: elements are behind IOMMU tables */
     unsigned      on_demand; /* nonzero: pages may be absent or unmapped */
+    unsigned      outside; /* nonzero: elements are not in the owner's arena */
     uint64_t      length; /* bytes in all */
     uint8_t       window[NPEMU_MAX_SGE]; /* npemu_window_t, by element */
     npemu_table_t *table[NPEMU_MAX_SGE]; /* unless the window is plain */
@@ -60,6 +61,7 @@ static inline void npemu_dma_list_plain(npemu_dma_list_t *list, void *addr,
     list->count     = 1;
     list->tabled    = 0;
     list->on_demand = 0;
+    list->outside   = 1;
     list->length    = length;
 }
 
@@ -96,7 +98,9 @@ npemu_map_t npemu_dma_map_range(npemu_peer_t *peer, uint32_t pd, uint32_t key,
                                 npemu_map_miss_t *miss);
 
 /**
- * Copy between the calling process and a peer, in chunks.
+ * Copy between the calling process and a peer, in chunks: by the CPU if all of
+ * the peer's memory is in its arena, which this process has mapped, else by a
+ * system call for each.
  *
  * @param [in] local      Memory here.
  * @param [in] remote     Memory there, at least as long.

@@ -43,6 +43,7 @@ typedef struct npemu_qp {
     size_t                sq_stride;
     uint8_t               *sq;        /* npemu_sq_entry_t, for what must wait */
     int                   drain_notify; /* SQD: an event when it is drained */
+    const npemu_cqe_t     *next_cqe;  /* of the target, probably: to prefetch */
     npemu_wait_t          wait;       /* for a retry, in send_cq->waits */
 
     struct ibv_qp_cap     cap;

@@ -19,6 +19,11 @@
  * page with a header before it. */
 #define NPEMU_EAGER_MAX (4096 + 128)
 
+/* SENDs up to this size are eager if the receive is outside of the target's
+ * arena, after a check of its keys: two copies still cost less, for two pages
+ * with a header. */
+#define NPEMU_EAGER_CHECKED_MAX (8192 + 256)
+
 /* A work request that is executed. */
 typedef struct {
     npemu_qp_t         *qp;
@@ -234,6 +239,7 @@ static npemu_cq_status_t npemu_wr_complete_recv(npemu_wr_t *wr, uint32_t index,
     }
     npemu_wr_fill_recv(wr, cqe, index, status);
     npemu_cqp_end(wr->peer, cq, cqe, wr->wqe->flags & IBV_SEND_SOLICITED);
+    wr->qp->next_cqe = cqe + 1;
     return NPEMU_CQ_OK;
 }
 
@@ -257,7 +263,38 @@ static npemu_exec_t npemu_wr_finish_recv(npemu_wr_t *wr,
     return npemu_wr_done(wr, status);
 }
 
-/* Copy straight into the receive's buffers. */
+/* Send the payload with the completion. Returns 0 if there is no room for it,
+ * or 1 with the result. */
+static int npemu_wr_send_eager(npemu_wr_t *wr, const npemu_rq_entry_t *entry,
+                               npemu_exec_t *result)
+{
+    switch (npemu_wr_complete_recv(wr, entry->index, IBV_WC_SUCCESS, 1)) {
+    case NPEMU_CQ_OK:
+        *result = npemu_wr_done(wr, IBV_WC_SUCCESS);
+        return 1;
+    case NPEMU_CQ_BUSY:
+        *result = npemu_wr_unpop(wr, entry, NPEMU_EXEC_BUSY);
+        return 1;
+    case NPEMU_CQ_FULL:
+        *result = npemu_wr_overrun(wr);
+        return 1;
+    case NPEMU_CQ_NO_DATA:
+    default:
+        return 0;
+    }
+}
+
+/* Does a copy into the receive's buffers take a system call, which costs more
+ * than to send the payload with the completion? */
+static int npemu_wr_is_costly(const npemu_wr_t *wr,
+                              const npemu_dma_list_t *remote)
+{
+    return remote->outside && !wr->peer->is_self &&
+           !(wr->local.tabled | remote->tabled) &&
+           (wr->local.length <= NPEMU_EAGER_CHECKED_MAX);
+}
+
+/* Copy straight into the receive's buffers, unless that is costly. */
 static npemu_exec_t npemu_wr_send_direct(npemu_wr_t *wr,
                                          const npemu_rq_entry_t *entry)
 {
@@ -266,6 +303,7 @@ static npemu_exec_t npemu_wr_send_direct(npemu_wr_t *wr,
     npemu_rq_shm_t *rq     = npemu_arena_ptr(shm, wr->remote->rq);
     npemu_dma_list_t remote;
     npemu_dma_status_t status;
+    npemu_exec_t ret;
 
     /* The keys of a shared receive queue belong to its PD, not to the QP's */
     switch (npemu_dma_map_recv(wr->peer, rq->pd,
@@ -280,6 +318,13 @@ static npemu_exec_t npemu_wr_send_direct(npemu_wr_t *wr,
                                     IBV_WC_REM_OP_ERR);
     }
 
+    if (npemu_wr_is_costly(wr, &remote) &&
+        npemu_wr_send_eager(wr, entry, &ret)) {
+        return ret;
+    }
+
+    /* The consumer has it in its cache: it is here after the copy */
+    __builtin_prefetch(wr->qp->next_cqe, 1);
     status = npemu_dma_copy(wr->peer, &wr->local, &remote, 1);
     switch (status) {
     case NPEMU_DMA_OK:
@@ -340,17 +385,9 @@ static npemu_exec_t npemu_wr_send_plain(npemu_wr_t *wr)
     }
 
     if ((wr->local.length <= NPEMU_EAGER_MAX) &&
-        !(entry.flags & NPEMU_RQ_CHECK_KEYS)) {
-        switch (npemu_wr_complete_recv(wr, entry.index, IBV_WC_SUCCESS, 1)) {
-        case NPEMU_CQ_OK:
-            return npemu_wr_done(wr, IBV_WC_SUCCESS);
-        case NPEMU_CQ_BUSY:
-            return npemu_wr_unpop(wr, &entry, NPEMU_EXEC_BUSY);
-        case NPEMU_CQ_FULL:
-            return npemu_wr_overrun(wr);
-        case NPEMU_CQ_NO_DATA:
-            break;
-        }
+        !(entry.flags & NPEMU_RQ_CHECK_KEYS) &&
+        npemu_wr_send_eager(wr, &entry, &ret)) {
+        return ret;
     }
 
     return npemu_wr_send_direct(wr, &entry);

@@ -64,6 +64,14 @@ static int npemu_cut_is_stopped(int pid, int tid)
            ((state[2] == 'T') || (state[2] == 't'));
 }
 
+/* Will the thread access nothing of our memory when it continues? The guard
+ * must be set. */
+NPEMU_HOOK
+static int npemu_cut_is_harmless(npemu_thread_seq_t *rec, int pid, int tid)
+{
+    return npemu_cut_is_stopped(pid, tid) && !atomic_load(&rec->copying);
+}
+
 /* Our queue pairs that are connected to the process in a slot. The npemu thread
  * finishes them. */
 NPEMU_HOOK
@@ -93,9 +101,9 @@ int npemu_cut_off(npemu_proc_t *proc, unsigned index, npemu_thread_seq_t *rec,
     int pid      = proc->fabric->slots[index].pid;
     int tid      = atomic_load(&rec->tid);
     uint64_t seq = atomic_load(&rec->seq);
-    int stopped  = npemu_cut_is_stopped(pid, tid);
+    int harmless = npemu_cut_is_harmless(rec, pid, tid);
 
-    if (!(seq & 1) || (!stopped && !force)) {
+    if (!(seq & 1) || (!harmless && !force)) {
         return 0;
     }
 
@@ -103,21 +111,21 @@ int npemu_cut_off(npemu_proc_t *proc, unsigned index, npemu_thread_seq_t *rec,
     /* Before the state of the thread is read; npemu_cut.h says why */
     __atomic_store_n(&rec->remote[0].iov_len, NPEMU_GUARD_SET,
                      __ATOMIC_SEQ_CST);
-    stopped = npemu_cut_is_stopped(pid, tid);
-    if ((atomic_load(&rec->seq) != seq) || (!stopped && !force)) {
+    harmless = npemu_cut_is_harmless(rec, pid, tid);
+    if ((atomic_load(&rec->seq) != seq) || (!harmless && !force)) {
         return 0;
     }
 
     atomic_fetch_add(&proc->arena.cuts, 1);
     atomic_store(&rec->cut, seq);
-    if (stopped) {
+    if (harmless) {
         npemu_warn("process %d is stopped in the middle of a work request on "
                    "memory of this process: it is cut off, its connections to "
                    "this process have failed", pid);
     } else {
         npemu_error("process %d does not end a work request on memory of this "
-                    "process, and is not stopped: it is cut off, but if it is "
-                    "inside the kernel it may still write", pid);
+                    "process, and is not stopped, or stopped while it copies: "
+                    "it is cut off, but it may still write", pid);
     }
     return 1;
 }

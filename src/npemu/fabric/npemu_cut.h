@@ -6,7 +6,7 @@
  * memory when it continues.
  *
  * Memory of another process is accessed by process_vm_readv() and
- * process_vm_writev() only, and the list of addresses there is in the fabric
+ * process_vm_writev(), and the list of addresses there is in the fabric
  * segment, in the record of the calling thread. Its first element is the
  * *guard*: zero bytes long, it adds nothing. The owner of the memory can make
  * its length -1. The kernel then refuses the whole call with EINVAL, since it
@@ -19,9 +19,15 @@
  * a thread that is seen to be stopped *after* its guard was set has finished
  * its last copy, or will be refused.
  *
+ * Buffers in the arena of the other process are accessed by the CPU, which no
+ * one can refuse. The thread says so first (`copying`), and then looks at the
+ * guard: the owner sees that it copies, or it sees the guard. A thread that is
+ * stopped while it copies is not cut off.
+ *
  * A thread that makes no progress and is not stopped is inside the kernel,
- * perhaps waiting for a page. The owner waits for it ten times longer, and then
- * logs that the thread may still write: nothing can undo that.
+ * perhaps waiting for a page. The owner waits for it, and for one that copies,
+ * ten times longer, and then logs that the thread may still write: nothing can
+ * undo that.
  */
 
 #ifndef NPEMU_CUT_H
@@ -73,6 +79,11 @@ npemu_guard_copy(npemu_thread_seq_t *rec, int pid, const struct iovec *local,
         rec->remote[1 + i] = remote[i];
     }
 
+    /* One writer */
+    atomic_store_explicit(&rec->calls,
+                          atomic_load_explicit(&rec->calls,
+                                               memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     ret = to_remote ? process_vm_writev(pid, local, num_local, rec->remote,
                                         1 + num_remote, 0) :
                       process_vm_readv(pid, local, num_local, rec->remote,
@@ -82,6 +93,30 @@ npemu_guard_copy(npemu_thread_seq_t *rec, int pid, const struct iovec *local,
         errno = ECANCELED;
     }
     return ret;
+}
+
+/**
+ * Before the CPU copies to or from the arena of the other process.
+ *
+ * @return 1: copy, then call @ref npemu_guard_end_copy. 0: the guard is set,
+ *         and nothing may be copied.
+ */
+static inline int npemu_guard_begin_copy(npemu_thread_seq_t *rec)
+{
+    /* A full barrier: npemu_cut_off() stores and loads in the other order */
+    atomic_exchange(&rec->copying, 1);
+    if (npemu_likely(!npemu_guard_is_set(rec))) {
+        return 1;
+    }
+
+    atomic_store_explicit(&rec->copying, 0, memory_order_relaxed);
+    return 0;
+}
+
+/** The copy is complete. */
+static inline void npemu_guard_end_copy(npemu_thread_seq_t *rec)
+{
+    atomic_store_explicit(&rec->copying, 0, memory_order_release);
 }
 
 /** Has the target cut off the request that the record names? */
@@ -101,10 +136,11 @@ uint64_t npemu_cut_limit_ns(void);
  *
  * @param [in] index  Slot of that process.
  * @param [in] rec    The thread's record, whose counter names this process.
- * @param [in] force  Nonzero: also if the thread is not stopped.
+ * @param [in] force  Nonzero: also if the thread is not stopped, or is within
+ *                    a copy by the CPU.
  *
  * @return 1 if the caller need not wait for it any more; 0 if it is not
- *         stopped, or has made progress meanwhile.
+ *         stopped, copies, or has made progress meanwhile.
  */
 int npemu_cut_off(npemu_proc_t *proc, unsigned index, npemu_thread_seq_t *rec,
                   int force);

@@ -80,6 +80,7 @@ void npemu_epoch_assign(npemu_proc_t *proc)
     tls->proc      = proc;
     tls->attach_id = proc->attach_id;
     tls->seq       = &proc->fabric->threads[proc->slot_index][i];
+    atomic_store(&tls->seq->copying, 0); /* its last user may have died */
     if (!tls->shared) {
         atomic_store(&tls->seq->tid, (int)syscall(SYS_gettid));
     }
@@ -95,6 +96,19 @@ void npemu_epoch_shared_lock(npemu_proc_t *proc)
 void npemu_epoch_shared_unlock(npemu_proc_t *proc)
 {
     pthread_mutex_unlock(&proc->seq_lock);
+}
+
+uint64_t npemu_epoch_calls(npemu_proc_t *proc)
+{
+    unsigned t, nthreads = atomic_load(&proc->slot->nthreads);
+    uint64_t calls       = 0;
+
+    for (t = 0; t < nthreads; ++t) {
+        calls += atomic_load_explicit(
+                &proc->fabric->threads[proc->slot_index][t].calls,
+                memory_order_relaxed);
+    }
+    return calls;
 }
 
 /* npemu_time_ns() in hooks. */

@@ -133,6 +133,25 @@ npemu_epoch_copy(int pid, const struct iovec *local, unsigned num_local,
                             num_remote, to_remote);
 }
 
+/**
+ * Calls of process_vm_readv() and process_vm_writev() by threads of this
+ * process. Only differences mean something: a process continues the count of
+ * the one that had its slot before.
+ */
+uint64_t npemu_epoch_calls(npemu_proc_t *proc);
+
+/** npemu_guard_begin_copy() with the calling thread's guard, within an epoch
+ * that names the other process. */
+static inline int npemu_epoch_begin_copy(void)
+{
+    return npemu_guard_begin_copy(npemu_epoch_tls.seq);
+}
+
+static inline void npemu_epoch_end_copy(void)
+{
+    npemu_guard_end_copy(npemu_epoch_tls.seq);
+}
+
 typedef enum {
     NPEMU_QUIESCE_ALL,    /* every process that is in our arena */
     NPEMU_QUIESCE_LOCAL,  /* threads of this process only */

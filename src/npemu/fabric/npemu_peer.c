@@ -90,7 +90,9 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
     peer->pidfd      = -1;
     peer->pagemap_fd = -1;
     if (peer->is_self) {
-        peer->shm = proc->shm;
+        peer->shm  = proc->shm;
+        peer->base = proc->shm->self;
+        peer->size = proc->arena.size;
         return peer;
     }
 
@@ -118,6 +120,8 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
         return NULL;
     }
 
+    peer->base  = peer->shm->self;
+    peer->size  = size;
     peer->pidfd = syscall(SYS_pidfd_open, peer->pid, 0);
     npemu_peer_probe(peer);
     return peer;

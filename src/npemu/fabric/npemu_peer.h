@@ -12,6 +12,8 @@ struct npemu_table;
 typedef struct npemu_peer {
     npemu_slot_t      *slot;
     npemu_arena_shm_t *shm;
+    uint64_t          base;     /* of the arena in that process */
+    size_t            size;     /* of the arena, bytes */
     unsigned          slot_index;
     uint32_t          gen;
     int               pid;
@@ -48,6 +50,29 @@ static inline npemu_peer_t *npemu_peer_find(npemu_proc_t *proc, unsigned slot)
 static inline int npemu_peer_is_alive(npemu_peer_t *peer)
 {
     return npemu_slot_is_alive(peer->slot, peer->gen);
+}
+
+/**
+ * Is memory of the peer in its arena, so that this process has it mapped? A
+ * range that is not, or only in part, is reached by system calls.
+ *
+ * @param [in] va      Address in the peer.
+ * @param [in] length  Bytes.
+ *
+ * @return 1 or 0.
+ */
+static inline int npemu_peer_maps(const npemu_peer_t *peer, uint64_t va,
+                                  uint64_t length)
+{
+    uint64_t offset = va - peer->base;
+
+    return (offset < peer->size) && (length <= peer->size - offset);
+}
+
+/** What addresses of the arena in the peer are off in this process. */
+static inline intptr_t npemu_peer_shift(const npemu_peer_t *peer)
+{
+    return (uintptr_t)peer->shm - peer->base;
 }
 
 /**

@@ -40,7 +40,7 @@ typedef _Atomic uint32_t npemu_rlock_t;
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 5
+#define NPEMU_SHM_VERSION 6
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -107,7 +107,9 @@ typedef struct {
     _Atomic uint64_t seq;
     _Atomic uint64_t dma;
     _Atomic uint64_t cut;    /* `seq` of the last request that was cut off */
+    _Atomic uint64_t calls;  /* process_vm_readv() and _writev() so far */
     _Atomic int32_t  tid;
+    _Atomic uint32_t copying; /* the CPU copies to or from a peer's arena */
     struct iovec     remote[1 + NPEMU_MAX_SGE]; /* the first is the guard */
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_thread_seq_t;
 

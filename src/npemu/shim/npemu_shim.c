@@ -104,6 +104,10 @@ static int shim_is_ours(const struct ibv_context *context)
         SHIM_PASS(_result, "_ibv_" #_name, _failure, _params, _args) \
     }
 
+#define SHIM_SERVE_LATER(_result, _name, _failure, _owner, _params, _args) \
+    SHIM_EXPORT _result ibv_##_name _params; \
+    SHIM_SERVE(_result, _name, _failure, _owner, _params, _args)
+
 #define SHIM_REFUSE(_result, _name, _failure, _owner, _params, _args) \
     SHIM_EXPORT _result ibv_##_name _params; \
     SHIM_EXPORT _result ibv_##_name _params \
@@ -121,6 +125,7 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port,
 
 NPEMU_SHIM_SERVED(SHIM_SERVE)
 NPEMU_SHIM_HIDDEN(SHIM_SERVE_HIDDEN)
+NPEMU_SHIM_LATER(SHIM_SERVE_LATER)
 NPEMU_SHIM_UNSUPPORTED(SHIM_REFUSE)
 
 /* --- verbs that do not fit the table ------------------------------------- */
@@ -141,6 +146,20 @@ SHIM_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
               (struct ibv_context *, struct ibv_comp_cntr_caps *, size_t),
               (context, caps, caps_size))
 }
+
+/* A buffer names no device: npemu0 knows its own. */
+#define SHIM_BUF(_result, _name, _failure) \
+    SHIM_EXPORT _result ibv_##_name(struct ibv_buf *buf); \
+    SHIM_EXPORT _result ibv_##_name(struct ibv_buf *buf) \
+    { \
+        if (npemu_is_buf(buf)) { \
+            return npemu_##_name(buf); \
+        } \
+        SHIM_PASS(_result, "ibv_" #_name, _failure, (struct ibv_buf *), (buf)) \
+    }
+
+SHIM_BUF(void, free_buf, (void)0)
+SHIM_BUF(int, export_buf_dmabuf_fd, -1)
 
 static size_t shim_count(struct ibv_device **list)
 {

@@ -148,7 +148,19 @@
     _(void, unimport_dm, (void)0, dm->context, \
       (struct ibv_dm *dm), (dm))
 
-struct ibv_buf;
+/*
+ * Verbs of rdma-core 65, which the headers we compile with may not know:
+ * npemu_<name> for npemu0, ibv_<name> for all others.
+ */
+#define NPEMU_SHIM_LATER(_) \
+    _(void *, alloc_buf, NULL, pd->context, \
+      (struct ibv_pd *pd, size_t size, struct ibv_buf **buf), \
+      (pd, size, buf)) \
+    _(struct ibv_mr *, reg_buf_mr, NULL, pd->context, \
+      (struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, \
+       int access), \
+      (pd, buf, addr, length, access))
+
 struct ibv_comp_cntr;
 struct ibv_comp_cntr_caps;
 struct ibv_comp_cntr_init_attr;
@@ -172,13 +184,6 @@ struct ibv_qp_attach_comp_cntr_attr;
     _(int, query_port_speed, EOPNOTSUPP, context, \
       (struct ibv_context *context, uint32_t port, uint64_t *speed), \
       (context, port, speed)) \
-    _(void *, alloc_buf, NULL, pd->context, \
-      (struct ibv_pd *pd, size_t size, struct ibv_buf **buf), \
-      (pd, size, buf)) \
-    _(struct ibv_mr *, reg_buf_mr, NULL, pd->context, \
-      (struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, \
-       int access), \
-      (pd, buf, addr, length, access)) \
     _(struct ibv_comp_cntr *, create_comp_cntr, NULL, context, \
       (struct ibv_context *context, struct ibv_comp_cntr_init_attr *attr), \
       (context, attr)) \
@@ -226,8 +231,6 @@ struct ibv_qp_attach_comp_cntr_attr;
     _(ibv_register_driver) \
     /* objects that npemu0 never creates */ \
     _(ibv_dealloc_dmah) \
-    _(ibv_free_buf) \
-    _(ibv_export_buf_dmabuf_fd) \
     _(ibv_destroy_comp_cntr) \
     _(ibv_inc_comp_cntr) \
     _(ibv_inc_err_comp_cntr) \

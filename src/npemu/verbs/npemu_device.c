@@ -11,6 +11,7 @@
 #include "engine/npemu_cq.h"
 #include "engine/npemu_qp.h"
 #include "engine/npemu_sq.h"
+#include "fabric/npemu_epoch.h"
 #include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_gid.h"
 #include "npemu.h"
@@ -373,6 +374,13 @@ err_free:
     free(context);
     errno = saved_errno;
     return NULL;
+}
+
+uint64_t npemu_copy_calls(struct ibv_context *ibcontext)
+{
+    npemu_proc_t *proc = npemu_context_proc(ibcontext);
+
+    return (proc == NULL) ? 0 : npemu_epoch_calls(proc);
 }
 
 int npemu_close_device(struct ibv_context *ibcontext)

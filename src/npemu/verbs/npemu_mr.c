@@ -200,6 +200,33 @@ static void npemu_mr_publish(npemu_proc_t *proc, const npemu_mr_t *mr,
     atomic_store(&shm->key, mr->super.lkey);
 }
 
+/* Keep the memory where it is: the buffer, if it is in one, and the pages. With
+ * on-demand paging neither. */
+static int npemu_mr_hold(npemu_proc_t *proc, npemu_mr_t *mr, unsigned access)
+{
+    uint64_t start = (uintptr_t)mr->super.addr;
+    int ret;
+
+    if (access & IBV_ACCESS_ON_DEMAND) {
+        return 0;
+    }
+
+    ret = npemu_buf_get(proc, start, mr->super.length, &mr->buf);
+    if ((ret != 0) || !proc->mrs->pin) {
+        return ret;
+    }
+
+    mr->pin_start = start & ~(NPRDMA_PAGE_SIZE - 1);
+    mr->pin_end   = (start + mr->super.length + NPRDMA_PAGE_SIZE - 1) &
+                    ~(NPRDMA_PAGE_SIZE - 1);
+    ret = npemu_pin(mr->pin_start, mr->pin_end,
+                    access & IBV_ACCESS_LOCAL_WRITE);
+    if (ret != 0) {
+        npemu_buf_put(mr->buf);
+    }
+    return ret;
+}
+
 static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
                                    size_t length, uint64_t iova,
                                    unsigned access)
@@ -227,17 +254,11 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
         return NULL;
     }
 
-    if (proc->mrs->pin && !(access & IBV_ACCESS_ON_DEMAND)) {
-        mr->pin_start = start & ~(NPRDMA_PAGE_SIZE - 1);
-        mr->pin_end   = (start + length + NPRDMA_PAGE_SIZE - 1) &
-                        ~(NPRDMA_PAGE_SIZE - 1);
-        ret = npemu_pin(mr->pin_start, mr->pin_end,
-                        access & IBV_ACCESS_LOCAL_WRITE);
-        if (ret != 0) {
-            npemu_mr_free(proc, mr);
-            errno = ret;
-            return NULL;
-        }
+    ret = npemu_mr_hold(proc, mr, access);
+    if (ret != 0) {
+        npemu_mr_free(proc, mr);
+        errno = ret;
+        return NULL;
     }
 
     shm         = &proc->shm->mrs[mr->super.handle];
@@ -378,6 +399,7 @@ int npemu_dereg_mr(struct ibv_mr *ibmr)
     if (mr->pin_end != 0) {
         npemu_unpin(mr->pin_start, mr->pin_end);
     }
+    npemu_buf_put(mr->buf);
     if (mr->table >= 0) {
         npemu_table_put(proc, mr->table);
     }

@@ -6,13 +6,15 @@
 #define NPEMU_MR_H
 
 #include "fabric/npemu_proc.h"
+#include "verbs/npemu_buf.h"
 #include "verbs/npemu_pd.h"
 
 typedef struct npemu_mr {
-    struct ibv_mr super;
-    uint64_t      pin_start; /* pinned pages, empty if none are */
-    uint64_t      pin_end;
-    int32_t       table;     /* index of its IOMMU table, -1: it has none */
+    struct ibv_mr    super;
+    uint64_t         pin_start; /* pinned pages, empty if none are */
+    uint64_t         pin_end;
+    struct npemu_buf *buf;   /* whose memory it is, or NULL */
+    int32_t          table;  /* index of its IOMMU table, -1: it has none */
 } npemu_mr_t;
 
 /* NPEMU_ODP: on-demand paging of this process's device */

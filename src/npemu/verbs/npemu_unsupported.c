@@ -116,3 +116,10 @@ void npemu_unimport_dm(struct ibv_dm *dm)
     (void)dm;
     errno = EOPNOTSUPP;
 }
+
+int npemu_export_buf_dmabuf_fd(struct ibv_buf *buf)
+{
+    (void)buf;
+    errno = EOPNOTSUPP;
+    return -1;
+}

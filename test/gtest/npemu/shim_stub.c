@@ -38,6 +38,7 @@ static struct ibv_device shim_stub_device = {.name = "stub0"};
 NPEMU_SHIM_SERVED(STUB)
 NPEMU_SHIM_UNSUPPORTED(STUB)
 NPEMU_SHIM_HIDDEN(STUB_HIDDEN)
+NPEMU_SHIM_LATER(STUB)
 
 #define STUB_DEVICE(_result, _name, _failure) \
     STUB_EXPORT _result ibv_##_name(struct ibv_device *device) \
@@ -79,6 +80,19 @@ STUB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
     }
     shim_stub_called = "ibv_import_device";
     return NULL;
+}
+
+STUB_EXPORT void ibv_free_buf(struct ibv_buf *buf);
+STUB_EXPORT void ibv_free_buf(struct ibv_buf *buf)
+{
+    shim_stub_called = "ibv_free_buf";
+}
+
+STUB_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
+STUB_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
+{
+    shim_stub_called = "ibv_export_buf_dmabuf_fd";
+    return -1;
 }
 
 STUB_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,

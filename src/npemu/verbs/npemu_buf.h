@@ -1,0 +1,33 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Buffers in the arena: memory for an application that peers have mapped. What
+ * is sent to them, and RDMA to and from them, needs no system call.
+ */
+
+#ifndef NPEMU_BUF_H
+#define NPEMU_BUF_H
+
+#include "fabric/npemu_proc.h"
+
+struct npemu_buf;
+
+/**
+ * Take a reference to the buffer that contains a range, for an MR.
+ *
+ * @param [in]  proc    This process.
+ * @param [in]  addr    First byte.
+ * @param [in]  length  Bytes, not 0.
+ * @param [out] buf_p   The buffer; NULL if the range is outside of the arena.
+ *                      The caller returns it with @ref npemu_buf_put.
+ *
+ * @return 0; EFAULT if the range is in the arena in part, or not in one buffer.
+ */
+int npemu_buf_get(npemu_proc_t *proc, uint64_t addr, uint64_t length,
+                  struct npemu_buf **buf_p);
+
+/** Drop a reference; NULL is ignored. The last one frees the memory: no peer
+ * may access it any more. */
+void npemu_buf_put(struct npemu_buf *buf);
+
+#endif
