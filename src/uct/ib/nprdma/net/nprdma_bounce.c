@@ -28,6 +28,7 @@ struct uct_nprdma_bounce_chunk {
     uct_nprdma_bounce_chunk_t *next;
     struct ibv_mr             *mr;
     void                      *base;
+    struct ibv_buf            *buf;       /* NULL: mmap() is its source */
     size_t                    length;     /* pinned bytes, whole pages */
     uct_nprdma_slot_t         slots[];
 };
@@ -92,6 +93,50 @@ static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
     }
 }
 
+/* Memory to which the device has a shorter way, if there is any */
+static ucs_status_t
+uct_nprdma_bounce_alloc(const uct_nprdma_bounce_t *pool,
+                        uct_nprdma_bounce_chunk_t *chunk)
+{
+    const uct_nprdma_verbs_t *verbs = pool->dev->verbs;
+
+    if (verbs->alloc_buf != NULL) {
+        chunk->base = verbs->alloc_buf(pool->dev->pd, chunk->length,
+                                       &chunk->buf);
+        if (chunk->base != NULL) {
+            return UCS_OK;
+        }
+
+        chunk->buf = NULL;
+        ucs_debug("%s: no buffer of the device for %s: %m", pool->dev->name,
+                  pool->name);
+    }
+
+    chunk->base = mmap(NULL, chunk->length, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (chunk->base == MAP_FAILED) {
+        ucs_error("failed to allocate %zu bytes for %s: %m", chunk->length,
+                  pool->name);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    /* The NIC keeps writing to the parent's pages after fork(). If a child
+     * shared them, the next write by the parent's CPU would copy the page, and
+     * the NIC would not see the copy. */
+    madvise(chunk->base, chunk->length, MADV_DONTFORK);
+    return UCS_OK;
+}
+
+static void uct_nprdma_bounce_free(const uct_nprdma_bounce_t *pool,
+                                   uct_nprdma_bounce_chunk_t *chunk)
+{
+    if (chunk->buf != NULL) {
+        pool->dev->verbs->free_buf(chunk->buf);
+    } else {
+        munmap(chunk->base, chunk->length);
+    }
+}
+
 /* Allocate and register num_slots more slots. The caller has reserved the
  * budget. */
 static ucs_status_t
@@ -110,25 +155,16 @@ uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
     }
 
     chunk->length = uct_nprdma_bounce_length(pool, num_slots);
-    chunk->base   = mmap(NULL, chunk->length, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (chunk->base == MAP_FAILED) {
-        ucs_error("failed to allocate %zu bytes for %s: %m", chunk->length,
-                  pool->name);
+    if (uct_nprdma_bounce_alloc(pool, chunk) != UCS_OK) {
         goto err_free;
     }
-
-    /* The NIC keeps writing to the parent's pages after fork(). If a child
-     * shared them, the next write by the parent's CPU would copy the page, and
-     * the NIC would not see the copy. */
-    madvise(chunk->base, chunk->length, MADV_DONTFORK);
 
     chunk->mr = pool->dev->verbs->register_mr(pool->dev->pd, chunk->base,
                                              chunk->length,
                                              IBV_ACCESS_LOCAL_WRITE);
     if (chunk->mr == NULL) {
         uct_nprdma_bounce_log_reg_failure(pool, chunk->length);
-        goto err_unmap;
+        goto err_release;
     }
 
     for (i = num_slots; i-- > 0;) {
@@ -147,8 +183,8 @@ uct_nprdma_bounce_add_chunk(uct_nprdma_bounce_t *pool, unsigned num_slots)
               pool->num_slots, pool->slot_size);
     return UCS_OK;
 
-err_unmap:
-    munmap(chunk->base, chunk->length);
+err_release:
+    uct_nprdma_bounce_free(pool, chunk);
 err_free:
     ucs_free(chunk);
     return UCS_ERR_NO_MEMORY;
@@ -237,7 +273,7 @@ void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool)
             ucs_warn("%s: failed to deregister memory of %s: %s",
                      pool->dev->name, pool->name, strerror(ret));
         }
-        munmap(chunk->base, chunk->length);
+        uct_nprdma_bounce_free(pool, chunk);
         atomic_fetch_sub(&uct_nprdma_bounce_used, chunk->length);
         ucs_atomic_sub64(&pool->dev->stats->pinned_bytes, chunk->length);
         ucs_free(chunk);

@@ -75,6 +75,8 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 #define UCT_NPRDMA_VERB_EMULATED(_member, _verb) ._member = npemu_##_verb,
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
 #undef UCT_NPRDMA_VERB_EMULATED
+    .alloc_buf          = npemu_alloc_buf,
+    .free_buf           = npemu_free_buf,
     .query_odp          = uct_nprdma_verbs_query_odp,
     .register_dmabuf_mr = npemu_reg_dmabuf_mr,
     .kernel_backend     = &nprdma_backend_kernel,

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+struct ibv_buf; /* since rdma-core 65 */
 struct nprdma_backend;
 
 /*
@@ -57,6 +58,13 @@ typedef struct uct_nprdma_verbs {
                                      struct ibv_ah_attr *attr);
     int                 (*destroy_ah)(struct ibv_ah *ah);
 
+    /* Memory to which this provider's devices have a shorter way, as the verbs
+     * ibv_alloc_buf() and ibv_free_buf(); the memory is registered and
+     * deregistered as any other, and is not inherited by fork(). NULL: there is
+     * no such memory */
+    void               *(*alloc_buf)(struct ibv_pd *pd, size_t size,
+                                     struct ibv_buf **buf);
+    void                (*free_buf)(struct ibv_buf *buf);
     /* On-demand paging. NULL: the provider has none. Returns 0 or an errno
      * value */
     int                 (*query_odp)(struct ibv_context *context,
