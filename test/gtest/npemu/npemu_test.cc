@@ -121,20 +121,32 @@ Device::~Device()
     }
 }
 
+static bool buffers_in_arena;
+
+void Buffer::set_in_arena(bool in_arena)
+{
+    buffers_in_arena = in_arena;
+}
+
 Buffer::Buffer(Device &device, size_t length, int access, ibv_pd *pd) :
     length(length)
 {
-    void *memory = mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = nullptr;
 
-    if (memory == MAP_FAILED) {
-        ADD_FAILURE() << "mmap of " << length << ": " << strerror(errno);
+    pd = (pd == nullptr) ? device.pd : pd;
+    if ((access >= 0) && buffers_in_arena) {
+        memory = npemu_alloc_buf(pd, length, &m_buf);
+    } else {
+        memory = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if ((memory == nullptr) || (memory == MAP_FAILED)) {
+        ADD_FAILURE() << "memory of " << length << ": " << strerror(errno);
         return;
     }
     data = (uint8_t*)memory;
     if (access >= 0) {
-        mr = npemu_reg_mr((pd == nullptr) ? device.pd : pd, data, length,
-                          access);
+        mr = npemu_reg_mr(pd, data, length, access);
         EXPECT_NE(nullptr, mr) << strerror(errno);
     }
 }
@@ -142,7 +154,9 @@ Buffer::Buffer(Device &device, size_t length, int access, ibv_pd *pd) :
 Buffer::~Buffer()
 {
     dereg();
-    if (data != nullptr) {
+    if (m_buf != nullptr) {
+        npemu_free_buf(m_buf);
+    } else if (data != nullptr) {
         munmap(data, length);
     }
 }

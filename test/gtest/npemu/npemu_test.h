@@ -90,9 +90,15 @@ public:
     void fill_byte(uint8_t value) { memset(data, value, length); }
     void dereg();
 
+    /* Registered ones come from npemu_alloc_buf() from now on, if true. */
+    static void set_in_arena(bool in_arena);
+
     uint8_t *data = nullptr;
     size_t   length;
     ibv_mr  *mr = nullptr;
+
+private:
+    ibv_buf *m_buf = nullptr;
 };
 
 class Channel {

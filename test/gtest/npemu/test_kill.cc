@@ -125,13 +125,13 @@ static void run_until_killed(Pipe &pipe, unsigned seed)
     pause();
 }
 
-TEST(test_kill, peers_get_a_transport_error)
+static void kill_in_the_midst(int rounds)
 {
     unsigned seed = base_seed();
     std::mt19937 random(seed);
     SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed));
 
-    for (int round = 0; round < 100 * factor(); ++round) {
+    for (int round = 0; round < rounds * factor(); ++round) {
         SCOPED_TRACE("round " + std::to_string(round));
         unsigned victim_seed = random(), delay = random() % 3000;
         Child victim([=](Pipe &pipe) { run_until_killed(pipe, victim_seed); });
@@ -154,6 +154,18 @@ TEST(test_kill, peers_get_a_transport_error)
         EXPECT_EQ(IBV_WC_RETRY_EXC_ERR, traffic.status);
         EXPECT_EQ(IBV_QPS_ERR, traffic.qp.state());
     }
+}
+
+TEST(test_kill, peers_get_a_transport_error)
+{
+    kill_in_the_midst(100);
+}
+
+TEST(test_kill, peers_get_a_transport_error_in_the_arena)
+{
+    Buffer::set_in_arena(true);
+    kill_in_the_midst(100);
+    Buffer::set_in_arena(false);
 }
 
 /* Receives of one SRQ for messages of less than 9 KiB, behind a page */

@@ -10,11 +10,15 @@
 
 using namespace npt;
 
-class test_stress : public testing::TestWithParam<int> {};
+class test_stress : public testing::TestWithParam<int> {
+protected:
+    ~test_stress() override { Buffer::set_in_arena(false); }
 
-TEST_P(test_stress, everything_at_once_with_checksums)
+    void run(int count);
+};
+
+void test_stress::run(int count)
 {
-    int count     = GetParam();
     unsigned seed = base_seed();
     SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed));
     std::vector<std::unique_ptr<Child>> ranks;
@@ -44,6 +48,18 @@ TEST_P(test_stress, everything_at_once_with_checksums)
     for (auto &rank : ranks) {
         rank->join();
     }
+}
+
+TEST_P(test_stress, everything_at_once_with_checksums)
+{
+    run(GetParam());
+}
+
+/* The CPUs of the peers copy. */
+TEST_P(test_stress, everything_at_once_in_the_arena)
+{
+    Buffer::set_in_arena(true);
+    run(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(processes, test_stress, testing::Values(1, 2, 3, 4),
