@@ -36,6 +36,15 @@ need() {
     fi
 }
 
+# need_ucx_verbs: UCX's own verbs transports, which are in a module of their own
+need_ucx_verbs() {
+    modules=$(pkg-config --variable=libdir ucx)/ucx
+    if [ ! -e "$modules/libuct_ib.so.0" ]; then
+        echo "SKIPPED: this UCX has no verbs transports (no $modules/libuct_ib.so.0)"
+        exit 77
+    fi
+}
+
 # on_shim PROGRAM ARG...: only the program gets the shim, not the shell
 on_shim() {
     env LD_PRELOAD="$NPEMU_SHIM_PRELOAD" "$@"
