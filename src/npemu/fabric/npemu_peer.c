@@ -226,22 +226,6 @@ static int npemu_peer_lookup(npemu_proc_t *proc, unsigned slot, int ref,
     return ret;
 }
 
-void npemu_peer_announced(npemu_proc_t *proc, unsigned slot)
-{
-    npemu_peer_t *peer;
-
-    npemu_peer_lookup(proc, slot, 0, &peer);
-    if ((peer != NULL) && (peer->gen == 1)) {
-        return;
-    }
-
-    /* One that was in the slot before may have announced itself as well. It has
-     * ended before this thread could watch its life, and may hold receives. */
-    pthread_mutex_lock(&proc->peers_lock);
-    proc->has_gone = 1;
-    pthread_mutex_unlock(&proc->peers_lock);
-}
-
 int npemu_peer_attach(npemu_proc_t *proc, unsigned slot)
 {
     npemu_peer_t *peer;
@@ -272,6 +256,27 @@ void npemu_peer_put(npemu_proc_t *proc, npemu_peer_t *peer)
     if (last) {
         npemu_peer_free(proc, peer);
     }
+}
+
+void npemu_peer_announced(npemu_proc_t *proc, unsigned slot)
+{
+    /* With a reference: another thread may find that it is gone, and free it */
+    npemu_peer_t *peer = npemu_peer_get(proc, slot);
+    int is_first       = 0;
+
+    if (peer != NULL) {
+        is_first = (peer->gen == 1);
+        npemu_peer_put(proc, peer);
+    }
+    if (is_first) {
+        return;
+    }
+
+    /* One that was in the slot before may have announced itself as well. It has
+     * ended before this thread could watch its life, and may hold receives. */
+    pthread_mutex_lock(&proc->peers_lock);
+    proc->has_gone = 1;
+    pthread_mutex_unlock(&proc->peers_lock);
 }
 
 void npemu_peer_reap(npemu_proc_t *proc)
