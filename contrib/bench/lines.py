@@ -10,12 +10,15 @@ revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
 order   puts that overlap nowhere, over two installations of nprdma (--old). In
         "same" all puts go to one place, so they must wait for each other: no
         limit.
+choice  what UCP chooses by itself, next to the best that settings reach, at
+        each size (choice.py)
 monitor the memory monitor of a build tree (--build)
 mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
 kernel  the kernel module, in a guest (kernel.py)
 device  its windows on an emulated mlx5 adapter, in a guest (device.py)
 """
 
+import choice
 import device
 import kernel
 import mpi as mpi_lines
@@ -26,7 +29,7 @@ from stats import Earlier, Judge, ratio, value
 
 # --turns unless it is given
 DEFAULT_TURNS = {"small": 7, "large": 5, "revoke": 7, "order": 21,
-                 "monitor": 1, "mpi": 1, "kernel": 5, "device": 5}
+                 "choice": 3, "monitor": 1, "mpi": 1, "kernel": 5, "device": 5}
 
 BULK = (65536, 262144, 1048576, 4194304)
 TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
@@ -284,8 +287,9 @@ ORDER = [
 ]
 
 GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "order": ORDER,
-          "monitor": mpi_lines.MONITOR, "mpi": mpi_lines.MPI,
-          "kernel": kernel.KERNEL, "device": device.DEVICE}
+          "choice": choice.CHOICE, "monitor": mpi_lines.MONITOR,
+          "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL,
+          "device": device.DEVICE}
 
 # Groups that run in a guest
 GUESTS = {"kernel": kernel, "device": device}

@@ -8,6 +8,8 @@
  *   latency    half of a ping-pong, in microseconds
  *   bandwidth  32 messages in flight one way, in MB/s
  *   allreduce  MPI_Allreduce of SIZE bytes of doubles, in microseconds
+ *   alltoall   MPI_Alltoall of SIZE bytes to each rank, in microseconds
+ *   bcast      MPI_Bcast of SIZE bytes, in microseconds
  *   pinned     after traffic of all kinds: locked memory of the process and of
  *              the application's buffers in it, in kB (largest of all ranks)
  *   idle       CPU time, in microseconds, that threads other than main() use
@@ -23,7 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_SIZE (4u << 20)
+#define MAX_SIZE (16u << 20)
+#define PUT_SIZE (4u << 20)
 #define BATCHES  11
 #define WINDOW   32
 #define BIG      (64u << 20)
@@ -105,6 +108,32 @@ static double batch_allreduce(size_t size, int count)
     return (MPI_Wtime() - start) / count * 1e6;
 }
 
+static double batch_alltoall(size_t size, int count)
+{
+    double start;
+    int i;
+
+    start = MPI_Wtime();
+    for (i = 0; i < count; ++i) {
+        MPI_Alltoall(out_buffer, size, MPI_BYTE, in_buffer, size, MPI_BYTE,
+                     MPI_COMM_WORLD);
+    }
+    return (MPI_Wtime() - start) / count * 1e6;
+}
+
+static double batch_bcast(size_t size, int count)
+{
+    double start;
+    int i;
+
+    start = MPI_Wtime();
+    for (i = 0; i < count; ++i) {
+        /* Another root each time, so that no rank runs ahead */
+        MPI_Bcast(in_buffer, size, MPI_BYTE, i % size_world, MPI_COMM_WORLD);
+    }
+    return (MPI_Wtime() - start) / count * 1e6;
+}
+
 /* Median over the batches of rank 0's view, mean over the ranks */
 static double measure(batch_func_t batch, size_t size, double batch_us)
 {
@@ -130,16 +159,35 @@ static double measure(batch_func_t batch, size_t size, double batch_us)
     return sum / size_world;
 }
 
-static void sweep(const char *kind, size_t first, size_t last)
+static batch_func_t find_batch(const char *kind)
 {
-    int is_bandwidth   = (strcmp(kind, "bandwidth") == 0);
-    batch_func_t batch = is_bandwidth ? batch_window :
-                         (strcmp(kind, "latency") == 0) ? batch_latency :
-                                                          batch_allreduce;
+    static const struct {
+        const char   *kind;
+        batch_func_t batch;
+    } kinds[] = {
+        {"latency", batch_latency},
+        {"bandwidth", batch_window},
+        {"allreduce", batch_allreduce},
+        {"alltoall", batch_alltoall},
+        {"bcast", batch_bcast}
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); ++i) {
+        if (strcmp(kind, kinds[i].kind) == 0) {
+            return kinds[i].batch;
+        }
+    }
+    return NULL;
+}
+
+static void sweep(batch_func_t batch, size_t first, size_t last, size_t step)
+{
+    int is_bandwidth = (batch == batch_window);
     double us;
     size_t size;
 
-    for (size = first; size <= last; size *= 4) {
+    for (size = first; size <= last; size *= step) {
         us = measure(batch, size, is_bandwidth ? 12000 : 6000);
         if (rank == 0) {
             printf("%zu %.3f\n", size, is_bandwidth ? size / us : us);
@@ -216,7 +264,7 @@ static void all_traffic(char *big)
                    &win);
     MPI_Win_fence(0, win);
     for (r = 0; r < size_world; ++r) {
-        MPI_Put(big, MAX_SIZE, MPI_BYTE, r, 0, MAX_SIZE, MPI_BYTE, win);
+        MPI_Put(big, PUT_SIZE, MPI_BYTE, r, 0, PUT_SIZE, MPI_BYTE, win);
     }
     MPI_Win_fence(0, win);
     print_max(status_kb("VmLck:"), "process_locked_kb");
@@ -285,27 +333,31 @@ static void idle(void)
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "";
-    size_t last      = argc > 2 ? strtoul(argv[2], NULL, 0) : MAX_SIZE;
+    size_t last      = argc > 2 ? strtoul(argv[2], NULL, 0) : PUT_SIZE;
     size_t first     = argc > 3 ? strtoul(argv[3], NULL, 0) : 8;
+    size_t step      = argc > 4 ? strtoul(argv[4], NULL, 0) : 4;
+    size_t buffer;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size_world);
-    if ((size_world & 1) || (last > MAX_SIZE) || (first < 8)) {
-        fail("needs an even number of ranks and sizes from 8 to 4194304");
+    if ((size_world & 1) || (last > MAX_SIZE) || (first < 8) || (step < 2)) {
+        fail("needs an even number of ranks, sizes from 8 to 16777216, and a "
+             "factor from 2 between them");
     }
 
-    out_buffer = calloc(1, MAX_SIZE);
-    in_buffer  = calloc(1, MAX_SIZE);
-    if (!strcmp(kind, "latency") || !strcmp(kind, "bandwidth") ||
-        !strcmp(kind, "allreduce")) {
-        sweep(kind, first, last);
+    buffer     = strcmp(kind, "alltoall") ? MAX_SIZE : last * size_world;
+    out_buffer = calloc(1, buffer);
+    in_buffer  = calloc(1, buffer);
+    if (find_batch(kind) != NULL) {
+        sweep(find_batch(kind), first, last, step);
     } else if (!strcmp(kind, "pinned")) {
         pinned();
     } else if (!strcmp(kind, "idle")) {
         idle();
     } else {
-        fail("say latency, bandwidth, allreduce, pinned or idle");
+        fail("say latency, bandwidth, allreduce, alltoall, bcast, pinned or "
+             "idle");
     }
 
     free(in_buffer);

@@ -99,14 +99,14 @@ class Session:
         self.half_of_memory = available_memory() // 2
         self.seen = {}     # (line, what) -> values, for Earlier
         self.cleanups = []
-        self.settings = None  # environment of this installation
+        self.settings = {}  # UCX_TLS -> environment of this installation
         self.compiled = {}
 
     def compare_with(self, prefix):
         """Makes self.old, which shares what is compiled and cleaned up."""
         import copy  # not in python3-minimal
         self.old = copy.copy(self)
-        self.old.prefix = prefix
+        self.old.prefix, self.old.settings = prefix, {}
 
     def at_most(self, size):
         """Half of the free memory is the most that a test may take."""
@@ -114,19 +114,22 @@ class Session:
 
     def environment(self, contestant, more=None):
         """The environment of a contestant's programs."""
-        if self.settings is None:
-            self.settings = self.read()
-        env = {**self.settings, **CONTESTANTS[contestant], **self.more}
+        transports = CONTESTANTS[contestant]["UCX_TLS"]
+        if transports not in self.settings:
+            self.settings[transports] = self.read(transports)
+        env = {**self.settings[transports], **CONTESTANTS[contestant],
+               **self.more}
         if contestant == "verbs":
             env["LD_PRELOAD"] = find_shim(self.prefix)
         env.update(more or {})
         return env
 
-    def read(self):
+    def read(self, transports):
         """Programs see this installation, and no other that the caller's shell
-        may know."""
+        may know. Some settings depend on the transports."""
         env = {name: value for name, value in os.environ.items()
                if name not in ("LD_PRELOAD", "UCX_PLUGIN_PATH")}
+        env["UCX_TLS"] = transports
         env = read_settings(self.prefix, env)
         env.update(UCX_NPRDMA_EMULATION="yes", UCX_WARN_UNUSED_ENV_VARS="n",
                    OMPI_MCA_rmaps_base_oversubscribe="1",
