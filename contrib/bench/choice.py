@@ -5,6 +5,7 @@ reach. With another UCX, PATH and LD_LIBRARY_PATH say where it is."""
 
 import re
 
+from calibration import LONGEST_IN_FRAGMENTS
 from measure import Row
 from probes import unlimited_memlock
 from session import BenchError
@@ -75,22 +76,37 @@ def mpi(ranks, kind):
     return command
 
 
+def is_in_fragments(name):
+    """Whether a choice forces them."""
+    return name.endswith(("-bcopy", "-zcopy"))
+
+
+def fastest(values, size, wanted):
+    """The name of the fastest choice that is wanted."""
+    names = [name for name in values if name.endswith(f"@{size}") and
+             wanted(name.partition("@")[0])]
+    if not names:
+        raise BenchError(f"nothing to compare with at {size} bytes")
+    return min(names, key=lambda name: median(values[name]))
+
+
 def judges(limit):
-    """The default, and each protocol selection, over the best at each size."""
+    """The default, and each protocol selection, over the best at each size. The
+    limit holds for the best that calibration.py allows, as it says why."""
     def judge(_session, values):
         sizes = sorted({int(name.partition("@")[2]) for name in values})
         result = []
         for size in sizes:
-            best = min((name for name in values
-                        if name.endswith(f"@{size}") and
-                        name != f"default@{size}"),
-                       key=lambda name: median(values[name]), default=None)
-            if best is None:
-                raise BenchError(f"nothing to compare with at {size} bytes")
+            best = fastest(values, size, lambda name: name != "default" and
+                           (size <= LONGEST_IN_FRAGMENTS or
+                            name.endswith(("-get", "-put"))))
             result.append(ratio(f"default@{size}", best, "<=", limit,
                                 size=size))
             result += [ratio(f"{age}@{size}", best, size=size)
                        for age in PROTOCOLS if best != f"{age}@{size}"]
+            if size > LONGEST_IN_FRAGMENTS:
+                result.append(ratio(f"default@{size}", fastest(
+                    values, size, is_in_fragments), size=size))
         return result
     return judge
 

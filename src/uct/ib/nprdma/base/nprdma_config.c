@@ -7,6 +7,7 @@
 #include "nprdma_config.h"
 #include "nprdma_stats.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/net/nprdma_perf.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include <ucs/debug/log.h>
@@ -263,6 +264,13 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
      ucs_offsetof(uct_nprdma_iface_config_t, max_inline),
      UCS_CONFIG_TYPE_MEMUNITS},
 
+    {"PERF", "auto",
+     "What operations cost, by which UCX chooses protocols; contrib/bench/\n"
+     "calibrate measures it. auto: the values of the device, or items\n"
+     "NAME:VALUE between commas, with the names overhead, latency, rendezvous\n"
+     "(times), bandwidth, am_bandwidth, lane_bandwidth.",
+     ucs_offsetof(uct_nprdma_iface_config_t, perf), UCS_CONFIG_TYPE_STRING},
+
     {"STATS", "",
      "Destination of the counters of an interface when it is closed: stderr,\n"
      "stdout or file:PATH (in which %p is the process id and %h the host).",
@@ -496,10 +504,16 @@ uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
         {"CM_PROBE_INTERVAL", config->cm.probe_interval,
          UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC}
     };
+    uct_nprdma_perf_t perf = {};
     ucs_status_t status;
 
     status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
                                      times, ucs_static_array_size(times));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_perf_parse(config->perf, &perf);
     if (status != UCS_OK) {
         return status;
     }

@@ -38,6 +38,7 @@ typedef struct uct_nprdma_iface_config {
     unsigned               rx_max_batch;
     unsigned               svc_queue_len;
     size_t                 max_inline;
+    char                   *perf;
     char                   *stats;
     uct_nprdma_cm_config_t cm;
 } uct_nprdma_iface_config_t;

@@ -339,6 +339,29 @@ uct_nprdma_iface_check_open(const uct_nprdma_md_t *md,
     return uct_nprdma_md_check_owner(md);
 }
 
+/* Set the port and what it costs. The length of active messages is set. */
+static ucs_status_t
+uct_nprdma_iface_init_port(uct_nprdma_iface_t *iface,
+                           const uct_nprdma_iface_config_t *config,
+                           const uct_iface_params_t *params)
+{
+    uct_nprdma_estimate_t *estimate = &iface->estimate;
+    ucs_status_t status;
+
+    status = uct_nprdma_net_iface_set_port(&iface->net,
+                                           params->mode.device.dev_name);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_device_port_perf(uct_nprdma_net_dev(&iface->net),
+                                iface->net.port_num, &estimate->perf);
+    estimate->max_bcopy = iface->config.max_bcopy;
+    estimate->has_zcopy = uct_nprdma_mem_has_zcopy(
+            &uct_nprdma_iface_md(iface)->super);
+    return uct_nprdma_perf_parse(config->perf, &estimate->perf);
+}
+
 UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
                     const uct_iface_params_t *params,
                     const uct_iface_config_t *tl_config)
@@ -368,8 +391,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
     self->serve_id    = UCS_CALLBACKQ_ID_NULL;
     self->stash.valid = 0;
     ucs_list_head_init(&self->closing);
-    status = uct_nprdma_net_iface_set_port(&self->net,
-                                           params->mode.device.dev_name);
+    status = uct_nprdma_iface_init_port(self, config, params);
     if (status != UCS_OK) {
         return status;
     }
@@ -557,11 +579,6 @@ int uct_nprdma_iface_find_device(uct_worker_h worker,
     return uct_nprdma_fork_find(uct_nprdma_iface_match_device, &query);
 }
 
-static int uct_nprdma_iface_has_zcopy(uct_nprdma_iface_t *iface)
-{
-    return uct_nprdma_mem_has_zcopy(&uct_nprdma_iface_md(iface)->super);
-}
-
 ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
                                     uct_iface_attr_t *attr)
 {
@@ -590,13 +607,8 @@ ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
     attr->cap.am.max_iov          = UCT_NPRDMA_MAX_IOV;
     attr->cap.am.opt_zcopy_align  = 1;
     attr->cap.am.align_mtu        = 1;
-    attr->overhead                = UCT_NPRDMA_OVERHEAD;
-    attr->latency                 = ucs_linear_func_make(UCT_NPRDMA_LATENCY, 0);
-    attr->bandwidth.dedicated     = 0;
-    attr->bandwidth.shared        = uct_nprdma_iface_has_zcopy(iface) ?
-                                    UCT_NPRDMA_BANDWIDTH :
-                                    UCT_NPRDMA_COPY_BANDWIDTH;
     attr->priority                = 0;
+    uct_nprdma_estimate_iface(&iface->estimate, attr);
     uct_nprdma_rma_query(&iface->rma, attr);
     return UCS_OK;
 }
@@ -663,16 +675,7 @@ ucs_status_t uct_nprdma_iface_estimate_perf(uct_iface_h tl_iface,
         return status;
     }
 
-    /* UCP compares rendezvous with fragments, and assumes that fragments are
-     * not copied. Here they are (ARCHITECTURE 3, send and receive) */
-    if (uct_nprdma_iface_has_zcopy(iface) &&
-        ucs_test_all_flags(perf_attr->field_mask,
-                           UCT_PERF_ATTR_FIELD_OPERATION |
-                           UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) &&
-        (perf_attr->operation == UCT_EP_OP_AM_ZCOPY)) {
-        perf_attr->send_pre_overhead += UCT_NPRDMA_AM_COPY;
-    }
-
+    uct_nprdma_estimate_op(&iface->estimate, perf_attr);
     return UCS_OK;
 }
 

@@ -3,6 +3,7 @@
 #ifndef UCT_NPRDMA_IFACE_H_
 #define UCT_NPRDMA_IFACE_H_
 
+#include "nprdma_estimate.h"
 #include "nprdma_fork.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
@@ -11,22 +12,6 @@
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_iface.h"
-
-/*
- * Performance by which UCP chooses protocols, measured with ucx_perftest on the
- * emulated RNIC. am_lat of 8 bytes takes 0.5 us one way. am_bw of 8 bytes takes
- * 0.3 us per message (sender and receiver overlap). am_bw of 8 KiB has 5.1e9
- * bytes/s. tag_bw of 64 KiB has 15e9 bytes/s with zero copy and 4e9 bytes/s in
- * active messages. That is 2 us for each of them, most of it copying at both
- * ends.
- */
-#define UCT_NPRDMA_OVERHEAD         200e-9
-#define UCT_NPRDMA_LATENCY          300e-9
-#define UCT_NPRDMA_BANDWIDTH        15e9
-#define UCT_NPRDMA_AM_COPY          1.3e-6 /* seconds, of a zero-copy active
-                                            * message */
-#define UCT_NPRDMA_COPY_BANDWIDTH   5e9    /* bytes/s, in copy mode */
-
 
 /* Header of a short active message, with the header of the user */
 typedef struct uct_nprdma_inl_hdr {
@@ -104,6 +89,7 @@ typedef struct uct_nprdma_iface {
         unsigned            rx_low;         /* with fewer posted receives, post
                                              * at once */
     } config;
+    uct_nprdma_estimate_t   estimate;       /* performance that UCX is told */
     char                    *stats_spec;    /* UCX_NPRDMA_STATS */
     uct_nprdma_summary_entry_t summary;
     UCT_NPRDMA_STATS_UCS_DECLARE

@@ -47,6 +47,17 @@
 #  define UCT_NPRDMA_MD_FLAG_INVALIDATE UCT_MD_FLAG_INVALIDATE
 #endif
 
+/* Nonzero if the new protocol selection has a threshold for messages with fast
+ * completion (UCX_RNDV_SEND_NBR_THRESH), as from 1.16 on. Earlier ones compare
+ * them by bandwidth alone, so a lane's share (lane_bandwidth) would exclude
+ * rendezvous. No header shows it; rkey_compare has come with the same release.
+ */
+#ifdef HAVE_UCT_COMPONENT_T_RKEY_COMPARE
+#  define UCT_NPRDMA_NEW_PROTO_LANES 1
+#else
+#  define UCT_NPRDMA_NEW_PROTO_LANES 0
+#endif
+
 /* In a class constructor: initialize the base of an interface */
 #define UCT_NPRDMA_IFACE_BASE_INIT(_ops, _internal_ops, _md, _worker, _params, \
                                    _config) \

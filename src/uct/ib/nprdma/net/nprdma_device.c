@@ -208,6 +208,24 @@ int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
            (port_attr.state == IBV_PORT_ACTIVE);
 }
 
+void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
+                                 uint8_t port_num, uct_nprdma_perf_t *perf)
+{
+    struct ibv_port_attr port_attr = {};
+
+    *perf = *dev->verbs->perf;
+    if (perf->bandwidth != 0) {
+        return;
+    }
+
+    if (dev->verbs->query_port_attr(dev->context, port_num, &port_attr) != 0) {
+        ucs_debug("%s: no speed of port %u: %m", dev->name, port_num);
+        memset(&port_attr, 0, sizeof(port_attr));
+    }
+
+    perf->bandwidth = uct_nprdma_perf_port_bandwidth(&port_attr);
+}
+
 void uct_nprdma_device_fill_ah_attr(const uct_nprdma_device_t *dev,
                                     uint8_t port_num,
                                     const uct_nprdma_dev_addr_t *dev_addr,

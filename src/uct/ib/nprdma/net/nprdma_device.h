@@ -131,6 +131,17 @@ int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
                                      uint8_t port_num);
 
 /**
+ * Get the costs of operations on a port.
+ *
+ * @param [in]  dev       Device.
+ * @param [in]  port_num  Port.
+ * @param [out] perf      Filled with the costs that the provider names, and
+ *                        where it names no bandwidth, with that of the port.
+ */
+void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
+                                 uint8_t port_num, uct_nprdma_perf_t *perf);
+
+/**
  * Fill the address vector from a local port to a port of a peer.
  *
  * @param [in]  dev       Device.

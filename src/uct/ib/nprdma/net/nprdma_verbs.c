@@ -71,7 +71,8 @@ static int uct_nprdma_verbs_query_odp(struct ibv_context *context,
 }
 
 static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
-    .name = "emulated RNIC",
+    .name               = "emulated RNIC",
+    .perf               = &uct_nprdma_perf_emulated,
 #define UCT_NPRDMA_VERB_EMULATED(_member, _verb) ._member = npemu_##_verb,
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
 #undef UCT_NPRDMA_VERB_EMULATED
@@ -87,6 +88,7 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 
 static uct_nprdma_verbs_t uct_nprdma_verbs_real = {
     .name           = UCT_NPRDMA_VERBS_LIB,
+    .perf           = &uct_nprdma_perf_adapter,
     .query_odp      = uct_nprdma_verbs_query_odp,
     .kernel_backend = &nprdma_backend_device
 };

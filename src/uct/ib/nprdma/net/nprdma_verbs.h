@@ -3,6 +3,8 @@
 #ifndef UCT_NPRDMA_VERBS_H_
 #define UCT_NPRDMA_VERBS_H_
 
+#include "nprdma_perf.h"
+
 #include <infiniband/verbs.h>
 
 struct ibv_buf; /* since rdma-core 65 */
@@ -14,6 +16,8 @@ struct nprdma_backend;
  */
 typedef struct uct_nprdma_verbs {
     const char           *name;
+    /* Costs of its devices, unless UCX_NPRDMA_PERF tells others */
+    const uct_nprdma_perf_t *perf;
     struct ibv_device **(*get_device_list)(int *num_devices);
     void                (*free_device_list)(struct ibv_device **list);
     const char         *(*get_device_name)(struct ibv_device *device);

@@ -1,0 +1,220 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_perf.h"
+
+#include <ucs/config/parser.h>
+#include <ucs/debug/log.h>
+#include <ucs/sys/compiler.h>
+#include <ucs/sys/math.h>
+#include <ucs/sys/string.h>
+
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+/* Longest value of an item; ucs_config_sscanf_bw() cuts its unit */
+#define UCT_NPRDMA_PERF_MAX_VALUE  32
+
+/* Longest name of an item */
+#define UCT_NPRDMA_PERF_MAX_NAME   16
+
+/* Bytes of a packet besides payload. InfiniBand: local route header, base
+ * transport header, two checksums. RoCEv2: preamble and gap, Ethernet, IPv4,
+ * UDP, base transport header, two checksums */
+#define UCT_NPRDMA_PERF_IB_HEADERS    (8 + 12 + 4 + 2)
+#define UCT_NPRDMA_PERF_ROCE_HEADERS  (20 + 14 + 20 + 8 + 12 + 4 + 4)
+
+/* Bytes per second of a port that does not tell */
+#define UCT_NPRDMA_PERF_UNKNOWN_PORT  1.25e9
+
+/*
+ * The CPU that posts or receives moves the data, so there is no port. Beside
+ * UCX's own transports of shared memory the device adds no bandwidth: it moves
+ * data as cma does, by the same CPUs. UCX takes every lane into a rendezvous
+ * that has a fourth of the fastest lane's bandwidth (UCX_MULTI_LANE_MAX_RATIO),
+ * and gives cma 11145 MB/s. lane_bandwidth is less than a fourth of that.
+ * contrib/bench/calibrate prints these lines. am_bandwidth is not the speed of
+ * fragments, 26 GB/s, with which no message would be a rendezvous: it makes UCX
+ * send at most some 160 KiB in fragments, which others wait behind.
+ */
+const uct_nprdma_perf_t uct_nprdma_perf_emulated = {
+    .overhead       = 70e-9,
+    .latency        = 2e-9,
+    .rendezvous     = 3650e-9,
+    .bandwidth      = 11.7e9,
+    .am_bandwidth   = 9.26e9,
+    .lane_bandwidth = 2.8e9,
+    .is_per_process = 1
+};
+
+/* The work of the CPU is that of the emulated device. The latency is that of
+ * current adapters and one switch, and a rendezvous crosses the network three
+ * times more. */
+const uct_nprdma_perf_t uct_nprdma_perf_adapter = {
+    .overhead       = 200e-9,
+    .latency        = 1000e-9,
+    .rendezvous     = 4000e-9,
+    .bandwidth      = 0,
+    .am_bandwidth   = 5.0e9,
+    .lane_bandwidth = 0,
+    .is_per_process = 0
+};
+
+/* @return Number of lanes of ibv_port_attr.active_width, 0 if unknown. */
+static unsigned uct_nprdma_perf_port_width(uint8_t active_width)
+{
+    switch (active_width) {
+    case 1:
+        return 1;
+    case 2:
+        return 4;
+    case 4:
+        return 8;
+    case 8:
+        return 12;
+    case 16:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+/* @return Gbit/s of a lane without the line code, for a bit of
+ *         ibv_port_attr.active_speed; 0 if unknown. */
+static double uct_nprdma_perf_lane_speed(uint8_t active_speed)
+{
+    switch (active_speed) {
+    case 1:
+        return 2;   /* SDR, 8b/10b */
+    case 2:
+        return 4;   /* DDR, 8b/10b */
+    case 4:
+        return 8;   /* QDR, 8b/10b */
+    case 8:
+        return 10;  /* FDR10, 64b/66b */
+    case 16:
+        return 13.64; /* FDR, 64b/66b */
+    case 32:
+        return 25;  /* EDR, 64b/66b */
+    case 64:
+        return 50;  /* HDR */
+    case 128:
+        return 100; /* NDR */
+    default:
+        return 0;
+    }
+}
+
+double uct_nprdma_perf_port_bandwidth(const struct ibv_port_attr *attr)
+{
+    double raw     = uct_nprdma_perf_port_width(attr->active_width) *
+                     uct_nprdma_perf_lane_speed(attr->active_speed) * 1e9 / 8;
+    double headers = (attr->link_layer == IBV_LINK_LAYER_ETHERNET) ?
+                             UCT_NPRDMA_PERF_ROCE_HEADERS :
+                             UCT_NPRDMA_PERF_IB_HEADERS;
+    double mtu;
+
+    if ((raw == 0) || (attr->active_mtu < IBV_MTU_256) ||
+        (attr->active_mtu > IBV_MTU_4096)) {
+        return UCT_NPRDMA_PERF_UNKNOWN_PORT;
+    }
+
+    mtu = 128 << attr->active_mtu;
+    return raw * mtu / (mtu + headers);
+}
+
+typedef struct {
+    const char *name;
+    size_t     offset;     /* in uct_nprdma_perf_t */
+    int        is_time;
+} uct_nprdma_perf_field_t;
+
+#define UCT_NPRDMA_PERF_FIELD(_name, _is_time) \
+    {#_name, offsetof(uct_nprdma_perf_t, _name), _is_time}
+
+static const uct_nprdma_perf_field_t uct_nprdma_perf_fields[] = {
+    UCT_NPRDMA_PERF_FIELD(overhead, 1),
+    UCT_NPRDMA_PERF_FIELD(latency, 1),
+    UCT_NPRDMA_PERF_FIELD(rendezvous, 1),
+    UCT_NPRDMA_PERF_FIELD(bandwidth, 0),
+    UCT_NPRDMA_PERF_FIELD(am_bandwidth, 0),
+    UCT_NPRDMA_PERF_FIELD(lane_bandwidth, 0)
+};
+
+/* At least as UCX needs them: it divides by bandwidths, and asserts that times
+ * are not negative. "nan" compares false with all numbers. */
+static int uct_nprdma_perf_is_valid(int is_time, double value)
+{
+    return is_time ? ((value >= 0) && (value <= 1)) :
+                     ((value >= 1e6) && (value <= 1e13));
+}
+
+static ucs_status_t
+uct_nprdma_perf_parse_item(const char *item, uct_nprdma_perf_t *perf)
+{
+    char name[UCT_NPRDMA_PERF_MAX_NAME + 1], text[UCT_NPRDMA_PERF_MAX_VALUE];
+    const uct_nprdma_perf_field_t *field;
+    double value;
+    unsigned i;
+    int length;
+
+    length = 0;
+    if ((sscanf(item, "%16[^:]:%n", name, &length) < 1) || (length == 0) ||
+        (strlen(item + length) >= sizeof(text))) {
+        goto err_form;
+    }
+
+    ucs_strncpy_zero(text, item + length, sizeof(text));
+    for (i = 0; i < ucs_static_array_size(uct_nprdma_perf_fields); ++i) {
+        field = &uct_nprdma_perf_fields[i];
+        if (strcmp(field->name, name)) {
+            continue;
+        }
+
+        if (!(field->is_time ? ucs_config_sscanf_time(text, &value, NULL) :
+                               ucs_config_sscanf_bw(text, &value, NULL))) {
+            goto err_form;
+        }
+
+        if (!uct_nprdma_perf_is_valid(field->is_time, value)) {
+            ucs_error("UCX_NPRDMA_PERF: '%s' is not in the range %s", item,
+                      field->is_time ? "0s..1s" : "1e6..1e13 bytes/s");
+            return UCS_ERR_INVALID_PARAM;
+        }
+
+        *(double*)UCS_PTR_BYTE_OFFSET(perf, field->offset) = value;
+        return UCS_OK;
+    }
+
+err_form:
+    ucs_error("UCX_NPRDMA_PERF: '%.80s' is not NAME:VALUE with a name of "
+              "overhead, latency, rendezvous (times, 300ns), bandwidth, "
+              "am_bandwidth, lane_bandwidth (12000MBs)", item);
+    return UCS_ERR_INVALID_PARAM;
+}
+
+ucs_status_t uct_nprdma_perf_parse(const char *text, uct_nprdma_perf_t *perf)
+{
+    char item[UCT_NPRDMA_PERF_MAX_NAME + 1 + UCT_NPRDMA_PERF_MAX_VALUE];
+    size_t length;
+    ucs_status_t status;
+
+    if (!strcasecmp(text, UCS_VALUE_AUTO_STR)) {
+        return UCS_OK;
+    }
+
+    for (;;) {
+        length = strcspn(text, ",");
+        ucs_strncpy_zero(item, text, ucs_min(length + 1, sizeof(item)));
+        status = uct_nprdma_perf_parse_item(item, perf);
+        if ((status != UCS_OK) || (text[length] == '\0')) {
+            return status;
+        }
+
+        text += length + 1;
+    }
+}

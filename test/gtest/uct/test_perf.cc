@@ -1,0 +1,197 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "uct_test.h"
+
+extern "C" {
+#include <uct/ib/nprdma/net/nprdma_perf.h>
+}
+
+#include <cmath>
+
+/*
+ * What UCX is told of the speed of a device: the values that are configured,
+ * and else those of the device.
+ */
+
+namespace {
+
+const double close_to = 1e-12;
+
+/* All values differ from those of every device */
+const config_t configured = {
+    {"PERF", "overhead:110ns,latency:700ns,rendezvous:9us,bandwidth:8000MBs,"
+             "am_bandwidth:2000MBs,lane_bandwidth:4000MBs"}
+};
+
+constexpr double mega = 1 << 20;
+
+uct_perf_attr_t estimate(entity &e, uct_ep_operation_t op, uint64_t fields)
+{
+    uct_perf_attr_t attr = {};
+
+    attr.field_mask = UCT_PERF_ATTR_FIELD_OPERATION | fields;
+    attr.operation  = op;
+    EXPECT_EQ(UCS_OK, uct_iface_estimate_perf(e.iface(), &attr));
+    return attr;
+}
+
+double total(const uct_ppn_bandwidth_t &bandwidth)
+{
+    return bandwidth.dedicated + bandwidth.shared;
+}
+
+/* Seconds per byte */
+double cost(entity &e, uct_ep_operation_t op)
+{
+    return 1 / total(estimate(e, op, UCT_PERF_ATTR_FIELD_BANDWIDTH).bandwidth);
+}
+
+struct port {
+    uint8_t    width, speed, layer;
+    enum ibv_mtu mtu;
+    double     gbits; /* of the link, without line code and headers */
+    double     share; /* of payload in full packets */
+};
+
+const port ports[] = {
+    {2, 32, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, 100, 4096. / 4122},
+    {2, 32, IBV_LINK_LAYER_ETHERNET, IBV_MTU_1024, 100, 1024. / 1106},
+    {1, 1, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_256, 2, 256. / 282},
+    {8, 4, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_2048, 96, 2048. / 2074},
+    {16, 64, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, 100, 4096. / 4178},
+    {2, 128, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, 400, 4096. / 4122},
+    /* What no specification has counts as 10 Gbit/s */
+    {0, 32, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, 10, 1},
+    {2, 0, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, 10, 1},
+    {2, 33, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, 10, 1},
+    {2, 32, IBV_LINK_LAYER_INFINIBAND, static_cast<enum ibv_mtu>(0), 10, 1},
+    {2, 32, IBV_LINK_LAYER_INFINIBAND, static_cast<enum ibv_mtu>(200), 10, 1}
+};
+
+} // namespace
+
+TEST(test_perf, port_bandwidth)
+{
+    for (auto &p : ports) {
+        struct ibv_port_attr attr = {};
+
+        attr.active_width = p.width;
+        attr.active_speed = p.speed;
+        attr.link_layer   = p.layer;
+        attr.active_mtu   = p.mtu;
+        EXPECT_NEAR(p.gbits * 1e9 / 8 * p.share,
+                    uct_nprdma_perf_port_bandwidth(&attr), 1)
+                << unsigned(p.width) << "x of speed " << unsigned(p.speed);
+    }
+}
+
+TEST(test_perf, interface_has_configured_values)
+{
+    entity e(configured);
+
+    EXPECT_NEAR(110e-9, e.attr().overhead, close_to);
+    EXPECT_NEAR(4000 * mega, total(e.attr().bandwidth), 1);
+    /* Four of these and two overheads are a rendezvous */
+    EXPECT_NEAR(9e-6, 4 * e.attr().latency.c + 2 * e.attr().overhead,
+                close_to);
+    EXPECT_EQ(0, e.attr().latency.m);
+}
+
+/* A latency that makes more of a rendezvous than was measured is the latency */
+TEST(test_perf, latency_is_never_less_than_configured)
+{
+    entity e(config_t{{"PERF", "latency:5us,rendezvous:1us"}});
+
+    EXPECT_NEAR(5e-6, e.attr().latency.c, close_to);
+}
+
+TEST(test_perf, values_that_are_not_named_are_of_the_device)
+{
+    entity dflt, e(config_t{{"PERF", "overhead:110ns"}});
+
+    EXPECT_NEAR(110e-9, e.attr().overhead, close_to);
+    EXPECT_NE(e.attr().overhead, dflt.attr().overhead);
+    EXPECT_EQ(total(dflt.attr().bandwidth), total(e.attr().bandwidth));
+}
+
+TEST(test_perf, device_has_calibrated_values)
+{
+    entity e;
+
+    if (device_name() != "npemu0") {
+        GTEST_SKIP() << "the values of the emulated RNIC";
+    }
+    EXPECT_EQ(uct_nprdma_perf_emulated.overhead, e.attr().overhead);
+    EXPECT_EQ(uct_nprdma_perf_emulated.lane_bandwidth,
+              e.attr().bandwidth.dedicated);
+    EXPECT_EQ(0, e.attr().bandwidth.shared);
+    /* Less than a fourth of the bandwidth that UCX gives cma and knem, so that
+     * no rendezvous of shared memory is shared with it */
+    EXPECT_LT(4 * e.attr().bandwidth.dedicated, 11145 * mega);
+}
+
+/* The old protocol selection asks for overheads only */
+TEST(test_perf, fragment_is_an_overhead)
+{
+    const uint64_t fields = UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD |
+                            UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD;
+    entity e(configured);
+    uct_perf_attr_t attr = estimate(e, UCT_EP_OP_AM_ZCOPY, fields);
+
+    EXPECT_NEAR(e.attr().cap.am.max_bcopy *
+                        (1 / (2000 * mega) - 1 / (8000 * mega)),
+                attr.send_pre_overhead, close_to);
+    EXPECT_EQ(0, attr.send_post_overhead);
+    /* In copy mode nothing is better than a fragment */
+    entity copies(config_t{{"PERF", configured.at("PERF")}, {"ZCOPY", "no"}});
+    attr = estimate(copies, UCT_EP_OP_AM_ZCOPY, fields);
+    EXPECT_NEAR(110e-9, attr.send_pre_overhead, close_to);
+}
+
+/* The new one asks for everything */
+TEST(test_perf, fragments_are_slower_than_zero_copy)
+{
+    const uint64_t fields = UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD |
+                            UCT_PERF_ATTR_FIELD_BANDWIDTH |
+                            UCT_PERF_ATTR_FIELD_LATENCY;
+    entity e(configured);
+    uct_perf_attr_t am  = estimate(e, UCT_EP_OP_AM_BCOPY, fields);
+    uct_perf_attr_t get = estimate(e, UCT_EP_OP_GET_ZCOPY, fields);
+
+    EXPECT_NEAR(110e-9, am.send_pre_overhead, close_to);
+    EXPECT_NEAR(700e-9, am.latency.c, close_to);
+    EXPECT_NEAR(700e-9, get.latency.c, close_to);
+    EXPECT_GT(get.send_pre_overhead, 6e-6);
+    /* By the copy that UCP does not count for it */
+    EXPECT_NEAR(110e-9 + e.attr().cap.am.max_bcopy / 7e9,
+                estimate(e, UCT_EP_OP_AM_ZCOPY, fields).send_pre_overhead,
+                close_to);
+    for (auto op : {UCT_EP_OP_AM_BCOPY, UCT_EP_OP_AM_ZCOPY, UCT_EP_OP_PUT_BCOPY,
+                    UCT_EP_OP_GET_BCOPY}) {
+        EXPECT_NEAR(1 / (2000 * mega) - 1 / (8000 * mega),
+                    cost(e, op) - cost(e, UCT_EP_OP_PUT_ZCOPY), 1e-15);
+    }
+}
+
+TEST(test_perf, copy_mode_has_the_bandwidth_of_copies)
+{
+    entity e(config_t{{"PERF", "bandwidth:8000MBs,am_bandwidth:2000MBs,"
+                               "lane_bandwidth:4000MBs"},
+                      {"ZCOPY", "no"}});
+
+    EXPECT_NEAR(2000 * mega, total(e.attr().bandwidth), 1);
+}
+
+/* Without an operation, and without fields */
+TEST(test_perf, query_of_nothing)
+{
+    entity e(configured);
+    uct_perf_attr_t attr = {};
+
+    attr.send_pre_overhead = 7;
+    EXPECT_EQ(UCS_OK, uct_iface_estimate_perf(e.iface(), &attr));
+    EXPECT_EQ(7, attr.send_pre_overhead);
+    attr.field_mask = UCT_PERF_ATTR_FIELD_LATENCY;
+    EXPECT_EQ(UCS_OK, uct_iface_estimate_perf(e.iface(), &attr));
+    EXPECT_NEAR(e.attr().latency.c, attr.latency.c, close_to);
+}
