@@ -34,6 +34,7 @@ enum event_t {
 constexpr size_t  area   = 128 << 10;
 constexpr size_t  at     = 32 << 10;  /* Offset of the range that is removed */
 constexpr size_t  gone   = 64 << 10;
+constexpr size_t  region = 2 << 20;      /* Least UCX_NPRDMA_REGION_SIZE */
 constexpr uint8_t before = 0x11, after = 0x22, sent = 0x33;
 
 /* An order of the initiator to the target, before it starts an operation */
@@ -140,7 +141,8 @@ void expect_waits(const std::atomic<bool> &returned)
 }
 
 /* Memory at the end of the heap. malloc() has enough below it, so that it does
- * not extend the heap. */
+ * not extend the heap. All of it is in one region: a region has a table from
+ * the use of its first page on, and the tests do not use the first page here. */
 class heap_memory {
 public:
     heap_memory()
@@ -151,6 +153,9 @@ public:
         free(reserve);
         m_begin = (char*)sbrk(0);
         m_ptr   = m_begin + (-(uintptr_t)m_begin & (page_size - 1));
+
+        size_t left = region - ((uintptr_t)m_ptr & (region - 1));
+        m_ptr += (left < area) ? left : 0;
         EXPECT_EQ(0, brk(m_ptr + area));
     }
 
