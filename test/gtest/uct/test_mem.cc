@@ -329,32 +329,15 @@ TEST_F(test_mem, counters)
 }
 
 
-/* UCX 1.16 to 1.20 use the handle of a local buffer with their old protocols */
-TEST_F(test_mem, old_protocols_have_a_local_handle)
-{
-    static const std::map<const char*, bool> values = {
-        {"n", true}, {"no", true}, {"y", false}, {"maybe", false}
-    };
-
-    for (const auto &value : values) {
-        setenv("UCX_PROTO_ENABLE", value.first, 1);
-        entity other;
-        EXPECT_EQ(value.second, (other.md_attr().cap.flags &
-                                 UCT_MD_FLAG_NEED_MEMH) != 0) << value.first;
-    }
-    unsetenv("UCX_PROTO_ENABLE");
-}
-
 TEST_F(test_mem, local_handle_is_not_dereferenced)
 {
-    /* The MD does not request a key then, and UCP 1.13 passes any value */
+    /* UCP before 1.16 passes any value, because the MD requests none */
     auto *garbage = reinterpret_cast<uct_mem_h>(uintptr_t(0x5a));
     buffer remote(m_b->md(), size);
     std::vector<char> local(size, 1);
     uct_iov_t iov   = {local.data(), size, garbage, 0, 1};
     uct_rkey_t rkey = m_a->unpack(remote.packed_key());
 
-    ASSERT_FALSE(m_a->md_attr().cap.flags & UCT_MD_FLAG_NEED_MEMH);
     for (bool is_get : {false, true}) {
         completion comp;
         ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {

@@ -15,7 +15,6 @@
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 
-#include <ucs/config/parser.h>
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 #include <ucs/sys/string.h>
@@ -23,7 +22,6 @@
 #include <ucs/vfs/base/vfs_obj.h>
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
 /* Number of times that a byte of a region is registered, for the average cost.
  * UCX knows no cost of the first time only, and its own transports leave it
@@ -269,30 +267,16 @@ ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
     return UCS_OK;
 }
 
-/* The old protocols of UCX 1.16 to 1.20 use the memory handle of the local
- * buffer of an RMA operation although they have none, unless the memory domain
- * needs it. They are in use only if the user asks for them. */
-static int uct_nprdma_md_has_old_protocols(void)
-{
-    const char *value = getenv("UCX_PROTO_ENABLE");
-    int is_enabled;
-
-    return (value != NULL) &&
-           ucs_config_sscanf_bool(value, &is_enabled, NULL) && !is_enabled;
-}
-
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
 {
     /* Registering pins nothing, and calls the device only for the first buffer
      * in a region, or to export memory with on-demand paging. So UCX need not
      * cache registrations. A peer needs only the unpacked key, and local
-     * buffers need no registration. */
+     * buffers need no registration, except for UCP. */
     memset(caps, 0, sizeof(*caps));
     caps->flags                  = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY |
+                                   UCT_NPRDMA_MD_FLAG_LOCAL_HANDLE |
                                    UCT_NPRDMA_MD_FLAG_INVALIDATE;
-    if (uct_nprdma_md_has_old_protocols()) {
-        caps->flags |= UCT_MD_FLAG_NEED_MEMH;
-    }
     caps->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     caps->reg_nonblock_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     caps->cache_mem_types        = UCS_BIT(UCS_MEMORY_TYPE_HOST);

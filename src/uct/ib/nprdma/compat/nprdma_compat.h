@@ -6,8 +6,9 @@
 /*
  * The only place with differences between UCX versions. The rest of the
  * transport has version-neutral types and functions. Compile probes
- * (config/m4/ucx_api.m4) select those of UCX, never a version number, because
- * the API does not change monotonically.
+ * (config/m4/ucx_api.m4) select those of UCX, not a version number, because
+ * the API does not change monotonically. The one exception is what no
+ * declaration shows.
  *
  * nprdma_glue.h has the tables and thunks that only nprdma_component.c needs.
  */
@@ -56,6 +57,16 @@
 #  define UCT_NPRDMA_NEW_PROTO_LANES 1
 #else
 #  define UCT_NPRDMA_NEW_PROTO_LANES 0
+#endif
+
+/* RMA with the old protocols of UCX 1.16 to 1.21 reads the memory handle of the
+ * local buffer without asking whether the memory domain needs one, and then
+ * there is none. The memory domain cannot know which protocols will be used:
+ * a file or ucp_config_modify() may choose them. */
+#if (UCT_API >= UCT_VERSION(1, 16)) && (UCT_API < UCT_VERSION(1, 22))
+#  define UCT_NPRDMA_MD_FLAG_LOCAL_HANDLE UCT_MD_FLAG_NEED_MEMH
+#else
+#  define UCT_NPRDMA_MD_FLAG_LOCAL_HANDLE 0
 #endif
 
 /* In a class constructor: initialize the base of an interface */
