@@ -131,6 +131,27 @@ TEST_F(test_mem, key_of_earlier_registration)
     expect_revoked(memory, 0, size, rkey);
 }
 
+/* UCX demands so since keys say whether they can be invalidated */
+TEST_F(test_mem, only_keys_are_invalidated)
+{
+    buffer memory(m_b->md(), size);
+    uct_mem_h memh = reg(memory.ptr(), size);
+
+    memory.deregister();
+    memory.fill(1);
+    if (UCT_API < UCT_VERSION(1, 15)) {
+        invalidate(m_b->md(), memh);
+        return;
+    }
+
+    ASSERT_EQ(UCS_ERR_INVALID_PARAM, try_invalidate(m_b->md(), memh));
+    /* The registration remains, and so it can get a key */
+    uct_rkey_t rkey = m_a->unpack(pack(memh));
+    expect_works(memory, 0, size, rkey);
+    invalidate(m_b->md(), memh);
+    expect_revoked(memory, 0, size, rkey);
+}
+
 
 /* ---- cost ---- */
 

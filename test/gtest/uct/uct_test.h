@@ -116,7 +116,10 @@ struct completion : uct_completion_t {
 };
 
 /* Deregisters and revokes the keys. Expects the revocation to be complete on
- * return. */
+ * return, unless there is an error. */
+ucs_status_t try_invalidate(uct_md_h md, uct_mem_h memh);
+
+/* The same, and expects no error */
 void invalidate(uct_md_h md, uct_mem_h memh);
 
 /* A worker with one interface of nprdma */

@@ -59,6 +59,10 @@
 #  define UCT_NPRDMA_NEW_PROTO_LANES 0
 #endif
 
+/* UCX with these flags invalidates only what has a key, and demands an error
+ * for anything else; before, it invalidates any registration */
+#define UCT_NPRDMA_INVALIDATE_NEEDS_KEY HAVE_DECL_UCT_MD_FLAG_INVALIDATE_RMA
+
 /* RMA with the old protocols of UCX 1.16 to 1.21 reads the memory handle of the
  * local buffer without asking whether the memory domain needs one, and then
  * there is none. The memory domain cannot know which protocols will be used:

@@ -6,6 +6,7 @@
 
 #include "nprdma_mem.h"
 #include "nprdma_mrs.h"
+#include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
@@ -246,6 +247,7 @@ ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
     uct_nprdma_mem_md_t *md = ucs_derived_of(tl_md, uct_nprdma_mem_md_t);
+    const uct_nprdma_mem_t *mem;
     int invalidate;
 
     if (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_MEMH) ||
@@ -258,6 +260,14 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
     if (invalidate &&
         (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_COMPLETION) ||
          (params->comp == NULL))) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    mem = params->memh;
+    if (invalidate && UCT_NPRDMA_INVALIDATE_NEEDS_KEY &&
+        (atomic_load(&mem->state) != UCT_NPRDMA_MEM_EXPORTED)) {
+        ucs_debug("%s: cannot invalidate memory handle %p, it has no key",
+                  md->super.name, mem);
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -108,7 +108,10 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
  * @param [in] params  As for uct_md_mem_dereg_v2().
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM without a handle, or with the flag and
- *         no completion.
+ *         no completion, or with the flag and a registration whose key was
+ *         never packed, if this UCX demands that
+ *         (UCT_MD_MKEY_PACK_FLAG_INVALIDATE_RMA). After an error the
+ *         registration remains.
  */
 ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
