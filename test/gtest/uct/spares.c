@@ -7,13 +7,20 @@
 
 #include "uct/ib/nprdma/rma/nprdma_rma_types.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 static struct {
-    int        (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr,
-                            struct ibv_send_wr **bad_wr);
-    atomic_int is_double;
-} spares;
+    int                    (*post_send)(struct ibv_qp *qp,
+                                        struct ibv_send_wr *wr,
+                                        struct ibv_send_wr **bad_wr);
+    atomic_int             is_double;
+    pthread_mutex_t        lock;  /* Protects the last reply */
+    struct ibv_qp          *qp;
+    uct_nprdma_svc_reply_t reply;
+} spares = {
+    .lock = PTHREAD_MUTEX_INITIALIZER
+};
 
 static uct_nprdma_rma_res_t *spares_side(uct_iface_h iface)
 {
@@ -49,15 +56,31 @@ static int spares_is_reply(const struct ibv_send_wr *wr)
            (*(const uint8_t*)wr->sg_list[0].addr == UCT_NPRDMA_SVC_REPLY);
 }
 
+/* Send the last reply, without a completion unless it fails */
+static int spares_send_last(void)
+{
+    struct ibv_sge sge    = {(uintptr_t)&spares.reply, sizeof(spares.reply), 0};
+    struct ibv_send_wr wr = {};
+    struct ibv_send_wr *bad_wr;
+
+    wr.sg_list    = &sge;
+    wr.num_sge    = 1;
+    wr.opcode     = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE;
+    return spares.post_send(spares.qp, &wr, &bad_wr);
+}
+
 static int spares_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                             struct ibv_send_wr **bad_wr)
 {
-    struct ibv_send_wr copy = *wr;
-
-    if ((qp->qp_type == IBV_QPT_RC) && atomic_load(&spares.is_double) &&
-        spares_is_reply(wr)) {
-        copy.send_flags &= ~IBV_SEND_SIGNALED;
-        spares.post_send(qp, &copy, bad_wr);
+    if ((qp->qp_type == IBV_QPT_RC) && spares_is_reply(wr)) {
+        pthread_mutex_lock(&spares.lock);
+        spares.qp    = qp;
+        spares.reply = *(const uct_nprdma_svc_reply_t*)wr->sg_list[0].addr;
+        if (atomic_load(&spares.is_double)) {
+            spares_send_last();
+        }
+        pthread_mutex_unlock(&spares.lock);
     }
     return spares.post_send(qp, wr, bad_wr);
 }
@@ -75,4 +98,14 @@ void spares_start(uct_md_h md)
 void spares_double(int is_double)
 {
     atomic_store(&spares.is_double, is_double);
+}
+
+int spares_repeat(void)
+{
+    int ret;
+
+    pthread_mutex_lock(&spares.lock);
+    ret = spares_send_last();
+    pthread_mutex_unlock(&spares.lock);
+    return ret;
 }

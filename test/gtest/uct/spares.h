@@ -29,8 +29,16 @@ int spares_rest(uct_iface_h iface);
 /** Take over the sends of an MD that has no endpoint yet. */
 void spares_start(uct_md_h md);
 
-/** Select whether the MD's service sends each reply twice from now on. */
+/** Select whether the MD's service sends each reply twice from now on, at
+ * once. */
 void spares_double(int is_double);
+
+/**
+ * Send the last reply of the MD's service again. Its connection still exists.
+ *
+ * @return 0, or an error of ibv_post_send().
+ */
+int spares_repeat(void);
 
 #ifdef __cplusplus
 }

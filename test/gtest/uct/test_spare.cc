@@ -359,30 +359,64 @@ protected:
         m_rkey = m_a->unpack(m_remote->packed_key());
         m_ab   = m_a->connect(m_b->address());
     }
+
+    /* A new connection to the same target works */
+    void reconnect()
+    {
+        m_a->disconnect(m_ab);
+        m_ab = m_a->connect(m_b->address());
+        put_alone(m_ab);
+        EXPECT_EQ(1u, count());
+    }
 };
 
+/* The reply to the last put comes again when that put is done and the next
+ * spare is posted. While the put is in flight a reply may come before the
+ * spare, and then it has no receive. */
 TEST_F(test_spare_unasked, unrequested_spare_is_malformed)
 {
     put_alone(m_ab);
     EXPECT_EQ(1u, count());
 
     complaints heard;
-    spares_double(1);
-    /* The put completes; then its reply arrives again */
-    put(m_ab, ++m_value);
+    ASSERT_EQ(0, spares_repeat());
     m_a->wait([&]() { return m_a->failed.count(m_ab) > 0; });
-    spares_double(0);
     EXPECT_EQ(UCS_ERR_IO_ERROR, m_a->failed[m_ab]);
     EXPECT_EQ(m_value, *m_remote->ptr<uint64_t>());
     ASSERT_FALSE(heard.lines().empty());
     EXPECT_NE(std::string::npos, heard.lines()[0].find("malformed reply"));
     EXPECT_EQ(0u, count());
     EXPECT_TRUE(rests());
+    reconnect();
+}
 
-    m_a->disconnect(m_ab);
-    m_ab = m_a->connect(m_b->address());
-    put_alone(m_ab);
-    EXPECT_EQ(1u, count());
+/* The same where no spare is posted, so that nothing receives the second reply:
+ * it does not wait for the receive of a later request */
+class test_spare_unreceived : public test_spare_unasked {
+protected:
+    config_t config() override
+    {
+        return {{"ZCOPY", "no"}, {"TIMEOUT", "10ms"}, {"RETRY_COUNT", "3"}};
+    }
+};
+
+TEST_F(test_spare_unreceived, reply_without_receive_ends_the_connection)
+{
+    put_alone(m_ab, 1);
+    EXPECT_EQ(0u, count());
+
+    spares_double(1);
+    put_alone(m_ab, 1);
+    spares_double(0);
+    EXPECT_TRUE(m_a->failed.empty());
+    EXPECT_TRUE(rests());
+
+    /* The next request finds the connection ended, and is not lost silently */
+    put(m_ab, m_value + 1);
+    m_a->wait([&]() { return m_a->failed.count(m_ab) > 0; });
+    EXPECT_EQ(m_value, *m_remote->ptr<uint64_t>());
+    EXPECT_TRUE(rests());
+    reconnect();
 }
 
 /* ---- targets that die ---- */
