@@ -13,7 +13,9 @@
 #include "fabric/npemu_thread.h"
 #include "inject/npemu_fault.h"
 #include "iommu/npemu_table.h"
+#include "verbs/npemu_buf.h"
 #include "verbs/npemu_mr.h"
+#include "verbs/npemu_pin.h"
 #include "verbs/npemu_qp_event.h"
 #include "verbs/npemu_recover.h"
 
@@ -29,6 +31,7 @@
 
 static pthread_mutex_t npemu_attach_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t npemu_attach_count;
+static int npemu_attach_has_handlers; /* of fork() */
 
 static const npemu_proc_ops_t npemu_attach_ops = {
     .peer_died     = npemu_recover,
@@ -131,13 +134,45 @@ err_fabric:
     return ret;
 }
 
+/*
+ * A forked child frees buffers of its parent, and may open the device itself.
+ * It must not inherit a lock that another thread of the parent holds. These are
+ * all locks that do not belong to an object of the parent, in their order.
+ */
+static void npemu_attach_fork_prepare(void)
+{
+    pthread_mutex_lock(&npemu_attach_lock);
+    npemu_buf_fork_prepare();
+    npemu_pin_fork_prepare();
+}
+
+static void npemu_attach_fork_done(void)
+{
+    npemu_pin_fork_done();
+    npemu_buf_fork_done();
+    pthread_mutex_unlock(&npemu_attach_lock);
+}
+
+/* What has to be done once, before the first attachment. The lock is held. */
+static int npemu_attach_prepare(void)
+{
+    if (!npemu_attach_has_handlers &&
+        (pthread_atfork(npemu_attach_fork_prepare, npemu_attach_fork_done,
+                        npemu_attach_fork_done) != 0)) {
+        return ENOMEM;
+    }
+
+    npemu_attach_has_handlers = 1;
+    return npemu_self_init();
+}
+
 npemu_proc_t *npemu_attach(void)
 {
     npemu_proc_t *proc;
     int ret;
 
     pthread_mutex_lock(&npemu_attach_lock);
-    ret  = npemu_self_init();
+    ret  = npemu_attach_prepare();
     proc = npemu_self();
     if ((ret == 0) && (proc == NULL)) {
         npemu_log_init();

@@ -26,10 +26,11 @@ typedef struct npemu_buf {
 /* All buffers of the process. Registration looks them up by address, and a
  * handle is known by its place in the list. */
 static struct {
-    pthread_mutex_t lock;
-    npemu_link_t    list;
+    pthread_mutex_t  lock;  /* held during fork() */
+    npemu_link_t     list;
+    _Atomic unsigned count;
 } npemu_bufs = {PTHREAD_MUTEX_INITIALIZER,
-                {&npemu_bufs.list, &npemu_bufs.list}};
+                {&npemu_bufs.list, &npemu_bufs.list}, 0};
 
 static npemu_buf_t *npemu_buf_of_link(npemu_link_t *link)
 {
@@ -69,6 +70,7 @@ static npemu_buf_t *npemu_buf_drop(npemu_buf_t *buf)
     }
 
     npemu_link_del(&buf->link);
+    atomic_fetch_sub(&npemu_bufs.count, 1);
     return buf;
 }
 
@@ -164,6 +166,7 @@ void *npemu_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf_p)
     atomic_fetch_add(&npemu_pd(pd)->refcount, 1);
     pthread_mutex_lock(&npemu_bufs.lock);
     npemu_link_add(&npemu_bufs.list, &buf->link);
+    atomic_fetch_add(&npemu_bufs.count, 1);
     pthread_mutex_unlock(&npemu_bufs.lock);
 
     *buf_p = (struct ibv_buf*)buf;
@@ -173,6 +176,12 @@ void *npemu_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf_p)
 int npemu_is_buf(const struct ibv_buf *handle)
 {
     int found;
+
+    /* A program may use other devices only: then no handler of fork() is
+     * registered, and the lock must not be taken */
+    if (atomic_load(&npemu_bufs.count) == 0) {
+        return 0;
+    }
 
     pthread_mutex_lock(&npemu_bufs.lock);
     found = npemu_buf_find(handle) != NULL;
@@ -211,4 +220,14 @@ struct ibv_mr *npemu_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *handle,
     }
 
     return npemu_reg_mr(pd, addr, length, access);
+}
+
+void npemu_buf_fork_prepare(void)
+{
+    pthread_mutex_lock(&npemu_bufs.lock);
+}
+
+void npemu_buf_fork_done(void)
+{
+    pthread_mutex_unlock(&npemu_bufs.lock);
 }

@@ -30,4 +30,11 @@ int npemu_buf_get(npemu_proc_t *proc, uint64_t addr, uint64_t length,
  * may access it any more. */
 void npemu_buf_put(struct npemu_buf *buf);
 
+/** Before fork(): take the lock of the buffers, so that the child does not
+ * inherit it from another thread. */
+void npemu_buf_fork_prepare(void);
+
+/** After fork(), in parent and child: release the lock. */
+void npemu_buf_fork_done(void);
+
 #endif

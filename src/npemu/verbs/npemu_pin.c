@@ -29,7 +29,7 @@ typedef struct {
 } npemu_pin_range_t;
 
 static struct {
-    pthread_mutex_t   lock;
+    pthread_mutex_t   lock; /* held during fork() */
     pid_t             pid;  /* a forked child inherits the list, not the pins */
     npemu_pin_range_t *ranges;
     size_t            count;
@@ -258,5 +258,15 @@ void npemu_unpin(uint64_t start, uint64_t end)
     } else {
         npemu_warn("out of memory: pages remain pinned");
     }
+    pthread_mutex_unlock(&npemu_pins.lock);
+}
+
+void npemu_pin_fork_prepare(void)
+{
+    pthread_mutex_lock(&npemu_pins.lock);
+}
+
+void npemu_pin_fork_done(void)
+{
     pthread_mutex_unlock(&npemu_pins.lock);
 }

@@ -23,4 +23,11 @@ int npemu_pin(uint64_t start, uint64_t end, int writable);
 /** Undo one @ref npemu_pin of the same range. */
 void npemu_unpin(uint64_t start, uint64_t end);
 
+/** Before fork(): take the lock of the pins, so that the child does not inherit
+ * it from another thread. */
+void npemu_pin_fork_prepare(void);
+
+/** After fork(), in parent and child: release the lock. */
+void npemu_pin_fork_done(void);
+
 #endif

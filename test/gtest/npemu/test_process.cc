@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -594,6 +595,115 @@ TEST(test_process_fork, child_does_not_keep_its_dead_parent_alive)
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);
     close(hold[1]);
 }
+
+/* What a thread of the parent does while it forks. Each holds another lock of
+ * the process most of the time. */
+struct Holder {
+    virtual ~Holder() {}
+    virtual void once() = 0;
+};
+
+struct AttachLock : Holder {
+    void once() override { Device device; }
+};
+
+/* A handle is searched for among many buffers. */
+struct BufferLock : Holder {
+    BufferLock() : bufs(2000)
+    {
+        for (auto &buf : bufs) {
+            EXPECT_NE(nullptr, npemu_alloc_buf(device.pd, 1, &buf));
+        }
+    }
+    ~BufferLock() override
+    {
+        for (auto buf : bufs) {
+            npemu_free_buf(buf);
+        }
+    }
+    void once() override { EXPECT_EQ(0, npemu_is_buf((ibv_buf*)&device)); }
+
+    Device                device;
+    std::vector<ibv_buf*> bufs;
+};
+
+/* The last page is missing, which is searched for page by page. fork() waits
+ * for each of these system calls, but not for what is between them. */
+struct PinLock : Holder {
+    PinLock()
+    {
+        data = (char*)mmap(nullptr, SIZE, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, (void*)data);
+        EXPECT_EQ(0, munmap(data + SIZE - PAGE, PAGE));
+    }
+    ~PinLock() override { munmap(data, SIZE - PAGE); }
+    void once() override
+    {
+        EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, data, SIZE, ACCESS_ALL));
+        EXPECT_EQ(EFAULT, errno);
+    }
+
+    static constexpr size_t PAGE = 4096, SIZE = 64 << 20;
+
+    Device device;
+    char   *data;
+};
+
+template<typename T> std::unique_ptr<Holder> make_holder()
+{
+    return std::make_unique<T>();
+}
+
+struct Lock {
+    const char *name;
+    std::unique_ptr<Holder> (*holder)();
+};
+
+class test_process_fork_lock : public testing::TestWithParam<Lock> {
+};
+
+TEST_P(test_process_fork_lock, child_does_not_inherit_it)
+{
+    SKIP_UNLESS(NPT_FORK_WITH_THREADS, "TSan cannot follow such a fork");
+    constexpr int FORKS = 20;
+    auto holder         = GetParam().holder();
+    std::atomic<int> held(0);
+    std::atomic<bool> stop(false);
+    std::thread thread([&] {
+        while (!stop) {
+            holder->once();
+            ++held;
+            sched_yield();
+        }
+    });
+
+    for (int i = 0; (i < FORKS) && !HasFailure(); ++i) {
+        int before = held;
+        EXPECT_TRUE(wait_until([&] { return held > before; }));
+        Child child([](Pipe &) {
+            Device device;
+            Buffer buffer(device, 8192); /* pins */
+            ibv_buf *buf = nullptr;
+
+            EXPECT_NE(nullptr, npemu_alloc_buf(device.pd, 8192, &buf));
+            EXPECT_EQ(1, npemu_is_buf(buf));
+            npemu_free_buf(buf);
+        });
+        child.join();
+    }
+    stop = true;
+    thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(locks, test_process_fork_lock,
+                         testing::Values(
+                                 Lock{"attaching", make_holder<AttachLock>},
+                                 Lock{"buffers", make_holder<BufferLock>},
+                                 Lock{"pins", make_holder<PinLock>}),
+                         [](const auto &info) {
+                             return std::string(info.param.name);
+                         });
 
 static std::set<int> open_fds()
 {
