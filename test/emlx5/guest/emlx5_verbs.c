@@ -226,8 +226,29 @@ static void test_access(pair_t *pair)
     refused(pair, &request);
 }
 
+/* The model counts a message when it tries for the first time to send it */
+static uint64_t num_sends(const volatile uint64_t *monitor)
+{
+    enum { STATS = 0x100 / 8, SENDS = 4 }; /* firmware/emlx5_monitor.h */
+
+    return monitor[STATS + SENDS];
+}
+
+static void await_send(const volatile uint64_t *monitor, uint64_t before)
+{
+    time_t end = time(NULL) + PAIR_SECONDS;
+
+    while (num_sends(monitor) == before) {
+        CHECK(time(NULL) < end, "the message is not sent");
+    }
+}
+
 static void test_rnr(pair_t *pair)
 {
+    const volatile uint64_t *monitor = side_monitor(&pair->a);
+    uint64_t before;
+    struct ibv_wc wc;
+
     pair_settings_t settings = pair_default;
     request_t request = to_b(pair, IBV_WR_SEND, 64);
 
@@ -240,8 +261,10 @@ static void test_rnr(pair_t *pair)
 
     /* It waits for a receive */
     pair_connect(pair, &pair_default);
+    before = num_sends(monitor);
     side_post(&pair->a, &request);
-    usleep(50000);
+    await_send(monitor, before);
+    CHECK(ibv_poll_cq(pair->a.cq, 1, &wc) == 0, "it does not wait");
     CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
     side_wait_ok(&pair->a);
     side_wait_ok(&pair->b);
