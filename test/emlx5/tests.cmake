@@ -32,18 +32,19 @@ target_link_libraries(emlx5_gone PRIVATE ${IBVERBS_LIBRARY} Threads::Threads)
 set(NPRDMA_EMLX5 some CACHE STRING
     "Tests of the emulated mlx5 adapter in guests: some or all")
 
-# add_emlx5_test(NAME SCRIPT [ALL_ONLY] [SECONDS N] [LOAD N] [KERNELS K...]
-#                [IOMMU MODE] [FUNCTIONS N] [MODEL OPTION...] [ARGS ARGUMENT...])
+# add_emlx5_test(NAME SCRIPT [ALL_ONLY] [MODULE] [SECONDS N] [LOAD N]
+#                [KERNELS K...] [IOMMU MODE] [FUNCTIONS N] [MODEL OPTION...]
+#                [ARGS ARGUMENT...])
 # Adds test guest.K.emlx5.NAME, which runs guest/SCRIPT in a guest with N (2)
-# functions, on each kernel K (6.12). SECONDS (120) is the time on an idle
-# machine, the limit is three times that. LOAD (4) is as in add_guest_test():
-# programs that poll keep both CPUs of the guest busy. With ALL_ONLY, and on other
-# kernels than 6.12, only NPRDMA_EMLX5=all has the test.
+# functions, on each kernel K (6.12), with MODULE after the project's modules are
+# built. SECONDS, LOAD (4) and ARGS are as in add_guest_test(): programs that poll
+# keep both CPUs of the guest busy. With ALL_ONLY, and on other kernels than 6.12,
+# only NPRDMA_EMLX5=all has the test.
 function(add_emlx5_test name script)
-    cmake_parse_arguments(T "ALL_ONLY" "SECONDS;LOAD;IOMMU;FUNCTIONS"
+    cmake_parse_arguments(T "ALL_ONLY;MODULE" "SECONDS;LOAD;IOMMU;FUNCTIONS"
                           "KERNELS;MODEL;ARGS" ${ARGN})
-    if(NOT T_SECONDS)
-        set(T_SECONDS 120)
+    if(T_UNPARSED_ARGUMENTS)
+        message(FATAL_ERROR "emlx5.${name}: unknown ${T_UNPARSED_ARGUMENTS}")
     endif()
     if(NOT T_LOAD)
         set(T_LOAD 4)
@@ -67,18 +68,15 @@ function(add_emlx5_test name script)
     foreach(option ${T_MODEL})
         list(APPEND model --model ${option})
     endforeach()
-    foreach(kernel ${T_KERNELS})
-        if(NOT kernel IN_LIST NPRDMA_GUEST_KERNELS)
-            continue()
-        endif()
-        set(test guest.${kernel}.emlx5.${name})
-        add_guest_run(${test} ${kernel} SECONDS ${T_SECONDS} LOAD ${T_LOAD}
-                      SCRIPT guest/${script} ARGS ${T_ARGS}
-                      RUN ${CMAKE_CURRENT_SOURCE_DIR}/guest/run ${model} --
-                      OPTIONS --iommu ${T_IOMMU} --append iomem=relaxed)
-        set_tests_properties(${test} PROPERTIES
-            ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
-    endforeach()
+    set(no_module NO_MODULE)
+    if(T_MODULE)
+        set(no_module "")
+    endif()
+    add_guest_test(emlx5.${name} guest/${script} ${no_module}
+        SECONDS ${T_SECONDS} LOAD ${T_LOAD} KERNELS ${T_KERNELS}
+        RUN ${CMAKE_CURRENT_SOURCE_DIR}/guest/run ${model} --
+        OPTIONS --iommu ${T_IOMMU} --append iomem=relaxed
+        PROPERTIES ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>" ARGS ${T_ARGS})
 endfunction()
 
 add_emlx5_test(verbs verbs KERNELS 6.1 6.12 7.2 MODEL --delay 50
@@ -96,41 +94,32 @@ add_emlx5_test(faults faults ALL_ONLY KERNELS 6.1 6.12 7.2
                ARGS $<TARGET_FILE:emlx5_verbs> $<TARGET_FILE:emlx5_counts>)
 
 # With the project's module
-function(add_emlx5_module_test name)
-    add_emlx5_test(${name} ${ARGN})
-    foreach(kernel 6.1 6.12 7.2)
-        if(TEST guest.${kernel}.emlx5.${name})
-            set_tests_properties(guest.${kernel}.emlx5.${name} PROPERTIES
-                FIXTURES_REQUIRED modules-${kernel})
-        endif()
-    endforeach()
-endfunction()
-add_emlx5_module_test(windows.legacy windows KERNELS 6.1 6.12 7.2
-                      ARGS $<TARGET_FILE:hw_windows> 5)
-add_emlx5_module_test(windows.ss windows ALL_ONLY KERNELS 6.12 7.2
-                      IOMMU ss ARGS $<TARGET_FILE:hw_windows> 5)
+add_emlx5_test(windows.legacy windows MODULE KERNELS 6.1 6.12 7.2
+               ARGS $<TARGET_FILE:hw_windows> 5)
+add_emlx5_test(windows.ss windows MODULE ALL_ONLY KERNELS 6.12 7.2
+               IOMMU ss ARGS $<TARGET_FILE:hw_windows> 5)
 
-add_emlx5_module_test(gone gone ALL_ONLY KERNELS 6.1 6.12 7.2
-                      ARGS $<TARGET_FILE:emlx5_gone>)
+add_emlx5_test(gone gone MODULE ALL_ONLY KERNELS 6.1 6.12 7.2
+               ARGS $<TARGET_FILE:emlx5_gone>)
 
 # The transport on windows of the module; arguments are cases of guest/zcopy
-add_emlx5_module_test(zcopy.choice zcopy KERNELS 6.1 6.12 7.2
-                      ARGS choice no_flush dma)
-add_emlx5_module_test(zcopy.choice.ss zcopy ALL_ONLY KERNELS 6.12 7.2 IOMMU ss
-                      ARGS choice no_flush)
-add_emlx5_module_test(zcopy.disturbed zcopy SECONDS 200 KERNELS 6.1 6.12 7.2
-                      ARGS disturbed)
-add_emlx5_module_test(zcopy.collapsed zcopy ALL_ONLY SECONDS 150
-                      KERNELS 6.12 7.2 ARGS collapsed)
-add_emlx5_module_test(zcopy.mpi zcopy KERNELS 6.1 6.12 7.2 ARGS mpi)
-add_emlx5_module_test(zcopy.coll zcopy ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
-                      ARGS coll)
-add_emlx5_module_test(zcopy.rma zcopy ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
-                      ARGS rma)
-add_emlx5_module_test(zcopy.keys zcopy SECONDS 60 KERNELS 6.1 6.12 7.2
-                      ARGS keys)
-add_emlx5_module_test(zcopy.relaxed zcopy SECONDS 60 MODEL --relaxed-writes
-                      ARGS relaxed)
+add_emlx5_test(zcopy.choice zcopy MODULE KERNELS 6.1 6.12 7.2
+               ARGS choice no_flush dma)
+add_emlx5_test(zcopy.choice.ss zcopy MODULE ALL_ONLY KERNELS 6.12 7.2 IOMMU ss
+               ARGS choice no_flush)
+add_emlx5_test(zcopy.disturbed zcopy MODULE SECONDS 200 KERNELS 6.1 6.12 7.2
+               ARGS disturbed)
+add_emlx5_test(zcopy.collapsed zcopy MODULE ALL_ONLY SECONDS 150
+               KERNELS 6.12 7.2 ARGS collapsed)
+add_emlx5_test(zcopy.mpi zcopy MODULE KERNELS 6.1 6.12 7.2 ARGS mpi)
+add_emlx5_test(zcopy.coll zcopy MODULE ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
+               ARGS coll)
+add_emlx5_test(zcopy.rma zcopy MODULE ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
+               ARGS rma)
+add_emlx5_test(zcopy.keys zcopy MODULE SECONDS 60 KERNELS 6.1 6.12 7.2
+               ARGS keys)
+add_emlx5_test(zcopy.relaxed zcopy MODULE SECONDS 60 MODEL --relaxed-writes
+               ARGS relaxed)
 
 # A part of UCX's own gtest, which contrib/ucx-gtest has built. It is copied to
 # where the guest can read it.
@@ -140,7 +129,7 @@ execute_process(COMMAND sh -c
 if(gtest AND NOT gtest MATCHES "\n")
     configure_file(${gtest} ucx_gtest COPYONLY)
 endif()
-add_emlx5_module_test(zcopy.conformance conformance ALL_ONLY SECONDS 300
+add_emlx5_test(zcopy.conformance conformance MODULE ALL_ONLY SECONDS 300
     KERNELS 6.12 7.2 ARGS ${CMAKE_CURRENT_BINARY_DIR}/ucx_gtest
     nprdma/test_ucp_tag_match.*/0:nprdma/uct_p2p_rma_test.*bcopy*/1:nprdma/test_ucp_rma.*blocking_zcopy*/0)
 
@@ -167,19 +156,13 @@ add_emlx5_control(late_states gets "absent words that the states say are there")
 
 # add_emlx5_nodes(NAME SCRIPT MEMORY PROGRAM): SCRIPT and PROGRAM in two guests
 function(add_emlx5_nodes name script memory program)
-    if(NOT NPRDMA_EMLX5 STREQUAL "all" OR NOT "6.12" IN_LIST NPRDMA_GUEST_KERNELS)
-        return()
+    if(NPRDMA_EMLX5 STREQUAL "all")
+        add_guest_test(emlx5.${name} guest/${script} KERNELS 6.12 SECONDS 100
+            LOAD 4 RUN ${CMAKE_CURRENT_SOURCE_DIR}/guest/two
+            OPTIONS --iommu legacy --memory ${memory} --append iomem=relaxed
+            PROPERTIES ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>"
+            ARGS ${program})
     endif()
-    add_test(NAME guest.6.12.emlx5.${name}
-             COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/guest/two --kernel 6.12
-                     --iommu legacy --time 300 --memory ${memory}
-                     --append iomem=relaxed --build ${NPRDMA_BUILD}
-                     --prefix ${NPRDMA_PREFIX} --tests ${CMAKE_BINARY_DIR}
-                     ${CMAKE_CURRENT_SOURCE_DIR}/guest/${script} ${program})
-    set_tests_properties(guest.6.12.emlx5.${name} PROPERTIES LABELS guest
-        SKIP_RETURN_CODE 77 TIMEOUT 460 PROCESSORS 4 COST 60
-        FIXTURES_REQUIRED modules-6.12
-        ENVIRONMENT "EMLX5=$<TARGET_FILE:emlx5>")
 endfunction()
 add_emlx5_nodes(nodes nodes 512 $<TARGET_FILE:emlx5_nodes>)
 add_emlx5_nodes(zcopy.nodes zcopy_nodes 768 ${CMAKE_BINARY_DIR}/ucp/ucp_nodes)
