@@ -4,8 +4,11 @@
 /*
  * How pages get into regions: the page-in half of ARCHITECTURE 3. No reference
  * to a page is held. A page is put in under the region's lock, and only if no
- * notification has come since the page was looked up. Every later notification
- * takes the same lock before the kernel takes the page.
+ * notification of its batch has come since the page was looked up. Every later
+ * notification takes the same lock before the kernel takes the page.
+ *
+ * Notifications of other pages of the region do not count. While memory is
+ * short, or KSM merges pages, there may be some all the time.
  */
 
 #include "nprdma_kpopulate.h"
@@ -35,7 +38,7 @@ struct nprdma_batch {
 	unsigned int n;
 	u32 bits;		/* they are to get */
 	bool resident;
-	unsigned long seq;	/* of the notifier, at the look-up */
+	u32 events;		/* of the region, before the look-up */
 	u32 revocations;	/* of the region, at the look-up */
 	bool unless_revoked;	/* revocations is the caller's, and older */
 	unsigned long refused;	/* never given to a device */
@@ -146,9 +149,15 @@ static bool nprdma_batch_awaits_user(struct nprdma_kregion *region,
 /*
  * Look pages up, and bring them in unless only resident ones are asked for. A
  * request for reading does not break copy-on-write.
+ *
+ * The wait for the sequence number lasts until the notifications up to
+ * @batch->events are over. Each other one counts later.
+ *
+ * Returns -EBUSY if a notification of any page of the region has come
+ * meanwhile.
  */
-static int nprdma_batch_fault(struct nprdma_kregion *region,
-			      struct nprdma_batch *batch)
+static int nprdma_batch_look_up(struct nprdma_kregion *region,
+				struct nprdma_batch *batch)
 {
 	struct hmm_range range = {
 		.notifier = &region->notifier,
@@ -167,8 +176,9 @@ static int nprdma_batch_fault(struct nprdma_kregion *region,
 	if (!batch->unless_revoked)
 		batch->revocations =
 			READ_ONCE(region->states.header->revocations);
-	batch->seq = mmu_interval_read_begin(&region->notifier);
-	range.notifier_seq = batch->seq;
+	/* Before anything is looked up */
+	batch->events = (u32)smp_load_acquire(&region->counters.events);
+	range.notifier_seq = mmu_interval_read_begin(&region->notifier);
 	if (mmap_read_lock_killable(region->mm))
 		return -EINTR;
 	ret = nprdma_batch_check(region, batch);
@@ -184,6 +194,36 @@ static int nprdma_batch_fault(struct nprdma_kregion *region,
 	mmap_read_unlock(region->mm);
 	/* -EPERM: the mapping is not writable */
 	return (ret == -EPERM) ? -EFAULT : ret;
+}
+
+/* Whether one of the pages has been notified of since. Exact with the lock
+ * held. */
+static bool nprdma_batch_is_notified(struct nprdma_kregion *region,
+				     const struct nprdma_batch *batch)
+{
+	u32 last = READ_ONCE(nprdma_kregion_last(region,
+						 batch->first)->notified);
+	u32 now = (u32)READ_ONCE(region->counters.events);
+
+	/* Compare ages, since the number wraps around */
+	return now - last < now - batch->events;
+}
+
+/*
+ * Look pages up until no notification disturbs it, or one of these pages is
+ * notified of. Each time more of them are mapped.
+ */
+static int nprdma_batch_fault(struct nprdma_kregion *region,
+			      struct nprdma_batch *batch)
+{
+	unsigned int tries = 0;
+	int ret;
+
+	do {
+		ret = nprdma_batch_look_up(region, batch);
+	} while (ret == -EBUSY && ++tries < NPRDMA_TRIES &&
+		 !nprdma_batch_is_notified(region, batch));
+	return ret;
 }
 
 /* Whether a page that was looked up may be put in. It stays mapped
@@ -325,13 +365,10 @@ static int nprdma_batch_table(struct nprdma_kregion *region,
 }
 
 /* Whether the user has revoked one of the pages since. With the lock held. */
-static bool nprdma_batch_is_revoked(const struct nprdma_kregion *region,
+static bool nprdma_batch_is_revoked(struct nprdma_kregion *region,
 				    const struct nprdma_batch *batch)
 {
-	const struct nprdma_chunk *chunk =
-		&region->chunks[batch->first / NPRDMA_CHUNK_PAGES];
-	u32 last = chunk->revoked[batch->first % NPRDMA_CHUNK_PAGES /
-				  NPRDMA_BATCH];
+	u32 last = nprdma_kregion_last(region, batch->first)->revoked;
 	u32 now = region->states.header->revocations;
 
 	/* Compare ages, since the number wraps around */
@@ -339,8 +376,8 @@ static bool nprdma_batch_is_revoked(const struct nprdma_kregion *region,
 }
 
 /*
- * Put pages in that were looked up, unless a notification has come since, or
- * the user has revoked one of them.
+ * Put pages in that were looked up, unless the kernel has notified of one of
+ * them since, or the user has revoked one.
  *
  * Returns 0; -EAGAIN: look them up again; -ESTALE: one was revoked; -EACCES:
  * the first page is not registered; -ENOENT: the region is dead; -EOPNOTSUPP:
@@ -358,7 +395,7 @@ static int nprdma_batch_put_in(struct nprdma_kregion *region,
 	} else if (nprdma_batch_is_revoked(region, batch)) {
 		region->counters.retries++;
 		ret = batch->unless_revoked ? -ESTALE : -EAGAIN;
-	} else if (mmu_interval_read_retry(&region->notifier, batch->seq)) {
+	} else if (nprdma_batch_is_notified(region, batch)) {
 		region->counters.retries++;
 		ret = -EAGAIN;
 	} else {

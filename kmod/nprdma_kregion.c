@@ -146,9 +146,23 @@ void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
 	WRITE_ONCE(*count, *count + 1);
 	for (page = first; page < end;
 	     page = round_down(page, NPRDMA_BATCH) + NPRDMA_BATCH)
-		region->chunks[page / NPRDMA_CHUNK_PAGES]
-			.revoked[page % NPRDMA_CHUNK_PAGES / NPRDMA_BATCH] =
-			*count;
+		nprdma_kregion_last(region, page)->revoked = *count;
+}
+
+/*
+ * Number the notification in progress at these pages, with the lock held:
+ * frames of them that were looked up before are not put in any more.
+ */
+static void nprdma_count_notification(struct nprdma_kregion *region,
+				      unsigned long first, unsigned long n)
+{
+	unsigned long end = first + n;
+	unsigned long page;
+
+	for (page = first; page < end;
+	     page = round_down(page, NPRDMA_BATCH) + NPRDMA_BATCH)
+		WRITE_ONCE(nprdma_kregion_last(region, page)->notified,
+			   (u32)region->counters.events);
 }
 
 /**
@@ -186,9 +200,9 @@ unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
 /*
  * The kernel is about to take pages, or to change their protection. Called by
  * any part of the kernel, such as reclaim or compaction, and for any process,
- * with unknown locks held. The region's lock may be released between batches:
- * page-ins that began before fail, as their sequence number is old, and new
- * ones wait until this has returned.
+ * with unknown locks held. The region's lock may be released between batches.
+ * Page-ins that began before fail at the pages of earlier batches, and are taken
+ * back at those of later ones; new ones wait until this has returned.
  */
 static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 			      const struct mmu_notifier_range *range,
@@ -206,9 +220,10 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 
 	spin_lock(&region->lock);
 	mmu_interval_set_seq(notifier, cur_seq);
-	region->counters.events++;
+	WRITE_ONCE(region->counters.events, region->counters.events + 1);
 	while (first < end) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
+		nprdma_count_notification(region, first, n);
 		lost += nprdma_kregion_clear(region, NPRDMA_PAGE_BITS, first,
 					     n, false);
 		first += n;

@@ -28,13 +28,15 @@
  * that a device may have written is marked dirty before it is taken away. An
  * entry is 0, or the frame number shifted left, with bit 1 for "present" and
  * bit 0 for "W too". The table is allocated when the first page of the chunk is
- * populated, so an unused chunk needs almost no memory. @revoked has, for each
- * batch of pages, the number of the last revocation that included one of them.
+ * populated, so an unused chunk needs almost no memory.
  */
 struct nprdma_chunk {
 	unsigned long *table;
 	unsigned int present;
-	u32 revoked[NPRDMA_CHUNK_PAGES / BITS_PER_LONG];
+	struct nprdma_last {
+		u32 revoked;
+		u32 notified;
+	} last[NPRDMA_CHUNK_PAGES / BITS_PER_LONG];
 };
 
 #define NPRDMA_ENTRY_W       1UL
@@ -113,6 +115,17 @@ static inline struct page *
 nprdma_kregion_states_page(struct nprdma_kregion *region, unsigned long i)
 {
 	return vmalloc_to_page((void *)region->states.words + i * PAGE_SIZE);
+}
+
+/*
+ * For each batch of pages, the numbers of the last revocation and of the last
+ * notification that included one of them. Numbers wrap around.
+ */
+static inline struct nprdma_last *
+nprdma_kregion_last(struct nprdma_kregion *region, unsigned long page)
+{
+	return &region->chunks[page / NPRDMA_CHUNK_PAGES]
+			.last[page % NPRDMA_CHUNK_PAGES / NPRDMA_BATCH];
 }
 
 void nprdma_kregion_count_revocation(struct nprdma_kregion *region,

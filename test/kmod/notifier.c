@@ -13,6 +13,7 @@
 #include "watch.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -469,6 +470,62 @@ static void test_order(void)
     CHECK(order.stale >= 20);
 }
 
+/* Takes the last page away again and again, present or not */
+typedef struct elsewhere {
+    kmod_region_t *region;
+    int           stop;
+} elsewhere_t;
+
+static void *take_last(void *arg)
+{
+    elsewhere_t *elsewhere = arg;
+    uint8_t *last = elsewhere->region->memory + (NUM_PAGES - 1) * PAGE;
+
+    while (!__atomic_load_n(&elsewhere->stop, __ATOMIC_ACQUIRE)) {
+        CHECK(madvise(last, PAGE, MADV_DONTNEED) == 0, "%m");
+    }
+    return NULL;
+}
+
+static uint64_t num_events(const kmod_region_t *region)
+{
+    struct nprdma_ioc_stats stats;
+
+    kmod_stats(region->ctx, region->id, &stats);
+    return stats.events;
+}
+
+/* Notifications of other pages do not make pages be looked up again */
+static void test_elsewhere(void)
+{
+    enum { PAGES = NUM_PAGES / 2, EVENTS = 1000 };
+    kmod_region_t region;
+    elsewhere_t elsewhere = {.region = &region};
+    struct nprdma_ioc_populate arg;
+    uint64_t end = kmod_deadline(), events = 0, before;
+    unsigned rounds;
+    pthread_t thread;
+
+    kmod_region_create(&region, kmod_open(), kmod_map(NUM_PAGES * PAGE),
+                       NUM_PAGES * PAGE);
+    CHECK_EQ(pthread_create(&thread, NULL, take_last, &elsewhere), 0);
+    for (rounds = 0; (events < EVENTS) || (rounds < ROUNDS); ++rounds) {
+        CHECK(kmod_time_ms() < end, "%llu events", (unsigned long long)events);
+        CHECK(madvise(region.memory, PAGES * PAGE, MADV_DONTNEED) == 0, "%m");
+        before = num_events(&region);
+        CHECK_EQ(kmod_populate(&region, 0, PAGES, NPRDMA_IOC_POPULATE_WRITE,
+                               &arg), 0);
+        events += num_events(&region) - before;
+        CHECK_EQ(arg.populated, PAGES);
+        CHECK_EQ(arg.retries, 0);
+    }
+    __atomic_store_n(&elsewhere.stop, 1, __ATOMIC_RELEASE);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    printf("%llu events while %u times %d pages were populated\n",
+           (unsigned long long)events, rounds, PAGES);
+    kmod_region_destroy(&region);
+}
+
 static const kmod_case_t cases[] = {
     {"munmap", test_munmap},
     {"map_fixed", test_map_fixed},
@@ -483,6 +540,7 @@ static const kmod_case_t cases[] = {
     {"collapse_and_split", test_collapse_and_split},
     {"soft_dirty", test_soft_dirty},
     {"order", test_order},
+    {"elsewhere", test_elsewhere},
     {NULL, NULL}
 };
 
