@@ -220,7 +220,9 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 
 	spin_lock(&region->lock);
 	mmu_interval_set_seq(notifier, cur_seq);
-	WRITE_ONCE(region->counters.events, region->counters.events + 1);
+	/* A page-in that counts it waits for the sequence number, too */
+	smp_store_release(&region->counters.events,
+			  region->counters.events + 1);
 	while (first < end) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		nprdma_count_notification(region, first, n);

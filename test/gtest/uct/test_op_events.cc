@@ -141,8 +141,8 @@ void expect_waits(const std::atomic<bool> &returned)
 }
 
 /* Memory at the end of the heap. malloc() has enough below it, so that it does
- * not extend the heap. All of it is in one region: a region has a table from
- * the use of its first page on, and the tests do not use the first page here. */
+ * not extend the heap. All of it is in one region: a region has no table before
+ * a page of it is used, and the tests do not use the first page here. */
 class heap_memory {
 public:
     heap_memory()
