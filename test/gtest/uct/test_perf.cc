@@ -65,7 +65,7 @@ const port ports[] = {
     {2, 0, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, 10, 1},
     {2, 33, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, 10, 1},
     {2, 32, IBV_LINK_LAYER_INFINIBAND, static_cast<enum ibv_mtu>(0), 10, 1},
-    {2, 32, IBV_LINK_LAYER_INFINIBAND, static_cast<enum ibv_mtu>(200), 10, 1}
+    {2, 32, IBV_LINK_LAYER_INFINIBAND, static_cast<enum ibv_mtu>(7), 10, 1}
 };
 
 } // namespace

@@ -243,11 +243,15 @@ ucs_status_t uct_nprdma_mem_reg(uct_md_h tl_md, void *address, size_t length,
     return UCS_OK;
 }
 
+static int uct_nprdma_mem_has_key(const uct_nprdma_mem_t *mem)
+{
+    return atomic_load(&mem->state) == UCT_NPRDMA_MEM_EXPORTED;
+}
+
 ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
     uct_nprdma_mem_md_t *md = ucs_derived_of(tl_md, uct_nprdma_mem_md_t);
-    const uct_nprdma_mem_t *mem;
     int invalidate;
 
     if (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_MEMH) ||
@@ -263,11 +267,10 @@ uct_nprdma_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    mem = params->memh;
     if (invalidate && UCT_NPRDMA_INVALIDATE_NEEDS_KEY &&
-        (atomic_load(&mem->state) != UCT_NPRDMA_MEM_EXPORTED)) {
+        !uct_nprdma_mem_has_key(params->memh)) {
         ucs_debug("%s: cannot invalidate memory handle %p, it has no key",
-                  md->super.name, mem);
+                  md->super.name, params->memh);
         return UCS_ERR_INVALID_PARAM;
     }
 
