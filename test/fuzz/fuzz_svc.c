@@ -155,7 +155,8 @@ static void fuzz_execute(nprdma_reg_table_t *table,
     uct_nprdma_svc_status_t status;
 
     FUZZ_CHECK(result != NULL);
-    status = uct_nprdma_svc_execute(&md, request, result, &length);
+    status = uct_nprdma_svc_execute(&md, request, UINT32_MAX, result,
+                                    &length);
     FUZZ_CHECK(status < UCT_NPRDMA_SVC_STATUS_LAST);
     FUZZ_CHECK(length <= room);
     FUZZ_CHECK((status == UCT_NPRDMA_SVC_OK) || (length == 0));

@@ -211,6 +211,11 @@ void nprdma_pagein_cleanup(void)
     pthread_mutex_unlock(&nprdma_pagein.lock);
 }
 
+void nprdma_pagein_forked(void)
+{
+    pthread_mutex_init(&nprdma_pagein.lock, NULL);
+}
+
 static int nprdma_pagein_madvise(uintptr_t start, size_t count, int advice)
 {
     /* Pages of the system may be larger than 4 KiB */
@@ -418,6 +423,32 @@ size_t nprdma_pagein_next(uintptr_t start, size_t count)
     return (nprdma_pagein_runs(start, start + (count << NPRDMA_PAGE_SHIFT), 0,
                                &run, 1, 1, &walk_end) > 0) ?
            ((run.start - start) >> NPRDMA_PAGE_SHIFT) : count;
+}
+
+size_t nprdma_pagein_in_memory(uintptr_t start, size_t count)
+{
+    uintptr_t first = start & ~(nprdma_pagein.page_size - 1);
+    uintptr_t end   = start + (count << NPRDMA_PAGE_SHIFT);
+    unsigned char resident[NPRDMA_PAGEIN_PROBE_MAX];
+    size_t i;
+
+    if (syscall(SYS_mincore, first, end - first, resident) != 0) {
+        return count;
+    }
+
+    for (i = 0; first + (i * nprdma_pagein.page_size) < end; ++i) {
+        if (!(resident[i] & 1)) {
+            first += i * nprdma_pagein.page_size;
+            return (first <= start) ? 0 :
+                   ((first - start) >> NPRDMA_PAGE_SHIFT);
+        }
+    }
+    return count;
+}
+
+void nprdma_pagein_read_ahead(uintptr_t start, size_t count)
+{
+    nprdma_pagein_madvise(start, count, MADV_WILLNEED);
 }
 
 void nprdma_pagein_evict(uintptr_t start, size_t count)

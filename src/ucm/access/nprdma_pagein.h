@@ -22,6 +22,9 @@ BEGIN_C_DECLS
 /* Most pages of one nprdma_pagein_scan() */
 #define NPRDMA_PAGEIN_MAX 512
 
+/* Most pages of one nprdma_pagein_in_memory() */
+#define NPRDMA_PAGEIN_PROBE_MAX 65
+
 
 /** A set of pages: bit i % 64 of word i / 64 stands for page i. */
 typedef struct nprdma_page_set {
@@ -39,6 +42,11 @@ ucs_status_t nprdma_pagein_init(void);
 
 /** Drop one user; the last one closes the files. */
 void nprdma_pagein_cleanup(void);
+
+
+/** In a child after fork(): release the lock of @ref nprdma_pagein_init and
+ * _cleanup, which another thread of the parent may have held. */
+void nprdma_pagein_forked(void);
 
 
 /**
@@ -77,6 +85,25 @@ void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
  * @return The first of the pages that is present, or @a count.
  */
 size_t nprdma_pagein_next(uintptr_t start, size_t count);
+
+
+/**
+ * Count the pages from the first one on that an access finds in memory: mapped,
+ * or in the page cache, or in the swap cache. Accesses none of them. The kernel
+ * says so of every page of a file that the user neither owns nor may write
+ * (mincore(2)), and of a page that is not mapped.
+ *
+ * @param [in] start  First byte, page aligned.
+ * @param [in] count  Pages, at most NPRDMA_PAGEIN_PROBE_MAX.
+ *
+ * @return Number of pages.
+ */
+size_t nprdma_pagein_in_memory(uintptr_t start, size_t count);
+
+
+/** Ask the kernel to read absent pages of files and of swap, without waiting
+ * for the disk. */
+void nprdma_pagein_read_ahead(uintptr_t start, size_t count);
 
 
 /** Ask the kernel to write pages out. They stay mapped. */

@@ -359,16 +359,22 @@ svc_requester::bytes svc_requester::receive()
     return m_peer.get_bytes();
 }
 
-svc_requester::bytes
-svc_requester::call(uct_nprdma_svc_request_t request, const bytes &payload)
+void
+svc_requester::post(uct_nprdma_svc_request_t request, const bytes &payload)
 {
-    request.sn     = next_sn();
-    request.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
+    request.sn = next_sn();
     bytes message(sizeof(request) + payload.size());
     memcpy(message.data(), &request, sizeof(request));
     std::copy(payload.begin(), payload.end(),
               message.begin() + sizeof(request));
     EXPECT_TRUE(send(message));
+}
+
+svc_requester::bytes
+svc_requester::call(uct_nprdma_svc_request_t request, const bytes &payload)
+{
+    request.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
+    post(request, payload);
     return receive();
 }
 

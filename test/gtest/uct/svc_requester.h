@@ -33,6 +33,9 @@ public:
     /* Returns the next reply. The test fails if none comes. */
     bytes receive();
 
+    /* Sends a request and returns when it has arrived */
+    void post(uct_nprdma_svc_request_t request, const bytes &payload = {});
+
     /* Sends a request and returns its reply, each with header and payload */
     bytes call(uct_nprdma_svc_request_t request, const bytes &payload = {});
 

@@ -37,6 +37,7 @@ const wrong wrong_values[] = {
     {{{"MAX_PINNED", "auto"}}, "UCX_NPRDMA_MAX_PINNED"},
     {{{"SVC_SLOTS", "0"}}, "UCX_NPRDMA_SVC_SLOTS"},
     {{{"SVC_SLOTS", "4097"}}, "UCX_NPRDMA_SVC_SLOTS"},
+    {{{"SVC_THREADS", "65"}}, "UCX_NPRDMA_SVC_THREADS"},
     {{{"GID_INDEX", "256"}}, "UCX_NPRDMA_GID_INDEX"},
     {{{"TIMEOUT", "0"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"TIMEOUT", "-1"}}, "UCX_NPRDMA_TIMEOUT"},

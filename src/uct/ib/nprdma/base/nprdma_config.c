@@ -66,6 +66,12 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "Number of buffers for requests of peers to the memory of this process.",
      ucs_offsetof(uct_nprdma_md_config_t, svc_slots), UCS_CONFIG_TYPE_UINT},
 
+    {"SVC_THREADS", "4",
+     "Maximum number of threads that bring in absent pages for requests of\n"
+     "peers. They start when they are needed. 0: the service brings pages in\n"
+     "itself, one at a time, and all other requests wait for them.",
+     ucs_offsetof(uct_nprdma_md_config_t, svc_threads), UCS_CONFIG_TYPE_UINT},
+
     {"GID_INDEX", "0",
      "Index of the port's GID to use. RoCE networks may need one of their own.",
      ucs_offsetof(uct_nprdma_md_config_t, device.gid_index),
@@ -444,6 +450,7 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
     const uct_nprdma_config_number_t numbers[] = {
         {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
         {"SVC_SLOTS", config->svc_slots, 1, 4096},
+        {"SVC_THREADS", config->svc_threads, 0, 64},
         {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
         {"RETRY_COUNT", config->device.retry_count, 0, 7},
         {"REGION_SIZE", config->mem.region_size, 2 * UCS_MBYTE, UCS_TBYTE},

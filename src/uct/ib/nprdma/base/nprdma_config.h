@@ -18,7 +18,8 @@ typedef struct uct_nprdma_md_config {
     uct_md_config_t            super;
     uct_nprdma_emulation_t     emulation;
     size_t                     max_pinned; /* of the whole process, bytes */
-    unsigned                   svc_slots;  /* receives of the service */
+    unsigned                   svc_slots;   /* receives of the service */
+    unsigned                   svc_threads; /* that bring in pages for it */
     uct_nprdma_device_config_t device;
     uct_nprdma_mem_config_t    mem;
     uct_nprdma_rma_config_t    rma;

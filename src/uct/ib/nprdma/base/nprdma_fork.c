@@ -8,6 +8,8 @@
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_device.h"
 
+#include "ucm/access/nprdma_pagein.h"
+
 #include <ucs/debug/log.h>
 
 #include <pthread.h>
@@ -123,6 +125,7 @@ static void uct_nprdma_fork_child(void)
         atomic_store(&uct_nprdma_fork.is_reported, 0);
     }
     uct_nprdma_bounce_forked();
+    nprdma_pagein_forked();
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
 

@@ -137,7 +137,7 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
     }
 
     status = uct_nprdma_service_create(&md->super, config->svc_slots,
-                                       &md->service);
+                                       config->svc_threads, &md->service);
     if (status != UCS_OK) {
         goto err_mem;
     }

@@ -137,7 +137,11 @@ typedef struct uct_nprdma_stats {
     _macro(prefetch_jobs)         \
     _macro(prefetch_dropped)      \
     _macro(prefetch_bytes)        \
-    _macro(prefetch_waiting)
+    _macro(prefetch_waiting)      \
+    _macro(pagein_jobs)           \
+    _macro(pagein_slow)           \
+    _macro(pagein_peak)           \
+    _macro(pagein_threads)
 
 typedef struct uct_nprdma_mem_stats {
     UCT_NPRDMA_FOREACH_MEM_STAT(UCT_NPRDMA_STAT_FIELD)

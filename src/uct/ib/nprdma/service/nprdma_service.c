@@ -7,6 +7,7 @@
 #include "nprdma_service.h"
 #include "nprdma_populator.h"
 #include "nprdma_svc_exec.h"
+#include "nprdma_svc_parked.h"
 
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
@@ -24,6 +25,7 @@
 #include <ucs/datastruct/list.h>
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
+#include <ucs/time/time.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,10 +60,23 @@
 #define UCT_NPRDMA_SERVICE_BATCH        16
 #define UCT_NPRDMA_SERVICE_MAX_REQUESTS 64
 
+/* Parked requests executed between two polls */
+#define UCT_NPRDMA_SERVICE_RESUME       4
 
 /* Interval of the thread while the application calls progress. When progress
  * stops, a request waits for at most two of them. */
 #define UCT_NPRDMA_SERVICE_BACKOFF_NS   300000
+
+/* Shortest FETCH in bytes whose time is measured. It is negligible there */
+#define UCT_NPRDMA_SERVICE_TIMED        1024
+
+/* Time in microseconds that a thread that has brought pages in waits for the
+ * thread that executes requests: longer than a poll of progress that finds
+ * none */
+#define UCT_NPRDMA_SERVICE_NOTIFY_USEC  2
+
+/* Tries of the thread without a sleep while such a thread executes */
+#define UCT_NPRDMA_SERVICE_YIELDS       64
 
 /* Time between tries of the thread while progress executes requests */
 #define UCT_NPRDMA_SERVICE_RETRY_NS     20000
@@ -83,6 +98,7 @@ struct uct_nprdma_service_conn {
     struct ibv_qp   *qp;
     uint32_t        qpn;
     uint32_t        sn;            /* Of the last request executed */
+    uint32_t        arrived_sn;    /* Of the last request that has arrived */
     uint32_t        outstanding;   /* Replies that are not completed, and a
                                     * probe */
     uint32_t        failed_sn;     /* First failure that is not yet reported */
@@ -90,6 +106,11 @@ struct uct_nprdma_service_conn {
                                     * sent inline */
     uint8_t         failed_status;
     uint8_t         probing;       /* A probe is outstanding */
+    uint8_t         is_resuming;   /* In service->resuming */
+    uint8_t         is_alive;      /* The requester answered a probe after the
+                                    * last wait for a page */
+    uct_nprdma_svc_parked_queue_t parked; /* Requests that wait */
+    ucs_list_link_t resuming;
     unsigned        drain;         /* num_drained when the queue pair was
                                     * stopped */
     atomic_int      state;
@@ -145,6 +166,11 @@ struct uct_nprdma_service {
     struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
     struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
 
+    uct_nprdma_svc_parking_t  *parking;    /* NULL: requests that meet absent
+                                            * pages are not parked */
+    ucs_list_link_t           resuming;    /* Connections whose first parked
+                                            * request can perhaps be executed */
+
     struct {                               /* Executed requests by type */
         atomic_uint_fast64_t  stores;
         atomic_uint_fast64_t  fetches;
@@ -159,6 +185,9 @@ struct uct_nprdma_service {
                                              * progress */
     atomic_uint               num_executed; /* Executed requests, in any
                                              * thread */
+    atomic_int                pages_came;   /* For a parked request */
+    atomic_int                by_pager;     /* A thread that has brought a page
+                                             * in executes */
     atomic_int                stop;
     int                       wakeup_fd;
     pthread_t                 thread;
@@ -256,7 +285,8 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
 
             --conn->outstanding;
             if (wcs[i].wr_id == UCT_NPRDMA_SERVICE_WR_PROBE) {
-                conn->probing = 0;
+                conn->probing  = 0;
+                conn->is_alive = (wcs[i].status == IBV_WC_SUCCESS);
             }
 
             if (wcs[i].status != IBV_WC_SUCCESS) {
@@ -315,7 +345,78 @@ uct_nprdma_service_reply(uct_nprdma_service_t *service,
 }
 
 
+/* ---- receives; called by the executing thread ---- */
+
+static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
+                                         uct_nprdma_slot_t *slot,
+                                         struct ibv_recv_wr *wr,
+                                         struct ibv_sge *sge,
+                                         struct ibv_recv_wr *next)
+{
+    sge->addr   = (uintptr_t)slot->data;
+    sge->length = UCT_NPRDMA_SVC_SLOT_SIZE;
+    sge->lkey   = slot->lkey;
+    wr->wr_id   = (uintptr_t)slot;
+    wr->next    = next;
+    wr->sg_list = sge;
+    wr->num_sge = 1;
+}
+
+/**
+ * Post all free slots to the SRQ. The caller is the executing thread, or the
+ * service has not started yet.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
+ */
+static ucs_status_t
+uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
+{
+    struct ibv_recv_wr *bad_wr;
+    struct ibv_recv_wr wr;
+    struct ibv_sge sge;
+    uct_nprdma_slot_t *slot;
+    int ret;
+
+    while ((slot = uct_nprdma_bounce_get(&service->rx_pool)) != NULL) {
+        uct_nprdma_service_post_recv(service, slot, &wr, &sge, NULL);
+        ret = ibv_post_srq_recv(service->srq, &wr, &bad_wr);
+        if (ret != 0) {
+            ucs_error("service: ibv_post_srq_recv() failed: %s", strerror(ret));
+            return UCS_ERR_IO_ERROR;
+        }
+    }
+
+    return UCS_OK;
+}
+
+/*
+ * Half of the slots have requests at once, so peers may have to wait for a free
+ * slot: add slots.
+ *
+ * @return Nonzero if there are more now.
+ */
+static int uct_nprdma_service_grow(uct_nprdma_service_t *service)
+{
+    if ((service->rx_pool.num_slots == service->rx_pool.max_slots) ||
+        (uct_nprdma_bounce_grow(&service->rx_pool) == 0)) {
+        return 0;
+    }
+
+    return uct_nprdma_service_fill_srq(service) == UCS_OK;
+}
+
+
 /* ---- requests; called by the executing thread ---- */
+
+/* Parked requests of a connection can perhaps be executed */
+static void uct_nprdma_service_resume_later(uct_nprdma_service_t *service,
+                                            uct_nprdma_service_conn_t *conn)
+{
+    if (!conn->is_resuming) {
+        conn->is_resuming = 1;
+        ucs_list_add_tail(&service->resuming, &conn->resuming);
+    }
+}
 
 static void uct_nprdma_service_count(uct_nprdma_service_t *service,
                                      uint8_t type,
@@ -432,11 +533,14 @@ uct_nprdma_service_fill_reply(uct_nprdma_service_conn_t *conn,
 /*
  * Execute a request and send its reply.
  *
+ * @param [in] limit  Most bytes that a POPULATE populates.
+ *
  * @return Zero if the request has to wait until earlier replies are done.
  */
 static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                       uct_nprdma_service_conn_t *conn,
-                                      const uct_nprdma_svc_request_t *request)
+                                      const uct_nprdma_svc_request_t *request,
+                                      uint32_t limit)
 {
     int has_reply           = request->flags & UCT_NPRDMA_SVC_FLAG_REPLY;
     size_t max_length       = sizeof(uct_nprdma_svc_reply_t) +
@@ -462,7 +566,7 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     nprdma_assert(request->sn == (conn->sn + 1));
     uct_nprdma_service_section_begin(service, request);
     reply  = (slot == NULL) ? (void*)inline_reply : (void*)slot->data;
-    status = uct_nprdma_svc_execute(service->md, request,
+    status = uct_nprdma_svc_execute(service->md, request, limit,
                                     has_reply ? (void*)(reply + 1) : &result,
                                     &length);
     uct_nprdma_service_count(service, request->type, status);
@@ -494,12 +598,101 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
 }
 
 /*
+ * Whether the time that a request takes is worth to be known: longer ones that
+ * the NIC could not serve. Others must not pay for two looks at the clock.
+ */
+static int
+uct_nprdma_service_is_timed(const uct_nprdma_service_t *service,
+                            const uct_nprdma_svc_request_t *request)
+{
+    return (service->parking != NULL) &&
+           (uct_nprdma_svc_is_repair(request) ||
+            ((request->type == UCT_NPRDMA_SVC_FETCH) &&
+             (request->length >= UCT_NPRDMA_SERVICE_TIMED)));
+}
+
+/*
+ * Execute a request whose turn has come.
+ *
+ * @return As uct_nprdma_service_execute().
+ */
+static int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
+                                      uct_nprdma_service_conn_t *conn,
+                                      const uct_nprdma_svc_request_t *request,
+                                      uint32_t limit)
+{
+    ucs_time_t start;
+
+    if (request->type == UCT_NPRDMA_SVC_FIN) {
+        /* Only a conforming peer sends nothing after it, so the queue pair goes
+         * to ERR */
+        uct_nprdma_service_conn_stop(service, conn);
+        return 1;
+    }
+
+    if (ucs_unlikely(uct_nprdma_service_is_timed(service, request))) {
+        start = ucs_get_time();
+        if (!uct_nprdma_service_execute(service, conn, request, limit)) {
+            return 0;
+        }
+        uct_nprdma_svc_parking_learn(service->parking, request,
+                                     ucs_time_to_usec(ucs_get_time() - start));
+    } else if (!uct_nprdma_service_execute(service, conn, request, limit)) {
+        return 0;
+    }
+
+    conn->sn = request->sn;
+    return 1;
+}
+
+/*
+ * Execute a request that has arrived, or park it if it waits for pages or for
+ * earlier requests of its connection.
+ *
+ * @return Zero if the request can be neither executed nor parked now.
+ */
+static int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
+                                      uct_nprdma_service_conn_t *conn,
+                                      const uct_nprdma_svc_request_t *request,
+                                      struct ibv_wc *wc)
+{
+    uct_nprdma_svc_need_t need = { .limit = UINT32_MAX };
+    const uct_nprdma_svc_parked_t *parked;
+
+    if (service->parking != NULL) {
+        uct_nprdma_svc_parking_need(service->parking, request, &need);
+    }
+
+    if (ucs_likely((need.pages.count == 0) && (conn->parked.count == 0))) {
+        return uct_nprdma_service_run_one(service, conn, request, need.limit);
+    }
+
+    do {
+        parked = uct_nprdma_svc_parking_add(service->parking, &conn->parked,
+                                            conn, (uct_nprdma_slot_t*)wc->wr_id,
+                                            request, wc->byte_len, &need);
+    } while ((parked == NULL) && uct_nprdma_service_grow(service));
+    if (parked == NULL) {
+        return 0;
+    }
+
+    if (parked->slot != NULL) {
+        wc->wr_id = 0; /* uct_nprdma_service_refill() leaves it out */
+    }
+
+    if (!parked->is_waiting && (conn->parked.count == 1)) {
+        uct_nprdma_service_resume_later(service, conn); /* No thread */
+    }
+    return 1;
+}
+
+/*
  * Handle a completion of the receive CQ.
  *
  * @return Zero if the request has to wait until earlier replies are done.
  */
 static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
-                                     const struct ibv_wc *wc)
+                                     struct ibv_wc *wc)
 {
     const uct_nprdma_slot_t *slot = (uct_nprdma_slot_t*)wc->wr_id;
     const uct_nprdma_svc_request_t *request;
@@ -520,77 +713,19 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
     uct_nprdma_trace_packet(uct_nprdma_svc_request_dump, slot->data,
                             wc->byte_len, "service: qp 0x%x RX:", conn->qpn);
     request = uct_nprdma_svc_request_parse(slot->data, wc->byte_len);
-    if ((request == NULL) || (request->sn != (conn->sn + 1))) {
+    if ((request == NULL) || (request->sn != (conn->arrived_sn + 1))) {
         ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"
                   " the connection", wc->byte_len, conn->qpn);
         uct_nprdma_service_conn_stop(service, conn);
         return 1;
     }
 
-    if (request->type == UCT_NPRDMA_SVC_FIN) {
-        /* Only a conforming peer sends nothing after it, so the queue pair goes
-         * to ERR */
-        uct_nprdma_service_conn_stop(service, conn);
-        return 1;
-    }
-
-    if (!uct_nprdma_service_execute(service, conn, request)) {
+    if (!uct_nprdma_service_arrived(service, conn, request, wc)) {
         return 0;
     }
 
-    conn->sn = request->sn;
+    conn->arrived_sn = request->sn;
     return 1;
-}
-
-static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
-                                         uct_nprdma_slot_t *slot,
-                                         struct ibv_recv_wr *wr,
-                                         struct ibv_sge *sge,
-                                         struct ibv_recv_wr *next)
-{
-    sge->addr   = (uintptr_t)slot->data;
-    sge->length = UCT_NPRDMA_SVC_SLOT_SIZE;
-    sge->lkey   = slot->lkey;
-    wr->wr_id   = (uintptr_t)slot;
-    wr->next    = next;
-    wr->sg_list = sge;
-    wr->num_sge = 1;
-}
-
-/**
- * Post all free slots to the SRQ. The caller is the executing thread, or the
- * service has not started yet.
- *
- * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
- */
-static ucs_status_t
-uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
-{
-    struct ibv_recv_wr *bad_wr;
-    struct ibv_recv_wr wr;
-    struct ibv_sge sge;
-    uct_nprdma_slot_t *slot;
-    int ret;
-
-    while ((slot = uct_nprdma_bounce_get(&service->rx_pool)) != NULL) {
-        uct_nprdma_service_post_recv(service, slot, &wr, &sge, NULL);
-        ret = ibv_post_srq_recv(service->srq, &wr, &bad_wr);
-        if (ret != 0) {
-            ucs_error("service: ibv_post_srq_recv() failed: %s", strerror(ret));
-            return UCS_ERR_IO_ERROR;
-        }
-    }
-
-    return UCS_OK;
-}
-
-/* Half of the slots had requests at once, so peers may have to wait for a free
- * slot: add slots */
-static void uct_nprdma_service_grow(uct_nprdma_service_t *service)
-{
-    if (uct_nprdma_bounce_grow(&service->rx_pool) > 0) {
-        uct_nprdma_service_fill_srq(service);
-    }
 }
 
 /* Post the slots of executed requests to the SRQ again */
@@ -602,6 +737,10 @@ static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
     int i, ret;
 
     for (i = first; i < last; ++i) {
+        if (ucs_unlikely(service->wcs[i].wr_id == 0)) {
+            continue; /* Parked */
+        }
+
         uct_nprdma_service_post_recv(
                 service, (uct_nprdma_slot_t*)service->wcs[i].wr_id,
                 &service->refill_wrs[i], &service->refill_sges[i], head);
@@ -611,6 +750,16 @@ static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
     ret = (head == NULL) ? 0 : ibv_post_srq_recv(service->srq, head, &bad_wr);
     if (ret != 0) {
         ucs_error("service: ibv_post_srq_recv() failed: %s", strerror(ret));
+    }
+}
+
+/* Post the slot of a request that was parked; it may be NULL */
+static void uct_nprdma_service_repost(uct_nprdma_service_t *service,
+                                      uct_nprdma_slot_t *slot)
+{
+    if (slot != NULL) {
+        uct_nprdma_bounce_put(slot);
+        uct_nprdma_service_fill_srq(service);
     }
 }
 
@@ -640,6 +789,168 @@ static void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
         ++conn->outstanding;
         ++service->num_probes;
         --service->send_cq_avail;
+    }
+}
+
+/*
+ * A requester that destroys its endpoint is not heard of, and may connect again
+ * and write to the same place. What it sent before that must not be executed
+ * later, so a request that changes memory is executed only after the requester
+ * has answered a probe that was posted after the page came.
+ *
+ * @return Zero if the answer has to be awaited.
+ */
+static int
+uct_nprdma_service_may_change(uct_nprdma_service_t *service,
+                              uct_nprdma_service_conn_t *conn,
+                              const uct_nprdma_svc_request_t *request)
+{
+    if (conn->is_alive || ((request->type != UCT_NPRDMA_SVC_STORE) &&
+                           (request->type != UCT_NPRDMA_SVC_ATOMIC))) {
+        return 1;
+    }
+
+    uct_nprdma_service_conn_probe(service, conn);
+    uct_nprdma_service_reap(service);
+    return conn->is_alive;
+}
+
+/*
+ * Execute a parked request.
+ *
+ * @return Zero if it has to wait for its page, earlier replies, or a probe.
+ */
+static int
+uct_nprdma_service_resume_one(uct_nprdma_service_t *service,
+                              uct_nprdma_service_conn_t *conn,
+                              const uct_nprdma_svc_parked_t *parked)
+{
+    int i;
+
+    for (i = 0; i < 2; ++i) {
+        if ((conn->state != UCT_NPRDMA_SERVICE_CONN_READY) || conn->released) {
+            return 0; /* uct_nprdma_service_next_dead() drops it */
+        }
+
+        if (uct_nprdma_service_may_change(service, conn, parked->request) &&
+            (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) &&
+            uct_nprdma_service_run_one(service, conn, parked->request,
+                                       parked->limit)) {
+            return 1;
+        }
+        uct_nprdma_service_reap(service);
+    }
+    return 0;
+}
+
+/* The first parked request of a connection, if it does not wait for its pages;
+ * or NULL. uct_nprdma_service_next_dead() drops those of an ended one. */
+static uct_nprdma_svc_parked_t *
+uct_nprdma_service_first_ready(uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_svc_parked_t *parked;
+
+    if ((conn->parked.count == 0) || conn->released ||
+        (conn->state != UCT_NPRDMA_SERVICE_CONN_READY)) {
+        return NULL;
+    }
+
+    parked = ucs_queue_head_elem_non_empty(&conn->parked.queue,
+                                           uct_nprdma_svc_parked_t, queue);
+    return parked->is_waiting ? NULL : parked;
+}
+
+/*
+ * Execute the first parked request of a connection that is being resumed.
+ *
+ * @return Nonzero if it was executed.
+ */
+static int uct_nprdma_service_resume(uct_nprdma_service_t *service,
+                                     uct_nprdma_service_conn_t *conn)
+{
+    uct_nprdma_svc_parked_t *parked = uct_nprdma_service_first_ready(conn);
+
+    if (parked != NULL) {
+        if (!uct_nprdma_service_resume_one(service, conn, parked)) {
+            return 0; /* A completion of a send wakes the thread */
+        }
+        uct_nprdma_service_repost(service,
+                                  uct_nprdma_svc_parking_pop(service->parking,
+                                                             &conn->parked));
+    }
+
+    ucs_list_del(&conn->resuming);
+    conn->is_resuming = 0;
+    if (uct_nprdma_service_first_ready(conn) != NULL) {
+        uct_nprdma_service_resume_later(service, conn);
+    }
+    return parked != NULL;
+}
+
+/* Find the connections of the requests whose pages have come */
+static void uct_nprdma_service_take_pages(uct_nprdma_service_t *service)
+{
+    uct_nprdma_service_conn_t *conn;
+    uct_nprdma_svc_parked_t *parked;
+
+    if (!atomic_exchange(&service->pages_came, 0)) {
+        return;
+    }
+
+    while ((parked = uct_nprdma_svc_parking_take(service->parking)) != NULL) {
+        conn = parked->conn;
+        if (conn != NULL) {
+            conn->is_alive = 0;
+            uct_nprdma_service_resume_later(service, conn);
+        } else {
+            uct_nprdma_service_repost(
+                    service, uct_nprdma_svc_parking_release(service->parking,
+                                                            parked));
+        }
+    }
+}
+
+/*
+ * Execute parked requests whose pages have come: one of each connection in
+ * turn, and only a few, because the requests of other peers do not wait for all
+ * of them.
+ *
+ * @return Number of requests executed.
+ */
+static unsigned uct_nprdma_service_resume_some(uct_nprdma_service_t *service)
+{
+    unsigned count = 0;
+    uct_nprdma_service_conn_t *conn, *tmp;
+
+    if (ucs_likely(!atomic_load_explicit(&service->pages_came,
+                                         memory_order_relaxed) &&
+                   ucs_list_is_empty(&service->resuming))) {
+        return 0;
+    }
+
+    uct_nprdma_service_take_pages(service);
+    ucs_list_for_each_safe(conn, tmp, &service->resuming, resuming) {
+        count += uct_nprdma_service_resume(service, conn);
+        if (count == UCT_NPRDMA_SERVICE_RESUME) {
+            break;
+        }
+    }
+    return count;
+}
+
+/* Drop the parked requests of a connection that has ended */
+static void uct_nprdma_service_drop_parked(uct_nprdma_service_t *service,
+                                           uct_nprdma_service_conn_t *conn)
+{
+    if (conn->is_resuming) {
+        ucs_list_del(&conn->resuming);
+        conn->is_resuming = 0;
+    }
+
+    while (conn->parked.count > 0) {
+        uct_nprdma_service_repost(service,
+                                  uct_nprdma_svc_parking_drop(service->parking,
+                                                              &conn->parked));
     }
 }
 
@@ -685,6 +996,7 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
                 ucs_free(conn);
             }
         } else if (conn->state == UCT_NPRDMA_SERVICE_CONN_CLOSING) {
+            uct_nprdma_service_drop_parked(service, conn);
             if ((conn->outstanding == 0) &&
                 (conn->drain != service->num_drained)) {
                 dead = conn;
@@ -718,60 +1030,66 @@ static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
     }
 }
 
-/**
- * Execute requests. The caller is the executing thread.
- *
- * @param [in]  service    Service.
- * @param [in]  max        Number of requests after which to stop; up to a batch
- *                         more may be executed.
- * @param [out] blocked_p  Nonzero if the next request waits until earlier
- *                         replies are done.
- *
- * @return Number of requests executed.
- */
-static unsigned
-uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
-                       int *blocked_p)
+/* Poll the receive CQ, when all completions polled before are handled */
+static inline void uct_nprdma_service_poll(uct_nprdma_service_t *service)
 {
-    unsigned count = 0;
-    int first, num_wcs;
+    int num_wcs = ibv_poll_cq(service->recv_cq, UCT_NPRDMA_SERVICE_BATCH,
+                              service->wcs);
 
-    *blocked_p = 0;
-    while ((count < max) && !*blocked_p) {
-        if (service->next_wc == service->num_wcs) {
-            service->next_wc = service->num_wcs = 0;
-            num_wcs = ibv_poll_cq(service->recv_cq, UCT_NPRDMA_SERVICE_BATCH,
-                                  service->wcs);
-            if (num_wcs <= 0) {
-                ++service->num_drained;
-                break;
-            }
-            service->num_wcs = num_wcs;
-            if (ucs_unlikely((2 * (unsigned)num_wcs >=
-                              service->rx_pool.num_slots) &&
-                             (service->rx_pool.num_slots <
-                              service->rx_pool.max_slots))) {
-                uct_nprdma_service_grow(service);
-            }
-        }
+    service->next_wc = 0;
+    service->num_wcs = ucs_max(num_wcs, 0);
+    if (num_wcs <= 0) {
+        ++service->num_drained;
+    } else if (ucs_unlikely(2 * (unsigned)num_wcs >=
+                            service->rx_pool.num_slots)) {
+        uct_nprdma_service_grow(service);
+    }
+}
 
-        first = service->next_wc;
-        while (service->next_wc < service->num_wcs) {
-            if (!uct_nprdma_service_handle(service,
-                                           &service->wcs[service->next_wc])) {
-                uct_nprdma_service_reap(service);
-                if (!uct_nprdma_service_handle(
-                            service, &service->wcs[service->next_wc])) {
-                    *blocked_p = 1;
-                    break;
-                }
-            }
-            ++service->next_wc;
-            ++count;
+/*
+ * Execute or park the requests that have arrived, up to a batch.
+ *
+ * @param [out] blocked_p  Set to 1 if the next one waits until earlier replies
+ *                         are done, or parked ones are executed.
+ *
+ * @return Number of requests.
+ */
+static inline unsigned
+uct_nprdma_service_handle_some(uct_nprdma_service_t *service, int *blocked_p)
+{
+    int first;
+
+    if (service->next_wc == service->num_wcs) {
+        uct_nprdma_service_poll(service);
+        if (service->num_wcs == 0) {
+            return 0;
         }
-        uct_nprdma_service_refill(service, first, service->next_wc);
     }
 
+    for (first = service->next_wc; service->next_wc < service->num_wcs;
+         ++service->next_wc) {
+        if (!uct_nprdma_service_handle(service,
+                                       &service->wcs[service->next_wc])) {
+            uct_nprdma_service_reap(service);
+            if (!uct_nprdma_service_handle(service,
+                                           &service->wcs[service->next_wc])) {
+                *blocked_p = 1;
+                break;
+            }
+        }
+    }
+
+    uct_nprdma_service_refill(service, first, service->next_wc);
+    if (service->parking != NULL) {
+        uct_nprdma_svc_parking_kick(service->parking);
+    }
+    return service->next_wc - first;
+}
+
+/* The executing thread has executed some requests, and executes no more now */
+static void uct_nprdma_service_ran(uct_nprdma_service_t *service,
+                                   unsigned count)
+{
     uct_nprdma_service_section_end(service);
     if (count > 0) {
         atomic_fetch_add_explicit(&service->num_executed, count,
@@ -786,7 +1104,35 @@ uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
     if (ucs_unlikely(service->attention)) {
         uct_nprdma_service_reclaim(service);
     }
+}
 
+/**
+ * Execute requests. The caller is the executing thread.
+ *
+ * @param [in]  service    Service.
+ * @param [in]  max        Number of requests after which to stop; up to a batch
+ *                         more may be executed.
+ * @param [out] blocked_p  Nonzero if requests wait until earlier replies are
+ *                         done.
+ *
+ * @return Number of requests executed.
+ */
+static unsigned
+uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
+                       int *blocked_p)
+{
+    unsigned count = 0;
+    unsigned num;
+
+    *blocked_p = 0;
+    do {
+        num    = uct_nprdma_service_resume_some(service);
+        num   += uct_nprdma_service_handle_some(service, blocked_p);
+        count += num;
+    } while ((num > 0) && (count < max) && !*blocked_p);
+
+    uct_nprdma_service_ran(service, count);
+    *blocked_p |= !ucs_list_is_empty(&service->resuming);
     return count;
 }
 
@@ -843,6 +1189,7 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
     stats->prefetch_dropped = populator.dropped;
     stats->prefetch_bytes   = populator.bytes;
     stats->prefetch_waiting = populator.waiting;
+    uct_nprdma_svc_parking_query(service->parking, stats);
 }
 
 
@@ -860,14 +1207,55 @@ uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
     (void)ret;
 }
 
-/* Wait until progress stops executing. Progress executes a few requests at a
- * time, and while it does the thread is not needed. */
+/*
+ * Pages for a parked request have come; in a thread that brings them in. This
+ * thread executes the request, because a switch to the service's own thread
+ * takes as long as a request. That one is woken if another thread executes, or
+ * if something is left.
+ */
+static void uct_nprdma_service_notify(void *arg)
+{
+    uct_nprdma_service_t *service = arg;
+    ucs_time_t deadline           = ucs_get_time() + ucs_time_from_usec(
+                                            UCT_NPRDMA_SERVICE_NOTIFY_USEC);
+    int is_left                   = !atomic_exchange(&service->pages_came, 1);
+
+    do {
+        if (uct_nprdma_service_try_begin(service)) {
+            service->by_thread = 1;
+            service->by_pager  = 1;
+            uct_nprdma_service_ran(service,
+                                   uct_nprdma_service_resume_some(service));
+            is_left = !ucs_list_is_empty(&service->resuming) ||
+                      service->attention || (service->num_probes > 0);
+            service->by_pager  = 0;
+            uct_nprdma_service_end(service);
+            break;
+        }
+    } while (ucs_get_time() < deadline);
+
+    if (is_left) {
+        uct_nprdma_service_thread_wakeup(service);
+    }
+}
+
+/*
+ * Wait until no other thread executes. Progress executes a few requests at a
+ * time, and while it does the thread is not needed. A thread that has brought a
+ * page in executes a few and then no more, so the thread is needed at once.
+ */
 static void uct_nprdma_service_begin(uct_nprdma_service_t *service)
 {
     struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_RETRY_NS };
+    unsigned yields          = 0;
 
     while (!uct_nprdma_service_try_begin(service)) {
-        nanosleep(&interval, NULL);
+        if (service->by_pager && (yields < UCT_NPRDMA_SERVICE_YIELDS)) {
+            ++yields;
+            sched_yield();
+        } else {
+            nanosleep(&interval, NULL);
+        }
     }
     service->by_thread = 1;
 }
@@ -1184,7 +1572,7 @@ err:
 }
 
 ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
-                                       unsigned num_slots,
+                                       unsigned num_slots, unsigned num_threads,
                                        uct_nprdma_service_t **service_p)
 {
     uct_nprdma_service_t *service;
@@ -1202,12 +1590,20 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
         return status;
     }
 
+    /* If that fails, a line in the log says why, and requests are not parked */
+    if (num_threads > 0) {
+        (void)uct_nprdma_svc_parking_create(md, num_threads,
+                                            uct_nprdma_service_notify, service,
+                                            &service->parking);
+    }
+
     service->md        = md;
     service->num_slots = num_slots;
     pthread_mutex_init(&service->start_lock, NULL);
     pthread_mutex_init(&service->conns_lock, NULL);
     kh_init_inplace(uct_nprdma_service_conns, &service->conns_hash);
     ucs_list_head_init(&service->conns);
+    ucs_list_head_init(&service->resuming);
     *service_p = service;
     return UCS_OK;
 }
@@ -1218,6 +1614,10 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
     uct_nprdma_service_conn_t *conn, *tmp;
 
     uct_nprdma_service_thread_stop(service);
+    if (service->parking != NULL) {
+        uct_nprdma_svc_parking_destroy(service->parking);
+        service->parking = NULL;
+    }
     close(service->wakeup_fd);
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
         if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
@@ -1237,6 +1637,9 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service)
 {
     if (service->started) {
         uct_nprdma_service_stop(service);
+    }
+    if (service->parking != NULL) {
+        uct_nprdma_svc_parking_destroy(service->parking);
     }
     uct_nprdma_populator_destroy(service->populator);
 
@@ -1283,6 +1686,7 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
         return status;
     }
 
+    ucs_queue_head_init(&conn->parked.queue);
     conn->qpn        = conn->qp->qp_num;
     conn->max_inline = ucs_min(max_inline, (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
     return UCS_OK;

@@ -14,7 +14,9 @@
  * Requests arrive on a shared receive queue and a completion queue that nothing
  * else uses. Either the application's own progress executes them, or a thread
  * that sleeps on the completion channel and stays idle while progress is
- * called.
+ * called. Requests whose pages are absent are parked meanwhile
+ * (nprdma_svc_parked.h), and the threads that bring the pages in execute them
+ * as well.
  *
  * A request accesses application memory only after a check against the live
  * registrations, and only through nprdma_access_xx(). No function here calls
@@ -31,15 +33,17 @@ typedef struct uct_nprdma_service uct_nprdma_service_t;
  * Create the service of an MD. Nothing is pinned and no thread is started
  * before the first connection.
  *
- * @param [in]  md         MD; its memory is served.
- * @param [in]  num_slots  Maximum number of receives.
- * @param [out] service_p  The service, to be destroyed with
- *                         uct_nprdma_service_destroy().
+ * @param [in]  md           MD; its memory is served.
+ * @param [in]  num_slots    Maximum number of receives.
+ * @param [in]  num_threads  Maximum number of threads that bring in absent
+ *                           pages; 0: the executing thread does.
+ * @param [out] service_p    The service, to be destroyed with
+ *                           uct_nprdma_service_destroy().
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
-                                       unsigned num_slots,
+                                       unsigned num_slots, unsigned num_threads,
                                        uct_nprdma_service_t **service_p);
 
 
@@ -132,7 +136,7 @@ void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
 
 
 /**
- * Fill the counters served_xx and prefetch_xx.
+ * Fill the counters served_xx, prefetch_xx and pagein_xx.
  *
  * @param [in]  service  Service.
  * @param [out] stats    Filled, only in these fields.

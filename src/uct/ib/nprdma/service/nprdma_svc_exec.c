@@ -42,10 +42,12 @@ static uct_nprdma_svc_status_t uct_nprdma_svc_wire_status(ucs_status_t status)
     }
 }
 
-static uint32_t
-uct_nprdma_svc_required_access(const uct_nprdma_svc_request_t *request)
+uint32_t uct_nprdma_svc_required_access(const uct_nprdma_svc_request_t *request)
 {
     switch (request->type) {
+    case UCT_NPRDMA_SVC_POPULATE:
+        return (request->op & UCT_NPRDMA_SVC_POPULATE_WRITE) ?
+               NPRDMA_REG_ACCESS_PUT : NPRDMA_REG_ACCESS_GET;
     case UCT_NPRDMA_SVC_STORE:
         return NPRDMA_REG_ACCESS_PUT;
     case UCT_NPRDMA_SVC_FETCH:
@@ -107,11 +109,12 @@ uct_nprdma_svc_populate_check(uct_nprdma_mem_md_t *md,
 static uct_nprdma_svc_status_t
 uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
                         const uct_nprdma_svc_request_t *request,
-                        uct_nprdma_svc_populated_t *populated, size_t *length_p)
+                        uint32_t limit, uct_nprdma_svc_populated_t *populated,
+                        size_t *length_p)
 {
     int is_write        = request->op & UCT_NPRDMA_SVC_POPULATE_WRITE;
-    uint32_t access     = is_write ? NPRDMA_REG_ACCESS_PUT :
-                                     NPRDMA_REG_ACCESS_GET;
+    uint32_t access     = uct_nprdma_svc_required_access(request);
+    uint32_t length     = ucs_min(request->length, limit);
     uint64_t first      = request->address / NPRDMA_PAGE_SIZE;
     size_t num_states   = uct_nprdma_svc_num_states(request->address,
                                                     request->length);
@@ -130,7 +133,7 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
     do {
         address = request->address + done;
         step    = uct_nprdma_populate_step_length(address,
-                                                  request->length - done,
+                                                  length - done,
                                                   UCT_NPRDMA_POPULATE_STEP);
         page    = ucs_min((address / NPRDMA_PAGE_SIZE) - first,
                           num_states);
@@ -147,7 +150,7 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
         } else {
             break;
         }
-    } while ((done < request->length) && (ucs_get_time() < deadline));
+    } while ((done < length) && (ucs_get_time() < deadline));
 
     populated->length = done;
     *length_p         = uct_nprdma_svc_populated_length(request->address,
@@ -157,8 +160,8 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
 
 uct_nprdma_svc_status_t
 uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
-                       const uct_nprdma_svc_request_t *request, void *result,
-                       size_t *length_p)
+                       const uct_nprdma_svc_request_t *request, uint32_t limit,
+                       void *result, size_t *length_p)
 {
     uint32_t access = uct_nprdma_svc_required_access(request);
     ucs_status_t status;
@@ -170,7 +173,7 @@ uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
     }
 
     if (request->type == UCT_NPRDMA_SVC_POPULATE) {
-        return uct_nprdma_svc_populate(md, request, result, length_p);
+        return uct_nprdma_svc_populate(md, request, limit, result, length_p);
     }
 
     for (;;) {

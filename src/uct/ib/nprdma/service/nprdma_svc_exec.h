@@ -13,6 +13,8 @@
  * @param [in]  md        MD of the registrations.
  * @param [in]  request   Request that uct_nprdma_svc_request_parse() has
  *                        checked; NOP or a type that accesses memory.
+ * @param [in]  limit     Most bytes that a POPULATE populates, not zero. Other
+ *                        requests have no limit.
  * @param [out] result    Payload of the reply: UCT_NPRDMA_SVC_MAX_PIECE bytes
  *                        for a FETCH, 8 for an ATOMIC,
  *                        uct_nprdma_svc_populated_length() for a POPULATE, else
@@ -27,7 +29,16 @@
  */
 uct_nprdma_svc_status_t
 uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
-                       const uct_nprdma_svc_request_t *request, void *result,
-                       size_t *length_p);
+                       const uct_nprdma_svc_request_t *request, uint32_t limit,
+                       void *result, size_t *length_p);
+
+
+/**
+ * @param [in] request  Valid request that accesses memory.
+ *
+ * @return The access that its registration must allow, NPRDMA_REG_ACCESS_xx.
+ */
+uint32_t
+uct_nprdma_svc_required_access(const uct_nprdma_svc_request_t *request);
 
 #endif

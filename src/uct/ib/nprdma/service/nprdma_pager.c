@@ -1,0 +1,543 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_pager.h"
+
+#include "ucm/access/nprdma_pagein.h"
+
+#include <nprdma_thread.h>
+
+#include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/math.h>
+#include <ucs/time/time.h>
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include <sys/resource.h>
+
+/* Longest time in microseconds of a job of more than one step. A peer waits for
+ * it, and asks again for the rest */
+#define UCT_NPRDMA_PAGER_USEC  200
+
+/* Time in microseconds after the start of the last job until another thread
+ * takes the next one: the reads of all are on their way, so that is rare */
+#define UCT_NPRDMA_PAGER_STUCK_USEC  200
+
+/* Time in microseconds in which no disk reads a page. What is there within it
+ * comes from compressed memory, for instance */
+#define UCT_NPRDMA_PAGER_QUICK_USEC  10
+
+/* Most jobs that a thread reads ahead at once */
+#define UCT_NPRDMA_PAGER_AHEAD  32
+
+/* Time in seconds that destroy waits for pages */
+#define UCT_NPRDMA_PAGER_PATIENCE  1
+
+
+/* Jobs in the order in which they were added */
+typedef struct uct_nprdma_pager_list {
+    uct_nprdma_pager_job_t *first;
+    uct_nprdma_pager_job_t **end;  /* Where the next one is linked */
+} uct_nprdma_pager_list_t;
+
+
+/* One thread */
+typedef struct uct_nprdma_pager_thread {
+    uct_nprdma_pager_t *pager;
+    pthread_t          thread;
+    int                has_left; /* It does not access the pager any more */
+} uct_nprdma_pager_thread_t;
+
+
+struct uct_nprdma_pager {
+    const char               *name;
+    void                     (*notify)(void *arg);
+    void                     *arg;
+    unsigned                 max_threads;
+
+    /* A leaf lock, held for a few instructions or the start of a thread.
+     * Protects all that follows */
+    pthread_mutex_t          lock;
+    pthread_cond_t           work;        /* A job waits, or stop is set */
+    pthread_cond_t           left;        /* A thread has left */
+    uct_nprdma_pager_list_t  waiting;
+    uct_nprdma_pager_list_t  done;
+    unsigned                 num_waiting;
+    unsigned                 num_new;     /* Waiting jobs that are not read
+                                           * ahead yet */
+    unsigned                 num_idle;    /* Threads that wait for a job */
+    unsigned                 num_watches; /* Those of them that take the next
+                                           * job if the others do not */
+    struct timespec          stuck;       /* When that is */
+    unsigned                 num_running; /* Threads that execute a job */
+    unsigned                 num_notices; /* Threads that call notify */
+    unsigned                 num_threads; /* That have not left */
+    int                      stop;
+    int                      is_given_up; /* Destroyed: the last thread frees
+                                           * the pager */
+    int                      reported;    /* A failed start was logged */
+    uct_nprdma_pager_stats_t stats;
+    uct_nprdma_pager_thread_t threads[];  /* In use: stats.threads of
+                                           * max_threads */
+};
+
+
+static void uct_nprdma_pager_list_init(uct_nprdma_pager_list_t *list)
+{
+    list->first = NULL;
+    list->end   = &list->first;
+}
+
+static void uct_nprdma_pager_list_add(uct_nprdma_pager_list_t *list,
+                                      uct_nprdma_pager_job_t *job)
+{
+    job->next  = NULL;
+    *list->end = job;
+    list->end  = &job->next;
+}
+
+/* @param [in] place  Link of the list that points at the job */
+static void uct_nprdma_pager_list_remove(uct_nprdma_pager_list_t *list,
+                                         uct_nprdma_pager_job_t **place)
+{
+    uct_nprdma_pager_job_t *job = *place;
+
+    *place = job->next;
+    if (list->end == &job->next) {
+        list->end = place;
+    }
+}
+
+static void uct_nprdma_pager_free(uct_nprdma_pager_t *pager)
+{
+    nprdma_pagein_cleanup();
+    pthread_cond_destroy(&pager->left);
+    pthread_cond_destroy(&pager->work);
+    pthread_mutex_destroy(&pager->lock);
+    ucs_free(pager);
+}
+
+
+/* ---- the threads ---- */
+
+/* Times that this thread has waited for something. Its count of major page
+ * faults does not tell: madvise() tries again, and then the page is there. */
+static long uct_nprdma_pager_num_waits(void)
+{
+    struct rusage usage;
+
+    return (getrusage(RUSAGE_THREAD, &usage) == 0) ? usage.ru_nvcsw : 0;
+}
+
+/* Whether the pages of a job, which were absent, have been read meanwhile */
+static int uct_nprdma_pager_was_read(const uct_nprdma_pager_job_t *job)
+{
+    size_t count = ucs_min(job->count, (size_t)NPRDMA_PAGEIN_PROBE_MAX);
+
+    return nprdma_pagein_in_memory(job->address, count) == count;
+}
+
+/* Bring the pages of a job in, and fill its results */
+static void uct_nprdma_pager_run(uct_nprdma_pager_job_t *job)
+{
+    const size_t step   = UCT_NPRDMA_PAGER_STEP / NPRDMA_PAGE_SIZE;
+    ucs_time_t deadline = ucs_get_time() +
+                          ucs_time_from_usec(UCT_NPRDMA_PAGER_USEC);
+    int was_read        = !job->is_quick && uct_nprdma_pager_was_read(job);
+    long num_waits      = was_read ? 0 : uct_nprdma_pager_num_waits();
+    uint64_t calls      = 0;
+    size_t count, done;
+
+    job->done = 0;
+    do {
+        count      = ucs_min(step, job->count - job->done);
+        done       = nprdma_pagein_fault(job->address +
+                                         (job->done * NPRDMA_PAGE_SIZE), count,
+                                         job->is_write, &calls);
+        job->done += done;
+    } while ((done == count) && (job->done < job->count) &&
+             (ucs_get_time() < deadline));
+
+    job->is_slow = was_read || (uct_nprdma_pager_num_waits() != num_waits);
+}
+
+/* Start to read the pages of a job */
+static void uct_nprdma_pager_read(uct_nprdma_pager_job_t *job)
+{
+    ucs_time_t deadline = ucs_get_time() +
+                          ucs_time_from_usec(UCT_NPRDMA_PAGER_QUICK_USEC);
+
+    nprdma_pagein_read_ahead(job->address, job->count);
+    job->is_quick = (ucs_get_time() < deadline) &&
+                    uct_nprdma_pager_was_read(job) &&
+                    (ucs_get_time() < deadline);
+}
+
+/*
+ * Start to read the pages of jobs. The lock is held at the start and the end,
+ * but not meanwhile. Jobs that have left the list then may not exist any more.
+ */
+static void uct_nprdma_pager_read_ahead(uct_nprdma_pager_t *pager)
+{
+    uct_nprdma_pager_job_t copies[UCT_NPRDMA_PAGER_AHEAD];
+    uct_nprdma_pager_job_t *job;
+    unsigned i, num = 0;
+
+    for (job = pager->waiting.first;
+         (job != NULL) && (num < UCT_NPRDMA_PAGER_AHEAD); job = job->next) {
+        if (job->reader == NULL) {
+            job->reader   = copies;
+            job->index    = num;
+            copies[num++] = *job;
+        }
+    }
+    pager->num_new -= num;
+    pthread_mutex_unlock(&pager->lock);
+
+    for (i = 0; i < num; ++i) {
+        uct_nprdma_pager_read(&copies[i]);
+    }
+
+    pthread_mutex_lock(&pager->lock);
+    for (job = pager->waiting.first; job != NULL; job = job->next) {
+        if (job->reader == copies) {
+            job->reader   = pager;
+            job->is_quick = copies[job->index].is_quick;
+        }
+    }
+}
+
+static int uct_nprdma_pager_is_stuck(const uct_nprdma_pager_t *pager)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec > pager->stuck.tv_sec) ||
+           ((now.tv_sec == pager->stuck.tv_sec) &&
+            (now.tv_nsec >= pager->stuck.tv_nsec));
+}
+
+static void uct_nprdma_pager_set_stuck(uct_nprdma_pager_t *pager)
+{
+    clock_gettime(CLOCK_MONOTONIC, &pager->stuck);
+    pager->stuck.tv_nsec += UCT_NPRDMA_PAGER_STUCK_USEC * 1000;
+    if (pager->stuck.tv_nsec >= 1000000000) {
+        pager->stuck.tv_nsec -= 1000000000;
+        ++pager->stuck.tv_sec;
+    }
+}
+
+static void *uct_nprdma_pager_thread(void *arg);
+
+/* The lock is held */
+static void uct_nprdma_pager_start(uct_nprdma_pager_t *pager)
+{
+    uct_nprdma_pager_thread_t *self = &pager->threads[pager->stats.threads];
+    int ret;
+
+    self->pager = pager;
+    ret = nprdma_thread_start_accessing(&self->thread, uct_nprdma_pager_thread,
+                                        self);
+    if (ret != 0) {
+        if (!pager->reported) {
+            ucs_diag("%s: %u of %u threads to bring in pages: %s", pager->name,
+                     pager->num_threads, pager->max_threads, strerror(ret));
+            pager->reported = 1;
+        }
+        return;
+    }
+
+    pthread_setname_np(self->thread, "nprdma-pager");
+    ++pager->num_threads;
+    ++pager->stats.threads;
+}
+
+/*
+ * Release the lock, and wake an idle thread or start one. A thread that wakes
+ * while the lock is held has to sleep again.
+ */
+static void uct_nprdma_pager_unlock_and_wake(uct_nprdma_pager_t *pager)
+{
+    int has_idle = pager->num_idle > 0;
+
+    if (!has_idle && (pager->num_threads < pager->max_threads)) {
+        uct_nprdma_pager_start(pager);
+    }
+    pthread_mutex_unlock(&pager->lock);
+    if (has_idle) {
+        pthread_cond_signal(&pager->work);
+    }
+}
+
+/*
+ * Execute the first job. The lock is held at the start and the end, but not
+ * meanwhile. After the pager was destroyed the job does not exist any more, so
+ * the thread works on a copy.
+ */
+static void uct_nprdma_pager_run_first(uct_nprdma_pager_t *pager)
+{
+    uct_nprdma_pager_job_t *job = pager->waiting.first;
+    uct_nprdma_pager_job_t copy = *job;
+
+    uct_nprdma_pager_list_remove(&pager->waiting, &pager->waiting.first);
+    --pager->num_waiting;
+    ++pager->num_running;
+    uct_nprdma_pager_set_stuck(pager);
+    pager->stats.peak = ucs_max(pager->stats.peak, pager->num_running);
+    if ((pager->num_waiting > 0) && (pager->num_watches == 0)) {
+        uct_nprdma_pager_unlock_and_wake(pager);
+    } else {
+        pthread_mutex_unlock(&pager->lock);
+    }
+
+    uct_nprdma_pager_run(&copy);
+
+    pthread_mutex_lock(&pager->lock);
+    --pager->num_running;
+    if (pager->stop) {
+        return;
+    }
+
+    *job                = copy;
+    pager->stats.slow += !!copy.is_slow;
+    uct_nprdma_pager_list_add(&pager->done, job);
+    ++pager->num_notices;
+    pthread_mutex_unlock(&pager->lock);
+
+    pager->notify(pager->arg);
+
+    pthread_mutex_lock(&pager->lock);
+    --pager->num_notices;
+    if (pager->stop) {
+        pthread_cond_signal(&pager->left);
+    }
+}
+
+static void *uct_nprdma_pager_thread(void *arg)
+{
+    uct_nprdma_pager_thread_t *self = arg;
+    uct_nprdma_pager_t *pager       = self->pager;
+    int is_last;
+
+    pthread_mutex_lock(&pager->lock);
+    while (!pager->stop) {
+        if (pager->num_new > 0) {
+            uct_nprdma_pager_read_ahead(pager);
+        } else if (pager->num_waiting == 0) {
+            ++pager->num_idle;
+            pthread_cond_wait(&pager->work, &pager->lock);
+            --pager->num_idle;
+        } else if ((pager->num_running == 0) ||
+                   uct_nprdma_pager_is_stuck(pager)) {
+            uct_nprdma_pager_run_first(pager);
+        } else {
+            ++pager->num_idle;
+            ++pager->num_watches;
+            pthread_cond_timedwait(&pager->work, &pager->lock, &pager->stuck);
+            --pager->num_watches;
+            --pager->num_idle;
+        }
+    }
+
+    --pager->num_threads;
+    self->has_left = 1;
+    is_last        = pager->is_given_up && (pager->num_threads == 0);
+    pthread_cond_signal(&pager->left);
+    pthread_mutex_unlock(&pager->lock);
+    if (is_last) {
+        uct_nprdma_pager_free(pager);
+    }
+    return NULL;
+}
+
+/* ---- jobs ---- */
+
+int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
+                            uct_nprdma_pager_job_t *job)
+{
+    int is_submitted;
+
+    pthread_mutex_lock(&pager->lock);
+    if (pager->num_threads == 0) {
+        uct_nprdma_pager_start(pager);
+    }
+
+    is_submitted = (pager->num_threads > 0);
+    if (is_submitted) {
+        job->reader   = NULL;
+        job->is_quick = 0;
+        uct_nprdma_pager_list_add(&pager->waiting, job);
+        ++pager->num_waiting;
+        ++pager->num_new;
+        ++pager->stats.jobs;
+    }
+    pthread_mutex_unlock(&pager->lock);
+    return is_submitted;
+}
+
+void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager)
+{
+    pthread_mutex_lock(&pager->lock);
+    /* The disk reads a single page while a thread wakes. For more of them the
+     * caller has no time, because other peers wait for it. */
+    if ((pager->num_new == 1) && (pager->num_waiting == 1) &&
+        (pager->num_running == 0)) {
+        uct_nprdma_pager_read_ahead(pager);
+    }
+
+    /* A thread that waits for a page takes the next job then, and another one
+     * watches it */
+    if ((pager->num_waiting > 0) &&
+        ((pager->num_new > 0) || (pager->num_running == 0) ||
+         (pager->num_watches == 0))) {
+        uct_nprdma_pager_unlock_and_wake(pager);
+    } else {
+        pthread_mutex_unlock(&pager->lock);
+    }
+}
+
+int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
+                            uct_nprdma_pager_job_t *job)
+{
+    uct_nprdma_pager_job_t **place;
+    int is_waiting = 0;
+
+    pthread_mutex_lock(&pager->lock);
+    for (place = &pager->waiting.first; *place != NULL;
+         place = &(*place)->next) {
+        if (*place == job) {
+            uct_nprdma_pager_list_remove(&pager->waiting, place);
+            --pager->num_waiting;
+            pager->num_new -= (job->reader == NULL);
+            is_waiting = 1;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&pager->lock);
+    return is_waiting;
+}
+
+uct_nprdma_pager_job_t *uct_nprdma_pager_take_done(uct_nprdma_pager_t *pager)
+{
+    uct_nprdma_pager_job_t *first;
+
+    pthread_mutex_lock(&pager->lock);
+    first = pager->done.first;
+    uct_nprdma_pager_list_init(&pager->done);
+    pthread_mutex_unlock(&pager->lock);
+    return first;
+}
+
+void uct_nprdma_pager_query(uct_nprdma_pager_t *pager,
+                            uct_nprdma_pager_stats_t *stats)
+{
+    pthread_mutex_lock(&pager->lock);
+    *stats = pager->stats;
+    pthread_mutex_unlock(&pager->lock);
+}
+
+
+/* ---- start and end ---- */
+
+ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
+                                     void (*notify)(void *arg), void *arg,
+                                     uct_nprdma_pager_t **pager_p)
+{
+    uct_nprdma_pager_t *pager;
+    pthread_condattr_t attr;
+    ucs_status_t status;
+
+    status = nprdma_pagein_init();
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    pager = ucs_calloc(1, sizeof(*pager) +
+                          (max_threads * sizeof(*pager->threads)),
+                       "nprdma_pager");
+    if (pager == NULL) {
+        ucs_error("failed to allocate the page-in threads of %s", name);
+        nprdma_pagein_cleanup();
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    pager->name        = name;
+    pager->notify      = notify;
+    pager->arg         = arg;
+    pager->max_threads = max_threads;
+    pthread_mutex_init(&pager->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&pager->work, &attr);
+    pthread_cond_init(&pager->left, &attr);
+    pthread_condattr_destroy(&attr);
+    uct_nprdma_pager_list_init(&pager->waiting);
+    uct_nprdma_pager_list_init(&pager->done);
+    *pager_p = pager;
+    return UCS_OK;
+}
+
+/* The lock is held */
+static void uct_nprdma_pager_wait(uct_nprdma_pager_t *pager)
+{
+    struct timespec end;
+    int ret = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += UCT_NPRDMA_PAGER_PATIENCE;
+    while ((pager->num_threads > 0) && (ret == 0)) {
+        ret = pthread_cond_timedwait(&pager->left, &pager->lock, &end);
+    }
+
+    while (pager->num_notices > 0) {
+        pthread_cond_wait(&pager->left, &pager->lock);
+    }
+}
+
+/* The lock is held, and keeps threads that have not left from doing so. Those
+ * that have left do not need the lock to end. */
+static void uct_nprdma_pager_join(uct_nprdma_pager_t *pager)
+{
+    unsigned i;
+
+    for (i = 0; i < pager->stats.threads; ++i) {
+        if (pager->threads[i].has_left) {
+            pthread_join(pager->threads[i].thread, NULL);
+        } else {
+            pthread_detach(pager->threads[i].thread);
+        }
+    }
+}
+
+void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager)
+{
+    const char *name = pager->name;
+    unsigned num_threads;
+
+    pthread_mutex_lock(&pager->lock);
+    pager->stop        = 1;
+    pager->num_waiting = 0;
+    pager->num_new     = 0;
+    uct_nprdma_pager_list_init(&pager->waiting);
+    pthread_cond_broadcast(&pager->work);
+    uct_nprdma_pager_wait(pager);
+    uct_nprdma_pager_join(pager);
+    num_threads        = pager->num_threads;
+    pager->is_given_up = 1;
+    pthread_mutex_unlock(&pager->lock);
+    if (num_threads == 0) {
+        uct_nprdma_pager_free(pager);
+    } else {
+        ucs_warn("%s: %u threads still wait for pages that peers have asked "
+                 "for: they end when these pages come", name, num_threads);
+    }
+}

@@ -1,0 +1,155 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_PAGER_H_
+#define UCT_NPRDMA_PAGER_H_
+
+#include <ucs/type/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Threads that bring pages into memory, so that a disk reads several at once,
+ * and nothing else waits for them. They cause page faults, hold no registration
+ * and no lock meanwhile, and change no page state. So memory may be unmapped,
+ * and registrations may end, at any time.
+ *
+ * One thread is mostly enough: the reads of all jobs are started before it
+ * waits for the first. A switch of threads for each page would cost more than
+ * the page. Where pages do not come within a short time, because nothing can be
+ * read ahead or a page never comes, further threads take the next jobs.
+ * So a page of a file system or of a userfaultfd that never answers holds one
+ * thread, not the others.
+ */
+
+/* Most bytes of a job, and bytes between two looks at the clock */
+#define UCT_NPRDMA_PAGER_MAX_LENGTH  (256 * UCS_KBYTE)
+#define UCT_NPRDMA_PAGER_STEP        (64 * UCS_KBYTE)
+
+typedef struct uct_nprdma_pager uct_nprdma_pager_t;
+
+
+/* Pages to bring in. The memory belongs to the caller, which fills the first
+ * part and does not touch it while the job is submitted */
+typedef struct uct_nprdma_pager_job {
+    uint64_t                    address;  /* First byte, page aligned */
+    size_t                      count;    /* Pages of 4 KiB, not zero */
+    int                         is_write; /* So that a write does not fault */
+
+    /* Results */
+    size_t                      done;     /* Pages that are in memory; the next
+                                           * one cannot be brought in, or was
+                                           * left for lack of time */
+    int                         is_slow;  /* A page had to be waited for */
+
+    /* Of the pager */
+    const void                  *reader;  /* The call that reads it ahead, or
+                                           * the pager: it was read ahead; or
+                                           * NULL */
+    unsigned                    index;    /* Of the job, for the reader */
+    int                         is_quick; /* That took no time */
+
+    struct uct_nprdma_pager_job *next;    /* Of the pager, or of the list that
+                                           * uct_nprdma_pager_take_done()
+                                           * returns */
+} uct_nprdma_pager_job_t;
+
+
+typedef struct uct_nprdma_pager_stats {
+    uint64_t jobs;    /* Submitted */
+    uint64_t slow;    /* In which a page had to be waited for */
+    uint64_t peak;    /* Most jobs that were executed at the same time */
+    uint64_t threads; /* That were started */
+} uct_nprdma_pager_stats_t;
+
+
+/**
+ * Create a pager. Threads start when jobs wait, and sleep while none do.
+ *
+ * @param [in]  max_threads  Maximum number of threads, not zero.
+ * @param [in]  name         Of the memory domain, for messages; valid until the
+ *                           pager is destroyed.
+ * @param [in]  notify       Called in a thread of the pager after each job,
+ *                           without a lock. SIGSEGV and SIGBUS are not blocked
+ *                           in it, so it may access application memory.
+ * @param [in]  arg          Its argument.
+ * @param [out] pager_p      The pager, to be destroyed with
+ *                           uct_nprdma_pager_destroy().
+ *
+ * @return UCS_OK; UCS_ERR_NO_MEMORY, or UCS_ERR_IO_ERROR if the files of /proc
+ *         that show which pages are present cannot be opened. Both with a
+ *         logged reason.
+ */
+ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
+                                     void (*notify)(void *arg), void *arg,
+                                     uct_nprdma_pager_t **pager_p);
+
+
+/**
+ * Drop all jobs and stop the threads. Waits for the pages that they are
+ * bringing in, but for at most a second: a thread that still waits then ends
+ * when its page comes, and one line in the log says so. @a notify is not called
+ * any more, and no job is accessed.
+ *
+ * @param [in] pager  Pager; not valid afterwards.
+ */
+void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager);
+
+
+/**
+ * Submit a job. Never waits for a page. A thread begins with it after
+ * uct_nprdma_pager_kick() at the latest.
+ *
+ * @param [in] pager  Pager.
+ * @param [in] job    Job, until uct_nprdma_pager_take_done() returns it or
+ *                    uct_nprdma_pager_cancel() removes it.
+ *
+ * @return Nonzero if it was submitted; zero if there is no thread and none can
+ *         be started, which is logged once.
+ */
+int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
+                            uct_nprdma_pager_job_t *job);
+
+
+/**
+ * Let a thread begin with the jobs that were submitted. Waits for no page: it
+ * starts the read of a single one, and wakes a thread. Starts a thread if all
+ * are busy and the maximum is not reached.
+ *
+ * @param [in] pager  Pager.
+ */
+void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager);
+
+
+/**
+ * Remove a job that no thread has begun.
+ *
+ * @param [in] pager  Pager.
+ * @param [in] job    Submitted job.
+ *
+ * @return Nonzero if it was removed. Zero: uct_nprdma_pager_take_done() will
+ *         return it.
+ */
+int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
+                            uct_nprdma_pager_job_t *job);
+
+
+/**
+ * @param [in] pager  Pager.
+ *
+ * @return The jobs that have ended since the last call, in that order, as a
+ *         list by their field `next`; NULL if there are none.
+ */
+uct_nprdma_pager_job_t *uct_nprdma_pager_take_done(uct_nprdma_pager_t *pager);
+
+
+/**
+ * Copy the counters.
+ *
+ * @param [in]  pager  Pager.
+ * @param [out] stats  Filled.
+ */
+void uct_nprdma_pager_query(uct_nprdma_pager_t *pager,
+                            uct_nprdma_pager_stats_t *stats);
+
+#endif

@@ -1,0 +1,778 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "svc_requester.h"
+#include "test_mem.h"
+
+extern "C" {
+#include "uct/ib/nprdma/wire/nprdma_key.h"
+}
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/*
+ * Requests to pages that are absent. A userfaultfd holds the page faults, so a
+ * test knows which page-ins have begun, and none ends before the test provides
+ * the page. Hand-made requesters send the requests. The target is this process.
+ */
+
+namespace {
+
+constexpr unsigned num_pages = 16;
+
+/* The data of a page, by its number */
+uint64_t content(size_t index) { return UINT64_C(0xabcd000000000000) + index; }
+
+/* Memory whose page faults wait until a test provides the page */
+class held_pages {
+public:
+    explicit held_pages(size_t count = num_pages) : m_count(count)
+    {
+        uffdio_api api      = {};
+        uffdio_register reg = {};
+
+        m_ptr  = (char*)mmap(nullptr, length(), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        m_uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+        api.api         = UFFD_API;
+        reg.range.start = (uintptr_t)m_ptr;
+        reg.range.len   = length();
+        reg.mode        = UFFDIO_REGISTER_MODE_MISSING;
+        m_works = (m_uffd >= 0) && (ioctl(m_uffd, UFFDIO_API, &api) == 0) &&
+                  (ioctl(m_uffd, UFFDIO_REGISTER, &reg) == 0);
+    }
+
+    ~held_pages()
+    {
+        release();
+        munmap(m_ptr, length());
+    }
+
+    held_pages(const held_pages&) = delete;
+
+    bool works() const { return m_works; }
+    size_t length() const { return m_count * page; }
+    char *ptr(size_t index = 0) const { return m_ptr + (index * page); }
+
+    /* Ends all faults; untouched pages become pages of zeros */
+    void release()
+    {
+        if (m_uffd >= 0) {
+            close(m_uffd);
+            m_uffd = -1;
+        }
+    }
+
+    /* Reads the faults that wait now. Returns the pages of all that have been
+     * read. */
+    const std::set<size_t> &faults()
+    {
+        uffd_msg msg;
+
+        while (read(m_uffd, &msg, sizeof(msg)) == sizeof(msg)) {
+            m_faults.insert((msg.arg.pagefault.address - (uintptr_t)m_ptr) /
+                            page);
+        }
+        return m_faults;
+    }
+
+    void provide(size_t index)
+    {
+        std::vector<uint64_t> data(page / sizeof(uint64_t), content(index));
+        uffdio_copy copy = {};
+
+        copy.dst = (uintptr_t)ptr(index);
+        copy.src = (uintptr_t)data.data();
+        copy.len = page;
+        EXPECT_EQ(0, ioctl(m_uffd, UFFDIO_COPY, &copy)) << errno;
+        m_faults.erase(index);
+    }
+
+    void wake(size_t index)
+    {
+        uffdio_range range = {(uintptr_t)ptr(index), page};
+
+        EXPECT_EQ(0, ioctl(m_uffd, UFFDIO_WAKE, &range)) << errno;
+    }
+
+private:
+    size_t           m_count;
+    char             *m_ptr;
+    int              m_uffd;
+    bool             m_works;
+    std::set<size_t> m_faults;
+};
+
+uint64_t key_of(const buffer &memory)
+{
+    return ((const uct_nprdma_packed_rkey_t*)
+            memory.packed_key().data())->key;
+}
+
+/* What a get sends after the NIC has met an absent page */
+uct_nprdma_svc_request_t fetch(const buffer &memory, size_t index)
+{
+    auto request  = svc_request(UCT_NPRDMA_SVC_FETCH, key_of(memory),
+                                memory.address(index * page), 4096);
+    request.op    = UCT_NPRDMA_SVC_FETCH_POPULATE;
+    request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+    return request;
+}
+
+uct_nprdma_svc_request_t store(const buffer &memory, size_t offset,
+                               size_t length)
+{
+    return svc_request(UCT_NPRDMA_SVC_STORE, key_of(memory),
+                       memory.address(offset), length);
+}
+
+const uct_nprdma_svc_reply_t *header(const svc_requester::bytes &reply)
+{
+    return (const uct_nprdma_svc_reply_t*)reply.data();
+}
+
+uint64_t word(const svc_requester::bytes &reply)
+{
+    uint64_t value = 0;
+    if (reply.size() >= sizeof(uct_nprdma_svc_reply_t) + sizeof(value)) {
+        memcpy(&value, header(reply) + 1, sizeof(value));
+    }
+    return value;
+}
+
+/* Threads of this process that bring pages in */
+unsigned num_pagers()
+{
+    DIR *dir       = opendir("/proc/self/task");
+    unsigned count = 0;
+    struct dirent *entry;
+
+    while ((entry = readdir(dir)) != nullptr) {
+        std::ifstream file(std::string("/proc/self/task/") + entry->d_name +
+                           "/comm");
+        std::string name;
+        count += std::getline(file, name) && (name == "nprdma-pager");
+    }
+    closedir(dir);
+    return count;
+}
+
+svc_requester::bytes bytes_of(uint64_t value)
+{
+    return svc_requester::bytes((char*)&value, (char*)(&value + 1));
+}
+
+} // namespace
+
+class test_absent : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        if (!m_held.works()) {
+            GTEST_SKIP() << "SKIPPED: no userfaultfd for faults of the kernel";
+        }
+        open({{"NPRDMA_SVC_THREADS", "16"}});
+    }
+
+    void TearDown() override
+    {
+        m_held.release();
+        close();
+    }
+
+    void close()
+    {
+        m_other.reset();
+        m_requester.reset();
+        m_present.reset();
+        m_absent.reset();
+        m_entity.reset();
+    }
+
+    void open(const config_t &config)
+    {
+        close();
+        m_entity.reset(new entity(config));
+        m_absent.reset(new buffer(m_entity->md(), m_held.length(),
+                                  m_held.ptr()));
+        m_present.reset(new buffer(m_entity->md(), 4 * page));
+        m_present->fill(1);
+        m_requester.reset(new svc_requester(*m_entity));
+        m_other.reset(new svc_requester(*m_entity));
+    }
+
+    /* Without progress: the service's own threads do everything */
+    void await_faults(size_t count)
+    {
+        await([&]() { return m_held.faults().size() >= count; });
+        EXPECT_EQ(count, m_held.faults().size());
+    }
+
+    /* A put, an atomic and a get of another peer are executed */
+    void expect_other_is_served(int round = 0)
+    {
+        uint64_t value = 1000 + round;
+        auto atomic    = svc_request(UCT_NPRDMA_SVC_ATOMIC,
+                                     key_of(*m_present), m_present->address(8),
+                                     8);
+        uct_nprdma_svc_operands_t operands = {1, 0};
+        auto get = svc_request(UCT_NPRDMA_SVC_FETCH, key_of(*m_present),
+                               m_present->address(), 8);
+
+        *m_present->ptr<uint64_t>(8) = round;
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
+                  m_other->status(store(*m_present, 0, 8), bytes_of(value)));
+        EXPECT_EQ((uint64_t)round,
+                  word(m_other->call(atomic, {(char*)&operands,
+                                              (char*)(&operands + 1)})));
+        EXPECT_EQ(value, word(m_other->call(get)));
+    }
+
+    void expect_data(size_t index)
+    {
+        auto reply = m_requester->receive();
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(reply)->status);
+        EXPECT_EQ(content(index), word(reply)) << "page " << index;
+    }
+
+    held_pages                     m_held;
+    std::unique_ptr<entity>        m_entity;
+    std::unique_ptr<buffer>        m_absent, m_present;
+    std::unique_ptr<svc_requester> m_requester, m_other;
+};
+
+TEST_F(test_absent, faults_of_one_peer_overlap)
+{
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_requester->post(fetch(*m_absent, i));
+    }
+    await_faults(num_pages);
+    EXPECT_EQ(0u, m_entity->counter("served_fetches"));
+    EXPECT_EQ(num_pages, m_entity->counter("pagein_peak"));
+
+    /* The pages come in the wrong order, the replies in the right one */
+    for (unsigned i = num_pages; i-- > 0;) {
+        m_held.provide(i);
+    }
+    for (unsigned i = 0; i < num_pages; ++i) {
+        expect_data(i);
+    }
+    EXPECT_EQ(num_pages, m_entity->counter("served_fetches"));
+    EXPECT_EQ(num_pages, m_entity->counter("pagein_jobs"));
+    EXPECT_EQ(num_pages, m_entity->counter("pagein_slow"));
+    EXPECT_EQ(num_pages, m_entity->counter("pagein_threads"));
+    EXPECT_EQ(0u, m_entity->counter("served_errors"));
+}
+
+/* The control of the others: without threads one fault holds everything */
+TEST_F(test_absent, without_threads_one_at_a_time)
+{
+    open({{"NPRDMA_SVC_THREADS", "0"}});
+    /* As many as there are slots at first */
+    for (unsigned i = 0; i < 3; ++i) {
+        m_requester->post(fetch(*m_absent, i));
+    }
+    m_other->post(store(*m_present, 0, 8), bytes_of(77));
+    for (unsigned i = 0; i < 3; ++i) {
+        await_faults(1);
+        EXPECT_EQ(1u, m_held.faults().count(i));
+        EXPECT_NE(77u, *m_present->ptr<uint64_t>());
+        m_held.provide(i);
+        expect_data(i);
+    }
+    await([&]() { return *m_present->ptr<volatile uint64_t>() == 77; });
+    EXPECT_EQ(0u, m_entity->counter("pagein_jobs"));
+    EXPECT_EQ(0u, m_entity->counter("pagein_threads"));
+}
+
+TEST_F(test_absent, other_peers_do_not_wait)
+{
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_requester->post(fetch(*m_absent, i));
+    }
+    await_faults(num_pages);
+    for (int round = 0; round < 100; ++round) {
+        expect_other_is_served(round);
+    }
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_held.provide(i);
+        expect_data(i);
+    }
+}
+
+/* The same while the application executes the requests */
+TEST_F(test_absent, progress_does_not_wait)
+{
+    m_requester->post(fetch(*m_absent, 0));
+    await_faults(1);
+    m_entity->wait([&]() { return true; });
+    for (int i = 0; i < 1000; ++i) {
+        m_entity->progress();
+    }
+    m_other->post(store(*m_present, 0, 8), bytes_of(78));
+    m_entity->wait([&]() {
+        return *m_present->ptr<volatile uint64_t>() == 78;
+    });
+    m_held.provide(0);
+    m_entity->wait([&]() {
+        return m_entity->counter("served_fetches") == 1;
+    });
+    expect_data(0);
+}
+
+TEST_F(test_absent, one_connection_stays_in_order)
+{
+    uct_nprdma_svc_operands_t operands = {5, 0};
+    auto atomic  = svc_request(UCT_NPRDMA_SVC_ATOMIC, key_of(*m_present),
+                               m_present->address(), 8);
+    auto nop     = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+    atomic.flags = nop.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+
+    *m_present->ptr<uint64_t>() = 0;
+    m_requester->post(fetch(*m_absent, 0));
+    /* Both requests that are copied, and one that keeps its slot */
+    m_requester->post(store(*m_present, 0, 8), bytes_of(10));
+    m_requester->post(store(*m_present, page, 4000),
+                      svc_requester::bytes(4000, 'x'));
+    m_requester->post(fetch(*m_absent, 1));
+    m_requester->post(atomic, {(char*)&operands, (char*)(&operands + 1)});
+    m_requester->post(nop);
+    await_faults(2);
+    expect_other_is_served();
+    *m_present->ptr<uint64_t>() = 0;
+
+    m_held.provide(1);
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_other->status(nop));
+    }
+    EXPECT_EQ(0u, *m_present->ptr<uint64_t>());
+    EXPECT_NE('x', *m_present->ptr(page));
+
+    m_held.provide(0);
+    expect_data(0);
+    expect_data(1);
+    EXPECT_EQ(10u, word(m_requester->receive()));
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(m_requester->receive())->status);
+    EXPECT_EQ(15u, *m_present->ptr<uint64_t>());
+    EXPECT_EQ('x', *m_present->ptr(page + 3999));
+}
+
+TEST_F(test_absent, threads_are_bounded)
+{
+    open({{"NPRDMA_SVC_THREADS", "3"}});
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_requester->post(fetch(*m_absent, i));
+    }
+    for (unsigned i = 0; i < num_pages; ++i) {
+        await_faults(std::min(3u, num_pages - i));
+        expect_other_is_served(i);
+        m_held.provide(*m_held.faults().begin());
+    }
+    for (unsigned i = 0; i < num_pages; ++i) {
+        expect_data(i);
+    }
+    EXPECT_EQ(3u, m_entity->counter("pagein_peak"));
+    EXPECT_EQ(3u, m_entity->counter("pagein_threads"));
+}
+
+/* Two thirds of what can be parked: the rest is for other peers */
+TEST_F(test_absent, flood_behind_an_absent_page)
+{
+    constexpr unsigned count = 300;
+
+    m_requester->post(fetch(*m_absent, 0));
+    await_faults(1);
+    for (unsigned i = 0; i < count; ++i) {
+        m_requester->post(store(*m_present, page, 8), bytes_of(i));
+    }
+    for (int round = 0; round < 10; ++round) {
+        expect_other_is_served(round);
+    }
+    EXPECT_EQ(10u, m_entity->counter("served_stores"));
+    m_held.provide(0);
+    expect_data(0);
+    await([&]() {
+        return m_entity->counter("served_stores") == 10 + count;
+    });
+    EXPECT_EQ(count - 1, *m_present->ptr<uint64_t>(page));
+}
+
+/* Beyond its share the peer itself waits, and nothing is lost */
+TEST_F(test_absent, flood_beyond_the_share)
+{
+    constexpr unsigned count = 3000;
+    std::atomic<unsigned> posted(0);
+
+    m_requester->post(fetch(*m_absent, 0));
+    await_faults(1);
+    std::thread flood([&]() {
+        for (unsigned i = 0; i < count; ++i) {
+            m_requester->post(store(*m_present, page, 8), bytes_of(i));
+            ++posted;
+        }
+    });
+    await([&]() { return posted > 340; });
+    m_held.provide(0);
+    flood.join();
+    expect_data(0);
+    await([&]() { return m_entity->counter("served_stores") == count; });
+    EXPECT_EQ(count - 1, *m_present->ptr<uint64_t>(page));
+}
+
+/* Stores with data keep their slots, but not more than half of all */
+TEST_F(test_absent, large_stores_behind_an_absent_page)
+{
+    constexpr unsigned count = 8;
+
+    m_requester->post(fetch(*m_absent, 0));
+    await_faults(1);
+    for (unsigned i = 0; i < count; ++i) {
+        m_requester->post(store(*m_present, page, 8000),
+                          svc_requester::bytes(8000, 'a' + i));
+    }
+    expect_other_is_served();
+    m_held.provide(0);
+    expect_data(0);
+    await([&]() { return m_entity->counter("served_stores") == count + 1; });
+    EXPECT_EQ('a' + (int)count - 1, *m_present->ptr(page + 7999));
+}
+
+/* A POPULATE for writing as well, with as much as has come */
+TEST_F(test_absent, populate)
+{
+    auto request  = svc_request(UCT_NPRDMA_SVC_POPULATE, key_of(*m_absent),
+                                m_absent->address(), 4 * page);
+    request.op    = UCT_NPRDMA_SVC_POPULATE_WRITE;
+    request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+
+    m_requester->post(request);
+    for (unsigned i = 0; i < 4; ++i) {
+        await_faults(1);
+        expect_other_is_served(i);
+        m_held.provide(i);
+    }
+
+    auto reply = m_requester->receive();
+    auto body  = (const uct_nprdma_svc_populated_t*)(header(reply) + 1);
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(reply)->status);
+    EXPECT_EQ(4 * page, body->length);
+    for (unsigned i = 0; i < 4; ++i) {
+        EXPECT_EQ(NPRDMA_PAGE_BITS, body->states[i] & NPRDMA_PAGE_BITS);
+    }
+    EXPECT_EQ(1u, m_entity->counter("pagein_jobs"));
+}
+
+TEST_F(test_absent, unmapped_meanwhile)
+{
+    m_requester->post(fetch(*m_absent, 0));
+    m_requester->post(fetch(*m_absent, 1));
+    await_faults(2);
+    ASSERT_EQ(0, munmap(m_held.ptr(0), page));
+    m_held.wake(0);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
+              header(m_requester->receive())->status);
+    m_held.provide(1);
+    expect_data(1);
+    expect_other_is_served();
+}
+
+/* It does not wait for the page, and the peer gets no data */
+TEST_F(test_absent, deregistered_meanwhile)
+{
+    m_requester->post(fetch(*m_absent, 0));
+    await_faults(1);
+    m_absent->deregister();
+    m_held.provide(0);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, header(m_requester->receive())->status);
+}
+
+TEST_F(test_absent, no_page_of_others)
+{
+    buffer part(m_entity->md(), page, m_held.ptr(2));
+    auto request = fetch(part, 0);
+
+    request.length = page + 1;
+    m_requester->post(request);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
+              header(m_requester->receive())->status);
+    request        = fetch(part, 0);
+    request.key   += UINT64_C(1) << 32;
+    m_requester->post(request);
+    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, header(m_requester->receive())->status);
+    EXPECT_EQ(0u, m_entity->counter("pagein_jobs"));
+    EXPECT_TRUE(m_held.faults().empty());
+}
+
+/* Its connection ends, and its requests with it */
+TEST_F(test_absent, peer_dies_meanwhile)
+{
+    open({{"NPRDMA_CM_PROBE_INTERVAL", "20ms"}, {"NPRDMA_SVC_THREADS", "2"}});
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_requester->post(fetch(*m_absent, i));
+    }
+    m_requester->post(store(*m_present, page, 8), bytes_of(99));
+    m_requester->post(store(*m_present, page, 4000),
+                      svc_requester::bytes(4000, 99));
+    await_faults(2);
+    expect_other_is_served();
+    m_entity->wait([&]() { return m_entity->counter("cm_responders") == 2; });
+    m_requester->kill();
+    m_entity->wait([&]() { return m_entity->counter("cm_responders") == 1; });
+    expect_other_is_served(1);
+
+    m_held.provide(0);
+    m_held.provide(1);
+    svc_requester next(*m_entity);
+    next.post(fetch(*m_absent, 0));
+    EXPECT_EQ(content(0), word(next.receive()));
+    next.post(fetch(*m_absent, 5)); /* No dropped request comes before it */
+    await_faults(1);
+    EXPECT_EQ(1u, m_held.faults().count(5));
+    m_held.provide(5);
+    EXPECT_EQ(content(5), word(next.receive()));
+    EXPECT_EQ(2u + 2, m_entity->counter("served_fetches"));
+    EXPECT_NE(99, *m_present->ptr(page));
+}
+
+/* What a peer has sent is not executed when it is gone: it could have connected
+ * again, and have written something else since */
+TEST_F(test_absent, peer_is_gone_when_the_page_comes)
+{
+    open({{"NPRDMA_CM_PROBE_INTERVAL", "1s"}});
+    m_requester->post(fetch(*m_absent, 0));
+    m_requester->post(store(*m_present, page, 8), bytes_of(99));
+    await_faults(1);
+    m_entity->wait([&]() { return m_entity->counter("cm_responders") == 2; });
+    m_requester->kill();
+    m_held.provide(0);
+    m_entity->wait([&]() { return m_entity->counter("cm_responders") == 1; });
+    EXPECT_EQ(1u, m_entity->counter("served_fetches"));
+    EXPECT_EQ(0u, m_entity->counter("served_stores"));
+    EXPECT_NE(99u, *m_present->ptr<uint64_t>(page));
+}
+
+/* What is closed does not wait for ever for a page */
+TEST_F(test_absent, closed_meanwhile)
+{
+    complaints log;
+
+    m_requester->post(fetch(*m_absent, 0));
+    m_requester->post(fetch(*m_absent, 1));
+    await_faults(2);
+    double start = now();
+    close();
+    EXPECT_LT(now() - start, patience.count());
+    ASSERT_EQ(1u, log.lines().size());
+    EXPECT_NE(std::string::npos, log.lines()[0].find("2 threads still wait"));
+    m_held.provide(0);
+    m_held.provide(1);
+    await([]() { return num_pagers() == 0; });
+}
+
+/* A child has no part in it */
+TEST_F(test_absent, forked_meanwhile)
+{
+    m_requester->post(fetch(*m_absent, 0));
+    await_faults(1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        m_entity->progress();
+        _exit((m_entity->progress() == 0) ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, status);
+    expect_other_is_served();
+    m_held.provide(0);
+    expect_data(0);
+}
+
+/* Nothing tells that a page of a FETCH in copy mode is absent. The first one is
+ * brought in by the service; that it took long is remembered. */
+TEST_F(test_absent, copy_mode)
+{
+    auto plain = [&](size_t index) {
+        auto request = fetch(*m_absent, index);
+        request.op   = 0;
+        return request;
+    };
+
+    open({{"NPRDMA_ZCOPY", "no"}, {"NPRDMA_SVC_THREADS", "16"}});
+    m_requester->post(plain(0));
+    await_faults(1);
+    double start = now();
+    await([&]() { return now() - start > 1e-3; });
+    m_held.provide(0);
+    expect_data(0);
+    EXPECT_EQ(0u, m_entity->counter("pagein_jobs"));
+
+    for (unsigned i = 1; i < num_pages; ++i) {
+        m_requester->post(plain(i));
+    }
+    await_faults(num_pages - 1);
+    expect_other_is_served();
+    for (unsigned i = 1; i < num_pages; ++i) {
+        m_held.provide(i);
+        expect_data(i);
+    }
+
+    /* A page that is there needs no thread */
+    m_requester->post(plain(3));
+    expect_data(3);
+    EXPECT_EQ(num_pages - 1, m_entity->counter("pagein_jobs"));
+}
+
+/* Pages that the kernel has only to clear: a thread finds that out once, and
+ * again if the scheduler makes the service wait */
+TEST_F(test_absent, untouched_pages_need_no_thread)
+{
+    constexpr size_t count = 512;
+    char *ptr = (char*)mmap((void*)hole_place, count * page,
+                            PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_EQ((char*)hole_place, ptr);
+    madvise(ptr, count * page, MADV_NOHUGEPAGE);
+    {
+        buffer untouched(m_entity->md(), count * page, ptr);
+        for (size_t i = 0; i < count; ++i) {
+            m_requester->post(fetch(untouched, i));
+            EXPECT_EQ(0u, word(m_requester->receive()));
+        }
+    }
+    EXPECT_LE(1u, m_entity->counter("pagein_jobs"));
+    EXPECT_GT(count / 2, m_entity->counter("pagein_jobs"));
+    munmap(ptr, count * page);
+}
+
+/* Pages of a file that the kernel has to read */
+class test_absent_file : public test_absent {
+protected:
+    void SetUp() override
+    {
+        test_absent::SetUp();
+        if (IsSkipped()) {
+            return;
+        }
+
+        char name[] = "nprdma-test-XXXXXX";
+        m_fd = mkstemp(name);
+        ASSERT_LE(0, m_fd);
+        unlink(name);
+        for (unsigned i = 0; i < num_pages; ++i) {
+            std::vector<uint64_t> data(page / sizeof(uint64_t), content(i));
+            ASSERT_EQ((ssize_t)page, write(m_fd, data.data(), page));
+        }
+        ASSERT_EQ(0, fsync(m_fd));
+        m_ptr = (char*)mmap(nullptr, num_pages * page, PROT_READ, MAP_SHARED,
+                            m_fd, 0);
+        ASSERT_NE(MAP_FAILED, (void*)m_ptr);
+        madvise(m_ptr, num_pages * page, MADV_RANDOM);
+        if (!drop()) {
+            GTEST_SKIP() << "SKIPPED: the file system keeps files in memory";
+        }
+    }
+
+    void TearDown() override
+    {
+        test_absent::TearDown();
+        if (m_ptr != nullptr) {
+            munmap(m_ptr, num_pages * page);
+            ::close(m_fd);
+        }
+    }
+
+    unsigned resident() const
+    {
+        unsigned char vec[num_pages];
+        EXPECT_EQ(0, mincore(m_ptr, num_pages * page, vec));
+        return std::count_if(vec, vec + num_pages,
+                             [](unsigned char c) { return c & 1; });
+    }
+
+    bool drop()
+    {
+        madvise(m_ptr, num_pages * page, MADV_DONTNEED);
+        posix_fadvise(m_fd, 0, 0, POSIX_FADV_DONTNEED);
+        return resident() == 0;
+    }
+
+    int  m_fd;
+    char *m_ptr = nullptr;
+};
+
+TEST_F(test_absent_file, threads_read_them)
+{
+    buffer registered(m_entity->md(), num_pages * page, m_ptr,
+                      UCT_MD_MEM_ACCESS_REMOTE_GET);
+
+    ASSERT_EQ(0u, resident());
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_requester->post(fetch(registered, i));
+    }
+    for (unsigned i = 0; i < num_pages; ++i) {
+        expect_data(i);
+    }
+    /* A page that comes just then counts as quick, and is taken for a hint that
+     * the next one is */
+    uint64_t num_jobs = m_entity->counter("pagein_jobs");
+    EXPECT_LE(num_pages / 2, num_jobs);
+    EXPECT_LE(num_pages / 2, m_entity->counter("pagein_slow"));
+
+    /* In the page cache, but in no page table: no thread is needed */
+    madvise(m_ptr, num_pages * page, MADV_DONTNEED);
+    ASSERT_EQ(num_pages, resident());
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_requester->post(fetch(registered, i));
+        expect_data(i);
+    }
+    EXPECT_EQ(num_jobs, m_entity->counter("pagein_jobs"));
+}
+
+/* No thread can be started: the service brings the page in */
+PEER_FUNCTION(process_without_pagers)
+{
+    struct rlimit before, limit;
+    entity e;
+    buffer memory(e.md(), page);
+    svc_requester requester(e);
+    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, requester.status(nop));
+    getrlimit(RLIMIT_NPROC, &before);
+    limit          = before;
+    limit.rlim_cur = 0;
+    EXPECT_EQ(0, setrlimit(RLIMIT_NPROC, &limit));
+    madvise(memory.ptr(), page, MADV_DONTNEED);
+    requester.post(fetch(memory, 0));
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(requester.receive())->status);
+    EXPECT_EQ(1u, e.counter("served_fetches"));
+    EXPECT_EQ(0u, e.counter("pagein_jobs"));
+    EXPECT_EQ(0u, e.counter("pagein_threads"));
+    /* LeakSanitizer needs a thread at the end */
+    EXPECT_EQ(0, setrlimit(RLIMIT_NPROC, &before));
+    return 0;
+}
+
+TEST(test_absent_limits, no_threads)
+{
+    component_copy everybody_may;
+    peer process("process_without_pagers", 65534, 8 * 1024 * 1024);
+
+    EXPECT_EQ(0, process.join());
+}
