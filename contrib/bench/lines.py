@@ -135,6 +135,21 @@ def sleeping_row(kind, what):
                notes("get"), turns=one_turn, prepare=probes.swap_file)
 
 
+def cold_rows(kind):
+    """Gets of 16 pages of a file at once, compared with the disk; and without
+    the threads that bring pages in."""
+    shown = notes("get1", "direct1")
+    return [
+        Row("large.cold", f"16 gets from a file : O_DIRECT, target {kind}",
+            probes.cold(kind), ("nprdma",),
+            [ratio("get16", "direct16", "<=", 1.5),
+             ratio("beside", "atomic", "<=", 2), *shown], turns=more_turns),
+        Row("large.cold", f"the same without threads, target {kind}",
+            probes.cold(kind), ("unthreaded",),
+            [ratio("get16", "direct16"), ratio("beside", "atomic"), *shown],
+            turns=more_turns)]
+
+
 def apart(what, command, limit):
     """By how much nprdma's latency may exceed that of verbs."""
     return Row("large.latency", what, command, ("nprdma", "verbs"),
@@ -199,6 +214,8 @@ LARGE = [
                  "target sleeping"),
     sleeping_row("swapped-sleeping", "get of an absent page, in swap, "
                  "target sleeping"),
+    *cold_rows("sleeping"),
+    *cold_rows("polling"),
     both("large.once", "message from buffers used once", fresh(2, "once"), 1.5,
          sizes=(4 * MIB, 16 * MIB, 64 * MIB)),
     both("large.untouched",

@@ -145,6 +145,18 @@ def absent(kind):
     return command
 
 
+def cold(kind):
+    """Gets of pages of a file that are not in memory, and O_DIRECT reads."""
+    def command(session, contestant, _size):
+        out = session.ucx(contestant, "cold_bench", [kind], seconds=120)
+        if field_of(out, "present") > 0:
+            raise BenchError("pages were in memory before they were got")
+        return {name: field_of(out, f"{name}_us")
+                for name in ("get1", "direct1", "get16", "direct16", "atomic",
+                             "beside")}
+    return command
+
+
 def absent_rate(session, contestant, size):
     """A get of which `size` % of the pages are absent. The kernel alone knows
     which (fault_bench.c), so the count of assists shows that absent pages were

@@ -22,6 +22,7 @@ SKIPPED = 77
 CONTESTANTS = {
     "nprdma": {"UCX_TLS": "nprdma"},
     "prereg": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PREREG": "y"},
+    "unthreaded": {"UCX_TLS": "nprdma", "UCX_NPRDMA_SVC_THREADS": "0"},
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
