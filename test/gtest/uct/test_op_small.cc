@@ -266,7 +266,7 @@ TEST_F(test_op_small, destroy_while_connecting)
         uct_ep_h connected = m_ab;
         m_ab               = m_a->connect(m_b->address());
         auto posted        = post_all(lengths);
-        ASSERT_GT(posted.size(), 4u);
+        ASSERT_GE(posted.size(), 4u); /* As many as the backlog has */
         m_a->disconnect(m_ab);
         for (auto &get : posted) {
             EXPECT_EQ(1u, get.num_calls);

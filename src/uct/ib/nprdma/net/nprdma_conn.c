@@ -121,6 +121,7 @@ static void uct_nprdma_conn_set_limits(const uct_nprdma_net_iface_t *iface,
         params->srq         = iface->rx.srq;
         params->max_send_wr = iface->config.tx_queue_len;
         conn->reserve       = 0;
+        conn->small_reserve = 0;
         conn->cq_reserve    = ucs_min((int32_t)iface->config.svc_queue_len,
                                       iface->config.tx_cq_len / 4);
     } else {
@@ -128,6 +129,9 @@ static void uct_nprdma_conn_set_limits(const uct_nprdma_net_iface_t *iface,
         params->max_recv_wr = ucs_max(iface->config.svc_queue_len,
                                       (uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES);
         conn->reserve       = UCT_NPRDMA_CONN_REDO_WR;
+        conn->small_reserve = conn->reserve +
+                              ucs_min(UCT_NPRDMA_CONN_SMALL_WR,
+                                      (int32_t)params->max_send_wr / 4);
         conn->cq_reserve    = ucs_min(UCT_NPRDMA_CONN_REDO_WR,
                                       iface->config.tx_cq_len / 8);
     }

@@ -67,6 +67,8 @@ struct uct_nprdma_conn {
     int32_t                   max_credits;
     int32_t                   reserve;    /* credits for redo and verification
                                            * only */
+    int32_t                   small_reserve; /* credits that large operations
+                                              * do not get; includes reserve */
     int32_t                   cq_reserve; /* places in the CQ that are left to
                                            * connections of the other kind */
     uint16_t                  sn;         /* of the last WR posted */
@@ -117,6 +119,10 @@ typedef struct uct_nprdma_conn_entry {
  * operations that have started, whatever the user posts in callbacks
  * (ARCHITECTURE 3, progress). */
 #define UCT_NPRDMA_CONN_REDO_WR      4
+
+/* Maximum number of further WRs of an SVC connection that large operations do
+ * not get: a small one never waits for a WR of a large one */
+#define UCT_NPRDMA_CONN_SMALL_WR     16
 
 /* Maximum number of bytes of the last message of an SVC connection */
 #define UCT_NPRDMA_FIN_MAX           64

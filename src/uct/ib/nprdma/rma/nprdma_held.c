@@ -107,7 +107,7 @@ uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 {
     uct_nprdma_op_t *op;
 
-    op = uct_nprdma_op_new(iface, rma, is_get, remote_addr, rkey, comp);
+    op = uct_nprdma_op_new(iface, rma, is_get, 0, remote_addr, rkey, comp);
     if (op == NULL) {
         return NULL;
     }

@@ -55,7 +55,7 @@ static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
                                            uct_nprdma_rma_t *rma)
 {
     return ucs_list_is_empty(&rma->ops.order.ops) ||
-           uct_nprdma_op_has_op(&iface->res->ops, &rma->ops);
+           uct_nprdma_op_has_op(&iface->res->ops, &rma->ops, 0);
 }
 
 

@@ -116,6 +116,7 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
     ucs_queue_head_init(&rma->waits);
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
+    ucs_queue_head_init(&rma->smalls);
     uct_nprdma_op_ep_init(&rma->ops,
                           iface->config->atomic_order);
     ep->rma = rma;
@@ -184,7 +185,8 @@ static int uct_nprdma_rma_resume(uct_nprdma_rma_iface_t *iface,
 
     return !uct_nprdma_op_is_stalled(&rma->ops) &&
            ucs_list_is_empty(&rma->ops.ready) &&
-           ucs_queue_is_empty(&rma->larges);
+           ucs_queue_is_empty(&rma->larges) &&
+           ucs_queue_is_empty(&rma->smalls);
 }
 
 unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
@@ -205,6 +207,12 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
         }
     }
 
+    /* Another endpoint is the first to find what is free in the next call */
+    if (!ucs_list_is_empty(&iface->res->stalled)) {
+        rma = ucs_list_extract_head(&iface->res->stalled, uct_nprdma_rma_t,
+                                    stalled);
+        ucs_list_add_tail(&iface->res->stalled, &rma->stalled);
+    }
     return count;
 }
 
@@ -239,6 +247,7 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
     rma->needs_ack      = 0;
     rma->held_needs_ack = 0;
     ucs_queue_head_init(&rma->larges);
+    ucs_queue_head_init(&rma->smalls);
     uct_nprdma_rma_spare_free(iface->res, rma);
     while (!ucs_queue_is_empty(&rma->waits)) {
         wait = ucs_queue_head_elem_non_empty(&rma->waits,

@@ -144,7 +144,8 @@ uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
     if (wait->type == UCT_NPRDMA_SVC_POPULATE) {
         return UCT_NPRDMA_WAIT_populate;
     }
-    return (rma->num_large > 0) ? UCT_NPRDMA_WAIT_copy : UCT_NPRDMA_WAIT_reply;
+    return ((rma->num_large + rma->num_small) > 0) ? UCT_NPRDMA_WAIT_copy :
+                                                     UCT_NPRDMA_WAIT_reply;
 }
 
 /* Purpose of the oldest work request that has a completion */
@@ -188,7 +189,7 @@ uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                                         (uint32_t)longest->request.mark) >= 0,
                               rma->reply_sn);
 
-    if (rma->ops.num_ops == 0) {
+    if (ucs_list_is_empty(&rma->ops.order.ops)) {
         state = UCT_NPRDMA_WAIT_nothing;
     } else if (state == UCT_NPRDMA_WAIT_nothing) {
         state = uct_nprdma_longest_wr(iface, &ep->net.svc);

@@ -19,7 +19,7 @@
 #include "nprdma_probe.h"
 
 /* Minimum number of slices of an interface */
-#define UCT_NPRDMA_OP_MIN_SLICES  4
+#define UCT_NPRDMA_OP_MIN_SLICES  (UCT_NPRDMA_OP_SMALL_SLICES + 4)
 
 
 ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
@@ -56,6 +56,8 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
 
     ops->num_free_ops    = UCT_NPRDMA_MAX_OPS;
     ops->num_free_slices = ops->pool.num_slots;
+    ops->num_large_ops    = 0;
+    ops->num_large_slices = 0;
     ucs_list_head_init(&ops->free_ops);
     for (i = 0; i < UCT_NPRDMA_MAX_OPS; ++i) {
         ucs_list_head_init(&ops->all[i].slices);
@@ -84,12 +86,16 @@ void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops)
 
 void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops, int is_strict)
 {
+    int i;
+
     uct_nprdma_order_init(&ops->order, is_strict);
-    ops->num_ops      = 0;
-    ops->num_slices   = 0;
     ops->num_held_nic = 0;
-    ucs_list_head_init(&ops->unsliced);
-    ucs_queue_head_init(&ops->todo);
+    for (i = 0; i < 2; ++i) {
+        ops->num_ops[i]    = 0;
+        ops->num_slices[i] = 0;
+        ucs_list_head_init(&ops->unsliced[i]);
+        ucs_queue_head_init(&ops->todo[i]);
+    }
     ucs_list_head_init(&ops->unacked);
     ucs_list_head_init(&ops->ready);
 }
@@ -189,13 +195,6 @@ static void uct_nprdma_op_map(uct_nprdma_rma_iface_t *iface,
 
 /* ---- operations ---- */
 
-/* Check whether an endpoint may have one more of a shared resource. As with
- * slots, the more it has the more must be free. */
-static inline int uct_nprdma_op_has_share(unsigned held, unsigned num_free)
-{
-    return held < 2 * num_free;
-}
-
 static inline size_t
 uct_nprdma_op_cut_length(const uct_nprdma_op_iface_t *ops,
                          const uct_nprdma_op_t *op)
@@ -238,9 +237,54 @@ static void uct_nprdma_op_cut(uct_nprdma_op_iface_t *ops,
 }
 
 static inline int uct_nprdma_op_has_slice(const uct_nprdma_op_iface_t *ops,
-                                          const uct_nprdma_rma_t *rma)
+                                          const uct_nprdma_rma_t *rma,
+                                          int is_large)
 {
-    return uct_nprdma_op_has_share(rma->ops.num_slices, ops->num_free_slices);
+    return uct_nprdma_op_has_share(rma->ops.num_slices[is_large],
+                                   ops->num_free_slices, ops->num_large_slices,
+                                   ops->pool.num_slots -
+                                           UCT_NPRDMA_OP_SMALL_SLICES,
+                                   is_large);
+}
+
+/* An operation gets a slice, or counts as one */
+static inline void
+uct_nprdma_op_take_slice(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
+{
+    --ops->num_free_slices;
+    ops->num_large_slices += op->is_large;
+    ++op->rma->ops.num_slices[op->is_large];
+}
+
+static inline void
+uct_nprdma_op_return_slice(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
+{
+    ++ops->num_free_slices;
+    ops->num_large_slices -= op->is_large;
+    --op->rma->ops.num_slices[op->is_large];
+}
+
+/*
+ * Check whether a slice of a large operation may start. A slice has up to two
+ * WRs at a time: those of all slices together leave a share of the send queue
+ * to small operations, also if slices that start with one WR continue with two.
+ */
+static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma)
+{
+    const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
+
+    return uct_nprdma_op_has_slice(&iface->res->ops, rma, 1) &&
+           ((2 * (int32_t)rma->ops.num_slices[1]) <
+            (conn->max_credits - conn->small_reserve)) &&
+           uct_nprdma_rma_admit_large(iface, rma);
+}
+
+static int uct_nprdma_op_admit_small(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_rma_t *rma)
+{
+    return uct_nprdma_op_has_slice(&iface->res->ops, rma, 0) &&
+           uct_nprdma_rma_admit_post(iface, rma);
 }
 
 /*
@@ -267,28 +311,26 @@ static inline void uct_nprdma_op_start_next(uct_nprdma_rma_iface_t *iface,
     nprdma_assert(uct_nprdma_op_may_start(op->rma, op));
     slice = ucs_queue_pull_elem_non_empty(&ops->free_slices,
                                           uct_nprdma_op_slice_t, queue);
-    --ops->num_free_slices;
-    ++op->rma->ops.num_slices;
+    uct_nprdma_op_take_slice(ops, op);
     uct_nprdma_op_cut(ops, op, slice);
     uct_nprdma_op_slice_start(iface, slice);
 }
 
 /*
- * Start slices of operations, oldest first, as long as there are resources. An
- * operation that has its maximum of slices in progress does not block later
- * ones.
+ * Start slices of small or of large operations, oldest first, as long as there
+ * are resources. An operation that has its maximum of slices in progress does
+ * not block later ones.
  */
 static unsigned uct_nprdma_op_issue(uct_nprdma_rma_iface_t *iface,
-                                    uct_nprdma_rma_t *rma)
+                                    uct_nprdma_rma_t *rma, int is_large)
 {
-    uct_nprdma_op_iface_t *ops = &iface->res->ops;
-    unsigned count             = 0;
+    unsigned count = 0;
     uct_nprdma_op_t *op, *tmp;
 
-    ucs_list_for_each_safe(op, tmp, &rma->ops.unsliced, unsliced) {
+    ucs_list_for_each_safe(op, tmp, &rma->ops.unsliced[is_large], unsliced) {
         while ((op->length > 0) && (op->num_slices < UCT_NPRDMA_OP_WINDOW)) {
-            if (!uct_nprdma_op_has_slice(ops, rma) ||
-                !uct_nprdma_rma_admit_post(iface, rma)) {
+            if (is_large ? !uct_nprdma_op_admit_large(iface, rma) :
+                           !uct_nprdma_op_admit_small(iface, rma)) {
                 return count;
             }
 
@@ -338,11 +380,12 @@ static void uct_nprdma_op_start(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_op_iface_t *ops = &iface->res->ops;
 
-    /* The common case: a small operation while nothing waits for slices */
+    /* The common case: one slice, and nothing of its class waits */
     if (ucs_likely((op->num_pieces == 1) &&
                    (op->length <= uct_nprdma_op_cut_length(ops, op)) &&
-                   ucs_list_is_empty(&rma->ops.unsliced) &&
-                   uct_nprdma_op_has_slice(ops, rma))) {
+                   ucs_list_is_empty(&rma->ops.unsliced[op->is_large]) &&
+                   (op->is_large ? uct_nprdma_op_admit_large(iface, rma) :
+                                   uct_nprdma_op_has_slice(ops, rma, 0)))) {
         uct_nprdma_op_start_next(iface, op);
         return;
     }
@@ -355,8 +398,8 @@ void uct_nprdma_op_release(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_rma_t *rma = op->rma;
 
-    ucs_list_add_tail(&rma->ops.unsliced, &op->unsliced);
-    uct_nprdma_op_issue(iface, rma);
+    ucs_list_add_tail(&rma->ops.unsliced[op->is_large], &op->unsliced);
+    uct_nprdma_op_issue(iface, rma, op->is_large);
     if (uct_nprdma_op_is_stalled(&rma->ops)) {
         uct_nprdma_rma_stall(iface->res, rma);
     }
@@ -393,8 +436,7 @@ uct_nprdma_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     ucs_status_t status = op->status;
 
     if (op->is_single_read) {
-        ++iface->res->ops.num_free_slices;
-        --rma->ops.num_slices;
+        uct_nprdma_op_return_slice(&iface->res->ops, op);
     }
     if (op->slot != NULL) {
         if (ucs_likely((status == UCS_OK) && !op->is_request)) {
@@ -417,7 +459,8 @@ static inline void uct_nprdma_op_put(uct_nprdma_rma_iface_t *iface,
     /* The next operation takes this one while it is in the CPU's cache */
     ucs_list_add_head(&iface->res->ops.free_ops, &op->list);
     ++iface->res->ops.num_free_ops;
-    --rma->ops.num_ops;
+    --rma->ops.num_ops[op->is_large];
+    iface->res->ops.num_large_ops -= op->is_large;
 }
 
 void uct_nprdma_op_sent(uct_nprdma_rma_iface_t *iface,
@@ -524,8 +567,8 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
 
 /*
  * Check whether a get is a single READ in the common case: its data is scanned
- * and begins with a line, or needs no verification, and nothing waits for
- * slices. Posting is possible.
+ * and begins with a line, or needs no verification, and no small operation
+ * waits for slices. Posting is possible.
  */
 static inline int
 uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
@@ -537,8 +580,8 @@ uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
     return (op->length <= ops->single_read_max) &&
            ((head == 0) || (head >= op->length) ||
             uct_nprdma_key_is_on_demand(&op->rkey)) &&
-           ucs_list_is_empty(&rma->ops.unsliced) &&
-           uct_nprdma_op_has_slice(ops, rma);
+           ucs_list_is_empty(&rma->ops.unsliced[0]) &&
+           uct_nprdma_op_has_slice(ops, rma, 0);
 }
 
 /*
@@ -554,8 +597,7 @@ uct_nprdma_op_single_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     struct ibv_send_wr *wr     = &ops->read_wr;
 
     nprdma_assert(uct_nprdma_op_may_start(rma, op));
-    --ops->num_free_slices;
-    ++rma->ops.num_slices;
+    uct_nprdma_op_take_slice(ops, op);
     ++iface->net.stats->nic_slices;
     op->is_single_read = 1;
     op->wr.func  = uct_nprdma_op_single_read_done;
@@ -586,7 +628,7 @@ uct_nprdma_op_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_op_t *op;
     int is_held;
 
-    op = uct_nprdma_op_new(iface, rma, 1, remote_addr, rkey, comp);
+    op = uct_nprdma_op_new(iface, rma, 1, 0, remote_addr, rkey, comp);
     if (ucs_unlikely(op == NULL)) {
         uct_nprdma_bounce_put(slot);
         return UCS_ERR_NO_RESOURCE;
@@ -654,6 +696,8 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                     uct_completion_t *comp)
 {
+    int is_large = uct_iov_total_length(iov, iovcnt) >
+                   UCT_NPRDMA_SVC_MAX_PAYLOAD;
     uct_nprdma_op_t *op;
     uct_nprdma_slot_t *slot;
 
@@ -668,7 +712,8 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
         }
     }
 
-    op = uct_nprdma_op_new(iface, rma, is_get, remote_addr, rkey, comp);
+    op = uct_nprdma_op_new(iface, rma, is_get, is_large, remote_addr, rkey,
+                           comp);
     if (ucs_unlikely(op == NULL)) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -686,8 +731,7 @@ static void uct_nprdma_op_slice_free(uct_nprdma_rma_iface_t *iface,
     ucs_list_del(&slice->list);
     --slice->op->num_slices;
     ucs_queue_push_head(&iface->res->ops.free_slices, &slice->queue);
-    ++iface->res->ops.num_free_slices;
-    --slice->op->rma->ops.num_slices;
+    uct_nprdma_op_return_slice(&iface->res->ops, slice->op);
 }
 
 void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
@@ -710,7 +754,7 @@ void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
     }
 
     if (op->length > 0) {
-        uct_nprdma_op_issue(iface, op->rma);
+        uct_nprdma_op_issue(iface, op->rma, op->is_large);
     } else if (op->num_slices == 0) {
         uct_nprdma_op_complete(iface, op);
     }
@@ -719,35 +763,47 @@ void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
 
 /* ---- progress and the end ---- */
 
-unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_rma_t *rma)
+static unsigned uct_nprdma_op_progress_class(uct_nprdma_rma_iface_t *iface,
+                                             uct_nprdma_rma_t *rma,
+                                             int is_large)
 {
-    unsigned count = 0;
+    ucs_queue_head_t *todo = &rma->ops.todo[is_large];
+    unsigned count         = 0;
     uct_nprdma_op_slice_t *slice;
     size_t i, length;
 
     /* A slice that cannot continue is queued again: run each one once */
-    length = ucs_queue_length(&rma->ops.todo);
+    length = ucs_queue_length(todo);
     for (i = 0; i < length; ++i) {
-        slice = ucs_queue_pull_elem_non_empty(&rma->ops.todo,
-                                              uct_nprdma_op_slice_t, queue);
+        slice = ucs_queue_pull_elem_non_empty(todo, uct_nprdma_op_slice_t,
+                                              queue);
         uct_nprdma_op_slice_run(iface, slice);
     }
-    count += length - ucs_min(length, ucs_queue_length(&rma->ops.todo));
+    count += length - ucs_min(length, ucs_queue_length(todo));
 
-    if (ucs_queue_is_empty(&rma->ops.todo)) {
-        count += uct_nprdma_op_issue(iface, rma);
+    if (ucs_queue_is_empty(todo)) {
+        count += uct_nprdma_op_issue(iface, rma, is_large);
     }
     return count;
+}
+
+unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
+                                uct_nprdma_rma_t *rma)
+{
+    return uct_nprdma_op_progress_class(iface, rma, 0) +
+           uct_nprdma_op_progress_class(iface, rma, 1);
 }
 
 void uct_nprdma_op_purge(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     uct_nprdma_op_slice_t *slice, *tmp;
     uct_nprdma_op_t *op;
+    int i;
 
-    ucs_queue_head_init(&rma->ops.todo);
-    ucs_list_head_init(&rma->ops.unsliced);
+    for (i = 0; i < 2; ++i) {
+        ucs_queue_head_init(&rma->ops.todo[i]);
+        ucs_list_head_init(&rma->ops.unsliced[i]);
+    }
     while (!ucs_list_is_empty(&rma->ops.order.ops)) {
         op         = ucs_list_head(&rma->ops.order.ops, uct_nprdma_op_t,
                                    order.list);

@@ -122,53 +122,88 @@ unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
 /** @return Nonzero if uct_nprdma_op_progress() has to be called again. */
 static inline int uct_nprdma_op_is_stalled(uct_nprdma_op_ep_t *ops)
 {
-    return !ucs_list_is_empty(&ops->unsliced) ||
-           !ucs_queue_is_empty(&ops->todo);
+    return !ucs_list_is_empty(&ops->unsliced[0]) ||
+           !ucs_list_is_empty(&ops->unsliced[1]) ||
+           !ucs_queue_is_empty(&ops->todo[0]) ||
+           !ucs_queue_is_empty(&ops->todo[1]);
 }
 
 
 /**
- * @param [in] iface  Operations of the interface.
- * @param [in] ops    Operations of the endpoint.
+ * Check whether an endpoint may have one more of a resource that the endpoints
+ * of an interface share. As with slots, the more it has the more must be free.
+ * What small and large operations have counts separately, so a small one does
+ * not wait for the large ones of its endpoint.
  *
- * @return Nonzero if an endpoint may have one more operation. As with slots,
- *         the more it has the more must be free.
+ * @param [in] held       What the endpoint has, in operations of this class.
+ * @param [in] num_free   What is free.
+ * @param [in] num_large  What large operations of all endpoints have.
+ * @param [in] max_large  What they may have.
+ * @param [in] is_large   Nonzero for a large operation.
+ *
+ * @return Nonzero if it may have one more.
+ */
+static inline int
+uct_nprdma_op_has_share(unsigned held, unsigned num_free, unsigned num_large,
+                        unsigned max_large, int is_large)
+{
+    unsigned available = is_large ? ucs_min(num_free, max_large - num_large) :
+                                    num_free;
+
+    return held < (2 * available);
+}
+
+
+/**
+ * @param [in] iface     Operations of the interface.
+ * @param [in] ops       Operations of the endpoint.
+ * @param [in] is_large  Nonzero for a large operation.
+ *
+ * @return Nonzero if an endpoint may have one more operation.
  */
 static inline int uct_nprdma_op_has_op(const uct_nprdma_op_iface_t *iface,
-                                       const uct_nprdma_op_ep_t *ops)
+                                       const uct_nprdma_op_ep_t *ops,
+                                       int is_large)
 {
-    return ops->num_ops < 2 * iface->num_free_ops;
+    return uct_nprdma_op_has_share(ops->num_ops[is_large], iface->num_free_ops,
+                                   iface->num_large_ops,
+                                   UCT_NPRDMA_MAX_OPS - UCT_NPRDMA_OP_SMALL_OPS,
+                                   is_large);
 }
 
 
 /**
- * Allocate an operation, if the endpoint may have one more. Arguments as for
- * uct_ep_get_bcopy(); rkey is copied.
+ * Allocate an operation, if the endpoint may have one more. Other arguments as
+ * for uct_ep_get_bcopy(); rkey is copied.
+ *
+ * @param [in] is_large  1 for a large operation, otherwise 0.
  *
  * @return The operation, without a slot; NULL: try again later.
  */
 static UCS_F_ALWAYS_INLINE uct_nprdma_op_t *
 uct_nprdma_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                  int is_get, uint64_t remote_addr,
+                  int is_get, int is_large, uint64_t remote_addr,
                   const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
     uct_nprdma_op_iface_t *ops = &iface->res->ops;
     uct_nprdma_op_t *op;
 
-    if (ucs_unlikely(!uct_nprdma_op_has_op(ops, &rma->ops))) {
-        iface->net.tx.starved |= (rma->ops.num_ops == 0);
+    if (ucs_unlikely(!uct_nprdma_op_has_op(ops, &rma->ops, is_large))) {
+        iface->net.tx.starved |= ucs_list_is_empty(&rma->ops.order.ops);
         ++iface->net.stats->no_resource;
         return NULL;
     }
 
     --ops->num_free_ops;
-    ++rma->ops.num_ops;
+    ++rma->ops.num_ops[is_large];
+    ops->num_large_ops += is_large;
     op = ucs_list_extract_head(&ops->free_ops, uct_nprdma_op_t, list);
     op->rma            = rma;
     op->comp           = comp;
     op->status         = UCS_OK;
     op->is_request     = 0;
     op->is_get         = is_get;
+    op->is_large       = is_large;
     op->has_prefetch   = 0;
     op->is_single_read = 0;
     op->rkey           = *rkey;

@@ -626,28 +626,34 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_t *rma = slice->op->rma;
     uint64_t address      = slice->address + slice->populated;
     uint32_t length       = slice->length - slice->populated;
+    uint32_t reply_length = uct_nprdma_svc_populated_length(address, length);
     uct_nprdma_svc_request_t request;
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
+    int has_data;
 
     if (slice->tries == iface->res->ops.max_tries) {
         slice->step = UCT_NPRDMA_OP_COPY; /* A copy needs no window */
         return UCT_NPRDMA_OP_NEXT;
     }
 
+    has_data = slice->op->is_large && !uct_nprdma_rma_is_small(reply_length);
     if (!uct_nprdma_op_admit_post(iface, slice, 1) ||
+        (has_data && !uct_nprdma_rma_large_may_take(iface, rma)) ||
         !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCT_NPRDMA_OP_BUSY;
     }
 
-    wait = uct_nprdma_rma_wait_add(
-            iface, rma, uct_nprdma_svc_populated_length(address, length),
-            UCT_NPRDMA_RMA_POPULATE, 1);
+    wait = uct_nprdma_rma_wait_add(iface, rma, reply_length,
+                                   UCT_NPRDMA_RMA_POPULATE, 1);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCT_NPRDMA_OP_BUSY;
     }
 
+    if (has_data) {
+        uct_nprdma_rma_wait_set_large(iface->res, wait);
+    }
     wait->slice  = slice;
     slice->start = ucs_get_time();
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_POPULATE, address,
@@ -699,6 +705,7 @@ uct_nprdma_op_copy(uct_nprdma_rma_iface_t *iface,
     slice->large.key      = op->rkey.key;
     slice->large.length   = slice->length;
     slice->large.is_get   = op->is_get;
+    slice->large.is_small = !op->is_large;
     slice->large.populate = populate;
     uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
     return UCT_NPRDMA_OP_WAIT;
@@ -879,7 +886,7 @@ void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
     } while (result == UCT_NPRDMA_OP_NEXT);
 
     if (result == UCT_NPRDMA_OP_BUSY) {
-        ucs_queue_push(&rma->ops.todo, &slice->queue);
+        ucs_queue_push(&rma->ops.todo[slice->op->is_large], &slice->queue);
         uct_nprdma_rma_stall(iface->res, rma);
     }
 }

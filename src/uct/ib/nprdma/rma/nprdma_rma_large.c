@@ -10,9 +10,39 @@
 #include "nprdma_rma_wait.h"
 
 /* Maximum number of requests of such copies in flight per endpoint: a slow
- * target must not hold all slots of the interface */
-#define UCT_NPRDMA_RMA_LARGE_WINDOW  12
+ * target must not hold all slots of the interface. Large operations have a part
+ * of them. */
+#define UCT_NPRDMA_RMA_COPY_WINDOW   12
+#define UCT_NPRDMA_RMA_LARGE_WINDOW  10
 
+/* Large operations leave 1 / UCT_NPRDMA_RMA_LARGE_SHARE of the slots for data
+ * to small ones, besides the reserve of redo */
+#define UCT_NPRDMA_RMA_LARGE_SHARE   8
+
+
+/* The queue of a range that is not completely requested */
+static ucs_queue_head_t *
+uct_nprdma_rma_large_queue(uct_nprdma_rma_t *rma,
+                           const uct_nprdma_rma_large_t *large)
+{
+    return large->is_small ? &rma->smalls : &rma->larges;
+}
+
+static void
+uct_nprdma_rma_large_count(uct_nprdma_rma_t *rma,
+                           const uct_nprdma_rma_large_t *large, int change)
+{
+    if (large->is_small) {
+        rma->num_small += change;
+    } else {
+        rma->num_large += change;
+    }
+}
+
+static int uct_nprdma_rma_large_has_window(const uct_nprdma_rma_t *rma)
+{
+    return (rma->num_large + rma->num_small) < UCT_NPRDMA_RMA_COPY_WINDOW;
+}
 
 static void uct_nprdma_rma_large_copy(uct_nprdma_rma_iface_t *iface,
                                       uct_nprdma_rma_t *rma,
@@ -38,7 +68,7 @@ uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_large_t *large = wait->large.range;
     uct_nprdma_rma_t *rma         = wait->rma;
 
-    --rma->num_large;
+    uct_nprdma_rma_large_count(rma, large, -1);
     if (rma->status != UCS_OK) {
         return NULL; /* The end of the connection completes all operations */
     }
@@ -55,7 +85,8 @@ uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
     if ((large->done == large->requested) &&
         ((large->requested == large->length) || (large->status != UCS_OK))) {
         if (large->requested < large->length) {
-            ucs_queue_remove(&rma->larges, &large->queue);
+            ucs_queue_remove(uct_nprdma_rma_large_queue(rma, large),
+                             &large->queue);
         }
         large->func(iface, large, large->status);
     }
@@ -82,6 +113,9 @@ uct_nprdma_rma_large_send_get(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
+    if (!large->is_small) {
+        uct_nprdma_rma_wait_set_large(iface->res, wait);
+    }
     wait->large.range  = large;
     wait->large.length = length;
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH,
@@ -114,6 +148,9 @@ uct_nprdma_rma_large_send_put(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
+    if (!large->is_small) {
+        uct_nprdma_rma_wait_set_large(iface->res, wait);
+    }
     wait->large.range  = large;
     wait->large.length = length;
     request            = (uct_nprdma_svc_request_t*)slot->data;
@@ -133,36 +170,99 @@ uct_nprdma_rma_large_send_put(uct_nprdma_rma_iface_t *iface,
                                slot, wait);
 }
 
+int uct_nprdma_rma_large_may_take(uct_nprdma_rma_iface_t *iface,
+                                  const uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_bounce_t *pool = &iface->res->pool;
+    unsigned kept             = UCT_NPRDMA_RMA_REDO_SLOTS +
+                                ucs_max(1, pool->max_slots /
+                                           UCT_NPRDMA_RMA_LARGE_SHARE);
+
+    if ((rma->num_large_slots == 0) &&
+        ((rma->num_slots > 0) || (iface->res->num_large_slots == 0))) {
+        return 1;
+    }
+
+    /* What is free must be free now: the pool may not be able to grow later */
+    if (pool->num_free <= kept) {
+        uct_nprdma_bounce_grow(pool);
+    }
+    return (pool->num_free > kept) &&
+           (rma->num_large_slots < (2 * (pool->num_free + pool->max_slots -
+                                         pool->num_slots - kept)));
+}
+
+/*
+ * Check whether one more request of a large operation may be in flight. It
+ * leaves work requests and slots to small operations.
+ */
+static int uct_nprdma_rma_large_may_send(uct_nprdma_rma_iface_t *iface,
+                                         const uct_nprdma_rma_t *rma)
+{
+    const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
+
+    return ((rma->num_large == 0) ||
+            ((rma->num_large < UCT_NPRDMA_RMA_LARGE_WINDOW) &&
+             uct_nprdma_rma_large_has_window(rma) &&
+             (conn->credits > conn->small_reserve))) &&
+           uct_nprdma_rma_large_may_take(iface, rma);
+}
+
+/* @return The range whose next request is due, or NULL. */
+static uct_nprdma_rma_large_t *
+uct_nprdma_rma_large_next(uct_nprdma_rma_iface_t *iface,
+                          uct_nprdma_rma_t *rma)
+{
+    if (!ucs_queue_is_empty(&rma->smalls) &&
+        ((rma->num_small == 0) || uct_nprdma_rma_large_has_window(rma))) {
+        return ucs_queue_head_elem_non_empty(&rma->smalls,
+                                             uct_nprdma_rma_large_t, queue);
+    }
+    if (!ucs_queue_is_empty(&rma->larges) &&
+        uct_nprdma_rma_large_may_send(iface, rma)) {
+        return ucs_queue_head_elem_non_empty(&rma->larges,
+                                             uct_nprdma_rma_large_t, queue);
+    }
+    return NULL;
+}
+
+/* Send the next request of a range. @return UCS_OK or UCS_ERR_NO_RESOURCE. */
+static ucs_status_t
+uct_nprdma_rma_large_send_next(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_t *rma,
+                               uct_nprdma_rma_large_t *large)
+{
+    size_t length = ucs_min(large->length - large->requested,
+                            (size_t)UCT_NPRDMA_SVC_MAX_PIECE);
+    ucs_status_t status;
+
+    status = large->is_get ?
+             uct_nprdma_rma_large_send_get(iface, rma, large, length) :
+             uct_nprdma_rma_large_send_put(iface, rma, large, length);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_nprdma_rma_large_count(rma, large, 1);
+    large->requested += length;
+    if (large->requested == large->length) {
+        ucs_queue_pull_non_empty(uct_nprdma_rma_large_queue(rma, large));
+    }
+    return UCS_OK;
+}
+
 unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_t *rma)
 {
     unsigned count = 0;
     uct_nprdma_rma_large_t *large;
-    ucs_status_t status;
-    size_t length;
 
-    while (!ucs_queue_is_empty(&rma->larges) &&
-           (rma->num_large < UCT_NPRDMA_RMA_LARGE_WINDOW) &&
-           uct_nprdma_rma_admit_redo(iface, rma, 1)) {
-        large = ucs_queue_head_elem_non_empty(&rma->larges,
-                                              uct_nprdma_rma_large_t, queue);
-        if (large->status != UCS_OK) {
-            break; /* ends with the last outstanding reply */
-        }
-
-        length = ucs_min(large->length - large->requested,
-                         (size_t)UCT_NPRDMA_SVC_MAX_PIECE);
-        status = large->is_get ?
-                 uct_nprdma_rma_large_send_get(iface, rma, large, length) :
-                 uct_nprdma_rma_large_send_put(iface, rma, large, length);
-        if (status != UCS_OK) {
+    while (uct_nprdma_rma_admit_redo(iface, rma, 1)) {
+        large = uct_nprdma_rma_large_next(iface, rma);
+        if ((large == NULL) ||
+            (large->status != UCS_OK) || /* Ends with its last reply */
+            (uct_nprdma_rma_large_send_next(iface, rma, large) != UCS_OK)) {
             break;
-        }
-
-        ++rma->num_large;
-        large->requested += length;
-        if (large->requested == large->length) {
-            ucs_queue_pull_non_empty(&rma->larges);
         }
         ++count;
     }
@@ -176,9 +276,10 @@ void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
     large->requested = 0;
     large->done      = 0;
     large->status    = UCS_OK;
-    ucs_queue_push(&rma->larges, &large->queue);
+    ucs_queue_push(uct_nprdma_rma_large_queue(rma, large), &large->queue);
     uct_nprdma_rma_large_send(iface, rma);
-    if (!ucs_queue_is_empty(&rma->larges)) {
+    if (!ucs_queue_is_empty(&rma->larges) ||
+        !ucs_queue_is_empty(&rma->smalls)) {
         uct_nprdma_rma_stall(iface->res, rma);
     }
 }

@@ -43,4 +43,20 @@ void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
 unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_t *rma);
 
+
+
+/**
+ * Check whether a request of a large operation may take a slot for data. Large
+ * operations leave some to small ones, and an endpoint some to others. An
+ * endpoint whose small operations have slots may always have one: they may be
+ * held, and wait for the large operation. So may one endpoint of the interface.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint.
+ *
+ * @return Nonzero if it may.
+ */
+int uct_nprdma_rma_large_may_take(uct_nprdma_rma_iface_t *iface,
+                                  const uct_nprdma_rma_t *rma);
+
 #endif

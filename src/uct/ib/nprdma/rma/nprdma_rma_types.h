@@ -57,7 +57,7 @@ typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_large_t *large,
                                             ucs_status_t status);
 
-/* A range; embedded in the caller's object. The caller sets the first seven
+/* A range; embedded in the caller's object. The caller sets the first eight
  * fields */
 struct uct_nprdma_rma_large {
     uct_nprdma_rma_large_func_t func;
@@ -68,9 +68,11 @@ struct uct_nprdma_rma_large {
     uint8_t                     is_get;
     uint8_t                     populate;   /* For a get: also populate the
                                              * pages for reading */
+    uint8_t                     is_small;   /* Of a small operation: goes before
+                                             * those of large ones */
 
-    ucs_queue_elem_t            queue;      /* In rma->larges until all of it is
-                                             * requested */
+    ucs_queue_elem_t            queue;      /* In rma->larges or rma->smalls
+                                             * until all of it is requested */
     size_t                      requested;  /* Bytes that have been requested */
     size_t                      done;       /* Bytes with a reply */
     ucs_status_t                status;     /* First error */
@@ -81,6 +83,11 @@ struct uct_nprdma_rma_large {
 
 /* Maximum number of operations in progress per interface */
 #define UCT_NPRDMA_MAX_OPS     128
+
+/* Operations and slices of an interface that large operations do not get.
+ * Therefore a small one never waits until a large one returns its own. */
+#define UCT_NPRDMA_OP_SMALL_OPS     16u
+#define UCT_NPRDMA_OP_SMALL_SLICES  4u
 
 /* Maximum number of slices in progress: per interface, and per operation */
 #define UCT_NPRDMA_OP_MAX_SLICES  64
@@ -131,6 +138,7 @@ struct uct_nprdma_op {
     uint8_t                 is_request; /* A held request to the target's
                                          * software: see nprdma_held.h */
     uint8_t                 is_get;
+    uint8_t                 is_large;   /* Leaves the reserves to small ones */
     uint8_t                 by_nic;     /* Else software copies all of it */
     uint8_t                 has_prefetch; /* The target has been asked to
                                            * populate the rest */
@@ -152,7 +160,8 @@ struct uct_nprdma_op {
     unsigned                num_slices;
     unsigned                num_pieces;
     ucs_list_link_t         slices;
-    ucs_list_link_t         unsliced;   /* In op_ep.unsliced if length > 0 */
+    ucs_list_link_t         unsliced;   /* In op_ep.unsliced[is_large] if
+                                         * length > 0 */
     unsigned                piece;      /* Buffer of the first byte that is in
                                          * no slice yet */
     size_t                  offset;     /* Offset of that byte in the buffer */
@@ -176,7 +185,7 @@ typedef enum uct_nprdma_op_step {
 
 struct uct_nprdma_op_slice {
     uct_nprdma_comp_t       wr;         /* Of the WR that is outstanding */
-    ucs_queue_elem_t        queue;      /* Free, or in op_ep.todo */
+    ucs_queue_elem_t        queue;      /* Free, or in op_ep.todo[is_large] */
     ucs_list_link_t         list;       /* In op->slices */
     uct_nprdma_op_t         *op;
     uint8_t                 step;       /* uct_nprdma_op_step_t */
@@ -215,6 +224,8 @@ typedef struct uct_nprdma_op_iface {
     ucs_queue_head_t         free_slices;
     unsigned                 num_free_slices; /* Without those that count for
                                                * gets without a slice */
+    unsigned                 num_large_ops;
+    unsigned                 num_large_slices;
     uct_nprdma_op_t          all[UCT_NPRDMA_MAX_OPS];
     uct_nprdma_op_slice_t    slices[UCT_NPRDMA_OP_MAX_SLICES];
 } uct_nprdma_op_iface_t;
@@ -223,11 +234,14 @@ typedef struct uct_nprdma_op_iface {
 /* The optimistic and held operations of an endpoint */
 typedef struct uct_nprdma_op_ep {
     uct_nprdma_order_t order;   /* Operations that are not complete */
-    unsigned         num_ops;
-    unsigned         num_slices;
-    ucs_list_link_t  unsliced;  /* Operations with bytes that are in no slice */
-    ucs_queue_head_t todo;      /* Slices that lack resources for their next
+    /* Indexed by op->is_large */
+    unsigned         num_ops[2];
+    unsigned         num_slices[2];
+    ucs_list_link_t  unsliced[2]; /* Operations with bytes that are in no
+                                   * slice */
+    ucs_queue_head_t todo[2];   /* Slices that lack resources for their next
                                  * step */
+
     ucs_list_link_t  unacked;   /* Held until requests are executed */
     ucs_list_link_t  ready;     /* Requests that wait for resources only */
     unsigned         num_held_nic; /* Held operations of the NIC */
@@ -340,6 +354,7 @@ struct uct_nprdma_rma_wait {
                                          * bytes */
     uint8_t                     kind;   /* uct_nprdma_rma_kind_t */
     uint8_t                     type;   /* Type of the request */
+    uint8_t                     is_large; /* In rma->num_large_slots */
     uint32_t                    size;   /* Bytes that it accesses */
     uint64_t                    address;
     ucs_status_t                failed; /* Status of an earlier request without
@@ -390,8 +405,12 @@ struct uct_nprdma_rma {
     uint32_t                num_alone;  /* Single stores since the last reply
                                          * that was too large for a spare */
     uint32_t                num_waits;  /* Awaited replies, without the spare */
-    uint32_t                num_large;  /* Those of larges */
+    uint32_t                num_large;  /* Those of ranges of larges */
+    uint32_t                num_small;  /* Those of ranges of smalls */
     uint32_t                num_slots;  /* Slots for received data */
+    uint32_t                num_large_slots; /* Slots for data that requests of
+                                              * large operations have; not in
+                                              * num_slots */
     int                     is_fenced;
     int                     needs_ack;  /* The fence still has to ask the
                                          * target */
@@ -408,6 +427,7 @@ struct uct_nprdma_rma {
     ucs_queue_head_t        flushes;
     ucs_queue_head_t        larges;     /* Ranges that are not completely
                                          * requested */
+    ucs_queue_head_t        smalls;     /* Those of small operations */
     uct_nprdma_op_ep_t      ops;
     uct_nprdma_comp_t       drain;      /* Called behind the last WR after a
                                          * failure */
@@ -426,6 +446,7 @@ struct uct_nprdma_rma_res {
     ucs_queue_head_t        free_waits;
     unsigned                num_free_waits; /* Without those for spares */
     unsigned                num_spares;
+    unsigned                num_large_slots; /* Sum of all rma's */
     uct_nprdma_rma_wait_t   waits[UCT_NPRDMA_RMA_NUM_WAITS];
     uct_nprdma_op_iface_t   ops;
     uct_nprdma_rma_watch_t  watch;

@@ -12,7 +12,7 @@
 #define UCT_NPRDMA_RMA_SPARE_AFTER  8
 
 
-static int uct_nprdma_rma_is_small(uint32_t length)
+int uct_nprdma_rma_is_small(uint32_t length)
 {
     return (sizeof(uct_nprdma_svc_reply_t) + length) <=
            UCT_NPRDMA_RMA_SMALL_SLOT;
@@ -22,7 +22,12 @@ static int uct_nprdma_rma_is_small(uint32_t length)
 static void uct_nprdma_rma_wait_put(uct_nprdma_rma_res_t *res,
                                     uct_nprdma_rma_wait_t *wait)
 {
-    wait->rma->num_slots -= (wait->slot->pool == &res->pool);
+    if (wait->is_large) {
+        --wait->rma->num_large_slots;
+        --res->num_large_slots;
+    } else {
+        wait->rma->num_slots -= (wait->slot->pool == &res->pool);
+    }
     uct_nprdma_bounce_put(wait->slot);
     wait->rma = NULL;
     ucs_queue_push_head(&res->free_waits, &wait->queue);
@@ -87,6 +92,7 @@ uct_nprdma_rma_wait_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     wait = ucs_queue_pull_elem_non_empty(&res->free_waits,
                                          uct_nprdma_rma_wait_t, queue);
     rma->num_slots += (slot->pool == &res->pool);
+    wait->is_large  = 0;
     wait->slot      = slot;
     wait->rma       = rma;
     if (uct_nprdma_conn_post_recv(&iface->net, &rma->ep->net.svc, slot,
@@ -177,6 +183,15 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
            uct_nprdma_rma_wait_get(iface, rma, length, is_redo);
     return (wait == NULL) ? NULL :
            uct_nprdma_rma_wait_begin(res, rma, wait, length, kind);
+}
+
+void uct_nprdma_rma_wait_set_large(uct_nprdma_rma_res_t *res,
+                                   uct_nprdma_rma_wait_t *wait)
+{
+    wait->is_large        = 1;
+    wait->rma->num_slots -= (wait->slot->pool == &res->pool);
+    ++wait->rma->num_large_slots;
+    ++res->num_large_slots;
 }
 
 void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,

@@ -41,6 +41,26 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 
 /**
+ * @param [in] length  Payload of a successful reply, in bytes.
+ *
+ * @return Nonzero if the reply needs no slot for data.
+ */
+int uct_nprdma_rma_is_small(uint32_t length);
+
+
+/**
+ * The request is one of a large operation, and has a slot for data: for its
+ * reply or its message. The slot counts in rma->num_large_slots while the reply
+ * is awaited. See uct_nprdma_rma_large_may_take().
+ *
+ * @param [in] res   Resources of the interface.
+ * @param [in] wait  Result of uct_nprdma_rma_wait_add().
+ */
+void uct_nprdma_rma_wait_set_large(uct_nprdma_rma_res_t *res,
+                                   uct_nprdma_rma_wait_t *wait);
+
+
+/**
  * Free a wait that is not in rma->waits any more.
  *
  * @param [in] res   Resources of the interface.

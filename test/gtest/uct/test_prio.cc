@@ -1,0 +1,364 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_op.h"
+
+#include <atomic>
+#include <cstring>
+
+/*
+ * Small operations beside large ones of the same endpoint. Large ones are held
+ * where they are: a gate keeps the target from populating their pages, or the
+ * initiator makes no progress. Whatever they have then, they keep. Counters
+ * show what was posted; no test depends on time.
+ */
+class test_prio : public test_op {
+protected:
+    static constexpr size_t huge  = 4 << 20;     /* 64 slices */
+    static constexpr size_t size  = huge + 65536;
+    static constexpr size_t other = huge + 8192; /* Outside of large ones */
+
+    void SetUp() override
+    {
+        test_op::SetUp();
+        make(size);
+        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am, this,
+                                                   0));
+    }
+
+    void TearDown() override
+    {
+        /* After a failure the service is still held */
+        page_table_gate_release(m_remote->table(), GATE_MAP);
+        test_op::TearDown();
+    }
+
+    config_t config() override
+    {
+        config_t config        = test_op::config();
+        config["ATOMIC_ORDER"] = "n"; /* Else an atomic waits for large ones */
+        config["MAX_PINNED"]   = "32m"; /* All slices and slots exist */
+        return config;
+    }
+
+    static ucs_status_t
+    on_am(void *arg, void *data, size_t length, unsigned flags)
+    {
+        (void)data, (void)length, (void)flags;
+        ++static_cast<test_prio*>(arg)->m_num_ams;
+        return UCS_OK;
+    }
+
+    ucs_status_t start_large(op_t op, completion *comp, uct_ep_h ep = nullptr)
+    {
+        uct_iov_t iov = {m_local->ptr(), huge, m_local->memh(), 0, 1};
+
+        ep = (ep == nullptr) ? m_ab : ep;
+        return (op == PUT_ZCOPY) ?
+               uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(), m_rkey,
+                                comp) :
+               uct_ep_get_zcopy(ep, &iov, 1, m_remote->address(), m_rkey, comp);
+    }
+
+    ucs_status_t start_small(op_t op, size_t offset, completion *comp)
+    {
+        uct_iov_t iov[] = {{m_local->ptr(offset), 64, m_local->memh(), 0, 1},
+                           {m_local->ptr(offset), 0, m_local->memh(), 0, 1}};
+
+        m_bcopy = m_local->ptr(offset);
+        if (op == GET_BCOPY) {
+            return uct_ep_get_bcopy(
+                    m_ab,
+                    [](void *arg, const void *data, size_t length) {
+                        memcpy(*static_cast<char**>(arg), data, length);
+                    },
+                    &m_bcopy, 64, m_remote->address(offset), m_rkey, comp);
+        }
+        return uct_ep_get_zcopy(m_ab, iov, (op == GET_ZCOPY) ? 2 : 1,
+                                m_remote->address(offset), m_rkey, comp);
+    }
+
+    ucs_status_t put_word(size_t offset, uint64_t value)
+    {
+        return uct_ep_put_short(m_ab, &value, sizeof(value),
+                                m_remote->address(offset), m_rkey);
+    }
+
+    uint64_t remote_word(size_t offset)
+    {
+        return *(std::atomic<uint64_t>*)m_remote->ptr(offset);
+    }
+
+    /* The target's service stands still at the first page that it populates */
+    void stop_service(op_t op, completion *large)
+    {
+        m_remote->evict(0, huge);
+        page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr());
+        ASSERT_EQ(UCS_INPROGRESS, start_large(op, large));
+        await([&]() {
+            m_a->progress(); /* Not the target: the gate holds what executes */
+            return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
+        });
+    }
+
+    /* Until nothing more is posted */
+    void progress_all()
+    {
+        for (uint64_t posted = 0; posted != counter("svc_requests");) {
+            posted = counter("svc_requests");
+            for (int i = 0; i < 1000; ++i) {
+                m_a->progress();
+            }
+        }
+    }
+
+    void finish(std::initializer_list<completion*> comps)
+    {
+        page_table_gate_release(m_remote->table(), GATE_MAP);
+        for (completion *comp : comps) {
+            m_a->wait([&]() { return comp->done; });
+            EXPECT_EQ(UCS_OK, comp->status);
+        }
+        m_a->flush(m_ab);
+    }
+
+    /* All slices that large operations may have wait for the target. A small
+     * get needs the NIC only, and is complete. */
+    void expect_gets_pass()
+    {
+        for (op_t large : {PUT_ZCOPY, GET_ZCOPY}) {
+            completion first, second;
+
+            ASSERT_NO_FATAL_FAILURE(stop_service(large, &first));
+            ASSERT_EQ(UCS_INPROGRESS, start_large(large, &second));
+            progress_all();
+            for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY}) {
+                completion small;
+
+                m_remote->fill(m_seed++);
+                ASSERT_EQ(UCS_INPROGRESS, start_small(op, other, &small));
+                for (int i = 0; (i < 1000) && !small.done; ++i) {
+                    m_a->progress();
+                }
+                ASSERT_TRUE(small.done) << "get " << op;
+                EXPECT_EQ(0, memcmp(m_local->ptr(other), m_remote->ptr(other),
+                                    64));
+            }
+            EXPECT_FALSE(first.done);
+            EXPECT_FALSE(second.done);
+            finish({&first, &second});
+        }
+    }
+
+    unsigned m_num_ams = 0;
+};
+
+TEST_F(test_prio, gets_pass_slices)
+{
+    expect_gets_pass();
+}
+
+/* The pools are small, so large ones have all slices that they may have */
+class test_prio_few : public test_prio {
+protected:
+    config_t config() override
+    {
+        config_t config      = test_prio::config();
+        config["MAX_PINNED"] = "4m";
+        return config;
+    }
+};
+
+TEST_F(test_prio_few, gets_pass_slices)
+{
+    expect_gets_pass();
+}
+
+/* Large operations have all work requests of the send queue that they may
+ * have, because the initiator makes no progress. */
+TEST_F(test_prio, requests_pass_slices)
+{
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        std::vector<completion> large(8);
+        completion fetched, got;
+        uint64_t old = 0;
+        unsigned ams = m_num_ams;
+
+        m_remote->fill(m_seed++);
+        uint64_t word = remote_word(other + 8);
+        for (auto &comp : large) {
+            ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
+        }
+        EXPECT_EQ(UCS_OK, put_word(other, 77));
+        EXPECT_EQ(UCS_OK, uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, 1,
+                                               m_remote->address(other + 8),
+                                               m_rkey));
+        EXPECT_EQ(UCS_INPROGRESS,
+                  uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, 1, &old,
+                                        m_remote->address(other + 8), m_rkey,
+                                        &fetched));
+        EXPECT_EQ(UCS_INPROGRESS, start_small(GET_BCOPY, other + 64, &got));
+        EXPECT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
+
+        /* The target has got all of them */
+        await([&]() {
+            m_b->progress();
+            return (remote_word(other) == 77) &&
+                   (remote_word(other + 8) == word + 2) &&
+                   (m_num_ams == ams + 1);
+        });
+        for (auto &comp : large) {
+            EXPECT_FALSE(comp.done);
+        }
+        finish({&large[0], &large[1], &large[7], &fetched, &got});
+        EXPECT_EQ(word + 1, old);
+    }
+}
+
+/* Large operations have all operations that they may have. Also held ones need
+ * an operation: active messages would have to wait behind one that is refused,
+ * in the queue of pending requests. */
+TEST_F(test_prio, operations_are_left)
+{
+    std::vector<completion> large(200);
+    completion got;
+    unsigned count = 0;
+
+    while (start_large(PUT_ZCOPY, &large.at(count)) == UCS_INPROGRESS) {
+        ++count;
+    }
+    EXPECT_LT(50u, count);
+    EXPECT_EQ(UCS_INPROGRESS, start_small(GET_BCOPY, other, &got));
+    for (uint64_t i = 0; i < 8; ++i) {
+        ASSERT_EQ(UCS_OK, put_word(8 * i, i)); /* Held by the large ones */
+    }
+    EXPECT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
+    EXPECT_EQ(8u, counter("held_overlaps") - (count - 1));
+    EXPECT_EQ(0u, counter("no_resource") - 1); /* The last large one */
+    m_a->wait([&]() { return got.done && (m_num_ams == 1); });
+    m_a->flush(m_ab);
+    for (uint64_t i = 0; i < 8; ++i) {
+        EXPECT_EQ(i, remote_word(8 * i));
+    }
+}
+
+/* A small get that finds its page absent is assisted before large operations
+ * that software copies. */
+class test_prio_copy : public test_prio {
+protected:
+    void SetUp() override
+    {
+        test_op::SetUp();
+        m_local.reset(new paged_buffer(*m_a, size));
+        m_remote.reset(new paged_buffer(*m_b, size));
+        m_local->fill(m_seed++);
+        m_remote->fill(m_seed++);
+        m_rkey = m_a->unpack(m_remote->packed_key());
+        run(PUT_ZCOPY, 0, 0, size); /* Connects */
+        m_b->finish_prefetch();
+        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am, this,
+                                                   0));
+    }
+
+    config_t config() override
+    {
+        config_t config     = test_prio::config();
+        config["MAX_TRIES"] = "1"; /* Then it is copied */
+        return config;
+    }
+
+    void TearDown() override
+    {
+        page_table_gate_release(m_remote->table(), GATE_MAP);
+        m_stop_buffer.reset();
+        m_stopper.reset();
+        test_prio::TearDown();
+    }
+
+    /* No page is there, and another initiator has stopped the service */
+    void stop_by_another()
+    {
+        config_t config      = test_op::config();
+        config["MAX_PINNED"] = "32m"; /* All of the process have one budget */
+        m_stopper.reset(new entity(config));
+        m_stop_buffer.reset(new paged_buffer(*m_stopper, 65536));
+        uct_ep_h ep    = m_stopper->connect(m_b->address());
+        uct_rkey_t key = m_stopper->unpack(m_remote->packed_key());
+        uct_iov_t iov  = {m_stop_buffer->ptr(), 20000, m_stop_buffer->memh(), 0,
+                          1};
+
+        m_a->add_progress(m_stopper.get());
+        m_remote->evict(0, size);
+        page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr(huge));
+        ASSERT_EQ(UCS_INPROGRESS, m_stopper->retry([&]() {
+            return uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(huge), key,
+                                    &m_stopped);
+        }));
+        await([&]() {
+            m_stopper->progress();
+            return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
+        });
+    }
+
+    std::unique_ptr<entity>       m_stopper;
+    std::unique_ptr<paged_buffer> m_stop_buffer;
+    completion                    m_stopped;
+};
+
+TEST_F(test_prio_copy, assist_passes_copies)
+{
+    completion large, got;
+
+    ASSERT_NO_FATAL_FAILURE(stop_by_another());
+    uint64_t requests = counter("svc_requests");
+    ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &large));
+    progress_all();
+    EXPECT_LT(0u, counter("assist_store"));
+    EXPECT_LT(requests, counter("svc_requests"));
+    requests = counter("svc_requests");
+    ASSERT_EQ(UCS_INPROGRESS, start_small(GET_BCOPY, size - 4096, &got));
+    progress_all();
+    EXPECT_EQ(1u, counter("assist_small"));
+    EXPECT_EQ(requests + 1, counter("svc_requests"));
+
+    page_table_gate_release(m_remote->table(), GATE_MAP);
+    m_a->wait([&]() { return got.done; });
+    EXPECT_FALSE(large.done);
+    m_a->wait([&]() { return large.done && m_stopped.done; });
+    EXPECT_EQ(UCS_OK, large.status);
+    m_a->flush(m_ab);
+    EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), huge));
+}
+
+/* Replies to the requests of copies, by several endpoints, hold the slots for
+ * data that large operations may have */
+TEST_F(test_prio_copy, slots_are_left)
+{
+    std::vector<completion> large(6);
+    size_t place  = size - 4096;
+    uct_iov_t iov = {m_local->ptr(place), 4000, m_local->memh(), 0, 1};
+    std::vector<uct_ep_h> eps;
+    completion put;
+
+    for (size_t i = 0; i <= large.size(); ++i) {
+        eps.push_back(m_a->connect(m_b->address()));
+        m_a->wire_up(eps[i], m_local->ptr(), m_remote->address(other), m_rkey);
+    }
+    ASSERT_NO_FATAL_FAILURE(stop_by_another());
+    for (size_t i = 0; i < large.size(); ++i) {
+        ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &large[i], eps[i]));
+    }
+    progress_all();
+    EXPECT_LT(0u, counter("assist_fetch"));
+    ASSERT_EQ(UCS_INPROGRESS,
+              uct_ep_put_zcopy(eps.back(), &iov, 1, m_remote->address(place),
+                               m_rkey, &put));
+
+    page_table_gate_release(m_remote->table(), GATE_MAP);
+    for (completion &comp : large) {
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+    }
+    m_a->wait([&]() { return put.done && m_stopped.done; });
+    EXPECT_EQ(0, memcmp(m_local->ptr(place), m_remote->ptr(place), 4000));
+    EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), huge));
+}
