@@ -1,0 +1,251 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_SCHED_H_
+#define UCT_NPRDMA_SCHED_H_
+
+#include <ucs/datastruct/list.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Decides which large operation of an interface posts its next slice, and when.
+ * Pure: it posts nothing, reads no clock, allocates nothing, and takes no lock.
+ * Every function takes constant time. Small operations are not its business:
+ * they are posted at once.
+ *
+ * Among endpoints: deficit round robin (Shreedhar and Varghese, 1995), in the
+ * form in which an endpoint sends while its deficit is positive and may
+ * overdraw it by one slice. So no length has to be known before its turn. The
+ * quantum is the longest slice times the weight of the endpoint.
+ *
+ * Within an endpoint: the oldest operation first, but one that fits into one
+ * slice goes before it, UCT_NPRDMA_SCHED_MAX_SKIPS times in a row at most.
+ *
+ * A quota bounds the bytes of slices that the NIC has, and those that are
+ * posted in one call of progress. One endpoint gets less than two thirds of
+ * what the others leave of it, times its weight (a threshold that depends on
+ * what is free: Choudhury and Hahne, 1998), so a peer that is gone does not
+ * keep all of it until its connection fails.
+ *
+ * Slices are short while something urgent goes on: when the caller's count of
+ * urgent operations has changed, the next UCT_NPRDMA_SCHED_BUSY are. Those that
+ * belong to large operations, as the messages of a rendezvous do, are expected
+ * and change nothing.
+ *
+ * The idea, to slice large work requests in the driver and to decide there what
+ * goes next, is that of sRDMA (APNet 2023, doi 10.1145/3600061.3600082).
+ */
+
+/* Operations that may pass the oldest one in a row */
+#define UCT_NPRDMA_SCHED_MAX_SKIPS  8
+
+/* Short slices after something urgent */
+#define UCT_NPRDMA_SCHED_BUSY       16
+
+/* Most urgent operations that are expected at a time */
+#define UCT_NPRDMA_SCHED_MAX_EXPECTED  64
+
+/* A quota in slices of the present size, times the weight of the interface. One
+ * endpoint alone has two of them in flight: while one of them is verified, the
+ * NIC moves the other. */
+#define UCT_NPRDMA_SCHED_AUTO       0
+#define UCT_NPRDMA_SCHED_AUTO_SLICES  3
+
+/* No quota */
+#define UCT_NPRDMA_SCHED_NO_QUOTA   SIZE_MAX
+
+
+/* An operation with bytes that are in no slice yet; embedded in the caller's
+ * object */
+typedef struct uct_nprdma_sched_op {
+    ucs_list_link_t list;     /* In ep->ops */
+    ucs_list_link_t brief;    /* In ep->briefs, if is_brief */
+    uint8_t         is_brief; /* Fits into one slice */
+} uct_nprdma_sched_op_t;
+
+
+/* The operations of an endpoint; embedded in the caller's object */
+typedef struct uct_nprdma_sched_ep {
+    ucs_list_link_t ready;      /* In sched->ready, if is_ready */
+    ucs_list_link_t ops;        /* Oldest first */
+    ucs_list_link_t briefs;     /* Those of them that fit into one slice */
+    size_t          in_flight;  /* Bytes */
+    int64_t         deficit;    /* Bytes that it may send in its turn */
+    unsigned        weight;
+    unsigned        num_skips;  /* Operations that have passed the oldest one */
+    uint8_t         is_ready;   /* It has operations, and neither of these: */
+    uint8_t         is_blocked; /* The caller lacks a resource for it */
+    uint8_t         is_full;    /* It has its share of the quota */
+} uct_nprdma_sched_ep_t;
+
+
+/* One per interface */
+typedef struct uct_nprdma_sched {
+    ucs_list_link_t ready;      /* Endpoints; the first has its turn */
+    size_t          slice;      /* Bytes */
+    size_t          busy_slice; /* Bytes, at most slice */
+    size_t          quota;      /* Bytes, or one of the values above */
+    size_t          quantum;    /* Bytes, not less than any slice */
+    unsigned        weight;
+    size_t          in_flight;  /* Bytes */
+    size_t          budget;     /* Bytes left in this call of progress */
+    uint64_t        urgent;     /* Last count of urgent operations */
+    unsigned        expected;   /* As many more belong to large ones */
+    unsigned        busy;       /* Short slices left */
+    uint64_t        num_skips;  /* Times that an operation passed the oldest */
+    uint64_t        num_full;   /* Times that the quota stopped an endpoint or
+                                 * the interface */
+} uct_nprdma_sched_t;
+
+
+/**
+ * Set up the scheduler of an interface; needs no cleanup.
+ *
+ * @param [out] sched       Filled.
+ * @param [in]  slice       Bytes of a slice, at least 1.
+ * @param [in]  busy_slice  The same while something urgent goes on; slice if it
+ *                          is more than that.
+ * @param [in]  longest     Bytes of the longest slice, with all that the caller
+ *                          adds to it; at least slice.
+ * @param [in]  quota       Bytes, at least 1, or UCT_NPRDMA_SCHED_AUTO or
+ *                          UCT_NPRDMA_SCHED_NO_QUOTA.
+ * @param [in]  weight      Multiplies UCT_NPRDMA_SCHED_AUTO; at least 1.
+ */
+void uct_nprdma_sched_init(uct_nprdma_sched_t *sched, size_t slice,
+                           size_t busy_slice, size_t longest, size_t quota,
+                           unsigned weight);
+
+/**
+ * Set up an endpoint without operations; needs no cleanup once it has none
+ * again, and nothing in flight.
+ *
+ * @param [out] ep      Filled.
+ * @param [in]  weight  Its share against other endpoints, at least 1.
+ */
+void uct_nprdma_sched_ep_init(uct_nprdma_sched_ep_t *ep, unsigned weight);
+
+
+/** @return Nonzero if an endpoint may have something to post. */
+static inline int uct_nprdma_sched_has_work(const uct_nprdma_sched_t *sched)
+{
+    return sched->ready.next != &sched->ready;
+}
+
+/** @return Bytes of the next slice. */
+static inline size_t uct_nprdma_sched_slice(const uct_nprdma_sched_t *sched)
+{
+    return (sched->busy > 0) ? sched->busy_slice : sched->slice;
+}
+
+/** @return The quota in bytes, with slices as they are now. */
+static inline size_t uct_nprdma_sched_quota(const uct_nprdma_sched_t *sched)
+{
+    return (sched->quota == UCT_NPRDMA_SCHED_AUTO) ?
+           (UCT_NPRDMA_SCHED_AUTO_SLICES * sched->weight *
+            uct_nprdma_sched_slice(sched)) : sched->quota;
+}
+
+
+/**
+ * Begin a call of progress: it may post as much as the quota.
+ *
+ * @param [in] sched   Scheduler.
+ * @param [in] urgent  Number of urgent operations so far.
+ */
+void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched, uint64_t urgent);
+
+
+/**
+ * Add an operation, the youngest of its endpoint.
+ *
+ * @param [in] sched   Scheduler.
+ * @param [in] ep      Endpoint.
+ * @param [in] op      Operation; the lists refer to it until all of it is
+ *                     posted, or it is removed.
+ * @param [in] length  Its bytes, at least 1.
+ * @param [in] urgent  Number of urgent operations so far. Those before the
+ *                     first large operation do not make its slices short.
+ * @param [in] own     Number of urgent operations that may belong to it.
+ */
+void uct_nprdma_sched_add(uct_nprdma_sched_t *sched, uct_nprdma_sched_ep_t *ep,
+                          uct_nprdma_sched_op_t *op, size_t length,
+                          uint64_t urgent, unsigned own);
+
+/**
+ * Remove an operation of which no more is to be posted.
+ *
+ * @param [in] sched  Scheduler.
+ * @param [in] ep     Its endpoint.
+ * @param [in] op     Operation.
+ */
+void uct_nprdma_sched_remove(uct_nprdma_sched_t *sched,
+                             uct_nprdma_sched_ep_t *ep,
+                             uct_nprdma_sched_op_t *op);
+
+
+/**
+ * Find the operation that posts the next slice, of uct_nprdma_sched_slice()
+ * bytes. The caller posts and calls uct_nprdma_sched_posted(), or it calls
+ * uct_nprdma_sched_block(), or it stops asking for now.
+ *
+ * @param [in]  sched  Scheduler.
+ * @param [out] ep_p   Endpoint of the operation.
+ *
+ * @return The operation; NULL: nothing may be posted now.
+ */
+uct_nprdma_sched_op_t *uct_nprdma_sched_next(uct_nprdma_sched_t *sched,
+                                             uct_nprdma_sched_ep_t **ep_p);
+
+/**
+ * A slice of the operation of uct_nprdma_sched_next() is posted.
+ *
+ * @param [in] sched    Scheduler.
+ * @param [in] ep       Endpoint.
+ * @param [in] op       Operation.
+ * @param [in] length   Bytes of the slice, at most `longest`.
+ * @param [in] is_last  Nonzero: all of the operation is posted now, and it is
+ *                      removed.
+ */
+void uct_nprdma_sched_posted(uct_nprdma_sched_t *sched,
+                             uct_nprdma_sched_ep_t *ep,
+                             uct_nprdma_sched_op_t *op, size_t length,
+                             int is_last);
+
+/**
+ * The NIC has a slice again that had left it, for its next try. It is not
+ * refused: what has begun ends.
+ *
+ * @param [in] sched   Scheduler.
+ * @param [in] ep      Endpoint.
+ * @param [in] length  Bytes of the slice.
+ */
+void uct_nprdma_sched_again(uct_nprdma_sched_t *sched,
+                            uct_nprdma_sched_ep_t *ep, size_t length);
+
+/**
+ * The NIC no longer has a slice: it has ended in whatever way, or waits for the
+ * target's software, which may take any time.
+ *
+ * @param [in] sched   Scheduler.
+ * @param [in] ep      Endpoint.
+ * @param [in] length  Bytes of the slice.
+ */
+void uct_nprdma_sched_done(uct_nprdma_sched_t *sched, uct_nprdma_sched_ep_t *ep,
+                           size_t length);
+
+
+/**
+ * An endpoint lacks a resource of its own. It loses its place, not its deficit.
+ *
+ * @param [in] sched  Scheduler.
+ * @param [in] ep     Endpoint.
+ */
+void uct_nprdma_sched_block(uct_nprdma_sched_t *sched,
+                            uct_nprdma_sched_ep_t *ep);
+
+/** The resource may be back; harmless if the endpoint is not blocked. */
+void uct_nprdma_sched_unblock(uct_nprdma_sched_t *sched,
+                              uct_nprdma_sched_ep_t *ep);
+
+#endif
