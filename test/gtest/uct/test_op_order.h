@@ -30,6 +30,13 @@ protected:
         make(size);
     }
 
+    config_t config() override
+    {
+        config_t config    = test_op::config();
+        config["TX_QUOTA"] = "inf"; /* Nothing but the order holds operations */
+        return config;
+    }
+
     std::atomic<uint64_t> *remote_word(size_t offset)
     {
         return (std::atomic<uint64_t>*)m_remote->ptr(offset);

@@ -5,6 +5,24 @@
 #include <atomic>
 #include <cstring>
 
+PEER_FUNCTION(prio_target)
+{
+    entity self({{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}});
+    buffer memory(self.md(), 4 << 20);
+
+    memory.fill(1);
+    uct_iface_set_am_handler(
+            self.iface(), 1, [](void*, void*, size_t, unsigned) {
+                return UCS_OK;
+            }, nullptr, 0);
+    parent.put_bytes(self.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    for (;;) {
+        self.progress(); /* Until it is killed */
+    }
+}
+
 /*
  * Small operations beside large ones of the same endpoint. Large ones are held
  * where they are: a gate keeps the target from populating their pages, or the
@@ -36,6 +54,7 @@ protected:
     {
         config_t config        = test_op::config();
         config["ATOMIC_ORDER"] = "n"; /* Else an atomic waits for large ones */
+        config["TX_QUOTA"]     = "inf"; /* Large ones have all they may have */
         config["MAX_PINNED"]   = "32m"; /* All slices and slots exist */
         return config;
     }
@@ -362,3 +381,251 @@ TEST_F(test_prio_copy, slots_are_left)
     EXPECT_EQ(0, memcmp(m_local->ptr(place), m_remote->ptr(place), 4000));
     EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), huge));
 }
+
+/* The schedule of large operations, without the limits of resources */
+class test_prio_sched : public test_prio {
+protected:
+    static constexpr size_t slice = 256 << 10;
+
+    config_t config() override
+    {
+        config_t config      = test_prio::config();
+        config["SLICE"]      = "256k";
+        config["BUSY_SLICE"] = "64k";
+        config["TX_QUOTA"]   = "auto";
+        config["TIMEOUT"]     = "20ms"; /* Of an endpoint to a dead peer */
+        config["RETRY_COUNT"] = "3";
+        return config;
+    }
+
+    /* Runs a large operation. Returns the number of its slices. */
+    uint64_t run_large(op_t op, const std::function<void()> &between)
+    {
+        uint64_t slices = counter("nic_slices");
+        completion comp;
+
+        EXPECT_EQ(UCS_INPROGRESS, start_large(op, &comp));
+        m_a->wait([&]() {
+            between();
+            return comp.done;
+        });
+        EXPECT_EQ(UCS_OK, comp.status);
+        return counter("nic_slices") - slices;
+    }
+};
+
+/* Only two slices of an endpoint are posted at once, and no completion posts
+ * others: progress does, within its quota. */
+TEST_F(test_prio_sched, quota_bounds_slices)
+{
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        uint64_t slices = counter("nic_slices");
+        completion first, second;
+
+        /* The last call of progress may have left less than its quota */
+        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &first));
+        EXPECT_LE(counter("nic_slices"), slices + 2);
+        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &second));
+        EXPECT_LE(counter("nic_slices"), slices + 2);
+        while (!first.done || !second.done) {
+            slices = counter("nic_slices");
+            m_a->progress();
+            EXPECT_LE(counter("nic_slices"), slices + 3);
+        }
+        finish({&first, &second});
+    }
+}
+
+/* Alone it has long slices, beside small operations short ones, and then long
+ * ones again */
+TEST_F(test_prio_sched, slices_are_short_while_urgent)
+{
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        uint64_t alone = huge / slice;
+
+        EXPECT_EQ(alone, run_large(op, []() {}));
+        EXPECT_LT(2 * alone, run_large(op, [&]() {
+            m_a->wait([&]() {
+                return uct_ep_am_short(m_ab, 1, 0, nullptr, 0) == UCS_OK;
+            });
+        }));
+        /* What was short before may have 16 slices left */
+        run_large(op, []() {});
+        EXPECT_EQ(alone, run_large(op, []() {}));
+    }
+}
+
+/* Whatever ends an operation returns its part of the quota */
+TEST_F(test_prio_sched, quota_returns_on_failure)
+{
+    for (int i = 0; i < 8; ++i) {
+        completion first, second;
+
+        ASSERT_EQ(UCS_INPROGRESS,
+                  start_large((i % 2) ? PUT_ZCOPY : GET_ZCOPY, &first));
+        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &second));
+        if (i % 4 > 1) {
+            m_a->progress();
+        }
+        m_a->disconnect(m_ab);
+        EXPECT_TRUE(first.done && second.done);
+        m_ab = m_a->connect(m_b->address());
+    }
+    EXPECT_EQ(huge / slice, run_large(PUT_ZCOPY, []() {}));
+}
+
+/* So does the death of the target */
+TEST_F(test_prio_sched, quota_returns_on_death)
+{
+    for (int i = 0; i < 4; ++i) {
+        peer target("prio_target");
+        uct_ep_h ep      = m_a->connect(target.get_bytes());
+        uct_rkey_t key   = m_a->unpack(target.get_bytes());
+        uint64_t address = target.get<uint64_t>();
+        uct_iov_t iov    = {m_local->ptr(), huge, m_local->memh(), 0, 1};
+        completion put, get;
+
+        m_a->wire_up(ep, m_local->ptr(), address, key);
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_put_zcopy(ep, &iov, 1, address, key, &put));
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_get_zcopy(ep, &iov, 1, address, key, &get));
+        for (int k = 0; k < i; ++k) {
+            m_a->progress();
+        }
+        target.kill();
+        m_a->wait([&]() { return put.done && get.done; });
+        EXPECT_NE(UCS_OK, get.status); /* Behind the put */
+        m_a->disconnect(ep);
+    }
+    run_large(PUT_ZCOPY, []() {}); /* What is short may have 16 slices left */
+    EXPECT_EQ(huge / slice, run_large(PUT_ZCOPY, []() {}));
+}
+
+/* Small operations that are posted again within their completions, as many as
+ * there is room for, so that a large one finds nothing free when it is its
+ * turn */
+class test_prio_flood : public test_prio,
+                        public ::testing::WithParamInterface<config_t> {
+protected:
+    struct small_op : uct_completion_t {
+        test_prio_flood *test;
+        bool            is_open;
+        uint64_t        result;
+    };
+
+    config_t config() override
+    {
+        config_t config    = test_prio::config();
+        config["TX_QUOTA"] = "auto";
+        for (auto &item : GetParam()) {
+            config[item.first] = item.second;
+        }
+        return config;
+    }
+
+    void SetUp() override
+    {
+        test_prio::SetUp();
+        m_eps = {m_ab};
+        while (GetParam().count("MAX_PINNED") && (m_eps.size() < 8)) {
+            m_eps.push_back(m_a->connect(m_b->address()));
+            m_a->wire_up(m_eps.back(), m_local->ptr(), m_remote->address(other),
+                         m_rkey);
+        }
+    }
+
+    void TearDown() override
+    {
+        m_goes_on = false;
+        test_prio::TearDown();
+    }
+
+    static void on_small(uct_completion_t *comp)
+    {
+        small_op *op = static_cast<small_op*>(comp);
+
+        op->is_open = false;
+        ++op->test->m_num_small;
+        op->test->refill();
+    }
+
+    ucs_status_t post(small_op &op)
+    {
+        op.count  = 1;
+        op.status = UCS_OK;
+        op.func   = on_small;
+        uct_ep_h ep = m_eps[(m_turn / 2) % m_eps.size()];
+        if (++m_turn % 2) {
+            return uct_ep_get_bcopy(
+                    ep,
+                    [](void *arg, const void *data, size_t length) {
+                        memcpy(arg, data, length);
+                    },
+                    &op.result, 8, m_remote->address(other), m_rkey, &op);
+        }
+        return uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1, &op.result,
+                                     m_remote->address(other + 64), m_rkey,
+                                     &op);
+    }
+
+    void refill()
+    {
+        unsigned refused = 0;
+
+        for (auto &op : m_small) {
+            while (m_goes_on && !op.is_open &&
+                   (refused < 2 * m_eps.size())) {
+                op.test    = this;
+                op.is_open = post(op) == UCS_INPROGRESS;
+                refused    = op.is_open ? 0 : refused + 1;
+            }
+        }
+    }
+
+    std::vector<uct_ep_h> m_eps;
+    std::vector<small_op> m_small = std::vector<small_op>(256);
+    bool                  m_goes_on   = true;
+    unsigned              m_turn      = 0;
+    uint64_t              m_num_small = 0;
+};
+
+/* They do not keep a large operation out for ever */
+TEST_P(test_prio_flood, large_goes_on)
+{
+    for (op_t large : {PUT_ZCOPY, GET_ZCOPY}) {
+        completion comp;
+        unsigned calls = 0;
+
+        m_goes_on   = true;
+        m_num_small = 0;
+        ASSERT_EQ(UCS_INPROGRESS, start_large(large, &comp));
+        refill();
+        for (; !comp.done && (calls < 20000); ++calls) {
+            m_a->progress();
+            m_b->progress();
+        }
+        EXPECT_TRUE(comp.done);
+        EXPECT_LT(calls / 2, m_num_small); /* They went on all the time */
+        m_goes_on = false;
+        m_a->wait([&]() { return comp.done; });
+        m_a->flush(m_ab);
+    }
+}
+
+static std::string
+flood_name(const ::testing::TestParamInfo<config_t> &info)
+{
+    static const char *names[] = {"default", "queue_of_16", "queue_of_8",
+                                  "least_quota", "few_slices"};
+
+    return names[info.index];
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_prio_flood,
+                         ::testing::Values(config_t{},
+                                           config_t{{"SVC_QUEUE_LEN", "16"}},
+                                           config_t{{"SVC_QUEUE_LEN", "8"}},
+                                           config_t{{"TX_QUOTA", "1"}},
+                                           config_t{{"MAX_PINNED", "512k"}}),
+                         flood_name);

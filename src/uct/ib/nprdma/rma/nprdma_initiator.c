@@ -117,7 +117,7 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
     ucs_queue_head_init(&rma->smalls);
-    uct_nprdma_op_ep_init(&rma->ops,
+    uct_nprdma_op_ep_init(&iface->res->ops, &rma->ops,
                           iface->config->atomic_order);
     ep->rma = rma;
     return UCS_OK;
@@ -198,6 +198,7 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
         uct_nprdma_rma_watch_progress(iface, &iface->res->watch);
     }
 
+    uct_nprdma_op_begin(iface);
     ucs_list_for_each_safe(rma, tmp, &iface->res->stalled, stalled) {
         /* The failure of a connection is handled elsewhere */
         if ((rma->ep->net.svc.state == UCT_NPRDMA_CONN_CONNECTED) &&
@@ -213,12 +214,16 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
                                     stalled);
         ucs_list_add_tail(&iface->res->stalled, &rma->stalled);
     }
-    return count;
+
+    /* Last: what is small comes first */
+    return count + uct_nprdma_op_run(iface);
 }
 
 int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
 {
-    return (iface->res != NULL) && !ucs_list_is_empty(&iface->res->stalled) &&
+    return (iface->res != NULL) &&
+           (!ucs_list_is_empty(&iface->res->stalled) ||
+            uct_nprdma_sched_has_work(&iface->res->ops.sched)) &&
            (uct_nprdma_rma_progress(iface) > 0);
 }
 
@@ -240,6 +245,9 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
                   (uct_nprdma_conn_outstanding(&rma->ep->net.svc) == 0));
     iface->net.tx.exhausted = 0; /* Resources come back, so dispatch again */
     uct_nprdma_rma_enter(rma);
+    /* Before any callback: an operation of another endpoint that it starts runs
+     * the scheduler, which must not find this endpoint */
+    uct_nprdma_op_stop(iface, rma);
     if ((rma->spare != NULL) || !ucs_queue_is_empty(&rma->waits)) {
         uct_nprdma_conn_release(&iface->net, &rma->ep->net.svc, 1);
     }

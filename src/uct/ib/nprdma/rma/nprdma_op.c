@@ -18,6 +18,11 @@
 #include "nprdma_assert.h"
 #include "nprdma_probe.h"
 
+/* Messages of a rendezvous around its get: a request and an acknowledgement,
+ * and as many of one in the other direction. Gets of others have none, and
+ * nobody knows which is which. */
+#define UCT_NPRDMA_OP_OWN_MESSAGES  4u
+
 /* Minimum number of slices of an interface */
 #define UCT_NPRDMA_OP_MIN_SLICES  (UCT_NPRDMA_OP_SMALL_SLICES + 4)
 
@@ -34,6 +39,14 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
     unsigned i;
 
     ops->slice           = config->slice;
+    ops->prio_max        = config->prio_max;
+    ops->weight          = config->weight;
+    ops->num_large       = 0;
+    uct_nprdma_sched_init(&ops->sched, config->slice, config->busy_slice,
+                          config->slice + NPRDMA_PAGE_SIZE,
+                          (config->tx_quota == UCS_MEMUNITS_AUTO) ?
+                          UCT_NPRDMA_SCHED_AUTO : config->tx_quota,
+                          config->weight);
     ops->scan_max        = config->scan_max;
     ops->single_read_max = ucs_min(ops->slice, ops->scan_max);
     ops->max_tries       = config->max_tries;
@@ -84,7 +97,8 @@ void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops)
     uct_nprdma_state_cache_destroy(ops->cache);
 }
 
-void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops, int is_strict)
+void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
+                           uct_nprdma_op_ep_t *ops, int is_strict)
 {
     int i;
 
@@ -93,9 +107,10 @@ void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops, int is_strict)
     for (i = 0; i < 2; ++i) {
         ops->num_ops[i]    = 0;
         ops->num_slices[i] = 0;
-        ucs_list_head_init(&ops->unsliced[i]);
         ucs_queue_head_init(&ops->todo[i]);
     }
+    ucs_list_head_init(&ops->unsliced);
+    uct_nprdma_sched_ep_init(&ops->sched, iface->weight);
     ucs_list_head_init(&ops->unacked);
     ucs_list_head_init(&ops->ready);
 }
@@ -199,7 +214,8 @@ static inline size_t
 uct_nprdma_op_cut_length(const uct_nprdma_op_iface_t *ops,
                          const uct_nprdma_op_t *op)
 {
-    return ops->slice + (-op->address % NPRDMA_PAGE_SIZE);
+    return (op->is_large ? uct_nprdma_sched_slice(&ops->sched) : ops->slice) +
+           (-op->address % NPRDMA_PAGE_SIZE);
 }
 
 /*
@@ -218,11 +234,12 @@ static void uct_nprdma_op_cut(uct_nprdma_op_iface_t *ops,
     length = ucs_min(uct_nprdma_op_cut_length(ops, op),
                      piece->length - op->offset);
 
-    slice->op      = op;
-    slice->piece   = piece;
-    slice->buffer  = piece->buffer + op->offset;
-    slice->address = op->address;
-    slice->length  = length;
+    slice->op         = op;
+    slice->piece      = piece;
+    slice->buffer     = piece->buffer + op->offset;
+    slice->address    = op->address;
+    slice->length     = length;
+    slice->is_counted = 0;
 
     op->address   += length;
     op->length    -= length;
@@ -236,12 +253,18 @@ static void uct_nprdma_op_cut(uct_nprdma_op_iface_t *ops,
     ucs_list_add_tail(&op->slices, &slice->list);
 }
 
+/* One slice is left to large operations while they have none: small ones that
+ * are posted again and again must not keep them out for ever */
 static inline int uct_nprdma_op_has_slice(const uct_nprdma_op_iface_t *ops,
                                           const uct_nprdma_rma_t *rma,
                                           int is_large)
 {
-    return uct_nprdma_op_has_share(rma->ops.num_slices[is_large],
-                                   ops->num_free_slices, ops->num_large_slices,
+    unsigned kept = !is_large && (ops->num_large_slices == 0);
+
+    return (ops->num_free_slices > kept) &&
+           uct_nprdma_op_has_share(rma->ops.num_slices[is_large],
+                                   ops->num_free_slices - kept,
+                                   ops->num_large_slices,
                                    ops->pool.num_slots -
                                            UCT_NPRDMA_OP_SMALL_SLICES,
                                    is_large);
@@ -268,16 +291,26 @@ uct_nprdma_op_return_slice(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
  * Check whether a slice of a large operation may start. A slice has up to two
  * WRs at a time: those of all slices together leave a share of the send queue
  * to small operations, also if slices that start with one WR continue with two.
+ * An endpoint that has no slice may use the WRs for redo: small operations that
+ * are posted again and again may have all others. Like those for redo, they
+ * come back without waiting for anything else.
  */
 static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma)
 {
     const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
+    int32_t num_slices            = rma->ops.num_slices[1];
 
-    return uct_nprdma_op_has_slice(&iface->res->ops, rma, 1) &&
-           ((2 * (int32_t)rma->ops.num_slices[1]) <
-            (conn->max_credits - conn->small_reserve)) &&
-           uct_nprdma_rma_admit_large(iface, rma);
+    if (!uct_nprdma_op_has_slice(&iface->res->ops, rma, 1)) {
+        return 0;
+    }
+
+    return (((2 * (num_slices + 1)) <=
+             (conn->max_credits - conn->small_reserve)) &&
+            uct_nprdma_rma_admit_large(iface, rma)) ||
+           ((num_slices == 0) &&
+            (conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
+            uct_nprdma_rma_admit_redo(iface, rma, 2));
 }
 
 static int uct_nprdma_op_admit_small(uct_nprdma_rma_iface_t *iface,
@@ -301,11 +334,10 @@ static int uct_nprdma_op_may_start(const uct_nprdma_rma_t *rma,
             UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, op->order.request));
 }
 
-/* Start the next slice; one is free */
-static inline void uct_nprdma_op_start_next(uct_nprdma_rma_iface_t *iface,
-                                            uct_nprdma_op_t *op)
+/* Cut the next slice; one is free */
+static inline uct_nprdma_op_slice_t *
+uct_nprdma_op_cut_next(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
 {
-    uct_nprdma_op_iface_t *ops = &iface->res->ops;
     uct_nprdma_op_slice_t *slice;
 
     nprdma_assert(uct_nprdma_op_may_start(op->rma, op));
@@ -313,36 +345,98 @@ static inline void uct_nprdma_op_start_next(uct_nprdma_rma_iface_t *iface,
                                           uct_nprdma_op_slice_t, queue);
     uct_nprdma_op_take_slice(ops, op);
     uct_nprdma_op_cut(ops, op, slice);
-    uct_nprdma_op_slice_start(iface, slice);
+    return slice;
 }
 
-/*
- * Start slices of small or of large operations, oldest first, as long as there
- * are resources. An operation that has its maximum of slices in progress does
- * not block later ones.
- */
+static inline void uct_nprdma_op_start_next(uct_nprdma_rma_iface_t *iface,
+                                            uct_nprdma_op_t *op)
+{
+    uct_nprdma_op_slice_start(iface,
+                              uct_nprdma_op_cut_next(&iface->res->ops, op));
+}
+
+/* Start slices of small operations, oldest first, as long as there are
+ * resources */
 static unsigned uct_nprdma_op_issue(uct_nprdma_rma_iface_t *iface,
-                                    uct_nprdma_rma_t *rma, int is_large)
+                                    uct_nprdma_rma_t *rma)
 {
     unsigned count = 0;
-    uct_nprdma_op_t *op, *tmp;
+    uct_nprdma_op_t *op;
 
-    ucs_list_for_each_safe(op, tmp, &rma->ops.unsliced[is_large], unsliced) {
-        while ((op->length > 0) && (op->num_slices < UCT_NPRDMA_OP_WINDOW)) {
-            if (is_large ? !uct_nprdma_op_admit_large(iface, rma) :
-                           !uct_nprdma_op_admit_small(iface, rma)) {
-                return count;
-            }
-
-            uct_nprdma_op_start_next(iface, op);
-            ++count;
-        }
-
+    while (!ucs_list_is_empty(&rma->ops.unsliced) &&
+           uct_nprdma_op_admit_small(iface, rma)) {
+        op = ucs_list_head(&rma->ops.unsliced, uct_nprdma_op_t, unsliced);
+        uct_nprdma_op_start_next(iface, op);
         if (op->length == 0) {
             ucs_list_del(&op->unsliced);
         }
+        ++count;
     }
     return count;
+}
+
+unsigned uct_nprdma_op_run(uct_nprdma_rma_iface_t *iface)
+{
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    unsigned count             = 0;
+    uct_nprdma_sched_op_t *next;
+    uct_nprdma_op_slice_t *slice;
+    uct_nprdma_sched_ep_t *ep;
+    uct_nprdma_op_t *op;
+
+    while ((next = uct_nprdma_sched_next(&ops->sched, &ep)) != NULL) {
+        op = ucs_container_of(next, uct_nprdma_op_t, sched);
+        if (!uct_nprdma_op_admit_large(iface, op->rma)) {
+            uct_nprdma_sched_block(&ops->sched, ep);
+            uct_nprdma_rma_stall(iface->res, op->rma);
+            continue;
+        }
+
+        slice             = uct_nprdma_op_cut_next(ops, op);
+        slice->is_counted = 1;
+        uct_nprdma_sched_posted(&ops->sched, ep, next, slice->length,
+                                op->length == 0);
+        uct_nprdma_op_slice_start(iface, slice);
+        ++count;
+    }
+    return count;
+}
+
+void uct_nprdma_op_slice_leaves_nic(uct_nprdma_rma_iface_t *iface,
+                                    uct_nprdma_op_slice_t *slice)
+{
+    if (slice->is_counted) {
+        slice->is_counted = 0;
+        uct_nprdma_sched_done(&iface->res->ops.sched,
+                              &slice->op->rma->ops.sched, slice->length);
+    }
+}
+
+void uct_nprdma_op_slice_returns_to_nic(uct_nprdma_rma_iface_t *iface,
+                                        uct_nprdma_op_slice_t *slice)
+{
+    if (slice->op->is_large && !slice->is_counted) {
+        slice->is_counted = 1;
+        uct_nprdma_sched_again(&iface->res->ops.sched,
+                               &slice->op->rma->ops.sched, slice->length);
+    }
+}
+
+/* Number of small operations and active messages so far: while it changes,
+ * something urgent goes on */
+static uint64_t uct_nprdma_op_num_urgent(const uct_nprdma_rma_iface_t *iface)
+{
+    const uct_nprdma_stats_t *stats = iface->net.stats;
+
+    return stats->am_short_tx + stats->am_bcopy_tx + stats->am_zcopy_tx +
+           stats->am_rx + stats->put + stats->get + stats->atomic -
+           iface->res->ops.num_large;
+}
+
+void uct_nprdma_op_begin(uct_nprdma_rma_iface_t *iface)
+{
+    uct_nprdma_sched_begin(&iface->res->ops.sched,
+                           uct_nprdma_op_num_urgent(iface));
 }
 
 /*
@@ -380,12 +474,11 @@ static void uct_nprdma_op_start(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_op_iface_t *ops = &iface->res->ops;
 
-    /* The common case: one slice, and nothing of its class waits */
-    if (ucs_likely((op->num_pieces == 1) &&
-                   (op->length <= uct_nprdma_op_cut_length(ops, op)) &&
-                   ucs_list_is_empty(&rma->ops.unsliced[op->is_large]) &&
-                   (op->is_large ? uct_nprdma_op_admit_large(iface, rma) :
-                                   uct_nprdma_op_has_slice(ops, rma, 0)))) {
+    /* The common case of a small one: one slice, and no other waits */
+    if (!op->is_large && (op->num_pieces == 1) &&
+        (op->length <= uct_nprdma_op_cut_length(ops, op)) &&
+        ucs_list_is_empty(&rma->ops.unsliced) &&
+        uct_nprdma_op_has_slice(ops, rma, 0)) {
         uct_nprdma_op_start_next(iface, op);
         return;
     }
@@ -396,10 +489,19 @@ static void uct_nprdma_op_start(uct_nprdma_rma_iface_t *iface,
 void uct_nprdma_op_release(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_op_t *op)
 {
-    uct_nprdma_rma_t *rma = op->rma;
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    uct_nprdma_rma_t *rma      = op->rma;
 
-    ucs_list_add_tail(&rma->ops.unsliced[op->is_large], &op->unsliced);
-    uct_nprdma_op_issue(iface, rma, op->is_large);
+    if (op->is_large) {
+        uct_nprdma_sched_add(&ops->sched, &rma->ops.sched, &op->sched,
+                             op->length, uct_nprdma_op_num_urgent(iface),
+                             op->is_get ? UCT_NPRDMA_OP_OWN_MESSAGES : 0);
+        uct_nprdma_op_run(iface);
+        return;
+    }
+
+    ucs_list_add_tail(&rma->ops.unsliced, &op->unsliced);
+    uct_nprdma_op_issue(iface, rma);
     if (uct_nprdma_op_is_stalled(&rma->ops)) {
         uct_nprdma_rma_stall(iface->res, rma);
     }
@@ -567,8 +669,8 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
 
 /*
  * Check whether a get is a single READ in the common case: its data is scanned
- * and begins with a line, or needs no verification, and no small operation
- * waits for slices. Posting is possible.
+ * and begins with a line, or needs no verification, and no operation of its
+ * class waits for slices. Posting is possible.
  */
 static inline int
 uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
@@ -580,8 +682,9 @@ uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
     return (op->length <= ops->single_read_max) &&
            ((head == 0) || (head >= op->length) ||
             uct_nprdma_key_is_on_demand(&op->rkey)) &&
-           ucs_list_is_empty(&rma->ops.unsliced[0]) &&
-           uct_nprdma_op_has_slice(ops, rma, 0);
+           ucs_list_is_empty(op->is_large ? &rma->ops.sched.ops :
+                                            &rma->ops.unsliced) &&
+           uct_nprdma_op_has_slice(ops, rma, op->is_large);
 }
 
 /*
@@ -628,7 +731,8 @@ uct_nprdma_op_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     uct_nprdma_op_t *op;
     int is_held;
 
-    op = uct_nprdma_op_new(iface, rma, 1, 0, remote_addr, rkey, comp);
+    op = uct_nprdma_op_new(iface, rma, 1, uct_nprdma_op_is_large(iface, length),
+                           remote_addr, rkey, comp);
     if (ucs_unlikely(op == NULL)) {
         uct_nprdma_bounce_put(slot);
         return UCS_ERR_NO_RESOURCE;
@@ -696,8 +800,8 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
                     uct_completion_t *comp)
 {
-    int is_large = uct_iov_total_length(iov, iovcnt) >
-                   UCT_NPRDMA_SVC_MAX_PAYLOAD;
+    int is_large = uct_nprdma_op_is_large(iface,
+                                          uct_iov_total_length(iov, iovcnt));
     uct_nprdma_op_t *op;
     uct_nprdma_slot_t *slot;
 
@@ -728,10 +832,28 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 static void uct_nprdma_op_slice_free(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_op_slice_t *slice)
 {
+    uct_nprdma_op_slice_leaves_nic(iface, slice);
     ucs_list_del(&slice->list);
     --slice->op->num_slices;
     ucs_queue_push_head(&iface->res->ops.free_slices, &slice->queue);
     uct_nprdma_op_return_slice(&iface->res->ops, slice->op);
+}
+
+/* What is in no slice yet is not transferred any more */
+static void uct_nprdma_op_drop_rest(uct_nprdma_rma_iface_t *iface,
+                                    uct_nprdma_op_t *op)
+{
+    if (op->length == 0) {
+        return;
+    }
+
+    op->length = 0;
+    if (op->is_large) {
+        uct_nprdma_sched_remove(&iface->res->ops.sched, &op->rma->ops.sched,
+                                &op->sched);
+    } else {
+        ucs_list_del(&op->unsliced);
+    }
 }
 
 void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
@@ -747,14 +869,13 @@ void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
         if (op->status == UCS_OK) {
             op->status = status;
         }
-        if (op->length > 0) {
-            op->length = 0; /* After an error the rest is not transferred */
-            ucs_list_del(&op->unsliced);
-        }
+        uct_nprdma_op_drop_rest(iface, op);
     }
 
     if (op->length > 0) {
-        uct_nprdma_op_issue(iface, op->rma, op->is_large);
+        /* Progress starts the next slice of a large operation: in a completion,
+         * that would delay the completions behind it */
+        uct_nprdma_op_issue(iface, op->rma);
     } else if (op->num_slices == 0) {
         uct_nprdma_op_complete(iface, op);
     }
@@ -763,12 +884,9 @@ void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
 
 /* ---- progress and the end ---- */
 
-static unsigned uct_nprdma_op_progress_class(uct_nprdma_rma_iface_t *iface,
-                                             uct_nprdma_rma_t *rma,
-                                             int is_large)
+static unsigned uct_nprdma_op_redo(uct_nprdma_rma_iface_t *iface,
+                                   ucs_queue_head_t *todo)
 {
-    ucs_queue_head_t *todo = &rma->ops.todo[is_large];
-    unsigned count         = 0;
     uct_nprdma_op_slice_t *slice;
     size_t i, length;
 
@@ -779,31 +897,44 @@ static unsigned uct_nprdma_op_progress_class(uct_nprdma_rma_iface_t *iface,
                                               queue);
         uct_nprdma_op_slice_run(iface, slice);
     }
-    count += length - ucs_min(length, ucs_queue_length(todo));
-
-    if (ucs_queue_is_empty(todo)) {
-        count += uct_nprdma_op_issue(iface, rma, is_large);
-    }
-    return count;
+    return length - ucs_min(length, ucs_queue_length(todo));
 }
 
 unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma)
 {
-    return uct_nprdma_op_progress_class(iface, rma, 0) +
-           uct_nprdma_op_progress_class(iface, rma, 1);
+    unsigned count = uct_nprdma_op_redo(iface, &rma->ops.todo[0]);
+
+    if (ucs_queue_is_empty(&rma->ops.todo[0])) {
+        count += uct_nprdma_op_issue(iface, rma);
+    }
+    count += uct_nprdma_op_redo(iface, &rma->ops.todo[1]);
+    if (ucs_queue_is_empty(&rma->ops.todo[1])) {
+        uct_nprdma_sched_unblock(&iface->res->ops.sched, &rma->ops.sched);
+    }
+    return count;
+}
+
+void uct_nprdma_op_stop(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
+{
+    int i;
+
+    for (i = 0; i < 2; ++i) {
+        ucs_queue_head_init(&rma->ops.todo[i]);
+    }
+    ucs_list_head_init(&rma->ops.unsliced);
+    while (!ucs_list_is_empty(&rma->ops.sched.ops)) {
+        uct_nprdma_sched_remove(&iface->res->ops.sched, &rma->ops.sched,
+                                ucs_list_head(&rma->ops.sched.ops,
+                                              uct_nprdma_sched_op_t, list));
+    }
 }
 
 void uct_nprdma_op_purge(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     uct_nprdma_op_slice_t *slice, *tmp;
     uct_nprdma_op_t *op;
-    int i;
 
-    for (i = 0; i < 2; ++i) {
-        ucs_queue_head_init(&rma->ops.todo[i]);
-        ucs_list_head_init(&rma->ops.unsliced[i]);
-    }
     while (!ucs_list_is_empty(&rma->ops.order.ops)) {
         op         = ucs_list_head(&rma->ops.order.ops, uct_nprdma_op_t,
                                    order.list);

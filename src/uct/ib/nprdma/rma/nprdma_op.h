@@ -31,10 +31,12 @@ void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops);
 /**
  * Initialize an endpoint without operations; needs no cleanup.
  *
+ * @param [in]  iface      Operations of the interface.
  * @param [out] ops        Filled.
  * @param [in]  is_strict  Nonzero: atomics wait for all earlier operations.
  */
-void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops, int is_strict);
+void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
+                           uct_nprdma_op_ep_t *ops, int is_strict);
 
 
 /**
@@ -108,7 +110,8 @@ static inline int uct_nprdma_op_can_get(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * Continue slices that lacked resources, redo and verification first.
+ * Continue slices and small operations that lacked resources, redo and
+ * verification first. Large operations of the endpoint may post again.
  *
  * @param [in] iface  Interface.
  * @param [in] rma    RMA side of the endpoint.
@@ -119,11 +122,56 @@ unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma);
 
 
+/**
+ * @param [in] iface   Interface whose `res` is there.
+ * @param [in] length  Bytes of an operation of the NIC.
+ *
+ * @return 1 if it is large, otherwise 0.
+ */
+static inline int uct_nprdma_op_is_large(const uct_nprdma_rma_iface_t *iface,
+                                         size_t length)
+{
+    return length > iface->res->ops.prio_max;
+}
+
+
+/**
+ * Let large operations of all endpoints post their next slices, as the quota
+ * and the resources allow.
+ *
+ * @param [in] iface  Interface.
+ *
+ * @return Number of slices that started.
+ */
+unsigned uct_nprdma_op_run(uct_nprdma_rma_iface_t *iface);
+
+
+/**
+ * Begin a call of progress, with a quota of its own.
+ *
+ * @param [in] iface  Interface.
+ */
+void uct_nprdma_op_begin(uct_nprdma_rma_iface_t *iface);
+
+
+/**
+ * The target's software, not the NIC, has a slice now.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] slice  Slice; not counted in the quota any more.
+ */
+void uct_nprdma_op_slice_leaves_nic(uct_nprdma_rma_iface_t *iface,
+                                    uct_nprdma_op_slice_t *slice);
+
+/** The NIC has a slice again; see uct_nprdma_op_slice_leaves_nic(). */
+void uct_nprdma_op_slice_returns_to_nic(uct_nprdma_rma_iface_t *iface,
+                                        uct_nprdma_op_slice_t *slice);
+
+
 /** @return Nonzero if uct_nprdma_op_progress() has to be called again. */
 static inline int uct_nprdma_op_is_stalled(uct_nprdma_op_ep_t *ops)
 {
-    return !ucs_list_is_empty(&ops->unsliced[0]) ||
-           !ucs_list_is_empty(&ops->unsliced[1]) ||
+    return !ucs_list_is_empty(&ops->unsliced) || ops->sched.is_blocked ||
            !ucs_queue_is_empty(&ops->todo[0]) ||
            !ucs_queue_is_empty(&ops->todo[1]);
 }
@@ -248,9 +296,19 @@ void uct_nprdma_op_complete(uct_nprdma_rma_iface_t *iface,
 
 
 /**
+ * Forget what an endpoint has still to post. No slice of it continues, or
+ * starts, after that.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] rma    RMA side of the endpoint; it has failed.
+ */
+void uct_nprdma_op_stop(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
+
+
+/**
  * Complete all operations of an endpoint with rma->status. They have no
  * outstanding WR and wait for no reply. The caller has called
- * uct_nprdma_rma_enter().
+ * uct_nprdma_op_stop() and uct_nprdma_rma_enter().
  *
  * @param [in] iface  Interface.
  * @param [in] rma    RMA side of the endpoint.

@@ -637,6 +637,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OP_NEXT;
     }
 
+    uct_nprdma_op_slice_leaves_nic(iface, slice);
     has_data = slice->op->is_large && !uct_nprdma_rma_is_small(reply_length);
     if (!uct_nprdma_op_admit_post(iface, slice, 1) ||
         (has_data && !uct_nprdma_rma_large_may_take(iface, rma)) ||
@@ -699,6 +700,7 @@ uct_nprdma_op_copy(uct_nprdma_rma_iface_t *iface,
 {
     uct_nprdma_op_t *op = slice->op;
 
+    uct_nprdma_op_slice_leaves_nic(iface, slice);
     slice->large.func     = func;
     slice->large.buffer   = slice->buffer;
     slice->large.address  = slice->address;
@@ -819,6 +821,7 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OP_NEXT;
     }
 
+    uct_nprdma_op_slice_returns_to_nic(iface, slice);
     if (!slice->op->is_get &&
         uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
         uct_nprdma_op_post_data(iface, slice, 0, slice->length,

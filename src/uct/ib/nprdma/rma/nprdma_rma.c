@@ -336,6 +336,8 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
                                      comp);
     }
     if (ucs_likely(status == UCS_INPROGRESS)) {
+        iface->res->ops.num_large += !is_small &&
+                                     uct_nprdma_op_is_large(iface, length);
         ++iface->net.stats->put;
         iface->net.stats->put_bytes += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, PUT, ZCOPY, length);
@@ -443,6 +445,8 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
                                                      length, remote_addr, rkey,
                                                      comp);
     if (ucs_likely(status == UCS_INPROGRESS)) {
+        iface->res->ops.num_large += by_nic &&
+                                     uct_nprdma_op_is_large(iface, length);
         ++iface->net.stats->get;
         iface->net.stats->get_bytes += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, GET, BCOPY, length);
@@ -475,6 +479,7 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     status = uct_nprdma_op_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
                                  uct_nprdma_rkey(rkey), comp);
     if (ucs_likely(status == UCS_INPROGRESS)) {
+        iface->res->ops.num_large += uct_nprdma_op_is_large(iface, length);
         ++iface->net.stats->get;
         iface->net.stats->get_bytes += length;
         UCT_TL_EP_STAT_OP(&ep->net.super, GET, ZCOPY, length);

@@ -12,10 +12,18 @@
 #define UCT_NPRDMA_MIN_SLICE  NPRDMA_PAGE_SIZE
 #define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
 
+/* Maximum of UCX_NPRDMA_WEIGHT */
+#define UCT_NPRDMA_MAX_WEIGHT  16
+
 /* Configuration of put, get and atomics */
 typedef struct uct_nprdma_rma_config {
     size_t   slice;         /* bytes of an operation that are moved and verified
                              * at once */
+    size_t   prio_max;      /* longest operation that is urgent, bytes */
+    size_t   tx_quota;      /* bytes of large operations that the NIC has at
+                             * once; may be UCS_MEMUNITS_AUTO or _INF */
+    size_t   busy_slice;    /* slice while something urgent goes on, bytes */
+    unsigned weight;        /* share of large operations */
     size_t   scan_max;      /* longest get that is scanned, bytes */
     unsigned max_tries;     /* optimistic tries of a slice */
     int      atomic_order;  /* nonzero: atomics wait for earlier puts and

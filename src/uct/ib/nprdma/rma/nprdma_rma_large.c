@@ -193,17 +193,21 @@ int uct_nprdma_rma_large_may_take(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Check whether one more request of a large operation may be in flight. It
- * leaves work requests and slots to small operations.
+ * Check whether one more request of a large operation may be in flight. The
+ * target executes it in order with those of small ones, so half of the quota
+ * bounds their bytes. It leaves work requests and slots to small operations.
  */
 static int uct_nprdma_rma_large_may_send(uct_nprdma_rma_iface_t *iface,
                                          const uct_nprdma_rma_t *rma)
 {
     const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
+    size_t quota                  =
+            uct_nprdma_sched_quota(&iface->res->ops.sched);
 
     return ((rma->num_large == 0) ||
             ((rma->num_large < UCT_NPRDMA_RMA_LARGE_WINDOW) &&
              uct_nprdma_rma_large_has_window(rma) &&
+             ((rma->num_large * UCT_NPRDMA_SVC_MAX_PIECE) < (quota / 2)) &&
              (conn->credits > conn->small_reserve))) &&
            uct_nprdma_rma_large_may_take(iface, rma);
 }

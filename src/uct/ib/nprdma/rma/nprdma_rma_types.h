@@ -5,6 +5,7 @@
 
 #include "nprdma_order.h"
 #include "nprdma_rma_iface.h"
+#include "nprdma_sched.h"
 #include "nprdma_state_cache.h"
 
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
@@ -89,9 +90,8 @@ struct uct_nprdma_rma_large {
 #define UCT_NPRDMA_OP_SMALL_OPS     16u
 #define UCT_NPRDMA_OP_SMALL_SLICES  4u
 
-/* Maximum number of slices in progress: per interface, and per operation */
+/* Maximum number of slices in progress per interface */
 #define UCT_NPRDMA_OP_MAX_SLICES  64
-#define UCT_NPRDMA_OP_WINDOW      16
 
 /* Maximum number of buffers of a zero-copy operation */
 #define UCT_NPRDMA_OP_MAX_IOV     4
@@ -160,8 +160,10 @@ struct uct_nprdma_op {
     unsigned                num_slices;
     unsigned                num_pieces;
     ucs_list_link_t         slices;
-    ucs_list_link_t         unsliced;   /* In op_ep.unsliced[is_large] if
-                                         * length > 0 */
+    union {                             /* While length > 0: */
+        ucs_list_link_t     unsliced;   /* Small: in op_ep.unsliced */
+        uct_nprdma_sched_op_t sched;    /* Large: in op_ep.sched */
+    };
     unsigned                piece;      /* Buffer of the first byte that is in
                                          * no slice yet */
     size_t                  offset;     /* Offset of that byte in the buffer */
@@ -191,6 +193,7 @@ struct uct_nprdma_op_slice {
     uint8_t                 step;       /* uct_nprdma_op_step_t */
     uint8_t                 by_states;  /* Verified by states, else by a scan */
     uint8_t                 is_known;   /* before[] was read before this try */
+    uint8_t                 is_counted; /* In the quota of large operations */
     uint8_t                 is_suspect; /* A scan was suspect */
     unsigned                tries;
     uint32_t                lkey;
@@ -211,12 +214,16 @@ struct uct_nprdma_op_slice {
 /* The optimistic operations of an interface */
 typedef struct uct_nprdma_op_iface {
     size_t                   slice;     /* Copy of the configuration */
+    size_t                   prio_max;
+    unsigned                 weight;
     size_t                   scan_max;
     size_t                   single_read_max; /* Longest get that may be a
                                                * single READ */
     unsigned                 max_tries;
     struct ibv_send_wr       read_wr;   /* Template of READs without slice */
     struct ibv_sge           read_sge;  /* The element of read_wr */
+    uct_nprdma_sched_t       sched;     /* Of large operations */
+    uint64_t                 num_large; /* Large operations so far */
     uct_nprdma_state_cache_t *cache;
     uct_nprdma_bounce_t      pool;      /* Slots for page states */
     ucs_list_link_t          free_ops;
@@ -237,11 +244,12 @@ typedef struct uct_nprdma_op_ep {
     /* Indexed by op->is_large */
     unsigned         num_ops[2];
     unsigned         num_slices[2];
-    ucs_list_link_t  unsliced[2]; /* Operations with bytes that are in no
-                                   * slice */
     ucs_queue_head_t todo[2];   /* Slices that lack resources for their next
                                  * step */
 
+    ucs_list_link_t  unsliced;  /* Small operations with bytes that are in no
+                                 * slice */
+    uct_nprdma_sched_ep_t sched; /* Large ones */
     ucs_list_link_t  unacked;   /* Held until requests are executed */
     ucs_list_link_t  ready;     /* Requests that wait for resources only */
     unsigned         num_held_nic; /* Held operations of the NIC */
