@@ -7,6 +7,9 @@ large   large messages, registration, absent pages, next to UCX's rc_verbs on
 revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
         flight, as for bandwidth, strict finds another registration each time
         and revokes nothing; the latency shows its cost.
+prio    small operations beside large ones of the same endpoint. In "off" nprdma
+        has no scheduler, which has to show. What the scheduler costs where
+        nothing competes is seen in other lines over two installations (--old).
 order   puts that overlap nowhere, over two installations of nprdma (--old). In
         "same" all puts go to one place, so they must wait for each other: no
         limit.
@@ -29,7 +32,8 @@ from stats import Earlier, Judge, ratio, value
 
 # --turns unless it is given
 DEFAULT_TURNS = {"small": 7, "large": 5, "revoke": 7, "order": 21,
-                 "choice": 3, "monitor": 1, "mpi": 1, "kernel": 5, "device": 5}
+                 "prio": 7, "choice": 3, "monitor": 1, "mpi": 1, "kernel": 5,
+                 "device": 5}
 
 BULK = (65536, 262144, 1048576, 4194304)
 TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
@@ -303,10 +307,61 @@ ORDER = [
     order_row("same", "puts to one place", None),
 ]
 
-GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "order": ORDER,
-          "choice": choice.CHOICE, "monitor": mpi_lines.MONITOR,
-          "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL,
-          "device": device.DEVICE}
+
+PROBES = {"tag": "tag message of 8 B there and back", "get": "get of 8 B",
+          "add": "fetch-add of 8 B"}
+
+
+def prio_row(probe, bulk, ours="nprdma", limited=True):
+    """A small operation beside two large ones, next to rc_verbs."""
+    p50, p99 = f"{ours} p50", f"{ours} p99"
+    return Row("prio." + bulk, f"{PROBES[probe]} beside {bulk} of 16 MiB"
+               + (", UCX_NPRDMA_ATOMIC_ORDER=n" if ours == "relaxed" else ""),
+               probes.prio(probe, bulk), (ours, "verbs"),
+               [value(p50, "<=", 60 if limited else None),
+                ratio(p50, "verbs p50", "<=", 0.05 if limited else None),
+                Judge("ratio", p99, p50, "<=", 4 if limited else None),
+                *notes(f"{ours} mb", "verbs mb", unit="MB/s")])
+
+
+def prio_off_row(probe, bulk):
+    """The same with and without the scheduler."""
+    return Row("prio.off", f"{PROBES[probe]} beside {bulk} of 16 MiB",
+               probes.prio(probe, bulk), ("nprdma", "unscheduled"),
+               [ratio("unscheduled p50", "nprdma p50", ">=", 5)])
+
+
+def prio_flood_row(bulk):
+    """Large operations beside many small ones."""
+    return Row("prio.flood", f"{bulk} of 1 MiB beside a flood of puts of 8 B",
+               probes.ucx_fields("prio_bench", "flood " + bulk,
+                                 alone="alone_mb", beside="beside_mb",
+                                 rate="small_per_s", gap="gap_ms"),
+               ("nprdma",),
+               [ratio("beside", "alone", ">=", 0.5, unit="MB/s"),
+                value("gap", "<=", 10, unit="ms"),
+                value("rate", unit="small ones in a second")])
+
+
+PRIO = [
+    *(prio_row(probe, bulk) for bulk in ("put", "get")
+      for probe in ("tag", "get")),
+    prio_row("tag", "tag"),
+    # The target moves the data, so with verbs nothing is in the way either
+    prio_row("get", "tag", limited=False),
+    prio_row("add", "put", "relaxed"),
+    prio_row("add", "put", limited=False),
+    prio_row("add", "tag"),
+    prio_off_row("get", "put"),
+    prio_off_row("get", "get"),
+    prio_flood_row("put"),
+    prio_flood_row("get"),
+]
+
+GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "prio": PRIO,
+          "order": ORDER, "choice": choice.CHOICE,
+          "monitor": mpi_lines.MONITOR, "mpi": mpi_lines.MPI,
+          "kernel": kernel.KERNEL, "device": device.DEVICE}
 
 # Groups that run in a guest
 GUESTS = {"kernel": kernel, "device": device}

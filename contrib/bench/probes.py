@@ -134,6 +134,16 @@ def put_reference(session, contestant, size):
         *words, "-s", str(size), "-n", "20000", "-w", "1000"])
 
 
+def prio(probe, bulk):
+    """A small operation beside large ones: values of each contestant."""
+    def command(session, contestant, _size):
+        out = session.ucx(contestant, "prio_bench", [probe, bulk])
+        return {f"{contestant} p50": field_of(out, "p50_us"),
+                f"{contestant} p99": field_of(out, "p99_us"),
+                f"{contestant} mb": field_of(out, "mb_per_s")}
+    return command
+
+
 def absent(kind):
     """A get from absent pages, the CPU's own fault, and a cache line."""
     def command(session, contestant, _size):

@@ -26,6 +26,11 @@ CONTESTANTS = {
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
+    # Atomics pass puts elsewhere; and large operations have no scheduler
+    "relaxed": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ATOMIC_ORDER": "n"},
+    "unscheduled": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
+                    "UCX_NPRDMA_TX_QUOTA": "inf",
+                    "UCX_NPRDMA_BUSY_SLICE": "512k"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
     # On another device, which is named
