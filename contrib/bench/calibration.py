@@ -12,7 +12,7 @@ BANDWIDTHS = ("bandwidth", "am_bandwidth")
 
 # From this size on a message shall be a rendezvous, however fast fragments are.
 # Fragments stay in order, so what comes behind a message waits for all of its
-# fragments, and of one that nobody waits for UCP keeps a copy.
+# fragments, and of one that no receive waits for UCP keeps a copy.
 LONGEST_IN_FRAGMENTS = 160 * KIB
 
 # UCX_NPRDMA_PERF takes no bandwidths that UCX could not compute with

@@ -20,7 +20,7 @@
 
 /* Messages of a rendezvous around its get: a request and an acknowledgement,
  * and as many of one in the other direction. Gets of others have none, and
- * nobody knows which is which. */
+ * UCP does not tell which is which. */
 #define UCT_NPRDMA_OP_OWN_MESSAGES  4u
 
 /* Minimum number of slices of an interface */
@@ -67,8 +67,8 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
         return status;
     }
 
-    ops->num_free_ops    = UCT_NPRDMA_MAX_OPS;
-    ops->num_free_slices = ops->pool.num_slots;
+    ops->num_free_ops     = UCT_NPRDMA_MAX_OPS;
+    ops->num_free_slices  = ops->pool.num_slots;
     ops->num_large_ops    = 0;
     ops->num_large_slices = 0;
     ucs_list_head_init(&ops->free_ops);

@@ -44,7 +44,6 @@ unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_t *rma);
 
 
-
 /**
  * Check whether a request of a large operation may take a slot for data. Large
  * operations leave some to small ones, and an endpoint some to others. An
