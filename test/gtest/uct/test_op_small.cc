@@ -315,6 +315,39 @@ TEST_F(test_op_small, post_in_callback)
     expect_good(gets);
 }
 
+/* Where little may be pinned there are few slices. Gets of one READ have their
+ * own. */
+class test_op_small_few : public test_op_small {
+protected:
+    config_t config() override
+    {
+        auto config          = test_op::config();
+        config["MAX_PINNED"] = "4m";
+        return config;
+    }
+};
+
+TEST_F(test_op_small_few, reads_need_no_slice)
+{
+    make(size);
+    bring_back();
+
+    uint64_t slices = counter("nic_slices");
+    for (size_t page = 0; page < size / page_size; ++page) {
+        m_remote->evict(page * page_size, 1);
+    }
+    auto posted = post_all({64});
+    ASSERT_LE(12u, posted.size());
+    /* No call of progress: they are all in the NIC */
+    EXPECT_EQ(posted.size(), counter("nic_slices") - slices);
+
+    /* All of them meet an absent page */
+    uint64_t small = counter("assist_small");
+    m_a->wait([&]() { return all_done(posted); });
+    expect_good(posted);
+    EXPECT_LT(small, counter("assist_small"));
+}
+
 /* A configuration with slices, verified by states */
 class test_op_small_slices : public test_op_small {
 protected:

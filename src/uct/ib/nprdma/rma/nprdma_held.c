@@ -279,7 +279,7 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
     if (*has_reply_p) {
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, uct_nprdma_svc_reply_length(&op->message.request),
-                UCT_NPRDMA_RMA_HELD, 1);
+                UCT_NPRDMA_RMA_HELD, 1, NULL);
         if (wait == NULL) {
             if (op->slot == NULL) {
                 uct_nprdma_rma_small_slot_put(slot);

@@ -165,7 +165,7 @@ uct_nprdma_longest_wr(const uct_nprdma_rma_iface_t *iface,
                                           uct_nprdma_comp_t, queue);
     slice = ucs_container_of(comp, uct_nprdma_op_slice_t, wr);
     if ((slice >= ops->slices) &&
-        (slice < ops->slices + UCT_NPRDMA_OP_MAX_SLICES) &&
+        (slice < ops->slices + ucs_static_array_size(ops->slices)) &&
         ((slice->step == UCT_NPRDMA_OP_BEFORE) ||
          (slice->step == UCT_NPRDMA_OP_AFTER))) {
         return UCT_NPRDMA_WAIT_verification;

@@ -27,14 +27,68 @@
 #define UCT_NPRDMA_OP_MIN_SLICES  (UCT_NPRDMA_OP_SMALL_SLICES + 4)
 
 
+/* @param [in] first  The first of max_num slices, of which at least min_num are
+ *                    used */
+static ucs_status_t
+uct_nprdma_op_slices_init(uct_nprdma_mem_md_t *md, uct_nprdma_op_iface_t *ops,
+                          uct_nprdma_op_slice_kind_t kind, size_t max_pages,
+                          uct_nprdma_op_slice_t *first, unsigned min_num,
+                          unsigned max_num)
+{
+    uct_nprdma_op_slices_t *slices = &ops->kinds[kind];
+    uct_nprdma_op_slice_t *slice;
+    ucs_status_t status;
+
+    status = uct_nprdma_bounce_init(&slices->pool, &md->super,
+                                    max_pages * sizeof(uint32_t), max_num,
+                                    min_num, "page states");
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    ucs_queue_head_init(&slices->free);
+    slices->num_free  = slices->pool.num_slots;
+    slices->num_large = 0;
+    for (slice = first; slice < (first + slices->num_free); ++slice) {
+        slice->kind = kind;
+        slice->slot = uct_nprdma_bounce_get(&slices->pool);
+        ucs_queue_push(&slices->free, &slice->queue);
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t
+uct_nprdma_op_slices_init_all(uct_nprdma_mem_md_t *md,
+                              uct_nprdma_op_iface_t *ops, size_t slice)
+{
+    const size_t read_pages = UCT_NPRDMA_OP_SLICE_PAGES(
+            UCT_NPRDMA_SVC_MAX_PAYLOAD);
+    ucs_status_t status;
+
+    status = uct_nprdma_op_slices_init(md, ops, UCT_NPRDMA_OP_SLICE_ANY,
+                                       UCT_NPRDMA_OP_SLICE_PAGES(slice),
+                                       ops->slices, UCT_NPRDMA_OP_MIN_SLICES,
+                                       UCT_NPRDMA_OP_MAX_SLICES);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_op_slices_init(md, ops, UCT_NPRDMA_OP_SLICE_READ,
+                                       read_pages,
+                                       ops->slices + UCT_NPRDMA_OP_MAX_SLICES,
+                                       UCT_NPRDMA_OP_MAX_READS,
+                                       UCT_NPRDMA_OP_MAX_READS);
+    if (status != UCS_OK) {
+        uct_nprdma_bounce_cleanup(&ops->kinds[UCT_NPRDMA_OP_SLICE_ANY].pool);
+    }
+    return status;
+}
+
 ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
                                       uct_nprdma_op_iface_t *ops)
 {
     const uct_nprdma_rma_config_t *config = iface->config;
     uct_nprdma_mem_md_t *md               = uct_nprdma_rma_md(iface);
-    size_t max_pages                      =
-            UCT_NPRDMA_OP_SLICE_PAGES(config->slice);
-    uct_nprdma_op_slice_t *slice;
     ucs_status_t status;
     unsigned i;
 
@@ -58,19 +112,14 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_bounce_init(&ops->pool, &md->super,
-                                    max_pages * sizeof(uint32_t),
-                                    UCT_NPRDMA_OP_MAX_SLICES,
-                                    UCT_NPRDMA_OP_MIN_SLICES, "page states");
+    status = uct_nprdma_op_slices_init_all(md, ops, config->slice);
     if (status != UCS_OK) {
         uct_nprdma_state_cache_destroy(ops->cache);
         return status;
     }
 
-    ops->num_free_ops     = UCT_NPRDMA_MAX_OPS;
-    ops->num_free_slices  = ops->pool.num_slots;
-    ops->num_large_ops    = 0;
-    ops->num_large_slices = 0;
+    ops->num_free_ops  = UCT_NPRDMA_MAX_OPS;
+    ops->num_large_ops = 0;
     ucs_list_head_init(&ops->free_ops);
     for (i = 0; i < UCT_NPRDMA_MAX_OPS; ++i) {
         ucs_list_head_init(&ops->all[i].slices);
@@ -81,19 +130,16 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
     ops->read_wr.sg_list    = &ops->read_sge;
     ops->read_wr.num_sge    = 1;
     ops->read_wr.send_flags = IBV_SEND_SIGNALED;
-
-    ucs_queue_head_init(&ops->free_slices);
-    for (i = 0; i < ops->pool.num_slots; ++i) {
-        slice       = &ops->slices[i];
-        slice->slot = uct_nprdma_bounce_get(&ops->pool);
-        ucs_queue_push(&ops->free_slices, &slice->queue);
-    }
     return UCS_OK;
 }
 
 void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops)
 {
-    uct_nprdma_bounce_cleanup(&ops->pool);
+    int i;
+
+    for (i = 0; i < UCT_NPRDMA_OP_SLICE_LAST; ++i) {
+        uct_nprdma_bounce_cleanup(&ops->kinds[i].pool);
+    }
     uct_nprdma_state_cache_destroy(ops->cache);
 }
 
@@ -104,9 +150,9 @@ void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
 
     uct_nprdma_order_init(&ops->order, is_strict);
     ops->num_held_nic = 0;
+    memset(ops->num_slices, 0, sizeof(ops->num_slices));
     for (i = 0; i < 2; ++i) {
-        ops->num_ops[i]    = 0;
-        ops->num_slices[i] = 0;
+        ops->num_ops[i] = 0;
         ucs_queue_head_init(&ops->todo[i]);
     }
     ucs_list_head_init(&ops->unsliced);
@@ -253,38 +299,50 @@ static void uct_nprdma_op_cut(uct_nprdma_op_iface_t *ops,
     ucs_list_add_tail(&op->slices, &slice->list);
 }
 
-/* One slice is left to large operations while they have none: small ones that
- * are posted again and again must not keep them out for ever */
+/* One slice of each kind is left to large operations while they have none:
+ * small ones that are posted again and again must not keep them out for ever */
 static inline int uct_nprdma_op_has_slice(const uct_nprdma_op_iface_t *ops,
                                           const uct_nprdma_rma_t *rma,
+                                          uct_nprdma_op_slice_kind_t kind,
                                           int is_large)
 {
-    unsigned kept = !is_large && (ops->num_large_slices == 0);
+    const uct_nprdma_op_slices_t *slices = &ops->kinds[kind];
+    unsigned kept                        = !is_large &&
+                                           (slices->num_large == 0);
 
-    return (ops->num_free_slices > kept) &&
-           uct_nprdma_op_has_share(rma->ops.num_slices[is_large],
-                                   ops->num_free_slices - kept,
-                                   ops->num_large_slices,
-                                   ops->pool.num_slots -
+    return (slices->num_free > kept) &&
+           uct_nprdma_op_has_share(rma->ops.num_slices[kind][is_large],
+                                   slices->num_free - kept, slices->num_large,
+                                   slices->pool.num_slots -
                                            UCT_NPRDMA_OP_SMALL_SLICES,
                                    is_large);
 }
 
 /* An operation gets a slice, or counts as one */
-static inline void
-uct_nprdma_op_take_slice(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
+static inline void uct_nprdma_op_take_slice(uct_nprdma_op_iface_t *ops,
+                                            uct_nprdma_op_slice_kind_t kind,
+                                            uct_nprdma_op_t *op)
 {
-    --ops->num_free_slices;
-    ops->num_large_slices += op->is_large;
-    ++op->rma->ops.num_slices[op->is_large];
+    --ops->kinds[kind].num_free;
+    ops->kinds[kind].num_large += op->is_large;
+    ++op->rma->ops.num_slices[kind][op->is_large];
 }
 
-static inline void
-uct_nprdma_op_return_slice(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
+static inline void uct_nprdma_op_return_slice(uct_nprdma_op_iface_t *ops,
+                                              uct_nprdma_op_slice_kind_t kind,
+                                              uct_nprdma_op_t *op)
 {
-    ++ops->num_free_slices;
-    ops->num_large_slices -= op->is_large;
-    --op->rma->ops.num_slices[op->is_large];
+    ++ops->kinds[kind].num_free;
+    ops->kinds[kind].num_large -= op->is_large;
+    --op->rma->ops.num_slices[kind][op->is_large];
+}
+
+static inline uct_nprdma_op_slice_t *
+uct_nprdma_op_pull_slice(uct_nprdma_op_iface_t *ops,
+                         uct_nprdma_op_slice_kind_t kind)
+{
+    return ucs_queue_pull_elem_non_empty(&ops->kinds[kind].free,
+                                         uct_nprdma_op_slice_t, queue);
 }
 
 /*
@@ -299,9 +357,11 @@ static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma)
 {
     const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
-    int32_t num_slices            = rma->ops.num_slices[1];
+    int32_t num_slices            =
+            rma->ops.num_slices[UCT_NPRDMA_OP_SLICE_ANY][1];
 
-    if (!uct_nprdma_op_has_slice(&iface->res->ops, rma, 1)) {
+    if (!uct_nprdma_op_has_slice(&iface->res->ops, rma,
+                                 UCT_NPRDMA_OP_SLICE_ANY, 1)) {
         return 0;
     }
 
@@ -316,7 +376,8 @@ static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
 static int uct_nprdma_op_admit_small(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma)
 {
-    return uct_nprdma_op_has_slice(&iface->res->ops, rma, 0) &&
+    return uct_nprdma_op_has_slice(&iface->res->ops, rma,
+                                   UCT_NPRDMA_OP_SLICE_ANY, 0) &&
            uct_nprdma_rma_admit_post(iface, rma);
 }
 
@@ -341,9 +402,8 @@ uct_nprdma_op_cut_next(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
     uct_nprdma_op_slice_t *slice;
 
     nprdma_assert(uct_nprdma_op_may_start(op->rma, op));
-    slice = ucs_queue_pull_elem_non_empty(&ops->free_slices,
-                                          uct_nprdma_op_slice_t, queue);
-    uct_nprdma_op_take_slice(ops, op);
+    slice = uct_nprdma_op_pull_slice(ops, UCT_NPRDMA_OP_SLICE_ANY);
+    uct_nprdma_op_take_slice(ops, UCT_NPRDMA_OP_SLICE_ANY, op);
     uct_nprdma_op_cut(ops, op, slice);
     return slice;
 }
@@ -478,7 +538,7 @@ static void uct_nprdma_op_start(uct_nprdma_rma_iface_t *iface,
     if (!op->is_large && (op->num_pieces == 1) &&
         (op->length <= uct_nprdma_op_cut_length(ops, op)) &&
         ucs_list_is_empty(&rma->ops.unsliced) &&
-        uct_nprdma_op_has_slice(ops, rma, 0)) {
+        uct_nprdma_op_has_slice(ops, rma, UCT_NPRDMA_OP_SLICE_ANY, 0)) {
         uct_nprdma_op_start_next(iface, op);
         return;
     }
@@ -538,7 +598,8 @@ uct_nprdma_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     ucs_status_t status = op->status;
 
     if (op->is_single_read) {
-        uct_nprdma_op_return_slice(&iface->res->ops, op);
+        uct_nprdma_op_return_slice(&iface->res->ops, UCT_NPRDMA_OP_SLICE_READ,
+                                   op);
     }
     if (op->slot != NULL) {
         if (ucs_likely((status == UCS_OK) && !op->is_request)) {
@@ -622,8 +683,7 @@ uct_nprdma_op_single_read_suspect(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_iface_t *ops = &iface->res->ops;
     uct_nprdma_op_slice_t *slice;
 
-    slice = ucs_queue_pull_elem_non_empty(&ops->free_slices,
-                                          uct_nprdma_op_slice_t, queue);
+    slice = uct_nprdma_op_pull_slice(ops, UCT_NPRDMA_OP_SLICE_READ);
     op->is_single_read = 0;
     uct_nprdma_op_slot_piece(op);
     uct_nprdma_op_cut(ops, op, slice);
@@ -684,7 +744,8 @@ uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
             uct_nprdma_key_is_on_demand(&op->rkey)) &&
            ucs_list_is_empty(op->is_large ? &rma->ops.sched.ops :
                                             &rma->ops.unsliced) &&
-           uct_nprdma_op_has_slice(ops, rma, op->is_large);
+           uct_nprdma_op_has_slice(ops, rma, UCT_NPRDMA_OP_SLICE_READ,
+                                   op->is_large);
 }
 
 /*
@@ -700,7 +761,7 @@ uct_nprdma_op_single_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     struct ibv_send_wr *wr     = &ops->read_wr;
 
     nprdma_assert(uct_nprdma_op_may_start(rma, op));
-    uct_nprdma_op_take_slice(ops, op);
+    uct_nprdma_op_take_slice(ops, UCT_NPRDMA_OP_SLICE_READ, op);
     ++iface->net.stats->nic_slices;
     op->is_single_read = 1;
     op->wr.func  = uct_nprdma_op_single_read_done;
@@ -835,8 +896,9 @@ static void uct_nprdma_op_slice_free(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_slice_leaves_nic(iface, slice);
     ucs_list_del(&slice->list);
     --slice->op->num_slices;
-    ucs_queue_push_head(&iface->res->ops.free_slices, &slice->queue);
-    uct_nprdma_op_return_slice(&iface->res->ops, slice->op);
+    ucs_queue_push_head(&iface->res->ops.kinds[slice->kind].free,
+                        &slice->queue);
+    uct_nprdma_op_return_slice(&iface->res->ops, slice->kind, slice->op);
 }
 
 /* What is in no slice yet is not transferred any more */

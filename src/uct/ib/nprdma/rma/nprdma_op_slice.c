@@ -646,7 +646,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     }
 
     wait = uct_nprdma_rma_wait_add(iface, rma, reply_length,
-                                   UCT_NPRDMA_RMA_POPULATE, 1);
+                                   UCT_NPRDMA_RMA_POPULATE, 1, NULL);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCT_NPRDMA_OP_BUSY;
@@ -709,6 +709,8 @@ uct_nprdma_op_copy(uct_nprdma_rma_iface_t *iface,
     slice->large.is_get   = op->is_get;
     slice->large.is_small = !op->is_large;
     slice->large.populate = populate;
+    slice->large.slot     = (slice->length == op->slot_length) ? op->slot :
+                                                                 NULL;
     uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
     return UCT_NPRDMA_OP_WAIT;
 }

@@ -283,7 +283,7 @@ uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
     }
 
     wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, UCT_NPRDMA_RMA_PUT,
-                                   0);
+                                   0, NULL);
     if (ucs_unlikely(wait == NULL)) {
         uct_nprdma_bounce_put(slot);
         goto err_no_resource;
@@ -364,7 +364,8 @@ uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
         goto err_no_resource;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, kind, 0);
+    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, kind, 0,
+                                   NULL);
     if (ucs_unlikely(wait == NULL)) {
         uct_nprdma_rma_small_slot_put(slot);
         goto err_no_resource;

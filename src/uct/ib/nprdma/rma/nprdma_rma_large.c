@@ -9,10 +9,12 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
+#include <string.h>
+
 /* Maximum number of requests of such copies in flight per endpoint: a slow
  * target must not hold all slots of the interface. Large operations have a part
  * of them. */
-#define UCT_NPRDMA_RMA_COPY_WINDOW   12
+#define UCT_NPRDMA_RMA_COPY_WINDOW   16
 #define UCT_NPRDMA_RMA_LARGE_WINDOW  10
 
 /* Large operations leave 1 / UCT_NPRDMA_RMA_LARGE_SHARE of the slots for data
@@ -76,6 +78,9 @@ uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
     if (*status != UCS_OK) {
         /* The rest is not requested any more */
         large->status = (large->status == UCS_OK) ? *status : large->status;
+    } else if (wait->is_borrowed) {
+        /* The reply is in the same slot, behind its header */
+        memmove(large->buffer, data, wait->length);
     } else if (large->is_get && (large->status == UCS_OK)) {
         uct_nprdma_rma_large_copy(iface, rma, large, large->done, (void*)data,
                                   wait->length);
@@ -106,14 +111,14 @@ uct_nprdma_rma_large_send_get(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, length,
-                                   UCT_NPRDMA_RMA_COPY, 1);
+    wait = uct_nprdma_rma_wait_add(iface, rma, length, UCT_NPRDMA_RMA_COPY, 1,
+                                   large->slot);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (!large->is_small) {
+    if (!large->is_small && !wait->is_borrowed) {
         uct_nprdma_rma_wait_set_large(iface->res, wait);
     }
     wait->large.range  = large;
@@ -142,7 +147,8 @@ uct_nprdma_rma_large_send_put(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_COPY, 1);
+    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_COPY, 1,
+                                   NULL);
     if (wait == NULL) {
         uct_nprdma_bounce_put(slot);
         return UCS_ERR_NO_RESOURCE;

@@ -160,7 +160,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
         wait = uct_nprdma_rma_wait_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
                             request->length : 0,
-                UCT_NPRDMA_RMA_ACK, 1);
+                UCT_NPRDMA_RMA_ACK, 1, NULL);
     }
 
     /* Rule "send and receive": only bounce buffers and inline data are sent */
@@ -221,7 +221,7 @@ ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_ACK, 1);
+    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_ACK, 1, NULL);
     if (wait == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;

@@ -58,7 +58,7 @@ typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_large_t *large,
                                             ucs_status_t status);
 
-/* A range; embedded in the caller's object. The caller sets the first eight
+/* A range; embedded in the caller's object. The caller sets the first nine
  * fields */
 struct uct_nprdma_rma_large {
     uct_nprdma_rma_large_func_t func;
@@ -71,6 +71,9 @@ struct uct_nprdma_rma_large {
                                              * pages for reading */
     uint8_t                     is_small;   /* Of a small operation: goes before
                                              * those of large ones */
+    uct_nprdma_slot_t           *slot;      /* For a get of one request: the
+                                             * slot that `buffer` is in, if the
+                                             * reply may use it; or NULL */
 
     ucs_queue_elem_t            queue;      /* In rma->larges or rma->smalls
                                              * until all of it is requested */
@@ -90,8 +93,10 @@ struct uct_nprdma_rma_large {
 #define UCT_NPRDMA_OP_SMALL_OPS     16u
 #define UCT_NPRDMA_OP_SMALL_SLICES  4u
 
-/* Maximum number of slices in progress per interface */
+/* Maximum number of slices in progress per interface, and of gets that begin as
+ * a single READ */
 #define UCT_NPRDMA_OP_MAX_SLICES  64
+#define UCT_NPRDMA_OP_MAX_READS   32
 
 /* Maximum number of buffers of a zero-copy operation */
 #define UCT_NPRDMA_OP_MAX_IOV     4
@@ -190,6 +195,7 @@ struct uct_nprdma_op_slice {
     ucs_queue_elem_t        queue;      /* Free, or in op_ep.todo[is_large] */
     ucs_list_link_t         list;       /* In op->slices */
     uct_nprdma_op_t         *op;
+    uint8_t                 kind;       /* uct_nprdma_op_slice_kind_t */
     uint8_t                 step;       /* uct_nprdma_op_step_t */
     uint8_t                 by_states;  /* Verified by states, else by a scan */
     uint8_t                 is_known;   /* before[] was read before this try */
@@ -211,6 +217,24 @@ struct uct_nprdma_op_slice {
 };
 
 
+/* What a slice is for. Slices have pinned memory for the states of their pages.
+ * Those of single READs have few pages, so all of them exist at once. */
+typedef enum uct_nprdma_op_slice_kind {
+    UCT_NPRDMA_OP_SLICE_ANY,
+    UCT_NPRDMA_OP_SLICE_READ,   /* Of a get that began as a single READ */
+    UCT_NPRDMA_OP_SLICE_LAST
+} uct_nprdma_op_slice_kind_t;
+
+/* The slices of one kind */
+typedef struct uct_nprdma_op_slices {
+    uct_nprdma_bounce_t      pool;      /* Slots for page states */
+    ucs_queue_head_t         free;
+    unsigned                 num_free;  /* Without those that count for gets
+                                         * without a slice */
+    unsigned                 num_large; /* Of large operations */
+} uct_nprdma_op_slices_t;
+
+
 /* The optimistic operations of an interface */
 typedef struct uct_nprdma_op_iface {
     size_t                   slice;     /* Copy of the configuration */
@@ -225,16 +249,13 @@ typedef struct uct_nprdma_op_iface {
     uct_nprdma_sched_t       sched;     /* Of large operations */
     uint64_t                 num_large; /* Large operations so far */
     uct_nprdma_state_cache_t *cache;
-    uct_nprdma_bounce_t      pool;      /* Slots for page states */
     ucs_list_link_t          free_ops;
     unsigned                 num_free_ops;
-    ucs_queue_head_t         free_slices;
-    unsigned                 num_free_slices; /* Without those that count for
-                                               * gets without a slice */
     unsigned                 num_large_ops;
-    unsigned                 num_large_slices;
+    uct_nprdma_op_slices_t   kinds[UCT_NPRDMA_OP_SLICE_LAST];
     uct_nprdma_op_t          all[UCT_NPRDMA_MAX_OPS];
-    uct_nprdma_op_slice_t    slices[UCT_NPRDMA_OP_MAX_SLICES];
+    uct_nprdma_op_slice_t    slices[UCT_NPRDMA_OP_MAX_SLICES +
+                                    UCT_NPRDMA_OP_MAX_READS];
 } uct_nprdma_op_iface_t;
 
 
@@ -243,7 +264,7 @@ typedef struct uct_nprdma_op_ep {
     uct_nprdma_order_t order;   /* Operations that are not complete */
     /* Indexed by op->is_large */
     unsigned         num_ops[2];
-    unsigned         num_slices[2];
+    unsigned         num_slices[UCT_NPRDMA_OP_SLICE_LAST][2];
     ucs_queue_head_t todo[2];   /* Slices that lack resources for their next
                                  * step */
 
@@ -363,6 +384,7 @@ struct uct_nprdma_rma_wait {
     uint8_t                     kind;   /* uct_nprdma_rma_kind_t */
     uint8_t                     type;   /* Type of the request */
     uint8_t                     is_large; /* In rma->num_large_slots */
+    uint8_t                     is_borrowed; /* The slot is the operation's */
     uint32_t                    size;   /* Bytes that it accesses */
     uint64_t                    address;
     ucs_status_t                failed; /* Status of an earlier request without

@@ -25,10 +25,12 @@ static void uct_nprdma_rma_wait_put(uct_nprdma_rma_res_t *res,
     if (wait->is_large) {
         --wait->rma->num_large_slots;
         --res->num_large_slots;
-    } else {
+    } else if (!wait->is_borrowed) {
         wait->rma->num_slots -= (wait->slot->pool == &res->pool);
     }
-    uct_nprdma_bounce_put(wait->slot);
+    if (!wait->is_borrowed) {
+        uct_nprdma_bounce_put(wait->slot);
+    }
     wait->rma = NULL;
     ucs_queue_push_head(&res->free_waits, &wait->queue);
 }
@@ -72,29 +74,40 @@ static int uct_nprdma_rma_admit_wait(uct_nprdma_rma_iface_t *iface,
                        2 * (iface->res->num_free_waits - reserve));
 }
 
-/* Take a free wait and post its receive. The caller counts it. */
+static uct_nprdma_slot_t *
+uct_nprdma_rma_wait_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         uint32_t length, int is_redo)
+{
+    return uct_nprdma_rma_is_small(length) ?
+           uct_nprdma_rma_pool_get(iface, rma, &iface->res->small_pool,
+                                   rma->num_waits, is_redo) :
+           uct_nprdma_rma_get_slot(iface, rma, is_redo);
+}
+
+/* Take a free wait and post its receive, into `borrowed` if that is not NULL.
+ * The caller counts it. */
 static uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uint32_t length, int is_redo)
+                        uint32_t length, int is_redo,
+                        uct_nprdma_slot_t *borrowed)
 {
     uct_nprdma_rma_res_t *res = iface->res;
     uct_nprdma_rma_wait_t *wait;
     uct_nprdma_slot_t *slot;
 
-    slot = uct_nprdma_rma_is_small(length) ?
-           uct_nprdma_rma_pool_get(iface, rma, &res->small_pool,
-                                   rma->num_waits, is_redo) :
-           uct_nprdma_rma_get_slot(iface, rma, is_redo);
+    slot = (borrowed != NULL) ? borrowed :
+           uct_nprdma_rma_wait_slot(iface, rma, length, is_redo);
     if (slot == NULL) {
         return NULL;
     }
 
     wait = ucs_queue_pull_elem_non_empty(&res->free_waits,
                                          uct_nprdma_rma_wait_t, queue);
-    rma->num_slots += (slot->pool == &res->pool);
-    wait->is_large  = 0;
-    wait->slot      = slot;
-    wait->rma       = rma;
+    wait->is_large    = 0;
+    wait->is_borrowed = (borrowed != NULL);
+    wait->slot        = slot;
+    wait->rma         = rma;
+    rma->num_slots   += !wait->is_borrowed && (slot->pool == &res->pool);
     if (uct_nprdma_conn_post_recv(&iface->net, &rma->ep->net.svc, slot,
                                   wait->index) != UCS_OK) {
         uct_nprdma_rma_wait_put(res, wait);
@@ -160,7 +173,7 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uint32_t length, uct_nprdma_rma_kind_t kind,
-                        int is_redo)
+                        int is_redo, uct_nprdma_slot_t *slot)
 {
     uct_nprdma_rma_res_t *res = iface->res;
     uct_nprdma_rma_wait_t *wait;
@@ -180,7 +193,9 @@ uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     wait = (rma->spare != NULL) ?
            uct_nprdma_rma_spare_take(res, rma) :
-           uct_nprdma_rma_wait_get(iface, rma, length, is_redo);
+           uct_nprdma_rma_wait_get(iface, rma, length, is_redo,
+                                   uct_nprdma_rma_is_small(length) ? NULL :
+                                                                     slot);
     return (wait == NULL) ? NULL :
            uct_nprdma_rma_wait_begin(res, rma, wait, length, kind);
 }
@@ -211,7 +226,7 @@ void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
-    rma->spare = uct_nprdma_rma_wait_get(iface, rma, 0, 0);
+    rma->spare = uct_nprdma_rma_wait_get(iface, rma, 0, 0, NULL);
     res->num_spares += (rma->spare != NULL);
 }
 

@@ -30,6 +30,9 @@
  * @param [in] length   Payload of a successful reply, in bytes.
  * @param [in] kind     Kind of the reply.
  * @param [in] is_redo  Nonzero for redo or verification, which have a reserve.
+ * @param [in] slot     The caller's slot for data, into which the reply is
+ *                      received, so that no other one is needed. The caller
+ *                      keeps it, until the wait is freed at least. Or NULL.
  *
  * @return The wait, in which the caller sets the fields of its kind; NULL: try
  *         again later.
@@ -37,7 +40,7 @@
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uint32_t length, uct_nprdma_rma_kind_t kind,
-                        int is_redo);
+                        int is_redo, uct_nprdma_slot_t *slot);
 
 
 /**
@@ -54,7 +57,7 @@ int uct_nprdma_rma_is_small(uint32_t length);
  * is awaited. See uct_nprdma_rma_large_may_take().
  *
  * @param [in] res   Resources of the interface.
- * @param [in] wait  Result of uct_nprdma_rma_wait_add().
+ * @param [in] wait  Result of uct_nprdma_rma_wait_add(), with its own slot.
  */
 void uct_nprdma_rma_wait_set_large(uct_nprdma_rma_res_t *res,
                                    uct_nprdma_rma_wait_t *wait);
@@ -64,7 +67,7 @@ void uct_nprdma_rma_wait_set_large(uct_nprdma_rma_res_t *res,
  * Free a wait that is not in rma->waits any more.
  *
  * @param [in] res   Resources of the interface.
- * @param [in] wait  Wait; its slot is freed with it.
+ * @param [in] wait  Wait; its slot is freed with it, unless it is the caller's.
  */
 void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
                               uct_nprdma_rma_wait_t *wait);
