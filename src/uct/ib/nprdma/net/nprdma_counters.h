@@ -140,6 +140,7 @@ typedef struct uct_nprdma_stats {
     _macro(prefetch_waiting)      \
     _macro(pagein_jobs)           \
     _macro(pagein_slow)           \
+    _macro(pagein_polled)         \
     _macro(pagein_peak)           \
     _macro(pagein_threads)
 

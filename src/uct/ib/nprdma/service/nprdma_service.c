@@ -660,7 +660,8 @@ static int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
     const uct_nprdma_svc_parked_t *parked;
 
     if (service->parking != NULL) {
-        uct_nprdma_svc_parking_need(service->parking, request, &need);
+        uct_nprdma_svc_parking_need(service->parking, request,
+                                    !service->by_thread, &need);
     }
 
     if (ucs_likely((need.pages.count == 0) && (conn->parked.count == 0))) {
@@ -1081,7 +1082,7 @@ uct_nprdma_service_handle_some(uct_nprdma_service_t *service, int *blocked_p)
 
     uct_nprdma_service_refill(service, first, service->next_wc);
     if (service->parking != NULL) {
-        uct_nprdma_svc_parking_kick(service->parking);
+        uct_nprdma_svc_parking_kick(service->parking, !service->by_thread);
     }
     return service->next_wc - first;
 }
@@ -1153,6 +1154,12 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service)
     service->by_thread = 0;
     count = uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
                                    &blocked);
+    /* Requests that have arrived do not wait for a disk. If there are always
+     * some, threads take over. */
+    if ((count == 0) && (service->parking != NULL) &&
+        uct_nprdma_svc_parking_poll(service->parking)) {
+        atomic_store_explicit(&service->pages_came, 1, memory_order_relaxed);
+    }
     uct_nprdma_service_end(service);
     return count;
 }
