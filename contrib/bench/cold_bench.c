@@ -8,13 +8,13 @@
  *   sleeping  it calls nothing of UCX
  *
  * Each turn takes a get and a read of 4 KiB at a depth of 1, 16 of each at a
- * depth of 16, and an atomic of another endpoint alone and beside 16 such gets.
- * No page is used twice. Prints medians in microseconds: "get1_us",
- * "direct1_us", "get16_us", "direct16_us" (of 16, divided by 16), "atomic_us"
- * and "beside_us"; and how many pages of the gets were in memory before them,
- * which must be none ("present"). The data is checked. Exits with 77 if the
- * file system of the directory TMPDIR, or else /var/tmp, has no O_DIRECT or
- * keeps files in memory.
+ * depth of 16, and an atomic of another endpoint alone and beside 16 such gets,
+ * at another moment of them in each turn. No page is used twice. Prints medians
+ * in microseconds: "get1_us", "direct1_us", "get16_us", "direct16_us" (of 16,
+ * divided by 16), "atomic_us" and "beside_us"; and how many pages of the gets
+ * were in memory before them, which must be none ("present"). The data is
+ * checked. Exits with 77 if the file system of the directory TMPDIR, or else
+ * /var/tmp, has no O_DIRECT or keeps files in memory.
  */
 
 #include "ucp_side.h"
@@ -28,6 +28,7 @@
 #define NUM_PAGES  16384u
 #define DEPTH      16u
 #define TURNS      150u
+#define DELAYS     10u
 #define SKIP       77
 
 /* Command to the target */
@@ -244,8 +245,9 @@ static double one_atomic(initiator_t *initiator, ucp_ep_h ep, ucp_rkey_h rkey)
     return now_us() - start;
 }
 
+/* @param [in] delay  Of the atomic, in microseconds */
 static double atomic_beside(initiator_t *initiator, ucp_ep_h ep,
-                            ucp_rkey_h rkey)
+                            ucp_rkey_h rkey, unsigned delay)
 {
     ucs_status_ptr_t requests[DEPTH];
     unsigned pages[DEPTH];
@@ -254,7 +256,7 @@ static double atomic_beside(initiator_t *initiator, ucp_ep_h ep,
     take_pages(DEPTH, pages);
     start_gets(initiator, DEPTH, pages, requests);
     /* The NIC meets the absent pages, and the target is asked for them */
-    for (start = now_us(); now_us() < start + 20;) {
+    for (start = now_us(); now_us() < start + delay;) {
         ucp_worker_progress(initiator->side.worker);
     }
     us = one_atomic(initiator, ep, rkey);
@@ -277,7 +279,8 @@ static void measure(initiator_t *initiator)
         times[2][turn] = gets(initiator, DEPTH);
         times[3][turn] = reads(DEPTH);
         times[4][turn] = one_atomic(initiator, ep, rkey);
-        times[5][turn] = atomic_beside(initiator, ep, rkey);
+        times[5][turn] = atomic_beside(initiator, ep, rkey,
+                                       (turn % DELAYS) * 20);
     }
     ucp_rkey_destroy(rkey);
     close_ep(&initiator->side, ep);
