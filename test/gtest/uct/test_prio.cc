@@ -455,6 +455,29 @@ TEST_F(test_prio_sched, slices_are_short_while_urgent)
     }
 }
 
+/* So are those beside small requests of a peer that are served. The service's
+ * own thread executes them, so each call of progress sees another one. */
+TEST_F(test_prio_sched, slices_are_short_while_peers_are_served)
+{
+    buffer memory(m_a->md(), 4096);
+    uct_rkey_t rkey = m_b->unpack(memory.packed_key());
+    uint64_t alone  = huge / slice;
+    uint64_t served = 0;
+
+    m_b->wire_up(m_ba, &served, memory.address(), rkey);
+    EXPECT_EQ(alone, run_large(GET_ZCOPY, []() {}));
+    EXPECT_LT(2 * alone, run_large(GET_ZCOPY, [&]() {
+        ++served;
+        EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ba, &served, sizeof(served),
+                                           memory.address(), rkey));
+        await([&]() {
+            m_b->progress();
+            return *memory.ptr<volatile uint64_t>() == served;
+        });
+    }));
+    m_b->flush(m_ba);
+}
+
 /* Whatever ends an operation returns its part of the quota */
 TEST_F(test_prio_sched, quota_returns_on_failure)
 {

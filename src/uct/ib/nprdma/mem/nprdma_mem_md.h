@@ -82,6 +82,9 @@ typedef struct uct_nprdma_mem_md {
                                                * the tier, or "copy" */
     double                     region_time;   /* seconds that the first region
                                                * took; 0: not expensive */
+    atomic_uint_fast64_t       num_served;    /* small requests of peers that
+                                               * were executed; the service
+                                               * writes it */
     atomic_int                 refusal;       /* errno of the last region that
                                                * the device refused */
     atomic_uint_fast64_t       region_id;     /* of the next region */

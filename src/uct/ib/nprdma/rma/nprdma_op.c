@@ -482,14 +482,16 @@ void uct_nprdma_op_slice_returns_to_nic(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-/* Number of small operations and active messages so far: while it changes,
- * something urgent goes on */
+/* Number of small operations and active messages so far, also of those that
+ * peers ask for: while it changes, something urgent goes on */
 static uint64_t uct_nprdma_op_num_urgent(const uct_nprdma_rma_iface_t *iface)
 {
     const uct_nprdma_stats_t *stats = iface->net.stats;
 
     return stats->am_short_tx + stats->am_bcopy_tx + stats->am_zcopy_tx +
-           stats->am_rx + stats->put + stats->get + stats->atomic -
+           stats->am_rx + stats->put + stats->get + stats->atomic +
+           atomic_load_explicit(&uct_nprdma_rma_md(iface)->num_served,
+                                memory_order_relaxed) -
            iface->res->ops.num_large;
 }
 

@@ -419,12 +419,12 @@ static void uct_nprdma_service_resume_later(uct_nprdma_service_t *service,
 }
 
 static void uct_nprdma_service_count(uct_nprdma_service_t *service,
-                                     uint8_t type,
+                                     const uct_nprdma_svc_request_t *request,
                                      uct_nprdma_svc_status_t status)
 {
     atomic_uint_fast64_t *counter;
 
-    switch (type) {
+    switch (request->type) {
     case UCT_NPRDMA_SVC_STORE:
         counter = &service->stats.stores;
         break;
@@ -441,6 +441,11 @@ static void uct_nprdma_service_count(uct_nprdma_service_t *service,
         return;
     }
 
+    if ((request->type != UCT_NPRDMA_SVC_POPULATE) &&
+        (request->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD)) {
+        atomic_fetch_add_explicit(&service->md->num_served, 1,
+                                  memory_order_relaxed);
+    }
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     if (ucs_unlikely(status != UCT_NPRDMA_SVC_OK)) {
         atomic_fetch_add_explicit(&service->stats.errors, 1,
@@ -569,7 +574,7 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     status = uct_nprdma_svc_execute(service->md, request, limit,
                                     has_reply ? (void*)(reply + 1) : &result,
                                     &length);
-    uct_nprdma_service_count(service, request->type, status);
+    uct_nprdma_service_count(service, request, status);
     if (!has_reply) {
         if ((status != UCT_NPRDMA_SVC_OK) && (conn->failed_status == 0)) {
             conn->failed_status = status;
