@@ -348,6 +348,31 @@ TEST_F(test_op_small_few, reads_need_no_slice)
     EXPECT_LT(small, counter("assist_small"));
 }
 
+/* A get into a slot that is cut into slices */
+class test_op_small_cut : public test_op_small {
+protected:
+    config_t config() override
+    {
+        auto config     = test_op::config();
+        config["SLICE"] = "4k";
+        return config;
+    }
+};
+
+/* Both slices ask the target for their part at the same time. Neither may use
+ * the slot for the reply. */
+TEST_F(test_op_small_cut, slices_share_a_slot)
+{
+    make(size);
+    for (op_t op : {GET_BCOPY, GET_COPIED}) {
+        uint64_t small = counter("assist_small");
+
+        m_remote->evict(0, 8192);
+        run(op, 0, 0, 8192);
+        EXPECT_EQ(small + 2, counter("assist_small"));
+    }
+}
+
 /* A configuration with slices, verified by states */
 class test_op_small_slices : public test_op_small {
 protected:
