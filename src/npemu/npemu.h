@@ -62,7 +62,8 @@ int npemu_query_device_ex(struct ibv_context *context,
                           const struct ibv_query_device_ex_input *input,
                           struct ibv_device_attr_ex *attr);
 
-/** As the function (not the macro) ibv_query_port: fills all of @a attr. */
+/** As the function (not the macro) ibv_query_port: fills all of @a attr. With
+ * NPEMU_LINK, width and speed are those nearest to its rate. */
 int npemu_query_port(struct ibv_context *context, uint8_t port_num,
                      struct ibv_port_attr *attr);
 int npemu_query_gid(struct ibv_context *context, uint8_t port_num, int index,
@@ -169,7 +170,8 @@ int npemu_destroy_cq(struct ibv_cq *cq);
 
 /**
  * How often a request that had to wait has been retried, in all send queues
- * that complete in this CQ, since the CQ was created. There is no such verb.
+ * that complete in this CQ, since the CQ was created. To wait for the wire of
+ * NPEMU_LINK is no try. There is no such verb.
  */
 uint64_t npemu_cq_retries(struct ibv_cq *cq);
 

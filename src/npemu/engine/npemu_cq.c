@@ -325,6 +325,8 @@ int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 
     if (fire) {
         npemu_cq_kick(cq);
+    } else {
+        npemu_waits_sleep(&cq->waits, cq->proc);
     }
     return 0;
 }

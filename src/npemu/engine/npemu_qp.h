@@ -36,8 +36,13 @@ typedef struct npemu_qp {
      * done <= executed <= posted */
     npemu_spin_t          sq_lock;
     int                   sig_all;
+    int                   is_wired;   /* NPEMU_LINK: requests wait for the
+                                       * wire */
     uint32_t              posted;
     uint32_t              executed;
+    uint32_t              admitted;   /* before it: on the wire, or done */
+    uint32_t              fetched;    /* end of the last RDMA READ or atomic
+                                       * that is on the wire, or `executed` */
     _Atomic uint32_t      sq_done;    /* completion polled */
     uint32_t              sq_mask;
     size_t                sq_stride;

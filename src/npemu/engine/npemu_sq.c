@@ -9,6 +9,7 @@
 #include "base/npemu_time.h"
 #include "engine/npemu_cq.h"
 #include "engine/npemu_cqp.h"
+#include "engine/npemu_port.h"
 #include "engine/npemu_send.h"
 
 #include <errno.h>
@@ -21,9 +22,17 @@
 /* Longest interval of retries to a silent or stopped target. */
 #define NPEMU_RETRY_STEP_NS (5 * NPEMU_MSEC)
 
+/* A request that is due within this time is not left to pollers. */
+#define NPEMU_WIRE_SPIN_NS NPEMU_USEC
+
+/* How often the owner of a send queue that another thread has locked is asked
+ * again for what waits for the wire. */
+#define NPEMU_WIRE_STEP_NS (50 * NPEMU_USEC)
+
 /* A request that is not executed at once. */
 typedef struct {
     npemu_wqe_t    wqe;
+    npemu_ticket_t ticket; /* from admission to the wire on */
     struct ibv_sge sge[];  /* max_send_sge, then max_inline_data bytes */
 } npemu_sq_entry_t;
 
@@ -138,20 +147,33 @@ static inline void npemu_sq_clear_retry(npemu_qp_t *qp)
     qp->wait.retry.is_written = 0;
 }
 
+/* What waits for the wire leaves it. */
+static void npemu_sq_unwire(npemu_qp_t *qp)
+{
+    if (qp->is_wired && (qp->admitted != qp->executed)) {
+        npemu_port_cancel(qp);
+    }
+}
+
 void npemu_sq_flush(npemu_qp_t *qp)
 {
+    npemu_sq_unwire(qp);
     while (qp->executed != qp->posted) {
         npemu_sq_complete(qp, &npemu_sq_entry(qp, qp->executed)->wqe,
                           IBV_WC_WR_FLUSH_ERR, 0);
     }
     npemu_sq_clear_retry(qp);
+    qp->admitted     = qp->posted;
     qp->drain_notify = 0; /* a queue that fails raises no such event */
 }
 
 void npemu_sq_reset(npemu_qp_t *qp)
 {
+    npemu_sq_unwire(qp);
     qp->posted       = 0;
     qp->executed     = 0;
+    qp->admitted     = 0;
+    qp->fetched      = 0;
     qp->drain_notify = 0;
     npemu_sq_clear_retry(qp);
     atomic_store(&qp->sq_done, 0);
@@ -282,6 +304,98 @@ static int npemu_sq_may_exec(npemu_qp_t *qp, enum ibv_qp_state state)
            ((state == IBV_QPS_SQD) && npemu_sq_is_begun(qp));
 }
 
+/* --- wire ------------------------------------------------------------------*/
+
+/* IBA 10.8.3.3: a fenced request begins when earlier RDMA READs and atomics are
+ * done. */
+static int npemu_sq_may_admit(npemu_qp_t *qp, const npemu_wqe_t *wqe)
+{
+    if (qp->admitted == qp->executed) {
+        return npemu_sq_may_exec(qp, npemu_qp_state(qp));
+    }
+
+    return (npemu_qp_state(qp) == IBV_QPS_RTS) &&
+           (!(wqe->flags & IBV_SEND_FENCE) || (qp->fetched == qp->executed));
+}
+
+/* Put requests on the wire in their order. */
+static void npemu_sq_admit(npemu_qp_t *qp)
+{
+    npemu_sq_entry_t *entry;
+
+    if ((int32_t)(qp->fetched - qp->executed) < 0) {
+        qp->fetched = qp->executed;
+    }
+    while (qp->admitted != qp->posted) {
+        entry = npemu_sq_entry(qp, qp->admitted);
+        if (!npemu_sq_may_admit(qp, &entry->wqe) ||
+            !npemu_port_admit(qp, &entry->wqe, &entry->ticket)) {
+            break;
+        }
+
+        ++qp->admitted;
+        if (npemu_port_is_fetch(&entry->wqe)) {
+            qp->fetched = qp->admitted;
+        }
+    }
+}
+
+/* May the oldest request be executed? Else sets the time of the next try. What
+ * is on its way to or from a process that is gone does not arrive later. */
+static int npemu_sq_is_due(npemu_qp_t *qp, npemu_sq_entry_t *entry,
+                           uint64_t now)
+{
+    npemu_retry_t *retry = &qp->wait.retry;
+    uint64_t due         = UINT64_MAX;
+
+    npemu_sq_admit(qp);
+    if (qp->admitted != qp->executed) {
+        if ((qp->peer != NULL) && !npemu_peer_is_alive(qp->peer)) {
+            return 1;
+        }
+        due = npemu_port_due(qp->proc, &entry->ticket, now);
+    }
+
+    if (due <= now) {
+        return 1;
+    } else if (due == UINT64_MAX) {
+        npemu_sq_retry(qp, NPEMU_EXEC_BUSY, now);
+        return 0;
+    }
+
+    retry->kind     = NPEMU_RETRY_WIRE;
+    retry->peer     = qp->peer;
+    retry->next_ns  = due;
+    retry->timer_ns = NPEMU_WIRE_STEP_NS;
+    return 0;
+}
+
+static int npemu_sq_exec_wired(npemu_qp_t *qp, npemu_sq_entry_t *entry)
+{
+    uint64_t start = npemu_time_ns();
+    int is_done;
+
+    if (!npemu_sq_is_due(qp, entry, start)) {
+        return 0;
+    }
+
+    is_done = npemu_sq_exec(qp, &entry->wqe);
+    if (is_done) {
+        npemu_port_account(qp->proc, &entry->ticket, npemu_time_ns() - start);
+    }
+    return is_done;
+}
+
+/* Execute the oldest request, if its data has arrived. Returns 1 if it is done,
+ * 0 if it waits. */
+static int npemu_sq_exec_kept(npemu_qp_t *qp)
+{
+    npemu_sq_entry_t *entry = npemu_sq_entry(qp, qp->executed);
+
+    return npemu_unlikely(qp->is_wired) ? npemu_sq_exec_wired(qp, entry) :
+                                          npemu_sq_exec(qp, &entry->wqe);
+}
+
 void npemu_sq_run(npemu_qp_t *qp)
 {
     enum ibv_qp_state state;
@@ -290,9 +404,7 @@ void npemu_sq_run(npemu_qp_t *qp)
         state = npemu_qp_state(qp);
         if ((state == IBV_QPS_ERR) || (state == IBV_QPS_SQE)) {
             npemu_sq_flush(qp);
-        } else if (!npemu_sq_may_exec(qp, state) ||
-                   !npemu_sq_exec(qp, &npemu_sq_entry(qp, qp->executed)
-                                               ->wqe)) {
+        } else if (!npemu_sq_may_exec(qp, state) || !npemu_sq_exec_kept(qp)) {
             break;
         }
     }
@@ -420,6 +532,32 @@ static void npemu_sq_keep(npemu_qp_t *qp, uint32_t pos,
     }
 }
 
+/* Post a request that the wire carries; in RTS. */
+static __attribute__((noinline)) void
+npemu_sq_post_wired(npemu_qp_t *qp, uint32_t pos, const npemu_wqe_t *wqe)
+{
+    npemu_retry_t *retry = &qp->wait.retry;
+
+    npemu_sq_keep(qp, pos, wqe);
+    qp->posted = pos + 1;
+    if (qp->executed != pos) {
+        npemu_sq_admit(qp);
+        return;
+    }
+
+    npemu_sq_run(qp);
+    if ((retry->kind == NPEMU_RETRY_WIRE) &&
+        (retry->next_ns < npemu_time_ns() + NPEMU_WIRE_SPIN_NS)) {
+        while (npemu_time_ns() < retry->next_ns) {
+            npemu_cpu_relax();
+        }
+        npemu_sq_run(qp);
+    }
+    if (qp->executed != qp->posted) {
+        npemu_wait_enlist(&qp->wait);
+    }
+}
+
 static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
 {
     enum ibv_qp_state state = npemu_qp_state(qp);
@@ -436,7 +574,8 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
         return ENOMEM;
     }
 
-    if (npemu_likely((state == IBV_QPS_RTS) && (qp->executed == pos))) {
+    if (npemu_likely((state == IBV_QPS_RTS) && (qp->executed == pos) &&
+                     !qp->is_wired)) {
         qp->posted = pos + 1;
         if (npemu_unlikely(!npemu_sq_exec(qp, &wqe))) {
             npemu_sq_keep(qp, pos, &wqe);
@@ -446,7 +585,12 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
     }
 
     switch (state) {
-    case IBV_QPS_RTS: /* behind requests that wait */
+    case IBV_QPS_RTS: /* behind requests that wait, or for the wire */
+        if (qp->is_wired) {
+            npemu_sq_post_wired(qp, pos, &wqe);
+            return 0;
+        }
+        /* Fall through */
     case IBV_QPS_SQD:
         npemu_sq_keep(qp, pos, &wqe);
         qp->posted = pos + 1;

@@ -24,12 +24,17 @@
  * retry per this time. */
 #define NPEMU_WAIT_SHARED_NS 10000ull
 
+/* How much later than due the npemu thread looks after what a poller of the CQ
+ * will have executed. */
+#define NPEMU_WAIT_LAX_NS NPEMU_MSEC
+
 typedef struct {
     npemu_retry_kind_t kind;
     int                is_counted; /* RNR: the retries are numbered */
     npemu_peer_t       *peer;      /* RNR: of the target */
     npemu_rq_shm_t     *rq;        /* RNR: the target's receive queue */
     uint64_t           timer_ns;   /* between retries */
+    const npemu_wait_t *wait;      /* WIRE: the only member */
 } npemu_wait_key_t;
 
 /* The timer is the same for all members, so the one that is added last is due
@@ -94,6 +99,9 @@ static npemu_wait_key_t npemu_wait_key(const npemu_wait_t *wait)
         key.is_counted = (retry->left != NPEMU_RNR_FOREVER);
         key.peer       = retry->peer;
         key.rq         = retry->rq;
+    } else if (retry->kind == NPEMU_RETRY_WIRE) {
+        key.peer = retry->peer;
+        key.wait = wait;
     }
     return key;
 }
@@ -103,13 +111,14 @@ static int npemu_wait_key_is_equal(const npemu_wait_key_t *a,
 {
     return (a->kind == b->kind) && (a->is_counted == b->is_counted) &&
            (a->peer == b->peer) && (a->rq == b->rq) &&
-           (a->timer_ns == b->timer_ns);
+           (a->timer_ns == b->timer_ns) && (a->wait == b->wait);
 }
 
 static npemu_link_t *npemu_wait_bucket(npemu_waits_t *waits,
                                        const npemu_wait_key_t *key)
 {
-    uint64_t hash = (uintptr_t)key->rq / NPEMU_CACHE_LINE;
+    uint64_t hash = ((uintptr_t)key->rq ^ (uintptr_t)key->wait) /
+                    NPEMU_CACHE_LINE;
 
     return &waits->buckets[((hash * 0x9e3779b97f4a7c15ull) >> 32) %
                            NPEMU_WAIT_BUCKETS];
@@ -183,12 +192,31 @@ static void npemu_wait_join(npemu_wait_t *wait)
     npemu_link_add(&group->members, &wait->link);
 }
 
+/* When the npemu thread looks after what is due at a time. */
+static uint64_t npemu_wait_alarm_ns(const npemu_waits_t *waits,
+                                    npemu_retry_kind_t kind, uint64_t when)
+{
+    return ((kind == NPEMU_RETRY_WIRE) &&
+            atomic_load_explicit(&waits->is_polled, memory_order_relaxed)) ?
+                   when + NPEMU_WAIT_LAX_NS : when;
+}
+
 void npemu_wait_enlist(npemu_wait_t *wait)
 {
     npemu_spin_lock(&wait->waits->lock);
     npemu_wait_join(wait);
     npemu_spin_unlock(&wait->waits->lock);
-    npemu_thread_set_timer(wait->proc, wait->retry.next_ns);
+    npemu_thread_set_timer(wait->proc,
+                           npemu_wait_alarm_ns(wait->waits, wait->retry.kind,
+                                               wait->retry.next_ns));
+}
+
+void npemu_waits_sleep(npemu_waits_t *waits, npemu_proc_t *proc)
+{
+    if ((atomic_load(&waits->count) != 0) &&
+        atomic_exchange(&waits->is_polled, 0)) {
+        npemu_thread_set_timer(proc, 0);
+    }
 }
 
 void npemu_wait_cancel(npemu_wait_t *wait)
@@ -216,6 +244,11 @@ static uint64_t npemu_wait_due_ns(const npemu_wait_group_t *group,
 /* Is there a reason to retry that does not depend on time? */
 static int npemu_wait_has_changed(const npemu_wait_group_t *group)
 {
+    if (group->key.kind == NPEMU_RETRY_WIRE) {
+        return (group->key.peer != NULL) &&
+               !npemu_peer_is_alive(group->key.peer);
+    }
+
     return (group->key.kind == NPEMU_RETRY_RNR) &&
            (npemu_rq_has_receives(group->key.rq) ||
             !npemu_peer_is_alive(group->key.peer));
@@ -226,7 +259,10 @@ static int npemu_wait_retry(npemu_wait_t *wait)
 {
     npemu_wait_key_t key;
 
-    atomic_fetch_add_explicit(&wait->waits->retries, 1, memory_order_relaxed);
+    if (wait->retry.kind != NPEMU_RETRY_WIRE) { /* tried before */
+        atomic_fetch_add_explicit(&wait->waits->retries, 1,
+                                  memory_order_relaxed);
+    }
     wait->run(wait);
     if (!npemu_wait_is_begun(wait)) {
         npemu_wait_leave(wait); /* nothing is left, or it is drained */
@@ -292,6 +328,9 @@ static void npemu_waits_scan(npemu_waits_t *waits, unsigned max)
 
 void npemu_waits_progress(npemu_waits_t *waits)
 {
+    if (!atomic_load_explicit(&waits->is_polled, memory_order_relaxed)) {
+        atomic_store_explicit(&waits->is_polled, 1, memory_order_relaxed);
+    }
     if (npemu_spin_trylock(&waits->lock)) {
         npemu_waits_scan(waits, NPEMU_WAIT_GROUPS_MAX);
         npemu_spin_unlock(&waits->lock);
@@ -329,17 +368,18 @@ static uint64_t npemu_waits_next(npemu_waits_t *waits)
 {
     uint64_t now   = npemu_time_ns();
     uint64_t first = UINT64_MAX;
+    npemu_wait_group_t *group;
     npemu_link_t *link;
     uint64_t when;
 
     for (link = waits->groups.next; link != &waits->groups;
          link = link->next) {
-        when  = npemu_wait_group_next(waits,
-                                      npemu_container_of(link,
-                                                         npemu_wait_group_t,
-                                                         link), now);
+        group = npemu_container_of(link, npemu_wait_group_t, link);
+        when  = npemu_wait_alarm_ns(waits, group->key.kind,
+                                    npemu_wait_group_next(waits, group, now));
         first = (when < first) ? when : first;
     }
+    atomic_store_explicit(&waits->is_polled, 0, memory_order_relaxed);
     return first;
 }
 

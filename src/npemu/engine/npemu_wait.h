@@ -4,7 +4,8 @@
  * Send queues that wait for a retry, in groups by what they wait for: one
  * receive queue, or targets that do not answer. The group shows whether it has
  * a reason to retry, so thousands of queue pairs that wait for one empty
- * receive queue cost no more than one.
+ * receive queue cost no more than one. A queue that waits for the wire of
+ * NPEMU_LINK is a group of its own.
  */
 
 #ifndef NPEMU_WAIT_H
@@ -26,7 +27,8 @@ typedef enum {
     NPEMU_RETRY_NONE,
     NPEMU_RETRY_RNR,       /* the target has no receive */
     NPEMU_RETRY_BUSY,      /* a stopped process has a lock of the target's */
-    NPEMU_RETRY_TRANSPORT  /* the target does not answer */
+    NPEMU_RETRY_TRANSPORT, /* the target does not answer */
+    NPEMU_RETRY_WIRE       /* NPEMU_LINK: it is not due */
 } npemu_retry_kind_t;
 
 /* Of the oldest request. */
@@ -37,7 +39,8 @@ typedef struct {
     uint64_t           end_ns;     /* TRANSPORT: give up then */
     uint64_t           timer_ns;   /* from one retry to the next */
     uint32_t           left;       /* RNR: retries left, of the rnr_retry */
-    npemu_peer_t       *peer;      /* RNR: process of the target */
+    npemu_peer_t       *peer;      /* RNR, WIRE: process of the target; NULL
+                                    * if there is none */
     npemu_rq_shm_t     *rq;        /* RNR: the target's empty receive queue */
 } npemu_retry_t;
 
@@ -48,6 +51,7 @@ typedef struct {
     npemu_link_t     groups;   /* those in use, the next to be scanned first */
     npemu_link_t     buckets[NPEMU_WAIT_BUCKETS];
     npemu_link_t     spare;    /* one group per send queue, less those in use */
+    _Atomic uint32_t is_polled; /* since the npemu thread was here */
     _Atomic uint64_t retries;  /* of send queues, ever */
     _Atomic uint64_t pauses;   /* of groups that had a reason, ever */
 } npemu_waits_t;
@@ -86,6 +90,9 @@ void npemu_waits_unreserve(npemu_waits_t *waits);
  * why: list it, to be retried when there is a reason. Its lock is held.
  */
 void npemu_wait_enlist(npemu_wait_t *wait);
+
+/** Nobody will poll the CQ: let the npemu thread be exact. */
+void npemu_waits_sleep(npemu_waits_t *waits, npemu_proc_t *proc);
 
 /** Take a send queue off the list, if it is listed. Its lock is held. */
 void npemu_wait_cancel(npemu_wait_t *wait);

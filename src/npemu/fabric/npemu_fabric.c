@@ -34,7 +34,8 @@ static const uint32_t npemu_size_check =
         sizeof(npemu_slot_t) * 3 + sizeof(npemu_qp_shm_t) * 5 +
         sizeof(npemu_mr_shm_t) * 7 + sizeof(npemu_rq_shm_t) * 11 +
         sizeof(npemu_cq_shm_t) * 13 + sizeof(npemu_cqe_t) * 17 +
-        sizeof(npemu_arena_shm_t) * 19 + sizeof(npemu_table_shm_t) * 23;
+        sizeof(npemu_arena_shm_t) * 19 + sizeof(npemu_table_shm_t) * 23 +
+        sizeof(npemu_port_shm_t) * 29;
 
 static uint64_t npemu_ns_inode(const char *path)
 {

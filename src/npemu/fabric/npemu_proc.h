@@ -91,6 +91,12 @@ typedef struct npemu_proc {
     uint8_t            seq_used[NPEMU_MAX_THREADS];
     _Atomic int        unmapped_logged; /* a peer's arena cannot be mapped */
     uint64_t           cut_limit_ns; /* npemu_cut_limit_ns() */
+
+    npemu_link_spec_t  link;       /* NPEMU_LINK */
+    _Atomic uint64_t   link_bytes; /* of the sample of npemu_port_account() */
+    _Atomic uint64_t   link_wire_ns;
+    _Atomic uint64_t   link_cpu_ns;
+    _Atomic int        link_slow_logged;
 } npemu_proc_t;
 
 /*

@@ -5,8 +5,8 @@
  * (npemu_segment.h), which the kernel frees when the last process that has them
  * attached has ended, however it ended:
  *
- *  - the fabric segment: a slot for each process, and one sequence counter for
- *    each thread that executes work requests;
+ *  - the fabric segment: a slot for each process, one sequence counter for each
+ *    thread that executes work requests, and the ports of NPEMU_LINK;
  *  - one arena per process: its QP and MR records, CQs and receive queues. Only
  *    its owner allocates in it; peers attach it when they first need it.
  *
@@ -18,7 +18,9 @@
 #ifndef NPEMU_SHM_H
 #define NPEMU_SHM_H
 
+#include "base/npemu_link_spec.h"
 #include "base/npemu_spin.h"
+#include "fabric/npemu_wire.h"
 
 #include "nprdma_page_state.h"
 
@@ -40,7 +42,7 @@ typedef _Atomic uint32_t npemu_rlock_t;
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 6
+#define NPEMU_SHM_VERSION 7
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -99,7 +101,15 @@ typedef struct {
     int32_t          arena_id; /* shmid */
     _Atomic uint32_t nthreads; /* counters in use, high-water mark */
     npemu_event_fd_t wake;     /* wakes the npemu thread */
+    npemu_link_spec_t link;    /* NPEMU_LINK */
 } NPEMU_ALIGNED(128) npemu_slot_t;
+
+/* What leaves one side of a link: of a process, or of all that name the port.
+ * A lock that its owner leaves behind needs no repair: see npemu_wire.h. */
+typedef struct {
+    npemu_rlock_t lock;
+    npemu_wire_t  wire;
+} NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_port_shm_t;
 
 /* Odd while the thread executes a work request, and while it accesses memory
  * that an IOMMU table covers; see npemu_epoch.h. The rest: see npemu_cut.h. */
@@ -132,6 +142,9 @@ typedef struct {
 
     npemu_slot_t slots[NPEMU_MAX_PROCS] NPEMU_ALIGNED(NPRDMA_PAGE_SIZE);
     npemu_thread_seq_t threads[NPEMU_MAX_PROCS][NPEMU_MAX_THREADS];
+
+    /* By slot, then those that have a number */
+    npemu_port_shm_t ports[NPEMU_MAX_PROCS + NPEMU_LINK_PORTS];
 } npemu_fabric_shm_t;
 
 /*

@@ -7,6 +7,7 @@
 #include "verbs/npemu_attach.h"
 #include "base/npemu_log.h"
 #include "engine/npemu_cq.h"
+#include "engine/npemu_port.h"
 #include "fabric/npemu_epoch.h"
 #include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_peer.h"
@@ -75,6 +76,7 @@ static void npemu_attach_publish(npemu_proc_t *proc)
     proc->slot->pid      = proc->pid;
     proc->slot->arena_id = proc->arena.id;
     proc->slot->wake     = proc->wake;
+    proc->slot->link     = proc->link;
     atomic_store(&proc->slot->ready, proc->gen);
 }
 
@@ -82,6 +84,7 @@ static int npemu_attach_fabric(npemu_proc_t *proc)
 {
     int ret;
 
+    npemu_port_init(proc);
     proc->ops       = &npemu_attach_ops;
     proc->pid       = getpid();
     proc->attach_id = ++npemu_attach_count;

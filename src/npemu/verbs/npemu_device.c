@@ -175,7 +175,8 @@ int npemu_query_device_ex(struct ibv_context *context,
 int npemu_query_port(struct ibv_context *context, uint8_t port_num,
                      struct ibv_port_attr *attr)
 {
-    (void)context;
+    npemu_proc_t *proc = npemu_context_proc(context);
+
     if (port_num != NPEMU_PORT) {
         return EINVAL;
     }
@@ -194,6 +195,10 @@ int npemu_query_port(struct ibv_context *context, uint8_t port_num,
     attr->active_speed = 32; /* EDR */
     attr->phys_state   = 5;  /* LinkUp */
     attr->link_layer   = IBV_LINK_LAYER_INFINIBAND;
+    if ((proc != NULL) && (proc->link.rate != 0)) {
+        npemu_link_spec_speed(proc->link.rate, &attr->active_width,
+                              &attr->active_speed);
+    }
     return 0;
 }
 

@@ -194,11 +194,12 @@ static struct ibv_qp *npemu_qp_create(struct ibv_pd *ibpd,
         return NULL;
     }
 
-    qp->proc    = proc;
-    qp->send_cq = npemu_cq(attr->send_cq);
-    qp->recv_cq = npemu_cq(attr->recv_cq);
-    qp->sig_all = attr->sq_sig_all;
-    qp->dying   = 1; /* the npemu thread ignores it until it is complete */
+    qp->proc     = proc;
+    qp->send_cq  = npemu_cq(attr->send_cq);
+    qp->recv_cq  = npemu_cq(attr->recv_cq);
+    qp->sig_all  = attr->sq_sig_all;
+    qp->is_wired = (proc->link.rate != 0);
+    qp->dying    = 1; /* the npemu thread ignores it until it is complete */
     npemu_qp_set_cap(qp, &attr->cap, attr->srq);
     qp->super.qp.qp_type = attr->qp_type;
     ret = npemu_qp_create_parts(qp, pd, attr, &index);

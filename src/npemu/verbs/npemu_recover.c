@@ -6,6 +6,7 @@
 
 #include "verbs/npemu_recover.h"
 #include "engine/npemu_cq.h"
+#include "engine/npemu_port.h"
 #include "engine/npemu_qp.h"
 #include "verbs/npemu_srq.h"
 
@@ -45,6 +46,7 @@ void npemu_recover(npemu_proc_t *proc)
         return;
     }
 
+    npemu_port_recover(proc);
     pthread_mutex_lock(&proc->lock);
     for (i = 0; i < NPEMU_MAX_QPS; ++i) {
         qp = atomic_load(&proc->qps[i]);

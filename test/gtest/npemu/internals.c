@@ -8,6 +8,7 @@
 
 #include <engine/npemu_cq.h>
 #include <engine/npemu_cqp.h>
+#include <engine/npemu_port.h>
 #include <engine/npemu_qp.h>
 #include <fabric/npemu_event_fd.h>
 #include <fabric/npemu_rlock.h>
@@ -91,6 +92,163 @@ int npt_slot_is_gone(void *slot, uint32_t gen)
 {
     return npemu_slot_is_gone(slot, gen);
 }
+
+/* --- the link ------------------------------------------------------------- */
+
+int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,
+                   uint32_t *port, uint32_t *arb, char *item)
+{
+    npemu_link_spec_t spec;
+    int ret = npemu_link_spec_parse(text, &spec, item, 64);
+
+    *rate       = spec.rate;
+    *latency_ns = spec.latency_ns;
+    *port       = spec.port;
+    *arb        = spec.arb;
+    return ret;
+}
+
+static npemu_port_shm_t *npt_port(npemu_proc_t *proc, unsigned slot)
+{
+    uint32_t port = proc->fabric->slots[slot].link.port;
+
+    return &proc->fabric->ports[(port == 0) ? slot :
+                                              NPEMU_MAX_PROCS + port - 1];
+}
+
+static unsigned npt_port_count(npemu_proc_t *proc, npemu_port_shm_t *port)
+{
+    unsigned count;
+
+    npemu_rlock_take(proc, &port->lock, 1);
+    count = port->wire.num_flows;
+    npemu_rlock_release(&port->lock);
+    return count;
+}
+
+unsigned npt_port_flows(struct ibv_context *context)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    return npt_port_count(proc, npt_port(proc, proc->slot_index));
+}
+
+unsigned npt_peer_port_flows(struct ibv_qp *qp)
+{
+    npemu_qp_t *self = npemu_qp(qp);
+
+    return npt_port_count(self->proc, npt_port(self->proc,
+                                               self->peer->slot_index));
+}
+
+void npt_port_lock(struct ibv_context *context)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    npemu_rlock_take(proc, &npt_port(proc, proc->slot_index)->lock, 1);
+}
+
+void npt_port_unlock(struct ibv_context *context)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    npemu_rlock_release(&npt_port(proc, proc->slot_index)->lock);
+}
+
+void npt_port_account(struct ibv_context *context, uint64_t length,
+                      uint64_t wire_ns, uint64_t cpu_ns)
+{
+    npemu_ticket_t ticket = {.length = length, .work_ps = wire_ns * 1000};
+
+    npemu_port_account(npemu_context_proc(context), &ticket, cpu_ns);
+}
+
+unsigned npt_qp_admitted(struct ibv_qp *qp)
+{
+    return npemu_qp(qp)->admitted - npemu_qp(qp)->executed;
+}
+
+/* As npemu_sq_entry_t begins. */
+typedef struct {
+    npemu_wqe_t    wqe;
+    npemu_ticket_t ticket;
+} npt_sq_entry_t;
+
+static npemu_ticket_t *npt_qp_ticket(struct ibv_qp *qp, unsigned index)
+{
+    npemu_qp_t *self = npemu_qp(qp);
+    uint32_t pos     = (self->executed + index) & self->sq_mask;
+
+    return &((npt_sq_entry_t*)(self->sq + pos * self->sq_stride))->ticket;
+}
+
+uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index)
+{
+    return npt_qp_ticket(qp, index)->left_ns;
+}
+
+uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index)
+{
+    return npt_qp_ticket(qp, index)->work_ps / 1000;
+}
+
+struct npt_wire {
+    npemu_wire_t wire;
+};
+
+struct npt_wire *npt_wire_create(void)
+{
+    struct npt_wire *self = mmap(NULL, sizeof(*self), PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return (self == MAP_FAILED) ? NULL : self;
+}
+
+void npt_wire_destroy(struct npt_wire *self)
+{
+    munmap(self, sizeof(*self));
+}
+
+void npt_wire_advance(struct npt_wire *self, uint64_t now_ns)
+{
+    npemu_wire_advance(&self->wire, now_ns);
+}
+
+uint64_t npt_wire_add(struct npt_wire *self, uint64_t key, uint32_t level,
+                      uint64_t work_ps)
+{
+    return npemu_wire_add(&self->wire, key, level, work_ps).tag;
+}
+
+int npt_wire_has_left(const struct npt_wire *self, uint32_t level,
+                      uint64_t tag)
+{
+    return npemu_wire_has_left(&self->wire,
+                               (npemu_wire_place_t){tag, level});
+}
+
+uint64_t npt_wire_when(const struct npt_wire *self, uint32_t level,
+                       uint64_t tag)
+{
+    return npemu_wire_when(&self->wire, (npemu_wire_place_t){tag, level});
+}
+
+void npt_wire_remove(struct npt_wire *self, uint64_t key)
+{
+    npemu_wire_remove(&self->wire, key);
+}
+
+unsigned npt_wire_flows(const struct npt_wire *self)
+{
+    return self->wire.num_flows;
+}
+
+unsigned npt_wire_max_flows(void)
+{
+    return NPEMU_WIRE_FLOWS;
+}
+
+/* --- events --------------------------------------------------------------- */
 
 struct npt_event {
     npemu_event_fd_t event;

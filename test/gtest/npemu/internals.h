@@ -58,6 +58,46 @@ void *npt_peer_slot(struct ibv_qp *qp, uint32_t *gen);
 /** npemu_slot_is_gone() */
 int npt_slot_is_gone(void *slot, uint32_t gen);
 
+/** What npemu_link_spec_parse() says: 0 or EINVAL. @a item has 64 bytes. */
+int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,
+                   uint32_t *port, uint32_t *arb, char *item);
+
+/** Flows on the port of a process, and on that of the peer of a queue pair. */
+unsigned npt_port_flows(struct ibv_context *context);
+unsigned npt_peer_port_flows(struct ibv_qp *qp);
+
+/** Take the lock of the port of a process, as every sender does. */
+void npt_port_lock(struct ibv_context *context);
+void npt_port_unlock(struct ibv_context *context);
+
+/** npemu_port_account() of a request. */
+void npt_port_account(struct ibv_context *context, uint64_t length,
+                      uint64_t wire_ns, uint64_t cpu_ns);
+
+/** How many requests of a send queue are on the wire; and when that with an
+ * index from the oldest leaves it, as estimated, and its work: ns. */
+unsigned npt_qp_admitted(struct ibv_qp *qp);
+uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index);
+uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index);
+
+/** A wire (npemu_wire.h), in memory that forked children share. */
+struct npt_wire;
+
+struct npt_wire *npt_wire_create(void);
+void npt_wire_destroy(struct npt_wire *self);
+void npt_wire_advance(struct npt_wire *self, uint64_t now_ns);
+
+/** The message's place: its virtual time. */
+uint64_t npt_wire_add(struct npt_wire *self, uint64_t key, uint32_t level,
+                      uint64_t work_ps);
+int npt_wire_has_left(const struct npt_wire *self, uint32_t level,
+                      uint64_t tag);
+uint64_t npt_wire_when(const struct npt_wire *self, uint32_t level,
+                       uint64_t tag);
+void npt_wire_remove(struct npt_wire *self, uint64_t key);
+unsigned npt_wire_flows(const struct npt_wire *self);
+unsigned npt_wire_max_flows(void);
+
 /** A counter of events (npemu_event_fd.h), in memory that forked children
  * share. */
 struct npt_event;
