@@ -66,6 +66,22 @@ int npemu_query_device_ex(struct ibv_context *context,
  * NPEMU_LINK, width and speed are those nearest to its rate. */
 int npemu_query_port(struct ibv_context *context, uint8_t port_num,
                      struct ibv_port_attr *attr);
+
+/**
+ * The wire of NPEMU_LINK, of which the steps of width and speed say little.
+ * There is no such verb.
+ *
+ * @param [in]  context     Open device.
+ * @param [out] latency_ns  From side to side, besides the rate; not set if
+ *                          there is no wire.
+ * @param [out] is_shared   Whether other processes may have the same port; not
+ *                          set if there is no wire.
+ *
+ * @return Bytes per second; 0: there is no wire.
+ */
+uint64_t npemu_query_link(struct ibv_context *context, uint64_t *latency_ns,
+                          int *is_shared);
+
 int npemu_query_gid(struct ibv_context *context, uint8_t port_num, int index,
                     union ibv_gid *gid);
 int npemu_query_gid_ex(struct ibv_context *context, uint32_t port_num,

@@ -202,6 +202,20 @@ int npemu_query_port(struct ibv_context *context, uint8_t port_num,
     return 0;
 }
 
+uint64_t npemu_query_link(struct ibv_context *context, uint64_t *latency_ns,
+                          int *is_shared)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    if ((proc == NULL) || (proc->link.rate == 0)) {
+        return 0;
+    }
+
+    *latency_ns = proc->link.latency_ns;
+    *is_shared  = (proc->link.port != 0);
+    return proc->link.rate;
+}
+
 static int npemu_query_port_op(struct ibv_context *context, uint8_t port_num,
                                struct ibv_port_attr *attr, size_t attr_size)
 {

@@ -173,6 +173,27 @@ TEST(test_perf, fragments_are_slower_than_zero_copy)
     }
 }
 
+/* NPEMU_LINK. The copies of fragments come on top of a byte on the wire */
+TEST(test_perf, wire_of_the_emulated_device)
+{
+    uct_nprdma_perf_t none = uct_nprdma_perf_emulated, slow = none, fast = none;
+
+    uct_nprdma_perf_add_wire(&slow, 1e9, 2e-6, 0);
+    EXPECT_EQ(1e9, slow.bandwidth);
+    EXPECT_EQ(1e9, slow.lane_bandwidth);
+    EXPECT_NEAR(1 / none.am_bandwidth - 1 / none.bandwidth,
+                1 / slow.am_bandwidth - 1 / slow.bandwidth, 1e-15);
+    EXPECT_NEAR(none.latency + 2e-6, slow.latency, close_to);
+    EXPECT_NEAR(none.rendezvous + 6e-6, slow.rendezvous, close_to);
+    EXPECT_TRUE(slow.is_per_process);
+
+    uct_nprdma_perf_add_wire(&fast, 1e12, 0, 1);
+    EXPECT_EQ(none.bandwidth, fast.bandwidth);
+    EXPECT_EQ(none.lane_bandwidth, fast.lane_bandwidth);
+    EXPECT_NEAR(none.am_bandwidth, fast.am_bandwidth, 1);
+    EXPECT_FALSE(fast.is_per_process);
+}
+
 TEST(test_perf, copy_mode_has_the_bandwidth_of_copies)
 {
     entity e(config_t{{"PERF", "bandwidth:8000MBs,am_bandwidth:2000MBs,"

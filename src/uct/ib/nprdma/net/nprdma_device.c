@@ -212,8 +212,16 @@ void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
                                  uint8_t port_num, uct_nprdma_perf_t *perf)
 {
     struct ibv_port_attr port_attr = {};
+    uint64_t rate, latency_ns;
+    int is_shared;
 
     *perf = *dev->verbs->perf;
+    rate  = (dev->verbs->query_link == NULL) ? 0 :
+            dev->verbs->query_link(dev->context, &latency_ns, &is_shared);
+    if (rate != 0) {
+        uct_nprdma_perf_add_wire(perf, rate, latency_ns * 1e-9, is_shared);
+    }
+
     if (perf->bandwidth != 0) {
         return;
     }

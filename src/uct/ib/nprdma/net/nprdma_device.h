@@ -135,8 +135,9 @@ int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
  *
  * @param [in]  dev       Device.
  * @param [in]  port_num  Port.
- * @param [out] perf      Filled with the costs that the provider names, and
- *                        where it names no bandwidth, with that of the port.
+ * @param [out] perf      Filled with the costs that the provider names, with
+ *                        its wire if there is one, and where it names no
+ *                        bandwidth, with that of the port.
  */
 void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
                                  uint8_t port_num, uct_nprdma_perf_t *perf);

@@ -127,6 +127,20 @@ double uct_nprdma_perf_port_bandwidth(const struct ibv_port_attr *attr)
     return raw * mtu / (mtu + headers);
 }
 
+void uct_nprdma_perf_add_wire(uct_nprdma_perf_t *perf, double rate,
+                              double latency, int is_shared)
+{
+    double copies = ucs_max(0, (1 / perf->am_bandwidth) -
+                               (1 / perf->bandwidth));
+
+    perf->latency       += latency;
+    perf->rendezvous    += 3 * latency;
+    perf->bandwidth      = ucs_min(perf->bandwidth, rate);
+    perf->am_bandwidth   = 1 / ((1 / perf->bandwidth) + copies);
+    perf->lane_bandwidth = ucs_min(perf->lane_bandwidth, rate);
+    perf->is_per_process = perf->is_per_process && !is_shared;
+}
+
 typedef struct {
     const char *name;
     size_t     offset;     /* in uct_nprdma_perf_t */

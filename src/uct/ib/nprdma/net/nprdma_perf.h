@@ -46,6 +46,19 @@ extern const uct_nprdma_perf_t uct_nprdma_perf_adapter;
 double uct_nprdma_perf_port_bandwidth(const struct ibv_port_attr *attr);
 
 /**
+ * Add a wire between two emulated devices. What the CPU does for a byte of an
+ * active message, and not for one of zero copy, comes on top of the wire.
+ *
+ * @param [inout] perf       Costs without the wire; bandwidth is not 0.
+ * @param [in]    rate       Bytes per second, not 0.
+ * @param [in]    latency    Seconds from side to side. A rendezvous crosses the
+ *                           wire three times more than a message.
+ * @param [in]    is_shared  Nonzero: processes of a node share it.
+ */
+void uct_nprdma_perf_add_wire(uct_nprdma_perf_t *perf, double rate,
+                              double latency, int is_shared);
+
+/**
  * Apply UCX_NPRDMA_PERF: "auto", or items NAME:VALUE between commas. The values
  * are times ("300ns") and bandwidths ("12000MBs") in the form of UCX's own
  * variables.

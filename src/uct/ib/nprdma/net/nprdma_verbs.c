@@ -78,6 +78,7 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 #undef UCT_NPRDMA_VERB_EMULATED
     .alloc_buf          = npemu_alloc_buf,
     .free_buf           = npemu_free_buf,
+    .query_link         = npemu_query_link,
     .query_odp          = uct_nprdma_verbs_query_odp,
     .register_dmabuf_mr = npemu_reg_dmabuf_mr,
     .kernel_backend     = &nprdma_backend_kernel,

@@ -69,6 +69,11 @@ typedef struct uct_nprdma_verbs {
     void               *(*alloc_buf)(struct ibv_pd *pd, size_t size,
                                      struct ibv_buf **buf);
     void                (*free_buf)(struct ibv_buf *buf);
+    /* A wire whose rate the attributes of the port do not tell exactly:
+     * bytes/s, with its latency in ns, and whether processes of the node share
+     * it. 0, or NULL: there is none */
+    uint64_t            (*query_link)(struct ibv_context *context,
+                                      uint64_t *latency_ns, int *is_shared);
     /* On-demand paging. NULL: the provider has none. Returns 0 or an errno
      * value */
     int                 (*query_odp)(struct ibv_context *context,
