@@ -39,6 +39,9 @@ const wrong wrong_values[] = {
     {{{"SVC_SLOTS", "4097"}}, "UCX_NPRDMA_SVC_SLOTS"},
     {{{"SVC_THREADS", "65"}}, "UCX_NPRDMA_SVC_THREADS"},
     {{{"GID_INDEX", "256"}}, "UCX_NPRDMA_GID_INDEX"},
+    {{{"SL", "16"}}, "UCX_NPRDMA_SL"},
+    {{{"SL", "-1"}}, "UCX_NPRDMA_SL"},
+    {{{"TRAFFIC_CLASS", "256"}}, "UCX_NPRDMA_TRAFFIC_CLASS"},
     {{{"TIMEOUT", "0"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"TIMEOUT", "-1"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"TIMEOUT", "nan"}}, "UCX_NPRDMA_TIMEOUT"},
@@ -376,11 +379,11 @@ TEST(test_config, limits)
          {"SCAN_MAX", "0"}, {"STATE_CACHE", "0"}, {"REGION_CACHE", "0"},
          {"REGION_SIZE", "2m"}, {"MAX_TRIES", "1"}, {"MAX_PINNED", "512k"},
          {"PRIO_MAX", "0"}, {"TX_QUOTA", "1"}, {"BUSY_SLICE", "4k"},
-         {"WEIGHT", "1"}},
+         {"WEIGHT", "1"}, {"SL", "0"}, {"TRAFFIC_CLASS", "0"}},
         {{"TIMEOUT", "8796"}, {"RNR_TIMEOUT", "655ms"}, {"SLICE", "1m"},
          {"SCAN_MAX", "1m"}, {"MAX_TRIES", "1000"}, {"MAX_PINNED", "inf"},
          {"PRIO_MAX", "1m"}, {"TX_QUOTA", "inf"}, {"BUSY_SLICE", "1m"},
-         {"WEIGHT", "16"}},
+         {"WEIGHT", "16"}, {"SL", "15"}, {"TRAFFIC_CLASS", "255"}},
     };
 
     for (auto &limit : limits) {

@@ -77,6 +77,19 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, device.gid_index),
      UCS_CONFIG_TYPE_UINT},
 
+    {"SL", "0",
+     "Service level of the packets, 0 to 15. In RoCE networks it is the\n"
+     "priority, 0 to 7.",
+     ucs_offsetof(uct_nprdma_md_config_t, device.path.sl),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"TRAFFIC_CLASS", "0",
+     "Traffic class of the packets, 0 to 255; in RoCE networks the type of\n"
+     "service. It is a field of the global route header, which InfiniBand\n"
+     "packets have only if it is not 0.",
+     ucs_offsetof(uct_nprdma_md_config_t, device.path.traffic_class),
+     UCS_CONFIG_TYPE_UINT},
+
     {"TIMEOUT", "0.1s",
      "Time after which the device repeats a packet that was not acknowledged.",
      ucs_offsetof(uct_nprdma_md_config_t, device.timeout),
@@ -483,6 +496,8 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"SVC_SLOTS", config->svc_slots, 1, 4096},
         {"SVC_THREADS", config->svc_threads, 0, 64},
         {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
+        {"SL", config->device.path.sl, 0, UCT_NPRDMA_MAX_SL},
+        {"TRAFFIC_CLASS", config->device.path.traffic_class, 0, UINT8_MAX},
         {"RETRY_COUNT", config->device.retry_count, 0, 7},
         {"REGION_SIZE", config->mem.region_size, 2 * UCS_MBYTE, UCS_TBYTE},
         {"REGION_CACHE", config->mem.region_cache, 0, UCS_TBYTE},

@@ -95,6 +95,7 @@ static int uct_nprdma_odp_check_connect(uct_nprdma_odp_check_t *check)
         addr.qpn = check->qps[1 - i]->qp_num;
         if (uct_nprdma_qp_connect(check->dev, check->port_num, check->qps[i],
                                   UCT_NPRDMA_ODP_CHECK_PSN, &addr,
+                                  &check->dev->config.path,
                                   UCT_NPRDMA_RNR_FOREVER) != UCS_OK) {
             return 0;
         }

@@ -709,7 +709,8 @@ uct_nprdma_selfcheck_connect(uct_nprdma_selfcheck_t *self, uint8_t port,
 
     status = uct_nprdma_device_port_addr(&self->md->super, port, &addr.dev);
     return (status != UCS_OK) ? status :
-           uct_nprdma_qp_connect(&self->md->super, port, qp, 0, &addr, 0);
+           uct_nprdma_qp_connect(&self->md->super, port, qp, 0, &addr,
+                                 &self->md->super.config.path, 0);
 }
 
 /* Two queue pairs of one port */

@@ -119,6 +119,7 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
 {
     uct_nprdma_conn_t *conn = uct_nprdma_conn_find(iface, packet->conn_id);
     uct_nprdma_cm_conn_t *entry;
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
     ucs_status_t status;
 
     if ((conn == NULL) || (conn->kind != packet->kind)) {
@@ -143,8 +144,8 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
         return;
     }
 
-    status = uct_nprdma_qp_connect(uct_nprdma_net_dev(iface), iface->port_num,
-                                   conn->qp, entry->psn, &packet->qp,
+    status = uct_nprdma_qp_connect(dev, iface->port_num, conn->qp, entry->psn,
+                                   &packet->qp, &dev->config.path,
                                    UCT_NPRDMA_RNR_FOREVER);
     if (status == UCS_OK) {
         conn->established = 1;

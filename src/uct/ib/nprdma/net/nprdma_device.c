@@ -234,18 +234,36 @@ void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
     perf->bandwidth = uct_nprdma_perf_port_bandwidth(&port_attr);
 }
 
+ucs_status_t uct_nprdma_device_check_path(const uct_nprdma_path_config_t *path,
+                                          const char *prefix,
+                                          const uct_nprdma_dev_addr_t *local)
+{
+    if ((local->flags & UCT_NPRDMA_DEV_ADDR_ETH) &&
+        (path->sl > UCT_NPRDMA_MAX_ETH_SL)) {
+        ucs_error("UCX_NPRDMA_%sSL: %u is not in the range 0..%u of a RoCE "
+                  "port", prefix, path->sl, UCT_NPRDMA_MAX_ETH_SL);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
 void uct_nprdma_device_fill_ah_attr(const uct_nprdma_device_t *dev,
                                     uint8_t port_num,
                                     const uct_nprdma_dev_addr_t *dev_addr,
+                                    const uct_nprdma_path_config_t *path,
                                     struct ibv_ah_attr *ah_attr)
 {
     memset(ah_attr, 0, sizeof(*ah_attr));
     ah_attr->port_num = port_num;
     ah_attr->dlid     = dev_addr->lid;
-    if (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) {
-        ah_attr->is_global      = 1;
-        ah_attr->grh.sgid_index = dev->config.gid_index;
-        ah_attr->grh.hop_limit  = UCT_NPRDMA_HOP_LIMIT;
+    ah_attr->sl       = path->sl;
+    if ((dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) ||
+        (path->traffic_class != 0)) {
+        ah_attr->is_global         = 1;
+        ah_attr->grh.sgid_index    = dev->config.gid_index;
+        ah_attr->grh.hop_limit     = UCT_NPRDMA_HOP_LIMIT;
+        ah_attr->grh.traffic_class = path->traffic_class;
         memcpy(ah_attr->grh.dgid.raw, dev_addr->gid, sizeof(dev_addr->gid));
     }
 }

@@ -13,11 +13,23 @@
  * A verbs device: how it is found and opened, and the addresses of its ports.
  */
 
+/* How packets are marked for the network */
+typedef struct uct_nprdma_path_config {
+    unsigned sl;            /* service level; on RoCE the priority */
+    unsigned traffic_class; /* of the global route header; on RoCE the type of
+                             * service */
+} uct_nprdma_path_config_t;
+
+/* Service levels: 4 bits in InfiniBand, 3 as the priority of IEEE 802.1Q */
+#define UCT_NPRDMA_MAX_SL      15
+#define UCT_NPRDMA_MAX_ETH_SL  7
+
 typedef struct uct_nprdma_device_config {
     unsigned gid_index;
     double   timeout;       /* of the RC transport, seconds */
     unsigned retry_count;
     double   rnr_timeout;   /* seconds */
+    uct_nprdma_path_config_t path;
 } uct_nprdma_device_config_t;
 
 
@@ -143,16 +155,34 @@ void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
                                  uint8_t port_num, uct_nprdma_perf_t *perf);
 
 /**
- * Fill the address vector from a local port to a port of a peer.
+ * Check whether packets can be marked in the network of a port.
+ *
+ * @param [in] path    Marks that a memory domain accepts.
+ * @param [in] prefix  Of the variable that has them: "" or "BULK_".
+ * @param [in] local   Address of the port.
+ *
+ * @return UCS_OK; UCS_ERR_INVALID_PARAM with a logged reason if the service
+ *         level is no priority of Ethernet.
+ */
+ucs_status_t uct_nprdma_device_check_path(const uct_nprdma_path_config_t *path,
+                                          const char *prefix,
+                                          const uct_nprdma_dev_addr_t *local);
+
+/**
+ * Fill the address vector from a local port to a port of a peer. A traffic
+ * class other than 0 has a place in a global route header only, so that it
+ * requests one in an InfiniBand subnet as well.
  *
  * @param [in]  dev       Device.
  * @param [in]  port_num  Local port.
  * @param [in]  dev_addr  Port of the peer.
+ * @param [in]  path      How packets are marked.
  * @param [out] ah_attr   Filled.
  */
 void uct_nprdma_device_fill_ah_attr(const uct_nprdma_device_t *dev,
                                     uint8_t port_num,
                                     const uct_nprdma_dev_addr_t *dev_addr,
+                                    const uct_nprdma_path_config_t *path,
                                     struct ibv_ah_attr *ah_attr);
 
 #endif

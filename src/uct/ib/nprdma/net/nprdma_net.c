@@ -84,6 +84,7 @@ ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
 {
     uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
     const char *colon        = strrchr(dev_name, ':');
+    ucs_status_t status;
     unsigned port_num;
     char tail;
 
@@ -94,7 +95,11 @@ ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
     }
 
     iface->port_num = port_num;
-    return uct_nprdma_device_port_addr(dev, port_num, &iface->dev_addr);
+    status          = uct_nprdma_device_port_addr(dev, port_num,
+                                                  &iface->dev_addr);
+    return (status != UCS_OK) ? status :
+           uct_nprdma_device_check_path(&dev->config.path, "",
+                                        &iface->dev_addr);
 }
 
 /* Only the creation of a QP shows how much inline data the device grants */

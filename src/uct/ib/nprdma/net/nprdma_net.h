@@ -226,8 +226,9 @@ uct_nprdma_conn_find(uct_nprdma_net_iface_t *iface, uint32_t conn_id)
  * @param [in,out] iface     Interface; its port and address are filled.
  * @param [in]     dev_name  "device:port".
  *
- * @return UCS_OK; UCS_ERR_NO_DEVICE without such a port, or UCS_ERR_IO_ERROR if
- *         a query fails, with a logged reason.
+ * @return UCS_OK; UCS_ERR_NO_DEVICE without such a port, UCS_ERR_IO_ERROR if a
+ *         query fails, or UCS_ERR_INVALID_PARAM if packets cannot be marked as
+ *         configured, with a logged reason.
  */
 ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
                                            const char *dev_name);

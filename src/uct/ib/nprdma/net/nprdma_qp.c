@@ -100,7 +100,8 @@ static uint8_t uct_nprdma_qp_rnr_timer(double seconds)
 ucs_status_t
 uct_nprdma_qp_connect(uct_nprdma_device_t *dev, uint8_t port_num,
                       struct ibv_qp *qp, uint32_t local_psn,
-                      const uct_nprdma_qp_addr_t *peer, uint8_t rnr_retry)
+                      const uct_nprdma_qp_addr_t *peer,
+                      const uct_nprdma_path_config_t *path, uint8_t rnr_retry)
 {
     struct ibv_qp_attr attr = {};
     uct_nprdma_dev_addr_t local;
@@ -119,7 +120,8 @@ uct_nprdma_qp_connect(uct_nprdma_device_t *dev, uint8_t port_num,
     attr.max_dest_rd_atomic = ucs_min(dev->attr.max_qp_rd_atom,
                                       UCT_NPRDMA_MAX_RD_ATOMIC);
     attr.min_rnr_timer      = uct_nprdma_qp_rnr_timer(dev->config.rnr_timeout);
-    uct_nprdma_device_fill_ah_attr(dev, port_num, &peer->dev, &attr.ah_attr);
+    uct_nprdma_device_fill_ah_attr(dev, port_num, &peer->dev, path,
+                                   &attr.ah_attr);
     ret = dev->verbs->modify_qp(qp, &attr,
                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                                IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -52,6 +52,7 @@ uct_nprdma_qp_create(uct_nprdma_device_t *dev, uint8_t port_num,
  * @param [in] qp         QP in INIT.
  * @param [in] local_psn  PSN that wire-up sends to the peer.
  * @param [in] peer       Address of the peer's QP.
+ * @param [in] path       How the packets of the QP are marked.
  * @param [in] rnr_retry  How often a message is repeated while the peer has no
  *                        receive for it; UCT_NPRDMA_RNR_FOREVER is without
  *                        limit.
@@ -61,7 +62,8 @@ uct_nprdma_qp_create(uct_nprdma_device_t *dev, uint8_t port_num,
 ucs_status_t
 uct_nprdma_qp_connect(uct_nprdma_device_t *dev, uint8_t port_num,
                       struct ibv_qp *qp, uint32_t local_psn,
-                      const uct_nprdma_qp_addr_t *peer, uint8_t rnr_retry);
+                      const uct_nprdma_qp_addr_t *peer,
+                      const uct_nprdma_path_config_t *path, uint8_t rnr_retry);
 
 
 /**

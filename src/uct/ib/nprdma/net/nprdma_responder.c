@@ -164,7 +164,8 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
 
     resp->qpn = resp->qp->qp_num;
     status    = uct_nprdma_qp_connect(dev, iface->port_num, resp->qp, resp->psn,
-                                      &resp->peer, UCT_NPRDMA_RNR_FOREVER);
+                                      &resp->peer, &dev->config.path,
+                                      UCT_NPRDMA_RNR_FOREVER);
     if (status != UCS_OK) {
         goto err;
     }

@@ -85,7 +85,8 @@ uct_nprdma_ud_get_ah(uct_nprdma_net_iface_t *iface,
         return NULL;
     }
 
-    uct_nprdma_device_fill_ah_attr(dev, iface->port_num, dev_addr, &ah_attr);
+    uct_nprdma_device_fill_ah_attr(dev, iface->port_num, dev_addr,
+                                   &dev->config.path, &ah_attr);
     entry->dev_addr = *dev_addr;
     entry->ah       = dev->verbs->create_ah(dev->pd, &ah_attr);
     if (entry->ah == NULL) {

@@ -1692,7 +1692,8 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
      * Therefore the reply is not repeated without a receive: that would delay
      * all other peers. */
     status = uct_nprdma_qp_connect(&service->md->super, port_num, conn->qp,
-                                   local_psn, peer, 0);
+                                   local_psn, peer,
+                                   &service->md->super.config.path, 0);
     if (status != UCS_OK) {
         service->md->super.verbs->destroy_qp(conn->qp);
         return status;
