@@ -260,6 +260,42 @@ TEST_F(test_prio, operations_are_left)
     }
 }
 
+/* Small operations of several endpoints have all slices but one, because the
+ * initiator makes no progress. The last one is left to large operations. */
+TEST_F(test_prio, slice_is_kept)
+{
+    std::vector<completion> small(128);
+    uct_iov_t iov[] = {{m_local->ptr(other), 64, m_local->memh(), 0, 1},
+                       {m_local->ptr(other), 0, m_local->memh(), 0, 1}};
+    std::vector<uct_ep_h> eps(8);
+    size_t count = 0;
+    completion large;
+
+    for (auto &ep : eps) {
+        ep = m_a->connect(m_b->address());
+        m_a->wire_up(ep, m_local->ptr(), m_remote->address(other), m_rkey);
+    }
+
+    uint64_t begin = counter("nic_slices");
+    for (auto ep : eps) {
+        uint64_t slices;
+        do { /* The last one of each has no slice, and waits */
+            slices = counter("nic_slices");
+            ASSERT_EQ(UCS_INPROGRESS,
+                      uct_ep_get_zcopy(ep, iov, 2, m_remote->address(other),
+                                       m_rkey, &small.at(count++)));
+        } while (counter("nic_slices") > slices);
+    }
+    EXPECT_EQ(63u, counter("nic_slices") - begin);
+    begin = counter("nic_slices");
+    ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &large));
+    EXPECT_EQ(begin + 1, counter("nic_slices"));
+    finish({&large});
+    for (size_t i = 0; i < count; ++i) {
+        m_a->wait([&]() { return small[i].done; });
+    }
+}
+
 /* A small get that finds its page absent is assisted before large operations
  * that software copies. */
 class test_prio_copy : public test_prio {
