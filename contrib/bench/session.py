@@ -30,7 +30,8 @@ CONTESTANTS = {
     "relaxed": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ATOMIC_ORDER": "n"},
     "unscheduled": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
                     "UCX_NPRDMA_TX_QUOTA": "inf",
-                    "UCX_NPRDMA_BUSY_SLICE": "512k"},
+                    "UCX_NPRDMA_BUSY_SLICE": "512k",
+                    "UCX_NPRDMA_BULK_QP": "no"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
     # On another device, which is named

@@ -42,6 +42,8 @@ const wrong wrong_values[] = {
     {{{"SL", "16"}}, "UCX_NPRDMA_SL"},
     {{{"SL", "-1"}}, "UCX_NPRDMA_SL"},
     {{{"TRAFFIC_CLASS", "256"}}, "UCX_NPRDMA_TRAFFIC_CLASS"},
+    {{{"BULK_SL", "16"}}, "UCX_NPRDMA_BULK_SL"},
+    {{{"BULK_TRAFFIC_CLASS", "256"}}, "UCX_NPRDMA_BULK_TRAFFIC_CLASS"},
     {{{"TIMEOUT", "0"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"TIMEOUT", "-1"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"TIMEOUT", "nan"}}, "UCX_NPRDMA_TIMEOUT"},
@@ -383,7 +385,8 @@ TEST(test_config, limits)
         {{"TIMEOUT", "8796"}, {"RNR_TIMEOUT", "655ms"}, {"SLICE", "1m"},
          {"SCAN_MAX", "1m"}, {"MAX_TRIES", "1000"}, {"MAX_PINNED", "inf"},
          {"PRIO_MAX", "1m"}, {"TX_QUOTA", "inf"}, {"BUSY_SLICE", "1m"},
-         {"WEIGHT", "16"}, {"SL", "15"}, {"TRAFFIC_CLASS", "255"}},
+         {"WEIGHT", "16"}, {"SL", "15"}, {"TRAFFIC_CLASS", "255"},
+         {"BULK_SL", "15"}, {"BULK_TRAFFIC_CLASS", "255"}},
     };
 
     for (auto &limit : limits) {

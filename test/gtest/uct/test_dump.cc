@@ -112,7 +112,7 @@ TEST(test_dump, wire_up_packet)
     cm.qp.qpn    = 0x55;
     cm.qp.psn    = 0x66;
     cm.qp.dev    = device();
-    EXPECT_EQ("cm REQ(1) version 1 kind svc(1) reason none(0) from 0x11 to "
+    EXPECT_EQ("cm REQ(1) version 2 kind svc(1) reason none(0) from 0x11 to "
               "0x22 conn 0x33 ud_qpn 0x44 qpn 0x55 psn 0x66 dev version 1 "
               "flags 0x1 lid 7 mtu 5 gid 00102030405060708090a0b0c0d0e0f0",
               dump(uct_nprdma_cm_dump, packet(cm)));
@@ -134,6 +134,7 @@ TEST(test_dump, wire_up_names)
 {
     const char *types[]   = {"?(0)", "REQ(1)", "REP(2)", "RTU(3)", "REJ(4)",
                              "RST(5)", "?(6)"};
+    const char *kinds[]   = {"am(0)", "svc(1)", "bulk(2)", "?(3)"};
     const char *reasons[] = {"none(0)", "stale(1)", "no_resource(2)", "?(3)"};
     uct_nprdma_cm_packet_t cm = {};
 
@@ -142,6 +143,12 @@ TEST(test_dump, wire_up_names)
         EXPECT_NE(std::string::npos,
                   dump(uct_nprdma_cm_dump, packet(cm)).find(type)) << type;
         ++cm.type;
+    }
+    for (const char *kind : kinds) {
+        EXPECT_NE(std::string::npos,
+                  dump(uct_nprdma_cm_dump, packet(cm))
+                          .find(std::string("kind ") + kind)) << kind;
+        ++cm.kind;
     }
     for (const char *reason : reasons) {
         EXPECT_NE(std::string::npos,

@@ -65,6 +65,10 @@ protected:
             m_a->progress(); /* Not the target: the gate holds what executes */
             return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
         });
+        /* What the request itself held of the completion queue comes back */
+        for (int i = 0; i < 100; ++i) {
+            m_a->progress();
+        }
     }
 
     /* An endpoint whose last request has no reply, and nothing in flight that

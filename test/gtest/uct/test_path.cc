@@ -9,7 +9,8 @@ class test_path : public ::testing::Test {
 protected:
     virtual config_t config()
     {
-        return {{"SL", "3"}, {"TRAFFIC_CLASS", "96"}};
+        return {{"SL", "3"}, {"TRAFFIC_CLASS", "96"}, {"BULK_SL", "5"},
+                {"BULK_TRAFFIC_CLASS", "32"}};
     }
 
     void SetUp() override
@@ -52,11 +53,23 @@ protected:
 
     void use()
     {
-        uct_ep_h ep = m_a->connect(m_b->address());
-
-        m_a->wire_up(ep, m_local->ptr(), m_remote->address(), m_rkey);
+        m_ep = m_a->connect(m_b->address());
+        m_a->wire_up(m_ep, m_local->ptr(), m_remote->address(), m_rkey);
     }
 
+    void put_large()
+    {
+        uct_iov_t iov = {m_local->ptr(), size, m_local->memh(), 0, 1};
+        completion comp;
+
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_put_zcopy(m_ep, &iov, 1, m_remote->address(), m_rkey,
+                                   &comp));
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+    }
+
+    uct_ep_h                m_ep = nullptr;
     static constexpr size_t size = 1 << 20;
     std::unique_ptr<entity> m_a, m_b;
     std::unique_ptr<buffer> m_local, m_remote;
@@ -69,6 +82,34 @@ TEST_F(test_path, small_connections)
     use();
     EXPECT_EQ(4u, count(3, 96));
     EXPECT_EQ(0u, count(0, 0));
+}
+
+/* The connection for slices has marks of its own */
+TEST_F(test_path, large_connection)
+{
+    use();
+    put_large();
+    EXPECT_EQ(4u, count(3, 96));
+    EXPECT_EQ(2u, count(5, 32));
+}
+
+/* Where slices share the queue pair of requests, they have its marks */
+class test_path_shared : public test_path {
+protected:
+    config_t config() override
+    {
+        config_t config   = test_path::config();
+        config["BULK_QP"] = "no";
+        return config;
+    }
+};
+
+TEST_F(test_path_shared, no_large_connection)
+{
+    use();
+    put_large();
+    EXPECT_EQ(4u, count(3, 96));
+    EXPECT_EQ(0u, count(5, 32));
 }
 
 TEST_F(test_path, datagrams)
@@ -127,7 +168,7 @@ protected:
 
 TEST_F(test_path_ethernet, priority_is_below_8)
 {
-    for (auto name : {"SL"}) {
+    for (auto name : {"SL", "BULK_SL"}) {
         entity good(config_t{{name, "7"}}), bad(config_t{{name, "8"}});
 
         EXPECT_EQ(UCS_OK, open(bad)); /* InfiniBand */

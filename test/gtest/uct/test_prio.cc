@@ -168,6 +168,47 @@ protected:
         }
     }
 
+    /* Large operations have all work requests of their send queue that they may
+     * have, because the initiator makes no progress. */
+    void expect_requests_pass()
+    {
+        for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+            std::vector<completion> large(8);
+            completion fetched, got;
+            uint64_t old = 0;
+            unsigned ams = m_num_ams;
+
+            m_remote->fill(m_seed++);
+            uint64_t word = remote_word(other + 8);
+            for (auto &comp : large) {
+                ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
+            }
+            EXPECT_EQ(UCS_OK, put_word(other, 77));
+            EXPECT_EQ(UCS_OK, uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, 1,
+                                                   m_remote->address(other + 8),
+                                                   m_rkey));
+            EXPECT_EQ(UCS_INPROGRESS,
+                      uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, 1, &old,
+                                            m_remote->address(other + 8),
+                                            m_rkey, &fetched));
+            EXPECT_EQ(UCS_INPROGRESS, start_small(GET_BCOPY, other + 64, &got));
+            EXPECT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
+
+            /* The target has got all of them */
+            await([&]() {
+                m_b->progress();
+                return (remote_word(other) == 77) &&
+                       (remote_word(other + 8) == word + 2) &&
+                       (m_num_ams == ams + 1);
+            });
+            for (auto &comp : large) {
+                EXPECT_FALSE(comp.done);
+            }
+            finish({&large[0], &large[1], &large[7], &fetched, &got});
+            EXPECT_EQ(word + 1, old);
+        }
+    }
+
     unsigned m_num_ams = 0;
 };
 
@@ -192,45 +233,30 @@ TEST_F(test_prio_few, gets_pass_slices)
     expect_gets_pass();
 }
 
-/* Large operations have all work requests of the send queue that they may
- * have, because the initiator makes no progress. */
 TEST_F(test_prio, requests_pass_slices)
 {
-    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
-        std::vector<completion> large(8);
-        completion fetched, got;
-        uint64_t old = 0;
-        unsigned ams = m_num_ams;
+    expect_requests_pass();
+}
 
-        m_remote->fill(m_seed++);
-        uint64_t word = remote_word(other + 8);
-        for (auto &comp : large) {
-            ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
-        }
-        EXPECT_EQ(UCS_OK, put_word(other, 77));
-        EXPECT_EQ(UCS_OK, uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, 1,
-                                               m_remote->address(other + 8),
-                                               m_rkey));
-        EXPECT_EQ(UCS_INPROGRESS,
-                  uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, 1, &old,
-                                        m_remote->address(other + 8), m_rkey,
-                                        &fetched));
-        EXPECT_EQ(UCS_INPROGRESS, start_small(GET_BCOPY, other + 64, &got));
-        EXPECT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
-
-        /* The target has got all of them */
-        await([&]() {
-            m_b->progress();
-            return (remote_word(other) == 77) &&
-                   (remote_word(other + 8) == word + 2) &&
-                   (m_num_ams == ams + 1);
-        });
-        for (auto &comp : large) {
-            EXPECT_FALSE(comp.done);
-        }
-        finish({&large[0], &large[1], &large[7], &fetched, &got});
-        EXPECT_EQ(word + 1, old);
+/* Slices are on the queue pair of requests */
+class test_prio_shared : public test_prio {
+protected:
+    config_t config() override
+    {
+        config_t config   = test_prio::config();
+        config["BULK_QP"] = "no";
+        return config;
     }
+};
+
+TEST_F(test_prio_shared, requests_pass_slices)
+{
+    expect_requests_pass();
+}
+
+TEST_F(test_prio_shared, gets_pass_slices)
+{
+    expect_gets_pass();
 }
 
 /* Large operations have all operations that they may have. Also held ones need
@@ -520,6 +546,7 @@ TEST_F(test_prio_sched, quota_returns_on_failure)
     for (int i = 0; i < 8; ++i) {
         completion first, second;
 
+        run(PUT_ZCOPY, 0, 0, 16384); /* Connects */
         ASSERT_EQ(UCS_INPROGRESS,
                   start_large((i % 2) ? PUT_ZCOPY : GET_ZCOPY, &first));
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &second));
@@ -542,9 +569,12 @@ TEST_F(test_prio_sched, quota_returns_on_death)
         uct_rkey_t key   = m_a->unpack(target.get_bytes());
         uint64_t address = target.get<uint64_t>();
         uct_iov_t iov    = {m_local->ptr(), huge, m_local->memh(), 0, 1};
-        completion put, get;
+        completion connected, put, get;
 
         m_a->wire_up(ep, m_local->ptr(), address, key);
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_put_zcopy(ep, &iov, 1, address, key, &connected));
+        m_a->wait([&]() { return connected.done; });
         ASSERT_EQ(UCS_INPROGRESS,
                   uct_ep_put_zcopy(ep, &iov, 1, address, key, &put));
         ASSERT_EQ(UCS_INPROGRESS,
@@ -676,7 +706,8 @@ static std::string
 flood_name(const ::testing::TestParamInfo<config_t> &info)
 {
     static const char *names[] = {"default", "queue_of_16", "queue_of_8",
-                                  "least_quota", "few_slices"};
+                                  "least_quota", "few_slices", "shared",
+                                  "shared_queue_of_8"};
 
     return names[info.index];
 }
@@ -686,5 +717,8 @@ INSTANTIATE_TEST_SUITE_P(all, test_prio_flood,
                                            config_t{{"SVC_QUEUE_LEN", "16"}},
                                            config_t{{"SVC_QUEUE_LEN", "8"}},
                                            config_t{{"TX_QUOTA", "1"}},
-                                           config_t{{"MAX_PINNED", "512k"}}),
+                                           config_t{{"MAX_PINNED", "512k"}},
+                                           config_t{{"BULK_QP", "no"}},
+                                           config_t{{"BULK_QP", "no"},
+                                                    {"SVC_QUEUE_LEN", "8"}}),
                          flood_name);

@@ -317,7 +317,8 @@ config_name(const ::testing::TestParamInfo<config_t> &info)
 {
     static const char *names[] = {"default", "least_quota", "no_classes",
                                   "all_small", "short_queue", "little_quota",
-                                  "one_try", "copy", "many_slices"};
+                                  "one_try", "copy", "many_slices",
+                                  "shared"};
 
     return names[info.index];
 }
@@ -332,5 +333,6 @@ INSTANTIATE_TEST_SUITE_P(
                           config_t{{"TX_QUOTA", "100000"}, {"WEIGHT", "16"}},
                           config_t{{"MAX_TRIES", "1"}},
                           config_t{{"ZCOPY", "no"}},
-                          config_t{{"MAX_PINNED", "32m"}}),
+                          config_t{{"MAX_PINNED", "32m"}},
+                          config_t{{"BULK_QP", "no"}}),
         config_name);

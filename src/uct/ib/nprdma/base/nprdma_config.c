@@ -30,6 +30,12 @@ static const char *uct_nprdma_emulation_names[] = {
     [UCT_NPRDMA_EMULATION_LAST] = NULL
 };
 
+static const char *uct_nprdma_bulk_qp_names[] = {
+    [UCT_NPRDMA_BULK_QP_AUTO] = "auto",
+    [UCT_NPRDMA_BULK_QP_NO]   = "no",
+    [UCT_NPRDMA_BULK_QP_LAST] = NULL
+};
+
 static const char *uct_nprdma_zcopy_names[] = {
     [UCT_NPRDMA_ZCOPY_AUTO] = "auto",
     [UCT_NPRDMA_ZCOPY_NO]   = "no",
@@ -88,6 +94,17 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "service. It is a field of the global route header, which InfiniBand\n"
      "packets have only if it is not 0.",
      ucs_offsetof(uct_nprdma_md_config_t, device.path.traffic_class),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"BULK_SL", "0",
+     "Service level of the slices of large puts and gets, where they have a\n"
+     "queue pair of their own.",
+     ucs_offsetof(uct_nprdma_md_config_t, device.bulk_path.sl),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"BULK_TRAFFIC_CLASS", "0",
+     "Traffic class of the same packets.",
+     ucs_offsetof(uct_nprdma_md_config_t, device.bulk_path.traffic_class),
      UCS_CONFIG_TYPE_UINT},
 
     {"TIMEOUT", "0.1s",
@@ -185,6 +202,14 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "Share of the large operations of a context, 1 to 16: multiplies\n"
      "UCX_NPRDMA_TX_QUOTA=auto.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.weight), UCS_CONFIG_TYPE_UINT},
+
+    {"BULK_QP", "auto",
+     "Whether the slices of large puts and gets have a queue pair of their\n"
+     "own, so that small ones pass them in the device:\n"
+     " - auto : for up to 64 endpoints of an interface\n"
+     " - no   : they share the queue pair of requests",
+     ucs_offsetof(uct_nprdma_md_config_t, rma.bulk_qp),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_bulk_qp_names)},
 
     {"SCAN_MAX", "32k",
      "Slices of a get up to this size are verified by a scan of their data,\n"
@@ -498,6 +523,9 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
         {"SL", config->device.path.sl, 0, UCT_NPRDMA_MAX_SL},
         {"TRAFFIC_CLASS", config->device.path.traffic_class, 0, UINT8_MAX},
+        {"BULK_SL", config->device.bulk_path.sl, 0, UCT_NPRDMA_MAX_SL},
+        {"BULK_TRAFFIC_CLASS", config->device.bulk_path.traffic_class, 0,
+         UINT8_MAX},
         {"RETRY_COUNT", config->device.retry_count, 0, 7},
         {"REGION_SIZE", config->mem.region_size, 2 * UCS_MBYTE, UCS_TBYTE},
         {"REGION_CACHE", config->mem.region_cache, 0, UCS_TBYTE},

@@ -13,18 +13,36 @@
 
 #include <ucs/debug/memtrack_int.h>
 
+typedef struct uct_nprdma_flush uct_nprdma_flush_t;
+
+/* The part of a flush that waits for the WRs of one connection */
+typedef struct uct_nprdma_flush_conn {
+    uct_nprdma_comp_t      comp;
+    uct_nprdma_flush_t     *flush;
+} uct_nprdma_flush_conn_t;
+
 /* A flush in progress. It waits for the WRs of the AM connection, for those of
- * the SVC connection if that has failed, and for the service's
- * acknowledgement */
-typedef struct uct_nprdma_flush {
-    uct_nprdma_comp_t      am_comp;
-    uct_nprdma_comp_t      svc_comp;
+ * the others if they have failed, and for the service's acknowledgement */
+struct uct_nprdma_flush {
+    uct_nprdma_flush_conn_t conns[UCT_NPRDMA_CONN_KIND_LAST];
     uct_nprdma_rma_flush_t rma;
     ucs_list_link_t        list;        /* of ep, until comp is called */
     unsigned               count;       /* of parts that are outstanding */
     ucs_status_t           status;
     uct_completion_t       *comp;       /* NULL: has been called */
-} uct_nprdma_flush_t;
+};
+
+
+/* Stop all connections of an endpoint */
+static void uct_nprdma_ep_stop(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                               ucs_status_t status)
+{
+    int kind;
+
+    for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
+        uct_nprdma_conn_stop(&iface->net, &ep->net.conns[kind], status);
+    }
+}
 
 
 /* Call the user's error handler, after all operations have completed */
@@ -60,8 +78,7 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
     ep->net.status   = status;
     ++iface->net.stats->eps_failed;
-    uct_nprdma_conn_stop(&iface->net, &ep->net.am, status);
-    uct_nprdma_conn_stop(&iface->net, &ep->net.svc, status);
+    uct_nprdma_ep_stop(iface, ep, status);
     uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
     if (uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, status,
                                uct_nprdma_ep_report) == UCS_OK) {
@@ -74,6 +91,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     uct_nprdma_iface_t *iface = ucs_derived_of(params->iface,
                                                uct_nprdma_iface_t);
     ucs_status_t status;
+    int kind;
 
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_ep_t, params);
@@ -84,8 +102,9 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
                             sizeof(uct_nprdma_iface_addr_t), "ep %p: to", self);
 
     ucs_list_head_init(&self->flushes);
-    uct_nprdma_conn_init(&self->net.am);
-    uct_nprdma_conn_init(&self->net.svc);
+    for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
+        uct_nprdma_conn_init(&self->net.conns[kind]);
+    }
     status = uct_nprdma_conn_start(&iface->net, &self->net, &self->net.am,
                                    UCT_NPRDMA_CONN_AM);
     if (status != UCS_OK) {
@@ -154,22 +173,22 @@ static void uct_nprdma_flush_done(uct_nprdma_flush_t *flush,
     }
 }
 
-static void uct_nprdma_flush_am_done(uct_nprdma_net_iface_t *iface,
-                                     uct_nprdma_conn_t *conn,
-                                     uct_nprdma_comp_t *comp,
-                                     ucs_status_t status)
+static void uct_nprdma_flush_conn_done(uct_nprdma_net_iface_t *iface,
+                                       uct_nprdma_conn_t *conn,
+                                       uct_nprdma_comp_t *comp,
+                                       ucs_status_t status)
 {
-    uct_nprdma_flush_done(ucs_container_of(comp, uct_nprdma_flush_t, am_comp),
-                          status);
+    uct_nprdma_flush_done(ucs_container_of(comp, uct_nprdma_flush_conn_t,
+                                           comp)->flush, status);
 }
 
-static void uct_nprdma_flush_svc_done(uct_nprdma_net_iface_t *iface,
-                                      uct_nprdma_conn_t *conn,
-                                      uct_nprdma_comp_t *comp,
-                                      ucs_status_t status)
+/* @return Completion for the WRs of a connection. */
+static uct_nprdma_comp_t *
+uct_nprdma_flush_conn(uct_nprdma_flush_t *flush, int kind)
 {
-    uct_nprdma_flush_done(ucs_container_of(comp, uct_nprdma_flush_t, svc_comp),
-                          status);
+    flush->conns[kind].flush     = flush;
+    flush->conns[kind].comp.func = uct_nprdma_flush_conn_done;
+    return &flush->conns[kind].comp;
 }
 
 static void uct_nprdma_flush_rma(uct_nprdma_rma_iface_t *iface,
@@ -201,6 +220,7 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
     uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
+    int kind;
 
     ucs_trace_func("ep=%p", ep);
     ++iface->net.stats->eps_destroyed;
@@ -208,17 +228,20 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
     if (!uct_nprdma_rma_is_idle(&ep->rma)) {
         uct_nprdma_conn_stop(&iface->net, &ep->net.svc, UCS_ERR_CANCELED);
+        uct_nprdma_conn_stop(&iface->net, &ep->net.bulk, UCS_ERR_CANCELED);
         uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, UCS_ERR_CANCELED, NULL);
     }
     uct_nprdma_ep_cancel_flushes(ep);
 
-    uct_nprdma_conn_close(&iface->net, &ep->net.am);
-    uct_nprdma_conn_close(&iface->net, &ep->net.svc);
+    for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
+        uct_nprdma_conn_close(&iface->net, &ep->net.conns[kind]);
+    }
     if (!uct_nprdma_rma_is_idle(&ep->rma)) {
         /* The user may free the buffers when this returns, and need not call
-         * progress. Without the queue pair the NIC no longer accesses them
+         * progress. Without the queue pairs the NIC no longer accesses them
          * (ARCHITECTURE 3, destroy) */
         uct_nprdma_conn_release(&iface->net, &ep->net.svc, 1);
+        uct_nprdma_conn_release(&iface->net, &ep->net.bulk, 1);
     }
     UCS_CLASS_CLEANUP(uct_nprdma_ep_t, ep);
 
@@ -230,12 +253,16 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
 static int uct_nprdma_ep_try_free(uct_nprdma_iface_t *iface,
                                   uct_nprdma_ep_t *ep, int force)
 {
-    int am_gone  = uct_nprdma_conn_release(&iface->net, &ep->net.am, force);
-    int svc_gone = uct_nprdma_conn_release(&iface->net, &ep->net.svc, force);
+    int are_gone = 1;
+    int kind;
 
-    if (!am_gone || !svc_gone) {
+    for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
+        are_gone &= uct_nprdma_conn_release(&iface->net, &ep->net.conns[kind],
+                                            force);
         /* A completion on any connection may make room for a last message */
-        iface->net.tx.reap |= ep->net.am.fin_due || ep->net.svc.fin_due;
+        iface->net.tx.reap |= ep->net.conns[kind].fin_due;
+    }
+    if (!are_gone) {
         return 0;
     }
 
@@ -352,11 +379,15 @@ void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
 static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
                                                uct_completion_t *comp)
 {
-    int am_busy  = uct_nprdma_conn_outstanding(&ep->net.am) > 0;
-    int svc_busy = uct_nprdma_conn_outstanding(&ep->net.svc) > 0;
+    int num_busy = 0;
     uct_nprdma_flush_t *flush;
+    uct_nprdma_conn_t *conn;
+    int kind;
 
-    if (!am_busy && !svc_busy) {
+    for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
+        num_busy += uct_nprdma_conn_outstanding(&ep->net.conns[kind]) > 0;
+    }
+    if (num_busy == 0) {
         return UCS_OK;
     }
 
@@ -369,14 +400,13 @@ static ucs_status_t uct_nprdma_ep_flush_failed(uct_nprdma_ep_t *ep,
         return UCS_ERR_NO_MEMORY;
     }
 
-    flush->count = am_busy + svc_busy;
-    if (am_busy) {
-        flush->am_comp.func = uct_nprdma_flush_am_done;
-        uct_nprdma_conn_add_drain_comp(&ep->net.am, &flush->am_comp);
-    }
-    if (svc_busy) {
-        flush->svc_comp.func = uct_nprdma_flush_svc_done;
-        uct_nprdma_conn_add_drain_comp(&ep->net.svc, &flush->svc_comp);
+    flush->count = num_busy;
+    for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
+        conn = &ep->net.conns[kind];
+        if (uct_nprdma_conn_outstanding(conn) > 0) {
+            uct_nprdma_conn_add_drain_comp(conn,
+                                           uct_nprdma_flush_conn(flush, kind));
+        }
     }
     return UCS_INPROGRESS;
 }
@@ -388,8 +418,7 @@ uct_nprdma_ep_cancel(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     if (!(ep->net.blocked & UCT_NPRDMA_EP_FAILED)) {
         ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
         ep->net.status   = UCS_ERR_CANCELED;
-        uct_nprdma_conn_stop(&iface->net, &ep->net.am, UCS_ERR_CANCELED);
-        uct_nprdma_conn_stop(&iface->net, &ep->net.svc, UCS_ERR_CANCELED);
+        uct_nprdma_ep_stop(iface, ep, UCS_ERR_CANCELED);
         uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, UCS_ERR_CANCELED, NULL);
     }
 
@@ -419,6 +448,7 @@ static ucs_status_t
 uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                           int am_busy, int rma_busy, uct_completion_t *comp)
 {
+    uct_nprdma_comp_t *am_comp;
     uct_nprdma_flush_t *flush;
     ucs_status_t status;
 
@@ -427,8 +457,8 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         return UCS_ERR_NO_MEMORY;
     }
 
-    flush->rma.func     = uct_nprdma_flush_rma;
-    flush->am_comp.func = uct_nprdma_flush_am_done;
+    flush->rma.func = uct_nprdma_flush_rma;
+    am_comp         = uct_nprdma_flush_conn(flush, UCT_NPRDMA_CONN_AM);
 
     if (am_busy && (ep->net.am.unsignaled > 0) &&
         !uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
@@ -446,7 +476,7 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     }
 
     if (am_busy) {
-        status = uct_nprdma_ep_flush_am(iface, ep, &flush->am_comp);
+        status = uct_nprdma_ep_flush_am(iface, ep, am_comp);
         if (status == UCS_OK) {
             ++flush->count;
         } else if (flush->count == 0) {

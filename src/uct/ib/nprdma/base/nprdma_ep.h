@@ -17,7 +17,7 @@ typedef struct uct_nprdma_ep {
 
 
 /**
- * Fail both connections of an endpoint and call the error handler, once. Called
+ * Fail all connections of an endpoint and call the error handler, once. Called
  * from progress only, never within an operation of the user.
  *
  * @param [in] iface   Interface.

@@ -310,7 +310,8 @@ static uct_nprdma_ep_t *uct_nprdma_iface_find_broken(uct_nprdma_iface_t *iface)
     uct_nprdma_ep_t *ep;
 
     ucs_list_for_each(ep, &iface->net.eps, net.list) {
-        if ((ep->net.am.broken || ep->net.svc.broken) &&
+        if ((ep->net.am.broken || ep->net.svc.broken ||
+             ep->net.bulk.broken) &&
             !(ep->net.blocked & UCT_NPRDMA_EP_FAILED)) {
             return ep;
         }

@@ -145,7 +145,8 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
     }
 
     status = uct_nprdma_qp_connect(dev, iface->port_num, conn->qp, entry->psn,
-                                   &packet->qp, &dev->config.path,
+                                   &packet->qp,
+                                   uct_nprdma_conn_path(dev, conn->kind),
                                    UCT_NPRDMA_RNR_FOREVER);
     if (status == UCS_OK) {
         conn->established = 1;

@@ -118,7 +118,7 @@ typedef struct uct_nprdma_cm {
     atomic_uint                    attention;  /* progress has outcomes to
                                                 * handle */
     khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
-    khash_t(uct_nprdma_responders) by_qpn;     /* responders of kind AM */
+    khash_t(uct_nprdma_responders) by_qpn;     /* those of kinds AM and BULK */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
     ucs_list_link_t                dying;      /* responders with a QP in ERR,
                                                 * which may have completions */

@@ -126,14 +126,19 @@ static void uct_nprdma_conn_set_limits(const uct_nprdma_net_iface_t *iface,
                                       iface->config.tx_cq_len / 4);
     } else {
         params->max_send_wr = iface->config.svc_queue_len;
-        params->max_recv_wr = ucs_max(iface->config.svc_queue_len,
-                                      (uint32_t)UCT_NPRDMA_SVC_MAX_REPLIES);
         conn->reserve       = UCT_NPRDMA_CONN_REDO_WR;
-        conn->small_reserve = conn->reserve +
-                              ucs_min(UCT_NPRDMA_CONN_SMALL_WR,
-                                      (int32_t)params->max_send_wr / 4);
+        conn->small_reserve = conn->reserve;
         conn->cq_reserve    = ucs_min(UCT_NPRDMA_CONN_REDO_WR,
                                       iface->config.tx_cq_len / 8);
+        if (kind == UCT_NPRDMA_CONN_BULK) {
+            params->srq = iface->rx.srq; /* It receives nothing */
+        } else {
+            params->max_recv_wr  = ucs_max(iface->config.svc_queue_len,
+                                           (uint32_t)
+                                                   UCT_NPRDMA_SVC_MAX_REPLIES);
+            conn->small_reserve += ucs_min(UCT_NPRDMA_CONN_SMALL_WR,
+                                           (int32_t)params->max_send_wr / 4);
+        }
     }
     conn->moderation    = ucs_min(iface->config.tx_moderation,
                                   params->max_send_wr / 2);
@@ -175,6 +180,7 @@ uct_nprdma_conn_start(uct_nprdma_net_iface_t *iface, uct_nprdma_net_ep_t *ep,
     if (status != UCS_OK) {
         goto err_free_id;
     }
+    iface->num_bulk += (kind == UCT_NPRDMA_CONN_BULK);
     goto out;
 
 err_free_id:
@@ -404,9 +410,7 @@ unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface)
 /* The endpoint that the connection is part of, also after conn->ep is NULL */
 static uct_nprdma_net_ep_t *uct_nprdma_conn_owner(uct_nprdma_conn_t *conn)
 {
-    return (conn->kind == UCT_NPRDMA_CONN_AM) ?
-           ucs_container_of(conn, uct_nprdma_net_ep_t, am) :
-           ucs_container_of(conn, uct_nprdma_net_ep_t, svc);
+    return ucs_container_of(conn - conn->kind, uct_nprdma_net_ep_t, conns[0]);
 }
 
 /* Post the last message of a connection. The responder may then destroy its
@@ -417,9 +421,10 @@ uct_nprdma_conn_post_fin(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
     uct_nprdma_am_hdr_t hdr = { .type = UCT_NPRDMA_AM_FIN };
     struct ibv_send_wr wr   = {};
     struct ibv_sge sge      = {};
+    int is_svc              = (conn->kind == UCT_NPRDMA_CONN_SVC);
     char svc_fin[UCT_NPRDMA_FIN_MAX];
 
-    if (conn->kind == UCT_NPRDMA_CONN_AM) {
+    if (!is_svc) {
         sge.addr   = (uintptr_t)&hdr;
         sge.length = sizeof(hdr);
     } else {
@@ -428,8 +433,8 @@ uct_nprdma_conn_post_fin(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
                                            svc_fin);
     }
 
-    uct_nprdma_trace_packet((conn->kind == UCT_NPRDMA_CONN_AM) ?
-                            uct_nprdma_am_dump : uct_nprdma_svc_request_dump,
+    uct_nprdma_trace_packet(is_svc ? uct_nprdma_svc_request_dump :
+                                     uct_nprdma_am_dump,
                             (const void*)(uintptr_t)sge.addr, sge.length,
                             "conn 0x%x: TX:", conn->id);
     conn->fin_due = 0;
@@ -505,7 +510,8 @@ int uct_nprdma_conn_release(uct_nprdma_net_iface_t *iface,
         ucs_warn("%s: failed to destroy queue pair: %s",
                  uct_nprdma_net_dev(iface)->name, strerror(ret));
     }
-    conn->qp = NULL;
+    conn->qp         = NULL;
+    iface->num_bulk -= (conn->kind == UCT_NPRDMA_CONN_BULK);
     uct_nprdma_conn_id_free(iface, conn);
     uct_nprdma_conn_forget_unsignaled(iface, conn);
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);

@@ -16,7 +16,7 @@
  *
  * @param [in] iface  Interface.
  * @param [in] ep     Endpoint of the connection.
- * @param [in] conn   Connection in state NONE; &ep->am or &ep->svc.
+ * @param [in] conn   Connection in state NONE; &ep->conns[kind].
  * @param [in] kind   Kind of the connection.
  *
  * @return UCS_OK: connecting. UCS_ERR_NO_MEMORY, UCS_ERR_IO_ERROR, or

@@ -18,7 +18,7 @@ struct uct_nprdma_net_ep;
 /*
  * A connection: the requester's RC queue pair of one direction, with the
  * accounting of its work requests. The responder's side is at the peer
- * (nprdma_responder for kind AM, nprdma_service for kind SVC).
+ * (nprdma_responder for kinds AM and BULK, nprdma_service for kind SVC).
  *
  * The thread that calls the interface's progress owns all fields except those
  * marked "cm".
@@ -115,9 +115,9 @@ typedef struct uct_nprdma_conn_entry {
 /* Maximum number of gather elements of a send */
 #define UCT_NPRDMA_MAX_SEND_SGE      2
 
-/* WRs of an SVC connection that new operations do not get. They verify and redo
- * operations that have started, whatever the user posts in callbacks
- * (ARCHITECTURE 3, progress). */
+/* WRs of a connection of kind SVC or BULK that new operations do not get. They
+ * verify and redo operations that have started, whatever the user posts in
+ * callbacks (ARCHITECTURE 3, progress). */
 #define UCT_NPRDMA_CONN_REDO_WR      4
 
 /* Maximum number of further WRs of an SVC connection that large operations do

@@ -46,6 +46,7 @@
     _macro(nic_put)             \
     _macro(nic_get)             \
     _macro(nic_slices)          \
+    _macro(bulk_slices)         \
     _macro(nic_hits)            \
     _macro(nic_on_demand)       \
     _macro(suspect_lines)       \
@@ -64,6 +65,7 @@
     _macro(eps_created)         \
     _macro(eps_destroyed)       \
     _macro(eps_failed)          \
+    _macro(bulk_eps)            \
     _macro(cm_tx)               \
     _macro(cm_rx)               \
     _macro(cm_retransmits)      \

@@ -30,6 +30,7 @@ typedef struct uct_nprdma_device_config {
     unsigned retry_count;
     double   rnr_timeout;   /* seconds */
     uct_nprdma_path_config_t path;
+    uct_nprdma_path_config_t bulk_path; /* of connections of kind BULK */
 } uct_nprdma_device_config_t;
 
 

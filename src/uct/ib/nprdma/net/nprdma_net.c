@@ -45,6 +45,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_net_iface_t, const uct_nprdma_net_ops_t *ops,
     self->conns     = NULL;
     self->num_conns = 0;
     self->free_conn = UCT_NPRDMA_CONN_NO_INDEX;
+    self->num_bulk  = 0;
     memset(&self->tx, 0, sizeof(self->tx));
     memset(&self->iface_addr, 0, sizeof(self->iface_addr));
     ucs_list_head_init(&self->eps);
@@ -97,8 +98,12 @@ ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
     iface->port_num = port_num;
     status          = uct_nprdma_device_port_addr(dev, port_num,
                                                   &iface->dev_addr);
+    if (status == UCS_OK) {
+        status = uct_nprdma_device_check_path(&dev->config.path, "",
+                                              &iface->dev_addr);
+    }
     return (status != UCS_OK) ? status :
-           uct_nprdma_device_check_path(&dev->config.path, "",
+           uct_nprdma_device_check_path(&dev->config.bulk_path, "BULK_",
                                         &iface->dev_addr);
 }
 

@@ -137,6 +137,7 @@ struct uct_nprdma_net_iface {
     uct_nprdma_conn_entry_t    *conns;       /* indexed by the id's index */
     unsigned                   num_conns;    /* size of that table */
     uint32_t                   free_conn;    /* first free entry */
+    unsigned                   num_bulk;     /* connections of kind BULK */
     ucs_list_link_t            eps;
 
     struct ibv_comp_channel    *channel;     /* of both CQs */
@@ -180,10 +181,17 @@ struct uct_nprdma_net_ep {
     uct_base_ep_t           super;
     uint32_t                blocked;    /* UCT_NPRDMA_EP_xx */
     ucs_status_t            status;     /* reason of FAILED */
-    uct_nprdma_conn_t       am;         /* connects when the endpoint is
+    union {
+        uct_nprdma_conn_t   conns[UCT_NPRDMA_CONN_KIND_LAST]; /* by kind */
+        struct {
+            uct_nprdma_conn_t am;       /* connects when the endpoint is
                                          * created */
-    uct_nprdma_conn_t       svc;        /* connects at the first RMA or
+            uct_nprdma_conn_t svc;      /* connects at the first RMA or
                                          * atomic */
+            uct_nprdma_conn_t bulk;     /* connects at the first large put or
+                                         * get; may stay in state NONE */
+        };
+    };
     ucs_arbiter_group_t     arb_group;  /* pending requests */
     ucs_list_link_t         list;       /* iface->eps */
     uct_nprdma_dev_addr_t   dev_addr;   /* of the peer */
@@ -203,6 +211,15 @@ static inline uct_nprdma_device_t *
 uct_nprdma_net_dev(const uct_nprdma_net_iface_t *iface)
 {
     return ucs_derived_of(iface->super.md, uct_nprdma_device_t);
+}
+
+
+/** @return How packets of a kind of connection are marked for the network. */
+static inline const uct_nprdma_path_config_t *
+uct_nprdma_conn_path(const uct_nprdma_device_t *dev, uint8_t kind)
+{
+    return (kind == UCT_NPRDMA_CONN_BULK) ? &dev->config.bulk_path :
+                                            &dev->config.path;
 }
 
 

@@ -145,6 +145,7 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
 {
     uct_nprdma_device_t *dev      = uct_nprdma_net_dev(iface);
     uct_nprdma_qp_params_t params = {};
+    const uct_nprdma_path_config_t *path;
     ucs_status_t status;
 
     if (resp->kind == UCT_NPRDMA_CONN_SVC) {
@@ -162,9 +163,11 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
         return status;
     }
 
+    /* The data of gets are packets of this QP */
+    path      = uct_nprdma_conn_path(dev, resp->kind);
     resp->qpn = resp->qp->qp_num;
     status    = uct_nprdma_qp_connect(dev, iface->port_num, resp->qp, resp->psn,
-                                      &resp->peer, &dev->config.path,
+                                      &resp->peer, path,
                                       UCT_NPRDMA_RNR_FOREVER);
     if (status != UCS_OK) {
         goto err;

@@ -7,9 +7,9 @@
 
 /*
  * The responder's side of connections that peers have opened to an interface:
- * an RC QP on the interface's SRQ (kind AM), or a connection of the MD's
- * service (kind SVC). The requester's nonce and connection id are its name, so
- * that a repeated REQ finds the responder of the first one.
+ * an RC QP on the interface's SRQ (kinds AM and BULK), or a connection of the
+ * MD's service (kind SVC). The requester's nonce and connection id are its
+ * name, so that a repeated REQ finds the responder of the first one.
  *
  * A responder ends in one of three ways. Its requester ends it, by FIN as the
  * last message of the connection or by RST. Or its requester never confirms it
@@ -26,7 +26,7 @@ struct uct_nprdma_responder {
     uint8_t                        confirmed;
     uint8_t                        probing;    /* a probe is outstanding */
     uint32_t                       ud_qpn;     /* requester's interface */
-    struct ibv_qp                  *qp;        /* kind AM */
+    struct ibv_qp                  *qp;        /* other kinds */
     struct uct_nprdma_service_conn *svc;       /* kind SVC */
     uct_nprdma_qp_addr_t           peer;
     uint32_t                       qpn;        /* of the local QP */

@@ -194,7 +194,7 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
     unsigned count = 0;
     uct_nprdma_rma_t *rma, *tmp;
 
-    if (iface->res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) {
+    if (uct_nprdma_rma_watch_is_needed(iface)) {
         uct_nprdma_rma_watch_progress(iface, &iface->res->watch);
     }
 
@@ -243,6 +243,8 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
     /* Rule "cancel, destroy": the NIC no longer accesses any buffer */
     nprdma_assert((rma->ep->net.svc.qp == NULL) ||
                   (uct_nprdma_conn_outstanding(&rma->ep->net.svc) == 0));
+    nprdma_assert((rma->ep->net.bulk.qp == NULL) ||
+                  (uct_nprdma_conn_outstanding(&rma->ep->net.bulk) == 0));
     iface->net.tx.exhausted = 0; /* Resources come back, so dispatch again */
     uct_nprdma_rma_enter(rma);
     /* Before any callback: an operation of another endpoint that it starts runs
@@ -275,18 +277,35 @@ static void uct_nprdma_rma_drained(uct_nprdma_net_iface_t *net_iface,
 {
     uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
                                                    uct_nprdma_rma_iface_t);
-    uct_nprdma_rma_t *rma         = ucs_container_of(comp, uct_nprdma_rma_t,
-                                                     drain);
+    uct_nprdma_rma_t *rma         = ucs_container_of(comp,
+                                                     uct_nprdma_rma_drain_t,
+                                                     comp)->rma;
     uct_nprdma_rma_failed_func_t failed;
 
+    if (--rma->num_drains > 0) {
+        return; /* The NIC has WRs of the other connection */
+    }
+
     uct_nprdma_rma_enter(rma);
-    rma->drain.func = NULL;
-    failed          = rma->failed;
+    failed = rma->failed;
     uct_nprdma_rma_purge(iface, rma);
     if ((rma->ep != NULL) && (failed != NULL)) {
         failed(iface, rma->ep);
     }
     uct_nprdma_rma_leave(rma);
+}
+
+/* Wait for the WRs of a connection, if there are any */
+static void
+uct_nprdma_rma_drain(uct_nprdma_rma_t *rma, uct_nprdma_conn_t *conn,
+                     uct_nprdma_rma_drain_t *drain)
+{
+    if (uct_nprdma_conn_outstanding(conn) > 0) {
+        drain->rma       = rma;
+        drain->comp.func = uct_nprdma_rma_drained;
+        ++rma->num_drains;
+        uct_nprdma_conn_add_drain_comp(conn, &drain->comp);
+    }
 }
 
 ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface,
@@ -304,16 +323,16 @@ ucs_status_t uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface,
         rma->status = status;
     }
 
-    if (uct_nprdma_conn_outstanding(&ep->net.svc) == 0) {
+    if (rma->num_drains == 0) {
+        uct_nprdma_rma_drain(rma, &ep->net.svc, &rma->drains[0]);
+        uct_nprdma_rma_drain(rma, &ep->net.bulk, &rma->drains[1]);
+    }
+    if (rma->num_drains == 0) {
         uct_nprdma_rma_purge(iface, rma);
         return UCS_OK;
     }
 
     rma->failed = failed;
-    if (rma->drain.func == NULL) {
-        rma->drain.func = uct_nprdma_rma_drained;
-        uct_nprdma_conn_add_drain_comp(&ep->net.svc, &rma->drain);
-    }
     return UCS_INPROGRESS;
 }
 

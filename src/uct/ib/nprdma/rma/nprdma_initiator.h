@@ -88,7 +88,7 @@ unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface);
 int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface);
 
 /**
- * The endpoint is being destroyed and its SVC connection receives no more.
+ * The endpoint is being destroyed and its connections receive no more.
  * Outstanding operations complete with UCS_ERR_CANCELED.
  *
  * @param [in] iface  Interface.
@@ -98,10 +98,9 @@ void uct_nprdma_rma_ep_cleanup(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_ep_t *ep);
 
 /**
- * The SVC connection of an endpoint has failed and receives no more. Complete
- * all outstanding operations when the NIC no longer accesses the user's memory,
- * which is when all WRs of the connection are done (ARCHITECTURE 3, failure of
- * a peer).
+ * The connections of an endpoint have been stopped. Complete all outstanding
+ * operations when the NIC no longer accesses the user's memory, which is when
+ * all WRs of SVC and of BULK are done (ARCHITECTURE 3, failure of a peer).
  *
  * @param [in] iface   Interface.
  * @param [in] ep      Endpoint.

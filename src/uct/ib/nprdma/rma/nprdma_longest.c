@@ -148,17 +148,23 @@ uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
                                                      UCT_NPRDMA_WAIT_reply;
 }
 
-/* Purpose of the oldest work request that has a completion */
+/* Purpose of the oldest work request that has a completion. Operations wait for
+ * those of slices longer than for others. */
 static uct_nprdma_wait_for_t
 uct_nprdma_longest_wr(const uct_nprdma_rma_iface_t *iface,
-                      const uct_nprdma_conn_t *conn)
+                      const uct_nprdma_net_ep_t *ep)
 {
     const uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    const uct_nprdma_conn_t *conn    = &ep->bulk;
     const uct_nprdma_op_slice_t *slice;
     const uct_nprdma_comp_t *comp;
 
     if (ucs_queue_is_empty((ucs_queue_head_t*)&conn->comps)) {
-        return UCT_NPRDMA_WAIT_held;
+        conn = &ep->svc;
+    }
+    if (ucs_queue_is_empty((ucs_queue_head_t*)&conn->comps)) {
+        return (ep->bulk.state == UCT_NPRDMA_CONN_CONNECTING) ?
+               UCT_NPRDMA_WAIT_connecting : UCT_NPRDMA_WAIT_held;
     }
 
     comp  = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&conn->comps,
@@ -192,7 +198,7 @@ uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
     if (ucs_list_is_empty(&rma->ops.order.ops)) {
         state = UCT_NPRDMA_WAIT_nothing;
     } else if (state == UCT_NPRDMA_WAIT_nothing) {
-        state = uct_nprdma_longest_wr(iface, &ep->net.svc);
+        state = uct_nprdma_longest_wr(iface, &ep->net);
     }
     uct_nprdma_longest_update(iface, ep, &longest->op, now, state,
                               uct_nprdma_order_is_done(&rma->ops.order,
@@ -208,7 +214,8 @@ static void uct_nprdma_longest_pending(uct_nprdma_rma_iface_t *iface,
     const uint32_t fenced       = UCT_NPRDMA_EP_FENCED |
                                   UCT_NPRDMA_EP_FENCED_RMA;
     uct_nprdma_wait_for_t state = UCT_NPRDMA_WAIT_nothing;
-    uint64_t started            = ep->net.am.sn + ep->net.svc.sn;
+    uint64_t started            = ep->net.am.sn + ep->net.svc.sn +
+                                  ep->net.bulk.sn;
 
     if (ep->net.blocked & UCT_NPRDMA_EP_PENDING) {
         state = (ep->net.blocked & fenced) ? UCT_NPRDMA_WAIT_fence :
@@ -237,6 +244,8 @@ void uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
         }
         uct_nprdma_longest_conn(iface, ep, &ep->net.am, &ep->longest.am, now);
         uct_nprdma_longest_conn(iface, ep, &ep->net.svc, &ep->longest.svc, now);
+        uct_nprdma_longest_conn(iface, ep, &ep->net.bulk, &ep->longest.bulk,
+                                now);
         if (ep->rma != NULL) {
             uct_nprdma_longest_rma(iface, ep, now);
         }

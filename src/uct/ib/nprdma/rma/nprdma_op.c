@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_op.h"
+#include "nprdma_bulk.h"
 #include "nprdma_held.h"
 #include "nprdma_op_slice.h"
 #include "nprdma_rma_error.h"
@@ -346,31 +347,39 @@ uct_nprdma_op_pull_slice(uct_nprdma_op_iface_t *ops,
 }
 
 /*
- * Check whether a slice of a large operation may start. A slice has up to two
- * WRs at a time: those of all slices together leave a share of the send queue
- * to small operations, also if slices that start with one WR continue with two.
- * An endpoint that has no slice may use the WRs for redo: small operations that
- * are posted again and again may have all others. Like those for redo, they
- * come back without waiting for anything else.
+ * Check whether a slice of a large operation may start. A connection of kind
+ * BULK has no backlog: the operation waits here until it is made.
+ *
+ * A slice has up to two WRs at a time: those of all slices together leave a
+ * share of the send queue to small operations, also if slices that start with
+ * one WR continue with two. An endpoint that has no slice may use the WRs for
+ * redo: small operations that are posted again and again may have all others.
+ * Like those for redo, they come back without waiting for anything else.
  */
 static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
-                                     uct_nprdma_rma_t *rma)
+                                     const uct_nprdma_op_t *op)
 {
-    const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
+    uct_nprdma_rma_t *rma         = op->rma;
     int32_t num_slices            =
             rma->ops.num_slices[UCT_NPRDMA_OP_SLICE_ANY][1];
+    const uct_nprdma_conn_t *conn = op->by_nic ?
+                                    uct_nprdma_bulk_conn(iface, rma) :
+                                    &rma->ep->net.svc;
 
     if (!uct_nprdma_op_has_slice(&iface->res->ops, rma,
-                                 UCT_NPRDMA_OP_SLICE_ANY, 1)) {
+                                 UCT_NPRDMA_OP_SLICE_ANY, 1) ||
+        ((conn->state != UCT_NPRDMA_CONN_CONNECTED) &&
+         (conn == &rma->ep->net.bulk))) {
         return 0;
     }
 
     return (((2 * (num_slices + 1)) <=
              (conn->max_credits - conn->small_reserve)) &&
-            uct_nprdma_rma_admit_large(iface, rma)) ||
+            uct_nprdma_rma_admit_large(iface, rma, conn)) ||
            ((num_slices == 0) &&
             (conn->state == UCT_NPRDMA_CONN_CONNECTED) &&
-            uct_nprdma_rma_admit_redo(iface, rma, 2));
+            uct_nprdma_conn_admit_redo(&iface->net, conn, 2) &&
+            uct_nprdma_rma_can_count(rma));
 }
 
 static int uct_nprdma_op_admit_small(uct_nprdma_rma_iface_t *iface,
@@ -446,7 +455,7 @@ unsigned uct_nprdma_op_run(uct_nprdma_rma_iface_t *iface)
 
     while ((next = uct_nprdma_sched_next(&ops->sched, &ep)) != NULL) {
         op = ucs_container_of(next, uct_nprdma_op_t, sched);
-        if (!uct_nprdma_op_admit_large(iface, op->rma)) {
+        if (!uct_nprdma_op_admit_large(iface, op)) {
             uct_nprdma_sched_block(&ops->sched, ep);
             uct_nprdma_rma_stall(iface->res, op->rma);
             continue;

@@ -194,7 +194,8 @@ static int uct_nprdma_op_admit_post(uct_nprdma_rma_iface_t *iface,
                                     const uct_nprdma_op_slice_t *slice,
                                     int32_t count)
 {
-    return uct_nprdma_rma_admit_redo(iface, slice->op->rma, count);
+    return uct_nprdma_conn_admit_redo(&iface->net, slice->conn, count) &&
+           uct_nprdma_rma_can_count(slice->op->rma);
 }
 
 /*
@@ -210,7 +211,6 @@ static int uct_nprdma_op_post(uct_nprdma_rma_iface_t *iface,
                               uint64_t address, uint32_t rkey,
                               uct_nprdma_comp_func_t func)
 {
-    uct_nprdma_conn_t *conn = &slice->op->rma->ep->net.svc;
     uct_nprdma_comp_t *comp = NULL;
     struct ibv_send_wr wr   = {};
 
@@ -223,8 +223,8 @@ static int uct_nprdma_op_post(uct_nprdma_rma_iface_t *iface,
         comp       = &slice->wr;
         comp->func = func;
     }
-    if (ucs_unlikely(uct_nprdma_conn_post_inl(&iface->net, conn, &wr, comp,
-                                              func != NULL) != UCS_OK)) {
+    if (ucs_unlikely(uct_nprdma_conn_post_inl(&iface->net, slice->conn, &wr,
+                                              comp, func != NULL) != UCS_OK)) {
         return 0;
     }
 
@@ -258,9 +258,7 @@ static int uct_nprdma_op_lines_are_whole(const uct_nprdma_op_slice_t *slice,
 /* @return Nonzero if the last WR of the slice that had a func is complete. */
 static int uct_nprdma_op_wr_is_complete(const uct_nprdma_op_slice_t *slice)
 {
-    const uct_nprdma_conn_t *conn = &slice->op->rma->ep->net.svc;
-
-    return (int16_t)(conn->done_sn - slice->wr.sn) >= 0;
+    return (int16_t)(slice->conn->done_sn - slice->wr.sn) >= 0;
 }
 
 static int uct_nprdma_op_post_data(uct_nprdma_rma_iface_t *iface,
@@ -639,7 +637,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_op_slice_leaves_nic(iface, slice);
     has_data = slice->op->is_large && !uct_nprdma_rma_is_small(reply_length);
-    if (!uct_nprdma_op_admit_post(iface, slice, 1) ||
+    if (!uct_nprdma_rma_admit_redo(iface, rma, 1) ||
         (has_data && !uct_nprdma_rma_large_may_take(iface, rma)) ||
         !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCT_NPRDMA_OP_BUSY;
@@ -934,6 +932,8 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
 {
     const uct_nprdma_op_t *op = slice->op;
 
+    slice->conn       = (op->is_large && op->by_nic) ? op->rma->bulk :
+                                                       &op->rma->ep->net.svc;
     slice->tries      = 0;
     slice->is_known   = 0;
     slice->is_suspect = 0;
@@ -942,13 +942,15 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
                          (slice->length > iface->res->ops.scan_max));
     slice->step       = (op->by_nic && uct_nprdma_op_find_lkey(iface, slice)) ?
                         UCT_NPRDMA_OP_TRY : UCT_NPRDMA_OP_COPY;
-    iface->net.stats->nic_slices += op->by_nic;
+    iface->net.stats->nic_slices  += op->by_nic;
+    iface->net.stats->bulk_slices += (slice->conn == &op->rma->ep->net.bulk);
     uct_nprdma_op_slice_run(iface, slice);
 }
 
 void uct_nprdma_op_slice_resume(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_op_slice_t *slice)
 {
+    slice->conn       = &slice->op->rma->ep->net.svc;
     slice->tries      = 1;
     slice->populated  = 0;
     slice->is_known   = 0;

@@ -15,6 +15,13 @@
 /* Maximum of UCX_NPRDMA_WEIGHT */
 #define UCT_NPRDMA_MAX_WEIGHT  16
 
+/* UCX_NPRDMA_BULK_QP */
+typedef enum uct_nprdma_bulk_qp {
+    UCT_NPRDMA_BULK_QP_AUTO,    /* unless the interface has many endpoints */
+    UCT_NPRDMA_BULK_QP_NO,
+    UCT_NPRDMA_BULK_QP_LAST
+} uct_nprdma_bulk_qp_t;
+
 /* Configuration of put, get and atomics */
 typedef struct uct_nprdma_rma_config {
     size_t   slice;         /* bytes of an operation that are moved and verified
@@ -24,6 +31,8 @@ typedef struct uct_nprdma_rma_config {
                              * once; may be UCS_MEMUNITS_AUTO or _INF */
     size_t   busy_slice;    /* slice while something urgent goes on, bytes */
     unsigned weight;        /* share of large operations */
+    uct_nprdma_bulk_qp_t bulk_qp; /* whether they have queue pairs of their
+                                   * own */
     size_t   scan_max;      /* longest get that is scanned, bytes */
     unsigned max_tries;     /* optimistic tries of a slice */
     int      atomic_order;  /* nonzero: atomics wait for earlier puts and

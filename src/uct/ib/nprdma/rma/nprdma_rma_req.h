@@ -32,17 +32,18 @@ uct_nprdma_rma_admit_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 
 
 /**
- * uct_nprdma_rma_admit_post() for a large operation, which leaves WRs to small
- * ones. The backlog of a connection that is being made is too short for that.
+ * uct_nprdma_rma_admit_post() for a large operation, on its connection, which
+ * leaves WRs to small ones. The backlog of a connection that is being made is
+ * too short for that.
  */
 static inline int
-uct_nprdma_rma_admit_large(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_rma_admit_large(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                           const uct_nprdma_conn_t *conn)
 {
-    const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
-
     return ((conn->credits > conn->small_reserve) ||
             (conn->state != UCT_NPRDMA_CONN_CONNECTED)) &&
-           uct_nprdma_rma_admit_post(iface, rma);
+           uct_nprdma_conn_admit_post(&iface->net, conn) &&
+           uct_nprdma_rma_can_count(rma);
 }
 
 

@@ -17,9 +17,10 @@
 #include <stdatomic.h>
 
 /*
- * The initiator's side of put, get and atomics of an endpoint, on its
- * connection of kind SVC: requests to the target's software, and optimistic
- * operations (nprdma_op.h), which the NIC executes.
+ * The initiator's side of put, get and atomics of an endpoint: requests to the
+ * target's software, on its connection of kind SVC, and optimistic operations
+ * (nprdma_op.h), which the NIC executes, on the same connection or on that of
+ * nprdma_bulk.h.
  *
  * Requests are numbered per connection, and the target executes them in order.
  * Before a request with a reply is sent, a receive is posted for the reply.
@@ -195,6 +196,8 @@ struct uct_nprdma_op_slice {
     ucs_queue_elem_t        queue;      /* Free, or in op_ep.todo[is_large] */
     ucs_list_link_t         list;       /* In op->slices */
     uct_nprdma_op_t         *op;
+    uct_nprdma_conn_t       *conn;      /* Of all its READs and WRITEs: states
+                                         * are READ behind the data */
     uint8_t                 kind;       /* uct_nprdma_op_slice_kind_t */
     uint8_t                 step;       /* uct_nprdma_op_step_t */
     uint8_t                 by_states;  /* Verified by states, else by a scan */
@@ -419,6 +422,13 @@ typedef struct uct_nprdma_rma_recent {
 } uct_nprdma_rma_recent_t;
 
 
+/* Waits for the WRs of one connection of an endpoint that has failed */
+typedef struct uct_nprdma_rma_drain {
+    uct_nprdma_comp_t       comp;
+    uct_nprdma_rma_t        *rma;
+} uct_nprdma_rma_drain_t;
+
+
 /* The RMA side of an endpoint */
 struct uct_nprdma_rma {
     uct_nprdma_rma_ep_t         *ep;
@@ -459,9 +469,12 @@ struct uct_nprdma_rma {
                                          * requested */
     ucs_queue_head_t        smalls;     /* Those of small operations */
     uct_nprdma_op_ep_t      ops;
-    uct_nprdma_comp_t       drain;      /* Called behind the last WR after a
-                                         * failure */
-    uct_nprdma_rma_failed_func_t failed; /* Called after drain */
+    uct_nprdma_conn_t       *bulk;      /* For slices of large operations, see
+                                         * nprdma_bulk.h; NULL: none yet */
+    uct_nprdma_rma_drain_t  drains[2];  /* Called behind the last WR of svc and
+                                         * of bulk after a failure */
+    unsigned                num_drains; /* Those that are outstanding */
+    uct_nprdma_rma_failed_func_t failed; /* Called after the last of them */
     ucs_list_link_t         stalled;
     uct_nprdma_rma_recent_t recent[UCT_NPRDMA_RMA_RECENT]; /* Indexed by sn */
 };

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_rma_watch.h"
+#include "nprdma_bulk.h"
 #include "nprdma_longest.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
@@ -98,6 +99,14 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
             uct_nprdma_rma_watch_probe(iface, &rma->ep->net.svc);
         }
     }
+
+    /* A target that has died answers no REQ: the other connection finds that
+     * out before wire-up gives up */
+    ucs_list_for_each(rma, &res->stalled, stalled) {
+        if (uct_nprdma_bulk_is_connecting(rma)) {
+            uct_nprdma_rma_watch_probe(iface, &rma->ep->net.svc);
+        }
+    }
 }
 
 static void uct_nprdma_rma_watch_handler(int id, ucs_event_set_types_t events,
@@ -125,8 +134,7 @@ void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface)
     ucs_status_t status        = UCS_OK;
     uct_nprdma_rma_watch_t *watch;
 
-    if ((iface->res == NULL) ||
-        (iface->res->num_free_waits == UCT_NPRDMA_RMA_MAX_REPLIES)) {
+    if ((iface->res == NULL) || !uct_nprdma_rma_watch_is_needed(iface)) {
         return;
     }
 

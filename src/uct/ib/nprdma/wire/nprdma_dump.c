@@ -42,8 +42,9 @@ static const char *const uct_nprdma_dump_cm_types[] = {
 };
 
 static const char *const uct_nprdma_dump_kinds[] = {
-    [UCT_NPRDMA_CONN_AM]  = "am",
-    [UCT_NPRDMA_CONN_SVC] = "svc"
+    [UCT_NPRDMA_CONN_AM]   = "am",
+    [UCT_NPRDMA_CONN_SVC]  = "svc",
+    [UCT_NPRDMA_CONN_BULK] = "bulk"
 };
 
 static const char *const uct_nprdma_dump_reasons[] = {

@@ -32,7 +32,8 @@ typedef const char *(*uct_nprdma_dump_func_t)(char *buf, size_t max,
                                               size_t length);
 
 
-/** Dump a message on a connection of kind AM, see uct_nprdma_dump_func_t. */
+/** Dump a message on a connection of kind AM or BULK, see
+ * uct_nprdma_dump_func_t. */
 const char *uct_nprdma_am_dump(char *buf, size_t max, const void *packet,
                                size_t length);
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UCT_NPRDMA_WIRE_VERSION  1
+#define UCT_NPRDMA_WIRE_VERSION  2
 
 /* First bytes of every wire-up packet; they distinguish it from foreign UD
  * traffic */
@@ -62,6 +62,8 @@ typedef struct uct_nprdma_qp_addr {
 enum uct_nprdma_conn_kind {
     UCT_NPRDMA_CONN_AM,         /* iface SRQ, application's progress */
     UCT_NPRDMA_CONN_SVC,        /* MD service: SRQ, CQ and thread of its own */
+    UCT_NPRDMA_CONN_BULK,       /* as AM; the NIC answers, so that it receives
+                                 * the last message only */
     UCT_NPRDMA_CONN_KIND_LAST
 };
 

@@ -1,0 +1,728 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "qp_gate.h"
+#include "refuser.h"
+#include "test_op.h"
+
+#include "uct/ib/nprdma/wire/nprdma_wire.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include <unistd.h>
+
+#define SVC   UCT_NPRDMA_CONN_SVC
+#define BULK  UCT_NPRDMA_CONN_BULK
+
+PEER_FUNCTION(bulk_target)
+{
+    entity self({{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}});
+    buffer memory(self.md(), 1 << 20);
+
+    memory.fill(1);
+    uct_iface_set_am_handler(
+            self.iface(), 1, [](void*, void*, size_t, unsigned) {
+                return UCS_OK;
+            }, nullptr, 0);
+    parent.put_bytes(self.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    for (;;) {
+        self.progress(); /* Until it is killed */
+    }
+}
+
+/*
+ * Slices of large operations have a queue pair of their own. A gate serves it
+ * later than the other ones, and the target answers connection requests later.
+ * No test depends on time, but for time limits of the transport.
+ */
+class test_bulk : public test_op {
+protected:
+    static constexpr size_t large = 256 << 10; /* 4 slices */
+    static constexpr size_t size  = large + 65536;
+    static constexpr size_t other = large + 8192; /* Outside of large ones */
+
+    void SetUp() override
+    {
+        test_op::SetUp();
+        m_a->disconnect(m_ab);
+        qp_gate_start(m_a->md());
+        m_ab = m_a->connect(m_b->address());
+        uct_iface_set_am_handler(
+                m_b->iface(), 1, [](void*, void*, size_t, unsigned) {
+                    return UCS_OK;
+                }, nullptr, 0);
+        make(size);
+    }
+
+    void TearDown() override
+    {
+        qp_gate_open();
+        test_op::TearDown();
+    }
+
+    config_t config() override
+    {
+        config_t config        = test_op::config();
+        config["ATOMIC_ORDER"] = "n"; /* Else an atomic waits for large ones */
+        config["TX_QUOTA"]     = "inf";
+        config["TIMEOUT"]      = "20ms"; /* Of an endpoint to a dead peer */
+        config["RETRY_COUNT"]  = "3";
+        return config;
+    }
+
+    ucs_status_t start_large(op_t op, completion *comp, uct_ep_h ep,
+                             uint64_t address, uct_rkey_t rkey)
+    {
+        uct_iov_t iov = {m_local->ptr(), large, m_local->memh(), 0, 1};
+
+        return (op == PUT_ZCOPY) ?
+               uct_ep_put_zcopy(ep, &iov, 1, address, rkey, comp) :
+               uct_ep_get_zcopy(ep, &iov, 1, address, rkey, comp);
+    }
+
+    ucs_status_t start_large(op_t op, completion *comp, uct_ep_h ep = nullptr)
+    {
+        return start_large(op, comp, (ep == nullptr) ? m_ab : ep,
+                           m_remote->address(), m_rkey);
+    }
+
+    ucs_status_t start_small(completion *comp, uct_ep_h ep = nullptr)
+    {
+        uct_iov_t iov = {m_local->ptr(other), 64, m_local->memh(), 0, 1};
+
+        return uct_ep_get_zcopy((ep == nullptr) ? m_ab : ep, &iov, 1,
+                                m_remote->address(other), m_rkey, comp);
+    }
+
+    /* A new endpoint without the connection for slices */
+    uct_ep_h connect()
+    {
+        uct_ep_h ep = m_a->connect(m_b->address());
+
+        m_a->wire_up(ep, m_local->ptr(other), m_remote->address(other), m_rkey);
+        return ep;
+    }
+
+    void progress_for_long()
+    {
+        for (int i = 0; i < 1000; ++i) {
+            m_a->progress();
+        }
+    }
+
+    void expect_equal()
+    {
+        EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), large));
+    }
+};
+
+/* Data and states of slices are on it, and nothing else. Requests are not, also
+ * those of large operations. */
+TEST_F(test_bulk, has_slices_and_nothing_else)
+{
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        for (bool is_absent : {false, true}) {
+            unsigned writes = qp_gate_count(m_ab, BULK, QP_GATE_WRITE);
+            unsigned reads  = qp_gate_count(m_ab, BULK, QP_GATE_READ);
+            unsigned others = qp_gate_count(m_ab, SVC, QP_GATE_WRITE) +
+                              qp_gate_count(m_ab, SVC, QP_GATE_READ);
+            unsigned sends  = qp_gate_count(m_ab, SVC, QP_GATE_SEND);
+            uint64_t slices = counter("bulk_slices");
+            completion comp;
+
+            m_local->fill(m_seed++);
+            if (is_absent) {
+                m_remote->evict(0, large);
+            }
+            ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
+            m_a->wait([&]() { return comp.done; });
+            EXPECT_EQ(UCS_OK, comp.status);
+            slices = counter("bulk_slices") - slices;
+            EXPECT_LE(large / 65536, slices);
+            EXPECT_LE(slices * ((op == PUT_ZCOPY) ? 1 : 2),
+                      qp_gate_count(m_ab, BULK, QP_GATE_READ) - reads);
+            if (op == PUT_ZCOPY) {
+                EXPECT_LE(slices, qp_gate_count(m_ab, BULK, QP_GATE_WRITE) -
+                                  writes);
+            }
+            EXPECT_EQ(others, qp_gate_count(m_ab, SVC, QP_GATE_WRITE) +
+                              qp_gate_count(m_ab, SVC, QP_GATE_READ));
+            if (is_absent) {
+                EXPECT_LT(sends, qp_gate_count(m_ab, SVC, QP_GATE_SEND));
+            }
+            expect_equal();
+        }
+    }
+    EXPECT_EQ(0u, qp_gate_count(m_ab, BULK, QP_GATE_SEND));
+}
+
+TEST_F(test_bulk, small_ones_are_not_on_it)
+{
+    unsigned reads  = qp_gate_count(m_ab, BULK, QP_GATE_READ);
+    uint64_t slices = counter("bulk_slices");
+    completion comp;
+
+    run(GET_BCOPY, other, other, 64);
+    run(GET_COPIED, other, other, 64);
+    run(GET_ZCOPY, other, other, 4096);
+    run(PUT_ZCOPY, other, other, 4096);
+    EXPECT_EQ(reads, qp_gate_count(m_ab, BULK, QP_GATE_READ));
+    EXPECT_EQ(slices, counter("bulk_slices"));
+
+    /* Control: a large one is */
+    run(GET_ZCOPY, 0, 0, large);
+    EXPECT_LT(reads, qp_gate_count(m_ab, BULK, QP_GATE_READ));
+}
+
+/* Small operations do not wait while slices wait for the NIC */
+TEST_F(test_bulk, small_ones_pass_slices)
+{
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        completion slow, got, fetched;
+        uint64_t old;
+
+        qp_gate_close(m_ab, BULK, (op == PUT_ZCOPY) ? QP_GATE_WRITE :
+                                                      QP_GATE_READ);
+        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &slow));
+        ASSERT_EQ(UCS_INPROGRESS, start_small(&got));
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, 1, &old,
+                                        m_remote->address(other), m_rkey,
+                                        &fetched));
+        m_a->wait([&]() { return got.done && fetched.done; });
+        EXPECT_LT(0u, qp_gate_num_held());
+        EXPECT_FALSE(slow.done);
+        qp_gate_open();
+        m_a->wait([&]() { return slow.done; });
+        EXPECT_EQ(UCS_OK, slow.status);
+        expect_equal();
+    }
+}
+
+/* Rule "remote WRITE": states are READ behind the WRITE on one queue pair. The
+ * page goes between the post of the WRITE and its execution. States that were
+ * read on another queue pair would be those from before. */
+TEST_F(test_bulk, states_are_read_behind_data)
+{
+    for (size_t evicted : {size_t(0), page_size, 65536 - page_size}) {
+        uint64_t suspects = counter("suspect_states");
+        completion comp, flush;
+
+        m_local->fill(m_seed++);
+        qp_gate_close(m_ab, BULK, QP_GATE_WRITE);
+        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp));
+        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ab, 0, &flush));
+        progress_for_long();
+        EXPECT_LT(1u, qp_gate_num_held());
+        EXPECT_FALSE(comp.done);
+        EXPECT_FALSE(flush.done);
+        m_remote->evict(evicted, page_size);
+        qp_gate_open();
+        m_a->wait([&]() { return comp.done && flush.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+        EXPECT_LT(suspects, counter("suspect_states"));
+        expect_equal();
+    }
+}
+
+/* Small operations go on while the connection is being made; the large one
+ * waits for it */
+TEST_F(test_bulk, small_ones_pass_connecting)
+{
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        uct_ep_h ep       = connect();
+        uint64_t connects = counter("bulk_eps");
+        completion slow, got, fetched;
+        uint64_t value = 77, old;
+
+        m_local->fill(m_seed++);
+        refuser_hold(m_b->iface());
+        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &slow, ep));
+        EXPECT_EQ(UCS_INPROGRESS, start_small(&got, ep));
+        EXPECT_EQ(UCS_OK, uct_ep_put_short(ep, &value, sizeof(value),
+                                           m_remote->address(other), m_rkey));
+        EXPECT_EQ(UCS_INPROGRESS,
+                  uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1, &old,
+                                        m_remote->address(other), m_rkey,
+                                        &fetched));
+        EXPECT_EQ(UCS_OK, uct_ep_am_short(ep, 1, 0, nullptr, 0));
+        await([&]() {
+            m_a->progress();
+            return got.done && fetched.done;
+        });
+        EXPECT_EQ(value, old);
+        EXPECT_TRUE(qp_gate_is_connecting(ep, BULK));
+        EXPECT_FALSE(slow.done);
+        EXPECT_EQ(0u, qp_gate_count(ep, BULK, QP_GATE_READ) +
+                      qp_gate_count(ep, BULK, QP_GATE_WRITE));
+        refuser_release(m_b->iface());
+        await([&]() {
+            refuser_answer(m_b->iface());
+            m_a->progress();
+            return slow.done;
+        });
+        EXPECT_EQ(UCS_OK, slow.status);
+        EXPECT_EQ(connects + 1, counter("bulk_eps"));
+        expect_equal();
+        m_a->disconnect(ep);
+    }
+}
+
+/* An endpoint is destroyed, or canceled, while its connection is being made */
+TEST_F(test_bulk, ends_while_connecting)
+{
+    for (bool is_cancel : {false, true}) {
+        uct_ep_h ep = connect();
+        completion put, got;
+
+        refuser_hold(m_b->iface());
+        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, ep));
+        ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &got, ep));
+        if (is_cancel) {
+            completion flush;
+            if (uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &flush) ==
+                UCS_INPROGRESS) {
+                await([&]() {
+                    m_a->progress();
+                    return flush.done;
+                });
+            }
+            EXPECT_TRUE(put.done && got.done);
+        }
+        m_a->disconnect(ep);
+        EXPECT_TRUE(put.done && got.done);
+        EXPECT_EQ(UCS_ERR_CANCELED, put.status);
+        EXPECT_EQ(UCS_ERR_CANCELED, got.status);
+        refuser_release(m_b->iface());
+        refuser_answer(m_b->iface());
+        m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+    }
+    run(PUT_ZCOPY, 0, 0, large); /* Another endpoint goes on */
+}
+
+/* Cancel: no operation ends while the NIC has a work request of either queue
+ * pair */
+TEST_F(test_bulk, cancel_waits_for_both)
+{
+    for (auto kind : {BULK, SVC}) {
+        completion put, got, flush;
+
+        qp_gate_close(m_ab, kind, (kind == BULK) ? QP_GATE_WRITE :
+                                                   QP_GATE_READ);
+        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
+        ASSERT_EQ(UCS_INPROGRESS, start_small(&got));
+        EXPECT_LT(0u, qp_gate_num_held());
+        ASSERT_EQ(UCS_INPROGRESS,
+                  uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, &flush));
+        progress_for_long();
+        EXPECT_FALSE(put.done) << kind;
+        EXPECT_FALSE(got.done) << kind;
+        EXPECT_FALSE(flush.done) << kind;
+        qp_gate_open();
+        m_a->wait([&]() { return put.done && got.done && flush.done; });
+        EXPECT_EQ(UCS_ERR_CANCELED, put.status);
+        EXPECT_EQ(UCS_ERR_CANCELED, got.status);
+        m_a->disconnect(m_ab);
+        m_ab = m_a->connect(m_b->address());
+        run(PUT_ZCOPY, 0, 0, large);
+        run(GET_ZCOPY, other, other, 64);
+    }
+}
+
+/* Destroy: the queue pair is gone before the completion is called */
+TEST_F(test_bulk, destroy_ends_queue_pair)
+{
+    struct : completion {
+        int was_destroyed = 0;
+    } put;
+
+    put.func = [](uct_completion_t *self) {
+        auto *comp          = static_cast<decltype(put)*>(self);
+        comp->done          = true;
+        comp->was_destroyed = qp_gate_is_destroyed();
+    };
+    qp_gate_close(m_ab, BULK, QP_GATE_WRITE);
+    ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
+    EXPECT_LT(0u, qp_gate_num_held());
+    m_a->disconnect(m_ab);
+    EXPECT_TRUE(put.done);
+    EXPECT_TRUE(put.was_destroyed);
+    m_ab = m_a->connect(m_b->address());
+    run(PUT_ZCOPY, 0, 0, large);
+}
+
+/* The device refuses a work request of a slice: nothing is posted behind it,
+ * and the endpoint fails */
+TEST_F(test_bulk, refused_post_ends_endpoint)
+{
+    refuser_start(m_a->md());
+    for (unsigned after : {0u, 1u, 2u}) {
+        completion put, got;
+
+        refuser_refuse(after, 1);
+        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
+        EXPECT_EQ(1u, refuser_num_refused());
+        start_large(GET_ZCOPY, &got);
+        EXPECT_FALSE(put.done);
+        m_a->wait([&]() { return put.done && m_a->failed.count(m_ab); });
+        EXPECT_EQ(UCS_ERR_CONNECTION_RESET, put.status);
+        EXPECT_EQ(UCS_ERR_CONNECTION_RESET, m_a->failed[m_ab]);
+        EXPECT_EQ(0u, refuser_num_overtakers());
+        m_a->disconnect(m_ab);
+        m_a->failed.clear();
+        m_ab = m_a->connect(m_b->address());
+        run(PUT_ZCOPY, 0, 0, large);
+    }
+}
+
+/* Every end of an endpoint leaves nothing: of this side, and of the other */
+class test_bulk_ends : public test_bulk {
+protected:
+    config_t config() override
+    {
+        config_t config = test_bulk::config();
+        /* A responder of the service ends with a probe */
+        config["CM_PROBE_INTERVAL"] = "20ms";
+        return config;
+    }
+};
+
+TEST_F(test_bulk_ends, responder_ends)
+{
+    uint64_t responders = counter(*m_b, "cm_responders");
+
+    for (int i = 0; i < 3; ++i) {
+        uct_ep_h ep = connect();
+        completion comp;
+
+        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp, ep));
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(responders + 3, counter(*m_b, "cm_responders"));
+        m_a->disconnect(ep);
+        m_a->wait([&]() {
+            return qp_gate_are_freed(m_a->iface()) &&
+                   (counter(*m_b, "cm_responders") == responders);
+        });
+    }
+}
+
+/* A peer that dies */
+class test_bulk_death : public test_bulk {
+protected:
+    config_t config() override
+    {
+        config_t config      = test_bulk::config();
+        config["CM_TIMEOUT"] = "600s"; /* Not what notices it */
+        return config;
+    }
+
+    void SetUp() override
+    {
+        test_bulk::SetUp();
+        m_peer.reset(new peer("bulk_target"));
+        m_target  = m_peer->get_bytes();
+        m_ep      = m_a->connect(m_target);
+        m_key     = m_a->unpack(m_peer->get_bytes());
+        m_address = m_peer->get<uint64_t>();
+        m_a->wire_up(m_ep, m_local->ptr(), m_address, m_key);
+    }
+
+    ucs_status_t start(op_t op, completion *comp)
+    {
+        return start_large(op, comp, m_ep, m_address, m_key);
+    }
+
+    void run_large(op_t op)
+    {
+        completion comp;
+
+        ASSERT_EQ(UCS_INPROGRESS, start(op, &comp));
+        m_a->wait([&]() { return comp.done; });
+        ASSERT_EQ(UCS_OK, comp.status);
+    }
+
+    std::unique_ptr<peer> m_peer;
+    std::vector<char>     m_target;
+    uct_ep_h              m_ep;
+    uct_rkey_t            m_key;
+    uint64_t              m_address;
+};
+
+/* Long before wire-up gives up */
+TEST_F(test_bulk_death, while_connecting)
+{
+    completion put, got;
+
+    m_peer->stop();
+    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
+    ASSERT_EQ(UCS_INPROGRESS, start(GET_ZCOPY, &got));
+    progress_for_long();
+    EXPECT_TRUE(qp_gate_is_connecting(m_ep, BULK));
+    m_peer->kill();
+    m_a->wait([&]() {
+        return put.done && got.done && m_a->failed.count(m_ep);
+    });
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, got.status);
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_a->failed[m_ep]);
+    EXPECT_LT(0u, counter("svc_probes"));
+}
+
+TEST_F(test_bulk_death, while_slices_are_in_flight)
+{
+    completion put, got;
+
+    run_large(PUT_ZCOPY);
+    qp_gate_close(m_ep, BULK, QP_GATE_WRITE);
+    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
+    ASSERT_EQ(UCS_INPROGRESS, start(GET_ZCOPY, &got)); /* Held by the put */
+    m_peer->kill();
+    qp_gate_open();
+    m_a->wait([&]() {
+        return put.done && got.done && m_a->failed.count(m_ep);
+    });
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
+    EXPECT_NE(UCS_OK, got.status);
+    EXPECT_EQ(1u, m_a->num_errors);
+}
+
+/* The other queue pair notices it. Slices of this one are still with the
+ * NIC. */
+TEST_F(test_bulk_death, is_noticed_by_another)
+{
+    uint64_t failed = counter("eps_failed");
+    completion put;
+
+    run_large(PUT_ZCOPY);
+    qp_gate_close(m_ep, BULK, QP_GATE_WRITE);
+    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
+    m_peer->kill();
+    ASSERT_EQ(UCS_OK, uct_ep_put_short(m_ep, "x", 1, m_address + large, m_key));
+    m_a->wait([&]() { return counter("eps_failed") > failed; });
+    progress_for_long();
+    EXPECT_FALSE(put.done);
+    EXPECT_EQ(0u, m_a->failed.count(m_ep));
+    qp_gate_open();
+    m_a->wait([&]() { return put.done && m_a->failed.count(m_ep); });
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
+    EXPECT_EQ(1u, m_a->num_errors);
+}
+
+/* A peer that does not answer in time ends the endpoint, as for other kinds */
+class test_bulk_timeout : public test_bulk {
+protected:
+    config_t config() override
+    {
+        config_t config      = test_bulk::config();
+        config["CM_TIMEOUT"] = is_fast() ? "2s" : "20s";
+        return config;
+    }
+};
+
+TEST_F(test_bulk_timeout, ends_endpoint)
+{
+    uct_ep_h ep = connect();
+    completion put, got;
+
+    refuser_hold(m_b->iface());
+    ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, ep));
+    ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &got, ep));
+    await([&]() {
+        m_a->progress();
+        return put.done && got.done && m_a->failed.count(ep);
+    });
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, got.status);
+    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_a->failed[ep]);
+    refuser_release(m_b->iface());
+    refuser_answer(m_b->iface());
+    m_a->disconnect(ep);
+    run(PUT_ZCOPY, 0, 0, large);
+}
+
+/* Where there is none, slices are on the queue pair of requests */
+class test_bulk_no : public test_bulk {
+protected:
+    config_t config() override
+    {
+        config_t config   = test_bulk::config();
+        config["BULK_QP"] = "no";
+        return config;
+    }
+};
+
+TEST_F(test_bulk_no, slices_share)
+{
+    unsigned writes = qp_gate_count(m_ab, SVC, QP_GATE_WRITE);
+
+    run(PUT_ZCOPY, 0, 0, large);
+    run(GET_ZCOPY, 0, 0, large);
+    EXPECT_LE(writes + large / 65536, qp_gate_count(m_ab, SVC, QP_GATE_WRITE));
+    EXPECT_EQ(0u, counter("bulk_eps"));
+    EXPECT_EQ(0u, counter("bulk_slices"));
+}
+
+class test_bulk_copy : public test_bulk {
+protected:
+    config_t config() override
+    {
+        config_t config = test_bulk::config();
+        config["ZCOPY"] = "no";
+        config.erase("MONITOR");
+        return config;
+    }
+
+    void SetUp() override
+    {
+        test_op::SetUp();
+    }
+
+    void TearDown() override
+    {
+        test_op::TearDown();
+    }
+};
+
+TEST_F(test_bulk_copy, needs_none)
+{
+    completion put;
+
+    m_local.reset(new paged_buffer(*m_a, size));
+    m_remote.reset(new paged_buffer(*m_b, size));
+    m_rkey = m_a->unpack(m_remote->packed_key());
+    m_local->fill(m_seed++);
+    ASSERT_EQ(UCS_INPROGRESS,
+              m_a->retry([&]() { return start_large(PUT_ZCOPY, &put); }));
+    m_a->wait([&]() { return put.done; });
+    expect_equal();
+    EXPECT_EQ(0u, counter("bulk_eps"));
+    EXPECT_EQ(0u, counter("bulk_slices"));
+}
+
+/* Beyond a number of endpoints of the interface there are no more */
+TEST_F(test_bulk, number_is_limited)
+{
+    static const unsigned max = 64;
+    std::vector<uct_ep_h> eps;
+
+    m_a->disconnect(m_ab);
+    m_ab = nullptr;
+    m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+    uint64_t begin = counter("bulk_eps");
+    for (unsigned i = 0; i < max + 3; ++i) {
+        completion put, got;
+
+        eps.push_back(connect());
+        m_local->fill(m_seed++);
+        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, eps[i]));
+        m_a->wait([&]() { return put.done; });
+        EXPECT_EQ(UCS_OK, put.status);
+        expect_equal();
+        ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &got, eps[i]));
+        m_a->wait([&]() { return got.done; });
+        EXPECT_EQ(std::min(i + 1, max), counter("bulk_eps") - begin);
+    }
+
+    /* The place of one that ends is free again */
+    for (unsigned i : {0u, max}) {
+        m_a->disconnect(eps[i]);
+        m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+        completion comp;
+        ASSERT_EQ(UCS_INPROGRESS,
+                  start_large(PUT_ZCOPY, &comp, eps[i] = connect()));
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(max + 1, counter("bulk_eps") - begin);
+    }
+    m_ab = eps[0];
+}
+
+/* Many endpoints of one interface, each of which has all connections that it
+ * can. What they cost is in doc/transport.md. */
+class test_bulk_scale : public test_bulk_death {
+protected:
+    static constexpr unsigned num_eps = is_sanitized ? 100 : 1000;
+
+    config_t config() override
+    {
+        config_t config      = test_bulk_death::config();
+        config["TIMEOUT"]    = "1s"; /* Of a target with much to do */
+        config["SLICE"]      = "512k";
+        config["MAX_PINNED"] = "32m";
+        return config;
+    }
+
+    /* Memory of both processes in use since the last call, in KiB of an
+     * endpoint */
+    void record(const std::string &what, unsigned count)
+    {
+        long use[]          = {proc_status_kb(getpid(), "VmRSS:"),
+                               proc_status_kb(m_peer->pid(), "VmRSS:")};
+        const char *sides[] = {"requester", "target"};
+
+        for (int i = 0; (i < 2) && (count > 0); ++i) {
+            printf("%s: %u connections, %.1f KiB of each at the %s\n",
+                   what.c_str(), count, double(use[i] - m_use[i]) / count,
+                   sides[i]);
+        }
+        m_use[0] = use[0];
+        m_use[1] = use[1];
+    }
+
+    /* Each endpoint does something; in the end all connections exist */
+    void each(const std::function<void(uct_ep_h)> &function)
+    {
+        for (uct_ep_h ep : m_eps) {
+            function(ep);
+        }
+    }
+
+    std::vector<uct_ep_h> m_eps;
+    long                  m_use[2] = {};
+};
+
+TEST_F(test_bulk_scale, many_endpoints)
+{
+    uint64_t connected = counter("cm_connected");
+    uint64_t bulk      = counter("bulk_eps");
+    auto reach         = [&](uint64_t count) {
+        m_a->wait([&]() {
+            return counter("cm_connected") == connected + count;
+        });
+    };
+
+    run_large(PUT_ZCOPY); /* Makes what the interface has once */
+    connected += 1;
+    bulk      += 1;
+    record("", 0);
+    for (unsigned i = 0; i < num_eps; ++i) {
+        m_eps.push_back(m_a->connect(m_target));
+    }
+    reach(num_eps);
+    record("active messages", num_eps);
+
+    each([&](uct_ep_h ep) {
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_put_short(ep, "x", 1, m_address, m_key);
+        }));
+        m_a->flush(ep);
+    });
+    reach(2 * num_eps);
+    record("requests", num_eps);
+
+    each([&](uct_ep_h ep) {
+        completion comp;
+        ASSERT_EQ(UCS_INPROGRESS,
+                  start_large(PUT_ZCOPY, &comp, ep, m_address, m_key));
+        m_a->wait([&]() { return comp.done; });
+        ASSERT_EQ(UCS_OK, comp.status);
+    });
+    /* Two other endpoints have one each */
+    bulk = counter("bulk_eps") - bulk;
+    EXPECT_EQ(62u, bulk);
+    reach(2 * num_eps + bulk);
+    record("slices", bulk);
+    EXPECT_TRUE(m_a->failed.empty());
+}
