@@ -51,6 +51,30 @@ TEST_P(test_wireup, many_endpoints)
     EXPECT_TRUE(b.failed.empty());
 }
 
+/* A peer of another release is not reachable, and one line says why */
+TEST(test_wireup_version, other_is_not_reachable)
+{
+    entity a, b;
+    auto is_reachable = [&](const std::vector<char> &address) {
+        return uct_iface_is_reachable(
+                a.iface(),
+                (const uct_device_addr_t*)address.data(),
+                (const uct_iface_addr_t*)(address.data() +
+                                          a.attr().device_addr_len));
+    };
+    complaints told;
+
+    EXPECT_TRUE(is_reachable(b.address()));
+    for (size_t offset : {size_t(0), a.attr().device_addr_len}) {
+        std::vector<char> address = b.address();
+        address[offset]           = 1; /* The version before the present one */
+        EXPECT_FALSE(is_reachable(address));
+    }
+    ASSERT_EQ(1u, told.lines().size());
+    EXPECT_NE(std::string::npos, told.lines()[0].find("version 1"))
+            << told.lines()[0];
+}
+
 static ucs_status_t count_am(void *arg, void *, size_t, unsigned)
 {
     ++*static_cast<unsigned*>(arg);

@@ -19,6 +19,7 @@
 #include <ucs/time/time.h>
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -514,6 +515,20 @@ uct_nprdma_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
     return UCS_OK;
 }
 
+/* UCX only says that there is no transport; this says why, once */
+static int uct_nprdma_iface_has_version(uint8_t version)
+{
+    static atomic_flag is_reported = ATOMIC_FLAG_INIT;
+
+    if ((version != UCT_NPRDMA_WIRE_VERSION) &&
+        !atomic_flag_test_and_set(&is_reported)) {
+        ucs_warn("a peer cannot be reached by nprdma: it has version %u of the "
+                 "protocol, and this process has version %u. Both need the "
+                 "same release", version, UCT_NPRDMA_WIRE_VERSION);
+    }
+    return version == UCT_NPRDMA_WIRE_VERSION;
+}
+
 int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
                                   const uct_device_addr_t *tl_dev_addr,
                                   const uct_iface_addr_t *tl_iface_addr)
@@ -523,9 +538,10 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
     const uct_nprdma_iface_addr_t *iface_addr = (const void*)tl_iface_addr;
     uint8_t link_flags          = UCT_NPRDMA_DEV_ADDR_ETH;
 
-    if ((dev_addr == NULL) || (dev_addr->version != UCT_NPRDMA_WIRE_VERSION) ||
+    if ((dev_addr == NULL) ||
+        !uct_nprdma_iface_has_version(dev_addr->version) ||
         ((iface_addr != NULL) &&
-         (iface_addr->version != UCT_NPRDMA_WIRE_VERSION)) ||
+         !uct_nprdma_iface_has_version(iface_addr->version)) ||
         ((dev_addr->flags ^ iface->net.dev_addr.flags) & link_flags)) {
         return 0;
     }
