@@ -421,8 +421,13 @@ TEST_F(test_prio_copy, slots_are_left)
     completion put;
 
     for (size_t i = 0; i <= large.size(); ++i) {
+        completion get;
+
         eps.push_back(m_a->connect(m_b->address()));
         m_a->wire_up(eps[i], m_local->ptr(), m_remote->address(other), m_rkey);
+        /* Also the connection of large operations */
+        ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &get, eps[i]));
+        m_a->wait([&]() { return get.done; });
     }
     ASSERT_NO_FATAL_FAILURE(stop_by_another());
     for (size_t i = 0; i < large.size(); ++i) {
