@@ -299,12 +299,14 @@ TEST_F(test_link, prio_goes_by_service_level)
         ASSERT_EQ(0, a(i).to_state(IBV_QPS_RTS));
     }
     ASSERT_EQ(0, write(0, 1, MIB));
-    ASSERT_EQ(0, write(1, 2, MIB)); /* of level 5 */
-    ASSERT_EQ(0, write(2, 3, MIB));
-    uint64_t high = npt_qp_left_ns(a(1), 0), work = npt_qp_work_ns(a(1), 0);
-    /* Level 5 has all until it is done */
-    EXPECT_GE(npt_qp_left_ns(a(2), 0), high + work);
-    EXPECT_TRUE(cq_a(1).expect(2));
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_EQ(0, write(1, 2 + i, MIB / 8)); /* of level 5 */
+    }
+    ASSERT_EQ(0, write(2, 10, 8));
+    ASSERT_EQ(0, write(2, 11, MIB));
+    /* Level 5 has all until it is done, so a short one waits for it */
+    EXPECT_GE(npt_qp_left_ns(a(2), 0), npt_qp_left_ns(a(1), 3));
+    EXPECT_TRUE(cq_a(1).expect(2, IBV_WC_SUCCESS, 4));
     EXPECT_NE(0u, npt_qp_admitted(a(2)));
 }
 
