@@ -8,8 +8,10 @@ revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
         flight, as for bandwidth, strict finds another registration each time
         and revokes nothing; the latency shows its cost.
 prio    small operations beside large ones of the same endpoint. In "off" nprdma
-        has no scheduler, which has to show. What the scheduler costs where
-        nothing competes is seen in other lines over two installations (--old).
+        has no scheduler, which has to show. "link", "batch", "port" and "train"
+        are on a link (NPEMU_LINK), which is busy all the time unless the CPU is
+        too slow for it. "cost" is what the scheduler costs where nothing
+        competes; over two installations (--old), other lines show it.
 order   puts that overlap nowhere, over two installations of nprdma (--old). In
         "same" all puts go to one place, so they must wait for each other: no
         limit.
@@ -343,6 +345,68 @@ def prio_flood_row(bulk):
                 value("rate", unit="small ones in a second")])
 
 
+LINK_BUSY = {"unit": "of the time"}
+
+
+def prio_link_row(probe, bulk, ours="nprdma", gain=None):
+    """The same on a link, next to the unloaded link, and without the scheduler:
+    that has to be at least `gain` times the unloaded one."""
+    off = "unscheduled-relaxed" if ours == "relaxed" else "unscheduled"
+    return Row("prio.link", f"{PROBES[probe]} beside {bulk} of 16 MiB, link"
+               + (", UCX_NPRDMA_ATOMIC_ORDER=n" if ours == "relaxed" else ""),
+               probes.linked(probe, bulk), (ours, "alone", off),
+               [ratio(ours, "alone", "<=", 2),
+                ratio(off, "alone", gain and ">=", gain),
+                *(value(f"{name} busy", ">=", probes.LINK_BUSY, **LINK_BUSY)
+                  for name in (ours, off))])
+
+
+def prio_batch_row(bulk):
+    """Halves of the link for two endpoints (apart)."""
+    return Row("prio.batch", f"16 {bulk} of 1 MiB beside one of 64 MiB, link",
+               probes.batch(bulk), ("nprdma", "unscheduled"),
+               [ratio("nprdma apart", "nprdma alone", "<=", 2.2),
+                ratio("unscheduled apart", "unscheduled alone"),
+                ratio("nprdma same", "nprdma alone"),
+                value("nprdma busy", ">=", probes.LINK_BUSY, **LINK_BUSY)],
+               "ms")
+
+
+# What one interface may have on the link, in microseconds of its rate: as many
+# slices of 512 KiB as UCX_NPRDMA_TX_QUOTA=auto has
+QUOTA_US = 3 * 524288 / probes.LINK_MB
+
+
+def prio_port_row(arb):
+    """Two processes share a port."""
+    limit = ratio("nprdma", "alone", "<=", 2) if arb == "fair" else \
+        Judge("difference", "nprdma", "twice alone", "<=", QUOTA_US,
+              ("nprdma", "alone"))
+    return Row("prio.port", f"{PROBES['tag']} beside puts of another process "
+               f"on the port, {arb}", probes.linked("tag", "port", arb),
+               ("nprdma", "alone", "unscheduled"),
+               [limit, ratio("unscheduled", "alone"),
+                value("nprdma busy", ">=", probes.LINK_BUSY, **LINK_BUSY)])
+
+
+def prio_train_row(arb, limit):
+    """An application."""
+    return Row("prio.train", "step of a training loop, 4 ranks, link of "
+               f"{probes.TRAIN_LINK}, {arb}", probes.train(arb),
+               ("nprdma", "unscheduled"),
+               [ratio("nprdma", "unscheduled", limit and "<=", limit),
+                ratio("nprdma control", "unscheduled control", unit="us"),
+                value("nprdma mb", unit="MB/s")], "ms")
+
+
+def prio_cost_row(what, words):
+    """What the scheduler costs where nothing competes."""
+    return Row("prio.cost", what, perftest(BANDWIDTH, words, volume(2 * GIB)),
+               ("nprdma", "unscheduled"),
+               [ratio("nprdma", "unscheduled", ">=", 0.98)], "MB/s",
+               (65536, MIB, 16 * MIB), turns=more_turns)
+
+
 PRIO = [
     *(prio_row(probe, bulk) for bulk in ("put", "get")
       for probe in ("tag", "get")),
@@ -356,6 +420,33 @@ PRIO = [
     prio_off_row("get", "get"),
     prio_flood_row("put"),
     prio_flood_row("get"),
+    prio_link_row("tag", "put"),
+    prio_link_row("get", "put", gain=100),
+    prio_link_row("add", "put", "relaxed", gain=100),
+    prio_link_row("tag", "get"),
+    prio_link_row("get", "get", gain=100),
+    prio_link_row("add", "get", "relaxed", gain=100),
+    prio_link_row("tag", "tag"),
+    # The target moves the data, so nothing is in the way
+    prio_link_row("get", "tag"),
+    prio_link_row("add", "tag"),
+    prio_batch_row("put"),
+    prio_batch_row("get"),
+    prio_port_row("fair"),
+    prio_port_row("fifo"),
+    # With fair shares the link itself has the small messages go first
+    prio_train_row("fair", None),
+    prio_train_row("fifo", 0.8),
+    prio_cost_row("tag bandwidth", TAG_BW),
+    prio_cost_row("put bandwidth", "-t ucp_put_bw -s {size} -n {count} "
+                  "-w {warm}"),
+    prio_cost_row("get bandwidth", "-t ucp_get -s {size} -n {count} -w {warm} "
+                  "-O 16"),
+    Row("prio.cost", "active message without UCP, 8 B",
+        uct("-t am_lat -D short -s 8 -n 50000 -w 2000"),
+        ("nprdma", "unscheduled"),
+        [Judge("difference", "nprdma", "unscheduled", "<=", 0.01,
+               ("nprdma", "unscheduled"))], turns=more_turns),
 ]
 
 GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "prio": PRIO,

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 """Plots of results, drawn by gnuplot: zcopy.png of the lines large.curves,
-nprdma-tcp.png of the lines mpi.*."""
+nprdma-tcp.png of the lines mpi.*, prio.png of the lines prio.link."""
 
 import os
 import subprocess
@@ -69,6 +69,32 @@ plot $bandwidth_2_nprdma title "nprdma 2 ranks", \
 unset multiplot
 """
 
+PRIO = r"""
+set terminal pngcairo size 1000,480 font "sans,11"
+set title "Operations of 8 bytes beside two of 16 MiB of one endpoint, link of \
+1 GB/s (emulated RNIC)"
+set style fill solid 0.8
+set boxwidth 0.25
+set logscale y 10
+set grid y
+set key left top
+set ylabel "median, microseconds"
+set yrange [0.5:*]
+set xrange [0.5:9.5]
+set xtics ("tag\nput" 1, "get\nput" 2, "add\nput" 3, "tag\nget" 4, \
+           "get\nget" 5, "add\nget" 6, "tag\ntag" 7, "get\ntag" 8, \
+           "add\ntag" 9)
+set bmargin 5
+set xlabel "small operation, and the large ones beside it" offset 0,-1
+plot $link_alone using ($1-0.25):2 with boxes title "nothing beside", \
+     $link_nprdma with boxes title "nprdma", \
+     $link_unscheduled using ($1+0.25):2 with boxes title "no scheduler"
+"""
+
+# Words of prio.link's "what" in the order of the plot
+PROBES = {"tag": 1, "get": 2, "fetch-add": 3}
+BULKS = {"put": 0, "get": 3, "tag": 6}
+
 
 def curves_data(results):
     """Name of a gnuplot data block -> [(x, median)], for CURVES."""
@@ -97,9 +123,29 @@ def mpi_data(results):
     return data
 
 
+def prio_data(results):
+    """The same for PRIO."""
+    data = {}
+    for result in results:
+        if result["line"] != "prio.link" or not result["values"]:
+            continue
+        words = result["what"].split()
+        x = PROBES[words[0]] + BULKS[words[words.index("beside") + 1]]
+        for name, values in result["values"].items():
+            if name.endswith(" busy"):
+                continue
+            name = {"relaxed": "nprdma", "unscheduled-relaxed":
+                    "unscheduled"}.get(name, name)
+            point = (x, median(values))
+            if point not in data.setdefault(f"link_{name}", []):
+                data[f"link_{name}"].append(point)
+    return data
+
+
 # Name of the files, script, its data, the lines that it needs
 PLOTS = [("zcopy", CURVES, curves_data, {"large.curves"}),
-         ("nprdma-tcp", MPI, mpi_data, {"mpi.latency", "mpi.bandwidth"})]
+         ("nprdma-tcp", MPI, mpi_data, {"mpi.latency", "mpi.bandwidth"}),
+         ("prio", PRIO, prio_data, {"prio.link"})]
 
 
 def draw(script, data, path):

@@ -5,11 +5,24 @@ contestant, size) that runs a program once and returns its value."""
 import glob
 import os
 import subprocess
+import sys
 
 from session import TOP, BenchError, field_of
 
 MIB = 1 << 20
 GIB = 1 << 30
+
+# NPEMU_LINK: its rate in MB/s, and in words. A turn in which the link was busy
+# for less of the time is discarded: the CPU copied what the link carries, and
+# took longer. The last of LINK_TRIES counts in any case.
+LINK_MB = 1000
+LINK = "1GB/s"
+LINK_BUSY = 0.9
+LINK_TRIES = 3
+
+# Four ranks on two CPUs need more time for it. A bucket takes 25 ms on this one
+TRAIN_LINK = "250MB/s"
+TRAIN_COMPUTE_US = 20000
 
 # Fields of ucx_perftest's CSV line
 LATENCY = 2
@@ -140,6 +153,64 @@ def prio(probe, bulk):
         out = session.ucx(contestant, "prio_bench", [probe, bulk])
         return {f"{contestant} p50": field_of(out, "p50_us"),
                 f"{contestant} p99": field_of(out, "p99_us"),
+                f"{contestant} mb": field_of(out, "mb_per_s")}
+    return command
+
+
+def busy_link(run):
+    """The output of run() and the share of the time in which the link was
+    busy, in a turn in which the CPU did not delay it."""
+    for left in reversed(range(LINK_TRIES)):
+        out = run()
+        share = field_of(out, "mb_per_s") / LINK_MB
+        if share >= LINK_BUSY:
+            break
+        print(f"  the link was busy for {share:.2f} of the time: "
+              + ("discarded" if left else "kept after as many tries"),
+              file=sys.stderr, flush=True)
+    return out, share
+
+
+def linked(probe, bulk, arb="fair"):
+    """The same as prio() on a link; the contestant "alone" has nothing large
+    beside. bulk "port" is another process on the port."""
+    link = {"NPEMU_LINK": f"{LINK},port=1,arb={arb}" if bulk == "port"
+            else f"{LINK},arb={arb}"}
+
+    def command(session, contestant, _size):
+        def run():
+            return session.ucx(contestant, "prio_bench", [
+                probe, "none" if contestant == "alone" else bulk], link)
+
+        if contestant == "alone":
+            median = field_of(run(), "p50_us")
+            return {"alone": median, "twice alone": 2 * median}
+        out, share = busy_link(run)
+        return {contestant: field_of(out, "p50_us"),
+                f"{contestant} busy": share}
+    return command
+
+
+def batch(bulk):
+    """16 operations of 1 MiB beside one of 64 MiB, on a link."""
+    def command(session, contestant, _size):
+        out, share = busy_link(lambda: session.ucx(
+            contestant, "prio_bench", ["batch", bulk], {"NPEMU_LINK": LINK}))
+        return {f"{contestant} busy": share,
+                **{f"{contestant} {name}": field_of(out, f"{name}_ms")
+                   for name in ("alone", "apart", "same")}}
+    return command
+
+
+def train(arb):
+    """A training loop of 4 ranks, on a link."""
+    def command(session, contestant, _size):
+        out = session.mpi(contestant, 4, "train_bench", [
+            "5", str(TRAIN_COMPUTE_US)], {
+                "NPEMU_LINK": f"{TRAIN_LINK},arb={arb}"})
+        return {contestant: field_of(out, "step_ms"),
+                f"{contestant} control": field_of(out, "control_us") +
+                                         field_of(out, "rma_us"),
                 f"{contestant} mb": field_of(out, "mb_per_s")}
     return command
 

@@ -16,6 +16,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 SKIPPED = 77
 
+# Large and small operations alike, on one queue pair
+UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
+               "UCX_NPRDMA_TX_QUOTA": "inf", "UCX_NPRDMA_BUSY_SLICE": "512k",
+               "UCX_NPRDMA_BULK_QP": "no"}
+
 # What a contestant has in its environment. verbs is UCX's rc_verbs on the
 # emulated RNIC, through the preloaded shim. prereg registers memory before
 # its first use.
@@ -26,12 +31,12 @@ CONTESTANTS = {
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
-    # Atomics pass puts elsewhere; and large operations have no scheduler
+    # Nothing large beside; atomics pass puts elsewhere; large operations have
+    # no scheduler
+    "alone": {"UCX_TLS": "nprdma"},
     "relaxed": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ATOMIC_ORDER": "n"},
-    "unscheduled": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
-                    "UCX_NPRDMA_TX_QUOTA": "inf",
-                    "UCX_NPRDMA_BUSY_SLICE": "512k",
-                    "UCX_NPRDMA_BULK_QP": "no"},
+    "unscheduled": UNSCHEDULED,
+    "unscheduled-relaxed": {**UNSCHEDULED, "UCX_NPRDMA_ATOMIC_ORDER": "n"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
     # On another device, which is named
@@ -51,7 +56,7 @@ WRITTEN = {"UCX_ALLOC_PRIO": "heap", "UCX_NPRDMA_ALLOC": "heap",
 PERFTEST = ["sh", "-c", 'exec ucx_perftest "$@" </dev/ptmx', "ucx_perftest"]
 
 COMPILE = ["-std=gnu11", "-D_GNU_SOURCE", "-O2"]
-MPI_PROGRAMS = ("fresh_bench", "mpi_bench")
+MPI_PROGRAMS = ("fresh_bench", "mpi_bench", "train_bench")
 
 
 class BenchError(Exception):
@@ -190,7 +195,7 @@ class Session:
                         self.environment(contestant, more),
                         f"{name} {' '.join(words)} over {contestant}", seconds)
 
-    def mpi(self, contestant, ranks, name, words):
+    def mpi(self, contestant, ranks, name, words, more=None):
         """Runs an MPI program; returns its output. With more ranks than CPUs
         each CPU gets its share of them from the start: polling ranks never
         sleep, and the kernel may leave three of four on one of two CPUs."""
@@ -198,7 +203,7 @@ class Session:
             "--bind-to", "core:if-supported,overload-allowed"]
         return self.run(["mpirun.openmpi", "-np", str(ranks), *bind,
                          self.program(name), *words],
-                        self.environment(contestant),
+                        self.environment(contestant, more),
                         f"{name} {' '.join(words)} over {contestant}")
 
     def perftest(self, contestant, field, words):
