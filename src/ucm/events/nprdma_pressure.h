@@ -1,0 +1,103 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_PRESSURE_H_
+#define NPRDMA_PRESSURE_H_
+
+#include "nprdma_psi.h"
+
+#include <ucs/datastruct/list.h>
+#include <ucs/type/status.h>
+
+BEGIN_C_DECLS
+
+/**
+ * Tells its clients, which keep memory for later use, that memory is short.
+ * They give it back then.
+ *
+ * One thread of the process does this for all clients. It exists while there is
+ * a client, and sleeps without a wake-up while none is *armed*, that is, while
+ * none keeps anything. A client is armed in a memory hook, when it begins to
+ * keep something. It is disarmed in one of its own functions, when it has given
+ * everything back. So what it keeps and takes again and again costs one system
+ * call in all. Its functions run on the thread, never in a hook, and no lock is
+ * held that a hook takes.
+ *
+ * A child made by fork() has no thread and no clients. It adds its own.
+ */
+
+
+/** Memory of the client, valid from adding to removing. */
+typedef struct nprdma_pressure_client {
+    /** Memory is short: give back everything. At most once a second. */
+    void (*give_back)(void *arg);
+
+    /** Or NULL: called every @a tick_seconds while the client is armed. */
+    void (*tick)(void *arg);
+
+    void           *arg;          /* Of both */
+    double          tick_seconds;
+
+    /* Zero at first; for nprdma_pressure.c only */
+    uint32_t        armed;        /* Atomic, also for C++ */
+    uint32_t        round;        /* Last round in which it was told */
+    double          due;          /* Time of the next tick; 0: not known */
+    ucs_list_link_t list;
+} nprdma_pressure_client_t;
+
+
+/**
+ * Add a client, which is not armed. The first one starts the thread.
+ *
+ * @param [in] client  Memory of the caller, valid until it is removed.
+ *
+ * @return UCS_OK; UCS_ERR_NO_RESOURCE after a line in the log if the thread
+ *         cannot be started: nothing will tell the client to give memory back,
+ *         so it keeps none.
+ */
+ucs_status_t nprdma_pressure_add(nprdma_pressure_client_t *client);
+
+
+/**
+ * Remove a client. None of its functions runs any more when this returns. The
+ * last one stops the thread. Not to be called by functions of clients, or in
+ * memory hooks, and no hook may arm the client any more.
+ *
+ * @param [in] client  As added. A client that was added before fork(), in the
+ *                     parent, is ignored.
+ */
+void nprdma_pressure_remove(nprdma_pressure_client_t *client);
+
+
+/**
+ * The client keeps something now. For memory hooks. A system call is made only
+ * if it was not armed. Keeps errno.
+ */
+void nprdma_pressure_arm(nprdma_pressure_client_t *client);
+
+
+/**
+ * The client keeps nothing. Called by its own functions @a give_back and @a
+ * tick. A hook may keep something at the same time. So the client disarms
+ * first, looks then whether it keeps anything, and if so is armed again.
+ */
+void nprdma_pressure_disarm(nprdma_pressure_client_t *client);
+
+
+typedef struct nprdma_pressure_params {
+    nprdma_psi_params_t psi;
+    double              sample_seconds;  /* Between two samples */
+    double              holdoff_seconds; /* From one call of give_back to the
+                                          * next */
+} nprdma_pressure_params_t;
+
+
+/**
+ * For tests: set or restore the parameters, while there is no client.
+ *
+ * @param [in] params  Copied; the strings are not. NULL: as at first.
+ */
+void nprdma_pressure_set_params(const nprdma_pressure_params_t *params);
+
+END_C_DECLS
+
+#endif
