@@ -17,7 +17,8 @@ PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
     spin kmod cpio"
 
 # If the archive does not have these, their tests are skipped, visibly
-PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace"
+PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace libjemalloc2
+    libtcmalloc-minimal4"
 
 # Programs and libraries over nprdma, for contrib/check --full
 PACKAGES_CONSUMERS="hpcc lammps python3-h5py python3-h5py-mpi python3-mpi4py

@@ -531,6 +531,14 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
+    if ((params->malloc_keep > 0) &&
+        ((params->malloc_keep < NPRDMA_MALLOC_KEEP_MIN) ||
+         (params->malloc_keep > NPRDMA_MALLOC_KEEP_MAX))) {
+        ucs_error("invalid size of memory for malloc() to keep: %zu bytes",
+                  params->malloc_keep);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     if ((unsigned)params->reclaim >= NPRDMA_RECLAIM_LAST) {
         ucs_error("invalid reclaimer mode %u", (unsigned)params->reclaim);
         return UCS_ERR_INVALID_PARAM;
@@ -637,6 +645,9 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_threads;
     }
 
+    if (params->malloc_keep > 0) {
+        nprdma_malloc_begin(params->malloc_keep, params->malloc_keep_all);
+    }
     *monitor_p = monitor;
     return UCS_OK;
 
@@ -732,6 +743,7 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
+    nprdma_malloc_query(&stats->malloc);
     nprdma_monitor_subtract(stats, &monitor->before);
 }
 
@@ -796,6 +808,9 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
         nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                                nprdma_monitor_forget_ranges, monitor);
         nprdma_monitor_evict_all(monitor);
+        if (monitor->params.malloc_keep > 0) {
+            nprdma_malloc_end();
+        }
         nprdma_events_remove(&monitor->listener);
         nprdma_monitor_free_threads(monitor);
         pthread_mutex_destroy(&monitor->lock);

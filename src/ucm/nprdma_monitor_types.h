@@ -3,6 +3,7 @@
 #ifndef NPRDMA_MONITOR_TYPES_H_
 #define NPRDMA_MONITOR_TYPES_H_
 
+#include "nprdma_malloc.h"
 #include "ucm/regions/nprdma_range.h"
 
 #include <ucs/type/status.h>
@@ -90,6 +91,11 @@ typedef struct nprdma_monitor_params {
     /* Nonzero: memory that the process maps gets a region before it is used */
     int                          prereg;
 
+    /* Bytes that malloc() keeps of what is freed, and nonzero for blocks of
+     * every size; 0: hands off. See nprdma_malloc_begin() */
+    size_t                       malloc_keep;
+    int                          malloc_keep_all;
+
     /* Nonzero: use a userfaultfd to see calls that bypass libc; a warning is
      * logged if there is none */
     int                          uffd;
@@ -147,6 +153,7 @@ typedef struct nprdma_monitor_stats {
                              * NIC accessed them */
     uint64_t kernel_events; /* Notifications that the kernel module received */
     uint64_t kernel_invalidated; /* Pages that it invalidated for these */
+    nprdma_malloc_stats_t malloc; /* Of the process */
 } nprdma_monitor_stats_t;
 
 END_C_DECLS

@@ -48,7 +48,6 @@ static struct {
     pthread_t                 thread;
     int                       has_thread;
     int                       stop;
-    int                       forks;   /* Handlers of fork() are installed */
     _Atomic int               wake_fd; /* eventfd; -1: no thread */
     uint32_t                  round;
     int                       is_open; /* psi is */
@@ -66,6 +65,10 @@ static struct {
     .wake_fd  = -1,
     .params   = NPRDMA_PRESSURE_PARAMS
 };
+
+
+static pthread_once_t nprdma_pressure_once = PTHREAD_ONCE_INIT;
+static int nprdma_pressure_installed; /* Result of that, 0 or errno */
 
 
 static double nprdma_pressure_now(void)
@@ -334,20 +337,25 @@ static void nprdma_pressure_child(void)
 }
 
 
+static void nprdma_pressure_install(void)
+{
+    nprdma_pressure_installed = pthread_atfork(nprdma_pressure_prepare,
+                                               nprdma_pressure_parent,
+                                               nprdma_pressure_child);
+}
+
+int nprdma_pressure_init(void)
+{
+    pthread_once(&nprdma_pressure_once, nprdma_pressure_install);
+    return nprdma_pressure_installed;
+}
+
+
 /* ---- clients ---- */
 
 static int nprdma_pressure_start(void)
 {
     int fd, ret;
-
-    if (!nprdma_pressure.forks) {
-        ret = pthread_atfork(nprdma_pressure_prepare, nprdma_pressure_parent,
-                             nprdma_pressure_child);
-        if (ret != 0) {
-            return ret;
-        }
-        nprdma_pressure.forks = 1;
-    }
 
     fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0) {
@@ -375,11 +383,11 @@ static int nprdma_pressure_start(void)
 
 ucs_status_t nprdma_pressure_add(nprdma_pressure_client_t *client)
 {
-    int ret = 0;
+    int ret = nprdma_pressure_init();
 
     pthread_mutex_lock(&nprdma_pressure.life);
     pthread_mutex_lock(&nprdma_pressure.lock);
-    if (!nprdma_pressure.has_thread) {
+    if ((ret == 0) && !nprdma_pressure.has_thread) {
         ret = nprdma_pressure_start();
     }
     if (ret == 0) {

@@ -46,6 +46,18 @@ typedef struct nprdma_pressure_client {
 
 
 /**
+ * Install handlers of fork() that hold the locks of this file meanwhile. @ref
+ * nprdma_pressure_add does so. A caller of it or of @ref nprdma_pressure_remove
+ * that holds a lock, which handlers of its own hold during fork(), calls this
+ * before it installs those: handlers of later callers run first, so that locks
+ * are always taken in the same order.
+ *
+ * @return 0, or ENOMEM.
+ */
+int nprdma_pressure_init(void);
+
+
+/**
  * Add a client, which is not armed. The first one starts the thread.
  *
  * @param [in] client  Memory of the caller, valid until it is removed.

@@ -3,7 +3,7 @@
 /* What the kernel says about memory that is short, from files that the test
  * writes, and the thread that tells its clients */
 
-#include <ucm/events/nprdma_pressure.h>
+#include "fake_cgroup.h"
 
 #include <gtest/gtest.h>
 
@@ -26,62 +26,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Folders in place of /proc and /sys/fs/cgroup, in which a process is in the
- * cgroup /job/step */
-class test_pressure : public ::testing::Test {
+class test_pressure : public ::testing::Test, protected fake_cgroup {
 protected:
-    static constexpr const char *trigger = "some 100000 2000000";
-
-    void SetUp() override
+    bool sample()
     {
-        char name[] = "/tmp/test_pressure.XXXXXX";
+        nprdma_psi_t psi;
 
-        ASSERT_NE(nullptr, mkdtemp(name));
-        m_root   = name;
-        m_proc   = m_root + "/proc";
-        m_cgroup = m_root + "/cgroup";
-        folder(m_proc);
-        folder(m_proc + "/self");
-        folder(m_cgroup);
-        m_params.psi             = {m_proc.c_str(), m_cgroup.c_str(), trigger};
-        m_params.sample_seconds  = 0.01;
-        m_params.holdoff_seconds = 0.01;
-        nprdma_pressure_set_params(&m_params);
-    }
-
-    void TearDown() override
-    {
-        nprdma_pressure_set_params(nullptr);
-        nftw(m_root.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    }
-
-    static int remove_one(const char *path, const struct stat *, int,
-                          struct FTW *)
-    {
-        return remove(path);
-    }
-
-    static void folder(const std::string &path)
-    {
-        ASSERT_EQ(0, mkdir(path.c_str(), 0700)) << path;
-    }
-
-    /* In one write(), as the kernel changes its files */
-    static void put(const std::string &path, const std::string &text)
-    {
-        int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-
-        ASSERT_GE(fd, 0) << path;
-        EXPECT_EQ((ssize_t)text.size(), write(fd, text.data(), text.size()));
-        close(fd);
-    }
-
-    static std::string get(const std::string &path)
-    {
-        std::stringstream text;
-
-        text << std::ifstream(path).rdbuf();
-        return text.str();
+        nprdma_psi_open(&psi, &m_params.psi);
+        int is_short = nprdma_psi_sample(&psi);
+        nprdma_psi_close(&psi);
+        return is_short != 0;
     }
 
     static void write_pages(const std::string &path, size_t size)
@@ -93,61 +47,6 @@ protected:
             file << page;
         }
     }
-
-    /* cgroup v2 alone, with usage far below the limits */
-    void make_v2(const std::string &group = "/job/step")
-    {
-        put(m_cgroup + "/cgroup.controllers", "memory\n");
-        put(m_proc + "/self/cgroup", "0::" + group + "\n");
-        folder(m_cgroup + "/job");
-        folder(m_cgroup + "/job/step");
-        for (const char *name : {"/job", "/job/step"}) {
-            put(m_cgroup + name + "/memory.current", "1000\n");
-            put(m_cgroup + name + "/memory.high", "max\n");
-            put(m_cgroup + name + "/memory.max", "max\n");
-        }
-    }
-
-    void make_v1()
-    {
-        put(m_proc + "/self/cgroup",
-            "12:cpu,cpuacct:/\n5:memory:/job/step\n0::/\n");
-        folder(m_cgroup + "/memory");
-        folder(m_cgroup + "/memory/job");
-        folder(m_cgroup + "/memory/job/step");
-        for (const char *name : {"/memory/job", "/memory/job/step"}) {
-            put(m_cgroup + name + "/memory.usage_in_bytes", "1000\n");
-            put(m_cgroup + name + "/memory.soft_limit_in_bytes",
-                "9223372036854771712\n");
-            put(m_cgroup + name + "/memory.limit_in_bytes",
-                "9223372036854771712\n");
-        }
-    }
-
-    void put_step(const std::string &name, const std::string &text)
-    {
-        put(m_cgroup + "/job/step/" + name, text);
-    }
-
-    void put_events(unsigned low, unsigned high, unsigned max)
-    {
-        put_step("memory.events", "low " + std::to_string(low) + "\nhigh " +
-                 std::to_string(high) + "\nmax " + std::to_string(max) +
-                 "\noom 0\noom_kill 0\n");
-    }
-
-    bool sample()
-    {
-        nprdma_psi_t psi;
-
-        nprdma_psi_open(&psi, &m_params.psi);
-        int is_short = nprdma_psi_sample(&psi);
-        nprdma_psi_close(&psi);
-        return is_short != 0;
-    }
-
-    std::string m_root, m_proc, m_cgroup;
-    nprdma_pressure_params_t m_params;
 };
 
 /* A client that counts its calls */
@@ -163,31 +62,6 @@ struct pressure_client : nprdma_pressure_client_t {
 
     std::atomic<unsigned> m_told{0}, m_ticks{0};
 };
-
-static void wait_for(const std::function<bool()> &condition)
-{
-    while (!condition()) {
-        usleep(1000);
-    }
-}
-
-/* Of the thread, as /proc has it, or empty if there is none */
-static std::string thread_file(const char *name)
-{
-    std::string text;
-    DIR *tasks = opendir("/proc/self/task");
-
-    while (struct dirent *entry = readdir(tasks)) {
-        std::string task = std::string("/proc/self/task/") + entry->d_name;
-        std::string comm;
-        std::getline(std::ifstream(task + "/comm"), comm);
-        if (comm == "nprdma-pressure") {
-            std::getline(std::ifstream(task + "/" + name), text, '\0');
-        }
-    }
-    closedir(tasks);
-    return text;
-}
 
 /* Whether the thread sleeps until it is woken */
 static bool sleeps()
@@ -628,21 +502,6 @@ TEST_F(test_pressure, stress)
 /* ---- fork ---- */
 
 class test_pressure_fork : public test_pressure {
-protected:
-    /* @return Exit code of a child that calls the function, which is killed
-     *         if it hangs */
-    static int in_child(const std::function<int()> &func)
-    {
-        int status = -1;
-        pid_t pid  = fork();
-
-        if (pid == 0) {
-            alarm(60);
-            _exit(func());
-        }
-        EXPECT_EQ(pid, waitpid(pid, &status, 0));
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    }
 };
 
 /* The child has no thread, and none of the parent's clients or descriptors. It

@@ -444,7 +444,15 @@ TEST(test_mem_config, wrong_values_are_named)
         {"SLICE", "5000"}, {"SLICE", "0"}, {"SLICE", "1g"}, {"SCAN_MAX", "2g"},
         {"MAX_TRIES", "0"}, {"STATE_CACHE", "8g"}, {"PREREG", "perhaps"},
         {"RECLAIM", "all"}, {"RECLAIM_RATE", "-1"}, {"RECLAIM_RATE", "nan"},
-        {"SEED", "x"}
+        {"SEED", "x"}, {"MALLOC_KEEP", "x"}, {"MALLOC_KEEP", ""},
+        {"MALLOC_KEEP", "-1"}, {"MALLOC_KEEP", "64m,foo"},
+        {"MALLOC_KEEP", "64m,"}, {"MALLOC_KEEP", "64m,all,all"},
+        {"MALLOC_KEEP", ",all"}, {"MALLOC_KEEP", "0,all"},
+        {"MALLOC_KEEP", "64mm"}, {"MALLOC_KEEP", "64x"},
+        {"MALLOC_KEEP", "1.5m"}, {"MALLOC_KEEP", "1023k"},
+        {"MALLOC_KEEP", "2048m"}, {"MALLOC_KEEP", "17592186044417m"},
+        {"MALLOC_KEEP", "18446744073709551617"}, {"MALLOC_KEEP", "inf"},
+        {"MALLOC_KEEP", "auto"}
     };
 
     for (auto &pair : wrong) {
@@ -488,6 +496,7 @@ TEST(test_mem_config, right_values_are_taken)
                                      {"NPRDMA_MAX_TRIES", "1"},
                                      {"NPRDMA_STATE_CACHE", "0"},
                                      {"NPRDMA_PREREG", "y"},
+                                     {"NPRDMA_MALLOC_KEEP", "0"},
                                      {"NPRDMA_RECLAIM", "logical"},
                                      {"NPRDMA_RECLAIM_RATE", "1e3"},
                                      {"NPRDMA_SEED", "7"},
@@ -496,4 +505,23 @@ TEST(test_mem_config, right_values_are_taken)
     for (auto &line : log.lines()) {
         ADD_FAILURE() << line;
     }
+}
+
+/* The component is what sets malloc(): the counter tells so */
+TEST(test_mem_config, malloc_keep)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "malloc() is the sanitizer's";
+#endif
+    complaints log;
+
+    for (const auto &pair : std::vector<std::pair<std::string, uint64_t>>{
+                 {"0", 0}, {"1m", 1 << 20}, {"64MB", 64 << 20},
+                 {"8388608", 8 << 20}, {"128m,all", 128 << 20},
+                 {"2047m,ALL", 2047u << 20}, {"0", 0}}) {
+        entity self({{"NPRDMA_MALLOC_KEEP", pair.first}});
+        EXPECT_EQ(pair.second, self.counter("malloc_keep")) << pair.first;
+        EXPECT_EQ(0u, self.counter("malloc_trims"));
+    }
+    EXPECT_EQ(0u, log.lines().size());
 }

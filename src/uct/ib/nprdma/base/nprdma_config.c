@@ -6,6 +6,7 @@
 
 #include "nprdma_config.h"
 #include "nprdma_stats.h"
+#include "uct/ib/nprdma/mem/nprdma_keep_config.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_perf.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
@@ -236,6 +237,13 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
     {"PREREG", "n",
      "Create regions for memory when it is mapped, before its first use.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.prereg), UCS_CONFIG_TYPE_BOOL},
+
+    {"MALLOC_KEEP", "0",
+     "Let malloc() of glibc keep up to this much of what the program frees,\n"
+     "so that its next buffers have no page faults: SIZE[,all]. all: also\n"
+     "blocks of more than 32 MiB. 0: malloc() is left as it is.",
+     ucs_offsetof(uct_nprdma_md_config_t, mem.malloc_keep),
+     UCS_CONFIG_TYPE_STRING},
 
     {"UFFD", "n",
      "Emulated RNIC: also detect, by a userfaultfd, memory that the program\n"
@@ -546,9 +554,17 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536}
     };
     ucs_status_t status;
+    size_t keep;
+    int option;
 
     status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
                                      times, ucs_static_array_size(times));
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_keep_parse(&uct_nprdma_malloc_keep,
+                                   config->mem.malloc_keep, &keep, &option);
     if (status != UCS_OK) {
         return status;
     }

@@ -131,6 +131,8 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->kernel_events         = monitor.kernel_events;
     stats->kernel_pages          = monitor.kernel_invalidated;
     stats->drains                = monitor.drains;
+    stats->malloc_keep           = monitor.malloc.keep;
+    stats->malloc_trims          = monitor.malloc.trims;
 }
 
 static uint32_t uct_nprdma_mem_access(uint64_t flags)

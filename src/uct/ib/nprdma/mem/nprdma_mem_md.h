@@ -46,6 +46,7 @@ typedef struct uct_nprdma_mem_config {
     size_t                    region_cache; /* maximum size of the page states
                                              * of idle regions, bytes */
     int                       prereg;
+    char                      *malloc_keep; /* valid during md_open */
     int                       uffd;
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */

@@ -105,7 +105,7 @@ typedef struct uct_nprdma_stats {
 
 /*
  * Memory statistics of an MD: first present values, then counts since it was
- * opened. pinned_bytes counts for the whole process.
+ * opened. pinned_bytes and malloc_xx are of the whole process.
  */
 #define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
     _macro(pinned_bytes)          \
@@ -131,6 +131,8 @@ typedef struct uct_nprdma_stats {
     _macro(kernel_events)         \
     _macro(kernel_pages)          \
     _macro(drains)                \
+    _macro(malloc_keep)           \
+    _macro(malloc_trims)          \
     _macro(served_stores)         \
     _macro(served_fetches)        \
     _macro(served_atomics)        \
