@@ -529,7 +529,8 @@ TEST_F(test_malloc, without_a_thread)
     EXPECT_EQ(1u, count("no memory is kept")) << m_log;
 }
 
-/* With another malloc(): ctest preloads it */
+/* With another malloc(): that of a sanitizer, or of a library that is
+ * preloaded */
 class test_malloc_other : public test_malloc {
 protected:
     void SetUp() override
@@ -537,14 +538,39 @@ protected:
         test_monitor::SetUp();
         make_v2();
     }
+
+    /* The case above in a process that preloads a library */
+    void preload(const char *library)
+    {
+        if (*library == '\0') {
+            GTEST_SKIP() << "the library is not installed";
+        }
+        int result = in_child([=]() {
+            setenv("LD_PRELOAD", library, 1);
+            execl("/proc/self/exe", "test_malloc",
+                  "--gtest_filter=test_malloc_other.hands_off", nullptr);
+            return 1;
+        });
+        EXPECT_EQ(0, result);
+    }
 };
 
 TEST_F(test_malloc_other, hands_off)
 {
-    if (!is_sanitized && (getenv("NPRDMA_TEST_MALLOC") == nullptr)) {
+    if (!is_sanitized && (getenv("LD_PRELOAD") == nullptr)) {
         GTEST_SKIP() << "malloc() is that of glibc";
     }
     expect_hands_off("it is not that of glibc");
+}
+
+TEST_F(test_malloc_other, jemalloc)
+{
+    preload(NPRDMA_TEST_JEMALLOC);
+}
+
+TEST_F(test_malloc_other, tcmalloc)
+{
+    preload(NPRDMA_TEST_TCMALLOC);
 }
 
 /* What doc/monitor.md recommends in place of the variable, with the values of
