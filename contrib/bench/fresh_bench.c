@@ -12,6 +12,10 @@
  *   allreduce FIRST LAST  MPI_Allreduce of doubles; the buffers are allocated,
  *                         written and freed around each call, all timed
  *   warm FIRST LAST       the same buffers each time
+ *   heap FIRST LAST       as allreduce, with malloc() and free(); the line goes
+ *                         on with "faults VALUE", the least page faults of a
+ *                         turn and rank
+ *   heap-warm FIRST LAST  the same buffers each time; they are written in time
  *   startup BYTES         every rank maps BYTES, shows them in a window, and
  *                         touches one page in a hundred: "us VALUE" from the
  *                         first call to the end of the first fence and
@@ -24,12 +28,15 @@
 
 #include <mpi.h>
 
+#include <limits.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define TURNS     21
 #define SETTLE    0.5 /* Seconds */
 #define PAGE_SIZE 4096
+#define NUM_HOLES 32
 
 static int rank, num_ranks;
 
@@ -103,6 +110,97 @@ static void check_sum(const double *in, size_t count, int turn)
     }
 }
 
+static void reduce(const double *out, double *in, size_t count, int turn)
+{
+    MPI_Allreduce(out, in, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    check_sum(in, count, turn);
+}
+
+static double *allocate(size_t size)
+{
+    double *buffer = malloc(size);
+
+    if (buffer == NULL) {
+        fail("no memory");
+    }
+    return buffer;
+}
+
+static long page_faults(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+/* Page faults of the last turn */
+static long heap_faults;
+
+static double heap(size_t size, int turn)
+{
+    long before  = page_faults();
+    size_t count = size / sizeof(double);
+    double start, *in, *out;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    in    = allocate(size);
+    out   = allocate(size);
+    fill(out, count, turn);
+    reduce(out, in, count, turn);
+    free(in);
+    free(out);
+    start       = (MPI_Wtime() - start) * 1e6;
+    heap_faults = page_faults() - before;
+    return start;
+}
+
+/*
+ * Whether the C library gives freed buffers back is chance: not if a block that
+ * lives is behind them, such as one that MPI has allocated for good. A rank
+ * without page faults fills the hole in front of it with a block that is never
+ * freed, until all ranks have page faults, or none that filling would bring.
+ */
+static void fill_holes(size_t size)
+{
+    static double *blocks[NUM_HOLES];
+    int i, loses, all_lose = 0;
+
+    for (i = 0; (i < NUM_HOLES) && !all_lose; ++i) {
+        heap(size, 1);
+        heap(size, 2);
+        loses = (heap_faults >= (long)(size / PAGE_SIZE));
+        if (!loses) {
+            blocks[i]    = allocate(size);
+            blocks[i][0] = 1;
+        }
+        MPI_Allreduce(&loses, &all_lose, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    }
+}
+
+static double heap_warm(size_t size, int turn)
+{
+    static double *in, *out;
+    static size_t allocated;
+    size_t count = size / sizeof(double);
+    double start;
+
+    if (allocated != size) {
+        free(in);
+        free(out);
+        in        = allocate(size);
+        out       = allocate(size);
+        allocated = size;
+    }
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    fill(out, count, turn);
+    reduce(out, in, count, turn);
+    return (MPI_Wtime() - start) * 1e6;
+}
+
 static double allreduce(size_t size, int turn)
 {
     size_t count = size / sizeof(double);
@@ -113,8 +211,7 @@ static double allreduce(size_t size, int turn)
     in    = map_small_pages(size);
     out   = map_small_pages(size);
     fill(out, count, turn);
-    MPI_Allreduce(out, in, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    check_sum(in, count, turn);
+    reduce(out, in, count, turn);
     munmap(out, size);
     munmap(in, size);
     return (MPI_Wtime() - start) * 1e6;
@@ -167,18 +264,30 @@ static void settle(turn_func_t turn_func, size_t size)
 static void sweep(turn_func_t turn_func, size_t first, size_t last)
 {
     double times[TURNS], us;
+    long least, faults;
     size_t size;
     int turn;
 
     for (size = first; size <= last; size *= 2) {
+        if (turn_func == heap) {
+            settle(heap, size);
+            fill_holes(size);
+        }
         settle(turn_func, size);
+        faults = LONG_MAX;
         for (turn = 0; turn < TURNS; ++turn) {
             us = turn_func(size, turn);
             MPI_Reduce(&us, &times[turn], 1, MPI_DOUBLE, MPI_MAX, 0,
                        MPI_COMM_WORLD);
+            faults = (heap_faults < faults) ? heap_faults : faults;
         }
+        MPI_Reduce(&faults, &least, 1, MPI_LONG, MPI_MIN, 0, MPI_COMM_WORLD);
         if (rank == 0) {
-            printf("%zu %.3f\n", size, median(times, TURNS));
+            printf("%zu %.3f", size, median(times, TURNS));
+            if (turn_func == heap) {
+                printf(" faults %ld", least);
+            }
+            printf("\n");
             fflush(stdout);
         }
     }
@@ -254,10 +363,15 @@ int main(int argc, char **argv)
         sweep(allreduce, first, last);
     } else if (!strcmp(kind, "warm")) {
         sweep(warm, first, last);
+    } else if (!strcmp(kind, "heap")) {
+        sweep(heap, first, last);
+    } else if (!strcmp(kind, "heap-warm")) {
+        sweep(heap_warm, first, last);
     } else if (!strcmp(kind, "startup")) {
         startup(first);
     } else {
-        fail("say once, untouched, allreduce, warm or startup");
+        fail("say once, untouched, allreduce, warm, heap, heap-warm or "
+             "startup");
     }
 
     MPI_Finalize();

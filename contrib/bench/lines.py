@@ -15,6 +15,7 @@ prio    small operations beside large ones of the same endpoint. In "off" nprdma
 order   puts that overlap nowhere, over two installations of nprdma (--old). In
         "same" all puts go to one place, so they must wait for each other: no
         limit.
+lazy    memory that is freed and allocated again, kept or not (lazy.py)
 choice  what UCP chooses by itself, next to the best that settings reach, at
         each size (choice.py)
 monitor the memory monitor of a build tree (--build)
@@ -26,6 +27,7 @@ device  its windows on an emulated mlx5 adapter, in a guest (device.py)
 import choice
 import device
 import kernel
+import lazy
 import mpi as mpi_lines
 import probes
 from measure import Row, more_turns, one_turn
@@ -34,8 +36,8 @@ from stats import Earlier, Judge, ratio, value
 
 # --turns unless it is given
 DEFAULT_TURNS = {"small": 7, "large": 5, "revoke": 7, "order": 21,
-                 "prio": 7, "choice": 3, "monitor": 1, "mpi": 1, "kernel": 5,
-                 "device": 5}
+                 "prio": 7, "lazy": 7, "choice": 3, "monitor": 1, "mpi": 1,
+                 "kernel": 5, "device": 5}
 
 BULK = (65536, 262144, 1048576, 4194304)
 TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
@@ -450,7 +452,7 @@ PRIO = [
 ]
 
 GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "prio": PRIO,
-          "order": ORDER, "choice": choice.CHOICE,
+          "order": ORDER, "lazy": lazy.LAZY, "choice": choice.CHOICE,
           "monitor": mpi_lines.MONITOR, "mpi": mpi_lines.MPI,
           "kernel": kernel.KERNEL, "device": device.DEVICE}
 

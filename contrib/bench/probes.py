@@ -109,6 +109,21 @@ def mpi_fields(ranks, name, words, *fields):
     return command
 
 
+def heap(ranks):
+    """MPI_Allreduce whose buffers are of malloc(), with page faults; in "same"
+    always the same buffers."""
+    def command(session, contestant, size):
+        kind = "heap-warm" if contestant == "same" else "heap"
+        out = session.mpi(contestant, ranks, "fresh_bench", [kind, str(size)])
+        values = {contestant: float(out.split()[1])}
+        if kind == "heap":
+            values[f"{contestant} faults"] = field_of(out, "faults")
+        if values.get("nprdma faults", size) < size / 4096:
+            raise BenchError("glibc keeps the buffers without being told")
+        return values
+    return command
+
+
 def startup(session, contestant, size):
     """Start of two ranks; resident memory is reported for nprdma."""
     out = session.mpi(contestant, 2, "fresh_bench", ["startup", str(size)])
