@@ -149,14 +149,15 @@ static int nprdma_malloc_may_set(void)
     const char *variable;
 
     if (!nprdma_malloc_is_glibc()) {
-        ucs_warn("malloc() keeps no more than it does anyway: it is not that "
+        ucs_warn("UCX_NPRDMA_MALLOC_KEEP has no effect: malloc() is not that "
                  "of glibc");
         return 0;
     }
 
     variable = nprdma_malloc_variable();
     if (variable != NULL) {
-        ucs_warn("malloc() keeps what %s says, and no more", variable);
+        ucs_warn("UCX_NPRDMA_MALLOC_KEEP has no effect: malloc() is set by %s",
+                 variable);
         return 0;
     }
 
