@@ -9,6 +9,7 @@
 #include "nprdma_monitor_int.h"
 #include "nprdma_monitor_threads.h"
 #include "ucm/access/nprdma_pagein.h"
+#include "ucm/events/nprdma_kept.h"
 
 #include <ucs/debug/log.h>
 
@@ -39,11 +40,13 @@ static struct {
 
 /* ---- events ---- */
 
-/* @return Whether the kernel invalidates pages, so that hooks need not */
+/* @return Whether the kernel invalidates pages, so that hooks need not. It does
+ *         not for memory that is kept as it is in place of being unmapped. */
 NPRDMA_HOOK
 static int nprdma_monitor_is_notified(const nprdma_monitor_t *monitor)
 {
-    return monitor->params.backend->notified && (monitor->params.drain == NULL);
+    return monitor->params.backend->notified &&
+           (monitor->params.drain == NULL) && !nprdma_kept_is_open();
 }
 
 NPRDMA_HOOK
@@ -539,6 +542,15 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
+    if ((params->lazy_limit > 0) &&
+        ((params->lazy_limit < 2 * NPRDMA_LAZY_MIN) ||
+         (params->lazy_limit > NPRDMA_LAZY_MAX) ||
+         !((params->lazy_age > 0) && (params->lazy_age <= 1e9)))) {
+        ucs_error("invalid size or time to keep memory: %zu bytes, %g seconds",
+                  params->lazy_limit, params->lazy_age);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     if ((unsigned)params->reclaim >= NPRDMA_RECLAIM_LAST) {
         ucs_error("invalid reclaimer mode %u", (unsigned)params->reclaim);
         return UCS_ERR_INVALID_PARAM;
@@ -602,6 +614,31 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
     nprdma_monitor_init_revoker(monitor);
 }
 
+/* Without it munmap() is what it always was */
+static void nprdma_monitor_start_lazy(nprdma_monitor_t *monitor)
+{
+    nprdma_kept_params_t params = {
+        .limit   = monitor->params.lazy_limit,
+        .is_open = monitor->params.lazy_open,
+        .age     = monitor->params.lazy_age
+    };
+    ucs_status_t status;
+
+    if (params.limit == 0) {
+        return;
+    }
+
+    status            = nprdma_kept_start(&params);
+    monitor->has_kept = (status == UCS_OK);
+    if (status == UCS_ERR_UNSUPPORTED) {
+        ucs_info("no memory is kept when it is unmapped: a sanitizer follows "
+                 "the addresses of this process");
+    } else if (status != UCS_OK) {
+        ucs_warn("no memory is kept when it is unmapped: %s",
+                 ucs_status_string(status));
+    }
+}
+
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
                                    nprdma_monitor_t **monitor_p)
 {
@@ -648,6 +685,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
     if (params->malloc_keep > 0) {
         nprdma_malloc_begin(params->malloc_keep, params->malloc_keep_all);
     }
+    nprdma_monitor_start_lazy(monitor);
     *monitor_p = monitor;
     return UCS_OK;
 
@@ -744,6 +782,7 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
     nprdma_malloc_query(&stats->malloc);
+    nprdma_kept_query(&stats->lazy);
     nprdma_monitor_subtract(stats, &monitor->before);
 }
 
@@ -810,6 +849,9 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
         nprdma_monitor_evict_all(monitor);
         if (monitor->params.malloc_keep > 0) {
             nprdma_malloc_end();
+        }
+        if (monitor->has_kept) {
+            nprdma_kept_stop();
         }
         nprdma_events_remove(&monitor->listener);
         nprdma_monitor_free_threads(monitor);

@@ -72,6 +72,7 @@ struct nprdma_monitor {
     struct nprdma_reclaimer  *reclaimer;   /* This and the next: or NULL */
     nprdma_prereg_t          *prereg;
     struct nprdma_uffd       *uffd;
+    int                       has_kept;    /* Uses the pool of the process */
     nprdma_monitor_counters_t count;
     nprdma_monitor_stats_t    before; /* What nprdma_monitor_query() leaves out:
                                        * see nprdma_monitor_restart_stats() */

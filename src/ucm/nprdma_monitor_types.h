@@ -4,6 +4,7 @@
 #define NPRDMA_MONITOR_TYPES_H_
 
 #include "nprdma_malloc.h"
+#include "ucm/events/nprdma_lazy.h"
 #include "ucm/regions/nprdma_range.h"
 
 #include <ucs/type/status.h>
@@ -95,6 +96,15 @@ typedef struct nprdma_monitor_params {
      * every size; 0: hands off. See nprdma_malloc_begin() */
     size_t                       malloc_keep;
     int                          malloc_keep_all;
+    /* Bytes of memory that the process unmaps and this keeps for its next
+     * mappings; 0: none. The first monitor of a process with it decides. */
+    size_t                       lazy_limit;
+
+    /* Nonzero: that memory stays accessible to the process */
+    int                          lazy_open;
+
+    /* Seconds after which it is unmapped, if it has no use */
+    double                       lazy_age;
 
     /* Nonzero: use a userfaultfd to see calls that bypass libc; a warning is
      * logged if there is none */
@@ -154,6 +164,7 @@ typedef struct nprdma_monitor_stats {
     uint64_t kernel_events; /* Notifications that the kernel module received */
     uint64_t kernel_invalidated; /* Pages that it invalidated for these */
     nprdma_malloc_stats_t malloc; /* Of the process */
+    nprdma_lazy_stats_t lazy;    /* Of the process */
 } nprdma_monitor_stats_t;
 
 END_C_DECLS

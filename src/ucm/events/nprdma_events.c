@@ -220,11 +220,13 @@ uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end)
     return first;
 }
 
+NPRDMA_HOOK
 void nprdma_events_block(nprdma_span_t span)
 {
     nprdma_events_begin(nprdma_events.state, span, nprdma_span(0, 0));
 }
 
+NPRDMA_HOOK
 void nprdma_events_unblock(void)
 {
     nprdma_events_state_t *state = nprdma_events.state;
@@ -468,6 +470,15 @@ static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
             atomic_fetch_sub(&_entry->busy, 1); \
         } \
     } while (0)
+
+NPRDMA_HOOK
+void nprdma_events_take(nprdma_span_t taken, nprdma_span_t gone)
+{
+    nprdma_events_state_t *state = nprdma_events.state;
+
+    nprdma_events_begin(state, taken, nprdma_span(0, 0));
+    NPRDMA_EVENTS_CALL(state, before, _listener->arg, taken, gone);
+}
 
 NPRDMA_HOOK
 static void nprdma_events_before(ucm_event_type_t type, ucm_event_t *event,

@@ -91,7 +91,17 @@ uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
 void nprdma_events_block(nprdma_span_t span);
 
 
-/** Undo the last @ref nprdma_events_block of this thread. */
+/**
+ * As @ref nprdma_events_block, and call the listeners: nothing uses the memory
+ * when this returns. For calls that bypass UCM. For memory hooks.
+ *
+ * @param [in] taken  Addresses whose pages are unmapped or replaced.
+ * @param [in] gone   Part of @a taken that is not mapped after the call.
+ */
+void nprdma_events_take(nprdma_span_t taken, nprdma_span_t gone);
+
+
+/** Undo the last of these two calls of this thread. */
 void nprdma_events_unblock(void);
 
 

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 /* The end of registrations: revoked memory stays revoked, and nothing leaks */
@@ -49,6 +50,60 @@ TEST_F(test_mem_end_never, invalidation_revokes)
     buffer again(m_b->md(), size, memory.ptr());
     expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
     again.deregister();
+}
+
+/* Memory that munmap() keeps is to peers what unmapped memory is */
+class test_mem_end_kept : public test_mem_end {
+protected:
+    config_t config() override
+    {
+        return {{"NPRDMA_REVOKE", "never"}, {"NPRDMA_LAZY_UNMAP", "64m"}};
+    }
+
+    void *map()
+    {
+        return mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+};
+
+TEST_F(test_mem_end_kept, old_keys_do_not_reach_it)
+{
+    std::vector<char> result(size, 0);
+    void *ptr = map();
+    memset(ptr, 0x5a, size);
+    uct_mem_h memh  = reg(ptr, size);
+    uct_rkey_t rkey = m_a->unpack(pack(memh));
+    auto get_old    = [&]() {
+        return get(result.data(), size, (uint64_t)ptr, rkey);
+    };
+
+    ASSERT_EQ(UCS_OK, get_old());
+    EXPECT_EQ(0x5a, result[size - 1]);
+    munmap(ptr, size);
+    if (msync(ptr, size, MS_ASYNC) != 0) {
+        ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+        GTEST_SKIP() << "nothing is kept with this sanitizer";
+    }
+
+    std::fill(result.begin(), result.end(), 0);
+    EXPECT_NE(UCS_OK, get_old());
+    EXPECT_EQ(0, std::count(result.begin(), result.end(), 0x5a));
+    ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
+    EXPECT_EQ(UCS_ERR_REJECTED, get_old());
+
+    /* It comes back as other memory, with a key of its own */
+    ASSERT_EQ(ptr, map());
+    {
+        buffer memory(m_b->md(), size, ptr);
+        std::fill(result.begin(), result.end(), 1);
+        EXPECT_EQ(UCS_OK, get(result.data(), size, memory.address(),
+                              m_a->unpack(memory.packed_key())));
+        EXPECT_EQ((ptrdiff_t)size, std::count(result.begin(), result.end(), 0));
+        memory.fill(3);
+        expect_works(memory, 0, size, m_a->unpack(memory.packed_key()));
+    }
+    munmap(ptr, size);
 }
 
 TEST_F(test_mem_end_never, invalidation_spares_other_registrations)

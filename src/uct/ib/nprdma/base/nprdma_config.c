@@ -245,6 +245,20 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, mem.malloc_keep),
      UCS_CONFIG_TYPE_STRING},
 
+    {"LAZY_UNMAP", "0",
+     "Keep up to this much of the memory that the program unmaps, and give it\n"
+     "to its next mappings of the same size, which have no page faults then:\n"
+     "a size, and optionally a comma and one of\n"
+     " - strict : it is inaccessible, as unmapped memory is (default)\n"
+     " - zeroed : it is accessible; faster, but hides errors of the program",
+     ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_unmap),
+     UCS_CONFIG_TYPE_STRING},
+
+    {"LAZY_AGE", "10s",
+     "Time after which memory that UCX_NPRDMA_LAZY_UNMAP keeps is unmapped,\n"
+     "if no mapping has taken it.",
+     ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_age), UCS_CONFIG_TYPE_TIME},
+
     {"UFFD", "n",
      "Emulated RNIC: also detect, by a userfaultfd, memory that the program\n"
      "unmaps by system calls that bypass libc.",
@@ -548,10 +562,11 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"MAX_TRIES", config->rma.max_tries, 1, 1000},
         {"STATE_CACHE", config->rma.state_cache, 0, UCS_GBYTE}
     };
-    /* Ranges that verbs can represent */
+    /* The first two: what verbs can represent */
     const uct_nprdma_config_time_t times[]     = {
         {"TIMEOUT", config->device.timeout, 1e-6, 8796},
-        {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536}
+        {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536},
+        {"LAZY_AGE", config->mem.lazy_age, 0.1, UCT_NPRDMA_MAX_SEC}
     };
     ucs_status_t status;
     size_t keep;
@@ -565,6 +580,12 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
 
     status = uct_nprdma_keep_parse(&uct_nprdma_malloc_keep,
                                    config->mem.malloc_keep, &keep, &option);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_nprdma_keep_parse(&uct_nprdma_lazy_unmap,
+                                   config->mem.lazy_unmap, &keep, &option);
     if (status != UCS_OK) {
         return status;
     }

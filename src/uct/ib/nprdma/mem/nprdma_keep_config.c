@@ -6,6 +6,7 @@
 
 #include "nprdma_keep_config.h"
 
+#include "ucm/events/nprdma_lazy.h"
 #include "ucm/nprdma_malloc.h"
 
 #include <ucs/debug/log.h>
@@ -30,6 +31,21 @@ const uct_nprdma_keep_spec_t uct_nprdma_malloc_keep = {
     .max     = NPRDMA_MALLOC_KEEP_MAX,
     .range   = "1m to 2047m",
     .options = uct_nprdma_malloc_keep_options
+};
+
+static const char *const uct_nprdma_lazy_unmap_options[] = {
+    [UCT_NPRDMA_LAZY_STRICT] = "strict",
+    [UCT_NPRDMA_LAZY_ZEROED] = "zeroed",
+    NULL
+};
+
+/* A block has 128 KiB, and half of the size at most */
+const uct_nprdma_keep_spec_t uct_nprdma_lazy_unmap = {
+    .name    = "LAZY_UNMAP",
+    .min     = 2 * NPRDMA_LAZY_MIN,
+    .max     = NPRDMA_LAZY_MAX,
+    .range   = "256k to 1t",
+    .options = uct_nprdma_lazy_unmap_options
 };
 
 

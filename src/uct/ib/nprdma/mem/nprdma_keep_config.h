@@ -20,15 +20,19 @@ typedef struct uct_nprdma_keep_spec {
 } uct_nprdma_keep_spec_t;
 
 
-/* Whether UCX_NPRDMA_MALLOC_KEEP has an option: its index in the specification,
- * or none */
+/* Options: indices in the specifications */
 enum {
     UCT_NPRDMA_KEEP_NO_OPTION  = -1,
-    UCT_NPRDMA_MALLOC_KEEP_ALL = 0
+    UCT_NPRDMA_MALLOC_KEEP_ALL = 0,
+    UCT_NPRDMA_LAZY_STRICT     = 0, /* as without an option */
+    UCT_NPRDMA_LAZY_ZEROED     = 1
 };
 
 /** UCX_NPRDMA_MALLOC_KEEP */
 extern const uct_nprdma_keep_spec_t uct_nprdma_malloc_keep;
+
+/** UCX_NPRDMA_LAZY_UNMAP */
+extern const uct_nprdma_keep_spec_t uct_nprdma_lazy_unmap;
 
 
 /**

@@ -133,6 +133,11 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->drains                = monitor.drains;
     stats->malloc_keep           = monitor.malloc.keep;
     stats->malloc_trims          = monitor.malloc.trims;
+    stats->lazy_bytes            = monitor.lazy.bytes;
+    stats->lazy_kept             = monitor.lazy.kept;
+    stats->lazy_reused           = monitor.lazy.reused;
+    stats->lazy_dropped          = monitor.lazy.dropped;
+    stats->lazy_tainted          = monitor.lazy.tainted;
 }
 
 static uint32_t uct_nprdma_mem_access(uint64_t flags)

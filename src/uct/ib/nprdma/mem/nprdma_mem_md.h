@@ -47,6 +47,8 @@ typedef struct uct_nprdma_mem_config {
                                              * of idle regions, bytes */
     int                       prereg;
     char                      *malloc_keep; /* valid during md_open */
+    char                      *lazy_unmap;  /* the same */
+    double                    lazy_age;     /* seconds */
     int                       uffd;
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */

@@ -169,6 +169,15 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     }
 
     params.malloc_keep_all = (option == UCT_NPRDMA_MALLOC_KEEP_ALL);
+    status = uct_nprdma_keep_parse(&uct_nprdma_lazy_unmap,
+                                   md->config.lazy_unmap, &params.lazy_limit,
+                                   &option);
+    if (status != UCS_OK) {
+        return status; /* The same */
+    }
+
+    params.lazy_open = (option == UCT_NPRDMA_LAZY_ZEROED);
+    params.lazy_age  = md->config.lazy_age;
     params.device = uct_nprdma_device_pci_address(&md->super, address,
                                                   sizeof(address));
     status        = nprdma_monitor_create(&params, &md->monitor);

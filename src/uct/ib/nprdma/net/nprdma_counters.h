@@ -106,6 +106,7 @@ typedef struct uct_nprdma_stats {
 /*
  * Memory statistics of an MD: first present values, then counts since it was
  * opened. pinned_bytes and malloc_xx are of the whole process.
+ * opened. pinned_bytes and lazy_xx count for the whole process.
  */
 #define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
     _macro(pinned_bytes)          \
@@ -133,6 +134,11 @@ typedef struct uct_nprdma_stats {
     _macro(drains)                \
     _macro(malloc_keep)           \
     _macro(malloc_trims)          \
+    _macro(lazy_bytes)            \
+    _macro(lazy_kept)             \
+    _macro(lazy_reused)           \
+    _macro(lazy_dropped)          \
+    _macro(lazy_tainted)          \
     _macro(served_stores)         \
     _macro(served_fetches)        \
     _macro(served_atomics)        \

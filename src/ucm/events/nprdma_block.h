@@ -1,0 +1,67 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef NPRDMA_BLOCK_H_
+#define NPRDMA_BLOCK_H_
+
+#include "nprdma_hook.h"
+#include "nprdma_lazy.h"
+
+BEGIN_C_DECLS
+
+/**
+ * What lazy unmapping does to the memory of a block, by raw system calls: for
+ * memory hooks. A block is private anonymous memory of whole pages. Memory that
+ * is mapped anew has no lock, no policy, no protection key and no name. So a
+ * block with a lock or a name, or with parts that differ, is not kept. Policy
+ * and key are reset, since no call tells whether there is one.
+ *
+ * Functions but @ref nprdma_block_init and @ref nprdma_block_cleanup may change
+ * errno.
+ */
+
+
+/** Find out what the kernel has: PROCMAP_QUERY of Linux 6.11, keys. */
+void nprdma_block_init(void);
+
+
+/** Close the descriptor that @ref nprdma_block_init has opened. */
+void nprdma_block_cleanup(void);
+
+
+/**
+ * Make a block inaccessible, if it is in all its bytes as mmap() makes memory
+ * that may be read and written.
+ *
+ * @param [in] block     Whole pages.
+ * @param [in] is_open   Nonzero: leave it accessible.
+ *
+ * @return NPRDMA_LAZY_DONE, or NPRDMA_LAZY_REFUSED: it is to be unmapped.
+ */
+nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open);
+
+
+/**
+ * Make a block that was closed accessible, with zeros in every byte. Pages that
+ * are not present stay so.
+ *
+ * @param [in] block    As closed.
+ * @param [in] is_open  As when it was closed.
+ *
+ * @return NPRDMA_LAZY_DONE. NPRDMA_LAZY_REFUSED if the kernel refuses, or if
+ *         new memory would be locked (mlockall). NPRDMA_LAZY_LOST if another
+ *         mapping is there.
+ */
+nprdma_lazy_result_t nprdma_block_open(nprdma_span_t block, int is_open);
+
+
+/**
+ * Unmap a block that was closed. Arguments as of @ref nprdma_block_open.
+ *
+ * @return NPRDMA_LAZY_DONE; NPRDMA_LAZY_REFUSED if the kernel refuses;
+ *         NPRDMA_LAZY_LOST if another mapping is there.
+ */
+nprdma_lazy_result_t nprdma_block_unmap(nprdma_span_t block, int is_open);
+
+END_C_DECLS
+
+#endif

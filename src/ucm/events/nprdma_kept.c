@@ -1,0 +1,588 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "nprdma_kept.h"
+#include "nprdma_block.h"
+#include "nprdma_events.h"
+#include "nprdma_huge.h"
+#include "nprdma_pressure.h"
+
+#include <ucm/api/ucm.h>
+#include <ucs/debug/log.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+
+#define NPRDMA_KEPT_TYPES \
+    (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
+     UCM_EVENT_SBRK | UCM_EVENT_BRK | UCM_EVENT_MADVISE)
+
+/* UCM makes the call itself between these two */
+#define NPRDMA_KEPT_PRIO_BEFORE (-1)
+#define NPRDMA_KEPT_PRIO_AFTER  1
+
+
+/* In memory that is all zeros in a child: it has no pool */
+typedef struct nprdma_kept_state {
+    uint32_t       is_owner; /* Zero in a forked child */
+    uint32_t       is_open;
+    nprdma_lazy_t *lazy; /* Behind this */
+} nprdma_kept_state_t;
+
+
+static struct {
+    pthread_mutex_t          lock;
+    unsigned                 users;
+    int                      has_handlers; /* Of UCM */
+    int                      forks; /* Handlers of fork() are installed */
+    size_t                   page_size;
+    double                   age;   /* Seconds */
+    nprdma_pressure_client_t client;
+    nprdma_kept_state_t     *state; /* Kept until the process ends */
+} nprdma_kept = {
+    .lock = PTHREAD_MUTEX_INITIALIZER
+};
+
+
+/* ---- the table's functions ---- */
+
+NPRDMA_HOOK
+static nprdma_lazy_result_t nprdma_kept_close(void *arg, nprdma_span_t block)
+{
+    nprdma_kept_state_t *state = arg;
+
+    return nprdma_block_close(block, state->is_open);
+}
+
+/* The addresses are blocked until all bytes are zero, so that no registration
+ * shows the NIC what the block had */
+NPRDMA_HOOK
+static nprdma_lazy_result_t nprdma_kept_open(void *arg, nprdma_span_t block)
+{
+    nprdma_kept_state_t *state = arg;
+    nprdma_lazy_result_t result;
+
+    if (state->is_open) {
+        /* A registration of unmapped memory may have populated pages since */
+        nprdma_events_take(block, nprdma_span(0, 0));
+    } else {
+        nprdma_events_block(block);
+    }
+    result = nprdma_block_open(block, state->is_open);
+    nprdma_events_unblock();
+    return result;
+}
+
+NPRDMA_HOOK
+static nprdma_lazy_result_t nprdma_kept_release(void *arg, nprdma_span_t block)
+{
+    nprdma_kept_state_t *state = arg;
+    nprdma_lazy_result_t result;
+
+    nprdma_events_take(block, block);
+    result = nprdma_block_unmap(block, state->is_open);
+    nprdma_events_unblock();
+    return result;
+}
+
+static const nprdma_lazy_ops_t nprdma_kept_ops = {
+    .close   = nprdma_kept_close,
+    .open    = nprdma_kept_open,
+    .release = nprdma_kept_release
+};
+
+
+/* ---- hooks ---- */
+
+/* Milliseconds */
+NPRDMA_HOOK
+static uint64_t nprdma_kept_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (now.tv_sec * (uint64_t)1000) + (now.tv_nsec / 1000000);
+}
+
+NPRDMA_HOOK
+static nprdma_span_t nprdma_kept_pages(const void *address, size_t length)
+{
+    return nprdma_huge_span((uintptr_t)address, length,
+                            nprdma_kept.page_size);
+}
+
+/* Whether mmap() makes memory that is like all other such memory */
+NPRDMA_HOOK
+static int nprdma_kept_is_plain(const ucm_event_t *event)
+{
+    return (event->mmap.address == NULL) && (event->mmap.fd == -1) &&
+           (event->mmap.prot == (PROT_READ | PROT_WRITE)) &&
+           (event->mmap.flags == (MAP_PRIVATE | MAP_ANONYMOUS)) &&
+           (event->mmap.offset == 0);
+}
+
+NPRDMA_HOOK
+static void nprdma_kept_map(nprdma_lazy_t *lazy, ucm_event_t *event)
+{
+    nprdma_span_t span;
+    uintptr_t block;
+
+    if (event->mmap.address != NULL) {
+        /* A hint, or more than that: the addresses count as free */
+        nprdma_lazy_forget(lazy, nprdma_huge_mmap(event->mmap.address,
+                                                  event->mmap.size,
+                                                  event->mmap.flags,
+                                                  event->mmap.fd));
+        return;
+    }
+
+    span = nprdma_kept_pages(NULL, event->mmap.size);
+    if ((event->mmap.result == MAP_FAILED) && (event->mmap.size > 0) &&
+        nprdma_kept_is_plain(event)) {
+        block = nprdma_lazy_reuse(lazy, span.end);
+        if (block != 0) {
+            event->mmap.result = (void*)block;
+        }
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_kept_unmap(nprdma_lazy_t *lazy, ucm_event_t *event)
+{
+    uintptr_t start    = (uintptr_t)event->munmap.address;
+    nprdma_span_t span = nprdma_kept_pages(event->munmap.address,
+                                           event->munmap.size);
+
+    if ((event->munmap.result != -1) || (event->munmap.size == 0) ||
+        (start != span.start)) {
+        return; /* Done already, or an error */
+    }
+
+    /* Not mapped, as far as the caller knows */
+    nprdma_lazy_forget(lazy, span);
+    if (nprdma_lazy_keep(lazy, span, nprdma_kept_now())) {
+        event->munmap.result = 0;
+        nprdma_pressure_arm(&nprdma_kept.client);
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_kept_advise(nprdma_lazy_t *lazy, const ucm_event_t *event)
+{
+    nprdma_span_t span = nprdma_kept_pages(event->madvise.addr,
+                                           event->madvise.length);
+
+    nprdma_lazy_forget(lazy, span);
+    switch (event->madvise.advice) {
+    case MADV_WILLNEED:
+    case 22: /* MADV_POPULATE_READ */
+    case 23: /* MADV_POPULATE_WRITE */
+        return;
+    default:
+        /* MADV_HUGEPAGE as well: no advice takes it back */
+        nprdma_lazy_taint(lazy, span);
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_kept_before(ucm_event_type_t type, ucm_event_t *event,
+                               void *arg)
+{
+    nprdma_kept_state_t *state = arg;
+    nprdma_lazy_t *lazy        = state->lazy;
+    int saved_errno            = errno;
+    nprdma_span_t span;
+
+    if (!state->is_owner) {
+        return;
+    }
+
+    switch (type) {
+    case UCM_EVENT_MMAP:
+        nprdma_kept_map(lazy, event);
+        break;
+    case UCM_EVENT_MUNMAP:
+        nprdma_kept_unmap(lazy, event);
+        break;
+    case UCM_EVENT_MREMAP:
+        span = nprdma_kept_pages(event->mremap.address,
+                                 event->mremap.old_size);
+        if (event->mremap.flags & MREMAP_FIXED) {
+            /* Not all versions of UCM report the target address */
+            span = nprdma_span(0, UINTPTR_MAX);
+        }
+        nprdma_lazy_forget(lazy, span);
+        nprdma_lazy_taint(lazy, nprdma_kept_pages(event->mremap.address,
+                                                  event->mremap.old_size));
+        break;
+    case UCM_EVENT_SHMAT:
+        if (event->shmat.shmaddr != NULL) {
+            nprdma_lazy_forget(lazy, nprdma_span(0, UINTPTR_MAX));
+        }
+        break;
+    case UCM_EVENT_MADVISE:
+        nprdma_kept_advise(lazy, event);
+        break;
+    default:
+        break;
+    }
+    errno = saved_errno;
+}
+
+/* A call that has failed for lack of memory or addresses, which the pool has,
+ * is made once more without the pool */
+NPRDMA_HOOK
+static void nprdma_kept_retry(nprdma_lazy_t *lazy, ucm_event_type_t type,
+                              ucm_event_t *event)
+{
+    int is_failed;
+
+    switch (type) {
+    case UCM_EVENT_MMAP:
+        is_failed = (event->mmap.result == MAP_FAILED);
+        break;
+    case UCM_EVENT_MREMAP:
+        is_failed = (event->mremap.result == MAP_FAILED) &&
+                    !(event->mremap.flags & MREMAP_FIXED);
+        break;
+    case UCM_EVENT_SHMAT:
+        is_failed = (event->shmat.result == MAP_FAILED);
+        break;
+    case UCM_EVENT_SBRK:
+        is_failed = (event->sbrk.result == MAP_FAILED);
+        break;
+    case UCM_EVENT_BRK:
+        is_failed = (event->brk.result == -1);
+        break;
+    default:
+        is_failed = 0;
+        break;
+    }
+    if (!is_failed || (errno != ENOMEM) ||
+        (nprdma_lazy_drop(lazy, UINT64_MAX) == 0)) {
+        return;
+    }
+
+    errno = ENOMEM;
+    switch (type) {
+    case UCM_EVENT_MMAP:
+        event->mmap.result = (void*)syscall(SYS_mmap, event->mmap.address,
+                                            event->mmap.size, event->mmap.prot,
+                                            event->mmap.flags, event->mmap.fd,
+                                            event->mmap.offset);
+        break;
+    case UCM_EVENT_MREMAP:
+        event->mremap.result = (void*)syscall(SYS_mremap,
+                                              event->mremap.address,
+                                              event->mremap.old_size,
+                                              event->mremap.new_size,
+                                              event->mremap.flags);
+        break;
+    case UCM_EVENT_SHMAT:
+        event->shmat.result = (void*)syscall(SYS_shmat, event->shmat.shmid,
+                                             event->shmat.shmaddr,
+                                             event->shmat.shmflg);
+        break;
+    case UCM_EVENT_SBRK:
+        event->sbrk.result = ucm_orig_sbrk(event->sbrk.increment);
+        break;
+    default:
+        event->brk.result = ucm_orig_brk(event->brk.addr);
+        break;
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_kept_after(ucm_event_type_t type, ucm_event_t *event,
+                              void *arg)
+{
+    nprdma_kept_state_t *state = arg;
+    nprdma_lazy_t *lazy        = state->lazy;
+    nprdma_span_t span;
+
+    if (!state->is_owner) {
+        return;
+    }
+
+    nprdma_kept_retry(lazy, type, event);
+    if ((type == UCM_EVENT_MMAP) && (event->mmap.result != MAP_FAILED)) {
+        span = nprdma_kept_pages(event->mmap.result, event->mmap.size);
+        if (nprdma_kept_is_plain(event)) {
+            nprdma_lazy_made(lazy, span);
+        } else {
+            nprdma_lazy_mapped(lazy, span);
+        }
+    } else if ((type == UCM_EVENT_MREMAP) &&
+               (event->mremap.result != MAP_FAILED)) {
+        nprdma_lazy_mapped(lazy, nprdma_kept_pages(event->mremap.result,
+                                                   event->mremap.new_size));
+    }
+}
+
+
+/* ---- giving back ---- */
+
+/* On a thread. Neither takes the lock, whose owner may wait for them. */
+static unsigned nprdma_kept_drop_old(nprdma_kept_state_t *state, double seconds)
+{
+    uint64_t age = (uint64_t)(seconds * 1000);
+    uint64_t now = nprdma_kept_now();
+
+    return (age > now) ? 0 : nprdma_lazy_drop(state->lazy, now - age);
+}
+
+static void nprdma_kept_rearm(nprdma_kept_state_t *state)
+{
+    nprdma_lazy_stats_t stats;
+
+    nprdma_lazy_query(state->lazy, &stats);
+    if (stats.bytes > 0) {
+        return;
+    }
+
+    /* A hook may have kept a block since: then it is seen here, or it arms */
+    nprdma_pressure_disarm(&nprdma_kept.client);
+    nprdma_lazy_query(state->lazy, &stats);
+    if (stats.bytes > 0) {
+        nprdma_pressure_arm(&nprdma_kept.client);
+    }
+}
+
+static void nprdma_kept_give_back(void *arg)
+{
+    nprdma_kept_state_t *state = arg;
+
+    nprdma_lazy_drop(state->lazy, UINT64_MAX);
+    nprdma_kept_rearm(state);
+}
+
+static void nprdma_kept_tick(void *arg)
+{
+    nprdma_kept_state_t *state = arg;
+
+    nprdma_kept_drop_old(state, nprdma_kept.age);
+    nprdma_kept_rearm(state);
+}
+
+
+/* ---- fork ---- */
+
+/* A child never pays for copies of kept pages: they are unmapped before */
+static void nprdma_kept_fork_prepare(void)
+{
+    pthread_mutex_lock(&nprdma_kept.lock);
+    if (nprdma_kept.state->is_owner) {
+        nprdma_lazy_pause(nprdma_kept.state->lazy);
+    }
+}
+
+static void nprdma_kept_fork_parent(void)
+{
+    if (nprdma_kept.state->is_owner) {
+        nprdma_lazy_resume(nprdma_kept.state->lazy);
+    }
+    pthread_mutex_unlock(&nprdma_kept.lock);
+}
+
+static void nprdma_kept_fork_child(void)
+{
+    pthread_mutex_unlock(&nprdma_kept.lock);
+}
+
+
+/* ---- use ---- */
+
+static int nprdma_kept_has_sanitizer(void)
+{
+    return (dlsym(RTLD_DEFAULT, "__asan_init") != NULL) ||
+           (dlsym(RTLD_DEFAULT, "__hwasan_init") != NULL) ||
+           (dlsym(RTLD_DEFAULT, "__msan_init") != NULL);
+}
+
+static ucs_status_t nprdma_kept_prepare(void)
+{
+    if (nprdma_kept.state == NULL) {
+        nprdma_kept.state =
+                nprdma_events_alloc_wiped(sizeof(*nprdma_kept.state) +
+                                          nprdma_lazy_size());
+        if (nprdma_kept.state == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+    }
+
+    nprdma_kept.state->lazy = (nprdma_lazy_t*)(nprdma_kept.state + 1);
+    return UCS_OK;
+}
+
+static ucs_status_t nprdma_kept_add_forks(void)
+{
+    if (!nprdma_kept.forks) {
+        if (pthread_atfork(nprdma_kept_fork_prepare, nprdma_kept_fork_parent,
+                           nprdma_kept_fork_child) != 0) {
+            return UCS_ERR_NO_MEMORY;
+        }
+        nprdma_kept.forks = 1;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t nprdma_kept_add_handler(int priority,
+                                            ucm_event_callback_t callback)
+{
+    return ucm_set_event_handler(NPRDMA_KEPT_TYPES | UCM_EVENT_FLAG_NO_INSTALL,
+                                 priority, callback, nprdma_kept.state);
+}
+
+static void nprdma_kept_remove_handlers(void)
+{
+    ucm_unset_event_handler(NPRDMA_KEPT_TYPES, nprdma_kept_before,
+                            nprdma_kept.state);
+    ucm_unset_event_handler(NPRDMA_KEPT_TYPES, nprdma_kept_after,
+                            nprdma_kept.state);
+    nprdma_kept.has_handlers = 0;
+}
+
+/* In this order: without handlers nothing more is kept, and armed */
+static void nprdma_kept_uninstall(nprdma_kept_state_t *state)
+{
+    nprdma_kept_remove_handlers();
+    nprdma_pressure_remove(&nprdma_kept.client);
+    nprdma_lazy_drop(state->lazy, UINT64_MAX);
+    state->is_owner = 0;
+    nprdma_block_cleanup();
+}
+
+static ucs_status_t nprdma_kept_add_handlers(void)
+{
+    if (nprdma_kept.has_handlers) {
+        return UCS_OK; /* Inherited by a child */
+    }
+
+    nprdma_kept.has_handlers = 1;
+    if ((nprdma_kept_add_handler(NPRDMA_KEPT_PRIO_AFTER, nprdma_kept_after) !=
+         UCS_OK) ||
+        (nprdma_kept_add_handler(NPRDMA_KEPT_PRIO_BEFORE,
+                                 nprdma_kept_before) != UCS_OK)) {
+        nprdma_kept_remove_handlers();
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    return UCS_OK;
+}
+
+static ucs_status_t nprdma_kept_add_client(nprdma_kept_state_t *state)
+{
+    nprdma_pressure_client_t *client = &nprdma_kept.client;
+
+    memset(client, 0, sizeof(*client));
+    client->give_back    = nprdma_kept_give_back;
+    client->tick         = nprdma_kept_tick;
+    client->arg          = state;
+    client->tick_seconds = nprdma_kept.age / 4;
+    return nprdma_pressure_add(client);
+}
+
+static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params)
+{
+    nprdma_kept_state_t *state;
+    ucs_status_t status;
+
+    nprdma_kept.page_size = (size_t)sysconf(_SC_PAGESIZE);
+    nprdma_kept.age       = params->age;
+    status                = nprdma_kept_prepare();
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    /* Before the handlers of fork(), which run in the other order: locks of
+     * nprdma_pressure.h are taken under that of this file */
+    state  = nprdma_kept.state;
+    status = nprdma_kept_add_client(state);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    nprdma_block_init();
+    nprdma_lazy_init(state->lazy, params->limit, &nprdma_kept_ops, state);
+    state->is_open  = params->is_open;
+    state->is_owner = 1;
+    status          = nprdma_kept_add_forks();
+    if (status == UCS_OK) {
+        status = nprdma_kept_add_handlers();
+    }
+    if (status != UCS_OK) {
+        nprdma_kept_uninstall(state);
+        return status;
+    }
+
+    ucs_info("munmap() keeps up to %zu bytes for reuse%s", params->limit,
+             params->is_open ? ", accessible" : "");
+    return UCS_OK;
+}
+
+ucs_status_t nprdma_kept_start(const nprdma_kept_params_t *params)
+{
+    ucs_status_t status = UCS_OK;
+
+    if (nprdma_kept_has_sanitizer()) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
+    pthread_mutex_lock(&nprdma_kept.lock);
+    if ((nprdma_kept.state == NULL) || !nprdma_kept.state->is_owner) {
+        nprdma_kept.users = 0;
+    }
+    if (nprdma_kept.users == 0) {
+        status = nprdma_kept_install(params);
+    }
+    nprdma_kept.users += (status == UCS_OK);
+    pthread_mutex_unlock(&nprdma_kept.lock);
+    return status;
+}
+
+void nprdma_kept_stop(void)
+{
+    pthread_mutex_lock(&nprdma_kept.lock);
+    if (--nprdma_kept.users == 0) {
+        nprdma_kept_uninstall(nprdma_kept.state);
+    }
+    pthread_mutex_unlock(&nprdma_kept.lock);
+}
+
+unsigned nprdma_kept_drop(double seconds)
+{
+    unsigned count = 0;
+
+    pthread_mutex_lock(&nprdma_kept.lock);
+    if ((nprdma_kept.state != NULL) && nprdma_kept.state->is_owner) {
+        count = nprdma_kept_drop_old(nprdma_kept.state, seconds);
+    }
+    pthread_mutex_unlock(&nprdma_kept.lock);
+    return count;
+}
+
+NPRDMA_HOOK
+int nprdma_kept_is_open(void)
+{
+    return (nprdma_kept.state != NULL) && nprdma_kept.state->is_owner &&
+           nprdma_kept.state->is_open;
+}
+
+void nprdma_kept_query(nprdma_lazy_stats_t *stats)
+{
+    memset(stats, 0, sizeof(*stats));
+    if ((nprdma_kept.state != NULL) && (nprdma_kept.state->lazy != NULL)) {
+        nprdma_lazy_query(nprdma_kept.state->lazy, stats);
+    }
+}

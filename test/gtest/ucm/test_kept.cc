@@ -1,0 +1,904 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "test_monitor.h"
+
+#include <ucm/events/nprdma_events.h>
+#include <ucm/events/nprdma_kept.h>
+#include <ucm/events/nprdma_pressure.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include <dlfcn.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLD
+#define MADV_COLD 20
+#endif
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#endif
+
+namespace {
+constexpr size_t KiB = 1024;
+constexpr size_t MiB = 1024 * KiB;
+}
+
+/* Memory that munmap() keeps. test_lazy.cc has the policy alone. */
+class test_kept : public test_monitor {
+protected:
+    static constexpr size_t limit = 64 * MiB;
+
+    void SetUp() override
+    {
+        test_monitor::SetUp();
+        for (const char *name : { "__asan_init", "__hwasan_init",
+                                  "__msan_init" }) {
+            if (dlsym(RTLD_DEFAULT, name) != nullptr) {
+                GTEST_SKIP() << "off with this sanitizer";
+            }
+        }
+        params.lazy_limit = limit;
+        params.lazy_age   = 3600;
+    }
+
+    static char *block(size_t length = MiB)
+    {
+        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return (char*)ptr;
+    }
+
+    static char *used(size_t length = MiB)
+    {
+        char *ptr = block(length);
+        memset(ptr, 0x5a, length);
+        return ptr;
+    }
+
+    static bool is_zero(const char *ptr, size_t length)
+    {
+        return (ptr[0] == 0) && (memcmp(ptr, ptr + 1, length - 1) == 0);
+    }
+
+    static nprdma_lazy_stats_t kept()
+    {
+        nprdma_lazy_stats_t result;
+        nprdma_kept_query(&result);
+        return result;
+    }
+
+    /* @return Whether munmap() has kept the block */
+    static bool unmap(char *ptr, size_t length = MiB)
+    {
+        uint64_t before = kept().kept;
+        EXPECT_EQ(0, munmap(ptr, length));
+        return kept().kept == before + 1;
+    }
+
+    /* A child with a monitor of its own. @return Its wait status. */
+    template<typename F> int in_child(F func)
+    {
+        int status = -1;
+        pid_t pid  = fork();
+        if (pid == 0) {
+            nprdma_monitor_t *own = nullptr;
+            if (nprdma_monitor_create(&params, &own) != UCS_OK) {
+                _exit(100);
+            }
+            signal(SIGSEGV, SIG_DFL);
+            _exit(func());
+        }
+        EXPECT_EQ(pid, waitpid(pid, &status, 0));
+        return status;
+    }
+
+    /* Address ranges and rights, neighbours of equal rights as one */
+    static std::string mappings()
+    {
+        std::ifstream file("/proc/self/maps");
+        std::string line, result, rights;
+        uint64_t start, end, last = 0;
+        char perms[5];
+        while (std::getline(file, line)) {
+            if ((line.find("[heap]") == std::string::npos) &&
+                (sscanf(line.c_str(), "%lx-%lx %4s", &start, &end, perms) ==
+                 3)) {
+                if ((start != last) || (rights != perms)) {
+                    result += "-" + std::to_string(last) + "\n" +
+                              std::to_string(start) + perms;
+                }
+                last   = end;
+                rights = perms;
+            }
+        }
+        return result;
+    }
+
+    static size_t resident()
+    {
+        std::ifstream file("/proc/self/statm");
+        size_t total = 0, pages = 0;
+        file >> total >> pages;
+        return pages * page;
+    }
+};
+
+TEST_F(test_kept, comes_back_with_zeros)
+{
+    start();
+    for (size_t length : { 128 * KiB, MiB, 8 * MiB, 8 * MiB + 4096 }) {
+        char *ptr = used(length);
+        ASSERT_TRUE(unmap(ptr, length)) << length;
+        size_t bytes = kept().bytes;
+        char *again  = block(length);
+        EXPECT_EQ((void*)ptr, (void*)again);
+        EXPECT_TRUE(is_zero(again, length));
+        EXPECT_EQ(bytes - length, kept().bytes);
+        memset(again, 1, length);
+        ASSERT_TRUE(unmap(again, length));
+    }
+    EXPECT_EQ(kept().bytes, 17 * MiB + 128 * KiB + 4096);
+    EXPECT_EQ(4u, nprdma_kept_drop(0));
+    EXPECT_EQ(0u, kept().bytes);
+}
+
+TEST_F(test_kept, a_length_is_whole_pages)
+{
+    start();
+    char *ptr = used(MiB);
+    ASSERT_TRUE(unmap(ptr, MiB - 100));
+    EXPECT_EQ((void*)ptr, (void*)block(MiB - 4000));
+    EXPECT_TRUE(is_zero(ptr, MiB));
+    munmap(ptr, MiB);
+}
+
+/* Pages that were never touched stay absent */
+TEST_F(test_kept, stays_sparse)
+{
+    start();
+    char *ptr = block(8 * MiB);
+    ptr[0] = ptr[4 * MiB] = ptr[8 * MiB - 1] = 1;
+    EXPECT_EQ(0, ptr[2 * MiB]); /* The kernel's page of zeros */
+    ASSERT_TRUE(unmap(ptr, 8 * MiB));
+    size_t before = resident();
+    ASSERT_EQ((void*)ptr, (void*)block(8 * MiB));
+    EXPECT_LE(resident(), before + 64 * KiB);
+    EXPECT_FALSE(is_present(ptr + MiB));
+    EXPECT_TRUE(is_present(ptr + 4 * MiB));
+    EXPECT_TRUE(is_zero(ptr, 8 * MiB));
+    munmap(ptr, 8 * MiB);
+}
+
+TEST_F(test_kept, access_after_munmap_is_a_fault)
+{
+    for (size_t length : { 128 * KiB, MiB, 32 * MiB }) {
+        for (int advice : { -1, (int)MADV_WILLNEED, (int)MADV_POPULATE_WRITE,
+                            (int)MADV_DONTNEED, (int)MADV_COLD }) {
+            for (bool other_thread : { false, true }) {
+                int status = in_child([&]() {
+                    std::atomic<int> step(0);
+                    char *ptr   = nullptr;
+                    auto access = [&]() { *(volatile char*)(ptr + 4096) = 1; };
+                    /* Begins first: its stack must not take the addresses */
+                    std::thread thread([&]() {
+                        for (step = 1; step != 2;) {
+                        }
+                        access();
+                    });
+                    while (step != 1) {
+                    }
+                    ptr = used(length);
+                    if ((advice != -1) && (madvise(ptr, length, advice) != 0)) {
+                        return 101;
+                    }
+                    bool is_harmless = (advice == -1) ||
+                                       (advice == MADV_WILLNEED) ||
+                                       (advice == MADV_POPULATE_WRITE);
+                    if (unmap(ptr, length) != is_harmless) {
+                        return 102;
+                    }
+                    if (other_thread) {
+                        step = 2;
+                        thread.join();
+                    } else {
+                        access();
+                    }
+                    return 0;
+                });
+                EXPECT_TRUE(WIFSIGNALED(status) &&
+                            (WTERMSIG(status) == SIGSEGV))
+                        << length << " " << advice << " " << status;
+            }
+        }
+    }
+}
+
+/* The control of the test above, and what the manual page warns of */
+TEST_F(test_kept, zeroed_lets_an_access_pass)
+{
+    params.lazy_open = 1;
+    int status       = in_child([&]() {
+        char *ptr = used();
+        if (!unmap(ptr)) {
+            return 1;
+        }
+        ((volatile char*)ptr)[5] = 1;
+        return ((block() == ptr) && is_zero(ptr, MiB)) ? 0 : 2;
+    });
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+}
+
+TEST_F(test_kept, maps_are_as_without_it)
+{
+    start();
+    const size_t lengths[] = { 256 * KiB, MiB, 3 * MiB, 8 * MiB };
+    std::string before     = mappings();
+    for (int i = 0; i < 3; ++i) {
+        char *ptrs[4];
+        for (int k = 0; k < 4; ++k) {
+            ptrs[k] = used(lengths[k]);
+        }
+        for (int k : { 2, 0, 3, 1 }) {
+            EXPECT_TRUE(unmap(ptrs[k], lengths[k]));
+        }
+    }
+    EXPECT_NE(before, mappings()) << "the control: blocks are kept";
+    EXPECT_EQ(4u, nprdma_kept_drop(0));
+    EXPECT_EQ(before, mappings());
+
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    stop();
+    EXPECT_EQ(0u, kept().bytes);
+    EXPECT_EQ(-1, msync(ptr, page, MS_ASYNC)) << "still mapped";
+}
+
+/* As a munmap() without it: no bit, no way to get one */
+TEST_F(test_kept, kept_pages_are_retired)
+{
+    for (int is_open : { 0, 1 }) {
+        nprdma_range_t range;
+        params.lazy_open = is_open;
+        start();
+        char *ptr = used();
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+        EXPECT_EQ(3, all_bits(&range, ptr, MiB));
+        uint32_t before = state(&range, ptr);
+
+        ASSERT_TRUE(unmap(ptr));
+        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+        EXPECT_EQ((before & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT,
+                  state(&range, ptr));
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+
+        /* What is mapped there now may be used, as ever */
+        ASSERT_EQ((void*)ptr, (void*)block());
+        EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "bits of the old memory";
+        EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+        EXPECT_EQ(3, all_bits(&range, ptr, MiB));
+        EXPECT_TRUE(is_zero(ptr, MiB));
+        munmap(ptr, MiB);
+        unreg(&range);
+        stop();
+    }
+}
+
+/* The NIC has finished while the memory is still what it was */
+TEST_F(test_kept, bits_then_drain_then_kept)
+{
+    static nprdma_range_t range;
+    static char *ptr;
+    static int wrong;
+    start();
+    wrong = 0;
+    ptr   = used();
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+
+    on_drain = [](test_monitor*) {
+        char byte            = 0;
+        struct iovec local   = { &byte, 1 };
+        struct iovec remote  = { ptr + 5 * page, 1 };
+        uintptr_t first      = (uintptr_t)ptr;
+        wrong += (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1) ||
+                 (byte != 0x5a) || (all_bits(&range, ptr, MiB) != 0) ||
+                 (nprdma_events_blocked(first, first + MiB) != first);
+    };
+    ASSERT_TRUE(unmap(ptr));
+    on_drain = nullptr;
+    EXPECT_EQ(1, drains);
+    EXPECT_EQ(0, wrong);
+    unreg(&range);
+}
+
+/* A registration that begins while memory is kept shows nothing of it */
+TEST_F(test_kept, registered_while_kept)
+{
+    nprdma_range_t range;
+    for (int is_open : { 0, 1 }) {
+        params.lazy_open = is_open;
+        start();
+        char *ptr = used();
+        ASSERT_TRUE(unmap(ptr));
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+        EXPECT_EQ(is_open ? UCS_OK : UCS_ERR_INVALID_ADDR, populate(&range));
+        drains = 0;
+        ASSERT_EQ((void*)ptr, (void*)block());
+        EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "during the zeroing";
+        EXPECT_EQ(is_open, drains);
+        EXPECT_EQ(UCS_OK, populate(&range));
+        munmap(ptr, MiB);
+        ASSERT_EQ(1u, nprdma_kept_drop(0));
+        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+        unreg(&range);
+        stop();
+    }
+}
+
+namespace {
+struct change {
+    const char *name;
+    bool       is_kept;
+    bool       by_query; /* Is found by PROCMAP_QUERY, else put right */
+    bool       (*apply)(char *ptr); /* To a block of 1 MiB; false: cannot */
+};
+
+void PrintTo(const change &what, std::ostream *stream)
+{
+    *stream << what.name;
+}
+
+/* By the system call, since ThreadSanitizer leaves mlock() out */
+bool lock(char *ptr, size_t length)
+{
+    return syscall(SYS_mlock, ptr, length) == 0;
+}
+
+/* mbind() of one node, which need not be in libnuma's headers */
+bool bind(char *ptr, size_t length)
+{
+    unsigned long node = 1;
+    return syscall(SYS_mbind, ptr, length, 2 /* MPOL_BIND */, &node, 64, 0) ==
+           0;
+}
+
+bool key(char *ptr, size_t length)
+{
+    int pkey = pkey_alloc(0, 0);
+    return (pkey >= 0) &&
+           (pkey_mprotect(ptr, length, PROT_READ | PROT_WRITE, pkey) == 0);
+}
+
+const change changes[] = {
+    { "nothing", true, false, [](char*) { return true; } },
+    { "mlock_part", false, false,
+      [](char *ptr) { return lock(ptr, 8192); } },
+    { "mlock_all", false, false,
+      [](char *ptr) { return lock(ptr, MiB); } },
+    { "mprotect_part", false, true,
+      [](char *ptr) { return mprotect(ptr, 8192, PROT_READ) == 0; } },
+    { "mprotect_all", false, true,
+      [](char *ptr) { return mprotect(ptr, MiB, PROT_NONE) == 0; } },
+    { "mbind_part", false, true, [](char *ptr) { return bind(ptr, 8192); } },
+    { "mbind_all", true, false, [](char *ptr) { return bind(ptr, MiB); } },
+    { "pkey_part", false, true, [](char *ptr) { return key(ptr, 8192); } },
+    { "pkey_all", true, false, [](char *ptr) { return key(ptr, MiB); } },
+    { "name", false, true,
+      [](char *ptr) { return prctl(PR_SET_VMA, 0, ptr, MiB, "name") == 0; } },
+    { "dontfork", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_DONTFORK) == 0; } },
+    { "dontdump", false, false,
+      [](char *ptr) { return madvise(ptr, 4096, MADV_DONTDUMP) == 0; } },
+    { "wipeonfork", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_WIPEONFORK) == 0; } },
+    { "mergeable", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_MERGEABLE) == 0; } },
+    { "hugepage", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_HUGEPAGE) == 0; } },
+    { "nohugepage", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_NOHUGEPAGE) == 0; } },
+    { "dontneed", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_DONTNEED) == 0; } },
+    { "munmap_part", false, false,
+      [](char *ptr) { return munmap(ptr + 4096, 4096) == 0; } },
+    { "raw_munmap_part", false, false,
+      [](char *ptr) { return syscall(SYS_munmap, ptr + 4096, 4096) == 0; } },
+    { "mremap_part", false, false,
+      [](char *ptr) {
+          void *moved = mremap(ptr + 4096, 4096, 8192, MREMAP_MAYMOVE);
+          return (moved != MAP_FAILED) && (munmap(moved, 8192) == 0);
+      } },
+    { "file_in_the_middle", false, false,
+      [](char *ptr) {
+          int fd      = open("/proc/self/exe", O_RDONLY);
+          void *there = mmap(ptr + 8192, 4096, PROT_READ,
+                             MAP_PRIVATE | MAP_FIXED, fd, 0);
+          close(fd);
+          return there == ptr + 8192;
+      } },
+    { "file_unseen", false, true,
+      [](char *ptr) {
+          int fd     = open("/proc/self/exe", O_RDONLY);
+          long there = syscall(SYS_mmap, ptr, MiB, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_FIXED, fd, 0);
+          close(fd);
+          return there == (long)ptr;
+      } },
+};
+}
+
+class test_kept_changes : public test_kept,
+                          public ::testing::WithParamInterface<change> {
+protected:
+    /* Linux 6.11 */
+    static bool has_query()
+    {
+        struct utsname name;
+        int major = 0, minor = 0;
+        uname(&name);
+        sscanf(name.release, "%d.%d", &major, &minor);
+        return (major > 6) || ((major == 6) && (minor >= 11));
+    }
+};
+
+TEST_P(test_kept_changes, what_comes_back_is_new)
+{
+    start();
+    char *ptr = used();
+    if (!GetParam().apply(ptr)) {
+        GTEST_SKIP() << "this kernel or processor cannot: " << strerror(errno);
+    }
+    bool is_kept = unmap(ptr);
+    if (!GetParam().by_query || has_query()) {
+        EXPECT_EQ(GetParam().is_kept, is_kept);
+    }
+
+    char *again = block();
+    EXPECT_TRUE(is_zero(again, MiB));
+    again[0] = again[8191] = again[MiB - 1] = 1;
+    /* No lock, no policy, no key */
+    EXPECT_EQ(0, msync(again, MiB, MS_ASYNC | MS_INVALIDATE));
+    int policy = -1;
+    if (syscall(SYS_get_mempolicy, &policy, nullptr, 0, again,
+                2 /* MPOL_F_ADDR */) == 0) {
+        EXPECT_EQ(0, policy);
+    }
+    /* Inherited by a child */
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit((again[0] == 1) && (again[MiB - 1] == 1) ? 0 : 1);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+    munmap(again, MiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_kept_changes, ::testing::ValuesIn(changes),
+                         [](const auto &info) { return info.param.name; });
+
+/* A call that takes the addresses of a kept block finds them free, and nothing
+ * unmaps them afterwards */
+TEST_F(test_kept, other_memory_over_a_block)
+{
+    start();
+    int shmid = shmget(IPC_PRIVATE, MiB, IPC_CREAT | 0600);
+    ASSERT_NE(-1, shmid);
+    const std::vector<std::function<void*(char*)>> calls = {
+        [](char *ptr) {
+            return mmap(ptr, MiB, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        },
+        [](char *ptr) {
+            return mmap(ptr + 4096, 4096, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        },
+        [](char *ptr) {
+            return mmap(ptr, MiB, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+                        0);
+        },
+        [](char *ptr) { /* A hint is taken where it can be */
+            return mmap(ptr, MiB, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        },
+        [&](char *ptr) { return shmat(shmid, ptr, 0); },
+        [&](char *ptr) { return shmat(shmid, ptr, SHM_REMAP); },
+    };
+    for (auto &call : calls) {
+        char *ptr = used();
+        ASSERT_TRUE(unmap(ptr));
+        char *there = (char*)call(ptr);
+        ASSERT_NE(MAP_FAILED, (void*)there) << strerror(errno);
+        ASSERT_EQ((void*)((there == ptr) ? ptr : ptr + 4096), (void*)there);
+        EXPECT_EQ(0u, kept().bytes);
+        memset(there, 3, 4096);
+        EXPECT_EQ(0u, nprdma_kept_drop(0));
+        char *other = block();
+        EXPECT_EQ(3, there[4095]);
+        munmap(other, MiB);
+        nprdma_kept_drop(0);
+        if (&call >= &calls[4]) {
+            EXPECT_EQ(0, shmdt(there));
+        } else {
+            EXPECT_EQ(0, munmap(there, (there == ptr) ? MiB : 4096));
+        }
+        nprdma_kept_drop(0);
+    }
+    shmctl(shmid, IPC_RMID, nullptr);
+}
+
+TEST_F(test_kept, mremap_over_a_block)
+{
+    start();
+    char *source = (char*)mmap(nullptr, MiB, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *ptr    = used();
+    ASSERT_TRUE(unmap(ptr));
+    /* By the system call, as UCX before 1.15 passes no target; then a mapping
+     * that nothing has seen is where the block was */
+    ASSERT_EQ((long)ptr, syscall(SYS_mremap, source, MiB, MiB,
+                                 MREMAP_MAYMOVE | MREMAP_FIXED, ptr));
+    memset(ptr, 3, MiB);
+    char *other = block();
+    EXPECT_NE((void*)ptr, (void*)other);
+    EXPECT_EQ(3, ptr[0]);
+    EXPECT_EQ(0u, nprdma_kept_drop(0));
+    EXPECT_EQ(3, ptr[0]);
+    munmap(other, MiB);
+    munmap(ptr, MiB);
+}
+
+/* To unmap or advise what is not mapped is not an error of ours */
+TEST_F(test_kept, calls_on_a_kept_block)
+{
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(0, munmap(ptr, MiB));
+    EXPECT_EQ(0u, kept().bytes);
+    EXPECT_NE((void*)nullptr, (void*)block());
+
+    ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(-1, madvise(ptr, 4096, MADV_DONTNEED));
+    EXPECT_EQ(ENOMEM, errno);
+    EXPECT_EQ(0u, kept().bytes);
+
+    errno = 77;
+    ptr   = used();
+    ASSERT_TRUE(unmap(ptr));
+    ptr = block();
+    munmap(ptr, MiB);
+    EXPECT_EQ(77, errno) << "of calls that have succeeded";
+    EXPECT_EQ(-1, munmap(ptr + 1, MiB));
+    EXPECT_EQ(EINVAL, errno);
+    EXPECT_EQ(-1, munmap(ptr, 0));
+    EXPECT_EQ(EINVAL, errno);
+}
+
+/* The pool never makes a call fail for lack of memory */
+TEST_F(test_kept, lack_of_addresses_empties_the_pool)
+{
+    int status = in_child([&]() {
+        struct rlimit rlimit;
+        size_t pages = 0;
+        for (int i = 0; i < 2; ++i) {
+            if (!unmap(used(16 * MiB), 16 * MiB)) {
+                return 1;
+            }
+        }
+        std::ifstream("/proc/self/statm") >> pages;
+        rlimit.rlim_cur = rlimit.rlim_max = pages * page + 8 * MiB;
+        if (setrlimit(RLIMIT_AS, &rlimit) != 0) {
+            return 2;
+        }
+        void *ptr = mmap(nullptr, 24 * MiB, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if ((ptr == MAP_FAILED) || (kept().bytes != 0)) {
+            return 3;
+        }
+        munmap(ptr, 24 * MiB);
+        if (kept().bytes != 24 * MiB) {
+            return 4;
+        }
+        void *small = mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ptr = mremap(small, 4096, 24 * MiB, MREMAP_MAYMOVE);
+        if ((ptr == MAP_FAILED) || (kept().bytes != 0)) {
+            return 5;
+        }
+        munmap(ptr, 24 * MiB);
+        if (!unmap(used(24 * MiB), 24 * MiB)) {
+            return 6;
+        }
+        if ((sbrk(24 * MiB) == (void*)-1) || (kept().bytes != 0)) {
+            return 7;
+        }
+        sbrk(-(intptr_t)(24 * MiB));
+        /* Without a pool it is still an error, as it should be */
+        ptr = mmap(nullptr, 64 * MiB, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return ((ptr == MAP_FAILED) && (errno == ENOMEM)) ? 0 : 8;
+    });
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+}
+
+TEST_F(test_kept, nothing_is_reused_where_new_memory_is_locked)
+{
+    int status = in_child([&]() {
+        char *ptr = used(256 * KiB);
+        if (!unmap(ptr, 256 * KiB)) {
+            return 1;
+        }
+        if (syscall(SYS_mlockall, MCL_FUTURE) != 0) {
+            return 77;
+        }
+        ptr = block(256 * KiB);
+        if ((msync(ptr, 256 * KiB, MS_ASYNC | MS_INVALIDATE) != -1) ||
+            (errno != EBUSY)) {
+            return 2; /* Not locked */
+        }
+        return unmap(ptr, 256 * KiB) ? 3 : 0;
+    });
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    if (WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "mlockall() is not allowed here";
+    }
+    EXPECT_EQ(0, WEXITSTATUS(status));
+}
+
+TEST_F(test_kept, fork_drops_the_pool)
+{
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        /* Not mapped here, and nothing is kept without a monitor */
+        bool is_gone = (msync(ptr, MiB, MS_ASYNC) == -1) && (errno == ENOMEM);
+        char *own    = used();
+        munmap(own, MiB);
+        bool is_off = (msync(own, MiB, MS_ASYNC) == -1) && (kept().kept == 0);
+        _exit(is_gone ? (is_off ? 0 : 2) : 1);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+    EXPECT_EQ(0u, kept().bytes);
+    EXPECT_TRUE(unmap(used())) << "the parent goes on";
+}
+
+TEST_F(test_kept, resident_memory_is_within_the_limit)
+{
+    params.lazy_limit = 16 * MiB;
+    start();
+    size_t before = resident();
+    for (int i = 0; i < 60; ++i) {
+        size_t length = (1 + (i % 7)) * MiB;
+        unmap(used(length), length);
+        ASSERT_LE(kept().bytes, params.lazy_limit);
+        ASSERT_LE(resident(), before + params.lazy_limit + 2 * MiB);
+    }
+    EXPECT_GT(resident(), before + params.lazy_limit / 2) << "the control";
+    nprdma_kept_drop(0);
+    EXPECT_LE(resident(), before + 2 * MiB);
+}
+
+TEST_F(test_kept, old_blocks_leave)
+{
+    params.lazy_age = 0.2;
+    start();
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(unmap(used()));
+        EXPECT_EQ(0u, nprdma_kept_drop(3600));
+        wait_until([]() { return kept().bytes == 0; });
+    }
+}
+
+/* The kernel's files of nprdma_psi.h, as the test writes them */
+TEST_F(test_kept, all_leave_when_memory_is_short)
+{
+    char root[] = "/tmp/test_kept.XXXXXX";
+    ASSERT_NE(nullptr, mkdtemp(root));
+    std::string meminfo                = std::string(root) + "/meminfo";
+    nprdma_pressure_params_t pressure = {
+        { root, root, "some 100000 2000000" }, 0.01, 0.01
+    };
+    auto available = [&](int percent) {
+        std::ofstream(meminfo + ".new")
+                << "MemTotal: 1000000 kB\nMemAvailable: " << percent * 10000
+                << " kB\n";
+        rename((meminfo + ".new").c_str(), meminfo.c_str());
+    };
+
+    available(90);
+    nprdma_pressure_set_params(&pressure);
+    start();
+    for (int i = 0; i < 2; ++i) {
+        available(90);
+        wait_until([&]() { return unmap(used()) && (kept().bytes == MiB); });
+        available(1);
+        wait_until([]() { return kept().bytes == 0; });
+    }
+    stop();
+    nprdma_pressure_set_params(nullptr);
+    unlink(meminfo.c_str());
+    rmdir(root);
+}
+
+TEST_F(test_kept, parameters)
+{
+    for (size_t size : { (size_t)1, 256 * KiB - 1, ((size_t)1 << 40) + 1 }) {
+        params.lazy_limit = size;
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+                  nprdma_monitor_create(&params, &monitor));
+    }
+    params.lazy_limit = 256 * KiB;
+    for (double age : { 0.0, -1.0, (double)NAN }) {
+        params.lazy_age = age;
+        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
+                  nprdma_monitor_create(&params, &monitor));
+    }
+    params.lazy_age = 10;
+    start();
+    EXPECT_TRUE(unmap(used(128 * KiB), 128 * KiB));
+    EXPECT_FALSE(unmap(used(128 * KiB + 4096), 128 * KiB + 4096));
+}
+
+TEST_F(test_kept, one_pool_for_all_monitors)
+{
+    nprdma_monitor_t *second;
+    start();
+    params.lazy_limit = 2 * limit; /* Too late */
+    ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &second));
+    EXPECT_FALSE(unmap(used(limit), limit));
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(MiB, stats().lazy.bytes);
+    nprdma_monitor_destroy(second);
+    EXPECT_EQ(MiB, kept().bytes);
+    EXPECT_EQ((void*)ptr, (void*)block());
+    ASSERT_TRUE(unmap(ptr));
+    stop();
+    EXPECT_EQ(0u, kept().bytes);
+    EXPECT_FALSE(unmap(used()));
+}
+
+/* Threads map by mmap() and malloc(), so that hooks run under the allocator's
+ * lock, while others register, fork and empty the pool */
+TEST_F(test_kept, threads)
+{
+    constexpr int num_threads = 16;
+    std::atomic<bool> done(false);
+    std::atomic<int> wrong(0);
+    start();
+
+    std::thread dropping([&]() {
+        while (!done) {
+            nprdma_kept_drop(0.01);
+            std::this_thread::yield();
+        }
+    });
+    std::vector<std::thread> threads;
+    for (int t = 0; t < num_threads; ++t) {
+        threads.emplace_back([&, t]() {
+            std::mt19937 random(t);
+            nprdma_range_t range;
+            for (int i = 0; i < 150; ++i) {
+                size_t length = (1 + random() % 4) * 128 * KiB;
+                char *ptr     = (i % 3 == 0) ? (char*)calloc(1, length) :
+                                               block(length);
+                wrong += !is_zero(ptr, length);
+                memset(ptr, t + 1, length);
+                if (random() % 2) {
+                    wrong += (reg(&range, ptr, length) != UCS_OK) ||
+                             (populate(&range) != UCS_OK);
+                    unreg(&range);
+                }
+                wrong += (ptr[0] != t + 1) || (ptr[length - 1] != t + 1);
+                if (i % 3 == 0) {
+                    free(ptr);
+                } else {
+                    munmap(ptr, length);
+                }
+            }
+        });
+    }
+    for (int i = 0; i < 5; ++i) {
+        int status;
+        pid_t pid = fork();
+        if (pid == 0) {
+            _exit(0);
+        }
+        ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    done = true;
+    dropping.join();
+    EXPECT_EQ(0, wrong);
+    EXPECT_GT(kept().reused, 0u);
+    EXPECT_LE(kept().bytes, limit);
+}
+
+/* System calls of a child between two calls of getppid() */
+template<typename F> static std::vector<long> traced(F func)
+{
+    std::vector<long> calls;
+    bool inside = false, is_entry = true;
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+        raise(SIGSTOP);
+        func();
+        _exit(0);
+    }
+    while ((waitpid(pid, &status, 0) == pid) && WIFSTOPPED(status)) {
+        if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
+            struct __ptrace_syscall_info info;
+            if (is_entry && (ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof(info),
+                                    &info) > 0)) {
+                if (info.entry.nr == SYS_getppid) {
+                    inside = !inside;
+                } else if (inside) {
+                    calls.push_back((long)info.entry.nr);
+                }
+            }
+            is_entry = !is_entry;
+        } else {
+            ptrace(PTRACE_SETOPTIONS, pid, nullptr, PTRACE_O_TRACESYSGOOD);
+        }
+        ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
+    }
+    return calls;
+}
+
+TEST_F(test_kept, off_makes_no_system_call)
+{
+    auto run = [this]() {
+        nprdma_monitor_t *own = nullptr;
+        if (nprdma_monitor_create(&params, &own) == UCS_OK) {
+            for (int i = 0; i < 3; ++i) {
+                char *ptr = used();
+                if (i == 1) {
+                    syscall(SYS_getppid);
+                }
+                munmap(ptr, MiB);
+                ptr = block();
+                munmap(ptr, MiB);
+                if (i == 1) {
+                    syscall(SYS_getppid);
+                }
+            }
+        }
+    };
+    params.lazy_limit = 0;
+    EXPECT_EQ((std::vector<long>{ SYS_munmap, SYS_mmap, SYS_munmap }),
+              traced(run));
+    params.lazy_limit = limit;
+    auto calls        = traced(run);
+    EXPECT_EQ(0, std::count(calls.begin(), calls.end(), SYS_munmap) -
+                 std::count(calls.begin(), calls.end(), SYS_mmap))
+            << "the control: it probes for locked memory only";
+    EXPECT_GT(calls.size(), 3u);
+}
