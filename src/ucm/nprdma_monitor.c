@@ -323,43 +323,6 @@ nprdma_monitor_get_region(nprdma_monitor_t *monitor, uintptr_t start,
     return region;
 }
 
-static void nprdma_monitor_preregister_kind(nprdma_monitor_t *monitor,
-                                            nprdma_span_t span, int is_local)
-{
-    nprdma_span_t aligned = nprdma_monitor_align(span.start, span.end,
-                                                 monitor->params.region_size);
-    size_t state_bytes    = ((aligned.end - aligned.start) >>
-                             NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
-    nprdma_region_obj_t *region;
-    ucs_status_t status;
-
-    pthread_mutex_lock(&monitor->lock);
-    region = nprdma_regions_get(&monitor->regions, span.start, span.end,
-                                is_local);
-    if ((region == NULL) &&
-        (atomic_load(&monitor->idle_bytes) + state_bytes <=
-         monitor->params.max_metadata)) {
-        region = nprdma_monitor_create_region(monitor, aligned, is_local,
-                                              &status);
-        if (region != NULL) {
-            nprdma_monitor_count(&monitor->count.preregistered, 1);
-        }
-    }
-    if (region != NULL) {
-        nprdma_region_put(region);
-    }
-    pthread_mutex_unlock(&monitor->lock);
-}
-
-/* Called by the thread of nprdma_prereg.h, for memory that was mapped */
-static void nprdma_monitor_preregister(void *arg, nprdma_span_t span)
-{
-    nprdma_monitor_t *monitor = arg;
-
-    nprdma_monitor_preregister_kind(monitor, span, 0);
-    nprdma_monitor_preregister_kind(monitor, span, 1);
-}
-
 
 /* ---- ranges ---- */
 
@@ -512,6 +475,62 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
 int nprdma_monitor_tick(nprdma_monitor_t *monitor)
 {
     return nprdma_revoker_tick(&monitor->revoker);
+}
+
+
+/* ---- pre-registration ---- */
+
+/* @return Nonzero if there is a region now */
+static int nprdma_monitor_preregister_kind(nprdma_monitor_t *monitor,
+                                           nprdma_span_t span, int is_local)
+{
+    nprdma_span_t aligned = nprdma_monitor_align(span.start, span.end,
+                                                 monitor->params.region_size);
+    size_t state_bytes    = ((aligned.end - aligned.start) >>
+                             NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
+    nprdma_region_obj_t *region;
+    ucs_status_t status;
+
+    pthread_mutex_lock(&monitor->lock);
+    region = nprdma_regions_get(&monitor->regions, span.start, span.end,
+                                is_local);
+    if ((region == NULL) &&
+        (atomic_load(&monitor->idle_bytes) + state_bytes <=
+         monitor->params.max_metadata)) {
+        region = nprdma_monitor_create_region(monitor, aligned, is_local,
+                                              &status);
+        if (region != NULL) {
+            nprdma_monitor_count(&monitor->count.preregistered, 1);
+        }
+    }
+    if (region != NULL) {
+        nprdma_region_put(region);
+    }
+    pthread_mutex_unlock(&monitor->lock);
+    return region != NULL;
+}
+
+/*
+ * Called by the thread of nprdma_prereg.h, for memory that was mapped. Memory
+ * that was kept has pages. They keep their bits in the local region, since no
+ * key refers to it. For peers, they get them when a key is packed: until then
+ * no registration for peers covers them.
+ */
+static void nprdma_monitor_preregister(void *arg, nprdma_span_t span)
+{
+    nprdma_monitor_t *monitor = arg;
+    size_t length             = span.end - span.start;
+    nprdma_range_t range;
+
+    nprdma_monitor_preregister_kind(monitor, span, 0);
+    if (nprdma_monitor_preregister_kind(monitor, span, 1) &&
+        (nprdma_monitor_register_local(monitor, span.start, length, &range) ==
+         UCS_OK)) {
+        nprdma_monitor_populate(monitor, &range, span.start, length,
+                                NPRDMA_POPULATE_RESIDENT |
+                                NPRDMA_POPULATE_WRITE);
+        nprdma_monitor_unregister(monitor, &range, 0);
+    }
 }
 
 

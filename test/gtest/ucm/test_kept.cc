@@ -782,6 +782,34 @@ TEST_F(test_kept, one_pool_for_all_monitors)
     EXPECT_FALSE(unmap(used()));
 }
 
+/* A block has its region, and the states of its pages, before it is used */
+TEST_F(test_kept, comes_back_registered)
+{
+    nprdma_range_t range;
+    params.prereg = 1;
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    wait_until([&]() { return stats().preregistered >= 2; });
+    uint64_t before = stats().populated;
+    ASSERT_EQ((void*)ptr, (void*)block());
+    wait_until([&]() { return stats().populated >= before + MiB / page; });
+    ASSERT_EQ(UCS_OK, nprdma_monitor_register_local(monitor, (uintptr_t)ptr,
+                                                    MiB, &range));
+    EXPECT_EQ(3, all_bits(&range, ptr, MiB));
+    unreg(&range);
+
+    /* No peer reaches it: nothing was registered for peers */
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+    unreg(&range);
+    munmap(ptr, MiB);
+    ASSERT_EQ(UCS_OK, nprdma_monitor_register_local(monitor, (uintptr_t)ptr,
+                                                    MiB, &range));
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+    unreg(&range);
+}
+
 /* Threads map by mmap() and malloc(), so that hooks run under the allocator's
  * lock, while others register, fork and empty the pool */
 TEST_F(test_kept, threads)
