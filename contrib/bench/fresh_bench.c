@@ -16,6 +16,11 @@
  *                         on with "faults VALUE", the least page faults of a
  *                         turn and rank
  *   heap-warm FIRST LAST  the same buffers each time; they are written in time
+ *   mapped FIRST LAST     as allreduce, without advice to the kernel
+ *   pair BYTES            a message whose buffers are mapped, written and
+ *                         unmapped around it, all timed: "fresh_us VALUE". In
+ *                         turns with the same buffers each time, written before
+ *                         it: "same_us VALUE"
  *   startup BYTES         every rank maps BYTES, shows them in a window, and
  *                         touches one page in a hundred: "us VALUE" from the
  *                         first call to the end of the first fence and
@@ -45,6 +50,19 @@ static void fail(const char *what)
     fprintf(stderr, "fresh_bench: error: %s\n", what);
     MPI_Abort(MPI_COMM_WORLD, 1);
     exit(EXIT_FAILURE);
+}
+
+/* As allocators do: without MAP_NORESERVE and advice, after which memory is not
+ * kept (UCX_NPRDMA_LAZY_UNMAP) */
+static void *map_plain(size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        fail("cannot map memory");
+    }
+    return memory;
 }
 
 /* One turn of a benchmark, in microseconds as this rank sees it */
@@ -201,20 +219,30 @@ static double heap_warm(size_t size, int turn)
     return (MPI_Wtime() - start) * 1e6;
 }
 
-static double allreduce(size_t size, int turn)
+static double reduce_new(size_t size, int turn, void *(*map)(size_t length))
 {
     size_t count = size / sizeof(double);
     double start, *in, *out;
 
     MPI_Barrier(MPI_COMM_WORLD);
     start = MPI_Wtime();
-    in    = map_small_pages(size);
-    out   = map_small_pages(size);
+    in    = map(size);
+    out   = map(size);
     fill(out, count, turn);
     reduce(out, in, count, turn);
     munmap(out, size);
     munmap(in, size);
     return (MPI_Wtime() - start) * 1e6;
+}
+
+static double allreduce(size_t size, int turn)
+{
+    return reduce_new(size, turn, map_small_pages);
+}
+
+static double mapped(size_t size, int turn)
+{
+    return reduce_new(size, turn, map_plain);
 }
 
 static double warm(size_t size, int turn)
@@ -293,6 +321,57 @@ static void sweep(turn_func_t turn_func, size_t first, size_t last)
     }
 }
 
+/* One message in a buffer of each side, which is mapped if it is NULL */
+static double pass(char *buffer, size_t size, int turn)
+{
+    int is_fresh = (buffer == NULL);
+    double start;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    if (is_fresh) {
+        buffer = map_plain(size);
+    }
+    memset(buffer, (rank & 1) ? 0 : turn + 1, size);
+    if (rank & 1) {
+        MPI_Recv(buffer, size, MPI_BYTE, rank - 1, 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+        if ((buffer[0] != turn + 1) || (buffer[size - 1] != turn + 1)) {
+            fail("wrong data");
+        }
+    } else {
+        MPI_Send(buffer, size, MPI_BYTE, rank + 1, 1, MPI_COMM_WORLD);
+    }
+    if (is_fresh) {
+        munmap(buffer, size);
+    }
+    return (MPI_Wtime() - start) * 1e6;
+}
+
+static double pass_fresh(size_t size, int turn)
+{
+    return pass(NULL, size, turn);
+}
+
+static void pair(size_t size)
+{
+    double fresh[TURNS], same[TURNS];
+    char *buffer = map_plain(size);
+    int turn;
+
+    settle(pass_fresh, size);
+    for (turn = 0; turn < TURNS; ++turn) {
+        fresh[turn] = pass(NULL, size, turn);
+        same[turn]  = pass(buffer, size, turn);
+    }
+    munmap(buffer, size);
+    /* The receiver sees all of it */
+    if (rank == 1) {
+        printf("fresh_us %.3f same_us %.3f\n", median(fresh, TURNS),
+               median(same, TURNS));
+    }
+}
+
 static long resident_pages(void)
 {
     FILE *file = fopen("/proc/self/statm", "r");
@@ -367,11 +446,15 @@ int main(int argc, char **argv)
         sweep(heap, first, last);
     } else if (!strcmp(kind, "heap-warm")) {
         sweep(heap_warm, first, last);
+    } else if (!strcmp(kind, "mapped")) {
+        sweep(mapped, first, last);
+    } else if (!strcmp(kind, "pair")) {
+        pair(first);
     } else if (!strcmp(kind, "startup")) {
         startup(first);
     } else {
-        fail("say once, untouched, allreduce, warm, heap, heap-warm or "
-             "startup");
+        fail("say once, untouched, allreduce, warm, heap, heap-warm, mapped, "
+             "pair or startup");
     }
 
     MPI_Finalize();

@@ -21,9 +21,27 @@ def malloc_row(ranks, sizes, limit=None, above=None):
                sizes=sizes)
 
 
+def message_row(contestant, what, limit, *sizes):
+    """A message in new buffers, in turns with the same buffers."""
+    return Row("lazy.message", f"message, buffers mapped and unmapped{what} : "
+               "same buffers",
+               probes.mpi_fields(2, "fresh_bench", "pair {size}", "fresh_us",
+                                 "same_us"), (contestant,),
+               [ratio("fresh_us", "same_us", limit and "<=", limit)],
+               sizes=sizes)
+
+
+MESSAGES = (262144, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
+
 # Four ranks on two CPUs wait for each other's time slices: without limits
 LAZY = [
     malloc_row(2, (MIB,), 2, 1.1),
     malloc_row(2, (4 * MIB, 16 * MIB)),
     malloc_row(4, (MIB,)),
+    Row("lazy.allreduce", "MPI_Allreduce, 2 ranks, buffers mapped and "
+        "unmapped, UCX_NPRDMA_LAZY_UNMAP=256m",
+        probes.mpi(2, "fresh_bench", "mapped {size}"), ("nprdma", "kept"),
+        [ratio("nprdma", "kept", ">=", 1.5)], sizes=(MIB, 4 * MIB, 16 * MIB)),
+    message_row("kept", ", UCX_NPRDMA_LAZY_UNMAP=256m", 2.5, *MESSAGES),
+    message_row("nprdma", "", None, *MESSAGES),
 ]
