@@ -18,6 +18,7 @@ order   puts that overlap nowhere, over two installations of nprdma (--old). In
 lazy    memory that is freed and allocated again, kept or not (lazy.py)
 choice  what UCP chooses by itself, next to the best that settings reach, at
         each size (choice.py)
+policies what can be done with buffers between messages (policies.py)
 monitor the memory monitor of a build tree (--build)
 mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
 kernel  the kernel module, in a guest (kernel.py)
@@ -29,6 +30,7 @@ import device
 import kernel
 import lazy
 import mpi as mpi_lines
+import policies
 import probes
 from measure import Row, more_turns, one_turn
 from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
@@ -36,8 +38,8 @@ from stats import Earlier, Judge, ratio, value
 
 # --turns unless it is given
 DEFAULT_TURNS = {"small": 7, "large": 5, "revoke": 7, "order": 21,
-                 "prio": 7, "lazy": 7, "choice": 3, "monitor": 1, "mpi": 1,
-                 "kernel": 5, "device": 5}
+                 "prio": 7, "lazy": 7, "choice": 3, "policies": 3,
+                 "monitor": 1, "mpi": 1, "kernel": 5, "device": 5}
 
 BULK = (65536, 262144, 1048576, 4194304)
 TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
@@ -453,6 +455,7 @@ PRIO = [
 
 GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "prio": PRIO,
           "order": ORDER, "lazy": lazy.LAZY, "choice": choice.CHOICE,
+          "policies": policies.POLICIES,
           "monitor": mpi_lines.MONITOR, "mpi": mpi_lines.MPI,
           "kernel": kernel.KERNEL, "device": device.DEVICE}
 

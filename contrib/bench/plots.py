@@ -1,6 +1,7 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 """Plots of results, drawn by gnuplot: zcopy.png of the lines large.curves,
-nprdma-tcp.png of the lines mpi.*, prio.png of the lines prio.link."""
+nprdma-tcp.png of the lines mpi.*, prio.png of the lines prio.link, policies.png
+of policies.malloc and policies.mmap."""
 
 import os
 import subprocess
@@ -95,6 +96,44 @@ plot $link_alone using ($1-0.25):2 with boxes title "nothing beside", \
 PROBES = {"tag": 1, "get": 2, "fetch-add": 3}
 BULKS = {"put": 0, "get": 3, "tag": 6}
 
+# Title of each contestant, in the order of the debate
+POLICY_TITLES = {"rcache": "registration cache", "direct": "pin each message",
+                 "never-return": "malloc returns nothing",
+                 "bounded": "bounded cache", "pool": "pool and copies",
+                 "nprdma": "nprdma"}
+
+
+def policies_script():
+    """One panel for each kind of memory."""
+    lines = ['set terminal pngcairo size 1200,520 font "sans,11"',
+             'set multiplot layout 1,2 title "Messages, 10 at once '
+             '(emulated RNIC): only ratios mean something"',
+             "set style data linespoints", "set grid", "set key left top",
+             'set xlabel "share of reused buffers"', 'set ylabel "MB/s"',
+             "set logscale y"]
+    for memory in ("malloc", "mmap"):
+        lines += [f'set title "{memory}"', "plot " + ", ".join(
+            f"${memory}_{name.replace('-', '_')} title \"{title}\""
+            for name, title in POLICY_TITLES.items())]
+    return "\n".join([*lines, "unset multiplot", ""])
+
+
+def policies_data(results):
+    """The smallest size."""
+    data = {}
+    rates = [result for result in results if
+             result["what"].startswith("rate, r = ") and
+             result["kind"] == "value" and
+             result["line"] in ("policies.malloc", "policies.mmap")]
+    for result in rates:
+        if result["size"] == min(one["size"] for one in rates):
+            memory = result["line"].partition(".")[2]
+            for name, values in result["values"].items():
+                data.setdefault(f"{memory}_{name.replace('-', '_')}",
+                                []).append((float(result["what"][10:]),
+                                            median(values)))
+    return data
+
 
 def curves_data(results):
     """Name of a gnuplot data block -> [(x, median)], for CURVES."""
@@ -145,7 +184,9 @@ def prio_data(results):
 # Name of the files, script, its data, the lines that it needs
 PLOTS = [("zcopy", CURVES, curves_data, {"large.curves"}),
          ("nprdma-tcp", MPI, mpi_data, {"mpi.latency", "mpi.bandwidth"}),
-         ("prio", PRIO, prio_data, {"prio.link"})]
+         ("prio", PRIO, prio_data, {"prio.link"}),
+         ("policies", policies_script(), policies_data,
+          {"policies.malloc", "policies.mmap"})]
 
 
 def draw(script, data, path):

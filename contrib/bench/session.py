@@ -44,10 +44,28 @@ CONTESTANTS = {
     "unscheduled-relaxed": {**UNSCHEDULED, "UCX_NPRDMA_ATOMIC_ORDER": "n"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
+    # Memory policies (policies.py): rc_verbs with UCX's registration cache,
+    # which pins; a registration for each message; a malloc() that returns
+    # nothing to the kernel; a cache and a heap with a limit; copies through
+    # nprdma's own pool; and nprdma with what it has for such programs
+    "rcache": {"UCX_TLS": "rc_verbs,ud_verbs"},
+    "direct": {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_IB_REG_METHODS": "direct"},
+    "never-return": {"UCX_TLS": "rc_verbs,ud_verbs", "GLIBC_TUNABLES":
+                     "glibc.malloc.mmap_max=0:"
+                     "glibc.malloc.trim_threshold=9223372036854775807"},
+    "bounded": {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_IB_RCACHE_MAX_SIZE": "64m",
+                "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=67108864"},
+    "pool": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ZCOPY": "no"},
+    "uffd": {"UCX_TLS": "nprdma", "UCX_NPRDMA_UFFD": "y"},
+    "malloc-keep": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MALLOC_KEEP": "256m"},
+    "lazy-unmap": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
     # On another device, which is named
     "windows": {"UCX_TLS": "nprdma"},
     "pinned": {"UCX_TLS": "rc_verbs,ud_verbs"},
 }
+
+# Those that need the emulated RNIC under libibverbs
+OVER_VERBS = ("verbs", "rcache", "direct", "never-return", "bounded")
 
 # The C library writes the buffers that it gives to UCX, because for most tests
 # ucx_perftest does not. An unwritten buffer maps the zero page, which is always
@@ -61,7 +79,8 @@ WRITTEN = {"UCX_ALLOC_PRIO": "heap", "UCX_NPRDMA_ALLOC": "heap",
 PERFTEST = ["sh", "-c", 'exec ucx_perftest "$@" </dev/ptmx', "ucx_perftest"]
 
 COMPILE = ["-std=gnu11", "-D_GNU_SOURCE", "-O2"]
-MPI_PROGRAMS = ("fresh_bench", "mpi_bench", "train_bench")
+MPI_PROGRAMS = ("fresh_bench", "mpi_bench", "policies_bench", "stale_bench",
+                "train_bench")
 
 
 class BenchError(Exception):
@@ -136,7 +155,7 @@ class Session:
             self.settings[transports] = self.read(transports)
         env = {**self.settings[transports], **CONTESTANTS[contestant],
                **self.more}
-        if contestant == "verbs":
+        if contestant in OVER_VERBS:
             env["LD_PRELOAD"] = find_shim(self.prefix)
         env.update(more or {})
         return env
@@ -179,9 +198,10 @@ class Session:
         with open(os.path.join(self.work, log), errors="replace") as file:
             return file.read()
 
-    def run(self, argv, env, what, seconds=300):
+    def run(self, argv, env, what, seconds=300, shows=True):
         """Runs a program and returns what it prints. Raises Skip if it exits
-        with 77; shows its errors and raises BenchError if it fails."""
+        with 77; shows its errors, unless `shows` is false, and raises
+        BenchError if it fails or does not end in time."""
         process = self.start(argv, env, seconds, "out")
         try:
             status = process.wait()
@@ -190,7 +210,8 @@ class Session:
         if status == SKIPPED:
             raise Skip((self.text("out.errors").splitlines() or [what])[-1])
         if status != 0:
-            sys.stderr.write(self.text("out.errors"))
+            if shows:
+                sys.stderr.write(self.text("out.errors"))
             raise BenchError(f"{what} failed with status {status}")
         return self.text("out")
 
@@ -200,16 +221,18 @@ class Session:
                         self.environment(contestant, more),
                         f"{name} {' '.join(words)} over {contestant}", seconds)
 
-    def mpi(self, contestant, ranks, name, words, more=None):
-        """Runs an MPI program; returns its output. With more ranks than CPUs
-        each CPU gets its share of them from the start: polling ranks never
-        sleep, and the kernel may leave three of four on one of two CPUs."""
+    def mpi(self, contestant, ranks, name, words, more=None, below=(),
+            **how):
+        """Runs an MPI program, below the command `below` that sets limits, as
+        run() does; returns its output. With more ranks than CPUs each CPU gets
+        its share of them from the start: polling ranks never sleep, and the
+        kernel may leave three of four on one of two CPUs."""
         bind = [] if ranks <= self.cpus else [
             "--bind-to", "core:if-supported,overload-allowed"]
-        return self.run(["mpirun.openmpi", "-np", str(ranks), *bind,
+        return self.run([*below, "mpirun.openmpi", "-np", str(ranks), *bind,
                          self.program(name), *words],
                         self.environment(contestant, more),
-                        f"{name} {' '.join(words)} over {contestant}")
+                        f"{name} {' '.join(words)} over {contestant}", **how)
 
     def perftest(self, contestant, field, words):
         """One ucx_perftest run between two processes on two CPUs; returns one
