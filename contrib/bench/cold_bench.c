@@ -1,11 +1,16 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * UCP gets of pages of a file that are not in memory, next to reads of the same
- * file by O_DIRECT, between two processes on one machine:
+ * UCP gets of pages that are not in memory, next to reads of a file by
+ * O_DIRECT, between two processes on one machine:
  *
  *   polling   the target calls progress all the time
  *   sleeping  it calls nothing of UCX
+ *
+ * The pages are those of the same file. With a second argument they are
+ * anonymous memory in swap. The argument is the file of the process's control
+ * group by which the kernel takes its memory, memory.reclaim or
+ * memory.force_empty: what was written to swap stays in memory otherwise.
  *
  * Each turn takes a get and a read of 4 KiB at a depth of 1, 16 of each at a
  * depth of 16, and an atomic of another endpoint alone and beside 16 such gets,
@@ -14,7 +19,7 @@
  * divided by 16), "atomic_us" and "beside_us"; and how many pages of the gets
  * were in memory before them, which must be none ("present"). The data is
  * checked. Exits with 77 if the file system of the directory TMPDIR, or else
- * /var/tmp, has no O_DIRECT or keeps files in memory.
+ * /var/tmp, has no O_DIRECT or keeps files in memory, or if there is no swap.
  */
 
 #include "ucp_side.h"
@@ -26,8 +31,10 @@
 
 #define PAGE_SIZE  4096u
 #define NUM_PAGES  16384u
+#define SWAP_PAGES 4096u
 #define DEPTH      16u
 #define TURNS      150u
+#define SWAP_TURNS 60u
 #define DELAYS     10u
 #define SKIP       77
 
@@ -35,7 +42,11 @@
 enum { CMD_END = 'e' };
 
 static int sleeping, direct_fd = -1;
-static void *memory;           /* The file, in both processes */
+static const char *reclaim;    /* Of memory in swap; NULL: of a file */
+static unsigned num_pages = NUM_PAGES; /* That are read and got */
+static unsigned num_turns = TURNS;
+static void *memory;           /* The file or what is in swap, in both
+                                * processes */
 static uint64_t *word;         /* Of atomics, behind the file */
 static unsigned order[NUM_PAGES], next_page;
 
@@ -62,7 +73,7 @@ static void make_file(void)
              (dir == NULL) ? "/var/tmp" : dir);
     fd = mkstemp(name);
     CHECK(fd >= 0, "cannot make a file like %s", name);
-    for (page = 0; page < NUM_PAGES; ++page) {
+    for (page = 0; page < num_pages; ++page) {
         data[0] = content(page);
         CHECK(write(fd, data, sizeof(data)) == sizeof(data), "write: %m");
     }
@@ -74,13 +85,14 @@ static void make_file(void)
     }
 
     /* One mapping for all: a key is of one registration */
-    memory = mmap(NULL, (NUM_PAGES + 1) * (size_t)PAGE_SIZE,
+    memory = mmap(NULL, (num_pages + 1) * (size_t)PAGE_SIZE,
                   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK((memory != MAP_FAILED) &&
-          (mmap(memory, NUM_PAGES * (size_t)PAGE_SIZE, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_FIXED, fd, 0) == memory), "mmap: %m");
-    word = (void*)((char*)memory + NUM_PAGES * (size_t)PAGE_SIZE);
-    CHECK(madvise(memory, NUM_PAGES * (size_t)PAGE_SIZE, MADV_RANDOM) == 0,
+          ((reclaim != NULL) ||
+           (mmap(memory, num_pages * (size_t)PAGE_SIZE, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_FIXED, fd, 0) == memory)), "mmap: %m");
+    word = (void*)((char*)memory + num_pages * (size_t)PAGE_SIZE);
+    CHECK(madvise(memory, num_pages * (size_t)PAGE_SIZE, MADV_RANDOM) == 0,
           "madvise: %m");
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     close(fd);
@@ -95,14 +107,46 @@ static int is_present(unsigned page)
     return vec & 1;
 }
 
+static unsigned count_present(void)
+{
+    unsigned page, count = 0;
+
+    for (page = 0; page < num_pages; ++page) {
+        count += is_present(page);
+    }
+    return count;
+}
+
+static void fill_swap(void)
+{
+    unsigned page, tries;
+    int fd;
+
+    for (page = 0; page < num_pages; ++page) {
+        *(uint64_t*)((char*)memory + page * (size_t)PAGE_SIZE) = content(page);
+    }
+
+    fd = open(reclaim, O_WRONLY);
+    CHECK(fd >= 0, "%s: %m", reclaim);
+    for (tries = 0; (tries < 100) && (count_present() > 0); ++tries) {
+        madvise(memory, num_pages * (size_t)PAGE_SIZE, MADV_PAGEOUT);
+        /* Fails if the kernel takes less than this */
+        (void)!write(fd, "64M", 3);
+    }
+    close(fd);
+    if (count_present() > 0) {
+        skip("the pages do not leave: no swap?");
+    }
+}
+
 static void shuffle(void)
 {
     unsigned i, other, page;
 
-    for (i = 0; i < NUM_PAGES; ++i) {
+    for (i = 0; i < num_pages; ++i) {
         order[i] = i;
     }
-    for (i = NUM_PAGES - 1; i > 0; --i) {
+    for (i = num_pages - 1; i > 0; --i) {
         other        = rand() % (i + 1);
         page         = order[i];
         order[i]     = order[other];
@@ -119,7 +163,7 @@ static void target_main(int sock)
 
     *word = 0;
     target_init(&target, sock, UCP_FEATURE_RMA | UCP_FEATURE_AMO64, memory,
-                (NUM_PAGES + 1) * (size_t)PAGE_SIZE, 1);
+                (num_pages + 1) * (size_t)PAGE_SIZE, 1);
     do {
         if (!sleeping) {
             progress_some(&target.side);
@@ -141,8 +185,19 @@ static double times[6][TURNS];
 
 static unsigned take_page(void)
 {
-    CHECK(next_page < NUM_PAGES, "too few pages");
+    CHECK(next_page < num_pages, "too few pages");
     return order[next_page++];
+}
+
+/* The kernel also reads what was next to a page in swap */
+static unsigned take_absent_page(void)
+{
+    unsigned page;
+
+    do {
+        page = take_page();
+    } while ((reclaim != NULL) && is_present(page));
+    return page;
 }
 
 static void start_gets(initiator_t *initiator, unsigned depth,
@@ -177,7 +232,7 @@ static void take_pages(unsigned depth, unsigned *pages)
     unsigned i;
 
     for (i = 0; i < depth; ++i) {
-        pages[i]     = take_page();
+        pages[i]     = take_absent_page();
         num_present += is_present(pages[i]);
     }
 }
@@ -241,7 +296,7 @@ static double one_atomic(initiator_t *initiator, ucp_ep_h ep, ucp_rkey_h rkey)
     wait_for(&initiator->side,
              ucp_atomic_op_nbx(ep, UCP_ATOMIC_OP_ADD, &add, 1,
                                initiator->memory +
-                               NUM_PAGES * (uint64_t)PAGE_SIZE, rkey, &param));
+                               num_pages * (uint64_t)PAGE_SIZE, rkey, &param));
     return now_us() - start;
 }
 
@@ -273,7 +328,7 @@ static void measure(initiator_t *initiator)
     UCP_CHECK(ucp_ep_rkey_unpack(ep, initiator->packed, &rkey));
     one_atomic(initiator, ep, rkey);
     gets(initiator, DEPTH);
-    for (turn = 0; turn < TURNS; ++turn) {
+    for (turn = 0; turn < num_turns; ++turn) {
         times[0][turn] = gets(initiator, 1);
         times[1][turn] = reads(1);
         times[2][turn] = gets(initiator, DEPTH);
@@ -302,7 +357,7 @@ static void initiator_main(int sock, pid_t target)
     measure(&initiator);
     command(&initiator, CMD_END, &last, sizeof(last));
     for (i = 0; i < 6; ++i) {
-        printf("%s %.3f ", names[i], median(times[i], TURNS));
+        printf("%s %.3f ", names[i], median(times[i], num_turns));
     }
     printf("present %u\n", num_present);
     initiator_disconnect(&initiator);
@@ -314,12 +369,20 @@ int main(int argc, char **argv)
     const char *name = (argc > 1) ? argv[1] : "";
 
     sleeping = !strcmp(name, "sleeping");
-    if (!sleeping && strcmp(name, "polling")) {
-        fprintf(stderr, "usage: cold_bench polling | sleeping\n");
+    reclaim  = (argc > 2) ? argv[2] : NULL;
+    if ((!sleeping && strcmp(name, "polling")) || (argc > 3)) {
+        fprintf(stderr, "usage: cold_bench {polling | sleeping} [RECLAIM]\n");
         return 2;
     }
 
+    if (reclaim != NULL) {
+        num_pages = SWAP_PAGES;
+        num_turns = SWAP_TURNS;
+    }
     make_file();
+    if (reclaim != NULL) {
+        fill_swap();
+    }
     shuffle();
     if (is_present(0)) {
         skip("the file system keeps files in memory");

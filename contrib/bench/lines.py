@@ -146,18 +146,21 @@ def sleeping_row(kind, what):
 
 
 def cold_rows(kind):
-    """Gets of 16 pages of a file at once, compared with the disk; and without
-    the threads that bring pages in."""
+    """Gets of 16 absent pages at once, compared with the disk: pages of a file,
+    also without the threads that bring pages in, and pages in swap."""
     shown = notes("get1", "direct1")
+    limits = [ratio("get16", "direct16", "<=", 1.5),
+              ratio("beside", "atomic", "<=", 2), *shown]
     return [
         Row("large.cold", f"16 gets from a file : O_DIRECT, target {kind}",
-            probes.cold(kind), ("nprdma",),
-            [ratio("get16", "direct16", "<=", 1.5),
-             ratio("beside", "atomic", "<=", 2), *shown], turns=more_turns),
+            probes.cold(kind), ("nprdma",), limits, turns=more_turns),
         Row("large.cold", f"the same without threads, target {kind}",
             probes.cold(kind), ("unthreaded",),
             [ratio("get16", "direct16"), ratio("beside", "atomic"), *shown],
-            turns=more_turns)]
+            turns=more_turns),
+        Row("large.cold", f"16 gets from swap : O_DIRECT, target {kind}",
+            probes.cold(kind, True), ("nprdma",), limits, turns=more_turns,
+            prepare=probes.swap_group)]
 
 
 def apart(what, command, limit):

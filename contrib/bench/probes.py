@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from session import TOP, BenchError, field_of
+from session import TOP, BenchError, Skip, field_of
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -241,10 +241,22 @@ def absent(kind):
     return command
 
 
-def cold(kind):
-    """Gets of pages of a file that are not in memory, and O_DIRECT reads."""
+def cold(kind, is_swap=False):
+    """Gets of pages that are not in memory, of a file or in swap, and O_DIRECT
+    reads of a file."""
+    def run_in_group(session, contestant):
+        if session.swap_group is None:
+            raise Skip("no control group from which the kernel takes memory")
+        path, reclaim = session.swap_group
+        return session.run(
+            ["sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "sh",
+             os.path.join(path, "cgroup.procs"), session.program("cold_bench"),
+             kind, os.path.join(path, reclaim)],
+            session.environment(contestant), f"cold_bench {kind} swap", 120)
+
     def command(session, contestant, _size):
-        out = session.ucx(contestant, "cold_bench", [kind], seconds=120)
+        out = (run_in_group(session, contestant) if is_swap else
+               session.ucx(contestant, "cold_bench", [kind], seconds=120))
         if field_of(out, "present") > 0:
             raise BenchError("pages were in memory before they were got")
         return {name: field_of(out, f"{name}_us")
@@ -296,6 +308,23 @@ def swap_file(session):
         session.cleanups.append(remove)
     elif os.path.exists(path):
         os.remove(path)
+
+
+def swap_group(session):
+    """A swap file, and a control group from which the kernel takes memory."""
+    swap_file(session)
+    for base, reclaim in (("/sys/fs/cgroup/memory", "memory.force_empty"),
+                          ("/sys/fs/cgroup", "memory.reclaim")):
+        path = os.path.join(base, f"nprdma-bench.{os.getpid()}")
+        if session.swap_group is not None:
+            return
+        try:
+            os.mkdir(path)
+        except OSError:
+            continue
+        session.cleanups.append(lambda path=path: os.rmdir(path))
+        if os.path.exists(os.path.join(path, reclaim)):
+            session.swap_group = path, reclaim
 
 
 def unlimited_memlock(session):

@@ -135,6 +135,7 @@ class Session:
         self.half_of_memory = available_memory() // 2
         self.seen = {}     # (line, what) -> values, for Earlier
         self.cleanups = []
+        self.swap_group = None  # its directory, and its file for reclaim
         self.settings = {}  # UCX_TLS -> environment of this installation
         self.compiled = {}
 
