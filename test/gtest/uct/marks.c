@@ -7,6 +7,9 @@
 
 #include "uct/ib/nprdma/net/nprdma_device.h"
 
+#include <uct/base/uct_iface.h>
+#include <uct/base/uct_worker.h>
+
 #include "engine/npemu_av.h"
 #include "engine/npemu_qp.h"
 
@@ -77,20 +80,26 @@ void marks_clear(void)
 {
     pthread_mutex_lock(&marks.lock);
     marks.count = 0;
+    marks.real  = NULL;
     pthread_mutex_unlock(&marks.lock);
 }
 
-void marks_start(uct_md_h md)
+void marks_start(uct_md_h md, uct_iface_h iface)
 {
-    uct_nprdma_device_t *dev = ucs_derived_of(md, uct_nprdma_device_t);
+    uct_nprdma_device_t *dev   = ucs_derived_of(md, uct_nprdma_device_t);
+    ucs_async_context_t *async = ucs_derived_of(iface, uct_base_iface_t)
+                                         ->worker->async;
 
-    if (dev->verbs != &marks.verbs) {
+    /* Its thread uses the device while it has this */
+    UCS_ASYNC_BLOCK(async);
+    if (marks.real == NULL) {
         marks.real            = dev->verbs;
         marks.verbs           = *dev->verbs;
         marks.verbs.modify_qp = marks_modify_qp;
         marks.verbs.create_ah = marks_create_ah;
-        dev->verbs            = &marks.verbs;
     }
+    dev->verbs = &marks.verbs;
+    UCS_ASYNC_UNBLOCK(async);
 }
 
 void marks_set_ethernet(void)

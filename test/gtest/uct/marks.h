@@ -22,11 +22,12 @@ typedef struct mark {
     int      is_datagram;
 } mark_t;
 
-/** Discard the record. */
+/** Discard the record. No MD is added. */
 void marks_clear(void);
 
-/** Add an MD that has no interface yet or no connection. */
-void marks_start(uct_md_h md);
+/** Add an MD, of one kind of device each time. Its interface has no connection
+ * yet. */
+void marks_start(uct_md_h md, uct_iface_h iface);
 
 /** @return Number of entries so far; the connections of both sides count. */
 unsigned marks_count(void);

@@ -7,6 +7,8 @@
 
 #include "uct/ib/nprdma/base/nprdma_ep.h"
 
+#include <uct/base/uct_worker.h>
+
 #include <string.h>
 
 #define QP_GATE_MAX_QPS   512
@@ -22,7 +24,8 @@ static struct {
         uint32_t qpn;
         unsigned counts[QP_GATE_NUM_OPS];
     } qps[QP_GATE_MAX_QPS];
-    struct ibv_qp            *qp;      /* Behind the gate; NULL: it is open */
+    struct ibv_qp            *_Atomic qp; /* Behind the gate; NULL: it is open.
+                                           * Other threads post as well */
     qp_gate_op_t             from;
     int                      is_destroyed;
     unsigned                 num_held;
@@ -61,7 +64,12 @@ static int qp_gate_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 {
     qp_gate_op_t op = qp_gate_op(wr);
 
-    if ((op != QP_GATE_NUM_OPS) && (qp->qp_type == IBV_QPT_RC)) {
+    /* Datagrams leave in other threads as well */
+    if (qp->qp_type != IBV_QPT_RC) {
+        return gate.post_send(qp, wr, bad_wr);
+    }
+
+    if (op != QP_GATE_NUM_OPS) {
         ++qp_gate_counts(qp->qp_num)[op];
     }
     if ((qp != gate.qp) || ((gate.num_held == 0) && (op != gate.from))) {
@@ -96,10 +104,14 @@ static uct_nprdma_conn_t *qp_gate_conn(uct_ep_h ep, unsigned kind)
     return &ucs_derived_of(ep, uct_nprdma_ep_t)->net.conns[kind];
 }
 
-void qp_gate_start(uct_md_h md)
+void qp_gate_start(uct_md_h md, uct_iface_h iface)
 {
-    uct_nprdma_device_t *dev = ucs_derived_of(md, uct_nprdma_device_t);
+    uct_nprdma_device_t *dev   = ucs_derived_of(md, uct_nprdma_device_t);
+    ucs_async_context_t *async = ucs_derived_of(iface, uct_base_iface_t)
+                                         ->worker->async;
 
+    /* Its thread uses the device while it has this */
+    UCS_ASYNC_BLOCK(async);
     memset(&gate, 0, sizeof(gate));
     gate.real                   = dev->verbs;
     gate.verbs                  = *dev->verbs;
@@ -107,6 +119,7 @@ void qp_gate_start(uct_md_h md)
     dev->verbs                  = &gate.verbs;
     gate.post_send              = dev->context->ops.post_send;
     dev->context->ops.post_send = qp_gate_post_send;
+    UCS_ASYNC_UNBLOCK(async);
 }
 
 void qp_gate_close(uct_ep_h ep, unsigned kind, qp_gate_op_t from)

@@ -24,7 +24,7 @@ typedef enum qp_gate_op {
 } qp_gate_op_t;
 
 /** Take over an MD that has no endpoint yet. The gate is open. */
-void qp_gate_start(uct_md_h md);
+void qp_gate_start(uct_md_h md, uct_iface_h iface);
 
 /**
  * Close the gate.

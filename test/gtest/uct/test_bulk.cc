@@ -48,7 +48,7 @@ protected:
     {
         test_op::SetUp();
         m_a->disconnect(m_ab);
-        qp_gate_start(m_a->md());
+        qp_gate_start(m_a->md(), m_a->iface());
         m_ab = m_a->connect(m_b->address());
         uct_iface_set_am_handler(
                 m_b->iface(), 1, [](void*, void*, size_t, unsigned) {

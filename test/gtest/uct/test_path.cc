@@ -18,7 +18,7 @@ protected:
         marks_clear();
         for (auto e : {&m_a, &m_b}) {
             e->reset(new entity(config()));
-            marks_start((*e)->md());
+            marks_start((*e)->md(), (*e)->iface());
         }
         m_a->add_progress(m_b.get());
         uct_iface_set_am_handler(
@@ -172,8 +172,8 @@ TEST_F(test_path_ethernet, priority_is_below_8)
         entity good(config_t{{name, "7"}}), bad(config_t{{name, "8"}});
 
         EXPECT_EQ(UCS_OK, open(bad)); /* InfiniBand */
-        marks_start(good.md());
-        marks_start(bad.md());
+        marks_start(good.md(), good.iface());
+        marks_start(bad.md(), bad.iface());
         marks_set_ethernet();
         EXPECT_EQ(UCS_OK, open(good));
         complaints told;

@@ -11,6 +11,7 @@
 #include "nprdma_selfcheck.h"
 
 #include "ucm/backend/nprdma_backend.h"
+#include "ucm/events/nprdma_hook.h"
 #include "ucm/regions/nprdma_regions.h"
 
 #include <ucs/debug/log.h>
@@ -125,6 +126,7 @@ static const uct_nprdma_tier_t uct_nprdma_tiers[] = {
 };
 
 
+NPRDMA_HOOK
 static void uct_nprdma_tier_drain(void *arg)
 {
     uct_nprdma_mem_md_t *md = arg;
