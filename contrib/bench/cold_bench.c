@@ -35,6 +35,7 @@
 #define DEPTH      16u
 #define TURNS      150u
 #define SWAP_TURNS 60u
+#define SWAP_STAY  256u
 #define DELAYS     10u
 #define SKIP       77
 
@@ -128,13 +129,15 @@ static void fill_swap(void)
 
     fd = open(reclaim, O_WRONLY);
     CHECK(fd >= 0, "%s: %m", reclaim);
-    for (tries = 0; (tries < 100) && (count_present() > 0); ++tries) {
+    /* Some may stay, in lists of a CPU that the kernel does not look at */
+    for (tries = 0; (tries < 100) && (count_present() > SWAP_STAY); ++tries) {
         madvise(memory, num_pages * (size_t)PAGE_SIZE, MADV_PAGEOUT);
         /* Fails if the kernel takes less than this */
         (void)!write(fd, "64M", 3);
+        usleep(10000); /* They leave when they are written */
     }
     close(fd);
-    if (count_present() > 0) {
+    if (count_present() > SWAP_STAY) {
         skip("the pages do not leave: no swap?");
     }
 }
@@ -384,7 +387,7 @@ int main(int argc, char **argv)
         fill_swap();
     }
     shuffle();
-    if (is_present(0)) {
+    if ((reclaim == NULL) && is_present(0)) {
         skip("the file system keeps files in memory");
     }
     return run_both(target_main, initiator_main);
