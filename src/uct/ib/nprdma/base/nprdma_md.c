@@ -193,6 +193,7 @@ uct_nprdma_md_open(uct_component_t *component,
     /* UCX frees the strings with its configuration */
     md->super.config.fault_plan  = NULL;
     md->super.config.malloc_keep = NULL;
+    md->super.config.lazy_unmap  = NULL;
     if (status != UCS_OK) {
         goto err_close;
     }
