@@ -180,9 +180,9 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
 
     params.lazy_open = (option == UCT_NPRDMA_LAZY_ZEROED);
     params.lazy_age  = md->config.lazy_age;
-    params.device = uct_nprdma_device_pci_address(&md->super, address,
-                                                  sizeof(address));
-    status        = nprdma_monitor_create(&params, &md->monitor);
+    params.device    = uct_nprdma_device_pci_address(&md->super, address,
+                                                     sizeof(address));
+    status           = nprdma_monitor_create(&params, &md->monitor);
     if (status == UCS_OK) {
         return UCS_OK;
     }
