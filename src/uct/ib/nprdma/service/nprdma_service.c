@@ -422,6 +422,7 @@ static void uct_nprdma_service_count(uct_nprdma_service_t *service,
                                      const uct_nprdma_svc_request_t *request,
                                      uct_nprdma_svc_status_t status)
 {
+    uct_nprdma_mem_md_t *md = service->md;
     atomic_uint_fast64_t *counter;
 
     switch (request->type) {
@@ -443,8 +444,11 @@ static void uct_nprdma_service_count(uct_nprdma_service_t *service,
 
     if ((request->type != UCT_NPRDMA_SVC_POPULATE) &&
         (request->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD)) {
-        atomic_fetch_add_explicit(&service->md->num_served, 1,
-                                  memory_order_relaxed);
+        /* Not an atomic increment: only the executing thread writes it */
+        atomic_store_explicit(&md->num_served,
+                              atomic_load_explicit(&md->num_served,
+                                                   memory_order_relaxed) + 1,
+                              memory_order_relaxed);
     }
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     if (ucs_unlikely(status != UCT_NPRDMA_SVC_OK)) {
