@@ -199,6 +199,14 @@ static int nprdma_lazy_fits(const nprdma_lazy_t *lazy, nprdma_span_t span)
 }
 
 NPRDMA_HOOK
+void nprdma_lazy_taint(nprdma_lazy_t *lazy, nprdma_span_t span)
+{
+    if (nprdma_lazy_unlist(lazy, span)) {
+        atomic_fetch_add(&lazy->tainted, 1);
+    }
+}
+
+NPRDMA_HOOK
 void nprdma_lazy_mapped(nprdma_lazy_t *lazy, nprdma_span_t span)
 {
     nprdma_lazy_slot_t *slot;
@@ -206,9 +214,7 @@ void nprdma_lazy_mapped(nprdma_lazy_t *lazy, nprdma_span_t span)
     uintptr_t word;
     unsigned i;
 
-    if (nprdma_lazy_unlist(lazy, span)) {
-        atomic_fetch_add(&lazy->tainted, 1);
-    }
+    nprdma_lazy_taint(lazy, span);
     if (atomic_load(&lazy->bytes) == 0) {
         return;
     }
@@ -232,14 +238,6 @@ void nprdma_lazy_made(nprdma_lazy_t *lazy, nprdma_span_t span)
     nprdma_lazy_mapped(lazy, span);
     if (nprdma_lazy_fits(lazy, span)) {
         nprdma_lazy_list(lazy, span);
-    }
-}
-
-NPRDMA_HOOK
-void nprdma_lazy_taint(nprdma_lazy_t *lazy, nprdma_span_t span)
-{
-    if (nprdma_lazy_unlist(lazy, span)) {
-        atomic_fetch_add(&lazy->tainted, 1);
     }
 }
 
