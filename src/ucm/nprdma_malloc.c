@@ -8,6 +8,7 @@
 #include "ucm/events/nprdma_pressure.h"
 
 #include <ucs/debug/log.h>
+#include <ucs/sys/compiler_def.h>
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -115,7 +116,7 @@ static int nprdma_malloc_is_glibc(void)
         return 0;
     }
 
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+    for (i = 0; i < ucs_static_array_size(names); ++i) {
         if (nprdma_malloc_object(names[i]) != glibc) {
             return 0;
         }
@@ -133,7 +134,7 @@ static const char *nprdma_malloc_variable(void)
     const char *tunables       = getenv("GLIBC_TUNABLES");
     unsigned i;
 
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+    for (i = 0; i < ucs_static_array_size(names); ++i) {
         if (getenv(names[i]) != NULL) {
             return names[i];
         }

@@ -7,6 +7,7 @@
 #include "nprdma_psi.h"
 
 #include <ucs/debug/log.h>
+#include <ucs/sys/compiler_def.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -291,7 +292,7 @@ static uint64_t nprdma_psi_count_events(const nprdma_psi_t *psi)
         return psi->events;
     }
 
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+    for (i = 0; i < ucs_static_array_size(names); ++i) {
         if (nprdma_psi_field(text, names[i], &value) == 0) {
             sum += value;
         }
