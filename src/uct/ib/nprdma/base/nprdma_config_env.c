@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_config.h"
+#include "uct/ib/nprdma/mem/nprdma_keep_config.h"
 
 #include <ucs/config/parser.h>
 #include <ucs/debug/log.h>
@@ -52,21 +53,12 @@ static int uct_nprdma_config_is_real(const char *text)
  * behind the second. "inf" and "auto" are valid for it. */
 static int uct_nprdma_config_is_size(const char *text)
 {
-    unsigned long value;
-    size_t unit = 1;
-    char *tail;
+    const char *tail;
+    size_t size;
 
-    if (!isdigit((unsigned char)text[0])) {
-        return !strcasecmp(text, "inf") || !strcasecmp(text, "auto");
-    }
-
-    errno = 0;
-    value = strtoul(text, &tail, 10);
-    if (*tail != '\0') {
-        unit = ucs_string_quantity_prefix_value(toupper((unsigned char)*tail));
-    }
-    return (errno == 0) && (unit > 0) && (value <= (SIZE_MAX / unit)) &&
-           (strlen(tail) <= UCT_NPRDMA_MAX_UNIT);
+    tail = uct_nprdma_keep_parse_size(text, &size);
+    return ((tail != NULL) && (*tail == '\0')) || !strcasecmp(text, "inf") ||
+           !strcasecmp(text, "auto");
 }
 
 static int uct_nprdma_config_is_time(const char *text)

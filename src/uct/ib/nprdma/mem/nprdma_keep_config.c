@@ -49,8 +49,7 @@ const uct_nprdma_keep_spec_t uct_nprdma_lazy_unmap = {
 };
 
 
-/* @return What follows the size, or NULL */
-static const char *uct_nprdma_keep_parse_size(const char *text, size_t *size_p)
+const char *uct_nprdma_keep_parse_size(const char *text, size_t *size_p)
 {
     unsigned long value;
     size_t unit = 1;

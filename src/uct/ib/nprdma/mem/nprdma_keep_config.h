@@ -36,6 +36,18 @@ extern const uct_nprdma_keep_spec_t uct_nprdma_lazy_unmap;
 
 
 /**
+ * Parse a size of UCX: digits and a unit. UCX wraps what does not fit.
+ *
+ * @param [in]  text    Begins with the size.
+ * @param [out] size_p  Bytes.
+ *
+ * @return What follows the size; NULL if there is none, or if it does not fit
+ *         into size_t.
+ */
+const char *uct_nprdma_keep_parse_size(const char *text, size_t *size_p);
+
+
+/**
  * Parse a value. Sizes are UCX's (digits and a unit), except that one that does
  * not fit into size_t is an error, and neither "inf" nor "auto" is a size.
  *
