@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_pagein.h"
+#include "ucm/events/nprdma_procmap.h"
 
 #include <ucs/debug/log.h>
 
@@ -63,28 +64,6 @@ typedef struct nprdma_pagemap_scan {
 #define NPRDMA_PAGEMAP_WORD_EXCLUSIVE (1ull << 56)
 
 
-/* PROCMAP_QUERY, Linux 6.11, include/uapi/linux/fs.h */
-#define NPRDMA_PROCMAP_WRITABLE (1u << 1)
-
-typedef struct nprdma_procmap_query {
-    uint64_t size;
-    uint64_t flags;
-    uint64_t address;
-    uint64_t start;
-    uint64_t end;
-    uint64_t permissions;
-    uint64_t page_size;
-    uint64_t offset;
-    uint64_t inode;
-    uint32_t device[2];
-    uint32_t name_size;
-    uint32_t build_id_size;
-    uint64_t name;
-    uint64_t build_id;
-} nprdma_procmap_query_t;
-
-#define NPRDMA_PROCMAP_QUERY _IOWR('f', 17, nprdma_procmap_query_t)
-
 #define NPRDMA_PAGEIN_NUM_RUNS 32
 
 
@@ -139,13 +118,13 @@ nprdma_pagein_runs(uintptr_t start, uintptr_t end, int write,
 static uintptr_t nprdma_pagein_writable_end(uintptr_t address)
 {
     nprdma_procmap_query_t query = {
-        .size    = sizeof(query),
-        .flags   = NPRDMA_PROCMAP_WRITABLE,
-        .address = address
+        .size        = sizeof(query),
+        .query_flags = NPRDMA_PROCMAP_WRITABLE,
+        .query_addr  = address
     };
 
     return (syscall(SYS_ioctl, nprdma_pagein.maps_fd, NPRDMA_PROCMAP_QUERY,
-                    &query) == 0) ? query.end : 0;
+                    &query) == 0) ? query.vma_end : 0;
 }
 
 static void nprdma_pagein_open_maps(void)

@@ -5,11 +5,11 @@
 #endif
 
 #include "nprdma_block.h"
+#include "nprdma_procmap.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,27 +24,9 @@
 #define NPRDMA_BLOCK_MPOL_DEFAULT 0
 
 
-/* Argument of PROCMAP_QUERY, which headers before Linux 6.11 lack */
-typedef struct nprdma_block_query {
-    uint64_t size;
-    uint64_t query_flags;
-    uint64_t query_addr;
-    uint64_t vma_start;
-    uint64_t vma_end;
-    uint64_t vma_flags;
-    uint64_t vma_page_size;
-    uint64_t vma_offset;
-    uint64_t inode;
-    uint32_t dev_major;
-    uint32_t dev_minor;
-    uint32_t vma_name_size;
-    uint32_t build_id_size;
-    uint64_t vma_name_addr;
-    uint64_t build_id_addr;
-} nprdma_block_query_t;
-
-#define NPRDMA_BLOCK_QUERY    _IOWR('f', 17, nprdma_block_query_t)
-#define NPRDMA_BLOCK_QUERY_RW 3 /* Readable, writable; not executable, shared */
+/* Readable, writable; not executable, shared */
+#define NPRDMA_BLOCK_RW \
+    (NPRDMA_PROCMAP_READABLE | NPRDMA_PROCMAP_WRITABLE)
 
 
 /* What a page of a block needs to be zero */
@@ -68,7 +50,7 @@ static struct {
 /* ---- what the kernel has ---- */
 
 NPRDMA_HOOK
-static int nprdma_block_ask(uintptr_t address, nprdma_block_query_t *query,
+static int nprdma_block_ask(uintptr_t address, nprdma_procmap_query_t *query,
                             char *name)
 {
     memset(query, 0, sizeof(*query));
@@ -76,12 +58,12 @@ static int nprdma_block_ask(uintptr_t address, nprdma_block_query_t *query,
     query->query_addr    = address;
     query->vma_name_addr = (uintptr_t)name;
     query->vma_name_size = NPRDMA_BLOCK_NAME_MAX;
-    return ioctl(nprdma_block.maps_fd, NPRDMA_BLOCK_QUERY, query);
+    return ioctl(nprdma_block.maps_fd, NPRDMA_PROCMAP_QUERY, query);
 }
 
 void nprdma_block_init(void)
 {
-    nprdma_block_query_t query;
+    nprdma_procmap_query_t query;
     char name[NPRDMA_BLOCK_NAME_MAX];
     void *page;
 
@@ -129,7 +111,7 @@ static size_t nprdma_block_length(nprdma_span_t block)
 NPRDMA_HOOK
 static int nprdma_block_is_whole(nprdma_span_t block, int is_accessible)
 {
-    nprdma_block_query_t query;
+    nprdma_procmap_query_t query;
     char name[NPRDMA_BLOCK_NAME_MAX];
 
     if (!nprdma_block.has_query) {
@@ -140,7 +122,7 @@ static int nprdma_block_is_whole(nprdma_span_t block, int is_accessible)
            (query.vma_end >= block.end) && (query.inode == 0) &&
            (query.vma_page_size == nprdma_block.page_size) &&
            (query.vma_name_size == 0) &&
-           (query.vma_flags == (is_accessible ? NPRDMA_BLOCK_QUERY_RW : 0));
+           (query.vma_flags == (is_accessible ? NPRDMA_BLOCK_RW : 0));
 }
 
 /* A system call that fails for locked memory (EBUSY) and holes (ENOMEM), and
