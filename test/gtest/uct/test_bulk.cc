@@ -15,24 +15,6 @@
 #define SVC   UCT_NPRDMA_CONN_SVC
 #define BULK  UCT_NPRDMA_CONN_BULK
 
-PEER_FUNCTION(bulk_target)
-{
-    entity self({{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}});
-    buffer memory(self.md(), 1 << 20);
-
-    memory.fill(1);
-    uct_iface_set_am_handler(
-            self.iface(), 1, [](void*, void*, size_t, unsigned) {
-                return UCS_OK;
-            }, nullptr, 0);
-    parent.put_bytes(self.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    for (;;) {
-        self.progress(); /* Until it is killed */
-    }
-}
-
 /*
  * Slices of large operations have a queue pair of their own. A gate serves it
  * later than the other ones, and the target answers connection requests later.
@@ -422,7 +404,7 @@ protected:
     void SetUp() override
     {
         test_bulk::SetUp();
-        m_peer.reset(new peer("bulk_target"));
+        m_peer.reset(new peer("op_target"));
         m_target  = m_peer->get_bytes();
         m_ep      = m_a->connect(m_target);
         m_key     = m_a->unpack(m_peer->get_bytes());

@@ -9,6 +9,27 @@
 #include <cstring>
 
 
+/* ---- a peer ---- */
+
+PEER_FUNCTION(op_target)
+{
+    entity self({{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}});
+    buffer memory(self.md(), 4 << 20);
+
+    memory.fill(1);
+    uct_iface_set_am_handler(
+            self.iface(), 1, [](void*, void*, size_t, unsigned) {
+                return UCS_OK;
+            }, nullptr, 0);
+    parent.put_bytes(self.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    for (;;) {
+        self.progress(); /* Until it is killed */
+    }
+}
+
+
 /* ---- memory ---- */
 
 far_memory::far_memory(size_t length) : m_length(length)

@@ -64,6 +64,10 @@ enum op_t {
     PUT_ZCOPY
 };
 
+/* Operations by the NIC between two entities of this process. The peer
+ * "op_target" is one of another process, with 4 MiB of memory: it sends its
+ * address, the key and the address of the memory, and serves until it is
+ * killed. */
 class test_op : public uct_pair_test {
 protected:
     void SetUp() override;

@@ -5,24 +5,6 @@
 #include <atomic>
 #include <cstring>
 
-PEER_FUNCTION(prio_target)
-{
-    entity self({{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}});
-    buffer memory(self.md(), 4 << 20);
-
-    memory.fill(1);
-    uct_iface_set_am_handler(
-            self.iface(), 1, [](void*, void*, size_t, unsigned) {
-                return UCS_OK;
-            }, nullptr, 0);
-    parent.put_bytes(self.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    for (;;) {
-        self.progress(); /* Until it is killed */
-    }
-}
-
 /*
  * Small operations beside large ones of the same endpoint. Large ones are held
  * where they are: a gate keeps the target from populating their pages, or the
@@ -569,7 +551,7 @@ TEST_F(test_prio_sched, quota_returns_on_failure)
 TEST_F(test_prio_sched, quota_returns_on_death)
 {
     for (int i = 0; i < 4; ++i) {
-        peer target("prio_target");
+        peer target("op_target");
         uct_ep_h ep      = m_a->connect(target.get_bytes());
         uct_rkey_t key   = m_a->unpack(target.get_bytes());
         uint64_t address = target.get<uint64_t>();
