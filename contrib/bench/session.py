@@ -30,8 +30,6 @@ CONTESTANTS = {
     # malloc() keeps what is freed; in "same" it is not freed
     "keep": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MALLOC_KEEP": "64m"},
     "same": {"UCX_TLS": "nprdma"},
-    # munmap() keeps memory for the next mmap()
-    "kept": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
     "unthreaded": {"UCX_TLS": "nprdma", "UCX_NPRDMA_SVC_THREADS": "0"},
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
