@@ -73,9 +73,9 @@ int npemu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 
 /**
  * The send queue has failed: RC to ERR, UD to SQE. The caller, with sq_lock
- * held, completes the request and flushes the send queue after this, so that a
- * program that sees the completion sees the state. The npemu thread does the
- * rest of an RC QP's transition (receive queue, events).
+ * held, publishes the completion of the request and flushes the send queue
+ * after this, so that a program that sees the completion sees the state. The
+ * npemu thread does the rest of an RC QP's transition (receive queue, events).
  */
 void npemu_qp_fail(npemu_qp_t *qp);
 

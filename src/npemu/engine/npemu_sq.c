@@ -100,10 +100,15 @@ static uint32_t npemu_sq_wc_opcode(uint32_t opcode)
     }
 }
 
-/* One more request is done: produce its completion, if one is due. */
+/* One more request is done: produce its completion, if one is due. If it has
+ * failed, the QP goes to ERR. The entry is reserved before and published after
+ * that: nothing that the new state flushes comes before the cause, and a poller
+ * that has seen the cause finds the new state. */
 static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                               enum ibv_wc_status status, uint32_t length)
 {
+    int is_cause   = (status != IBV_WC_SUCCESS) &&
+                     (status != IBV_WC_WR_FLUSH_ERR);
     npemu_cq_t *cq = qp->send_cq;
     npemu_cqe_t *cqe;
     uint8_t *data;
@@ -135,6 +140,9 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
     cqe->vendor_err = 0;
     cqe->wr_id      = wqe->wr_id;
     cqe->index      = qp->executed;
+    if (npemu_unlikely(is_cause)) {
+        npemu_qp_fail(qp);
+    }
     npemu_cqp_end(atomic_load_explicit(&qp->proc->peers[qp->proc->slot_index],
                                        memory_order_relaxed),
                   cq->shm, cqe, 0);
@@ -287,11 +295,8 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
     }
 
     npemu_sq_clear_retry(qp);
-    if (npemu_likely(status == IBV_WC_SUCCESS)) {
-        npemu_sq_complete(qp, wqe, status, length);
-    } else {
-        npemu_qp_fail(qp);
-        npemu_sq_complete(qp, wqe, status, length);
+    npemu_sq_complete(qp, wqe, status, length);
+    if (npemu_unlikely(status != IBV_WC_SUCCESS)) {
         npemu_sq_flush(qp);
     }
     return 1;

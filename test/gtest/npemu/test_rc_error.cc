@@ -6,7 +6,9 @@
 #include "npemu_test.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 
 #include <sys/mman.h>
 
@@ -742,6 +744,34 @@ TEST_F(test_rc_error, everything_after_the_error_is_flushed_in_order)
     }
     pair.cq_a.expect_empty();
     EXPECT_TRUE(pattern_holds(remote.data, 8, 2));
+}
+
+/*
+ * The program learns the cause first. It posts receives without end meanwhile,
+ * which flushes the receive queue as soon as the state is ERR.
+ */
+TEST_F(test_rc_error, cause_comes_before_what_it_flushes)
+{
+    for (int round = 0; round < 200; ++round) {
+        Pair pair(device);
+        std::atomic<bool> is_full(false), stop(false);
+        std::thread poster([&]() {
+            while (pair.a.post_recv(1, {local.sge(0, 64)}) == 0) {
+            }
+            is_full = true;
+            while (!stop && (pair.a.post_recv(1, {local.sge(0, 64)}) != 0)) {
+            }
+        });
+        EXPECT_TRUE(wait_until([&]() { return is_full.load(); }));
+        Wr wr(2, IBV_WR_RDMA_WRITE, {local.sge(0, 64)});
+        EXPECT_EQ(0, pair.a.post(wr.rdma({remote.at(0), 0})));
+        ibv_wc wc = pair.cq_a.wait();
+        stop      = true;
+        poster.join();
+        ASSERT_EQ(IBV_WC_REM_ACCESS_ERR, wc.status) << "round " << round;
+        EXPECT_EQ(2u, wc.wr_id);
+        EXPECT_EQ(IBV_QPS_ERR, pair.a.state());
+    }
 }
 
 TEST_F(test_rc_error, request_that_waits_for_a_receive_is_flushed)
