@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -421,16 +422,42 @@ static pid_t tid_of_npemu()
     return found;
 }
 
+/* The system call that a stopped thread of the parent is in; -1 if none */
+static long syscall_of(pid_t tid)
+{
+    std::ifstream file("/proc/" + std::to_string(getppid()) + "/task/" +
+                       std::to_string(tid) + "/syscall");
+    long number = -1;
+
+    file >> number;
+    return file ? number : -1;
+}
+
+/* Stops a thread of the parent while it waits, so that it holds no lock */
+static void stop(pid_t tid)
+{
+    auto start = Clock::now();
+    int status;
+
+    for (;;) {
+        ASSERT_EQ(0, ptrace(PTRACE_SEIZE, tid, 0, 0)) << strerror(errno);
+        ASSERT_EQ(0, ptrace(PTRACE_INTERRUPT, tid, 0, 0));
+        ASSERT_EQ(tid, waitpid(tid, &status, __WALL));
+        if (syscall_of(tid) == SYS_ppoll) {
+            return;
+        }
+        ASSERT_EQ(0, ptrace(PTRACE_DETACH, tid, 0, 0));
+        ASSERT_GT(WAIT_MS, ms_since(start));
+    }
+}
+
 /* Stops a thread of the parent, again and again */
 static void trace(Pipe &pipe)
 {
     pid_t tid;
-    int status;
 
     while ((tid = pipe.recv<pid_t>()) != 0) {
-        ASSERT_EQ(0, ptrace(PTRACE_SEIZE, tid, 0, 0)) << strerror(errno);
-        ASSERT_EQ(0, ptrace(PTRACE_INTERRUPT, tid, 0, 0));
-        ASSERT_EQ(tid, waitpid(tid, &status, __WALL));
+        ASSERT_NO_FATAL_FAILURE(stop(tid));
         pipe.signal();
         ASSERT_TRUE(pipe.await());
         ASSERT_EQ(0, ptrace(PTRACE_DETACH, tid, 0, 0));
