@@ -167,6 +167,17 @@ int qp_gate_is_connecting(uct_ep_h ep, unsigned kind)
     return qp_gate_conn(ep, kind)->state == UCT_NPRDMA_CONN_CONNECTING;
 }
 
+int qp_gate_is_connected(uct_ep_h ep, unsigned kind)
+{
+    return qp_gate_conn(ep, kind)->state == UCT_NPRDMA_CONN_CONNECTED;
+}
+
+int qp_gate_has_outcome(uct_iface_h iface)
+{
+    return uct_nprdma_cm_hint(&ucs_derived_of(iface, uct_nprdma_iface_t)
+                                       ->net.cm.attention) != 0;
+}
+
 int qp_gate_are_freed(uct_iface_h iface)
 {
     return ucs_list_is_empty(&ucs_derived_of(iface,

@@ -50,6 +50,12 @@ unsigned qp_gate_count(uct_ep_h ep, unsigned kind, qp_gate_op_t op);
 /** @return Nonzero if a connection is being made. */
 int qp_gate_is_connecting(uct_ep_h ep, unsigned kind);
 
+/** @return Nonzero if a connection is there. */
+int qp_gate_is_connected(uct_ep_h ep, unsigned kind);
+
+/** @return Nonzero if wire-up has an outcome that progress has not seen. */
+int qp_gate_has_outcome(uct_iface_h iface);
+
 /** @return Nonzero if all destroyed endpoints of an interface are freed. */
 int qp_gate_are_freed(uct_iface_h iface);
 

@@ -9,7 +9,9 @@
 
 #include <ucs/async/async.h>
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* Queue pairs that can have refused sends at one time */
 #define REFUSER_MAX_QPS  16
@@ -25,6 +27,18 @@ static struct {
     uint32_t        qpns[REFUSER_MAX_QPS];
     unsigned        num_qps;
 } refuser = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* MDs that may be without queue pairs */
+typedef struct refuser_qps {
+    uct_md_h                 md;
+    struct ibv_pd            *pd;
+    const uct_nprdma_verbs_t *real;
+    uct_nprdma_verbs_t       verbs;
+    atomic_int               is_refused; /* Threads read it */
+} refuser_qps_t;
+
+static refuser_qps_t refuser_qps[2];
+static unsigned refuser_num_qps;
 
 
 static int refuser_has_refused(uint32_t qpn)
@@ -121,6 +135,40 @@ unsigned refuser_num_overtakers(void)
 static ucs_async_context_t *refuser_async(uct_iface_h tl_iface)
 {
     return ucs_derived_of(tl_iface, uct_base_iface_t)->worker->async;
+}
+
+static struct ibv_qp *refuser_create_qp(struct ibv_pd *pd,
+                                        struct ibv_qp_init_attr *attr)
+{
+    refuser_qps_t *qps = &refuser_qps[refuser_qps[0].pd != pd];
+
+    if (atomic_load(&qps->is_refused)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return qps->real->create_qp(pd, attr);
+}
+
+void refuser_start_qps(uct_md_h md, uct_iface_h iface)
+{
+    uct_nprdma_device_t *dev = ucs_derived_of(md, uct_nprdma_device_t);
+    refuser_qps_t *qps       = &refuser_qps[refuser_num_qps++ % 2];
+
+    /* The interface's thread uses the device while it has this */
+    UCS_ASYNC_BLOCK(refuser_async(iface));
+    qps->md              = md;
+    qps->pd              = dev->pd;
+    qps->real            = dev->verbs;
+    qps->verbs           = *dev->verbs;
+    qps->verbs.create_qp = refuser_create_qp;
+    dev->verbs           = &qps->verbs;
+    atomic_store(&qps->is_refused, 0);
+    UCS_ASYNC_UNBLOCK(refuser_async(iface));
+}
+
+void refuser_refuse_qps(uct_md_h md, int is_refused)
+{
+    atomic_store(&refuser_qps[refuser_qps[0].md != md].is_refused, is_refused);
 }
 
 void refuser_hold(uct_iface_h iface)

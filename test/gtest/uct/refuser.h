@@ -38,6 +38,15 @@ unsigned refuser_num_refused(void);
  */
 unsigned refuser_num_overtakers(void);
 
+/**
+ * Take over the queue pairs of an MD that has served no peer yet. A process has
+ * two such MDs at most, those that it was last called for.
+ */
+void refuser_start_qps(uct_md_h md, uct_iface_h iface);
+
+/** Let such an MD create no more, as if the device had none left, or again. */
+void refuser_refuse_qps(uct_md_h md, int is_refused);
+
 /** Hold the asynchronous context of an interface's worker: it answers no
  * connection requests. */
 void refuser_hold(uct_iface_h iface);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <random>
 
 #include <unistd.h>
 
@@ -31,12 +32,14 @@ protected:
         test_op::SetUp();
         m_a->disconnect(m_ab);
         qp_gate_start(m_a->md(), m_a->iface());
+        prepare();
         m_ab = m_a->connect(m_b->address());
         uct_iface_set_am_handler(
                 m_b->iface(), 1, [](void*, void*, size_t, unsigned) {
                     return UCS_OK;
                 }, nullptr, 0);
         make(size);
+        connect_bulk(m_ab);
     }
 
     void TearDown() override
@@ -86,6 +89,51 @@ protected:
 
         m_a->wire_up(ep, m_local->ptr(other), m_remote->address(other), m_rkey);
         return ep;
+    }
+
+    virtual bool has_bulk() const { return true; }
+
+    /* Before the first connection */
+    virtual void prepare() {}
+
+    /* The first slice starts the connection and does not wait for it */
+    void connect_bulk(uct_ep_h ep)
+    {
+        if (has_bulk()) {
+            run_large(PUT_ZCOPY, ep);
+            m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
+        }
+    }
+
+    void reconnect()
+    {
+        m_ab = m_a->connect(m_b->address());
+        connect_bulk(m_ab);
+    }
+
+    void run_large(op_t op, uct_ep_h ep)
+    {
+        completion comp;
+
+        m_local->fill(m_seed++);
+        ASSERT_EQ(UCS_INPROGRESS,
+                  m_a->retry([&]() { return start_large(op, &comp, ep); }));
+        m_a->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, comp.status);
+        expect_equal();
+    }
+
+    /* Large operations until an endpoint tries again. @return Slices. */
+    uint64_t run_until_try(uct_ep_h ep)
+    {
+        uint64_t eps     = counter("bulk_eps") + counter("bulk_refused");
+        uint64_t slices  = counter("nic_slices");
+
+        for (int i = 0; (i < 1000) && (counter("bulk_eps") +
+                                       counter("bulk_refused") == eps); ++i) {
+            run_large((i % 2) ? GET_ZCOPY : PUT_ZCOPY, ep);
+        }
+        return counter("nic_slices") - slices;
     }
 
     void progress_for_long()
@@ -210,19 +258,20 @@ TEST_F(test_bulk, states_are_read_behind_data)
     }
 }
 
-/* Small operations go on while the connection is being made; the large one
- * waits for it */
-TEST_F(test_bulk, small_ones_pass_connecting)
+/* Nothing waits for the connection. Large operations go on without it, on the
+ * queue pair of requests. */
+TEST_F(test_bulk, nothing_waits_for_it)
 {
     for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
         uct_ep_h ep       = connect();
         uint64_t connects = counter("bulk_eps");
-        completion slow, got, fetched;
+        uint64_t slices   = counter("bulk_slices");
+        completion first, got, fetched, flush;
         uint64_t value = 77, old;
 
         m_local->fill(m_seed++);
         refuser_hold(m_b->iface());
-        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &slow, ep));
+        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &first, ep));
         EXPECT_EQ(UCS_INPROGRESS, start_small(&got, ep));
         EXPECT_EQ(UCS_OK, uct_ep_put_short(ep, &value, sizeof(value),
                                            m_remote->address(other), m_rkey));
@@ -231,29 +280,74 @@ TEST_F(test_bulk, small_ones_pass_connecting)
                                         m_remote->address(other), m_rkey,
                                         &fetched));
         EXPECT_EQ(UCS_OK, uct_ep_am_short(ep, 1, 0, nullptr, 0));
+        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(ep, 0, &flush));
         await([&]() {
             m_a->progress();
-            return got.done && fetched.done;
+            return first.done && got.done && fetched.done && flush.done;
         });
         EXPECT_EQ(value, old);
+        EXPECT_EQ(UCS_OK, first.status);
+        EXPECT_EQ(UCS_OK, flush.status);
+        expect_equal();
         EXPECT_TRUE(qp_gate_is_connecting(ep, BULK));
-        EXPECT_FALSE(slow.done);
+        EXPECT_EQ(slices, counter("bulk_slices"));
         EXPECT_EQ(0u, qp_gate_count(ep, BULK, QP_GATE_READ) +
                       qp_gate_count(ep, BULK, QP_GATE_WRITE));
         refuser_release(m_b->iface());
         await([&]() {
             refuser_answer(m_b->iface());
             m_a->progress();
-            return slow.done;
+            return qp_gate_is_connected(ep, BULK);
         });
-        EXPECT_EQ(UCS_OK, slow.status);
         EXPECT_EQ(connects + 1, counter("bulk_eps"));
-        expect_equal();
+        run_large(op, ep);
+        EXPECT_LE(slices + large / 65536, counter("bulk_slices"));
         m_a->disconnect(ep);
     }
+    EXPECT_EQ(0u, counter("bulk_refused"));
 }
 
-/* An endpoint is destroyed, or canceled, while its connection is being made */
+/* What was cut before the connection was there ends on the queue pair on which
+ * it began, also if it is repeated: all READs and WRITEs of a slice are on
+ * one. */
+TEST_F(test_bulk, slices_end_where_they_began)
+{
+    uct_ep_h ep       = connect();
+    uint64_t slices   = counter("bulk_slices");
+    uint64_t suspects = counter("suspect_states");
+    uint64_t begun    = counter("nic_slices");
+    unsigned reads;
+    completion comp;
+
+    m_local->fill(m_seed++);
+    refuser_hold(m_b->iface());
+    qp_gate_close(ep, SVC, QP_GATE_WRITE);
+    ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp, ep));
+    EXPECT_LT(1u, qp_gate_num_held());
+    begun = counter("nic_slices") - begun;
+    reads = qp_gate_count(ep, SVC, QP_GATE_READ);
+    refuser_release(m_b->iface());
+    await([&]() {
+        refuser_answer(m_b->iface());
+        m_a->progress();
+        return qp_gate_is_connected(ep, BULK);
+    });
+    EXPECT_FALSE(comp.done);
+    m_remote->evict(0, page_size);
+    qp_gate_open();
+    m_a->wait([&]() { return comp.done; });
+    EXPECT_EQ(UCS_OK, comp.status);
+    expect_equal();
+    EXPECT_LT(suspects, counter("suspect_states"));
+    EXPECT_LT(reads, qp_gate_count(ep, SVC, QP_GATE_READ));
+    /* Those that were cut later are on the new one */
+    EXPECT_EQ(slices + large / 65536 - begun, counter("bulk_slices"));
+    EXPECT_EQ(large / 65536 - begun, qp_gate_count(ep, BULK, QP_GATE_WRITE));
+    m_a->disconnect(ep);
+}
+
+/* An endpoint is destroyed, or canceled, while its connection is being made and
+ * its slices are on the other queue pair */
 TEST_F(test_bulk, ends_while_connecting)
 {
     for (bool is_cancel : {false, true}) {
@@ -261,17 +355,24 @@ TEST_F(test_bulk, ends_while_connecting)
         completion put, got;
 
         refuser_hold(m_b->iface());
+        qp_gate_close(ep, SVC, QP_GATE_WRITE);
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, ep));
         ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &got, ep));
+        EXPECT_TRUE(qp_gate_is_connecting(ep, BULK));
+        EXPECT_LT(0u, qp_gate_num_held());
         if (is_cancel) {
             completion flush;
-            if (uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &flush) ==
-                UCS_INPROGRESS) {
-                await([&]() {
-                    m_a->progress();
-                    return flush.done;
-                });
+            ASSERT_EQ(UCS_INPROGRESS,
+                      uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &flush));
+            for (int i = 0; i < 1000; ++i) {
+                m_a->progress();
             }
+            EXPECT_FALSE(put.done || got.done || flush.done);
+            qp_gate_open();
+            await([&]() {
+                m_a->progress();
+                return flush.done;
+            });
             EXPECT_TRUE(put.done && got.done);
         }
         m_a->disconnect(ep);
@@ -281,6 +382,7 @@ TEST_F(test_bulk, ends_while_connecting)
         refuser_release(m_b->iface());
         refuser_answer(m_b->iface());
         m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+        qp_gate_open();
     }
     run(PUT_ZCOPY, 0, 0, large); /* Another endpoint goes on */
 }
@@ -308,8 +410,7 @@ TEST_F(test_bulk, cancel_waits_for_both)
         EXPECT_EQ(UCS_ERR_CANCELED, put.status);
         EXPECT_EQ(UCS_ERR_CANCELED, got.status);
         m_a->disconnect(m_ab);
-        m_ab = m_a->connect(m_b->address());
-        run(PUT_ZCOPY, 0, 0, large);
+        reconnect();
         run(GET_ZCOPY, other, other, 64);
     }
 }
@@ -355,8 +456,7 @@ TEST_F(test_bulk, refused_post_ends_endpoint)
         EXPECT_EQ(0u, refuser_num_overtakers());
         m_a->disconnect(m_ab);
         m_a->failed.clear();
-        m_ab = m_a->connect(m_b->address());
-        run(PUT_ZCOPY, 0, 0, large);
+        reconnect();
     }
 }
 
@@ -381,7 +481,9 @@ TEST_F(test_bulk_ends, responder_ends)
         completion comp;
 
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp, ep));
-        m_a->wait([&]() { return comp.done; });
+        m_a->wait([&]() {
+            return comp.done && qp_gate_is_connected(ep, BULK);
+        });
         EXPECT_EQ(responders + 3, counter(*m_b, "cm_responders"));
         m_a->disconnect(ep);
         m_a->wait([&]() {
@@ -401,10 +503,12 @@ protected:
         return config;
     }
 
+    virtual const char *target() const { return "op_target"; }
+
     void SetUp() override
     {
         test_bulk::SetUp();
-        m_peer.reset(new peer("op_target"));
+        m_peer.reset(new peer(target()));
         m_target  = m_peer->get_bytes();
         m_ep      = m_a->connect(m_target);
         m_key     = m_a->unpack(m_peer->get_bytes());
@@ -426,6 +530,12 @@ protected:
         ASSERT_EQ(UCS_OK, comp.status);
     }
 
+    void connect_peer()
+    {
+        run_large(PUT_ZCOPY);
+        m_a->wait([&]() { return qp_gate_is_connected(m_ep, BULK); });
+    }
+
     std::unique_ptr<peer> m_peer;
     std::vector<char>     m_target;
     uct_ep_h              m_ep;
@@ -439,25 +549,27 @@ TEST_F(test_bulk_death, while_connecting)
     completion put, got;
 
     m_peer->stop();
+    qp_gate_close(m_ep, SVC, QP_GATE_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
     ASSERT_EQ(UCS_INPROGRESS, start(GET_ZCOPY, &got));
     progress_for_long();
     EXPECT_TRUE(qp_gate_is_connecting(m_ep, BULK));
     m_peer->kill();
+    qp_gate_open();
     m_a->wait([&]() {
         return put.done && got.done && m_a->failed.count(m_ep);
     });
     EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
     EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, got.status);
     EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_a->failed[m_ep]);
-    EXPECT_LT(0u, counter("svc_probes"));
+    EXPECT_EQ(0u, counter("bulk_refused"));
 }
 
 TEST_F(test_bulk_death, while_slices_are_in_flight)
 {
     completion put, got;
 
-    run_large(PUT_ZCOPY);
+    connect_peer();
     qp_gate_close(m_ep, BULK, QP_GATE_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
     ASSERT_EQ(UCS_INPROGRESS, start(GET_ZCOPY, &got)); /* Held by the put */
@@ -478,7 +590,7 @@ TEST_F(test_bulk_death, is_noticed_by_another)
     uint64_t failed = counter("eps_failed");
     completion put;
 
-    run_large(PUT_ZCOPY);
+    connect_peer();
     qp_gate_close(m_ep, BULK, QP_GATE_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
     m_peer->kill();
@@ -493,36 +605,388 @@ TEST_F(test_bulk_death, is_noticed_by_another)
     EXPECT_EQ(1u, m_a->num_errors);
 }
 
-/* A peer that does not answer in time ends the endpoint, as for other kinds */
-class test_bulk_timeout : public test_bulk {
+/* The connection cannot be made: operations go on without it, nothing is lost,
+ * and a later slice tries again */
+class test_bulk_refused : public test_bulk {
 protected:
-    config_t config() override
+    void prepare() override
     {
-        config_t config      = test_bulk::config();
-        config["CM_TIMEOUT"] = is_fast() ? "2s" : "20s";
-        return config;
+        refuser_start_qps(m_a->md(), m_a->iface());
+        refuser_start_qps(m_b->md(), m_b->iface());
+    }
+
+    /* Large and small operations, a flush and an atomic behind it */
+    void expect_all_work(uct_ep_h ep)
+    {
+        uint64_t old, value = m_seed++;
+        completion got, fetched;
+
+        for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+            run_large(op, ep);
+        }
+        EXPECT_EQ(UCS_OK, uct_ep_put_short(ep, &value, sizeof(value),
+                                           m_remote->address(other), m_rkey));
+        EXPECT_EQ(UCS_INPROGRESS, start_small(&got, ep));
+        EXPECT_EQ(UCS_INPROGRESS,
+                  uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1, &old,
+                                        m_remote->address(other), m_rkey,
+                                        &fetched));
+        m_a->wait([&]() { return got.done && fetched.done; });
+        EXPECT_EQ(value, old);
+        m_a->flush(ep);
+        EXPECT_EQ(0u, m_a->failed.count(ep));
+    }
+
+    void expect_one_line(const complaints &log)
+    {
+        auto lines = log.lines();
+
+        ASSERT_EQ(1u, lines.size());
+        EXPECT_NE(std::string::npos, lines[0].find("UCX_NPRDMA_BULK_QP"));
     }
 };
 
-TEST_F(test_bulk_timeout, ends_endpoint)
+/* The peer has no queue pair (REJ) */
+TEST_F(test_bulk_refused, by_peer)
 {
-    uct_ep_h ep = connect();
-    completion put, got;
+    uint64_t slices = counter("bulk_slices");
+    uint64_t pause  = 256;
+    uct_ep_h ep     = connect();
+    complaints log;
+
+    refuser_refuse_qps(m_b->md(), true);
+    for (uint64_t refused = 1; refused <= 3; ++refused) {
+        uint64_t tried = run_until_try(ep);
+
+        m_a->wait([&]() { return counter("bulk_refused") == refused; });
+        EXPECT_EQ(refused, counter("cm_rejected"));
+        EXPECT_FALSE(qp_gate_is_connecting(ep, BULK));
+        if (refused > 1) {
+            /* Twice as many slices as before the last try */
+            EXPECT_GE(pause + 2 * large / 65536, tried);
+            EXPECT_LE(pause / 2, tried);
+            pause *= 2;
+        }
+        expect_all_work(ep);
+    }
+    EXPECT_EQ(slices, counter("bulk_slices"));
+    expect_one_line(log);
+
+    refuser_refuse_qps(m_b->md(), false);
+    run_until_try(ep);
+    m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
+    expect_all_work(ep);
+    EXPECT_LT(slices, counter("bulk_slices"));
+    m_a->disconnect(ep);
+}
+
+/* This side has no queue pair */
+TEST_F(test_bulk_refused, here)
+{
+    uint64_t slices = counter("bulk_slices");
+    uint64_t eps    = counter("bulk_eps");
+    uct_ep_h ep     = connect();
+
+    {
+        complaints log;
+        refuser_refuse_qps(m_a->md(), true);
+        expect_all_work(ep);
+        EXPECT_EQ(1u, counter("bulk_refused"));
+        EXPECT_EQ(eps, counter("bulk_eps"));
+        EXPECT_EQ(slices, counter("bulk_slices"));
+        expect_one_line(log);
+    }
+    refuser_refuse_qps(m_a->md(), false);
+    run_until_try(ep);
+    m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
+    expect_all_work(ep);
+    EXPECT_EQ(eps + 1, counter("bulk_eps"));
+    m_a->disconnect(ep);
+}
+
+/* It is refused while slices are on the other queue pair, with a flush, a
+ * cancel or the end of the endpoint behind */
+TEST_F(test_bulk_refused, while_slices_are_in_flight)
+{
+    complaints log;
+
+    for (bool is_cancel : {false, true}) {
+        for (bool is_end : {false, true}) {
+            uint64_t refused = counter("bulk_refused");
+            uct_ep_h ep      = connect();
+            completion put, flush;
+
+            m_local->fill(m_seed++);
+            refuser_refuse_qps(m_b->md(), true);
+            qp_gate_close(ep, SVC, QP_GATE_WRITE);
+            ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, ep));
+            ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(ep, 0, &flush));
+            m_a->wait([&]() { return counter("bulk_refused") > refused; });
+            progress_for_long();
+            EXPECT_FALSE(put.done || flush.done);
+            if (is_cancel) {
+                completion cancel;
+                ASSERT_EQ(UCS_INPROGRESS,
+                          uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &cancel));
+                progress_for_long();
+                EXPECT_FALSE(put.done || flush.done || cancel.done);
+                qp_gate_open();
+                m_a->wait([&]() { return cancel.done; });
+            } else if (!is_end) {
+                qp_gate_open();
+                m_a->wait([&]() { return put.done && flush.done; });
+                expect_equal();
+            }
+            refuser_refuse_qps(m_b->md(), false);
+            m_a->disconnect(ep);
+            EXPECT_TRUE(put.done && flush.done);
+            EXPECT_EQ((is_cancel || is_end) ? UCS_ERR_CANCELED : UCS_OK,
+                      put.status);
+            m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+            qp_gate_open();
+        }
+    }
+}
+
+/* The peer does not answer in time */
+class test_bulk_timeout : public test_bulk_refused {
+protected:
+    config_t config() override
+    {
+        config_t config      = test_bulk_refused::config();
+        config["CM_TIMEOUT"] = is_fast() ? "1s" : "20s";
+        return config;
+    }
+
+    /* The target has answered, and has forgotten the connection */
+    void expect_forgotten(uint64_t responders, uint64_t accepted)
+    {
+        await([&]() {
+            refuser_answer(m_b->iface());
+            m_a->progress();
+            m_b->progress();
+            return (counter(*m_b, "cm_accepted") > accepted) &&
+                   (counter(*m_b, "cm_responders") == responders);
+        });
+    }
+};
+
+TEST_F(test_bulk_timeout, peer_answers_afterwards)
+{
+    uct_ep_h ep         = connect();
+    uint64_t responders = counter(*m_b, "cm_responders");
+    uint64_t accepted   = counter(*m_b, "cm_accepted");
+    uint64_t slices     = counter("bulk_slices");
+    complaints log;
 
     refuser_hold(m_b->iface());
-    ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, ep));
-    ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &got, ep));
+    run_large(PUT_ZCOPY, ep);
     await([&]() {
         m_a->progress();
-        return put.done && got.done && m_a->failed.count(ep);
+        return counter("bulk_refused") == 1;
     });
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, got.status);
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_a->failed[ep]);
+    run_large(GET_ZCOPY, ep);
+    expect_one_line(log);
     refuser_release(m_b->iface());
-    refuser_answer(m_b->iface());
+    expect_forgotten(responders, accepted);
+    EXPECT_FALSE(qp_gate_is_connecting(ep, BULK));
+    EXPECT_EQ(slices, counter("bulk_slices"));
+
+    run_until_try(ep);
+    m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
+    expect_all_work(ep);
+    EXPECT_LT(slices, counter("bulk_slices"));
     m_a->disconnect(ep);
-    run(PUT_ZCOPY, 0, 0, large);
+}
+
+/* Wire-up has given up, but progress has not seen it when the answer arrives.
+ * Then the endpoint goes on, or ends. */
+TEST_F(test_bulk_timeout, peer_answers_before_progress)
+{
+    complaints log;
+
+    for (bool is_end : {false, true}) {
+        uct_ep_h ep         = connect();
+        uint64_t responders = counter(*m_b, "cm_responders");
+        uint64_t accepted   = counter(*m_b, "cm_accepted");
+        uint64_t refused    = counter("bulk_refused");
+
+        refuser_hold(m_b->iface());
+        run_large(PUT_ZCOPY, ep);
+        await([&]() { return qp_gate_has_outcome(m_a->iface()); });
+        EXPECT_TRUE(qp_gate_is_connecting(ep, BULK));
+        refuser_release(m_b->iface());
+        await([&]() {
+            refuser_answer(m_b->iface());
+            refuser_answer(m_a->iface());
+            return (counter(*m_b, "cm_accepted") > accepted) &&
+                   (counter(*m_b, "cm_responders") == responders);
+        });
+        EXPECT_EQ(refused, counter("bulk_refused"));
+        if (!is_end) {
+            m_a->progress();
+            EXPECT_EQ(refused + 1, counter("bulk_refused"));
+            expect_all_work(ep);
+        }
+        m_a->disconnect(ep);
+        m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+    }
+    run(PUT_ZCOPY, 0, 0, large); /* Another endpoint goes on */
+}
+
+/* A process that is stopped before the first large operation. It neither polls
+ * nor has a lock of the emulated NIC at that moment. For each byte that it
+ * receives it evicts its first page. */
+PEER_FUNCTION(bulk_target)
+{
+    entity self({{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}});
+    paged_buffer memory(self, 1 << 20);
+
+    memory.fill(1);
+    uct_iface_set_am_handler(
+            self.iface(), 1, [](void*, void*, size_t, unsigned) {
+                return UCS_OK;
+            }, nullptr, 0);
+    parent.put_bytes(self.address());
+    parent.put_bytes(memory.packed_key());
+    parent.put(memory.address());
+    for (;;) {
+        char command = parent.get<char>();
+
+        memory.evict(0, page_size);
+        parent.put(command);
+    }
+    return 0;
+}
+
+class test_bulk_stopped : public test_bulk_death {
+protected:
+    void SetUp() override
+    {
+        test_bulk_death::SetUp();
+        /* Another endpoint populates the pages */
+        run_large(PUT_ZCOPY);
+        run_large(GET_ZCOPY);
+        renew();
+    }
+
+    const char *target() const override { return "bulk_target"; }
+
+    void renew()
+    {
+        m_a->disconnect(m_ep);
+        m_ep = m_a->connect(m_target);
+        /* No active message: the target does not poll */
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+            return uct_ep_put_short(m_ep, m_local->ptr(), 8, m_address + other,
+                                    m_key);
+        }));
+        m_a->flush(m_ep);
+    }
+
+    void evict()
+    {
+        m_peer->put('e');
+        ASSERT_EQ('e', m_peer->get<char>());
+    }
+
+    ucs_status_t start_small_peer(completion *comp)
+    {
+        uct_iov_t iov = {m_local->ptr(other), 64, m_local->memh(), 0, 1};
+
+        return uct_ep_get_zcopy(m_ep, &iov, 1, m_address + other, m_key, comp);
+    }
+
+    /* What is put can be got again */
+    void expect_data()
+    {
+        std::vector<char> data;
+
+        m_local->fill(m_seed++);
+        data.assign(m_local->ptr(), m_local->ptr(large));
+        run_large(PUT_ZCOPY);
+        memset(m_local->ptr(), 0, large);
+        run_large(GET_ZCOPY);
+        EXPECT_EQ(0, memcmp(data.data(), m_local->ptr(), large));
+    }
+};
+
+/* Time has no part in it: wire-up would give up after ten minutes */
+TEST_F(test_bulk_stopped, operations_go_on)
+{
+    for (int i = 0; i < 3; ++i) {
+        uint64_t slices = counter("bulk_slices");
+
+        m_peer->stop();
+        expect_data();
+        m_a->flush(m_ep);
+        EXPECT_TRUE(qp_gate_is_connecting(m_ep, BULK));
+        EXPECT_EQ(slices, counter("bulk_slices"));
+        m_peer->go_on();
+        m_a->wait([&]() { return qp_gate_is_connected(m_ep, BULK); });
+        expect_data();
+        EXPECT_LT(slices, counter("bulk_slices"));
+        renew();
+    }
+    EXPECT_EQ(0u, counter("bulk_refused"));
+}
+
+/* An operation that needs the target's software waits for that alone */
+TEST_F(test_bulk_stopped, absent_page_waits)
+{
+    completion put, got;
+
+    evict();
+    m_peer->stop();
+    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
+    progress_for_long();
+    EXPECT_FALSE(put.done);
+    ASSERT_EQ(UCS_INPROGRESS,
+              start_large(GET_ZCOPY, &got, m_ep, m_address + (512 << 10),
+                          m_key));
+    m_peer->go_on();
+    m_a->wait([&]() { return put.done && got.done; });
+    EXPECT_EQ(UCS_OK, put.status);
+    EXPECT_EQ(UCS_OK, got.status);
+    expect_data();
+}
+
+/* Stopped and continued at any moment, among operations of all kinds */
+TEST_F(test_bulk_stopped, at_any_moment)
+{
+    std::mt19937 random(1);
+
+    for (int i = 0; i < (is_sanitized ? 10 : 50); ++i) {
+        unsigned stop_at = random() % 8, go_at = stop_at + random() % 8;
+        completion ops[8];
+
+        m_local->fill(m_seed++);
+        for (unsigned k = 0; k < 16; ++k) {
+            if (k == stop_at) {
+                m_peer->stop();
+            }
+            if (k == go_at) {
+                m_peer->go_on();
+            }
+            if (k < 8) {
+                ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+                    return (k % 4 == 3) ? start_small_peer(&ops[k]) :
+                           start((k % 4 == 1) ? GET_ZCOPY : PUT_ZCOPY, &ops[k]);
+                }));
+            }
+            for (unsigned polls = random() % 100; polls > 0; --polls) {
+                m_a->progress();
+            }
+        }
+        m_a->flush(m_ep);
+        for (auto &op : ops) {
+            EXPECT_TRUE(op.done);
+            EXPECT_EQ(UCS_OK, op.status);
+        }
+        expect_data();
+        EXPECT_TRUE(m_a->failed.empty());
+        renew();
+    }
 }
 
 /* Where there is none, slices are on the queue pair of requests */
@@ -534,6 +998,8 @@ protected:
         config["BULK_QP"] = "no";
         return config;
     }
+
+    bool has_bulk() const override { return false; }
 };
 
 TEST_F(test_bulk_no, slices_share)
@@ -608,7 +1074,8 @@ TEST_F(test_bulk, number_is_limited)
         EXPECT_EQ(std::min(i + 1, max), counter("bulk_eps") - begin);
     }
 
-    /* The place of one that ends is free again */
+    /* The place of one that ends is free again, for a new endpoint, and for one
+     * that tries again */
     for (unsigned i : {0u, max}) {
         m_a->disconnect(eps[i]);
         m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
@@ -618,6 +1085,11 @@ TEST_F(test_bulk, number_is_limited)
         m_a->wait([&]() { return comp.done; });
         EXPECT_EQ(max + 1, counter("bulk_eps") - begin);
     }
+    m_a->disconnect(eps[1]);
+    m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+    EXPECT_GE(256u + 2 * large / 65536, run_until_try(eps[max + 1]));
+    EXPECT_EQ(max + 2, counter("bulk_eps") - begin);
+    EXPECT_EQ(0u, counter("bulk_refused"));
     m_ab = eps[0];
 }
 

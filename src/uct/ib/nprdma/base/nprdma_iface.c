@@ -7,6 +7,7 @@
 #include "nprdma_ep.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
+#include "uct/ib/nprdma/rma/nprdma_bulk.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
@@ -287,6 +288,15 @@ uct_nprdma_iface_net_build_fin(uct_nprdma_net_ep_t *ep, void *buf)
                                     buf);
 }
 
+static void uct_nprdma_iface_no_bulk(uct_nprdma_net_iface_t *iface,
+                                     uct_nprdma_net_ep_t *ep,
+                                     ucs_status_t status)
+{
+    uct_nprdma_bulk_refused(ucs_derived_of(iface, uct_nprdma_rma_iface_t),
+                            ucs_derived_of(ep, uct_nprdma_rma_ep_t)->rma,
+                            status);
+}
+
 static uct_nprdma_service_t *
 uct_nprdma_iface_service(uct_nprdma_net_iface_t *iface)
 {
@@ -319,6 +329,7 @@ static void uct_nprdma_iface_svc_probe(uct_nprdma_net_iface_t *iface,
 
 static const uct_nprdma_net_ops_t uct_nprdma_iface_net_ops = {
     .failed        = uct_nprdma_iface_net_failed,
+    .no_bulk       = uct_nprdma_iface_no_bulk,
     .build_fin     = uct_nprdma_iface_net_build_fin,
     .svc_accept    = uct_nprdma_iface_svc_accept,
     .svc_release   = uct_nprdma_iface_svc_release,

@@ -131,7 +131,8 @@ static void uct_nprdma_conn_set_limits(const uct_nprdma_net_iface_t *iface,
         conn->cq_reserve    = ucs_min(UCT_NPRDMA_CONN_REDO_WR,
                                       iface->config.tx_cq_len / 8);
         if (kind == UCT_NPRDMA_CONN_BULK) {
-            params->srq = iface->rx.srq; /* It receives nothing */
+            params->srq         = iface->rx.srq; /* It receives nothing */
+            params->is_optional = 1;
         } else {
             params->max_recv_wr  = ucs_max(iface->config.svc_queue_len,
                                            (uint32_t)
@@ -384,6 +385,36 @@ void uct_nprdma_conn_fail(uct_nprdma_net_iface_t *iface,
     }
 }
 
+void uct_nprdma_conn_give_up(uct_nprdma_net_iface_t *iface,
+                             uct_nprdma_conn_t *conn)
+{
+    ucs_assert((conn->state == UCT_NPRDMA_CONN_CONNECTING) &&
+               !conn->established &&
+               (uct_nprdma_conn_outstanding(conn) == 0));
+
+    uct_nprdma_cm_reset(iface, conn, &conn->ep->dev_addr,
+                        &conn->ep->iface_addr);
+    uct_nprdma_conn_abandon(iface, conn, UCS_ERR_CANCELED);
+    uct_nprdma_conn_release(iface, conn, 1);
+    uct_nprdma_conn_init(conn);
+}
+
+/* Wire-up of a connection has failed */
+static void uct_nprdma_conn_refused(uct_nprdma_net_iface_t *iface,
+                                    uct_nprdma_conn_t *conn,
+                                    ucs_status_t status)
+{
+    uct_nprdma_net_ep_t *ep = conn->ep;
+
+    if (conn->kind == UCT_NPRDMA_CONN_BULK) {
+        /* The endpoint can do without it */
+        uct_nprdma_conn_give_up(iface, conn);
+        iface->ops->no_bulk(iface, ep, status);
+    } else {
+        uct_nprdma_conn_fail(iface, conn, status);
+    }
+}
+
 unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface)
 {
     unsigned count = uct_nprdma_cm_progress(iface);
@@ -400,7 +431,7 @@ unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface)
             ++iface->stats->cm_connected;
             uct_nprdma_conn_connected(iface, conn);
         } else {
-            uct_nprdma_conn_fail(iface, conn, status);
+            uct_nprdma_conn_refused(iface, conn, status);
         }
     }
 

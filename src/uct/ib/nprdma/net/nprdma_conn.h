@@ -71,6 +71,19 @@ static inline void uct_nprdma_conn_add_drain_comp(uct_nprdma_conn_t *conn,
 }
 
 
+/**
+ * Forget a connection that was never established, and tell the peer. It has no
+ * WRs. An answer of the peer that arrives later finds no connection, and the
+ * peer is told again.
+ *
+ * @param [in]     iface  Interface.
+ * @param [in,out] conn   Connection in state CONNECTING, whose wire-up has
+ *                        ended with an error; then in state NONE.
+ */
+void uct_nprdma_conn_give_up(uct_nprdma_net_iface_t *iface,
+                             uct_nprdma_conn_t *conn);
+
+
 /** Initialize a connection in state NONE. */
 void uct_nprdma_conn_init(uct_nprdma_conn_t *conn);
 

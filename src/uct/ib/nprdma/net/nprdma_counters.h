@@ -66,6 +66,7 @@
     _macro(eps_destroyed)       \
     _macro(eps_failed)          \
     _macro(bulk_eps)            \
+    _macro(bulk_refused)        \
     _macro(cm_tx)               \
     _macro(cm_rx)               \
     _macro(cm_retransmits)      \

@@ -44,6 +44,17 @@ typedef struct uct_nprdma_net_ops {
                            uct_nprdma_net_ep_t *ep, ucs_status_t status);
 
     /**
+     * Wire-up of the connection of kind BULK of an endpoint has failed. It is
+     * in state NONE again. From progress.
+     *
+     * @param [in] iface   Interface.
+     * @param [in] ep      Endpoint.
+     * @param [in] status  Reason.
+     */
+    void         (*no_bulk)(uct_nprdma_net_iface_t *iface,
+                            uct_nprdma_net_ep_t *ep, ucs_status_t status);
+
+    /**
      * Build the last message of an SVC connection.
      *
      * @param [in]  ep   Endpoint.
@@ -188,8 +199,8 @@ struct uct_nprdma_net_ep {
                                          * created */
             uct_nprdma_conn_t svc;      /* connects at the first RMA or
                                          * atomic */
-            uct_nprdma_conn_t bulk;     /* connects at the first large put or
-                                         * get; may stay in state NONE */
+            uct_nprdma_conn_t bulk;     /* connects beside the first large put
+                                         * or get; may return to state NONE */
         };
     };
     ucs_arbiter_group_t     arb_group;  /* pending requests */

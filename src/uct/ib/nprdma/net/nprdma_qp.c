@@ -40,9 +40,10 @@ uct_nprdma_qp_create(uct_nprdma_device_t *dev, uint8_t port_num,
 
     qp = dev->verbs->create_qp(dev->pd, &init_attr);
     if (qp == NULL) {
-        ucs_error("%s: failed to create a queue pair (%u send WRs, %u bytes "
-                  "inline): %m", dev->name, params->max_send_wr,
-                  params->max_inline);
+        ucs_log(params->is_optional ? UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_ERROR,
+                "%s: failed to create a queue pair (%u send WRs, %u bytes "
+                "inline): %m", dev->name, params->max_send_wr,
+                params->max_inline);
         return (errno == ENOMEM) ? UCS_ERR_NO_MEMORY : UCS_ERR_IO_ERROR;
     }
 

@@ -18,6 +18,8 @@ typedef struct uct_nprdma_qp_params {
     uint32_t       max_recv_wr; /* own RQ only */
     uint32_t       max_inline;
     void           *qp_context;
+    int            is_optional; /* the caller can do without it: that there is
+                                 * none is no error in the log */
 } uct_nprdma_qp_params_t;
 
 

@@ -157,6 +157,7 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
     params.recv_cq     = iface->rx.cq;
     params.srq         = iface->rx.srq;
     params.max_send_wr = 1; /* for a probe */
+    params.is_optional = resp->kind == UCT_NPRDMA_CONN_BULK;
     status             = uct_nprdma_qp_create(dev, iface->port_num, &params,
                                               &resp->qp, NULL);
     if (status != UCS_OK) {

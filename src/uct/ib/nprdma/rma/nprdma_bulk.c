@@ -11,29 +11,46 @@
 #include <ucs/debug/log.h>
 
 
-uct_nprdma_conn_t *uct_nprdma_bulk_start(uct_nprdma_rma_iface_t *iface,
-                                         uct_nprdma_rma_t *rma)
+void uct_nprdma_bulk_want(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
     uct_nprdma_net_ep_t *ep = &rma->ep->net;
     ucs_status_t status;
 
-    rma->bulk = &ep->svc;
-    if ((iface->config->bulk_qp == UCT_NPRDMA_BULK_QP_NO) ||
-        (iface->net.num_bulk >= UCT_NPRDMA_BULK_MAX)) {
-        return rma->bulk;
+    if (iface->config->bulk_qp == UCT_NPRDMA_BULK_QP_NO) {
+        return;
     }
 
-    /* The operation has been accepted, and does not depend on this queue
-     * pair */
+    if (rma->bulk.num_waits > 0) {
+        --rma->bulk.num_waits;
+        return;
+    }
+
+    if (iface->net.num_bulk >= UCT_NPRDMA_BULK_MAX) {
+        /* No refusal: the place of an endpoint that ends is free again */
+        rma->bulk.num_waits = UCT_NPRDMA_BULK_PAUSE;
+        return;
+    }
+
     status = uct_nprdma_conn_start(&iface->net, ep, &ep->bulk,
                                    UCT_NPRDMA_CONN_BULK);
-    if (status != UCS_OK) {
-        ucs_diag("%s: large operations share the queue pair of requests: %s",
-                 uct_nprdma_rma_dev_name(iface), ucs_status_string(status));
-        return rma->bulk;
+    if (status == UCS_OK) {
+        ++iface->net.stats->bulk_eps;
+    } else {
+        uct_nprdma_bulk_refused(iface, rma, status);
     }
+}
 
-    ++iface->net.stats->bulk_eps;
-    rma->bulk = &ep->bulk;
-    return rma->bulk;
+void uct_nprdma_bulk_refused(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma, ucs_status_t status)
+{
+    ucs_log((iface->net.stats->bulk_refused == 0) ? UCS_LOG_LEVEL_WARN :
+                                                    UCS_LOG_LEVEL_DEBUG,
+            "%s: large operations of endpoint %p stay on the queue pair of "
+            "requests (UCX_NPRDMA_BULK_QP) for the next %u slices: %s",
+            uct_nprdma_rma_dev_name(iface), rma->ep, rma->bulk.pause,
+            ucs_status_string(status));
+    ++iface->net.stats->bulk_refused;
+    rma->bulk.num_waits = rma->bulk.pause;
+    rma->bulk.pause     = ucs_min(rma->bulk.pause * 2,
+                                  UCT_NPRDMA_BULK_MAX_PAUSE);
 }

@@ -12,44 +12,73 @@
  * connection, beside a slice and not behind it. Requests to the target's
  * service are on the service connection in any case.
  *
- * The first large operation starts a connection of kind BULK and waits for it
- * in the scheduler. Where there is to be none, slices are on the service
- * connection as well.
+ * It only makes things better, so nothing waits for it. The first slice starts
+ * a connection of kind BULK. Slices that are cut until it is made are on the
+ * service connection, and end there. If it cannot be made, because the peer
+ * does not answer or a side has no queue pair, slices stay there, and the
+ * endpoint tries again after a number of them.
  */
 
 /* Maximum number of connections of kind BULK of an interface. More endpoints
  * than that cannot have slices at the same time. */
 #define UCT_NPRDMA_BULK_MAX  UCT_NPRDMA_OP_MAX_SLICES
 
+/* Slices between an endpoint's first and second try; twice as many before each
+ * later one, up to the maximum. To make a queue pair takes a system call or
+ * more, and the peer may be short of them for long. */
+#define UCT_NPRDMA_BULK_PAUSE      256u
+#define UCT_NPRDMA_BULK_MAX_PAUSE  (1u << 20)
 
-/** Slow path of uct_nprdma_bulk_conn(): the first large operation. */
-uct_nprdma_conn_t *uct_nprdma_bulk_start(uct_nprdma_rma_iface_t *iface,
-                                         uct_nprdma_rma_t *rma);
 
 /**
- * Find the connection for slices of large operations; start it if there is
- * none. It never changes.
+ * Find the connection for slices of large operations that are cut now.
+ *
+ * @param [in] rma  RMA side of the endpoint.
+ *
+ * @return That of kind BULK if it is connected, else that of kind SVC.
+ */
+static inline uct_nprdma_conn_t *
+uct_nprdma_bulk_conn(const uct_nprdma_rma_t *rma)
+{
+    uct_nprdma_net_ep_t *ep = &rma->ep->net;
+
+    return ucs_likely(ep->bulk.state == UCT_NPRDMA_CONN_CONNECTED) ?
+           &ep->bulk : &ep->svc;
+}
+
+
+/** Slow path of uct_nprdma_bulk_use(): there is no connection of kind BULK. */
+void uct_nprdma_bulk_want(uct_nprdma_rma_iface_t *iface,
+                          uct_nprdma_rma_t *rma);
+
+/**
+ * As uct_nprdma_bulk_conn(), for a slice that is cut now. Starts a connection
+ * of kind BULK if there is none and it is time to try.
  *
  * @param [in] iface  Interface.
  * @param [in] rma    RMA side of the endpoint; has not failed.
  *
- * @return The connection in any state but NONE.
+ * @return The connection of all READs and WRITEs of the slice.
  */
 static inline uct_nprdma_conn_t *
-uct_nprdma_bulk_conn(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
+uct_nprdma_bulk_use(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
-    return ucs_likely(rma->bulk != NULL) ? rma->bulk :
-                                           uct_nprdma_bulk_start(iface, rma);
+    if (ucs_unlikely(rma->ep->net.bulk.state == UCT_NPRDMA_CONN_NONE)) {
+        uct_nprdma_bulk_want(iface, rma);
+    }
+    return uct_nprdma_bulk_conn(rma);
 }
 
 
 /**
- * @return Nonzero if an endpoint's connection of kind BULK is being made, so
- *         that large operations wait for the target's wire-up.
+ * An endpoint's connection of kind BULK cannot be made, and is in state NONE.
+ * The first time in an interface, a warning says so.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] rma     RMA side of the endpoint.
+ * @param [in] status  Reason.
  */
-static inline int uct_nprdma_bulk_is_connecting(const uct_nprdma_rma_t *rma)
-{
-    return rma->ep->net.bulk.state == UCT_NPRDMA_CONN_CONNECTING;
-}
+void uct_nprdma_bulk_refused(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma, ucs_status_t status);
 
 #endif

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_initiator.h"
+#include "nprdma_bulk.h"
 #include "nprdma_held.h"
 #include "nprdma_op.h"
 #include "nprdma_rma_flush.h"
@@ -112,7 +113,8 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
         return UCS_ERR_NO_MEMORY;
     }
 
-    rma->ep = ep;
+    rma->ep         = ep;
+    rma->bulk.pause = UCT_NPRDMA_BULK_PAUSE;
     ucs_queue_head_init(&rma->waits);
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);

@@ -163,8 +163,7 @@ uct_nprdma_longest_wr(const uct_nprdma_rma_iface_t *iface,
         conn = &ep->svc;
     }
     if (ucs_queue_is_empty((ucs_queue_head_t*)&conn->comps)) {
-        return (ep->bulk.state == UCT_NPRDMA_CONN_CONNECTING) ?
-               UCT_NPRDMA_WAIT_connecting : UCT_NPRDMA_WAIT_held;
+        return UCT_NPRDMA_WAIT_held;
     }
 
     comp  = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&conn->comps,
@@ -244,8 +243,6 @@ void uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
         }
         uct_nprdma_longest_conn(iface, ep, &ep->net.am, &ep->longest.am, now);
         uct_nprdma_longest_conn(iface, ep, &ep->net.svc, &ep->longest.svc, now);
-        uct_nprdma_longest_conn(iface, ep, &ep->net.bulk, &ep->longest.bulk,
-                                now);
         if (ep->rma != NULL) {
             uct_nprdma_longest_rma(iface, ep, now);
         }

@@ -347,14 +347,12 @@ uct_nprdma_op_pull_slice(uct_nprdma_op_iface_t *ops,
 }
 
 /*
- * Check whether a slice of a large operation may start. A connection of kind
- * BULK has no backlog: the operation waits here until it is made.
- *
- * A slice has up to two WRs at a time: those of all slices together leave a
- * share of the send queue to small operations, also if slices that start with
- * one WR continue with two. An endpoint that has no slice may use the WRs for
- * redo: small operations that are posted again and again may have all others.
- * Like those for redo, they come back without waiting for anything else.
+ * Check whether a slice of a large operation may start. A slice has up to two
+ * WRs at a time: those of all slices together leave a share of the send queue
+ * to small operations, also if slices that start with one WR continue with two.
+ * An endpoint that has no slice may use the WRs for redo: small operations that
+ * are posted again and again may have all others. Like those for redo, they
+ * come back without waiting for anything else.
  */
 static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
                                      const uct_nprdma_op_t *op)
@@ -362,14 +360,11 @@ static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_t *rma         = op->rma;
     int32_t num_slices            =
             rma->ops.num_slices[UCT_NPRDMA_OP_SLICE_ANY][1];
-    const uct_nprdma_conn_t *conn = op->by_nic ?
-                                    uct_nprdma_bulk_conn(iface, rma) :
-                                    &rma->ep->net.svc;
+    const uct_nprdma_conn_t *conn = op->by_nic ? uct_nprdma_bulk_conn(rma) :
+                                                 &rma->ep->net.svc;
 
     if (!uct_nprdma_op_has_slice(&iface->res->ops, rma,
-                                 UCT_NPRDMA_OP_SLICE_ANY, 1) ||
-        ((conn->state != UCT_NPRDMA_CONN_CONNECTED) &&
-         (conn == &rma->ep->net.bulk))) {
+                                 UCT_NPRDMA_OP_SLICE_ANY, 1)) {
         return 0;
     }
 

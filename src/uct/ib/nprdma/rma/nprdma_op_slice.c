@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_op_slice.h"
+#include "nprdma_bulk.h"
 #include "nprdma_op.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_large.h"
@@ -932,8 +933,9 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
 {
     const uct_nprdma_op_t *op = slice->op;
 
-    slice->conn       = (op->is_large && op->by_nic) ? op->rma->bulk :
-                                                       &op->rma->ep->net.svc;
+    slice->conn       = (op->is_large && op->by_nic) ?
+                        uct_nprdma_bulk_use(iface, op->rma) :
+                        &op->rma->ep->net.svc;
     slice->tries      = 0;
     slice->is_known   = 0;
     slice->is_suspect = 0;

@@ -33,7 +33,6 @@ typedef struct uct_nprdma_longest {
 typedef struct uct_nprdma_longest_ep {
     uct_nprdma_longest_t am;
     uct_nprdma_longest_t svc;
-    uct_nprdma_longest_t bulk;
     uct_nprdma_longest_t request; /* Requests to the service */
     uct_nprdma_longest_t op;      /* Optimistic operations */
     uct_nprdma_longest_t pending;

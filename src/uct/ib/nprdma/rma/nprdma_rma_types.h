@@ -280,6 +280,14 @@ typedef struct uct_nprdma_op_ep {
 } uct_nprdma_op_ep_t;
 
 
+/* ---- the connection for slices: nprdma_bulk ---- */
+
+typedef struct uct_nprdma_bulk {
+    uint32_t num_waits; /* Slices that are cut before it is tried */
+    uint32_t pause;     /* The same after the next refusal */
+} uct_nprdma_bulk_t;
+
+
 /* ---- flushes: nprdma_rma_flush ---- */
 
 typedef struct uct_nprdma_rma_flush uct_nprdma_rma_flush_t;
@@ -469,8 +477,8 @@ struct uct_nprdma_rma {
                                          * requested */
     ucs_queue_head_t        smalls;     /* Those of small operations */
     uct_nprdma_op_ep_t      ops;
-    uct_nprdma_conn_t       *bulk;      /* For slices of large operations, see
-                                         * nprdma_bulk.h; NULL: none yet */
+    uct_nprdma_bulk_t       bulk;       /* When to make the connection for
+                                         * slices of large operations */
     uct_nprdma_rma_drain_t  drains[2];  /* Called behind the last WR of svc and
                                          * of bulk after a failure */
     unsigned                num_drains; /* Those that are outstanding */

@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_rma_watch.h"
-#include "nprdma_bulk.h"
 #include "nprdma_longest.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
@@ -96,14 +95,6 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
     for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
         rma = res->waits[i].rma;
         if ((rma != NULL) && (rma->num_waits > 0)) {
-            uct_nprdma_rma_watch_probe(iface, &rma->ep->net.svc);
-        }
-    }
-
-    /* A target that has died answers no REQ: the other connection finds that
-     * out before wire-up gives up */
-    ucs_list_for_each(rma, &res->stalled, stalled) {
-        if (uct_nprdma_bulk_is_connecting(rma)) {
             uct_nprdma_rma_watch_probe(iface, &rma->ep->net.svc);
         }
     }

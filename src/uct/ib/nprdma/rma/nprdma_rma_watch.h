@@ -9,9 +9,8 @@
  * Detects peers that owe a reply and no longer exist. A request that has
  * arrived leaves nothing in the send queue. If its target ends then, no
  * completion reports that, and the requester would wait without end. Therefore
- * progress sends probes to such peers at intervals. The same for peers that
- * have to answer a connection request of an endpoint with large operations. The
- * asynchronous part only wakes a user that sleeps instead of calling progress.
+ * progress sends probes to such peers at intervals. The asynchronous part only
+ * wakes a user that sleeps instead of calling progress.
  */
 
 /**
@@ -35,17 +34,16 @@ void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface);
 /**
  * @param [in] iface  Interface whose `res` is there.
  *
- * @return Nonzero if a peer owes something.
+ * @return Nonzero if a peer owes a reply.
  */
 static inline int
 uct_nprdma_rma_watch_is_needed(const uct_nprdma_rma_iface_t *iface)
 {
-    return (iface->res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) ||
-           ucs_unlikely(uct_nprdma_cm_hint(&iface->net.cm.num_in_flight) > 0);
+    return iface->res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES;
 }
 
 /**
- * Part of progress while a peer owes something: most calls only increment a
+ * Part of progress while a peer owes a reply: most calls only increment a
  * counter.
  *
  * @param [in] iface  Interface.
@@ -56,8 +54,8 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
 
 
 /**
- * The user is about to sleep. If a peer owes something, start a timer that
- * wakes the user for the next probes.
+ * The user is about to sleep. If a peer owes a reply, start a timer that wakes
+ * the user for the next probes.
  *
  * @param [in] iface  Interface.
  */
