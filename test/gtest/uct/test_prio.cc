@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "polls.h"
 #include "test_op.h"
 
 #include <atomic>
@@ -525,6 +526,69 @@ TEST_F(test_prio_sched, slices_are_short_while_peers_are_served)
         });
     }));
     m_b->flush(m_ba);
+}
+
+/* A single one is enough. Messages are expected around a get, because it may be
+ * that of a rendezvous; requests of a peer are not. */
+TEST_F(test_prio_sched, one_served_request_is_urgent)
+{
+    buffer memory(m_a->md(), 4096);
+    uct_rkey_t rkey = m_b->unpack(memory.packed_key());
+    uint64_t alone  = huge / slice;
+    uint64_t served = 0;
+
+    m_b->wire_up(m_ba, &served, memory.address(), rkey);
+    m_b->flush(m_ba);
+    for (int i = 0; i < 4; ++i) {
+        uint64_t wanted = served + 1;
+
+        run_large(GET_ZCOPY, []() {}); /* What is short may have 16 left */
+        EXPECT_EQ(alone, run_large(GET_ZCOPY, []() {}));
+        EXPECT_LT(alone, run_large(GET_ZCOPY, [&]() {
+            if (served < wanted) {
+                ++served;
+                EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ba, &served,
+                                                   sizeof(served),
+                                                   memory.address(), rkey));
+                await([&]() {
+                    m_b->progress();
+                    return *memory.ptr<volatile uint64_t>() == served;
+                });
+            }
+        }));
+        m_b->flush(m_ba);
+    }
+}
+
+/* Each call of progress with slices in flight may take long, so each one polls
+ * the service. Others do so at intervals, if they have work of their own. */
+TEST_F(test_prio_sched, service_is_polled_beside_slices)
+{
+    buffer memory(m_a->md(), 4096);
+    uct_rkey_t rkey = m_b->unpack(memory.packed_key());
+    uint64_t value  = 0;
+
+    polls_start(m_a->md(), m_a->iface()); /* Before its service's thread */
+    m_b->wire_up(m_ba, &value, memory.address(), rkey);
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        unsigned calls = 0;
+        completion comp;
+
+        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
+        await([&]() {
+            unsigned polls  = polls_of_service();
+            bool has_slices = polls_have_slices(m_a->iface());
+
+            m_a->progress();
+            calls += has_slices;
+            /* The last completion of the call ends the last slice */
+            if (has_slices && polls_have_slices(m_a->iface())) {
+                EXPECT_LT(polls, polls_of_service());
+            }
+            return comp.done;
+        });
+        EXPECT_LT(4u, calls);
+    }
 }
 
 /* Whatever ends an operation returns its part of the quota */

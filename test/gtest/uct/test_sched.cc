@@ -67,20 +67,24 @@ public:
                3 * m_weight * slice_now() : m_quota;
     }
 
-    void begin(uint64_t urgent)
+    void begin(uct_nprdma_sched_urgent_t urgent)
     {
-        for (; m_urgent != urgent; ++m_urgent) {
-            if (m_expected == 0) {
-                m_busy   = UCT_NPRDMA_SCHED_BUSY;
-                m_urgent = urgent;
-                break;
-            }
-            --m_expected;
+        bool is_urgent = urgent.others != m_urgent.others;
+
+        for (; !is_urgent && (m_urgent.messages != urgent.messages);
+             ++m_urgent.messages) {
+            is_urgent = (m_expected == 0);
+            m_expected -= !is_urgent;
         }
+        if (is_urgent) {
+            m_busy     = UCT_NPRDMA_SCHED_BUSY;
+            m_expected = 0;
+        }
+        m_urgent = urgent;
         m_budget = quota_now();
     }
 
-    void add(operation *op, uint64_t urgent, unsigned own)
+    void add(operation *op, uct_nprdma_sched_urgent_t urgent, unsigned own)
     {
         bool is_idle = (m_in_flight == 0) &&
                        std::none_of(m_eps.begin(), m_eps.end(),
@@ -199,7 +203,8 @@ private:
     unsigned              m_weight;
     std::vector<model_ep> m_eps;
     size_t                m_in_flight = 0, m_budget = 0;
-    uint64_t              m_urgent = 0, m_places = 0;
+    uct_nprdma_sched_urgent_t m_urgent = {};
+    uint64_t              m_places = 0;
     unsigned              m_busy = 0, m_expected = 0;
 };
 
@@ -217,9 +222,10 @@ public:
         sent.resize(weights.size());
     }
 
-    void begin(unsigned num_urgent)
+    void begin(unsigned num_messages, unsigned num_others = 0)
     {
-        m_urgent += num_urgent;
+        m_urgent.messages += num_messages;
+        m_urgent.others   += num_others;
         m_model.begin(m_urgent);
         uct_nprdma_sched_begin(&m_sched, m_urgent);
     }
@@ -331,7 +337,7 @@ private:
     uct_nprdma_sched_t                 m_sched;
     std::vector<uct_nprdma_sched_ep_t> m_eps;
     size_t                             m_quota;
-    uint64_t                           m_urgent = 0;
+    uct_nprdma_sched_urgent_t          m_urgent = {};
 };
 
 class test_sched : public ::testing::Test {
@@ -342,7 +348,7 @@ protected:
     {
         switch (below(10)) {
         case 0:
-            b.begin((below(3) == 0) ? 1 + below(3) : 0);
+            b.begin((below(3) == 0) ? 1 + below(3) : 0, below(20) == 0);
             break;
         case 1:
         case 2:
@@ -585,6 +591,36 @@ TEST_F(test_sched, own_messages_are_not_urgent)
     for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
         ASSERT_TRUE(b.post(0));
         EXPECT_EQ(busy_slice, b.flights.back().length);
+    }
+}
+
+/* What belongs to no large operation is urgent, whatever is expected */
+TEST_F(test_sched, others_are_urgent)
+{
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+
+    b.begin(0, 7); /* Before the first large operation */
+    for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
+        b.add(0, slice); /* Uses up what is busy */
+        ASSERT_TRUE(b.post(0));
+        b.done(0);
+        while (!b.ops.empty()) {
+            b.remove(0);
+        }
+    }
+    b.add(0, size_t(1) << 40, 40);
+    for (int round = 0; round < 3; ++round) {
+        b.begin(1);
+        ASSERT_TRUE(b.post(0));
+        EXPECT_EQ(slice, b.flights.back().length);
+        b.begin(1, 1);
+        for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
+            ASSERT_TRUE(b.post(0));
+            EXPECT_EQ(busy_slice, b.flights.back().length);
+        }
+        ASSERT_TRUE(b.post(0));
+        EXPECT_EQ(slice, b.flights.back().length);
+        b.add(0, slice, 40); /* More is expected again */
     }
 }
 

@@ -400,8 +400,10 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         count += uct_nprdma_iface_poll_tx(iface);
     }
 
-    /* Poll the service at intervals even if each call has work of its own */
-    if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS)) {
+    /* Poll the service at intervals even if each call has work of its own, and
+     * in each call that may take as long as slices */
+    if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS) ||
+        uct_nprdma_rma_has_slices(&iface->rma)) {
         iface->num_busy = 0;
         uct_nprdma_longest_poll(&iface->rma);
         count          += uct_nprdma_service_progress(

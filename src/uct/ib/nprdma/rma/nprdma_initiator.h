@@ -54,6 +54,19 @@ uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
 
 
 /**
+ * @return Nonzero if the NIC has slices of large operations, or will get some.
+ *         Where the CPU is the NIC, a call of progress takes as long as them.
+ */
+static inline int uct_nprdma_rma_has_slices(const uct_nprdma_rma_iface_t *iface)
+{
+    const uct_nprdma_rma_res_t *res = iface->res;
+
+    return (res != NULL) && ((res->ops.sched.in_flight > 0) ||
+                             uct_nprdma_sched_has_work(&res->ops.sched));
+}
+
+
+/**
  * @return Nonzero if uct_nprdma_rma_progress() may have work. iface->res is not
  *         NULL.
  */

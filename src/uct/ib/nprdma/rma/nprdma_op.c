@@ -486,17 +486,24 @@ void uct_nprdma_op_slice_returns_to_nic(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-/* Number of small operations and active messages so far, also of those that
- * peers ask for: while it changes, something urgent goes on */
-static uint64_t uct_nprdma_op_num_urgent(const uct_nprdma_rma_iface_t *iface)
+/* Numbers of small operations and active messages so far, also of those that
+ * peers ask for: while they change, something urgent goes on. To a rendezvous
+ * belong messages, and perhaps a put or get of an end of its buffer, but no
+ * atomic, and no request that is served. */
+static uct_nprdma_sched_urgent_t
+uct_nprdma_op_num_urgent(const uct_nprdma_rma_iface_t *iface)
 {
     const uct_nprdma_stats_t *stats = iface->net.stats;
+    uct_nprdma_sched_urgent_t urgent;
 
-    return stats->am_short_tx + stats->am_bcopy_tx + stats->am_zcopy_tx +
-           stats->am_rx + stats->put + stats->get + stats->atomic +
-           atomic_load_explicit(&uct_nprdma_rma_md(iface)->num_served,
-                                memory_order_relaxed) -
-           iface->res->ops.num_large;
+    urgent.messages = stats->am_short_tx + stats->am_bcopy_tx +
+                      stats->am_zcopy_tx + stats->am_rx + stats->put +
+                      stats->get - iface->res->ops.num_large;
+    urgent.others   = stats->atomic +
+                      atomic_load_explicit(
+                              &uct_nprdma_rma_md(iface)->num_served,
+                              memory_order_relaxed);
+    return urgent;
 }
 
 void uct_nprdma_op_begin(uct_nprdma_rma_iface_t *iface)

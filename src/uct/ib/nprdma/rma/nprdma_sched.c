@@ -18,7 +18,7 @@ void uct_nprdma_sched_init(uct_nprdma_sched_t *sched, size_t slice,
     sched->quantum    = longest;
     sched->weight     = weight;
     sched->in_flight  = 0;
-    sched->urgent     = 0;
+    sched->urgent.messages = sched->urgent.others = 0;
     sched->expected   = 0;
     sched->busy       = 0;
     sched->num_skips  = 0;
@@ -95,11 +95,12 @@ void uct_nprdma_sched_unblock(uct_nprdma_sched_t *sched,
 
 /* ---- operations ---- */
 
-void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched, uint64_t urgent)
+void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched,
+                            uct_nprdma_sched_urgent_t urgent)
 {
-    uint64_t count = urgent - sched->urgent;
+    uint64_t count = urgent.messages - sched->urgent.messages;
 
-    if (count > sched->expected) {
+    if ((urgent.others != sched->urgent.others) || (count > sched->expected)) {
         sched->expected = 0;
         sched->busy     = UCT_NPRDMA_SCHED_BUSY;
     } else {
@@ -111,7 +112,7 @@ void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched, uint64_t urgent)
 
 void uct_nprdma_sched_add(uct_nprdma_sched_t *sched, uct_nprdma_sched_ep_t *ep,
                           uct_nprdma_sched_op_t *op, size_t length,
-                          uint64_t urgent, unsigned own)
+                          uct_nprdma_sched_urgent_t urgent, unsigned own)
 {
     if ((sched->in_flight == 0) && ucs_list_is_empty(&sched->ready)) {
         sched->urgent   = urgent;

@@ -56,6 +56,13 @@
 #define UCT_NPRDMA_SCHED_NO_QUOTA   SIZE_MAX
 
 
+/* Numbers of urgent operations so far */
+typedef struct uct_nprdma_sched_urgent {
+    uint64_t messages; /* May belong to large ones */
+    uint64_t others;   /* Do not */
+} uct_nprdma_sched_urgent_t;
+
+
 /* An operation with bytes that are in no slice yet; embedded in the caller's
  * object */
 typedef struct uct_nprdma_sched_op {
@@ -90,8 +97,9 @@ typedef struct uct_nprdma_sched {
     unsigned        weight;
     size_t          in_flight;  /* Bytes */
     size_t          budget;     /* Bytes left in this call of progress */
-    uint64_t        urgent;     /* Last count of urgent operations */
-    unsigned        expected;   /* As many more belong to large ones */
+    uct_nprdma_sched_urgent_t urgent; /* At the last call that had them */
+    unsigned        expected;   /* As many more messages belong to large
+                                 * ones */
     unsigned        busy;       /* Short slices left */
     uint64_t        num_skips;  /* Times that an operation passed the oldest */
     uint64_t        num_full;   /* Times that the quota stopped an endpoint or
@@ -151,9 +159,10 @@ static inline size_t uct_nprdma_sched_quota(const uct_nprdma_sched_t *sched)
  * Begin a call of progress: it may post as much as the quota.
  *
  * @param [in] sched   Scheduler.
- * @param [in] urgent  Number of urgent operations so far.
+ * @param [in] urgent  Numbers of urgent operations so far.
  */
-void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched, uint64_t urgent);
+void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched,
+                            uct_nprdma_sched_urgent_t urgent);
 
 
 /**
@@ -164,13 +173,13 @@ void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched, uint64_t urgent);
  * @param [in] op      Operation; the lists refer to it until all of it is
  *                     posted, or it is removed.
  * @param [in] length  Its bytes, at least 1.
- * @param [in] urgent  Number of urgent operations so far. Those before the
+ * @param [in] urgent  Numbers of urgent operations so far. Those before the
  *                     first large operation do not make its slices short.
- * @param [in] own     Number of urgent operations that may belong to it.
+ * @param [in] own     Number of messages that may belong to it.
  */
 void uct_nprdma_sched_add(uct_nprdma_sched_t *sched, uct_nprdma_sched_ep_t *ep,
                           uct_nprdma_sched_op_t *op, size_t length,
-                          uint64_t urgent, unsigned own);
+                          uct_nprdma_sched_urgent_t urgent, unsigned own);
 
 /**
  * Remove an operation of which no more is to be posted.
