@@ -5,7 +5,7 @@ from session import CONTESTANTS
 from stats import Judge, ratio
 
 # Groups whose programs run on an installation
-GROUPS = ("small", "large", "revoke", "order")
+GROUPS = ("small", "large", "revoke", "prio", "order")
 
 
 def compared(row):
