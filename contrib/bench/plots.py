@@ -78,7 +78,7 @@ set style fill solid 0.8
 set boxwidth 0.25
 set logscale y 10
 set grid y
-set key left top
+set key right top
 set ylabel "median, microseconds"
 set yrange [0.5:*]
 set xrange [0.5:9.5]
