@@ -112,6 +112,7 @@ add_emlx5_test(zcopy.disturbed zcopy MODULE SECONDS 200 KERNELS 6.1 6.12 7.2
 add_emlx5_test(zcopy.collapsed zcopy MODULE ALL_ONLY SECONDS 150
                KERNELS 6.12 7.2 ARGS collapsed)
 add_emlx5_test(zcopy.mpi zcopy MODULE KERNELS 6.1 6.12 7.2 ARGS mpi)
+add_emlx5_test(zcopy.kept zcopy MODULE SECONDS 60 KERNELS 6.12 7.2 ARGS kept)
 add_emlx5_test(zcopy.coll zcopy MODULE ALL_ONLY SECONDS 200 KERNELS 6.12 7.2
                ARGS coll)
 add_emlx5_test(zcopy.rma zcopy MODULE ALL_ONLY SECONDS 200 KERNELS 6.12 7.2

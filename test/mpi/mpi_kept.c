@@ -1,9 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Buffers that are mapped for one use and unmapped behind it: messages and
- * windows. With UCX_NPRDMA_LAZY_UNMAP they come back, always with zeros, and
- * nothing that was meant for an earlier buffer reaches them.
+ * Buffers that are allocated for one use and released behind it: messages and
+ * windows, of mmap() and of calloc(). With UCX_NPRDMA_LAZY_UNMAP and
+ * UCX_NPRDMA_MALLOC_KEEP they come back, always with zeros, and nothing that
+ * was meant for an earlier buffer reaches them.
  */
 
 #include "mpi_test.h"
@@ -17,13 +18,16 @@
 #define MAX_BLOCKS 8 /* Of 128 KiB */
 #define BLOCK      131072
 
-static char *map(size_t length)
+static int by_calloc; /* In this round */
+
+static char *allocate(size_t length)
 {
-    char *ptr = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *ptr = by_calloc ? calloc(1, length) :
+                            mmap(NULL, length, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     size_t i;
 
-    CHECK(ptr != MAP_FAILED, "cannot map %zu bytes", length);
+    CHECK((ptr != NULL) && (ptr != MAP_FAILED), "no %zu bytes", length);
     for (i = 0; i < length; i += sizeof(uint64_t)) {
         CHECK(*(uint64_t*)(ptr + i) == 0, "byte %zu of %zu is not zero", i,
               length);
@@ -31,8 +35,13 @@ static char *map(size_t length)
     return ptr;
 }
 
-static void unmap(char *ptr, size_t length)
+static void release(char *ptr, size_t length)
 {
+    if (by_calloc) {
+        free(ptr);
+        return;
+    }
+
     CHECK(munmap(ptr, length) == 0, "cannot unmap %zu bytes", length);
 }
 
@@ -55,18 +64,18 @@ static uint64_t exchange(size_t length, uint64_t key, int forks)
 {
     int right = (mpi_test_rank + 1) % mpi_test_size;
     int left  = (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
-    char *out = map(length);
-    char *in  = map(length);
+    char *out = allocate(length);
+    char *in  = allocate(length);
 
     mpi_test_fill(out, length, key + mpi_test_rank);
     MPI_Sendrecv(out, length, MPI_BYTE, right, 1, in, length, MPI_BYTE, left, 1,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    unmap(out, length);
+    release(out, length);
     if (forks) {
         fork_once(in, length, key + left);
     }
     mpi_test_verify(in, length, key + left, "message");
-    unmap(in, length);
+    release(in, length);
     return length;
 }
 
@@ -74,8 +83,8 @@ static uint64_t window(size_t length, uint64_t key)
 {
     int right  = (mpi_test_rank + 1) % mpi_test_size;
     int left   = (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
-    char *base = map(length);
-    char *out  = map(length);
+    char *base = allocate(length);
+    char *out  = allocate(length);
     MPI_Win win;
 
     mpi_test_fill(out, length, key + mpi_test_rank);
@@ -85,8 +94,8 @@ static uint64_t window(size_t length, uint64_t key)
     MPI_Win_fence(0, win);
     mpi_test_verify(base, length, key + left, "window");
     MPI_Win_free(&win);
-    unmap(base, length);
-    unmap(out, length);
+    release(base, length);
+    release(out, length);
     return length;
 }
 
@@ -101,7 +110,8 @@ int main(int argc, char **argv)
 
     for (round = 0; round < rounds; ++round) {
         random = mpi_test_random(&seed);
-        length = (1 + (random % MAX_BLOCKS)) * BLOCK;
+        length    = (1 + (random % MAX_BLOCKS)) * BLOCK;
+        by_calloc = (random >> 12) & 1;
         bytes += (random & 0x100) ? window(length, round * 100) :
                                     exchange(length, round * 100,
                                              (random & 0xe00) == 0);
