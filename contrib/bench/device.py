@@ -21,10 +21,6 @@ from stats import ratio
 
 TO = "mlx5_0"  # the target, and with UCX also the initiator
 
-# A window costs QEMU a mapping for each page
-GUEST_SETTINGS = {"UCX_NPRDMA_EMULATION": "no", "UCX_NPRDMA_MONITOR": "kernel",
-                  "UCX_NPRDMA_TIMEOUT": "2s", "UCX_NPRDMA_REGION_SIZE": "4m"}
-
 # Of the model, by emlx5_counts
 COUNTS = ("commands", "umrs", "dma reads", "dma read bytes", "dma writes",
           "maps")
@@ -161,17 +157,34 @@ DEVICE = [
 ]
 
 
-def guest(build, prefix, version, words, report):
-    """As kernel.guest(), with two functions."""
+def rig(build, *options):
+    """The command that begins a guest with two functions of a model with these
+    options."""
     tests = os.path.join(build, "test")
     if subprocess.run(["cmake", "--build", tests, "--target", "emlx5",
                        "emlx5_counts", "hw_windows"],
                       stdout=subprocess.DEVNULL, check=False).returncode != 0:
         raise BenchError(f"the tests in {tests} cannot be built: run "
                          "contrib/check")
-    rig = [TOP + "/test/emlx5/guest/run"]
-    for option in ("--whole", "--chunk", "65536"):
-        rig += ["--model", option]
-    kernel.run_guest([*rig, "--", "--append", "iomem=relaxed"],
-                     {"EMLX5": os.path.join(tests, "emlx5/emlx5")}, build,
-                     prefix, version, words, report)
+    words = [TOP + "/test/emlx5/guest/run"]
+    for option in options:
+        words += ["--model", option]
+    return [*words, "--", "--iommu", "legacy", "--append", "iomem=relaxed"]
+
+
+def rig_environment(build):
+    """Where the model is."""
+    return {"EMLX5": os.path.join(build, "test/emlx5/emlx5")}
+
+
+def start(build, prefix, version, words, report):
+    """kernel.Guest.start() of this group."""
+    kernel.run_guest("device", rig(build, "--whole", "--chunk", "65536"),
+                     rig_environment(build), build, prefix, version, words,
+                     report)
+
+
+# A window costs QEMU a mapping for each page
+GUEST = kernel.Guest(
+    {"UCX_NPRDMA_EMULATION": "no", "UCX_NPRDMA_MONITOR": "kernel",
+     "UCX_NPRDMA_TIMEOUT": "2s", "UCX_NPRDMA_REGION_SIZE": "4m"}, start)

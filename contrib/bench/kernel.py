@@ -2,13 +2,14 @@
 """Lines kernel.*: what the kernel module costs, in a guest. Ratios mean
 something there, absolute figures do not.
 
-guest() runs on the host: it compiles the programs, because the guest has no
+run_guest() is on the host: it compiles the programs, because the guest has no
 compiler, and starts `bench run --in-guest` there. All else runs in the guest as
 root, whose Python has the modules of python3-minimal only (session.py). Each
 result comes back as a line "result: {...}".
 """
 
 import ast
+import collections
 import os
 import re
 import subprocess
@@ -28,8 +29,11 @@ FLUSH = "nprdma_kregion_flush"
 RXE_MODULES = ("rdma_ucm", "rdma_cm", "iw_cm", "ib_cm", "rdma_rxe", "ib_uverbs",
                "ib_core")
 
-# In the guest, for contestants
-GUEST_SETTINGS = {"UCX_NPRDMA_MONITOR": "kernel", "UCX_MODULES": "^ib"}
+# A group of lines that runs in a guest: the environment of its contestants,
+# and the function (build, prefix, kernel, words, report) that runs `bench run
+# --in-guest PROGRAMS WORDS...` there. Each result goes to report().
+Guest = collections.namedtuple("Guest", "settings start")
+RIG = TOP + "/test/guest/run"
 
 
 def must(*argv):
@@ -270,32 +274,25 @@ KERNEL = [
 ]
 
 
-def guest(build, prefix, kernel, words, report):
-    """Runs `bench run --in-guest PROGRAMS WORDS...` in a guest; each result
-    goes to report()."""
-    run_guest([TOP + "/test/guest/run"], {}, build, prefix, kernel, words,
-              report)
-
-
-def run_guest(rig, env, build, prefix, kernel, words, report):
-    """The same; `rig` begins the command, and `env` is for it."""
-    programs = os.path.join(build, "guest/bench")
+def run_guest(group, rig, env, build, prefix, kernel, words, report,
+              programs=("reg_bench", "kernel_bench"), modules=True,
+              seconds=1800):
+    """Guest.start() of a group of lines; `rig` begins the command, and `env`
+    is for it. The guest needs these programs of this directory, and the kernel
+    module or not. It may take this long. If its kernel hangs while it boots, a
+    third of that passes before it is booted again."""
+    path = os.path.join(build, "guest/bench", group)
     if not os.path.isdir(build):
         raise BenchError(f"nothing is built in {build}: run contrib/check")
-    os.makedirs(programs, exist_ok=True)
-    for name in ("reg_bench", "kernel_bench"):
-        compile_program(name, os.path.join(programs, name), build)
-    modules = subprocess.run(
-        [TOP + "/test/guest/modules", kernel, f"{build}/guest/kmod-{kernel}"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False)
-    if modules.returncode != 0:
-        tail = "\n".join(modules.stdout.splitlines()[-20:])
-        raise BenchError(f"{tail}\nno modules for kernel {kernel}")
+    os.makedirs(path, exist_ok=True)
+    for name in programs:
+        compile_program(name, os.path.join(path, name), build)
+    if modules:
+        build_modules(build, kernel)
     run = subprocess.Popen(
-        [*rig, "--kernel", kernel, "--iommu", "legacy",
-         "--time", "1800", "--build", build, "--prefix", prefix,
-         TOP + "/contrib/bench/bench", "run", "--in-guest", programs, *words],
+        [*rig, "--kernel", kernel, "--time", str(seconds), "--build", build,
+         "--prefix", prefix, TOP + "/contrib/bench/bench", "run", "--in-guest",
+         path, *words],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         env={**os.environ, **env})
     with run:
@@ -308,3 +305,23 @@ def run_guest(rig, env, build, prefix, kernel, words, report):
         sys.exit(SKIPPED)  # the reason was printed
     if run.returncode != 0:
         raise BenchError(f"{rig[0]} ended with status {run.returncode}")
+
+
+def build_modules(build, kernel):
+    """Where the guest looks for them."""
+    modules = subprocess.run(
+        [TOP + "/test/guest/modules", kernel, f"{build}/guest/kmod-{kernel}"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False)
+    if modules.returncode != 0:
+        tail = "\n".join(modules.stdout.splitlines()[-20:])
+        raise BenchError(f"{tail}\nno modules for kernel {kernel}")
+
+
+def start(build, prefix, kernel, words, report):
+    """Of this group."""
+    run_guest("kernel", [RIG, "--iommu", "legacy"], {}, build, prefix, kernel,
+              words, report)
+
+
+GUEST = Guest({"UCX_NPRDMA_MONITOR": "kernel", "UCX_MODULES": "^ib"}, start)

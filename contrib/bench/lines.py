@@ -463,4 +463,4 @@ GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "prio": PRIO,
           "kernel": kernel.KERNEL, "device": device.DEVICE}
 
 # Groups that run in a guest
-GUESTS = {"kernel": kernel, "device": device}
+GUESTS = {"kernel": kernel.GUEST, "device": device.GUEST}
