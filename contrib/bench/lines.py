@@ -23,6 +23,9 @@ monitor the memory monitor of a build tree (--build)
 mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
 kernel  the kernel module, in a guest (kernel.py)
 device  its windows on an emulated mlx5 adapter, in a guest (device.py)
+softroce, windows
+        whether data is right where addresses get other pages, in a guest on
+        soft-RoCE, and on an emulated mlx5 adapter with the module (stale.py)
 """
 
 import choice
@@ -32,6 +35,7 @@ import lazy
 import mpi as mpi_lines
 import policies
 import probes
+import stale
 from measure import Row, more_turns, one_turn
 from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
 from stats import Earlier, Judge, ratio, value
@@ -39,7 +43,8 @@ from stats import Earlier, Judge, ratio, value
 # --turns unless it is given
 DEFAULT_TURNS = {"small": 7, "large": 5, "revoke": 7, "order": 21,
                  "prio": 7, "lazy": 7, "choice": 3, "policies": 3,
-                 "monitor": 1, "mpi": 1, "kernel": 5, "device": 5}
+                 "monitor": 1, "mpi": 1, "kernel": 5, "device": 5,
+                 "softroce": 1, "windows": 1}
 
 BULK = (65536, 262144, 1048576, 4194304)
 TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
@@ -460,7 +465,8 @@ GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "prio": PRIO,
           "order": ORDER, "lazy": lazy.LAZY, "choice": choice.CHOICE,
           "policies": policies.POLICIES,
           "monitor": mpi_lines.MONITOR, "mpi": mpi_lines.MPI,
-          "kernel": kernel.KERNEL, "device": device.DEVICE}
+          "kernel": kernel.KERNEL, "device": device.DEVICE,
+          "softroce": stale.SOFTROCE, "windows": stale.WINDOWS}
 
 # Groups that run in a guest
-GUESTS = {"kernel": kernel.GUEST, "device": device.GUEST}
+GUESTS = {"kernel": kernel.GUEST, "device": device.GUEST, **stale.GUESTS}

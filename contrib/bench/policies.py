@@ -6,13 +6,13 @@ import os
 import re
 import subprocess
 
+import stale
 from measure import Row, bare, one_turn, show_size
-from probes import GIB, MIB, unlimited_memlock
+from probes import GIB, MIB, attempt, need_variable, unlimited_memlock
 from session import BenchError, Skip, field_of
+from stale import PROPOSALS
 from stats import Judge, median, ratio, value
 
-# The debate's proposals and nprdma
-PROPOSALS = ("rcache", "direct", "never-return", "bounded", "pool", "nprdma")
 ORDER = " : ".join(PROPOSALS)
 
 # The same for all contestants
@@ -28,37 +28,8 @@ SAYS = {"mb_per_s": "rate", "peak_kb": "peak of resident memory",
 MOST_LOCKED_KB = 4096
 LIMIT_KIB = 8192
 
-# What changes what an address stands for, as stale_bench names it: title and
-# more environment
-WAYS = {
-    "libc": ("munmap and mmap of the C library", {}),
-    "raw": ("munmap and mmap as system calls", {}),
-    "over": ("mmap over it as a system call", {}),
-    "moved": ("mremap of others into place as a system call", {}),
-    "dropped": ("MADV_DONTNEED as a system call", {}),
-    "forked": ("fork, then writing", {}),
-    "truncated": ("truncation of the mapped file", {}),
-    "dlmopen": ("munmap and mmap of another C library", {}),
-    # Open MPI's hooks in the place of UCX's
-    "unhooked": ("munmap and mmap, hooks cut off",
-                 {"OMPI_MCA_opal_common_ucx_opal_mem_hooks": "1"}),
-}
-STALE_MESSAGES = 40
-
-
-def known_variables(session):
-    """The variables that UCX and the installed component know."""
-    if "variables" not in session.seen:
-        out = session.run(["ucx_info", "-c"], session.environment("nprdma"),
-                          "ucx_info -c")
-        session.seen["variables"] = set(re.findall(r"^(UCX_\w+)=", out, re.M))
-    return session.seen["variables"]
-
-
-def need_variable(session, name):
-    """Skips the row if the installed component does not have it."""
-    if name not in known_variables(session):
-        raise Skip(f"the installed nprdma has no {name}")
+# Of stale_bench control
+STALE_TURNS = 20
 
 
 def read_stream(contestant, out):
@@ -111,7 +82,8 @@ def stream(memory, needed=None):
 
 def stale_control(session, contestant, size):
     """The number of wrong messages that are found where half of them are."""
-    out = session.mpi(contestant, 2, "stale_bench", ["control", str(size)])
+    out = session.mpi(contestant, 2, "stale_bench",
+                      ["control", str(size), str(STALE_TURNS)])
     return field_of(out, "wrong")
 
 
@@ -192,23 +164,6 @@ def model_judges():
         yield ratio(f"{name}@us", "copy@us", what=f"{name} : copy", unit="us")
 
 
-def attempt(session, contestant, name, words, **more):
-    """What an MPI program prints, or None if it ends with an error, or not at
-    all: rc_verbs tries again for ever. The first error is printed."""
-    session.program(name)  # What cannot be compiled is no result
-    try:
-        return session.mpi(contestant, 2, name, words, seconds=60,
-                           shows=False, **more)
-    except BenchError:
-        # UCX logs to its standard output
-        lines = [line for log in ("out.errors", "out")
-                 for line in session.text(log).splitlines()
-                 if re.search("error|fail|cannot", line, re.I)]
-        print(f"  {contestant} did not run: "
-              f"{(lines or ['no message'])[0].strip()}", flush=True)
-        return None
-
-
 def locked_limit():
     """The command below which memory may be locked up to the limit. root is
     not limited unless it gives up the right."""
@@ -224,9 +179,10 @@ def limited(session, contestant, size):
                           stderr=subprocess.DEVNULL)
     if done.returncode != 0:
         raise Skip("the limit of locked memory cannot be set here")
-    out = attempt(session, contestant, "policies_bench",
-                  ["stream", str(size), "mmap", SEED], below=locked_limit())
-    if out is None:
+    out, is_whole = attempt(session, contestant, "policies_bench",
+                            ["stream", str(size), "mmap", SEED],
+                            below=locked_limit())
+    if not is_whole:
         return 0
     values, _traffic = read_stream(contestant, out)
     return values[f"{contestant}@100 mb_per_s"]
@@ -242,40 +198,6 @@ def startup(session, contestant, size):
 def startup_size(session):
     """Of each of two ranks."""
     return session.at_most(GIB) // 2 // 4096 * 4096
-
-
-def stale(way, needed=None):
-    """{"CONTESTANT@wrong": messages, "CONTESTANT@refused": messages}"""
-    def command(session, contestant, size):
-        if needed is not None:
-            need_variable(session, needed)
-        more = WAYS[way][1]
-        out = attempt(session, contestant, "stale_bench",
-                      ["libc" if way == "unhooked" else way, str(size)],
-                      more=more)
-        counts = {"right": 0, "wrong": 0, "refused": STALE_MESSAGES}
-        if out is not None:
-            counts = {name: field_of(out, name) for name in counts}
-            if sum(counts.values()) < STALE_MESSAGES:
-                raise BenchError(f"stale_bench lost messages: {out.strip()}")
-        return {f"{contestant}@{name}": count
-                for name, count in counts.items()}
-    return command
-
-
-def stale_row(way, contestants, limited_ones, needed=None):
-    """Messages of which 0 may be wrong with `limited_ones`; what others get is
-    shown."""
-    title = f"{WAYS[way][0]} ({' : '.join(contestants)})"
-    judges = [value(f"{name}@wrong", "<=", 0,
-                    show=tuple(f"{one}@wrong" for one in contestants),
-                    what=f"wrong of {STALE_MESSAGES}, {WAYS[way][0]}",
-                    unit="messages") for name in limited_ones]
-    judges.append(value(f"{limited_ones[0]}@refused",
-                        show=tuple(f"{one}@refused" for one in contestants),
-                        what=f"refused, {WAYS[way][0]}", unit="messages"))
-    return Row("policies.stale", title, stale(way, needed), contestants, judges,
-               "messages", (MIB,), turns=one_turn, prepare=unlimited_memlock)
 
 
 def keep_row():
@@ -304,8 +226,6 @@ def lazy_row():
                "MB/s", (MIB, 16 * MIB), prepare=unlimited_memlock)
 
 
-STALE = (*PROPOSALS, "uffd")
-
 # Contestants with a row of their own, and its memory
 OWN_MEMORY = {"malloc-keep": "malloc", "lazy-unmap": "mmap"}
 
@@ -317,7 +237,7 @@ POLICIES = [
         prepare=unlimited_memlock),
     Row("policies.checker", "half of the messages have what was there before",
         stale_control, ("rcache", "nprdma"),
-        [value(name, relation, STALE_MESSAGES / 2, unit="found")
+        [value(name, relation, STALE_TURNS, unit="found")
          for name in ("rcache", "nprdma") for relation in ("<=", ">=")],
         "found", (MIB,), turns=one_turn, prepare=unlimited_memlock),
     stream_row("malloc", [speed("nprdma", "rcache", 100, ">=", 0.97)]),
@@ -340,10 +260,7 @@ POLICIES = [
         [value("nprdma", ">=", 1, show=PROPOSALS, what="limited")], "MB/s",
         (MIB,),
         turns=one_turn),
-    *(stale_row(way, STALE, ("uffd",)) for way in WAYS),
-    *(stale_row(way, (name,), (name,), variable) for name, variable in
-      (("malloc-keep", "UCX_NPRDMA_MALLOC_KEEP"),
-       ("lazy-unmap", "UCX_NPRDMA_LAZY_UNMAP")) for way in WAYS),
+    *stale.POLICIES_STALE,
 ]
 
 
@@ -382,18 +299,6 @@ def largest(found, name, field):
                default=None)
 
 
-def wrong_ways(found, name):
-    """The titles of the ways in which messages were (wrong, refused)."""
-    both = []
-    for word in ("wrong", "refused"):
-        both.append([what.partition(", ")[2]
-                     for (line, what, _size, contestant), figure in
-                     found.items() if line == "policies.stale" and
-                     contestant == name and what.startswith(word) and
-                     figure > 0])
-    return both
-
-
 def faults_of(found, name):
     """What is against a proposal, in words, each from figures."""
     against = []
@@ -413,10 +318,7 @@ def faults_of(found, name):
     for (line, _what, _size, contestant), rate in found.items():
         if (line, contestant) == ("policies.limit", name) and rate < 1:
             against.append(f"does not run with ulimit -l {LIMIT_KIB}")
-    for word, ways in zip(("wrong data", "refusals"), wrong_ways(found, name)):
-        if ways:
-            against.append(f"{word} after {'; '.join(ways)}")
-    return against
+    return against + stale.against(found, name)
 
 
 def verdict(found, name):
@@ -433,6 +335,7 @@ def verdict(found, name):
         figure = largest(found, name, field)
         if figure is not None:
             words.append(f"{label} {figure / 1024:.1f} MiB")
+    words += stale.summary(found, name)
     if not words:
         return None
     against = faults_of(found, name)
@@ -470,33 +373,6 @@ def verdicts(results):
     names = (*PROPOSALS, *OWN_MEMORY)
     lines = [verdict(found, name) for name in names]
     return [line for line in lines if line] + verdict_of_model(found)
-
-
-def stale_table(results):
-    """Contestant x way: right, wrong N, refused N."""
-    found = medians(results)
-    cells = {(what.partition(", ")[2], contestant): {}
-             for (line, what, _size, contestant) in found
-             if line == "policies.stale"}
-    for (line, what, _size, contestant), figure in found.items():
-        if line == "policies.stale":
-            word = what.split()[0].rstrip(",")
-            cells[what.partition(", ")[2], contestant][word] = figure
-    if not cells:
-        return []
-    names = [name for name in (*STALE, *OWN_MEMORY)
-             if name in {contestant for _way, contestant in cells}]
-    rows = ["| way | " + " | ".join(names) + " |", "|---" * (len(names) + 1) +
-            "|"]
-    for title, _more in WAYS.values():
-        row = []
-        for name in names:
-            counts = cells.get((title, name), {})
-            bad = [f"{word} {figure:.0f}" for word, figure in counts.items()
-                   if figure > 0]
-            row.append(", ".join(bad) if bad or not counts else "right")
-        rows.append(f"| {title} | " + " | ".join(row) + " |")
-    return rows
 
 
 def cell(found, memory, what, size, name):
@@ -556,5 +432,6 @@ def speed_table(results):
 
 def conclude(results):
     """What a run has shown: tables and verdicts, as lines."""
-    parts = [speed_table(results), stale_table(results), verdicts(results)]
+    parts = [speed_table(results), stale.table(medians(results)),
+             verdicts(results)]
     return [line for part in parts if part for line in [*part, ""]]

@@ -4,6 +4,7 @@ contestant, size) that runs a program once and returns its value."""
 
 import glob
 import os
+import re
 import subprocess
 import sys
 
@@ -337,3 +338,37 @@ def unlimited_memlock(session):
         if os.getuid() != 0:
             raise BenchError("the contestant that pins needs an unlimited "
                              "memlock limit: run this as root") from error
+
+
+def known_variables(session):
+    """The variables that UCX and the installed component know."""
+    if "variables" not in session.seen:
+        out = session.run(["ucx_info", "-c"], session.environment("nprdma"),
+                          "ucx_info -c")
+        session.seen["variables"] = set(re.findall(r"^(UCX_\w+)=", out, re.M))
+    return session.seen["variables"]
+
+
+def need_variable(session, name):
+    """Skips the row if the installed component does not have it."""
+    if name not in known_variables(session):
+        raise Skip(f"the installed nprdma has no {name}")
+
+
+def attempt(session, contestant, name, words, seconds=60, **more):
+    """(what an MPI program prints, whether it ends well). It may end with an
+    error, or not at all: rc_verbs tries again for ever. The first error is
+    printed, and what the program has printed before is returned."""
+    session.program(name)  # What cannot be compiled is no result
+    try:
+        return session.mpi(contestant, 2, name, words, seconds=seconds,
+                           shows=False, **more), True
+    except BenchError:
+        # UCX logs to its standard output
+        lines = [line for log in ("out.errors", "out")
+                 for line in session.text(log).splitlines()
+                 if re.search("error|fail|cannot", line, re.I)]
+        lines.sort(key=lambda line: not re.search("error", line, re.I))
+        print(f"  {contestant} did not run: "
+              f"{(lines or ['no message'])[0].strip()}", flush=True)
+        return session.text("out"), False

@@ -154,8 +154,10 @@ class Session:
             self.settings[transports] = self.read(transports)
         env = {**self.settings[transports], **CONTESTANTS[contestant],
                **self.more}
-        if contestant in OVER_VERBS:
+        if contestant in OVER_VERBS and env["UCX_NPRDMA_EMULATION"] == "yes":
             env["LD_PRELOAD"] = find_shim(self.prefix)
+        elif contestant in OVER_VERBS:
+            env.pop("LD_PRELOAD", None)  # nprdma's, which has no part in it
         env.update(more or {})
         return env
 

@@ -16,8 +16,9 @@
  *   control    nothing, and the second message is the first one again, as from
  *              old pages: half of the messages must be wrong
  *
- * stale_bench WAY SIZE prints "right N wrong N refused N": messages that had
- * every byte, that had not, and that MPI refused.
+ * stale_bench WAY[,WAY...] SIZE TURNS has two messages in each turn. For each
+ * way it prints "way WAY right N wrong N refused N", as soon as it is done:
+ * messages that had every byte, that had not, and that MPI refused.
  */
 
 #include "bench.h"
@@ -31,15 +32,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TURNS 20
-
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24 /* Of <linux/mman.h>, missing in glibc 2.36 */
 #endif
 
 /* Far from where the kernel maps what has no address, so that nothing gets
- * between munmap() and mmap() */
-#define PLACE ((void*)0x300000000000)
+ * between munmap() and mmap(). Each way has its own addresses, which no
+ * registration of another one covers. */
+#define PLACE    0x300000000000
+#define DISTANCE 0x40000000
 
 typedef void *(*mmap_func_t)(void*, size_t, int, int, int, off_t);
 typedef int (*munmap_func_t)(void*, size_t);
@@ -173,19 +174,30 @@ static void load_library(void)
     CHECK(other_mmap != mmap, "the other C library is the same one");
 }
 
-static void *first_buffer(const char *way, size_t size)
+static void *first_buffer(size_t way, size_t size)
 {
-    int flags = ANYWHERE;
+    void *place = (void*)(PLACE + way * DISTANCE);
+    int flags   = ANYWHERE;
 
-    if (!strcmp(way, "truncated")) {
+    if (ways[way].change == by_truncated) {
         file = memfd_create("stale_bench", 0);
         CHECK((file >= 0) && (ftruncate(file, size) == 0),
               "cannot make a file: %m");
         flags = MAP_SHARED;
     }
-    must_map(mmap(PLACE, size, ACCESS, flags | MAP_FIXED_NOREPLACE, file, 0),
-             PLACE);
-    return PLACE;
+    must_map(mmap(place, size, ACCESS, flags | MAP_FIXED_NOREPLACE, file, 0),
+             place);
+    return place;
+}
+
+static void end_buffer(void *buffer, size_t size)
+{
+    end_child();
+    munmap(buffer, size);
+    if (file >= 0) {
+        close(file);
+        file = -1;
+    }
 }
 
 /* The receiver's buffer has other contents before. `written` is what the sender
@@ -210,7 +222,7 @@ static void message(void *buffer, size_t size, int written, int number,
     }
 }
 
-static void run(const char *name, size_t size)
+static void run(const char *name, size_t size, int turns)
 {
     double mine[NUM_RESULTS] = {0}, all[NUM_RESULTS];
     int turn, next;
@@ -223,31 +235,36 @@ static void run(const char *name, size_t size)
     if (ways[way].change == by_dlmopen) {
         load_library();
     }
-    buffer = first_buffer(name, size);
-    for (turn = 0; turn < TURNS; ++turn) {
+    buffer = first_buffer(way, size);
+    for (turn = 0; turn < turns; ++turn) {
         message(buffer, size, 2 * turn, 2 * turn, mine);
         ways[way].change(buffer, size);
         next = 2 * turn + (ways[way].change != by_control);
         message(buffer, size, next, 2 * turn + 1, mine);
     }
-    end_child();
+    end_buffer(buffer, size);
     MPI_Reduce(mine, all, NUM_RESULTS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0) {
-        printf("right %.0f wrong %.0f refused %.0f\n", all[RIGHT], all[WRONG],
-               all[REFUSED]);
+        printf("way %s right %.0f wrong %.0f refused %.0f\n", name, all[RIGHT],
+               all[WRONG], all[REFUSED]);
+        fflush(stdout);
     }
 }
 
 int main(int argc, char **argv)
 {
-    size_t size = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
+    size_t size = argc == 4 ? strtoull(argv[2], NULL, 0) : 0;
+    int turns   = argc == 4 ? atoi(argv[3]) : 0;
+    char *name, *rest = argv[1];
 
-    CHECK((size >= 4096) && (size % 4096 == 0),
-          "say WAY and a multiple of 4096");
+    CHECK((size >= 4096) && (size % 4096 == 0) && (size <= DISTANCE) &&
+          (turns > 0), "say WAY[,WAY...], a multiple of 4096, and TURNS");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    run(argv[1], size);
+    while ((name = strsep(&rest, ",")) != NULL) {
+        run(name, size, turns);
+    }
     MPI_Finalize();
     return EXIT_SUCCESS;
 }
