@@ -40,6 +40,11 @@
  * expect another one */
 #define UCT_NPRDMA_PAGER_POLLED_USEC  100
 
+/* Time in microseconds from one look of a thread at a caller that polls to the
+ * next. When the caller stops, pages wait for one of them. A timer and two
+ * switches take 30 us from a caller on the same CPU of a virtual machine. */
+#define UCT_NPRDMA_PAGER_WATCH_USEC  300
+
 /* Time in microseconds that the caller looks for a page until a thread waits
  * for it. A disk takes less. */
 #define UCT_NPRDMA_PAGER_POLL_MAX_USEC  2000
@@ -53,8 +58,13 @@
  * in memory */
 #define UCT_NPRDMA_PAGER_STARTED_USEC  2
 
-/* Most jobs of a look, and reads from one look to the next */
-#define UCT_NPRDMA_PAGER_POLL_JOBS  4
+/* Reads that the caller keeps on their way before it looks for a page: a disk
+ * without any becomes idle */
+#define UCT_NPRDMA_PAGER_POLL_DEPTH  16
+
+/* Most reads of the caller from one look to the next, if the disk has as many
+ * as that */
+#define UCT_NPRDMA_PAGER_POLL_READS  4
 
 /* Most jobs that a thread reads ahead at once, and whose reads the caller
  * starts: to start more of them could wait for the disk */
@@ -418,12 +428,14 @@ static void *uct_nprdma_pager_thread(void *arg)
 
     pthread_mutex_lock(&pager->lock);
     while (!pager->stop) {
-        if (pager->num_waiting == 0) {
+        /* One thread is enough to watch the caller */
+        if ((pager->num_waiting == 0) ||
+            ((pager->num_watches > 0) && uct_nprdma_pager_is_polled(pager))) {
             ++pager->num_idle;
             pthread_cond_wait(&pager->work, &pager->lock);
             --pager->num_idle;
         } else if (uct_nprdma_pager_is_polled(pager)) {
-            uct_nprdma_pager_set_stuck(pager, UCT_NPRDMA_PAGER_POLLED_USEC);
+            uct_nprdma_pager_set_stuck(pager, UCT_NPRDMA_PAGER_WATCH_USEC);
             uct_nprdma_pager_watch(pager);
         } else if (pager->num_new > 0) {
             uct_nprdma_pager_read_ahead(pager);
@@ -541,28 +553,25 @@ static int uct_nprdma_pager_poll_read(uct_nprdma_pager_t *pager, ucs_time_t now)
 }
 
 /*
- * Look for the pages of the oldest jobs. The lock is held.
+ * Look for the pages of the oldest job. The lock is held. Only of one, because
+ * its request is executed before the next read is started.
  *
- * @return Number of jobs that are done.
+ * @return Nonzero if they have come.
  */
 static int uct_nprdma_pager_poll_look(uct_nprdma_pager_t *pager)
 {
-    uct_nprdma_pager_job_t *job;
-    int count;
+    uct_nprdma_pager_job_t *job = pager->waiting.first;
+    int is_done                 = (job->reader != NULL) &&
+                                  uct_nprdma_pager_was_read(job);
 
     pager->num_reads = 0;
-    for (count = 0; count < UCT_NPRDMA_PAGER_POLL_JOBS; ++count) {
-        job = pager->waiting.first;
-        if ((job == NULL) || (job->reader == NULL) ||
-            !uct_nprdma_pager_was_read(job)) {
-            break;
-        }
+    if (is_done) {
         job->is_slow = 1;
         uct_nprdma_pager_poll_done(pager, &pager->waiting.first);
     }
     pager->next_poll = ucs_get_time() +
                        ucs_time_from_usec(UCT_NPRDMA_PAGER_POLL_USEC);
-    return count;
+    return is_done;
 }
 
 /* Whether the caller starts another read. The lock is held. */
@@ -571,7 +580,8 @@ static int uct_nprdma_pager_poll_may_read(const uct_nprdma_pager_t *pager)
     unsigned num_started = pager->num_waiting - pager->num_new;
 
     return (pager->num_new > 0) && (num_started < UCT_NPRDMA_PAGER_AHEAD) &&
-           (pager->num_reads < UCT_NPRDMA_PAGER_POLL_JOBS);
+           ((num_started < UCT_NPRDMA_PAGER_POLL_DEPTH) ||
+            (pager->num_reads < UCT_NPRDMA_PAGER_POLL_READS));
 }
 
 int uct_nprdma_pager_poll(uct_nprdma_pager_t *pager)
