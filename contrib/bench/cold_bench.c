@@ -13,11 +13,13 @@
  * memory.force_empty: what was written to swap stays in memory otherwise.
  *
  * Each turn takes a get and a read of 4 KiB at a depth of 1, 16 of each at a
- * depth of 16, and an atomic of another endpoint alone and beside 16 such gets,
- * at another moment of them in each turn. No page is used twice. Prints medians
- * in microseconds: "get1_us", "direct1_us", "get16_us", "direct16_us" (of 16,
- * divided by 16), "atomic_us" and "beside_us"; and how many pages of the file
- * that are got were in memory before, which must be none ("present"). The data
+ * depth of 16, an atomic of another endpoint alone and beside 16 such gets, at
+ * another moment of them in each turn, and a get of a page that has come and of
+ * one that was never absent. No absent page is used twice. Prints medians in
+ * microseconds: "get1_us", "direct1_us", "get16_us", "direct16_us" (of 16,
+ * divided by 16), "atomic_us", "beside_us", "warm_us" and "plain_us"; and how
+ * many pages of the file that are got were in memory before, which must be none
+ * ("present"). The data
  * is checked. Exits with 77 if the file system of the directory TMPDIR, or else
  * /var/tmp, has no O_DIRECT or keeps files in memory, or if there is no swap.
  */
@@ -36,7 +38,10 @@
 #define TURNS      150u
 #define SWAP_TURNS 60u
 #define SWAP_STAY  256u
-#define DELAYS     10u
+#define SWAP_TRIES 3000u /* In 30 seconds */
+#define DELAYS     15u
+#define NUM_TIMES  8u
+#define AGAIN      20
 #define SKIP       77
 
 /* Command to the target */
@@ -48,12 +53,23 @@ static unsigned num_pages = NUM_PAGES; /* That are read and got */
 static unsigned num_turns = TURNS;
 static void *memory;           /* The file or what is in swap, in both
                                 * processes */
-static uint64_t *word;         /* Of atomics, behind the file */
+static uint64_t *word;         /* Of atomics, behind the file; DEPTH pages that
+                                * are never absent follow */
 static unsigned order[NUM_PAGES], next_page;
 
 static uint64_t content(unsigned page)
 {
     return 0xc01d000000000000ull + page;
+}
+
+static size_t memory_size(void)
+{
+    return (num_pages + 1 + DEPTH) * (size_t)PAGE_SIZE;
+}
+
+static uint64_t *page_data(unsigned page)
+{
+    return (uint64_t*)((char*)memory + page * (size_t)PAGE_SIZE);
 }
 
 static void skip(const char *why)
@@ -86,13 +102,13 @@ static void make_file(void)
     }
 
     /* One mapping for all: a key is of one registration */
-    memory = mmap(NULL, (num_pages + 1) * (size_t)PAGE_SIZE,
-                  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory = mmap(NULL, memory_size(), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK((memory != MAP_FAILED) &&
           ((reclaim != NULL) ||
            (mmap(memory, num_pages * (size_t)PAGE_SIZE, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_FIXED, fd, 0) == memory)), "mmap: %m");
-    word = (void*)((char*)memory + num_pages * (size_t)PAGE_SIZE);
+    word = page_data(num_pages);
     CHECK(madvise(memory, num_pages * (size_t)PAGE_SIZE, MADV_RANDOM) == 0,
           "madvise: %m");
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -103,8 +119,7 @@ static int is_present(unsigned page)
 {
     unsigned char vec;
 
-    CHECK(mincore((char*)memory + page * (size_t)PAGE_SIZE, PAGE_SIZE, &vec) ==
-          0, "mincore: %m");
+    CHECK(mincore(page_data(page), PAGE_SIZE, &vec) == 0, "mincore: %m");
     return vec & 1;
 }
 
@@ -124,13 +139,14 @@ static void fill_swap(void)
     int fd;
 
     for (page = 0; page < num_pages; ++page) {
-        *(uint64_t*)((char*)memory + page * (size_t)PAGE_SIZE) = content(page);
+        *page_data(page) = content(page);
     }
 
     fd = open(reclaim, O_WRONLY);
     CHECK(fd >= 0, "%s: %m", reclaim);
     /* Some may stay, in lists of a CPU that the kernel does not look at */
-    for (tries = 0; (tries < 100) && (count_present() > SWAP_STAY); ++tries) {
+    for (tries = 0; (tries < SWAP_TRIES) && (count_present() > SWAP_STAY);
+         ++tries) {
         madvise(memory, num_pages * (size_t)PAGE_SIZE, MADV_PAGEOUT);
         /* Fails if the kernel takes less than this */
         (void)!write(fd, "64M", 3);
@@ -138,7 +154,7 @@ static void fill_swap(void)
     }
     close(fd);
     if (count_present() > SWAP_STAY) {
-        skip("the pages do not leave: no swap?");
+        skip("the pages do not leave: no swap, or its disk is busy");
     }
 }
 
@@ -162,11 +178,15 @@ static void shuffle(void)
 static void target_main(int sock)
 {
     target_t target;
+    unsigned page;
     char cmd;
 
     *word = 0;
+    for (page = num_pages + 1; page < num_pages + 1 + DEPTH; ++page) {
+        *page_data(page) = content(page);
+    }
     target_init(&target, sock, UCP_FEATURE_RMA | UCP_FEATURE_AMO64, memory,
-                (num_pages + 1) * (size_t)PAGE_SIZE, 1);
+                memory_size(), 1);
     do {
         if (!sleeping) {
             progress_some(&target.side);
@@ -184,7 +204,7 @@ static void target_main(int sock)
 static uint64_t buffers[2 * DEPTH][PAGE_SIZE / sizeof(uint64_t)]
         __attribute__((aligned(PAGE_SIZE)));
 static unsigned num_present;
-static double times[6][TURNS];
+static double times[NUM_TIMES][TURNS];
 
 static unsigned take_page(void)
 {
@@ -252,6 +272,22 @@ static double gets(initiator_t *initiator, unsigned depth)
     start_gets(initiator, depth, pages, requests);
     end_gets(initiator, depth, pages, requests);
     return (now_us() - start) / depth;
+}
+
+/* The last of some gets of a page that is in memory: the first of them find
+ * the caches full of other things */
+static double get_again(initiator_t *initiator, unsigned page)
+{
+    ucs_status_ptr_t request;
+    double start = 0;
+    int i;
+
+    for (i = 0; i < AGAIN; ++i) {
+        start = now_us();
+        start_gets(initiator, 1, &page, &request);
+        end_gets(initiator, 1, &page, &request);
+    }
+    return now_us() - start;
 }
 
 static double reads(unsigned depth)
@@ -336,6 +372,8 @@ static void measure(initiator_t *initiator)
         times[0][turn] = gets(initiator, 1);
         times[1][turn] = reads(1);
         times[2][turn] = gets(initiator, DEPTH);
+        times[6][turn] = get_again(initiator, order[next_page - 1]);
+        times[7][turn] = get_again(initiator, num_pages + 1 + (turn % DEPTH));
         times[3][turn] = reads(DEPTH);
         times[4][turn] = one_atomic(initiator, ep, rkey);
         times[5][turn] = atomic_beside(initiator, ep, rkey,
@@ -347,9 +385,9 @@ static void measure(initiator_t *initiator)
 
 static void initiator_main(int sock, pid_t target)
 {
-    static const char *names[] = {
+    static const char *names[NUM_TIMES] = {
         "get1_us", "direct1_us", "get16_us", "direct16_us", "atomic_us",
-        "beside_us"
+        "beside_us", "warm_us", "plain_us"
     };
     initiator_t initiator;
     uint64_t last;
@@ -360,7 +398,7 @@ static void initiator_main(int sock, pid_t target)
     initiator_connect(&initiator);
     measure(&initiator);
     command(&initiator, CMD_END, &last, sizeof(last));
-    for (i = 0; i < 6; ++i) {
+    for (i = 0; i < NUM_TIMES; ++i) {
         printf("%s %.3f ", names[i], median(times[i], num_turns));
     }
     printf("present %u\n", num_present);

@@ -246,6 +246,8 @@ def cold(kind, is_swap=False):
     """Gets of pages that are not in memory, of a file or in swap, and O_DIRECT
     reads of a file."""
     def run_in_group(session, contestant):
+        if not has_swap():
+            raise Skip("no swap, and no right to make a swap file")
         if session.swap_group is None:
             raise Skip("no control group from which the kernel takes memory")
         path, reclaim = session.swap_group
@@ -262,7 +264,7 @@ def cold(kind, is_swap=False):
             raise BenchError("pages were in memory before they were got")
         return {name: field_of(out, f"{name}_us")
                 for name in ("get1", "direct1", "get16", "direct16", "atomic",
-                             "beside")}
+                             "beside", "warm", "plain")}
     return command
 
 
@@ -287,12 +289,17 @@ def absent_rate(session, contestant, size):
     return field_of(out, "us")
 
 
+def has_swap():
+    """Whether the kernel has any; the first line is a head."""
+    with open("/proc/swaps") as file:
+        return len(file.readlines()) > 1
+
+
 def swap_file(session):
     """A swap file of 64 MiB for this run, if there is no swap. Without it,
     and without the right to make it, lines that need swap are skipped."""
-    with open("/proc/swaps") as file:
-        if len(file.readlines()) > 1:
-            return
+    if has_swap():
+        return
     path = os.path.join(TOP, f"_build/bench-swap.{os.getpid()}")
     os.makedirs(os.path.dirname(path), exist_ok=True)
 
