@@ -27,6 +27,17 @@
     (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
      UCM_EVENT_SBRK | UCM_EVENT_BRK | UCM_EVENT_MADVISE)
 
+/* Percent of the limit of a cgroup. Up to the first blocks are kept: what is
+ * left is for processes that do not know of this pool. Memory that is taken
+ * empties the pool if the second would be exceeded. The kernel counts pages in
+ * batches, and its own tables. */
+#define NPRDMA_KEPT_ROOM_TO_KEEP 75
+#define NPRDMA_KEPT_ROOM_TO_TAKE 95
+
+/* Milliseconds for which nothing is kept after memory was short: to keep blocks
+ * and unmap them unused costs time */
+#define NPRDMA_KEPT_PAUSE 10000
+
 /* UCM makes the call itself between these two */
 #define NPRDMA_KEPT_PRIO_BEFORE (-1)
 #define NPRDMA_KEPT_PRIO_AFTER  1
@@ -47,11 +58,37 @@ static struct {
     int                      forks; /* Handlers of fork() are installed */
     size_t                   page_size;
     double                   age;   /* Seconds */
+    uint64_t                 pause_end; /* Of nprdma_kept_now(); atomic */
     nprdma_pressure_client_t client;
     nprdma_kept_state_t     *state; /* Kept until the process ends */
 } nprdma_kept = {
     .lock = PTHREAD_MUTEX_INITIALIZER
 };
+
+
+/* Milliseconds */
+NPRDMA_HOOK
+static uint64_t nprdma_kept_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (now.tv_sec * (uint64_t)1000) + (now.tv_nsec / 1000000);
+}
+
+NPRDMA_HOOK
+static void nprdma_kept_pause(void)
+{
+    __atomic_store_n(&nprdma_kept.pause_end,
+                     nprdma_kept_now() + NPRDMA_KEPT_PAUSE, __ATOMIC_RELAXED);
+}
+
+NPRDMA_HOOK
+static int nprdma_kept_has_pause(void)
+{
+    return nprdma_kept_now() <
+           __atomic_load_n(&nprdma_kept.pause_end, __ATOMIC_RELAXED);
+}
 
 
 /* ---- the table's functions ---- */
@@ -60,6 +97,11 @@ NPRDMA_HOOK
 static nprdma_lazy_result_t nprdma_kept_close(void *arg, nprdma_span_t block)
 {
     nprdma_kept_state_t *state = arg;
+
+    if (nprdma_kept_has_pause() ||
+        !nprdma_pressure_has_room(0, NPRDMA_KEPT_ROOM_TO_KEEP)) {
+        return NPRDMA_LAZY_REFUSED;
+    }
 
     return nprdma_block_close(block, state->is_open);
 }
@@ -104,16 +146,6 @@ static const nprdma_lazy_ops_t nprdma_kept_ops = {
 
 /* ---- hooks ---- */
 
-/* Milliseconds */
-NPRDMA_HOOK
-static uint64_t nprdma_kept_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (now.tv_sec * (uint64_t)1000) + (now.tv_nsec / 1000000);
-}
-
 NPRDMA_HOOK
 static nprdma_span_t nprdma_kept_pages(const void *address, size_t length)
 {
@@ -129,6 +161,34 @@ static int nprdma_kept_is_plain(const ucm_event_t *event)
            (event->mmap.prot == (PROT_READ | PROT_WRITE)) &&
            (event->mmap.flags == (MAP_PRIVATE | MAP_ANONYMOUS)) &&
            (event->mmap.offset == 0);
+}
+
+/* Memory is about to be taken, and the kernel cannot take what is kept, by this
+ * process or by others: if both are more than a cgroup may have, the kernel
+ * kills a process */
+NPRDMA_HOOK
+static void nprdma_kept_make_room(nprdma_lazy_t *lazy, size_t length)
+{
+    if (nprdma_pressure_has_room(length, NPRDMA_KEPT_ROOM_TO_TAKE)) {
+        return;
+    }
+
+    nprdma_kept_pause();
+    nprdma_lazy_drop(lazy, UINT64_MAX);
+    if (!nprdma_pressure_has_room(length, NPRDMA_KEPT_ROOM_TO_TAKE)) {
+        nprdma_pressure_await_room(length, NPRDMA_KEPT_ROOM_TO_TAKE);
+    }
+}
+
+/* Memory that is only reserved is not counted, and pages of files can be taken
+ * back */
+NPRDMA_HOOK
+static int nprdma_kept_takes_memory(const ucm_event_t *event)
+{
+    return (event->mmap.result == MAP_FAILED) && (event->mmap.fd == -1) &&
+           (event->mmap.size >= NPRDMA_LAZY_MIN) &&
+           (event->mmap.prot != PROT_NONE) &&
+           !(event->mmap.flags & MAP_NORESERVE);
 }
 
 NPRDMA_HOOK
@@ -210,9 +270,20 @@ static void nprdma_kept_before(ucm_event_type_t type, ucm_event_t *event,
     switch (type) {
     case UCM_EVENT_MMAP:
         nprdma_kept_map(lazy, event);
+        if (nprdma_kept_takes_memory(event)) {
+            nprdma_kept_make_room(lazy, event->mmap.size);
+        }
         break;
     case UCM_EVENT_MUNMAP:
         nprdma_kept_unmap(lazy, event);
+        break;
+    case UCM_EVENT_SBRK:
+        if (event->sbrk.increment > 0) {
+            nprdma_kept_make_room(lazy, (size_t)event->sbrk.increment);
+        }
+        break;
+    case UCM_EVENT_BRK:
+        nprdma_kept_make_room(lazy, 0); /* Larger by an unknown length */
         break;
     case UCM_EVENT_MREMAP:
         span = nprdma_kept_pages(event->mremap.address,
@@ -362,6 +433,7 @@ static void nprdma_kept_give_back(void *arg)
 {
     nprdma_kept_state_t *state = arg;
 
+    nprdma_kept_pause();
     nprdma_lazy_drop(state->lazy, UINT64_MAX);
     nprdma_kept_rearm(state);
 }
@@ -500,6 +572,7 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params)
 
     nprdma_kept.page_size = (size_t)sysconf(_SC_PAGESIZE);
     nprdma_kept.age       = params->age;
+    nprdma_kept.pause_end = 0;
     status                = nprdma_kept_prepare();
     if (status != UCS_OK) {
         return status;

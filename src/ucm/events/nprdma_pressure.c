@@ -6,6 +6,7 @@
 
 #include "nprdma_pressure.h"
 #include "nprdma_hook.h"
+#include "nprdma_room.h"
 
 #include <nprdma_thread.h>
 
@@ -16,12 +17,17 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 
 /* Without a limit */
 #define NPRDMA_PRESSURE_NEVER 1e300
+
+/* Nanoseconds, and how many, for which a hook waits for other processes */
+#define NPRDMA_PRESSURE_PAUSE  200000
+#define NPRDMA_PRESSURE_PAUSES 50
 
 /* Stalls of 0.1 s in 2 s: windows that are multiples of 2 s need no privileges
  * (psi.rst) */
@@ -55,6 +61,7 @@ static struct {
     int                       is_short; /* Clients have to be told */
     double                    told;     /* Time when they were told last */
     double                    sample;   /* Time of the next sample */
+    nprdma_room_t             room; /* Open while there is a thread */
     nprdma_pressure_params_t  params;
 } nprdma_pressure = {
     .life     = PTHREAD_MUTEX_INITIALIZER,
@@ -110,6 +117,30 @@ NPRDMA_HOOK
 void nprdma_pressure_disarm(nprdma_pressure_client_t *client)
 {
     __atomic_exchange_n(&client->armed, 0, __ATOMIC_SEQ_CST);
+}
+
+NPRDMA_HOOK
+int nprdma_pressure_has_room(size_t length, unsigned percent)
+{
+    return nprdma_room_has(&nprdma_pressure.room, length, percent);
+}
+
+NPRDMA_HOOK
+void nprdma_pressure_await_room(size_t length, unsigned percent)
+{
+    const struct timespec pause = { .tv_nsec = NPRDMA_PRESSURE_PAUSE };
+    int saved                   = errno;
+    int i;
+
+    if (!nprdma_room_call(&nprdma_pressure.room, length, percent)) {
+        return;
+    }
+
+    for (i = 0; (i < NPRDMA_PRESSURE_PAUSES) &&
+                !nprdma_pressure_has_room(length, percent); ++i) {
+        syscall(SYS_nanosleep, &pause, NULL);
+    }
+    errno = saved;
 }
 
 
@@ -328,6 +359,7 @@ static void nprdma_pressure_child(void)
     if (fd >= 0) {
         close(fd);
         nprdma_pressure_close();
+        nprdma_room_close(&nprdma_pressure.room);
     }
     ucs_list_head_init(&nprdma_pressure.clients);
     pthread_cond_init(&nprdma_pressure.returned, NULL);
@@ -367,12 +399,14 @@ static int nprdma_pressure_start(void)
     nprdma_pressure.is_open        = 0;
     nprdma_pressure.stop           = 0;
     nprdma_pressure.told           = -NPRDMA_PRESSURE_NEVER;
+    nprdma_room_open(&nprdma_pressure.room, &nprdma_pressure.params.psi);
     atomic_store(&nprdma_pressure.wake_fd, fd);
     ret = nprdma_thread_start(&nprdma_pressure.thread, nprdma_pressure_run,
                               NULL);
     if (ret != 0) {
         atomic_store(&nprdma_pressure.wake_fd, -1);
         close(fd);
+        nprdma_room_close(&nprdma_pressure.room);
         return ret;
     }
 
@@ -441,6 +475,7 @@ void nprdma_pressure_remove(nprdma_pressure_client_t *client)
         nprdma_pressure_wake();
         pthread_join(nprdma_pressure.thread, NULL);
         close(atomic_exchange(&nprdma_pressure.wake_fd, -1));
+        nprdma_room_close(&nprdma_pressure.room);
         nprdma_pressure.has_thread = 0;
     }
     pthread_mutex_unlock(&nprdma_pressure.life);

@@ -95,6 +95,28 @@ void nprdma_pressure_arm(nprdma_pressure_client_t *client);
 void nprdma_pressure_disarm(nprdma_pressure_client_t *client);
 
 
+/**
+ * For memory hooks, while there is a client: whether the cgroups of the process
+ * have room, see @ref nprdma_room_has. Keeps errno.
+ *
+ * @param [in] length   Bytes that are about to be taken; may be 0.
+ * @param [in] percent  Of the limit, up to which memory may be used.
+ *
+ * @return Nonzero if there is room, or no limit.
+ */
+int nprdma_pressure_has_room(size_t length, unsigned percent);
+
+
+/**
+ * For memory hooks: there is no room, and this process keeps nothing more. Tell
+ * other processes of the cgroup, and wait until there is room, for some 10 ms
+ * at most, and once in 2 s at most. Keeps errno.
+ *
+ * @param [in] length, percent  As for @ref nprdma_pressure_has_room.
+ */
+void nprdma_pressure_await_room(size_t length, unsigned percent);
+
+
 typedef struct nprdma_pressure_params {
     nprdma_psi_params_t psi;
     double              sample_seconds;  /* Between two samples */

@@ -25,26 +25,21 @@
 /* Memory is short if less than one of these parts is left */
 #define NPRDMA_PSI_PARTS 20
 
+/* "max" is larger, and so is what cgroup v1 has without a limit */
+#define NPRDMA_PSI_NO_LIMIT ((uint64_t)1 << 62)
+
 #define NPRDMA_PSI_TRIGGER 0
 #define NPRDMA_PSI_INOTIFY 1
 
 
-/* Names of a version's files. A limit that is not set is a huge number, or
- * "max", in both. */
-typedef struct nprdma_psi_names {
-    const char *usage;
-    const char *high;
-    const char *max;
-    const char *inactive; /* Field of memory.stat */
-} nprdma_psi_names_t;
-
 static const nprdma_psi_names_t nprdma_psi_names_v2 = {
-    "memory.current", "memory.high", "memory.max", "inactive_file"
+    "memory.current", "memory.high", "memory.max", "inactive_file",
+    "cgroup.max.depth"
 };
 
 static const nprdma_psi_names_t nprdma_psi_names_v1 = {
     "memory.usage_in_bytes", "memory.soft_limit_in_bytes",
-    "memory.limit_in_bytes", "total_inactive_file"
+    "memory.limit_in_bytes", "total_inactive_file", "cgroup.clone_children"
 };
 
 
@@ -201,7 +196,7 @@ static const char *nprdma_psi_group(const char *text, const char *controller,
 /* The folder of the process' cgroup under @a root. In a container without a
  * cgroup namespace the path is the host's, and what is mounted is the cgroup
  * itself. */
-static void nprdma_psi_locate(const char *text, const char *controller,
+static void nprdma_psi_locate_in(const char *text, const char *controller,
                               const char *root, char *folder, size_t *root_p)
 {
     size_t length = 0;
@@ -223,12 +218,13 @@ static void nprdma_psi_locate(const char *text, const char *controller,
 }
 
 /* cgroup v2 is mounted alone, or beside v1 in a folder of its own */
-static void nprdma_psi_locate_all(nprdma_psi_t *psi)
+void nprdma_psi_locate(nprdma_psi_t *psi, const nprdma_psi_params_t *params)
 {
-    const char *root = psi->params.cgroup;
+    const char *root = params->cgroup;
     char text[NPRDMA_PSI_TEXT_MAX];
     char path[PATH_MAX];
 
+    psi->params = *params;
     psi->v1[0] = psi->v2[0] = '\0';
     if (nprdma_psi_read(psi->params.proc, "self/cgroup", text) != 0) {
         return;
@@ -236,16 +232,61 @@ static void nprdma_psi_locate_all(nprdma_psi_t *psi)
 
     if ((nprdma_psi_join(path, root, "cgroup.controllers") == 0) &&
         (access(path, F_OK) == 0)) {
-        nprdma_psi_locate(text, "", root, psi->v2, &psi->v2_root);
+        nprdma_psi_locate_in(text, "", root, psi->v2, &psi->v2_root);
         return;
     }
 
     if (nprdma_psi_join(path, root, "unified") == 0) {
-        nprdma_psi_locate(text, "", path, psi->v2, &psi->v2_root);
+        nprdma_psi_locate_in(text, "", path, psi->v2, &psi->v2_root);
     }
     if (nprdma_psi_join(path, root, "memory") == 0) {
-        nprdma_psi_locate(text, "memory", path, psi->v1, &psi->v1_root);
+        nprdma_psi_locate_in(text, "memory", path, psi->v1, &psi->v1_root);
     }
+}
+
+
+/* The cgroup of the process and all above it */
+static int nprdma_psi_find_above(const char *own, size_t root_length,
+                                 const nprdma_psi_names_t *names,
+                                 nprdma_psi_func_t func, void *arg)
+{
+    char folder[PATH_MAX];
+    char *slash;
+
+    if (own[0] == '\0') {
+        return 0;
+    }
+
+    snprintf(folder, sizeof(folder), "%s", own);
+    for (;;) {
+        if (func(arg, folder, names)) {
+            return 1;
+        }
+
+        slash = strrchr(folder, '/');
+        if ((slash == NULL) || ((size_t)(slash - folder) < root_length)) {
+            return 0;
+        }
+        *slash = '\0';
+    }
+}
+
+int nprdma_psi_find_group(const nprdma_psi_t *psi, nprdma_psi_func_t func,
+                          void *arg)
+{
+    return nprdma_psi_find_above(psi->v2, psi->v2_root, &nprdma_psi_names_v2,
+                                 func, arg) ||
+           nprdma_psi_find_above(psi->v1, psi->v1_root, &nprdma_psi_names_v1,
+                                 func, arg);
+}
+
+static int nprdma_psi_group_is_limited(void *arg, const char *folder,
+                                       const nprdma_psi_names_t *names)
+{
+    uint64_t limit;
+
+    return (nprdma_psi_number(folder, names->max, &limit) == 0) &&
+           (limit < NPRDMA_PSI_NO_LIMIT);
 }
 
 
@@ -301,37 +342,45 @@ static uint64_t nprdma_psi_count_events(const nprdma_psi_t *psi)
     return sum;
 }
 
-static int nprdma_psi_open_inotify(nprdma_psi_t *psi)
+/* @return Nonzero: the search ends */
+static int nprdma_psi_watch_call(void *arg, const char *folder,
+                                 const nprdma_psi_names_t *names)
+{
+    const nprdma_psi_t *psi = arg;
+    char path[PATH_MAX];
+
+    return (nprdma_psi_join(path, folder, names->call) == 0) &&
+           (inotify_add_watch(psi->inotify_fd, path, IN_OPEN) < 0) &&
+           (errno != ENOENT); /* The root of cgroup v2 has no limit */
+}
+
+static void nprdma_psi_open_inotify(nprdma_psi_t *psi)
 {
     char path[PATH_MAX];
-    int fd;
 
-    if ((psi->v2[0] == '\0') ||
-        (nprdma_psi_join(path, psi->v2, "memory.events") != 0) ||
-        (access(path, R_OK) != 0)) {
-        return -1;
+    psi->events_watch = -1;
+    psi->inotify_fd   = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (psi->inotify_fd < 0) {
+        return;
     }
 
-    fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (fd < 0) {
-        return -1;
+    if ((psi->v2[0] != '\0') &&
+        (nprdma_psi_join(path, psi->v2, "memory.events") == 0)) {
+        psi->events_watch = inotify_add_watch(psi->inotify_fd, path, IN_MODIFY);
     }
-
-    if (inotify_add_watch(fd, path, IN_MODIFY) < 0) {
-        close(fd);
-        return -1;
+    if (psi->events_watch >= 0) {
+        ucs_debug("memory pressure: watching %s", path);
+        psi->events = nprdma_psi_count_events(psi);
     }
-
-    ucs_debug("memory pressure: watching %s", path);
-    psi->events = nprdma_psi_count_events(psi);
-    return fd;
+    nprdma_psi_find_group(psi, nprdma_psi_watch_call, psi);
 }
 
 void nprdma_psi_open(nprdma_psi_t *psi, const nprdma_psi_params_t *params)
 {
-    psi->params = *params;
-    psi->events = 0;
-    nprdma_psi_locate_all(psi);
+    nprdma_psi_locate(psi, params);
+    psi->events     = 0;
+    psi->is_limited = nprdma_psi_find_group(psi, nprdma_psi_group_is_limited,
+                                            NULL);
     psi->trigger_fd = nprdma_psi_open_trigger(psi->v2, "memory.pressure",
                                               params->trigger);
     if (psi->trigger_fd < 0) {
@@ -339,7 +388,7 @@ void nprdma_psi_open(nprdma_psi_t *psi, const nprdma_psi_params_t *params)
                                                   "pressure/memory",
                                                   params->trigger);
     }
-    psi->inotify_fd = nprdma_psi_open_inotify(psi);
+    nprdma_psi_open_inotify(psi);
     if (nprdma_psi_needs_samples(psi)) {
         ucs_debug("memory pressure: no trigger, a timer compares usage with "
                   "limits");
@@ -372,20 +421,34 @@ void nprdma_psi_prepare(const nprdma_psi_t *psi,
 }
 
 /* @return Nonzero if a count of memory.events has grown */
-static int nprdma_psi_has_event(nprdma_psi_t *psi)
+static int nprdma_psi_has_grown(nprdma_psi_t *psi)
 {
-    char notes[4096] __attribute__((aligned(8)));
-    uint64_t events;
+    uint64_t events = nprdma_psi_count_events(psi);
 
-    while (read(psi->inotify_fd, notes, sizeof(notes)) > 0) {
-    }
-    events = nprdma_psi_count_events(psi);
     if (events <= psi->events) {
         return 0;
     }
 
     psi->events = events;
     return 1;
+}
+
+/* @return Nonzero if that, or if a process of the cgroups calls */
+static int nprdma_psi_has_event(nprdma_psi_t *psi)
+{
+    char notes[4096] __attribute__((aligned(8)));
+    const struct inotify_event *note;
+    int is_called = 0;
+    ssize_t length, at;
+
+    while ((length = read(psi->inotify_fd, notes, sizeof(notes))) > 0) {
+        for (at = 0; at < length; at += sizeof(*note) + note->len) {
+            note       = (const struct inotify_event*)(notes + at);
+            is_called |= (note->mask & IN_OPEN) != 0;
+        }
+    }
+
+    return nprdma_psi_has_grown(psi) || is_called;
 }
 
 int nprdma_psi_check(nprdma_psi_t *psi,
@@ -421,7 +484,7 @@ static int nprdma_psi_machine_is_short(const nprdma_psi_t *psi)
            (available < total / NPRDMA_PSI_PARTS);
 }
 
-static int nprdma_psi_group_is_short(const char *folder,
+static int nprdma_psi_group_is_short(void *arg, const char *folder,
                                      const nprdma_psi_names_t *names)
 {
     char text[NPRDMA_PSI_TEXT_MAX];
@@ -445,36 +508,8 @@ static int nprdma_psi_group_is_short(const char *folder,
            (usage >= limit - limit / NPRDMA_PSI_PARTS);
 }
 
-/* The cgroup of the process and all above it */
-static int nprdma_psi_groups_are_short(const char *own, size_t root_length,
-                                       const nprdma_psi_names_t *names)
-{
-    char folder[PATH_MAX];
-    char *slash;
-
-    if (own[0] == '\0') {
-        return 0;
-    }
-
-    snprintf(folder, sizeof(folder), "%s", own);
-    for (;;) {
-        if (nprdma_psi_group_is_short(folder, names)) {
-            return 1;
-        }
-
-        slash = strrchr(folder, '/');
-        if ((slash == NULL) || ((size_t)(slash - folder) < root_length)) {
-            return 0;
-        }
-        *slash = '\0';
-    }
-}
-
 int nprdma_psi_sample(const nprdma_psi_t *psi)
 {
     return nprdma_psi_machine_is_short(psi) ||
-           nprdma_psi_groups_are_short(psi->v2, psi->v2_root,
-                                       &nprdma_psi_names_v2) ||
-           nprdma_psi_groups_are_short(psi->v1, psi->v1_root,
-                                       &nprdma_psi_names_v1);
+           nprdma_psi_find_group(psi, nprdma_psi_group_is_short, NULL);
 }

@@ -15,13 +15,17 @@ BEGIN_C_DECLS
 /**
  * Whether memory is short, for this process or its cgroups, as the kernel
  * reports it (Linux, Documentation/accounting/psi.rst and
- * admin-guide/cgroup-v2.rst). Three ways:
+ * admin-guide/cgroup-v2.rst). Four ways:
  *
  *   a PSI trigger    of the cgroup, else of the machine: wakes poll()
  *   memory.events    of the cgroup: inotify wakes poll(), as its usage reaches
  *                    memory.high or memory.max
+ *   a call           of another process of the cgroup, for which there is too
+ *                    little room: inotify wakes poll(), as it opens a file of
+ *                    the cgroup (nprdma_room.h)
  *   a sample         usage against limits, and MemAvailable: by a timer of the
- *                    caller, only where the kernel refuses the trigger
+ *                    caller, where the kernel refuses the trigger, or where a
+ *                    cgroup has a limit
  *
  * Nothing here allocates. One thread at a time uses an object.
  */
@@ -38,17 +42,55 @@ typedef struct nprdma_psi_params {
 } nprdma_psi_params_t;
 
 
+/** Names of a version's files. A limit that is not set is a huge number, or
+ *  "max", in both. */
+typedef struct nprdma_psi_names {
+    const char *usage;
+    const char *high;
+    const char *max;
+    const char *inactive; /* Field of memory.stat */
+    const char *call;     /* A file that hardly anything reads: to open it calls
+                           * the processes of the cgroup */
+} nprdma_psi_names_t;
+
+
 typedef struct nprdma_psi {
     nprdma_psi_params_t params;
     int                 trigger_fd;  /* -1: refused, so samples are needed */
-    int                 inotify_fd;  /* -1: no memory.events */
+    int                 inotify_fd;  /* -1: none */
+    int                 events_watch; /* -1: no memory.events */
     uint64_t            events;      /* Sum of counts in memory.events */
     char                v2[PATH_MAX]; /* Folder of the process' cgroup, or
                                        * empty */
     char                v1[PATH_MAX]; /* The same in cgroup v1 */
+    int                 is_limited;  /* A cgroup has a limit */
     size_t              v2_root;     /* Length of the root's path in it */
     size_t              v1_root;
 } nprdma_psi_t;
+
+
+/**
+ * Find the cgroups of the process.
+ *
+ * @param [out] psi     For @ref nprdma_psi_find_group only; nothing is opened.
+ * @param [in]  params  Copied; the strings are not.
+ */
+void nprdma_psi_locate(nprdma_psi_t *psi, const nprdma_psi_params_t *params);
+
+
+/** Called with the folder of a cgroup. @return Nonzero to end the search. */
+typedef int (*nprdma_psi_func_t)(void *arg, const char *folder,
+                                 const nprdma_psi_names_t *names);
+
+
+/**
+ * Call a function for each cgroup in which the process is, from the innermost
+ * to the root.
+ *
+ * @return Nonzero if the function has ended the search.
+ */
+int nprdma_psi_find_group(const nprdma_psi_t *psi, nprdma_psi_func_t func,
+                          void *arg);
 
 
 /**
@@ -81,11 +123,12 @@ int nprdma_psi_check(nprdma_psi_t *psi,
                      const struct pollfd fds[NPRDMA_PSI_NUM_FDS]);
 
 
-/** @return Nonzero if there is no trigger, so the caller has to call @ref
- *          nprdma_psi_sample from time to time. */
+/** @return Nonzero if the caller has to call @ref nprdma_psi_sample repeatedly:
+ *          there is no trigger, or a cgroup has a limit, which it may meet
+ *          before anything stalls. */
 static inline int nprdma_psi_needs_samples(const nprdma_psi_t *psi)
 {
-    return psi->trigger_fd < 0;
+    return (psi->trigger_fd < 0) || psi->is_limited;
 }
 
 

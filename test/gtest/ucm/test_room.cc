@@ -1,0 +1,346 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* What a cgroup leaves to its processes: in folders that the test writes, and
+ * in a real one, where the kernel kills a process beyond the limit */
+
+#include "test_monitor.h"
+
+#include "fake_cgroup.h"
+
+#include <ucm/events/nprdma_kept.h>
+#include <ucm/events/nprdma_room.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+
+class test_room : public ::testing::Test, protected fake_cgroup {
+protected:
+    ~test_room() override
+    {
+        nprdma_room_close(&m_room);
+    }
+
+    void open()
+    {
+        nprdma_room_close(&m_room);
+        nprdma_room_open(&m_room, &m_params.psi);
+    }
+
+    bool has(size_t length, unsigned percent = 100)
+    {
+        return nprdma_room_has(&m_room, length, percent) != 0;
+    }
+
+    nprdma_room_t m_room = {};
+};
+
+TEST_F(test_room, without_limits)
+{
+    EXPECT_TRUE(has(SIZE_MAX));
+    open();
+    EXPECT_TRUE(has(SIZE_MAX));
+    make_v2();
+    open();
+    EXPECT_EQ(2u, m_room.num_groups);
+    EXPECT_TRUE(has(SIZE_MAX));
+}
+
+TEST_F(test_room, limit_of_v2)
+{
+    make_v2();
+    put_step("memory.max", "4000\n");
+    open();
+    EXPECT_TRUE(has(3000));
+    EXPECT_FALSE(has(3001));
+    EXPECT_FALSE(has(SIZE_MAX));
+    EXPECT_TRUE(has(0, 25));
+    EXPECT_TRUE(has(1000, 50));
+    EXPECT_FALSE(has(1001, 50));
+    EXPECT_FALSE(has(0, 24));
+
+    /* Usage is read each time */
+    put_step("memory.current", "3999\n");
+    EXPECT_TRUE(has(1));
+    EXPECT_FALSE(has(2));
+}
+
+TEST_F(test_room, limit_of_v1)
+{
+    make_v1();
+    open();
+    EXPECT_TRUE(has(SIZE_MAX));
+    put(m_cgroup + "/memory/job/memory.limit_in_bytes", "4000\n");
+    open();
+    EXPECT_TRUE(has(3000));
+    EXPECT_FALSE(has(3001));
+    put(m_cgroup + "/memory/job/memory.stat",
+        "cache 7\ninactive_file 1\ntotal_cache 9\ntotal_inactive_file 300\n");
+    open();
+    EXPECT_TRUE(has(3300));
+    EXPECT_FALSE(has(3301));
+}
+
+TEST_F(test_room, limit_is_read_again)
+{
+    make_v2();
+    open();
+    EXPECT_TRUE(has(3001));
+    put_step("memory.max", "4000\n");
+    wait_for([&]() { return !has(3001); });
+    put_step("memory.stat", "anon 1\ninactive_file 500\n");
+    open();
+    EXPECT_TRUE(has(3500));
+    EXPECT_FALSE(has(3501));
+}
+
+TEST_F(test_room, nonsense)
+{
+    make_v2();
+    put_step("memory.max", "lots\n");
+    open();
+    EXPECT_TRUE(has(SIZE_MAX));
+    put_step("memory.max", "99999999999999999999999999\n");
+    open();
+    EXPECT_TRUE(has(SIZE_MAX));
+    put_step("memory.max", "4000\n");
+    put_step("memory.current", "");
+    open();
+    EXPECT_TRUE(has(SIZE_MAX));
+    put_step("memory.current", "1000\n");
+    put_step("memory.stat", "inactive_files 5\ninactive_file x\n");
+    open();
+    errno = EDOM;
+    EXPECT_FALSE(has(3001));
+    EXPECT_EQ(EDOM, errno);
+}
+
+/* Processes that keep something are told by one that needs room */
+TEST_F(test_room, call)
+{
+    static std::atomic<unsigned> told;
+    nprdma_pressure_client_t client = {};
+    make_v2();
+    for (const char *name : { "/job", "/job/step" }) {
+        put(m_cgroup + name + "/cgroup.max.depth", "max\n");
+    }
+    put_step("memory.pressure", "");
+    put_step("memory.max", "4000\n");
+    open();
+    told             = 0;
+    client.give_back = [](void *) { ++told; };
+    ASSERT_EQ(UCS_OK, nprdma_pressure_add(&client));
+    nprdma_pressure_arm(&client);
+    wait_for([&]() { return thread_file("comm") == "nprdma-pressure\n"; });
+    EXPECT_TRUE(nprdma_room_call(&m_room, 3000, 100));
+    EXPECT_FALSE(nprdma_room_call(&m_room, 3001, 100)) << "too early";
+    EXPECT_EQ(0u, told);
+    /* The thread may not watch yet */
+    wait_for([&]() {
+        m_room.called_at = 0;
+        EXPECT_TRUE(nprdma_room_call(&m_room, 3001, 100));
+        return told > 0;
+    });
+    nprdma_pressure_remove(&client);
+}
+
+/* ---- a real cgroup ---- */
+
+namespace {
+constexpr size_t MiB = 1u << 20;
+
+/* A cgroup below that of the test, or the root, that may limit memory */
+struct limited_group {
+    explicit limited_group(size_t limit)
+    {
+        const std::string name = "/nprdma-test." + std::to_string(getpid());
+        for (auto &version : {
+                 std::pair<std::string, std::string>{
+                     "/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+                 std::pair<std::string, std::string>{
+                     "/sys/fs/cgroup", "memory.max"} }) {
+            m_path = version.first + name;
+            if (mkdir(m_path.c_str(), 0700) == 0) {
+                std::ofstream file(m_path + "/" + version.second);
+                if (file << limit << std::flush) {
+                    return;
+                }
+                rmdir(m_path.c_str());
+            }
+        }
+        m_path.clear();
+    }
+
+    ~limited_group()
+    {
+        if (!m_path.empty()) {
+            /* Ended processes leave it a moment later */
+            while ((rmdir(m_path.c_str()) != 0) && (errno == EBUSY)) {
+                usleep(1000);
+            }
+        }
+    }
+
+    void join() const
+    {
+        std::ofstream file(m_path + "/cgroup.procs");
+        if (!(file << getpid() << std::flush)) {
+            _exit(99);
+        }
+    }
+
+    std::string m_path;
+};
+}
+
+class test_room_group : public test_monitor {
+protected:
+    static constexpr size_t limit = 100 * MiB;
+    static constexpr size_t total = 80 * MiB;
+
+    void SetUp() override
+    {
+        /* Other programs may make the machine's memory short: hardly ever for
+         * that long */
+        nprdma_pressure_params_t pressure = {
+            {"/proc", "/sys/fs/cgroup", "full 1900000 2000000"}, 1, 1
+        };
+        test_monitor::SetUp();
+        nprdma_pressure_set_params(&pressure);
+        for (const char *name : { "__asan_init", "__hwasan_init", "__msan_init",
+                                  "__tsan_init" }) {
+            if (dlsym(RTLD_DEFAULT, name) != nullptr) {
+                GTEST_SKIP() << "sanitizers need more memory";
+            }
+        }
+        if (group.m_path.empty()) {
+            GTEST_SKIP() << "no memory controller here, or no right to use it";
+        }
+    }
+
+    void TearDown() override
+    {
+        nprdma_pressure_set_params(nullptr);
+        test_monitor::TearDown();
+    }
+
+    /* @return A child in the group, with a monitor of its own. It ends even if
+     *         nothing gives memory back. */
+    template<typename F> pid_t in_group(F func)
+    {
+        pid_t pid = fork();
+        if (pid == 0) {
+            nprdma_monitor_t *own = nullptr;
+            alarm(40);
+            group.join();
+            _exit((nprdma_monitor_create(&params, &own) == UCS_OK) ? func() :
+                                                                     98);
+        }
+        return pid;
+    }
+
+    static int status_of(pid_t pid)
+    {
+        int status = -1;
+        EXPECT_EQ(pid, waitpid(pid, &status, 0));
+        return status;
+    }
+
+    static char *block(size_t size)
+    {
+        return (char*)mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+
+    /* `bytes` of blocks of one size at once, written and then unmapped */
+    static void use(size_t size, size_t bytes)
+    {
+        std::vector<char*> blocks;
+        for (size_t done = 0; done < bytes; done += size) {
+            blocks.push_back(block(size));
+            memset(blocks.back(), 1, size);
+        }
+        for (char *ptr : blocks) {
+            munmap(ptr, size);
+        }
+    }
+
+    static uint64_t kept(uint64_t nprdma_lazy_stats_t::*field)
+    {
+        nprdma_lazy_stats_t stats;
+        nprdma_kept_query(&stats);
+        return stats.*field;
+    }
+
+    limited_group group{limit};
+};
+
+/* Blocks of other sizes, for which what is kept is of no use */
+TEST_F(test_room_group, what_is_kept_makes_room)
+{
+    params.lazy_limit = 4 * limit;
+    params.lazy_age   = 3600;
+    EXPECT_EQ(0, status_of(in_group([]() {
+        use(4 * MiB, total);
+        if (kept(&nprdma_lazy_stats_t::bytes) < 8 * MiB) {
+            return 1;
+        }
+        use(16 * MiB, total);
+        if (kept(&nprdma_lazy_stats_t::bytes) > 0) {
+            return 2; /* Nothing is kept for some time */
+        }
+        use(1 * MiB, total);
+        return 0;
+    })));
+}
+
+/* A quarter is left to processes that cannot call */
+TEST_F(test_room_group, a_quarter_is_left)
+{
+    params.lazy_limit = 4 * limit;
+    params.lazy_age   = 3600;
+    EXPECT_EQ(0, status_of(in_group([]() {
+        use(4 * MiB, total);
+        use(4 * MiB, total);
+        return (kept(&nprdma_lazy_stats_t::bytes) > limit / 4 * 3) ? 1 :
+               (kept(&nprdma_lazy_stats_t::reused) == 0) ? 2 : 0;
+    })));
+}
+
+/* Another process, which does nothing at that moment, keeps memory */
+TEST_F(test_room_group, others_are_called)
+{
+    int ready[2], end[2];
+    char byte = 0;
+    params.lazy_limit = 4 * limit;
+    params.lazy_age   = 3600;
+    ASSERT_EQ(0, pipe(ready));
+    ASSERT_EQ(0, pipe(end));
+    pid_t other = in_group([&]() {
+        use(4 * MiB, 60 * MiB);
+        if (kept(&nprdma_lazy_stats_t::bytes) < 40 * MiB) {
+            return 1;
+        }
+        (void)!write(ready[1], &byte, 1);
+        return (read(end[0], &byte, 1) != 1) ? 2 :
+               (kept(&nprdma_lazy_stats_t::bytes) > 0) ? 3 : 0;
+    });
+    ASSERT_EQ(1, read(ready[0], &byte, 1));
+    /* The hook waits for some milliseconds only: written when there is room */
+    EXPECT_EQ(0, status_of(in_group([&]() {
+        char *ptr = block(total);
+        wait_for([]() {
+            return nprdma_pressure_has_room(total, 95) != 0;
+        });
+        memset(ptr, 1, total);
+        return 0;
+    })));
+    EXPECT_EQ(1, write(end[1], &byte, 1));
+    EXPECT_EQ(0, status_of(other));
+    for (int fd : { ready[0], ready[1], end[0], end[1] }) {
+        close(fd);
+    }
+}
