@@ -3,8 +3,8 @@
 nprdma's settings, next to what it costs without them."""
 
 import probes
-from measure import Row
-from probes import MIB
+from measure import Row, one_turn
+from probes import GIB, MIB
 from stats import ratio, value
 
 
@@ -31,6 +31,47 @@ def message_row(contestant, what, limit, *sizes):
                sizes=sizes)
 
 
+def limited_row(name, contestant, what, *kinds):
+    """What is kept, in a control group of 1.2 times the working set."""
+    for kind, traffic in kinds:
+        yield Row(name, f"{traffic}, {what}, memory limited to 1.2 x "
+                  "the working set", probes.limited(kind),
+                  ("nprdma", contestant),
+                  [ratio(contestant, "nprdma", "<=", 1.05),
+                   value(f"{contestant} peak", unit="x the working set")],
+                  sizes=(96 * MIB,))
+
+
+def registration(session, contestant, _size):
+    """Microseconds of each size: covered, and the largest by the smallest."""
+    times = {size: probes.reg("covered")(session, contestant, size)
+             for size in REGISTRATIONS if size == session.at_most(size)}
+    return {"flat": max(times.values()) / min(times.values()),
+            **{f"covered@{size}": us for size, us in times.items()}}
+
+
+def covered_judges(_session, values):
+    """Flat: the same for all sizes."""
+    return [value("flat", "<=", 1.5, unit="largest : smallest"),
+            *(value(name, what=f"covered, {int(name.partition('@')[2]) >> 10} "
+                    "KiB", unit="us") for name in values if "@" in name)]
+
+
+def first_row(limit, *sizes):
+    """Registrations of untouched memory, next to those that pin it."""
+    return Row("lazy.registration", "first registration, untouched",
+               probes.reg_both("first", {"UCX_IB_REG_METHODS": "direct"}),
+               ("nprdma", "verbs", "prereg"),
+               [ratio("nprdma", "verbs", limit and "<=", limit),
+                ratio("prereg", "verbs")], sizes=sizes)
+
+
+def sized(size):
+    """That, or what there is memory for."""
+    return lambda session: session.at_most(size)
+
+
+REGISTRATIONS = (4096, 65536, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
 MESSAGES = (262144, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 
 # Four ranks on two CPUs wait for each other's time slices: without limits
@@ -43,6 +84,24 @@ LAZY = [
         probes.mpi(2, "fresh_bench", "mapped {size}"), ("nprdma", "lazy-unmap"),
         [ratio("nprdma", "lazy-unmap", ">=", 1.5)],
         sizes=(MIB, 4 * MIB, 16 * MIB)),
+    # The kernel aligns mappings of 2 MiB and more to huge pages
+    Row("lazy.huge", "MPI_Allreduce, 2 ranks, buffers mapped and unmapped, "
+        "huge pages, UCX_NPRDMA_LAZY_UNMAP=256m",
+        probes.huge(probes.mpi(2, "fresh_bench", "mapped {size}")),
+        ("nprdma", "lazy-unmap"),
+        [ratio("nprdma", "lazy-unmap", ">=", 1.15)],
+        sizes=(MIB, 4 * MIB, 16 * MIB)),
     message_row("lazy-unmap", ", UCX_NPRDMA_LAZY_UNMAP=256m", 2.5, *MESSAGES),
     message_row("nprdma", "", None, *MESSAGES),
+    *limited_row("lazy.limit", "lazy-unmap", "UCX_NPRDMA_LAZY_UNMAP=256m",
+                 ("same", "buffers of one size mapped and unmapped"),
+                 ("mmap", "buffers of changing sizes mapped and unmapped")),
+    *limited_row("lazy.limit_malloc", "malloc-keep",
+                 "UCX_NPRDMA_MALLOC_KEEP=256m",
+                 ("malloc", "buffers of changing sizes, malloc and free")),
+    first_row(None, 4096, 65536, MIB, 16 * MIB),
+    first_row(0.01, 64 * MIB, 256 * MIB, sized(GIB)),
+    Row("lazy.registration", "mem_reg and mem_dereg, covered, 4 KiB to 1 GiB",
+        registration, ("nprdma",),
+        covered_judges, turns=one_turn),
 ]

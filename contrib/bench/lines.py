@@ -14,7 +14,7 @@ prio    small operations beside large ones of the same endpoint. In "off" nprdma
         competes; over two installations (--old), other lines show it.
 order   puts that overlap nowhere, over two installations of nprdma (--old). In
         "same" all puts go to one place, so they must wait for each other: no
-        limit.
+        limit. "unmap" is mmap() and munmap(), likewise.
 lazy    memory that is freed and allocated again, kept or not (lazy.py)
 choice  what UCP chooses by itself, next to the best that settings reach, at
         each size (choice.py)
@@ -321,6 +321,11 @@ ORDER = [
     order_row("small", "disjoint puts, each followed by a put of 8 B", 0.98),
     order_row("atomics", "disjoint puts, each followed by an atomic", 0.98),
     order_row("same", "puts to one place", None),
+    # Nothing is kept: both are off by default
+    Row("order.unmap", "mmap and munmap, without the system calls",
+        probes.reg("unmap"), ("nprdma",),
+        [Judge("difference", "new", "old", "<=", 0.02, ("new", "old"))],
+        sizes=(65536, MIB)),
 ]
 
 

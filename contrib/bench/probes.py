@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 from session import TOP, BenchError, Skip, field_of
 
@@ -316,6 +317,111 @@ def swap_file(session):
         session.cleanups.append(remove)
     elif os.path.exists(path):
         os.remove(path)
+
+
+def huge(command):
+    """The command, meanwhile with transparent huge pages for all memory."""
+    path = "/sys/kernel/mm/transparent_hugepage/enabled"
+
+    def write(word):
+        with open(path, "w") as file:
+            file.write(word)
+
+    def run(session, contestant, size):
+        try:
+            with open(path) as file:
+                before = re.search(r"\[(\w+)\]", file.read()).group(1)
+            write("always")
+        except OSError as error:
+            raise Skip(f"no right to set {path} to always") from error
+        try:
+            return command(session, contestant, size)
+        finally:
+            write(before)
+    return run
+
+
+class LimitedGroup:
+    """A control group whose memory has a limit; None: it has none yet. Raises
+    Skip where there is no memory controller, or no right to use it."""
+
+    # Folder, then names of files: limit, largest usage
+    VERSIONS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                 "memory.max_usage_in_bytes"),
+                ("/sys/fs/cgroup", "memory.max", "memory.peak"))
+
+    def __init__(self, limit=None):
+        for base, name, peak in self.VERSIONS:
+            self.path = os.path.join(base, f"nprdma-limit.{os.getpid()}")
+            self.peak_name = peak
+            try:
+                os.mkdir(self.path)
+            except OSError:
+                continue
+            if os.path.exists(os.path.join(self.path, peak)):
+                if limit is not None:
+                    self.write(name, limit)
+                return
+            os.rmdir(self.path)
+        raise Skip("no control group that may limit memory")
+
+    def write(self, name, number):
+        """Sets a limit."""
+        with open(os.path.join(self.path, name), "w") as file:
+            file.write(str(number))
+
+    def below(self):
+        """The command below which another one runs in the group."""
+        return ("sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "sh",
+                os.path.join(self.path, "cgroup.procs"))
+
+    def peak(self):
+        """The most memory that was used, in bytes."""
+        with open(os.path.join(self.path, self.peak_name)) as file:
+            return int(file.read())
+
+    def remove(self):
+        """Processes that have ended leave it a moment later."""
+        for _ in range(100):
+            try:
+                os.rmdir(self.path)
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise BenchError(f"cannot remove {self.path}")
+
+
+def in_group(session, contestant, kind, size, limit):
+    """Time of limit_bench in a group with that limit, and the most memory."""
+    group = LimitedGroup(limit)
+    try:
+        out = session.mpi(contestant, 2, "limit_bench", [kind, str(size)],
+                          below=group.below())
+        return field_of(out, "us"), group.peak()
+    finally:
+        group.remove()
+
+
+def working_set(session, kind, size):
+    """The most memory of limit_bench without limit, with nothing kept. What the
+    heap of glibc needs is chance: the largest of three runs."""
+    key = ("working set", kind, size)
+    if key not in session.seen:
+        session.seen[key] = max(
+            in_group(session, "nprdma", kind, size, None)[1]
+            for _ in range(3 if kind == "malloc" else 1))
+    return session.seen[key]
+
+
+def limited(kind):
+    """Buffers that are kept, where memory is limited to 1.2 times the working
+    set. A process that the kernel kills is an error."""
+    def command(session, contestant, size):
+        needed = working_set(session, kind, size)
+        us, peak = in_group(session, contestant, kind, size,
+                            needed * 6 // 5 // 4096 * 4096)
+        return {contestant: us, f"{contestant} peak": peak / needed}
+    return command
 
 
 def swap_group(session):

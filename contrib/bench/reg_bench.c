@@ -10,6 +10,10 @@
  *   reg_bench COMPONENT DEVICE later BYTES    the same, a while after that
  *   reg_bench COMPONENT DEVICE message BYTES  what UCP does for each message of
  *                  a buffer that is in use, with the key for the peer
+ *   reg_bench COMPONENT DEVICE unmap BYTES    by how much the memory domain
+ *                  that watches makes mmap() and munmap() of memory that is
+ *                  neither touched nor registered slower than the system calls
+ *                  alone; the least of many
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
  * and of uct_md_mkey_pack() between them unless it is `covered`: nprdma makes a
@@ -23,11 +27,14 @@
 #include <uct/api/uct.h>
 
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PAGE_SIZE     4096
 #define COVERED_TURNS 20001
 #define MESSAGE_TURNS 2001
+#define UNMAP_BATCHES 4000
+#define UNMAP_TURNS   20
 #define MAX_KEY       256
 
 /* Between mapping memory and using it, for `later` */
@@ -114,6 +121,40 @@ static double message(uct_md_h md, size_t length)
     return result;
 }
 
+/* In batches, because the clock takes time */
+static double unmap_batch(size_t length, int raw)
+{
+    const int prot  = PROT_READ | PROT_WRITE;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    double start    = now_us();
+    int i;
+
+    for (i = 0; i < UNMAP_TURNS; ++i) {
+        if (raw) {
+            syscall(SYS_munmap, syscall(SYS_mmap, NULL, length, prot, flags, -1,
+                                        0L), length);
+        } else {
+            munmap(mmap(NULL, length, prot, flags, -1, 0), length);
+        }
+    }
+    return (now_us() - start) / UNMAP_TURNS;
+}
+
+/* The kernel's part depends on what is mapped beside it, so it is left out */
+static double unmap(size_t length)
+{
+    double least[2] = {1e9, 1e9}, took;
+    int batch, raw;
+
+    for (batch = 0; batch < UNMAP_BATCHES; ++batch) {
+        for (raw = 0; raw < 2; ++raw) {
+            took       = unmap_batch(length, raw);
+            least[raw] = (took < least[raw]) ? took : least[raw];
+        }
+    }
+    return least[0] - least[1];
+}
+
 static double first(uct_md_h md, size_t length, useconds_t delay)
 {
     static char elsewhere[PAGE_SIZE];
@@ -138,17 +179,19 @@ int main(int argc, char **argv)
     uct_md_h md;
 
     if (strcmp(kind, "covered") && strcmp(kind, "first") &&
-        strcmp(kind, "later") && strcmp(kind, "message")) {
+        strcmp(kind, "later") && strcmp(kind, "message") &&
+        strcmp(kind, "unmap")) {
         fprintf(stderr, "usage: reg_bench COMPONENT DEVICE "
-                        "covered|first|later|message BYTES\n");
+                        "covered|first|later|message|unmap BYTES\n");
         return 2;
     }
 
     md = open_md(argv[1], argv[2]);
     us = (kind[0] == 'c') ? covered(md, length) :
          (kind[0] == 'm') ? message(md, length) :
+         (kind[0] == 'u') ? unmap(length) :
          first(md, length, (kind[0] == 'l') ? LATER_US : 0);
-    printf("us %.3f\n", us);
+    printf("us %.4f\n", us);
     uct_md_close(md);
     return EXIT_SUCCESS;
 }
