@@ -536,7 +536,8 @@ uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
     return UCS_OK;
 }
 
-ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
+ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config,
+                                        uct_nprdma_keep_t *keep)
 {
     const uct_nprdma_config_number_t numbers[] = {
         {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
@@ -569,8 +570,6 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"LAZY_AGE", config->mem.lazy_age, 0.1, UCT_NPRDMA_MAX_SEC}
     };
     ucs_status_t status;
-    size_t keep;
-    int option;
 
     status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
                                      times, ucs_static_array_size(times));
@@ -578,14 +577,8 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         return status;
     }
 
-    status = uct_nprdma_keep_parse(&uct_nprdma_malloc_keep,
-                                   config->mem.malloc_keep, &keep, &option);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    status = uct_nprdma_keep_parse(&uct_nprdma_lazy_unmap,
-                                   config->mem.lazy_unmap, &keep, &option);
+    status = uct_nprdma_keep_parse(config->mem.malloc_keep,
+                                   config->mem.lazy_unmap, keep);
     if (status != UCS_OK) {
         return status;
     }

@@ -142,10 +142,11 @@ static ucs_status_t uct_nprdma_config_check_env_md(void)
 {
     uct_nprdma_md_config_t config = {};
     const ucs_config_field_t *end;
+    uct_nprdma_keep_t keep;
     ucs_status_t status;
 
     end    = uct_nprdma_config_read(uct_nprdma_md_config_table, &config);
-    status = (end->name == NULL) ? uct_nprdma_md_check_config(&config) :
+    status = (end->name == NULL) ? uct_nprdma_md_check_config(&config, &keep) :
                                    UCS_ERR_INVALID_PARAM;
     uct_nprdma_config_release(uct_nprdma_md_config_table, end, &config);
     return status;

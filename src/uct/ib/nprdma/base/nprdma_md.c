@@ -172,7 +172,7 @@ uct_nprdma_md_open(uct_component_t *component,
     md->super.super.super.ops       = tables->md;
     md->super.super.super.component = component;
     atomic_init(&md->refs, 1);
-    status = uct_nprdma_md_check_config(config);
+    status = uct_nprdma_md_check_config(config, &md->super.keep);
     if (status != UCS_OK) {
         goto err_free;
     }

@@ -20,12 +20,31 @@
 #include <strings.h>
 
 
+/* What is valid for a variable */
+typedef struct uct_nprdma_keep_spec {
+    const char        *name;    /* without UCX_NPRDMA_ */
+    size_t            min;      /* bytes; 0 is valid as well */
+    size_t            max;
+    const char        *range;   /* min to max, for the message */
+    const char *const *options; /* names, with a NULL at the end */
+} uct_nprdma_keep_spec_t;
+
+
+/* Options: indices in the specifications */
+enum {
+    UCT_NPRDMA_KEEP_NO_OPTION  = -1,
+    UCT_NPRDMA_MALLOC_KEEP_ALL = 0,
+    UCT_NPRDMA_LAZY_STRICT     = 0, /* as without an option */
+    UCT_NPRDMA_LAZY_ZEROED     = 1
+};
+
+
 static const char *const uct_nprdma_malloc_keep_options[] = {
     [UCT_NPRDMA_MALLOC_KEEP_ALL] = "all",
     NULL
 };
 
-const uct_nprdma_keep_spec_t uct_nprdma_malloc_keep = {
+static const uct_nprdma_keep_spec_t uct_nprdma_malloc_keep = {
     .name    = "MALLOC_KEEP",
     .min     = NPRDMA_MALLOC_KEEP_MIN,
     .max     = NPRDMA_MALLOC_KEEP_MAX,
@@ -40,7 +59,7 @@ static const char *const uct_nprdma_lazy_unmap_options[] = {
 };
 
 /* A block has 128 KiB, and half of the size at most */
-const uct_nprdma_keep_spec_t uct_nprdma_lazy_unmap = {
+static const uct_nprdma_keep_spec_t uct_nprdma_lazy_unmap = {
     .name    = "LAZY_UNMAP",
     .min     = 2 * NPRDMA_LAZY_MIN,
     .max     = NPRDMA_LAZY_MAX,
@@ -92,9 +111,9 @@ static int uct_nprdma_keep_find(const uct_nprdma_keep_spec_t *spec,
     return -1;
 }
 
-ucs_status_t uct_nprdma_keep_parse(const uct_nprdma_keep_spec_t *spec,
-                                   const char *text, size_t *size_p,
-                                   int *option_p)
+static ucs_status_t
+uct_nprdma_keep_parse_one(const uct_nprdma_keep_spec_t *spec, const char *text,
+                          size_t *size_p, int *option_p)
 {
     char options[64] = "";
     const char *tail;
@@ -129,4 +148,24 @@ err:
               "SIZE[,%s] with a SIZE from %s", spec->name, text, options,
               spec->range);
     return UCS_ERR_INVALID_PARAM;
+}
+
+ucs_status_t uct_nprdma_keep_parse(const char *malloc_keep,
+                                   const char *lazy_unmap,
+                                   uct_nprdma_keep_t *keep)
+{
+    ucs_status_t status;
+    int option;
+
+    status = uct_nprdma_keep_parse_one(&uct_nprdma_malloc_keep, malloc_keep,
+                                       &keep->malloc_keep, &option);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    keep->malloc_keep_all = (option == UCT_NPRDMA_MALLOC_KEEP_ALL);
+    status = uct_nprdma_keep_parse_one(&uct_nprdma_lazy_unmap, lazy_unmap,
+                                       &keep->lazy_limit, &option);
+    keep->lazy_open = (option == UCT_NPRDMA_LAZY_ZEROED);
+    return status;
 }

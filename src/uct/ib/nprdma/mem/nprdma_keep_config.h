@@ -10,29 +10,13 @@
 /* Values of variables that say how much memory to keep: SIZE[,OPTION] */
 
 
-/** What is valid for a variable */
-typedef struct uct_nprdma_keep_spec {
-    const char        *name;    /* without UCX_NPRDMA_ */
-    size_t            min;      /* bytes; 0 is valid as well */
-    size_t            max;
-    const char        *range;   /* min to max, for the message */
-    const char *const *options; /* names, with a NULL at the end */
-} uct_nprdma_keep_spec_t;
-
-
-/* Options: indices in the specifications */
-enum {
-    UCT_NPRDMA_KEEP_NO_OPTION  = -1,
-    UCT_NPRDMA_MALLOC_KEEP_ALL = 0,
-    UCT_NPRDMA_LAZY_STRICT     = 0, /* as without an option */
-    UCT_NPRDMA_LAZY_ZEROED     = 1
-};
-
-/** UCX_NPRDMA_MALLOC_KEEP */
-extern const uct_nprdma_keep_spec_t uct_nprdma_malloc_keep;
-
-/** UCX_NPRDMA_LAZY_UNMAP */
-extern const uct_nprdma_keep_spec_t uct_nprdma_lazy_unmap;
+/** UCX_NPRDMA_MALLOC_KEEP and UCX_NPRDMA_LAZY_UNMAP, parsed */
+typedef struct uct_nprdma_keep {
+    size_t malloc_keep;     /* bytes; 0: keep nothing */
+    int    malloc_keep_all; /* nonzero: of blocks of every size */
+    size_t lazy_limit;      /* bytes; 0: keep nothing */
+    int    lazy_open;       /* nonzero: what is kept stays accessible */
+} uct_nprdma_keep_t;
 
 
 /**
@@ -48,19 +32,19 @@ const char *uct_nprdma_keep_parse_size(const char *text, size_t *size_p);
 
 
 /**
- * Parse a value. Sizes are UCX's (digits and a unit), except that one that does
- * not fit into size_t is an error, and neither "inf" nor "auto" is a size.
+ * Parse the values of both variables. Sizes are UCX's (digits and a unit),
+ * except that one that does not fit into size_t is an error, and neither "inf"
+ * nor "auto" is a size.
  *
- * @param [in]  spec      What is valid.
- * @param [in]  text      Value.
- * @param [out] size_p    Bytes; 0: keep nothing.
- * @param [out] option_p  Index of the option, or UCT_NPRDMA_KEEP_NO_OPTION.
+ * @param [in]  malloc_keep  Value of UCX_NPRDMA_MALLOC_KEEP.
+ * @param [in]  lazy_unmap   Value of UCX_NPRDMA_LAZY_UNMAP.
+ * @param [out] keep         Filled.
  *
  * @return UCS_OK, or UCS_ERR_INVALID_PARAM after an error that names variable
  *         and value.
  */
-ucs_status_t uct_nprdma_keep_parse(const uct_nprdma_keep_spec_t *spec,
-                                   const char *text, size_t *size_p,
-                                   int *option_p);
+ucs_status_t uct_nprdma_keep_parse(const char *malloc_keep,
+                                   const char *lazy_unmap,
+                                   uct_nprdma_keep_t *keep);
 
 #endif

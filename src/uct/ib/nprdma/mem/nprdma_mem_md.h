@@ -3,6 +3,7 @@
 #ifndef UCT_NPRDMA_MEM_MD_H_
 #define UCT_NPRDMA_MEM_MD_H_
 
+#include "nprdma_keep_config.h"
 #include "uct/ib/nprdma/net/nprdma_device.h"
 
 #include "ucm/nprdma_monitor.h"
@@ -46,7 +47,7 @@ typedef struct uct_nprdma_mem_config {
     size_t                    region_cache; /* maximum size of the page states
                                              * of idle regions, bytes */
     int                       prereg;
-    char                      *malloc_keep; /* valid during md_open */
+    char                      *malloc_keep; /* see uct_nprdma_keep_t */
     char                      *lazy_unmap;  /* the same */
     double                    lazy_age;     /* seconds */
     int                       uffd;
@@ -77,6 +78,7 @@ typedef struct uct_nprdma_mem_md {
     uct_nprdma_device_t        super;
     const uct_nprdma_mem_ops_t *ops;
     uct_nprdma_mem_config_t    config;
+    uct_nprdma_keep_t          keep;
     struct nprdma_reg_table    *regs;         /* registrations; nprdma_mem */
     nprdma_monitor_t           *monitor;      /* regions, if not NULL */
     struct uct_nprdma_odp      *odp;          /* on-demand paging in its place;

@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_tier.h"
-#include "nprdma_keep_config.h"
 #include "nprdma_mrs.h"
 #include "nprdma_odp.h"
 #include "nprdma_selfcheck.h"
@@ -161,28 +160,15 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     };
     char address[32];
     ucs_status_t status;
-    int option;
 
-    status = uct_nprdma_keep_parse(&uct_nprdma_malloc_keep,
-                                   md->config.malloc_keep, &params.malloc_keep,
-                                   &option);
-    if (status != UCS_OK) {
-        return status; /* Not after uct_nprdma_md_check_config() */
-    }
-
-    params.malloc_keep_all = (option == UCT_NPRDMA_MALLOC_KEEP_ALL);
-    status = uct_nprdma_keep_parse(&uct_nprdma_lazy_unmap,
-                                   md->config.lazy_unmap, &params.lazy_limit,
-                                   &option);
-    if (status != UCS_OK) {
-        return status; /* The same */
-    }
-
-    params.lazy_open = (option == UCT_NPRDMA_LAZY_ZEROED);
-    params.lazy_age  = md->config.lazy_age;
-    params.device    = uct_nprdma_device_pci_address(&md->super, address,
-                                                     sizeof(address));
-    status           = nprdma_monitor_create(&params, &md->monitor);
+    params.malloc_keep     = md->keep.malloc_keep;
+    params.malloc_keep_all = md->keep.malloc_keep_all;
+    params.lazy_limit      = md->keep.lazy_limit;
+    params.lazy_open       = md->keep.lazy_open;
+    params.lazy_age        = md->config.lazy_age;
+    params.device          = uct_nprdma_device_pci_address(&md->super, address,
+                                                           sizeof(address));
+    status                 = nprdma_monitor_create(&params, &md->monitor);
     if (status == UCS_OK) {
         return UCS_OK;
     }
