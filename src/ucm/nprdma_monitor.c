@@ -641,21 +641,9 @@ static void nprdma_monitor_start_lazy(nprdma_monitor_t *monitor)
         .is_open = monitor->params.lazy_open,
         .age     = monitor->params.lazy_age
     };
-    ucs_status_t status;
 
-    if (params.limit == 0) {
-        return;
-    }
-
-    status            = nprdma_kept_start(&params);
-    monitor->has_kept = (status == UCS_OK);
-    if (status == UCS_ERR_UNSUPPORTED) {
-        ucs_info("no memory is kept when it is unmapped: a sanitizer follows "
-                 "the addresses of this process");
-    } else if (status != UCS_OK) {
-        ucs_warn("no memory is kept when it is unmapped: %s",
-                 ucs_status_string(status));
-    }
+    monitor->has_kept = (params.limit > 0) &&
+                        (nprdma_kept_start(&params) == UCS_OK);
 }
 
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,

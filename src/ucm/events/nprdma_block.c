@@ -6,6 +6,7 @@
 
 #include "nprdma_block.h"
 #include "nprdma_procmap.h"
+#include "nprdma_uffd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,8 +43,10 @@ static struct {
     int    has_key;
     int    has_query;
     int    maps_fd; /* Used if has_query */
+    int    uffd;    /* As nprdma_uffd_is_foreign() needs it, or -1 */
 } nprdma_block = {
-    .maps_fd = -1
+    .maps_fd = -1,
+    .uffd    = -1
 };
 
 
@@ -70,6 +73,7 @@ void nprdma_block_init(void)
     nprdma_block_cleanup();
     nprdma_block.page_size = (size_t)sysconf(_SC_PAGESIZE);
     nprdma_block.maps_fd   = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    nprdma_block.uffd      = nprdma_uffd_open_probe();
     page = mmap(NULL, nprdma_block.page_size, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) {
@@ -90,6 +94,10 @@ void nprdma_block_cleanup(void)
     if (nprdma_block.maps_fd >= 0) {
         close(nprdma_block.maps_fd);
         nprdma_block.maps_fd = -1;
+    }
+    if (nprdma_block.uffd >= 0) {
+        close(nprdma_block.uffd);
+        nprdma_block.uffd = -1;
     }
     nprdma_block.has_query = 0;
 }
@@ -134,22 +142,31 @@ static int nprdma_block_is_unlocked(nprdma_span_t block)
                    MS_ASYNC | MS_INVALIDATE) == 0;
 }
 
+/* A page of our own, or an empty span */
+NPRDMA_HOOK
+static nprdma_span_t nprdma_block_new_page(long prot)
+{
+    long page = syscall(SYS_mmap, NULL, nprdma_block.page_size, prot,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return (page == -1) ? nprdma_span(0, 0) :
+           nprdma_span((uintptr_t)page,
+                       (uintptr_t)page + nprdma_block.page_size);
+}
+
 /* Whether mlockall(MCL_FUTURE) or a policy of the system locks new memory */
 NPRDMA_HOOK
 static int nprdma_block_new_is_unlocked(void)
 {
-    long page = syscall(SYS_mmap, NULL, nprdma_block.page_size, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    nprdma_span_t page = nprdma_block_new_page(PROT_NONE);
     int is_unlocked;
 
-    if (page == -1) {
+    if (page.end == 0) {
         return 0;
     }
 
-    is_unlocked = nprdma_block_is_unlocked(
-            nprdma_span((uintptr_t)page,
-                        (uintptr_t)page + nprdma_block.page_size));
-    syscall(SYS_munmap, page, nprdma_block.page_size);
+    is_unlocked = nprdma_block_is_unlocked(page);
+    syscall(SYS_munmap, page.start, nprdma_block.page_size);
     return is_unlocked;
 }
 
@@ -173,6 +190,12 @@ NPRDMA_HOOK
 nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open)
 {
     if (!nprdma_block_is_unlocked(block) || !nprdma_block_is_whole(block, 1)) {
+        return NPRDMA_LAZY_REFUSED;
+    }
+
+    /* The program waits for UFFD_EVENT_UNMAP */
+    if ((nprdma_block.uffd >= 0) &&
+        nprdma_uffd_is_foreign(nprdma_block.uffd, block)) {
         return NPRDMA_LAZY_REFUSED;
     }
 
@@ -278,6 +301,25 @@ nprdma_lazy_result_t nprdma_block_unmap(nprdma_span_t block, int is_open)
         return NPRDMA_LAZY_LOST;
     }
 
-    return (syscall(SYS_munmap, block.start, nprdma_block_length(block)) == 0) ?
-           NPRDMA_LAZY_DONE : NPRDMA_LAZY_REFUSED;
+    if (syscall(SYS_munmap, block.start, nprdma_block_length(block)) == 0) {
+        return NPRDMA_LAZY_DONE;
+    }
+
+    /* The program has sealed it since it unmapped it */
+    return (errno == EPERM) ? NPRDMA_LAZY_LOST : NPRDMA_LAZY_REFUSED;
+}
+
+int nprdma_block_works(void)
+{
+    nprdma_span_t page = nprdma_block_new_page(PROT_READ | PROT_WRITE);
+    int works;
+
+    if (page.end == 0) {
+        return 0;
+    }
+
+    works = (nprdma_block_close(page, 0) == NPRDMA_LAZY_DONE) &&
+            (nprdma_block_open(page, 0) == NPRDMA_LAZY_DONE);
+    syscall(SYS_munmap, page.start, nprdma_block.page_size);
+    return works;
 }

@@ -11,21 +11,32 @@ BEGIN_C_DECLS
 /**
  * What lazy unmapping does to the memory of a block, by raw system calls: for
  * memory hooks. A block is private anonymous memory of whole pages. Memory that
- * is mapped anew has no lock, no policy, no protection key and no name. So a
- * block with a lock or a name, or with parts that differ, is not kept. Policy
- * and key are reset, since no call tells whether there is one.
+ * is mapped anew has no lock, no policy, no protection key, no name, no seal
+ * and no userfaultfd. So a block with a lock, a name or a seal, one that a
+ * userfaultfd of the application watches, or one with parts that differ, is not
+ * kept. Policy and key are reset, since no call tells whether there is one.
  *
  * Functions but @ref nprdma_block_init and @ref nprdma_block_cleanup may change
  * errno.
  */
 
 
-/** Find out what the kernel has: PROCMAP_QUERY of Linux 6.11, keys. */
+/** Find out what the kernel has: PROCMAP_QUERY of Linux 6.11, keys,
+ * userfaultfd. */
 void nprdma_block_init(void);
 
 
-/** Close the descriptor that @ref nprdma_block_init has opened. */
+/** Close the descriptors that @ref nprdma_block_init has opened. */
 void nprdma_block_cleanup(void);
+
+
+/**
+ * Try with a page of its own whether memory can be closed, opened again and
+ * unmapped. Behind @ref nprdma_block_init.
+ *
+ * @return Nonzero if so. Else the kernel refuses it, or locks new memory.
+ */
+int nprdma_block_works(void);
 
 
 /**
@@ -57,8 +68,9 @@ nprdma_lazy_result_t nprdma_block_open(nprdma_span_t block, int is_open);
 /**
  * Unmap a block that was closed. Arguments as of @ref nprdma_block_open.
  *
- * @return NPRDMA_LAZY_DONE; NPRDMA_LAZY_REFUSED if the kernel refuses;
- *         NPRDMA_LAZY_LOST if another mapping is there.
+ * @return NPRDMA_LAZY_DONE; NPRDMA_LAZY_REFUSED if the kernel refuses for now;
+ *         NPRDMA_LAZY_LOST if another mapping is there, or one that the kernel
+ *         will never unmap, because it is sealed.
  */
 nprdma_lazy_result_t nprdma_block_unmap(nprdma_span_t block, int is_open);
 

@@ -12,10 +12,12 @@
 
 #include <ucm/api/ucm.h>
 #include <ucs/debug/log.h>
+#include <ucs/sys/compiler_def.h>
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -45,9 +47,10 @@
 
 /* In memory that is all zeros in a child: it has no pool */
 typedef struct nprdma_kept_state {
-    uint32_t       is_owner; /* Zero in a forked child */
-    uint32_t       is_open;
-    nprdma_lazy_t *lazy; /* Behind this */
+    uint32_t         is_owner; /* Zero in a forked child */
+    uint32_t         is_open;
+    _Atomic uint32_t unseen; /* Events that nprdma_kept_arrive() waits for */
+    nprdma_lazy_t   *lazy;   /* Behind this */
 } nprdma_kept_state_t;
 
 
@@ -267,6 +270,10 @@ static void nprdma_kept_before(ucm_event_type_t type, ucm_event_t *event,
         return;
     }
 
+    if (ucs_unlikely(atomic_load(&state->unseen) != 0)) {
+        atomic_fetch_and(&state->unseen, ~(uint32_t)type);
+    }
+
     switch (type) {
     case UCM_EVENT_MMAP:
         nprdma_kept_map(lazy, event);
@@ -474,11 +481,42 @@ static void nprdma_kept_fork_child(void)
 
 /* ---- use ---- */
 
-static int nprdma_kept_has_sanitizer(void)
+/* @return Name of the sanitizer that follows addresses, or NULL */
+static const char *nprdma_kept_sanitizer(void)
 {
-    return (dlsym(RTLD_DEFAULT, "__asan_init") != NULL) ||
-           (dlsym(RTLD_DEFAULT, "__hwasan_init") != NULL) ||
-           (dlsym(RTLD_DEFAULT, "__msan_init") != NULL);
+    static const struct {
+        const char *symbol;
+        const char *name;
+    } known[] = {
+        { "__asan_init", "AddressSanitizer" },
+        { "__hwasan_init", "HWAddressSanitizer" },
+        { "__msan_init", "MemorySanitizer" }
+    };
+    unsigned i;
+
+    for (i = 0; i < ucs_static_array_size(known); ++i) {
+        if (dlsym(RTLD_DEFAULT, known[i].symbol) != NULL) {
+            return known[i].name;
+        }
+    }
+
+    return NULL;
+}
+
+/* Check that mmap() and munmap() are reported: an allocator may have an mmap()
+ * of its own, or another library may have disconnected one of the hooks. A page
+ * is not kept, so nothing is counted. */
+static int nprdma_kept_arrive(nprdma_kept_state_t *state)
+{
+    void *ptr;
+
+    atomic_store(&state->unseen, UCM_EVENT_MMAP | UCM_EVENT_MUNMAP);
+    ptr = mmap(NULL, nprdma_kept.page_size, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ptr != MAP_FAILED) {
+        munmap(ptr, nprdma_kept.page_size);
+    }
+    return atomic_exchange(&state->unseen, 0) == 0;
 }
 
 static ucs_status_t nprdma_kept_prepare(void)
@@ -565,7 +603,9 @@ static ucs_status_t nprdma_kept_add_client(nprdma_kept_state_t *state)
     return nprdma_pressure_add(client);
 }
 
-static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params)
+/* @param [out] why_p  Reason of an error that has not been logged. */
+static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params,
+                                        const char **why_p)
 {
     nprdma_kept_state_t *state;
     ucs_status_t status;
@@ -575,6 +615,7 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params)
     nprdma_kept.pause_end = 0;
     status                = nprdma_kept_prepare();
     if (status != UCS_OK) {
+        *why_p = ucs_status_string(status);
         return status;
     }
 
@@ -594,6 +635,15 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params)
     if (status == UCS_OK) {
         status = nprdma_kept_add_handlers();
     }
+    *why_p = ucs_status_string(status);
+    if ((status == UCS_OK) && !nprdma_kept_arrive(state)) {
+        *why_p = "UCX does not report mmap() and munmap()";
+        status = UCS_ERR_UNSUPPORTED;
+    } else if ((status == UCS_OK) && !nprdma_block_works()) {
+        *why_p = "the kernel refuses to protect memory, or locks it "
+                 "(mlockall)";
+        status = UCS_ERR_UNSUPPORTED;
+    }
     if (status != UCS_OK) {
         nprdma_kept_uninstall(state);
         return status;
@@ -606,9 +656,14 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params)
 
 ucs_status_t nprdma_kept_start(const nprdma_kept_params_t *params)
 {
+    const char *why     = NULL;
     ucs_status_t status = UCS_OK;
+    const char *sanitizer;
 
-    if (nprdma_kept_has_sanitizer()) {
+    sanitizer = nprdma_kept_sanitizer();
+    if (sanitizer != NULL) {
+        ucs_warn("UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps nothing: "
+                 "%s follows the addresses of this process", sanitizer);
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -617,10 +672,14 @@ ucs_status_t nprdma_kept_start(const nprdma_kept_params_t *params)
         nprdma_kept.users = 0;
     }
     if (nprdma_kept.users == 0) {
-        status = nprdma_kept_install(params);
+        status = nprdma_kept_install(params, &why);
     }
     nprdma_kept.users += (status == UCS_OK);
     pthread_mutex_unlock(&nprdma_kept.lock);
+    if ((status != UCS_OK) && (why != NULL)) {
+        ucs_warn("UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps nothing: "
+                 "%s", why);
+    }
     return status;
 }
 

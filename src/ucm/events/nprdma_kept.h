@@ -34,10 +34,12 @@ typedef struct nprdma_kept_params {
  *
  * @param [in] params  Copied.
  *
- * @return UCS_OK, to be undone by @ref nprdma_kept_stop. UCS_ERR_UNSUPPORTED in
- *         a process with a sanitizer that follows the addresses of memory;
- *         UCS_ERR_NO_RESOURCE without a thread (nprdma_pressure.h); or
- *         UCS_ERR_NO_MEMORY. Nothing is kept then.
+ * @return UCS_OK, to be undone by @ref nprdma_kept_stop. Else nothing is kept,
+ *         and one line in the log says why: UCS_ERR_UNSUPPORTED in a process
+ *         with a sanitizer that follows the addresses of memory, if UCM does
+ *         not report mmap() and munmap(), or if the kernel does not let memory
+ *         be kept; UCS_ERR_NO_RESOURCE without a thread (nprdma_pressure.h);
+ *         UCS_ERR_NO_MEMORY.
  */
 ucs_status_t nprdma_kept_start(const nprdma_kept_params_t *params);
 

@@ -5,12 +5,16 @@
 #endif
 
 #include "nprdma_uffd.h"
+#include "nprdma_events.h"
 
 #include <nprdma_thread.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -29,6 +33,21 @@
 #define NPRDMA_UFFD_FEATURES \
     (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | \
      UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
+
+
+/* Descriptors that nprdma_uffd_is_foreign() recognizes */
+#define NPRDMA_UFFD_NUM_OWN 64
+
+
+/* In memory that is all zeros in a child, which must not use a descriptor of
+ * its parent: that is for memory of the parent */
+typedef struct nprdma_uffd_state {
+    _Atomic uint32_t busy; /* Hooks that use the descriptors */
+    _Atomic int      own[NPRDMA_UFFD_NUM_OWN]; /* Descriptor + 1; 0: free */
+} nprdma_uffd_state_t;
+
+/* Kept until the process ends; NULL: there was never a userfaultfd */
+static nprdma_uffd_state_t *_Atomic nprdma_uffd_state;
 
 
 struct nprdma_uffd {
@@ -114,6 +133,130 @@ static int nprdma_uffd_open(void)
     return -1;
 }
 
+/* ---- descriptors of this process ---- */
+
+static nprdma_uffd_state_t *nprdma_uffd_get_state(void)
+{
+    nprdma_uffd_state_t *state = atomic_load(&nprdma_uffd_state);
+    nprdma_uffd_state_t *made;
+
+    if (state != NULL) {
+        return state;
+    }
+
+    made = nprdma_events_alloc_wiped(sizeof(*made));
+    if ((made != NULL) &&
+        !atomic_compare_exchange_strong(&nprdma_uffd_state, &state, made)) {
+        nprdma_events_free_wiped(made, sizeof(*made));
+        return state; /* Another thread was faster */
+    }
+
+    return made;
+}
+
+/* Without a place, what it watches counts as watched by the application */
+static void nprdma_uffd_add_own(int fd)
+{
+    nprdma_uffd_state_t *state = nprdma_uffd_get_state();
+    int expected, i;
+
+    for (i = 0; (state != NULL) && (i < NPRDMA_UFFD_NUM_OWN); ++i) {
+        expected = 0;
+        if (atomic_compare_exchange_strong(&state->own[i], &expected,
+                                           fd + 1)) {
+            return;
+        }
+    }
+}
+
+/* When this returns no hook uses the descriptor */
+static void nprdma_uffd_remove_own(int fd)
+{
+    nprdma_uffd_state_t *state = atomic_load(&nprdma_uffd_state);
+    int expected, i;
+
+    for (i = 0; (state != NULL) && (i < NPRDMA_UFFD_NUM_OWN); ++i) {
+        expected = fd + 1;
+        if (atomic_compare_exchange_strong(&state->own[i], &expected, 0)) {
+            while (atomic_load(&state->busy) > 0) {
+                sched_yield();
+            }
+            return;
+        }
+    }
+}
+
+/* By the system call: hooks must not be instrumented, see nprdma_hook.h.
+ * @return 0 or errno. */
+NPRDMA_HOOK
+static int nprdma_uffd_register(int fd, nprdma_span_t span, uint64_t mode)
+{
+    struct uffdio_register watch;
+
+    watch.range.start = span.start;
+    watch.range.len   = span.end - span.start;
+    watch.mode        = mode;
+    watch.ioctls      = 0;
+    return (syscall(SYS_ioctl, fd, UFFDIO_REGISTER, &watch) == 0) ? 0 : errno;
+}
+
+/* Nothing is changed: what a descriptor watches it may register again */
+NPRDMA_HOOK
+static int nprdma_uffd_is_own(nprdma_span_t span)
+{
+    nprdma_uffd_state_t *state = atomic_load(&nprdma_uffd_state);
+    int is_own                 = 0;
+    int fd, i;
+
+    if (state == NULL) {
+        return 0;
+    }
+
+    atomic_fetch_add(&state->busy, 1);
+    for (i = 0; (i < NPRDMA_UFFD_NUM_OWN) && !is_own; ++i) {
+        fd     = atomic_load(&state->own[i]) - 1;
+        is_own = (fd >= 0) &&
+                 (nprdma_uffd_register(fd, span, UFFDIO_REGISTER_MODE_WP) == 0);
+    }
+    atomic_fetch_sub(&state->busy, 1);
+    return is_own;
+}
+
+int nprdma_uffd_open_probe(void)
+{
+    struct uffdio_api api = { .api = UFFD_API };
+    int fd;
+
+    fd = (int)syscall(SYS_userfaultfd,
+                      O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    if ((fd >= 0) && (ioctl(fd, UFFDIO_API, &api) != 0)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* A thread that accesses the memory meanwhile waits until it is not registered
+ * any more. That is memory that another thread is unmapping. */
+NPRDMA_HOOK
+int nprdma_uffd_is_foreign(int probe, nprdma_span_t span)
+{
+    struct uffdio_range range;
+    int ret;
+
+    ret = nprdma_uffd_register(probe, span, UFFDIO_REGISTER_MODE_MISSING);
+    if (ret != 0) {
+        return (ret != EBUSY) || !nprdma_uffd_is_own(span);
+    }
+
+    range.start = span.start;
+    range.len   = span.end - span.start;
+    return syscall(SYS_ioctl, probe, UFFDIO_UNREGISTER, &range) != 0;
+}
+
+
+/* ---- start and stop ---- */
+
 ucs_status_t nprdma_uffd_start(nprdma_uffd_func_t taken, void *arg,
                                nprdma_uffd_t **uffd_p)
 {
@@ -144,6 +287,7 @@ ucs_status_t nprdma_uffd_start(nprdma_uffd_func_t taken, void *arg,
         goto err_close_stop;
     }
 
+    nprdma_uffd_add_own(uffd->fd);
     *uffd_p = uffd;
     return UCS_OK;
 
@@ -159,6 +303,8 @@ err_free:
 void nprdma_uffd_stop(nprdma_uffd_t *uffd)
 {
     uint64_t one = 1;
+
+    nprdma_uffd_remove_own(uffd->fd);
 
     /* The thread ends before the descriptor is closed. Closing it releases the
      * threads whose system calls wait until their event has been read. */

@@ -53,6 +53,30 @@ void nprdma_uffd_stop(nprdma_uffd_t *uffd);
  */
 void nprdma_uffd_watch(nprdma_uffd_t *uffd, nprdma_span_t span);
 
+
+/**
+ * Open a userfaultfd that is only for @ref nprdma_uffd_is_foreign.
+ *
+ * @return Descriptor, to be closed by the caller, or -1: the kernel gives this
+ *         process none, and so none to the program that it runs.
+ */
+int nprdma_uffd_open_probe(void);
+
+/**
+ * Find out whether the application watches memory by a userfaultfd of its own.
+ * No call tells so. But a range that one userfaultfd watches cannot be
+ * registered with another one (ioctl_userfaultfd(2), EBUSY). For memory hooks;
+ * may change errno.
+ *
+ * @param [in] probe  From @ref nprdma_uffd_open_probe, in this process.
+ * @param [in] span   Whole pages of writable private anonymous memory. Nothing
+ *                    watches them by @a probe before or after the call.
+ *
+ * @return Nonzero if any page is watched, or if the kernel does not say so.
+ *         What @ref nprdma_uffd_watch has registered counts as not watched.
+ */
+int nprdma_uffd_is_foreign(int probe, nprdma_span_t span);
+
 END_C_DECLS
 
 #endif

@@ -13,6 +13,11 @@
 #include <string>
 
 #include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -30,6 +35,12 @@
 #endif
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41
+#endif
+#ifndef SYS_mseal
+#define SYS_mseal 462 /* Linux 6.10, on all processors */
+#endif
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
 #endif
 
 namespace {
@@ -104,6 +115,47 @@ protected:
             _exit(func());
         }
         EXPECT_EQ(pid, waitpid(pid, &status, 0));
+        return status;
+    }
+
+    /* @return What the log of a child with a monitor has at level warn */
+    template<typename F> std::string warnings(F before)
+    {
+        FILE *file = tmpfile();
+        std::string result;
+        char line[1024];
+        int status = -1;
+        pid_t pid  = fork();
+        if (pid == 0) {
+            dup2(fileno(file), 1);
+            dup2(fileno(file), 2);
+            before();
+            nprdma_monitor_t *own = nullptr;
+            bool is_off = (nprdma_monitor_create(&params, &own) == UCS_OK) &&
+                          !unmap(used());
+            fflush(nullptr);
+            _exit(is_off ? 0 : 1);
+        }
+        EXPECT_EQ(pid, waitpid(pid, &status, 0));
+        rewind(file);
+        while (fgets(line, sizeof(line), file) != nullptr) {
+            result += line;
+        }
+        fclose(file);
+        EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0))
+                << "munmap() has kept something " << status << result;
+        EXPECT_EQ(1, std::count(result.begin(), result.end(), '\n')) << result;
+        return result;
+    }
+
+    /* Busy while more calls are in progress than nprdma_events.c tells apart:
+     * then all addresses count as blocked */
+    ucs_status_t populate_all(nprdma_range_t *range)
+    {
+        ucs_status_t status;
+        while ((status = populate(range)) == UCS_ERR_BUSY) {
+            std::this_thread::yield();
+        }
         return status;
     }
 
@@ -539,6 +591,299 @@ TEST_P(test_kept_changes, what_comes_back_is_new)
 INSTANTIATE_TEST_SUITE_P(all, test_kept_changes, ::testing::ValuesIn(changes),
                          [](const auto &info) { return info.param.name; });
 
+/* mseal(): munmap() fails, and nothing of the memory has changed. In a child,
+ * since such memory never goes. */
+TEST_F(test_kept, sealed_memory_stays)
+{
+    for (size_t length : { (size_t)0, (size_t)page, (size_t)MiB }) {
+        for (int is_open : { 0, 1 }) {
+            params.lazy_open = is_open;
+            int status       = in_child([&]() {
+                char *ptr = used();
+                if ((length > 0) &&
+                    (syscall(SYS_mseal, ptr + MiB - length, length, 0) != 0)) {
+                    return (errno == ENOSYS) ? 77 : 1;
+                }
+                errno   = 0;
+                int ret = munmap(ptr, MiB);
+                if (length == 0) { /* The control */
+                    return ((ret == 0) && (kept().bytes == MiB)) ? 0 : 2;
+                }
+                if ((ret != -1) || (errno != EPERM) || (kept().kept != 0)) {
+                    return 3;
+                }
+                for (size_t i = 0; i < MiB; ++i) {
+                    if (ptr[i] != 0x5a) {
+                        return 4;
+                    }
+                }
+                memset(ptr, 1, MiB);
+                /* It is never given to another mapping */
+                for (int i = 0; i < 3; ++i) {
+                    char *other = used();
+                    if ((other < ptr + MiB) && (ptr < other + MiB)) {
+                        return 5;
+                    }
+                    if (!unmap(other)) {
+                        return 6;
+                    }
+                }
+                return ((ptr[0] == 1) && (munmap(ptr, MiB) == -1)) ? 0 : 7;
+            });
+            ASSERT_TRUE(WIFEXITED(status)) << status;
+            if (WEXITSTATUS(status) == 77) {
+                GTEST_SKIP() << "no mseal(): Linux 6.10";
+            }
+            EXPECT_EQ(0, WEXITSTATUS(status)) << length << " " << is_open;
+        }
+    }
+}
+
+/* A program that seals what it has unmapped: as it is mapped, the kernel does
+ * so. The pool must not wait for ever to get rid of it. */
+TEST_F(test_kept, sealed_while_kept)
+{
+    params.lazy_limit = 2 * MiB;
+    for (bool is_dropped : { false, true }) {
+        int status = in_child([&]() {
+            char *ptr = used();
+            if (!unmap(ptr)) {
+                return 1;
+            }
+            if (syscall(SYS_mseal, ptr, MiB, 0) != 0) {
+                return (errno == ENOSYS) ? 77 : 2;
+            }
+            if (is_dropped) {
+                nprdma_kept_drop(0);
+            }
+            char *other = block();
+            if ((other == ptr) || !is_zero(other, MiB) ||
+                (kept().bytes != 0)) {
+                return 3;
+            }
+            /* There is room again for as much as before */
+            char *third = used();
+            return (unmap(other) && unmap(third) && (kept().bytes == 2 * MiB) &&
+                    (nprdma_kept_drop(0) == 2)) ? 0 : 4;
+        });
+        ASSERT_TRUE(WIFEXITED(status)) << status;
+        if (WEXITSTATUS(status) == 77) {
+            GTEST_SKIP() << "no mseal(): Linux 6.10";
+        }
+        EXPECT_EQ(0, WEXITSTATUS(status)) << is_dropped;
+    }
+}
+
+/* A userfaultfd of the application, which waits for events of its memory */
+class test_kept_watched : public test_kept {
+protected:
+    void TearDown() override
+    {
+        if (uffd >= 0) {
+            close(uffd);
+        }
+        test_kept::TearDown();
+    }
+
+    bool watch()
+    {
+        struct uffdio_api api = {};
+        uffd = (int)syscall(SYS_userfaultfd,
+                            O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+        api.api      = UFFD_API;
+        api.features = UFFD_FEATURE_EVENT_UNMAP;
+        return (uffd >= 0) && (ioctl(uffd, UFFDIO_API, &api) == 0);
+    }
+
+    int watch(char *ptr, size_t length)
+    {
+        struct uffdio_register range = {};
+        range.range.start = (uintptr_t)ptr;
+        range.range.len   = length;
+        range.mode        = UFFDIO_REGISTER_MODE_MISSING;
+        return ioctl(uffd, UFFDIO_REGISTER, &range);
+    }
+
+    /* Unmap a block. @return The event that came meanwhile, empty if none */
+    struct uffd_msg unmap_watched(char *ptr)
+    {
+        struct uffd_msg msg = {};
+        std::atomic<bool> done(false);
+        std::thread reader([&]() {
+            struct pollfd poll_fd = { uffd, POLLIN, 0 };
+            while ((read(uffd, &msg, sizeof(msg)) != sizeof(msg)) && !done) {
+                poll(&poll_fd, 1, 10);
+            }
+        });
+        EXPECT_EQ(0, munmap(ptr, MiB));
+        done = true;
+        reader.join();
+        return msg;
+    }
+
+    int uffd = -1;
+};
+
+TEST_F(test_kept_watched, is_left_to_the_kernel)
+{
+    if (!watch()) {
+        GTEST_SKIP() << "no userfaultfd: " << strerror(errno);
+    }
+    struct range {
+        size_t start, length;
+    };
+    for (int is_open : { 0, 1 }) {
+        params.lazy_open = is_open;
+        start();
+        for (auto &part : { range{ 0, MiB }, range{ 0, page },
+                            range{ MiB - page, page },
+                            range{ MiB / 2, 16 * page } }) {
+            char *ptr = used();
+            ASSERT_EQ(0, watch(ptr + part.start, part.length));
+            uint64_t before = kept().kept;
+            auto msg        = unmap_watched(ptr);
+            EXPECT_EQ(before, kept().kept);
+            EXPECT_EQ(UFFD_EVENT_UNMAP, msg.event);
+            /* The kernel reports all that one call unmaps */
+            EXPECT_EQ((uintptr_t)ptr, msg.arg.remove.start);
+            EXPECT_EQ((uintptr_t)ptr + MiB, msg.arg.remove.end);
+            EXPECT_EQ(-1, msync(ptr, MiB, MS_ASYNC)) << "still mapped";
+        }
+
+        /* The control: as soon as it is not watched any more it is kept */
+        char *ptr = used();
+        ASSERT_EQ(0, watch(ptr, MiB));
+        struct uffdio_range range = { (uintptr_t)ptr, MiB };
+        ASSERT_EQ(0, ioctl(uffd, UFFDIO_UNREGISTER, &range));
+        uint64_t before = kept().kept;
+        EXPECT_EQ(0, unmap_watched(ptr).event);
+        EXPECT_EQ(before + 1, kept().kept);
+        ASSERT_EQ((void*)ptr, (void*)block());
+        EXPECT_TRUE(is_zero(ptr, MiB));
+        ASSERT_EQ(0, watch(ptr, MiB)) << "nothing of ours watches it";
+        EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(ptr).event);
+        stop();
+    }
+
+    char *ptr = used();
+    start();
+    munmap(ptr, MiB);
+    ptr = used();
+    ASSERT_EQ(0, watch(ptr, MiB));
+    close(uffd);
+    uffd = -1;
+    EXPECT_TRUE(unmap(ptr)) << "a closed descriptor watches nothing";
+}
+
+/* UCX_NPRDMA_UFFD=y: what monitors watch by their own is kept, of each of two,
+ * and in a child */
+TEST_F(test_kept_watched, own_ones_do_not_count)
+{
+    if (!watch()) {
+        GTEST_SKIP() << "no userfaultfd: " << strerror(errno);
+    }
+    nprdma_monitor_t *second;
+    nprdma_range_t ranges[2];
+    params.uffd = 1;
+    start();
+    ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &second));
+    for (int i = 0; i < 2; ++i) {
+        char *ptr              = used();
+        nprdma_monitor_t *owner = (i == 0) ? monitor : second;
+        ASSERT_EQ(UCS_OK, nprdma_monitor_register(owner, (uintptr_t)ptr, MiB,
+                                                  &ranges[i]));
+        ASSERT_EQ(UCS_OK, nprdma_monitor_populate(owner, &ranges[i],
+                                                  (uintptr_t)ptr, MiB,
+                                                  NPRDMA_POPULATE_WRITE));
+        EXPECT_EQ(-1, watch(ptr, MiB)) << "the control: it is watched";
+        EXPECT_EQ(EBUSY, errno);
+        EXPECT_TRUE(unmap(ptr));
+        EXPECT_EQ((void*)ptr, (void*)block());
+        EXPECT_TRUE(is_zero(ptr, MiB));
+        nprdma_monitor_unregister(owner, &ranges[i], 0);
+        munmap(ptr, MiB);
+    }
+    nprdma_monitor_destroy(second);
+
+    int status = in_child([&]() {
+        char *ptr = used();
+        return unmap(ptr) && (block() == ptr) ? 0 : 1;
+    });
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+}
+
+/* UCX_NPRDMA_LAZY_UNMAP is set, and it cannot work: one line says why */
+TEST_F(test_kept, new_memory_is_locked)
+{
+    if (syscall(SYS_mlockall, MCL_FUTURE) != 0) {
+        GTEST_SKIP() << "mlockall() is not allowed here";
+    }
+    syscall(SYS_munlockall);
+    std::string log = warnings([]() { syscall(SYS_mlockall, MCL_FUTURE); });
+    EXPECT_NE(std::string::npos,
+              log.find("UCX_NPRDMA_LAZY_UNMAP has no effect")) << log;
+    EXPECT_NE(std::string::npos, log.find("mlockall")) << log;
+}
+
+/* A filter of system calls that refuses a change of protection */
+TEST_F(test_kept, protection_is_refused)
+{
+    std::string log = warnings([]() {
+        struct sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                     offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 1, 0),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pkey_mprotect, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+        };
+        struct sock_fprog filter = { 5, code };
+        if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
+            (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)) {
+            _exit(99);
+        }
+    });
+    EXPECT_NE(std::string::npos, log.find("the kernel refuses")) << log;
+}
+
+/* As a library does that patches mmap() after UCM: its first bytes are those of
+ * the file again */
+static void disconnect(const char *name)
+{
+    constexpr size_t size = 32;
+    char *function        = (char*)dlsym(RTLD_NEXT, name);
+    std::ifstream maps("/proc/self/maps");
+    std::string line, path;
+    uintptr_t start, end, offset;
+    while (std::getline(maps, line)) {
+        if ((sscanf(line.c_str(), "%lx-%lx %*s %lx", &start, &end, &offset) ==
+             3) &&
+            (start <= (uintptr_t)function) && ((uintptr_t)function < end)) {
+            path = line.substr(line.find('/'));
+            break;
+        }
+    }
+    char bytes[size] = {};
+    std::ifstream file(path, std::ios::binary);
+    file.seekg((std::streamoff)((uintptr_t)function - start + offset));
+    file.read(bytes, size);
+    char *first = (char*)((uintptr_t)function & ~(uintptr_t)4095);
+    if (!file || (syscall(SYS_mprotect, first, 8192,
+                          PROT_READ | PROT_WRITE | PROT_EXEC) != 0)) {
+        _exit(99);
+    }
+    memcpy(function, bytes, size);
+    syscall(SYS_mprotect, first, 8192, PROT_READ | PROT_EXEC);
+}
+
+TEST_F(test_kept, mmap_is_not_reported)
+{
+    start(); /* The child inherits the hooks */
+    std::string log = warnings([]() { disconnect("mmap"); });
+    EXPECT_NE(std::string::npos,
+              log.find("does not report mmap() and munmap()")) << log;
+}
+
 /* A call that takes the addresses of a kept block finds them free, and nothing
  * unmaps them afterwards */
 TEST_F(test_kept, other_memory_over_a_block)
@@ -888,7 +1233,7 @@ TEST_F(test_kept, threads)
                 memset(ptr, t + 1, length);
                 if (random() % 2) {
                     wrong += (reg(&range, ptr, length) != UCS_OK) ||
-                             (populate(&range) != UCS_OK);
+                             (populate_all(&range) != UCS_OK);
                     unreg(&range);
                 }
                 wrong += (ptr[0] != t + 1) || (ptr[length - 1] != t + 1);

@@ -509,8 +509,34 @@ TEST(test_mem_config, right_values_are_taken)
                                      {"NPRDMA_FAULT", "rate=0.01,seed=1"}}));
     }
     for (auto &line : log.lines()) {
-        ADD_FAILURE() << line;
+        /* Without zero copy nothing is kept */
+        EXPECT_NE(std::string::npos, line.find("LAZY_UNMAP has no effect"))
+                << line;
     }
+}
+
+/* What needs a monitor has no effect without one: one line each tells why */
+TEST(test_mem_config, nothing_is_kept_without_a_monitor)
+{
+    config_t config = {{"NPRDMA_ZCOPY", "no"}};
+    {
+        complaints log;
+        EXPECT_EQ(UCS_OK, open_with(config));
+        EXPECT_EQ(0u, log.lines().size()) << "nothing was asked for";
+    }
+
+    config["NPRDMA_LAZY_UNMAP"]  = "64m";
+    config["NPRDMA_MALLOC_KEEP"] = "64m";
+    complaints log;
+    EXPECT_EQ(UCS_OK, open_with(config));
+    ASSERT_EQ(2u, log.lines().size());
+    for (auto &line : log.lines()) {
+        EXPECT_NE(std::string::npos, line.find("UCX_NPRDMA_ZCOPY=no")) << line;
+    }
+    EXPECT_NE(std::string::npos,
+              log.lines()[0].find("UCX_NPRDMA_LAZY_UNMAP has no effect"));
+    EXPECT_NE(std::string::npos,
+              log.lines()[1].find("UCX_NPRDMA_MALLOC_KEEP has no effect"));
 }
 
 /* The component is what sets malloc(): the counter tells so */

@@ -382,6 +382,29 @@ uct_nprdma_tier_report(const uct_nprdma_mem_md_t *md, ucs_status_t status,
     return UCS_OK;
 }
 
+/* What the user has asked for, and only a monitor does */
+static void
+uct_nprdma_tier_report_keep(const uct_nprdma_mem_md_t *md,
+                            const uct_nprdma_tier_result_t *result)
+{
+    const char *why = (md->odp != NULL) ? "on-demand paging" : result->why;
+
+    if (md->monitor != NULL) {
+        return;
+    }
+
+    if (md->keep.lazy_limit > 0) {
+        ucs_warn("%s: UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps "
+                 "nothing, because memory is not monitored: %s",
+                 md->super.name, why);
+    }
+    if (md->keep.malloc_keep > 0) {
+        ucs_warn("%s: UCX_NPRDMA_MALLOC_KEEP has no effect, malloc() is left "
+                 "alone, because memory is not monitored: %s",
+                 md->super.name, why);
+    }
+}
+
 ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
 {
     uct_nprdma_tier_result_t result = {
@@ -415,7 +438,11 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
         }
     }
 
-    return uct_nprdma_tier_report(md, status, &result);
+    status = uct_nprdma_tier_report(md, status, &result);
+    if (status == UCS_OK) {
+        uct_nprdma_tier_report_keep(md, &result);
+    }
+    return status;
 }
 
 void uct_nprdma_tier_cleanup(uct_nprdma_mem_md_t *md)
