@@ -8,7 +8,10 @@
 #include "nprdma_monitor.h"
 #include "nprdma_monitor_int.h"
 #include "nprdma_monitor_threads.h"
+#include "ucm/access/nprdma_access.h"
+#include "ucm/access/nprdma_guard.h"
 #include "ucm/access/nprdma_pagein.h"
+#include "ucm/backend/nprdma_backend.h"
 #include "ucm/events/nprdma_kept.h"
 
 #include <ucs/debug/log.h>
@@ -869,4 +872,22 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
     }
 
     nprdma_events_free_wiped(monitor, sizeof(*monitor));
+}
+
+
+/* ---- fork ---- */
+
+/*
+ * Other locks are held during fork(): those of nprdma_events.c and
+ * nprdma_kept.c, because their owner may have UCM's; of nprdma_pressure.c and
+ * nprdma_malloc.c, whose lists and settings have to be whole. These ones need
+ * not be, because the process id shows that all behind them is the parent's.
+ */
+void nprdma_monitor_forked(void)
+{
+    nprdma_access_forked();
+    nprdma_guard_forked();
+    nprdma_pagein_forked();
+    nprdma_emulated_forked();
+    nprdma_kernel_forked();
 }

@@ -125,6 +125,15 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
  */
 void nprdma_monitor_restart_stats(nprdma_monitor_t *monitor);
 
+
+/**
+ * In a child after fork(), before it calls any other function of src/ucm:
+ * release the locks that are not held during fork(). They protect what is
+ * opened once per process, and a child opens its own. For a handler of
+ * pthread_atfork() of the caller.
+ */
+void nprdma_monitor_forked(void);
+
 END_C_DECLS
 
 #endif

@@ -412,3 +412,12 @@ int nprdma_access_is_direct(void)
 {
     return nprdma_access.direct;
 }
+
+/* What they protect is the parent's: nprdma_access_init() begins anew in a
+ * process with another id, and an atomic on a copy was one of the parent */
+void nprdma_access_forked(void)
+{
+    pthread_mutex_init(&nprdma_access.lock, NULL);
+    pthread_mutex_init(&nprdma_access.copy_lock, NULL);
+    atomic_store(&nprdma_access.is_copying, 0);
+}

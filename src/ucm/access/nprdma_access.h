@@ -64,6 +64,11 @@ void nprdma_access_cleanup(void);
 int nprdma_access_is_direct(void);
 
 
+/** In a child after fork(): release the locks of this file, which another
+ * thread of the parent may have held. */
+void nprdma_access_forked(void);
+
+
 /**
  * Store bytes into application memory. 1, 2, 4 and 8 naturally aligned bytes
  * become visible together if @ref nprdma_access_is_direct.

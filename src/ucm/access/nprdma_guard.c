@@ -198,3 +198,8 @@ void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket)
     atomic_store(&nprdma_guard.state->accesses[ticket->index].owner,
                  NPRDMA_GUARD_FREE);
 }
+
+void nprdma_guard_forked(void)
+{
+    pthread_mutex_init(&nprdma_guard.lock, NULL);
+}

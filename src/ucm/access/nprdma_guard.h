@@ -79,6 +79,11 @@ void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket);
  */
 void nprdma_guard_wait(uintptr_t address, size_t length);
 
+
+/** In a child after fork(): release the lock of @ref nprdma_guard_init and
+ * _cleanup, which another thread of the parent may have held. */
+void nprdma_guard_forked(void);
+
 END_C_DECLS
 
 #endif

@@ -37,6 +37,11 @@ static struct {
 };
 
 
+void nprdma_emulated_forked(void)
+{
+    pthread_mutex_init(&nprdma_emulated.lock, NULL);
+}
+
 static uint64_t nprdma_emulated_signature(void)
 {
     uint64_t signature;

@@ -125,6 +125,11 @@ void nprdma_kernel_close(void)
     pthread_mutex_unlock(&nprdma_kernel.lock);
 }
 
+void nprdma_kernel_forked(void)
+{
+    pthread_mutex_init(&nprdma_kernel.lock, NULL);
+}
+
 int nprdma_kernel_context(void)
 {
     return nprdma_kernel.fd;

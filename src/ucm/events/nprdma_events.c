@@ -73,15 +73,19 @@ typedef struct nprdma_events_state {
 } nprdma_events_state_t;
 
 
+/* The lock is held during fork(), so that the child does not inherit UCM's lock
+ * from a thread that is adding a handler */
 static struct {
     pthread_mutex_t        lock;
     unsigned               users;
     uintptr_t              page_size;
-    int                    forks; /* Handlers of fork() are installed */
     nprdma_events_state_t *state; /* Kept until the process ends */
 } nprdma_events = {
     .lock = PTHREAD_MUTEX_INITIALIZER
 };
+
+static pthread_once_t nprdma_events_once = PTHREAD_ONCE_INIT;
+static int nprdma_events_installed; /* Handlers of fork(): 0 or errno */
 
 
 NPRDMA_HOOK
@@ -533,7 +537,7 @@ static void nprdma_events_fork(void)
 {
     nprdma_events_state_t *state = nprdma_events.state;
 
-    if (state->is_owner) {
+    if ((state != NULL) && state->is_owner) {
         NPRDMA_EVENTS_CALL(state, fork, _listener->arg);
     }
 }
@@ -553,6 +557,13 @@ static void nprdma_events_fork_parent(void)
 static void nprdma_events_fork_child(void)
 {
     pthread_mutex_unlock(&nprdma_events.lock);
+}
+
+static void nprdma_events_install_forks(void)
+{
+    nprdma_events_installed = pthread_atfork(nprdma_events_fork_prepare,
+                                             nprdma_events_fork_parent,
+                                             nprdma_events_fork_child);
 }
 
 
@@ -634,15 +645,6 @@ static ucs_status_t nprdma_events_prepare(void)
     }
 
     nprdma_events.state->is_owner = 1;
-    if (!nprdma_events.forks) {
-        if (pthread_atfork(nprdma_events_fork_prepare,
-                           nprdma_events_fork_parent,
-                           nprdma_events_fork_child) != 0) {
-            return UCS_ERR_NO_MEMORY;
-        }
-        nprdma_events.forks = 1;
-    }
-
     return UCS_OK;
 }
 
@@ -747,6 +749,12 @@ ucs_status_t nprdma_events_add(const nprdma_listener_t *listener)
 {
     ucs_status_t status = UCS_OK;
     nprdma_events_entry_t *entry;
+
+    /* Before the lock is taken for the first time */
+    pthread_once(&nprdma_events_once, nprdma_events_install_forks);
+    if (nprdma_events_installed != 0) {
+        return UCS_ERR_NO_MEMORY;
+    }
 
     pthread_mutex_lock(&nprdma_events.lock);
     if (nprdma_events.users == 0) {

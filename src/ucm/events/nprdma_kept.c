@@ -55,10 +55,9 @@ typedef struct nprdma_kept_state {
 
 
 static struct {
-    pthread_mutex_t          lock;
+    pthread_mutex_t          lock; /* Held during fork() */
     unsigned                 users;
     int                      has_handlers; /* Of UCM */
-    int                      forks; /* Handlers of fork() are installed */
     size_t                   page_size;
     double                   age;   /* Seconds */
     uint64_t                 pause_end; /* Of nprdma_kept_now(); atomic */
@@ -67,6 +66,16 @@ static struct {
 } nprdma_kept = {
     .lock = PTHREAD_MUTEX_INITIALIZER
 };
+
+static pthread_once_t nprdma_kept_once = PTHREAD_ONCE_INIT;
+static int nprdma_kept_installed; /* Handlers of fork(): 0 or errno */
+
+
+NPRDMA_HOOK
+static int nprdma_kept_is_owner(void)
+{
+    return (nprdma_kept.state != NULL) && nprdma_kept.state->is_owner;
+}
 
 
 /* Milliseconds */
@@ -460,14 +469,14 @@ static void nprdma_kept_tick(void *arg)
 static void nprdma_kept_fork_prepare(void)
 {
     pthread_mutex_lock(&nprdma_kept.lock);
-    if (nprdma_kept.state->is_owner) {
+    if (nprdma_kept_is_owner()) {
         nprdma_lazy_pause(nprdma_kept.state->lazy);
     }
 }
 
 static void nprdma_kept_fork_parent(void)
 {
-    if (nprdma_kept.state->is_owner) {
+    if (nprdma_kept_is_owner()) {
         nprdma_lazy_resume(nprdma_kept.state->lazy);
     }
     pthread_mutex_unlock(&nprdma_kept.lock);
@@ -476,6 +485,18 @@ static void nprdma_kept_fork_parent(void)
 static void nprdma_kept_fork_child(void)
 {
     pthread_mutex_unlock(&nprdma_kept.lock);
+}
+
+/* Handlers of fork() run in the other order: locks of nprdma_pressure.h are
+ * taken under that of this file */
+static void nprdma_kept_install_forks(void)
+{
+    nprdma_kept_installed = nprdma_pressure_init();
+    if (nprdma_kept_installed == 0) {
+        nprdma_kept_installed = pthread_atfork(nprdma_kept_fork_prepare,
+                                               nprdma_kept_fork_parent,
+                                               nprdma_kept_fork_child);
+    }
 }
 
 
@@ -531,19 +552,6 @@ static ucs_status_t nprdma_kept_prepare(void)
     }
 
     nprdma_kept.state->lazy = (nprdma_lazy_t*)(nprdma_kept.state + 1);
-    return UCS_OK;
-}
-
-static ucs_status_t nprdma_kept_add_forks(void)
-{
-    if (!nprdma_kept.forks) {
-        if (pthread_atfork(nprdma_kept_fork_prepare, nprdma_kept_fork_parent,
-                           nprdma_kept_fork_child) != 0) {
-            return UCS_ERR_NO_MEMORY;
-        }
-        nprdma_kept.forks = 1;
-    }
-
     return UCS_OK;
 }
 
@@ -619,8 +627,6 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params,
         return status;
     }
 
-    /* Before the handlers of fork(), which run in the other order: locks of
-     * nprdma_pressure.h are taken under that of this file */
     state  = nprdma_kept.state;
     status = nprdma_kept_add_client(state);
     if (status != UCS_OK) {
@@ -631,10 +637,7 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params,
     nprdma_lazy_init(state->lazy, params->limit, &nprdma_kept_ops, state);
     state->is_open  = params->is_open;
     state->is_owner = 1;
-    status          = nprdma_kept_add_forks();
-    if (status == UCS_OK) {
-        status = nprdma_kept_add_handlers();
-    }
+    status          = nprdma_kept_add_handlers();
     *why_p = ucs_status_string(status);
     if ((status == UCS_OK) && !nprdma_kept_arrive(state)) {
         *why_p = "UCX does not report mmap() and munmap()";
@@ -667,11 +670,16 @@ ucs_status_t nprdma_kept_start(const nprdma_kept_params_t *params)
         return UCS_ERR_UNSUPPORTED;
     }
 
+    /* Before the lock is taken for the first time */
+    pthread_once(&nprdma_kept_once, nprdma_kept_install_forks);
     pthread_mutex_lock(&nprdma_kept.lock);
-    if ((nprdma_kept.state == NULL) || !nprdma_kept.state->is_owner) {
+    if (!nprdma_kept_is_owner()) {
         nprdma_kept.users = 0;
     }
-    if (nprdma_kept.users == 0) {
+    if (nprdma_kept_installed != 0) {
+        why    = strerror(nprdma_kept_installed);
+        status = UCS_ERR_NO_MEMORY;
+    } else if (nprdma_kept.users == 0) {
         status = nprdma_kept_install(params, &why);
     }
     nprdma_kept.users += (status == UCS_OK);
@@ -697,7 +705,7 @@ unsigned nprdma_kept_drop(double seconds)
     unsigned count = 0;
 
     pthread_mutex_lock(&nprdma_kept.lock);
-    if ((nprdma_kept.state != NULL) && nprdma_kept.state->is_owner) {
+    if (nprdma_kept_is_owner()) {
         count = nprdma_kept_drop_old(nprdma_kept.state, seconds);
     }
     pthread_mutex_unlock(&nprdma_kept.lock);
@@ -707,8 +715,7 @@ unsigned nprdma_kept_drop(double seconds)
 NPRDMA_HOOK
 int nprdma_kept_is_open(void)
 {
-    return (nprdma_kept.state != NULL) && nprdma_kept.state->is_owner &&
-           nprdma_kept.state->is_open;
+    return nprdma_kept_is_owner() && nprdma_kept.state->is_open;
 }
 
 void nprdma_kept_query(nprdma_lazy_stats_t *stats)

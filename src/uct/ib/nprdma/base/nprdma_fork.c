@@ -8,7 +8,7 @@
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_device.h"
 
-#include "ucm/access/nprdma_pagein.h"
+#include "ucm/nprdma_monitor.h"
 
 #include <ucs/debug/log.h>
 
@@ -125,7 +125,7 @@ static void uct_nprdma_fork_child(void)
         atomic_store(&uct_nprdma_fork.is_reported, 0);
     }
     uct_nprdma_bounce_forked();
-    nprdma_pagein_forked();
+    nprdma_monitor_forked();
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
 

@@ -1,0 +1,338 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* fork() while another thread of the process is inside a lock of src/ucm. The
+ * thread is stopped there, by a function of the C library that it calls. */
+
+#include "test_monitor.h"
+
+#include <ucm/access/nprdma_access.h>
+#include <ucm/access/nprdma_fault.h>
+#include <ucm/access/nprdma_guard.h>
+#include <ucm/access/nprdma_pagein.h>
+#include <ucm/events/nprdma_events.h>
+#include <ucm/events/nprdma_kept.h>
+#include <ucm/events/nprdma_pressure.h>
+#include <ucm/nprdma_malloc.h>
+
+#include <nprdma_uapi.h>
+
+#include <cstdarg>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+/* ---- gates ---- */
+
+/* Function, or file, at which this thread is to be stopped */
+static thread_local const char *gate;
+static std::atomic<bool> is_stopped;
+static std::atomic<bool> is_open;
+
+static void pass(const char *name)
+{
+    if ((gate != nullptr) && (strcmp(gate, name) == 0)) {
+        gate       = nullptr;
+        is_stopped = true;
+        while (!is_open) {
+            std::this_thread::yield();
+        }
+    }
+}
+
+extern "C" {
+int __real_open(const char *path, int flags, ...);
+ssize_t __real_getrandom(void *buffer, size_t length, unsigned flags);
+int __real_madvise(void *ptr, size_t length, int advice);
+int __real_eventfd(unsigned count, int flags);
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local,
+                                unsigned long num_local,
+                                const struct iovec *remote,
+                                unsigned long num_remote, unsigned long flags);
+ssize_t __real_process_vm_writev(pid_t pid, const struct iovec *local,
+                                 unsigned long num_local,
+                                 const struct iovec *remote,
+                                 unsigned long num_remote, unsigned long flags);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = (flags & O_CREAT) ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    pass(path);
+    return __real_open(path, flags, mode);
+}
+
+ssize_t __wrap_getrandom(void *buffer, size_t length, unsigned flags)
+{
+    pass("getrandom");
+    return __real_getrandom(buffer, length, flags);
+}
+
+int __wrap_madvise(void *ptr, size_t length, int advice)
+{
+    pass("madvise");
+    return __real_madvise(ptr, length, advice);
+}
+
+int __wrap_eventfd(unsigned count, int flags)
+{
+    pass("eventfd");
+    return __real_eventfd(count, flags);
+}
+
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local,
+                                unsigned long num_local,
+                                const struct iovec *remote,
+                                unsigned long num_remote, unsigned long flags)
+{
+    pass("process_vm_readv");
+    return __real_process_vm_readv(pid, local, num_local, remote, num_remote,
+                                   flags);
+}
+
+ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *local,
+                                 unsigned long num_local,
+                                 const struct iovec *remote,
+                                 unsigned long num_remote, unsigned long flags)
+{
+    pass("process_vm_writev");
+    return __real_process_vm_writev(pid, local, num_local, remote, num_remote,
+                                    flags);
+}
+}
+
+/* ---- locks ---- */
+
+namespace {
+
+nprdma_monitor_params_t monitor_params;
+nprdma_monitor_t        *monitor;
+nprdma_listener_t       listener;
+
+nprdma_pressure_client_t client;
+
+bool create(size_t lazy_limit = 0)
+{
+    monitor_params.lazy_limit = lazy_limit;
+    monitor_params.lazy_age   = 10;
+    return nprdma_monitor_create(&monitor_params, &monitor) == UCS_OK;
+}
+
+bool destroy()
+{
+    nprdma_monitor_destroy(monitor);
+    return true;
+}
+
+/* A registration whose region is the first one: the signature is made then */
+bool with_region()
+{
+    static char memory[4 * NPRDMA_PAGE_SIZE];
+    nprdma_range_t range;
+    bool result = nprdma_monitor_register(monitor, (uintptr_t)memory,
+                                          sizeof(memory), &range) == UCS_OK;
+    if (result) {
+        nprdma_monitor_unregister(monitor, &range, 0);
+    }
+    return result;
+}
+
+bool by_copy()
+{
+    bool result = nprdma_access_init() == UCS_OK;
+    nprdma_fault_remove();
+    return result;
+}
+
+bool with_atomic()
+{
+    uint64_t word = 1, old = 0;
+    return (nprdma_access_atomic(NPRDMA_ATOMIC_ADD, 8, (uintptr_t)&word, 2, 0,
+                                 &old) == UCS_OK) && (word == 3) && (old == 1);
+}
+
+bool keeping()
+{
+    nprdma_kept_params_t params = { 64u << 20, 0, 10 };
+    return nprdma_kept_start(&params) == UCS_OK;
+}
+
+bool pressed()
+{
+    memset(&client, 0, sizeof(client));
+    client.give_back = [](void*) {};
+    return nprdma_pressure_add(&client) == UCS_OK;
+}
+
+bool module_opened()
+{
+    char why[NPRDMA_BACKEND_WHY_MAX];
+    ucs_status_t status = nprdma_backend_kernel.open(nullptr, why);
+    return (status == UCS_OK) || (status == UCS_ERR_NO_DEVICE);
+}
+
+struct held_lock {
+    const char *name;
+    bool       fork_waits; /* Else the lock is released in the child */
+    const char *gate;
+    bool       (*prepare)(); /* Before the thread is in the lock */
+    bool       (*enter)();   /* What the thread does */
+    bool       (*use)();     /* What the child does */
+};
+
+void PrintTo(const held_lock &lock, std::ostream *stream)
+{
+    *stream << lock.name;
+}
+
+bool nothing()
+{
+    return true;
+}
+
+const held_lock locks[] = {
+    { "events", true, "madvise", nothing,
+      []() { return nprdma_events_add(&listener) == UCS_OK; },
+      []() { return create() && destroy(); } },
+    { "kept", true, "/proc/self/maps", []() { return create(); }, keeping,
+      []() { return create(64u << 20) && destroy(); } },
+    { "pressure", true, "eventfd", nothing, pressed,
+      []() { nprdma_pressure_remove(&client); return pressed(); } },
+    { "malloc", true, "eventfd", nothing,
+      []() { nprdma_malloc_begin(64u << 20, 0); return true; },
+      []() {
+          nprdma_malloc_stats_t stats;
+          nprdma_malloc_begin(64u << 20, 0);
+          nprdma_malloc_query(&stats);
+          nprdma_malloc_end();
+          return stats.keep == 64u << 20;
+      } },
+    { "access", false, "process_vm_writev", nothing,
+      []() { return nprdma_access_init() == UCS_OK; },
+      []() { return (nprdma_access_init() == UCS_OK) && with_atomic(); } },
+    { "atomic_of_a_copy", false, "process_vm_readv", by_copy, with_atomic,
+      []() { return by_copy() && with_atomic(); } },
+    { "atomic_of_the_cpu", false, "process_vm_readv", by_copy, with_atomic,
+      []() { return (nprdma_access_init() == UCS_OK) && with_atomic(); } },
+    { "guard", false, "madvise", nothing,
+      []() { return nprdma_guard_init() == UCS_OK; },
+      []() { return nprdma_guard_init() == UCS_OK; } },
+    { "pagein", false, "/proc/self/pagemap", nothing,
+      []() { return nprdma_pagein_init() == UCS_OK; },
+      []() { return nprdma_pagein_init() == UCS_OK; } },
+    { "emulated", false, "getrandom", []() { return create(); }, with_region,
+      []() { return create() && with_region() && destroy(); } },
+    { "kernel", false, NPRDMA_DEVICE_PATH, nothing, module_opened,
+      module_opened },
+};
+
+} // namespace
+
+class test_forked : public test_monitor,
+                    public ::testing::WithParamInterface<held_lock> {
+protected:
+    /* Memory, as any program uses it: through the hooks */
+    static bool use_memory()
+    {
+        for (size_t size : { (size_t)1 << 10, (size_t)1 << 18,
+                             (size_t)1 << 26 }) {
+            char *heap   = (char*)malloc(size);
+            char *mapped = (char*)mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if ((heap == nullptr) || (mapped == MAP_FAILED)) {
+                return false;
+            }
+            memset(heap, 1, size);
+            memset(mapped, 1, size);
+            free(heap);
+            if (munmap(mapped, size) != 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /* Whether a thread of this process sleeps until another one lets it go on
+     * (proc_pid_syscall(5)) */
+    static bool is_waiting(pid_t tid)
+    {
+        long number = -1;
+        std::ifstream("/proc/self/task/" + std::to_string(tid) + "/syscall") >>
+                number;
+        return number == SYS_futex;
+    }
+
+    static int forked_child(const held_lock &lock)
+    {
+        alarm(30); /* A lock that nobody releases */
+        if (!use_memory()) {
+            return 1;
+        }
+        return lock.use() ? (use_memory() ? 0 : 3) : 2;
+    }
+
+    /* Fork while another thread is in the lock. In a process of its own. */
+    int run(const held_lock &lock)
+    {
+        std::atomic<pid_t> tid(0);
+        std::atomic<bool> has_forked(false);
+        int status = -1;
+
+        alarm(120);
+        monitor_params = params;
+        if ((pthread_atfork(nullptr, nullptr, nprdma_monitor_forked) != 0) ||
+            !lock.prepare()) {
+            return 10;
+        }
+
+        bool has_entered = false;
+        std::thread inside([&]() {
+            gate        = lock.gate;
+            has_entered = lock.enter();
+        });
+        while (!is_stopped) {
+            std::this_thread::yield();
+        }
+
+        std::thread forking([&]() {
+            tid       = (pid_t)syscall(SYS_gettid);
+            pid_t pid = fork();
+            if (pid == 0) {
+                exit(forked_child(lock));
+            }
+            has_forked = true;
+            waitpid(pid, &status, 0);
+        });
+        if (lock.fork_waits) {
+            while (!has_forked && ((tid == 0) || !is_waiting(tid))) {
+                std::this_thread::yield();
+            }
+            is_open = true;
+        }
+        forking.join();
+        is_open = true;
+        inside.join();
+        return !has_entered ? 11 : (status != 0) ? 12 : use_memory() ? 0 : 13;
+    }
+};
+
+TEST_P(test_forked, while_a_thread_is_inside)
+{
+    int status = -1;
+    pid_t pid  = fork();
+    if (pid == 0) {
+        _exit(run(GetParam()));
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_forked, ::testing::ValuesIn(locks),
+                         [](const auto &info) { return info.param.name; });
