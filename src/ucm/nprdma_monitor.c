@@ -845,15 +845,15 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
     nprdma_monitor_stats_t stats;
 
     if (monitor->is_owner) {
-        /* Its thread calls the drain of the user for ranges that have ended */
-        nprdma_revoker_stop(&monitor->revoker);
+        /* They have ranges of their own, and one calls the drain of the user
+         * for ranges that have ended */
+        nprdma_monitor_stop_threads(monitor);
         nprdma_monitor_query(monitor, &stats);
         if (stats.ranges > 0) {
             ucs_warn("memory monitor is closed with %lu live registrations: "
                      "they end now", stats.ranges);
         }
 
-        nprdma_monitor_stop_threads(monitor);
         nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                                nprdma_monitor_forget_ranges, monitor);
         nprdma_monitor_evict_all(monitor);

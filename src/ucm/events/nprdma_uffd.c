@@ -99,11 +99,18 @@ static void *nprdma_uffd_run(void *arg)
         poll_fd[0].revents = poll_fd[1].revents = 0;
         (void)poll(poll_fd, 2, -1);
         if (poll_fd[1].revents != 0) {
-            return NULL;
+            break;
         }
 
         nprdma_uffd_read(uffd);
     }
+
+    /* Releases threads whose system calls wait until their event has been read.
+     * Here, because the stack of this thread may be watched: it is in the same
+     * chunk as a buffer. The end of the thread, and the thread that joins it,
+     * would wait for an event of the stack, which nobody reads any more. */
+    close(uffd->fd);
+    return NULL;
 }
 
 static int nprdma_uffd_open(void)
@@ -306,12 +313,9 @@ void nprdma_uffd_stop(nprdma_uffd_t *uffd)
 
     nprdma_uffd_remove_own(uffd->fd);
 
-    /* The thread ends before the descriptor is closed. Closing it releases the
-     * threads whose system calls wait until their event has been read. */
     while (write(uffd->stop_fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) {
     }
     pthread_join(uffd->thread, NULL);
-    close(uffd->fd);
     close(uffd->stop_fd);
     free(uffd);
 }

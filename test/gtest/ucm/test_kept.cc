@@ -812,6 +812,59 @@ TEST_F(test_kept_watched, own_ones_do_not_count)
     EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
 }
 
+/* What is watched is wider than a buffer: also the stack of the thread that
+ * reads the events. A monitor ends all the same. */
+TEST_F(test_kept_watched, own_stack)
+{
+    if (!watch()) {
+        GTEST_SKIP() << "no userfaultfd: " << strerror(errno);
+    }
+    auto writable = []() {
+        std::ifstream file("/proc/self/maps");
+        std::set<uintptr_t> result;
+        std::string line;
+        uintptr_t first, last;
+        while (std::getline(file, line)) {
+            if ((sscanf(line.c_str(), "%lx-%lx rw-p %*s 00:00", &first, &last)
+                 == 2) && (last - first >= MiB)) {
+                result.insert(first);
+            }
+        }
+        return result;
+    };
+    int status = -1;
+    pid_t pid  = fork();
+    if (pid == 0) {
+        nprdma_monitor_t *own = nullptr;
+        nprdma_range_t range;
+        alarm(30);
+        params.uffd       = 1;
+        params.lazy_limit = 0;
+        auto before       = writable();
+        if (nprdma_monitor_create(&params, &own) != UCS_OK) {
+            _exit(1);
+        }
+        int found = 0;
+        for (uintptr_t stack : writable()) {
+            if (before.count(stack) == 0) {
+                ++found;
+                if ((nprdma_monitor_register(own, stack, page, &range) !=
+                     UCS_OK) ||
+                    (nprdma_monitor_populate(own, &range, stack, page,
+                                             NPRDMA_POPULATE_WRITE) !=
+                     UCS_OK)) {
+                    _exit(2);
+                }
+                nprdma_monitor_unregister(own, &range, 0);
+            }
+        }
+        nprdma_monitor_destroy(own);
+        _exit((found > 0) ? 0 : 3);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+}
+
 /* UCX_NPRDMA_LAZY_UNMAP is set, and it cannot work: one line says why */
 TEST_F(test_kept, new_memory_is_locked)
 {

@@ -1,0 +1,327 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* Memory hooks that malloc() calls, while other threads of the process need
+ * the lock that malloc() holds then (one_lock.h). The main thread plays
+ * malloc(): it holds the lock and calls what malloc() calls. */
+
+#include "one_lock.h"
+#include "test_monitor.h"
+
+#include <ucm/access/nprdma_access.h>
+#include <ucm/events/nprdma_kept.h>
+#include <ucm/events/nprdma_pressure.h>
+
+#include <ucm/api/ucm.h>
+
+#include <gtest/gtest-spi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include <malloc.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+
+class test_allocator : public test_monitor {
+protected:
+    static constexpr size_t KiB = 1024;
+    static constexpr size_t MiB = 1024 * KiB;
+
+    void SetUp() override
+    {
+        test_monitor::SetUp();
+        params.lazy_limit = 32 * MiB;
+        params.lazy_age   = 3600;
+        /* So that malloc() maps, and trims the heap, as often as it can */
+        mallopt(M_MMAP_THRESHOLD, 128 * KiB);
+        mallopt(M_TRIM_THRESHOLD, 4 * KiB);
+    }
+
+    void TearDown() override
+    {
+        test_monitor::TearDown();
+        if (has_handlers) {
+            ucm_unset_event_handler(types, outside, nullptr);
+            ucm_unset_event_handler(types, inside, nullptr);
+        }
+    }
+
+    /* From here on a thread that allocates in a hook ends the process: the
+     * handlers are around all others */
+    void watch_hooks()
+    {
+        has_handlers = true;
+        ASSERT_EQ(UCS_OK,
+                  ucm_set_event_handler(types | UCM_EVENT_FLAG_NO_INSTALL,
+                                        INT32_MAX, outside, nullptr));
+        ASSERT_EQ(UCS_OK,
+                  ucm_set_event_handler(types | UCM_EVENT_FLAG_NO_INSTALL,
+                                        INT32_MIN, inside, nullptr));
+    }
+
+    static char *block(size_t length = MiB)
+    {
+        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return (char*)ptr;
+    }
+
+    static nprdma_lazy_stats_t kept()
+    {
+        nprdma_lazy_stats_t result;
+        nprdma_kept_query(&result);
+        return result;
+    }
+
+    /* What another thread does must not need the lock, which this one has. It
+     * may free its own memory when it ends, so it is waited for behind. No
+     * third thread allocates. */
+    template<typename F> static void expect_without_lock(F func)
+    {
+        std::atomic<bool> is_locked(false), is_done(false);
+        std::thread other([&]() {
+            while (!is_locked) {
+                std::this_thread::yield();
+            }
+            func();
+            is_done = true;
+        });
+        one_lock_take();
+        is_locked = true;
+        while (!is_done && (one_lock_num_waiting() == 0)) {
+            std::this_thread::yield();
+        }
+        bool is_good = is_done;
+        one_lock_release();
+        EXPECT_TRUE(is_good) << "the thread allocates";
+        other.join();
+    }
+
+    /* All that malloc() and its callers do to memory, here under its lock. No
+     * call may fail. @return The number of those that did. */
+    int all_calls(std::mt19937 &random, int shmid)
+    {
+        size_t length = (1 + random() % 8) * 128 * KiB;
+        int failed    = 0;
+        char *ptr     = block(length);
+        char *other   = block(length);
+        memset(ptr, 1, length);
+        failed += munmap(ptr, length) != 0;
+        /* Where a block was kept just now, unless another thread has it */
+        ptr = (char*)mmap(ptr, length / 2, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+                          0);
+        if (ptr == MAP_FAILED) {
+            failed += errno != EEXIST;
+            ptr     = block(length / 2);
+        }
+        failed += madvise(ptr, length / 2, MADV_DONTNEED) != 0;
+        /* The kernel refuses while a userfaultfd watches a part of it */
+        void *moved = mremap(ptr, length / 2, length, MREMAP_MAYMOVE);
+        failed += (moved == MAP_FAILED) && (errno != EFAULT);
+        failed += munmap((moved == MAP_FAILED) ? ptr : moved, length / 2) != 0;
+        failed += (moved != MAP_FAILED) &&
+                  (munmap((char*)moved + length / 2, length / 2) != 0);
+        failed += munmap(other, length) != 0;
+        failed += sbrk(length) == (void*)-1;
+        failed += sbrk(-(intptr_t)length) == (void*)-1;
+        void *segment = shmat(shmid, nullptr, 0);
+        failed += (segment == (void*)-1) || (shmdt(segment) != 0);
+        return failed;
+    }
+
+    /* Everything that a monitor is called for, and much malloc() */
+    void work(unsigned seed, const std::atomic<bool> &stop)
+    {
+        std::mt19937 random(seed);
+        while (!stop) {
+            size_t length  = (1 + random() % 8) * 64 * KiB;
+            bool is_mapped = random() % 2;
+            char *ptr      = is_mapped ? block(length) :
+                                         (char*)malloc(length);
+            nprdma_range_t range;
+            memset(ptr, seed, length);
+            bool is_local = random() % 2;
+            ucs_status_t status =
+                    is_local ?
+                    nprdma_monitor_register_local(monitor, (uintptr_t)ptr,
+                                                  length, &range) :
+                    reg(&range, ptr, length);
+            EXPECT_EQ(UCS_OK, status);
+            populate(&range, (random() % 2) ? (unsigned)NPRDMA_POPULATE_WRITE :
+                                              0u);
+            uint64_t word = seed;
+            nprdma_access_store((uintptr_t)ptr, &word, sizeof(word));
+            nprdma_access_fetch(&word, (uintptr_t)ptr, sizeof(word));
+            unreg(&range, random() % 2);
+            stats();
+            if (random() % 4 == 0) {
+                nprdma_kept_drop(0);
+            }
+            if (is_mapped) {
+                munmap(ptr, length);
+            } else {
+                free(ptr);
+            }
+        }
+    }
+
+    bool has_handlers = false;
+
+private:
+    static constexpr int types = UCM_EVENT_MMAP | UCM_EVENT_MUNMAP |
+                                 UCM_EVENT_MREMAP | UCM_EVENT_SHMAT |
+                                 UCM_EVENT_SHMDT | UCM_EVENT_SBRK |
+                                 UCM_EVENT_BRK | UCM_EVENT_MADVISE;
+
+    static void inside(ucm_event_type_t, ucm_event_t*, void*)
+    {
+        one_lock_hook(1);
+    }
+
+    static void outside(ucm_event_type_t, ucm_event_t*, void*)
+    {
+        one_lock_hook(0);
+    }
+};
+
+/* A thread that unmaps what is kept has its slot claimed. A hook that needs the
+ * addresses waits for that. */
+TEST_F(test_allocator, dropping_needs_no_lock)
+{
+    start();
+    for (int i = 0; i < 20; ++i) {
+        for (size_t length : { MiB, 2 * MiB, 3 * MiB }) {
+            char *ptr = block(length);
+            memset(ptr, 1, length);
+            munmap(ptr, length);
+        }
+        ASSERT_EQ(6 * MiB, kept().bytes);
+        expect_without_lock([]() { nprdma_kept_drop(0); });
+        EXPECT_EQ(0u, kept().bytes);
+    }
+}
+
+/* The control: what does allocate is found */
+TEST_F(test_allocator, allocating_needs_the_lock)
+{
+    EXPECT_NONFATAL_FAILURE(
+            expect_without_lock([]() {
+                /* The compiler must not leave it out */
+                void *volatile ptr = malloc(100);
+                free(ptr);
+            }),
+            "the thread allocates");
+}
+
+/* The thread of nprdma_pressure.h as well */
+TEST_F(test_allocator, giving_back_needs_no_lock)
+{
+    char root[] = "/tmp/test_allocator.XXXXXX";
+    ASSERT_NE(nullptr, mkdtemp(root));
+    std::string meminfo               = std::string(root) + "/meminfo";
+    std::string next                  = meminfo + ".new";
+    nprdma_pressure_params_t pressure = {
+        { root, root, "some 100000 2000000" }, 0.01, 0.01
+    };
+    std::ofstream(meminfo) << "MemTotal: 1000000 kB\n"
+                              "MemAvailable: 900000 kB\n";
+    nprdma_pressure_set_params(&pressure);
+    start();
+    char *ptr = block();
+    memset(ptr, 1, MiB);
+    munmap(ptr, MiB);
+    ASSERT_EQ(MiB, kept().bytes);
+    std::ofstream(next) << "MemTotal: 1000000 kB\nMemAvailable: 10000 kB\n";
+
+    /* A thread that still unmaps the block is waited for by the hook */
+    one_lock_take();
+    rename(next.c_str(), meminfo.c_str());
+    while ((kept().bytes != 0) && (one_lock_num_waiting() == 0)) {
+        std::this_thread::yield();
+    }
+    void *there = mmap(ptr, MiB, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    one_lock_release();
+    EXPECT_EQ((void*)ptr, there);
+    EXPECT_EQ(0u, kept().bytes);
+    munmap(there, MiB);
+    stop();
+    nprdma_pressure_set_params(nullptr);
+    unlink(meminfo.c_str());
+    rmdir(root);
+}
+
+/* Threads are anywhere in the monitor when they come to malloc(), and wait
+ * there. Each hook returns all the same. */
+TEST_F(test_allocator, hooks_do_not_wait_for_malloc)
+{
+    constexpr int num_threads = 6;
+    std::atomic<bool> stop_work(false);
+    std::vector<std::thread> threads;
+    std::mt19937 random(7);
+    int shmid  = shmget(IPC_PRIVATE, MiB, IPC_CREAT | 0600);
+    int failed = 0, most = 0;
+    ASSERT_NE(-1, shmid);
+    params.region_size = chunk; /* Many regions: each one allocates */
+    params.prereg      = 1;
+    params.uffd        = 1;
+    params.revoke      = NPRDMA_REVOKE_LAZY;
+    params.revoke_tick = 0.002;
+    ASSERT_EQ(UCS_OK, nprdma_access_init());
+    start();
+    watch_hooks();
+    for (int t = 0; t < num_threads; ++t) {
+        threads.emplace_back([&, t]() { work(t + 1, stop_work); });
+    }
+
+    for (int i = 0; i < 200; ++i) {
+        one_lock_take();
+        int waiting = one_lock_num_waiting();
+        for (int k = 0; (k < 200) && (waiting < num_threads); ++k) {
+            std::this_thread::yield();
+            waiting = one_lock_num_waiting();
+        }
+        most    = std::max(most, waiting);
+        failed += all_calls(random, shmid);
+        one_lock_release();
+        std::this_thread::yield();
+    }
+    stop_work = true;
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(0, failed);
+    EXPECT_GE(most, num_threads - 1) << "the others were waiting meanwhile";
+    EXPECT_GT(kept().reused, 0u);
+    EXPECT_GT(stats().drains, 0u);
+    shmctl(shmid, IPC_RMID, nullptr);
+    nprdma_access_cleanup();
+}
+
+/* The control: a hook that allocates ends the process, under the lock or not */
+TEST_F(test_allocator, allocating_in_a_hook_is_found)
+{
+    auto handler = [](ucm_event_type_t, ucm_event_t*, void*) {
+        void *volatile ptr = malloc(100);
+        free(ptr);
+    };
+    start();
+    watch_hooks();
+    EXPECT_DEATH({
+        ucm_set_event_handler(UCM_EVENT_MADVISE | UCM_EVENT_FLAG_NO_INSTALL, 5,
+                              handler, nullptr);
+        char *ptr = block();
+        madvise(ptr, MiB, MADV_DONTNEED);
+    }, "a memory hook allocates");
+    EXPECT_DEATH({
+        ucm_set_event_handler(UCM_EVENT_MMAP | UCM_EVENT_FLAG_NO_INSTALL, 5,
+                              handler, nullptr);
+        void *volatile ptr = malloc(MiB);
+        free(ptr);
+    }, "a memory hook allocates");
+}
