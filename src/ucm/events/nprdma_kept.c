@@ -58,6 +58,7 @@ static struct {
     pthread_mutex_t          lock; /* Held during fork() */
     unsigned                 users;
     int                      has_handlers; /* Of UCM */
+    int                      is_child;     /* They are of the parent */
     size_t                   page_size;
     double                   age;   /* Seconds */
     uint64_t                 pause_end; /* Of nprdma_kept_now(); atomic */
@@ -326,6 +327,26 @@ static void nprdma_kept_before(ucm_event_type_t type, ucm_event_t *event,
     errno = saved_errno;
 }
 
+/* Blocks that are neighbours are one mapping. If there are too many mappings,
+ * only its ends can be unmapped: the others follow. */
+NPRDMA_HOOK
+static unsigned nprdma_kept_drop_all(nprdma_lazy_t *lazy)
+{
+    unsigned total = 0;
+    unsigned count, i;
+
+    /* Other threads may go on to keep blocks */
+    for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
+        count  = nprdma_lazy_drop(lazy, UINT64_MAX);
+        total += count;
+        if (count == 0) {
+            break;
+        }
+    }
+
+    return total;
+}
+
 /* A call that has failed for lack of memory or addresses, which the pool has,
  * is made once more without the pool */
 NPRDMA_HOOK
@@ -355,8 +376,7 @@ static void nprdma_kept_retry(nprdma_lazy_t *lazy, ucm_event_type_t type,
         is_failed = 0;
         break;
     }
-    if (!is_failed || (errno != ENOMEM) ||
-        (nprdma_lazy_drop(lazy, UINT64_MAX) == 0)) {
+    if (!is_failed || (errno != ENOMEM) || (nprdma_kept_drop_all(lazy) == 0)) {
         return;
     }
 
@@ -484,6 +504,7 @@ static void nprdma_kept_fork_parent(void)
 
 static void nprdma_kept_fork_child(void)
 {
+    nprdma_kept.is_child = nprdma_kept.has_handlers;
     pthread_mutex_unlock(&nprdma_kept.lock);
 }
 
@@ -571,10 +592,18 @@ static void nprdma_kept_remove_handlers(void)
     nprdma_kept.has_handlers = 0;
 }
 
-/* In this order: without handlers nothing more is kept, and armed */
+/*
+ * In this order: without handlers nothing more is kept, and armed. A child does
+ * not remove what it has inherited, since UCM would wait for ever for a thread
+ * of the parent that was in a hook.
+ */
 static void nprdma_kept_uninstall(nprdma_kept_state_t *state)
 {
-    nprdma_kept_remove_handlers();
+    if (nprdma_kept.is_child) {
+        nprdma_lazy_pause(state->lazy);
+    } else {
+        nprdma_kept_remove_handlers();
+    }
     nprdma_pressure_remove(&nprdma_kept.client);
     nprdma_lazy_drop(state->lazy, UINT64_MAX);
     state->is_owner = 0;

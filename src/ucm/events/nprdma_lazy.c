@@ -508,6 +508,7 @@ void nprdma_lazy_init(nprdma_lazy_t *lazy, size_t limit,
     lazy->ops   = ops;
     lazy->arg   = arg;
     lazy->limit = limit;
+    atomic_store(&lazy->paused, 0);
     for (i = 0; i < NPRDMA_LAZY_NUM_BLOCKS; ++i) {
         atomic_store(&lazy->blocks[i].word, NPRDMA_LAZY_FREE);
     }

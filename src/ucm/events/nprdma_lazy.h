@@ -101,7 +101,7 @@ size_t nprdma_lazy_size(void);
  * Begin to keep blocks. No thread uses the table.
  *
  * @param [out] lazy   Table without kept blocks. Blocks that it knew are
- *                     forgotten, and counters stay.
+ *                     forgotten, pauses end, and counters stay.
  * @param [in]  limit  Bytes of all kept blocks together. A block of more than
  *                     half of it is not kept.
  * @param [in]  ops    Functions, which stay valid.

@@ -14,6 +14,8 @@
 #include <ucm/events/nprdma_pressure.h>
 #include <ucm/nprdma_malloc.h>
 
+#include <ucm/api/ucm.h>
+
 #include <nprdma_uapi.h>
 
 #include <cstdarg>
@@ -164,6 +166,21 @@ bool keeping()
     return nprdma_kept_start(&params) == UCS_OK;
 }
 
+/* A thread of the parent has UCM's lock for ever, in the child: it reads */
+bool in_hook()
+{
+    ucm_event_callback_t handler = [](ucm_event_type_t, ucm_event_t*, void*) {
+        pass("in a hook");
+    };
+    if (ucm_set_event_handler(UCM_EVENT_MUNMAP | UCM_EVENT_FLAG_NO_INSTALL, -5,
+                              handler, nullptr) != UCS_OK) {
+        return false;
+    }
+    void *ptr = mmap(nullptr, NPRDMA_PAGE_SIZE, PROT_READ,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return (ptr != MAP_FAILED) && (munmap(ptr, NPRDMA_PAGE_SIZE) == 0);
+}
+
 bool pressed()
 {
     memset(&client, 0, sizeof(client));
@@ -202,6 +219,8 @@ const held_lock locks[] = {
       []() { return nprdma_events_add(&listener) == UCS_OK; },
       []() { return create() && destroy(); } },
     { "kept", true, "/proc/self/maps", []() { return create(); }, keeping,
+      []() { return create(64u << 20) && destroy(); } },
+    { "hook", false, "in a hook", []() { return create(64u << 20); }, in_hook,
       []() { return create(64u << 20) && destroy(); } },
     { "pressure", true, "eventfd", nothing, pressed,
       []() { nprdma_pressure_remove(&client); return pressed(); } },

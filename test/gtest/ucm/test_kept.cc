@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -1083,6 +1084,187 @@ TEST_F(test_kept, lack_of_addresses_empties_the_pool)
         ptr = mmap(nullptr, 64 * MiB, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         return ((ptr == MAP_FAILED) && (errno == ENOMEM)) ? 0 : 8;
+    });
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+}
+
+/* Kept blocks that are neighbours are one mapping. At the limit of mappings
+ * (vm.max_map_count) only its ends can be unmapped, whatever is the oldest. */
+TEST_F(test_kept, lack_of_mappings_empties_the_pool)
+{
+    int status = in_child([&]() {
+        constexpr int num = 8;
+        char *area = (char*)syscall(SYS_mmap, nullptr, num * MiB, PROT_NONE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        syscall(SYS_munmap, area, num * MiB);
+        std::vector<char*> blocks;
+        for (int i = 0; i < num; ++i) {
+            blocks.push_back(used());
+        }
+        std::sort(blocks.begin(), blocks.end());
+        for (int i : { 3, 4, 2, 5, 1, 6, 0, 7 }) {
+            if (!unmap(blocks[i])) {
+                return 1;
+            }
+        }
+        if (blocks[7] - blocks[0] != 7 * (ptrdiff_t)MiB) {
+            return 77;
+        }
+
+        /* Each is a mapping of its own: neighbours have other rights */
+        for (int i = 0; syscall(SYS_mmap, nullptr, page,
+                                (i & 1) ? PROT_READ : PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != -1;
+             ++i) {
+            if (i > 4000000) {
+                return 77; /* No limit that can be reached */
+            }
+        }
+        if (errno != ENOMEM) {
+            return 2;
+        }
+        void *ptr = mmap(nullptr, page, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        return (ptr == MAP_FAILED) ? 3 : (kept().bytes != 0) ? 4 : 0;
+    });
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    if (WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no limit, or the blocks are no neighbours";
+    }
+    EXPECT_EQ(0, WEXITSTATUS(status));
+}
+
+namespace {
+struct storm_block {
+    char   *ptr = nullptr;
+    size_t length;
+};
+
+/* Whether all bytes are @a fill */
+bool is_filled(const char *ptr, size_t length, char fill)
+{
+    return std::count(ptr, ptr + length, fill) == (ptrdiff_t)length;
+}
+
+char *map_private(char *where, size_t length, int flags = 0)
+{
+    void *ptr = mmap(where, length, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    return (ptr == MAP_FAILED) ? nullptr : (char*)ptr;
+}
+
+/* Unmap a block, or what has become of it. @return Whether all is right. */
+bool end_block(storm_block &block, char fill, unsigned how)
+{
+    size_t length = block.length;
+    char *ptr     = block.ptr;
+
+    switch (how) {
+    case 0: /* A hole, then the rest */
+        return (munmap(ptr + 64 * KiB, 32 * KiB) == 0) &&
+               (munmap(ptr, length) == 0);
+    case 1:
+        return (mprotect(ptr, 4096, PROT_READ) == 0) &&
+               (munmap(ptr, length) == 0);
+    case 2:
+        madvise(ptr, length, MADV_HUGEPAGE);
+        return munmap(ptr, length) == 0;
+    case 3: /* Others over it */
+        return (map_private(ptr, length, MAP_FIXED) == ptr) &&
+               is_filled(ptr, length, 0) && (munmap(ptr, length) == 0);
+    case 4: /* It grows, and goes elsewhere */
+        ptr = (char*)mremap(ptr, length, 2 * length, MREMAP_MAYMOVE);
+        return (ptr != MAP_FAILED) && is_filled(ptr, length, fill) &&
+               is_filled(ptr + length, length, 0) &&
+               (munmap(ptr, 2 * length) == 0);
+    case 5: /* Its own address as a hint */
+        if (munmap(ptr, length) != 0) {
+            return false;
+        }
+        ptr = map_private(ptr, length);
+        return (ptr != nullptr) && is_filled(ptr, length, 0) &&
+               (munmap(ptr, length) == 0);
+    default:
+        return munmap(ptr, length) == 0;
+    }
+}
+
+/* What a program does to its memory, on up to four blocks. @return The number
+ * of times that something was not as it should be. */
+int storm(unsigned seed, int rounds)
+{
+    const char fill = (char)seed;
+    std::mt19937 random(seed);
+    storm_block blocks[4];
+    int wrong = 0;
+
+    for (int i = 0; i < rounds; ++i) {
+        auto &block = blocks[random() % 4];
+        if (block.ptr == nullptr) {
+            block.length = (1 + random() % 6) * 128 * KiB;
+            block.ptr    = map_private(nullptr, block.length);
+            if (block.ptr == nullptr) {
+                return wrong + 1;
+            }
+            wrong += !is_filled(block.ptr, block.length, 0);
+            memset(block.ptr, fill, block.length);
+        } else {
+            wrong += !is_filled(block.ptr, block.length, fill);
+            wrong += !end_block(block, fill, random() % 8);
+            block.ptr = nullptr;
+        }
+    }
+    for (auto &block : blocks) {
+        if (block.ptr != nullptr) {
+            wrong += !end_block(block, fill, 7);
+        }
+    }
+    return wrong;
+}
+}
+
+/* Threads, children, a signal handler that interrupts the hooks, and little
+ * room. A block that comes back is zero, and nobody else has it. */
+TEST_F(test_kept, storm)
+{
+    int status = in_child([&]() {
+        struct rlimit limit;
+        size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        limit.rlim_cur = limit.rlim_max = pages * page + 700 * MiB;
+        setrlimit(RLIMIT_AS, &limit);
+        alarm(200);
+        signal(SIGVTALRM, [](int) {
+            int saved = errno;
+            void *ptr = mmap(nullptr, 256 * KiB, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (ptr != MAP_FAILED) {
+                *(volatile char*)ptr = 1;
+                munmap(ptr, 256 * KiB);
+            }
+            errno = saved;
+        });
+        struct itimerval timer = { { 0, 1000 }, { 0, 1000 } };
+        setitimer(ITIMER_VIRTUAL, &timer, nullptr);
+
+        std::atomic<int> wrong(0);
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 6; ++t) {
+            threads.emplace_back([&, t]() { wrong += storm(t + 1, 400); });
+        }
+        for (int i = 0; i < 20; ++i) {
+            int result = -1;
+            pid_t pid  = fork();
+            if (pid == 0) {
+                alarm(60);
+                _exit((storm(99, 10) == 0) ? 0 : 1);
+            }
+            wrong += (waitpid(pid, &result, 0) != pid) || (result != 0);
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+        return (wrong != 0) ? 1 : (kept().reused == 0) ? 2 : 0;
     });
     EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
 }
