@@ -12,7 +12,9 @@
  *
  * BULK is put, get, tag or, for the times without any, none. With port, another
  * process puts, and shares the port of NPEMU_LINK with the initiator; targets
- * have ports of their own then.
+ * have ports of their own then. That process has a CPU of its own, so that the
+ * link is busy, and the other two alternate on another CPU. With port-idle
+ * everything is the same, but it puts nothing.
  *
  * Prints the median and the 99th percentile of a small one in microseconds, and
  * the megabytes per second of the large ones. For flood: their bandwidth alone
@@ -25,7 +27,6 @@
 
 #include "ucp_side.h"
 
-#include <poll.h>
 #include <stdbool.h>
 
 #define NUM_LARGE    2
@@ -57,6 +58,10 @@
 #define TAG_LARGE    3
 #define TAG_MASK     UINT64_MAX
 
+/* With another process on the port */
+#define PROBE_CPU    0
+#define LOAD_CPU     1
+
 #define CMD_END      'e'
 #define CMD_READY    'r'
 #define CMD_COUNT    'c'
@@ -74,8 +79,19 @@ typedef struct {
 
 static const char *probe, *bulk;
 
+/* Another process has the port, and the two that probe share a CPU */
+static bool is_shared;
+
 /* To the process that puts on the same port; -1: none */
 static int load_sock = -1;
+
+/* To be called where nothing is to be done */
+static inline void give_way(void)
+{
+    if (is_shared) {
+        sched_yield();
+    }
+}
 
 static uint64_t features(void)
 {
@@ -147,6 +163,9 @@ static void target_main(int sock)
     leave_port();
     memset(memory, 1, TOTAL_BYTES);
     target_init(&target, sock, features(), memory, TOTAL_BYTES, 1);
+    if (is_shared) {
+        bind_to(PROBE_CPU);
+    }
     received = ucp_tag_recv_nbx(target.side.worker, &message, sizeof(message),
                                 TAG_PROBE, TAG_MASK, &param);
     while (recv(sock, &cmd, 1, MSG_DONTWAIT) != 1) {
@@ -166,6 +185,8 @@ static void target_main(int sock)
                 received = ucp_tag_recv_nbx(target.side.worker, &message,
                                             sizeof(message), TAG_PROBE,
                                             TAG_MASK, &param);
+            } else {
+                give_way();
             }
         }
     }
@@ -187,7 +208,7 @@ static ucs_status_ptr_t post_bulk(const initiator_t *initiator, char *data,
     uint64_t address          = initiator->memory + place;
 
     data += place;
-    if (!strcmp(bulk, "put") || !strcmp(bulk, "port")) {
+    if (!strcmp(bulk, "put") || is_shared) {
         return ucp_put_nbx(initiator->ep, data, bytes, address,
                            initiator->rkey, &param);
     } else if (!strcmp(bulk, "get")) {
@@ -298,7 +319,7 @@ static void measure_latency(run_t *run)
 {
     double *values = malloc(MAX_VALUES * sizeof(*values));
     double start   = now_us(), begin = 0, now, from, rate;
-    bool has_large = strcmp(bulk, "none") && strcmp(bulk, "port");
+    bool has_large = strcmp(bulk, "none") && !is_shared;
     size_t count   = 0;
     ucs_status_ptr_t small;
 
@@ -310,6 +331,7 @@ static void measure_latency(run_t *run)
         while (!is_done(&small)) {
             ucp_worker_progress(run->initiator.side.worker);
             repost(run);
+            give_way();
         }
         now = now_us();
         if (begin == 0) {
@@ -445,10 +467,13 @@ static void initiator_main(int sock, pid_t target)
 
 /* ---- another process on the port ---- */
 
+/* What load_initiator() puts must be there when it ends */
 static void load_target(int sock)
 {
     char *memory = map_memory(TOTAL_BYTES);
+    size_t bytes = strcmp(bulk, "port") ? 8 : NUM_LARGE * LARGE_BYTES;
     target_t target;
+    size_t i;
     char cmd;
 
     leave_port();
@@ -459,58 +484,51 @@ static void load_target(int sock)
     }
     send_all(sock, &cmd, 1);
     recv_all(sock, &cmd, 1); /* Asleep: the puts need no CPU of it */
+    for (i = 0; i < bytes; ++i) {
+        CHECK(memory[i] == 2, "byte %zu is not what has been put", i);
+    }
     target_cleanup(&target, 0);
 }
 
-/* Sleeps where it can, because the probe has both CPUs. @return The next
- * command, or 0. */
-static char load_progress(run_t *run, struct pollfd *fds)
+/* Puts until it is told to end */
+static void load_run(run_t *run)
 {
-    ucp_worker_h worker = run->initiator.side.worker;
-    char cmd;
+    double begin = now_us(), rate;
+    char cmd     = CMD_READY;
+    ssize_t ret;
 
-    while (ucp_worker_progress(worker) != 0) {
+    start_large(run, strcmp(bulk, "port") ? 0 : NUM_LARGE, LARGE_BYTES);
+    while (cmd != CMD_END) {
+        ucp_worker_progress(run->initiator.side.worker);
+        repost(run);
+        ret = recv(load_sock, &cmd, 1, MSG_DONTWAIT);
+        if (ret == 0) {
+            cmd = CMD_END; /* The other process has failed */
+        } else if ((ret == 1) && (cmd == CMD_COUNT)) {
+            begin = now_us();
+            start_count(run);
+        }
     }
-    repost(run);
-    if (ucp_worker_arm(worker) != UCS_OK) {
-        return 0;
-    }
-    CHECK(poll(fds, 2, -1) > 0, "poll: %m");
-    if (fds[1].revents == 0) {
-        return 0;
-    }
-    return (recv(fds[1].fd, &cmd, 1, 0) == 1) ? cmd : CMD_END;
+    rate = (run->num_done * LARGE_BYTES) / (now_us() - begin);
+    start_large(run, 0, 0);
+    send(load_sock, &rate, sizeof(rate), MSG_NOSIGNAL);
 }
 
 static void load_initiator(int sock, pid_t target)
 {
-    struct pollfd fds[2] = {{.events = POLLIN},
-                            {.fd = load_sock, .events = POLLIN}};
-    char cmd             = CMD_READY;
-    double begin         = now_us(), rate;
-    run_t run            = {};
+    char cmd  = CMD_READY;
+    run_t run = {};
     uint64_t last;
 
-    initiator_init(&run.initiator, sock, target,
-                   UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP);
+    initiator_init(&run.initiator, sock, target, UCP_FEATURE_RMA);
     initiator_connect(&run.initiator);
-    UCP_CHECK(ucp_worker_get_efd(run.initiator.side.worker, &fds[0].fd));
+    bind_to(LOAD_CPU);
     run.data = map_memory(DATA_BYTES);
     memset(run.data, 2, DATA_BYTES);
     wait_for(&run.initiator.side, post_bulk(&run.initiator, run.data, 0, 8));
     command(&run.initiator, CMD_READY, &cmd, 1);
     send_all(load_sock, &cmd, 1);
-    start_large(&run, NUM_LARGE, LARGE_BYTES);
-    while (cmd != CMD_END) {
-        cmd = load_progress(&run, fds);
-        if (cmd == CMD_COUNT) {
-            begin = now_us();
-            start_count(&run);
-        }
-    }
-    rate = (run.num_done * LARGE_BYTES) / (now_us() - begin);
-    send(load_sock, &rate, sizeof(rate), MSG_NOSIGNAL);
-    start_large(&run, 0, 0);
+    load_run(&run);
     command(&run.initiator, CMD_END, &last, sizeof(last));
     initiator_disconnect(&run.initiator);
     initiator_cleanup(&run.initiator);
@@ -548,8 +566,8 @@ static bool is_one_of(const char *word, const char *const *words)
 static bool has_meaning(void)
 {
     static const char *const probes[] = {"tag", "get", "add", NULL};
-    static const char *const bulks[]  = {"put", "get", "tag", "port", "none",
-                                         NULL};
+    static const char *const bulks[]  = {"put", "get", "tag", "port",
+                                         "port-idle", "none", NULL};
     static const char *const apart[]  = {"flood", "batch", NULL};
     static const char *const rma[]    = {"put", "get", NULL};
 
@@ -565,12 +583,14 @@ int main(int argc, char **argv)
     probe = (argc == 3) ? argv[1] : "";
     bulk  = (argc == 3) ? argv[2] : "";
     if (!has_meaning()) {
-        fprintf(stderr, "usage: prio_bench tag|get|add put|get|tag|port|none\n"
+        fprintf(stderr, "usage: prio_bench tag|get|add put|get|tag|port|"
+                        "port-idle|none\n"
                         "       prio_bench flood|batch put|get\n");
         return 2;
     }
 
-    if (!strcmp(bulk, "port")) {
+    is_shared = !strncmp(bulk, "port", 4);
+    if (is_shared) {
         load = start_load();
     }
     ret = run_both(target_main, initiator_main);

@@ -190,20 +190,23 @@ def busy_link(run):
 
 def linked(probe, bulk, arb="fair"):
     """The same as prio() on a link; the contestant "alone" has nothing large
-    beside. bulk "port" is another process on the port."""
+    beside. bulk "port" is another process on the port, which is there for
+    "alone", too, and idle."""
     link = {"NPEMU_LINK": f"{LINK},port=1,arb={arb}" if bulk == "port"
             else f"{LINK},arb={arb}"}
+    idle = "port-idle" if bulk == "port" else "none"
 
     def command(session, contestant, _size):
         def run():
             return session.ucx(contestant, "prio_bench", [
-                probe, "none" if contestant == "alone" else bulk], link)
+                probe, idle if contestant == "alone" else bulk], link)
 
         if contestant == "alone":
             median = field_of(run(), "p50_us")
             return {"alone": median, "twice alone": 2 * median}
         out, share = busy_link(run)
         return {contestant: field_of(out, "p50_us"),
+                f"{contestant} p99": field_of(out, "p99_us"),
                 f"{contestant} busy": share}
     return command
 

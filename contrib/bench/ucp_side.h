@@ -75,6 +75,16 @@ static void *recv_blob(int sock)
     return data;
 }
 
+/* The calling thread, and the threads that it creates later */
+static void bind_to(int cpu)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu % sysconf(_SC_NPROCESSORS_ONLN), &set);
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
 /* Bound to a CPU of its own, if there are two. features: UCP_FEATURE_* */
 static void side_init(side_t *side, int sock, int cpu, uint64_t features)
 {
@@ -84,12 +94,8 @@ static void side_init(side_t *side, int sock, int cpu, uint64_t features)
     };
     ucp_worker_params_t worker_params = {0};
     ucp_config_t *config;
-    cpu_set_t set;
 
-    CPU_ZERO(&set);
-    CPU_SET(cpu % sysconf(_SC_NPROCESSORS_ONLN), &set);
-    sched_setaffinity(0, sizeof(set), &set);
-
+    bind_to(cpu);
     side->sock = sock;
     UCP_CHECK(ucp_config_read(NULL, NULL, &config));
     UCP_CHECK(ucp_init(&params, config, &side->context));
