@@ -411,14 +411,17 @@ def prio_port_row(arb):
                   for name in ("nprdma", "unscheduled"))])
 
 
-def prio_train_row(arb, limit):
+def prio_train_row(arb):
     """An application."""
     return Row("prio.train", "step of a training loop, 4 ranks, link of "
                f"{probes.TRAIN_LINK}, {arb}", probes.train(arb),
                ("nprdma", "unscheduled"),
-               [ratio("nprdma", "unscheduled", limit and "<=", limit),
-                ratio("nprdma control", "unscheduled control", unit="us"),
-                value("nprdma mb", unit="MB/s")], "ms")
+               [ratio("nprdma", "unscheduled", "<=", 0.8),
+                ratio("no rows", "unscheduled"),
+                ratio("nprdma rows", "unscheduled rows", unit="us"),
+                value("no rows busy", ">=", probes.TRAIN_BUSY, **LINK_BUSY),
+                *(value(f"{name} busy", **LINK_BUSY)
+                  for name in ("nprdma", "unscheduled"))], "ms")
 
 
 def prio_cost_row(what, words):
@@ -457,8 +460,8 @@ PRIO = [
     prio_port_row("fair"),
     prio_port_row("fifo"),
     # With fair shares the link itself has the small messages go first
-    prio_train_row("fair", None),
-    prio_train_row("fifo", 0.8),
+    prio_train_row("fair"),
+    prio_train_row("fifo"),
     prio_cost_row("tag bandwidth", TAG_BW),
     prio_cost_row("put bandwidth", "-t ucp_put_bw -s {size} -n {count} "
                   "-w {warm}"),

@@ -78,7 +78,7 @@ PERFTEST = ["sh", "-c", 'exec ucx_perftest "$@" </dev/ptmx', "ucx_perftest"]
 
 COMPILE = ["-std=gnu11", "-D_GNU_SOURCE", "-O2"]
 MPI_PROGRAMS = ("fresh_bench", "limit_bench", "mpi_bench", "policies_bench",
-                "stale_bench", "train_bench")
+                "stale_bench")
 
 
 class BenchError(Exception):
