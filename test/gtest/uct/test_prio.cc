@@ -505,6 +505,21 @@ TEST_F(test_prio_sched, slices_are_short_while_urgent)
     }
 }
 
+/* A get makes the schedule expect messages, but one small operation only. So
+ * the second one shortens 16 slices, which are four long ones. */
+TEST_F(test_prio_sched, slices_are_short_beside_two_small_gets)
+{
+    uint64_t alone = huge / slice;
+    int left       = 2;
+
+    EXPECT_EQ(alone, run_large(GET_ZCOPY, []() {}));
+    EXPECT_LE(alone + 11, run_large(GET_ZCOPY, [&]() {
+        for (; left > 0; --left) {
+            run(GET_ZCOPY, other, other, 64);
+        }
+    }));
+}
+
 /* So are those beside small requests of a peer that are served. The service's
  * own thread executes them, so each call of progress sees another one. */
 TEST_F(test_prio_sched, slices_are_short_while_peers_are_served)

@@ -69,16 +69,28 @@ public:
 
     void begin(uct_nprdma_sched_urgent_t urgent)
     {
-        bool is_urgent = urgent.others != m_urgent.others;
+        bool is_operation = urgent.others != m_urgent.others;
+        bool is_message   = false;
 
-        for (; !is_urgent && (m_urgent.messages != urgent.messages);
-             ++m_urgent.messages) {
-            is_urgent = (m_expected == 0);
-            m_expected -= !is_urgent;
+        for (; m_urgent.ends != urgent.ends; ++m_urgent.ends) {
+            is_operation    |= (m_expected_ends == 0);
+            m_expected_ends -= (m_expected_ends > 0);
         }
-        if (is_urgent) {
-            m_busy     = UCT_NPRDMA_SCHED_BUSY;
-            m_expected = 0;
+        for (; m_urgent.messages != urgent.messages; ++m_urgent.messages) {
+            is_message |= (m_expected == 0);
+            m_expected -= (m_expected > 0);
+        }
+        if (is_operation) {
+            if (m_long_slices >= 32) {
+                m_num_busy = 16;
+            } else if (m_busy == 0) {
+                m_num_busy = std::min(256u, 2 * m_num_busy);
+            }
+        }
+        if (is_operation || is_message) {
+            m_busy        = std::max(m_busy, is_operation ? m_num_busy : 16);
+            m_long_slices = 0;
+            m_expected    = 0;
         }
         m_urgent = urgent;
         m_budget = quota_now();
@@ -92,9 +104,11 @@ public:
                                         return ep.place != 0;
                                     });
         if (is_idle) {
-            m_urgent   = urgent;
-            m_expected = 0;
+            m_urgent        = urgent;
+            m_expected      = 0;
+            m_expected_ends = 0;
         }
+        m_expected_ends = std::min(64u, m_expected_ends + (own > 0));
         for (; (own > 0) && (m_expected < 64); --own) {
             ++m_expected;
         }
@@ -150,6 +164,7 @@ public:
 
         ep.skips   = (op == ep.ops.front()) ? 0 : ep.skips + 1;
         m_budget  -= std::min(m_budget, length);
+        m_long_slices += (m_busy == 0);
         m_busy    -= (m_busy > 0);
         again(op->ep, length);
         ep.deficit -= length;
@@ -184,6 +199,7 @@ public:
     const model_ep &ep(unsigned i) const { return m_eps[i]; }
     size_t in_flight() const { return m_in_flight; }
     size_t budget() const { return m_budget; }
+    unsigned num_busy() const { return m_num_busy; }
 
 private:
     void settle(model_ep &ep)
@@ -204,6 +220,8 @@ private:
     std::vector<model_ep> m_eps;
     size_t                m_in_flight = 0, m_budget = 0;
     uct_nprdma_sched_urgent_t m_urgent = {};
+    unsigned              m_expected_ends = 0, m_num_busy = 16;
+    uint64_t              m_long_slices = 32; /* Since the last short one */
     uint64_t              m_places = 0;
     unsigned              m_busy = 0, m_expected = 0;
 };
@@ -222,8 +240,10 @@ public:
         sent.resize(weights.size());
     }
 
-    void begin(unsigned num_messages, unsigned num_others = 0)
+    void begin(unsigned num_messages, unsigned num_others = 0,
+               unsigned num_ends = 0)
     {
+        m_urgent.ends     += num_ends;
         m_urgent.messages += num_messages;
         m_urgent.others   += num_others;
         m_model.begin(m_urgent);
@@ -319,6 +339,7 @@ public:
         ASSERT_EQ(in_flight, m_sched.in_flight);
         ASSERT_EQ(m_model.in_flight(), m_sched.in_flight);
         ASSERT_EQ(m_model.budget(), m_sched.budget);
+        ASSERT_EQ(m_model.num_busy(), m_sched.num_busy);
         for (size_t i = 0; i < m_eps.size(); ++i) {
             ASSERT_EQ(m_model.ep(i).place != 0, m_eps[i].is_ready != 0) << i;
             ASSERT_EQ(m_model.ep(i).deficit, m_eps[i].deficit) << i;
@@ -348,7 +369,8 @@ protected:
     {
         switch (below(10)) {
         case 0:
-            b.begin((below(3) == 0) ? 1 + below(3) : 0, below(20) == 0);
+            b.begin((below(3) == 0) ? 1 + below(3) : 0, below(20) == 0,
+                    (below(4) == 0) ? 1 + below(2) : 0);
             break;
         case 1:
         case 2:
@@ -594,6 +616,49 @@ TEST_F(test_sched, own_messages_are_not_urgent)
     }
 }
 
+/* One small operation of this side for each large one is an end of its buffer,
+ * however many messages are expected */
+TEST_F(test_sched, small_operations_are_ends_once)
+{
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+
+    b.add(0, size_t(1) << 40, 64);
+    b.begin(0, 0, 1);
+    ASSERT_TRUE(b.post(0));
+    EXPECT_EQ(slice, b.flights.back().length);
+    b.begin(0, 0, 1);
+    for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
+        ASSERT_TRUE(b.post(0));
+        EXPECT_EQ(busy_slice, b.flights.back().length);
+    }
+    ASSERT_TRUE(b.post(0));
+    EXPECT_EQ(slice, b.flights.back().length);
+}
+
+/* Small operations at intervals that are longer than the short slices after
+ * one: there are more of these each time, up to 256, so soon all are short.
+ * Where none come for 32 long slices, it begins anew. */
+TEST_F(test_sched, short_slices_span_the_interval)
+{
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+
+    b.add(0, size_t(1) << 40);
+    for (unsigned round = 0; round < 2; ++round) {
+        for (unsigned want : {16u, 32u, 64u, 128u, 256u, 256u}) {
+            b.begin(0, 1);
+            for (unsigned i = 0; i < want; ++i) {
+                ASSERT_TRUE(b.post(0));
+                ASSERT_EQ(busy_slice, b.flights.back().length) << want;
+            }
+            for (unsigned i = 0; i < 31; ++i) {
+                ASSERT_TRUE(b.post(0));
+                ASSERT_EQ(slice, b.flights.back().length) << want;
+            }
+        }
+        ASSERT_TRUE(b.post(0));
+    }
+}
+
 /* What belongs to no large operation is urgent, whatever is expected */
 TEST_F(test_sched, others_are_urgent)
 {
@@ -614,7 +679,7 @@ TEST_F(test_sched, others_are_urgent)
         ASSERT_TRUE(b.post(0));
         EXPECT_EQ(slice, b.flights.back().length);
         b.begin(1, 1);
-        for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
+        for (int i = 0; i < int(2 * UCT_NPRDMA_SCHED_BUSY) << round; ++i) {
             ASSERT_TRUE(b.post(0));
             EXPECT_EQ(busy_slice, b.flights.back().length);
         }

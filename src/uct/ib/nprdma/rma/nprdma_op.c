@@ -497,8 +497,8 @@ uct_nprdma_op_num_urgent(const uct_nprdma_rma_iface_t *iface)
     uct_nprdma_sched_urgent_t urgent;
 
     urgent.messages = stats->am_short_tx + stats->am_bcopy_tx +
-                      stats->am_zcopy_tx + stats->am_rx + stats->put +
-                      stats->get - iface->res->ops.num_large;
+                      stats->am_zcopy_tx + stats->am_rx;
+    urgent.ends     = stats->put + stats->get - iface->res->ops.num_large;
     urgent.others   = stats->atomic +
                       atomic_load_explicit(
                               &uct_nprdma_rma_md(iface)->num_served,

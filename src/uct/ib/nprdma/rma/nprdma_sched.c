@@ -18,9 +18,12 @@ void uct_nprdma_sched_init(uct_nprdma_sched_t *sched, size_t slice,
     sched->quantum    = longest;
     sched->weight     = weight;
     sched->in_flight  = 0;
-    sched->urgent.messages = sched->urgent.others = 0;
+    sched->urgent     = (uct_nprdma_sched_urgent_t){0};
     sched->expected   = 0;
+    sched->expected_ends = 0;
     sched->busy       = 0;
+    sched->num_busy   = UCT_NPRDMA_SCHED_BUSY;
+    sched->quiet      = UCT_NPRDMA_SCHED_QUIET;
     sched->num_skips  = 0;
     sched->num_full   = 0;
     sched->budget     = uct_nprdma_sched_quota(sched);
@@ -95,16 +98,46 @@ void uct_nprdma_sched_unblock(uct_nprdma_sched_t *sched,
 
 /* ---- operations ---- */
 
+/* @return Nonzero if there are more than expected; none is from then on. */
+static int uct_nprdma_sched_exceeds(uint64_t count, unsigned *expected)
+{
+    int is_more = count > *expected;
+
+    *expected = is_more ? 0 : (*expected - count);
+    return is_more;
+}
+
+/* There is something urgent: at least as many slices from here on are short */
+static void uct_nprdma_sched_shorten(uct_nprdma_sched_t *sched, unsigned count)
+{
+    sched->busy  = (count > sched->busy) ? count : sched->busy;
+    sched->quiet = 0;
+}
+
+/* Adapt the number of short slices to the interval of urgent operations */
+static unsigned uct_nprdma_sched_adapt(uct_nprdma_sched_t *sched)
+{
+    if (sched->quiet == UCT_NPRDMA_SCHED_QUIET) {
+        sched->num_busy = UCT_NPRDMA_SCHED_BUSY;
+    } else if ((sched->busy == 0) &&
+               (sched->num_busy < UCT_NPRDMA_SCHED_MAX_BUSY)) {
+        sched->num_busy *= 2;
+    }
+    return sched->num_busy;
+}
+
 void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched,
                             uct_nprdma_sched_urgent_t urgent)
 {
-    uint64_t count = urgent.messages - sched->urgent.messages;
+    uint64_t messages = urgent.messages - sched->urgent.messages;
+    uint64_t ends     = urgent.ends - sched->urgent.ends;
 
-    if ((urgent.others != sched->urgent.others) || (count > sched->expected)) {
+    if (uct_nprdma_sched_exceeds(ends, &sched->expected_ends) ||
+        (urgent.others != sched->urgent.others)) {
         sched->expected = 0;
-        sched->busy     = UCT_NPRDMA_SCHED_BUSY;
-    } else {
-        sched->expected -= count;
+        uct_nprdma_sched_shorten(sched, uct_nprdma_sched_adapt(sched));
+    } else if (uct_nprdma_sched_exceeds(messages, &sched->expected)) {
+        uct_nprdma_sched_shorten(sched, UCT_NPRDMA_SCHED_BUSY);
     }
     sched->urgent = urgent;
     sched->budget = uct_nprdma_sched_quota(sched);
@@ -115,12 +148,15 @@ void uct_nprdma_sched_add(uct_nprdma_sched_t *sched, uct_nprdma_sched_ep_t *ep,
                           uct_nprdma_sched_urgent_t urgent, unsigned own)
 {
     if ((sched->in_flight == 0) && ucs_list_is_empty(&sched->ready)) {
-        sched->urgent   = urgent;
-        sched->expected = 0;
+        sched->urgent        = urgent;
+        sched->expected      = 0;
+        sched->expected_ends = 0;
     }
     sched->expected = (own < (UCT_NPRDMA_SCHED_MAX_EXPECTED -
                               sched->expected)) ?
                       (sched->expected + own) : UCT_NPRDMA_SCHED_MAX_EXPECTED;
+    sched->expected_ends += (own > 0) && (sched->expected_ends <
+                                          UCT_NPRDMA_SCHED_MAX_EXPECTED);
 
     op->is_brief = (length <= sched->slice);
     ucs_list_add_tail(&ep->ops, &op->list);
@@ -195,7 +231,11 @@ void uct_nprdma_sched_posted(uct_nprdma_sched_t *sched,
     }
 
     sched->budget -= (length < sched->budget) ? length : sched->budget;
-    sched->busy   -= (sched->busy > 0);
+    if (sched->busy > 0) {
+        --sched->busy;
+    } else {
+        sched->quiet += (sched->quiet < UCT_NPRDMA_SCHED_QUIET);
+    }
     uct_nprdma_sched_again(sched, ep, length);
     ep->deficit   -= length;
     if (is_last) {

@@ -31,7 +31,8 @@
  * Slices are short while something urgent goes on: when the caller's count of
  * urgent operations has changed, the next UCT_NPRDMA_SCHED_BUSY are. Those that
  * belong to large operations, as the messages of a rendezvous do, are expected
- * and change nothing.
+ * and change nothing. If one that is no message comes soon after the last of
+ * these short slices, there were too few: then there are twice as many.
  *
  * The idea, to slice large work requests in the driver and to decide there what
  * goes next, is that of sRDMA (APNet 2023, doi 10.1145/3600061.3600082).
@@ -43,7 +44,11 @@
 /* Short slices after something urgent */
 #define UCT_NPRDMA_SCHED_BUSY       16
 
-/* Most urgent operations that are expected at a time */
+/* The most that these become, and how many long slices make them few again */
+#define UCT_NPRDMA_SCHED_MAX_BUSY   256
+#define UCT_NPRDMA_SCHED_QUIET      32
+
+/* Most urgent operations of a kind that are expected at a time */
 #define UCT_NPRDMA_SCHED_MAX_EXPECTED  64
 
 /* A quota in slices of the present size, times the weight of the interface. One
@@ -59,6 +64,8 @@
 /* Numbers of urgent operations so far */
 typedef struct uct_nprdma_sched_urgent {
     uint64_t messages; /* May belong to large ones */
+    uint64_t ends;     /* Small ones of this side: one for each large one may be
+                        * an end of the same buffer */
     uint64_t others;   /* Do not */
 } uct_nprdma_sched_urgent_t;
 
@@ -100,7 +107,11 @@ typedef struct uct_nprdma_sched {
     uct_nprdma_sched_urgent_t urgent; /* At the last call that had them */
     unsigned        expected;   /* As many more messages belong to large
                                  * ones */
+    unsigned        expected_ends; /* As many more do, too */
     unsigned        busy;       /* Short slices left */
+    unsigned        num_busy;   /* Those that follow an urgent operation */
+    unsigned        quiet;      /* Long slices since the last short one, up to
+                                 * UCT_NPRDMA_SCHED_QUIET */
     uint64_t        num_skips;  /* Times that an operation passed the oldest */
     uint64_t        num_full;   /* Times that the quota stopped an endpoint or
                                  * the interface */
