@@ -29,6 +29,12 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const bool is_sanitized = true;
+#else
+static const bool is_sanitized = false;
+#endif
+
 /* ---- gates ---- */
 
 /* Function, or file, at which this thread is to be stopped */
@@ -312,19 +318,29 @@ protected:
         }
 
         bool has_entered = false;
+        std::atomic<bool> has_left(false);
         std::thread inside([&]() {
             gate        = lock.gate;
             has_entered = lock.enter();
+            has_left    = true;
         });
-        while (!is_stopped) {
+        while (!is_stopped && !has_left) {
             std::this_thread::yield();
+        }
+        if (!is_stopped) {
+            inside.join();
+            return is_sanitized ? 77 : 14;
         }
 
         std::thread forking([&]() {
             tid       = (pid_t)syscall(SYS_gettid);
             pid_t pid = fork();
             if (pid == 0) {
-                exit(forked_child(lock));
+                int result = forked_child(lock);
+                if (is_sanitized) {
+                    _exit(result); /* Leaks of a child are no matter */
+                }
+                exit(result);
             }
             has_forked = true;
             waitpid(pid, &status, 0);
@@ -350,6 +366,9 @@ TEST_P(test_forked, while_a_thread_is_inside)
         _exit(run(GetParam()));
     }
     ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    if (WIFEXITED(status) && (WEXITSTATUS(status) == 77)) {
+        GTEST_SKIP() << "off with this sanitizer";
+    }
     EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
 }
 
