@@ -334,13 +334,18 @@ PROBES = {"tag": "tag message of 8 B there and back", "get": "get of 8 B",
 
 
 def prio_row(probe, bulk, ours="nprdma", limited=True):
-    """A small operation beside two large ones, next to rc_verbs."""
+    """A small operation beside two large ones, next to rc_verbs. Each small one
+    is posted when the last is done, so with rc_verbs most of those beside tag
+    are in the moments when the target does not move data. What others wait is
+    only in the 99th percentile."""
     p50, p99 = f"{ours} p50", f"{ours} p99"
     return Row("prio." + bulk, f"{PROBES[probe]} beside {bulk} of 16 MiB"
                + (", UCX_NPRDMA_ATOMIC_ORDER=n" if ours == "relaxed" else ""),
                probes.prio(probe, bulk), (ours, "verbs"),
                [value(p50, "<=", 60 if limited else None),
-                ratio(p50, "verbs p50", "<=", 0.05 if limited else None),
+                ratio(p50, "verbs p50", "<=",
+                      0.05 if limited and bulk != "tag" else None),
+                ratio(p99, "verbs p99", "<=", 0.05 if limited else None),
                 Judge("ratio", p99, p50, "<=", 4 if limited else None),
                 *notes(f"{ours} mb", "verbs mb", unit="MB/s")])
 
@@ -436,7 +441,7 @@ PRIO = [
     *(prio_row(probe, bulk) for bulk in ("put", "get")
       for probe in ("tag", "get")),
     prio_row("tag", "tag"),
-    # The target moves the data, so with verbs nothing is in the way either
+    # The target moves the data, so with verbs nothing is in the way of gets
     prio_row("get", "tag", limited=False),
     prio_row("add", "put", "relaxed"),
     prio_row("add", "put", limited=False),
