@@ -27,8 +27,6 @@
 
 #include "ucp_side.h"
 
-#include <stdbool.h>
-
 #define NUM_LARGE    2
 #define LARGE_BYTES  (16ul << 20)
 #define FLOOD_LARGE  8
@@ -111,26 +109,6 @@ static void leave_port(void)
         setenv("NPEMU_LINK", text, 1);
         free(text);
     }
-}
-
-/* @return Nonzero if a request is done; it is freed then. */
-static bool is_done(ucs_status_ptr_t *request)
-{
-    ucs_status_t status;
-
-    if (*request == NULL) {
-        return true;
-    }
-    CHECK(!UCS_PTR_IS_ERR(*request), "%s",
-          ucs_status_string(UCS_PTR_STATUS(*request)));
-    status = ucp_request_check_status(*request);
-    if (status == UCS_INPROGRESS) {
-        return false;
-    }
-    CHECK(status == UCS_OK, "%s", ucs_status_string(status));
-    ucp_request_free(*request);
-    *request = NULL;
-    return true;
 }
 
 

@@ -27,7 +27,6 @@
 
 #include <stdatomic.h>
 #include <signal.h>
-#include <stdbool.h>
 
 #define NUM_RANKS     4
 #define NUM_BUCKETS   16
@@ -123,26 +122,6 @@ static float *sums_of(int bucket, int part)
 static float *staging_of(int bucket, int from)
 {
     return (float*)(staging + (bucket * BUCKET_BYTES) + (from * PART_BYTES));
-}
-
-/* @return Nonzero if a request is done; it is freed then. */
-static bool is_done(ucs_status_ptr_t *request)
-{
-    ucs_status_t status;
-
-    if (*request == NULL) {
-        return true;
-    }
-    CHECK(!UCS_PTR_IS_ERR(*request), "%s",
-          ucs_status_string(UCS_PTR_STATUS(*request)));
-    status = ucp_request_check_status(*request);
-    if (status == UCS_INPROGRESS) {
-        return false;
-    }
-    CHECK(status == UCS_OK, "%s", ucs_status_string(status));
-    ucp_request_free(*request);
-    *request = NULL;
-    return true;
 }
 
 /* Place is in the shared memory of the peer. */

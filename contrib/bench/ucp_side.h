@@ -11,6 +11,7 @@
 #include <ucp/api/ucp.h>
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -118,6 +119,26 @@ static inline void progress_some(side_t *side)
     for (i = 0; i < 64; ++i) {
         ucp_worker_progress(side->worker);
     }
+}
+
+/* @return Nonzero if a request is done; it is freed then. */
+static inline bool is_done(ucs_status_ptr_t *request)
+{
+    ucs_status_t status;
+
+    if (*request == NULL) {
+        return true;
+    }
+    CHECK(!UCS_PTR_IS_ERR(*request), "%s",
+          ucs_status_string(UCS_PTR_STATUS(*request)));
+    status = ucp_request_check_status(*request);
+    if (status == UCS_INPROGRESS) {
+        return false;
+    }
+    CHECK(status == UCS_OK, "%s", ucs_status_string(status));
+    ucp_request_free(*request);
+    *request = NULL;
+    return true;
 }
 
 static void wait_for(side_t *side, ucs_status_ptr_t request)
