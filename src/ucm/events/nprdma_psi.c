@@ -25,9 +25,6 @@
 /* Memory is short if less than one of these parts is left */
 #define NPRDMA_PSI_PARTS 20
 
-/* "max" is larger, and so is what cgroup v1 has without a limit */
-#define NPRDMA_PSI_NO_LIMIT ((uint64_t)1 << 62)
-
 #define NPRDMA_PSI_TRIGGER 0
 #define NPRDMA_PSI_INOTIFY 1
 
@@ -197,7 +194,8 @@ static const char *nprdma_psi_group(const char *text, const char *controller,
  * cgroup namespace the path is the host's, and what is mounted is the cgroup
  * itself. */
 static void nprdma_psi_locate_in(const char *text, const char *controller,
-                              const char *root, char *folder, size_t *root_p)
+                                 const char *root, char *folder,
+                                 size_t *root_p)
 {
     size_t length = 0;
     const char *path;
@@ -358,17 +356,14 @@ static void nprdma_psi_open_inotify(nprdma_psi_t *psi)
 {
     char path[PATH_MAX];
 
-    psi->events_watch = -1;
-    psi->inotify_fd   = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    psi->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (psi->inotify_fd < 0) {
         return;
     }
 
     if ((psi->v2[0] != '\0') &&
-        (nprdma_psi_join(path, psi->v2, "memory.events") == 0)) {
-        psi->events_watch = inotify_add_watch(psi->inotify_fd, path, IN_MODIFY);
-    }
-    if (psi->events_watch >= 0) {
+        (nprdma_psi_join(path, psi->v2, "memory.events") == 0) &&
+        (inotify_add_watch(psi->inotify_fd, path, IN_MODIFY) >= 0)) {
         ucs_debug("memory pressure: watching %s", path);
         psi->events = nprdma_psi_count_events(psi);
     }
@@ -390,8 +385,7 @@ void nprdma_psi_open(nprdma_psi_t *psi, const nprdma_psi_params_t *params)
     }
     nprdma_psi_open_inotify(psi);
     if (nprdma_psi_needs_samples(psi)) {
-        ucs_debug("memory pressure: no trigger, a timer compares usage with "
-                  "limits");
+        ucs_debug("memory pressure: a timer compares usage with limits");
     }
 }
 

@@ -42,6 +42,11 @@ typedef struct nprdma_psi_params {
 } nprdma_psi_params_t;
 
 
+/** No limit is above this: "max" counts as UINT64_MAX, and cgroup v1 has some
+ * 2^63 where none is set */
+#define NPRDMA_PSI_NO_LIMIT ((uint64_t)1 << 62)
+
+
 /** Names of a version's files. A limit that is not set is a huge number, or
  *  "max", in both. */
 typedef struct nprdma_psi_names {
@@ -58,7 +63,6 @@ typedef struct nprdma_psi {
     nprdma_psi_params_t params;
     int                 trigger_fd;  /* -1: refused, so samples are needed */
     int                 inotify_fd;  /* -1: none */
-    int                 events_watch; /* -1: no memory.events */
     uint64_t            events;      /* Sum of counts in memory.events */
     char                v2[PATH_MAX]; /* Folder of the process' cgroup, or
                                        * empty */

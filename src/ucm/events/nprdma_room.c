@@ -18,9 +18,6 @@
 /* Longer than a number, and than memory.stat up to the field that is needed */
 #define NPRDMA_ROOM_TEXT_MAX 4096
 
-/* Larger: none. "max" is, and what cgroup v1 has without one */
-#define NPRDMA_ROOM_NO_LIMIT ((uint64_t)1 << 62)
-
 /* Milliseconds for which limits and idle memory are not read again */
 #define NPRDMA_ROOM_READ_MS 100
 
@@ -138,7 +135,7 @@ static void nprdma_room_refresh(nprdma_room_t *room)
     for (i = 0; i < room->num_groups; ++i) {
         group = &room->groups[i];
         limit = nprdma_room_number(group->limit_fd);
-        idle  = (limit > NPRDMA_ROOM_NO_LIMIT) ? 0 :
+        idle  = (limit > NPRDMA_PSI_NO_LIMIT) ? 0 :
                 nprdma_room_field(group->stat_fd,
                                   group->names->inactive);
         __atomic_store_n(&group->limit, limit, __ATOMIC_RELAXED);
@@ -155,7 +152,7 @@ static int nprdma_room_group_has(const nprdma_room_group_t *group,
     uint64_t bound = limit / 100 * percent;
     uint64_t usage;
 
-    if (limit > NPRDMA_ROOM_NO_LIMIT) {
+    if (limit > NPRDMA_PSI_NO_LIMIT) {
         return 1;
     }
 
