@@ -4,6 +4,7 @@
 #define NPRDMA_TEST_MONITOR_H
 
 #include <ucm/backend/nprdma_backend.h>
+#include <ucm/events/nprdma_hook.h>
 #include <ucm/nprdma_monitor.h>
 
 /* Includes templates, so its first inclusion must not be within extern "C" */
@@ -191,7 +192,24 @@ protected:
         }
     }
 
-    /* Called in a drain, that is in a memory hook, so it must not allocate */
+    /* What drain callbacks use in place of functions of std::atomic, which
+     * ThreadSanitizer instruments */
+    template<typename T>
+    NPRDMA_HOOK static T load(const std::atomic<T> &value)
+    {
+        static_assert(sizeof(value) == sizeof(T), "has more than the value");
+        return __atomic_load_n((const T*)&value, __ATOMIC_SEQ_CST);
+    }
+
+    template<typename T>
+    NPRDMA_HOOK static void replace(std::atomic<T> &value, T from, T to)
+    {
+        __atomic_compare_exchange_n((T*)&value, &from, to, false,
+                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    }
+
+    /* Called in a drain, that is in a memory hook, so it must not allocate.
+     * If threads end meanwhile, it has to be NPRDMA_HOOK. */
     void (*on_drain)(test_monitor *self) = nullptr;
     std::atomic<int> drains{0};
     ucs_status_t     attach_status = UCS_OK;
@@ -202,10 +220,10 @@ protected:
     std::set<nprdma_region_t*> attached;
 
 private:
-    static void drain_cb(void *arg)
+    NPRDMA_HOOK static void drain_cb(void *arg)
     {
         auto self = static_cast<test_monitor*>(arg);
-        ++self->drains;
+        __atomic_fetch_add((int*)&self->drains, 1, __ATOMIC_SEQ_CST);
         if (self->on_drain != nullptr) {
             self->on_drain(self);
         }

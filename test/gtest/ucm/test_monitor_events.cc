@@ -104,6 +104,16 @@ protected:
         return (i >= first) && (i < GetParam().end);
     }
 
+    /* The NIC stays busy for all drains until the test releases it */
+    NPRDMA_HOOK static void hold_all(test_monitor *arg)
+    {
+        auto self = static_cast<test_monitor_events_kind*>(arg);
+        replace(self->hold, 1, 2);
+        while (load(self->hold) == 2) {
+            sched_yield();
+        }
+    }
+
     void call()
     {
         ASSERT_EQ(0, GetParam().call(ptr + first * page))
@@ -206,15 +216,7 @@ TEST_P(test_monitor_events_kind, waits_for_the_drain_of_another_thread)
 
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     hold     = 1;
-    on_drain = [](test_monitor *arg) {
-        auto self = static_cast<test_monitor_events_kind*>(arg);
-        /* The NIC stays busy for all drains until the test releases it */
-        int one = 1;
-        self->hold.compare_exchange_strong(one, 2);
-        while (self->hold == 2) {
-            sched_yield();
-        }
-    };
+    on_drain = hold_all;
 
     std::thread other([&]() {
         madvise(ptr, count * page, MADV_DONTNEED);

@@ -451,14 +451,23 @@ protected:
         alignas(64) std::atomic<uint64_t> seq{0};
     };
 
-    static void drain_nics(test_monitor *arg)
+    NPRDMA_HOOK static void drain_nics(test_monitor *arg)
     {
         auto self = static_cast<test_monitor_populate_race*>(arg);
         for (auto &nic : self->nics) {
-            uint64_t seq = nic.seq;
-            while ((seq & 1) && (nic.seq == seq)) {
+            uint64_t seq = load(nic.seq);
+            while ((seq & 1) && (load(nic.seq) == seq)) {
                 sched_yield();
             }
+        }
+    }
+
+    /* Ends when another drain has begun */
+    NPRDMA_HOOK static void drain_both(test_monitor *arg)
+    {
+        auto self = static_cast<test_monitor_populate_race*>(arg);
+        while ((load(self->drains) < 2) && !load(self->stop_nics)) {
+            sched_yield();
         }
     }
 
@@ -607,6 +616,44 @@ TEST_F(test_monitor_populate_race, oracle_finds_a_missing_drain)
         EXPECT_EQ(waits ? 0u : 1u, violations);
     }
     on_drain = nullptr;
+    unreg(&range);
+    munmap(ptr, 16 * page);
+}
+
+/* The C library frees the stack of a thread when the thread has ended for
+ * ThreadSanitizer. If the stack lies in a region, this call drains beside
+ * another drain. */
+TEST_F(test_monitor_populate_race, stack_is_freed_beside_a_drain)
+{
+    nprdma_range_t range, stack;
+    char *ptr = map();
+    pthread_attr_t attr;
+    void *address;
+    size_t length;
+
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, page));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    std::atomic<int> known(0), ends(0);
+    std::thread thread([&]() {
+        pthread_getattr_np(pthread_self(), &attr);
+        known = 1;
+        wait_until([&]() { return ends == 1; });
+    });
+    wait_until([&]() { return known == 1; });
+    ASSERT_EQ(0, pthread_attr_getstack(&attr, &address, &length));
+    pthread_attr_destroy(&attr);
+    ASSERT_EQ(UCS_OK, reg(&stack, address, length));
+
+    on_drain = drain_both;
+    std::thread other([&]() { madvise(ptr, page, MADV_DONTNEED); });
+    wait_until([&]() { return drains == 1; });
+    ends = 1;
+    thread.join();
+    EXPECT_EQ(2, drains);
+    stop_nics = true;
+    other.join();
+    on_drain = nullptr;
+    unreg(&stack);
     unreg(&range);
     munmap(ptr, 16 * page);
 }
