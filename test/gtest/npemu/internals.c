@@ -165,7 +165,24 @@ void npt_port_account(struct ibv_context *context, uint64_t length,
 
 unsigned npt_qp_admitted(struct ibv_qp *qp)
 {
-    return npemu_qp(qp)->admitted - npemu_qp(qp)->executed;
+    npemu_qp_t *self = npemu_qp(qp);
+    unsigned count;
+
+    npemu_spin_lock(&self->sq_lock);
+    count = self->admitted - self->executed;
+    npemu_spin_unlock(&self->sq_lock);
+    return count;
+}
+
+unsigned npt_qp_waiting(struct ibv_qp *qp)
+{
+    npemu_qp_t *self = npemu_qp(qp);
+    unsigned count;
+
+    npemu_spin_lock(&self->sq_lock);
+    count = self->posted - self->executed;
+    npemu_spin_unlock(&self->sq_lock);
+    return count;
 }
 
 /* As npemu_sq_entry_t begins. */
@@ -174,22 +191,27 @@ typedef struct {
     npemu_ticket_t ticket;
 } npt_sq_entry_t;
 
-static npemu_ticket_t *npt_qp_ticket(struct ibv_qp *qp, unsigned index)
+static npemu_ticket_t npt_qp_ticket(struct ibv_qp *qp, unsigned index)
 {
     npemu_qp_t *self = npemu_qp(qp);
-    uint32_t pos     = (self->executed + index) & self->sq_mask;
+    npemu_ticket_t ticket;
+    uint32_t pos;
 
-    return &((npt_sq_entry_t*)(self->sq + pos * self->sq_stride))->ticket;
+    npemu_spin_lock(&self->sq_lock);
+    pos    = (self->executed + index) & self->sq_mask;
+    ticket = ((npt_sq_entry_t*)(self->sq + pos * self->sq_stride))->ticket;
+    npemu_spin_unlock(&self->sq_lock);
+    return ticket;
 }
 
 uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index)
 {
-    return npt_qp_ticket(qp, index)->left_ns;
+    return npt_qp_ticket(qp, index).left_ns;
 }
 
 uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index)
 {
-    return npt_qp_ticket(qp, index)->work_ps / 1000;
+    return npt_qp_ticket(qp, index).work_ps / 1000;
 }
 
 struct npt_wire {

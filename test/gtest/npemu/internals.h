@@ -74,9 +74,11 @@ void npt_port_unlock(struct ibv_context *context);
 void npt_port_account(struct ibv_context *context, uint64_t length,
                       uint64_t wire_ns, uint64_t cpu_ns);
 
-/** How many requests of a send queue are on the wire; and when that with an
- * index from the oldest leaves it, as estimated, and its work: ns. */
+/** How many requests of a send queue are on the wire, and how many there or
+ * behind it; and when that with an index from the oldest leaves it, as
+ * estimated, and its work: ns. */
 unsigned npt_qp_admitted(struct ibv_qp *qp);
+unsigned npt_qp_waiting(struct ibv_qp *qp);
 uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index);
 uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index);
 
