@@ -7,7 +7,8 @@ import re
 import subprocess
 
 import stale
-from measure import Row, bare, one_turn, show_size
+from measure import (Row, bare, more_turns, one_turn, show_size,
+                     three_times)
 from probes import GIB, MIB, attempt, need_variable, unlimited_memlock
 from session import BenchError, Skip, field_of
 from stale import PROPOSALS
@@ -23,6 +24,12 @@ FIELDS = {"mb_per_s": "MB/s", "peak_kb": "kB", "after_kb": "kB",
 SAYS = {"mb_per_s": "rate", "peak_kb": "peak of resident memory",
         "after_kb": "resident 1 s after the last free",
         "locked_kb": "locked memory", "faults": "page faults"}
+
+# Ways of policies_bench floor, and what is printed for each
+FLOORS = {"pages": "no transport: page faults and munmap() alone",
+          "copy": "no transport: these and one copy by a system call",
+          "helped": "no transport: page faults by two threads",
+          "early": "no transport: the receiver's pages while the sender writes"}
 
 # What nprdma locks for itself at most, and the limit of policies.limit
 MOST_LOCKED_KB = 4096
@@ -80,6 +87,34 @@ def stream(memory, needed=None):
     return command
 
 
+def read_rate(session, name, memory, size, percent, out):
+    """MB/s of what policies_bench rate or floor prints."""
+    traffic = tuple(field_of(out, field) for field in
+                    ("percent", "messages", "fresh", "choices"))
+    if field_of(out, "wrong") != 0:
+        raise BenchError(f"{field_of(out, 'wrong'):.0f} messages of {name} had "
+                         "wrong data")
+    check_traffic(session, ("rate", memory, size, percent), name, (traffic,))
+    return field_of(out, "mb_per_s")
+
+
+def rate(memory, percent, needed=None):
+    """The command of a row of one share: a short run, so that there can be
+    many. A contestant may also be one of FLOORS."""
+    def command(session, contestant, size):
+        if needed is not None:
+            need_variable(session, needed)
+        words = [str(size), memory, SEED, str(percent)]
+        if contestant in FLOORS:
+            out = session.mpi("nprdma", 2, "policies_bench",
+                              ["floor", *words, contestant])
+        else:
+            out = session.mpi(contestant, 2, "policies_bench",
+                              ["rate", *words])
+        return read_rate(session, contestant, memory, size, percent, out)
+    return command
+
+
 def stale_control(session, contestant, size):
     """The number of wrong messages that are found where half of them are."""
     out = session.mpi(contestant, 2, "stale_bench",
@@ -90,6 +125,12 @@ def stale_control(session, contestant, size):
 def show_share(percent):
     """As the documents write it."""
     return f"r = {percent / 100:g}"
+
+
+def many_turns(turns):
+    """For a ratio that is close to its limit. Neighbouring runs differ by some
+    5 %, and all of them by half."""
+    return 12 * turns + 1
 
 
 def shown(contestants, main="nprdma", limits=None):
@@ -111,12 +152,14 @@ def speed(first, second, percent, relation, limit):
                  f"{first} : {second}")
 
 
-def stream_row(memory, judges):
-    """All proposals on one traffic."""
+def stream_row(memory):
+    """All proposals on one traffic. Rates have their limits in the rows of
+    policies.reused and policies.fresh."""
     return Row(f"policies.{memory}", f"stream, {memory} ({ORDER})",
                stream(memory), PROPOSALS,
-               [*shown(PROPOSALS, limits={"locked_kb": ("<=", MOST_LOCKED_KB)}),
-                *judges], "MB/s", (MIB, 16 * MIB), prepare=unlimited_memlock)
+               list(shown(PROPOSALS, limits={
+                   "locked_kb": ("<=", MOST_LOCKED_KB)})),
+               "MB/s", (MIB, 16 * MIB), prepare=unlimited_memlock)
 
 
 def broken(session, contestant, size):
@@ -226,6 +269,37 @@ def lazy_row():
                "MB/s", (MIB, 16 * MIB), prepare=unlimited_memlock)
 
 
+def reused_row(line, memory, contestants, sizes, turns, needed=None):
+    """The limit for buffers that are used again, from many short runs: the rate
+    of all contestants changes by half within seconds, with where their pages
+    lie and with what else the host does. Neighbouring runs see the same."""
+    judges = [ratio("nprdma", "rcache", ">=", 0.97,
+                    what="rate, r = 1, nprdma : rcache")]
+    if "lazy-unmap" in contestants:
+        # Nothing is unmapped
+        judges.append(ratio("lazy-unmap", "nprdma", ">=", 0.97,
+                            what="rate, r = 1, lazy-unmap : nprdma"))
+    return Row(f"policies.{line}",
+               f"{memory}, r = 1 ({' : '.join(contestants)})",
+               rate(memory, 100, needed), contestants, judges, "MB/s", sizes,
+               turns=turns, prepare=unlimited_memlock)
+
+
+def fresh_row(line, sizes, turns):
+    """The limit for new buffers, and how near to it any transport could be."""
+    contestants = ("rcache", "nprdma", "pool", *FLOORS)
+    judges = [ratio("nprdma", "rcache", ">=", 1.5,
+                    what="rate, r = 0, nprdma : rcache"),
+              ratio("pool", "rcache", what="rate, r = 0, pool : rcache"),
+              *(ratio(name, "rcache", what=f"{text} : rcache")
+                for name, text in FLOORS.items()),
+              ratio("nprdma", "copy", ">=", 0.9,
+                    what="rate, r = 0, nprdma : its page faults and copies")]
+    return Row(f"policies.{line}", f"mmap, r = 0 ({' : '.join(contestants)})",
+               rate("mmap", 0), contestants, judges, "MB/s", sizes, turns=turns,
+               prepare=unlimited_memlock)
+
+
 # Contestants with a row of their own, and its memory
 OWN_MEMORY = {"malloc-keep": "malloc", "lazy-unmap": "mmap"}
 
@@ -240,14 +314,24 @@ POLICIES = [
         [value(name, relation, STALE_TURNS, unit="found")
          for name in ("rcache", "nprdma") for relation in ("<=", ">=")],
         "found", (MIB,), turns=one_turn, prepare=unlimited_memlock),
-    stream_row("malloc", [speed("nprdma", "rcache", 100, ">=", 0.97)]),
-    stream_row("mmap", [speed("nprdma", "rcache", 100, ">=", 0.97),
-                        speed("nprdma", "rcache", 0, ">=", 1.5)]),
+    stream_row("malloc"),
+    stream_row("mmap"),
     Row("policies.remap", "model of remapping the pool's pages (no contestant)",
         model, ("pool",), list(model_judges()), "MB/s",
         (65536, MIB, 16 * MIB)),
     keep_row(),
     lazy_row(),
+    reused_row("reused", "malloc", ("rcache", "nprdma"), (65536, MIB),
+               many_turns),
+    reused_row("reused", "mmap", ("rcache", "nprdma", "lazy-unmap"),
+               (65536, MIB), many_turns, "UCX_NPRDMA_LAZY_UNMAP"),
+    reused_row("reused-large", "malloc", ("rcache", "nprdma"),
+               (16 * MIB, 64 * MIB), more_turns),
+    reused_row("reused-large", "mmap", ("rcache", "nprdma"),
+               (16 * MIB, 64 * MIB), more_turns),
+    fresh_row("fresh", (MIB,), three_times),
+    fresh_row("fresh-large", (16 * MIB,), None),
+    fresh_row("fresh-large", (64 * MIB,), one_turn),
     Row("policies.startup", f"start of 2 ranks, 1 % touched ({ORDER})",
         startup, PROPOSALS,
         [value("nprdma@us", show=tuple(f"{name}@us" for name in PROPOSALS),

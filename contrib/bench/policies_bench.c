@@ -3,6 +3,8 @@
 /*
  * MPI benchmark of what happens to buffers between messages.
  *
+ * All memory has pages of 4 KiB, whatever the machine's setting is.
+ *
  *   stream SIZE MEMORY SEED [break]
  *       Messages from rank 0 to rank 1, 10 at once. PERCENT of them have the
  *       kept buffers of their slots; a rank allocates the other buffers, and
@@ -23,6 +25,22 @@
  *       With "break" one byte of one message of each line is changed before it
  *       is sent, so "wrong" must be 1.
  *
+ *   rate SIZE MEMORY SEED PERCENT
+ *       The first six fields for this PERCENT, and nothing that takes time
+ *       otherwise. Up to ROUNDS times all buffers are new, so that one place
+ *       in memory, good or bad for the caches, does not decide.
+ *
+ *   floor SIZE MEMORY SEED PERCENT WAY
+ *       The same without a transport, which no transport can be faster than:
+ *       when the sender has written all, the receiver has the kernel bring in
+ *       the pages of its new buffers. WAY is
+ *           pages   this alone
+ *           copy    and one copy, as the emulated NIC makes it; every byte is
+ *                   checked
+ *           helped  the pages, by two threads, while the sender polls
+ *           early   the pages, while the sender writes; only a receiver can
+ *                   that knows its buffers before it knows of messages
+ *
  *   remap SIZE
  *       Without MPI. Microseconds of what would replace the last copy of a
  *       pool of pinned pages: swap_us exchanges the pages of two buffers,
@@ -36,26 +54,45 @@
 
 #include <mpi.h>
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #define SLOTS     10
 #define WARM      2 /* Batches that are not timed */
+#define WARM_KEPT 12 /* The same with kept buffers: until caches know them */
 #define MIN_TURNS 8
-#define MAX_TURNS 512
+#define MAX_TURNS 510 /* A multiple of ROUNDS */
 #define VOLUME    (256ul << 20)
+#define PAGE      4096ul
+#define ROUNDS    6 /* Of rate and floor, at least 4 batches each */
 #define SETTLE_US 1e6
 #define REMAPS    31
 
+/* How the receiver gets its data; most ways leave that out */
+typedef enum { BY_MESSAGES, PAGES, COPY, HELPED, EARLY, NUM_WAYS } way_t;
+
+static const char *const way_names[NUM_WAYS] = {
+    "messages", "pages", "copy", "helped", "early"
+};
+
 typedef struct {
-    size_t   size;
-    int      is_malloc, is_broken;
-    uint64_t random;
-    void     *kept[SLOTS];
-    uint64_t number;             /* Of the next message */
-    long     wrong, messages, fresh, choices;
-    long     locked_kb;
-    double   us;                 /* Of the last batch */
+    size_t     size;
+    int        is_malloc, is_broken;
+    way_t      way;
+    pid_t      peer;             /* Rank 0 */
+    uint64_t   random;
+    void       *kept[SLOTS];
+    void       *buffers[SLOTS];  /* Of this batch */
+    atomic_int next;             /* Slot whose pages come in next */
+    uint64_t   number;           /* Of the next message */
+    long       wrong, messages, fresh, choices;
+    long       locked_kb;
+    double     us;               /* Of the last batch */
 } stream_t;
 
 static int  rank;
@@ -182,28 +219,119 @@ static void transfer(stream_t *stream, void **buffers)
     MPI_Waitall(SLOTS, requests, MPI_STATUSES_IGNORE);
 }
 
+/* What a receiver cannot do without: the pages of its new buffers */
+static void bring_in(const stream_t *stream, void *buffer)
+{
+    uintptr_t start = (uintptr_t)buffer & -PAGE;
+    uintptr_t end   = ((uintptr_t)buffer + stream->size + PAGE - 1) & -PAGE;
+
+    CHECK(!madvise((void*)start, end - start, MADV_POPULATE_WRITE),
+          "MADV_POPULATE_WRITE: %m");
+}
+
+/* For one or two threads: the slots that no thread has taken yet */
+static void *bring_in_all(void *arg)
+{
+    stream_t *stream = arg;
+    int slot;
+
+    while ((slot = atomic_fetch_add(&stream->next, 1)) < SLOTS) {
+        if (stream->buffers[slot] != stream->kept[slot]) {
+            bring_in(stream, stream->buffers[slot]);
+        }
+    }
+    return NULL;
+}
+
+static void bring_in_helped(stream_t *stream)
+{
+    pthread_t helper;
+
+    CHECK(!pthread_create(&helper, NULL, bring_in_all, stream),
+          "cannot start a thread");
+    bring_in_all(stream);
+    pthread_join(helper, NULL);
+}
+
+/* One message as the emulated NIC moves it: by one system call */
+static void copy_from(pid_t pid, const stream_t *stream, void *from, void *to)
+{
+    struct iovec local = {to, stream->size}, remote = {from, stream->size};
+
+    CHECK(process_vm_readv(pid, &local, 1, &remote, 1, 0) ==
+          (ssize_t)stream->size, "process_vm_readv: %m");
+}
+
+/* The receiver brings in the pages of a message and copies it, then the next */
+static void copy_all(stream_t *stream, void *const *from)
+{
+    int slot;
+
+    for (slot = 0; slot < SLOTS; ++slot) {
+        if (stream->buffers[slot] != stream->kept[slot]) {
+            bring_in(stream, stream->buffers[slot]);
+        }
+        copy_from(stream->peer, stream, from[slot], stream->buffers[slot]);
+    }
+}
+
+/* Barriers stand for the messages that say that data is there, and received */
+static void without_transport(stream_t *stream)
+{
+    void *from[SLOTS];
+
+    memcpy(from, stream->buffers, sizeof(from));
+    MPI_Bcast(from, sizeof(from), MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (rank == 1) {
+        switch (stream->way) {
+        case PAGES:
+            bring_in_all(stream);
+            break;
+        case HELPED:
+            bring_in_helped(stream);
+            break;
+        case COPY:
+            copy_all(stream, from);
+            break;
+        default:
+            break;
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void batch(stream_t *stream, int percent)
 {
-    void *buffers[SLOTS];
+    void **buffers = stream->buffers;
     double start;
     long locked;
     int slot;
 
     MPI_Barrier(MPI_COMM_WORLD);
     start = now_us();
+    atomic_store(&stream->next, 0);
     take_all(stream, percent, buffers);
     if (rank == 0) {
         write_messages(stream, buffers);
+    } else if (stream->way == EARLY) {
+        bring_in_all(stream);
     }
-    transfer(stream, buffers);
+    if (stream->way == BY_MESSAGES) {
+        transfer(stream, buffers);
+    } else {
+        without_transport(stream);
+    }
     stream->us = now_us() - start;
 
     locked            = status_kb("VmLck:");
     stream->locked_kb = locked > stream->locked_kb ? locked : stream->locked_kb;
     for (slot = 0; slot < SLOTS; ++slot) {
+        /* In all ways, for the caches, but some have moved no data */
         stream->wrong += (rank == 1) &&
                          !is_pattern(buffers[slot], stream->size,
-                                     stream->number + slot);
+                                     stream->number + slot) &&
+                         ((stream->way == BY_MESSAGES) ||
+                          (stream->way == COPY));
     }
     stream->number += SLOTS;
 
@@ -268,9 +396,58 @@ static void print_results(const stream_t *stream, int percent, int turns,
     }
 }
 
+static void print_rate(stream_t *stream, int percent, const double *times,
+                       int turns)
+{
+    double sums[NUM_SUMS] = {stream->wrong, stream->messages, stream->fresh,
+                             stream->choices}, sum[NUM_SUMS];
+    double us             = fast_mean(times, turns);
+
+    MPI_Reduce(sums, sum, NUM_SUMS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        printf("percent %d mb_per_s %.1f wrong %.0f messages %.0f fresh %.0f "
+               "choices %.0f\n", percent, (double)stream->size * SLOTS / us,
+               sum[WRONG], sum[MESSAGES], sum[FRESH], sum[CHOICES]);
+    }
+}
+
 static long positive(long value)
 {
     return value > 0 ? value : 0;
+}
+
+static int count_turns(size_t size)
+{
+    size_t turns = VOLUME / (SLOTS * size);
+
+    turns = turns < MIN_TURNS ? MIN_TURNS : turns;
+    return turns > MAX_TURNS ? MAX_TURNS : turns;
+}
+
+/* The kept buffers, and batches that are neither timed nor counted */
+static void begin(stream_t *stream, int percent)
+{
+    stream_t before = *stream;
+    int slot, turn, warm = percent > 0 ? WARM_KEPT : WARM;
+
+    for (slot = 0; (percent > 0) && (slot < SLOTS); ++slot) {
+        stream->kept[slot] = allocate(stream);
+    }
+    for (turn = 0; turn < warm; ++turn) {
+        batch(stream, percent > 0 ? 100 : 0);
+    }
+    stream->messages = before.messages;
+    stream->fresh    = before.fresh;
+    stream->choices  = before.choices;
+}
+
+static void end(stream_t *stream, int percent)
+{
+    int slot;
+
+    for (slot = 0; (percent > 0) && (slot < SLOTS); ++slot) {
+        release(stream, stream->kept[slot]);
+    }
 }
 
 static void share(size_t size, int is_malloc, uint64_t seed, int is_broken,
@@ -278,22 +455,12 @@ static void share(size_t size, int is_malloc, uint64_t seed, int is_broken,
 {
     stream_t stream = {.size = size, .is_malloc = is_malloc,
                        .random = mix(seed + 2 * percent + rank)};
-    int turn, turns = VOLUME / (SLOTS * size);
+    int turn, turns = count_turns(size);
     double sums[NUM_SUMS], maxima[NUM_MAXIMA], times[MAX_TURNS];
     long faults_before;
-    int slot;
 
-    turns = turns < MIN_TURNS ? MIN_TURNS : turns;
-    turns = turns > MAX_TURNS ? MAX_TURNS : turns;
     reset_peak();
-    for (slot = 0; (percent > 0) && (slot < SLOTS); ++slot) {
-        stream.kept[slot] = allocate(&stream);
-    }
-    for (turn = 0; turn < WARM; ++turn) {
-        batch(&stream, percent > 0 ? 100 : 0);
-    }
-
-    stream.messages  = stream.fresh = stream.choices = 0;
+    begin(&stream, percent);
     stream.is_broken = is_broken && (rank == 0);
     faults_before    = faults();
     for (turn = 0; turn < turns; ++turn) {
@@ -302,9 +469,7 @@ static void share(size_t size, int is_malloc, uint64_t seed, int is_broken,
     }
     sums[FAULTS] = faults() - faults_before;
 
-    for (slot = 0; (percent > 0) && (slot < SLOTS); ++slot) {
-        release(&stream, stream.kept[slot]);
-    }
+    end(&stream, percent);
     go_on();
     sums[WRONG]    = stream.wrong;
     sums[MESSAGES] = stream.messages;
@@ -317,18 +482,36 @@ static void share(size_t size, int is_malloc, uint64_t seed, int is_broken,
                   maxima);
 }
 
-static void stream(size_t size, const char *memory, uint64_t seed,
-                   int is_broken)
+static void rate(size_t size, int is_malloc, uint64_t seed, int percent,
+                 way_t way)
+{
+    stream_t stream = {.size = size, .is_malloc = is_malloc, .way = way,
+                       .random = mix(seed + 2 * percent + rank)};
+    int all    = count_turns(size);
+    int rounds = all < 4 * ROUNDS ? all / 4 : ROUNDS;
+    int turns  = (all + rounds - 1) / rounds;
+    int round, turn, count = 0;
+    double times[MAX_TURNS];
+
+    stream.peer = getpid();
+    MPI_Bcast(&stream.peer, sizeof(stream.peer), MPI_BYTE, 0, MPI_COMM_WORLD);
+
+    for (round = 0; round < rounds; ++round) {
+        begin(&stream, percent);
+        for (turn = 0; turn < turns; ++turn) {
+            batch(&stream, percent);
+            times[count++] = stream.us;
+        }
+        end(&stream, percent);
+    }
+    print_rate(&stream, percent, times, count);
+}
+
+static void stream(size_t size, int is_malloc, uint64_t seed, int is_broken)
 {
     static const int percents[] = {0, 50, 90, 100};
-    int is_malloc               = !strcmp(memory, "malloc");
-    int ranks;
     size_t i;
 
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if ((ranks != 2) || (!is_malloc && strcmp(memory, "mmap"))) {
-        fail("stream needs 2 ranks, and malloc or mmap");
-    }
     for (i = 0; i < sizeof(percents) / sizeof(*percents); ++i) {
         share(size, is_malloc, seed, is_broken, percents[i]);
     }
@@ -387,25 +570,62 @@ static void remap(size_t size)
            median(refill, REMAPS));
 }
 
+static way_t find_way(const char *name)
+{
+    way_t way;
+
+    for (way = PAGES; way < NUM_WAYS; ++way) {
+        if (!strcmp(name, way_names[way])) {
+            return way;
+        }
+    }
+    fail("no such way of floor");
+    return NUM_WAYS;
+}
+
+/* What two ranks do; the words are those of the command line */
+static void measure(const char *kind, size_t size, int count, char **words)
+{
+    int is_malloc = (count > 0) && !strcmp(words[0], "malloc");
+    uint64_t seed = count > 1 ? strtoull(words[1], NULL, 0) : 0;
+    int percent   = count > 2 ? atoi(words[2]) : 0;
+    int ranks;
+
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if ((ranks != 2) || (count < 2) ||
+        (!is_malloc && strcmp(words[0], "mmap"))) {
+        fail("needs 2 ranks, malloc or mmap, and a seed");
+    } else if (!strcmp(kind, "stream")) {
+        stream(size, is_malloc, seed,
+               (count > 2) && !strcmp(words[2], "break"));
+    } else if (!strcmp(kind, "rate") && (count == 3)) {
+        rate(size, is_malloc, seed, percent, BY_MESSAGES);
+    } else if (!strcmp(kind, "floor") && (count == 4)) {
+        rate(size, is_malloc, seed, percent, find_way(words[3]));
+    } else {
+        fail("the head of policies_bench.c has the command line");
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *kind = argc > 2 ? argv[1] : "";
     size_t size      = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
 
-    CHECK((size >= 4096) && (size % 4096 == 0),
+    CHECK((size >= PAGE) && (size % PAGE == 0),
           "the size must be a multiple of 4096");
     if (!strcmp(kind, "remap")) {
         remap(size);
         return EXIT_SUCCESS;
     }
 
-    CHECK(!strcmp(kind, "stream") && (argc >= 5),
-          "say stream SIZE MEMORY SEED [break], or remap SIZE");
+    /* Huge pages would depend on the setting of the machine, the size and the
+     * place of each buffer */
+    CHECK(!prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), "PR_SET_THP_DISABLE: %m");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     start_kb = status_kb("VmRSS:");
-    stream(size, argv[3], strtoull(argv[4], NULL, 0),
-           (argc > 5) && !strcmp(argv[5], "break"));
+    measure(kind, size, argc - 3, argv + 3);
     MPI_Finalize();
     return EXIT_SUCCESS;
 }
