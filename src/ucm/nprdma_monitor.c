@@ -640,9 +640,10 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
 static void nprdma_monitor_start_lazy(nprdma_monitor_t *monitor)
 {
     nprdma_kept_params_t params = {
-        .limit   = monitor->params.lazy_limit,
-        .is_open = monitor->params.lazy_open,
-        .age     = monitor->params.lazy_age
+        .limit    = monitor->params.lazy_limit,
+        .is_open  = monitor->params.lazy_open,
+        .max_huge = monitor->params.lazy_huge,
+        .age      = monitor->params.lazy_age
     };
 
     monitor->has_kept = (params.limit > 0) &&

@@ -103,6 +103,9 @@ typedef struct nprdma_monitor_params {
     /* Nonzero: that memory stays accessible to the process */
     int                          lazy_open;
 
+    /* Bytes of its longest block of huge pages; UCS_MEMUNITS_AUTO or _INF */
+    size_t                       lazy_huge;
+
     /* Seconds after which it is unmapped, if it has no use */
     double                       lazy_age;
 

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_pagein.h"
+#include "ucm/events/nprdma_pagemap.h"
 #include "ucm/events/nprdma_procmap.h"
 
 #include <ucs/debug/log.h>
@@ -13,7 +14,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,33 +29,6 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-
-/* PAGEMAP_SCAN, Linux 6.7, Documentation/admin-guide/mm/pagemap.rst */
-#define NPRDMA_PAGEMAP_PRESENT (1u << 3)
-#define NPRDMA_PAGEMAP_PFNZERO (1u << 5)
-
-typedef struct nprdma_pagemap_run {
-    uint64_t start;
-    uint64_t end;
-    uint64_t categories;
-} nprdma_pagemap_run_t;
-
-typedef struct nprdma_pagemap_scan {
-    uint64_t size;
-    uint64_t flags;
-    uint64_t start;
-    uint64_t end;
-    uint64_t walk_end;
-    uint64_t vec;
-    uint64_t vec_len;
-    uint64_t max_pages;
-    uint64_t category_inverted;
-    uint64_t category_mask;
-    uint64_t category_anyof_mask;
-    uint64_t return_mask;
-} nprdma_pagemap_scan_t;
-
-#define NPRDMA_PAGEMAP_SCAN _IOWR('f', 16, nprdma_pagemap_scan_t)
 
 /* Words of /proc/self/pagemap */
 #define NPRDMA_PAGEMAP_WORD_PRESENT   (1ull << 63)

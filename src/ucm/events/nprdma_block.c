@@ -5,19 +5,31 @@
 #endif
 
 #include "nprdma_block.h"
+#include "nprdma_pagemap.h"
 #include "nprdma_procmap.h"
 #include "nprdma_uffd.h"
 
+#include <ucs/sys/string.h>
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 
 /* Pages whose presence is asked for at once */
 #define NPRDMA_BLOCK_BATCH 1024
+
+/* Runs of pages that are asked for at once */
+#define NPRDMA_BLOCK_NUM_RUNS 64
+
+/* Bytes to measure with that are in a cache, and how often */
+#define NPRDMA_BLOCK_HOT      ((size_t)512 * 1024)
+#define NPRDMA_BLOCK_HOT_RUNS 4
 
 /* Longer than any name that prctl(PR_SET_VMA_ANON_NAME) gives */
 #define NPRDMA_BLOCK_NAME_MAX 128
@@ -39,14 +51,19 @@ typedef enum nprdma_block_page {
 
 
 static struct {
-    size_t page_size;
-    int    has_key;
-    int    has_query;
-    int    maps_fd; /* Used if has_query */
-    int    uffd;    /* As nprdma_uffd_is_foreign() needs it, or -1 */
+    size_t        page_size;
+    size_t        huge_size;  /* Of a huge page; 0: there are none */
+    size_t        max_huge;   /* Bytes of a block of huge pages, or AUTO */
+    nprdma_pace_t pace;       /* Of these */
+    int           has_key;
+    int           has_query;
+    int           maps_fd;    /* Used if has_query */
+    int           pagemap_fd; /* -1: no PAGEMAP_SCAN */
+    int           uffd;       /* As nprdma_uffd_is_foreign() needs it, or -1 */
 } nprdma_block = {
-    .maps_fd = -1,
-    .uffd    = -1
+    .maps_fd    = -1,
+    .pagemap_fd = -1,
+    .uffd       = -1
 };
 
 
@@ -64,7 +81,60 @@ static int nprdma_block_ask(uintptr_t address, nprdma_procmap_query_t *query,
     return ioctl(nprdma_block.maps_fd, NPRDMA_PROCMAP_QUERY, query);
 }
 
-void nprdma_block_init(void)
+/* As nprdma_pagemap.h has it: pages that are present. *walk_end_p is where the
+ * kernel stopped because the runs are full. */
+NPRDMA_HOOK
+static long nprdma_block_scan(nprdma_span_t span, nprdma_pagemap_run_t *runs,
+                              size_t num_runs, uintptr_t *walk_end_p)
+{
+    nprdma_pagemap_scan_t scan;
+    long ret;
+
+    memset(&scan, 0, sizeof(scan));
+    scan.size          = sizeof(scan);
+    scan.start         = span.start;
+    scan.end           = span.end;
+    scan.vec           = (uintptr_t)runs;
+    scan.vec_len       = num_runs;
+    scan.category_mask = NPRDMA_PAGEMAP_PRESENT;
+    scan.return_mask   = NPRDMA_PAGEMAP_PRESENT | NPRDMA_PAGEMAP_PFNZERO |
+                         NPRDMA_PAGEMAP_HUGE;
+    ret                = syscall(SYS_ioctl, nprdma_block.pagemap_fd,
+                                 NPRDMA_PAGEMAP_SCAN, &scan);
+    *walk_end_p        = scan.walk_end;
+    return ret;
+}
+
+/* @return Bytes of a huge page, or 0 */
+static size_t nprdma_block_read_huge_size(void)
+{
+    FILE *file  = fopen("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
+                        "re");
+    size_t size = 0;
+
+    if (file != NULL) {
+        if (fscanf(file, "%zu", &size) != 1) {
+            size = 0;
+        }
+        fclose(file);
+    }
+    return size;
+}
+
+static void nprdma_block_open_pagemap(nprdma_span_t page)
+{
+    nprdma_pagemap_run_t run;
+    uintptr_t walk_end;
+
+    nprdma_block.pagemap_fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if ((nprdma_block.pagemap_fd >= 0) &&
+        (nprdma_block_scan(page, &run, 1, &walk_end) < 0)) {
+        close(nprdma_block.pagemap_fd);
+        nprdma_block.pagemap_fd = -1;
+    }
+}
+
+void nprdma_block_init(size_t max_huge)
 {
     nprdma_procmap_query_t query;
     char name[NPRDMA_BLOCK_NAME_MAX];
@@ -72,6 +142,9 @@ void nprdma_block_init(void)
 
     nprdma_block_cleanup();
     nprdma_block.page_size = (size_t)sysconf(_SC_PAGESIZE);
+    nprdma_block.huge_size = nprdma_block_read_huge_size();
+    nprdma_block.max_huge  = max_huge;
+    memset(&nprdma_block.pace, 0, sizeof(nprdma_block.pace));
     nprdma_block.maps_fd   = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     nprdma_block.uffd      = nprdma_uffd_open_probe();
     page = mmap(NULL, nprdma_block.page_size, PROT_READ | PROT_WRITE,
@@ -86,19 +159,25 @@ void nprdma_block_init(void)
     nprdma_block.has_key   = (syscall(SYS_pkey_mprotect, page,
                                       nprdma_block.page_size,
                                       PROT_READ | PROT_WRITE, 0) == 0);
+    nprdma_block_open_pagemap(nprdma_span((uintptr_t)page,
+                                          (uintptr_t)page +
+                                          nprdma_block.page_size));
     munmap(page, nprdma_block.page_size);
+}
+
+static void nprdma_block_close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
 }
 
 void nprdma_block_cleanup(void)
 {
-    if (nprdma_block.maps_fd >= 0) {
-        close(nprdma_block.maps_fd);
-        nprdma_block.maps_fd = -1;
-    }
-    if (nprdma_block.uffd >= 0) {
-        close(nprdma_block.uffd);
-        nprdma_block.uffd = -1;
-    }
+    nprdma_block_close_fd(&nprdma_block.maps_fd);
+    nprdma_block_close_fd(&nprdma_block.pagemap_fd);
+    nprdma_block_close_fd(&nprdma_block.uffd);
     nprdma_block.has_query = 0;
 }
 
@@ -131,6 +210,52 @@ static int nprdma_block_is_whole(nprdma_span_t block, int is_accessible)
            (query.vma_page_size == nprdma_block.page_size) &&
            (query.vma_name_size == 0) &&
            (query.vma_flags == (is_accessible ? NPRDMA_BLOCK_RW : 0));
+}
+
+NPRDMA_HOOK
+static uint64_t nprdma_block_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec * (uint64_t)1000000000) + now.tv_nsec;
+}
+
+NPRDMA_HOOK
+nprdma_pace_t *nprdma_block_pace(void)
+{
+    return &nprdma_block.pace;
+}
+
+/* Whether blocks of huge pages may have that length */
+NPRDMA_HOOK
+static int nprdma_block_may_be_huge(size_t length)
+{
+    return (nprdma_block.max_huge == UCS_MEMUNITS_AUTO) ?
+           nprdma_pace_is_worth_it(&nprdma_block.pace, length,
+                                   nprdma_block_now() / 1000000) :
+           (length <= nprdma_block.max_huge);
+}
+
+/* The first huge page of a block tells for all. Small pages take many faults:
+ * to keep them always pays. */
+NPRDMA_HOOK
+static int nprdma_block_is_worth_it(nprdma_span_t block)
+{
+    nprdma_pagemap_run_t run;
+    uintptr_t page, walk_end;
+
+    if ((nprdma_block.pagemap_fd < 0) || (nprdma_block.huge_size == 0) ||
+        nprdma_block_may_be_huge(nprdma_block_length(block))) {
+        return 1;
+    }
+
+    page = (block.start + nprdma_block.huge_size - 1) &
+           ~(nprdma_block.huge_size - 1);
+    return (page >= block.end) ||
+           (nprdma_block_scan(nprdma_span(page, page + nprdma_block.page_size),
+                              &run, 1, &walk_end) < 1) ||
+           !(run.categories & NPRDMA_PAGEMAP_HUGE);
 }
 
 /* A system call that fails for locked memory (EBUSY) and holes (ENOMEM), and
@@ -189,7 +314,8 @@ static int nprdma_block_protect(nprdma_span_t block, int is_accessible)
 NPRDMA_HOOK
 nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open)
 {
-    if (!nprdma_block_is_unlocked(block) || !nprdma_block_is_whole(block, 1)) {
+    if (!nprdma_block_is_worth_it(block) || !nprdma_block_is_unlocked(block) ||
+        !nprdma_block_is_whole(block, 1)) {
         return NPRDMA_LAZY_REFUSED;
     }
 
@@ -212,29 +338,27 @@ nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open)
 }
 
 NPRDMA_HOOK
-static nprdma_block_page_t
-nprdma_block_page_kind(uintptr_t page, unsigned char presence)
+static int nprdma_block_has_data(uintptr_t start, uintptr_t end)
 {
-    const uint64_t *words = (const uint64_t*)page;
-    size_t i;
+    const uint64_t *word;
 
-    if (!(presence & 1)) {
-        return NPRDMA_BLOCK_ABSENT;
-    }
-
-    for (i = 0; i < nprdma_block.page_size / sizeof(*words); ++i) {
-        if (words[i] != 0) {
-            return NPRDMA_BLOCK_USED;
+    for (word = (const uint64_t*)start; word < (const uint64_t*)end; ++word) {
+        if (*word != 0) {
+            return 1;
         }
     }
 
-    return NPRDMA_BLOCK_ZERO;
+    return 0;
 }
 
 NPRDMA_HOOK
 static void nprdma_block_zero_run(uintptr_t start, uintptr_t end,
                                   nprdma_block_page_t kind)
 {
+    if (start >= end) {
+        return;
+    }
+
     switch (kind) {
     case NPRDMA_BLOCK_ABSENT:
         syscall(SYS_madvise, start, end - start, MADV_DONTNEED);
@@ -247,36 +371,128 @@ static void nprdma_block_zero_run(uintptr_t start, uintptr_t end,
     }
 }
 
+/* Reads a word of each page, and more of one that begins with zeros */
+NPRDMA_HOOK
+static void nprdma_block_zero_by_read(nprdma_span_t span)
+{
+    const size_t page_size   = nprdma_block.page_size;
+    nprdma_block_page_t kind = NPRDMA_BLOCK_ZERO;
+    uintptr_t run            = span.start;
+    unsigned char present[NPRDMA_BLOCK_BATCH];
+    nprdma_block_page_t next;
+    uintptr_t page, end;
+    size_t i, count;
+
+    for (page = span.start; page < span.end; page = end) {
+        count = (span.end - page) / page_size;
+        count = (count < NPRDMA_BLOCK_BATCH) ? count : NPRDMA_BLOCK_BATCH;
+        end   = page + (count * page_size);
+        if (syscall(SYS_mincore, page, end - page, present) != 0) {
+            memset(present, 1, count);
+        }
+
+        for (i = 0; i < count; ++i, page += page_size) {
+            next = !(present[i] & 1) ? NPRDMA_BLOCK_ABSENT :
+                   nprdma_block_has_data(page, page + page_size) ?
+                   NPRDMA_BLOCK_USED : NPRDMA_BLOCK_ZERO;
+            if (next != kind) {
+                nprdma_block_zero_run(run, page, kind);
+                run  = page;
+                kind = next;
+            }
+        }
+    }
+    nprdma_block_zero_run(run, span.end, kind);
+}
+
+/* Not all kernels tell a huge page of zeros. @return Bytes that had data. */
+NPRDMA_HOOK
+static size_t nprdma_block_zero_pages(uintptr_t start, uintptr_t end)
+{
+    size_t length = 0;
+    uintptr_t next;
+
+    for (; start < end; start = next) {
+        next = (start | (nprdma_block.huge_size - 1)) + 1;
+        next = (next < end) ? next : end;
+        if (nprdma_block_has_data(start, next)) {
+            nprdma_block_zero_run(start, next, NPRDMA_BLOCK_USED);
+            length += next - start;
+        }
+    }
+
+    return length;
+}
+
+/* Once, of memory that is zero already. The first run brings it in. */
+NPRDMA_HOOK
+static void nprdma_block_measure_hot(uintptr_t start)
+{
+    uint64_t begin;
+    unsigned i;
+
+    for (i = 0; i <= NPRDMA_BLOCK_HOT_RUNS; ++i) {
+        begin = nprdma_block_now();
+        nprdma_block_zero_run(start, start + NPRDMA_BLOCK_HOT,
+                              NPRDMA_BLOCK_USED);
+        if (i > 0) {
+            nprdma_pace_hot(&nprdma_block.pace, NPRDMA_BLOCK_HOT,
+                            nprdma_block_now() - begin);
+        }
+    }
+}
+
+NPRDMA_HOOK
+static void nprdma_block_zero_huge(uintptr_t start, uintptr_t end)
+{
+    uint64_t begin = nprdma_block_now();
+    size_t length  = nprdma_block_zero_pages(start, end);
+    uint64_t now   = nprdma_block_now();
+
+    if ((nprdma_block.max_huge != UCS_MEMUNITS_AUTO) ||
+        (length < NPRDMA_BLOCK_HOT) || (length < end - start)) {
+        return; /* What was searched for data is no measure */
+    }
+
+    if (!nprdma_pace_has_hot(&nprdma_block.pace)) {
+        nprdma_block_measure_hot(start);
+    }
+    nprdma_pace_zeroed(&nprdma_block.pace, length, now - begin, now / 1000000);
+}
+
 /* Makes no page present that is not, and writes to no page that is zero: the
  * kernel may have one such page for all */
 NPRDMA_HOOK
 static void nprdma_block_zero(nprdma_span_t block)
 {
-    const size_t page_size   = nprdma_block.page_size;
-    nprdma_block_page_t kind = NPRDMA_BLOCK_ZERO;
-    uintptr_t run            = block.start;
-    unsigned char present[NPRDMA_BLOCK_BATCH];
-    nprdma_block_page_t next;
-    uintptr_t page;
-    size_t i, count;
+    nprdma_pagemap_run_t runs[NPRDMA_BLOCK_NUM_RUNS];
+    uintptr_t at = block.start;
+    uintptr_t walk_end;
+    long num_runs, i;
 
-    for (page = block.start; page < block.end; page += count * page_size) {
-        count = (block.end - page) / page_size;
-        count = (count < NPRDMA_BLOCK_BATCH) ? count : NPRDMA_BLOCK_BATCH;
-        if (syscall(SYS_mincore, page, count * page_size, present) != 0) {
-            memset(present, 1, count);
+    while (at < block.end) {
+        num_runs = (nprdma_block.pagemap_fd < 0) ? -1 :
+                   nprdma_block_scan(nprdma_span(at, block.end), runs,
+                                     NPRDMA_BLOCK_NUM_RUNS, &walk_end);
+        if ((num_runs < 0) || (walk_end <= at)) {
+            nprdma_block_zero_by_read(nprdma_span(at, block.end));
+            return;
         }
 
-        for (i = 0; i < count; ++i) {
-            next = nprdma_block_page_kind(page + (i * page_size), present[i]);
-            if (next != kind) {
-                nprdma_block_zero_run(run, page + (i * page_size), kind);
-                run  = page + (i * page_size);
-                kind = next;
+        for (i = 0; i < num_runs; ++i) {
+            nprdma_block_zero_run(at, runs[i].start, NPRDMA_BLOCK_ABSENT);
+            at = runs[i].end;
+            if (runs[i].categories & NPRDMA_PAGEMAP_PFNZERO) {
+                continue;
+            } else if (runs[i].categories & NPRDMA_PAGEMAP_HUGE) {
+                nprdma_block_zero_huge(runs[i].start, at);
+            } else {
+                nprdma_block_zero_run(runs[i].start, at, NPRDMA_BLOCK_USED);
             }
         }
+        nprdma_block_zero_run(at, walk_end, NPRDMA_BLOCK_ABSENT);
+        at = walk_end;
     }
-    nprdma_block_zero_run(run, block.end, kind);
 }
 
 NPRDMA_HOOK

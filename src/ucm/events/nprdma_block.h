@@ -5,6 +5,7 @@
 
 #include "nprdma_hook.h"
 #include "nprdma_lazy.h"
+#include "nprdma_pace.h"
 
 BEGIN_C_DECLS
 
@@ -21,9 +22,20 @@ BEGIN_C_DECLS
  */
 
 
-/** Find out what the kernel has: PROCMAP_QUERY of Linux 6.11, keys,
- * userfaultfd. */
-void nprdma_block_init(void);
+/**
+ * Find out what the kernel has: PROCMAP_QUERY of Linux 6.11, PAGEMAP_SCAN of
+ * 6.7, keys, userfaultfd.
+ *
+ * @param [in] max_huge  Bytes of the longest block of huge pages that is kept;
+ *                       UCS_MEMUNITS_AUTO: while that pays;
+ *                       UCS_MEMUNITS_INF: all. Without PAGEMAP_SCAN all are.
+ */
+void nprdma_block_init(size_t max_huge);
+
+
+/** @return How fast blocks of huge pages are zeroed; nothing is known at
+ * first. For hooks and tests. */
+nprdma_pace_t *nprdma_block_pace(void);
 
 
 /** Close the descriptors that @ref nprdma_block_init has opened. */
@@ -41,7 +53,8 @@ int nprdma_block_works(void);
 
 /**
  * Make a block inaccessible, if it is in all its bytes as mmap() makes memory
- * that may be read and written.
+ * that may be read and written, and if it is not of more huge pages than
+ * @ref nprdma_block_init allows.
  *
  * @param [in] block     Whole pages.
  * @param [in] is_open   Nonzero: leave it accessible.

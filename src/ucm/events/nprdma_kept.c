@@ -662,7 +662,7 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params,
         return status;
     }
 
-    nprdma_block_init();
+    nprdma_block_init(params->max_huge);
     nprdma_lazy_init(state->lazy, params->limit, &nprdma_kept_ops, state);
     state->is_open  = params->is_open;
     state->is_owner = 1;

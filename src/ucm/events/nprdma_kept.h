@@ -20,10 +20,13 @@ BEGIN_C_DECLS
 
 
 typedef struct nprdma_kept_params {
-    size_t limit;   /* Bytes of all kept blocks; at least 256 KiB */
-    int    is_open; /* Nonzero: blocks stay accessible while they are kept */
-    double age;     /* Seconds after which a block that nothing uses is
-                     * unmapped */
+    size_t limit;    /* Bytes of all kept blocks; at least 256 KiB */
+    int    is_open;  /* Nonzero: blocks stay accessible while they are kept */
+    size_t max_huge; /* Bytes of the longest block of huge pages;
+                      * UCS_MEMUNITS_AUTO: as nprdma_pace.h finds;
+                      * UCS_MEMUNITS_INF: all */
+    double age;      /* Seconds after which a block that nothing uses is
+                      * unmapped */
 } nprdma_kept_params_t;
 
 

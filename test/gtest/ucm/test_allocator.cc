@@ -34,6 +34,7 @@ protected:
     {
         test_monitor::SetUp();
         params.lazy_limit = 32 * MiB;
+        params.lazy_huge  = UCS_MEMUNITS_INF;
         params.lazy_age   = 3600;
         /* So that malloc() maps, and trims the heap, as often as it can */
         mallopt(M_MMAP_THRESHOLD, 128 * KiB);

@@ -18,6 +18,8 @@
 
 #include <nprdma_uapi.h>
 
+#include <ucs/sys/string.h>
+
 #include <cstdarg>
 #include <cstdlib>
 #include <fstream>
@@ -129,6 +131,7 @@ nprdma_pressure_client_t client;
 bool create(size_t lazy_limit = 0)
 {
     monitor_params.lazy_limit = lazy_limit;
+    monitor_params.lazy_huge  = UCS_MEMUNITS_INF;
     monitor_params.lazy_age   = 10;
     return nprdma_monitor_create(&monitor_params, &monitor) == UCS_OK;
 }

@@ -2,8 +2,10 @@
 
 #include "test_monitor.h"
 
+#include <ucm/events/nprdma_block.h>
 #include <ucm/events/nprdma_events.h>
 #include <ucm/events/nprdma_kept.h>
+#include <ucm/events/nprdma_pagemap.h>
 #include <ucm/events/nprdma_pressure.h>
 
 #include <algorithm>
@@ -64,6 +66,7 @@ protected:
             }
         }
         params.lazy_limit = limit;
+        params.lazy_huge  = UCS_MEMUNITS_INF;
         params.lazy_age   = 3600;
     }
 
@@ -102,12 +105,14 @@ protected:
         return kept().kept == before + 1;
     }
 
-    /* A child with a monitor of its own. @return Its wait status. */
-    template<typename F> int in_child(F func)
+    /* A child with a monitor of its own, before which @a before runs. @return
+     * Its wait status. */
+    template<typename F> int in_child(F func, void (*before)() = [](){})
     {
         int status = -1;
         pid_t pid  = fork();
         if (pid == 0) {
+            before();
             nprdma_monitor_t *own = nullptr;
             if (nprdma_monitor_create(&params, &own) != UCS_OK) {
                 _exit(100);
@@ -192,6 +197,12 @@ protected:
         return (major > 6) || ((major == 6) && (minor >= 11));
     }
 
+    static bool is_mapped(char *ptr)
+    {
+        unsigned char presence;
+        return mincore(ptr, page, &presence) == 0;
+    }
+
     static size_t resident()
     {
         std::ifstream file("/proc/self/statm");
@@ -248,6 +259,256 @@ TEST_F(test_kept, stays_sparse)
     EXPECT_TRUE(is_zero(ptr, 8 * MiB));
     munmap(ptr, 8 * MiB);
     EXPECT_EQ(0, prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
+}
+
+/* Blocks of huge pages, which the policy of the system may give to others */
+class test_kept_huge : public test_kept {
+protected:
+    static constexpr size_t huge = 2 * MiB;
+
+    void SetUp() override
+    {
+        test_kept::SetUp();
+        if (IsSkipped()) {
+            return;
+        }
+        char *ptr = used_huge(2 * huge);
+        bool has  = is_huge(ptr);
+        munmap(ptr, 2 * huge);
+        if (!has) {
+            GTEST_SKIP() << "no huge pages of 2 MiB";
+        }
+        ptr = block(huge);
+        has = is_scanned(ptr);
+        munmap(ptr, huge);
+        if (!has) {
+            GTEST_SKIP() << "no PAGEMAP_SCAN (Linux 6.7)";
+        }
+    }
+
+    /* By a call that no hook sees, because memory with advice is not kept */
+    static char *block_huge(size_t length)
+    {
+        char *ptr = block(length);
+        syscall(SYS_madvise, ptr, length, MADV_HUGEPAGE);
+        return ptr;
+    }
+
+    static char *used_huge(size_t length)
+    {
+        char *ptr = block_huge(length);
+        memset(ptr, 0x5a, length);
+        return ptr;
+    }
+
+    /* @return 1 if a page of this process has a category, -1: no such call */
+    static long scan(char *ptr, uint64_t category)
+    {
+        nprdma_pagemap_run_t run;
+        nprdma_pagemap_scan_t scan = {};
+        int fd             = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        scan.size          = sizeof(scan);
+        scan.start         = (uintptr_t)ptr;
+        scan.end           = scan.start + page;
+        scan.vec           = (uintptr_t)&run;
+        scan.vec_len       = 1;
+        scan.category_mask = scan.return_mask = category;
+        long ret           = ioctl(fd, NPRDMA_PAGEMAP_SCAN, &scan);
+        close(fd);
+        return ret;
+    }
+
+    static bool is_scanned(char *ptr)
+    {
+        return scan(ptr, NPRDMA_PAGEMAP_HUGE) >= 0;
+    }
+
+    /* Whether its first huge page is one */
+    static bool is_huge(char *ptr)
+    {
+        uintptr_t first = ((uintptr_t)ptr + huge - 1) & ~(huge - 1);
+        return scan((char*)first, NPRDMA_PAGEMAP_HUGE) == 1;
+    }
+
+    /* Milliseconds, as of the hooks */
+    static uint64_t now()
+    {
+        struct timespec time;
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        return time.tv_sec * (uint64_t)1000 + time.tv_nsec / 1000000;
+    }
+
+    /* A system without PAGEMAP_SCAN */
+    static void refuse_scan()
+    {
+        struct sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                     offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                     offsetof(struct seccomp_data, args[1])),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NPRDMA_PAGEMAP_SCAN, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+        };
+        struct sock_fprog filter = { 6, code };
+        if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
+            (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)) {
+            _exit(99);
+        }
+    }
+
+    /* Resident bytes without those of files, page by page */
+    static size_t counted()
+    {
+        std::ifstream file("/proc/self/smaps_rollup");
+        std::string word;
+        size_t kib = 0;
+        while ((file >> word) && (word != "Anonymous:")) {
+        }
+        file >> kib;
+        return kib * KiB;
+    }
+
+    /* A block with pages of each kind. @return 0, or which check has failed. */
+    static int kinds()
+    {
+        constexpr size_t length = 16 * MiB;
+        char *ptr   = block(length);
+        char *start = (char*)(((uintptr_t)ptr + huge - 1) & ~(huge - 1));
+        syscall(SYS_madvise, start, 2 * huge, MADV_NOHUGEPAGE);
+        for (size_t i = 0; i < 512; i += 3) {
+            start[i * page] = 1;                       /* Used, absent, */
+            (void)*(volatile char*)(start + i * page + page); /* zero */
+        }
+        syscall(SYS_madvise, ptr, length, MADV_HUGEPAGE);
+        memset(start + 2 * huge, 1, huge);             /* Used as a whole */
+        (void)*(volatile char*)(start + 3 * huge);     /* Of zeros */
+        start[5 * huge - 1] = 1;                       /* Used at its end */
+        syscall(SYS_madvise, ptr, length, MADV_NOHUGEPAGE);
+        if (!is_huge(start + 2 * huge) || !unmap(ptr, length)) {
+            return 1;
+        }
+        size_t before = counted();
+        if (block(length) != ptr) {
+            return 2;
+        }
+        size_t after  = counted();
+        bool has_huge   = is_huge(start + 2 * huge);
+        bool has_absent = scan(start + 2 * page, NPRDMA_PAGEMAP_PRESENT) == 0;
+        return !is_zero(ptr, length) ? 3 : (after > before + 64 * KiB) ? 4 :
+               !has_huge ? 5 : !has_absent ? 6 : 0;
+    }
+};
+
+TEST_F(test_kept_huge, comes_back_huge_with_zeros)
+{
+    start();
+    for (size_t length : { 4 * MiB, 16 * MiB, 8 * MiB + 4096 }) {
+        char *ptr = used_huge(length);
+        ASSERT_TRUE(is_huge(ptr));
+        ASSERT_TRUE(unmap(ptr, length)) << length;
+        ASSERT_EQ((void*)ptr, (void*)block(length));
+        EXPECT_TRUE(is_huge(ptr));
+        EXPECT_TRUE(is_zero(ptr, length));
+        munmap(ptr, length);
+    }
+}
+
+/* Pages stay as they are: present or not, huge or not, of zeros or not */
+TEST_F(test_kept_huge, pages_of_all_kinds)
+{
+    EXPECT_EQ(0, in_child(kinds));
+}
+
+TEST_F(test_kept_huge, pages_of_all_kinds_without_scan)
+{
+    EXPECT_EQ(0, in_child([]() {
+        char *ptr     = block_huge(2 * huge);
+        bool is_there = is_scanned(ptr);
+        munmap(ptr, 2 * huge);
+        return is_there ? 100 : 0;
+    }, refuse_scan)) << "the control: it is refused";
+    /* Nothing tells then whether there is a huge page */
+    EXPECT_EQ(0, in_child([]() {
+        char *ptr = used_huge(4 * MiB);
+        return (unmap(ptr, 4 * MiB) && (block(4 * MiB) == ptr) &&
+                is_zero(ptr, 4 * MiB)) ? 0 : 1;
+    }, refuse_scan));
+}
+
+/* To zero them takes more time than to unmap them; small pages take longer */
+TEST_F(test_kept_huge, long_blocks_are_unmapped)
+{
+    params.lazy_huge = 4 * MiB;
+    start();
+    uint64_t dropped = kept().dropped;
+    for (size_t length : { 4 * MiB, 4 * MiB + 4096, 8 * MiB }) {
+        char *ptr = used_huge(length);
+        ASSERT_TRUE(is_huge(ptr));
+        EXPECT_EQ(length == 4 * MiB, unmap(ptr, length)) << length;
+        EXPECT_EQ(length == 4 * MiB, is_mapped(ptr)) << length;
+    }
+    EXPECT_EQ(4 * MiB, kept().bytes);
+    ASSERT_EQ(0, prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
+    char *ptr = used(8 * MiB);
+    EXPECT_FALSE(is_huge(ptr));
+    EXPECT_TRUE(unmap(ptr, 8 * MiB)) << "the control: pages of 4 KiB";
+    EXPECT_EQ(0, prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
+    EXPECT_EQ(dropped, kept().dropped);
+}
+
+TEST_F(test_kept_huge, none_is_kept)
+{
+    params.lazy_huge = 0;
+    start();
+    EXPECT_FALSE(unmap(used_huge(4 * MiB), 4 * MiB));
+    EXPECT_TRUE(unmap(used(MiB), MiB)) << "the control: not huge";
+}
+
+/* Real zeroing is measured; that the cache is full is only told here */
+TEST_F(test_kept_huge, as_fast_as_the_cache)
+{
+    params.lazy_huge = UCS_MEMUNITS_AUTO;
+    start();
+    nprdma_pace_t *pace = nprdma_block_pace();
+    char *ptr           = used_huge(4 * MiB);
+    ASSERT_TRUE(unmap(ptr, 4 * MiB));
+    EXPECT_EQ(0u, pace->hot);
+    ASSERT_EQ((void*)ptr, (void*)block(4 * MiB));
+    EXPECT_GT(pace->hot, 0u);
+    EXPECT_TRUE(is_zero(ptr, 4 * MiB));
+    EXPECT_TRUE(is_huge(ptr));
+    munmap(ptr, 4 * MiB);
+    for (int i = 0; i < NPRDMA_PACE_ROW; ++i) {
+        nprdma_pace_zeroed(pace, 4 * MiB, 1000000000, now());
+    }
+    ptr = used_huge(4 * MiB);
+    EXPECT_FALSE(unmap(ptr, 4 * MiB));
+    EXPECT_FALSE(is_mapped(ptr));
+    EXPECT_TRUE(unmap(used_huge(2 * MiB), 2 * MiB)) << "the control: shorter";
+    /* One that is measured, and as fast as can be, changes nothing by itself */
+    nprdma_pace_zeroed(pace, 4 * MiB, 1, now());
+    EXPECT_FALSE(unmap(used_huge(4 * MiB), 4 * MiB));
+    pace->until = 0;
+    EXPECT_TRUE(unmap(used_huge(4 * MiB), 4 * MiB)) << "it has ended";
+}
+
+/* A slow zeroing is reported: with a time in the cache that none can reach,
+ * each is slow */
+TEST_F(test_kept_huge, is_measured)
+{
+    params.lazy_huge = UCS_MEMUNITS_AUTO;
+    start();
+    nprdma_block_pace()->hot = 1;
+    for (int i = 0; i < NPRDMA_PACE_ROW; ++i) {
+        char *ptr = used_huge(4 * MiB);
+        ASSERT_TRUE(unmap(ptr, 4 * MiB)) << i;
+        ASSERT_EQ((void*)ptr, (void*)block(4 * MiB));
+        munmap(ptr, 4 * MiB);
+        nprdma_kept_drop(0);
+    }
+    EXPECT_FALSE(unmap(used_huge(4 * MiB), 4 * MiB));
 }
 
 TEST_F(test_kept, access_after_munmap_is_a_fault)

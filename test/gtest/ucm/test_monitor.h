@@ -7,6 +7,7 @@
 #include <ucm/events/nprdma_hook.h>
 #include <ucm/events/nprdma_pressure.h>
 #include <ucm/nprdma_monitor.h>
+#include <ucs/sys/string.h>
 
 /* Includes templates, so its first inclusion must not be within extern "C" */
 #include <infiniband/verbs.h>

@@ -282,6 +282,7 @@ protected:
 TEST_F(test_room_group, what_is_kept_makes_room)
 {
     params.lazy_limit = 4 * limit;
+    params.lazy_huge  = UCS_MEMUNITS_INF;
     params.lazy_age   = 3600;
     EXPECT_EQ(0, status_of(in_group([]() {
         use(4 * MiB, total);
@@ -301,6 +302,7 @@ TEST_F(test_room_group, what_is_kept_makes_room)
 TEST_F(test_room_group, a_quarter_is_left)
 {
     params.lazy_limit = 4 * limit;
+    params.lazy_huge  = UCS_MEMUNITS_INF;
     params.lazy_age   = 3600;
     EXPECT_EQ(0, status_of(in_group([]() {
         use(4 * MiB, total);
@@ -316,6 +318,7 @@ TEST_F(test_room_group, others_are_called)
     int ready[2], end[2];
     char byte = 0;
     params.lazy_limit = 4 * limit;
+    params.lazy_huge  = UCS_MEMUNITS_INF;
     params.lazy_age   = 3600;
     ASSERT_EQ(0, pipe(ready));
     ASSERT_EQ(0, pipe(end));

@@ -254,6 +254,13 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_unmap),
      UCS_CONFIG_TYPE_STRING},
 
+    {"LAZY_HUGE", "auto",
+     "Longest block of huge pages that UCX_NPRDMA_LAZY_UNMAP keeps. inf: all.\n"
+     "auto: none that takes so long to zero that a new one would be faster,\n"
+     "because it has left the cache.",
+     ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_huge),
+     UCS_CONFIG_TYPE_MEMUNITS},
+
     {"LAZY_AGE", "10s",
      "Time after which memory that UCX_NPRDMA_LAZY_UNMAP keeps is unmapped,\n"
      "if no mapping has taken it.",

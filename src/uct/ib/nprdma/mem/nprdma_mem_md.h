@@ -49,6 +49,8 @@ typedef struct uct_nprdma_mem_config {
     int                       prereg;
     char                      *malloc_keep; /* see uct_nprdma_keep_t */
     char                      *lazy_unmap;  /* the same */
+    size_t                    lazy_huge;    /* bytes; may be UCS_MEMUNITS_AUTO
+                                             * or _INF */
     double                    lazy_age;     /* seconds */
     int                       uffd;
     nprdma_reclaim_mode_t     reclaim;

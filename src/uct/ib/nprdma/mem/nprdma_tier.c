@@ -165,6 +165,7 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     params.malloc_keep_all = md->keep.malloc_keep_all;
     params.lazy_limit      = md->keep.lazy_limit;
     params.lazy_open       = md->keep.lazy_open;
+    params.lazy_huge       = md->config.lazy_huge;
     params.lazy_age        = md->config.lazy_age;
     params.device          = uct_nprdma_device_pci_address(&md->super, address,
                                                            sizeof(address));
