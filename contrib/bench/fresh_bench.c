@@ -17,6 +17,8 @@
  *                         turn and rank
  *   heap-warm FIRST LAST  the same buffers each time; they are written in time
  *   mapped FIRST LAST     as allreduce, without advice to the kernel
+ *   same FIRST LAST       as mapped, but the same buffers each time
+ *   zeroed FIRST LAST     the same; memset() zeroes them each time
  *   pair BYTES            a message whose buffers are mapped, written and
  *                         unmapped around it, all timed: "fresh_us VALUE". In
  *                         turns with the same buffers each time, written before
@@ -245,6 +247,45 @@ static double mapped(size_t size, int turn)
     return reduce_new(size, turn, map_plain);
 }
 
+/* What mapped would take if mmap() and munmap() cost nothing */
+static double reduce_same(size_t size, int turn, int is_zeroed)
+{
+    static double *in, *out;
+    static size_t mapped;
+    size_t count = size / sizeof(double);
+    double start;
+
+    if (mapped != size) {
+        if (mapped != 0) {
+            munmap(in, mapped);
+            munmap(out, mapped);
+        }
+        in     = map_plain(size);
+        out    = map_plain(size);
+        mapped = size;
+    }
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    if (is_zeroed) {
+        memset(in, 0, size);
+        memset(out, 0, size);
+    }
+    fill(out, count, turn);
+    reduce(out, in, count, turn);
+    return (MPI_Wtime() - start) * 1e6;
+}
+
+static double same(size_t size, int turn)
+{
+    return reduce_same(size, turn, 0);
+}
+
+static double zeroed(size_t size, int turn)
+{
+    return reduce_same(size, turn, 1);
+}
+
 static double warm(size_t size, int turn)
 {
     static double *in, *out;
@@ -448,13 +489,17 @@ int main(int argc, char **argv)
         sweep(heap_warm, first, last);
     } else if (!strcmp(kind, "mapped")) {
         sweep(mapped, first, last);
+    } else if (!strcmp(kind, "same")) {
+        sweep(same, first, last);
+    } else if (!strcmp(kind, "zeroed")) {
+        sweep(zeroed, first, last);
     } else if (!strcmp(kind, "pair")) {
         pair(first);
     } else if (!strcmp(kind, "startup")) {
         startup(first);
     } else {
         fail("say once, untouched, allreduce, warm, heap, heap-warm, mapped, "
-             "pair or startup");
+             "same, zeroed, pair or startup");
     }
 
     MPI_Finalize();

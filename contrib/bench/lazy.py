@@ -87,9 +87,12 @@ LAZY = [
     # The kernel aligns mappings of 2 MiB and more to huge pages
     Row("lazy.huge", "MPI_Allreduce, 2 ranks, buffers mapped and unmapped, "
         "huge pages, UCX_NPRDMA_LAZY_UNMAP=256m",
-        probes.huge(probes.mpi(2, "fresh_bench", "mapped {size}")),
-        ("nprdma", "lazy-unmap"),
-        [ratio("nprdma", "lazy-unmap", ">=", 1.15)],
+        probes.huge(probes.mapped(2)),
+        ("nprdma", "lazy-unmap", "zeroed", "same"),
+        [ratio("nprdma", "lazy-unmap", ">=", 1.15),
+         ratio("nprdma", "zeroed", what="most that is possible: same buffers, "
+               "zeroed each time"),
+         ratio("nprdma", "same", what="without the zeros: same buffers")],
         sizes=(MIB, 4 * MIB, 16 * MIB)),
     message_row("lazy-unmap", ", UCX_NPRDMA_LAZY_UNMAP=256m", 2.5, *MESSAGES),
     message_row("nprdma", "", None, *MESSAGES),

@@ -130,6 +130,16 @@ def heap(ranks):
     return command
 
 
+def mapped(ranks):
+    """MPI_Allreduce whose buffers are mapped and unmapped; in "same" and
+    "zeroed" always the same buffers."""
+    def command(session, contestant, size):
+        kind = contestant if contestant in ("same", "zeroed") else "mapped"
+        return mpi(ranks, "fresh_bench", kind + " {size}")(
+            session, contestant, size)
+    return command
+
+
 def startup(session, contestant, size):
     """Start of two ranks; resident memory is reported for nprdma."""
     out = session.mpi(contestant, 2, "fresh_bench", ["startup", str(size)])

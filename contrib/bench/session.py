@@ -27,9 +27,11 @@ UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
 CONTESTANTS = {
     "nprdma": {"UCX_TLS": "nprdma"},
     "prereg": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PREREG": "y"},
-    # malloc() keeps what is freed; in "same" it is not freed
+    # malloc() keeps what is freed; in "same" it is not freed, in "zeroed" it is
+    # set to zero as well
     "keep": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MALLOC_KEEP": "64m"},
     "same": {"UCX_TLS": "nprdma"},
+    "zeroed": {"UCX_TLS": "nprdma"},
     "unthreaded": {"UCX_TLS": "nprdma", "UCX_NPRDMA_SVC_THREADS": "0"},
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
