@@ -7,10 +7,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 BEGIN_C_DECLS
 
-/** Attributes of functions that run in hooks, and ranges of addresses. */
+/** Attributes of functions that run in hooks, ranges of addresses, and time. */
 
 
 /* Not instrumented by ThreadSanitizer */
@@ -45,6 +46,35 @@ static inline nprdma_span_t nprdma_span(uintptr_t start, uintptr_t end)
     nprdma_span_t span = { start, end };
 
     return span;
+}
+
+
+/** @return Milliseconds since some moment. No system call; some 4 ms exact. */
+NPRDMA_HOOK
+static inline uint64_t nprdma_hook_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return ((uint64_t)now.tv_sec * 1000) + ((uint64_t)now.tv_nsec / 1000000);
+}
+
+
+/**
+ * @param [inout] last_p    Atomic: time when this was true last; 0 at first.
+ * @param [in]    interval  Milliseconds.
+ *
+ * @return Nonzero, for one thread, if that much time has passed.
+ */
+NPRDMA_HOOK
+static inline int nprdma_hook_is_due(uint64_t *last_p, uint64_t interval)
+{
+    uint64_t last = __atomic_load_n(last_p, __ATOMIC_RELAXED);
+    uint64_t now  = nprdma_hook_now();
+
+    return (now - last >= interval) &&
+           __atomic_compare_exchange_n(last_p, &last, now, 0, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED);
 }
 
 END_C_DECLS

@@ -21,7 +21,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 
@@ -31,17 +30,17 @@
 
 /* Percent of the limit of a cgroup. Up to the first blocks are kept: what is
  * left is for processes that do not know of this pool. Memory that is taken
- * empties the pool if the second would be exceeded. The kernel counts pages in
- * batches, and its own tables. */
+ * empties the pool if the second would be exceeded. */
 #define NPRDMA_KEPT_ROOM_TO_KEEP 75
-#define NPRDMA_KEPT_ROOM_TO_TAKE 95
+#define NPRDMA_KEPT_ROOM_TO_TAKE NPRDMA_PRESSURE_ROOM_TO_TAKE
 
 /* Milliseconds for which nothing is kept after memory was short: to keep blocks
  * and unmap them unused costs time */
 #define NPRDMA_KEPT_PAUSE 10000
 
-/* UCM makes the call itself between these two */
-#define NPRDMA_KEPT_PRIO_BEFORE (-1)
+/* UCM makes the call itself between these two. Directly before it is the
+ * handler of nprdma_malloc.c, for calls that this one has not made. */
+#define NPRDMA_KEPT_PRIO_BEFORE (-2)
 #define NPRDMA_KEPT_PRIO_AFTER  1
 
 
@@ -61,7 +60,7 @@ static struct {
     int                      is_child;     /* They are of the parent */
     size_t                   page_size;
     double                   age;   /* Seconds */
-    uint64_t                 pause_end; /* Of nprdma_kept_now(); atomic */
+    uint64_t                 pause_end; /* Of nprdma_hook_now(); atomic */
     nprdma_pressure_client_t client;
     nprdma_kept_state_t     *state; /* Kept until the process ends */
 } nprdma_kept = {
@@ -79,27 +78,17 @@ static int nprdma_kept_is_owner(void)
 }
 
 
-/* Milliseconds */
-NPRDMA_HOOK
-static uint64_t nprdma_kept_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (now.tv_sec * (uint64_t)1000) + (now.tv_nsec / 1000000);
-}
-
 NPRDMA_HOOK
 static void nprdma_kept_pause(void)
 {
     __atomic_store_n(&nprdma_kept.pause_end,
-                     nprdma_kept_now() + NPRDMA_KEPT_PAUSE, __ATOMIC_RELAXED);
+                     nprdma_hook_now() + NPRDMA_KEPT_PAUSE, __ATOMIC_RELAXED);
 }
 
 NPRDMA_HOOK
 static int nprdma_kept_has_pause(void)
 {
-    return nprdma_kept_now() <
+    return nprdma_hook_now() <
            __atomic_load_n(&nprdma_kept.pause_end, __ATOMIC_RELAXED);
 }
 
@@ -243,7 +232,7 @@ static void nprdma_kept_unmap(nprdma_lazy_t *lazy, ucm_event_t *event)
 
     /* Not mapped, as far as the caller knows */
     nprdma_lazy_forget(lazy, span);
-    if (nprdma_lazy_keep(lazy, span, nprdma_kept_now())) {
+    if (nprdma_lazy_keep(lazy, span, nprdma_hook_now())) {
         event->munmap.result = 0;
         nprdma_pressure_arm(&nprdma_kept.client);
     }
@@ -443,7 +432,7 @@ static void nprdma_kept_after(ucm_event_type_t type, ucm_event_t *event,
 static unsigned nprdma_kept_drop_old(nprdma_kept_state_t *state, double seconds)
 {
     uint64_t age = (uint64_t)(seconds * 1000);
-    uint64_t now = nprdma_kept_now();
+    uint64_t now = nprdma_hook_now();
 
     return (age > now) ? 0 : nprdma_lazy_drop(state->lazy, now - age);
 }

@@ -126,6 +126,27 @@ int nprdma_pressure_has_room(size_t length, unsigned percent)
 }
 
 NPRDMA_HOOK
+size_t nprdma_pressure_left(unsigned percent)
+{
+    size_t part;
+
+    return nprdma_room_left(&nprdma_pressure.room, percent, 0, &part);
+}
+
+size_t nprdma_pressure_part(unsigned percent, size_t *left_p, size_t *threads_p)
+{
+    uint64_t anonymous = SIZE_MAX;
+    uint64_t threads   = 1;
+    size_t part;
+
+    nprdma_psi_process(&nprdma_pressure.params.psi, &anonymous, &threads);
+    *threads_p = threads;
+    *left_p    = nprdma_room_left(&nprdma_pressure.room, percent, anonymous,
+                                  &part);
+    return part;
+}
+
+NPRDMA_HOOK
 void nprdma_pressure_await_room(size_t length, unsigned percent)
 {
     const struct timespec pause = { .tv_nsec = NPRDMA_PRESSURE_PAUSE };

@@ -26,12 +26,18 @@ BEGIN_C_DECLS
  */
 
 
+/** Percent of the limit of a cgroup that memory is taken up to, at most. The
+ * kernel counts pages in batches, and its own tables. */
+#define NPRDMA_PRESSURE_ROOM_TO_TAKE 95
+
+
 /** Memory of the client, valid from adding to removing. */
 typedef struct nprdma_pressure_client {
     /** Memory is short: give back everything. At most once a second. */
     void (*give_back)(void *arg);
 
-    /** Or NULL: called every @a tick_seconds while the client is armed. */
+    /** Or NULL: called every @a tick_seconds while the client is armed; with 0,
+     *  at once, and it has to disarm. */
     void (*tick)(void *arg);
 
     void           *arg;          /* Of both */
@@ -105,6 +111,30 @@ void nprdma_pressure_disarm(nprdma_pressure_client_t *client);
  * @return Nonzero if there is room, or no limit.
  */
 int nprdma_pressure_has_room(size_t length, unsigned percent);
+
+
+/**
+ * For memory hooks, as the one above.
+ *
+ * @param [in] percent  Of the limit, up to which memory may be used.
+ *
+ * @return Bytes that may still be taken; SIZE_MAX: there is no limit.
+ */
+size_t nprdma_pressure_left(unsigned percent);
+
+
+/**
+ * Not for memory hooks: the part of this process in what the cgroups have left,
+ * see @ref nprdma_room_left. While there is a client.
+ *
+ * @param [in]  percent    Of the limit, up to which memory may be used.
+ * @param [out] left_p     Bytes that all may still take; SIZE_MAX: no limit.
+ * @param [out] threads_p  Threads of this process, at least 1.
+ *
+ * @return Bytes; SIZE_MAX: there is no limit.
+ */
+size_t nprdma_pressure_part(unsigned percent, size_t *left_p,
+                            size_t *threads_p);
 
 
 /**

@@ -137,6 +137,18 @@ static inline int nprdma_psi_needs_samples(const nprdma_psi_t *psi)
 
 
 /**
+ * Read what the process has.
+ *
+ * @param [in]  params       Where the kernel's files are.
+ * @param [out] anonymous_p  Bytes of resident memory that is of no file. As it
+ *                           was if it cannot be read; this, too:
+ * @param [out] threads_p    Threads.
+ */
+void nprdma_psi_process(const nprdma_psi_params_t *params,
+                        uint64_t *anonymous_p, uint64_t *threads_p);
+
+
+/**
  * Compare usage with limits. Memory is short if less than 5 % of the machine's
  * is available, or if a cgroup, that of the process or one above it, uses its
  * memory.high (soft limit in cgroup v1) or 95 % of its memory.max (limit).

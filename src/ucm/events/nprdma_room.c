@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 
@@ -105,21 +104,6 @@ static uint64_t nprdma_room_field(int fd, const char *name)
 
 /* ---- asking ---- */
 
-/* @return Nonzero for one thread if that many milliseconds have passed */
-NPRDMA_HOOK
-static int nprdma_room_is_due(uint64_t *last_p, uint64_t interval)
-{
-    uint64_t last = __atomic_load_n(last_p, __ATOMIC_RELAXED);
-    struct timespec time;
-    uint64_t now;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-    now = ((uint64_t)time.tv_sec * 1000) + ((uint64_t)time.tv_nsec / 1000000);
-    return (now - last >= interval) &&
-           __atomic_compare_exchange_n(last_p, &last, now, 0, __ATOMIC_RELAXED,
-                                       __ATOMIC_RELAXED);
-}
-
 NPRDMA_HOOK
 static void nprdma_room_refresh(nprdma_room_t *room)
 {
@@ -128,7 +112,7 @@ static void nprdma_room_refresh(nprdma_room_t *room)
     unsigned i;
 
     /* One thread reads, others go by what was there before */
-    if (!nprdma_room_is_due(&room->read_at, NPRDMA_ROOM_READ_MS)) {
+    if (!nprdma_hook_is_due(&room->read_at, NPRDMA_ROOM_READ_MS)) {
         return;
     }
 
@@ -143,26 +127,39 @@ static void nprdma_room_refresh(nprdma_room_t *room)
     }
 }
 
+/* @return Nonzero if the cgroup has a limit, of which *bound_p is a part, and
+ *         uses *usage_p */
 NPRDMA_HOOK
-static int nprdma_room_group_has(const nprdma_room_group_t *group,
-                                 size_t length, unsigned percent)
+static int nprdma_room_group_read(const nprdma_room_group_t *group,
+                                  unsigned percent, uint64_t *usage_p,
+                                  uint64_t *bound_p)
 {
     uint64_t limit = __atomic_load_n(&group->limit, __ATOMIC_RELAXED);
     uint64_t idle  = __atomic_load_n(&group->idle, __ATOMIC_RELAXED);
-    uint64_t bound = limit / 100 * percent;
     uint64_t usage;
 
     if (limit > NPRDMA_PSI_NO_LIMIT) {
-        return 1;
+        return 0;
     }
 
     usage = nprdma_room_number(group->usage_fd);
     if (usage == UINT64_MAX) {
-        return 1;
+        return 0;
     }
 
-    usage -= (idle < usage) ? idle : usage;
-    return (length <= bound) && (usage <= bound - length);
+    *usage_p = usage - ((idle < usage) ? idle : usage);
+    *bound_p = limit / 100 * percent;
+    return 1;
+}
+
+NPRDMA_HOOK
+static int nprdma_room_group_has(const nprdma_room_group_t *group,
+                                 size_t length, unsigned percent)
+{
+    uint64_t usage, bound;
+
+    return !nprdma_room_group_read(group, percent, &usage, &bound) ||
+           ((length <= bound) && (usage <= bound - length));
 }
 
 NPRDMA_HOOK
@@ -183,6 +180,34 @@ int nprdma_room_has(nprdma_room_t *room, size_t length, unsigned percent)
 }
 
 NPRDMA_HOOK
+size_t nprdma_room_left(nprdma_room_t *room, unsigned percent, size_t own,
+                        size_t *part_p)
+{
+    int saved_errno = errno;
+    size_t left     = SIZE_MAX;
+    uint64_t usage, bound;
+    size_t rest, part;
+    unsigned i;
+
+    *part_p = SIZE_MAX;
+    if (room->num_groups > 0) {
+        nprdma_room_refresh(room);
+    }
+    for (i = 0; i < room->num_groups; ++i) {
+        if (nprdma_room_group_read(&room->groups[i], percent, &usage, &bound)) {
+            rest    = (usage < bound) ? bound - usage : 0;
+            part    = (own < usage) ?
+                      (size_t)((double)rest * (double)own / (double)usage) :
+                      rest;
+            left    = (rest < left) ? rest : left;
+            *part_p = (part < *part_p) ? part : *part_p;
+        }
+    }
+    errno = saved_errno;
+    return left;
+}
+
+NPRDMA_HOOK
 int nprdma_room_call(nprdma_room_t *room, size_t length, unsigned percent)
 {
     int saved_errno = errno;
@@ -191,7 +216,7 @@ int nprdma_room_call(nprdma_room_t *room, size_t length, unsigned percent)
     long fd;
 
     if ((room->num_groups == 0) ||
-        !nprdma_room_is_due(&room->called_at, NPRDMA_ROOM_CALL_MS)) {
+        !nprdma_hook_is_due(&room->called_at, NPRDMA_ROOM_CALL_MS)) {
         return 0;
     }
 

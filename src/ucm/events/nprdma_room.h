@@ -68,6 +68,21 @@ int nprdma_room_has(nprdma_room_t *room, size_t length, unsigned percent);
 
 
 /**
+ * For hooks; keeps errno. Reads as @ref nprdma_room_has does.
+ *
+ * @param [in]  percent  Of the limit, up to which memory may be used.
+ * @param [in]  own      Bytes that are used by this process.
+ * @param [out] part_p   Of what is left, the part of the process: as large a
+ *                       part as it has of what is used. So the parts of all
+ *                       processes together are not more than what is left.
+ *
+ * @return Bytes that may still be taken. Both are SIZE_MAX without a limit.
+ */
+size_t nprdma_room_left(nprdma_room_t *room, unsigned percent, size_t own,
+                        size_t *part_p);
+
+
+/**
  * For hooks; keeps errno. Call the other processes of a cgroup that has no room
  * (nprdma_psi.h), so that they give back what they keep. At most once in 2 s.
  *

@@ -3,19 +3,14 @@
 /* What a cgroup leaves to its processes: in folders that the test writes, and
  * in a real one, where the kernel kills a process beyond the limit */
 
-#include "test_monitor.h"
+#include "limited_group.h"
 
-#include "fake_cgroup.h"
 
 #include <ucm/events/nprdma_kept.h>
 #include <ucm/events/nprdma_room.h>
 
 #include <cerrno>
-#include <fstream>
 #include <string>
-
-#include <dlfcn.h>
-#include <sys/wait.h>
 
 class test_room : public ::testing::Test, protected fake_cgroup {
 protected:
@@ -97,6 +92,33 @@ TEST_F(test_room, limit_is_read_again)
     EXPECT_FALSE(has(3501));
 }
 
+/* The part of a process is as large as that of what is used */
+TEST_F(test_room, left)
+{
+    size_t part;
+
+    open();
+    EXPECT_EQ(SIZE_MAX, nprdma_room_left(&m_room, 95, 1, &part));
+    EXPECT_EQ(SIZE_MAX, part);
+    make_v2();
+    put_step("memory.max", "4000\n");
+    open();
+    EXPECT_EQ(2800u, nprdma_room_left(&m_room, 95, 500, &part));
+    EXPECT_EQ(1400u, part);
+    EXPECT_EQ(2800u, nprdma_room_left(&m_room, 95, 5000, &part));
+    EXPECT_EQ(2800u, part);
+
+    /* The cgroup above has less */
+    put(m_cgroup + "/job/memory.max", "4000\n");
+    put(m_cgroup + "/job/memory.current", "2000\n");
+    open();
+    EXPECT_EQ(1800u, nprdma_room_left(&m_room, 95, 500, &part));
+    EXPECT_EQ(450u, part);
+    put_step("memory.current", "4000\n");
+    EXPECT_EQ(0u, nprdma_room_left(&m_room, 95, 500, &part));
+    EXPECT_EQ(0u, part);
+}
+
 TEST_F(test_room, nonsense)
 {
     make_v2();
@@ -149,110 +171,13 @@ TEST_F(test_room, call)
 
 /* ---- a real cgroup ---- */
 
-namespace {
-constexpr size_t MiB = 1u << 20;
-
-/* A cgroup below that of the test, or the root, that may limit memory */
-struct limited_group {
-    explicit limited_group(size_t limit)
-    {
-        const std::string name = "/nprdma-test." + std::to_string(getpid());
-        for (auto &version : {
-                 std::pair<std::string, std::string>{
-                     "/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
-                 std::pair<std::string, std::string>{
-                     "/sys/fs/cgroup", "memory.max"} }) {
-            m_path = version.first + name;
-            if (mkdir(m_path.c_str(), 0700) == 0) {
-                std::ofstream file(m_path + "/" + version.second);
-                if (file << limit << std::flush) {
-                    return;
-                }
-                rmdir(m_path.c_str());
-            }
-        }
-        m_path.clear();
-    }
-
-    ~limited_group()
-    {
-        if (!m_path.empty()) {
-            /* Ended processes leave it a moment later */
-            while ((rmdir(m_path.c_str()) != 0) && (errno == EBUSY)) {
-                usleep(1000);
-            }
-        }
-    }
-
-    void join() const
-    {
-        std::ofstream file(m_path + "/cgroup.procs");
-        if (!(file << getpid() << std::flush)) {
-            _exit(99);
-        }
-    }
-
-    std::string m_path;
-};
-}
-
-class test_room_group : public test_monitor {
+class test_room_group : public limited_test {
 protected:
     static constexpr size_t limit = 100 * MiB;
     static constexpr size_t total = 80 * MiB;
 
-    void SetUp() override
+    test_room_group() : limited_test(limit)
     {
-        /* Other programs may make the machine's memory short: hardly ever for
-         * that long */
-        nprdma_pressure_params_t pressure = {
-            {"/proc", "/sys/fs/cgroup", "full 1900000 2000000"}, 1, 1
-        };
-        test_monitor::SetUp();
-        nprdma_pressure_set_params(&pressure);
-        for (const char *name : { "__asan_init", "__hwasan_init", "__msan_init",
-                                  "__tsan_init" }) {
-            if (dlsym(RTLD_DEFAULT, name) != nullptr) {
-                GTEST_SKIP() << "sanitizers need more memory";
-            }
-        }
-        if (group.m_path.empty()) {
-            GTEST_SKIP() << "no memory controller here, or no right to use it";
-        }
-    }
-
-    void TearDown() override
-    {
-        nprdma_pressure_set_params(nullptr);
-        test_monitor::TearDown();
-    }
-
-    /* @return A child in the group, with a monitor of its own. It ends even if
-     *         nothing gives memory back. */
-    template<typename F> pid_t in_group(F func)
-    {
-        pid_t pid = fork();
-        if (pid == 0) {
-            nprdma_monitor_t *own = nullptr;
-            alarm(40);
-            group.join();
-            _exit((nprdma_monitor_create(&params, &own) == UCS_OK) ? func() :
-                                                                     98);
-        }
-        return pid;
-    }
-
-    static int status_of(pid_t pid)
-    {
-        int status = -1;
-        EXPECT_EQ(pid, waitpid(pid, &status, 0));
-        return status;
-    }
-
-    static char *block(size_t size)
-    {
-        return (char*)mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
 
     /* `bytes` of blocks of one size at once, written and then unmapped */
@@ -274,8 +199,6 @@ protected:
         nprdma_kept_query(&stats);
         return stats.*field;
     }
-
-    limited_group group{limit};
 };
 
 /* Blocks of other sizes, for which what is kept is of no use */
