@@ -24,6 +24,16 @@ BEGIN_C_DECLS
  * (nprdma_pressure.h), by the thread that is told so, and nothing is kept then
  * for some seconds.
  *
+ * Where a cgroup has a limit, that may be less: of what is left there, each
+ * process keeps at most half of the part that it has of what is used. A memory
+ * hook that sees that a call would take more than there is left wakes the
+ * thread. It waits for it if the call maps memory, since what a cgroup may not
+ * have makes the kernel kill a process as soon as the program writes there. The
+ * thread needs the locks of malloc(), and malloc() itself maps blocks of 32 MiB
+ * and more under such a lock. So for these the wait ends when nothing was given
+ * back for 10 ms, and else after one second. That is no proof for malloc()
+ * itself, nor for memory that is written long after it was mapped.
+ *
  * It is for the process. The first monitor that asks for it decides, and its
  * end, if it is the last one, gives everything back. Nothing is changed unless
  * malloc() is glibc's own and the environment has no setting of it.
@@ -38,7 +48,9 @@ BEGIN_C_DECLS
 
 typedef struct nprdma_malloc_stats {
     uint64_t keep;  /* Bytes that malloc() keeps at most; 0: hands off */
+    uint64_t bound; /* The same at this moment, for each arena */
     uint64_t trims; /* Times that everything was given back */
+    uint64_t asked; /* Of these, or soon one of these: for a memory hook */
 } nprdma_malloc_stats_t;
 
 

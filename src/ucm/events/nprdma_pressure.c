@@ -133,16 +133,13 @@ size_t nprdma_pressure_left(unsigned percent)
     return nprdma_room_left(&nprdma_pressure.room, percent, 0, &part);
 }
 
-size_t nprdma_pressure_part(unsigned percent, size_t *left_p, size_t *threads_p)
+size_t nprdma_pressure_part(unsigned percent, size_t *left_p)
 {
-    uint64_t anonymous = SIZE_MAX;
-    uint64_t threads   = 1;
     size_t part;
 
-    nprdma_psi_process(&nprdma_pressure.params.psi, &anonymous, &threads);
-    *threads_p = threads;
-    *left_p    = nprdma_room_left(&nprdma_pressure.room, percent, anonymous,
-                                  &part);
+    *left_p = nprdma_room_left(&nprdma_pressure.room, percent,
+                               nprdma_psi_own(&nprdma_pressure.params.psi),
+                               &part);
     return part;
 }
 

@@ -127,14 +127,12 @@ size_t nprdma_pressure_left(unsigned percent);
  * Not for memory hooks: the part of this process in what the cgroups have left,
  * see @ref nprdma_room_left. While there is a client.
  *
- * @param [in]  percent    Of the limit, up to which memory may be used.
- * @param [out] left_p     Bytes that all may still take; SIZE_MAX: no limit.
- * @param [out] threads_p  Threads of this process, at least 1.
+ * @param [in]  percent  Of the limit, up to which memory may be used.
+ * @param [out] left_p   Bytes that all may still take; SIZE_MAX: no limit.
  *
  * @return Bytes; SIZE_MAX: there is no limit.
  */
-size_t nprdma_pressure_part(unsigned percent, size_t *left_p,
-                            size_t *threads_p);
+size_t nprdma_pressure_part(unsigned percent, size_t *left_p);
 
 
 /**

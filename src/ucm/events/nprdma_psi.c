@@ -128,22 +128,15 @@ static int nprdma_psi_field(const char *text, const char *name,
 }
 
 
-void nprdma_psi_process(const nprdma_psi_params_t *params,
-                        uint64_t *anonymous_p, uint64_t *threads_p)
+/* It has kB (proc_pid_status(5)) */
+uint64_t nprdma_psi_own(const nprdma_psi_params_t *params)
 {
     char text[NPRDMA_PSI_TEXT_MAX];
     uint64_t value;
 
-    if (nprdma_psi_read(params->proc, "self/status", text) != 0) {
-        return;
-    }
-
-    if (nprdma_psi_field(text, "RssAnon", &value) == 0) {
-        *anonymous_p = value * 1024; /* It has kB (proc_pid_status(5)) */
-    }
-    if (nprdma_psi_field(text, "Threads", &value) == 0) {
-        *threads_p = value;
-    }
+    return ((nprdma_psi_read(params->proc, "self/status", text) == 0) &&
+            (nprdma_psi_field(text, "RssAnon", &value) == 0)) ?
+           value * 1024 : UINT64_MAX;
 }
 
 

@@ -137,15 +137,12 @@ static inline int nprdma_psi_needs_samples(const nprdma_psi_t *psi)
 
 
 /**
- * Read what the process has.
+ * @param [in] params  Where the kernel's files are.
  *
- * @param [in]  params       Where the kernel's files are.
- * @param [out] anonymous_p  Bytes of resident memory that is of no file. As it
- *                           was if it cannot be read; this, too:
- * @param [out] threads_p    Threads.
+ * @return Bytes of memory of this process that is resident, and of no file;
+ *         UINT64_MAX if that cannot be read.
  */
-void nprdma_psi_process(const nprdma_psi_params_t *params,
-                        uint64_t *anonymous_p, uint64_t *threads_p);
+uint64_t nprdma_psi_own(const nprdma_psi_params_t *params);
 
 
 /**

@@ -262,6 +262,50 @@ TEST_F(test_malloc, given_back_when_memory_is_short)
     });
 }
 
+/* Half of the part that the process has in what a cgroup has left */
+TEST_F(test_malloc, less_where_less_is_left)
+{
+    auto put_number = [&](const char *name, size_t bytes) {
+        std::string text = std::to_string(bytes);
+        std::string path = m_cgroup + "/job/step/" + name;
+        text.insert(0, 20 - text.size(), '0');
+        int fd = open(path.c_str(), O_WRONLY); /* The file is never empty */
+        EXPECT_EQ(20, write(fd, text.data(), text.size()));
+        close(fd);
+    };
+    auto used = [&](size_t bytes) {
+        put_number("memory.current", bytes);
+    };
+
+    nprdma_malloc_set_pause(0.02);
+    put_number("memory.max", 400 * mebi);
+    put(m_proc + "/self/status", "Name:\tx\nRssAnon:\t    5120 kB\n");
+    used(20 * mebi);
+    run([&]() {
+        begin(64 * mebi);
+        EXPECT_EQ(64 * mebi, stats().malloc.keep);
+        EXPECT_EQ(45 * mebi, stats().malloc.bound);
+        faults(20 * mebi);
+        EXPECT_EQ(0, faults(20 * mebi));
+
+        /* As a hook notices, when the heap grows */
+        used(200 * mebi);
+        wait_for([]() {
+            faults(21 * mebi);
+            return faults(21 * mebi) > 10000;
+        });
+        EXPECT_EQ(9 * mebi / 4, stats().malloc.bound);
+
+        /* More again, after the pause */
+        used(20 * mebi);
+        wait_for([&]() { return stats().malloc.bound == 45 * mebi; });
+        put_number("memory.max", 4000 * mebi);
+        wait_for([&]() { return stats().malloc.bound == 64 * mebi; });
+        EXPECT_EQ(0u, stats().malloc.trims);
+        EXPECT_EQ(0u, stats().malloc.asked);
+    });
+}
+
 /* As long as memory is short, nothing is kept */
 TEST_F(test_malloc, not_kept_while_memory_is_short)
 {
