@@ -326,8 +326,8 @@ TEST_F(test_pressure, event_tells)
     nprdma_pressure_remove(&other);
 }
 
-/* Many events are one call, and the last of them is not lost. Repeated until all
- * of them were within the time of the first call, whatever the CPU does. */
+/* Many events are one call, and the last of them is not lost. Repeated until
+ * all of them were within the time of the first call, whatever the CPU does. */
 TEST_F(test_pressure, holdoff)
 {
     typedef std::chrono::steady_clock clock;
