@@ -30,13 +30,14 @@
 
 
 static const nprdma_psi_names_t nprdma_psi_names_v2 = {
-    "memory.current", "memory.high", "memory.max", "inactive_file",
-    "cgroup.max.depth"
+    "memory.current", "memory.high", "memory.max",
+    {"inactive_file", "active_file"}, "cgroup.max.depth"
 };
 
 static const nprdma_psi_names_t nprdma_psi_names_v1 = {
     "memory.usage_in_bytes", "memory.soft_limit_in_bytes",
-    "memory.limit_in_bytes", "total_inactive_file", "cgroup.clone_children"
+    "memory.limit_in_bytes", {"total_inactive_file", "total_active_file"},
+    "cgroup.clone_children"
 };
 
 
@@ -494,15 +495,19 @@ static int nprdma_psi_group_is_short(void *arg, const char *folder,
                                      const nprdma_psi_names_t *names)
 {
     char text[NPRDMA_PSI_TEXT_MAX];
-    uint64_t usage, limit, inactive;
+    uint64_t usage, limit, bytes;
+    unsigned i;
 
     if (nprdma_psi_number(folder, names->usage, &usage) != 0) {
         return 0;
     }
 
-    if ((nprdma_psi_read(folder, "memory.stat", text) == 0) &&
-        (nprdma_psi_field(text, names->inactive, &inactive) == 0)) {
-        usage -= (inactive < usage) ? inactive : usage;
+    if (nprdma_psi_read(folder, "memory.stat", text) == 0) {
+        for (i = 0; i < NPRDMA_PSI_NUM_CACHED; ++i) {
+            if (nprdma_psi_field(text, names->cached[i], &bytes) == 0) {
+                usage -= (bytes < usage) ? bytes : usage;
+            }
+        }
     }
 
     if ((nprdma_psi_number(folder, names->high, &limit) == 0) &&

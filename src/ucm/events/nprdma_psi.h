@@ -47,15 +47,20 @@ typedef struct nprdma_psi_params {
 #define NPRDMA_PSI_NO_LIMIT ((uint64_t)1 << 62)
 
 
+/** Fields of memory.stat: pages of files, which the kernel takes back before it
+ * kills. They are not what a process wrote to anonymous or shared memory. */
+#define NPRDMA_PSI_NUM_CACHED 2
+
+
 /** Names of a version's files. A limit that is not set is a huge number, or
  *  "max", in both. */
 typedef struct nprdma_psi_names {
     const char *usage;
     const char *high;
     const char *max;
-    const char *inactive; /* Field of memory.stat */
-    const char *call;     /* A file that hardly anything reads: to open it calls
-                           * the processes of the cgroup */
+    const char *cached[NPRDMA_PSI_NUM_CACHED];
+    const char *call; /* A file that hardly anything reads: to open it calls the
+                       * processes of the cgroup */
 } nprdma_psi_names_t;
 
 

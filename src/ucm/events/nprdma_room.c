@@ -17,7 +17,7 @@
 /* Longer than a number, and than memory.stat up to the field that is needed */
 #define NPRDMA_ROOM_TEXT_MAX 4096
 
-/* Milliseconds for which limits and idle memory are not read again */
+/* Milliseconds for which limits and cached memory are not read again */
 #define NPRDMA_ROOM_READ_MS 100
 
 /* Milliseconds between two calls */
@@ -77,19 +77,17 @@ static const char *nprdma_room_behind(const char *line, const char *name)
 
 /* @return The value of a line "NAME VALUE", or 0 */
 NPRDMA_HOOK
-static uint64_t nprdma_room_field(int fd, const char *name)
+static uint64_t nprdma_room_field(const char *text, const char *name)
 {
-    char text[NPRDMA_ROOM_TEXT_MAX];
     const char *line = text;
     const char *behind;
     uint64_t value;
 
-    nprdma_room_read(fd, text);
     while (*line != '\0') {
         behind = nprdma_room_behind(line, name);
         if (behind != NULL) {
             value = nprdma_room_parse(behind);
-            return (value == UINT64_MAX) ? 0 : value;
+            return (value > NPRDMA_PSI_NO_LIMIT) ? 0 : value;
         }
 
         while ((*line != '\0') && (*line != '\n')) {
@@ -101,6 +99,20 @@ static uint64_t nprdma_room_field(int fd, const char *name)
     return 0;
 }
 
+NPRDMA_HOOK
+static uint64_t nprdma_room_cached(const nprdma_room_group_t *group)
+{
+    char text[NPRDMA_ROOM_TEXT_MAX];
+    uint64_t sum = 0;
+    unsigned i;
+
+    nprdma_room_read(group->stat_fd, text);
+    for (i = 0; i < NPRDMA_PSI_NUM_CACHED; ++i) {
+        sum += nprdma_room_field(text, group->names->cached[i]);
+    }
+    return sum;
+}
+
 
 /* ---- asking ---- */
 
@@ -108,7 +120,7 @@ NPRDMA_HOOK
 static void nprdma_room_refresh(nprdma_room_t *room)
 {
     nprdma_room_group_t *group;
-    uint64_t limit, idle;
+    uint64_t limit, cached;
     unsigned i;
 
     /* One thread reads, others go by what was there before */
@@ -117,13 +129,11 @@ static void nprdma_room_refresh(nprdma_room_t *room)
     }
 
     for (i = 0; i < room->num_groups; ++i) {
-        group = &room->groups[i];
-        limit = nprdma_room_number(group->limit_fd);
-        idle  = (limit > NPRDMA_PSI_NO_LIMIT) ? 0 :
-                nprdma_room_field(group->stat_fd,
-                                  group->names->inactive);
+        group  = &room->groups[i];
+        limit  = nprdma_room_number(group->limit_fd);
+        cached = (limit > NPRDMA_PSI_NO_LIMIT) ? 0 : nprdma_room_cached(group);
         __atomic_store_n(&group->limit, limit, __ATOMIC_RELAXED);
-        __atomic_store_n(&group->idle, idle, __ATOMIC_RELAXED);
+        __atomic_store_n(&group->cached, cached, __ATOMIC_RELAXED);
     }
 }
 
@@ -134,8 +144,8 @@ static int nprdma_room_group_read(const nprdma_room_group_t *group,
                                   unsigned percent, uint64_t *usage_p,
                                   uint64_t *bound_p)
 {
-    uint64_t limit = __atomic_load_n(&group->limit, __ATOMIC_RELAXED);
-    uint64_t idle  = __atomic_load_n(&group->idle, __ATOMIC_RELAXED);
+    uint64_t limit  = __atomic_load_n(&group->limit, __ATOMIC_RELAXED);
+    uint64_t cached = __atomic_load_n(&group->cached, __ATOMIC_RELAXED);
     uint64_t usage;
 
     if (limit > NPRDMA_PSI_NO_LIMIT) {
@@ -147,7 +157,7 @@ static int nprdma_room_group_read(const nprdma_room_group_t *group,
         return 0;
     }
 
-    *usage_p = usage - ((idle < usage) ? idle : usage);
+    *usage_p = usage - ((cached < usage) ? cached : usage);
     *bound_p = limit / 100 * percent;
     return 1;
 }

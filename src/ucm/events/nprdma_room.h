@@ -28,7 +28,7 @@ typedef struct nprdma_room_group {
     int         folder_fd;
     const nprdma_psi_names_t *names;
     uint64_t    limit;    /* Atomic, also for C++; these two at `read_at` */
-    uint64_t    idle;     /* Bytes of files that the kernel takes back first */
+    uint64_t    cached;   /* Bytes of files, which the kernel can take back */
 } nprdma_room_group_t;
 
 /** All zeros: without limits */

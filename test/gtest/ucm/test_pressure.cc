@@ -172,9 +172,13 @@ TEST_F(test_pressure, pages_of_files_do_not_count)
 {
     make_v2();
     put_step("memory.high", "1000\n");
-    put_step("memory.stat", "anon 300\nfile 700\nactive_file 10\n"
-                            "inactive_file 690\nworkingset 1\n");
-    EXPECT_FALSE(sample());
+    for (const char *fields : {"inactive_file 690\nactive_file 10\n",
+                               "inactive_file 10\nactive_file 690\n",
+                               "active_file 690\n", "inactive_file 690\n"}) {
+        put_step("memory.stat", std::string("anon 300\nfile 700\n") + fields +
+                                "workingset 1\n");
+        EXPECT_FALSE(sample()) << fields;
+    }
     put_step("memory.stat", "anon 300\nfile 700\nnot_inactive_file 690\n");
     EXPECT_TRUE(sample());
 }

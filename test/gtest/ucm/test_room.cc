@@ -73,10 +73,11 @@ TEST_F(test_room, limit_of_v1)
     EXPECT_TRUE(has(3000));
     EXPECT_FALSE(has(3001));
     put(m_cgroup + "/memory/job/memory.stat",
-        "cache 7\ninactive_file 1\ntotal_cache 9\ntotal_inactive_file 300\n");
+        "cache 7\ninactive_file 1\nactive_file 2\ntotal_cache 9\n"
+        "total_inactive_file 300\ntotal_active_file 40\n");
     open();
-    EXPECT_TRUE(has(3300));
-    EXPECT_FALSE(has(3301));
+    EXPECT_TRUE(has(3340));
+    EXPECT_FALSE(has(3341));
 }
 
 TEST_F(test_room, limit_is_read_again)
@@ -86,10 +87,10 @@ TEST_F(test_room, limit_is_read_again)
     EXPECT_TRUE(has(3001));
     put_step("memory.max", "4000\n");
     wait_for([&]() { return !has(3001); });
-    put_step("memory.stat", "anon 1\ninactive_file 500\n");
+    put_step("memory.stat", "anon 1\ninactive_file 500\nactive_file 20\n");
     open();
-    EXPECT_TRUE(has(3500));
-    EXPECT_FALSE(has(3501));
+    EXPECT_TRUE(has(3520));
+    EXPECT_FALSE(has(3521));
 }
 
 /* The part of a process is as large as that of what is used */
