@@ -171,7 +171,10 @@ bool with_atomic()
 
 bool keeping()
 {
-    nprdma_kept_params_t params = { 64u << 20, 0, 10 };
+    nprdma_kept_params_t params = {};
+    params.limit    = 64u << 20;
+    params.max_huge = UCS_MEMUNITS_INF;
+    params.age      = 10;
     return nprdma_kept_start(&params) == UCS_OK;
 }
 

@@ -70,10 +70,10 @@ static long faults(size_t size, unsigned count = 2)
  * malloc/malloc.c of glibc has it (IS_MMAPPED) */
 static bool is_mapped(size_t size)
 {
-    size_t *block = (size_t*)malloc(size);
+    size_t *block = (size_t*)used(malloc(size));
     bool result   = (block[-1] & 2) != 0;
 
-    free(used(block));
+    free(block);
     return result;
 }
 
@@ -470,6 +470,11 @@ TEST_F(test_malloc, child_at_any_moment)
         std::atomic<bool> done{false};
         std::vector<std::thread> threads;
 
+        /* The handlers of fork() are there from the first time on. A child of
+         * before that may inherit UCM's lock while a thread holds it, and
+         * no thread opens it there. */
+        nprdma_malloc_begin(8 * mebi, 0);
+        nprdma_malloc_end();
         press();
         for (unsigned i = 0; i < 3; ++i) {
             threads.emplace_back([&, i]() {
