@@ -247,24 +247,33 @@ static double mapped(size_t size, int turn)
     return reduce_new(size, turn, map_plain);
 }
 
+/* The same two buffers for all turns of one size */
+static void keep_buffers(size_t size, void *(*map)(size_t length), double **in,
+                         double **out)
+{
+    static double *first, *second;
+    static size_t length;
+
+    if (length != size) {
+        if (length != 0) {
+            munmap(first, length);
+            munmap(second, length);
+        }
+        first  = map(size);
+        second = map(size);
+        length = size;
+    }
+    *in  = first;
+    *out = second;
+}
+
 /* What mapped would take if mmap() and munmap() cost nothing */
 static double reduce_same(size_t size, int turn, int is_zeroed)
 {
-    static double *in, *out;
-    static size_t mapped;
     size_t count = size / sizeof(double);
-    double start;
+    double start, *in, *out;
 
-    if (mapped != size) {
-        if (mapped != 0) {
-            munmap(in, mapped);
-            munmap(out, mapped);
-        }
-        in     = map_plain(size);
-        out    = map_plain(size);
-        mapped = size;
-    }
-
+    keep_buffers(size, map_plain, &in, &out);
     MPI_Barrier(MPI_COMM_WORLD);
     start = MPI_Wtime();
     if (is_zeroed) {
@@ -288,21 +297,10 @@ static double zeroed(size_t size, int turn)
 
 static double warm(size_t size, int turn)
 {
-    static double *in, *out;
-    static size_t mapped;
     size_t count = size / sizeof(double);
-    double start;
+    double start, *in, *out;
 
-    if (mapped != size) {
-        if (mapped != 0) {
-            munmap(in, mapped);
-            munmap(out, mapped);
-        }
-        in     = map_small_pages(size);
-        out    = map_small_pages(size);
-        mapped = size;
-    }
-
+    keep_buffers(size, map_small_pages, &in, &out);
     fill(out, count, turn);
     MPI_Barrier(MPI_COMM_WORLD);
     start = MPI_Wtime();

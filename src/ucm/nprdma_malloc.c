@@ -232,10 +232,7 @@ static size_t nprdma_malloc_taken(ucm_event_type_t type,
 
     switch (type) {
     case UCM_EVENT_MMAP:
-        return ((event->mmap.result == MAP_FAILED) && (event->mmap.fd == -1) &&
-                (event->mmap.prot != PROT_NONE) &&
-                !(event->mmap.flags & MAP_NORESERVE)) ?
-               event->mmap.size : 0;
+        return nprdma_pressure_mapped(event);
     case UCM_EVENT_MREMAP:
         return (event->mremap.new_size > event->mremap.old_size) ?
                event->mremap.new_size - event->mremap.old_size : 0;

@@ -182,17 +182,6 @@ static void nprdma_kept_make_room(nprdma_lazy_t *lazy, size_t length)
     }
 }
 
-/* Memory that is only reserved is not counted, and pages of files can be taken
- * back */
-NPRDMA_HOOK
-static int nprdma_kept_takes_memory(const ucm_event_t *event)
-{
-    return (event->mmap.result == MAP_FAILED) && (event->mmap.fd == -1) &&
-           (event->mmap.size >= NPRDMA_LAZY_MIN) &&
-           (event->mmap.prot != PROT_NONE) &&
-           !(event->mmap.flags & MAP_NORESERVE);
-}
-
 NPRDMA_HOOK
 static void nprdma_kept_map(nprdma_lazy_t *lazy, ucm_event_t *event)
 {
@@ -276,7 +265,7 @@ static void nprdma_kept_before(ucm_event_type_t type, ucm_event_t *event,
     switch (type) {
     case UCM_EVENT_MMAP:
         nprdma_kept_map(lazy, event);
-        if (nprdma_kept_takes_memory(event)) {
+        if (nprdma_pressure_mapped(event) >= NPRDMA_LAZY_MIN) {
             nprdma_kept_make_room(lazy, event->mmap.size);
         }
         break;

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -123,6 +124,15 @@ NPRDMA_HOOK
 int nprdma_pressure_has_room(size_t length, unsigned percent)
 {
     return nprdma_room_has(&nprdma_pressure.room, length, percent);
+}
+
+NPRDMA_HOOK
+size_t nprdma_pressure_mapped(const ucm_event_t *event)
+{
+    return ((event->mmap.result == MAP_FAILED) && (event->mmap.fd == -1) &&
+            (event->mmap.prot != PROT_NONE) &&
+            !(event->mmap.flags & MAP_NORESERVE)) ?
+           event->mmap.size : 0;
 }
 
 NPRDMA_HOOK

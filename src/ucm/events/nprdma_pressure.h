@@ -5,6 +5,7 @@
 
 #include "nprdma_psi.h"
 
+#include <ucm/api/ucm.h>
 #include <ucs/datastruct/list.h>
 #include <ucs/type/status.h>
 
@@ -114,7 +115,19 @@ int nprdma_pressure_has_room(size_t length, unsigned percent);
 
 
 /**
- * For memory hooks, as the one above.
+ * For memory hooks. Memory that is only reserved does not count, and pages of
+ * files can be taken back.
+ *
+ * @param [in] event  Of UCM_EVENT_MMAP.
+ *
+ * @return Bytes that the call is about to take; 0 if it has been made, or takes
+ *         nothing that counts.
+ */
+size_t nprdma_pressure_mapped(const ucm_event_t *event);
+
+
+/**
+ * For memory hooks, as nprdma_pressure_has_room().
  *
  * @param [in] percent  Of the limit, up to which memory may be used.
  *

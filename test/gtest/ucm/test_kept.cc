@@ -54,6 +54,16 @@ constexpr size_t MiB = 1024 * KiB;
 /* Memory that munmap() keeps. test_lazy.cc has the policy alone. */
 class test_kept : public test_monitor {
 protected:
+    /* For the rest of a child */
+    static void filter_calls(struct sock_filter *code, unsigned short length)
+    {
+        struct sock_fprog filter = { length, code };
+        if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
+            (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)) {
+            _exit(99);
+        }
+    }
+
     static constexpr size_t limit = 64 * MiB;
 
     void SetUp() override
@@ -351,11 +361,7 @@ protected:
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
         };
-        struct sock_fprog filter = { 6, code };
-        if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
-            (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)) {
-            _exit(99);
-        }
+        filter_calls(code, 6);
     }
 
     /* Resident bytes without those of files, page by page */
@@ -1152,11 +1158,7 @@ TEST_F(test_kept, protection_is_refused)
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
         };
-        struct sock_fprog filter = { 5, code };
-        if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
-            (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)) {
-            _exit(99);
-        }
+        filter_calls(code, 5);
     });
     EXPECT_NE(std::string::npos, log.find("the kernel refuses")) << log;
 }
