@@ -48,6 +48,13 @@ static inline nprdma_span_t nprdma_span(uintptr_t start, uintptr_t end)
     return span;
 }
 
+/** @return Nonzero if two spans have a common byte. */
+NPRDMA_HOOK
+static inline int nprdma_span_overlaps(nprdma_span_t a, nprdma_span_t b)
+{
+    return (a.start < b.end) && (b.start < a.end);
+}
+
 
 /** @return Milliseconds since some moment. No system call; some 4 ms exact. */
 NPRDMA_HOOK

@@ -5,38 +5,16 @@
 #endif
 
 #include "nprdma_lazy.h"
+#include "nprdma_place.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
 
-/* States of a place, in the lowest bits of its word */
-enum {
-    NPRDMA_LAZY_FREE,
-    NPRDMA_LAZY_CLAIMED, /* One thread owns it */
-    NPRDMA_LAZY_FULL,
-    NPRDMA_LAZY_STATES = 3
-};
-
-/* Step of the count in a word */
-#define NPRDMA_LAZY_COUNT 4
-
-
-/* A place of a table: a span, and a word. That has the state in its lowest two
- * bits, and above them the thread that has claimed the place, or a count that
- * differs each time the place is used again. */
-typedef struct nprdma_lazy_place {
-    _Atomic uintptr_t word;
-    _Atomic uintptr_t count; /* Of the thread that has claimed the place */
-    _Atomic uintptr_t start;
-    _Atomic uintptr_t end;
-} nprdma_lazy_place_t;
-
 typedef struct nprdma_lazy_slot {
-    nprdma_lazy_place_t place;
-    _Atomic uint64_t    order; /* Higher: kept later */
-    _Atomic uint64_t    since; /* As given to nprdma_lazy_keep() */
+    nprdma_place_t   place;
+    _Atomic uint64_t order; /* Higher: kept later */
+    _Atomic uint64_t since; /* As given to nprdma_lazy_keep() */
 } nprdma_lazy_slot_t;
 
 
@@ -53,79 +31,8 @@ struct nprdma_lazy {
     _Atomic uint64_t         dropped;
     _Atomic uint64_t         tainted;
     nprdma_lazy_slot_t       slots[NPRDMA_LAZY_NUM_SLOTS];
-    nprdma_lazy_place_t      blocks[NPRDMA_LAZY_NUM_BLOCKS];
+    nprdma_place_t           blocks[NPRDMA_LAZY_NUM_BLOCKS];
 };
-
-
-/* ---- places ---- */
-
-NPRDMA_HOOK
-static unsigned nprdma_lazy_state(uintptr_t word)
-{
-    return word & NPRDMA_LAZY_STATES;
-}
-
-/* The word of a place that this thread has claimed. One word has both, so that
- * a signal handler that interrupts the thread recognizes its own claim. */
-NPRDMA_HOOK
-static uintptr_t nprdma_lazy_mine(void)
-{
-    return ((uintptr_t)pthread_self() & ~(uintptr_t)NPRDMA_LAZY_STATES) |
-           NPRDMA_LAZY_CLAIMED;
-}
-
-/* @return Nonzero if the place still had the word, and is claimed now */
-NPRDMA_HOOK
-static int nprdma_lazy_claim(nprdma_lazy_place_t *place, uintptr_t word)
-{
-    uintptr_t expected = word;
-
-    if (!atomic_compare_exchange_strong(&place->word, &expected,
-                                        nprdma_lazy_mine())) {
-        return 0;
-    }
-
-    atomic_store(&place->count,
-                 (word & ~(uintptr_t)NPRDMA_LAZY_STATES) + NPRDMA_LAZY_COUNT);
-    return 1;
-}
-
-/* End the claim of a place */
-NPRDMA_HOOK
-static void nprdma_lazy_unclaim(nprdma_lazy_place_t *place, unsigned state)
-{
-    atomic_store(&place->word, atomic_load(&place->count) | state);
-}
-
-/* The place is claimed */
-NPRDMA_HOOK
-static void nprdma_lazy_set(nprdma_lazy_place_t *place, nprdma_span_t span)
-{
-    atomic_store(&place->start, span.start);
-    atomic_store(&place->end, span.end);
-}
-
-/* @return The word of a place whose span is *span_p; it may be claimed */
-NPRDMA_HOOK
-static uintptr_t nprdma_lazy_read(nprdma_lazy_place_t *place,
-                                  nprdma_span_t *span_p)
-{
-    uintptr_t word;
-
-    do {
-        word          = atomic_load(&place->word);
-        span_p->start = atomic_load(&place->start);
-        span_p->end   = atomic_load(&place->end);
-    } while (atomic_load(&place->word) != word);
-
-    return word;
-}
-
-NPRDMA_HOOK
-static int nprdma_lazy_overlap(nprdma_span_t a, nprdma_span_t b)
-{
-    return (a.start < b.end) && (b.start < a.end);
-}
 
 
 /* ---- blocks ---- */
@@ -136,21 +43,21 @@ static int nprdma_lazy_unlist(nprdma_lazy_t *lazy, nprdma_span_t span)
 {
     uint32_t num_blocks = atomic_load(&lazy->num_blocks);
     int is_exact        = 0;
-    nprdma_lazy_place_t *place;
+    nprdma_place_t *place;
     nprdma_span_t block;
     uintptr_t word;
     uint32_t i;
 
     for (i = 0; i < num_blocks; ++i) {
         place = &lazy->blocks[i];
-        word  = nprdma_lazy_read(place, &block);
-        if ((nprdma_lazy_state(word) != NPRDMA_LAZY_FULL) ||
-            !nprdma_lazy_overlap(block, span) ||
-            !nprdma_lazy_claim(place, word)) {
+        word  = nprdma_place_read(place, &block);
+        if ((nprdma_place_state(word) != NPRDMA_PLACE_FULL) ||
+            !nprdma_span_overlaps(block, span) ||
+            !nprdma_place_claim(place, word)) {
             continue;
         }
 
-        nprdma_lazy_unclaim(place, NPRDMA_LAZY_FREE);
+        nprdma_place_unclaim(place, NPRDMA_PLACE_FREE);
         if ((block.start == span.start) && (block.end == span.end)) {
             is_exact = 1;
         } else {
@@ -164,15 +71,15 @@ static int nprdma_lazy_unlist(nprdma_lazy_t *lazy, nprdma_span_t span)
 NPRDMA_HOOK
 static void nprdma_lazy_list(nprdma_lazy_t *lazy, nprdma_span_t span)
 {
-    nprdma_lazy_place_t *place;
+    nprdma_place_t *place;
     uint32_t num_blocks, i;
     uintptr_t word;
 
     for (i = 0; i < NPRDMA_LAZY_NUM_BLOCKS; ++i) {
         place = &lazy->blocks[i];
         word  = atomic_load(&place->word);
-        if ((nprdma_lazy_state(word) == NPRDMA_LAZY_FREE) &&
-            nprdma_lazy_claim(place, word)) {
+        if ((nprdma_place_state(word) == NPRDMA_PLACE_FREE) &&
+            nprdma_place_claim(place, word)) {
             break;
         }
     }
@@ -185,8 +92,8 @@ static void nprdma_lazy_list(nprdma_lazy_t *lazy, nprdma_span_t span)
            !atomic_compare_exchange_weak(&lazy->num_blocks, &num_blocks,
                                          i + 1)) {
     }
-    nprdma_lazy_set(place, span);
-    nprdma_lazy_unclaim(place, NPRDMA_LAZY_FULL);
+    nprdma_place_set(place, span);
+    nprdma_place_unclaim(place, NPRDMA_PLACE_FULL);
 }
 
 NPRDMA_HOOK
@@ -221,11 +128,11 @@ void nprdma_lazy_mapped(nprdma_lazy_t *lazy, nprdma_span_t span)
 
     for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
         slot = &lazy->slots[i];
-        word = nprdma_lazy_read(&slot->place, &block);
-        if ((nprdma_lazy_state(word) == NPRDMA_LAZY_FULL) &&
-            nprdma_lazy_overlap(block, span) &&
-            nprdma_lazy_claim(&slot->place, word)) {
-            nprdma_lazy_unclaim(&slot->place, NPRDMA_LAZY_FREE);
+        word = nprdma_place_read(&slot->place, &block);
+        if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
+            nprdma_span_overlaps(block, span) &&
+            nprdma_place_claim(&slot->place, word)) {
+            nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
             atomic_fetch_sub(&lazy->bytes, block.end - block.start);
             atomic_fetch_add(&lazy->dropped, 1);
         }
@@ -252,14 +159,14 @@ static int nprdma_lazy_release(nprdma_lazy_t *lazy, nprdma_lazy_slot_t *slot,
 {
     nprdma_span_t block;
 
-    nprdma_lazy_read(&slot->place, &block);
+    nprdma_place_read(&slot->place, &block);
     if ((lazy->ops->release(lazy->arg, block) == NPRDMA_LAZY_REFUSED) &&
         !must) {
-        nprdma_lazy_unclaim(&slot->place, NPRDMA_LAZY_FULL);
+        nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FULL);
         return 0;
     }
 
-    nprdma_lazy_unclaim(&slot->place, NPRDMA_LAZY_FREE);
+    nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
     atomic_fetch_sub(&lazy->bytes, block.end - block.start);
     atomic_fetch_add(&lazy->dropped, 1);
     return 1;
@@ -274,17 +181,17 @@ static void nprdma_lazy_forget_slot(nprdma_lazy_t *lazy,
     uintptr_t word;
 
     for (;;) {
-        word = nprdma_lazy_read(&slot->place, &block);
-        if ((nprdma_lazy_state(word) == NPRDMA_LAZY_FREE) ||
-            !nprdma_lazy_overlap(block, span)) {
+        word = nprdma_place_read(&slot->place, &block);
+        if ((nprdma_place_state(word) == NPRDMA_PLACE_FREE) ||
+            !nprdma_span_overlaps(block, span)) {
             return;
         }
 
-        if (word == nprdma_lazy_mine()) {
+        if (word == nprdma_place_mine()) {
             return; /* A signal handler has interrupted the owner */
-        } else if (nprdma_lazy_state(word) == NPRDMA_LAZY_CLAIMED) {
+        } else if (nprdma_place_state(word) == NPRDMA_PLACE_CLAIMED) {
             sched_yield();
-        } else if (nprdma_lazy_claim(&slot->place, word)) {
+        } else if (nprdma_place_claim(&slot->place, word)) {
             nprdma_lazy_release(lazy, slot, 1);
             return;
         }
@@ -320,9 +227,9 @@ nprdma_lazy_find(nprdma_lazy_t *lazy, size_t length, int newest,
 
     for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
         slot  = &lazy->slots[i];
-        word  = nprdma_lazy_read(&slot->place, &block);
+        word  = nprdma_place_read(&slot->place, &block);
         order = atomic_load(&slot->order);
-        if ((nprdma_lazy_state(word) == NPRDMA_LAZY_FULL) &&
+        if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
             ((length == 0) || (block.end - block.start == length)) &&
             ((found == NULL) || (newest == (order > best)))) {
             found   = slot;
@@ -346,7 +253,7 @@ static int nprdma_lazy_drop_oldest(nprdma_lazy_t *lazy)
         if (slot == NULL) {
             return 0;
         }
-    } while (!nprdma_lazy_claim(&slot->place, word));
+    } while (!nprdma_place_claim(&slot->place, word));
 
     return nprdma_lazy_release(lazy, slot, 0);
 }
@@ -381,8 +288,8 @@ static nprdma_lazy_slot_t *nprdma_lazy_take_free(nprdma_lazy_t *lazy)
         for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
             slot = &lazy->slots[i];
             word = atomic_load(&slot->place.word);
-            if ((nprdma_lazy_state(word) == NPRDMA_LAZY_FREE) &&
-                nprdma_lazy_claim(&slot->place, word)) {
+            if ((nprdma_place_state(word) == NPRDMA_PLACE_FREE) &&
+                nprdma_place_claim(&slot->place, word)) {
                 return slot;
             }
         }
@@ -395,16 +302,16 @@ NPRDMA_HOOK
 static int nprdma_lazy_fill(nprdma_lazy_t *lazy, nprdma_lazy_slot_t *slot,
                             nprdma_span_t span, uint64_t now)
 {
-    nprdma_lazy_set(&slot->place, span);
+    nprdma_place_set(&slot->place, span);
     if (lazy->ops->close(lazy->arg, span) != NPRDMA_LAZY_DONE) {
-        nprdma_lazy_unclaim(&slot->place, NPRDMA_LAZY_FREE);
+        nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
         return 0;
     }
 
     atomic_store(&slot->since, now);
     atomic_store(&slot->order, atomic_fetch_add(&lazy->order, 1));
     atomic_fetch_add(&lazy->kept, 1);
-    nprdma_lazy_unclaim(&slot->place, NPRDMA_LAZY_FULL);
+    nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FULL);
     return 1;
 }
 
@@ -450,16 +357,16 @@ uintptr_t nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
         if (slot == NULL) {
             return 0;
         }
-    } while (!nprdma_lazy_claim(&slot->place, word));
+    } while (!nprdma_place_claim(&slot->place, word));
 
-    nprdma_lazy_read(&slot->place, &block);
+    nprdma_place_read(&slot->place, &block);
     result = lazy->ops->open(lazy->arg, block);
     if (result == NPRDMA_LAZY_REFUSED) {
         nprdma_lazy_release(lazy, slot, 0);
         return 0;
     }
 
-    nprdma_lazy_unclaim(&slot->place, NPRDMA_LAZY_FREE);
+    nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
     atomic_fetch_sub(&lazy->bytes, length);
     atomic_fetch_add((result == NPRDMA_LAZY_DONE) ? &lazy->reused :
                                                     &lazy->dropped, 1);
@@ -477,10 +384,10 @@ unsigned nprdma_lazy_drop(nprdma_lazy_t *lazy, uint64_t before)
 
     for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
         slot = &lazy->slots[i];
-        word = nprdma_lazy_read(&slot->place, &block);
-        if ((nprdma_lazy_state(word) == NPRDMA_LAZY_FULL) &&
+        word = nprdma_place_read(&slot->place, &block);
+        if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
             (atomic_load(&slot->since) <= before) &&
-            nprdma_lazy_claim(&slot->place, word)) {
+            nprdma_place_claim(&slot->place, word)) {
             count += nprdma_lazy_release(lazy, slot, 0);
         }
     }
@@ -510,7 +417,7 @@ void nprdma_lazy_init(nprdma_lazy_t *lazy, size_t limit,
     lazy->limit = limit;
     atomic_store(&lazy->paused, 0);
     for (i = 0; i < NPRDMA_LAZY_NUM_BLOCKS; ++i) {
-        atomic_store(&lazy->blocks[i].word, NPRDMA_LAZY_FREE);
+        atomic_store(&lazy->blocks[i].word, NPRDMA_PLACE_FREE);
     }
     atomic_store(&lazy->num_blocks, 0);
 }
