@@ -84,13 +84,14 @@ static void nprdma_monitor_readmit(nprdma_region_obj_t *region, void *arg)
 }
 
 NPRDMA_HOOK
-static void nprdma_monitor_after(void *arg, nprdma_span_t mapped, int fresh)
+static void nprdma_monitor_after(void *arg, nprdma_span_t mapped,
+                                 nprdma_mapping_t mapping)
 {
     nprdma_monitor_t *monitor = arg;
 
     nprdma_regions_foreach(&monitor->regions, mapped, nprdma_monitor_readmit,
                            &mapped);
-    if (fresh && (monitor->prereg != NULL)) {
+    if ((mapping != NPRDMA_MAPPING_OLD) && (monitor->prereg != NULL)) {
         nprdma_prereg_add(monitor->prereg, mapped);
     }
 }

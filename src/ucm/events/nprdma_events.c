@@ -389,12 +389,22 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
     *taken_p = *gone_p;
 }
 
-/* Addresses that are mapped after a call. @return Nonzero if they are new. */
 NPRDMA_HOOK
-static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
-                                const nprdma_events_call_t *call,
-                                nprdma_span_t *mapped_p)
+int nprdma_events_is_plain(const ucm_event_t *event)
 {
+    return (event->mmap.address == NULL) && (event->mmap.fd == -1) &&
+           (event->mmap.prot == (PROT_READ | PROT_WRITE)) &&
+           (event->mmap.flags == (MAP_PRIVATE | MAP_ANONYMOUS)) &&
+           (event->mmap.offset == 0);
+}
+
+/* Addresses that are mapped after a call */
+NPRDMA_HOOK
+static nprdma_mapping_t
+nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
+                     const nprdma_events_call_t *call, nprdma_span_t *mapped_p)
+{
+    nprdma_mapping_t mapping = NPRDMA_MAPPING_NEW;
     nprdma_span_t taken, grow;
     int failed;
 
@@ -403,6 +413,8 @@ static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
         failed    = (event->mmap.result == MAP_FAILED);
         *mapped_p = nprdma_huge_mmap(event->mmap.result, event->mmap.size,
                                      event->mmap.flags, event->mmap.fd);
+        mapping   = nprdma_events_is_plain(event) ? NPRDMA_MAPPING_PLAIN :
+                                                    NPRDMA_MAPPING_NEW;
         break;
     case UCM_EVENT_MREMAP:
         failed    = (event->mremap.result == MAP_FAILED);
@@ -432,18 +444,18 @@ static int nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
         break;
     default:
         *mapped_p = nprdma_span(0, 0);
-        return 0;
+        return NPRDMA_MAPPING_OLD;
     }
 
     if (!failed) {
-        return 1;
+        return mapping;
     }
 
     *mapped_p = nprdma_span(0, 0);
     if (nprdma_events_takes(type, event)) {
         nprdma_events_spans(type, event, &taken, mapped_p, &grow);
     }
-    return 0;
+    return NPRDMA_MAPPING_OLD;
 }
 
 
@@ -511,8 +523,9 @@ static void nprdma_events_after(ucm_event_type_t type, ucm_event_t *event,
 {
     nprdma_events_state_t *state = arg;
     nprdma_events_call_t *call   = NULL;
+    nprdma_mapping_t mapping;
     nprdma_span_t mapped;
-    int fresh, takes;
+    int takes;
 
     if (!state->is_owner) {
         return;
@@ -523,9 +536,9 @@ static void nprdma_events_after(ucm_event_type_t type, ucm_event_t *event,
         call = nprdma_events_last(state);
     }
 
-    fresh = nprdma_events_mapped(type, event, call, &mapped);
+    mapping = nprdma_events_mapped(type, event, call, &mapped);
     if (mapped.start < mapped.end) {
-        NPRDMA_EVENTS_CALL(state, after, _listener->arg, mapped, fresh);
+        NPRDMA_EVENTS_CALL(state, after, _listener->arg, mapped, mapping);
     }
 
     if (takes) {

@@ -5,6 +5,7 @@
 
 #include "nprdma_hook.h"
 
+#include <ucm/api/ucm.h>
 #include <ucs/type/status.h>
 
 #include <stddef.h>
@@ -26,6 +27,16 @@ BEGIN_C_DECLS
  */
 
 
+/** What is at addresses after a call */
+typedef enum nprdma_mapping {
+    NPRDMA_MAPPING_OLD, /* The mapping that was there before */
+    NPRDMA_MAPPING_NEW,
+    NPRDMA_MAPPING_PLAIN /* A new one: private anonymous memory that may be
+                          * read and written, at an address that the kernel
+                          * has chosen, and without flags */
+} nprdma_mapping_t;
+
+
 /** Functions that are called for events. Any may be NULL. */
 typedef struct nprdma_listener {
     /**
@@ -43,9 +54,9 @@ typedef struct nprdma_listener {
      *
      * @param [in] mapped  Addresses that are mapped now: the result of the
      *                     call, or the range that a failed call did not unmap.
-     * @param [in] fresh   Nonzero: it is a new mapping.
+     * @param [in] mapping What is there.
      */
-    void (*after)(void *arg, nprdma_span_t mapped, int fresh);
+    void (*after)(void *arg, nprdma_span_t mapped, nprdma_mapping_t mapping);
 
     /** In the parent, before fork() and again after it. */
     void (*fork)(void *arg);
@@ -82,6 +93,10 @@ void nprdma_events_remove(const nprdma_listener_t *listener);
  *         are recorded separately.
  */
 uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
+
+
+/** @return Nonzero if a call of mmap() makes NPRDMA_MAPPING_PLAIN. */
+int nprdma_events_is_plain(const ucm_event_t *event);
 
 
 /**

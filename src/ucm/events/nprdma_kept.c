@@ -155,16 +155,6 @@ static nprdma_span_t nprdma_kept_pages(const void *address, size_t length)
                             nprdma_kept.page_size);
 }
 
-/* Whether mmap() makes memory that is like all other such memory */
-NPRDMA_HOOK
-static int nprdma_kept_is_plain(const ucm_event_t *event)
-{
-    return (event->mmap.address == NULL) && (event->mmap.fd == -1) &&
-           (event->mmap.prot == (PROT_READ | PROT_WRITE)) &&
-           (event->mmap.flags == (MAP_PRIVATE | MAP_ANONYMOUS)) &&
-           (event->mmap.offset == 0);
-}
-
 /* Memory is about to be taken, and the kernel cannot take what is kept, by this
  * process or by others: if both are more than a cgroup may have, the kernel
  * kills a process */
@@ -199,7 +189,7 @@ static void nprdma_kept_map(nprdma_lazy_t *lazy, ucm_event_t *event)
 
     span = nprdma_kept_pages(NULL, event->mmap.size);
     if ((event->mmap.result == MAP_FAILED) && (event->mmap.size > 0) &&
-        nprdma_kept_is_plain(event)) {
+        nprdma_events_is_plain(event)) {
         block = nprdma_lazy_reuse(lazy, span.end);
         if (block != 0) {
             event->mmap.result = (void*)block;
@@ -402,7 +392,7 @@ static void nprdma_kept_after(ucm_event_type_t type, ucm_event_t *event,
     nprdma_kept_retry(lazy, type, event);
     if ((type == UCM_EVENT_MMAP) && (event->mmap.result != MAP_FAILED)) {
         span = nprdma_kept_pages(event->mmap.result, event->mmap.size);
-        if (nprdma_kept_is_plain(event)) {
+        if (nprdma_events_is_plain(event)) {
             nprdma_lazy_made(lazy, span);
         } else {
             nprdma_lazy_mapped(lazy, span);
