@@ -67,6 +67,9 @@ static void nprdma_monitor_before(void *arg, nprdma_span_t taken,
     nprdma_monitor_t *monitor = arg;
 
     atomic_fetch_add(&monitor->count.events, 1);
+    if (monitor->forecast != NULL) {
+        nprdma_forecast_taken(monitor->forecast, taken, gone);
+    }
     if (nprdma_monitor_is_notified(monitor)) {
         nprdma_regions_foreach(&monitor->regions, gone, nprdma_monitor_retire,
                                &gone);
@@ -91,8 +94,16 @@ static void nprdma_monitor_after(void *arg, nprdma_span_t mapped,
 
     nprdma_regions_foreach(&monitor->regions, mapped, nprdma_monitor_readmit,
                            &mapped);
-    if ((mapping != NPRDMA_MAPPING_OLD) && (monitor->prereg != NULL)) {
+    if (mapping == NPRDMA_MAPPING_OLD) {
+        return;
+    }
+
+    if (monitor->prereg != NULL) {
         nprdma_prereg_add(monitor->prereg, mapped);
+    }
+    if (monitor->forecast != NULL) {
+        nprdma_forecast_mapped(monitor->forecast, mapped,
+                               mapping == NPRDMA_MAPPING_PLAIN);
     }
 }
 
@@ -616,6 +627,12 @@ static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
     }
 }
 
+/* The forecast is behind the monitor, so that a child frees both */
+static size_t nprdma_monitor_size(void)
+{
+    return sizeof(nprdma_monitor_t) + nprdma_forecast_size();
+}
+
 /* The fields that need no cleanup */
 static void nprdma_monitor_init(nprdma_monitor_t *monitor,
                                 const nprdma_monitor_params_t *params)
@@ -629,6 +646,8 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
     monitor->params          = *params;
     monitor->params.device   = NULL;
     monitor->params.why      = NULL;
+    monitor->forecast        = params->early ?
+                               (nprdma_forecast_t*)(monitor + 1) : NULL;
     monitor->listener.before = nprdma_monitor_before;
     monitor->listener.after  = nprdma_monitor_after;
     monitor->listener.fork   = nprdma_monitor_fork;
@@ -662,7 +681,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         return status;
     }
 
-    monitor = nprdma_events_alloc_wiped(sizeof(*monitor));
+    monitor = nprdma_events_alloc_wiped(nprdma_monitor_size());
     if (monitor == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -711,7 +730,7 @@ err_backend:
 err_regions:
     nprdma_regions_cleanup(&monitor->regions);
 err_free:
-    nprdma_events_free_wiped(monitor, sizeof(*monitor));
+    nprdma_events_free_wiped(monitor, nprdma_monitor_size());
     return status;
 }
 
@@ -793,6 +812,9 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
+    if (monitor->forecast != NULL) {
+        nprdma_forecast_query(monitor->forecast, &stats->early);
+    }
     nprdma_malloc_query(&stats->malloc);
     nprdma_kept_query(&stats->lazy);
     nprdma_monitor_subtract(stats, &monitor->before);
@@ -867,13 +889,14 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
         }
         nprdma_events_remove(&monitor->listener);
         nprdma_monitor_free_threads(monitor);
+        nprdma_room_close(&monitor->room);
         pthread_mutex_destroy(&monitor->lock);
         nprdma_regions_cleanup(&monitor->regions);
         nprdma_pagein_cleanup();
         nprdma_monitor_close_backend(monitor);
     }
 
-    nprdma_events_free_wiped(monitor, sizeof(*monitor));
+    nprdma_events_free_wiped(monitor, nprdma_monitor_size());
 }
 
 

@@ -7,6 +7,7 @@
 #include "nprdma_prereg.h"
 #include "ucm/backend/nprdma_backend.h"
 #include "ucm/events/nprdma_events.h"
+#include "ucm/events/nprdma_room.h"
 #include "ucm/reclaim/nprdma_revoker.h"
 #include "ucm/regions/nprdma_regions.h"
 
@@ -70,6 +71,9 @@ struct nprdma_monitor {
 
     nprdma_revoker_t          revoker;
     struct nprdma_reclaimer  *reclaimer;   /* This and the next: or NULL */
+    nprdma_forecast_t        *forecast;
+    nprdma_room_t             room;        /* For early page-in */
+    int                       has_room;    /* It is open; under the lock */
     nprdma_prereg_t          *prereg;
     struct nprdma_uffd       *uffd;
     int                       has_kept;    /* Uses the pool of the process */

@@ -4,6 +4,7 @@
 #define NPRDMA_MONITOR_TYPES_H_
 
 #include "nprdma_malloc.h"
+#include "ucm/events/nprdma_forecast.h"
 #include "ucm/events/nprdma_lazy.h"
 #include "ucm/regions/nprdma_range.h"
 
@@ -92,6 +93,10 @@ typedef struct nprdma_monitor_params {
     /* Nonzero: memory that the process maps gets a region before it is used */
     int                          prereg;
 
+    /* Nonzero: new memory that an operation will probably fill may be brought
+     * in before. See nprdma_early.h */
+    int                          early;
+
     /* Bytes that malloc() keeps of what is freed, and nonzero for blocks of
      * every size; 0: hands off. See nprdma_malloc_begin() */
     size_t                       malloc_keep;
@@ -166,6 +171,7 @@ typedef struct nprdma_monitor_stats {
                              * NIC accessed them */
     uint64_t kernel_events; /* Notifications that the kernel module received */
     uint64_t kernel_invalidated; /* Pages that it invalidated for these */
+    nprdma_forecast_stats_t early;
     nprdma_malloc_stats_t malloc; /* Of the process */
     nprdma_lazy_stats_t lazy;    /* Of the process */
 } nprdma_monitor_stats_t;

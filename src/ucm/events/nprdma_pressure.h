@@ -4,6 +4,7 @@
 #define NPRDMA_PRESSURE_H_
 
 #include "nprdma_psi.h"
+#include "nprdma_room.h"
 
 #include <ucm/api/ucm.h>
 #include <ucs/datastruct/list.h>
@@ -112,6 +113,14 @@ void nprdma_pressure_disarm(nprdma_pressure_client_t *client);
  * @return Nonzero if there is room, or no limit.
  */
 int nprdma_pressure_has_room(size_t length, unsigned percent);
+
+
+/**
+ * Open the cgroups for a caller that has no client.
+ *
+ * @param [out] room  To be closed by @ref nprdma_room_close.
+ */
+void nprdma_pressure_open_room(nprdma_room_t *room);
 
 
 /**

@@ -16,6 +16,8 @@
 #include "uct/ib/nprdma/service/nprdma_service.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 
+#include "ucm/nprdma_early.h"
+
 #include <ucs/debug/log.h>
 
 /*
@@ -380,6 +382,17 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
     return count;
 }
 
+/* What comes next waits for a piece of this, some 20 us */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_iface_page_in_early(uct_nprdma_iface_t *iface)
+{
+    nprdma_monitor_t *monitor = uct_nprdma_iface_md(iface)->super.monitor;
+
+    if (monitor != NULL) {
+        nprdma_early_page_in(monitor);
+    }
+}
+
 unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
@@ -423,6 +436,9 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         count += uct_nprdma_iface_progress_slow(iface, num_rx == 0);
     }
 
+    if (count == 0) {
+        uct_nprdma_iface_page_in_early(iface);
+    }
     return count;
 }
 

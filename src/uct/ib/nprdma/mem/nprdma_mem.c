@@ -12,6 +12,7 @@
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "ucm/access/nprdma_access.h"
+#include "ucm/nprdma_early.h"
 
 #include "nprdma_assert.h"
 
@@ -131,6 +132,8 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->kernel_events         = monitor.kernel_events;
     stats->kernel_pages          = monitor.kernel_invalidated;
     stats->drains                = monitor.drains;
+    stats->early_blocks          = monitor.early.expected;
+    stats->early_unused          = monitor.early.unused;
     stats->malloc_keep           = monitor.malloc.keep;
     stats->malloc_trims          = monitor.malloc.trims;
     stats->lazy_bytes            = monitor.lazy.bytes;
@@ -406,6 +409,7 @@ static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
         length  = range->length;
     }
 
+    nprdma_early_shown(md->monitor, address, length);
     head = ucs_min(length, UCT_NPRDMA_MEM_POPULATE_MAX);
     nprdma_monitor_populate(md->monitor, range, address, head,
                             NPRDMA_POPULATE_RESIDENT |

@@ -47,6 +47,7 @@ typedef struct uct_nprdma_mem_config {
     size_t                    region_cache; /* maximum size of the page states
                                              * of idle regions, bytes */
     int                       prereg;
+    int                       early_pagein;
     char                      *malloc_keep; /* see uct_nprdma_keep_t */
     char                      *lazy_unmap;  /* the same */
     size_t                    lazy_huge;    /* bytes; may be UCS_MEMUNITS_AUTO

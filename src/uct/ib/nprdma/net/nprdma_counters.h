@@ -132,6 +132,8 @@ typedef struct uct_nprdma_stats {
     _macro(kernel_events)         \
     _macro(kernel_pages)          \
     _macro(drains)                \
+    _macro(early_blocks)          \
+    _macro(early_unused)          \
     _macro(malloc_keep)           \
     _macro(malloc_trims)          \
     _macro(lazy_bytes)            \
