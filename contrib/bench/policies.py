@@ -287,17 +287,20 @@ def reused_row(line, memory, contestants, sizes, turns, needed=None):
 
 def fresh_row(line, sizes, turns):
     """The limit for new buffers, and how near to it any transport could be."""
-    contestants = ("rcache", "nprdma", "pool", *FLOORS)
+    contestants = ("rcache", "nprdma", "late", "pool", *FLOORS)
     judges = [ratio("nprdma", "rcache", ">=", 1.5,
                     what="rate, r = 0, nprdma : rcache"),
+              ratio("late", "rcache",
+                    what="rate, r = 0, nprdma without early page-in : rcache"),
               ratio("pool", "rcache", what="rate, r = 0, pool : rcache"),
               *(ratio(name, "rcache", what=f"{text} : rcache")
                 for name, text in FLOORS.items()),
-              ratio("nprdma", "copy", ">=", 0.9,
-                    what="rate, r = 0, nprdma : its page faults and copies")]
+              ratio("late", "copy", ">=", 0.9,
+                    what="rate, r = 0, nprdma without early page-in : its page "
+                    "faults and copies")]
     return Row(f"policies.{line}", f"mmap, r = 0 ({' : '.join(contestants)})",
-               rate("mmap", 0), contestants, judges, "MB/s", sizes, turns=turns,
-               prepare=unlimited_memlock)
+               rate("mmap", 0, "UCX_NPRDMA_EARLY_PAGEIN"), contestants, judges,
+               "MB/s", sizes, turns=turns, prepare=unlimited_memlock)
 
 
 # Contestants with a row of their own, and its memory
