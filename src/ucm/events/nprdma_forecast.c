@@ -28,12 +28,15 @@
 enum {
     NPRDMA_FORECAST_EXPECTED = 1 << 0,
     NPRDMA_FORECAST_DUE      = 1 << 1, /* Pages are to be brought in */
-    NPRDMA_FORECAST_FILLED   = 1 << 2
+    NPRDMA_FORECAST_FILLED   = 1 << 2,
+    NPRDMA_FORECAST_NOTED    = 1 << 3 /* To be filled by the thread that has
+                                       * claimed the place */
 };
 
 typedef struct nprdma_forecast_block {
     nprdma_place_t    place;
-    _Atomic uint32_t  flags; /* Of the thread that has claimed the place */
+    _Atomic uint32_t  flags; /* Of the thread that has claimed the place, but
+                              * for NPRDMA_FORECAST_NOTED */
     _Atomic uintptr_t next;  /* First byte that has not been brought in */
     _Atomic uint32_t  lost;  /* It was taken while it was claimed */
 } nprdma_forecast_block_t;
@@ -137,6 +140,30 @@ static void nprdma_forecast_not_due(nprdma_forecast_t *forecast,
     }
 }
 
+/* The block is claimed */
+NPRDMA_HOOK
+static void nprdma_forecast_fill(nprdma_forecast_t *forecast,
+                                 nprdma_forecast_block_t *block, size_t length)
+{
+    uint32_t flags = atomic_fetch_or(&block->flags, NPRDMA_FORECAST_FILLED);
+    size_t filled, peak;
+
+    atomic_fetch_and(&block->flags, ~(uint32_t)NPRDMA_FORECAST_NOTED);
+    nprdma_forecast_not_due(forecast, block);
+    if (flags & NPRDMA_FORECAST_FILLED) {
+        return;
+    }
+
+    if (flags & NPRDMA_FORECAST_EXPECTED) {
+        atomic_fetch_sub(&forecast->expected, length);
+    }
+    filled = atomic_fetch_add(&forecast->filled, length) + length;
+    peak   = atomic_load(&forecast->peak);
+    while ((peak < filled) &&
+           !atomic_compare_exchange_weak(&forecast->peak, &peak, filled)) {
+    }
+}
+
 /* The block is claimed, and is not known any more */
 NPRDMA_HOOK
 static void nprdma_forecast_free(nprdma_forecast_t *forecast,
@@ -206,6 +233,9 @@ void nprdma_forecast_taken(nprdma_forecast_t *forecast, nprdma_span_t taken,
             continue;
         }
 
+        if (atomic_load(&block->flags) & NPRDMA_FORECAST_NOTED) {
+            nprdma_forecast_fill(forecast, block, nprdma_forecast_length(span));
+        }
         flags = atomic_load(&block->flags) &
                 (NPRDMA_FORECAST_EXPECTED | NPRDMA_FORECAST_FILLED);
         if (flags == NPRDMA_FORECAST_EXPECTED) {
@@ -267,7 +297,8 @@ static void nprdma_forecast_expect(nprdma_forecast_t *forecast,
     } while (!atomic_compare_exchange_weak(&forecast->expected, &expected,
                                            expected + length));
 
-    atomic_store(&block->flags, NPRDMA_FORECAST_EXPECTED | NPRDMA_FORECAST_DUE);
+    atomic_fetch_or(&block->flags,
+                    NPRDMA_FORECAST_EXPECTED | NPRDMA_FORECAST_DUE);
     atomic_fetch_add(&forecast->num_expected, 1);
     atomic_fetch_add(&forecast->num_due, 1);
 }
@@ -301,44 +332,33 @@ void nprdma_forecast_mapped(nprdma_forecast_t *forecast, nprdma_span_t span,
     nprdma_place_unclaim(&block->place, NPRDMA_PLACE_FULL);
 }
 
-/* The block is claimed */
-NPRDMA_HOOK
-static void nprdma_forecast_fill(nprdma_forecast_t *forecast,
-                                 nprdma_forecast_block_t *block, size_t length)
-{
-    uint32_t flags = atomic_fetch_or(&block->flags, NPRDMA_FORECAST_FILLED);
-    size_t filled, peak;
-
-    nprdma_forecast_not_due(forecast, block);
-    if (flags & NPRDMA_FORECAST_FILLED) {
-        return;
-    }
-
-    if (flags & NPRDMA_FORECAST_EXPECTED) {
-        atomic_fetch_sub(&forecast->expected, length);
-    }
-    filled = atomic_fetch_add(&forecast->filled, length) + length;
-    peak   = atomic_load(&forecast->peak);
-    while ((peak < filled) &&
-           !atomic_compare_exchange_weak(&forecast->peak, &peak, filled)) {
-    }
-}
-
-/* End a claim, unless the block was taken meanwhile: this is found behind the
- * end, because a signal handler may take it until then */
+/* End a claim that is not for good. What others ask of the owner is looked at
+ * behind the end, because they may do so until then. */
 NPRDMA_HOOK
 static void nprdma_forecast_return(nprdma_forecast_t *forecast,
                                    nprdma_forecast_block_t *block)
 {
+    nprdma_span_t span;
     uintptr_t word;
 
-    nprdma_place_unclaim(&block->place, NPRDMA_PLACE_FULL);
-    if (atomic_load(&block->lost)) {
-        word = atomic_load(&block->place.word);
-        if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
-            nprdma_place_claim(&block->place, word)) {
-            nprdma_forecast_free(forecast, block);
+    for (;;) {
+        nprdma_place_unclaim(&block->place, NPRDMA_PLACE_FULL);
+        if (!atomic_load(&block->lost) &&
+            !(atomic_load(&block->flags) & NPRDMA_FORECAST_NOTED)) {
+            return;
         }
+
+        word = nprdma_place_read(&block->place, &span);
+        if ((nprdma_place_state(word) != NPRDMA_PLACE_FULL) ||
+            !nprdma_place_claim(&block->place, word)) {
+            return; /* Another thread has it, and does this */
+        }
+
+        if (atomic_load(&block->lost)) {
+            nprdma_forecast_free(forecast, block);
+            return;
+        }
+        nprdma_forecast_fill(forecast, block, nprdma_forecast_length(span));
     }
 }
 
@@ -357,17 +377,28 @@ void nprdma_forecast_filled(nprdma_forecast_t *forecast, nprdma_span_t span)
         block  = &forecast->blocks[i];
         word   = nprdma_place_read(&block->place, &whole);
         length = nprdma_forecast_length(whole);
-        /* An operation that overlaps two mappings fills neither: this is not
-         * worth a rule of its own */
+        if ((nprdma_place_state(word) == NPRDMA_PLACE_FREE) ||
+            (span.start < whole.start) || (span.end > whole.end) ||
+            (length - nprdma_forecast_length(span) >=
+             length / NPRDMA_FORECAST_LEFT_OUT)) {
+            continue;
+        }
+
         if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
-            (span.start >= whole.start) && (span.end <= whole.end) &&
-            (length - nprdma_forecast_length(span) <
-             length / NPRDMA_FORECAST_LEFT_OUT) &&
             nprdma_place_claim(&block->place, word)) {
             nprdma_forecast_fill(forecast, block, length);
-            nprdma_forecast_return(forecast, block);
-            return;
+        } else {
+            /* Another thread has the block, and brings its pages in. If it is
+             * another block by now, this is a wrong forecast at worst. */
+            atomic_fetch_or(&block->flags, NPRDMA_FORECAST_NOTED);
+            word = atomic_load(&block->place.word);
+            if ((nprdma_place_state(word) != NPRDMA_PLACE_FULL) ||
+                !nprdma_place_claim(&block->place, word)) {
+                return;
+            }
         }
+        nprdma_forecast_return(forecast, block);
+        return;
     }
 }
 
@@ -410,7 +441,8 @@ void nprdma_forecast_shown(nprdma_forecast_t *forecast, nprdma_span_t span)
         word  = nprdma_place_read(&block->place, &whole);
         if ((nprdma_place_state(word) != NPRDMA_PLACE_FULL) ||
             !nprdma_span_overlaps(whole, span) ||
-            (atomic_load(&block->flags) & NPRDMA_FORECAST_FILLED) ||
+            (atomic_load(&block->flags) &
+             (NPRDMA_FORECAST_FILLED | NPRDMA_FORECAST_NOTED)) ||
             !nprdma_place_claim(&block->place, word)) {
             continue; /* What was received may go on to others */
         }

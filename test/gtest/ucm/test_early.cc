@@ -215,10 +215,10 @@ TEST_F(test_early, files_are_left_alone)
     for (int i = 0; i < 300; ++i) {
         ASSERT_EQ(0, ftruncate(fd, size));
         learn();
-        char *ptr     = map_block();
-        long  before  = pieces;
-        while ((pieces == before) && (i % 2)) {
-            sched_yield();
+        long before = pieces;
+        char *ptr   = map_block();
+        if (i % 2) {
+            wait_until([&]() { return pieces > before; });
         }
         munmap(ptr, size);
         char *file = (char*)mmap(ptr, size, PROT_READ | PROT_WRITE, MAP_SHARED,

@@ -331,6 +331,33 @@ TEST_F(test_forecast, one_thread_has_a_piece)
     EXPECT_FALSE(nprdma_forecast_begin(forecast, &first)) << "another block";
 }
 
+/* An operation on a block that another thread brings in counts as any other */
+TEST_F(test_forecast, filled_while_a_piece_comes_in)
+{
+    nprdma_forecast_piece_t next;
+
+    pass(MiB, 1, streak);
+    for (bool is_ended : {true, false}) {
+        map(base, MiB);
+        ASSERT_TRUE(nprdma_forecast_peek(forecast, &next));
+        std::thread([&]() { nprdma_forecast_begin(forecast, &next); }).join();
+        fill(base, MiB);
+        if (is_ended) {
+            nprdma_forecast_end(forecast, &next, 1);
+            EXPECT_EQ(0u, bring_in()) << "the operation does the rest";
+            EXPECT_EQ(MiB, stats().filled_bytes);
+            unmap(base, MiB);
+        } else {
+            unmap(base, MiB); /* Gives up */
+            nprdma_forecast_end(forecast, &next, 1);
+        }
+        EXPECT_EQ(0u, stats().unused);
+        EXPECT_EQ(0u, stats().expected_bytes);
+        EXPECT_EQ(0u, stats().filled_bytes);
+    }
+    EXPECT_TRUE(expects(MiB));
+}
+
 TEST_F(test_forecast, hooks_wait_for_a_piece)
 {
     nprdma_forecast_piece_t next;
