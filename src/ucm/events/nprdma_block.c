@@ -321,7 +321,9 @@ nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open)
 
     /* The program waits for UFFD_EVENT_UNMAP */
     if ((nprdma_block.uffd >= 0) &&
-        nprdma_uffd_is_foreign(nprdma_block.uffd, block)) {
+        nprdma_uffd_is_foreign(nprdma_block.uffd, block,
+                               nprdma_block.has_query ?
+                               nprdma_block.page_size : 0)) {
         return NPRDMA_LAZY_REFUSED;
     }
 

@@ -29,6 +29,14 @@
 #ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
 #define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
 #endif
+#ifndef UFFDIO_CONTINUE
+struct uffdio_continue {
+    struct uffdio_range range;
+    __u64               mode;
+    __s64               mapped;
+};
+#define UFFDIO_CONTINUE _IOWR(UFFDIO, 0x07, struct uffdio_continue)
+#endif
 
 #define NPRDMA_UFFD_FEATURES \
     (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | \
@@ -243,13 +251,34 @@ int nprdma_uffd_open_probe(void)
     return fd;
 }
 
+/*
+ * Changes nothing, in a tenth of the time of registering. UFFDIO_CONTINUE
+ * (Linux 5.13) is for files: for private anonymous memory it is ENOENT if no
+ * userfaultfd watches the mapping, and else EINVAL.
+ */
+NPRDMA_HOOK
+static int nprdma_uffd_is_free(int probe, uintptr_t page, size_t page_size)
+{
+    struct uffdio_continue fill;
+
+    memset(&fill, 0, sizeof(fill));
+    fill.range.start = page;
+    fill.range.len   = page_size;
+    return (syscall(SYS_ioctl, probe, UFFDIO_CONTINUE, &fill) == -1) &&
+           (errno == ENOENT);
+}
+
 /* A thread that accesses the memory meanwhile waits until it is not registered
  * any more. That is memory that another thread is unmapping. */
 NPRDMA_HOOK
-int nprdma_uffd_is_foreign(int probe, nprdma_span_t span)
+int nprdma_uffd_is_foreign(int probe, nprdma_span_t span, size_t page_size)
 {
     struct uffdio_range range;
     int ret;
+
+    if ((page_size > 0) && nprdma_uffd_is_free(probe, span.start, page_size)) {
+        return 0;
+    }
 
     ret = nprdma_uffd_register(probe, span, UFFDIO_REGISTER_MODE_MISSING);
     if (ret != 0) {

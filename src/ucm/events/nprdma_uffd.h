@@ -64,18 +64,23 @@ int nprdma_uffd_open_probe(void);
 
 /**
  * Find out whether the application watches memory by a userfaultfd of its own.
- * No call tells so. But a range that one userfaultfd watches cannot be
- * registered with another one (ioctl_userfaultfd(2), EBUSY). For memory hooks;
- * may change errno.
+ * No call tells so. But a mapping that no userfaultfd watches has no pages to
+ * continue with (ENOENT), and a range that one watches cannot be registered
+ * with another one (ioctl_userfaultfd(2), EBUSY). For memory hooks; may change
+ * errno.
  *
- * @param [in] probe  From @ref nprdma_uffd_open_probe, in this process.
- * @param [in] span   Whole pages of writable private anonymous memory. Nothing
- *                    watches them by @a probe before or after the call.
+ * @param [in] probe      From @ref nprdma_uffd_open_probe, in this process.
+ * @param [in] span       Whole pages of writable private anonymous memory.
+ *                        Nothing watches them by @a probe before or after the
+ *                        call.
+ * @param [in] page_size  Bytes of a page if one mapping of the kernel covers
+ *                        the span: then its first page tells for all, which is
+ *                        faster. 0: there may be several.
  *
  * @return Nonzero if any page is watched, or if the kernel does not say so.
  *         What @ref nprdma_uffd_watch has registered counts as not watched.
  */
-int nprdma_uffd_is_foreign(int probe, nprdma_span_t span);
+int nprdma_uffd_is_foreign(int probe, nprdma_span_t span, size_t page_size);
 
 END_C_DECLS
 

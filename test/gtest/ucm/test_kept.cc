@@ -963,12 +963,13 @@ protected:
         return (uffd >= 0) && (ioctl(uffd, UFFDIO_API, &api) == 0);
     }
 
-    int watch(char *ptr, size_t length)
+    int watch(char *ptr, size_t length,
+              uint64_t mode = UFFDIO_REGISTER_MODE_MISSING)
     {
         struct uffdio_register range = {};
         range.range.start = (uintptr_t)ptr;
         range.range.len   = length;
-        range.mode        = UFFDIO_REGISTER_MODE_MISSING;
+        range.mode        = mode;
         return ioctl(uffd, UFFDIO_REGISTER, &range);
     }
 
@@ -1018,8 +1019,15 @@ TEST_F(test_kept_watched, is_left_to_the_kernel)
             EXPECT_EQ(-1, msync(ptr, MiB, MS_ASYNC)) << "still mapped";
         }
 
+        /* Whatever it is watched for; but not for what is watched beside it */
+        char *written = used();
+        char *ptr     = used();
+        ASSERT_EQ(0, watch(written, MiB, UFFDIO_REGISTER_MODE_WP));
+        EXPECT_TRUE(unmap(ptr));
+        EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(written).event);
+        ASSERT_EQ((void*)ptr, (void*)block());
+
         /* The control: as soon as it is not watched any more it is kept */
-        char *ptr = used();
         ASSERT_EQ(0, watch(ptr, MiB));
         struct uffdio_range range = { (uintptr_t)ptr, MiB };
         ASSERT_EQ(0, ioctl(uffd, UFFDIO_UNREGISTER, &range));
