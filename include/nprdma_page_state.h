@@ -31,6 +31,9 @@ typedef _Atomic uint32_t nprdma_page_state_t;
  * finds each line that came from the signature page. */
 #define NPRDMA_LINE_SIZE 64u
 
+/* Bytes of a cache line of the CPU. A wrong value costs time only. */
+#define NPRDMA_PAGE_CPU_LINE 64u
+
 /* Memory hooks use these functions, and ThreadSanitizer must not instrument
  * hooks: inlined, the functions have the attributes of the hook */
 #define NPRDMA_PAGE_INLINE static inline __attribute__((always_inline))
@@ -178,6 +181,109 @@ NPRDMA_PAGE_INLINE uint32_t nprdma_page_clear(nprdma_page_state_t *state,
         word = nprdma_page_load(state);
     }
     return word;
+}
+
+/**
+ * Announce that states will be changed. Peers read states, so another CPU has
+ * their cache lines as well. Atomic operations wait for one such line after the
+ * other; this asks for all of them at once. Changes nothing.
+ *
+ * @param [in] states  The first of them.
+ * @param [in] count   Number of them.
+ */
+NPRDMA_PAGE_INLINE void nprdma_page_expect(const nprdma_page_state_t *states,
+                                           size_t count)
+{
+    size_t i;
+
+    for (i = 0; i < count; i += NPRDMA_PAGE_CPU_LINE / sizeof(*states)) {
+#ifdef __x86_64__
+        /* By name: unless told that all CPUs have it, compilers ask for a line
+         * to be read. CPUs that do not have it execute it as a NOP. */
+        __asm__ volatile("prefetchw %0" : : "m" (states[i]));
+#else
+        __builtin_prefetch((const void*)&states[i], 1);
+#endif
+    }
+}
+
+/**
+ * Change the words of two neighbouring pages at once, unless one of them has
+ * changed meanwhile: for two pages that both change, in half the time of
+ * nprdma_page_change().
+ *
+ * @param [in] states  The first one; nprdma_page_begins_pair() holds.
+ * @param [in] words   Both words on which the decision is based.
+ * @param [in] next    Both new words.
+ *
+ * @return 1 if both words have changed, 0 if none has.
+ */
+NPRDMA_PAGE_INLINE int nprdma_page_change_pair(nprdma_page_state_t *states,
+                                               const uint32_t *words,
+                                               const uint32_t *next)
+{
+    uint64_t pair, next_pair;
+
+    memcpy(&pair, words, sizeof(pair));
+    memcpy(&next_pair, next, sizeof(next_pair));
+    return __atomic_compare_exchange_n((nprdma_page_pair_t*)states, &pair,
+                                       next_pair, 0, __ATOMIC_SEQ_CST,
+                                       __ATOMIC_SEQ_CST);
+}
+
+/** As nprdma_page_clear(), for the two pages that begin with a pair. @return
+ * How many of them had one of the bits. */
+NPRDMA_PAGE_INLINE size_t nprdma_page_clear_pair(nprdma_page_state_t *states,
+                                                 uint32_t bits)
+{
+    uint32_t words[2], next[2];
+    size_t count, i;
+    uint64_t pair;
+
+    do {
+        pair  = nprdma_page_load_pair(states);
+        count = 0;
+        memcpy(words, &pair, sizeof(pair));
+        for (i = 0; i < 2; ++i) {
+            next[i] = words[i];
+            if (words[i] & bits) {
+                next[i] = nprdma_page_next(words[i], words[i] &
+                                           NPRDMA_PAGE_BITS & ~bits);
+                ++count;
+            }
+        }
+    } while ((count > 0) && !nprdma_page_change_pair(states, words, next));
+
+    return count;
+}
+
+/**
+ * Clear bits of neighbouring pages, of each as nprdma_page_clear() does, but in
+ * pairs.
+ *
+ * @param [in] states  The first of them.
+ * @param [in] count   Number of them.
+ * @param [in] bits    Bits to clear.
+ *
+ * @return How many pages had one of the bits.
+ */
+NPRDMA_PAGE_INLINE size_t nprdma_page_clear_all(nprdma_page_state_t *states,
+                                                size_t count, uint32_t bits)
+{
+    size_t cleared = 0;
+    size_t i       = 0;
+
+    nprdma_page_expect(states, count);
+    while (i < count) {
+        if (nprdma_page_begins_pair(&states[i]) && ((i + 2) <= count)) {
+            cleared += nprdma_page_clear_pair(&states[i], bits);
+            i       += 2;
+        } else {
+            cleared += !!(nprdma_page_clear(&states[i], bits) & bits);
+            ++i;
+        }
+    }
+    return cleared;
 }
 
 #endif

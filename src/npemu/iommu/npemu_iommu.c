@@ -119,27 +119,39 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu)
     }
 }
 
+/* Also changes the words of pages that have none of the bits: threads that are
+ * about to set bits of the old word must fail. @return As
+ * nprdma_page_clear_all(). */
 NPEMU_HOOK
-size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
-                              uint32_t bits, int touch)
+static size_t npemu_iommu_touch(nprdma_page_state_t *states, size_t count,
+                                uint32_t bits)
 {
-    uint32_t marked = atomic_load(&iommu->header->marked);
-    size_t cleared  = 0;
-    nprdma_page_state_t *state;
+    size_t cleared = 0;
     uint32_t word;
     size_t i;
 
-    for (i = first; i < first + count; ++i) {
-        state = &iommu->states[i];
-        word  = nprdma_page_clear(state, bits);
-        /* Threads that are about to set bits of the old word must fail */
-        while ((marked || touch) && !(word & bits) &&
-               !nprdma_page_change(state, word, word & NPRDMA_PAGE_BITS)) {
-            word = nprdma_page_clear(state, bits);
+    for (i = 0; i < count; ++i) {
+        word = nprdma_page_clear(&states[i], bits);
+        while (!(word & bits) &&
+               !nprdma_page_change(&states[i], word, word & NPRDMA_PAGE_BITS)) {
+            word = nprdma_page_clear(&states[i], bits);
         }
         cleared += !!(word & bits);
     }
 
+    return cleared;
+}
+
+NPEMU_HOOK
+size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
+                              uint32_t bits, int touch)
+{
+    nprdma_page_state_t *states = &iommu->states[first];
+    uint32_t marked             = atomic_load(&iommu->header->marked);
+    size_t cleared;
+
+    cleared = (marked || touch) ? npemu_iommu_touch(states, count, bits) :
+                                  nprdma_page_clear_all(states, count, bits);
     return (cleared > 0) ? cleared : marked;
 }
 

@@ -124,34 +124,67 @@ static int nprdma_emulated_is_covered(const nprdma_populate_t *populate,
 }
 
 /*
- * Set the states of pages that are present. If a state has changed meanwhile
- * and has the bits, another thread has populated the page. If it does not have
- * them, only the pages before it are done.
+ * Set the state of a page that is present. If it has changed meanwhile and has
+ * the bits, another thread has populated the page. If it does not have them,
+ * only the pages before it are done.
  */
+static void nprdma_emulated_map_page(nprdma_page_state_t *state,
+                                     nprdma_populate_t *populate, size_t i,
+                                     uint32_t bits)
+{
+    uint32_t word = populate->words[i];
+
+    if ((word & bits) == bits) {
+        return;
+    }
+
+    if (nprdma_page_change(state, word, (word & NPRDMA_PAGE_BITS) | bits)) {
+        ++populate->populated;
+    } else if (((nprdma_page_load(state) & bits) != bits) &&
+               (i < populate->done)) {
+        populate->done = i;
+    }
+}
+
+/* @return Nonzero if the states of two pages are set. 0: nothing has changed,
+ *         and it is to be tried page by page. */
+static int nprdma_emulated_map_pair(nprdma_page_state_t *states,
+                                    const uint32_t *words, uint32_t bits)
+{
+    uint32_t next[2];
+
+    if (!nprdma_page_begins_pair(states) || ((words[0] & bits) == bits) ||
+        ((words[1] & bits) == bits)) {
+        return 0;
+    }
+
+    next[0] = nprdma_page_next(words[0], (words[0] & NPRDMA_PAGE_BITS) | bits);
+    next[1] = nprdma_page_next(words[1], (words[1] & NPRDMA_PAGE_BITS) | bits);
+    return nprdma_page_change_pair(states, words, next);
+}
+
 static void nprdma_emulated_map(npemu_iommu_t *iommu,
                                 nprdma_populate_t *populate, size_t offset,
                                 size_t count, uint32_t bits)
 {
-    nprdma_page_state_t *state;
-    uint32_t word;
+    nprdma_page_state_t *states = &iommu->states[populate->first];
+    size_t end                  = offset + count;
     size_t i;
 
     npemu_gate_pass(iommu->header, NPEMU_GATE_MAP, populate->first + offset,
                     count);
 
-    for (i = offset; i < offset + count; ++i) {
+    nprdma_page_expect(&states[offset], count);
+    for (i = offset; i < end; ++i) {
         nprdma_assert(nprdma_emulated_is_covered(populate, i));
-        state = &iommu->states[populate->first + i];
-        word  = populate->words[i];
-        if ((word & bits) == bits) {
-            continue;
-        }
-
-        if (nprdma_page_change(state, word, (word & NPRDMA_PAGE_BITS) | bits)) {
-            ++populate->populated;
-        } else if (((nprdma_page_load(state) & bits) != bits) &&
-                   (i < populate->done)) {
-            populate->done = i;
+        if ((i + 1 < end) && nprdma_emulated_map_pair(&states[i],
+                                                      &populate->words[i],
+                                                      bits)) {
+            nprdma_assert(nprdma_emulated_is_covered(populate, i + 1));
+            populate->populated += 2;
+            ++i;
+        } else {
+            nprdma_emulated_map_page(&states[i], populate, i, bits);
         }
     }
 }
