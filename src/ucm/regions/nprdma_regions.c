@@ -541,30 +541,82 @@ static uint64_t nprdma_region_mask(size_t word, size_t first, size_t end)
     return mask;
 }
 
+/* @return The end of a chunk that a page is in, or the end of the pages */
+NPRDMA_HOOK
+static size_t nprdma_region_chunk_end(size_t first, size_t end)
+{
+    size_t next = (first | (NPRDMA_CHUNK_PAGES - 1)) + 1;
+
+    return (next < end) ? next : end;
+}
+
+/* Retire pages [first, end) of one chunk. @return How many were retired. */
+NPRDMA_HOOK
+static unsigned nprdma_region_set_retired(nprdma_region_obj_t *region,
+                                          size_t first, size_t end)
+{
+    unsigned count = 0;
+    uint64_t mask, old;
+    size_t word;
+
+    for (word = first / NPRDMA_REGIONS_BITS;
+         word * NPRDMA_REGIONS_BITS < end; ++word) {
+        mask = nprdma_region_mask(word, first, end);
+        old  = atomic_load(&region->retired[word]);
+        if ((old & mask) != mask) {
+            old = atomic_fetch_or(&region->retired[word], mask);
+        }
+        count += __builtin_popcountll(old & mask);
+    }
+
+    return count;
+}
+
+/* @return How many pages [first, end) of one chunk were retired */
+NPRDMA_HOOK
+static unsigned nprdma_region_clear_retired(nprdma_region_obj_t *region,
+                                            size_t first, size_t end)
+{
+    unsigned count = 0;
+    uint64_t mask;
+    size_t word;
+
+    for (word = first / NPRDMA_REGIONS_BITS;
+         word * NPRDMA_REGIONS_BITS < end; ++word) {
+        mask = nprdma_region_mask(word, first, end);
+        if ((atomic_load(&region->retired[word]) & mask) != 0) {
+            mask  &= atomic_fetch_and(&region->retired[word], ~mask);
+            count += __builtin_popcountll(mask);
+        }
+    }
+
+    return count;
+}
+
+NPRDMA_HOOK
+static void nprdma_region_uncount(nprdma_region_obj_t *region, size_t chunk,
+                                  unsigned count)
+{
+    if (count > 0) {
+        atomic_fetch_sub(&region->retired_in[chunk], count);
+        atomic_fetch_sub(&region->num_retired, count);
+    }
+}
+
 NPRDMA_HOOK
 void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages)
 {
     size_t end = pages.first + pages.count;
-    uint64_t mask, old;
-    size_t word, chunk;
-    int changed;
+    size_t first, next, chunk;
 
-    for (word = pages.first / NPRDMA_REGIONS_BITS;
-         word * NPRDMA_REGIONS_BITS < end; ++word) {
-        mask = nprdma_region_mask(word, pages.first, end);
-        if ((atomic_load(&region->retired[word]) & mask) == mask) {
-            continue;
-        }
-
+    for (first = pages.first; first < end; first = next) {
+        next  = nprdma_region_chunk_end(first, end);
+        chunk = first / NPRDMA_CHUNK_PAGES;
         /* Counted first: a reader that finds no count must not miss a bit */
-        chunk   = word * NPRDMA_REGIONS_BITS / NPRDMA_CHUNK_PAGES;
-        changed = __builtin_popcountll(mask);
-        atomic_fetch_add(&region->num_retired, changed);
-        atomic_fetch_add(&region->retired_in[chunk], changed);
-        old     = atomic_fetch_or(&region->retired[word], mask);
-        changed = __builtin_popcountll(old & mask);
-        atomic_fetch_sub(&region->retired_in[chunk], changed);
-        atomic_fetch_sub(&region->num_retired, changed);
+        atomic_fetch_add(&region->num_retired, next - first);
+        atomic_fetch_add(&region->retired_in[chunk], next - first);
+        nprdma_region_uncount(region, chunk,
+                              nprdma_region_set_retired(region, first, next));
     }
 }
 
@@ -572,32 +624,20 @@ NPRDMA_HOOK
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages)
 {
     size_t end = pages.first + pages.count;
-    size_t word, chunk;
-    uint64_t mask;
-    int changed;
+    size_t first, next, chunk;
 
     if (atomic_load(&region->num_retired) == 0) {
         return;
     }
 
-    for (word = pages.first / NPRDMA_REGIONS_BITS;
-         word * NPRDMA_REGIONS_BITS < end; ++word) {
-        chunk = word * NPRDMA_REGIONS_BITS / NPRDMA_CHUNK_PAGES;
-        if (atomic_load(&region->retired_in[chunk]) == 0) {
-            /* Skip to the last word of the chunk */
-            word |= NPRDMA_CHUNK_PAGES / NPRDMA_REGIONS_BITS - 1;
-            continue;
+    for (first = pages.first; first < end; first = next) {
+        next  = nprdma_region_chunk_end(first, end);
+        chunk = first / NPRDMA_CHUNK_PAGES;
+        if (atomic_load(&region->retired_in[chunk]) > 0) {
+            nprdma_region_uncount(region, chunk,
+                                  nprdma_region_clear_retired(region, first,
+                                                              next));
         }
-
-        mask = nprdma_region_mask(word, pages.first, end);
-        if ((atomic_load(&region->retired[word]) & mask) == 0) {
-            continue;
-        }
-
-        mask   &= atomic_fetch_and(&region->retired[word], ~mask);
-        changed = __builtin_popcountll(mask);
-        atomic_fetch_sub(&region->retired_in[chunk], changed);
-        atomic_fetch_sub(&region->num_retired, changed);
     }
 }
 

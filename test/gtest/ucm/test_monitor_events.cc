@@ -2,7 +2,9 @@
 
 #include "test_monitor.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <random>
 
 #include <sys/shm.h>
 #include <sys/wait.h>
@@ -503,6 +505,45 @@ TEST_F(test_monitor_events, brk)
     EXPECT_EQ(3, all_bits(&range, ptr, 4 * page));
     ASSERT_EQ(0, ::brk(top));
     unreg(&range);
+}
+
+/* Pages that are unmapped and mapped again at random, next to a list of what is
+ * unmapped. Memory behind the back makes the others populatable. */
+TEST_F(test_monitor_events, retired_and_readmitted_at_random)
+{
+    static constexpr size_t count = 3 * 512 + 40;
+    std::minstd_rand random(1);
+    std::vector<bool> is_retired(count, false);
+    nprdma_range_t range;
+
+    start();
+    char *ptr = map(count * page);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, count * page));
+    for (int i = 0; i < 200; ++i) {
+        size_t first  = random() % count;
+        size_t length = 1 + random() % ((i % 2) ? 80 : count - first);
+        length        = std::min(length, count - first);
+        bool retires  = (i % 4) < 2;
+
+        if (retires) {
+            ASSERT_EQ(0, munmap(ptr + first * page, length * page));
+            raw_mmap(ptr + first * page, length * page);
+        } else {
+            ASSERT_EQ((void*)(ptr + first * page),
+                      mmap(ptr + first * page, length * page,
+                           PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+        }
+        std::fill_n(is_retired.begin() + first, length, retires);
+        for (size_t k = (i == 199) ? 0 : count - 100; k < count; ++k) {
+            size_t at = (i == 199) ? k : random() % count;
+            ASSERT_EQ(is_retired[at] ? UCS_ERR_INVALID_ADDR : UCS_OK,
+                      populate(&range, ptr + at * page, page))
+                    << "page " << at << " after call " << i;
+        }
+    }
+    unreg(&range);
+    munmap(ptr, count * page);
 }
 
 TEST_F(test_monitor_events, raw_system_calls_are_seen_by_the_nic_only)
