@@ -303,6 +303,31 @@ TEST_F(test_mem, packing_leaves_untouched_memory_alone)
     }
 }
 
+/* Present pages of a short buffer are in the windows when its key is packed: to
+ * wake a thread for them takes longer. That thread does the rest of a long one
+ * (the control). */
+TEST_F(test_mem, packing_populates_a_short_buffer_at_once)
+{
+    static constexpr size_t most = 2ul << 20;
+    buffer small(m_b->md(), most);
+    buffer large(m_b->md(), 2 * most);
+
+    small.fill(1);
+    large.fill(1);
+    uint64_t before = m_b->counter("pages_populated");
+    small.packed_key();
+    EXPECT_EQ(most / page, m_b->counter("pages_populated") - before);
+    EXPECT_EQ(0u, m_b->counter("prefetch_jobs"));
+
+    before = m_b->counter("pages_populated");
+    large.packed_key();
+    EXPECT_EQ(1u, m_b->counter("prefetch_jobs"));
+    EXPECT_LE(most / page, m_b->counter("pages_populated") - before);
+    m_b->wait([&]() {
+        return m_b->counter("pages_populated") - before == 2 * most / page;
+    });
+}
+
 TEST_F(test_mem, nothing_is_pinned)
 {
     static const long limit_kb = 4096; /* UCX_NPRDMA_MAX_PINNED */
