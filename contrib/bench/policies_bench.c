@@ -28,7 +28,9 @@
  *   rate SIZE MEMORY SEED PERCENT
  *       The first six fields for this PERCENT, and nothing that takes time
  *       otherwise. Up to ROUNDS times all buffers are new, so that one place
- *       in memory, good or bad for the caches, does not decide.
+ *       in memory, good or bad for the caches, does not decide. Processes
+ *       that allocate alike get the same pages again and again. So a random
+ *       amount of memory, up to BALLAST, is in use meanwhile.
  *
  *   floor SIZE MEMORY SEED PERCENT WAY
  *       The same without a transport, which no transport can be faster than:
@@ -59,6 +61,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -70,6 +73,7 @@
 #define VOLUME    (256ul << 20)
 #define PAGE      4096ul
 #define ROUNDS    6 /* Of rate and floor, at least 4 batches each */
+#define BALLAST   (1ul << 30)
 #define SETTLE_US 1e6
 #define REMAPS    31
 
@@ -482,6 +486,22 @@ static void share(size_t size, int is_malloc, uint64_t seed, int is_broken,
                   maxima);
 }
 
+/* Kept buffers, in other pages than those of the last round or process */
+static void begin_elsewhere(stream_t *stream, int percent)
+{
+    size_t size = (1 + mix((uint64_t)(now_us() * 1e3) + rank) %
+                       (BALLAST / PAGE)) * PAGE;
+    char *ballast = map_small_pages(size);
+    size_t i;
+
+    for (i = 0; i < size; i += PAGE) {
+        ballast[i] = 1;
+    }
+    begin(stream, percent);
+    /* No memory hook may keep it */
+    CHECK(!syscall(SYS_munmap, ballast, size), "cannot unmap memory: %m");
+}
+
 static void rate(size_t size, int is_malloc, uint64_t seed, int percent,
                  way_t way)
 {
@@ -497,7 +517,11 @@ static void rate(size_t size, int is_malloc, uint64_t seed, int percent,
     MPI_Bcast(&stream.peer, sizeof(stream.peer), MPI_BYTE, 0, MPI_COMM_WORLD);
 
     for (round = 0; round < rounds; ++round) {
-        begin(&stream, percent);
+        if (percent > 0) {
+            begin_elsewhere(&stream, percent);
+        } else {
+            begin(&stream, percent);
+        }
         for (turn = 0; turn < turns; ++turn) {
             batch(&stream, percent);
             times[count++] = stream.us;
