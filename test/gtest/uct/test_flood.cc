@@ -35,10 +35,10 @@ constexpr size_t large_place   = 64 * kib;
 constexpr size_t num_large     = 64;
 constexpr size_t total         = large_at + num_large * large_place;
 
-/* A buffer of its own. The populator's thread populates all but the first MiB,
- * and stops at this page. */
-constexpr size_t slow_size     = 2048 * kib;
-constexpr size_t slow_page     = 1536 * kib;
+/* A buffer of its own. The populator's thread populates all but the first 2
+ * MiB, and stops at this page. */
+constexpr size_t slow_size     = 4096 * kib;
+constexpr size_t slow_page     = 3072 * kib;
 
 constexpr size_t small_get     = 4 * kib;
 constexpr size_t large_get     = 32 * kib;
