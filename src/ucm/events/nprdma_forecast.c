@@ -15,8 +15,9 @@
  * byte: an operation fills the block if it leaves out less than this part */
 #define NPRDMA_FORECAST_LEFT_OUT 16
 
-/* Milliseconds for which a hook waits for a thread that brings pages in */
-#define NPRDMA_FORECAST_WAIT 100
+/* Milliseconds for which a hook waits for a thread that brings pages in. Long,
+ * because that may have no CPU for a while. */
+#define NPRDMA_FORECAST_WAIT 5000
 
 /* A word of `lengths` has the length in pages, and the streak in its lowest
  * bits */

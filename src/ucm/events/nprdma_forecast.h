@@ -95,7 +95,7 @@ void nprdma_forecast_mapped(nprdma_forecast_t *forecast, nprdma_span_t span,
  * Report that memory is about to be taken from the process. When this returns,
  * no thread is bringing in pages there: what comes to these addresses next, for
  * example a file, is left alone. This waits for such a thread, which does not
- * allocate meanwhile, for at most 100 ms: it may wait for a page fault that a
+ * allocate meanwhile, for at most 5 s: it may wait for a page fault that a
  * thread of the program has to resolve (userfaultfd).
  *
  * @param [in] taken  Addresses whose pages go. Blocks there are forgotten.
