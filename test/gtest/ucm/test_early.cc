@@ -212,7 +212,7 @@ TEST_F(test_early, files_are_left_alone)
             pieces += nprdma_early_page_in(monitor);
         }
     });
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 100; ++i) {
         ASSERT_EQ(0, ftruncate(fd, size));
         learn();
         long before = pieces;
