@@ -19,7 +19,7 @@
  * because that may have no CPU for a while. */
 #define NPRDMA_FORECAST_WAIT 5000
 
-/* A word of `lengths` has the length in pages, and the streak in its lowest
+/* A word of `lengths` has the length in bytes, and the streak in its lowest
  * bits */
 #define NPRDMA_FORECAST_STREAK_BITS 8
 #define NPRDMA_FORECAST_STREAK_MAX  (((uint64_t)1 << \
@@ -383,6 +383,10 @@ void nprdma_forecast_filled(nprdma_forecast_t *forecast, nprdma_span_t span)
             (length - nprdma_forecast_length(span) >=
              length / NPRDMA_FORECAST_LEFT_OUT)) {
             continue;
+        }
+
+        if (atomic_load(&block->flags) & NPRDMA_FORECAST_FILLED) {
+            return; /* A buffer that is used again costs nothing more */
         }
 
         if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&

@@ -30,10 +30,9 @@ BEGIN_C_DECLS
  * Memory that was made accessible to peers is not judged: it is a buffer to
  * send from. If it was expected, another block may be in its place.
  *
- * Functions but @ref nprdma_forecast_peek and those that have no table are for
- * memory hooks, too: they allocate nothing and take no lock. They may run in
- * several threads at once, and in a signal handler that has interrupted one of
- * them.
+ * Nothing here allocates or takes a lock, and all may run in several threads at
+ * once. Functions that report something are for memory hooks, too, and may run
+ * in a signal handler that has interrupted one of the others.
  */
 
 
