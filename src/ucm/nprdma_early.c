@@ -54,9 +54,9 @@ static int nprdma_early_has_room(nprdma_monitor_t *monitor,
     }
 
     pthread_mutex_lock(&monitor->lock);
-    if (!monitor->has_room) {
+    if (!monitor->is_room_open) {
         nprdma_pressure_open_room(&monitor->room);
-        monitor->has_room = 1;
+        monitor->is_room_open = 1;
     }
     pthread_mutex_unlock(&monitor->lock);
     return nprdma_room_has(&monitor->room,

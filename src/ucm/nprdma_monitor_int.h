@@ -73,7 +73,7 @@ struct nprdma_monitor {
     struct nprdma_reclaimer  *reclaimer;   /* This and the next: or NULL */
     nprdma_forecast_t        *forecast;
     nprdma_room_t             room;        /* For early page-in */
-    int                       has_room;    /* It is open; under the lock */
+    int                       is_room_open; /* Under the lock */
     nprdma_prereg_t          *prereg;
     struct nprdma_uffd       *uffd;
     int                       has_kept;    /* Uses the pool of the process */
