@@ -191,8 +191,8 @@ NPRDMA_PAGE_INLINE uint32_t nprdma_page_clear(nprdma_page_state_t *state,
  * @param [in] states  The first of them.
  * @param [in] count   Number of them.
  */
-NPRDMA_PAGE_INLINE void nprdma_page_expect(const nprdma_page_state_t *states,
-                                           size_t count)
+NPRDMA_PAGE_INLINE void
+nprdma_page_prefetchw(const nprdma_page_state_t *states, size_t count)
 {
     size_t i;
 
@@ -273,7 +273,7 @@ NPRDMA_PAGE_INLINE size_t nprdma_page_clear_all(nprdma_page_state_t *states,
     size_t cleared = 0;
     size_t i       = 0;
 
-    nprdma_page_expect(states, count);
+    nprdma_page_prefetchw(states, count);
     while (i < count) {
         if (nprdma_page_begins_pair(&states[i]) && ((i + 2) <= count)) {
             cleared += nprdma_page_clear_pair(&states[i], bits);

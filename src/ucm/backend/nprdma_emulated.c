@@ -174,7 +174,7 @@ static void nprdma_emulated_map(npemu_iommu_t *iommu,
     npemu_gate_pass(iommu->header, NPEMU_GATE_MAP, populate->first + offset,
                     count);
 
-    nprdma_page_expect(&states[offset], count);
+    nprdma_page_prefetchw(&states[offset], count);
     for (i = offset; i < end; ++i) {
         nprdma_assert(nprdma_emulated_is_covered(populate, i));
         if ((i + 1 < end) && nprdma_emulated_map_pair(&states[i],
