@@ -24,7 +24,7 @@ constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT_SIZE;
 
 constexpr int      num_sends   = 64;
 
-enum command : int { SEND, SEND_ALL, RECEIVE };
+enum command : int { SEND, SEND_ALL, RECEIVE, LEAVE };
 
 void check(bool condition, const char *what)
 {
@@ -85,6 +85,11 @@ public:
         std::vector<char> reply(slot(wc.wr_id), slot(wc.wr_id) + wc.byte_len);
         post(m_rc, wc.wr_id);
         return reply;
+    }
+
+    void leave()
+    {
+        check(npemu_destroy_qp(m_rc) == 0, "cannot destroy a QP");
     }
 
 private:
@@ -315,6 +320,10 @@ PEER_FUNCTION(requester)
         case RECEIVE:
             parent.put_bytes(conn->receive());
             break;
+        case LEAVE:
+            conn->leave();
+            parent.put(0);
+            break;
         }
     }
 }
@@ -357,6 +366,12 @@ svc_requester::bytes svc_requester::receive()
 {
     m_peer.put(RECEIVE);
     return m_peer.get_bytes();
+}
+
+void svc_requester::leave()
+{
+    m_peer.put(LEAVE);
+    m_peer.get<int>();
 }
 
 void

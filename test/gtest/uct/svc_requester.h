@@ -46,6 +46,10 @@ public:
     /* Sequence number of the next request that the target accepts */
     uint32_t next_sn() const { return m_sn + 1; }
 
+    /* Destroys the queue pair without notice, and lives on. Sends nothing
+     * after that. */
+    void leave();
+
     /* Ends the process without notice, like a crash */
     void kill() { m_peer.kill(); }
 

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "probe_hook.h"
 #include "svc_requester.h"
 #include "test_mem.h"
 
@@ -12,6 +13,7 @@ extern "C" {
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -209,6 +211,7 @@ protected:
     {
         close();
         m_entity.reset(new entity(config));
+        probe_hook_start(m_entity->md());
         m_absent.reset(new buffer(m_entity->md(), m_held.length(),
                                   m_held.ptr()));
         m_present.reset(new buffer(m_entity->md(), 4 * page));
@@ -251,7 +254,45 @@ protected:
         EXPECT_EQ(content(index), word(reply)) << "page " << index;
     }
 
+    /*
+     * A requester fetches an absent page. It answers a probe and leaves, and
+     * then the page comes. The target sees the page before the answer. Nothing
+     * tells it that the requester has left: replies are repeated for a while.
+     *
+     * @param first  What the requester also does before the probe.
+     * @param last   The same, after the probe.
+     */
+    void expect_leaver_stores_nothing(std::function<void()> first,
+                                      std::function<void()> last)
+    {
+        std::atomic<bool> has_left{false};
+
+        open({{"NPRDMA_CM_PROBE_INTERVAL", "20ms"}});
+        m_requester->post(fetch(*m_absent, 0));
+        first();
+        await_faults(1);
+        m_probed = [&]() {
+            last();
+            m_requester->leave();
+            m_held.provide(0);
+            await([this]() { return m_entity->counter("pagein_slow") == 1; });
+            /* A thread tells the service about it next */
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            has_left = true;
+        };
+        probe_hook_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
+                       this);
+        m_entity->wait([&]() { return has_left.load(); });
+        m_entity->wait([&]() {
+            return m_entity->counter("cm_responders") == 1;
+        });
+        EXPECT_EQ(1u, m_entity->counter("served_fetches"));
+        EXPECT_EQ(0u, m_entity->counter("served_stores"));
+        EXPECT_NE(99u, *m_present->ptr<uint64_t>(page));
+    }
+
     held_pages                     m_held;
+    std::function<void()>          m_probed;
     std::unique_ptr<entity>        m_entity;
     std::unique_ptr<buffer>        m_absent, m_present;
     std::unique_ptr<svc_requester> m_requester, m_other;
@@ -565,6 +606,24 @@ TEST_F(test_absent, peer_is_gone_when_the_page_comes)
     EXPECT_EQ(1u, m_entity->counter("served_fetches"));
     EXPECT_EQ(0u, m_entity->counter("served_stores"));
     EXPECT_NE(99u, *m_present->ptr<uint64_t>(page));
+}
+
+/* The answer to a probe that was posted before the page came says nothing about
+ * the requester after that */
+TEST_F(test_absent, peer_leaves_after_it_answered)
+{
+    expect_leaver_stores_nothing([this]() {
+        m_requester->post(store(*m_present, page, 8), bytes_of(99));
+    }, []() {});
+}
+
+/* A request waits as well if it has arrived, but is handled only after the page
+ * came and after the requests before it are executed */
+TEST_F(test_absent, peer_leaves_before_its_request_is_handled)
+{
+    expect_leaver_stores_nothing([]() {}, [this]() {
+        m_requester->post(store(*m_present, page, 8), bytes_of(99));
+    });
 }
 
 /* What is closed does not wait for ever for a page */

@@ -107,8 +107,10 @@ struct uct_nprdma_service_conn {
     uint8_t         failed_status;
     uint8_t         probing;       /* A probe is outstanding */
     uint8_t         is_resuming;   /* In service->resuming */
-    uint8_t         is_alive;      /* The requester answered a probe after the
-                                    * last wait for a page */
+    uint8_t         is_probe_late; /* The outstanding probe is older than the
+                                    * last page that came */
+    uint8_t         is_alive;      /* No request has waited for a page since the
+                                    * requester answered a probe */
     uct_nprdma_svc_parked_queue_t parked; /* Requests that wait */
     ucs_list_link_t resuming;
     unsigned        drain;         /* num_drained when the queue pair was
@@ -285,8 +287,10 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
 
             --conn->outstanding;
             if (wcs[i].wr_id == UCT_NPRDMA_SERVICE_WR_PROBE) {
-                conn->probing  = 0;
-                conn->is_alive = (wcs[i].status == IBV_WC_SUCCESS);
+                conn->is_alive     |= (wcs[i].status == IBV_WC_SUCCESS) &&
+                                      !conn->is_probe_late;
+                conn->is_probe_late = 0;
+                conn->probing       = 0;
             }
 
             if (wcs[i].status != IBV_WC_SUCCESS) {
@@ -655,8 +659,25 @@ static int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
 }
 
 /*
- * Execute a request that has arrived, or park it if it waits for pages or for
- * earlier requests of its connection.
+ * A requester that destroys its endpoint is not heard of, and may connect again
+ * and write to the same place. What it sent before that must not be executed
+ * later. So when a request has waited for a page, the requests behind it that
+ * change memory are executed only after the requester has answered a probe that
+ * was posted after the page came. That holds for those that arrive later, too:
+ * they may have been sent before.
+ */
+static inline int
+uct_nprdma_service_is_in_doubt(const uct_nprdma_service_conn_t *conn,
+                               const uct_nprdma_svc_request_t *request)
+{
+    return ucs_unlikely(!conn->is_alive) &&
+           ((request->type == UCT_NPRDMA_SVC_STORE) ||
+            (request->type == UCT_NPRDMA_SVC_ATOMIC));
+}
+
+/*
+ * Execute a request that has arrived, or park it if it waits for pages, for
+ * earlier requests of its connection or for a probe.
  *
  * @return Zero if the request can be neither executed nor parked now.
  */
@@ -673,7 +694,8 @@ static int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
                                     !service->by_thread, &need);
     }
 
-    if (ucs_likely((need.pages.count == 0) && (conn->parked.count == 0))) {
+    if (ucs_likely((need.pages.count == 0) && (conn->parked.count == 0) &&
+                   !uct_nprdma_service_is_in_doubt(conn, request))) {
         return uct_nprdma_service_run_one(service, conn, request, need.limit);
     }
 
@@ -691,7 +713,8 @@ static int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
     }
 
     if (!parked->is_waiting && (conn->parked.count == 1)) {
-        uct_nprdma_service_resume_later(service, conn); /* No thread */
+        /* There is no thread for its pages, or it waits for a probe */
+        uct_nprdma_service_resume_later(service, conn);
     }
     return 1;
 }
@@ -803,10 +826,7 @@ static void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
 }
 
 /*
- * A requester that destroys its endpoint is not heard of, and may connect again
- * and write to the same place. What it sent before that must not be executed
- * later, so a request that changes memory is executed only after the requester
- * has answered a probe that was posted after the page came.
+ * Whether a request may be executed now. If not, a probe is on its way.
  *
  * @return Zero if the answer has to be awaited.
  */
@@ -815,8 +835,7 @@ uct_nprdma_service_may_change(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn,
                               const uct_nprdma_svc_request_t *request)
 {
-    if (conn->is_alive || ((request->type != UCT_NPRDMA_SVC_STORE) &&
-                           (request->type != UCT_NPRDMA_SVC_ATOMIC))) {
+    if (!uct_nprdma_service_is_in_doubt(conn, request)) {
         return 1;
     }
 
@@ -910,7 +929,8 @@ static void uct_nprdma_service_take_pages(uct_nprdma_service_t *service)
     while ((parked = uct_nprdma_svc_parking_take(service->parking)) != NULL) {
         conn = parked->conn;
         if (conn != NULL) {
-            conn->is_alive = 0;
+            conn->is_alive      = 0;
+            conn->is_probe_late = conn->probing;
             uct_nprdma_service_resume_later(service, conn);
         } else {
             uct_nprdma_service_repost(
@@ -1705,6 +1725,7 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
 
     ucs_queue_head_init(&conn->parked.queue);
     conn->qpn        = conn->qp->qp_num;
+    conn->is_alive   = 1;
     conn->max_inline = ucs_min(max_inline, (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
     return UCS_OK;
 }
