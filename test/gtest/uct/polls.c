@@ -54,3 +54,8 @@ int polls_have_slices(uct_iface_h tl_iface)
 
     return iface->rma.res->ops.sched.in_flight > 0;
 }
+
+unsigned polls_idle(uct_iface_h tl_iface)
+{
+    return ucs_derived_of(tl_iface, uct_nprdma_iface_t)->idle.count;
+}

@@ -8,7 +8,7 @@
 /*
  * Counts how often the thread of a test polls the completion queue of the
  * service of an MD. A process has one count, of the MD that it was last started
- * for.
+ * for. Other functions look at what an interface counts itself.
  */
 
 #ifdef __cplusplus
@@ -23,6 +23,9 @@ unsigned polls_of_service(void);
 
 /** @return Nonzero if slices of large operations are in flight. */
 int polls_have_slices(uct_iface_h iface);
+
+/** @return Calls of progress in a row that found nothing to do. */
+unsigned polls_idle(uct_iface_h iface);
 
 #ifdef __cplusplus
 }

@@ -103,6 +103,7 @@ static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
 
     iface->net.tx.cq_avail = iface->net.config.tx_cq_len;
     iface->num_busy        = 0;
+    iface->idle.count      = 0;
     iface->inl.sge[0].addr = (uintptr_t)&iface->inl.hdr;
     iface->inl.sge[0].lkey = 0;
     iface->inl.sge[1].lkey = 0;

@@ -5,6 +5,7 @@
 
 #include "nprdma_estimate.h"
 #include "nprdma_fork.h"
+#include "nprdma_idle.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
 #include "nprdma_stats_ucs.h"
@@ -70,6 +71,7 @@ typedef struct uct_nprdma_iface {
 
     unsigned                num_busy;       /* calls of progress since the
                                              * service was polled */
+    uct_nprdma_idle_t       idle;
     uct_nprdma_fork_entry_t fork;
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
     ucs_list_link_t         closing;        /* destroyed endpoints with

@@ -382,14 +382,16 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
     return count;
 }
 
-/* What comes next waits for a piece of this, some 20 us */
+/* There is nothing to do. What comes next waits for a piece of early page-in,
+ * some 20 us, or for a pause. */
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_iface_page_in_early(uct_nprdma_iface_t *iface)
+uct_nprdma_iface_progress_idle(uct_nprdma_iface_t *iface)
 {
     nprdma_monitor_t *monitor = uct_nprdma_iface_md(iface)->super.monitor;
 
-    if (monitor != NULL) {
-        nprdma_early_page_in(monitor);
+    if (((monitor == NULL) || !nprdma_early_page_in(monitor)) &&
+        uct_nprdma_idle_poll(&iface->idle)) {
+        uct_nprdma_idle_pause();
     }
 }
 
@@ -437,7 +439,9 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     }
 
     if (count == 0) {
-        uct_nprdma_iface_page_in_early(iface);
+        uct_nprdma_iface_progress_idle(iface);
+    } else {
+        uct_nprdma_idle_reset(&iface->idle);
     }
     return count;
 }
