@@ -5,7 +5,9 @@
 
 #include "probe_hook.h"
 
-#include "uct/ib/nprdma/net/nprdma_device.h"
+#include "uct/ib/nprdma/base/nprdma_iface.h"
+
+#include <ucs/async/async.h>
 
 #include <stdatomic.h>
 
@@ -30,13 +32,18 @@ static int probe_hook_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
     return ret;
 }
 
-void probe_hook_start(uct_md_h md)
+void probe_hook_start(uct_md_h md, uct_iface_h iface)
 {
-    uct_nprdma_device_t *dev = ucs_derived_of(md, uct_nprdma_device_t);
+    uct_nprdma_device_t *dev   = ucs_derived_of(md, uct_nprdma_device_t);
+    ucs_async_context_t *async = ucs_derived_of(iface, uct_base_iface_t)
+                                         ->worker->async;
 
+    /* Its thread uses the device while it has this */
+    UCS_ASYNC_BLOCK(async);
     hook.is_armed               = 0;
     hook.post_send              = dev->context->ops.post_send;
     dev->context->ops.post_send = probe_hook_post_send;
+    UCS_ASYNC_UNBLOCK(async);
 }
 
 void probe_hook_arm(void (*call)(void *arg), void *arg)

@@ -16,8 +16,11 @@
 extern "C" {
 #endif
 
-/** Take over an MD that has no connection yet. No function is called yet. */
-void probe_hook_start(uct_md_h md);
+/**
+ * Take over an MD that has no connection yet, and one interface. No function is
+ * called yet.
+ */
+void probe_hook_start(uct_md_h md, uct_iface_h iface);
 
 /**
  * Call a function once, after the next probe is posted.
