@@ -676,6 +676,54 @@ uct_nprdma_service_is_in_doubt(const uct_nprdma_service_conn_t *conn,
 }
 
 /*
+ * Probe the requester by a WRITE of zero bytes, which completes if its queue
+ * pair exists. A reply would detect the same, but without requests there are no
+ * replies. If there is no room for a probe, the send queue is full of replies,
+ * which detect it.
+ */
+static void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
+                                          uct_nprdma_service_conn_t *conn)
+{
+    struct ibv_send_wr wr = {
+        .wr_id      = UCT_NPRDMA_SERVICE_WR_PROBE,
+        .opcode     = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED
+    };
+    struct ibv_send_wr *bad_wr;
+
+    if ((conn->state != UCT_NPRDMA_SERVICE_CONN_READY) || conn->probing ||
+        !uct_nprdma_service_can_reply(service, conn, 0)) {
+        return;
+    }
+
+    if (ibv_post_send(conn->qp, &wr, &bad_wr) == 0) {
+        conn->probing = 1;
+        ++conn->outstanding;
+        ++service->num_probes;
+        --service->send_cq_avail;
+    }
+}
+
+/*
+ * Whether a request may be executed now. If not, a probe is on its way.
+ *
+ * @return Zero if the answer has to be awaited.
+ */
+static int
+uct_nprdma_service_may_change(uct_nprdma_service_t *service,
+                              uct_nprdma_service_conn_t *conn,
+                              const uct_nprdma_svc_request_t *request)
+{
+    if (!uct_nprdma_service_is_in_doubt(conn, request)) {
+        return 1;
+    }
+
+    uct_nprdma_service_conn_probe(service, conn);
+    uct_nprdma_service_reap(service);
+    return conn->is_alive;
+}
+
+/*
  * Execute a request that has arrived, or park it if it waits for pages, for
  * earlier requests of its connection or for a probe.
  *
@@ -694,9 +742,11 @@ static int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
                                     !service->by_thread, &need);
     }
 
+    /* Mostly the answer to a probe is there before a place to park is needed */
     if (ucs_likely((need.pages.count == 0) && (conn->parked.count == 0) &&
-                   !uct_nprdma_service_is_in_doubt(conn, request))) {
-        return uct_nprdma_service_run_one(service, conn, request, need.limit);
+                   uct_nprdma_service_may_change(service, conn, request))) {
+        return (conn->state != UCT_NPRDMA_SERVICE_CONN_READY) ||
+               uct_nprdma_service_run_one(service, conn, request, need.limit);
     }
 
     do {
@@ -794,54 +844,6 @@ static void uct_nprdma_service_repost(uct_nprdma_service_t *service,
         uct_nprdma_bounce_put(slot);
         uct_nprdma_service_fill_srq(service);
     }
-}
-
-/*
- * Probe the requester by a WRITE of zero bytes, which completes if its queue
- * pair exists. A reply would detect the same, but without requests there are no
- * replies. If there is no room for a probe, the send queue is full of replies,
- * which detect it.
- */
-static void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
-                                          uct_nprdma_service_conn_t *conn)
-{
-    struct ibv_send_wr wr = {
-        .wr_id      = UCT_NPRDMA_SERVICE_WR_PROBE,
-        .opcode     = IBV_WR_RDMA_WRITE,
-        .send_flags = IBV_SEND_SIGNALED
-    };
-    struct ibv_send_wr *bad_wr;
-
-    if ((conn->state != UCT_NPRDMA_SERVICE_CONN_READY) || conn->probing ||
-        !uct_nprdma_service_can_reply(service, conn, 0)) {
-        return;
-    }
-
-    if (ibv_post_send(conn->qp, &wr, &bad_wr) == 0) {
-        conn->probing = 1;
-        ++conn->outstanding;
-        ++service->num_probes;
-        --service->send_cq_avail;
-    }
-}
-
-/*
- * Whether a request may be executed now. If not, a probe is on its way.
- *
- * @return Zero if the answer has to be awaited.
- */
-static int
-uct_nprdma_service_may_change(uct_nprdma_service_t *service,
-                              uct_nprdma_service_conn_t *conn,
-                              const uct_nprdma_svc_request_t *request)
-{
-    if (!uct_nprdma_service_is_in_doubt(conn, request)) {
-        return 1;
-    }
-
-    uct_nprdma_service_conn_probe(service, conn);
-    uct_nprdma_service_reap(service);
-    return conn->is_alive;
 }
 
 /*
