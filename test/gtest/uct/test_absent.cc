@@ -291,6 +291,45 @@ protected:
         EXPECT_NE(99u, *m_present->ptr<uint64_t>(page));
     }
 
+    /*
+     * Stores of a requester wait behind a page. When the page has come, the
+     * requester answers a probe. Before the target sees that, there is a second
+     * connection, whose first store has arrived. The requester's stores are
+     * more than are executed at once, so this one is executed between them.
+     *
+     * @param leaves  Whether the requester leaves behind its answer.
+     * @return        The second connection.
+     */
+    std::unique_ptr<svc_requester> connect_between_stores(bool leaves)
+    {
+        std::atomic<bool> is_connected{false};
+        std::unique_ptr<svc_requester> next;
+
+        open({{"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
+        m_requester->post(fetch(*m_absent, 0));
+        for (unsigned i = 0; i < num_pages; ++i) {
+            m_requester->post(store(*m_present, 2 * page, 8), bytes_of(i));
+        }
+        m_requester->post(store(*m_present, page, 8), bytes_of(99));
+        await_faults(1);
+        m_probed = [&]() {
+            if (leaves) {
+                m_requester->leave();
+            }
+            next.reset(new svc_requester(*m_entity));
+            auto first   = store(*m_present, page, 8);
+            first.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
+            next->post(first, bytes_of(5));
+            is_connected = true;
+        };
+        probe_hook_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
+                       this);
+        m_held.provide(0);
+        m_entity->wait([&]() { return is_connected.load(); });
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(next->receive())->status);
+        return next;
+    }
+
     held_pages                     m_held;
     std::function<void()>          m_probed;
     std::unique_ptr<entity>        m_entity;
@@ -624,6 +663,54 @@ TEST_F(test_absent, peer_leaves_before_its_request_is_handled)
     expect_leaver_stores_nothing([]() {}, [this]() {
         m_requester->post(store(*m_present, page, 8), bytes_of(99));
     });
+}
+
+/* The answer to a probe that was posted before the requester connected again
+ * says nothing about the requester after that */
+TEST_F(test_absent, peer_connects_again_while_its_requests_wait)
+{
+    auto next = connect_between_stores(true);
+
+    /* Between any two of these the service could execute parked requests */
+    for (unsigned i = 0; i < 4 * num_pages; ++i) {
+        ASSERT_EQ(UCT_NPRDMA_SVC_OK,
+                  next->status(store(*m_present, 0, 8), bytes_of(i)));
+    }
+    EXPECT_EQ(5u, *m_present->ptr<uint64_t>(page));
+}
+
+/* Nothing has to be parked for it. In copy mode the service takes the first
+ * fault itself, so it is busy as long as the page is held. */
+TEST_F(test_absent, peer_connects_again_while_the_service_is_busy)
+{
+    open({{"NPRDMA_ZCOPY", "no"}, {"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
+    auto plain = fetch(*m_absent, 0);
+    plain.op   = 0;
+    m_other->post(plain);
+    await_faults(1);
+    m_requester->post(store(*m_present, page, 8), bytes_of(99));
+    m_requester->leave();
+    svc_requester next(*m_entity);
+    *m_present->ptr<uint64_t>(page) = 5; /* As its NIC could write now */
+    m_held.provide(0);
+    EXPECT_EQ(content(0), word(m_other->receive()));
+    for (unsigned i = 0; i < num_pages; ++i) {
+        ASSERT_EQ(UCT_NPRDMA_SVC_OK,
+                  next.status(store(*m_present, 0, 8), bytes_of(i)));
+    }
+    EXPECT_EQ(5u, *m_present->ptr<uint64_t>(page));
+}
+
+/* The control of both: the new connection is of another peer */
+TEST_F(test_absent, other_peer_connects_while_requests_wait)
+{
+    auto next = connect_between_stores(false);
+
+    expect_data(0);
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK,
+              m_requester->status(store(*m_present, 0, 8), bytes_of(1)));
+    EXPECT_EQ(99u, *m_present->ptr<uint64_t>(page));
+    EXPECT_EQ(num_pages + 3u, m_entity->counter("served_stores"));
 }
 
 /* What is closed does not wait for ever for a page */

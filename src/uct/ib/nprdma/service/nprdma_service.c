@@ -111,6 +111,7 @@ struct uct_nprdma_service_conn {
                                     * last page that came */
     uint8_t         is_alive;      /* No request has waited for a page since the
                                     * requester answered a probe */
+    unsigned        seen_accepted; /* num_accepted before the probe */
     uct_nprdma_svc_parked_queue_t parked; /* Requests that wait */
     ucs_list_link_t resuming;
     unsigned        drain;         /* num_drained when the queue pair was
@@ -133,6 +134,9 @@ struct uct_nprdma_service {
     int                       reported_shortage; /* A lack of descriptors was
                                                   * logged */
     int                       reported_no_thread;
+
+    atomic_uint               num_accepted;  /* Counts before a peer can use a
+                                              * new connection */
 
     /* Protects the table, the list and the end of a connection; a leaf lock */
     pthread_mutex_t           conns_lock;
@@ -659,23 +663,6 @@ static int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
 }
 
 /*
- * A requester that destroys its endpoint is not heard of, and may connect again
- * and write to the same place. What it sent before that must not be executed
- * later. So when a request has waited for a page, the requests behind it that
- * change memory are executed only after the requester has answered a probe that
- * was posted after the page came. That holds for those that arrive later, too:
- * they may have been sent before.
- */
-static inline int
-uct_nprdma_service_is_in_doubt(const uct_nprdma_service_conn_t *conn,
-                               const uct_nprdma_svc_request_t *request)
-{
-    return ucs_unlikely(!conn->is_alive) &&
-           ((request->type == UCT_NPRDMA_SVC_STORE) ||
-            (request->type == UCT_NPRDMA_SVC_ATOMIC));
-}
-
-/*
  * Probe the requester by a WRITE of zero bytes, which completes if its queue
  * pair exists. A reply would detect the same, but without requests there are no
  * replies. If there is no room for a probe, the send queue is full of replies,
@@ -704,23 +691,73 @@ static void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
     }
 }
 
+/* The requester may have left. Only the answer to a later probe counts. */
+static void uct_nprdma_service_conn_doubt(uct_nprdma_service_conn_t *conn)
+{
+    conn->is_alive      = 0;
+    conn->is_probe_late = conn->probing;
+}
+
 /*
- * Whether a request may be executed now. If not, a probe is on its way.
+ * Find out whether a requester exists.
  *
- * @return Zero if the answer has to be awaited.
+ * @return Zero if the answer to a probe has to be awaited.
  */
-static int
+static int uct_nprdma_service_conn_check(uct_nprdma_service_t *service,
+                                         uct_nprdma_service_conn_t *conn)
+{
+    unsigned accepted;
+
+    if (service->parking == NULL) {
+        return 1; /* To wait here would delay all other peers */
+    }
+
+    do {
+        accepted = atomic_load(&service->num_accepted);
+        if (accepted != conn->seen_accepted) {
+            conn->seen_accepted = accepted;
+            uct_nprdma_service_conn_doubt(conn);
+        }
+        if (!conn->is_alive) {
+            uct_nprdma_service_conn_probe(service, conn);
+            uct_nprdma_service_reap(service);
+        }
+        if (!conn->is_alive) {
+            return 0;
+        }
+    } while (accepted != atomic_load(&service->num_accepted));
+
+    return 1;
+}
+
+/*
+ * Whether a request may be executed now.
+ *
+ * A requester that destroys its endpoint is not heard of, and may connect again
+ * and write to the same place. What it sent before that must not be executed
+ * later. So a request that changes memory is executed only if the requester has
+ * answered a probe that was posted
+ *   - after the page came, if a request has waited for one. Those behind it may
+ *     be as old, also if they arrive later.
+ *   - after the last connection was accepted: that may be of this requester,
+ *     and then it has left. A request may have been in the CQ for long.
+ *
+ * @return Zero if the answer to a probe has to be awaited.
+ */
+static inline int
 uct_nprdma_service_may_change(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn,
                               const uct_nprdma_svc_request_t *request)
 {
-    if (!uct_nprdma_service_is_in_doubt(conn, request)) {
+    if ((request->type != UCT_NPRDMA_SVC_STORE) &&
+        (request->type != UCT_NPRDMA_SVC_ATOMIC)) {
         return 1;
     }
 
-    uct_nprdma_service_conn_probe(service, conn);
-    uct_nprdma_service_reap(service);
-    return conn->is_alive;
+    return ucs_likely(conn->is_alive &&
+                      (conn->seen_accepted ==
+                       atomic_load(&service->num_accepted))) ||
+           uct_nprdma_service_conn_check(service, conn);
 }
 
 /*
@@ -931,8 +968,7 @@ static void uct_nprdma_service_take_pages(uct_nprdma_service_t *service)
     while ((parked = uct_nprdma_svc_parking_take(service->parking)) != NULL) {
         conn = parked->conn;
         if (conn != NULL) {
-            conn->is_alive      = 0;
-            conn->is_probe_late = conn->probing;
+            uct_nprdma_service_conn_doubt(conn);
             uct_nprdma_service_resume_later(service, conn);
         } else {
             uct_nprdma_service_repost(
@@ -1762,8 +1798,9 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
 
     /*
      * The peer cannot send before it knows this queue pair's number, so the
-     * connection is in the table in time.
+     * connection is counted, and in the table, in time.
      */
+    conn->seen_accepted = atomic_fetch_add(&service->num_accepted, 1) + 1;
     status = uct_nprdma_service_conn_create_qp(service, port_num, peer,
                                                local_psn, conn);
     if (status != UCS_OK) {
