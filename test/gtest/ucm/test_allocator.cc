@@ -83,14 +83,18 @@ protected:
      * third thread allocates. */
     template<typename F> static void expect_without_lock(F func)
     {
-        std::atomic<bool> is_locked(false), is_done(false);
+        std::atomic<bool> is_ready(false), is_locked(false), is_done(false);
         std::thread other([&]() {
+            is_ready = true;
             while (!is_locked) {
                 std::this_thread::yield();
             }
             func();
             is_done = true;
         });
+        while (!is_ready) { /* The start of a thread may need the lock */
+            std::this_thread::yield();
+        }
         one_lock_take();
         is_locked = true;
         while (!is_done && (one_lock_num_waiting() == 0)) {
