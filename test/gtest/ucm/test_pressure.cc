@@ -554,6 +554,9 @@ TEST_F(test_pressure_fork, child_begins_anew)
 /* No lock is left locked in a child, at whatever moment it was made */
 TEST_F(test_pressure_fork, while_clients_come_and_go)
 {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "AddressSanitizer's own locks stay locked in a child";
+#endif
     std::atomic<bool> stop{false};
 
     m_params.holdoff_seconds = 0;
@@ -568,8 +571,8 @@ TEST_F(test_pressure_fork, while_clients_come_and_go)
             nprdma_pressure_remove(&client);
         }
     });
-    for (unsigned i = 0; i < 100; ++i) {
-        ASSERT_EQ(0, in_child([]() {
+    for (unsigned i = 0; (i < 100) && !HasFailure(); ++i) {
+        EXPECT_EQ(0, in_child([]() {
             pressure_client client;
             if (nprdma_pressure_add(&client) != UCS_OK) {
                 return 1;
