@@ -108,10 +108,11 @@ struct uct_nprdma_service_conn {
     uint8_t         probing;       /* A probe is outstanding */
     uint8_t         is_resuming;   /* In service->resuming */
     uint8_t         is_probe_late; /* The outstanding probe is older than the
-                                    * last page that came */
-    uint8_t         is_alive;      /* No request has waited for a page since the
-                                    * requester answered a probe */
-    unsigned        seen_accepted; /* num_accepted before the probe */
+                                    * last doubt */
+    uint8_t         is_alive;      /* The requester has answered a probe since
+                                    * the last doubt, or there was none */
+    unsigned        seen_accepted; /* num_accepted when it was last compared,
+                                    * or when this was accepted */
     uct_nprdma_svc_parked_queue_t parked; /* Requests that wait */
     ucs_list_link_t resuming;
     unsigned        drain;         /* num_drained when the queue pair was
@@ -721,10 +722,11 @@ static int uct_nprdma_service_conn_check(uct_nprdma_service_t *service,
         if (!conn->is_alive) {
             uct_nprdma_service_conn_probe(service, conn);
             uct_nprdma_service_reap(service);
+            if (!conn->is_alive) {
+                return 0;
+            }
         }
-        if (!conn->is_alive) {
-            return 0;
-        }
+        /* The requester may have left and connected again meanwhile */
     } while (accepted != atomic_load(&service->num_accepted));
 
     return 1;
