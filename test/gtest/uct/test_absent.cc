@@ -268,6 +268,11 @@ protected:
         std::atomic<bool> has_left{false};
 
         open({{"NPRDMA_CM_PROBE_INTERVAL", "20ms"}});
+        /* The hook must not meet a probe of another peer */
+        m_other.reset();
+        m_entity->wait([&]() {
+            return m_entity->counter("cm_responders") == 1;
+        });
         m_requester->post(fetch(*m_absent, 0));
         first();
         await_faults(1);
@@ -284,7 +289,7 @@ protected:
                        this);
         m_entity->wait([&]() { return has_left.load(); });
         m_entity->wait([&]() {
-            return m_entity->counter("cm_responders") == 1;
+            return m_entity->counter("cm_responders") == 0;
         });
         EXPECT_EQ(1u, m_entity->counter("served_fetches"));
         EXPECT_EQ(0u, m_entity->counter("served_stores"));
