@@ -340,7 +340,7 @@ def prio_row(probe, bulk, ours="nprdma", limited=True):
     only in the 99th percentile."""
     p50, p99 = f"{ours} p50", f"{ours} p99"
     return Row("prio." + bulk, f"{PROBES[probe]} beside {bulk} of 16 MiB"
-               + (", UCX_NPRDMA_ATOMIC_ORDER=n" if ours == "relaxed" else ""),
+               + (", UCX_NPRDMA_ORDER=ucp" if ours == "relaxed" else ""),
                probes.prio(probe, bulk), (ours, "verbs"),
                [value(p50, "<=", 60 if limited else None),
                 ratio(p50, "verbs p50", "<=",
@@ -377,7 +377,7 @@ def prio_link_row(probe, bulk, ours="nprdma", gain=None):
     that has to be at least `gain` times the unloaded one."""
     off = "unscheduled-relaxed" if ours == "relaxed" else "unscheduled"
     return Row("prio.link", f"{PROBES[probe]} beside {bulk} of 16 MiB, link"
-               + (", UCX_NPRDMA_ATOMIC_ORDER=n" if ours == "relaxed" else ""),
+               + (", UCX_NPRDMA_ORDER=ucp" if ours == "relaxed" else ""),
                probes.linked(probe, bulk), (ours, "alone", off),
                [ratio(ours, "alone", "<=", 2),
                 ratio(off, "alone", gain and ">=", gain),

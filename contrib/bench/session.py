@@ -39,9 +39,9 @@ CONTESTANTS = {
     # Nothing large beside; atomics pass puts elsewhere; large operations have
     # no scheduler
     "alone": {"UCX_TLS": "nprdma"},
-    "relaxed": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ATOMIC_ORDER": "n"},
+    "relaxed": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ORDER": "ucp"},
     "unscheduled": UNSCHEDULED,
-    "unscheduled-relaxed": {**UNSCHEDULED, "UCX_NPRDMA_ATOMIC_ORDER": "n"},
+    "unscheduled-relaxed": {**UNSCHEDULED, "UCX_NPRDMA_ORDER": "ucp"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
     # Memory policies (policies.py): rc_verbs with UCX's registration cache,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define QP_GATE_MAX_QPS   512
-#define QP_GATE_MAX_HELD  64
+#define QP_GATE_MAX_HELD  128
 
 static struct {
     const uct_nprdma_verbs_t *real;
@@ -32,6 +32,7 @@ static struct {
     struct {
         struct ibv_send_wr wr;
         struct ibv_sge     sge[UCT_NPRDMA_MAX_SEND_SGE];
+        char               data[UCT_NPRDMA_MAX_INLINE];
     } held[QP_GATE_MAX_HELD];
 } gate;
 
@@ -42,7 +43,8 @@ static qp_gate_op_t qp_gate_op(const struct ibv_send_wr *wr)
     if (wr->num_sge == 0) {
         return QP_GATE_NUM_OPS;
     }
-    return (wr->opcode == IBV_WR_SEND) ? QP_GATE_SEND :
+    return ((wr->opcode == IBV_WR_SEND) ||
+            (wr->opcode == IBV_WR_SEND_WITH_IMM)) ? QP_GATE_SEND :
            (wr->opcode == IBV_WR_RDMA_READ) ? QP_GATE_READ : QP_GATE_WRITE;
 }
 
@@ -57,6 +59,23 @@ static unsigned *qp_gate_counts(uint32_t qpn)
     }
     gate.qps[i].qpn = qpn;
     return gate.qps[i].counts;
+}
+
+/* Keep a work request. The caller may reuse inline data when it has posted. */
+static void qp_gate_hold(const struct ibv_send_wr *wr)
+{
+    struct ibv_sge *sge = gate.held[gate.num_held].sge;
+    char *data          = gate.held[gate.num_held].data;
+    int i;
+
+    gate.held[gate.num_held].wr = *wr;
+    memcpy(sge, wr->sg_list, wr->num_sge * sizeof(*sge));
+    for (i = 0; (wr->send_flags & IBV_SEND_INLINE) && (i < wr->num_sge); ++i) {
+        memcpy(data, (void*)(uintptr_t)sge[i].addr, sge[i].length);
+        sge[i].addr = (uintptr_t)data;
+        data       += sge[i].length;
+    }
+    ++gate.num_held;
 }
 
 static int qp_gate_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
@@ -76,16 +95,12 @@ static int qp_gate_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
         return gate.post_send(qp, wr, bad_wr);
     }
 
-    if ((gate.num_held == QP_GATE_MAX_HELD) ||
-        (wr->send_flags & IBV_SEND_INLINE)) {
+    if (gate.num_held == QP_GATE_MAX_HELD) {
         *bad_wr = wr;
         return ENOMEM;
     }
 
-    gate.held[gate.num_held].wr = *wr;
-    memcpy(gate.held[gate.num_held].sge, wr->sg_list,
-           wr->num_sge * sizeof(*wr->sg_list));
-    ++gate.num_held;
+    qp_gate_hold(wr);
     return 0;
 }
 

@@ -51,7 +51,7 @@ protected:
     config_t config() override
     {
         config_t config        = test_op::config();
-        config["ATOMIC_ORDER"] = "n"; /* Else an atomic waits for large ones */
+        config["ORDER"]      = "ucp"; /* Else much waits for large puts */
         config["TX_QUOTA"]     = "inf";
         config["TIMEOUT"]      = "20ms"; /* Of an endpoint to a dead peer */
         config["RETRY_COUNT"]  = "3";

@@ -359,7 +359,9 @@ TEST_P(test_death, check_detects_death)
         ucs_status_t status = start_one();
         ASSERT_TRUE(!UCS_STATUS_IS_ERR(status));
     }
-    ASSERT_EQ(UCS_OK, uct_ep_am_short(m_ep, 1, 0, nullptr, 0));
+    ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
+        return uct_ep_am_short(m_ep, 1, 0, nullptr, 0);
+    }));
     m_entity->wait([&]() { return num_outstanding() == 0; });
     for (int i = 0; i < 10000; ++i) {
         m_entity->progress();

@@ -108,13 +108,15 @@ TEST(test_dump, wire_up_packet)
     cm.src_nonce = 0x11;
     cm.dst_nonce = 0x22;
     cm.conn_id   = 0x33;
+    cm.am_id     = 0x77;
     cm.ud_qpn    = 0x44;
     cm.qp.qpn    = 0x55;
     cm.qp.psn    = 0x66;
     cm.qp.dev    = device();
-    EXPECT_EQ("cm REQ(1) version 2 kind svc(1) reason none(0) from 0x11 to "
-              "0x22 conn 0x33 ud_qpn 0x44 qpn 0x55 psn 0x66 dev version 1 "
-              "flags 0x1 lid 7 mtu 5 gid 00102030405060708090a0b0c0d0e0f0",
+    EXPECT_EQ("cm REQ(1) version 3 kind svc(1) reason none(0) from 0x11 to "
+              "0x22 conn 0x33 am 0x77 ud_qpn 0x44 qpn 0x55 psn 0x66 dev "
+              "version 1 flags 0x1 lid 7 mtu 5 gid "
+              "00102030405060708090a0b0c0d0e0f0",
               dump(uct_nprdma_cm_dump, packet(cm)));
 
     cm       = {};
@@ -123,9 +125,9 @@ TEST(test_dump, wire_up_packet)
     cm.kind  = 201;
     cm.reason = 202;
     EXPECT_EQ("cm magic 0xbad ?(200) version 0 kind ?(201) reason ?(202) from "
-              "0x0 to 0x0 conn 0x0 ud_qpn 0x0 qpn 0x0 psn 0x0 dev version 0 "
-              "flags 0x0 lid 0 mtu 0 gid 00000000000000000000000000000000 and "
-              "3 bytes more",
+              "0x0 to 0x0 conn 0x0 am 0x0 ud_qpn 0x0 qpn 0x0 psn 0x0 dev "
+              "version 0 flags 0x0 lid 0 mtu 0 gid "
+              "00000000000000000000000000000000 and 3 bytes more",
               dump(uct_nprdma_cm_dump, packet(cm, bytes(3))));
 }
 

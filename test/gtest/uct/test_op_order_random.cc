@@ -299,7 +299,7 @@ TEST_P(test_op_order_random, equals_sequential_execution)
 static std::string
 config_name(const ::testing::TestParamInfo<config_t> &info)
 {
-    static const char *names[] = {"default", "relaxed_atomics", "one_try",
+    static const char *names[] = {"default", "ucp", "atomic", "one_try",
                                   "copy"};
 
     return names[info.index];
@@ -307,7 +307,8 @@ config_name(const ::testing::TestParamInfo<config_t> &info)
 
 INSTANTIATE_TEST_SUITE_P(all, test_op_order_random,
                          ::testing::Values(config_t{},
-                                           config_t{{"ATOMIC_ORDER", "n"}},
+                                           config_t{{"ORDER", "ucp"}},
+                                           config_t{{"ORDER", "atomic"}},
                                            config_t{{"MAX_TRIES", "1"}},
                                            config_t{{"ZCOPY", "no"}}),
                          config_name);
@@ -322,7 +323,8 @@ protected:
     };
 
     static bool conflicts(const uct_nprdma_order_op_t &earlier, unsigned flags,
-                          const uct_nprdma_area_t &area, bool is_strict)
+                          const uct_nprdma_area_t &area,
+                          uct_nprdma_order_mode_t mode)
     {
         bool both_read = (earlier.flags & UCT_NPRDMA_ORDER_READ) &&
                          (flags & UCT_NPRDMA_ORDER_READ);
@@ -333,7 +335,12 @@ protected:
             !(flags & UCT_NPRDMA_ORDER_NIC)) {
             return false; /* The target executes requests in order */
         }
-        if ((flags & UCT_NPRDMA_ORDER_ATOMIC) && is_strict) {
+        if ((flags & UCT_NPRDMA_ORDER_ATOMIC) &&
+            (mode != UCT_NPRDMA_ORDER_UCP)) {
+            return true;
+        }
+        if ((flags & UCT_NPRDMA_ORDER_SMALL) && (mode == UCT_NPRDMA_ORDER_RC) &&
+            !(earlier.flags & UCT_NPRDMA_ORDER_READ)) {
             return true;
         }
         return !both_read && !apart;
@@ -347,7 +354,8 @@ protected:
             UCT_NPRDMA_ORDER_READ | UCT_NPRDMA_ORDER_NIC,
             UCT_NPRDMA_ORDER_NIC,
             UCT_NPRDMA_ORDER_ATOMIC,
-            0
+            UCT_NPRDMA_ORDER_SMALL,
+            0 /* A large put by software */
         };
 
         base            = (base + random() % 40) % 4000;
@@ -357,7 +365,7 @@ protected:
             length += UCT_NPRDMA_ORDER_LARGE - 15;
         }
         std::unique_ptr<item> next(new item);
-        next->op.flags = kinds[random() % 5];
+        next->op.flags = kinds[random() % 6];
         next->op.area  = uct_nprdma_area(from, length);
         return next;
     }
@@ -369,12 +377,13 @@ TEST_F(test_op_order_random_search, equals_a_search_of_all_pairs)
     std::mt19937_64 random(seed);
 
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    for (bool is_strict : {false, true}) {
+    for (auto mode : {UCT_NPRDMA_ORDER_RC, UCT_NPRDMA_ORDER_ATOMICS,
+                      UCT_NPRDMA_ORDER_UCP}) {
         std::deque<std::unique_ptr<item>> items;
         uct_nprdma_order_t order;
         uint64_t base = 0;
 
-        uct_nprdma_order_init(&order, is_strict);
+        uct_nprdma_order_init(&order, mode);
         for (int i = 0; i < 20000; ++i) {
             if ((random() % 3 == 0) && !items.empty()) {
                 size_t which = random() % std::min<size_t>(items.size(), 4);
@@ -393,7 +402,7 @@ TEST_F(test_op_order_random_search, equals_a_search_of_all_pairs)
             uct_nprdma_order_op_t *expected = nullptr;
             for (auto &earlier : items) {
                 if (conflicts(earlier->op, next->op.flags, next->op.area,
-                              is_strict)) {
+                              mode)) {
                     expected = &earlier->op;
                 }
             }

@@ -39,6 +39,7 @@ protected:
         config_t config         = test_op::config();
         config["TX_CQ_LEN"]     = "16";
         config["SVC_SLOTS"]     = "1";
+        config["ORDER"]         = "atomic"; /* Words pass the large put */
         return config;
     }
 

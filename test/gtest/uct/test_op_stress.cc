@@ -680,7 +680,7 @@ static config_t few(const config_t &more = {})
 INSTANTIATE_TEST_SUITE_P(
         all, test_op_stress,
         ::testing::Values(config_t{}, few(), few({{"ZCOPY", "no"}}),
-                          few({{"MAX_TRIES", "1"}, {"ATOMIC_ORDER", "n"}}),
+                          few({{"MAX_TRIES", "1"}, {"ORDER", "ucp"}}),
                           few({{"SVC_QUEUE_LEN", "64"},
                                {"TX_QUEUE_LEN", "64"},
                                {"SLICE", "8k"}}),

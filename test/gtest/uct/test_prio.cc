@@ -36,7 +36,7 @@ protected:
     config_t config() override
     {
         config_t config        = test_op::config();
-        config["ATOMIC_ORDER"] = "n"; /* Else an atomic waits for large ones */
+        config["ORDER"]      = "ucp"; /* Else much waits for large puts */
         config["TX_QUOTA"]     = "inf"; /* Large ones have all they may have */
         config["MAX_PINNED"]   = "32m"; /* All slices and slots exist */
         return config;

@@ -73,7 +73,7 @@ protected:
     config_t config() override
     {
         config_t config        = test_op::config();
-        config["ATOMIC_ORDER"] = "n";
+        config["ORDER"] = "ucp";
         for (auto &item : GetParam()) {
             config[item.first] = item.second;
         }

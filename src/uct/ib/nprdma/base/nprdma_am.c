@@ -6,6 +6,9 @@
 
 #include "nprdma_ep.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_message.h"
+
+#include <endian.h>
 
 /*
  * Sending of active messages. Short ones are sent inline. Larger ones are
@@ -13,23 +16,52 @@
  * send and receive).
  */
 
-#define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep) \
-    if (ucs_unlikely(((_ep)->net.blocked & UCT_NPRDMA_EP_BLOCK_AM) || \
-                     !uct_nprdma_conn_admit_post(&(_iface)->net, \
-                                                 &(_ep)->net.am))) { \
+#define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep, _follows_p) \
+    if (ucs_unlikely(!uct_nprdma_am_admit(_iface, _ep, _follows_p))) { \
         return uct_nprdma_net_ep_refusal(&(_ep)->net); \
     }
 
 
+/*
+ * @param [out] follows_p  Number of requests that the message follows; 0: none.
+ *
+ * @return Nonzero if a message may be posted.
+ */
+static UCS_F_ALWAYS_INLINE int
+uct_nprdma_am_admit(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
+                    uint64_t *follows_p)
+{
+    *follows_p = 0;
+    if (ucs_unlikely(ep->net.blocked & UCT_NPRDMA_EP_BLOCK_AM) &&
+        ((ep->net.blocked & UCT_NPRDMA_EP_BLOCK_OPS) ||
+         !uct_nprdma_rma_admit_message(&iface->rma, &ep->rma, follows_p))) {
+        return 0;
+    }
+
+    return uct_nprdma_conn_admit_post(&iface->net, &ep->net.am);
+}
+
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_am_fill_hdr(void *dest, uint8_t id, size_t length)
+uct_nprdma_am_fill_hdr(void *dest, uint8_t id, size_t length, uint64_t follows)
 {
     uct_nprdma_am_hdr_t *hdr = dest;
 
-    hdr->type     = UCT_NPRDMA_AM_DATA;
-    hdr->am_id    = id;
-    hdr->reserved = 0;
-    hdr->length   = length;
+    hdr->type    = UCT_NPRDMA_AM_DATA;
+    hdr->am_id   = id;
+    hdr->follows = follows >> UCT_NPRDMA_AM_FOLLOWS_SHIFT;
+    hdr->length  = length;
+}
+
+/* Immediate data say that the message follows requests */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_am_set_opcode(struct ibv_send_wr *wr, uint64_t follows)
+{
+    if (ucs_likely(follows == 0)) {
+        wr->opcode = IBV_WR_SEND;
+    } else {
+        wr->opcode   = IBV_WR_SEND_WITH_IMM;
+        wr->imm_data = htobe32((uint32_t)follows);
+    }
 }
 
 /* Trace a message that is sent inline. UCX's tracer needs it in one piece. */
@@ -60,10 +92,11 @@ uct_nprdma_am_trace_inline(uct_nprdma_iface_t *iface, int num_sge)
 /* Post the elements of iface->inl.sge */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_inline(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                          int num_sge)
+                          int num_sge, uint64_t follows)
 {
     iface->inl.wr.num_sge    = num_sge;
     iface->inl.wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+    uct_nprdma_am_set_opcode(&iface->inl.wr, follows);
     uct_nprdma_am_trace_inline(iface, num_sge);
     return uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &iface->inl.wr,
                                     NULL, 0);
@@ -78,11 +111,12 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     uct_nprdma_inl_hdr_t *hdr = &iface->inl.hdr;
     char data[UCT_NPRDMA_MAX_INLINE];
     ucs_status_t status;
+    uint64_t follows;
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_LENGTH(sizeof(header) + length, 0, iface->config.max_short,
                      "am_short");
-    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep, &follows);
 
     /* The device also copies inline data, but does not report memory that is
      * not accessible */
@@ -92,12 +126,13 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
         return status;
     }
 
-    uct_nprdma_am_fill_hdr(&hdr->am, id, sizeof(header) + length);
+    uct_nprdma_am_fill_hdr(&hdr->am, id, sizeof(header) + length, follows);
     hdr->user                    = header;
     iface->inl.sge[0].length  = sizeof(*hdr);
     iface->inl.sge[1].addr    = (uintptr_t)data;
     iface->inl.sge[1].length  = length;
-    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
+    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1,
+                                       follows);
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats->am_short_tx;
         iface->net.stats->am_bytes_tx += sizeof(header) + length;
@@ -115,10 +150,11 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     size_t length             = uct_iov_total_length(iov, iovcnt);
     char data[UCT_NPRDMA_MAX_INLINE];
     ucs_status_t status;
+    uint64_t follows;
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_LENGTH(length, 0, iface->config.max_short, "am_short_iov");
-    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep, &follows);
 
     /* The device accepts few elements, and it copies inline data anyway */
     status = uct_nprdma_local_gather(&iface->rma.local, data, iov, iovcnt);
@@ -126,11 +162,12 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
         return status;
     }
 
-    uct_nprdma_am_fill_hdr(&iface->inl.hdr.am, id, length);
+    uct_nprdma_am_fill_hdr(&iface->inl.hdr.am, id, length, follows);
     iface->inl.sge[0].length = sizeof(iface->inl.hdr.am);
     iface->inl.sge[1].addr   = (uintptr_t)data;
     iface->inl.sge[1].length = length;
-    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1);
+    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1,
+                                       follows);
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats->am_short_tx;
         iface->net.stats->am_bytes_tx += length;
@@ -144,13 +181,13 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                         uct_nprdma_slot_t *slot, uint8_t id, size_t length,
-                        const char *name)
+                        uint64_t follows, const char *name)
 {
     struct ibv_send_wr wr;
     struct ibv_sge sge;
     ucs_status_t status;
 
-    uct_nprdma_am_fill_hdr(slot->data, id, length);
+    uct_nprdma_am_fill_hdr(slot->data, id, length, follows);
     uct_iface_trace_am(&iface->net.super, UCT_AM_TRACE_TYPE_SEND, id,
                        slot->data + sizeof(uct_nprdma_am_hdr_t), length,
                        "TX: %s", name);
@@ -160,8 +197,8 @@ uct_nprdma_am_post_slot(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     wr.next       = NULL;
     wr.sg_list    = &sge;
     wr.num_sge    = 1;
-    wr.opcode     = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_SOLICITED;
+    uct_nprdma_am_set_opcode(&wr, follows);
 
     if (sge.length <= iface->net.config.max_inline) {
         /* Inline data is copied by the post, so the slot is free at once */
@@ -194,10 +231,11 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
                                                uct_nprdma_iface_t);
     uct_nprdma_slot_t *slot;
     ucs_status_t status;
+    uint64_t follows;
     size_t length;
 
     UCT_CHECK_AM_ID(id);
-    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep, &follows);
     slot = uct_nprdma_conn_tx_slot(&iface->net, &ep->net.am);
     if (ucs_unlikely(slot == NULL)) {
         return uct_nprdma_net_ep_refusal(&ep->net);
@@ -205,7 +243,8 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
 
     length = pack_cb(slot->data + sizeof(uct_nprdma_am_hdr_t), arg);
     ucs_assert(length <= iface->config.max_bcopy);
-    status = uct_nprdma_am_post_slot(iface, ep, slot, id, length, "AM_BCOPY");
+    status = uct_nprdma_am_post_slot(iface, ep, slot, id, length, follows,
+                                     "AM_BCOPY");
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -226,6 +265,7 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
                                                uct_nprdma_iface_t);
     uct_nprdma_slot_t *slot;
     ucs_status_t status;
+    uint64_t follows;
     size_t length;
     char *dest;
 
@@ -237,7 +277,7 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
                     header_length, uct_nprdma_iface_max_hdr(iface));
     UCT_CHECK_LENGTH(header_length + length, 0, iface->config.max_bcopy,
                      "am_zcopy");
-    UCT_NPRDMA_AM_CHECK_RES(iface, ep);
+    UCT_NPRDMA_AM_CHECK_RES(iface, ep, &follows);
     slot = uct_nprdma_conn_tx_slot(&iface->net, &ep->net.am);
     if (ucs_unlikely(slot == NULL)) {
         return uct_nprdma_net_ep_refusal(&ep->net);
@@ -255,7 +295,8 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     }
 
     length += header_length;
-    status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length, "AM_ZCOPY");
+    status  = uct_nprdma_am_post_slot(iface, ep, slot, id, length, follows,
+                                      "AM_ZCOPY");
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats->am_zcopy_tx;
         iface->net.stats->am_bytes_tx += length;

@@ -37,6 +37,13 @@ static const char *uct_nprdma_bulk_qp_names[] = {
     [UCT_NPRDMA_BULK_QP_LAST] = NULL
 };
 
+static const char *uct_nprdma_order_modes[] = {
+    [UCT_NPRDMA_ORDER_RC]      = "rc",
+    [UCT_NPRDMA_ORDER_ATOMICS] = "atomic",
+    [UCT_NPRDMA_ORDER_UCP]     = "ucp",
+    [UCT_NPRDMA_ORDER_LAST]    = NULL
+};
+
 static const char *uct_nprdma_zcopy_names[] = {
     [UCT_NPRDMA_ZCOPY_AUTO] = "auto",
     [UCT_NPRDMA_ZCOPY_NO]   = "no",
@@ -223,11 +230,15 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "pages, the slice goes through bounce buffers.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.max_tries), UCS_CONFIG_TYPE_UINT},
 
-    {"ATOMIC_ORDER", "y",
-     "An atomic waits for all earlier puts and gets of its endpoint. Open MPI\n"
-     "4.1 needs this. Programs that separate them by a fence may set it to n.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.atomic_order),
-     UCS_CONFIG_TYPE_BOOL},
+    {"ORDER", "rc",
+     "What waits for earlier operations of its endpoint without a fence:\n"
+     " - rc:     as on a queue pair of RC: active messages and small puts for\n"
+     "           all earlier puts and atomics; atomics also for gets.\n"
+     " - atomic: atomics for all earlier puts and gets. Enough for MPI.\n"
+     " - ucp:    nothing. For programs that fence, as UCP demands.\n"
+     "Operations that overlap are in order in any case.",
+     ucs_offsetof(uct_nprdma_md_config_t, rma.order),
+     UCS_CONFIG_TYPE_ENUM(uct_nprdma_order_modes)},
 
     {"STATE_CACHE", "1m",
      "Memory of an interface for the page states of its peers.",

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "nprdma_rx_wait.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/rma/nprdma_bulk.h"
@@ -109,7 +110,6 @@ static void uct_nprdma_iface_init_tx(uct_nprdma_iface_t *iface)
     iface->inl.sge[1].lkey = 0;
     memset(wr, 0, sizeof(*wr));
     wr->sg_list            = iface->inl.sge;
-    wr->opcode             = IBV_WR_SEND;
     ucs_arbiter_init(&iface->net.tx.arbiter);
 }
 
@@ -308,12 +308,13 @@ static ucs_status_t
 uct_nprdma_iface_svc_accept(uct_nprdma_net_iface_t *iface,
                             const uct_nprdma_qp_addr_t *peer,
                             uint32_t local_psn,
+                            uct_nprdma_executed_t *executed,
                             uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p)
 {
     uct_nprdma_iface_serve(ucs_derived_of(iface, uct_nprdma_iface_t));
     return uct_nprdma_service_accept(uct_nprdma_iface_service(iface),
-                                     iface->port_num, peer, local_psn, conn_p,
-                                     qpn_p);
+                                     iface->port_num, peer, local_psn, executed,
+                                     conn_p, qpn_p);
 }
 
 static void uct_nprdma_iface_svc_release(uct_nprdma_net_iface_t *iface,
@@ -403,6 +404,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
 
     self->serve_id    = UCS_CALLBACKQ_ID_NULL;
     self->stash.valid = 0;
+    ucs_list_head_init(&self->rx.waiting);
     ucs_list_head_init(&self->closing);
     status = uct_nprdma_iface_init_port(self, config, params);
     if (status != UCS_OK) {
@@ -483,6 +485,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_fork_remove(&self->fork);
     uct_nprdma_iface_linger(self);
     uct_nprdma_rma_watch_stop(&self->rma);
+    uct_nprdma_rx_wait_cleanup(self);
     uct_nprdma_cm_cleanup(&self->net);
     uct_nprdma_iface_serve_no_more(self);
     uct_nprdma_rma_res_cleanup(&self->rma);

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_ep.h"
+#include "nprdma_rx_wait.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_conn.h"
@@ -132,6 +133,13 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
                      (hdr->length != (wc->byte_len - sizeof(*hdr))) ||
                      (hdr->am_id >= UCT_AM_ID_MAX))) {
         uct_nprdma_iface_rx_other(iface, wc, slot, hdr);
+        return;
+    }
+
+    if (ucs_unlikely((wc->wc_flags & IBV_WC_WITH_IMM) ||
+                     !ucs_list_is_empty(&iface->rx.waiting)) &&
+        !uct_nprdma_rx_wait_check(iface, wc, hdr)) {
+        uct_nprdma_bounce_put(slot);
         return;
     }
 
@@ -408,6 +416,10 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         count = uct_nprdma_iface_handle_stash(iface);
     }
 
+    if (ucs_unlikely(!ucs_list_is_empty(&iface->rx.waiting))) {
+        count += uct_nprdma_rx_wait_progress(iface);
+    }
+
     num_rx = uct_nprdma_iface_poll_rx(iface, &count);
     if ((count == 0) || (iface->net.tx.num_awaited > 0) ||
         (iface->net.tx.cq_avail < (iface->net.config.tx_cq_len / 2)) ||
@@ -497,7 +509,9 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 
     ucs_trace_func("iface=%p events=0x%x", iface, events);
     uct_nprdma_iface_drain_channel(iface, &count);
+    /* The service raises no event when it has executed a request */
     if ((count > 0) || iface->stash.valid ||
+        !ucs_list_is_empty(&iface->rx.waiting) ||
         uct_nprdma_cm_hint(&iface->net.cm.attention) ||
         uct_nprdma_cm_hint(&iface->net.cm.num_dying) ||
         uct_nprdma_rma_retry(&iface->rma) || iface->net.tx.post_failed ||

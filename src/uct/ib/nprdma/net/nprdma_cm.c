@@ -40,6 +40,7 @@ static void uct_nprdma_cm_send_req(uct_nprdma_net_iface_t *iface,
         .kind      = entry->conn->kind,
         .dst_nonce = entry->iface_addr.nonce,
         .conn_id   = entry->conn->id,
+        .am_id     = entry->am_id,
         .qp        = { .qpn = entry->conn->qp->qp_num, .psn = entry->psn,
                        .dev = iface->dev_addr }
     };
@@ -317,6 +318,8 @@ uct_nprdma_cm_connect(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
     }
 
     entry->conn       = conn;
+    entry->am_id      = (conn->kind == UCT_NPRDMA_CONN_SVC) ? conn->ep->am.id :
+                                                              0;
     entry->dev_addr   = *dev_addr;
     entry->iface_addr = *iface_addr;
     entry->psn        = rand_r(&cm->rand_state) & 0xffffff;

@@ -77,6 +77,7 @@ typedef struct uct_nprdma_cm_conn {
     uct_nprdma_dev_addr_t   dev_addr;
     uct_nprdma_iface_addr_t iface_addr;
     uint32_t                psn;        /* of the local QP */
+    uint32_t                am_id;      /* as in the REQ */
     int                     in_flight;
     ucs_time_t              next;       /* time of the next retransmission */
     ucs_time_t              interval;

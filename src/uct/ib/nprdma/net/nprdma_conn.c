@@ -75,6 +75,9 @@ uct_nprdma_conn_id_alloc(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
     entry            = &iface->conns[iface->free_conn];
     iface->free_conn = entry->next;
     entry->id       += 1u << UCT_NPRDMA_CONN_GEN_SHIFT;
+    if (entry->id == 0) {
+        entry->id = 1u << UCT_NPRDMA_CONN_GEN_SHIFT; /* 0: no connection */
+    }
     entry->conn      = conn;
     conn->id         = entry->id;
     return UCS_OK;

@@ -27,6 +27,7 @@
     _macro(am_bytes_rx)         \
     _macro(am_rx_copied)        \
     _macro(am_rx_malformed)     \
+    _macro(am_rx_waited)        \
     _macro(no_resource)         \
     _macro(pending)             \
     _macro(flush)               \

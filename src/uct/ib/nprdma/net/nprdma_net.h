@@ -19,6 +19,7 @@
 typedef struct uct_nprdma_net_iface uct_nprdma_net_iface_t;
 typedef struct uct_nprdma_net_ep    uct_nprdma_net_ep_t;
 
+struct uct_nprdma_executed;
 struct uct_nprdma_service_conn;
 
 /* Entries of the send CQ beyond the credits: for last messages of endpoints,
@@ -71,6 +72,8 @@ typedef struct uct_nprdma_net_ops {
      * @param [in]  iface      Interface that received the REQ.
      * @param [in]  peer       Address of the requester's QP.
      * @param [in]  local_psn  PSN that the REP will carry.
+     * @param [in]  executed   Counts its requests; NULL: no messages follow
+     *                         requests.
      * @param [out] conn_p     The connection, to be released with
      *                         svc_release().
      * @param [out] qpn_p      Queue pair number that the REP will carry.
@@ -81,6 +84,7 @@ typedef struct uct_nprdma_net_ops {
     ucs_status_t (*svc_accept)(uct_nprdma_net_iface_t *iface,
                                const uct_nprdma_qp_addr_t *peer,
                                uint32_t local_psn,
+                               struct uct_nprdma_executed *executed,
                                struct uct_nprdma_service_conn **conn_p,
                                uint32_t *qpn_p);
 
@@ -179,12 +183,13 @@ enum {
     UCT_NPRDMA_EP_FENCED_RMA = 1 << 3, /* requests to the service wait as
                                         * well */
     UCT_NPRDMA_EP_DESTROYED  = 1 << 4, /* no more callbacks of the user */
+    UCT_NPRDMA_EP_BEHIND  = 1 << 5, /* AM may have to wait for earlier puts */
 
-    UCT_NPRDMA_EP_BLOCK_AM  = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FENCED |
+    UCT_NPRDMA_EP_BLOCK_OPS = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FENCED |
                               UCT_NPRDMA_EP_FAILED,
     UCT_NPRDMA_EP_BLOCK_RMA = UCT_NPRDMA_EP_PENDING | UCT_NPRDMA_EP_FAILED |
                               UCT_NPRDMA_EP_FENCED_RMA,
-    UCT_NPRDMA_EP_BLOCK_OPS = UCT_NPRDMA_EP_BLOCK_AM
+    UCT_NPRDMA_EP_BLOCK_AM  = UCT_NPRDMA_EP_BLOCK_OPS | UCT_NPRDMA_EP_BEHIND
 };
 
 /* Path to one interface of a peer */

@@ -78,20 +78,26 @@ static void uct_nprdma_responder_forget(uct_nprdma_net_iface_t *iface,
         --iface->cm.num_probes;
     }
 
-    if (resp->qp != NULL) {
-        uct_nprdma_responder_unhash(&iface->cm.by_qpn, resp->qpn);
-    }
 }
 
 static void uct_nprdma_responder_free(uct_nprdma_net_iface_t *iface,
                                       uct_nprdma_responder_t *resp)
 {
     if (resp->qp != NULL) {
+        /* Until now, progress may find messages that it has received */
+        uct_nprdma_responder_unhash(&iface->cm.by_qpn, resp->qpn);
         uct_nprdma_net_dev(iface)->verbs->destroy_qp(resp->qp);
     }
 
     if (resp->svc != NULL) {
         iface->ops->svc_release(iface, resp->svc);
+    }
+
+    if (resp->executed != NULL) {
+        if (!resp->executed->has_service) {
+            uct_nprdma_executed_end(resp->executed);
+        }
+        uct_nprdma_executed_leave(resp->executed);
     }
 
     ucs_free(resp);
@@ -117,6 +123,7 @@ static void uct_nprdma_responder_end(uct_nprdma_net_iface_t *iface,
     }
 
     uct_nprdma_qp_to_err(uct_nprdma_net_dev(iface), resp->qp);
+    resp->is_dying = 1;
     ucs_list_add_tail(&iface->cm.dying, &resp->list);
     ++iface->cm.num_dying;
 }
@@ -138,10 +145,43 @@ void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface)
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
+/*
+ * Have the service create the connection of kind SVC of an endpoint. Messages
+ * on the connection of kind AM may have to wait for its requests, so the latter
+ * has to exist before: a REQ that overtakes its REQ is repeated. A requester
+ * without such messages may name none.
+ */
+static ucs_status_t
+uct_nprdma_responder_connect_svc(uct_nprdma_net_iface_t *iface,
+                                 uct_nprdma_responder_t *resp, uint32_t am_id)
+{
+    uct_nprdma_executed_t *executed = NULL;
+    uct_nprdma_responder_t *am;
+    ucs_status_t status;
+
+    if (am_id != 0) {
+        am = uct_nprdma_responder_get(
+                &iface->cm.responders,
+                uct_nprdma_responder_key(resp->nonce, am_id));
+        if ((am == NULL) || (am->nonce != resp->nonce) ||
+            (am->conn_id != am_id) || (am->executed == NULL)) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+        executed = am->executed;
+    }
+
+    status = iface->ops->svc_accept(iface, &resp->peer, resp->psn, executed,
+                                    &resp->svc, &resp->qpn);
+    if ((status == UCS_OK) && (executed != NULL)) {
+        executed->has_service = 1;
+    }
+    return status;
+}
+
 /* Create a connected QP, or have the service create it */
 static ucs_status_t
 uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
-                             uct_nprdma_responder_t *resp)
+                             uct_nprdma_responder_t *resp, uint32_t am_id)
 {
     uct_nprdma_device_t *dev      = uct_nprdma_net_dev(iface);
     uct_nprdma_qp_params_t params = {};
@@ -149,8 +189,14 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
     ucs_status_t status;
 
     if (resp->kind == UCT_NPRDMA_CONN_SVC) {
-        return iface->ops->svc_accept(iface, &resp->peer, resp->psn, &resp->svc,
-                                      &resp->qpn);
+        return uct_nprdma_responder_connect_svc(iface, resp, am_id);
+    }
+
+    if (resp->kind == UCT_NPRDMA_CONN_AM) {
+        resp->executed = uct_nprdma_executed_new();
+        if (resp->executed == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
     }
 
     params.send_cq     = iface->cm.cq;
@@ -161,7 +207,7 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
     status             = uct_nprdma_qp_create(dev, iface->port_num, &params,
                                               &resp->qp, NULL);
     if (status != UCS_OK) {
-        return status;
+        goto err_executed;
     }
 
     /* The data of gets are packets of this QP */
@@ -184,6 +230,10 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
 err:
     dev->verbs->destroy_qp(resp->qp);
     resp->qp = NULL;
+err_executed:
+    if (resp->executed != NULL) {
+        uct_nprdma_executed_leave(resp->executed);
+    }
     return status;
 }
 
@@ -212,7 +262,8 @@ uct_nprdma_responder_create(uct_nprdma_net_iface_t *iface,
     resp->interval = ucs_time_from_sec(iface->cm.config.retry_interval);
     resp->deadline = ucs_get_time() +
                      ucs_time_from_sec(iface->cm.config.timeout);
-    status         = uct_nprdma_responder_connect(iface, resp);
+    status         = uct_nprdma_responder_connect(iface, resp,
+                                                  packet->am_id);
     if (status != UCS_OK) {
         ucs_free(resp);
         return status;
@@ -402,8 +453,8 @@ void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
 
     resp = uct_nprdma_responder_get(&iface->cm.by_qpn,
                                     uct_nprdma_cm_wr_id_qpn(wc->wr_id));
-    if ((resp == NULL) || !resp->probing) {
-        return; /* destroyed meanwhile */
+    if ((resp == NULL) || !resp->probing || resp->is_dying) {
+        return; /* ended meanwhile */
     }
 
     resp->probing = 0;
@@ -419,12 +470,28 @@ void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface, uint32_t qp_num)
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
     resp = uct_nprdma_responder_get(&iface->cm.by_qpn, qp_num);
-    if (resp != NULL) {
+    if ((resp != NULL) && !resp->is_dying) {
         /* Only a conforming peer sends nothing after it, so the QP goes to
          * ERR */
         uct_nprdma_responder_end(iface, resp);
     }
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+}
+
+uct_nprdma_executed_t *
+uct_nprdma_responder_executed(uct_nprdma_net_iface_t *iface, uint32_t qp_num)
+{
+    uct_nprdma_executed_t *executed = NULL;
+    uct_nprdma_responder_t *resp;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    resp = uct_nprdma_responder_get(&iface->cm.by_qpn, qp_num);
+    if ((resp != NULL) && (resp->executed != NULL)) {
+        executed = resp->executed;
+        uct_nprdma_executed_join(executed);
+    }
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+    return executed;
 }
 
 void uct_nprdma_responder_init(uct_nprdma_net_iface_t *iface)

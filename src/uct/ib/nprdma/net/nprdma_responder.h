@@ -3,6 +3,7 @@
 #ifndef UCT_NPRDMA_RESPONDER_H_
 #define UCT_NPRDMA_RESPONDER_H_
 
+#include "nprdma_executed.h"
 #include "nprdma_net.h"
 
 /*
@@ -25,9 +26,12 @@ struct uct_nprdma_responder {
     uint8_t                        kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                        confirmed;
     uint8_t                        probing;    /* a probe is outstanding */
+    uint8_t                        is_dying;   /* in a list of dying ones */
     uint32_t                       ud_qpn;     /* requester's interface */
     struct ibv_qp                  *qp;        /* other kinds */
     struct uct_nprdma_service_conn *svc;       /* kind SVC */
+    uct_nprdma_executed_t          *executed;  /* kind AM: requests of the same
+                                                * endpoint */
     uct_nprdma_qp_addr_t           peer;
     uint32_t                       qpn;        /* of the local QP */
     uint32_t                       psn;
@@ -87,6 +91,19 @@ void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
  */
 void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface,
                               uint32_t qp_num);
+
+/**
+ * Find out how many requests of an endpoint have been executed. From progress,
+ * with the async context not blocked.
+ *
+ * @param [in] iface   Interface.
+ * @param [in] qp_num  Number of the local QP that received a message.
+ *
+ * @return The object, with a reference for the caller; NULL if the QP is not of
+ *         kind AM.
+ */
+uct_nprdma_executed_t *
+uct_nprdma_responder_executed(uct_nprdma_net_iface_t *iface, uint32_t qp_num);
 
 /**
  * Progress has found the receive CQ empty. Destroy the responders that ended

@@ -112,6 +112,9 @@ uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
         return NULL;
     }
 
+    if (!is_get) {
+        rma->ep->net.blocked |= rma->behind_flag;
+    }
     op->is_request  = 1;
     op->by_nic      = 0;
     op->length      = 0; /* A request is not cut into slices */
@@ -147,7 +150,8 @@ ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_rma_fill_request(&op->message.request, UCT_NPRDMA_SVC_STORE,
                                 remote_addr, rkey->key, length);
-    op->slot = slot;
+    op->order.flags |= UCT_NPRDMA_ORDER_SMALL;
+    op->slot         = slot;
     ++rma->num_slots;
     uct_nprdma_held_start(iface, rma, op);
     return UCS_OK;

@@ -115,12 +115,15 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
 
     rma->ep         = ep;
     rma->bulk.pause = UCT_NPRDMA_BULK_PAUSE;
+    if (iface->config->order == UCT_NPRDMA_ORDER_RC) {
+        rma->behind_flag = UCT_NPRDMA_EP_BEHIND;
+    }
     ucs_queue_head_init(&rma->waits);
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
     ucs_queue_head_init(&rma->smalls);
     uct_nprdma_op_ep_init(&iface->res->ops, &rma->ops,
-                          iface->config->atomic_order);
+                          iface->config->order);
     ep->rma = rma;
     return UCS_OK;
 }

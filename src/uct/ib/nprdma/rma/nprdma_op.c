@@ -147,11 +147,12 @@ void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops)
 }
 
 void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
-                           uct_nprdma_op_ep_t *ops, int is_strict)
+                           uct_nprdma_op_ep_t *ops,
+                           uct_nprdma_order_mode_t mode)
 {
     int i;
 
-    uct_nprdma_order_init(&ops->order, is_strict);
+    uct_nprdma_order_init(&ops->order, mode);
     ops->num_held_nic = 0;
     memset(ops->num_slices, 0, sizeof(ops->num_slices));
     for (i = 0; i < 2; ++i) {
@@ -530,6 +531,9 @@ uct_nprdma_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     nprdma_assert(op->length > 0);
     nprdma_assert(op->is_get || (op->length > UCT_NPRDMA_SVC_MAX_PAYLOAD));
     nprdma_assert(!(rma->ep->net.blocked & UCT_NPRDMA_EP_FENCED));
+    if (!op->is_get) {
+        rma->ep->net.blocked |= rma->behind_flag;
+    }
     op->order.area  = uct_nprdma_area(op->address, op->length);
     op->order.flags = (op->is_get ? UCT_NPRDMA_ORDER_READ : 0) |
                       (op->by_nic ? UCT_NPRDMA_ORDER_NIC : 0);
@@ -647,7 +651,11 @@ static inline void uct_nprdma_op_put(uct_nprdma_rma_iface_t *iface,
 void uct_nprdma_op_sent(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_op_t *op)
 {
-    uct_nprdma_op_put(iface, op->rma, op);
+    uct_nprdma_rma_t *rma = op->rma;
+
+    uct_nprdma_op_put(iface, rma, op);
+    /* Messages that waited for it may be pending */
+    uct_nprdma_net_ep_schedule(&iface->net, &rma->ep->net);
 }
 
 void uct_nprdma_op_complete(uct_nprdma_rma_iface_t *iface,

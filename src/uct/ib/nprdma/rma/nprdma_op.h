@@ -33,10 +33,11 @@ void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops);
  *
  * @param [in]  iface      Operations of the interface.
  * @param [out] ops        Filled.
- * @param [in]  is_strict  Nonzero: atomics wait for all earlier operations.
+ * @param [in]  mode  What waits for earlier operations.
  */
 void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
-                           uct_nprdma_op_ep_t *ops, int is_strict);
+                           uct_nprdma_op_ep_t *ops,
+                           uct_nprdma_order_mode_t mode);
 
 
 /**

@@ -7,15 +7,33 @@
 #include "nprdma_order.h"
 
 
-void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict)
+void uct_nprdma_order_init(uct_nprdma_order_t *order,
+                           uct_nprdma_order_mode_t mode)
 {
     order->sn         = 0;
     order->epoch      = 0;
     order->num_writes = 0;
-    order->is_strict  = is_strict;
+    order->mode       = mode;
     ucs_list_head_init(&order->ops);
     uct_nprdma_order_bounds_clear(&order->older);
     uct_nprdma_order_bounds_clear(&order->newer);
+}
+
+/* An atomic waits for all earlier operations */
+static inline int
+uct_nprdma_order_is_last(const uct_nprdma_order_t *order, unsigned flags)
+{
+    return (flags & UCT_NPRDMA_ORDER_ATOMIC) &&
+           (order->mode != UCT_NPRDMA_ORDER_UCP);
+}
+
+/* A small put waits for all earlier puts and atomics: it may be a flag that
+ * says that they are done */
+static inline int
+uct_nprdma_order_is_flag(const uct_nprdma_order_t *order, unsigned flags)
+{
+    return (flags & UCT_NPRDMA_ORDER_SMALL) &&
+           (order->mode == UCT_NPRDMA_ORDER_RC);
 }
 
 /* Check whether an operation must not overtake an earlier one (ARCHITECTURE
@@ -32,7 +50,9 @@ uct_nprdma_order_conflicts(const uct_nprdma_order_t *order,
         return 0;
     }
 
-    if ((flags & UCT_NPRDMA_ORDER_ATOMIC) && order->is_strict) {
+    if (uct_nprdma_order_is_last(order, flags) ||
+        (uct_nprdma_order_is_flag(order, flags) &&
+         !(earlier->flags & UCT_NPRDMA_ORDER_READ))) {
         return 1;
     }
 
@@ -61,13 +81,15 @@ uct_nprdma_order_op_t *
 uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
                         const uct_nprdma_area_t *area)
 {
-    int is_atomic = (flags & UCT_NPRDMA_ORDER_ATOMIC) && order->is_strict;
+    int is_behind = uct_nprdma_order_is_last(order, flags) ||
+                    (uct_nprdma_order_is_flag(order, flags) &&
+                     (order->num_writes > 0));
 
     if ((flags & UCT_NPRDMA_ORDER_READ) && (order->num_writes == 0)) {
         return NULL;
     }
 
-    if (!is_atomic && !uct_nprdma_order_bounds_overlap(&order->older, area) &&
+    if (!is_behind && !uct_nprdma_order_bounds_overlap(&order->older, area) &&
         !uct_nprdma_order_bounds_overlap(&order->newer, area)) {
         return NULL;
     }

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /*
- * Order among the operations of an endpoint (ARCHITECTURE 3, overlap and
+ * Order among the operations of an endpoint (ARCHITECTURE 3, overlap, flags and
  * atomics): finds the earlier operation that a new one has to wait for. Pure:
  * it posts nothing and does not use queue pairs.
  *
@@ -31,9 +31,20 @@ enum {
     UCT_NPRDMA_ORDER_ATOMIC = 1 << 1,
     UCT_NPRDMA_ORDER_NIC    = 1 << 2, /* The NIC may execute it, so that it
                                        * could overtake the target's software */
-    UCT_NPRDMA_ORDER_SENT   = 1 << 3  /* A request that has been sent: the
+    UCT_NPRDMA_ORDER_SENT   = 1 << 3, /* A request that has been sent: the
                                        * target executes these in order */
+    UCT_NPRDMA_ORDER_SMALL  = 1 << 4  /* A small put, which may be a flag */
 };
+
+
+/* What waits for earlier operations, whatever their addresses */
+typedef enum uct_nprdma_order_mode {
+    UCT_NPRDMA_ORDER_RC,     /* Small puts and active messages for puts and
+                              * atomics; atomics for all */
+    UCT_NPRDMA_ORDER_ATOMICS, /* Atomics for all */
+    UCT_NPRDMA_ORDER_UCP,    /* Nothing */
+    UCT_NPRDMA_ORDER_LAST
+} uct_nprdma_order_mode_t;
 
 
 /* Bytes of the target's memory; empty if last is less than begin */
@@ -79,8 +90,7 @@ typedef struct uct_nprdma_order {
     uct_nprdma_order_bounds_t newer;      /* Operations added after epoch */
     unsigned                  num_writes; /* In ops, without
                                            * UCT_NPRDMA_ORDER_READ */
-    int                       is_strict;  /* Atomics wait for all earlier
-                                           * operations */
+    uct_nprdma_order_mode_t   mode;
 } uct_nprdma_order_t;
 
 
@@ -154,10 +164,11 @@ uct_nprdma_order_bounds_overlap(const uct_nprdma_order_bounds_t *bounds,
 /**
  * Initialize the order of an endpoint.
  *
- * @param [out] order      Has no operations.
- * @param [in]  is_strict  Nonzero: atomics wait for all earlier operations.
+ * @param [out] order  Has no operations.
+ * @param [in]  mode   What waits for earlier operations.
  */
-void uct_nprdma_order_init(uct_nprdma_order_t *order, int is_strict);
+void uct_nprdma_order_init(uct_nprdma_order_t *order,
+                           uct_nprdma_order_mode_t mode);
 
 
 /** Slow path of uct_nprdma_order_find(): there are operations. */

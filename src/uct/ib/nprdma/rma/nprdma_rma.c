@@ -164,8 +164,8 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
         return status;
     }
 
-    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
-                                               length))) {
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_SMALL,
+                                               remote_addr, length))) {
         status = uct_nprdma_rma_hold_short(iface, ep->rma, buffer, length,
                                            remote_addr, rkey);
     } else {
@@ -223,8 +223,8 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     }
 
     ucs_assert(length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
-    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
-                                               length))) {
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_SMALL,
+                                               remote_addr, length))) {
         status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
                                      uct_nprdma_rkey(rkey), NULL);
     } else {
@@ -272,8 +272,8 @@ uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
         return status;
     }
 
-    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, 0, remote_addr,
-                                               length))) {
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_SMALL,
+                                               remote_addr, length))) {
         status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
                                      uct_nprdma_rkey(rkey), comp);
         if (ucs_unlikely(status != UCS_OK)) {

@@ -3,6 +3,8 @@
 #ifndef UCT_NPRDMA_RMA_CONFIG_H_
 #define UCT_NPRDMA_RMA_CONFIG_H_
 
+#include "nprdma_order.h"
+
 #include <nprdma_uapi.h>
 
 #include <stddef.h>
@@ -35,8 +37,7 @@ typedef struct uct_nprdma_rma_config {
                                    * own */
     size_t   scan_max;      /* longest get that is scanned, bytes */
     unsigned max_tries;     /* optimistic tries of a slice */
-    int      atomic_order;  /* nonzero: atomics wait for earlier puts and
-                             * gets */
+    uct_nprdma_order_mode_t order; /* what waits for earlier operations */
     size_t   state_cache;   /* bytes for page states of peers */
 } uct_nprdma_rma_config_t;
 

@@ -98,7 +98,13 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
     }
 
     ++rma->sn;
+    ++rma->count;
     ++iface->net.stats->svc_requests;
+    if ((request->type == UCT_NPRDMA_SVC_STORE) ||
+        (request->type == UCT_NPRDMA_SVC_ATOMIC)) {
+        rma->write_count      = rma->count;
+        rma->ep->net.blocked |= rma->behind_flag;
+    }
     uct_nprdma_rma_record(rma, request, wait);
     if (wait != NULL) {
         wait->sn      = rma->sn;

@@ -445,6 +445,15 @@ struct uct_nprdma_rma {
                                          * executed */
     uint32_t                reply_sn;   /* Last request with a reply */
     uint32_t                fence_sn;
+    uint64_t                count;      /* Requests that were sent; sn is its
+                                         * lower half */
+    uint64_t                write_count; /* count at the last STORE or ATOMIC */
+    uint32_t                behind_flag; /* UCT_NPRDMA_EP_BEHIND if messages
+                                          * wait for earlier puts, else 0 */
+    uint32_t                behind_sn;  /* Request that is acknowledged before
+                                         * num_behind begins anew */
+    unsigned                num_behind; /* Messages behind requests since
+                                         * behind_sn */
     uint64_t                fence_op;   /* Last operation before the fence */
     uct_nprdma_area_t       area;       /* Of requests since all were executed;
                                          * valid while some are not */

@@ -12,6 +12,7 @@
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/net/nprdma_executed.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
@@ -120,6 +121,7 @@ struct uct_nprdma_service_conn {
     atomic_int      state;
     atomic_int      released;      /* The cm has released it */
     atomic_int      probe_wanted;  /* The cm wants a probe */
+    uct_nprdma_executed_t *executed; /* May be NULL */
 };
 
 KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
@@ -660,6 +662,9 @@ static int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
     }
 
     conn->sn = request->sn;
+    if (ucs_likely(conn->executed != NULL)) {
+        uct_nprdma_executed_add(conn->executed);
+    }
     return 1;
 }
 
@@ -1086,6 +1091,17 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
     return dead;
 }
 
+/* No more requests of a connection will be executed */
+static void
+uct_nprdma_service_end_executed(uct_nprdma_service_conn_t *conn)
+{
+    if (conn->executed != NULL) {
+        uct_nprdma_executed_end(conn->executed);
+        uct_nprdma_executed_leave(conn->executed);
+        conn->executed = NULL;
+    }
+}
+
 /* Send the probes that the cm wants, and destroy connections that have ended */
 static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
 {
@@ -1096,6 +1112,7 @@ static void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
     while ((conn = uct_nprdma_service_next_dead(service)) != NULL) {
         service->md->super.verbs->destroy_qp(conn->qp);
         uct_nprdma_populator_cancel(service->populator, conn);
+        uct_nprdma_service_end_executed(conn);
         conn->state = UCT_NPRDMA_SERVICE_CONN_CLOSED;
     }
 }
@@ -1698,6 +1715,7 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
         if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
             verbs->destroy_qp(conn->qp);
+            uct_nprdma_service_end_executed(conn);
         }
         ucs_list_del(&conn->list);
         ucs_free(conn);
@@ -1773,6 +1791,7 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,
+                          uct_nprdma_executed_t *executed,
                           uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p)
 {
     uct_nprdma_service_conn_t *conn;
@@ -1821,6 +1840,10 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
         return UCS_ERR_NO_MEMORY;
     }
 
+    if (executed != NULL) {
+        conn->executed = executed;
+        uct_nprdma_executed_join(executed);
+    }
     kh_value(&service->conns_hash, iter) = conn;
     ucs_list_add_tail(&service->conns, &conn->list);
     ++service->super.num_conns;

@@ -5,6 +5,7 @@
 
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/net/nprdma_counters.h"
+#include "uct/ib/nprdma/net/nprdma_executed.h"
 
 #include <stdatomic.h>
 
@@ -63,6 +64,8 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
  * @param [in]  port_num   Port of the queue pair.
  * @param [in]  peer       Address of the requester's queue pair.
  * @param [in]  local_psn  PSN that the REP will carry.
+ * @param [in]  executed   Counts its requests; NULL: no messages follow
+ *                         requests.
  * @param [out] conn_p     The connection, to be released with
  *                         uct_nprdma_service_release().
  * @param [out] qpn_p      Queue pair number that the REP will carry.
@@ -75,6 +78,7 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,
+                          uct_nprdma_executed_t *executed,
                           uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p);
 
 

@@ -224,12 +224,13 @@ const char *uct_nprdma_cm_dump(char *buf, size_t max, const void *packet,
     uct_nprdma_dump_add(
             &dump,
             " %s(%u) version %u kind %s(%u) reason %s(%u) from 0x%" PRIx64
-            " to 0x%" PRIx64 " conn 0x%x ud_qpn 0x%x qpn 0x%x psn 0x%x dev ",
+            " to 0x%" PRIx64 " conn 0x%x am 0x%x ud_qpn 0x%x qpn 0x%x psn 0x%x "
+            "dev ",
             UCT_NPRDMA_DUMP_NAME(uct_nprdma_dump_cm_types, cm.type), cm.type,
             cm.version, UCT_NPRDMA_DUMP_NAME(uct_nprdma_dump_kinds, cm.kind),
             cm.kind, UCT_NPRDMA_DUMP_NAME(uct_nprdma_dump_reasons, cm.reason),
-            cm.reason, cm.src_nonce, cm.dst_nonce, cm.conn_id, cm.ud_qpn,
-            cm.qp.qpn, cm.qp.psn);
+            cm.reason, cm.src_nonce, cm.dst_nonce, cm.conn_id, cm.am_id,
+            cm.ud_qpn, cm.qp.qpn, cm.qp.psn);
     uct_nprdma_dump_add_dev_addr(&dump, &cm.qp.dev);
     return uct_nprdma_dump_end(&dump, length, sizeof(cm));
 }

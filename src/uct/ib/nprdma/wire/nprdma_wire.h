@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UCT_NPRDMA_WIRE_VERSION  2
+#define UCT_NPRDMA_WIRE_VERSION  3
 
 /* First bytes of every wire-up packet; they distinguish it from foreign UD
  * traffic */
@@ -101,6 +101,9 @@ typedef struct uct_nprdma_cm_packet {
     uint64_t             dst_nonce; /* interface that the packet is for */
     uint32_t             conn_id;   /* chosen by the requester */
     uint32_t             ud_qpn;    /* destination of the answer */
+    uint32_t             am_id;     /* REQ of kind SVC: conn_id of the
+                                     * connection of kind AM of the same
+                                     * endpoint; otherwise 0 */
     uct_nprdma_qp_addr_t qp;        /* sender's QP */
 } __attribute__((packed)) uct_nprdma_cm_packet_t;
 
@@ -136,12 +139,33 @@ enum uct_nprdma_am_type {
 /* Number of active message ids; equal to UCT_AM_ID_MAX */
 #define UCT_NPRDMA_AM_ID_MAX  32
 
+/* Bits of the number of requests that a message follows; the others are in the
+ * immediate data */
+#define UCT_NPRDMA_AM_FOLLOWS_SHIFT  32
+#define UCT_NPRDMA_AM_FOLLOWS_BITS   48
+
 typedef struct uct_nprdma_am_hdr {
     uint8_t  type;              /* enum uct_nprdma_am_type */
     uint8_t  am_id;
-    uint16_t reserved;
+    uint16_t follows;           /* upper bits, if there are immediate data */
     uint32_t length;            /* bytes of payload that follow */
 } __attribute__((packed)) uct_nprdma_am_hdr_t;
+
+
+/**
+ * @param [in] follows   Number in a message: the lower bits of a count.
+ * @param [in] executed  The number of requests that have been executed.
+ *
+ * @return Nonzero if the message may be delivered. Right while fewer than half
+ *         of what the bits can count lie between the two.
+ */
+static inline int
+uct_nprdma_am_may_follow(uint64_t follows, uint64_t executed)
+{
+    const uint64_t half = 1ull << (UCT_NPRDMA_AM_FOLLOWS_BITS - 1);
+
+    return ((executed - follows) & (2 * half - 1)) < half;
+}
 
 
 /**

@@ -1,0 +1,41 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef UCT_NPRDMA_RX_WAIT_H_
+#define UCT_NPRDMA_RX_WAIT_H_
+
+#include "nprdma_iface.h"
+
+/*
+ * Received messages that follow requests (ARCHITECTURE 3, messages). Mostly the
+ * requests are executed, or have arrived and are executed now. A message whose
+ * requests wait for a page, or are being executed by another thread, is copied,
+ * because a receive slot would be missing to other peers, and so is each later
+ * message of its endpoint.
+ */
+
+/**
+ * Decide whether a received message may be delivered now. If not, the message
+ * is copied and delivered later, or dropped if its requests have been.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] wc     Its completion.
+ * @param [in] hdr    The message.
+ *
+ * @return Nonzero: the caller delivers it.
+ */
+int uct_nprdma_rx_wait_check(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
+                             const uct_nprdma_am_hdr_t *hdr);
+
+/**
+ * Deliver messages whose requests have been executed.
+ *
+ * @param [in] iface  Interface.
+ *
+ * @return Number of messages.
+ */
+unsigned uct_nprdma_rx_wait_progress(uct_nprdma_iface_t *iface);
+
+/** Drop all messages that wait. */
+void uct_nprdma_rx_wait_cleanup(uct_nprdma_iface_t *iface);
+
+#endif

@@ -1,0 +1,419 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "qp_gate.h"
+#include "test_op_order.h"
+
+#include "uct/ib/nprdma/wire/nprdma_wire.h"
+
+#include <algorithm>
+#include <vector>
+
+#define SVC  UCT_NPRDMA_CONN_SVC
+
+/*
+ * Active messages and small puts behind earlier puts of their endpoint. A gate
+ * in the initiator's device keeps requests back, as a network may, so that a
+ * message arrives before the put that was started before it.
+ */
+class test_message_order : public test_op_order {
+protected:
+    /* Bytes of the target's memory when a message was delivered */
+    struct delivery {
+        uint64_t header;
+        uint64_t value;
+        bool     is_whole;
+    };
+
+    void SetUp() override
+    {
+        test_op::SetUp();
+        m_a->disconnect(m_ab);
+        qp_gate_start(m_a->md(), m_a->iface());
+        m_ab = m_a->connect(m_b->address());
+        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am, this,
+                                                   0));
+        make(size);
+        connect(m_ab);
+    }
+
+    void TearDown() override
+    {
+        qp_gate_open();
+        test_op::TearDown();
+    }
+
+    void connect(uct_ep_h ep)
+    {
+        m_a->wire_up(ep, m_local->ptr(), m_remote->address(), m_rkey);
+        m_a->flush(ep);
+        m_deliveries.clear();
+        m_waited            = counter(*m_b, "am_rx_waited");
+        *remote_word(other) = 0;
+    }
+
+    static ucs_status_t
+    on_am(void *arg, void *data, size_t bytes, unsigned flags)
+    {
+        auto *self = static_cast<test_message_order*>(arg);
+        delivery now;
+
+        (void)flags;
+        memcpy(&now.header, data, std::min(bytes, sizeof(now.header)));
+        now.value    = *self->remote_word(other);
+        now.is_whole = self->m_remote &&
+                       (memcmp(self->m_remote->ptr(), self->m_local->ptr(),
+                               word) == 0);
+        self->m_deliveries.push_back(now);
+        return UCS_OK;
+    }
+
+    ucs_status_t message(uct_ep_h ep, uint64_t header)
+    {
+        return uct_ep_am_short(ep, 1, header, nullptr, 0);
+    }
+
+    ucs_status_t put_other(uct_ep_h ep, uint64_t value)
+    {
+        return uct_ep_put_short(ep, &value, sizeof(value),
+                                m_remote->address(other), m_rkey);
+    }
+
+    /* Messages that have waited at the target since the endpoint connected */
+    uint64_t num_waited() { return counter(*m_b, "am_rx_waited") - m_waited; }
+
+    std::vector<delivery> m_deliveries;
+    uint64_t              m_waited = 0;
+};
+
+/* ---- behind operations that are not verified ---- */
+
+TEST_F(test_message_order, message_waits_for_large_put)
+{
+    completion put;
+
+    start_missing(PUT_ZCOPY, &put, 3);
+    EXPECT_EQ(UCS_ERR_NO_RESOURCE, message(m_ab, 1));
+    ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, 1); }));
+    EXPECT_TRUE(put.done);
+    await([&]() {
+        m_b->progress();
+        return m_deliveries.size() == 1;
+    });
+    EXPECT_TRUE(m_deliveries[0].is_whole);
+    m_a->flush(m_ab);
+}
+
+/* A message that waits is dispatched when the put is verified */
+TEST_F(test_message_order, pending_message_goes_on)
+{
+    struct request : uct_pending_req_t {
+        uct_ep_h ep;
+        bool     done = false;
+    } request;
+    completion put;
+
+    start_missing(PUT_ZCOPY, &put, 3);
+    ASSERT_EQ(UCS_ERR_NO_RESOURCE, message(m_ab, 1));
+    request.ep   = m_ab;
+    request.func = [](uct_pending_req_t *self) {
+        auto *mine          = static_cast<struct request*>(self);
+        ucs_status_t status = uct_ep_am_short(mine->ep, 1, 1, nullptr, 0);
+
+        mine->done = (status == UCS_OK);
+        return status;
+    };
+    ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ab, &request, 0));
+    m_a->wait([&]() { return request.done; });
+    EXPECT_TRUE(put.done);
+    m_a->flush(m_ab);
+}
+
+/* Gets order nothing */
+TEST_F(test_message_order, message_passes_get)
+{
+    completion get;
+
+    start_missing(GET_ZCOPY, &get, 3);
+    EXPECT_EQ(UCS_OK, message(m_ab, 1));
+    EXPECT_FALSE(get.done);
+    m_a->flush(m_ab);
+}
+
+TEST_F(test_message_order, small_put_waits_for_disjoint_put)
+{
+    completion put;
+
+    start_missing(PUT_ZCOPY, &put, 3);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 7));
+    EXPECT_EQ(1u, counter("held_overlaps"));
+    m_a->wait([&]() { return *remote_word(other) == 7; });
+    EXPECT_TRUE(put.done);
+    EXPECT_TRUE(arrived(0, 0, length));
+    m_a->flush(m_ab);
+}
+
+TEST_F(test_message_order, small_put_passes_get)
+{
+    completion get;
+
+    start_missing(GET_ZCOPY, &get, 3);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 7));
+    EXPECT_EQ(0u, counter("held_overlaps"));
+    EXPECT_FALSE(get.done);
+    m_a->flush(m_ab);
+}
+
+/* The message waits for a put that waits itself, without a reply of its own */
+TEST_F(test_message_order, message_waits_for_held_put)
+{
+    completion put;
+
+    start_missing(PUT_ZCOPY, &put, 3);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 9));
+    ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, 1); }));
+    await([&]() {
+        m_b->progress();
+        return m_deliveries.size() == 1;
+    });
+    EXPECT_EQ(9u, m_deliveries[0].value);
+    m_a->flush(m_ab);
+}
+
+
+/* ---- behind requests ---- */
+
+/* On another queue pair a message arrives first, and waits for the put */
+TEST_F(test_message_order, message_waits_for_request)
+{
+    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
+    ASSERT_EQ(UCS_OK, message(m_ab, 1));
+    await([&]() {
+        m_b->progress();
+        return num_waited() == 1;
+    });
+    serve();
+    EXPECT_TRUE(m_deliveries.empty());
+
+    qp_gate_open();
+    await([&]() {
+        m_b->progress();
+        return m_deliveries.size() == 1;
+    });
+    EXPECT_EQ(5u, m_deliveries[0].value);
+    m_a->flush(m_ab);
+}
+
+/* The request has arrived, and is executed before the message is delivered */
+TEST_F(test_message_order, request_is_executed_first)
+{
+    for (uint64_t i = 1; i <= 200; ++i) {
+        m_deliveries.clear();
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_other(m_ab, i); }));
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, i); }));
+        m_a->wait([&]() { return m_deliveries.size() == 1; });
+        ASSERT_EQ(i, m_deliveries[0].value);
+    }
+    m_a->flush(m_ab);
+}
+
+/* Messages of an endpoint stay in order, also bcopy behind short ones */
+TEST_F(test_message_order, waiting_messages_stay_in_order)
+{
+    constexpr uint64_t count = 20;
+    auto pack = [](void *dest, void *arg) {
+        memcpy(dest, arg, sizeof(uint64_t));
+        memset((char*)dest + 8, 0x3c, 3000);
+        return size_t(3008);
+    };
+
+    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    for (uint64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(UCS_OK, put_other(m_ab, i + 1));
+        if (i % 2) {
+            ASSERT_EQ(3008, uct_ep_am_bcopy(m_ab, 1, pack, &i, 0));
+        } else {
+            ASSERT_EQ(UCS_OK, message(m_ab, i));
+        }
+    }
+    await([&]() {
+        m_b->progress();
+        return num_waited() == count;
+    });
+    EXPECT_TRUE(m_deliveries.empty());
+    qp_gate_open();
+    await([&]() {
+        m_b->progress();
+        return m_deliveries.size() == count;
+    });
+    for (uint64_t i = 0; i < count; ++i) {
+        EXPECT_EQ(i, m_deliveries[i].header);
+        EXPECT_LE(i + 1, m_deliveries[i].value);
+    }
+    m_a->flush(m_ab);
+}
+
+TEST_F(test_message_order, other_endpoint_does_not_wait)
+{
+    uct_ep_h ep = m_a->connect(m_b->address());
+
+    connect(ep);
+    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
+    ASSERT_EQ(UCS_OK, message(m_ab, 1));
+    await([&]() {
+        m_b->progress();
+        return num_waited() == 1;
+    });
+    ASSERT_EQ(UCS_OK, message(ep, 2));
+    await([&]() {
+        m_b->progress();
+        return m_deliveries.size() == 1;
+    });
+    EXPECT_EQ(2u, m_deliveries[0].header);
+    qp_gate_open();
+    m_a->flush(m_ab);
+    m_a->wait([&]() { return m_deliveries.size() == 2; });
+}
+
+/* What the target may have to keep is bounded */
+TEST_F(test_message_order, waiting_messages_are_bounded)
+{
+    uint64_t count = 0;
+
+    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
+    while ((count < 1000) && (message(m_ab, count) == UCS_OK)) {
+        ++count;
+        m_a->progress();
+        m_b->progress();
+    }
+    EXPECT_LT(32u, count); /* Less what has waited before */
+    EXPECT_GE(64u, count);
+    EXPECT_TRUE(m_deliveries.empty());
+    qp_gate_open();
+    for (; count < 300; ++count) {
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_other(m_ab, 6); }));
+        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, count); }));
+    }
+    m_a->wait([&]() { return m_deliveries.size() == count; });
+    m_a->flush(m_ab);
+}
+
+/* The endpoint ends in order before the target looks: nothing is lost */
+TEST_F(test_message_order, message_outlives_its_connection)
+{
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
+    ASSERT_EQ(UCS_OK, message(m_ab, 1));
+    await([&]() {
+        sched_yield(); /* The service's thread executes the put */
+        return *remote_word(other) == 5;
+    });
+    m_a->disconnect(m_ab);
+    m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
+    await([&]() {
+        m_b->progress();
+        return m_deliveries.size() == 1;
+    });
+    EXPECT_EQ(5u, m_deliveries[0].value);
+    m_ab = m_a->connect(m_b->address());
+}
+
+/* After an acknowledgement messages say nothing about requests */
+TEST_F(test_message_order, message_after_flush_follows_nothing)
+{
+    for (int i = 1; i <= 3; ++i) {
+        ASSERT_EQ(UCS_OK, put_other(m_ab, i));
+        m_a->flush(m_ab);
+        ASSERT_EQ(UCS_OK, message(m_ab, i));
+    }
+    m_a->wait([&]() { return m_deliveries.size() == 3; });
+    EXPECT_EQ(0u, num_waited());
+}
+
+class test_message_order_lost : public test_message_order {
+protected:
+    config_t config() override
+    {
+        config_t config             = test_message_order::config();
+        config["CM_PROBE_INTERVAL"] = "20ms";
+        return config;
+    }
+};
+
+/* The put never comes, so neither does the message */
+TEST_F(test_message_order_lost, message_goes_with_its_put)
+{
+    uint64_t responders = counter(*m_b, "cm_responders");
+
+    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
+    ASSERT_EQ(UCS_OK, message(m_ab, 1));
+    await([&]() {
+        m_b->progress();
+        return num_waited() == 1;
+    });
+    m_a->disconnect(m_ab); /* Not flushed */
+    await([&]() {
+        m_a->progress();
+        m_b->progress();
+        return counter(*m_b, "cm_responders") < responders;
+    });
+    serve();
+    EXPECT_TRUE(m_deliveries.empty());
+    EXPECT_EQ(0u, *remote_word(other));
+    qp_gate_open();
+    m_ab = m_a->connect(m_b->address());
+}
+
+
+/* ---- other orders ---- */
+
+class test_message_order_atomic : public test_message_order {
+protected:
+    config_t config() override
+    {
+        config_t config = test_message_order::config();
+        config["ORDER"] = "atomic";
+        return config;
+    }
+};
+
+TEST_F(test_message_order_atomic, message_and_small_put_pass)
+{
+    completion put;
+
+    start_missing(PUT_ZCOPY, &put, 3);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 7));
+    ASSERT_EQ(UCS_OK, message(m_ab, 1));
+    await([&]() {
+        m_b->progress(); /* The put stays unverified */
+        return (m_deliveries.size() == 1) && (*remote_word(other) == 7);
+    });
+    EXPECT_FALSE(put.done);
+    EXPECT_EQ(0u, num_waited());
+    m_a->flush(m_ab);
+}
+
+
+/* ---- the number in a message ---- */
+
+/* The number has 48 bits of a count that may have wrapped */
+TEST(test_message_order_number, wraps)
+{
+    const uint64_t half = 1ull << (UCT_NPRDMA_AM_FOLLOWS_BITS - 1);
+
+    for (uint64_t base : std::vector<uint64_t>{
+                 0, 5, (1ull << 32) - 1, 1ull << 32, 2 * half - 1, 2 * half,
+                 6 * half + 3}) {
+        uint64_t number = base & (2 * half - 1);
+
+        EXPECT_TRUE(uct_nprdma_am_may_follow(number, base));
+        EXPECT_TRUE(uct_nprdma_am_may_follow(number, base + 1));
+        EXPECT_TRUE(uct_nprdma_am_may_follow(number, base + half - 1));
+        EXPECT_FALSE(uct_nprdma_am_may_follow((base + 1) & (2 * half - 1),
+                                              base));
+        EXPECT_FALSE(uct_nprdma_am_may_follow((base + half) & (2 * half - 1),
+                                              base));
+    }
+}
