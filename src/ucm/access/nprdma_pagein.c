@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -260,6 +261,15 @@ size_t nprdma_pagein_fault(uintptr_t start, size_t count, int write,
     }
 
     return done;
+}
+
+/* The count of major page faults does not tell: madvise() tries again, and then
+ * the page is there */
+long nprdma_pagein_num_waits(void)
+{
+    struct rusage usage;
+
+    return (getrusage(RUSAGE_THREAD, &usage) == 0) ? usage.ru_nvcsw : 0;
 }
 
 static void nprdma_page_set_add(nprdma_page_set_t *set, size_t first,

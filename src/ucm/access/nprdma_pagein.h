@@ -65,6 +65,11 @@ size_t nprdma_pagein_fault(uintptr_t start, size_t count, int write,
                            uint64_t *calls_p);
 
 
+/** @return Times that this thread has waited for something, such as a page from
+ *          a disk. To clear a page, or to lose the CPU, is no wait. */
+long nprdma_pagein_num_waits(void);
+
+
 /**
  * Find pages that are present. Accesses none of them.
  *

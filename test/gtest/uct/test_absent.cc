@@ -811,6 +811,36 @@ TEST_F(test_absent, untouched_pages_need_no_thread)
     munmap(ptr, count * page);
 }
 
+/* The same, for a request with many of them: to clear these takes as long as a
+ * disk */
+TEST_F(test_absent, many_untouched_pages_need_no_thread)
+{
+    constexpr size_t count   = 128;
+    constexpr unsigned turns = 64;
+    char *ptr = (char*)mmap((void*)hole_place, count * page,
+                            PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_EQ((char*)hole_place, ptr);
+    madvise(ptr, count * page, MADV_NOHUGEPAGE);
+    {
+        buffer untouched(m_entity->md(), count * page, ptr);
+        auto request  = svc_request(UCT_NPRDMA_SVC_POPULATE, key_of(untouched),
+                                    untouched.address(), count * page);
+        request.op    = UCT_NPRDMA_SVC_POPULATE_WRITE;
+        request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+        for (unsigned i = 0; i < turns; ++i) {
+            ASSERT_EQ(0, madvise(ptr, count * page, MADV_DONTNEED));
+            m_requester->post(request);
+            EXPECT_EQ(UCT_NPRDMA_SVC_OK,
+                      header(m_requester->receive())->status);
+        }
+    }
+    EXPECT_LE(turns * count / 2, m_entity->counter("pages_populated"));
+    EXPECT_LE(1u, m_entity->counter("pagein_jobs"));
+    EXPECT_GT(turns / 4, m_entity->counter("pagein_jobs"));
+    munmap(ptr, count * page);
+}
+
 /* Pages of a file that the kernel has to read */
 class test_absent_file : public test_absent {
 protected:

@@ -22,7 +22,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
-#include <sys/resource.h>
 
 /* Longest time in microseconds of a job of more than one step. A peer waits for
  * it, and asks again for the rest */
@@ -193,15 +192,6 @@ static void uct_nprdma_pager_free(uct_nprdma_pager_t *pager)
 
 /* ---- the threads ---- */
 
-/* Times that this thread has waited for something. Its count of major page
- * faults does not tell: madvise() tries again, and then the page is there. */
-static long uct_nprdma_pager_num_waits(void)
-{
-    struct rusage usage;
-
-    return (getrusage(RUSAGE_THREAD, &usage) == 0) ? usage.ru_nvcsw : 0;
-}
-
 /* Whether the pages of a job, which were absent, have been read meanwhile */
 static int uct_nprdma_pager_was_read(const uct_nprdma_pager_job_t *job)
 {
@@ -218,7 +208,7 @@ static void uct_nprdma_pager_run(uct_nprdma_pager_job_t *job)
                           ucs_time_from_usec(UCT_NPRDMA_PAGER_USEC);
     int was_read        = !job->is_quick && !job->was_ready &&
                           uct_nprdma_pager_was_read(job);
-    long num_waits      = was_read ? 0 : uct_nprdma_pager_num_waits();
+    long num_waits      = was_read ? 0 : nprdma_pagein_num_waits();
     uint64_t calls      = 0;
     size_t count, done;
 
@@ -232,7 +222,7 @@ static void uct_nprdma_pager_run(uct_nprdma_pager_job_t *job)
     } while ((done == count) && (job->done < job->count) &&
              (ucs_get_time() < deadline));
 
-    job->is_slow = was_read || (uct_nprdma_pager_num_waits() != num_waits);
+    job->is_slow = was_read || (nprdma_pagein_num_waits() != num_waits);
 }
 
 /* Start to read the pages of a job */

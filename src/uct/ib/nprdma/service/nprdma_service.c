@@ -642,6 +642,7 @@ static int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
                                       uint32_t limit)
 {
     ucs_time_t start;
+    long waits;
 
     if (request->type == UCT_NPRDMA_SVC_FIN) {
         /* Only a conforming peer sends nothing after it, so the queue pair goes
@@ -652,11 +653,13 @@ static int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
 
     if (ucs_unlikely(uct_nprdma_service_is_timed(service, request))) {
         start = ucs_get_time();
+        waits = uct_nprdma_svc_parking_num_waits(request);
         if (!uct_nprdma_service_execute(service, conn, request, limit)) {
             return 0;
         }
         uct_nprdma_svc_parking_learn(service->parking, request,
-                                     ucs_time_to_usec(ucs_get_time() - start));
+                                     ucs_time_to_usec(ucs_get_time() - start),
+                                     waits);
     } else if (!uct_nprdma_service_execute(service, conn, request, limit)) {
         return 0;
     }

@@ -21,8 +21,8 @@
 #define UCT_NPRDMA_SVC_HINTS       1024
 #define UCT_NPRDMA_SVC_HINT_SHIFT  21
 
-/* A request that takes longer than this, in microseconds, has waited for a
- * page */
+/* A request that takes longer than this, in microseconds, may have waited for a
+ * page. A POPULATE may also have had many of them to clear. */
 #define UCT_NPRDMA_SVC_SLOW_USEC  30
 
 /* Requests in a row that find their pages in memory, until other requests than
@@ -35,7 +35,7 @@
  * the CPU only has to clear one, or has to be read from a disk. Two switches of
  * threads cost more than the first and less than the second. Memory nearby is
  * mostly of the same kind, so what the last page-in took is remembered. Where
- * it was quick nothing is asked, until a request takes long again.
+ * it was quick nothing is asked, until a request waits.
  */
 typedef enum uct_nprdma_svc_hint_kind {
     UCT_NPRDMA_SVC_HINT_NONE,  /* A thread has to find out */
@@ -361,11 +361,19 @@ uct_nprdma_svc_parking_drop(uct_nprdma_svc_parking_t *parking,
     return uct_nprdma_svc_parking_release(parking, parked);
 }
 
+/* Other requests are short, so their time tells, without a system call */
+long uct_nprdma_svc_parking_num_waits(const uct_nprdma_svc_request_t *request)
+{
+    return (request->type == UCT_NPRDMA_SVC_POPULATE) ?
+           nprdma_pagein_num_waits() : -1;
+}
+
 void uct_nprdma_svc_parking_learn(uct_nprdma_svc_parking_t *parking,
                                   const uct_nprdma_svc_request_t *request,
-                                  double usec)
+                                  double usec, long num_waits)
 {
-    if (usec > UCT_NPRDMA_SVC_SLOW_USEC) {
+    if ((usec > UCT_NPRDMA_SVC_SLOW_USEC) &&
+        ((num_waits < 0) || (nprdma_pagein_num_waits() != num_waits))) {
         uct_nprdma_svc_hint_set(parking, request->address,
                                 UCT_NPRDMA_SVC_HINT_SLOW);
     }

@@ -204,15 +204,25 @@ uct_nprdma_svc_parking_release(uct_nprdma_svc_parking_t *parking,
 
 
 /**
+ * @param [in] request  Request that is about to be executed without threads.
+ *
+ * @return For uct_nprdma_svc_parking_learn().
+ */
+long uct_nprdma_svc_parking_num_waits(const uct_nprdma_svc_request_t *request);
+
+
+/**
  * Learn from a request that was executed without threads.
  *
- * @param [in] parking  Parking.
- * @param [in] request  Request that accesses memory.
- * @param [in] usec     Time that it took, in microseconds.
+ * @param [in] parking    Parking.
+ * @param [in] request    Request that accesses memory.
+ * @param [in] usec       Time that it took, in microseconds.
+ * @param [in] num_waits  What uct_nprdma_svc_parking_num_waits() has returned
+ *                        to the same thread before it.
  */
 void uct_nprdma_svc_parking_learn(uct_nprdma_svc_parking_t *parking,
                                   const uct_nprdma_svc_request_t *request,
-                                  double usec);
+                                  double usec, long num_waits);
 
 
 /**
