@@ -23,6 +23,11 @@
  *                         unmapped around it, all timed: "fresh_us VALUE". In
  *                         turns with the same buffers each time, written before
  *                         it: "same_us VALUE"
+ *   window FIRST LAST     two windows of SIZE bytes for each rank are made,
+ *                         used and freed, all timed. As Global Arrays' tests
+ *                         do: one rank puts the first array, each writes its
+ *                         part of the second one itself, and all get all of
+ *                         both, the second one by columns
  *   startup BYTES         every rank maps BYTES, shows them in a window, and
  *                         touches one page in a hundred: "us VALUE" from the
  *                         first call to the end of the first fence and
@@ -44,6 +49,7 @@
 #define SETTLE    0.5 /* Seconds */
 #define PAGE_SIZE 4096
 #define NUM_HOLES 32
+#define NUM_ROWS  8 /* Of a part of a window */
 
 static int rank, num_ranks;
 
@@ -310,6 +316,94 @@ static double warm(size_t size, int turn)
     return start;
 }
 
+static int *allocate_window(size_t size, MPI_Win *win)
+{
+    int *part;
+
+    MPI_Win_allocate(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &part, win);
+    MPI_Win_lock_all(0, *win);
+    return part;
+}
+
+static void free_window(MPI_Win *win)
+{
+    MPI_Win_unlock_all(*win);
+    MPI_Win_free(win);
+}
+
+static void put_parts(MPI_Win win, int *buffer, size_t count, int value)
+{
+    size_t i;
+    int part;
+
+    for (i = 0; i < count; ++i) {
+        buffer[i] = value;
+    }
+    for (part = 0; part < num_ranks; ++part) {
+        MPI_Put(buffer, count, MPI_INT, part, 0, count, MPI_INT, win);
+    }
+    MPI_Win_flush_all(win);
+}
+
+/* Get the part of each rank, and check that it has `value`, and `more` more for
+ * each rank before */
+static void get_parts(MPI_Win win, MPI_Datatype type, int *buffer, size_t count,
+                      int value, int more)
+{
+    size_t i;
+    int part;
+
+    for (part = 0; part < num_ranks; ++part) {
+        MPI_Get(buffer, count, MPI_INT, part, 0, 1, type, win);
+        MPI_Win_flush(part, win);
+        for (i = 0; i < count; i += PAGE_SIZE / sizeof(*buffer) / 2) {
+            if (buffer[i] != value + part * more) {
+                fail("wrong data in the window");
+            }
+        }
+    }
+}
+
+static double window(size_t size, int turn)
+{
+    size_t count = size / sizeof(int) / NUM_ROWS * NUM_ROWS;
+    int *buffer  = map_plain(size);
+    MPI_Datatype whole, columns;
+    MPI_Win first, second;
+    double start;
+    size_t i;
+    int *own;
+
+    MPI_Type_contiguous(count, MPI_INT, &whole);
+    MPI_Type_vector(NUM_ROWS, count / NUM_ROWS / 2, count / NUM_ROWS, MPI_INT,
+                    &columns);
+    MPI_Type_commit(&whole);
+    MPI_Type_commit(&columns);
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    allocate_window(size, &first);
+    own = allocate_window(size, &second);
+    if (rank == 0) {
+        put_parts(first, buffer, count, turn + 1);
+    }
+    for (i = 0; i < count; ++i) {
+        own[i] = turn + rank + 2;
+    }
+    MPI_Win_sync(second);
+    MPI_Barrier(MPI_COMM_WORLD);
+    get_parts(first, whole, buffer, count, turn + 1, 0);
+    get_parts(second, columns, buffer, count / 2, turn + 2, 1);
+    free_window(&second);
+    free_window(&first);
+    start = (MPI_Wtime() - start) * 1e6;
+
+    MPI_Type_free(&columns);
+    MPI_Type_free(&whole);
+    munmap(buffer, size);
+    return start;
+}
+
 /*
  * Before the measurement MPI connects and allocates, and the kernel's scheduler
  * distributes the ranks. That takes some tenths of a second. Until then all
@@ -491,13 +585,15 @@ int main(int argc, char **argv)
         sweep(same, first, last);
     } else if (!strcmp(kind, "zeroed")) {
         sweep(zeroed, first, last);
+    } else if (!strcmp(kind, "window")) {
+        sweep(window, first, last);
     } else if (!strcmp(kind, "pair")) {
         pair(first);
     } else if (!strcmp(kind, "startup")) {
         startup(first);
     } else {
         fail("say once, untouched, allreduce, warm, heap, heap-warm, mapped, "
-             "same, zeroed, pair or startup");
+             "same, zeroed, window, pair or startup");
     }
 
     MPI_Finalize();

@@ -245,6 +245,11 @@ LARGE = [
          fresh(4, "allreduce"), 1.15, turns=more_turns, **MPI_SIZES),
     both("large.warm", "MPI_Allreduce, 4 ranks, same buffers",
          fresh(4, "warm"), 0.97, turns=more_turns, **MPI_SIZES),
+    # Global Arrays' test of 400 KB per rank (scan_addc), and larger ones
+    Row("large.window", "new MPI windows, put, got and freed, 4 ranks",
+        fresh(4, "window"), ("nprdma", "verbs", "tcp"),
+        [ratio("nprdma", "verbs", "<=", 0.8), ratio("nprdma", "tcp")],
+        sizes=(400 * 1024, 4 * MIB)),
     # How far apart the CPUs are changes from turn to turn on virtual machines,
     # and all of this with it, also the ratio
     Row("large.put", "put and flush, target polling : AM round trip",
