@@ -38,7 +38,7 @@ struct nprdma_batch {
 	unsigned int n;
 	u32 bits;		/* they are to get */
 	bool resident;
-	u32 events;		/* of the region, before the look-up */
+	unsigned long seq;	/* of the notifier, before the look-up */
 	u32 revocations;	/* of the region, at the look-up */
 	bool unless_revoked;	/* revocations is the caller's, and older */
 	unsigned long refused;	/* never given to a device */
@@ -150,8 +150,8 @@ static bool nprdma_batch_awaits_user(struct nprdma_kregion *region,
  * Look pages up, and bring them in unless only resident ones are asked for. A
  * request for reading does not break copy-on-write.
  *
- * The wait for the sequence number lasts until the notifications up to
- * @batch->events are over. Each other one counts later.
+ * The wait for the sequence number lasts until the notifications up to it are
+ * over. Each other one has a greater number.
  *
  * Returns -EBUSY if a notification of any page of the region has come
  * meanwhile.
@@ -176,9 +176,8 @@ static int nprdma_batch_look_up(struct nprdma_kregion *region,
 	if (!batch->unless_revoked)
 		batch->revocations =
 			READ_ONCE(region->states.header->revocations);
-	/* Before anything is looked up */
-	batch->events = (u32)smp_load_acquire(&region->counters.events);
-	range.notifier_seq = mmu_interval_read_begin(&region->notifier);
+	batch->seq = mmu_interval_read_begin(&region->notifier);
+	range.notifier_seq = batch->seq;
 	if (mmap_read_lock_killable(region->mm))
 		return -EINTR;
 	ret = nprdma_batch_check(region, batch);
@@ -196,17 +195,22 @@ static int nprdma_batch_look_up(struct nprdma_kregion *region,
 	return (ret == -EPERM) ? -EFAULT : ret;
 }
 
-/* Whether one of the pages has been notified of since. Exact with the lock
- * held. */
+/*
+ * Whether one of the pages has been notified of since. Exact with the lock
+ * held.
+ *
+ * mmu_interval_read_retry() answers for all of the region, and would do so for
+ * ever where the kernel takes pages all the time. So its number is also kept
+ * for each batch of pages. It may not wrap around between look-up and commit,
+ * however long the thread is not scheduled there.
+ */
 static bool nprdma_batch_is_notified(struct nprdma_kregion *region,
 				     const struct nprdma_batch *batch)
 {
-	u32 last = READ_ONCE(nprdma_kregion_last(region,
-						 batch->first)->notified);
-	u32 now = (u32)READ_ONCE(region->counters.events);
-
-	/* Compare ages, since the number wraps around */
-	return now - last < now - batch->events;
+	BUILD_BUG_ON(BITS_PER_LONG < 64);
+	return mmu_interval_read_retry(&region->notifier, batch->seq) &&
+	       READ_ONCE(nprdma_kregion_last(region, batch->first)->notified) >
+	       batch->seq;
 }
 
 /*

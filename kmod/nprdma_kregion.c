@@ -150,19 +150,19 @@ void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
 }
 
 /*
- * Number the notification in progress at these pages, with the lock held:
- * frames of them that were looked up before are not put in any more.
+ * Note the notification in progress at these pages, with the lock held: frames
+ * of them that were looked up before are not put in any more.
  */
-static void nprdma_count_notification(struct nprdma_kregion *region,
-				      unsigned long first, unsigned long n)
+static void nprdma_note_notification(struct nprdma_kregion *region,
+				     unsigned long seq, unsigned long first,
+				     unsigned long n)
 {
 	unsigned long end = first + n;
 	unsigned long page;
 
 	for (page = first; page < end;
 	     page = round_down(page, NPRDMA_BATCH) + NPRDMA_BATCH)
-		WRITE_ONCE(nprdma_kregion_last(region, page)->notified,
-			   (u32)region->counters.events);
+		WRITE_ONCE(nprdma_kregion_last(region, page)->notified, seq);
 }
 
 /**
@@ -220,12 +220,10 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 
 	spin_lock(&region->lock);
 	mmu_interval_set_seq(notifier, cur_seq);
-	/* A page-in that counts it waits for the sequence number, too */
-	smp_store_release(&region->counters.events,
-			  region->counters.events + 1);
+	region->counters.events++;
 	while (first < end) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
-		nprdma_count_notification(region, first, n);
+		nprdma_note_notification(region, cur_seq, first, n);
 		lost += nprdma_kregion_clear(region, NPRDMA_PAGE_BITS, first,
 					     n, false);
 		first += n;

@@ -34,8 +34,8 @@ struct nprdma_chunk {
 	unsigned long *table;
 	unsigned int present;
 	struct nprdma_last {
+		unsigned long notified;
 		u32 revoked;
-		u32 notified;
 	} last[NPRDMA_CHUNK_PAGES / BITS_PER_LONG];
 };
 
@@ -119,7 +119,8 @@ nprdma_kregion_states_page(struct nprdma_kregion *region, unsigned long i)
 
 /*
  * For each batch of pages, the numbers of the last revocation and of the last
- * notification that included one of them. Numbers wrap around.
+ * notification that included one of them. That of a notification is the
+ * kernel's own sequence number, of 64 bits. That of a revocation wraps around.
  */
 static inline struct nprdma_last *
 nprdma_kregion_last(struct nprdma_kregion *region, unsigned long page)

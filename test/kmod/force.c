@@ -4,7 +4,8 @@
  * Errors that do not occur by themselves. Each kernel function that a call of
  * the module uses, and that can fail, fails once, by nprdma_force.ko. The
  * caller gets the error, everything done before is undone, and the same call
- * succeeds afterwards.
+ * succeeds afterwards. The same module makes a page-in last for as long as a
+ * counter needs to wrap around.
  */
 
 #ifndef _GNU_SOURCE
@@ -220,6 +221,82 @@ static void test_destroyed(void)
     CHECK_EQ((intptr_t)error, ENOENT);
 }
 
+/* What a counter of 32 bits takes for none */
+#define NOTIFICATIONS (1ull << 32)
+
+typedef struct populating {
+    kmod_region_t              region;
+    struct nprdma_ioc_populate arg;
+    int                        error;
+} populating_t;
+
+
+static void *populating_thread(void *arg)
+{
+    populating_t *self = arg;
+
+    self->error = kmod_populate(&self->region, 0, 1, NPRDMA_IOC_POPULATE_WRITE,
+                                &self->arg);
+    return NULL;
+}
+
+static int is_held(void *unused)
+{
+    (void)unused;
+    return kmod_read_number(KMOD_FORCE "held", "") == 1;
+}
+
+/*
+ * Page 0 has been looked up, and then the thread gets no CPU until there were a
+ * great many notifications, the last of them of page @a last.
+ */
+static void populate_held(populating_t *self, size_t last)
+{
+    uint8_t *memory = kmod_map(2 * NUM_PAGES * PAGE);
+    unsigned char resident;
+    pthread_t thread;
+    char text[32];
+
+    kmod_force(0);
+    kmod_region_create(&self->region, kmod_open(), memory,
+                       2 * NUM_PAGES * PAGE);
+    memset(memory, 1, PAGE);
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "hold", "1"), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, populating_thread, self), 0);
+    CHECK(kmod_await(is_held, NULL));
+    snprintf(text, sizeof(text), "%llu", NOTIFICATIONS - 1);
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "notified", text), 0);
+    CHECK(madvise(memory + last * PAGE, PAGE, MADV_DONTNEED) == 0, "%m");
+    CHECK_EQ(kmod_write_file(KMOD_FORCE "hold", "0"), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+
+    CHECK_EQ(self->error, 0);
+    CHECK_EQ(kmod_count(&self->region, 0, 1, NPRDMA_PAGE_BITS), 1);
+    CHECK(mincore(memory, PAGE, &resident) == 0, "%m");
+    CHECK(resident & 1, "devices have a page that the process has not");
+    kmod_region_destroy(&self->region);
+}
+
+/* The process has given the page back meanwhile, so it is looked up again */
+static void test_held(void)
+{
+    populating_t self;
+
+    kmod_force_needed();
+    populate_held(&self, 0);
+    CHECK(self.arg.retries > 0);
+}
+
+/* The notifications were of other pages, and do not matter */
+static void test_held_beside(void)
+{
+    populating_t self;
+
+    kmod_force_needed();
+    populate_held(&self, NUM_PAGES);
+    CHECK_EQ(self.arg.retries, 0);
+}
+
 static void on_alarm(int number)
 {
     (void)number;
@@ -300,6 +377,8 @@ static const kmod_case_t cases[] = {
     {"open", test_open},
     {"busy", test_busy},
     {"destroyed", test_destroyed},
+    {"held", test_held},
+    {"held_beside", test_held_beside},
     {"interrupted", test_interrupted},
     {"shadow_stack", test_shadow_stack},
     {NULL, NULL}

@@ -4,10 +4,15 @@
 /*
  * Lets kernel functions that nprdma.ko calls fail, one at a time, as they do
  * when memory is short or when a signal arrives, which may kill the process.
- * Also makes a mapping look like a shadow stack, which the test machines do not
- * have. For a test only.
+ * Holds a page-in between its look-up and its end, and advances everything that
+ * counts notifications meanwhile. Also makes a mapping look like a shadow stack,
+ * which the test machines do not have. For a test only.
  */
 
+#include "nprdma_kregion.h"
+
+#include <linux/delay.h>
+#include <linux/gfp.h>
 #include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 #include <linux/mm.h>
@@ -15,6 +20,18 @@
 #include <linux/moduleparam.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
+
+/*
+ * The beginning of the kernel's struct mmu_notifier_subscriptions, which no
+ * header has
+ */
+struct nprdma_force_subscriptions {
+	struct hlist_head list;
+	bool has_itree;
+	spinlock_t lock;
+	unsigned long invalidate_seq;
+	unsigned long active_invalidate_ranges;
+};
 
 /* Functions that can fail, by their names in different kernels */
 struct nprdma_force_point {
@@ -71,9 +88,20 @@ static bool busy;
 module_param(busy, bool, 0600);
 MODULE_PARM_DESC(busy, "Every hmm_range_fault() fails with EBUSY");
 
+static bool hold;
+module_param(hold, bool, 0600);
+MODULE_PARM_DESC(hold, "A page-in that needs a table of a chunk waits there");
+
+static unsigned int held;
+module_param(held, uint, 0400);
+MODULE_PARM_DESC(held, "How many page-ins wait");
+
 static char *forced = "";
 module_param(forced, charp, 0400);
 MODULE_PARM_DESC(forced, "What failed last");
+
+/* Of the region that the process has created last */
+static struct mmu_interval_notifier *nprdma_force_notifier;
 
 /* Replaces the failing function, and keeps the return value */
 static noinline notrace void nprdma_force_return(void)
@@ -82,6 +110,22 @@ static noinline notrace void nprdma_force_return(void)
 }
 
 NOKPROBE_SYMBOL(nprdma_force_return);
+
+/* Replaces get_zeroed_page(), which may sleep as well */
+static noinline unsigned long nprdma_force_hold(gfp_t flags)
+{
+	WRITE_ONCE(held, held + 1);
+	while (READ_ONCE(hold) && !fatal_signal_pending(current))
+		msleep(1);
+	WRITE_ONCE(held, held - 1);
+	return get_zeroed_page(flags);
+}
+
+static bool nprdma_force_is(const struct nprdma_force_point *point,
+			    const char *name)
+{
+	return !strncmp(point->name, name, strlen(name));
+}
 
 static bool nprdma_force_fails(struct nprdma_force_point *point)
 {
@@ -100,7 +144,15 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 	if (task_tgid_nr(current) != READ_ONCE(tgid))
 		return 0;
 	sprint_symbol(caller, *(unsigned long *)regs->sp);
-	if (!strstr(caller, "[nprdma]") || !nprdma_force_fails(point))
+	if (!strstr(caller, "[nprdma]"))
+		return 0;
+	if (nprdma_force_is(point, "mmu_interval_notifier_insert"))
+		nprdma_force_notifier = (void *)regs->di;
+	if (READ_ONCE(hold) && nprdma_force_is(point, "get_zeroed_page")) {
+		regs->ip = (unsigned long)nprdma_force_hold;
+		return 1;
+	}
+	if (!nprdma_force_fails(point))
 		return 0;
 
 	forced = (char *)point->name;
@@ -144,6 +196,59 @@ static int nprdma_force_shadow(const char *text,
 	return -EOPNOTSUPP;
 #endif
 }
+
+/*
+ * As if notifications of the region had begun and ended one after the other:
+ * each adds two to the kernel's number.
+ */
+static int nprdma_force_notify(struct mmu_interval_notifier *notifier,
+			       unsigned long n)
+{
+	struct nprdma_kregion *region =
+		container_of(notifier, struct nprdma_kregion, notifier);
+	struct nprdma_force_subscriptions *all =
+		(void *)notifier->mm->notifier_subscriptions;
+	int ret = 0;
+
+	spin_lock(&all->lock);
+	spin_lock(&region->lock);
+	if (all->active_invalidate_ranges) {
+		ret = -EAGAIN;
+	} else if (all->invalidate_seq % 2 || !(notifier->invalidate_seq % 2) ||
+		   all->invalidate_seq - notifier->invalidate_seq > U16_MAX) {
+		/* This kernel has another structure */
+		ret = -EOPNOTSUPP;
+	} else {
+		notifier->invalidate_seq += 2 * n;
+		all->invalidate_seq = notifier->invalidate_seq + 1;
+		region->counters.events += n;
+	}
+	spin_unlock(&region->lock);
+	spin_unlock(&all->lock);
+	return ret;
+}
+
+/* On a write: a number of notifications of the last region, as if they came */
+static int nprdma_force_notified(const char *text,
+				 const struct kernel_param *param)
+{
+	unsigned long n;
+	int ret;
+
+	ret = kstrtoul(text, 0, &n);
+	if (ret)
+		return ret;
+	if (!nprdma_force_notifier ||
+	    nprdma_force_notifier->mm != current->mm)
+		return -ENOENT;
+	return nprdma_force_notify(nprdma_force_notifier, n);
+}
+
+static const struct kernel_param_ops nprdma_force_notified_ops = {
+	.set = nprdma_force_notified,
+};
+module_param_cb(notified, &nprdma_force_notified_ops, NULL, 0200);
+MODULE_PARM_DESC(notified, "How many notifications the last region gets");
 
 static const struct kernel_param_ops nprdma_force_shadow_ops = {
 	.set = nprdma_force_shadow,
