@@ -165,13 +165,16 @@ struct nprdma_ioc_attach_device {
 
 /**
  * NPRDMA_IOC_REGION_CREATE: watch a range of the address space. Nothing is
- * touched, and memory need not be mapped there. Regions may overlap.
+ * touched, and memory need not be mapped there. Regions may overlap, up to a
+ * number: for each of them the kernel needs time when it takes a page.
  *
  *   EINVAL      `address` or `length` is not a multiple of the page size,
  *               `length` is 0, or the range leaves the address space.
  *   EFBIG       `length` is more than the module parameter max_region_bytes.
  *   EDQUOT      One more than the user's limits (max_user_regions,
- *               max_user_bytes) allow; not with CAP_SYS_RESOURCE.
+ *               max_user_bytes) allow; not with CAP_SYS_RESOURCE. Or
+ *               NPRDMA_MAX_OVERLAP regions of this address space, of whatever
+ *               context, have a page of it already.
  *   ENOSPC      One more than max_total_bytes allows all users together.
  *   ENOMEM      No memory.
  *   EMFILE, ENFILE  No file descriptor.
@@ -189,6 +192,9 @@ struct nprdma_ioc_region_create {
     __aligned_u64 states_size;   /* out: bytes that can be mapped from offset
                                   * 0, header included; whole pages */
 };
+
+/* Most regions of an address space that have the same page */
+#define NPRDMA_MAX_OVERLAP 16
 
 
 /**

@@ -390,16 +390,32 @@ struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 
 /**
  * nprdma_kregion_watch - receive notifications for the range of a region
- * @region: region; mmu_interval_notifier_remove() ends this
+ * @region: region; nprdma_kregion_unwatch() ends this
  *
- * Return: 0, or an error of mmu_interval_notifier_insert().
+ * Return: 0; -EDQUOT: too many regions do so; or an error of
+ * mmu_interval_notifier_insert().
  */
 int nprdma_kregion_watch(struct nprdma_kregion *region)
 {
-	return mmu_interval_notifier_insert(&region->notifier, region->mm,
-					    region->start,
-					    region->npages << PAGE_SHIFT,
-					    &nprdma_notifier_ops);
+	int ret = nprdma_overlap_add(&region->place, region->mm, region->start,
+				     region->npages);
+
+	if (ret)
+		return ret;
+	ret = mmu_interval_notifier_insert(&region->notifier, region->mm,
+					   region->start,
+					   region->npages << PAGE_SHIFT,
+					   &nprdma_notifier_ops);
+	if (ret)
+		nprdma_overlap_remove(&region->place);
+	return ret;
+}
+
+/* May sleep */
+void nprdma_kregion_unwatch(struct nprdma_kregion *region)
+{
+	mmu_interval_notifier_remove(&region->notifier);
+	nprdma_overlap_remove(&region->place);
 }
 
 /* Free the tables of frames of a dead region. May sleep. */

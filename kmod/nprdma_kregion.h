@@ -12,6 +12,7 @@
 #include <linux/spinlock.h>
 
 #include "nprdma_ctx.h"
+#include "nprdma_overlap.h"
 #include "nprdma_state.h"
 
 /* Pages of a chunk, whose frames are recorded in one table: 2 MiB */
@@ -60,6 +61,7 @@ struct nprdma_kregion {
 	unsigned long npages;
 	struct nprdma_states states;
 	atomic_long_t bytes;	/* accounted for */
+	struct nprdma_overlap place;	/* counted while it is watched */
 	struct mmu_interval_notifier notifier;
 
 	struct mutex reg_lock;	/* adding and removing registrations */
@@ -86,6 +88,7 @@ struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 					    unsigned long start,
 					    unsigned long npages);
 int nprdma_kregion_watch(struct nprdma_kregion *region);
+void nprdma_kregion_unwatch(struct nprdma_kregion *region);
 void nprdma_kregion_free_tables(struct nprdma_kregion *region);
 void nprdma_kregion_get(struct nprdma_kregion *region);
 void nprdma_kregion_put(struct nprdma_kregion *region);

@@ -47,7 +47,7 @@ int nprdma_kregions_create(struct nprdma_ctx *ctx, unsigned long start,
 	return 0;
 
 err_remove:
-	mmu_interval_notifier_remove(&region->notifier);
+	nprdma_kregion_unwatch(region);
 	nprdma_kregion_put(region);
 err_put:
 	nprdma_kregion_put(region);
@@ -77,7 +77,7 @@ int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
 	spin_unlock(&region->lock);
 	nprdma_kregion_revoke(region, NPRDMA_PAGE_BITS, 0, region->npages,
 			      false);
-	mmu_interval_notifier_remove(&region->notifier);
+	nprdma_kregion_unwatch(region);
 	/* A process that sees `dead` sees all states absent */
 	smp_store_release(&region->states.header->dead, 1);
 

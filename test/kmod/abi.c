@@ -317,6 +317,44 @@ static void region_create(void)
     CHECK_EQ(create_region(ctx, 1 << 20, PAGE), EMFILE);
 }
 
+/* The bound counts the regions of all contexts of the address space */
+static void region_overlap(void)
+{
+    const uint64_t base = 1ull << 30, page = base + PAGE;
+    int ctx = kmod_open(), other = kmod_open();
+    unsigned i;
+    pid_t pid;
+
+    /* Stairs: many regions, but no page has more than two */
+    for (i = 0; i < 4 * NPRDMA_MAX_OVERLAP; ++i) {
+        CHECK_EQ(create_region(ctx, base + 2 * i * PAGE, 3 * PAGE), 0);
+    }
+
+    for (i = 1; i < NPRDMA_MAX_OVERLAP; ++i) {
+        CHECK_EQ(create_region((i % 2) ? ctx : other, page, PAGE), 0);
+    }
+    CHECK_EQ(create_region(ctx, page, PAGE), EDQUOT);
+    CHECK_EQ(create_region(other, page, PAGE), EDQUOT);
+    CHECK_EQ(create_region(other, base, 2 * PAGE), EDQUOT);
+    CHECK_EQ(create_region(other, 0, 2 * base), EDQUOT);
+
+    /* Not so beside it */
+    CHECK_EQ(create_region(ctx, 0, page), 0);
+    CHECK_EQ(create_region(ctx, page + PAGE, base), 0);
+
+    /* A child has an address space of its own */
+    pid = fork();
+    if (pid == 0) {
+        CHECK_EQ(create_region(kmod_open(), page, PAGE), 0);
+        _exit(0);
+    }
+    CHECK_EQ(kmod_wait(pid), 0);
+
+    /* Regions that have ended do not count */
+    close(other);
+    CHECK_EQ(create_region(ctx, page, PAGE), 0);
+}
+
 static void region_destroy(void)
 {
     struct nprdma_ioc_region_destroy destroy = {.size = sizeof(destroy)};
@@ -790,6 +828,7 @@ static const kmod_case_t cases[] = {
     {"query", query},
     {"attach_device", attach_device},
     {"region_create", region_create},
+    {"region_overlap", region_overlap},
     {"region_destroy", region_destroy},
     {"export_region", export_region},
     {"registrations", registrations},

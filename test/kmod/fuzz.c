@@ -95,7 +95,8 @@ static void fuzz_fill(fuzz_thread_t *thread, unsigned nr, uint64_t *words)
     halves[1] = rand_r(&thread->seed) % 4;
     if (nr == _IOC_NR(NPRDMA_IOC_REGION_CREATE)) {
         halves[1] = 0;
-        words[1]  = (uintptr_t)thread->fuzz->memory;
+        words[1]  = (uintptr_t)thread->fuzz->memory +
+                    rand_r(&thread->seed) % NUM_PAGES * PAGE;
         words[2]  = (1 + rand_r(&thread->seed) % NUM_PAGES) * PAGE;
     } else {
         halves[2] = rand_r(&thread->seed) % 16;
