@@ -20,6 +20,7 @@
 #include <linux/file.h>
 #include <linux/nospec.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -335,6 +336,25 @@ static int nprdma_call_populate(struct nprdma_call *call)
 	return ret;
 }
 
+/* Large regions take long, and a killed process must end */
+static int nprdma_revoke_killable(struct nprdma_kregion *region,
+				  struct nprdma_ioc_invalidate *arg,
+				  unsigned long first, unsigned long n)
+{
+	bool touch = arg->flags & NPRDMA_IOC_INVALIDATE_TOUCH;
+	unsigned long end = first + n;
+
+	arg->invalidated = 0;
+	for (; first < end; first += n) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		n = min(end - first, NPRDMA_CLEAR_BATCH);
+		arg->invalidated += nprdma_kregion_revoke(region, arg->bits,
+							  first, n, touch);
+	}
+	return 0;
+}
+
 static int nprdma_call_invalidate(struct nprdma_call *call)
 {
 	struct nprdma_ioc_invalidate *arg = &call->arg.invalidate;
@@ -351,9 +371,7 @@ static int nprdma_call_invalidate(struct nprdma_call *call)
 	ret = nprdma_kregion_pages(region, arg->address, arg->length, &first,
 				   &n);
 	if (!ret)
-		arg->invalidated = nprdma_kregion_revoke(region, arg->bits,
-							 first, n,
-			arg->flags & NPRDMA_IOC_INVALIDATE_TOUCH);
+		ret = nprdma_revoke_killable(region, arg, first, n);
 	nprdma_kregion_put(region);
 	return ret;
 }

@@ -37,6 +37,7 @@
 #define VTD_ECAP_C		BIT_ULL(0)
 #define VTD_ECAP_SMPWC		BIT_ULL(48)
 #define VTD_GSTS_TES		BIT(31)
+#define VTD_GSTS_QIES		BIT(26)
 #define VTD_RTADDR_TTM		GENMASK_ULL(11, 10)
 
 enum {
@@ -213,6 +214,13 @@ static int vtd_check_unit(const struct vtd_unit *unit,
 	if (!(unit->gsts & VTD_GSTS_TES))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the device's VT-d unit does not translate");
+	/*
+	 * Linux uses the queue if the unit has one (ECAP.QI). Through the
+	 * registers it does not ask for reads to be drained.
+	 */
+	if (!(unit->gsts & VTD_GSTS_QIES))
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "the device's VT-d unit has no invalidation queue, or the kernel does not use it");
 	/* Without draining, a write may hit a page that was taken away */
 	if (!(unit->cap & VTD_CAP_DWD) || !(unit->cap & VTD_CAP_DRD))
 		return nprdma_reason_set(why, -EOPNOTSUPP,

@@ -56,12 +56,30 @@ static int child_is_seen(void *arg)
     return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
 }
 
-/* Start a child, map its states like the NIC of a peer, and watch them */
-static void child_start(child_t *child, void (*what)(kmod_region_t *region))
+/* Map the states of another process, like the NIC of a peer */
+static void child_map(kmod_region_t *region, pid_t pid, int states_fd)
 {
     struct nprdma_ioc_states_info info = {.size = sizeof(info)};
-    int out[2], in[2], pidfd, fd;
+    int pidfd = syscall(SYS_pidfd_open, pid, 0);
+    int fd    = syscall(SYS_pidfd_getfd, pidfd, states_fd, 0);
     void *states;
+
+    CHECK(fd >= 0, "%m");
+    CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, 0);
+    states = mmap(NULL, info.states_size, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(states != MAP_FAILED, "%m");
+    close(fd);
+    close(pidfd);
+    region->header      = states;
+    region->num_pages   = info.length / PAGE;
+    region->words       = (void*)((uint8_t*)states + info.states_offset);
+    region->states_size = info.states_size;
+}
+
+/* Start a child, map its states, and watch them */
+static void child_start(child_t *child, void (*what)(kmod_region_t *region))
+{
+    int out[2], in[2];
 
     CHECK(pipe(out) == 0 && pipe(in) == 0, "%m");
     child->pid = fork();
@@ -76,18 +94,7 @@ static void child_start(child_t *child, void (*what)(kmod_region_t *region))
     close(out[0]);
     child->pipe = in[1];
 
-    pidfd = syscall(SYS_pidfd_open, child->pid, 0);
-    fd    = syscall(SYS_pidfd_getfd, pidfd, child->states_fd, 0);
-    CHECK(fd >= 0, "%m");
-    CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, 0);
-    states = mmap(NULL, info.states_size, PROT_READ, MAP_SHARED, fd, 0);
-    CHECK(states != MAP_FAILED, "%m");
-    close(fd);
-    close(pidfd);
-    child->region.header    = states;
-    child->region.num_pages = NUM_PAGES;
-    child->region.words     = (void*)((uint8_t*)states + info.states_offset);
-    child->region.states_size = info.states_size;
+    child_map(&child->region, child->pid, child->states_fd);
     CHECK_EQ(kmod_count(&child->region, 0, NUM_PAGES, NPRDMA_PAGE_BITS),
              NUM_PAGES);
     kmod_watch_start(&child->watch, &child->region, child->pid);
@@ -199,6 +206,73 @@ static void test_oom(void)
     snprintf(text, sizeof(text), "%d", (int)child.pid);
     CHECK_EQ(kmod_write_file(path, text), 0);
     child_end(&child, 1000 + SIGKILL);
+}
+
+/* States of 32 MiB */
+#define LARGE ((uint64_t)32 << 30)
+
+/* Changes all states of a large region, once it may */
+static void invalidate_large(int out, int in)
+{
+    struct nprdma_ioc_region_create create = {
+        .size = sizeof(create), .address = 1ull << 40, .length = LARGE
+    };
+    struct nprdma_ioc_invalidate invalidate = {
+        .size    = sizeof(invalidate),
+        .flags   = NPRDMA_IOC_INVALIDATE_TOUCH,
+        .bits    = NPRDMA_PAGE_BITS,
+        .address = create.address,
+        .length  = LARGE
+    };
+    int ctx = kmod_open();
+    char byte;
+
+    CHECK_CALL(ctx, NPRDMA_IOC_REGION_CREATE, &create, 0);
+    CHECK_EQ(write(out, &create.states_fd, sizeof(int)), sizeof(int));
+    CHECK_EQ(read(in, &byte, 1), 0);
+    invalidate.region = create.region;
+    kmod_call(ctx, NPRDMA_IOC_INVALIDATE, &invalidate);
+}
+
+/* @return Whether the child was killed early enough to prove something */
+static int kill_invalidate(void)
+{
+    kmod_region_t region;
+    int out[2], in[2], states_fd, is_early;
+    pid_t pid;
+
+    CHECK(pipe(out) == 0 && pipe(in) == 0, "%m");
+    pid = fork();
+    if (pid == 0) {
+        close(in[1]);
+        invalidate_large(out[1], in[0]);
+        _exit(0);
+    }
+    close(in[0]);
+    close(out[1]);
+    CHECK_EQ(read(out[0], &states_fd, sizeof(int)), sizeof(int));
+    child_map(&region, pid, states_fd);
+    close(in[1]);
+    while (region.words[0] == 0) {
+    }
+    kill(pid, SIGKILL);
+    is_early = region.words[region.num_pages / 2] == 0;
+    kmod_wait(pid);
+    CHECK(!is_early || (region.words[region.num_pages - 1] == 0),
+          "the call went on to its end");
+    munmap(region.header, region.states_size);
+    close(out[0]);
+    return is_early;
+}
+
+/* A call that takes long ends when the process is killed */
+static void test_invalidate_killed(void)
+{
+    uint64_t end = kmod_deadline();
+
+    while (!kill_invalidate()) {
+        CHECK(kmod_time_ms() < end, "the call is too fast");
+    }
 }
 
 #define MANY 4000
@@ -314,6 +388,7 @@ static void test_memory_comes_back(void)
 static const kmod_case_t cases[] = {
     {"exit", test_exit},
     {"kill", test_kill},
+    {"invalidate_killed", test_invalidate_killed},
     {"many_regions", test_many_regions},
     {"memory_comes_back", test_memory_comes_back},
     {"oom", test_oom},
