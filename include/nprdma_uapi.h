@@ -119,14 +119,18 @@ struct nprdma_ioc_query {
 /**
  * NPRDMA_IOC_ATTACH_DEVICE: check a device with a trial window, and allow it to
  * import the regions of this context. A device that is attached already is
- * checked again. A device stays attached until the end of the context. The name
- * of a subfunction's RDMA device stands for the PCI function that it is a part
- * of.
+ * checked again, without the window. A device stays attached until the end of
+ * the context. The name of a subfunction's RDMA device stands for the PCI
+ * function that it is a part of.
  *
  *   EINVAL      `name` is not terminated, or empty; `reserved` is not zero.
  *   ENODEV      There is no such device on a PCI bus, or it has no driver.
- *   EOPNOTSUPP  Its windows cannot be re-pointed safely; see `why`.
+ *   EOPNOTSUPP  It is not for RDMA, or its windows cannot be re-pointed safely;
+ *               see `why`.
  *   ENOMEM      No memory.
+ *   EINTR       A signal came first. One call of a user is executed at a time,
+ *               and waits for the device if that is just bound, unbound or
+ *               reset.
  *
  * `why` is filled with all of these but EINVAL.
  */

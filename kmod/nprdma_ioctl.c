@@ -71,6 +71,23 @@ static int nprdma_call_query(struct nprdma_call *call)
 	return 0;
 }
 
+/* One at a time for each user, so that few calls wait for a device, however many
+ * processes ask */
+static int nprdma_attach_check(struct nprdma_user *user, struct device *dev,
+			       struct nprdma_device_info *info,
+			       struct nprdma_reason *why)
+{
+	int ret;
+
+	if (mutex_lock_interruptible(&user->attach_lock))
+		return nprdma_reason_set(why, -EINTR, "a signal came first");
+	ret = nprdma_device_check(dev, info, why);
+	if (!ret || ret == -EOPNOTSUPP)
+		nprdma_device_log(dev, ret, why);
+	mutex_unlock(&user->attach_lock);
+	return ret;
+}
+
 static int nprdma_attach_found(struct nprdma_call *call, struct device *dev,
 			       struct nprdma_reason *why)
 {
@@ -78,9 +95,7 @@ static int nprdma_attach_found(struct nprdma_call *call, struct device *dev,
 	struct nprdma_device_info info = { };
 	int ret;
 
-	ret = nprdma_device_check(dev, &info, why);
-	if (!ret || ret == -EOPNOTSUPP)
-		nprdma_device_log(dev, ret, why);
+	ret = nprdma_attach_check(call->ctx->user, dev, &info, why);
 	attach->device = info.flags;
 	attach->max_order = info.max_order;
 	attach->page_sizes = info.page_sizes;

@@ -8,7 +8,6 @@
 #include <linux/device.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
-#include <linux/mutex.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
@@ -114,6 +113,7 @@ void nprdma_user_put(struct nprdma_user *user)
 	mutex_unlock(&nprdma_users_lock);
 }
 
+	mutex_init(&user->attach_lock);
 /*
  * Add to a sum unless it exceeds the limit. Of two concurrent calls that do not
  * both fit, both may fail, but not both succeed.
@@ -130,6 +130,7 @@ static bool nprdma_add_limited(atomic_long_t *sum, long value,
 }
 
 /* The same for the limit of a user, which CAP_SYS_RESOURCE may exceed */
+		mutex_destroy(&user->attach_lock);
 static bool nprdma_add_user(atomic_long_t *sum, long value,
 			    unsigned long limit)
 {

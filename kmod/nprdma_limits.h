@@ -6,6 +6,7 @@
 
 #include <linux/atomic.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
 
@@ -25,6 +26,7 @@ struct nprdma_user {
 	atomic_long_t regions;
 	struct list_head iovas;	/* under the same lock */
 };
+	struct mutex attach_lock;	/* held while a device is checked */
 
 void nprdma_limits_init(void);
 

@@ -31,8 +31,16 @@ module_param(allow_any_device, bool, 0444);
 MODULE_PARM_DESC(allow_any_device,
 		 "For tests: allow devices that are no RDMA devices");
 
-/* Devices whose description is in the log: 1, or 2 if they were refused */
+/* Devices whose description is in the log, and whether they passed */
+#define PASSED	xa_mk_value(1)
+#define REFUSED	xa_mk_value(2)
 static DEFINE_XARRAY(logged);
+
+static unsigned long log_id(struct pci_dev *pdev)
+{
+	return ((unsigned long)pci_domain_nr(pdev->bus) << 16) |
+	       pci_dev_id(pdev);
+}
 
 static bool has_acpi_table(const char *signature)
 {
@@ -303,31 +311,49 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
 			  "on" : "off", root->max_order, info->page_sizes);
 }
 
-static int check_device(struct device *dev, struct nprdma_device_info *info,
-			struct nprdma_reason *why)
+/*
+ * Whether a device is for RDMA. Other devices are left alone: the lock of one
+ * may be held for long, and its IOMMU is not the user's business.
+ */
+static int check_rdma(struct device *dev, struct nprdma_reason *why)
 {
-	struct nprdma_pte_root root = { };
-	struct iommu_domain *domain;
-	int ret;
-
-	if (!dev->driver)
+	if (!READ_ONCE(dev->driver))
 		return nprdma_reason_set(why, -ENODEV,
 					 "no driver is bound to the device");
-	ret = nprdma_device_root(dev, &domain, &root, why);
-	if (root.levels)
-		fill_info(to_pci_dev(dev), domain, &root, info);
-	if (ret)
-		return ret;
-	/* Windows on the device of a disk would only cost time */
 	if (!allow_any_device &&
 	    !device_for_each_child(dev, NULL, is_rdma_device))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "no RDMA device belongs to the PCI function");
-	ret = try_window(dev, false, why);
+	return 0;
+}
+
+/* The device's lock is held */
+static int check_device(struct device *dev, struct nprdma_device_info *info,
+			struct nprdma_reason *why)
+{
+	struct pci_dev *pdev = to_pci_dev(dev);
+	struct nprdma_pte_root root = { };
+	struct iommu_domain *domain;
+	int ret;
+
+	/* Again, as they may have ended before the lock was taken */
+	ret = check_rdma(dev, why);
+	if (ret)
+		return ret;
+	ret = nprdma_device_root(dev, &domain, &root, why);
+	if (root.levels)
+		fill_info(pdev, domain, &root, info);
+	/*
+	 * A trial flushes the whole domain twice, which slows down others. An
+	 * import repeats all of its checks, so one that succeeds is enough.
+	 */
+	if (!ret && xa_load(&logged, log_id(pdev)) != PASSED) {
+		ret = try_window(dev, false, why);
+		if (!ret)
+			ret = try_window(dev, true, why);
+	}
 	if (!ret)
-		ret = try_window(dev, true, why);
-	if (!ret)
-		describe(to_pci_dev(dev), &root, info, why);
+		describe(pdev, &root, info, why);
 	return ret;
 }
 
@@ -337,19 +363,23 @@ static int check_device(struct device *dev, struct nprdma_device_info *info,
  * @info: result, as far as it was found out; else unchanged
  * @why: description of the device, or the reason for which it is refused
  *
- * Makes a small window of either kind, with all the checks of a real one.
+ * Until it has passed once, makes a small window of either kind, with all the
+ * checks of a real one.
  *
  * Context: process, may sleep; takes the device's lock.
- * Return: 0; -ENODEV if it is not a PCI function, or has no driver, so that its
- * next driver may change the domain; -EOPNOTSUPP; -ENOMEM; -EINTR if the
- * process was killed.
+ * Return: 0; -ENODEV if it has no driver, so that its next driver may change
+ * the domain; -EOPNOTSUPP; -ENOMEM; -EINTR if a signal came first.
  */
 int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
 			struct nprdma_reason *why)
 {
 	int ret;
 
-	device_lock(dev);
+	ret = check_rdma(dev, why);
+	if (ret)
+		return ret;
+	if (device_lock_interruptible(dev))
+		return nprdma_reason_set(why, -EINTR, "a signal came first");
 	ret = check_device(dev, info, why);
 	device_unlock(dev);
 	return ret;
@@ -368,13 +398,10 @@ int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
 void nprdma_device_log(struct device *dev, int err,
 		       const struct nprdma_reason *why)
 {
-	struct pci_dev *pdev = to_pci_dev(dev);
-	unsigned long id = ((unsigned long)pci_domain_nr(pdev->bus) << 16) |
-			   pci_dev_id(pdev);
-	void *now = xa_mk_value(err ? 2 : 1);
+	void *now = err ? REFUSED : PASSED;
 
 	/* If there is no memory to remember it, it is printed again */
-	if (xa_store(&logged, id, now, GFP_KERNEL) == now)
+	if (xa_store(&logged, log_id(to_pci_dev(dev)), now, GFP_KERNEL) == now)
 		return;
 	if (err)
 		dev_info(dev, "nprdma: refused: %s\n", why->text);
