@@ -180,7 +180,7 @@ struct nprdma_ioc_attach_device {
  *               NPRDMA_MAX_OVERLAP regions of this address space, of whatever
  *               context, have a page of it already.
  *   ENOSPC      One more than max_total_bytes allows all users together.
- *   ENOMEM      No memory.
+ *   ENOMEM      No memory, or the cgroup may not have more.
  *   EMFILE, ENFILE  No file descriptor.
  *   EINTR       A signal came first.
  */

@@ -334,7 +334,7 @@ static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
 	if (ret)
 		return ret;
 
-	region->chunks = kvzalloc(chunks, GFP_KERNEL_ACCOUNT);
+	region->chunks = kvzalloc(chunks, NPRDMA_GFP_LARGE);
 	if (!region->chunks)
 		return -ENOMEM;
 

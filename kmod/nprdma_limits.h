@@ -14,9 +14,10 @@ struct device;
 struct seq_file;
 
 /*
- * Kernel memory and regions of all contexts of one user. The kernel does not
- * account for I/O page tables and vmalloc_user(). So the module does, for each
- * user and in total.
+ * Kernel memory and regions of all contexts of one user. Cgroups limit memory as
+ * far as it can be charged to them. I/O page tables cannot: the DMA API allocates
+ * them. I/O addresses and regions are not memory. So the module has limits of
+ * its own, for each user and in total.
  */
 struct nprdma_user {
 	struct list_head list;

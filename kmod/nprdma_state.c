@@ -12,7 +12,7 @@ size_t nprdma_states_memory(unsigned long npages)
 int nprdma_states_alloc(struct nprdma_states *states, unsigned long npages)
 {
 	states->size = nprdma_states_memory(npages);
-	states->header = vmalloc_user(states->size);
+	states->header = __vmalloc(states->size, NPRDMA_GFP_LARGE | __GFP_ZERO);
 	if (!states->header)
 		return -ENOMEM;
 

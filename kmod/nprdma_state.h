@@ -10,6 +10,13 @@
 #include "nprdma_uapi.h"
 
 /*
+ * For memory whose size the user chooses. It counts for the user's cgroup. If it
+ * cannot be had, the call fails, and the kernel kills no process for it.
+ */
+#define NPRDMA_GFP_LARGE \
+	(GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
+/*
  * The page states of a region and the header in front of them: one area of
  * kernel memory, which users map read-only (nprdma_uapi.h).
  */

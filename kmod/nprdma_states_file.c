@@ -16,6 +16,25 @@
 #include <linux/module.h>
 #include <linux/seq_file.h>
 
+/* As remap_vmalloc_range(), which refuses memory of __vmalloc(), the only
+ * function of its kind that accounts */
+static int nprdma_states_insert(const struct nprdma_states *states,
+				struct vm_area_struct *vma)
+{
+	unsigned long npages = states->size >> PAGE_SHIFT;
+	unsigned long first = vma->vm_pgoff;
+	unsigned long i;
+	int ret = 0;
+
+	if (first > npages || vma_pages(vma) > npages - first)
+		return -EINVAL;
+	for (i = 0; !ret && i < vma_pages(vma); i++)
+		ret = vm_insert_page(vma, vma->vm_start + (i << PAGE_SHIFT),
+				     vmalloc_to_page((void *)states->header +
+						     ((first + i) << PAGE_SHIFT)));
+	return ret;
+}
+
 /*
  * Read-only is enforced three times: the file is not open for writing, a
  * writable mapping is refused, and mprotect() cannot make a mapping writable
@@ -38,7 +57,7 @@ static int nprdma_states_mmap(struct file *file, struct vm_area_struct *vma)
 	vma->vm_flags |= VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP;
 	vma->vm_flags &= ~(VM_MAYWRITE | VM_MAYEXEC);
 #endif
-	return remap_vmalloc_range(vma, region->states.header, vma->vm_pgoff);
+	return nprdma_states_insert(&region->states, vma);
 }
 
 static int nprdma_states_release(struct inode *inode, struct file *file)

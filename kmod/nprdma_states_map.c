@@ -117,7 +117,7 @@ struct nprdma_states_map *nprdma_states_map_create(struct nprdma_kregion *region
 	struct nprdma_states_map *map;
 	int ret;
 
-	map = kvzalloc(struct_size(map, pieces, npieces), GFP_KERNEL_ACCOUNT);
+	map = kvzalloc(struct_size(map, pieces, npieces), NPRDMA_GFP_LARGE);
 	if (!map)
 		return ERR_PTR(-ENOMEM);
 	map->dev = dev;
