@@ -4,7 +4,6 @@
 #include "nprdma_ctx.h"
 #include "pte/nprdma_window.h"
 
-#include <linux/cred.h>
 #include <linux/device.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
@@ -38,7 +37,7 @@ struct nprdma_ctx *nprdma_ctx_create(void)
 	if (!ctx)
 		return ERR_PTR(-ENOMEM);
 
-	ctx->user = nprdma_user_get(current_uid());
+	ctx->user = nprdma_user_get();
 	if (!ctx->user) {
 		kfree(ctx);
 		return ERR_PTR(-ENOMEM);

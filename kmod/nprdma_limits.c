@@ -5,11 +5,13 @@
 #include "pte/nprdma_kdevice.h"
 
 #include <linux/capability.h>
+#include <linux/cred.h>
 #include <linux/device.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/user_namespace.h>
 
 static unsigned long max_region_bytes = 1UL << 40;
 module_param(max_region_bytes, ulong, 0644);
@@ -33,6 +35,11 @@ static unsigned long max_user_iova_bytes;
 module_param(max_user_iova_bytes, ulong, 0644);
 MODULE_PARM_DESC(max_user_iova_bytes,
 		 "I/O addresses that regions of one user may have on a device, in bytes (default 0: a quarter of the device's)");
+
+static unsigned long max_total_iova_bytes;
+module_param(max_total_iova_bytes, ulong, 0644);
+MODULE_PARM_DESC(max_total_iova_bytes,
+		 "I/O addresses that all regions may have on a device, in bytes (default 0: half of the device's)");
 
 /* I/O addresses of a user's regions on one device; exists while there are some.
  * The imports that have them keep the device. */
@@ -72,14 +79,28 @@ unsigned long nprdma_max_user_regions(void)
 	return READ_ONCE(max_user_regions);
 }
 
+/*
+ * The user for which the current process counts. A user may have many others in
+ * a user namespace of its own. They count as their owner.
+ */
+static kuid_t nprdma_current_user(void)
+{
+	const struct user_namespace *ns = current_user_ns();
+	kuid_t uid = current_uid();
+
+	for (; ns != &init_user_ns; ns = ns->parent)
+		uid = ns->owner;
+	return uid;
+}
+
 /**
- * nprdma_user_get - get the account of a user, or make it
- * @uid: the user
+ * nprdma_user_get - get the account of the current user, or make it
  *
  * Return: the account, to be given to nprdma_user_put(); NULL: no memory.
  */
-struct nprdma_user *nprdma_user_get(kuid_t uid)
+struct nprdma_user *nprdma_user_get(void)
 {
+	kuid_t uid = nprdma_current_user();
 	struct nprdma_user *user;
 
 	mutex_lock(&nprdma_users_lock);
@@ -92,6 +113,7 @@ struct nprdma_user *nprdma_user_get(kuid_t uid)
 		goto out;
 	user->uid = uid;
 	INIT_LIST_HEAD(&user->iovas);
+	mutex_init(&user->attach_lock);
 	list_add(&user->list, &nprdma_users);
 found:
 	user->contexts++;
@@ -108,12 +130,12 @@ void nprdma_user_put(struct nprdma_user *user)
 			atomic_long_read(&user->regions) ||
 			!list_empty(&user->iovas));
 		list_del(&user->list);
+		mutex_destroy(&user->attach_lock);
 		kfree(user);
 	}
 	mutex_unlock(&nprdma_users_lock);
 }
 
-	mutex_init(&user->attach_lock);
 /*
  * Add to a sum unless it exceeds the limit. Of two concurrent calls that do not
  * both fit, both may fail, but not both succeed.
@@ -130,7 +152,6 @@ static bool nprdma_add_limited(atomic_long_t *sum, long value,
 }
 
 /* The same for the limit of a user, which CAP_SYS_RESOURCE may exceed */
-		mutex_destroy(&user->attach_lock);
 static bool nprdma_add_user(atomic_long_t *sum, long value,
 			    unsigned long limit)
 {
@@ -186,19 +207,50 @@ static struct nprdma_iova *nprdma_iova_find(struct nprdma_user *user,
 	return NULL;
 }
 
+static u64 nprdma_iova_bytes(struct nprdma_user *user, struct device *dev)
+{
+	struct nprdma_iova *iova = nprdma_iova_find(user, dev);
+
+	return iova ? iova->bytes : 0;
+}
+
+static u64 nprdma_iova_total(struct device *dev)
+{
+	struct nprdma_user *user;
+	u64 bytes = 0;
+
+	lockdep_assert_held(&nprdma_users_lock);
+	list_for_each_entry(user, &nprdma_users, list)
+		bytes += nprdma_iova_bytes(user, dev);
+	return bytes;
+}
+
+static bool nprdma_fits(u64 used, u64 bytes, u64 limit)
+{
+	return bytes <= limit && used <= limit - bytes;
+}
+
+/* The drivers of the device need addresses, too */
+static u64 nprdma_max_total_iova(struct device *dev)
+{
+	u64 limit = READ_ONCE(max_total_iova_bytes);
+
+	return limit ? limit : nprdma_device_iova_bytes(dev) / 2;
+}
+
 /**
  * nprdma_charge_iova - account for I/O addresses before they are allocated
  * @user: account
  * @dev: device
  * @bytes: length, not 0
  *
- * CAP_SYS_RESOURCE may exceed the limit.
+ * CAP_SYS_RESOURCE may exceed the limit of the user.
  *
- * Return: 0; -EDQUOT: over the limit of the user on this device; -ENOMEM.
+ * Return: 0; -EDQUOT: over the limit of the user on this device; -ENOSPC: over
+ * that of all; -ENOMEM.
  */
 int nprdma_charge_iova(struct nprdma_user *user, struct device *dev, u64 bytes)
 {
-	u64 limit = nprdma_max_user_iova(dev);
 	struct nprdma_iova *iova, *fresh;
 	int ret = 0;
 
@@ -206,12 +258,16 @@ int nprdma_charge_iova(struct nprdma_user *user, struct device *dev, u64 bytes)
 	if (!fresh)
 		return -ENOMEM;
 	mutex_lock(&nprdma_users_lock);
-	iova = nprdma_iova_find(user, dev);
-	if ((bytes > limit || (iova && iova->bytes > limit - bytes)) &&
-	    !capable(CAP_SYS_RESOURCE)) {
+	if (!nprdma_fits(nprdma_iova_bytes(user, dev), bytes,
+			 nprdma_max_user_iova(dev)) &&
+	    !capable(CAP_SYS_RESOURCE))
 		ret = -EDQUOT;
+	else if (!nprdma_fits(nprdma_iova_total(dev), bytes,
+			      nprdma_max_total_iova(dev)))
+		ret = -ENOSPC;
+	if (ret)
 		goto unlock;
-	}
+	iova = nprdma_iova_find(user, dev);
 	if (!iova) {
 		iova = fresh;
 		fresh = NULL;
@@ -245,12 +301,10 @@ void nprdma_uncharge_iova(struct nprdma_user *user, struct device *dev,
 /* I/O addresses that regions of a user have on a device now */
 u64 nprdma_user_iova(struct nprdma_user *user, struct device *dev)
 {
-	struct nprdma_iova *iova;
 	u64 bytes;
 
 	mutex_lock(&nprdma_users_lock);
-	iova = nprdma_iova_find(user, dev);
-	bytes = iova ? iova->bytes : 0;
+	bytes = nprdma_iova_bytes(user, dev);
 	mutex_unlock(&nprdma_users_lock);
 	return bytes;
 }

@@ -26,12 +26,12 @@ struct nprdma_user {
 	atomic_long_t bytes;
 	atomic_long_t regions;
 	struct list_head iovas;	/* under the same lock */
-};
 	struct mutex attach_lock;	/* held while a device is checked */
+};
 
 void nprdma_limits_init(void);
 
-struct nprdma_user *nprdma_user_get(kuid_t uid);
+struct nprdma_user *nprdma_user_get(void);
 void nprdma_user_put(struct nprdma_user *user);
 
 int nprdma_charge(struct nprdma_user *user, long bytes);

@@ -163,6 +163,61 @@ static void test_iova_limit(void)
     CHECK_EQ(status, 0);
 }
 
+/* A region of 64 pages, and a device that may import it */
+static void attach_region(kmod_region_t *region, int edu)
+{
+    int ctx = kmod_open();
+
+    iova_of_user(ctx, edu);
+    kmod_region_create(region, ctx, kmod_map(64 * PAGE), 64 * PAGE);
+}
+
+/* Another user takes what is left of this many bytes, or cannot */
+static void import_as_other(int limit, uint64_t bytes, int expected)
+{
+    int edu = edu_open();
+    kmod_region_t region;
+    int status;
+    pid_t pid;
+
+    set_iova_limit(limit, bytes);
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        CHECK(setresuid(65534, 65534, 65534) == 0, "%m");
+        attach_region(&region, edu);
+        CHECK_EQ(import(edu, export(&region), NULL), expected);
+        fflush(stdout);
+        _exit(0);
+    }
+    status = kmod_wait(pid);
+    close(edu);
+    CHECK_EQ(status, 0);
+}
+
+/* So are those of all users together, whatever their privileges */
+static void test_iova_total(void)
+{
+    const uint64_t each = 129 * PAGE;
+    int limit = open(PARAMETER "max_total_iova_bytes", O_RDWR);
+    int edu   = edu_open();
+    kmod_region_t region;
+    int dmabuf, ret;
+
+    CHECK(limit >= 0, "%m");
+    CHECK(chmod(NPRDMA_DEVICE_PATH, 0666) == 0, "%m");
+    attach_region(&region, edu);
+    dmabuf = export(&region);
+    set_iova_limit(limit, each - 1);
+    ret = import(edu, dmabuf, NULL);
+    set_iova_limit(limit, each);
+    CHECK_EQ(ret, ENOSPC);
+    CHECK_EQ(import(edu, dmabuf, NULL), 0);
+    import_as_other(limit, 2 * each - 1, ENOSPC);
+    import_as_other(limit, 2 * each, 0);
+    set_iova_limit(limit, 0);
+}
+
 /* If the descriptor's number cannot be returned, no descriptor exists */
 static void test_export_unseen(void)
 {
@@ -323,8 +378,10 @@ static void test_killed_importing(void)
 int main(int argc, char **argv)
 {
     static const kmod_case_t cases[] = {
+        {"no_memory",        test_no_memory}, /* before the device passes */
         {"accounted",        test_accounted},
         {"iova_limit",       test_iova_limit},
+        {"iova_total",       test_iova_total},
         {"unseen",           test_export_unseen},
         {"killed_importing", test_killed_importing},
         {NULL,               NULL}
@@ -332,4 +389,3 @@ int main(int argc, char **argv)
 
     return kmod_main(cases, argc, argv);
 }
-        {"no_memory",        test_no_memory}, /* before the device passes */
