@@ -100,53 +100,9 @@ static void nprdma_sweep_region(nprdma_region_obj_t *region, void *arg)
     nprdma_sweep_pages(sweep, region, pages);
 }
 
-/* Let a live range revoke its part of a span when it ends */
-static void nprdma_sweep_defer(nprdma_range_t *range, nprdma_span_t span)
-{
-    const uintptr_t mask = NPRDMA_PAGE_SIZE - 1;
-    uintptr_t start      = range->address & ~mask;
-    uintptr_t end        = (range->address + range->length + mask) & ~mask;
-
-    start = (start < span.start) ? span.start : start;
-    end   = (end > span.end) ? span.end : end;
-    if (start >= end) {
-        return;
-    }
-
-    if (range->revoked_start == range->revoked_end) {
-        range->revoked_start = start;
-        range->revoked_end   = end;
-    } else {
-        range->revoked_start = (start < range->revoked_start) ?
-                               start : range->revoked_start;
-        range->revoked_end   = (end > range->revoked_end) ?
-                               end : range->revoked_end;
-    }
-}
-
-/* A live range that touches all pages of a span, or NULL */
-static nprdma_range_t *nprdma_sweep_cover(nprdma_region_obj_t *region,
-                                          nprdma_span_t span)
-{
-    const uintptr_t mask = NPRDMA_PAGE_SIZE - 1;
-    nprdma_range_t *range;
-
-    ucs_list_for_each(range, &region->ranges, list) {
-        if (((range->address & ~mask) <= span.start) &&
-            (((range->address + range->length + mask) & ~mask) >= span.end)) {
-            return range;
-        }
-    }
-    return NULL;
-}
-
 /*
  * The first gap in a span that no live range of the region covers; empty if
  * there is none. A page that a live range touches counts as covered.
- *
- * A range that covers all of the span suffices: when it ends, it revokes the
- * span, which then passes to another live range, if there is one. Therefore
- * registrations of one buffer, however many, end in linear time.
  */
 static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
                                       nprdma_span_t span)
@@ -157,17 +113,6 @@ static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
     int moved;
 
     nprdma_region_lock(region);
-    range = nprdma_sweep_cover(region, span);
-    if (range != NULL) {
-        nprdma_sweep_defer(range, span);
-        nprdma_region_unlock(region);
-        return nprdma_span(span.start, span.start);
-    }
-
-    ucs_list_for_each(range, &region->ranges, list) {
-        nprdma_sweep_defer(range, span);
-    }
-
     do {
         moved = 0;
         ucs_list_for_each(range, &region->ranges, list) {
@@ -176,6 +121,9 @@ static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
             if ((start <= span.start) && (end > span.start)) {
                 span.start = end;
                 moved      = 1;
+                if (end >= span.end) {
+                    break;
+                }
             }
         }
     } while (moved && (span.start < span.end));
@@ -194,6 +142,7 @@ static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
 {
     nprdma_sweep_t *sweep = arg;
     nprdma_span_t rest    = sweep->taken;
+    nprdma_pages_t pages;
     nprdma_span_t gap;
 
     /* A local region has no keys that could be revoked */
@@ -204,6 +153,15 @@ static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
 
     sweep->found = 1;
     nprdma_sweep_gate(sweep, region, NPRDMA_INVALIDATE_START);
+    if (atomic_load(&region->is_closed)) {
+        /* Also pages that a live range covers, and for good: peers that have
+         * its key can do with the target's software */
+        pages = nprdma_region_pages(region, rest);
+        nprdma_region_retire(region, pages);
+        nprdma_sweep_pages(sweep, region, pages);
+        return;
+    }
+
     for (;;) {
         gap = nprdma_sweep_gap(region, rest);
         if (gap.start >= gap.end) {
@@ -273,7 +231,9 @@ size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
     return sweep.cleared;
 }
 
-void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span)
+static size_t nprdma_sweep_revoke(nprdma_monitor_t *monitor,
+                                  nprdma_span_t span,
+                                  nprdma_regions_func_t func)
 {
     nprdma_sweep_t sweep;
 
@@ -283,6 +243,25 @@ void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span)
     sweep.bits    = NPRDMA_PAGE_BITS;
     sweep.cleared = 0;
     sweep.found   = 0;
-    nprdma_sweep_run(&sweep, nprdma_sweep_uncovered);
-    nprdma_monitor_count(&monitor->count.revoked, sweep.cleared);
+    nprdma_sweep_run(&sweep, func);
+    return sweep.cleared;
+}
+
+void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span)
+{
+    nprdma_monitor_count(&monitor->count.revoked,
+                         nprdma_sweep_revoke(monitor, span,
+                                             nprdma_sweep_uncovered));
+}
+
+static void nprdma_sweep_dying(nprdma_region_obj_t *region, void *arg)
+{
+    if (atomic_load(&region->refs) & NPRDMA_REGION_DYING) {
+        nprdma_sweep_region(region, arg);
+    }
+}
+
+void nprdma_monitor_revoke_dying(nprdma_monitor_t *monitor, nprdma_span_t span)
+{
+    nprdma_sweep_revoke(monitor, span, nprdma_sweep_dying);
 }

@@ -23,10 +23,18 @@ size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
 
 
 /**
- * As @ref nprdma_monitor_invalidate, for those pages of a span that no live
- * range of the same region covers, in all regions for peers.
+ * As @ref nprdma_monitor_invalidate, in all regions for peers: all pages of a
+ * closed region, which are retired, and those pages of another one that no live
+ * range of it covers.
  */
 void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span);
+
+
+/**
+ * As @ref nprdma_monitor_invalidate, for regions that are being dropped: others
+ * in the same memory keep their pages.
+ */
+void nprdma_monitor_revoke_dying(nprdma_monitor_t *monitor, nprdma_span_t span);
 
 END_C_DECLS
 

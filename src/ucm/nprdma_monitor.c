@@ -147,9 +147,10 @@ static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
 }
 
 /* Under the lock. @return Nonzero if there was an idle region to drop. */
-static int nprdma_monitor_evict(nprdma_monitor_t *monitor)
+static int nprdma_monitor_evict(nprdma_monitor_t *monitor, int is_closed)
 {
-    nprdma_region_obj_t *region = nprdma_regions_take_idle(&monitor->regions);
+    nprdma_region_obj_t *region = nprdma_regions_take_idle(&monitor->regions,
+                                                           is_closed);
     uintptr_t start;
 
     if (region == NULL) {
@@ -158,9 +159,9 @@ static int nprdma_monitor_evict(nprdma_monitor_t *monitor)
 
     /* Hooks find the region until all of its pages are absent */
     start = region->super.address;
-    nprdma_monitor_invalidate(monitor,
-                              nprdma_span(start, start + region->super.length),
-                              nprdma_span(0, 0), NPRDMA_PAGE_BITS);
+    nprdma_monitor_revoke_dying(monitor,
+                                nprdma_span(start,
+                                            start + region->super.length));
     nprdma_regions_drop(&monitor->regions, region);
     atomic_fetch_sub(&monitor->idle_bytes,
                      nprdma_region_state_bytes(&region->super));
@@ -169,13 +170,15 @@ static int nprdma_monitor_evict(nprdma_monitor_t *monitor)
     return 1;
 }
 
-/* Under the lock: drop idle regions until they and @a more bytes of states are
+/* Under the lock: drop idle regions that are closed, and others until they are
  * within the limit */
-static void nprdma_monitor_trim(nprdma_monitor_t *monitor, size_t more)
+static void nprdma_monitor_trim(nprdma_monitor_t *monitor)
 {
     atomic_store(&monitor->trim, 0);
-    while ((atomic_load(&monitor->idle_bytes) + more >
-            monitor->params.max_metadata) && nprdma_monitor_evict(monitor)) {
+    while (nprdma_monitor_evict(monitor, 1)) {
+    }
+    while ((atomic_load(&monitor->idle_bytes) > monitor->params.max_metadata) &&
+           nprdma_monitor_evict(monitor, 0)) {
     }
 }
 
@@ -221,7 +224,7 @@ static int nprdma_monitor_may_have_one_more(nprdma_monitor_t *monitor)
 
     while (atomic_load(&nprdma_monitor_fds.count) >=
            limit.rlim_cur / NPRDMA_MONITOR_FD_SHARE) {
-        if (!nprdma_monitor_evict(monitor)) {
+        if (!nprdma_monitor_evict(monitor, 0)) {
             return 0;
         }
     }
@@ -241,7 +244,7 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
     }
 
     region = nprdma_regions_alloc(&monitor->regions, start, length, is_local);
-    while ((region == NULL) && nprdma_monitor_evict(monitor)) {
+    while ((region == NULL) && nprdma_monitor_evict(monitor, 0)) {
         region = nprdma_regions_alloc(&monitor->regions, start, length,
                                       is_local);
     }
@@ -253,7 +256,7 @@ nprdma_monitor_new_region(nprdma_monitor_t *monitor, uintptr_t start,
     do {
         *status_p = nprdma_monitor_make_region(monitor, region);
     } while ((*status_p == UCS_ERR_EXCEEDS_LIMIT) &&
-             nprdma_monitor_evict(monitor));
+             nprdma_monitor_evict(monitor, 0));
     if (*status_p != UCS_OK) {
         nprdma_regions_free(&monitor->regions, region);
         return NULL;
@@ -321,7 +324,7 @@ nprdma_monitor_get_region(nprdma_monitor_t *monitor, uintptr_t start,
     pthread_mutex_lock(&monitor->lock);
     region = nprdma_regions_get(&monitor->regions, start, end, is_local);
     if (region == NULL) {
-        nprdma_monitor_trim(monitor, 0);
+        nprdma_monitor_trim(monitor);
         span   = nprdma_monitor_align(start, end, region_size);
         region = nprdma_monitor_create_region(monitor, span, is_local,
                                               status_p);
@@ -386,18 +389,16 @@ nprdma_monitor_register_kind(nprdma_monitor_t *monitor, uintptr_t address,
         }
     }
 
-    range->region        = &region->super;
-    range->address       = address;
-    range->length        = length;
-    range->backend       = 0;
-    range->revoked_start = 0;
-    range->revoked_end   = 0;
+    range->region  = &region->super;
+    range->address = address;
+    range->length  = length;
+    range->backend = 0;
     nprdma_monitor_add_range(monitor, region, range);
 
     if (atomic_load_explicit(&monitor->trim, memory_order_relaxed)) {
         /* Done here, since regions become idle in memory hooks as well */
         pthread_mutex_lock(&monitor->lock);
-        nprdma_monitor_trim(monitor, 0);
+        nprdma_monitor_trim(monitor);
         pthread_mutex_unlock(&monitor->lock);
     }
 
@@ -442,14 +443,16 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
     nprdma_span_t span              = nprdma_span(range->address,
                                                   range->address +
                                                   range->length);
-    nprdma_span_t revoked;
     size_t state_bytes;
-    int is_lazy;
+    int is_closed, is_lazy;
 
     if (!monitor->is_owner) {
         return;
     }
 
+    if (invalidate && !region->super.is_local) {
+        atomic_store(&region->is_closed, 1);
+    }
     invalidate |= nprdma_monitor_is_strict(monitor);
     invalidate &= !region->super.is_local;
     is_lazy     = !invalidate && !region->super.is_local &&
@@ -468,20 +471,22 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
             atomic_store(&monitor->trim, 1);
         }
     }
-    revoked = invalidate ? span : nprdma_span(range->revoked_start,
-                                              range->revoked_end);
     if (is_lazy) {
         nprdma_revoker_end(region, nprdma_region_pages(region, span));
     }
     nprdma_region_unlock(region);
 
-    if (ucs_unlikely(revoked.start < revoked.end)) {
-        nprdma_monitor_revoke(monitor, revoked);
+    if (ucs_unlikely(invalidate)) {
+        nprdma_monitor_revoke(monitor, span);
     }
 
+    is_closed = atomic_load(&region->is_closed);
     /* This, and the load of `awake`, are sequentially consistent: either the
      * revoker sees the mark, or it is seen here that it sleeps */
     nprdma_region_put(region);
+    if (ucs_unlikely(is_closed)) {
+        atomic_store(&monitor->trim, 1); /* It may be idle now */
+    }
     if (is_lazy && !atomic_load(&monitor->revoker.awake)) {
         nprdma_revoker_wake(&monitor->revoker);
     }
@@ -857,7 +862,7 @@ static void nprdma_monitor_evict_all(nprdma_monitor_t *monitor)
 {
     pthread_mutex_lock(&monitor->lock);
     while (nprdma_regions_count(&monitor->regions) > 0) {
-        if (!nprdma_monitor_evict(monitor)) {
+        if (!nprdma_monitor_evict(monitor, 0)) {
             sched_yield();
         }
     }

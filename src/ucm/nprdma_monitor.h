@@ -81,19 +81,17 @@ ucs_status_t nprdma_monitor_register_local(nprdma_monitor_t *monitor,
 
 /**
  * End a registration. Parameter `revoke` of the monitor says how long its pages
- * stay accessible to the NIC, ready for the next registration. They do not stay
- * accessible if they are invalidated here, or if a range that ended earlier
- * asked for that. Never allocates, so the memory hooks of a registration cache
- * may call it.
+ * stay accessible to the NIC, ready for the next registration. Never allocates,
+ * so the memory hooks of a registration cache may call it.
  *
  * @param [in] monitor     Monitor.
  * @param [in] range       Live range that no thread populates.
- * @param [in] invalidate  Nonzero: as with NPRDMA_REVOKE_STRICT, revoke every
- *                         page that no other live range for peers covers, in
- *                         all regions. When this returns, the NIC does not
- *                         access them, until they are registered again. Pages
- *                         that another range covers are revoked with the last
- *                         such range.
+ * @param [in] invalidate  Nonzero: a peer may use its key after this returns.
+ *                         Revoke all pages of the range at once, and close its
+ *                         region: for peers that have its keys, the NIC does
+ *                         not access them any more, even if they are registered
+ *                         again, which creates another region. For other live
+ *                         ranges in these pages only software is left.
  */
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
                                int invalidate);

@@ -45,11 +45,6 @@ typedef struct nprdma_range {
     uintptr_t        address; /* As registered, not rounded */
     size_t           length;
     uint32_t         backend; /* Used by the back end; 0 at first */
-
-    /* Pages whose revocation was asked for while this range covered them: they
-     * are revoked when this range ends. Empty if both are equal. */
-    uintptr_t        revoked_start;
-    uintptr_t        revoked_end;
 } nprdma_range_t;
 
 

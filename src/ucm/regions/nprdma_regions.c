@@ -144,6 +144,7 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
     region->num_pending   = 0;
     ucs_list_head_init(&region->ranges);
     atomic_store(&region->lock, 0);
+    atomic_store(&region->is_closed, 0);
     atomic_store(&region->idle_since, 0);
     atomic_store(&region->num_retired, 0);
     return region;
@@ -376,6 +377,7 @@ static int nprdma_regions_try(nprdma_region_obj_t *region, uintptr_t start,
     }
 
     if ((region->super.is_local == is_local) &&
+        !atomic_load(&region->is_closed) &&
         (region->super.address <= start) &&
         (region->super.address + region->super.length >= end)) {
         return 1;
@@ -456,7 +458,8 @@ void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
 
 /* ---- idle regions ---- */
 
-nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table)
+nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table,
+                                              int is_closed)
 {
     nprdma_region_obj_t *oldest = NULL;
     const nprdma_regions_copy_t *copy;
@@ -470,6 +473,7 @@ nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table)
         for (i = 0; i < count; ++i) {
             region = copy->entries[i].region;
             if ((atomic_load(&region->refs) == 0) &&
+                (atomic_load(&region->is_closed) >= is_closed) &&
                 ((oldest == NULL) ||
                  (region->idle_since < oldest->idle_since))) {
                 oldest = region;
@@ -626,7 +630,8 @@ void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages)
     size_t end = pages.first + pages.count;
     size_t first, next, chunk;
 
-    if (atomic_load(&region->num_retired) == 0) {
+    if ((atomic_load(&region->num_retired) == 0) ||
+        atomic_load(&region->is_closed)) {
         return;
     }
 

@@ -48,6 +48,9 @@ typedef struct nprdma_region_obj {
     _Atomic uint32_t         lock;       /* Leaf: num_ranges and ranges */
     uint32_t                 num_ranges;
     ucs_list_link_t          ranges;     /* Live registrations */
+    atomic_int               is_closed;  /* A range of it was invalidated: its
+                                          * keys must not open memory that is
+                                          * registered later */
     _Atomic uint64_t         idle_since; /* Tick of the monitor's clock */
     void                    *backend_priv;
     size_t                   num_chunks;
@@ -144,7 +147,8 @@ void nprdma_regions_remove(nprdma_regions_t *table,
 
 
 /**
- * Find a region of a kind that covers [start, end), and take a reference.
+ * Find a region of a kind that covers [start, end) and is not closed, and take
+ * a reference.
  *
  * @return The region, to be passed to @ref nprdma_region_put; or NULL.
  */
@@ -169,11 +173,15 @@ void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
  * Select the region that has been idle for the longest time, and make sure that
  * @ref nprdma_regions_get does not return it any more.
  *
+ * @param [in] table      Table.
+ * @param [in] is_closed  Nonzero: only regions that are closed.
+ *
  * @return The region. Only memory hooks may use it until
  *         @ref nprdma_regions_drop, which waits for these. NULL if no region is
  *         idle.
  */
-nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table);
+nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table,
+                                              int is_closed);
 
 /** Remove the region of @ref nprdma_regions_take_idle, and wait until no memory
  * hook uses it. */
@@ -199,7 +207,7 @@ nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
  * Retire pages: they are not mapped any more. A new mapping at the same
  * addresses must not be taken for the registered memory, even if the monitor
  * did not see the call that mapped it. Readmit pages: they are mapped or
- * registered again. For memory hooks.
+ * registered again. In a closed region, pages stay retired. For memory hooks.
  */
 void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages);
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages);

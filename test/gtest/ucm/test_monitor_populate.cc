@@ -345,7 +345,7 @@ TEST_F(test_monitor_populate, snapshot)
 
 TEST_F(test_monitor_populate, stays_until_it_is_revoked)
 {
-    nprdma_range_t range, other, third;
+    nprdma_range_t range;
     char *ptr = map();
 
     ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
@@ -357,64 +357,54 @@ TEST_F(test_monitor_populate, stays_until_it_is_revoked)
     ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
 
-    /* Other registrations keep their pages, also those at the edges */
-    ASSERT_EQ(UCS_OK, reg(&other, ptr + 4 * page - 1, 2));
-    ASSERT_EQ(UCS_OK, reg(&third, ptr + 10 * page, 2 * page));
+    /* Invalidation takes all of them from peers that have a key */
     unreg(&range, 1);
     EXPECT_EQ(1, drains);
-    EXPECT_EQ(0, all_bits(&other, ptr, 3 * page));
-    EXPECT_EQ(3, all_bits(&other, ptr + 3 * page, 2 * page));
-    EXPECT_EQ(0, all_bits(&other, ptr + 5 * page, 5 * page));
-    EXPECT_EQ(3, all_bits(&other, ptr + 10 * page, 2 * page));
-    EXPECT_EQ(0, all_bits(&other, ptr + 12 * page, 4 * page));
-
-    unreg(&other, 1);
-    unreg(&third, 1);
-    EXPECT_EQ(3, drains);
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
-    EXPECT_EQ(UCS_OK, populate(&range));
-    unreg(&range, 1);
     munmap(ptr, 16 * page);
 }
 
-/* Pages that another registration covers at a revocation are taken when that
- * one ends, in whatever way. Pages that only it covered are not taken. */
-TEST_F(test_monitor_populate, revoked_when_others_end)
+/* A key of an invalidated registration never reaches its pages again: not while
+ * another registration covers them, and not when they are registered again */
+TEST_F(test_monitor_populate, invalidation_closes_the_region)
 {
-    nprdma_range_t range, inside, beyond, later;
-    char *ptr = map(2 * params.region_size);
+    nprdma_range_t range, edge, beside, again, last;
+    char *ptr = map();
 
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    ASSERT_EQ(UCS_OK, reg(&inside, ptr + 4 * page + 1, 2 * page));
-    ASSERT_EQ(UCS_OK, reg(&beyond, ptr + 12 * page, 8 * page));
+    ASSERT_EQ(UCS_OK, reg(&edge, ptr + 4 * page - 1, 1));
+    ASSERT_EQ(UCS_OK, reg(&beside, ptr + 8 * page, page));
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 8 * page));
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    ASSERT_EQ(UCS_OK, populate(&beyond, NPRDMA_POPULATE_WRITE));
+    ASSERT_EQ(UCS_OK, populate(&beside, NPRDMA_POPULATE_WRITE));
     unreg(&range, 1);
-    EXPECT_EQ(3, all_bits(&beyond, ptr + 4 * page, 3 * page));
-    EXPECT_EQ(3, all_bits(&beyond, ptr + 12 * page, 8 * page));
+    EXPECT_EQ(1, drains);
+    EXPECT_EQ(0, all_bits(&edge, ptr, 8 * page));
+    EXPECT_EQ(3u, bits(&edge, ptr + 8 * page));
 
-    /* Registered after the revocation, it delays that of its page */
-    ASSERT_EQ(UCS_OK, reg(&later, ptr + 5 * page, page));
-    unreg(&inside);
-    EXPECT_EQ(0u, bits(&beyond, ptr + 4 * page));
-    EXPECT_EQ(3u, bits(&beyond, ptr + 5 * page));
-    EXPECT_EQ(0u, bits(&beyond, ptr + 6 * page));
-    unreg(&later);
-    EXPECT_EQ(0u, bits(&beyond, ptr + 5 * page));
+    /* The others go on, in so far by software */
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&edge));
+    EXPECT_EQ(UCS_OK, populate(&beside));
+    mmap(ptr, 16 * page, PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&edge));
 
-    unreg(&beyond);
-    EXPECT_EQ(4, drains);
-    EXPECT_EQ(0, all_bits(&beyond, ptr + 12 * page, 4 * page));
-    EXPECT_EQ(3, all_bits(&beyond, ptr + 16 * page, 4 * page));
+    ASSERT_EQ(UCS_OK, reg(&again, ptr, 16 * page));
+    EXPECT_NE(edge.region, again.region);
+    EXPECT_EQ(UCS_OK, populate(&again, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&again, ptr, 16 * page));
+    EXPECT_EQ(0, all_bits(&edge, ptr, 8 * page));
 
-    /* No revocation is pending any more */
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 20 * page));
-    ASSERT_EQ(UCS_OK, populate(&range));
-    unreg(&range);
-    EXPECT_EQ(4, drains);
-    EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
-    munmap(ptr, 2 * params.region_size);
+    /* The region goes when it is not used any more, and only that one */
+    EXPECT_EQ(2u, stats().regions);
+    unreg(&edge);
+    unreg(&beside);
+    ASSERT_EQ(UCS_OK, reg(&last, ptr, page));
+    EXPECT_EQ(again.region, last.region);
+    EXPECT_EQ(1u, stats().regions);
+    EXPECT_EQ(3, all_bits(&again, ptr, 16 * page));
+    unreg(&last);
+    unreg(&again);
+    munmap(ptr, 16 * page);
 }
 
 /* A page may lie in several regions: revocation takes it in all of them */

@@ -295,48 +295,6 @@ TEST_F(test_monitor_revoke, never_leaves_pages)
     munmap(ptr, 16 * page);
 }
 
-TEST_F(test_monitor_revoke, lazy_takes_the_rest_of_what_was_invalidated)
-{
-    nprdma_range_t range, other;
-    start();
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    ASSERT_EQ(UCS_OK, reg(&other, ptr, 8 * page));
-    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    unreg(&range, 1);
-    EXPECT_EQ(3, all_bits(&other, ptr, 8 * page));
-    unreg(&other);
-    /* At once, because invalidation has promised it */
-    EXPECT_EQ(0, all_bits(&other, ptr, 16 * page));
-    settle();
-    munmap(ptr, 16 * page);
-}
-
-TEST_F(test_monitor_revoke, invalidation_passes_to_the_last_registration)
-{
-    static const int count = 4;
-    nprdma_range_t ranges[count];
-
-    params.revoke = NPRDMA_REVOKE_NEVER;
-    start();
-    char *ptr = map();
-    for (nprdma_range_t &range : ranges) {
-        ASSERT_EQ(UCS_OK, reg(&range, ptr + 100, 3 * page));
-    }
-    ASSERT_EQ(UCS_OK, populate(&ranges[0], NPRDMA_POPULATE_WRITE));
-
-    /* Only the first is invalidated: the pages stay until all others end */
-    unreg(&ranges[0], 1);
-    for (int i = 1; i < count; ++i) {
-        EXPECT_EQ(3, all_bits(&ranges[i], ptr + 100, 3 * page));
-        unreg(&ranges[i]);
-    }
-    EXPECT_EQ(0, all_bits(&ranges[count - 1], ptr + 100, 3 * page));
-    EXPECT_EQ(4u, stats().revoked);
-    munmap(ptr, 16 * page);
-}
-
 /* The thread starts with the first registration for peers. It sleeps while
  * nothing is to be revoked, so each registration has to wake it. */
 TEST_F(test_monitor_revoke, lazy_by_its_thread)

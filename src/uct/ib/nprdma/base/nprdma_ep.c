@@ -33,12 +33,16 @@ struct uct_nprdma_flush {
 };
 
 
-/* Stop all connections of an endpoint */
+/* Stop all connections of an endpoint that fails or is canceled. Its peer does
+ * not notice that, and may go on to write. */
 static void uct_nprdma_ep_stop(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                                ucs_status_t status)
 {
     int kind;
 
+    ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
+    ep->net.status   = status;
+    atomic_fetch_add(&uct_nprdma_iface_md(iface)->super.ends, 1);
     for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
         uct_nprdma_conn_stop(&iface->net, &ep->net.conns[kind], status);
     }
@@ -75,8 +79,6 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         return; /* reported before, or canceled by the user */
     }
 
-    ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
-    ep->net.status   = status;
     ++iface->net.stats->eps_failed;
     uct_nprdma_ep_stop(iface, ep, status);
     uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
@@ -416,8 +418,6 @@ uct_nprdma_ep_cancel(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                      uct_completion_t *comp)
 {
     if (!(ep->net.blocked & UCT_NPRDMA_EP_FAILED)) {
-        ep->net.blocked |= UCT_NPRDMA_EP_FAILED;
-        ep->net.status   = UCS_ERR_CANCELED;
         uct_nprdma_ep_stop(iface, ep, UCS_ERR_CANCELED);
         uct_nprdma_rma_ep_fail(&iface->rma, &ep->rma, UCS_ERR_CANCELED, NULL);
     }

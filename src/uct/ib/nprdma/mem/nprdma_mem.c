@@ -61,6 +61,12 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md)
     return UCS_OK;
 }
 
+/*
+ * An endpoint that fails or is canceled does not end the operations of its
+ * peer. UCP deregisters the buffers of its requests after that, and without the
+ * flag, and then completes them (ARCHITECTURE 3, failure of a peer). It may be
+ * any registration that was exported at that time.
+ */
 static void uct_nprdma_mem_end(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem,
                                int invalidate)
 {
@@ -68,7 +74,9 @@ static void uct_nprdma_mem_end(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem,
         nprdma_reg_retire(mem->reg);
     }
     if (mem->has_region) {
-        nprdma_monitor_unregister(md->monitor, &mem->range, invalidate);
+        nprdma_monitor_unregister(md->monitor, &mem->range,
+                                  invalidate ||
+                                  (mem->ends != atomic_load(&md->ends)));
     }
     if (uct_nprdma_odp_is_exported(&mem->odp)) {
         uct_nprdma_odp_unexport(md->odp, &mem->odp);
@@ -343,6 +351,7 @@ uct_nprdma_mem_export(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem)
 
     if (atomic_compare_exchange_strong(&mem->state, &state,
                                        UCT_NPRDMA_MEM_EXPORTING)) {
+        mem->ends       = atomic_load(&md->ends);
         mem->has_region = uct_nprdma_mem_find_region(
                 md, nprdma_reg_address(mem->reg), nprdma_reg_length(mem->reg),
                 &mem->range);

@@ -1871,8 +1871,15 @@ void uct_nprdma_service_release(uct_nprdma_service_t *service,
                                 uct_nprdma_service_conn_t *conn)
 {
     /* The executing thread does the rest, because it may be using the
-     * connection */
-    conn->released     = 1;
+     * connection. But it may do so late, and the interface is closed: from now
+     * on the peer must not write by this queue pair either. The lock keeps it
+     * from being destroyed. */
+    pthread_mutex_lock(&service->conns_lock);
+    if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
+        uct_nprdma_qp_to_err(&service->md->super, conn->qp);
+    }
+    conn->released = 1;
+    pthread_mutex_unlock(&service->conns_lock);
     service->attention = 1;
     uct_nprdma_service_thread_wakeup(service);
 }
