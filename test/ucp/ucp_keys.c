@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_keys send|receive|receive_lazy|get
+ * ucp_keys send|receive|get
  *
  * Keys after a process was killed, over endpoints with error handling.
  *   send, receive  The owner of a buffer sends it to a client, or receives into
@@ -9,8 +9,7 @@
  *                  it has the key of the buffer. A second client, which got the
  *                  key from the first one, can use it before. Afterwards the
  *                  transfer of the owner ends with an error, the key is of no
- *                  use, and the buffer stays as it is. receive_lazy: the second
- *                  client tries it later than UCX_NPRDMA_REVOKE=lazy allows.
+ *                  use, and the buffer stays as it is.
  *   get            A client gets memory of a server that is killed. The next
  *                  get ends with an error, and so does a get with this key from
  *                  another process that has the same addresses.
@@ -33,8 +32,7 @@ enum {
     KEY_SIZE  = 256,
     TAG       = 1,
     AM_HELLO  = 3,
-    ERROR_SEC = 20,   /* until an error is reported */
-    LAZY_SEC  = 1     /* until a key has ended, ten times what nprdma(7) says */
+    ERROR_SEC = 20    /* until an error is reported */
 };
 
 /* The processes of a run */
@@ -329,11 +327,10 @@ put(ucp_ep_h ep, ucp_rkey_h rkey, char *data, uint64_t place)
            wait_for(self.worker, ucp_ep_flush_nbx(ep, &none)) : status;
 }
 
-static void be_accomplice(int is_put, int is_lazy)
+static void be_accomplice(int is_put)
 {
     char *data = new_memory(SIZE);
     ucs_status_t error, status;
-    double start;
     ucp_rkey_h rkey;
     ucp_ep_h ep;
 
@@ -350,9 +347,6 @@ static void be_accomplice(int is_put, int is_lazy)
     shared->has_tried = 1;
 
     PROGRESS_WHILE(!shared->has_ended);
-    for (start = now(); is_lazy && (now() < start + LAZY_SEC);) {
-        ucp_worker_progress(self.worker);
-    }
     status = is_put ? put(ep, rkey, data, SIZE) :
                       get(ep, rkey, data, shared->buffer);
     printf("accomplice: '%s'\n", ucs_status_string(status));
@@ -459,7 +453,7 @@ static void be(int role, const char *mode)
         if (is_get) {
             be_getter();
         } else {
-            be_accomplice(!is_sender, !strcmp(mode, "receive_lazy"));
+            be_accomplice(!is_sender);
         }
         break;
     default:
@@ -519,9 +513,8 @@ int main(int argc, char **argv)
     int is_get       = !strcmp(mode, "get");
     pid_t pid;
 
-    CHECK(is_get || !strcmp(mode, "send") || !strcmp(mode, "receive") ||
-          !strcmp(mode, "receive_lazy"),
-          "usage: ucp_keys send|receive|receive_lazy|get");
+    CHECK(is_get || !strcmp(mode, "send") || !strcmp(mode, "receive"),
+          "usage: ucp_keys send|receive|get");
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED, "mmap: %m");

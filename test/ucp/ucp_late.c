@@ -1,0 +1,284 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * ucp_late tag|am close|kill|cancel|destroy
+ *
+ * A receive by rendezvous that ends while the sender's put goes on. The sender
+ * stops progress in the middle of the message; then the receiver
+ *   close    closes the endpoint by force. Its request ends with an error.
+ *   kill     kills the sender. Its request ends with an error.
+ *   cancel   cancels the request, which UCX ignores once it is matched: the
+ *            request ends with all of the message.
+ *   destroy  closes the endpoint by force and destroys the worker at once.
+ * Then it uses the buffer again, and the sender goes on. Nobody may write to
+ * the buffer any more.
+ */
+
+#define _GNU_SOURCE
+#include "ucp_socket.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+enum {
+    SIZE        = 24 << 20,
+    ROUNDS      = 4,
+    AM_ID       = 1,
+    TAG         = 1,
+    ADDRESS_MAX = 4096,
+    SENT        = 0x11, /* Each byte of the message */
+    REUSED      = 0x77, /* Each byte that the receiver's program stores */
+    COMPLETE    = 3     /* Exit status: the message was complete too early */
+};
+
+enum {
+    SENDER,
+    RECEIVER
+};
+
+/* What both processes see */
+static struct shared {
+    volatile int    has_address[2];
+    size_t          length[2];
+    char            address[2][ADDRESS_MAX];
+    volatile int    has_buffer;  /* the receiver waits for the message */
+    volatile int    hold;        /* the sender is to make no progress */
+    volatile int    is_held;
+    volatile int    is_over;     /* the sender's request has ended */
+    volatile pid_t  sender;
+} *shared;
+
+static struct {
+    int              is_am;
+    char             *buffer;
+    ucs_status_ptr_t request;
+    ucp_context_h    context;
+    ucp_worker_h     worker;
+    ucp_ep_h         ep;
+    ucs_status_t     error; /* of the endpoint */
+} self;
+
+
+static ucs_status_t receive_am(void *arg, const void *header,
+                               size_t header_length, void *data, size_t length,
+                               const ucp_am_recv_param_t *param)
+{
+    static const ucp_request_param_t none = {
+        .op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL
+    };
+
+    CHECK(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, "no rendezvous");
+    self.request = ucp_am_recv_data_nbx(self.worker, data, self.buffer, length,
+                                        &none);
+    CHECK(UCS_PTR_IS_PTR(self.request), "no request");
+    return UCS_OK;
+}
+
+static void open_worker(void)
+{
+    ucp_params_t params               = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features   = UCP_FEATURE_TAG | UCP_FEATURE_AM
+    };
+    ucp_worker_params_t worker_params = {0};
+    ucp_am_handler_param_t handler    = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB,
+        .id         = AM_ID,
+        .cb         = receive_am
+    };
+
+    CHECK_OK(ucp_init(&params, NULL, &self.context));
+    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &handler));
+    self.buffer = new_memory(SIZE);
+    memset(self.buffer, REUSED, SIZE); /* The NIC can write to present pages */
+}
+
+/* By worker address, so that nothing but the transport tells of the peer */
+static void connect_as(int role)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+        .address    = (ucp_address_t*)shared->address[!role]
+    };
+    ucp_address_t *address;
+
+    CHECK_OK(ucp_worker_get_address(self.worker, &address,
+                                    &shared->length[role]));
+    CHECK(shared->length[role] <= ADDRESS_MAX, "long address");
+    memcpy(shared->address[role], address, shared->length[role]);
+    ucp_worker_release_address(self.worker, address);
+    shared->has_address[role] = 1;
+    while (!shared->has_address[!role]) {
+        sched_yield();
+    }
+    self.ep = new_ep(self.worker, &params, &self.error);
+}
+
+static void send_it(void)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = self.is_am ? UCP_AM_SEND_FLAG_RNDV : 0
+    };
+
+    memset(self.buffer, SENT, SIZE);
+    while (!shared->has_buffer) {
+        ucp_worker_progress(self.worker);
+    }
+    self.request = self.is_am ?
+                   ucp_am_send_nbx(self.ep, AM_ID, NULL, 0, self.buffer, SIZE,
+                                   &param) :
+                   ucp_tag_send_nbx(self.ep, self.buffer, SIZE, TAG, &param);
+    while (!is_done(self.request) && (self.error == UCS_OK)) {
+        ucp_worker_progress(self.worker);
+        while (shared->hold) {
+            shared->is_held = 1;
+            sched_yield();
+        }
+    }
+    shared->is_held = 1;
+    close_ep(self.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
+    wait_for(self.worker, self.request);
+    shared->is_over = 1;
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+}
+
+/* Returns when the sender has stopped. @return Nonzero in the middle. */
+static int receive_half(void)
+{
+    static const ucp_request_param_t none = {0};
+    const volatile char *data             = self.buffer;
+
+    if (!self.is_am) {
+        self.request = ucp_tag_recv_nbx(self.worker, self.buffer, SIZE, TAG,
+                                        UINT64_MAX, &none);
+        CHECK(UCS_PTR_IS_PTR(self.request), "no request");
+    }
+    shared->has_buffer = 1;
+    while (data[0] != SENT) {
+        ucp_worker_progress(self.worker);
+    }
+    shared->hold = 1;
+    while (!shared->is_held) {
+        ucp_worker_progress(self.worker);
+    }
+    return data[SIZE - 1] != SENT;
+}
+
+static void expect_only(char byte)
+{
+    size_t i;
+
+    for (i = 0; i < SIZE; ++i) {
+        CHECK(self.buffer[i] == byte, "the buffer has 0x%x at %zu",
+              (unsigned char)self.buffer[i], i);
+    }
+}
+
+static void end_receive(const char *how)
+{
+    static const ucp_request_param_t force = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_EP_CLOSE_FLAG_FORCE
+    };
+
+    if (strcmp(how, "cancel") == 0) {
+        ucp_request_cancel(self.worker, self.request);
+        CHECK(!is_done(self.request), "a request that is matched ended");
+        shared->hold = 0;
+        CHECK_OK(wait_for(self.worker, self.request));
+        expect_only(SENT);
+    } else if (strcmp(how, "destroy") == 0) {
+        ucp_ep_close_nbx(self.ep, &force);
+        ucp_worker_destroy(self.worker);
+        self.worker = NULL;
+    } else {
+        if (strcmp(how, "kill") == 0) {
+            kill(shared->sender, SIGKILL);
+            while (self.error == UCS_OK) {
+                ucp_worker_progress(self.worker);
+            }
+            shared->is_over = 1;
+        }
+        close_ep(self.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
+        CHECK(wait_for(self.worker, self.request) != UCS_OK, "no error");
+    }
+}
+
+static int receive(const char *how)
+{
+    if (!receive_half()) {
+        shared->hold = 0;
+        return COMPLETE;
+    }
+
+    end_receive(how);
+    memset(self.buffer, REUSED, SIZE);
+    shared->hold = 0;
+    while (!shared->is_over) {
+        if (self.worker != NULL) {
+            ucp_worker_progress(self.worker);
+        }
+    }
+    expect_only(REUSED);
+    if (self.worker != NULL) {
+        ucp_worker_destroy(self.worker);
+    }
+    ucp_cleanup(self.context);
+    return 0;
+}
+
+/* @return Exit status of the receiver. */
+static int run(const char *how)
+{
+    pid_t sender, receiver;
+    int status;
+
+    memset(shared, 0, sizeof(*shared));
+    sender = fork();
+    if (sender == 0) {
+        open_worker();
+        connect_as(SENDER);
+        send_it();
+        _exit(0);
+    }
+    shared->sender = sender;
+    receiver       = fork();
+    if (receiver == 0) {
+        open_worker();
+        connect_as(RECEIVER);
+        exit(receive(how));
+    }
+
+    CHECK(waitpid(receiver, &status, 0) == receiver, "waitpid: %m");
+    CHECK(WIFEXITED(status), "the receiver was killed");
+    if (WEXITSTATUS(status) != 0) {
+        kill(sender, SIGKILL);
+    }
+    CHECK(waitpid(sender, NULL, 0) == sender, "waitpid: %m");
+    return WEXITSTATUS(status);
+}
+
+int main(int argc, char **argv)
+{
+    int in_time = 0;
+    int i, status;
+
+    CHECK(argc == 3, "usage: ucp_late tag|am close|kill|cancel|destroy");
+    self.is_am = strcmp(argv[1], "am") == 0;
+    shared     = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED, "mmap: %m");
+    for (i = 0; i < ROUNDS; ++i) {
+        status = run(argv[2]);
+        CHECK((status == 0) || (status == COMPLETE), "round %d failed", i);
+        in_time += status == 0;
+    }
+    CHECK(in_time > 0, "no receive ended in the middle of its message");
+    printf("%d of %d receives ended in the middle\n", in_time, ROUNDS);
+    return 0;
+}
