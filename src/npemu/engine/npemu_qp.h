@@ -31,6 +31,7 @@ typedef struct npemu_qp {
     npemu_qp_shm_t        *remote;
     uint32_t              remote_index;
     int                   unroutable; /* no process has the address */
+    int                   is_orphan;  /* the process is gone: no peer */
 
     /* Send queue, under sq_lock. Positions count from 0 after RESET:
      * done <= executed <= posted */

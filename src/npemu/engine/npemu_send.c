@@ -104,7 +104,8 @@ static npemu_exec_t npemu_wr_target_rc(npemu_wr_t *wr)
     wr->remote = qp->remote;
     wr->index  = qp->remote_index;
     if (npemu_unlikely((wr->peer == NULL) || qp->unroutable)) {
-        return NPEMU_EXEC_RETRY;
+        return qp->is_orphan ? npemu_wr_done(wr, IBV_WC_RETRY_EXC_ERR) :
+                               NPEMU_EXEC_RETRY;
     }
 
     if (npemu_unlikely(!npemu_peer_is_alive(wr->peer))) {

@@ -86,7 +86,6 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
     peer->gen        = gen;
     peer->pid        = slot->pid;
     peer->is_self    = (index == proc->slot_index);
-    peer->wake_fd    = -1;
     peer->pidfd      = -1;
     peer->pagemap_fd = -1;
     if (peer->is_self) {
@@ -142,9 +141,6 @@ static void npemu_peer_close(npemu_proc_t *proc, npemu_peer_t *peer)
     proc->ops->peer_closed(peer);
     if (peer->pagemap_fd >= 0) {
         close(peer->pagemap_fd);
-    }
-    if (peer->wake_fd >= 0) {
-        close(peer->wake_fd);
     }
     if (peer->pidfd >= 0) {
         close(peer->pidfd);
@@ -299,7 +295,7 @@ void npemu_peer_reap(npemu_proc_t *proc)
     }
 
     pthread_mutex_lock(&proc->peers_lock);
-    has_gone       = proc->has_gone;
+    has_gone       = proc->has_gone || !npemu_link_is_empty(&proc->retired);
     proc->has_gone = 0;
     pthread_mutex_unlock(&proc->peers_lock);
     if (has_gone) {
@@ -372,15 +368,11 @@ void npemu_peer_wake(npemu_proc_t *proc, npemu_peer_t *peer)
         return;
     }
 
-    npemu_spin_lock(&peer->fd_lock);
-    if (peer->wake_fd < 0) {
-        peer->wake_fd = npemu_peer_open_event(peer, &peer->slot->wake);
-    }
-    fd = peer->wake_fd;
-    npemu_spin_unlock(&peer->fd_lock);
-
+    /* Rare, so it is not kept: a process with many peers has few to spare */
+    fd = npemu_peer_open_event(peer, &peer->slot->wake);
     if (fd >= 0) {
         npemu_event_fd_signal(&peer->slot->wake, fd);
+        close(fd);
     }
 }
 

@@ -24,7 +24,6 @@ typedef struct npemu_peer {
     int               pidfd;    /* -1: pidfd_open() failed */
 
     npemu_spin_t      fd_lock;
-    int               wake_fd;  /* for its `wake`, -1: not yet */
     struct {
         uint32_t gen;
         int      fd;

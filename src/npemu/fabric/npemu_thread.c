@@ -93,9 +93,9 @@ static unsigned npemu_thread_collect(npemu_proc_t *proc, struct pollfd *fds,
         peer = atomic_load(&proc->peers[i]);
         if ((peer == NULL) || peer->is_self) {
             continue;
-        } else if (peer->pidfd < 0) {
-            *no_pidfd_p = 1;
-        } else if (npemu_peer_is_alive(peer)) {
+        } else if ((peer->pidfd < 0) || !npemu_peer_is_alive(peer)) {
+            *no_pidfd_p = 1; /* one that has died since the last reaping */
+        } else {
             fds[count++] = (struct pollfd){.fd     = peer->pidfd,
                                            .events = POLLIN};
         }

@@ -27,6 +27,7 @@ void npemu_qp_disconnect(npemu_qp_t *qp)
     qp->peer       = NULL;
     qp->remote     = NULL;
     qp->unroutable = 0;
+    qp->is_orphan  = 0;
 }
 
 void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope)

@@ -264,7 +264,9 @@ static void npemu_qp_to_reset(npemu_qp_t *qp)
     npemu_spin_unlock(&qp->sq_lock);
     /* The queues are used again, so all threads must have left them */
     npemu_qp_clear(qp, NPEMU_QUIESCE_NO_CUT);
+    npemu_spin_lock(&qp->sq_lock); /* npemu_recover_orphan() */
     npemu_qp_disconnect(qp);
+    npemu_spin_unlock(&qp->sq_lock);
     atomic_fetch_add(&qp->shm->gen, 1);
     qp->attr = (struct ibv_qp_attr){0};
 }

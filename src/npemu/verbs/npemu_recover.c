@@ -8,6 +8,7 @@
 #include "engine/npemu_cq.h"
 #include "engine/npemu_port.h"
 #include "engine/npemu_qp.h"
+#include "engine/npemu_sq.h"
 #include "verbs/npemu_srq.h"
 
 static int npemu_recover_qp_is_done(void *arg, uint32_t index)
@@ -32,6 +33,53 @@ static int npemu_recover_srq_is_done(void *arg, uint32_t index)
         }
     }
     return 0;
+}
+
+/* End a QP's connection to a process that is gone: what was posted fails, and
+ * its reference, which keeps descriptors and the mapping of the arena, is
+ * returned. NULL if the QP has no such connection. */
+static npemu_peer_t *npemu_recover_orphan(npemu_qp_t *qp)
+{
+    npemu_peer_t *peer;
+
+    npemu_spin_lock(&qp->sq_lock);
+    peer = qp->peer;
+    if ((peer != NULL) && npemu_peer_is_alive(peer)) {
+        peer = NULL;
+    }
+    if (peer != NULL) {
+        npemu_wait_cancel(&qp->wait); /* it may name a queue of the process */
+        npemu_sq_run(qp);
+        qp->peer      = NULL;
+        qp->remote    = NULL;
+        qp->is_orphan = 1;
+    }
+    npemu_spin_unlock(&qp->sq_lock);
+    return peer;
+}
+
+static void npemu_recover_orphans(npemu_proc_t *proc)
+{
+    npemu_peer_t *peer;
+    npemu_qp_t *qp;
+    unsigned i;
+
+    for (i = 0; i < NPEMU_MAX_QPS; ++i) {
+        if (atomic_load(&proc->qps[i]) == NULL) {
+            continue;
+        }
+
+        peer = NULL;
+        pthread_mutex_lock(&proc->lock);
+        qp = atomic_load(&proc->qps[i]);
+        if ((qp != NULL) && !qp->dying) {
+            peer = npemu_recover_orphan(qp);
+        }
+        pthread_mutex_unlock(&proc->lock);
+        if (peer != NULL) {
+            npemu_peer_put(proc, peer); /* it may wait, so without the lock */
+        }
+    }
 }
 
 void npemu_recover(npemu_proc_t *proc)
@@ -62,4 +110,5 @@ void npemu_recover(npemu_proc_t *proc)
         npemu_cq_kick(npemu_container_of(link, npemu_cq_t, link));
     }
     pthread_mutex_unlock(&proc->lock);
+    npemu_recover_orphans(proc);
 }

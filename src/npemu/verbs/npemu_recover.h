@@ -10,8 +10,9 @@
 /**
  * Take back the receives that processes which are gone had taken and not
  * completed, and raise one event on each CQ with a channel, since such a
- * process may have died before it raised one. Not inside an epoch, no lock
- * held.
+ * process may have died before it raised one. Connections to such processes
+ * end: their requests fail, and descriptors and mappings of these processes are
+ * released. Not inside an epoch, no lock held.
  */
 void npemu_recover(npemu_proc_t *proc);
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <dirent.h>
@@ -525,5 +526,93 @@ TEST(test_kill, nothing_is_left_of_four_killed_processes)
         }
         EXPECT_TRUE(wait_until([] { return segments_left() == 0; }))
                 << segments_left() << " segments";
+    }
+}
+
+/* What a process of the fabric takes: descriptors, and segments mapped, which
+ * may be in several pieces */
+static std::pair<size_t, size_t> held()
+{
+    std::pair<size_t, size_t> count;
+    std::set<std::string> segments;
+    DIR *dir = opendir("/proc/self/fd");
+
+    while (readdir(dir) != nullptr) {
+        ++count.first;
+    }
+    closedir(dir);
+
+    std::ifstream maps("/proc/self/maps");
+    for (std::string range, rights, offset, device, inode, rest;
+         maps >> range >> rights >> offset >> device >> inode &&
+         std::getline(maps, rest);) {
+        if (rest.find("/SYSV") != std::string::npos) {
+            segments.insert(inode);
+        }
+    }
+    count.second = segments.size();
+    return count;
+}
+
+/* Is connected twice, and armed: peers need a descriptor of its channel */
+static void be_connected(Pipe &pipe)
+{
+    Device device;
+    Channel channel(device);
+    Cq cq(device, 256, &channel);
+    Qp with_receive(device, cq, cq), without(device, cq, cq);
+    Buffer buffer(device, 4096);
+
+    ASSERT_TRUE(device.ok());
+    connect_over(pipe, with_receive);
+    connect_over(pipe, without);
+    ASSERT_EQ(0, with_receive.post_recv(1, {buffer.sge()}));
+    ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
+    pipe.signal();
+    pipe.await();
+}
+
+/* Its peer keeps nothing of it, though its queue pairs stay connected. What
+ * waits on one, and what is posted later, fails at once. */
+static void expect_release(Device &device, Cq &cq, Buffer &buffer)
+{
+    Child victim(be_connected);
+    Qp idle(device, cq, cq), waits(device, cq, cq);
+    auto before = held();
+
+    connect_over(victim.pipe(), idle);
+    connect_over(victim.pipe(), waits);
+    ASSERT_TRUE(victim.pipe().await());
+    Wr taken(1, IBV_WR_SEND, {buffer.sge()});
+    Wr not_taken(2, IBV_WR_SEND, {buffer.sge()});
+    ASSERT_EQ(0, idle.post(taken));
+    ASSERT_TRUE(cq.expect(1));
+    ASSERT_EQ(0, waits.post(not_taken));
+    EXPECT_LT(before.first, held().first);
+    EXPECT_EQ(before.second + 1, held().second);
+
+    victim.kill();
+    ASSERT_TRUE(wait_until([&] { return held() == before; }))
+            << held().first << " descriptors, " << before.first
+            << " before; " << held().second << " segments, " << before.second
+            << " before";
+    EXPECT_TRUE(cq.expect(2, IBV_WC_RETRY_EXC_ERR));
+    EXPECT_EQ(IBV_QPS_RTS, idle.state());
+    Wr late(3, IBV_WR_SEND, {buffer.sge()});
+    ASSERT_EQ(0, idle.post(late));
+    EXPECT_TRUE(cq.expect(3, IBV_WC_RETRY_EXC_ERR));
+    EXPECT_EQ(IBV_QPS_ERR, idle.state());
+}
+
+TEST(test_kill, peers_release_what_they_hold)
+{
+    SKIP_UNLESS(NPT_FORK_WITH_THREADS, "TSan permits no such fork");
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Cq cq(device);
+    Buffer buffer(device, 4096);
+
+    for (int round = 0; round < 3 * factor(); ++round) {
+        ASSERT_NO_FATAL_FAILURE(expect_release(device, cq, buffer)) << round;
     }
 }
