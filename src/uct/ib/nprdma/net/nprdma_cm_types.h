@@ -12,7 +12,9 @@
 
 #include <stdatomic.h>
 
-/* Maximum number of outstanding probes of requesters */
+/* Maximum number of outstanding probes of requesters in rounds that wire-up
+ * begins: by an interface on its queue pairs, and by a service on its own. The
+ * completion queue of wire-up has room for them. */
 #define UCT_NPRDMA_CM_MAX_PROBES  16
 
 /*
@@ -121,12 +123,15 @@ typedef struct uct_nprdma_cm {
     khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
     khash_t(uct_nprdma_responders) by_qpn;     /* those of kinds AM and BULK */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
+    ucs_list_link_t                confirmed;  /* the other ones, the next to be
+                                                * probed first */
     ucs_list_link_t                dying;      /* responders with a QP in ERR,
                                                 * which may have completions */
     ucs_list_link_t                drained;    /* responders without
                                                 * completions */
     atomic_uint                    num_dying;  /* length of both lists */
     unsigned                       num_probes; /* outstanding */
+    unsigned                       probes_due; /* left in this round */
     ucs_list_link_t                ahs;        /* most recently used first */
     unsigned                       num_ahs;
     int                            timer_id;   /* -1: does not run */

@@ -12,10 +12,6 @@
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
-/* Maximum number of outstanding probes; the completion queue has room for
- * them */
-#define UCT_NPRDMA_RESPONDER_MAX_PROBES  UCT_NPRDMA_CM_MAX_PROBES
-
 KHASH_IMPL(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*, 1,
            kh_int64_hash_func, kh_int64_hash_equal)
 
@@ -70,10 +66,7 @@ static void uct_nprdma_responder_forget(uct_nprdma_net_iface_t *iface,
 
     uct_nprdma_responder_unhash(&iface->cm.responders, key);
     --iface->stats->cm_responders;
-    if (!resp->confirmed) {
-        ucs_list_del(&resp->list);
-    }
-
+    ucs_list_del(&resp->list);
     if (resp->probing) {
         --iface->cm.num_probes;
     }
@@ -380,6 +373,7 @@ void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
     } else if (!resp->confirmed) {
         resp->confirmed = 1;
         ucs_list_del(&resp->list);
+        ucs_list_add_tail(&iface->cm.confirmed, &resp->list);
     }
 }
 
@@ -409,41 +403,41 @@ static void uct_nprdma_responder_probe(uct_nprdma_net_iface_t *iface,
     };
     struct ibv_send_wr *bad_wr;
 
-    if (resp->probing ||
-        (iface->cm.num_probes >= UCT_NPRDMA_RESPONDER_MAX_PROBES)) {
-        return; /* the next call probes it */
-    }
-
-    if (ibv_post_send(resp->qp, &wr, &bad_wr) == 0) {
+    if (!resp->probing && (ibv_post_send(resp->qp, &wr, &bad_wr) == 0)) {
         resp->probing = 1;
         ++iface->stats->cm_probes;
         ++iface->cm.num_probes;
     }
 }
 
-void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface)
+/* Those that were asked longest ago come first: where many do not answer, they
+ * do not keep the others from being asked. */
+static void uct_nprdma_responder_probe_next(uct_nprdma_net_iface_t *iface)
 {
+    uct_nprdma_cm_t *cm = &iface->cm;
     uct_nprdma_responder_t *resp;
-    khiter_t iter;
 
-    for (iter = kh_begin(&iface->cm.responders);
-         iter != kh_end(&iface->cm.responders); ++iter) {
-        if (!kh_exist(&iface->cm.responders, iter)) {
-            continue;
-        }
-
-        resp = kh_val(&iface->cm.responders, iter);
-        if ((resp->svc != NULL) && iface->ops->svc_is_closed(resp->svc)) {
-            uct_nprdma_responder_destroy(iface, resp);
-        } else if (!resp->confirmed) {
-            continue; /* the requester's QP may not be ready yet */
-        } else if (resp->qp != NULL) {
+    while ((cm->probes_due > 0) && !ucs_list_is_empty(&cm->confirmed) &&
+           (cm->num_probes < UCT_NPRDMA_CM_MAX_PROBES)) {
+        --cm->probes_due;
+        resp = ucs_list_extract_head(&cm->confirmed, uct_nprdma_responder_t,
+                                     list);
+        ucs_list_add_tail(&cm->confirmed, &resp->list);
+        if (resp->qp != NULL) {
             uct_nprdma_responder_probe(iface, resp);
+        } else if (iface->ops->svc_is_closed(resp->svc)) {
+            uct_nprdma_responder_destroy(iface, resp);
         } else {
             ++iface->stats->cm_probes;
             iface->ops->svc_probe(iface, resp->svc);
         }
     }
+}
+
+void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface)
+{
+    iface->cm.probes_due = kh_size(&iface->cm.responders);
+    uct_nprdma_responder_probe_next(iface);
 }
 
 void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
@@ -453,15 +447,14 @@ void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
 
     resp = uct_nprdma_responder_get(&iface->cm.by_qpn,
                                     uct_nprdma_cm_wr_id_qpn(wc->wr_id));
-    if ((resp == NULL) || !resp->probing || resp->is_dying) {
-        return; /* ended meanwhile */
+    if ((resp != NULL) && resp->probing && !resp->is_dying) {
+        resp->probing = 0;
+        --iface->cm.num_probes;
+        if (wc->status != IBV_WC_SUCCESS) {
+            uct_nprdma_responder_end(iface, resp);
+        }
     }
-
-    resp->probing = 0;
-    --iface->cm.num_probes;
-    if (wc->status != IBV_WC_SUCCESS) {
-        uct_nprdma_responder_end(iface, resp);
-    }
+    uct_nprdma_responder_probe_next(iface);
 }
 
 void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface, uint32_t qp_num)
@@ -499,6 +492,7 @@ void uct_nprdma_responder_init(uct_nprdma_net_iface_t *iface)
     kh_init_inplace(uct_nprdma_responders, &iface->cm.responders);
     kh_init_inplace(uct_nprdma_responders, &iface->cm.by_qpn);
     ucs_list_head_init(&iface->cm.unconfirmed);
+    ucs_list_head_init(&iface->cm.confirmed);
     ucs_list_head_init(&iface->cm.dying);
     ucs_list_head_init(&iface->cm.drained);
 }

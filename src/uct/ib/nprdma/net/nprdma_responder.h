@@ -20,7 +20,8 @@
  * otherwise.
  */
 struct uct_nprdma_responder {
-    ucs_list_link_t                list;       /* cm.unconfirmed, or dying */
+    ucs_list_link_t                list;       /* cm.unconfirmed, confirmed,
+                                                * dying or drained */
     uint64_t                       nonce;      /* requester's interface */
     uint32_t                       conn_id;    /* chosen by the requester */
     uint8_t                        kind;       /* enum uct_nprdma_conn_kind */
@@ -70,7 +71,10 @@ void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
  */
 void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now);
 
-/** Probe the QPs of all requesters. */
+/**
+ * Begin a round of probes: each requester's QP is asked once, a bounded number
+ * at the same time. A round that has not ended goes on where it is.
+ */
 void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface);
 
 /**

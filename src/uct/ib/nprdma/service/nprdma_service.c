@@ -12,6 +12,7 @@
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/net/nprdma_cm_types.h"
 #include "uct/ib/nprdma/net/nprdma_executed.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
@@ -283,6 +284,7 @@ static void uct_nprdma_service_reap(uct_nprdma_service_t *service)
             ++service->send_cq_avail;
             if (wcs[i].wr_id == UCT_NPRDMA_SERVICE_WR_PROBE) {
                 --service->num_probes;
+                service->attention |= service->probe_wanted;
             } else if (wcs[i].wr_id != 0) {
                 uct_nprdma_bounce_put((uct_nprdma_slot_t*)wcs[i].wr_id);
             }
@@ -1024,19 +1026,29 @@ static void uct_nprdma_service_drop_parked(uct_nprdma_service_t *service,
     }
 }
 
+/* Those that were asked longest ago come first. The rest is asked when a probe
+ * has completed. */
 static void uct_nprdma_service_probe_conns(uct_nprdma_service_t *service)
 {
-    uct_nprdma_service_conn_t *conn;
+    uct_nprdma_service_conn_t *conn, *tmp;
 
     if (!atomic_exchange(&service->probe_wanted, 0)) {
         return;
     }
 
     pthread_mutex_lock(&service->conns_lock);
-    ucs_list_for_each(conn, &service->conns, list) {
-        if (atomic_exchange(&conn->probe_wanted, 0)) {
-            uct_nprdma_service_conn_probe(service, conn);
+    ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
+        if (!conn->probe_wanted) {
+            continue;
+        } else if (service->num_probes >= UCT_NPRDMA_CM_MAX_PROBES) {
+            service->probe_wanted = 1;
+            break;
         }
+
+        conn->probe_wanted = 0;
+        ucs_list_del(&conn->list);
+        ucs_list_add_tail(&service->conns, &conn->list);
+        uct_nprdma_service_conn_probe(service, conn);
     }
     pthread_mutex_unlock(&service->conns_lock);
 }
