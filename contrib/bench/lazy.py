@@ -61,9 +61,8 @@ def first_row(limit, *sizes):
     """Registrations of untouched memory, next to those that pin it."""
     return Row("lazy.registration", "first registration, untouched",
                probes.reg_both("first", {"UCX_IB_REG_METHODS": "direct"}),
-               ("nprdma", "verbs", "prereg"),
-               [ratio("nprdma", "verbs", limit and "<=", limit),
-                ratio("prereg", "verbs")], sizes=sizes)
+               ("nprdma", "verbs"),
+               [ratio("nprdma", "verbs", limit and "<=", limit)], sizes=sizes)
 
 
 def sized(size):

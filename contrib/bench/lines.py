@@ -177,12 +177,6 @@ def apart(what, command, limit):
                       ("nprdma", "verbs"))])
 
 
-def off_and_on(what, command, *sizes):
-    """Without and with registration before the first use."""
-    return Row("large.prereg", what, command, ("nprdma", "prereg"),
-               notes("nprdma", "prereg"), sizes=sizes)
-
-
 def curve(what, command, contestants, unit, *sizes, **more):
     """Points of large.curves, for zcopy.png."""
     return Row("large.curves", what, command, contestants,
@@ -222,12 +216,6 @@ LARGE = [
         probes.reg_both("first", {"UCX_IB_REG_METHODS": "direct"}),
         ("nprdma", "verbs"), [ratio("nprdma", "verbs", "<=", 0.01)],
         sizes=(at_most_gib,)),
-    off_and_on("registration 20 ms after mmap", probes.reg("later"), MIB,
-               at_most_gib),
-    off_and_on("message from buffers used once", fresh(2, "once"), 4 * MIB,
-               16 * MIB),
-    off_and_on("MPI_Allreduce, 4 ranks, new buffers", fresh(4, "allreduce"),
-               4 * MIB, 16 * MIB),
     absent_row("fresh", "get of an absent page, never touched"),
     absent_row("swapped", "get of an absent page, in swap"),
     sleeping_row("fresh-sleeping", "get of an absent page, never touched, "

@@ -28,8 +28,7 @@ SAYS = {"mb_per_s": "rate", "peak_kb": "peak of resident memory",
 # Ways of policies_bench floor, and what is printed for each
 FLOORS = {"pages": "no transport: page faults and munmap() alone",
           "copy": "no transport: these and one copy by a system call",
-          "helped": "no transport: page faults by two threads",
-          "early": "no transport: the receiver's pages while the sender writes"}
+          "helped": "no transport: page faults by two threads"}
 
 # What nprdma locks for itself at most, and the limit of policies.limit
 MOST_LOCKED_KB = 4096
@@ -287,20 +286,17 @@ def reused_row(line, memory, contestants, sizes, turns, needed=None):
 
 def fresh_row(line, sizes, turns):
     """The limit for new buffers, and how near to it any transport could be."""
-    contestants = ("rcache", "nprdma", "late", "pool", *FLOORS)
-    judges = [ratio("nprdma", "rcache", ">=", 1.5,
+    contestants = ("rcache", "nprdma", "pool", *FLOORS)
+    judges = [ratio("nprdma", "rcache", ">=", 1,
                     what="rate, r = 0, nprdma : rcache"),
-              ratio("late", "rcache",
-                    what="rate, r = 0, nprdma without early page-in : rcache"),
               ratio("pool", "rcache", what="rate, r = 0, pool : rcache"),
               *(ratio(name, "rcache", what=f"{text} : rcache")
                 for name, text in FLOORS.items()),
-              ratio("late", "copy", ">=", 0.9,
-                    what="rate, r = 0, nprdma without early page-in : its page "
-                    "faults and copies")]
+              ratio("nprdma", "copy", ">=", 0.9,
+                    what="rate, r = 0, nprdma : its page faults and copies")]
     return Row(f"policies.{line}", f"mmap, r = 0 ({' : '.join(contestants)})",
-               rate("mmap", 0, "UCX_NPRDMA_EARLY_PAGEIN"), contestants, judges,
-               "MB/s", sizes, turns=turns, prepare=unlimited_memlock)
+               rate("mmap", 0), contestants, judges, "MB/s", sizes, turns=turns,
+               prepare=unlimited_memlock)
 
 
 # Contestants with a row of their own, and its memory

@@ -40,8 +40,6 @@
  *           copy    and one copy, as the emulated NIC makes it; every byte is
  *                   checked
  *           helped  the pages, by two threads, while the sender polls
- *           early   the pages, while the sender writes; only a receiver can
- *                   that knows its buffers before it knows of messages
  *
  *   remap SIZE
  *       Without MPI. Microseconds of what would replace the last copy of a
@@ -78,10 +76,10 @@
 #define REMAPS    31
 
 /* How the receiver gets its data; most ways leave that out */
-typedef enum { BY_MESSAGES, PAGES, COPY, HELPED, EARLY, NUM_WAYS } way_t;
+typedef enum { BY_MESSAGES, PAGES, COPY, HELPED, NUM_WAYS } way_t;
 
 static const char *const way_names[NUM_WAYS] = {
-    "messages", "pages", "copy", "helped", "early"
+    "messages", "pages", "copy", "helped"
 };
 
 typedef struct {
@@ -317,8 +315,6 @@ static void batch(stream_t *stream, int percent)
     take_all(stream, percent, buffers);
     if (rank == 0) {
         write_messages(stream, buffers);
-    } else if (stream->way == EARLY) {
-        bring_in_all(stream);
     }
     if (stream->way == BY_MESSAGES) {
         transfer(stream, buffers);

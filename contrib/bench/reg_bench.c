@@ -7,7 +7,6 @@
  *                  before, and is in use: the cost of another registration
  *   reg_bench COMPONENT DEVICE first BYTES    untouched memory, in a place
  *                  where nothing has been registered, as soon as it is mapped
- *   reg_bench COMPONENT DEVICE later BYTES    the same, a while after that
  *   reg_bench COMPONENT DEVICE message BYTES  what UCP does for each message of
  *                  a buffer that is in use, with the key for the peer
  *   reg_bench COMPONENT DEVICE unmap BYTES    by how much the memory domain
@@ -18,8 +17,7 @@
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
  * and of uct_md_mkey_pack() between them unless it is `covered`: nprdma makes a
  * region with the first key. The median of many for `covered` and `message`,
- * one alone for `first` and `later`, as a second one would find what the first
- * has left.
+ * one alone for `first`, as a second one would find what the first has left.
  */
 
 #include "bench.h"
@@ -36,9 +34,6 @@
 #define UNMAP_BATCHES 4000
 #define UNMAP_TURNS   20
 #define MAX_KEY       256
-
-/* Between mapping memory and using it, for `later` */
-#define LATER_US      20000
 
 #define UCT_CHECK(_call) \
     do { \
@@ -155,7 +150,7 @@ static double unmap(size_t length)
     return least[0] - least[1];
 }
 
-static double first(uct_md_h md, size_t length, useconds_t delay)
+static double first(uct_md_h md, size_t length)
 {
     static char elsewhere[PAGE_SIZE];
     double result;
@@ -165,7 +160,6 @@ static double first(uct_md_h md, size_t length, useconds_t delay)
     reg_dereg(md, elsewhere, sizeof(elsewhere), 1);
 
     memory = map_memory(length);
-    usleep(delay);
     result = reg_dereg(md, memory, length, 1);
     munmap(memory, length);
     return result;
@@ -179,10 +173,9 @@ int main(int argc, char **argv)
     uct_md_h md;
 
     if (strcmp(kind, "covered") && strcmp(kind, "first") &&
-        strcmp(kind, "later") && strcmp(kind, "message") &&
-        strcmp(kind, "unmap")) {
+        strcmp(kind, "message") && strcmp(kind, "unmap")) {
         fprintf(stderr, "usage: reg_bench COMPONENT DEVICE "
-                        "covered|first|later|message|unmap BYTES\n");
+                        "covered|first|message|unmap BYTES\n");
         return 2;
     }
 
@@ -190,7 +183,7 @@ int main(int argc, char **argv)
     us = (kind[0] == 'c') ? covered(md, length) :
          (kind[0] == 'm') ? message(md, length) :
          (kind[0] == 'u') ? unmap(length) :
-         first(md, length, (kind[0] == 'l') ? LATER_US : 0);
+         first(md, length);
     printf("us %.4f\n", us);
     uct_md_close(md);
     return EXIT_SUCCESS;

@@ -22,11 +22,9 @@ UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
                "UCX_NPRDMA_BULK_QP": "no"}
 
 # What a contestant has in its environment. verbs is UCX's rc_verbs on the
-# emulated RNIC, through the preloaded shim. prereg registers memory before
-# its first use.
+# emulated RNIC, through the preloaded shim.
 CONTESTANTS = {
     "nprdma": {"UCX_TLS": "nprdma"},
-    "prereg": {"UCX_TLS": "nprdma", "UCX_NPRDMA_PREREG": "y"},
     # malloc() keeps what is freed; in "same" it is not freed, in "zeroed" it is
     # set to zero as well
     "keep": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MALLOC_KEEP": "64m"},
@@ -56,7 +54,6 @@ CONTESTANTS = {
     "bounded": {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_IB_RCACHE_MAX_SIZE": "64m",
                 "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=67108864"},
     "pool": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ZCOPY": "no"},
-    "late": {"UCX_TLS": "nprdma", "UCX_NPRDMA_EARLY_PAGEIN": "n"},
     "uffd": {"UCX_TLS": "nprdma", "UCX_NPRDMA_UFFD": "y"},
     "malloc-keep": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MALLOC_KEEP": "256m"},
     "lazy-unmap": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},

@@ -67,9 +67,6 @@ static void nprdma_monitor_before(void *arg, nprdma_span_t taken,
     nprdma_monitor_t *monitor = arg;
 
     atomic_fetch_add(&monitor->count.events, 1);
-    if (monitor->forecast != NULL) {
-        nprdma_forecast_taken(monitor->forecast, taken, gone);
-    }
     if (nprdma_monitor_is_notified(monitor)) {
         nprdma_regions_foreach(&monitor->regions, gone, nprdma_monitor_retire,
                                &gone);
@@ -87,24 +84,12 @@ static void nprdma_monitor_readmit(nprdma_region_obj_t *region, void *arg)
 }
 
 NPRDMA_HOOK
-static void nprdma_monitor_after(void *arg, nprdma_span_t mapped,
-                                 nprdma_mapping_t mapping)
+static void nprdma_monitor_after(void *arg, nprdma_span_t mapped)
 {
     nprdma_monitor_t *monitor = arg;
 
     nprdma_regions_foreach(&monitor->regions, mapped, nprdma_monitor_readmit,
                            &mapped);
-    if (mapping == NPRDMA_MAPPING_OLD) {
-        return;
-    }
-
-    if (monitor->prereg != NULL) {
-        nprdma_prereg_add(monitor->prereg, mapped);
-    }
-    if (monitor->forecast != NULL) {
-        nprdma_forecast_mapped(monitor->forecast, mapped,
-                               mapping == NPRDMA_MAPPING_PLAIN);
-    }
 }
 
 /*
@@ -498,62 +483,6 @@ int nprdma_monitor_tick(nprdma_monitor_t *monitor)
 }
 
 
-/* ---- pre-registration ---- */
-
-/* @return Nonzero if there is a region now */
-static int nprdma_monitor_preregister_kind(nprdma_monitor_t *monitor,
-                                           nprdma_span_t span, int is_local)
-{
-    nprdma_span_t aligned = nprdma_monitor_align(span.start, span.end,
-                                                 monitor->params.region_size);
-    size_t state_bytes    = ((aligned.end - aligned.start) >>
-                             NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
-    nprdma_region_obj_t *region;
-    ucs_status_t status;
-
-    pthread_mutex_lock(&monitor->lock);
-    region = nprdma_regions_get(&monitor->regions, span.start, span.end,
-                                is_local);
-    if ((region == NULL) &&
-        (atomic_load(&monitor->idle_bytes) + state_bytes <=
-         monitor->params.max_metadata)) {
-        region = nprdma_monitor_create_region(monitor, aligned, is_local,
-                                              &status);
-        if (region != NULL) {
-            nprdma_monitor_count(&monitor->count.preregistered, 1);
-        }
-    }
-    if (region != NULL) {
-        nprdma_region_put(region);
-    }
-    pthread_mutex_unlock(&monitor->lock);
-    return region != NULL;
-}
-
-/*
- * Called by the thread of nprdma_prereg.h, for memory that was mapped. Memory
- * that was kept has pages. They keep their bits in the local region, since no
- * key refers to it. For peers, they get them when a key is packed: until then
- * no registration for peers covers them.
- */
-static void nprdma_monitor_preregister(void *arg, nprdma_span_t span)
-{
-    nprdma_monitor_t *monitor = arg;
-    size_t length             = span.end - span.start;
-    nprdma_range_t range;
-
-    nprdma_monitor_preregister_kind(monitor, span, 0);
-    if (nprdma_monitor_preregister_kind(monitor, span, 1) &&
-        (nprdma_monitor_register_local(monitor, span.start, length, &range) ==
-         UCS_OK)) {
-        nprdma_monitor_populate(monitor, &range, span.start, length,
-                                NPRDMA_POPULATE_RESIDENT |
-                                NPRDMA_POPULATE_WRITE);
-        nprdma_monitor_unregister(monitor, &range, 0);
-    }
-}
-
-
 /* ---- creation ---- */
 
 static ucs_status_t
@@ -632,12 +561,6 @@ static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
     }
 }
 
-/* The forecast is behind the monitor, so that a child frees both */
-static size_t nprdma_monitor_size(void)
-{
-    return sizeof(nprdma_monitor_t) + nprdma_forecast_size();
-}
-
 /* The fields that need no cleanup */
 static void nprdma_monitor_init(nprdma_monitor_t *monitor,
                                 const nprdma_monitor_params_t *params)
@@ -651,8 +574,6 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
     monitor->params          = *params;
     monitor->params.device   = NULL;
     monitor->params.why      = NULL;
-    monitor->forecast        = params->early ?
-                               (nprdma_forecast_t*)(monitor + 1) : NULL;
     monitor->listener.before = nprdma_monitor_before;
     monitor->listener.after  = nprdma_monitor_after;
     monitor->listener.fork   = nprdma_monitor_fork;
@@ -686,7 +607,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         return status;
     }
 
-    monitor = nprdma_events_alloc_wiped(nprdma_monitor_size());
+    monitor = nprdma_events_alloc_wiped(sizeof(*monitor));
     if (monitor == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
@@ -707,7 +628,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_backend;
     }
 
-    status = nprdma_monitor_start_threads(monitor, nprdma_monitor_preregister);
+    status = nprdma_monitor_start_threads(monitor);
     if (status != UCS_OK) {
         goto err_pagein;
     }
@@ -727,7 +648,6 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
 
 err_threads:
     nprdma_monitor_stop_threads(monitor);
-    nprdma_monitor_free_threads(monitor);
 err_pagein:
     nprdma_pagein_cleanup();
 err_backend:
@@ -735,7 +655,7 @@ err_backend:
 err_regions:
     nprdma_regions_cleanup(&monitor->regions);
 err_free:
-    nprdma_events_free_wiped(monitor, nprdma_monitor_size());
+    nprdma_events_free_wiped(monitor, sizeof(*monitor));
     return status;
 }
 
@@ -807,7 +727,6 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->state_bytes   = atomic_load(&monitor->state_bytes);
     stats->ranges        = sum.ranges;
     stats->created       = atomic_load(&count->created);
-    stats->preregistered = atomic_load(&count->preregistered);
     stats->evicted       = atomic_load(&count->evicted);
     stats->populated     = atomic_load(&count->populated);
     stats->populate_ns   = atomic_load(&count->populate_ns);
@@ -817,9 +736,6 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
-    if (monitor->forecast != NULL) {
-        nprdma_forecast_query(monitor->forecast, &stats->early);
-    }
     nprdma_malloc_query(&stats->malloc);
     nprdma_kept_query(&stats->lazy);
     nprdma_monitor_subtract(stats, &monitor->before);
@@ -893,15 +809,13 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
             nprdma_kept_stop();
         }
         nprdma_events_remove(&monitor->listener);
-        nprdma_monitor_free_threads(monitor);
-        nprdma_room_close(&monitor->room);
         pthread_mutex_destroy(&monitor->lock);
         nprdma_regions_cleanup(&monitor->regions);
         nprdma_pagein_cleanup();
         nprdma_monitor_close_backend(monitor);
     }
 
-    nprdma_events_free_wiped(monitor, nprdma_monitor_size());
+    nprdma_events_free_wiped(monitor, sizeof(*monitor));
 }
 
 

@@ -4,10 +4,8 @@
 #define NPRDMA_MONITOR_INT_H_
 
 #include "nprdma_monitor_types.h"
-#include "nprdma_prereg.h"
 #include "ucm/backend/nprdma_backend.h"
 #include "ucm/events/nprdma_events.h"
-#include "ucm/events/nprdma_room.h"
 #include "ucm/reclaim/nprdma_revoker.h"
 #include "ucm/regions/nprdma_regions.h"
 
@@ -30,7 +28,6 @@ typedef struct nprdma_populate_call {
 
 typedef struct nprdma_monitor_counters {
     _Atomic uint64_t created;
-    _Atomic uint64_t preregistered;
     _Atomic uint64_t evicted;
     _Atomic uint64_t populated;
     _Atomic uint64_t populate_ns;
@@ -71,10 +68,6 @@ struct nprdma_monitor {
 
     nprdma_revoker_t          revoker;
     struct nprdma_reclaimer  *reclaimer;   /* This and the next: or NULL */
-    nprdma_forecast_t        *forecast;
-    nprdma_room_t             room;        /* For early page-in */
-    int                       is_room_open; /* Under the lock */
-    nprdma_prereg_t          *prereg;
     struct nprdma_uffd       *uffd;
     int                       has_kept;    /* Uses the pool of the process */
     nprdma_monitor_counters_t count;

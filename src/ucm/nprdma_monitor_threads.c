@@ -15,8 +15,8 @@
 #include <ucs/debug/log.h>
 
 /*
- * The threads of a monitor, and what they report to it: revoker, reclaimer,
- * pre-registration, and reader of a userfaultfd.
+ * The threads of a monitor, and what they report to it: revoker, reclaimer, and
+ * reader of a userfaultfd.
  */
 
 
@@ -124,32 +124,18 @@ void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor)
     if (monitor->reclaimer != NULL) {
         nprdma_reclaimer_stop(monitor->reclaimer);
     }
-    if (monitor->prereg != NULL) {
-        nprdma_prereg_stop(monitor->prereg);
-    }
     if (monitor->uffd != NULL) {
         nprdma_uffd_stop(monitor->uffd);
     }
 }
 
-void nprdma_monitor_free_threads(nprdma_monitor_t *monitor)
-{
-    if (monitor->prereg != NULL) {
-        nprdma_prereg_free(monitor->prereg);
-    }
-}
-
-ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor,
-                                          nprdma_prereg_func_t create)
+ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor)
 {
     ucs_status_t status = UCS_OK;
 
     if ((monitor->params.reclaim == NPRDMA_RECLAIM_LOGICAL) ||
         (monitor->params.reclaim == NPRDMA_RECLAIM_REAL)) {
         status = nprdma_monitor_start_reclaimer(monitor);
-    }
-    if ((status == UCS_OK) && monitor->params.prereg) {
-        status = nprdma_prereg_start(create, monitor, &monitor->prereg);
     }
     if ((status == UCS_OK) && monitor->params.uffd) {
         status = nprdma_uffd_start(nprdma_monitor_uffd_taken, monitor,
@@ -162,7 +148,6 @@ ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor,
     }
     if (status != UCS_OK) {
         nprdma_monitor_stop_threads(monitor);
-        nprdma_monitor_free_threads(monitor);
     }
 
     return status;

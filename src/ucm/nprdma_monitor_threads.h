@@ -4,7 +4,6 @@
 #define NPRDMA_MONITOR_THREADS_H_
 
 #include "nprdma_monitor_types.h"
-#include "nprdma_prereg.h"
 
 BEGIN_C_DECLS
 
@@ -17,19 +16,13 @@ void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor);
  * the revoker, which starts with the first registration.
  *
  * @param [in] monitor  Monitor.
- * @param [in] create   Function that creates the region of memory that has been
- *                      mapped; its argument is the monitor.
  *
  * @return UCS_OK or UCS_ERR_NO_MEMORY. Without a userfaultfd, a line is logged.
  */
-ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor,
-                                          nprdma_prereg_func_t create);
+ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor);
 
 /** Stop all threads. Memory hooks may still run. */
 void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor);
-
-/** Free what memory hooks use of stopped threads, once no hook can run. */
-void nprdma_monitor_free_threads(nprdma_monitor_t *monitor);
 
 END_C_DECLS
 

@@ -4,7 +4,6 @@
 #define NPRDMA_MONITOR_TYPES_H_
 
 #include "nprdma_malloc.h"
-#include "ucm/events/nprdma_forecast.h"
 #include "ucm/events/nprdma_lazy.h"
 #include "ucm/regions/nprdma_range.h"
 
@@ -90,13 +89,6 @@ typedef struct nprdma_monitor_params {
      * least recently used region is dropped first */
     size_t                       max_metadata;
 
-    /* Nonzero: memory that the process maps gets a region before it is used */
-    int                          prereg;
-
-    /* Nonzero: new memory that an operation will probably fill may be brought
-     * in before. See nprdma_early.h */
-    int                          early;
-
     /* Bytes that malloc() keeps of what is freed, and nonzero for blocks of
      * every size; 0: hands off. See nprdma_malloc_begin() */
     size_t                       malloc_keep;
@@ -133,17 +125,15 @@ typedef struct nprdma_monitor_params {
     void (*drain)(void *arg);
 
     /* Create the memory regions of the NIC for a new region, and store them in
-     * region->priv. Called in nprdma_monitor_register(), or by the thread of
-     * pre-registration, with no lock held that a memory hook takes. After
-     * UCS_ERR_EXCEEDS_LIMIT it is called again if an idle region could be
-     * dropped; after UCS_ERR_INVALID_PARAM with a smaller region if that covers
-     * the buffer; any other error is final. On success it may close region->fd
-     * and set it to -1: the monitor does not need it. */
+     * region->priv. Called in nprdma_monitor_register(), with no lock held that
+     * a memory hook takes. After UCS_ERR_EXCEEDS_LIMIT it is called again if an
+     * idle region could be dropped; after UCS_ERR_INVALID_PARAM with a smaller
+     * region if that covers the buffer; any other error is final. On success it
+     * may close region->fd and set it to -1: the monitor does not need it. */
     ucs_status_t (*attach)(void *arg, nprdma_region_t *region);
 
     /* Undo attach. No range of the region is live, and all pages are absent.
-     * Called in nprdma_monitor_register() and nprdma_monitor_destroy(), or by
-     * the thread of pre-registration. */
+     * Called in nprdma_monitor_register() and nprdma_monitor_destroy(). */
     void (*detach)(void *arg, nprdma_region_t *region);
 
     void                        *arg; /* Passed to the three functions above */
@@ -156,7 +146,6 @@ typedef struct nprdma_monitor_stats {
     uint64_t state_bytes;   /* State arrays of all regions */
     uint64_t ranges;        /* Live registrations */
     uint64_t created;       /* Regions created since the beginning */
-    uint64_t preregistered; /* Of these by pre-registration */
     uint64_t evicted;       /* Regions dropped because they were idle */
     uint64_t populated;     /* Pages made accessible to the NIC */
     uint64_t populate_ns;   /* Total time of that. Includes lookups of states,
@@ -171,7 +160,6 @@ typedef struct nprdma_monitor_stats {
                              * NIC accessed them */
     uint64_t kernel_events; /* Notifications that the kernel module received */
     uint64_t kernel_invalidated; /* Pages that it invalidated for these */
-    nprdma_forecast_stats_t early;
     nprdma_malloc_stats_t malloc; /* Of the process */
     nprdma_lazy_stats_t lazy;    /* Of the process */
 } nprdma_monitor_stats_t;

@@ -400,62 +400,54 @@ int nprdma_events_is_plain(const ucm_event_t *event)
 
 /* Addresses that are mapped after a call */
 NPRDMA_HOOK
-static nprdma_mapping_t
+static nprdma_span_t
 nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
-                     const nprdma_events_call_t *call, nprdma_span_t *mapped_p)
+                     const nprdma_events_call_t *call)
 {
-    nprdma_mapping_t mapping = NPRDMA_MAPPING_NEW;
+    nprdma_span_t mapped = nprdma_span(0, 0);
     nprdma_span_t taken, grow;
     int failed;
 
     switch (type) {
     case UCM_EVENT_MMAP:
-        failed    = (event->mmap.result == MAP_FAILED);
-        *mapped_p = nprdma_huge_mmap(event->mmap.result, event->mmap.size,
-                                     event->mmap.flags, event->mmap.fd);
-        mapping   = nprdma_events_is_plain(event) ? NPRDMA_MAPPING_PLAIN :
-                                                    NPRDMA_MAPPING_NEW;
+        failed = (event->mmap.result == MAP_FAILED);
+        mapped = nprdma_huge_mmap(event->mmap.result, event->mmap.size,
+                                  event->mmap.flags, event->mmap.fd);
         break;
     case UCM_EVENT_MREMAP:
-        failed    = (event->mremap.result == MAP_FAILED);
-        *mapped_p = nprdma_huge_mapped(event->mremap.result,
-                                       event->mremap.new_size);
+        failed = (event->mremap.result == MAP_FAILED);
+        mapped = nprdma_huge_mapped(event->mremap.result,
+                                    event->mremap.new_size);
         break;
     case UCM_EVENT_SHMAT:
-        failed    = (event->shmat.result == MAP_FAILED);
-        *mapped_p = nprdma_events_segment(event->shmat.shmid,
-                                          event->shmat.result);
+        failed = (event->shmat.result == MAP_FAILED);
+        mapped = nprdma_events_segment(event->shmat.shmid, event->shmat.result);
         break;
     case UCM_EVENT_SBRK:
     case UCM_EVENT_BRK:
-        failed    = (type == UCM_EVENT_BRK) ?
-                    (event->brk.result == -1) :
-                    (event->sbrk.result == MAP_FAILED);
-        *mapped_p = (call == NULL) ? nprdma_span(0, 0) :
-                    nprdma_span(call->grow_start, call->grow_end);
+        failed = (type == UCM_EVENT_BRK) ? (event->brk.result == -1) :
+                 (event->sbrk.result == MAP_FAILED);
+        if (call != NULL) {
+            mapped = nprdma_span(call->grow_start, call->grow_end);
+        }
         break;
     case UCM_EVENT_MUNMAP:
-        failed    = (event->munmap.result == -1);
-        *mapped_p = nprdma_span(0, 0);
+        failed = (event->munmap.result == -1);
         break;
     case UCM_EVENT_SHMDT:
-        failed    = (event->shmdt.result == -1);
-        *mapped_p = nprdma_span(0, 0);
+        failed = (event->shmdt.result == -1);
         break;
     default:
-        *mapped_p = nprdma_span(0, 0);
-        return NPRDMA_MAPPING_OLD;
+        return mapped;
     }
 
-    if (!failed) {
-        return mapping;
+    if (failed) {
+        mapped = nprdma_span(0, 0);
+        if (nprdma_events_takes(type, event)) {
+            nprdma_events_spans(type, event, &taken, &mapped, &grow);
+        }
     }
-
-    *mapped_p = nprdma_span(0, 0);
-    if (nprdma_events_takes(type, event)) {
-        nprdma_events_spans(type, event, &taken, mapped_p, &grow);
-    }
-    return NPRDMA_MAPPING_OLD;
+    return mapped;
 }
 
 
@@ -523,7 +515,6 @@ static void nprdma_events_after(ucm_event_type_t type, ucm_event_t *event,
 {
     nprdma_events_state_t *state = arg;
     nprdma_events_call_t *call   = NULL;
-    nprdma_mapping_t mapping;
     nprdma_span_t mapped;
     int takes;
 
@@ -536,9 +527,9 @@ static void nprdma_events_after(ucm_event_type_t type, ucm_event_t *event,
         call = nprdma_events_last(state);
     }
 
-    mapping = nprdma_events_mapped(type, event, call, &mapped);
+    mapped = nprdma_events_mapped(type, event, call);
     if (mapped.start < mapped.end) {
-        NPRDMA_EVENTS_CALL(state, after, _listener->arg, mapped, mapping);
+        NPRDMA_EVENTS_CALL(state, after, _listener->arg, mapped);
     }
 
     if (takes) {

@@ -27,16 +27,6 @@ BEGIN_C_DECLS
  */
 
 
-/** What is at addresses after a call */
-typedef enum nprdma_mapping {
-    NPRDMA_MAPPING_OLD, /* The mapping that was there before */
-    NPRDMA_MAPPING_NEW,
-    NPRDMA_MAPPING_PLAIN /* A new one: private anonymous memory that may be
-                          * read and written, at an address that the kernel
-                          * has chosen, and without flags */
-} nprdma_mapping_t;
-
-
 /** Functions that are called for events. Any may be NULL. */
 typedef struct nprdma_listener {
     /**
@@ -54,9 +44,8 @@ typedef struct nprdma_listener {
      *
      * @param [in] mapped  Addresses that are mapped now: the result of the
      *                     call, or the range that a failed call did not unmap.
-     * @param [in] mapping What is there.
      */
-    void (*after)(void *arg, nprdma_span_t mapped, nprdma_mapping_t mapping);
+    void (*after)(void *arg, nprdma_span_t mapped);
 
     /** In the parent, before fork() and again after it. */
     void (*fork)(void *arg);
@@ -95,7 +84,9 @@ void nprdma_events_remove(const nprdma_listener_t *listener);
 uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
 
 
-/** @return Nonzero if a call of mmap() makes NPRDMA_MAPPING_PLAIN. */
+/** @return Nonzero if a call of mmap() makes private anonymous memory that may
+ *          be read and written, at an address that the kernel chooses, and
+ *          without flags. */
 int nprdma_events_is_plain(const ucm_event_t *event);
 
 

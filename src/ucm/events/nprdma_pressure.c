@@ -509,16 +509,6 @@ void nprdma_pressure_remove(nprdma_pressure_client_t *client)
     pthread_mutex_unlock(&nprdma_pressure.life);
 }
 
-void nprdma_pressure_open_room(nprdma_room_t *room)
-{
-    nprdma_pressure_params_t params;
-
-    pthread_mutex_lock(&nprdma_pressure.lock);
-    params = nprdma_pressure.params;
-    pthread_mutex_unlock(&nprdma_pressure.lock);
-    nprdma_room_open(room, &params.psi);
-}
-
 void nprdma_pressure_set_params(const nprdma_pressure_params_t *params)
 {
     static const nprdma_pressure_params_t defaults = NPRDMA_PRESSURE_PARAMS;

@@ -116,14 +116,6 @@ int nprdma_pressure_has_room(size_t length, unsigned percent);
 
 
 /**
- * Open the cgroups for a caller that has no client.
- *
- * @param [out] room  To be closed by @ref nprdma_room_close.
- */
-void nprdma_pressure_open_room(nprdma_room_t *room);
-
-
-/**
  * For memory hooks. Memory that is only reserved does not count, and pages of
  * files can be taken back.
  *

@@ -1684,39 +1684,6 @@ TEST_F(test_kept, one_pool_for_all_monitors)
     EXPECT_FALSE(unmap(used()));
 }
 
-/* A block has its region, and the states of its pages, before it is used */
-TEST_F(test_kept, comes_back_registered)
-{
-    nprdma_range_t range;
-    params.prereg = 1;
-    start();
-    char *ptr = used();
-    ASSERT_TRUE(unmap(ptr));
-    wait_until([&]() { return stats().preregistered >= 2; });
-    ASSERT_EQ((void*)ptr, (void*)block());
-
-    /* The counters do not show that the thread has populated the block: they
-     * also count the pages of the first mapping, and these perhaps later. No
-     * registration is left between two looks at the states. */
-    wait_until([&]() {
-        EXPECT_EQ(UCS_OK, nprdma_monitor_register_local(monitor, (uintptr_t)ptr,
-                                                        MiB, &range));
-        int found = all_bits(&range, ptr, MiB);
-        unreg(&range);
-        return found == int(NPRDMA_PAGE_BITS);
-    });
-
-    /* No peer reaches it: nothing was registered for peers */
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
-    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
-    unreg(&range);
-    munmap(ptr, MiB);
-    ASSERT_EQ(UCS_OK, nprdma_monitor_register_local(monitor, (uintptr_t)ptr,
-                                                    MiB, &range));
-    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
-    unreg(&range);
-}
-
 /* Threads map by mmap() and malloc(), so that hooks run under the allocator's
  * lock, while others register, fork and empty the pool */
 TEST_F(test_kept, threads)

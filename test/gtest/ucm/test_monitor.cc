@@ -2,21 +2,7 @@
 
 #include "test_monitor.h"
 
-#include <algorithm>
-
 class test_monitor_region : public test_monitor {
-protected:
-    /* Attached regions that contain the granule at an address */
-    size_t regions_over(const char *ptr)
-    {
-        std::lock_guard<std::mutex> guard(lock);
-        return std::count_if(
-                attached.begin(), attached.end(), [&](nprdma_region_t *region) {
-                    return (region->address <= (uintptr_t)ptr) &&
-                           (region->address + region->length >=
-                            (uintptr_t)ptr + params.region_size);
-                });
-    }
 };
 
 TEST_F(test_monitor_region, parameters)
@@ -335,44 +321,4 @@ TEST_F(test_monitor_region, two_monitors)
     unreg(&a);
     nprdma_monitor_unregister(second, &b, 0);
     nprdma_monitor_destroy(second);
-}
-
-TEST_F(test_monitor_region, preregistration)
-{
-    nprdma_range_t range;
-    params.prereg = 1;
-    start();
-    char *ptr = map(params.region_size);
-
-    /* The thread creates one region for exported ranges, then a local one. It
-     * goes on with other memory, for example with what malloc() has mapped. */
-    wait_until([&]() {
-        return (regions_over(ptr) >= 2) && (stats().preregistered >= 2);
-    });
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, params.region_size));
-    /* The registration has created none */
-    wait_until([&]() { return stats().created == stats().preregistered; });
-    /* Preregistration creates the region, and does not touch the memory. The
-     * counter of populated pages would include other memory. */
-    for (size_t i = 0; i < params.region_size; i += page) {
-        ASSERT_FALSE(is_present(ptr + i)) << i;
-    }
-    EXPECT_EQ(0, all_bits(&range, ptr, params.region_size));
-    unreg(&range);
-    munmap(ptr, params.region_size);
-}
-
-TEST_F(test_monitor_region, preregistration_keeps_to_the_limit)
-{
-    params.prereg       = 1;
-    params.max_metadata = params.region_size / page * 4;
-    start();
-    char *ptr = map(8 * params.region_size);
-    char *one = map(params.region_size);
-
-    wait_until([&]() { return stats().regions > 0; });
-    EXPECT_EQ(1u, stats().regions);
-    EXPECT_EQ(0u, stats().evicted);
-    munmap(one, params.region_size);
-    munmap(ptr, 8 * params.region_size);
 }

@@ -169,55 +169,6 @@ TEST_F(test_rma, get_zcopy)
     }
 }
 
-/* A buffer for each get: after the first and four more, progress has brought in
- * its pages before the get is posted, unless that is switched off */
-TEST_F(test_rma, new_buffers_have_their_pages_early)
-{
-    constexpr size_t size = 256 << 10, num_pages = size / 4096;
-    std::vector<unsigned char> present(num_pages);
-    entity late(config_t{{"NPRDMA_EARLY_PAGEIN", "n"}});
-    uct_ep_h late_ep = late.connect(m_b->address());
-
-    late.add_progress(m_b.get());
-    m_remote->fill(1);
-    auto pass = [&](entity &self, uct_ep_h ep, size_t expected) {
-        completion comp;
-        char *ptr     = (char*)mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        uct_iov_t iov = {ptr, size, UCT_MEM_HANDLE_NULL, 0, 1};
-
-        ASSERT_NE(MAP_FAILED, (void*)ptr);
-        for (int calls = 0; calls < 1000; ++calls) {
-            self.progress();
-        }
-        EXPECT_EQ(0, mincore(ptr, size, present.data()));
-        size_t count = 0;
-        for (unsigned char byte : present) {
-            count += byte & 1;
-        }
-        EXPECT_EQ(expected, count);
-        ASSERT_EQ(UCS_INPROGRESS, self.retry([&]() {
-            return uct_ep_get_zcopy(ep, &iov, 1, m_remote->address(), m_rkey,
-                                    &comp);
-        }));
-        self.wait([&]() { return comp.done; });
-        EXPECT_EQ(UCS_OK, comp.status);
-        EXPECT_EQ(0, memcmp(ptr, m_remote->ptr(), size));
-        munmap(ptr, size);
-    };
-
-    for (int i = 0; i < 10; ++i) {
-        pass(*m_a, m_ab, (i < 5) ? 0 : num_pages);
-    }
-    EXPECT_EQ(5u, m_a->counter("early_blocks"));
-    EXPECT_EQ(0u, m_a->counter("early_unused"));
-    for (int i = 0; i < 10; ++i) {
-        pass(late, late_ep, 0);
-    }
-    EXPECT_EQ(0u, late.counter("early_blocks"));
-    EXPECT_EQ(1u, m_a->counter("early_unused")) << "others have filled it";
-}
-
 TEST_F(test_rma, iov)
 {
     size_t lengths[]   = {10000, 0, 5, 20000};

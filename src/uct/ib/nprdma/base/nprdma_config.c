@@ -245,17 +245,6 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, rma.state_cache),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"PREREG", "n",
-     "Create regions for memory when it is mapped, before its first use.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.prereg), UCS_CONFIG_TYPE_BOOL},
-
-    {"EARLY_PAGEIN", "y",
-     "Bring in pages of new buffers that a message will probably fill, as it\n"
-     "did the last buffers of their size, while the program polls and has\n"
-     "nothing else to do.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.early_pagein),
-     UCS_CONFIG_TYPE_BOOL},
-
     {"MALLOC_KEEP", "0",
      "Let malloc() of glibc keep up to this much of what the program frees,\n"
      "so that its next buffers have no page faults: SIZE[,all]. all: also\n"

@@ -17,7 +17,6 @@
 #include "uct/ib/nprdma/service/nprdma_service.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 
-#include "ucm/nprdma_early.h"
 
 #include <ucs/debug/log.h>
 
@@ -390,19 +389,6 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
     return count;
 }
 
-/* There is nothing to do. What comes next waits for a piece of early page-in,
- * some 20 us, or for a pause. */
-static UCS_F_ALWAYS_INLINE void
-uct_nprdma_iface_progress_idle(uct_nprdma_iface_t *iface)
-{
-    nprdma_monitor_t *monitor = uct_nprdma_iface_md(iface)->super.monitor;
-
-    if (((monitor == NULL) || !nprdma_early_page_in(monitor)) &&
-        uct_nprdma_idle_poll(&iface->idle)) {
-        uct_nprdma_idle_pause();
-    }
-}
-
 unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
@@ -450,10 +436,10 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         count += uct_nprdma_iface_progress_slow(iface, num_rx == 0);
     }
 
-    if (count == 0) {
-        uct_nprdma_iface_progress_idle(iface);
-    } else {
+    if (count > 0) {
         uct_nprdma_idle_reset(&iface->idle);
+    } else if (uct_nprdma_idle_poll(&iface->idle)) {
+        uct_nprdma_idle_pause();
     }
     return count;
 }

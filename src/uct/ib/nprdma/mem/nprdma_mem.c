@@ -12,7 +12,6 @@
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "ucm/access/nprdma_access.h"
-#include "ucm/nprdma_early.h"
 
 #include "nprdma_assert.h"
 
@@ -128,7 +127,6 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->odp_regions           = odp.regions;
     stats->odp_regions_created   = odp.created;
     stats->regions_created       = monitor.created;
-    stats->regions_preregistered = monitor.preregistered;
     stats->regions_dropped       = monitor.evicted;
     stats->pages_populated       = monitor.populated;
     stats->pages_populate_us     = monitor.populate_ns / 1000;
@@ -141,8 +139,6 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->kernel_events         = monitor.kernel_events;
     stats->kernel_pages          = monitor.kernel_invalidated;
     stats->drains                = monitor.drains;
-    stats->early_blocks          = monitor.early.expected;
-    stats->early_unused          = monitor.early.unused;
     stats->malloc_keep           = monitor.malloc.keep;
     stats->malloc_trims          = monitor.malloc.trims;
     stats->lazy_bytes            = monitor.lazy.bytes;
@@ -419,7 +415,6 @@ static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
         length  = range->length;
     }
 
-    nprdma_early_shown(md->monitor, address, length);
     head = ucs_min(length, UCT_NPRDMA_MEM_POPULATE_MAX);
     nprdma_monitor_populate(md->monitor, range, address, head,
                             NPRDMA_POPULATE_RESIDENT |

@@ -46,8 +46,6 @@ typedef struct uct_nprdma_mem_config {
     nprdma_revoke_mode_t      revoke;
     size_t                    region_cache; /* maximum size of the page states
                                              * of idle regions, bytes */
-    int                       prereg;
-    int                       early_pagein;
     char                      *malloc_keep; /* see uct_nprdma_keep_t */
     char                      *lazy_unmap;  /* the same */
     size_t                    lazy_huge;    /* bytes; may be UCS_MEMUNITS_AUTO

@@ -144,8 +144,6 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
         .why          = why,
         .region_size  = md->config.region_size,
         .max_metadata = md->config.region_cache,
-        .prereg       = md->config.prereg,
-        .early        = md->config.early_pagein,
         /* The kernel module sees all changes without a userfaultfd */
         .uffd         = md->config.uffd && !backend->notified,
         .revoke       = md->config.revoke,

@@ -119,7 +119,6 @@ typedef struct uct_nprdma_stats {
     _macro(state_bytes)           \
     _macro(odp_regions)           \
     _macro(regions_created)       \
-    _macro(regions_preregistered) \
     _macro(regions_dropped)       \
     _macro(odp_regions_created)   \
     _macro(pages_populated)       \
@@ -133,8 +132,6 @@ typedef struct uct_nprdma_stats {
     _macro(kernel_events)         \
     _macro(kernel_pages)          \
     _macro(drains)                \
-    _macro(early_blocks)          \
-    _macro(early_unused)          \
     _macro(malloc_keep)           \
     _macro(malloc_trims)          \
     _macro(lazy_bytes)            \

@@ -16,7 +16,6 @@
 #include "uct/ib/nprdma/mem/nprdma_mrs.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
-#include "ucm/nprdma_early.h"
 
 #include "nprdma_assert.h"
 #include "nprdma_probe.h"
@@ -203,9 +202,6 @@ static int uct_nprdma_op_piece_map(uct_nprdma_mem_md_t *md,
     piece->is_own = 1;
     mrs           = uct_nprdma_mrs(piece->range->region);
     piece->lkey   = is_get ? mrs->w->lkey : mrs->r->lkey;
-    if (is_get) {
-        nprdma_early_filled(md->monitor, address, piece->length);
-    }
     return 1;
 }
 
