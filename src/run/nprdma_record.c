@@ -147,9 +147,10 @@ void nprdma_record_add(nprdma_record_t *record, const char *key,
     record->length     += total;
 }
 
-/* The time of its start distinguishes processes that have the same number one
- * after the other; exec() keeps both */
-static void nprdma_record_add_process(nprdma_record_t *record)
+/* What a process is called in its records. The time of its start tells apart
+ * processes that have the same number one after the other; exec() keeps both.
+ */
+static void nprdma_record_process(const char *boot, char *id, size_t size)
 {
     char space[64] = "", stat[1024];
     const char *c;
@@ -162,10 +163,8 @@ static void nprdma_record_add_process(nprdma_record_t *record)
     }
     field = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
     space[(field > 0) ? field : 0] = '\0';
-    nprdma_record_add(record, "process", "%d.%llu.%s.%s", (int)getpid(),
-                      (c == NULL) ? 0 : strtoull(c, NULL, 10), space,
-                      record->run.boot);
-    nprdma_record_add(record, "pid", "%d", (int)getpid());
+    snprintf(id, size, "%d.%llu.%s.%s", (int)getpid(),
+             (c == NULL) ? 0 : strtoull(c, NULL, 10), space, boot);
 }
 
 static void nprdma_record_add_env(nprdma_record_t *record, const char *key,
@@ -178,26 +177,41 @@ static void nprdma_record_add_env(nprdma_record_t *record, const char *key,
     }
 }
 
+/* @return Whether the process belongs to a run; its boot id becomes that of
+ *         this machine */
+static int nprdma_record_find_run(nprdma_record_run_t *run)
+{
+    const char *value = secure_getenv("NPRDMA_RUN");
+    char boot[sizeof(run->boot)];
+
+    if ((value == NULL) || !nprdma_record_parse_run(value, run)) {
+        return 0;
+    }
+
+    nprdma_record_boot_id(boot, sizeof(boot));
+    if (strcmp(boot, run->boot)) {
+        run->name[0] = '\0'; /* a Unix socket and files of another machine */
+        strcpy(run->boot, boot);
+    }
+    return 1;
+}
+
 int nprdma_record_begin(nprdma_record_t *record, const char *kind)
 {
     static const char *pml[] = { "OMPI_MCA_pml", NULL };
     static const char *tls[] = { "UCX_TLS", NULL };
-    const char *value        = secure_getenv("NPRDMA_RUN");
-    char boot[40], host[256];
+    char id[NPRDMA_RECORD_ID_MAX], host[256];
 
-    if ((value == NULL) || !nprdma_record_parse_run(value, &record->run)) {
+    if (!nprdma_record_find_run(&record->run)) {
         return 0;
     }
 
     record->length = 0;
     nprdma_record_add(record, "token", "%s", record->run.token);
     nprdma_record_add(record, "kind", "%s", kind);
-    nprdma_record_boot_id(boot, sizeof(boot));
-    if (strcmp(boot, record->run.boot)) {
-        record->run.name[0] = '\0'; /* a Unix socket of another machine */
-        strcpy(record->run.boot, boot);
-    }
-    nprdma_record_add_process(record);
+    nprdma_record_process(record->run.boot, id, sizeof(id));
+    nprdma_record_add(record, "process", "%s", id);
+    nprdma_record_add(record, "pid", "%d", (int)getpid());
     if (gethostname(host, sizeof(host)) == 0) {
         host[sizeof(host) - 1] = '\0';
         nprdma_record_add(record, "host", "%s", host);
@@ -218,6 +232,26 @@ void nprdma_record_add_sums(nprdma_record_t *record,
     nprdma_record_add(record, #_name, "%" PRIu64, sums->_name);
     NPRDMA_RECORD_FOREACH_SUM(NPRDMA_RECORD_SUM_ADD)
 #undef NPRDMA_RECORD_SUM_ADD
+}
+
+int nprdma_record_file(void)
+{
+    char id[NPRDMA_RECORD_ID_MAX], path[512];
+    nprdma_record_run_t run;
+    int fd = -1;
+    unsigned i;
+
+    if (!nprdma_record_find_run(&run) || (run.name[0] == '\0')) {
+        return -1;
+    }
+
+    nprdma_record_process(run.boot, id, sizeof(id));
+    for (i = 0; (fd < 0) && ((i == 0) || (errno == EEXIST)); ++i) {
+        snprintf(path, sizeof(path), "%s%s/%s.%u", NPRDMA_RECORD_DIR, run.name,
+                 id, i);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
+    return fd;
 }
 
 /* ---- the line for people ---- */

@@ -27,6 +27,12 @@
 #define NPRDMA_RECORD_END        "end"
 #define NPRDMA_RECORD_ACK        "ok\n"
 
+/* Where NAME is a folder as well: of files that outlive their processes */
+#define NPRDMA_RECORD_DIR        "/dev/shm/"
+
+/* Longest value of the key "process", with its end, in bytes */
+#define NPRDMA_RECORD_ID_MAX     192
+
 /* Characters of PROOF and of TOKEN */
 #define NPRDMA_RECORD_SECRET_LEN 32
 
@@ -145,6 +151,16 @@ void nprdma_record_add_sums(nprdma_record_t *record,
  */
 void nprdma_record_line(const nprdma_record_sums_t *sums, char *line,
                         size_t size);
+
+
+/**
+ * Make a file that nprdma-run reads when its command has ended: a page of
+ * counters, which is there however the process ends. Only on nprdma-run's
+ * machine, and where the user of the process may write what nprdma-run's may.
+ *
+ * @return Descriptor of an empty file, which the caller closes, or -1.
+ */
+int nprdma_record_file(void);
 
 
 /**

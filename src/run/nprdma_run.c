@@ -12,6 +12,7 @@
 
 #include "nprdma_run_job.h"
 #include "nprdma_run_launch.h"
+#include "nprdma_run_pages.h"
 #include "nprdma_run_server.h"
 
 #include <errno.h>
@@ -29,6 +30,9 @@
 #define NPRDMA_RUN_FAILED        125
 #define NPRDMA_RUN_CANNOT_EXEC   126
 #define NPRDMA_RUN_NO_COMMAND    127
+
+/* Variable that names a run; it has another value in the command */
+#define NPRDMA_RUN_VARIABLE      "NPRDMA_RUN"
 
 /* Variable of the transport; "summary" asks for the line of the job, too */
 #define NPRDMA_RUN_STATS         "UCX_NPRDMA_STATS"
@@ -146,18 +150,13 @@ static int nprdma_run_block_signals(sigset_t *old_mask)
     return signalfd(-1, &mask, SFD_CLOEXEC);
 }
 
-static int nprdma_run_command(nprdma_run_job_t *job, const char *witness,
-                              int is_required, char **argv)
+/* Returns nonzero if the command has been started and has ended */
+static int nprdma_run_serve(nprdma_run_server_t *server, const char *witness,
+                            char **argv, int *status)
 {
-    nprdma_run_server_t *server = nprdma_run_server_create(job);
-    const char *stats           = getenv(NPRDMA_RUN_STATS);
-    pid_t child, parent         = getpid();
-    int signals, status, is_good;
+    pid_t child, parent = getpid();
     sigset_t mask;
-
-    if (server == NULL) {
-        return NPRDMA_RUN_FAILED;
-    }
+    int signals;
 
     argv    = nprdma_run_launch_prepare(argv, witness,
                                         nprdma_run_server_value(server));
@@ -166,20 +165,57 @@ static int nprdma_run_command(nprdma_run_job_t *job, const char *witness,
     if (child < 0) {
         fprintf(stderr, "nprdma-run: error: cannot start the command: %s\n",
                 strerror(errno));
-        nprdma_run_server_destroy(server);
-        return NPRDMA_RUN_FAILED;
+        return 0;
     }
     if (child == 0) {
         nprdma_run_exec(argv, &mask, parent);
     }
 
-    status = nprdma_run_wait(server, signals, child);
+    *status = nprdma_run_wait(server, signals, child);
     nprdma_run_linger(server);
-    nprdma_run_server_destroy(server);
+    return 1;
+}
+
+/* Returns whether the job is good. `outer` is NPRDMA_RUN of this process. */
+static int nprdma_run_judge(const nprdma_run_job_t *job, int is_required,
+                            const char *outer)
+{
+    const char *stats = getenv(NPRDMA_RUN_STATS);
+    int is_good;
+
     if ((stats != NULL) && !strcmp(stats, "summary")) {
         nprdma_run_job_print(job);
     }
     is_good = nprdma_run_job_judge(job, is_required ? "error" : "warning");
+    if (outer != NULL) {
+        setenv(NPRDMA_RUN_VARIABLE, outer, 1);
+        nprdma_run_job_report(job, is_good);
+    }
+    return is_good;
+}
+
+static int nprdma_run_command(nprdma_run_job_t *job, const char *witness,
+                              int is_required, char **argv)
+{
+    const char *outer           = getenv(NPRDMA_RUN_VARIABLE);
+    nprdma_run_server_t *server = nprdma_run_server_create(job);
+    int status, is_good, has_run;
+
+    /* The environment is about to change */
+    outer = (outer == NULL) ? NULL : strdup(outer);
+    if (server == NULL) {
+        return NPRDMA_RUN_FAILED;
+    }
+
+    nprdma_run_pages_create(nprdma_run_server_name(server));
+    has_run = nprdma_run_serve(server, witness, argv, &status);
+    nprdma_run_pages_take(nprdma_run_server_name(server), job);
+    nprdma_run_server_destroy(server);
+    if (!has_run) {
+        return NPRDMA_RUN_FAILED;
+    }
+
+    is_good = nprdma_run_judge(job, is_required, outer);
     if (is_required && !is_good && (status == 0)) {
         return NPRDMA_RUN_FAILED;
     }

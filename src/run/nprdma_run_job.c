@@ -41,6 +41,8 @@ typedef struct nprdma_run_process {
     int                  has_mpi;
     int                  has_component;
     nprdma_record_sums_t sums;
+    nprdma_record_sums_t paged;          /* the same, of its files */
+    int                  is_bad;         /* nprdma-run, of a job that is */
 } nprdma_run_process_t;
 
 struct nprdma_run_job {
@@ -160,6 +162,31 @@ nprdma_run_job_find(nprdma_run_job_t *job, const char *id)
     return process;
 }
 
+static void nprdma_run_add(nprdma_record_sums_t *sums,
+                           const nprdma_record_sums_t *more)
+{
+#define NPRDMA_RUN_ADD_SUM(_name) sums->_name += more->_name;
+    NPRDMA_RECORD_FOREACH_SUM(NPRDMA_RUN_ADD_SUM)
+#undef NPRDMA_RUN_ADD_SUM
+}
+
+/* Files have all of a process that records have, but for memory, and go on
+ * after the last record. Where a process could make no file it is the other way
+ * round. */
+static nprdma_record_sums_t
+nprdma_run_sums(const nprdma_run_process_t *process)
+{
+    nprdma_record_sums_t sums = process->sums;
+
+#define NPRDMA_RUN_MAX_SUM(_name) \
+    if (process->paged._name > sums._name) { \
+        sums._name = process->paged._name; \
+    }
+    NPRDMA_RECORD_FOREACH_SUM(NPRDMA_RUN_MAX_SUM)
+#undef NPRDMA_RUN_MAX_SUM
+    return sums;
+}
+
 static void nprdma_run_job_take_sums(nprdma_run_process_t *process,
                                      const char *text, size_t length)
 {
@@ -171,6 +198,17 @@ static void nprdma_run_job_take_sums(nprdma_run_process_t *process,
     process->sums._name  = (value == NULL) ? 0 : strtoull(value, NULL, 10);
     NPRDMA_RECORD_FOREACH_SUM(NPRDMA_RUN_TAKE_SUM)
 #undef NPRDMA_RUN_TAKE_SUM
+}
+
+void nprdma_run_job_take_page(nprdma_run_job_t *job, const char *id,
+                              const nprdma_record_sums_t *sums)
+{
+    nprdma_run_process_t *process = nprdma_run_job_find(job, id);
+
+    if (process != NULL) {
+        process->has_counted = process->has_opened = 1;
+        nprdma_run_add(&process->paged, sums);
+    }
 }
 
 void nprdma_run_job_take(nprdma_run_job_t *job, char *text)
@@ -205,6 +243,7 @@ void nprdma_run_job_take(nprdma_run_job_t *job, char *text)
     process->pid  = nprdma_run_number(text, length, "pid", process->pid);
     process->rank = nprdma_run_number(text, length, "rank", process->rank);
     process->size = nprdma_run_number(text, length, "size", process->size);
+    process->is_bad |= nprdma_run_number(text, length, "bad", 0) > 0;
     if (!strcmp(kind, NPRDMA_RECORD_ENDED)) {
         process->has_ended     = 1;
         process->has_mpi       = nprdma_run_number(text, length, "mpi", 0) > 0;
@@ -385,12 +424,14 @@ static void nprdma_run_judge_others(const nprdma_run_job_t *job,
     }
 }
 
-/* What the job has not said about itself: bytes of a killed process */
+/* Sums of the job. Returns how many processes have opened an interface and not
+ * said what went over it. */
 static unsigned nprdma_run_uncounted(const nprdma_run_job_t *job,
                                      nprdma_record_sums_t *sums,
                                      unsigned *opened)
 {
     const nprdma_run_process_t *process;
+    nprdma_record_sums_t more;
     unsigned uncounted = 0;
 
     *opened = 0;
@@ -398,9 +439,8 @@ static unsigned nprdma_run_uncounted(const nprdma_run_job_t *job,
     for (process = job->all; process != NULL; process = process->next_all) {
         *opened   += process->has_opened;
         uncounted += process->has_opened && !process->has_counted;
-#define NPRDMA_RUN_ADD_SUM(_name) sums->_name += process->sums._name;
-        NPRDMA_RECORD_FOREACH_SUM(NPRDMA_RUN_ADD_SUM)
-#undef NPRDMA_RUN_ADD_SUM
+        more       = nprdma_run_sums(process);
+        nprdma_run_add(sums, &more);
     }
     return uncounted;
 }
@@ -415,20 +455,23 @@ static void nprdma_run_judge_bytes(const nprdma_run_job_t *job,
     for (process = job->all; process != NULL; process = process->next_all) {
         tls = (process->has_opened && process->tls) ? process->tls : tls;
     }
+    if (uncounted > 0) {
+        fprintf(stderr, "nprdma-run: %s: it is unknown whether a byte went "
+                "over nprdma: %u of %u processes that opened it ended without "
+                "their counters\n", level, uncounted, opened);
+        return;
+    }
+
     fprintf(stderr, "nprdma-run: %s: no byte went over nprdma: ", level);
     if (job->count == 0) {
         fprintf(stderr, "no process of the command used MPI or UCX, or "
                 "LD_PRELOAD does not reach them\n");
     } else if (opened == 0) {
         fprintf(stderr, "no process opened an interface of it\n");
-    } else if (uncounted > 0) {
-        fprintf(stderr, "%u of %u processes that opened it were killed or "
-                "ended by _exit(), so their bytes are unknown\n", uncounted,
-                opened);
     } else {
-        fprintf(stderr, "%u of %u processes opened it, but sent nothing, or "
-                "by another transport (UCX_TLS=%s)\n", opened, job->count,
-                tls ? tls : "(not set)");
+        fprintf(stderr, "%u of %u processes opened it, and had nothing to "
+                "send, or sent it by another transport (UCX_TLS=%s)\n", opened,
+                job->count, tls ? tls : "(not set)");
     }
 }
 
@@ -446,6 +489,7 @@ int nprdma_run_job_judge(const nprdma_run_job_t *job, const char *level)
         nprdma_run_judge_others(job, level);
     }
     for (process = job->all; process != NULL; process = process->next_all) {
+        bad += process->is_bad;
         if ((process->rank >= 0) && (process->size > 0) &&
             nprdma_run_is_first(job, process) &&
             nprdma_run_world(job, process, &world)) {
@@ -454,6 +498,26 @@ int nprdma_run_job_judge(const nprdma_run_job_t *job, const char *level)
         }
     }
     return bad == 0;
+}
+
+void nprdma_run_job_report(const nprdma_run_job_t *job, int is_good)
+{
+    nprdma_record_sums_t sums;
+    unsigned uncounted, opened;
+    nprdma_record_t record;
+    const char *kind;
+
+    uncounted = nprdma_run_uncounted(job, &sums, &opened);
+    kind      = (opened == 0) ? NPRDMA_RECORD_REFUSED :
+                ((uncounted > 0) && (sums.bytes_sent + sums.bytes_received ==
+                                     0)) ? NPRDMA_RECORD_OPENED :
+                NPRDMA_RECORD_COUNTED;
+    if (nprdma_record_begin(&record, kind)) {
+        nprdma_record_add(&record, "bad", "%d", !is_good);
+        nprdma_record_add(&record, "reason", "it has said why");
+        nprdma_record_add_sums(&record, &sums);
+        nprdma_record_send(&record);
+    }
 }
 
 void nprdma_run_job_print(const nprdma_run_job_t *job)

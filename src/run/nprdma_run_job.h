@@ -31,6 +31,27 @@ void nprdma_run_job_take(nprdma_run_job_t *job, char *text);
 
 
 /**
+ * Take what the file of an interface has counted.
+ *
+ * @param [in] job   Job.
+ * @param [in] id    What the process is called in its records.
+ * @param [in] sums  Numbers.
+ */
+void nprdma_run_job_take_page(nprdma_run_job_t *job, const char *id,
+                              const nprdma_record_sums_t *sums);
+
+
+/**
+ * Report the verdict to another nprdma-run, of which this one is a part, as if
+ * this process had done all that the processes of its job have done.
+ *
+ * @param [in] job      Job.
+ * @param [in] is_good  What nprdma_run_job_judge() has returned.
+ */
+void nprdma_run_job_report(const nprdma_run_job_t *job, int is_good);
+
+
+/**
  * Judge whether the job went over nprdma: some bytes did, and each rank that is
  * known of had an interface. If not, the reasons are written to standard error.
  *

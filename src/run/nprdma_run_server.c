@@ -217,6 +217,11 @@ void nprdma_run_server_destroy(nprdma_run_server_t *server)
     free(server);
 }
 
+const char *nprdma_run_server_name(const nprdma_run_server_t *server)
+{
+    return server->run.name;
+}
+
 const char *nprdma_run_server_value(const nprdma_run_server_t *server)
 {
     return server->value;

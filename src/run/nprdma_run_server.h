@@ -27,6 +27,10 @@ nprdma_run_server_t *nprdma_run_server_create(nprdma_run_job_t *job);
 void nprdma_run_server_destroy(nprdma_run_server_t *server);
 
 
+/** @return NAME of NPRDMA_RUN; valid until the server is destroyed. */
+const char *nprdma_run_server_name(const nprdma_run_server_t *server);
+
+
 /** @return Value of NPRDMA_RUN; valid until the server is destroyed. */
 const char *nprdma_run_server_value(const nprdma_run_server_t *server);
 

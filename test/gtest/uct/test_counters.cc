@@ -21,8 +21,8 @@
 class test_counters : public uct_buffer_test {
 protected:
     struct page {
-        int                          fd;
-        uct_nprdma_counters_header_t header;
+        int                      fd;
+        nprdma_counters_header_t header;
         std::map<std::string, uint64_t> values;
     };
 
@@ -49,7 +49,7 @@ protected:
             std::string path = std::string("/proc/self/fd/") + entry->d_name;
             char target[256] = "";
             if ((readlink(path.c_str(), target, sizeof(target) - 1) > 0) &&
-                !strcmp(target, "/memfd:" UCT_NPRDMA_COUNTERS_FILE
+                !strcmp(target, "/memfd:" NPRDMA_COUNTERS_FILE
                                 " (deleted)")) {
                 found.push_back(atoi(entry->d_name));
             }
@@ -66,8 +66,8 @@ protected:
         found.fd = fd;
         EXPECT_EQ(ssize_t(sizeof(raw)), pread(fd, raw, sizeof(raw), 0));
         memcpy(&found.header, raw, sizeof(found.header));
-        EXPECT_STREQ(UCT_NPRDMA_COUNTERS_MAGIC, found.header.magic);
-        EXPECT_EQ(uint32_t(UCT_NPRDMA_COUNTERS_VERSION), found.header.version);
+        EXPECT_STREQ(NPRDMA_COUNTERS_MAGIC, found.header.magic);
+        EXPECT_EQ(uint32_t(NPRDMA_COUNTERS_VERSION), found.header.version);
         EXPECT_LE(found.header.values + (8 * found.header.num), sizeof(raw));
         const char *name = raw + found.header.names;
         for (uint32_t i = 0; i < found.header.num; ++i) {
@@ -193,7 +193,7 @@ TEST_F(test_counters, are_not_a_childs)
         int is_shared = 0;
 
         while (std::getline(maps, line)) {
-            is_shared |= (line.find(UCT_NPRDMA_COUNTERS_FILE) !=
+            is_shared |= (line.find(NPRDMA_COUNTERS_FILE) !=
                           std::string::npos);
         }
         /* What the child has inherited can still be used in some ways */

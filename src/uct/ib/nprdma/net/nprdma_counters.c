@@ -6,6 +6,7 @@
 
 #include "nprdma_counters.h"
 #include "uct/ib/nprdma/net/nprdma_conn_types.h"
+#include "run/nprdma_record.h"
 
 #include <nprdma_page_state.h>
 #include <npemu/base/npemu_file.h>
@@ -14,6 +15,7 @@
 #include <ucs/sys/compiler_def.h>
 #include <ucs/sys/string.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -21,8 +23,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define UCT_NPRDMA_COUNTERS_SIZE  NPRDMA_PAGE_SIZE
 
 /* The values do not share a cache line with what is written once */
 #define UCT_NPRDMA_COUNTERS_ALIGN 64
@@ -49,14 +49,14 @@ static void *uct_nprdma_counters_map(void *address, int fd)
 {
     int flags = (fd < 0) ? (MAP_PRIVATE | MAP_ANONYMOUS) : MAP_SHARED;
 
-    return (void*)syscall(SYS_mmap, address, UCT_NPRDMA_COUNTERS_SIZE,
+    return (void*)syscall(SYS_mmap, address, NPRDMA_COUNTERS_SIZE,
                           PROT_READ | PROT_WRITE,
                           flags | ((address != NULL) ? MAP_FIXED : 0), fd, 0);
 }
 
 static void uct_nprdma_counters_unmap(void *address)
 {
-    syscall(SYS_munmap, address, UCT_NPRDMA_COUNTERS_SIZE);
+    syscall(SYS_munmap, address, NPRDMA_COUNTERS_SIZE);
 }
 
 static void uct_nprdma_counters_prepare(void)
@@ -110,13 +110,33 @@ static int uct_nprdma_counters_owns_fd(const uct_nprdma_counters_t *counters)
            S_ISREG(st.st_mode) && (st.st_ino == counters->inode);
 }
 
+/* @return A file of nprdma-run, else one in memory; -1 with errno */
+static int uct_nprdma_counters_file(void)
+{
+    int fd = nprdma_record_file();
+    npemu_file_section_t section;
+    int ret;
+
+    if (fd >= 0) {
+        /* Without its memory, a later write to the page would be SIGBUS */
+        npemu_file_begin(&section);
+        ret = fallocate(fd, 0, 0, NPRDMA_COUNTERS_SIZE);
+        npemu_file_end(&section);
+        if (ret == 0) {
+            return fd;
+        }
+        close(fd);
+    }
+
+    return npemu_file_create(NPRDMA_COUNTERS_FILE, NPRDMA_COUNTERS_SIZE);
+}
+
 static void uct_nprdma_counters_create(uct_nprdma_counters_t *counters,
                                        const char *device)
 {
     struct stat st;
 
-    counters->fd = npemu_file_create(UCT_NPRDMA_COUNTERS_FILE,
-                                     UCT_NPRDMA_COUNTERS_SIZE);
+    counters->fd = uct_nprdma_counters_file();
     if ((counters->fd < 0) || (fstat(counters->fd, &st) < 0)) {
         ucs_debug("%s: nprdma-top will not see this process: %m", device);
         return;
@@ -131,9 +151,9 @@ uct_nprdma_counters_open(uct_nprdma_counters_t *counters, const char *kind,
 {
     size_t values = uct_nprdma_align_up(sizeof(*counters->header) + names_size,
                                         UCT_NPRDMA_COUNTERS_ALIGN);
-    uct_nprdma_counters_header_t *header;
+    nprdma_counters_header_t *header;
 
-    ucs_assert(values + (num * sizeof(uint64_t)) <= UCT_NPRDMA_COUNTERS_SIZE);
+    ucs_assert(values + (num * sizeof(uint64_t)) <= NPRDMA_COUNTERS_SIZE);
     uct_nprdma_counters_create(counters, device);
     header = uct_nprdma_counters_map(NULL, counters->fd);
     if (header == MAP_FAILED) {
@@ -150,7 +170,7 @@ uct_nprdma_counters_open(uct_nprdma_counters_t *counters, const char *kind,
     }
 
     memcpy(header + 1, names, names_size);
-    header->version    = UCT_NPRDMA_COUNTERS_VERSION;
+    header->version    = NPRDMA_COUNTERS_VERSION;
     header->pid        = getpid();
     header->num        = num;
     header->values     = values;
@@ -160,8 +180,8 @@ uct_nprdma_counters_open(uct_nprdma_counters_t *counters, const char *kind,
     ucs_snprintf_zero(header->device, sizeof(header->device), "%s", device);
     /* A reader takes the page only with it */
     atomic_thread_fence(memory_order_release);
-    memcpy(header->magic, UCT_NPRDMA_COUNTERS_MAGIC,
-           sizeof(UCT_NPRDMA_COUNTERS_MAGIC));
+    memcpy(header->magic, NPRDMA_COUNTERS_MAGIC,
+           sizeof(NPRDMA_COUNTERS_MAGIC));
     return UCS_OK;
 
 err_unmap:

@@ -5,6 +5,8 @@
 
 #include "ucm/regions/nprdma_reg.h"
 
+#include <nprdma_counters_page.h>
+
 #include <ucs/datastruct/list.h>
 #include <ucs/type/status.h>
 
@@ -174,38 +176,18 @@ typedef struct uct_nprdma_device_stats {
 
 
 /*
- * A page of counters that nprdma-top reads while the process runs. It is a file
- * in memory, which other processes find by the name of the descriptor. So it
- * ends with the process, however that ends. A forked child gets a private copy
- * of zeros in place of the page.
- *
- * The page begins with a header. It describes the rest, because the reader may
- * belong to another version.
+ * A page of counters that nprdma-top reads while the process runs. In a run of
+ * nprdma-run it is a file of that run, which outlives the process. Else it is a
+ * file in memory, which other processes find by the name of the descriptor, and
+ * which ends with the process. A forked child gets a private copy of zeros in
+ * place of the page.
  */
-#define UCT_NPRDMA_COUNTERS_FILE    "nprdma-counters"
-#define UCT_NPRDMA_COUNTERS_MAGIC   "nprdma counters"
-#define UCT_NPRDMA_COUNTERS_VERSION 1
-
-typedef struct uct_nprdma_counters_header {
-    char     magic[16];
-    uint32_t version;
-    uint32_t pid;        /* of the owner, in its own PID namespace */
-    uint32_t num;        /* number of values, 64 bits each */
-    uint32_t values;     /* offset of the values, bytes */
-    uint32_t names;      /* offset of their names, strings that end with 0 */
-    uint32_t names_size; /* bytes of all names */
-    char     kind[16];   /* "interface" or "device" */
-    char     device[64]; /* device and port */
-    char     mode[16];   /* of a device: the way to watch memory */
-} uct_nprdma_counters_header_t;
-
-
 typedef struct uct_nprdma_counters {
-    ucs_list_link_t              list;
-    uct_nprdma_counters_header_t *header; /* start of the page */
-    void                         *values;
-    int                          fd;      /* -1: a private page */
-    uint64_t                     inode;   /* of the file */
+    ucs_list_link_t          list;
+    nprdma_counters_header_t *header; /* start of the page */
+    void                     *values;
+    int                      fd;      /* -1: a private page */
+    uint64_t                 inode;   /* of the file */
 } uct_nprdma_counters_t;
 
 
@@ -215,7 +197,7 @@ typedef struct uct_nprdma_counters {
  *
  * @param [out] counters    Page, to be released with
  *                          uct_nprdma_counters_close().
- * @param [in]  kind        "interface" or "device".
+ * @param [in]  kind        NPRDMA_COUNTERS_xx.
  * @param [in]  device      Name of the device; a longer one is cut.
  * @param [in]  names       Names of the values, strings that end with 0, in the
  *                          order of the values.

@@ -97,8 +97,8 @@ uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
     }
 
     status = uct_nprdma_counters_open(
-            &dev->counters, "device", dev->name, UCT_NPRDMA_DEVICE_STAT_NAMES,
-            sizeof(UCT_NPRDMA_DEVICE_STAT_NAMES),
+            &dev->counters, NPRDMA_COUNTERS_DEVICE, dev->name,
+            UCT_NPRDMA_DEVICE_STAT_NAMES, sizeof(UCT_NPRDMA_DEVICE_STAT_NAMES),
             sizeof(*dev->stats) / sizeof(uint64_t));
     if (status != UCS_OK) {
         goto err_dealloc;

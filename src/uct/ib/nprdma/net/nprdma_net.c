@@ -21,7 +21,7 @@ uct_nprdma_net_iface_open_counters(uct_nprdma_net_iface_t *iface,
     static const char names[] = UCT_NPRDMA_FOREACH_STAT(UCT_NPRDMA_STAT_NAME);
     ucs_status_t status;
 
-    status = uct_nprdma_counters_open(&iface->counters, "interface",
+    status = uct_nprdma_counters_open(&iface->counters, NPRDMA_COUNTERS_IFACE,
                                       params->mode.device.dev_name, names,
                                       sizeof(names) - 1,
                                       sizeof(*iface->stats) / sizeof(uint64_t));
