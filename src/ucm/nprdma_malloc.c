@@ -126,6 +126,10 @@ static size_t nprdma_malloc_fitting(size_t *fit_left_p)
 
     part        = nprdma_pressure_part(NPRDMA_PRESSURE_ROOM_TO_TAKE, &left);
     *fit_left_p = 0;
+    if (nprdma_pressure_is_limited()) {
+        return NPRDMA_MALLOC_DEFAULT_TRIM;
+    }
+
     if (part == SIZE_MAX) {
         return nprdma_malloc.keep;
     }

@@ -100,7 +100,7 @@ static nprdma_lazy_result_t nprdma_kept_close(void *arg, nprdma_span_t block)
 {
     nprdma_kept_state_t *state = arg;
 
-    if (nprdma_kept_has_pause() ||
+    if (nprdma_kept_has_pause() || nprdma_pressure_is_limited() ||
         !nprdma_pressure_has_room(0, NPRDMA_KEPT_ROOM_TO_KEEP)) {
         return NPRDMA_LAZY_REFUSED;
     }
@@ -446,7 +446,9 @@ static void nprdma_kept_tick(void *arg)
 {
     nprdma_kept_state_t *state = arg;
 
-    nprdma_kept_drop_old(state, nprdma_kept.age);
+    /* A limit may have been set since */
+    nprdma_kept_drop_old(state, nprdma_pressure_is_limited() ? 0 :
+                                nprdma_kept.age);
     nprdma_kept_rearm(state);
 }
 

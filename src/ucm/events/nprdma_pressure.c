@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,6 +125,23 @@ NPRDMA_HOOK
 int nprdma_pressure_has_room(size_t length, unsigned percent)
 {
     return nprdma_room_has(&nprdma_pressure.room, length, percent);
+}
+
+NPRDMA_HOOK
+int nprdma_pressure_is_limited(void)
+{
+    static const int resources[] = { RLIMIT_AS, RLIMIT_DATA };
+    int saved                    = errno;
+    int is_limited               = 0;
+    struct rlimit limit;
+    unsigned i;
+
+    for (i = 0; i < 2; ++i) {
+        is_limited |= (syscall(SYS_prlimit64, 0, resources[i], NULL, &limit) ==
+                       0) && (limit.rlim_cur != RLIM_INFINITY);
+    }
+    errno = saved;
+    return is_limited;
 }
 
 NPRDMA_HOOK

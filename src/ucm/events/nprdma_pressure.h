@@ -116,6 +116,16 @@ int nprdma_pressure_has_room(size_t length, unsigned percent);
 
 
 /**
+ * For memory hooks. The dynamic linker maps memory by calls that no hook sees.
+ * They fail at a limit of the process (RLIMIT_AS, RLIMIT_DATA): nothing gives
+ * back what is kept then.
+ *
+ * @return Nonzero if there is such a limit, however high: nothing may be kept.
+ */
+int nprdma_pressure_is_limited(void);
+
+
+/**
  * For memory hooks. Memory that is only reserved does not count, and pages of
  * files can be taken back.
  *

@@ -107,6 +107,14 @@ protected:
         return result;
     }
 
+    static bool set_limit(int resource, rlim_t limit)
+    {
+        struct rlimit rlimit;
+        getrlimit(resource, &rlimit);
+        rlimit.rlim_cur = limit;
+        return setrlimit(resource, &rlimit) == 0;
+    }
+
     /* @return Whether munmap() has kept the block */
     static bool unmap(char *ptr, size_t length = MiB)
     {
@@ -1312,11 +1320,32 @@ TEST_F(test_kept, calls_on_a_kept_block)
     EXPECT_EQ(EINVAL, errno);
 }
 
+/* No hook sees the calls by which the dynamic linker maps memory, so under a
+ * limit nothing is kept, and what was kept before goes */
+TEST_F(test_kept, nothing_is_kept_under_a_limit)
+{
+    start();
+    for (int resource : { RLIMIT_AS, RLIMIT_DATA }) {
+        ASSERT_TRUE(unmap(used())) << resource;
+        ASSERT_TRUE(set_limit(resource, rlim_t(1) << 46));
+        EXPECT_FALSE(unmap(used(2 * MiB), 2 * MiB)) << resource;
+        EXPECT_EQ(MiB, kept().bytes) << resource;
+        set_limit(resource, RLIM_INFINITY);
+        munmap(block(), MiB);
+    }
+    params.lazy_age = 0.2;
+    stop();
+    start();
+    ASSERT_TRUE(unmap(used()));
+    ASSERT_TRUE(set_limit(RLIMIT_AS, rlim_t(1) << 46));
+    wait_until([&]() { return kept().bytes == 0; });
+    set_limit(RLIMIT_AS, RLIM_INFINITY);
+}
+
 /* The pool never makes a call fail for lack of memory */
 TEST_F(test_kept, lack_of_addresses_empties_the_pool)
 {
     int status = in_child([&]() {
-        struct rlimit rlimit;
         size_t pages = 0;
         for (int i = 0; i < 2; ++i) {
             if (!unmap(used(16 * MiB), 16 * MiB)) {
@@ -1324,8 +1353,8 @@ TEST_F(test_kept, lack_of_addresses_empties_the_pool)
             }
         }
         std::ifstream("/proc/self/statm") >> pages;
-        rlimit.rlim_cur = rlimit.rlim_max = pages * page + 8 * MiB;
-        if (setrlimit(RLIMIT_AS, &rlimit) != 0) {
+        const rlim_t most = pages * page + 8 * MiB;
+        if (!set_limit(RLIMIT_AS, most)) {
             return 2;
         }
         void *ptr = mmap(nullptr, 24 * MiB, PROT_READ | PROT_WRITE,
@@ -1333,10 +1362,13 @@ TEST_F(test_kept, lack_of_addresses_empties_the_pool)
         if ((ptr == MAP_FAILED) || (kept().bytes != 0)) {
             return 3;
         }
+        /* Nothing is kept under a limit */
+        set_limit(RLIMIT_AS, RLIM_INFINITY);
         munmap(ptr, 24 * MiB);
         if (kept().bytes != 24 * MiB) {
             return 4;
         }
+        set_limit(RLIMIT_AS, most);
         void *small = mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         ptr = mremap(small, 4096, 24 * MiB, MREMAP_MAYMOVE);
@@ -1344,9 +1376,11 @@ TEST_F(test_kept, lack_of_addresses_empties_the_pool)
             return 5;
         }
         munmap(ptr, 24 * MiB);
+        set_limit(RLIMIT_AS, RLIM_INFINITY);
         if (!unmap(used(24 * MiB), 24 * MiB)) {
             return 6;
         }
+        set_limit(RLIMIT_AS, most);
         if ((sbrk(24 * MiB) == (void*)-1) || (kept().bytes != 0)) {
             return 7;
         }
@@ -1502,11 +1536,8 @@ TEST_F(test_kept, storm)
     /* Emulated CPUs take long for it */
     const int rounds = on_kernel() ? 100 : 400;
     int status       = in_child([&]() {
-        struct rlimit limit;
         size_t pages = 0;
         std::ifstream("/proc/self/statm") >> pages;
-        limit.rlim_cur = limit.rlim_max = pages * page + 700 * MiB;
-        setrlimit(RLIMIT_AS, &limit);
         alarm(200);
         signal(SIGVTALRM, [](int) {
             int saved = errno;
@@ -1527,6 +1558,9 @@ TEST_F(test_kept, storm)
             threads.emplace_back([&, t]() { wrong += storm(t + 1, rounds); });
         }
         for (int i = 0; i < 20; ++i) {
+            /* Without a limit blocks are kept, and with it they are missing */
+            set_limit(RLIMIT_AS, (i & 1) ? pages * page + 700 * MiB :
+                                           RLIM_INFINITY);
             int result = -1;
             pid_t pid  = fork();
             if (pid == 0) {
