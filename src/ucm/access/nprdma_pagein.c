@@ -82,6 +82,7 @@ nprdma_pagein_runs(uintptr_t start, uintptr_t end, int write,
         scan.category_inverted  = NPRDMA_PAGEMAP_PFNZERO;
     }
 
+    nprdma_pagemap_clear(runs, num_runs);
     ret         = syscall(SYS_ioctl, nprdma_pagein.fd, NPRDMA_PAGEMAP_SCAN,
                           &scan);
     *walk_end_p = scan.walk_end;

@@ -99,6 +99,7 @@ static long nprdma_block_scan(nprdma_span_t span, nprdma_pagemap_run_t *runs,
     scan.category_mask = NPRDMA_PAGEMAP_PRESENT;
     scan.return_mask   = NPRDMA_PAGEMAP_PRESENT | NPRDMA_PAGEMAP_PFNZERO |
                          NPRDMA_PAGEMAP_HUGE;
+    nprdma_pagemap_clear(runs, num_runs);
     ret                = syscall(SYS_ioctl, nprdma_block.pagemap_fd,
                                  NPRDMA_PAGEMAP_SCAN, &scan);
     *walk_end_p        = scan.walk_end;
