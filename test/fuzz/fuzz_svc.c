@@ -42,7 +42,8 @@ static const fuzz_region_t fuzz_regions[] = {
 #define FUZZ_STATE       0x1237
 
 /* No process forks here */
-unsigned uct_nprdma_fork_generation;
+static unsigned generation;
+unsigned *uct_nprdma_fork_generation = &generation;
 
 static struct {
     const uint8_t *message;     /* of exactly the size received */

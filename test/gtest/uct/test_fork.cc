@@ -9,7 +9,9 @@
 #include <cstring>
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,15 +62,22 @@ protected:
         m_a->wait([&]() { return m_received == number; });
     }
 
+    /* As fork(), but no handler of fork() runs */
+    static pid_t plain_clone()
+    {
+        return syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+    }
+
     /* Forks. The child exits with the function's result, and its output is
      * kept. */
-    pid_t start(const std::function<int()> &function)
+    pid_t start(const std::function<int()> &function,
+                pid_t (*make_child)() = fork)
     {
         int fds[2];
 
         EXPECT_EQ(0, pipe(fds));
         fflush(nullptr);
-        pid_t pid = fork();
+        pid_t pid = make_child();
         if (pid == 0) {
             alarm(patience.count());
             dup2(fds[1], STDOUT_FILENO);
@@ -238,6 +247,25 @@ TEST_F(test_fork, child_closes)
     });
     ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
     EXPECT_EQ(1u, count_output("opened before fork()")) << m_output;
+}
+
+/* What it closes first finds out that it is a child */
+TEST_F(test_fork, child_of_clone_closes)
+{
+    for (bool has_flushed : { true, false }) {
+        ASSERT_NO_FATAL_FAILURE(communicate());
+        pid_t pid = start([this, has_flushed]() -> int {
+            bool is_refused = !has_flushed ||
+                              (uct_ep_flush(m_ab, 0, nullptr) ==
+                               UCS_ERR_UNSUPPORTED);
+            TearDown();
+            fflush(nullptr);
+            _exit(is_refused ? 0 : 1);
+        }, plain_clone);
+        ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
+        EXPECT_EQ(1u, count_output("opened before fork()")) << m_output;
+        m_output.clear();
+    }
 }
 
 TEST_F(test_fork, child_is_refused)

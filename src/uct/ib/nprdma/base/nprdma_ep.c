@@ -225,6 +225,10 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
     int kind;
 
     ucs_trace_func("ep=%p", ep);
+    if (uct_nprdma_fork_is_child()) {
+        return;
+    }
+
     ++iface->net.stats->eps_destroyed;
     ep->net.blocked |= UCT_NPRDMA_EP_DESTROYED;
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
@@ -508,6 +512,10 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
     int am_busy, rma_busy;
 
     ucs_trace_func("ep=%p flags=0x%x comp=%p", ep, flags, comp);
+    if (uct_nprdma_fork_is_child()) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+
     if (flags & UCT_FLUSH_FLAG_CANCEL) {
         return uct_nprdma_ep_cancel(iface, ep, comp);
     }

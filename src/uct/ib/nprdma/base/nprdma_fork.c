@@ -9,6 +9,7 @@
 #include "uct/ib/nprdma/net/nprdma_device.h"
 
 #include "ucm/nprdma_monitor.h"
+#include "ucm/events/nprdma_events.h"
 
 #include <ucs/debug/log.h>
 
@@ -21,11 +22,14 @@ static struct {
     pid_t           owner;     /* process that the abandoned interfaces belong
                                 * to */
     atomic_int      is_reported;
+    unsigned        generation; /* as *uct_nprdma_fork_generation, and it is
+                                 * not wiped */
 } uct_nprdma_fork = {
     .lock        = PTHREAD_MUTEX_INITIALIZER,
     .ifaces      = UCS_LIST_INITIALIZER(&uct_nprdma_fork.ifaces,
                                         &uct_nprdma_fork.ifaces),
-    .is_reported = 1
+    .is_reported = 1,
+    .generation  = 1
 };
 
 
@@ -118,7 +122,7 @@ static void uct_nprdma_fork_child(void)
 {
     uct_nprdma_fork_entry_t *entry;
 
-    ++uct_nprdma_fork_generation;
+    *uct_nprdma_fork_generation = ++uct_nprdma_fork.generation;
     ucs_list_for_each(entry, &uct_nprdma_fork.ifaces, list) {
         uct_nprdma_fork_abandon(entry);
         uct_nprdma_fork.owner = entry->owner;
@@ -129,10 +133,41 @@ static void uct_nprdma_fork_child(void)
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
 
+/* The lock may have been held, by a thread that does not exist here */
+static void uct_nprdma_fork_catch_up(void)
+{
+    pthread_mutex_init(&uct_nprdma_fork.lock, NULL);
+    uct_nprdma_fork_prepare();
+    uct_nprdma_fork_child();
+}
+
+int uct_nprdma_fork_missed(void)
+{
+    uct_nprdma_fork_catch_up();
+    uct_nprdma_fork_ignore();
+    return 1;
+}
+
+/* The lock is held */
+static void uct_nprdma_fork_init_generation(void)
+{
+    unsigned *generation = nprdma_events_alloc_wiped(sizeof(*generation));
+
+    /* Without it, a child by clone() is not found out */
+    if (generation != NULL) {
+        *generation                = uct_nprdma_fork.generation;
+        uct_nprdma_fork_generation = generation;
+    }
+}
+
 ucs_status_t uct_nprdma_fork_init(void)
 {
     static int registered;
     ucs_status_t status = UCS_OK;
+
+    if (*uct_nprdma_fork_generation == 0) {
+        uct_nprdma_fork_catch_up();
+    }
 
     pthread_mutex_lock(&uct_nprdma_fork.lock);
     if (!registered && (pthread_atfork(uct_nprdma_fork_prepare,
@@ -140,7 +175,8 @@ ucs_status_t uct_nprdma_fork_init(void)
                                        uct_nprdma_fork_child) != 0)) {
         ucs_error("failed to register what is to be done at fork()");
         status = UCS_ERR_NO_MEMORY;
-    } else {
+    } else if (!registered) {
+        uct_nprdma_fork_init_generation();
         registered = 1;
     }
     pthread_mutex_unlock(&uct_nprdma_fork.lock);

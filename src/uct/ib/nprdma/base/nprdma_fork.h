@@ -4,6 +4,7 @@
 #define UCT_NPRDMA_FORK_H_
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
+#include "uct/ib/nprdma/net/nprdma_device.h"
 
 /*
  * A forked child inherits the objects of its parent's interfaces, but they
@@ -22,6 +23,27 @@
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t uct_nprdma_fork_init(void);
+
+
+/** For uct_nprdma_fork_is_child(): do what the handler of fork() does, and log
+ * the line. @return Nonzero. */
+int uct_nprdma_fork_missed(void);
+
+
+/**
+ * Find out whether this is a child by clone(), in which no handler of fork()
+ * has run. Called where the interfaces of the parent are closed, and where
+ * operations wait: those that are posted before are refused by the device.
+ *
+ * @return Nonzero in the first call in such a child: the caller does what the
+ *         functions do that are in place of its own from now on. It is nothing,
+ *         or UCS_ERR_UNSUPPORTED.
+ */
+static UCS_F_ALWAYS_INLINE int uct_nprdma_fork_is_child(void)
+{
+    return ucs_unlikely(*uct_nprdma_fork_generation == 0) &&
+           uct_nprdma_fork_missed();
+}
 
 
 /* An interface that a child must not use; part of the interface. The caller

@@ -504,7 +504,14 @@ UCS_CLASS_DEFINE(uct_nprdma_iface_t, uct_nprdma_rma_iface_t);
 UCS_CLASS_DEFINE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
                           uct_worker_h, const uct_iface_params_t *,
                           const uct_iface_config_t *);
-UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
+static UCS_CLASS_DEFINE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
+
+void uct_nprdma_iface_close(uct_iface_h tl_iface)
+{
+    if (!uct_nprdma_fork_is_child()) {
+        UCS_CLASS_DELETE_FUNC_NAME(uct_nprdma_iface_t)(tl_iface);
+    }
+}
 
 ucs_status_t uct_nprdma_iface_get_device_address(uct_iface_h tl_iface,
                                                  uct_device_addr_t *addr)

@@ -120,7 +120,7 @@ UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
                            uct_worker_h, const uct_iface_params_t *,
                            const uct_iface_config_t *);
 
-UCS_CLASS_DECLARE_DELETE_FUNC(uct_nprdma_iface_t, uct_iface_t);
+void uct_nprdma_iface_close(uct_iface_h tl_iface);
 
 
 /**

@@ -395,6 +395,10 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     unsigned count            = 0;
     int num_rx;
 
+    if (uct_nprdma_fork_is_child()) {
+        return 0;
+    }
+
     if (ucs_unlikely(iface->stash.valid)) {
         if (iface->net.forked) {
             return 0;

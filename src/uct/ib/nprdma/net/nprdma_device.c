@@ -16,7 +16,8 @@
 /* Hop limit in a global route header */
 #define UCT_NPRDMA_HOP_LIMIT  64
 
-unsigned uct_nprdma_fork_generation;
+static unsigned uct_nprdma_device_first = 1;
+unsigned *uct_nprdma_fork_generation    = &uct_nprdma_device_first;
 
 
 void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
@@ -73,7 +74,7 @@ uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
     dev->context    = NULL;
     dev->config     = *config;
     dev->owner      = getpid();
-    dev->generation = uct_nprdma_fork_generation;
+    dev->generation = *uct_nprdma_fork_generation;
     ucs_snprintf_zero(dev->name, sizeof(dev->name), "%s", name);
     uct_nprdma_device_foreach(emulation, uct_nprdma_device_open_named, dev);
     if (dev->context == NULL) {

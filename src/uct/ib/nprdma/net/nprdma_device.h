@@ -45,22 +45,24 @@ typedef struct uct_nprdma_device {
     uct_nprdma_device_config_t config;
     pid_t                      owner;      /* a forked child must not use the
                                             * device */
-    unsigned                   generation; /* uct_nprdma_fork_generation at the
-                                            * open */
+    unsigned                   generation; /* *uct_nprdma_fork_generation at
+                                            * the open */
     char                       name[UCT_MD_NAME_MAX];
     uct_nprdma_counters_t      counters;
     uct_nprdma_device_stats_t  *stats;     /* values of the counters */
 } uct_nprdma_device_t;
 
 
-/* Number of fork() calls between the first process and this one */
-extern unsigned uct_nprdma_fork_generation;
+/* Number of fork() calls between the first process and this one, from 1 on. In
+ * memory that is all zeros in a child: so it is 0 in a child by clone(), where
+ * no handler of fork() has run. */
+extern unsigned *uct_nprdma_fork_generation;
 
 
 /** @return Nonzero unless this is a forked child. Makes no system call. */
 static inline int uct_nprdma_device_is_owner(const uct_nprdma_device_t *dev)
 {
-    return dev->generation == uct_nprdma_fork_generation;
+    return dev->generation == *uct_nprdma_fork_generation;
 }
 
 
