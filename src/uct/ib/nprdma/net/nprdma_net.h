@@ -78,8 +78,7 @@ typedef struct uct_nprdma_net_ops {
      *                         svc_release().
      * @param [out] qpn_p      Queue pair number that the REP will carry.
      *
-     * @return UCS_OK; UCS_ERR_NO_RESOURCE if the requester should repeat the
-     *         REQ; or another error with a logged reason.
+     * @return UCS_OK, or an error with a logged reason.
      */
     ucs_status_t (*svc_accept)(uct_nprdma_net_iface_t *iface,
                                const uct_nprdma_qp_addr_t *peer,

@@ -340,11 +340,6 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
         ++iface->stats->cm_duplicates;
     } else {
         status = uct_nprdma_responder_create(iface, packet, &resp);
-        if (status == UCS_ERR_NO_RESOURCE) {
-            return; /* As if the packet had been lost: the requester repeats
-                     * it */
-        }
-
         if (status != UCS_OK) {
             uct_nprdma_responder_reject(iface, packet,
                                         UCT_NPRDMA_CM_REASON_NO_RES);

@@ -135,8 +135,6 @@ struct uct_nprdma_service {
     pthread_mutex_t           start_lock;    /* Protects the next four fields */
     int                       started;
     int                       has_thread;
-    int                       reported_shortage; /* A lack of descriptors was
-                                                  * logged */
     int                       reported_no_thread;
 
     atomic_uint               num_accepted;  /* Counts before a peer can use a
@@ -1527,31 +1525,11 @@ uct_nprdma_service_thread_stop(uct_nprdma_service_t *service)
 
 /* ---- start and end ---- */
 
-/*
- * Log a failure to start the service, and return its status. A lack of
- * descriptors may be temporary: requesters try again, and it is logged as an
- * error only once.
- */
 static ucs_status_t uct_nprdma_service_lacks(uct_nprdma_service_t *service,
                                              const char *what)
 {
-    const char *name      = service->md->super.name;
-    ucs_log_level_t level = service->reported_shortage ? UCS_LOG_LEVEL_DEBUG :
-                                                         UCS_LOG_LEVEL_ERROR;
-    int error             = errno;
-    struct rlimit limit;
-
-    if ((error != EMFILE) && (error != ENFILE)) {
-        ucs_error("%s: service: %s failed: %s", name, what, strerror(error));
-        return UCS_ERR_IO_ERROR;
-    }
-
-    getrlimit(RLIMIT_NOFILE, &limit);
-    ucs_log(level, "%s: service: %s failed: %s (ulimit -n is %zu): peers that "
-            "connect have to try again, for UCX_NPRDMA_CM_TIMEOUT", name, what,
-            strerror(error), (size_t)limit.rlim_cur);
-    service->reported_shortage = 1;
-    return UCS_ERR_NO_RESOURCE;
+    ucs_error("%s: service: %s failed: %m", service->md->super.name, what);
+    return UCS_ERR_IO_ERROR;
 }
 
 static ucs_status_t uct_nprdma_service_create_cqs(uct_nprdma_service_t *service,
@@ -1560,42 +1538,23 @@ static ucs_status_t uct_nprdma_service_create_cqs(uct_nprdma_service_t *service,
     const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
     struct ibv_context *context     = service->md->super.context;
     ucs_status_t status;
-    int flags;
-
-    service->channel = verbs->create_comp_channel(context);
-    if (service->channel == NULL) {
-        return uct_nprdma_service_lacks(service, "ibv_create_comp_channel()");
-    }
-
-    flags = fcntl(service->channel->fd, F_GETFL);
-    if (fcntl(service->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-        status = uct_nprdma_service_lacks(service,
-                                          "fcntl() of a completion channel");
-        goto err_channel;
-    }
 
     service->recv_cq = verbs->create_cq(context, recv_cq_len, NULL,
                                         service->channel, 0);
     if (service->recv_cq == NULL) {
-        status = uct_nprdma_service_lacks(service, "ibv_create_cq()");
-        goto err_channel;
+        return uct_nprdma_service_lacks(service, "ibv_create_cq()");
     }
 
     service->send_cq = verbs->create_cq(context, UCT_NPRDMA_SERVICE_SEND_CQ_LEN,
                                         NULL, service->channel, 0);
     if (service->send_cq == NULL) {
         status = uct_nprdma_service_lacks(service, "ibv_create_cq()");
-        goto err_recv_cq;
+        verbs->destroy_cq(service->recv_cq);
+        return status;
     }
 
     service->send_cq_avail = UCT_NPRDMA_SERVICE_SEND_CQ_LEN;
     return UCS_OK;
-
-err_recv_cq:
-    verbs->destroy_cq(service->recv_cq);
-err_channel:
-    verbs->destroy_comp_channel(service->channel);
-    return status;
 }
 
 static void uct_nprdma_service_destroy_cqs(uct_nprdma_service_t *service)
@@ -1604,7 +1563,6 @@ static void uct_nprdma_service_destroy_cqs(uct_nprdma_service_t *service)
 
     verbs->destroy_cq(service->send_cq);
     verbs->destroy_cq(service->recv_cq);
-    verbs->destroy_comp_channel(service->channel);
 }
 
 static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
@@ -1649,14 +1607,7 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
         goto err_srq;
     }
 
-    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (service->wakeup_fd < 0) {
-        status = uct_nprdma_service_lacks(service, "eventfd()");
-        goto err_srq;
-    }
-
-    service->reported_shortage = 0;
-    service->started           = 1;
+    service->started = 1;
     return UCS_OK;
 
 err_srq:
@@ -1669,6 +1620,43 @@ err_rx_pool:
     uct_nprdma_bounce_cleanup(&service->rx_pool);
 err:
     return status;
+}
+
+/* The descriptors, which a program may not have any more when the first peer
+ * connects. That peer would wait for them until it gives up. */
+static ucs_status_t uct_nprdma_service_open_fds(uct_nprdma_service_t *service)
+{
+    const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
+    int flags;
+
+    service->channel = verbs->create_comp_channel(service->md->super.context);
+    if (service->channel == NULL) {
+        goto err;
+    }
+
+    service->wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (service->wakeup_fd < 0) {
+        goto err_channel;
+    }
+
+    flags = fcntl(service->channel->fd, F_GETFL);
+    if (fcntl(service->channel->fd, F_SETFL, flags | O_NONBLOCK) == 0) {
+        return UCS_OK;
+    }
+
+    close(service->wakeup_fd);
+err_channel:
+    verbs->destroy_comp_channel(service->channel);
+err:
+    ucs_error("%s: service: no completion channel or eventfd: %m",
+              service->md->super.name);
+    return UCS_ERR_IO_ERROR;
+}
+
+static void uct_nprdma_service_close_fds(uct_nprdma_service_t *service)
+{
+    service->md->super.verbs->destroy_comp_channel(service->channel);
+    close(service->wakeup_fd);
 }
 
 ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
@@ -1684,10 +1672,15 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
         return UCS_ERR_NO_MEMORY;
     }
 
+    service->md = md;
+    status      = uct_nprdma_service_open_fds(service);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
     status = uct_nprdma_populator_create(md, &service->populator);
     if (status != UCS_OK) {
-        ucs_free(service);
-        return status;
+        goto err_fds;
     }
 
     /* If that fails, a line in the log says why, and requests are not parked */
@@ -1697,7 +1690,6 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
                                             &service->parking);
     }
 
-    service->md        = md;
     service->num_slots = num_slots;
     pthread_mutex_init(&service->start_lock, NULL);
     pthread_mutex_init(&service->conns_lock, NULL);
@@ -1706,6 +1698,12 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
     ucs_list_head_init(&service->resuming);
     *service_p = service;
     return UCS_OK;
+
+err_fds:
+    uct_nprdma_service_close_fds(service);
+err_free:
+    ucs_free(service);
+    return status;
 }
 
 static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
@@ -1718,7 +1716,6 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
         uct_nprdma_svc_parking_destroy(service->parking);
         service->parking = NULL;
     }
-    close(service->wakeup_fd);
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
         if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
             verbs->destroy_qp(conn->qp);
@@ -1743,6 +1740,7 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service)
         uct_nprdma_svc_parking_destroy(service->parking);
     }
     uct_nprdma_populator_destroy(service->populator);
+    uct_nprdma_service_close_fds(service);
 
     kh_destroy_inplace(uct_nprdma_service_conns, &service->conns_hash);
     pthread_mutex_destroy(&service->conns_lock);

@@ -41,7 +41,7 @@ typedef struct uct_nprdma_service uct_nprdma_service_t;
  * @param [out] service_p    The service, to be destroyed with
  *                           uct_nprdma_service_destroy().
  *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
+ * @return UCS_OK. UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR with a logged reason.
  */
 ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
                                        unsigned num_slots, unsigned num_threads,
@@ -70,10 +70,7 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
  *                         uct_nprdma_service_release().
  * @param [out] qpn_p      Queue pair number that the REP will carry.
  *
- * @return UCS_OK. UCS_ERR_NO_RESOURCE if the service cannot start for lack of
- *         descriptors; they may be free again later, and this is logged as an
- *         error once. UCS_ERR_IO_ERROR or UCS_ERR_NO_MEMORY with a logged
- *         reason.
+ * @return UCS_OK. UCS_ERR_IO_ERROR or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
