@@ -7,6 +7,7 @@
 #include "nprdma_pagein.h"
 #include "ucm/events/nprdma_pagemap.h"
 #include "ucm/events/nprdma_procmap.h"
+#include "ucm/events/nprdma_uffd.h"
 
 #include <ucs/debug/log.h>
 
@@ -48,11 +49,13 @@ static struct {
     int             maps_fd;   /* /proc/self/maps; -1: no PROCMAP_QUERY */
     pid_t           pid;       /* A forked child opens its own files */
     int             has_scan;  /* PAGEMAP_SCAN */
+    int             uffd;      /* As nprdma_uffd_is_foreign() needs it, or -1 */
     size_t          page_size; /* Of the system */
 } nprdma_pagein = {
     .lock    = PTHREAD_MUTEX_INITIALIZER,
     .fd      = -1,
-    .maps_fd = -1
+    .maps_fd = -1,
+    .uffd    = -1
 };
 
 
@@ -78,7 +81,8 @@ nprdma_pagein_runs(uintptr_t start, uintptr_t end, int write,
     scan.category_mask = NPRDMA_PAGEMAP_PRESENT;
     scan.return_mask   = NPRDMA_PAGEMAP_PRESENT;
     if (write) {
-        scan.category_mask     |= NPRDMA_PAGEMAP_PFNZERO;
+        scan.category_mask     |= NPRDMA_PAGEMAP_PFNZERO |
+                                  NPRDMA_PAGEMAP_WRITTEN;
         scan.category_inverted  = NPRDMA_PAGEMAP_PFNZERO;
     }
 
@@ -117,6 +121,9 @@ static void nprdma_pagein_open_maps(void)
 static void nprdma_pagein_close(void)
 {
     close(nprdma_pagein.fd);
+    if (nprdma_pagein.uffd >= 0) {
+        close(nprdma_pagein.uffd);
+    }
     if (nprdma_pagein.maps_fd >= 0) {
         close(nprdma_pagein.maps_fd);
     }
@@ -147,6 +154,7 @@ ucs_status_t nprdma_pagein_init(void)
                     nprdma_pagein_runs(page, page + nprdma_pagein.page_size, 0,
                                        &run, 1, 0, &walk_end) == 1;
             nprdma_pagein_open_maps();
+            nprdma_pagein.uffd = nprdma_uffd_open_probe();
         }
     }
     if (status == UCS_OK) {
@@ -324,6 +332,7 @@ static void nprdma_pagein_read(uintptr_t start, size_t count, int write,
     uintptr_t end   = start + (count << NPRDMA_PAGE_SHIFT);
     uint64_t wanted = NPRDMA_PAGEMAP_WORD_PRESENT |
                       (write ? NPRDMA_PAGEMAP_WORD_EXCLUSIVE : 0);
+    uint64_t mask   = wanted | (write ? NPRDMA_PAGEMAP_WORD_WATCHED : 0);
     uint64_t words[NPRDMA_PAGEIN_MAX];
     uintptr_t low, high;
     size_t num_words, i;
@@ -332,7 +341,7 @@ static void nprdma_pagein_read(uintptr_t start, size_t count, int write,
                 nprdma_pagein.page_size;
     num_words = nprdma_pagein_words(first, num_words, words);
     for (i = 0; i < num_words; ++i) {
-        if ((words[i] & wanted) == wanted) {
+        if ((words[i] & mask) == wanted) {
             low  = first + i * nprdma_pagein.page_size;
             high = low + nprdma_pagein.page_size;
             low  = (low < start) ? start : low;
@@ -407,6 +416,30 @@ size_t nprdma_pagein_in_memory(uintptr_t start, size_t count)
         }
     }
     return count;
+}
+
+int nprdma_pagein_is_watched(uintptr_t start, size_t count, int write)
+{
+    const size_t page_size = nprdma_pagein.page_size;
+    const uintptr_t mask   = page_size - 1;
+    uint64_t words[NPRDMA_PAGEIN_PROBE_MAX];
+    size_t num_words, absent, i;
+
+    num_words = !write ? 0 :
+                nprdma_pagein_words(start & ~mask, count, words);
+    for (i = 0; i < num_words; ++i) {
+        if (words[i] & NPRDMA_PAGEMAP_WORD_WATCHED) {
+            return 1;
+        }
+    }
+
+    /* What is absent in all of the system is not changed by the question */
+    absent = nprdma_pagein_in_memory(start, count);
+    start  = (start + (absent << NPRDMA_PAGE_SHIFT)) & ~mask;
+    return (absent < count) && (nprdma_pagein.uffd >= 0) &&
+           nprdma_uffd_is_foreign(nprdma_pagein.uffd,
+                                  nprdma_span(start, start + page_size),
+                                  page_size);
 }
 
 void nprdma_pagein_read_ahead(uintptr_t start, size_t count)

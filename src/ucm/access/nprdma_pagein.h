@@ -76,7 +76,8 @@ long nprdma_pagein_num_waits(void);
  * @param [in]  start  First byte, page aligned.
  * @param [in]  count  Pages, at most NPRDMA_PAGEIN_MAX.
  * @param [in]  write  Nonzero: leave out pages that a write would have to copy,
- *                     as far as the kernel reports that (zero pages).
+ *                     as far as the kernel reports that (zero pages), and
+ *                     those that a userfaultfd protects against writing.
  * @param [out] set    Filled.
  */
 void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
@@ -90,6 +91,22 @@ void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
  * @return The first of the pages that is present, or @a count.
  */
 size_t nprdma_pagein_next(uintptr_t start, size_t count);
+
+
+/**
+ * Find out whether an access that nobody waits for may be a fault for a
+ * userfaultfd of the application: its thread may be the one that waits for us.
+ * Accesses none of the pages.
+ *
+ * @param [in] start  First byte, page aligned.
+ * @param [in] count  Pages, at most NPRDMA_PAGEIN_PROBE_MAX.
+ * @param [in] write  Nonzero: pages that are protected against writing count.
+ *
+ * @return Nonzero if the first absent page is watched, or a protected one is.
+ *         Zero as well if the kernel gives this process no userfaultfd, as then
+ *         the program has none.
+ */
+int nprdma_pagein_is_watched(uintptr_t start, size_t count, int write);
 
 
 /**

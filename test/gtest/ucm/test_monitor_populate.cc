@@ -3,8 +3,18 @@
 #include "test_monitor.h"
 
 #include <cstdlib>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 class test_monitor_populate : public test_monitor {
 protected:
@@ -111,6 +121,51 @@ TEST_F(test_monitor_populate, for_writing_of_resident_pages)
     EXPECT_EQ(0, status);
     unreg(&range);
     munmap(ptr, 16 * page);
+}
+
+/* A key that is packed populates resident pages for writing. That is no fault
+ * for a userfaultfd of the program: its thread may be the one that packs. */
+TEST_F(test_monitor_populate, protected_pages_are_left_alone)
+{
+    int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    struct uffdio_api api             = {};
+    struct uffdio_register watch      = {};
+    struct uffdio_writeprotect guard  = {};
+    struct pollfd event               = {fd, POLLIN, 0};
+    std::atomic<bool> is_done(false);
+    nprdma_range_t range;
+
+    api.api      = UFFD_API;
+    api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP;
+    if ((fd < 0) || (ioctl(fd, UFFDIO_API, &api) != 0)) {
+        GTEST_SKIP() << "userfaultfd: " << strerror(errno);
+    }
+    char *ptr = map();
+    memset(ptr, 1, 4 * page);
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, 4 * page));
+    watch.range.start = (uint64_t)ptr;
+    watch.range.len   = 4 * page;
+    watch.mode        = UFFDIO_REGISTER_MODE_WP;
+    ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &watch));
+    guard.range.start = (uint64_t)ptr + page;
+    guard.range.len   = page;
+    guard.mode        = UFFDIO_WRITEPROTECT_MODE_WP;
+    ASSERT_EQ(0, ioctl(fd, UFFDIO_WRITEPROTECT, &guard));
+
+    std::thread populating([&]() {
+        populate(&range, NPRDMA_POPULATE_RESIDENT | NPRDMA_POPULATE_WRITE);
+        is_done = true;
+    });
+    wait_until([&]() { return is_done || (poll(&event, 1, 0) > 0); });
+    EXPECT_TRUE(is_done);
+    EXPECT_EQ(0, ioctl(fd, UFFDIO_UNREGISTER, &watch.range));
+    populating.join();
+    EXPECT_EQ(NPRDMA_PAGE_BITS, bits(&range, ptr));
+    EXPECT_EQ(0u, bits(&range, ptr + page));
+    EXPECT_EQ(NPRDMA_PAGE_BITS, bits(&range, ptr + 2 * page));
+    unreg(&range);
+    munmap(ptr, 16 * page);
+    close(fd);
 }
 
 TEST_F(test_monitor_populate, only_inside_of_the_range)

@@ -6,6 +6,9 @@
 
 #include "nprdma_populator.h"
 
+#include "ucm/access/nprdma_pagein.h"
+
+#include <nprdma_page_state.h>
 #include <nprdma_thread.h>
 
 #include <ucs/debug/memtrack_int.h>
@@ -57,6 +60,19 @@ uct_nprdma_populator_job(uct_nprdma_populator_t *populator, unsigned index)
                             (UCT_NPRDMA_POPULATOR_JOBS - 1)];
 }
 
+/* Resident pages are no fault for a userfaultfd: see nprdma_pagein_scan() */
+static int uct_nprdma_populator_is_watched(const uct_nprdma_populate_job_t *job,
+                                           uint64_t length)
+{
+    uintptr_t start = job->address & ~(uintptr_t)(NPRDMA_PAGE_SIZE - 1);
+
+    return !(job->flags & NPRDMA_POPULATE_RESIDENT) &&
+           nprdma_pagein_is_watched(start, (job->address + length - start +
+                                            NPRDMA_PAGE_SIZE - 1) >>
+                                           NPRDMA_PAGE_SHIFT,
+                                    job->flags & NPRDMA_POPULATE_WRITE);
+}
+
 /*
  * Execute a part of a job. Afterwards the job contains the rest.
  *
@@ -77,6 +93,11 @@ static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
                 !atomic_load(&populator->cancel); ++i) {
         length = uct_nprdma_populate_step_length(job->address, job->length,
                                                  step);
+        if (uct_nprdma_populator_is_watched(job, length)) {
+            job->length = 0; /* An operation has to ask for it */
+            break;
+        }
+
         status = uct_nprdma_populate_step(populator->md, job->key, job->address,
                                           length, job->access, job->flags, NULL,
                                           0);
