@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #define MAX_COUNT 20000
+#define MAX_RANKS 256
 
 typedef struct {
     MPI_Comm comm;
@@ -95,7 +96,7 @@ static void do_scan(coll_t *c)
 
 static void do_allgather(coll_t *c)
 {
-    int counts[64], displs[64];
+    int counts[MAX_RANKS], displs[MAX_RANKS];
     int each = c->count / c->size;
     int i, r, total;
 
@@ -127,7 +128,8 @@ static void do_allgather(coll_t *c)
 
 static void do_alltoall(coll_t *c)
 {
-    int counts[64], sdispls[64], rdispls[64], rcounts[64];
+    int counts[MAX_RANKS], sdispls[MAX_RANKS];
+    int rcounts[MAX_RANKS], rdispls[MAX_RANKS];
     int each = c->count / c->size;
     int i, r, stotal, rtotal;
 
@@ -202,9 +204,9 @@ static uint64_t all_collectives(MPI_Comm comm, int count)
 
     MPI_Comm_rank(comm, &c.rank);
     MPI_Comm_size(comm, &c.size);
-    CHECK(c.size <= 64, "%d ranks", c.size);
-    c.a = malloc((count + 64 * 64) * sizeof(int));
-    c.b = malloc((count + 64 * 64) * sizeof(int));
+    CHECK(c.size <= MAX_RANKS, "%d ranks", c.size);
+    c.a = malloc((count + MAX_RANKS * MAX_RANKS) * sizeof(int));
+    c.b = malloc((count + MAX_RANKS * MAX_RANKS) * sizeof(int));
 
     do_bcast(&c);
     do_reduce(&c);
