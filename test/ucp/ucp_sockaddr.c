@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] [-k KIND] [-s SIZE]...
+ * ucp_sockaddr [-6|-l] [-c CLIENTS] [-t TLS] [-k KIND] [-s SIZE]...
  *              data|kill_server|kill_client|refused|broken
  *
  * A server and clients that connect by socket address, with error handling:
@@ -15,15 +15,18 @@
  *   broken       connections that send nothing, or part of a message, do not
  *                disturb the server
  *
- * -6: over IPv6. -t: transports of the clients; with TCP's connection manager
- * unless they name nprdma. -k: data of this kind only: tag, stream or am. -s:
- * messages of this many bytes only.
+ * -6: over IPv6. -l: over IPv6, with a link-local address of this host, which
+ * is not complete without the number of its interface. -t: transports of the
+ * clients; with TCP's connection manager unless they name nprdma. -k: data of
+ * this kind only: tag, stream or am. -s: messages of this many bytes only.
  */
 
 #define _GNU_SOURCE
 #include "ucp_socket.h"
 
 #include <getopt.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -616,6 +619,27 @@ static void add_size(const char *text)
     self.sizes[self.num_sizes++] = size;
 }
 
+/* Chooses the first link-local address. @return Whether there is one. */
+static int find_link_local(void)
+{
+    struct ifaddrs *list, *i;
+
+    CHECK(!getifaddrs(&list), "getifaddrs: %m");
+    for (i = list; i != NULL; i = i->ifa_next) {
+        if ((i->ifa_addr == NULL) || (i->ifa_addr->sa_family != AF_INET6) ||
+            !(i->ifa_flags & IFF_UP)) {
+            continue;
+        }
+        memcpy(&socket_in6, i->ifa_addr, sizeof(socket_in6));
+        if (IN6_IS_ADDR_LINKLOCAL(&socket_in6.sin6_addr)) {
+            fprintf(stderr, "link-local address at %s\n", i->ifa_name);
+            break;
+        }
+    }
+    freeifaddrs(list);
+    return i != NULL;
+}
+
 int main(int argc, char **argv)
 {
     int c;
@@ -623,10 +647,17 @@ int main(int argc, char **argv)
     self.family      = AF_INET;
     self.num_clients = 1;
     self.kinds       = (1u << NUM_KINDS) - 1;
-    while ((c = getopt(argc, argv, "6c:t:k:s:")) != -1) {
+    while ((c = getopt(argc, argv, "6lc:t:k:s:")) != -1) {
         switch (c) {
         case '6':
             self.family = AF_INET6;
+            break;
+        case 'l':
+            self.family = AF_INET6;
+            if (!find_link_local()) {
+                printf("SKIPPED: no interface has a link-local address\n");
+                return 77;
+            }
             break;
         case 'c':
             self.num_clients = atoi(optarg);
@@ -646,7 +677,7 @@ int main(int argc, char **argv)
     }
     CHECK((argc == optind + 1) && (self.num_clients >= 1) &&
           (self.num_clients <= MAX_CLIENTS),
-          "usage: ucp_sockaddr [-6] [-c CLIENTS] [-t TLS] [-k KIND] "
+          "usage: ucp_sockaddr [-6|-l] [-c CLIENTS] [-t TLS] [-k KIND] "
           "[-s SIZE]... MODE");
     if (self.num_sizes == 0) {
         self.num_sizes = sizeof(default_sizes) / sizeof(default_sizes[0]);

@@ -24,6 +24,12 @@ static inline double now(void)
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
+/* Of this host; unless it is set, of the loopback device */
+static struct sockaddr_in6 socket_in6 = {
+    .sin6_family = AF_INET6,
+    .sin6_addr   = IN6ADDR_LOOPBACK_INIT
+};
+
 /* @return Length of the address of this family. */
 static inline socklen_t
 make_address(struct sockaddr_storage *storage, int family, uint16_t port)
@@ -33,9 +39,8 @@ make_address(struct sockaddr_storage *storage, int family, uint16_t port)
 
     memset(storage, 0, sizeof(*storage));
     if (family == AF_INET6) {
-        in6->sin6_family = AF_INET6;
-        in6->sin6_addr   = in6addr_loopback;
-        in6->sin6_port   = htons(port);
+        *in6           = socket_in6;
+        in6->sin6_port = htons(port);
         return sizeof(*in6);
     }
 
