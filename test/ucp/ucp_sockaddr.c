@@ -12,8 +12,8 @@
  *   kill_client  a client is killed during a transfer: the server gets an
  *                error, and serves the next client
  *   refused      no listener at the address: the client gets an error
- *   broken       connections that send nothing, or part of a message, do not
- *                disturb the server
+ *   broken       connections that send nothing, part of a message, or random
+ *                bytes do not disturb the server
  *
  * -6: over IPv6. -l: over IPv6, with a link-local address of this host, which
  * is not complete without the number of its interface. -t: transports of the
@@ -32,16 +32,18 @@
 #include <sys/wait.h>
 
 enum {
-    MAX_SIZE    = 4 << 20,
-    MAX_CLIENTS = 32,
-    AM_HELLO    = 3,
-    AM_DATA     = 4,
-    KIND_TAG    = 0,
+    MAX_SIZE     = 4 << 20,
+    MAX_CLIENTS  = 32,
+    AM_HELLO     = 3,
+    AM_DATA      = 4,
+    KIND_TAG     = 0,
     KIND_STREAM,
     KIND_AM,
     NUM_KINDS,
-    MAX_SIZES   = 8,
-    ERROR_SEC   = 20    /* until an error is reported */
+    MAX_SIZES    = 8,
+    NUM_BROKEN   = 400,
+    GARBAGE_SIZE = 4096,
+    ERROR_SEC    = 20    /* until an error is reported */
 };
 
 static const size_t default_sizes[] = {1, 100, 9000, 65536, 1 << 20, MAX_SIZE};
@@ -476,17 +478,22 @@ static void disturb(void)
     uint16_t port = wait_for_port();
     struct sockaddr_storage storage;
     socklen_t length = make_address(&storage, self.family, port);
-    int fds[8];
+    char garbage[GARBAGE_SIZE];
+    size_t size, j;
     unsigned i;
+    int fd;
 
-    for (i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
-        fds[i] = socket(self.family, SOCK_STREAM, 0);
-        CHECK(!connect(fds[i], (struct sockaddr*)&storage, length),
-              "connect: %m");
-        CHECK(send(fds[i], "garbage", i % 4, 0) == (ssize_t)(i % 4),
-              "send: %m");
-        if (i % 2) {
-            close(fds[i]);
+    for (i = 0; i < NUM_BROKEN; ++i) {
+        size = (i % 2) ? (i % 8) / 2 : rand() % sizeof(garbage);
+        for (j = 0; j < size; ++j) {
+            garbage[j] = rand();
+        }
+        fd = socket(self.family, SOCK_STREAM, 0);
+        CHECK(!connect(fd, (struct sockaddr*)&storage, length), "connect: %m");
+        /* The server may have closed it already */
+        send(fd, garbage, size, MSG_NOSIGNAL);
+        if (i % 10) {
+            close(fd);
         }
     }
     /* The others stay open during the transfer; the process closes them */
