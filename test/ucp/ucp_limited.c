@@ -1,11 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_limited kill_receiver|kill_sender|reclaim
+ * ucp_limited kill_receiver|kill_sender|reclaim [MIB]
  *
- * A large message from a client to a server, connected by socket address. A
- * control group limits memory, and the limit is reached in the middle of the
- * message:
+ * A message of MIB (96) from a client to a server, connected by socket address.
+ * A control group limits memory to a third of it, and the limit is reached in
+ * the middle of the message:
  *   kill_receiver  the pages that the message fills are too many, and there is
  *                  no swap: the kernel kills the receiver. The sender gets an
  *                  error.
@@ -33,8 +33,8 @@
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
-#define SIZE      (96ul << 20)
-#define LIMIT     (32ul << 20)
+#define SIZE      (self.size)
+#define LIMIT     (SIZE / 3)
 #define PAGE      4096ul
 #define ERROR_SEC 100           /* Until an error is reported */
 #define SKIPPED   77
@@ -57,6 +57,7 @@ static const version_t versions[] = {
 };
 
 static struct {
+    size_t          size;               /* Of the message */
     const version_t *version;
     char            group[128];
     pid_t           parent;
@@ -398,7 +399,7 @@ static void check_end(pid_t pid, int is_killed)
 
 int main(int argc, char **argv)
 {
-    const char *mode = (argc == 2) ? argv[1] : "";
+    const char *mode  = (argc > 1) ? argv[1] : "";
     int kill_sender   = !strcmp(mode, "kill_sender");
     int kill_receiver = !strcmp(mode, "kill_receiver");
     unsigned long num;
@@ -406,7 +407,8 @@ int main(int argc, char **argv)
 
     self.is_file = !strcmp(mode, "reclaim");
     CHECK(kill_sender || kill_receiver || self.is_file,
-          "usage: ucp_limited kill_receiver|kill_sender|reclaim");
+          "usage: ucp_limited kill_receiver|kill_sender|reclaim [MIB]");
+    self.size   = (size_t)((argc > 2) ? atoi(argv[2]) : 96) << 20;
     self.parent = getpid();
     check_no_swap();
     check_disk();
