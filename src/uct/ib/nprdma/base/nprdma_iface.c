@@ -127,7 +127,10 @@ static ucs_status_t uct_nprdma_iface_create_event_fd(uct_nprdma_iface_t *iface)
     if ((epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->net.channel->fd,
                    &event) != 0) ||
         (epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->net.cm.wakeup_fd,
-                   &event) != 0)) {
+                   &event) != 0) ||
+        (iface->net.cm.is_polled &&
+         (epoll_ctl(iface->event_fd, EPOLL_CTL_ADD, iface->net.cm.channel->fd,
+                    &event) != 0))) {
         ucs_error("failed to fill an epoll descriptor: %m");
         close(iface->event_fd);
         return UCS_ERR_IO_ERROR;
@@ -258,6 +261,10 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
                                         UCT_NPRDMA_STATS_UCS(iface));
     if (status != UCS_OK) {
         goto err_event_fd;
+    }
+
+    if (iface->net.cm.is_polled) {
+        uct_nprdma_iface_serve(iface);
     }
 
     iface->fork.ops   = &iface->net.super.super.ops;

@@ -425,6 +425,9 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         uct_nprdma_longest_poll(&iface->rma);
         count          += uct_nprdma_service_progress(
                 uct_nprdma_iface_md(iface)->service);
+        if (ucs_unlikely(iface->net.cm.is_polled)) {
+            count += uct_nprdma_cm_poll(&iface->net);
+        }
     }
 
     if ((iface->rma.res != NULL) &&
@@ -455,6 +458,12 @@ static unsigned uct_nprdma_iface_serve_progress(void *arg)
     /* The progress of the interface polls it as well; a child must not */
     if ((iface->net.super.progress_flags != 0) || iface->net.forked) {
         return 0;
+    }
+
+    /* UCP starts the progress of an interface in UCX's thread, when the first
+     * message arrives */
+    if (iface->net.cm.is_polled) {
+        return uct_nprdma_iface_progress(&iface->net.super.super);
     }
 
     return uct_nprdma_service_progress(uct_nprdma_iface_md(iface)->service);
@@ -489,6 +498,14 @@ static void uct_nprdma_iface_drain_channel(uct_nprdma_iface_t *iface,
         verbs->ack_cq_events(cq, 1);
         ++*count_p;
     }
+}
+
+/* Nothing that has a time limit is outstanding, if progress is the timer */
+static int uct_nprdma_iface_may_sleep(uct_nprdma_iface_t *iface)
+{
+    return uct_nprdma_cm_sleep(&iface->net) &&
+           ((iface->rma.res == NULL) ||
+            !uct_nprdma_rma_watch_is_needed(&iface->rma));
 }
 
 ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
@@ -532,7 +549,8 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         iface->stash.valid = 1;
     }
 
-    if (iface->stash.valid) {
+    if (iface->stash.valid ||
+        (iface->net.cm.is_polled && !uct_nprdma_iface_may_sleep(iface))) {
         return UCS_ERR_BUSY;
     }
 

@@ -211,22 +211,24 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
     }
 }
 
-static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
-                                        void *arg)
+static void uct_nprdma_cm_get_events(uct_nprdma_net_iface_t *iface,
+                                     struct ibv_comp_channel *channel)
 {
-    uct_nprdma_net_iface_t *iface   = arg;
     const uct_nprdma_verbs_t *verbs = uct_nprdma_net_dev(iface)->verbs;
     struct ibv_cq *cq;
     void *cq_context;
-    int ret;
 
-    if (iface->forked) {
-        return;
-    }
-
-    while (verbs->get_cq_event(iface->cm.channel, &cq, &cq_context) == 0) {
+    while (verbs->get_cq_event(channel, &cq, &cq_context) == 0) {
         verbs->ack_cq_events(cq, 1);
     }
+}
+
+/* Request an event, and handle the packets that arrived before that */
+static unsigned uct_nprdma_cm_arm(uct_nprdma_net_iface_t *iface)
+{
+    int ret;
+
+    uct_nprdma_cm_get_events(iface, iface->cm.channel);
 
     /* Armed before the poll: a packet that arrives after the poll causes
      * another event */
@@ -235,22 +237,24 @@ static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
         ucs_error("%s: failed to arm the wire-up completion queue: %s",
                   uct_nprdma_net_dev(iface)->name, strerror(ret));
     }
-    uct_nprdma_ud_poll(iface);
+    return uct_nprdma_ud_poll(iface);
 }
 
-static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
+static void uct_nprdma_cm_event_handler(int fd, ucs_event_set_types_t events,
                                         void *arg)
 {
     uct_nprdma_net_iface_t *iface = arg;
-    uct_nprdma_cm_t *cm           = &iface->cm;
-    ucs_time_t now                = ucs_get_time();
-    uct_nprdma_cm_conn_t *entry, *tmp;
 
-    if (iface->forked) {
-        return;
+    if (!iface->forked) {
+        uct_nprdma_cm_arm(iface);
     }
+}
 
-    uct_nprdma_ud_poll(iface);
+/* Repeat what is not answered, and end what has not been answered for long */
+static void uct_nprdma_cm_tick(uct_nprdma_net_iface_t *iface, ucs_time_t now)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    uct_nprdma_cm_conn_t *entry, *tmp;
 
     ucs_list_for_each_safe(entry, tmp, &cm->in_flight, list) {
         if (cm->dead) {
@@ -264,7 +268,20 @@ static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
     }
 
     uct_nprdma_responder_timer(iface, now);
+}
 
+static void uct_nprdma_cm_timer_handler(int id, ucs_event_set_types_t events,
+                                        void *arg)
+{
+    uct_nprdma_net_iface_t *iface = arg;
+    uct_nprdma_cm_t *cm           = &iface->cm;
+
+    if (iface->forked) {
+        return;
+    }
+
+    uct_nprdma_ud_poll(iface);
+    uct_nprdma_cm_tick(iface, ucs_get_time());
     if (ucs_list_is_empty(&cm->in_flight) &&
         ucs_list_is_empty(&cm->unconfirmed) && (cm->timer_id == id)) {
         cm->timer_id = -1;
@@ -288,7 +305,7 @@ void uct_nprdma_cm_start_timer(uct_nprdma_net_iface_t *iface)
     uct_nprdma_cm_t *cm        = &iface->cm;
     ucs_status_t status;
 
-    if (cm->timer_id >= 0) {
+    if (cm->is_polled || (cm->timer_id >= 0)) {
         return;
     }
 
@@ -394,6 +411,44 @@ uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface, ucs_status_t *status_p)
     return conn;
 }
 
+unsigned uct_nprdma_cm_poll(uct_nprdma_net_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    ucs_time_t now      = ucs_get_time();
+    unsigned count;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    count = uct_nprdma_ud_poll(iface);
+    if (now >= cm->next_tick) {
+        cm->next_tick = now + ucs_time_from_sec(cm->config.retry_interval);
+        uct_nprdma_cm_tick(iface, now);
+        /* UCP gives the event descriptor to UCX. As long as it is readable,
+         * UCX's thread in the parent finds it and does not sleep. */
+        uct_nprdma_cm_get_events(iface, iface->channel);
+        uct_nprdma_cm_get_events(iface, cm->channel);
+    }
+    if (now >= cm->next_probe) {
+        cm->next_probe = now + ucs_time_from_sec(cm->config.probe_interval);
+        uct_nprdma_responder_probe_all(iface);
+    }
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+    return count;
+}
+
+int uct_nprdma_cm_sleep(uct_nprdma_net_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    int may_sleep;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    may_sleep = (uct_nprdma_cm_arm(iface) == 0) &&
+                ucs_list_is_empty(&cm->in_flight) &&
+                ucs_list_is_empty(&cm->outcomes) &&
+                ucs_list_is_empty(&cm->unconfirmed);
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+    return may_sleep;
+}
+
 unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface)
 {
     unsigned count = 0;
@@ -414,6 +469,10 @@ static ucs_status_t uct_nprdma_cm_start(uct_nprdma_net_iface_t *iface)
     uct_nprdma_cm_t *cm        = &iface->cm;
     ucs_status_t status;
     int ret;
+
+    if (cm->is_polled) {
+        return UCS_OK;
+    }
 
     ret = ibv_req_notify_cq(cm->cq, 0);
     if (ret != 0) {
@@ -453,6 +512,9 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_net_iface_t *iface,
                          (unsigned)ucs_generate_uuid((uintptr_t)cm);
     cm->timer_id       = -1;
     cm->probe_timer_id = -1;
+    cm->is_polled      = uct_nprdma_net_dev(iface)->generation > 0;
+    cm->next_probe     = ucs_get_time() +
+                         ucs_time_from_sec(config->probe_interval);
     ucs_list_head_init(&cm->waiting);
     ucs_list_head_init(&cm->in_flight);
     ucs_list_head_init(&cm->outcomes);
@@ -506,8 +568,10 @@ void uct_nprdma_cm_cleanup(uct_nprdma_net_iface_t *iface)
     int timer_id;
 
     /* Not with the context blocked, because this waits for a running handler */
-    ucs_async_remove_handler(cm->channel->fd, 1);
-    ucs_async_remove_handler(cm->probe_timer_id, 1);
+    if (!cm->is_polled) {
+        ucs_async_remove_handler(cm->channel->fd, 1);
+        ucs_async_remove_handler(cm->probe_timer_id, 1);
+    }
     while ((timer_id = uct_nprdma_cm_take_timer(iface)) >= 0) {
         ucs_async_remove_handler(timer_id, 1);
     }

@@ -19,6 +19,11 @@
  * in a later call, see uct_nprdma_cm_hint(). A thread that sleeps is woken by
  * wakeup_fd. It becomes readable after attention has been set, and stays
  * readable until attention is cleared.
+ *
+ * UCX has one thread for asynchronous events, starts it once, and counts its
+ * users. A forked child inherits the count without the thread, and the epoll
+ * descriptor that the parent's thread waits for. So in a child nothing is
+ * registered with UCX, wire-up is polled, and its timers are progress.
  */
 
 
@@ -86,6 +91,28 @@ void uct_nprdma_cm_reset(uct_nprdma_net_iface_t *iface,
  * @return Number of completions handled.
  */
 unsigned uct_nprdma_cm_progress(uct_nprdma_net_iface_t *iface);
+
+
+/**
+ * Part of progress if wire-up is polled: do what UCX's thread does elsewhere.
+ *
+ * @param [in] iface  Interface.
+ *
+ * @return Number of completions handled.
+ */
+unsigned uct_nprdma_cm_poll(uct_nprdma_net_iface_t *iface);
+
+
+/**
+ * The user is about to sleep, and wire-up is polled. Request an event for the
+ * next packet.
+ *
+ * @param [in] iface  Interface.
+ *
+ * @return Zero if progress has to be called first, because a packet has arrived
+ *         or may have to be repeated.
+ */
+int uct_nprdma_cm_sleep(uct_nprdma_net_iface_t *iface);
 
 
 /**

@@ -136,6 +136,11 @@ typedef struct uct_nprdma_cm {
     unsigned                       num_ahs;
     int                            timer_id;   /* -1: does not run */
     int                            probe_timer_id; /* -1: not started */
+    int                            is_polled;  /* by progress: UCX's thread may
+                                                * not exist, see
+                                                * uct_nprdma_cm_poll() */
+    ucs_time_t                     next_tick;  /* if polled */
+    ucs_time_t                     next_probe; /* if polled */
     int                            wakeup_fd;  /* eventfd, part of the event fd
                                                 * of the interface */
     uct_nprdma_cm_config_t         config;

@@ -1,0 +1,362 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * ucp_fork before|after|used|passive|siblings|thread|sleep|killed
+ *
+ * Processes of which one has forked the other, each with a context of its own,
+ * exchange messages of all sizes in both directions.
+ *
+ * before    the parent opens its context after fork()
+ * after     it has done so before, so UCX's thread exists in the parent only
+ * used      it has exchanged messages with another child, too
+ * passive   the child creates its endpoint when it has received a message
+ * siblings  two children exchange, and the parent only waits
+ * thread    a thread of the parent forks
+ * sleep     both sleep while there is nothing to do
+ * killed    two children, of which one is killed; the other notices
+ */
+
+#include "ucp_common.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum {
+    MAX_SIZE = 3 << 20
+};
+
+static const size_t sizes[] = {8, 8000, 200000, MAX_SIZE};
+
+/* One side of an exchange */
+typedef struct {
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_ep_h      ep;
+    ucs_status_t  error;     /* UCS_OK until the endpoint fails */
+    int           fd;        /* to the other side */
+    int           is_second; /* the other one is not */
+    void          *address;  /* of the other side */
+    size_t        length;
+} side_t;
+
+static int sleeps, is_passive;
+
+
+static void wait_events(side_t *side)
+{
+    if ((ucp_worker_progress(side->worker) == 0) && sleeps) {
+        CHECK_OK(ucp_worker_wait(side->worker));
+    }
+}
+
+static void open_side(side_t *side)
+{
+    ucp_params_t params               = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features   = UCP_FEATURE_TAG | (sleeps ? UCP_FEATURE_WAKEUP : 0)
+    };
+    ucp_worker_params_t worker_params = {};
+
+    CHECK_OK(ucp_init(&params, NULL, &side->context));
+    CHECK_OK(ucp_worker_create(side->context, &worker_params, &side->worker));
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    ((side_t*)arg)->error = status;
+}
+
+static void create_ep(side_t *side)
+{
+    ucp_ep_params_t params = {
+        .field_mask      = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                           UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                           UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address         = side->address,
+        .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb  = on_error,
+        .err_handler.arg = side
+    };
+
+    CHECK_OK(ucp_ep_create(side->worker, &params, &side->ep));
+}
+
+/* ---- the socket, beside UCX ---- */
+
+static void put_bytes(int fd, const void *data, size_t size)
+{
+    CHECK(write(fd, data, size) == (ssize_t)size, "write: %m");
+}
+
+static void get_bytes(int fd, void *data, size_t size)
+{
+    CHECK(recv(fd, data, size, MSG_WAITALL) == (ssize_t)size,
+          "the other side has gone");
+}
+
+static void connect_side(side_t *side)
+{
+    ucp_address_t *address;
+    size_t length;
+
+    CHECK_OK(ucp_worker_get_address(side->worker, &address, &length));
+    put_bytes(side->fd, &length, sizeof(length));
+    put_bytes(side->fd, address, length);
+    ucp_worker_release_address(side->worker, address);
+
+    get_bytes(side->fd, &side->length, sizeof(side->length));
+    side->address = new_memory(side->length);
+    get_bytes(side->fd, side->address, side->length);
+}
+
+/* The other side has told that it needs nothing more, and so has this one */
+static void meet(side_t *side)
+{
+    char byte = 0;
+
+    put_bytes(side->fd, &byte, 1);
+    while (recv(side->fd, &byte, 1, MSG_DONTWAIT) != 1) {
+        ucp_worker_progress(side->worker);
+    }
+}
+
+/* ---- messages ---- */
+
+static void finish(side_t *side, ucs_status_ptr_t request)
+{
+    while (!is_done(request)) {
+        wait_events(side);
+    }
+    CHECK_OK(wait_for(side->worker, request));
+}
+
+static uint64_t place_of(unsigned message, int is_second)
+{
+    return ((uint64_t)message * 2 + is_second) * MAX_SIZE;
+}
+
+static ucs_status_ptr_t start_send(side_t *side, unsigned i, char *out)
+{
+    ucp_request_param_t none = {};
+
+    if (side->ep == NULL) {
+        create_ep(side);
+    }
+    fill(out, sizes[i], place_of(i, side->is_second));
+    return ucp_tag_send_nbx(side->ep, out, sizes[i], i, &none);
+}
+
+/* Each side sends and receives a message of each size. A passive one sends
+ * when it has received. */
+static void exchange(side_t *side)
+{
+    int is_late              = is_passive && side->is_second;
+    char *in                 = new_memory(MAX_SIZE);
+    char *out                = new_memory(MAX_SIZE);
+    ucp_request_param_t none = {};
+    ucs_status_ptr_t receive, send = NULL;
+    unsigned i;
+
+    for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+        receive = ucp_tag_recv_nbx(side->worker, in, sizes[i], i, -1, &none);
+        if (!is_late) {
+            send = start_send(side, i, out);
+        }
+        finish(side, receive);
+        expect(in, sizes[i], place_of(i, !side->is_second));
+        if (is_late) {
+            send = start_send(side, i, out);
+        }
+        finish(side, send);
+    }
+    meet(side);
+    munmap(in, MAX_SIZE);
+    munmap(out, MAX_SIZE);
+}
+
+static void close_side(side_t *side)
+{
+    ucp_request_param_t none = {};
+
+    wait_for(side->worker, ucp_ep_close_nbx(side->ep, &none));
+    meet(side);
+    side->ep = NULL;
+    munmap(side->address, side->length);
+}
+
+static void end_side(side_t *side)
+{
+    ucp_worker_destroy(side->worker);
+    ucp_cleanup(side->context);
+}
+
+static void run(side_t *side, int fd, int is_second)
+{
+    side->fd        = fd;
+    side->is_second = is_second;
+    connect_side(side);
+    exchange(side);
+    close_side(side);
+}
+
+/* ---- processes ---- */
+
+static void make_pair(int *fds)
+{
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %m");
+}
+
+/* A child with a context of its own */
+static pid_t fork_child(int fd, int other_fd, int is_second)
+{
+    side_t side = {};
+    pid_t pid   = fork();
+
+    CHECK(pid >= 0, "fork: %m");
+    if (pid == 0) {
+        close(other_fd);
+        open_side(&side);
+        run(&side, fd, is_second);
+        end_side(&side);
+        exit(0);
+    }
+    return pid;
+}
+
+static void wait_child(pid_t pid)
+{
+    int status;
+
+    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %m");
+    CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
+          "the child ended with status %x", status);
+}
+
+/* The parent has opened its side */
+static void *with_child(void *parent)
+{
+    int fds[2];
+    pid_t pid;
+
+    make_pair(fds);
+    pid = fork_child(fds[1], fds[0], 1);
+    close(fds[1]);
+    run(parent, fds[0], 0);
+    wait_child(pid);
+    close(fds[0]);
+    return NULL;
+}
+
+static void before(void)
+{
+    side_t side = {};
+    int fds[2];
+    pid_t pid;
+
+    make_pair(fds);
+    pid = fork_child(fds[1], fds[0], 1);
+    close(fds[1]);
+    open_side(&side);
+    run(&side, fds[0], 0);
+    wait_child(pid);
+    end_side(&side);
+}
+
+static void siblings(void)
+{
+    pid_t pids[2];
+    int fds[2];
+
+    make_pair(fds);
+    pids[0] = fork_child(fds[0], fds[1], 0);
+    pids[1] = fork_child(fds[1], fds[0], 1);
+    close(fds[0]);
+    close(fds[1]);
+    wait_child(pids[0]);
+    wait_child(pids[1]);
+}
+
+/* Exchanges, and then sends to a peer that no longer progresses until the
+ * endpoint fails, because it has been killed */
+static void outlive(int fd, int is_second)
+{
+    side_t side              = {.fd = fd, .is_second = is_second};
+    char *out                = new_memory(MAX_SIZE);
+    ucp_request_param_t none = {};
+    ucs_status_ptr_t request = NULL;
+
+    open_side(&side);
+    connect_side(&side);
+    exchange(&side);
+    if (is_second) {
+        raise(SIGKILL);
+    }
+
+    while (side.error == UCS_OK) {
+        if (is_done(request)) {
+            wait_for(side.worker, request);
+            request = ucp_tag_send_nbx(side.ep, out, MAX_SIZE, 0, &none);
+        }
+        ucp_worker_progress(side.worker);
+    }
+    wait_for(side.worker, request);
+    none.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    none.flags        = UCP_EP_CLOSE_FLAG_FORCE;
+    wait_for(side.worker, ucp_ep_close_nbx(side.ep, &none));
+    end_side(&side);
+    exit(0);
+}
+
+static void killed(void)
+{
+    pid_t pids[2];
+    int fds[2], i;
+
+    make_pair(fds);
+    for (i = 0; i < 2; ++i) {
+        pids[i] = fork();
+        CHECK(pids[i] >= 0, "fork: %m");
+        if (pids[i] == 0) {
+            outlive(fds[i], i);
+        }
+    }
+    wait_child(pids[0]);
+    CHECK(waitpid(pids[1], NULL, 0) == pids[1], "waitpid: %m");
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = (argc == 2) ? argv[1] : "";
+    side_t side      = {};
+    pthread_t thread;
+
+    if (!strcmp(mode, "before")) {
+        before();
+        return 0;
+    }
+
+    sleeps     = !strcmp(mode, "sleep");
+    is_passive = !strcmp(mode, "passive");
+    open_side(&side);
+    if (!strcmp(mode, "siblings")) {
+        siblings();
+    } else if (!strcmp(mode, "killed")) {
+        killed();
+    } else if (!strcmp(mode, "thread")) {
+        CHECK(pthread_create(&thread, NULL, with_child, &side) == 0,
+              "pthread_create");
+        pthread_join(thread, NULL);
+    } else {
+        CHECK(!strcmp(mode, "after") || !strcmp(mode, "used") || sleeps ||
+              is_passive, "unknown mode '%s'", mode);
+        with_child(&side);
+        if (!strcmp(mode, "used")) {
+            with_child(&side);
+        }
+    }
+    end_side(&side);
+    return 0;
+}
