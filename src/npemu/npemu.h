@@ -222,6 +222,13 @@ int npemu_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
                                  uint32_t flags);
 int npemu_destroy_qp(struct ibv_qp *qp);
 
+/**
+ * Whether a process of the fabric has a queue pair of this number, in any
+ * state. Where that is not known, because the process cannot be mapped, it is
+ * 1. There is no such verb: a network knows nothing of queue pairs.
+ */
+int npemu_has_qp(struct ibv_context *context, uint32_t qp_num);
+
 /* --- address handles ---------------------------------------------------- */
 
 struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);

@@ -92,9 +92,10 @@ static __attribute__((noinline)) void npemu_wr_comm_est(npemu_wr_t *wr)
     }
 }
 
-/* A responder that does not exist, or is not connected to this QP, does not
- * answer: the transport timer decides. A different starting PSN belongs to an
- * earlier or later connection under the same QPN. */
+/* A responder that is not connected to this QP does not answer: the transport
+ * timer decides. A different starting PSN belongs to an earlier or later
+ * connection under the same QPN. One that does not exist, or whose process has
+ * ended, never answers: it is not waited for. */
 static npemu_exec_t npemu_wr_target_rc(npemu_wr_t *wr)
 {
     npemu_qp_t *qp = wr->qp;
@@ -115,6 +116,10 @@ static npemu_exec_t npemu_wr_target_rc(npemu_wr_t *wr)
     if (npemu_unlikely(atomic_load_explicit(&wr->peer->denied,
                                             memory_order_relaxed))) {
         return npemu_wr_done(wr, IBV_WC_REM_OP_ERR);
+    }
+
+    if (npemu_unlikely(wr->remote->type == NPEMU_QPT_NONE)) {
+        return npemu_wr_done(wr, IBV_WC_RETRY_EXC_ERR);
     }
 
     state = atomic_load(&wr->remote->state);

@@ -203,10 +203,15 @@ typedef enum {
     NPEMU_WINDOW_STATES = 4
 } npemu_window_t;
 
+/* No queue pair uses the record; otherwise enum ibv_qp_type, which has no 0 */
+enum {
+    NPEMU_QPT_NONE = 0
+};
+
 /* Written by the owner, read by peers; `state` and `events` by both. */
 typedef struct {
     _Atomic uint32_t state;    /* enum ibv_qp_state */
-    uint32_t         type;     /* enum ibv_qp_type */
+    uint32_t         type;     /* NPEMU_QPT_NONE, enum ibv_qp_type */
     _Atomic uint32_t gen;      /* +1 with each QP that uses the record */
     uint32_t         dest_qpn;
     uint32_t         rq_psn;   /* first PSN expected */

@@ -281,6 +281,29 @@ struct ibv_qp *npemu_create_qp_ex(struct ibv_context *context,
     return npemu_qp_create(init_attr->pd, init_attr);
 }
 
+int npemu_has_qp(struct ibv_context *context, uint32_t qp_num)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+    npemu_peer_t *peer;
+    int ret;
+
+    if (proc == NULL) {
+        return 1;
+    } else if ((qp_num >> NPEMU_QPN_BITS) ||
+               (npemu_peer_attach(proc, npemu_qpn_slot(qp_num)) == ESRCH)) {
+        return 0;
+    }
+
+    peer = npemu_peer_get(proc, npemu_qpn_slot(qp_num));
+    if (peer == NULL) {
+        return 1;
+    }
+
+    ret = peer->shm->qps[npemu_qpn_index(qp_num)].type != NPEMU_QPT_NONE;
+    npemu_peer_put(proc, peer);
+    return ret;
+}
+
 int npemu_destroy_qp(struct ibv_qp *ibqp)
 {
     npemu_qp_t *qp     = npemu_qp(ibqp);
@@ -303,6 +326,7 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
     npemu_qp_disconnect(qp);
     pthread_mutex_unlock(&qp->control);
     npemu_async_forget_qp(ibqp);
+    qp->shm->type = NPEMU_QPT_NONE;
 
     pthread_mutex_lock(&proc->lock);
     atomic_store(&proc->qps[ibqp->handle], NULL);

@@ -205,7 +205,12 @@ TEST(test_process_death, peer_killed_before_the_request)
     Side side(options);
     connect_over(peer.pipe(), side.qp);
     Remote remote = peer.pipe().recv<Remote>();
+    ibv_qp_attr attr;
+    ibv_qp_init_attr init;
+    ASSERT_EQ(0, npemu_query_qp(side.qp.qp, &attr, -1, &init));
+    EXPECT_EQ(1, npemu_has_qp(side.device.context, attr.dest_qp_num));
     peer.kill();
+    EXPECT_EQ(0, npemu_has_qp(side.device.context, attr.dest_qp_num));
 
     side.write(1, remote);
     side.cq.expect(1, IBV_WC_RETRY_EXC_ERR);

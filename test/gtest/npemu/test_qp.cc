@@ -61,6 +61,20 @@ TEST_F(test_qp, create_returns_its_attributes)
     }
 }
 
+TEST_F(test_qp, is_known_by_its_number)
+{
+    uint32_t qpn;
+
+    {
+        Qp qp(device, cq, cq);
+        qpn = qp.qp->qp_num;
+        EXPECT_EQ(1, npemu_has_qp(device.context, qpn));
+        EXPECT_EQ(0, npemu_has_qp(device.context, qpn + (1 << 24)));
+    }
+    EXPECT_EQ(0, npemu_has_qp(device.context, qpn));
+    EXPECT_EQ(0, npemu_has_qp(device.context, 0xfffffe)) << "no such process";
+}
+
 TEST_F(test_qp, create_refuses_bad_attributes)
 {
     ibv_device_attr dev;

@@ -617,10 +617,6 @@ TEST_P(test_rc_error_retry, fails_after_the_count)
 INSTANTIATE_TEST_SUITE_P(
         all, test_rc_error_retry,
         testing::Values(
-                AbsentCase{"destroyed", [](Qp &b) {
-                               ASSERT_EQ(0, npemu_destroy_qp(b.qp));
-                               b.qp = nullptr;
-                           }},
                 AbsentCase{"reset", [](Qp &b) {
                                ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
                            }},
@@ -662,6 +658,22 @@ TEST_F(test_rc_error, damaged_receives)
 
     Wr send(1, IBV_WR_SEND, {local.sge(0, 8)});
     ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
+    expect_dead(pair.a, pair.cq_a, local);
+}
+
+/* The device knows that it will not answer, whatever the transport timer */
+TEST_F(test_rc_error, destroyed_queue_pair_is_not_waited_for)
+{
+    QpOptions options;
+    options.timeout   = 31; /* hours */
+    options.retry_cnt = 7;
+    Pair pair(device, options);
+    ASSERT_EQ(0, npemu_destroy_qp(pair.b.qp));
+    pair.b.qp = nullptr;
+
+    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote)));
     pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
     expect_dead(pair.a, pair.cq_a, local);
 }
