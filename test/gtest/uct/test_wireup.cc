@@ -190,6 +190,50 @@ TEST(test_wireup_end, requests_after_the_last_one)
     }
 }
 
+/* The address of an interface that has ended: the device knows it */
+TEST(test_wireup_end, address_of_one_that_has_ended)
+{
+    entity a(config_t{{"CM_TIMEOUT", "1000s"}});
+    std::unique_ptr<entity> b(new entity);
+    std::vector<char> address = b->address();
+
+    b.reset();
+    uct_ep_h ep = a.connect(address);
+    a.wait([&]() { return a.failed.count(ep) > 0; });
+    EXPECT_EQ(UCS_ERR_CONNECTION_RESET, a.failed[ep]);
+}
+
+/* The same while a request to connect is not answered */
+TEST(test_wireup_end, target_ends_while_it_is_asked)
+{
+    complaints said;
+    entity a(config_t{{"CM_TIMEOUT", "1000s"}, {"CM_RETRY_MAX", "1000s"}});
+    std::unique_ptr<entity> b(new entity(config_t{{"CM_FAIL", "100"}}));
+    uct_ep_h ep = a.connect(b->address());
+
+    a.wait([&]() { return b->counter("cm_failed") > 0; });
+    EXPECT_TRUE(a.failed.empty());
+    b.reset();
+    a.wait([&]() { return a.failed.count(ep) > 0; });
+}
+
+/* Its requesters are told, also those that have nothing outstanding: they may
+ * wait for a message. All of these datagrams fit in a receive queue. */
+TEST(test_wireup_end, target_ends_while_nothing_is_outstanding)
+{
+    static const unsigned count = 8;
+    entity a;
+    std::unique_ptr<entity> b(new entity);
+
+    for (unsigned i = 0; i < count; ++i) {
+        a.connect(b->address());
+    }
+    a.wait([&]() { return a.counter("cm_connected") == count; });
+    EXPECT_TRUE(a.failed.empty());
+    b.reset();
+    a.wait([&]() { return a.failed.size() == count; });
+}
+
 /* Messages that are posted before the connection exists are sent when the peer
  * answers, also if the user makes no progress. The first event that progress
  * sees may be the failure of the connection. */

@@ -597,14 +597,7 @@ ucs_status_t uct_nprdma_ep_check(uct_ep_h tl_ep, unsigned flags,
     ucs_trace_func("ep=%p", ep);
     /* An outstanding signaled WR, or the connection request, detects a dead
      * peer as well as a check does. */
-    if ((ep->net.blocked & UCT_NPRDMA_EP_FAILED) ||
-        (ep->net.am.state == UCT_NPRDMA_CONN_CONNECTING) ||
-        uct_nprdma_conn_is_watched(&ep->net.am) ||
-        !uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
-        return UCS_OK;
-    }
-
-    return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, NULL);
+    return uct_nprdma_conn_check(&iface->net, &ep->net.am);
 }
 
 ucs_status_t uct_nprdma_ep_invalidate(uct_ep_h tl_ep, unsigned flags)

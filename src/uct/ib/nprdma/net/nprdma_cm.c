@@ -50,27 +50,14 @@ static void uct_nprdma_cm_send_req(uct_nprdma_net_iface_t *iface,
     entry->next = uct_nprdma_cm_backoff(&iface->cm, &entry->interval);
 }
 
-/* Send first REQs as far as the window allows. A peer's receive queue is small,
- * and many interfaces may connect to it at the same time. */
-static void uct_nprdma_cm_kick(uct_nprdma_net_iface_t *iface)
+/* Whether the device knows that nobody receives the REQ */
+static int uct_nprdma_cm_is_lost(uct_nprdma_net_iface_t *iface,
+                                 const uct_nprdma_cm_conn_t *entry)
 {
-    uct_nprdma_cm_t *cm = &iface->cm;
-    uct_nprdma_cm_conn_t *entry;
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
 
-    while (!ucs_list_is_empty(&cm->waiting) &&
-           (cm->num_in_flight < cm->config.window)) {
-        entry = ucs_list_extract_head(&cm->waiting, uct_nprdma_cm_conn_t, list);
-        ucs_list_add_tail(&cm->in_flight, &entry->list);
-        entry->in_flight = 1;
-        entry->deadline  = ucs_get_time() +
-                           ucs_time_from_sec(cm->config.timeout);
-        ++cm->num_in_flight;
-        uct_nprdma_cm_send_req(iface, entry);
-    }
-
-    if (cm->num_in_flight > 0) {
-        uct_nprdma_cm_start_timer(iface);
-    }
+    return (dev->verbs->has_qp != NULL) &&
+           !dev->verbs->has_qp(dev->context, entry->iface_addr.ud_qpn);
 }
 
 void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm)
@@ -86,8 +73,8 @@ void uct_nprdma_cm_wakeup(uct_nprdma_cm_t *cm)
 }
 
 /* Hand the outcome of a REQ to progress */
-static void uct_nprdma_cm_done(uct_nprdma_net_iface_t *iface,
-                               uct_nprdma_cm_conn_t *entry, ucs_status_t status)
+static void uct_nprdma_cm_end(uct_nprdma_net_iface_t *iface,
+                              uct_nprdma_cm_conn_t *entry, ucs_status_t status)
 {
     ucs_assert(entry->in_flight);
 
@@ -97,7 +84,58 @@ static void uct_nprdma_cm_done(uct_nprdma_net_iface_t *iface,
     ucs_list_del(&entry->list);
     ucs_list_add_tail(&iface->cm.outcomes, &entry->list);
     uct_nprdma_cm_wakeup(&iface->cm);
+}
+
+/* Send first REQs as far as the window allows. A peer's receive queue is small,
+ * and many interfaces may connect to it at the same time. */
+static void uct_nprdma_cm_kick(uct_nprdma_net_iface_t *iface)
+{
+    uct_nprdma_cm_t *cm = &iface->cm;
+    uct_nprdma_cm_conn_t *entry;
+
+    while (!ucs_list_is_empty(&cm->waiting) &&
+           (cm->num_in_flight < cm->config.window)) {
+        entry = ucs_list_extract_head(&cm->waiting, uct_nprdma_cm_conn_t, list);
+        ucs_list_add_tail(&cm->in_flight, &entry->list);
+        entry->in_flight = 1;
+        entry->deadline  = ucs_get_time() +
+                           ucs_time_from_sec(cm->config.timeout);
+        ++cm->num_in_flight;
+        if (uct_nprdma_cm_is_lost(iface, entry)) {
+            uct_nprdma_cm_end(iface, entry, UCS_ERR_CONNECTION_RESET);
+        } else {
+            uct_nprdma_cm_send_req(iface, entry);
+        }
+    }
+
+    if (cm->num_in_flight > 0) {
+        uct_nprdma_cm_start_timer(iface);
+    }
+}
+
+static void uct_nprdma_cm_done(uct_nprdma_net_iface_t *iface,
+                               uct_nprdma_cm_conn_t *entry, ucs_status_t status)
+{
+    uct_nprdma_cm_end(iface, entry, status);
     uct_nprdma_cm_kick(iface);
+}
+
+/* Make progress ask the peer's QP */
+static void uct_nprdma_cm_doubt(uct_nprdma_net_iface_t *iface,
+                                uct_nprdma_conn_t *conn)
+{
+    conn->doubted         = 1;
+    iface->cm.has_doubted = 1;
+    uct_nprdma_cm_wakeup(&iface->cm);
+}
+
+/* The peer does not answer the REQ of another connection */
+static void uct_nprdma_cm_doubt_ep(uct_nprdma_net_iface_t *iface,
+                                   const uct_nprdma_conn_t *conn)
+{
+    if ((conn->ep != NULL) && (conn->kind != UCT_NPRDMA_CONN_AM)) {
+        uct_nprdma_cm_doubt(iface, &conn->ep->am);
+    }
 }
 
 /* Answer to a REP: RTU, or RST if the connection no longer exists */
@@ -163,6 +201,12 @@ static void uct_nprdma_cm_handle_rej(uct_nprdma_net_iface_t *iface,
                                      const uct_nprdma_cm_packet_t *packet)
 {
     uct_nprdma_conn_t *conn = uct_nprdma_conn_find(iface, packet->conn_id);
+
+    if ((conn != NULL) && conn->established) {
+        /* The datagram may come before the peer's last messages */
+        uct_nprdma_cm_doubt(iface, conn);
+        return;
+    }
 
     if ((conn == NULL) || (conn->cm == NULL) || !conn->cm->in_flight) {
         return;
@@ -259,11 +303,14 @@ static void uct_nprdma_cm_tick(uct_nprdma_net_iface_t *iface, ucs_time_t now)
     ucs_list_for_each_safe(entry, tmp, &cm->in_flight, list) {
         if (cm->dead) {
             uct_nprdma_cm_done(iface, entry, UCS_ERR_IO_ERROR);
+        } else if (uct_nprdma_cm_is_lost(iface, entry)) {
+            uct_nprdma_cm_done(iface, entry, UCS_ERR_CONNECTION_RESET);
         } else if (now > entry->deadline) {
             uct_nprdma_cm_done(iface, entry, UCS_ERR_ENDPOINT_TIMEOUT);
         } else if (now >= entry->next) {
             ++iface->stats->cm_retransmits;
             uct_nprdma_cm_send_req(iface, entry);
+            uct_nprdma_cm_doubt_ep(iface, entry->conn);
         }
     }
 

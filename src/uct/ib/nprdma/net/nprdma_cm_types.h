@@ -112,6 +112,7 @@ typedef struct uct_nprdma_cm {
     int                            sq_error;   /* UD QP is in SQE: wait for the
                                                 * completions of sends */
     int                            dead;       /* UD QP cannot be repaired */
+    int                            has_doubted; /* a connection is doubted */
     ucs_list_link_t                waiting;    /* REQs that wait for the
                                                 * window */
     ucs_list_link_t                in_flight;  /* REQ sent */

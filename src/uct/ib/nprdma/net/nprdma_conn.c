@@ -263,6 +263,17 @@ uct_nprdma_conn_post_nop(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
 }
 
 ucs_status_t
+uct_nprdma_conn_check(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
+{
+    if ((conn->state != UCT_NPRDMA_CONN_CONNECTED) ||
+        uct_nprdma_conn_is_watched(conn) ||
+        !uct_nprdma_conn_admit_post(iface, conn)) {
+        return UCS_OK;
+    }
+    return uct_nprdma_conn_post_nop(iface, conn, NULL);
+}
+
+ucs_status_t
 uct_nprdma_conn_post_recv(uct_nprdma_net_iface_t *iface,
                           uct_nprdma_conn_t *conn, uct_nprdma_slot_t *slot,
                           uint32_t index)
@@ -418,6 +429,24 @@ static void uct_nprdma_conn_refused(uct_nprdma_net_iface_t *iface,
     }
 }
 
+static void uct_nprdma_conn_check_doubted(uct_nprdma_net_iface_t *iface)
+{
+    uct_nprdma_net_ep_t *ep;
+
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    if (iface->cm.has_doubted) {
+        iface->cm.has_doubted = 0;
+        ucs_list_for_each(ep, &iface->eps, list) {
+            if (ep->am.doubted) {
+                ep->am.doubted = 0;
+                /* If the post fails, progress fails the connection */
+                (void)uct_nprdma_conn_check(iface, &ep->am);
+            }
+        }
+    }
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+}
+
 unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface)
 {
     unsigned count = uct_nprdma_cm_progress(iface);
@@ -438,6 +467,7 @@ unsigned uct_nprdma_conn_progress(uct_nprdma_net_iface_t *iface)
         }
     }
 
+    uct_nprdma_conn_check_doubted(iface);
     return count;
 }
 

@@ -46,6 +46,20 @@ static inline int uct_nprdma_conn_is_watched(const uct_nprdma_conn_t *conn)
 
 
 /**
+ * Find out whether the peer still exists, if nothing outstanding does: post a
+ * WRITE of zero bytes, which fails the endpoint if the peer's QP does not
+ * answer.
+ *
+ * @param [in] iface  Interface.
+ * @param [in] conn   Connection; one that is not connected is not asked.
+ *
+ * @return UCS_OK, or UCS_ERR_IO_ERROR, and progress will fail the connection.
+ */
+ucs_status_t
+uct_nprdma_conn_check(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn);
+
+
+/**
  * Fail a connection after an error. Outstanding completions get the status as
  * their WRs are flushed. The user's error handler is called once per endpoint.
  *

@@ -81,6 +81,8 @@ struct uct_nprdma_conn {
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
     uint8_t                   established; /* cm: QP is connected; progress may
                                             * not have seen that */
+    uint8_t                   doubted;    /* cm: the peer may be gone, and
+                                           * progress has to ask it */
     uint8_t                   refused;    /* cm: the device refused a WR of the
                                            * backlog: no more posts */
     uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */

@@ -79,6 +79,7 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
     .alloc_buf          = npemu_alloc_buf,
     .free_buf           = npemu_free_buf,
     .query_link         = npemu_query_link,
+    .has_qp             = npemu_has_qp,
     .query_odp          = uct_nprdma_verbs_query_odp,
     .register_dmabuf_mr = npemu_reg_dmabuf_mr,
     .kernel_backend     = &nprdma_backend_kernel,

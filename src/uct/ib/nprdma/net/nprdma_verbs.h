@@ -74,6 +74,9 @@ typedef struct uct_nprdma_verbs {
      * it. 0, or NULL: there is none */
     uint64_t            (*query_link)(struct ibv_context *context,
                                       uint64_t *latency_ns, int *is_shared);
+    /* Whether there is a queue pair of this number, which a peer of the same
+     * fabric has told. NULL: the device cannot know */
+    int                 (*has_qp)(struct ibv_context *context, uint32_t qp_num);
     /* On-demand paging. NULL: the provider has none. Returns 0 or an errno
      * value */
     int                 (*query_odp)(struct ibv_context *context,

@@ -1,0 +1,250 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * ucp_gone [CASE...]
+ *
+ * Two contexts in one process. The target's one is destroyed, and the initiator
+ * has an endpoint that handles errors: each operation has to end, and the
+ * endpoint to fail. Prints how long that takes. UCX_TLS=tcp compares.
+ *
+ * stale     the endpoint is created after the target is destroyed
+ * created   before that, and nothing has been sent
+ * used      messages and data have been exchanged
+ * during    the operation has been started, too
+ */
+
+#include "ucp_common.h"
+
+#include <string.h>
+#include <time.h>
+
+enum {
+    SMALL = 256,
+    LARGE = 16 << 20,
+    TAG   = 1
+};
+
+enum operation {
+    PUT,
+    GET,
+    SEND,
+    NUM_OPERATIONS
+};
+
+static const char *const operation_names[] = {"put", "get", "send"};
+
+typedef struct {
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_ep_h      ep;
+    ucs_status_t  error;   /* UCS_OK until the endpoint fails */
+    char          *memory; /* LARGE */
+    ucp_mem_h     memh;
+} side_t;
+
+typedef struct {
+    side_t        initiator;
+    side_t        target;
+    ucp_address_t *address;
+    void          *packed_key;
+    ucp_rkey_h    rkey;
+} pair_t;
+
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+static void open_side(side_t *side)
+{
+    ucp_params_t params               = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features   = UCP_FEATURE_RMA | UCP_FEATURE_TAG
+    };
+    ucp_worker_params_t worker_params = {
+        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_MULTI
+    };
+    ucp_mem_map_params_t map_params   = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .length     = LARGE
+    };
+
+    memset(side, 0, sizeof(*side));
+    side->memory       = new_memory(LARGE);
+    map_params.address = side->memory;
+    CHECK_OK(ucp_init(&params, NULL, &side->context));
+    CHECK_OK(ucp_worker_create(side->context, &worker_params, &side->worker));
+    CHECK_OK(ucp_mem_map(side->context, &map_params, &side->memh));
+}
+
+static void close_side(side_t *side)
+{
+    CHECK_OK(ucp_mem_unmap(side->context, side->memh));
+    ucp_worker_destroy(side->worker);
+    ucp_cleanup(side->context);
+    munmap(side->memory, LARGE);
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    ((side_t*)arg)->error = status;
+}
+
+/* An endpoint that is refused at once has failed */
+static void create_ep(pair_t *pair)
+{
+    ucp_ep_params_t params = {
+        .field_mask      = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                           UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                           UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address         = pair->address,
+        .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb  = on_error,
+        .err_handler.arg = &pair->initiator
+    };
+
+    pair->initiator.error = ucp_ep_create(pair->initiator.worker, &params,
+                                          &pair->initiator.ep);
+    if (pair->initiator.error == UCS_OK) {
+        CHECK_OK(ucp_ep_rkey_unpack(pair->initiator.ep, pair->packed_key,
+                                    &pair->rkey));
+    }
+}
+
+static ucs_status_ptr_t
+start(pair_t *pair, enum operation operation, size_t size)
+{
+    ucp_request_param_t none = {};
+    side_t *side             = &pair->initiator;
+
+    switch (operation) {
+    case PUT:
+        return ucp_put_nbx(side->ep, side->memory, size,
+                           (uintptr_t)pair->target.memory, pair->rkey, &none);
+    case GET:
+        return ucp_get_nbx(side->ep, side->memory, size,
+                           (uintptr_t)pair->target.memory, pair->rkey, &none);
+    default:
+        return ucp_tag_send_nbx(side->ep, side->memory, size, TAG, &none);
+    }
+}
+
+static void finish_both(pair_t *pair, ucs_status_ptr_t request)
+{
+    while (!is_done(request)) {
+        ucp_worker_progress(pair->initiator.worker);
+        ucp_worker_progress(pair->target.worker);
+    }
+    CHECK_OK(wait_for(pair->initiator.worker, request));
+}
+
+/* All operations, while the target is there */
+static void use(pair_t *pair)
+{
+    ucp_request_param_t none = {};
+    ucs_status_ptr_t receive;
+    int i;
+
+    for (i = 0; i < NUM_OPERATIONS; ++i) {
+        receive = NULL;
+        if (i == SEND) {
+            receive = ucp_tag_recv_nbx(pair->target.worker, pair->target.memory,
+                                       SMALL, TAG, -1, &none);
+        }
+        finish_both(pair, start(pair, i, SMALL));
+        finish_both(pair, ucp_ep_flush_nbx(pair->initiator.ep, &none));
+        finish_both(pair, receive);
+    }
+}
+
+/* Returns when the operation has ended and the endpoint has failed. `request`
+ * is not NULL if it has been started. */
+static void fail(pair_t *pair, ucs_status_ptr_t request,
+                 enum operation operation, size_t size)
+{
+    ucp_request_param_t none  = {};
+    ucp_request_param_t force = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_EP_CLOSE_FLAG_FORCE
+    };
+    side_t *side              = &pair->initiator;
+    ucs_status_ptr_t flush;
+
+    if (request == NULL) {
+        request = start(pair, operation, size);
+    }
+    flush = ucp_ep_flush_nbx(side->ep, &none);
+    while (!is_done(request) || !is_done(flush) || (side->error == UCS_OK)) {
+        ucp_worker_progress(side->worker);
+    }
+    wait_for(side->worker, request);
+    wait_for(side->worker, flush);
+    ucp_rkey_destroy(pair->rkey);
+    wait_for(side->worker, ucp_ep_close_nbx(side->ep, &force));
+}
+
+/* Prints the seconds that this takes */
+static void run(const char *name, enum operation operation, size_t size)
+{
+    ucs_status_ptr_t request = NULL;
+    size_t length;
+    pair_t pair;
+    double begin;
+
+    open_side(&pair.initiator);
+    open_side(&pair.target);
+    CHECK_OK(ucp_worker_get_address(pair.target.worker, &pair.address,
+                                    &length));
+    CHECK_OK(ucp_rkey_pack(pair.target.context, pair.target.memh,
+                           &pair.packed_key, &length));
+    if (strcmp(name, "stale")) {
+        create_ep(&pair);
+    }
+    if (!strcmp(name, "used") || !strcmp(name, "during")) {
+        use(&pair);
+    }
+    if (!strcmp(name, "during")) {
+        request = start(&pair, operation, size);
+    }
+
+    close_side(&pair.target);
+    begin = now();
+    if (!strcmp(name, "stale")) {
+        create_ep(&pair);
+    }
+    if (pair.initiator.error == UCS_OK) {
+        fail(&pair, request, operation, size);
+    }
+    begin = now() - begin;
+
+    ucp_rkey_buffer_release(pair.packed_key);
+    free(pair.address);
+    close_side(&pair.initiator);
+    printf("%-8s %-4s %8zu bytes: %7.3f s, %s\n", name,
+           operation_names[operation], size, begin,
+           ucs_status_string(pair.initiator.error));
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const all[] = {"stale", "created", "used", "during"};
+    const char *const *names       = (argc > 1) ? (const char**)(argv + 1) :
+                                                  all;
+    int num_names                  = (argc > 1) ? (argc - 1) : 4;
+    int i, operation;
+
+    for (i = 0; i < num_names; ++i) {
+        for (operation = 0; operation < NUM_OPERATIONS; ++operation) {
+            run(names[i], operation, SMALL);
+            run(names[i], operation, LARGE);
+        }
+    }
+    return 0;
+}
