@@ -36,7 +36,7 @@ typedef struct uct_nprdma_mem {
     atomic_int     state;       /* UCT_NPRDMA_MEM_xx */
     nprdma_range_t range;       /* Exported: range in a region, if */
     int            has_region;  /* this is nonzero */
-    unsigned       ends;        /* Exported: md->ends at that time */
+    uint64_t       ends;        /* Exported: md->ends at that time */
     uct_nprdma_odp_mrs_t odp;   /* Exported, with on-demand paging: its own
                                  * memory regions */
 } uct_nprdma_mem_t;

@@ -94,7 +94,7 @@ typedef struct uct_nprdma_mem_md {
     atomic_int                 refusal;       /* errno of the last region that
                                                * the device refused */
     atomic_uint_fast64_t       region_id;     /* of the next region */
-    atomic_uint                ends;          /* endpoints that have failed or
+    atomic_uint_fast64_t       ends;          /* endpoints that have failed or
                                                * were canceled */
     atomic_int                 copy_reported; /* nonzero: a warning about a
                                                * missing region was logged */

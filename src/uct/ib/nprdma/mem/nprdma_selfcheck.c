@@ -8,6 +8,8 @@
 #include "nprdma_mrs.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
 
+#include "ucm/nprdma_invalidate.h"
+
 #include <ucs/debug/log.h>
 #include <ucs/sys/math.h>
 #include <ucs/time/time.h>
@@ -299,13 +301,18 @@ static ucs_status_t uct_nprdma_selfcheck_register(uct_nprdma_selfcheck_t *self)
 }
 
 /* Take all pages away from the device. When this returns it does not access
- * them any more. */
+ * them any more. The region stays: with NPRDMA_REVOKE_STRICT, too, that is what
+ * the end of a registration does. */
 static ucs_status_t
 uct_nprdma_selfcheck_invalidate(uct_nprdma_selfcheck_t *self)
 {
+    uintptr_t start = (uintptr_t)self->memory;
     ucs_status_t status;
 
-    nprdma_monitor_unregister(self->md->monitor, &self->range, 1);
+    nprdma_monitor_unregister(self->md->monitor, &self->range, 0);
+    nprdma_monitor_revoke(self->md->monitor,
+                          nprdma_span(start,
+                                      start + UCT_NPRDMA_SELFCHECK_LENGTH));
     status = uct_nprdma_selfcheck_register(self);
     return (status == UCS_OK) ? UCS_OK :
            uct_nprdma_selfcheck_fail(self, "cannot register again: %s",
@@ -621,7 +628,7 @@ static int uct_nprdma_selfcheck_map(uct_nprdma_selfcheck_t *self, size_t room)
 static void uct_nprdma_selfcheck_unmap(uct_nprdma_selfcheck_t *self)
 {
     if (self->range.region != NULL) {
-        nprdma_monitor_unregister(self->md->monitor, &self->range, 1);
+        nprdma_monitor_unregister(self->md->monitor, &self->range, 0);
         self->range.region = NULL;
     }
     if (self->memory != NULL) {
