@@ -9,6 +9,7 @@
 #include "bench.h"
 
 #include <ucm/backend/nprdma_backend.h>
+#include <ucm/nprdma_invalidate.h>
 #include <ucm/nprdma_monitor.h>
 
 #include <string.h>
@@ -159,7 +160,10 @@ static void populate(nprdma_range_t *range, unsigned flags, const char *name,
 
     for (i = 0; i < turns; ++i) {
         if (revoke) {
-            nprdma_monitor_unregister(monitor, range, 1);
+            nprdma_monitor_unregister(monitor, range, 0);
+            nprdma_monitor_revoke(monitor, nprdma_span((uintptr_t)ptr,
+                                                       (uintptr_t)ptr +
+                                                       length));
             reg(range, ptr, length);
         }
         start = now_ns();
