@@ -411,7 +411,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
 
     self->serve_id    = UCS_CALLBACKQ_ID_NULL;
     self->stash.valid = 0;
-    ucs_list_head_init(&self->rx.waiting);
+    ucs_list_head_init(&self->net.rx.waiting);
     ucs_list_head_init(&self->closing);
     status = uct_nprdma_iface_init_port(self, config, params);
     if (status != UCS_OK) {
@@ -492,7 +492,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     uct_nprdma_fork_remove(&self->fork);
     uct_nprdma_iface_linger(self);
     uct_nprdma_rma_watch_stop(&self->rma);
-    uct_nprdma_rx_wait_cleanup(self);
+    uct_nprdma_rx_wait_cleanup(&self->net);
     uct_nprdma_cm_cleanup(&self->net);
     uct_nprdma_iface_serve_no_more(self);
     uct_nprdma_rma_res_cleanup(&self->rma);

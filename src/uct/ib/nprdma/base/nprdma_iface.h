@@ -58,8 +58,6 @@ typedef struct uct_nprdma_iface {
         unsigned            length;         /* maximum number of received
                                              * bytes */
         uct_recv_desc_t     release_desc;
-        ucs_list_link_t     waiting;        /* endpoints of peers with messages
-                                             * that wait for requests */
     } rx;
 
     struct {                                /* also valid in a child, so that

@@ -136,8 +136,9 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
     }
 
     if (ucs_unlikely((wc->wc_flags & IBV_WC_WITH_IMM) ||
-                     !ucs_list_is_empty(&iface->rx.waiting)) &&
-        !uct_nprdma_rx_wait_check(iface, wc, hdr)) {
+                     !ucs_list_is_empty(&iface->net.rx.waiting)) &&
+        !uct_nprdma_rx_wait_check(
+                &iface->net, uct_nprdma_iface_md(iface)->service, wc, hdr)) {
         uct_nprdma_bounce_put(slot);
         return;
     }
@@ -406,8 +407,8 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
         count = uct_nprdma_iface_handle_stash(iface);
     }
 
-    if (ucs_unlikely(!ucs_list_is_empty(&iface->rx.waiting))) {
-        count += uct_nprdma_rx_wait_progress(iface);
+    if (ucs_unlikely(!ucs_list_is_empty(&iface->net.rx.waiting))) {
+        count += uct_nprdma_rx_wait_progress(&iface->net);
     }
 
     num_rx = uct_nprdma_iface_poll_rx(iface, &count);
@@ -518,7 +519,7 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     uct_nprdma_iface_drain_channel(iface, &count);
     /* The service raises no event when it has executed a request */
     if ((count > 0) || iface->stash.valid ||
-        !ucs_list_is_empty(&iface->rx.waiting) ||
+        !ucs_list_is_empty(&iface->net.rx.waiting) ||
         uct_nprdma_cm_hint(&iface->net.cm.attention) ||
         uct_nprdma_cm_hint(&iface->net.cm.num_dying) ||
         uct_nprdma_rma_retry(&iface->rma) || iface->net.tx.post_failed ||

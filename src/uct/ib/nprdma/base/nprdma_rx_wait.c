@@ -7,7 +7,6 @@
 #include "nprdma_rx_wait.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_message.h"
-#include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -37,7 +36,7 @@ static uint64_t uct_nprdma_rx_wait_follows(const struct ibv_wc *wc,
 
 /* Check whether the requests that a message follows have been executed. If they
  * have only arrived, execute them. */
-static int uct_nprdma_rx_wait_is_ready(uct_nprdma_iface_t *iface,
+static int uct_nprdma_rx_wait_is_ready(uct_nprdma_service_t *service,
                                        uct_nprdma_executed_t *executed,
                                        uint64_t follows)
 {
@@ -46,13 +45,13 @@ static int uct_nprdma_rx_wait_is_ready(uct_nprdma_iface_t *iface,
         return 1;
     }
 
-    uct_nprdma_service_progress(uct_nprdma_iface_md(iface)->service);
+    uct_nprdma_service_progress(service);
     return uct_nprdma_am_may_follow(follows,
                                     uct_nprdma_executed_count(executed));
 }
 
 /* Copy a message */
-static void uct_nprdma_rx_wait_add(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rx_wait_add(uct_nprdma_net_iface_t *iface,
                                    uct_nprdma_executed_t *executed,
                                    const struct ibv_wc *wc,
                                    const uct_nprdma_am_hdr_t *hdr)
@@ -67,7 +66,7 @@ static void uct_nprdma_rx_wait_add(uct_nprdma_iface_t *iface,
         ucs_error("a message of a peer that follows requests cannot be kept "
                   "(%u wait), closing the connection", executed->num_waiting);
         uct_nprdma_executed_end(executed);
-        uct_nprdma_responder_fin(&iface->net, wc->qp_num);
+        uct_nprdma_responder_fin(iface, wc->qp_num);
         return;
     }
 
@@ -81,17 +80,19 @@ static void uct_nprdma_rx_wait_add(uct_nprdma_iface_t *iface,
         ucs_list_add_tail(&iface->rx.waiting, &executed->list);
     }
     ucs_queue_push(&executed->waiting, &wait->queue);
-    ++iface->net.stats->am_rx_waited;
+    ++iface->stats->am_rx_waited;
 }
 
-int uct_nprdma_rx_wait_check(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
+int uct_nprdma_rx_wait_check(uct_nprdma_net_iface_t *iface,
+                             uct_nprdma_service_t *service,
+                             const struct ibv_wc *wc,
                              const uct_nprdma_am_hdr_t *hdr)
 {
     int has_follows = !!(wc->wc_flags & IBV_WC_WITH_IMM);
     uct_nprdma_executed_t *executed;
     int is_ready;
 
-    executed = uct_nprdma_responder_executed(&iface->net, wc->qp_num);
+    executed = uct_nprdma_responder_executed(iface, wc->qp_num);
     if (executed == NULL) {
         return 1;
     }
@@ -99,7 +100,7 @@ int uct_nprdma_rx_wait_check(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
     is_ready = (executed->num_waiting == 0) &&
                (!has_follows ||
                 uct_nprdma_rx_wait_is_ready(
-                        iface, executed,
+                        service, executed,
                         uct_nprdma_rx_wait_follows(wc, hdr)));
     if (!is_ready) {
         uct_nprdma_rx_wait_add(iface, executed, wc, hdr);
@@ -122,7 +123,7 @@ static void uct_nprdma_rx_wait_drop(uct_nprdma_executed_t *executed)
 }
 
 /* Deliver the first message of an endpoint */
-static void uct_nprdma_rx_wait_deliver(uct_nprdma_iface_t *iface,
+static void uct_nprdma_rx_wait_deliver(uct_nprdma_net_iface_t *iface,
                                        uct_nprdma_executed_t *executed)
 {
     uct_nprdma_rx_wait_t *wait =
@@ -130,17 +131,17 @@ static void uct_nprdma_rx_wait_deliver(uct_nprdma_iface_t *iface,
                                           uct_nprdma_rx_wait_t, queue);
 
     --executed->num_waiting;
-    uct_iface_trace_am(&iface->net.super, UCT_AM_TRACE_TYPE_RECV, wait->am_id,
+    uct_iface_trace_am(&iface->super, UCT_AM_TRACE_TYPE_RECV, wait->am_id,
                        wait->data, wait->length, "RX: AM that waited");
-    ++iface->net.stats->am_rx;
-    iface->net.stats->am_bytes_rx += wait->length;
-    uct_iface_invoke_am(&iface->net.super, wait->am_id, wait->data,
+    ++iface->stats->am_rx;
+    iface->stats->am_bytes_rx += wait->length;
+    uct_iface_invoke_am(&iface->super, wait->am_id, wait->data,
                         wait->length, 0);
     ucs_free(wait);
 }
 
 /* Deliver the messages of an endpoint that may be delivered */
-static unsigned uct_nprdma_rx_wait_run(uct_nprdma_iface_t *iface,
+static unsigned uct_nprdma_rx_wait_run(uct_nprdma_net_iface_t *iface,
                                        uct_nprdma_executed_t *executed)
 {
     unsigned count = 0;
@@ -172,7 +173,7 @@ static unsigned uct_nprdma_rx_wait_run(uct_nprdma_iface_t *iface,
     return count;
 }
 
-unsigned uct_nprdma_rx_wait_progress(uct_nprdma_iface_t *iface)
+unsigned uct_nprdma_rx_wait_progress(uct_nprdma_net_iface_t *iface)
 {
     unsigned count = 0;
     uct_nprdma_executed_t *executed, *tmp;
@@ -183,7 +184,7 @@ unsigned uct_nprdma_rx_wait_progress(uct_nprdma_iface_t *iface)
     return count;
 }
 
-void uct_nprdma_rx_wait_cleanup(uct_nprdma_iface_t *iface)
+void uct_nprdma_rx_wait_cleanup(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_executed_t *executed, *tmp;
 

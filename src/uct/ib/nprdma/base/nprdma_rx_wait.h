@@ -3,7 +3,8 @@
 #ifndef UCT_NPRDMA_RX_WAIT_H_
 #define UCT_NPRDMA_RX_WAIT_H_
 
-#include "nprdma_iface.h"
+#include "uct/ib/nprdma/net/nprdma_net.h"
+#include "uct/ib/nprdma/service/nprdma_service.h"
 
 /*
  * Received messages that follow requests (ARCHITECTURE 3, messages). Mostly the
@@ -17,13 +18,16 @@
  * Decide whether a received message may be delivered now. If not, the message
  * is copied and delivered later, or dropped if its requests have been.
  *
- * @param [in] iface  Interface.
- * @param [in] wc     Its completion.
- * @param [in] hdr    The message.
+ * @param [in] iface    Interface.
+ * @param [in] service  Service of its memory domain.
+ * @param [in] wc       Completion of the message.
+ * @param [in] hdr      The message.
  *
  * @return Nonzero: the caller delivers it.
  */
-int uct_nprdma_rx_wait_check(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
+int uct_nprdma_rx_wait_check(uct_nprdma_net_iface_t *iface,
+                             uct_nprdma_service_t *service,
+                             const struct ibv_wc *wc,
                              const uct_nprdma_am_hdr_t *hdr);
 
 /**
@@ -33,9 +37,9 @@ int uct_nprdma_rx_wait_check(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
  *
  * @return Number of messages.
  */
-unsigned uct_nprdma_rx_wait_progress(uct_nprdma_iface_t *iface);
+unsigned uct_nprdma_rx_wait_progress(uct_nprdma_net_iface_t *iface);
 
 /** Drop all messages that wait. */
-void uct_nprdma_rx_wait_cleanup(uct_nprdma_iface_t *iface);
+void uct_nprdma_rx_wait_cleanup(uct_nprdma_net_iface_t *iface);
 
 #endif

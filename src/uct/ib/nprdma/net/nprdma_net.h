@@ -140,6 +140,8 @@ struct uct_nprdma_net_iface {
     struct {
         struct ibv_cq          *cq;          /* of messages and of replies */
         struct ibv_srq         *srq;         /* of messages */
+        ucs_list_link_t        waiting;      /* endpoints of peers with messages
+                                              * that wait for requests */
     } rx;
 
     uct_nprdma_stats_t         *stats;       /* values of the counters */
