@@ -237,6 +237,7 @@ static void serve(void)
     tell(self.to_parent);
     for (i = 0; i < self.num_clients; ++i) {
         receive(data);
+        tell(self.to_parent); /* what is sent may be lost if its sender ends */
     }
 
     await_leave();
@@ -286,7 +287,6 @@ static void leave(int how)
     open_worker();
     ep = connect_to(self.worker, AF_INET, self.port, &error);
     send_one(ep);
-    tell(self.to_parent);
     hear(self.to_leavers);
     if (how <= 1) {
         close_ep(self.worker, ep, 0);
