@@ -195,14 +195,11 @@ static int nprdma_run_judge(const nprdma_run_job_t *job, int is_required,
 }
 
 static int nprdma_run_command(nprdma_run_job_t *job, const char *witness,
-                              int is_required, char **argv)
+                              int is_required, const char *outer, char **argv)
 {
-    const char *outer           = getenv(NPRDMA_RUN_VARIABLE);
     nprdma_run_server_t *server = nprdma_run_server_create(job);
     int status, is_good, has_run;
 
-    /* The environment is about to change */
-    outer = (outer == NULL) ? NULL : strdup(outer);
     if (server == NULL) {
         return NPRDMA_RUN_FAILED;
     }
@@ -224,7 +221,9 @@ static int nprdma_run_command(nprdma_run_job_t *job, const char *witness,
 
 int main(int argc, char **argv)
 {
+    const char *run = getenv(NPRDMA_RUN_VARIABLE);
     nprdma_run_job_t *job;
+    char *outer;
     int ret;
 
     if ((argc < 4) || (strcmp(argv[2], "require") && strcmp(argv[2], "warn"))) {
@@ -238,8 +237,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "nprdma-run: error: no memory\n");
         return NPRDMA_RUN_FAILED;
     }
-    ret = nprdma_run_command(job, argv[1], !strcmp(argv[2], "require"),
-                             argv + 3);
+
+    /* The environment is about to change */
+    outer = (run == NULL) ? NULL : strdup(run);
+    ret   = nprdma_run_command(job, argv[1], !strcmp(argv[2], "require"),
+                               outer, argv + 3);
+    free(outer);
     nprdma_run_job_destroy(job);
     return ret;
 }
