@@ -21,6 +21,7 @@ extern "C" {
 #include <vector>
 
 #include <dirent.h>
+#include <sys/resource.h>
 
 /*
  * The pager on a disk that this file plays: it remembers what is asked of it,
@@ -123,6 +124,14 @@ extern "C" {
 ucs_status_t nprdma_pagein_init(void) { return UCS_OK; }
 
 void nprdma_pagein_cleanup(void) {}
+
+long nprdma_pagein_num_waits(void)
+{
+    rusage usage = {};
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
 
 size_t nprdma_pagein_fault(uintptr_t start, size_t count, int, uint64_t *)
 {
