@@ -70,7 +70,6 @@ static void uct_nprdma_responder_forget(uct_nprdma_net_iface_t *iface,
     if (resp->probing) {
         --iface->cm.num_probes;
     }
-
 }
 
 static void uct_nprdma_responder_free(uct_nprdma_net_iface_t *iface,
