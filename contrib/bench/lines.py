@@ -301,17 +301,23 @@ REVOKE = [
 ]
 
 
-def order_row(kind, what, limit):
+# Contestants whose small operations may pass large puts
+ORDERS = {"atomic": ", UCX_NPRDMA_ORDER=atomic",
+          "relaxed": ", UCX_NPRDMA_ORDER=ucp"}
+
+
+def order_row(kind, what, limit, ours="nprdma"):
     """Two installations of nprdma: versions.py."""
-    return Row("order." + kind, what,
+    return Row("order." + kind, what + ORDERS.get(ours, ""),
                ucx("order_bench", "mb_per_s", kind + " {size}"),
-               ("nprdma",), [ratio("new", "old", limit and ">=", limit)],
+               (ours,), [ratio("new", "old", limit and ">=", limit)],
                "MB/s", (16384, *BULK))
 
 
 ORDER = [
     order_row("puts", "disjoint puts", 0.98),
-    order_row("small", "disjoint puts, each followed by a put of 8 B", 0.98),
+    order_row("small", "disjoint puts, each followed by a put of 8 B", 0.98,
+              "atomic"),
     order_row("atomics", "disjoint puts, each followed by an atomic", 0.98),
     order_row("same", "puts to one place", None),
     # Nothing is kept: both are off by default
@@ -333,7 +339,7 @@ def prio_row(probe, bulk, ours="nprdma", limited=True):
     only in the 99th percentile."""
     p50, p99 = f"{ours} p50", f"{ours} p99"
     return Row("prio." + bulk, f"{PROBES[probe]} beside {bulk} of 16 MiB"
-               + (", UCX_NPRDMA_ORDER=ucp" if ours == "relaxed" else ""),
+               + ORDERS.get(ours, ""),
                probes.prio(probe, bulk), (ours, "verbs"),
                [value(p50, "<=", 60 if limited else None),
                 ratio(p50, "verbs p50", "<=",
@@ -341,6 +347,13 @@ def prio_row(probe, bulk, ours="nprdma", limited=True):
                 ratio(p99, "verbs p99", "<=", 0.05 if limited else None),
                 Judge("ratio", p99, p50, "<=", 4 if limited else None),
                 *notes(f"{ours} mb", "verbs mb", unit="MB/s")])
+
+
+def prio_ordered_row(probe, bulk):
+    """With the order of RC it takes no longer than with rc_verbs."""
+    return Row("prio." + bulk, f"{PROBES[probe]} beside {bulk} of 16 MiB",
+               probes.prio(probe, bulk), ("nprdma", "verbs"),
+               [ratio("nprdma p50", "verbs p50", "<=", 1)])
 
 
 def prio_off_row(probe, bulk):
@@ -368,9 +381,9 @@ LINK_BUSY = {"unit": "of the time"}
 def prio_link_row(probe, bulk, ours="nprdma", gain=None):
     """The same on a link, next to the unloaded link, and without the scheduler:
     that has to be at least `gain` times the unloaded one."""
-    off = "unscheduled-relaxed" if ours == "relaxed" else "unscheduled"
+    off = f"unscheduled-{ours}" if ours in ORDERS else "unscheduled"
     return Row("prio.link", f"{PROBES[probe]} beside {bulk} of 16 MiB, link"
-               + (", UCX_NPRDMA_ORDER=ucp" if ours == "relaxed" else ""),
+               + ORDERS.get(ours, ""),
                probes.linked(probe, bulk), (ours, "alone", off),
                [ratio(ours, "alone", "<=", 2),
                 ratio(off, "alone", gain and ">=", gain),
@@ -422,6 +435,12 @@ def prio_train_row(arb):
                   for name in ("nprdma", "unscheduled"))], "ms")
 
 
+def signal_row(kind, what, sizes):
+    """A signal behind a put, without a fence, and the answer to it."""
+    return Row("prio.signal", what, ucx("signal_bench", "us", kind + " {size}"),
+               ("nprdma", "verbs"), [ratio("nprdma", "verbs")], "us", sizes)
+
+
 def prio_cost_row(what, words):
     """What the scheduler costs where nothing competes."""
     return Row("prio.cost", what, perftest(BANDWIDTH, words, volume(2 * GIB)),
@@ -431,8 +450,12 @@ def prio_cost_row(what, words):
 
 
 PRIO = [
-    *(prio_row(probe, bulk) for bulk in ("put", "get")
-      for probe in ("tag", "get")),
+    prio_row("tag", "put", "atomic"),
+    # The message waits for the puts, as it does on RC
+    prio_ordered_row("tag", "put"),
+    prio_row("get", "put"),
+    prio_row("tag", "get"),
+    prio_row("get", "get"),
     prio_row("tag", "tag"),
     # The target moves the data, so with verbs nothing is in the way of gets
     prio_row("get", "tag", limited=False),
@@ -443,7 +466,7 @@ PRIO = [
     prio_off_row("get", "get"),
     prio_flood_row("put"),
     prio_flood_row("get"),
-    prio_link_row("tag", "put"),
+    prio_link_row("tag", "put", "atomic"),
     prio_link_row("get", "put", gain=100),
     prio_link_row("add", "put", "relaxed", gain=100),
     prio_link_row("tag", "get"),
@@ -460,6 +483,10 @@ PRIO = [
     # With fair shares the link itself has the small messages go first
     prio_train_row("fair"),
     prio_train_row("fifo"),
+    signal_row("alone", "message there and back", (8,)),
+    signal_row("message", "put, message behind it, and back", (8, 65536)),
+    signal_row("flag", "put, put of 8 B behind it, and message back",
+               (8, 65536)),
     prio_cost_row("tag bandwidth", TAG_BW),
     prio_cost_row("put bandwidth", "-t ucp_put_bw -s {size} -n {count} "
                   "-w {warm}"),

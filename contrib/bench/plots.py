@@ -173,8 +173,9 @@ def prio_data(results):
         for name, values in result["values"].items():
             if name.endswith(" busy"):
                 continue
-            name = {"relaxed": "nprdma", "unscheduled-relaxed":
-                    "unscheduled"}.get(name, name)
+            name = {"relaxed": "nprdma", "atomic": "nprdma",
+                    "unscheduled-relaxed": "unscheduled",
+                    "unscheduled-atomic": "unscheduled"}.get(name, name)
             point = (x, median(values))
             if point not in data.setdefault(f"link_{name}", []):
                 data[f"link_{name}"].append(point)

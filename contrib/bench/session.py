@@ -34,11 +34,13 @@ CONTESTANTS = {
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
-    # Nothing large beside; atomics pass puts elsewhere; large operations have
-    # no scheduler
+    # Nothing large beside; messages and small puts, or atomics as well, pass
+    # puts elsewhere; large operations have no scheduler
     "alone": {"UCX_TLS": "nprdma"},
+    "atomic": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ORDER": "atomic"},
     "relaxed": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ORDER": "ucp"},
     "unscheduled": UNSCHEDULED,
+    "unscheduled-atomic": {**UNSCHEDULED, "UCX_NPRDMA_ORDER": "atomic"},
     "unscheduled-relaxed": {**UNSCHEDULED, "UCX_NPRDMA_ORDER": "ucp"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
