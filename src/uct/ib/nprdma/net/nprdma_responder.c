@@ -362,6 +362,10 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
         ++iface->stats->cm_duplicates;
     } else {
         status = uct_nprdma_responder_create(iface, packet, &resp);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            return; /* The REQ of kind AM is on its way: this one is repeated */
+        }
+
         if (status != UCS_OK) {
             uct_nprdma_responder_reject(iface, packet,
                                         UCT_NPRDMA_CM_REASON_NO_RES);
