@@ -29,7 +29,7 @@ static struct {
     .ifaces      = UCS_LIST_INITIALIZER(&uct_nprdma_fork.ifaces,
                                         &uct_nprdma_fork.ifaces),
     .is_reported = 1,
-    .generation  = 1
+    .generation  = UCT_NPRDMA_FORK_FIRST
 };
 
 

@@ -559,7 +559,8 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_net_iface_t *iface,
                          (unsigned)ucs_generate_uuid((uintptr_t)cm);
     cm->timer_id       = -1;
     cm->probe_timer_id = -1;
-    cm->is_polled      = uct_nprdma_net_dev(iface)->generation > 0;
+    cm->is_polled      = uct_nprdma_net_dev(iface)->generation !=
+                         UCT_NPRDMA_FORK_FIRST;
     cm->next_probe     = ucs_get_time() +
                          ucs_time_from_sec(config->probe_interval);
     ucs_list_head_init(&cm->waiting);

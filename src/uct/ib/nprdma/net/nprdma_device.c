@@ -16,7 +16,7 @@
 /* Hop limit in a global route header */
 #define UCT_NPRDMA_HOP_LIMIT  64
 
-static unsigned uct_nprdma_device_first = 1;
+static unsigned uct_nprdma_device_first = UCT_NPRDMA_FORK_FIRST;
 unsigned *uct_nprdma_fork_generation    = &uct_nprdma_device_first;
 
 

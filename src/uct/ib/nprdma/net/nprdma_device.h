@@ -53,6 +53,10 @@ typedef struct uct_nprdma_device {
 } uct_nprdma_device_t;
 
 
+/* Value of the following in a process that no other one with nprdma has forked
+ */
+#define UCT_NPRDMA_FORK_FIRST  1u
+
 /* Number of fork() calls between the first process and this one, from 1 on. In
  * memory that is all zeros in a child: so it is 0 in a child by clone(), where
  * no handler of fork() has run. */
