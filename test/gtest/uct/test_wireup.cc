@@ -217,23 +217,6 @@ TEST(test_wireup_end, target_ends_while_it_is_asked)
     a.wait([&]() { return a.failed.count(ep) > 0; });
 }
 
-/* Its requesters are told, also those that have nothing outstanding: they may
- * wait for a message. All of these datagrams fit in a receive queue. */
-TEST(test_wireup_end, target_ends_while_nothing_is_outstanding)
-{
-    static const unsigned count = 8;
-    entity a;
-    std::unique_ptr<entity> b(new entity);
-
-    for (unsigned i = 0; i < count; ++i) {
-        a.connect(b->address());
-    }
-    a.wait([&]() { return a.counter("cm_connected") == count; });
-    EXPECT_TRUE(a.failed.empty());
-    b.reset();
-    a.wait([&]() { return a.failed.size() == count; });
-}
-
 /* Messages that are posted before the connection exists are sent when the peer
  * answers, also if the user makes no progress. The first event that progress
  * sees may be the failure of the connection. */

@@ -202,12 +202,6 @@ static void uct_nprdma_cm_handle_rej(uct_nprdma_net_iface_t *iface,
 {
     uct_nprdma_conn_t *conn = uct_nprdma_conn_find(iface, packet->conn_id);
 
-    if ((conn != NULL) && conn->established) {
-        /* The datagram may come before the peer's last messages */
-        uct_nprdma_cm_doubt(iface, conn);
-        return;
-    }
-
     if ((conn == NULL) || (conn->cm == NULL) || !conn->cm->in_flight) {
         return;
     }

@@ -311,29 +311,6 @@ static void uct_nprdma_responder_reject(uct_nprdma_net_iface_t *iface,
     ++iface->stats->cm_rejected;
 }
 
-/* The interface ends, and a requester may wait for a message of it, with
- * nothing outstanding that would fail. Its queue pair is destroyed before, so
- * that the requester finds that it does not answer. */
-static void uct_nprdma_responder_leave(uct_nprdma_net_iface_t *iface,
-                                       uct_nprdma_responder_t *resp)
-{
-    uct_nprdma_cm_packet_t packet = {
-        .type      = UCT_NPRDMA_CM_REJ,
-        .kind      = resp->kind,
-        .reason    = UCT_NPRDMA_CM_REASON_STALE,
-        .dst_nonce = resp->nonce,
-        .conn_id   = resp->conn_id
-    };
-    uct_nprdma_dev_addr_t dev_addr = resp->peer.dev;
-    uint32_t ud_qpn                = resp->ud_qpn;
-
-    uct_nprdma_responder_destroy(iface, resp);
-    if (packet.kind == UCT_NPRDMA_CONN_AM) {
-        uct_nprdma_ud_send(iface, &dev_addr, ud_qpn, &packet);
-        uct_nprdma_ud_flush(iface);
-    }
-}
-
 void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                               const uct_nprdma_cm_packet_t *packet)
 {
@@ -527,7 +504,7 @@ void uct_nprdma_responder_cleanup(uct_nprdma_net_iface_t *iface)
          iter != kh_end(&iface->cm.responders); ++iter) {
         if (kh_exist(&iface->cm.responders, iter)) {
             resp = kh_val(&iface->cm.responders, iter);
-            uct_nprdma_responder_leave(iface, resp);
+            uct_nprdma_responder_destroy(iface, resp);
         }
     }
 

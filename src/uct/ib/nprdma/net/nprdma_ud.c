@@ -30,9 +30,6 @@
 
 #define UCT_NPRDMA_CM_POLL_BATCH   16
 
-/* Seconds that an interface that ends waits for outgoing datagrams */
-#define UCT_NPRDMA_CM_FLUSH_SEC    0.1
-
 /* Changes a key to an invalid one, for CM_FAIL */
 #define UCT_NPRDMA_CM_WRONG_KEY    UCS_BIT(31)
 
@@ -519,22 +516,6 @@ err_cq:
 err_pool:
     uct_nprdma_bounce_cleanup(&cm->pool);
     return status;
-}
-
-void uct_nprdma_ud_flush(uct_nprdma_net_iface_t *iface)
-{
-    ucs_time_t deadline = ucs_get_time() +
-                          ucs_time_from_sec(UCT_NPRDMA_CM_FLUSH_SEC);
-    struct ibv_wc wc;
-
-    while ((iface->cm.tx_posted > 0) && (ucs_get_time() < deadline)) {
-        if ((ibv_poll_cq(iface->cm.cq, 1, &wc) > 0) &&
-            !uct_nprdma_cm_wr_id_is_probe(wc.wr_id) &&
-            uct_nprdma_cm_wr_id_is_send(wc.wr_id)) {
-            --iface->cm.tx_posted;
-            uct_nprdma_bounce_put(uct_nprdma_cm_wr_id_slot(wc.wr_id));
-        }
-    }
 }
 
 void uct_nprdma_ud_cleanup(uct_nprdma_net_iface_t *iface)

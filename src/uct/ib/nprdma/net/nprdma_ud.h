@@ -8,7 +8,7 @@
 /*
  * Datagrams of wire-up: the UD queue pair with its buffers and address handles.
  * nprdma_cm handles their content. The async context is blocked in all these
- * functions except the first and the last two.
+ * functions except the first and the last.
  */
 
 /**
@@ -42,14 +42,6 @@ unsigned uct_nprdma_ud_poll(uct_nprdma_net_iface_t *iface);
 void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
                         const uct_nprdma_cm_packet_t *packet);
-
-/**
- * Wait a limited time until datagrams have left, while the interface ends:
- * what arrives meanwhile is lost.
- *
- * @param [in] iface  Interface.
- */
-void uct_nprdma_ud_flush(uct_nprdma_net_iface_t *iface);
 
 /** Undo uct_nprdma_ud_init(). */
 void uct_nprdma_ud_cleanup(uct_nprdma_net_iface_t *iface);
