@@ -42,6 +42,13 @@ protected:
         test_op::TearDown();
     }
 
+    config_t config() override
+    {
+        config_t config = test_op_order::config();
+        config["ORDER"] = "rc"; /* The default */
+        return config;
+    }
+
     void connect(uct_ep_h ep)
     {
         m_a->wire_up(ep, m_local->ptr(), m_remote->address(), m_rkey);

@@ -339,17 +339,6 @@ TEST_F(test_op_order, held_atomics_share_replies)
     m_a->flush(m_ab);
 }
 
-/* Small puts and messages pass what they do not overlap */
-class test_op_order_atomic : public test_op_order {
-protected:
-    config_t config() override
-    {
-        config_t config = test_op_order::config();
-        config["ORDER"] = "atomic";
-        return config;
-    }
-};
-
 class test_op_order_relaxed : public test_op_order {
 protected:
     config_t config() override
@@ -402,7 +391,7 @@ TEST_F(test_op_order_relaxed, atomic_waits_for_overlapping_put)
 
 /* ---- operations that pass ---- */
 
-TEST_F(test_op_order_atomic, disjoint_operations_pass)
+TEST_F(test_op_order, disjoint_operations_pass)
 {
     completion put, large;
     uint64_t requests;
@@ -427,7 +416,7 @@ TEST_F(test_op_order_atomic, disjoint_operations_pass)
 }
 
 /* Neighbours do not overlap, even if they share a page */
-TEST_F(test_op_order_atomic, neighbours_pass)
+TEST_F(test_op_order, neighbours_pass)
 {
     completion put;
 
@@ -439,7 +428,7 @@ TEST_F(test_op_order_atomic, neighbours_pass)
     m_a->flush(m_ab);
 }
 
-TEST_F(test_op_order_atomic, messages_pass)
+TEST_F(test_op_order, messages_pass)
 {
     completion put;
     bool seen = false;

@@ -34,6 +34,7 @@ protected:
     {
         config_t config    = test_op::config();
         config["TX_QUOTA"] = "inf"; /* Nothing but the order holds operations */
+        config["ORDER"]    = "atomic"; /* See test_message_order for the rest */
         return config;
     }
 

@@ -16,6 +16,13 @@ protected:
     /* More slices than can be outstanding at once */
     static constexpr size_t huge = 8 << 20;
 
+    config_t config() override
+    {
+        config_t config = test_op::config();
+        config["ORDER"] = "ucp"; /* Else a flag waits without a fence, too */
+        return config;
+    }
+
     /* From now on the first tries of a transfer miss a page */
     void miss(op_t op, size_t remote, unsigned times, uint32_t restore = 1)
     {
