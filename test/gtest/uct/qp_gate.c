@@ -69,7 +69,9 @@ static void qp_gate_hold(const struct ibv_send_wr *wr)
     int i;
 
     gate.held[gate.num_held].wr = *wr;
-    memcpy(sge, wr->sg_list, wr->num_sge * sizeof(*sge));
+    for (i = 0; i < wr->num_sge; ++i) {
+        sge[i] = wr->sg_list[i];
+    }
     for (i = 0; (wr->send_flags & IBV_SEND_INLINE) && (i < wr->num_sge); ++i) {
         memcpy(data, (void*)(uintptr_t)sge[i].addr, sge[i].length);
         sge[i].addr = (uintptr_t)data;
