@@ -254,47 +254,6 @@ TEST_F(test_service_populate, prefetch_stops_at_the_end)
     EXPECT_EQ(700u, memory.resident());
 }
 
-/* A repair for a get populates what is resident near it, and touches nothing */
-TEST_F(test_service_populate, resident_pages_near_a_repair)
-{
-    constexpr size_t first = 300, last = 800, chunk = (2 << 20) / page;
-    pages memory(1024);
-    buffer registered(m_entity->md(), (last - first) * page, memory.ptr(first));
-    /* Packs the key, which would also populate what is resident */
-    auto packed         = request(registered, 0, 1, 0);
-    page_table_t *table = page_table_find(memory.ptr());
-    ASSERT_NE(nullptr, table);
-    for (size_t i = 0; i < 1024; i += 2) {
-        *memory.ptr(i) = 1;
-    }
-
-    /* The second request is executed when the first one has ended */
-    auto repair = [&](size_t index, int is_write) {
-        packed.address = (uintptr_t)memory.ptr(index);
-        packed.op      = is_write ? UCT_NPRDMA_SVC_POPULATE_WRITE : 0;
-        for (int i = 0; i < 2; ++i) {
-            EXPECT_EQ(UCT_NPRDMA_SVC_OK,
-                      populated(m_requester->call(packed)).status);
-        }
-    };
-    /* Page `odd`, and the even ones in [from, to) */
-    auto expect_populated = [&](size_t from, size_t to, size_t odd) {
-        for (size_t i = 0; i < 1024; ++i) {
-            EXPECT_EQ((i == odd) || ((i >= from) && (i < to) && (i % 2 == 0)),
-                      !!(page_table_word(table, memory.ptr(i)) & PAGE_R)) << i;
-        }
-    };
-
-    repair(chunk, 1);
-    expect_populated(chunk, chunk + 1, chunk);
-    repair(first + 1, 0);
-    expect_populated(first, chunk + 1, first + 1);
-    repair(chunk + 2, 0);
-    expect_populated(first, last, first + 1);
-    EXPECT_EQ(1024u / 2 + 1, memory.resident());
-    page_table_close(table);
-}
-
 TEST_F(test_service_populate, more_than_the_key_allows)
 {
     pages memory(64);

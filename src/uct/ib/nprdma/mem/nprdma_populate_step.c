@@ -48,28 +48,3 @@ out:
     nprdma_reg_put(reg);
     return status;
 }
-
-void uct_nprdma_populate_near(uct_nprdma_mem_md_t *md, uint64_t key,
-                              uint64_t address, uint64_t length, uint64_t step)
-{
-    uct_nprdma_mem_t *mem;
-    uint64_t start, end;
-    nprdma_reg_t *reg;
-
-    if (nprdma_reg_get(md->regs, key, address, length, NPRDMA_REG_ACCESS_GET,
-                       &reg) != UCS_OK) {
-        return;
-    }
-
-    mem = nprdma_reg_extra(reg);
-    if (mem->has_region) {
-        start = ucs_max(ucs_align_down_pow2(address, step),
-                        nprdma_reg_address(reg));
-        end   = ucs_min(ucs_align_up_pow2(address + ucs_min(length, step),
-                                          step),
-                        nprdma_reg_address(reg) + nprdma_reg_length(reg));
-        nprdma_monitor_populate(md->monitor, &mem->range, start, end - start,
-                                NPRDMA_POPULATE_RESIDENT);
-    }
-    nprdma_reg_put(reg);
-}

@@ -49,21 +49,6 @@ uct_nprdma_populate_step(uct_nprdma_mem_md_t *md, uint64_t key,
 
 
 /**
- * Populate, for reading, the resident pages of a part of a registration, and
- * those of the registration near them: in each step of addresses that the part
- * begins or ends in. No page is brought in or copied, so this is fast.
- *
- * @param [in] md       MD of the registration.
- * @param [in] key      Its key; any value is safe.
- * @param [in] address  First byte of the part; any value is safe.
- * @param [in] length   Its length in bytes; no more than one step counts.
- * @param [in] step     Step size in bytes, a power of two.
- */
-void uct_nprdma_populate_near(uct_nprdma_mem_md_t *md, uint64_t key,
-                              uint64_t address, uint64_t length, uint64_t step);
-
-
-/**
  * @param [in] address  First byte.
  * @param [in] length   Length in bytes from there on.
  * @param [in] step     Step size in bytes, a power of two.

@@ -489,6 +489,19 @@ uct_nprdma_service_prefetch(uct_nprdma_service_t *service,
     uct_nprdma_populator_add(service->populator, &job);
 }
 
+/* Populate the pages of a FETCH for later RDMA READs. They are resident now, so
+ * this is fast. */
+static void
+uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
+                                    const uct_nprdma_svc_request_t *request)
+{
+    if (service->md->monitor != NULL) {
+        uct_nprdma_populate_step(service->md, request->key, request->address,
+                                 request->length, NPRDMA_REG_ACCESS_GET, 0,
+                                 NULL, 0);
+    }
+}
+
 /*
  * Before requests access memory of the application, make sure that faults are
  * reported (ARCHITECTURE 4). That takes one system call for all requests of a
@@ -596,15 +609,10 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     uct_nprdma_service_fill_reply(conn, request, status, length, reply);
     uct_nprdma_service_reply(service, conn, reply, sizeof(*reply) + length,
                              slot);
-    if (uct_nprdma_svc_is_repair(request) && (status == UCT_NPRDMA_SVC_OK) &&
-        (uct_nprdma_svc_required_access(request) == NPRDMA_REG_ACCESS_GET)) {
-        /* For later RDMA READs, such as those of the other rows of a block. For
-         * a FETCH fewer: a look at 2 MiB would delay the next one. */
-        uct_nprdma_populate_near(service->md, request->key, request->address,
-                                 request->length,
-                                 (request->type == UCT_NPRDMA_SVC_FETCH) ?
-                                 UCT_NPRDMA_POPULATE_STEP :
-                                 UCT_NPRDMA_POPULATE_RESIDENT_STEP);
+    if ((request->type == UCT_NPRDMA_SVC_FETCH) &&
+        (request->op & UCT_NPRDMA_SVC_FETCH_POPULATE) &&
+        (status == UCT_NPRDMA_SVC_OK)) {
+        uct_nprdma_service_populate_fetched(service, request);
     }
     return 1;
 }
