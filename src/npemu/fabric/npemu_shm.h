@@ -211,7 +211,7 @@ enum {
 /* Written by the owner, read by peers; `state` and `events` by both. */
 typedef struct {
     _Atomic uint32_t state;    /* enum ibv_qp_state */
-    uint32_t         type;     /* NPEMU_QPT_NONE, enum ibv_qp_type */
+    _Atomic uint32_t type;     /* NPEMU_QPT_NONE, enum ibv_qp_type */
     _Atomic uint32_t gen;      /* +1 with each QP that uses the record */
     uint32_t         dest_qpn;
     uint32_t         rq_psn;   /* first PSN expected */
