@@ -82,10 +82,16 @@ void npt_begin_close(struct ibv_context *context)
 
 void *npt_peer_slot(struct ibv_qp *qp, uint32_t *gen)
 {
-    npemu_peer_t *peer = npemu_qp(qp)->peer;
+    npemu_peer_t *peer;
+    void *slot;
 
+    /* The npemu thread takes it away when the process is gone */
+    npemu_spin_lock(&npemu_qp(qp)->sq_lock);
+    peer = npemu_qp(qp)->peer;
     *gen = peer->gen;
-    return &npemu_qp(qp)->proc->fabric->slots[peer->slot_index];
+    slot = &npemu_qp(qp)->proc->fabric->slots[peer->slot_index];
+    npemu_spin_unlock(&npemu_qp(qp)->sq_lock);
+    return slot;
 }
 
 int npt_slot_is_gone(void *slot, uint32_t gen)
