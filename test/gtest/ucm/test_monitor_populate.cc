@@ -160,9 +160,11 @@ TEST_F(test_monitor_populate, protected_pages_are_left_alone)
     EXPECT_TRUE(is_done);
     EXPECT_EQ(0, ioctl(fd, UFFDIO_UNREGISTER, &watch.range));
     populating.join();
-    EXPECT_EQ(NPRDMA_PAGE_BITS, bits(&range, ptr));
     EXPECT_EQ(0u, bits(&range, ptr + page));
-    EXPECT_EQ(NPRDMA_PAGE_BITS, bits(&range, ptr + 2 * page));
+    if (!on_kernel()) { /* The module populates all of a range or nothing */
+        EXPECT_EQ(NPRDMA_PAGE_BITS, bits(&range, ptr));
+        EXPECT_EQ(NPRDMA_PAGE_BITS, bits(&range, ptr + 2 * page));
+    }
     unreg(&range);
     munmap(ptr, 16 * page);
     close(fd);
