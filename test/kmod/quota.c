@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * For whom kernel memory and regions count: the cgroup of the process, and the
+ * What kernel memory and regions count for: the cgroup of the process, and the
  * user that owns its user namespace.
  */
 
