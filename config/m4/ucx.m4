@@ -53,7 +53,6 @@ AC_DEFUN([NPRDMA_UCX], [
     NPRDMA_UCX_ABI
     ucx_build=`AS_ECHO(["$ucx_version"]) |
         $SED 's/^\(@<:@0-9@:>@*\.@<:@0-9@:>@*\.@<:@0-9@:>@*\).*/\1/'`
-    AS_IF([test $ucx_stats = yes], [ucx_build=$ucx_build-stats])
     AC_SUBST([UCX_BUILD], [$ucx_build])
     NPRDMA_UCX_PLUGIN])
 
@@ -119,21 +118,14 @@ AC_DEFUN([NPRDMA_UCX_ABI], [
 # NPRDMA_ABI_STATS: with statistics interfaces and endpoints have another size,
 # which no table shows
 AC_DEFUN([NPRDMA_ABI_STATS], [
-    AC_MSG_CHECKING([for statistics in the installed libucs and in the headers])
+    AC_MSG_CHECKING([for a libucs without statistics])
     AS_IF([$NM -D --defined-only "$ucx_libdir/libucs.so" 2>>config.log |
-           grep -w ucs_stats_node_alloc >/dev/null],
-        [ucx_stats=yes], [ucx_stats=no])
-    AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
-        #include "ucx_config.h"
-        #ifndef ENABLE_STATS
-        #  error without statistics
-        #endif]])], [ucx_stats_headers=yes], [ucx_stats_headers=no])
-    AC_MSG_RESULT([$ucx_stats, $ucx_stats_headers])
-    AS_IF([test $ucx_stats != $ucx_stats_headers], [AC_MSG_ERROR([
-    the UCX headers in $ucx_inc are not those
-    of the installed libucs: one of them has statistics (--enable-stats), the
-    other has not. Run $srcdir/contrib/ucx-headers --force with the ucx_info of
-    the installed UCX (UCX_INFO=FILE).])])])
+           grep -w ucs_stats_node_alloc >/dev/null], [
+        AC_MSG_RESULT([no])
+        AC_MSG_ERROR([
+    the UCX in $ucx_libdir was built with --enable-stats, which nprdma does not
+    support])])
+    AC_MSG_RESULT([yes])])
 
 # NPRDMA_UCX_PLUGIN: UCX 1.22 and later load components by themselves from
 # UCX_PLUGIN_PATH; older ones need our preload stub

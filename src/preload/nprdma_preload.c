@@ -26,10 +26,6 @@
 #define PRELOAD_UCT "libuct.so.0"
 #define PRELOAD_UCP "libucp.so.0"
 
-/* Suffix of a component for a UCX with statistics, whose interfaces and
- * endpoints have more members */
-#define PRELOAD_STATS "-stats"
-
 /* ucs_status_t is packed to one byte; these are the values of UCS_OK and
  * UCS_ERR_UNSUPPORTED */
 #define PRELOAD_OK              0
@@ -45,7 +41,6 @@ typedef struct {
     unsigned major;
     unsigned minor;
     unsigned release;
-    int      has_stats;
 } preload_ucx_t;
 
 preload_status_t uct_query_components(void ***components_p,
@@ -67,8 +62,7 @@ static int preload_parse(const char *name, preload_ucx_t *ucx)
         return 0;
     }
 
-    ucx->has_stats = !strcmp(name + length, PRELOAD_STATS);
-    return ucx->has_stats || (name[length] == '\0');
+    return name[length] == '\0';
 }
 
 static int preload_is_component(const struct dirent *entry)
@@ -82,8 +76,7 @@ static int preload_is_component(const struct dirent *entry)
  * with which the component compares the tables itself, 0 for any other */
 static int preload_fits(const preload_ucx_t *built, const preload_ucx_t *ucx)
 {
-    if ((built->major != ucx->major) || (built->minor != ucx->minor) ||
-        (built->has_stats != ucx->has_stats)) {
+    if ((built->major != ucx->major) || (built->minor != ucx->minor)) {
         return 0;
     }
 
@@ -120,8 +113,6 @@ static int preload_find_ucx(void *uct, const char *libdir, preload_ucx_t *ucx)
     preload_ucp_version_t get_version = NULL;
     char path[PATH_MAX + sizeof("/" PRELOAD_UCP)];
     void *ucp;
-
-    ucx->has_stats = (dlsym(uct, "ucs_stats_node_alloc") != NULL);
 
     ucp = dlopen(PRELOAD_UCP, RTLD_LAZY | RTLD_NOLOAD);
     if ((ucp == NULL) && (libdir[0] != '\0')) {
@@ -184,9 +175,8 @@ static void preload_print_none(const preload_ucx_t *ucx, const char *libdir,
                         "is unknown; NPRDMA_COMPONENT selects a component of "
                         "%s", libdir, base);
     } else {
-        fprintf(stderr, "no component for UCX %u.%u.%u%s (%s) in %s, ",
-                ucx->major, ucx->minor, ucx->release,
-                ucx->has_stats ? " with statistics" : "", libdir, base);
+        fprintf(stderr, "no component for UCX %u.%u.%u (%s) in %s, ",
+                ucx->major, ucx->minor, ucx->release, libdir, base);
         fprintf(stderr, (count > 0) ? "only for " : "nor any other");
         preload_print_names(names, count);
         preload_print_remedy(libdir);

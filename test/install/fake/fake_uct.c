@@ -1,14 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * As much of libuct as libnprdma_preload.so knows about. With FAKE_STATS it is
- * one of a UCX with statistics.
+ * As much of libuct as libnprdma_preload.so knows about.
  */
 
 #include <stdio.h>
 
 signed char uct_query_components(void ***components_p, unsigned *number_p);
-void ucs_stats_node_alloc(void);
 
 signed char uct_query_components(void ***components_p, unsigned *number_p)
 {
@@ -17,9 +15,3 @@ signed char uct_query_components(void ***components_p, unsigned *number_p)
     puts("libuct asked");
     return 0;
 }
-
-#ifdef FAKE_STATS
-void ucs_stats_node_alloc(void)
-{
-}
-#endif

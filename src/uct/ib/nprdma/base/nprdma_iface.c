@@ -256,13 +256,6 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
         goto err_cm;
     }
 
-    status = uct_nprdma_stats_ucs_start(&iface->net,
-                                        uct_nprdma_iface_md(iface),
-                                        UCT_NPRDMA_STATS_UCS(iface));
-    if (status != UCS_OK) {
-        goto err_event_fd;
-    }
-
     if (iface->net.cm.is_polled) {
         uct_nprdma_iface_serve(iface);
     }
@@ -273,8 +266,6 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
     uct_nprdma_fork_add(&iface->fork);
     return UCS_OK;
 
-err_event_fd:
-    close(iface->event_fd);
 err_cm:
     uct_nprdma_cm_cleanup(&iface->net);
     uct_nprdma_iface_serve_no_more(iface);
@@ -501,7 +492,6 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     ucs_free(self->net.conns);
     uct_nprdma_stats_dump(self->net.stats, &mem_stats, self->stats_spec,
                           uct_nprdma_net_dev(&self->net)->name);
-    uct_nprdma_stats_ucs_end(UCT_NPRDMA_STATS_UCS(self), &mem_stats);
     uct_nprdma_summary_iface_closed(&self->summary, &mem_stats);
     ucs_free(self->stats_spec);
     uct_nprdma_md_put(uct_nprdma_iface_md(self));

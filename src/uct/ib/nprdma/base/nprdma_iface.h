@@ -8,7 +8,6 @@
 #include "nprdma_idle.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
-#include "nprdma_stats_ucs.h"
 #include "nprdma_summary.h"
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
@@ -94,7 +93,6 @@ typedef struct uct_nprdma_iface {
     uct_nprdma_estimate_t   estimate;       /* performance that UCX is told */
     char                    *stats_spec;    /* UCX_NPRDMA_STATS */
     uct_nprdma_summary_entry_t summary;
-    UCT_NPRDMA_STATS_UCS_DECLARE
 } uct_nprdma_iface_t;
 
 

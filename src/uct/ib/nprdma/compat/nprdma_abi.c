@@ -15,9 +15,7 @@
 #include <stdio.h>
 
 #ifdef ENABLE_STATS
-#  define UCT_NPRDMA_ABI_STATS 1
-#else
-#  define UCT_NPRDMA_ABI_STATS 0
+#  error nprdma does not support a UCX with statistics (--enable-stats)
 #endif
 
 typedef void (*uct_nprdma_ucp_version_func_t)(unsigned *major, unsigned *minor,
@@ -84,17 +82,13 @@ static int uct_nprdma_abi_check_version(void)
  * keep their size. A libucs without statistics does not have this function. */
 static int uct_nprdma_abi_check_stats(void)
 {
-    int found = (dlsym(RTLD_DEFAULT, "ucs_stats_node_alloc") != NULL);
-
-    if (found == UCT_NPRDMA_ABI_STATS) {
+    if (dlsym(RTLD_DEFAULT, "ucs_stats_node_alloc") == NULL) {
         return 1;
     }
 
-    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " %s statistics "
-              "and cannot be used here: the running libucs was built %s; "
-              "rebuild nprdma for the installed UCX",
-              UCT_NPRDMA_ABI_STATS ? "with" : "without",
-              found ? "with" : "without");
+    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " without "
+              "statistics and cannot be used here: the running libucs was "
+              "built with --enable-stats, which nprdma does not support");
     return 0;
 }
 
