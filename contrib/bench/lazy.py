@@ -12,7 +12,7 @@ def malloc_row(ranks, sizes, limit=None, above=None):
     """Two buffers of malloc() around each call. `above` is by how much kept
     ones may be slower than the same ones."""
     return Row("lazy.malloc", f"MPI_Allreduce, {ranks} ranks, malloc and free, "
-               "UCX_NPRDMA_MALLOC_KEEP=64m", probes.heap(ranks),
+               "GLIBC_TUNABLES to keep 64 MiB", probes.heap(ranks),
                ("nprdma", "keep", "same"),
                [ratio("nprdma", "keep", ">=", limit),
                 ratio("keep", "same", "<=", above),
@@ -98,9 +98,6 @@ LAZY = [
     *limited_row("lazy.limit", "lazy-unmap", "UCX_NPRDMA_LAZY_UNMAP=256m",
                  ("same", "buffers of one size mapped and unmapped"),
                  ("mmap", "buffers of changing sizes mapped and unmapped")),
-    *limited_row("lazy.limit_malloc", "malloc-keep",
-                 "UCX_NPRDMA_MALLOC_KEEP=256m",
-                 ("malloc", "buffers of changing sizes, malloc and free")),
     first_row(None, 4096, 65536, MIB, 16 * MIB),
     first_row(0.01, 64 * MIB, 256 * MIB, sized(GIB)),
     Row("lazy.registration", "mem_reg and mem_dereg, covered, 4 KiB to 1 GiB",

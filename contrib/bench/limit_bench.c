@@ -3,11 +3,11 @@
 /*
  * MPI benchmark of memory that is kept while a control group has little room:
  *
- *   limit_bench MEMORY BYTES  MEMORY is malloc or mmap. Each of two ranks has
- *                             BYTES of buffers at once: allocates and writes
- *                             them, sends them to the other rank, and frees
- *                             them. From round to round their size changes, so
- *                             what was kept is of no use for the next round.
+ *   limit_bench mmap BYTES    each of two ranks has BYTES of buffers at once:
+ *                             maps and writes them, sends them to the other
+ *                             rank, and unmaps them. From round to round their
+ *                             size changes, so what was kept is of no use for
+ *                             the next round.
  *   limit_bench same BYTES    as mmap, with buffers of one size
  *
  * Prints "us VALUE", the median of rounds of all sizes, of the slower rank. The
@@ -23,32 +23,20 @@
 #define TURNS 15
 #define WARM  3
 
-/* Of 48 MiB: what glibc maps in any case */
 static const size_t sizes[] = {1 << 20, 4 << 20, 16 << 20, 48 << 20};
 
 #define NUM_SIZES ((int)(sizeof(sizes) / sizeof(*sizes)))
 #define MAX_COUNT 1024
 
-static int rank, is_malloc;
+static int rank;
 
 static char *allocate(size_t size)
 {
-    void *buffer = is_malloc ? malloc(size) :
-                   mmap(NULL, size, PROT_READ | PROT_WRITE,
+    void *buffer = mmap(NULL, size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    CHECK((buffer != NULL) && (buffer != MAP_FAILED),
-          "cannot allocate %zu bytes", size);
+    CHECK(buffer != MAP_FAILED, "cannot allocate %zu bytes", size);
     return buffer;
-}
-
-static void release(char *buffer, size_t size)
-{
-    if (is_malloc) {
-        free(buffer);
-    } else {
-        munmap(buffer, size);
-    }
 }
 
 /* `total` bytes of buffers of one size; half of them are received */
@@ -68,7 +56,7 @@ static void exchange(size_t size, size_t total, int turn)
               (buffers[i + 1][size - 1] == turn + 1), "wrong data");
     }
     for (i = 0; i < count; ++i) {
-        release(buffers[i], size);
+        munmap(buffers[i], size);
     }
 }
 
@@ -92,9 +80,8 @@ int main(int argc, char **argv)
     double times[TURNS], us;
     int turn, num_ranks;
 
-    is_malloc = !strcmp(kind, "malloc");
-    CHECK(is_malloc || !strcmp(kind, "mmap") || !strcmp(kind, "same"),
-          "say malloc, mmap or same, and BYTES");
+    CHECK(!strcmp(kind, "mmap") || !strcmp(kind, "same"),
+          "say mmap or same, and BYTES");
     CHECK((total >= 2 * sizes[NUM_SIZES - 1]) &&
           (total <= MAX_COUNT * sizes[0]),
           "BYTES must be %zu to %zu", 2 * sizes[NUM_SIZES - 1],

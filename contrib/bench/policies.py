@@ -246,7 +246,7 @@ def keep_row():
     """nprdma's malloc() next to one that never returns anything."""
     contestants = ("rcache", "never-return", "nprdma", "malloc-keep")
     return Row("policies.keep", f"stream, malloc ({' : '.join(contestants)})",
-               stream("malloc", "UCX_NPRDMA_MALLOC_KEEP"), contestants,
+               stream("malloc"), contestants,
                [*shown(contestants, "malloc-keep",
                        {"locked_kb": ("<=", MOST_LOCKED_KB)}),
                 speed("malloc-keep", "never-return", 0, ">=", 0.97),

@@ -21,13 +21,21 @@ UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
                "UCX_NPRDMA_TX_QUOTA": "inf", "UCX_NPRDMA_BUSY_SLICE": "512k",
                "UCX_NPRDMA_BULK_QP": "no"}
 
+
+
+def keeping_malloc(size):
+    """A malloc() of glibc that keeps up to `size` bytes of what is freed."""
+    return {"GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={size}:"
+                              "glibc.malloc.mmap_threshold=33554432"}
+
+
 # What a contestant has in its environment. verbs is UCX's rc_verbs on the
 # emulated RNIC, through the preloaded shim.
 CONTESTANTS = {
     "nprdma": {"UCX_TLS": "nprdma"},
     # malloc() keeps what is freed; in "same" it is not freed, in "zeroed" it is
     # set to zero as well
-    "keep": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MALLOC_KEEP": "64m"},
+    "keep": {"UCX_TLS": "nprdma", **keeping_malloc(64 << 20)},
     "same": {"UCX_TLS": "nprdma"},
     "zeroed": {"UCX_TLS": "nprdma"},
     "unthreaded": {"UCX_TLS": "nprdma", "UCX_NPRDMA_SVC_THREADS": "0"},
@@ -57,7 +65,7 @@ CONTESTANTS = {
                 "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=67108864"},
     "pool": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ZCOPY": "no"},
     "uffd": {"UCX_TLS": "nprdma", "UCX_NPRDMA_UFFD": "y"},
-    "malloc-keep": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MALLOC_KEEP": "256m"},
+    "malloc-keep": {"UCX_TLS": "nprdma", **keeping_malloc(256 << 20)},
     "lazy-unmap": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
     # On another device, which is named
     "windows": {"UCX_TLS": "nprdma"},

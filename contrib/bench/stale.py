@@ -214,7 +214,7 @@ def stale_rows(line, *groups):
             for contestants, needed in groups for way in WAYS]
 
 
-KEEPING = ((("malloc-keep",), "UCX_NPRDMA_MALLOC_KEEP"),
+KEEPING = ((("malloc-keep",), None),
            (("lazy-unmap",), "UCX_NPRDMA_LAZY_UNMAP"))
 SHORT = (("rcache", "nprdma"), None)
 WITH_UFFD = ((*PROPOSALS, "uffd"), None)

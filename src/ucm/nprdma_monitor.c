@@ -502,14 +502,6 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if ((params->malloc_keep > 0) &&
-        ((params->malloc_keep < NPRDMA_MALLOC_KEEP_MIN) ||
-         (params->malloc_keep > NPRDMA_MALLOC_KEEP_MAX))) {
-        ucs_error("invalid size of memory for malloc() to keep: %zu bytes",
-                  params->malloc_keep);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
     if ((params->lazy_limit > 0) &&
         ((params->lazy_limit < 2 * NPRDMA_LAZY_MIN) ||
          (params->lazy_limit > NPRDMA_LAZY_MAX) ||
@@ -639,9 +631,6 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_threads;
     }
 
-    if (params->malloc_keep > 0) {
-        nprdma_malloc_begin(params->malloc_keep, params->malloc_keep_all);
-    }
     nprdma_monitor_start_lazy(monitor);
     *monitor_p = monitor;
     return UCS_OK;
@@ -736,7 +725,6 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
-    nprdma_malloc_query(&stats->malloc);
     nprdma_kept_query(&stats->lazy);
     nprdma_monitor_subtract(stats, &monitor->before);
 }
@@ -802,9 +790,6 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
         nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                                nprdma_monitor_forget_ranges, monitor);
         nprdma_monitor_evict_all(monitor);
-        if (monitor->params.malloc_keep > 0) {
-            nprdma_malloc_end();
-        }
         if (monitor->has_kept) {
             nprdma_kept_stop();
         }
@@ -823,9 +808,9 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 
 /*
  * Other locks are held during fork(): those of nprdma_events.c and
- * nprdma_kept.c, because their owner may have UCM's; of nprdma_pressure.c and
- * nprdma_malloc.c, whose lists and settings have to be whole. These ones need
- * not be, because the process id shows that all behind them is the parent's.
+ * nprdma_kept.c, because their owner may have UCM's; of nprdma_pressure.c,
+ * whose list has to be whole. These ones need not be, because the process id
+ * shows that all behind them is the parent's.
  */
 void nprdma_monitor_forked(void)
 {

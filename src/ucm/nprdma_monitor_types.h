@@ -3,7 +3,6 @@
 #ifndef NPRDMA_MONITOR_TYPES_H_
 #define NPRDMA_MONITOR_TYPES_H_
 
-#include "nprdma_malloc.h"
 #include "ucm/events/nprdma_lazy.h"
 #include "ucm/regions/nprdma_range.h"
 
@@ -89,10 +88,6 @@ typedef struct nprdma_monitor_params {
      * least recently used region is dropped first */
     size_t                       max_metadata;
 
-    /* Bytes that malloc() keeps of what is freed, and nonzero for blocks of
-     * every size; 0: hands off. See nprdma_malloc_begin() */
-    size_t                       malloc_keep;
-    int                          malloc_keep_all;
     /* Bytes of memory that the process unmaps and this keeps for its next
      * mappings; 0: none. The first monitor of a process with it decides. */
     size_t                       lazy_limit;
@@ -160,7 +155,6 @@ typedef struct nprdma_monitor_stats {
                              * NIC accessed them */
     uint64_t kernel_events; /* Notifications that the kernel module received */
     uint64_t kernel_invalidated; /* Pages that it invalidated for these */
-    nprdma_malloc_stats_t malloc; /* Of the process */
     nprdma_lazy_stats_t lazy;    /* Of the process */
 } nprdma_monitor_stats_t;
 

@@ -2,9 +2,9 @@
 
 /*
  * Buffers that are allocated for one use and released behind it: messages and
- * windows, of mmap() and of calloc(). With UCX_NPRDMA_LAZY_UNMAP and
- * UCX_NPRDMA_MALLOC_KEEP they come back, always with zeros, and nothing that
- * was meant for an earlier buffer reaches them.
+ * windows, of mmap() and of calloc(). With UCX_NPRDMA_LAZY_UNMAP they come
+ * back, always with zeros, and nothing that was meant for an earlier buffer
+ * reaches them.
  */
 
 #include "mpi_test.h"

@@ -38,8 +38,7 @@
  * and unmap them unused costs time */
 #define NPRDMA_KEPT_PAUSE 10000
 
-/* UCM makes the call itself between these two. Directly before it is the
- * handler of nprdma_malloc.c, for calls that this one has not made. */
+/* UCM makes the call itself between these two */
 #define NPRDMA_KEPT_PRIO_BEFORE (-2)
 #define NPRDMA_KEPT_PRIO_AFTER  1
 

@@ -12,7 +12,6 @@
 #include <ucm/events/nprdma_events.h>
 #include <ucm/events/nprdma_kept.h>
 #include <ucm/events/nprdma_pressure.h>
-#include <ucm/nprdma_malloc.h>
 
 #include <ucm/api/ucm.h>
 
@@ -236,15 +235,6 @@ const held_lock locks[] = {
       []() { return create(64u << 20) && destroy(); } },
     { "pressure", true, "eventfd", nothing, pressed,
       []() { nprdma_pressure_remove(&client); return pressed(); } },
-    { "malloc", true, "eventfd", nothing,
-      []() { nprdma_malloc_begin(64u << 20, 0); return true; },
-      []() {
-          nprdma_malloc_stats_t stats;
-          nprdma_malloc_begin(64u << 20, 0);
-          nprdma_malloc_query(&stats);
-          nprdma_malloc_end();
-          return stats.keep == 64u << 20;
-      } },
     { "access", false, "process_vm_writev", nothing,
       []() { return nprdma_access_init() == UCS_OK; },
       []() { return (nprdma_access_init() == UCS_OK) && with_atomic(); } },

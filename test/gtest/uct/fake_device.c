@@ -303,7 +303,6 @@ static void fake_fill_md(uct_nprdma_mem_md_t *md)
     md->config.revoke       = NPRDMA_REVOKE_STRICT;
     md->config.region_cache = 64 * UCS_MBYTE;
     md->config.fault_plan   = none;
-    md->config.malloc_keep  = off;
     md->config.lazy_unmap   = off;
     md->config.lazy_age     = 10;
 }

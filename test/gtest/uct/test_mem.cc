@@ -476,15 +476,12 @@ TEST(test_mem_config, wrong_values_are_named)
         {"LAZY_UNMAP", "64m,"}, {"LAZY_UNMAP", "2t"}, {"LAZY_AGE", "0"},
         {"LAZY_AGE", "nan"}, {"LAZY_HUGE", "x"}, {"LAZY_HUGE", ""},
         {"RECLAIM", "all"}, {"RECLAIM_RATE", "-1"}, {"RECLAIM_RATE", "nan"},
-        {"SEED", "x"}, {"MALLOC_KEEP", "x"}, {"MALLOC_KEEP", ""},
-        {"MALLOC_KEEP", "-1"}, {"MALLOC_KEEP", "64m,foo"},
-        {"MALLOC_KEEP", "64m,"}, {"MALLOC_KEEP", "64m,all,all"},
-        {"MALLOC_KEEP", ",all"}, {"MALLOC_KEEP", "0,all"},
-        {"MALLOC_KEEP", "64mm"}, {"MALLOC_KEEP", "64x"},
-        {"MALLOC_KEEP", "1.5m"}, {"MALLOC_KEEP", "1023k"},
-        {"MALLOC_KEEP", "2048m"}, {"MALLOC_KEEP", "17592186044417m"},
-        {"MALLOC_KEEP", "18446744073709551617"}, {"MALLOC_KEEP", "inf"},
-        {"MALLOC_KEEP", "auto"}
+        {"SEED", "x"},
+        {"LAZY_UNMAP", "x"}, {"LAZY_UNMAP", "-1"}, {"LAZY_UNMAP", ",strict"},
+        {"LAZY_UNMAP", "64m,strict,strict"}, {"LAZY_UNMAP", "0,strict"},
+        {"LAZY_UNMAP", "64mm"}, {"LAZY_UNMAP", "64x"}, {"LAZY_UNMAP", "1.5m"},
+        {"LAZY_UNMAP", "255k"}, {"LAZY_UNMAP", "18446744073709551617"},
+        {"LAZY_UNMAP", "auto"}
     };
 
     for (auto &pair : wrong) {
@@ -527,7 +524,6 @@ TEST(test_mem_config, right_values_are_taken)
                                      {"NPRDMA_SCAN_MAX", "0"},
                                      {"NPRDMA_MAX_TRIES", "1"},
                                      {"NPRDMA_STATE_CACHE", "0"},
-                                     {"NPRDMA_MALLOC_KEEP", "0"},
                                      {"NPRDMA_LAZY_UNMAP", "1g,zeroed"},
                                      {"NPRDMA_LAZY_AGE", "3600s"},
                                      {"NPRDMA_LAZY_HUGE", "16m"},
@@ -543,7 +539,7 @@ TEST(test_mem_config, right_values_are_taken)
     }
 }
 
-/* What needs a monitor has no effect without one: one line each tells why */
+/* What needs a monitor has no effect without one: one line tells why */
 TEST(test_mem_config, nothing_is_kept_without_a_monitor)
 {
     config_t config = {{"NPRDMA_ZCOPY", "no"}};
@@ -553,35 +549,11 @@ TEST(test_mem_config, nothing_is_kept_without_a_monitor)
         EXPECT_EQ(0u, log.lines().size()) << "nothing was asked for";
     }
 
-    config["NPRDMA_LAZY_UNMAP"]  = "64m";
-    config["NPRDMA_MALLOC_KEEP"] = "64m";
+    config["NPRDMA_LAZY_UNMAP"] = "64m";
     complaints log;
     EXPECT_EQ(UCS_OK, open_with(config));
-    ASSERT_EQ(2u, log.lines().size());
-    for (auto &line : log.lines()) {
-        EXPECT_NE(std::string::npos, line.find("UCX_NPRDMA_ZCOPY=no")) << line;
-    }
+    ASSERT_EQ(1u, log.lines().size());
     EXPECT_NE(std::string::npos,
               log.lines()[0].find("UCX_NPRDMA_LAZY_UNMAP has no effect"));
-    EXPECT_NE(std::string::npos,
-              log.lines()[1].find("UCX_NPRDMA_MALLOC_KEEP has no effect"));
-}
-
-/* The component is what sets malloc(): the counter tells so */
-TEST(test_mem_config, malloc_keep)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "malloc() is the sanitizer's";
-#endif
-    complaints log;
-
-    for (const auto &pair : std::vector<std::pair<std::string, uint64_t>>{
-                 {"0", 0}, {"1m", 1 << 20}, {"64MB", 64 << 20},
-                 {"8388608", 8 << 20}, {"128m,all", 128 << 20},
-                 {"2047m,ALL", 2047u << 20}, {"0", 0}}) {
-        entity self({{"NPRDMA_MALLOC_KEEP", pair.first}});
-        EXPECT_EQ(pair.second, self.counter("malloc_keep")) << pair.first;
-        EXPECT_EQ(0u, self.counter("malloc_trims"));
-    }
-    EXPECT_EQ(0u, log.lines().size());
+    EXPECT_NE(std::string::npos, log.lines()[0].find("UCX_NPRDMA_ZCOPY=no"));
 }

@@ -677,19 +677,16 @@ TEST(test_on_demand_choice, auto_takes_it_where_it_is)
             << "a fault plan is for memory monitors";
 }
 
-/* Both need a memory monitor, and one line each says that there is none */
+/* It needs a memory monitor, and one line says that there is none */
 TEST(test_on_demand_choice, nothing_is_kept)
 {
     environment env("explicit");
     const config_t keep = {{"NPRDMA_MONITOR", "odp"},
-                           {"NPRDMA_LAZY_UNMAP", "64m"},
-                           {"NPRDMA_MALLOC_KEEP", "64m"}};
+                           {"NPRDMA_LAZY_UNMAP", "64m"}};
     complaints log;
     entity self(keep);
 
     EXPECT_EQ(1u, count(log, "UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() "
                              "keeps nothing, because memory is not monitored: "
                              "on-demand paging"));
-    EXPECT_EQ(1u, count(log, "UCX_NPRDMA_MALLOC_KEEP has no effect"));
-    EXPECT_EQ(0u, self.counter("malloc_keep"));
 }

@@ -245,13 +245,6 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, rma.state_cache),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"MALLOC_KEEP", "0",
-     "Let malloc() of glibc keep up to this much of what the program frees,\n"
-     "so that its next buffers have no page faults: SIZE[,all]. all: also\n"
-     "blocks of more than 32 MiB. 0: malloc() is left as it is.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.malloc_keep),
-     UCS_CONFIG_TYPE_STRING},
-
     {"LAZY_UNMAP", "0",
      "Keep up to this much of the memory that the program unmaps, and give it\n"
      "to its next mappings of the same size, which have no page faults then:\n"
@@ -591,8 +584,7 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config,
         return status;
     }
 
-    status = uct_nprdma_keep_parse(config->mem.malloc_keep,
-                                   config->mem.lazy_unmap, keep);
+    status = uct_nprdma_keep_parse(config->mem.lazy_unmap, keep);
     if (status != UCS_OK) {
         return status;
     }

@@ -191,9 +191,8 @@ uct_nprdma_md_open(uct_component_t *component,
     uct_nprdma_bounce_set_budget(config->max_pinned);
     status = uct_nprdma_md_init(md, config);
     /* UCX frees the strings with its configuration */
-    md->super.config.fault_plan  = NULL;
-    md->super.config.malloc_keep = NULL;
-    md->super.config.lazy_unmap  = NULL;
+    md->super.config.fault_plan = NULL;
+    md->super.config.lazy_unmap = NULL;
     if (status != UCS_OK) {
         goto err_close;
     }

@@ -7,15 +7,10 @@
 
 #include <stddef.h>
 
-/* Values of variables that say how much memory to keep: SIZE[,OPTION] */
-
-
-/** UCX_NPRDMA_MALLOC_KEEP and UCX_NPRDMA_LAZY_UNMAP, parsed */
+/** UCX_NPRDMA_LAZY_UNMAP, parsed */
 typedef struct uct_nprdma_keep {
-    size_t malloc_keep;     /* bytes; 0: keep nothing */
-    int    malloc_keep_all; /* nonzero: of blocks of every size */
-    size_t lazy_limit;      /* bytes; 0: keep nothing */
-    int    lazy_open;       /* nonzero: what is kept stays accessible */
+    size_t lazy_limit; /* bytes; 0: keep nothing */
+    int    lazy_open;  /* nonzero: what is kept stays accessible */
 } uct_nprdma_keep_t;
 
 
@@ -32,19 +27,16 @@ const char *uct_nprdma_keep_parse_size(const char *text, size_t *size_p);
 
 
 /**
- * Parse the values of both variables. Sizes are UCX's (digits and a unit),
- * except that one that does not fit into size_t is an error, and neither "inf"
- * nor "auto" is a size.
+ * Parse the variable. The size is UCX's (digits and a unit), except that one
+ * that does not fit into size_t is an error, and neither "inf" nor "auto" is a
+ * size.
  *
- * @param [in]  malloc_keep  Value of UCX_NPRDMA_MALLOC_KEEP.
- * @param [in]  lazy_unmap   Value of UCX_NPRDMA_LAZY_UNMAP.
- * @param [out] keep         Filled.
+ * @param [in]  text  Value of UCX_NPRDMA_LAZY_UNMAP.
+ * @param [out] keep  Filled.
  *
  * @return UCS_OK, or UCS_ERR_INVALID_PARAM after an error that names variable
  *         and value.
  */
-ucs_status_t uct_nprdma_keep_parse(const char *malloc_keep,
-                                   const char *lazy_unmap,
-                                   uct_nprdma_keep_t *keep);
+ucs_status_t uct_nprdma_keep_parse(const char *text, uct_nprdma_keep_t *keep);
 
 #endif

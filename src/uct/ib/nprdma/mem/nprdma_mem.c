@@ -139,8 +139,6 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->kernel_events         = monitor.kernel_events;
     stats->kernel_pages          = monitor.kernel_invalidated;
     stats->drains                = monitor.drains;
-    stats->malloc_keep           = monitor.malloc.keep;
-    stats->malloc_trims          = monitor.malloc.trims;
     stats->lazy_bytes            = monitor.lazy.bytes;
     stats->lazy_kept             = monitor.lazy.kept;
     stats->lazy_reused           = monitor.lazy.reused;

@@ -46,8 +46,7 @@ typedef struct uct_nprdma_mem_config {
     nprdma_revoke_mode_t      revoke;
     size_t                    region_cache; /* maximum size of the page states
                                              * of idle regions, bytes */
-    char                      *malloc_keep; /* see uct_nprdma_keep_t */
-    char                      *lazy_unmap;  /* the same */
+    char                      *lazy_unmap;  /* see uct_nprdma_keep_t */
     size_t                    lazy_huge;    /* bytes; may be UCS_MEMUNITS_AUTO
                                              * or _INF */
     double                    lazy_age;     /* seconds */

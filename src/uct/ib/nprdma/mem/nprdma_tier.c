@@ -160,8 +160,6 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     char address[32];
     ucs_status_t status;
 
-    params.malloc_keep     = md->keep.malloc_keep;
-    params.malloc_keep_all = md->keep.malloc_keep_all;
     params.lazy_limit      = md->keep.lazy_limit;
     params.lazy_open       = md->keep.lazy_open;
     params.lazy_huge       = md->config.lazy_huge;
@@ -396,11 +394,6 @@ uct_nprdma_tier_report_keep(const uct_nprdma_mem_md_t *md,
     if (md->keep.lazy_limit > 0) {
         ucs_warn("%s: UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps "
                  "nothing, because memory is not monitored: %s",
-                 md->super.name, why);
-    }
-    if (md->keep.malloc_keep > 0) {
-        ucs_warn("%s: UCX_NPRDMA_MALLOC_KEEP has no effect, malloc() is left "
-                 "alone, because memory is not monitored: %s",
                  md->super.name, why);
     }
 }

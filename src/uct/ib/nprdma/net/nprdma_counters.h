@@ -134,8 +134,6 @@ typedef struct uct_nprdma_stats {
     _macro(kernel_events)         \
     _macro(kernel_pages)          \
     _macro(drains)                \
-    _macro(malloc_keep)           \
-    _macro(malloc_trims)          \
     _macro(lazy_bytes)            \
     _macro(lazy_kept)             \
     _macro(lazy_reused)           \
