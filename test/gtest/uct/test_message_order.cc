@@ -88,6 +88,23 @@ protected:
     /* Messages that have waited at the target since the endpoint connected */
     uint64_t num_waited() { return counter(*m_b, "am_rx_waited") - m_waited; }
 
+    /* Only the target makes progress */
+    void await_waiting(uint64_t count)
+    {
+        await([&]() {
+            m_b->progress();
+            return num_waited() == count;
+        });
+    }
+
+    void await_deliveries(size_t count)
+    {
+        await([&]() {
+            m_b->progress();
+            return m_deliveries.size() == count;
+        });
+    }
+
     std::vector<delivery> m_deliveries;
     uint64_t              m_waited = 0;
 };
@@ -102,10 +119,7 @@ TEST_F(test_message_order, message_waits_for_large_put)
     EXPECT_EQ(UCS_ERR_NO_RESOURCE, message(m_ab, 1));
     ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, 1); }));
     EXPECT_TRUE(put.done);
-    await([&]() {
-        m_b->progress();
-        return m_deliveries.size() == 1;
-    });
+    await_deliveries(1);
     EXPECT_TRUE(m_deliveries[0].is_whole);
     m_a->flush(m_ab);
 }
@@ -178,10 +192,7 @@ TEST_F(test_message_order, message_waits_for_held_put)
     start_missing(PUT_ZCOPY, &put, 3);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 9));
     ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, 1); }));
-    await([&]() {
-        m_b->progress();
-        return m_deliveries.size() == 1;
-    });
+    await_deliveries(1);
     EXPECT_EQ(9u, m_deliveries[0].value);
     m_a->flush(m_ab);
 }
@@ -195,18 +206,12 @@ TEST_F(test_message_order, message_waits_for_request)
     qp_gate_close(m_ab, SVC, QP_GATE_SEND);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
-    await([&]() {
-        m_b->progress();
-        return num_waited() == 1;
-    });
+    await_waiting(1);
     serve();
     EXPECT_TRUE(m_deliveries.empty());
 
     qp_gate_open();
-    await([&]() {
-        m_b->progress();
-        return m_deliveries.size() == 1;
-    });
+    await_deliveries(1);
     EXPECT_EQ(5u, m_deliveries[0].value);
     m_a->flush(m_ab);
 }
@@ -243,16 +248,10 @@ TEST_F(test_message_order, waiting_messages_stay_in_order)
             ASSERT_EQ(UCS_OK, message(m_ab, i));
         }
     }
-    await([&]() {
-        m_b->progress();
-        return num_waited() == count;
-    });
+    await_waiting(count);
     EXPECT_TRUE(m_deliveries.empty());
     qp_gate_open();
-    await([&]() {
-        m_b->progress();
-        return m_deliveries.size() == count;
-    });
+    await_deliveries(count);
     for (uint64_t i = 0; i < count; ++i) {
         EXPECT_EQ(i, m_deliveries[i].header);
         EXPECT_LE(i + 1, m_deliveries[i].value);
@@ -268,15 +267,9 @@ TEST_F(test_message_order, other_endpoint_does_not_wait)
     qp_gate_close(m_ab, SVC, QP_GATE_SEND);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
-    await([&]() {
-        m_b->progress();
-        return num_waited() == 1;
-    });
+    await_waiting(1);
     ASSERT_EQ(UCS_OK, message(ep, 2));
-    await([&]() {
-        m_b->progress();
-        return m_deliveries.size() == 1;
-    });
+    await_deliveries(1);
     EXPECT_EQ(2u, m_deliveries[0].header);
     qp_gate_open();
     m_a->flush(m_ab);
@@ -318,10 +311,7 @@ TEST_F(test_message_order, message_outlives_its_connection)
     });
     m_a->disconnect(m_ab);
     m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
-    await([&]() {
-        m_b->progress();
-        return m_deliveries.size() == 1;
-    });
+    await_deliveries(1);
     EXPECT_EQ(5u, m_deliveries[0].value);
     m_ab = m_a->connect(m_b->address());
 }
@@ -356,10 +346,7 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
     qp_gate_close(m_ab, SVC, QP_GATE_SEND);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
-    await([&]() {
-        m_b->progress();
-        return num_waited() == 1;
-    });
+    await_waiting(1);
     m_a->disconnect(m_ab); /* Not flushed */
     await([&]() {
         m_a->progress();
