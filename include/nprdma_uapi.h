@@ -280,8 +280,8 @@ struct nprdma_ioc_unregister {
 /**
  * NPRDMA_IOC_POPULATE: make pages accessible to devices, in the order of their
  * addresses, bringing them in where they are not. Pages that have the bits
- * already are skipped. A page may be taken away again at any time; its state
- * shows that.
+ * already keep their state. The pages count as accessed now, which reclaim asks
+ * for. A page may be taken away again at any time; its state shows that.
  *
  * Anonymous memory, shared memory (shmem, memfd, tmpfs, System V) and hugetlb
  * memory only: no other pages are ever given to a device, not for reading

@@ -20,9 +20,11 @@
 #include <linux/hmm.h>
 #include <linux/hugetlb.h>
 #include <linux/jiffies.h>
+#include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 #include <linux/shmem_fs.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <linux/userfaultfd_k.h>
 
 /*
@@ -431,6 +433,37 @@ static bool nprdma_batch_idle(struct nprdma_kregion *region,
 	return true;
 }
 
+/*
+ * Mark the present pages of a batch accessed. No page table shows what devices
+ * access, so without this reclaim takes first what devices use most.
+ *
+ * The mark is the accessed bit of the process's mapping, and the CPU sets it in
+ * a read. For anonymous pages reclaim goes by that bit. folio_mark_accessed()
+ * sets another one, which hardly counts for them.
+ *
+ * The address space is the current one (nprdma_ioctl()). While its lock is
+ * held, nothing else can be mapped where a state has the bits, for example
+ * registers, of which a read may have an effect. This is a hint: a page that is
+ * being taken away stays away, and nobody waits.
+ */
+static void nprdma_batch_use(struct nprdma_kregion *region,
+			     const struct nprdma_batch *batch)
+{
+	unsigned long address = nprdma_batch_address(region, batch);
+	unsigned int i;
+
+	if (!mmap_read_trylock(region->mm))
+		return;
+	pagefault_disable();
+	for (i = 0; i < batch->n; i++) {
+		if (nprdma_batch_has(region, batch, i))
+			fault_in_readable((void __user *)(address +
+							  i * PAGE_SIZE), 1);
+	}
+	pagefault_enable();
+	mmap_read_unlock(region->mm);
+}
+
 /* One try. Returns -EAGAIN if a page was taken away meanwhile. */
 static int nprdma_batch_try(struct nprdma_kregion *region,
 			    struct nprdma_batch *batch, u64 *populated)
@@ -472,6 +505,8 @@ static int nprdma_batch_populate(struct nprdma_kregion *region,
 
 	for (tries = 1; ; tries++) {
 		ret = nprdma_batch_try(region, batch, &populate->populated);
+		if (!ret)
+			nprdma_batch_use(region, batch);
 		if (ret != -EAGAIN)
 			return ret;
 

@@ -120,6 +120,76 @@ static void test_swap(void)
     kmod_region_destroy(&region);
 }
 
+/* Pages of the region that were accessed since forget_accesses() */
+static long accessed_pages(const kmod_region_t *region)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    long kib   = -1;
+    int found  = 0;
+    char line[256], range[64];
+
+    CHECK(file != NULL, "%m");
+    snprintf(range, sizeof(range), "%lx-%lx ", (unsigned long)region->memory,
+             (unsigned long)(region->memory + region->length));
+    while ((kib < 0) && (fgets(line, sizeof(line), file) != NULL)) {
+        found |= strncmp(line, range, strlen(range)) == 0;
+        if (found) {
+            sscanf(line, "Referenced: %ld kB", &kib);
+        }
+    }
+    fclose(file);
+    CHECK(kib >= 0, "no mapping %s", range);
+    return kib * 1024 / PAGE;
+}
+
+/* As reclaim does it, which takes pages that are not accessed from then on */
+static void forget_accesses(const kmod_region_t *region)
+{
+    uint8_t *other = kmod_map(MIB);
+
+    memset(other, 1, MIB);
+    CHECK_EQ(kmod_write_file("/proc/self/clear_refs", "1"), 0);
+    /* A CPU marks no page whose translation it still has. To unmap that many
+     * pages makes all CPUs forget all translations of the process. */
+    munmap(other, MIB);
+    CHECK_EQ(accessed_pages(region), 0);
+}
+
+/*
+ * The kernel sees no access of a device. Pages count as accessed when they are
+ * populated, and when they are populated once more, and no other pages do.
+ */
+static void test_accessed(void)
+{
+    const size_t pages = 512, first = 100, count = 200, hole = 130;
+    kmod_region_t region;
+    unsigned flags;
+
+    for (flags = 0; flags <= (NPRDMA_IOC_POPULATE_WRITE |
+                              NPRDMA_IOC_POPULATE_RESIDENT); ++flags) {
+        const int resident = !!(flags & NPRDMA_IOC_POPULATE_RESIDENT);
+
+        kmod_region_create(&region, kmod_open(), kmod_map(pages * PAGE),
+                           pages * PAGE);
+        put_values(&region, 0, pages, 1);
+        if (resident) {
+            madvise(region.memory + hole * PAGE, PAGE, MADV_DONTNEED);
+        }
+
+        forget_accesses(&region);
+        CHECK_EQ(kmod_populate(&region, first, count, flags, NULL), 0);
+        CHECK_EQ(accessed_pages(&region), count - resident);
+        CHECK_EQ(kmod_count(&region, 0, pages, 0), pages - count + resident);
+
+        forget_accesses(&region);
+        CHECK_EQ(kmod_populate(&region, first, count / 2, flags, NULL), 0);
+        CHECK_EQ(accessed_pages(&region), count / 2 - resident);
+        CHECK_EQ(kmod_count(&region, 0, pages, 0), pages - count + resident);
+        kmod_region_destroy(&region);
+        munmap(region.memory, region.length);
+    }
+}
+
 static long long memory_pages(void)
 {
     return kmod_read_number("/proc/meminfo", "MemTotal:") * 1024 / PAGE;
@@ -474,6 +544,7 @@ static void test_khugepaged(void)
 
 static const kmod_case_t cases[] = {
     {"swap", test_swap},
+    {"accessed", test_accessed},
     {"twice_the_memory", test_twice_the_memory},
     {"pageout", test_pageout},
     {"process_madvise", test_process_madvise},
