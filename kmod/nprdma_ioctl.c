@@ -71,8 +71,10 @@ static int nprdma_call_query(struct nprdma_call *call)
 	return 0;
 }
 
-/* One at a time for each user, so that few calls wait for a device, however many
- * processes ask */
+/*
+ * One at a time for each user, so that few calls wait for a device, however many
+ * processes ask
+ */
 static int nprdma_attach_check(struct nprdma_user *user, struct device *dev,
 			       struct nprdma_device_info *info,
 			       struct nprdma_reason *why)
@@ -452,8 +454,7 @@ static int nprdma_call_stats(struct nprdma_call *call)
 /* A structure that grows keeps min_size, which is that of its first version */
 static const struct nprdma_call_type {
 	int (*call)(struct nprdma_call *call);
-	/* If the result cannot be copied to the caller; NULL: nothing to
-	 * undo */
+	/* If the caller cannot get the result; NULL: nothing to undo */
 	void (*undo)(struct nprdma_call *call);
 	size_t size;
 	size_t min_size;

@@ -232,8 +232,7 @@ static int nprdma_batch_fault(struct nprdma_kregion *region,
 	return ret;
 }
 
-/* Whether a page that was looked up may be put in. It stays mapped
- * meanwhile. */
+/* Whether a page that was looked up, and stays mapped, may be put in */
 static bool nprdma_batch_usable(const struct nprdma_batch *batch,
 				unsigned int i)
 {

@@ -41,8 +41,10 @@ module_param(max_total_iova_bytes, ulong, 0644);
 MODULE_PARM_DESC(max_total_iova_bytes,
 		 "I/O addresses that all regions may have on a device, in bytes (default 0: half of the device's)");
 
-/* I/O addresses of a user's regions on one device; exists while there are some.
- * The imports that have them keep the device. */
+/*
+ * I/O addresses of a user's regions on one device; exists while there are some.
+ * The imports that have them keep the device.
+ */
 struct nprdma_iova {
 	struct list_head list;
 	struct device *dev;

@@ -16,8 +16,10 @@
 #include <linux/module.h>
 #include <linux/seq_file.h>
 
-/* As remap_vmalloc_range(), which refuses memory of __vmalloc(), the only
- * function of its kind that accounts */
+/*
+ * As remap_vmalloc_range(), which refuses memory of __vmalloc(), the only
+ * function of its kind that accounts
+ */
 static int nprdma_states_insert(const struct nprdma_states *states,
 				struct vm_area_struct *vma)
 {

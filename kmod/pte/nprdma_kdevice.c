@@ -15,8 +15,10 @@
 /* Pages of the trial window: more than a leaf table, not a multiple of 8 */
 #define TRIAL_PAGES	1027
 
-/* Each of these is refused, because a page may go to its next owner too early
- * or the kernel's other users suffer. Tests allow them on purpose. */
+/*
+ * Each of these is refused, because a page may go to its next owner too early
+ * or the kernel's other users suffer. Tests allow them on purpose.
+ */
 static bool allow_caching_mode;
 module_param(allow_caching_mode, bool, 0444);
 MODULE_PARM_DESC(allow_caching_mode,
@@ -263,8 +265,10 @@ static int try_window(struct device *dev, bool writable,
 	return ret;
 }
 
-/* Whether the device may reorder its writes. A virtual function has the setting
- * of its physical function. */
+/*
+ * Whether the device may reorder its writes. A virtual function has the setting
+ * of its physical function.
+ */
 static bool uses_relaxed_ordering(struct pci_dev *pdev)
 {
 	u16 control = 0;

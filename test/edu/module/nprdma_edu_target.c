@@ -18,8 +18,7 @@
 #define invalidate_op	move_notify
 #endif
 
-/* RDMA drivers without page faults cannot move mappings, so this must not be
- * called */
+/* Never called: RDMA drivers without page faults cannot move mappings */
 static void edu_moved(struct dma_buf_attachment *attach)
 {
 	WARN_ONCE(1, "nprdma_edu: an exporter of pinned memory moved it\n");
@@ -157,8 +156,7 @@ int nprdma_edu_point(struct nprdma_edu_file *file,
 	return 0;
 }
 
-/* The alternative to the PTE engine: the page is unmapped for a moment each
- * time */
+/* Without the PTE engine: the page is unmapped for a moment each time */
 static int flip_by_unmap(struct nprdma_window *win, dma_addr_t iova,
 			 unsigned long pfn)
 {

@@ -28,7 +28,7 @@
 struct nprdma_force_subscriptions {
 	struct hlist_head list;
 	bool has_itree;
-	spinlock_t lock;
+	spinlock_t lock;	/* of the members behind it */
 	unsigned long invalidate_seq;
 	unsigned long active_invalidate_ranges;
 };
@@ -116,7 +116,7 @@ static noinline unsigned long nprdma_force_hold(gfp_t flags)
 {
 	WRITE_ONCE(held, held + 1);
 	while (READ_ONCE(hold) && !fatal_signal_pending(current))
-		msleep(1);
+		usleep_range(1000, 2000);
 	WRITE_ONCE(held, held - 1);
 	return get_zeroed_page(flags);
 }
