@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <execinfo.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -79,7 +80,8 @@ protected:
         fflush(nullptr);
         pid_t pid = make_child();
         if (pid == 0) {
-            alarm(patience.count());
+            signal(SIGALRM, tell_where);
+            alarm(patience.count() + 10); /* After await() has ended */
             dup2(fds[1], STDOUT_FILENO);
             dup2(fds[1], STDERR_FILENO);
             close(fds[0]);
@@ -89,6 +91,16 @@ protected:
         close(fds[1]);
         m_output_fd = fds[0];
         return pid;
+    }
+
+    /* The child is stuck */
+    static void tell_where(int number)
+    {
+        void *frames[64];
+
+        backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+        signal(number, SIG_DFL);
+        raise(number);
     }
 
     /* Exits like a program, except under LeakSanitizer, which would report in
