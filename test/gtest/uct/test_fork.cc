@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include <execinfo.h>
 #include <poll.h>
@@ -69,8 +71,29 @@ protected:
         return syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
     }
 
+    static bool sleeps(const std::filesystem::path &thread)
+    {
+        std::string stat;
+
+        std::getline(std::ifstream(thread / "stat"), stat);
+        return stat.find(") S ") != std::string::npos;
+    }
+
+    static bool others_sleep()
+    {
+        for (auto &thread :
+             std::filesystem::directory_iterator("/proc/self/task")) {
+            if ((thread.path().filename() != std::to_string(gettid())) &&
+                !sleeps(thread)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     /* Forks. The child exits with the function's result, and its output is
-     * kept. */
+     * kept. A thread of UCX that allocates memory meanwhile holds a lock of UCM
+     * that stays held in the child, with any transport: so it sleeps. */
     pid_t start(const std::function<int()> &function,
                 pid_t (*make_child)() = fork)
     {
@@ -78,6 +101,7 @@ protected:
 
         EXPECT_EQ(0, pipe(fds));
         fflush(nullptr);
+        await(others_sleep);
         pid_t pid = make_child();
         if (pid == 0) {
             signal(SIGALRM, tell_where);
