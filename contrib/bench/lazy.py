@@ -88,7 +88,7 @@ LAZY = [
         "huge pages, UCX_NPRDMA_LAZY_UNMAP=256m",
         probes.huge(probes.mapped(2)),
         ("nprdma", "lazy-unmap", "zeroed", "same"),
-        [ratio("nprdma", "lazy-unmap", ">=", 1.15),
+        [ratio("nprdma", "lazy-unmap"),
          ratio("nprdma", "zeroed", what="most that is possible: same buffers, "
                "zeroed each time"),
          ratio("nprdma", "same", what="without the zeros: same buffers")],

@@ -43,13 +43,12 @@ static struct {
 
 /* ---- events ---- */
 
-/* @return Whether the kernel invalidates pages, so that hooks need not. It does
- *         not for memory that is kept as it is in place of being unmapped. */
+/* @return Whether the kernel invalidates pages, so that hooks need not. */
 NPRDMA_HOOK
 static int nprdma_monitor_is_notified(const nprdma_monitor_t *monitor)
 {
     return monitor->params.backend->notified &&
-           (monitor->params.drain == NULL) && !nprdma_kept_is_open();
+           (monitor->params.drain == NULL);
 }
 
 NPRDMA_HOOK
@@ -504,10 +503,9 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
 
     if ((params->lazy_limit > 0) &&
         ((params->lazy_limit < 2 * NPRDMA_LAZY_MIN) ||
-         (params->lazy_limit > NPRDMA_LAZY_MAX) ||
-         !((params->lazy_age > 0) && (params->lazy_age <= 1e9)))) {
-        ucs_error("invalid size or time to keep memory: %zu bytes, %g seconds",
-                  params->lazy_limit, params->lazy_age);
+         (params->lazy_limit > NPRDMA_LAZY_MAX))) {
+        ucs_error("invalid size of memory to keep: %zu bytes",
+                  params->lazy_limit);
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -577,15 +575,9 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
 /* Without it munmap() is what it always was */
 static void nprdma_monitor_start_lazy(nprdma_monitor_t *monitor)
 {
-    nprdma_kept_params_t params = {
-        .limit    = monitor->params.lazy_limit,
-        .is_open  = monitor->params.lazy_open,
-        .max_huge = monitor->params.lazy_huge,
-        .age      = monitor->params.lazy_age
-    };
+    size_t limit = monitor->params.lazy_limit;
 
-    monitor->has_kept = (params.limit > 0) &&
-                        (nprdma_kept_start(&params) == UCS_OK);
+    monitor->has_kept = (limit > 0) && (nprdma_kept_start(limit) == UCS_OK);
 }
 
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
@@ -808,9 +800,8 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 
 /*
  * Other locks are held during fork(): those of nprdma_events.c and
- * nprdma_kept.c, because their owner may have UCM's; of nprdma_pressure.c,
- * whose list has to be whole. These ones need not be, because the process id
- * shows that all behind them is the parent's.
+ * nprdma_kept.c, because their owner may have UCM's. These ones need not be,
+ * because the process id shows that all behind them is the parent's.
  */
 void nprdma_monitor_forked(void)
 {

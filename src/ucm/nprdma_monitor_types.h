@@ -92,15 +92,6 @@ typedef struct nprdma_monitor_params {
      * mappings; 0: none. The first monitor of a process with it decides. */
     size_t                       lazy_limit;
 
-    /* Nonzero: that memory stays accessible to the process */
-    int                          lazy_open;
-
-    /* Bytes of its longest block of huge pages; UCS_MEMUNITS_AUTO or _INF */
-    size_t                       lazy_huge;
-
-    /* Seconds after which it is unmapped, if it has no use */
-    double                       lazy_age;
-
     /* Nonzero: use a userfaultfd to see calls that bypass libc; a warning is
      * logged if there is none */
     int                          uffd;

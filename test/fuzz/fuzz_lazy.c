@@ -40,7 +40,6 @@ typedef struct {
     fuzz_reader_t reader;
     int           paused;
     int           is_spoilt; /* By a mapping that nothing has seen */
-    uint64_t      now;
     unsigned      next;             /* Number of the next block */
     unsigned      what[FUZZ_NUM];
     uint8_t       closed[FUZZ_NUM]; /* Kept */
@@ -196,7 +195,7 @@ static void fuzz_unmap(fuzz_space_t *space, nprdma_span_t span)
     for (i = fuzz_first(span); i < fuzz_first(span) + fuzz_count(span); ++i) {
         FUZZ_CHECK(!space->closed[i]);
     }
-    if (!nprdma_lazy_keep(space->lazy, span, space->now++)) {
+    if (!nprdma_lazy_keep(space->lazy, span)) {
         /* Also what close() has refused */
         fuzz_fill(space, span, FUZZ_FREE, 0);
     }
@@ -304,8 +303,7 @@ static void fuzz_op(fuzz_space_t *space)
         fuzz_other(space, 0);
         break;
     case FUZZ_OP_DROP:
-        nprdma_lazy_drop(space->lazy, space->now -
-                                      (fuzz_read_u8(&space->reader) % 8));
+        nprdma_lazy_drop(space->lazy);
         break;
     default:
         fuzz_pause(space);
@@ -320,7 +318,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     space.reader = (fuzz_reader_t){data, size};
     space.next   = FUZZ_FIRST;
-    space.now    = 8;
     space.lazy   = calloc(1, nprdma_lazy_size());
     FUZZ_CHECK(space.lazy != NULL);
     nprdma_lazy_init(space.lazy, FUZZ_LIMIT, &fuzz_ops, &space);
@@ -331,7 +328,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(stats.reused + stats.dropped <= stats.kept);
     }
 
-    nprdma_lazy_drop(space.lazy, UINT64_MAX);
+    nprdma_lazy_drop(space.lazy);
     nprdma_lazy_query(space.lazy, &stats);
     FUZZ_CHECK(stats.bytes == 0);
     FUZZ_CHECK(stats.kept == stats.reused + stats.dropped);

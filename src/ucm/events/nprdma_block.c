@@ -9,15 +9,12 @@
 #include "nprdma_procmap.h"
 #include "nprdma_uffd.h"
 
-#include <ucs/sys/string.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 
@@ -26,10 +23,6 @@
 
 /* Runs of pages that are asked for at once */
 #define NPRDMA_BLOCK_NUM_RUNS 64
-
-/* Bytes to measure with that are in a cache, and how often */
-#define NPRDMA_BLOCK_HOT      ((size_t)512 * 1024)
-#define NPRDMA_BLOCK_HOT_RUNS 4
 
 /* Longer than any name that prctl(PR_SET_VMA_ANON_NAME) gives */
 #define NPRDMA_BLOCK_NAME_MAX 128
@@ -51,15 +44,13 @@ typedef enum nprdma_block_page {
 
 
 static struct {
-    size_t        page_size;
-    size_t        huge_size;  /* Of a huge page; 0: there are none */
-    size_t        max_huge;   /* Bytes of a block of huge pages, or AUTO */
-    nprdma_pace_t pace;       /* Of these */
-    int           has_key;
-    int           has_query;
-    int           maps_fd;    /* Used if has_query */
-    int           pagemap_fd; /* -1: no PAGEMAP_SCAN */
-    int           uffd;       /* As nprdma_uffd_is_foreign() needs it, or -1 */
+    size_t page_size;
+    size_t huge_size;  /* Of a huge page; 0: there are none */
+    int    has_key;
+    int    has_query;
+    int    maps_fd;    /* Used if has_query */
+    int    pagemap_fd; /* -1: no PAGEMAP_SCAN */
+    int    uffd;       /* As nprdma_uffd_is_foreign() needs it, or -1 */
 } nprdma_block = {
     .maps_fd    = -1,
     .pagemap_fd = -1,
@@ -135,7 +126,7 @@ static void nprdma_block_open_pagemap(nprdma_span_t page)
     }
 }
 
-void nprdma_block_init(size_t max_huge)
+void nprdma_block_init(void)
 {
     nprdma_procmap_query_t query;
     char name[NPRDMA_BLOCK_NAME_MAX];
@@ -144,8 +135,6 @@ void nprdma_block_init(size_t max_huge)
     nprdma_block_cleanup();
     nprdma_block.page_size = (size_t)sysconf(_SC_PAGESIZE);
     nprdma_block.huge_size = nprdma_block_read_huge_size();
-    nprdma_block.max_huge  = max_huge;
-    memset(&nprdma_block.pace, 0, sizeof(nprdma_block.pace));
     nprdma_block.maps_fd   = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     nprdma_block.uffd      = nprdma_uffd_open_probe();
     page = mmap(NULL, nprdma_block.page_size, PROT_READ | PROT_WRITE,
@@ -213,52 +202,6 @@ static int nprdma_block_is_whole(nprdma_span_t block, int is_accessible)
            (query.vma_flags == (is_accessible ? NPRDMA_BLOCK_RW : 0));
 }
 
-NPRDMA_HOOK
-static uint64_t nprdma_block_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (now.tv_sec * (uint64_t)1000000000) + now.tv_nsec;
-}
-
-NPRDMA_HOOK
-nprdma_pace_t *nprdma_block_pace(void)
-{
-    return &nprdma_block.pace;
-}
-
-/* Whether blocks of huge pages may have that length */
-NPRDMA_HOOK
-static int nprdma_block_may_be_huge(size_t length)
-{
-    return (nprdma_block.max_huge == UCS_MEMUNITS_AUTO) ?
-           nprdma_pace_is_worth_it(&nprdma_block.pace, length,
-                                   nprdma_block_now() / 1000000) :
-           (length <= nprdma_block.max_huge);
-}
-
-/* The first huge page of a block tells for all. Small pages take many faults:
- * to keep them always pays. */
-NPRDMA_HOOK
-static int nprdma_block_is_worth_it(nprdma_span_t block)
-{
-    nprdma_pagemap_run_t run;
-    uintptr_t page, walk_end;
-
-    if ((nprdma_block.pagemap_fd < 0) || (nprdma_block.huge_size == 0) ||
-        nprdma_block_may_be_huge(nprdma_block_length(block))) {
-        return 1;
-    }
-
-    page = (block.start + nprdma_block.huge_size - 1) &
-           ~(nprdma_block.huge_size - 1);
-    return (page >= block.end) ||
-           (nprdma_block_scan(nprdma_span(page, page + nprdma_block.page_size),
-                              &run, 1, &walk_end) < 1) ||
-           !(run.categories & NPRDMA_PAGEMAP_HUGE);
-}
-
 /* A system call that fails for locked memory (EBUSY) and holes (ENOMEM), and
  * does nothing to private memory: see msync(2) */
 NPRDMA_HOOK
@@ -313,10 +256,9 @@ static int nprdma_block_protect(nprdma_span_t block, int is_accessible)
 }
 
 NPRDMA_HOOK
-nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open)
+nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block)
 {
-    if (!nprdma_block_is_worth_it(block) || !nprdma_block_is_unlocked(block) ||
-        !nprdma_block_is_whole(block, 1)) {
+    if (!nprdma_block_is_unlocked(block) || !nprdma_block_is_whole(block, 1)) {
         return NPRDMA_LAZY_REFUSED;
     }
 
@@ -328,7 +270,10 @@ nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open)
         return NPRDMA_LAZY_REFUSED;
     }
 
-    if (!nprdma_block_protect(block, is_open)) {
+    /* No thread writes to the pages any more when the kernel may take them */
+    if (!nprdma_block_protect(block, 0) ||
+        (syscall(SYS_madvise, block.start, nprdma_block_length(block),
+                 MADV_FREE) != 0)) {
         /* Sealed, or too many mappings: it may stay mapped */
         nprdma_block_protect(block, 1);
         return NPRDMA_LAZY_REFUSED;
@@ -408,11 +353,10 @@ static void nprdma_block_zero_by_read(nprdma_span_t span)
     nprdma_block_zero_run(run, span.end, kind);
 }
 
-/* Not all kernels tell a huge page of zeros. @return Bytes that had data. */
+/* Not all kernels tell a huge page of zeros */
 NPRDMA_HOOK
-static size_t nprdma_block_zero_pages(uintptr_t start, uintptr_t end)
+static void nprdma_block_zero_huge(uintptr_t start, uintptr_t end)
 {
-    size_t length = 0;
     uintptr_t next;
 
     for (; start < end; start = next) {
@@ -420,47 +364,8 @@ static size_t nprdma_block_zero_pages(uintptr_t start, uintptr_t end)
         next = (next < end) ? next : end;
         if (nprdma_block_has_data(start, next)) {
             nprdma_block_zero_run(start, next, NPRDMA_BLOCK_USED);
-            length += next - start;
         }
     }
-
-    return length;
-}
-
-/* Once, of memory that is zero already. The first run brings it in. */
-NPRDMA_HOOK
-static void nprdma_block_measure_hot(uintptr_t start)
-{
-    uint64_t begin;
-    unsigned i;
-
-    for (i = 0; i <= NPRDMA_BLOCK_HOT_RUNS; ++i) {
-        begin = nprdma_block_now();
-        nprdma_block_zero_run(start, start + NPRDMA_BLOCK_HOT,
-                              NPRDMA_BLOCK_USED);
-        if (i > 0) {
-            nprdma_pace_hot(&nprdma_block.pace, NPRDMA_BLOCK_HOT,
-                            nprdma_block_now() - begin);
-        }
-    }
-}
-
-NPRDMA_HOOK
-static void nprdma_block_zero_huge(uintptr_t start, uintptr_t end)
-{
-    uint64_t begin = nprdma_block_now();
-    size_t length  = nprdma_block_zero_pages(start, end);
-    uint64_t now   = nprdma_block_now();
-
-    if ((nprdma_block.max_huge != UCS_MEMUNITS_AUTO) ||
-        (length < NPRDMA_BLOCK_HOT) || (length < end - start)) {
-        return; /* What was searched for data is no measure */
-    }
-
-    if (!nprdma_pace_has_hot(&nprdma_block.pace)) {
-        nprdma_block_measure_hot(start);
-    }
-    nprdma_pace_zeroed(&nprdma_block.pace, length, now - begin, now / 1000000);
 }
 
 /* Makes no page present that is not, and writes to no page that is zero: the
@@ -499,9 +404,9 @@ static void nprdma_block_zero(nprdma_span_t block)
 }
 
 NPRDMA_HOOK
-nprdma_lazy_result_t nprdma_block_open(nprdma_span_t block, int is_open)
+nprdma_lazy_result_t nprdma_block_open(nprdma_span_t block)
 {
-    if (!nprdma_block_is_whole(block, is_open)) {
+    if (!nprdma_block_is_whole(block, 0)) {
         return NPRDMA_LAZY_LOST;
     }
 
@@ -514,9 +419,9 @@ nprdma_lazy_result_t nprdma_block_open(nprdma_span_t block, int is_open)
 }
 
 NPRDMA_HOOK
-nprdma_lazy_result_t nprdma_block_unmap(nprdma_span_t block, int is_open)
+nprdma_lazy_result_t nprdma_block_unmap(nprdma_span_t block)
 {
-    if (!nprdma_block_is_whole(block, is_open)) {
+    if (!nprdma_block_is_whole(block, 0)) {
         return NPRDMA_LAZY_LOST;
     }
 
@@ -537,8 +442,8 @@ int nprdma_block_works(void)
         return 0;
     }
 
-    works = (nprdma_block_close(page, 0) == NPRDMA_LAZY_DONE) &&
-            (nprdma_block_open(page, 0) == NPRDMA_LAZY_DONE);
+    works = (nprdma_block_close(page) == NPRDMA_LAZY_DONE) &&
+            (nprdma_block_open(page) == NPRDMA_LAZY_DONE);
     syscall(SYS_munmap, page.start, nprdma_block.page_size);
     return works;
 }

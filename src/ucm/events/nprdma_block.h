@@ -5,7 +5,6 @@
 
 #include "nprdma_hook.h"
 #include "nprdma_lazy.h"
-#include "nprdma_pace.h"
 
 BEGIN_C_DECLS
 
@@ -22,20 +21,9 @@ BEGIN_C_DECLS
  */
 
 
-/**
- * Find out what the kernel has: PROCMAP_QUERY of Linux 6.11, PAGEMAP_SCAN of
- * 6.7, keys, userfaultfd.
- *
- * @param [in] max_huge  Bytes of the longest block of huge pages that is kept;
- *                       UCS_MEMUNITS_AUTO: while that pays;
- *                       UCS_MEMUNITS_INF: all. Without PAGEMAP_SCAN all are.
- */
-void nprdma_block_init(size_t max_huge);
-
-
-/** @return How fast blocks of huge pages are zeroed; nothing is known at
- * first. For hooks and tests. */
-nprdma_pace_t *nprdma_block_pace(void);
+/** Find out what the kernel has: PROCMAP_QUERY of Linux 6.11, PAGEMAP_SCAN of
+ * 6.7, keys, userfaultfd. */
+void nprdma_block_init(void);
 
 
 /** Close the descriptors that @ref nprdma_block_init has opened. */
@@ -53,39 +41,37 @@ int nprdma_block_works(void);
 
 /**
  * Make a block inaccessible, if it is in all its bytes as mmap() makes memory
- * that may be read and written, and if it is not of more huge pages than
- * @ref nprdma_block_init allows.
+ * that may be read and written. From then on the kernel may take its pages when
+ * memory is short, as free ones.
  *
- * @param [in] block     Whole pages.
- * @param [in] is_open   Nonzero: leave it accessible.
+ * @param [in] block  Whole pages.
  *
  * @return NPRDMA_LAZY_DONE, or NPRDMA_LAZY_REFUSED: it is to be unmapped.
  */
-nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block, int is_open);
+nprdma_lazy_result_t nprdma_block_close(nprdma_span_t block);
 
 
 /**
  * Make a block that was closed accessible, with zeros in every byte. Pages that
  * are not present stay so.
  *
- * @param [in] block    As closed.
- * @param [in] is_open  As when it was closed.
+ * @param [in] block  As closed.
  *
  * @return NPRDMA_LAZY_DONE. NPRDMA_LAZY_REFUSED if the kernel refuses, or if
  *         new memory would be locked (mlockall). NPRDMA_LAZY_LOST if another
  *         mapping is there.
  */
-nprdma_lazy_result_t nprdma_block_open(nprdma_span_t block, int is_open);
+nprdma_lazy_result_t nprdma_block_open(nprdma_span_t block);
 
 
 /**
- * Unmap a block that was closed. Arguments as of @ref nprdma_block_open.
+ * Unmap a block that was closed.
  *
  * @return NPRDMA_LAZY_DONE; NPRDMA_LAZY_REFUSED if the kernel refuses for now;
  *         NPRDMA_LAZY_LOST if another mapping is there, or one that the kernel
  *         will never unmap, because it is sealed.
  */
-nprdma_lazy_result_t nprdma_block_unmap(nprdma_span_t block, int is_open);
+nprdma_lazy_result_t nprdma_block_unmap(nprdma_span_t block);
 
 END_C_DECLS
 

@@ -7,7 +7,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 BEGIN_C_DECLS
 
@@ -55,34 +54,6 @@ static inline int nprdma_span_overlaps(nprdma_span_t a, nprdma_span_t b)
     return (a.start < b.end) && (b.start < a.end);
 }
 
-
-/** @return Milliseconds since some moment. No system call; some 4 ms exact. */
-NPRDMA_HOOK
-static inline uint64_t nprdma_hook_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return ((uint64_t)now.tv_sec * 1000) + ((uint64_t)now.tv_nsec / 1000000);
-}
-
-
-/**
- * @param [inout] last_p    Atomic: time when this was true last; 0 at first.
- * @param [in]    interval  Milliseconds.
- *
- * @return Nonzero, for one thread, if that much time has passed.
- */
-NPRDMA_HOOK
-static inline int nprdma_hook_is_due(uint64_t *last_p, uint64_t interval)
-{
-    uint64_t last = __atomic_load_n(last_p, __ATOMIC_RELAXED);
-    uint64_t now  = nprdma_hook_now();
-
-    return (now - last >= interval) &&
-           __atomic_compare_exchange_n(last_p, &last, now, 0, __ATOMIC_RELAXED,
-                                       __ATOMIC_RELAXED);
-}
 
 END_C_DECLS
 

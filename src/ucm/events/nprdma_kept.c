@@ -8,7 +8,6 @@
 #include "nprdma_block.h"
 #include "nprdma_events.h"
 #include "nprdma_huge.h"
-#include "nprdma_pressure.h"
 
 #include <ucm/api/ucm.h>
 #include <ucs/debug/log.h>
@@ -20,6 +19,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,16 +27,6 @@
 #define NPRDMA_KEPT_TYPES \
     (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
      UCM_EVENT_SBRK | UCM_EVENT_BRK | UCM_EVENT_MADVISE)
-
-/* Percent of the limit of a cgroup. Up to the first blocks are kept: what is
- * left is for processes that do not know of this pool. Memory that is taken
- * empties the pool if the second would be exceeded. */
-#define NPRDMA_KEPT_ROOM_TO_KEEP 75
-#define NPRDMA_KEPT_ROOM_TO_TAKE NPRDMA_PRESSURE_ROOM_TO_TAKE
-
-/* Milliseconds for which nothing is kept after memory was short: to keep blocks
- * and unmap them unused costs time */
-#define NPRDMA_KEPT_PAUSE 10000
 
 /* UCM makes the call itself between these two */
 #define NPRDMA_KEPT_PRIO_BEFORE (-2)
@@ -46,22 +36,18 @@
 /* In memory that is all zeros in a child: it has no pool */
 typedef struct nprdma_kept_state {
     uint32_t         is_owner; /* Zero in a forked child */
-    uint32_t         is_open;
     _Atomic uint32_t unseen; /* Events that nprdma_kept_arrive() waits for */
     nprdma_lazy_t   *lazy;   /* Behind this */
 } nprdma_kept_state_t;
 
 
 static struct {
-    pthread_mutex_t          lock; /* Held during fork() */
-    unsigned                 users;
-    int                      has_handlers; /* Of UCM */
-    int                      is_child;     /* They are of the parent */
-    size_t                   page_size;
-    double                   age;   /* Seconds */
-    uint64_t                 pause_end; /* Of nprdma_hook_now(); atomic */
-    nprdma_pressure_client_t client;
-    nprdma_kept_state_t     *state; /* Kept until the process ends */
+    pthread_mutex_t      lock; /* Held during fork() */
+    unsigned             users;
+    int                  has_handlers; /* Of UCM */
+    int                  is_child;     /* They are of the parent */
+    size_t               page_size;
+    nprdma_kept_state_t *state; /* Kept until the process ends */
 } nprdma_kept = {
     .lock = PTHREAD_MUTEX_INITIALIZER
 };
@@ -77,18 +63,23 @@ static int nprdma_kept_is_owner(void)
 }
 
 
+/* The dynamic linker maps libraries by system calls of its own: no hook could
+ * give something back for them */
 NPRDMA_HOOK
-static void nprdma_kept_pause(void)
+static int nprdma_kept_is_limited(void)
 {
-    __atomic_store_n(&nprdma_kept.pause_end,
-                     nprdma_hook_now() + NPRDMA_KEPT_PAUSE, __ATOMIC_RELAXED);
-}
+    static const int resources[] = { RLIMIT_AS, RLIMIT_DATA };
+    int saved                    = errno;
+    int is_limited               = 0;
+    struct rlimit limit;
+    unsigned i;
 
-NPRDMA_HOOK
-static int nprdma_kept_has_pause(void)
-{
-    return nprdma_hook_now() <
-           __atomic_load_n(&nprdma_kept.pause_end, __ATOMIC_RELAXED);
+    for (i = 0; i < 2; ++i) {
+        is_limited |= (syscall(SYS_prlimit64, 0, resources[i], NULL, &limit) ==
+                       0) && (limit.rlim_cur != RLIM_INFINITY);
+    }
+    errno = saved;
+    return is_limited;
 }
 
 
@@ -97,14 +88,8 @@ static int nprdma_kept_has_pause(void)
 NPRDMA_HOOK
 static nprdma_lazy_result_t nprdma_kept_close(void *arg, nprdma_span_t block)
 {
-    nprdma_kept_state_t *state = arg;
-
-    if (nprdma_kept_has_pause() || nprdma_pressure_is_limited() ||
-        !nprdma_pressure_has_room(0, NPRDMA_KEPT_ROOM_TO_KEEP)) {
-        return NPRDMA_LAZY_REFUSED;
-    }
-
-    return nprdma_block_close(block, state->is_open);
+    return nprdma_kept_is_limited() ? NPRDMA_LAZY_REFUSED :
+                                      nprdma_block_close(block);
 }
 
 /* The addresses are blocked until all bytes are zero, so that no registration
@@ -112,16 +97,10 @@ static nprdma_lazy_result_t nprdma_kept_close(void *arg, nprdma_span_t block)
 NPRDMA_HOOK
 static nprdma_lazy_result_t nprdma_kept_open(void *arg, nprdma_span_t block)
 {
-    nprdma_kept_state_t *state = arg;
     nprdma_lazy_result_t result;
 
-    if (state->is_open) {
-        /* A registration of unmapped memory may have populated pages since */
-        nprdma_events_take(block, nprdma_span(0, 0));
-    } else {
-        nprdma_events_block(block);
-    }
-    result = nprdma_block_open(block, state->is_open);
+    nprdma_events_block(block);
+    result = nprdma_block_open(block);
     nprdma_events_unblock();
     return result;
 }
@@ -129,11 +108,10 @@ static nprdma_lazy_result_t nprdma_kept_open(void *arg, nprdma_span_t block)
 NPRDMA_HOOK
 static nprdma_lazy_result_t nprdma_kept_release(void *arg, nprdma_span_t block)
 {
-    nprdma_kept_state_t *state = arg;
     nprdma_lazy_result_t result;
 
     nprdma_events_take(block, block);
-    result = nprdma_block_unmap(block, state->is_open);
+    result = nprdma_block_unmap(block);
     nprdma_events_unblock();
     return result;
 }
@@ -152,23 +130,6 @@ static nprdma_span_t nprdma_kept_pages(const void *address, size_t length)
 {
     return nprdma_huge_span((uintptr_t)address, length,
                             nprdma_kept.page_size);
-}
-
-/* Memory is about to be taken, and the kernel cannot take what is kept, by this
- * process or by others: if both are more than a cgroup may have, the kernel
- * kills a process */
-NPRDMA_HOOK
-static void nprdma_kept_make_room(nprdma_lazy_t *lazy, size_t length)
-{
-    if (nprdma_pressure_has_room(length, NPRDMA_KEPT_ROOM_TO_TAKE)) {
-        return;
-    }
-
-    nprdma_kept_pause();
-    nprdma_lazy_drop(lazy, UINT64_MAX);
-    if (!nprdma_pressure_has_room(length, NPRDMA_KEPT_ROOM_TO_TAKE)) {
-        nprdma_pressure_await_room(length, NPRDMA_KEPT_ROOM_TO_TAKE);
-    }
 }
 
 NPRDMA_HOOK
@@ -210,9 +171,8 @@ static void nprdma_kept_unmap(nprdma_lazy_t *lazy, ucm_event_t *event)
 
     /* Not mapped, as far as the caller knows */
     nprdma_lazy_forget(lazy, span);
-    if (nprdma_lazy_keep(lazy, span, nprdma_hook_now())) {
+    if (nprdma_lazy_keep(lazy, span)) {
         event->munmap.result = 0;
-        nprdma_pressure_arm(&nprdma_kept.client);
     }
 }
 
@@ -254,20 +214,9 @@ static void nprdma_kept_before(ucm_event_type_t type, ucm_event_t *event,
     switch (type) {
     case UCM_EVENT_MMAP:
         nprdma_kept_map(lazy, event);
-        if (nprdma_pressure_mapped(event) >= NPRDMA_LAZY_MIN) {
-            nprdma_kept_make_room(lazy, event->mmap.size);
-        }
         break;
     case UCM_EVENT_MUNMAP:
         nprdma_kept_unmap(lazy, event);
-        break;
-    case UCM_EVENT_SBRK:
-        if (event->sbrk.increment > 0) {
-            nprdma_kept_make_room(lazy, (size_t)event->sbrk.increment);
-        }
-        break;
-    case UCM_EVENT_BRK:
-        nprdma_kept_make_room(lazy, 0); /* Larger by an unknown length */
         break;
     case UCM_EVENT_MREMAP:
         span = nprdma_kept_pages(event->mremap.address,
@@ -304,7 +253,7 @@ static unsigned nprdma_kept_drop_all(nprdma_lazy_t *lazy)
 
     /* Other threads may go on to keep blocks */
     for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
-        count  = nprdma_lazy_drop(lazy, UINT64_MAX);
+        count  = nprdma_lazy_drop(lazy);
         total += count;
         if (count == 0) {
             break;
@@ -404,54 +353,6 @@ static void nprdma_kept_after(ucm_event_type_t type, ucm_event_t *event,
 }
 
 
-/* ---- giving back ---- */
-
-/* On a thread. Neither takes the lock, whose owner may wait for them. */
-static unsigned nprdma_kept_drop_old(nprdma_kept_state_t *state, double seconds)
-{
-    uint64_t age = (uint64_t)(seconds * 1000);
-    uint64_t now = nprdma_hook_now();
-
-    return (age > now) ? 0 : nprdma_lazy_drop(state->lazy, now - age);
-}
-
-static void nprdma_kept_rearm(nprdma_kept_state_t *state)
-{
-    nprdma_lazy_stats_t stats;
-
-    nprdma_lazy_query(state->lazy, &stats);
-    if (stats.bytes > 0) {
-        return;
-    }
-
-    /* A hook may have kept a block since: then it is seen here, or it arms */
-    nprdma_pressure_disarm(&nprdma_kept.client);
-    nprdma_lazy_query(state->lazy, &stats);
-    if (stats.bytes > 0) {
-        nprdma_pressure_arm(&nprdma_kept.client);
-    }
-}
-
-static void nprdma_kept_give_back(void *arg)
-{
-    nprdma_kept_state_t *state = arg;
-
-    nprdma_kept_pause();
-    nprdma_lazy_drop(state->lazy, UINT64_MAX);
-    nprdma_kept_rearm(state);
-}
-
-static void nprdma_kept_tick(void *arg)
-{
-    nprdma_kept_state_t *state = arg;
-
-    /* A limit may have been set since */
-    nprdma_kept_drop_old(state, nprdma_pressure_is_limited() ? 0 :
-                                nprdma_kept.age);
-    nprdma_kept_rearm(state);
-}
-
-
 /* ---- fork ---- */
 
 /* A child never pays for copies of kept pages: they are unmapped before */
@@ -477,16 +378,11 @@ static void nprdma_kept_fork_child(void)
     pthread_mutex_unlock(&nprdma_kept.lock);
 }
 
-/* Handlers of fork() run in the other order: locks of nprdma_pressure.h are
- * taken under that of this file */
 static void nprdma_kept_install_forks(void)
 {
-    nprdma_kept_installed = nprdma_pressure_init();
-    if (nprdma_kept_installed == 0) {
-        nprdma_kept_installed = pthread_atfork(nprdma_kept_fork_prepare,
-                                               nprdma_kept_fork_parent,
-                                               nprdma_kept_fork_child);
-    }
+    nprdma_kept_installed = pthread_atfork(nprdma_kept_fork_prepare,
+                                           nprdma_kept_fork_parent,
+                                           nprdma_kept_fork_child);
 }
 
 
@@ -561,11 +457,9 @@ static void nprdma_kept_remove_handlers(void)
     nprdma_kept.has_handlers = 0;
 }
 
-/*
- * In this order: without handlers nothing more is kept, and armed. A child does
- * not remove what it has inherited, since UCM would wait for ever for a thread
- * of the parent that was in a hook.
- */
+/* In this order: without handlers nothing more is kept. A child does not remove
+ * what it has inherited, since UCM would wait for ever for a thread of the
+ * parent that was in a hook. */
 static void nprdma_kept_uninstall(nprdma_kept_state_t *state)
 {
     if (nprdma_kept.is_child) {
@@ -573,8 +467,7 @@ static void nprdma_kept_uninstall(nprdma_kept_state_t *state)
     } else {
         nprdma_kept_remove_handlers();
     }
-    nprdma_pressure_remove(&nprdma_kept.client);
-    nprdma_lazy_drop(state->lazy, UINT64_MAX);
+    nprdma_lazy_drop(state->lazy);
     state->is_owner = 0;
     nprdma_block_cleanup();
 }
@@ -597,46 +490,25 @@ static ucs_status_t nprdma_kept_add_handlers(void)
     return UCS_OK;
 }
 
-static ucs_status_t nprdma_kept_add_client(nprdma_kept_state_t *state)
-{
-    nprdma_pressure_client_t *client = &nprdma_kept.client;
-
-    memset(client, 0, sizeof(*client));
-    client->give_back    = nprdma_kept_give_back;
-    client->tick         = nprdma_kept_tick;
-    client->arg          = state;
-    client->tick_seconds = nprdma_kept.age / 4;
-    return nprdma_pressure_add(client);
-}
-
 /* @param [out] why_p  Reason of an error that has not been logged. */
-static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params,
-                                        const char **why_p)
+static ucs_status_t nprdma_kept_install(size_t limit, const char **why_p)
 {
     nprdma_kept_state_t *state;
     ucs_status_t status;
 
     nprdma_kept.page_size = (size_t)sysconf(_SC_PAGESIZE);
-    nprdma_kept.age       = params->age;
-    nprdma_kept.pause_end = 0;
     status                = nprdma_kept_prepare();
     if (status != UCS_OK) {
         *why_p = ucs_status_string(status);
         return status;
     }
 
-    state  = nprdma_kept.state;
-    status = nprdma_kept_add_client(state);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    nprdma_block_init(params->max_huge);
-    nprdma_lazy_init(state->lazy, params->limit, &nprdma_kept_ops, state);
-    state->is_open  = params->is_open;
+    state = nprdma_kept.state;
+    nprdma_block_init();
+    nprdma_lazy_init(state->lazy, limit, &nprdma_kept_ops, state);
     state->is_owner = 1;
     status          = nprdma_kept_add_handlers();
-    *why_p = ucs_status_string(status);
+    *why_p          = ucs_status_string(status);
     if ((status == UCS_OK) && !nprdma_kept_arrive(state)) {
         *why_p = "UCX does not report mmap() and munmap()";
         status = UCS_ERR_UNSUPPORTED;
@@ -650,12 +522,11 @@ static ucs_status_t nprdma_kept_install(const nprdma_kept_params_t *params,
         return status;
     }
 
-    ucs_info("munmap() keeps up to %zu bytes for reuse%s", params->limit,
-             params->is_open ? ", accessible" : "");
+    ucs_info("munmap() keeps up to %zu bytes for reuse", limit);
     return UCS_OK;
 }
 
-ucs_status_t nprdma_kept_start(const nprdma_kept_params_t *params)
+ucs_status_t nprdma_kept_start(size_t limit)
 {
     const char *why     = NULL;
     ucs_status_t status = UCS_OK;
@@ -678,7 +549,7 @@ ucs_status_t nprdma_kept_start(const nprdma_kept_params_t *params)
         why    = strerror(nprdma_kept_installed);
         status = UCS_ERR_NO_MEMORY;
     } else if (nprdma_kept.users == 0) {
-        status = nprdma_kept_install(params, &why);
+        status = nprdma_kept_install(limit, &why);
     }
     nprdma_kept.users += (status == UCS_OK);
     pthread_mutex_unlock(&nprdma_kept.lock);
@@ -698,22 +569,16 @@ void nprdma_kept_stop(void)
     pthread_mutex_unlock(&nprdma_kept.lock);
 }
 
-unsigned nprdma_kept_drop(double seconds)
+unsigned nprdma_kept_drop(void)
 {
     unsigned count = 0;
 
     pthread_mutex_lock(&nprdma_kept.lock);
     if (nprdma_kept_is_owner()) {
-        count = nprdma_kept_drop_old(nprdma_kept.state, seconds);
+        count = nprdma_lazy_drop(nprdma_kept.state->lazy);
     }
     pthread_mutex_unlock(&nprdma_kept.lock);
     return count;
-}
-
-NPRDMA_HOOK
-int nprdma_kept_is_open(void)
-{
-    return nprdma_kept_is_owner() && nprdma_kept.state->is_open;
 }
 
 void nprdma_kept_query(nprdma_lazy_stats_t *stats)

@@ -14,7 +14,6 @@
 typedef struct nprdma_lazy_slot {
     nprdma_place_t   place;
     _Atomic uint64_t order; /* Higher: kept later */
-    _Atomic uint64_t since; /* As given to nprdma_lazy_keep() */
 } nprdma_lazy_slot_t;
 
 
@@ -300,7 +299,7 @@ static nprdma_lazy_slot_t *nprdma_lazy_take_free(nprdma_lazy_t *lazy)
 
 NPRDMA_HOOK
 static int nprdma_lazy_fill(nprdma_lazy_t *lazy, nprdma_lazy_slot_t *slot,
-                            nprdma_span_t span, uint64_t now)
+                            nprdma_span_t span)
 {
     nprdma_place_set(&slot->place, span);
     if (lazy->ops->close(lazy->arg, span) != NPRDMA_LAZY_DONE) {
@@ -308,7 +307,6 @@ static int nprdma_lazy_fill(nprdma_lazy_t *lazy, nprdma_lazy_slot_t *slot,
         return 0;
     }
 
-    atomic_store(&slot->since, now);
     atomic_store(&slot->order, atomic_fetch_add(&lazy->order, 1));
     atomic_fetch_add(&lazy->kept, 1);
     nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FULL);
@@ -316,7 +314,7 @@ static int nprdma_lazy_fill(nprdma_lazy_t *lazy, nprdma_lazy_slot_t *slot,
 }
 
 NPRDMA_HOOK
-int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_span_t span, uint64_t now)
+int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_span_t span)
 {
     size_t length = span.end - span.start;
     nprdma_lazy_slot_t *slot;
@@ -328,7 +326,7 @@ int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_span_t span, uint64_t now)
     }
 
     slot = nprdma_lazy_take_free(lazy);
-    if ((slot == NULL) || !nprdma_lazy_fill(lazy, slot, span, now)) {
+    if ((slot == NULL) || !nprdma_lazy_fill(lazy, slot, span)) {
         atomic_fetch_sub(&lazy->bytes, length);
         return 0;
     }
@@ -374,7 +372,7 @@ uintptr_t nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
 }
 
 NPRDMA_HOOK
-unsigned nprdma_lazy_drop(nprdma_lazy_t *lazy, uint64_t before)
+unsigned nprdma_lazy_drop(nprdma_lazy_t *lazy)
 {
     unsigned count = 0;
     nprdma_lazy_slot_t *slot;
@@ -386,7 +384,6 @@ unsigned nprdma_lazy_drop(nprdma_lazy_t *lazy, uint64_t before)
         slot = &lazy->slots[i];
         word = nprdma_place_read(&slot->place, &block);
         if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
-            (atomic_load(&slot->since) <= before) &&
             nprdma_place_claim(&slot->place, word)) {
             count += nprdma_lazy_release(lazy, slot, 0);
         }

@@ -145,11 +145,10 @@ void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_span_t span);
  * that have been kept for longest if it does not fit otherwise.
  *
  * @param [in] span  Whole pages, which the NIC does not access any more.
- * @param [in] now   Milliseconds of any clock that does not go back.
  *
  * @return Nonzero if there is nothing left to be unmapped.
  */
-int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_span_t span, uint64_t now);
+int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_span_t span);
 
 
 /**
@@ -162,15 +161,8 @@ int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_span_t span, uint64_t now);
 uintptr_t nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length);
 
 
-/**
- * Release kept blocks.
- *
- * @param [in] before  Those that were kept at this time or earlier, as in
- *                     @ref nprdma_lazy_keep; UINT64_MAX: all.
- *
- * @return Number of blocks.
- */
-unsigned nprdma_lazy_drop(nprdma_lazy_t *lazy, uint64_t before);
+/** Release all kept blocks. @return Their number. */
+unsigned nprdma_lazy_drop(nprdma_lazy_t *lazy);
 
 
 /**

@@ -7,8 +7,6 @@
 
 #include "test_monitor.h"
 
-#include "fake_cgroup.h"
-
 #include <cerrno>
 #include <fstream>
 #include <string>
@@ -69,13 +67,7 @@ protected:
 
     void SetUp() override
     {
-        /* Other programs may make the machine's memory short: hardly ever for
-         * that long */
-        nprdma_pressure_params_t pressure = {
-            {"/proc", "/sys/fs/cgroup", "full 1900000 2000000"}, 1, 1
-        };
         test_monitor::SetUp();
-        nprdma_pressure_set_params(&pressure);
         for (const char *name : { "__asan_init", "__hwasan_init", "__msan_init",
                                   "__tsan_init" }) {
             if (dlsym(RTLD_DEFAULT, name) != nullptr) {
@@ -85,12 +77,6 @@ protected:
         if (group.m_path.empty()) {
             GTEST_SKIP() << "no memory controller here, or no right to use it";
         }
-    }
-
-    void TearDown() override
-    {
-        nprdma_pressure_set_params(nullptr);
-        test_monitor::TearDown();
     }
 
     /* @return A child in the group, with a monitor of its own. It ends even if

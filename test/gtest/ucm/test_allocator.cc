@@ -9,7 +9,6 @@
 
 #include <ucm/access/nprdma_access.h>
 #include <ucm/events/nprdma_kept.h>
-#include <ucm/events/nprdma_pressure.h>
 
 #include <ucm/api/ucm.h>
 
@@ -34,8 +33,6 @@ protected:
     {
         test_monitor::SetUp();
         params.lazy_limit = 32 * MiB;
-        params.lazy_huge  = UCS_MEMUNITS_INF;
-        params.lazy_age   = 3600;
         /* So that malloc() maps, and trims the heap, as often as it can */
         mallopt(M_MMAP_THRESHOLD, 128 * KiB);
         mallopt(M_TRIM_THRESHOLD, 4 * KiB);
@@ -165,7 +162,7 @@ protected:
             unreg(&range, random() % 2);
             stats();
             if (random() % 4 == 0) {
-                nprdma_kept_drop(0);
+                nprdma_kept_drop();
             }
             if (is_mapped) {
                 munmap(ptr, length);
@@ -206,7 +203,7 @@ TEST_F(test_allocator, dropping_needs_no_lock)
             munmap(ptr, length);
         }
         ASSERT_EQ(6 * MiB, kept().bytes);
-        expect_without_lock([]() { nprdma_kept_drop(0); });
+        expect_without_lock([]() { nprdma_kept_drop(); });
         EXPECT_EQ(0u, kept().bytes);
     }
 }
@@ -221,44 +218,6 @@ TEST_F(test_allocator, allocating_needs_the_lock)
                 free(ptr);
             }),
             "the thread allocates");
-}
-
-/* The thread of nprdma_pressure.h as well */
-TEST_F(test_allocator, giving_back_needs_no_lock)
-{
-    char root[] = "/tmp/test_allocator.XXXXXX";
-    ASSERT_NE(nullptr, mkdtemp(root));
-    std::string meminfo               = std::string(root) + "/meminfo";
-    std::string next                  = meminfo + ".new";
-    nprdma_pressure_params_t pressure = {
-        { root, root, "some 100000 2000000" }, 0.01, 0.01
-    };
-    std::ofstream(meminfo) << "MemTotal: 1000000 kB\n"
-                              "MemAvailable: 900000 kB\n";
-    nprdma_pressure_set_params(&pressure);
-    start();
-    char *ptr = block();
-    memset(ptr, 1, MiB);
-    munmap(ptr, MiB);
-    ASSERT_EQ(MiB, kept().bytes);
-    std::ofstream(next) << "MemTotal: 1000000 kB\nMemAvailable: 10000 kB\n";
-
-    /* A thread that still unmaps the block is waited for by the hook */
-    one_lock_take();
-    rename(next.c_str(), meminfo.c_str());
-    while ((kept().bytes != 0) && (one_lock_num_waiting() == 0)) {
-        std::this_thread::yield();
-    }
-    void *there = mmap(ptr, MiB, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    one_lock_release();
-    EXPECT_EQ((void*)ptr, there);
-    EXPECT_EQ(0u, kept().bytes);
-    munmap(there, MiB);
-    stop();
-    nprdma_pressure_set_params(nullptr);
-    unlink(meminfo.c_str());
-    rmdir(root);
 }
 
 /* Threads are anywhere in the monitor when they come to malloc(), and wait

@@ -11,7 +11,6 @@
 #include <ucm/access/nprdma_pagein.h>
 #include <ucm/events/nprdma_events.h>
 #include <ucm/events/nprdma_kept.h>
-#include <ucm/events/nprdma_pressure.h>
 
 #include <ucm/api/ucm.h>
 
@@ -25,7 +24,6 @@
 #include <string>
 
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -58,7 +56,6 @@ extern "C" {
 int __real_open(const char *path, int flags, ...);
 ssize_t __real_getrandom(void *buffer, size_t length, unsigned flags);
 int __real_madvise(void *ptr, size_t length, int advice);
-int __real_eventfd(unsigned count, int flags);
 ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local,
                                 unsigned long num_local,
                                 const struct iovec *remote,
@@ -90,12 +87,6 @@ int __wrap_madvise(void *ptr, size_t length, int advice)
     return __real_madvise(ptr, length, advice);
 }
 
-int __wrap_eventfd(unsigned count, int flags)
-{
-    pass("eventfd");
-    return __real_eventfd(count, flags);
-}
-
 ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local,
                                 unsigned long num_local,
                                 const struct iovec *remote,
@@ -125,13 +116,9 @@ nprdma_monitor_params_t monitor_params;
 nprdma_monitor_t        *monitor;
 nprdma_listener_t       listener;
 
-nprdma_pressure_client_t client;
-
 bool create(size_t lazy_limit = 0)
 {
     monitor_params.lazy_limit = lazy_limit;
-    monitor_params.lazy_huge  = UCS_MEMUNITS_INF;
-    monitor_params.lazy_age   = 10;
     return nprdma_monitor_create(&monitor_params, &monitor) == UCS_OK;
 }
 
@@ -170,11 +157,7 @@ bool with_atomic()
 
 bool keeping()
 {
-    nprdma_kept_params_t params = {};
-    params.limit    = 64u << 20;
-    params.max_huge = UCS_MEMUNITS_INF;
-    params.age      = 10;
-    return nprdma_kept_start(&params) == UCS_OK;
+    return nprdma_kept_start(64u << 20) == UCS_OK;
 }
 
 /* A thread of the parent has UCM's lock for ever, in the child: it reads */
@@ -190,13 +173,6 @@ bool in_hook()
     void *ptr = mmap(nullptr, NPRDMA_PAGE_SIZE, PROT_READ,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return (ptr != MAP_FAILED) && (munmap(ptr, NPRDMA_PAGE_SIZE) == 0);
-}
-
-bool pressed()
-{
-    memset(&client, 0, sizeof(client));
-    client.give_back = [](void*) {};
-    return nprdma_pressure_add(&client) == UCS_OK;
 }
 
 bool module_opened()
@@ -233,8 +209,6 @@ const held_lock locks[] = {
       []() { return create(64u << 20) && destroy(); } },
     { "hook", false, "in a hook", []() { return create(64u << 20); }, in_hook,
       []() { return create(64u << 20) && destroy(); } },
-    { "pressure", true, "eventfd", nothing, pressed,
-      []() { nprdma_pressure_remove(&client); return pressed(); } },
     { "access", false, "process_vm_writev", nothing,
       []() { return nprdma_access_init() == UCS_OK; },
       []() { return (nprdma_access_init() == UCS_OK) && with_atomic(); } },

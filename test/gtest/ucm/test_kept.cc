@@ -1,15 +1,14 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "limited_group.h"
 #include "test_monitor.h"
 
 #include <ucm/events/nprdma_block.h>
 #include <ucm/events/nprdma_events.h>
 #include <ucm/events/nprdma_kept.h>
 #include <ucm/events/nprdma_pagemap.h>
-#include <ucm/events/nprdma_pressure.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <random>
 #include <string>
@@ -48,7 +47,6 @@
 
 namespace {
 constexpr size_t KiB = 1024;
-constexpr size_t MiB = 1024 * KiB;
 }
 
 /* Memory that munmap() keeps. test_lazy.cc has the policy alone. */
@@ -76,8 +74,6 @@ protected:
             }
         }
         params.lazy_limit = limit;
-        params.lazy_huge  = UCS_MEMUNITS_INF;
-        params.lazy_age   = 3600;
     }
 
     static char *block(size_t length = MiB)
@@ -245,7 +241,7 @@ TEST_F(test_kept, comes_back_with_zeros)
         ASSERT_TRUE(unmap(again, length));
     }
     EXPECT_EQ(kept().bytes, 17 * MiB + 128 * KiB + 4096);
-    EXPECT_EQ(4u, nprdma_kept_drop(0));
+    EXPECT_EQ(4u, nprdma_kept_drop());
     EXPECT_EQ(0u, kept().bytes);
 }
 
@@ -348,14 +344,6 @@ protected:
         return scan((char*)first, NPRDMA_PAGEMAP_HUGE) == 1;
     }
 
-    /* Milliseconds, as of the hooks */
-    static uint64_t now()
-    {
-        struct timespec time;
-        clock_gettime(CLOCK_MONOTONIC, &time);
-        return time.tv_sec * (uint64_t)1000 + time.tv_nsec / 1000000;
-    }
-
     /* A system without PAGEMAP_SCAN */
     static void refuse_scan()
     {
@@ -451,80 +439,6 @@ TEST_F(test_kept_huge, pages_of_all_kinds_without_scan)
     }, refuse_scan));
 }
 
-/* To zero them takes more time than to unmap them; small pages take longer */
-TEST_F(test_kept_huge, long_blocks_are_unmapped)
-{
-    params.lazy_huge = 4 * MiB;
-    start();
-    uint64_t dropped = kept().dropped;
-    for (size_t length : { 4 * MiB, 4 * MiB + 4096, 8 * MiB }) {
-        char *ptr = used_huge(length);
-        ASSERT_TRUE(is_huge(ptr));
-        EXPECT_EQ(length == 4 * MiB, unmap(ptr, length)) << length;
-        EXPECT_EQ(length == 4 * MiB, is_mapped(ptr)) << length;
-    }
-    EXPECT_EQ(4 * MiB, kept().bytes);
-    ASSERT_EQ(0, prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
-    char *ptr = used(8 * MiB);
-    EXPECT_FALSE(is_huge(ptr));
-    EXPECT_TRUE(unmap(ptr, 8 * MiB)) << "the control: pages of 4 KiB";
-    EXPECT_EQ(0, prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
-    EXPECT_EQ(dropped, kept().dropped);
-}
-
-TEST_F(test_kept_huge, none_is_kept)
-{
-    params.lazy_huge = 0;
-    start();
-    EXPECT_FALSE(unmap(used_huge(4 * MiB), 4 * MiB));
-    EXPECT_TRUE(unmap(used(MiB), MiB)) << "the control: not huge";
-}
-
-/* Real zeroing is measured; that the cache is full is only told here */
-TEST_F(test_kept_huge, as_fast_as_the_cache)
-{
-    params.lazy_huge = UCS_MEMUNITS_AUTO;
-    start();
-    nprdma_pace_t *pace = nprdma_block_pace();
-    char *ptr           = used_huge(4 * MiB);
-    ASSERT_TRUE(unmap(ptr, 4 * MiB));
-    EXPECT_EQ(0u, pace->hot);
-    ASSERT_EQ((void*)ptr, (void*)block(4 * MiB));
-    EXPECT_GT(pace->hot, 0u);
-    EXPECT_TRUE(is_zero(ptr, 4 * MiB));
-    EXPECT_TRUE(is_huge(ptr));
-    munmap(ptr, 4 * MiB);
-    for (int i = 0; i < NPRDMA_PACE_ROW; ++i) {
-        nprdma_pace_zeroed(pace, 4 * MiB, 1000000000, now());
-    }
-    ptr = used_huge(4 * MiB);
-    EXPECT_FALSE(unmap(ptr, 4 * MiB));
-    EXPECT_FALSE(is_mapped(ptr));
-    EXPECT_TRUE(unmap(used_huge(2 * MiB), 2 * MiB)) << "the control: shorter";
-    /* One that is measured, and as fast as can be, changes nothing by itself */
-    nprdma_pace_zeroed(pace, 4 * MiB, 1, now());
-    EXPECT_FALSE(unmap(used_huge(4 * MiB), 4 * MiB));
-    pace->until = 0;
-    EXPECT_TRUE(unmap(used_huge(4 * MiB), 4 * MiB)) << "it has ended";
-}
-
-/* A slow zeroing is reported: with a time in the cache that none can reach,
- * each is slow */
-TEST_F(test_kept_huge, is_measured)
-{
-    params.lazy_huge = UCS_MEMUNITS_AUTO;
-    start();
-    nprdma_block_pace()->hot = 1;
-    for (int i = 0; i < NPRDMA_PACE_ROW; ++i) {
-        char *ptr = used_huge(4 * MiB);
-        ASSERT_TRUE(unmap(ptr, 4 * MiB)) << i;
-        ASSERT_EQ((void*)ptr, (void*)block(4 * MiB));
-        munmap(ptr, 4 * MiB);
-        nprdma_kept_drop(0);
-    }
-    EXPECT_FALSE(unmap(used_huge(4 * MiB), 4 * MiB));
-}
-
 TEST_F(test_kept, access_after_munmap_is_a_fault)
 {
     for (size_t length : { 128 * KiB, MiB, 32 * MiB }) {
@@ -569,21 +483,6 @@ TEST_F(test_kept, access_after_munmap_is_a_fault)
     }
 }
 
-/* The control of the test above, and what the manual page warns of */
-TEST_F(test_kept, zeroed_lets_an_access_pass)
-{
-    params.lazy_open = 1;
-    int status       = in_child([&]() {
-        char *ptr = used();
-        if (!unmap(ptr)) {
-            return 1;
-        }
-        ((volatile char*)ptr)[5] = 1;
-        return ((block() == ptr) && is_zero(ptr, MiB)) ? 0 : 2;
-    });
-    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
-}
-
 TEST_F(test_kept, maps_are_as_without_it)
 {
     start();
@@ -599,7 +498,7 @@ TEST_F(test_kept, maps_are_as_without_it)
         }
     }
     EXPECT_NE(before, mappings()) << "the control: blocks are kept";
-    EXPECT_EQ(4u, nprdma_kept_drop(0));
+    EXPECT_EQ(4u, nprdma_kept_drop());
     EXPECT_EQ(before, mappings());
 
     char *ptr = used();
@@ -612,33 +511,30 @@ TEST_F(test_kept, maps_are_as_without_it)
 /* As a munmap() without it: no bit, no way to get one */
 TEST_F(test_kept, kept_pages_are_retired)
 {
-    for (int is_open : { 0, 1 }) {
-        nprdma_range_t range;
-        params.lazy_open = is_open;
-        start();
-        char *ptr = used();
-        ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
-        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-        EXPECT_EQ(3, all_bits(&range, ptr, MiB));
-        uint32_t before = state(&range, ptr);
+    nprdma_range_t range;
+    start();
+    char *ptr = used();
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, MiB));
+    uint32_t before = state(&range, ptr);
 
-        ASSERT_TRUE(unmap(ptr));
-        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
-        EXPECT_EQ((before & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT,
-                  state(&range, ptr));
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
-        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+    EXPECT_EQ((before & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT,
+              state(&range, ptr));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
 
-        /* What is mapped there now may be used, as ever */
-        ASSERT_EQ((void*)ptr, (void*)block());
-        EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "bits of the old memory";
-        EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-        EXPECT_EQ(3, all_bits(&range, ptr, MiB));
-        EXPECT_TRUE(is_zero(ptr, MiB));
-        munmap(ptr, MiB);
-        unreg(&range);
-        stop();
-    }
+    /* What is mapped there now may be used, as ever */
+    ASSERT_EQ((void*)ptr, (void*)block());
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "bits of the old memory";
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, MiB));
+    EXPECT_TRUE(is_zero(ptr, MiB));
+    munmap(ptr, MiB);
+    unreg(&range);
+    stop();
 }
 
 /* The module hears of it as well, and takes the pages before they are kept.
@@ -676,7 +572,7 @@ TEST_F(test_kept, module_takes_kept_pages)
 
     /* Given back, by a call that no hook sees */
     ASSERT_TRUE(unmap(ptr));
-    ASSERT_EQ(1u, nprdma_kept_drop(0));
+    ASSERT_EQ(1u, nprdma_kept_drop());
     raw_mmap(ptr, MiB);
     EXPECT_EQ(0, all_bits(&range, ptr, MiB));
     raw_munmap(ptr, MiB);
@@ -715,24 +611,21 @@ TEST_F(test_kept, bits_then_drain_then_kept)
 TEST_F(test_kept, registered_while_kept)
 {
     nprdma_range_t range;
-    for (int is_open : { 0, 1 }) {
-        params.lazy_open = is_open;
-        start();
-        char *ptr = used();
-        ASSERT_TRUE(unmap(ptr));
-        ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
-        EXPECT_EQ(is_open ? UCS_OK : UCS_ERR_INVALID_ADDR, populate(&range));
-        drains = 0;
-        ASSERT_EQ((void*)ptr, (void*)block());
-        EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "during the zeroing";
-        EXPECT_EQ(is_open, drains);
-        EXPECT_EQ(UCS_OK, populate(&range));
-        munmap(ptr, MiB);
-        ASSERT_EQ(1u, nprdma_kept_drop(0));
-        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
-        unreg(&range);
-        stop();
-    }
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    drains = 0;
+    ASSERT_EQ((void*)ptr, (void*)block());
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "during the zeroing";
+    EXPECT_EQ(0, drains);
+    EXPECT_EQ(UCS_OK, populate(&range));
+    munmap(ptr, MiB);
+    ASSERT_EQ(1u, nprdma_kept_drop());
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+    unreg(&range);
+    stop();
 }
 
 namespace {
@@ -872,46 +765,43 @@ INSTANTIATE_TEST_SUITE_P(all, test_kept_changes, ::testing::ValuesIn(changes),
 TEST_F(test_kept, sealed_memory_stays)
 {
     for (size_t length : { (size_t)0, (size_t)page, (size_t)MiB }) {
-        for (int is_open : { 0, 1 }) {
-            params.lazy_open = is_open;
-            int status       = in_child([&]() {
-                char *ptr = used();
-                if ((length > 0) &&
-                    (syscall(SYS_mseal, ptr + MiB - length, length, 0) != 0)) {
-                    return (errno == ENOSYS) ? 77 : 1;
-                }
-                errno   = 0;
-                int ret = munmap(ptr, MiB);
-                if (length == 0) { /* The control */
-                    return ((ret == 0) && (kept().bytes == MiB)) ? 0 : 2;
-                }
-                if ((ret != -1) || (errno != EPERM) || (kept().kept != 0)) {
-                    return 3;
-                }
-                for (size_t i = 0; i < MiB; ++i) {
-                    if (ptr[i] != 0x5a) {
-                        return 4;
-                    }
-                }
-                memset(ptr, 1, MiB);
-                /* It is never given to another mapping */
-                for (int i = 0; i < 3; ++i) {
-                    char *other = used();
-                    if ((other < ptr + MiB) && (ptr < other + MiB)) {
-                        return 5;
-                    }
-                    if (!unmap(other)) {
-                        return 6;
-                    }
-                }
-                return ((ptr[0] == 1) && (munmap(ptr, MiB) == -1)) ? 0 : 7;
-            });
-            ASSERT_TRUE(WIFEXITED(status)) << status;
-            if (WEXITSTATUS(status) == 77) {
-                GTEST_SKIP() << "no mseal(): Linux 6.10";
+        int status       = in_child([&]() {
+            char *ptr = used();
+            if ((length > 0) &&
+                (syscall(SYS_mseal, ptr + MiB - length, length, 0) != 0)) {
+                return (errno == ENOSYS) ? 77 : 1;
             }
-            EXPECT_EQ(0, WEXITSTATUS(status)) << length << " " << is_open;
+            errno   = 0;
+            int ret = munmap(ptr, MiB);
+            if (length == 0) { /* The control */
+                return ((ret == 0) && (kept().bytes == MiB)) ? 0 : 2;
+            }
+            if ((ret != -1) || (errno != EPERM) || (kept().kept != 0)) {
+                return 3;
+            }
+            for (size_t i = 0; i < MiB; ++i) {
+                if (ptr[i] != 0x5a) {
+                    return 4;
+                }
+            }
+            memset(ptr, 1, MiB);
+            /* It is never given to another mapping */
+            for (int i = 0; i < 3; ++i) {
+                char *other = used();
+                if ((other < ptr + MiB) && (ptr < other + MiB)) {
+                    return 5;
+                }
+                if (!unmap(other)) {
+                    return 6;
+                }
+            }
+            return ((ptr[0] == 1) && (munmap(ptr, MiB) == -1)) ? 0 : 7;
+        });
+        ASSERT_TRUE(WIFEXITED(status)) << status;
+        if (WEXITSTATUS(status) == 77) {
+            GTEST_SKIP() << "no mseal(): Linux 6.10";
         }
+        EXPECT_EQ(0, WEXITSTATUS(status)) << length;
     }
 }
 
@@ -930,7 +820,7 @@ TEST_F(test_kept, sealed_while_kept)
                 return (errno == ENOSYS) ? 77 : 2;
             }
             if (is_dropped) {
-                nprdma_kept_drop(0);
+                nprdma_kept_drop();
             }
             char *other = block();
             if ((other == ptr) || !is_zero(other, MiB) ||
@@ -940,7 +830,7 @@ TEST_F(test_kept, sealed_while_kept)
             /* There is room again for as much as before */
             char *third = used();
             return (unmap(other) && unmap(third) && (kept().bytes == 2 * MiB) &&
-                    (nprdma_kept_drop(0) == 2)) ? 0 : 4;
+                    (nprdma_kept_drop() == 2)) ? 0 : 4;
         });
         ASSERT_TRUE(WIFEXITED(status)) << status;
         if (WEXITSTATUS(status) == 77) {
@@ -1009,47 +899,44 @@ TEST_F(test_kept_watched, is_left_to_the_kernel)
     struct range {
         size_t start, length;
     };
-    for (int is_open : { 0, 1 }) {
-        params.lazy_open = is_open;
-        start();
-        for (auto &part : { range{ 0, MiB }, range{ 0, page },
-                            range{ MiB - page, page },
-                            range{ MiB / 2, 16 * page } }) {
-            char *ptr = used();
-            ASSERT_EQ(0, watch(ptr + part.start, part.length));
-            uint64_t before = kept().kept;
-            auto msg        = unmap_watched(ptr);
-            EXPECT_EQ(before, kept().kept);
-            EXPECT_EQ(UFFD_EVENT_UNMAP, msg.event);
-            /* The kernel reports all that one call unmaps */
-            EXPECT_EQ((uintptr_t)ptr, msg.arg.remove.start);
-            EXPECT_EQ((uintptr_t)ptr + MiB, msg.arg.remove.end);
-            EXPECT_EQ(-1, msync(ptr, MiB, MS_ASYNC)) << "still mapped";
-        }
-
-        /* Whatever it is watched for; but not for what is watched beside it */
-        char *written = used();
-        char *ptr     = used();
-        ASSERT_EQ(0, watch(written, MiB, UFFDIO_REGISTER_MODE_WP));
-        EXPECT_TRUE(unmap(ptr));
-        EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(written).event);
-        ASSERT_EQ((void*)ptr, (void*)block());
-
-        /* The control: as soon as it is not watched any more it is kept */
-        ASSERT_EQ(0, watch(ptr, MiB));
-        struct uffdio_range range = { (uintptr_t)ptr, MiB };
-        ASSERT_EQ(0, ioctl(uffd, UFFDIO_UNREGISTER, &range));
+    start();
+    for (auto &part : { range{ 0, MiB }, range{ 0, page },
+                        range{ MiB - page, page },
+                        range{ MiB / 2, 16 * page } }) {
+        char *ptr = used();
+        ASSERT_EQ(0, watch(ptr + part.start, part.length));
         uint64_t before = kept().kept;
-        EXPECT_EQ(0, unmap_watched(ptr).event);
-        EXPECT_EQ(before + 1, kept().kept);
-        ASSERT_EQ((void*)ptr, (void*)block());
-        EXPECT_TRUE(is_zero(ptr, MiB));
-        ASSERT_EQ(0, watch(ptr, MiB)) << "nothing of ours watches it";
-        EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(ptr).event);
-        stop();
+        auto msg        = unmap_watched(ptr);
+        EXPECT_EQ(before, kept().kept);
+        EXPECT_EQ(UFFD_EVENT_UNMAP, msg.event);
+        /* The kernel reports all that one call unmaps */
+        EXPECT_EQ((uintptr_t)ptr, msg.arg.remove.start);
+        EXPECT_EQ((uintptr_t)ptr + MiB, msg.arg.remove.end);
+        EXPECT_EQ(-1, msync(ptr, MiB, MS_ASYNC)) << "still mapped";
     }
 
-    char *ptr = used();
+    /* Whatever it is watched for; but not for what is watched beside it */
+    char *written = used();
+    char *ptr     = used();
+    ASSERT_EQ(0, watch(written, MiB, UFFDIO_REGISTER_MODE_WP));
+    EXPECT_TRUE(unmap(ptr));
+    EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(written).event);
+    ASSERT_EQ((void*)ptr, (void*)block());
+
+    /* The control: as soon as it is not watched any more it is kept */
+    ASSERT_EQ(0, watch(ptr, MiB));
+    struct uffdio_range range = { (uintptr_t)ptr, MiB };
+    ASSERT_EQ(0, ioctl(uffd, UFFDIO_UNREGISTER, &range));
+    uint64_t before = kept().kept;
+    EXPECT_EQ(0, unmap_watched(ptr).event);
+    EXPECT_EQ(before + 1, kept().kept);
+    ASSERT_EQ((void*)ptr, (void*)block());
+    EXPECT_TRUE(is_zero(ptr, MiB));
+    ASSERT_EQ(0, watch(ptr, MiB)) << "nothing of ours watches it";
+    EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(ptr).event);
+    stop();
+
+    ptr = used();
     start();
     munmap(ptr, MiB);
     ptr = used();
@@ -1253,17 +1140,17 @@ TEST_F(test_kept, other_memory_over_a_block)
         ASSERT_EQ((void*)((there == ptr) ? ptr : ptr + 4096), (void*)there);
         EXPECT_EQ(0u, kept().bytes);
         memset(there, 3, 4096);
-        EXPECT_EQ(0u, nprdma_kept_drop(0));
+        EXPECT_EQ(0u, nprdma_kept_drop());
         char *other = block();
         EXPECT_EQ(3, there[4095]);
         munmap(other, MiB);
-        nprdma_kept_drop(0);
+        nprdma_kept_drop();
         if (&call >= &calls[4]) {
             EXPECT_EQ(0, shmdt(there));
         } else {
             EXPECT_EQ(0, munmap(there, (there == ptr) ? MiB : 4096));
         }
-        nprdma_kept_drop(0);
+        nprdma_kept_drop();
     }
     shmctl(shmid, IPC_RMID, nullptr);
 }
@@ -1286,7 +1173,7 @@ TEST_F(test_kept, mremap_over_a_block)
     char *other = block();
     EXPECT_NE((void*)ptr, (void*)other);
     EXPECT_EQ(3, ptr[0]);
-    EXPECT_EQ(0u, nprdma_kept_drop(0));
+    EXPECT_EQ(0u, nprdma_kept_drop());
     EXPECT_EQ(3, ptr[0]);
     munmap(other, MiB);
     munmap(ptr, MiB);
@@ -1321,7 +1208,7 @@ TEST_F(test_kept, calls_on_a_kept_block)
 }
 
 /* No hook sees the calls by which the dynamic linker maps memory, so under a
- * limit nothing is kept, and what was kept before goes */
+ * limit nothing more is kept */
 TEST_F(test_kept, nothing_is_kept_under_a_limit)
 {
     start();
@@ -1333,13 +1220,6 @@ TEST_F(test_kept, nothing_is_kept_under_a_limit)
         set_limit(resource, RLIM_INFINITY);
         munmap(block(), MiB);
     }
-    params.lazy_age = 0.2;
-    stop();
-    start();
-    ASSERT_TRUE(unmap(used()));
-    ASSERT_TRUE(set_limit(RLIMIT_AS, rlim_t(1) << 46));
-    wait_until([&]() { return kept().bytes == 0; });
-    set_limit(RLIMIT_AS, RLIM_INFINITY);
 }
 
 /* The pool never makes a call fail for lack of memory */
@@ -1634,50 +1514,36 @@ TEST_F(test_kept, resident_memory_is_within_the_limit)
         ASSERT_LE(resident(), before + params.lazy_limit + 2 * MiB);
     }
     EXPECT_GT(resident(), before + params.lazy_limit / 2) << "the control";
-    nprdma_kept_drop(0);
+    nprdma_kept_drop();
     EXPECT_LE(resident(), before + 2 * MiB);
 }
 
-TEST_F(test_kept, old_blocks_leave)
+/* What the kernel may take when memory is short, it takes here because it is
+ * told to. It writes nothing to swap: the contents were given up. */
+TEST_F(test_kept, kernel_takes_kept_pages)
 {
-    params.lazy_age = 0.2;
+    const uint64_t swapped = UINT64_C(1) << 62, present = UINT64_C(1) << 63;
     start();
-    for (int i = 0; i < 2; ++i) {
-        ASSERT_TRUE(unmap(used()));
-        EXPECT_EQ(0u, nprdma_kept_drop(3600));
-        wait_until([]() { return kept().bytes == 0; });
-    }
-}
-
-/* The kernel's files of nprdma_psi.h, as the test writes them */
-TEST_F(test_kept, all_leave_when_memory_is_short)
-{
-    char root[] = "/tmp/test_kept.XXXXXX";
-    ASSERT_NE(nullptr, mkdtemp(root));
-    std::string meminfo                = std::string(root) + "/meminfo";
-    nprdma_pressure_params_t pressure = {
-        { root, root, "some 100000 2000000" }, 0.01, 0.01
-    };
-    auto available = [&](int percent) {
-        std::ofstream(meminfo + ".new")
-                << "MemTotal: 1000000 kB\nMemAvailable: " << percent * 10000
-                << " kB\n";
-        rename((meminfo + ".new").c_str(), meminfo.c_str());
-    };
-
-    available(90);
-    nprdma_pressure_set_params(&pressure);
-    start();
-    for (int i = 0; i < 2; ++i) {
-        available(90);
-        wait_until([&]() { return unmap(used()) && (kept().bytes == MiB); });
-        available(1);
-        wait_until([]() { return kept().bytes == 0; });
-    }
-    stop();
-    nprdma_pressure_set_params(nullptr);
-    unlink(meminfo.c_str());
-    rmdir(root);
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    ASSERT_EQ(0, syscall(SYS_madvise, ptr, MiB, 21 /* MADV_PAGEOUT */));
+    std::vector<uint64_t> words(MiB / page);
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ((ssize_t)(words.size() * sizeof(words[0])),
+              pread(fd, words.data(), words.size() * sizeof(words[0]),
+                    (uintptr_t)ptr / page * sizeof(words[0])));
+    close(fd);
+    auto is_there = [](uint64_t word) { return (word & present) != 0; };
+    auto is_swapped = [](uint64_t word) { return (word & swapped) != 0; };
+    EXPECT_EQ(0, std::count_if(words.begin(), words.end(), is_swapped));
+    /* Some may be on lists of a CPU, where the kernel does not find them */
+    EXPECT_LT(std::count_if(words.begin(), words.end(), is_there),
+              (long)words.size() / 8);
+    EXPECT_EQ(MiB, kept().bytes);
+    ASSERT_EQ((void*)ptr, (void*)block());
+    EXPECT_TRUE(is_zero(ptr, MiB));
+    memset(ptr, 1, MiB);
+    EXPECT_TRUE(unmap(ptr));
 }
 
 TEST_F(test_kept, parameters)
@@ -1688,12 +1554,6 @@ TEST_F(test_kept, parameters)
                   nprdma_monitor_create(&params, &monitor));
     }
     params.lazy_limit = 256 * KiB;
-    for (double age : { 0.0, -1.0, (double)NAN }) {
-        params.lazy_age = age;
-        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
-                  nprdma_monitor_create(&params, &monitor));
-    }
-    params.lazy_age = 10;
     start();
     EXPECT_TRUE(unmap(used(128 * KiB), 128 * KiB));
     EXPECT_FALSE(unmap(used(128 * KiB + 4096), 128 * KiB + 4096));
@@ -1731,7 +1591,7 @@ TEST_F(test_kept, threads)
 
     std::thread dropping([&]() {
         while (!done) {
-            nprdma_kept_drop(0.01);
+            nprdma_kept_drop();
             std::this_thread::yield();
         }
     });
@@ -1839,4 +1699,83 @@ TEST_F(test_kept, off_makes_no_system_call)
                  std::count(calls.begin(), calls.end(), SYS_mmap))
             << "the control: it probes for locked memory only";
     EXPECT_GT(calls.size(), 3u);
+}
+
+/* A real cgroup, whose limit is too little for what is kept beside what is
+ * used. The kernel takes what is kept, and kills nobody. */
+class test_kept_group : public limited_test {
+protected:
+    static constexpr size_t limit = 100 * MiB;
+    static constexpr size_t total = 80 * MiB;
+
+    test_kept_group() : limited_test(limit)
+    {
+    }
+
+    /* `total` bytes of blocks of one size at once, written and then unmapped.
+     * @return Whether all had zeros. */
+    static bool use(size_t size)
+    {
+        std::vector<char*> blocks;
+        bool is_zero = true;
+        for (size_t done = 0; done < total; done += size) {
+            char *ptr = block(size);
+            is_zero  &= (ptr[0] == 0) && !memcmp(ptr, ptr + 1, size - 1);
+            memset(ptr, 1, size);
+            blocks.push_back(ptr);
+        }
+        for (char *ptr : blocks) {
+            munmap(ptr, size);
+        }
+        return is_zero;
+    }
+
+    static uint64_t bytes()
+    {
+        nprdma_lazy_stats_t stats;
+        nprdma_kept_query(&stats);
+        return stats.bytes;
+    }
+};
+
+/* Blocks of other sizes, for which what is kept is of no use */
+TEST_F(test_kept_group, what_is_kept_makes_room)
+{
+    params.lazy_limit = 4 * limit;
+    EXPECT_EQ(0, status_of(in_group([]() {
+        for (size_t size : { 4 * MiB, 16 * MiB, 5 * MiB, 4 * MiB, 16 * MiB,
+                             5 * MiB, 2 * MiB }) {
+            if (!use(size)) {
+                return 1;
+            }
+        }
+        return (bytes() > limit) ? 0 : 2;
+    })));
+}
+
+/* Another process, which does nothing at that moment, keeps memory */
+TEST_F(test_kept_group, others_get_it)
+{
+    int ready[2], end[2];
+    char byte = 0;
+    params.lazy_limit = 4 * limit;
+    ASSERT_EQ(0, pipe(ready));
+    ASSERT_EQ(0, pipe(end));
+    pid_t other = in_group([&]() {
+        if (!use(4 * MiB) || (bytes() < total / 2)) {
+            return 1;
+        }
+        (void)!write(ready[1], &byte, 1);
+        return (read(end[0], &byte, 1) == 1) ? 0 : 2;
+    });
+    ASSERT_EQ(1, read(ready[0], &byte, 1));
+    EXPECT_EQ(0, status_of(in_group([&]() {
+        memset(block(total), 1, total);
+        return 0;
+    })));
+    EXPECT_EQ(1, write(end[1], &byte, 1));
+    EXPECT_EQ(0, status_of(other));
+    for (int fd : { ready[0], ready[1], end[0], end[1] }) {
+        close(fd);
+    }
 }

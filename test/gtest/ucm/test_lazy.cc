@@ -53,16 +53,16 @@ protected:
         nprdma_lazy_made(lazy, span(start, length));
     }
 
-    int keep(uintptr_t start, size_t length, uint64_t now = 0)
+    int keep(uintptr_t start, size_t length)
     {
-        return nprdma_lazy_keep(lazy, span(start, length), now);
+        return nprdma_lazy_keep(lazy, span(start, length));
     }
 
     /* Map and unmap. @return Whether the block is kept. */
-    int pass(uintptr_t start, size_t length, uint64_t now = 0)
+    int pass(uintptr_t start, size_t length)
     {
         made(start, length);
-        return keep(start, length, now);
+        return keep(start, length);
     }
 
     uintptr_t reuse(size_t length)
@@ -229,7 +229,7 @@ TEST_F(test_lazy, refused_and_lost)
     /* What cannot be released stays, unless its addresses are needed */
     EXPECT_TRUE(pass(16 * MiB, MiB));
     release_result = NPRDMA_LAZY_REFUSED;
-    EXPECT_EQ(0u, nprdma_lazy_drop(lazy, UINT64_MAX));
+    EXPECT_EQ(0u, nprdma_lazy_drop(lazy));
     EXPECT_EQ(MiB, stats().bytes);
     nprdma_lazy_forget(lazy, span(16 * MiB, 4096));
     EXPECT_EQ(0u, stats().bytes);
@@ -247,14 +247,13 @@ TEST_F(test_lazy, mapped_unseen)
     EXPECT_FALSE(keep(16 * MiB, MiB)) << "the mapping is another one";
 }
 
-TEST_F(test_lazy, age)
+TEST_F(test_lazy, drop)
 {
-    EXPECT_TRUE(pass(16 * MiB, MiB, 100));
-    EXPECT_TRUE(pass(32 * MiB, MiB, 200));
-    EXPECT_EQ(0u, nprdma_lazy_drop(lazy, 99));
-    EXPECT_EQ(1u, nprdma_lazy_drop(lazy, 100));
-    EXPECT_EQ(16 * MiB, last_released);
-    EXPECT_EQ(1u, nprdma_lazy_drop(lazy, 200));
+    EXPECT_TRUE(pass(16 * MiB, MiB));
+    EXPECT_TRUE(pass(32 * MiB, MiB));
+    EXPECT_EQ(2u, nprdma_lazy_drop(lazy));
+    EXPECT_EQ(0u, nprdma_lazy_drop(lazy));
+    EXPECT_EQ(0u, stats().bytes);
 }
 
 TEST_F(test_lazy, pause)
@@ -276,7 +275,7 @@ TEST_F(test_lazy, addresses_are_free_when_they_are_forgotten)
     EXPECT_TRUE(pass(16 * MiB, MiB));
     hold = 1;
     std::thread releasing([&]() {
-        nprdma_lazy_drop(lazy, UINT64_MAX);
+        nprdma_lazy_drop(lazy);
     });
     while (hold != 2) {
         sched_yield();
@@ -360,7 +359,7 @@ protected:
                 mine.pop_back();
             }
             if (random() % 64 == 0) {
-                nprdma_lazy_drop(lazy, UINT64_MAX);
+                nprdma_lazy_drop(lazy);
             }
         }
     }
@@ -399,7 +398,7 @@ TEST_F(test_lazy_threads, one_owner)
     EXPECT_EQ(0, wrong);
     EXPECT_LE(stats().bytes, limit);
     EXPECT_GT(stats().reused, 0u);
-    nprdma_lazy_drop(lazy, UINT64_MAX);
+    nprdma_lazy_drop(lazy);
     EXPECT_EQ(0u, stats().bytes);
     EXPECT_EQ(stats().kept, stats().reused + stats().dropped);
 }

@@ -5,7 +5,6 @@
 
 #include <ucm/backend/nprdma_backend.h>
 #include <ucm/events/nprdma_hook.h>
-#include <ucm/events/nprdma_pressure.h>
 #include <ucm/nprdma_monitor.h>
 #include <ucs/sys/string.h>
 
@@ -45,21 +44,6 @@ class test_monitor : public ::testing::Test {
 protected:
     static constexpr size_t page  = NPRDMA_PAGE_SIZE;
     static constexpr size_t chunk = 2u << 20;
-
-    /* Nothing tells of the machine's memory or of a limit of this cgroup: what
-     * other programs use, and pages of files, change no result */
-    test_monitor()
-    {
-        const nprdma_pressure_params_t pressure = {
-            { "/dev/null", "/dev/null", "some 100000 2000000" }, 1, 1
-        };
-        nprdma_pressure_set_params(&pressure);
-    }
-
-    ~test_monitor() override
-    {
-        nprdma_pressure_set_params(nullptr);
-    }
 
     void SetUp() override
     {

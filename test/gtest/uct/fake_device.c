@@ -286,7 +286,6 @@ static struct ibv_context *fake_open_context(void)
 static void fake_fill_md(uct_nprdma_mem_md_t *md)
 {
     static char none[] = "";
-    static char off[]  = "0";
 
     strcpy(md->super.name, "fake");
     md->super.verbs              = &fake->verbs;
@@ -303,8 +302,6 @@ static void fake_fill_md(uct_nprdma_mem_md_t *md)
     md->config.revoke       = NPRDMA_REVOKE_STRICT;
     md->config.region_cache = 64 * UCS_MBYTE;
     md->config.fault_plan   = none;
-    md->config.lazy_unmap   = off;
-    md->config.lazy_age     = 10;
 }
 
 fake_device_t *fake_open(const fake_params_t *params)

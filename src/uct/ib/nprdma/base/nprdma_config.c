@@ -6,10 +6,11 @@
 
 #include "nprdma_config.h"
 #include "nprdma_stats.h"
-#include "uct/ib/nprdma/mem/nprdma_keep_config.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_perf.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
+
+#include "ucm/events/nprdma_lazy.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/sys.h>
@@ -247,24 +248,11 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"LAZY_UNMAP", "0",
      "Keep up to this much of the memory that the program unmaps, and give it\n"
-     "to its next mappings of the same size, which have no page faults then:\n"
-     "a size, and optionally a comma and one of\n"
-     " - strict : it is inaccessible, as unmapped memory is (default)\n"
-     " - zeroed : it is accessible; faster, but hides errors of the program",
+     "to its next mappings of the same size, which have no page faults then.\n"
+     "It is inaccessible meanwhile, and the kernel takes it when memory is\n"
+     "short.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_unmap),
-     UCS_CONFIG_TYPE_STRING},
-
-    {"LAZY_HUGE", "auto",
-     "Longest block of huge pages that UCX_NPRDMA_LAZY_UNMAP keeps. inf: all.\n"
-     "auto: none that takes so long to zero that a new one would be faster,\n"
-     "because it has left the cache.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_huge),
      UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"LAZY_AGE", "10s",
-     "Time after which memory that UCX_NPRDMA_LAZY_UNMAP keeps is unmapped,\n"
-     "if no mapping has taken it.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_age), UCS_CONFIG_TYPE_TIME},
 
     {"UFFD", "n",
      "Emulated RNIC: also detect, by a userfaultfd, memory that the program\n"
@@ -543,8 +531,7 @@ uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
     return UCS_OK;
 }
 
-ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config,
-                                        uct_nprdma_keep_t *keep)
+ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
 {
     const uct_nprdma_config_number_t numbers[] = {
         {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
@@ -568,23 +555,20 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config,
         {"WEIGHT", config->rma.weight, 1, UCT_NPRDMA_MAX_WEIGHT},
         {"SCAN_MAX", config->rma.scan_max, 0, UCT_NPRDMA_MAX_SLICE},
         {"MAX_TRIES", config->rma.max_tries, 1, 1000},
-        {"STATE_CACHE", config->rma.state_cache, 0, UCS_GBYTE}
+        {"STATE_CACHE", config->rma.state_cache, 0, UCS_GBYTE},
+        {"LAZY_UNMAP", config->mem.lazy_unmap,
+         (config->mem.lazy_unmap == 0) ? 0 : 2 * NPRDMA_LAZY_MIN,
+         NPRDMA_LAZY_MAX}
     };
-    /* The first two: what verbs can represent */
+    /* What verbs can represent */
     const uct_nprdma_config_time_t times[]     = {
         {"TIMEOUT", config->device.timeout, 1e-6, 8796},
-        {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536},
-        {"LAZY_AGE", config->mem.lazy_age, 0.1, UCT_NPRDMA_MAX_SEC}
+        {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536}
     };
     ucs_status_t status;
 
     status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
                                      times, ucs_static_array_size(times));
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    status = uct_nprdma_keep_parse(config->mem.lazy_unmap, keep);
     if (status != UCS_OK) {
         return status;
     }

@@ -51,14 +51,12 @@ extern ucs_config_field_t uct_nprdma_iface_config_table[];
 /**
  * Check the values that UCX has parsed.
  *
- * @param [in]  config  Configuration of an MD.
- * @param [out] keep    What two of them say, which only nprdma can parse.
+ * @param [in] config  Configuration of an MD.
  *
  * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
  *         variable.
  */
-ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config,
-                                        uct_nprdma_keep_t *keep);
+ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config);
 
 /**
  * Check the values that UCX has parsed.

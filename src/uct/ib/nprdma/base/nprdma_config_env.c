@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_config.h"
-#include "uct/ib/nprdma/mem/nprdma_keep_config.h"
 
 #include <ucs/config/parser.h>
 #include <ucs/debug/log.h>
@@ -49,6 +48,37 @@ static int uct_nprdma_config_is_real(const char *text)
     return (tail != text) && (*tail == '\0');
 }
 
+/* @return What follows the size; NULL if there is none, or if it does not fit
+ *         into size_t: UCX wraps that. */
+static const char *uct_nprdma_config_parse_size(const char *text,
+                                                size_t *size_p)
+{
+    unsigned long value;
+    size_t unit = 1;
+    char *tail;
+
+    if (!isdigit((unsigned char)text[0])) {
+        return NULL;
+    }
+
+    errno = 0;
+    value = strtoul(text, &tail, 10);
+    if (isalpha((unsigned char)*tail)) {
+        unit = ucs_string_quantity_prefix_value(toupper((unsigned char)*tail));
+        ++tail;
+        if ((unit > 0) && (tolower((unsigned char)*tail) == 'b')) {
+            ++tail;
+        }
+    }
+
+    if ((errno != 0) || (unit == 0) || (value > SIZE_MAX / unit)) {
+        return NULL;
+    }
+
+    *size_p = value * unit;
+    return tail;
+}
+
 /* UCX takes "-1" for the largest value, wraps as above and ignores letters
  * behind the second. "inf" and "auto" are valid for it. */
 static int uct_nprdma_config_is_size(const char *text)
@@ -56,7 +86,7 @@ static int uct_nprdma_config_is_size(const char *text)
     const char *tail;
     size_t size;
 
-    tail = uct_nprdma_keep_parse_size(text, &size);
+    tail = uct_nprdma_config_parse_size(text, &size);
     return ((tail != NULL) && (*tail == '\0')) || !strcasecmp(text, "inf") ||
            !strcasecmp(text, "auto");
 }
@@ -142,11 +172,10 @@ static ucs_status_t uct_nprdma_config_check_env_md(void)
 {
     uct_nprdma_md_config_t config = {};
     const ucs_config_field_t *end;
-    uct_nprdma_keep_t keep;
     ucs_status_t status;
 
     end    = uct_nprdma_config_read(uct_nprdma_md_config_table, &config);
-    status = (end->name == NULL) ? uct_nprdma_md_check_config(&config, &keep) :
+    status = (end->name == NULL) ? uct_nprdma_md_check_config(&config) :
                                    UCS_ERR_INVALID_PARAM;
     uct_nprdma_config_release(uct_nprdma_md_config_table, end, &config);
     return status;

@@ -172,7 +172,7 @@ uct_nprdma_md_open(uct_component_t *component,
     md->super.super.super.ops       = tables->md;
     md->super.super.super.component = component;
     atomic_init(&md->refs, 1);
-    status = uct_nprdma_md_check_config(config, &md->super.keep);
+    status = uct_nprdma_md_check_config(config);
     if (status != UCS_OK) {
         goto err_free;
     }
@@ -190,9 +190,8 @@ uct_nprdma_md_open(uct_component_t *component,
 
     uct_nprdma_bounce_set_budget(config->max_pinned);
     status = uct_nprdma_md_init(md, config);
-    /* UCX frees the strings with its configuration */
+    /* UCX frees the string with its configuration */
     md->super.config.fault_plan = NULL;
-    md->super.config.lazy_unmap = NULL;
     if (status != UCS_OK) {
         goto err_close;
     }

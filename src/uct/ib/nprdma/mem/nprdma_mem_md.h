@@ -3,7 +3,6 @@
 #ifndef UCT_NPRDMA_MEM_MD_H_
 #define UCT_NPRDMA_MEM_MD_H_
 
-#include "nprdma_keep_config.h"
 #include "uct/ib/nprdma/net/nprdma_device.h"
 
 #include "ucm/nprdma_monitor.h"
@@ -46,10 +45,7 @@ typedef struct uct_nprdma_mem_config {
     nprdma_revoke_mode_t      revoke;
     size_t                    region_cache; /* maximum size of the page states
                                              * of idle regions, bytes */
-    char                      *lazy_unmap;  /* see uct_nprdma_keep_t */
-    size_t                    lazy_huge;    /* bytes; may be UCS_MEMUNITS_AUTO
-                                             * or _INF */
-    double                    lazy_age;     /* seconds */
+    size_t                    lazy_unmap;   /* bytes; 0: keep nothing */
     int                       uffd;
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
@@ -78,7 +74,6 @@ typedef struct uct_nprdma_mem_md {
     uct_nprdma_device_t        super;
     const uct_nprdma_mem_ops_t *ops;
     uct_nprdma_mem_config_t    config;
-    uct_nprdma_keep_t          keep;
     struct nprdma_reg_table    *regs;         /* registrations; nprdma_mem */
     nprdma_monitor_t           *monitor;      /* regions, if not NULL */
     struct uct_nprdma_odp      *odp;          /* on-demand paging in its place;

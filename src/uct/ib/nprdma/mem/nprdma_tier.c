@@ -160,13 +160,10 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     char address[32];
     ucs_status_t status;
 
-    params.lazy_limit      = md->keep.lazy_limit;
-    params.lazy_open       = md->keep.lazy_open;
-    params.lazy_huge       = md->config.lazy_huge;
-    params.lazy_age        = md->config.lazy_age;
-    params.device          = uct_nprdma_device_pci_address(&md->super, address,
-                                                           sizeof(address));
-    status                 = nprdma_monitor_create(&params, &md->monitor);
+    params.lazy_limit = md->config.lazy_unmap;
+    params.device     = uct_nprdma_device_pci_address(&md->super, address,
+                                                      sizeof(address));
+    status            = nprdma_monitor_create(&params, &md->monitor);
     if (status == UCS_OK) {
         return UCS_OK;
     }
@@ -391,7 +388,7 @@ uct_nprdma_tier_report_keep(const uct_nprdma_mem_md_t *md,
         return;
     }
 
-    if (md->keep.lazy_limit > 0) {
+    if (md->config.lazy_unmap > 0) {
         ucs_warn("%s: UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps "
                  "nothing, because memory is not monitored: %s",
                  md->super.name, why);
