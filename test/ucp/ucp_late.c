@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_late tag|am close|kill|cancel|destroy
+ * ucp_late tag|am close|kill|cancel|destroy|memh|unmap|other
  *
  * A receive by rendezvous that ends while the sender's put goes on. The sender
  * stops progress in the middle of the message; then the receiver
@@ -10,6 +10,12 @@
  *   cancel   cancels the request, which UCX ignores once it is matched: the
  *            request ends with all of the message.
  *   destroy  closes the endpoint by force and destroys the worker at once.
+ *   memh     as close, of a buffer that the program has registered and names in
+ *            the request. The put goes on: doc/transport.md has the reason.
+ *   unmap    the same, and the program ends the registration before it uses the
+ *            buffer again.
+ *   other    as close. The sender has another endpoint to the same worker,
+ *            which must go on: afterwards it sends a message by rendezvous.
  * Then it uses the buffer again, and the sender goes on. Nobody may write to
  * the buffer any more.
  */
@@ -26,6 +32,7 @@ enum {
     ROUNDS      = 4,
     AM_ID       = 1,
     TAG         = 1,
+    OTHER_TAG   = 2,
     ADDRESS_MAX = 4096,
     SENT        = 0x11, /* Each byte of the message */
     REUSED      = 0x77, /* Each byte that the receiver's program stores */
@@ -51,26 +58,42 @@ static struct shared {
 
 static struct {
     int              is_am;
+    int              has_other;  /* the sender has another endpoint */
     char             *buffer;
+    ucp_mem_h        memh;       /* of the buffer; or NULL */
     ucs_status_ptr_t request;
     ucp_context_h    context;
     ucp_worker_h     worker;
     ucp_ep_h         ep;
-    ucs_status_t     error; /* of the endpoint */
+    ucp_ep_h         other;
+    ucs_status_t     error;      /* of the endpoint */
+    ucs_status_t     other_error;
 } self;
 
+
+/* Of a receive into the buffer */
+static ucp_request_param_t receive_param(void)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL
+    };
+
+    if (self.memh != NULL) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+        param.memh          = self.memh;
+    }
+    return param;
+}
 
 static ucs_status_t receive_am(void *arg, const void *header,
                                size_t header_length, void *data, size_t length,
                                const ucp_am_recv_param_t *param)
 {
-    static const ucp_request_param_t none = {
-        .op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL
-    };
+    ucp_request_param_t receive = receive_param();
 
     CHECK(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, "no rendezvous");
     self.request = ucp_am_recv_data_nbx(self.worker, data, self.buffer, length,
-                                        &none);
+                                        &receive);
     CHECK(UCS_PTR_IS_PTR(self.request), "no request");
     return UCS_OK;
 }
@@ -96,6 +119,18 @@ static void open_worker(void)
     memset(self.buffer, REUSED, SIZE); /* The NIC can write to present pages */
 }
 
+static void map_buffer(void)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .address    = self.buffer,
+        .length     = SIZE
+    };
+
+    CHECK_OK(ucp_mem_map(self.context, &params, &self.memh));
+}
+
 /* By worker address, so that nothing but the transport tells of the peer */
 static void connect_as(int role)
 {
@@ -115,6 +150,30 @@ static void connect_as(int role)
         sched_yield();
     }
     self.ep = new_ep(self.worker, &params, &self.error);
+    if (self.has_other && (role == SENDER)) {
+        self.other = new_ep(self.worker, &params, &self.other_error);
+    }
+}
+
+/* Another message, which is not disturbed */
+static void send_other(void)
+{
+    static const ucp_request_param_t none = {0};
+
+    CHECK_OK(wait_for(self.worker,
+                      ucp_tag_send_nbx(self.other, self.buffer, SIZE, OTHER_TAG,
+                                       &none)));
+    CHECK(self.other_error == UCS_OK, "the other endpoint failed");
+    close_ep(self.worker, self.other, UCP_EP_CLOSE_FLAG_FORCE);
+}
+
+static void receive_other(void)
+{
+    static const ucp_request_param_t none = {0};
+
+    CHECK_OK(wait_for(self.worker,
+                      ucp_tag_recv_nbx(self.worker, self.buffer, SIZE,
+                                       OTHER_TAG, UINT64_MAX, &none)));
 }
 
 static void send_it(void)
@@ -143,6 +202,9 @@ static void send_it(void)
     close_ep(self.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
     wait_for(self.worker, self.request);
     shared->is_over = 1;
+    if (self.has_other) {
+        send_other();
+    }
     ucp_worker_destroy(self.worker);
     ucp_cleanup(self.context);
 }
@@ -150,12 +212,12 @@ static void send_it(void)
 /* Returns when the sender has stopped. @return Nonzero in the middle. */
 static int receive_half(void)
 {
-    static const ucp_request_param_t none = {0};
-    const volatile char *data             = self.buffer;
+    ucp_request_param_t param = receive_param();
+    const volatile char *data = self.buffer;
 
     if (!self.is_am) {
         self.request = ucp_tag_recv_nbx(self.worker, self.buffer, SIZE, TAG,
-                                        UINT64_MAX, &none);
+                                        UINT64_MAX, &param);
         CHECK(UCS_PTR_IS_PTR(self.request), "no request");
     }
     shared->has_buffer = 1;
@@ -211,12 +273,19 @@ static void end_receive(const char *how)
 
 static int receive(const char *how)
 {
+    if ((strcmp(how, "memh") == 0) || (strcmp(how, "unmap") == 0)) {
+        map_buffer();
+    }
     if (!receive_half()) {
         shared->hold = 0;
         return COMPLETE;
     }
 
     end_receive(how);
+    if (strcmp(how, "unmap") == 0) {
+        CHECK_OK(ucp_mem_unmap(self.context, self.memh));
+        self.memh = NULL;
+    }
     memset(self.buffer, REUSED, SIZE);
     shared->hold = 0;
     while (!shared->is_over) {
@@ -225,6 +294,13 @@ static int receive(const char *how)
         }
     }
     expect_only(REUSED);
+    if (self.has_other) {
+        receive_other();
+        expect_only(SENT);
+    }
+    if (self.memh != NULL) {
+        ucp_mem_unmap(self.context, self.memh);
+    }
     if (self.worker != NULL) {
         ucp_worker_destroy(self.worker);
     }
@@ -266,11 +342,21 @@ static int run(const char *how)
 int main(int argc, char **argv)
 {
     int in_time = 0;
+    unsigned major, minor, release;
     int i, status;
 
-    CHECK(argc == 3, "usage: ucp_late tag|am close|kill|cancel|destroy");
-    self.is_am = strcmp(argv[1], "am") == 0;
-    shared     = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+    CHECK(argc == 3, "usage: ucp_late tag|am close|kill|cancel|destroy|"
+                     "memh|unmap|other");
+    self.is_am     = strcmp(argv[1], "am") == 0;
+    self.has_other = strcmp(argv[2], "other") == 0;
+    if (strcmp(argv[2], "unmap") == 0) {
+        ucp_get_version(&major, &minor, &release);
+        if ((major > 1) || (minor >= 14)) {
+            printf("SKIPPED: UCX keeps the registration in its cache\n");
+            return 77;
+        }
+    }
+    shared         = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED, "mmap: %m");
     for (i = 0; i < ROUNDS; ++i) {
