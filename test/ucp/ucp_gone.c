@@ -12,7 +12,8 @@
  * used      messages and data have been exchanged
  * during    the operation has been started, too
  * waiting   only if named: the same, of a large message. It waits for the other
- *           side with nothing outstanding, so only UCP's check finds the end.
+ *           side with nothing outstanding, so only UCP's check would find the
+ *           end. UCP makes none before its own wire-up: see doc/transport.md.
  */
 
 #include "ucp_common.h"
