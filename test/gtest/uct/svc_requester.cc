@@ -24,7 +24,7 @@ constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT_SIZE;
 
 constexpr int      num_sends   = 64;
 
-enum command : int { SEND, SEND_ALL, RECEIVE, LEAVE };
+enum command : int { SEND, SEND_ALL, RECEIVE, LEAVE, AGAIN };
 
 void check(bool condition, const char *what)
 {
@@ -42,11 +42,18 @@ struct target_address {
 /* The requester's objects of the emulated RNIC: device, queue pairs, memory */
 class connection {
 public:
-    explicit connection(const target_address &target) : m_target(target)
+    /* With the nonce, and so the name, of an earlier one, or with a new one */
+    explicit connection(const target_address &target, uint64_t nonce = 0) :
+        m_target(target), m_nonce(nonce)
     {
         open();
+        if (m_nonce == 0) {
+            m_nonce = ((uint64_t)getpid() << 32) | m_rc->qp_num;
+        }
         connect();
     }
+
+    uint64_t nonce() const { return m_nonce; }
 
     bool send(const std::vector<char> &message)
     {
@@ -219,7 +226,7 @@ private:
         packet.version   = UCT_NPRDMA_WIRE_VERSION;
         packet.type      = type;
         packet.kind      = m_target.kind;
-        packet.src_nonce = ((uint64_t)getpid() << 32) | m_rc->qp_num;
+        packet.src_nonce = m_nonce;
         packet.dst_nonce = m_target.iface.nonce;
         packet.conn_id   = 1 << 20;
         packet.ud_qpn    = m_ud->qp_num;
@@ -285,6 +292,7 @@ private:
     }
 
     target_address    m_target;
+    uint64_t          m_nonce;
     std::vector<char> m_memory;
     ibv_context       *m_context = nullptr;
     ibv_pd            *m_pd      = nullptr;
@@ -322,6 +330,10 @@ PEER_FUNCTION(requester)
             break;
         case LEAVE:
             conn->leave();
+            parent.put(0);
+            break;
+        case AGAIN:
+            conn.reset(new connection(target, conn->nonce()));
             parent.put(0);
             break;
         }
@@ -371,6 +383,13 @@ svc_requester::bytes svc_requester::receive()
 void svc_requester::leave()
 {
     m_peer.put(LEAVE);
+    m_peer.get<int>();
+}
+
+void svc_requester::again()
+{
+    m_sn = 0;
+    m_peer.put(AGAIN);
     m_peer.get<int>();
 }
 

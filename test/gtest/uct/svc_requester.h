@@ -50,6 +50,10 @@ public:
      * after that. */
     void leave();
 
+    /* Connects anew with the same id, and tells nothing of the end of the
+     * earlier connection */
+    void again();
+
     /* Ends the process without notice, like a crash */
     void kill() { m_peer.kill(); }
 

@@ -1,9 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "conn_index.h"
+#include "refuser.h"
 #include "svc_requester.h"
 #include "uct_test.h"
 
 #include <cstring>
+#include <set>
 
 #include <poll.h>
 
@@ -188,6 +191,46 @@ TEST(test_wireup_end, requests_after_the_last_one)
             ASSERT_EQ(UCT_NPRDMA_SVC_OK, good.status(nop));
         }
     }
+}
+
+/* An id returns, and the FIN of its earlier connection was lost: the new one
+ * takes the place of that */
+TEST(test_wireup_end, id_returns)
+{
+    entity target(config_t{{"CM_PROBE_INTERVAL", "20ms"}});
+    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+
+    for (auto kind : {UCT_NPRDMA_CONN_SVC, UCT_NPRDMA_CONN_AM}) {
+        svc_requester requester(target, kind);
+        for (int i = 0; i < 3; ++i) {
+            if (kind == UCT_NPRDMA_CONN_SVC) {
+                EXPECT_EQ(UCT_NPRDMA_SVC_OK, requester.status(nop));
+            }
+            EXPECT_EQ(1u, target.counter("cm_responders"));
+            requester.again();
+        }
+        requester.kill();
+        target.wait([&]() { return target.counter("cm_responders") == 0; });
+    }
+    EXPECT_EQ(8u, target.counter("cm_accepted"));
+    EXPECT_EQ(0u, target.counter("cm_rejected"));
+}
+
+/* The ids of all free entries are used before one returns */
+TEST(test_wireup_end, ids_return_late)
+{
+    entity a, b;
+    std::set<unsigned> used;
+
+    a.add_progress(&b);
+    for (int i = 0; i < 16; ++i) {
+        uct_ep_h ep = a.connect(b.address());
+        used.insert(conn_index(ep));
+        a.wait([&]() { return a.counter("cm_connected") == i + 1u; });
+        a.disconnect(ep);
+        a.wait([&]() { return refuser_is_settled(a.iface()); });
+    }
+    EXPECT_EQ(16u, used.size());
 }
 
 /* The address of an interface that has ended: the device knows it */

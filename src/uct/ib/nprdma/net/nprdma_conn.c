@@ -30,6 +30,39 @@
 #define UCT_NPRDMA_CONN_RESERVED_WR  2
 
 
+/* Free entries form a ring. The one that became free first is used first, so
+ * that an id returns as late as possible. */
+static void uct_nprdma_conn_entry_put(uct_nprdma_net_iface_t *iface,
+                                      uint32_t idx)
+{
+    uct_nprdma_conn_entry_t *conns = iface->conns;
+    uint32_t last                  = iface->last_free;
+
+    conns[idx].conn = NULL;
+    if (last == UCT_NPRDMA_CONN_NO_INDEX) {
+        conns[idx].next = idx;
+    } else {
+        conns[idx].next  = conns[last].next;
+        conns[last].next = idx;
+    }
+    iface->last_free = idx;
+}
+
+/* There is a free entry */
+static uct_nprdma_conn_entry_t *
+uct_nprdma_conn_entry_get(uct_nprdma_net_iface_t *iface)
+{
+    uct_nprdma_conn_entry_t *last = &iface->conns[iface->last_free];
+    uint32_t first                = last->next;
+
+    if (first == iface->last_free) {
+        iface->last_free = UCT_NPRDMA_CONN_NO_INDEX;
+    } else {
+        last->next = iface->conns[first].next;
+    }
+    return &iface->conns[first];
+}
+
 static ucs_status_t uct_nprdma_conn_table_grow(uct_nprdma_net_iface_t *iface)
 {
     unsigned num_conns = ucs_max(iface->num_conns * 2,
@@ -51,10 +84,8 @@ static ucs_status_t uct_nprdma_conn_table_grow(uct_nprdma_net_iface_t *iface)
 
     iface->conns = conns;
     while (iface->num_conns < num_conns) {
-        conns[iface->num_conns].conn = NULL;
-        conns[iface->num_conns].id   = iface->num_conns;
-        conns[iface->num_conns].next = iface->free_conn;
-        iface->free_conn             = iface->num_conns++;
+        conns[iface->num_conns].id = iface->num_conns;
+        uct_nprdma_conn_entry_put(iface, iface->num_conns++);
     }
     return UCS_OK;
 }
@@ -65,33 +96,27 @@ uct_nprdma_conn_id_alloc(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
     uct_nprdma_conn_entry_t *entry;
     ucs_status_t status;
 
-    if (iface->free_conn == UCT_NPRDMA_CONN_NO_INDEX) {
+    if (iface->last_free == UCT_NPRDMA_CONN_NO_INDEX) {
         status = uct_nprdma_conn_table_grow(iface);
         if (status != UCS_OK) {
             return status;
         }
     }
 
-    entry            = &iface->conns[iface->free_conn];
-    iface->free_conn = entry->next;
-    entry->id       += 1u << UCT_NPRDMA_CONN_GEN_SHIFT;
+    entry      = uct_nprdma_conn_entry_get(iface);
+    entry->id += 1u << UCT_NPRDMA_CONN_GEN_SHIFT;
     if (entry->id == 0) {
         entry->id = 1u << UCT_NPRDMA_CONN_GEN_SHIFT; /* 0: no connection */
     }
-    entry->conn      = conn;
-    conn->id         = entry->id;
+    entry->conn = conn;
+    conn->id    = entry->id;
     return UCS_OK;
 }
 
 static void
 uct_nprdma_conn_id_free(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {
-    unsigned idx                   = UCT_NPRDMA_CONN_INDEX(conn->id);
-    uct_nprdma_conn_entry_t *entry = &iface->conns[idx];
-
-    entry->conn      = NULL;
-    entry->next      = iface->free_conn;
-    iface->free_conn = idx;
+    uct_nprdma_conn_entry_put(iface, UCT_NPRDMA_CONN_INDEX(conn->id));
 }
 
 void uct_nprdma_conn_init(uct_nprdma_conn_t *conn)

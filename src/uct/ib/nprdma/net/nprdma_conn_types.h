@@ -111,7 +111,8 @@ typedef struct uct_nprdma_conn_entry {
     uct_nprdma_conn_t *conn;    /* NULL: free */
     uint32_t          id;       /* of conn, or of the last connection in this
                                  * entry */
-    uint32_t          next;     /* free list */
+    uint32_t          next;     /* free: the one that was freed next; after
+                                 * the last one the first */
 } uct_nprdma_conn_entry_t;
 
 /* Maximum number of gather elements of a send */

@@ -44,7 +44,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_net_iface_t, const uct_nprdma_net_ops_t *ops,
     self->forked    = 0;
     self->conns     = NULL;
     self->num_conns = 0;
-    self->free_conn = UCT_NPRDMA_CONN_NO_INDEX;
+    self->last_free = UCT_NPRDMA_CONN_NO_INDEX;
     self->num_bulk  = 0;
     memset(&self->tx, 0, sizeof(self->tx));
     memset(&self->iface_addr, 0, sizeof(self->iface_addr));

@@ -152,7 +152,7 @@ struct uct_nprdma_net_iface {
 
     uct_nprdma_conn_entry_t    *conns;       /* indexed by the id's index */
     unsigned                   num_conns;    /* size of that table */
-    uint32_t                   free_conn;    /* first free entry */
+    uint32_t                   last_free;    /* entry that was freed last */
     unsigned                   num_bulk;     /* connections of kind BULK */
     ucs_list_link_t            eps;
 

@@ -327,11 +327,20 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
     }
 
     resp = uct_nprdma_responder_get(&iface->cm.responders, key);
+    if ((resp != NULL) && (resp->nonce == packet->src_nonce) &&
+        (resp->conn_id == packet->conn_id) &&
+        ((resp->peer.qpn != packet->qp.qpn) ||
+         (resp->peer.psn != packet->qp.psn))) {
+        /* The requester uses the id again: what was lost is the FIN of the
+         * connection before, or the RST */
+        uct_nprdma_responder_end(iface, resp);
+        resp = NULL;
+    }
+
     if (resp != NULL) {
         if ((resp->nonce != packet->src_nonce) ||
             (resp->conn_id != packet->conn_id) ||
-            (resp->kind != packet->kind) ||
-            (resp->peer.qpn != packet->qp.qpn)) {
+            (resp->kind != packet->kind)) {
             uct_nprdma_responder_reject(iface, packet,
                                         UCT_NPRDMA_CM_REASON_NO_RES);
             return;
